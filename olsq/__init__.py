@@ -1,0 +1,62 @@
+"""olsq: online least squares.
+
+Solve a regularised least-squares problem again after every sample of a stream.
+Everything public is importable from here and loaded on first use, so that ``import olsq``
+costs nothing and a user of the NumPy side never pays for JAX (or the other way round).
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from olsq.online import (
+        CoefficientPath,
+        RecursiveLeastSquares,
+        RollingLeastSquares,
+        StateFileError,
+        coefficient_path,
+        load,
+        merge,
+    )
+    from olsq.problem import Moments
+
+# public name -> module that defines it
+_HOME = {
+    "Moments": "olsq.problem",
+    "CoefficientPath": "olsq.online",
+    "RecursiveLeastSquares": "olsq.online",
+    "RollingLeastSquares": "olsq.online",
+    "StateFileError": "olsq.online",
+    "coefficient_path": "olsq.online",
+    "load": "olsq.online",
+    "merge": "olsq.online",
+}
+
+__all__ = [
+    "CoefficientPath",
+    "Moments",
+    "RecursiveLeastSquares",
+    "RollingLeastSquares",
+    "StateFileError",
+    "coefficient_path",
+    "load",
+    "merge",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        value = getattr(importlib.import_module(_HOME[name]), name)
+        globals()[name] = value
+        return value
+    if name in {"datasets", "online", "plot", "problem", "reference"}:
+        return importlib.import_module(f"olsq.{name}")
+    raise AttributeError(f"module 'olsq' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

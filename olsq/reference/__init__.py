@@ -1,0 +1,4 @@
+"""Dense float64 oracles: slow, obvious, and sharing no code with what they check.
+
+Only tests import this package.
+"""

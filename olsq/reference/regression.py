@@ -1,0 +1,93 @@
+"""Oracle of streaming regression: one dense least-squares problem per step, no recursion.
+
+For each t the rows seen so far are stacked, multiplied by the square root of their weight
+``zeta_ti beta_i``, the ridge is appended as extra rows, and the stack is handed to an SVD.
+Nothing is carried from one step to the next.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class OraclePath(NamedTuple):
+    """Coefficients at every step: coef (n, m, d), intercept (n, m), residual (n, m),
+    loss (n, m) the minimised objective without its 1/2, rank (n,), condition (n,)."""
+
+    coef: NDArray[np.float64]
+    intercept: NDArray[np.float64]
+    residual: NDArray[np.float64]
+    loss: NDArray[np.float64]
+    rank: NDArray[np.int64]
+    condition: NDArray[np.float64]
+
+
+def row_weights(gates: NDArray, weights: NDArray, t: int, window: int | None) -> NDArray:
+    """``zeta_ti beta_i`` for i = 0..t; zero for rows that have left the window."""
+    out = np.empty(t + 1)
+    for i in range(t + 1):
+        out[i] = weights[i] * np.prod(gates[i + 1 : t + 1])
+        if window is not None and i <= t - window:
+            out[i] = 0.0
+    return out
+
+
+def solve(
+    X: NDArray, Y: NDArray, weights: NDArray, ridge: NDArray, fit_intercept: bool
+) -> tuple[NDArray, NDArray, NDArray, int, float]:
+    """Weighted ridge regression of Y (n, m) on X (n, d); minimum norm where undetermined.
+
+    The intercept is not penalised and not part of the norm: with an intercept the weighted
+    means are removed first.  Columns are scaled to unit length before the condition number is
+    taken, since no method here depends on the columns' units.
+    """
+    root = np.sqrt(weights)[:, None]
+    if fit_intercept and weights.sum() > 0:
+        x_mean = (weights @ X) / weights.sum()
+        y_mean = (weights @ Y) / weights.sum()
+    else:
+        x_mean, y_mean = np.zeros(X.shape[1]), np.zeros(Y.shape[1])
+    A = np.vstack([root * (X - x_mean), np.diag(np.sqrt(ridge))])
+    B = np.vstack([root * (Y - y_mean), np.zeros((X.shape[1], Y.shape[1]))])
+    theta, _, rank, _ = np.linalg.lstsq(A, B, rcond=None)
+    length = np.linalg.norm(A, axis=0)
+    scaled = A / np.where(length > 0, length, 1.0)
+    singular = np.linalg.svd(scaled, compute_uv=False)
+    condition = float(singular[0] / singular[-1]) if singular[-1] > 0 else np.inf
+    loss = ((A @ theta - B) ** 2).sum(0)
+    return theta.T, y_mean - theta.T @ x_mean, loss, int(rank), condition
+
+
+def coefficient_path(
+    X: NDArray,
+    Y: NDArray,
+    *,
+    gates: NDArray,
+    weights: NDArray,
+    ridge: NDArray,
+    ridge_mode: str = "discounted",
+    window: int | None = None,
+    fit_intercept: bool = False,
+) -> OraclePath:
+    """Solve the regression problem of :mod:`olsq.problem` afresh at each of the n rows.
+
+    X (n, d), Y (n, m), gates (n,), weights (n,), ridge (d,), all float64.  O(n^2 d^2).
+    """
+    n, d = X.shape
+    m = Y.shape[1]
+    coef, intercept = np.zeros((n, m, d)), np.zeros((n, m))
+    residual, loss = np.zeros((n, m)), np.zeros((n, m))
+    rank, condition = np.zeros(n, dtype=np.int64), np.zeros(n)
+    theta, bias = np.zeros((m, d)), np.zeros(m)
+    for t in range(n):
+        residual[t] = Y[t] - theta @ X[t] - bias
+        w = row_weights(gates, weights, t, window)
+        ridge_t = ridge * np.prod(gates[: t + 1]) if ridge_mode == "discounted" else ridge
+        theta, bias, loss[t], rank[t], condition[t] = solve(
+            X[: t + 1], Y[: t + 1], w, ridge_t, fit_intercept
+        )
+        coef[t], intercept[t] = theta, bias
+    return OraclePath(coef, intercept, residual, loss, rank, condition)
