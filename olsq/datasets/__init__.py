@@ -1,0 +1,120 @@
+"""Two small public-domain data sets that ship with the package (see the README beside them)."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Dataset", "mauna_loa_co2", "us_macro"]
+
+_HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Named columns of equal length.
+
+    Attributes
+    ----------
+    name : str
+        Short name.
+    description : str
+        One sentence: what, where, when.
+    columns : dict of str to ndarray, each (n,)
+        float64 columns (NaN where a cell is empty); dates are ``datetime64[D]``.
+    path : pathlib.Path
+        The bundled CSV file, to hand to ``olsq fit``.
+
+    Examples
+    --------
+    >>> from olsq.datasets import us_macro
+    >>> data = us_macro()
+    >>> len(data), data["cpi"][:3].tolist()
+    (203, [28.98, 29.15, 29.35])
+    """
+
+    name: str
+    description: str
+    columns: dict[str, NDArray]
+    path: Path
+
+    def __getitem__(self, column: str) -> NDArray:
+        """Return one column; raise KeyError, naming the columns there are, if it is not there."""
+        if column not in self.columns:
+            raise KeyError(f"{self.name} has no column {column!r}; it has {', '.join(self.columns)}")
+        return self.columns[column]
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(next(iter(self.columns.values())))
+
+
+def _read(filename: str) -> tuple[Path, dict[str, NDArray]]:
+    path = _HERE / filename
+    with path.open(newline="", encoding="utf-8") as file:
+        header, *rows = csv.reader(file)
+    columns: dict[str, NDArray] = {}
+    for name, cells in zip(header, zip(*rows, strict=True), strict=True):
+        if name == "date":
+            columns[name] = np.array(cells, dtype="datetime64[D]")
+        else:
+            columns[name] = np.array([float(cell) if cell else np.nan for cell in cells])
+    return path, columns
+
+
+def us_macro() -> Dataset:
+    """US macroeconomic series, 203 quarters from 1959 Q1 to 2009 Q3.
+
+    Returns
+    -------
+    Dataset
+        Columns ``year, quarter, realgdp, realcons, realinv, realgovt, realdpi, cpi, m1, tbilrate,
+        unemp, pop, infl, realint`` and ``time``, the start of the quarter as a decimal year.
+
+    Notes
+    -----
+    Source: Federal Reserve Bank of St. Louis and US Bureau of Labor Statistics; public domain.
+    ``cpi ~ 1 + m1`` on these rows is the example for which R and Stata have published recursive
+    coefficients, recursive residuals and the CUSUM.
+
+    Examples
+    --------
+    >>> from olsq.datasets import us_macro
+    >>> float(us_macro()["time"][-1])
+    2009.5
+    """
+    path, columns = _read("us_macro.csv")
+    columns["time"] = columns["year"] + (columns["quarter"] - 1.0) / 4.0
+    return Dataset("us_macro", "US macroeconomic series, quarterly, 1959-2009", columns, path)
+
+
+def mauna_loa_co2() -> Dataset:
+    """Weekly atmospheric CO2 at Mauna Loa, 2284 weeks from 1958 to 2001, 59 of them missing.
+
+    Returns
+    -------
+    Dataset
+        Columns ``date`` (datetime64[D]), ``year`` (decimal year) and ``co2`` (ppm, NaN where no
+        measurement was made).
+
+    Notes
+    -----
+    Source: C. D. Keeling and T. P. Whorf, Carbon Dioxide Information Analysis Center, Oak Ridge
+    National Laboratory (2004); public domain.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from olsq.datasets import mauna_loa_co2
+    >>> data = mauna_loa_co2()
+    >>> len(data), int(np.isnan(data["co2"]).sum())
+    (2284, 59)
+    """
+    path, columns = _read("mauna_loa_co2.csv")
+    return Dataset(
+        "mauna_loa_co2", "Weekly CO2 at Mauna Loa, 1958-2001, 59 weeks missing", columns, path
+    )
