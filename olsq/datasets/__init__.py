@@ -45,7 +45,9 @@ class Dataset:
     def __getitem__(self, column: str) -> NDArray:
         """Return one column; raise KeyError, naming the columns there are, if it is not there."""
         if column not in self.columns:
-            raise KeyError(f"{self.name} has no column {column!r}; it has {', '.join(self.columns)}")
+            raise KeyError(
+                f"{self.name} has no column {column!r}; it has {', '.join(self.columns)}"
+            )
         return self.columns[column]
 
     def __len__(self) -> int:
