@@ -1,0 +1,1 @@
+"""Benchmarks of olsq: stability (``benchmarks.stability``) and speed (asv, ``online_table``)."""

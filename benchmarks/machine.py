@@ -1,0 +1,60 @@
+"""What a measurement was taken on: processor, cores, versions, date."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import os
+import platform
+from pathlib import Path
+
+PACKAGES = (
+    "olsq",
+    "numpy",
+    "scipy",
+    "numba",
+    "padasip",
+    "river",
+    "filterpy",
+    "statsmodels",
+    "polars",
+    "polars-ols",
+)
+
+
+def cpu_model() -> str:
+    """Name of the processor as the system gives it."""
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def describe() -> dict[str, object]:
+    """Processor, core count, Python and package versions, and today's date."""
+    versions = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            versions[package] = "from the checkout" if package == "olsq" else "not installed"
+    return {
+        "cpu": cpu_model(),
+        "cores": os.cpu_count(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "threads": int(os.environ.get("OMP_NUM_THREADS", 0)) or os.cpu_count(),
+        "python": platform.python_version(),
+        "date": datetime.date.today().isoformat(),
+        "versions": versions,
+    }
+
+
+def sentence(facts: dict) -> str:
+    """One line of prose out of :func:`describe`."""
+    versions = ", ".join(f"{k} {v}" for k, v in facts["versions"].items() if v != "not installed")
+    return (
+        f"Measured {facts['date']} on {facts['cpu']} ({facts['cores']} cores, {facts['system']}; "
+        f"{facts['threads']} BLAS thread(s)), Python {facts['python']}; {versions}."
+    )

@@ -1,0 +1,81 @@
+"""Measure who stays finite and exact, and write the table into ``docs/numerics.md``.
+
+    python -m benchmarks.stability            # run what is missing, then write table and figures
+    python -m benchmarks.stability --peers    # only the other libraries
+    python -m benchmarks.stability --olsq     # only olsq, discarding its earlier results
+    python -m benchmarks.stability --render   # only write
+
+Every finished cell is on disk (``benchmarks/results/stability.json``) before the next one starts,
+so that an interrupted run continues where it stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+from . import machine
+from .peers import OLSQ, PEERS, available
+from .stability_cases import Case, judge, main_cases, shortened, special_cases
+
+RESULTS = Path(__file__).parent / "results" / "stability.json"
+
+
+def load() -> dict:
+    """Results so far."""
+    if RESULTS.exists():
+        return json.loads(RESULTS.read_text(encoding="utf-8"))
+    return {"machine": {}, "cells": {}}
+
+
+def store(results: dict) -> None:
+    """Write all results; a reader never sees half a file."""
+    part = RESULTS.with_suffix(".part")
+    part.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    os.replace(part, RESULTS)
+
+
+def measure(cases: list[Case], methods: dict[str, type], results: dict, machine_key: str) -> None:
+    """Fill the cells of ``methods`` that are missing."""
+    results["machine"][machine_key] = machine.describe()
+    for case in cases:
+        cells = results["cells"].setdefault(case.name, {})
+        for name, make in methods.items():
+            task = shortened(case, name)
+            if task is None or name in cells or not available(name):
+                continue
+            cells[name] = judge(task, name, make)
+            store(results)
+            print(f"{case.name:40s} {name:18s} {cells[name]}", file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--peers", action="store_true", help="only the other libraries")
+    parser.add_argument("--olsq", action="store_true", help="only olsq, measured afresh")
+    parser.add_argument("--render", action="store_true", help="only write the page and figures")
+    options = parser.parse_args()
+
+    results = load()
+    cases = [*main_cases(), *special_cases()]
+    if options.olsq:
+        for cells in results["cells"].values():
+            for name in OLSQ:
+                cells.pop(name, None)
+    if not options.render:
+        if not options.olsq:
+            measure(cases, PEERS, results, "peers")
+        if not options.peers:
+            measure(cases, OLSQ, results, "olsq")
+    if not options.peers:
+        from .stability_report import write
+
+        write(results)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""Tables and figures of the stability results, put into ``docs/numerics.md``."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from . import machine
+from .marked import replace_between
+from .numerics_figures import DOCS, draw
+from .peers import OLSQ, PEERS
+from .stability_cases import CONDITIONS, FORGETS, special_cases, table_name
+
+PAGE = DOCS / "numerics.md"
+FLOAT32_METHODS = [name for name in PEERS if "textbook" in name] + list(OLSQ)
+
+
+def count(n: int) -> str:
+    """Row counts as people write them: 950, 15.7k, 1M."""
+    for size, unit in ((1_000_000, "M"), (1_000, "k")):
+        if n >= size:
+            return f"{n / size:.3g}{unit}"
+    return str(n)
+
+
+def cell(record: dict | None) -> str:
+    """One cell: what became of the method, and how exact it was at the end."""
+    if record is None:
+        return "-"
+    status = record["status"]
+    if status == "nonfinite":
+        return f"**NaN** {count(record['at'])}"
+    if status not in ("ok", "lost"):
+        return f"**{status}** {count(record['at'])}"
+    error = f"{record['error']:.0e}" if record["error"] is not None else ""
+    short = f" (n {count(record['n'])})" if record.get("short") else ""
+    return (f"{error}" if status == "ok" else f"*lost* {count(record['at'])} ({error})") + short
+
+
+def _table(names: list[str], rows: list[tuple[str, dict]]) -> str:
+    lines = ["| | " + " | ".join(names) + " |", "|---|" + "---|" * len(names)]
+    for label, cells in rows:
+        lines.append(f"| {label} | " + " | ".join(cell(cells.get(n)) for n in names) + " |")
+    return "\n".join(lines)
+
+
+def main_table(cells: dict, dtype: type, methods: list[str]) -> str:
+    """Condition numbers by forgetting factors for one data type."""
+    full = 1_000_000 if dtype is np.float64 else 100_000
+    rows = []
+    for forget in FORGETS:
+        for cond in CONDITIONS:
+            found = cells.get(table_name(dtype, cond, forget), {})
+            for record in found.values():
+                record["short"] = record["status"] in ("ok", "lost") and record["n"] < full
+            rows.append((f"{forget}, {cond:.0e}", found))
+    return _table(methods, rows)
+
+
+def write(results: dict) -> None:
+    """Rewrite the marked parts of the page and its figures."""
+    cells = results["cells"]
+    everyone = [*PEERS, *OLSQ]
+    facts = results["machine"].get("olsq") or results["machine"]["peers"]
+    replace_between(PAGE, "machine", machine.sentence(facts))
+    replace_between(PAGE, "float64", main_table(cells, np.float64, everyone))
+    replace_between(PAGE, "float32", main_table(cells, np.float32, FLOAT32_METHODS))
+    special = [(case.name, cells.get(case.name, {})) for case in special_cases()]
+    replace_between(PAGE, "special", _table(everyone, special))
+    draw()
