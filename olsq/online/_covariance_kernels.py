@@ -1,0 +1,259 @@
+"""Numba kernels of the covariance form: ``P`` the inverse information matrix, stored full.
+
+P stays bitwise symmetric because entry (i, j) and entry (j, i) go through the same operations on
+the same numbers: the update subtracts ``h h^T`` and multiplies by one scalar.  (The textbook
+``(P - g (x^T P)) / gamma`` does not: its antisymmetric rounding error grows like gamma^-t.)
+
+Both kernels stop *before* a row that the form cannot take without losing digits; the caller then
+moves to the square-root form.  Two bounds say when, neither depends on the units of the data:
+
+* leverage: the row would shrink P in its direction by ``1 + beta x.P x / gamma``; the digits of
+  that factor are cancelled;
+* variance inflation: ``P_jj H_jj``, at most d times the condition of the scaled problem.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+from olsq.online._square_root_kernels import COUNT, COUNT_SQUARED, DECAY, FAST, RANK, REFERENCE
+
+BLOCK = 8  # rows that share one pass over P in update_blocked; the loops are unrolled by hand
+SMALLEST_GATE = 1e-4  # stronger forgetting than this is left to the square-root form
+
+
+@njit(cache=True, fastmath=FAST, nogil=True)
+def trusted(P, colsq, reference, limits):
+    """Whether every variance inflation factor and every magnitude is within bounds."""
+    inflation, largest_variance = limits[1], limits[2]
+    top = 0.0
+    for j in range(P.shape[0]):
+        variance = float(P[j, j])
+        if not (0 < variance < largest_variance and variance * colsq[j] < inflation):
+            return False
+        top = max(top, colsq[j])
+    return top > 1e-12 * reference
+
+
+@njit(cache=True, fastmath=FAST, nogil=True)
+def update(P, theta, colsq, tally, loss, X, Y, gates, weights, start, stop, limits, residual, trace):
+    """Absorb rows start..stop one at a time; return the first row not absorbed.
+
+    One pass over P a row: it is updated and multiplied by the next regressor together.
+    ``limits`` = (largest leverage, largest inflation factor, largest P_jj); ``residual`` and
+    ``trace`` as in the square-root kernels.
+    """
+    d, m = P.shape[0], theta.shape[0]
+    one = P.dtype.type
+    coefs, diags, losses, counts, recursive = trace
+    traced = coefs.shape[0] > 0
+    u, h = np.empty(d, P.dtype), np.empty(d, P.dtype)
+    fresh = True
+    for t in range(start, stop):
+        gate, weight = gates[t], weights[t]
+        x = X[t]
+        if fresh:
+            for i in range(d):
+                total = one(0)
+                for k in range(d):
+                    total += P[i, k] * x[k]
+                u[i] = total
+            fresh = False
+        leverage = 0.0
+        for k in range(d):
+            leverage += float(u[k]) * float(x[k])
+        innovation = gate + weight * leverage
+        if gate < SMALLEST_GATE or not (0 <= weight * leverage <= limits[0] * gate):
+            return t
+        if not trusted(P, colsq, tally[REFERENCE], limits):
+            return t
+        gain = one(weight / innovation)
+        excited = False
+        for target in range(m):
+            error = Y[t, target]
+            for k in range(d):
+                error -= theta[target, k] * x[k]
+            residual[t, target] = error
+            step = error * gain
+            for k in range(d):
+                theta[target, k] += step * u[k]
+            loss[target] = gate * loss[target] + weight * float(error) ** 2 * (gate / innovation)
+        root_gain = one(math.sqrt(weight / innovation))
+        for k in range(d):
+            h[k] = root_gain * u[k]
+            square = weight * float(x[k]) * float(x[k])
+            excited = excited or square > 0
+            colsq[k] = gate * colsq[k] + square
+        inverse_gate = one(1.0 / gate)
+        following = X[min(t + 1, stop - 1)]
+        for i in range(d):
+            hi = h[i]
+            total = one(0)
+            for k in range(d):
+                entry = (P[i, k] - hi * h[k]) * inverse_gate
+                P[i, k] = entry
+                total += entry * following[k]
+            u[i] = total
+        seen = 1.0 if weight > 0 else 0.0
+        tally[COUNT] = gate * tally[COUNT] + seen
+        tally[COUNT_SQUARED] = gate * gate * tally[COUNT_SQUARED] + seen
+        tally[DECAY] *= gate
+        if excited:
+            tally[REFERENCE] = colsq.max()
+        if traced:
+            coefs[t] = theta
+            for k in range(d):
+                diags[t, k] = P[k, k]
+            losses[t] = loss
+            counts[t] = tally
+            counts[t, RANK] = d
+            root = math.sqrt(weight * gate / innovation)
+            for target in range(m):
+                recursive[t, target] = residual[t, target] * root
+    return stop
+
+
+@njit(cache=True, fastmath=FAST, nogil=True)
+def multiply_block(P, X, start, U):
+    """U (8, d) = X[start:start + 8] P."""
+    d = P.shape[0]
+    zero = P.dtype.type(0)
+    x0, x1, x2, x3 = X[start], X[start + 1], X[start + 2], X[start + 3]
+    x4, x5, x6, x7 = X[start + 4], X[start + 5], X[start + 6], X[start + 7]
+    for i in range(d):
+        s0, s1, s2, s3, s4, s5, s6, s7 = zero, zero, zero, zero, zero, zero, zero, zero
+        for k in range(d):
+            entry = P[i, k]
+            s0 += entry * x0[k]
+            s1 += entry * x1[k]
+            s2 += entry * x2[k]
+            s3 += entry * x3[k]
+            s4 += entry * x4[k]
+            s5 += entry * x5[k]
+            s6 += entry * x6[k]
+            s7 += entry * x7[k]
+        U[0, i], U[1, i], U[2, i], U[3, i] = s0, s1, s2, s3
+        U[4, i], U[5, i], U[6, i], U[7, i] = s4, s5, s6, s7
+
+
+@njit(cache=True, fastmath=FAST, nogil=True)
+def subtract_block(P, N, scale):
+    """P = (P - N^T N) scale for N (8, d), each entry in the same order: symmetry is kept."""
+    d = P.shape[0]
+    n0, n1, n2, n3, n4, n5, n6, n7 = N[0], N[1], N[2], N[3], N[4], N[5], N[6], N[7]
+    for i in range(d):
+        a0, a1, a2, a3 = n0[i], n1[i], n2[i], n3[i]
+        a4, a5, a6, a7 = n4[i], n5[i], n6[i], n7[i]
+        for k in range(d):
+            entry = P[i, k] - a0 * n0[k]
+            entry -= a1 * n1[k]
+            entry -= a2 * n2[k]
+            entry -= a3 * n3[k]
+            entry -= a4 * n4[k]
+            entry -= a5 * n5[k]
+            entry -= a6 * n6[k]
+            P[i, k] = (entry - a7 * n7[k]) * scale
+
+
+@njit(cache=True, fastmath=FAST, nogil=True)
+def update_blocked(
+    P, theta, colsq, tally, loss, X, Y, gates, weights, start, stop, limits, residual, trace
+):
+    """The same as :func:`update` in blocks of eight rows (the chunk-exact recursion).
+
+    With w_t = beta_t / zeta_t, ``S = I + K~ P K~^T = L L^T`` and ``N = L^-1 K~ P`` give every
+    step of the block at once: ``e_t = L_tt eps_t / sqrt(w_t)`` with ``eps = L^-1 e~``,
+    ``theta_t = theta_0 + sum_{i<=t} eps_i n_i``, ``P_t = (P - sum_{i<=t} n_i n_i^T) / zeta_t``.
+    Stops before a block that is incomplete or that the form cannot take.
+    """
+    d, m = P.shape[0], theta.shape[0]
+    one = P.dtype.type
+    coefs, diags, losses, counts, recursive = trace
+    traced = coefs.shape[0] > 0
+    N = np.empty((BLOCK, d), P.dtype)
+    L = np.empty((BLOCK, BLOCK))
+    root_w, decay = np.empty(BLOCK), np.empty(BLOCK)
+    eps = np.empty((m, BLOCK), P.dtype)
+    t = start
+    while t + BLOCK <= stop:
+        if not trusted(P, colsq, tally[REFERENCE], limits):
+            return t
+        product = 1.0
+        usable = True
+        for i in range(BLOCK):
+            product *= gates[t + i]
+            usable = usable and product > SMALLEST_GATE and weights[t + i] > 0
+            decay[i] = product
+            root_w[i] = math.sqrt(weights[t + i] / product) if usable else 0.0
+        if not usable:
+            return t
+        multiply_block(P, X, t, N)
+        for i in range(BLOCK):
+            for k in range(i + 1):
+                total = one(0)
+                for j in range(d):
+                    total += N[i, j] * X[t + k, j]
+                inner = float(total) * root_w[i] * root_w[k]
+                for j in range(k):
+                    inner -= L[i, j] * L[k, j]
+                if k < i:
+                    L[i, k] = inner / L[k, k]
+                elif 0 <= inner <= limits[0]:
+                    L[i, i] = math.sqrt(1.0 + inner)
+                else:
+                    return t
+        for i in range(BLOCK):
+            scale = one(root_w[i] / L[i, i])
+            for j in range(d):
+                N[i, j] *= scale
+            for k in range(i):
+                factor = one(L[i, k] / L[i, i])
+                for j in range(d):
+                    N[i, j] -= factor * N[k, j]
+        for target in range(m):
+            for i in range(BLOCK):
+                error = Y[t + i, target]
+                for j in range(d):
+                    error -= theta[target, j] * X[t + i, j]
+                scaled = float(error) * root_w[i]
+                for k in range(i):
+                    scaled -= L[i, k] * float(eps[target, k])
+                eps[target, i] = one(scaled / L[i, i])
+                residual[t + i, target] = one(scaled / root_w[i])
+        reference = 0.0
+        for i in range(BLOCK):
+            gate = gates[t + i]
+            excited = False
+            for j in range(d):
+                square = weights[t + i] * float(X[t + i, j]) ** 2
+                excited = excited or square > 0
+                colsq[j] = gate * colsq[j] + square
+            if excited:
+                tally[REFERENCE] = colsq.max()
+            tally[COUNT] = gate * tally[COUNT] + 1.0
+            tally[COUNT_SQUARED] = gate * gate * tally[COUNT_SQUARED] + 1.0
+            tally[DECAY] *= gate
+            for target in range(m):
+                step = eps[target, i]
+                for j in range(d):
+                    theta[target, j] += step * N[i, j]
+                loss[target] = gate * loss[target] + decay[i] * float(step) ** 2
+            if traced:
+                coefs[t + i] = theta
+                losses[t + i] = loss
+                counts[t + i] = tally
+                counts[t + i, RANK] = d
+                for target in range(m):
+                    recursive[t + i, target] = eps[target, i] * math.sqrt(decay[i])
+                inverse = one(1.0 / decay[i])
+                for j in range(d):
+                    total = P[j, j]
+                    for k in range(i + 1):
+                        total -= N[k, j] * N[k, j]
+                    diags[t + i, j] = total * inverse
+        subtract_block(P, N, one(1.0 / decay[BLOCK - 1]))
+        t += BLOCK
+    return t

@@ -1,0 +1,133 @@
+"""The covariance form: the inverse information matrix and the coefficients, the fast form.
+
+It is used where it is accurate and left where it is not: a row or a state outside the bounds of
+:mod:`olsq.online.limits` is taken by the square-root form instead (see ``recursion.py``).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+from scipy.linalg import qr, solve_triangular
+
+from olsq.online import _covariance_kernels as kernels
+from olsq.online._square_root_kernels import REFERENCE
+from olsq.online.limits import limits_for
+from olsq.online.rows import Rows, Trace
+from olsq.online.square_root import SquareRootForm
+
+BLOCKED_FROM = 24  # number of coefficients from which blocks of eight rows pay
+
+
+class CovarianceForm:
+    """P (d, d) bitwise symmetric, ``P = (H_t + Lambda_t)^-1``; theta (m, d).
+
+    ``colsq`` (d,) is the diagonal of the information matrix, ``tally`` the forgotten counts,
+    ``loss`` (m,) the minimised objective, ``held`` carried along from the square-root form.
+    """
+
+    name = "covariance"
+    ARRAYS = ("P", "theta", "colsq", "tally", "loss", "held")
+
+    def __init__(
+        self,
+        P: NDArray,
+        theta: NDArray,
+        colsq: NDArray,
+        tally: NDArray,
+        loss: NDArray,
+        held: NDArray,
+        *,
+        intercept: bool,
+    ) -> None:
+        self.P, self.theta, self.colsq = P, theta, colsq
+        self.tally, self.loss, self.held = tally, loss, held
+        self.intercept = intercept
+        self.limits = limits_for(P.dtype, P.shape[0])
+
+    @classmethod
+    def start(
+        cls, ridge: NDArray, n_targets: int, dtype: DTypeLike, intercept: bool
+    ) -> CovarianceForm:
+        """The form before any row; every ridge must be positive."""
+        return cls(
+            np.diag(1.0 / ridge).astype(dtype),
+            np.zeros((n_targets, ridge.shape[0]), dtype),
+            ridge.astype(np.float64),
+            np.array([0.0, 0.0, 1.0, ridge.max()]),
+            np.zeros(n_targets),
+            np.zeros(1, np.int64),
+            intercept=intercept,
+        )
+
+    def update(self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace) -> int:
+        """Absorb rows from start on; return the first row this form must not take (or stop)."""
+        state = self.P, self.theta, self.colsq, self.tally, self.loss
+        bounds = self.limits.covariance
+        if self.P.shape[0] < BLOCKED_FROM:
+            return kernels.update(*state, *rows, start, stop, bounds, residual, trace.arrays)
+        t = start
+        while t < stop:
+            t = kernels.update_blocked(*state, *rows, t, stop, bounds, residual, trace.arrays)
+            single = min(t + kernels.BLOCK, stop)
+            done = kernels.update(*state, *rows, t, single, bounds, residual, trace.arrays)
+            if done < single:
+                return done
+            t = done
+        return stop
+
+    def trusted(self, margin: float = 1.0) -> bool:
+        """Whether the state is within the bounds divided by ``margin``."""
+        leverage, inflation, variance = self.limits.covariance
+        bounds = (leverage, inflation / margin, variance)
+        return kernels.trusted(self.P, self.colsq, self.tally[REFERENCE], bounds)
+
+    rank = property(lambda self: self.P.shape[0])
+    full_rank = True
+
+    def coefficients(self) -> NDArray:
+        return self.theta.astype(np.float64)
+
+    def inverse_diagonal(self) -> NDArray:
+        return np.diagonal(self.P).astype(np.float64)
+
+    def determined(self) -> NDArray[np.bool_]:
+        return np.ones(self.P.shape[0], np.bool_)
+
+
+def from_square_root(form: SquareRootForm) -> CovarianceForm | None:
+    """The same state in covariance form, or None where that form would not keep its digits."""
+    if not form.full_rank:
+        return None
+    R = form.R.astype(np.float64)
+    inverse = solve_triangular(R, np.eye(R.shape[0]), check_finite=False)
+    P = inverse @ inverse.T
+    dtype = form.R.dtype
+    if not np.abs(P).max() < np.finfo(dtype).max:
+        return None
+    P = np.ascontiguousarray((0.5 * (P + P.T)).astype(dtype))
+    theta = np.ascontiguousarray(form.coefficients().astype(dtype))
+    new = CovarianceForm(
+        P, theta, form.colsq, form.tally, form.loss, form.held, intercept=form.intercept
+    )
+    return new if new.trusted(margin=16.0) else None
+
+
+def to_square_root(form: CovarianceForm) -> SquareRootForm:
+    """The same state in square-root form: ``R`` with ``R^T R = P^-1``.
+
+    By the spectral decomposition of the scaled P, whose condition is bounded while the form is
+    trusted; rounding in P cannot make it fail.
+    """
+    P = form.P.astype(np.float64)
+    scale = np.sqrt(np.diagonal(P))
+    values, vectors = np.linalg.eigh(P / np.outer(scale, scale))
+    values = np.maximum(values, values[-1] * np.finfo(form.P.dtype).eps)
+    (R,) = qr((vectors / np.sqrt(values)).T / scale, mode="r")
+    R = np.triu(R * np.where(np.diagonal(R) < 0, -1.0, 1.0)[:, None])
+    dtype = form.P.dtype
+    z = form.theta.astype(np.float64) @ R.T
+    return SquareRootForm(
+        np.ascontiguousarray(R, dtype), np.ascontiguousarray(z, dtype), form.colsq, form.tally,
+        form.loss, form.held, intercept=form.intercept,
+    )  # fmt: skip

@@ -1,0 +1,141 @@
+"""One stream, whatever the method: which form holds the state, and when it changes.
+
+``method="covariance"`` runs in the covariance form inside its bounds and in the square-root form
+outside of them (a diffuse start, wind-up, collinear regressors, a reset).  Leaving is decided by
+the row that would break the bound; returning is tried after a number of rows that doubles while
+attempts fail, so that the cubic cost of an attempt is always paid for by rows.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from olsq.online import covariance, information, square_root
+from olsq.online.covariance import CovarianceForm
+from olsq.online.information import InformationForm
+from olsq.online.rows import Rows, Trace
+from olsq.online.square_root import SquareRootForm
+
+Form = SquareRootForm | CovarianceForm | InformationForm
+METHODS = ("covariance", "sqrt", "information")
+LONGEST_WAIT = 4096
+
+
+def resolve_method(method: str, dtype: DTypeLike, ridge_mode: str) -> str:
+    """The method that "auto" stands for."""
+    if method != "auto":
+        return method
+    if ridge_mode == "fixed":
+        return "information"
+    return "covariance" if np.dtype(dtype) == np.float64 else "sqrt"
+
+
+class Recursion:
+    """The state of one stream and the recursion that carries it forward."""
+
+    def __init__(self, form: Form, method: str, clock: NDArray[np.int64]) -> None:
+        self.form = form
+        self.method = method
+        # rows until the next attempt to return, present wait, rows since the last change of form
+        self.clock = clock
+
+    @classmethod
+    def start(
+        cls, method: str, ridge: NDArray, n_targets: int, dtype: DTypeLike, *, intercept: bool,
+        discounted: bool, solving: bool,
+    ) -> Recursion:  # fmt: skip
+        form: Form
+        if method == "information":
+            form = InformationForm.start(
+                ridge, n_targets, intercept=intercept, discounted=discounted, solving=solving
+            )
+        elif method == "covariance" and (ridge > 0).all():
+            form = CovarianceForm.start(ridge, n_targets, dtype, intercept)
+            if not form.trusted():  # a ridge too small to invert
+                form = SquareRootForm.start(ridge, n_targets, dtype, intercept)
+        else:
+            form = SquareRootForm.start(ridge, n_targets, dtype, intercept)
+        wait = max(16, 2 * ridge.shape[0])
+        return cls(form, method, np.array([wait, wait, 0]))
+
+    def copy(self) -> Recursion:
+        return copy.deepcopy(self)
+
+    def update(self, rows: Rows, residual: NDArray, trace: Trace) -> None:
+        """Absorb all rows, in order."""
+        n = rows.X.shape[0]
+        if self.method != "covariance":
+            self.form.update(rows, 0, n, residual, trace)
+            return
+        t = 0
+        while t < n:
+            if isinstance(self.form, CovarianceForm):
+                done = self.form.update(rows, t, n, residual, trace)
+                self.clock[2] += done - t
+                if done < n:
+                    self._leave_covariance()
+            else:
+                done = self.form.update(rows, t, min(n, t + int(self.clock[0])), residual, trace)
+                self.clock[0] -= done - t
+                if self.clock[0] == 0:
+                    self._try_covariance()
+            t = done
+
+    def _leave_covariance(self) -> None:
+        assert isinstance(self.form, CovarianceForm)
+        _, wait, stay = self.clock
+        shortest = max(16, 2 * self.form.rank)
+        wait = min(2 * wait, LONGEST_WAIT) if stay < wait else shortest
+        self.clock[:] = wait, wait, 0
+        self.form = covariance.to_square_root(self.form)
+
+    def _try_covariance(self) -> None:
+        assert isinstance(self.form, SquareRootForm)
+        form = covariance.from_square_root(self.form)
+        if form is not None:
+            self.form = form
+            self.clock[2] = 0
+            return
+        wait = min(2 * self.clock[1], LONGEST_WAIT)
+        self.clock[:] = wait, wait, 0
+
+    # -- saving -----------------------------------------------------------------------------------
+
+    def arrays(self) -> dict[str, NDArray]:
+        """Every array of the state, by name."""
+        return {name: getattr(self.form, name) for name in self.form.ARRAYS} | {"clock": self.clock}
+
+    def describe(self) -> dict[str, Any]:
+        """What :meth:`restore` needs besides the arrays."""
+        extra: dict[str, Any] = {"intercept": self.form.intercept}
+        if isinstance(self.form, InformationForm):
+            extra |= {"discounted": self.form.discounted, "solving": self.form.solving}
+        return {"method": self.method, "form": self.form.name, "arguments": extra}
+
+    @classmethod
+    def restore(cls, description: dict[str, Any], arrays: dict[str, NDArray]) -> Recursion:
+        kinds: tuple[type[Any], ...] = (SquareRootForm, CovarianceForm, InformationForm)
+        kind = next(k for k in kinds if k.name == description["form"])
+        form = kind(**{name: arrays[name] for name in kind.ARRAYS}, **description["arguments"])
+        return cls(form, description["method"], arrays["clock"])
+
+
+def merge(first: Recursion, second: Recursion, ridge: NDArray) -> Recursion:
+    """The recursion that saw first's rows and then second's."""
+    clock = second.clock.copy()
+    if isinstance(first.form, InformationForm) and isinstance(second.form, InformationForm):
+        return Recursion(information.merge(first.form, second.form), first.method, clock)
+    parts = [
+        covariance.to_square_root(r.form) if isinstance(r.form, CovarianceForm) else r.form
+        for r in (first, second)
+    ]
+    assert isinstance(parts[0], SquareRootForm)
+    assert isinstance(parts[1], SquareRootForm)
+    merged = Recursion(square_root.merge(parts[0], parts[1], ridge), first.method, clock)
+    if first.method == "covariance":
+        merged._try_covariance()
+    return merged

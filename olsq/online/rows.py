@@ -1,0 +1,53 @@
+"""What flows into a form (checked rows) and what may flow out of it (a trace of its states)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+
+class Rows(NamedTuple):
+    """Checked, finite rows: X (n, d), Y (n, m) of the state's dtype, contiguous; gates and
+    weights (n,) float64.  Where the model has an intercept, column 0 of X is 1."""
+
+    X: NDArray
+    Y: NDArray
+    gates: NDArray[np.float64]
+    weights: NDArray[np.float64]
+
+
+class Trace(NamedTuple):
+    """The state after each row.  Empty arrays mean that no trace is wanted.
+
+    coef (n, m, d); variance (n, d) the diagonal of the inverse information; loss (n, m);
+    counts (n, 4): forgotten row count, the same with squared weights, product of the gates, rank;
+    recursive (n, m): the a-priori residual over its standard deviation in units of the noise,
+    ``e_t sqrt(beta gamma / (gamma + beta x.P x))`` (0 where the row determined a new direction).
+    """
+
+    coef: NDArray
+    variance: NDArray
+    loss: NDArray[np.float64]
+    counts: NDArray[np.float64]
+    recursive: NDArray[np.float64]
+
+    @classmethod
+    def empty(cls, n: int, m: int, d: int, dtype: DTypeLike = np.float64) -> Trace:
+        return cls(
+            np.empty((n, m, d), dtype), np.empty((n, d), dtype), np.empty((n, m)),
+            np.empty((n, 4)), np.empty((n, m)),
+        )  # fmt: skip
+
+    @classmethod
+    def none(cls, m: int, d: int, dtype: DTypeLike = np.float64) -> Trace:
+        return cls.empty(0, m, d, dtype)
+
+    @property
+    def wanted(self) -> bool:
+        return self.coef.shape[0] > 0
+
+    @property
+    def arrays(self) -> tuple[NDArray, ...]:
+        return tuple(self)  # kernels are compiled for a plain tuple

@@ -1,0 +1,221 @@
+"""The square-root form: the triangular factor of the information matrix (QRD-RLS).
+
+Of the two square-root families this is the one on the information side.  It starts from nothing
+exactly (R = 0 is the diffuse start), shrinks under wind-up where a covariance factor grows, merges
+by stacking, and never squares the condition number.  Every other form falls back on it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from olsq.online import _square_root_kernels as kernels
+from olsq.online._square_root_kernels import DECAY
+from olsq.online.limits import limits_for
+from olsq.online.rows import Rows, Trace
+
+
+class SquareRootForm:
+    """R (d, d) upper triangular with ``R^T R = H_t + Lambda_t``; z (m, d) with ``R theta = z``.
+
+    Coefficient 0 is the intercept where ``intercept`` is set.  ``colsq`` (d,) is the diagonal of
+    the information matrix, ``tally`` the forgotten counts, ``loss`` (m,) the minimised objective,
+    ``held`` the number of times wind-up protection held a coefficient.
+    """
+
+    name = "sqrt"
+    ARRAYS = ("R", "z", "colsq", "tally", "loss", "held")
+
+    def __init__(
+        self,
+        R: NDArray,
+        z: NDArray,
+        colsq: NDArray,
+        tally: NDArray,
+        loss: NDArray,
+        held: NDArray,
+        *,
+        intercept: bool,
+    ) -> None:
+        self.R, self.z, self.colsq = R, z, colsq
+        self.tally, self.loss, self.held = tally, loss, held
+        self.intercept = intercept
+        self.limits = limits_for(R.dtype, R.shape[0])
+
+    @classmethod
+    def start(
+        cls, ridge: NDArray, n_targets: int, dtype: DTypeLike, intercept: bool
+    ) -> SquareRootForm:
+        d = ridge.shape[0]
+        return cls(
+            np.diag(np.sqrt(ridge)).astype(dtype),
+            np.zeros((n_targets, d), dtype),
+            ridge.astype(np.float64),
+            np.array([0.0, 0.0, 1.0, ridge.max(initial=0.0)]),
+            np.zeros(n_targets),
+            np.zeros(1, np.int64),
+            intercept=intercept,
+        )
+
+    # -- learning ---------------------------------------------------------------------------------
+
+    def update(self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace) -> int:
+        """Absorb rows start..stop; write their a-priori residuals and the trace."""
+        t = start
+        while t < stop:
+            t, held = kernels.update(
+                self.R, self.z, self.colsq, self.tally, self.loss, *rows, t, stop,
+                self.limits.square_root, residual, trace.arrays,
+            )  # fmt: skip
+            self.held += held
+            if t < stop:
+                self._take_alone(rows, t, residual, trace)
+                t += 1
+        return stop
+
+    def _take_alone(self, rows: Rows, t: int, residual: NDArray, trace: Trace) -> None:
+        """Absorb one row that is a reset, a new direction, or traced while undetermined."""
+        d, m = self.R.shape[0], self.z.shape[0]
+        dtype = self.R.dtype
+        tolerance, pin, floor = self.limits.square_root
+        x, target, gate, weight = (a[t] for a in rows)
+        residual[t] = target - self.coefficients() @ x
+        p = np.empty(d, dtype)
+        new = kernels.forward_solve(self.R, x.copy(), p, self.colsq, tolerance)
+        recursive_scale = 0.0
+        if gate > 0 and new < 0:
+            recursive_scale = np.sqrt(weight * gate / (gate + weight * (p @ p)))
+        if gate == 0:
+            self.R[:], self.z[:], self.colsq[:], self.loss[:], self.tally[:] = 0, 0, 0, 0, 0
+            gate = 1.0
+            new = kernels.forward_solve(self.R, x.copy(), p, self.colsq, tolerance)
+        noise = np.full(d, np.inf)  # at zero pivots before the new direction: nothing but rounding
+        if new >= 0:
+            noise[new:] = 0.0
+        self.held += kernels.absorb(
+            self.R, self.z, self.colsq, self.tally, self.loss, x, target, gate, weight,
+            pin, floor, np.empty(d, dtype), np.empty(m, dtype), np.empty((m, d), dtype), noise,
+        )  # fmt: skip
+        if trace.wanted:
+            trace.coef[t] = self.coefficients()
+            trace.variance[t] = self.inverse_diagonal()
+            trace.loss[t], trace.counts[t] = self.loss, (*self.tally[:3], self.rank)
+            trace.recursive[t] = residual[t] * recursive_scale
+
+    def absorb_factor(self, R: NDArray, z: NDArray) -> None:
+        """Absorb every row of another factor as if it were an observation."""
+        known = np.diagonal(R) != 0
+        X = np.ascontiguousarray(R[known], np.float64)
+        Y = np.ascontiguousarray(z.T[known], np.float64)
+        n, (m, d) = X.shape[0], self.z.shape
+        rows = Rows(X, Y, np.ones(n), np.ones(n))
+        self.update(rows, 0, n, np.empty((n, m)), Trace.none(m, d))
+
+    def remove_observation(self, j: int, size: float) -> None:
+        """Take the observation ``size * theta_j = 0`` out again (LINPACK's downdate).
+
+        With ``R^T p = x`` rotations take (p, sqrt(1 - |p|^2)) to (0, 1), and the same rotations
+        take [R; 0] to [R without the observation; x].
+        """
+        d, m = self.R.shape[0], self.z.shape[0]
+        x, p = np.zeros(d), np.zeros(d)
+        x[j] = size
+        kernels.forward_solve(self.R, x, p, self.colsq, self.limits.new_direction)
+        error = -(self.z @ p)
+        remaining = max(1.0 - p @ p, 0.0)
+        norm = np.sqrt(remaining)
+        row = np.zeros(d)
+        rhs = error / norm if norm > 0 else np.zeros(m)
+        self.loss -= rhs**2
+        for i in range(d - 1, -1, -1):
+            length = np.hypot(norm, p[i])
+            c, s = (norm / length, p[i] / length) if length > 0 else (1.0, 0.0)
+            norm = length
+            self.R[i, i:], row[i:] = c * self.R[i, i:] - s * row[i:], s * self.R[i, i:] + c * row[i:]
+            self.z[:, i], rhs = c * self.z[:, i] - s * rhs, s * self.z[:, i] + c * rhs
+        self.colsq = (self.R**2).sum(0)
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    @property
+    def full_rank(self) -> bool:
+        return bool(np.all(np.diagonal(self.R) != 0))
+
+    @property
+    def rank(self) -> int:
+        return int(np.count_nonzero(np.diagonal(self.R)))
+
+    def coefficients(self) -> NDArray:
+        """theta (m, d) in float64; of minimum norm (intercept aside) where undetermined."""
+        R, z = self.R.astype(np.float64), self.z.astype(np.float64)
+        if self.full_rank:
+            theta = np.empty_like(z)
+            kernels.back_substitute(R, z, theta)
+            return theta
+        known = np.diagonal(R) != 0
+        theta = np.zeros_like(z)
+        first = 1 if self.intercept and known[0] else 0
+        rows = np.flatnonzero(known[first:]) + first
+        if rows.size:
+            A = R[rows, first:]
+            length = np.linalg.norm(A, axis=1)
+            theta[:, first:] = np.linalg.lstsq(A / length[:, None], (z[:, rows] / length).T)[0].T
+        if first:
+            theta[:, 0] = (z[:, 0] - theta[:, 1:] @ R[0, 1:]) / R[0, 0]
+        return theta
+
+    def determined(self) -> NDArray[np.bool_]:
+        """Which coefficients the data (and the ridge) determine uniquely (d,)."""
+        return np.isfinite(self.inverse_diagonal())
+
+    def inverse_diagonal(self) -> NDArray:
+        """Diagonal of the inverse information (d,); inf where a coefficient is undetermined."""
+        R = self.R.astype(np.float64)
+        out = np.empty(R.shape[0])
+        if self.full_rank:
+            kernels.inverse_diagonal(R, out)
+            return out
+        # e_j is estimable iff it lies in the row space of R; columns to unit length first.
+        length = np.linalg.norm(R, axis=0)
+        length[length == 0] = 1.0
+        A = R[np.diagonal(R) != 0] / length
+        pseudo_inverse = np.linalg.pinv(A)
+        out[:] = (pseudo_inverse**2).sum(1) / length**2
+        estimable = np.abs(np.einsum("ij,ji->i", pseudo_inverse, A) - 1.0) < 1e-8
+        out[~estimable] = np.inf
+        return out
+
+
+def merge(first: SquareRootForm, second: SquareRootForm, ridge: NDArray) -> SquareRootForm:
+    """The form that saw first's rows and then second's; the ridge must be counted once.
+
+    ``H = Z_b H_a + (H_b - Z_b Lambda)`` with Z_b the product of second's gates: the rows of
+    second's factor are absorbed like observations, then its copy of the ridge is taken out.
+    """
+    d, m = first.R.shape[0], first.z.shape[0]
+    decay = second.tally[DECAY]
+    root = np.sqrt(decay)
+    form = SquareRootForm(
+        root * first.R.astype(np.float64), root * first.z.astype(np.float64),
+        decay * first.colsq, first.tally.copy(), decay * first.loss + second.loss,
+        first.held + second.held, intercept=first.intercept,
+    )  # fmt: skip
+    form.absorb_factor(second.R, second.z)
+    before = form.colsq.copy()
+    for j in np.flatnonzero(decay * ridge):
+        form.remove_observation(int(j), float(np.sqrt(decay * ridge[j])))
+    noise = 64 * d * np.finfo(np.float64).eps * np.sqrt(before)
+    if (np.abs(np.diagonal(form.R)) <= noise).any():  # leave pivots exactly 0 where nothing is left
+        R, z = form.R, form.z
+        form.R, form.z = np.zeros((d, d)), np.zeros((m, d))
+        form.colsq = np.zeros(d)
+        form.absorb_factor(R, z)
+    dtype = first.R.dtype
+    form.R, form.z = form.R.astype(dtype), form.z.astype(dtype)
+    form.loss = np.maximum(form.loss, 0.0)
+    form.limits = first.limits
+    form.tally = np.array([decay, decay**2, decay, decay]) * first.tally
+    form.tally[:2] += second.tally[:2]
+    form.tally[3] = max(form.tally[3], second.tally[3])
+    return form
