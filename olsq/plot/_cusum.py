@@ -38,34 +38,29 @@ class Cusum(NamedTuple):
         return int(self.row[outside[0]]) if outside.size else None
 
 
-def standardised(residual: ArrayLike, posterior: ArrayLike) -> NDArray[np.float64]:
-    """Recursive residuals from the errors before and after each row was learned.
+def cusum_line(place: ArrayLike, n: int) -> NDArray[np.float64]:
+    """Brown, Durbin and Evans' 5 % line at the ``place``-th (from 1) of n recursive residuals."""
+    return CUSUM_5_PERCENT * (np.sqrt(n) + 2.0 * np.asarray(place) / np.sqrt(n))
 
-    The a-priori error of row t is ``e``; after learning the row it is ``e / (1 + h)`` with
-    ``h = x P x``.  The recursive residual ``e / sqrt(1 + h)`` is therefore the geometric mean of
-    the two, and no covariance is needed.  Their product cannot be negative except by rounding.
+
+def tested_rows(recursive: NDArray[np.float64], n_coefs: int) -> NDArray[np.int64]:
+    """Rows whose recursive residual says something about constancy.
+
+    Not those skipped as missing (NaN), those that determined a coefficient (0), and the first
+    ``n_coefs``, which under a small ridge say more about the ridge than about the data.
     """
-    before, after = np.asarray(residual, float), np.asarray(posterior, float)
-    return np.copysign(np.sqrt(np.maximum(before * after, 0.0)), before)
+    row = np.flatnonzero(np.isfinite(recursive))[n_coefs:]
+    return row[recursive[row] != 0]
 
 
-def cusum_bound(n: int) -> NDArray[np.float64]:
-    """Brown, Durbin and Evans' 5 % line at each of ``n`` recursive residuals."""
-    return CUSUM_5_PERCENT * (np.sqrt(n) + 2.0 * np.arange(1, n + 1) / np.sqrt(n))
-
-
-def cusum(path: CoefficientPath, X: ArrayLike, y: ArrayLike) -> Cusum:
+def cusum(path: CoefficientPath) -> Cusum:
     """CUSUM test of constant coefficients (Brown, Durbin and Evans, 1975).
 
     Parameters
     ----------
     path : CoefficientPath
-        Path of one target over the rows of ``X``, from the start of the stream, with ``forget=1``,
-        unit weights and a ridge that is negligible: the 5 % lines hold for that case.
-    X : array_like, shape (n, d)
-        The regressors the path was computed from.
-    y : array_like, shape (n,)
-        The target.
+        Path of one target from the start of a stream, with ``forget=1``, no window, unit weights
+        and a ridge that is 0 or negligible: the 5 % lines hold for that case.
 
     Returns
     -------
@@ -76,7 +71,7 @@ def cusum(path: CoefficientPath, X: ArrayLike, y: ArrayLike) -> Cusum:
     Raises
     ------
     ValueError
-        If the lengths differ or fewer than two rows have a recursive residual.
+        If the path has several targets or fewer than two rows have a recursive residual.
 
     Notes
     -----
@@ -96,20 +91,15 @@ def cusum(path: CoefficientPath, X: ArrayLike, y: ArrayLike) -> Cusum:
     >>> X = rng.standard_normal((200, 2))
     >>> y = X @ [1.0, 2.0] + rng.standard_normal(200) + 3.0 * (np.arange(200) >= 100)
     >>> path = olsq.coefficient_path(X, y, fit_intercept=True)
-    >>> 100 < cusum(path, X, y).first_crossing < 150
+    >>> 100 < cusum(path).first_crossing < 150
     True
     """
-    X, y = np.asarray(X, float), np.asarray(y, float)
-    if not len(X) == len(y) == len(path.residual):
-        raise ValueError(
-            f"path, X and y differ in length: {len(path.residual)}, {len(X)}, {len(y)}"
-        )
-    posterior = y - np.einsum("nd,nd->n", X, path.coef) - path.intercept
-    residual = standardised(path.residual, posterior)
-    # As many rows as there are coefficients are fitted exactly and test nothing.
-    n_coefs = X.shape[1] + bool(np.any(path.intercept))
-    row = np.flatnonzero(np.isfinite(residual))[n_coefs:]
+    recursive = np.asarray(path.recursive_residual, float)
+    if recursive.ndim != 1:
+        raise ValueError("the CUSUM is of one target; the path has several")
+    row = tested_rows(recursive, path.coef.shape[1] + bool(np.any(path.intercept)))
     if row.size < 2:
         raise ValueError("fewer than two rows have a recursive residual: nothing to cumulate")
-    kept = residual[row]
-    return Cusum(row, np.cumsum(kept) / kept.std(ddof=1), cusum_bound(row.size))
+    kept = recursive[row]
+    line = cusum_line(np.arange(1, row.size + 1), row.size)
+    return Cusum(row, np.cumsum(kept) / kept.std(ddof=1), line)

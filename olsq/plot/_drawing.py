@@ -51,7 +51,7 @@ def house_style():
 
 def _robust_limits(low: NDArray, high: NDArray) -> tuple[float, float] | None:
     """Vertical limits that ignore the wild first rows; None where nothing is finite."""
-    settled = slice(len(low) // 10, None)
+    settled = slice(len(low) // 20, None)
     ends = np.concatenate([low[settled], high[settled]])
     ends = ends[np.isfinite(ends)]
     if not ends.size:
@@ -76,8 +76,8 @@ def draw_coefficient(
         ax.set_ylim(limits)
     ax.margins(x=0)
     ax.set_title(title)
-    last = f"{coef[-1]:.4g}" + (f" ± {half[-1]:.2g}" if finite[-1] else "")
-    ax.set_title(last, loc="right", color=color, fontweight="normal", fontsize=8.5)
+    last = f"{coef[-1]:.4g}" + (f" ± {half[-1]:.2g} (95 %)" if finite[-1] else "")
+    ax.set_title(last.replace("-", "−"), loc="right", color=color, fontweight="normal", fontsize=8.5)
 
 
 def draw_residuals(ax: Axes, x: NDArray, low: NDArray, high: NDArray, rms: NDArray) -> None:
@@ -151,6 +151,7 @@ def draw_fit(curves: Curves, *, xlabel: str = "row", title: str = "", most: int 
     n_rows = (len(chosen) + 1) // 2
     with house_style():
         figure = Figure(figsize=(10, 1.9 * n_rows + 2.9), layout="constrained")
+        figure.get_layout_engine().set(h_pad=0.09, w_pad=0.09)
         grid = figure.add_gridspec(n_rows + 1, 2, height_ratios=[1.9] * n_rows + [2.4])
         for place, k in enumerate(chosen):
             alone = place == len(chosen) - 1 and place % 2 == 0

@@ -171,8 +171,6 @@ def plot_cusum(result: Cusum, *, x: ArrayLike | None = None) -> Figure:
 
 def plot_fit(
     path: CoefficientPath,
-    X: ArrayLike,
-    y: ArrayLike,
     *,
     names: Sequence[str] | None = None,
     x: ArrayLike | None = None,
@@ -183,9 +181,7 @@ def plot_fit(
     Parameters
     ----------
     path : CoefficientPath
-        Path of one target over the rows of ``X``.
-    X, y : array_like, shapes (n, d) and (n,)
-        The data of the path.
+        Path of one target.
     names, x : optional
         As in :func:`plot_path`.
     title : str, optional
@@ -203,7 +199,7 @@ def plot_fit(
     """
     coef, stderr, labels = _stacked(path, names)
     at, rows = _axis(len(coef), x), _thin(len(coef))
-    test = cusum(path, X, y)
+    test = cusum(path)
     value, bound = np.full((2, len(coef)), np.nan)
     value[test.row], bound[test.row] = test.value, test.bound
     residual = np.asarray(path.residual)

@@ -1,0 +1,35 @@
+"""The command ``olsq``: ``olsq demo`` and ``olsq fit``.  Needs the extra ``olsq[cli]``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit with its code.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        Instead of ``sys.argv[1:]``.
+
+    Raises
+    ------
+    SystemExit
+        Always: 0 done, 1 the run failed, 2 the command or the data must be changed, 130 stopped by
+        Ctrl-C, 143 stopped by SIGTERM.
+    """
+    try:
+        from olsq.cli.app import run
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] not in {"matplotlib", "polars", "rich", "typer"}:
+            raise
+        print(
+            f'olsq: {error.name} is not installed; the command line needs pip install "olsq[cli]"',
+            file=sys.stderr,
+        )
+        sys.exit(1)
+    sys.exit(run(sys.argv[1:] if arguments is None else list(arguments)))

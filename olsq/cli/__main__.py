@@ -1,0 +1,5 @@
+"""``python -m olsq.cli``."""
+
+from olsq.cli import main
+
+main()

@@ -1,0 +1,51 @@
+"""Ctrl-C and SIGTERM, taken between two chunks so that a checkpoint is never half a chunk."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupts:
+    """Remembers the first signal; a second one, or one that comes while waiting, raises at once.
+
+    Use as a context manager.  ``signum`` is the signal received, or None.  Outside the main thread
+    Python does not deliver signals, and this does nothing.
+    """
+
+    def __init__(self) -> None:
+        self.signum: int | None = None
+        self._waiting = False
+        self._previous: dict[int, object] = {}
+
+    def __enter__(self) -> Interrupts:
+        if threading.current_thread() is threading.main_thread():
+            for signum in SIGNALS:
+                self._previous[signum] = signal.signal(signum, self._handle)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for signum, handler in self._previous.items():
+            signal.signal(signum, handler)  # type: ignore[arg-type]
+
+    def _handle(self, signum: int, frame: FrameType | None) -> None:
+        again = self.signum is not None
+        self.signum = signum
+        if again or self._waiting:
+            raise KeyboardInterrupt
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Mark a stretch (reading input) that may block and may be broken off anywhere."""
+        self._waiting = True
+        try:
+            if self.signum is not None:
+                raise KeyboardInterrupt
+            yield
+        finally:
+            self._waiting = False

@@ -1,0 +1,189 @@
+"""Write predictions, residuals and coefficients so that a crash can never leave a wrong file.
+
+Rows are appended to ``<out>.part``; its length and checksum go into every checkpoint.  A resumed
+run cuts the part file back to that length, whatever was written after it, and goes on.  Only a
+completed run gives the file its final name.  For Parquet, which cannot be appended to, the part
+file holds the rows as plain float64 numbers and is converted, in constant memory, at the end.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from polars.io.plugins import register_io_source
+
+from olsq.cli.errors import CommandError, InputError
+
+READ_BYTES = 4 << 20
+ROW_GROUP_ROWS = 131_072
+FORMATS = (".csv", ".parquet")
+Mark = dict[str, int]
+
+
+class Output:
+    """An output file under construction.
+
+    Parameters
+    ----------
+    path : Path
+        Final name; ``.csv`` or ``.parquet``.
+    names : sequence of str
+        Columns after the first, which is ``row``.
+    mark : dict or None
+        Where a checkpoint left the part file (:meth:`checkpoint`); None starts afresh.
+
+    Raises
+    ------
+    InputError
+        If the name has another ending, the file cannot be written, or the part file does not
+        hold what the checkpoint says.
+    """
+
+    def __init__(self, path: Path, names: Sequence[str], mark: Mark | None) -> None:
+        if path.suffix not in FORMATS:
+            raise InputError(f"--out must end in {' or '.join(FORMATS)}, got {path.name}")
+        self.path = path
+        self.part = path.with_name(path.name + ".part")
+        self._names = ["row", *names]
+        self._parquet = path.suffix == ".parquet"
+        self._bytes = self._crc = 0
+        try:
+            if path.is_dir():
+                raise IsADirectoryError(0, "it is a directory")
+            if path.exists() and not os.access(path, os.W_OK):
+                raise PermissionError(0, "permission denied")
+            self._file: BinaryIO = self._start() if mark is None else self._continue(mark)
+        except OSError as error:
+            raise InputError(f"cannot write {path}: {error.strerror}") from None
+
+    def _start(self) -> BinaryIO:
+        file = self.part.open("wb")
+        self._file = file
+        if not self._parquet:
+            self._write(",".join(map(_quoted, self._names)).encode() + b"\n")
+        return file
+
+    def _continue(self, mark: Mark) -> BinaryIO:
+        # An earlier run that finished left no part file: its result goes back under construction.
+        rebuilt = self._parquet and not self.part.exists() and self.path.exists()
+        if rebuilt:
+            self._unconvert()
+        present = self.part if self.part.exists() else self.path
+        if not present.exists():
+            raise InputError(f"cannot resume: {self.part} is gone; delete the state to start again")
+        with present.open("rb") as file:
+            while self._bytes < mark["bytes"]:
+                block = file.read(min(READ_BYTES, mark["bytes"] - self._bytes))
+                if not block:
+                    break
+                self._crc = zlib.crc32(block, self._crc)
+                self._bytes += len(block)
+        if (self._bytes, self._crc) != (mark["bytes"], mark["crc"]):
+            if rebuilt:
+                self.part.unlink()
+            raise InputError(f"cannot resume: {present} is not the file the state describes")
+        if present != self.part:
+            os.replace(present, self.part)
+        os.truncate(self.part, mark["bytes"])
+        return self.part.open("ab")
+
+    def _write(self, data: bytes) -> None:
+        self._file.write(data)
+        self._crc = zlib.crc32(data, self._crc)
+        self._bytes += len(data)
+
+    def append(self, start: int, values: NDArray[np.float64]) -> None:
+        """Add rows; ``values`` (n, k) in the order of the names, ``start`` rows precede them."""
+        row = np.arange(start + 1, start + 1 + len(values))
+        # One NaN only (of the many bit patterns), so that a rebuilt part file has the same bytes.
+        values = np.where(np.isnan(values), np.nan, values)
+        if self._parquet:
+            self._write(np.column_stack([row, values]).tobytes())
+        else:
+            self._write(self._frame(row, values).write_csv(include_header=False).encode())
+
+    def _frame(self, row: NDArray, values: NDArray[np.float64]) -> pl.DataFrame:
+        columns = {
+            name: pl.Series(name, np.ascontiguousarray(values[:, j]), nan_to_null=True)
+            for j, name in enumerate(self._names[1:])
+        }
+        return pl.DataFrame({"row": pl.Series("row", row, pl.Int64), **columns})
+
+    def checkpoint(self) -> Mark:
+        """Force everything appended onto the disk and return where that is."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        return {"bytes": self._bytes, "crc": self._crc}
+
+    def finish(self) -> None:
+        """Give the file its final name."""
+        self.checkpoint()
+        self._file.close()
+        if self._parquet:
+            written = self.path.with_name(self.path.name + ".writing")
+            self._converted().sink_parquet(
+                written, row_group_size=ROW_GROUP_ROWS, maintain_order=True
+            )
+            os.replace(written, self.path)
+            self.part.unlink()
+        else:
+            os.replace(self.part, self.path)
+
+    def close(self, *, discard: bool) -> None:
+        """Stop writing without finishing; with ``discard`` nothing is left behind."""
+        self._file.close()
+        if discard:
+            self.part.unlink(missing_ok=True)
+
+    def _converted(self) -> pl.LazyFrame:
+        """The part file's rows as a lazy frame that is read piece by piece."""
+        width = len(self._names)
+        schema = {"row": pl.Int64, **dict.fromkeys(self._names[1:], pl.Float64)}
+
+        def pieces(
+            with_columns: list[str] | None,
+            predicate: pl.Expr | None,
+            n_rows: int | None,
+            batch_size: int | None,
+        ) -> Iterator[pl.DataFrame]:
+            rows_per_read = max(READ_BYTES // (8 * width), 1)
+            with self.part.open("rb") as file:
+                while block := file.read(8 * width * rows_per_read):
+                    values = np.frombuffer(block).reshape(-1, width)
+                    yield self._frame(values[:, 0].astype(np.int64), values[:, 1:])
+
+        return register_io_source(pieces, schema=schema)
+
+    def _unconvert(self) -> None:
+        """Rebuild the part file of a finished Parquet file."""
+        scan = pl.scan_parquet(self.path)
+        if scan.collect_schema().names() != self._names:
+            raise InputError(f"cannot resume: {self.path} is not the file the state describes")
+        n = int(scan.select(pl.len()).collect().item())
+        with self.part.open("wb") as file:
+            for at in range(0, n, ROW_GROUP_ROWS):
+                frame = scan.slice(at, ROW_GROUP_ROWS).collect()
+                columns = [frame[name].cast(pl.Float64).to_numpy() for name in self._names]
+                file.write(np.column_stack(columns).tobytes())
+
+
+def output_names(features: Sequence[str], *, intercept: bool) -> list[str]:
+    """Names of the output columns after ``row``."""
+    head = ["prediction", "residual", *(["intercept"] if intercept else [])]
+    names = head + [f"coef_{name}" for name in features]
+    if len(set(names)) < len(names):
+        raise CommandError("two output columns would have the same name")
+    return names
+
+
+def _quoted(name: str) -> str:
+    if any(mark in name for mark in ',"\r\n'):
+        return '"' + name.replace('"', '""') + '"'
+    return name

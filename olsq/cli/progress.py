@@ -1,0 +1,62 @@
+"""A progress bar on the terminal, and nothing at all where there is none."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+
+class _RateColumn(ProgressColumn):
+    """Rows done and rows per second, from the rows this run did itself."""
+
+    def render(self, task: Task) -> Text:
+        done, first = task.fields["rows"], task.fields["first"]
+        seconds = task.elapsed or 0.0
+        rate = f"  {(done - first) / seconds:,.0f} rows/s" if seconds > 0.5 else ""
+        return Text(f"{done:,} rows{rate}", style="progress.data.speed")
+
+
+class RowProgress:
+    """Progress over the rows of one source; use as a context manager.
+
+    Parameters
+    ----------
+    console : Console
+        Where to draw; nothing is drawn unless it is a terminal.
+    first : int
+        Rows done by an earlier run.
+    """
+
+    def __init__(self, console: Console, first: int) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            TextColumn("{task.percentage:>3.0f}%"),
+            _RateColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+            expand=True,
+        )
+        self._task = self._progress.add_task(
+            "compiling (first run only)", total=None, rows=first, first=first
+        )
+
+    def __enter__(self) -> RowProgress:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._progress.stop()
+
+    def update(self, rows: int, fraction: float | None) -> None:
+        """Show that ``rows`` are done, which is ``fraction`` of the input if that is known."""
+        self._progress.update(
+            self._task,
+            description="fitting",
+            rows=rows,
+            total=None if fraction is None else 1.0,
+            completed=0.0 if fraction is None else fraction,
+        )

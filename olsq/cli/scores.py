@@ -1,0 +1,88 @@
+"""Running one-step-ahead errors of the model and of two baselines that need no model."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass
+class Scores:
+    """Sums over the rows so far; all of it goes into the checkpoint.
+
+    Rows are scored once as many have been learned as there are coefficients, for the model and
+    the baselines alike: the first ones say more about the start than about the model.
+    """
+
+    burn_in: int
+    rows: int = 0
+    used: int = 0
+    scored: int = 0
+    first: float = math.nan
+    last: float = math.nan
+    smallest: float = math.inf
+    largest: float = -math.inf
+    shifted_sum: float = 0.0  # of y - first, so that a large level costs no digits
+    absolute: float = 0.0
+    square: float = 0.0
+    mean_absolute: float = 0.0
+    mean_square: float = 0.0
+    last_absolute: float = 0.0
+    last_square: float = 0.0
+
+    def update(
+        self, y: NDArray[np.float64], residual: NDArray[np.float64], used: NDArray[np.bool_]
+    ) -> None:
+        """Count the rows of one chunk; ``residual`` are the errors before learning each row."""
+        self.rows += len(y)
+        y, residual = y[used], residual[used]
+        if not y.size:
+            return
+        if not self.used:
+            self.first = self.last = float(y[0])
+        learned = self.used + np.arange(len(y))
+        shifted = y - self.first
+        earlier = self.shifted_sum + np.cumsum(shifted) - shifted
+        from_mean = shifted - earlier / np.maximum(learned, 1)
+        from_last = y - np.concatenate([[self.last], y[:-1]])
+        counts = learned >= max(self.burn_in, 1)
+        self.scored += int(counts.sum())
+        self.absolute += float(np.abs(residual[counts]).sum())
+        self.square += float(np.square(residual[counts]).sum())
+        self.mean_absolute += float(np.abs(from_mean[counts]).sum())
+        self.mean_square += float(np.square(from_mean[counts]).sum())
+        self.last_absolute += float(np.abs(from_last[counts]).sum())
+        self.last_square += float(np.square(from_last[counts]).sum())
+        self.used += len(y)
+        self.last = float(y[-1])
+        self.shifted_sum += float(shifted.sum())
+        self.smallest = min(self.smallest, float(y.min()))
+        self.largest = max(self.largest, float(y.max()))
+
+    def table(self) -> list[tuple[str, float, float]]:
+        """(who, mean absolute error, root mean square error); empty if nothing was scored."""
+        if not self.scored:
+            return []
+        sums = [
+            ("olsq", self.absolute, self.square),
+            ("last value", self.last_absolute, self.last_square),
+            ("mean so far", self.mean_absolute, self.mean_square),
+        ]
+        n = self.scored
+        return [(who, absolute / n, math.sqrt(square / n)) for who, absolute, square in sums]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, for the checkpoint; values that JSON has no number for become text."""
+        return {
+            key: value if math.isfinite(value) else str(value)
+            for key, value in asdict(self).items()
+        }
+
+    @classmethod
+    def from_dict(cls, saved: dict[str, Any]) -> Scores:
+        """Undo :meth:`as_dict`."""
+        return cls(**{k: float(v) if isinstance(v, str) else v for k, v in saved.items()})
