@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from . import machine
+from . import machine, nist
 from .marked import replace_between
 from .numerics_figures import DOCS, draw
 from .peers import OLSQ, PEERS
@@ -66,4 +66,5 @@ def write(results: dict) -> None:
     replace_between(PAGE, "float32", main_table(cells, np.float32, FLOAT32_METHODS))
     special = [(case.name, cells.get(case.name, {})) for case in special_cases()]
     replace_between(PAGE, "special", _table(everyone, special))
+    replace_between(PAGE, "nist", nist.table())
     draw()

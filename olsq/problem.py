@@ -26,9 +26,9 @@ from numpy.typing import ArrayLike, NDArray
 RidgeMode = Literal["discounted", "fixed"]
 RIDGE_MODES: tuple[str, ...] = ("discounted", "fixed")
 
-# Largest magnitude whose square, summed over 1e6 rows, is still finite.  Larger entries are
+# Largest magnitude whose square, summed over 1e4 rows, is still finite.  Larger entries are
 # refused: they would overflow inside any method that squares a regressor.
-LARGEST = {np.dtype(np.float64): 1e150, np.dtype(np.float32): 1e15}
+LARGEST = {np.dtype(np.float64): 1e152, np.dtype(np.float32): 1e17}
 
 
 class Moments(NamedTuple):

@@ -13,15 +13,17 @@ from rich.console import Console
 import olsq
 from olsq.cli.errors import CommandError
 
-EXIT_CODES = """Exit codes: 0 done; 1 the run failed (a full disk, say); 2 the options or the data
-must be changed; 130 stopped by Ctrl-C; 143 stopped by SIGTERM."""
+EXIT_CODES = (
+    "Exit codes: 0 done; 1 the run failed (a full disk, say); 2 the options or the data must be "
+    "changed; 130 stopped by Ctrl-C; 143 stopped by SIGTERM."
+)
 
 app = typer.Typer(
     help="Online least squares: a regression solved again after every row.",
     epilog=EXIT_CODES,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    rich_markup_mode="markdown",
 )
 
 
@@ -98,6 +100,7 @@ def fit(
         typer.Argument(
             help="A .csv, .csv.gz or .parquet file of any size, or - for CSV on standard input.",
             show_default=False,
+            metavar="DATA",
         ),
     ],
     target: Annotated[str, typer.Option(help="Column to predict.", show_default=False)],
@@ -149,8 +152,7 @@ def fit(
     ridge_mode: Annotated[
         str,
         typer.Option(
-            help="[bold]discounted[/bold]: the ridge is forgotten with the data; "
-            "[bold]fixed[/bold]: it stays.",
+            help="discounted: the ridge is forgotten with the data; fixed: it stays.",
             rich_help_panel="Model",
         ),
     ] = "discounted",
@@ -163,7 +165,7 @@ def fit(
     missing: Annotated[
         str,
         typer.Option(
-            help="[bold]skip[/bold] or [bold]raise[/bold]: rows with an empty cell, NA or NaN.",
+            help="skip or raise: rows with an empty cell, NA or NaN.",
             rich_help_panel="Model",
         ),
     ] = "skip",

@@ -135,8 +135,10 @@ class FitRun:
             if self.trace is not None:
                 learned = self.scores.used + np.cumsum(used)
                 tests = used & (learned > self.scores.burn_in)
+                # The first rows say more about the start than about the regression.
                 recursive = np.where(tests, path.recursive_residual, np.nan)
-                self.trace.update(chunk.start, coef, stderr, residual, recursive)
+                error = np.where(tests, residual, np.nan)
+                self.trace.update(chunk.start, coef, stderr, error, recursive)
         if self.output is not None:
             self._write(chunk.start, X, y, residual, coef)
         self.scores.update(y, residual, used)

@@ -13,6 +13,10 @@ from olsq.cli.options import Estimator
 from olsq.cli.scores import Scores
 
 MOST_COEFFICIENTS = 40
+SKILL = (
+    "skill: the share of the baseline's squared error that olsq removes; 1 is perfect, below 0 "
+    "the baseline is better"
+)
 
 
 def print_report(
@@ -40,6 +44,7 @@ def print_report(
         )
     if table := _errors(scores):
         console.print(table)
+        console.print(SKILL, style="dim")
     for line in files:
         console.print(line, soft_wrap=True)
 
@@ -75,9 +80,6 @@ def _errors(scores: Scores) -> Table | None:
         title=f"One-step-ahead errors over {scores.scored:,} rows",
         title_justify="left",
         title_style="bold",
-        caption="skill: share of the baseline's squared error that olsq removes (1 is perfect, "
-        "below 0 the baseline is better)",
-        caption_justify="left",
     )
     table.add_column("prediction")
     for heading in ("MAE", "RMSE", "skill of olsq"):

@@ -19,27 +19,28 @@ import math
 import numpy as np
 from numba import njit
 
-from olsq.online._square_root_kernels import COUNT, COUNT_SQUARED, DECAY, FAST, RANK, REFERENCE
+from olsq.online._square_root_kernels import FAST, RANK, add_square, count_row
 
 BLOCK = 8  # rows that share one pass over P in update_blocked; the loops are unrolled by hand
+UNEXCITED = 1e-12  # a column whose information has shrunk this far is winding up
 SMALLEST_GATE = 1e-4  # stronger forgetting than this is left to the square-root form
 
 
 @njit(cache=True, fastmath=FAST, nogil=True)
-def trusted(P, colsq, reference, limits):
+def trusted(P, columns, limits):
     """Whether every variance inflation factor and every magnitude is within bounds."""
     inflation, largest_variance = limits[1], limits[2]
-    top = 0.0
     for j in range(P.shape[0]):
         variance = float(P[j, j])
-        if not (0 < variance < largest_variance and variance * colsq[j] < inflation):
+        if not (0 < variance < largest_variance and variance * columns[0, j] < inflation):
             return False
-        top = max(top, colsq[j])
-    return top > 1e-12 * reference
+        if columns[0, j] < UNEXCITED * columns[1, j]:
+            return False
+    return True
 
 
 @njit(cache=True, fastmath=FAST, nogil=True)
-def update(P, theta, colsq, tally, loss, X, Y, gates, weights, start, stop, limits, residual, trace):
+def update(P, theta, columns, tally, loss, X, Y, gates, weights, start, stop, limits, residual, trace):
     """Absorb rows start..stop one at a time; return the first row not absorbed.
 
     One pass over P a row: it is updated and multiplied by the next regressor together.
@@ -68,10 +69,9 @@ def update(P, theta, colsq, tally, loss, X, Y, gates, weights, start, stop, limi
         innovation = gate + weight * leverage
         if gate < SMALLEST_GATE or not (0 <= weight * leverage <= limits[0] * gate):
             return t
-        if not trusted(P, colsq, tally[REFERENCE], limits):
+        if not trusted(P, columns, limits):
             return t
         gain = one(weight / innovation)
-        excited = False
         for target in range(m):
             error = Y[t, target]
             for k in range(d):
@@ -85,8 +85,7 @@ def update(P, theta, colsq, tally, loss, X, Y, gates, weights, start, stop, limi
         for k in range(d):
             h[k] = root_gain * u[k]
             square = weight * float(x[k]) * float(x[k])
-            excited = excited or square > 0
-            colsq[k] = gate * colsq[k] + square
+            add_square(columns, k, gate, square)
         inverse_gate = one(1.0 / gate)
         following = X[min(t + 1, stop - 1)]
         for i in range(d):
@@ -97,18 +96,13 @@ def update(P, theta, colsq, tally, loss, X, Y, gates, weights, start, stop, limi
                 P[i, k] = entry
                 total += entry * following[k]
             u[i] = total
-        seen = 1.0 if weight > 0 else 0.0
-        tally[COUNT] = gate * tally[COUNT] + seen
-        tally[COUNT_SQUARED] = gate * gate * tally[COUNT_SQUARED] + seen
-        tally[DECAY] *= gate
-        if excited:
-            tally[REFERENCE] = colsq.max()
+        count_row(tally, gate, weight)
         if traced:
             coefs[t] = theta
             for k in range(d):
                 diags[t, k] = P[k, k]
             losses[t] = loss
-            counts[t] = tally
+            counts[t, :RANK] = tally
             counts[t, RANK] = d
             root = math.sqrt(weight * gate / innovation)
             for target in range(m):
@@ -160,7 +154,7 @@ def subtract_block(P, N, scale):
 
 @njit(cache=True, fastmath=FAST, nogil=True)
 def update_blocked(
-    P, theta, colsq, tally, loss, X, Y, gates, weights, start, stop, limits, residual, trace
+    P, theta, columns, tally, loss, X, Y, gates, weights, start, stop, limits, residual, trace
 ):
     """The same as :func:`update` in blocks of eight rows (the chunk-exact recursion).
 
@@ -179,7 +173,7 @@ def update_blocked(
     eps = np.empty((m, BLOCK), P.dtype)
     t = start
     while t + BLOCK <= stop:
-        if not trusted(P, colsq, tally[REFERENCE], limits):
+        if not trusted(P, columns, limits):
             return t
         product = 1.0
         usable = True
@@ -223,19 +217,12 @@ def update_blocked(
                     scaled -= L[i, k] * float(eps[target, k])
                 eps[target, i] = one(scaled / L[i, i])
                 residual[t + i, target] = one(scaled / root_w[i])
-        reference = 0.0
         for i in range(BLOCK):
             gate = gates[t + i]
-            excited = False
             for j in range(d):
                 square = weights[t + i] * float(X[t + i, j]) ** 2
-                excited = excited or square > 0
-                colsq[j] = gate * colsq[j] + square
-            if excited:
-                tally[REFERENCE] = colsq.max()
-            tally[COUNT] = gate * tally[COUNT] + 1.0
-            tally[COUNT_SQUARED] = gate * gate * tally[COUNT_SQUARED] + 1.0
-            tally[DECAY] *= gate
+                add_square(columns, j, gate, square)
+            count_row(tally, gate, weights[t + i])
             for target in range(m):
                 step = eps[target, i]
                 for j in range(d):
@@ -244,7 +231,7 @@ def update_blocked(
             if traced:
                 coefs[t + i] = theta
                 losses[t + i] = loss
-                counts[t + i] = tally
+                counts[t + i, :RANK] = tally
                 counts[t + i, RANK] = d
                 for target in range(m):
                     recursive[t + i, target] = eps[target, i] * math.sqrt(decay[i])

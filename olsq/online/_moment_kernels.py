@@ -14,29 +14,38 @@ from olsq.online._square_root_kernels import (
     DECAY,
     FAST,
     RANK,
-    REFERENCE,
+    add_square,
     back_substitute,
     count_row,
-    effective_gate,
     forward_solve,
     inverse_diagonal,
 )
 
 
 @njit(cache=True, fastmath=FAST, nogil=True)
-def gates_and_counts(colsq, tally, X, gates, weights, floor, effective):
-    """Fill ``effective`` with the gates after the floor, and bring colsq and tally forward."""
+def effective_gate(gate, columns, floor):
+    """The gate, or 1 where all columns would sink below ``floor`` x their last excited level.
+
+    Only an absence of any excitation gets there; forgetting on would end in underflow.
+    A gate of exactly 0 is a reset, and is obeyed.
+    """
+    if gate == 0 or gate == 1:
+        return gate
+    for j in range(columns.shape[1]):
+        if gate * columns[0, j] >= floor * columns[1, j]:
+            return gate
+    return 1.0
+
+
+@njit(cache=True, fastmath=FAST, nogil=True)
+def gates_and_counts(columns, tally, X, gates, weights, floor, effective):
+    """Fill ``effective`` with the gates after the floor, and bring columns and tally forward."""
     for t in range(X.shape[0]):
-        gate = effective_gate(gates[t], colsq, tally, floor)
+        gate = effective_gate(gates[t], columns, floor)
         effective[t] = gate
-        excited = False
         for k in range(X.shape[1]):
-            square = weights[t] * float(X[t, k]) ** 2
-            excited = excited or square > 0
-            colsq[k] = gate * colsq[k] + square
+            add_square(columns, k, gate, weights[t] * float(X[t, k]) ** 2)
         count_row(tally, gate, weights[t])
-        if excited:
-            tally[REFERENCE] = colsq.max()
 
 
 @njit(cache=True, fastmath=FAST, nogil=True)
@@ -85,7 +94,7 @@ def solve(R, G, theta):
 
 @njit(cache=True, fastmath=FAST, nogil=True)
 def update_solving(
-    H, G, squares, colsq, tally, theta, ridge, discounted, X, Y, gates, weights, start, stop, floor,
+    H, G, squares, columns, tally, theta, ridge, discounted, X, Y, gates, weights, start, stop, floor,
     residual, trace,
 ):  # fmt: skip
     """Absorb rows one at a time with the coefficients solved for after each.
@@ -95,7 +104,8 @@ def update_solving(
     """
     d, m = H.shape[0], G.shape[0]
     coefs, diags, losses, counts, recursive = trace
-    R, x, p = np.empty((d, d)), np.empty(d), np.empty(d)
+    R = np.empty((d, d))
+    x, p, noise = np.empty(d), np.empty(d), np.empty(d)
     factored = factorise(H, ridge, tally[DECAY] if discounted else 1.0, R)
     for t in range(start, stop):
         for target in range(m):
@@ -103,31 +113,28 @@ def update_solving(
             for k in range(d):
                 error -= theta[target, k] * X[t, k]
             residual[t, target] = error
-        gate, weight = effective_gate(gates[t], colsq, tally, floor), weights[t]
+        gate, weight = effective_gate(gates[t], columns, floor), weights[t]
         if coefs.shape[0] > 0:
             leverage = math.inf
             if factored:
                 x[:] = X[t]
-                forward_solve(R, x, p, colsq, 0.0)
+                noise[:] = 0.0
+                forward_solve(R, x, p, columns, 0.0, noise)
                 leverage = np.dot(p, p)
             spread = weight * gate / (gate + weight * leverage) if weight * gate > 0 else 0.0
             for target in range(m):
                 recursive[t, target] = residual[t, target] * math.sqrt(spread)
-        excited = False
         for i in range(d):
             xi = weight * float(X[t, i])
-            excited = excited or xi != 0
             for k in range(d):
                 H[i, k] = gate * H[i, k] + xi * float(X[t, k])
-            colsq[i] = gate * colsq[i] + xi * float(X[t, i])
+            add_square(columns, i, gate, xi * float(X[t, i]))
         for target in range(m):
             yw = weight * float(Y[t, target])
             squares[target] = gate * squares[target] + yw * float(Y[t, target])
             for k in range(d):
                 G[target, k] = gate * G[target, k] + yw * float(X[t, k])
         count_row(tally, gate, weight)
-        if excited:
-            tally[REFERENCE] = colsq.max()
         decay = tally[DECAY] if discounted else 1.0
         factored = factorise(H, ridge, decay, R)
         if not factored:
@@ -136,7 +143,7 @@ def update_solving(
         if coefs.shape[0] > 0:
             coefs[t] = theta
             inverse_diagonal(R, diags[t])
-            counts[t] = tally
+            counts[t, :RANK] = tally
             counts[t, RANK] = d
             for target in range(m):
                 total = squares[target]

@@ -41,7 +41,7 @@ def rank_one(P, h, sign, x, out):
 
 @njit(cache=True, fastmath=FAST, nogil=True)
 def update(
-    P, theta, colsq, tally, loss, monitor, ring_X, ring_Y, ring_w, place, X, Y, weights, start, stop,
+    P, theta, columns, tally, loss, monitor, ring_X, ring_Y, ring_w, place, X, Y, weights, start, stop,
     limits, residual, trace,
 ):  # fmt: skip
     """Take rows start..stop into the window; return (t, DONE) or (t, REBUILD).
@@ -82,7 +82,7 @@ def update(
         root = math.sqrt(weight / innovation) if good else 0.0
         for k in range(d):
             h[k] = root * u[k]
-            colsq[k] += weight * x[k] * x[k]
+            columns[0, k] += weight * x[k] * x[k]
         tally[COUNT] += 1.0 if weight > 0 else 0.0
         amplification = innovation
         if full:
@@ -91,7 +91,7 @@ def update(
             removed = 0.0
             for k in range(d):
                 removed += u[k] * old[k]
-                colsq[k] -= old_weight * old[k] * old[k]
+                columns[0, k] -= old_weight * old[k] * old[k]
             removed *= old_weight
             good = good and removed <= LARGEST_REMOVED_LEVERAGE
             remaining = 1.0 - removed if good else 1.0
@@ -117,7 +117,7 @@ def update(
         inflation = 0.0
         for k in range(d):
             good = good and P[k, k] > 0
-            inflation = max(inflation, P[k, k] * colsq[k])
+            inflation = max(inflation, P[k, k] * columns[0, k])
         monitor[0] += 2.3e-16 * amplification * inflation
         if not (good and inflation < limits[1] and monitor[0] < limits[2]):
             return t + 1, REBUILD
@@ -126,6 +126,6 @@ def update(
             for k in range(d):
                 diags[t, k] = P[k, k]
             losses[t] = loss
-            counts[t] = tally
+            counts[t, :RANK] = tally
             counts[t, RANK] = d
     return stop, DONE

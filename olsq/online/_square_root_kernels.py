@@ -4,8 +4,9 @@ Each row is rotated into R with d Givens rotations (QRD-RLS; Golub & Van Loan 6.
 ``z`` (m, d) holds the rotated targets, so that ``R theta_l = z_l``.  A zero pivot R_jj means
 that nothing is known yet about coefficient j given the ones before it; such a row of R is zero.
 
-``tally`` = [sum of forgotten row counts, the same with squared weights, product of all gates,
-reference level of the information], ``loss`` (m,) the minimised objective.
+``columns`` (2, d) holds the squared lengths of R's columns (the diagonal of the information) and
+their values when the column last saw a nonzero regressor; ``tally`` = [forgotten count of rows, the
+same with squared weights, product of all gates]; ``loss`` (m,) the minimised objective.
 Kernels trust their arguments; they are checked at the public edge.
 """
 
@@ -18,26 +19,27 @@ from numba import njit
 
 # No "nnan"/"ninf": a test for finiteness must mean what it says.
 FAST = {"reassoc", "contract", "nsz", "arcp"}
-COUNT, COUNT_SQUARED, DECAY, REFERENCE = 0, 1, 2, 3
-RANK = 3  # in a trace the last entry is the rank instead of the reference
+COUNT, COUNT_SQUARED, DECAY = 0, 1, 2
+RANK = 3  # a trace's row of counts has the rank as its fourth entry
 
 
 @njit(cache=True, fastmath=FAST, nogil=True)
-def forward_solve(R, x, p, colsq, tolerance):
+def forward_solve(R, x, p, columns, tolerance, noise):
     """Solve ``R^T p = x`` in place (x is destroyed), skipping zero pivots.
 
-    Returns the first zero pivot j whose remaining x_j exceeds rounding level (the row points in
-    a direction never seen before), or -1 if x lies in the row space of R.
+    ``noise`` (d,) receives the size under which what is left of x_j, once the directions before j
+    are taken out, is rounding error: ``tolerance (|x_j| + |p_<j| |R_:j|)``.  Returns the first
+    zero pivot whose x_j is above that (the row points in a direction never seen before), or -1.
     """
     d = R.shape[0]
     size = 0.0
     new = -1
     for j in range(d):
+        noise[j] = tolerance * (noise[j] + math.sqrt(size * columns[0, j]))
         pivot = R[j, j]
         if pivot == 0:
             p[j] = 0
-            bound = tolerance * (abs(x[j]) + math.sqrt(size * colsq[j]))
-            if new < 0 and abs(x[j]) > bound:
+            if new < 0 and abs(x[j]) > noise[j]:
                 new = j
             continue
         pj = x[j] / pivot
@@ -50,29 +52,33 @@ def forward_solve(R, x, p, colsq, tolerance):
 
 
 @njit(cache=True, fastmath=FAST, nogil=True)
-def rotate(R, z, x, y, root_gate, skip_below):
+def rotate(R, z, x, y, root_gate, noise):
     """Scale R, z by root_gate and rotate the row (x, y) into them; x and y are destroyed.
 
     What remains in y is the row's component orthogonal to the columns (its square is the
-    increase of the loss).  At a zero pivot an x_j of at most skip_below[j] is rounding noise.
+    increase of the loss).  An x_j below ``noise[j]`` times the part of the row not yet absorbed
+    is rounding error and is dropped: else a collinear stream would regress y on that error.
     """
     d, m = R.shape[0], z.shape[0]
     one = R.dtype.type
+    unabsorbed = 1.0
     for j in range(d):
-        pivot = float(R[j, j]) * root_gate
         xj = float(x[j])
-        if xj == 0 or (pivot == 0 and abs(xj) <= skip_below[j]):
+        if abs(xj) <= noise[j] * unabsorbed:
             x[j] = 0
             if root_gate != 1:
                 scale = one(root_gate)
-                for k in range(j, d):
-                    R[j, k] *= scale
+                row = R[j, j:]
+                for k in range(row.shape[0]):
+                    row[k] *= scale
                 for target in range(m):
                     z[target, j] *= scale
             continue
+        pivot = float(R[j, j]) * root_gate
         length = math.hypot(pivot, xj)
         c64 = pivot / length
         s64 = xj / length
+        unabsorbed *= c64
         c, s = one(c64), one(s64)
         cg, sg = one(c64 * root_gate), one(s64 * root_gate)
         R[j, j] = one(length)
@@ -105,17 +111,18 @@ def back_substitute(R, z, theta):
 
 
 @njit(cache=True, fastmath=FAST, nogil=True)
-def keep_determined(R, z, colsq, pin, theta, x, y, skip_below):
-    """Hold coefficients that forgetting is about to push below rounding level.
+def keep_determined(R, z, columns, pin, floor, theta, x, y, noise):
+    """Hold coefficients that forgetting is about to lose (stabilised forgetting).
 
-    Where R_jj has shrunk to ``pin`` times its column's length, the observation "coefficient j
-    has its present value" is added with just enough weight to lift R_jj to twice that level
-    (stabilised forgetting).  Its residual is zero, so no coefficient moves.  Returns how many.
+    Where R_jj has shrunk to ``pin`` times its column's length, or the column itself to ``floor``
+    of its squared length at the last excitation, the observation "coefficient j has its present
+    value" is added with just enough weight to double that level.  Its residual is zero, so no
+    coefficient moves.  Returns how many were held.
     """
     d, m = R.shape[0], z.shape[0]
     count = 0
     for j in range(d):
-        level = pin * math.sqrt(colsq[j])
+        level = math.sqrt(max(pin * pin * columns[0, j], floor * columns[1, j]))
         if R[j, j] == 0 or abs(R[j, j]) >= level:
             continue
         back_substitute(R, z, theta)
@@ -123,24 +130,19 @@ def keep_determined(R, z, colsq, pin, theta, x, y, skip_below):
         x[j] = 2 * level
         for target in range(m):
             y[target] = x[j] * theta[target, j]
-        rotate(R, z, x, y, 1.0, skip_below)
+        columns[0, j] += float(x[j]) * float(x[j])
+        noise[:] = 0
+        rotate(R, z, x, y, 1.0, noise)
         count += 1
     return count
 
 
 @njit(cache=True, fastmath=FAST, nogil=True)
-def effective_gate(gate, colsq, tally, floor):
-    """The gate, or 1 where the whole information would sink below ``floor`` x its reference.
-
-    Only an absence of any excitation gets there; forgetting on would end in underflow.
-    A gate of exactly 0 is a reset, and is obeyed.
-    """
-    if gate == 0 or gate == 1:
-        return gate
-    largest = colsq.max()
-    if largest > 0 and gate * largest < floor * tally[REFERENCE]:
-        return 1.0
-    return gate
+def add_square(columns, k, gate, square):
+    """Bring column k's squared length forward by one row."""
+    columns[0, k] = gate * columns[0, k] + square
+    if square > 0:
+        columns[1, k] = columns[0, k]
 
 
 @njit(cache=True, fastmath=FAST, nogil=True)
@@ -168,36 +170,37 @@ def inverse_diagonal(R, out):
 
 
 @njit(cache=True, fastmath=FAST, nogil=True)
-def absorb(
-    R, z, colsq, tally, loss, row, target_row, gate, weight, pin, floor, x, y, theta, skip_below
-):
-    """Forget, rotate one row in, and hold what would otherwise be lost; returns rows held."""
+def absorb(R, z, columns, tally, loss, row, targets, gate, weight, limits, noise, x, y, theta):
+    """Forget, rotate one row in, and hold what would otherwise be lost; returns how many held."""
     d, m = R.shape[0], z.shape[0]
-    gate = effective_gate(gate, colsq, tally, floor)
-    root_weight = R.dtype.type(math.sqrt(weight))
-    excited = False
+    root_weight = math.sqrt(weight)
     for k in range(d):
         x[k] = root_weight * row[k]
-        excited = excited or x[k] != 0
-        colsq[k] = gate * colsq[k] + float(x[k]) * float(x[k])
+        add_square(columns, k, gate, float(x[k]) * float(x[k]))
+        noise[k] *= root_weight
     for target in range(m):
-        y[target] = root_weight * target_row[target]
-    rotate(R, z, x, y, math.sqrt(gate), skip_below)
+        y[target] = root_weight * targets[target]
+    rotate(R, z, x, y, math.sqrt(gate), noise)
     for target in range(m):
         loss[target] = gate * loss[target] + float(y[target]) * float(y[target])
     count_row(tally, gate, weight)
-    if excited:
-        tally[REFERENCE] = colsq.max()
     if gate < 1:
-        return keep_determined(R, z, colsq, pin, theta, x, y, skip_below)
+        pin = 4 * noise_level(limits[0], tally)
+        return keep_determined(R, z, columns, pin, limits[1], theta, x, y, noise)
     return 0
 
 
 @njit(cache=True, fastmath=FAST, nogil=True)
-def update(R, z, colsq, tally, loss, X, Y, gates, weights, start, stop, limits, residual, trace):
+def noise_level(base, tally):
+    """Relative rounding error of R: one rounding a row, adding up like a random walk."""
+    return base * math.sqrt(1.0 + tally[COUNT])
+
+
+@njit(cache=True, fastmath=FAST, nogil=True)
+def update(R, z, columns, tally, loss, X, Y, gates, weights, start, stop, limits, residual, trace):
     """Absorb rows start..stop; return (first row not absorbed, number of coefficients held).
 
-    ``limits`` = (tolerance for a new direction, pin level, floor of the information).
+    ``limits`` = (rounding error of one row, floor of a column's information).
     ``residual`` (n, m) receives the a-priori errors ``y - z . R^-T x``.
     ``trace`` is an ``olsq.online.rows.Trace`` as a plain tuple; empty arrays: not wanted.
     Stops before a row whose treatment needs minimum-norm coefficients (a new direction, a reset,
@@ -206,19 +209,18 @@ def update(R, z, colsq, tally, loss, X, Y, gates, weights, start, stop, limits, 
     d, m = R.shape[0], z.shape[0]
     coefs, diags, losses, counts, recursive = trace
     traced = coefs.shape[0] > 0
-    tolerance, pin, floor = limits
     p, x, y = np.empty(d, R.dtype), np.empty(d, R.dtype), np.empty(m, R.dtype)
-    theta = np.empty((m, d), R.dtype)
-    skip_below = np.zeros(d)
+    theta, noise = np.empty((m, d), R.dtype), np.empty(d)
     held = 0
     for t in range(start, stop):
         full = True
         for j in range(d):
             full = full and R[j, j] != 0
+            x[j] = X[t, j]
+            noise[j] = abs(x[j])
         if gates[t] == 0 or (traced and not full):
             return t, held
-        x[:] = X[t]
-        if forward_solve(R, x, p, colsq, tolerance) >= 0:
+        if forward_solve(R, x, p, columns, noise_level(limits[0], tally), noise) >= 0:
             return t, held
         for target in range(m):
             total = Y[t, target]
@@ -232,17 +234,14 @@ def update(R, z, colsq, tally, loss, X, Y, gates, weights, start, stop, limits, 
             spread = weights[t] * gates[t] / (gates[t] + weights[t] * leverage)
             for target in range(m):
                 recursive[t, target] = residual[t, target] * math.sqrt(spread)
-        # The row lies in the row space: at a zero pivot only rounding noise can be left.
-        skip_below[:] = 0.0 if full else math.inf
         held += absorb(
-            R, z, colsq, tally, loss, X[t], Y[t], gates[t], weights[t], pin, floor, x, y, theta,
-            skip_below,
-        )  # fmt: skip
+            R, z, columns, tally, loss, X[t], Y[t], gates[t], weights[t], limits, noise, x, y, theta
+        )
         if traced:
             back_substitute(R, z, theta)
             coefs[t] = theta
             inverse_diagonal(R, diags[t])
             losses[t] = loss
-            counts[t] = tally
+            counts[t, :RANK] = tally
             counts[t, RANK] = d
     return stop, held

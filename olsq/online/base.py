@@ -184,6 +184,8 @@ class StreamingRegressor:
         if fitted and names is not None:
             inputs.check_feature_names(X, getattr(self, "feature_names_in_", None))
         weights = check_weight(sample_weight, n)
+        if restart and not weights.any():
+            raise ValueError("sample_weight is zero in every row; no row is left to learn from")
         gates = self._gates(forget, n)
         mask = inputs.usable_rows(rows_X, rows_y, self.missing, self)
         if not fitted:
@@ -218,7 +220,6 @@ class StreamingRegressor:
             if names is not None:
                 self.feature_names_in_ = names
         self._engine = engine
-        self._theta: NDArray | None = None
         self.n_samples_seen_ += int(index.size)
         self._residual = outputs.residual
         if not traced:
@@ -254,10 +255,8 @@ class StreamingRegressor:
         return self._engine_or_raise().form
 
     def _coefficients(self) -> NDArray:
-        form = self._form()
-        if self._theta is None:
-            self._theta = form.coefficients().astype(self._dtype)
-        return self._theta
+        theta = self._form().coefficients()
+        return clip_to(theta, self._dtype)
 
     def _shaped(self, per_target: NDArray) -> Any:
         """Drop the target axis (the first) if y was one-dimensional."""
@@ -303,7 +302,7 @@ class StreamingRegressor:
     def _sigma2(self) -> NDArray:
         form = self._form()
         decay = form.tally[2] if self._discounted else 1.0
-        counts = np.array([*form.tally[:3], form.rank])
+        counts = np.array([*form.tally, form.rank])
         return noise_variance(
             form.loss, form.coefficients(), form.inverse_diagonal(), counts,
             decay * self._full_ridge,
@@ -335,16 +334,21 @@ class StreamingRegressor:
     def predict(self, X: ArrayLike) -> NDArray:
         """Predictions (n,) or (n, m) with the present coefficients.
 
-        Raises NotFittedError before the first sample and ValueError for non-finite X.
+        A row with a non-finite regressor has no prediction: NaN for that row under
+        ``missing="skip"``, ValueError under ``missing="raise"``.  Raises NotFittedError before the
+        first sample.
         """
         theta = self._coefficients()
         rows = inputs.check_X(X, self, self.n_features_in_, allow_empty=False)
         inputs.check_feature_names(X, getattr(self, "feature_names_in_", None))
-        if not np.isfinite(rows).all():
-            raise ValueError(
-                f"Input X contains NaN or infinity; {type(self).__name__} cannot predict from "
-                "such rows. Drop or impute them."
-            )
+        finite = np.isfinite(rows).all(1)
+        if not finite.all():
+            if self.missing == "raise":
+                raise ValueError(
+                    f"Input X contains NaN or infinity (first in row {int(np.argmin(finite))}); "
+                    f"{type(self).__name__} predicts NaN for such rows with missing='skip'."
+                )
+            rows = np.where(finite[:, None], rows, np.nan)
         out = rows.astype(self._dtype, copy=False) @ theta[:, self._first :].T
         if self.fit_intercept:
             out += theta[:, 0]
@@ -410,7 +414,6 @@ class StreamingRegressor:
         self.metadata_ = header["metadata"]
         self._full_ridge = arrays["full_ridge"]
         self._residual = arrays["last_residual"]
-        self._theta = None
         if header["feature_names"] is not None:
             self.feature_names_in_ = np.asarray(header["feature_names"], dtype=object)
         self._engine = self._restore_engine(header["engine"], arrays)
@@ -470,6 +473,12 @@ class _Outputs:
             intercept_stderr=self.stderr[:, :, 0] if intercept else zero.astype(np.float64),
         )
         return CoefficientPath(*(a[:, 0] for a in path)) if single else path
+
+
+def clip_to(values: NDArray, dtype: np.dtype) -> NDArray:
+    """Cast to dtype; what float32 cannot hold becomes its largest number instead of infinity."""
+    largest = np.finfo(dtype).max
+    return np.clip(values, -largest, largest).astype(dtype)
 
 
 def _same(value: Any, default: Any) -> bool:

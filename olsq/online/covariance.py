@@ -11,7 +11,6 @@ from numpy.typing import DTypeLike, NDArray
 from scipy.linalg import qr, solve_triangular
 
 from olsq.online import _covariance_kernels as kernels
-from olsq.online._square_root_kernels import REFERENCE
 from olsq.online.limits import limits_for
 from olsq.online.rows import Rows, Trace
 from olsq.online.square_root import SquareRootForm
@@ -22,25 +21,24 @@ BLOCKED_FROM = 24  # number of coefficients from which blocks of eight rows pay
 class CovarianceForm:
     """P (d, d) bitwise symmetric, ``P = (H_t + Lambda_t)^-1``; theta (m, d).
 
-    ``colsq`` (d,) is the diagonal of the information matrix, ``tally`` the forgotten counts,
-    ``loss`` (m,) the minimised objective, ``held`` carried along from the square-root form.
+    ``columns``, ``tally``, ``loss`` and ``held`` as in the square-root form.
     """
 
     name = "covariance"
-    ARRAYS = ("P", "theta", "colsq", "tally", "loss", "held")
+    ARRAYS = ("P", "theta", "columns", "tally", "loss", "held")
 
     def __init__(
         self,
         P: NDArray,
         theta: NDArray,
-        colsq: NDArray,
+        columns: NDArray,
         tally: NDArray,
         loss: NDArray,
         held: NDArray,
         *,
         intercept: bool,
     ) -> None:
-        self.P, self.theta, self.colsq = P, theta, colsq
+        self.P, self.theta, self.columns = P, theta, columns
         self.tally, self.loss, self.held = tally, loss, held
         self.intercept = intercept
         self.limits = limits_for(P.dtype, P.shape[0])
@@ -53,8 +51,8 @@ class CovarianceForm:
         return cls(
             np.diag(1.0 / ridge).astype(dtype),
             np.zeros((n_targets, ridge.shape[0]), dtype),
-            ridge.astype(np.float64),
-            np.array([0.0, 0.0, 1.0, ridge.max()]),
+            np.array([ridge, ridge]),
+            np.array([0.0, 0.0, 1.0]),
             np.zeros(n_targets),
             np.zeros(1, np.int64),
             intercept=intercept,
@@ -62,7 +60,7 @@ class CovarianceForm:
 
     def update(self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace) -> int:
         """Absorb rows from start on; return the first row this form must not take (or stop)."""
-        state = self.P, self.theta, self.colsq, self.tally, self.loss
+        state = self.P, self.theta, self.columns, self.tally, self.loss
         bounds = self.limits.covariance
         if self.P.shape[0] < BLOCKED_FROM:
             return kernels.update(*state, *rows, start, stop, bounds, residual, trace.arrays)
@@ -80,7 +78,7 @@ class CovarianceForm:
         """Whether the state is within the bounds divided by ``margin``."""
         leverage, inflation, variance = self.limits.covariance
         bounds = (leverage, inflation / margin, variance)
-        return kernels.trusted(self.P, self.colsq, self.tally[REFERENCE], bounds)
+        return kernels.trusted(self.P, self.columns, bounds)
 
     rank = property(lambda self: self.P.shape[0])
     full_rank = True
@@ -101,14 +99,14 @@ def from_square_root(form: SquareRootForm) -> CovarianceForm | None:
         return None
     R = form.R.astype(np.float64)
     inverse = solve_triangular(R, np.eye(R.shape[0]), check_finite=False)
-    P = inverse @ inverse.T
     dtype = form.R.dtype
-    if not np.abs(P).max() < np.finfo(dtype).max:
+    if not np.abs(inverse).max() < np.sqrt(form.limits.variance / R.shape[0]):
         return None
+    P = inverse @ inverse.T
     P = np.ascontiguousarray((0.5 * (P + P.T)).astype(dtype))
     theta = np.ascontiguousarray(form.coefficients().astype(dtype))
     new = CovarianceForm(
-        P, theta, form.colsq, form.tally, form.loss, form.held, intercept=form.intercept
+        P, theta, form.columns, form.tally, form.loss, form.held, intercept=form.intercept
     )
     return new if new.trusted(margin=16.0) else None
 
@@ -128,6 +126,6 @@ def to_square_root(form: CovarianceForm) -> SquareRootForm:
     dtype = form.P.dtype
     z = form.theta.astype(np.float64) @ R.T
     return SquareRootForm(
-        np.ascontiguousarray(R, dtype), np.ascontiguousarray(z, dtype), form.colsq, form.tally,
+        np.ascontiguousarray(R, dtype), np.ascontiguousarray(z, dtype), form.columns, form.tally,
         form.loss, form.held, intercept=form.intercept,
     )  # fmt: skip

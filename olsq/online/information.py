@@ -22,19 +22,19 @@ _BLOCK = 512  # rows per matrix product
 class InformationForm:
     """H (d, d) and G (m, d) of the data alone (float64), the ridge (d,) and its mode.
 
-    ``squares`` (m,) is the forgotten sum of ``beta y^2``; ``colsq``, ``tally``, ``held`` as in
+    ``squares`` (m,) is the forgotten sum of ``beta y^2``; ``columns``, ``tally``, ``held`` as in
     the other forms.  ``solving`` says whether updates report a-priori residuals.
     """
 
     name = "information"
-    ARRAYS = ("H", "G", "squares", "colsq", "tally", "held", "ridge")
+    ARRAYS = ("H", "G", "squares", "columns", "tally", "held", "ridge")
 
     def __init__(
         self,
         H: NDArray,
         G: NDArray,
         squares: NDArray,
-        colsq: NDArray,
+        columns: NDArray,
         tally: NDArray,
         held: NDArray,
         ridge: NDArray,
@@ -44,7 +44,7 @@ class InformationForm:
         solving: bool,
     ) -> None:
         self.H, self.G, self.squares, self.ridge = H, G, squares, ridge
-        self.colsq, self.tally, self.held = colsq, tally, held
+        self.columns, self.tally, self.held = columns, tally, held
         self.intercept, self.discounted = intercept, discounted
         self.solving = solving
         self.floor = limits_for(np.float64, ridge.shape[0]).floor
@@ -55,8 +55,8 @@ class InformationForm:
     ) -> InformationForm:
         d = ridge.shape[0]
         return cls(
-            np.zeros((d, d)), np.zeros((n_targets, d)), np.zeros(n_targets), np.zeros(d),
-            np.array([0.0, 0.0, 1.0, 0.0]), np.zeros(1, np.int64), ridge,
+            np.zeros((d, d)), np.zeros((n_targets, d)), np.zeros(n_targets), np.zeros((2, d)),
+            np.array([0.0, 0.0, 1.0]), np.zeros(1, np.int64), ridge,
             intercept=intercept, discounted=discounted, solving=solving,
         )  # fmt: skip
 
@@ -66,7 +66,7 @@ class InformationForm:
             X, Y, gates, weights = (a[start : start + _BLOCK] for a in rows)
             effective = np.empty_like(gates)
             kernels.gates_and_counts(
-                self.colsq, self.tally, X, gates, weights, self.floor, effective
+                self.columns, self.tally, X, gates, weights, self.floor, effective
             )
             after = np.ones_like(effective)  # product of the gates after each row
             after[:-1] = np.cumprod(effective[:0:-1])[::-1]
@@ -93,7 +93,7 @@ class InformationForm:
         t = start
         while t < stop:
             t, solved = kernels.update_solving(
-                self.H, self.G, self.squares, self.colsq, self.tally, theta, self.ridge,
+                self.H, self.G, self.squares, self.columns, self.tally, theta, self.ridge,
                 self.discounted, *rows, t, stop, self.floor, residual, trace.arrays,
             )  # fmt: skip
             if not solved:
@@ -102,7 +102,7 @@ class InformationForm:
                     trace.coef[t - 1] = theta
                     trace.variance[t - 1] = self.inverse_diagonal()
                     trace.loss[t - 1] = self.loss
-                    trace.counts[t - 1] = (*self.tally[:3], self.rank)
+                    trace.counts[t - 1] = (*self.tally, self.rank)
         return stop
 
     # -- reading ----------------------------------------------------------------------------------
@@ -121,7 +121,9 @@ class InformationForm:
         if self.intercept and A[0, 0] > 0:
             A = A[1:, 1:] - np.outer(A[1:, 0], A[0, 1:]) / A[0, 0]
         scale = np.sqrt(np.maximum(np.diagonal(A), 0.0))
-        scale[scale <= 1e-8 * np.sqrt(np.maximum(np.diagonal(self.H)[-scale.size :], 0.0))] = 0.0
+        # What centring leaves of a constant column is rounding error.
+        whole = np.diagonal(self.H)[-scale.size :] + self._decay * self.ridge[-scale.size :]
+        scale[scale**2 <= 64 * scale.size * np.finfo(np.float64).eps * whole] = 0.0
         safe = np.where(scale > 0, scale, 1.0)
         values, vectors = np.linalg.eigh(
             np.where(np.outer(scale, scale) > 0, A / np.outer(safe, safe), 0.0)
@@ -199,12 +201,11 @@ class InformationForm:
 def merge(first: InformationForm, second: InformationForm) -> InformationForm:
     """The form that saw first's rows and then second's: ``H = Z_b H_a + H_b``."""
     decay = second.tally[DECAY]
-    tally = np.array([decay, decay**2, decay, decay]) * first.tally
+    tally = np.array([decay, decay**2, decay]) * first.tally
     tally[:2] += second.tally[:2]
-    tally[3] = max(tally[3], second.tally[3])
     return InformationForm(
         decay * first.H + second.H, decay * first.G + second.G,
-        decay * first.squares + second.squares, decay * first.colsq + second.colsq, tally,
+        decay * first.squares + second.squares, decay * first.columns + second.columns, tally,
         first.held + second.held, first.ridge, intercept=first.intercept,
         discounted=first.discounted, solving=first.solving,
     )  # fmt: skip

@@ -17,25 +17,24 @@ class Limits:
 
     Attributes
     ----------
-    new_direction : relative size under which what is left of a regressor, after the directions
-        already seen are taken out, counts as rounding noise
-    pin : smallest ratio of a pivot R_jj to its column's length that forgetting may leave
-    floor : smallest ratio of the information to its level at the last excitation that forgetting
-        may leave
+    rounding : relative rounding error that one row leaves in the triangular factor; over n rows
+        it adds up like a random walk, to ``rounding sqrt(n)``.  What is left of a regressor below
+        that, once the directions already seen are taken out, says nothing
+    floor : smallest ratio of a column's information to its level at the last excitation that
+        forgetting may leave
     leverage, inflation, variance : largest leverage of a row, variance inflation factor and P_jj
         the covariance form accepts; beyond them it hands over to the square-root form
     """
 
-    new_direction: float
-    pin: float
+    rounding: float
     floor: float
     leverage: float
     inflation: float
     variance: float
 
     @property
-    def square_root(self) -> tuple[float, float, float]:
-        return self.new_direction, self.pin, self.floor
+    def square_root(self) -> tuple[float, float]:
+        return self.rounding, self.floor
 
     @property
     def covariance(self) -> tuple[float, float, float]:
@@ -47,10 +46,9 @@ def limits_for(dtype: DTypeLike, n_coefficients: int) -> Limits:
     eps = float(np.finfo(dtype).eps)
     double = np.dtype(dtype) == np.float64
     return Limits(
-        new_direction=max(32, 4 * n_coefficients) * eps,
-        pin=64 * eps * n_coefficients**0.5,
+        rounding=4 * eps * n_coefficients**0.5,
         floor=1e-60 if double else 1e-12,
         leverage=1e6 if double else 1e3,
         inflation=1e8 if double else 1e3,
-        variance=1e280 if double else 1e30,
+        variance=1e302 if double else 1e30,
     )

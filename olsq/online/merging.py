@@ -68,7 +68,6 @@ def merge(first: Estimator, second: Estimator) -> Estimator:
         assert isinstance(first._engine, Recursion)
         assert isinstance(second._engine, Recursion)
         result._engine = recursion.merge(first._engine, second._engine, second._full_ridge)
-    result._theta = None
     result.n_samples_seen_ = first.n_samples_seen_ + second.n_samples_seen_
     return result
 

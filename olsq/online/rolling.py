@@ -62,7 +62,7 @@ class RollingWindow:
             if isinstance(form, CovarianceForm):
                 limits = form.limits.leverage, form.limits.inflation, TOLERATED_ERROR
                 t, answer = kernels.update(
-                    form.P, form.theta, form.colsq, form.tally, form.loss, self.monitor,
+                    form.P, form.theta, form.columns, form.tally, form.loss, self.monitor,
                     self.ring_X, self.ring_Y, self.ring_w, self.place, X, Y, rows.weights, t, n,
                     limits, residual, trace.arrays,
                 )  # fmt: skip
@@ -107,7 +107,7 @@ class RollingWindow:
             trace.coef[t] = self.form.coefficients()
             trace.variance[t] = self.form.inverse_diagonal()
             trace.loss[t] = self.form.loss
-            trace.counts[t] = (*self.form.tally[:3], self.form.rank)
+            trace.counts[t] = (*self.form.tally, self.form.rank)
 
     # -- saving -----------------------------------------------------------------------------------
 

@@ -19,26 +19,26 @@ from olsq.online.rows import Rows, Trace
 class SquareRootForm:
     """R (d, d) upper triangular with ``R^T R = H_t + Lambda_t``; z (m, d) with ``R theta = z``.
 
-    Coefficient 0 is the intercept where ``intercept`` is set.  ``colsq`` (d,) is the diagonal of
-    the information matrix, ``tally`` the forgotten counts, ``loss`` (m,) the minimised objective,
-    ``held`` the number of times wind-up protection held a coefficient.
+    Coefficient 0 is the intercept where ``intercept`` is set.  ``columns`` (2, d), ``tally``
+    (3,) and ``loss`` (m,) are described with the kernels; ``held`` counts the times that wind-up
+    protection held a coefficient.
     """
 
     name = "sqrt"
-    ARRAYS = ("R", "z", "colsq", "tally", "loss", "held")
+    ARRAYS = ("R", "z", "columns", "tally", "loss", "held")
 
     def __init__(
         self,
         R: NDArray,
         z: NDArray,
-        colsq: NDArray,
+        columns: NDArray,
         tally: NDArray,
         loss: NDArray,
         held: NDArray,
         *,
         intercept: bool,
     ) -> None:
-        self.R, self.z, self.colsq = R, z, colsq
+        self.R, self.z, self.columns = R, z, columns
         self.tally, self.loss, self.held = tally, loss, held
         self.intercept = intercept
         self.limits = limits_for(R.dtype, R.shape[0])
@@ -51,8 +51,8 @@ class SquareRootForm:
         return cls(
             np.diag(np.sqrt(ridge)).astype(dtype),
             np.zeros((n_targets, d), dtype),
-            ridge.astype(np.float64),
-            np.array([0.0, 0.0, 1.0, ridge.max(initial=0.0)]),
+            np.array([ridge, ridge]),
+            np.array([0.0, 0.0, 1.0]),
             np.zeros(n_targets),
             np.zeros(1, np.int64),
             intercept=intercept,
@@ -65,7 +65,7 @@ class SquareRootForm:
         t = start
         while t < stop:
             t, held = kernels.update(
-                self.R, self.z, self.colsq, self.tally, self.loss, *rows, t, stop,
+                self.R, self.z, self.columns, self.tally, self.loss, *rows, t, stop,
                 self.limits.square_root, residual, trace.arrays,
             )  # fmt: skip
             self.held += held
@@ -78,30 +78,32 @@ class SquareRootForm:
         """Absorb one row that is a reset, a new direction, or traced while undetermined."""
         d, m = self.R.shape[0], self.z.shape[0]
         dtype = self.R.dtype
-        tolerance, pin, floor = self.limits.square_root
         x, target, gate, weight = (a[t] for a in rows)
         residual[t] = target - self.coefficients() @ x
-        p = np.empty(d, dtype)
-        new = kernels.forward_solve(self.R, x.copy(), p, self.colsq, tolerance)
+        new, p, noise = self._project(x)
         recursive_scale = 0.0
         if gate > 0 and new < 0:
             recursive_scale = np.sqrt(weight * gate / (gate + weight * (p @ p)))
         if gate == 0:
-            self.R[:], self.z[:], self.colsq[:], self.loss[:], self.tally[:] = 0, 0, 0, 0, 0
+            self.R[:], self.z[:], self.columns[:], self.loss[:], self.tally[:] = 0, 0, 0, 0, 0
             gate = 1.0
-            new = kernels.forward_solve(self.R, x.copy(), p, self.colsq, tolerance)
-        noise = np.full(d, np.inf)  # at zero pivots before the new direction: nothing but rounding
-        if new >= 0:
-            noise[new:] = 0.0
+            _, _, noise = self._project(x)
         self.held += kernels.absorb(
-            self.R, self.z, self.colsq, self.tally, self.loss, x, target, gate, weight,
-            pin, floor, np.empty(d, dtype), np.empty(m, dtype), np.empty((m, d), dtype), noise,
+            self.R, self.z, self.columns, self.tally, self.loss, x, target, gate, weight,
+            self.limits.square_root, noise, np.empty(d, dtype), np.empty(m, dtype),
+            np.empty((m, d), dtype),
         )  # fmt: skip
         if trace.wanted:
             trace.coef[t] = self.coefficients()
             trace.variance[t] = self.inverse_diagonal()
-            trace.loss[t], trace.counts[t] = self.loss, (*self.tally[:3], self.rank)
+            trace.loss[t], trace.counts[t] = self.loss, (*self.tally, self.rank)
             trace.recursive[t] = residual[t] * recursive_scale
+
+    def _project(self, x: NDArray) -> tuple[int, NDArray, NDArray]:
+        """First new direction of x or -1, ``p = R^-T x``, and the noise level of each x_j."""
+        p, noise = np.empty_like(x), np.abs(x).astype(np.float64)
+        level = kernels.noise_level(self.limits.rounding, self.tally)
+        return kernels.forward_solve(self.R, x.copy(), p, self.columns, level, noise), p, noise
 
     def absorb_factor(self, R: NDArray, z: NDArray) -> None:
         """Absorb every row of another factor as if it were an observation."""
@@ -119,9 +121,9 @@ class SquareRootForm:
         take [R; 0] to [R without the observation; x].
         """
         d, m = self.R.shape[0], self.z.shape[0]
-        x, p = np.zeros(d), np.zeros(d)
+        x = np.zeros(d)
         x[j] = size
-        kernels.forward_solve(self.R, x, p, self.colsq, self.limits.new_direction)
+        _, p, _ = self._project(x)
         error = -(self.z @ p)
         remaining = max(1.0 - p @ p, 0.0)
         norm = np.sqrt(remaining)
@@ -134,7 +136,7 @@ class SquareRootForm:
             norm = length
             self.R[i, i:], row[i:] = c * self.R[i, i:] - s * row[i:], s * self.R[i, i:] + c * row[i:]
             self.z[:, i], rhs = c * self.z[:, i] - s * rhs, s * self.z[:, i] + c * rhs
-        self.colsq = (self.R**2).sum(0)
+        self.columns[0] = (self.R**2).sum(0)
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -198,24 +200,24 @@ def merge(first: SquareRootForm, second: SquareRootForm, ridge: NDArray) -> Squa
     root = np.sqrt(decay)
     form = SquareRootForm(
         root * first.R.astype(np.float64), root * first.z.astype(np.float64),
-        decay * first.colsq, first.tally.copy(), decay * first.loss + second.loss,
+        decay * first.columns, first.tally.copy(), decay * first.loss + second.loss,
         first.held + second.held, intercept=first.intercept,
     )  # fmt: skip
     form.absorb_factor(second.R, second.z)
-    before = form.colsq.copy()
+    before = form.columns[0].copy()
     for j in np.flatnonzero(decay * ridge):
         form.remove_observation(int(j), float(np.sqrt(decay * ridge[j])))
     noise = 64 * d * np.finfo(np.float64).eps * np.sqrt(before)
     if (np.abs(np.diagonal(form.R)) <= noise).any():  # leave pivots exactly 0 where nothing is left
         R, z = form.R, form.z
         form.R, form.z = np.zeros((d, d)), np.zeros((m, d))
-        form.colsq = np.zeros(d)
+        form.columns = np.zeros((2, d))
         form.absorb_factor(R, z)
     dtype = first.R.dtype
     form.R, form.z = form.R.astype(dtype), form.z.astype(dtype)
     form.loss = np.maximum(form.loss, 0.0)
     form.limits = first.limits
-    form.tally = np.array([decay, decay**2, decay, decay]) * first.tally
+    form.columns[1] = form.columns[0]
+    form.tally = np.array([decay, decay**2, decay]) * first.tally
     form.tally[:2] += second.tally[:2]
-    form.tally[3] = max(form.tally[3], second.tally[3])
     return form

@@ -19,7 +19,8 @@ def noise_variance(
     loss (..., m), coef (..., m, d), variance (..., d), counts (..., 4), ridge (..., d) already
     discounted.  Returns (..., m).
     """
-    prior = np.where(ridge > 0, ridge * np.where(ridge > 0, variance, 0.0), 0.0).sum(-1)
+    known = np.where(np.isfinite(variance), variance, 0.0)  # an undetermined one has no ridge left
+    prior = np.minimum(ridge * known, 1.0).sum(-1)
     rows, squared = counts[..., 0], counts[..., 1]
     with np.errstate(divide="ignore", invalid="ignore"):
         freedom = rows - (counts[..., 3] - prior) * np.where(rows > 0, squared / rows, 1.0)

@@ -77,12 +77,15 @@ def draw_coefficient(
     ax.margins(x=0)
     ax.set_title(title)
     last = f"{coef[-1]:.4g}" + (f" ± {half[-1]:.2g} (95 %)" if finite[-1] else "")
-    ax.set_title(last.replace("-", "−"), loc="right", color=color, fontweight="normal", fontsize=8.5)
+    ax.set_title(
+        last.replace("-", "−"), loc="right", color=color, fontweight="normal", fontsize=8.5
+    )
 
 
 def draw_residuals(ax: Axes, x: NDArray, low: NDArray, high: NDArray, rms: NDArray) -> None:
     """One-step-ahead errors: their range as a band (or bars) and their running size as a line."""
-    ax.vlines(x, np.minimum(low, 0), np.maximum(high, 0), color=BLUE, alpha=0.45, linewidth=0.6)
+    width = float(np.clip(320 / max(len(x), 1), 0.6, 2.0))
+    ax.vlines(x, np.minimum(low, 0), np.maximum(high, 0), color=BLUE, alpha=0.45, linewidth=width)
     ax.plot(x, rms, color=ORANGE, linewidth=1.2)
     ax.plot(x, -rms, color=ORANGE, linewidth=1.2)
     ax.axhline(0, color=MUTED, linewidth=0.7)
@@ -108,7 +111,7 @@ def draw_cusum(ax: Axes, x: NDArray, value: NDArray, bound: NDArray | None) -> N
         if outside.size:
             first = outside[0]
             ax.plot(x[first], value[first], "o", color=RED, markersize=5, zorder=5)
-            note += f" at {x[first]:.6g}"
+            note += f" at {x[first]:.0f}" if x[first] % 1 == 0 else f" at {x[first]:.1f}"
     ax.margins(x=0)
     ax.set_title("CUSUM of recursive residuals")
     ax.set_title(note, loc="right", color=RED, fontweight="normal", fontsize=8.5)

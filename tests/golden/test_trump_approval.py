@@ -25,7 +25,7 @@ def approval():
 
 
 @pytest.mark.parametrize("method", ["auto", "covariance", "sqrt"])
-@pytest.mark.parametrize(("forget", "expected"), [(1.0, 0.58639), (0.9, 0.29701)])
+@pytest.mark.parametrize(("forget", "expected"), [(1.0, 0.58639), (0.9, 0.29705)])
 def test_mean_absolute_error(approval, forget, expected, method):
     X, y = approval
     est = olsq.RecursiveLeastSquares(forget=forget, method=method, **SETTINGS)
@@ -42,12 +42,9 @@ def test_predictions_equal_rivers(approval):
     theirs, ours = [], []
     for row, target in zip(X[:300], y[:300], strict=True):
         features = dict(enumerate(row.tolist()))
-        theirs.append(river.predict_one(features))
-        if len(ours) == 0:
-            ours.append(0.0)
-        else:
-            ours.append(est.predict(row[None])[0])
         river.learn_one(features, target)
         est.partial_fit(row[None], [target])
+        theirs.append(river.predict_one(features))
+        ours.append(est.predict(row[None])[0])
     # River multiplies an explicit inverse of condition number 1e14 with the moments.
     np.testing.assert_allclose(ours, theirs, rtol=2e-4, atol=1e-6)
