@@ -9,6 +9,7 @@ import olsq
 from olsq.cli.errors import InputError
 from olsq.cli.options import Estimator, FitOptions
 from olsq.cli.source import Source
+from olsq.online import RecursiveLeastSquares, RollingLeastSquares
 
 KEY = "olsq fit"
 VERSION = 1
@@ -31,7 +32,7 @@ def load_checkpoint(path: Path) -> tuple[Estimator, dict[str, Any]] | None:
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
     notes = estimator.metadata_.get(KEY)
-    if notes is None:
+    if notes is None or not isinstance(estimator, RecursiveLeastSquares | RollingLeastSquares):
         raise InputError(f"{path} holds an estimator, but was not written by olsq fit")
     if notes["version"] != VERSION:
         raise InputError(f"{path} was written by another version of olsq fit: start again")

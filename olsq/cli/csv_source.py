@@ -155,11 +155,12 @@ class CsvSource(Source):
             pl.when(pl.all().is_in(MISSING_WORDS)).then(None).otherwise(pl.all()).name.keep()
         )
         numbers = known.select(pl.all().cast(pl.Float64, strict=False))
-        wrong = known.select(pl.all().is_not_null()) & numbers.select(pl.all().is_null())
-        first = wrong.select(row=pl.any_horizontal(pl.all()).arg_true()).to_series()
-        if len(first):
-            row = int(first[0])
-            key = next(key for key in wanted if wrong[key][row])
+        wrong = {key: known[key].is_not_null() & numbers[key].is_null() for key in wanted}
+        if any(column.any() for column in wrong.values()):
+            # The first row with such a cell, and the first such cell in it.
+            rows = {key: int(column.arg_true()[0]) for key, column in wrong.items() if column.any()}
+            key = min(rows, key=lambda key: rows[key])
+            row = rows[key]
             name = self.columns.all[wanted.index(key)]
             raise InputError(
                 f"column {name!r} is not numeric: row {self.rows + row + 1} of {self.name} "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -237,16 +238,16 @@ class FitRun:
         if self.output is not None:
             self.output.finish()
         if self.trace is not None and self.options.plot is not None:
-            self._draw(self.trace)
+            self._draw(self.trace, self.options.plot)
 
-    def _draw(self, trace: Trace) -> None:
+    def _draw(self, trace: Trace, path: Path) -> None:
         from olsq.plot._drawing import draw_fit
 
         constant = self.options.window is None and self.options.half_life is None
         constant &= self.options.forget in (None, 1.0) and self.options.weight is None
         title = f"{self.options.target}   ({self.options.describe()})"
         figure = draw_fit(trace.curves(bounds=constant), title=title)
-        figure.savefig(self.options.plot, dpi=150)
+        figure.savefig(path, dpi=150)
 
     def close(self, *, discard: bool) -> None:
         """Stop without finishing."""

@@ -95,7 +95,7 @@ class ParquetSource(Source):
             for at in range(0, len(whole), self.chunk_rows):
                 table = np.ascontiguousarray(whole[at : at + self.chunk_rows])
                 chunk = to_chunk(self.rows, table, self.columns)
-                self.crc = zlib.crc32(table, self.crc)
+                self.crc = zlib.crc32(table.data, self.crc)
                 self.rows += len(table)
                 yield chunk
 

@@ -85,4 +85,7 @@ class Scores:
     @classmethod
     def from_dict(cls, saved: dict[str, Any]) -> Scores:
         """Undo :meth:`as_dict`."""
-        return cls(**{k: float(v) if isinstance(v, str) else v for k, v in saved.items()})
+        numbers: dict[str, Any] = {
+            key: float(value) if isinstance(value, str) else value for key, value in saved.items()
+        }
+        return cls(**numbers)

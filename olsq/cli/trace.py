@@ -53,8 +53,9 @@ class Trace:
         values = np.where(tested, recursive, 0.0)
         table = np.column_stack([
             residual, residual, residual**2, np.isfinite(residual).astype(float),
-            np.arange(start + 1, start + 1 + len(residual)),
-            self._sums[0] + np.cumsum(values), self._sums[2] + np.cumsum(tested), coef, stderr,
+            np.arange(start + 1.0, start + 1.0 + len(residual)),
+            self._sums[0] + np.cumsum(values), self._sums[2] + np.cumsum(tested, dtype=float),
+            coef, stderr,
         ])  # fmt: skip
         self._sums += values.sum(), np.square(values).sum(), tested.sum()
         while len(table):
@@ -98,7 +99,7 @@ class Trace:
         """What the figure shows; ``bounds`` adds the 5 % lines of the CUSUM."""
         table = self._table[: self._filled]
         k = len(self.names)
-        total, square, n = self._sums
+        total, square, n = (float(part) for part in self._sums)
         value = bound = None
         if n > 1 and square > 0:
             deviation = math.sqrt(max(square - total**2 / n, 0.0) / (n - 1)) or 1.0

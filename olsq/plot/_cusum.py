@@ -38,7 +38,7 @@ class Cusum(NamedTuple):
         return int(self.row[outside[0]]) if outside.size else None
 
 
-def cusum_line(place: ArrayLike, n: int) -> NDArray[np.float64]:
+def cusum_line(place: ArrayLike, n: float) -> NDArray[np.float64]:
     """Brown, Durbin and Evans' 5 % line at the ``place``-th (from 1) of n recursive residuals."""
     return CUSUM_5_PERCENT * (np.sqrt(n) + 2.0 * np.asarray(place) / np.sqrt(n))
 

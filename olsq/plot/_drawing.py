@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 INK, MUTED, GRID = "#1f2933", "#6b7785", "#e3e8ee"
 BLUE, ORANGE, RED = "#2166ac", "#d9730d", "#c0362c"
 
-STYLE = {
+STYLE: dict[Any, Any] = {
     "figure.dpi": 150,
     "savefig.facecolor": "white",
     "font.size": 9,
@@ -47,6 +47,13 @@ def house_style():
     import matplotlib as mpl
 
     return mpl.rc_context(STYLE)
+
+
+def roomy_layout():
+    """Constrained layout with space between the panels for their titles."""
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    return ConstrainedLayoutEngine(h_pad=0.09, w_pad=0.1)
 
 
 def _robust_limits(low: NDArray, high: NDArray) -> tuple[float, float] | None:
@@ -153,14 +160,13 @@ def draw_fit(curves: Curves, *, xlabel: str = "row", title: str = "", most: int 
     chosen = np.sort(np.argsort(-np.nan_to_num(size), kind="stable")[:most])
     n_rows = (len(chosen) + 1) // 2
     with house_style():
-        figure = Figure(figsize=(10, 1.9 * n_rows + 2.9), layout="constrained")
-        figure.get_layout_engine().set(h_pad=0.09, w_pad=0.09)
+        figure = Figure(figsize=(10, 1.9 * n_rows + 2.9), layout=roomy_layout())
         grid = figure.add_gridspec(n_rows + 1, 2, height_ratios=[1.9] * n_rows + [2.4])
         for place, k in enumerate(chosen):
             alone = place == len(chosen) - 1 and place % 2 == 0
             ax = figure.add_subplot(grid[place // 2, slice(None) if alone else place % 2])
             draw_coefficient(
-                ax, curves.x, curves.coef[:, k], curves.stderr[:, k], title=curves.names[k]
+                ax, curves.x, curves.coef[:, k], curves.stderr[:, k], title=str(curves.names[k])
             )
         with_cusum = curves.cusum is not None
         ax = figure.add_subplot(grid[n_rows, 0 if with_cusum else slice(None)])
