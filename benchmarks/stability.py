@@ -47,7 +47,7 @@ def measure(cases: list[Case], methods: dict[str, type], results: dict, machine_
             task = shortened(case, name)
             if task is None or name in cells or not available(name):
                 continue
-            cells[name] = judge(task, name, make)
+            cells[name] = judge(task, make)
             store(results)
             print(f"{case.name:40s} {name:18s} {cells[name]}", file=sys.stderr, flush=True)
 

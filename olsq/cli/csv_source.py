@@ -59,18 +59,22 @@ class CsvSource(Source):
     ) -> None:
         super().__init__(path)
         self._raw: BinaryIO = sys.stdin.buffer if path is None else path.open("rb")
-        self._compressed = path is not None and self._raw.read(2) == b"\x1f\x8b"
-        if path is not None:
-            self._raw.seek(0)
-        opened = gzip.GzipFile(fileobj=self._raw) if self._compressed else self._raw
-        self._stream = cast(BinaryIO, opened)
-        self._records = RecordReader(self._stream)
-        self._strict = True  # False once cells were met that need the slower, lenient parser
-        head, self._header_bytes = self._read_header()
-        self.separator = separator or max(SEPARATORS, key=head.count)
-        self.header = next(csv.reader([head], delimiter=self.separator), [])
-        self.columns: Columns = choose_columns(self.header, target, features, weight)
+        try:
+            self._compressed = path is not None and self._raw.read(2) == b"\x1f\x8b"
+            if path is not None:
+                self._raw.seek(0)
+            opened = gzip.GzipFile(fileobj=self._raw) if self._compressed else self._raw
+            self._stream = cast(BinaryIO, opened)
+            self._records = RecordReader(self._stream)
+            head, self._header_bytes = self._read_header()
+            self.separator = separator or max(SEPARATORS, key=head.count)
+            self.header = next(csv.reader([head], delimiter=self.separator), [])
+            self.columns: Columns = choose_columns(self.header, target, features, weight)
+        except BaseException:
+            self.close()
+            raise
         self.chunk_rows = chunk_rows or default_chunk_rows(len(self.header))
+        self._strict = True  # False once cells were met that need the slower, lenient parser
 
     def _read_header(self) -> tuple[str, bytes]:
         block, n = self._guarded_take(1)

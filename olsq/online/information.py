@@ -177,7 +177,7 @@ class InformationForm:
         out = np.empty(d)
         R = self._factor()
         if R is not None:
-            inverse_diagonal(R, out)
+            inverse_diagonal(R, np.empty_like(R), out)
             return out
         values, vectors, scale, kept = self._spectrum()
         first = d - scale.size

@@ -59,7 +59,8 @@ class Recursion:
                 form = SquareRootForm.start(ridge, n_targets, dtype, intercept)
         else:
             form = SquareRootForm.start(ridge, n_targets, dtype, intercept)
-        wait = max(16, 2 * ridge.shape[0])
+        # With a ridge on all but the intercept the first row determines everything.
+        wait = 1 if (ridge[int(intercept) :] > 0).all() else max(16, 2 * ridge.shape[0])
         return cls(form, method, np.array([wait, wait, 0]))
 
     def copy(self) -> Recursion:

@@ -176,7 +176,7 @@ class SquareRootForm:
         R = self.R.astype(np.float64)
         out = np.empty(R.shape[0])
         if self.full_rank:
-            kernels.inverse_diagonal(R, out)
+            kernels.inverse_diagonal(R, np.empty_like(R), out)
             return out
         # e_j is estimable iff it lies in the row space of R; columns to unit length first.
         length = np.linalg.norm(R, axis=0)
