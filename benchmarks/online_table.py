@@ -56,7 +56,8 @@ def dense(problem: str, X: np.ndarray, y: np.ndarray) -> np.ndarray:
 def rows_for(method: Method, run, X, y, seconds: float) -> int:
     """Rows that take about ``seconds``; compiles and warms up on the way."""
     d = X.shape[1]
-    n = max(2 * window_for(d) if method.problem == "rolling" else 4 * d, 200)
+    # a rolling window must have filled and moved on for its cost to show
+    n = min(32 * window_for(d), len(X)) if method.problem == "rolling" else max(4 * d, 200)
     run(X[:n], y[:n])
     while True:
         started = time.perf_counter()
