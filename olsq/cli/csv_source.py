@@ -153,7 +153,7 @@ class CsvSource(Source):
         try:
             text = self._frame(block, wanted, pl.String)
         except pl.exceptions.PolarsError:
-            raise InputError(self._ragged(block)) from None
+            raise InputError(self._malformed(block, n)) from None
         stripped = text.select(pl.all().str.strip_chars())
         known = stripped.select(
             pl.when(pl.all().is_in(MISSING_WORDS)).then(None).otherwise(pl.all()).name.keep()
@@ -187,11 +187,12 @@ class CsvSource(Source):
 
     def _table(self, frame: pl.DataFrame, wanted: list[str], n: int) -> NDArray[np.float64]:
         if frame.height != n:
-            raise InputError(self._ragged(b"", found=frame.height, expected=n))
+            raise InputError(self._malformed(b"", n))
         # Polars returns selected columns in file order; ours is regressors, target, weight.
         return np.column_stack([frame[key].to_numpy() for key in wanted])
 
-    def _ragged(self, block: bytes, found: int = 0, expected: int = 0) -> str:
+    def _malformed(self, block: bytes, n: int) -> str:
+        """What is wrong with a block of ``n`` records that the parser refuses."""
         lines = block.decode("utf-8", "replace").splitlines(keepends=True)
         for row, cells in enumerate(csv.reader(lines, delimiter=self.separator), start=1):
             if len(cells) > len(self.header):
@@ -200,7 +201,7 @@ class CsvSource(Source):
                     f"the header has {len(self.header)}"
                 )
         return (
-            f"rows {self.rows + 1} and on of {self.name} are not well-formed CSV "
+            f"rows {self.rows + 1} to {self.rows + n} of {self.name} are not well-formed CSV "
             "(a stray quotation mark?)"
         )
 

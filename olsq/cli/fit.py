@@ -94,6 +94,9 @@ class FitRun:
             self.scores = Scores.from_dict(notes["scores"])
             self.trace = Trace.from_dict(names, notes["trace"]) if options.plot else None
         self.first_row = source.rows
+        # Where the rows learned so far end.  Not the source's own position, which a signal may
+        # find one chunk ahead: read, but not learned.
+        self.position = source.position()
         self.output = None
         if options.out is not None:
             out_names = output_names(features, intercept=options.intercept)
@@ -113,6 +116,7 @@ class FitRun:
                 if chunk is None:
                     break
                 self._learn_chunk(chunk)
+                self.position = self.source.position()
                 progress.update(self.source.rows, self.source.fraction())
                 if interrupts.signum is not None:
                     self._stop(interrupts)
@@ -207,7 +211,8 @@ class FitRun:
             "trace": self.trace.as_dict() if self.trace else None,
         }
         self.estimator.save(
-            self.options.state, metadata=make_notes(self.options, self.source, parts)
+            self.options.state,
+            metadata=make_notes(self.options, self.source, self.position, parts),
         )
         return True
 
@@ -259,7 +264,7 @@ class FitRun:
         files = [
             f"{what}: {path}"
             for what, path in (
-                ("path", options.out), ("figure", options.plot), ("state", options.state),
+                ("every row", options.out), ("figure", options.plot), ("state", options.state),
             )
             if path is not None
         ]  # fmt: skip

@@ -55,10 +55,6 @@ class Output:
         self._parquet = path.suffix == ".parquet"
         self._bytes = self._crc = 0
         try:
-            if path.is_dir():
-                raise IsADirectoryError(0, "it is a directory")
-            if path.exists() and not os.access(path, os.W_OK):
-                raise PermissionError(0, "permission denied")
             self._file: BinaryIO = self._start() if mark is None else self._continue(mark)
         except OSError as error:
             raise InputError(f"cannot write {path}: {error.strerror}") from None

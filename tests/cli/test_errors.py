@@ -1,7 +1,6 @@
 """Every user error is one line on standard error, names its cause, and has its exit code."""
 
 import os
-import sys
 
 import pytest
 
@@ -16,6 +15,8 @@ FILES = {
     "text.csv": b"x,y,z\n1,2,a\n3,abc,b\n5,6,c\n",
     "ragged.csv": b"x,y\n1,2\n3,4,5\n",
     "open-quote.csv": b'x,y\n1,2\n"3,4\n5,6\n',
+    "stray-quote.csv": b'x,n,y\n1,5" pipe,2\n2,b,3\n3,6" pipe,5\n4,d,6\n',
+    "latin1.csv": b"x,y\n\xe9,2\n3,4\n",
     "nothing.csv": b"x,y\n,1\n2,\n",
     "one-column.csv": b"y\n1\n2\n",
     "twice.csv": b"x,x,y\n1,2,3\n",
@@ -39,6 +40,8 @@ CASES = [
     ("text.csv --target x", "'z' is not numeric: row 1 of text.csv holds 'a' (choose columns"),
     ("ragged.csv --target y", "row 2 of ragged.csv has 3 cells, the header has 2"),
     ("open-quote.csv --target y", "quotation mark is left open"),
+    ("stray-quote.csv --target y --features x", "rows 1 to 2 of stray-quote.csv are not well-"),
+    ("latin1.csv --target y", "column 'x' is not numeric: row 1"),
     ("nothing.csv --target y", "all 2 rows of nothing.csv have a missing value"),
     ("one-column.csv --target y", "no regressors"),
     ("twice.csv --target y", "more than one column named 'x'"),
@@ -114,14 +117,21 @@ def test_failing_run_leaves_no_output(directory, olsq_command):
         assert not list(directory.glob("o.csv*"))
 
 
-@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="root may write anywhere")
-def test_unwritable_directory(directory, olsq_command):
-    locked = directory / "locked"
-    locked.mkdir(mode=0o500)
-    code, _, err = olsq_command("fit", MACRO, "--target", "cpi", "--out", locked / "o.csv")
+@pytest.mark.parametrize("option", ["--out", "--plot", "--state"])
+def test_unwritable_directory(option, directory, olsq_command, monkeypatch):
+    # Root may write anywhere, so what the system says is replaced.
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    name = {"--out": "o.csv", "--plot": "o.png", "--state": "o.olsq"}[option]
+    code, _, err = olsq_command("fit", MACRO, "--target", "cpi", option, name)
     assert code == 2
-    assert "cannot write" in err
-    assert "Permission denied" in err
+    assert f"cannot write {name}: permission denied" in err
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc"), reason="needs a directory nobody can write to")
+def test_directory_that_refuses_files(directory, olsq_command):
+    code, _, err = olsq_command("fit", MACRO, "--target", "cpi", "--out", "/proc/o.csv")
+    assert code == 2
+    assert err.startswith("olsq: cannot write /proc/o.csv: ")
 
 
 @pytest.mark.parametrize("option", ["--out", "--plot", "--state"])

@@ -142,6 +142,15 @@ def test_rows_before_the_first_usable_one_pass_through(tmp_path, olsq_command):
     assert np.isfinite(values[5:]).all()
 
 
+def test_blank_lines_spaces_and_a_last_line_without_end(tmp_path, olsq_command):
+    (tmp_path / "d.csv").write_bytes(b"x,y\r\n 1 , 2\r\n\r\n2,3.5 \r\n3,  \r\n4,7")
+    out = tmp_path / "o.csv"
+    code, text, _ = olsq_command("fit", tmp_path / "d.csv", "--target", "y", "--out", out)
+    assert code == 0
+    assert "3 rows learned, 2 skipped" in text
+    assert outputs(out)[0].tolist() == [1, 2, 3, 4, 5]
+
+
 def test_infinite_cells_are_missing(tmp_path, olsq_command):
     (tmp_path / "d.csv").write_text("x,y\n1,2\ninf,3\n2,-inf\n3,5\n4,7\n")
     code, text, _ = olsq_command("fit", tmp_path / "d.csv", "--target", "y")

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 import olsq
+from olsq.cli.csv_source import CsvSource
 
 from .conftest import csv_text, make_rows, start
 
@@ -165,6 +166,27 @@ def test_parquet_input_resumes_too(whole, olsq_command):
     code, _, err = olsq_command("fit", table, *OPTIONS, *outputs(folder, suffix), "--resume")
     assert code == 0, err
     assert (folder / f"o{suffix}").read_bytes() == expected
+
+
+def test_signal_between_reading_and_learning_a_chunk(whole, olsq_command, monkeypatch):
+    data, suffix, expected, folder = whole
+    chunks = CsvSource.chunks
+
+    def interrupted(source):
+        for number, chunk in enumerate(chunks(source)):
+            if number == 4:
+                signal.raise_signal(signal.SIGINT)
+            yield chunk
+
+    arguments = ("fit", data, *OPTIONS, *outputs(folder, suffix), "--resume")
+    with monkeypatch.context() as patch:
+        patch.setattr(CsvSource, "chunks", interrupted)
+        code, _, err = olsq_command(*arguments)
+    assert code == 130
+    assert "stopped after row 400;" in err
+    assert rows_in(folder / "s.olsq") == 400
+    assert olsq_command(*arguments)[0] == 0
+    assert results(folder, suffix) == expected
 
 
 def test_interrupt_without_state_says_that_nothing_was_saved(tmp_path):
