@@ -21,7 +21,7 @@ from polars.io.plugins import register_io_source
 
 from olsq.cli.errors import CommandError, InputError
 
-READ_BYTES = 4 << 20
+READ_BYTES = 1 << 20
 ROW_GROUP_ROWS = 65_536
 FORMATS = (".csv", ".parquet")
 Mark = dict[str, int]
