@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from . import machine, nist
+from . import machine, nist, rolling_drift
 from .marked import replace_between
 from .numerics_figures import DOCS, draw
 from .peers import OLSQ, PEERS
@@ -67,5 +67,12 @@ def write(results: dict) -> None:
     special = [(case.name, cells.get(case.name, {})) for case in special_cases()]
     streaming = [name for name in everyone if name != "statsmodels"]
     replace_between(PAGE, "special", _table(streaming, special))
+    rolling = []
+    for name, (_, rows) in rolling_drift.STREAMS.items():
+        found = cells.get(f"rolling {name}", {})
+        for record in found.values():
+            record["short"] = record["n"] < rows
+        rolling.append((f"{name}, {count(rows)} rows", found))
+    replace_between(PAGE, "rolling", _table(list(rolling_drift.METHODS), rolling))
     replace_between(PAGE, "nist", nist.table())
     draw()
