@@ -22,9 +22,9 @@ BURST = slice(100_000, 100_050)
 
 
 def _burst(n: int) -> streams.Stream:
-    """White noise with fifty rows a million times as large, long before the end."""
+    """White noise with fifty rows a hundred million times as large, long before the end."""
     stream = streams.conditioned(n, D)
-    stream.X[BURST] *= 1e6
+    stream.X[BURST] *= 1e8
     stream.y[BURST] = stream.X[BURST] @ stream.coef
     return stream
 
@@ -33,7 +33,7 @@ def _burst(n: int) -> streams.Stream:
 STREAMS: dict[str, tuple[Callable[[int], streams.Stream], int]] = {
     "white noise": (lambda n: streams.conditioned(n, D), ROWS),
     "condition 1e4": (lambda n: streams.conditioned(n, D, 1e4), 100_000),
-    "white noise after a burst of 1e6": (_burst, ROWS),
+    "white noise after a burst of 1e8": (_burst, ROWS),
 }
 
 

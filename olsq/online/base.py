@@ -24,6 +24,8 @@ class Engine(Protocol):
 
     @property
     def form(self) -> Any: ...
+    @property
+    def reports_residuals(self) -> bool: ...
     def copy(self) -> Any: ...
     def update(self, rows: Rows, residual: NDArray, trace: Trace) -> None: ...
     def arrays(self) -> dict[str, NDArray]: ...
@@ -236,7 +238,7 @@ class StreamingRegressor:
                 self.feature_names_in_ = names
         self._engine = engine
         self.n_samples_seen_ += used
-        self._residual = residual
+        self._residual = residual if traced or engine.reports_residuals else None
         if collector is None:
             return None
         return collector.path(residual, self.fit_intercept, single=self._n_targets == 0)
@@ -296,6 +298,11 @@ class StreamingRegressor:
     def residual_(self) -> NDArray:
         """A-priori residuals of the last call's rows, (n,) or (n, m); NaN in skipped rows."""
         self._engine_or_raise()
+        if self._residual is None:
+            raise AttributeError(
+                "residual_ was not kept: with residuals=False and method='information' rows are "
+                "only accumulated. Use residuals=True, or partial_fit_path."
+            )
         return self._residual[:, 0] if self._n_targets == 0 else self._residual
 
     @property
@@ -414,10 +421,9 @@ class StreamingRegressor:
             "engine": self._engine.describe(),
             "metadata": metadata or {},
         }
-        arrays = self._engine.arrays() | {
-            "full_ridge": self._full_ridge,
-            "last_residual": self._residual,
-        }
+        arrays = self._engine.arrays() | {"full_ridge": self._full_ridge}
+        if self._residual is not None:
+            arrays["last_residual"] = self._residual
         statefile.write(path, header, arrays)
 
     def _restore(self, header: dict[str, Any], arrays: dict[str, NDArray]) -> None:
@@ -427,7 +433,7 @@ class StreamingRegressor:
         self.n_samples_seen_ = header["n_samples_seen"]
         self.metadata_ = header["metadata"]
         self._full_ridge = arrays["full_ridge"]
-        self._residual = arrays["last_residual"]
+        self._residual = arrays.get("last_residual")
         if header["feature_names"] is not None:
             self.feature_names_in_ = np.asarray(header["feature_names"], dtype=object)
         self._engine = self._restore_engine(header["engine"], arrays)

@@ -44,6 +44,8 @@ def coefficient_error(coef: NDArray, truth: NDArray, X: NDArray, Y: NDArray) -> 
 
 
 def tolerance(method: str, eps: float, condition: float, relative_residual: float) -> float:
-    """Relative error that rounding may cause in the coefficients."""
+    """Relative error that rounding may cause in the coefficients; inf where undetermined."""
+    if not np.isfinite(condition):
+        return np.inf
     rho = relative_residual if method == "sqrt" else 1.0
     return SLACK * eps * (condition + condition**2 * rho)
