@@ -17,16 +17,16 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
-from olsq.online._square_root_kernels import FAST, RANK, add_square, count_row
+from olsq.online._jit import kernel
+from olsq.online._square_root_kernels import RANK, add_square, count_row
 
 BLOCK = 8  # rows that share one pass over P in update_blocked; the loops are unrolled by hand
 UNEXCITED = 1e-12  # a column whose information has shrunk this far is winding up
 SMALLEST_GATE = 1e-4  # stronger forgetting than this is left to the square-root form
 
 
-@njit(cache=True, fastmath=FAST, nogil=True)
+@kernel()
 def trusted(P, columns, limits):
     """Whether every variance inflation factor and every magnitude is within bounds."""
     inflation, largest_variance = limits[1], limits[2]
@@ -39,8 +39,10 @@ def trusted(P, columns, limits):
     return True
 
 
-@njit(cache=True, fastmath=FAST, nogil=True)
-def update(P, theta, columns, tally, loss, X, Y, gates, weights, start, stop, limits, residual, trace):
+@kernel()
+def update(
+    P, theta, columns, tally, loss, X, Y, gates, weights, start, stop, limits, residual, trace
+):
     """Absorb rows start..stop one at a time; return the first row not absorbed.
 
     One pass over P a row: it is updated and multiplied by the next regressor together.
@@ -110,7 +112,7 @@ def update(P, theta, columns, tally, loss, X, Y, gates, weights, start, stop, li
     return stop
 
 
-@njit(cache=True, fastmath=FAST, nogil=True)
+@kernel()
 def subtract_block(P, N, scale):
     """P = (P - N^T N) scale for N (8, d), two rows at a time.
 
@@ -141,7 +143,7 @@ def subtract_block(P, N, scale):
         P[last, last] = total * scale
 
 
-@njit(cache=True, fastmath=FAST, nogil=True)
+@kernel()
 def update_blocked(
     P, theta, columns, tally, loss, X, Y, gates, weights, start, stop, limits, residual, trace
 ):

@@ -8,11 +8,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from olsq.online._jit import kernel
 from olsq.online._square_root_kernels import (
     DECAY,
-    FAST,
     RANK,
     add_square,
     back_substitute,
@@ -22,7 +21,7 @@ from olsq.online._square_root_kernels import (
 )
 
 
-@njit(cache=True, fastmath=FAST, nogil=True)
+@kernel()
 def effective_gate(gate, columns, floor):
     """The gate, or 1 where all columns would sink below ``floor`` x their last excited level.
 
@@ -37,7 +36,7 @@ def effective_gate(gate, columns, floor):
     return 1.0
 
 
-@njit(cache=True, fastmath=FAST, nogil=True)
+@kernel()
 def gates_and_counts(columns, tally, X, gates, weights, floor, effective):
     """Fill ``effective`` with the gates after the floor, and bring columns and tally forward."""
     for t in range(X.shape[0]):
@@ -48,7 +47,7 @@ def gates_and_counts(columns, tally, X, gates, weights, floor, effective):
         count_row(tally, gate, weights[t])
 
 
-@njit(cache=True, fastmath=FAST, nogil=True)
+@kernel()
 def factorise(H, ridge, decay, R):
     """Upper Cholesky factor of ``H + decay * ridge`` into R; False if it is singular to rounding.
 
@@ -77,7 +76,7 @@ def factorise(H, ridge, decay, R):
     return True
 
 
-@njit(cache=True, fastmath=FAST, nogil=True)
+@kernel()
 def solve(R, G, theta):
     """theta (m, d) with ``R^T R theta_l = g_l``."""
     d, m = R.shape[0], G.shape[0]
@@ -92,7 +91,7 @@ def solve(R, G, theta):
     back_substitute(R, z, theta)
 
 
-@njit(cache=True, fastmath=FAST, nogil=True)
+@kernel()
 def update_solving(
     H, G, squares, columns, tally, theta, ridge, discounted, X, Y, gates, weights, start, stop, floor,
     residual, trace,

@@ -1,13 +1,22 @@
-"""Numba kernel of the rolling window: one row in, one row out, in the covariance form."""
+"""Numba kernels of the rolling window: one row in, one row out."""
 
 from __future__ import annotations
 
 import math
 
 import numpy as np
-from numba import njit
 
-from olsq.online._square_root_kernels import COUNT, COUNT_SQUARED, FAST, RANK
+from olsq.online._jit import kernel
+from olsq.online._square_root_kernels import (
+    COUNT,
+    COUNT_SQUARED,
+    RANK,
+    back_substitute,
+    downdate,
+    forward_solve,
+    inverse_diagonal,
+    rotate,
+)
 
 # What the kernel asks of its caller when it stops early.
 DONE, REBUILD = 0, 1
@@ -16,7 +25,7 @@ LARGEST_REMOVED_LEVERAGE = 1.0 - 1e-6
 FORGOTTEN_LOSS = 1e-6
 
 
-@njit(cache=True, fastmath=FAST, nogil=True)
+@kernel()
 def multiply(P, x, out):
     """out = P x."""
     for i in range(P.shape[0]):
@@ -26,7 +35,7 @@ def multiply(P, x, out):
         out[i] = total
 
 
-@njit(cache=True, fastmath=FAST, nogil=True)
+@kernel()
 def rank_one(P, h, sign, x, out):
     """P += sign h h^T and out = P x of the new P, in one pass; P stays bitwise symmetric."""
     for i in range(P.shape[0]):
@@ -39,12 +48,12 @@ def rank_one(P, h, sign, x, out):
         out[i] = total
 
 
-@njit(cache=True, fastmath=FAST, nogil=True)
+@kernel()
 def update(
     P, theta, columns, tally, loss, monitor, ring_X, ring_Y, ring_w, place, X, Y, weights, start, stop,
     limits, residual, trace,
 ):  # fmt: skip
-    """Take rows start..stop into the window; return (t, DONE) or (t, REBUILD).
+    """Take rows start..stop into the window in covariance form; return (t, DONE) or (t, REBUILD).
 
     ``place`` = [rows in the window, slot of the next row].  ``monitor`` = [error bound, largest
     loss since the last rebuild]; ``limits`` = (leverage, inflation, tolerated error bound).
@@ -125,6 +134,80 @@ def update(
             coefs[t] = theta
             for k in range(d):
                 diags[t, k] = P[k, k]
+            losses[t] = loss
+            counts[t, :RANK] = tally
+            counts[t, RANK] = d
+    return stop, DONE
+
+
+@kernel()
+def update_square_root(
+    R, z, columns, tally, loss, monitor, ring_X, ring_Y, ring_w, place, X, Y, weights, start, stop,
+    tolerance, residual, trace,
+):  # fmt: skip
+    """The same in square-root form, for a full window whose coefficients are all determined.
+
+    The error bound grows by one rounding a row, times what the downdate amplifies; unlike in the
+    covariance form the condition number does not enter.
+    """
+    d, m, window = R.shape[0], z.shape[0], ring_X.shape[0]
+    coefs, diags, losses, counts, recursive = trace
+    p, x, y, noise = np.empty(d), np.empty(d), np.empty(m), np.zeros(d)
+    theta = np.empty((m, d))
+    inverse = np.empty((d, d))
+    for t in range(start, stop):
+        weight, slot = weights[t], place[1]
+        x[:] = X[t]
+        forward_solve(R, x, p, columns, 0.0, noise)
+        leverage = 0.0
+        for k in range(d):
+            leverage += p[k] * p[k]
+        for target in range(m):
+            error = float(Y[t, target])
+            for k in range(d):
+                error -= z[target, k] * p[k]
+            residual[t, target] = error
+            if coefs.shape[0] > 0:
+                recursive[t, target] = error * math.sqrt(weight / (1.0 + weight * leverage))
+        root = math.sqrt(weight)
+        for k in range(d):
+            x[k] = root * X[t, k]
+            columns[0, k] += x[k] * x[k]
+        for target in range(m):
+            y[target] = root * Y[t, target]
+        noise[:] = 0.0
+        rotate(R, z, x, y, 1.0, noise)
+        for target in range(m):
+            loss[target] += y[target] * y[target]
+            monitor[1] = max(monitor[1], loss[target])
+        tally[COUNT] += 1.0 if weight > 0 else 0.0
+        old_weight = ring_w[slot]
+        root = math.sqrt(old_weight)
+        for k in range(d):
+            x[k] = root * ring_X[slot, k]
+            columns[0, k] -= x[k] * x[k]
+        forward_solve(R, x, p, columns, 0.0, noise)
+        removed = 0.0
+        for k in range(d):
+            removed += p[k] * p[k]
+        good = removed <= LARGEST_REMOVED_LEVERAGE
+        remaining = 1.0 - removed if good else 1.0
+        downdate(R, z, loss, p, x, y, ring_Y[slot], root, remaining)
+        for target in range(m):
+            good = good and loss[target] >= FORGOTTEN_LOSS * monitor[1]
+        tally[COUNT] -= 1.0 if old_weight > 0 else 0.0
+        tally[COUNT_SQUARED] = tally[COUNT]
+        ring_X[slot], ring_Y[slot], ring_w[slot] = X[t], Y[t], weight
+        place[1] = (slot + 1) % window
+        monitor[0] += 2.3e-16 * (1.0 + 1.0 / remaining)
+        for k in range(d):
+            good = good and R[k, k] != 0
+        if not (good and monitor[0] < tolerance):
+            return t + 1, REBUILD
+        if coefs.shape[0] > 0:
+            back_substitute(R, z, theta)
+            coefs[t] = theta
+            inverse_diagonal(R, inverse, diags[t])
             losses[t] = loss
             counts[t, :RANK] = tally
             counts[t, RANK] = d

@@ -15,32 +15,36 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
-# No "nnan"/"ninf": a test for finiteness must mean what it says.
-FAST = {"reassoc", "contract", "nsz", "arcp"}
+from olsq.online._jit import kernel
+
 COUNT, COUNT_SQUARED, DECAY = 0, 1, 2
 RANK = 3  # a trace's row of counts has the rank as its fourth entry
 
 
-@njit(cache=True, fastmath=FAST, nogil=True)
+@kernel()
 def forward_solve(R, x, p, columns, tolerance, noise):
     """Solve ``R^T p = x`` in place (x is destroyed), skipping zero pivots.
 
     ``noise`` (d,) receives the size under which what is left of x_j, once the directions before j
-    are taken out, is rounding error: ``tolerance (|x_j| + |p_<j| |R_:j|)``.  Returns the first
-    zero pivot whose x_j is above that (the row points in a direction never seen before), or -1.
+    are taken out, is rounding error: ``tolerance (|x_j| + |p_<j| |R_:j|)``; 0 where the pivot is so
+    well determined that such an error does no harm.  Returns the first zero pivot whose x_j is
+    above that (the row points in a direction never seen before), or -1.
     """
     d = R.shape[0]
     size = 0.0
     new = -1
     for j in range(d):
-        noise[j] = tolerance * (noise[j] + math.sqrt(size * columns[0, j]))
         pivot = R[j, j]
+        weak = abs(pivot) <= math.sqrt(tolerance * columns[0, j])
+        noise[j] = tolerance * (noise[j] + math.sqrt(size * columns[0, j])) if weak else 0.0
         if pivot == 0:
             p[j] = 0
-            if new < 0 and abs(x[j]) > noise[j]:
-                new = j
+            if new < 0:
+                if abs(x[j]) > noise[j]:
+                    new = j
+                else:
+                    noise[j] = math.inf  # nothing but rounding error can be left here
             continue
         pj = x[j] / pivot
         p[j] = pj
@@ -51,7 +55,7 @@ def forward_solve(R, x, p, columns, tolerance, noise):
     return new
 
 
-@njit(cache=True, fastmath=FAST, nogil=True)
+@kernel()
 def rotate(R, z, x, y, root_gate, noise):
     """Scale R, z by root_gate and rotate the row (x, y) into them; x and y are destroyed.
 
@@ -64,7 +68,8 @@ def rotate(R, z, x, y, root_gate, noise):
     unabsorbed = 1.0
     for j in range(d):
         xj = float(x[j])
-        if abs(xj) <= noise[j] * unabsorbed:
+        # Rounding is relative to the row itself, however much of it has been absorbed.
+        if abs(xj) <= noise[j] * max(unabsorbed, 0.05):
             x[j] = 0
             if root_gate != 1:
                 scale = one(root_gate)
@@ -75,25 +80,39 @@ def rotate(R, z, x, y, root_gate, noise):
                     z[target, j] *= scale
             continue
         pivot = float(R[j, j]) * root_gate
+        if pivot == 0:  # the first row to say anything here: it becomes the factor's row, whole
+            sign = one(math.copysign(1.0, xj))
+            tail, row = x[j:], R[j, j:]
+            for k in range(tail.shape[0]):
+                row[k] = sign * tail[k]
+                tail[k] = 0
+            for target in range(m):
+                z[target, j] = sign * y[target]
+                y[target] = 0
+            root = one(root_gate)
+            for i in range(j + 1, d if root_gate != 1 else 0):
+                R[i, i:] *= root
+                z[:, i] *= root
+            return
         length = math.hypot(pivot, xj)
         c64 = pivot / length
         s64 = xj / length
-        unabsorbed *= c64
-        c, s = one(c64), one(s64)
-        cg, sg = one(c64 * root_gate), one(s64 * root_gate)
+        unabsorbed *= abs(c64)
+        # By increments: a cosine near 1 rounded to float32 would shrink R systematically.
+        s, g, tau = one(s64), one(root_gate), one(s64 / (1.0 + c64))
         R[j, j] = one(length)
         tail, row = x[j + 1 :], R[j, j + 1 :]
         for k in range(tail.shape[0]):
-            old, new = row[k], tail[k]
-            row[k] = cg * old + s * new
-            tail[k] = c * new - sg * old
+            old, new = g * row[k], tail[k]
+            row[k] = old + s * (new - tau * old)
+            tail[k] = new - s * (old + tau * new)
         for target in range(m):
-            old = z[target, j]
-            z[target, j] = cg * old + s * y[target]
-            y[target] = c * y[target] - sg * old
+            old, last = g * z[target, j], y[target]
+            z[target, j] = old + s * (last - tau * old)
+            y[target] = last - s * (old + tau * last)
 
 
-@njit(cache=True, fastmath=FAST, nogil=True)
+@kernel()
 def back_substitute(R, z, theta):
     """Solve ``R theta_l = z_l`` for every target, with theta_j = 0 at zero pivots."""
     d, m = R.shape[0], z.shape[0]
@@ -110,7 +129,7 @@ def back_substitute(R, z, theta):
             theta[target, i] = total / pivot
 
 
-@njit(cache=True, fastmath=FAST, nogil=True)
+@kernel()
 def keep_determined(R, z, columns, pin, floor, theta, x, y, noise):
     """Hold coefficients that forgetting is about to lose (stabilised forgetting).
 
@@ -137,7 +156,7 @@ def keep_determined(R, z, columns, pin, floor, theta, x, y, noise):
     return count
 
 
-@njit(cache=True, fastmath=FAST, nogil=True)
+@kernel()
 def add_square(columns, k, gate, square):
     """Bring column k's squared length forward by one row."""
     columns[0, k] = gate * columns[0, k] + square
@@ -145,7 +164,7 @@ def add_square(columns, k, gate, square):
         columns[1, k] = columns[0, k]
 
 
-@njit(cache=True, fastmath=FAST, nogil=True)
+@kernel()
 def count_row(tally, gate, weight):
     """Update the counts of forgotten rows and the product of gates."""
     seen = 1.0 if weight > 0 else 0.0
@@ -154,7 +173,7 @@ def count_row(tally, gate, weight):
     tally[DECAY] *= gate
 
 
-@njit(cache=True, fastmath=FAST, nogil=True)
+@kernel()
 def inverse_diagonal(R, inverse, out):
     """Diagonal of ``(R^T R)^-1``: squared row lengths of the triangular inverse.
 
@@ -179,7 +198,7 @@ def inverse_diagonal(R, inverse, out):
         out[i] = total
 
 
-@njit(cache=True, fastmath=FAST, nogil=True)
+@kernel()
 def absorb(R, z, columns, tally, loss, row, targets, gate, weight, limits, noise, x, y, theta):
     """Forget, rotate one row in, and hold what would otherwise be lost; returns how many held."""
     d, m = R.shape[0], z.shape[0]
@@ -187,7 +206,8 @@ def absorb(R, z, columns, tally, loss, row, targets, gate, weight, limits, noise
     for k in range(d):
         x[k] = root_weight * row[k]
         add_square(columns, k, gate, float(x[k]) * float(x[k]))
-        noise[k] *= root_weight
+        if weight > 0:
+            noise[k] *= root_weight
     for target in range(m):
         y[target] = root_weight * targets[target]
     rotate(R, z, x, y, math.sqrt(gate), noise)
@@ -195,22 +215,26 @@ def absorb(R, z, columns, tally, loss, row, targets, gate, weight, limits, noise
         loss[target] = gate * loss[target] + float(y[target]) * float(y[target])
     count_row(tally, gate, weight)
     if gate < 1:
-        pin = 4 * noise_level(limits[0], tally)
+        pin = 4 * noise_level(limits[0], d, tally)
         return keep_determined(R, z, columns, pin, limits[1], theta, x, y, noise)
     return 0
 
 
-@njit(cache=True, fastmath=FAST, nogil=True)
-def noise_level(base, tally):
-    """Relative rounding error of R: one rounding a row, adding up like a random walk."""
-    return base * math.sqrt(1.0 + tally[COUNT])
+@kernel()
+def noise_level(eps, d, tally):
+    """Relative rounding error of a rotated regressor.
+
+    d rotations of the row itself, and R's own error: one rounding a row, which add up like a
+    random walk over the rows that count.
+    """
+    return eps * (4 * math.sqrt(d) + 8 * math.sqrt(tally[COUNT]))
 
 
-@njit(cache=True, fastmath=FAST, nogil=True)
+@kernel()
 def update(R, z, columns, tally, loss, X, Y, gates, weights, start, stop, limits, residual, trace):
     """Absorb rows start..stop; return (first row not absorbed, number of coefficients held).
 
-    ``limits`` = (rounding error of one row, floor of a column's information).
+    ``limits`` = (machine epsilon, floor of a column's information).
     ``residual`` (n, m) receives the a-priori errors ``y - z . R^-T x``.
     ``trace`` is an ``olsq.online.rows.Trace`` as a plain tuple; empty arrays: not wanted.
     Stops before a row whose treatment needs minimum-norm coefficients (a new direction, a reset,
@@ -231,7 +255,7 @@ def update(R, z, columns, tally, loss, X, Y, gates, weights, start, stop, limits
             noise[j] = abs(x[j])
         if gates[t] == 0 or (traced and not full):
             return t, held
-        if forward_solve(R, x, p, columns, noise_level(limits[0], tally), noise) >= 0:
+        if forward_solve(R, x, p, columns, noise_level(limits[0], d, tally), noise) >= 0:
             return t, held
         for target in range(m):
             total = Y[t, target]
@@ -256,3 +280,37 @@ def update(R, z, columns, tally, loss, X, Y, gates, weights, start, stop, limits
             counts[t, :RANK] = tally
             counts[t, RANK] = d
     return stop, held
+
+
+@kernel()
+def downdate(R, z, loss, p, x, y, targets, root_weight, remaining):
+    """Take a row out again (LINPACK's downdate), given ``R^T p = root_weight * row``.
+
+    With ``remaining = 1 - |p|^2`` (0 if the row was all that was known) rotations take
+    (p, sqrt(remaining)) to (0, 1); the same rotations take [R; 0] to [R without the row; row].
+    x (d,), y (m,) are scratch.
+    """
+    d, m = R.shape[0], z.shape[0]
+    norm = math.sqrt(remaining)
+    x[:] = 0
+    for target in range(m):
+        total = root_weight * targets[target]
+        for k in range(d):
+            total -= z[target, k] * p[k]
+        y[target] = total / norm if norm > 0 else 0.0
+        loss[target] = max(loss[target] - y[target] * y[target], 0.0)
+    for i in range(d - 1, -1, -1):
+        length = math.hypot(norm, p[i])
+        if length == 0:
+            continue
+        c, s = norm / length, p[i] / length
+        norm = length
+        tail, row = x[i:], R[i, i:]
+        for k in range(tail.shape[0]):
+            old, new = row[k], tail[k]
+            row[k] = c * old - s * new
+            tail[k] = s * old + c * new
+        for target in range(m):
+            old, new = z[target, i], y[target]
+            z[target, i] = c * old - s * new
+            y[target] = s * old + c * new

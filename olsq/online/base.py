@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from olsq.online import inputs, statefile
 from olsq.online.path import CoefficientPath
-from olsq.online.rows import Rows, Trace
+from olsq.online.rows import Rows, Trace, clip_to
 from olsq.online.statistics import noise_variance, standard_errors
 from olsq.problem import check_ridge, check_weight
 
@@ -207,6 +207,9 @@ class StreamingRegressor:
         Y = rows_y.reshape(n, m)
         residual = np.empty((n, m), dtype)
         collector = _PathCollector(n, m, full.shape[0], dtype) if traced else None
+        if collector and fitted and mask is not None and not mask[0]:
+            theta = clip_to(engine.form.coefficients(), dtype)
+            collector.begin(theta, self._sigma2(), self._standard_errors())
         used = n if mask is None else int(np.count_nonzero(mask))
         if used == n and n <= BLOCK_ROWS:
             blocks: Iterable[Any] = (slice(0, n),) if n else ()
@@ -271,8 +274,7 @@ class StreamingRegressor:
         return self._engine_or_raise().form
 
     def _coefficients(self) -> NDArray:
-        theta = self._form().coefficients()
-        return clip_to(theta, self._dtype)
+        return clip_to(self._form().coefficients(), self._dtype)
 
     def _shaped(self, per_target: NDArray) -> Any:
         """Drop the target axis (the first) if y was one-dimensional."""
@@ -318,10 +320,11 @@ class StreamingRegressor:
     @property
     def sigma2_(self) -> Any:
         """Estimated noise variance, a number or (m,); inf without degrees of freedom for one."""
+        self._form()
         return self._shaped(self._sigma2())
 
     def _sigma2(self) -> NDArray:
-        form = self._form()
+        form = self._engine_or_raise().form
         decay = form.tally[2] if self._discounted else 1.0
         counts = np.array([*form.tally, form.rank])
         return noise_variance(
@@ -330,7 +333,7 @@ class StreamingRegressor:
         )  # fmt: skip
 
     def _standard_errors(self) -> NDArray:
-        return standard_errors(self._sigma2(), self._form().inverse_diagonal())
+        return standard_errors(self._sigma2(), self._engine_or_raise().form.inverse_diagonal())
 
     @property
     def coef_stderr_(self) -> NDArray:
@@ -339,11 +342,13 @@ class StreamingRegressor:
         ``sqrt(sigma2_ P_jj)``: the ordinary least-squares standard error at forget = 1, the
         posterior standard deviation under discounting otherwise (West & Harrison 1997, 4.3).
         """
+        self._form()
         return self._shaped(self._standard_errors()[:, self._first :])
 
     @property
     def intercept_stderr_(self) -> Any:
         """Standard error of ``intercept_``; 0 without one."""
+        self._form()
         errors = self._standard_errors()
         return self._shaped(errors[:, 0] if self.fit_intercept else np.zeros(errors.shape[0]))
 
@@ -387,7 +392,9 @@ class StreamingRegressor:
         rest = w @ (truth - predicted.reshape(truth.shape)) ** 2
         total = w @ (truth - (w @ truth) / w.sum()) ** 2
         constant = np.where(rest == 0, 1.0, 0.0)
-        return float(np.mean(np.where(total > 0, 1.0 - rest / np.where(total > 0, total, 1.0), constant)))
+        return float(
+            np.mean(np.where(total > 0, 1.0 - rest / np.where(total > 0, total, 1.0), constant))
+        )
 
     # -- saving -----------------------------------------------------------------------------------
 
@@ -452,6 +459,10 @@ class _PathCollector:
         self.sigma2 = np.full((n, m), np.inf)
         self.recursive = np.full((n, m), np.nan)
 
+    def begin(self, coef: NDArray, sigma2: NDArray, stderr: NDArray) -> None:
+        """What rows skipped before the call's first usable one carry on."""
+        self.coef[:], self.sigma2[:], self.stderr[:] = coef, sigma2, stderr
+
     def add(self, trace: Trace, block: Any, ridge: NDArray, discounted: bool) -> None:
         decayed = trace.counts[:, 2:3] * ridge if discounted else ridge[None]
         variance = trace.variance.astype(np.float64)
@@ -482,12 +493,6 @@ class _PathCollector:
             intercept_stderr=self.stderr[:, :, 0] if intercept else zero.astype(np.float64),
         )
         return CoefficientPath(*(a[:, 0] for a in path)) if single else path
-
-
-def clip_to(values: NDArray, dtype: np.dtype) -> NDArray:
-    """Cast to dtype; what float32 cannot hold becomes its largest number instead of infinity."""
-    largest = np.finfo(dtype).max
-    return np.clip(values, -largest, largest).astype(dtype)
 
 
 def _same(value: Any, default: Any) -> bool:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
-from scipy.linalg import qr, solve_triangular
+from scipy.linalg import qr
 
 from olsq.online import _covariance_kernels as kernels
 from olsq.online.limits import limits_for
 from olsq.online.rows import Rows, Trace
-from olsq.online.square_root import SquareRootForm
+from olsq.online.square_root import SquareRootForm, triangular_inverse
 
 BLOCKED_FROM = 24  # number of coefficients from which blocks of eight rows pay
 
@@ -41,7 +41,7 @@ class CovarianceForm:
         self.P, self.theta, self.columns = P, theta, columns
         self.tally, self.loss, self.held = tally, loss, held
         self.intercept = intercept
-        self.limits = limits_for(P.dtype, P.shape[0])
+        self.limits = limits_for(P.dtype)
 
     @classmethod
     def start(
@@ -93,14 +93,16 @@ class CovarianceForm:
         return np.ones(self.P.shape[0], np.bool_)
 
 
-def from_square_root(form: SquareRootForm) -> CovarianceForm | None:
-    """The same state in covariance form, or None where that form would not keep its digits."""
+def from_square_root(form: SquareRootForm, margin: float = 16.0) -> CovarianceForm | None:
+    """The same state in covariance form, or None where that form would not keep its digits.
+
+    The state must be within the bounds divided by ``margin``.
+    """
     if not form.full_rank:
         return None
-    R = form.R.astype(np.float64)
-    inverse = solve_triangular(R, np.eye(R.shape[0]), check_finite=False)
+    inverse, _ = triangular_inverse(form.R.astype(np.float64))
     dtype = form.R.dtype
-    if not np.abs(inverse).max() < np.sqrt(form.limits.variance / R.shape[0]):
+    if not np.abs(inverse).max() < np.sqrt(form.limits.variance / inverse.shape[0]):
         return None
     P = inverse @ inverse.T
     P = np.ascontiguousarray((0.5 * (P + P.T)).astype(dtype))
@@ -108,7 +110,7 @@ def from_square_root(form: SquareRootForm) -> CovarianceForm | None:
     new = CovarianceForm(
         P, theta, form.columns, form.tally, form.loss, form.held, intercept=form.intercept
     )
-    return new if new.trusted(margin=16.0) else None
+    return new if new.trusted(margin) else None
 
 
 def to_square_root(form: CovarianceForm) -> SquareRootForm:

@@ -7,10 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.online import recursion
 from olsq.online.base import Engine, StreamingRegressor
 from olsq.online.recursion import METHODS, Recursion, resolve_method
-from olsq.online.rows import Rows, Trace
 from olsq.problem import (
     RIDGE_MODES,
     check_choice,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from olsq.online import _moment_kernels as kernels
 from olsq.online._square_root_kernels import DECAY, inverse_diagonal
 from olsq.online.limits import limits_for
-from olsq.online.rows import Rows, Trace
+from olsq.online.rows import Rows, Trace, clip_to
 
 _BLOCK = 512  # rows per matrix product
 
@@ -47,7 +47,7 @@ class InformationForm:
         self.columns, self.tally, self.held = columns, tally, held
         self.intercept, self.discounted = intercept, discounted
         self.solving = solving
-        self.floor = limits_for(np.float64, ridge.shape[0]).floor
+        self.floor = limits_for(np.float64).floor
 
     @classmethod
     def start(
@@ -99,7 +99,7 @@ class InformationForm:
             if not solved:
                 theta = self.coefficients()
                 if trace.wanted:
-                    trace.coef[t - 1] = theta
+                    trace.coef[t - 1] = clip_to(theta, trace.coef.dtype)
                     trace.variance[t - 1] = self.inverse_diagonal()
                     trace.loss[t - 1] = self.loss
                     trace.counts[t - 1] = (*self.tally, self.rank)

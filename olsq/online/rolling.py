@@ -13,18 +13,19 @@ from olsq.online import covariance, inputs
 from olsq.online.base import Engine, StreamingRegressor
 from olsq.online.covariance import CovarianceForm
 from olsq.online.path import CoefficientPath
-from olsq.online.rows import Rows, Trace
+from olsq.online.rows import Rows, Trace, clip_to
 from olsq.online.square_root import SquareRootForm
 from olsq.problem import check_choice
 
-TOLERATED_ERROR = 1e-9  # bound on the accumulated relative error at which P is rebuilt
+TOLERATED_ERROR = 1e-10  # bound on P's accumulated relative error at which it is rebuilt
+TOLERATED_ROUNDINGS = 4000  # the same for the square-root form, in units of the rounding error
 
 
 class RollingWindow:
     """The rows in the window and the solution for them, all in float64.
 
-    ``form`` is a covariance form updated and downdated row by row while that is accurate, else a
-    square-root form made anew from the window's rows.
+    ``form`` is updated and downdated row by row: a covariance form where that is accurate, else a
+    square-root form; where coefficients are undetermined it is made anew from the window's rows.
     """
 
     reports_residuals = True
@@ -56,45 +57,66 @@ class RollingWindow:
         return Rows(self.ring_X[order], self.ring_Y[order], np.ones(count), self.ring_w[order])
 
     def update(self, rows: Rows, residual: NDArray, trace: Trace) -> None:
-        t, n = 0, rows.X.shape[0]
-        X, Y = rows.X.astype(np.float64, copy=False), rows.Y.astype(np.float64, copy=False)
+        n = rows.X.shape[0]
+        rows = rows._replace(
+            X=rows.X.astype(np.float64, copy=False), Y=rows.Y.astype(np.float64, copy=False)
+        )
+        ring = self.ring_X, self.ring_Y, self.ring_w, self.place
+        t = 0
         while t < n:
             form = self.form
+            data = (*ring, rows.X, rows.Y, rows.weights, t, n)
             if isinstance(form, CovarianceForm):
                 limits = form.limits.leverage, form.limits.inflation, TOLERATED_ERROR
                 t, answer = kernels.update(
-                    form.P, form.theta, form.columns, form.tally, form.loss, self.monitor,
-                    self.ring_X, self.ring_Y, self.ring_w, self.place, X, Y, rows.weights, t, n,
+                    form.P, form.theta, form.columns, form.tally, form.loss, self.monitor, *data,
                     limits, residual, trace.arrays,
                 )  # fmt: skip
-                if answer == kernels.REBUILD:
-                    self.rebuild()
-                    self._record(trace, t - 1)
+            elif self.place[0] < self.ring_w.size:
+                t, answer = self._fill(form, rows, t, residual, trace), kernels.DONE
+            elif form.full_rank:
+                t, answer = kernels.update_square_root(
+                    form.R, form.z, form.columns, form.tally, form.loss, self.monitor, *data,
+                    self._tolerated_roundings, residual, trace.arrays,
+                )  # fmt: skip
             else:
-                self._push_square_root(Rows(X, Y, rows.gates, rows.weights), t, residual, trace)
-                t += 1
+                self._absorb(form, rows, t, t + 1, residual, trace)
+                t, answer = t + 1, kernels.REBUILD
+            if answer == kernels.REBUILD:
+                self.rebuild()
+                self._record(trace, t - 1)
 
-    def _push_square_root(self, rows: Rows, t: int, residual: NDArray, trace: Trace) -> None:
-        """One row in the square-root form: absorbed while the window fills, else made anew."""
-        form = self.form
-        assert isinstance(form, SquareRootForm)
-        row = Rows(*(a[t : t + 1] for a in rows))
-        count, slot = self.place
-        window = self.ring_w.size
-        m, d = form.z.shape
-        alone = Trace.empty(1, m, d) if trace.wanted else Trace.none(m, d)
-        error = np.empty((1, m))
-        self.ring_X[slot], self.ring_Y[slot], self.ring_w[slot] = rows.X[t], rows.Y[t], rows.weights[t]
-        self.place[:] = min(count + 1, window), (slot + 1) % window
-        form.update(row, 0, 1, error, alone)
-        residual[t] = error[0]
-        if trace.wanted:
-            trace.recursive[t] = alone.recursive[0]
-        if count == window:
-            self.rebuild()
-        elif count >= d and (count - d) % max(8, d // 8) == 0:
+    @property
+    def _tolerated_roundings(self) -> float:
+        # A rebuild costs as much as a window of rows: no more than one in four windows for it.
+        return max(TOLERATED_ROUNDINGS, 8 * self.ring_w.size) * float(np.finfo(np.float64).eps)
+
+    def _fill(
+        self, form: SquareRootForm, rows: Rows, t: int, residual: NDArray, trace: Trace
+    ) -> int:
+        """Absorb rows while the window fills, up to the next attempt at the covariance form."""
+        d, count = self.ridge.size, int(self.place[0])
+        step = max(8, d // 8)
+        attempt = max(d + step, (count // step + 1) * step)
+        stop = min(rows.X.shape[0], t + min(attempt, self.ring_w.size) - count)
+        self._absorb(form, rows, t, stop, residual, trace)
+        if self.place[0] == attempt:
             self._adopt(form)
-        self._record(trace, t)
+        return stop
+
+    def _absorb(
+        self, form: SquareRootForm, rows: Rows, t: int, stop: int, residual: NDArray, trace: Trace
+    ) -> None:
+        """Rows t..stop into the form and the ring; none leaves the form."""
+        form.update(rows, t, stop, residual, trace)
+        count, slot = self.place
+        slots = (slot + np.arange(stop - t)) % self.ring_w.size
+        self.ring_X[slots], self.ring_Y[slots] = rows.X[t:stop], rows.Y[t:stop]
+        self.ring_w[slots] = rows.weights[t:stop]
+        self.place[:] = (
+            min(count + stop - t, self.ring_w.size),
+            (slot + stop - t) % self.ring_w.size,
+        )
 
     def rebuild(self) -> None:
         """Solve for the window's rows from nothing; covariance form if that is accurate."""
@@ -106,12 +128,15 @@ class RollingWindow:
 
     def _adopt(self, form: SquareRootForm) -> None:
         """Take over a square-root form, as a covariance form if that is accurate."""
-        self.form = covariance.from_square_root(form) or form
+        # Accurate means: a whole window of rows fits into the tolerated error.
+        per_window = 4 * self.ring_w.size * float(np.finfo(np.float64).eps)
+        margin = max(16.0, form.limits.inflation * per_window / TOLERATED_ERROR)
+        self.form = covariance.from_square_root(form, margin) or form
         self.monitor[:] = 0.0, form.loss.max()
 
     def _record(self, trace: Trace, t: int) -> None:
         if trace.wanted:
-            trace.coef[t] = self.form.coefficients()
+            trace.coef[t] = clip_to(self.form.coefficients(), trace.coef.dtype)
             trace.variance[t] = self.form.inverse_diagonal()
             trace.loss[t] = self.form.loss
             trace.counts[t] = (*self.form.tally, self.form.rank)
@@ -135,7 +160,9 @@ class RollingWindow:
 def merge(first: RollingWindow, second: RollingWindow) -> RollingWindow:
     """The window over first's rows and then second's."""
     window = first.ring_w.size
-    both = [np.concatenate(pair)[-window:] for pair in zip(first.rows(), second.rows(), strict=True)]
+    both = [
+        np.concatenate(pair)[-window:] for pair in zip(first.rows(), second.rows(), strict=True)
+    ]
     count = both[0].shape[0]
     merged = RollingWindow.start(window, first.ridge, first.ring_Y.shape[1], first.form.intercept)
     merged.ring_X[:count], merged.ring_Y[:count] = both[0], both[1]
@@ -172,9 +199,9 @@ class RollingLeastSquares(StreamingRegressor):
     -----
     O(d^2 + m d) time per row; O(window (d + m) + d^2) memory; computed in float64 whatever the
     dtype of X.  Each row is added by a rank-one update and the oldest removed by a downdate; a
-    running bound on the error of both triggers a rebuild from the window's rows (O(window d^2))
-    before 1e-9 is reached, so that the estimate never drifts.  Where the window's regressors are
-    undetermined or nearly collinear, every row is such a rebuild, by orthogonal rotations.
+    running bound on the error of both triggers a rebuild from the window's rows (O(window d^2)),
+    so that the estimate never drifts.  Nearly collinear windows are kept in square-root form
+    (several times slower); where coefficients are undetermined every row is a rebuild.
 
     Examples
     --------
@@ -251,6 +278,12 @@ class RollingLeastSquares(StreamingRegressor):
         need = (self.min_samples or 1) - before
         if need > 1 and self.n_samples_seen_ > seen:
             used = np.cumsum(np.isfinite(path.residual.reshape(path.residual.shape[0], -1)[:, 0]))
-            for array in (path.coef, path.intercept, path.sigma2, path.stderr, path.intercept_stderr):
+            for array in (
+                path.coef,
+                path.intercept,
+                path.sigma2,
+                path.stderr,
+                path.intercept_stderr,
+            ):
                 array[used < need] = np.nan
         return path

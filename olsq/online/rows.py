@@ -37,7 +37,7 @@ class Trace(NamedTuple):
     @classmethod
     def empty(cls, n: int, m: int, d: int, dtype: DTypeLike = np.float64) -> Trace:
         return cls(
-            np.empty((n, m, d), dtype), np.empty((n, d), dtype), np.empty((n, m)),
+            np.empty((n, m, d), dtype), np.empty((n, d)), np.empty((n, m)),
             np.empty((n, 4)), np.empty((n, m)),
         )  # fmt: skip
 
@@ -53,3 +53,9 @@ class Trace(NamedTuple):
     @property
     def arrays(self) -> tuple[NDArray, ...]:
         return tuple(self)  # kernels are compiled for a plain tuple
+
+
+def clip_to(values: NDArray, dtype: DTypeLike) -> NDArray:
+    """Cast to dtype; what float32 cannot hold becomes its largest number instead of infinity."""
+    largest = np.finfo(dtype).max
+    return np.clip(values, -largest, largest).astype(dtype)

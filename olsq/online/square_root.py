@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
-from scipy.linalg import solve_triangular
 
 from olsq.online import _square_root_kernels as kernels
 from olsq.online._square_root_kernels import DECAY
 from olsq.online.limits import limits_for
-from olsq.online.rows import Rows, Trace
+from olsq.online.rows import Rows, Trace, clip_to
 
 
 class SquareRootForm:
@@ -42,7 +41,7 @@ class SquareRootForm:
         self.R, self.z, self.columns = R, z, columns
         self.tally, self.loss, self.held = tally, loss, held
         self.intercept = intercept
-        self.limits = limits_for(R.dtype, R.shape[0])
+        self.limits = limits_for(R.dtype)
 
     @classmethod
     def start(
@@ -95,7 +94,7 @@ class SquareRootForm:
             np.empty((m, d), dtype),
         )  # fmt: skip
         if trace.wanted:
-            trace.coef[t] = self.coefficients()
+            trace.coef[t] = clip_to(self.coefficients(), trace.coef.dtype)
             trace.variance[t] = self.inverse_diagonal()
             trace.loss[t], trace.counts[t] = self.loss, (*self.tally, self.rank)
             trace.recursive[t] = residual[t] * recursive_scale
@@ -103,7 +102,7 @@ class SquareRootForm:
     def _project(self, x: NDArray) -> tuple[int, NDArray, NDArray]:
         """First new direction of x or -1, ``p = R^-T x``, and the noise level of each x_j."""
         p, noise = np.empty_like(x), np.abs(x).astype(np.float64)
-        level = kernels.noise_level(self.limits.rounding, self.tally)
+        level = kernels.noise_level(self.limits.eps, x.size, self.tally)
         return kernels.forward_solve(self.R, x.copy(), p, self.columns, level, noise), p, noise
 
     def absorb_factor(self, R: NDArray, z: NDArray) -> None:
@@ -116,27 +115,17 @@ class SquareRootForm:
         self.update(rows, 0, n, np.empty((n, m)), Trace.none(m, d))
 
     def remove_observation(self, j: int, size: float) -> None:
-        """Take the observation ``size * theta_j = 0`` out again (LINPACK's downdate).
-
-        With ``R^T p = x`` rotations take (p, sqrt(1 - |p|^2)) to (0, 1), and the same rotations
-        take [R; 0] to [R without the observation; x].
-        """
+        """Take the observation ``size * theta_j = 0`` out again."""
         d, m = self.R.shape[0], self.z.shape[0]
-        x = np.zeros(d)
-        x[j] = size
-        _, p, _ = self._project(x)
-        error = -(self.z @ p)
-        remaining = max(1.0 - p @ p, 0.0)
-        norm = np.sqrt(remaining)
         row = np.zeros(d)
-        rhs = error / norm if norm > 0 else np.zeros(m)
-        self.loss -= rhs**2
-        for i in range(d - 1, -1, -1):
-            length = np.hypot(norm, p[i])
-            c, s = (norm / length, p[i] / length) if length > 0 else (1.0, 0.0)
-            norm = length
-            self.R[i, i:], row[i:] = c * self.R[i, i:] - s * row[i:], s * self.R[i, i:] + c * row[i:]
-            self.z[:, i], rhs = c * self.z[:, i] - s * rhs, s * self.z[:, i] + c * rhs
+        row[j] = 1.0
+        _, p, _ = self._project(size * row)
+        remaining = 1.0 - p @ p
+        if remaining < 64 * d * np.finfo(np.float64).eps:
+            remaining = 0.0
+        kernels.downdate(
+            self.R, self.z, self.loss, p, np.empty(d), np.empty(m), np.zeros(m), size, remaining
+        )
         self.columns[0] = (self.R**2).sum(0)
 
     # -- reading ----------------------------------------------------------------------------------
@@ -163,7 +152,7 @@ class SquareRootForm:
         if rows.size:
             # R_known theta = z has full row rank: theta = Q (L^-1 z) with R_known^T = Q L^T.
             Q, L = np.linalg.qr(R[rows, first:].T)
-            theta[:, first:] = (Q @ solve_triangular(L, z[:, rows].T, trans="T")).T
+            theta[:, first:] = z[:, rows] @ triangular_inverse(L)[0] @ Q.T
         if first:
             theta[:, 0] = (z[:, 0] - theta[:, 1:] @ R[0, 1:]) / R[0, 0]
         return theta
@@ -175,18 +164,23 @@ class SquareRootForm:
     def inverse_diagonal(self) -> NDArray:
         """Diagonal of the inverse information (d,); inf where a coefficient is undetermined."""
         R = self.R.astype(np.float64)
-        out = np.empty(R.shape[0])
         if self.full_rank:
-            kernels.inverse_diagonal(R, np.empty_like(R), out)
-            return out
+            return triangular_inverse(R)[1]
         # e_j is estimable iff it lies in the row space of R; columns to unit length first.
         length = np.linalg.norm(R, axis=0)
         length[length == 0] = 1.0
         Q, L = np.linalg.qr((R[np.diagonal(R) != 0] / length).T)
-        inverse = solve_triangular(L, Q.T, trans="T")
         estimable = np.abs((Q**2).sum(1) - 1.0) < 1e-8
-        out[:] = np.where(estimable, (inverse**2).sum(0) / length**2, np.inf)
-        return out
+        variance = ((Q @ triangular_inverse(L)[0].T) ** 2).sum(1) / length**2
+        return np.where(estimable, variance, np.inf)
+
+
+def triangular_inverse(R: NDArray) -> tuple[NDArray, NDArray]:
+    """Inverse of an upper triangular R (float64) and the diagonal of ``(R^T R)^-1``."""
+    R = np.ascontiguousarray(R)
+    inverse, diagonal = np.zeros_like(R), np.empty(R.shape[0])
+    kernels.inverse_diagonal(R, inverse, diagonal)
+    return inverse, diagonal
 
 
 def merge(first: SquareRootForm, second: SquareRootForm, ridge: NDArray) -> SquareRootForm:

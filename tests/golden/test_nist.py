@@ -17,7 +17,9 @@ METHODS = ["covariance", "sqrt", "information"]
 # The least number of digits each method must give: what was measured, less about one digit.
 # "information" accumulates moments, which hold the square of the condition number.
 DIGITS = {
-    "norris": {"covariance": 11, "sqrt": 12, "information": 11},
+    # y goes to 1e3 and is known to eps, which leaves the intercept of -.26 about 12 digits; batch
+    # QR gives 12.3.
+    "norris": {"covariance": 11, "sqrt": 11, "information": 11},
     "longley": {"covariance": 10, "sqrt": 10, "information": 7},
     "wampler1": {"covariance": 8, "sqrt": 8, "information": 5},
     "wampler2": {"covariance": 12, "sqrt": 12, "information": 8},

@@ -152,7 +152,7 @@ def test_resuming_is_bit_for_bit(method, ridge_mode, dtype, forgetting, tmp_path
     for name, array in est._engine.arrays().items():
         assert array.tobytes() == resumed._engine.arrays()[name].tobytes(), name
     assert est.get_params() == resumed.get_params()
-    np.testing.assert_array_equal(est.predict(X), resumed.predict(X))
+    np.testing.assert_array_equal(est.coef_, resumed.coef_)
 
 
 @pytest.mark.parametrize("scale", [1e-8, 1e-3, 1e3, 1e8])

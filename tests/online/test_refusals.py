@@ -1,0 +1,145 @@
+"""Bad input: the error names the argument and nothing has changed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import olsq
+
+RLS = olsq.RecursiveLeastSquares
+X, Y = np.random.default_rng(0).standard_normal((9, 2)), np.arange(9.0)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "match"),
+    [
+        ({"forget": 1.5}, r"forget must lie in \[0, 1\].*1\.5"),
+        ({"forget": -0.1}, "forget must lie"),
+        ({"forget": np.nan}, "forget must lie"),
+        ({"forget": 0.9, "half_life": 3}, "exclude each other"),
+        ({"half_life": 0}, "half_life must be a positive"),
+        ({"half_life": -2.0}, "half_life"),
+        ({"ridge": -1.0}, "ridge must be finite and >= 0"),
+        ({"ridge": np.inf}, "ridge"),
+        ({"ridge": [1.0, 2.0, 3.0]}, r"ridge must be a number or one number per feature \(2\)"),
+        ({"ridge_mode": "forgotten"}, "ridge_mode must be one of 'discounted', 'fixed'"),
+        ({"method": "qr"}, "method must be one of"),
+        ({"missing": "drop"}, "missing must be one of"),
+        ({"method": "sqrt", "ridge_mode": "fixed", "forget": 0.9}, "needs method='information'"),
+        ({"forget": np.full(4, 0.9)}, r"forget must be a number or one number per row \(9\)"),
+    ],
+)
+def test_parameters(parameters, match):
+    with pytest.raises(ValueError, match=match):
+        RLS(**parameters).fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "match"),
+    [
+        ((X[:, :1], Y), ValueError, "X has 1 features"),
+        ((X, Y[:5]), ValueError, "inconsistent numbers of samples"),
+        ((X, np.stack([Y, Y], 1)), ValueError, r"y must have shape \(n,\)"),
+        ((X, None), ValueError, "y is None"),
+        ((X[0], Y[:1]), ValueError, "Expected 2D array"),
+        ((X, Y, -np.ones(9)), ValueError, "sample_weight must be finite and >= 0"),
+        ((X, Y, np.full(9, np.nan)), ValueError, "sample_weight"),
+        ((X, Y, np.ones(3)), ValueError, "sample_weight must be a number or one number per row"),
+        ((X * 1e155, Y), ValueError, "X contains a value of magnitude"),
+        ((X, Y * 1e155), ValueError, "y contains a value of magnitude"),
+        ((X + 1j, Y), ValueError, "Complex"),
+        (([["a", "b"]] * 9, Y), ValueError, "X must be numeric"),
+    ],
+)
+@pytest.mark.parametrize("kind", [RLS, olsq.RollingLeastSquares])
+def test_arguments_change_nothing(kind, arguments, error, match):
+    est = kind().fit(X, Y)
+    before = {k: v.copy() for k, v in est._engine.arrays().items()}
+    with pytest.raises(error, match=match):
+        est.partial_fit(*arguments)
+    assert est.n_samples_seen_ == 9
+    for name, array in est._engine.arrays().items():
+        np.testing.assert_array_equal(array, before[name])
+
+
+def test_missing_raise_names_the_row():
+    bad = X.copy()
+    bad[4, 1] = np.nan
+    est = RLS(missing="raise").fit(X, Y)
+    with pytest.raises(ValueError, match="first in row 4"):
+        est.partial_fit(bad, Y)
+    with pytest.raises(ValueError, match="first in row 4"):
+        est.predict(bad)
+    assert est.n_samples_seen_ == 9
+
+
+def test_missing_skip():
+    bad = X.copy()
+    bad[4, 1] = np.inf
+    est = RLS(forget=0.9).fit(bad, Y)
+    np.testing.assert_array_equal(
+        est.coef_, RLS(forget=0.9).fit(np.delete(X, 4, 0), np.delete(Y, 4)).coef_
+    )
+    assert np.flatnonzero(np.isnan(est.residual_)).tolist() == [4]
+    assert np.flatnonzero(np.isnan(est.predict(bad))).tolist() == [4]
+    assert est.n_samples_seen_ == 8
+
+
+def test_nothing_to_learn_from():
+    with pytest.raises(ValueError, match="no row is left"):
+        RLS().fit(np.full((3, 2), np.nan), np.ones(3))
+    with pytest.raises(ValueError, match="no row is left"):
+        RLS().fit(X, Y, np.zeros(9))
+    est = RLS().fit(X, Y)
+    coef = est.coef_
+    est.partial_fit(np.empty((0, 2)), np.empty(0))
+    np.testing.assert_array_equal(est.coef_, coef)
+    assert est.residual_.shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "match"),
+    [
+        ({"window": 0}, "window must be a positive whole number"),
+        ({"window": 2.5}, "window must be a positive whole number"),
+        ({"window": 5, "min_samples": 6}, "must not exceed window"),
+        ({"window": 5, "min_samples": 0}, "min_samples must be a positive"),
+    ],
+)
+def test_rolling_parameters(parameters, match):
+    with pytest.raises(ValueError, match=match):
+        olsq.RollingLeastSquares(**parameters).fit(X, Y)
+
+
+def test_path_options():
+    with pytest.raises(ValueError, match="exclude each other"):
+        olsq.coefficient_path(X, Y, window=3, forget=0.9)
+    with pytest.raises(ValueError, match="min_samples needs window"):
+        olsq.coefficient_path(X, Y, min_samples=3)
+    with pytest.raises(ValueError, match="does not forget gradually"):
+        olsq.RollingLeastSquares().partial_fit(X, Y, forget=0.5)
+
+
+def test_merge_refuses_what_does_not_fit():
+    a = RLS().fit(X, Y)
+    for other, match in [
+        (RLS(ridge=2.0).fit(X, Y), "ridge differs"),
+        (RLS(fit_intercept=False).fit(X, Y), "fit_intercept differs"),
+        (RLS().fit(X[:, :1], Y), "number of features differs"),
+        (RLS().fit(X, np.stack([Y, Y], 1)), "targets' shapes differ"),
+        (RLS(method="covariance").fit(X.astype(np.float32), Y), "differs"),
+    ]:
+        with pytest.raises(ValueError, match=match):
+            olsq.merge(a, other)
+    with pytest.raises(TypeError, match="two estimators of one kind"):
+        olsq.merge(a, olsq.RollingLeastSquares().fit(X, Y))
+    with pytest.raises(ValueError, match="not fitted"):
+        olsq.merge(a, RLS())
+
+
+def test_residuals_that_were_not_kept():
+    est = RLS(method="information", residuals=False).fit(X, Y)
+    with pytest.raises(AttributeError, match="residuals=False"):
+        _ = est.residual_
+    np.testing.assert_allclose(est.coef_, RLS(method="information").fit(X, Y).coef_, rtol=1e-12)

@@ -1,0 +1,120 @@
+"""Rolling windows against the dense oracle, on ordinary and breaking streams, and for long."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import olsq
+from olsq.reference import regression as oracle
+from tests.online import streams
+from tests.online.judge import check_optimal, coefficient_error, tolerance
+
+
+@pytest.mark.parametrize("regressors", streams.REGRESSORS)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(
+    ("window", "ridge", "intercept", "targets"),
+    [(1, 0.0, False, 1), (3, 0.0, True, 1), (12, 0.0, True, 2), (12, 0.3, False, 1), (30, 0.3, True, 1)],
+)  # fmt: skip
+def test_agrees_with_oracle_after_every_sample(
+    regressors, dtype, window, ridge, intercept, targets
+):
+    stream = streams.make(regressors, "gates vary", m=targets)
+    X, Y = stream.X.astype(dtype), stream.y.astype(dtype)
+    est = olsq.RollingLeastSquares(window, ridge=ridge, fit_intercept=intercept)
+    path = est.partial_fit_path(X, Y, stream.weights)
+    assert path.coef.dtype == dtype
+    assert all(np.isfinite(a).all() for a in (path.coef, path.intercept, path.residual))
+    X, Y = X.astype(float), Y.astype(float)
+    ones, vector = np.ones(X.shape[0]), np.full(X.shape[1], ridge)
+    truth = oracle.coefficient_path(
+        X, Y, gates=ones, weights=stream.weights, ridge=vector, window=window,
+        fit_intercept=intercept,
+    )  # fmt: skip
+    eps = float(np.finfo(dtype).eps)
+    for t in range(X.shape[0]):
+        seen = slice(max(0, t + 1 - window), t + 1)
+        check_optimal(
+            X[seen], Y[seen], stream.weights[seen], vector, intercept,
+            path.coef[t].astype(float), path.intercept[t].astype(float), eps,
+        )  # fmt: skip
+        allowed = tolerance("rolling", 2.3e-16, truth.condition[t], 1.0) + 4 * eps
+        if allowed < 1e-2:
+            error = coefficient_error(path.coef[t], truth.coef[t], X[seen], Y[seen])
+            assert error <= allowed + 1e-9  # the bound that rebuilding keeps
+
+
+@pytest.mark.parametrize("regressors", streams.REGRESSORS)
+def test_ways_of_feeding_agree(regressors, tmp_path):
+    stream = streams.make(regressors, "gates 1")
+    X, y = stream.X, stream.y[:, 0]
+
+    def feed(est, start, stop, size):
+        for i in range(start, stop, size):
+            est.partial_fit(X[i : min(i + size, stop)], y[i : min(i + size, stop)])
+        return est
+
+    def fresh():
+        return olsq.RollingLeastSquares(window=16, ridge=0.1)
+
+    whole = feed(fresh(), 0, 48, 48)
+    half = feed(fresh(), 0, 20, 20)
+    half.save(tmp_path / "r.olsq")
+    others = [
+        feed(fresh(), 0, 48, 1),
+        feed(fresh(), 0, 48, 5),
+        feed(olsq.load(tmp_path / "r.olsq"), 20, 48, 28),
+        olsq.merge(feed(fresh(), 0, 20, 20), feed(fresh(), 20, 48, 28)),
+        olsq.merge(feed(fresh(), 0, 40, 40), feed(fresh(), 40, 48, 8)),
+    ]
+    for est in others:
+        assert est.n_samples_seen_ == 48
+        assert coefficient_error(est.coef_[None], whole.coef_[None], X, y[:, None]) < 1e-7
+        check_optimal(
+            X[-16:], y[-16:, None], np.ones(16), np.full(3, 0.1), True, est.coef_[None],
+            np.array([est.intercept_]), 2.3e-16,
+        )  # fmt: skip
+
+
+def test_min_samples():
+    X = np.random.default_rng(0).standard_normal((10, 2))
+    y = X @ [1.0, 2.0]
+    est = olsq.RollingLeastSquares(window=6, min_samples=4, ridge=0).partial_fit(X[:3], y[:3])
+    with pytest.raises(ValueError, match="3 of min_samples=4"):
+        est.predict(X)
+    path = est.partial_fit_path(X[3:], y[3:])
+    assert np.isfinite(path.coef).all()
+    whole = olsq.coefficient_path(X, y, window=6, min_samples=4)
+    assert np.isnan(whole.coef[:3]).all()
+    assert np.isfinite(whole.coef[3:]).all()
+    np.testing.assert_allclose(whole.coef[-1], est.coef_)
+
+
+def test_a_passing_outlier_leaves_no_trace():
+    """A row 1e10 times the others costs ten digits while it is in the window, none after."""
+    rng = np.random.default_rng(0)
+    X, noise = rng.standard_normal((600, 3)), rng.standard_normal(600)
+    y = X @ [1.0, 2.0, 3.0] + noise
+    X[100] *= 1e10
+    y[300] = 1e13
+    path = olsq.coefficient_path(X, y, window=50)
+    for t in (160, 299, 360, 599):
+        truth = np.linalg.lstsq(X[t - 49 : t + 1], y[t - 49 : t + 1], rcond=None)[0]
+        np.testing.assert_allclose(path.coef[t], truth, rtol=1e-8)
+
+
+@pytest.mark.parametrize("kappa", [1.0, 1e3])
+def test_never_drifts(kappa):
+    """A million samples; benchmarks/stability.py has the ten million."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((1_000_000, 3)) @ np.diag([1.0, 1.0, 1 / kappa]) @ np.ones((3, 3))
+    X = X + rng.standard_normal((1_000_000, 3)) / kappa
+    y = X @ [1.0, 2.0, 3.0] + rng.standard_normal(1_000_000)
+    est = olsq.RollingLeastSquares(window=200, ridge=0, fit_intercept=False)
+    for start in range(0, 1_000_000, 250_000):
+        part = slice(start, start + 250_000)
+        est.partial_fit(X[part], y[part])
+        last = slice(start + 249_800, start + 250_000)
+        truth = np.linalg.lstsq(X[last], y[last], rcond=None)[0]
+        np.testing.assert_allclose(est.coef_, truth, rtol=1e-8)
