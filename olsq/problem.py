@@ -82,9 +82,9 @@ def forget_from_half_life(half_life: float) -> float:
     >>> round(forget_from_half_life(10.0) ** 10, 12)
     0.5
     """
-    if not (np.isscalar(half_life) and np.isreal(half_life) and half_life > 0):
+    if not (isinstance(half_life, (int, float, np.number)) and half_life > 0):
         raise ValueError(f"half_life must be a positive number of samples, got {half_life!r}")
-    return float(2.0 ** (-1.0 / half_life))
+    return float(2.0 ** (-1.0 / float(half_life)))
 
 
 def check_ridge(ridge: ArrayLike, n_features: int) -> NDArray[np.float64]:

@@ -93,8 +93,8 @@ def solve(R, G, theta):
 
 @kernel()
 def update_solving(
-    H, G, squares, columns, tally, theta, ridge, discounted, X, Y, gates, weights, start, stop, floor,
-    residual, trace,
+    H, G, squares, columns, tally, theta, ridge, discounted, X, Y, gates, weights, start, stop,
+    floor, residual, trace,
 ):  # fmt: skip
     """Absorb rows one at a time with the coefficients solved for after each.
 

@@ -50,8 +50,8 @@ def rank_one(P, h, sign, x, out):
 
 @kernel()
 def update(
-    P, theta, columns, tally, loss, monitor, ring_X, ring_Y, ring_w, place, X, Y, weights, start, stop,
-    limits, residual, trace,
+    P, theta, columns, tally, loss, monitor, ring_X, ring_Y, ring_w, place, X, Y, weights, start,
+    stop, limits, residual, trace,
 ):  # fmt: skip
     """Take rows start..stop into the window in covariance form; return (t, DONE) or (t, REBUILD).
 

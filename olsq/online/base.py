@@ -1,46 +1,29 @@
-"""What the streaming estimators share: the public edge, scikit-learn's conventions, reading."""
+"""What the streaming estimators share: learning at the public edge, and saving."""
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Iterable
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from olsq.online import inputs, statefile
+from olsq.online.collector import PathCollector
+from olsq.online.conventions import EstimatorConventions
 from olsq.online.path import CoefficientPath
+from olsq.online.reading import Engine, FittedReading
 from olsq.online.rows import Rows, Trace, clip_to
-from olsq.online.statistics import noise_variance, standard_errors
 from olsq.problem import check_ridge, check_weight
 
-BLOCK_ROWS = 16384  # rows prepared at a time, so that a long array is never copied whole
+BLOCK_ENTRIES = 131072  # regressors prepared at a time: what fits a core's cache
 
 
-class Engine(Protocol):
-    """The state behind an estimator: a recursion or a rolling window."""
-
-    @property
-    def form(self) -> Any: ...
-    @property
-    def reports_residuals(self) -> bool: ...
-    def copy(self) -> Any: ...
-    def update(self, rows: Rows, residual: NDArray, trace: Trace) -> None: ...
-    def arrays(self) -> dict[str, NDArray]: ...
-    def describe(self) -> dict[str, Any]: ...
-
-
-class StreamingRegressor:
+class StreamingRegressor(EstimatorConventions, FittedReading):
     """Base of the estimators; subclasses give the parameters, ``_start`` and ``_gates``."""
 
-    _estimator_type = "regressor"
-
     ridge: Any
-    ridge_mode: str = "discounted"
-    fit_intercept: bool
-    missing: str
 
     # -- to be given by subclasses ----------------------------------------------------------------
 
@@ -53,48 +36,8 @@ class StreamingRegressor:
     def _gates(self, forget: ArrayLike | None, n_rows: int) -> NDArray[np.float64]:
         raise NotImplementedError
 
-    # -- scikit-learn's conventions ---------------------------------------------------------------
-
-    @classmethod
-    def _parameter_names(cls) -> list[str]:
-        return [p for p in inspect.signature(cls).parameters if p != "self"]
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Parameters of the constructor, by name (``deep`` is there for scikit-learn)."""
-        return {name: getattr(self, name) for name in self._parameter_names()}
-
-    def set_params(self, **params: Any) -> Self:
-        """Set parameters of the constructor; ValueError for a name it does not have."""
-        for name, value in params.items():
-            if name not in self._parameter_names():
-                raise ValueError(
-                    f"Invalid parameter {name!r} for estimator {self}. Valid parameters are: "
-                    f"{self._parameter_names()!r}."
-                )
-            setattr(self, name, value)
-        return self
-
-    def __repr__(self) -> str:
-        defaults = inspect.signature(type(self)).parameters
-        changed = [
-            f"{name}={value!r}"
-            for name, value in self.get_params().items()
-            if not _same(value, defaults[name].default)
-        ]
-        return f"{type(self).__name__}({', '.join(changed)})"
-
-    def __sklearn_tags__(self) -> Any:
-        from sklearn.utils import InputTags, RegressorTags, Tags, TargetTags
-
-        return Tags(
-            estimator_type="regressor",
-            target_tags=TargetTags(required=True, multi_output=True),
-            input_tags=InputTags(allow_nan=self.missing == "skip"),
-            regressor_tags=RegressorTags(),
-        )
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_engine")
+    def _restore_engine(self, description: dict[str, Any], arrays: dict[str, NDArray]) -> Engine:
+        raise NotImplementedError
 
     # -- learning ---------------------------------------------------------------------------------
 
@@ -206,26 +149,21 @@ class StreamingRegressor:
             engine = self._engine.copy() if n > full.shape[0] else self._engine
         Y = rows_y.reshape(n, m)
         residual = np.empty((n, m), dtype)
-        collector = _PathCollector(n, m, full.shape[0], dtype) if traced else None
+        collector = PathCollector(n, m, full.shape[0], dtype) if traced else None
         if collector and fitted and mask is not None and not mask[0]:
             theta = clip_to(engine.form.coefficients(), dtype)
             collector.begin(theta, self._sigma2(), self._standard_errors())
         used = n if mask is None else int(np.count_nonzero(mask))
-        if used == n and n <= BLOCK_ROWS:
-            blocks: Iterable[Any] = (slice(0, n),) if n else ()
-        else:
+        if mask is not None:
             residual[:] = np.nan
-            index = np.arange(n) if mask is None else np.flatnonzero(mask)
-            blocks = (index[i : i + BLOCK_ROWS] for i in range(0, used, BLOCK_ROWS))
-        for block in blocks:
+        for block in _blocks(n, mask, full.shape[0]):
             rows = self._prepare(rows_X, Y, gates, weights, block, dtype)
             trace = Trace.none(m, full.shape[0], dtype)
             if collector:
                 trace = Trace.empty(rows.X.shape[0], m, full.shape[0], dtype)
-            part = residual[block] if isinstance(block, slice) else np.empty(rows.Y.shape, dtype)
+            part = np.empty(rows.Y.shape, dtype)
             engine.update(rows, part, trace)
-            if not isinstance(block, slice):
-                residual[block] = part
+            residual[block] = part
             if collector:
                 collector.add(trace, block, full, self._discounted)
         if not fitted:
@@ -258,143 +196,6 @@ class StreamingRegressor:
         else:
             rows = np.ascontiguousarray(chosen, dtype)
         return Rows(rows, np.ascontiguousarray(Y[block], dtype), gates[block], weights[block])
-
-    @property
-    def _discounted(self) -> bool:
-        return self.ridge_mode == "discounted"
-
-    # -- reading ----------------------------------------------------------------------------------
-
-    def _engine_or_raise(self) -> Engine:
-        if not hasattr(self, "_engine"):
-            raise inputs.not_fitted(self)
-        return self._engine
-
-    def _form(self) -> Any:
-        return self._engine_or_raise().form
-
-    def _coefficients(self) -> NDArray:
-        return clip_to(self._form().coefficients(), self._dtype)
-
-    def _shaped(self, per_target: NDArray) -> Any:
-        """Drop the target axis (the first) if y was one-dimensional."""
-        return per_target[0] if self._n_targets == 0 else per_target
-
-    @property
-    def coef_(self) -> NDArray:
-        """Coefficients (d,) or (m, d); minimum norm while undetermined, never NaN."""
-        return self._shaped(self._coefficients()[:, self._first :]).copy()
-
-    @property
-    def intercept_(self) -> Any:
-        """Intercept, a number or (m,); 0 without one."""
-        theta = self._coefficients()
-        column = theta[:, 0] if self.fit_intercept else np.zeros_like(theta[:, 0])
-        return self._shaped(column.copy())
-
-    @property
-    def _first(self) -> int:
-        return 1 if self.fit_intercept else 0
-
-    @property
-    def residual_(self) -> NDArray:
-        """A-priori residuals of the last call's rows, (n,) or (n, m); NaN in skipped rows."""
-        self._engine_or_raise()
-        if self._residual is None:
-            raise AttributeError(
-                "residual_ was not kept: with residuals=False and method='information' rows are "
-                "only accumulated. Use residuals=True, or partial_fit_path."
-            )
-        return self._residual[:, 0] if self._n_targets == 0 else self._residual
-
-    @property
-    def rank_(self) -> int:
-        """Number of directions that data and ridge determine (the intercept counts as one)."""
-        return int(self._form().rank)
-
-    @property
-    def determined_(self) -> NDArray[np.bool_]:
-        """Which coefficients (d,) are determined; the others are minimum norm."""
-        return self._form().determined()[self._first :]
-
-    @property
-    def sigma2_(self) -> Any:
-        """Estimated noise variance, a number or (m,); inf without degrees of freedom for one."""
-        self._form()
-        return self._shaped(self._sigma2())
-
-    def _sigma2(self) -> NDArray:
-        form = self._engine_or_raise().form
-        decay = form.tally[2] if self._discounted else 1.0
-        counts = np.array([*form.tally, form.rank])
-        return noise_variance(
-            form.loss, form.coefficients(), form.inverse_diagonal(), counts,
-            decay * self._full_ridge,
-        )  # fmt: skip
-
-    def _standard_errors(self) -> NDArray:
-        return standard_errors(self._sigma2(), self._engine_or_raise().form.inverse_diagonal())
-
-    @property
-    def coef_stderr_(self) -> NDArray:
-        """Standard errors of ``coef_``, (d,) or (m, d); inf where undetermined.
-
-        ``sqrt(sigma2_ P_jj)``: the ordinary least-squares standard error at forget = 1, the
-        posterior standard deviation under discounting otherwise (West & Harrison 1997, 4.3).
-        """
-        self._form()
-        return self._shaped(self._standard_errors()[:, self._first :])
-
-    @property
-    def intercept_stderr_(self) -> Any:
-        """Standard error of ``intercept_``; 0 without one."""
-        self._form()
-        errors = self._standard_errors()
-        return self._shaped(errors[:, 0] if self.fit_intercept else np.zeros(errors.shape[0]))
-
-    @property
-    def n_held_(self) -> int:
-        """How often wind-up protection held a coefficient that forgetting would have lost."""
-        return int(self._form().held[0])
-
-    def predict(self, X: ArrayLike) -> NDArray:
-        """Predictions (n,) or (n, m) with the present coefficients.
-
-        A row with a non-finite regressor has no prediction: NaN for that row under
-        ``missing="skip"``, ValueError under ``missing="raise"``.  Raises NotFittedError before the
-        first sample.
-        """
-        theta = self._coefficients()
-        rows = inputs.check_X(X, self, self.n_features_in_, allow_empty=False)
-        inputs.check_feature_names(X, getattr(self, "feature_names_in_", None))
-        finite = np.isfinite(rows).all(1)
-        if not finite.all():
-            if self.missing == "raise":
-                raise ValueError(
-                    f"Input X contains NaN or infinity (first in row {int(np.argmin(finite))}); "
-                    f"{type(self).__name__} predicts NaN for such rows with missing='skip'."
-                )
-            rows = np.where(finite[:, None], rows, np.nan)
-        out = rows.astype(self._dtype, copy=False) @ theta[:, self._first :].T
-        if self.fit_intercept:
-            out += theta[:, 0]
-        return out[:, 0] if self._n_targets == 0 else out
-
-    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Coefficient of determination R^2 of ``predict(X)``, averaged over targets.
-
-        1 is perfect, 0 is as good as the mean of y.
-        """
-        predicted = np.asarray(self.predict(X), np.float64)
-        truth = np.asarray(inputs.check_y(y, self, predicted.shape[0], None), np.float64)
-        truth = truth.reshape(truth.shape[0], -1)
-        w = check_weight(sample_weight, truth.shape[0])
-        rest = w @ (truth - predicted.reshape(truth.shape)) ** 2
-        total = w @ (truth - (w @ truth) / w.sum()) ** 2
-        constant = np.where(rest == 0, 1.0, 0.0)
-        return float(
-            np.mean(np.where(total > 0, 1.0 - rest / np.where(total > 0, total, 1.0), constant))
-        )
 
     # -- saving -----------------------------------------------------------------------------------
 
@@ -445,60 +246,14 @@ class StreamingRegressor:
             self.feature_names_in_ = np.asarray(header["feature_names"], dtype=object)
         self._engine = self._restore_engine(header["engine"], arrays)
 
-    def _restore_engine(self, description: dict[str, Any], arrays: dict[str, NDArray]) -> Engine:
-        raise NotImplementedError
 
-
-class _PathCollector:
-    """Puts the traces of one call's blocks together; a skipped row has the estimate before it."""
-
-    def __init__(self, n: int, m: int, d: int, dtype: np.dtype) -> None:
-        self.filled = np.zeros(n, np.bool_)
-        self.coef = np.zeros((n, m, d), dtype)
-        self.stderr = np.full((n, m, d), np.inf)
-        self.sigma2 = np.full((n, m), np.inf)
-        self.recursive = np.full((n, m), np.nan)
-
-    def begin(self, coef: NDArray, sigma2: NDArray, stderr: NDArray) -> None:
-        """What rows skipped before the call's first usable one carry on."""
-        self.coef[:], self.sigma2[:], self.stderr[:] = coef, sigma2, stderr
-
-    def add(self, trace: Trace, block: Any, ridge: NDArray, discounted: bool) -> None:
-        decayed = trace.counts[:, 2:3] * ridge if discounted else ridge[None]
-        variance = trace.variance.astype(np.float64)
-        sigma2 = noise_variance(
-            trace.loss, trace.coef.astype(np.float64), variance, trace.counts, decayed
-        )
-        self.filled[block] = True
-        self.coef[block] = trace.coef
-        self.sigma2[block] = sigma2
-        self.stderr[block] = standard_errors(sigma2, variance)
-        self.recursive[block] = trace.recursive
-
-    def path(self, residual: NDArray, intercept: bool, single: bool) -> CoefficientPath:
-        if not self.filled.all():
-            last = np.maximum.accumulate(np.where(self.filled, np.arange(self.filled.size), -1))
-            carried = np.flatnonzero(~self.filled & (last >= 0))
-            for array in (self.coef, self.sigma2, self.stderr):
-                array[carried] = array[last[carried]]
-        zero = np.zeros(self.coef.shape[:2], self.coef.dtype)
-        first = 1 if intercept else 0
-        path = CoefficientPath(
-            coef=self.coef[:, :, first:],
-            intercept=self.coef[:, :, 0] if intercept else zero,
-            residual=residual,
-            recursive_residual=self.recursive,
-            sigma2=self.sigma2,
-            stderr=self.stderr[:, :, first:],
-            intercept_stderr=self.stderr[:, :, 0] if intercept else zero.astype(np.float64),
-        )
-        return CoefficientPath(*(a[:, 0] for a in path)) if single else path
-
-
-def _same(value: Any, default: Any) -> bool:
-    if isinstance(value, np.ndarray) or isinstance(default, np.ndarray):
-        return value is default
-    return type(value) is type(default) and value == default
+def _blocks(n: int, mask: NDArray[np.bool_] | None, d: int) -> Iterable[Any]:
+    """The usable rows of a call in pieces that fit the cache: slices, or indices under a mask."""
+    size = max(64, BLOCK_ENTRIES // d)
+    if mask is None:
+        return (slice(i, min(i + size, n)) for i in range(0, n, size))
+    index = np.flatnonzero(mask)
+    return (index[i : i + size] for i in range(0, index.size, size))
 
 
 def _plain(value: Any) -> Any:

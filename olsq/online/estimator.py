@@ -131,12 +131,12 @@ class RecursiveLeastSquares(StreamingRegressor):
                     raise ValueError("forget and half_life exclude each other: give one of them")
                 forget = forget_from_half_life(self.half_life)
         gates = check_per_row(check_forget(forget), n_rows, "forget")
-        if self.ridge_mode == "fixed" and self.method in ("covariance", "sqrt"):
-            if n_rows and gates.min() < 1:
-                raise ValueError(
-                    f"method={self.method!r} forgets the ridge with the data; ridge_mode='fixed' "
-                    "with forget < 1 needs method='information' (or 'auto')"
-                )
+        only_discounted = self.ridge_mode == "fixed" and self.method in ("covariance", "sqrt")
+        if only_discounted and n_rows and gates.min() < 1:
+            raise ValueError(
+                f"method={self.method!r} forgets the ridge with the data; ridge_mode='fixed' "
+                "with forget < 1 needs method='information' (or 'auto')"
+            )
         return gates
 
     def _start(self, ridge: NDArray, n_targets: int, dtype: np.dtype) -> Engine:

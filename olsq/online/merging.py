@@ -78,10 +78,9 @@ def _check_same(first: StreamingRegressor, second: StreamingRegressor) -> None:
         if not np.array_equal(np.asarray(a[name]), np.asarray(b[name])):
             raise ValueError(f"cannot merge: {name} differs ({a[name]!r} and {b[name]!r})")
     for name, label in (("n_features_in_", "number of features"), ("_dtype", "dtype")):
-        if getattr(first, name) != getattr(second, name):
-            raise ValueError(
-                f"cannot merge: {label} differs ({getattr(first, name)} and {getattr(second, name)})"
-            )
+        one, other = getattr(first, name), getattr(second, name)
+        if one != other:
+            raise ValueError(f"cannot merge: {label} differs ({one} and {other})")
     if first._n_targets != second._n_targets:
         raise ValueError("cannot merge: the targets' shapes differ")
     names = [getattr(e, "feature_names_in_", None) for e in (first, second)]

@@ -6,7 +6,7 @@ Layout, little-endian throughout::
     bytes 8-11    format version, uint32 (this is version 1)
     bytes 12-19   length of the header, uint64
     header        JSON in UTF-8; "arrays" lists name, dtype, shape and offset of every array
-    arrays        raw C-order data, each at the offset given (from the end of the header), padded to 8 bytes
+    arrays        raw C-order data, each at its offset from the end of the header, 8-byte padded
     last 32 bytes SHA-256 of everything before them
 """
 

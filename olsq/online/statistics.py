@@ -19,12 +19,16 @@ def noise_variance(
     loss (..., m), coef (..., m, d), variance (..., d), counts (..., 4), ridge (..., d) already
     discounted.  Returns (..., m).
     """
-    known = np.where(np.isfinite(variance), variance, 0.0)  # an undetermined one has no ridge left
-    prior = np.minimum(ridge * known, 1.0).sum(-1)
+    if ridge.any():
+        known = np.where(np.isfinite(variance), variance, 0.0)  # undetermined: no ridge is left
+        prior = np.minimum(ridge * known, 1.0).sum(-1)
+        penalty = (coef**2 @ ridge[..., :, None])[..., 0]
+    else:
+        prior = penalty = 0.0
     rows, squared = counts[..., 0], counts[..., 1]
     with np.errstate(divide="ignore", invalid="ignore"):
         freedom = rows - (counts[..., 3] - prior) * np.where(rows > 0, squared / rows, 1.0)
-    sum_squares = np.maximum(loss - (coef**2 @ ridge[..., :, None])[..., 0], 0.0)
+    sum_squares = np.maximum(loss - penalty, 0.0)
     usable = (freedom > 1e-9 * np.maximum(rows, 1e-300))[..., None]
     out = np.full(sum_squares.shape, np.inf)
     np.divide(sum_squares, freedom[..., None], out=out, where=usable)
@@ -35,4 +39,6 @@ def standard_errors(sigma2: NDArray, variance: NDArray) -> NDArray[np.float64]:
     """``sqrt(sigma2 P_jj)`` (..., m, d); inf where sigma2 (..., m) or P_jj (..., d) is."""
     with np.errstate(invalid="ignore", over="ignore"):
         product = np.sqrt(sigma2)[..., :, None] * np.sqrt(variance)[..., None, :]
-    return np.where(np.isnan(product), np.inf, product)
+    if not np.isfinite(sigma2).all():
+        product[np.isnan(product)] = np.inf
+    return product

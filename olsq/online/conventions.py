@@ -1,0 +1,62 @@
+"""scikit-learn's conventions, kept without importing it."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, Self
+
+import numpy as np
+
+
+class EstimatorConventions:
+    """Parameters by name, representation and tags, for estimators that only store parameters."""
+
+    _estimator_type = "regressor"
+    missing: str
+
+    @classmethod
+    def _parameter_names(cls) -> list[str]:
+        return [p for p in inspect.signature(cls).parameters if p != "self"]
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Parameters of the constructor, by name (``deep`` is there for scikit-learn)."""
+        return {name: getattr(self, name) for name in self._parameter_names()}
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters of the constructor; ValueError for a name it does not have."""
+        for name, value in params.items():
+            if name not in self._parameter_names():
+                raise ValueError(
+                    f"Invalid parameter {name!r} for estimator {self}. Valid parameters are: "
+                    f"{self._parameter_names()!r}."
+                )
+            setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        defaults = inspect.signature(type(self)).parameters
+        changed = [
+            f"{name}={value!r}"
+            for name, value in self.get_params().items()
+            if not _same(value, defaults[name].default)
+        ]
+        return f"{type(self).__name__}({', '.join(changed)})"
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import InputTags, RegressorTags, Tags, TargetTags
+
+        return Tags(
+            estimator_type="regressor",
+            target_tags=TargetTags(required=True, multi_output=True),
+            input_tags=InputTags(allow_nan=self.missing == "skip"),
+            regressor_tags=RegressorTags(),
+        )
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_engine")
+
+
+def _same(value: Any, default: Any) -> bool:
+    if isinstance(value, np.ndarray) or isinstance(default, np.ndarray):
+        return value is default
+    return type(value) is type(default) and value == default
