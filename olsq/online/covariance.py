@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
-from scipy.linalg import qr
 
 from olsq.online import _covariance_kernels as kernels
 from olsq.online.limits import limits_for
@@ -123,7 +122,7 @@ def to_square_root(form: CovarianceForm) -> SquareRootForm:
     scale = np.sqrt(np.diagonal(P))
     values, vectors = np.linalg.eigh(P / np.outer(scale, scale))
     values = np.maximum(values, values[-1] * np.finfo(form.P.dtype).eps)
-    (R,) = qr((vectors / np.sqrt(values)).T / scale, mode="r")
+    R = np.linalg.qr((vectors / np.sqrt(values)).T / scale, mode="r")
     R = np.triu(R * np.where(np.diagonal(R) < 0, -1.0, 1.0)[:, None])
     dtype = form.P.dtype
     z = form.theta.astype(np.float64) @ R.T

@@ -124,13 +124,12 @@ class RecursiveLeastSquares(StreamingRegressor):
         check_choice(self.missing, "missing", ("skip", "raise"))
 
     def _gates(self, forget: ArrayLike | None, n_rows: int) -> NDArray[np.float64]:
-        if forget is None:
-            forget = self.forget
-            if self.half_life is not None:
-                if not (np.ndim(forget) == 0 and forget == 1):
-                    raise ValueError("forget and half_life exclude each other: give one of them")
-                forget = forget_from_half_life(self.half_life)
-        gates = check_per_row(check_forget(forget), n_rows, "forget")
+        factors: Any = self.forget if forget is None else forget
+        if forget is None and self.half_life is not None:
+            if not (np.ndim(factors) == 0 and factors == 1):
+                raise ValueError("forget and half_life exclude each other: give one of them")
+            factors = forget_from_half_life(self.half_life)
+        gates = check_per_row(check_forget(factors), n_rows, "forget")
         only_discounted = self.ridge_mode == "fixed" and self.method in ("covariance", "sqrt")
         if only_discounted and n_rows and gates.min() < 1:
             raise ValueError(

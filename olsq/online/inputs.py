@@ -30,16 +30,15 @@ def not_fitted(estimator: object, reason: str | None = None) -> Exception:
 
 
 def _as_floats(values: Any, name: str) -> NDArray:
-    if type(values) is np.ndarray and values.dtype in LARGEST:
-        return values
+    if isinstance(values, np.ndarray) and values.dtype in LARGEST:
+        return np.asarray(values)
     if hasattr(values, "toarray") and hasattr(values, "nnz"):
         raise TypeError(
             f"Sparse data was passed for {name}, but dense data is required. "
             "Use '.toarray()' to convert to a dense numpy array."
         )
-    if hasattr(values, "to_numpy"):
-        values = values.to_numpy()
-    array = np.asarray(values)
+    to_numpy = getattr(values, "to_numpy", None)
+    array = np.asarray(to_numpy() if to_numpy else values)
     if array.dtype.kind == "c":
         raise ValueError(f"Complex data not supported\n{values}\n")
     if array.dtype == np.float32 or array.dtype == np.float64:
@@ -108,7 +107,8 @@ def usable_rows(
     # One product each settles the usual case; it is NaN or infinite if any entry is.
     if _within(X, largest) and _within(y, largest):
         return None
-    finite = np.isfinite(X).all(1) & np.isfinite(y.reshape(y.shape[0], -1)).all(1)
+    flat = y.reshape(y.shape[0], -1)
+    finite = np.logical_and.reduce(np.isfinite(np.hstack([X, flat])), axis=1)
     for name, array in (("X", X), ("y", y)):
         values = array[finite]
         if values.size and np.abs(values).max() > largest:

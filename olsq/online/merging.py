@@ -83,6 +83,6 @@ def _check_same(first: StreamingRegressor, second: StreamingRegressor) -> None:
             raise ValueError(f"cannot merge: {label} differs ({one} and {other})")
     if first._n_targets != second._n_targets:
         raise ValueError("cannot merge: the targets' shapes differ")
-    names = [getattr(e, "feature_names_in_", None) for e in (first, second)]
-    if all(n is not None for n in names) and list(names[0]) != list(names[1]):
+    names, others = (getattr(e, "feature_names_in_", None) for e in (first, second))
+    if names is not None and others is not None and list(names) != list(others):
         raise ValueError("cannot merge: feature names differ")

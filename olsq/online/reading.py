@@ -145,7 +145,7 @@ class FittedReading:
         theta = self._coefficients()
         rows = inputs.check_X(X, self, self.n_features_in_, allow_empty=False)
         inputs.check_feature_names(X, getattr(self, "feature_names_in_", None))
-        finite = np.isfinite(rows).all(1)
+        finite = np.logical_and.reduce(np.isfinite(rows), axis=1)
         if not finite.all():
             if self.missing == "raise":
                 raise ValueError(

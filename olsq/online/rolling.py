@@ -154,7 +154,7 @@ class RollingWindow:
     def restore(cls, description: dict[str, Any], arrays: dict[str, NDArray]) -> RollingWindow:
         kind: type[Any] = SquareRootForm if description["form"] == "sqrt" else CovarianceForm
         form = kind(**{k: arrays[f"form_{k}"] for k in kind.ARRAYS}, **description["arguments"])
-        return cls(*(arrays[name] for name in cls.ARRAYS), form)
+        return cls(*[arrays[name] for name in cls.ARRAYS], form=form)
 
 
 def merge(first: RollingWindow, second: RollingWindow) -> RollingWindow:
@@ -250,6 +250,8 @@ class RollingLeastSquares(StreamingRegressor):
 
     def _restore_engine(self, description: dict[str, Any], arrays: dict[str, NDArray]) -> Engine:
         return RollingWindow.restore(description, arrays)
+
+    _engine: RollingWindow
 
     def _form(self) -> Any:
         form = super()._form()
