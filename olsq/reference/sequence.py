@@ -27,8 +27,9 @@ def per_token(x, length, width=None):
     return np.broadcast_to(x, (length,) if width is None else (length, width))
 
 
-def solve(keys, values, queries, *, forget=1.0, weight=1.0, ridge=None, ridge_mode="fixed",
-          state=None):
+def solve(
+    keys, values, queries, *, forget=1.0, weight=1.0, ridge=None, ridge_mode="fixed", state=None
+):
     """Solve one stream: keys (T, d), values (T, m), queries (T, d); a dense solve per token.
 
     ``ridge`` is a scalar, (d,) or (T, d).  ``state`` is (gram, cross); in the discounted problem
@@ -54,12 +55,28 @@ def solve(keys, values, queries, *, forget=1.0, weight=1.0, ridge=None, ridge_mo
         out.append(cross @ sol[-1])
         grams.append(gram)
         crosses.append(cross)
-    return Path(np.array(out).reshape(length, m), np.array(sol).reshape(length, d),
-                np.array(grams), np.array(crosses), np.array(systems).reshape(length, d, d))
+    return Path(
+        np.array(out).reshape(length, m),
+        np.array(sol).reshape(length, d),
+        np.array(grams),
+        np.array(crosses),
+        np.array(systems).reshape(length, d, d),
+    )
 
 
-def gradients(keys, values, queries, upstream, *, forget=1.0, weight=1.0, ridge=None,
-              ridge_mode="fixed", state=None, upstream_state=None):
+def gradients(
+    keys,
+    values,
+    queries,
+    upstream,
+    *,
+    forget=1.0,
+    weight=1.0,
+    ridge=None,
+    ridge_mode="fixed",
+    state=None,
+    upstream_state=None,
+):
     """Gradient of ``sum(upstream * value)`` by the closed recurrence that runs backwards in time.
 
     With ``e*_t = (H_t + Lambda_t)^{-1} G_t^T upstream_t`` and ``q*_t`` the solution::
@@ -75,14 +92,27 @@ def gradients(keys, values, queries, upstream, *, forget=1.0, weight=1.0, ridge=
     length, d = keys.shape
     m = values.shape[-1]
     gamma, beta = per_token(forget, length), per_token(weight, length)
-    path = solve(keys, values, queries, forget=forget, weight=weight, ridge=ridge,
-                 ridge_mode=ridge_mode, state=state)
+    path = solve(
+        keys,
+        values,
+        queries,
+        forget=forget,
+        weight=weight,
+        ridge=ridge,
+        ridge_mode=ridge_mode,
+        state=state,
+    )
     d_gram, d_cross = np.zeros((d, d)), np.zeros((m, d))
     if upstream_state is not None:
         d_gram, d_cross = (np.array(s, dtype=np.float64) for s in upstream_state)
-    g = {"keys": np.zeros((length, d)), "values": np.zeros((length, m)),
-         "queries": np.zeros((length, d)), "forget": np.zeros(length),
-         "weight": np.zeros(length), "ridge": np.zeros((length, d))}
+    g = {
+        "keys": np.zeros((length, d)),
+        "values": np.zeros((length, m)),
+        "queries": np.zeros((length, d)),
+        "forget": np.zeros(length),
+        "weight": np.zeros(length),
+        "ridge": np.zeros((length, d)),
+    }
     for t in reversed(range(length)):
         k, v, x = keys[t], values[t], path.solution[t]
         e = np.linalg.solve(path.systems[t].T, path.crosses[t + 1].T @ upstream[t])

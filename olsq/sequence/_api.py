@@ -149,20 +149,24 @@ def online_lstsq(
     Array([1., 2., 3.], dtype=float32)
     """
     check_choice(adjoint, "adjoint", ("implicit", "unrolled"))
-    solver = ChunkExact() if solver is None else solver
+    chosen: Any = ChunkExact() if solver is None else solver
     stream, batch, dtype = check(
-        keys, values, queries, forget, log_forget, weight, ridge, ridge_mode, state)
-    if ridge_mode not in solver.modes and stream.forget is not None:
+        keys, values, queries, forget, log_forget, weight, ridge, ridge_mode, state
+    )
+    steady = getattr(chosen, "modes_without_forgetting", chosen.modes)
+    if ridge_mode not in (chosen.modes if stream.forget is not None else steady):
         raise ValueError(
-            f"solver {type(solver).__name__} does not solve ridge_mode={ridge_mode!r} with "
-            f"forgetting, only {', '.join(map(repr, solver.modes))}; use ChunkExact (the default)")
+            f"solver {type(chosen).__name__} does not solve ridge_mode={ridge_mode!r} here, "
+            f"only {', '.join(map(repr, chosen.modes))} if anything is forgotten; "
+            "use ChunkExact (the default)"
+        )
     length, m = stream.values.shape[1:]
     if 0 in (length, *batch):
         value = jnp.zeros((*batch, length, m), dtype)
         stats = Stats(jnp.zeros((*batch, length), jnp.int32), jnp.zeros((*batch, length)))
         final = stream.state
     else:
-        value, final, stats = _run(stream, solver, adjoint)
+        value, final, stats = _run(stream, chosen, adjoint)
         value = value.reshape(*batch, length, m).astype(dtype)
         stats = Stats(*(s.reshape(*batch, length) for s in stats))
     final = Moments(*(s.reshape(*batch, *s.shape[1:]) for s in final))
@@ -172,7 +176,7 @@ def online_lstsq(
 @partial(jax.jit, static_argnames=("solver", "adjoint"))
 def _run(stream: Stream, solver: Solver, adjoint: str) -> tuple[Array, Moments, Stats]:
     """The whole computation on a flat batch: (B, T, m), final moments, stats (B, T)."""
-    b, length, m = stream.values.shape
+    b, length, _ = stream.values.shape
     chunks, final = cut(stream, solver.chunk, getattr(solver, "shards", 1))
     asked = jnp.isfinite(chunks.queries).all(-1, keepdims=True)
     queries = jnp.where(asked, chunks.queries, 0)
@@ -190,8 +194,9 @@ def _run(stream: Stream, solver: Solver, adjoint: str) -> tuple[Array, Moments, 
     return flat(value), final, Stats(flat(steps), flat(residual))
 
 
-def solve_systems(chunks: Chunks, queries: Array, solver: Solver,
-                  adjoint: str) -> tuple[Array, Array]:
+def solve_systems(
+    chunks: Chunks, queries: Array, solver: Solver, adjoint: str
+) -> tuple[Array, Array]:
     """``q*_t = (H_t + Lambda_t)^{-1} q_t`` with the derivative rule asked for.
 
     Implicit: from ``M q* = q``, ``dq* = M^{-1} (dq - dM q*)``, and in reverse ``e* = M^{-1} g``
@@ -206,9 +211,16 @@ def solve_systems(chunks: Chunks, queries: Array, solver: Solver,
     transposed = getattr(solver, "solve_transposed", None)
     if transposed is None:
         return jax.lax.custom_linear_solve(
-            lambda x: system_product(chunks, x), queries,
-            lambda _, b: solver.solve(kept, prepared, b), symmetric=True, has_aux=True)
+            lambda x: system_product(chunks, x),
+            queries,
+            lambda _, b: solver.solve(kept, prepared, b),
+            symmetric=True,
+            has_aux=True,
+        )
     return jax.lax.custom_linear_solve(
-        lambda x: system_product(chunks, x), queries,
+        lambda x: system_product(chunks, x),
+        queries,
         lambda _, b: solver.solve(kept, prepared, b),
-        lambda _, b: transposed(kept, prepared, b), has_aux=True)
+        lambda _, b: transposed(kept, prepared, b),
+        has_aux=True,
+    )

@@ -6,7 +6,7 @@ Everything a solver multiplies by is here, once.  With C tokens a chunk and n ch
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,11 +22,11 @@ class Chunks(NamedTuple):
     values: jax.Array  # (B, n, C, m)
     queries: jax.Array  # (B, n, C, d)
     decay: jax.Array  # (C, C) or (B, n, C, C): weight_i * product of gates i+1..t, 0 for i > t
-    zeta: jax.Array | None  # (B, n, C): product of the chunk's gates up to t; None: all 1
-    logs: jax.Array | None  # (B, n, C): log gates, 0 at a gate that is 0; None: all 1
-    resets: jax.Array | None  # (B, n, C): gates that are exactly 0; None: all 1
-    weight: jax.Array | None  # (B, n, C); None: all 1
-    ridge: jax.Array | None  # (B, 1, 1, d) or (B, n, C, d); None: inside gram
+    zeta: Any  # (B, n, C): product of the chunk's gates up to t; None: all 1
+    logs: Any  # (B, n, C): log gates, 0 at a gate that is 0; None: all 1
+    gates: Any  # (B, n, C); None: all 1
+    weight: Any  # (B, n, C); None: all 1
+    ridge: Any  # (B, 1, 1, d) or (B, n, C, d); None: inside gram
     gram: jax.Array  # (B, n, d, d), before the chunk
     cross: jax.Array  # (B, n, m, d), before the chunk
     lost: jax.Array  # (B, n, C) bool: a non-finite sample reaches this token
@@ -54,17 +54,23 @@ def decays(gates: jax.Array, logs: jax.Array) -> tuple[jax.Array, jax.Array]:
     inside = jnp.tril(jnp.ones((size, size), bool)) & (
         segment[..., :, None] == segment[..., None, :]
     )
-    table = jnp.where(inside, jnp.exp(jnp.where(inside, sums[..., :, None] - sums[..., None, :],
-                                                0)), 0)
+    table = jnp.where(
+        inside, jnp.exp(jnp.where(inside, sums[..., :, None] - sums[..., None, :], 0)), 0
+    )
     start = jnp.where(segment == 0, jnp.exp(sums), 0)
     while size < c:
         first, second = table[..., 0::2, :, :], table[..., 1::2, :, :]
         low = start[..., 1::2, :, None] * first[..., -1:, :]
         table = jnp.concatenate(
-            [jnp.concatenate([first, jnp.zeros_like(first)], -1),
-             jnp.concatenate([low, second], -1)], -2)
+            [
+                jnp.concatenate([first, jnp.zeros_like(first)], -1),
+                jnp.concatenate([low, second], -1),
+            ],
+            -2,
+        )
         start = jnp.concatenate(
-            [start[..., 0::2, :], start[..., 0::2, -1:] * start[..., 1::2, :]], -1)
+            [start[..., 0::2, :], start[..., 0::2, -1:] * start[..., 1::2, :]], -1
+        )
         size *= 2
     return table[..., 0, :, :], zeta
 
@@ -93,9 +99,7 @@ def carry(factor: jax.Array, add: jax.Array, start: jax.Array) -> tuple[jax.Arra
         f = f[:, None, None]
         return jnp.where(f == 0, 0, f * state) + a, state
 
-    last, before = jax.lax.scan(
-        step, start, (jnp.moveaxis(factor, 1, 0), jnp.moveaxis(add, 1, 0))
-    )
+    last, before = jax.lax.scan(step, start, (jnp.moveaxis(factor, 1, 0), jnp.moveaxis(add, 1, 0)))
     return jnp.moveaxis(before, 0, 1), last
 
 
@@ -108,8 +112,9 @@ def _carry_jvp(primals, tangents):
     return (before, last), carry(jax.lax.stop_gradient(factor), add_dot, start_dot)
 
 
-def carry_sharded(factor: jax.Array, add: jax.Array, start: jax.Array,
-                  shards: int) -> tuple[jax.Array, jax.Array]:
+def carry_sharded(
+    factor: jax.Array, add: jax.Array, start: jax.Array, shards: int
+) -> tuple[jax.Array, jax.Array]:
     """:func:`carry` over ``shards`` equal pieces at once, joined by their totals only.
 
     Merging is associative, so each piece is summarised by its own end state and its product of
@@ -119,8 +124,9 @@ def carry_sharded(factor: jax.Array, add: jax.Array, start: jax.Array,
     p, q = start.shape[1:]
     split = factor.reshape(b, shards, n // shards)
     pieces = add.reshape(b * shards, n // shards, p, q)
-    local, totals = carry(split.reshape(b * shards, -1), pieces,
-                          jnp.zeros((b * shards, p, q), add.dtype))
+    local, totals = carry(
+        split.reshape(b * shards, -1), pieces, jnp.zeros((b * shards, p, q), add.dtype)
+    )
     before, last = carry(jnp.prod(split, -1), totals.reshape(b, shards, p, q), start)
     ones = jnp.ones_like(split[..., :1])
     reach = jnp.cumprod(jnp.concatenate([ones, split[..., :-1]], -1), -1)[..., None, None]
@@ -135,11 +141,11 @@ def chunk_length(length: int, chunk: int) -> int:
 
 def cut(stream: Stream, chunk: int, shards: int = 1) -> tuple[Chunks, Moments]:
     """Pad ``stream`` to whole chunks and carry the moments over them; also the final moments."""
-    b, length, d = stream.keys.shape
+    b, length, _ = stream.keys.shape
     c = chunk_length(length, chunk)
     n = -(-length // (c * shards)) * shards
 
-    def fold(x: jax.Array | None, fill: float = 0.0) -> jax.Array | None:
+    def fold(x: Any, fill: float = 0.0) -> Any:
         if x is None:
             return None
         pad = [(0, 0), (0, n * c - length)] + [(0, 0)] * (x.ndim - 2)
@@ -156,29 +162,33 @@ def cut(stream: Stream, chunk: int, shards: int = 1) -> tuple[Chunks, Moments]:
     dtype = keys.dtype
     if gates is None:
         table, zeta, factor = jnp.tril(jnp.ones((c, c), dtype)), None, jnp.ones((b, n), dtype)
-        resets = None
     else:
         table, zeta = decays(gates, logs)
-        factor, resets = zeta[..., -1], gates == 0
+        factor = zeta[..., -1]
     if weight is not None:
         table = table * weight[..., None, :]
     tail = jnp.broadcast_to(table[..., -1, :], keys.shape[:3])[..., None] * keys
     sums = [jnp.einsum("bnci,bncj->bnij", left, tail) for left in (keys, values)]
-    start_lost = ~(jnp.isfinite(stream.state.gram).all((1, 2))
-                   & jnp.isfinite(stream.state.cross).all((1, 2)))
+    start_lost = ~(
+        jnp.isfinite(stream.state.gram).all((1, 2)) & jnp.isfinite(stream.state.cross).all((1, 2))
+    )
     state = [jnp.where(start_lost[:, None, None], 0, s) for s in stream.state]
     if shards > 1:
         (gram, last_gram), (cross, last_cross) = (
             carry_sharded(factor, add, start, shards)
-            for add, start in zip(sums, state, strict=True))
+            for add, start in zip(sums, state, strict=True)
+        )
     else:
         (gram, last_gram), (cross, last_cross) = (
-            carry(factor, add, start) for add, start in zip(sums, state, strict=True))
-    lost, last_lost = spoilt(bad, resets, factor, start_lost, shards)
+            carry(factor, add, start) for add, start in zip(sums, state, strict=True)
+        )
+    lost, last_lost = spoilt(bad, None if gates is None else gates == 0, factor, start_lost, shards)
     last_gram, last_cross = (
-        jnp.where(last_lost[:, None, None], jnp.nan, s) for s in (last_gram, last_cross))
-    chunks = Chunks(keys, values, queries, table, zeta, logs, resets, weight, ridge, gram, cross,
-                    lost)
+        jnp.where(last_lost[:, None, None], jnp.nan, s) for s in (last_gram, last_cross)
+    )
+    chunks = Chunks(
+        keys, values, queries, table, zeta, logs, gates, weight, ridge, gram, cross, lost
+    )
     return chunks, Moments(last_gram, last_cross)
 
 

@@ -13,7 +13,7 @@ a ridge of ``L / f_t`` in place of its own.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
@@ -29,14 +29,15 @@ class Factor(NamedTuple):
 
     inverse: Array
     rows: Array
-    scale: Array | None
+    scale: Any  # or None
+    growth: Array  # (B, n): largest 1 + k~ R k~, how much R - sum n n^T may cancel
 
 
 def sums_of_logs(chunks: Chunks) -> Array | None:
     """Cumulative log gates within each chunk (B, n, C), a gate of 0 counting as e^FLOOR."""
     if chunks.logs is None:
         return None
-    return jnp.cumsum(jnp.where(chunks.resets, FLOOR, jnp.maximum(chunks.logs, FLOOR)), -1)
+    return jnp.cumsum(jnp.where(chunks.gates == 0, FLOOR, jnp.maximum(chunks.logs, FLOOR)), -1)
 
 
 def reference_ridge(chunks: Chunks) -> Array | None:
@@ -47,8 +48,13 @@ def reference_ridge(chunks: Chunks) -> Array | None:
     return jnp.exp(jnp.log(jnp.maximum(chunks.ridge, tiny)).mean(2, keepdims=True))
 
 
-def factorise(chunks: Chunks, sums: Array | None, centre: Array | None,
-              ridge: Array | None, limit: float = jnp.inf) -> Factor:
+def factorise(
+    chunks: Chunks,
+    sums: Any,
+    centre: Any,
+    ridge: Any,
+    limit: float = jnp.inf,
+) -> Factor:
     """Factorise every chunk at the reference ``zeta_r = exp(centre)``, centre (B, n).
 
     Keys are scaled up by at most ``sqrt(limit)``; tokens beyond that are not covered.
@@ -67,7 +73,8 @@ def factorise(chunks: Chunks, sums: Array | None, centre: Array | None,
     inverse = inverse_spd(system)
     rows = keys @ inverse
     minors = jnp.einsum("bnti,bnsi->bnts", rows, keys) + jnp.eye(keys.shape[2], dtype=keys.dtype)
-    return Factor(inverse, inverse_lower(cholesky(minors)) @ rows, scale)
+    growth = jnp.diagonal(minors, axis1=-2, axis2=-1).max(-1)
+    return Factor(inverse, inverse_lower(cholesky(minors)) @ rows, scale, growth)
 
 
 def apply(factor: Factor, x: Array) -> Array:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from olsq.problem import RIDGE_MODES, Moments, check_choice
 
@@ -30,7 +31,7 @@ class Stream(NamedTuple):
 
 def concrete(x: Any) -> np.ndarray | None:
     """The numbers of ``x`` as NumPy, or None while JAX is only tracing them."""
-    return None if isinstance(x, jax.core.Tracer) else np.asarray(x)
+    return None if isinstance(x, Tracer) else np.asarray(x)
 
 
 def size(batch: tuple[int, ...]) -> int:
@@ -102,8 +103,9 @@ def all_ones(x: Any) -> bool:
     return seen is not None and bool((seen == 1).all())
 
 
-def check_gates(forget: Any, log_forget: Any, batch: tuple[int, ...], length: int,
-                dtype: jnp.dtype) -> tuple[jax.Array | None, jax.Array | None]:
+def check_gates(
+    forget: Any, log_forget: Any, batch: tuple[int, ...], length: int, dtype: jnp.dtype
+) -> tuple[jax.Array | None, jax.Array | None]:
     """Return (forget, log_forget), flat over the batch, or (None, None) when all are 1."""
     if log_forget is not None:
         if forget is not None:
@@ -112,18 +114,28 @@ def check_gates(forget: Any, log_forget: Any, batch: tuple[int, ...], length: in
         logs = spread("log_forget", log_forget, (*batch, length), dtype, "batch and time")
         logs = logs.reshape(size(batch), length)
         return jnp.exp(logs), jax.lax.stop_gradient(logs)
-    if forget is None or all_ones(forget):
+    if forget is None:
         return None, None
-    refuse("forget", forget, lambda g: (g < 0) | (g > 1),
-           "lie in [0, 1] (1 forgets nothing, 0 resets)")
+    refuse(
+        "forget", forget, lambda g: (g < 0) | (g > 1), "lie in [0, 1] (1 forgets nothing, 0 resets)"
+    )
     gates = spread("forget", forget, (*batch, length), dtype, "batch and time")
+    if all_ones(forget):
+        return None, None
     gates = gates.reshape(size(batch), length)
     kept = jax.lax.stop_gradient(gates)
     return gates, jnp.log(jnp.where(kept == 0, 1, kept))
 
 
-def check_ridge(ridge: Any, ridge_mode: str, has_state: bool, batch: tuple[int, ...], length: int,
-                d: int, dtype: jnp.dtype) -> jax.Array | None:
+def check_ridge(
+    ridge: Any,
+    ridge_mode: str,
+    has_state: bool,
+    batch: tuple[int, ...],
+    length: int,
+    d: int,
+    dtype: jnp.dtype,
+) -> jax.Array | None:
     """Return the ridge as (B, 1, d) or (B, T, d), or None where the state already holds it."""
     check_choice(ridge_mode, "ridge_mode", RIDGE_MODES)
     if ridge_mode == "discounted" and has_state:
@@ -153,8 +165,15 @@ def check_ridge(ridge: Any, ridge_mode: str, has_state: bool, batch: tuple[int, 
     return ridge.reshape(size(batch), 1, d)
 
 
-def check_state(state: Any, ridge: jax.Array | None, batch: tuple[int, ...], d: int, m: int,
-                dtype: jnp.dtype, discounted: bool) -> Moments:
+def check_state(
+    state: Any,
+    ridge: jax.Array | None,
+    batch: tuple[int, ...],
+    d: int,
+    m: int,
+    dtype: jnp.dtype,
+    discounted: bool,
+) -> Moments:
     """Return the initial moments (B, d, d) and (B, m, d)."""
     flat = size(batch)
     if state is not None:
@@ -168,8 +187,17 @@ def check_state(state: Any, ridge: jax.Array | None, batch: tuple[int, ...], d: 
     return Moments(gram, jnp.zeros((flat, m, d), dtype))
 
 
-def check(keys: Any, values: Any, queries: Any, forget: Any, log_forget: Any, weight: Any,
-          ridge: Any, ridge_mode: str, state: Any) -> tuple[Stream, tuple[int, ...], jnp.dtype]:
+def check(
+    keys: Any,
+    values: Any,
+    queries: Any,
+    forget: Any,
+    log_forget: Any,
+    weight: Any,
+    ridge: Any,
+    ridge_mode: str,
+    state: Any,
+) -> tuple[Stream, tuple[int, ...], jnp.dtype]:
     """Check every argument; return the stream, the batch shape and the dtype of the outputs."""
     keys, values, queries = (jnp.asarray(a) for a in (keys, values, queries))
     batch, length, d, m = check_streams(keys, values, queries)
@@ -177,20 +205,19 @@ def check(keys: Any, values: Any, queries: Any, forget: Any, log_forget: Any, we
     out_dtype = out_dtype if jnp.issubdtype(out_dtype, jnp.floating) else jnp.dtype(jnp.float32)
     dtype = working_dtype(keys, values, queries, *([] if state is None else state))
     gates = check_gates(forget, log_forget, batch, length, dtype)
-    if weight is not None and not all_ones(weight):
+    if weight is not None:
         refuse("weight", weight, lambda w: w < 0, "be >= 0 (0 leaves a sample out)")
+        ones = all_ones(weight)
         weight = spread("weight", weight, (*batch, length), dtype, "batch and time")
-        weight = weight.reshape(size(batch), length)
-    else:
-        weight = None
+        weight = None if ones else weight.reshape(size(batch), length)
     ridge = check_ridge(ridge, ridge_mode, state is not None, batch, length, d, dtype)
     discounted = ridge_mode == "discounted"
     start = check_state(state, ridge, batch, d, m, dtype, discounted)
-    flat = [
+    k, v, q = (
         jnp.broadcast_to(a.astype(dtype), (*batch, *a.shape[-2:])).reshape(
             size(batch), *a.shape[-2:]
         )
         for a in (keys, values, queries)
-    ]
+    )
     ridge = None if discounted else ridge
-    return Stream(*flat, *gates, weight, ridge, start), batch, out_dtype
+    return Stream(k, v, q, *gates, weight, ridge, start), batch, out_dtype

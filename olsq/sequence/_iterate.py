@@ -29,8 +29,16 @@ def divide(a: Array, b: Array) -> Array:
     return jnp.where(b > 0, a / jnp.where(b > 0, b, 1), 0)
 
 
-def conjugate_gradient(product: Product, precondition: Product, b: Array, start: Array, *,
-                       tol: float, max_steps: int, unroll: bool) -> tuple[Array, Array]:
+def conjugate_gradient(
+    product: Product,
+    precondition: Product,
+    b: Array,
+    start: Array,
+    *,
+    tol: float,
+    max_steps: int,
+    unroll: bool,
+) -> tuple[Array, Array]:
     """Preconditioned conjugate gradient; every token stops at ``|b - M x| <= tol |b|``.
 
     A stopped token is frozen by a mask, never by an epsilon in a denominator, so that the
@@ -59,13 +67,11 @@ def conjugate_gradient(product: Product, precondition: Product, b: Array, start:
     if unroll:
         state = jax.lax.scan(lambda s, _: (step(s), None), state, None, length=max_steps)[0]
     else:
-        state = jax.lax.while_loop(
-            lambda s: (s[-1] < max_steps) & running(s[1]).any(), step, state)
+        state = jax.lax.while_loop(lambda s: (s[-1] < max_steps) & running(s[1]).any(), step, state)
     return state[0], state[5]
 
 
-def chebyshev(product: Product, b: Array, low: Array, high: Array,
-              steps: Array | int) -> Array:
+def chebyshev(product: Product, b: Array, low: Array, high: Array, steps: Array | int) -> Array:
     """``steps`` steps of Chebyshev iteration after x = b / middle; spectrum in [low, high].
 
     The bounds hold per token.  With equal bounds it is exact at once.  Error in the energy norm
@@ -81,7 +87,7 @@ def chebyshev(product: Product, b: Array, low: Array, high: Array,
         return x + change, change, r, half * factor
 
     state = (b / middle, b / middle, b, half / middle)
-    if isinstance(steps, int):
+    if isinstance(steps, int) and steps <= 4:  # worth fusing; more only costs compile time
         for i in range(steps):
             state = step(i, state)
         return state[0]

@@ -10,7 +10,7 @@ from jax import Array
 
 from olsq.sequence._chunks import Chunks, system_diagonal, system_product
 from olsq.sequence._iterate import conjugate_gradient, scaled
-from olsq.sequence.chunk_exact import ChunkExact, precondition
+from olsq.sequence.chunk_exact import ChunkExact, preconditioner
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,7 @@ class ConjugateGradient:
     def solve(self, chunks: Chunks, prepared: Any, b: Array, unroll: bool = False):
         """Solve (H_t + Lambda_t) x_t = b_t for every token; also the steps of each."""
 
-        def inner(r: Array) -> Array:
-            return precondition(prepared, r) if self.preconditioner == "chunk" else r
+        inner = preconditioner(chunks, prepared) if self.preconditioner else lambda r: r
 
         def run(b: Array) -> tuple[Array, Array]:
             if self.preconditioner == "chunk":
@@ -91,8 +90,14 @@ class ConjugateGradient:
             if self.max_steps == 0:
                 return start, jnp.zeros(b.shape[:-1], jnp.int32)
             return conjugate_gradient(
-                lambda x: system_product(chunks, x), inner, b, start,
-                tol=self.tol, max_steps=self.max_steps, unroll=unroll)
+                lambda x: system_product(chunks, x),
+                inner,
+                b,
+                start,
+                tol=self.tol,
+                max_steps=self.max_steps,
+                unroll=unroll,
+            )
 
         return scaled(b, run)
 

@@ -71,12 +71,14 @@ def start_decoding(state: Moments, *, ridge: Any = None) -> DecodeState:
     ridge = jnp.zeros((), dtype) if ridge is None else jnp.asarray(ridge, dtype)
     ridge = jnp.broadcast_to(ridge, (*moments.gram.shape[:-2], d))
     batch = moments.gram.shape[:-2]
-    return DecodeState(moments, ridge, _inverse(moments.gram, ridge), jnp.ones(batch, dtype),
-                       jnp.int32(0))
+    return DecodeState(
+        moments, ridge, _inverse(moments.gram, ridge), jnp.ones(batch, dtype), jnp.int32(0)
+    )
 
 
-def update(state: AnyState, key: Any, value: Any, *, forget: Any = 1.0,
-           weight: Any = 1.0) -> AnyState:
+def update(
+    state: AnyState, key: Any, value: Any, *, forget: Any = 1.0, weight: Any = 1.0
+) -> AnyState:
     """Take in one token: ``H <- forget H + weight k k^T``, ``G <- forget G + weight v k^T``.
 
     Parameters
@@ -119,7 +121,8 @@ def update(state: AnyState, key: Any, value: Any, *, forget: Any = 1.0,
     if key.shape[-1:] != (d,) or value.shape[-1:] != (m,):
         raise ValueError(
             f"key and value must end in ({d},) and ({m},) for this state, got {key.shape} and "
-            f"{value.shape}")
+            f"{value.shape}"
+        )
     fine = jnp.isfinite(key).all(-1) & jnp.isfinite(value).all(-1)
     absent = (~fine & (weight == 0))[..., None]
     key, value = jnp.where(absent, 0, key), jnp.where(absent, 0, value)
@@ -127,14 +130,16 @@ def update(state: AnyState, key: Any, value: Any, *, forget: Any = 1.0,
     outer = key[..., :, None] * key[..., None, :]
     new = Moments(
         gate * _kept(moments.gram, gate) + w * outer,
-        gate * _kept(moments.cross, gate) + w * value[..., :, None] * key[..., None, :])
+        gate * _kept(moments.cross, gate) + w * value[..., :, None] * key[..., None, :],
+    )
     if not isinstance(state, DecodeState):
         return new
     return state._replace(moments=new, **_carry_inverse(state, new, key, forget, weight))
 
 
-def query(state: Moments | DecodeState, query: Any, *, ridge: Any = None,
-          tol: float | None = None) -> Array:
+def query(
+    state: Moments | DecodeState, query: Any, *, ridge: Any = None, tol: float | None = None
+) -> Array:
     """Evaluate the fit at one query: ``o = G (H + Lambda)^{-1} q``.
 
     Parameters
@@ -180,7 +185,8 @@ def query(state: Moments | DecodeState, query: Any, *, ridge: Any = None,
     batch = jnp.broadcast_shapes(q.shape[:-1], system.shape[:-2])
     q = jnp.broadcast_to(q, (*batch, q.shape[-1]))
     x = jax.lax.custom_linear_solve(
-        lambda x: jnp.einsum("...ij,...j->...i", system, x), q, solve, symmetric=True)
+        lambda x: jnp.einsum("...ij,...j->...i", system, x), q, solve, symmetric=True
+    )
     return jnp.einsum("...ij,...j->...i", moments.cross, x)
 
 
@@ -201,9 +207,18 @@ def solve_query(state: DecodeState, query: Any, tol: float | None = None) -> tup
         return jnp.einsum("...ij,...j->...i", inverse, r)
 
     def solve(product: Any, b: Array) -> tuple[Array, Array]:
-        return scaled(b, lambda b: conjugate_gradient(
-            product, precondition, b, precondition(b), tol=tol, max_steps=4 * b.shape[-1],
-            unroll=False))
+        return scaled(
+            b,
+            lambda b: conjugate_gradient(
+                product,
+                precondition,
+                b,
+                precondition(b),
+                tol=tol,
+                max_steps=4 * b.shape[-1],
+                unroll=False,
+            ),
+        )
 
     x, steps = jax.lax.custom_linear_solve(product, q, solve, symmetric=True, has_aux=True)
     return jnp.einsum("...ij,...j->...i", state.moments.cross, x), steps
@@ -247,8 +262,9 @@ def _inverse(gram: Array, ridge: Array) -> Array:
     return inverse_spd(jax.lax.stop_gradient(gram + ridge[..., None] * eye))
 
 
-def _carry_inverse(state: DecodeState, new: Moments, key: Array, gate: Array,
-                   weight: Array) -> dict[str, Array]:
+def _carry_inverse(
+    state: DecodeState, new: Moments, key: Array, gate: Array, weight: Array
+) -> dict[str, Array]:
     """Refresh the inverse when it is old or the gates have forgotten much, else rank one."""
     key, gate, weight = jax.lax.stop_gradient((key, gate, weight))
     reach = jax.lax.stop_gradient(state.reach) * gate
@@ -276,7 +292,8 @@ def _as_moments(state: Any) -> Moments:
     if gram.shape[-1:] != gram.shape[-2:-1] or cross.shape[-1:] != gram.shape[-1:]:
         raise ValueError(
             f"state must be Moments(gram (..., d, d), cross (..., m, d)), got {gram.shape} and "
-            f"{cross.shape}")
+            f"{cross.shape}"
+        )
     return Moments(gram.astype(dtype), cross.astype(dtype))
 
 

@@ -66,9 +66,14 @@ class Dense:
             return jnp.moveaxis(jnp.broadcast_to(x, (b.shape[0], n, *tail)), 1, 0)
 
         c = b.shape[2]
-        parts = (chunkwise(chunks.keys, 0, (c, d)), chunkwise(chunks.decay, 1, (c, c)),
-                 chunkwise(chunks.zeta, 1, (c,)), chunkwise(chunks.gram, 0, (d, d)),
-                 chunkwise(chunks.ridge, 0, (c, d)), jnp.moveaxis(b, 1, 0))
+        parts = (
+            chunkwise(chunks.keys, 0, (c, d)),
+            chunkwise(chunks.decay, 1, (c, c)),
+            chunkwise(chunks.zeta, 1, (c,)),
+            chunkwise(chunks.gram, 0, (d, d)),
+            chunkwise(chunks.ridge, 0, (c, d)),
+            jnp.moveaxis(b, 1, 0),
+        )
         x = jnp.moveaxis(jax.lax.map(one, parts), 0, 1)
         return x, jnp.zeros(b.shape[:-1], jnp.int32)
 

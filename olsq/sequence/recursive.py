@@ -50,6 +50,7 @@ class Recursive:
     chunk: int = 64
 
     modes = ("discounted",)
+    modes_without_forgetting = ("discounted", "fixed")
 
     def __post_init__(self) -> None:
         if self.chunk < 1:
@@ -77,9 +78,7 @@ class Recursive:
     def _tokens(self, chunks: Chunks, b: Array) -> tuple[Array, ...]:
         """keys, gates, weights, b with time first: (T, B, ...)."""
         ones = jnp.ones(b.shape[:-1], b.dtype)
-        gates = ones
-        if chunks.logs is not None:
-            gates = jnp.where(chunks.resets, 0, jnp.exp(chunks.logs))
+        gates = ones if chunks.gates is None else chunks.gates
         weight = ones if chunks.weight is None else chunks.weight
         return tuple(
             jnp.moveaxis(x.reshape(x.shape[0], -1, *x.shape[3:]), 1, 0)

@@ -24,11 +24,14 @@ def streams(seed=0):
 
     def base(gate=1.0, ridge=0.25, keys=None, weight=None):
         k = unit(rng.normal(size=(T, D))) if keys is None else keys
-        return {"keys": k, "values": rng.normal(size=(T, M)),
-                "queries": unit(rng.normal(size=(T, D))),
-                "forget": np.broadcast_to(gate, (T,)).astype(float),
-                "weight": rng.uniform(0.2, 1, T) if weight is None else weight,
-                "ridge": ridge * rng.uniform(1, 2, D)}
+        return {
+            "keys": k,
+            "values": rng.normal(size=(T, M)),
+            "queries": unit(rng.normal(size=(T, D))),
+            "forget": np.broadcast_to(gate, (T,)).astype(float),
+            "weight": rng.uniform(0.2, 1, T) if weight is None else weight,
+            "ridge": ridge * rng.uniform(1, 2, D),
+        }
 
     vocabulary = unit(rng.normal(size=(20, D)))
     zipf = vocabulary[np.minimum(rng.zipf(1.3, T), 20) - 1] + 0.03 * rng.normal(size=(T, D))
@@ -96,18 +99,31 @@ def neumann_rate(terms):
 
 STEADY = frozenset({"small ridge", "small ridge .9"})
 ROWS = [
-    Row("default", lambda dtype: None),
-    Row("chunk-exact 16", lambda dtype: olsq.ChunkExact(chunk=16)),
+    Row("chunk-exact", lambda dtype: olsq.ChunkExact(chunk=16)),  # the default solver
     Row("dense", lambda dtype: olsq.Dense(chunk=16)),
-    Row("recursive", lambda dtype: olsq.Recursive(chunk=16), ("discounted",),
-        skip=frozenset({"small ridge"})),
-    Row("recursive, reverse walk", lambda dtype: olsq.Recursive(reverse=True, chunk=16),
-        ("discounted",), skip=frozenset({"small ridge"})),
+    Row(
+        "recursive",
+        lambda dtype: olsq.Recursive(chunk=16),
+        ("discounted",),
+        skip=frozenset({"small ridge"}),
+    ),
+    Row(
+        "recursive, reverse walk",
+        lambda dtype: olsq.Recursive(reverse=True, chunk=16),
+        ("discounted",),
+        skip=frozenset({"small ridge"}),
+    ),
     Row("cg", lambda dtype: olsq.ConjugateGradient(80, tight(dtype), chunk=16)),
-    Row("cg, chunk", lambda dtype: olsq.ConjugateGradient(
-        80, tight(dtype), chunk=16, preconditioner="chunk")),
-    Row("chebyshev", lambda dtype: olsq.Chebyshev(200, chunk=16), ("fixed",),
-        rate=chebyshev_rate(200)),
+    Row(
+        "cg, chunk",
+        lambda dtype: olsq.ConjugateGradient(80, tight(dtype), chunk=16, preconditioner="chunk"),
+    ),
+    Row(
+        "chebyshev",
+        lambda dtype: olsq.Chebyshev(200, chunk=16),
+        ("fixed",),
+        rate=chebyshev_rate(200),
+    ),
     Row("neumann", lambda dtype: olsq.Neumann(4000, chunk=16), rate=neumann_rate(4000)),
 ]
 PAIRS = [(row, mode) for row in ROWS for mode in row.modes]
@@ -145,8 +161,15 @@ def exact(stream, mode, state=None):
     ridge = s.pop("ridge")
     if mode == "discounted" and state is not None:
         ridge = None
-    return oracle.solve(s.pop("keys"), s.pop("values"), s.pop("queries"), **s, ridge=ridge,
-                        ridge_mode=mode, state=state)
+    return oracle.solve(
+        s.pop("keys"),
+        s.pop("values"),
+        s.pop("queries"),
+        **s,
+        ridge=ridge,
+        ridge_mode=mode,
+        state=state,
+    )
 
 
 def error(got, want, floor=0.0):
