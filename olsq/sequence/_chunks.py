@@ -88,19 +88,22 @@ def _decays_jvp(primals, tangents):
 
 @jax.custom_jvp
 def carry(factor: jax.Array, add: jax.Array, start: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """State before each chunk, (B, n, p, q), and after the last: s <- factor s + add.
+    """State before each chunk, (..., n, p, q), and after the last: s <- factor s + add.
 
-    A factor of 0 forgets even a non-finite state.  The tangent of the recurrence is the same
-    recurrence, which is how its memory stays one state per chunk.
+    ``factor`` (..., n), ``add`` (..., n, p, q), ``start`` (..., p, q).  A factor of 0 forgets even
+    a non-finite state.  The tangent of the recurrence is the same recurrence, which is how its
+    memory stays one state per chunk.
     """
 
     def step(state, inputs):
         f, a = inputs
-        f = f[:, None, None]
+        f = f[..., None, None]
         return jnp.where(f == 0, 0, f * state) + a, state
 
-    last, before = jax.lax.scan(step, start, (jnp.moveaxis(factor, 1, 0), jnp.moveaxis(add, 1, 0)))
-    return jnp.moveaxis(before, 0, 1), last
+    last, before = jax.lax.scan(
+        step, start, (jnp.moveaxis(factor, -1, 0), jnp.moveaxis(add, -3, 0))
+    )
+    return jnp.moveaxis(before, 0, -3), last
 
 
 @carry.defjvp
@@ -108,7 +111,7 @@ def _carry_jvp(primals, tangents):
     factor, add, start = primals
     factor_dot, add_dot, start_dot = tangents
     before, last = carry(factor, add, start)
-    add_dot = add_dot + factor_dot[:, :, None, None] * before
+    add_dot = add_dot + factor_dot[..., None, None] * before
     return (before, last), carry(jax.lax.stop_gradient(factor), add_dot, start_dot)
 
 
@@ -123,15 +126,13 @@ def carry_sharded(
     b, n = factor.shape
     p, q = start.shape[1:]
     split = factor.reshape(b, shards, n // shards)
-    pieces = add.reshape(b * shards, n // shards, p, q)
-    local, totals = carry(
-        split.reshape(b * shards, -1), pieces, jnp.zeros((b * shards, p, q), add.dtype)
-    )
-    before, last = carry(jnp.prod(split, -1), totals.reshape(b, shards, p, q), start)
+    pieces = add.reshape(b, shards, n // shards, p, q)
+    local, totals = carry(split, pieces, jnp.zeros((b, shards, p, q), add.dtype))
+    before, last = carry(jnp.prod(split, -1), totals, start)
     ones = jnp.ones_like(split[..., :1])
     reach = jnp.cumprod(jnp.concatenate([ones, split[..., :-1]], -1), -1)[..., None, None]
     shifted = jnp.where(reach == 0, 0, reach * before[:, :, None])
-    return (local.reshape(b, shards, -1, p, q) + shifted).reshape(b, n, p, q), last
+    return (local + shifted).reshape(b, n, p, q), last
 
 
 def chunk_length(length: int, chunk: int) -> int:
