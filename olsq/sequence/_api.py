@@ -143,10 +143,11 @@ def online_lstsq(
     >>> import jax.numpy as jnp, olsq
     >>> keys = jnp.array([[1.0], [1.0], [1.0]])
     >>> values = jnp.array([[2.0], [4.0], [6.0]])
-    >>> olsq.online_lstsq(keys, values, keys, ridge=1.0).value[:, 0]
-    Array([1., 2., 3.], dtype=float32)
-    >>> olsq.online_lstsq(keys, values, keys, ridge=1.0, forget=0.0).value[:, 0]
-    Array([1., 2., 3.], dtype=float32)
+    >>> fit = olsq.online_lstsq(keys, values, keys, ridge=1.0)
+    >>> [round(float(x), 3) for x in fit.value[:, 0]]
+    [1.0, 2.0, 3.0]
+    >>> fit.state.gram
+    Array([[3.]], dtype=float32)
     """
     check_choice(adjoint, "adjoint", ("implicit", "unrolled"))
     chosen: Any = ChunkExact() if solver is None else solver

@@ -50,7 +50,7 @@ def start_decoding(state: Moments, *, ridge: Any = None) -> DecodeState:
     Parameters
     ----------
     state : Moments
-        gram (..., d, d) and cross (..., m, d), JAX or NumPy, e.g. ``Solution.state`` of a prefill.
+        JAX or NumPy, e.g. ``Solution.state`` of a prefill.
     ridge : number or array (..., d), optional
         The ridge of the fixed problem.  None: the gram holds it (the discounted problem).
 
@@ -84,33 +84,31 @@ def update(
     Parameters
     ----------
     state : Moments or DecodeState
-        What :func:`query` needs; the same type is returned.
-    key : array (..., d)
-    value : array (..., m)
+    key, value : array (..., d) and (..., m)
     forget, weight : number or array (...)
         Gate in [0, 1] (0 drops the past, even a non-finite one) and sample weight >= 0 (0 leaves
         the sample out, even a non-finite one).
 
     Returns
     -------
-    Moments or DecodeState
+    Moments or DecodeState, as given
 
     Raises
     ------
     ValueError
-        If a visible ``forget`` is outside [0, 1] or ``weight`` is negative, or shapes differ.
+        If a visible ``forget`` or ``weight`` is out of range, or shapes differ.
 
     Notes
     -----
-    O(d^2) per token, and O(d^3) every 32 tokens for a DecodeState.  Differentiable to any order.
+    O(d^2), and O(d^3) every 32 tokens for a DecodeState.  Differentiable to any order.
 
     Examples
     --------
     >>> import jax.numpy as jnp, olsq
     >>> state = olsq.Moments(jnp.zeros((2, 2)), jnp.zeros((1, 2)))
     >>> state = olsq.update(state, jnp.array([1.0, 0.0]), jnp.array([3.0]))
-    >>> olsq.query(state, jnp.array([1.0, 1.0]), ridge=0.5)
-    Array([2.], dtype=float32)
+    >>> round(float(olsq.query(state, jnp.array([1.0, 1.0]), ridge=0.5)[0]), 3)
+    2.0
     """
     refuse("forget", forget, lambda g: (g < 0) | (g > 1), "lie in [0, 1]")
     refuse("weight", weight, lambda w: w < 0, "be >= 0")
@@ -149,8 +147,7 @@ def query(
     ridge : number or array (..., d), optional
         The ridge of the fixed problem, for Moments.  A DecodeState has its own.
     tol : float, optional
-        Relative residual at which a DecodeState's conjugate gradient stops; None is 1e-7 in
-        float32 and 1e-14 in float64.
+        Relative residual of a DecodeState's solve; None: 1e-7 in float32, 1e-14 in float64.
 
     Returns
     -------
@@ -230,8 +227,7 @@ def merge_moments(first: Moments, second: Moments, *, forget: Any = 1.0) -> Mome
     Parameters
     ----------
     first, second : Moments
-        ``second`` started from zero moments, right after ``first`` ended.  In the discounted
-        problem only ``first`` may hold a ridge.
+        ``second`` started from zero, after ``first``; only ``first`` may hold a ridge.
     forget : number or array (...)
         Product of all gates of the second piece.
 
