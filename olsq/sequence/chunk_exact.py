@@ -166,9 +166,10 @@ class ChunkExact:
 
     def _steps(self, p: Prepared, dtype: Any) -> Array:
         """Chebyshev steps that the worst bound of the stream needs."""
-        root = jnp.sqrt((p.high / p.low).max())
-        rho = (root - 1) / (root + 1)
-        goal = math.log(2 / self._tolerance(dtype))
+        kappa = (p.high / p.low).max()
+        rho = (jnp.sqrt(kappa) - 1) / (jnp.sqrt(kappa) + 1)
+        # kappa^2: the bound is on the energy norm, the tolerance on the outputs
+        goal = jnp.log(2 * kappa**2 / self._tolerance(dtype))
         return (jnp.ceil(goal / -jnp.log(jnp.minimum(rho, 0.999))) - 1).astype(jnp.int32)
 
     def _corrected(self, chunks: Chunks, p: Prepared, b: Array, steps: Any) -> tuple[Array, Array]:
@@ -192,7 +193,7 @@ class ChunkExact:
                 preconditioner(chunks, p),
                 b,
                 jnp.zeros_like(b),
-                tol=self._tolerance(b.dtype),
+                tol=self._tolerance(b.dtype) / 4,  # of the residual, not of the outputs
                 max_steps=self.max_steps,
                 unroll=False,
             )
