@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from . import streams
-from .peers import Filterpy, OlsqCovariance, OlsqSqrt, Padasip, TextbookReuse
+from .peers import Filterpy, Olsq, OlsqCovariance, OlsqSqrt, Padasip, Textbook, TextbookReuse
 from .reference import checkpoints, solve_at
 from .stability_cases import RIDGE, D
 
@@ -71,21 +71,22 @@ def drift() -> None:
     )
     left.legend(fontsize=8, loc="center right")
 
+    # on a linear axis of logarithms: the growth law is a straight line, and may pass 1e308
     for forget, colour in ((0.95, RED), (0.99, ORANGE), (0.999, GREY)):
-        asymmetry = _trajectory(
-            TextbookReuse, streams.conditioned(n, D, 1.0), forget, points, _asymmetry
-        )
-        right.semilogy(points, asymmetry, color=colour, lw=1.3, label=f"forget {forget}")
-        grown = 1e-17 * np.exp(-np.log(forget) * np.array(points))
-        right.semilogy(points, grown, color=colour, lw=0.8, ls=":")
+        white = streams.conditioned(45_000, D, 1.0)
+        rows = np.arange(250, len(white.y) + 1, 250)
+        asymmetry = np.log10(_trajectory(TextbookReuse, white, forget, list(rows), _asymmetry))
+        right.plot(rows / 1000, asymmetry, color=colour, lw=1.6, label=f"forget {forget}")
+        law = asymmetry[0] - (rows - rows[0]) * np.log10(forget)
+        right.plot(rows / 1000, law, color="black", lw=1.0, ls=":")
     right.set(
-        xlim=(0, 45_000),
-        ylim=(1e-18, 1e6),
-        xlabel="rows",
-        ylabel="largest |P - P'| entry",
-        title="reusing P x: rounding grows as forget$^{-t}$ (dotted)",
+        xlim=(0, 45),
+        ylim=(-18, 6),
+        xlabel="thousand rows",
+        ylabel="log$_{10}$ of the largest entry of |P - P'|",
+        title="P x reused: asymmetry grows as forget$^{-t}$ (dotted)",
     )
-    right.legend(fontsize=8)
+    right.legend(fontsize=8, loc="lower right")
     figure.savefig(DOCS / "img" / "numerics-drift.png")
     plt.close(figure)
 
@@ -103,17 +104,21 @@ def windup() -> None:
 
     stream = streams.silence(2_000, 40_000, 2_000, D)
     points = list(range(500, len(stream.y) + 1, 500))
-    largest = _trajectory(TextbookReuse, stream, forget, points, lambda m: np.max(np.diag(m.P)))
-    left.semilogy(points, largest, color=RED, label="textbook: largest P$_{jj}$ (then NaN)")
-    for make, label, colour, style in (
-        (OlsqCovariance, "olsq covariance", GREEN, "-"),
-        (OlsqSqrt, "olsq sqrt", BLUE, "--"),
+    # logarithms again: the textbook's P passes 1e308
+    for make, read, label, colour, style in (
+        (Textbook, _largest_entry, "textbook (NaN at the end)", RED, "-"),
+        (OlsqCovariance, _largest_variance, "olsq covariance", GREEN, "-"),
+        (OlsqSqrt, _largest_variance, "olsq sqrt", BLUE, "--"),
     ):
-        inflated = _trajectory(make, stream, forget, points, _variance)
-        left.semilogy(points, inflated, color=colour, ls=style, label=f"{label}: P$_{{jj}}$")
-    left.axvspan(2_000, 42_000, color="black", alpha=0.06)
-    left.text(3_000, 1e-8, "regressors are zero", fontsize=8)
-    left.set(xlabel="rows", ylabel="variance factor", title="40,000 zero regressors, forget .98")
+        values = np.log10(_trajectory(make, stream, forget, points, read))
+        left.plot(np.array(points) / 1000, values, color=colour, ls=style, label=label)
+    left.axvspan(2, 42, color="black", alpha=0.06, lw=0)
+    left.text(22, 8, "regressors are zero", fontsize=8, ha="center")
+    left.set(
+        xlabel="thousand rows",
+        ylabel="log$_{10}$ of the largest P$_{jj}$",
+        title="40,000 zero regressors, forget .98",
+    )
     left.legend(fontsize=8, loc="upper left")
 
     faint = streams.conditioned(3_000, D, seed=1)
@@ -127,19 +132,24 @@ def windup() -> None:
         path = est.partial_fit_path(faint.X, faint.y)
         distance = np.linalg.norm(path.coef - faint.coef, axis=1)
         right.semilogy(distance, color=colour, lw=1.2, label=f'ridge_mode="{mode}"')
-    right.axvspan(1_000, 2_000, color="black", alpha=0.06)
-    right.text(1_020, 0.006, "regressors 1000 times fainter", fontsize=8)
+    right.axvspan(1_000, 2_000, color="black", alpha=0.06, lw=0)
+    right.text(1_500, 0.004, "regressors\n1000 times fainter", fontsize=8, ha="center")
     right.set(
+        ylim=(2e-3, 3e2),
         xlabel="rows",
         ylabel="distance to the true coefficients",
         title="faint regressors: an exact answer can be a bad one",
     )
-    right.legend(fontsize=8, loc="upper left")
+    right.legend(fontsize=8, loc="upper left", bbox_to_anchor=(0, 0.98))
     figure.savefig(DOCS / "img" / "numerics-windup.png")
     plt.close(figure)
 
 
-def _variance(model: OlsqCovariance) -> float:
+def _largest_entry(model: Textbook) -> float:
+    return float(np.max(np.diag(model.P)))
+
+
+def _largest_variance(model: Olsq) -> float:
     """Largest diagonal entry of P, from what the estimator makes public."""
     return float(np.max(model.model.coef_stderr_**2 / model.model.sigma2_))
 

@@ -17,7 +17,7 @@ import os
 import sys
 from pathlib import Path
 
-from . import machine
+from . import machine, rolling_drift
 from .peers import OLSQ, PEERS, available
 from .stability_cases import Case, judge, main_cases, shortened, special_cases
 
@@ -47,9 +47,21 @@ def measure(cases: list[Case], methods: dict[str, type], results: dict, machine_
             task = shortened(case, name)
             if task is None or name in cells or not available(name):
                 continue
-            cells[name] = judge(task, name, make)
+            cells[name] = judge(task, make)
             store(results)
             print(f"{case.name:40s} {name:18s} {cells[name]}", file=sys.stderr, flush=True)
+
+
+def measure_rolling(results: dict, ours: bool) -> None:
+    """Fill the missing cells of the rolling table: olsq's (``ours``) or the others'."""
+    for stream in rolling_drift.STREAMS:
+        cells = results["cells"].setdefault(f"rolling {stream}", {})
+        for name, (library, _, _) in rolling_drift.METHODS.items():
+            if (library == "olsq") is not ours or name in cells or not available(library):
+                continue
+            cells[name] = rolling_drift.judge(stream, name)
+            store(results)
+            print(f"rolling {stream:32s} {name:18s} {cells[name]}", file=sys.stderr, flush=True)
 
 
 def main() -> None:
@@ -64,13 +76,15 @@ def main() -> None:
     cases = [*main_cases(), *special_cases()]
     if options.olsq:
         for cells in results["cells"].values():
-            for name in OLSQ:
+            for name in (*OLSQ, "olsq rolling"):
                 cells.pop(name, None)
     if not options.render:
         if not options.olsq:
             measure(cases, PEERS, results, "peers")
+            measure_rolling(results, ours=False)
         if not options.peers:
             measure(cases, OLSQ, results, "olsq")
+            measure_rolling(results, ours=True)
     if not options.peers:
         from .stability_report import write
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from . import machine, nist
+from . import machine, nist, rolling_drift
 from .marked import replace_between
 from .numerics_figures import DOCS, draw
 from .peers import OLSQ, PEERS
@@ -26,14 +26,14 @@ def cell(record: dict | None) -> str:
     """One cell: what became of the method, and how exact it was at the end."""
     if record is None:
         return "-"
-    status = record["status"]
-    if status == "nonfinite":
-        return f"**NaN** {count(record['at'])}"
-    if status not in ("ok", "lost"):
-        return f"**{status}** {count(record['at'])}"
-    error = f"{record['error']:.0e}" if record["error"] is not None else ""
-    short = f" (n {count(record['n'])})" if record.get("short") else ""
-    return (f"{error}" if status == "ok" else f"*lost* {count(record['at'])} ({error})") + short
+    lost = "" if record["lost_at"] is None else f"*lost* {count(record['lost_at'])}"
+    if record["status"] != "ok":
+        what = "NaN" if record["status"] == "nonfinite" else "raises"
+        return f"{lost}{', ' if lost else ''}**{what}** {count(record['at'])}"
+    text = f"{lost} ({record['error']:.0e})" if lost else f"{record['error']:.0e}"
+    if record["moved"] is not None:
+        text += f"; moved {record['moved']:.0e}"
+    return text + (f" (n {count(record['n'])})" if record.get("short") else "")
 
 
 def _table(names: list[str], rows: list[tuple[str, dict]]) -> str:
@@ -51,7 +51,7 @@ def main_table(cells: dict, dtype: type, methods: list[str]) -> str:
         for cond in CONDITIONS:
             found = cells.get(table_name(dtype, cond, forget), {})
             for record in found.values():
-                record["short"] = record["status"] in ("ok", "lost") and record["n"] < full
+                record["short"] = record["status"] == "ok" and record["n"] < full
             rows.append((f"{forget}, {cond:.0e}", found))
     return _table(methods, rows)
 
@@ -65,6 +65,14 @@ def write(results: dict) -> None:
     replace_between(PAGE, "float64", main_table(cells, np.float64, everyone))
     replace_between(PAGE, "float32", main_table(cells, np.float32, FLOAT32_METHODS))
     special = [(case.name, cells.get(case.name, {})) for case in special_cases()]
-    replace_between(PAGE, "special", _table(everyone, special))
+    streaming = [name for name in everyone if name != "statsmodels"]
+    replace_between(PAGE, "special", _table(streaming, special))
+    rolling = []
+    for name, (_, rows) in rolling_drift.STREAMS.items():
+        found = cells.get(f"rolling {name}", {})
+        for record in found.values():
+            record["short"] = record["n"] < rows
+        rolling.append((f"{name}, {count(rows)} rows", found))
+    replace_between(PAGE, "rolling", _table(list(rolling_drift.METHODS), rolling))
     replace_between(PAGE, "nist", nist.table())
     draw()

@@ -73,12 +73,14 @@ def silence(n_before: int, n_silent: int, n_after: int, d: int = 8, seed: int = 
     return stream
 
 
-def one_key(n_key: int, n_after: int, d: int = 8, seed: int = 0) -> Stream:
-    """One regressor repeated ``n_key`` times, then ``n_after`` white rows."""
-    stream = conditioned(n_key + n_after, d, seed=seed)
+def one_key(n_before: int, n_key: int, n_after: int, d: int = 8, seed: int = 0) -> Stream:
+    """White rows, one regressor repeated ``n_key`` times, white rows again."""
+    stream = conditioned(n_before + n_key + n_after, d, seed=seed)
     X, y = stream.X, stream.y
-    y[:n_key] += (X[0] - X[:n_key]) @ stream.coef
-    X[:n_key] = X[0]
+    rows = slice(n_before, n_before + n_key)
+    key = X[n_before].copy()
+    y[rows] += (key - X[rows]) @ stream.coef
+    X[rows] = key
     return stream
 
 

@@ -63,7 +63,9 @@ def check_choice(value: object, name: str, choices: tuple[str, ...]) -> None:
 def check_forget(forget: ArrayLike, name: str = "forget") -> NDArray[np.float64]:
     """Return the forgetting factors as float64; raise ValueError if any is outside [0, 1]."""
     gates = np.asarray(forget, dtype=np.float64)
-    if gates.size and not ((gates >= 0) & (gates <= 1)).all():
+    if gates.ndim == 0 and 0.0 <= gates <= 1.0:
+        return gates
+    if not ((gates >= 0) & (gates <= 1)).all():
         raise ValueError(
             f"{name} must lie in [0, 1] (1 forgets nothing, 0 resets); got a value of "
             f"{gates[~((gates >= 0) & (gates <= 1))].flat[0]!r}"
@@ -101,12 +103,14 @@ def check_ridge(ridge: ArrayLike, n_features: int) -> NDArray[np.float64]:
 def check_per_row(value: ArrayLike, n_rows: int, name: str) -> NDArray[np.float64]:
     """Return a scalar or (n_rows,) argument as a contiguous float64 vector (n_rows,)."""
     vector = np.asarray(value, dtype=np.float64)
-    if vector.ndim > 1 or (vector.ndim == 1 and vector.shape[0] != n_rows):
+    if vector.ndim == 0:
+        return np.full(n_rows, vector)
+    if vector.ndim > 1 or vector.shape[0] != n_rows:
         raise ValueError(
             f"{name} must be a number or one number per row ({n_rows}), got an array of shape "
             f"{vector.shape}"
         )
-    return np.ascontiguousarray(np.broadcast_to(vector, (n_rows,)))
+    return np.ascontiguousarray(vector)
 
 
 def check_weight(sample_weight: ArrayLike | None, n_rows: int) -> NDArray[np.float64]:

@@ -8,7 +8,7 @@ from typing import Any
 import olsq
 from olsq.cli.errors import InputError
 from olsq.cli.options import Estimator, FitOptions
-from olsq.cli.source import Source
+from olsq.cli.source import Position, Source
 from olsq.online import RecursiveLeastSquares, RollingLeastSquares
 
 KEY = "olsq fit"
@@ -40,9 +40,12 @@ def load_checkpoint(path: Path) -> tuple[Estimator, dict[str, Any]] | None:
 
 
 def make_notes(
-    options: FitOptions, source: Source, parts: dict[str, dict[str, Any] | None]
+    options: FitOptions,
+    source: Source,
+    position: Position,
+    parts: dict[str, dict[str, Any] | None],
 ) -> dict[str, Any]:
-    """Notes for a checkpoint at the present position of ``source``.
+    """Notes for a checkpoint at ``position`` of ``source``.
 
     Nothing in them depends on the time or on how often checkpoints were made, so that a run that
     was interrupted ends with the same bytes as one that was not.
@@ -53,7 +56,7 @@ def make_notes(
             "options": options.for_comparison(),
             "chunk_rows": source.chunk_rows,
             "input": source.identity(),
-            "position": source.position(),
+            "position": position,
             **parts,
         }
     }

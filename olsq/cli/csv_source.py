@@ -59,18 +59,22 @@ class CsvSource(Source):
     ) -> None:
         super().__init__(path)
         self._raw: BinaryIO = sys.stdin.buffer if path is None else path.open("rb")
-        self._compressed = path is not None and self._raw.read(2) == b"\x1f\x8b"
-        if path is not None:
-            self._raw.seek(0)
-        opened = gzip.GzipFile(fileobj=self._raw) if self._compressed else self._raw
-        self._stream = cast(BinaryIO, opened)
-        self._records = RecordReader(self._stream)
-        self._strict = True  # False once cells were met that need the slower, lenient parser
-        head, self._header_bytes = self._read_header()
-        self.separator = separator or max(SEPARATORS, key=head.count)
-        self.header = next(csv.reader([head], delimiter=self.separator), [])
-        self.columns: Columns = choose_columns(self.header, target, features, weight)
+        try:
+            self._compressed = path is not None and self._raw.read(2) == b"\x1f\x8b"
+            if path is not None:
+                self._raw.seek(0)
+            opened = gzip.GzipFile(fileobj=self._raw) if self._compressed else self._raw
+            self._stream = cast(BinaryIO, opened)
+            self._records = RecordReader(self._stream)
+            head, self._header_bytes = self._read_header()
+            self.separator = separator or max(SEPARATORS, key=head.count)
+            self.header = next(csv.reader([head], delimiter=self.separator), [])
+            self.columns: Columns = choose_columns(self.header, target, features, weight)
+        except BaseException:
+            self.close()
+            raise
         self.chunk_rows = chunk_rows or default_chunk_rows(len(self.header))
+        self._strict = True  # False once cells were met that need the slower, lenient parser
 
     def _read_header(self) -> tuple[str, bytes]:
         block, n = self._guarded_take(1)
@@ -149,7 +153,7 @@ class CsvSource(Source):
         try:
             text = self._frame(block, wanted, pl.String)
         except pl.exceptions.PolarsError:
-            raise InputError(self._ragged(block)) from None
+            raise InputError(self._malformed(block, n)) from None
         stripped = text.select(pl.all().str.strip_chars())
         known = stripped.select(
             pl.when(pl.all().is_in(MISSING_WORDS)).then(None).otherwise(pl.all()).name.keep()
@@ -183,11 +187,12 @@ class CsvSource(Source):
 
     def _table(self, frame: pl.DataFrame, wanted: list[str], n: int) -> NDArray[np.float64]:
         if frame.height != n:
-            raise InputError(self._ragged(b"", found=frame.height, expected=n))
+            raise InputError(self._malformed(b"", n))
         # Polars returns selected columns in file order; ours is regressors, target, weight.
         return np.column_stack([frame[key].to_numpy() for key in wanted])
 
-    def _ragged(self, block: bytes, found: int = 0, expected: int = 0) -> str:
+    def _malformed(self, block: bytes, n: int) -> str:
+        """What is wrong with a block of ``n`` records that the parser refuses."""
         lines = block.decode("utf-8", "replace").splitlines(keepends=True)
         for row, cells in enumerate(csv.reader(lines, delimiter=self.separator), start=1):
             if len(cells) > len(self.header):
@@ -196,7 +201,7 @@ class CsvSource(Source):
                     f"the header has {len(self.header)}"
                 )
         return (
-            f"rows {self.rows + 1} and on of {self.name} are not well-formed CSV "
+            f"rows {self.rows + 1} to {self.rows + n} of {self.name} are not well-formed CSV "
             "(a stray quotation mark?)"
         )
 

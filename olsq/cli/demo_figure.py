@@ -39,7 +39,7 @@ def draw_demo(macro: Study, co2: Study) -> Figure:
         axes[0, 0].set_ylabel("consumer price index")
         axes[0, 1].set_ylabel("CO2 in ppm")
         _zoom(axes[0, 1], co2, since=1998.0)
-        for year, height, words in ((1998.6, 2.75, "El Niño 1998"), (1992.9, 0.4, "Pinatubo 1991")):
+        for year, height, words in ((1998.0, 2.78, "El Niño 1998"), (1992.9, 0.4, "Pinatubo 1991")):
             axes[1, 1].text(year, height, words, color=MUTED, fontsize=8, ha="center")
     return figure
 
@@ -77,13 +77,13 @@ def _predictions(ax: Axes, study: Study) -> None:
 
 def _zoom(ax: Axes, study: Study, since: float) -> None:
     """The latest years again, large, in the free lower right corner."""
-    ax.set_ylim(298, None)
-    inset = ax.inset_axes((0.53, 0.1, 0.46, 0.4))
+    ax.set_ylim(284, None)
+    inset = ax.inset_axes((0.53, 0.1, 0.46, 0.38))
     _predictions(inset, study)
     recent = study.time >= since
     inset.set_xlim(since, study.time[-1])
     low, high = np.nanmin(study.y[recent]), np.nanmax(study.y[recent])
-    inset.set_ylim(low - 4, high + 1)
+    inset.set_ylim(low - 4, high + 2)
     inset.set_xticks(np.arange(since, study.time[-1]))
     inset.tick_params(labelsize=7, length=2)
 

@@ -23,6 +23,7 @@ from olsq.cli.report import print_report
 from olsq.cli.scores import Scores
 from olsq.cli.source import Source, open_source
 from olsq.cli.trace import Trace
+from olsq.online import CoefficientPath
 
 
 def run_fit(options: FitOptions, console: Console, progress_console: Console) -> None:
@@ -93,6 +94,9 @@ class FitRun:
             self.scores = Scores.from_dict(notes["scores"])
             self.trace = Trace.from_dict(names, notes["trace"]) if options.plot else None
         self.first_row = source.rows
+        # Where the rows learned so far end.  Not the source's own position, which a signal may
+        # find one chunk ahead: read, but not learned.
+        self.position = source.position()
         self.output = None
         if options.out is not None:
             out_names = output_names(features, intercept=options.intercept)
@@ -112,6 +116,7 @@ class FitRun:
                 if chunk is None:
                     break
                 self._learn_chunk(chunk)
+                self.position = self.source.position()
                 progress.update(self.source.rows, self.source.fraction())
                 if interrupts.signum is not None:
                     self._stop(interrupts)
@@ -121,27 +126,29 @@ class FitRun:
 
     def _learn_chunk(self, chunk: Chunk) -> None:
         X, y, weight, used = self._usable(chunk)
-        coef = stderr = None
         if not used.any() and not self._started:
             # The estimator cannot begin with a row it must skip; such rows only pass through.
-            residual = np.full(len(y), np.nan)
+            path = unlearned_path(*X.shape)
         elif self.output is None and self.trace is None:
+            path = None
             residual = self._call(self.estimator.partial_fit, X, y, weight).residual_
         else:
             path = self._call(self.estimator.partial_fit_path, X, y, weight)
-            residual, coef, stderr = path.residual, path.coef, path.stderr
+        if path is not None:
+            residual = path.residual
+            coef, stderr = path.coef, path.stderr
             if self.options.intercept:
                 coef = np.column_stack([path.intercept, coef])
                 stderr = np.column_stack([path.intercept_stderr, stderr])
+            if self.output is not None:
+                self._write(chunk.start, X, y, residual, coef)
             if self.trace is not None:
+                # The first rows say more about the start than about the regression.
                 learned = self.scores.used + np.cumsum(used)
                 tests = used & (learned > self.scores.burn_in)
-                # The first rows say more about the start than about the regression.
                 recursive = np.where(tests, path.recursive_residual, np.nan)
                 error = np.where(tests, residual, np.nan)
                 self.trace.update(chunk.start, coef, stderr, error, recursive)
-        if self.output is not None:
-            self._write(chunk.start, X, y, residual, coef)
         self.scores.update(y, residual, used)
 
     @property
@@ -185,12 +192,8 @@ class FitRun:
             "(--missing skip passes over such rows)"
         )
 
-    def _write(
-        self, start: int, X: NDArray, y: NDArray, residual: NDArray, coef: NDArray | None
-    ) -> None:
+    def _write(self, start: int, X: NDArray, y: NDArray, residual: NDArray, coef: NDArray) -> None:
         assert self.output is not None
-        if coef is None:
-            coef = np.full((len(y), X.shape[1] + self.options.intercept), np.nan)
         # A skipped row leaves the coefficients alone, so those "after" it are those before it:
         # they predict where only the target is missing.
         constant = coef[:, 0] if self.options.intercept else 0.0
@@ -208,7 +211,8 @@ class FitRun:
             "trace": self.trace.as_dict() if self.trace else None,
         }
         self.estimator.save(
-            self.options.state, metadata=make_notes(self.options, self.source, parts)
+            self.options.state,
+            metadata=make_notes(self.options, self.source, self.position, parts),
         )
         return True
 
@@ -260,7 +264,7 @@ class FitRun:
         files = [
             f"{what}: {path}"
             for what, path in (
-                ("path", options.out), ("figure", options.plot), ("state", options.state),
+                ("every row", options.out), ("figure", options.plot), ("state", options.state),
             )
             if path is not None
         ]  # fmt: skip
@@ -271,3 +275,13 @@ class FitRun:
             f"regressor{'s'[: len(columns.features) > 1]}, {options.describe()}",
             files=files,
         )  # fmt: skip
+
+
+def unlearned_path(n: int, d: int) -> CoefficientPath:
+    """The path over ``n`` rows before the first that can be learned."""
+    nothing, unknown = np.full(n, np.nan), np.full(n, np.inf)
+    return CoefficientPath(
+        coef=np.full((n, d), np.nan), intercept=nothing, residual=nothing,
+        recursive_residual=nothing, sigma2=unknown, stderr=np.full((n, d), np.inf),
+        intercept_stderr=unknown,
+    )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,8 @@ class FitOptions:
                 raise InputError(f"cannot write {path}: there is no directory {path.parent}")
             if path.is_dir():
                 raise InputError(f"cannot write {path}: it is a directory")
+            if not os.access(path if path.exists() else path.parent, os.W_OK):
+                raise InputError(f"cannot write {path}: permission denied")
             taken[path.resolve()] = option
         if self.state is not None and self.state.exists() and not self.resume:
             raise InputError(

@@ -21,8 +21,8 @@ from polars.io.plugins import register_io_source
 
 from olsq.cli.errors import CommandError, InputError
 
-READ_BYTES = 4 << 20
-ROW_GROUP_ROWS = 131_072
+READ_BYTES = 1 << 20
+ROW_GROUP_ROWS = 65_536
 FORMATS = (".csv", ".parquet")
 Mark = dict[str, int]
 
@@ -55,10 +55,6 @@ class Output:
         self._parquet = path.suffix == ".parquet"
         self._bytes = self._crc = 0
         try:
-            if path.is_dir():
-                raise IsADirectoryError(0, "it is a directory")
-            if path.exists() and not os.access(path, os.W_OK):
-                raise PermissionError(0, "permission denied")
             self._file: BinaryIO = self._start() if mark is None else self._continue(mark)
         except OSError as error:
             raise InputError(f"cannot write {path}: {error.strerror}") from None

@@ -111,45 +111,34 @@ def update(P, theta, columns, tally, loss, X, Y, gates, weights, start, stop, li
 
 
 @njit(cache=True, fastmath=FAST, nogil=True)
-def multiply_block(P, X, start, U):
-    """U (8, d) = X[start:start + 8] P."""
-    d = P.shape[0]
-    zero = P.dtype.type(0)
-    x0, x1, x2, x3 = X[start], X[start + 1], X[start + 2], X[start + 3]
-    x4, x5, x6, x7 = X[start + 4], X[start + 5], X[start + 6], X[start + 7]
-    for i in range(d):
-        s0, s1, s2, s3, s4, s5, s6, s7 = zero, zero, zero, zero, zero, zero, zero, zero
-        for k in range(d):
-            entry = P[i, k]
-            s0 += entry * x0[k]
-            s1 += entry * x1[k]
-            s2 += entry * x2[k]
-            s3 += entry * x3[k]
-            s4 += entry * x4[k]
-            s5 += entry * x5[k]
-            s6 += entry * x6[k]
-            s7 += entry * x7[k]
-        U[0, i], U[1, i], U[2, i], U[3, i] = s0, s1, s2, s3
-        U[4, i], U[5, i], U[6, i], U[7, i] = s4, s5, s6, s7
-
-
-@njit(cache=True, fastmath=FAST, nogil=True)
 def subtract_block(P, N, scale):
-    """P = (P - N^T N) scale for N (8, d), each entry in the same order: symmetry is kept."""
+    """P = (P - N^T N) scale for N (8, d), two rows at a time.
+
+    Every entry is computed in the same order from the same products, so symmetry is kept.
+    """
     d = P.shape[0]
     n0, n1, n2, n3, n4, n5, n6, n7 = N[0], N[1], N[2], N[3], N[4], N[5], N[6], N[7]
-    for i in range(d):
+    for i in range(0, d - 1, 2):
         a0, a1, a2, a3 = n0[i], n1[i], n2[i], n3[i]
         a4, a5, a6, a7 = n4[i], n5[i], n6[i], n7[i]
+        b0, b1, b2, b3 = n0[i + 1], n1[i + 1], n2[i + 1], n3[i + 1]
+        b4, b5, b6, b7 = n4[i + 1], n5[i + 1], n6[i + 1], n7[i + 1]
+        upper, lower = P[i], P[i + 1]
         for k in range(d):
-            entry = P[i, k] - a0 * n0[k]
-            entry -= a1 * n1[k]
-            entry -= a2 * n2[k]
-            entry -= a3 * n3[k]
-            entry -= a4 * n4[k]
-            entry -= a5 * n5[k]
-            entry -= a6 * n6[k]
-            P[i, k] = (entry - a7 * n7[k]) * scale
+            m0, m1, m2, m3 = n0[k], n1[k], n2[k], n3[k]
+            m4, m5, m6, m7 = n4[k], n5[k], n6[k], n7[k]
+            sum_a = a0 * m0 + a1 * m1 + a2 * m2 + a3 * m3 + a4 * m4 + a5 * m5 + a6 * m6 + a7 * m7
+            sum_b = b0 * m0 + b1 * m1 + b2 * m2 + b3 * m3 + b4 * m4 + b5 * m5 + b6 * m6 + b7 * m7
+            upper[k] = (upper[k] - sum_a) * scale
+            lower[k] = (lower[k] - sum_b) * scale
+    if d % 2:  # the last row by symmetry from the rows above, its own diagonal computed
+        last = d - 1
+        for k in range(last):
+            P[last, k] = P[k, last]
+        total = P[last, last]
+        for c in range(BLOCK):
+            total -= N[c, last] * N[c, last]
+        P[last, last] = total * scale
 
 
 @njit(cache=True, fastmath=FAST, nogil=True)
@@ -184,7 +173,7 @@ def update_blocked(
             root_w[i] = math.sqrt(weights[t + i] / product) if usable else 0.0
         if not usable:
             return t
-        multiply_block(P, X, t, N)
+        np.dot(X[t : t + BLOCK], P, N)
         for i in range(BLOCK):
             for k in range(i + 1):
                 total = one(0)

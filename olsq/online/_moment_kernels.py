@@ -104,7 +104,7 @@ def update_solving(
     """
     d, m = H.shape[0], G.shape[0]
     coefs, diags, losses, counts, recursive = trace
-    R = np.empty((d, d))
+    R, inverse = np.empty((d, d)), np.empty((d, d))
     x, p, noise = np.empty(d), np.empty(d), np.empty(d)
     factored = factorise(H, ridge, tally[DECAY] if discounted else 1.0, R)
     for t in range(start, stop):
@@ -142,7 +142,7 @@ def update_solving(
         solve(R, G, theta)
         if coefs.shape[0] > 0:
             coefs[t] = theta
-            inverse_diagonal(R, diags[t])
+            inverse_diagonal(R, inverse, diags[t])
             counts[t, :RANK] = tally
             counts[t, RANK] = d
             for target in range(m):

@@ -155,18 +155,28 @@ def count_row(tally, gate, weight):
 
 
 @njit(cache=True, fastmath=FAST, nogil=True)
-def inverse_diagonal(R, out):
-    """Diagonal of ``(R^T R)^-1`` by one triangular inverse; all pivots must be nonzero."""
+def inverse_diagonal(R, inverse, out):
+    """Diagonal of ``(R^T R)^-1``: squared row lengths of the triangular inverse.
+
+    All pivots must be nonzero; ``inverse`` (d, d) is scratch.  Rows are combined whole, from the
+    last upwards, so that the inner loops run along memory.
+    """
     d = R.shape[0]
-    column = np.empty(d)
-    out[:] = 0
-    for j in range(d):
-        for i in range(j, -1, -1):
-            total = 1.0 if i == j else 0.0
-            for k in range(i + 1, j + 1):
-                total -= R[i, k] * column[k]
-            column[i] = total / R[i, i]
-            out[i] += column[i] * column[i]
+    for i in range(d - 1, -1, -1):
+        row = inverse[i, i:]
+        row[:] = 0
+        for k in range(i + 1, d):
+            factor = R[i, k]
+            below, part = inverse[k, k:], inverse[i, k:]
+            for j in range(below.shape[0]):
+                part[j] -= factor * below[j]
+        scale = 1 / R[i, i]
+        row[0] = 1
+        total = 0.0
+        for j in range(row.shape[0]):
+            row[j] *= scale
+            total += float(row[j]) * float(row[j])
+        out[i] = total
 
 
 @njit(cache=True, fastmath=FAST, nogil=True)
@@ -211,6 +221,7 @@ def update(R, z, columns, tally, loss, X, Y, gates, weights, start, stop, limits
     traced = coefs.shape[0] > 0
     p, x, y = np.empty(d, R.dtype), np.empty(d, R.dtype), np.empty(m, R.dtype)
     theta, noise = np.empty((m, d), R.dtype), np.empty(d)
+    inverse = np.empty((d, d) if traced else (0, 0), R.dtype)
     held = 0
     for t in range(start, stop):
         full = True
@@ -240,7 +251,7 @@ def update(R, z, columns, tally, loss, X, Y, gates, weights, start, stop, limits
         if traced:
             back_substitute(R, z, theta)
             coefs[t] = theta
-            inverse_diagonal(R, diags[t])
+            inverse_diagonal(R, inverse, diags[t])
             losses[t] = loss
             counts[t, :RANK] = tally
             counts[t, RANK] = d

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+from collections.abc import Iterable
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -13,7 +14,7 @@ from olsq.online import inputs, statefile
 from olsq.online.path import CoefficientPath
 from olsq.online.rows import Rows, Trace
 from olsq.online.statistics import noise_variance, standard_errors
-from olsq.problem import check_choice, check_per_row, check_ridge, check_weight
+from olsq.problem import check_ridge, check_weight
 
 BLOCK_ROWS = 16384  # rows prepared at a time, so that a long array is never copied whole
 
@@ -23,6 +24,8 @@ class Engine(Protocol):
 
     @property
     def form(self) -> Any: ...
+    @property
+    def reports_residuals(self) -> bool: ...
     def copy(self) -> Any: ...
     def update(self, rows: Rows, residual: NDArray, trace: Trace) -> None: ...
     def arrays(self) -> dict[str, NDArray]: ...
@@ -202,12 +205,26 @@ class StreamingRegressor:
             # Long calls work on a copy, so that an interrupt cannot leave half an update behind.
             engine = self._engine.copy() if n > full.shape[0] else self._engine
         Y = rows_y.reshape(n, m)
-        outputs = _Outputs(n, m, full.shape[0], dtype, traced)
-        index = np.arange(n) if mask is None else np.flatnonzero(mask)
-        for start in range(0, index.size, BLOCK_ROWS):
-            block = index[start : start + BLOCK_ROWS]
-            rows = self._prepare(rows_X, Y, gates, weights, block, mask is None, dtype)
-            outputs.run(engine, rows, block, full, self._discounted)
+        residual = np.empty((n, m), dtype)
+        collector = _PathCollector(n, m, full.shape[0], dtype) if traced else None
+        used = n if mask is None else int(np.count_nonzero(mask))
+        if used == n and n <= BLOCK_ROWS:
+            blocks: Iterable[Any] = (slice(0, n),) if n else ()
+        else:
+            residual[:] = np.nan
+            index = np.arange(n) if mask is None else np.flatnonzero(mask)
+            blocks = (index[i : i + BLOCK_ROWS] for i in range(0, used, BLOCK_ROWS))
+        for block in blocks:
+            rows = self._prepare(rows_X, Y, gates, weights, block, dtype)
+            trace = Trace.none(m, full.shape[0], dtype)
+            if collector:
+                trace = Trace.empty(rows.X.shape[0], m, full.shape[0], dtype)
+            part = residual[block] if isinstance(block, slice) else np.empty(rows.Y.shape, dtype)
+            engine.update(rows, part, trace)
+            if not isinstance(block, slice):
+                residual[block] = part
+            if collector:
+                collector.add(trace, block, full, self._discounted)
         if not fitted:
             self.n_features_in_ = d
             self._n_targets = 0 if rows_y.ndim == 1 else m
@@ -220,25 +237,24 @@ class StreamingRegressor:
             if names is not None:
                 self.feature_names_in_ = names
         self._engine = engine
-        self.n_samples_seen_ += int(index.size)
-        self._residual = outputs.residual
-        if not traced:
+        self.n_samples_seen_ += used
+        self._residual = residual if traced or engine.reports_residuals else None
+        if collector is None:
             return None
-        return outputs.path(self.fit_intercept, single=self._n_targets == 0)
+        return collector.path(residual, self.fit_intercept, single=self._n_targets == 0)
 
     def _prepare(
-        self, X: NDArray, Y: NDArray, gates: NDArray, weights: NDArray, block: NDArray,
-        contiguous: bool, dtype: np.dtype,
-    ) -> Rows:  # fmt: skip
-        """The chosen rows in the state's dtype, with the intercept's column of ones."""
-        chosen = slice(int(block[0]), int(block[-1]) + 1) if contiguous else block
+        self, X: NDArray, Y: NDArray, gates: NDArray, weights: NDArray, block: Any, dtype: np.dtype
+    ) -> Rows:
+        """The rows of a block in the state's dtype, with the intercept's column of ones."""
+        chosen = X[block]
         if self.fit_intercept:
-            rows = np.empty((block.size, X.shape[1] + 1), dtype)
+            rows = np.empty((chosen.shape[0], X.shape[1] + 1), dtype)
             rows[:, 0] = 1
-            rows[:, 1:] = X[chosen]
+            rows[:, 1:] = chosen
         else:
-            rows = np.ascontiguousarray(X[chosen], dtype)
-        return Rows(rows, np.ascontiguousarray(Y[chosen], dtype), gates[chosen], weights[chosen])
+            rows = np.ascontiguousarray(chosen, dtype)
+        return Rows(rows, np.ascontiguousarray(Y[block], dtype), gates[block], weights[block])
 
     @property
     def _discounted(self) -> bool:
@@ -282,6 +298,11 @@ class StreamingRegressor:
     def residual_(self) -> NDArray:
         """A-priori residuals of the last call's rows, (n,) or (n, m); NaN in skipped rows."""
         self._engine_or_raise()
+        if self._residual is None:
+            raise AttributeError(
+                "residual_ was not kept: with residuals=False and method='information' rows are "
+                "only accumulated. Use residuals=True, or partial_fit_path."
+            )
         return self._residual[:, 0] if self._n_targets == 0 else self._residual
 
     @property
@@ -400,10 +421,9 @@ class StreamingRegressor:
             "engine": self._engine.describe(),
             "metadata": metadata or {},
         }
-        arrays = self._engine.arrays() | {
-            "full_ridge": self._full_ridge,
-            "last_residual": self._residual,
-        }
+        arrays = self._engine.arrays() | {"full_ridge": self._full_ridge}
+        if self._residual is not None:
+            arrays["last_residual"] = self._residual
         statefile.write(path, header, arrays)
 
     def _restore(self, header: dict[str, Any], arrays: dict[str, NDArray]) -> None:
@@ -413,7 +433,7 @@ class StreamingRegressor:
         self.n_samples_seen_ = header["n_samples_seen"]
         self.metadata_ = header["metadata"]
         self._full_ridge = arrays["full_ridge"]
-        self._residual = arrays["last_residual"]
+        self._residual = arrays.get("last_residual")
         if header["feature_names"] is not None:
             self.feature_names_in_ = np.asarray(header["feature_names"], dtype=object)
         self._engine = self._restore_engine(header["engine"], arrays)
@@ -422,41 +442,30 @@ class StreamingRegressor:
         raise NotImplementedError
 
 
-class _Outputs:
-    """Residuals, and the path if wanted, of one call: rows that were skipped carry on."""
+class _PathCollector:
+    """Puts the traces of one call's blocks together; a skipped row has the estimate before it."""
 
-    def __init__(self, n: int, m: int, d: int, dtype: np.dtype, traced: bool) -> None:
-        self.residual = np.full((n, m), np.nan, dtype)
-        self.traced = traced
-        self.filled = np.zeros(n if traced else 0, np.bool_)
-        size = n if traced else 0
-        self.coef = np.zeros((size, m, d), dtype)
-        self.stderr = np.full((size, m, d), np.inf)
-        self.sigma2 = np.full((size, m), np.inf)
-        self.recursive = np.full((size, m), np.nan)
+    def __init__(self, n: int, m: int, d: int, dtype: np.dtype) -> None:
+        self.filled = np.zeros(n, np.bool_)
+        self.coef = np.zeros((n, m, d), dtype)
+        self.stderr = np.full((n, m, d), np.inf)
+        self.sigma2 = np.full((n, m), np.inf)
+        self.recursive = np.full((n, m), np.nan)
 
-    def run(self, engine: Engine, rows: Rows, block: NDArray, ridge: NDArray, discounted: bool) -> None:
-        n, m, d = block.size, rows.Y.shape[1], rows.X.shape[1]
-        residual = np.empty((n, m), self.residual.dtype)
-        dtype = self.residual.dtype
-        trace = Trace.empty(n, m, d, dtype) if self.traced else Trace.none(m, d, dtype)
-        engine.update(rows, residual, trace)
-        self.residual[block] = residual
-        if not self.traced:
-            return
-        decayed = trace.counts[:, 2:3] * ridge if discounted else np.broadcast_to(ridge, (n, d))
+    def add(self, trace: Trace, block: Any, ridge: NDArray, discounted: bool) -> None:
+        decayed = trace.counts[:, 2:3] * ridge if discounted else ridge[None]
+        variance = trace.variance.astype(np.float64)
         sigma2 = noise_variance(
-            trace.loss, trace.coef.astype(np.float64), trace.variance.astype(np.float64),
-            trace.counts, decayed,
-        )  # fmt: skip
+            trace.loss, trace.coef.astype(np.float64), variance, trace.counts, decayed
+        )
         self.filled[block] = True
         self.coef[block] = trace.coef
         self.sigma2[block] = sigma2
-        self.stderr[block] = standard_errors(sigma2, trace.variance.astype(np.float64))
+        self.stderr[block] = standard_errors(sigma2, variance)
         self.recursive[block] = trace.recursive
 
-    def path(self, intercept: bool, single: bool) -> CoefficientPath:
-        if not self.filled.all():  # a skipped row has the estimate of the row before it
+    def path(self, residual: NDArray, intercept: bool, single: bool) -> CoefficientPath:
+        if not self.filled.all():
             last = np.maximum.accumulate(np.where(self.filled, np.arange(self.filled.size), -1))
             carried = np.flatnonzero(~self.filled & (last >= 0))
             for array in (self.coef, self.sigma2, self.stderr):
@@ -466,7 +475,7 @@ class _Outputs:
         path = CoefficientPath(
             coef=self.coef[:, :, first:],
             intercept=self.coef[:, :, 0] if intercept else zero,
-            residual=self.residual,
+            residual=residual,
             recursive_residual=self.recursive,
             sigma2=self.sigma2,
             stderr=self.stderr[:, :, first:],

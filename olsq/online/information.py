@@ -115,21 +115,31 @@ class InformationForm:
         R = np.empty_like(self.H)
         return R if kernels.factorise(self.H, self.ridge, self._decay, R) else None
 
-    def _spectrum(self) -> tuple[NDArray, NDArray, NDArray, NDArray]:
-        """Eigenvalues, -vectors, column scale and kept mask of the scaled, centred system."""
-        A = self.H + self._decay * np.diag(self.ridge)
-        if self.intercept and A[0, 0] > 0:
-            A = A[1:, 1:] - np.outer(A[1:, 0], A[0, 1:]) / A[0, 0]
-        scale = np.sqrt(np.maximum(np.diagonal(A), 0.0))
+    def _centred(self) -> tuple[NDArray, NDArray]:
+        """The system without the intercept, which is eliminated: A (k, k) and G (m, k)."""
+        A, G = self.H + self._decay * np.diag(self.ridge), self.G
+        if not self._has_mean:
+            return A, G
+        mean = A[0, 1:] / A[0, 0]
+        return A[1:, 1:] - np.outer(A[0, 1:], mean), G[:, 1:] - np.outer(G[:, 0], mean)
+
+    @property
+    def _has_mean(self) -> bool:
+        return bool(self.intercept and self.H[0, 0] > 0)
+
+    def _spectrum(self, A: NDArray) -> tuple[NDArray, NDArray, NDArray, NDArray[np.bool_]]:
+        """Eigenvalues and -vectors of the scaled A, the scale, and which are above rounding."""
+        first = self.H.shape[0] - A.shape[0]
+        eps = np.finfo(np.float64).eps
         # What centring leaves of a constant column is rounding error.
-        whole = np.diagonal(self.H)[-scale.size :] + self._decay * self.ridge[-scale.size :]
-        scale[scale**2 <= 64 * scale.size * np.finfo(np.float64).eps * whole] = 0.0
-        safe = np.where(scale > 0, scale, 1.0)
+        whole = np.diagonal(self.H)[first:] + self._decay * self.ridge[first:]
+        alive = np.diagonal(A) > 64 * A.shape[0] * eps * whole
+        scale = np.sqrt(np.where(alive, np.diagonal(A), 1.0))
         values, vectors = np.linalg.eigh(
-            np.where(np.outer(scale, scale) > 0, A / np.outer(safe, safe), 0.0)
+            np.where(np.outer(alive, alive), A / np.outer(scale, scale), 0.0)
         )
-        kept = values > 32 * A.shape[0] * np.finfo(np.float64).eps * max(values.max(initial=0), 0)
-        return values, vectors, safe, kept
+        kept = values > 32 * A.shape[0] * eps * max(values.max(initial=0), 0)
+        return values, vectors, scale, kept
 
     def coefficients(self) -> NDArray:
         """theta (m, d); of minimum norm (intercept aside) where the system is singular."""
@@ -138,21 +148,22 @@ class InformationForm:
         if R is not None:
             kernels.solve(R, self.G, theta)
             return theta
-        centred = self.intercept and self.H[0, 0] > 0
-        first = 1 if centred else 0
-        G = self.G[:, first:]
-        if centred:
-            G = G - np.outer(self.G[:, 0], self.H[0, 1:]) / self.H[0, 0]
-        _, vectors, scale, kept = self._spectrum()
-        # The row space in the data's own units, so that the norm minimised is the plain one.
-        basis, _ = np.linalg.qr(scale[:, None] * vectors[:, kept])
-        A = self.H + self._decay * np.diag(self.ridge)
-        if centred:
-            A = A[1:, 1:] - np.outer(A[1:, 0], A[0, 1:]) / A[0, 0]
-        if basis.shape[1]:
-            theta[:, first:] = (basis @ np.linalg.solve(basis.T @ A @ basis, basis.T @ G.T)).T
-        if centred:
-            theta[:, 0] = (self.G[:, 0] - theta[:, 1:] @ self.H[0, 1:]) / self.H[0, 0]
+        A, G = self._centred()
+        values, vectors, scale, kept = self._spectrum(A)
+        first = theta.shape[1] - A.shape[0]
+
+        def particular(rhs: NDArray) -> NDArray:
+            return ((rhs / scale) @ vectors[:, kept] / values[kept]) @ vectors[:, kept].T / scale
+
+        beta = particular(G)
+        # Null directions in the data's own units, so that the norm minimised is the plain one;
+        # then one refinement, since mixed units cost digits in the projection.
+        null, _ = np.linalg.qr(vectors[:, ~kept] / scale[:, None])
+        beta = beta - (beta @ null) @ null.T
+        beta = beta + particular(G - beta @ A)
+        theta[:, first:] = beta
+        if first:
+            theta[:, 0] = (self.G[:, 0] - beta @ self.H[0, 1:]) / self.H[0, 0]
         return theta
 
     @property
@@ -168,29 +179,27 @@ class InformationForm:
     def rank(self) -> int:
         if self.full_rank:
             return self.H.shape[0]
-        _, _, scale, kept = self._spectrum()
-        return int(kept.sum()) + (self.H.shape[0] - scale.size)
+        A, _ = self._centred()
+        return int(self._spectrum(A)[3].sum()) + (self.H.shape[0] - A.shape[0])
 
     def inverse_diagonal(self) -> NDArray:
         """Diagonal of the inverse information (d,); inf where a coefficient is undetermined."""
-        d = self.H.shape[0]
-        out = np.empty(d)
+        out = np.empty(self.H.shape[0])
         R = self._factor()
         if R is not None:
-            inverse_diagonal(R, out)
+            inverse_diagonal(R, np.empty_like(R), out)
             return out
-        values, vectors, scale, kept = self._spectrum()
-        first = d - scale.size
-        inverse = (vectors[:, kept] ** 2 / values[kept]).sum(1) / scale**2
-        estimable = np.abs((vectors[:, kept] ** 2).sum(1) - 1.0) < 1e-6
-        out[first:] = np.where(estimable, inverse, np.inf)
-        if first:
-            # The intercept is determined only if the mean is: b = y_mean - x_mean . beta.
+        A, _ = self._centred()
+        values, vectors, scale, kept = self._spectrum(A)
+        first = out.size - A.shape[0]
+        space = vectors[:, kept]
+        variance = (space**2 / values[kept]).sum(1) / scale**2
+        out[first:] = np.where(np.abs((space**2).sum(1) - 1.0) < 1e-6, variance, np.inf)
+        if first:  # b = y_mean - x_mean . beta is determined if that combination of beta is
             mean = self.H[0, 1:] / self.H[0, 0] / scale
-            inside = vectors[:, kept] @ (vectors[:, kept].T @ mean)
-            extra = ((vectors[:, kept].T @ mean) ** 2 / values[kept]).sum()
-            known = np.abs(inside - mean).max(initial=0.0) < 1e-6 * max(np.abs(mean).max(initial=0), 1)
-            out[0] = 1.0 / self.H[0, 0] + extra if known else np.inf
+            inside = space.T @ mean
+            known = np.linalg.norm(space @ inside - mean) <= 1e-6 * np.linalg.norm(mean)
+            out[0] = 1.0 / self.H[0, 0] + (inside**2 / values[kept]).sum() if known else np.inf
         return out
 
     def determined(self) -> NDArray[np.bool_]:

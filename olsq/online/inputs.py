@@ -105,7 +105,7 @@ def usable_rows(
     so large that their squares would overflow.
     """
     largest = min(LARGEST[X.dtype], LARGEST[y.dtype])
-    # One reduction each settles the usual case: min and max are NaN or infinite if any entry is.
+    # One product each settles the usual case; it is NaN or infinite if any entry is.
     if _within(X, largest) and _within(y, largest):
         return None
     finite = np.isfinite(X).all(1) & np.isfinite(y.reshape(y.shape[0], -1)).all(1)
@@ -131,9 +131,7 @@ def usable_rows(
 
 
 def _within(array: NDArray, largest: float) -> bool:
-    if array.size == 0:
-        return True
-    return bool(-largest <= array.min() and array.max() <= largest)
+    return bool(np.vdot(array, array) <= largest * largest)
 
 
 def no_usable_row(y: NDArray) -> ValueError:

@@ -59,8 +59,14 @@ class Recursion:
                 form = SquareRootForm.start(ridge, n_targets, dtype, intercept)
         else:
             form = SquareRootForm.start(ridge, n_targets, dtype, intercept)
-        wait = max(16, 2 * ridge.shape[0])
+        # With a ridge on all but the intercept the first row determines everything.
+        d = ridge.shape[0]
+        wait = 1 if (ridge[int(intercept) :] > 0).all() else d + max(8, d // 8)
         return cls(form, method, np.array([wait, wait, 0]))
+
+    @property
+    def reports_residuals(self) -> bool:
+        return not isinstance(self.form, InformationForm) or self.form.solving
 
     def copy(self) -> Recursion:
         return copy.deepcopy(self)

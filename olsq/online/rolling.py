@@ -27,6 +27,7 @@ class RollingWindow:
     square-root form made anew from the window's rows.
     """
 
+    reports_residuals = True
     ARRAYS = ("ring_X", "ring_Y", "ring_w", "place", "monitor", "ridge")
 
     def __init__(
@@ -89,8 +90,10 @@ class RollingWindow:
         residual[t] = error[0]
         if trace.wanted:
             trace.recursive[t] = alone.recursive[0]
-        if count == window or self.place[0] % max(16, 2 * d) == 0:
+        if count == window:
             self.rebuild()
+        elif count >= d and (count - d) % max(8, d // 8) == 0:
+            self._adopt(form)
         self._record(trace, t)
 
     def rebuild(self) -> None:
@@ -99,6 +102,10 @@ class RollingWindow:
         n, (m, d) = rows.X.shape[0], (self.ring_Y.shape[1], self.ridge.size)
         form = SquareRootForm.start(self.ridge, m, np.float64, self.form.intercept)
         form.update(rows, 0, n, np.empty((n, m)), Trace.none(m, d))
+        self._adopt(form)
+
+    def _adopt(self, form: SquareRootForm) -> None:
+        """Take over a square-root form, as a covariance form if that is accurate."""
         self.form = covariance.from_square_root(form) or form
         self.monitor[:] = 0.0, form.loss.max()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -40,9 +41,10 @@ class Trace(NamedTuple):
             np.empty((n, 4)), np.empty((n, m)),
         )  # fmt: skip
 
-    @classmethod
-    def none(cls, m: int, d: int, dtype: DTypeLike = np.float64) -> Trace:
-        return cls.empty(0, m, d, dtype)
+    @staticmethod
+    @cache
+    def none(m: int, d: int, dtype: DTypeLike = np.float64) -> Trace:
+        return Trace.empty(0, m, d, dtype)
 
     @property
     def wanted(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
+from scipy.linalg import solve_triangular
 
 from olsq.online import _square_root_kernels as kernels
 from olsq.online._square_root_kernels import DECAY
@@ -160,9 +161,9 @@ class SquareRootForm:
         first = 1 if self.intercept and known[0] else 0
         rows = np.flatnonzero(known[first:]) + first
         if rows.size:
-            A = R[rows, first:]
-            length = np.linalg.norm(A, axis=1)
-            theta[:, first:] = np.linalg.lstsq(A / length[:, None], (z[:, rows] / length).T)[0].T
+            # R_known theta = z has full row rank: theta = Q (L^-1 z) with R_known^T = Q L^T.
+            Q, L = np.linalg.qr(R[rows, first:].T)
+            theta[:, first:] = (Q @ solve_triangular(L, z[:, rows].T, trans="T")).T
         if first:
             theta[:, 0] = (z[:, 0] - theta[:, 1:] @ R[0, 1:]) / R[0, 0]
         return theta
@@ -176,16 +177,15 @@ class SquareRootForm:
         R = self.R.astype(np.float64)
         out = np.empty(R.shape[0])
         if self.full_rank:
-            kernels.inverse_diagonal(R, out)
+            kernels.inverse_diagonal(R, np.empty_like(R), out)
             return out
         # e_j is estimable iff it lies in the row space of R; columns to unit length first.
         length = np.linalg.norm(R, axis=0)
         length[length == 0] = 1.0
-        A = R[np.diagonal(R) != 0] / length
-        pseudo_inverse = np.linalg.pinv(A)
-        out[:] = (pseudo_inverse**2).sum(1) / length**2
-        estimable = np.abs(np.einsum("ij,ji->i", pseudo_inverse, A) - 1.0) < 1e-8
-        out[~estimable] = np.inf
+        Q, L = np.linalg.qr((R[np.diagonal(R) != 0] / length).T)
+        inverse = solve_triangular(L, Q.T, trans="T")
+        estimable = np.abs((Q**2).sum(1) - 1.0) < 1e-8
+        out[:] = np.where(estimable, (inverse**2).sum(0) / length**2, np.inf)
         return out
 
 

@@ -68,6 +68,19 @@ def _robust_limits(low: NDArray, high: NDArray) -> tuple[float, float] | None:
     return bottom - pad, top + pad
 
 
+def _finish_x(ax: Axes, x: NDArray) -> None:
+    """No empty margins; long row numbers as 500k and 2M rather than as powers of ten."""
+    from matplotlib.ticker import EngFormatter
+
+    ax.margins(x=0)
+    if x.dtype.kind in "iu" and x[-1] >= 10_000:
+        ax.xaxis.set_major_formatter(EngFormatter(sep=""))
+
+
+def _line_width(n: int) -> float:
+    return 1.4 if n < 600 else 1.0
+
+
 def draw_coefficient(
     ax: Axes, x: NDArray, coef: NDArray, stderr: NDArray, *, title: str = "", color: str = BLUE
 ) -> None:
@@ -75,13 +88,13 @@ def draw_coefficient(
     finite = np.isfinite(stderr)
     half = 1.96 * np.where(finite, stderr, np.nan)
     ax.fill_between(x, coef - half, coef + half, color=color, alpha=0.18, linewidth=0)
-    ax.plot(x, coef, color=color)
+    ax.plot(x, coef, color=color, linewidth=_line_width(len(x)))
     limits = _robust_limits(
         np.where(finite, coef - half, coef), np.where(finite, coef + half, coef)
     )
     if limits is not None:
         ax.set_ylim(limits)
-    ax.margins(x=0)
+    _finish_x(ax, x)
     ax.set_title(title)
     last = f"{coef[-1]:.4g}" + (f" ± {half[-1]:.2g} (95 %)" if finite[-1] else "")
     ax.set_title(
@@ -91,8 +104,10 @@ def draw_coefficient(
 
 def draw_residuals(ax: Axes, x: NDArray, low: NDArray, high: NDArray, rms: NDArray) -> None:
     """One-step-ahead errors: their range as a band (or bars) and their running size as a line."""
-    width = float(np.clip(320 / max(len(x), 1), 0.6, 2.0))
-    ax.vlines(x, np.minimum(low, 0), np.maximum(high, 0), color=BLUE, alpha=0.45, linewidth=width)
+    width = float(np.clip(400 / max(len(x), 1), 0.5, 2.0))
+    bottom, top = np.minimum(low, 0), np.maximum(high, 0)
+    # Unsnapped: lines rounded to whole pixels leave white stripes between them.
+    ax.vlines(x, bottom, top, color=BLUE, alpha=0.45, linewidth=width, snap=False)
     ax.plot(x, rms, color=ORANGE, linewidth=1.2)
     ax.plot(x, -rms, color=ORANGE, linewidth=1.2)
     ax.axhline(0, color=MUTED, linewidth=0.7)
@@ -100,7 +115,7 @@ def draw_residuals(ax: Axes, x: NDArray, low: NDArray, high: NDArray, rms: NDArr
     if limits is not None:
         reach = 1.35 * max(map(abs, limits))
         ax.set_ylim(-reach, reach)
-    ax.margins(x=0)
+    _finish_x(ax, x)
     ax.set_title("One-step-ahead errors")
     ax.set_title("± running RMS", loc="right", color=ORANGE, fontweight="normal", fontsize=8.5)
 
@@ -108,8 +123,8 @@ def draw_residuals(ax: Axes, x: NDArray, low: NDArray, high: NDArray, rms: NDArr
 def draw_cusum(ax: Axes, x: NDArray, value: NDArray, bound: NDArray | None) -> None:
     """The CUSUM path, and its 5 % lines unless ``bound`` is None."""
     ax.axhline(0, color=MUTED, linewidth=0.7)
-    ax.plot(x, value, color=BLUE)
-    note = ""
+    ax.plot(x, value, color=BLUE, linewidth=_line_width(len(x)))
+    note = "5 % lines do not apply"
     if bound is not None:
         ax.plot(x, bound, color=RED, linewidth=1, linestyle=(0, (4, 3)))
         ax.plot(x, -bound, color=RED, linewidth=1, linestyle=(0, (4, 3)))
@@ -119,9 +134,10 @@ def draw_cusum(ax: Axes, x: NDArray, value: NDArray, bound: NDArray | None) -> N
             first = outside[0]
             ax.plot(x[first], value[first], "o", color=RED, markersize=5, zorder=5)
             note += f" at {x[first]:.0f}" if x[first] % 1 == 0 else f" at {x[first]:.1f}"
-    ax.margins(x=0)
+    _finish_x(ax, x)
     ax.set_title("CUSUM of recursive residuals")
-    ax.set_title(note, loc="right", color=RED, fontweight="normal", fontsize=8.5)
+    color = MUTED if bound is None else RED
+    ax.set_title(note, loc="right", color=color, fontweight="normal", fontsize=8.5)
 
 
 def running_rms(square: NDArray, width: int) -> NDArray[np.float64]:

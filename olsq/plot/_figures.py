@@ -131,6 +131,14 @@ def plot_residuals(path: CoefficientPath, *, x: ArrayLike | None = None) -> Figu
     ------
     ValueError
         If the path has several targets or x does not fit it.
+
+    Examples
+    --------
+    >>> import olsq
+    >>> from olsq.plot import plot_residuals
+    >>> path = olsq.coefficient_path([[1.0], [2.0], [3.0]], [1.0, 3.0, 2.0])
+    >>> plot_residuals(path).axes[0].get_title(loc="left")
+    'One-step-ahead errors'
     """
     from matplotlib.figure import Figure
 
@@ -159,6 +167,16 @@ def plot_cusum(result: Cusum, *, x: ArrayLike | None = None) -> Figure:
     -------
     matplotlib.figure.Figure
         One panel.
+
+    Examples
+    --------
+    >>> import olsq
+    >>> from olsq.datasets import us_macro
+    >>> from olsq.plot import cusum, plot_cusum
+    >>> data = us_macro()
+    >>> path = olsq.coefficient_path(data["m1"][:, None], data["cpi"], fit_intercept=True)
+    >>> plot_cusum(cusum(path), x=data["time"]).axes[0].get_title(loc="right")
+    '5 % lines: crossed at 1993'
     """
     from matplotlib.figure import Figure
 
@@ -196,13 +214,26 @@ def plot_fit(
     ------
     ValueError
         As :func:`plot_path` and :func:`cusum` do.
+
+    Examples
+    --------
+    >>> import olsq
+    >>> from olsq.datasets import us_macro
+    >>> from olsq.plot import plot_fit
+    >>> data = us_macro()
+    >>> path = olsq.coefficient_path(data["m1"][:, None], data["cpi"], fit_intercept=True)
+    >>> figure = plot_fit(path, names=["m1"], x=data["time"], title="cpi ~ 1 + m1")
+    >>> [ax.get_title(loc="left") for ax in figure.axes][:3]
+    ['intercept', 'm1', 'One-step-ahead errors']
     """
     coef, stderr, labels = _stacked(path, names)
     at, rows = _axis(len(coef), x), _thin(len(coef))
     test = cusum(path)
     value, bound = np.full((2, len(coef)), np.nan)
     value[test.row], bound[test.row] = test.value, test.bound
-    residual = np.asarray(path.residual)
+    # Errors made before there were coefficients say nothing, and would set the scale.
+    residual = np.full(len(coef), np.nan)
+    residual[test.row] = path.residual[test.row]
     curves = Curves(
         at[rows], coef[rows], stderr[rows], labels, residual[rows], residual[rows],
         residual[rows] ** 2, value[rows], bound[rows],

@@ -41,8 +41,8 @@ def solve(
     """Weighted ridge regression of Y (n, m) on X (n, d); minimum norm where undetermined.
 
     The intercept is not penalised and not part of the norm: with an intercept the weighted
-    means are removed first.  Columns are scaled to unit length before the condition number is
-    taken, since no method here depends on the columns' units.
+    means are removed first.  The condition number is that of the whole system, intercept included,
+    with columns scaled to unit length, since no method here depends on the columns' units.
     """
     root = np.sqrt(weights)[:, None]
     if fit_intercept and weights.sum() > 0:
@@ -52,11 +52,19 @@ def solve(
         x_mean, y_mean = np.zeros(X.shape[1]), np.zeros(Y.shape[1])
     A = np.vstack([root * (X - x_mean), np.diag(np.sqrt(ridge))])
     B = np.vstack([root * (Y - y_mean), np.zeros((X.shape[1], Y.shape[1]))])
-    theta, _, rank, _ = np.linalg.lstsq(A, B, rcond=None)
     length = np.linalg.norm(A, axis=0)
-    scaled = A / np.where(length > 0, length, 1.0)
-    singular = np.linalg.svd(scaled, compute_uv=False)
-    condition = float(singular[0] / singular[-1]) if singular[-1] > 0 else np.inf
+    length[length == 0] = 1.0
+    theta, _, rank, _ = np.linalg.lstsq(A / length, B, rcond=None)
+    theta = theta / length[:, None]
+    if rank < X.shape[1]:
+        theta = np.linalg.lstsq(A, B, rcond=None)[0]
+    whole = np.vstack([root * X, np.diag(np.sqrt(ridge))])
+    if fit_intercept:
+        whole = np.hstack([whole, np.vstack([root, np.zeros((X.shape[1], 1))])])
+    length = np.linalg.norm(whole, axis=0)
+    singular = np.linalg.svd(whole / np.where(length > 0, length, 1.0), compute_uv=False)
+    determined = rank == X.shape[1] and singular[-1] > 0
+    condition = float(singular[0] / singular[-1]) if determined else np.inf
     loss = ((A @ theta - B) ** 2).sum(0)
     return theta.T, y_mean - theta.T @ x_mean, loss, int(rank), condition
 

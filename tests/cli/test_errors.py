@@ -1,0 +1,173 @@
+"""Every user error is one line on standard error, names its cause, and has its exit code."""
+
+import os
+
+import pytest
+
+from olsq.datasets import us_macro
+
+MACRO = us_macro().path
+
+FILES = {
+    "empty.csv": b"",
+    "header.csv": b"x,y\n",
+    "constant.csv": b"x,y\n1,2\n2,2\n3,2\n",
+    "text.csv": b"x,y,z\n1,2,a\n3,abc,b\n5,6,c\n",
+    "ragged.csv": b"x,y\n1,2\n3,4,5\n",
+    "open-quote.csv": b'x,y\n1,2\n"3,4\n5,6\n',
+    "stray-quote.csv": b'x,n,y\n1,5" pipe,2\n2,b,3\n3,6" pipe,5\n4,d,6\n',
+    "latin1.csv": b"x,y\n\xe9,2\n3,4\n",
+    "nothing.csv": b"x,y\n,1\n2,\n",
+    "one-column.csv": b"y\n1\n2\n",
+    "twice.csv": b"x,x,y\n1,2,3\n",
+    "negative.csv": b"x,y,w\n1,2,1\n2,3,-1\n",
+    "huge.csv": b"x,y\n1,2\n1e200,3\n",
+    "utf16.csv": "x,y\n1,2\n".encode("utf-16"),
+    "fake.parquet": b"PAR1 this is not one PAR1",
+    "misnamed.parquet": b"x,y\n1,2\n",
+    "decimal.csv": b"x;y\n1,5;2\n2,5;3\n",
+    "damaged.csv.gz": b"\x1f\x8b\x08\x00 broken",
+    "foreign.state": b"x" * 100,
+}
+
+CASES = [
+    ("missing.csv --target y", "no such file: missing.csv"),
+    (". --target y", ". is a directory"),
+    ("empty.csv --target y", "empty.csv is empty"),
+    ("header.csv --target y", "header.csv has a header but no rows"),
+    ("constant.csv --target y", "target 'y' is constant (2 in all 3 rows)"),
+    ("text.csv --target y --features x", "'y' is not numeric: row 2 of text.csv holds 'abc'"),
+    ("text.csv --target x", "'z' is not numeric: row 1 of text.csv holds 'a' (choose columns"),
+    ("ragged.csv --target y", "row 2 of ragged.csv has 3 cells, the header has 2"),
+    ("open-quote.csv --target y", "quotation mark is left open"),
+    ("stray-quote.csv --target y --features x", "rows 1 to 2 of stray-quote.csv are not well-"),
+    ("latin1.csv --target y", "column 'x' is not numeric: row 1"),
+    ("nothing.csv --target y", "all 2 rows of nothing.csv have a missing value"),
+    ("one-column.csv --target y", "no regressors"),
+    ("twice.csv --target y", "more than one column named 'x'"),
+    ("negative.csv --target y --weight w", "weight column 'w' is negative in row 2"),
+    ("huge.csv --target y", "rows 1 to 2: X contains a value of magnitude 1e+200"),
+    ("utf16.csv --target y", "utf16.csv is not UTF-8"),
+    ("fake.parquet --target y", "fake.parquet is a damaged Parquet file"),
+    ("misnamed.parquet --target y", "misnamed.parquet is not a Parquet file"),
+    ("decimal.csv --target y", "holds '1,5' (write decimals with a point)"),
+    ("damaged.csv.gz --target y", "damaged.csv.gz is damaged"),
+    ("MACRO --target cpj", "no column 'cpj' in the data; did you mean 'cpi'"),
+    ("MACRO --target zzz", "it has 'year', 'quarter', 'realgdp'"),
+    ("MACRO --target cpi --features m1,M1", "no column 'M1' in the data; did you mean 'm1'?"),
+    ("MACRO --target cpi --features cpi", "column 'cpi' is used twice"),
+    ("MACRO --target cpi --forget 1.5", "--forget must lie between 0 and 1, got 1.5"),
+    ("MACRO --target cpi --forget nan", "--forget must lie between 0 and 1, got nan"),
+    ("MACRO --target cpi --forget x", "Invalid value for '--forget'"),
+    ("MACRO --target cpi --forget .9 --half-life 5", "--forget and --half-life exclude each other"),
+    ("MACRO --target cpi --half-life -1", "--half-life must be a positive number"),
+    ("MACRO --target cpi --window 0", "--window must be at least 1 row"),
+    ("MACRO --target cpi --window 9 --method sqrt", "--window has one method"),
+    ("MACRO --target cpi --ridge -1", "--ridge must be finite and not negative, got -1"),
+    ("MACRO --target cpi --ridge-mode odd", "--ridge-mode must be discounted or fixed, got 'odd'"),
+    ("MACRO --target cpi --method odd", "--method must be auto or covariance"),
+    ("MACRO --target cpi --missing drop", "--missing must be skip or raise, got 'drop'"),
+    (
+        "MACRO --target cpi --ridge-mode fixed --forget .9 --method sqrt",
+        "--ridge-mode fixed needs --method information",
+    ),
+    ("MACRO --target cpi --chunk-rows 0", "--chunk-rows must be at least 1"),
+    ("MACRO --target cpi --separator ab", "--separator must be one character"),
+    ("MACRO --target cpi --resume", "--resume needs --state"),
+    ("MACRO --target cpi --out a.txt", "--out must end in .csv or .parquet, got a.txt"),
+    ("MACRO --target cpi --plot a.txt", "--plot must end in .png"),
+    ("MACRO --target cpi --out no/a.csv", "there is no directory no"),
+    ("MACRO --target cpi --out MACRO", "--out and the data are the same file"),
+    ("MACRO --target cpi --out a.csv --state a.csv", "--state and --out are the same file"),
+    ("MACRO --target cpi --state foreign.state", "foreign.state exists: add --resume"),
+    (
+        "MACRO --target cpi --state foreign.state --resume",
+        "foreign.state is not an olsq state file",
+    ),
+    ("MACRO", "Missing option '--target'"),
+    ("MACRO --target cpi --nonsense", "No such option: --nonsense"),
+]
+
+
+@pytest.fixture
+def directory(tmp_path, monkeypatch):
+    for name, content in FILES.items():
+        (tmp_path / name).write_bytes(content)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("arguments", "message"), CASES, ids=[case[0] for case in CASES])
+def test_one_line_and_exit_code_2(arguments, message, directory, olsq_command):
+    before = sorted(path.name for path in directory.iterdir())
+    words = [str(MACRO) if word == "MACRO" else word for word in arguments.split()]
+    code, out, err = olsq_command("fit", *words)
+    assert code == 2
+    assert out == ""
+    assert message in err
+    assert err.startswith("olsq: ")
+    assert err.count("\n") == 1
+    assert sorted(path.name for path in directory.iterdir()) == before
+
+
+def test_failing_run_leaves_no_output(directory, olsq_command):
+    for name in ("constant.csv", "text.csv"):
+        code, _, _ = olsq_command("fit", name, "--target", "y", "--features", "x", "--out", "o.csv")
+        assert code == 2
+        assert not list(directory.glob("o.csv*"))
+
+
+@pytest.mark.parametrize("option", ["--out", "--plot", "--state"])
+def test_unwritable_directory(option, directory, olsq_command, monkeypatch):
+    # Root may write anywhere, so what the system says is replaced.
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    name = {"--out": "o.csv", "--plot": "o.png", "--state": "o.olsq"}[option]
+    code, _, err = olsq_command("fit", MACRO, "--target", "cpi", option, name)
+    assert code == 2
+    assert f"cannot write {name}: permission denied" in err
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc"), reason="needs a directory nobody can write to")
+def test_directory_that_refuses_files(directory, olsq_command):
+    code, _, err = olsq_command("fit", MACRO, "--target", "cpi", "--out", "/proc/o.csv")
+    assert code == 2
+    assert err.startswith("olsq: cannot write /proc/o.csv: ")
+
+
+@pytest.mark.parametrize("option", ["--out", "--plot", "--state"])
+def test_output_that_is_a_directory(option, directory, olsq_command):
+    taken = directory / {"--out": "d.csv", "--plot": "d.png", "--state": "d.olsq"}[option]
+    taken.mkdir()
+    code, _, err = olsq_command("fit", MACRO, "--target", "cpi", option, taken)
+    assert code == 2
+    assert "it is a directory" in err
+
+
+def test_disk_full_is_a_runtime_failure(directory, olsq_command):
+    if not os.path.exists("/dev/full"):
+        pytest.skip("needs /dev/full")
+    (directory / "o.csv.part").symlink_to("/dev/full")
+    code, _, err = olsq_command(
+        "fit", MACRO, "--target", "cpi", "--features", "m1", "--out", "o.csv"
+    )
+    assert code == 1
+    assert "No space left on device" in err
+    assert err.count("\n") == 1
+
+
+def test_missing_raise_names_row_and_column(directory, olsq_command):
+    (directory / "gap.csv").write_text("x,y\n1,2\n2,\n3,4\n")
+    code, _, err = olsq_command("fit", "gap.csv", "--target", "y", "--missing", "raise")
+    assert code == 2
+    assert "row 2 has no value in column 'y'" in err
+
+
+def test_help_and_version(olsq_command):
+    code, out, _ = olsq_command("--version")
+    assert code == 0
+    assert out.startswith("olsq ")
+    for arguments in ((), ("--help",), ("fit", "--help"), ("demo", "--help")):
+        code, out, _ = olsq_command(*arguments)
+        assert code == 0
+        assert "Usage: olsq" in out
+        assert "Exit codes" in out

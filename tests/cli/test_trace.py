@@ -1,0 +1,74 @@
+"""The thinned path of a figure depends on the rows, not on how they were cut into chunks."""
+
+import json
+
+import numpy as np
+import pytest
+
+from olsq.cli import trace as module
+from olsq.cli.trace import Trace
+
+
+def make(n, seed=0):
+    rng = np.random.default_rng(seed)
+    coef, residual = rng.standard_normal((n, 2)), rng.standard_normal(n)
+    residual[rng.random(n) < 0.2] = np.nan
+    return coef, np.abs(coef), residual, residual * 0.9
+
+
+def feed(arrays, cuts):
+    trace = Trace(["p", "q"])
+    for start, stop in zip([0, *cuts], [*cuts, len(arrays[0])], strict=True):
+        if start < stop:
+            trace.update(start, *(array[start:stop] for array in arrays))
+    return trace
+
+
+@pytest.mark.parametrize("n", [1, 7, 8, 9, 100, 1000])
+def test_buckets_do_not_depend_on_the_chunks(n, monkeypatch):
+    monkeypatch.setattr(module, "BUCKETS", 8)
+    arrays = make(n)
+    whole = feed(arrays, [])
+    for cuts in ([1], [3, 5], [4, 64, 65], list(range(0, 1000, 13))):
+        other = feed(arrays, [cut for cut in cuts if cut < n])
+        for a, b in zip(whole.curves(bounds=True), other.curves(bounds=True), strict=True):
+            if isinstance(a, np.ndarray):
+                np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
+def test_buckets_hold_extremes_means_and_last_values(monkeypatch):
+    monkeypatch.setattr(module, "BUCKETS", 8)
+    coef, stderr, residual, recursive = arrays = make(50)
+    curves = feed(arrays, [20, 21]).curves(bounds=True)
+    stride = 8
+    for k, at in enumerate(range(0, 50, stride)):
+        part = residual[at : at + stride]
+        assert curves.low[k] == np.nanmin(part)
+        assert curves.high[k] == np.nanmax(part)
+        assert curves.square[k] == pytest.approx(np.nanmean(part**2))
+        last = min(at + stride, 50) - 1
+        np.testing.assert_array_equal(curves.coef[k], coef[last])
+        np.testing.assert_array_equal(curves.stderr[k], stderr[last])
+        assert curves.x[k] == last + 1
+    tested = recursive[np.isfinite(recursive)]
+    assert curves.cusum[-1] == pytest.approx(tested.sum() / tested.std(ddof=1))
+    assert curves.bound[-1] == pytest.approx(3 * 0.948 * np.sqrt(len(tested)))
+
+
+def test_saved_and_restored_goes_on_the_same(monkeypatch):
+    monkeypatch.setattr(module, "BUCKETS", 8)
+    arrays = make(300)
+    whole = feed(arrays, [137])
+    half = feed([array[:137] for array in arrays], [])
+    half = Trace.from_dict(["p", "q"], json.loads(json.dumps(half.as_dict())))
+    half.update(137, *(array[137:] for array in arrays))
+    assert half.as_dict() == whole.as_dict()
+
+
+def test_all_missing_and_never_determined_can_be_drawn():
+    from olsq.plot._drawing import draw_fit
+
+    nothing = np.full(5, np.nan)
+    trace = Trace(["p"])
+    trace.update(0, np.zeros((5, 1)), np.full((5, 1), np.inf), nothing, nothing)
+    draw_fit(trace.curves(bounds=True)).canvas.draw()

@@ -1,0 +1,12 @@
+"""Shared test settings: hypothesis is derandomised, so that a red run is red again."""
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "olsq",
+    derandomize=True,
+    deadline=None,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("olsq")

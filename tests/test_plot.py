@@ -1,0 +1,138 @@
+"""Plots: the CUSUM against statsmodels, and figures that cope with every path."""
+
+import subprocess
+import sys
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+
+import olsq
+from olsq.datasets import mauna_loa_co2, us_macro
+from olsq.plot import cusum, plot_cusum, plot_fit, plot_path, plot_residuals
+
+mpl.use("agg")
+
+
+def macro_path(**options):
+    data = us_macro()
+    return olsq.coefficient_path(data["m1"][:, None], data["cpi"], fit_intercept=True, **options)
+
+
+def drawn(figure):
+    """Render, which is when matplotlib finds most faults."""
+    figure.canvas.draw()
+    return figure
+
+
+def texts(figure):
+    """Every text on the figure and its axes."""
+    own = [text.get_text() for text in figure.texts]
+    for ax in figure.axes:
+        own += [ax.get_title(loc=side) for side in ("left", "center", "right")]
+        own += [text.get_text() for text in ax.texts]
+    return own
+
+
+def test_cusum_equals_statsmodels():
+    sm = pytest.importorskip("statsmodels.api")
+    data = us_macro()
+    reference = sm.RecursiveLS(data["cpi"], sm.add_constant(data["m1"])).fit()
+    result = cusum(macro_path())
+    np.testing.assert_array_equal(result.row, np.arange(2, 203))
+    np.testing.assert_allclose(result.value, reference.cusum, rtol=1e-6)
+    _, upper = reference._cusum_significance_bounds(0.05, points=result.row + 1)
+    np.testing.assert_allclose(result.bound, upper, rtol=1e-12)
+
+
+def test_cusum_rarely_accuses_a_stable_regression_and_finds_a_broken_one():
+    accused = 0
+    for seed in range(150):
+        rng = np.random.default_rng(seed)
+        X = rng.standard_normal((120, 2))
+        y = X @ [1.0, -1.0] + 2.0 + rng.standard_normal(120)
+        accused += cusum(olsq.coefficient_path(X, y, fit_intercept=True)).first_crossing is not None
+        y[60:] += 4.0
+        crossing = cusum(olsq.coefficient_path(X, y, fit_intercept=True)).first_crossing
+        assert crossing is not None
+    assert accused <= 0.08 * 150
+
+
+def test_cusum_skips_missing_rows_and_duplicated_regressors():
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal(60)
+    X, y = np.column_stack([x, 2 * x]), x + rng.standard_normal(60)
+    y[20:25] = np.nan
+    result = cusum(olsq.coefficient_path(X, y))
+    assert not set(range(20, 25)) & set(result.row.tolist())
+    assert np.isfinite(result.value).all()
+
+
+def test_cusum_refuses_what_it_cannot_cumulate():
+    with pytest.raises(ValueError, match="fewer than two rows"):
+        cusum(olsq.coefficient_path(np.eye(2), [1.0, 2.0]))
+    with pytest.raises(ValueError, match="several"):
+        cusum(olsq.coefficient_path(np.eye(3), np.ones((3, 2))))
+
+
+def test_fit_page_names_coefficients_and_the_crossing():
+    figure = drawn(plot_fit(macro_path(), names=["m1"], x=us_macro()["time"], title="cpi ~ 1 + m1"))
+    words = texts(figure)
+    for expected in ("cpi ~ 1 + m1", "intercept", "m1", "5 % lines: crossed at 1993"):
+        assert any(expected in word for word in words), expected
+    assert any(word.startswith("0.1331 ± ") for word in words)
+
+
+def test_dates_missing_values_and_forgetting():
+    data = mauna_loa_co2()
+    X = np.column_stack([np.cos(2 * np.pi * data["year"]), data["year"] - 1980])
+    path = olsq.coefficient_path(X, data["co2"], fit_intercept=True, half_life=52)
+    drawn(plot_path(path, x=data["date"]))
+    drawn(plot_residuals(path, x=data["date"]))
+    drawn(plot_cusum(cusum(path), x=data["year"]))
+
+
+def test_undetermined_coefficients_have_a_line_but_no_band():
+    X = np.column_stack([np.arange(8.0), 2 * np.arange(8.0)])
+    path = olsq.coefficient_path(X, np.arange(8.0))
+    assert np.isinf(path.stderr).any()
+    figure = drawn(plot_path(path))
+    assert all("±" not in word for word in texts(figure))
+
+
+def test_one_row_and_many_rows():
+    drawn(plot_path(olsq.coefficient_path(np.ones((1, 1)), [2.0])))
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((20_000, 1))
+    path = olsq.coefficient_path(X, X[:, 0])
+    figure = drawn(plot_path(path))
+    assert len(figure.axes[0].lines[0].get_xdata()) <= 4000
+    assert figure.axes[0].lines[0].get_xdata()[-1] == 20_000
+
+
+def test_many_coefficients_show_the_best_determined_six():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((200, 9))
+    path = olsq.coefficient_path(X, X[:, 8] * 5 + rng.standard_normal(200))
+    words = texts(drawn(plot_fit(path, names=[f"x{j}" for j in range(9)])))
+    assert "x8" in words
+    assert any("6 of 9 coefficients" in word for word in words)
+
+
+@pytest.mark.parametrize("draw", [plot_path, plot_residuals, plot_fit])
+def test_several_targets_are_refused(draw):
+    path = olsq.coefficient_path(np.eye(4), np.ones((4, 2)))
+    with pytest.raises(ValueError, match="one target"):
+        draw(path)
+
+
+def test_names_and_positions_must_fit():
+    with pytest.raises(ValueError, match="2 names for 1 coefficients"):
+        plot_path(macro_path(), names=["a", "b"])
+    with pytest.raises(ValueError, match="the path has 203 rows"):
+        plot_path(macro_path(), x=np.arange(5))
+
+
+def test_importing_the_module_does_not_import_matplotlib():
+    code = "import sys, olsq.plot, olsq.datasets; sys.exit('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
