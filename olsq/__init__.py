@@ -23,6 +23,18 @@ if TYPE_CHECKING:
         merge,
     )
     from olsq.problem import Moments
+    from olsq.sequence import (
+        Chebyshev,
+        ChunkExact,
+        ConjugateGradient,
+        Dense,
+        Neumann,
+        Recursive,
+        Solution,
+        online_lstsq,
+        query,
+        update,
+    )
 
 # public name -> module that defines it
 _HOME = {
@@ -34,17 +46,37 @@ _HOME = {
     "coefficient_path": "olsq.online",
     "load": "olsq.online",
     "merge": "olsq.online",
+    "Chebyshev": "olsq.sequence",
+    "ChunkExact": "olsq.sequence",
+    "ConjugateGradient": "olsq.sequence",
+    "Dense": "olsq.sequence",
+    "Neumann": "olsq.sequence",
+    "Recursive": "olsq.sequence",
+    "Solution": "olsq.sequence",
+    "online_lstsq": "olsq.sequence",
+    "query": "olsq.sequence",
+    "update": "olsq.sequence",
 }
 
 __all__ = [
+    "Chebyshev",
+    "ChunkExact",
     "CoefficientPath",
+    "ConjugateGradient",
+    "Dense",
     "Moments",
+    "Neumann",
+    "Recursive",
     "RecursiveLeastSquares",
     "RollingLeastSquares",
+    "Solution",
     "StateFileError",
     "coefficient_path",
     "load",
     "merge",
+    "online_lstsq",
+    "query",
+    "update",
 ]
 
 
@@ -53,7 +85,7 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(_HOME[name]), name)
         globals()[name] = value
         return value
-    if name in {"datasets", "online", "plot", "problem", "reference"}:
+    if name in {"datasets", "online", "plot", "problem", "reference", "sequence"}:
         return importlib.import_module(f"olsq.{name}")
     raise AttributeError(f"module 'olsq' has no attribute {name!r}")
 

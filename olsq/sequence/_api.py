@@ -1,0 +1,227 @@
+"""The public function: one regression solved again after every token of a sequence."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Literal, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from olsq.problem import Moments, check_choice
+from olsq.sequence._chunks import Chunks, cut, read_out, system_product
+from olsq.sequence._inputs import Stream, check
+from olsq.sequence.chunk_exact import ChunkExact
+
+
+class Stats(NamedTuple):
+    """How hard each token was.
+
+    Attributes
+    ----------
+    steps : int32 array (..., T)
+        Iterations spent on the token; 0 for a direct solve.
+    residual : array (..., T)
+        ``|q - (H + Lambda) q*| / |q|``, 0 for a zero query.
+    """
+
+    steps: Any
+    residual: Any
+
+
+class Solution(NamedTuple):
+    """What :func:`online_lstsq` returns.
+
+    Attributes
+    ----------
+    value : array (..., T, m)
+        ``o_t = Phi_t q_t``; NaN from a non-finite sample on, until a gate of 0.
+    state : Moments
+        Moments after the last token; give them as ``state=`` to go on.
+    stats : Stats
+        Steps and residuals per token.  Inside ``jax.jit`` they cost nothing if not used.
+    """
+
+    value: Any
+    state: Moments
+    stats: Stats
+
+
+class Solver(Protocol):
+    """What a solver is: a frozen description with a factorisation and a solve."""
+
+    modes: tuple[str, ...]
+
+    @property
+    def chunk(self) -> int: ...
+    def prepare(self, chunks: Chunks) -> Any: ...
+    def solve(self, chunks: Chunks, prepared: Any, b: Array) -> tuple[Array, Array]: ...
+    def unrolled(self, chunks: Chunks, prepared: Any, b: Array) -> tuple[Array, Array]: ...
+
+
+def online_lstsq(
+    keys: Any,
+    values: Any,
+    queries: Any,
+    *,
+    forget: Any = None,
+    log_forget: Any = None,
+    weight: Any = None,
+    ridge: Any = None,
+    ridge_mode: Literal["fixed", "discounted"] = "fixed",
+    state: Moments | None = None,
+    solver: Solver | None = None,
+    adjoint: Literal["implicit", "unrolled"] = "implicit",
+) -> Solution:
+    """Regress values on keys again after every token, and evaluate each fit at its query.
+
+    With ``H_t = forget_t H_{t-1} + weight_t k_t k_t^T`` and
+    ``G_t = forget_t G_{t-1} + weight_t v_t k_t^T``, the output is
+    ``o_t = G_t (H_t + Lambda_t)^{-1} q_t``, where ``Lambda_t`` is the ridge: the same at every
+    token ("fixed", the Mesa layer) or forgotten with the data ("discounted", classical recursive
+    least squares).
+
+    Parameters
+    ----------
+    keys : array (..., T, d)
+        Regressors.
+    values : array (..., T, m)
+        Targets.
+    queries : array (..., T, d)
+        Where each fit is evaluated.  Leading axes of the three broadcast.
+    forget : array, optional
+        Forgetting factors in [0, 1], broadcast to (..., T).  Default 1.  A gate of exactly 0
+        forgets everything before its token.
+    log_forget : array, optional
+        Their logs instead, for gates closer to 1 than the dtype resolves.
+    weight : array, optional
+        Sample weights >= 0, broadcast to (..., T).  Default 1.  A sample of weight 0 is left
+        out even if it is not finite.
+    ridge : array
+        ``Lambda``'s diagonal: a number, (d,), or batch axes and d; with "fixed" also one per
+        token: batch axes, T and d, where any but d may be 1.  With "discounted" it is the ridge
+        before the first token, and must be left out when a ``state`` is given, which holds it.
+    ridge_mode : {"fixed", "discounted"}
+        Which of the two problems.
+    state : Moments, optional
+        Moments of what came before, gram (..., d, d) and cross (..., m, d), JAX or NumPy.
+    solver : optional
+        ``ChunkExact()`` if None; see "Choosing a solver" in the documentation.
+    adjoint : {"implicit", "unrolled"}
+        "implicit" differentiates the equation that is solved: reverse and forward mode, any
+        order, one more solve with the same factors.  "unrolled" differentiates the iterations,
+        which is right for a truncated solver whose error is part of the model.
+
+    Returns
+    -------
+    Solution
+        ``value`` (..., T, m) in the dtype of the inputs; ``state`` and ``stats`` in the working
+        dtype: float64 if any input is, else float32 (half precision is never factorised).
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit, a visible gate, weight or ridge is out of range, both ``forget``
+        and ``log_forget`` are given, or the solver does not solve the problem asked for.
+    TypeError
+        If the inputs are complex.
+
+    Notes
+    -----
+    Pure; works under ``jit``, ``vmap``, ``grad``, ``jvp``, ``lax.scan``.  Values are checked only
+    where they are not traced.  Non-finite samples make outputs NaN from their token on and never
+    before.  Memory O(T (d + m)) and one pair of moments per chunk, forward and backward.
+
+    References
+    ----------
+    von Oswald et al., "MesaNet" (2025), equations 4 to 6; the derivation of the default solver is
+    in the documentation, "Chunk-exact least squares".
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> keys = jnp.array([[1.0], [1.0], [1.0]])
+    >>> values = jnp.array([[2.0], [4.0], [6.0]])
+    >>> fit = olsq.online_lstsq(keys, values, keys, ridge=1.0)
+    >>> [round(float(x), 3) for x in fit.value[:, 0]]
+    [1.0, 2.0, 3.0]
+    >>> fit.state.gram
+    Array([[3.]], dtype=float32)
+    """
+    check_choice(adjoint, "adjoint", ("implicit", "unrolled"))
+    chosen: Any = ChunkExact() if solver is None else solver
+    stream, batch, dtype = check(
+        keys, values, queries, forget, log_forget, weight, ridge, ridge_mode, state
+    )
+    steady = getattr(chosen, "modes_without_forgetting", chosen.modes)
+    if ridge_mode not in (chosen.modes if stream.forget is not None else steady):
+        raise ValueError(
+            f"solver {type(chosen).__name__} does not solve ridge_mode={ridge_mode!r} here, "
+            f"only {', '.join(map(repr, chosen.modes))} if anything is forgotten; "
+            "use ChunkExact (the default)"
+        )
+    length, m = stream.values.shape[1:]
+    if 0 in (length, *batch):
+        value = jnp.zeros((*batch, length, m), dtype)
+        stats = Stats(jnp.zeros((*batch, length), jnp.int32), jnp.zeros((*batch, length)))
+        final = stream.state
+    else:
+        value, final, stats = _run(stream, chosen, adjoint)
+        value = value.reshape(*batch, length, m).astype(dtype)
+        stats = Stats(*(s.reshape(*batch, length) for s in stats))
+    final = Moments(*(s.reshape(*batch, *s.shape[1:]) for s in final))
+    return Solution(value, final, stats)
+
+
+@partial(jax.jit, static_argnames=("solver", "adjoint"))
+def _run(stream: Stream, solver: Solver, adjoint: str) -> tuple[Array, Moments, Stats]:
+    """The whole computation on a flat batch: (B, T, m), final moments, stats (B, T)."""
+    b, length, _ = stream.values.shape
+    chunks, final = cut(stream, solver.chunk, getattr(solver, "shards", 1))
+    asked = jnp.isfinite(chunks.queries).all(-1, keepdims=True)
+    queries = jnp.where(asked, chunks.queries, 0)
+    solution, steps = solve_systems(chunks, queries, solver, adjoint)
+    value = jnp.where(asked & ~chunks.lost[..., None], read_out(chunks, solution), jnp.nan)
+
+    kept = jax.lax.stop_gradient((chunks, queries, solution))
+    left = jnp.linalg.norm(kept[1] - system_product(kept[0], kept[2]), axis=-1)
+    size = jnp.linalg.norm(kept[1], axis=-1)
+    residual = jnp.where(size > 0, left / jnp.where(size > 0, size, 1), 0)
+
+    def flat(x: Array) -> Array:
+        return x.reshape(b, -1, *x.shape[3:])[:, :length]
+
+    return flat(value), final, Stats(flat(steps), flat(residual))
+
+
+def solve_systems(
+    chunks: Chunks, queries: Array, solver: Solver, adjoint: str
+) -> tuple[Array, Array]:
+    """``q*_t = (H_t + Lambda_t)^{-1} q_t`` with the derivative rule asked for.
+
+    Implicit: from ``M q* = q``, ``dq* = M^{-1} (dq - dM q*)``, and in reverse ``e* = M^{-1} g``
+    gives ``dq = e*`` and ``dM = -e* q*^T``: one more solve with the same factors, then the
+    derivative of the product ``M x``, which is two gated linear attentions.  It is linear and can
+    be transposed and differentiated again, so JVP, VJP and higher orders all follow.
+    """
+    if adjoint == "unrolled":
+        return solver.unrolled(chunks, solver.prepare(chunks), queries)
+    kept = jax.lax.stop_gradient(chunks)
+    prepared = solver.prepare(kept)
+    transposed = getattr(solver, "solve_transposed", None)
+    if transposed is None:
+        return jax.lax.custom_linear_solve(
+            lambda x: system_product(chunks, x),
+            queries,
+            lambda _, b: solver.solve(kept, prepared, b),
+            symmetric=True,
+            has_aux=True,
+        )
+    return jax.lax.custom_linear_solve(
+        lambda x: system_product(chunks, x),
+        queries,
+        lambda _, b: solver.solve(kept, prepared, b),
+        lambda _, b: transposed(kept, prepared, b),
+        has_aux=True,
+    )

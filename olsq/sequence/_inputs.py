@@ -1,0 +1,223 @@
+"""The public edge: shapes, dtypes and (where they can be seen) values, checked once."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from olsq.problem import RIDGE_MODES, Moments, check_choice
+
+
+class Stream(NamedTuple):
+    """A checked problem: one flat batch axis B, one float dtype, every argument broadcast.
+
+    ``forget`` and ``log_forget`` are both None when nothing is forgotten, ``weight`` is None when
+    every sample counts once: the solvers then skip the work that gates cost.
+    """
+
+    keys: jax.Array  # (B, T, d)
+    values: jax.Array  # (B, T, m)
+    queries: jax.Array  # (B, T, d)
+    forget: jax.Array | None  # (B, T)
+    log_forget: jax.Array | None  # (B, T), never differentiated: gradients go through forget
+    weight: jax.Array | None  # (B, T)
+    ridge: jax.Array | None  # (B, 1, d) or (B, T, d); None in the discounted problem
+    state: Moments  # gram (B, d, d) and cross (B, m, d); a discounted gram holds its ridge
+
+
+def concrete(x: Any) -> np.ndarray | None:
+    """The numbers of ``x`` as NumPy, or None while JAX is only tracing them."""
+    return None if isinstance(x, Tracer) else np.asarray(x)
+
+
+def size(batch: tuple[int, ...]) -> int:
+    """Number of streams in a batch shape: 1 for (), 0 for an empty batch."""
+    return int(np.prod(batch, dtype=np.int64))
+
+
+def working_dtype(*arrays: Any) -> jnp.dtype:
+    """float64 if any array is (and x64 is on), else float32: half precision is never solved in."""
+    dtype = jnp.result_type(*arrays, jnp.float32)
+    if not jnp.issubdtype(dtype, jnp.floating):
+        raise TypeError(f"keys, values and queries must be real, got {dtype}; split complex data")
+    return jnp.promote_types(dtype, jnp.float32)
+
+
+def refuse(name: str, x: Any, wrong: Any, rule: str) -> None:
+    """Raise ValueError if any visible entry of ``x`` breaks ``rule``; NaN passes, it is data."""
+    seen = concrete(x)
+    if seen is None:
+        return
+    bad = wrong(seen.astype(np.float64))
+    if bad.any():
+        raise ValueError(f"{name} must {rule}; got {float(seen[bad].flat[0])!r}")
+
+
+def spread(name: str, x: Any, shape: tuple[int, ...], dtype: jnp.dtype, meaning: str) -> jax.Array:
+    """Broadcast ``x`` to ``shape``, or say which shape was wanted."""
+    x = jnp.asarray(x, dtype)
+    try:
+        return jnp.broadcast_to(x, shape)
+    except ValueError:
+        raise ValueError(
+            f"{name} has shape {x.shape}, which does not broadcast to {shape} ({meaning})"
+        ) from None
+
+
+def check_streams(keys: Any, values: Any, queries: Any) -> tuple[tuple[int, ...], int, int, int]:
+    """Check the three streams against each other; return (batch shape, T, d, m)."""
+    shapes = {"keys": keys.shape, "values": values.shape, "queries": queries.shape}
+    for name, shape in shapes.items():
+        if len(shape) < 2:
+            raise ValueError(
+                f"{name} must have shape (..., T, features), got {shape}; one token is "
+                f"{name}[None, :]"
+            )
+    if not shapes["keys"][-2] == shapes["values"][-2] == shapes["queries"][-2]:
+        raise ValueError(
+            "keys, values and queries must have the same length T on axis -2, got "
+            + ", ".join(f"{n} {s}" for n, s in shapes.items())
+        )
+    if shapes["keys"][-1] != shapes["queries"][-1]:
+        raise ValueError(
+            f"queries must have the width of keys, got keys {shapes['keys']} and "
+            f"queries {shapes['queries']}"
+        )
+    try:
+        batch = np.broadcast_shapes(*(s[:-2] for s in shapes.values()))
+    except ValueError:
+        raise ValueError(
+            "the leading axes of keys, values and queries do not broadcast: "
+            + ", ".join(f"{n} {s}" for n, s in shapes.items())
+        ) from None
+    return batch, shapes["keys"][-2], shapes["keys"][-1], shapes["values"][-1]
+
+
+def all_ones(x: Any) -> bool:
+    """True when every entry of ``x`` can be seen to be 1."""
+    seen = concrete(x)
+    return seen is not None and bool((seen == 1).all())
+
+
+def check_gates(
+    forget: Any, log_forget: Any, batch: tuple[int, ...], length: int, dtype: jnp.dtype
+) -> tuple[jax.Array | None, jax.Array | None]:
+    """Return (forget, log_forget), flat over the batch, or (None, None) when all are 1."""
+    if log_forget is not None:
+        if forget is not None:
+            raise ValueError("give forget or log_forget, not both: they are the same gates")
+        refuse("log_forget", log_forget, lambda g: g > 0, "be <= 0 (it is the log of a factor)")
+        logs = spread("log_forget", log_forget, (*batch, length), dtype, "batch and time")
+        logs = logs.reshape(size(batch), length)
+        return jnp.exp(logs), jax.lax.stop_gradient(logs)
+    if forget is None:
+        return None, None
+    refuse(
+        "forget", forget, lambda g: (g < 0) | (g > 1), "lie in [0, 1] (1 forgets nothing, 0 resets)"
+    )
+    gates = spread("forget", forget, (*batch, length), dtype, "batch and time")
+    if all_ones(forget):
+        return None, None
+    gates = gates.reshape(size(batch), length)
+    kept = jax.lax.stop_gradient(gates)
+    return gates, jnp.log(jnp.where(kept == 0, 1, kept))
+
+
+def check_ridge(
+    ridge: Any,
+    ridge_mode: str,
+    has_state: bool,
+    batch: tuple[int, ...],
+    length: int,
+    d: int,
+    dtype: jnp.dtype,
+) -> jax.Array | None:
+    """Return the ridge as (B, 1, d) or (B, T, d), or None where the state already holds it."""
+    check_choice(ridge_mode, "ridge_mode", RIDGE_MODES)
+    if ridge_mode == "discounted" and has_state:
+        if ridge is not None:
+            raise ValueError(
+                "ridge must be left out when a state is given in the discounted problem: the "
+                "state's gram already holds the ridge, forgotten with the data"
+            )
+        return None
+    if ridge is None:
+        raise ValueError(
+            "ridge is needed: a number, (d,), batch axes and d, or batch axes, T and d; start "
+            "with the size of keys' mean square"
+        )
+    refuse("ridge", ridge, lambda r: (r < 0) | np.isinf(r), "be finite and >= 0")
+    shape = jnp.shape(ridge)
+    if len(shape) == len(batch) + 2:
+        if ridge_mode == "discounted" and shape[-2] != 1:
+            raise ValueError(
+                f"ridge has shape {shape}, one per token; the discounted problem has one ridge, "
+                "at the start of the stream: give (..., d)"
+            )
+        time = 1 if shape[-2] == 1 else length
+        full = spread("ridge", ridge, (*batch, time, d), dtype, "batch, time and features")
+        return full.reshape(size(batch), time, d)
+    ridge = spread("ridge", ridge, (*batch, d), dtype, "batch and features")
+    return ridge.reshape(size(batch), 1, d)
+
+
+def check_state(
+    state: Any,
+    ridge: jax.Array | None,
+    batch: tuple[int, ...],
+    d: int,
+    m: int,
+    dtype: jnp.dtype,
+    discounted: bool,
+) -> Moments:
+    """Return the initial moments (B, d, d) and (B, m, d)."""
+    flat = size(batch)
+    if state is not None:
+        gram, cross = state
+        gram = spread("state.gram", gram, (*batch, d, d), dtype, "batch, d, d")
+        cross = spread("state.cross", cross, (*batch, m, d), dtype, "batch, m, d")
+        return Moments(gram.reshape(flat, d, d), cross.reshape(flat, m, d))
+    gram = jnp.zeros((flat, d, d), dtype)
+    if discounted and ridge is not None:
+        gram = ridge[:, 0, :, None] * jnp.eye(d, dtype=dtype)
+    return Moments(gram, jnp.zeros((flat, m, d), dtype))
+
+
+def check(
+    keys: Any,
+    values: Any,
+    queries: Any,
+    forget: Any,
+    log_forget: Any,
+    weight: Any,
+    ridge: Any,
+    ridge_mode: str,
+    state: Any,
+) -> tuple[Stream, tuple[int, ...], jnp.dtype]:
+    """Check every argument; return the stream, the batch shape and the dtype of the outputs."""
+    keys, values, queries = (jnp.asarray(a) for a in (keys, values, queries))
+    batch, length, d, m = check_streams(keys, values, queries)
+    out_dtype = jnp.result_type(keys, values, queries)
+    out_dtype = out_dtype if jnp.issubdtype(out_dtype, jnp.floating) else jnp.dtype(jnp.float32)
+    dtype = working_dtype(keys, values, queries, *([] if state is None else state))
+    gates = check_gates(forget, log_forget, batch, length, dtype)
+    if weight is not None:
+        refuse("weight", weight, lambda w: w < 0, "be >= 0 (0 leaves a sample out)")
+        ones = all_ones(weight)
+        weight = spread("weight", weight, (*batch, length), dtype, "batch and time")
+        weight = None if ones else weight.reshape(size(batch), length)
+    ridge = check_ridge(ridge, ridge_mode, state is not None, batch, length, d, dtype)
+    discounted = ridge_mode == "discounted"
+    start = check_state(state, ridge, batch, d, m, dtype, discounted)
+    k, v, q = (
+        jnp.broadcast_to(a.astype(dtype), (*batch, *a.shape[-2:])).reshape(
+            size(batch), *a.shape[-2:]
+        )
+        for a in (keys, values, queries)
+    )
+    ridge = None if discounted else ridge
+    return Stream(k, v, q, *gates, weight, ridge, start), batch, out_dtype
