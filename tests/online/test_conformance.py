@@ -170,7 +170,7 @@ def test_units_do_not_matter(method, ridge_mode, dtype, scale):
 
 @pytest.mark.parametrize("forgetting", ["gates 1", "gates .95", "gates vary"])
 def test_square_root_form_does_not_square_the_condition_number(forgetting):
-    """Without noise the square-root form keeps 16 - log10(kappa) digits, the others half as many."""
+    """Without noise the square-root form keeps 16 - log10(kappa) digits, others half that."""
     stream = streams.make("white", forgetting, n=400)
     X = stream.X.copy()
     X[:, 2] = X[:, 0] + 1e-7 * X[:, 2]  # kappa about 1e7

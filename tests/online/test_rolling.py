@@ -15,7 +15,10 @@ from tests.online.judge import check_optimal, coefficient_error, tolerance
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize(
     ("window", "ridge", "intercept", "targets"),
-    [(1, 0.0, False, 1), (3, 0.0, True, 1), (12, 0.0, True, 2), (12, 0.3, False, 1), (30, 0.3, True, 1)],
+    [
+        (1, 0.0, False, 1), (3, 0.0, True, 1), (12, 0.0, True, 2), (12, 0.3, False, 1),
+        (30, 0.3, True, 1),
+    ],
 )  # fmt: skip
 def test_agrees_with_oracle_after_every_sample(
     regressors, dtype, window, ridge, intercept, targets
