@@ -22,7 +22,7 @@ from olsq.online._jit import kernel
 from olsq.online._square_root_kernels import RANK, add_square, count_row
 
 BLOCK = 8  # rows that share one pass over P in update_blocked; the loops are unrolled by hand
-UNEXCITED = 1e-12  # a column whose information has shrunk this far is winding up
+UNEXCITED = 1e-9  # a column whose information has shrunk this far is winding up
 SMALLEST_GATE = 1e-4  # stronger forgetting than this is left to the square-root form
 
 

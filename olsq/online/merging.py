@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import TypeVar
+from typing import Any, TypeVar, overload
 
 import numpy as np
 
@@ -11,26 +11,34 @@ from olsq.online import recursion, rolling
 from olsq.online.base import StreamingRegressor
 from olsq.online.recursion import Recursion
 from olsq.online.rolling import RollingWindow
+from olsq.problem import Moments
 
 Estimator = TypeVar("Estimator", bound=StreamingRegressor)
 
 _MAY_DIFFER = {"forget", "half_life", "missing", "residuals", "min_samples"}
 
 
-def merge(first: Estimator, second: Estimator) -> Estimator:
-    """The estimator that saw first's rows and then second's.
+@overload
+def merge(first: Estimator, second: Estimator) -> Estimator: ...
+@overload
+def merge(first: Moments, second: Moments, *, forget: Any = ...) -> Moments: ...
+def merge(first: Any, second: Any, *, forget: Any = None) -> Any:
+    """The estimator, or the moments, that saw first's rows and then second's.
 
     Parameters
     ----------
-    first, second : estimators of one kind
-        Fitted, with the same features, targets, dtype and parameters; forgetting may differ,
-        since each state knows how much it forgot.  Neither is changed.
+    first, second : estimators of one kind, or Moments
+        Estimators: fitted, with the same features, targets, dtype and parameters; forgetting may
+        differ, since each state knows how much it forgot.  Neither is changed.
+    forget : number or array, optional
+        For Moments only, which do not know it: the product of all gates of the second piece
+        (default 1).
 
     Returns
     -------
-    estimator
+    estimator or Moments
         Equal to one estimator over both streams, up to rounding; goes on with second's
-        parameters.  Cost O(d^3).
+        parameters.  Cost O(d^3); for Moments O(d^2), as arrays of JAX.
 
     Raises
     ------
@@ -53,6 +61,12 @@ def merge(first: Estimator, second: Estimator) -> Estimator:
     >>> bool(np.allclose(both.coef_, make().fit(X, y).coef_))
     True
     """
+    if isinstance(first, Moments) and isinstance(second, Moments):
+        from olsq.sequence import merge_moments
+
+        return merge_moments(first, second, forget=1.0 if forget is None else forget)
+    if forget is not None:
+        raise ValueError("forget is for Moments: an estimator knows how much it has forgotten")
     if type(first) is not type(second) or not isinstance(first, StreamingRegressor):
         raise TypeError(
             f"merge needs two estimators of one kind, got {type(first).__name__} and "

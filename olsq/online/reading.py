@@ -92,7 +92,10 @@ class FittedReading:
 
     @property
     def determined_(self) -> NDArray[np.bool_]:
-        """Which coefficients (d,) are determined; the others are minimum norm."""
+        """Which coefficients (d,) data and ridge determine.
+
+        The others are of minimum norm, or held at their last value by wind-up protection.
+        """
         return self._form().determined()[self._first :]
 
     @property

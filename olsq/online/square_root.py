@@ -158,8 +158,16 @@ class SquareRootForm:
         return theta
 
     def determined(self) -> NDArray[np.bool_]:
-        """Which coefficients the data (and the ridge) determine uniquely (d,)."""
-        return np.isfinite(self.inverse_diagonal())
+        """Which coefficients the data (and the ridge) determine uniquely (d,).
+
+        A coefficient that wind-up protection holds at its last value is not: its information is
+        within a factor of ten of the level at which it is held.
+        """
+        variance = self.inverse_diagonal()
+        pin = 4 * kernels.noise_level(self.limits.eps, variance.size, self.tally)
+        now, excited = self.columns
+        held = (variance * now * (10 * pin) ** 2 > 1) | (now < 100 * self.limits.floor * excited)
+        return np.isfinite(variance) & ~held
 
     def inverse_diagonal(self) -> NDArray:
         """Diagonal of the inverse information (d,); inf where a coefficient is undetermined."""

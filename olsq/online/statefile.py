@@ -17,7 +17,6 @@ import hashlib
 import json
 import os
 import struct
-import tempfile
 from typing import Any
 
 import numpy as np
@@ -56,17 +55,12 @@ def write(path: str | os.PathLike[str], header: dict[str, Any], arrays: dict[str
 
 def _replace(path: str | os.PathLike[str], content: bytes) -> None:
     target = os.path.abspath(os.fspath(path))
-    handle, temporary = tempfile.mkstemp(
-        prefix=os.path.basename(target) + ".", suffix=".tmp", dir=os.path.dirname(target)
-    )
+    temporary = target + ".tmp"  # one name, so that a killed process leaves at most one behind
     try:
-        with os.fdopen(handle, "wb") as file:
+        with open(temporary, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
         os.replace(temporary, target)
     except BaseException:
         with contextlib.suppress(OSError):

@@ -143,3 +143,11 @@ def test_residuals_that_were_not_kept():
     with pytest.raises(AttributeError, match="residuals=False"):
         _ = est.residual_
     np.testing.assert_allclose(est.coef_, RLS(method="information").fit(X, Y).coef_, rtol=1e-12)
+
+
+def test_merging_moments_needs_to_be_told_the_forgetting():
+    one = olsq.Moments(np.eye(2), np.ones((1, 2)))
+    merged = olsq.merge(one, one, forget=0.5)
+    np.testing.assert_allclose(merged.gram, 1.5 * np.eye(2))
+    with pytest.raises(ValueError, match="forget is for Moments"):
+        olsq.merge(RLS().fit(X, Y), RLS().fit(X, Y), forget=0.5)

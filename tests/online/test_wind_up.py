@@ -50,6 +50,7 @@ def test_what_nothing_excites_does_not_move(method, dtype, intercept, stream):
     # left correlated decouples; rounding must add nothing that grows.
     assert np.abs(moved).max() < (0.1 if dtype == np.float32 else 0.02)
     assert est.n_held_ > 0
+    assert est.determined_.tolist() == [stream == "one feature" and j == 1 for j in range(4)]
     est.partial_fit(*first_rows(dtype, 400, seed=3))  # and it learns again at once
     np.testing.assert_allclose(est.coef_, TRUTH, atol=1e-2 if dtype == np.float32 else 1e-3)
 
