@@ -152,7 +152,7 @@ class StreamingRegressor(EstimatorConventions, FittedReading):
         collector = PathCollector(n, m, full.shape[0], dtype) if traced else None
         if collector and fitted and mask is not None and not mask[0]:
             theta = clip_to(engine.form.coefficients(), dtype)
-            collector.begin(theta, self._sigma2(), self._standard_errors())
+            collector.begin(theta, *self._statistics())
         used = n if mask is None else int(np.count_nonzero(mask))
         if mask is not None:
             residual[:] = np.nan
@@ -160,7 +160,7 @@ class StreamingRegressor(EstimatorConventions, FittedReading):
             rows = self._prepare(rows_X, Y, gates, weights, block, dtype)
             trace = Trace.none(m, full.shape[0], dtype)
             if collector:
-                trace = Trace.empty(rows.X.shape[0], m, full.shape[0], dtype)
+                trace = collector.trace(block, rows.X.shape[0])
             part = np.empty(rows.Y.shape, dtype)
             engine.update(rows, part, trace)
             residual[block] = part

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from olsq.online.path import CoefficientPath
 from olsq.online.rows import Trace
-from olsq.online.statistics import noise_variance, standard_errors
+from olsq.online.statistics import statistics
 
 
 class PathCollector:
@@ -26,15 +24,27 @@ class PathCollector:
         """What rows skipped before the call's first usable one carry on."""
         self.coef[:], self.sigma2[:], self.stderr[:] = coef, sigma2, stderr
 
-    def add(self, trace: Trace, block: Any, ridge: NDArray, discounted: bool) -> None:
-        decayed = trace.counts[:, 2:3] * ridge if discounted else ridge[None]
-        coef = trace.coef.astype(np.float64, copy=False)
-        sigma2 = noise_variance(trace.loss, coef, trace.variance, trace.counts, decayed)
+    def trace(self, block: slice | NDArray, n: int) -> Trace:
+        """Where a form may write the n rows of a block: in place if the block is a slice."""
+        _, m, d = self.coef.shape
+        trace = Trace.empty(n, m, d, self.coef.dtype)
+        if isinstance(block, slice):
+            return trace._replace(coef=self.coef[block], recursive=self.recursive[block])
+        return trace
+
+    def add(self, trace: Trace, block: slice | NDArray, ridge: NDArray, discounted: bool) -> None:
+        """Take over the trace of a block, and what follows from it."""
         self.filled[block] = True
-        self.coef[block] = trace.coef
-        self.sigma2[block] = sigma2
-        self.stderr[block] = standard_errors(sigma2, trace.variance)
-        self.recursive[block] = trace.recursive
+        if isinstance(block, slice):
+            sigma2, stderr = self.sigma2[block], self.stderr[block]
+        else:
+            self.coef[block], self.recursive[block] = trace.coef, trace.recursive
+            sigma2, stderr = np.empty_like(trace.loss), np.empty(trace.coef.shape)
+        statistics(
+            trace.loss, trace.coef, trace.variance, trace.counts, ridge, discounted, sigma2, stderr
+        )
+        if not isinstance(block, slice):
+            self.sigma2[block], self.stderr[block] = sigma2, stderr
 
     def path(self, residual: NDArray, intercept: bool, single: bool) -> CoefficientPath:
         if not self.filled.all():

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from olsq.online import inputs
 from olsq.online.rows import Rows, Trace, clip_to
-from olsq.online.statistics import noise_variance, standard_errors
+from olsq.online.statistics import statistics
 from olsq.problem import check_weight
 
 
@@ -102,19 +102,19 @@ class FittedReading:
     def sigma2_(self) -> Any:
         """Estimated noise variance, a number or (m,); inf without degrees of freedom for one."""
         self._form()
-        return self._shaped(self._sigma2())
+        return self._shaped(self._statistics()[0])
 
-    def _sigma2(self) -> NDArray:
+    def _statistics(self) -> tuple[NDArray, NDArray]:
+        """sigma2 (m,) and standard errors (m, d), the intercept's first if there is one."""
         form = self._engine_or_raise().form
-        decay = form.tally[2] if self._discounted else 1.0
-        counts = np.array([*form.tally, form.rank])
-        return noise_variance(
-            form.loss, form.coefficients(), form.inverse_diagonal(), counts,
-            decay * self._full_ridge,
+        coef, loss = form.coefficients()[None], np.array(form.loss)[None]
+        counts = np.array([[*form.tally, form.rank]])
+        sigma2, stderr = np.empty_like(loss), np.empty_like(coef)
+        statistics(
+            loss, coef, form.inverse_diagonal()[None], counts, self._full_ridge, self._discounted,
+            sigma2, stderr,
         )  # fmt: skip
-
-    def _standard_errors(self) -> NDArray:
-        return standard_errors(self._sigma2(), self._engine_or_raise().form.inverse_diagonal())
+        return sigma2[0], stderr[0]
 
     @property
     def coef_stderr_(self) -> NDArray:
@@ -124,13 +124,13 @@ class FittedReading:
         posterior standard deviation under discounting otherwise (West & Harrison 1997, 4.3).
         """
         self._form()
-        return self._shaped(self._standard_errors()[:, self._first :])
+        return self._shaped(self._statistics()[1][:, self._first :])
 
     @property
     def intercept_stderr_(self) -> Any:
         """Standard error of ``intercept_``; 0 without one."""
         self._form()
-        errors = self._standard_errors()
+        errors = self._statistics()[1]
         return self._shaped(errors[:, 0] if self.fit_intercept else np.zeros(errors.shape[0]))
 
     @property

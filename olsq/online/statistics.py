@@ -2,43 +2,65 @@
 
 from __future__ import annotations
 
-import numpy as np
+import math
+
 from numpy.typing import NDArray
 
+from olsq.online._jit import kernel
+from olsq.online._square_root_kernels import COUNT, COUNT_SQUARED, DECAY, RANK
 
-def noise_variance(
-    loss: NDArray, coef: NDArray, variance: NDArray, counts: NDArray, ridge: NDArray
-) -> NDArray[np.float64]:
-    """Estimate of the noise variance, inf where there are no degrees of freedom for one.
 
-    The weighted residual sum of squares over ``n - k n2 / n``, with n the (forgotten) number of
-    rows, n2 the sum of their squared forgetting weights and ``k = rank - tr(Lambda_t P_t)`` the
-    effective number of coefficients.  At forget = 1 that is n - k; under forgetting it makes the
-    estimate unbiased for regressors whose distribution does not change.
+def statistics(
+    loss: NDArray,
+    coef: NDArray,
+    variance: NDArray,
+    counts: NDArray,
+    ridge: NDArray,
+    discounted: bool,
+    sigma2: NDArray,
+    stderr: NDArray,
+) -> None:
+    """Estimates of the noise variance and standard errors of the coefficients, for n states.
 
-    loss (..., m), coef (..., m, d), variance (..., d), counts (..., 4), ridge (..., d) already
-    discounted.  Returns (..., m).
+    sigma2 (n, m) receives the weighted residual sum of squares over ``rows - k squared / rows``,
+    where ``rows`` is the forgotten number of rows, ``squared`` the sum of their squared forgetting
+    weights and ``k = rank - tr(Lambda_t P_t)`` the effective number of coefficients.  At forget =
+    1 that is n - k; under forgetting it makes the estimate unbiased for regressors whose
+    distribution does not change.  inf where there are no degrees of freedom.
+
+    stderr (n, m, d) receives ``sqrt(sigma2 P_jj)``, inf where either is.
+
+    loss (n, m), coef (n, m, d), variance (n, d) the diagonal of P, counts (n, 4), ridge (d,).
     """
-    if ridge.any():
-        known = np.where(np.isfinite(variance), variance, 0.0)  # undetermined: no ridge is left
-        prior = np.minimum(ridge * known, 1.0).sum(-1)
-        penalty = (coef**2 @ ridge[..., :, None])[..., 0]
-    else:
-        prior = penalty = 0.0
-    rows, squared = counts[..., 0], counts[..., 1]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        freedom = rows - (counts[..., 3] - prior) * np.where(rows > 0, squared / rows, 1.0)
-    sum_squares = np.maximum(loss - penalty, 0.0)
-    usable = (freedom > 1e-9 * np.maximum(rows, 1e-300))[..., None]
-    out = np.full(sum_squares.shape, np.inf)
-    np.divide(sum_squares, freedom[..., None], out=out, where=usable)
-    return out
+    _fill(loss, coef, variance, counts, ridge, discounted, sigma2, stderr)
 
 
-def standard_errors(sigma2: NDArray, variance: NDArray) -> NDArray[np.float64]:
-    """``sqrt(sigma2 P_jj)`` (..., m, d); inf where sigma2 (..., m) or P_jj (..., d) is."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        product = np.sqrt(sigma2)[..., :, None] * np.sqrt(variance)[..., None, :]
-    if not np.isfinite(sigma2).all():
-        product[np.isnan(product)] = np.inf
-    return product
+@kernel()
+def _fill(loss, coef, variance, counts, ridge, discounted, sigma2, stderr):
+    n, m, d = coef.shape
+    for t in range(n):
+        rows = counts[t, COUNT]
+        decay = counts[t, DECAY] if discounted else 1.0
+        prior = 0.0
+        for j in range(d):
+            if math.isfinite(variance[t, j]):
+                prior += min(decay * ridge[j] * variance[t, j], 1.0)
+        share = counts[t, COUNT_SQUARED] / rows if rows > 0 else 1.0
+        freedom = rows - (counts[t, RANK] - prior) * share
+        for target in range(m):
+            penalty = 0.0
+            for j in range(d):
+                penalty += ridge[j] * float(coef[t, target, j]) ** 2
+            squares = max(loss[t, target] - decay * penalty, 0.0)
+            estimate = squares / freedom if freedom > 1e-9 * rows else math.inf
+            sigma2[t, target] = estimate
+            if not math.isfinite(estimate):
+                stderr[t, target] = math.inf
+                continue
+            root = math.sqrt(estimate)
+            for j in range(d):
+                stderr[t, target, j] = root * math.sqrt(variance[t, j])
+            if estimate == 0:  # 0 * inf: an undetermined coefficient of a perfect fit
+                for j in range(d):
+                    if not math.isfinite(variance[t, j]):
+                        stderr[t, target, j] = math.inf
