@@ -27,17 +27,15 @@ def forward_solve(R, x, p, columns, tolerance, noise):
     """Solve ``R^T p = x`` in place (x is destroyed), skipping zero pivots.
 
     ``noise`` (d,) receives the size under which what is left of x_j, once the directions before j
-    are taken out, is rounding error: ``tolerance (|x_j| + |p_<j| |R_:j|)``; 0 where the pivot is so
-    well determined that such an error does no harm.  Returns the first zero pivot whose x_j is
-    above that (the row points in a direction never seen before), or -1.
+    are taken out, is rounding error: ``tolerance (|x_j| + |p_<j| |R_:j|)``.  Returns the first
+    zero pivot whose x_j is above that (the row points in a direction never seen before), or -1.
     """
     d = R.shape[0]
     size = 0.0
     new = -1
     for j in range(d):
         pivot = R[j, j]
-        weak = abs(pivot) <= math.sqrt(tolerance * columns[0, j])
-        noise[j] = tolerance * (noise[j] + math.sqrt(size * columns[0, j])) if weak else 0.0
+        noise[j] = tolerance * (noise[j] + math.sqrt(size * columns[0, j]))
         if pivot == 0:
             p[j] = 0
             if new < 0:
@@ -65,6 +63,8 @@ def rotate(R, z, x, y, root_gate, noise):
     """
     d, m = R.shape[0], z.shape[0]
     one = R.dtype.type
+    g = one(root_gate)
+    root_gate = float(g)  # the same rounded number for pivots and for the rest of their rows
     unabsorbed = 1.0
     for j in range(d):
         xj = float(x[j])
@@ -72,12 +72,11 @@ def rotate(R, z, x, y, root_gate, noise):
         if abs(xj) <= noise[j] * max(unabsorbed, 0.05):
             x[j] = 0
             if root_gate != 1:
-                scale = one(root_gate)
                 row = R[j, j:]
                 for k in range(row.shape[0]):
-                    row[k] *= scale
+                    row[k] *= g
                 for target in range(m):
-                    z[target, j] *= scale
+                    z[target, j] *= g
             continue
         pivot = float(R[j, j]) * root_gate
         if pivot == 0:  # the first row to say anything here: it becomes the factor's row, whole
@@ -89,17 +88,16 @@ def rotate(R, z, x, y, root_gate, noise):
             for target in range(m):
                 z[target, j] = sign * y[target]
                 y[target] = 0
-            root = one(root_gate)
             for i in range(j + 1, d if root_gate != 1 else 0):
-                R[i, i:] *= root
-                z[:, i] *= root
+                R[i, i:] *= g
+                z[:, i] *= g
             return
         length = math.hypot(pivot, xj)
         c64 = pivot / length
         s64 = xj / length
         unabsorbed *= abs(c64)
         # By increments: a cosine near 1 rounded to float32 would shrink R systematically.
-        s, g, tau = one(s64), one(root_gate), one(s64 / (1.0 + c64))
+        s, tau = one(s64), one(s64 / (1.0 + c64))
         R[j, j] = one(length)
         tail, row = x[j + 1 :], R[j, j + 1 :]
         for k in range(tail.shape[0]):
@@ -227,7 +225,7 @@ def noise_level(eps, d, tally):
     d rotations of the row itself, and R's own error: one rounding a row, which add up like a
     random walk over the rows that count.
     """
-    return eps * (4 * math.sqrt(d) + 8 * math.sqrt(tally[COUNT]))
+    return eps * (2 * math.sqrt(d) + 3 * math.sqrt(tally[COUNT]))
 
 
 @kernel()
