@@ -77,9 +77,9 @@ class RecursiveLeastSquares(StreamingRegressor):
     Wind-up: where forgetting is about to push a direction's information below rounding level, the
     coefficient is observed "at its present value" with just enough weight to stay determined
     (stabilised forgetting): it does not move, nothing overflows, other directions keep forgetting.
-    Where nothing at all excites the regression, forgetting pauses once the information has
-    fallen by 1e-60 (float32: 1e-12).  Neither acts within the range in which the plain recursion
-    has any correct digits.
+    So is a regressor that has been zero until its information fell by 1e-60 (float32: 1e-12).
+    Held coefficients are not ``determined_``.  "information" has nothing to hold with; there a lost
+    coefficient becomes minimum norm, or returns to zero with ``ridge_mode="fixed"``.
 
     References: Golub & Van Loan 2013, 6.5 (updating QR); Haykin 2014, ch. 10 and 15; Kulhavy &
     Zarrop 1993 (stabilised forgetting).
