@@ -7,7 +7,7 @@ from olsq import datasets
 
 
 def test_macro_equals_the_statsmodels_copy():
-    macrodata = pytest.importorskip("statsmodels.datasets.macrodata")
+    from statsmodels.datasets import macrodata
     source = macrodata.load_pandas().data
     data = datasets.us_macro()
     assert len(data) == 203
@@ -18,7 +18,7 @@ def test_macro_equals_the_statsmodels_copy():
 
 
 def test_co2_equals_the_statsmodels_copy():
-    co2 = pytest.importorskip("statsmodels.datasets.co2")
+    from statsmodels.datasets import co2
     source = co2.load_pandas().data
     data = datasets.mauna_loa_co2()
     assert len(data) == 2284

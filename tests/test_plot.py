@@ -35,7 +35,7 @@ def texts(figure):
 
 
 def test_cusum_equals_statsmodels():
-    sm = pytest.importorskip("statsmodels.api")
+    import statsmodels.api as sm
     data = us_macro()
     reference = sm.RecursiveLS(data["cpi"], sm.add_constant(data["m1"])).fit()
     result = cusum(macro_path())

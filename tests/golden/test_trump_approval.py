@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from river import datasets
 
 import olsq
-
-datasets = pytest.importorskip("river.datasets")
 
 SETTINGS = {"ridge": 1.0, "ridge_mode": "discounted", "fit_intercept": False}
 
