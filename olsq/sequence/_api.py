@@ -10,8 +10,10 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.problem import Moments, check_choice
-from olsq.sequence._chunks import Chunks, cut, read_out, system_product
+from olsq.sequence._chunks import Chunks, read_out, system_product
 from olsq.sequence._inputs import Stream, check
+from olsq.sequence._shards import join, split
+from olsq.sequence._tiles import Carry, Tile, begin, enter, finish, finite, fold
 from olsq.sequence.chunk_exact import ChunkExact
 
 
@@ -178,8 +180,28 @@ def online_lstsq(
 def _run(stream: Stream, solver: Solver, adjoint: str) -> tuple[Array, Moments, Stats]:
     """The whole computation on a flat batch: (B, T, m), final moments, stats (B, T)."""
     b, length, _ = stream.values.shape
-    chunks, final = cut(stream, solver.chunk, getattr(solver, "shards", 1))
-    asked = jnp.isfinite(chunks.queries).all(-1, keepdims=True)
+    shards = getattr(solver, "shards", 1)
+    if shards > 1:
+        stream, last = split(stream, solver.chunk, shards)
+    tiles, ridge = fold(stream, solver.chunk)
+
+    def walk(carry: Carry, tile: Tile) -> tuple[Carry, tuple[Array, Stats]]:
+        chunks, carry = enter(tile, ridge, carry)
+        return carry, _solve_tile(chunks, solver, adjoint)
+
+    carry, (value, stats) = jax.lax.scan(walk, begin(stream.state), tiles)
+
+    def flat(x: Array) -> Array:
+        x = jnp.moveaxis(x, 0, 1)
+        x = x.reshape(x.shape[0], -1, *x.shape[4:])[:, : stream.keys.shape[1]]
+        return x if shards == 1 else join(x, b, length)
+
+    return flat(value), last if shards > 1 else finish(carry), Stats(*map(flat, stats))
+
+
+def _solve_tile(chunks: Chunks, solver: Solver, adjoint: str) -> tuple[Array, Stats]:
+    """Outputs (B, n, C, m) of a tile, NaN where the query or the past is not finite; and stats."""
+    asked = finite(chunks.queries)[..., None]
     queries = jnp.where(asked, chunks.queries, 0)
     solution, steps = solve_systems(chunks, queries, solver, adjoint)
     value = jnp.where(asked & ~chunks.lost[..., None], read_out(chunks, solution), jnp.nan)
@@ -187,12 +209,7 @@ def _run(stream: Stream, solver: Solver, adjoint: str) -> tuple[Array, Moments, 
     kept = jax.lax.stop_gradient((chunks, queries, solution))
     left = jnp.linalg.norm(kept[1] - system_product(kept[0], kept[2]), axis=-1)
     size = jnp.linalg.norm(kept[1], axis=-1)
-    residual = jnp.where(size > 0, left / jnp.where(size > 0, size, 1), 0)
-
-    def flat(x: Array) -> Array:
-        return x.reshape(b, -1, *x.shape[3:])[:, :length]
-
-    return flat(value), final, Stats(flat(steps), flat(residual))
+    return value, Stats(steps, jnp.where(size > 0, left / jnp.where(size > 0, size, 1), 0))
 
 
 def solve_systems(

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.sequence._chunks import Chunks
-from olsq.sequence._triangular import cholesky, inverse_lower, inverse_spd
+from olsq.sequence._triangular import inverse_cholesky, inverse_spd
 
 FLOOR = -80.0  # log of the smallest gate a reference sees; smaller ones only precondition
 
@@ -74,7 +74,7 @@ def factorise(
     rows = keys @ inverse
     minors = jnp.einsum("bnti,bnsi->bnts", rows, keys) + jnp.eye(keys.shape[2], dtype=keys.dtype)
     growth = jnp.diagonal(minors, axis1=-2, axis2=-1).max(-1)
-    return Factor(inverse, inverse_lower(cholesky(minors)) @ rows, scale, growth)
+    return Factor(inverse, inverse_cholesky(minors) @ rows, scale, growth)
 
 
 def apply(factor: Factor, x: Array) -> Array:

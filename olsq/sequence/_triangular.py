@@ -1,8 +1,10 @@
-"""Inverses of many small triangular and positive definite matrices, as matrix products.
+"""Inverse Cholesky factors of many small matrices, as matrix products.
 
-XLA's batched triangular solve on a CPU costs as much as thirty conjugate-gradient steps.  Doubling
-``[[X1, 0], [-X2 L21 X1, X2]]`` from the diagonal up is products only, of ever larger blocks, for
-all blocks of all matrices at once.
+Neither LAPACK nor XLA's triangular solve is called.  XLA's batched triangular solve on a CPU costs
+as much as thirty conjugate-gradient steps.  JAX's batched LAPACK Cholesky (0.10) hands its batch to
+the thread pool that it runs on and waits there: as many of them at once as there are threads wait
+for ever, which two independent solves on a two-core machine are enough for.  Halving, with products
+for everything outside the smallest blocks, is also faster than both.
 """
 
 from __future__ import annotations
@@ -10,54 +12,50 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jax import Array
 
-SMALL = 8  # blocks up to this width multiply faster as one fused sum than as a batched product
+SMALLEST = 8  # blocks up to this width are eliminated row by row, all matrices of a batch at once
+FUSED = 4  # products up to this inner width are faster as one fused sum
 
 
-def inverse_lower(low: Array) -> Array:
-    """Inverse of lower-triangular matrices (..., n, n)."""
-    n, size = low.shape[-1], 1
-    while size < n:
-        size *= 2
-    if size != n:
-        return inverse_lower(_pad(low, size))[..., :n, :n]
-    inv = (1 / jnp.diagonal(low, axis1=-2, axis2=-1))[..., None, None]
-    size = 1
-    while size < n:
-        below = jnp.stack(
-            [low[..., i + size : i + 2 * size, i : i + size] for i in range(0, n, 2 * size)], -3
-        )
-        first, second = inv[..., 0::2, :, :], inv[..., 1::2, :, :]
-        corner = -_product(second, _product(below, first))
-        inv = jnp.concatenate(
-            [
-                jnp.concatenate([first, jnp.zeros_like(first)], -1),
-                jnp.concatenate([corner, second], -1),
-            ],
-            -2,
-        )
-        size *= 2
-    return inv[..., 0, :, :]
+def inverse_cholesky(a: Array) -> Array:
+    """X, lower triangular, with ``X a X^T = 1`` for a positive definite (..., n, n); else NaN.
 
-
-def _product(a: Array, b: Array) -> Array:
-    if a.shape[-1] < SMALL:
-        return (a[..., :, :, None] * b[..., None, :, :]).sum(-2)
-    return a @ b
+    Only the lower triangle of ``a`` is read.  With ``a = L L^T``, X is the inverse of L.
+    """
+    n = a.shape[-1]
+    if n <= SMALLEST:
+        return _eliminate(a)
+    half = (n // 2 + SMALLEST - 1) // SMALLEST * SMALLEST
+    first = inverse_cholesky(a[..., :half, :half])
+    below = _product(a[..., half:, :half], jnp.swapaxes(first, -1, -2))
+    schur = a[..., half:, half:] - _product(below, jnp.swapaxes(below, -1, -2))
+    second = inverse_cholesky(schur)
+    corner = -_product(second, _product(below, first))
+    right = jnp.zeros((*a.shape[:-2], half, n - half), a.dtype)
+    return jnp.concatenate(
+        [jnp.concatenate([first, right], -1), jnp.concatenate([corner, second], -1)], -2
+    )
 
 
 def inverse_spd(a: Array) -> Array:
     """Inverse of symmetric positive definite matrices (..., n, n); NaN where one is not."""
-    inv = inverse_lower(cholesky(a))
+    inv = inverse_cholesky(a)
     return jnp.einsum("...ki,...kj->...ij", inv, inv)
 
 
-def cholesky(a: Array) -> Array:
-    """Lower Cholesky factor; NaN where a matrix is not positive definite."""
-    return jnp.linalg.cholesky(a, symmetrize_input=False)
+def _eliminate(a: Array) -> Array:
+    """:func:`inverse_cholesky` by elimination on [a | 1], the batch on the last axis."""
+    n = a.shape[-1]
+    rest = jnp.moveaxis(a.reshape(-1, n, n), 0, -1)
+    unit = jnp.broadcast_to(jnp.eye(n, dtype=a.dtype)[..., None], rest.shape)
+    rest, rows = jnp.concatenate([rest, unit], 1), []
+    for j in range(n):  # rest: rows j.. and columns j.. of what is left of [a | 1]
+        row = rest[0] / jnp.sqrt(rest[0, 0])
+        rows.append(row[n - j : 2 * n - j])
+        rest = rest[1:, 1:] - row[1 : n - j, None] * row[None, 1:]
+    return jnp.moveaxis(jnp.stack(rows), -1, 0).reshape(a.shape)
 
 
-def _pad(low: Array, size: int) -> Array:
-    extra = size - low.shape[-1]
-    low = jnp.pad(low, [(0, 0)] * (low.ndim - 2) + [(0, extra), (0, extra)])
-    ones = jnp.concatenate([jnp.zeros(size - extra), jnp.ones(extra)]).astype(low.dtype)
-    return low + jnp.diag(ones)
+def _product(a: Array, b: Array) -> Array:
+    if a.shape[-1] <= FUSED:
+        return (a[..., :, :, None] * b[..., None, :, :]).sum(-2)
+    return a @ b

@@ -11,7 +11,7 @@ from jax import Array
 from olsq.problem import Moments
 from olsq.sequence._inputs import refuse
 from olsq.sequence._iterate import conjugate_gradient, scaled
-from olsq.sequence._triangular import cholesky, inverse_lower, inverse_spd
+from olsq.sequence._triangular import inverse_cholesky, inverse_spd
 
 REFRESH_EVERY = 32  # tokens between factorisations; rank-one updates in between
 REFRESH_BELOW = 0.3  # or as soon as the gates since then multiply to less than this
@@ -174,7 +174,7 @@ def query(
         refuse("ridge", ridge, lambda r: r < 0, "be >= 0")
         lam = jnp.broadcast_to(jnp.asarray(ridge, q.dtype), (*system.shape[:-2], q.shape[-1]))
         system = system + lam[..., None] * jnp.eye(q.shape[-1], dtype=q.dtype)
-    inv = inverse_lower(cholesky(jax.lax.stop_gradient(system)))
+    inv = inverse_cholesky(jax.lax.stop_gradient(system))
 
     def solve(_, b: Array) -> Array:
         return jnp.einsum("...ji,...j->...i", inv, jnp.einsum("...ij,...j->...i", inv, b))

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.sequence._chunks import Chunks
-from olsq.sequence._triangular import cholesky, inverse_lower
+from olsq.sequence._triangular import inverse_cholesky
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Dense:
             own = jnp.einsum("bts,bsij->btij", decay, outer)
             system = own + zeta[..., None, None] * gram[:, None]
             system = system + ridge[..., None] * jnp.eye(d, dtype=b.dtype)
-            inv = inverse_lower(cholesky(system))
+            inv = inverse_cholesky(system)
             half = jnp.einsum("btij,btj->bti", inv, b)
             return jnp.einsum("btji,btj->bti", inv, half)
 

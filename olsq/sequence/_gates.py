@@ -1,0 +1,63 @@
+"""What gates do to a run of tokens or chunks: products of gates, states before, reach of a loss."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+
+def decays(gates: Array, logs: Array) -> tuple[Array, Array]:
+    """Products of gates over the last axis, C long: D[t, i] = gates i+1..t, zeta_t = gates 0..t.
+
+    D (..., C, C) is made of products only, so that its derivatives of any order are right at a
+    gate that is exactly 0, where those of quotients or logs are not.  (A derivative rule would say
+    the same in one line, but JAX 0.10 drops custom rules in forward over reverse mode inside a
+    scan.)  zeta (..., C) takes its value from ``logs``, which carry no gradient and may resolve
+    more than the gates do: its error is what accumulates from chunk to chunk.
+    """
+    c = size = gates.shape[-1]
+    while size > 8 and size % 2 == 0:
+        size //= 2
+    blocks = gates.reshape(*gates.shape[:-1], c // size, size)
+    unit = jnp.eye(size, dtype=gates.dtype)
+    rows, start = [jnp.broadcast_to(unit[0], blocks.shape)], [blocks[..., 0]]
+    for t in range(1, size):
+        rows.append(blocks[..., t, None] * rows[-1] + unit[t])
+        start.append(blocks[..., t] * start[-1])
+    table, start = jnp.stack(rows, -2), jnp.stack(start, -1)
+    while size < c:  # blocks (..., C / size, size, size) to blocks twice as wide
+        first, second = table[..., 0::2, :, :], table[..., 1::2, :, :]
+        low = start[..., 1::2, :, None] * first[..., -1:, :]
+        upper = jnp.concatenate([first, jnp.zeros_like(first)], -1)
+        table = jnp.concatenate([upper, jnp.concatenate([low, second], -1)], -2)
+        later = start[..., 0::2, -1:] * start[..., 1::2, :]
+        start = jnp.concatenate([start[..., 0::2, :], later], -1)
+        size *= 2
+    zeta = start[..., 0, :]
+    kept = jax.lax.stop_gradient(gates)
+    sums = jnp.cumsum(jnp.where(kept == 0, 0, logs), axis=-1)
+    value = jnp.where(jnp.cumsum(kept == 0, axis=-1) == 0, jnp.exp(sums), 0)
+    return table[..., 0, :, :], zeta + jax.lax.stop_gradient(value - zeta)
+
+
+def states_before(factor: Array, add: Array, start: Array) -> tuple[Array, Array]:
+    """States before each piece, (B, n, p, q), and after the last: ``s <- factor s + add``.
+
+    ``factor`` (B, n) is the product of each piece's gates, ``add`` (B, n, p, q) what the piece
+    adds, ``start`` (B, p, q).  One product with the table of :func:`decays` does all pieces.
+    """
+    kept = jax.lax.stop_gradient(factor)
+    table, zeta = decays(factor, jnp.log(jnp.where(kept == 0, 1, kept)))
+    after = jnp.einsum("bts,bspq->btpq", table, add) + zeta[..., None, None] * start[:, None]
+    before = jnp.concatenate([start[:, None], after[:, :-1]], 1)
+    return before, after[:, -1]
+
+
+def reached(bad: Array, reset: Array, start: Array) -> Array:
+    """Which tokens (B, n) a loss reaches: one at a ``bad`` token or at the start, to a reset."""
+    order = jnp.arange(1, bad.shape[1] + 1)
+    latest_bad = jax.lax.cummax(jnp.where(bad, order, 0), axis=1)
+    latest_reset = jax.lax.cummax(jnp.where(reset, order, 0), axis=1)
+    inside = (latest_bad >= latest_reset) & (latest_bad > 0)
+    return inside | (start[:, None] & (latest_reset == 0))

@@ -1,0 +1,140 @@
+"""Cut a stream into tiles of chunks, and carry the moments from tile to tile.
+
+A tile is so many chunks of all streams that its arrays stay in a CPU's cache; on other devices it
+is larger.  Tiles are walked in time order, chunks of a tile are worked on at once.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from olsq.problem import Moments
+from olsq.sequence._chunks import Chunks
+from olsq.sequence._gates import decays, reached, states_before
+from olsq.sequence._inputs import Stream
+
+CACHED = 2**18  # numbers in one array of a tile on a CPU: 1 MiB of float32
+MOST_CHUNKS = 32  # chunks of a tile: their boundary moments cost this many products a chunk
+
+
+class Tile(NamedTuple):
+    """The samples of one tile, or with a leading axis of all tiles."""
+
+    keys: Array  # (B, n, C, d)
+    values: Array  # (B, n, C, m)
+    queries: Array  # (B, n, C, d)
+    gates: Any  # (B, n, C); None: all 1
+    logs: Any  # (B, n, C); None: all 1
+    weight: Any  # (B, n, C); None: all 1
+    ridge: Any  # (B, n, C, d) where there is one per token, else None
+
+
+class Carry(NamedTuple):
+    """What goes from tile to tile: finite moments, and whether a loss goes with them."""
+
+    gram: Array  # (B, d, d)
+    cross: Array  # (B, m, d)
+    lost: Array  # (B,) bool
+
+
+def fold(stream: Stream, chunk: int) -> tuple[Tile, Array | None]:
+    """Tiles of ``stream``, padded with absent tokens, and the ridge all tokens share."""
+    b, length, d = stream.keys.shape
+    c = min(chunk, -(-length // 8) * 8)
+    n = -(-length // c)
+    budget = CACHED if jax.default_backend() == "cpu" else 256 * CACHED
+    most = max(1, min(MOST_CHUNKS, budget // (b * c * max(d, c))))
+    tiles = -(-n // most)
+    n = -(-n // tiles)
+
+    def cut(x: Any, fill: float = 0.0) -> Any:
+        if x is None:
+            return None
+        pad = [(0, 0), (0, tiles * n * c - length)] + [(0, 0)] * (x.ndim - 2)
+        x = jnp.pad(x, pad, constant_values=fill)
+        return jnp.moveaxis(x.reshape(b, tiles, n, c, *x.shape[2:]), 1, 0)
+
+    ridge = stream.ridge
+    shared = ridge is None or ridge.shape[1] == 1
+    return Tile(
+        *(cut(x) for x in (stream.keys, stream.values, stream.queries)),
+        cut(stream.forget, 1.0),
+        cut(stream.log_forget),
+        cut(stream.weight),
+        None if shared else cut(ridge, 1.0),
+    ), (None if ridge is None or not shared else ridge[:, :, None])
+
+
+def begin(state: Moments) -> Carry:
+    """The carry before the first tile; a non-finite state is a loss."""
+    gram, cross = state
+    lost = ~((gram * 0).sum((1, 2)) + (cross * 0).sum((1, 2)) == 0)
+    return Carry(*(jnp.where(lost[:, None, None], 0, s) for s in state), lost)
+
+
+def finish(carry: Carry) -> Moments:
+    """The moments after the last tile, NaN where they were lost."""
+    return Moments(*(jnp.where(carry.lost[:, None, None], jnp.nan, s) for s in carry[:2]))
+
+
+def enter(tile: Tile, ridge: Any, carry: Carry) -> tuple[Chunks, Carry]:
+    """Clean a tile and compute the moments before each of its chunks; also the next carry."""
+    tile, bad = clean(tile)
+    b, n, c, _ = tile.keys.shape
+    if tile.gates is None:
+        table, zeta = jnp.tril(jnp.ones((c, c), tile.keys.dtype)), None
+        factor = jnp.ones((b, n), tile.keys.dtype)
+        resets = jnp.zeros((b, n * c), bool)
+    else:
+        table, zeta = decays(tile.gates, tile.logs)
+        factor = zeta[..., -1]
+        resets = (tile.gates == 0).reshape(b, -1)
+    if tile.weight is not None:
+        table = table * tile.weight[..., None, :]
+    tail = jnp.broadcast_to(table[..., -1, :], (b, n, c))[..., None] * tile.keys
+    adds = [jnp.einsum("bnci,bncj->bnij", left, tail) for left in (tile.keys, tile.values)]
+    (gram, last_gram), (cross, last_cross) = (
+        states_before(factor, add, start) for add, start in zip(adds, carry[:2], strict=True)
+    )
+    lost = reached(bad.reshape(b, -1), resets, carry.lost)
+    chunks = Chunks(
+        tile.keys,
+        tile.values,
+        tile.queries,
+        table,
+        zeta,
+        tile.logs,
+        tile.gates,
+        tile.weight,
+        ridge if tile.ridge is None else tile.ridge,
+        gram,
+        cross,
+        lost.reshape(b, n, c),
+    )
+    return chunks, Carry(last_gram, last_cross, lost[:, -1])
+
+
+def finite(x: Array) -> Array:
+    """Whether all of the last axis is finite; a sum of x * 0 is much faster than a test each."""
+    return (x * 0).sum(-1) == 0
+
+
+def clean(tile: Tile) -> tuple[Tile, Array]:
+    """Replace non-finite samples by absent ones; ``bad`` says where, unless their weight is 0.
+
+    A mask that multiplies would leak them: 0 * nan is nan, at EARLIER tokens of the chunk.
+    """
+    fine = finite(tile.keys) & finite(tile.values)
+    keys, values = (jnp.where(fine[..., None], x, 0) for x in (tile.keys, tile.values))
+    bad, weight, gates, logs = ~fine, tile.weight, tile.gates, tile.logs
+    if weight is not None:
+        bad = (bad & (weight != 0)) | ~jnp.isfinite(weight)
+        weight = jnp.where(jnp.isfinite(weight), weight, 0)
+    if gates is not None:
+        lost = jnp.isnan(gates)
+        bad, gates, logs = bad | lost, jnp.where(lost, 1, gates), jnp.where(lost, 0, logs)
+    return tile._replace(keys=keys, values=values, weight=weight, gates=gates, logs=logs), bad
