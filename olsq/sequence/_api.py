@@ -11,10 +11,19 @@ from jax import Array
 
 from olsq.problem import Moments, check_choice
 from olsq.sequence._chunks import Chunks, read_out, system_product
+from olsq.sequence._factor import FACTOR
 from olsq.sequence._inputs import Stream, check
 from olsq.sequence._shards import join, split
-from olsq.sequence._tiles import Carry, Tile, begin, enter, finish, finite, fold
+from olsq.sequence._tiles import Carry, Tile, begin, enter, finish, finite, fold, group_count
 from olsq.sequence.chunk_exact import ChunkExact
+
+
+_FACTORS = jax.checkpoint_policies.save_only_these_names(FACTOR)
+
+
+def kept(primitive: Any, *avals: Any, **params: Any) -> Any:
+    """What a backward pass keeps of a tile: factors and solutions; it makes the rest again."""
+    return primitive.name == "custom_linear_solve" or _FACTORS(primitive, *avals, **params)
 
 
 class Stats(NamedTuple):
@@ -182,21 +191,34 @@ def _run(stream: Stream, solver: Solver, adjoint: str) -> tuple[Array, Moments, 
     b, length, _ = stream.values.shape
     shards = getattr(solver, "shards", 1)
     if shards > 1:
-        stream, last = split(stream, solver.chunk, shards)
+        pieces, last = split(stream, solver.chunk, shards)
+        value, _, stats = _walk(pieces, solver, adjoint)
+        return join(value, b, length), last, Stats(*(join(s, b, length) for s in stats))
+    groups = group_count(stream, solver.chunk)
+    if groups == 1:
+        return _walk(stream, solver, adjoint)
+    parts = jax.tree.map(lambda x: x.reshape(groups, b // groups, *x.shape[1:]), stream)
+    out = jax.lax.map(lambda part: _walk(part, solver, adjoint), parts)
+    return jax.tree.map(lambda x: x.reshape(b, *x.shape[2:]), out)
+
+
+def _walk(stream: Stream, solver: Solver, adjoint: str) -> tuple[Array, Moments, Stats]:
+    """All tiles of ``stream``, one after another in time."""
+    b, length, _ = stream.values.shape
     tiles, ridge = fold(stream, solver.chunk)
 
-    def walk(carry: Carry, tile: Tile) -> tuple[Carry, tuple[Array, Stats]]:
+    def step(carry: Carry, tile: Tile) -> tuple[Carry, tuple[Array, Stats]]:
         chunks, carry = enter(tile, ridge, carry)
         return carry, _solve_tile(chunks, solver, adjoint)
 
-    carry, (value, stats) = jax.lax.scan(walk, begin(stream.state), tiles)
+    remade = jax.checkpoint(step, policy=kept, prevent_cse=False)
+    carry, (value, stats) = jax.lax.scan(remade, begin(stream.state), tiles)
 
     def flat(x: Array) -> Array:
         x = jnp.moveaxis(x, 0, 1)
-        x = x.reshape(x.shape[0], -1, *x.shape[4:])[:, : stream.keys.shape[1]]
-        return x if shards == 1 else join(x, b, length)
+        return x.reshape(b, -1, *x.shape[4:])[:, :length]
 
-    return flat(value), last if shards > 1 else finish(carry), Stats(*map(flat, stats))
+    return flat(value), finish(carry), Stats(*map(flat, stats))
 
 
 def _solve_tile(chunks: Chunks, solver: Solver, adjoint: str) -> tuple[Array, Stats]:
@@ -206,9 +228,9 @@ def _solve_tile(chunks: Chunks, solver: Solver, adjoint: str) -> tuple[Array, St
     solution, steps = solve_systems(chunks, queries, solver, adjoint)
     value = jnp.where(asked & ~chunks.lost[..., None], read_out(chunks, solution), jnp.nan)
 
-    kept = jax.lax.stop_gradient((chunks, queries, solution))
-    left = jnp.linalg.norm(kept[1] - system_product(kept[0], kept[2]), axis=-1)
-    size = jnp.linalg.norm(kept[1], axis=-1)
+    parts = jax.lax.stop_gradient((chunks, queries, solution))
+    left = jnp.linalg.norm(parts[1] - system_product(parts[0], parts[2]), axis=-1)
+    size = jnp.linalg.norm(parts[1], axis=-1)
     return value, Stats(steps, jnp.where(size > 0, left / jnp.where(size > 0, size, 1), 0))
 
 

@@ -17,10 +17,12 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
+from jax.ad_checkpoint import checkpoint_name
 
 from olsq.sequence._chunks import Chunks
 from olsq.sequence._triangular import inverse_cholesky, inverse_spd
 
+FACTOR = "olsq factor"  # names what a backward pass keeps
 FLOOR = -80.0  # log of the smallest gate a reference sees; smaller ones only precondition
 
 
@@ -70,11 +72,12 @@ def factorise(
         keys = keys * jnp.sqrt(chunks.weight)[..., None]
     if ridge is not None:
         system = system + ridge * jnp.eye(keys.shape[-1], dtype=keys.dtype)
-    inverse = inverse_spd(system)
+    inverse = checkpoint_name(inverse_spd(system), FACTOR)
     rows = keys @ inverse
     minors = jnp.einsum("bnti,bnsi->bnts", rows, keys) + jnp.eye(keys.shape[2], dtype=keys.dtype)
     growth = jnp.diagonal(minors, axis1=-2, axis2=-1).max(-1)
-    return Factor(inverse, inverse_cholesky(minors) @ rows, scale, growth)
+    rows = checkpoint_name(inverse_cholesky(minors) @ rows, FACTOR)
+    return Factor(inverse, rows, scale, growth)
 
 
 def apply(factor: Factor, x: Array) -> Array:

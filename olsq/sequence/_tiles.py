@@ -1,7 +1,7 @@
-"""Cut a stream into tiles of chunks, and carry the moments from tile to tile.
+"""Cut streams into tiles of chunks, and carry the moments from tile to tile.
 
-A tile is so many chunks of all streams that its arrays stay in a CPU's cache; on other devices it
-is larger.  Tiles are walked in time order, chunks of a tile are worked on at once.
+A tile is so many chunks of so many streams that its arrays stay in a CPU's cache; on other devices
+it is larger.  Tiles are walked in time order, the chunks of a tile are worked on at once.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from olsq.sequence._chunks import Chunks
 from olsq.sequence._gates import decays, reached, states_before
 from olsq.sequence._inputs import Stream
 
-CACHED = 2**18  # numbers in one array of a tile on a CPU: 1 MiB of float32
-MOST_CHUNKS = 32  # chunks of a tile: their boundary moments cost this many products a chunk
+CACHED = 2**19  # numbers in one array of a tile on a CPU: 2 MiB of float32
+MOST_CHUNKS = 16  # chunks of a tile: their boundary moments cost this many products a chunk
 
 
 class Tile(NamedTuple):
@@ -39,6 +39,18 @@ class Carry(NamedTuple):
     gram: Array  # (B, d, d)
     cross: Array  # (B, m, d)
     lost: Array  # (B,) bool
+
+
+def group_count(stream: Stream, chunk: int) -> int:
+    """Into how many groups of streams to cut the batch, so that a group's arrays stay in cache.
+
+    One where several devices may share the batch: groups are worked on one after another.
+    """
+    b, length, d = stream.keys.shape
+    if jax.default_backend() != "cpu" or jax.device_count() > 1:
+        return 1
+    fits = max(1, CACHED // (length * max(d, chunk)))
+    return next(n for n in range(-(-b // fits), b + 1) if b % n == 0)
 
 
 def fold(stream: Stream, chunk: int) -> tuple[Tile, Array | None]:

@@ -22,6 +22,20 @@ LIMIT = math.exp(2 * COVERED)
 UNROLLED_STEPS = 12
 
 
+@jax.custom_batching.custom_vmap
+def largest(x: Array) -> Array:
+    """x, and under ``vmap`` its largest over the batch: a branch then stays one branch.
+
+    A condition that differs between the elements of a batch makes JAX run both branches.
+    """
+    return x
+
+
+@largest.def_vmap
+def _largest_of_batch(axis_size: int, in_batched: list[bool], x: Array) -> tuple[Array, bool]:
+    return largest(x.max(0)), False
+
+
 class Prepared(NamedTuple):
     """Factors of a stream: one reference, and where a chunk forgets most a second one splits it."""
 
@@ -152,9 +166,9 @@ class ChunkExact:
         p: Prepared = prepared
         if p.harsh is None:
             return self._corrected(chunks, p, b, self.corrections)
-        steps = 0 if p.low is None else self._steps(p, b.dtype)
+        steps = 0 if p.low is None else largest(self._steps(p, b.dtype))
         return jax.lax.cond(
-            p.harsh | jnp.asarray(steps > MOST_STEPS),
+            largest(p.harsh) | jnp.asarray(steps > MOST_STEPS),
             lambda: self._conjugate(chunks, p, b),
             lambda: self._corrected(chunks, p, b, steps),
         )

@@ -276,7 +276,11 @@ def _carry_inverse(
         return jnp.broadcast_to(cov, new.gram.shape), reach, age
 
     def refresh() -> tuple[Array, Array, Array]:
-        return _inverse(new.gram, state.ridge), jnp.ones_like(reach), jnp.zeros_like(age)
+        # The gates discount the ridge inside the inverse from now on.  Start it so much too
+        # large that it is right halfway to the next refresh, if gates stay as they were.
+        ahead = jnp.clip(reach, REFRESH_BELOW, 1) ** -0.5
+        ridge = ahead[..., None] * state.ridge
+        return _inverse(new.gram, ridge), jnp.ones_like(reach), jnp.zeros_like(age)
 
     inverse, reach, age = jax.lax.cond(fresh, refresh, rank_one)
     return {"inverse": inverse, "reach": reach, "age": age}
