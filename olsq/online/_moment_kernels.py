@@ -10,15 +10,8 @@ import math
 import numpy as np
 
 from olsq.online._jit import kernel
-from olsq.online._square_root_kernels import (
-    DECAY,
-    RANK,
-    add_square,
-    back_substitute,
-    count_row,
-    forward_solve,
-    inverse_diagonal,
-)
+from olsq.online._square_root_kernels import DECAY, RANK, add_square, count_row
+from olsq.online._triangular_kernels import back_substitute, forward_solve, inverse_diagonal
 
 
 @kernel()

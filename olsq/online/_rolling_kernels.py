@@ -7,16 +7,8 @@ import math
 import numpy as np
 
 from olsq.online._jit import kernel
-from olsq.online._square_root_kernels import (
-    COUNT,
-    COUNT_SQUARED,
-    RANK,
-    back_substitute,
-    downdate,
-    forward_solve,
-    inverse_diagonal,
-    rotate,
-)
+from olsq.online._square_root_kernels import COUNT, COUNT_SQUARED, RANK, downdate, rotate
+from olsq.online._triangular_kernels import back_substitute, forward_solve, inverse_diagonal
 
 # What the kernel asks of its caller when it stops early.
 DONE, REBUILD = 0, 1

@@ -17,40 +17,10 @@ import math
 import numpy as np
 
 from olsq.online._jit import kernel
+from olsq.online._triangular_kernels import back_substitute, forward_solve, inverse_diagonal
 
 COUNT, COUNT_SQUARED, DECAY = 0, 1, 2
 RANK = 3  # a trace's row of counts has the rank as its fourth entry
-
-
-@kernel()
-def forward_solve(R, x, p, columns, tolerance, noise):
-    """Solve ``R^T p = x`` in place (x is destroyed), skipping zero pivots.
-
-    ``noise`` (d,) receives the size under which what is left of x_j, once the directions before j
-    are taken out, is rounding error: ``tolerance (|x_j| + |p_<j| |R_:j|)``.  Returns the first
-    zero pivot whose x_j is above that (the row points in a direction never seen before), or -1.
-    """
-    d = R.shape[0]
-    size = 0.0
-    new = -1
-    for j in range(d):
-        pivot = R[j, j]
-        noise[j] = tolerance * (noise[j] + math.sqrt(size * columns[0, j]))
-        if pivot == 0:
-            p[j] = 0
-            if new < 0:
-                if abs(x[j]) > noise[j]:
-                    new = j
-                else:
-                    noise[j] = math.inf  # nothing but rounding error can be left here
-            continue
-        pj = x[j] / pivot
-        p[j] = pj
-        size += float(pj) * float(pj)
-        tail, row = x[j + 1 :], R[j, j + 1 :]
-        for k in range(tail.shape[0]):
-            tail[k] -= pj * row[k]
-    return new
 
 
 @kernel()
@@ -111,23 +81,6 @@ def rotate(R, z, x, y, root_gate, noise):
 
 
 @kernel()
-def back_substitute(R, z, theta):
-    """Solve ``R theta_l = z_l`` for every target, with theta_j = 0 at zero pivots."""
-    d, m = R.shape[0], z.shape[0]
-    for target in range(m):
-        for i in range(d - 1, -1, -1):
-            pivot = R[i, i]
-            if pivot == 0:
-                theta[target, i] = 0
-                continue
-            total = z[target, i]
-            row, known = R[i, i + 1 :], theta[target, i + 1 :]
-            for k in range(known.shape[0]):
-                total -= row[k] * known[k]
-            theta[target, i] = total / pivot
-
-
-@kernel()
 def keep_determined(R, z, columns, pin, floor, theta, x, y, noise):
     """Hold coefficients that forgetting is about to lose (stabilised forgetting).
 
@@ -169,31 +122,6 @@ def count_row(tally, gate, weight):
     tally[COUNT] = gate * tally[COUNT] + seen
     tally[COUNT_SQUARED] = gate * gate * tally[COUNT_SQUARED] + seen
     tally[DECAY] *= gate
-
-
-@kernel()
-def inverse_diagonal(R, inverse, out):
-    """Diagonal of ``(R^T R)^-1``: squared row lengths of the triangular inverse.
-
-    All pivots must be nonzero; ``inverse`` (d, d) is scratch.  Rows are combined whole, from the
-    last upwards, so that the inner loops run along memory.
-    """
-    d = R.shape[0]
-    for i in range(d - 1, -1, -1):
-        row = inverse[i, i:]
-        row[:] = 0
-        for k in range(i + 1, d):
-            factor = R[i, k]
-            below, part = inverse[k, k:], inverse[i, k:]
-            for j in range(below.shape[0]):
-                part[j] -= factor * below[j]
-        scale = 1 / R[i, i]
-        row[0] = 1
-        total = 0.0
-        for j in range(row.shape[0]):
-            row[j] *= scale
-            total += float(row[j]) * float(row[j])
-        out[i] = total
 
 
 @kernel()

@@ -6,41 +6,41 @@ It is used where it is accurate and left where it is not: a row or a state outsi
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
+from typing import ClassVar
+
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from olsq.online import _covariance_kernels as kernels
 from olsq.online.limits import limits_for
 from olsq.online.rows import Rows, Trace
-from olsq.online.square_root import SquareRootForm, triangular_inverse
+from olsq.online.square_root import SquareRootForm, counters, triangular_inverse
 
 BLOCKED_FROM = 24  # number of coefficients from which blocks of eight rows pay
 
 
+@dataclass(eq=False)
 class CovarianceForm:
     """P (d, d) bitwise symmetric, ``P = (H_t + Lambda_t)^-1``; theta (m, d).
 
     ``columns``, ``tally``, ``loss`` and ``held`` as in the square-root form.
     """
 
-    name = "covariance"
-    ARRAYS = ("P", "theta", "columns", "tally", "loss", "held")
+    P: NDArray
+    theta: NDArray
+    columns: NDArray[np.float64]
+    tally: NDArray[np.float64]
+    loss: NDArray[np.float64]
+    held: NDArray[np.int64]
+    _: KW_ONLY
+    intercept: bool
 
-    def __init__(
-        self,
-        P: NDArray,
-        theta: NDArray,
-        columns: NDArray,
-        tally: NDArray,
-        loss: NDArray,
-        held: NDArray,
-        *,
-        intercept: bool,
-    ) -> None:
-        self.P, self.theta, self.columns = P, theta, columns
-        self.tally, self.loss, self.held = tally, loss, held
-        self.intercept = intercept
-        self.limits = limits_for(P.dtype)
+    name: ClassVar[str] = "covariance"
+    ARRAYS: ClassVar[tuple[str, ...]] = ("P", "theta", "columns", "tally", "loss", "held")
+
+    def __post_init__(self) -> None:
+        self.limits = limits_for(self.P.dtype)
 
     @classmethod
     def start(
@@ -50,10 +50,7 @@ class CovarianceForm:
         return cls(
             np.diag(1.0 / ridge).astype(dtype),
             np.zeros((n_targets, ridge.shape[0]), dtype),
-            np.array([ridge, ridge]),
-            np.array([0.0, 0.0, 1.0]),
-            np.zeros(n_targets),
-            np.zeros(1, np.int64),
+            *counters(ridge, n_targets),
             intercept=intercept,
         )
 

@@ -8,17 +8,22 @@ solution takes over.
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
+from typing import ClassVar
+
 import numpy as np
 from numpy.typing import NDArray
 
 from olsq.online import _moment_kernels as kernels
-from olsq.online._square_root_kernels import DECAY, inverse_diagonal
+from olsq.online._square_root_kernels import DECAY
+from olsq.online._triangular_kernels import inverse_diagonal
 from olsq.online.limits import limits_for
 from olsq.online.rows import Rows, Trace, clip_to
 
 _BLOCK = 512  # rows per matrix product
 
 
+@dataclass(eq=False)
 class InformationForm:
     """H (d, d) and G (m, d) of the data alone (float64), the ridge (d,) and its mode.
 
@@ -26,28 +31,23 @@ class InformationForm:
     the other forms.  ``solving`` says whether updates report a-priori residuals.
     """
 
-    name = "information"
-    ARRAYS = ("H", "G", "squares", "columns", "tally", "held", "ridge")
+    H: NDArray[np.float64]
+    G: NDArray[np.float64]
+    squares: NDArray[np.float64]
+    columns: NDArray[np.float64]
+    tally: NDArray[np.float64]
+    held: NDArray[np.int64]
+    ridge: NDArray[np.float64]
+    _: KW_ONLY
+    intercept: bool
+    discounted: bool
+    solving: bool
 
-    def __init__(
-        self,
-        H: NDArray,
-        G: NDArray,
-        squares: NDArray,
-        columns: NDArray,
-        tally: NDArray,
-        held: NDArray,
-        ridge: NDArray,
-        *,
-        intercept: bool,
-        discounted: bool,
-        solving: bool,
-    ) -> None:
-        self.H, self.G, self.squares, self.ridge = H, G, squares, ridge
-        self.columns, self.tally, self.held = columns, tally, held
-        self.intercept, self.discounted = intercept, discounted
-        self.solving = solving
-        self.floor = limits_for(np.float64).floor
+    name: ClassVar[str] = "information"
+    ARRAYS: ClassVar[tuple[str, ...]] = (
+        "H", "G", "squares", "columns", "tally", "held", "ridge",
+    )  # fmt: skip
+    floor: ClassVar[float] = limits_for(np.float64).floor
 
     @classmethod
     def start(

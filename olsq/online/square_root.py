@@ -7,15 +7,20 @@ by stacking, and never squares the condition number.  Every other form falls bac
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
+from typing import ClassVar
+
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from olsq.online import _square_root_kernels as kernels
+from olsq.online import _triangular_kernels as triangular
 from olsq.online._square_root_kernels import DECAY
 from olsq.online.limits import limits_for
 from olsq.online.rows import Rows, Trace, clip_to
 
 
+@dataclass(eq=False)
 class SquareRootForm:
     """R (d, d) upper triangular with ``R^T R = H_t + Lambda_t``; z (m, d) with ``R theta = z``.
 
@@ -24,37 +29,29 @@ class SquareRootForm:
     protection held a coefficient.
     """
 
-    name = "sqrt"
-    ARRAYS = ("R", "z", "columns", "tally", "loss", "held")
+    R: NDArray
+    z: NDArray
+    columns: NDArray[np.float64]
+    tally: NDArray[np.float64]
+    loss: NDArray[np.float64]
+    held: NDArray[np.int64]
+    _: KW_ONLY
+    intercept: bool
 
-    def __init__(
-        self,
-        R: NDArray,
-        z: NDArray,
-        columns: NDArray,
-        tally: NDArray,
-        loss: NDArray,
-        held: NDArray,
-        *,
-        intercept: bool,
-    ) -> None:
-        self.R, self.z, self.columns = R, z, columns
-        self.tally, self.loss, self.held = tally, loss, held
-        self.intercept = intercept
-        self.limits = limits_for(R.dtype)
+    name: ClassVar[str] = "sqrt"
+    ARRAYS: ClassVar[tuple[str, ...]] = ("R", "z", "columns", "tally", "loss", "held")
+
+    def __post_init__(self) -> None:
+        self.limits = limits_for(self.R.dtype)
 
     @classmethod
     def start(
         cls, ridge: NDArray, n_targets: int, dtype: DTypeLike, intercept: bool
     ) -> SquareRootForm:
-        d = ridge.shape[0]
         return cls(
             np.diag(np.sqrt(ridge)).astype(dtype),
-            np.zeros((n_targets, d), dtype),
-            np.array([ridge, ridge]),
-            np.array([0.0, 0.0, 1.0]),
-            np.zeros(n_targets),
-            np.zeros(1, np.int64),
+            np.zeros((n_targets, ridge.shape[0]), dtype),
+            *counters(ridge, n_targets),
             intercept=intercept,
         )
 
@@ -103,7 +100,7 @@ class SquareRootForm:
         """First new direction of x or -1, ``p = R^-T x``, and the noise level of each x_j."""
         p, noise = np.empty_like(x), np.abs(x).astype(np.float64)
         level = kernels.noise_level(self.limits.eps, x.size, self.tally)
-        return kernels.forward_solve(self.R, x.copy(), p, self.columns, level, noise), p, noise
+        return triangular.forward_solve(self.R, x.copy(), p, self.columns, level, noise), p, noise
 
     def absorb_factor(self, R: NDArray, z: NDArray) -> None:
         """Absorb every row of another factor as if it were an observation."""
@@ -143,7 +140,7 @@ class SquareRootForm:
         R, z = self.R.astype(np.float64), self.z.astype(np.float64)
         if self.full_rank:
             theta = np.empty_like(z)
-            kernels.back_substitute(R, z, theta)
+            triangular.back_substitute(R, z, theta)
             return theta
         known = np.diagonal(R) != 0
         theta = np.zeros_like(z)
@@ -183,11 +180,22 @@ class SquareRootForm:
         return np.where(estimable, variance, np.inf)
 
 
+def counters(diagonal: NDArray, n_targets: int) -> tuple[NDArray, NDArray, NDArray, NDArray]:
+    """``columns``, ``tally``, ``loss`` and ``held`` before any row, of an information matrix with
+    this diagonal (d,)."""
+    return (
+        np.array([diagonal, diagonal], np.float64),
+        np.array([0.0, 0.0, 1.0]),
+        np.zeros(n_targets),
+        np.zeros(1, np.int64),
+    )
+
+
 def triangular_inverse(R: NDArray) -> tuple[NDArray, NDArray]:
     """Inverse of an upper triangular R (float64) and the diagonal of ``(R^T R)^-1``."""
     R = np.ascontiguousarray(R)
     inverse, diagonal = np.zeros_like(R), np.empty(R.shape[0])
-    kernels.inverse_diagonal(R, inverse, diagonal)
+    triangular.inverse_diagonal(R, inverse, diagonal)
     return inverse, diagonal
 
 
