@@ -18,14 +18,17 @@ import jax.numpy as jnp
 import numpy as np
 
 import olsq
+from benchmarks import machine
+from benchmarks.sequence_report import write
 from benchmarks.sequence_streams import STREAMS, errors, exact, make
 from olsq.sequence import solve_query, start_decoding
 
 RIDGE = 0.25
 GATES = (0.7, 0.9, 0.97, 0.99, 0.999, 0.9999, 1.0)
 SHAPES = {"H8 T4096 d64": (8, 4096, 64), "H4 T4096 d128": (4, 4096, 128)}
+FLOOR = "gated linear attention"
 SOLVERS = {
-    "gated linear attention": olsq.ConjugateGradient(max_steps=0, start="query"),
+    FLOOR: olsq.ConjugateGradient(max_steps=0, start="query"),
     "default": None,
     "ChunkExact, 1 correction": olsq.ChunkExact(corrections=1),
     "ChunkExact, 2 corrections": olsq.ChunkExact(corrections=2),
@@ -35,10 +38,13 @@ SOLVERS = {
 
 
 def forward(solver):
-    """Jitted outputs; gates are traced, so that nothing is known about them when compiling."""
+    """Outputs as a function of arrays; gates are traced: nothing is known about them beforehand."""
+    # zero steps: differentiated as what it is, two products, not as a solve
+    adjoint = "unrolled" if solver is SOLVERS[FLOOR] else "implicit"
 
     def run(k, v, q, g):
-        return olsq.online_lstsq(k, v, q, forget=g, ridge=RIDGE, solver=solver).value
+        fit = olsq.online_lstsq(k, v, q, forget=g, ridge=RIDGE, solver=solver, adjoint=adjoint)
+        return fit.value
 
     return run
 
@@ -54,6 +60,13 @@ def take_turns(functions, args, rounds):
             jax.block_until_ready(f(*args))
             best[name] = min(best[name], time.perf_counter() - begin)
     return best
+
+
+def about():
+    """Machine, versions and date of a set of results."""
+    found = machine.describe()
+    keep = {k: found[k] for k in ("cpu", "cores", "system", "python", "date")}
+    return {**keep, "jax": jax.__version__, "sgemm": round(sgemm_peak())}
 
 
 def sgemm_peak():
@@ -80,6 +93,60 @@ def speed(shape, gate, rounds):
     return {n: [one[n] * 1e3, two[n] * 1e3, *found[n]] for n in SOLVERS}
 
 
+def memory(shape, gate=0.999):
+    """Bytes of temporary arrays of (forward, forward+backward) of each method."""
+    heads, t, d = SHAPES[shape]
+    sizes = [(heads, t, d)] * 3 + [(heads, t)]
+    args = tuple(jax.ShapeDtypeStruct(s, jnp.float32) for s in sizes)
+    rows = {}
+    for name in (FLOOR, "default", "CG, 30 steps"):
+        f = forward(SOLVERS[name])
+        g = jax.grad(lambda *a, f=f: (f(*a) ** 2).sum(), argnums=(0, 1, 2, 3))
+        found = [jax.jit(h).lower(*args).compile().memory_analysis() for h in (f, g)]
+        rows[name] = [
+            m.temp_size_in_bytes + m.argument_size_in_bytes + m.output_size_in_bytes for m in found
+        ]
+    return rows
+
+
+def growth(rounds, d=64):
+    """Milliseconds of one head against T."""
+    rows = {}
+    for t in (512, 2048, 8192, 32768, 65536):
+        k, v, q = make("tokens", 1, t, d, d)
+        args = tuple(map(jnp.asarray, (k, v, q, np.full((1, t), 0.999, np.float32))))
+        chosen = {n: jax.jit(forward(SOLVERS[n])) for n in (FLOOR, "default", "CG, 30 steps")}
+        rows[t] = {n: s * 1e3 for n, s in take_turns(chosen, args, rounds).items()}
+    return rows
+
+
+def small(rounds, heads=8, t=256, d=64):
+    """Milliseconds with the solvers that are not meant for long sequences (discounted ridge)."""
+    k, v, q = make("tokens", heads, t, d, d)
+    args = tuple(map(jnp.asarray, (k, v, q, np.full((heads, t), 0.999, np.float32))))
+
+    def run(solver):
+        return lambda k, v, q, g: (
+            olsq.online_lstsq(
+                k, v, q, forget=g, ridge=RIDGE, ridge_mode="discounted", solver=solver
+            ).value
+        )
+
+    named = {"default": None, "Recursive": olsq.Recursive(), "Dense": olsq.Dense()}
+    found = take_turns({n: jax.jit(run(s)) for n, s in named.items()}, args, rounds)
+    return {n: s * 1e3 for n, s in found.items()}
+
+
+def rounding(k, v, q, gate, want):
+    """Largest relative change of an output when the inputs move by half a unit in the last place.
+
+    No solver in that precision can promise less.
+    """
+    rng = np.random.default_rng(1)
+    moved = [x.astype(float) * (1 + rng.uniform(-1, 1, x.shape) * 2.0**-24) for x in (k, v, q)]
+    return errors(exact(*moved, gate, RIDGE), want)[1]
+
+
 def iterations(stream, d, t, gate):
     """Mean steps to 1e-6 of CG and preconditioned CG, the default's corrections, and errors."""
     k, v, q = make(stream, 1, t, d, 16)
@@ -94,6 +161,7 @@ def iterations(stream, d, t, gate):
     }.items():
         sol = olsq.online_lstsq(k, v, q, forget=gates, ridge=RIDGE, solver=solver)
         row[name] = [float(sol.stats.steps.mean()), *errors(np.asarray(sol.value[0]), want)]
+    row["rounding"] = rounding(k[0], v[0], q[0], gate, want)
     return row
 
 
@@ -111,73 +179,18 @@ def decoding(gate, d=64, t=2000):
     return [float(s[t // 2 :].mean()) for s in run(state, (k[0], v[0], q[0]))]
 
 
-def write(cache, out):
-    """The tables, in Markdown."""
-    lines = [
-        "# Sequence solvers measured",
-        "",
-        "Made by `python -m benchmarks.sequence_table`; float32, ridge 0.25, one process in",
-        "which all methods take turns (best of several rounds). Read ratios, not times: the",
-        "machine was shared. Errors are of o against a dense float64 solve per token.",
-        "",
-    ]
-    for key, rows in cache.items():
-        if key.startswith("speed"):
-            _, shape, gate = key.split("|")
-            floor, cg = rows["gated linear attention"], rows["CG, 30 steps"]
-            lines += [
-                f"## {shape}, gates {gate}, Zipf tokens",
-                "",
-                "| method | forward ms | x floor | CG-30 / it | fwd+bwd ms | x floor | "
-                "CG-30 / it | error median | max |",
-                "|---|---|---|---|---|---|---|---|---|",
-            ]
-            for n, (a, b, mid, top) in rows.items():
-                error = "- | -" if n == "gated linear attention" else f"{mid:.0e} | {top:.0e}"
-                lines.append(
-                    f"| {n} | {a:.0f} | {a / floor[0]:.2f} | {cg[0] / a:.1f} | {b:.0f} | "
-                    f"{b / floor[1]:.2f} | {cg[1] / b:.1f} | {error} |"
-                )
-            lines.append("")
-    table = [(k.split("|"), r) for k, r in cache.items() if k.startswith("iterations")]
-    if table:
-        lines += [
-            "## Iterations to a relative residual of 1e-6, and errors (median / max)",
-            "",
-            "| stream | d | T | gate | CG steps | preconditioned CG steps | default's "
-            "steps | CG-30 error | default error |",
-            "|---|---|---|---|---|---|---|---|---|",
-        ]
-        for (_, stream, d, t, gate), r in table:
-            lines.append(
-                f"| {stream} | {d} | {t} | {gate} | {r['cg'][0]:.1f} | {r['pcg'][0]:.1f} | "
-                f"{r['default'][0]:.1f} | {r['cg30'][1]:.0e} / {r['cg30'][2]:.0e} | "
-                f"{r['default'][1]:.0e} / {r['default'][2]:.0e} |"
-            )
-        lines.append("")
-    table = [(k.split("|"), r) for k, r in cache.items() if k.startswith("decoding")]
-    if table:
-        lines += [
-            "## Steps per decoded token (carried factor, d 64, Zipf tokens)",
-            "",
-            "| gate | to 1e-4 | to 1e-7 |",
-            "|---|---|---|",
-        ]
-        lines += [f"| {gate} | {a:.1f} | {b:.1f} |" for (_, gate), (a, b) in table]
-        lines.append("")
-    Path(out).write_text("\n".join(lines))
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", nargs="+", choices=["speed", "iterations", "decoding"])
+    parser.add_argument(
+        "what", nargs="+", choices=["speed", "memory", "growth", "small", "iterations", "decoding"]
+    )
     parser.add_argument("--out", default="docs/sequence-tables.md")
-    parser.add_argument("--cache", default="sequence-tables.json")
+    parser.add_argument("--cache", default="benchmarks/results/sequence.json")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--quick", action="store_true", help="d 64 and T 2048 only")
     options = parser.parse_args()
     path = Path(options.cache)
-    cache = json.loads(path.read_text()) if path.exists() else {}
+    cache = json.loads(path.read_text()) if path.exists() else {"about": about()}
     jobs = []
     if "speed" in options.what:
         shapes = list(SHAPES)[:1] if options.quick else list(SHAPES)
@@ -186,10 +199,16 @@ def main():
             for s in shapes
             for g in (0.999, 1.0)
         ]
+    if "memory" in options.what:
+        jobs += [(f"memory|{s}", lambda s=s: memory(s)) for s in SHAPES]
+    if "growth" in options.what:
+        jobs.append(("growth|d64", lambda: growth(options.rounds)))
+    if "small" in options.what:
+        jobs.append(("small|H8 T256 d64", lambda: small(options.rounds)))
     if "decoding" in options.what:
         jobs += [(f"decoding|{g}", lambda g=g: decoding(g)) for g in GATES]
     if "iterations" in options.what:
-        sizes = [(64, 2048)] if options.quick else [(64, 8192), (128, 4096)]
+        sizes = [(64, 2048)] if options.quick else [(64, 8192), (128, 2048)]
         jobs += [
             (f"iterations|{s}|{d}|{t}|{g}", lambda s=s, d=d, t=t, g=g: iterations(s, d, t, g))
             for d, t in sizes

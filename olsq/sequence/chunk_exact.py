@@ -20,6 +20,7 @@ MILD = 0.7  # |log f| up to which one reference and Chebyshev steps serve a whol
 MOST_STEPS = 12  # Chebyshev steps beyond which conjugate gradient takes over
 LIMIT = math.exp(2 * COVERED)
 UNROLLED_STEPS = 12
+UNROLLED_COUNTS = 3  # Chebyshev steps up to which each count is compiled by itself
 
 
 @jax.custom_batching.custom_vmap
@@ -166,12 +167,19 @@ class ChunkExact:
         p: Prepared = prepared
         if p.harsh is None:
             return self._corrected(chunks, p, b, self.corrections)
-        steps = 0 if p.low is None else largest(self._steps(p, b.dtype))
-        return jax.lax.cond(
-            largest(p.harsh) | jnp.asarray(steps > MOST_STEPS),
-            lambda: self._conjugate(chunks, p, b),
-            lambda: self._corrected(chunks, p, b, steps),
-        )
+        if p.low is None:
+            return jax.lax.cond(
+                largest(p.harsh),
+                lambda: self._conjugate(chunks, p, b),
+                lambda: self._corrected(chunks, p, b, 0),
+            )
+        steps = largest(self._steps(p, b.dtype))
+        # the counts of mild gates without a loop, which costs a tenth of the whole
+        few = [lambda n=n: self._corrected(chunks, p, b, n) for n in range(1, UNROLLED_COUNTS + 1)]
+        many = [lambda: self._corrected(chunks, p, b, steps), lambda: self._conjugate(chunks, p, b)]
+        harsh = largest(p.harsh) | (steps > MOST_STEPS)
+        count = jnp.clip(steps, 1, UNROLLED_COUNTS + 1) - 1
+        return jax.lax.switch(jnp.where(harsh, UNROLLED_COUNTS + 1, count), few + many)
 
     def _tolerance(self, dtype: Any) -> float:
         if self.tol is not None:

@@ -160,7 +160,7 @@ def query(
 
     Notes
     -----
-    From Moments: a Cholesky factorisation, O(d^3).  From a DecodeState: about two O(d^2) steps
+    From Moments: a Cholesky factorisation, O(d^3).  From a DecodeState: one to three O(d^2) steps
     of conjugate gradient preconditioned by the carried inverse.  Differentiable to any order.
     """
     if isinstance(state, DecodeState):
