@@ -17,7 +17,6 @@ from olsq.sequence._shards import join, split
 from olsq.sequence._tiles import Carry, Tile, begin, enter, finish, finite, fold, group_count
 from olsq.sequence.chunk_exact import ChunkExact
 
-
 _FACTORS = jax.checkpoint_policies.save_only_these_names(FACTOR)
 
 

@@ -34,12 +34,14 @@ def split(stream: Stream, chunk: int, shards: int) -> tuple[Stream, Moments]:
     start = begin(stream.state)
     empty = Moments(*(jnp.zeros((shards * b, *s.shape[1:]), s.dtype) for s in start[:2]))
     pieces = Stream(
-        *(cut(x) for x in (stream.keys, stream.values, stream.queries)),
-        cut(stream.forget, 1.0),
-        cut(stream.log_forget),
-        cut(stream.weight),
-        cut(stream.ridge, 1.0),
-        empty,
+        keys=cut(stream.keys),
+        values=cut(stream.values),
+        queries=cut(stream.queries),
+        forget=cut(stream.forget, 1.0),
+        log_forget=cut(stream.log_forget),
+        weight=cut(stream.weight),
+        ridge=cut(stream.ridge, 1.0),
+        state=empty,
     )
     tiles, ridge = fold(pieces, chunk)
 
@@ -70,7 +72,7 @@ def split(stream: Stream, chunk: int, shards: int) -> tuple[Stream, Moments]:
         last.append(end)
     spoilt = jnp.concatenate([start.lost[:, None], lost[:, :-1]], 1)[..., None, None]
     state = Moments(*(by_shard(jnp.where(spoilt, jnp.nan, s)) for s in before))
-    return pieces._replace(state=state), finish(Carry(*last, lost[:, -1]))
+    return pieces._replace(state=state), finish(Carry(last[0], last[1], lost[:, -1]))
 
 
 def join(x: Array, b: int, length: int) -> Array:

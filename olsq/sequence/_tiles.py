@@ -60,32 +60,36 @@ def fold(stream: Stream, chunk: int) -> tuple[Tile, Array | None]:
     n = -(-length // c)
     budget = CACHED if jax.default_backend() == "cpu" else 256 * CACHED
     most = max(1, min(MOST_CHUNKS, budget // (b * c * max(d, c))))
-    tiles = -(-n // most)
-    n = -(-n // tiles)
+    count = -(-n // most)
+    n = -(-n // count)
 
     def cut(x: Any, fill: float = 0.0) -> Any:
         if x is None:
             return None
-        pad = [(0, 0), (0, tiles * n * c - length)] + [(0, 0)] * (x.ndim - 2)
+        pad = [(0, 0), (0, count * n * c - length)] + [(0, 0)] * (x.ndim - 2)
         x = jnp.pad(x, pad, constant_values=fill)
-        return jnp.moveaxis(x.reshape(b, tiles, n, c, *x.shape[2:]), 1, 0)
+        return jnp.moveaxis(x.reshape(b, count, n, c, *x.shape[2:]), 1, 0)
 
     ridge = stream.ridge
     shared = ridge is None or ridge.shape[1] == 1
-    return Tile(
-        *(cut(x) for x in (stream.keys, stream.values, stream.queries)),
-        cut(stream.forget, 1.0),
-        cut(stream.log_forget),
-        cut(stream.weight),
-        None if shared else cut(ridge, 1.0),
-    ), (None if ridge is None or not shared else ridge[:, :, None])
+    tiles = Tile(
+        keys=cut(stream.keys),
+        values=cut(stream.values),
+        queries=cut(stream.queries),
+        gates=cut(stream.forget, 1.0),
+        logs=cut(stream.log_forget),
+        weight=cut(stream.weight),
+        ridge=None if shared else cut(ridge, 1.0),
+    )
+    return tiles, (ridge[:, :, None] if shared and ridge is not None else None)
 
 
 def begin(state: Moments) -> Carry:
     """The carry before the first tile; a non-finite state is a loss."""
     gram, cross = state
     lost = ~((gram * 0).sum((1, 2)) + (cross * 0).sum((1, 2)) == 0)
-    return Carry(*(jnp.where(lost[:, None, None], 0, s) for s in state), lost)
+    gram, cross = (jnp.where(lost[:, None, None], 0, s) for s in state)
+    return Carry(gram, cross, lost)
 
 
 def finish(carry: Carry) -> Moments:
