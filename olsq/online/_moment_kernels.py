@@ -123,7 +123,8 @@ def update_solving(
             add_square(columns, i, gate, xi * float(X[t, i]))
         for target in range(m):
             yw = weight * float(Y[t, target])
-            squares[target] = gate * squares[target] + yw * float(Y[t, target])
+            past = gate * squares[target] if gate > 0 else 0.0  # which may be unknown: infinite
+            squares[target] = past + yw * float(Y[t, target])
             for k in range(d):
                 G[target, k] = gate * G[target, k] + yw * float(X[t, k])
         count_row(tally, gate, weight)

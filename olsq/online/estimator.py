@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from olsq.online.base import Engine, StreamingRegressor
+from olsq.online.moments import check as check_moments
+from olsq.online.moments import recursion_from
 from olsq.online.recursion import METHODS, Recursion, resolve_method
 from olsq.problem import (
     RIDGE_MODES,
+    Moments,
     check_choice,
     check_forget,
     check_per_row,
+    check_ridge,
     forget_from_half_life,
 )
 
@@ -117,6 +121,83 @@ class RecursiveLeastSquares(StreamingRegressor):
         self.method = method
         self.missing = missing
         self.residuals = residuals
+
+    @classmethod
+    def from_moments(
+        cls, moments: Moments, *, ridge_mode: str, fit_intercept: bool, **parameters: Any
+    ) -> Self:
+        """An estimator that goes on from moments, as if it had learnt what they sum up.
+
+        Parameters
+        ----------
+        moments : Moments
+            ``Solution.state`` of :func:`olsq.online_lstsq`, or :meth:`moments` of an estimator:
+            gram (k, k) and cross (m, k), NumPy or JAX, without batch axes.  Float32 moments make a
+            float32 state.
+        ridge_mode : {"discounted", "fixed"}
+            What the moments are: with "discounted" they hold what is left of their ridge, and
+            ``ridge`` only serves a later ``fit``; with "fixed" ``ridge`` is added at the solve.
+        fit_intercept : bool
+            Whether their first column is the intercept's, a regressor of ones; k is d + 1 then.
+        **parameters
+            The constructor's other parameters.
+
+        Returns
+        -------
+        RecursiveLeastSquares
+            Fitted.  One target (m = 1) is a one-dimensional y.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If ``moments`` are no moments: shapes, non-finite or complex numbers, a gram that is
+            not symmetric and positive semidefinite; or a parameter is out of range.
+
+        Notes
+        -----
+        Moments do not hold the squared targets or the number of rows.  So ``sigma2_`` and the
+        standard errors are inf until ``forget=0`` drops the moments; ``n_samples_seen_`` and
+        ``n_held_`` count from here; ``residual_`` is empty and there are no feature names.  A
+        singular gram goes to the square-root form for method "covariance" too; the solution is
+        of minimum norm until rows determine it.  (Of float32 moments, "sqrt" tells dependent
+        regressors from rounding error best, "information" worst.)  O(d^3).
+
+        Examples
+        --------
+        >>> import numpy as np, olsq
+        >>> rng = np.random.default_rng(0)
+        >>> X, y = rng.standard_normal((100, 2)), rng.standard_normal(100)
+        >>> start = olsq.RecursiveLeastSquares(forget=0.9).fit(X[:50], y[:50])
+        >>> est = olsq.RecursiveLeastSquares.from_moments(start.moments(), **start.get_params())
+        >>> bool(np.allclose(est.partial_fit(X[50:], y[50:]).coef_, start.fit(X, y).coef_))
+        True
+        """
+        est = cls(ridge_mode=ridge_mode, fit_intercept=fit_intercept, **parameters)
+        est._check_parameters()
+        if np.ndim(est.forget) == 0:
+            est._gates(None, 1)  # refuses what the first row would
+        est._begin(check_moments(moments, bool(fit_intercept)))
+        return est
+
+    def _begin(self, moments: Moments) -> None:
+        gram, cross = moments
+        d, m = gram.shape[0] - self._first, cross.shape[0]
+        ridge = np.concatenate([np.zeros(self._first), check_ridge(self.ridge, d)])
+        if self._discounted:  # the gram holds it
+            ridge = np.zeros_like(ridge)
+        single = gram.dtype == np.float32 and cross.dtype == np.float32
+        self._dtype = np.dtype(np.float32 if single else np.float64)
+        self._engine = recursion_from(
+            moments, resolve_method(self.method, self._dtype, self.ridge_mode), ridge, self._dtype,
+            intercept=bool(self.fit_intercept), discounted=self._discounted,
+            solving=bool(self.residuals),
+        )  # fmt: skip
+        self.n_features_in_ = d
+        self._n_targets = 0 if m == 1 else m
+        self._full_ridge = ridge
+        self.n_samples_seen_ = 0
+        self.metadata_ = {}
+        self._residual = np.empty((0, m), self._dtype)
 
     def _check_parameters(self) -> None:
         check_choice(self.ridge_mode, "ridge_mode", RIDGE_MODES)

@@ -18,7 +18,8 @@ from olsq.online import _moment_kernels as kernels
 from olsq.online._square_root_kernels import DECAY
 from olsq.online._triangular_kernels import inverse_diagonal
 from olsq.online.limits import limits_for
-from olsq.online.rows import Rows, Trace, clip_to
+from olsq.online.rows import Rows, Trace, clip_to, forgotten
+from olsq.problem import Moments
 
 _BLOCK = 512  # rows per matrix product
 
@@ -77,7 +78,7 @@ class InformationForm:
             self.H += scaled_X.T @ scaled_X
             self.G *= decay
             self.G += scaled_Y.T @ scaled_X
-            self.squares *= decay
+            self.squares = forgotten(self.squares, decay)
             self.squares += (scaled_Y**2).sum(0)
 
     def update(self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace) -> int:
@@ -207,6 +208,12 @@ class InformationForm:
         return np.isfinite(self.inverse_diagonal())
 
 
+def moments(form: InformationForm) -> Moments:
+    """Gram (d, d) and cross (m, d), the gram with what is left of a discounted ridge."""
+    held = form._decay * form.ridge if form.discounted else np.zeros_like(form.ridge)
+    return Moments(form.H + np.diag(held), form.G.copy())
+
+
 def merge(first: InformationForm, second: InformationForm) -> InformationForm:
     """The form that saw first's rows and then second's: ``H = Z_b H_a + H_b``."""
     decay = second.tally[DECAY]
@@ -214,7 +221,8 @@ def merge(first: InformationForm, second: InformationForm) -> InformationForm:
     tally[:2] += second.tally[:2]
     return InformationForm(
         decay * first.H + second.H, decay * first.G + second.G,
-        decay * first.squares + second.squares, decay * first.columns + second.columns, tally,
+        forgotten(first.squares, decay) + second.squares,
+        decay * first.columns + second.columns, tally,
         first.held + second.held, first.ridge, intercept=first.intercept,
         discounted=first.discounted, solving=first.solving,
     )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any, TypeVar, overload
 
 import numpy as np
 
-from olsq.online import recursion, rolling
+from olsq.online import moments, recursion, rolling
 from olsq.online.base import StreamingRegressor
 from olsq.online.recursion import Recursion
 from olsq.online.rolling import RollingWindow
@@ -15,6 +15,7 @@ from olsq.problem import Moments
 
 Estimator = TypeVar("Estimator", bound=StreamingRegressor)
 
+_NUMPY = (np.ndarray, np.generic, int, float, list, tuple)
 _MAY_DIFFER = {"forget", "half_life", "missing", "residuals", "min_samples"}
 
 
@@ -38,12 +39,14 @@ def merge(first: Any, second: Any, *, forget: Any = None) -> Any:
     -------
     estimator or Moments
         Equal to one estimator over both streams, up to rounding; goes on with second's
-        parameters.  Cost O(d^3); for Moments O(d^2), as arrays of JAX.
+        parameters.  Cost O(d^3); for Moments O(d^2), as NumPy arrays if all
+        are, else as arrays of JAX in its precision.
 
     Raises
     ------
     TypeError, ValueError
-        If the two do not fit together; the message says why.
+        If the two do not fit together; the message says why.  An estimator that began from
+        moments can be first but not second, since how much it forgot is not known.
 
     Notes
     -----
@@ -62,9 +65,12 @@ def merge(first: Any, second: Any, *, forget: Any = None) -> Any:
     True
     """
     if isinstance(first, Moments) and isinstance(second, Moments):
+        forget = 1.0 if forget is None else forget
+        if all(isinstance(a, _NUMPY) for a in (*first, *second, forget)):
+            return moments.merge(first, second, forget)
         from olsq.sequence import merge_moments
 
-        return merge_moments(first, second, forget=1.0 if forget is None else forget)
+        return merge_moments(first, second, forget=forget)
     if forget is not None:
         raise ValueError("forget is for Moments: an estimator knows how much it has forgotten")
     if type(first) is not type(second) or not isinstance(first, StreamingRegressor):

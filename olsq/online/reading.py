@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from olsq.online import inputs
+from olsq.online.moments import moments_of
 from olsq.online.rows import Rows, Trace, clip_to
 from olsq.online.statistics import statistics
-from olsq.problem import check_weight
+from olsq.problem import Moments, check_weight
 
 
 class Engine(Protocol):
@@ -137,6 +138,40 @@ class FittedReading:
     def n_held_(self) -> int:
         """How often wind-up protection held a coefficient that forgetting would have lost."""
         return int(self._form().held[0])
+
+    def moments(self) -> Moments:
+        """The state as moments, for :func:`olsq.online_lstsq`, :func:`olsq.query` or an estimator.
+
+        Returns
+        -------
+        Moments
+            NumPy, float64 whatever the dtype of the state: gram (k, k) and cross (m, k), m = 1
+            for a one-dimensional y.  k is d, or d + 1 with an intercept, whose column is the
+            *first*: put a 1 before each key or query, and a 0 before the ridge.
+
+        Raises
+        ------
+        NotFittedError
+            Before the first sample.
+
+        Notes
+        -----
+        The gram holds what is left of a discounted ridge (and a rolling window's ridge): query
+        with no ridge.  With ``ridge_mode="fixed"`` it does not: query with that ridge.  It also
+        holds what wind-up protection added.  Left behind are the sums behind ``sigma2_`` and
+        standard errors, the number of rows, and, except from "information", digits: the gram
+        squares the condition number.  O(d^3).
+
+        Examples
+        --------
+        >>> import numpy as np, olsq
+        >>> X = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+        >>> est = olsq.RecursiveLeastSquares(ridge=0.0, fit_intercept=False).fit(X, [1.0, 2.0, 3.0])
+        >>> est.moments().gram.round(12)
+        array([[2., 1.],
+               [1., 2.]])
+        """
+        return moments_of(self._form(), self._full_ridge, self._discounted)
 
     def predict(self, X: ArrayLike) -> NDArray:
         """Predictions (n,) or (n, m) with the present coefficients.

@@ -132,6 +132,12 @@ class Recursion:
 
 def merge(first: Recursion, second: Recursion, ridge: NDArray) -> Recursion:
     """The recursion that saw first's rows and then second's."""
+    if np.isinf(second.form.loss).any():
+        raise ValueError(
+            "cannot merge: the second estimator began from moments, and how much they had "
+            "forgotten is not known; merge both as moments, olsq.merge(a.moments(), b.moments(), "
+            "forget=...)"
+        )
     clock = second.clock.copy()
     if isinstance(first.form, InformationForm) and isinstance(second.form, InformationForm):
         return Recursion(information.merge(first.form, second.form), first.method, clock)

@@ -55,6 +55,11 @@ class Trace(NamedTuple):
         return tuple(self)  # kernels are compiled for a plain tuple
 
 
+def forgotten(loss: NDArray, decay: float) -> NDArray:
+    """``decay * loss``; nothing of an unknown (infinite) loss is left after a decay of 0."""
+    return decay * loss if decay > 0 else np.zeros_like(loss)
+
+
 def clip_to(values: NDArray, dtype: DTypeLike) -> NDArray:
     """Cast to dtype; what float32 cannot hold becomes its largest number instead of infinity."""
     largest = np.finfo(dtype).max

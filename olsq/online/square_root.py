@@ -17,7 +17,7 @@ from olsq.online import _square_root_kernels as kernels
 from olsq.online import _triangular_kernels as triangular
 from olsq.online._square_root_kernels import DECAY
 from olsq.online.limits import limits_for
-from olsq.online.rows import Rows, Trace, clip_to
+from olsq.online.rows import Rows, Trace, clip_to, forgotten
 
 
 @dataclass(eq=False)
@@ -105,9 +105,12 @@ class SquareRootForm:
     def absorb_factor(self, R: NDArray, z: NDArray) -> None:
         """Absorb every row of another factor as if it were an observation."""
         known = np.diagonal(R) != 0
-        X = np.ascontiguousarray(R[known], np.float64)
-        Y = np.ascontiguousarray(z.T[known], np.float64)
+        self.absorb_rows(R[known], z.T[known])
+
+    def absorb_rows(self, X: NDArray, Y: NDArray) -> None:
+        """Absorb observations X (n, d), Y (n, m) of weight 1, with nothing forgotten."""
         n, (m, d) = X.shape[0], self.z.shape
+        X, Y = (np.ascontiguousarray(a, np.float64) for a in (X, Y))
         rows = Rows(X, Y, np.ones(n), np.ones(n))
         self.update(rows, 0, n, np.empty((n, m)), Trace.none(m, d))
 
@@ -210,7 +213,7 @@ def merge(first: SquareRootForm, second: SquareRootForm, ridge: NDArray) -> Squa
     root = np.sqrt(decay)
     form = SquareRootForm(
         root * first.R.astype(np.float64), root * first.z.astype(np.float64),
-        decay * first.columns, first.tally.copy(), decay * first.loss + second.loss,
+        decay * first.columns, first.tally.copy(), forgotten(first.loss, decay) + second.loss,
         first.held + second.held, intercept=first.intercept,
     )  # fmt: skip
     form.absorb_factor(second.R, second.z)
