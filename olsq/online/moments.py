@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from olsq.online import covariance
 from olsq.online import information as information_form
@@ -84,15 +84,15 @@ def recursion_from(
     The loss is unknown and infinite, until a gate of 0 forgets it.
     """
     gram, cross = (a.astype(np.float64) for a in moments)
-    m, d = cross.shape
+    m = cross.shape[0]
     eps = float(np.finfo(moments.gram.dtype).eps)  # that they were accumulated in
-    rows, targets, noise = _observations(gram + np.diag(ridge), cross, eps)
-    if not (np.abs(targets) <= np.finfo(dtype).max).all():
+    R, z, noise = _factor(gram + np.diag(ridge), cross, eps)
+    if not (np.abs(z) <= np.finfo(dtype).max).all():
         raise ValueError("moments.cross is too large for moments.gram to come from the same rows")
     clock = np.array([1, 1, 0])
     if method == "information":
-        if rows.shape[0] < d:  # without the rounding errors that would look like information
-            gram, cross = rows.T @ rows - np.diag(ridge), targets @ rows
+        if not R.diagonal().all():  # without the rounding errors that would look like information
+            gram, cross = R.T @ R - np.diag(ridge), z @ R
         columns, tally, loss, held = counters(np.maximum(np.diagonal(gram), 0.0), m)
         loss[:] = np.inf
         information = InformationForm(
@@ -100,14 +100,13 @@ def recursion_from(
             intercept=intercept, discounted=discounted, solving=solving,
         )  # fmt: skip
         return Recursion(information, method, clock)
-    form = SquareRootForm.start(np.zeros(d), m, np.float64, intercept)
-    form.tally[COUNT] = _rows_of_noise(noise, np.float64)
-    form.absorb_rows(rows, targets.T)
-    columns, tally, loss, held = counters((form.R**2).sum(0), m)
+    columns, tally, loss, held = counters((R**2).sum(0), m)
     loss[:] = np.inf
-    tally[COUNT] = _rows_of_noise(noise, dtype)
+    # The square-root form takes its rounding error for three roundings times the root of this.
+    roundoff = float(np.finfo(dtype).eps)
+    tally[COUNT] = (min(noise, roundoff**0.5) / (3 * roundoff)) ** 2
     form = SquareRootForm(
-        form.R.astype(dtype), form.z.astype(dtype), columns, tally, loss, held, intercept=intercept
+        R.astype(dtype), z.astype(dtype), columns, tally, loss, held, intercept=intercept
     )
     recursion = Recursion(form, method, clock)
     if method == "covariance":
@@ -115,23 +114,15 @@ def recursion_from(
     return recursion
 
 
-def _rows_of_noise(noise: float, dtype: DTypeLike) -> float:
-    """The number of rows for which the square-root form expects this much rounding error.
+def _factor(A: NDArray, G: NDArray, eps: float) -> tuple[NDArray, NDArray, float]:
+    """R (d, d) upper triangular and z (m, d) with ``R^T R = A`` and ``z R = G``.
 
-    It takes its error for three roundings times the root of that number.
-    """
-    eps = float(np.finfo(dtype).eps)
-    return (min(noise, eps**0.5) / (3 * eps)) ** 2
-
-
-def _observations(A: NDArray, G: NDArray, eps: float) -> tuple[NDArray, NDArray, float]:
-    """Rows X (r, d) and targets z (m, r) with ``X^T X = A`` and ``z X = G``.
-
-    The Cholesky factor where A is nonsingular, else eigenvectors above rounding, so that X has
-    as many rows as A has directions.  ``eps`` is the precision that A was accumulated in.  The
-    third result is how far off X's row space may be, 0 where there is nothing outside of it:
-    eigenvalues that should have been zero show A's rounding error, but not that of a factor which
-    A was made from.  That is taken for the error of ``ASSUMED_ROWS`` rotations.
+    The Cholesky factor where A is nonsingular; else made from its eigenvectors above rounding, and
+    row j of R is zero where column j depends on those before it.  ``eps`` is the precision that A
+    was accumulated in.  The third result is how far off R's row space may be, 0 where there is
+    nothing outside of it: eigenvalues that should have been zero show A's rounding error, but not
+    that of a factor which A was made from.  That is taken for the error of ``ASSUMED_ROWS``
+    rotations.
     """
     diagonal = np.diagonal(A)
     length = np.sqrt(np.maximum(diagonal, 0.0))
@@ -158,9 +149,33 @@ def _observations(A: NDArray, G: NDArray, eps: float) -> tuple[NDArray, NDArray,
     root, V = np.sqrt(values[kept]), vectors[:, kept]
     error = np.abs(values[~kept]).max(initial=0.0)
     noise = (8 * error + lost) / values[kept].min() if kept.any() else 0.0
-    noise = max(float(noise), 3 * eps * ASSUMED_ROWS**0.5)
+    noise = min(max(float(noise), 3 * eps * ASSUMED_ROWS**0.5), eps**0.5)
     with np.errstate(over="ignore", invalid="ignore"):
-        return root[:, None] * V.T * length, (G / scale) @ V / root, noise
+        R, z = _triangularise(root[:, None] * V.T, ((G / scale) @ V / root).T, noise)
+    return R * length, z, noise
+
+
+def _triangularise(X: NDArray, Y: NDArray, noise: float) -> tuple[NDArray, NDArray]:
+    """R (d, d) and z (m, d) from observations X (r, d), Y (r, m), by Householder reflections.
+
+    X has columns of unit length.  A column with no more than ``noise`` left of it depends on those
+    before it, and what is left is error.  (Rotating the rows in one at a time, as a stream does,
+    would have to judge each row for itself.)
+    """
+    d, m = X.shape[1], Y.shape[1]
+    R, rest = np.zeros((d, d + m)), np.hstack([X, Y])
+    for j in range(d):
+        size = np.linalg.norm(rest[:, j])
+        if not size > noise:
+            rest[:, j] = 0.0
+            continue
+        mirror = rest[:, j].copy()
+        mirror[0] += np.copysign(size, mirror[0])
+        rest -= np.outer(mirror, mirror @ rest) * (2.0 / (mirror @ mirror))
+        R[j] = rest[0] if rest[0, j] > 0 else -rest[0]
+        R[j, :j] = 0.0
+        rest = rest[1:]
+    return R[:, :d], np.ascontiguousarray(R[:, d:].T)
 
 
 _INDEFINITE = (

@@ -105,12 +105,9 @@ class SquareRootForm:
     def absorb_factor(self, R: NDArray, z: NDArray) -> None:
         """Absorb every row of another factor as if it were an observation."""
         known = np.diagonal(R) != 0
-        self.absorb_rows(R[known], z.T[known])
-
-    def absorb_rows(self, X: NDArray, Y: NDArray) -> None:
-        """Absorb observations X (n, d), Y (n, m) of weight 1, with nothing forgotten."""
+        X = np.ascontiguousarray(R[known], np.float64)
+        Y = np.ascontiguousarray(z.T[known], np.float64)
         n, (m, d) = X.shape[0], self.z.shape
-        X, Y = (np.ascontiguousarray(a, np.float64) for a in (X, Y))
         rows = Rows(X, Y, np.ones(n), np.ones(n))
         self.update(rows, 0, n, np.empty((n, m)), Trace.none(m, d))
 
