@@ -163,8 +163,10 @@ class SquareRootForm:
         variance = self.inverse_diagonal()
         pin = 4 * kernels.noise_level(self.limits.eps, variance.size, self.tally)
         now, excited = self.columns
-        held = (variance * now * (10 * pin) ** 2 > 1) | (now < 100 * self.limits.floor * excited)
-        return np.isfinite(variance) & ~held
+        known = np.isfinite(variance)
+        inflation = np.where(known, variance, 0.0) * now
+        held = (inflation * (10 * pin) ** 2 > 1) | (now < 100 * self.limits.floor * excited)
+        return known & ~held
 
     def inverse_diagonal(self) -> NDArray:
         """Diagonal of the inverse information (d,); inf where a coefficient is undetermined."""
