@@ -1,0 +1,55 @@
+"""The family: every sequence-mixing rule that learns a map from keys to values as it goes.
+
+A rule takes ``q, k, v`` of shape (batch, time, heads, dim) and returns the outputs and the state
+after the last token; ``<rule>_step`` does one token on the same state.
+"""
+
+from olsq.attention._memory import Memory, Normalised
+from olsq.attention.delta import (
+    Preconditioned,
+    delta,
+    delta_step,
+    gated_delta,
+    gated_delta_step,
+    preconditioned_delta,
+    preconditioned_delta_step,
+)
+from olsq.attention.linear import (
+    gla,
+    gla_step,
+    linear,
+    linear_step,
+    mamba2,
+    mamba2_step,
+    retention,
+    retention_step,
+)
+from olsq.attention.mlstm import MLSTM, mlstm, mlstm_step
+from olsq.attention.vector import hgrn2, hgrn2_step, rwkv6, rwkv6_step
+
+__all__ = [
+    "MLSTM",
+    "Memory",
+    "Normalised",
+    "Preconditioned",
+    "delta",
+    "delta_step",
+    "gated_delta",
+    "gated_delta_step",
+    "gla",
+    "gla_step",
+    "hgrn2",
+    "hgrn2_step",
+    "linear",
+    "linear_step",
+    "mamba2",
+    "mamba2_step",
+    "mlstm",
+    "mlstm_step",
+    "preconditioned_delta",
+    "preconditioned_delta_step",
+    "retention",
+    "retention_step",
+    "rwkv6",
+    "rwkv6_step",
+]

@@ -29,10 +29,8 @@ def walk(
     """
     arrays = {name: s if isinstance(s, tuple) else (s, 0.0) for name, s in streams.items()}
     n, length = next(a.shape[:2] for a, _ in arrays.values() if a is not None)
-    if length == 0:
-        raise ValueError("an empty stream has no chunks")
     size = chunk_size(length, chunk)
-    count = -(-length // size)
+    count = max(1, -(-length // size))
 
     def cut(x: Any, fill: float) -> Any:
         if x is None:
@@ -52,5 +50,5 @@ def walk(
 
 
 def chunk_size(length: int, chunk: int = CHUNK) -> int:
-    """The whole stream if it is short, in a multiple of 8 beyond the first few tokens."""
-    return length if length < 8 else min(chunk, -(-length // 8) * 8)
+    """Length of a chunk: of a short stream all of it, rounded up to a multiple of 8 from 8 on."""
+    return max(1, length) if length < 8 else min(chunk, -(-length // 8) * 8)

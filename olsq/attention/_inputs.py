@@ -205,7 +205,9 @@ def open_state(state: Any, zero: Any, layout: Layout, name: str = "state") -> tu
                 raise ValueError(
                     f"{name}.{field} must have shape {wanted.shape}, got {jnp.shape(given)}"
                 )
-    leaves = [jnp.asarray(s, z.dtype).reshape(n, *z.shape[2:]) for s, z in zip(state, zero)]
+    leaves = [
+        jnp.asarray(s, z.dtype).reshape(n, *z.shape[2:]) for s, z in zip(state, zero, strict=True)
+    ]
     lost = jnp.zeros((n,), bool)
     for x in leaves:
         if jnp.issubdtype(x.dtype, jnp.floating):
@@ -223,14 +225,21 @@ def resets(tokens: Tokens) -> Array:
 
 
 def close(
-    value: Array, state: Any, tokens: Tokens, lost: Array, layout: Layout
+    value: Array, state: Any, tokens: Tokens, lost: Array, layout: Layout, spoilt: Any = None
 ) -> tuple[Array, Any]:
-    """Outputs (B, T, H, V) and the state (B, H, ...), NaN where what they rest on was lost."""
+    """Outputs (B, T, H, V) and the state (B, H, ...), NaN where what they rest on was lost.
+
+    ``spoilt`` (N, T) and (N,), outputs and state, where a rule's losses travel in their own way.
+    """
     b, t, h = layout.batch, layout.length, layout.heads
-    reach = reached(tokens.bad, resets(tokens), lost)
-    ok = (tokens.asked & ~reach)[..., None]
-    value = jnp.where(ok, value, jnp.nan).reshape(b, h, t, -1)
-    end = reach[:, -1] if t else lost
+    end = lost
+    if t:
+        if spoilt is None:
+            reach = reached(tokens.bad, resets(tokens), lost)
+            spoilt = reach, reach[:, -1]
+        value = jnp.where((tokens.asked & ~spoilt[0])[..., None], value, jnp.nan)
+        end = spoilt[1]
+    value = value.reshape(b, h, t, value.shape[-1])
 
     def out(x: Array) -> Array:
         if jnp.issubdtype(x.dtype, jnp.floating):
