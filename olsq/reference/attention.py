@@ -1,0 +1,227 @@
+"""Every rule of the family, token by token: recurrences as the papers print them, in float64.
+
+One function per rule, of one stream of one head: q and k (T, K), v (T, V), gates (T,) or one per
+dimension (T, K), everything NumPy.  Each returns the outputs (T, V) and the final state as a tuple
+in the order of the rule's named tuple.  Nothing here shares code with what it checks.  Rules that
+read by softmax, by a solve or through a network are in ``attention_solved``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def f64(*arrays):
+    return [np.asarray(a, dtype=np.float64) for a in arrays]
+
+
+def factors(forget, log_forget, length):
+    """Gates (T,) or (T, K), from factors or their logs; 1 where neither is given."""
+    if log_forget is not None:
+        return np.exp(np.asarray(log_forget, dtype=np.float64))
+    return per_token(1.0 if forget is None else forget, length)
+
+
+def per_token(x, length):
+    """(T, ...) of a number that holds for every token, or of what has a value for each."""
+    x = np.asarray(1.0 if x is None else x, dtype=np.float64)
+    return np.broadcast_to(x, (length,)) if x.ndim == 0 else x
+
+
+def started(state, *shapes):
+    """The fields of a given state, or zeros."""
+    return [np.zeros(s) for s in shapes] if state is None else f64(*state)
+
+
+def stacked(outputs, width):
+    return np.array(outputs, dtype=np.float64).reshape(-1, width)
+
+
+def phi(x, feature_map, nu):
+    """Features of one vector."""
+    if feature_map == "identity":
+        return x
+    if feature_map == "elu":
+        return np.array([a + 1 if a > 0 else np.exp(a) for a in x])
+    r = [max(a, 0) for a in x] + [max(-a, 0) for a in x]
+    n = len(r)
+    return np.array([r[j] * r[(j - i) % n] for i in range(1, nu + 1) for j in range(n)])
+
+
+def linear(q, k, v, *, feature_map="identity", nu=1, normalise=False, weight=None, state=None):
+    """S += w v phi(k)^T, z += w phi(k); o = S phi(q), or that over z . phi(q)."""
+    q, k, v = f64(q, k, v)
+    w = per_token(weight, len(q))
+    d, m = len(phi(np.zeros(k.shape[1]), feature_map, nu)), v.shape[1]
+    S, z = started(state, (m, d), (d,)) if normalise else (*started(state, (m, d)), np.zeros(d))
+    out = []
+    for t in range(len(q)):
+        a, b = phi(k[t], feature_map, nu), phi(q[t], feature_map, nu)
+        S = S + w[t] * np.outer(v[t], a)
+        z = z + w[t] * a
+        o = S @ b
+        if normalise:
+            o = o / (z @ b) if z @ b != 0 else 0 * o
+        out.append(o)
+    return stacked(out, m), ((S, z) if normalise else (S,))
+
+
+def gla(q, k, v, *, forget=None, log_forget=None, weight=None, state=None):
+    """S = S diag(a) + beta v k^T, the gate one number or one per key dimension."""
+    q, k, v = f64(q, k, v)
+    a, beta = factors(forget, log_forget, len(q)), per_token(weight, len(q))
+    (S,) = started(state, (v.shape[1], k.shape[1]))
+    out = []
+    for t in range(len(q)):
+        S = S * a[t] + beta[t] * np.outer(v[t], k[t])  # a row of gates scales the columns of S
+        out.append(S @ q[t])
+    return stacked(out, v.shape[1]), (S,)
+
+
+def mamba2(q, k, v, *, forget=None, log_forget=None, state=None):
+    """S = gamma S + v k^T."""
+    q, k, v = f64(q, k, v)
+    gamma = factors(forget, log_forget, len(q))
+    (S,) = started(state, (v.shape[1], k.shape[1]))
+    out = []
+    for t in range(len(q)):
+        S = gamma[t] * S + np.outer(v[t], k[t])
+        out.append(S @ q[t])
+    return stacked(out, v.shape[1]), (S,)
+
+
+def retention(q, k, v, *, forget, state=None):
+    """S = gamma S + v k^T with one number gamma."""
+    q, k, v = f64(q, k, v)
+    (S,) = started(state, (v.shape[1], k.shape[1]))
+    out = []
+    for t in range(len(q)):
+        S = float(forget) * S + np.outer(v[t], k[t])
+        out.append(S @ q[t])
+    return stacked(out, v.shape[1]), (S,)
+
+
+def hgrn2(q, v, *, forget=None, log_forget=None, state=None):
+    """S = S diag(a) + v (1 - a)^T."""
+    q, v = f64(q, v)
+    a = factors(forget, log_forget, len(q))
+    (S,) = started(state, (v.shape[1], q.shape[1]))
+    out = []
+    for t in range(len(q)):
+        S = S @ np.diag(a[t]) + np.outer(v[t], 1 - a[t])
+        out.append(S @ q[t])
+    return stacked(out, v.shape[1]), (S,)
+
+
+def rwkv6(q, k, v, *, bonus, forget=None, log_forget=None, state=None):
+    """o = (S + v (bonus k)^T) q, and only then S = S diag(w) + v k^T."""
+    q, k, v, bonus = f64(q, k, v, bonus)
+    w = factors(forget, log_forget, len(q))
+    (S,) = started(state, (v.shape[1], k.shape[1]))
+    out = []
+    for t in range(len(q)):
+        out.append((S + np.outer(v[t], bonus * k[t])) @ q[t])
+        S = S * w[t] + np.outer(v[t], k[t])
+    return stacked(out, v.shape[1]), (S,)
+
+
+def mlstm(
+    q, k, v, *, forget=None, log_forget=None, weight=None, log_weight=None, state=None
+):  # fmt: skip
+    """S = f S + i v k^T, z = f z + i k, o = S q / max(1, |z . q|), without any rescaling.
+
+    The state is (S, z, 0): exact, so its scale is exp(0); a given one is multiplied out.
+    """
+    q, k, v = f64(q, k, v)
+    f = factors(forget, log_forget, len(q))
+    i = per_token(weight, len(q)) if log_weight is None else np.exp(*f64(log_weight))
+    S, z, m = started(state, (v.shape[1], k.shape[1]), (k.shape[1],), ())
+    S, z = S * np.exp(m), z * np.exp(m)
+    out = []
+    for t in range(len(q)):
+        S = f[t] * S + i[t] * np.outer(v[t], k[t])
+        z = f[t] * z + i[t] * k[t]
+        out.append(S @ q[t] / max(1.0, abs(z @ q[t])))
+    return stacked(out, v.shape[1]), (S, z, np.zeros(()))
+
+
+def gated_delta(q, k, v, *, forget=None, log_forget=None, weight=None, state=None):
+    """S = gamma S (I - beta k k^T) + beta v k^T."""
+    q, k, v = f64(q, k, v)
+    gamma, beta = factors(forget, log_forget, len(q)), per_token(weight, len(q))
+    (S,) = started(state, (v.shape[1], k.shape[1]))
+    eye, out = np.eye(k.shape[1]), []
+    for t in range(len(q)):
+        S = gamma[t] * S @ (eye - beta[t] * np.outer(k[t], k[t])) + beta[t] * np.outer(v[t], k[t])
+        out.append(S @ q[t])
+    return stacked(out, v.shape[1]), (S,)
+
+
+def delta(q, k, v, *, weight=None, state=None):
+    """One gradient step a token on |v - S k|^2 / 2, of size beta."""
+    q, k, v = f64(q, k, v)
+    beta = per_token(weight, len(q))
+    (S,) = started(state, (v.shape[1], k.shape[1]))
+    out = []
+    for t in range(len(q)):
+        S = S - beta[t] * np.outer(S @ k[t] - v[t], k[t])
+        out.append(S @ q[t])
+    return stacked(out, v.shape[1]), (S,)
+
+
+def preconditioned_delta(
+    q, k, v, *, forget=None, log_forget=None, weight=None, curvature_forget=None,
+    curvature_weight=None, base=1.5, center=-0.2, eps=1e-6, state=None,
+):  # fmt: skip
+    """a = c a + d k*k scales the written key: S = gamma S (I - beta k (M k)^T) + beta v (M k)^T."""
+    q, k, v = f64(q, k, v)
+    gamma, beta = factors(forget, log_forget, len(q)), per_token(weight, len(q))
+    c, d = per_token(curvature_forget, len(q)), per_token(curvature_weight, len(q))
+    S, a = started(state, (v.shape[1], k.shape[1]), (k.shape[1],))
+    eye, out = np.eye(k.shape[1]), []
+    for t in range(len(q)):
+        # A token of weight 0 is absent: its gates apply, its key counts for nothing.
+        a = c[t] * a + (d[t] * k[t] ** 2 if beta[t] != 0 else 0)
+        s = np.log(a + eps) - center
+        written = base ** (-s / (1 + np.abs(s))) * k[t]
+        S = gamma[t] * S @ (eye - beta[t] * np.outer(k[t], written))
+        S = S + beta[t] * np.outer(v[t], written)
+        out.append(S @ q[t])
+    return stacked(out, v.shape[1]), (S, a)
+
+
+def longhorn(q, k, v, *, weight=None, state=None):
+    """S = S * (1 - d (x) k*k) + (d v) k^T, d = beta / (1 + beta k.k), beta per token or channel."""
+    q, k, v = f64(q, k, v)
+    beta = per_token(weight, len(q))
+    (S,) = started(state, (v.shape[1], k.shape[1]))
+    out = []
+    for t in range(len(q)):
+        d = np.broadcast_to(beta[t] / (1 + beta[t] * (k[t] @ k[t])), v[t].shape)
+        S = S * (1 - np.outer(d, k[t] ** 2)) + np.outer(d * v[t], k[t])
+        out.append(S @ q[t])
+    return stacked(out, v.shape[1]), (S,)
+
+
+def mamba(q, k, v, *, step, rate, skip=None, state=None):
+    """S = S * exp(-step (x) 1 * exp(rate)) + (step v) k^T; o = S q + skip v."""
+    q, k, v, step, rate = f64(q, k, v, step, rate)
+    skip = np.zeros(v.shape[1]) if skip is None else np.asarray(skip, dtype=np.float64)
+    (S,) = started(state, (v.shape[1], k.shape[1]))
+    out = []
+    for t in range(len(q)):
+        S = S * np.exp(-step[t][:, None] * np.exp(rate)) + np.outer(step[t] * v[t], k[t])
+        out.append(S @ q[t] + skip * v[t])
+    return stacked(out, v.shape[1]), (S,)
+
+
+def rg_lru(x, *, input_gate, recurrence_gate, rate, c=8.0, state=None):
+    """h = a h + sqrt(1 - a^2) (i x), a = exp(-c softplus(rate) r)."""
+    x, i, r, rate = f64(x, input_gate, recurrence_gate, rate)
+    (h,) = started(state, x.shape[1:])
+    out = []
+    for t in range(len(x)):
+        a = np.exp(-c * np.log1p(np.exp(rate)) * r[t])
+        h = a * h + np.sqrt(1 - a**2) * (i[t] * x[t])
+        out.append(h)
+    return stacked(out, x.shape[1]), (h,)

@@ -1,0 +1,181 @@
+"""Rules of the family that read by softmax, by a solve or through a network, token by token.
+
+The conventions are those of ``attention``: one stream of one head, NumPy, float64.  Where a rule's
+state is a store of past tokens, no state is given back: go on by giving the past again.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from olsq.reference import sequence
+from olsq.reference.attention import f64, per_token, stacked, started
+
+
+def softmax(q, k, v, *, scale=None, window=None):
+    """Softmax over all tokens so far, or the last ``window`` of them."""
+    q, k, v = f64(q, k, v)
+    scale = q.shape[1] ** -0.5 if scale is None else scale
+    out = []
+    for t in range(len(q)):
+        seen = slice(0 if window is None else max(0, t + 1 - window), t + 1)
+        score = scale * k[seen] @ q[t]
+        a = np.exp(score - score.max())
+        out.append(a @ v[seen] / a.sum())
+    return stacked(out, v.shape[1]), ()
+
+
+def sliding_window(q, k, v, *, window, scale=None):
+    """Softmax over the last ``window`` tokens."""
+    return softmax(q, k, v, window=window, scale=scale)
+
+
+def mesa(q, k, v, *, forget=None, weight=None, ridge, state=None):
+    """Ridge regression on everything so far, solved anew at each token; the ridge stays."""
+    path = sequence.solve(
+        k, v, q, forget=per_token(forget, len(q)), weight=per_token(weight, len(q)), ridge=ridge,
+        ridge_mode="fixed", state=state,
+    )  # fmt: skip
+    return path.value, (path.grams[-1], path.crosses[-1])
+
+
+def mesa_discounted(q, k, v, *, forget=None, weight=None, ridge=None, state=None):
+    """Ridge regression whose ridge is part of the first gram and is forgotten with the data."""
+    path = sequence.solve(
+        k, v, q, forget=per_token(forget, len(q)), weight=per_token(weight, len(q)), ridge=ridge,
+        ridge_mode="discounted", state=state,
+    )  # fmt: skip
+    return path.value, (path.grams[-1], path.crosses[-1])
+
+
+def mesa_window(q, k, v, *, window, forget=None, weight=None, ridge):
+    """Ridge regression on the last ``window`` tokens."""
+    q, k, v, ridge = f64(q, k, v, ridge)
+    gamma, beta = per_token(forget, len(q)), per_token(weight, len(q))
+    d, m, out = k.shape[1], v.shape[1], []
+    for t in range(len(q)):
+        gram, cross = np.zeros((d, d)), np.zeros((m, d))
+        for i in range(max(0, t + 1 - window), t + 1):
+            w = beta[i] * np.prod(gamma[i + 1 : t + 1])
+            gram, cross = gram + w * np.outer(k[i], k[i]), cross + w * np.outer(v[i], k[i])
+        out.append(cross @ np.linalg.solve(gram + np.diag(np.broadcast_to(ridge, d)), q[t]))
+    return stacked(out, m), ()
+
+
+def kalman(q, k, v, *, forget=None, weight=None, ratio=0.02, mix=None, state=None):
+    """o = G (mix (H + ratio |H| I)^-1 q + (1 - mix) q); 0 before any key."""
+    q, k, v = f64(q, k, v)
+    gamma, beta, mix = (per_token(x, len(q)) for x in (forget, weight, mix))
+    d, m = k.shape[1], v.shape[1]
+    H, G = started(state, (d, d), (m, d))
+    out = []
+    for t in range(len(q)):
+        H = gamma[t] * H + beta[t] * np.outer(k[t], k[t])
+        G = gamma[t] * G + beta[t] * np.outer(v[t], k[t])
+        ridge = ratio * np.sqrt((H**2).sum())
+        x = np.linalg.solve(H + ridge * np.eye(d), q[t]) if ridge > 0 else np.zeros(d)
+        out.append(G @ (mix[t] * x + (1 - mix[t]) * q[t]))
+    return stacked(out, m), (H, G)
+
+
+def intention(q, k, v, *, weight=None, ridge, state=None):
+    """o_t = G (H + ridge)^-1 q_t with the moments of the whole sequence."""
+    q, k, v, ridge = f64(q, k, v, ridge)
+    beta = per_token(weight, len(q))
+    d, m = k.shape[1], v.shape[1]
+    H, G = started(state, (d, d), (m, d))
+    for t in range(len(k)):
+        H, G = H + beta[t] * np.outer(k[t], k[t]), G + beta[t] * np.outer(v[t], k[t])
+    system = H + np.diag(np.broadcast_to(ridge, d))
+    return stacked([G @ np.linalg.solve(system, x) for x in q], m), (H, G)
+
+
+def layer_norm(y, scale, bias, eps):
+    centred = y - y.mean()
+    return scale * centred / np.sqrt((centred**2).mean() + eps) + bias
+
+
+def layer_norm_pull(y, upstream, scale, eps):
+    """Gradient at y of ``upstream . layer_norm(y)``."""
+    sigma = np.sqrt(y.var() + eps)
+    unit, g = (y - y.mean()) / sigma, scale * upstream
+    return (g - g.mean() - unit * (g * unit).mean()) / sigma
+
+
+ROOT = np.sqrt(2 / np.pi)  # gelu is jax.nn.gelu's default, the tanh form
+
+
+def gelu(a):
+    return 0.5 * a * (1 + np.tanh(ROOT * (a + 0.044715 * a**3)))
+
+
+def gelu_slope(a):
+    tanh = np.tanh(ROOT * (a + 0.044715 * a**3))
+    return 0.5 * (1 + tanh) + 0.5 * a * (1 - tanh**2) * ROOT * (1 + 3 * 0.044715 * a**2)
+
+
+def network(weights, x):
+    """Linear (W, b) or two-layer (W1, b1, W2, b2)."""
+    if len(weights) == 4:
+        x = gelu(weights[0] @ x + weights[1])
+    return weights[-2] @ x + weights[-1]
+
+
+def ttt_loss(weights, k, v, scale, bias, eps):
+    """|f(k) - v|^2 / 2 with f(x) = x + LN(network(x))."""
+    return 0.5 * ((k + layer_norm(network(weights, k), scale, bias, eps) - v) ** 2).sum()
+
+
+def ttt_gradient(weights, k, v, scale, bias, eps):
+    """Its gradient in every weight, by hand."""
+    y = network(weights, k)
+    error = k + layer_norm(y, scale, bias, eps) - v
+    dy = layer_norm_pull(y, error, scale, eps)
+    if len(weights) == 2:
+        return np.outer(dy, k), dy
+    before = weights[0] @ k + weights[1]
+    da = (weights[2].T @ dy) * gelu_slope(before)
+    return np.outer(da, k), da, np.outer(dy, gelu(before)), dy
+
+
+def ttt(q, k, v, rates, weights, start, position, scale, bias, eps, mini_batch):
+    """Gradients at the weights a mini-batch starts with; token t reads after its own step."""
+    out = []
+    for t in range(len(q)):
+        if position == mini_batch:
+            start, position = weights, 0
+        step = ttt_gradient(start, k[t], v[t], scale, bias, eps)
+        weights = [w - rates[t] * g for w, g in zip(weights, step, strict=True)]
+        out.append(q[t] + layer_norm(network(weights, q[t]), scale, bias, eps))
+        position += 1
+    return stacked(out, v.shape[1]), weights, start, position
+
+
+def ttt_linear(
+    q, k, v, *, learning_rate, norm_scale=1.0, norm_bias=0.0, eps=1e-6, mini_batch=16, state=None
+):
+    """f(x) = x + LN(W x + b), W and b from 0."""
+    q, k, v, rates, scale, bias = f64(
+        q, k, v, per_token(learning_rate, len(q)), norm_scale, norm_bias
+    )
+    d = k.shape[1]
+    *fields, position = started(state, (d, d), (d,), (d, d), (d,), ())
+    out, weights, start, position = ttt(
+        q, k, v, rates, fields[:2], fields[2:], int(position), scale, bias, eps, mini_batch
+    )
+    return out, (*weights, *start, position)
+
+
+def ttt_mlp(
+    q, k, v, *, learning_rate, initial=None, norm_scale=1.0, norm_bias=0.0, eps=1e-6,
+    mini_batch=16, state=None,
+):  # fmt: skip
+    """f(x) = x + LN(W2 gelu(W1 x + b1) + b2), from the weights ``initial``."""
+    q, k, v, rates, scale, bias = f64(
+        q, k, v, per_token(learning_rate, len(q)), norm_scale, norm_bias
+    )
+    *fields, position = f64(*initial, *initial, 0) if state is None else f64(*state)
+    out, weights, start, position = ttt(
+        q, k, v, rates, fields[:4], fields[4:], int(position), scale, bias, eps, mini_batch
+    )
+    return out, (*weights, *start, position)
