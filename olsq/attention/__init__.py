@@ -14,6 +14,8 @@ from olsq.attention.delta import (
     preconditioned_delta,
     preconditioned_delta_step,
 )
+from olsq.attention.intention import intention
+from olsq.attention.kalman import kalman, kalman_step
 from olsq.attention.linear import (
     gla,
     gla_step,
@@ -24,11 +26,15 @@ from olsq.attention.linear import (
     retention,
     retention_step,
 )
+from olsq.attention.longhorn import longhorn, longhorn_step
+from olsq.attention.mesa import mesa, mesa_discounted, mesa_discounted_step, mesa_step
 from olsq.attention.mlstm import MLSTM, mlstm, mlstm_step
+from olsq.attention.recurrent import Hidden, mamba, mamba_step, rg_lru, rg_lru_step
 from olsq.attention.vector import hgrn2, hgrn2_step, rwkv6, rwkv6_step
 
 __all__ = [
     "MLSTM",
+    "Hidden",
     "Memory",
     "Normalised",
     "Preconditioned",
@@ -40,16 +46,29 @@ __all__ = [
     "gla_step",
     "hgrn2",
     "hgrn2_step",
+    "intention",
+    "kalman",
+    "kalman_step",
     "linear",
     "linear_step",
+    "longhorn",
+    "longhorn_step",
+    "mamba",
     "mamba2",
     "mamba2_step",
+    "mamba_step",
+    "mesa",
+    "mesa_discounted",
+    "mesa_discounted_step",
+    "mesa_step",
     "mlstm",
     "mlstm_step",
     "preconditioned_delta",
     "preconditioned_delta_step",
     "retention",
     "retention_step",
+    "rg_lru",
+    "rg_lru_step",
     "rwkv6",
     "rwkv6_step",
 ]

@@ -1,0 +1,94 @@
+"""What the rules that solve a regression share: layout, ridges that are left, norms of H."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from olsq.attention._inputs import (
+    Layout,
+    Tokens,
+    check_gates,
+    check_heads,
+    check_segments,
+    check_weight,
+    layout_of,
+    per_token,
+    with_resets,
+)
+from olsq.attention._linear import gated_linear
+from olsq.attention.delta import accumulate
+from olsq.problem import Moments
+
+
+def arrange(
+    q: Any, k: Any, v: Any, forget: Any, log_forget: Any, weight: Any, segment_ids: Any, state: Any
+) -> tuple[tuple[Array, Array, Array], dict[str, Any], Layout]:
+    """Keys, values, queries as (B, H, T, dim) and the gates and weights that belong to them."""
+    given, b, t, h = check_heads(q=q, k=k, v=v)
+    if state is not None and not isinstance(state, Moments):
+        raise TypeError(f"state must be olsq.Moments, as returned, got {type(state).__name__}")
+    layout = layout_of(tuple(given.values()), state, b, t, h)
+    start = check_segments(segment_ids, layout)
+    gates = check_gates(forget, log_forget, layout)
+    strength = check_weight("weight", weight, layout)
+
+    def heads(x: Array | None) -> Array | None:
+        return None if x is None else x.reshape(b, h, t)
+
+    options: dict[str, Any] = {"weight": heads(strength)}
+    if log_forget is None:
+        options["forget"] = heads(with_resets(gates, start, layout.working))
+    else:  # kept as logs, which may resolve more than factors do
+        logs = per_token("log_forget", log_forget, layout)
+        options["log_forget"] = heads(logs if start is None else jnp.where(start, -jnp.inf, logs))
+    streams = tuple(jnp.moveaxis(given[name], 2, 1) for name in "kvq")
+    return streams, options, layout  # pyright: ignore[reportReturnType]
+
+
+def ridge_left(
+    forget: Any, log_forget: Any, segment_ids: Any, continued: bool, layout: Layout
+) -> Array:
+    """Share (B, H, T) of a segment's first ridge that is left at each token.
+
+    0 for the tokens that go on from a state, which holds their ridge.
+    """
+    gates = check_gates(forget, log_forget, layout)
+    start = check_segments(segment_ids, layout)
+    assert start is not None
+    gates = jnp.ones(start.shape, layout.working) if gates is None else gates
+
+    def join(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
+        return jnp.where(b[1], b[0], a[0] * b[0]), a[1] | b[1]
+
+    left, _ = jax.lax.associative_scan(join, (gates, start), axis=1)
+    if continued:
+        left = jnp.where(jnp.cumsum(start, 1) > 0, left, 0)
+    return left.reshape(layout.batch, layout.heads, layout.length)
+
+
+def frobenius(tokens: Tokens, gram: Array) -> Array:
+    """Norms (N, T) of H_t: ``|H_t|^2 = gamma^2 |H_{t-1}|^2 + 2 beta k^T H_t k - beta^2 |k|^4``.
+
+    The last two terms are one sum of squares and products that are at least half the first of
+    them: nothing cancels.
+    """
+    read, _ = gated_linear(tokens.k, tokens.k, tokens.k, tokens.forget, tokens.weight, gram)
+    size = (tokens.k**2).sum(-1)
+    weight = jnp.ones_like(size) if tokens.weight is None else tokens.weight
+    grown = 2 * weight * (read * tokens.k).sum(-1) - (weight * size) ** 2
+    gates = None if tokens.forget is None else tokens.forget**2
+    start = (gram**2).sum((1, 2))
+    squares, _ = accumulate(grown[..., None], gates, None, start[:, None])
+    squares = squares[..., 0]
+    return jnp.where(squares > 0, jnp.sqrt(jnp.where(squares > 0, squares, 1)), 0)
+
+
+def clean(state: Array) -> Array:
+    """A part of a state with heads folded, zero where it is not finite: those are lost."""
+    flat = state.reshape(-1, *state.shape[2:])
+    fine = jnp.isfinite(flat).all((1, 2), keepdims=True)
+    return jnp.where(fine, flat, 0)

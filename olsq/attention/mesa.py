@@ -1,0 +1,281 @@
+"""Rules that solve their regression instead of stepping towards it; solved by ``olsq.sequence``."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import jax.numpy as jnp
+from jax import Array
+
+from olsq.attention._mesa import arrange, ridge_left
+from olsq.problem import Moments
+from olsq.sequence import DecodeState, Solver, online_lstsq, query, update
+from olsq.sequence._inputs import refuse
+
+
+def mesa(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    ridge: Any,
+    forget: Any = None,
+    log_forget: Any = None,
+    weight: Any = None,
+    solver: Solver | None = None,
+    adjoint: Literal["implicit", "unrolled"] = "implicit",
+    state: Moments | None = None,
+    segment_ids: Any = None,
+) -> tuple[Array, Moments]:
+    """The Mesa layer's rule: ``o = G (H + Lambda)^{-1} q``, the regression solved at every token.
+
+    ``H = gamma H + beta k k^T``, ``G = gamma G + beta v k^T``, and a ridge that is not forgotten.
+
+    Parameters
+    ----------
+    q, k, v : array (B, T, H, K), (B, T, H, K), (B, T, H, V)
+        Queries, keys, values.
+    ridge : array
+        Diagonal of Lambda, > 0: a number, (K,), (H, K), or (B, T, H, K), one per token.
+    forget, log_forget : array, optional
+        Gates in [0, 1], or their logs, broadcast to (B, T, H).  Default 1.  A gate of 0 forgets
+        everything before its token.
+    weight : array, optional
+        Sample weights beta >= 0, broadcast to (B, T, H).  0 leaves a token out, finite or not.
+    solver : optional
+        ``olsq.ChunkExact()`` if None.  ``olsq.ConjugateGradient(max_steps=0, start="query")`` is
+        gated linear attention.
+    adjoint : {"implicit", "unrolled"}
+        See :func:`olsq.online_lstsq`.
+    state : Moments, optional
+        gram (B, H, K, K) and cross (B, H, V, K).
+    segment_ids : int array (B, T), optional
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
+
+    Returns
+    -------
+    output : array (B, T, H, V)
+        In the dtype of q, k, v.  NaN from a non-finite token on until a gate of 0, never before.
+    state : Moments
+
+    Raises
+    ------
+    ValueError
+        If shapes, gates, weights, ridge or segment ids do not fit.
+
+    Notes
+    -----
+    :func:`olsq.online_lstsq` with heads; its stats, costs and derivatives.
+
+    References
+    ----------
+    von Oswald et al., "MesaNet" (2025), eq. 4 to 6.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 3, 1, 1))
+    >>> o, state = olsq.attention.mesa(x, x, x, ridge=1.0)
+    >>> [round(float(y), 3) for y in o[0, :, 0, 0]]
+    [0.5, 0.667, 0.75]
+    """
+    refuse("ridge", ridge, lambda r: r <= 0, "be > 0")
+    streams, options, layout = arrange(q, k, v, forget, log_forget, weight, segment_ids, state)
+    if jnp.ndim(ridge) == 4:
+        ridge = jnp.moveaxis(jnp.asarray(ridge), 2, 1)
+    fit = online_lstsq(
+        *streams, **options, ridge=ridge, state=state, solver=solver, adjoint=adjoint
+    )
+    return jnp.moveaxis(fit.value, 1, 2).astype(layout.dtype), fit.state
+
+
+def mesa_discounted(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    ridge: Any = None,
+    forget: Any = None,
+    log_forget: Any = None,
+    weight: Any = None,
+    solver: Solver | None = None,
+    adjoint: Literal["implicit", "unrolled"] = "implicit",
+    state: Moments | None = None,
+    segment_ids: Any = None,
+) -> tuple[Array, Moments]:
+    """Recursive least squares as attention: :func:`mesa` with a ridge forgotten like the data.
+
+    Parameters
+    ----------
+    q, k, v : array (B, T, H, K), (B, T, H, K), (B, T, H, V)
+    ridge : array
+        Diagonal of the ridge before the first token, > 0: a number, (K,) or (H, K).  With a state,
+        which holds its own, only for the segments after the first, and None without segments.
+    forget, log_forget, weight, solver, adjoint : optional
+        As for :func:`mesa`.  After a gate of exactly 0 there is no ridge left, and no unique
+        solution until K tokens came; a segment starts with its ridge.
+    state : Moments, optional
+        Its gram holds what is left of the ridge.
+    segment_ids : int array (B, T), optional
+
+    Returns
+    -------
+    output : array (B, T, H, V)
+    state : Moments
+
+    Raises
+    ------
+    ValueError
+        If shapes, gates, weights, ridge or segment ids do not fit.
+
+    Notes
+    -----
+    Online Newton's method: ``Phi = Phi + beta (v - Phi k) (H^{-1} k)^T``, where DeltaNet steps
+    along k.
+
+    References
+    ----------
+    von Oswald et al., "MesaNet" (2025), eq. 17 to 24; "Uncovering mesa-optimization algorithms in
+    Transformers" (2023), eq. 8.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 3, 1, 1))
+    >>> o, state = olsq.attention.mesa_discounted(x, x, x, ridge=1.0, forget=0.5)
+    >>> [round(float(y), 3) for y in o[0, :, 0, 0]]
+    [0.667, 0.857, 0.933]
+    """
+    if ridge is not None:
+        refuse("ridge", ridge, lambda r: r <= 0, "be > 0")
+    streams, options, layout = arrange(q, k, v, forget, log_forget, weight, segment_ids, state)
+    options = {**options, "state": state, "solver": solver, "adjoint": adjoint}
+    if segment_ids is None:
+        fit = online_lstsq(*streams, ridge=ridge, ridge_mode="discounted", **options)
+        return jnp.moveaxis(fit.value, 1, 2).astype(layout.dtype), fit.state
+    # Every segment starts with its own ridge: it is the fixed problem with a ridge per token.
+    if ridge is None:
+        raise ValueError("ridge is needed with segment_ids: every segment starts with it")
+    left = ridge_left(forget, log_forget, segment_ids, state is not None, layout)
+    heads = jnp.broadcast_to(
+        jnp.asarray(ridge, layout.working), (layout.heads, streams[0].shape[-1])
+    )
+    ridges = left[..., None] * heads[:, None]
+    fit = online_lstsq(*streams, ridge=ridges, **options)
+    gram = fit.state.gram
+    if layout.length:
+        gram = gram + ridges[:, :, -1, :, None] * jnp.eye(gram.shape[-1], dtype=gram.dtype)
+    return jnp.moveaxis(fit.value, 1, 2).astype(layout.dtype), fit.state._replace(gram=gram)
+
+
+def mesa_step(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    ridge: Any = None,
+    forget: Any = None,
+    log_forget: Any = None,
+    weight: Any = 1.0,
+    state: Moments | DecodeState | None = None,
+) -> tuple[Array, Any]:
+    """One token of :func:`mesa`: take it in, then solve for its query.
+
+    Parameters
+    ----------
+    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
+    ridge : array
+        A number, (K,), (H, K) or (B, H, K), > 0; None with a DecodeState, which has its own.
+    forget, log_forget, weight : array (B, H) or what broadcasts to it, optional
+    state : Moments or DecodeState, optional
+        ``olsq.sequence.start_decoding(moments, ridge=ridge)`` carries a factor from token to
+        token: O(K^2) where Moments cost O(K^3).
+
+    Returns
+    -------
+    output : array (B, H, V)
+    state : as given
+
+    Raises
+    ------
+    ValueError
+        If shapes, the gate, the weight or the ridge do not fit.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 1, 1))
+    >>> o, state = olsq.attention.mesa_step(x, x, x, ridge=1.0)
+    >>> round(float(o[0, 0, 0]), 3)
+    0.5
+    """
+    if isinstance(state, DecodeState):
+        decoding = update(state, k, v, forget=gate(forget, log_forget), weight=weight)
+        return query(decoding, q).astype(jnp.result_type(q, k, v)), decoding
+    if ridge is None:
+        raise ValueError("ridge is needed, unless the state is a DecodeState")
+    refuse("ridge", ridge, lambda r: r <= 0, "be > 0")
+    moments = _or_empty(state, k, v)
+    moments = update(moments, k, v, forget=gate(forget, log_forget), weight=weight)
+    return query(moments, q, ridge=ridge).astype(jnp.result_type(q, k, v)), moments
+
+
+def mesa_discounted_step(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    ridge: Any = None,
+    forget: Any = None,
+    log_forget: Any = None,
+    weight: Any = 1.0,
+    state: Moments | DecodeState | None = None,
+) -> tuple[Array, Any]:
+    """One token of :func:`mesa_discounted`; see :func:`mesa_step`.
+
+    Parameters
+    ----------
+    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
+    ridge : array
+        A number, (K,) or (H, K), > 0, with the first token only; a state holds it.
+    forget, log_forget, weight : array (B, H) or what broadcasts to it, optional
+    state : Moments or DecodeState, optional
+
+    Returns
+    -------
+    output : array (B, H, V)
+    state : as given
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit, or the ridge is given with a state or not given without.
+    """
+    if (ridge is None) == (state is None):
+        raise ValueError("give ridge with the first token and state with the others")
+    if state is None:
+        refuse("ridge", ridge, lambda r: r <= 0, "be > 0")
+        state = _or_empty(None, k, v)
+        held = jnp.broadcast_to(jnp.asarray(ridge, state.gram.dtype), state.gram.shape[:-1])
+        state = state._replace(gram=held[..., None] * jnp.eye(held.shape[-1], dtype=held.dtype))
+    now: Any = state
+    now = update(now, k, v, forget=gate(forget, log_forget), weight=weight)
+    return query(now, q).astype(jnp.result_type(q, k, v)), now
+
+
+def gate(forget: Any, log_forget: Any) -> Any:
+    """The one of the two that is given, as a factor."""
+    if log_forget is None:
+        return 1.0 if forget is None else forget
+    if forget is not None:
+        raise ValueError("give forget or log_forget, not both: they are the same gates")
+    refuse("log_forget", log_forget, lambda g: g > 0, "be <= 0 (it is the log of a factor)")
+    return jnp.exp(log_forget)
+
+
+def _or_empty(state: Moments | None, k: Any, v: Any) -> Moments:
+    if state is not None:
+        return state
+    (*batch, keys), values = jnp.shape(k), jnp.shape(v)[-1]
+    dtype = jnp.promote_types(jnp.result_type(k, v), jnp.float32)
+    return Moments(jnp.zeros((*batch, keys, keys), dtype), jnp.zeros((*batch, values, keys), dtype))
