@@ -28,16 +28,31 @@ from olsq.attention.linear import (
 )
 from olsq.attention.longhorn import longhorn, longhorn_step
 from olsq.attention.mesa import mesa, mesa_discounted, mesa_discounted_step, mesa_step
+from olsq.attention.mesa_window import RecentSamples, mesa_window, mesa_window_step
 from olsq.attention.mlstm import MLSTM, mlstm, mlstm_step
 from olsq.attention.recurrent import Hidden, mamba, mamba_step, rg_lru, rg_lru_step
+from olsq.attention.softmax import (
+    KeyValues,
+    RecentTokens,
+    sliding_window,
+    sliding_window_step,
+    softmax,
+    softmax_step,
+)
+from olsq.attention.ttt import TTTMLP, TTTLinear, ttt_linear, ttt_linear_step, ttt_mlp, ttt_mlp_step
 from olsq.attention.vector import hgrn2, hgrn2_step, rwkv6, rwkv6_step
 
 __all__ = [
     "MLSTM",
+    "TTTMLP",
     "Hidden",
+    "KeyValues",
     "Memory",
     "Normalised",
     "Preconditioned",
+    "RecentSamples",
+    "RecentTokens",
+    "TTTLinear",
     "delta",
     "delta_step",
     "gated_delta",
@@ -61,6 +76,8 @@ __all__ = [
     "mesa_discounted",
     "mesa_discounted_step",
     "mesa_step",
+    "mesa_window",
+    "mesa_window_step",
     "mlstm",
     "mlstm_step",
     "preconditioned_delta",
@@ -71,4 +88,12 @@ __all__ = [
     "rg_lru_step",
     "rwkv6",
     "rwkv6_step",
+    "sliding_window",
+    "sliding_window_step",
+    "softmax",
+    "softmax_step",
+    "ttt_linear",
+    "ttt_linear_step",
+    "ttt_mlp",
+    "ttt_mlp_step",
 ]

@@ -186,34 +186,39 @@ def layout_of(arrays: Any, state: Any, b: int, t: int, h: int) -> Layout:
     return Layout(b, t, h, out, working_dtype(*arrays, *floats))
 
 
-def open_state(state: Any, zero: Any, layout: Layout, name: str = "state") -> tuple[Any, Array]:
-    """The state with heads folded, cleaned, and whether each stream's was lost, (N,).
+def fold_state(state: Any, zero: Any, layout: Layout) -> Any:
+    """The state, or ``zero`` if None, checked against ``zero`` and with heads folded.
 
     ``zero`` is the state of an empty past: a named tuple of arrays (B, H, ...).
     """
-    n = layout.batch * layout.heads
-    if state is None:
-        state = zero
-    else:
-        if type(state) is not type(zero):
-            raise TypeError(
-                f"{name} must be a {type(zero).__name__}, as the rule returned it, got "
-                f"{type(state).__name__}"
+    state = zero if state is None else state
+    if type(state) is not type(zero):
+        raise TypeError(
+            f"state must be a {type(zero).__name__}, as the rule returned it, got "
+            f"{type(state).__name__}"
+        )
+    for field, given, wanted in zip(zero._fields, state, zero, strict=True):
+        if jnp.shape(given) != wanted.shape:
+            raise ValueError(
+                f"state.{field} must have shape {wanted.shape}, got {jnp.shape(given)}"
             )
-        for field, given, wanted in zip(zero._fields, state, zero, strict=True):
-            if jnp.shape(given) != wanted.shape:
-                raise ValueError(
-                    f"{name}.{field} must have shape {wanted.shape}, got {jnp.shape(given)}"
-                )
-    leaves = [
-        jnp.asarray(s, z.dtype).reshape(n, *z.shape[2:]) for s, z in zip(state, zero, strict=True)
-    ]
-    lost = jnp.zeros((n,), bool)
-    for x in leaves:
+    n = layout.batch * layout.heads
+    pairs = zip(state, zero, strict=True)
+    return type(zero)(*(jnp.asarray(s, z.dtype).reshape(n, *z.shape[2:]) for s, z in pairs))
+
+
+def open_state(state: Any, zero: Any, layout: Layout) -> tuple[Any, Array]:
+    """:func:`fold_state`, cleaned, and which streams' states were lost (not a number), (N,)."""
+    folded = fold_state(state, zero, layout)
+    lost = jnp.zeros((layout.batch * layout.heads,), bool)
+    for x in folded:
         if jnp.issubdtype(x.dtype, jnp.floating):
-            lost = lost | jnp.isnan(x).reshape(n, -1).any(-1)
-    clean = [jnp.where(lost.reshape(n, *[1] * (x.ndim - 1)), 0, x).astype(x.dtype) for x in leaves]
-    return type(zero)(*clean), lost
+            lost = lost | jnp.isnan(x).any(tuple(range(1, x.ndim)))
+
+    def clean(x: Array) -> Array:
+        return jnp.where(lost.reshape(-1, *[1] * (x.ndim - 1)), jnp.zeros_like(x), x)
+
+    return type(zero)(*map(clean, folded)), lost
 
 
 def resets(tokens: Tokens) -> Array:
@@ -247,3 +252,30 @@ def close(
         return x.reshape(b, h, *x.shape[1:])
 
     return jnp.moveaxis(value, 1, 2).astype(layout.dtype), type(state)(*map(out, state))
+
+
+def leave_out(tokens: Tokens, strength: Array | None) -> tuple[Tokens, Array | None]:
+    """Tokens of strength 0 are absent, finite or not; a strength that is not finite is bad.
+
+    For a write strength (N, T), or (N, T, V) with one per value channel, that :func:`read` was
+    not given as ``weight``.  Returned with the strength cleaned.
+    """
+    if strength is None:
+        return tokens, None
+    known = jnp.isfinite(strength)
+    written, lost = strength != 0, ~known
+    if strength.ndim == 3:
+        written, lost = written.any(-1), lost.any(-1)
+    return tokens._replace(bad=(tokens.bad & written) | lost), jnp.where(known, strength, 0)
+
+
+def per_head(name: str, x: Any, layout: Layout, *dims: int) -> Array:
+    """Broadcast ``x`` to (H, *dims), and repeat it for every batch entry: (N, *dims)."""
+    x, shape = jnp.asarray(x, layout.working), (layout.heads, *dims)
+    try:
+        x = jnp.broadcast_to(x, shape)
+    except ValueError:
+        raise ValueError(
+            f"{name} has shape {x.shape}, which does not broadcast to {shape} (heads, then dims)"
+        ) from None
+    return jnp.tile(x, (layout.batch, *[1] * len(dims)))
