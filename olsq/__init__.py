@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from olsq.lstsq import online_lstsq
     from olsq.online import (
         CoefficientPath,
         RecursiveLeastSquares,
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
         load,
         merge,
     )
-    from olsq.problem import Moments
+    from olsq.problem import Moments, Solution
     from olsq.sequence import (
         Chebyshev,
         ChunkExact,
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
         Dense,
         Neumann,
         Recursive,
-        Solution,
-        online_lstsq,
         query,
         update,
     )
@@ -52,8 +51,8 @@ _HOME = {
     "Dense": "olsq.sequence",
     "Neumann": "olsq.sequence",
     "Recursive": "olsq.sequence",
-    "Solution": "olsq.sequence",
-    "online_lstsq": "olsq.sequence",
+    "Solution": "olsq.problem",
+    "online_lstsq": "olsq.lstsq",
     "query": "olsq.sequence",
     "update": "olsq.sequence",
 }
@@ -85,7 +84,7 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(_HOME[name]), name)
         globals()[name] = value
         return value
-    if name in {"datasets", "online", "plot", "problem", "reference", "sequence"}:
+    if name in {"attention", "datasets", "online", "plot", "problem", "reference", "sequence"}:
         return importlib.import_module(f"olsq.{name}")
     raise AttributeError(f"module 'olsq' has no attribute {name!r}")
 

@@ -54,6 +54,39 @@ class Moments(NamedTuple):
     cross: Any
 
 
+class Stats(NamedTuple):
+    """How hard each token was.
+
+    Attributes
+    ----------
+    steps : int32 array (..., T)
+        Iterations or corrections spent on the token; 0 for a direct solve.
+    residual : array (..., T)
+        ``|q - (H + Lambda) q*| / |q|``, 0 for a zero query; of no meaning where the output is NaN.
+    """
+
+    steps: Any
+    residual: Any
+
+
+class Solution(NamedTuple):
+    """What :func:`olsq.online_lstsq` returns.
+
+    Attributes
+    ----------
+    value : array (..., T, m)
+        ``o_t = Phi_t q_t``; NaN from a non-finite sample on, until a gate of 0.
+    state : Moments
+        Moments after the last token; give them as ``state=`` to go on, with JAX or NumPy arrays.
+    stats : Stats
+        Steps and residuals per token.  Inside ``jax.jit`` they cost nothing if not used.
+    """
+
+    value: Any
+    state: Moments
+    stats: Stats
+
+
 def check_choice(value: object, name: str, choices: tuple[str, ...]) -> None:
     """Raise ValueError unless ``value`` is one of ``choices``."""
     if value not in choices:
@@ -121,3 +154,32 @@ def check_weight(sample_weight: ArrayLike | None, n_rows: int) -> NDArray[np.flo
     if not (np.isfinite(weights).all() and (weights >= 0).all()):
         raise ValueError("sample_weight must be finite and >= 0")
     return weights
+
+
+def check_streams(keys: Any, values: Any, queries: Any) -> tuple[tuple[int, ...], int, int, int]:
+    """Check three streams, JAX or NumPy, against each other; return (batch shape, T, d, m)."""
+    shapes = {"keys": keys.shape, "values": values.shape, "queries": queries.shape}
+    for name, shape in shapes.items():
+        if len(shape) < 2:
+            raise ValueError(
+                f"{name} must have shape (..., T, features), got {shape}; one token is "
+                f"{name}[None, :]"
+            )
+    if not shapes["keys"][-2] == shapes["values"][-2] == shapes["queries"][-2]:
+        raise ValueError(
+            "keys, values and queries must have the same length T on axis -2, got "
+            + ", ".join(f"{n} {s}" for n, s in shapes.items())
+        )
+    if shapes["keys"][-1] != shapes["queries"][-1]:
+        raise ValueError(
+            f"queries must have the width of keys, got keys {shapes['keys']} and "
+            f"queries {shapes['queries']}"
+        )
+    try:
+        batch = np.broadcast_shapes(*(s[:-2] for s in shapes.values()))
+    except ValueError:
+        raise ValueError(
+            "the leading axes of keys, values and queries do not broadcast: "
+            + ", ".join(f"{n} {s}" for n, s in shapes.items())
+        ) from None
+    return batch, shapes["keys"][-2], shapes["keys"][-1], shapes["values"][-1]

@@ -1,9 +1,11 @@
 """A whole sequence at once, in JAX: six solvers for one problem, and decoding one token.
 
-:func:`online_lstsq` solves the regression of :mod:`olsq.problem` again after every token.
+:func:`online_lstsq` solves the regression of :mod:`olsq.problem` again after every token, in JAX
+whatever its arrays are; :func:`olsq.online_lstsq` gives NumPy arrays to kernels instead.
 """
 
-from olsq.sequence._api import Solution, Solver, Stats, online_lstsq
+from olsq.problem import Solution, Stats
+from olsq.sequence._api import Solver, online_lstsq
 from olsq.sequence.chebyshev import Chebyshev
 from olsq.sequence.chunk_exact import ChunkExact
 from olsq.sequence.conjugate_gradient import ConjugateGradient

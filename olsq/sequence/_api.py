@@ -1,15 +1,15 @@
-"""The public function: one regression solved again after every token of a sequence."""
+"""The JAX function: one regression solved again after every token of a sequence."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, Protocol
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.problem import Moments, check_choice
+from olsq.problem import Moments, Solution, Stats, check_choice
 from olsq.sequence._chunks import Chunks, read_out, system_product
 from olsq.sequence._factor import FACTOR
 from olsq.sequence._inputs import Stream, check
@@ -23,39 +23,6 @@ _FACTORS = jax.checkpoint_policies.save_only_these_names(FACTOR)
 def kept(primitive: Any, *avals: Any, **params: Any) -> Any:
     """What a backward pass keeps of a tile: factors and solutions; it makes the rest again."""
     return primitive.name == "custom_linear_solve" or _FACTORS(primitive, *avals, **params)
-
-
-class Stats(NamedTuple):
-    """How hard each token was.
-
-    Attributes
-    ----------
-    steps : int32 array (..., T)
-        Iterations spent on the token; 0 for a direct solve.
-    residual : array (..., T)
-        ``|q - (H + Lambda) q*| / |q|``, 0 for a zero query.
-    """
-
-    steps: Any
-    residual: Any
-
-
-class Solution(NamedTuple):
-    """What :func:`online_lstsq` returns.
-
-    Attributes
-    ----------
-    value : array (..., T, m)
-        ``o_t = Phi_t q_t``; NaN from a non-finite sample on, until a gate of 0.
-    state : Moments
-        Moments after the last token; give them as ``state=`` to go on.
-    stats : Stats
-        Steps and residuals per token.  Inside ``jax.jit`` they cost nothing if not used.
-    """
-
-    value: Any
-    state: Moments
-    stats: Stats
 
 
 class Solver(Protocol):
@@ -84,80 +51,9 @@ def online_lstsq(
     solver: Solver | None = None,
     adjoint: Literal["implicit", "unrolled"] = "implicit",
 ) -> Solution:
-    """Regress values on keys again after every token, and evaluate each fit at its query.
+    """The JAX side of :func:`olsq.online_lstsq`, which documents it, for NumPy arrays too.
 
-    With ``H_t = forget_t H_{t-1} + weight_t k_t k_t^T`` and
-    ``G_t = forget_t G_{t-1} + weight_t v_t k_t^T``, the output is
-    ``o_t = G_t (H_t + Lambda_t)^{-1} q_t``, where ``Lambda_t`` is the ridge: the same at every
-    token ("fixed", the Mesa layer) or forgotten with the data ("discounted", classical recursive
-    least squares).
-
-    Parameters
-    ----------
-    keys : array (..., T, d)
-        Regressors.
-    values : array (..., T, m)
-        Targets.
-    queries : array (..., T, d)
-        Where each fit is evaluated.  Leading axes of the three broadcast.
-    forget : array, optional
-        Forgetting factors in [0, 1], broadcast to (..., T).  Default 1.  A gate of exactly 0
-        forgets everything before its token.
-    log_forget : array, optional
-        Their logs instead, for gates closer to 1 than the dtype resolves.
-    weight : array, optional
-        Sample weights >= 0, broadcast to (..., T).  Default 1.  A sample of weight 0 is left
-        out even if it is not finite.
-    ridge : array
-        ``Lambda``'s diagonal: a number, (d,), or batch axes and d; with "fixed" also one per
-        token: batch axes, T and d, where any but d may be 1.  With "discounted" it is the ridge
-        before the first token, and must be left out when a ``state`` is given, which holds it.
-    ridge_mode : {"fixed", "discounted"}
-        Which of the two problems.
-    state : Moments, optional
-        Moments of what came before, gram (..., d, d) and cross (..., m, d), JAX or NumPy.
-    solver : optional
-        ``ChunkExact()`` if None; see "Choosing a solver" in the documentation.
-    adjoint : {"implicit", "unrolled"}
-        "implicit" differentiates the equation that is solved: reverse and forward mode, any
-        order, one more solve with the same factors.  "unrolled" differentiates the iterations,
-        which is right for a truncated solver whose error is part of the model.
-
-    Returns
-    -------
-    Solution
-        ``value`` (..., T, m) in the dtype of the inputs; ``state`` and ``stats`` in the working
-        dtype: float64 if any input is, else float32 (half precision is never factorised).
-
-    Raises
-    ------
-    ValueError
-        If shapes do not fit, a visible gate, weight or ridge is out of range, both ``forget``
-        and ``log_forget`` are given, or the solver does not solve the problem asked for.
-    TypeError
-        If the inputs are complex.
-
-    Notes
-    -----
-    Pure; works under ``jit``, ``vmap``, ``grad``, ``jvp``, ``lax.scan``.  Values are checked only
-    where they are not traced.  Non-finite samples make outputs NaN from their token on and never
-    before.  Memory O(T (d + m)) and one pair of moments per chunk, forward and backward.
-
-    References
-    ----------
-    von Oswald et al., "MesaNet" (2025), equations 4 to 6; the derivation of the default solver is
-    in the documentation, "Chunk-exact least squares".
-
-    Examples
-    --------
-    >>> import jax.numpy as jnp, olsq
-    >>> keys = jnp.array([[1.0], [1.0], [1.0]])
-    >>> values = jnp.array([[2.0], [4.0], [6.0]])
-    >>> fit = olsq.online_lstsq(keys, values, keys, ridge=1.0)
-    >>> [round(float(x), 3) for x in fit.value[:, 0]]
-    [1.0, 2.0, 3.0]
-    >>> fit.state.gram
-    Array([[3.]], dtype=float32)
+    Every array is converted: float64 needs ``jax_enable_x64``, and ``Solution`` holds JAX arrays.
     """
     check_choice(adjoint, "adjoint", ("implicit", "unrolled"))
     chosen: Any = ChunkExact() if solver is None else solver

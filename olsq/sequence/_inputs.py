@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from olsq.problem import RIDGE_MODES, Moments, check_choice
+from olsq.problem import RIDGE_MODES, Moments, check_choice, check_streams
 
 
 class Stream(NamedTuple):
@@ -66,35 +66,6 @@ def spread(name: str, x: Any, shape: tuple[int, ...], dtype: jnp.dtype, meaning:
         raise ValueError(
             f"{name} has shape {x.shape}, which does not broadcast to {shape} ({meaning})"
         ) from None
-
-
-def check_streams(keys: Any, values: Any, queries: Any) -> tuple[tuple[int, ...], int, int, int]:
-    """Check the three streams against each other; return (batch shape, T, d, m)."""
-    shapes = {"keys": keys.shape, "values": values.shape, "queries": queries.shape}
-    for name, shape in shapes.items():
-        if len(shape) < 2:
-            raise ValueError(
-                f"{name} must have shape (..., T, features), got {shape}; one token is "
-                f"{name}[None, :]"
-            )
-    if not shapes["keys"][-2] == shapes["values"][-2] == shapes["queries"][-2]:
-        raise ValueError(
-            "keys, values and queries must have the same length T on axis -2, got "
-            + ", ".join(f"{n} {s}" for n, s in shapes.items())
-        )
-    if shapes["keys"][-1] != shapes["queries"][-1]:
-        raise ValueError(
-            f"queries must have the width of keys, got keys {shapes['keys']} and "
-            f"queries {shapes['queries']}"
-        )
-    try:
-        batch = np.broadcast_shapes(*(s[:-2] for s in shapes.values()))
-    except ValueError:
-        raise ValueError(
-            "the leading axes of keys, values and queries do not broadcast: "
-            + ", ".join(f"{n} {s}" for n, s in shapes.items())
-        ) from None
-    return batch, shapes["keys"][-2], shapes["keys"][-1], shapes["values"][-1]
 
 
 def all_ones(x: Any) -> bool:

@@ -10,6 +10,7 @@ from sequence_cases import D, M, T, error, exact, streams, unit
 
 import olsq
 from olsq.reference import sequence as oracle
+from olsq.sequence import online_lstsq  # JAX, for NumPy arrays too
 
 RNG = np.random.default_rng(3)
 K, Q = unit(RNG.normal(size=(2, 2, 3, 20, D)))
@@ -22,7 +23,7 @@ V = RNG.normal(size=(2, 3, 20, M))
 def test_ridge_may_be_a_number_per_feature_per_head_or_per_token(ridge_shape):
     ridge = RNG.uniform(0.2, 1, ridge_shape)
     gates = RNG.uniform(0.9, 1, (3, 1))
-    sol = olsq.online_lstsq(K, V, Q, forget=gates, ridge=ridge, solver=olsq.ChunkExact(chunk=8))
+    sol = online_lstsq(K, V, Q, forget=gates, ridge=ridge, solver=olsq.ChunkExact(chunk=8))
     full = ridge if np.ndim(ridge) == 4 else np.expand_dims(np.broadcast_to(ridge, (2, 3, D)), -2)
     full = np.broadcast_to(full, (2, 3, 20, D))
     for i in np.ndindex(2, 3):
@@ -34,7 +35,7 @@ def test_ridge_may_be_a_number_per_feature_per_head_or_per_token(ridge_shape):
 @pytest.mark.parametrize("length", [0, 1, 2])
 def test_short_and_empty_streams(length, mode):
     k, v, q = K[..., :length, :], V[..., :length, :], Q[..., :length, :]
-    sol = olsq.online_lstsq(k, v, q, forget=0.9, ridge=0.5, ridge_mode=mode)
+    sol = online_lstsq(k, v, q, forget=0.9, ridge=0.5, ridge_mode=mode)
     assert sol.value.shape == (2, 3, length, M)
     assert sol.stats.steps.shape == (2, 3, length)
     for i in np.ndindex(2, 3):
@@ -52,32 +53,30 @@ def test_short_and_empty_streams(length, mode):
         assert error(sol.state.gram[i], path.grams[-1]) < 1e-14
         if length:
             assert error(sol.value[i], path.value) < 1e-12
-    none = olsq.online_lstsq(K[:0], V[:0], Q[:0], ridge=0.5, ridge_mode=mode)
+    none = online_lstsq(K[:0], V[:0], Q[:0], ridge=0.5, ridge_mode=mode)
     assert none.value.shape == (0, 3, 20, M)
     assert none.state.gram.shape == (0, 3, D, D)
 
 
 def test_leading_axes_broadcast_and_log_gates_are_gates():
     gates = RNG.uniform(0.8, 1, (3, 20))
-    one = olsq.online_lstsq(K[0, 0], V, Q, forget=gates, ridge=0.5)
-    two = olsq.online_lstsq(
-        np.broadcast_to(K[0, 0], K.shape), V, Q, log_forget=np.log(gates), ridge=0.5
-    )
+    one = online_lstsq(K[0, 0], V, Q, forget=gates, ridge=0.5)
+    two = online_lstsq(np.broadcast_to(K[0, 0], K.shape), V, Q, log_forget=np.log(gates), ridge=0.5)
     np.testing.assert_allclose(one.value, two.value, rtol=1e-11, atol=1e-12)
-    slow = olsq.online_lstsq(K, V, Q, log_forget=np.full((20,), -np.inf), ridge=0.5)
-    reset = olsq.online_lstsq(K, V, Q, forget=0.0, ridge=0.5)
+    slow = online_lstsq(K, V, Q, log_forget=np.full((20,), -np.inf), ridge=0.5)
+    reset = online_lstsq(K, V, Q, forget=0.0, ridge=0.5)
     np.testing.assert_allclose(slow.value, reset.value, rtol=1e-12)
 
 
 def test_inputs_under_scan_and_jit():
     def layer(state, kvq):
-        sol = olsq.online_lstsq(*kvq, forget=0.95, ridge=0.5, state=state)
+        sol = online_lstsq(*kvq, forget=0.95, ridge=0.5, state=state)
         return sol.state, sol.value
 
     pieces = tuple(jnp.asarray(x[0].reshape(3, 4, 5, -1).swapaxes(0, 1)) for x in (K, V, Q))
     zero = olsq.Moments(jnp.zeros((3, D, D)), jnp.zeros((3, M, D)))
     state, value = jax.jit(lambda s, x: jax.lax.scan(layer, s, x))(zero, pieces)
-    whole = olsq.online_lstsq(K[0], V[0], Q[0], forget=0.95, ridge=0.5)
+    whole = online_lstsq(K[0], V[0], Q[0], forget=0.95, ridge=0.5)
     np.testing.assert_allclose(
         value.swapaxes(0, 1).reshape(3, 20, M), whole.value, rtol=1e-9, atol=1e-10
     )
@@ -108,7 +107,7 @@ def test_inputs_under_scan_and_jit():
 )
 def test_errors_name_the_argument_and_the_way_out(change, says):
     with pytest.raises(ValueError, match=says):
-        olsq.online_lstsq(K, V, Q, **{"ridge": 0.5, **change})
+        online_lstsq(K, V, Q, **{"ridge": 0.5, **change})
 
 
 def test_shape_errors():
@@ -119,9 +118,9 @@ def test_shape_errors():
         ((K[:, :2], V, Q), "do not broadcast"),
     ]:
         with pytest.raises(ValueError, match=says):
-            olsq.online_lstsq(*args, ridge=0.5)
+            online_lstsq(*args, ridge=0.5)
     with pytest.raises(TypeError, match="real"):
-        olsq.online_lstsq(K * 1j, V, Q, ridge=0.5)
+        online_lstsq(K * 1j, V, Q, ridge=0.5)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +170,7 @@ def test_second_order_matches_plain_differentiation(solver):
     up = jnp.asarray(rng.normal(size=(T, M)))
 
     def ours(k, v, q, g, w, r):
-        return olsq.online_lstsq(k, v, q, forget=g, weight=w, ridge=r, solver=solver).value
+        return online_lstsq(k, v, q, forget=g, weight=w, ridge=r, solver=solver).value
 
     def curvature(f):
         def loss(*a):
@@ -201,9 +200,7 @@ def test_unrolled_gradients_of_converged_solvers_are_the_implicit_ones(solver):
 
     def grads(solver, adjoint):
         def loss(k, v, q, g, w, r):
-            sol = olsq.online_lstsq(
-                k, v, q, forget=g, weight=w, ridge=r, solver=solver, adjoint=adjoint
-            )
+            sol = online_lstsq(k, v, q, forget=g, weight=w, ridge=r, solver=solver, adjoint=adjoint)
             return jnp.sin(sol.value).sum()
 
         return jax.jit(jax.grad(loss, argnums=range(6)))(*args)
@@ -218,7 +215,7 @@ def test_unrolled_recursive_is_the_thesis_backward():
 
     def grads(solver, adjoint):
         def loss(k, v, q, g, w, r):
-            sol = olsq.online_lstsq(
+            sol = online_lstsq(
                 k,
                 v,
                 q,
@@ -244,14 +241,14 @@ def test_truncated_solvers_differ_between_adjoints():
 
     def grad(adjoint):
         return jax.grad(
-            lambda q: olsq.online_lstsq(
+            lambda q: online_lstsq(
                 args[0], args[1], q, ridge=0.3, solver=olsq.Neumann(3), adjoint=adjoint
             ).value.sum()
         )(args[2])
 
     step = 1e-6 * np.ones((T, D))
     value = [
-        olsq.online_lstsq(
+        online_lstsq(
             args[0], args[1], args[2] + sign * step, ridge=0.3, solver=olsq.Neumann(3)
         ).value.sum()
         for sign in (1, -1)
@@ -273,7 +270,7 @@ def test_no_memory_of_one_matrix_per_token():
     ]:
 
         def loss(k, v, q, g, solver=solver, mode=mode):
-            return olsq.online_lstsq(
+            return online_lstsq(
                 k, v, q, forget=g, ridge=0.5, solver=solver, ridge_mode=mode
             ).value.sum()
 
@@ -291,7 +288,7 @@ def test_no_memory_of_one_matrix_per_token():
 def run(solver, name="plain", group=0, **changes):
     s = {**streams()[group][name], **changes}
     k, v, q, r = s.pop("keys"), s.pop("values"), s.pop("queries"), s.pop("ridge")
-    return olsq.online_lstsq(k, v, q, **s, ridge=r, solver=solver)
+    return online_lstsq(k, v, q, **s, ridge=r, solver=solver)
 
 
 def test_zero_steps_are_gated_linear_attention():
@@ -319,7 +316,7 @@ def test_easy_tokens_stop_early_and_the_preconditioner_needs_two_or_three_steps(
     v = rng.normal(size=(t, 2))
 
     def steps(gate, ridge=0.25, keys=k, **options):
-        sol = olsq.online_lstsq(
+        sol = online_lstsq(
             keys, v, q, forget=gate, ridge=ridge, solver=olsq.ConjugateGradient(60, **options)
         )
         return np.asarray(sol.stats.steps)[200:].mean()

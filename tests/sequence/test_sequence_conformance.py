@@ -12,7 +12,7 @@ from sequence_cases import EPS, IDS, PAIRS, D, M, T, claims, error, exact, stack
 
 import olsq
 from olsq.reference import sequence as oracle
-from olsq.sequence import merge_moments
+from olsq.sequence import merge_moments, online_lstsq  # JAX, for NumPy arrays too
 
 both = pytest.mark.parametrize(("row", "mode"), PAIRS, ids=IDS)
 NAMES = ("keys", "values", "queries", "forget", "weight", "ridge")
@@ -21,7 +21,7 @@ NAMES = ("keys", "values", "queries", "forget", "weight", "ridge")
 def call(row, mode, dtype, arrays, state=None, **changes):
     a = {**arrays, **changes}
     ridge = None if mode == "discounted" and state is not None else a["ridge"]
-    return olsq.online_lstsq(
+    return online_lstsq(
         a["keys"],
         a["values"],
         a["queries"],
@@ -243,7 +243,7 @@ def test_the_chunk_does_not_change_the_answer(mode, chunk):
     row = PAIRS[0][0]
     for group in claims(row, mode):
         a = stack(group)
-        sol = olsq.online_lstsq(
+        sol = online_lstsq(
             a["keys"],
             a["values"],
             a["queries"],

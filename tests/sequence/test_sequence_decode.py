@@ -9,7 +9,7 @@ import pytest
 from sequence_cases import D, M, T, error, exact, streams
 
 import olsq
-from olsq.sequence import DecodeState, solve_query, start_decoding
+from olsq.sequence import DecodeState, online_lstsq, solve_query, start_decoding
 
 
 @pytest.mark.parametrize("carried", [True, False], ids=["carried factor", "moments"])
@@ -31,7 +31,7 @@ def test_prefill_then_decode_is_prefill_of_everything(dtype, carried):
     for name, s in group.items():
         a = {n: jnp.asarray(x, dtype) for n, x in s.items()}
         first = {n: x if n == "ridge" else x[:half] for n, x in a.items()}
-        state = olsq.online_lstsq(
+        state = online_lstsq(
             first["keys"],
             first["values"],
             first["queries"],
@@ -115,9 +115,7 @@ def test_gradients_through_decoding():
         return jax.lax.scan(step, state, tokens)[1]
 
     def whole(keys, gates):
-        return olsq.online_lstsq(
-            keys, s["values"], s["queries"], forget=gates, ridge=s["ridge"]
-        ).value
+        return online_lstsq(keys, s["values"], s["queries"], forget=gates, ridge=s["ridge"]).value
 
     args = jnp.asarray(s["keys"]), jnp.asarray(s["forget"])
     want = jax.grad(lambda *a: jnp.sin(whole(*a)).sum(), argnums=(0, 1))(*args)
