@@ -1,0 +1,166 @@
+"""Test-time training: a network learns keys to values by gradient steps, by mini-batches.
+
+The network is layers ``z = W x + b`` with gelu between them and ``x + LN(z)`` at the end.
+Gradients of a mini-batch are taken at the weights it started with, so that each is an outer product
+known before any step is made, and weights in between need never exist (the dual form).  With g_i
+the gradient at z, x_i the layer's input of key i, eta_i the rate, a query reads a layer after step
+t as::
+
+    W_t x + b_t = W x + b - sum_i eta_i (x_i . x + 1) g_i
+
+for all t of a mini-batch at once: two matrix products a layer.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from olsq.attention._chunks import walk
+
+GROUP = 16  # mini-batches, and 64 single tokens, whose weights the backward pass makes again
+
+Layers = tuple[tuple[Array, Array], ...]  # weights (N, out, in) and biases (N, out)
+
+
+class Norm(NamedTuple):
+    """Layer normalisation of each stream."""
+
+    scale: Array  # (N, 1, V)
+    bias: Array  # (N, 1, V)
+    eps: float
+
+
+class Learner(NamedTuple):
+    """A network on its way through a mini-batch."""
+
+    now: Layers  # with all steps so far
+    start: Layers  # as the mini-batch began
+    position: Array  # (N,) tokens of the mini-batch so far, up to its length
+
+
+def standardise(z: Array, eps: float) -> tuple[Array, Array]:
+    """z with mean 0 and variance 1, and what it was divided by."""
+    centred = z - z.mean(-1, keepdims=True)
+    deviation = jnp.sqrt((centred**2).mean(-1, keepdims=True) + eps)
+    return centred / deviation, deviation
+
+
+def gradients(layers: Layers, k: Array, v: Array, norm: Norm) -> list[tuple[Array, Array]]:
+    """Inputs x_i (N, C, in) and gradients g_i (N, C, out) of ``|f(k) - v|^2 / 2``, by layer."""
+    inputs, outputs = [k], []
+    for w, b in layers:
+        outputs.append(jnp.einsum("noi,nti->nto", w, inputs[-1]) + b[:, None])
+        inputs.append(jax.nn.gelu(outputs[-1]))
+    unit, deviation = standardise(outputs[-1], norm.eps)
+    pull = norm.scale * (k + norm.scale * unit + norm.bias - v)
+    along = (pull * unit).mean(-1, keepdims=True)
+    g = (pull - pull.mean(-1, keepdims=True) - unit * along) / deviation
+    steps = [(inputs[len(layers) - 1], g)]
+    for i in reversed(range(len(layers) - 1)):
+        back = jnp.einsum("noi,nto->nti", layers[i + 1][0], g)
+        _, pull_back = jax.vjp(jax.nn.gelu, outputs[i])
+        (g,) = pull_back(back)
+        steps.insert(0, (inputs[i], g))
+    return steps
+
+
+def answer(layers: Layers, steps: Any, rates: Array, q: Array, norm: Norm) -> Array:
+    """``f(q_t)`` by the weights after steps i <= t, (N, C, V)."""
+    x = z = q
+    for (w, b), (inputs, g) in zip(layers, steps, strict=True):
+        scores = jnp.tril(jnp.einsum("nti,nsi->nts", x, inputs) + 1) * rates[:, None, :]
+        z = jnp.einsum("noi,nti->nto", w, x) + b[:, None] - jnp.einsum("nts,nso->nto", scores, g)
+        x = jax.nn.gelu(z)
+    return q + norm.scale * standardise(z, norm.eps)[0] + norm.bias
+
+
+def choose(condition: Array, these: Layers, those: Layers) -> Layers:
+    """``these`` for streams (N,) where the condition holds, else ``those``."""
+
+    def one(a: Array, b: Array) -> Array:
+        return jnp.where(condition.reshape(-1, *[1] * (a.ndim - 1)), a, b)
+
+    return jax.tree.map(one, these, those)
+
+
+def learn(
+    q: Array,
+    k: Array,
+    v: Array,
+    rates: Array,
+    learner: Learner,
+    norm: Norm,
+    mini_batch: int,
+    *,
+    segments: Array | None = None,
+    initial: Layers,
+    fresh: bool = False,
+) -> tuple[Array, Learner]:
+    """Outputs (N, T, V) and the learner after the last token.
+
+    ``segments`` (N, T) names tokens at which learning starts again from ``initial``; mini-batches
+    then begin where the data say, and tokens are taken one by one.  ``fresh``: the stream begins a
+    mini-batch, and needs no moving to meet its bounds.
+    """
+    n, length, _ = q.shape
+    streams: dict[str, Any] = {"q": q, "k": k, "v": v, "rates": rates}
+    streams["real"] = jnp.ones((n, length), jnp.int32)
+    single = segments is not None or length <= 1
+    size = 1 if single else mini_batch
+    offset = jnp.zeros((n,), jnp.int32)
+    if not (single or fresh):
+        offset = learner.position % mini_batch
+        streams = {name: shifted(x, offset, mini_batch - 1) for name, x in streams.items()}
+    if segments is not None:
+        streams["again"] = segments
+    count = max(1, -(-streams["q"].shape[1] // size))
+
+    def cut(x: Array) -> Array:
+        pad = [(0, 0), (0, count * size - x.shape[1])] + [(0, 0)] * (x.ndim - 2)
+        return jnp.pad(x, pad).reshape(n, count, size, *x.shape[2:])
+
+    def piece(learner: Learner, x: Any) -> tuple[Learner, Array]:
+        now, start, position = learner
+        if segments is not None:
+            again = x["again"][:, 0]
+            now, start = choose(again, initial, now), choose(again, initial, start)
+            position = jnp.where(again, 0, position)
+        tokens = x["real"].sum(1, dtype=jnp.int32)
+        full = (position == mini_batch) & (tokens > 0)
+        start, position = choose(full, now, start), jnp.where(full, 0, position)
+        steps = gradients(start, x["k"], x["v"], norm)
+        out = answer(now, steps, x["rates"], x["q"], norm)
+        moved = tuple(
+            (
+                w - jnp.einsum("nt,nto,nti->noi", x["rates"], g, inputs),
+                b - jnp.einsum("nt,nto->no", x["rates"], g),
+            )
+            for (w, b), (inputs, g) in zip(now, steps, strict=True)
+        )
+        return Learner(moved, start, position + tokens), out
+
+    def group(learner: Learner, x: Any) -> tuple[Learner, Array]:
+        rows = {name: jnp.moveaxis(s, 1, 0) for name, s in x.items()}
+        learner, out = jax.lax.scan(jax.checkpoint(piece, prevent_cse=False), learner, rows)
+        return learner, jnp.moveaxis(out, 0, 1)
+
+    pieces = {name: cut(x) for name, x in streams.items()}
+    out, learner = walk(group, learner, pieces, chunk=64 if single else GROUP)
+    out = out.reshape(n, count * size, out.shape[-1])
+    if single or fresh:
+        return out[:, :length], learner
+    return jax.vmap(lambda x, p: jax.lax.dynamic_slice_in_dim(x, p, length))(out, offset), learner
+
+
+def shifted(x: Array, offset: Array, most: int) -> Array:
+    """Streams (N, T, ...) moved ``offset`` (N,) tokens later, at most ``most``; zeros around."""
+
+    def one(x: Array, offset: Array) -> Array:
+        room = jnp.zeros((x.shape[0] + most, *x.shape[1:]), x.dtype)
+        return jax.lax.dynamic_update_slice_in_dim(room, x, offset, 0)
+
+    return jax.vmap(one)(x, offset)
