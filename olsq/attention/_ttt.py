@@ -59,21 +59,21 @@ def gradients(layers: Layers, k: Array, v: Array, norm: Norm) -> list[tuple[Arra
     pull = norm.scale * (k + norm.scale * unit + norm.bias - v)
     along = (pull * unit).mean(-1, keepdims=True)
     g = (pull - pull.mean(-1, keepdims=True) - unit * along) / deviation
-    steps = [(inputs[len(layers) - 1], g)]
+    slopes = [(inputs[len(layers) - 1], g)]
     for i in reversed(range(len(layers) - 1)):
         back = jnp.einsum("noi,nto->nti", layers[i + 1][0], g)
         _, pull_back = jax.vjp(jax.nn.gelu, outputs[i])
         (g,) = pull_back(back)
-        steps.insert(0, (inputs[i], g))
-    return steps
+        slopes.insert(0, (inputs[i], g))
+    return slopes
 
 
-def answer(layers: Layers, steps: Any, rates: Array, q: Array, norm: Norm) -> Array:
-    """``f(q_t)`` by the weights after steps i <= t, (N, C, V)."""
+def answer(layers: Layers, steps: Any, q: Array, norm: Norm) -> Array:
+    """``f(q_t)`` by the weights after steps i <= t, (N, C, V); steps are inputs and eta_i g_i."""
     x = z = q
-    for (w, b), (inputs, g) in zip(layers, steps, strict=True):
-        scores = jnp.tril(jnp.einsum("nti,nsi->nts", x, inputs) + 1) * rates[:, None, :]
-        z = jnp.einsum("noi,nti->nto", w, x) + b[:, None] - jnp.einsum("nts,nso->nto", scores, g)
+    for (w, b), (inputs, step) in zip(layers, steps, strict=True):
+        scores = jnp.tril(jnp.einsum("nti,nsi->nts", x, inputs) + 1)
+        z = jnp.einsum("noi,nti->nto", w, x) + b[:, None] - jnp.einsum("nts,nso->nto", scores, step)
         x = jax.nn.gelu(z)
     return q + norm.scale * standardise(z, norm.eps)[0] + norm.bias
 
@@ -108,7 +108,6 @@ def learn(
     """
     n, length, _ = q.shape
     streams: dict[str, Any] = {"q": q, "k": k, "v": v, "rates": rates}
-    streams["real"] = jnp.ones((n, length), jnp.int32)
     single = segments is not None or length <= 1
     size = 1 if single else mini_batch
     offset = jnp.zeros((n,), jnp.int32)
@@ -129,19 +128,16 @@ def learn(
             again = x["again"][:, 0]
             now, start = choose(again, initial, now), choose(again, initial, start)
             position = jnp.where(again, 0, position)
-        tokens = x["real"].sum(1, dtype=jnp.int32)
-        full = (position == mini_batch) & (tokens > 0)
+        full = (position == mini_batch) & (x["tokens"] > 0)
         start, position = choose(full, now, start), jnp.where(full, 0, position)
-        steps = gradients(start, x["k"], x["v"], norm)
-        out = answer(now, steps, x["rates"], x["q"], norm)
+        slopes = gradients(start, x["k"], x["v"], norm)
+        steps = [(inputs, x["rates"][..., None] * g) for inputs, g in slopes]
+        out = answer(now, steps, x["q"], norm)
         moved = tuple(
-            (
-                w - jnp.einsum("nt,nto,nti->noi", x["rates"], g, inputs),
-                b - jnp.einsum("nt,nto->no", x["rates"], g),
-            )
-            for (w, b), (inputs, g) in zip(now, steps, strict=True)
+            (w - jnp.einsum("nto,nti->noi", step, inputs), b - step.sum(1))
+            for (w, b), (inputs, step) in zip(now, steps, strict=True)
         )
-        return Learner(moved, start, position + tokens), out
+        return Learner(moved, start, position + x["tokens"]), out
 
     def group(learner: Learner, x: Any) -> tuple[Learner, Array]:
         rows = {name: jnp.moveaxis(s, 1, 0) for name, s in x.items()}
@@ -149,6 +145,8 @@ def learn(
         return learner, jnp.moveaxis(out, 0, 1)
 
     pieces = {name: cut(x) for name, x in streams.items()}
+    begin = size * jnp.arange(count, dtype=jnp.int32) - offset[:, None]  # of each piece
+    pieces["tokens"] = jnp.minimum(begin + size, length) - jnp.clip(begin, 0, length)
     out, learner = walk(group, learner, pieces, chunk=64 if single else GROUP)
     out = out.reshape(n, count * size, out.shape[-1])
     if single or fresh:
