@@ -221,11 +221,11 @@ def open_state(state: Any, zero: Any, layout: Layout) -> tuple[Any, Array]:
     return type(zero)(*map(clean, folded)), lost
 
 
-def resets(tokens: Tokens) -> Array:
-    """Tokens (N, T) before which everything is forgotten, a loss too."""
+def resets(tokens: Tokens) -> Array | None:
+    """Tokens (N, T) before which everything is forgotten, a loss too; None: there are none."""
     gates = tokens.forget
     if gates is None:
-        return jnp.zeros(tokens.bad.shape, bool)
+        return None
     return gates == 0 if gates.ndim == 2 else (gates == 0).all(-1)
 
 

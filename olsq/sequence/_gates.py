@@ -54,10 +54,12 @@ def states_before(factor: Array, add: Array, start: Array) -> tuple[Array, Array
     return before, after[:, -1]
 
 
-def reached(bad: Array, reset: Array, start: Array) -> Array:
+def reached(bad: Array, reset: Array | None, start: Array) -> Array:
     """Which tokens (B, n) a loss reaches: one at a ``bad`` token or at the start, to a reset."""
     order = jnp.arange(1, bad.shape[1] + 1)
     latest_bad = jax.lax.cummax(jnp.where(bad, order, 0), axis=1)
+    if reset is None:
+        return (latest_bad > 0) | start[:, None]
     latest_reset = jax.lax.cummax(jnp.where(reset, order, 0), axis=1)
     inside = (latest_bad >= latest_reset) & (latest_bad > 0)
     return inside | (start[:, None] & (latest_reset == 0))
