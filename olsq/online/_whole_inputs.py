@@ -108,3 +108,14 @@ def check_state(state: Any, batch: tuple[int, ...], d: int, m: int) -> Moments:
         spread("state.gram", gram, (*batch, d, d), np.float64, "batch, d, d"),
         spread("state.cross", cross, (*batch, m, d), np.float64, "batch, m, d"),
     )
+
+
+def answerable(gates: NDArray, weights: NDArray, d: int) -> NDArray:
+    """Which tokens (..., T) of the discounted problem have a unique answer.
+
+    A gate of 0 takes the ridge away too: until d samples came, counting its own, there is none.
+    """
+    total = np.cumsum(weights > 0, axis=-1)
+    before = np.where(gates == 0, total - (weights > 0), -1)
+    since = np.maximum.accumulate(before, axis=-1)
+    return (since < 0) | (total - since >= d)

@@ -22,6 +22,7 @@ RIDGE_SPREAD = 0.5  # |log| by which ridges of one chunk may differ
 SHORT = 8  # tokens solved one by one before a chunk is tried again
 FEWEST = 3  # tokens worth a chunk; fewer (harsh gates) are solved one by one
 INFLATION = 1e3  # largest A_jj (A^-1)_jj with which a chunk is solved in float32
+SMALLEST = 1e-25  # diagonal of a system below which float32 underflows in its products
 # (tolerance of corrections, largest pivot of I + Y Y^T, largest backward error)
 LIMITS_SINGLE = (1e-6, 30.0, 1e-5)
 LIMITS_DOUBLE_OF_SINGLE = (1e-7, 1e9, 1e-7)
@@ -98,9 +99,14 @@ def absorb(blas, chunk, first, count, ratio, gram, cross):
 
 @kernel()
 def inflation(system, W):
-    """Largest ``A_jj (A^-1)_jj``: how ill-conditioned A is in the best units."""
+    """Largest ``A_jj (A^-1)_jj``: how ill-conditioned A is in the best units.
+
+    Infinite where float32 is too narrow for A itself.
+    """
     d, worst = W.shape[0], 0.0
     for j in range(d):
+        if not SMALLEST < system[j, j] < 1 / SMALLEST:
+            return np.inf
         total = 0.0
         for i in range(d):
             total += W[i, j] * W[i, j]

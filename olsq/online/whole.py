@@ -13,6 +13,7 @@ from numba import config
 from olsq.online import _whole_kernels as kernels
 from olsq.online._gemm import addresses
 from olsq.online._whole_inputs import (
+    answerable,
     check_gates,
     check_ridge,
     check_state,
@@ -99,6 +100,8 @@ def solve_whole(
 
     if d > 0:  # BLAS takes no matrix without columns
         run(count, 16.0 * count * length * d * (d + m), piece)
+    if discounted:
+        value[~answerable(gates, weights, d).reshape(count, length)] = np.nan
     with np.errstate(over="ignore"):  # float64 moments of huge float32 samples
         final = Moments(*(s.reshape(*batch, *s.shape[1:]).astype(dtype) for s in moments))
         stats = Stats(steps.reshape(*batch, length), residual.reshape(*batch, length).astype(dtype))
