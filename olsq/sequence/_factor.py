@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.ad_checkpoint import checkpoint_name
@@ -23,7 +24,22 @@ from olsq.sequence._chunks import Chunks
 from olsq.sequence._triangular import inverse_cholesky, inverse_spd
 
 FACTOR = "olsq factor"  # names what a backward pass keeps
+SINGULAR = 0.02  # part of the digits that a growth may cancel and still count as regular
 FLOOR = -80.0  # log of the smallest gate a reference sees; smaller ones only precondition
+
+
+@jax.custom_batching.custom_vmap
+def largest(x: Array) -> Array:
+    """x, and under ``vmap`` its largest over the batch: a branch then stays one branch.
+
+    A condition that differs between the elements of a batch makes JAX run both branches.
+    """
+    return x
+
+
+@largest.def_vmap
+def _largest_of_batch(axis_size: int, in_batched: list[bool], x: Array) -> tuple[Array, bool]:
+    return largest(x.max(0)), False
 
 
 class Factor(NamedTuple):
@@ -72,12 +88,41 @@ def factorise(
         keys = keys * jnp.sqrt(chunks.weight)[..., None]
     if ridge is not None:
         system = system + ridge * jnp.eye(keys.shape[-1], dtype=keys.dtype)
-    inverse = checkpoint_name(inverse_spd(system), FACTOR)
+    parts = _inverse_and_rows(system, keys)
+    if ridge is None:  # nothing makes sure that the system is regular
+        parts = _guarded(system, keys, *parts)
+    inverse, rows, growth = (checkpoint_name(part, FACTOR) for part in parts)
+    return Factor(inverse, rows, scale, growth)
+
+
+def _inverse_and_rows(system: Array, keys: Array) -> tuple[Array, Array, Array]:
+    inverse = inverse_spd(system)
     rows = keys @ inverse
     minors = jnp.einsum("bnti,bnsi->bnts", rows, keys) + jnp.eye(keys.shape[2], dtype=keys.dtype)
     growth = jnp.diagonal(minors, axis1=-2, axis2=-1).max(-1)
-    rows = checkpoint_name(inverse_cholesky(minors) @ rows, FACTOR)
-    return Factor(inverse, rows, scale, growth)
+    return inverse, inverse_cholesky(minors) @ rows, growth
+
+
+def _guarded(
+    system: Array, keys: Array, inverse: Array, rows: Array, growth: Array
+) -> tuple[Array, Array, Array]:
+    """Factors of chunks whose system is singular to rounding: with a ridge, to precondition with.
+
+    So it is in the discounted problem soon after a gate of 0.  Growth is infinite there.
+    """
+    eps = jnp.finfo(system.dtype).eps
+    singular = ~(growth * eps < SINGULAR)
+
+    def factors() -> tuple[Array, Array]:
+        diagonal = jnp.diagonal(system, axis1=-2, axis2=-1) + (keys**2).sum(-2)
+        ridge = jnp.sqrt(eps) * jnp.where(diagonal > 0, diagonal, 1)
+        eye = jnp.eye(system.shape[-1], dtype=system.dtype)
+        other = _inverse_and_rows(system + ridge[..., None] * eye, keys)
+        chosen = singular[..., None, None]
+        return jnp.where(chosen, other[0], inverse), jnp.where(chosen, other[1], rows)
+
+    inverse, rows = jax.lax.cond(largest(singular.any()), factors, lambda: (inverse, rows))
+    return inverse, rows, jnp.where(singular, jnp.inf, growth)
 
 
 def apply(factor: Factor, x: Array) -> Array:

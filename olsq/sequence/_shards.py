@@ -11,7 +11,7 @@ from jax import Array
 from olsq.problem import Moments
 from olsq.sequence._gates import reached, states_before
 from olsq.sequence._inputs import Stream
-from olsq.sequence._tiles import Carry, begin, enter, finish, fold
+from olsq.sequence._tiles import Carry, answerable, begin, enter, finish, fold
 
 
 def split(stream: Stream, chunk: int, shards: int) -> tuple[Stream, Moments]:
@@ -20,6 +20,7 @@ def split(stream: Stream, chunk: int, shards: int) -> tuple[Stream, Moments]:
     Merging is associative, so a piece is summarised by what it makes of an empty state and by the
     product of its gates; only those summaries, O(d^2) each, cross between devices.
     """
+    stream = answerable(stream)  # pieces do not know of resets before them
     b, length, _ = stream.keys.shape
     each = -(-length // shards)
 

@@ -53,8 +53,25 @@ def group_count(stream: Stream, chunk: int) -> int:
     return next(n for n in range(-(-b // fits), b + 1) if b % n == 0)
 
 
+def answerable(stream: Stream) -> Stream:
+    """The stream with NaN for queries that have no unique answer.
+
+    In the discounted problem a gate of 0 takes the ridge away too: until d samples came, counting
+    its own, the system is singular.  (A state may be singular as well; that is not seen here.)
+    """
+    if stream.ridge is not None or stream.forget is None:
+        return stream
+    counts = jnp.ones_like(stream.forget) if stream.weight is None else stream.weight > 0
+    total = jnp.cumsum(counts.astype(jnp.int32), axis=1)
+    before = jnp.where(stream.forget == 0, total - counts.astype(jnp.int32), -1)
+    start = jax.lax.cummax(before, axis=1)
+    few = (start >= 0) & (total - start < stream.keys.shape[-1])
+    return stream._replace(queries=jnp.where(few[..., None], jnp.nan, stream.queries))
+
+
 def fold(stream: Stream, chunk: int) -> tuple[Tile, Array | None]:
     """Tiles of ``stream``, padded with absent tokens, and the ridge all tokens share."""
+    stream = answerable(stream)
     b, length, d = stream.keys.shape
     c = min(chunk, -(-length // 8) * 8)
     n = -(-length // c)
@@ -104,7 +121,7 @@ def enter(tile: Tile, ridge: Any, carry: Carry) -> tuple[Chunks, Carry]:
     if tile.gates is None:
         table, zeta = jnp.tril(jnp.ones((c, c), tile.keys.dtype)), None
         factor = jnp.ones((b, n), tile.keys.dtype)
-        resets = jnp.zeros((b, n * c), bool)
+        resets = None
     else:
         table, zeta = decays(tile.gates, tile.logs)
         factor = zeta[..., -1]

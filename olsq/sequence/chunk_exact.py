@@ -12,7 +12,14 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.sequence._chunks import Chunks, system_product
-from olsq.sequence._factor import Factor, apply, factorise, reference_ridge, sums_of_logs
+from olsq.sequence._factor import (
+    Factor,
+    apply,
+    factorise,
+    largest,
+    reference_ridge,
+    sums_of_logs,
+)
 from olsq.sequence._iterate import chebyshev, conjugate_gradient, scaled
 
 COVERED = 3.5  # |log f| up to which a token uses its factor; beyond, plain CG is as good
@@ -21,20 +28,6 @@ MOST_STEPS = 12  # Chebyshev steps beyond which conjugate gradient takes over
 LIMIT = math.exp(2 * COVERED)
 UNROLLED_STEPS = 12
 UNROLLED_COUNTS = 3  # Chebyshev steps up to which each count is compiled by itself
-
-
-@jax.custom_batching.custom_vmap
-def largest(x: Array) -> Array:
-    """x, and under ``vmap`` its largest over the batch: a branch then stays one branch.
-
-    A condition that differs between the elements of a batch makes JAX run both branches.
-    """
-    return x
-
-
-@largest.def_vmap
-def _largest_of_batch(axis_size: int, in_batched: list[bool], x: Array) -> tuple[Array, bool]:
-    return largest(x.max(0)), False
 
 
 class Prepared(NamedTuple):
@@ -92,8 +85,10 @@ class ChunkExact:
 
     Notes
     -----
-    Solves both problems.  Cost per token with C = d = m = 64: 49k multiply-adds, 12k more per
-    correction; gated linear attention 20k.  Memory: two arrays (d, d) per chunk, and (T, d).
+    Solves both problems.  After a gate of 0 the discounted one has no ridge left: outputs are NaN
+    until d samples came, and exact from the d-th independent one on.
+    Cost per token with C = d = m = 64: 49k multiply-adds, 12k more per correction; gated linear
+    attention 20k.  Memory: two arrays (d, d) per chunk, and (T, d).
     The gradients are implicit, of any order, forward and reverse; ``adjoint="unrolled"``
     differentiates Chebyshev steps on the true system with the factors held constant.
     Relative error of the outputs in float32: 1e-6 on well-posed streams, at most about

@@ -59,7 +59,8 @@ class Dense:
             system = system + ridge[..., None] * jnp.eye(d, dtype=b.dtype)
             inv = inverse_cholesky(system)
             half = jnp.einsum("btij,btj->bti", inv, b)
-            return jnp.einsum("btji,btj->bti", inv, half)
+            x = jnp.einsum("btji,btj->bti", inv, half)
+            return jnp.where((b == 0).all(-1, keepdims=True), 0, x)  # even of a singular system
 
         def chunkwise(x: Array | None, fill: float, tail: tuple[int, ...]) -> Array:
             x = jnp.full((), fill, b.dtype) if x is None else x

@@ -1,0 +1,100 @@
+"""After a gate of 0 the discounted problem has no ridge: NaN while no fit is unique, then exact."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from sequence_cases import EPS, D, M, T, error, unit
+
+import olsq
+from olsq.reference.regression import row_weights
+from olsq.sequence import online_lstsq
+
+RNG = np.random.default_rng(11)
+KEYS, QUERIES = unit(RNG.normal(size=(2, T, D)))
+VALUES, WEIGHT = RNG.normal(size=(T, M)), RNG.uniform(0.5, 1, T)
+RESETS = (7, 16, 30)  # inside a chunk, at a boundary, and soon before the next one
+GATES = np.where(np.isin(np.arange(T), RESETS), 0.0, 0.98)
+ABSENT = 18  # a sample of weight 0 does not count
+WEIGHT[ABSENT] = 0
+RIDGE = 0.3
+
+SOLVERS = [
+    olsq.ChunkExact(chunk=16),
+    olsq.ChunkExact(chunk=8, shards=2),
+    olsq.Dense(chunk=16),
+    olsq.ConjugateGradient(100, 1e-14, chunk=16),
+]
+
+
+def oracle():
+    """Outputs (T, M) by dense least squares, NaN where a reset left fewer than D samples."""
+    out = np.full((T, M), np.nan)
+    for t in range(T):
+        w = row_weights(GATES, WEIGHT, t, None)
+        ridge = RIDGE * np.prod(GATES[: t + 1])
+        if ridge > 0 or np.count_nonzero(w) >= D:
+            A = np.vstack([np.sqrt(w)[:, None] * KEYS[: t + 1], np.sqrt(ridge) * np.eye(D)])
+            B = np.vstack([np.sqrt(w)[:, None] * VALUES[: t + 1], np.zeros((D, M))])
+            out[t] = QUERIES[t] @ np.linalg.lstsq(A, B, rcond=None)[0]
+    return out
+
+
+def solve(solver, dtype=np.float64, queries=QUERIES, keys=KEYS):
+    arrays = [jnp.asarray(a, dtype) for a in (keys, VALUES, queries, GATES, WEIGHT)]
+    return online_lstsq(
+        *arrays[:3], forget=arrays[3], weight=arrays[4], ridge=RIDGE, ridge_mode="discounted",
+        solver=solver,
+    )  # fmt: skip
+
+
+def well_determined():
+    """Tokens at which a sample or two more than needed bound the condition number."""
+    out = np.zeros(T, bool)
+    for t in range(T):
+        w = row_weights(GATES, WEIGHT, t, None)
+        gram = (w * KEYS[: t + 1].T) @ KEYS[: t + 1] + RIDGE * np.prod(GATES[: t + 1]) * np.eye(D)
+        out[t] = np.linalg.cond(gram) < 1e3
+    return out
+
+
+@pytest.mark.parametrize(
+    ("solver", "dtype"), [(SOLVERS[0], np.float32), *((s, np.float64) for s in SOLVERS)]
+)
+def test_nan_until_d_samples_came_and_exact_from_then_on(solver, dtype):
+    sol, want = solve(solver, dtype), oracle()
+    np.testing.assert_array_equal(np.isnan(sol.value), np.isnan(want))
+    assert np.isnan(want).any(1).sum() == 3 * (D - 1) + 1
+    # From the D-th sample on, as well as the condition number then allows.
+    assert error(sol.value[~np.isnan(want)], want[~np.isnan(want)]) < 1e6 * EPS[dtype]
+    good = well_determined()
+    assert all(good[t + D - 1 : t + D + 4].any() for t in RESETS)
+    assert error(sol.value[good], want[good]) < 2e4 * EPS[dtype]
+    assert sol.stats.steps.max() <= 100
+    gram = sum(
+        w * np.outer(k, k)
+        for w, k in zip(row_weights(GATES, WEIGHT, T - 1, None), KEYS, strict=True)
+    )
+    np.testing.assert_allclose(sol.state.gram, gram, atol=30 * EPS[dtype])
+
+
+@pytest.mark.parametrize("solver", [SOLVERS[0], SOLVERS[2]])
+def test_gradients_are_those_of_the_tokens_that_have_a_fit(solver):
+    good = jnp.asarray(well_determined())[:, None]
+
+    def loss(keys):
+        value = solve(solver, keys=keys).value
+        return (jnp.where(good, value, 0) ** 2).sum()
+
+    gradient = jax.grad(loss)(jnp.asarray(KEYS))
+    direction = RNG.normal(size=KEYS.shape)
+    step = 1e-6
+    change = (loss(KEYS + step * direction) - loss(KEYS - step * direction)) / (2 * step)
+    np.testing.assert_allclose((gradient * direction).sum(), change, rtol=1e-6)
+
+
+def test_the_fixed_problem_keeps_its_ridge():
+    sol = online_lstsq(KEYS, VALUES, QUERIES, forget=GATES, weight=WEIGHT, ridge=RIDGE)
+    assert np.isfinite(sol.value).all()
