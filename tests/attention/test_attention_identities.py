@@ -1,0 +1,196 @@
+"""What ties the family together: rules that are one another, exactly or in a limit."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import olsq
+from olsq import attention
+from olsq.attention.registry import RULES
+
+B, T, H, K, V = 2, 40, 2, 5, 3
+
+
+@pytest.fixture
+def stream():
+    rng = np.random.default_rng(7)
+    q, k = rng.normal(size=(2, B, T, H, K))
+    k = k / np.linalg.norm(k, axis=-1, keepdims=True)
+    v = rng.normal(size=(B, T, H, V))
+    forget, weight = rng.uniform(0.8, 1, (B, T, H)), rng.uniform(0, 1, (B, T, H))
+    return {n: jnp.asarray(x) for n, x in zip("qkvgw", (q, k, v, forget, weight), strict=True)}
+
+
+def qkv(s):
+    return s["q"], s["k"], s["v"]
+
+
+def close(a, b, tolerance):
+    assert np.abs(a - b).max() <= tolerance * np.abs(b).max()
+
+
+def test_mesa_with_zero_steps_is_gla(stream):
+    gates = {"forget": stream["g"], "weight": stream["w"]}
+    none = olsq.ConjugateGradient(max_steps=0, start="query")
+    got, _ = attention.mesa(*qkv(stream), **gates, ridge=0.5, solver=none)
+    want, memory = attention.gla(*qkv(stream), **gates)
+    close(got, want, 1e-13)
+    _, state = attention.mesa(*qkv(stream), **gates, ridge=0.5)
+    close(state.cross, memory.memory, 1e-13)
+
+
+@pytest.mark.parametrize("ridge", [1e6, 1e9])
+def test_mesa_with_a_huge_ridge_approaches_gla_over_the_ridge(stream, ridge):
+    gates = {"forget": stream["g"], "weight": stream["w"]}
+    got, _ = attention.mesa(*qkv(stream), **gates, ridge=ridge)
+    want, _ = attention.gla(*qkv(stream), **gates)
+    # the next term of the series is -H / ridge, and |H| is below the sum of the weights
+    close(ridge * got, want, 10 * T / ridge)
+
+
+def test_delta_is_one_gradient_step_a_token(stream):
+    q, k, v = (np.asarray(x)[0, :, 0] for x in qkv(stream))
+    beta = np.asarray(stream["w"])[0, :, 0]
+    memory, out = np.zeros((V, K)), []
+    for t in range(T):
+
+        def loss(m, t=t):
+            return 0.5 * ((v[t] - m @ k[t]) ** 2).sum()
+
+        slope = np.zeros_like(memory)
+        for at in np.ndindex(memory.shape):  # the loss is quadratic: central differences are exact
+            step = np.zeros_like(memory)
+            step[at] = 1e-2
+            slope[at] = (loss(memory + step) - loss(memory - step)) / 2e-2
+        memory = memory - beta[t] * slope
+        out.append(memory @ q[t])
+    got, _ = attention.delta(*qkv(stream), weight=stream["w"])
+    close(got[0, :, 0], np.array(out), 1e-11)
+
+
+def test_mesa_discounted_is_online_newton(stream):
+    """MesaNet eq. 24: a step along H^{-1} k where delta steps along k."""
+    q, k, v = (np.asarray(x)[0, :, 0] for x in qkv(stream))
+    gamma, beta = (np.asarray(stream[n])[0, :, 0] for n in "gw")
+    hessian, phi, out = 0.7 * np.eye(K), np.zeros((V, K)), []
+    for t in range(T):
+        hessian = gamma[t] * hessian + beta[t] * np.outer(k[t], k[t])
+        slope = -beta[t] * np.outer(v[t] - phi @ k[t], k[t])
+        phi = phi - slope @ np.linalg.inv(hessian)
+        out.append(phi @ q[t])
+    gates = {"forget": stream["g"], "weight": stream["w"]}
+    got, _ = attention.mesa_discounted(*qkv(stream), **gates, ridge=0.7)
+    close(got[0, :, 0], np.array(out), 1e-11)
+
+
+def test_gla_without_weights_is_mamba2_and_retention_is_its_constant(stream):
+    ones = jnp.ones_like(stream["w"])
+    want, _ = attention.mamba2(*qkv(stream), forget=stream["g"])
+    close(attention.gla(*qkv(stream), forget=stream["g"], weight=ones)[0], want, 0)
+    fixed = jnp.asarray([0.9, 0.97])
+    everywhere = jnp.broadcast_to(fixed, (B, T, H))
+    want, _ = attention.mamba2(*qkv(stream), forget=everywhere)
+    close(attention.retention(*qkv(stream), forget=fixed)[0], want, 1e-14)
+
+
+def test_equal_vector_gates_are_a_scalar_gate(stream):
+    wide = jnp.broadcast_to(stream["g"][..., None], (B, T, H, K))
+    want, _ = attention.gla(*qkv(stream), forget=stream["g"], weight=stream["w"])
+    close(attention.gla(*qkv(stream), forget=wide, weight=stream["w"])[0], want, 1e-13)
+
+
+def test_hgrn2_is_gla_with_its_own_key(stream):
+    gates = jnp.broadcast_to(stream["g"][..., None], (B, T, H, K))
+    want, _ = attention.gla(stream["q"], 1 - gates, stream["v"], forget=gates)
+    close(attention.hgrn2(stream["q"], stream["v"], forget=gates)[0], want, 1e-13)
+
+
+def test_mlstm_reads_gla_where_its_normaliser_is_small(stream):
+    q = 1e-3 * stream["q"]
+    want, _ = attention.gla(q, stream["k"], stream["v"], forget=stream["g"], weight=stream["w"])
+    rest = qkv(stream)[1:]
+    got, _ = attention.mlstm(q, *rest, forget=stream["g"], weight=stream["w"])
+    close(got, want, 1e-13)
+    logs = jnp.log(stream["w"])
+    close(attention.mlstm(q, *rest, forget=stream["g"], log_weight=logs)[0], want, 1e-12)
+
+
+def test_gated_delta_with_vanishing_steps_is_gla(stream):
+    tiny = 1e-9
+    want, _ = attention.gla(*qkv(stream), forget=stream["g"], weight=stream["w"])
+    got, _ = attention.gated_delta(*qkv(stream), forget=stream["g"], weight=tiny * stream["w"])
+    close(got / tiny, want, 10 * T * tiny)
+
+
+def test_longhorn_on_one_hot_keys_is_delta_with_its_implicit_step(stream):
+    hot = jnp.asarray(np.eye(K)[np.random.default_rng(0).integers(0, K, (B, T, H))])
+    step = stream["w"] / (1 + stream["w"])
+    want, _ = attention.delta(stream["q"], hot, stream["v"], weight=step)
+    close(attention.longhorn(stream["q"], hot, stream["v"], weight=stream["w"])[0], want, 1e-12)
+
+
+def test_preconditioning_by_one_is_gated_delta(stream):
+    gates = {"forget": stream["g"], "weight": stream["w"]}
+    want, _ = attention.gated_delta(*qkv(stream), **gates)
+    close(attention.preconditioned_delta(*qkv(stream), **gates, base=1.0)[0], want, 1e-13)
+
+
+def test_intention_is_the_last_row_of_mesa(stream):
+    want, state = attention.mesa(*qkv(stream), weight=stream["w"], ridge=0.3)
+    got, moments = attention.intention(*qkv(stream), weight=stream["w"], ridge=0.3)
+    close(got[:, -1], want[:, -1], 1e-12)
+    close(moments.gram, state.gram, 1e-13)
+
+
+def test_a_window_longer_than_the_stream_is_no_window(stream):
+    gates = {"forget": stream["g"], "weight": stream["w"], "ridge": 0.3}
+    want, _ = attention.mesa(*qkv(stream), **gates)
+    close(attention.mesa_window(*qkv(stream), **gates, window=T)[0], want, 1e-11)
+    full, _ = attention.softmax(*qkv(stream))
+    close(attention.sliding_window(*qkv(stream), window=T)[0], full, 1e-12)
+    close(attention.sliding_window(*qkv(stream), window=1)[0], stream["v"], 1e-14)
+
+
+def test_kalman_solved_exactly_is_mesa_with_its_ridge(stream):
+    gates = {"forget": stream["g"], "weight": stream["w"]}
+    k, g, w = (np.asarray(stream[n])[0, :, 0] for n in "kgw")
+    hessian, ridge = np.zeros((K, K)), np.zeros((1, T, 1, K))
+    for t in range(T):
+        hessian = g[t] * hessian + w[t] * np.outer(k[t], k[t])
+        ridge[0, t] = 0.1 * np.linalg.norm(hessian)
+    exact = {"solver": olsq.ChunkExact()}
+    got, _ = attention.kalman(*qkv(stream), **gates, ratio=0.1, **exact)
+    one = [x[:1, :, :1] for x in qkv(stream)]
+    gates = {n: x[:1, :, :1] for n, x in gates.items()}
+    want, _ = attention.mesa(*one, **gates, ridge=ridge)
+    close(got[:1, :, :1], want, 1e-11)
+
+
+@pytest.mark.parametrize("copies", [1, 3])
+def test_mesa_stores_in_one_shot_what_delta_repeats(copies):
+    """Correlated keys: mesa recalls every pair after one pass, delta only after many."""
+    rng = np.random.default_rng(3)
+    k = rng.normal(size=(4, K)) + 1.5
+    k = k / np.linalg.norm(k, axis=-1, keepdims=True)
+    v = rng.normal(size=(4, V))
+    keys, values = (jnp.asarray(np.tile(x, (copies, 1)))[None, :, None] for x in (k, v))
+    ask = jnp.asarray(k)[None, :, None]
+
+    def recall(rule, **options):
+        _, state = rule(keys, keys, values, **options)
+        if isinstance(state, olsq.Moments):
+            found = olsq.query(state, ask[:, :, 0], ridge=1e-8)
+        else:
+            found = jnp.einsum("bhvk,bthk->btv", state.memory, ask)
+        return float(jnp.abs(found - v).max() / np.abs(v).max())
+
+    assert recall(attention.mesa, ridge=1e-8) < 1e-5
+    assert recall(attention.delta) > 1e-2
+
+
+def test_every_rule_has_a_row_and_every_row_a_rule():
+    named = {r.name for r in RULES}
+    exported = {n for n in attention.__all__ if n.islower() and not n.endswith("_step")}
+    assert named == exported
+    assert all(r.function.__doc__ for r in RULES)
+    assert [r.name for r in RULES if r.one_token is None] == ["intention"]
