@@ -22,6 +22,7 @@ from olsq.attention._inputs import (
 from olsq.attention._linear import gated_linear
 from olsq.attention.delta import accumulate
 from olsq.problem import Moments
+from olsq.sequence._triangular import inverse_spd
 
 
 def arrange(
@@ -50,12 +51,10 @@ def arrange(
 
 
 def ridge_left(
-    forget: Any, log_forget: Any, segment_ids: Any, continued: bool, layout: Layout
-) -> Array:
-    """Share (B, H, T) of a segment's first ridge that is left at each token.
-
-    0 for the tokens that go on from a state, which holds their ridge.
-    """
+    forget: Any, log_forget: Any, segment_ids: Any, layout: Layout
+) -> tuple[Array, Array]:
+    """Share (B, H, T) of what a segment starts with that is left at each token, and which tokens
+    (B, H, T) belong to the first segment."""
     gates = check_gates(forget, log_forget, layout)
     start = check_segments(segment_ids, layout)
     assert start is not None
@@ -65,9 +64,21 @@ def ridge_left(
         return jnp.where(b[1], b[0], a[0] * b[0]), a[1] | b[1]
 
     left, _ = jax.lax.associative_scan(join, (gates, start), axis=1)
-    if continued:
-        left = jnp.where(jnp.cumsum(start, 1) > 0, left, 0)
-    return left.reshape(layout.batch, layout.heads, layout.length)
+    first = jnp.cumsum(start, 1) == 0
+    shape = (layout.batch, layout.heads, layout.length)
+    return left.reshape(shape), first.reshape(shape)
+
+
+def lent(gram: Array) -> Array:
+    """A ridge (B, H) that the grams can spare: half of less than their smallest eigenvalues.
+
+    Taken out of a gram and put into the ridge it changes no sum, but a solver that wants a ridge
+    has one.  0 from a singular gram.
+    """
+    gram = jax.lax.stop_gradient(gram)
+    spare = 0.5 / jnp.trace(inverse_spd(gram), axis1=-2, axis2=-1)
+    fine = jnp.isfinite(gram).all((-2, -1))
+    return jnp.where(jnp.isfinite(spare) & (spare > 0), spare, jnp.where(fine, 0, 1))
 
 
 def frobenius(tokens: Tokens, gram: Array) -> Array:

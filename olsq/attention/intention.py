@@ -129,7 +129,7 @@ def intention(
         )
         spoilt = jnp.where(here, bad_too, spoilt)
     value = jnp.where(finite(queries)[..., None], value, jnp.nan)
-    value = jnp.moveaxis(value.reshape(b, h, s, -1), 1, 2).astype(layout.dtype)
+    value = jnp.moveaxis(value.reshape(b, h, s, value.shape[-1]), 1, 2).astype(layout.dtype)
     final = [jnp.where(spoilt[:, None, None], jnp.nan, x) for x in moments]
     return value, Moments(*(x.reshape(b, h, *x.shape[1:]) for x in final))
 

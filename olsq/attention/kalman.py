@@ -94,6 +94,7 @@ def kalman(
     # With nothing seen, any ridge gives the same output: 0.
     ridge = jnp.where(norms > 0, ratio * norms, 1).reshape(*streams[0].shape[:3], 1)
     chosen: Any = Chebyshev(30) if solver is None else solver
+    streams = [x.astype(layout.working) for x in streams]  # rounded once, after the mix
     fit = online_lstsq(
         *streams, **options, ridge=jnp.broadcast_to(ridge, streams[0].shape), state=state,
         solver=chosen, adjoint=adjoint,

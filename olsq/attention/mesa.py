@@ -7,7 +7,7 @@ from typing import Any, Literal
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.attention._mesa import arrange, ridge_left
+from olsq.attention._mesa import arrange, lent, ridge_left
 from olsq.problem import Moments
 from olsq.sequence import DecodeState, Solver, online_lstsq, query, update
 from olsq.sequence._inputs import refuse
@@ -156,15 +156,18 @@ def mesa_discounted(
     # Every segment starts with its own ridge: it is the fixed problem with a ridge per token.
     if ridge is None:
         raise ValueError("ridge is needed with segment_ids: every segment starts with it")
-    left = ridge_left(forget, log_forget, segment_ids, state is not None, layout)
-    heads = jnp.broadcast_to(
-        jnp.asarray(ridge, layout.working), (layout.heads, streams[0].shape[-1])
-    )
-    ridges = left[..., None] * heads[:, None]
+    left, first = ridge_left(forget, log_forget, segment_ids, layout)
+    keys = streams[0].shape[-1]
+    each = jnp.broadcast_to(jnp.asarray(ridge, layout.working), (layout.heads, keys))
+    begins, own, eye = each, each[:, None], jnp.eye(keys, dtype=layout.working)
+    if state is not None:  # what goes on from it holds its ridge in the gram
+        begins = lent(jnp.asarray(state.gram, layout.working))[..., None]
+        own = jnp.where(first[..., None], begins[..., None], own)
+        options["state"] = state._replace(gram=state.gram - begins[..., None] * eye)
+    ridges = left[..., None] * own
     fit = online_lstsq(*streams, ridge=ridges, **options)
-    gram = fit.state.gram
-    if layout.length:
-        gram = gram + ridges[:, :, -1, :, None] * jnp.eye(gram.shape[-1], dtype=gram.dtype)
+    held = ridges[:, :, -1] if layout.length else begins
+    gram = fit.state.gram + held[..., None] * eye
     return jnp.moveaxis(fit.value, 1, 2).astype(layout.dtype), fit.state._replace(gram=gram)
 
 

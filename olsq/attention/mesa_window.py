@@ -139,7 +139,7 @@ def mesa_window(
     parts = (*clean, streams.forget, streams.weight, bad, resets)
     out = over_windows(block, tokens.q, parts, window, min(ROWS, max(8, window)))
     out = jnp.where(tokens.asked[..., None], out, jnp.nan)
-    value = jnp.moveaxis(out.reshape(layout.batch, layout.heads, t, -1), 1, 2)
+    value = jnp.moveaxis(out.reshape(layout.batch, layout.heads, t, out.shape[-1]), 1, 2)
     kept = (x[:, x.shape[1] - before :] for x in streams)
     kept = (x.reshape(layout.batch, layout.heads, *x.shape[1:]) for x in kept)
     return value.astype(layout.dtype), RecentSamples(*kept)

@@ -145,8 +145,9 @@ def _stabilise(gates: Any, logs: Array, start: Array) -> tuple[Array, Array, Arr
     before = jnp.concatenate([start[:, None], maxima[:, :-1]], 1)
     empty = jnp.isneginf(maxima)
     now = jnp.where(empty, 0, maxima)
-    # exp(m_{t-1} - m_t) overflows where the gate is tiny; together they are at most 1.
-    ratio = jnp.exp(jnp.minimum(log_gates + before - now, 0))
+    # exp(m_{t-1} - m_t) overflows where the gate is tiny; together they are at most 1, but for
+    # the rounding of the maxima, which is kept here and so does not add up over the tokens.
+    ratio = jnp.exp(jnp.minimum(log_gates + (before - now), 1))
     rise = jnp.exp(jnp.minimum(jnp.where(jnp.isneginf(before), -jnp.inf, before - now), 80))
     factor = jnp.where(plain > 0, ratio / jnp.where(plain > 0, plain, 1), rise)
     held = gates * jnp.where(empty, 1, factor)

@@ -108,7 +108,7 @@ def softmax(
 
     Notes
     -----
-    O(T M (K + V)); memory O(512 M) a stream, through :func:`jax.nn.dot_product_attention`.
+    O(T M (K + V)); memory O(512 M) a stream.
 
     References
     ----------
@@ -204,8 +204,7 @@ def sliding_window(
 
     Notes
     -----
-    O(T window (K + V)), memory O(window^2) a stream, through
-    :func:`jax.nn.dot_product_attention`.
+    O(T window (K + V)), memory O(window^2) a stream.
 
     References
     ----------
@@ -268,10 +267,11 @@ def _attend(q: Array, k: Array, v: Array, visible: Array, bad: Array, scale: Any
     q = jnp.where(finite(q)[..., None], q, 0)
     # A row that sees nothing only pads the last block.
     visible = visible | ~visible.any(-1, keepdims=True)
-    out = jax.nn.dot_product_attention(
-        q[:, :, None], k[:, :, None], v[:, :, None], mask=visible[:, None], scale=scale
-    )
-    return jnp.where(spoilt[..., None], jnp.nan, out[:, :, 0])
+    # jax.nn.dot_product_attention wants K = V and rounds its scores to float32.
+    scores = jnp.einsum("ntk,nsk->nts", q, k) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    share = jax.nn.softmax(jnp.where(visible, scores, -jnp.inf), axis=-1)
+    out = jnp.einsum("nts,nsv->ntv", share, v)
+    return jnp.where(spoilt[..., None], jnp.nan, out)
 
 
 def _close(out: Array, state: Any, layout: Layout) -> tuple[Array, Any]:

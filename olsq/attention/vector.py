@@ -76,7 +76,7 @@ def hgrn2(
     gates = jnp.broadcast_to(gates, given["q"].shape)
     key = 1 - gates if log_forget is None else -jnp.expm1(gates)
     name = "forget" if log_forget is None else "log_forget"
-    tokens, layout = read(
+    tokens, _ = read(  # the layout's dtype is that of q and v: the key is in the working one
         q, key, v, **{name: gates}, segment_ids=segment_ids, state=state, vector=True
     )
     opened, lost = open_state(state, empty(layout, tokens.v.shape[-1], key.shape[-1]), layout)

@@ -152,14 +152,17 @@ def ttt(q, k, v, rates, weights, start, position, scale, bias, eps, mini_batch):
 
 
 def ttt_linear(
-    q, k, v, *, learning_rate, norm_scale=1.0, norm_bias=0.0, eps=1e-6, mini_batch=16, state=None
-):
-    """f(x) = x + LN(W x + b), W and b from 0."""
+    q, k, v, *, learning_rate, initial=None, norm_scale=1.0, norm_bias=0.0, eps=1e-6,
+    mini_batch=16, state=None,
+):  # fmt: skip
+    """f(x) = x + LN(W x + b), from the weights ``initial``, or 0."""
     q, k, v, rates, scale, bias = f64(
         q, k, v, per_token(learning_rate, len(q)), norm_scale, norm_bias
     )
     d = k.shape[1]
-    *fields, position = started(state, (d, d), (d,), (d, d), (d,), ())
+    if initial is None:
+        initial = np.zeros((d, d)), np.zeros(d)
+    *fields, position = f64(*initial, *initial, 0) if state is None else f64(*state)
     out, weights, start, position = ttt(
         q, k, v, rates, fields[:2], fields[2:], int(position), scale, bias, eps, mini_batch
     )
