@@ -109,7 +109,7 @@ def test_both_sides_have_the_same_moments(double, method, ridge_mode, intercept)
         method=method, ridge_mode=ridge_mode, fit_intercept=intercept, ridge=0.3
     ).partial_fit(X, y, weights, forget=gates)  # fmt: skip
     keys, ridge = as_keys(X, intercept), as_ridge(0.3, X.shape[1], intercept)
-    whole = olsq.online_lstsq(
+    whole = olsq.sequence.online_lstsq(
         keys, y, keys, forget=gates, weight=weights, ridge=ridge, ridge_mode=ridge_mode
     )
     for ours, theirs in zip(est.moments(), whole.state, strict=True):
@@ -130,7 +130,7 @@ def test_going_on_from_a_jax_solution_and_back(double, method, ridge_mode, inter
     keys, ridge = as_keys(X, intercept).astype(dtype), as_ridge(0.3, X.shape[1], intercept)
 
     def lstsq(part, **given):
-        return olsq.online_lstsq(
+        return olsq.sequence.online_lstsq(
             keys[part], y[part], keys[part], forget=gates[part], weight=weights[part],
             ridge_mode=ridge_mode, **given,
         )  # fmt: skip
