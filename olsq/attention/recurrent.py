@@ -65,7 +65,7 @@ def mamba(
         The paper's Delta, >= 0 (after its softplus).  A token with 0 in all channels is left out
         of the memory, finite or not.
     rate : array (H, V, K) or what broadcasts to it
-        Log of the speed: the paper's ``A = -exp(rate)``.
+        Log of the speed: the paper's ``A = -exp(rate)``.  Its code starts at log 1 to log K.
     skip : array (H, V), optional
         The paper's D: the output gets ``skip * v``.
     state : Memory, optional

@@ -88,7 +88,7 @@ def ttt_linear(
     Parameters
     ----------
     q, k, v : array (B, T, H, V)
-        Queries, keys and values, of one width.
+        Queries, keys and values, of one width V.
     learning_rate : array (B, T, H) or what broadcasts to it
         eta >= 0 of each token's step.  0 leaves a token out, finite or not; it keeps its place in
         its mini-batch.  The paper's is ``sigmoid(.) / V``.
@@ -128,7 +128,8 @@ def ttt_linear(
     References
     ----------
     Sun et al., "Learning to (Learn at Test Time): RNNs with Expressive Hidden States" (2024),
-    eq. 5 (with the loss of eq. 4), 6, 7 and appendix A (arXiv 2407.04620).
+    sections 2.3 (the loss), 2.4 (mini-batches), 2.5 and appendix A (dual form), 2.7 (LN and the
+    residual connection) (arXiv 2407.04620).
 
     Examples
     --------
