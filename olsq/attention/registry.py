@@ -34,6 +34,8 @@ class Rule:
         product of K, V, T and w.
     loss, step : str
         What the state descends, and how, as test-time regression.
+    place : (str, str)
+        The rule's row and column in the map of the field: of ``OBJECTIVES`` and ``METHODS``.
     source : str
         Paper and equation.
     """
@@ -45,6 +47,7 @@ class Rule:
     flops: dict[str, float]
     loss: str
     step: str
+    place: tuple[str, str]
     source: str
 
     @property
@@ -77,6 +80,16 @@ def _moments(K: Any, V: Any) -> Shapes:
     return {"gram": (K, K), "cross": (V, K)}
 
 
+OBJECTIVES = (
+    "dot product with this token's value",
+    "squared error at this token",
+    "squared error at all tokens",
+    "kernel-weighted average",
+)
+METHODS = ("gradient step", "preconditioned or implicit step", "mini-batch gradient", "exact")
+DOT, TOKEN, ALL, KERNEL = OBJECTIVES
+GRADIENT, CONDITIONED, BATCH, EXACT = METHODS
+
 HOPFIELD = "-v . S k"
 SQUARED = "|v - S k|^2 / 2"
 CUMULATIVE = "sum_i zeta_i beta_i |v_i - S k_i|^2 / 2 + tr(S Lambda S^T) / 2"
@@ -86,79 +99,82 @@ RULES: tuple[Rule, ...] = (
         "softmax", "o = sum_i softmax_i(q . k_i / sqrt(K)) v_i",
         lambda K, V: {"keys": ("T", K), "values": ("T", V)}, "none", {"TK": 2, "TV": 2},
         "sum_i exp(q . k_i) |v_i - o|^2", "exact, for each query (local constants)",
-        "Vaswani et al. 2017, eq. 1",
+        (KERNEL, EXACT), "Vaswani et al. 2017, eq. 1",
     ),
     Rule(
         "sliding_window", "softmax over the last w tokens",
         lambda K, V: {"keys": ("w", K), "values": ("w", V)}, "window", {"wK": 2, "wV": 2},
         "sum_{i > t - w} exp(q . k_i) |v_i - o|^2", "exact, for each query (local constants)",
-        "Beltagy et al. 2020, sec. 3.1",
+        (KERNEL, EXACT), "Beltagy et al. 2020, sec. 3.1",
     ),
     Rule(
         "linear", "S += w v phi(k)^T; o = S phi(q) [/ z . phi(q)]", _memory, "weight", {"VK": 4},
-        HOPFIELD, "gradient, step w", "Katharopoulos et al. 2020, eq. 10-12",
+        HOPFIELD, "gradient, step w", (DOT, GRADIENT), "Katharopoulos et al. 2020, eq. 10-12",
     ),
     Rule(
         "retention", "S = gamma_h S + v k^T", _memory, "fixed per head", {"VK": 5},
-        f"{HOPFIELD} + (1 - gamma) |S|^2 / 2", "gradient, step 1", "Sun et al. 2023, eq. 5-8",
+        f"{HOPFIELD} + (1 - gamma) |S|^2 / 2", "gradient, step 1",
+        (DOT, GRADIENT), "Sun et al. 2023, eq. 5-8",
     ),
     Rule(
         "mamba2", "S = gamma S + v k^T", _memory, "forget", {"VK": 5},
-        f"{HOPFIELD} + (1 - gamma) |S|^2 / 2", "gradient, step 1", "Dao and Gu 2024, sec. 5",
+        f"{HOPFIELD} + (1 - gamma) |S|^2 / 2", "gradient, step 1",
+        (DOT, GRADIENT), "Dao and Gu 2024, sec. 5",
     ),
     Rule(
         "gla", "S = gamma S + beta v k^T, or S = S diag(a) + beta v k^T", _memory,
         "forget (scalar or per key dimension), weight", {"VK": 5},
         f"{HOPFIELD} + (1 - gamma) |S|^2 / (2 beta)", "gradient, step beta",
-        "Yang et al. 2024a, eq. 3; MesaNet eq. 2",
+        (DOT, GRADIENT), "Yang et al. 2024a, eq. 3; MesaNet eq. 2",
     ),
     Rule(
         "hgrn2", "S = S diag(a) + v (1 - a)^T", _memory, "forget per key dimension, is the key",
         {"VK": 5}, "-v . S (1 - a) + tr(S diag(1 - a) S^T) / 2", "gradient, step 1",
-        "Qin et al. 2024, eq. 6",
+        (DOT, GRADIENT), "Qin et al. 2024, eq. 6",
     ),
     Rule(
         "rwkv6", "o = (S + v (u k)^T) q; S = S diag(w) + v k^T", _memory,
         "forget per key dimension, after the read", {"VK": 5},
         f"{HOPFIELD} + tr(S diag(1 - w) S^T) / 2", "gradient, step 1",
-        "Peng et al. 2024, eq. 19-20",
+        (DOT, GRADIENT), "Peng et al. 2024, eq. 19-20",
     ),
     Rule(
         "mamba", "S = S exp(-dt exp(A)) + (dt x) k^T; o = S q + D x", _memory,
         "step per value channel", {"VK": 7}, f"{HOPFIELD} + decay of each entry",
         "gradient, step dt",
-        "Gu and Dao 2023, eq. 2-4",
+        (DOT, GRADIENT), "Gu and Dao 2023, eq. 2-4",
     ),
     Rule(
         "mlstm", "S = f S + i v k^T; z = f z + i k; o = S q / max(1, |z . q|)",
         lambda K, V: {"memory": (V, K), "normaliser": (K,), "maximum": ()},
         "forget, weight or log_weight (exponential)", {"VK": 5, "K": 5}, HOPFIELD,
-        "gradient, step i, normalised read", "Beck et al. 2024, eq. 19-27",
+        "gradient, step i, normalised read", (DOT, GRADIENT), "Beck et al. 2024, eq. 19-27",
     ),
     Rule(
         "delta", "S = S (I - beta k k^T) + beta v k^T", _memory, "weight", {"VK": 6}, SQUARED,
-        "gradient, step beta", "Schlag et al. 2021, eq. 24",
+        "gradient, step beta", (TOKEN, GRADIENT), "Schlag et al. 2021, eq. 24",
     ),
     Rule(
         "gated_delta", "S = gamma S (I - beta k k^T) + beta v k^T", _memory, "forget, weight",
-        {"VK": 7}, SQUARED, "gradient, step beta, after forgetting", "Yang et al. 2025, eq. 10",
+        {"VK": 7}, SQUARED, "gradient, step beta, after forgetting",
+        (TOKEN, GRADIENT), "Yang et al. 2025, eq. 10",
     ),
     Rule(
         "longhorn", "S = S (1 - d k*k) + d v k^T, d = beta / (1 + beta k . k)", _memory,
         "weight, per token or value channel", {"VK": 5}, f"{SQUARED} + |S - S_old|^2 / (2 beta)",
-        "implicit (proximal), diagonal", "Liu et al. 2024, eq. 7",
+        "implicit (proximal), diagonal", (TOKEN, CONDITIONED), "Liu et al. 2024, eq. 7",
     ),
     Rule(
         "preconditioned_delta",
         "a = c a + d k*k; S = gamma S (I - beta k (M k)^T) + beta v (M k)^T",
         lambda K, V: {"memory": (V, K), "curvature": (K,)}, "forget, weight, of the curvature too",
         {"VK": 7, "K": 12}, SQUARED, "gradient, preconditioned by a diagonal M(a)",
-        "Tumma et al. 2026",
+        (TOKEN, CONDITIONED), "Tumma et al. 2026",
     ),
     Rule(
         "rg_lru", "h = a h + sqrt(1 - a^2) (i * x)", lambda K, V: {"hidden": (V,)},
         "input and recurrence, per channel", {"V": 10}, "|h - x|^2 / 2 of each channel",
-        "leaky average", "De et al. 2024, eq. 1-4",
+        "leaky average", (TOKEN, GRADIENT), "De et al. 2024, eq. 1-4",
     ),
     Rule(
         "ttt_linear", "f(x) = x + LN(W x + b)",
@@ -167,7 +183,7 @@ RULES: tuple[Rule, ...] = (
             "position": (),
         },
         "learning_rate", {"VK": 6}, "|v - f(k)|^2 / 2", "gradient, by mini-batches",
-        "Sun et al. 2024, sec. 2",
+        (TOKEN, BATCH), "Sun et al. 2024, sec. 2",
     ),
     Rule(
         "ttt_mlp", "f(x) = x + LN(W2 gelu(W1 x + b1) + b2)",
@@ -177,36 +193,36 @@ RULES: tuple[Rule, ...] = (
             "start_b2": (V,), "position": (),
         },
         "learning_rate", {"KK": 24, "VK": 32}, "|v - f(k)|^2 / 2", "gradient, by mini-batches",
-        "Sun et al. 2024, sec. 2",
+        (TOKEN, BATCH), "Sun et al. 2024, sec. 2",
     ),
     Rule(
         "mesa", "H = gamma H + beta k k^T; G = gamma G + beta v k^T; o = G (H + Lambda)^-1 q",
-        _moments, "forget, weight, ridge", {"VK": 5, "KK": 3, "KKK": 1 / 3},
-        CUMULATIVE, "exact (Newton)", "von Oswald et al. 2025, eq. 4-6",
+        _moments, "forget, weight, ridge", {"VK": 5, "KK": 3, "KKK": 2},
+        CUMULATIVE, "exact (Newton)", (ALL, EXACT), "von Oswald et al. 2025, eq. 4-6",
     ),
     Rule(
         "mesa_discounted", "mesa with a ridge that is forgotten with the data", _moments,
-        "forget, weight, ridge at the start", {"VK": 5, "KK": 3, "KKK": 1 / 3},
+        "forget, weight, ridge at the start", {"VK": 5, "KK": 3, "KKK": 2},
         "sum_i zeta_i beta_i |v_i - S k_i|^2 / 2 + zeta_0 tr(S Lambda S^T) / 2",
-        "exact (online Newton)", "von Oswald et al. 2025, eq. 17-24",
+        "exact (online Newton)", (ALL, EXACT), "von Oswald et al. 2025, eq. 17-24",
     ),
     Rule(
         "mesa_window", "mesa over the last w tokens",
         lambda K, V: {
             "keys": ("w", K), "values": ("w", V), "forget": ("w",), "weight": ("w",)
         },
-        "window, forget, weight, ridge", {"wKK": 2, "wK": 2, "wV": 2, "KKK": 1 / 3},
-        "mesa's, over the window", "exact (Newton)", "Behrouz et al. 2025",
+        "window, forget, weight, ridge", {"wKK": 2, "wK": 2, "wV": 2, "KKK": 2},
+        "mesa's, over the window", "exact (Newton)", (ALL, EXACT), "Behrouz et al. 2025",
     ),
     Rule(
         "kalman", "mesa with Lambda = ratio |H|_F; o = G (x (H + Lambda)^-1 + 1 - x) q", _moments,
         "forget, weight, mix", {"VK": 5, "KK": 63}, CUMULATIVE, "30 Chebyshev steps",
-        "Peng et al. 2025",
+        (ALL, EXACT), "Peng et al. 2025",
     ),
     Rule(
         "intention", "o_t = G_T (H_T + Lambda)^-1 q_t, not causal", _moments, "weight, ridge",
         {"VK": 5, "KK": 3}, "mesa's, of the whole context", "exact (Newton), once",
-        "Garnelo and Czarnecki 2023, eq. 3",
+        (ALL, EXACT), "Garnelo and Czarnecki 2023, eq. 3",
     ),
 )  # fmt: skip
 
