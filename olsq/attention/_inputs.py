@@ -79,13 +79,18 @@ def per_token(name: str, x: Any, layout: Layout, width: int | None = None) -> Ar
 
 
 def check_gates(
-    forget: Any, log_forget: Any, layout: Layout, width: int | None = None
+    forget: Any,
+    log_forget: Any,
+    layout: Layout,
+    width: int | None = None,
+    *,
+    name: str = "forget",
 ) -> Array | None:
     """Forgetting factors (N, T), or (N, T, width) where one per dimension is given; None: all 1.
 
     ``width`` is the number of dimensions a vector gate would have, None where a rule has none.
     """
-    name, gates = ("forget", forget) if log_forget is None else ("log_forget", log_forget)
+    name, gates = (name, forget) if log_forget is None else (f"log_{name}", log_forget)
     if gates is None:
         return None
     if log_forget is not None:

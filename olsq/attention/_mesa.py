@@ -30,8 +30,7 @@ def arrange(
 ) -> tuple[tuple[Array, Array, Array], dict[str, Any], Layout]:
     """Keys, values, queries as (B, H, T, dim) and the gates and weights that belong to them."""
     given, b, t, h = check_heads(q=q, k=k, v=v)
-    if state is not None and not isinstance(state, Moments):
-        raise TypeError(f"state must be olsq.Moments, as returned, got {type(state).__name__}")
+    check_moments(state, given["k"], given["v"])
     layout = layout_of(tuple(given.values()), state, b, t, h)
     start = check_segments(segment_ids, layout)
     gates = check_gates(forget, log_forget, layout)
@@ -48,6 +47,19 @@ def arrange(
         options["log_forget"] = heads(logs if start is None else jnp.where(start, -jnp.inf, logs))
     streams = tuple(jnp.moveaxis(given[name], 2, 1) for name in "kvq")
     return streams, options, layout  # pyright: ignore[reportReturnType]
+
+
+def check_moments(state: Any, k: Array, v: Array) -> None:
+    """A state must be Moments of every head, for keys (B, T, H, K) and values (B, T, H, V)."""
+    if state is None:
+        return
+    if not isinstance(state, Moments):
+        raise TypeError(f"state must be olsq.Moments, as returned, got {type(state).__name__}")
+    b, _, h, keys = k.shape
+    wanted = {"gram": (b, h, keys, keys), "cross": (b, h, v.shape[-1], keys)}
+    for (field, shape), x in zip(wanted.items(), state, strict=True):
+        if jnp.shape(x) != shape:
+            raise ValueError(f"state.{field} must have shape {shape}, got {jnp.shape(x)}")
 
 
 def ridge_left(

@@ -8,10 +8,11 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.attention._delta import delta_rule
-from olsq.attention._inputs import check_gates, check_weight, close, open_state, read
+from olsq.attention._inputs import check_gates, check_weight, close, open_state, read, resets
 from olsq.attention._linear import gated_linear
 from olsq.attention._memory import Memory, empty
 from olsq.attention._steps import step_of
+from olsq.sequence._gates import reached
 
 
 class Preconditioned(NamedTuple):
@@ -216,9 +217,15 @@ def preconditioned_delta(
     zero = empty(layout, values, keys)
     flat = jnp.zeros((layout.batch, layout.heads, keys), layout.working)
     opened, lost = open_state(state, Preconditioned(zero.memory, flat), layout)
-    rate = check_gates(curvature_forget, None, layout)
+    rate = check_gates(curvature_forget, None, layout, name="curvature_forget")
     learn = check_weight("curvature_weight", curvature_weight, layout)
     learn = jnp.ones(tokens.bad.shape, layout.working) if learn is None else learn
+    unknown = ~jnp.isfinite(learn) if rate is None else ~jnp.isfinite(learn) | jnp.isnan(rate)
+    tokens = tokens._replace(bad=tokens.bad | unknown)
+    learn, rate = (
+        jnp.where(unknown, 0, learn),
+        None if rate is None else jnp.where(unknown, 1, rate),
+    )
     if tokens.weight is not None:
         learn = jnp.where(tokens.weight == 0, 0, learn)
     if tokens.start is not None:
@@ -230,7 +237,14 @@ def preconditioned_delta(
         tokens.q, tokens.k, scaling * tokens.k, tokens.v, tokens.forget, tokens.weight,
         opened.memory,
     )  # fmt: skip
-    return close(out, Preconditioned(memory, curvature), tokens, lost, layout)
+    spoilt = None
+    if layout.length:
+        # A memory that is reset is still written to by the curvature: that has to be reset first.
+        never = jnp.zeros_like(tokens.bad)
+        scaling_lost = reached(tokens.bad, never if rate is None else rate == 0, lost)
+        reach = reached(tokens.bad | scaling_lost, resets(tokens), lost)
+        spoilt = reach, reach[:, -1]
+    return close(out, Preconditioned(memory, curvature), tokens, lost, layout, spoilt)
 
 
 def accumulate(x: Array, gates: Any, weight: Any, start: Array) -> tuple[Array, Array]:

@@ -9,7 +9,7 @@ import numpy as np
 from jax import Array
 
 from olsq.attention._inputs import check_heads, check_segments, check_weight, fold_heads, layout_of
-from olsq.attention._mesa import clean
+from olsq.attention._mesa import check_moments, clean
 from olsq.problem import Moments
 from olsq.sequence import query
 from olsq.sequence._inputs import concrete, refuse
@@ -82,6 +82,7 @@ def intention(
         raise ValueError(
             f"q {asked['q'].shape} must have the batch, heads and width of k {(b, t, h)}"
         )
+    check_moments(state, given["k"], given["v"])
     layout = layout_of((asked["q"], *given.values()), state, b, t, h)
     first = check_segments(segment_ids, layout)
     order = jnp.zeros((b * h, t), jnp.int32) if first is None else jnp.cumsum(first, 1)

@@ -107,7 +107,9 @@ def kalman(
             jnp.zeros((n, values, keys), layout.working) if state is None else clean(state.cross)
         )
         plain = gated_linear(*tokens[:5], cross)[0].reshape(value.shape)
-        value = share * value + (1 - share) * plain
+        unknown = jnp.isnan(share)  # and must not meet the gradients of what came before
+        share = jnp.where(unknown, 1, share)
+        value = jnp.where(unknown, jnp.nan, share * value + (1 - share) * plain)
     return jnp.moveaxis(value, 1, 2).astype(layout.dtype), fit.state
 
 

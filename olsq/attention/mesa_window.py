@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.attention._inputs import Layout, fold_heads, fold_state, per_head, read
+from olsq.attention._inputs import Layout, fold_state, per_head, read
 from olsq.attention._steps import step_of
 from olsq.attention._window import check_window, inside, over_windows
 from olsq.problem import Moments
@@ -104,13 +104,10 @@ def mesa_window(
     lam = per_head("ridge", ridge, layout, keys)
     recent = fold_state(state, _empty(layout, before, keys, tokens.v.shape[-1]), layout)
     ones = jnp.ones((n, t), layout.working)
-    raw = [fold_heads(jnp.asarray(x, layout.working)) for x in (k, v)]
     gates = ones if tokens.forget is None else tokens.forget
     strength = ones if tokens.weight is None else tokens.weight
     # A spoilt token is kept as such: it leaves the window one day.
-    spoil = jnp.where(tokens.bad, jnp.nan, 1)[..., None]
-    absent = (strength == 0)[..., None] & ~tokens.bad[..., None]
-    raw = [jnp.where(absent, 0, x) * spoil for x in raw]
+    raw = [jnp.where(tokens.bad[..., None], jnp.nan, x) for x in (tokens.k, tokens.v)]
     now = (*raw, gates, strength)
     streams = RecentSamples(*(jnp.concatenate(x, 1) for x in zip(recent, now, strict=True)))
     bad = ~(finite(streams.keys) & finite(streams.values))

@@ -122,6 +122,8 @@ def softmax(
     >>> o[0, :, 0, 0]
     Array([0. , 0.5, 1. ], dtype=float32)
     """
+    if state is not None and not isinstance(state, KeyValues):
+        raise TypeError(f"state must be a KeyValues, as returned, got {type(state).__name__}")
     q, k, v, start, layout = _read(q, k, v, segment_ids, state)
     n, t = q.shape[:2]
     room = t if state is None else jnp.shape(state.present)[2]

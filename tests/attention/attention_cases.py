@@ -46,6 +46,7 @@ class Row:
     late: bool = False  # gates apply after the read
     window: int = T  # how many tokens are remembered
     causal: bool = True
+    fresh: bool = False  # differentiated from no past: a state would leave arguments unused
     smooth: tuple[int, ...] = (0, 1, 2, 3)  # kinds of stream on which the oracle has derivatives
 
     def __str__(self):
@@ -238,14 +239,14 @@ ROWS = [
         options={"mini_batch": 4, "eps": 0.01}, weight="learning_rate"),
     Row("ttt_mlp", "ttt_mlp", drawing(one_width, learning_rate=rates), solved.ttt_mlp,
         attention.TTTMLP, fixed=network, packed=("w1", "b1", "w2", "b2"),
-        options={"mini_batch": 4, "eps": 0.01}, weight="learning_rate"),
+        options={"mini_batch": 4, "eps": 0.01}, weight="learning_rate", fresh=True),
     Row("softmax", "softmax", drawing(), solved.softmax, mine={"capacity": PRIOR + T}),
     Row("sliding_window", "sliding_window", drawing(), solved.sliding_window,
         options={"window": 5}, window=5),
     Row("mesa", "mesa", drawing(forget=gates, weight=weights), solved.mesa, Moments, fixed=ridge,
         forget="forget", weight="weight"),
     Row("mesa_discounted", "mesa_discounted", drawing(forget=mild, weight=weights),
-        solved.mesa_discounted, Moments, fixed=ridge, held=("ridge",), weight="weight"),
+        solved.mesa_discounted, Moments, fixed=ridge, held=("ridge",), weight="weight", fresh=True),
     Row("mesa_window", "mesa_window", drawing(forget=gates, weight=weights), solved.mesa_window,
         fixed=ridge, options={"window": 5}, window=5, forget="forget", weight="weight"),
     Row("kalman", "kalman", drawing(forget=gates, weight=weights, mix=shares), solved.kalman,
@@ -266,7 +267,7 @@ def arrays_of(row, t=T, seed=0):
     rng = np.random.default_rng([seed, t])
     fixed = row.fixed(np.random.default_rng(seed))
     prior = {n: a[:, :PRIOR] for n, a in row.draw(rng, T).items()}
-    return {**row.draw(rng, T), **fixed}, {**prior, **fixed}
+    return {**row.draw(rng, t), **fixed}, {**prior, **fixed}
 
 
 def timed(row, arrays):

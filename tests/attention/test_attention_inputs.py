@@ -1,0 +1,133 @@
+"""What rules refuse, by the name of the argument; and what an oracle is checked by."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from attention_cases import ROWS, B, H, V, arrays_of, begin, call, timed, window
+
+from olsq import attention
+from olsq.reference import attention_solved
+
+every = pytest.mark.parametrize("row", ROWS, ids=str)
+T = 3
+PLAIN = ("forget", "log_forget", "weight", "input_gate", "recurrence_gate", "step")
+PLAIN += ("learning_rate", "curvature_forget", "curvature_weight", "mix", "ridge")
+
+
+def some(row):
+    arrays, prior = arrays_of(row)
+    return window(row, arrays, T), prior
+
+
+def refused(row, arrays, match, error=ValueError, **options):
+    with pytest.raises(error, match=match):
+        call(row, arrays, **options)
+
+
+@every
+def test_shapes_are_checked(row):
+    arrays, _ = some(row)
+    for name in row.arrays:
+        refused(row, {**arrays, name: arrays[name][0]}, rf"\b{name}\b.*shape")
+    if len(row.arrays) > 1:
+        name = row.arrays[-1]
+        wider = np.repeat(arrays[name], 2, axis=2)
+        refused(row, {**arrays, name: wider}, "heads")
+    if {"q", "k"} <= set(row.arrays):
+        refused(row, {**arrays, "q": arrays["q"][..., 1:]}, "width")
+    for name in set(timed(row, arrays)) - set(row.arrays):
+        longer = np.concatenate([arrays[name]] * 2, 1)
+        refused(row, {**arrays, name: longer}, rf"\b{name}\b.*shape")
+
+
+@every
+def test_values_are_checked(row):
+    arrays, _ = some(row)
+    for name in set(arrays) & set(PLAIN):
+        wrong = arrays[name].copy()
+        wrong.flat[-1] = 0.1 if name == "log_forget" else -0.1
+        refused(row, {**arrays, name: wrong}, rf"\b{name}\b")
+        if "forget" in name or "gate" in name or name == "mix":
+            wrong.flat[-1] = 1.1
+            refused(row, {**arrays, name: wrong}, rf"\b{name}\b")
+        if name == "ridge":
+            wrong.flat[-1] = 0
+            refused(row, {**arrays, name: wrong}, r"\bridge\b")
+
+
+@every
+def test_gates_are_given_once(row):
+    arrays, _ = some(row)
+    if row.forget:
+        other = {"forget": "log_forget", "log_forget": "forget"}[row.forget]
+        both = {**arrays, other: 0 * np.nan_to_num(arrays[row.forget], neginf=0)}
+        refused(row, both, "forget or log_forget")
+
+
+@every
+def test_segment_ids_are_checked(row):
+    arrays, _ = some(row)
+    falling = np.tile(np.array([1, 1, 0]), (B, 1))
+    refused(row, arrays, "segment_ids must not decrease", segment_ids=falling)
+    refused(row, arrays, "segment_ids must be integers", segment_ids=falling * 1.0)
+    refused(row, arrays, "segment_ids must be integers", segment_ids=falling[:, :2])
+
+
+@every
+def test_states_are_checked(row):
+    arrays, prior = some(row)
+    state = begin(row, prior)
+    refused(row, arrays, r"\bstate\b", (TypeError, ValueError), state=tuple(state))
+    shorter = type(state)(*(x[:1] for x in state))
+    refused(row, arrays, r"\bstate\b|shape", (TypeError, ValueError), state=shorter)
+
+
+def test_retention_has_a_gate_for_each_head():
+    x = np.ones((1, 2, 3, 1))
+    o, _ = attention.retention(x, x, x)
+    np.testing.assert_allclose(o[0, 1, :, 0], 1 + 1 - 2.0 ** -(5 + np.arange(3)), rtol=1e-15)
+    with pytest.raises(ValueError, match="forget"):
+        attention.retention(x, x, x, forget=np.ones((2, 3)))
+
+
+def test_a_lost_curvature_outlives_the_reset_of_the_memory():
+    rng = np.random.default_rng(0)
+    q, k, v = rng.normal(size=(3, 1, 8, 1, 2))
+    k[0, 1] = np.nan
+    forget, curvature = np.ones((2, 1, 8, 1))
+    forget[0, 3] = forget[0, 6] = curvature[0, 5] = 0
+    o, state = attention.preconditioned_delta(
+        q, k, v, forget=forget, curvature_forget=curvature, weight=0.5
+    )
+    np.testing.assert_array_equal(np.isnan(o[0, :, 0, 0]), [0, 1, 1, 1, 1, 1, 0, 0])
+    assert all(np.isfinite(x).all() for x in state)
+
+
+def test_mixed_widths_and_dtypes():
+    rng = np.random.default_rng(0)
+    q, k = rng.normal(size=(2, 1, 4, H, 5)).astype(np.float32)
+    v = jnp.asarray(rng.normal(size=(1, 4, H, V)), jnp.bfloat16)
+    o, state = attention.gla(q, k, v)
+    assert o.dtype == state.memory.dtype == jnp.float32
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_the_oracle_of_test_time_training_has_the_gradient_of_its_loss(layers):
+    rng = np.random.default_rng(layers)
+    shapes = [(4, 4), (4,)] if layers == 1 else [(7, 4), (7,), (4, 7), (4,)]
+    weights = [rng.normal(size=s) for s in shapes]
+    k, v, scale, bias = rng.normal(size=(4, 4))
+    rest = (k, v, scale, bias, 1e-6)
+    slopes = attention_solved.ttt_gradient(weights, *rest)
+    for i, w in enumerate(weights):
+        for at in np.ndindex(w.shape):
+            ends = []
+            for sign in (1, -1):
+                moved = w.copy()
+                moved[at] += sign * 1e-5
+                ends.append(
+                    attention_solved.ttt_loss([*weights[:i], moved, *weights[i + 1 :]], *rest)
+                )
+            assert abs(slopes[i][at] - (ends[0] - ends[1]) / 2e-5) < 1e-8
