@@ -1,29 +1,46 @@
-"""The one table of attention rules: how to draw what each takes, and the oracle that knows better.
-
-A batch holds four kinds of stream, so that one compilation meets all of them: plain ones, gates of
-exactly 0 and 1, absent tokens and zero keys, and gates down to 1e-3.
-"""
+"""The one table of attention rules: how each is drawn, called, and known better by its oracle."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from inspect import signature
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from attention_draws import (
+    PRIOR,
+    B,
+    H,
+    K,
+    T,
+    V,
+    channel_weights,
+    drawing,
+    gates,
+    inputs_only,
+    large_logs,
+    logs,
+    matrix,
+    mild,
+    mostly_positive,
+    network,
+    one_width,
+    queries_and_values,
+    rates,
+    ridge,
+    shares,
+    sigmoids,
+    steps,
+    vector_gates,
+    weights,
+)
 
-from olsq import Chebyshev, Moments, attention
+from olsq import Chebyshev, Dense, Moments, attention
 from olsq.reference import attention as oracle
 from olsq.reference import attention_solved as solved
-
-T, H, K, V = 130, 2, 3, 2  # two chunks and two tokens; K != V
-KINDS = ("plain", "hard gates", "absent tokens", "small gates")
-B = len(KINDS)
-LOST, RESET, ABSENT = 20, 40, 3  # a token to spoil, the gate of 0 after it, every which is absent
-WIDTH = 4  # of keys and values where they must agree
-PRIOR = 5  # tokens behind the initial state
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,137 +73,6 @@ class Row:
     def samples(self):
         """Names of the arrays that are learnt from; the others are queries."""
         return tuple(n for n in self.arrays if n != "q")
-
-
-def unit(x):
-    return x / np.linalg.norm(x, axis=-1, keepdims=True)
-
-
-def qkv(rng, t):
-    k = unit(rng.normal(size=(B, t, H, K)))
-    k[2, ::4] = 0
-    v = rng.normal(size=(B, t, H, V))
-    return {"q": rng.normal(size=(B, t, H, K)), "k": k, "v": v}
-
-
-def gates(rng, t, *dims):
-    g = rng.uniform(0.6, 1, (B, t, H, *dims))
-    g[1] = rng.choice([0, 1, 1, 0.9], g[1].shape)
-    g[1, LOST - 1 : RESET] = 1
-    g[1, RESET : RESET + 1] = 0
-    g[2] = 0.99
-    g[3] = 10 ** rng.uniform(-3, 0, g[3].shape)
-    return g
-
-
-def weights(rng, t, *dims):
-    w = rng.uniform(0.2, 1, (B, t, H, *dims))
-    w[2, 1::ABSENT] = 0
-    return w
-
-
-def log(x):
-    with np.errstate(divide="ignore"):
-        return np.log(x)
-
-
-def drawing(base=qkv, **more):
-    """A draw: ``base``, and what each of ``more`` makes of (rng, t)."""
-
-    def draw(rng, t):
-        return {**base(rng, t), **{n: f(rng, t) for n, f in more.items()}}
-
-    return draw
-
-
-def vector_gates(rng, t):
-    return gates(rng, t, K)
-
-
-def logs(f, scale=1.0):
-    return lambda rng, t: scale * log(f(rng, t))
-
-
-def large_logs(rng, t):
-    """Log weights from -10 to 10: the running maximum moves in steps."""
-    return log(weights(rng, t)) + rng.uniform(-10, 10, (B, t, H))
-
-
-def mostly_positive(rng, t):
-    """Keys and queries whose products add up: the normaliser has no cancellation to lose digits."""
-    a = qkv(rng, t)
-    return {"q": np.abs(a["q"]), "k": np.abs(a["k"]), "v": a["v"]}
-
-
-def mild(rng, t):
-    return rng.uniform(0.9, 1, (B, t, H))
-
-
-def one_width(rng, t):
-    """Values as wide as keys, wide enough for a layer normalisation to leave something."""
-    return {n: rng.normal(size=(B, t, H, WIDTH)) for n in "qkv"}
-
-
-def rates(rng, t):
-    return 0.1 * weights(rng, t)
-
-
-def channel_weights(rng, t):
-    return weights(rng, t, V)
-
-
-def shares(rng, t):
-    return rng.uniform(size=(B, t, H))
-
-
-def steps(rng, t):
-    s = weights(rng, t, V)
-    s[3] *= 20  # and so factors down to exp(-20 * exp(rate))
-    return s
-
-
-def sigmoids(rng, t):
-    """Gates of the RG-LRU; those of 0 leave the hidden state as it is."""
-    g = rng.uniform(0.1, 1, (B, t, H, V))
-    g[1] = rng.choice([0, 1, 0.5], g[1].shape)
-    g[3] = 10 ** rng.uniform(-3, 0, g[3].shape)
-    return g
-
-
-def inputs_only(rng, t):
-    return {"x": rng.normal(size=(B, t, H, V))}
-
-
-def network(rng):
-    """Initial weights of a learner, and its layer normalisation."""
-    return {
-        "w1": rng.normal(size=(H, 2 * WIDTH, WIDTH)) / WIDTH**0.5,
-        "b1": rng.normal(size=(H, 2 * WIDTH)) / WIDTH**0.5,
-        "w2": rng.normal(size=(H, WIDTH, 2 * WIDTH)) / WIDTH**0.5,
-        "b2": rng.normal(size=(H, WIDTH)) / WIDTH**0.5,
-        **layer(rng),
-    }
-
-
-def layer(rng):
-    return {
-        "norm_scale": rng.uniform(0.5, 1, (H, WIDTH)),
-        "norm_bias": 0.1 * rng.normal(size=(H, WIDTH)),
-    }
-
-
-def matrix(rng):
-    """Initial weight and bias of a linear learner, and its layer normalisation."""
-    return {"w": rng.normal(size=(H, WIDTH, WIDTH)), "b": rng.normal(size=(H, WIDTH)), **layer(rng)}
-
-
-def ridge(rng):
-    return {"ridge": rng.uniform(0.3, 1, (H, K))}
-
-
-def queries_and_values(rng, t):
-    a = qkv(rng, t)
-    return {"q": a["q"], "v": a["v"]}
 
 
 ROWS = [
@@ -244,7 +130,7 @@ ROWS = [
     Row("sliding_window", "sliding_window", drawing(), solved.sliding_window,
         options={"window": 5}, window=5),
     Row("mesa", "mesa", drawing(forget=gates, weight=weights), solved.mesa, Moments, fixed=ridge,
-        forget="forget", weight="weight"),
+        mine={"solver": Dense(chunk=16)}, forget="forget", weight="weight"),
     Row("mesa_discounted", "mesa_discounted", drawing(forget=mild, weight=weights),
         solved.mesa_discounted, Moments, fixed=ridge, held=("ridge",), weight="weight", fresh=True),
     Row("mesa_window", "mesa_window", drawing(forget=gates, weight=weights), solved.mesa_window,
@@ -291,7 +177,9 @@ def call(row, arrays, state=None, segment_ids=None, *, step=False):
     if segment_ids is not None:
         rest["segment_ids"] = segment_ids
     positional = [arrays[n] for n in row.arrays]
-    return rule(*positional, **rest, **row.options, **row.mine, state=state)
+    known = signature(rule).parameters  # one token of mesa is solved directly: it has no solver
+    mine = {n: x for n, x in row.mine.items() if n in known}
+    return rule(*positional, **rest, **row.options, **mine, state=state)
 
 
 def stream(row, arrays, b, h):

@@ -7,18 +7,8 @@ from functools import cache
 import jax
 import numpy as np
 import pytest
-from attention_cases import (
-    KINDS,
-    ROWS,
-    B,
-    arrays_of,
-    begin,
-    call,
-    compared,
-    exact,
-    quick,
-    timed,
-)
+from attention_cases import ROWS, arrays_of, begin, call, compared, exact, quick, timed
+from attention_draws import KINDS, B
 
 every = pytest.mark.parametrize("row", ROWS, ids=str)
 T = 9

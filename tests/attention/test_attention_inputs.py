@@ -5,7 +5,8 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from attention_cases import ROWS, B, H, V, arrays_of, begin, call, timed, window
+from attention_cases import ROWS, arrays_of, begin, call, timed, window
+from attention_draws import B, H, V
 
 from olsq import attention
 from olsq.reference import attention_solved
