@@ -12,8 +12,8 @@ ABOUT = """\
 Made by `python -m benchmarks.sequence_table speed memory growth small decoding iterations`,
 {date}: {cpu}, {cores} cores, {sgemm} GF/s in a large float32 product, JAX {jax}. float32, ridge
 0.25, one process in which all methods take turns, best of several rounds; read ratios, not times.
-Errors are of o against a dense float64 solve per token. The floor is gated linear attention: the
-same path with no solve. No GPU has been measured; `benchmarks/sequence_gpu.py` is ready for one.
+Errors are of o against a dense float64 solve per token. The floor is gated linear attention,
+`olsq.attention.gla`: no solve. No GPU has been measured; `benchmarks/sequence_gpu.py` is ready.
 """
 STEPS = """\
 Steps are means over tokens; the default's are Chebyshev steps where gates are mild and

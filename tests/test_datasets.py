@@ -8,6 +8,7 @@ from olsq import datasets
 
 def test_macro_equals_the_statsmodels_copy():
     from statsmodels.datasets import macrodata
+
     source = macrodata.load_pandas().data
     data = datasets.us_macro()
     assert len(data) == 203
@@ -19,6 +20,7 @@ def test_macro_equals_the_statsmodels_copy():
 
 def test_co2_equals_the_statsmodels_copy():
     from statsmodels.datasets import co2
+
     source = co2.load_pandas().data
     data = datasets.mauna_loa_co2()
     assert len(data) == 2284

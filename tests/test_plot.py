@@ -36,6 +36,7 @@ def texts(figure):
 
 def test_cusum_equals_statsmodels():
     import statsmodels.api as sm
+
     data = us_macro()
     reference = sm.RecursiveLS(data["cpi"], sm.add_constant(data["m1"])).fit()
     result = cusum(macro_path())

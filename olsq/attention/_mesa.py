@@ -24,6 +24,8 @@ from olsq.attention.delta import accumulate
 from olsq.problem import Moments
 from olsq.sequence._triangular import inverse_spd
 
+SMALLEST_SHARE = 1e-30  # of a ridge: what float32 still holds
+
 
 def arrange(
     q: Any, k: Any, v: Any, forget: Any, log_forget: Any, weight: Any, segment_ids: Any, state: Any
@@ -64,9 +66,12 @@ def check_moments(state: Any, k: Array, v: Array) -> None:
 
 def ridge_left(
     forget: Any, log_forget: Any, segment_ids: Any, layout: Layout
-) -> tuple[Array, Array]:
-    """Share (B, H, T) of what a segment starts with that is left at each token, and which tokens
-    (B, H, T) belong to the first segment."""
+) -> tuple[Array, Array, Array]:
+    """What is left of a segment's ridge at each token, each (B, H, T).
+
+    The share, taken to be no less than ``SMALLEST_SHARE``; which tokens belong to the first
+    segment; and at which nothing is left since a gate of 0.
+    """
     gates = check_gates(forget, log_forget, layout)
     start = check_segments(segment_ids, layout)
     assert start is not None
@@ -75,10 +80,12 @@ def ridge_left(
     def join(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
         return jnp.where(b[1], b[0], a[0] * b[0]), a[1] | b[1]
 
-    left, _ = jax.lax.associative_scan(join, (gates, start), axis=1)
+    gone, _ = jax.lax.associative_scan(join, (jnp.where(gates == 0, 0, 1), start), axis=1)
+    left, _ = jax.lax.associative_scan(join, (jnp.where(gates == 0, 1, gates), start), axis=1)
+    left = jnp.maximum(left, SMALLEST_SHARE)
     first = jnp.cumsum(start, 1) == 0
     shape = (layout.batch, layout.heads, layout.length)
-    return left.reshape(shape), first.reshape(shape)
+    return left.reshape(shape), first.reshape(shape), (gone == 0).reshape(shape)
 
 
 def lent(gram: Array) -> Array:

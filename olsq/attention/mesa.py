@@ -113,7 +113,8 @@ def mesa_discounted(
         which holds its own, only for the segments after the first, and None without segments.
     forget, log_forget, weight, solver, adjoint : optional
         As for :func:`mesa`.  After a gate of exactly 0 there is no ridge left, and no unique
-        solution until K tokens came; a segment starts with its ridge.
+        solution until K tokens came: outputs are NaN until then, and with ``segment_ids`` until
+        the next segment, which starts with its ridge.
     state : Moments, optional
         Its gram holds what is left of the ridge.
     segment_ids : int array (B, T), optional
@@ -156,7 +157,7 @@ def mesa_discounted(
     # Every segment starts with its own ridge: it is the fixed problem with a ridge per token.
     if ridge is None:
         raise ValueError("ridge is needed with segment_ids: every segment starts with it")
-    left, first = ridge_left(forget, log_forget, segment_ids, layout)
+    left, first, gone = ridge_left(forget, log_forget, segment_ids, layout)
     keys = streams[0].shape[-1]
     each = jnp.broadcast_to(jnp.asarray(ridge, layout.working), (layout.heads, keys))
     begins, own, eye = each, each[:, None], jnp.eye(keys, dtype=layout.working)
@@ -165,10 +166,11 @@ def mesa_discounted(
         own = jnp.where(first[..., None], begins[..., None], own)
         options["state"] = state._replace(gram=state.gram - begins[..., None] * eye)
     ridges = left[..., None] * own
-    fit = online_lstsq(*streams, ridge=ridges, **options)
-    held = ridges[:, :, -1] if layout.length else begins
+    fit = online_lstsq(*streams, ridge=jnp.where(gone[..., None], own, ridges), **options)
+    value = jnp.where(gone[..., None], jnp.nan, fit.value)
+    held = jnp.where(gone[..., None], 0, ridges)[:, :, -1] if layout.length else begins
     gram = fit.state.gram + held[..., None] * eye
-    return jnp.moveaxis(fit.value, 1, 2).astype(layout.dtype), fit.state._replace(gram=gram)
+    return jnp.moveaxis(value, 1, 2).astype(layout.dtype), fit.state._replace(gram=gram)
 
 
 def mesa_step(

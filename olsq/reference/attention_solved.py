@@ -170,7 +170,7 @@ def ttt_linear(
 
 
 def ttt_mlp(
-    q, k, v, *, learning_rate, initial=None, norm_scale=1.0, norm_bias=0.0, eps=1e-6,
+    q, k, v, *, learning_rate, initial=(), norm_scale=1.0, norm_bias=0.0, eps=1e-6,
     mini_batch=16, state=None,
 ):  # fmt: skip
     """f(x) = x + LN(W2 gelu(W1 x + b1) + b2), from the weights ``initial``."""

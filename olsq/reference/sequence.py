@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 
 class Path(NamedTuple):
@@ -28,8 +29,9 @@ def per_token(x, length, width=None):
 
 
 def solve(
-    keys, values, queries, *, forget=1.0, weight=1.0, ridge=None, ridge_mode="fixed", state=None
-):
+    keys, values, queries, *, forget: ArrayLike = 1.0, weight: ArrayLike = 1.0, ridge=None,
+    ridge_mode="fixed", state=None,
+):  # fmt: skip
     """Solve one stream: keys (T, d), values (T, m), queries (T, d); a dense solve per token.
 
     ``ridge`` is a scalar, (d,) or (T, d).  ``state`` is (gram, cross); in the discounted problem
@@ -70,8 +72,8 @@ def gradients(
     queries,
     upstream,
     *,
-    forget=1.0,
-    weight=1.0,
+    forget: ArrayLike = 1.0,
+    weight: ArrayLike = 1.0,
     ridge=None,
     ridge_mode="fixed",
     state=None,

@@ -89,7 +89,7 @@ def factorise(
     if ridge is not None:
         system = system + ridge * jnp.eye(keys.shape[-1], dtype=keys.dtype)
     parts = _inverse_and_rows(system, keys)
-    if ridge is None:  # nothing makes sure that the system is regular
+    if ridge is None or chunks.ridge.shape[2] > 1:  # the system may be singular to rounding
         parts = _guarded(system, keys, *parts)
     inverse, rows, growth = (checkpoint_name(part, FACTOR) for part in parts)
     return Factor(inverse, rows, scale, growth)
@@ -108,7 +108,8 @@ def _guarded(
 ) -> tuple[Array, Array, Array]:
     """Factors of chunks whose system is singular to rounding: with a ridge, to precondition with.
 
-    So it is in the discounted problem soon after a gate of 0.  Growth is infinite there.
+    So it is in the discounted problem soon after a gate of 0, and where the ridges of one chunk
+    differ by orders of magnitude.  Growth is infinite there.
     """
     eps = jnp.finfo(system.dtype).eps
     singular = ~(growth * eps < SINGULAR)

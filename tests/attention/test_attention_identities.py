@@ -194,3 +194,18 @@ def test_every_rule_has_a_row_and_every_row_a_rule():
     assert named == exported
     assert all(r.function.__doc__ for r in RULES)
     assert [r.name for r in RULES if r.one_token is None] == ["intention"]
+
+
+def test_a_reset_inside_a_discounted_segment_is_lost_until_the_next_segment(stream):
+    """Nothing before it is touched; the next segment starts with its ridge."""
+    ids = np.repeat([[0, 1]], T // 2, 1)[[0, 0]]
+    forget = np.full((B, T, H), 0.9)
+    forget[:, 10] = 0
+    options = {"weight": stream["w"], "ridge": 0.5}
+    got, state = attention.mesa_discounted(*qkv(stream), **options, forget=forget, segment_ids=ids)
+    plain = np.where(forget == 0, 0.9, forget)
+    want, last = attention.mesa_discounted(*qkv(stream), **options, forget=plain, segment_ids=ids)
+    lost = np.isnan(got).any((0, 2, 3))
+    assert np.array_equal(np.flatnonzero(lost), np.arange(10, T // 2))
+    close(got[:, ~lost], want[:, ~lost], 1e-13)
+    close(state.gram, last.gram, 1e-13)

@@ -9,6 +9,7 @@ import pytest
 from sequence_cases import EPS, D, M, T, error, unit
 
 import olsq
+from olsq.reference import sequence as reference
 from olsq.reference.regression import row_weights
 from olsq.sequence import online_lstsq
 
@@ -98,3 +99,19 @@ def test_gradients_are_those_of_the_tokens_that_have_a_fit(solver):
 def test_the_fixed_problem_keeps_its_ridge():
     sol = online_lstsq(KEYS, VALUES, QUERIES, forget=GATES, weight=WEIGHT, ridge=RIDGE)
     assert np.isfinite(sol.value).all()
+
+
+@pytest.mark.parametrize("gate", [0.5, 0.05])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_ridges_that_decay_like_the_data_are_no_nan(gate, dtype):
+    """One ridge per token, orders of magnitude apart within a chunk: each token has its own fit."""
+    forget = np.full(T, gate).astype(dtype)
+    ridge = (0.5 * np.maximum(gate ** np.arange(1.0, T + 1), 1e-30))[:, None] * np.ones(D)
+    arrays = [x.astype(dtype) for x in (KEYS, VALUES, QUERIES, ridge)]
+    keys, values, queries, ridge = arrays
+    fit = online_lstsq(*map(jnp.asarray, arrays[:3]), forget=forget, ridge=jnp.asarray(ridge))
+    want = reference.solve(keys, values, queries, forget=forget, ridge=ridge)
+    scale = np.sqrt(np.diagonal(want.systems, axis1=1, axis2=2))
+    condition = np.linalg.cond(want.systems / scale[:, :, None] / scale[:, None])
+    bound = np.maximum(1e-11 if dtype == np.float64 else 1e-5, 30 * condition * EPS[dtype])
+    assert (np.abs(fit.value - want.value).max(1) <= bound * np.abs(want.value).max(1)).all()
