@@ -22,6 +22,7 @@ from olsq.attention._inputs import (
 from olsq.attention._linear import gated_linear
 from olsq.attention.delta import accumulate
 from olsq.problem import Moments
+from olsq.sequence._inputs import refuse
 from olsq.sequence._triangular import inverse_spd
 
 SMALLEST_SHARE = 1e-30  # of a ridge: what float32 still holds
@@ -122,3 +123,13 @@ def clean(state: Array) -> Array:
     flat = state.reshape(-1, *state.shape[2:])
     fine = jnp.isfinite(flat).all((1, 2), keepdims=True)
     return jnp.where(fine, flat, 0)
+
+
+def gate(forget: Any, log_forget: Any) -> Any:
+    """The one of the two that is given, as a factor."""
+    if log_forget is None:
+        return 1.0 if forget is None else forget
+    if forget is not None:
+        raise ValueError("give forget or log_forget, not both: they are the same gates")
+    refuse("log_forget", log_forget, lambda g: g > 0, "be <= 0 (it is the log of a factor)")
+    return jnp.exp(log_forget)

@@ -7,7 +7,8 @@ from typing import Any, Literal
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.attention._mesa import arrange, lent, ridge_left
+from olsq.attention._mesa import arrange, gate, lent, ridge_left
+from olsq.attention._steps import step_of
 from olsq.problem import Moments
 from olsq.sequence import DecodeState, Solver, online_lstsq, query, update
 from olsq.sequence._inputs import refuse
@@ -182,6 +183,8 @@ def mesa_step(
     forget: Any = None,
     log_forget: Any = None,
     weight: Any = 1.0,
+    solver: Solver | None = None,
+    adjoint: Literal["implicit", "unrolled"] = "implicit",
     state: Moments | DecodeState | None = None,
 ) -> tuple[Array, Any]:
     """One token of :func:`mesa`: take it in, then solve for its query.
@@ -192,6 +195,9 @@ def mesa_step(
     ridge : array
         A number, (K,), (H, K) or (B, H, K), > 0; None with a DecodeState, which has its own.
     forget, log_forget, weight : array (B, H) or what broadcasts to it, optional
+    solver, adjoint : optional
+        As for :func:`mesa`, e.g. the truncated one that a sequence was prefilled with.  None
+        solves exactly.
     state : Moments or DecodeState, optional
         ``olsq.sequence.start_decoding(moments, ridge=ridge)`` carries a factor from token to
         token: O(K^2) where Moments cost O(K^3).
@@ -214,6 +220,9 @@ def mesa_step(
     >>> round(float(o[0, 0, 0]), 3)
     0.5
     """
+    if solver is not None:
+        options = {"ridge": ridge, "forget": forget, "log_forget": log_forget, "weight": weight}
+        return _solved_step(q, k, v, **options, solver=solver, adjoint=adjoint, state=state)
     if isinstance(state, DecodeState):
         decoding = update(state, k, v, forget=gate(forget, log_forget), weight=weight)
         return query(decoding, q).astype(jnp.result_type(q, k, v)), decoding
@@ -234,6 +243,8 @@ def mesa_discounted_step(
     forget: Any = None,
     log_forget: Any = None,
     weight: Any = 1.0,
+    solver: Solver | None = None,
+    adjoint: Literal["implicit", "unrolled"] = "implicit",
     state: Moments | DecodeState | None = None,
 ) -> tuple[Array, Any]:
     """One token of :func:`mesa_discounted`; see :func:`mesa_step`.
@@ -243,7 +254,8 @@ def mesa_discounted_step(
     q, k, v : array (B, H, K), (B, H, K), (B, H, V)
     ridge : array
         A number, (K,) or (H, K), > 0, with the first token only; a state holds it.
-    forget, log_forget, weight : array (B, H) or what broadcasts to it, optional
+    forget, log_forget, weight, solver, adjoint : optional
+        As for :func:`mesa_step`.
     state : Moments or DecodeState, optional
 
     Returns
@@ -256,6 +268,10 @@ def mesa_discounted_step(
     ValueError
         If shapes do not fit, or the ridge is given with a state or not given without.
     """
+    if solver is not None:
+        options = {"ridge": ridge, "forget": forget, "log_forget": log_forget, "weight": weight}
+        step = _solved_discounted_step
+        return step(q, k, v, **options, solver=solver, adjoint=adjoint, state=state)
     if (ridge is None) == (state is None):
         raise ValueError("give ridge with the first token and state with the others")
     if state is None:
@@ -268,19 +284,13 @@ def mesa_discounted_step(
     return query(now, q).astype(jnp.result_type(q, k, v)), now
 
 
-def gate(forget: Any, log_forget: Any) -> Any:
-    """The one of the two that is given, as a factor."""
-    if log_forget is None:
-        return 1.0 if forget is None else forget
-    if forget is not None:
-        raise ValueError("give forget or log_forget, not both: they are the same gates")
-    refuse("log_forget", log_forget, lambda g: g > 0, "be <= 0 (it is the log of a factor)")
-    return jnp.exp(log_forget)
-
-
 def _or_empty(state: Moments | None, k: Any, v: Any) -> Moments:
     if state is not None:
         return state
     (*batch, keys), values = jnp.shape(k), jnp.shape(v)[-1]
     dtype = jnp.promote_types(jnp.result_type(k, v), jnp.float32)
     return Moments(jnp.zeros((*batch, keys, keys), dtype), jnp.zeros((*batch, values, keys), dtype))
+
+
+_solved_step = step_of(mesa, "forget", "log_forget", "weight")
+_solved_discounted_step = step_of(mesa_discounted, "forget", "log_forget", "weight")

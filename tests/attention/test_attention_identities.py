@@ -209,3 +209,19 @@ def test_a_reset_inside_a_discounted_segment_is_lost_until_the_next_segment(stre
     assert np.array_equal(np.flatnonzero(lost), np.arange(10, T // 2))
     close(got[:, ~lost], want[:, ~lost], 1e-13)
     close(state.gram, last.gram, 1e-13)
+
+
+@pytest.mark.parametrize("rule", ["mesa", "mesa_discounted"])
+def test_a_truncated_solver_decodes_what_it_prefills(stream, rule):
+    few = olsq.ConjugateGradient(max_steps=2, tol=0.0)
+    gates = {"forget": stream["g"], "weight": stream["w"]}
+    whole, step = getattr(attention, rule), getattr(attention, f"{rule}_step")
+    want, _ = whole(*qkv(stream), **gates, ridge=0.5, solver=few)
+    state, out = None, []
+    for t in range(6):
+        now = {n: x[:, t] for n, x in gates.items()}
+        ridge = 0.5 if rule == "mesa" or state is None else None
+        one = (x[:, t] for x in qkv(stream))
+        o, state = step(*one, **now, ridge=ridge, solver=few, state=state)
+        out.append(o)
+    close(jnp.stack(out, 1), want[:, :6], 1e-12)
