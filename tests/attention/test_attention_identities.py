@@ -225,3 +225,19 @@ def test_a_truncated_solver_decodes_what_it_prefills(stream, rule):
         o, state = step(*one, **now, ridge=ridge, solver=few, state=state)
         out.append(o)
     close(jnp.stack(out, 1), want[:, :6], 1e-12)
+
+
+@pytest.mark.parametrize(
+    "name",
+    "gla mamba2 gated_delta preconditioned_delta mlstm rwkv6 mesa mesa_discounted mesa_window "
+    "kalman".split(),
+)
+def test_gates_as_logs_are_the_same_gates(stream, name):
+    options = {"mesa_window": {"window": 8, "ridge": 0.5}, "rwkv6": {"bonus": np.ones((H, K))}}
+    if name in ("mesa", "mesa_discounted"):
+        options[name] = {"ridge": 0.5}
+    rule, fixed = getattr(attention, name), options.get(name, {})
+    want, last = rule(*qkv(stream), **fixed, forget=stream["g"])
+    got, state = rule(*qkv(stream), **fixed, log_forget=jnp.log(stream["g"]))
+    close(got, want, 1e-11)
+    close(state[0], last[0], 1e-12)
