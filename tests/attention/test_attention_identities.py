@@ -229,8 +229,7 @@ def test_a_truncated_solver_decodes_what_it_prefills(stream, rule):
 
 @pytest.mark.parametrize(
     "name",
-    "gla mamba2 gated_delta preconditioned_delta mlstm rwkv6 mesa mesa_discounted mesa_window "
-    "kalman".split(),
+    ["gla", "mamba2", "gated_delta", "preconditioned_delta", "mlstm", "rwkv6", "mesa", "mesa_discounted", "mesa_window", "kalman"],
 )
 def test_gates_as_logs_are_the_same_gates(stream, name):
     options = {"mesa_window": {"window": 8, "ridge": 0.5}, "rwkv6": {"bonus": np.ones((H, K))}}
