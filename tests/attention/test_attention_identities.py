@@ -227,10 +227,13 @@ def test_a_truncated_solver_decodes_what_it_prefills(stream, rule):
     close(jnp.stack(out, 1), want[:, :6], 1e-12)
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["gla", "mamba2", "gated_delta", "preconditioned_delta", "mlstm", "rwkv6", "mesa", "mesa_discounted", "mesa_window", "kalman"],
-)
+GATED = (
+    "gla", "mamba2", "gated_delta", "preconditioned_delta", "mlstm", "rwkv6", "mesa",
+    "mesa_discounted", "mesa_window", "kalman",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GATED)
 def test_gates_as_logs_are_the_same_gates(stream, name):
     options = {"mesa_window": {"window": 8, "ridge": 0.5}, "rwkv6": {"bonus": np.ones((H, K))}}
     if name in ("mesa", "mesa_discounted"):
