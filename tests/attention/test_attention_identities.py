@@ -243,3 +243,10 @@ def test_gates_as_logs_are_the_same_gates(stream, name):
     got, state = rule(*qkv(stream), **fixed, log_forget=jnp.log(stream["g"]))
     close(got, want, 1e-11)
     close(state[0], last[0], 1e-12)
+
+
+def test_kalmans_chebyshev_steps_reach_what_they_promise(stream):
+    gates = {"forget": stream["g"], "weight": stream["w"]}
+    got, _ = attention.kalman(*qkv(stream), **gates)
+    want, _ = attention.kalman(*qkv(stream), **gates, solver=olsq.ChunkExact())
+    close(got, want, 3e-4)
