@@ -49,7 +49,7 @@ def kalman(
         Share of the solution against the plain query, in [0, 1], broadcast to (B, T, H).
     solver : optional
         30 Chebyshev steps from the bounds ``[Lambda, Lambda + |H|_F]`` if None, the paper's: a
-        relative error of at most 3e-4 at the default ratio.  ``olsq.ChunkExact()`` is exact.
+        relative error of about 3e-4 at the default ratio.  ``olsq.ChunkExact()`` is exact.
     adjoint, state, segment_ids : optional
         As for :func:`mesa`.
 
