@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from sequence_cases import EPS, D, M, T, error, unit
+from sequence_cases import EPS, D, M, T, error, streams, unit
 
 import olsq
 from olsq.reference import sequence as reference
@@ -115,3 +115,23 @@ def test_ridges_that_decay_like_the_data_are_no_nan(gate, dtype):
     condition = np.linalg.cond(want.systems / scale[:, :, None] / scale[:, None])
     bound = np.maximum(1e-11 if dtype == np.float64 else 1e-5, 30 * condition * EPS[dtype])
     assert (np.abs(fit.value - want.value).max(1) <= bound * np.abs(want.value).max(1)).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    "name", ["half .9", "strong .7", "any gate", "mixed gates", "small ridge .9"]
+)
+def test_the_discounted_problem_under_harsh_gates(name, dtype):
+    s = {n: x.astype(dtype) for n, x in streams()[1][name].items()}
+    kept = {n: s[n] for n in ("forget", "weight", "ridge")}
+    arrays = (s["keys"], s["values"], s["queries"])
+    want = reference.solve(*arrays, **kept, ridge_mode="discounted")
+    scale = np.sqrt(np.diagonal(want.systems, axis1=1, axis2=2))
+    condition = np.linalg.cond(want.systems / scale[:, :, None] / scale[:, None])
+    bound = np.maximum(1e-11 if dtype == np.float64 else 1e-5, 30 * condition * EPS[dtype])
+    for solver in SOLVERS[0], SOLVERS[2]:
+        fit = online_lstsq(
+            *map(jnp.asarray, arrays), **kept, ridge_mode="discounted", solver=solver
+        )
+        wrong = np.abs(fit.value - want.value).max(1)
+        assert (wrong <= bound * np.abs(want.value).max(1)).all()
