@@ -1,5 +1,13 @@
 """Data generators for in-context learning: NumPy in, arrays out, seeded."""
 
+from olsq.tasks.dynamics import (
+    FewShot,
+    LinearDynamics,
+    few_shot_regression,
+    interleave,
+    linear_dynamics,
+    random_orthogonal,
+)
 from olsq.tasks.regbench import Automata, RegBench, random_automata, regbench_splits
 from olsq.tasks.regbench_controls import (
     allowed_symbols,
@@ -12,12 +20,18 @@ from olsq.tasks.regbench_controls import (
 
 __all__ = [
     "Automata",
+    "FewShot",
+    "LinearDynamics",
     "RegBench",
     "allowed_symbols",
     "alphabet_probabilities",
+    "few_shot_regression",
+    "interleave",
+    "linear_dynamics",
     "ngram_probabilities",
     "oracle_probabilities",
     "random_automata",
+    "random_orthogonal",
     "regbench_accuracy",
     "regbench_distance",
     "regbench_splits",

@@ -153,6 +153,14 @@ def test_sequences_are_read_by_their_automaton(options):
         assert (state[length:] == 0).all()
 
 
+def test_batches_larger_than_a_chunk():
+    (data,) = regbench_splits([1100], 14, **SMALL)
+    i, t = np.nonzero(data.labels > 0)
+    assert allowed_symbols(data)[i, t, data.labels[i, t]].all()
+    late = data._replace(inputs=data.inputs[1020:])
+    np.testing.assert_array_equal(ngram_probabilities(late), ngram_probabilities(data)[1020:])
+
+
 def test_walk_takes_every_edge_equally_often():
     (data,) = regbench_splits([300], 6)
     # rank of the letter taken among those that could be, at states with three edges
