@@ -78,16 +78,20 @@ __all__ = [
     "update",
 ]
 
+_SUBMODULES = frozenset(
+    ("attention", "datasets", "online", "plot", "problem", "reference", "sequence", "tasks")
+)
+
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         value = getattr(importlib.import_module(_HOME[name]), name)
         globals()[name] = value
         return value
-    if name in {"attention", "datasets", "online", "plot", "problem", "reference", "sequence"}:
+    if name in _SUBMODULES:
         return importlib.import_module(f"olsq.{name}")
     raise AttributeError(f"module 'olsq' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted({*globals(), *__all__, *_SUBMODULES})
