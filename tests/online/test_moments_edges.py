@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -53,7 +54,6 @@ def test_saved_and_loaded_goes_on_bit_for_bit(tmp_path, method, ridge_mode, d):
 
 
 def test_a_data_frame_goes_on(recwarn):
-    pandas = pytest.importorskip("pandas")
     X, y, _, _ = streams.make("white", "gates 1")
     frame = pandas.DataFrame(X, columns=["a", "b", "c"])
     est = RLS.from_moments(
