@@ -1,5 +1,7 @@
 """The bundled data: right shape, same numbers as the source they were copied from."""
 
+import hashlib
+
 import numpy as np
 import pytest
 
@@ -46,3 +48,14 @@ def test_unknown_column_names_the_known_ones():
 def test_path_is_the_csv_itself():
     for data in (datasets.us_macro(), datasets.mauna_loa_co2()):
         assert data.path.read_text(encoding="utf-8").count("\n") == len(data) + 1
+
+
+def test_text_is_the_one_the_readme_describes():
+    text = datasets.austen()
+    readme = (datasets.us_macro().path.parent / "README.md").read_text(encoding="utf-8")
+    assert hashlib.sha256(text.encode()).hexdigest() in readme
+    assert f"{len(text):,} bytes" in readme
+    assert text.startswith("PRIDE AND PREJUDICE")
+    assert text.rstrip().endswith("THE END")
+    for word in ("gutenberg", "copyright", "license", "\r", "\t"):
+        assert word not in text.lower()

@@ -1,7 +1,8 @@
-"""Two small public-domain data sets that ship with the package (see the README beside them)."""
+"""Public-domain data that ship with the package: two tables, one text (see the README there)."""
 
 from __future__ import annotations
 
+import bz2
 import csv
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Dataset", "mauna_loa_co2", "us_macro"]
+__all__ = ["Dataset", "austen", "mauna_loa_co2", "us_macro"]
 
 _HERE = Path(__file__).parent
 
@@ -120,3 +121,27 @@ def mauna_loa_co2() -> Dataset:
     return Dataset(
         "mauna_loa_co2", "Weekly CO2 at Mauna Loa, 1958-2001, 59 weeks missing", columns, path
     )
+
+
+def austen() -> str:
+    """Two novels by Jane Austen, 1,358,459 characters of ASCII: a text to train on.
+
+    Returns
+    -------
+    str
+        *Pride and Prejudice* (1813), then *Sense and Sensibility* (1811), nothing but the author's
+        words; lines end with ``\\n``, chapters are headed ``Chapter 1`` or ``CHAPTER 1``.
+
+    Notes
+    -----
+    In the public domain.  Ships as 351 kB of bzip2, so that training needs no network and everybody
+    trains on the same bytes.
+
+    Examples
+    --------
+    >>> from olsq.datasets import austen
+    >>> text = austen()
+    >>> text[51:94], len(text)
+    ('It is a truth universally acknowledged, tha', 1358459)
+    """
+    return bz2.decompress((_HERE / "austen.txt.bz2").read_bytes()).decode("ascii")
