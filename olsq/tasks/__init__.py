@@ -1,5 +1,8 @@
 """Data generators for in-context learning: NumPy in, arrays out, seeded."""
 
+from olsq.tasks import mad, tokens
+from olsq.tasks._mqar import mqar
+from olsq.tasks._parity import parity
 from olsq.tasks.dynamics import (
     FewShot,
     LinearDynamics,
@@ -17,22 +20,29 @@ from olsq.tasks.regbench_controls import (
     regbench_accuracy,
     regbench_distance,
 )
+from olsq.tasks.tokens import Tokens, token_accuracy
 
 __all__ = [
     "Automata",
     "FewShot",
     "LinearDynamics",
     "RegBench",
+    "Tokens",
     "allowed_symbols",
     "alphabet_probabilities",
     "few_shot_regression",
     "interleave",
     "linear_dynamics",
+    "mad",
+    "mqar",
     "ngram_probabilities",
     "oracle_probabilities",
+    "parity",
     "random_automata",
     "random_orthogonal",
     "regbench_accuracy",
     "regbench_distance",
     "regbench_splits",
+    "token_accuracy",
+    "tokens",
 ]
