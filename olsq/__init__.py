@@ -79,7 +79,18 @@ __all__ = [
 ]
 
 _SUBMODULES = frozenset(
-    ("attention", "datasets", "online", "plot", "problem", "reference", "sequence", "tasks")
+    (
+        "attention",
+        "datasets",
+        "nn",
+        "online",
+        "plot",
+        "problem",
+        "reference",
+        "sequence",
+        "tasks",
+        "train",
+    )
 )
 
 

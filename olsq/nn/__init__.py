@@ -1,0 +1,72 @@
+"""Layers and language models (Equinox): every rule of :mod:`olsq.attention` in one backbone.
+
+A mixer is a layer ``y = layer(x)`` or ``y, state = layer(x, state=...)`` over (batch, time, dim);
+:class:`LanguageModel` stacks blocks of mixers and gated MLPs.  Needs ``pip install "olsq[nn]"``.
+"""
+
+try:
+    import equinox as _equinox  # noqa: F401
+except ImportError as error:  # pragma: no cover
+    raise ImportError('olsq.nn needs Equinox: pip install "olsq[nn]"') from error
+
+from olsq.nn._mixer import HeadMixer, Mixer, MixerState
+from olsq.nn._parts import Dense, RMSNorm, ShortConvolution
+from olsq.nn.blocks import Backbone, Block, SwiGLU
+from olsq.nn.delta import TTTMLP, Delta, GatedDelta, Longhorn, PreconditionedDelta, TTTLinear
+from olsq.nn.generate import generate
+from olsq.nn.linear import GLA, HGRN2, MLSTM, RWKV6, LinearAttention, Mamba2, Retention
+from olsq.nn.mixers import MIXERS, mixer
+from olsq.nn.model import LanguageModel
+from olsq.nn.presets import PRESETS, MesaNet, hawk_mesa, preset, state_tracking, thesis_hybrid
+from olsq.nn.recurrent import Hawk, Mamba
+from olsq.nn.softmax import SlidingWindow, Softmax
+from olsq.nn.solved import Intention, Kalman, Mesa, MesaDiscounted, MesaWindow
+from olsq.nn.surgery import count_parameters, map_mixers, mixers_of, with_solver
+
+__all__ = [
+    "GLA",
+    "HGRN2",
+    "MIXERS",
+    "MLSTM",
+    "PRESETS",
+    "RWKV6",
+    "TTTMLP",
+    "Backbone",
+    "Block",
+    "Delta",
+    "Dense",
+    "GatedDelta",
+    "Hawk",
+    "HeadMixer",
+    "Intention",
+    "Kalman",
+    "LanguageModel",
+    "LinearAttention",
+    "Longhorn",
+    "Mamba",
+    "Mamba2",
+    "Mesa",
+    "MesaDiscounted",
+    "MesaNet",
+    "MesaWindow",
+    "Mixer",
+    "MixerState",
+    "PreconditionedDelta",
+    "RMSNorm",
+    "Retention",
+    "ShortConvolution",
+    "SlidingWindow",
+    "Softmax",
+    "SwiGLU",
+    "TTTLinear",
+    "count_parameters",
+    "generate",
+    "hawk_mesa",
+    "map_mixers",
+    "mixer",
+    "mixers_of",
+    "preset",
+    "state_tracking",
+    "thesis_hybrid",
+    "with_solver",
+]

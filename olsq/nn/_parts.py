@@ -1,0 +1,161 @@
+"""Parts that layers share: projections, norms, short convolutions, rotary positions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+UNIT_EPS = 1e-6  # added to |x|^2 where x is scaled to length 1: a zero stays zero
+NORM_EPS = 1e-6
+
+
+class Dense(eqx.Module):
+    """``x W + b`` over the last axis, in the dtype of x; weights are kept in float32.
+
+    Weights start normal with standard deviation ``gain / sqrt(inputs)``, biases at ``bias``.
+    """
+
+    weight: Array  # (inputs, outputs)
+    bias: Array | None  # (outputs,)
+
+    def __init__(
+        self, inputs: int, outputs: int, *, key: Array, gain: float = 1.0, bias: Any = None
+    ) -> None:
+        self.weight = jax.random.normal(key, (inputs, outputs)) * (gain / math.sqrt(inputs))
+        self.bias = None if bias is None else jnp.broadcast_to(jnp.asarray(bias, float), (outputs,))
+
+    def __call__(self, x: Array) -> Array:
+        y = x @ self.weight.astype(x.dtype)
+        return y if self.bias is None else y + self.bias.astype(x.dtype)
+
+
+class LowRank(eqx.Module):
+    """A projection to many outputs through few: ``x A B + b``."""
+
+    down: Dense
+    up: Dense
+
+    def __init__(self, inputs: int, outputs: int, rank: int, *, key: Array, bias: Any) -> None:
+        first, second = jax.random.split(key)
+        self.down = Dense(inputs, rank, key=first)
+        self.up = Dense(rank, outputs, key=second, bias=bias)
+
+    def __call__(self, x: Array) -> Array:
+        return self.up(self.down(x))
+
+
+class RMSNorm(eqx.Module):
+    """``scale x / sqrt(mean x^2)`` over the last axis, computed in float32 or better."""
+
+    scale: Array  # (..., width): leading axes are heads
+    eps: float = eqx.field(static=True)
+
+    def __init__(self, *shape: int, eps: float = NORM_EPS) -> None:
+        self.scale = jnp.ones(shape)
+        self.eps = eps
+
+    def __call__(self, x: Array) -> Array:
+        wide = at_least_float32(x)
+        size = jax.lax.rsqrt(jnp.mean(wide * wide, -1, keepdims=True) + self.eps)
+        return (wide * size * self.scale).astype(x.dtype)
+
+
+class ShortConvolution(eqx.Module):
+    """Causal depthwise convolution: ``y_t = sum_i kernel[i] x_{t-i}`` of each channel."""
+
+    kernel: Array  # (width, channels)
+
+    def __init__(self, width: int, channels: int, *, key: Array) -> None:
+        self.kernel = jax.random.normal(key, (width, channels)) / math.sqrt(width)
+
+    def __call__(
+        self, x: Array, recent: Array | None, segment_ids: Array | None
+    ) -> tuple[Array, Array]:
+        """Outputs (B, T, C), and the last ``width - 1`` inputs for the tokens that follow."""
+        return taps(x, self.kernel.astype(x.dtype), recent, segment_ids)
+
+
+class Shift(eqx.Module):
+    """Every token gets the channels of the token before it: a convolution that is not learned."""
+
+    def __call__(
+        self, x: Array, recent: Array | None, segment_ids: Array | None
+    ) -> tuple[Array, Array]:
+        kernel = jnp.stack([jnp.zeros(x.shape[-1], x.dtype), jnp.ones(x.shape[-1], x.dtype)])
+        return taps(x, kernel, recent, segment_ids)
+
+
+def taps(
+    x: Array, kernel: Array, recent: Array | None, segment_ids: Array | None
+) -> tuple[Array, Array]:
+    """A causal convolution that stays within segments; ``recent`` are the inputs before x."""
+    b, t, channels = x.shape
+    before = kernel.shape[0] - 1
+    if recent is None:
+        recent = jnp.zeros((b, before, channels), x.dtype)
+    line = jnp.concatenate([recent.astype(x.dtype), x], 1)
+    if segment_ids is None:
+        same = None
+    else:  # what a state remembers belongs to the segment of the first token
+        ids = jnp.concatenate([jnp.repeat(segment_ids[:, :1], before, 1), segment_ids], 1)
+        same = [ids[:, before:] == ids[:, before - i : before - i + t] for i in range(before + 1)]
+    total = jnp.zeros_like(x)
+    for i in range(before + 1):
+        tap = line[:, before - i : before - i + t]
+        if same is not None:
+            tap = jnp.where(same[i][..., None], tap, 0)
+        total = total + kernel[i] * tap
+    kept = line[:, line.shape[1] - before :]
+    if segment_ids is not None and t:
+        kept = jnp.where((ids[:, -before:] == ids[:, -1:])[..., None], kept, 0)
+    return total, kept
+
+
+def at_least_float32(x: Array) -> Array:
+    return x.astype(jnp.promote_types(x.dtype, jnp.float32))
+
+
+def unit(x: Array) -> Array:
+    """x scaled to length 1 over its last axis, in its own dtype."""
+    wide = at_least_float32(x)
+    size = jax.lax.rsqrt(jnp.sum(wide * wide, -1, keepdims=True) + UNIT_EPS)
+    return (wide * size).astype(x.dtype)
+
+
+def rotate(x: Array, positions: Array, base: float = 10000.0) -> Array:
+    """Rotary positions: pairs of channels (i, i + K/2) of x (B, T, H, K) turned by the position."""
+    half = x.shape[-1] // 2
+    speeds = base ** (-jnp.arange(half) / half)
+    angles = positions[:, :, None, None] * speeds
+    cos, sin = jnp.cos(angles), jnp.sin(angles)
+    wide = at_least_float32(x)
+    a, b, rest = wide[..., :half], wide[..., half : 2 * half], wide[..., 2 * half :]
+    return jnp.concatenate([a * cos - b * sin, a * sin + b * cos, rest], -1).astype(x.dtype)
+
+
+def check_sizes(**sizes: Any) -> None:
+    """Raise ValueError for a size that is not a whole number of at least 1."""
+    for name, size in sizes.items():
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise ValueError(f"{name} must be a whole number of at least 1, got {size!r}")
+
+
+def check_stream(name: str, x: Any, width: int) -> Array:
+    """x as a floating array (batch, time, width)."""
+    x = jnp.asarray(x)
+    if x.ndim != 3 or x.shape[-1] != width:
+        raise ValueError(f"{name} must have shape (batch, time, {width}), got {x.shape}")
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        raise TypeError(f"{name} must be floating-point, got {x.dtype}")
+    return x
+
+
+def split_keys(key: Array, names: Sequence[str]) -> dict[str, Array]:
+    """One random key per name, so that what one part draws never moves another's."""
+    return {name: jax.random.fold_in(key, i) for i, name in enumerate(names)}

@@ -1,0 +1,170 @@
+"""The backbone: pre-norm blocks of a mixer and a gated MLP, on continuous streams."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, get_args
+
+import equinox as eqx
+import jax
+from jax import Array
+
+from olsq.nn._mixer import ABSENT, Mixer
+from olsq.nn._parts import Dense, RMSNorm, check_sizes, check_stream, split_keys
+from olsq.nn.mixers import MIXERS, mixer
+
+Remat = Literal["none", "dots", "full"]
+POLICIES = {
+    "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
+    "full": jax.checkpoint_policies.nothing_saveable,
+}
+
+
+class SwiGLU(eqx.Module):
+    """``(silu(x A) * x B) C``, both branches ``ratio`` times as wide as the stream."""
+
+    gate: Dense
+    up: Dense
+    down: Dense
+
+    def __init__(
+        self, dim: int, *, width: int | None = None, ratio: float = 3.0, output_gain: float = 1.0,
+        key: Array,
+    ) -> None:  # fmt: skip
+        width = round(ratio * dim) if width is None else width
+        check_sizes(dim=dim, width=width)
+        keys = split_keys(key, ("gate", "up", "down"))
+        self.gate = Dense(dim, width, key=keys["gate"])
+        self.up = Dense(dim, width, key=keys["up"])
+        self.down = Dense(width, dim, key=keys["down"], gain=output_gain)
+
+    def __call__(self, x: Array) -> Array:
+        return self.down(jax.nn.silu(self.gate(x)) * self.up(x))
+
+
+class Block(eqx.Module):
+    """``x + mixer(norm(x))``, then ``x + mlp(norm(x))``; ``mlp`` None leaves the second out."""
+
+    mixer_norm: RMSNorm
+    mixer: Mixer
+    mlp_norm: RMSNorm | None
+    mlp: SwiGLU | None
+
+    def __init__(self, dim: int, mixer: Mixer, mlp: SwiGLU | None) -> None:
+        self.mixer_norm, self.mixer = RMSNorm(dim), mixer
+        self.mlp_norm, self.mlp = (None, None) if mlp is None else (RMSNorm(dim), mlp)
+
+    def __call__(
+        self, x: Array, state: Any, segment_ids: Array | None, capacity: int | None
+    ) -> tuple[Array, Any]:
+        y, state = self.mixer(
+            self.mixer_norm(x), state=state, segment_ids=segment_ids, capacity=capacity
+        )
+        x = x + y
+        if self.mlp is not None and self.mlp_norm is not None:
+            x = x + self.mlp(self.mlp_norm(x))
+        return x, state
+
+
+class Backbone(eqx.Module):
+    """Blocks one after the other, and a last norm: streams (B, T, dim) to streams.
+
+    Parameters
+    ----------
+    dim, blocks, heads, key_size : int
+    mixer : str or sequence of str
+        Keys of ``olsq.nn.MIXERS``; a sequence is repeated over the blocks.
+    mixer_options : mapping of mappings, optional
+        Options of each mixer by its name: ``{"mesa": {"solver": olsq.ConjugateGradient()}}``.
+    mlp_ratio : float
+        Width of the MLP over ``dim``; 0 leaves MLPs out.
+    remat : {"none", "dots", "full"}
+        What the backward pass computes again: nothing, all but the matrix products, or each block
+        from its input.
+    key : jax.random.key
+
+    Notes
+    -----
+    Weights start normal in "fan in" mode; those that write to the stream have variance
+    ``2 / blocks`` of that (MesaNet, appendix D.1).
+    """
+
+    blocks: tuple[Block, ...]
+    norm: RMSNorm
+    dim: int = eqx.field(static=True)
+    remat: Remat = eqx.field(static=True)
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        blocks: int,
+        heads: int,
+        key_size: int | None = None,
+        mixer: str | Sequence[str] = "mesa",
+        mixer_options: Mapping[str, Mapping[str, Any]] | None = None,
+        mlp_ratio: float = 3.0,
+        remat: Remat = "none",
+        key: Array,
+    ) -> None:
+        check_sizes(dim=dim, blocks=blocks, heads=heads)
+        if remat not in get_args(Remat):
+            raise ValueError(f"remat must be one of {get_args(Remat)}, got {remat!r}")
+        names = pattern(mixer, blocks)
+        options = dict(mixer_options or {})
+        if stray := sorted(set(options) - set(names)):
+            raise ValueError(f"mixer_options has {stray}, but the mixers are {sorted(set(names))}")
+        gain = math.sqrt(2 / blocks)
+        self.blocks = tuple(
+            _block(dim, heads, key_size, name, options.get(name, {}), mlp_ratio, gain, k)
+            for name, k in zip(names, jax.random.split(key, blocks), strict=True)
+        )
+        self.norm, self.dim, self.remat = RMSNorm(dim), dim, remat
+
+    def __call__(
+        self, x: Any, *, state: Any = ABSENT, segment_ids: Any = None, capacity: int | None = None
+    ) -> Any:
+        """As a mixer's: ``y = backbone(x)`` or ``y, state = backbone(x, state=...)``."""
+        x = check_stream("x", x, self.dim)
+        past = [None] * len(self.blocks) if state is ABSENT or state is None else state
+        after = []
+        for block, memory in zip(self.blocks, past, strict=True):
+            x, memory = self._run(block, x, memory, segment_ids, capacity)
+            after.append(memory)
+        y = self.norm(x)
+        return y if state is ABSENT else (y, tuple(after))
+
+    def _run(self, block: Block, x: Array, *given: Any) -> Any:
+        if self.remat == "none":
+            return block(x, *given)
+        return eqx.filter_checkpoint(block, policy=POLICIES[self.remat])(x, *given)
+
+    def start_decoding(self, state: Any) -> Any:
+        """States in the form that is cheapest to decode with; see :meth:`Mixer.start_decoding`."""
+        return tuple(
+            block.mixer.start_decoding(memory)
+            for block, memory in zip(self.blocks, state, strict=True)
+        )
+
+
+def pattern(mixer: str | Sequence[str], blocks: int) -> tuple[str, ...]:
+    """The name of each block's mixer."""
+    names = (mixer,) if isinstance(mixer, str) else tuple(mixer)
+    if not names:
+        raise ValueError("mixer must name at least one mixer, got an empty sequence")
+    for name in names:
+        if name not in MIXERS:
+            raise ValueError(f"unknown mixer {name!r}; known are {', '.join(sorted(MIXERS))}")
+    return tuple(names[i % len(names)] for i in range(blocks))
+
+
+def _block(
+    dim: int, heads: int, key_size: int | None, name: str, options: Mapping[str, Any],
+    mlp_ratio: float, gain: float, key: Array,
+) -> Block:  # fmt: skip
+    first, second = jax.random.split(key)
+    sizes = {} if key_size is None or name == "hawk" else {"key_size": key_size}
+    given = {**sizes, "output_gain": gain, **options}
+    mlp = SwiGLU(dim, ratio=mlp_ratio, output_gain=gain, key=second) if mlp_ratio else None
+    return Block(dim, mixer(name, dim, heads=heads, key=first, **given), mlp)

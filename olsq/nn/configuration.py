@@ -1,0 +1,50 @@
+"""What a model was made from, as text: JSON, with solvers by name."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import numpy as np
+
+import olsq
+
+SOLVERS = ("ChunkExact", "ConjugateGradient", "Chebyshev", "Neumann", "Recursive", "Dense")
+
+
+def encode(options: dict[str, Any]) -> str:
+    """The options as JSON text, keys sorted."""
+    return json.dumps(options, default=_plain, sort_keys=True)
+
+
+def decode(text: str) -> dict[str, Any]:
+    """The options of :func:`encode`, solvers made again.
+
+    Raises
+    ------
+    ValueError
+        If the text is not JSON, or names an unknown solver or field.
+    """
+    try:
+        return json.loads(text, object_hook=_revive)
+    except TypeError as error:
+        raise ValueError(f"unknown field of a solver: {error}") from None
+
+
+def _plain(x: Any) -> Any:
+    name = type(x).__name__
+    if name in SOLVERS:
+        return {"solver": name, **dataclasses.asdict(x)}
+    if hasattr(x, "shape"):
+        return np.asarray(x).tolist()
+    raise TypeError(f"{name} cannot be written to a file as an option of a model")
+
+
+def _revive(found: dict[str, Any]) -> Any:
+    name = found.get("solver")
+    if not isinstance(name, str):
+        return found
+    if name not in SOLVERS:
+        raise ValueError(f"unknown solver {name!r}; known are {', '.join(SOLVERS)}")
+    return getattr(olsq, name)(**{k: v for k, v in found.items() if k != "solver"})

@@ -1,0 +1,211 @@
+"""Language models: tokens in, logits out, any mixer between."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from olsq.nn._mixer import ABSENT
+from olsq.nn._parts import check_sizes, split_keys
+from olsq.nn.blocks import Backbone, Remat
+from olsq.nn.configuration import encode
+from olsq.nn.mixers import MIXERS
+from olsq.nn.surgery import with_solver
+from olsq.sequence._inputs import refuse
+
+DTYPES = ("float32", "bfloat16", "float64")
+SOFT_CAP = 30.0
+
+
+class LanguageModel(eqx.Module):
+    """A decoder of residual blocks with tied, softly capped logits: the MesaNet paper's backbone.
+
+    Parameters
+    ----------
+    vocab_size : int
+    dim, blocks, heads, key_size : int
+        Width of the stream, number of blocks, heads of a mixer and width of a head's keys and
+        values (``dim // heads`` if None).
+    mixer : str or sequence of str
+        Keys of ``olsq.nn.MIXERS``; a sequence is repeated over the blocks: ``("hawk", "mesa")``.
+    solver : optional
+        Of all mixers that solve a regression; each's default if None.
+    mixer_options : mapping of mappings, optional
+        Options of each mixer by its name.
+    mlp_ratio : float
+        Width of the gated MLP over ``dim``; 0 leaves MLPs out.
+    soft_cap : float or None
+        Logits are ``soft_cap tanh(logits / soft_cap)``.
+    dtype : {"float32", "bfloat16", "float64"}
+        Of activations.  Weights are float32; gates, sums, solves and logits float32 or better.
+    remat : {"none", "dots", "full"}
+        See :class:`Backbone`.
+    key : jax.random.key
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, olsq.nn
+    >>> model = olsq.nn.LanguageModel(64, dim=32, blocks=2, heads=2, key=jax.random.key(0))
+    >>> tokens = jnp.array([[5, 1, 4, 1]])
+    >>> model(tokens).shape
+    (1, 4, 64)
+    >>> logits, state = model.prefill(tokens)
+    >>> logits, state = model.step(jnp.array([5]), state)
+    >>> logits.shape
+    (1, 64)
+
+    References
+    ----------
+    von Oswald et al., "MesaNet" (2025), appendices D.1 and F.2.
+    """
+
+    embedding: Array  # (vocab_size, dim)
+    backbone: Backbone
+    vocab_size: int = eqx.field(static=True)
+    soft_cap: float | None = eqx.field(static=True)
+    dtype: str = eqx.field(static=True)
+    configuration: str = eqx.field(static=True)  # what the constructor was given, for files
+
+    def __init__(
+        self,
+        vocab_size: int,
+        *,
+        dim: int,
+        blocks: int,
+        heads: int,
+        key_size: int | None = None,
+        mixer: str | Sequence[str] = "mesa",
+        solver: Any = None,
+        mixer_options: Mapping[str, Mapping[str, Any]] | None = None,
+        mlp_ratio: float = 3.0,
+        soft_cap: float | None = SOFT_CAP,
+        dtype: str = "float32",
+        remat: Remat = "none",
+        key: Array,
+    ) -> None:
+        check_sizes(vocab_size=vocab_size, dim=dim, blocks=blocks, heads=heads)
+        if dtype not in DTYPES:
+            raise ValueError(f"dtype must be one of {DTYPES}, got {dtype!r}")
+        names = (mixer,) if isinstance(mixer, str) else tuple(mixer)
+        if blind := [n for n in names if n in MIXERS and not MIXERS[n].causal]:
+            raise ValueError(f"mixer {blind[0]!r} is not causal: it cannot predict the next token")
+        self.configuration = encode({
+            "vocab_size": vocab_size, "dim": dim, "blocks": blocks, "heads": heads,
+            "key_size": key_size, "mixer": names, "mlp_ratio": mlp_ratio, "soft_cap": soft_cap,
+            "mixer_options": {name: dict(o) for name, o in (mixer_options or {}).items()},
+            "dtype": dtype, "remat": remat,
+        })  # fmt: skip
+        keys = split_keys(key, ("embedding", "backbone"))
+        # Fan-in over the logits' side; scaled by sqrt(dim) where it enters the stream.
+        self.embedding = jax.random.normal(keys["embedding"], (vocab_size, dim)) / math.sqrt(dim)
+        self.backbone = Backbone(
+            dim, blocks=blocks, heads=heads, key_size=key_size, mixer=names,
+            mixer_options=mixer_options, mlp_ratio=mlp_ratio, remat=remat, key=keys["backbone"],
+        )  # fmt: skip
+        if solver is not None:
+            self.backbone = with_solver(self.backbone, solver)
+        self.vocab_size, self.soft_cap, self.dtype = vocab_size, soft_cap, dtype
+
+    def __call__(
+        self,
+        tokens: Any,
+        *,
+        state: Any = ABSENT,
+        segment_ids: Any = None,
+        capacity: int | None = None,
+    ) -> Any:
+        """Logits of the token after each.
+
+        Parameters
+        ----------
+        tokens : int array (B, T)
+            In [0, vocab_size).
+        state : tuple of MixerState or None, optional
+            Of the tokens before; if given, be it None, the new state is returned too.
+        segment_ids : int array (B, T), optional
+            Documents packed into one row: non-decreasing; none sees another.
+        capacity : int, optional
+            Tokens that caches of softmax attention have room for.
+
+        Returns
+        -------
+        logits : float array (B, T, vocab_size)
+            float32, or float64 for a float64 model.
+        state : tuple of MixerState
+            If ``state`` was given.
+
+        Raises
+        ------
+        ValueError
+            If the tokens are not integers of two axes, or outside the vocabulary.
+        """
+        if state is ABSENT:
+            return self.logits(self.hidden(tokens, segment_ids=segment_ids))
+        y, state = self.hidden(tokens, state=state, segment_ids=segment_ids, capacity=capacity)
+        return self.logits(y), state
+
+    def hidden(self, tokens: Any, **given: Any) -> Any:
+        """The stream (B, T, dim) after the last norm, from which logits are read."""
+        return self.backbone(self.embed(tokens), **given)
+
+    def embed(self, tokens: Any) -> Array:
+        """The stream (B, T, dim) that enters the first block."""
+        tokens = check_tokens(tokens, self.vocab_size)
+        x = self.embedding[tokens] * math.sqrt(self.embedding.shape[1])
+        return x.astype(self.dtype)
+
+    def logits(self, y: Array) -> Array:
+        """Logits of a stream, tied to the embedding and softly capped."""
+        # Accumulated in float32: bfloat16 logits of a large vocabulary lose the small differences.
+        wide = jnp.promote_types(y.dtype, jnp.float32)
+        weight = self.embedding.astype(y.dtype)
+        scores = jnp.einsum("btd,vd->btv", y, weight, preferred_element_type=wide)
+        if self.soft_cap is not None:
+            scores = self.soft_cap * jnp.tanh(scores / self.soft_cap)
+        return scores
+
+    def prefill(
+        self, tokens: Any, *, capacity: int | None = None, state: Any = None
+    ) -> tuple[Array, Any]:
+        """Read a prompt: logits (B, vocab_size) of the token after it, and the state to go on from.
+
+        ``capacity`` is the number of tokens, the prompt's included, that caches of softmax
+        attention have room for; the prompt's length if None.  Every other state has a constant
+        size.
+        """
+        y, state = self.hidden(tokens, state=state, capacity=capacity)
+        if not y.shape[1]:
+            raise ValueError("tokens must hold at least one token, got an empty prompt")
+        return self.logits(y[:, -1:])[:, 0], self.backbone.start_decoding(state)
+
+    def step(self, token: Any, state: Any) -> tuple[Array, Any]:
+        """One token (B,) on: logits (B, vocab_size) of the next, and the state."""
+        y, state = self.hidden(jnp.asarray(token)[:, None], state=state)
+        return self.logits(y)[:, 0], state
+
+    def generate(self, tokens: Any, steps: int, **options: Any) -> Array:
+        """Sample a continuation; see :func:`olsq.nn.generate`."""
+        from olsq.nn.generate import generate
+
+        return generate(self, tokens, steps, **options)
+
+    def with_solver(self, solver: Any) -> LanguageModel:
+        """The same weights with another solver; see :func:`with_solver`."""
+        return with_solver(self, solver)
+
+
+def check_tokens(tokens: Any, vocab_size: int) -> Array:
+    """Tokens as an integer array (B, T), inside the vocabulary where that can be seen."""
+    array = jnp.asarray(tokens)
+    if array.ndim != 2 or not jnp.issubdtype(array.dtype, jnp.integer):
+        raise ValueError(
+            f"tokens must be integers of shape (batch, time), got {array.dtype} {array.shape}"
+        )
+    refuse("tokens", tokens, lambda t: (t < 0) | (t >= vocab_size), f"lie in [0, {vocab_size})")
+    return array

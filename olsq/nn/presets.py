@@ -1,0 +1,101 @@
+"""Sizes by name, and the models of the papers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jax import Array
+
+from olsq.nn.model import LanguageModel
+
+GPT2_VOCABULARY = 50257
+
+# MesaNet, appendix F.4; the small ones are for machines without an accelerator.
+PRESETS: dict[str, dict[str, int]] = {
+    "1m": {"dim": 128, "blocks": 4, "heads": 4, "key_size": 32},
+    "5m": {"dim": 256, "blocks": 6, "heads": 4, "key_size": 64},
+    "140m": {"dim": 768, "blocks": 14, "heads": 6, "key_size": 128},
+    "440m": {"dim": 1024, "blocks": 28, "heads": 8, "key_size": 128},
+    "940m": {"dim": 1536, "blocks": 28, "heads": 12, "key_size": 128},
+}
+HAWK_MESA = ("hawk", "mesa")
+
+
+def preset(
+    size: str, *, vocab_size: int = GPT2_VOCABULARY, mixer: Any = "mesa", key: Array, **options: Any
+) -> LanguageModel:
+    """A language model of a named size.
+
+    Parameters
+    ----------
+    size : {"1m", "5m", "140m", "440m", "940m"}
+        The last three are the MesaNet paper's, with its vocabulary of 50,257.
+    vocab_size : int
+    mixer : str or sequence of str
+    key : jax.random.key
+    **options
+        Others of :class:`LanguageModel`; they override the size's.
+
+    Raises
+    ------
+    ValueError
+        If the size is unknown.
+
+    Examples
+    --------
+    >>> import jax, olsq.nn
+    >>> model = olsq.nn.preset("1m", vocab_size=256, key=jax.random.key(0))
+    >>> olsq.nn.count_parameters(model)
+    895136
+    """
+    if size not in PRESETS:
+        raise ValueError(f"unknown size {size!r}; known are {', '.join(PRESETS)}")
+    return LanguageModel(vocab_size, mixer=mixer, key=key, **{**PRESETS[size], **options})
+
+
+def MesaNet(vocab_size: int, *, key: Array, **options: Any) -> LanguageModel:
+    """A :class:`LanguageModel` with Mesa layers: sizes, solver and options as there."""
+    return LanguageModel(vocab_size, mixer="mesa", key=key, **options)
+
+
+def hawk_mesa(vocab_size: int, *, key: Array, **options: Any) -> LanguageModel:
+    """Hawk and Mesa blocks in turn (MesaNet, appendix D.1)."""
+    return LanguageModel(vocab_size, mixer=HAWK_MESA, key=key, **options)
+
+
+def state_tracking(vocab_size: int, *, key: Array, **options: Any) -> LanguageModel:
+    """A MesaNet with gates in (-1, 1) and a ridge from 50, at least 49: it can learn parity.
+
+    MesaNet, appendix H.  ``H + Lambda`` stays positive definite while a head's keys weigh less
+    than its ridge; a token at which it is not reads NaN.
+    """
+    return LanguageModel(
+        vocab_size, mixer="mesa", mixer_options={"mesa": {"signed": True}}, key=key, **options
+    )
+
+
+def thesis_hybrid(
+    vocab_size: int, *, blocks: int, nu: int = 0, mixer: str = "mesa", key: Array, **options: Any
+) -> LanguageModel:
+    """The thesis' hybrid: a softmax layer first, Mesa (or ``"linear"``) layers after it.
+
+    Parameters
+    ----------
+    vocab_size, blocks : int
+    nu : int
+        Size of the deterministic parameter-free projection of keys and queries; 0 for none.  With
+        one block there is no softmax layer: its work, copying the token before, is done by shifted
+        keys.
+    mixer : {"mesa", "mesa_discounted", "linear"}
+        "mesa_discounted" is the recursive least squares of the thesis.
+
+    References
+    ----------
+    von Oswald, "Mesa-optimization" thesis, section 3.5.3, fig. 3.6 and 3.7.
+    """
+    features = {"feature_map": "dpfp", "nu": nu} if nu else {"feature_map": "identity"}
+    own = {**features, "convolution": False, "key_shift": blocks == 1}
+    names = (mixer,) if blocks == 1 else ("softmax", *[mixer] * (blocks - 1))
+    return LanguageModel(
+        vocab_size, blocks=blocks, mixer=names, mixer_options={mixer: own}, key=key, **options
+    )

@@ -1,0 +1,131 @@
+"""Mixers gated entry by entry: Mamba's selective state space and Hawk's RG-LRU."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from olsq import attention
+from olsq.nn._mixer import WIDTH, HeadMixer, Mixer, MixerState
+from olsq.nn._parts import (
+    Dense,
+    LowRank,
+    ShortConvolution,
+    at_least_float32,
+    check_sizes,
+    split_keys,
+)
+
+RANK = 16
+SLOWEST, FASTEST = 0.001, 0.1  # steps that Mamba's channels start with
+
+
+class Mamba(HeadMixer):
+    """Mamba's S6 with the shared queries, keys and values, K states per value channel."""
+
+    step: LowRank
+    rate: Array  # (H, V, K)
+    skip: Array  # (H, V)
+    rule = staticmethod(attention.mamba)
+
+    def __init__(self, dim: int, *, heads: int, key: Array, **options: Any) -> None:
+        super().__init__(dim, heads=heads, key=key, **options)
+        h, v, k = self.heads, self.value_size, self.mapped_size
+        first, second = jax.random.split(jax.random.fold_in(key, 1))
+        low, high = math.log(SLOWEST), math.log(FASTEST)
+        start = jnp.exp(jax.random.uniform(first, (h * v,), minval=low, maxval=high))
+        self.step = LowRank(dim, h * v, RANK, key=second, bias=jnp.log(jnp.expm1(start)))
+        self.rate = jnp.broadcast_to(jnp.log(jnp.arange(1.0, k + 1)), (h, v, k))
+        self.skip = jnp.ones((h, v))
+
+    def arguments(self, x: Array) -> dict[str, Any]:
+        step = jax.nn.softplus(self.step(at_least_float32(x)))
+        return {"step": self.split_heads(step), "rate": self.rate, "skip": self.skip}
+
+
+class Hawk(Mixer):
+    """Hawk's recurrent block: a convolution and an RG-LRU in one branch, a GeLU gate in the other.
+
+    Parameters
+    ----------
+    dim, heads : int
+        Gates are block-diagonal, one block per head.
+    width : int, optional
+        Of the recurrence; ``1.25 dim`` rounded to a multiple of the heads if None, which has about
+        the parameters of the other mixers (MesaNet, appendix F.4).
+    output_gain : float
+    key : jax.random.key
+
+    References
+    ----------
+    De et al., "Griffin" (2024), fig. 2, eq. 1 to 4.
+    """
+
+    branch: Dense
+    gate: Dense
+    convolution: ShortConvolution
+    input_gate: Array  # (H, V, V)
+    input_bias: Array  # (H, V)
+    recurrence_gate: Array
+    recurrence_bias: Array
+    rate: Array  # (H, V)
+    output: Dense
+    dim: int = eqx.field(static=True)
+    heads: int = eqx.field(static=True)
+    width: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        heads: int,
+        width: int | None = None,
+        output_gain: float = 1.0,
+        key: Array,
+    ) -> None:
+        check_sizes(dim=dim, heads=heads)
+        width = heads * max(1, round(1.25 * dim / heads)) if width is None else width
+        check_sizes(width=width)
+        if width % heads:
+            raise ValueError(f"width {width} must be a multiple of heads {heads}")
+        self.dim, self.heads, self.width = dim, heads, width
+        each = width // heads
+        names = ("branch", "gate", "convolution", "input", "recurrence", "rate", "output")
+        keys = split_keys(key, names)
+        self.branch = Dense(dim, width, key=keys["branch"])
+        self.gate = Dense(dim, width, key=keys["gate"])
+        self.convolution = ShortConvolution(WIDTH, width, key=keys["convolution"])
+        shape, spread = (heads, each, each), each**-0.5
+        self.input_gate = spread * jax.random.normal(keys["input"], shape)
+        self.recurrence_gate = spread * jax.random.normal(keys["recurrence"], shape)
+        self.input_bias = jnp.zeros((heads, each))
+        self.recurrence_bias = jnp.zeros((heads, each))
+        # a^2 uniform in [.9^2, .999^2] at a gate of 1, as in the paper's code.
+        squares = jax.random.uniform(keys["rate"], (heads, each), minval=0.9**2, maxval=0.999**2)
+        self.rate = jnp.log(jnp.expm1(-jnp.log(squares) / 16))
+        self.output = Dense(width, dim, key=keys["output"], gain=output_gain)
+
+    def mix(
+        self, x: Array, state: MixerState | None, segment_ids: Array | None, capacity: int | None
+    ) -> tuple[Array, MixerState]:
+        recent, hidden = (None, None) if state is None else state
+        u, recent = self.convolution(self.branch(x), recent, segment_ids)
+        u = u.reshape(*u.shape[:2], self.heads, -1)
+        wide = at_least_float32(u)
+        admit, forget = (
+            jax.nn.sigmoid(jnp.einsum("bthi,hij->bthj", wide, weight) + bias)
+            for weight, bias in (
+                (self.input_gate, self.input_bias), (self.recurrence_gate, self.recurrence_bias)
+            )
+        )  # fmt: skip
+        h, hidden = attention.rg_lru(
+            u, input_gate=admit, recurrence_gate=forget, rate=self.rate, state=hidden,
+            segment_ids=segment_ids,
+        )  # fmt: skip
+        h = h.reshape(*h.shape[:2], -1).astype(x.dtype)
+        return self.output(h * jax.nn.gelu(self.gate(x))), MixerState(recent, hidden)

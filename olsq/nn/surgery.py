@@ -1,0 +1,73 @@
+"""Changing what is not a weight in a trained model: solvers, and the spending of compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+
+from olsq.nn._mixer import Mixer
+
+Tree = TypeVar("Tree")
+
+
+def mixers_of(tree: Any) -> list[Mixer]:
+    """All mixers of a model, in order."""
+    leaves = jax.tree.leaves(tree, is_leaf=_is_mixer)
+    return [leaf for leaf in leaves if _is_mixer(leaf)]
+
+
+def map_mixers(function: Callable[[Mixer], Mixer], tree: Tree) -> Tree:
+    """The same model with every mixer replaced by ``function`` of it."""
+    return jax.tree.map(lambda x: function(x) if _is_mixer(x) else x, tree, is_leaf=_is_mixer)
+
+
+def with_solver(tree: Tree, solver: Any) -> Tree:
+    """The same weights with another solver in every mixer that solves a regression.
+
+    Parameters
+    ----------
+    tree : LanguageModel, Backbone, Mesa, ...
+    solver : solver of :mod:`olsq` or None
+        ``olsq.ConjugateGradient(max_steps=5)`` spends less than a model was trained with; None is
+        each mixer's default.
+
+    Returns
+    -------
+    A new model of the same type; arrays are shared.
+
+    Raises
+    ------
+    ValueError
+        If no mixer solves anything.
+
+    Examples
+    --------
+    >>> import jax, olsq, olsq.nn
+    >>> layer = olsq.nn.Mesa(8, heads=1, key=jax.random.key(0))
+    >>> olsq.nn.with_solver(layer, olsq.ConjugateGradient(max_steps=5)).solver.max_steps
+    5
+    """
+    if not any(hasattr(mixer, "solver") for mixer in mixers_of(tree)):
+        raise ValueError("the model has no mixer with a solver to change")
+    return map_mixers(lambda m: _replaced(m, "solver", solver) if hasattr(m, "solver") else m, tree)
+
+
+def _replaced(module: Any, name: str, value: Any) -> Any:
+    """A copy of a module with one static field changed."""
+    copy = object.__new__(type(module))
+    for field in module.__dataclass_fields__:
+        object.__setattr__(copy, field, getattr(module, field))
+    object.__setattr__(copy, name, value)
+    return copy
+
+
+def _is_mixer(x: Any) -> bool:
+    return isinstance(x, Mixer)
+
+
+def count_parameters(tree: Any) -> int:
+    """Numbers in all weights."""
+    return sum(x.size for x in jax.tree.leaves(eqx.filter(tree, eqx.is_inexact_array)))
