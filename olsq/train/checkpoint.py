@@ -1,0 +1,239 @@
+"""The checkpoint: everything a run needs to go on, in one safetensors file, all of it or nothing.
+
+Tensors are named ``weights/...``, ``optimiser/...`` (paths in the model and in optax's state) and
+``log/...``.  The metadata of the file hold ``format``, ``content`` (JSON: step, config, setup,
+tokenizer, digest of the data) and ``sha256`` over content and tensors.  No pickle.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import safetensors.numpy
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+
+from olsq.train.log import Log
+from olsq.train.optimiser import path_names
+from olsq.train.tokenizers import Tokenizer, tokenizer_from_dict
+
+__all__ = ["Checkpoint", "CheckpointError", "CheckpointMismatch", "read_checkpoint"]
+
+FORMAT = "olsq train 1"
+START_AGAIN = "delete it, or choose another directory, to start again"
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that cannot be used: damaged, foreign, in the way, or of another run."""
+
+
+class CheckpointMismatch(CheckpointError):
+    """A checkpoint of a run with other options.
+
+    Attributes
+    ----------
+    path : str
+    differences : dict
+        Name of an option to the pair (in the checkpoint, now).
+    """
+
+    def __init__(self, path: str, differences: dict[str, tuple[Any, Any]]) -> None:
+        self.path, self.differences = path, differences
+        super().__init__(f"cannot resume from {path}: {describe(differences)}")
+
+
+def describe(differences: dict[str, tuple[Any, Any]]) -> str:
+    """Differences between two runs in words."""
+    return "; ".join(f"{name} was {old} and is {new}" for name, (old, new) in differences.items())
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a checkpoint holds.
+
+    Attributes
+    ----------
+    path : str
+    step : int
+        Steps done.
+    config, setup : dict
+        Options of the training, and what the caller described the run with.
+    data : str
+        SHA-256 of the tokens.
+    tokenizer : ByteTokenizer, BytePairTokenizer or None
+    tensors : dict of str to array
+        ``weights/...`` and ``optimiser/...``.
+    log : Log
+    """
+
+    path: str
+    step: int
+    config: dict[str, Any]
+    setup: dict[str, Any]
+    data: str
+    tokenizer: Tokenizer | None
+    tensors: dict[str, NDArray]
+    log: Log
+
+    def check(self, config: dict[str, Any], setup: dict[str, Any], data: str) -> None:
+        """Raise CheckpointMismatch, naming what differs, if this is of another run."""
+        differences: dict[str, tuple[Any, Any]] = {}
+        for before, now in ((self.setup, _plain(setup)), (self.config, _plain(config))):
+            for name in {**before, **now}:
+                if before.get(name) != now.get(name):
+                    differences.setdefault(name, (before.get(name), now.get(name)))
+        if not differences and self.data != data:
+            differences["the text"] = (f"{self.data[:8]} (SHA-256 of its tokens)", data[:8])
+        if differences:
+            raise CheckpointMismatch(self.path, differences)
+
+    def restore(self, prefix: str, template: Any) -> Any:
+        """The pytree under ``prefix`` in the structure of ``template``.
+
+        Raises
+        ------
+        CheckpointError
+            If names, shapes or types of the arrays are not those of ``template``.
+        """
+        wanted = named_arrays(prefix, template)
+        found = {name for name in self.tensors if name.startswith(prefix + "/")}
+        if strange := sorted(found ^ wanted.keys()):
+            where = "the checkpoint" if strange[0] in found else "this run"
+            raise CheckpointError(
+                f"{self.path} is of another model: only {where} has {strange[0]}; {START_AGAIN}"
+            )
+        leaves = []
+        for name, here in wanted.items():
+            there = self.tensors[name]
+            if here.dtype.kind == "V" and there.dtype == np.uint16:  # bfloat16, see as_tensor
+                there = there.view(here.dtype)
+            if there.shape != here.shape or there.dtype != here.dtype:
+                raise CheckpointError(
+                    f"{self.path} is of another model: {name} is {there.dtype} {there.shape} "
+                    f"there and {here.dtype} {here.shape} here; {START_AGAIN}"
+                )
+            leaves.append(jnp.asarray(there))
+        return jax.tree.unflatten(jax.tree.structure(template), leaves)
+
+
+def named_arrays(prefix: str, tree: Any) -> dict[str, Any]:
+    """The leaves of a pytree by their path, ``prefix/field/0/...``."""
+    return {
+        "/".join([prefix, *path_names(path)]): leaf
+        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
+    }
+
+
+def write_checkpoint(
+    path: str | os.PathLike[str],
+    trees: dict[str, Any],
+    content: dict[str, Any],
+    log: Log,
+) -> None:
+    """Write ``trees`` by prefix, ``content`` and ``log``: the file is complete or not there."""
+    tensors = {f"log/{name}": column for name, column in log.to_arrays().items()}
+    for prefix, tree in trees.items():
+        tensors |= {name: as_tensor(leaf) for name, leaf in named_arrays(prefix, tree).items()}
+    text = json.dumps(content, sort_keys=True)
+    metadata = {"format": FORMAT, "content": text, "sha256": _digest(text, tensors)}
+    write_atomically(path, safetensors.numpy.save(tensors, metadata))
+
+
+def as_tensor(leaf: Any) -> NDArray:
+    """An array that safetensors can write from NumPy: bfloat16 as its bits."""
+    array = np.array(leaf, order="C")
+    return array.view(np.uint16) if array.dtype.kind == "V" else array
+
+
+def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
+    """Read and verify a checkpoint.
+
+    Parameters
+    ----------
+    path : path
+        ``checkpoint.safetensors`` in the directory of a run.
+
+    Returns
+    -------
+    Checkpoint
+        ``step``, ``config``, ``tokenizer``, ``log`` and the raw ``tensors``.
+
+    Raises
+    ------
+    CheckpointError
+        If the file is truncated, damaged or foreign; it is left as it is.
+    FileNotFoundError
+        If there is none.
+    """
+    name = os.fspath(path)
+    content = Path(path).read_bytes()
+    try:
+        tensors = safetensors.numpy.load(content)
+        length = int.from_bytes(content[:8], "little")
+        metadata = json.loads(content[8 : 8 + length]).get("__metadata__") or {}
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise CheckpointError(
+            f"{name} is truncated, damaged or no checkpoint ({error}); {START_AGAIN}"
+        ) from None
+    kind = metadata.get("format", "")
+    if not kind.startswith("olsq train "):
+        raise CheckpointError(f"{name} is not a checkpoint of olsq train; {START_AGAIN}")
+    if kind != FORMAT:
+        raise CheckpointError(f"{name} has format {kind!r}, this olsq reads {FORMAT!r}")
+    text = metadata.get("content", "")
+    if _digest(text, tensors) != metadata.get("sha256"):
+        raise CheckpointError(f"{name} is damaged: its checksum does not match; {START_AGAIN}")
+    notes = json.loads(text)
+    columns = {k.removeprefix("log/"): v for k, v in tensors.items() if k.startswith("log/")}
+    saved = notes["tokenizer"]
+    return Checkpoint(
+        path=name, step=notes["step"], config=notes["config"], setup=notes["setup"],
+        data=notes["data"], tokenizer=None if saved is None else tokenizer_from_dict(saved),
+        tensors={k: v for k, v in tensors.items() if not k.startswith("log/")},
+        log=Log.from_arrays(columns),
+    )  # fmt: skip
+
+
+def _digest(text: str, tensors: dict[str, NDArray]) -> str:
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        array = tensors[name]
+        digest.update(f"\n{name} {array.dtype.str} {array.shape}\n".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def _plain(options: dict[str, Any]) -> dict[str, Any]:
+    """Options as they come back from JSON: tuples as lists."""
+    return json.loads(json.dumps(options))
+
+
+def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
+    """Give ``content`` the name ``path`` once it is on the disk; until then nothing changes."""
+    target = os.path.abspath(os.fspath(path))
+    temporary = target + ".tmp"  # one name, so that a killed process leaves at most one behind
+    try:
+        with open(temporary, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    with contextlib.suppress(OSError):  # not every system can open a directory
+        directory = os.open(os.path.dirname(target), os.O_RDONLY)
+        try:
+            os.fsync(directory)  # the new name, too, survives a power cut
+        finally:
+            os.close(directory)

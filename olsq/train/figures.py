@@ -1,0 +1,124 @@
+"""Pictures of a run: the loss curve, and perplexity by position."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.train.evaluation import Evaluation
+from olsq.train.log import Log
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["plot_loss", "plot_perplexity"]
+
+
+def plot_loss(log: Log, *, title: str = "Loss") -> Figure:
+    """Training loss of every step, its running mean, and the validation loss.
+
+    Parameters
+    ----------
+    log : Log
+        With at least one record.
+    title : str
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        Skipped steps are marked at the lower edge.
+    """
+    from matplotlib.figure import Figure
+
+    from olsq.plot._drawing import BLUE, MUTED, ORANGE, RED, house_style
+
+    step, loss, validation = log["step"], log["loss"], log["validation_loss"]
+    done = np.isfinite(loss)
+    known = np.isfinite(validation)
+    with house_style():
+        figure = Figure(figsize=(7.2, 4.0), layout="constrained")
+        ax = figure.subplots()
+        ax.plot(step[done], loss[done], color=BLUE, alpha=0.25, linewidth=0.8)
+        smooth = _running_mean(loss[done], max(len(loss) // 50, 1))
+        ax.plot(step[done], smooth, color=BLUE, label="training, running mean")
+        ax.plot(
+            step[known], validation[known], "o-", color=ORANGE, markersize=3, clip_on=False,
+            label="validation",
+        )  # fmt: skip
+        skipped = log["skipped"] > 0
+        if skipped.any():
+            ax.plot(
+                step[skipped], np.zeros(skipped.sum()), "|", color=RED, markersize=9,
+                transform=ax.get_xaxis_transform(), clip_on=False,
+                label=f"skipped: not finite ({skipped.sum():,})",
+            )  # fmt: skip
+        if known.any():
+            last = validation[known][-1]
+            note = f"validation {last:.3f} nats, perplexity {np.exp(last):.2f}"
+            ax.set_title(note, loc="right", color=ORANGE, fontweight="normal", fontsize=8.5)
+        ax.set_ylim(_limits(np.concatenate([smooth, validation[known]])))
+        ax.set_xlim(0, max(step[-1], 1))
+        ax.set_title(title)
+        ax.set_xlabel("step")
+        ax.set_ylabel("loss, nats a token")
+        ax.legend(frameon=False, labelcolor=MUTED)
+    return figure
+
+
+def plot_perplexity(evaluation: Evaluation, *, title: str = "Perplexity by position") -> Figure:
+    """Perplexity over the position of the predicted token, with 95 % bars.
+
+    A model that uses what it has read predicts better, the more it has read.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator, NullLocator, StrMethodFormatter
+
+    from olsq.plot._drawing import BLUE, MUTED, house_style
+
+    bins = evaluation.binned()
+    middle = np.sqrt(bins.first * bins.last)
+    center = np.exp(bins.loss)
+    half = 1.96 * np.nan_to_num(bins.error)
+    with house_style():
+        figure = Figure(figsize=(7.2, 4.0), layout="constrained")
+        ax = figure.subplots()
+        low, high = np.exp(bins.loss - half), np.exp(bins.loss + half)
+        ax.errorbar(
+            middle, center, [center - low, high - center], fmt="o-", color=BLUE, markersize=3,
+            elinewidth=0.8,
+        )  # fmt: skip
+        ax.axhline(evaluation.perplexity, color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)))
+        ax.set_xscale("log", base=2)
+        ax.set_yscale("log")
+        ax.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+        # Powers of ten would label one or two places of the range a model covers.
+        ax.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
+        ax.yaxis.set_major_formatter(StrMethodFormatter("{x:,.4g}"))
+        ax.yaxis.set_minor_locator(NullLocator())
+        note = f"all positions: {evaluation.perplexity:.2f}"
+        ax.set_title(note, loc="right", color=MUTED, fontweight="normal", fontsize=8.5)
+        ax.set_title(title)
+        ax.set_xlabel("position of the predicted token in the sequence")
+        ax.set_ylabel("perplexity")
+    return figure
+
+
+def _running_mean(x: NDArray[np.float64], width: int) -> NDArray[np.float64]:
+    """Mean of the last ``width`` values, of fewer at the start."""
+    if not x.size:
+        return x
+    total = np.concatenate([[0.0], np.cumsum(x)])
+    end = np.arange(1, len(x) + 1)
+    start = np.maximum(end - width, 0)
+    return (total[end] - total[start]) / (end - start)
+
+
+def _limits(values: NDArray[np.float64]) -> tuple[float, float]:
+    """Limits that show all but a wild few."""
+    if not values.size:
+        return 0.0, 1.0
+    bottom, top = values.min(), np.quantile(values, 0.995)
+    pad = 0.06 * (top - bottom) or 0.05 * abs(top) or 1.0
+    return float(bottom - pad), float(top + pad)
