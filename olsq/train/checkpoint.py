@@ -1,8 +1,9 @@
 """The checkpoint: everything a run needs to go on, in one safetensors file, all of it or nothing.
 
 Tensors are named ``weights/...``, ``optimiser/...`` (paths in the model and in optax's state) and
-``log/...``.  The metadata of the file hold ``format``, ``content`` (JSON: step, config, setup,
-tokenizer, digest of the data) and ``sha256`` over content and tensors.  No pickle.
+``log/...``.  The metadata entry ``olsq train`` is JSON: ``version``, ``content`` (step, config,
+setup, tokenizer, digest of the data) and ``sha256`` over content and tensors.  No pickle, no date:
+equal runs write equal bytes.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from olsq.train.tokenizers import Tokenizer, tokenizer_from_dict
 
 __all__ = ["Checkpoint", "CheckpointError", "CheckpointMismatch", "read_checkpoint"]
 
-FORMAT = "olsq train 1"
+KEY, VERSION = "olsq train", 1
 START_AGAIN = "delete it, or choose another directory, to start again"
 
 
@@ -143,9 +144,10 @@ def write_checkpoint(
     tensors = {f"log/{name}": column for name, column in log.to_arrays().items()}
     for prefix, tree in trees.items():
         tensors |= {name: as_tensor(leaf) for name, leaf in named_arrays(prefix, tree).items()}
-    text = json.dumps(content, sort_keys=True)
-    metadata = {"format": FORMAT, "content": text, "sha256": _digest(text, tensors)}
-    write_atomically(path, safetensors.numpy.save(tensors, metadata))
+    notes = {"version": VERSION, "content": content, "sha256": _digest(content, tensors)}
+    # One entry only: safetensors writes several in an order of its own.
+    text = json.dumps(notes, sort_keys=True)
+    write_atomically(path, safetensors.numpy.save(tensors, {KEY: text}))
 
 
 def as_tensor(leaf: Any) -> NDArray:
@@ -180,31 +182,33 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
         tensors = safetensors.numpy.load(content)
         length = int.from_bytes(content[:8], "little")
         metadata = json.loads(content[8 : 8 + length]).get("__metadata__") or {}
+        notes = json.loads(metadata.get(KEY, "null"))
     except (SafetensorError, ValueError, KeyError) as error:
         raise CheckpointError(
             f"{name} is truncated, damaged or no checkpoint ({error}); {START_AGAIN}"
         ) from None
-    kind = metadata.get("format", "")
-    if not kind.startswith("olsq train "):
+    if notes is None:
         raise CheckpointError(f"{name} is not a checkpoint of olsq train; {START_AGAIN}")
-    if kind != FORMAT:
-        raise CheckpointError(f"{name} has format {kind!r}, this olsq reads {FORMAT!r}")
-    text = metadata.get("content", "")
-    if _digest(text, tensors) != metadata.get("sha256"):
+    if notes["version"] != VERSION:
+        raise CheckpointError(
+            f"{name} has format {notes['version']}, this olsq reads {VERSION}: use the version "
+            "that wrote it"
+        )
+    if _digest(notes["content"], tensors) != notes["sha256"]:
         raise CheckpointError(f"{name} is damaged: its checksum does not match; {START_AGAIN}")
-    notes = json.loads(text)
+    found = notes["content"]
     columns = {k.removeprefix("log/"): v for k, v in tensors.items() if k.startswith("log/")}
-    saved = notes["tokenizer"]
+    saved = found["tokenizer"]
     return Checkpoint(
-        path=name, step=notes["step"], config=notes["config"], setup=notes["setup"],
-        data=notes["data"], tokenizer=None if saved is None else tokenizer_from_dict(saved),
+        path=name, step=found["step"], config=found["config"], setup=found["setup"],
+        data=found["data"], tokenizer=None if saved is None else tokenizer_from_dict(saved),
         tensors={k: v for k, v in tensors.items() if not k.startswith("log/")},
         log=Log.from_arrays(columns),
     )  # fmt: skip
 
 
-def _digest(text: str, tensors: dict[str, NDArray]) -> str:
-    digest = hashlib.sha256(text.encode())
+def _digest(content: dict[str, Any], tensors: dict[str, NDArray]) -> str:
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
     for name in sorted(tensors):
         array = tensors[name]
         digest.update(f"\n{name} {array.dtype.str} {array.shape}\n".encode())
