@@ -101,7 +101,9 @@ class Trainer:
         corpus.check(config.length)
         corpus.check(config.length, vocabulary_of(model, config.length))
         self._params, self._static = eqx.partition(model, eqx.is_inexact_array)
-        self._params = jax.tree.map(jnp.copy, self._params)  # a step overwrites what it is given
+        # Copies, because a step overwrites what it is given; of a definite type, because a weakly
+        # typed weight (made from a Python number) would have the second step compiled again.
+        self._params = jax.tree.map(lambda x: jnp.array(x, dtype=x.dtype), self._params)
         self._optimiser = initial_state(config, self._params)
         self._step = make_step(config, self._static)
         self._windows = corpus.windows(config.length, config.evaluate_sequences)

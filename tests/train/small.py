@@ -28,7 +28,7 @@ class SmallModel(eqx.Module):
         self.embedding = jax.random.normal(keys[0], (vocab_size, dim))
         self.hidden = eqx.nn.Linear(2 * dim, dim, key=keys[1])
         self.output = eqx.nn.Linear(dim, vocab_size, key=keys[2])
-        self.norm = jnp.ones((2, dim))
+        self.norm = jnp.broadcast_to(jnp.asarray(1.0), (2, dim))  # weakly typed
 
     def __call__(self, tokens):
         x = self.embedding[tokens]
