@@ -12,6 +12,7 @@ from jax import Array
 
 from olsq.attention.linear import features as mapped
 from olsq.nn._parts import (
+    NORM_EPS,
     Dense,
     RMSNorm,
     Shift,
@@ -107,10 +108,14 @@ class HeadMixer(Mixer):
     normalise : bool
         Scale queries and keys to length 1.
     convolution : bool
-        Causal depthwise convolution of width 4 on queries and keys (and values, if
-        ``convolve_values``).
+        Causal depthwise convolution on queries and keys (and values, if ``convolve_values``), of
+        ``convolution_width`` 4, with a bias if ``convolution_bias``.
     key_shift : bool
         Instead, a token's key is made from the token before it.
+    output_gate : bool
+        Multiply what the heads read, normalised, by ``silu(W x)``.
+    norm_eps : float
+        Of the norm of what each head reads.
     output_gain : float
         Standard deviation of the output projection's weights, in units of ``1 / sqrt(inputs)``;
         models make it ``sqrt(2 / blocks)``.
@@ -121,6 +126,7 @@ class HeadMixer(Mixer):
     key: Dense
     value: Dense
     output: Dense
+    output_gate: Dense | None
     norm: RMSNorm | None
     convolution: ShortConvolution | Shift | None
     dim: int = eqx.field(static=True)
@@ -146,8 +152,12 @@ class HeadMixer(Mixer):
         normalise: bool = True,
         convolution: bool = True,
         convolve_values: bool = False,
+        convolution_width: int = WIDTH,
+        convolution_bias: bool = False,
         key_shift: bool = False,
         output_norm: bool = True,
+        output_gate: bool = False,
+        norm_eps: float = NORM_EPS,
         output_gain: float = 1.0,
         key: Array,
     ) -> None:
@@ -162,19 +172,24 @@ class HeadMixer(Mixer):
             raise ValueError(f"feature_map must be one of {FEATURE_MAPS}, got {feature_map!r}")
         self.dim, self.heads, self.key_size, self.value_size = dim, heads, key_size, value_size
         self.feature_map, self.nu, self.normalise = feature_map, nu, normalise
-        keys = split_keys(key, ("query", "key", "value", "output", "convolution"))
+        keys = split_keys(key, ("query", "key", "value", "output", "convolution", "gate"))
         self.query = Dense(dim, heads * key_size, key=keys["query"])
         self.key = Dense(dim, heads * key_size, key=keys["key"])
         self.value = Dense(dim, heads * value_size, key=keys["value"])
         self.output = Dense(heads * value_size, dim, key=keys["output"], gain=output_gain)
-        self.norm = RMSNorm(heads, value_size) if output_norm else None
+        wide, own = heads * value_size, keys["gate"]
+        self.output_gate = Dense(dim, wide, key=own) if output_gate else None
+        self.norm = RMSNorm(heads, value_size, eps=norm_eps) if output_norm else None
         widths = {"query": key_size, "key": key_size, "value": value_size}
         if key_shift:
             self.convolution, self.convolved = Shift(), ("key",)
         elif convolution:
             self.convolved = ("query", "key", "value") if convolve_values else ("query", "key")
             channels = heads * sum(widths[name] for name in self.convolved)
-            self.convolution = ShortConvolution(WIDTH, channels, key=keys["convolution"])
+            check_sizes(convolution_width=convolution_width)
+            self.convolution = ShortConvolution(
+                convolution_width, channels, bias=convolution_bias, key=keys["convolution"]
+            )
         else:
             self.convolution, self.convolved = None, ()
 
@@ -236,6 +251,8 @@ class HeadMixer(Mixer):
         """Outputs of the heads, normalised and projected back to the stream."""
         if self.norm is not None:
             o = self.norm(o)
+        if self.output_gate is not None:
+            o = o * jax.nn.silu(self.split_heads(self.output_gate(x))).astype(o.dtype)
         return self.output(o.reshape(*o.shape[:2], -1).astype(x.dtype))
 
 

@@ -67,18 +67,21 @@ class RMSNorm(eqx.Module):
 
 
 class ShortConvolution(eqx.Module):
-    """Causal depthwise convolution: ``y_t = sum_i kernel[i] x_{t-i}`` of each channel."""
+    """Causal depthwise convolution: ``y_t = sum_i kernel[i] x_{t-i} + bias`` of each channel."""
 
     kernel: Array  # (width, channels)
+    bias: Array | None  # (channels,)
 
-    def __init__(self, width: int, channels: int, *, key: Array) -> None:
+    def __init__(self, width: int, channels: int, *, key: Array, bias: bool = False) -> None:
         self.kernel = jax.random.normal(key, (width, channels)) / math.sqrt(width)
+        self.bias = jnp.zeros(channels) if bias else None
 
     def __call__(
         self, x: Array, recent: Array | None, segment_ids: Array | None
     ) -> tuple[Array, Array]:
         """Outputs (B, T, C), and the last ``width - 1`` inputs for the tokens that follow."""
-        return taps(x, self.kernel.astype(x.dtype), recent, segment_ids)
+        y, recent = taps(x, self.kernel.astype(x.dtype), recent, segment_ids)
+        return y if self.bias is None else y + self.bias.astype(x.dtype), recent
 
 
 class Shift(eqx.Module):
@@ -113,7 +116,7 @@ def taps(
         total = total + kernel[i] * tap
     kept = line[:, line.shape[1] - before :]
     if segment_ids is not None and t:
-        kept = jnp.where((ids[:, -before:] == ids[:, -1:])[..., None], kept, 0)
+        kept = jnp.where((ids[:, t:] == ids[:, -1:])[..., None], kept, 0)
     return total, kept
 
 

@@ -11,7 +11,7 @@ import jax
 from jax import Array
 
 from olsq.nn._mixer import ABSENT, Mixer
-from olsq.nn._parts import Dense, RMSNorm, check_sizes, check_stream, split_keys
+from olsq.nn._parts import NORM_EPS, Dense, RMSNorm, check_sizes, check_stream, split_keys
 from olsq.nn.mixers import MIXERS, mixer
 
 Remat = Literal["none", "dots", "full"]
@@ -51,9 +51,12 @@ class Block(eqx.Module):
     mlp_norm: RMSNorm | None
     mlp: SwiGLU | None
 
-    def __init__(self, dim: int, mixer: Mixer, mlp: SwiGLU | None) -> None:
-        self.mixer_norm, self.mixer = RMSNorm(dim), mixer
-        self.mlp_norm, self.mlp = (None, None) if mlp is None else (RMSNorm(dim), mlp)
+    def __init__(
+        self, dim: int, mixer: Mixer, mlp: SwiGLU | None, norm_eps: float = NORM_EPS
+    ) -> None:
+        self.mixer_norm, self.mixer = RMSNorm(dim, eps=norm_eps), mixer
+        self.mlp_norm = None if mlp is None else RMSNorm(dim, eps=norm_eps)
+        self.mlp = mlp
 
     def __call__(
         self, x: Array, state: Any, segment_ids: Array | None, capacity: int | None
@@ -79,6 +82,8 @@ class Backbone(eqx.Module):
         Options of each mixer by its name: ``{"mesa": {"solver": olsq.ConjugateGradient()}}``.
     mlp_ratio : float
         Width of the MLP over ``dim``; 0 leaves MLPs out.
+    norm_eps : float
+        Of the norms of the stream; a mixer's own is one of its options.
     remat : {"none", "dots", "full"}
         What the backward pass computes again: nothing, all but the matrix products, or each block
         from its input.
@@ -105,6 +110,7 @@ class Backbone(eqx.Module):
         mixer: str | Sequence[str] = "mesa",
         mixer_options: Mapping[str, Mapping[str, Any]] | None = None,
         mlp_ratio: float = 3.0,
+        norm_eps: float = NORM_EPS,
         remat: Remat = "none",
         key: Array,
     ) -> None:
@@ -117,10 +123,10 @@ class Backbone(eqx.Module):
             raise ValueError(f"mixer_options has {stray}, but the mixers are {sorted(set(names))}")
         gain = math.sqrt(2 / blocks)
         self.blocks = tuple(
-            _block(dim, heads, key_size, name, options.get(name, {}), mlp_ratio, gain, k)
+            _block(dim, heads, key_size, name, options.get(name, {}), mlp_ratio, norm_eps, gain, k)
             for name, k in zip(names, jax.random.split(key, blocks), strict=True)
         )
-        self.norm, self.dim, self.remat = RMSNorm(dim), dim, remat
+        self.norm, self.dim, self.remat = RMSNorm(dim, eps=norm_eps), dim, remat
 
     def __call__(
         self, x: Any, *, state: Any = ABSENT, segment_ids: Any = None, capacity: int | None = None
@@ -161,10 +167,10 @@ def pattern(mixer: str | Sequence[str], blocks: int) -> tuple[str, ...]:
 
 def _block(
     dim: int, heads: int, key_size: int | None, name: str, options: Mapping[str, Any],
-    mlp_ratio: float, gain: float, key: Array,
+    mlp_ratio: float, norm_eps: float, gain: float, key: Array,
 ) -> Block:  # fmt: skip
     first, second = jax.random.split(key)
     sizes = {} if key_size is None or name == "hawk" else {"key_size": key_size}
     given = {**sizes, "output_gain": gain, **options}
     mlp = SwiGLU(dim, ratio=mlp_ratio, output_gain=gain, key=second) if mlp_ratio else None
-    return Block(dim, mixer(name, dim, heads=heads, key=first, **given), mlp)
+    return Block(dim, mixer(name, dim, heads=heads, key=first, **given), mlp, norm_eps)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.nn._mixer import ABSENT
-from olsq.nn._parts import check_sizes, split_keys
+from olsq.nn._parts import NORM_EPS, check_sizes, split_keys
 from olsq.nn.blocks import Backbone, Remat
 from olsq.nn.configuration import encode
 from olsq.nn.mixers import MIXERS
@@ -42,6 +42,12 @@ class LanguageModel(eqx.Module):
         Width of the gated MLP over ``dim``; 0 leaves MLPs out.
     soft_cap : float or None
         Logits are ``soft_cap tanh(logits / soft_cap)``.
+    tied : bool
+        Read logits with the embedding; with weights of their own, ``head``, if False.
+    scale_embedding : bool
+        Multiply embeddings by ``sqrt(dim)`` where they enter the stream.
+    norm_eps : float
+        Of the norms of the stream; a mixer's own is one of its options.
     dtype : {"float32", "bfloat16", "float64"}
         Of activations.  Weights are float32; gates, sums, solves and logits float32 or better.
     remat : {"none", "dots", "full"}
@@ -66,9 +72,11 @@ class LanguageModel(eqx.Module):
     """
 
     embedding: Array  # (vocab_size, dim)
+    head: Array | None  # (vocab_size, dim), if not tied
     backbone: Backbone
     vocab_size: int = eqx.field(static=True)
     soft_cap: float | None = eqx.field(static=True)
+    scale_embedding: bool = eqx.field(static=True)
     dtype: str = eqx.field(static=True)
     configuration: str = eqx.field(static=True)  # what the constructor was given, for files
 
@@ -85,6 +93,9 @@ class LanguageModel(eqx.Module):
         mixer_options: Mapping[str, Mapping[str, Any]] | None = None,
         mlp_ratio: float = 3.0,
         soft_cap: float | None = SOFT_CAP,
+        tied: bool = True,
+        scale_embedding: bool = True,
+        norm_eps: float = NORM_EPS,
         dtype: str = "float32",
         remat: Remat = "none",
         key: Array,
@@ -99,18 +110,23 @@ class LanguageModel(eqx.Module):
             "vocab_size": vocab_size, "dim": dim, "blocks": blocks, "heads": heads,
             "key_size": key_size, "mixer": names, "mlp_ratio": mlp_ratio, "soft_cap": soft_cap,
             "mixer_options": {name: dict(o) for name, o in (mixer_options or {}).items()},
-            "dtype": dtype, "remat": remat,
+            "dtype": dtype, "remat": remat, "tied": tied, "scale_embedding": scale_embedding,
+            "norm_eps": norm_eps,
         })  # fmt: skip
-        keys = split_keys(key, ("embedding", "backbone"))
+        keys = split_keys(key, ("embedding", "backbone", "head"))
         # Fan-in over the logits' side; scaled by sqrt(dim) where it enters the stream.
-        self.embedding = jax.random.normal(keys["embedding"], (vocab_size, dim)) / math.sqrt(dim)
+        shape = vocab_size, dim
+        self.embedding = jax.random.normal(keys["embedding"], shape) / math.sqrt(dim)
+        self.head = None if tied else jax.random.normal(keys["head"], shape) / math.sqrt(dim)
         self.backbone = Backbone(
             dim, blocks=blocks, heads=heads, key_size=key_size, mixer=names,
-            mixer_options=mixer_options, mlp_ratio=mlp_ratio, remat=remat, key=keys["backbone"],
+            mixer_options=mixer_options, mlp_ratio=mlp_ratio, norm_eps=norm_eps, remat=remat,
+            key=keys["backbone"],
         )  # fmt: skip
         if solver is not None:
             self.backbone = with_solver(self.backbone, solver)
         self.vocab_size, self.soft_cap, self.dtype = vocab_size, soft_cap, dtype
+        self.scale_embedding = scale_embedding
 
     def __call__(
         self,
@@ -157,14 +173,16 @@ class LanguageModel(eqx.Module):
     def embed(self, tokens: Any) -> Array:
         """The stream (B, T, dim) that enters the first block."""
         tokens = check_tokens(tokens, self.vocab_size)
-        x = self.embedding[tokens] * math.sqrt(self.embedding.shape[1])
+        x = self.embedding[tokens]
+        if self.scale_embedding:
+            x = x * math.sqrt(self.embedding.shape[1])
         return x.astype(self.dtype)
 
     def logits(self, y: Array) -> Array:
-        """Logits of a stream, tied to the embedding and softly capped."""
+        """Logits of a stream, softly capped; tied to the embedding, if no head is there."""
         # Accumulated in float32: bfloat16 logits of a large vocabulary lose the small differences.
         wide = jnp.promote_types(y.dtype, jnp.float32)
-        weight = self.embedding.astype(y.dtype)
+        weight = (self.embedding if self.head is None else self.head).astype(y.dtype)
         scores = jnp.einsum("btd,vd->btv", y, weight, preferred_element_type=wide)
         if self.soft_cap is not None:
             scores = self.soft_cap * jnp.tanh(scores / self.soft_cap)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -58,8 +59,8 @@ def with_solver(tree: Tree, solver: Any) -> Tree:
 def _replaced(module: Any, name: str, value: Any) -> Any:
     """A copy of a module with one static field changed."""
     copy = object.__new__(type(module))
-    for field in module.__dataclass_fields__:
-        object.__setattr__(copy, field, getattr(module, field))
+    for field in dataclasses.fields(module):
+        object.__setattr__(copy, field.name, getattr(module, field.name))
     object.__setattr__(copy, name, value)
     return copy
 
