@@ -13,6 +13,7 @@ from olsq.nn._mixer import HeadMixer, Mixer, MixerState
 from olsq.nn._parts import Dense, RMSNorm, ShortConvolution
 from olsq.nn.blocks import Backbone, Block, SwiGLU
 from olsq.nn.delta import TTTMLP, Delta, GatedDelta, Longhorn, PreconditionedDelta, TTTLinear
+from olsq.nn.files import load, load_into, save
 from olsq.nn.generate import generate
 from olsq.nn.linear import GLA, HGRN2, MLSTM, RWKV6, LinearAttention, Mamba2, Retention
 from olsq.nn.mixers import MIXERS, mixer
@@ -62,10 +63,13 @@ __all__ = [
     "count_parameters",
     "generate",
     "hawk_mesa",
+    "load",
+    "load_into",
     "map_mixers",
     "mixer",
     "mixers_of",
     "preset",
+    "save",
     "state_tracking",
     "thesis_hybrid",
     "with_solver",

@@ -1,0 +1,277 @@
+"""Models in files: weights as safetensors, what made the model in the file's metadata."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+import olsq
+from olsq.nn.configuration import decode, encode
+from olsq.nn.model import LanguageModel
+from olsq.nn.surgery import _replaced, map_mixers, mixers_of
+
+Path = str | os.PathLike[str]
+Module = TypeVar("Module")
+
+FORMAT = "1"
+SHOWN = 6  # names in a message
+
+
+def save(path: Path, model: Any) -> None:
+    """Write a model to one safetensors file.
+
+    Tensors are named by where they are, ``backbone.blocks.0.mixer.query.weight``, and keep their
+    dtype.  The metadata hold the format, what the model was made from, the solver of every mixer
+    that has one, and a checksum.  The file appears under its name complete or not at all, and
+    nothing in it is code.
+
+    Parameters
+    ----------
+    path : path
+    model : LanguageModel
+        :func:`load` makes it again.  Of any other module of :mod:`olsq.nn` only the weights are
+        written, for :func:`load_into`.
+
+    Raises
+    ------
+    ValueError
+        If the model differs from what its constructor's arguments make by more than weights and
+        solvers.
+    OSError
+        If the file cannot be written; an old file of that name is then as it was.
+
+    Examples
+    --------
+    >>> import os, tempfile, jax, olsq.nn
+    >>> model = olsq.nn.LanguageModel(16, dim=16, blocks=1, heads=1, key=jax.random.key(0))
+    >>> path = os.path.join(tempfile.mkdtemp(), "model.safetensors")
+    >>> olsq.nn.save(path, model)
+    >>> bool((olsq.nn.load(path).embedding == model.embedding).all())
+    True
+    """
+    metadata = {
+        "olsq.format": FORMAT, "olsq.version": olsq.__version__, "olsq.kind": type(model).__name__
+    }  # fmt: skip
+    if isinstance(model, LanguageModel):
+        solvers = [m.solver for m in mixers_of(model) if hasattr(m, "solver")]  # type: ignore
+        metadata["olsq.configuration"] = model.configuration
+        metadata["olsq.solvers"] = encode({"solvers": solvers})
+        if _outline(_remade(metadata)) != _outline(model):
+            raise ValueError(
+                "the model is not what its constructor's arguments make: a block, a shape or an "
+                "option was changed, so load could not make it again; save its parts, such as "
+                "model.backbone, and load_into parts changed in the same way"
+            )
+    arrays = {name: np.asarray(leaf, order="C") for name, leaf in named_arrays(model).items()}
+    metadata["olsq.sha256"] = _digest(arrays, metadata)
+    _write(path, arrays, metadata)
+
+
+def load(path: Path) -> LanguageModel:
+    """The model that :func:`save` wrote: its outputs are the same, bit for bit.
+
+    Parameters
+    ----------
+    path : path
+
+    Raises
+    ------
+    olsq.StateFileError
+        If the file is truncated, damaged, of another format, of another kind, or does not fit the
+        model that its metadata describe.  It is a ValueError.
+    FileNotFoundError
+
+    Examples
+    --------
+    >>> import os, tempfile, jax, olsq, olsq.nn
+    >>> model = olsq.nn.LanguageModel(16, dim=16, blocks=1, heads=1, key=jax.random.key(0))
+    >>> cheap = model.with_solver(olsq.ConjugateGradient(max_steps=5))
+    >>> path = os.path.join(tempfile.mkdtemp(), "cheap.safetensors")
+    >>> olsq.nn.save(path, cheap)
+    >>> olsq.nn.mixers_of(olsq.nn.load(path))[0].solver.max_steps
+    5
+    """
+    arrays, metadata = _read(path)
+    if "olsq.configuration" not in metadata:
+        raise olsq.StateFileError(
+            f"{path} holds the weights of one {metadata.get('olsq.kind')}, not how it was made: "
+            "make one and fill it with olsq.nn.load_into(path, it)"
+        )
+    try:
+        model = _remade(metadata)
+    except (TypeError, ValueError, KeyError) as error:
+        raise olsq.StateFileError(
+            f"{path} describes a model that this olsq ({olsq.__version__}) cannot make; it was "
+            f"written by olsq {metadata.get('olsq.version')}: {error}"
+        ) from error
+    return filled(model, arrays, path)
+
+
+def load_into(path: Path, template: Module) -> Module:
+    """A module like ``template`` with the weights of a file that :func:`save` wrote.
+
+    Parameters
+    ----------
+    path : path
+    template : module of olsq.nn
+        Of which everything but the arrays is kept; what :func:`equinox.filter_eval_shape` gives
+        is enough.
+
+    Raises
+    ------
+    olsq.StateFileError
+        As :func:`load`; missing, superfluous and misshapen tensors are named.
+
+    Examples
+    --------
+    >>> import os, tempfile, jax, olsq.nn
+    >>> one, other = (olsq.nn.Mesa(8, heads=1, key=jax.random.key(i)) for i in range(2))
+    >>> path = os.path.join(tempfile.mkdtemp(), "layer.safetensors")
+    >>> olsq.nn.save(path, one)
+    >>> bool((olsq.nn.load_into(path, other).key.weight == one.key.weight).all())
+    True
+    """
+    return filled(template, _read(path)[0], path)
+
+
+def named_arrays(tree: Any) -> dict[str, Any]:
+    """Arrays of a module by their path, ``blocks.0.mixer.query.weight``."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {jax.tree_util.keystr(at, simple=True, separator="."): x for at, x in leaves}
+
+
+def filled(template: Any, arrays: Mapping[str, Any], source: Any) -> Any:
+    """``template`` with the arrays of those names; StateFileError if they do not fit it."""
+    wanted = named_arrays(template)
+    shapes = {name: np.shape(arrays[name]) for name in wanted if name in arrays}
+    faults = {
+        "missing": [name for name in wanted if name not in arrays],
+        "not in the model": [name for name in arrays if name not in wanted],
+        "of another shape": [
+            f"{name} {shape}, not {wanted[name].shape}"
+            for name, shape in shapes.items()
+            if shape != wanted[name].shape
+        ],
+    }
+    if any(faults.values()):
+        found = "; ".join(f"{kind}: {listed(names)}" for kind, names in faults.items() if names)
+        raise olsq.StateFileError(f"tensors of {source} do not fit the model; {found}")
+    if any(jax.dtypes.canonicalize_dtype(x.dtype) != x.dtype for x in arrays.values()):
+        raise olsq.StateFileError(
+            f"{source} holds 64-bit weights, which JAX would round here: call "
+            'jax.config.update("jax_enable_x64", True) first, or write it with float32 weights'
+        )
+    leaves = [jnp.asarray(arrays[name]) for name in wanted]
+    return jax.tree.unflatten(jax.tree.structure(template), leaves)
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names for a message: the first few, and how many more."""
+    names = list(names)
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
+
+
+def _remade(metadata: Mapping[str, str]) -> LanguageModel:
+    """The model that the metadata describe, with shapes where it has arrays."""
+    options = decode(metadata["olsq.configuration"])
+    given = decode(metadata["olsq.solvers"])["solvers"]
+    model = eqx.filter_eval_shape(lambda: LanguageModel(**options, key=jax.random.key(0)))
+    solving = sum(hasattr(m, "solver") for m in mixers_of(model))
+    if len(given) != solving:
+        raise ValueError(f"{len(given)} solvers are given for {solving} mixers")
+    solvers = iter(given)
+    return map_mixers(
+        lambda m: _replaced(m, "solver", next(solvers)) if hasattr(m, "solver") else m, model
+    )
+
+
+def _outline(model: Any) -> Any:
+    """All of a model that is not the value of a weight."""
+    leaves, structure = jax.tree.flatten(model)
+    return structure, [np.shape(x) for x in leaves]
+
+
+def _digest(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> str:
+    total = hashlib.sha256()
+    for name, text in sorted(metadata.items()):
+        total.update(f"{name}={text}\n".encode())
+    for name, array in sorted(arrays.items()):
+        total.update(f"{name} {array.dtype.name} {array.shape}\n".encode())
+        total.update(array.reshape(-1).view(np.uint8).data)
+    return total.hexdigest()
+
+
+def _write(path: Path, arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> None:
+    target = os.path.abspath(os.fspath(path))
+    temporary = target + ".tmp"  # one name, so that a killed process leaves at most one behind
+    try:
+        try:
+            save_file(arrays, temporary, metadata=metadata)
+        except SafetensorError as error:  # it wraps those of the operating system
+            raise OSError(f"cannot write {path}: {error}") from error
+        with open(temporary, "rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    with contextlib.suppress(OSError):  # where a directory can be opened, its entry is kept too
+        directory = os.open(os.path.dirname(target), os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+
+def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """Tensors and metadata of a file that :func:`save` wrote, unharmed."""
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"there is no file {path}")
+    try:
+        with safe_open(os.fspath(path), framework="np") as file:
+            names, metadata = list(file.keys()), dict(file.metadata() or {})
+            _check_format(path, names, metadata)
+            arrays = {name: file.get_tensor(name) for name in names}
+    except SafetensorError as error:
+        raise olsq.StateFileError(
+            f"{path} is truncated, damaged or not a safetensors file ({error}): "
+            "take another copy, or save the model again"
+        ) from error
+    if _digest(arrays, {k: v for k, v in metadata.items() if k != "olsq.sha256"}) != metadata.get(
+        "olsq.sha256"
+    ):
+        raise olsq.StateFileError(
+            f"{path} is damaged or was changed: its checksum does not match; take another copy, or "
+            "save the model again"
+        )
+    return arrays, metadata
+
+
+def _check_format(path: Path, names: list[str], metadata: Mapping[str, str]) -> None:
+    found = metadata.get("olsq.format")
+    if found is None:
+        theirs = any(name.endswith("lambda_params") for name in names)
+        hint = (
+            "its names are those of flash-linear-attention: read it with "
+            "olsq.nn.from_fla(safetensors.numpy.load_file(path))"
+            if theirs
+            else f"it holds {listed(names)}"
+        )
+        raise olsq.StateFileError(f"{path} was not written by olsq.nn.save; {hint}")
+    if found != FORMAT:
+        raise olsq.StateFileError(
+            f"{path} has format {found}, written by olsq {metadata.get('olsq.version')}; this olsq "
+            f"({olsq.__version__}) reads format {FORMAT}: use a matching olsq, or save it again"
+        )
