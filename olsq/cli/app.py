@@ -12,6 +12,7 @@ from rich.console import Console
 
 import olsq
 from olsq.cli.errors import CommandError
+from olsq.cli.train_command import train
 
 EXIT_CODES = (
     "Exit codes: 0 done; 1 the run failed (a full disk, say); 2 the options or the data must be "
@@ -243,3 +244,6 @@ def fit(
         checkpoint_every=checkpoint_every,
     )  # fmt: skip
     run_fit(options, Console(), Console(stderr=True))
+
+
+app.command(epilog=EXIT_CODES)(train)

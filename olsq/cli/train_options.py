@@ -1,0 +1,116 @@
+"""The options of ``olsq train``, checked before anything is read or written."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from olsq.cli.errors import InputError
+
+if TYPE_CHECKING:
+    from olsq.train import TrainConfig
+
+DTYPES = ("float32", "bfloat16")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions:
+    """What the user asked ``olsq train`` for; the names are those of the options."""
+
+    text: Path | None = None
+    out: Path
+    mixer: str = "mesa"
+    solver: str | None = None
+    dim: int = 128
+    blocks: int = 4
+    heads: int = 4
+    key_size: int | None = None
+    dtype: str = "float32"
+    tokenizer: str = "bytes"
+    validation: float = 0.1
+    length: int = 256
+    batch: int = 16
+    accumulate: int = 1
+    steps: int = 1000
+    lr: float = 1e-3
+    warmup: int | None = None
+    weight_decay: float = 0.1
+    clip: float = 1.0
+    seed: int = 0
+    evaluate_every: int | None = None
+    sample: int = 300
+    resume: bool = False
+    checkpoint_every: float = 60.0
+
+    @property
+    def mixers(self) -> list[str]:
+        """Mixers in turn: ``hawk,mesa`` is two."""
+        return [name.strip() for name in self.mixer.split(",")]
+
+    def check(self) -> None:
+        """Raise InputError, naming the option, for a value that cannot be used."""
+        for name in ("dim", "blocks", "heads", "key_size"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"{option(name)} must be at least 1, got {value}")
+        if self.dtype not in DTYPES:
+            raise InputError(f"--dtype must be {' or '.join(DTYPES)}, got {self.dtype!r}")
+        if not 0 < self.validation < 1:
+            raise InputError(f"--validation must lie between 0 and 1, got {self.validation:g}")
+        if self.sample < 0:
+            raise InputError(f"--sample must not be negative, got {self.sample}")
+        if not 0 <= self.checkpoint_every < math.inf:
+            raise InputError(
+                f"--checkpoint-every must be finite and not negative, got {self.checkpoint_every:g}"
+            )
+        if self.out.exists() and not self.out.is_dir():
+            raise InputError(f"cannot write to {self.out}: it is not a directory")
+        if not self.out.absolute().parent.is_dir():
+            raise InputError(f"cannot make {self.out}: there is no directory {self.out.parent}")
+
+    def read(self) -> bytes:
+        """The text, as bytes."""
+        if self.text is None:
+            from olsq.datasets import austen
+
+            return austen().encode()
+        try:
+            content = self.text.read_bytes()
+        except OSError as error:
+            raise InputError(f"cannot read {self.text}: {error.strerror}") from None
+        if not content.strip():
+            raise InputError(f"{self.text} is empty: there is no text to learn from")
+        return content
+
+    def config(self) -> TrainConfig:
+        """The options of the training itself."""
+        from olsq.train import TrainConfig
+
+        names = (
+            "steps", "batch", "length", "lr", "warmup", "weight_decay", "clip", "accumulate",
+            "seed", "evaluate_every",
+        )  # fmt: skip
+        try:
+            return TrainConfig(**{name: getattr(self, name) for name in names})
+        except ValueError as error:  # it begins with the name of the field
+            name, rest = str(error).split(" ", 1)
+            raise InputError(f"{option(name)} {rest}") from None
+
+    def setup(self, solver: Any) -> dict[str, Any]:
+        """Options that make the model and its tokens, compared when a run is resumed."""
+        names = ("mixer", "dim", "blocks", "heads", "key_size", "dtype", "tokenizer", "validation")
+        given = {name: getattr(self, name) for name in names}
+        given["mixer"] = ",".join(self.mixers)
+        return {**given, "solver": None if solver is None else repr(solver)}
+
+    def describe(self) -> str:
+        """The model in a few words, for headings."""
+        solver = "" if self.solver is None else f", {self.solver}"
+        return f"{self.mixer}{solver}, {self.blocks} blocks of {self.dim}"
+
+
+def option(name: str) -> str:
+    """``key_size`` as it is written on the command line."""
+    return "--" + name.replace("_", "-")

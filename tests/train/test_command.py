@@ -1,0 +1,219 @@
+"""``olsq train``: one line for every user error, files of a run, Ctrl-C and --resume."""
+
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from olsq.cli.train_report import StepProgress
+from olsq.train import read_checkpoint
+from tests.cli.conftest import REPOSITORY, environment, olsq_command
+from tests.train.small import TEXT
+
+__all__ = ["olsq_command"]
+
+SMALL = [
+    "--mixer", "gla", "--dim", "8", "--blocks", "1", "--heads", "1", "--length", "16",
+    "--batch", "2", "--steps", "6", "--tokenizer", "bpe:270", "--evaluate-every", "2",
+    "--sample", "5",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    path = tmp_path_factory.mktemp("text") / "fox.txt"
+    path.write_text(TEXT, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def finished(text, tmp_path_factory):
+    """A directory with a finished run, and what was printed."""
+    out = tmp_path_factory.mktemp("run") / "out"
+    done = subprocess.run(
+        [sys.executable, "-m", "olsq.cli", "train", text, "--out", out, *SMALL],
+        env={**environment(), "JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"},
+        capture_output=True, text=True, cwd=out.parent,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return out, done.stdout, done.stderr
+
+
+def test_files_of_a_run(finished, text):
+    import olsq.nn
+
+    out, printed, progress = finished
+    assert {path.name for path in out.iterdir()} == {
+        "checkpoint.safetensors", "log.csv", "loss.png", "model.safetensors", "perplexity.png",
+        "positions.csv",
+    }  # fmt: skip
+    assert [path.name for path in out.parent.iterdir()] == ["out"]
+    assert len((out / "log.csv").read_text().splitlines()) == 7
+    assert len((out / "positions.csv").read_text().splitlines()) == 17
+    for name in ("loss.png", "perplexity.png"):
+        assert (out / name).read_bytes().startswith(b"\x89PNG")
+    found = read_checkpoint(out / "checkpoint.safetensors")
+    assert found.tokenizer is not None
+    model = olsq.nn.load(out / "model.safetensors")
+    np.testing.assert_array_equal(model.embedding, found.tensors["weights/embedding"])
+    assert model.vocab_size == found.tokenizer.vocab_size == 270
+    assert found.tokenizer.decode(found.tokenizer.encode(TEXT)) == TEXT
+    for words in ("perplexity", "bits a byte", "Sample", str(out / "loss.png")):
+        assert words in printed
+    assert [line.split("/")[0] for line in progress.splitlines()] == ["step 2", "step 4", "step 6"]
+
+
+@pytest.fixture
+def as_the_subprocess():
+    """In this process, the compiler settings of ``finished``."""
+    assert jax.config.read("jax_disable_most_optimizations")
+
+
+@pytest.mark.usefixtures("as_the_subprocess")
+def test_ctrl_c_saves_and_resume_ends_with_the_same_bytes(
+    finished, text, tmp_path, olsq_command, monkeypatch
+):
+    update = StepProgress.update
+
+    def interrupt(self, record):
+        update(self, record)
+        if record.step == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(StepProgress, "update", interrupt)
+    monkeypatch.setattr(sys, "argv", ["olsq", "train", "x y"])
+    code, out, err = olsq_command("train", text, "--out", tmp_path / "run", *SMALL)
+    assert code == 130
+    assert out == ""
+    assert "olsq: stopped after step 3; go on with: olsq train 'x y' --resume" in err
+    assert {p.name for p in (tmp_path / "run").iterdir()} == {"checkpoint.safetensors", "log.csv"}
+    again = [*SMALL, "--resume", "--sample", "0"]
+    code, _, err = olsq_command("train", text, "--out", tmp_path / "run", *again)
+    assert code == 0
+    assert "going on after step 3" in err
+    for name in ("checkpoint.safetensors", "log.csv", "positions.csv"):
+        assert (tmp_path / "run" / name).read_bytes() == (finished[0] / name).read_bytes()
+
+
+def test_other_options_and_damage_stop_a_resume(finished, text, tmp_path, olsq_command):
+    run = tmp_path / "run"
+    shutil.copytree(finished[0], run)
+    before = {path.name: path.read_bytes() for path in run.iterdir()}
+    code, _, err = olsq_command("train", text, "--out", run, *SMALL)
+    assert (code, err.count("\n")) == (2, 1)
+    assert f"{run} holds a checkpoint: add --resume" in err
+    for change, message in (
+        (["--lr", "0.5", "--seed", "7"], "cannot resume: --lr was 0.001 and is 0.5; --seed was 0"),
+        (["--mixer", "delta"], "cannot resume: --mixer was gla and is delta"),
+        (["--validation", "0.2"], "--validation was 0.1 and is 0.2"),
+    ):
+        code, _, err = olsq_command("train", text, "--out", run, *SMALL, "--resume", *change)
+        assert (code, err.count("\n")) == (2, 1)
+        assert message in err
+    other = tmp_path / "other.txt"
+    other.write_text(TEXT.replace("quick", "slow "), encoding="utf-8")
+    code, _, err = olsq_command("train", other, "--out", run, *SMALL, "--resume")
+    assert (code, err) == (2, "olsq: cannot resume: the text has changed\n")
+    assert {path.name: path.read_bytes() for path in run.iterdir()} == before
+    path = run / "checkpoint.safetensors"
+    path.write_bytes(path.read_bytes()[:1000])
+    code, _, err = olsq_command("train", text, "--out", run, *SMALL, "--resume")
+    assert code == 2
+    assert f"{path} is truncated, damaged or no checkpoint" in err
+    assert path.stat().st_size == 1000
+
+
+CASES = [
+    ("--mixer mamba9", "--mixer: unknown mixer 'mamba9'; known are softmax, "),
+    ("--mixer hawk,", "--mixer: unknown mixer ''"),
+    ("--mixer intention", "not causal"),
+    ("--mixer gla --solver cg:30", "--solver is for mesa"),
+    ("--solver magic", "--solver: unknown solver 'magic'; known are chunk-exact, cg, "),
+    ("--solver cg:0 --length 16", "max_steps must be"),
+    ("--solver cg:speed=3", "--solver: cg has no 'speed'; it has max_steps, tol"),
+    ("--solver chebyshev:many", "--solver chebyshev:many: "),
+    ("--dim 0", "--dim must be at least 1, got 0"),
+    ("--dim 10 --heads 3", "dim 10 is not a multiple of heads 3"),
+    ("--key-size -1", "--key-size must be at least 1"),
+    ("--dtype int8", "--dtype must be float32 or bfloat16, got 'int8'"),
+    ("--steps 0", "--steps must be a whole number of at least 1, got 0"),
+    ("--batch x", "Invalid value for '--batch'"),
+    ("--batch 4 --accumulate 3", "--batch must be a multiple of accumulate"),
+    ("--length 5000", "too few for sequences of 5000"),
+    ("--lr -1", "--lr must be a positive number, got -1"),
+    ("--lr nan", "--lr must be a positive number, got nan"),
+    ("--warmup 2000", "--warmup must lie between 0 and the 1000 steps, got 2000"),
+    ("--clip 0", "--clip must be a positive number"),
+    ("--seed -1", "--seed must be a whole number of at least 0"),
+    ("--validation 1.5", "--validation must lie between 0 and 1, got 1.5"),
+    ("--tokenizer words", "--tokenizer: the tokenizer must be bytes, or bpe:N"),
+    ("--tokenizer bpe:256", "with more than 256 tokens, got 'bpe:256'"),
+    ("--sample -1", "--sample must not be negative"),
+    ("--checkpoint-every -1", "--checkpoint-every must be finite and not negative"),
+    ("--out fox.txt", "cannot write to fox.txt: it is not a directory"),
+    ("--out no/where", "cannot make no/where: there is no directory no"),
+    ("--nonsense", "No such option: --nonsense"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), CASES, ids=[case[0] for case in CASES])
+def test_one_line_exit_code_2_and_nothing_written(
+    arguments, message, tmp_path, monkeypatch, olsq_command
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "fox.txt").write_text(TEXT)
+    code, out, err = olsq_command("train", "fox.txt", *arguments.split())
+    assert code == 2
+    assert out == ""
+    assert message in err
+    assert err.startswith("olsq: ")
+    assert err.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["fox.txt"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "cannot read t.txt: No such file or directory"),
+        (b"", "t.txt is empty: there is no text to learn from"),
+        (b" \n\t\n", "t.txt is empty"),
+        (b"short", "the training part has 4 tokens: too few for sequences of 256"),
+    ],
+)
+def test_text_that_cannot_be_used(content, message, tmp_path, monkeypatch, olsq_command):
+    monkeypatch.chdir(tmp_path)
+    if content is not None:
+        (tmp_path / "t.txt").write_bytes(content)
+    code, _, err = olsq_command("train", "t.txt")
+    assert (code, err.count("\n")) == (2, 1)
+    assert message in err
+    assert not (tmp_path / "olsq-run").exists()
+
+
+@pytest.mark.parametrize("name", ["equinox", "optax", "safetensors"])
+def test_missing_library_says_what_to_install(name, tmp_path, monkeypatch, olsq_command):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda n: None if n == name else find(n))
+    code, _, err = olsq_command("train", "--out", tmp_path / "run")
+    assert code == 1
+    assert f'{name} is not installed; olsq train needs pip install "olsq[cli,nn]"' in err
+
+
+def test_other_commands_import_neither_jax_nor_equinox():
+    code = """
+import sys
+from olsq.cli.app import run
+run(["--help"]); run(["train", "--help"]); run(["fit", "none.csv", "--target", "y"])
+print([m for m in ("jax", "equinox", "optax", "safetensors") if m in sys.modules])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True,
+        cwd=REPOSITORY,
+    )  # fmt: skip
+    assert done.stdout.splitlines()[-1] == "[]"
