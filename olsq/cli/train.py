@@ -219,6 +219,6 @@ def _finish(
 
 def opening(corpus: Corpus, tokenizer: Tokenizer, most: int = 200) -> str:
     """Some words of the validation part to start a sample from, cut after a space."""
-    text = tokenizer.decode(corpus.validation[:most])
+    text = tokenizer.decode(corpus.validation[:most])[:most]
     kept = text[: text.rfind(" ") + 1] if " " in text.strip() else text
     return kept or text

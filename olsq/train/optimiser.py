@@ -32,14 +32,14 @@ class Metrics(NamedTuple):
 def decayed(params: Params) -> Any:
     """Which weights decay: True for matrices of projections and gates, in the shape of ``params``.
 
-    A field named ``weight`` or ending in ``_gate`` with two axes or more, outside embeddings:
+    A field named ``weight``, ``head`` or ending in ``_gate`` with two axes or more, outside embeddings:
     norms, biases, convolutions, ridges and learned rates are left alone.
     """
 
     def decide(path: tuple[Any, ...], leaf: Any) -> bool:
         names = [name.lower() for name in path_names(path)]
         last = next((name for name in reversed(names) if not name.isdigit()), "")
-        matrix = last == "weight" or last.endswith("_gate")
+        matrix = last in ("weight", "head") or last.endswith("_gate")
         return matrix and leaf.ndim >= 2 and not any("embed" in name for name in names)
 
     return jax.tree_util.tree_map_with_path(decide, params)

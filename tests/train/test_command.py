@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -135,7 +136,7 @@ CASES = [
     ("--mixer intention", "not causal"),
     ("--mixer gla --solver cg:30", "--solver is for mesa"),
     ("--solver magic", "--solver: unknown solver 'magic'; known are chunk-exact, cg, "),
-    ("--solver cg:0 --length 16", "max_steps must be"),
+    ("--solver cg:-1", "--solver cg:-1: max_steps must be at least 0"),
     ("--solver cg:speed=3", "--solver: cg has no 'speed'; it has max_steps, tol"),
     ("--solver chebyshev:many", "--solver chebyshev:many: "),
     ("--dim 0", "--dim must be at least 1, got 0"),
@@ -217,3 +218,14 @@ print([m for m in ("jax", "equinox", "optax", "safetensors") if m in sys.modules
         cwd=REPOSITORY,
     )  # fmt: skip
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_page_names_options_and_solvers_that_exist(olsq_command, monkeypatch):
+    from olsq.cli.train import SOLVERS
+
+    monkeypatch.setenv("COLUMNS", "120")
+    page = (REPOSITORY / "docs" / "training.md").read_text(encoding="utf-8")
+    _, shown, _ = olsq_command("train", "--help")
+    assert set(re.findall(r"--[a-z][a-z-]*", page)) <= set(re.findall(r"--[a-z][a-z-]*", shown))
+    for name, (kind, main) in SOLVERS.items():
+        assert f"| `{name}` | `olsq.{kind}` | `{main}` |" in page
