@@ -14,6 +14,7 @@ from olsq.nn._parts import Dense, RMSNorm, ShortConvolution
 from olsq.nn.blocks import Backbone, Block, SwiGLU
 from olsq.nn.delta import TTTMLP, Delta, GatedDelta, Longhorn, PreconditionedDelta, TTTLinear
 from olsq.nn.files import load, load_into, save
+from olsq.nn.fla import from_fla
 from olsq.nn.generate import generate
 from olsq.nn.linear import GLA, HGRN2, MLSTM, RWKV6, LinearAttention, Mamba2, Retention
 from olsq.nn.mixers import MIXERS, mixer
@@ -61,6 +62,7 @@ __all__ = [
     "SwiGLU",
     "TTTLinear",
     "count_parameters",
+    "from_fla",
     "generate",
     "hawk_mesa",
     "load",
