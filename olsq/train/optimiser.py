@@ -32,8 +32,8 @@ class Metrics(NamedTuple):
 def decayed(params: Params) -> Any:
     """Which weights decay: True for matrices of projections and gates, in the shape of ``params``.
 
-    A field named ``weight``, ``head`` or ending in ``_gate`` with two axes or more, outside embeddings:
-    norms, biases, convolutions, ridges and learned rates are left alone.
+    A field named ``weight``, ``head`` or ending in ``_gate`` with two axes or more, outside
+    embeddings: norms, biases, convolutions, ridges and learned rates are left alone.
     """
 
     def decide(path: tuple[Any, ...], leaf: Any) -> bool:
