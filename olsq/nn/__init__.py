@@ -4,6 +4,9 @@ A mixer is a layer ``y = layer(x)`` or ``y, state = layer(x, state=...)`` over (
 :class:`LanguageModel` stacks blocks of mixers and gated MLPs.  Needs ``pip install "olsq[nn]"``.
 """
 
+import importlib as _importlib
+from typing import Any as _Any
+
 try:
     import equinox as _equinox  # noqa: F401
 except ImportError as error:  # pragma: no cover
@@ -76,3 +79,9 @@ __all__ = [
     "thesis_hybrid",
     "with_solver",
 ]
+
+
+def __getattr__(name: str) -> _Any:
+    if name == "flax":  # on first use: Flax is not among what olsq.nn needs
+        return _importlib.import_module("olsq.nn.flax")
+    raise AttributeError(f"module 'olsq.nn' has no attribute {name!r}")
