@@ -14,20 +14,20 @@ from olsq.attention.delta import (
     preconditioned_delta,
     preconditioned_delta_step,
 )
-from olsq.attention.intention import intention
-from olsq.attention.kalman import kalman, kalman_step
-from olsq.attention.linear import (
+from olsq.attention.gated import (
     gla,
     gla_step,
-    linear,
-    linear_step,
     mamba2,
     mamba2_step,
     retention,
     retention_step,
 )
+from olsq.attention.intention import intention
+from olsq.attention.kalman import kalman, kalman_step
+from olsq.attention.linear import linear, linear_step
 from olsq.attention.longhorn import longhorn, longhorn_step
-from olsq.attention.mesa import mesa, mesa_discounted, mesa_discounted_step, mesa_step
+from olsq.attention.mesa import mesa, mesa_step
+from olsq.attention.mesa_discounted import mesa_discounted, mesa_discounted_step
 from olsq.attention.mesa_window import RecentSamples, mesa_window, mesa_window_step
 from olsq.attention.mlstm import MLSTM, mlstm, mlstm_step
 from olsq.attention.recurrent import Hidden, mamba, mamba_step, rg_lru, rg_lru_step

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from olsq.attention._signs import refuse_gates
 from olsq.sequence._gates import reached
 from olsq.sequence._inputs import all_ones, concrete, refuse, working_dtype
 from olsq.sequence._tiles import finite
@@ -85,10 +86,12 @@ def check_gates(
     width: int | None = None,
     *,
     name: str = "forget",
+    signed: bool | None = None,
 ) -> Array | None:
     """Forgetting factors (N, T), or (N, T, width) where one per dimension is given; None: all 1.
 
-    ``width`` is the number of dimensions a vector gate would have, None where a rule has none.
+    ``width`` is the number of dimensions a vector gate would have, None where a rule has none;
+    ``signed`` says whether they may be negative, None where they never may.
     """
     name, gates = (name, forget) if log_forget is None else (f"log_{name}", log_forget)
     if gates is None:
@@ -96,11 +99,11 @@ def check_gates(
     if log_forget is not None:
         if forget is not None:
             raise ValueError("give forget or log_forget, not both: they are the same gates")
+        if signed:
+            raise ValueError(f"{name} has no sign: give {name[4:]} with signed=True")
         refuse(name, gates, lambda g: g > 0, "be <= 0 (it is the log of a factor)")
     else:
-        refuse(
-            name, gates, lambda g: (g < 0) | (g > 1), "lie in [0, 1] (1 forgets nothing, 0 resets)"
-        )
+        refuse_gates(name, gates, signed)
     if log_forget is None and all_ones(gates):
         return None
     full = per_token(name, gates, layout, width if jnp.ndim(gates) == 4 else None)
@@ -146,15 +149,20 @@ def read(
     segment_ids: Any = None,
     state: Any = None,
     vector: bool = False,
+    signed: bool | None = None,
 ) -> tuple[Tokens, Layout]:
-    """Check and clean the arguments that most rules share; ``vector``: gates may be per key dim."""
+    """Check and clean the arguments that most rules share.
+
+    ``vector``: gates may be per key dimension; ``signed``: as for :func:`check_gates`.
+    """
     given, b, t, h = check_heads(q=q, k=k, v=v)
     q, k, v = given["q"], given["k"], given["v"]
     if q.shape[-1] != k.shape[-1]:
         raise ValueError(f"q must have the width of k, got q {q.shape} and k {k.shape}")
     layout = layout_of((q, k, v), state, b, t, h)
     q, k, v = (fold_heads(x.astype(layout.working)) for x in (q, k, v))
-    gates = check_gates(forget, log_forget, layout, k.shape[-1] if vector else None)
+    width = k.shape[-1] if vector else None
+    gates = check_gates(forget, log_forget, layout, width, signed=signed)
     strength = check_weight("weight", weight, layout)
     start = check_segments(segment_ids, layout)
     fine = finite(k) & finite(v)

@@ -20,6 +20,7 @@ from olsq.attention._inputs import (
     with_resets,
 )
 from olsq.attention._linear import gated_linear
+from olsq.attention._signs import refuse_gates
 from olsq.attention.delta import accumulate
 from olsq.problem import Moments
 from olsq.sequence._inputs import refuse
@@ -29,14 +30,15 @@ SMALLEST_SHARE = 1e-30  # of a ridge: what float32 still holds
 
 
 def arrange(
-    q: Any, k: Any, v: Any, forget: Any, log_forget: Any, weight: Any, segment_ids: Any, state: Any
-) -> tuple[tuple[Array, Array, Array], dict[str, Any], Layout]:
+    q: Any, k: Any, v: Any, forget: Any, log_forget: Any, weight: Any, segment_ids: Any, state: Any,
+    *, signed: bool | None = None,
+) -> tuple[tuple[Array, Array, Array], dict[str, Any], Layout]:  # fmt: skip
     """Keys, values, queries as (B, H, T, dim) and the gates and weights that belong to them."""
     given, b, t, h = check_heads(q=q, k=k, v=v)
     check_moments(state, given["k"], given["v"])
     layout = layout_of(tuple(given.values()), state, b, t, h)
     start = check_segments(segment_ids, layout)
-    gates = check_gates(forget, log_forget, layout)
+    gates = check_gates(forget, log_forget, layout, signed=signed)
     strength = check_weight("weight", weight, layout)
 
     def heads(x: Array | None) -> Array | None:
@@ -125,11 +127,22 @@ def clean(state: Array) -> Array:
     return jnp.where(fine, flat, 0)
 
 
-def gate(forget: Any, log_forget: Any) -> Any:
-    """The one of the two that is given, as a factor."""
+def gate(forget: Any, log_forget: Any, signed: bool | None = None) -> Any:
+    """The one of the two that is given, as a factor; ``signed`` as for :func:`check_gates`."""
     if log_forget is None:
+        if forget is not None:
+            refuse_gates("forget", forget, signed)
         return 1.0 if forget is None else forget
     if forget is not None:
         raise ValueError("give forget or log_forget, not both: they are the same gates")
     refuse("log_forget", log_forget, lambda g: g > 0, "be <= 0 (it is the log of a factor)")
     return jnp.exp(log_forget)
+
+
+def or_empty(state: Moments | None, k: Any, v: Any) -> Moments:
+    """The moments of one token's past, keys (..., K) and values (..., V); zero if None."""
+    if state is not None:
+        return state
+    (*batch, keys), values = jnp.shape(k), jnp.shape(v)[-1]
+    dtype = jnp.promote_types(jnp.result_type(k, v), jnp.float32)
+    return Moments(jnp.zeros((*batch, keys, keys), dtype), jnp.zeros((*batch, values, keys), dtype))

@@ -11,6 +11,7 @@ from olsq.attention._delta import delta_rule
 from olsq.attention._inputs import check_gates, check_weight, close, open_state, read, resets
 from olsq.attention._linear import gated_linear
 from olsq.attention._memory import Memory, empty
+from olsq.attention._signs import unsigned
 from olsq.attention._steps import step_of
 from olsq.sequence._gates import reached
 
@@ -37,6 +38,7 @@ def gated_delta(
     forget: Any = None,
     log_forget: Any = None,
     weight: Any = None,
+    signed: bool = False,
     state: Memory | None = None,
     segment_ids: Any = None,
 ) -> tuple[Array, Memory]:
@@ -53,6 +55,9 @@ def gated_delta(
     weight : array, optional
         Step sizes beta >= 0, broadcast to (B, T, H).  Default 1.  0 leaves a token out, finite or
         not; 1 with ``|k| = 1`` replaces what the memory said about k.
+    signed : bool
+        ``forget`` may lie in [-1, 1]: a negative gate also turns the memory round, which lets a
+        head track parity.  Given as ``forget``; a log has no sign.
     state : Memory, optional
     segment_ids : int array (B, T), optional
         Sequences packed into one row: non-decreasing; nothing passes from one to the next.
@@ -88,12 +93,14 @@ def gated_delta(
     """
     tokens, layout = read(
         q, k, v, forget=forget, log_forget=log_forget, weight=weight, segment_ids=segment_ids,
-        state=state,
+        state=state, signed=signed,
     )  # fmt: skip
+    tokens, turned = unsigned(tokens) if signed else (tokens, None)
     opened, lost = open_state(state, empty(layout, tokens.v.shape[-1], tokens.k.shape[-1]), layout)
     out, memory = delta_rule(
         tokens.q, tokens.k, tokens.k, tokens.v, tokens.forget, tokens.weight, opened.memory
     )
+    memory = memory if turned is None else memory * turned
     return close(out, Memory(memory), tokens, lost, layout)
 
 

@@ -75,9 +75,9 @@ def hgrn2(
     gates = jnp.asarray(forget if log_forget is None else log_forget, layout.working)
     gates = jnp.broadcast_to(gates, given["q"].shape)
     key = 1 - gates if log_forget is None else -jnp.expm1(gates)
-    name = "forget" if log_forget is None else "log_forget"
+    same: Any = {"forget" if log_forget is None else "log_forget": gates}
     tokens, _ = read(  # the layout's dtype is that of q and v: the key is in the working one
-        q, key, v, **{name: gates}, segment_ids=segment_ids, state=state, vector=True
+        q, key, v, **same, segment_ids=segment_ids, state=state, vector=True
     )
     opened, lost = open_state(state, empty(layout, tokens.v.shape[-1], key.shape[-1]), layout)
     held = jnp.ones_like(tokens.k) if tokens.forget is None else tokens.forget
