@@ -39,6 +39,16 @@ def mesa(q, k, v, *, forget=None, weight=None, ridge, state=None):
     return path.value, (path.grams[-1], path.crosses[-1])
 
 
+def mesa_signed(q, k, v, *, forget=None, weight=None, ridge, state=None):
+    """:func:`mesa` with gates in [-1, 1]: NaN where a system is not positive definite."""
+    path = sequence.solve(
+        k, v, q, forget=per_token(forget, len(q)), weight=per_token(weight, len(q)), ridge=ridge,
+        ridge_mode="fixed", state=state,
+    )  # fmt: skip
+    sound = np.linalg.eigvalsh(path.systems)[:, :1] > 0
+    return np.where(sound, path.value, np.nan), (path.grams[-1], path.crosses[-1])
+
+
 def mesa_discounted(q, k, v, *, forget=None, weight=None, ridge=None, state=None):
     """Ridge regression whose ridge is part of the first gram and is forgotten with the data."""
     path = sequence.solve(

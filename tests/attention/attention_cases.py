@@ -22,6 +22,7 @@ from attention_draws import (
     gates,
     inputs_only,
     large_logs,
+    large_ridge,
     logs,
     matrix,
     mild,
@@ -33,12 +34,13 @@ from attention_draws import (
     ridge,
     shares,
     sigmoids,
+    signed,
     steps,
     vector_gates,
     weights,
 )
 
-from olsq import Chebyshev, Dense, Moments, attention
+from olsq import Chebyshev, ConjugateGradient, Dense, Moments, attention
 from olsq.reference import attention as oracle
 from olsq.reference import attention_solved as solved
 
@@ -75,6 +77,8 @@ class Row:
         return tuple(n for n in self.arrays if n != "q")
 
 
+SIGNED: dict[str, Any] = {"signed": True}
+
 ROWS = [
     Row("linear", "linear", drawing(weight=weights), oracle.linear, attention.Memory,
         weight="weight"),
@@ -90,6 +94,14 @@ ROWS = [
         attention.Memory, forget="log_forget", weight="weight"),
     Row("gla vector", "gla", drawing(forget=vector_gates, weight=weights), oracle.gla,
         attention.Memory, forget="forget", weight="weight"),
+    Row("mamba2 signed", "mamba2", drawing(forget=signed(gates)), oracle.mamba2, attention.Memory,
+        mine=SIGNED, forget="forget"),
+    Row("gla signed", "gla", drawing(forget=signed(gates), weight=weights), oracle.gla,
+        attention.Memory, mine=SIGNED, forget="forget", weight="weight"),
+    Row("gla vector signed", "gla", drawing(forget=signed(vector_gates), weight=weights),
+        oracle.gla, attention.Memory, mine=SIGNED, forget="forget", weight="weight"),
+    Row("gated_delta signed", "gated_delta", drawing(forget=signed(gates), weight=weights),
+        oracle.gated_delta, attention.Memory, mine=SIGNED, forget="forget", weight="weight"),
     Row("hgrn2", "hgrn2", drawing(queries_and_values, forget=vector_gates), oracle.hgrn2,
         attention.Memory, ("q", "v"), forget="forget"),
     Row("hgrn2 log", "hgrn2", drawing(queries_and_values, log_forget=logs(vector_gates)),
@@ -131,6 +143,12 @@ ROWS = [
         options={"window": 5}, window=5),
     Row("mesa", "mesa", drawing(forget=gates, weight=weights), solved.mesa, Moments, fixed=ridge,
         mine={"solver": Dense(chunk=16)}, forget="forget", weight="weight"),
+    Row("mesa signed", "mesa", drawing(forget=signed(gates), weight=weights), solved.mesa_signed,
+        Moments, fixed=large_ridge, mine=SIGNED, forget="forget", weight="weight"),
+    Row("mesa signed cg", "mesa", drawing(forget=signed(gates), weight=weights),
+        solved.mesa_signed, Moments, fixed=large_ridge,
+        mine=SIGNED | {"solver": ConjugateGradient(tol=1e-13, max_steps=12)}, forget="forget",
+        weight="weight"),
     Row("mesa_discounted", "mesa_discounted", drawing(forget=mild, weight=weights),
         solved.mesa_discounted, Moments, fixed=ridge, held=("ridge",), weight="weight", fresh=True),
     Row("mesa_window", "mesa_window", drawing(forget=gates, weight=weights), solved.mesa_window,

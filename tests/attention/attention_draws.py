@@ -37,6 +37,16 @@ def gates(rng, t, *dims):
     return g
 
 
+def signed(f):
+    """Gates of random sign; some of those of 0 are -0."""
+
+    def draw(rng, t):
+        g = f(rng, t)
+        return g * rng.choice([-1.0, 1.0], g.shape)
+
+    return draw
+
+
 def weights(rng, t, *dims):
     w = rng.uniform(0.2, 1, (B, t, H, *dims))
     w[2, 1::ABSENT] = 0
@@ -140,6 +150,11 @@ def matrix(rng):
 
 def ridge(rng):
     return {"ridge": rng.uniform(0.3, 1, (H, K))}
+
+
+def large_ridge(rng):
+    """Large enough for the streams of :func:`signed` gates to stay positive definite."""
+    return {"ridge": rng.uniform(4, 6, (H, K))}
 
 
 def queries_and_values(rng, t):

@@ -48,7 +48,8 @@ def test_values_are_checked(row):
     arrays, _ = some(row)
     for name in set(arrays) & set(PLAIN):
         wrong = arrays[name].copy()
-        wrong.flat[-1] = 0.1 if name == "log_forget" else -0.1
+        below = -1.1 if row.mine.get("signed") and name == "forget" else -0.1
+        wrong.flat[-1] = 0.1 if name == "log_forget" else below
         refused(row, {**arrays, name: wrong}, rf"\b{name}\b")
         if "forget" in name or "gate" in name or name == "mix":
             wrong.flat[-1] = 1.1

@@ -1,5 +1,7 @@
 """8,192 tokens in float32: errors do not grow, with gates near 1 or down to 1e-3."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -28,11 +30,14 @@ def resetting(rng, shape):
 RULES = {
     "gla": {"forget": SCALAR, "weight": SCALAR},
     "gla vector": {"forget": VECTOR, "weight": SCALAR},
+    "gla signed": {"forget": SCALAR, "weight": SCALAR},
+    "gla vector signed": {"forget": VECTOR, "weight": SCALAR},
     "hgrn2": {"forget": VECTOR},
     "rwkv6": {"forget": VECTOR},
     "mlstm": {"forget": SCALAR, "weight": SCALAR},
     "delta": {"weight": SCALAR},
     "gated_delta": {"forget": SCALAR, "weight": SCALAR},
+    "gated_delta signed": {"forget": SCALAR, "weight": SCALAR},
     "longhorn": {"weight": SCALAR},
     "preconditioned_delta": {"forget": SCALAR, "weight": SCALAR, "curvature_forget": SCALAR},
 }
@@ -50,11 +55,14 @@ def test_float32_stays_close_over_8192_tokens(row, gates):
     name = row.split()[0]
     streams = (q, v) if name == "hgrn2" else (q, k, v)
     options = {n: gates(rng, s) for n, s in RULES[row].items() if n != "weight"}
+    if "signed" in row:
+        options["forget"] *= rng.choice([-1, 1], options["forget"].shape)
     if "weight" in RULES[row]:
         options["weight"] = rng.uniform(0.1, 1, SCALAR)
     bonus = {"bonus": rng.uniform(0, 1, (1, K))} if name == "rwkv6" else {}
     streams, options, bonus = jax.tree.map(np.float32, (streams, options, bonus))
-    rule = jax.jit(getattr(attention, name))
+    static = {"signed": True} if "signed" in row else {}
+    rule = jax.jit(partial(getattr(attention, name), **static))
     got, state = rule(*map(jnp.asarray, streams), **options, **bonus)
     one = {n: x[0, :, 0] for n, x in options.items()} | {n: x[0] for n, x in bonus.items()}
     want, last = getattr(oracle, name)(*(x[0, :, 0] for x in streams), **one)
