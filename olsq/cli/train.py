@@ -79,11 +79,12 @@ def prepare(options: TrainOptions) -> tuple[Trainer, bytes]:
     except ValueError as error:
         raise InputError(f"--tokenizer: {error}") from None
     try:
+        corpus = Corpus.split(tokenizer.encode(content), options.validation)
+        corpus.check(config.length)
         model = _make_model(options, tokenizer.vocab_size, solver)
         trainer = Trainer(
-            model, Corpus.split(tokenizer.encode(content), options.validation), config,
-            directory=options.out, tokenizer=tokenizer, setup=options.setup(solver),
-            checkpoint_every=options.checkpoint_every,
+            model, corpus, config, directory=options.out, tokenizer=tokenizer,
+            setup=options.setup(solver), checkpoint_every=options.checkpoint_every,
         )  # fmt: skip
     except ValueError as error:
         raise InputError(str(error)) from None

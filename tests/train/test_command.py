@@ -168,7 +168,7 @@ def test_one_line_exit_code_2_and_nothing_written(
     arguments, message, tmp_path, monkeypatch, olsq_command
 ):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "fox.txt").write_text(TEXT)
+    (tmp_path / "fox.txt").write_text(TEXT * 2)
     code, out, err = olsq_command("train", "fox.txt", *arguments.split())
     assert code == 2
     assert out == ""
