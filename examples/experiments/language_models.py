@@ -1,0 +1,211 @@
+"""Small language models that differ in their mixer only: loss, loss by position, speed.
+
+    python examples/experiments/language_models.py               # goes on where it stopped
+    python examples/experiments/language_models.py --speed       # tokens/s, on a quiet machine
+    python examples/experiments/language_models.py --quick       # one minute, asserted
+
+About 1M parameters (width 128, 4 blocks, 4 heads of 32), byte pairs (vocabulary 1,024) of the
+novels that olsq ships, sequences of 256; the same budget, the same data in the same order for all,
+two peak learning rates and two seeds each.  Trained models are kept in --models for
+test_time_compute.py.  Results: docs/results/language-models.json and figures beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import matplotlib.pyplot as plt
+import numpy as np
+from task_training import RESULTS, load_results, save_results
+
+import olsq.datasets
+import olsq.nn
+from olsq.train import Corpus, TrainConfig, fit, make_tokenizer
+
+NAME = "language-models"
+MIXERS: dict[str, Any] = {
+    "mesa": "mesa",
+    "gla": "gla",
+    "gated_delta": "gated_delta",
+    "delta": "delta",
+    "mlstm": "mlstm",
+    "mamba2": "mamba2",
+    "hawk": "hawk",
+    "hawk-mesa": ("hawk", "mesa"),
+    "softmax": "softmax",
+    "sliding_window": "sliding_window",
+}
+MODEL = {"dim": 128, "blocks": 4, "heads": 4, "key_size": 32}
+WINDOW = 64
+RATES, SEEDS = (3e-3, 1e-3), (0, 1)
+BINS = 12
+
+
+def make_model(mixer: Any, vocab_size: int, seed: int, **sizes: Any) -> Any:
+    options = {"sliding_window": {"window": WINDOW}} if mixer == "sliding_window" else None
+    return olsq.nn.LanguageModel(
+        vocab_size, mixer=mixer, mixer_options=options, key=jax.random.key(seed),
+        **{**MODEL, **sizes},
+    )  # fmt: skip
+
+
+def load_corpus(vocabulary: int) -> tuple[Corpus, Any]:
+    """The shipped novels as byte pairs."""
+    text = olsq.datasets.austen()
+    tokenizer = make_tokenizer(f"bpe:{vocabulary}", text)
+    return Corpus.split(tokenizer.encode(text)), tokenizer
+
+
+def run(mixer: Any, corpus: Corpus, vocab_size: int, config: TrainConfig) -> tuple[Any, dict]:
+    """Train one model; what the tables and figures need."""
+    model = make_model(mixer, vocab_size, config.seed)
+    began = time.perf_counter()
+    trainer = fit(model, corpus, config)
+    seconds = time.perf_counter() - began
+    found = trainer.evaluate()
+    bins = found.binned(BINS)
+    log = trainer.log
+    validated = np.isfinite(log["validation"])
+    return trainer.model, {
+        "loss": found.loss,
+        "parameters": olsq.nn.count_parameters(model),
+        "skipped": int(log.skipped),
+        "seconds": seconds,
+        "steps": log["step"][validated].astype(int).tolist(),
+        "validation": log["validation"][validated].tolist(),
+        "position": [bins.first.tolist(), bins.last.tolist()],
+        "by_position": bins.loss.tolist(),
+    }
+
+
+def speed(mixer: Any, vocab_size: int, *, length: int = 256, batch: int = 8) -> dict[str, float]:
+    """Tokens per second: a training step, and one stream decoded token by token."""
+    model = make_model(mixer, vocab_size, 0)
+    tokens = jax.random.randint(jax.random.key(1), (batch, length + 1), 0, vocab_size)
+
+    @eqx.filter_jit
+    def gradient(model: Any, tokens: Any) -> Any:
+        def loss(model: Any) -> Any:
+            log_p = jax.nn.log_softmax(model(tokens[:, :-1]))
+            return -jnp.take_along_axis(log_p, tokens[:, 1:, None], -1).mean()
+
+        return eqx.filter_value_and_grad(loss)(model)
+
+    decode = lambda: model.generate(tokens[:1, :length], 128, temperature=0)  # noqa: E731
+    seconds = {"train": (lambda: gradient(model, tokens)), "decode": decode}
+    rates = {}
+    for name, work in seconds.items():
+        jax.block_until_ready(work())
+        times = []
+        for _ in range(5):
+            began = time.perf_counter()
+            jax.block_until_ready(work())
+            times.append(time.perf_counter() - began)
+        rates[name] = (batch * length if name == "train" else 128) / min(times)
+    return rates
+
+
+def key_of(name: str, lr: float, seed: int) -> str:
+    return f"{name}, lr {lr:g}, seed {seed}"
+
+
+def best_rate(runs: dict[str, Any], name: str) -> float | None:
+    """The learning rate with the smaller mean loss over the seeds that both have."""
+    means = {}
+    for lr in RATES:
+        losses = [runs[key_of(name, lr, s)]["loss"] for s in SEEDS if key_of(name, lr, s) in runs]
+        if losses:
+            means[lr] = np.mean(losses)
+    return min(means, key=means.__getitem__) if means else None
+
+
+def figure(results: dict[str, Any]) -> Any:
+    """Loss, loss by position against softmax, and training curves, at each mixer's best rate."""
+    runs = results["runs"]
+    fig, axes = plt.subplots(1, 3, figsize=(15, 4.2), layout="constrained")
+    rows = []
+    for name in MIXERS:
+        lr = best_rate(runs, name)
+        if lr is not None:
+            found = [runs[key_of(name, lr, s)] for s in SEEDS if key_of(name, lr, s) in runs]
+            rows.append((name, lr, found))
+    order = sorted(rows, key=lambda row: np.mean([r["loss"] for r in row[2]]))
+    for i, (_, lr, found) in enumerate(order):
+        losses = [r["loss"] for r in found]
+        axes[0].plot(losses, [i] * len(losses), "o", color="C0", ms=5)
+        axes[0].plot(np.mean(losses), i, "|", color="k", ms=14)
+        axes[0].annotate(f"lr {lr:g}", (max(losses), i), (8, -3), textcoords="offset points",
+                         fontsize=7, color="0.4")  # fmt: skip
+    axes[0].set_yticks(range(len(order)), [row[0] for row in order])
+    axes[0].invert_yaxis()
+    axes[0].set(xlabel="validation loss, nats a token (dots: seeds)", title="Loss")
+    axes[0].margins(x=0.15)
+    softmax = {row[0]: row[2] for row in rows}.get("softmax")
+    for i, (name, _, found) in enumerate(rows):
+        style = {"label": name, "color": f"C{i}", "lw": 2.2 if "mesa" in name else 1.2}
+        first, last = (np.array(x) for x in found[0]["position"])
+        middle = np.sqrt(first * last)
+        if softmax is not None:
+            paired = zip(found, softmax, strict=False)
+            gap = [np.array(a["by_position"]) - b["by_position"] for a, b in paired]
+            axes[1].plot(middle, np.mean(gap, 0), **style)
+        curve = np.mean([r["validation"] for r in found], 0)
+        axes[2].plot(found[0]["steps"], curve, **style)
+    axes[1].axhline(0, color="k", lw=0.6)
+    axes[1].set(xscale="log", xlabel="position in the sequence", ylabel="nats a token",
+                title="Loss minus that of softmax, by position")  # fmt: skip
+    axes[2].set(xlabel="step", ylabel="validation loss", title="Training")
+    axes[2].legend(fontsize=8, ncols=2, frameon=False)
+    return fig
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--mixers", nargs="+", choices=MIXERS, default=list(MIXERS))
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--models", type=Path, default=Path("models"))
+    parser.add_argument("--speed", action="store_true", help="measure tokens/s and stop")
+    parser.add_argument("--quick", action="store_true", help="a small Mesa model, asserted")
+    args = parser.parse_args(argv)
+    if args.quick:
+        corpus, tokenizer = load_corpus(512)
+        config = TrainConfig(steps=60, batch=4, length=64, lr=3e-3)
+        model = make_model("mesa", tokenizer.vocab_size, 0, dim=64, blocks=2, key_size=16)
+        start, end = (fit(model, corpus, config).log["loss"][i] for i in (0, -1))
+        assert end < start - 1, (start, end)
+        return
+    results = {"steps": args.steps, "runs": {}, "speed": {}, **load_results(NAME)}
+    if results["steps"] != args.steps:
+        raise SystemExit(f"docs/results/{NAME}.json holds runs of {results['steps']} steps")
+    corpus, tokenizer = load_corpus(1024)
+    if args.speed:
+        for name in args.mixers:
+            results["speed"][name] = speed(MIXERS[name], tokenizer.vocab_size)
+            print(name, results["speed"][name], flush=True)
+        save_results(NAME, results)
+        return
+    args.models.mkdir(parents=True, exist_ok=True)
+    for seed in SEEDS:
+        for lr in RATES:
+            for name in args.mixers:
+                key = key_of(name, lr, seed)
+                if key in results["runs"]:
+                    continue
+                config = TrainConfig(steps=args.steps, batch=8, length=256, lr=lr, seed=seed)
+                model, row = run(MIXERS[name], corpus, tokenizer.vocab_size, config)
+                print(f"{key}: loss {row['loss']:.4f} in {row['seconds']:.0f} s", flush=True)
+                olsq.nn.save(args.models / f"{name}-{lr:g}-{seed}.safetensors", model)
+                results["runs"][key] = row
+                save_results(NAME, results)
+    fig = figure(results)
+    fig.savefig(RESULTS / f"{NAME}.png", dpi=150)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""A thousand steps at high learning rates on text with long runs of one token: no mixer may break.
+
+    python examples/experiments/stability.py          # all mixers, three learning rates
+    python examples/experiments/stability.py --quick  # Mesa, 100 steps, asserted
+
+bfloat16 activations, width 32, two blocks, sequences of 256.  A third of every sequence is one byte
+repeated ("don't scream at your solver", MesaNet appendix F.5), some sequences are nothing else.
+Counts steps whose loss, gradient or weights are not finite.  Results: docs/results/stability.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from task_training import load_results, loss_of, optimiser, save_results
+
+import olsq.datasets
+import olsq.nn
+
+NAME = "stability"
+RATES = (3e-4, 1e-3, 3e-3)
+MODEL = {"dim": 32, "blocks": 2, "heads": 2, "key_size": 16, "dtype": "bfloat16"}
+BATCH, LENGTH = 4, 256
+
+
+def screaming(steps: int, seed: int) -> Iterator[Any]:
+    """Batches (B, T + 1) of bytes: text, with a long run of one byte; the last row is all run."""
+    text = np.frombuffer(olsq.datasets.austen().encode(), np.uint8)
+    rng = np.random.default_rng(seed)
+    for _ in range(steps):
+        starts = rng.integers(0, len(text) - LENGTH - 1, BATCH)
+        rows = text[starts[:, None] + np.arange(LENGTH + 1)].astype(np.int32)
+        for row, at in zip(rows, rng.integers(0, LENGTH - LENGTH // 3, BATCH), strict=True):
+            row[at : at + LENGTH // 3] = ord(" ")
+        rows[-1] = rng.integers(32, 127)
+        yield rows
+
+
+def run(mixer: str, lr: float, steps: int) -> dict[str, Any]:
+    """Losses, and how many steps met a number that is not finite."""
+    model = olsq.nn.LanguageModel(256, mixer=mixer, key=jax.random.key(0), **MODEL)
+    tune = optimiser(lr, steps, warm_up=steps // 20, weight_decay=0.1)
+    memory = tune.init(eqx.filter(model, eqx.is_inexact_array))
+
+    @eqx.filter_jit
+    def step(model: Any, memory: Any, rows: Any) -> Any:
+        loss, slope = eqx.filter_value_and_grad(loss_of)(model, rows[:, :-1], rows[:, 1:])
+        change, memory = tune.update(slope, memory, eqx.filter(model, eqx.is_inexact_array))
+        model = eqx.apply_updates(model, change)
+        numbers = jax.tree.leaves(eqx.filter((loss, slope, model), eqx.is_inexact_array))
+        return model, memory, loss, jnp.all(jnp.stack([jnp.isfinite(x).all() for x in numbers]))
+
+    began, losses, broken = time.perf_counter(), [], 0
+    for rows in screaming(steps, seed=0):
+        model, memory, loss, fine = step(model, memory, rows)
+        losses.append(float(loss))
+        broken += not bool(fine)
+    return {
+        "first_loss": losses[0], "last_loss": float(np.mean(losses[-50:])), "largest": max(losses),
+        "not_finite": broken, "steps": steps, "seconds": round(time.perf_counter() - began, 1),
+    }  # fmt: skip
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    known = [name for name, kind in olsq.nn.MIXERS.items() if kind.causal]
+    parser.add_argument("--mixers", nargs="+", choices=known, default=known, metavar="MIXER")
+    parser.add_argument("--quick", action="store_true")
+    args = parser.parse_args(argv)
+    if args.quick:
+        found = run("mesa", 3e-3, 100)
+        assert found["not_finite"] == 0, found
+        return
+    results = load_results(NAME)
+    for lr in sorted(RATES, reverse=True):
+        for mixer in args.mixers:
+            if (key := f"{mixer}, lr {lr:g}") not in results:
+                results[key] = run(mixer, lr, 1000)
+                print(key, results[key], flush=True)
+                save_results(NAME, results)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""Training on token tasks, shared by the experiments: AdamW, warm-up, cosine, one figure."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from olsq.tasks import Tokens, token_accuracy
+from olsq.tasks.tokens import IGNORE
+
+RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
+
+
+def loss_of(model: Any, inputs: Any, targets: Any) -> Any:
+    """Mean cross entropy over the targets that are asked for."""
+    asked = targets != IGNORE
+    losses = optax.softmax_cross_entropy_with_integer_labels(
+        model(inputs), jnp.where(asked, targets, 0)
+    )
+    return jnp.where(asked, losses, 0).sum() / jnp.maximum(asked.sum(), 1)
+
+
+def optimiser(lr: float, steps: int, *, warm_up: int, weight_decay: float) -> Any:
+    """The MesaNet paper's: AdamW (.9, .98), warm-up from 1e-7, cosine to 1e-5, clipping at 1."""
+    warm_up = min(warm_up, steps // 4)
+    schedule = optax.warmup_cosine_decay_schedule(1e-7, lr, warm_up, steps, 1e-5)
+
+    def matrices(params: Any) -> Any:  # decayed; norms, biases, gates' offsets and ridges are not
+        return jax.tree.map(lambda x: x.ndim >= 2, params)
+
+    adamw = optax.adamw(schedule, b1=0.9, b2=0.98, weight_decay=weight_decay, mask=matrices)
+    return optax.chain(optax.clip_by_global_norm(1.0), adamw)
+
+
+def batches(data: Tokens, size: int, steps: int, seed: int) -> Iterator[tuple[Any, Any]]:
+    """Batches of a finite set, shuffled anew in every epoch: a function of the seed alone."""
+    rng, order = np.random.default_rng(seed), np.zeros(0, np.int64)
+    for _ in range(steps):
+        if len(order) < size:
+            order = np.concatenate([order, rng.permutation(len(data.inputs))])
+        taken, order = order[:size], order[size:]
+        yield data.inputs[taken], data.targets[taken]
+
+
+def accuracy(model: Any, data: Tokens, *, size: int = 64) -> dict[str, float]:
+    """Micro and macro accuracy over the targets that are asked for."""
+    predict = eqx.filter_jit(lambda model, x: jnp.argmax(model(x), -1))
+    parts = [
+        np.asarray(predict(model, data.inputs[i : i + size]))
+        for i in range(0, len(data.inputs), size)
+    ]
+    guess = np.concatenate(parts)
+    return {kind: token_accuracy(guess, data.targets, average=kind) for kind in ("micro", "macro")}
+
+
+def train(
+    model: Any,
+    data: Iterator[tuple[Any, Any]],
+    test: Tokens,
+    *,
+    steps: int,
+    lr: float = 3e-3,
+    warm_up: int = 50,
+    weight_decay: float = 0.01,
+    every: int = 50,
+    target: float = 0.999,
+    say: Any = print,
+) -> tuple[Any, dict[str, Any]]:
+    """Train, measuring accuracy as it goes; stops early at ``target``.  Model and record."""
+    tune = optimiser(lr, steps, warm_up=warm_up, weight_decay=weight_decay)
+    memory = tune.init(eqx.filter(model, eqx.is_inexact_array))
+
+    @eqx.filter_jit
+    def step(model: Any, memory: Any, inputs: Any, targets: Any) -> Any:
+        loss, slope = eqx.filter_value_and_grad(loss_of)(model, inputs, targets)
+        change, memory = tune.update(slope, memory, eqx.filter(model, eqx.is_inexact_array))
+        return eqx.apply_updates(model, change), memory, loss
+
+    record: dict[str, Any] = {"step": [], "loss": [], "micro": [], "macro": []}
+    began, losses = time.perf_counter(), []
+    for number, (inputs, targets) in enumerate(data, 1):
+        model, memory, loss = step(model, memory, inputs, targets)
+        losses.append(float(loss))
+        if not np.isfinite(losses[-1]):
+            raise FloatingPointError(f"loss {losses[-1]} at step {number}")
+        if number % every == 0 or number == steps:
+            scored = accuracy(model, test)
+            row = {"step": number, "loss": float(np.mean(losses)), **scored}
+            for name, value in row.items():
+                record[name].append(value)
+            losses = []
+            say(f"step {number:5d}  loss {row['loss']:.4f}  accuracy {row['micro']:.4f}")
+            if scored["micro"] >= target:
+                break
+    record["seconds"] = time.perf_counter() - began
+    return model, record
+
+
+def load_results(name: str) -> dict[str, Any]:
+    """What earlier runs of an experiment left: it goes on from there."""
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def save_results(name: str, results: dict[str, Any]) -> None:
+    """Write results whole or not at all."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    draft = path.with_suffix(".tmp")
+    draft.write_text(json.dumps(results, indent=1) + "\n")
+    draft.replace(path)
