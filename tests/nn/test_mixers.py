@@ -1,0 +1,202 @@
+"""Every mixer: arithmetic, shapes, counts, causality, states, segments and gradients."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from nn_cases import (
+    DIM,
+    ROWS,
+    VARIANTS,
+    B,
+    case,
+    compiled_quickly,  # noqa: F401
+    draw,
+    error,
+    quick,
+    reference,
+)
+
+from olsq import nn
+from olsq.attention.registry import RULES
+
+every = pytest.mark.parametrize("row", ROWS, ids=str)
+causal = pytest.mark.parametrize("row", [r for r in ROWS if r.causal], ids=str)
+T, HALF = 17, 8
+# Of each stream: first tokens of its three segments, of 1 and 8 tokens in either order, and 8.
+STARTS = ((0, 1, 9), (0, 8, 9))
+IDS = np.array([[0] + [2] * 8 + [3] * 8, [0] * 8 + [1] + [5] * 8], np.int32)
+ROUNDING = 2e-5
+
+
+@cache
+def whole(row):
+    """A stream, its outputs, and the state before any token."""
+    x = draw(B, T, DIM)
+    start = case(row)(x[:, :0])[1]
+    return x, np.asarray(case(row)(x)[0]), start
+
+
+def test_the_table_is_complete():
+    assert {row.mixer for row in ROWS} == set(nn.MIXERS)
+    assert {"hawk" if r.name == "rg_lru" else r.name for r in RULES} == set(nn.MIXERS)
+
+
+@pytest.mark.parametrize("row", ROWS + VARIANTS, ids=str)
+def test_it_is_the_arithmetic_of_the_papers(row):
+    made = case(row)
+    x = draw(B, T, DIM)
+    y = whole(row)[1] if row in ROWS else made(x)[0]
+    for b in range(B):
+        want = reference(row, made.layer, x[b].astype(np.float64))
+        assert error(y[b], want) < ROUNDING
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@every
+def test_shapes_and_dtypes(row, dtype):
+    layer = case(row).layer
+    x = jax.ShapeDtypeStruct((B, T, DIM), dtype)
+    for like in (x, x.update(shape=(B, 0, DIM))):
+        y = eqx.filter_eval_shape(layer, like)
+        assert (y.shape, y.dtype) == (like.shape, like.dtype)
+    again, state = eqx.filter_eval_shape(lambda x: layer(x, state=None), x)
+    assert (again.shape, again.dtype) == (x.shape, x.dtype)
+    assert isinstance(state, nn.MixerState)
+    numbers = [s for s in jax.tree.leaves(state.memory) if jnp.issubdtype(s.dtype, jnp.inexact)]
+    assert {s.dtype for s in numbers} == {np.dtype(np.float32)}
+    assert {a.dtype for a in jax.tree.leaves(eqx.filter(layer, eqx.is_array))} == {np.dtype("f4")}
+
+
+@every
+def test_what_it_counts(row):
+    d, h, k, v = 20, 4, 6, 6 if row.packed else 10
+    sizes = {} if row.mixer == "hawk" else {"key_size": k, "value_size": v}
+
+    def make():
+        return nn.mixer(row.mixer, d, heads=h, key=jax.random.key(0), **sizes, **row.options)
+
+    assert nn.count_parameters(eqx.filter_eval_shape(make)) == row.count(d, h, k, v)
+
+
+COMPARED = ("softmax", "sliding_window", "mamba2", "gla", "mlstm", "delta", "gated_delta", "mesa")
+
+
+def test_the_compared_mixers_count_the_same():
+    def size(name):
+        def make():
+            sizes = {} if name == "hawk" else {"key_size": 64}
+            return nn.mixer(name, 256, heads=4, key=jax.random.key(0), **sizes)
+
+        return nn.count_parameters(eqx.filter_eval_shape(make))
+
+    mesa = size("mesa")
+    for name in COMPARED:
+        assert size(name) == pytest.approx(mesa, rel=0.02), name
+    # Hawk's recurrence is 1.25 times as wide: more in the layer, 5 % in a block with its MLP.
+    mlp = 9 * 256**2
+    assert size("hawk") + mlp == pytest.approx(mesa + mlp, rel=0.05)
+
+
+@causal
+def test_nothing_comes_from_the_future(row):
+    x, y, _ = whole(row)
+    cut = 9
+    for future in (draw(B, T - cut, DIM, seed=1), np.float32(np.nan)):
+        other = x.copy()
+        other[:, cut:] = future
+        got = np.asarray(case(row)(other)[0])
+        assert error(got[:, :cut], y[:, :cut]) < ROUNDING
+    assert np.isnan(got[:, cut:]).all()
+
+
+@causal
+def test_it_goes_on_from_its_state(row):
+    x, y, start = whole(row)
+    for cuts in ((8, 9), (1, 9), (8,), (1, 2, 3)):
+        state, outputs, at = start, [], 0
+        for stop in (*cuts, T):
+            while at < stop:
+                # All at once where a compiled length fits, else one token at a time.
+                length = HALF if stop - at == HALF else 1
+                o, state = case(row)(x[:, at : at + length], state)
+                outputs.append(o)
+                at += length
+        assert error(np.concatenate(outputs, 1), y) < ROUNDING, cuts
+
+
+@causal
+def test_decoding_is_compiled_once(row):
+    x, _, state = whole(row)
+    _, state = case(row)(x[:, :1], state)
+    before = case(row).traces
+    for t in range(1, 4):
+        _, state = case(row)(x[:, t : t + 1], state)
+    assert case(row).traces == before
+
+
+def packed_apart(row, x, first):
+    """Outputs and final states of the segments, each alone; ``first``: where the first begin."""
+    start = whole(row)[2]
+    pieces = [[], []]
+    for b, (_, second, third) in enumerate(STARTS):
+        for lo, hi in ((0, second), (second, third), (third, T)):
+            line = np.broadcast_to(x[b, lo:hi], (B, hi - lo, DIM))
+            o, state = case(row)(line, start if lo else first)
+            pieces[b].append(np.asarray(o[b]))
+        last = jax.tree.map(lambda a, b=b: a[b], state)
+        pieces[b] = np.concatenate(pieces[b]), last
+    outputs, states = zip(*pieces, strict=True)
+    return np.stack(outputs), jax.tree.map(lambda *a: jnp.stack(a), *states)
+
+
+@causal
+def test_packed_segments_are_sequences_of_their_own(row):
+    x, y, start = whole(row)
+    together = case(row)(x, start, np.full((B, T), 7, np.int32))[0]
+    assert error(together, y) < ROUNDING
+    past = case(row)(draw(B, HALF, DIM, seed=3), start)[1]
+    following = draw(B, 1, DIM, seed=4)
+    for before in (start, past):  # what a state remembers belongs to the first segment
+        got, end = case(row)(x, before, IDS)
+        want, last = packed_apart(row, x, before)
+        assert error(got, want) < ROUNDING
+        o, apart = (case(row)(following, state)[0] for state in (end, last))
+        assert error(o, apart) < ROUNDING
+
+
+def test_packed_segments_of_a_layer_that_sees_the_future():
+    row = next(r for r in ROWS if not r.causal)
+    x, y, _ = whole(row)
+    got = np.asarray(case(row)(x, None, IDS)[0])
+    for b, (_, second, third) in enumerate(STARTS):
+        for lo, hi in ((0, second), (second, third), (third, T)):
+            want = reference(row, case(row).layer, x[b, lo:hi].astype(np.float64))
+            assert error(got[b, lo:hi], want) < ROUNDING
+    assert error(np.asarray(case(row)(x, None, np.zeros_like(IDS))[0]), y) < ROUNDING
+
+
+@every
+def test_gradients_of_long_bfloat16_streams(row):
+    """Of one token for ever, and of any tokens: finite, and in the latter nowhere zero."""
+    made = case(row)
+    long = draw(B, 300, DIM)
+    long[0] = long[0, :1]
+    aim = draw(B, 300, DIM, seed=5)
+
+    def loss(arrays, x, share):
+        y = eqx.combine(arrays, made.static)(x.astype(jnp.bfloat16)).astype(jnp.float32)
+        return jnp.sum(share[:, None, None] * aim * y), y
+
+    derive = quick(jax.grad(loss, has_aux=True))
+    for share in np.eye(B, dtype=np.float32):
+        gradient, y = derive(made.arrays, long, share)
+        assert np.isfinite(y).all()
+        for path, leaf in jax.tree.leaves_with_path(gradient):
+            assert np.isfinite(leaf).all(), jax.tree_util.keystr(path)
+            assert share[0] or np.any(leaf != 0), jax.tree_util.keystr(path)
