@@ -1,0 +1,166 @@
+"""Sampling: what is drawn, from which tokens, and what is refused."""
+
+from __future__ import annotations
+
+import importlib
+from functools import cache
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from nn_cases import (
+    compiled_quickly,  # noqa: F401
+    f64,
+    quick,
+)
+
+from olsq import nn
+
+truncate = importlib.import_module("olsq.nn.generate").truncate  # the function hides its module
+VOCABULARY, STEPS = 11, 6
+KEY = jax.random.key(5)
+
+
+@cache
+def small(*mixer):
+    """A model, and its logits of any six tokens."""
+    model = nn.LanguageModel(
+        VOCABULARY, dim=8, blocks=len(mixer), heads=2, mixer=mixer, key=jax.random.key(0)
+    )
+    # Louder than it starts: else tied embeddings have every token followed by itself.
+    mixers = [block.mixer.output.weight for block in model.backbone.blocks]
+    model = eqx.tree_at(
+        lambda m: [b.mixer.output.weight for b in m.backbone.blocks], model, [4 * w for w in mixers]
+    )
+    return model, quick(lambda tokens: model(tokens))
+
+
+def argmaxes(forward, prompt):
+    """Greedy decoding by the whole forward, over and over, of one padded length."""
+    length = prompt.shape[1]
+    line = np.concatenate([prompt, np.zeros((len(prompt), STEPS), np.int32)], 1)
+    for t in range(length, length + STEPS):
+        line[:, t] = np.asarray(forward(line))[:, t - 1].argmax(-1)
+    return line[:, length:]
+
+
+@pytest.mark.parametrize(
+    ("mixer", "length"),
+    [(("mesa",), 1), (("softmax", "hawk"), 3), (("softmax",), 1), (("sliding_window",), 3)],
+    ids=str,
+)
+def test_greedy_decoding_is_that_of_the_whole_forward(mixer, length):
+    model, forward = small(*mixer)
+    prompt = np.random.default_rng(1).integers(0, VOCABULARY, (2, length), np.int32)
+    got = model.generate(prompt, STEPS, temperature=0)
+    assert (got.shape, got.dtype) == ((2, STEPS), np.int32)
+    want = argmaxes(forward, prompt)
+    np.testing.assert_array_equal(got, want)
+    assert len(np.unique(np.concatenate([prompt[:, -1:], want], 1))) > 2
+
+
+def test_the_likeliest_of_one_is_greedy():
+    model, _ = small("hawk")
+    prompt = np.array([[3, 1], [7, 7]])
+    greedy = nn.generate(model, prompt, STEPS, temperature=0)
+    for options in ({"top_k": 1, "top_p": 1e-6}, {"temperature": 1e-6}):
+        sampled = nn.generate(model, prompt, STEPS, key=KEY, **options)
+        np.testing.assert_array_equal(sampled, greedy)
+
+
+def test_a_key_decides():
+    model, _ = small("hawk")
+    prompt = np.zeros((40, 1), np.int32)
+    first = nn.generate(model, prompt, STEPS, key=KEY)
+    np.testing.assert_array_equal(nn.generate(model, prompt, STEPS, key=KEY), first)
+    assert not np.array_equal(nn.generate(model, prompt, STEPS, key=jax.random.key(6)), first)
+    assert len(np.unique(first, axis=0)) > 20  # rows are drawn on their own
+    assert (first >= 0).all()
+    assert (first < VOCABULARY).all()
+    one = nn.generate(model, prompt, 1, key=KEY)
+    assert one.shape == (40, 1)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"temperature": 2.0}, {"top_k": 3}, {"top_p": 0.7, "temperature": 1.5}], ids=str
+)
+def test_tokens_are_drawn_as_often_as_they_are_likely(options):
+    model, forward = small("hawk")
+    n = 4000
+    logits = f64(forward(np.array([[2, 5]]))[0, -1]) / options.get("temperature", 1.0)
+    p = shares(kept(logits, options.get("top_k"), options.get("top_p")))
+    drawn = nn.generate(model, np.tile([[2, 5]], (n, 1)), 1, key=KEY, **options)
+    often = np.bincount(np.asarray(drawn)[:, 0], minlength=VOCABULARY) / n
+    assert (often[p == 0] == 0).all()
+    assert (np.abs(often - p) < 4.5 * np.sqrt(p * (1 - p) / n) + 1e-9).all()
+
+
+def shares(logits):
+    p = np.exp(logits - logits.max())
+    return p / p.sum()
+
+
+def kept(logits, top_k, top_p):
+    """The definition, one token after the other from the likeliest on."""
+    order = sorted(range(len(logits)), key=lambda i: -logits[i])
+    if top_k is not None:
+        order = order[:top_k]
+    p = shares(np.array([logits[i] for i in order], float))
+    chosen = []
+    for n, i in enumerate(order):
+        left_out = p[n:].sum()  # if this token and all after it are
+        if top_p is None or left_out > 1 - top_p:
+            chosen.append(i)
+    return np.array([logits[i] if i in chosen else -np.inf for i in range(len(logits))])
+
+
+@pytest.mark.parametrize("top_p", [None, 1e-9, 0.3, 0.9, 1.0])
+@pytest.mark.parametrize("top_k", [None, 1, 4, 17])
+def test_truncation_is_its_definition(top_k, top_p):
+    logits = (3 * np.random.default_rng(2).normal(size=(50, 17))).astype(np.float32)
+    got = truncate(jnp.asarray(logits), top_k, top_p)
+    np.testing.assert_array_equal(got, [kept(row, top_k, top_p) for row in logits])
+
+
+def test_truncation_keeps_the_likeliest_whatever_the_logits():
+    even = truncate(jnp.zeros((1, 4)), None, 0.5)
+    assert np.isfinite(even).sum() == 2
+    sharp = truncate(jnp.array([[0.0, 1000.0, -1000.0]]), 2, 0.999)
+    np.testing.assert_array_equal(sharp, [[-np.inf, 1000.0, -np.inf]])
+
+
+def test_states_have_the_size_of_one_token():
+    model, _ = small("hawk")
+    one, many = (
+        eqx.filter_eval_shape(lambda t=t: model.prefill(np.zeros((1, t), int)))[1] for t in (1, 500)
+    )
+    assert jax.tree.leaves(one) == jax.tree.leaves(many)
+
+
+def test_what_is_refused():
+    model, _ = small("hawk")
+    prompt = np.array([[1, 2]])
+    for options, message in (
+        ({}, "key is needed"),
+        ({"steps": 0}, "steps must be at least 1, got 0"),
+        ({"temperature": -1.0}, "temperature must be >= 0"),
+        ({"temperature": float("nan")}, "temperature must be >= 0"),
+        ({"top_k": 0, "key": KEY}, r"top_k must lie in \[1, 11\], got 0"),
+        ({"top_k": 12, "key": KEY}, r"top_k must lie in \[1, 11\], got 12"),
+        ({"top_p": 0.0, "key": KEY}, r"top_p must lie in \(0, 1\]"),
+        ({"top_p": 1.1, "key": KEY}, r"top_p must lie in \(0, 1\]"),
+    ):
+        steps = options.pop("steps", 3)
+        with pytest.raises(ValueError, match=message):
+            nn.generate(model, prompt, steps, **options)
+    for tokens, message in (
+        ([1, 2], "tokens must be integers of shape"),
+        ([[1.0, 2.0]], "tokens must be integers of shape"),
+        ([[1, VOCABULARY]], r"tokens must lie in \[0, 11\)"),
+        ([[-1, 2]], r"tokens must lie in \[0, 11\)"),
+        (np.zeros((1, 0), int), "at least one token"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            nn.generate(model, np.array(tokens), 3, key=KEY)

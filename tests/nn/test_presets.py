@@ -1,0 +1,114 @@
+"""Named sizes and models of the papers: counts by formula, and that they run."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import numpy as np
+import pytest
+from nn_cases import (
+    compiled_quickly,  # noqa: F401
+    quick,
+)
+
+import olsq
+from olsq import nn
+
+GPT2 = 50257
+COMPARED = ("softmax", "mamba2", "gla", "mlstm", "delta", "gated_delta", "mesa")
+
+
+def shape_of(size, **options):
+    return eqx.filter_eval_shape(lambda: nn.preset(size, key=jax.random.key(0), **options))
+
+
+def mesa_count(vocabulary, dim, blocks, heads, key):
+    """Embedding; q, k, v, out; taps; two gates; ridge; norms; MLP; the last norm."""
+    wide = heads * key
+    layer = 4 * dim * wide + 4 * 2 * wide + 2 * (dim * heads + heads) + wide + wide
+    return vocabulary * dim + blocks * (layer + 9 * dim * dim + 2 * dim) + dim
+
+
+@pytest.mark.parametrize("size", nn.PRESETS)
+def test_sizes_have_the_parameters_of_their_names(size):
+    p = nn.PRESETS[size]
+    want = mesa_count(GPT2, p["dim"], p["blocks"], p["heads"], p["key_size"])
+    count = nn.count_parameters(shape_of(size))
+    assert count == want
+    if size in ("140m", "440m", "940m"):
+        assert count == pytest.approx(float(size[:-1]) * 1e6, rel=0.05)
+    else:  # these are named without their embedding: texts are cut in bytes
+        assert nn.count_parameters(shape_of(size, vocab_size=256)) == pytest.approx(
+            float(size[:-1]) * 1e6, rel=0.2
+        )
+
+
+def test_sizes_of_the_paper():
+    sizes = [tuple(nn.PRESETS[n].values()) for n in ("140m", "440m", "940m")]
+    assert sizes == [(768, 14, 6, 128), (1024, 28, 8, 128), (1536, 28, 12, 128)]
+    assert list(nn.PRESETS["140m"]) == ["dim", "blocks", "heads", "key_size"]
+
+
+def test_compared_models_have_the_same_size():
+    mesa = nn.count_parameters(shape_of("140m"))
+    for mixer in COMPARED:
+        assert nn.count_parameters(shape_of("140m", mixer=mixer)) == pytest.approx(mesa, rel=0.002)
+    for mixer in ("hawk", ("hawk", "mesa")):
+        assert nn.count_parameters(shape_of("140m", mixer=mixer)) == pytest.approx(mesa, rel=0.02)
+
+
+def test_options_override_a_size():
+    model = nn.preset("1m", vocab_size=7, mixer="gla", blocks=1, mlp_ratio=0, key=jax.random.key(0))
+    assert [type(m) for m in nn.mixers_of(model)] == [nn.GLA]
+    assert model.embedding.shape == (7, 128)
+    with pytest.raises(ValueError, match=r"unknown size '7b'; known are 1m, 5m, 140m, 440m, 940m"):
+        nn.preset("7b", key=jax.random.key(0))
+
+
+def runs(model):
+    tokens = np.array([[3, 1, 4, 1, 5]])
+    logits = np.asarray(quick(lambda t: model(t))(tokens))
+    assert logits.shape == (1, 5, 9)
+    assert np.isfinite(logits).all()
+    return [type(m) for m in nn.mixers_of(model)]
+
+
+SMALL = {"vocab_size": 9, "dim": 8, "heads": 2, "key": jax.random.key(0)}
+
+
+def test_mesanet():
+    model = nn.MesaNet(**SMALL, blocks=1, solver=olsq.ConjugateGradient(max_steps=4))
+    assert runs(model) == [nn.Mesa]
+    assert model.backbone.blocks[0].mixer.solver.max_steps == 4
+
+
+def test_hawk_mesa():
+    model = eqx.filter_eval_shape(lambda: nn.hawk_mesa(**SMALL, blocks=5))
+    assert [type(m) for m in nn.mixers_of(model)] == [nn.Hawk, nn.Mesa, nn.Hawk, nn.Mesa, nn.Hawk]
+    assert runs(nn.hawk_mesa(**SMALL, blocks=2)) == [nn.Hawk, nn.Mesa]
+
+
+def test_state_tracking():
+    model = nn.state_tracking(**SMALL, blocks=1)
+    assert runs(model) == [nn.Mesa]
+    layer = model.backbone.blocks[0].mixer
+    assert layer.signed
+    assert layer.ridge.floor == 49
+    assert np.asarray(layer.ridge()) == pytest.approx(50, rel=1e-5)
+    gates = layer.arguments(np.random.default_rng(0).normal(size=(1, 50, 8)).astype(np.float32))
+    assert gates["forget"].min() < -0.5
+    assert gates["forget"].max() > 0.5
+
+
+def test_the_hybrid_of_the_thesis():
+    model = nn.thesis_hybrid(**SMALL, blocks=3, nu=3, mixer="linear")
+    assert runs(model) == [nn.Softmax, nn.LinearAttention, nn.LinearAttention]
+    layer = model.backbone.blocks[1].mixer
+    assert (layer.feature_map, layer.nu, layer.mapped_size) == ("dpfp", 3, 2 * 3 * 4)
+    assert layer.convolution is None
+    alone = nn.thesis_hybrid(**SMALL, blocks=1, mixer="mesa_discounted")
+    assert runs(alone) == [nn.MesaDiscounted]
+    assert alone.backbone.blocks[0].mixer.convolved == ("key",)
+    assert alone.backbone.blocks[0].mixer.feature_map == "identity"
+    plain = eqx.filter_eval_shape(lambda: nn.thesis_hybrid(**SMALL, blocks=2))
+    assert [type(m) for m in nn.mixers_of(plain)] == [nn.Softmax, nn.Mesa]
