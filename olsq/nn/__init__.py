@@ -24,6 +24,7 @@ from olsq.nn.mixers import MIXERS, mixer
 from olsq.nn.model import LanguageModel
 from olsq.nn.presets import PRESETS, MesaNet, hawk_mesa, preset, state_tracking, thesis_hybrid
 from olsq.nn.recurrent import Hawk, Mamba
+from olsq.nn.sharding import shard, shard_batch
 from olsq.nn.softmax import SlidingWindow, Softmax
 from olsq.nn.solved import Intention, Kalman, Mesa, MesaDiscounted, MesaWindow
 from olsq.nn.surgery import count_parameters, map_mixers, mixers_of, with_solver
@@ -75,6 +76,8 @@ __all__ = [
     "mixers_of",
     "preset",
     "save",
+    "shard",
+    "shard_batch",
     "state_tracking",
     "thesis_hybrid",
     "with_solver",

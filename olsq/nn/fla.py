@@ -80,8 +80,8 @@ def from_fla(state_dict: Mapping[str, Any], *, config: Any = None, dtype: str | 
     >>> shapes |= {f"{name}_conv1d.weight": (8, 1, 4) for name in "qk"}
     >>> shapes |= {"lambda_params": (8,), "o_norm.weight": (4,)}
     >>> layer = olsq.nn.from_fla({name: rng.normal(size=s) for name, s in shapes.items()})
-    >>> layer(np.ones((1, 5, 8), np.float32)).shape
-    (1, 5, 8)
+    >>> layer.dim, layer.heads, layer.key_size
+    (8, 2, 4)
     """
     options = _options(config)
     arrays = {name: _array(name, value) for name, value in state_dict.items()}

@@ -1,0 +1,157 @@
+"""Models and batches on many devices: arrays placed on a mesh, and the compiler does the rest."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from olsq.nn.solved import Mesa
+from olsq.nn.surgery import map_mixers, with_solver
+from olsq.sequence import ChunkExact
+
+Tree = TypeVar("Tree")
+
+
+def shard(
+    model: Tree, mesh: Mesh, *, weights: str | None = None, sequence: str | None = None
+) -> Tree:
+    """The same model with its weights on every device of a mesh.
+
+    Call it, differentiate it and update it inside ``jax.jit`` (``eqx.filter_jit``) as ever, on what
+    :func:`shard_batch` returns: values and gradients are those of one device to rounding.
+
+    Parameters
+    ----------
+    model : LanguageModel, Backbone, Mesa, ...
+        Or any pytree of weights, such as an optimiser's state.
+    mesh : jax.sharding.Mesh
+    weights : str, optional
+        Axis of the mesh over which each weight is split, along the longest of its axes that the
+        number of devices divides (fully sharded data parallelism); all weights are on all devices
+        if None.
+    sequence : str, optional
+        Axis of the mesh that time will be split over: Mesa layers are told
+        (``olsq.ChunkExact(shards=...)``), so that every device works on its own time.
+
+    Raises
+    ------
+    ValueError
+        If the mesh has no such axis.
+
+    Notes
+    -----
+    With time on many devices, those of Mesa layers with their exact solver exchange summaries and
+    parts no larger than their own share of the stream.  Of every other rule the compiler gathers
+    whole sequences on every device: values are the same, but split rows instead of time there.
+
+    Examples
+    --------
+    >>> import jax, numpy as np, olsq.nn
+    >>> mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("data",))
+    >>> sizes = {"dim": 16, "blocks": 1, "heads": 1, "mixer": "gla"}
+    >>> model = olsq.nn.LanguageModel(16, **sizes, key=jax.random.key(0))
+    >>> model = olsq.nn.shard(model, mesh)
+    >>> tokens = olsq.nn.shard_batch(np.zeros((4, 8), np.int32), mesh)
+    >>> model(tokens).shape
+    (4, 8, 16)
+    """
+    mesh = _automatic(mesh, weights, sequence)
+    if sequence is not None:
+        model = _along_time(model, mesh.shape[sequence])
+
+    def place(x: Any) -> Any:
+        if not eqx.is_array(x):
+            return x
+        return jax.device_put(x, NamedSharding(mesh, _spec(x.shape, mesh, weights)))
+
+    return jax.tree.map(place, model)
+
+
+def shard_batch(
+    batch_of: Tree, mesh: Mesh, batch: str | None = "data", sequence: str | None = None
+) -> Tree:
+    """Tokens, targets or streams with their rows, their time or both split over a mesh.
+
+    Parameters
+    ----------
+    batch_of : array (B, T, ...), or pytree of such
+    mesh : jax.sharding.Mesh
+    batch, sequence : str or None
+        Axes of the mesh for rows and for time; None leaves that axis whole on every device.  For
+        time, give :func:`shard` the same ``sequence``.
+
+    Raises
+    ------
+    ValueError
+        If the mesh has no such axis, or its devices do not divide rows or time.
+
+    Notes
+    -----
+    Split inputs and targets before placing them: a slice of a split axis moves data.
+
+    Examples
+    --------
+    >>> import jax, numpy as np, olsq.nn
+    >>> mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("data", "time"))
+    >>> tokens = np.zeros((4, 9), np.int32)
+    >>> inputs, targets = olsq.nn.shard_batch(
+    ...     (tokens[:, :-1], tokens[:, 1:]), mesh, sequence="time"
+    ... )
+    >>> tuple(inputs.sharding.spec)
+    ('data', 'time')
+    """
+    mesh = _automatic(mesh, batch, sequence)
+    sharding = NamedSharding(mesh, PartitionSpec(batch, sequence))
+
+    def place(x: Any) -> jax.Array:
+        _check_even(np.shape(x), mesh, batch, sequence)
+        return jax.device_put(x, sharding)
+
+    return jax.tree.map(place, batch_of)
+
+
+def _automatic(mesh: Mesh, *axes: str | None) -> Mesh:
+    """The mesh with all axes left to the compiler, and the axes asked for among them."""
+    for axis in axes:
+        if axis is not None and axis not in mesh.axis_names:
+            raise ValueError(f"the mesh has axes {mesh.axis_names}, not {axis!r}")
+    return Mesh(mesh.devices, mesh.axis_names)
+
+
+def _check_even(shape: tuple[int, ...], mesh: Any, *axes: str | None) -> None:
+    if len(shape) < 2:
+        raise ValueError(f"arrays must have axes (batch, time, ...), got {shape}")
+    for what, size, axis in zip(("rows", "tokens"), shape, axes, strict=False):
+        if axis is not None and size % mesh.shape[axis]:
+            raise ValueError(
+                f"{size} {what} cannot be split evenly over the {mesh.shape[axis]} devices of "
+                f"{axis!r}"
+            )
+
+
+def _spec(shape: tuple[int, ...], mesh: Mesh, axis: str | None) -> PartitionSpec:
+    """The longest axis that the devices divide, over ``axis``."""
+    if axis is None:
+        return PartitionSpec()
+    fitting = [(size, -i) for i, size in enumerate(shape) if size and size % mesh.shape[axis] == 0]
+    if not fitting:
+        return PartitionSpec()
+    at = -max(fitting)[1]
+    return PartitionSpec(*(axis if i == at else None for i in range(len(shape))))
+
+
+def _along_time(model: Tree, shards: int) -> Tree:
+    """Mesa layers with an exact solver told that time is in pieces."""
+
+    def told(mixer: Any) -> Any:
+        solver = getattr(mixer, "solver", None)
+        if not isinstance(mixer, Mesa) or mixer.signed or not isinstance(solver, ChunkExact | None):
+            return mixer
+        return with_solver(mixer, dataclasses.replace(solver or ChunkExact(), shards=shards))
+
+    return map_mixers(told, model)
