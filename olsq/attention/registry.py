@@ -117,13 +117,13 @@ RULES: tuple[Rule, ...] = (
         (DOT, GRADIENT), "Sun et al. 2023, eq. 5-8",
     ),
     Rule(
-        "mamba2", "S = gamma S + v k^T", _memory, "forget", {"VK": 5},
+        "mamba2", "S = gamma S + v k^T", _memory, "forget (may be signed)", {"VK": 5},
         f"{HOPFIELD} + (1 - gamma) |S|^2 / 2", "gradient, step 1",
         (DOT, GRADIENT), "Dao and Gu 2024, sec. 5",
     ),
     Rule(
         "gla", "S = gamma S + beta v k^T, or S = S diag(a) + beta v k^T", _memory,
-        "forget (scalar or per key dimension), weight", {"VK": 5},
+        "forget (scalar or per key dimension; may be signed), weight", {"VK": 5},
         f"{HOPFIELD} + (1 - gamma) |S|^2 / (2 beta)", "gradient, step beta",
         (DOT, GRADIENT), "Yang et al. 2024a, eq. 3; MesaNet eq. 2",
     ),
@@ -155,9 +155,9 @@ RULES: tuple[Rule, ...] = (
         "gradient, step beta", (TOKEN, GRADIENT), "Schlag et al. 2021, eq. 24",
     ),
     Rule(
-        "gated_delta", "S = gamma S (I - beta k k^T) + beta v k^T", _memory, "forget, weight",
-        {"VK": 7}, SQUARED, "gradient, step beta, after forgetting",
-        (TOKEN, GRADIENT), "Yang et al. 2025, eq. 10",
+        "gated_delta", "S = gamma S (I - beta k k^T) + beta v k^T", _memory,
+        "forget (may be signed), weight", {"VK": 7}, SQUARED,
+        "gradient, step beta, after forgetting", (TOKEN, GRADIENT), "Yang et al. 2025, eq. 10",
     ),
     Rule(
         "longhorn", "S = S (1 - d k*k) + d v k^T, d = beta / (1 + beta k . k)", _memory,
@@ -197,7 +197,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "mesa", "H = gamma H + beta k k^T; G = gamma G + beta v k^T; o = G (H + Lambda)^-1 q",
-        _moments, "forget, weight, ridge", {"VK": 5, "KK": 3, "KKK": 2},
+        _moments, "forget (may be signed), weight, ridge", {"VK": 5, "KK": 3, "KKK": 2},
         CUMULATIVE, "exact (Newton)", (ALL, EXACT), "von Oswald et al. 2025, eq. 4-6",
     ),
     Rule(

@@ -1,4 +1,4 @@
-"""The command ``olsq``: ``olsq demo`` and ``olsq fit``.  Needs the extra ``olsq[cli]``."""
+"""The command ``olsq``: ``demo``, ``fit`` and ``train``.  Needs ``olsq[cli]``; ``train`` ``nn`` too."""
 
 from __future__ import annotations
 
