@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -14,7 +14,7 @@ from olsq import attention
 from olsq.nn._mixer import Gate, HeadMixer, MixerState
 from olsq.nn._parts import check_sizes, split_keys
 from olsq.problem import Moments
-from olsq.sequence import ChunkExact, DecodeState, Solver, start_decoding
+from olsq.sequence import ChunkExact, ConjugateGradient, DecodeState, Solver, start_decoding
 
 RIDGE_FLOOR, RIDGE_START = 0.25, 1.0
 FORGET_BOUND = 0.9975  # the paper's b_gamma
@@ -87,37 +87,10 @@ class Ridge(eqx.Module):
         self.floor = floor
         rise = start - floor
         inverse = rise + math.log(-math.expm1(-rise))  # of softplus
-        self.raw = jnp.full((heads, width), inverse)
+        self.raw = jnp.full((heads, width), inverse, float)
 
     def __call__(self) -> Array:
         return self.floor + jax.nn.softplus(self.raw)
-
-
-class Diagnostics(NamedTuple):
-    """What a Mesa layer did at each token.
-
-    Attributes
-    ----------
-    steps : int32 array (B, T, H)
-        Iterations or corrections of the solver; 0 for a direct solve.
-    residual : array (B, T, H)
-        ``|q - (H + Lambda) q*| / |q|``.
-    forget, weight : array (B, T, H)
-        Gates.
-    ridge : array (H, K)
-    positions : int array (P,)
-        Tokens whose condition number was computed.
-    condition : array (B, P, H)
-        ``kappa(H_t + Lambda)``, in the 2-norm.
-    """
-
-    steps: Array
-    residual: Array
-    forget: Array
-    weight: Array
-    ridge: Array
-    positions: Array
-    condition: Array
 
 
 class Mesa(Gated):
@@ -190,10 +163,11 @@ class Mesa(Gated):
         self.solver, self.adjoint = solver, adjoint
 
     def arguments(self, x: Array) -> dict[str, Any]:
-        ridge = self.ridge()
-        return {
-            **super().arguments(x), "ridge": ridge, "solver": self.solver, "adjoint": self.adjoint
-        }  # fmt: skip
+        # With gates of both signs and the large ridge they need, a few steps reach rounding.
+        few = ConjugateGradient(tol=1e-6) if self.signed else None
+        solver = few if self.solver is None else self.solver
+        given = {"ridge": self.ridge(), "solver": solver, "adjoint": self.adjoint}
+        return {**super().arguments(x), **given}
 
     def attend(
         self, q: Array, k: Array, v: Array, arguments: dict[str, Any], **given: Any
@@ -299,18 +273,28 @@ class Kalman(Gated):
 
 
 class Intention(HeadMixer):
-    """Every query reads the regression on the whole context: not causal, for encoders."""
+    """Every query reads the regression on the whole context: not causal, for encoders.
+
+    ``segments`` is the most segments that a row packs; needed where segment ids are traced.
+    """
 
     causal = False
     strength: Gate
     ridge: Ridge
+    segments: int | None = eqx.field(static=True)
 
     rule = staticmethod(attention.intention)
 
-    def __init__(self, dim: int, *, heads: int, key: Array, **options: Any) -> None:
+    def __init__(
+        self, dim: int, *, heads: int, segments: int | None = None, key: Array, **options: Any
+    ) -> None:
         super().__init__(dim, heads=heads, key=key, **options)
+        if segments is not None:
+            check_sizes(segments=segments)
+        self.segments = segments
         self.strength = Gate(dim, heads, key=jax.random.fold_in(key, 1))
         self.ridge = Ridge(self.heads, self.mapped_size, floor=RIDGE_FLOOR, start=RIDGE_START)
 
     def arguments(self, x: Array) -> dict[str, Any]:
-        return {"weight": jax.nn.sigmoid(self.strength(x)), "ridge": self.ridge()}
+        weight = jax.nn.sigmoid(self.strength(x))
+        return {"weight": weight, "ridge": self.ridge(), "segments": self.segments}
