@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import doctest
 import importlib
+import re
 import sys
+from pathlib import Path
 
 import equinox as eqx
 import jax
@@ -134,3 +137,13 @@ def test_without_flax(monkeypatch):
     monkeypatch.delitem(sys.modules, "olsq.nn.flax")
     with pytest.raises(ImportError, match="pip install flax"):
         importlib.import_module("olsq.nn.flax")
+
+
+def test_blocks_of_the_page_run():
+    page = (Path(__file__).parents[2] / "docs" / "layers-interop.md").read_text()
+    blocks = "\n".join(re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL))
+    test = doctest.DocTestParser().get_doctest(blocks, {}, "layers-interop", "layers-interop.md", 0)
+    assert len(test.examples) > 20
+    failed = []
+    doctest.DocTestRunner().run(test, out=failed.append)
+    assert failed == []
