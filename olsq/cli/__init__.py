@@ -1,4 +1,4 @@
-"""The command ``olsq``: ``demo``, ``fit``, ``train``.  Needs ``olsq[cli]``; ``train`` also ``nn``."""
+"""The command ``olsq``: demo, fit, train.  Needs the extra ``olsq[cli]``; train also ``nn``."""
 
 from __future__ import annotations
 
