@@ -119,10 +119,12 @@ def model(tokens, weights, layers=2, *, eps=1e-6, bound=0.25):
     ("shape", "config"),
     [
         ({}, None),
-        ({"gate": True, "bias": True}, None),
-        ({"width": 3}, {"norm_eps": 0.1, "lambda_lower_bound": 2.0, "num_heads": 2}),
+        (
+            {"gate": True, "bias": True, "width": 3},
+            {"norm_eps": 0.1, "lambda_lower_bound": 2.0, "num_heads": 2},
+        ),
     ],
-    ids=["plain", "gate and bias", "config"],
+    ids=["plain", "all options"],
 )
 def test_layer(shape, config):
     rng = np.random.default_rng(0)
