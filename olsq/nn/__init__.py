@@ -16,6 +16,7 @@ from olsq.nn._mixer import HeadMixer, Mixer, MixerState
 from olsq.nn._parts import Dense, RMSNorm, ShortConvolution
 from olsq.nn.blocks import Backbone, Block, SwiGLU
 from olsq.nn.delta import TTTMLP, Delta, GatedDelta, Longhorn, PreconditionedDelta, TTTLinear
+from olsq.nn.diagnose import Diagnostics, diagnose
 from olsq.nn.files import load, load_into, save
 from olsq.nn.fla import from_fla
 from olsq.nn.generate import generate
@@ -41,6 +42,7 @@ __all__ = [
     "Block",
     "Delta",
     "Dense",
+    "Diagnostics",
     "GatedDelta",
     "Hawk",
     "HeadMixer",
@@ -66,6 +68,7 @@ __all__ = [
     "SwiGLU",
     "TTTLinear",
     "count_parameters",
+    "diagnose",
     "from_fla",
     "generate",
     "hawk_mesa",

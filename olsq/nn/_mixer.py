@@ -18,6 +18,7 @@ from olsq.nn._parts import (
     Shift,
     ShortConvolution,
     at_least_float32,
+    check_segment_ids,
     check_sizes,
     check_stream,
     split_keys,
@@ -78,7 +79,7 @@ class Mixer(eqx.Module):
             If ``state`` was given, be it None.
         """
         x = check_stream("x", x, self.dim)
-        ids = None if segment_ids is None else jnp.asarray(segment_ids)
+        ids = None if segment_ids is None else check_segment_ids(segment_ids, x.shape[:2])
         past = None if state is ABSENT else state
         y, after = self.mix(x, past, ids, capacity)
         return y if state is ABSENT else (y, after)
@@ -221,7 +222,7 @@ class HeadMixer(Mixer):
         return unit(x) if self.normalise else x
 
     def split_heads(self, x: Array) -> Array:
-        return x.reshape(*x.shape[:2], self.heads, -1)
+        return x.reshape(*x.shape[:2], self.heads, x.shape[-1] // self.heads)
 
     def arguments(self, x: Array) -> dict[str, Any]:
         """Gates and other arguments of the rule, from the layer's input."""
@@ -253,7 +254,7 @@ class HeadMixer(Mixer):
             o = self.norm(o)
         if self.output_gate is not None:
             o = o * jax.nn.silu(self.split_heads(self.output_gate(x))).astype(o.dtype)
-        return self.output(o.reshape(*o.shape[:2], -1).astype(x.dtype))
+        return self.output(jax.lax.collapse(o, 2).astype(x.dtype))
 
 
 class Gate(eqx.Module):

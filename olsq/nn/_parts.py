@@ -159,6 +159,17 @@ def check_stream(name: str, x: Any, width: int) -> Array:
     return x
 
 
+def check_segment_ids(segment_ids: Any, shape: tuple[int, ...]) -> Array:
+    """Segment ids as an integer array (batch, time)."""
+    ids = jnp.asarray(segment_ids)
+    if ids.shape != shape or not jnp.issubdtype(ids.dtype, jnp.integer):
+        raise ValueError(
+            f"segment_ids must be integers of shape {shape} (batch, time), got {ids.dtype} "
+            f"{ids.shape}"
+        )
+    return ids
+
+
 def split_keys(key: Array, names: Sequence[str]) -> dict[str, Array]:
     """One random key per name, so that what one part draws never moves another's."""
     return {name: jax.random.fold_in(key, i) for i, name in enumerate(names)}

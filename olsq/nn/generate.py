@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from olsq.nn.model import check_tokens
+
 
 def generate(
     model: Any,
@@ -69,7 +71,7 @@ def generate(
         raise ValueError(f"top_k must lie in [1, {model.vocab_size}], got {top_k}")
     if top_p is not None and not 0 < top_p <= 1:
         raise ValueError(f"top_p must lie in (0, 1], got {top_p}")
-    tokens = jnp.asarray(tokens)
+    tokens = check_tokens(tokens, model.vocab_size)  # here, where they can still be seen
     logits, state = _prefill(model, tokens, tokens.shape[1] + steps)
     key = jax.random.key(0) if key is None else key
     return _continue(model, logits, state, key, temperature, steps, temperature == 0, top_k, top_p)
@@ -110,7 +112,7 @@ def truncate(logits: Array, top_k: int | None, top_p: float | None) -> Array:
     if top_k is not None:
         least = jax.lax.top_k(logits, top_k)[0][:, -1:]
         logits = jnp.where(logits < least, -jnp.inf, logits)
-    if top_p is not None:
+    if top_p is not None and top_p < 1:  # rounding would leave out tokens at 1
         order = jnp.argsort(-logits, -1)
         sorted_p = jax.nn.softmax(jnp.take_along_axis(logits, order, -1), -1)
         before = jnp.cumsum(sorted_p, -1) - sorted_p

@@ -115,7 +115,7 @@ class Hawk(Mixer):
     ) -> tuple[Array, MixerState]:
         recent, hidden = (None, None) if state is None else state
         u, recent = self.convolution(self.branch(x), recent, segment_ids)
-        u = u.reshape(*u.shape[:2], self.heads, -1)
+        u = u.reshape(*u.shape[:2], self.heads, self.width // self.heads)
         wide = at_least_float32(u)
         admit, forget = (
             jax.nn.sigmoid(jnp.einsum("bthi,hij->bthj", wide, weight) + bias)
@@ -127,5 +127,5 @@ class Hawk(Mixer):
             u, input_gate=admit, recurrence_gate=forget, rate=self.rate, state=hidden,
             segment_ids=segment_ids,
         )  # fmt: skip
-        h = h.reshape(*h.shape[:2], -1).astype(x.dtype)
+        h = jax.lax.collapse(h, 2).astype(x.dtype)
         return self.output(h * jax.nn.gelu(self.gate(x))), MixerState(recent, hidden)
