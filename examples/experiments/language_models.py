@@ -71,14 +71,14 @@ def run(mixer: Any, corpus: Corpus, vocab_size: int, config: TrainConfig) -> tup
     found = trainer.evaluate()
     bins = found.binned(BINS)
     log = trainer.log
-    validated = np.isfinite(log["validation"])
+    validated = np.isfinite(log["validation_loss"])
     return trainer.model, {
         "loss": found.loss,
         "parameters": olsq.nn.count_parameters(model),
         "skipped": int(log.skipped),
         "seconds": seconds,
         "steps": log["step"][validated].astype(int).tolist(),
-        "validation": log["validation"][validated].tolist(),
+        "validation": log["validation_loss"][validated].tolist(),
         "position": [bins.first.tolist(), bins.last.tolist()],
         "by_position": bins.loss.tolist(),
     }
