@@ -59,8 +59,8 @@ def scores_and_reach(q: Array, k: Array, gates: Array, before: bool) -> tuple[Ar
     after = table[size]  # product of gates i+1 .. end
     total = upto[size]
     while size < c:
-        q_side = q.reshape(n, -1, 2, size, width)[:, :, 1] * read[:, 1::2]
-        k_side = k.reshape(n, -1, 2, size, width)[:, :, 0] * after[:, 0::2]
+        q_side = q.reshape(n, c // (2 * size), 2, size, width)[:, :, 1] * read[:, 1::2]
+        k_side = k.reshape(n, c // (2 * size), 2, size, width)[:, :, 0] * after[:, 0::2]
         corner = jnp.einsum("nbtk,nbik->nbti", q_side, k_side)
         upper = jnp.concatenate([scores[:, 0::2], jnp.zeros_like(corner)], -1)
         lower = jnp.concatenate([corner, scores[:, 1::2]], -1)

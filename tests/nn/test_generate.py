@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 from nn_cases import (
     compiled_quickly,  # noqa: F401
-    f64,
     quick,
+)
+from nn_reference import (
+    f64,
 )
 
 from olsq import nn

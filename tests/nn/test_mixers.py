@@ -19,6 +19,8 @@ from nn_cases import (
     draw,
     error,
     quick,
+)
+from nn_reference import (
     reference,
 )
 
@@ -62,7 +64,7 @@ def test_it_is_the_arithmetic_of_the_papers(row):
 def test_shapes_and_dtypes(row, dtype):
     layer = case(row).layer
     x = jax.ShapeDtypeStruct((B, T, DIM), dtype)
-    for like in (x, x.update(shape=(B, 0, DIM))):
+    for like in (x, x.update(shape=(B, 0, DIM)), x.update(shape=(0, T, DIM))):
         y = eqx.filter_eval_shape(layer, like)
         assert (y.shape, y.dtype) == (like.shape, like.dtype)
     again, state = eqx.filter_eval_shape(lambda x: layer(x, state=None), x)

@@ -1,0 +1,205 @@
+"""The arithmetic of every layer in NumPy: float64, token by token, from its weights alone.
+
+Projections, convolution, features and gates are written out here; the rule is its oracle.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from olsq import nn
+from olsq.reference import attention as oracle
+
+EPS = 1e-6  # of both norms
+
+
+def f64(x):
+    return np.asarray(x, np.float64)
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def silu(x):
+    return x * sigmoid(x)
+
+
+def softplus(x):
+    return np.log1p(np.exp(x))
+
+
+def gelu(x):
+    return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+
+def dense(p, x):
+    y = x @ f64(p.weight)
+    return y if p.bias is None else y + f64(p.bias)
+
+
+def low_rank(p, x):
+    return dense(p.up, dense(p.down, x))
+
+
+def gate(p, x):
+    return dense(p.project, x)
+
+
+def rms(p, x):
+    return f64(p.scale) * x / np.sqrt((x**2).mean(-1, keepdims=True) + EPS)
+
+
+def convolved(kernel, x):
+    """y_t = sum_i kernel_i x_{t-i}, nothing before the first token."""
+    y = np.zeros_like(x)
+    for t in range(len(x)):
+        for i in range(min(t + 1, len(kernel))):
+            y[t] += f64(kernel[i]) * x[t - i]
+    return y
+
+
+def turned(x, base=10000.0):
+    """Rotary positions: channels (i, i + K/2) as complex numbers times exp(j t base^(-2i/K))."""
+    half = x.shape[-1] // 2
+    z = x[..., :half] + 1j * x[..., half:]
+    t, i = np.arange(len(x))[:, None, None], np.arange(half)
+    z = z * np.exp(1j * t * base ** (-2 * i / (2 * half)))
+    return np.concatenate([z.real, z.imag], -1)
+
+
+def features(layer, x):
+    if layer.feature_map == "silu":
+        x = silu(x)
+    else:
+        x = np.array([[oracle.phi(h, layer.feature_map, layer.nu) for h in row] for row in x])
+    if layer.normalise:
+        x = x / np.sqrt((x**2).sum(-1, keepdims=True) + EPS)
+    return x
+
+
+def projected(layer, x):
+    """Queries, keys and values (T, H, size) before the features."""
+    streams = {n: dense(getattr(layer, n), x) for n in ("query", "key", "value")}
+    if isinstance(layer.convolution, nn.ShortConvolution):
+        taken = 0
+        for n in layer.convolved:
+            stop = taken + streams[n].shape[1]
+            streams[n] = convolved(layer.convolution.kernel[:, taken:stop], streams[n])
+            if layer.convolution.bias is not None:
+                streams[n] += f64(layer.convolution.bias[taken:stop])
+            taken = stop
+    elif layer.convolution is not None:
+        streams["key"] = np.concatenate([np.zeros_like(streams["key"][:1]), streams["key"][:-1]])
+    return [s.reshape(len(x), layer.heads, -1) for s in streams.values()]
+
+
+def reference(row, layer, x):
+    """Outputs (T, dim) of one stream (T, dim)."""
+    if row.mixer == "hawk":
+        return hawk(layer, x)
+    q, k, v = projected(layer, x)
+    timed, fixed = row.gates(layer, x), row.fixed(layer)
+    scale = layer.key_size**-0.25 if row.mixer == "mlstm" and not layer.normalise else 1.0
+    gates_are_keys = row.mixer == "hgrn2"
+    q, k = scale * features(layer, q), k if gates_are_keys else scale * features(layer, k)
+    if getattr(layer, "rope_base", None):
+        q, k = turned(q, layer.rope_base), turned(k, layer.rope_base)
+    heads = []
+    for h in range(layer.heads):
+        given = {n: a[:, h] for n, a in timed.items()} | {n: a[h] for n, a in fixed.items()}
+        if row.packed:
+            given["initial"] = tuple(given.pop(n) for n in row.packed)
+        arrays = {"q": q[:, h], "v": v[:, h]}
+        arrays |= {"forget": sigmoid(k[:, h])} if gates_are_keys else {"k": k[:, h]}
+        heads.append(row.oracle(**arrays, **given, **row.own(layer))[0])
+    o = np.stack(heads, 1)
+    if layer.norm is not None:
+        o = rms(layer.norm, o)
+    if layer.output_gate is not None:
+        o = o * silu(dense(layer.output_gate, x)).reshape(o.shape)
+    return dense(layer.output, o.reshape(len(x), -1))
+
+
+def hawk(layer, x):
+    """Griffin, fig. 2: a GeLU branch times a convolution and an RG-LRU with gates by blocks."""
+    u = convolved(layer.convolution.kernel, dense(layer.branch, x)).reshape(len(x), layer.heads, -1)
+    heads = []
+    for h in range(layer.heads):
+        i = sigmoid(u[:, h] @ f64(layer.input_gate[h]) + f64(layer.input_bias[h]))
+        r = sigmoid(u[:, h] @ f64(layer.recurrence_gate[h]) + f64(layer.recurrence_bias[h]))
+        out, _ = oracle.rg_lru(u[:, h], input_gate=i, recurrence_gate=r, rate=f64(layer.rate[h]))
+        heads.append(out)
+    h = np.concatenate(heads, -1)
+    return dense(layer.output, h * gelu(dense(layer.gate, x)))
+
+
+def strength(layer, x):
+    return {"weight": sigmoid(gate(layer.strength, x))}
+
+
+def gated(layer, x):
+    """beta, and gamma (1 - (1 - b) beta^2), floored; tanh where it is signed."""
+    beta = strength(layer, x)["weight"] if layer.strength is not None else None
+    pre = gate(layer.forget, x)
+    gamma = np.tanh(pre) if layer.signed else sigmoid(pre)
+    gamma = layer.forget_floor + (1 - layer.forget_floor) * gamma
+    if beta is None:
+        return {"forget": gamma}
+    if layer.forget_bound is not None:
+        gamma = gamma * (1 - (1 - layer.forget_bound) * beta**2)
+    return {"forget": gamma, "weight": beta}
+
+
+def vector_gated(layer, x):
+    each = sigmoid(low_rank(layer.vector, x)) ** (1 / 16)
+    return gated(layer, x) | {"forget": each.reshape(len(x), layer.heads, -1)}
+
+
+def curved(layer, x):
+    given = gated(layer, x)
+    keep = sigmoid(gate(layer.curvature_forget, x))
+    return {**given, "curvature_forget": keep, "curvature_weight": given["weight"]}
+
+
+def capped(x):
+    return 15 * np.tanh(x / 15)
+
+
+def exponential(layer, x):
+    pre, forget = gate(layer.strength, x), gate(layer.forget, x)
+    return {"forget": sigmoid(capped(forget)), "log_weight": capped(pre)}
+
+
+def decays(layer, x):
+    speed = low_rank(layer.decay, x).reshape(len(x), layer.heads, -1)
+    return {"forget": np.exp(-np.exp(speed))}
+
+
+def steps(layer, x):
+    return {"step": softplus(low_rank(layer.step, x)).reshape(len(x), layer.heads, -1)}
+
+
+def rates(layer, x):
+    return {"learning_rate": layer.base_rate * sigmoid(gate(layer.rate, x)) / layer.key_size}
+
+
+def mixed(layer, x):
+    return gated(layer, x) | {"mix": sigmoid(gate(layer.mixing, x))}
+
+
+def ridge(layer):
+    floor = 49.0 if getattr(layer, "signed", False) else 0.25
+    return {"ridge": floor + softplus(f64(layer.ridge.raw))}
+
+
+def network(*names):
+    def fixed(layer):
+        start = dict(zip(names, map(f64, layer.initial), strict=True))
+        return start | {"norm_scale": f64(layer.norm_scale), "norm_bias": f64(layer.norm_bias)}
+
+    return fixed
+
+
+def option(**names):
+    return lambda layer: {n: getattr(layer, attribute) for n, attribute in names.items()}
