@@ -50,7 +50,8 @@ def figure(results: dict[str, Any]) -> Any:
         ),
         "regressions solved": ("mesa", "mesa_discounted", "mesa_window", "kalman"),
     }  # fmt: skip
-    fig, axes = plt.subplots(1, len(kinds), figsize=(16, 3.6), sharey=True, layout="constrained")
+    shape = {"figsize": (16, 3.6), "sharex": True, "sharey": True, "layout": "constrained"}
+    fig, axes = plt.subplots(1, len(kinds), **shape)
     for ax, (title, names) in zip(axes, kinds.items(), strict=True):
         for i, name in enumerate(names):
             if name not in results:
