@@ -82,6 +82,7 @@ _SUBMODULES = frozenset(
     (
         "attention",
         "datasets",
+        "icl",
         "nn",
         "online",
         "plot",

@@ -1,0 +1,262 @@
+"""Weights of attention layers that are gradient descent, token by token and exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+
+from olsq.icl._arrays import at_least, floating, matrix, shaped
+from olsq.icl.weights import AttentionWeights, from_products
+
+
+def regression_tokens(x: Any, y: Any, query: Any, *, w0: Any = None) -> Array:
+    """Tokens ``(x_i, y_i)`` of a regression and ``(x, -W_0 x)`` of its queries.
+
+    Parameters
+    ----------
+    x : array (..., N, d)
+    y : array (..., N, m)
+    query : array (..., Q, d)
+    w0 : array (m, d), optional
+        W_0 of the model to be learnt; 0 if None.
+
+    Returns
+    -------
+    array (..., N + Q, d + m)
+        After layers that descend, minus a query's last m entries is its prediction.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from olsq.icl import regression_tokens
+    >>> regression_tokens(jnp.ones((4, 3)), jnp.ones((4, 2)), jnp.ones((1, 3))).shape
+    (5, 5)
+    """
+    x = shaped("x", x, ("N", "d"))
+    y = shaped("y", y, (x.shape[-2], "m"))
+    query = shaped("query", query, ("Q", x.shape[-1]))
+    w0 = jnp.zeros((y.shape[-1], x.shape[-1]), x.dtype) if w0 is None else w0
+    start = -query @ shaped("w0", w0, (y.shape[-1], x.shape[-1])).T
+    samples, queries = (jnp.concatenate(pair, -1) for pair in ((x, y), (query, start)))
+    return jnp.concatenate([samples, queries], -2)
+
+
+def gd_weights(w0: Any, rate: Any, samples: int) -> AttentionWeights:
+    """One step of gradient descent on ``1/(2N) sum |W x - y|^2`` as one linear head.
+
+    Parameters
+    ----------
+    w0 : array (m, d)
+        W_0, where the step starts.
+    rate : float
+        Learning rate.
+    samples : int
+        N; 1 for the loss without the mean (the autoregressive paper's).
+
+    Returns
+    -------
+    AttentionWeights
+        For tokens ``(x, y)`` of width d + m, keys from the samples only (``context=N``).  The
+        same layer K times, or with K rates, is K steps.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit.
+
+    Notes
+    -----
+    Source: J. von Oswald et al., "Transformers learn in-context by gradient descent" (2023),
+    proposition 1.  With ``w0 = 0`` the query may stay among the keys: its value is 0.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from olsq.icl import attend, gd_weights, regression_tokens
+    >>> x = jnp.eye(2)
+    >>> tokens = regression_tokens(x, 3 * x[:, :1], x[:1])
+    >>> attend(tokens, gd_weights([[0.0, 0.0]], 1.0, samples=2), context=2)[:, 2]
+    Array([ 1.5,  0. , -1.5], dtype=float32)
+    """
+    w0 = matrix("w0", w0)
+    at_least(1, samples=samples)
+    (m, d), kind = w0.shape, w0.dtype
+    select = _diagonal([1.0] * d + [0.0] * m, kind)
+    value = jnp.block([[jnp.zeros((d, d + m), kind)], [w0, -jnp.eye(m, dtype=kind)]])
+    projection = rate / samples * jnp.eye(d + m, dtype=kind)
+    return AttentionWeights(select[None], select[None], value[None], projection[None])
+
+
+def gdpp_weights(w0: Any, rate: Any, gamma: Any, samples: int) -> AttentionWeights:
+    """One step of GD++ as one linear head: :func:`gd_weights` and ``x -= gamma X X^T x``.
+
+    Parameters
+    ----------
+    w0, rate, samples
+        As for :func:`gd_weights`.
+    gamma : float
+
+    Returns
+    -------
+    AttentionWeights
+
+    Notes
+    -----
+    Source: the thesis' eq. 2.12.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from olsq.icl import attend, gdpp_weights, regression_tokens
+    >>> x = jnp.eye(2)
+    >>> tokens = regression_tokens(x, 3 * x[:, :1], x[:1])
+    >>> attend(tokens, gdpp_weights([[0.0, 0.0]], 1.0, 0.25, samples=2), context=2)[2]
+    Array([ 0.75,  0.  , -1.5 ], dtype=float32)
+    """
+    plain = gd_weights(w0, rate, samples)
+    m, d = matrix("w0", w0).shape
+    kind = plain.value.dtype
+    value = plain.value[0] + _diagonal([1.0] * d + [0.0] * m, kind)
+    xs, ys = _diagonal([1.0] * d + [0.0] * m, kind), _diagonal([0.0] * d + [1.0] * m, kind)
+    projection = -gamma * xs + rate / samples * ys
+    return plain._replace(value=value[None], projection=projection[None])
+
+
+def embed_inputs(tokens: Any, features: Callable[[Array], Any], inputs: int) -> Array:
+    """Replace the inputs of tokens ``(x, y)`` by features: ``(m(x), y)``.
+
+    :func:`gd_weights` after it is a gradient step on ``1/(2N) sum |W m(x) - y|^2``: regression
+    with the kernel ``m(x)^T m(x')``.
+
+    Parameters
+    ----------
+    tokens : array (..., N, d + m)
+    features : callable
+        From (..., N, d) to (..., N, f): an MLP with its skip connection, say.
+    inputs : int
+        d.
+
+    Returns
+    -------
+    array (..., N, f + m)
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit.
+
+    Notes
+    -----
+    Source: J. von Oswald et al., "Transformers learn in-context by gradient descent" (2023),
+    proposition 2.  The thesis' eq. 2.23 leaves out the rate and the mean: the prediction from
+    ``w0 = 0`` is ``rate/N sum_i y_i m(x_i)^T m(x)``.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from olsq.icl import embed_inputs
+    >>> embed_inputs(jnp.array([[2.0, 7.0]]), lambda x: jnp.concatenate([x, x**2], -1), 1)
+    Array([[2., 4., 7.]], dtype=float32)
+    """
+    tokens = shaped("tokens", tokens, ("N", "d + m"))
+    at_least(1, inputs=inputs)
+    if inputs >= tokens.shape[-1]:
+        raise ValueError(
+            f"inputs must be less than the tokens' width, got {inputs} of {tokens.shape}"
+        )
+    new = shaped("features(x)", features(tokens[..., :inputs]), (tokens.shape[-2], "f"))
+    return jnp.concatenate([new, tokens[..., inputs:]], -1)
+
+
+def with_positions(contents: Any) -> Array:
+    """Append a one-hot position to every token: (..., N, D) to (..., N, D + N).
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from olsq.icl import with_positions
+    >>> with_positions(jnp.ones((2, 1)))
+    Array([[1., 1., 0.],
+           [1., 0., 1.]], dtype=float32)
+    """
+    contents = shaped("contents", contents, ("N", "D"))
+    n = contents.shape[-2]
+    positions = jnp.broadcast_to(jnp.eye(n, dtype=contents.dtype), (*contents.shape[:-1], n))
+    return jnp.concatenate([contents, positions], -1)
+
+
+def merge_weights(
+    width: int, length: int, *, sharpness: Any = 1.0, clear: bool = False
+) -> AttentionWeights:
+    """A layer that replaces every token's position by the content of the next token.
+
+    It turns x_1, y_1, x_2, y_2, ... into tokens ``(x_j, y_j)``, on which :func:`gd_weights` works.
+
+    Parameters
+    ----------
+    width : int
+        Width D of a content.
+    length : int
+        Number N of tokens, at least D; the last has no next one, so make it a blank.
+    sharpness : float
+        Scale of the scores.  A linear layer is exact at 1; a softmax is within N exp(-sharpness).
+    clear : bool
+        Use a second head, linear layers only: tokens in odd places (y_1, y_2, ...), which would
+        become the pairs ``(y_j, x_{j+1})``, become 0 instead.
+
+    Returns
+    -------
+    AttentionWeights
+        For tokens of :func:`with_positions`; the next content is in entries D to 2 D of the result.
+
+    Raises
+    ------
+    ValueError
+        If the sizes do not fit.
+
+    Notes
+    -----
+    Source: J. von Oswald et al., "Transformers learn in-context by gradient descent" (2023),
+    proposition 3.  Its W_Q and W_V need the shift with ones *above* the diagonal, where the text
+    says "lower diagonal": W_Q has to take p_j to p_{j+1}, and W_V back.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from olsq.icl import attend, merge_weights, with_positions
+    >>> tokens = with_positions(jnp.array([[1.0], [2.0], [3.0], [0.0]]))
+    >>> attend(tokens, merge_weights(1, 4))[:3, :2]
+    Array([[1., 2.],
+           [2., 3.],
+           [3., 0.]], dtype=float32)
+    """
+    at_least(1, width=width)
+    at_least(2, length=length)
+    if length < width:
+        raise ValueError(f"length must be at least the width {width}, got {length}")
+    if clear and jnp.any(floating(sharpness) != 1.0):
+        raise ValueError("clear needs a linear layer: sharpness must be 1")
+    n, none = length, jnp.zeros((width, width + length))
+    at_start = jnp.zeros((n, width))
+    forward = jnp.eye(n, k=-1)  # p_j to p_{j+1}
+    place = jnp.eye(n, width)
+    odd = jnp.diag(jnp.arange(n) % 2).astype(place.dtype)
+    reads = forward @ (jnp.eye(n) - odd) if clear else forward
+    kq = jnp.block([[none], [at_start, sharpness * reads]])
+    pv = jnp.block([[none], [place, -forward.T]])
+    if not clear:
+        return from_products(kq, pv)
+    itself = jnp.block([[none], [at_start, odd]])
+    return from_products(jnp.stack([kq, itself]), jnp.stack([pv, -jnp.eye(width + n)]))
+
+
+def _diagonal(entries: list[float], dtype: Any) -> Array:
+    return jnp.diag(jnp.asarray(entries, dtype))
