@@ -4,6 +4,7 @@
 give the weights; ``descend`` and its like say in closed form what they compute.
 """
 
+from olsq.icl import autoregressive, autoregressive_losses, autoregressive_optima
 from olsq.icl.attention import attend, attention_update, roll_out, run_layers
 from olsq.icl.constructions import (
     embed_inputs,
@@ -63,6 +64,9 @@ __all__ = [
     "Products",
     "attend",
     "attention_update",
+    "autoregressive",
+    "autoregressive_losses",
+    "autoregressive_optima",
     "best_rate",
     "descend",
     "dynamics_tokens",
