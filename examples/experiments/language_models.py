@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
-from task_training import RESULTS, load_results, save_results
+from task_training import RESULTS, add_result, load_results
 
 import olsq.datasets
 import olsq.nn
@@ -183,12 +183,13 @@ def main(argv: list[str] | None = None) -> None:
     results = {"steps": args.steps, "runs": {}, "speed": {}, **load_results(NAME)}
     if results["steps"] != args.steps:
         raise SystemExit(f"docs/results/{NAME}.json holds runs of {results['steps']} steps")
+    add_result(NAME, ("steps",), args.steps)
     corpus, tokenizer = load_corpus(1024)
     if args.speed:
         for name in args.mixers:
-            results["speed"][name] = speed(MIXERS[name], tokenizer.vocab_size)
-            print(name, results["speed"][name], flush=True)
-        save_results(NAME, results)
+            found = speed(MIXERS[name], tokenizer.vocab_size)
+            print(name, found, flush=True)
+            add_result(NAME, ("speed", name), found)
         return
     args.models.mkdir(parents=True, exist_ok=True)
     for seed in SEEDS:
@@ -201,8 +202,7 @@ def main(argv: list[str] | None = None) -> None:
                 model, row = run(MIXERS[name], corpus, tokenizer.vocab_size, config)
                 print(f"{key}: loss {row['loss']:.4f} in {row['seconds']:.0f} s", flush=True)
                 olsq.nn.save(args.models / f"{name}-{lr:g}-{seed}.safetensors", model)
-                results["runs"][key] = row
-                save_results(NAME, results)
+                results = add_result(NAME, ("runs", key), row)
     fig = figure(results)
     fig.savefig(RESULTS / f"{NAME}.png", dpi=150)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import jax
 import matplotlib.pyplot as plt
-from task_training import RESULTS, batches, load_results, save_results, train
+from task_training import RESULTS, add_result, batches, load_results, train
 
 import olsq.nn
 from olsq.tasks import mad
@@ -86,8 +86,8 @@ def main(argv: list[str] | None = None) -> None:
             continue
         print(f"== {name}", flush=True)
         mixer = ("hawk", "mesa") if name == "hawk-mesa" else name
-        results[name] = {**run(mixer, args.seed, steps=STEPS), "seed": args.seed}
-        save_results(NAME, results)
+        found = {**run(mixer, args.seed, steps=STEPS), "seed": args.seed}
+        results = add_result(NAME, (name,), found)
         figure(results).savefig(RESULTS / f"{NAME}.png", dpi=150)
         plt.close("all")
 

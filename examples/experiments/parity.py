@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
-from task_training import RESULTS, load_results, save_results, train
+from task_training import RESULTS, add_result, load_results, train
 
 import olsq.nn
 from olsq.tasks import Tokens, parity
@@ -93,8 +93,7 @@ def main(argv: list[str] | None = None) -> None:
         for gates in GATES:
             if (key := f"{gates}, seed {seed}") not in results:
                 print(f"== {key}", flush=True)
-                results[key] = run(gates, seed, args.steps)
-                save_results(NAME, results)
+                results = add_result(NAME, (key,), run(gates, seed, args.steps))
     figure(results).savefig(RESULTS / f"{NAME}.png", dpi=150)
 
 

@@ -19,7 +19,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from task_training import load_results, loss_of, optimiser, save_results
+from task_training import add_result, load_results, loss_of, optimiser
 
 import olsq.datasets
 import olsq.nn
@@ -82,9 +82,9 @@ def main(argv: list[str] | None = None) -> None:
     for lr in sorted(RATES, reverse=True):
         for mixer in args.mixers:
             if (key := f"{mixer}, lr {lr:g}") not in results:
-                results[key] = run(mixer, lr, 1000)
-                print(key, results[key], flush=True)
-                save_results(NAME, results)
+                found = run(mixer, lr, 1000)
+                print(key, found, flush=True)
+                add_result(NAME, (key,), found)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import time
 from collections.abc import Iterator
@@ -109,6 +110,23 @@ def load_results(name: str) -> dict[str, Any]:
     """What earlier runs of an experiment left: it goes on from there."""
     path = RESULTS / f"{name}.json"
     return json.loads(path.read_text()) if path.exists() else {}
+
+
+def add_result(name: str, keys: tuple[str, ...], value: Any) -> dict[str, Any]:
+    """Set ``results[keys...] = value`` in the file, which other processes may write too; all of it.
+
+    So that one experiment can run on several cores, each process with its own mixers.
+    """
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    with open(RESULTS / f".{name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        results = load_results(name)
+        inner = results
+        for key in keys[:-1]:
+            inner = inner.setdefault(key, {})
+        inner[keys[-1]] = value
+        save_results(name, results)
+    return results
 
 
 def save_results(name: str, results: dict[str, Any]) -> None:
