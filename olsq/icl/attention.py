@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -64,19 +65,7 @@ def attention_update(
     """
     weights = check_weights(weights)
     tokens = shaped("tokens", tokens, ("N", weights.key.shape[-1]))
-    seen = tokens[..., :context, :]
-    q = jnp.einsum("hkd,...nd->...hnk", weights.query, tokens)
-    k = jnp.einsum("hkd,...md->...hmk", weights.key, seen)
-    v = jnp.einsum("hvd,...md->...hmv", weights.value, seen)
-    scores = jnp.einsum("...nk,...mk->...nm", q, k)
-    visible = jnp.ones(scores.shape[-2:], bool)
-    if causal:
-        visible = jnp.tril(visible)
-    if softmax:
-        scores = jax.nn.softmax(jnp.where(visible, scores, -jnp.inf), axis=-1)
-    else:
-        scores = jnp.where(visible, scores, 0)
-    return jnp.einsum("hdv,...hnm,...hmv->...nd", weights.projection, scores, v)
+    return _update(tokens, weights, softmax, causal, context)
 
 
 def attend(
@@ -110,8 +99,9 @@ def attend(
     >>> attend(jnp.ones((2, 1)), from_products(jnp.eye(1), jnp.eye(1)), causal=True)[:, 0]
     Array([2., 3.], dtype=float32)
     """
-    update = attention_update(tokens, weights, softmax=softmax, causal=causal, context=context)
-    return floating(tokens) + damping * update
+    weights = check_weights(weights)
+    tokens = shaped("tokens", tokens, ("N", weights.key.shape[-1]))
+    return _attend(tokens, weights, damping, softmax, causal, context)
 
 
 def run_layers(
@@ -201,3 +191,34 @@ def roll_out(
     start = floating(tokens)
     start = start.astype(jnp.result_type(start, *weights))
     return jnp.concatenate([start[None], jax.lax.scan(again, start, None, length=steps)[1]])
+
+
+@partial(jax.jit, static_argnames=("softmax", "causal", "context"))
+def _attend(
+    tokens: Array,
+    weights: AttentionWeights,
+    damping: Any,
+    softmax: bool,
+    causal: bool,
+    context: int | None,
+) -> Array:
+    return tokens + damping * _update(tokens, weights, softmax, causal, context)
+
+
+@partial(jax.jit, static_argnames=("softmax", "causal", "context"))
+def _update(
+    tokens: Array, weights: AttentionWeights, softmax: bool, causal: bool, context: int | None
+) -> Array:
+    seen = tokens[..., :context, :]
+    q = jnp.einsum("hkd,...nd->...hnk", weights.query, tokens)
+    k = jnp.einsum("hkd,...md->...hmk", weights.key, seen)
+    v = jnp.einsum("hvd,...md->...hmv", weights.value, seen)
+    scores = jnp.einsum("...nk,...mk->...nm", q, k)
+    visible = jnp.ones(scores.shape[-2:], bool)
+    if causal:
+        visible = jnp.tril(visible)
+    if softmax:
+        scores = jax.nn.softmax(jnp.where(visible, scores, -jnp.inf), axis=-1)
+    else:
+        scores = jnp.where(visible, scores, 0)
+    return jnp.einsum("hdv,...hnm,...hmv->...nd", weights.projection, scores, v)

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
+from numpy.typing import NDArray
 
 from olsq.icl._arrays import at_least, floating, matrix, shaped
 from olsq.icl.weights import AttentionWeights, from_products
@@ -44,9 +47,7 @@ def regression_tokens(x: Any, y: Any, query: Any, *, w0: Any = None) -> Array:
     y = shaped("y", y, (x.shape[-2], "m"))
     query = shaped("query", query, ("Q", x.shape[-1]))
     w0 = jnp.zeros((y.shape[-1], x.shape[-1]), x.dtype) if w0 is None else w0
-    start = -query @ shaped("w0", w0, (y.shape[-1], x.shape[-1])).T
-    samples, queries = (jnp.concatenate(pair, -1) for pair in ((x, y), (query, start)))
-    return jnp.concatenate([samples, queries], -2)
+    return _pack(x, y, query, shaped("w0", w0, (y.shape[-1], x.shape[-1])))
 
 
 def gd_weights(w0: Any, rate: Any, samples: int) -> AttentionWeights:
@@ -88,11 +89,11 @@ def gd_weights(w0: Any, rate: Any, samples: int) -> AttentionWeights:
     """
     w0 = matrix("w0", w0)
     at_least(1, samples=samples)
-    (m, d), kind = w0.shape, w0.dtype
-    select = _diagonal([1.0] * d + [0.0] * m, kind)
-    value = jnp.block([[jnp.zeros((d, d + m), kind)], [w0, -jnp.eye(m, dtype=kind)]])
-    projection = rate / samples * jnp.eye(d + m, dtype=kind)
-    return AttentionWeights(select[None], select[None], value[None], projection[None])
+    m, d = w0.shape
+    inputs, targets = _channels(d, m)
+    value = jnp.pad(w0, ((d, 0), (0, m))) - targets
+    projection = rate / samples * (inputs + targets)
+    return AttentionWeights(*(floating(x)[None] for x in (inputs, inputs, value, projection)))
 
 
 def gdpp_weights(w0: Any, rate: Any, gamma: Any, samples: int) -> AttentionWeights:
@@ -123,11 +124,9 @@ def gdpp_weights(w0: Any, rate: Any, gamma: Any, samples: int) -> AttentionWeigh
     """
     plain = gd_weights(w0, rate, samples)
     m, d = matrix("w0", w0).shape
-    kind = plain.value.dtype
-    value = plain.value[0] + _diagonal([1.0] * d + [0.0] * m, kind)
-    xs, ys = _diagonal([1.0] * d + [0.0] * m, kind), _diagonal([0.0] * d + [1.0] * m, kind)
-    projection = -gamma * xs + rate / samples * ys
-    return plain._replace(value=value[None], projection=projection[None])
+    inputs, targets = _channels(d, m)
+    projection = -gamma * inputs + rate / samples * targets
+    return plain._replace(value=plain.value + inputs, projection=floating(projection)[None])
 
 
 def embed_inputs(tokens: Any, features: Callable[[Array], Any], inputs: int) -> Array:
@@ -189,7 +188,7 @@ def with_positions(contents: Any) -> Array:
     """
     contents = shaped("contents", contents, ("N", "D"))
     n = contents.shape[-2]
-    positions = jnp.broadcast_to(jnp.eye(n, dtype=contents.dtype), (*contents.shape[:-1], n))
+    positions = np.broadcast_to(np.eye(n, dtype=contents.dtype), (*contents.shape[:-1], n))
     return jnp.concatenate([contents, positions], -1)
 
 
@@ -242,21 +241,28 @@ def merge_weights(
     at_least(2, length=length)
     if length < width:
         raise ValueError(f"length must be at least the width {width}, got {length}")
-    if clear and jnp.any(floating(sharpness) != 1.0):
+    if clear and np.any(np.asarray(sharpness) != 1.0):
         raise ValueError("clear needs a linear layer: sharpness must be 1")
-    n, none = length, jnp.zeros((width, width + length))
-    at_start = jnp.zeros((n, width))
-    forward = jnp.eye(n, k=-1)  # p_j to p_{j+1}
-    place = jnp.eye(n, width)
-    odd = jnp.diag(jnp.arange(n) % 2).astype(place.dtype)
-    reads = forward @ (jnp.eye(n) - odd) if clear else forward
-    kq = jnp.block([[none], [at_start, sharpness * reads]])
-    pv = jnp.block([[none], [place, -forward.T]])
+    n, none = length, np.zeros((width, width + length))
+    at_start = np.zeros((n, width))
+    forward = np.eye(n, k=-1)  # p_j to p_{j+1}
+    odd = np.diag(np.arange(n) % 2.0)
+    reads = forward @ (np.eye(n) - odd) if clear else forward
+    kq = sharpness * np.block([[none], [at_start, reads]])
+    pv = np.block([[none], [np.eye(n, width), -forward.T]])
     if not clear:
         return from_products(kq, pv)
-    itself = jnp.block([[none], [at_start, odd]])
-    return from_products(jnp.stack([kq, itself]), jnp.stack([pv, -jnp.eye(width + n)]))
+    itself = np.block([[none], [at_start, odd]])
+    return from_products(np.stack([kq, itself]), np.stack([pv, -np.eye(width + n)]))
 
 
-def _diagonal(entries: list[float], dtype: Any) -> Array:
-    return jnp.diag(jnp.asarray(entries, dtype))
+@jax.jit
+def _pack(x: Array, y: Array, query: Array, w0: Array) -> Array:
+    samples, queries = (jnp.concatenate(pair, -1) for pair in ((x, y), (query, -query @ w0.T)))
+    return jnp.concatenate([samples, queries], -2)
+
+
+def _channels(inputs: int, targets: int) -> tuple[NDArray, NDArray]:
+    """Projections on the first and on the last entries of a token."""
+    first = np.diag(np.arange(inputs + targets) < inputs).astype(float)
+    return first, np.eye(inputs + targets) - first

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
+from numpy.typing import NDArray
 
 from olsq.icl._arrays import at_least, matrix, shaped
 from olsq.icl.constructions import with_positions
@@ -59,8 +63,7 @@ def dynamics_tokens(
     states = shaped("states", states, ("T", "d"))
     d = states.shape[-1]
     start = jnp.zeros_like(states) if w0 is None else -states @ shaped("w0", w0, (d, d)).T
-    channels = [start, *[states] * (2 if targets else 1), previous(states)]
-    tokens = jnp.concatenate(channels, -1)
+    tokens = _pack(start, states, targets)
     return with_positions(tokens) if positions else tokens
 
 
@@ -97,10 +100,9 @@ def mesa_gd_weights(w0: Any, rate: Any) -> AttentionWeights:
     Array([-0. ,  0.4,  4. ], dtype=float32)
     """
     w0 = _square(w0)
-    eye, zero = jnp.eye(len(w0), dtype=w0.dtype), jnp.zeros_like(w0)
-    kq = jnp.block([[zero, zero, zero], [zero, zero, zero], [zero, eye, zero]])
-    pv = jnp.block([[zero, -rate * eye, rate * w0], [zero] * 3, [zero] * 3])
-    return from_products(kq, pv)
+    d = len(w0)
+    pv = jnp.pad(w0, ((0, 2 * d), (2 * d, 0))) + _blocks(3, d, {(0, 1): -1.0})
+    return from_products(_blocks(3, d, {(2, 1): 1.0}), rate * pv)
 
 
 def online_gd_weights(w0: Any, rate: Any) -> AttentionWeights:
@@ -145,15 +147,12 @@ def online_gd_weights(w0: Any, rate: Any) -> AttentionWeights:
     w0 = _square(w0)
     d = len(w0)
 
-    def head(query: int, written: int) -> tuple[Array, Array]:
-        kq = _blocks(4, d, {(3, query): 1.0})
-        pv = (
-            _blocks(4, d, {(written, 1): -1.0}).at[written * d : (written + 1) * d, 3 * d :].set(w0)
-        )
-        return kq, rate * pv
-
-    kq, pv = zip(head(2, 0), head(3, 1), strict=True)
-    return from_products(jnp.stack(kq), jnp.stack(pv))
+    kq = [_blocks(4, d, {(3, query): 1.0}) for query in (2, 3)]
+    pv = [
+        jnp.pad(w0, ((row * d, (3 - row) * d), (3 * d, 0))) + _blocks(4, d, {(row, 1): -1.0})
+        for row in (0, 1)
+    ]
+    return from_products(np.stack(kq), rate * jnp.stack(pv))
 
 
 def neumann_weights(dim: int, length: int, *, ridge: Any, scale: Any) -> AttentionWeights:
@@ -198,10 +197,10 @@ def neumann_weights(dim: int, length: int, *, ridge: Any, scale: Any) -> Attenti
     at_least(1, dim=dim, length=length)
     width = 4 * dim + length
     gram = _blocks(4, dim, {(3, 1): 1.0}, width)
-    place = jnp.zeros((width, width)).at[4 * dim :, 4 * dim :].set(jnp.eye(length))
-    subtract = _blocks(4, dim, {(1, 3): -1.0}, width)
-    own = _blocks(4, dim, {(1, 1): -ridge, (1, 2): 1.0}, width)
-    return from_products(jnp.stack([gram, place]), scale * jnp.stack([subtract, own]))
+    place = np.diag(np.arange(width) >= 4 * dim).astype(float)
+    subtract, copy, shrink = (_blocks(4, dim, {(1, c): 1.0}, width) for c in (3, 2, 1))
+    moves = np.stack([-subtract, copy]) - ridge * np.stack([0 * shrink, shrink])
+    return from_products(np.stack([gram, place]), scale * moves)
 
 
 def preconditioned_weights(dim: int, length: int) -> AttentionWeights:
@@ -241,15 +240,20 @@ def preconditioned_weights(dim: int, length: int) -> AttentionWeights:
     return from_products(kq, _blocks(4, dim, {(0, 2): -1.0}, width))
 
 
+@partial(jax.jit, static_argnames="targets")
+def _pack(start: Array, states: Array, targets: bool) -> Array:
+    return jnp.concatenate([start, *[states] * (2 if targets else 1), previous(states)], -1)
+
+
 def _blocks(
-    channels: int, dim: int, entries: dict[tuple[int, int], Any], width: int | None = None
-) -> Array:
+    channels: int, dim: int, entries: dict[tuple[int, int], float], width: int | None = None
+) -> NDArray:
     """A matrix of multiples of the identity, at the given channels; ``width`` pads it with 0."""
     size = channels * dim if width is None else width
-    out = jnp.zeros((size, size))
+    out = np.zeros((size, size))
     for (row, column), factor in entries.items():
         rows, columns = slice(row * dim, (row + 1) * dim), slice(column * dim, (column + 1) * dim)
-        out = out.at[rows, columns].set(factor * jnp.eye(dim))
+        out[rows, columns] = factor * np.eye(dim)
     return out
 
 

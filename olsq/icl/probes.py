@@ -88,7 +88,7 @@ def linear_probe(
     x = floating(activations)
     if x.ndim != 3:
         raise ValueError(f"activations must have shape (n, T, D), got {x.shape}")
-    n, t, width = x.shape
+    n, t, _ = x.shape
     y = floating(targets)
     if y.ndim != 3 or y.shape[:2] != (n, t):
         raise ValueError(f"targets must have shape ({n}, {t}, m), got {y.shape}")
@@ -98,18 +98,11 @@ def linear_probe(
     if not 0 < cut < n:
         raise ValueError(f"train must leave sequences on both sides of the split, got {train}")
 
-    def fit(x: Array, y: Array) -> tuple[Array, Array]:
-        x_mean, y_mean = x.mean(0), y.mean(0)
-        rows = jnp.sqrt(ridge * len(x)) * jnp.eye(width, dtype=x.dtype)
-        left = jnp.concatenate([x - x_mean, rows])
-        right = jnp.concatenate([y - y_mean, jnp.zeros((width, y.shape[-1]), y.dtype)])
-        coef = jnp.linalg.lstsq(left, right)[0].T
-        return coef, y_mean - coef @ x_mean
-
     if each_token:
-        coef, intercept = jax.vmap(fit, in_axes=1)(x[:cut], y[:cut])
+        coef, intercept = jax.vmap(_fit, in_axes=(1, 1, None))(x[:cut], y[:cut], ridge)
     else:
-        coef, intercept = fit(x[:cut].reshape(-1, width), y[:cut].reshape(cut * t, -1))
+        flat = (part[:cut].reshape(-1, part.shape[-1]) for part in (x, y))
+        coef, intercept = _fit(*flat, ridge)
     square = (jnp.einsum("...md,n...d->n...m", coef, x) + intercept - y) ** 2
     error = square.sum(-1) / 2
     spread = ((y[cut:] - y[:cut].mean(0)) ** 2).sum()
@@ -187,3 +180,14 @@ def implicit_predictions(states: Any, decoded: Any) -> Array:
     decoded = shaped("decoded", decoded, states.shape[-2:])
     scores = jnp.tril(jnp.einsum("...td,...id->...ti", decoded, previous(states)))
     return jnp.einsum("...ti,...id->...td", scores, states)
+
+
+@jax.jit
+def _fit(x: Array, y: Array, ridge: Any) -> tuple[Array, Array]:
+    """Ridge regression of y (n, m) on x (n, D), the intercept not shrunk."""
+    x_mean, y_mean = x.mean(0), y.mean(0)
+    rows = jnp.sqrt(ridge * len(x)) * jnp.eye(x.shape[-1], dtype=x.dtype)
+    left = jnp.concatenate([x - x_mean, rows])
+    right = jnp.concatenate([y - y_mean, jnp.zeros((len(rows), y.shape[-1]), y.dtype)])
+    coef = jnp.linalg.lstsq(left, right)[0].T
+    return coef, y_mean - coef @ x_mean

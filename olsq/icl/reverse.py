@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -161,12 +162,7 @@ def revalg1_terms(states: Any) -> Array:
            [ 5.,  2.,  2.,  1.]], dtype=float32)
     """
     states = shaped("states", states, ("T", "d"))
-    pair = jnp.stack([states, previous(states)], -2)
-    scores = jnp.einsum("...iad,...tqd->...tqia", pair, pair)
-    times = jnp.arange(states.shape[-2])
-    scores = jnp.where((times[:, None] >= times)[:, None, :, None], scores, 0)
-    out = jnp.einsum("...tqia,...ivd->...tqavd", scores, pair)
-    return out.reshape(*out.shape[:-3], 4, out.shape[-1])
+    return _terms(states)
 
 
 def revalg1(states: Any, coefficients: Any) -> Array:
@@ -252,3 +248,13 @@ def fit_revalg1(states: Any, targets: Any, *, keep: Any = None) -> Array:
     q, r = jnp.linalg.qr(columns)  # lstsq's SVD of a tall matrix is ten times slower
     found = jnp.linalg.lstsq(r, q.T @ targets.reshape(-1))[0]
     return jnp.zeros(8, found.dtype).at[jnp.flatnonzero(keep.ravel())].set(found).reshape(2, 4)
+
+
+@jax.jit
+def _terms(states: Array) -> Array:
+    pair = jnp.stack([states, previous(states)], -2)
+    scores = jnp.einsum("...iad,...tqd->...tqia", pair, pair)
+    times = jnp.arange(states.shape[-2])
+    scores = jnp.where((times[:, None] >= times)[:, None, :, None], scores, 0)
+    out = jnp.einsum("...tqia,...ivd->...tqavd", scores, pair)
+    return out.reshape(*out.shape[:-3], 4, out.shape[-1])

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from olsq.icl._arrays import at_least, floating
 
@@ -103,7 +104,7 @@ def from_products(key_query: Any, projected_value: Any) -> AttentionWeights:
             "key_query and projected_value must both have shape (D, D) or (H, D, D), "
             f"got {kq.shape} and {pv.shape}"
         )
-    eye = jnp.broadcast_to(jnp.eye(kq.shape[-1], dtype=kq.dtype), kq.shape)
+    eye = jnp.asarray(np.broadcast_to(np.eye(kq.shape[-1], dtype=kq.dtype), kq.shape))
     return AttentionWeights(key=eye, query=kq, value=pv, projection=eye)
 
 

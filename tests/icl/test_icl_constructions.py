@@ -9,6 +9,15 @@ import pytest
 from olsq import icl
 from olsq.tasks import few_shot_regression
 
+
+def in_numpy(function):
+    """The function with NumPy's output: slices of it compile nothing."""
+    return lambda *given, **options: np.asarray(function(*given, **options))
+
+
+attend = in_numpy(icl.attend)
+run_layers = in_numpy(icl.run_layers)
+descend = in_numpy(icl.descend)
 RNG = np.random.default_rng(2)
 N, D, M, Q = 7, 4, 2, 3
 X, Y = RNG.normal(size=(N, D)), RNG.normal(size=(N, M))
@@ -24,7 +33,7 @@ def slope(w, x, y):
 def test_proposition_1_is_one_gradient_step():
     change = -0.3 * slope(W0, X, Y)
     tokens = icl.regression_tokens(X, Y, QUERY, w0=W0)
-    after = icl.attend(tokens, icl.gd_weights(W0, 0.3, samples=N), context=N)
+    after = attend(tokens, icl.gd_weights(W0, 0.3, samples=N), context=N)
     np.testing.assert_allclose(-after[N:, D:], QUERY @ (W0 + change).T, atol=1e-12)
     np.testing.assert_allclose(after[:N, D:], Y - X @ change.T, atol=1e-12)
     np.testing.assert_array_equal(after[:, :D], tokens[:, :D])
@@ -33,15 +42,15 @@ def test_proposition_1_is_one_gradient_step():
 def test_from_zero_the_query_may_be_a_key():
     tokens = icl.regression_tokens(X, Y, QUERY)
     layer = icl.gd_weights(ZERO, 0.3, samples=N)
-    with_it, without = icl.attend(tokens, layer), icl.attend(tokens, layer, context=N)
+    with_it, without = attend(tokens, layer), attend(tokens, layer, context=N)
     np.testing.assert_allclose(with_it, without, atol=1e-12)
 
 
 def test_layers_are_gradient_steps():
     rates, w = [0.3, 0.2, 0.1, 0.05], W0
     layers = [icl.gd_weights(W0, rate, samples=N) for rate in rates]
-    trace = icl.run_layers(icl.regression_tokens(X, Y, QUERY, w0=W0), layers, context=N)
-    closed = icl.descend(X, Y, QUERY, rates=rates, w0=W0)
+    trace = run_layers(icl.regression_tokens(X, Y, QUERY, w0=W0), layers, context=N)
+    closed = descend(X, Y, QUERY, rates=rates, w0=W0)
     for step, rate in enumerate(rates):
         w = w - rate * slope(w, X, Y)
         np.testing.assert_allclose(-trace[step + 1, N:, D:], QUERY @ w.T, atol=1e-12)
@@ -51,7 +60,7 @@ def test_layers_are_gradient_steps():
 
 def test_gdpp_is_a_gradient_step_and_a_transformation():
     tokens = icl.regression_tokens(X, Y, QUERY, w0=W0)
-    after = icl.attend(tokens, icl.gdpp_weights(W0, 0.3, 0.02, samples=N), context=N)
+    after = attend(tokens, icl.gdpp_weights(W0, 0.3, 0.02, samples=N), context=N)
     moved = np.eye(D) - 0.02 * X.T @ X
     np.testing.assert_allclose(after[:N, :D], X @ moved, atol=1e-12)
     np.testing.assert_allclose(after[N:, :D], QUERY @ moved, atol=1e-12)
@@ -62,14 +71,14 @@ def test_gdpp_is_a_gradient_step_and_a_transformation():
 def test_gdpp_layers_are_descent_on_moving_data():
     rates, gammas = [0.3, 0.2], [0.02, 0.05]
     layers = [icl.gdpp_weights(ZERO, *pair, samples=N) for pair in zip(rates, gammas, strict=True)]
-    trace = icl.run_layers(icl.regression_tokens(X, Y, QUERY), layers, context=N)
+    trace = run_layers(icl.regression_tokens(X, Y, QUERY), layers, context=N)
     x, y, query, answer = X, Y, QUERY, 0 * QUERY[:, :M]
     for rate, gamma in zip(rates, gammas, strict=True):
         change, moved = -rate * slope(ZERO, x, y), np.eye(D) - gamma * x.T @ x
         y, answer = y - x @ change.T, answer + query @ change.T
         x, query = x @ moved, query @ moved
     np.testing.assert_allclose(-trace[-1, N:, D:], answer, atol=1e-12)
-    closed = icl.descend(X, Y, QUERY, rates=rates, gammas=gammas)
+    closed = descend(X, Y, QUERY, rates=rates, gammas=gammas)
     np.testing.assert_allclose(closed[-1], answer, atol=1e-12)
 
 
@@ -80,7 +89,7 @@ def test_proposition_2_is_regression_with_a_kernel():
         return x + jnp.tanh(x @ up.T) @ down.T
 
     tokens = icl.embed_inputs(icl.regression_tokens(X, Y, QUERY), m, D)
-    after = icl.attend(tokens, icl.gd_weights(ZERO, 0.3, samples=N), context=N)
+    after = attend(tokens, icl.gd_weights(ZERO, 0.3, samples=N), context=N)
     kernel = np.array([[float(m(a) @ m(b)) for b in X] for a in QUERY])
     np.testing.assert_allclose(-after[N:, D:], 0.3 / N * kernel @ Y, atol=1e-12)
 
@@ -96,7 +105,7 @@ def alternating(samples=3, d=4, m=2):
 def test_proposition_3_puts_the_next_token_beside_each(softmax):
     *_, contents = alternating()
     layer = icl.merge_weights(4, 8, sharpness=50.0 if softmax else 1.0)
-    merged = icl.attend(icl.with_positions(contents), layer, softmax=softmax)
+    merged = attend(icl.with_positions(contents), layer, softmax=softmax)
     np.testing.assert_allclose(merged[:-1, :4], contents[:-1], atol=1e-12)
     np.testing.assert_allclose(merged[:-1, 4:8], contents[1:], atol=1e-12)
     np.testing.assert_allclose(merged[:-1, 8:], 0, atol=1e-12)
@@ -106,7 +115,7 @@ def test_softmax_copies_as_sharply_as_it_is_told():
     *_, contents = alternating()
     for sharpness in (2.0, 5.0, 10.0):
         layer = icl.merge_weights(4, 8, sharpness=sharpness)
-        merged = icl.attend(icl.with_positions(contents), layer, softmax=True)
+        merged = attend(icl.with_positions(contents), layer, softmax=True)
         error = abs(merged[:-1, 4:8] - contents[1:]).max()
         assert 0 < error < 8 * np.exp(-sharpness) * 2 * abs(contents).max()
 
@@ -118,15 +127,15 @@ def test_the_shift_that_the_text_names_copies_the_token_before():
     place = np.eye(8, 4)
     kq = np.block([[none], [np.zeros((8, 4)), off.T]])
     pv = np.block([[none], [place, -off]])
-    merged = icl.attend(icl.with_positions(contents), icl.from_products(kq, pv))
+    merged = attend(icl.with_positions(contents), icl.from_products(kq, pv))
     np.testing.assert_allclose(merged[1:, 4:8], contents[:-1], atol=1e-12)
 
 
 def test_merged_tokens_can_be_regressed_on():
     x, y, query, contents = alternating()
-    tokens = icl.attend(icl.with_positions(contents), icl.merge_weights(4, 8, clear=True))
+    tokens = attend(icl.with_positions(contents), icl.merge_weights(4, 8, clear=True))
     np.testing.assert_allclose(tokens[1::2], 0, atol=1e-12)
-    after = icl.attend(tokens[..., :8], icl.gd_weights(np.zeros((4, 4)), 0.3, samples=3))
+    after = attend(tokens[..., :8], icl.gd_weights(np.zeros((4, 4)), 0.3, samples=3))
     w = -0.3 * slope(np.zeros((2, 4)), x, y)
     np.testing.assert_allclose(-after[6, 6:], w @ query, atol=1e-12)
 
@@ -181,7 +190,7 @@ def test_best_rate_of_the_papers_task():
     query, target = data.x[:, -1:], data.y[:, -1:]
 
     def loss(rate):
-        return 0.5 * float(((icl.descend(x, y, query, rates=[rate])[1] - target) ** 2).mean())
+        return 0.5 * float(((descend(x, y, query, rates=[rate])[1] - target) ** 2).mean())
 
     rate = float(icl.best_rate(x, y, query, target))
     assert rate == pytest.approx(6.01, rel=0.03)
@@ -191,10 +200,10 @@ def test_best_rate_of_the_papers_task():
 
 def test_descent_refuses_what_does_not_fit():
     with pytest.raises(ValueError, match=r"rates must have shape \(K,\), got \(\)"):
-        icl.descend(X, Y, QUERY, rates=0.1)
+        descend(X, Y, QUERY, rates=0.1)
     with pytest.raises(ValueError, match=r"gammas must be a number or have shape \(2,\)"):
-        icl.descend(X, Y, QUERY, rates=[0.1, 0.1], gammas=[0.1])
+        descend(X, Y, QUERY, rates=[0.1, 0.1], gammas=[0.1])
     with pytest.raises(ValueError, match=r"query must have shape \(\.\.\., Q, 4\)"):
-        icl.descend(X, Y, Y, rates=[0.1])
+        descend(X, Y, Y, rates=[0.1])
     with pytest.raises(ValueError, match=r"target must have shape \(3, 2\)"):
         icl.best_rate(X, Y, QUERY, Y)

@@ -93,7 +93,8 @@ def test_mesa_is_online_newton():
         phi = phi - np.outer(phi @ k - v, k) @ np.linalg.inv(h)
         out.append(phi @ q)
     q, k, v = (x[None, :, None] for x in (QUERIES, KEYS, VALUES))
-    ours, _ = olsq.attention.mesa_discounted(q, k, v, ridge=RIDGE)
+    options = {"forget": np.ones((1, T, 1)), "solver": olsq.ChunkExact(chunk=5)}
+    ours, _ = olsq.attention.mesa(q, k, v, ridge=RIDGE, **options)
     np.testing.assert_allclose(ours[0, :, 0], out, atol=1e-10)
 
 

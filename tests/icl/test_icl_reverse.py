@@ -27,11 +27,12 @@ def test_blocks_make_a_layer_and_come_back():
 
 def test_extraction_is_the_mean_diagonal():
     weights = icl.random_attention(jax.random.key(0), 4 * D, heads=2, key_size=5, scale=1.0)
-    blocks = icl.extract_blocks(weights, D)
+    blocks = icl.Blocks(*map(np.asarray, icl.extract_blocks(weights, D)))
+    weights = icl.AttentionWeights(*map(np.asarray, weights))
     for h, row, column in np.ndindex(2, 4, 4):
         part = np.s_[row * D : (row + 1) * D, column * D : (column + 1) * D]
-        kq = np.asarray(weights.key[h]).T @ np.asarray(weights.query[h])
-        pv = np.asarray(weights.projection[h]) @ np.asarray(weights.value[h])
+        kq = weights.key[h].T @ weights.query[h]
+        pv = weights.projection[h] @ weights.value[h]
         np.testing.assert_allclose(blocks.key_query[h, row, column], np.diag(kq[part]).mean())
         np.testing.assert_allclose(blocks.projected_value[h, row, column], np.diag(pv[part]).mean())
 
@@ -80,28 +81,40 @@ def test_two_coefficients_are_a_gradient_step():
     )
 
 
+def columns_of(states):
+    return np.moveaxis(icl.revalg1_terms(states), -1, -3).reshape(-1, 8)
+
+
+@pytest.mark.parametrize("kept", [range(8), [2, 3, 5]])
+def test_fit_is_least_squares_in_the_coefficients(kept):
+    states, targets = RNG.normal(size=(2, 4, T, D))
+    keep = np.isin(np.arange(8), kept).reshape(2, 4)
+    expected = np.zeros(8)
+    expected[keep.ravel()] = np.linalg.lstsq(columns_of(states)[:, keep.ravel()], targets.ravel())[
+        0
+    ]
+    found = icl.fit_revalg1(states, targets, keep=keep)
+    np.testing.assert_allclose(np.ravel(found), expected, atol=1e-10)
+
+
 def test_the_papers_losses():
     data = linear_dynamics(2000, 0)
-    columns = np.moveaxis(icl.revalg1_terms(data.inputs), -1, -3).reshape(-1, 8)
+    columns, target = columns_of(data.inputs), data.labels.ravel()
+
+    def fit(*kept):
+        out = np.zeros(8)
+        gram = columns[:, kept].T @ columns[:, kept]
+        out[list(kept)] = np.linalg.solve(gram, columns[:, kept].T @ target)
+        return out
 
     def loss(coefficients):
-        error = columns @ np.ravel(coefficients) - data.labels.ravel()
-        return 10 / 2 * (error**2).mean()
+        return 10 / 2 * ((columns @ coefficients - target) ** 2).mean()
 
-    keep = np.zeros((2, 4), bool)
-    keep[0, 2] = True
-    step = icl.fit_revalg1(data.inputs, data.labels, keep=keep)
-    keep[0, 3] = True
-    reduced = icl.fit_revalg1(data.inputs, data.labels, keep=keep)
-    full = icl.fit_revalg1(data.inputs, data.labels)
-    ablated = np.asarray(full) * ~keep
-    expected = np.linalg.lstsq(columns, data.labels.ravel())[0]
-    np.testing.assert_allclose(np.ravel(full), expected, atol=1e-10)
-    assert step[0, 2] == pytest.approx(0.0321, rel=0.03)
-    assert np.count_nonzero(step) == 1
+    step, reduced, full = fit(2), fit(2, 3), fit(*range(8))
+    assert step[2] == pytest.approx(0.0321, rel=0.03)
     assert 0.87 < loss(full) < loss(reduced) <= loss(step) < 0.92
     assert loss(reduced) < 1.02 * loss(full)
-    assert loss(ablated) > 1.6
+    assert loss(np.where(np.isin(np.arange(8), [2, 3]), 0, full)) > 1.6
 
 
 def trained(scale):
