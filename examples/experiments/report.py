@@ -95,8 +95,7 @@ def language_models(results: dict[str, Any]) -> str:
 
 `python examples/experiments/language_models.py` and `--speed`, 2026-11-21. Four blocks of width 128, 4 heads of 32, byte
 pairs (vocabulary 1,024) of two novels, {results["steps"]} steps of 8 sequences of 256, AdamW as in the MesaNet paper;
-the same data in the same order for all. Validation loss in nats a token. At this size and budget differences below
-about .02 are those between seeds.
+the same data in the same order for all. Validation loss in nats a token.
 
 ![Loss, loss by position, training](language-models.png)
 
