@@ -97,10 +97,12 @@ def speed(mixer: Any, vocab_size: int, *, length: int = 256, batch: int = 8) -> 
 
         return eqx.filter_value_and_grad(loss)(model)
 
-    decode = lambda: model.generate(tokens[:1, :length], 128, temperature=0)  # noqa: E731
-    seconds = {"train": (lambda: gradient(model, tokens)), "decode": decode}
+    works = {
+        "train": lambda: gradient(model, tokens),
+        "decode": lambda: model.generate(tokens[:1, :length], 128, temperature=0),
+    }
     rates = {}
-    for name, work in seconds.items():
+    for name, work in works.items():
         jax.block_until_ready(work())
         times = []
         for _ in range(5):

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from language_models import MIXERS, RATES, SEEDS, best_rate, key_of
+from parity import GATES
 from task_training import RESULTS, load_results
 
 INTRO = """\
@@ -60,6 +61,9 @@ def parity(results: dict[str, Any]) -> str:
     for key, r in results.items():
         tail = float(np.mean(r["by_position"][-40:]))
         rows.append([key, f"{r['micro'][-1]:.4f}", f"{tail:.4f}", r["step"][-1]])
+    for key in (f"{gates}, seed {seed}" for seed in range(3) for gates in GATES):
+        if key not in results:
+            rows.append([key, "not run yet", "", ""])
     return f"""
 ## Parity
 

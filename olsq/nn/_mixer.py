@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
@@ -84,11 +85,11 @@ class Mixer(eqx.Module):
         y, after = self.mix(x, past, ids, capacity)
         return y if state is ABSENT else (y, after)
 
+    @abc.abstractmethod
     def mix(
         self, x: Array, state: MixerState | None, segment_ids: Array | None, capacity: int | None
     ) -> tuple[Array, MixerState]:
         """Outputs and the state after the last token."""
-        raise NotImplementedError
 
     def start_decoding(self, state: MixerState) -> MixerState:
         """The state in the form that is cheapest to decode with, one token at a time."""

@@ -63,7 +63,7 @@ def save(path: Path, model: Any) -> None:
         "olsq.format": FORMAT, "olsq.version": olsq.__version__, "olsq.kind": type(model).__name__
     }  # fmt: skip
     if isinstance(model, LanguageModel):
-        solvers = [m.solver for m in mixers_of(model) if hasattr(m, "solver")]  # type: ignore
+        solvers = [m.solver for m in mixers_of(model) if hasattr(m, "solver")]
         metadata["olsq.configuration"] = model.configuration
         metadata["olsq.solvers"] = encode({"solvers": solvers})
         if _outline(_remade(metadata)) != _outline(model):

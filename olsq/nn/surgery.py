@@ -14,7 +14,7 @@ from olsq.nn._mixer import Mixer
 Tree = TypeVar("Tree")
 
 
-def mixers_of(tree: Any) -> list[Mixer]:
+def mixers_of(tree: Any) -> list[Any]:
     """All mixers of a model, in order."""
     leaves = jax.tree.leaves(tree, is_leaf=_is_mixer)
     return [leaf for leaf in leaves if _is_mixer(leaf)]

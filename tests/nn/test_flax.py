@@ -14,11 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from flax import nnx
 
 import olsq
 import olsq.nn
 
-nnx = pytest.importorskip("flax.nnx")
 flax = importlib.import_module("olsq.nn.flax")
 
 TOKENS = jnp.array([[3, 1, 4, 1, 5, 2]])
