@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +66,7 @@ def accuracy(model: Any, data: Tokens, *, size: int = 64) -> dict[str, float]:
 def train(
     model: Any,
     data: Iterator[tuple[Any, Any]],
-    test: Tokens,
+    test: Tokens | Callable[[Any], dict[str, float]],
     *,
     steps: int,
     lr: float = 3e-3,
@@ -76,7 +76,11 @@ def train(
     target: float = 0.999,
     say: Any = print,
 ) -> tuple[Any, dict[str, Any]]:
-    """Train, measuring accuracy as it goes; stops early at ``target``.  Model and record."""
+    """Train, measuring accuracy as it goes; stops early at ``target``.  Model and record.
+
+    ``test`` may be a function that scores a model: a dict with ``micro``, which is compared with
+    the target.
+    """
     tune = optimiser(lr, steps, warm_up=warm_up, weight_decay=weight_decay)
     memory = tune.init(eqx.filter(model, eqx.is_inexact_array))
 
@@ -86,7 +90,7 @@ def train(
         change, memory = tune.update(slope, memory, eqx.filter(model, eqx.is_inexact_array))
         return eqx.apply_updates(model, change), memory, loss
 
-    record: dict[str, Any] = {"step": [], "loss": [], "micro": [], "macro": []}
+    record: dict[str, Any] = {"step": [], "loss": []}
     began, losses = time.perf_counter(), []
     for number, (inputs, targets) in enumerate(data, 1):
         model, memory, loss = step(model, memory, inputs, targets)
@@ -94,10 +98,10 @@ def train(
         if not np.isfinite(losses[-1]):
             raise FloatingPointError(f"loss {losses[-1]} at step {number}")
         if number % every == 0 or number == steps:
-            scored = accuracy(model, test)
+            scored = test(model) if callable(test) else accuracy(model, test)
             row = {"step": number, "loss": float(np.mean(losses)), **scored}
             for name, value in row.items():
-                record[name].append(value)
+                record.setdefault(name, []).append(value)
             losses = []
             say(f"step {number:5d}  loss {row['loss']:.4f}  accuracy {row['micro']:.4f}")
             if scored["micro"] >= target:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.icl._arrays import at_least, floating, shaped
-from olsq.icl.weights import AttentionWeights, check_weights
+from olsq.icl.weights import AttentionWeights, check_weights, products
 
 
 def attention_update(
@@ -51,7 +51,8 @@ def attention_update(
     thesis' eq. 2.1; the causal forms are its 3.1 and 3.2, of "Uncovering mesa-optimization
     algorithms in Transformers" (2023).
 
-    O(N^2 (K + V)), which at the hundred tokens of these papers is cheaper than a recurrence.
+    O(N^2 (K + V)), or O(N D^2) for a linear layer that is not causal: at the hundred tokens of
+    these papers the square is cheaper than a recurrence.
     :func:`olsq.attention.linear` and :func:`olsq.attention.softmax` are the causal ones for long
     sequences; they give the same numbers.
 
@@ -210,6 +211,11 @@ def _update(
     tokens: Array, weights: AttentionWeights, softmax: bool, causal: bool, context: int | None
 ) -> Array:
     seen = tokens[..., :context, :]
+    if not (softmax or causal):  # associative: all it needs is the second moments of the tokens
+        kq, pv = products(weights)
+        moments = jnp.einsum("...md,...me->...de", seen, seen)
+        model = jnp.einsum("...had,hdb->...ab", jnp.einsum("had,...de->...hae", pv, moments), kq)
+        return jnp.einsum("...ab,...nb->...na", model, tokens)
     q = jnp.einsum("hkd,...nd->...hnk", weights.query, tokens)
     k = jnp.einsum("hkd,...md->...hmk", weights.key, seen)
     v = jnp.einsum("hvd,...md->...hmv", weights.value, seen)

@@ -1,0 +1,101 @@
+"""Shared by the experiments on in-context learning: a training loop that draws its data inside."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+
+def train(
+    loss: Callable[[Any, Any], Any],
+    weights: Any,
+    draw: Callable[[Any], Any],
+    tune: Any,
+    *,
+    steps: int,
+    key: Any,
+    every: int,
+    measure: Callable[[Any, Any], dict[str, Any]] | None = None,
+    test: Any = None,
+    say: str = "",
+) -> tuple[Any, dict[str, list[Any]]]:
+    """Minimise ``loss(weights, draw(key))``, fresh data at every step; weights and their record.
+
+    ``tune`` is an optax transformation.  ``measure(weights, test)`` is recorded at step 0 and then
+    every ``every`` steps.  The data are a function of the key alone.
+    """
+    every = min(every, steps)
+
+    @jax.jit
+    def advance(weights: Any, memory: Any, start: Any) -> Any:
+        def step(state: Any, number: Any) -> Any:
+            weights, memory = state
+            batch = draw(jax.random.fold_in(key, number))
+            value, slope = jax.value_and_grad(loss)(weights, batch)
+            change, memory = tune.update(slope, memory, weights)
+            return (optax.apply_updates(weights, change), memory), value
+
+        state, values = jax.lax.scan(step, (weights, memory), start + jnp.arange(every))
+        return *state, values.mean()
+
+    measured = jax.jit(measure) if measure is not None else None
+    record: dict[str, list[Any]] = {"step": [], "loss": []}
+
+    def note(number: int, value: float) -> None:
+        row = {} if measured is None else jax.tree.map(np.asarray, measured(weights, test))
+        for name, number_or_array in {"step": number, "loss": value, **row}.items():
+            record.setdefault(name, []).append(
+                number_or_array.tolist()
+                if isinstance(number_or_array, np.ndarray)
+                else number_or_array
+            )
+
+    memory = tune.init(weights)
+    note(0, float("nan"))
+    for start in range(0, steps, every):
+        weights, memory, value = advance(weights, memory, start)
+        if not np.isfinite(value):
+            raise FloatingPointError(f"loss {value} before step {start + every}")
+        note(start + every, float(value))
+        if say:
+            print(f"{say}: step {start + every:6d}  loss {float(value):.5f}", flush=True)
+    return weights, record
+
+
+def adam(lr: Any, clip: float) -> Any:
+    """Adam behind an elementwise clip, as the chapter's code has it."""
+    return optax.chain(optax.clip(clip), optax.adam(lr))
+
+
+def decayed(lr: float, steps: int, *, warm_up: int, clip: float = 1.0) -> Any:
+    """AdamW (weight decay .05) with warm-up and a cosine to 1e-5, behind an elementwise clip."""
+    schedule = optax.warmup_cosine_decay_schedule(0.0, lr, min(warm_up, steps // 4), steps, 1e-5)
+    return optax.chain(optax.clip(clip), optax.adamw(schedule, b2=0.999, weight_decay=0.05))
+
+
+class Claim(dict):
+    """One row of the results page: what the paper has, what we have, and whether it passes."""
+
+    def __init__(self, paper: str, ours: str, criterion: str, passed: Any, note: str = "") -> None:
+        super().__init__(paper=paper, ours=ours, criterion=criterion, passed=bool(passed))
+        if note:
+            self["note"] = note
+
+
+def run_notes(command: str, began: float, **more: Any) -> dict[str, Any]:
+    """How a result was made, for its file."""
+    return {
+        "command": command,
+        "date": time.strftime("%Y-%m-%d"),
+        "seconds": round(time.perf_counter() - began, 1),
+        "machine": f"{os.cpu_count()} CPU cores, {platform.machine()}",
+        **more,
+    }
