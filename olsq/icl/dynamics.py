@@ -133,8 +133,8 @@ def online_gd_weights(w0: Any, rate: Any) -> AttentionWeights:
     not of token t.  The limit of many layers, if the rate times every ``|s_i|^2`` is below 2, is
     online gradient descent with a step of its own for each sample,
     ``W += (s_{i+1} - W s_i) s_i^T / |s_i|^2`` (normalised least mean squares), because it leaves no
-    error on any target.  The sum in the thesis prints the targets and inputs with index t - 1;
-    they have index t' and t' - 1.
+    error on any target.  The sum in the thesis prints the target and the last input with index
+    t - 1; they have index t' and t' - 1.
 
     Examples
     --------

@@ -50,8 +50,8 @@ def extract_blocks(weights: AttentionWeights, dim: int) -> Blocks:
     Notes
     -----
     Source: J. von Oswald et al., "Uncovering mesa-optimization algorithms in Transformers" (2023),
-    the thesis' section 3.7.3.1.  The text counts 16 parameters a head; its code has 16 for each of
-    the two products, as here with C = 4.
+    the thesis' section 3.7.3.1.  Section 3.5.1 counts 16 parameters a head; its code has 16 for
+    each of the two products, as here with C = 4.
 
     Examples
     --------

@@ -1,0 +1,41 @@
+"""The page on in-context learning: its blocks print what it shows."""
+
+from __future__ import annotations
+
+import doctest
+import re
+from pathlib import Path
+
+import jax
+import pytest
+
+from olsq import icl, tasks
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "in-context-learning.md").read_text(encoding="utf-8")
+
+
+def test_blocks_print_what_the_page_shows():
+    blocks = "\n".join(re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL))
+    test = doctest.DocTestParser().get_doctest(blocks, {}, "in-context-learning.md", None, 0)
+    assert len(test.examples) > 50
+    failed = []
+    with jax.enable_x64(False):  # as for a reader: the page does not ask for float64
+        doctest.DocTestRunner().run(test, out=failed.append)
+    assert failed == []
+
+
+@pytest.mark.parametrize(
+    "heading", ["Where the printed text and the numbers differ", "Experiments"]
+)
+def test_tables_name_what_exists(heading):
+    table = PAGE.split(f"## {heading}\n")[1].split("\n## ")[0]
+    cells = [line.split(" | ") for line in table.splitlines() if line.startswith("| ")][1:]
+    named = re.findall(r"`(\w+(?:\.py)?)", " ".join(row[-1] + row[0] for row in cells))
+    modules = icl, icl.autoregressive_losses, icl.autoregressive_optima, tasks
+    assert len(named) >= len(cells) - 1
+    for name in named:
+        if name.endswith(".py"):
+            assert (ROOT / "examples" / "experiments" / name).exists()
+        else:
+            assert any(hasattr(module, name) for module in modules), name
