@@ -217,7 +217,9 @@ def trained_claims(results: dict[str, Any]) -> dict[str, Claim]:
 
 def figure(results: dict[str, Any]) -> Any:
     """Figure 2.5's panels for 10 samples, and figure 2.7's."""
-    fig, axes = plt.subplots(1, 5, figsize=(20, 3.6), layout="constrained")
+    fig, axes = plt.subplots(2, 3, figsize=(13, 7), layout="constrained")
+    axes[1, 2].axis("off")
+    axes = axes.ravel()[:5]
     runs = {key: r for key, r in results.get("runs", {}).items() if key.startswith("10,")}
     for i, r in enumerate(runs.values()):
         record, first = r["record"], i == 0

@@ -114,7 +114,7 @@ def repeated(weights: Any, sets: int = 5) -> dict[str, Any]:
     """Mean losses when the layer, or the step of gradient descent, is applied again and again.
 
     On several sets of tasks, because the mean of a diverging process is made by its rarest tasks:
-    the curves on the first set, and the share of sets on which the loss rises at the end.
+    the median curve, and the share of sets on which the loss rises at the end.
     """
     reference, _ = construction()
 
@@ -129,7 +129,8 @@ def repeated(weights: Any, sets: int = 5) -> dict[str, Any]:
     for damping in DAMPINGS:
         curves = np.array([[losses(w, damping, key) for key in keys] for w in (weights, reference)])
         rises = ~(curves[..., -1] <= curves[..., -6])  # so that not a number counts as rising
-        shown = np.where(np.isfinite(curves[:, 0]), curves[:, 0], None)
+        middle = np.median(np.nan_to_num(curves, nan=np.inf), axis=1)
+        shown = np.where(np.isfinite(middle), middle, None)
         out[str(damping)] = {"curves": shown.tolist(), "rising": rises.mean(-1).tolist()}
     return out
 
@@ -180,7 +181,9 @@ def claims(runs: list[dict[str, Any]]) -> dict[str, Claim]:
 
 def figure(runs: list[dict[str, Any]]) -> Any:
     """The four panels of figure 2.3, and figure 2.12."""
-    fig, axes = plt.subplots(1, 5, figsize=(20, 3.6), layout="constrained")
+    fig, axes = plt.subplots(2, 3, figsize=(13, 7), layout="constrained")
+    axes = axes.ravel()
+    axes[5].axis("off")
     for i, r in enumerate(runs):
         record, label = r["record"], "trained layer" if i == 0 else None
         axes[0].plot(record["step"], record["test"], color="C0", lw=1, label=label)
@@ -201,7 +204,7 @@ def figure(runs: list[dict[str, Any]]) -> Any:
     for i, name in enumerate(names):
         axes[2].plot([i] * len(runs), [r[name] for r in runs], "o", color="C0", alpha=0.6)
     axes[2].set_xticks(range(len(names)), names.values())
-    axes[2].set(title="Weights between the two", ylim=(0, None), xlim=(-0.5, 2.5))
+    axes[2].set(title="Loss at weights between the two", ylim=(0, 0.3), xlim=(-0.5, 2.5))
     axes[3].set(xlabel="scale", ylabel="loss", title="Other data than in training")
     for i, damping in enumerate(DAMPINGS):
         curves = runs[0]["repeated"][str(damping)]["curves"]

@@ -80,8 +80,8 @@ def claims(runs: dict[str, Any]) -> dict[str, Claim]:
             "off the diagonals cancels (figures 2.10, 2.11)",
             f"loss above gradient descent's {two[0]['gd']:.4f}: one head "
             f"{gaps[1].mean():.4f}, two {gaps[2].mean():.4f} (share of the gap "
-            f"{share.min():.3f} to {share.max():.3f} over {len(seeds)} seeds); off-diagonal entries "
-            f"of the sum {np.mean([cancelled(r) for r in two]):.2f} of a head's",
+            f"{share.min():.3f} to {share.max():.3f} over {len(seeds)} seeds); off-diagonal "
+            f"entries of the sum {np.mean([cancelled(r) for r in two]):.2f} of a head's",
             "gap of two heads < .3 of the gap of one, every seed",
             share.max() < 0.3,
         )

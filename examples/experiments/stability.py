@@ -72,6 +72,7 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     known = [name for name, kind in olsq.nn.MIXERS.items() if kind.causal]
     parser.add_argument("--mixers", nargs="+", choices=known, default=known, metavar="MIXER")
+    parser.add_argument("--rates", type=float, nargs="+", default=sorted(RATES, reverse=True))
     parser.add_argument("--quick", action="store_true")
     args = parser.parse_args(argv)
     if args.quick:
@@ -79,7 +80,7 @@ def main(argv: list[str] | None = None) -> None:
         assert found["not_finite"] == 0, found
         return
     results = load_results(NAME)
-    for lr in sorted(RATES, reverse=True):
+    for lr in args.rates:
         for mixer in args.mixers:
             if (key := f"{mixer}, lr {lr:g}") not in results:
                 found = run(mixer, lr, 1000)
