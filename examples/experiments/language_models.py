@@ -147,7 +147,7 @@ def figure(results: dict[str, Any]) -> Any:
     axes[0].set_yticks(range(len(order)), [row[0] for row in order])
     axes[0].invert_yaxis()
     axes[0].set(xlabel="validation loss, nats a token (dots: seeds)", title="Loss")
-    axes[0].margins(x=0.15)
+    axes[0].margins(x=0.22)
     softmax = {row[0]: row[2] for row in rows}.get("softmax")
     for i, (name, _, found) in enumerate(rows):
         style = {"label": name, "color": f"C{i}", "lw": 2.2 if "mesa" in name else 1.2}

@@ -104,6 +104,9 @@ the same data in the same order for all. Validation loss in nats a token.
 ![Loss, loss by position, training](language-models.png)
 
 {table(head, rows)}
+Three hundred steps are 0.6 million tokens: this shows how soon models of this size begin to learn, not what they
+reach.
+
 Tokens per second: loss and gradient of the 8 sequences; one stream decoded token by token after a prompt
 of 256.
 """
