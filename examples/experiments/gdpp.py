@@ -75,11 +75,16 @@ def optimise(samples: int, *, plus: bool) -> list[float]:
     def loss(theta: Any, task: Any) -> Any:
         return half_mse(descended(task, theta[0], theta[1] * plus), task)
 
-    found = scipy.optimize.minimize(
-        jax.jit(jax.value_and_grad(loss)), [5.0, 0.3 / np.sqrt(samples) * plus], (task,),
-        jac=True, method="BFGS", options={"gtol": 1e-4},
-    )  # fmt: skip
-    return [float(found.x[0]), float(found.x[1]) * plus]
+    value = jax.jit(jax.value_and_grad(loss))
+    starts = [(15.0, c / samples) for c in (1.5, 3.0)] if plus else [(5.0, 0.0)]
+    tries = [
+        scipy.optimize.minimize(
+            value, start, (task,), jac=True, method="BFGS", options={"gtol": 1e-4}
+        )
+        for start in starts
+    ]
+    best = min(tries, key=lambda found: found.fun).x
+    return [float(best[0]), float(best[1]) * plus]
 
 
 def descended(task: Any, rate: Any, gamma: Any) -> Any:
