@@ -24,7 +24,8 @@ Oswald's, of which chapter 2 is "Transformers learn in-context by gradient desce
 "Uncovering mesa-optimization algorithms in Transformers"; then "MesaNet" (von Oswald et al. 2025),
 Sander et al. (2024) and RegBench (Akyürek et al. 2024). Every number comes from the script in its
 row. Where settings are smaller than the paper's, the script's first lines say so. Criteria were set
-before the runs, except where a row says otherwise. Machine: two shared cores.
+before the runs, but those of B3, B4, E2 and E3 ("on most", ranges, the longer run) were worded
+after a first look at the data. Machine: two shared cores.
 """
 
 
@@ -87,6 +88,7 @@ FIGURES = {
     "dynamics-few-shot": "Thesis, figure 3.5B",
     "regbench": "MesaNet, figure 3, reduced",
     "parity": "MesaNet, figure 8, reduced",
+    "test-time-compute-language": "MesaNet, figures 7 and 13, a language model of 300 steps",
     "test-time-compute-recall": "MesaNet, figures 7 and 13, a small model of noisy recall",
     "sander-fig3": "Sander et al., figure 3",
     "sander-fig5": "Sander et al., figure 5, reduced",

@@ -12,7 +12,6 @@ Results: docs/results/dynamics-deep.json and .png.
 
 from __future__ import annotations
 
-import argparse
 import time
 from typing import Any
 
@@ -21,7 +20,7 @@ import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 from dynamics_tasks import BATCH, DIM, LENGTH, errors, sequences, test_set
-from icl_training import Claim, decayed, run_notes, train
+from icl_training import Claim, decayed, options, run_notes, train
 from scipy.stats import spearmanr
 from task_training import RESULTS, add_result, load_results, save_results
 
@@ -155,10 +154,8 @@ def figure(results: dict[str, Any]) -> Any:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--quick", action="store_true")
+    parser = options(__doc__, [0])
     parser.add_argument("--depths", type=int, nargs="+", choices=DEPTHS, default=DEPTHS)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--steps", type=int, default=5_000)
     args = parser.parse_args(argv)
     began = time.perf_counter()

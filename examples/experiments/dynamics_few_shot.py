@@ -12,7 +12,6 @@ pairs, tuned by gradient descent, helps.  Results: docs/results/dynamics-few-sho
 
 from __future__ import annotations
 
-import argparse
 import time
 from typing import Any
 
@@ -22,7 +21,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import optax
 from dynamics_tasks import DIM, errors, least_squares, mesa_prediction
-from icl_training import Claim, run_notes, train
+from icl_training import Claim, options, run_notes, train
 from task_training import RESULTS, load_results, save_results
 
 from olsq.icl import AttentionWeights
@@ -179,10 +178,7 @@ def figure(results: dict[str, Any]) -> Any:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    args = parser.parse_args(argv)
+    args = options(__doc__, [0, 1, 2]).parse_args(argv)
     began = time.perf_counter()
     if args.quick:
         quick(shots(1_000, 0))

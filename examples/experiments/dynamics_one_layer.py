@@ -12,7 +12,6 @@ Results: docs/results/dynamics-one-layer.json and .png.
 
 from __future__ import annotations
 
-import argparse
 import time
 from typing import Any
 
@@ -32,7 +31,7 @@ from dynamics_tasks import (
     sequences,
     test_set,
 )  # fmt: skip
-from icl_training import Claim, decayed, run_notes, train
+from icl_training import Claim, decayed, options, run_notes, train
 from task_training import RESULTS, add_result, load_results, save_results
 
 from olsq.icl import (
@@ -205,10 +204,8 @@ def figure(found: dict[str, Any], runs: dict[str, Any]) -> Any:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--quick", action="store_true")
+    parser = options(__doc__, [0, 1, 2])
     parser.add_argument("--kinds", nargs="+", choices=STEPS, default=list(STEPS))
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     args = parser.parse_args(argv)
     began = time.perf_counter()
     if args.quick:

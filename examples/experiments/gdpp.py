@@ -11,7 +11,6 @@ Results: docs/results/gdpp.json and .png.
 
 from __future__ import annotations
 
-import argparse
 import time
 from typing import Any
 
@@ -20,7 +19,7 @@ import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 import scipy.optimize
-from icl_training import Claim, adam, run_notes, train
+from icl_training import Claim, adam, options, run_notes, train
 from regression_tasks import (
     DIM,
     RANGE,
@@ -202,7 +201,7 @@ def trained_claims(results: dict[str, Any]) -> dict[str, Claim]:
     return {
         "B5, trained": Claim(
             "gamma " + " / ".join(f"{GAMMAS[n]:g}" for n in runs),
-            " / ".join(f"{np.mean(g):.4f} ± {np.std(g):.4f}" for g in gammas.values())
+            " / ".join(", ".join(f"{one:.4f}" for one in g) for g in gammas.values())
             + f" ({counts} seeds of {', '.join(map(str, runs))} samples)",
             "within 15 %",
             apart < 0.15,
@@ -257,21 +256,19 @@ def figure(results: dict[str, Any]) -> Any:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser = options(__doc__, [0, 1, 2])
     parser.add_argument("--samples", type=int, nargs="+", choices=SAMPLES, default=SAMPLES)
     parser.add_argument("--steps", type=int, default=5_000)
     args = parser.parse_args(argv)
     began = time.perf_counter()
     results = {} if args.quick else load_results(NAME)
-    measured = range(1) if args.quick else range(len(SAMPLES))
+    measured = SAMPLES[:1] if args.quick else SAMPLES
     results["conditions"] = conditions(25)
     results["extremes"] = {str(n): extremes(n, 5 if args.quick else 20) for n in SAMPLES}
     if "best" not in results:
         results["best"] = {
             str(n): {name: optimise(n, plus=name == "gd++") for name in ("gd", "gd++")}
-            for n in (SAMPLES[i] for i in measured)
+            for n in measured
         }
     if args.quick:
         claims = control_claims(results)

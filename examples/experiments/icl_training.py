@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -79,6 +80,14 @@ def decayed(lr: float, steps: int, *, warm_up: int, clip: float = 1.0) -> Any:
     """AdamW (weight decay .05) with warm-up and a cosine to 1e-5, behind an elementwise clip."""
     schedule = optax.warmup_cosine_decay_schedule(0.0, lr, min(warm_up, steps // 4), steps, 1e-5)
     return optax.chain(optax.clip(clip), optax.adamw(schedule, b2=0.999, weight_decay=0.05))
+
+
+def options(doc: str, seeds: Sequence[int]) -> argparse.ArgumentParser:
+    """What every experiment can be asked: its --quick mode, and which seeds."""
+    parser = argparse.ArgumentParser(description=doc.split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="a minute at most, asserted")
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(seeds))
+    return parser
 
 
 class Claim(dict):

@@ -11,7 +11,6 @@ Results: docs/results/one-step-gd.json and .png.
 
 from __future__ import annotations
 
-import argparse
 import time
 from typing import Any
 
@@ -20,7 +19,7 @@ import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 import optax
-from icl_training import Claim, adam, run_notes, train
+from icl_training import Claim, adam, options, run_notes, train
 from regression_tasks import (
     DIM,
     SAMPLES,
@@ -219,10 +218,7 @@ def figure(runs: list[dict[str, Any]]) -> Any:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--seeds", type=int, nargs="+", default=list(range(5)))
-    args = parser.parse_args(argv)
+    args = options(__doc__, range(5)).parse_args(argv)
     began = time.perf_counter()
     test = tasks(jax.random.key(4_000), 10_000)
     if args.quick:

@@ -12,7 +12,6 @@ Accuracy is validity: the best-scored symbol can come next.  Results: docs/resul
 
 from __future__ import annotations
 
-import argparse
 import time
 from typing import Any
 
@@ -20,7 +19,7 @@ import equinox as eqx
 import jax
 import matplotlib.pyplot as plt
 import numpy as np
-from icl_training import Claim, run_notes
+from icl_training import Claim, options, run_notes
 from task_training import RESULTS, add_result, batches, load_results, save_results, train
 
 import olsq.nn
@@ -116,10 +115,8 @@ def figure(results: dict[str, Any]) -> Any:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--quick", action="store_true")
+    parser = options(__doc__, [0, 1])
     parser.add_argument("--mixers", nargs="+", choices=MIXERS, default=MIXERS)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     args = parser.parse_args(argv)
     began = time.perf_counter()
     if args.quick:

@@ -13,7 +13,6 @@ Results: docs/results/sine-regression.json and .png.
 
 from __future__ import annotations
 
-import argparse
 import time
 from typing import Any
 
@@ -22,7 +21,7 @@ import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 import optax
-from icl_training import Claim, adam, run_notes, train
+from icl_training import Claim, adam, options, run_notes, train
 from regression_tasks import alignment, half_mse
 from task_training import RESULTS, add_result, load_results, save_results
 
@@ -172,10 +171,7 @@ def figure(runs: list[dict[str, Any]]) -> Any:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
-    args = parser.parse_args(argv)
+    args = options(__doc__, [0, 1]).parse_args(argv)
     began = time.perf_counter()
     if args.quick:
         quick()

@@ -13,7 +13,6 @@ Results: docs/results/softmax-heads.json and .png.
 
 from __future__ import annotations
 
-import argparse
 import time
 from typing import Any
 
@@ -21,7 +20,7 @@ import jax
 import matplotlib.pyplot as plt
 import numpy as np
 import optax
-from icl_training import Claim, adam, run_notes, train
+from icl_training import Claim, adam, options, run_notes, train
 from one_step_gd import construction
 from regression_tasks import DIM, alignment, half_mse, predict, query_gradient, start, tasks
 from task_training import RESULTS, add_result, load_results, save_results
@@ -112,10 +111,7 @@ def figure(runs: dict[str, Any]) -> Any:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    args = parser.parse_args(argv)
+    args = options(__doc__, [0, 1, 2]).parse_args(argv)
     began = time.perf_counter()
     test = tasks(jax.random.key(4_000), 10_000)
     if args.quick:
