@@ -145,7 +145,7 @@ forget gate and the condition number at the last position {found["rank_correlati
     if "language" in results:
         text += """
 The language model has been trained for 300 steps only. Its gates are still near one half, so that it remembers a few
-tokens, its systems are nearly the ridge alone, and two steps solve them: the paper's picture, of heads whose condition
+tokens, its systems are nearly the ridge alone, and three steps solve them: the paper's picture, of heads whose condition
 numbers grow, needs longer training.
 """
     return text
