@@ -111,15 +111,6 @@ STORED = {
     "sander-trained": ("E3", "E5", "E6", "E7"),
 }
 
-# What the paper says of claims whose results do not say it themselves.
-PAPER = {
-    "E3": "one to six linear layers: as good as gradient descent up to two, worse by orders of "
-    "magnitude above three (figure 5)",
-    "E5": "more heads help, with duplicated tokens only (figure 7)",
-    "E6": "the sum of B_h^T B_h becomes diagonal (figure 8)",
-    "E7": "one dimension: linear attention learns the task, softmax attention does not (figure 9)",
-}
-
 LEFT_OUT = """\
 ## Not attempted
 
@@ -136,18 +127,12 @@ def stored_rows() -> Iterator[Row]:
         script = f"{name.replace('-', '_')}.py"
         found = load_results(name).get("claims", {})
         for claim in claims:
-            paper = PAPER.get(claim, "")
             if claim not in found:
-                yield Row(claim, paper, "not run yet", "", None, script)
+                yield Row(claim, "", "not run yet", "", None, script)
                 continue
-            row = {"paper": paper, "note": "", **found[claim]}
-            ours = row["ours"] if isinstance(row["ours"], str) else listed(row["ours"])
+            row = {"note": "", **found[claim]}
             judged = row["criterion"], row["passed"]
-            yield Row(claim, row["paper"], ours, *judged, script, row["note"])
-
-
-def listed(numbers: dict[str, float]) -> str:
-    return "; ".join(f"{name} {value:.3g}" for name, value in numbers.items())
+            yield Row(claim, row["paper"], row["ours"], *judged, script, row["note"])
 
 
 def recall_row() -> Row:

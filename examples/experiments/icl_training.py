@@ -76,6 +76,13 @@ def adam(lr: Any, clip: float) -> Any:
     return optax.chain(optax.clip(clip), optax.adam(lr))
 
 
+def settle(lr: float, steps: int) -> Any:
+    """A rate that is constant for the first half of ``steps`` and goes to 0 in the second."""
+    half = steps // 2
+    parts = [optax.constant_schedule(lr), optax.cosine_decay_schedule(lr, steps - half)]
+    return optax.join_schedules(parts, [half])
+
+
 def decayed(lr: float, steps: int, *, warm_up: int, clip: float = 1.0) -> Any:
     """AdamW (weight decay .05) with warm-up and a cosine to 1e-5, behind an elementwise clip."""
     schedule = optax.warmup_cosine_decay_schedule(0.0, lr, min(warm_up, steps // 4), steps, 1e-5)

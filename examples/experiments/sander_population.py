@@ -20,9 +20,6 @@ population loss needs none.  Results: docs/results/sander-population.json.
 
 from __future__ import annotations
 
-import argparse
-import os
-import platform
 import time
 from typing import Any
 
@@ -30,6 +27,7 @@ import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
+from icl_training import options, run_notes
 from task_training import RESULTS, save_results
 
 from olsq.icl.autoregressive_losses import (
@@ -215,10 +213,7 @@ def plain(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--seeds", type=int, nargs="+", default=list(range(10)))
-    args = parser.parse_args(argv)
+    args = options(__doc__, range(10)).parse_args(argv)
     began = time.perf_counter()
     with jax.enable_x64(True):
         if args.quick:
@@ -244,11 +239,7 @@ def main(argv: list[str] | None = None) -> None:
         by_mu = [positions(mu) for mu in MUS]
         check_positions(by_mu)
     results["positions"] = [plain(each) for each in by_mu]
-    results["run"] = {
-        "command": "python examples/experiments/sander_population.py",
-        "seconds": round(time.perf_counter() - began, 1),
-        "machine": f"{os.cpu_count()} CPU cores, {platform.machine()}, float64",
-    }
+    results["run"] = run_notes("python examples/experiments/sander_population.py", began)
     save_results(NAME, results)
     figure_3(shown["unitary"], shown["rotations"]).savefig(RESULTS / "sander-fig3.png", dpi=150)
     figure_6(by_mu).savefig(RESULTS / "sander-fig6.png", dpi=150)

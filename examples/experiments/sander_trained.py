@@ -22,9 +22,7 @@ Results: docs/results/sander-trained.json.
 
 from __future__ import annotations
 
-import argparse
-import os
-import platform
+import time
 from functools import partial
 from typing import Any
 
@@ -32,7 +30,16 @@ import jax
 import matplotlib.pyplot as plt
 import numpy as np
 import sander_models as models
-from sander_models import DEPTHS, RULES, fit, mean_of, orthogonal_sequences, orthogonality
+from icl_training import Claim, options, run_notes
+from sander_models import (
+    DEPTHS,
+    RULES,
+    fit,
+    mean_of,
+    orthogonal_sequences,
+    orthogonality,
+    range_of,
+)
 from task_training import RESULTS, add_result, load_results
 
 from olsq.icl.autoregressive import contexts, sequences
@@ -43,13 +50,6 @@ HEADS = (1, 2, 4, 8, 16, 32)
 FIRST = ("same", "random")
 STEPS = models.STEPS["fig5"]
 LONGER = 3 * STEPS
-NOTES = {
-    "fig5": "At L = 4 descent wins only over a model trained too little: with thrice the steps "
-    "the model wins. L = 5 and 6 were not trained longer.",
-    "fig7": "Fewer steps and dimensions than in the paper; more heads also help without copies.",
-    "fig8": "With the same s[1] the heads treat its direction apart (folded: a I + b 1 1^T); with "
-    "a random one the folded sum is diagonal, the whole but for what joins the copies.",
-}
 
 
 def deep(data: Any, table: Any, layers: int, seed: int, **changed: int) -> dict[str, Any]:
@@ -96,57 +96,87 @@ def scalar(softmax: bool, mlp: bool, seed: int, **changed: int) -> dict[str, Any
     return {"softmax": softmax, "mlp": mlp} | record
 
 
-def claim_5(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    ours = {}
-    for layers in (1, 4):
-        ours[f"model, {layers}"] = mean_of(rows, layers=layers, steps=STEPS)
-        for rule in RULES:
-            name = f"descent, {rule}"
-            ours[f"{name}, {layers}"] = mean_of(rows, name, layers=layers)
-    for name in ("mse", f"model minus descent, {RULES[0]}", f"its standard error, {RULES[0]}"):
-        ours[f"model, 4, longer: {name}"] = mean_of(rows, name, layers=4, steps=LONGER)
-    scaled = models.Descent(orthogonal_sequences(TEST, 2), RULES[0]).scaled(1)
-    ours[f"descent, {RULES[0]}, 1, predictions scaled to one norm"] = scaled
-    one, four = (ours[f"descent, {RULES[0]}, {layers}"] for layers in (1, 4))
-    passed = ours["model, 1"] <= 1.1 * one
-    passed &= four < min(ours["model, 4"], ours["model, 4, longer: mse"])
-    criterion = "steps eta / (t - 1): model <= 1.1 descent at L = 1, > at L = 4, longer too"
-    return {"claim": "E3", "criterion": criterion, "ours": ours, "passed": passed}
+def claim_5(rows: list[dict[str, Any]]) -> Claim:
+    """E3."""
+    rule, constant = RULES
+    at = {n: range_of(rows, layers=n, steps=STEPS) for n in (1, 4)}
+    descent = {r: {n: mean_of(rows, f"descent, {r}", layers=n) for n in (1, 4)} for r in RULES}
+    longer = mean_of(rows, layers=4, steps=LONGER)
+    excess, error = (
+        mean_of(rows, f"{name}, {rule}", layers=4, steps=LONGER)
+        for name in ("model minus descent", "its standard error")
+    )
+    scaled = models.Descent(orthogonal_sequences(TEST, 2), rule).scaled(1)
+    ours = [mean_of(rows, layers=n, steps=STEPS) for n in (1, 4)]
+    return Claim(
+        "one to six linear layers: as good as gradient descent up to two, worse by orders of "
+        "magnitude above three (figure 5)",
+        f"mean squared errors. L = 1: model {at[1]}, descent {descent[rule][1]:.4f} with steps "
+        f"eta / (t - 1), {descent[constant][1]:.4f} with eta, {scaled:.4f} with its predictions "
+        f"scaled to one norm, as the model's layer norm does. L = 4: model {at[4]}, descent "
+        f"{descent[rule][4]:.4f} and {descent[constant][4]:.4f}; model trained three times as long "
+        f"{longer:.4f}, which is {excess:+.4f} ± {error:.4f} from descent",
+        "steps eta / (t - 1): model <= 1.1 descent at L = 1, > at L = 4, longer too",
+        ours[0] <= 1.1 * descent[rule][1] and descent[rule][4] < min(ours[1], longer),
+        "at L = 4 descent wins only over a model trained too little: with three times the steps "
+        "the model wins. L = 5 and 6 were not trained longer",
+    )
 
 
-def claim_7(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    ours = {
-        f"{heads} heads, {copies} copies": mean_of(rows, heads=heads, copies=copies)
-        for heads in (HEADS[0], HEADS[-1])
-        for copies in (1, 2)
-    }
-    one, many = (ours[f"{heads} heads, 2 copies"] for heads in (HEADS[0], HEADS[-1]))
-    criterion = f"duplicated: mse with {HEADS[-1]} heads < half of that with one head"
-    return {"claim": "E5", "criterion": criterion, "ours": ours, "passed": many < 0.5 * one}
+def claim_7(rows: list[dict[str, Any]]) -> Claim:
+    """E5."""
+    few, many = HEADS[0], HEADS[-1]
+    found = {(h, n): range_of(rows, heads=h, copies=n) for h in (few, many) for n in (1, 2)}
+    one, several = (mean_of(rows, heads=h, copies=2) for h in (few, many))
+    return Claim(
+        "more heads help, with duplicated tokens only (figure 7)",
+        f"mean squared error with {few} and {many} heads: {found[few, 2]}, {found[many, 2]} with "
+        f"tokens (s, s), {found[few, 1]}, {found[many, 1]} with tokens s",
+        f"duplicated: error with {many} heads < half of that with one head", several < 0.5 * one,
+        "fewer steps and dimensions than in the paper; more heads also help without copies",
+    )  # fmt: skip
 
 
-def claim_8(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    ours = {
-        f"{first} s[1]: {what}, {when}": mean_of(rows, f"{what}, {when}", **{"first state": first})
+def claim_8(rows: list[dict[str, Any]]) -> Claim:
+    """E6."""
+    ratio = {
+        (first, when): range_of(rows, f"off / diagonal, {when}", **{"first state": first})
         for first in FIRST
-        for what in ("off / diagonal", "folded")
         for when in ("start", "end")
     }
-    passed = ours["same s[1]: off / diagonal, end"] < 0.3 * ours["same s[1]: off / diagonal, start"]
-    criterion = "the same s[1]: off / diagonal at the end < 0.3 of that at the start"
-    return {"claim": "E6", "criterion": criterion, "ours": ours, "passed": passed}
+    folded = [range_of(rows, "folded, end", **{"first state": first}) for first in FIRST]
+    before, after = (
+        mean_of(rows, f"off / diagonal, {when}", **{"first state": "same"})
+        for when in ("start", "end")
+    )
+    return Claim(
+        "the sum of B_h^T B_h becomes diagonal (figure 8)",
+        "mean size off the diagonal over that on it, before and after training: "
+        f"{ratio['same', 'start']}, {ratio['same', 'end']} with the same s[1] for all sequences, "
+        f"{ratio['random', 'start']}, {ratio['random', 'end']} with a random one; after, both "
+        f"copies of a token added up: {folded[0]} and {folded[1]}",
+        "the same s[1]: after < 0.3 before", after < 0.3 * before,
+        "with the same s[1] the heads treat its direction apart (folded: a I + b 1 1^T); with a "
+        "random one the folded sum is diagonal, the whole but for what joins the copies",
+    )  # fmt: skip
 
 
-def claim_9(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    ours = {
-        ("softmax" if softmax else "linear") + (", MLP" if mlp else ""): mean_of(
-            rows, softmax=softmax, mlp=mlp
-        )
-        for softmax in (False, True)
+def claim_9(rows: list[dict[str, Any]]) -> Claim:
+    """E7."""
+    kinds = {"linear": False, "softmax": True}
+    shown = {
+        (name, mlp): range_of(rows, softmax=softmax, mlp=mlp)
+        for name, softmax in kinds.items()
         for mlp in (False, True)
     }
-    passed, criterion = ours["softmax"] > 10 * ours["linear"], "without MLP: softmax > 10 linear"
-    return {"claim": "E7", "criterion": criterion, "ours": ours, "passed": passed}
+    linear, softmax = (mean_of(rows, softmax=s, mlp=False) for s in kinds.values())
+    return Claim(
+        "one dimension: linear attention learns the task, softmax attention does not (figure 9)",
+        f"mean squared error of linear attention {shown['linear', False]}, with an MLP "
+        f"{shown['linear', True]}; of softmax attention {shown['softmax', False]}, with an MLP "
+        f"{shown['softmax', True]}",
+        "without MLP: softmax > 10 linear", softmax > 10 * linear,
+    )  # fmt: skip
 
 
 def figure_5(rows: list[dict[str, Any]]) -> Any:
@@ -235,8 +265,8 @@ def jobs(part: str, seeds: list[int]) -> dict[str, Any]:
 
 
 PARTS = {
-    "fig5": (claim_5, figure_5), "fig7": (claim_7, figure_7),
-    "fig8": (claim_8, figure_8), "fig9": (claim_9, figure_9),
+    "fig5": ("E3", claim_5, figure_5), "fig7": ("E5", claim_7, figure_7),
+    "fig8": ("E6", claim_8, figure_8), "fig9": ("E7", claim_9, figure_9),
 }  # fmt: skip
 
 
@@ -248,16 +278,13 @@ def run(part: str, seeds: list[int]) -> None:
             add_result(NAME, (part, key), record)
             print(f"{part}, {key}: mse {record['mse']:.3g}, {record['seconds']} s", flush=True)
     rows = list(load_results(NAME)[part].values())
-    claim, figure = PARTS[part]
+    name, claim, figure = PARTS[part]
     found = claim(rows)
-    if part in NOTES:
-        found["note"] = NOTES[part]
-    add_result(NAME, ("claims", found.pop("claim")), found)
-    add_result(NAME, ("run", part), {
-        "command": f"python examples/experiments/sander_trained.py --parts {part}",
-        "seconds": round(sum(row["seconds"] for row in rows), 1),
-        "machine": f"{os.cpu_count()} CPU cores, shared, {platform.machine()}, float32",
-    })  # fmt: skip
+    add_result(NAME, ("claims", name), found)
+    command = f"python examples/experiments/sander_trained.py --parts {part}"
+    seconds = round(sum(row["seconds"] for row in rows), 1)
+    notes = run_notes(command, time.perf_counter(), seconds=seconds)
+    add_result(NAME, ("run", part), notes)
     figure(rows).savefig(RESULTS / f"sander-{part}.png", dpi=150)
     plt.close("all")
     print(part, found, flush=True)
@@ -282,10 +309,8 @@ def quick() -> None:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--quick", action="store_true")
+    parser = options(__doc__, [0, 1])
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     args = parser.parse_args(argv)
     if args.quick:
         quick()
