@@ -170,9 +170,9 @@ def figure(results: dict[str, Any]) -> Any:
         for name, style in (("mesa", "C3-"), ("control", "k--"), ("mesa, separator", "C0-")):
             label = {"mesa": "mesa layer", "control": "ridge regression, all neighbours",
                      "mesa, separator": "mesa layer, tuned separator"}[name]  # fmt: skip
-            ax.plot(pairs, r[name], style, lw=1, label=label if i == 0 else None)
+            ax.semilogy(pairs, r[name], style, lw=1, label=label if i == 0 else None)
     ax.plot(pairs, results["clean"], "k:", lw=1, label="ridge regression, true pairs only")
-    ax.set(xlabel="pair", ylabel="half squared error", ylim=(0, 10))
+    ax.set(xlabel="pair", ylabel="half squared error", ylim=(0.3, None))
     ax.legend(fontsize=8, frameon=False)
     return fig
 
