@@ -241,7 +241,7 @@ def line(row: Row) -> str:
     verdict = {True: "yes", False: "**no**", None: ""}[row.passed]
     path = row.script if row.script.startswith("..") else f"../../examples/experiments/{row.script}"
     ours = row.ours + (f". *{row.note[0].upper()}{row.note[1:].rstrip('.')}.*" if row.note else "")
-    script = f"`{path.split('/')[-1]}`"
+    script = f"[`{path.split('/')[-1]}`]({path})"
     cells = (row.name, row.paper, ours, row.criterion, verdict, script)
     return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
 
@@ -259,7 +259,10 @@ def page() -> str:
     text += "## Measured\n\n" + head + "\n".join(line(row) for row in rows) + "\n\n"
     text += "## Exact identities\n\nHeld in float64 by tests in `tests/icl`.\n\n"
     text += "| | claim | tolerance | test |\n| --- | --- | --- | --- |\n"
-    text += "".join(f"| {a} | {b} | {c} | `{d}` |\n" for a, b, c, d in IDENTITIES)
+    text += "".join(
+        f"| {a} | {b} | {c} | [`{d}`](../../tests/icl/{d.split('::')[0]}) |\n"
+        for a, b, c, d in IDENTITIES
+    )
     text += "\n" + LEFT_OUT + "\n## Figures\n"
     for name, beside in FIGURES.items():
         if (RESULTS / f"{name}.png").exists():

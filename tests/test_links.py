@@ -1,0 +1,35 @@
+"""Links and pictures of the README and the documentation."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
+
+
+def anchors(page: Path) -> set[str]:
+    """The names of a page's headings."""
+    titles = HEADING.findall(re.sub(r"^```.*?^```", "", page.read_text(), flags=re.S | re.M))
+    return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    code = re.compile(r"^```.*?^```|`[^`\n]*`", re.S | re.M)
+    for link in LINK.findall(code.sub("", page.read_text())):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{page.name}: {link}"
+        assert not anchor or anchor in anchors(target), f"{page.name}: no heading {link}"
+
+
+def test_pages_are_found():
+    assert len(PAGES) > 10
