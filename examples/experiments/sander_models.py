@@ -271,23 +271,6 @@ def descent_table(train: np.ndarray, test: np.ndarray) -> dict[str, list[tuple[f
     return table
 
 
-def values_of(rows: list[dict[str, Any]], what: str = "mse", **match: Any) -> list[float]:
-    """Of every seed of the rows that match."""
-    return [row[what] for row in rows if all(row[name] == v for name, v in match.items())]
-
-
-def mean_of(rows: list[dict[str, Any]], what: str = "mse", **match: Any) -> float:
-    """Mean over the seeds of the rows that match."""
-    return float(np.mean(values_of(rows, what, **match)))
-
-
-def range_of(rows: list[dict[str, Any]], what: str = "mse", **match: Any) -> str:
-    """Mean and, of several seeds, the range, for a reader."""
-    values = values_of(rows, what, **match)
-    several = f" ({min(values):.3g} to {max(values):.3g})" if len(values) > 1 else ""
-    return f"{np.mean(values):.3g}{several}"
-
-
 def main(argv: list[str] | None = None) -> None:
     """The short cut of `Descent` is `olsq.icl.descend`, which learns W from the pairs."""
     with jax.enable_x64(True):

@@ -10,7 +10,7 @@ import matplotlib
 import pytest
 
 EXPERIMENTS = Path(__file__).parents[2] / "examples" / "experiments"
-SHARED = {"dynamics_tasks", "icl_training", "regression_tasks", "task_training"}
+SHARED = {"dynamics_tasks", "icl_training", "regression_tasks", "sander_claims", "task_training"}
 NAMES = sorted(path.stem for path in EXPERIMENTS.glob("*.py") if path.stem not in SHARED)
 
 
