@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from parity import GATES
 from sander_population import LAST
 from task_training import RESULTS, load_results
 
@@ -108,6 +107,7 @@ STORED = {
     "dynamics-deep": ("C5", "C6"),
     "dynamics-few-shot": ("C8",),
     "regbench": ("D2",),
+    "parity": ("D3",),
     "sander-trained": ("E3", "E5", "E6", "E7"),
 }
 
@@ -142,24 +142,6 @@ def recall_row() -> Row:
         "D1, noisy recall", "MesaNet, table 1: 100 % (full grid)",
         f"{best:.2%} at the baseline setting, one seed, width 64", ">= 99 %", best >= 0.99,
         "noisy_recall.py",
-    )  # fmt: skip
-
-
-def parity_row() -> Row:
-    results = load_results("parity")
-    tails: dict[str, list[float]] = {gates: [] for gates in GATES}
-    for key, r in results.items():
-        tails[key.split(", seed")[0]].append(float(np.mean(r["by_position"][-40:])))
-    signed, plain = (tails[gates] for gates in GATES)
-    ours = "; ".join(
-        f"gates in {gates}: {', '.join(f'{t:.3f}' for t in found) or 'not run'}"
-        for gates, found in tails.items()
-    )
-    done = bool(signed and plain)
-    return Row(
-        "D3", "gates in (-1, 1) solve parity at length 256, in (0, 1) chance (MesaNet, figure 8)",
-        f"last 40 of 256 positions, by seed: {ours}", "> .95 and < .70, every seed",
-        (min(signed) > 0.95 and max(plain) < 0.7) if done else None, "parity.py",
     )  # fmt: skip
 
 
@@ -247,7 +229,7 @@ def line(row: Row) -> str:
 
 
 def page() -> str:
-    rows = [*stored_rows(), recall_row(), parity_row(), *spending_rows(), bounds_row(),
+    rows = [*stored_rows(), recall_row(), *spending_rows(), bounds_row(),
             *population_rows()]  # fmt: skip
     rows.sort(key=lambda row: (row.name[0], int(row.name.split(",")[0][1:]), row.name))
     head = (

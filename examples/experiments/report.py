@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from language_models import MIXERS, RATES, SEEDS, best_rate, key_of
-from parity import GATES
+from parity import end_of
 from task_training import RESULTS, load_results
 
 INTRO = """\
@@ -59,19 +59,17 @@ def reached(record: dict[str, Any], goal: float = 0.99) -> float:
 
 
 def parity(results: dict[str, Any]) -> str:
-    rows = []
-    for key, r in results.items():
-        tail = float(np.mean(r["by_position"][-40:]))
-        rows.append([key, f"{r['micro'][-1]:.4f}", f"{tail:.4f}", r["step"][-1]])
-    for key in (f"{gates}, seed {seed}" for seed in range(3) for gates in GATES):
-        if key not in results:
-            rows.append([key, "not run yet", "", ""])
+    if "run" not in results:
+        return ""  # still under way
+    runs = results["runs"]
+    rows = [
+        [key, f"{r['micro'][-1]:.4f}", f"{end_of(r):.4f}", r["step"][-1]] for key, r in runs.items()
+    ]
     return f"""
 ## Parity
 
-`python examples/experiments/parity.py`, 2026-11-21 (MesaNet, appendix H, figure 8, reduced: width 32, two blocks of
-2 heads of 16, batches of 128). Both models have a ridge of 50, at least 49; they differ in their gates only. Gates in
-(-1, 1) solve parity at the length of training and far beyond it, not yet at six times that length.
+`{results["run"]["command"]}`, {results["run"]["date"]} (MesaNet, appendix H, figure 8, reduced: width 32, two blocks of
+2 heads of 16, batches of 128). Both models have a ridge of 50, at least 49; they differ in their gates only.
 
 ![Parity](parity.png)
 
