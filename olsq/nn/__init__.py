@@ -15,20 +15,23 @@ except ImportError as error:  # pragma: no cover
 from olsq.nn._mixer import HeadMixer, Mixer, MixerState
 from olsq.nn._parts import Dense, RMSNorm, ShortConvolution
 from olsq.nn.blocks import Backbone, Block, SwiGLU
-from olsq.nn.delta import TTTMLP, Delta, GatedDelta, Longhorn, PreconditionedDelta, TTTLinear
+from olsq.nn.delta import Delta, GatedDelta, Longhorn, PreconditionedDelta
 from olsq.nn.diagnose import Diagnostics, diagnose
 from olsq.nn.files import load, load_into, save
 from olsq.nn.fla import from_fla
 from olsq.nn.generate import generate
-from olsq.nn.linear import GLA, HGRN2, MLSTM, RWKV6, LinearAttention, Mamba2, Retention
+from olsq.nn.linear import GLA, HGRN2, RWKV6, LinearAttention, Mamba2, Retention
 from olsq.nn.mixers import MIXERS, mixer
+from olsq.nn.mlstm import MLSTM
 from olsq.nn.model import LanguageModel
 from olsq.nn.presets import PRESETS, MesaNet, hawk_mesa, preset, state_tracking, thesis_hybrid
 from olsq.nn.recurrent import Hawk, Mamba
+from olsq.nn.regressions import Intention, Kalman, MesaWindow
 from olsq.nn.sharding import shard, shard_batch
 from olsq.nn.softmax import SlidingWindow, Softmax
-from olsq.nn.solved import Intention, Kalman, Mesa, MesaDiscounted, MesaWindow
+from olsq.nn.solved import Mesa, MesaDiscounted
 from olsq.nn.surgery import count_parameters, map_mixers, mixers_of, with_solver
+from olsq.nn.ttt import TTTMLP, TTTLinear
 
 __all__ = [
     "GLA",

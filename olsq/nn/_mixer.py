@@ -50,7 +50,14 @@ class MixerState(NamedTuple):
 class Mixer(eqx.Module):
     """A layer that mixes tokens along time: ``y = layer(x)`` or ``y, state = layer(x, state=...)``.
 
-    Subclasses define :meth:`mix`.
+    Subclasses define :meth:`mix`; :class:`HeadMixer` does most of it for rules with heads.
+
+    Attributes
+    ----------
+    dim : int
+        Width of the stream.
+    causal : bool
+        Whether a token reads nothing after it; a language model needs that.
     """
 
     dim: eqx.AbstractVar[int]
@@ -89,10 +96,13 @@ class Mixer(eqx.Module):
     def mix(
         self, x: Array, state: MixerState | None, segment_ids: Array | None, capacity: int | None
     ) -> tuple[Array, MixerState]:
-        """Outputs and the state after the last token."""
+        """Outputs (B, T, dim) and the state after the last token."""
 
     def start_decoding(self, state: MixerState) -> MixerState:
-        """The state in the form that is cheapest to decode with, one token at a time."""
+        """The state in the form that is cheapest to decode with, one token at a time.
+
+        As it is, unless a mixer has another; the layer takes either.
+        """
         return state
 
 
@@ -114,6 +124,8 @@ class HeadMixer(Mixer):
         ``convolution_width`` 4, with a bias if ``convolution_bias``.
     key_shift : bool
         Instead, a token's key is made from the token before it.
+    output_norm : bool
+        RMS norm of what each head reads.
     output_gate : bool
         Multiply what the heads read, normalised, by ``silu(W x)``.
     norm_eps : float
@@ -203,7 +215,15 @@ class HeadMixer(Mixer):
     def project(
         self, x: Array, recent: Array | None, segment_ids: Array | None
     ) -> tuple[dict[str, Array], Array | None]:
-        """Queries, keys and values (B, T, heads * size), convolved; and the convolution's state."""
+        """Queries, keys and values of x (B, T, dim), convolved.
+
+        Returns
+        -------
+        streams : dict of array (B, T, heads * size)
+            "query", "key" and "value".
+        recent : array (B, width - 1, channels) or None
+            The convolution's state.
+        """
         streams = {"query": self.query(x), "key": self.key(x), "value": self.value(x)}
         if self.convolution is not None:
             joined = jnp.concatenate([streams[name] for name in self.convolved], -1)
@@ -217,26 +237,30 @@ class HeadMixer(Mixer):
         return streams, recent
 
     def features(self, x: Array) -> Array:
-        """Queries or keys (B, T, H, K) as the rule sees them."""
+        """Queries or keys (B, T, H, key_size) as the rule sees them, (B, T, H, mapped_size)."""
         kind = self.feature_map
         x = jax.nn.silu(x) if kind == "silu" else mapped(x, kind, self.nu)
         return unit(x) if self.normalise else x
 
     def split_heads(self, x: Array) -> Array:
+        """A stream (B, T, H * size) as (B, T, H, size)."""
         return x.reshape(*x.shape[:2], self.heads, x.shape[-1] // self.heads)
 
     def arguments(self, x: Array) -> dict[str, Any]:
-        """Gates and other arguments of the rule, from the layer's input."""
+        """Gates and other arguments of the rule by name, from the layer's input x (B, T, dim)."""
         return {}
 
     def attend(
         self, q: Array, k: Array, v: Array, arguments: dict[str, Any], **given: Any
     ) -> tuple[Array, Any]:
-        """The rule: outputs (B, T, H, V) and its state; ``given`` are state and segment_ids."""
+        """The rule: outputs (B, T, H, V) and its state.
+
+        q and k are (B, T, H, K), v is (B, T, H, V); ``given`` are state and segment_ids.
+        """
         return type(self).rule(q, k, v, **arguments, **given)
 
     def read(self, x: Array, recent: Any, segment_ids: Array | None) -> tuple[Any, ...]:
-        """``q, k, v``, arguments of the rule and the convolution's state."""
+        """``q, k, v``, (B, T, H, size) each, arguments of the rule and the convolution's state."""
         streams, recent = self.project(x, recent, segment_ids)
         q, k, v = (self.split_heads(streams[name]) for name in ("query", "key", "value"))
         return self.features(q), self.features(k), v, self.arguments(x), recent
@@ -250,7 +274,7 @@ class HeadMixer(Mixer):
         return self.write(o, x), MixerState(recent, memory)
 
     def write(self, o: Array, x: Array) -> Array:
-        """Outputs of the heads, normalised and projected back to the stream."""
+        """Outputs of the heads (B, T, H, V), normalised, gated by x, projected to (B, T, dim)."""
         if self.norm is not None:
             o = self.norm(o)
         if self.output_gate is not None:

@@ -18,7 +18,26 @@ NORM_EPS = 1e-6
 class Dense(eqx.Module):
     """``x W + b`` over the last axis, in the dtype of x; weights are kept in float32.
 
-    Weights start normal with standard deviation ``gain / sqrt(inputs)``, biases at ``bias``.
+    Parameters
+    ----------
+    inputs, outputs : int
+    key : jax.random.key
+    gain : float
+        W starts normal with standard deviation ``gain / sqrt(inputs)``.
+    bias : float or array (outputs,), optional
+        Where b starts; there is none if None.
+
+    Attributes
+    ----------
+    weight : array (inputs, outputs)
+    bias : array (outputs,) or None
+
+    Examples
+    --------
+    >>> import jax, olsq.nn
+    >>> layer = olsq.nn.Dense(8, 3, key=jax.random.key(0), bias=0.0)
+    >>> layer(jax.numpy.ones((1, 6, 8))).shape, layer.bias.shape
+    ((1, 6, 3), (3,))
     """
 
     weight: Array  # (inputs, outputs)
@@ -51,7 +70,20 @@ class LowRank(eqx.Module):
 
 
 class RMSNorm(eqx.Module):
-    """``scale x / sqrt(mean x^2)`` over the last axis, computed in float32 or better."""
+    """``scale x / sqrt(mean x^2 + eps)`` over the last axis, computed in float32 or better.
+
+    Parameters
+    ----------
+    *shape : int
+        Of ``scale``, which starts at 1: (width,), or (heads, width) for a scale per head.
+    eps : float
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq.nn
+    >>> [round(float(y), 3) for y in olsq.nn.RMSNorm(2)(jnp.array([3.0, 4.0]))]
+    [0.849, 1.131]
+    """
 
     scale: Array  # (..., width): leading axes are heads
     eps: float = eqx.field(static=True)
@@ -67,7 +99,29 @@ class RMSNorm(eqx.Module):
 
 
 class ShortConvolution(eqx.Module):
-    """Causal depthwise convolution: ``y_t = sum_i kernel[i] x_{t-i} + bias`` of each channel."""
+    """Causal depthwise convolution: ``y_t = sum_i kernel[i] x_{t-i} + bias`` of each channel.
+
+    Parameters
+    ----------
+    width : int
+        Taps, the current token's included.
+    channels : int
+    key : jax.random.key
+    bias : bool
+        Add one per channel, from 0.
+
+    Notes
+    -----
+    The kernel (width, channels) starts normal with standard deviation ``1 / sqrt(width)``.
+
+    Examples
+    --------
+    >>> import jax, olsq.nn
+    >>> layer = olsq.nn.ShortConvolution(4, 8, key=jax.random.key(0))
+    >>> y, recent = layer(jax.numpy.ones((1, 6, 8)), None, None)
+    >>> y.shape, recent.shape
+    ((1, 6, 8), (1, 3, 8))
+    """
 
     kernel: Array  # (width, channels)
     bias: Array | None  # (channels,)
@@ -79,7 +133,16 @@ class ShortConvolution(eqx.Module):
     def __call__(
         self, x: Array, recent: Array | None, segment_ids: Array | None
     ) -> tuple[Array, Array]:
-        """Outputs (B, T, C), and the last ``width - 1`` inputs for the tokens that follow."""
+        """Outputs (B, T, C), and the last ``width - 1`` inputs for the tokens that follow.
+
+        Parameters
+        ----------
+        x : array (B, T, C)
+        recent : array (B, width - 1, C) or None
+            Inputs before x; 0 if None.
+        segment_ids : int array (B, T) or None
+            Taps do not reach into another segment.
+        """
         y, recent = taps(x, self.kernel.astype(x.dtype), recent, segment_ids)
         return y if self.bias is None else y + self.bias.astype(x.dtype), recent
 

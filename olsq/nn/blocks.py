@@ -22,7 +22,25 @@ POLICIES = {
 
 
 class SwiGLU(eqx.Module):
-    """``(silu(x A) * x B) C``, both branches ``ratio`` times as wide as the stream."""
+    """``(silu(x A) * x B) C``, a gated MLP without biases: streams (..., dim) to streams.
+
+    Parameters
+    ----------
+    dim : int
+    width : int, optional
+        Of both branches; ``ratio dim``, rounded, if None.
+    ratio : float
+    output_gain : float
+        Of C, as for :class:`HeadMixer`.
+    key : jax.random.key
+
+    Examples
+    --------
+    >>> import jax, olsq.nn
+    >>> mlp = olsq.nn.SwiGLU(8, key=jax.random.key(0))
+    >>> mlp(jax.numpy.ones((1, 6, 8))).shape, mlp.up.weight.shape
+    ((1, 6, 8), (8, 24))
+    """
 
     gate: Dense
     up: Dense
@@ -44,7 +62,25 @@ class SwiGLU(eqx.Module):
 
 
 class Block(eqx.Module):
-    """``x + mixer(norm(x))``, then ``x + mlp(norm(x))``; ``mlp`` None leaves the second out."""
+    """``x + mixer(norm(x))``, then ``x + mlp(norm(x))``; ``mlp`` None leaves the second out.
+
+    Parameters
+    ----------
+    dim : int
+    mixer : Mixer
+    mlp : SwiGLU or None
+    norm_eps : float
+        Of both norms.
+
+    Examples
+    --------
+    >>> import jax, olsq.nn
+    >>> key = jax.random.key(0)
+    >>> block = olsq.nn.Block(8, olsq.nn.GLA(8, heads=2, key=key), None)
+    >>> y, state = jax.eval_shape(lambda x: block(x, None, None, None), jax.numpy.ones((1, 6, 8)))
+    >>> y.shape, state.memory.memory.shape
+    ((1, 6, 8), (1, 2, 4, 4))
+    """
 
     mixer_norm: RMSNorm
     mixer: Mixer
@@ -61,6 +97,10 @@ class Block(eqx.Module):
     def __call__(
         self, x: Array, state: Any, segment_ids: Array | None, capacity: int | None
     ) -> tuple[Array, Any]:
+        """The stream (B, T, dim) after the block, and the state of its mixer, always.
+
+        Arguments are those of :meth:`Mixer.__call__`, all given; None where there are none.
+        """
         y, state = self.mixer(
             self.mixer_norm(x), state=state, segment_ids=segment_ids, capacity=capacity
         )
@@ -131,7 +171,23 @@ class Backbone(eqx.Module):
     def __call__(
         self, x: Any, *, state: Any = ABSENT, segment_ids: Any = None, capacity: int | None = None
     ) -> Any:
-        """As a mixer's: ``y = backbone(x)`` or ``y, state = backbone(x, state=...)``."""
+        """As a mixer's: ``y = backbone(x)`` or ``y, state = backbone(x, state=...)``.
+
+        Parameters
+        ----------
+        x : array (B, T, dim)
+        state : tuple of MixerState or None, optional
+            One per block; None for no past.  If given, the new states are returned too.
+        segment_ids, capacity : optional
+            As for :meth:`Mixer.__call__`.
+
+        Returns
+        -------
+        y : array (B, T, dim)
+            After the last norm.
+        state : tuple of MixerState
+            If ``state`` was given, be it None.
+        """
         x = check_stream("x", x, self.dim)
         past = [None] * len(self.blocks) if state is ABSENT or state is None else state
         after = []
@@ -147,7 +203,10 @@ class Backbone(eqx.Module):
         return eqx.filter_checkpoint(block, policy=POLICIES[self.remat])(x, *given)
 
     def start_decoding(self, state: Any) -> Any:
-        """States in the form that is cheapest to decode with; see :meth:`Mixer.start_decoding`."""
+        """States, one per block, in the form that is cheapest to decode with.
+
+        See :meth:`Mixer.start_decoding`.
+        """
         return tuple(
             block.mixer.start_decoding(memory)
             for block, memory in zip(self.blocks, state, strict=True)

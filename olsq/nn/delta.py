@@ -1,18 +1,15 @@
-"""Mixers that correct their memory towards each token: delta rules and test-time training."""
+"""Mixers that correct their memory towards each token: delta rules."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
 from jax import Array
 
 from olsq import attention
+from olsq.nn._gated import Gated
 from olsq.nn._mixer import Gate, HeadMixer
-from olsq.nn._parts import check_sizes, split_keys
-from olsq.nn.solved import Gated
 
 
 class Stepped(HeadMixer):
@@ -29,31 +26,146 @@ class Stepped(HeadMixer):
 
 
 class Delta(Stepped):
-    """DeltaNet: one gradient step a token."""
+    """DeltaNet: one gradient step a token, on how wrong the memory is about its key.
+
+    ``S = S (I - beta k k^T) + beta v k^T``, ``o = S q``, with ``beta = sigmoid(W e + b)`` per head.
+
+    Parameters
+    ----------
+    dim, heads, key_size, value_size, ... :
+        As for every mixer: see :class:`HeadMixer`.
+
+    Notes
+    -----
+    O(V K + C (V + K) + C^2 / 3) a token and head by chunks of C = 64, O(V K) one by one; the state
+    is V K numbers a head.  Differentiable to any order in both modes.
+
+    References
+    ----------
+    Schlag et al., "Linear Transformers Are Secretly Fast Weight Programmers" (2021), eq. 24.
+
+    Examples
+    --------
+    >>> import jax, olsq.nn
+    >>> layer = olsq.nn.Delta(8, heads=2, key=jax.random.key(0))
+    >>> y, state = layer(jax.numpy.ones((1, 6, 8)), state=None)
+    >>> y.shape, state.memory.memory.shape
+    ((1, 6, 8), (1, 2, 4, 4))
+    """
 
     rule = staticmethod(attention.delta)
 
 
 class GatedDelta(Gated):
-    """Gated DeltaNet: forget, then one gradient step a token."""
+    """Gated DeltaNet: forget, then one gradient step a token.
+
+    ``S = gamma S (I - beta k k^T) + beta v k^T``, ``o = S q``, with ``gamma = sigmoid(W e + b)``
+    and ``beta = sigmoid(W e + b)`` per head, each with weights of its own.
+
+    Parameters
+    ----------
+    dim, heads, key_size, value_size, ... :
+        As for every mixer: see :class:`HeadMixer`.
+    forget_bound : float, optional
+        b_g in (0, 1]: makes gamma ``(1 - (1 - b_g) beta^2) sigmoid(W e + b)``, so that a stream
+        that repeats one key for ever cannot fill a memory without limit.
+    forget_floor : float
+        f in [0, 1): makes gamma ``f + (1 - f) sigmoid(W e + b)``, before the bound.
+    forget_bias : float or array (H,)
+        Where gamma's b starts; 0, so around a half, if not given.
+    signed : bool
+        Gamma is ``tanh(W e + b)``, in (-1, 1), for state tracking; it has no floor then.
+    weighted : bool
+        False leaves the write gate out: beta is 1.
+
+    Notes
+    -----
+    O(V K + C (V + K) + C^2 / 3) a token and head by chunks of C = 64, O(V K) one by one; the state
+    is V K numbers a head.  Differentiable to any order in both modes.
+
+    References
+    ----------
+    Yang et al., "Gated Delta Networks" (2025), eq. 10.
+
+    Examples
+    --------
+    >>> import jax, olsq.nn
+    >>> layer = olsq.nn.GatedDelta(8, heads=2, key=jax.random.key(0))
+    >>> y, state = layer(jax.numpy.ones((1, 6, 8)), state=None)
+    >>> y.shape, state.memory.memory.shape
+    ((1, 6, 8), (1, 2, 4, 4))
+    """
 
     rule = staticmethod(attention.gated_delta)
+    signs = True
 
 
 class Longhorn(Stepped):
-    """Longhorn: an implicit step a token, in its diagonal form."""
+    """Longhorn: an implicit step a token, in its diagonal form; no beta makes it unstable.
+
+    ``S = S diag(1 - d k*k) + d v k^T``, ``o = S q``, with ``d = beta / (1 + beta k.k)`` and
+    ``beta = sigmoid(W e + b)`` per head, where the paper has one per value channel.
+
+    Parameters
+    ----------
+    dim, heads, key_size, value_size, ... :
+        As for every mixer: see :class:`HeadMixer`.
+
+    Notes
+    -----
+    O(V K) a token and head; V K numbers of state.  Differentiable to any order in both modes.
+
+    References
+    ----------
+    Liu et al., "Longhorn" (2024), theorem 3.1 and algorithm 1.
+
+    Examples
+    --------
+    >>> import jax, olsq.nn
+    >>> layer = olsq.nn.Longhorn(8, heads=2, key=jax.random.key(0))
+    >>> y, state = layer(jax.numpy.ones((1, 6, 8)), state=None)
+    >>> y.shape, state.memory.memory.shape
+    ((1, 6, 8), (1, 2, 4, 4))
+    """
 
     rule = staticmethod(attention.longhorn)
 
 
 class PreconditionedDelta(Gated):
-    """Preconditioned Gated DeltaNet: directions often used get smaller steps."""
+    """Preconditioned Gated DeltaNet: directions often used get smaller steps.
+
+    ``S = gamma S (I - beta k (M k)^T) + beta v (M k)^T``, ``o = S q``; M lies in [1 / 1.5, 1.5] and
+    falls with ``a = c a + beta k*k``, ``c = sigmoid(W e + b)`` per head, b from 3.
+
+    Parameters
+    ----------
+    dim, heads, key_size, value_size, ... :
+        As for every mixer: see :class:`HeadMixer`.
+    forget_bound, forget_floor, forget_bias : optional
+        Of gamma: see :class:`GatedDelta`.  Not ``signed``, and always ``weighted``.
+
+    Notes
+    -----
+    Costs what :class:`GatedDelta` does; the state is V K + K numbers a head.
+
+    References
+    ----------
+    Tumma et al., "Preconditioned DeltaNet" (2026).
+
+    Examples
+    --------
+    >>> import jax, olsq.nn
+    >>> layer = olsq.nn.PreconditionedDelta(8, heads=2, key=jax.random.key(0))
+    >>> y, state = jax.eval_shape(lambda x: layer(x, state=None), jax.numpy.ones((1, 6, 8)))
+    >>> state.memory.memory.shape, state.memory.curvature.shape
+    ((1, 2, 4, 4), (1, 2, 4))
+    """
 
     curvature_forget: Gate
     rule = staticmethod(attention.preconditioned_delta)
 
     def __init__(self, dim: int, *, heads: int, key: Array, **options: Any) -> None:
-        super().__init__(dim, heads=heads, key=key, **options)
+        super().__init__(dim, heads=heads, weighted=True, key=key, **options)
         key = jax.random.fold_in(key, 2)
         self.curvature_forget = Gate(dim, heads, key=key, bias=3.0)
 
@@ -61,74 +173,3 @@ class PreconditionedDelta(Gated):
         given = super().arguments(x)
         keep = jax.nn.sigmoid(self.curvature_forget(x))
         return {**given, "curvature_forget": keep, "curvature_weight": given["weight"]}
-
-
-class TTTLinear(HeadMixer):
-    """TTT-Linear: the memory is a linear map with a norm, trained by mini-batches of tokens.
-
-    ``base_rate`` times a sigmoid is a token's learning rate, per head.
-    """
-
-    rate: Gate
-    initial: tuple[Array, ...]
-    norm_scale: Array  # (H, V)
-    norm_bias: Array
-    base_rate: float = eqx.field(static=True)
-    mini_batch: int = eqx.field(static=True)
-
-    rule = staticmethod(attention.ttt_linear)
-
-    def __init__(
-        self,
-        dim: int,
-        *,
-        heads: int,
-        base_rate: float = 1.0,
-        mini_batch: int = 16,
-        key: Array,
-        **options: Any,
-    ) -> None:
-        check_sizes(mini_batch=mini_batch)
-        super().__init__(dim, heads=heads, key=key, **options)
-        if self.mapped_size != self.value_size:
-            raise ValueError(
-                f"the memory adds its input to its output: keys ({self.mapped_size}) and values "
-                f"({self.value_size}) must have one size"
-            )
-        keys = split_keys(jax.random.fold_in(key, 1), ("rate", "initial"))
-        self.rate = Gate(dim, heads, key=keys["rate"])
-        self.initial = self.start(keys["initial"])
-        self.norm_scale = jnp.ones((heads, self.value_size))
-        self.norm_bias = jnp.zeros((heads, self.value_size))
-        self.base_rate, self.mini_batch = base_rate, mini_batch
-
-    def start(self, key: Array) -> tuple[Array, ...]:
-        """Weights and biases where learning starts, normal with standard deviation .02."""
-        h, v = self.heads, self.value_size
-        return 0.02 * jax.random.normal(key, (h, v, v)), jnp.zeros((h, v))
-
-    def arguments(self, x: Array) -> dict[str, Any]:
-        return {
-            "learning_rate": self.base_rate * jax.nn.sigmoid(self.rate(x)) / self.mapped_size,
-            "initial": self.initial, "mini_batch": self.mini_batch,
-            "norm_scale": self.norm_scale, "norm_bias": self.norm_bias,
-        }  # fmt: skip
-
-
-class TTTMLP(TTTLinear):
-    """TTT-MLP: the memory is a network of one hidden layer, four times as wide."""
-
-    rule = staticmethod(attention.ttt_mlp)
-
-    def __init__(
-        self, dim: int, *, heads: int, base_rate: float = 0.1, key: Array, **options: Any
-    ) -> None:
-        super().__init__(dim, heads=heads, base_rate=base_rate, key=key, **options)
-
-    def start(self, key: Array) -> tuple[Array, ...]:
-        h, v = self.heads, self.value_size
-        first, second = jax.random.split(key)
-        return (
-            0.02 * jax.random.normal(first, (h, 4 * v, v)), jnp.zeros((h, 4 * v)),
-            0.02 * jax.random.normal(second, (h, v, 4 * v)), jnp.zeros((h, v)),
-        )  # fmt: skip

@@ -18,9 +18,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from olsq.nn._gated import RIDGE_FLOOR
 from olsq.nn.files import filled, listed
 from olsq.nn.model import LanguageModel
-from olsq.nn.solved import RIDGE_FLOOR, Mesa
+from olsq.nn.solved import Mesa
 
 LAYER_EPS, MODEL_EPS = 1e-5, 1e-6  # its defaults for a layer alone and for a model
 PROJECTIONS = {

@@ -10,16 +10,39 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq import attention
-from olsq.nn._mixer import Gate, HeadMixer
-from olsq.nn._parts import LowRank, at_least_float32, split_keys
-from olsq.nn.solved import Gated
+from olsq.nn._gated import Gated
+from olsq.nn._mixer import HeadMixer
+from olsq.nn._parts import LowRank, at_least_float32
 
 RANK = 16  # of projections to a gate per key dimension
-GATE_CAP = 15.0  # of xLSTM's gates, softly
 
 
 class LinearAttention(HeadMixer):
-    """Linear attention without gates; ``normaliser`` divides by the sum of the weights."""
+    """Linear attention without gates: ``S = S + v k^T``, ``o = S q``.
+
+    Parameters
+    ----------
+    dim, heads, key_size, value_size, ... :
+        As for every mixer: see :class:`HeadMixer`.
+    normaliser : bool
+        Divide by ``z . q``, ``z = z + k``.  It may cross 0 where features change sign; the paper's
+        are ``feature_map="elu"`` with ``normalise=False``.
+
+    Notes
+    -----
+    Costs as :class:`GLA`; the state is V K numbers a head, V K + K with a normaliser.
+
+    References
+    ----------
+    Katharopoulos et al., "Transformers are RNNs" (2020), eq. 10 to 12.
+
+    Examples
+    --------
+    >>> import jax, olsq.nn
+    >>> layer = olsq.nn.LinearAttention(8, heads=2, key=jax.random.key(0))
+    >>> layer(jax.numpy.ones((1, 6, 8)), state=None)[1].memory.memory.shape
+    (1, 2, 4, 4)
+    """
 
     normaliser: bool = eqx.field(static=True)
     rule = staticmethod(attention.linear)
@@ -35,7 +58,25 @@ class LinearAttention(HeadMixer):
 
 
 class Retention(HeadMixer):
-    """A fixed factor per head, ``1 - 2^-(5 + h)`` (Sun et al. 2023)."""
+    """Retention: ``S = gamma_h S + v k^T``, ``o = S q``, one fixed factor per head.
+
+    ``gamma_h = 1 - 2^-(5 + h)``, h from 0, without the paper's rotation.  Parameters: see
+    :class:`HeadMixer`.
+
+    Notes
+    -----
+    Costs, state and derivatives are those of :class:`GLA`.
+
+    References
+    ----------
+    Sun et al., "Retentive Network" (2023), eq. 5 to 8.
+
+    Examples
+    --------
+    >>> import jax, olsq.nn
+    >>> olsq.nn.Retention(9, heads=3, key=jax.random.key(0)).arguments(jax.numpy.ones((1, 6, 9)))
+    {'forget': Array([0.96875  , 0.984375 , 0.9921875], dtype=float32)}
+    """
 
     rule = staticmethod(attention.retention)
 
@@ -44,14 +85,41 @@ class Retention(HeadMixer):
 
 
 class GLA(Gated):
-    """Gated linear attention with a scalar gate per head, as in the MesaNet paper.
+    """Gated linear attention: ``S = gamma S + beta v k^T``, ``o = S q``.
 
-    ``vector_gates`` has one per key dimension instead, ``sigmoid(W e + b)^(1/16)`` through rank 16,
-    as in Yang et al. (2024).
+    Gates per head, ``gamma = sigmoid(W e + b)`` and ``beta = sigmoid(W e + b)``, as in MesaNet.
+
+    Parameters
+    ----------
+    dim, heads, key_size, value_size, ... :
+        As for every mixer: see :class:`HeadMixer`.
+    vector_gates : bool
+        Forget by one gate per key dimension instead, ``S = S diag(a) + beta v k^T`` with
+        ``a = sigmoid(W e + b)^(1/16)`` through rank 16, as in Yang et al.; slower by chunks.
+    forget_bound, forget_floor, forget_bias, signed, weighted : optional
+        Of scalar gates: see :class:`GatedDelta`.  Not ``signed`` with ``vector_gates``.
+
+    Notes
+    -----
+    O(V K + C (V + K)) a token and head by chunks of C = 64, O(V K) one by one; the state is V K
+    numbers a head.  Differentiable to any order in both modes.
+
+    References
+    ----------
+    Yang et al., "Gated Linear Attention Transformers with Hardware-Efficient Training" (2024),
+    eq. 3; von Oswald et al., "MesaNet" (2025), eq. 2.
+
+    Examples
+    --------
+    >>> import jax, olsq.nn
+    >>> layer = olsq.nn.GLA(8, heads=2, key=jax.random.key(0))
+    >>> layer(jax.numpy.ones((1, 6, 8)), state=None)[1].memory.memory.shape
+    (1, 2, 4, 4)
     """
 
     vector: LowRank | None
     rule = staticmethod(attention.gla)
+    signs = True
 
     def __init__(
         self, dim: int, *, heads: int, vector_gates: bool = False, key: Array, **options: Any
@@ -73,20 +141,68 @@ class GLA(Gated):
 
 
 class Mamba2(Gated):
-    """Mamba-2 as the MesaNet paper compares it: a forget gate, and no write gate."""
+    """Mamba-2 as the MesaNet paper compares it: ``S = gamma S + v k^T``, ``o = S q``.
+
+    One forget gate per head, ``gamma = sigmoid(W e + b)``, and no write gate: the paper's step
+    sizes and skip are left out.
+
+    Parameters
+    ----------
+    dim, heads, key_size, value_size, ... :
+        As for every mixer: see :class:`HeadMixer`.
+    forget_floor, forget_bias, signed : optional
+        Of gamma: see :class:`GatedDelta`.
+
+    Notes
+    -----
+    Costs, state and derivatives are those of :class:`GLA`.
+
+    References
+    ----------
+    Dao and Gu, "Transformers are SSMs" (2024), section 5.
+
+    Examples
+    --------
+    >>> import jax, olsq.nn
+    >>> layer = olsq.nn.Mamba2(8, heads=2, key=jax.random.key(0))
+    >>> layer(jax.numpy.ones((1, 6, 8)), state=None)[1].memory.memory.shape
+    (1, 2, 4, 4)
+    """
 
     rule = staticmethod(attention.mamba2)
+    signs = True
 
     def __init__(self, dim: int, *, heads: int, key: Array, **options: Any) -> None:
         super().__init__(dim, heads=heads, weighted=False, key=key, **options)
 
 
 class HGRN2(HeadMixer):
-    """HGRN-2: the key projection is the forget gate of each dimension, and ``1 - gate`` the key."""
+    """HGRN-2: ``S = S diag(a) + v (1 - a)^T``, ``o = S q``; a gate is one minus the key.
+
+    ``a = sigmoid(k)`` per key dimension, without the paper's lower bound.  Parameters: see
+    :class:`HeadMixer`; ``feature_map`` (not "dpfp") and ``normalise`` (False) are of queries only.
+
+    Notes
+    -----
+    O(V K) a token and head; the state is V K numbers a head.
+
+    References
+    ----------
+    Qin et al., "HGRN2: Gated Linear RNNs with State Expansion" (2024), eq. 6.
+
+    Examples
+    --------
+    >>> import jax, olsq.nn
+    >>> layer = olsq.nn.HGRN2(8, heads=2, key=jax.random.key(0))
+    >>> layer(jax.numpy.ones((1, 6, 8)), state=None)[1].memory.memory.shape
+    (1, 2, 4, 4)
+    """
 
     rule = staticmethod(attention.hgrn2)
 
     def __init__(self, dim: int, *, heads: int, key: Array, **options: Any) -> None:
+        if options.get("feature_map") == "dpfp":
+            raise ValueError('feature_map "dpfp" widens queries, which must fit HGRN2\'s gates')
         super().__init__(dim, heads=heads, key=key, **{"normalise": False, **options})
 
     def attend(
@@ -102,7 +218,26 @@ class HGRN2(HeadMixer):
 
 
 class RWKV6(HeadMixer):
-    """RWKV-6: a data-dependent factor per key dimension, and a bonus for the token itself."""
+    """RWKV-6: ``o = (S + v (u k)^T) q``, then ``S = S diag(w) + v k^T``.
+
+    A factor per key dimension, ``w = exp(-exp(W e + b))`` through rank 16, at first slow to fast;
+    the bonus u of a token's own key is learned, from 1.  Parameters: see :class:`HeadMixer`.
+
+    Notes
+    -----
+    O(V K) a token and head; the state is V K numbers a head.
+
+    References
+    ----------
+    Peng et al., "Eagle and Finch" (2024), eq. 19 and 20.
+
+    Examples
+    --------
+    >>> import jax, olsq.nn
+    >>> layer = olsq.nn.RWKV6(8, heads=2, key=jax.random.key(0))
+    >>> layer(jax.numpy.ones((1, 6, 8)), state=None)[1].memory.memory.shape
+    (1, 2, 4, 4)
+    """
 
     bonus: Array  # (H, K)
     decay: LowRank
@@ -120,30 +255,3 @@ class RWKV6(HeadMixer):
     def arguments(self, x: Array) -> dict[str, Any]:
         speed = jnp.clip(self.decay(at_least_float32(x)), -15.0, 5.0)
         return {"log_forget": -jnp.exp(self.split_heads(speed)), "bonus": self.bonus}
-
-
-class MLSTM(HeadMixer):
-    """mLSTM with the exponential input gates and the forget biases of the xLSTM papers.
-
-    Keys are divided by ``sqrt(K)`` and not normalised; gates are capped softly at 15.
-    """
-
-    forget: Gate
-    strength: Gate
-    rule = staticmethod(attention.mlstm)
-
-    def __init__(self, dim: int, *, heads: int, key: Array, **options: Any) -> None:
-        super().__init__(dim, heads=heads, key=key, **{"normalise": False, **options})
-        keys = split_keys(jax.random.fold_in(key, 1), ("forget", "strength"))
-        self.forget = Gate(dim, heads, key=keys["forget"], bias=jnp.linspace(3.0, 6.0, heads))
-        self.strength = Gate(dim, heads, key=keys["strength"], bias=-1.0)
-
-    def features(self, x: Array) -> Array:
-        x = super().features(x)
-        return x if self.normalise else x * self.mapped_size**-0.25
-
-    def arguments(self, x: Array) -> dict[str, Any]:
-        forget, strength = (
-            GATE_CAP * jnp.tanh(gate(x) / GATE_CAP) for gate in (self.forget, self.strength)
-        )
-        return {"log_forget": jax.nn.log_sigmoid(forget), "log_weight": strength}

@@ -7,11 +7,14 @@ from typing import Any
 from jax import Array
 
 from olsq.nn._mixer import Mixer
-from olsq.nn.delta import TTTMLP, Delta, GatedDelta, Longhorn, PreconditionedDelta, TTTLinear
-from olsq.nn.linear import GLA, HGRN2, MLSTM, RWKV6, LinearAttention, Mamba2, Retention
+from olsq.nn.delta import Delta, GatedDelta, Longhorn, PreconditionedDelta
+from olsq.nn.linear import GLA, HGRN2, RWKV6, LinearAttention, Mamba2, Retention
+from olsq.nn.mlstm import MLSTM
 from olsq.nn.recurrent import Hawk, Mamba
+from olsq.nn.regressions import Intention, Kalman, MesaWindow
 from olsq.nn.softmax import SlidingWindow, Softmax
-from olsq.nn.solved import Intention, Kalman, Mesa, MesaDiscounted, MesaWindow
+from olsq.nn.solved import Mesa, MesaDiscounted
+from olsq.nn.ttt import TTTMLP, TTTLinear
 
 MIXERS: dict[str, Any] = {  # classes of Mixer
     "softmax": Softmax,
@@ -68,7 +71,7 @@ def mixer(name: str, dim: int, *, heads: int, key: Array, **options: Any) -> Mix
     try:
         return kind(dim, heads=heads, key=key, **options)
     except TypeError as error:
-        if "unexpected keyword argument" not in str(error):
+        if "keyword argument '" not in str(error):  # unexpected, or fixed by the mixer itself
             raise
         option = str(error).rsplit("'", 2)[1]
         raise ValueError(f"mixer {name!r} has no option {option!r}: see {kind.__name__}") from None

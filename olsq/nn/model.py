@@ -167,11 +167,23 @@ class LanguageModel(eqx.Module):
         return self.logits(y), state
 
     def hidden(self, tokens: Any, **given: Any) -> Any:
-        """The stream (B, T, dim) after the last norm, from which logits are read."""
+        """The stream after the last norm, from which logits are read.
+
+        Parameters
+        ----------
+        tokens : int array (B, T)
+        **given
+            ``state``, ``segment_ids``, ``capacity``: as for a call of the model.
+
+        Returns
+        -------
+        y : array (B, T, dim)
+            In the model's dtype; and the new state if ``state`` was given.
+        """
         return self.backbone(self.embed(tokens), **given)
 
     def embed(self, tokens: Any) -> Array:
-        """The stream (B, T, dim) that enters the first block."""
+        """What enters the first block for tokens (B, T): (B, T, dim), in the model's dtype."""
         tokens = check_tokens(tokens, self.vocab_size)
         x = self.embedding[tokens]
         if self.scale_embedding:
@@ -179,7 +191,10 @@ class LanguageModel(eqx.Module):
         return x.astype(self.dtype)
 
     def logits(self, y: Array) -> Array:
-        """Logits of a stream, softly capped; tied to the embedding, if no head is there."""
+        """Logits (B, T, vocab_size) of a stream (B, T, dim) after the last norm, softly capped.
+
+        Read with the embedding, or with ``head`` in a model that is not tied; float32 or better.
+        """
         # Accumulated in float32: bfloat16 logits of a large vocabulary lose the small differences.
         wide = jnp.promote_types(y.dtype, jnp.float32)
         weight = (self.embedding if self.head is None else self.head).astype(y.dtype)
@@ -203,18 +218,34 @@ class LanguageModel(eqx.Module):
         return self.logits(y[:, -1:])[:, 0], self.backbone.start_decoding(state)
 
     def step(self, token: Any, state: Any) -> tuple[Array, Any]:
-        """One token (B,) on: logits (B, vocab_size) of the next, and the state."""
+        """One token on.
+
+        Parameters
+        ----------
+        token : int array (B,)
+        state : tuple of MixerState
+            Of :meth:`prefill` or of the step before.
+
+        Returns
+        -------
+        logits : array (B, vocab_size)
+            Of the token after it.
+        state : tuple of MixerState
+        """
         y, state = self.hidden(jnp.asarray(token)[:, None], state=state)
         return self.logits(y)[:, 0], state
 
     def generate(self, tokens: Any, steps: int, **options: Any) -> Array:
-        """Sample a continuation; see :func:`olsq.nn.generate`."""
+        """Sample a continuation: int32 (B, steps) after prompts (B, T).
+
+        Options are those of :func:`olsq.nn.generate`: key, temperature, top_k and top_p.
+        """
         from olsq.nn.generate import generate
 
         return generate(self, tokens, steps, **options)
 
     def with_solver(self, solver: Any) -> LanguageModel:
-        """The same weights with another solver; see :func:`with_solver`."""
+        """A new model of the same weights with another solver; see :func:`olsq.nn.with_solver`."""
         return with_solver(self, solver)
 
 

@@ -54,20 +54,69 @@ def preset(
 
 
 def MesaNet(vocab_size: int, *, key: Array, **options: Any) -> LanguageModel:
-    """A :class:`LanguageModel` with Mesa layers: sizes, solver and options as there."""
+    """A :class:`LanguageModel` with Mesa layers, the MesaNet paper's model.
+
+    Parameters
+    ----------
+    vocab_size : int
+    key : jax.random.key
+    **options
+        Of :class:`LanguageModel`, but for ``mixer``: ``dim``, ``blocks`` and ``heads`` are needed.
+
+    References
+    ----------
+    von Oswald et al., "MesaNet" (2025), appendix D.1.
+
+    Examples
+    --------
+    >>> import jax, olsq.nn
+    >>> model = olsq.nn.MesaNet(16, dim=8, blocks=2, heads=2, key=jax.random.key(0))
+    >>> [type(mixer).__name__ for mixer in olsq.nn.mixers_of(model)]
+    ['Mesa', 'Mesa']
+    """
     return LanguageModel(vocab_size, mixer="mesa", key=key, **options)
 
 
 def hawk_mesa(vocab_size: int, *, key: Array, **options: Any) -> LanguageModel:
-    """Hawk and Mesa blocks in turn (MesaNet, appendix D.1)."""
+    """A :class:`LanguageModel` with Hawk and Mesa blocks in turn, Hawk first.
+
+    Parameters are those of :func:`MesaNet`.
+
+    References
+    ----------
+    von Oswald et al., "MesaNet" (2025), appendix D.1.
+
+    Examples
+    --------
+    >>> import jax, olsq.nn
+    >>> model = olsq.nn.hawk_mesa(16, dim=8, blocks=2, heads=2, key=jax.random.key(0))
+    >>> [type(mixer).__name__ for mixer in olsq.nn.mixers_of(model)]
+    ['Hawk', 'Mesa']
+    """
     return LanguageModel(vocab_size, mixer=HAWK_MESA, key=key, **options)
 
 
 def state_tracking(vocab_size: int, *, key: Array, **options: Any) -> LanguageModel:
     """A MesaNet with gates in (-1, 1) and a ridge from 50, at least 49: it can learn parity.
 
-    MesaNet, appendix H.  ``H + Lambda`` stays positive definite while a head's keys weigh less
-    than its ridge; a token at which it is not reads NaN.
+    Parameters are those of :func:`MesaNet`, but for ``mixer_options``, which it sets.
+
+    Notes
+    -----
+    ``H + Lambda`` stays positive definite while a head's keys weigh less than its ridge; a token at
+    which it is not reads NaN.
+
+    References
+    ----------
+    von Oswald et al., "MesaNet" (2025), appendix H.
+
+    Examples
+    --------
+    >>> import jax, olsq.nn
+    >>> model = olsq.nn.state_tracking(2, dim=8, blocks=1, heads=2, key=jax.random.key(0))
+    >>> layer = model.backbone.blocks[0].mixer
+    >>> layer.signed, layer.ridge.floor
+    (True, 49.0)
     """
     return LanguageModel(
         vocab_size, mixer="mesa", mixer_options={"mesa": {"signed": True}}, key=key, **options

@@ -26,7 +26,42 @@ SLOWEST, FASTEST = 0.001, 0.1  # steps that Mamba's channels start with
 
 
 class Mamba(HeadMixer):
-    """Mamba's S6 with the shared queries, keys and values, K states per value channel."""
+    """Mamba's selective state space, S6, with the queries, keys and values that all mixers have.
+
+    ``S = S * exp(-dt exp(A)) + (dt v) k^T``, ``o = S q + D v``: every entry of a head's memory
+    forgets at its own speed ``exp(A)``, for the time ``dt = softplus(W e + b)``, through rank 16,
+    that the token gives its value channel.
+
+    Parameters
+    ----------
+    dim, heads, key_size, value_size, ... :
+        As for every mixer: see :class:`HeadMixer`.
+
+    Attributes
+    ----------
+    rate : array (H, V, K)
+        A, at first log 1 to log K.
+    skip : array (H, V)
+        D, at first 1.
+
+    Notes
+    -----
+    O(V K) a token and head, one after the other; the state is V K numbers a head.  Values of dt
+    start between .001 and .1.  Differentiable to any order in both modes.
+
+    References
+    ----------
+    Gu and Dao, "Mamba: Linear-Time Sequence Modeling with Selective State Spaces" (2023),
+    algorithm 2, eq. 2 and 4.
+
+    Examples
+    --------
+    >>> import jax, olsq.nn
+    >>> layer = olsq.nn.Mamba(8, heads=2, key=jax.random.key(0))
+    >>> y, state = jax.eval_shape(lambda x: layer(x, state=None), jax.numpy.ones((1, 6, 8)))
+    >>> layer.rate.shape, state.memory.memory.shape
+    ((2, 4, 4), (1, 2, 4, 4))
+    """
 
     step: LowRank
     rate: Array  # (H, V, K)

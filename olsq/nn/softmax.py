@@ -14,9 +14,36 @@ from olsq.nn._parts import check_sizes, rotate
 
 
 class Softmax(HeadMixer):
-    """Multi-head attention with rotary positions; no convolution, no normalisation of keys.
+    """Multi-head attention with rotary positions: ``o = sum_i softmax_i(q . k_i / sqrt(K)) v_i``.
 
-    ``rope_base`` None leaves positions out.
+    Causal.  Queries and keys are plain projections: no convolution, feature map or normalisation,
+    and no norm of what is read, unless asked for.
+
+    Parameters
+    ----------
+    dim, heads, key_size, value_size, ... :
+        As for every mixer: see :class:`HeadMixer`.
+    rope_base : float or None
+        Of the rotary positions; None leaves positions out.
+
+    Notes
+    -----
+    O(M (K + V)) a token and head, whose cache has room for M tokens, M (K + V) numbers.  M is
+    ``capacity`` where the layer is called without a past, the length of that call if None; a cache
+    that is full raises ValueError.  A state's ``recent`` begins with the next positions (B,).
+
+    References
+    ----------
+    Vaswani et al., "Attention Is All You Need" (2017), eq. 1.
+
+    Examples
+    --------
+    >>> import jax, olsq.nn
+    >>> layer = olsq.nn.Softmax(8, heads=2, key=jax.random.key(0))
+    >>> prompt = jax.numpy.ones((1, 6, 8))
+    >>> _, state = jax.eval_shape(lambda x: layer(x, state=None, capacity=10), prompt)
+    >>> state.memory.keys.shape
+    (1, 2, 10, 4)
     """
 
     rope_base: float | None = eqx.field(static=True)
@@ -57,7 +84,30 @@ class Softmax(HeadMixer):
 
 
 class SlidingWindow(Softmax):
-    """Softmax attention over the last ``window`` tokens, a token's own included."""
+    """Softmax attention over the last ``window`` tokens, a token's own included.
+
+    Parameters
+    ----------
+    dim, heads, rope_base, ... :
+        As for :class:`Softmax`.
+    window : int
+
+    Notes
+    -----
+    O(window (K + V)) a token and head; the state is a constant (window - 1) (K + V) numbers a head.
+
+    References
+    ----------
+    Beltagy et al., "Longformer" (2020), section 3.1.
+
+    Examples
+    --------
+    >>> import jax, olsq.nn
+    >>> layer = olsq.nn.SlidingWindow(8, heads=2, window=4, key=jax.random.key(0))
+    >>> _, state = jax.eval_shape(lambda x: layer(x, state=None), jax.numpy.ones((1, 6, 8)))
+    >>> state.memory.keys.shape
+    (1, 2, 3, 4)
+    """
 
     window: int = eqx.field(static=True)
     rule = staticmethod(attention.sliding_window)

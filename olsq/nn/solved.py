@@ -1,4 +1,4 @@
-"""Mixers that solve their regression: Mesa and its relatives."""
+"""Mixers that solve their regression at every token: Mesa, in both problems."""
 
 from __future__ import annotations
 
@@ -6,91 +6,15 @@ import math
 from typing import Any
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 from jax import Array
 
 from olsq import attention
-from olsq.nn._mixer import Gate, HeadMixer, MixerState
-from olsq.nn._parts import check_sizes, split_keys
+from olsq.nn._gated import RIDGE_FLOOR, RIDGE_START, Gated, Ridge
+from olsq.nn._mixer import HeadMixer, MixerState
 from olsq.problem import Moments
 from olsq.sequence import ChunkExact, ConjugateGradient, DecodeState, Solver, start_decoding
 
-RIDGE_FLOOR, RIDGE_START = 0.25, 1.0
 FORGET_BOUND = 0.9975  # the paper's b_gamma
-
-
-class Gated(HeadMixer):
-    """Forget and write gates per head, ``gamma = sigmoid(W e + b)``, ``beta = sigmoid(W e + b)``.
-
-    ``forget_bound`` b_g makes the first ``gamma (1 - (1 - b_g) beta^2)``: a stream that repeats one
-    key for ever cannot fill the memory without limit.  ``forget_floor`` f makes the first
-    ``f + (1 - f) sigmoid``.  ``signed`` lets gamma lie in (-1, 1), ``tanh(W e + b)``, for state
-    tracking.
-    """
-
-    forget: Gate
-    strength: Gate | None
-    forget_bound: float | None = eqx.field(static=True)
-    forget_floor: float = eqx.field(static=True)
-    signed: bool = eqx.field(static=True)
-
-    def __init__(
-        self,
-        dim: int,
-        *,
-        heads: int,
-        forget_bound: float | None = None,
-        forget_floor: float = 0.0,
-        forget_bias: Any = 0.0,
-        signed: bool = False,
-        weighted: bool = True,
-        key: Array,
-        **options: Any,
-    ) -> None:
-        super().__init__(dim, heads=heads, key=key, **options)
-        if forget_bound is not None and not 0 < forget_bound <= 1:
-            raise ValueError(f"forget_bound must lie in (0, 1], got {forget_bound}")
-        if not 0 <= forget_floor < 1:
-            raise ValueError(f"forget_floor must lie in [0, 1), got {forget_floor}")
-        if signed and forget_floor:
-            raise ValueError("signed gates have no floor: give forget_floor=0")
-        keys = split_keys(jax.random.fold_in(key, 1), ("forget", "strength"))
-        self.forget = Gate(dim, heads, key=keys["forget"], bias=forget_bias)
-        self.strength = Gate(dim, heads, key=keys["strength"]) if weighted else None
-        self.forget_bound, self.forget_floor, self.signed = forget_bound, forget_floor, signed
-
-    def arguments(self, x: Array) -> dict[str, Any]:
-        given, shrink = {}, jnp.zeros(())
-        if self.strength is not None:
-            given["weight"] = jax.nn.sigmoid(self.strength(x))
-            if self.forget_bound is not None:
-                shrink = -(1 - self.forget_bound) * given["weight"] ** 2
-        gate, floor = self.forget(x), self.forget_floor
-        if self.signed:
-            return {**given, "forget": jnp.tanh(gate) * (1 + shrink), "signed": True}
-        logs = jax.nn.log_sigmoid(gate)
-        if floor:
-            logs = jnp.log(floor + (1 - floor) * jnp.exp(logs))
-        return {**given, "log_forget": logs + jnp.log1p(shrink)}
-
-
-class Ridge(eqx.Module):
-    """A ridge per head and key dimension, ``floor + softplus(raw)``."""
-
-    raw: Array  # (H, K)
-    floor: float = eqx.field(static=True)
-
-    def __init__(self, heads: int, width: int, *, floor: float, start: float) -> None:
-        if not 0 <= floor < start:
-            raise ValueError(f"ridge_start must exceed ridge_floor >= 0, got {start} and {floor}")
-        self.floor = floor
-        rise = start - floor
-        inverse = rise + math.log(-math.expm1(-rise))  # of softplus
-        self.raw = jnp.full((heads, width), inverse, float)
-
-    def __call__(self) -> Array:
-        return self.floor + jax.nn.softplus(self.raw)
 
 
 class Mesa(Gated):
@@ -101,15 +25,16 @@ class Mesa(Gated):
     dim, heads, key_size, value_size, ... :
         As for every mixer: see :class:`HeadMixer`.
     solver : optional
-        ``olsq.ChunkExact()`` if None, exact.  :func:`olsq.nn.with_solver` changes it later.
+        ``olsq.ChunkExact()`` if None, exact; ``olsq.ConjugateGradient(tol=1e-6)`` if None and the
+        gates are signed.  :func:`olsq.nn.with_solver` changes it later.
     adjoint : {"implicit", "unrolled"}
         See :func:`olsq.online_lstsq`.
     ridge_floor, ridge_start : float
-        ``Lambda = ridge_floor + softplus(raw)``, started at ``ridge_start``.
+        ``Lambda = ridge_floor + softplus(raw)`` per head and key dimension, started at
+        ``ridge_start``; .25 and 1, with signed gates the paper's 49 and 50.
     forget_bound : float or None
-        b_g; see :class:`Gated`.
-    signed : bool
-        Gates in (-1, 1) for state tracking; the paper's ridge is then 49 + softplus, from 50.
+        b_g, .9975 unless given; this and ``forget_floor``, ``forget_bias``, ``signed`` and
+        ``weighted`` as for :class:`GatedDelta`.
 
     Notes
     -----
@@ -124,8 +49,7 @@ class Mesa(Gated):
     --------
     >>> import jax, olsq.nn
     >>> layer = olsq.nn.Mesa(32, heads=2, key=jax.random.key(0))
-    >>> x = jax.random.normal(jax.random.key(1), (1, 7, 32))
-    >>> y, state = layer(x, state=None)
+    >>> y, state = layer(jax.random.normal(jax.random.key(1), (1, 7, 32)), state=None)
     >>> y.shape, state.memory.gram.shape
     ((1, 7, 32), (1, 2, 16, 16))
     """
@@ -135,6 +59,7 @@ class Mesa(Gated):
     adjoint: Any = eqx.field(static=True)
 
     rule = staticmethod(attention.mesa)
+    signs = True
 
     def __init__(
         self,
@@ -177,7 +102,8 @@ class Mesa(Gated):
             return super().attend(q, k, v, arguments, **given)
         if q.shape[1] != 1 or given["segment_ids"] is not None:
             raise ValueError("a state made for decoding takes one token at a time, unsegmented")
-        gates = {name: arguments[name][:, 0] for name in ("weight", "log_forget")}
+        names = {"weight", "log_forget"} & arguments.keys()
+        gates = {name: arguments[name][:, 0] for name in names}
         o, memory = attention.mesa_step(q[:, 0], k[:, 0], v[:, 0], **gates, state=memory)
         return o[:, None], memory
 
@@ -193,13 +119,37 @@ class Mesa(Gated):
 class MesaDiscounted(Mesa):
     """Mesa whose ridge is forgotten with the data: recursive least squares as a layer.
 
-    The layer of the thesis.  A forgotten ridge leaves the regression singular in every direction
-    that no recent key had, so gates start at .9975 and stay above ``forget_floor = .99``: sequences
-    much longer than 1,000 tokens still ask for keys that keep exciting all directions.  Prefer
-    :class:`Mesa`, whose ridge stays.
+    ``H = gamma H + beta k k^T`` starts at ``H = Lambda``, ``G = gamma G + beta v k^T``,
+    ``o = G H^-1 q``.  Prefer :class:`Mesa`, whose ridge stays.
+
+    Parameters
+    ----------
+    dim, heads, ... :
+        As for :class:`Mesa`, not ``signed``.
+    forget_floor, forget_bias :
+        .99 and log 3 unless given.  A forgotten ridge leaves the regression singular where no
+        recent key was, so gates start at .9975 and stay above .99; longer than some 1,000 tokens,
+        keys have to keep exciting all directions.
+
+    Notes
+    -----
+    O(T (K^2 + K V)) a head by default, O(K^3) a token in decoding; K (K + V) numbers of state.
+
+    References
+    ----------
+    von Oswald et al., "Uncovering mesa-optimization algorithms" (2023), eq. 3.15 to 3.19 of the
+    thesis; "MesaNet" (2025), eq. 17 to 24.
+
+    Examples
+    --------
+    >>> import jax, olsq.nn
+    >>> layer = olsq.nn.MesaDiscounted(8, heads=2, key=jax.random.key(0))
+    >>> jax.eval_shape(layer, jax.numpy.ones((1, 6, 8))).shape
+    (1, 6, 8)
     """
 
     rule = staticmethod(attention.mesa_discounted)
+    signs = False
 
     def __init__(self, dim: int, *, heads: int, key: Array, **options: Any) -> None:
         start = {"forget_bound": None, "forget_floor": 0.99, "forget_bias": math.log(3.0)}
@@ -214,87 +164,3 @@ class MesaDiscounted(Mesa):
 
     def start_decoding(self, state: MixerState) -> MixerState:
         return state
-
-
-class MesaWindow(Gated):
-    """Mesa over the last ``window`` tokens only (Atlas)."""
-
-    ridge: Ridge
-    window: int = eqx.field(static=True)
-
-    rule = staticmethod(attention.mesa_window)
-
-    def __init__(
-        self,
-        dim: int,
-        *,
-        heads: int,
-        window: int = 64,
-        ridge_floor: float = RIDGE_FLOOR,
-        ridge_start: float = RIDGE_START,
-        key: Array,
-        **options: Any,
-    ) -> None:
-        check_sizes(window=window)
-        super().__init__(dim, heads=heads, key=key, **options)
-        self.ridge = Ridge(self.heads, self.mapped_size, floor=ridge_floor, start=ridge_start)
-        self.window = window
-
-    def arguments(self, x: Array) -> dict[str, Any]:
-        return {**super().arguments(x), "ridge": self.ridge(), "window": self.window}
-
-
-class Kalman(Gated):
-    """Gated KalmaNet's rule: a ridge that follows the memory, mixed with the plain query."""
-
-    mixing: Gate
-    ratio: float = eqx.field(static=True)
-    solver: Solver | None = eqx.field(static=True)
-
-    rule = staticmethod(attention.kalman)
-
-    def __init__(
-        self,
-        dim: int,
-        *,
-        heads: int,
-        ratio: float = 0.02,
-        solver: Solver | None = None,
-        key: Array,
-        **options: Any,
-    ) -> None:
-        super().__init__(dim, heads=heads, key=key, **options)
-        self.mixing = Gate(dim, heads, key=jax.random.fold_in(key, 2))
-        self.ratio, self.solver = ratio, solver
-
-    def arguments(self, x: Array) -> dict[str, Any]:
-        mix = jax.nn.sigmoid(self.mixing(x))
-        return {**super().arguments(x), "mix": mix, "ratio": self.ratio, "solver": self.solver}
-
-
-class Intention(HeadMixer):
-    """Every query reads the regression on the whole context: not causal, for encoders.
-
-    ``segments`` is the most segments that a row packs; needed where segment ids are traced.
-    """
-
-    causal = False
-    strength: Gate
-    ridge: Ridge
-    segments: int | None = eqx.field(static=True)
-
-    rule = staticmethod(attention.intention)
-
-    def __init__(
-        self, dim: int, *, heads: int, segments: int | None = None, key: Array, **options: Any
-    ) -> None:
-        super().__init__(dim, heads=heads, key=key, **options)
-        if segments is not None:
-            check_sizes(segments=segments)
-        self.segments = segments
-        self.strength = Gate(dim, heads, key=jax.random.fold_in(key, 1))
-        self.ridge = Ridge(self.heads, self.mapped_size, floor=RIDGE_FLOOR, start=RIDGE_START)
-
-    def arguments(self, x: Array) -> dict[str, Any]:
-        weight = jax.nn.sigmoid(self.strength(x))
-        return {"weight": weight, "ridge": self.ridge(), "segments": self.segments}

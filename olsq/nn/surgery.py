@@ -15,13 +15,49 @@ Tree = TypeVar("Tree")
 
 
 def mixers_of(tree: Any) -> list[Any]:
-    """All mixers of a model, in order."""
+    """All mixers of a model, in order.
+
+    Parameters
+    ----------
+    tree : LanguageModel, Backbone, Mesa, ...
+        Any pytree.
+
+    Returns
+    -------
+    list of Mixer
+
+    Examples
+    --------
+    >>> import jax, olsq.nn
+    >>> model = olsq.nn.MesaNet(16, dim=8, blocks=2, heads=2, key=jax.random.key(0))
+    >>> [mixer.value_size for mixer in olsq.nn.mixers_of(model)]
+    [4, 4]
+    """
     leaves = jax.tree.leaves(tree, is_leaf=_is_mixer)
     return [leaf for leaf in leaves if _is_mixer(leaf)]
 
 
 def map_mixers(function: Callable[[Mixer], Mixer], tree: Tree) -> Tree:
-    """The same model with every mixer replaced by ``function`` of it."""
+    """The same model with every mixer replaced by ``function`` of it.
+
+    Parameters
+    ----------
+    function : callable
+        From a mixer to a mixer.
+    tree : LanguageModel, Backbone, Mesa, ...
+
+    Returns
+    -------
+    A new model of the same type; arrays are shared where ``function`` keeps them.
+
+    Examples
+    --------
+    >>> import equinox as eqx, jax, olsq.nn
+    >>> model = olsq.nn.MesaNet(16, dim=8, blocks=2, heads=2, key=jax.random.key(0))
+    >>> bare = olsq.nn.map_mixers(lambda m: eqx.tree_at(lambda m: m.convolution, m, None), model)
+    >>> [mixer.convolution for mixer in olsq.nn.mixers_of(bare)]
+    [None, None]
+    """
     return jax.tree.map(lambda x: function(x) if _is_mixer(x) else x, tree, is_leaf=_is_mixer)
 
 
@@ -70,6 +106,23 @@ def _is_mixer(x: Any) -> bool:
 
 
 def count_parameters(tree: Any) -> int:
-    """Numbers in all weights, or in all that ``eqx.filter_eval_shape`` says there would be."""
+    """Numbers in all weights of a model or layer.
+
+    Parameters
+    ----------
+    tree : LanguageModel, Backbone, Mesa, ...
+        Any pytree of arrays, or what ``eqx.filter_eval_shape`` says there would be.
+
+    Returns
+    -------
+    int
+
+    Examples
+    --------
+    >>> import equinox as eqx, jax, olsq.nn
+    >>> shapes = eqx.filter_eval_shape(olsq.nn.preset, "940m", key=jax.random.key(0))
+    >>> olsq.nn.count_parameters(shapes)  # without making any of them
+    937528992
+    """
     weights = (x for x in jax.tree.leaves(tree) if hasattr(x, "dtype"))
     return sum(x.size for x in weights if jnp.issubdtype(x.dtype, jnp.inexact))

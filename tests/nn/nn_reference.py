@@ -144,10 +144,10 @@ def gated(layer, x):
     pre = gate(layer.forget, x)
     gamma = np.tanh(pre) if layer.signed else sigmoid(pre)
     gamma = layer.forget_floor + (1 - layer.forget_floor) * gamma
+    if layer.forget_bound is not None:
+        gamma = gamma * (1 - (1 - layer.forget_bound) * (1 if beta is None else beta**2))
     if beta is None:
         return {"forget": gamma}
-    if layer.forget_bound is not None:
-        gamma = gamma * (1 - (1 - layer.forget_bound) * beta**2)
     return {"forget": gamma, "weight": beta}
 
 

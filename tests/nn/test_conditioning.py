@@ -59,7 +59,7 @@ def test_condition_numbers_are_bounded_by_weight_over_ridge(stream, scale, shift
     assert np.linalg.norm(keys, axis=-1).max() <= 1 + 1e-6
     assert weight.min() >= 0
     assert weight.max() <= 1
-    assert ridge.min() >= nn.solved.RIDGE_FLOOR
+    assert ridge.min() >= nn._gated.RIDGE_FLOOR
     assert np.all(forget <= 1 - CAP * weight**2 + 1e-6)
     for head in range(HEADS):
         found = systems(keys[:, head], forget[:, head], weight[:, head])

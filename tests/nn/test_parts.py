@@ -23,8 +23,8 @@ from nn_reference import (
 )
 
 from olsq import nn
+from olsq.nn._gated import Ridge
 from olsq.nn._parts import LowRank, Shift, rotate, unit
-from olsq.nn.solved import Ridge
 
 KEY = jax.random.key(3)
 TINY = 2e-6
