@@ -201,9 +201,13 @@ def trained_claims(results: dict[str, Any]) -> dict[str, Claim]:
         return np.array([np.median([value(r) for r in rs]) for rs in runs.values()])
 
     every = [r for rs in runs.values() for r in rs]
-    worse = [key for key, r in results["runs"].items() if r["transformer"] > r["gd"]]
+    worse = [
+        key.replace(",", " samples,")
+        for key, r in results["runs"].items()
+        if r["transformer"] > r["gd"]
+    ]
     note = (
-        f"{len(worse)} of {len(every)} runs ({'; '.join(worse)} samples) stopped in another "
+        f"{len(worse)} of {len(every)} runs ({'; '.join(worse)}) stopped in another "
         "minimum, worse than two steps of GD, where the layer singles out one direction of the "
         "inputs (products near the identity minus a matrix of rank one)"
         if worse else ""
