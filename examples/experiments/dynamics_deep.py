@@ -39,6 +39,7 @@ NAME = "dynamics-deep"
 DEPTHS = (2, 3, 4, 5, 6)
 CLIP = 1.5
 RIDGE = 1e-3  # of the probed inverse, as in the code
+NOTEBOOK = 2_500  # steps after which the code's notebook has .435 for two layers
 
 
 def run(layers: list[Any], states: Any) -> Any:
@@ -100,15 +101,18 @@ def claims(results: dict[str, Any]) -> dict[str, Claim]:
         if losses:
             groups[kind] = losses
     means = {kind: float(np.mean(losses)) for kind, losses in groups.items()}
-    worst_first = [max(a) for a in groups.values()]
-    ordered = all(min(a) > max(b) for a, b in zip(
-        list(groups.values())[:-1], list(groups.values())[1:], strict=True))  # fmt: skip
+    order = list(groups.values())
+    ordered = all(min(a) > max(b) for a, b in zip(order[:-1], order[1:], strict=True))
+    record = results["runs"]["2, 0"]["record"]
+    early = dict(zip(record["step"], record["test"], strict=True)).get(NOTEBOOK, 0.0)
     out = {
         "C5": Claim(
-            "more layers are better, six are close to but above a mesa layer (figure 3.3)",
-            ", ".join(f"{kind}: {loss:.3f}" for kind, loss in means.items()),
-            "strictly ordered; two layers in [.42, .48]",
-            ordered and len(worst_first) > 2 and 0.42 <= means.get("2", 0.0) <= 0.48,
+            "more layers are better, six are close to but above a mesa layer (figure 3.3; the code's "
+            "notebook has .435 for two layers after 2,500 steps)",
+            ", ".join(f"{kind}: {loss:.3f}" for kind, loss in means.items())
+            + f"; two layers after 2,500 steps {early:.3f}",
+            "strictly ordered, the mesa layer best; two layers after 2,500 steps in [.42, .48]",
+            ordered and len(groups) == len(DEPTHS) + 2 and 0.42 <= early <= 0.48,
         )
     }
     deepest = max(results["probes"], key=lambda key: int(key.split(",")[0]), default=None)
