@@ -12,6 +12,7 @@ Results: docs/results/dynamics-deep.json and .png.
 
 from __future__ import annotations
 
+import itertools
 import time
 from typing import Any
 
@@ -102,13 +103,13 @@ def claims(results: dict[str, Any]) -> dict[str, Claim]:
             groups[kind] = losses
     means = {kind: float(np.mean(losses)) for kind, losses in groups.items()}
     order = list(groups.values())
-    ordered = all(min(a) > max(b) for a, b in zip(order[:-1], order[1:], strict=True))
+    ordered = all(min(a) > max(b) for a, b in itertools.pairwise(order))
     record = results["runs"]["2, 0"]["record"]
     early = dict(zip(record["step"], record["test"], strict=True)).get(NOTEBOOK, 0.0)
     out = {
         "C5": Claim(
-            "more layers are better, six are close to but above a mesa layer (figure 3.3; the code's "
-            "notebook has .435 for two layers after 2,500 steps)",
+            "more layers are better, six are close to but above a mesa layer (figure 3.3; the "
+            "code's notebook has .435 for two layers after 2,500 steps)",
             ", ".join(f"{kind}: {loss:.3f}" for kind, loss in means.items())
             + f"; two layers after 2,500 steps {early:.3f}",
             "strictly ordered, the mesa layer best; two layers after 2,500 steps in [.42, .48]",
