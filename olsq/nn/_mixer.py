@@ -38,7 +38,8 @@ class MixerState(NamedTuple):
     Attributes
     ----------
     recent : array (B, width - 1, channels) or None
-        Inputs of the short convolution; positions (B,) where a mixer rotates its keys.
+        Inputs of the short convolution.  Where a mixer rotates its keys a pair: the next positions
+        (B,), and these.
     memory : pytree
         State of the rule in :mod:`olsq.attention`.
     """
