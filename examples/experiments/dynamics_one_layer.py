@@ -227,7 +227,8 @@ def main(argv: list[str] | None = None) -> None:
     results["claims"] = control_claims(results["controls"])
     if linear and mesa:
         results["claims"] |= trained_claims(results["controls"], linear, mesa)
-    results["run"] = run_notes("python examples/experiments/dynamics_one_layer.py", began)
+    command, earlier = "python examples/experiments/dynamics_one_layer.py", results.get("run")
+    results["run"] = run_notes(command, began, earlier)
     save_results(NAME, results)
     figure(results["controls"], runs).savefig(RESULTS / f"{NAME}.png", dpi=150)
 

@@ -303,7 +303,8 @@ def main(argv: list[str] | None = None) -> None:
                 found = learn(samples, seed, results["best"][str(samples)], args.steps)
                 results = add_result(NAME, ("runs", key), found)
     results["claims"] = {**control_claims(results), **trained_claims(results)}
-    results["run"] = run_notes("python examples/experiments/gdpp.py", began, steps=args.steps)
+    command, earlier = "python examples/experiments/gdpp.py", results.get("run")
+    results["run"] = run_notes(command, began, earlier, steps=args.steps)
     save_results(NAME, results)
     figure(results).savefig(RESULTS / f"{NAME}.png", dpi=150)
 

@@ -106,12 +106,15 @@ class Claim(dict):
             self["note"] = note
 
 
-def run_notes(command: str, began: float, **more: Any) -> dict[str, Any]:
-    """How a result was made, for its file."""
+def run_notes(
+    command: str, began: float, earlier: dict[str, Any] | None = None, **more: Any
+) -> dict[str, Any]:
+    """How a result was made, for its file; ``earlier`` are the notes of what it went on from."""
+    seconds = time.perf_counter() - began + (earlier or {}).get("seconds", 0.0)
     return {
         "command": command,
         "date": time.strftime("%Y-%m-%d"),
-        "seconds": round(time.perf_counter() - began, 1),
+        "seconds": round(seconds, 1),
         "machine": f"{os.cpu_count()} CPU cores, {platform.machine()}",
         **more,
     }

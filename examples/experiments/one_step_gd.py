@@ -237,8 +237,8 @@ def main(argv: list[str] | None = None) -> None:
             results = add_result(NAME, ("runs", str(seed)), found)
     runs = list(results["runs"].values())
     results["claims"] = claims(runs)
-    results["run"] = run_notes("python examples/experiments/one_step_gd.py", began,
-                               seeds=list(map(int, results["runs"])))  # fmt: skip
+    command, earlier = "python examples/experiments/one_step_gd.py", results.get("run")
+    results["run"] = run_notes(command, began, earlier, seeds=list(map(int, results["runs"])))
     save_results(NAME, results)
     figure(runs).savefig(RESULTS / f"{NAME}.png", dpi=150)
 

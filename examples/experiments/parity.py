@@ -131,7 +131,8 @@ def main(argv: list[str] | None = None) -> None:
                 found = {**record, "by_position": by_length(model, seed)}
                 results = add_result(NAME, ("runs", key), found)
     results["claims"] = claims(results["runs"])
-    results["run"] = run_notes("python examples/experiments/parity.py", began, steps=args.steps)
+    command, earlier = "python examples/experiments/parity.py", results.get("run")
+    results["run"] = run_notes(command, began, earlier, steps=args.steps)
     save_results(NAME, results)
     figure(results["runs"]).savefig(RESULTS / f"{NAME}.png", dpi=150)
 

@@ -184,7 +184,8 @@ def main(argv: list[str] | None = None) -> None:
             results = add_result(NAME, ("runs", str(seed)), found)
     runs = list(results["runs"].values())
     results["claims"] = claims(runs)
-    results["run"] = run_notes("python examples/experiments/sine_regression.py", began)
+    command, earlier = "python examples/experiments/sine_regression.py", results.get("run")
+    results["run"] = run_notes(command, began, earlier)
     save_results(NAME, results)
     figure(runs).savefig(RESULTS / f"{NAME}.png", dpi=150)
 

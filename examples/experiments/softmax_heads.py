@@ -127,7 +127,8 @@ def main(argv: list[str] | None = None) -> None:
                 found = learn(heads, seed, test, steps=10_000, batch=2_048, lr=1e-3)
                 results = add_result(NAME, ("runs", key), found)
     results["claims"] = claims(results["runs"])
-    results["run"] = run_notes("python examples/experiments/softmax_heads.py", began)
+    command, earlier = "python examples/experiments/softmax_heads.py", results.get("run")
+    results["run"] = run_notes(command, began, earlier)
     save_results(NAME, results)
     figure(results["runs"]).savefig(RESULTS / f"{NAME}.png", dpi=150)
 
