@@ -114,8 +114,8 @@ def claims(results: dict[str, Any]) -> dict[str, Claim]:
                 for kind, losses in groups.items()
             )
             + f"; two layers after 2,500 steps {early:.3f}",
-            "means over seeds strictly ordered, the mesa layer best; two layers after 2,500 steps in "
-            "[.42, .48]",
+            "means over seeds strictly ordered, the mesa layer best; two layers after 2,500 steps "
+            "in [.42, .48]",
             ordered and len(groups) == len(DEPTHS) + 2 and 0.42 <= early <= 0.48,
         )
     }
