@@ -163,7 +163,8 @@ def figure(runs: list[dict[str, Any]]) -> Any:
             label = kind if j == 0 else None
             axes[1].semilogy(record["step"], record["test"], f"C{i}", lw=1, label=label)
     axes[0].plot(*runs[0]["one task"], "ko", ms=4, label="data")
-    axes[0].set(xlabel="x", title="One task")
+    low, high = axes[0].get_ylim()
+    axes[0].set(xlabel="x", title="One task", ylim=(low, high + 0.5 * (high - low)))  # the legend's
     axes[1].set(xlabel="step", ylabel="loss of the query", title="Training")
     for ax in axes:
         ax.legend(fontsize=8, frameon=False)
