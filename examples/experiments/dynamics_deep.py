@@ -117,6 +117,10 @@ def claims(results: dict[str, Any]) -> dict[str, Claim]:
             "means over seeds strictly ordered, the mesa layer best; two layers after 2,500 steps "
             "in [.42, .48]",
             ordered and len(groups) == len(DEPTHS) + 2 and 0.42 <= early <= 0.48,
+            ""
+            if ordered
+            else "after a quarter of the code's steps, neighbours among the deepest "
+            "differ by no more than their losses change from one test to the next during training",
         )
     }
     deepest = max(results["probes"], key=lambda key: int(key.split(",")[0]), default=None)
