@@ -98,9 +98,11 @@ def scalar(softmax: bool, mlp: bool, seed: int, **changed: int) -> dict[str, Any
 
 def figure_5(rows: list[dict[str, Any]]) -> Any:
     fig, ax = plt.subplots(figsize=(5, 3.6), layout="constrained")
-    ax.plot(DEPTHS, [mean_of(rows, layers=n, steps=DEEP) for n in DEPTHS], "o-", label="model")
+    for seed in sorted({row["seed"] for row in rows}):  # not their mean: some runs get stuck
+        errors = [mean_of(rows, layers=n, steps=DEEP, seed=seed) for n in DEPTHS]
+        ax.plot(DEPTHS, errors, "C0o-", lw=1, label=None if seed else "model, by seed")
     ax.plot(4, mean_of(rows, layers=4, steps=LONGER), "C0*", label="model, trained longer")
-    for rule, style in zip(RULES, ("s--", "s:"), strict=True):
+    for rule, style in zip(RULES, ("C1s--", "C2s:"), strict=True):
         errors = [mean_of(rows, f"descent, {rule}", layers=n) for n in DEPTHS]
         ax.plot(DEPTHS, errors, style, label=f"gradient descent, steps {rule}")
     ax.set(xlabel="depth, steps", ylabel="mean squared error", yscale="log")
