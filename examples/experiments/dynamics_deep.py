@@ -155,7 +155,8 @@ def figure(results: dict[str, Any]) -> Any:
     axes[0].set(xlabel="step", ylabel="test loss", title="Training", ylim=(0, 2))
     axes[0].legend(fontsize=8, frameon=False)
     axes[1].set(xlabel="t", ylabel="half squared error", title="Along the sequence")
-    for i, (key, found) in enumerate(results["probes"].items()):
+    shown = {key: found for key, found in results["probes"].items() if ", 0" in key}
+    for i, (key, found) in enumerate(shown.items()):
         for name, style in (("target", "o-"), ("inverse", "s--")):
             label = f"{key.split(',')[0]} layers, {name}"
             axes[2].plot(found[name], style, color=plt.cm.viridis(i / 5), ms=4, label=label)
