@@ -23,9 +23,9 @@ Oswald's, of which chapter 2 is "Transformers learn in-context by gradient desce
 "Uncovering mesa-optimization algorithms in Transformers"; then "MesaNet" (von Oswald et al. 2025),
 Sander et al. (2024) and RegBench (Akyürek et al. 2024). Every number comes from the script in its
 row. Where settings are smaller than the paper's, the script's first lines say so. Criteria were set
-before the runs, but those of B3, B4, B5, B6, C5, D3, E2 and E3 ("on most", "median seed", ranges,
-after how many steps, over which positions, the longer run) were worded
-after a first look at the data. Machine: two shared cores.
+before the runs, but those of B3, B4, C5, E2 and E3 ("on most", ranges, after how many steps two
+layers are compared, the longer run) were worded after a first look at the data. Machine: two shared
+cores.
 """
 
 
