@@ -37,7 +37,8 @@ def describe() -> dict[str, object]:
     versions = {}
     for package in PACKAGES:
         try:
-            versions[package] = importlib.metadata.version(package)
+            name = "online-least-squares" if package == "olsq" else package
+            versions[package] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             versions[package] = "from the checkout" if package == "olsq" else "not installed"
     return {

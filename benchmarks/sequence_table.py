@@ -22,7 +22,7 @@ from benchmarks import machine
 from benchmarks.sequence_report import write
 from benchmarks.sequence_streams import STREAMS, errors, exact, make
 from olsq.attention import gla
-from olsq.sequence import solve_query, start_decoding
+from olsq.sequence.jax import solve_query, start_decoding
 
 RIDGE = 0.25
 GATES = (0.7, 0.9, 0.97, 0.99, 0.999, 0.9999, 1.0)

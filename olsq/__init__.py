@@ -13,51 +13,52 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from olsq.lstsq import online_lstsq
+    from olsq.loading import load
     from olsq.online import (
         CoefficientPath,
         RecursiveLeastSquares,
         RollingLeastSquares,
         StateFileError,
         coefficient_path,
-        load,
         merge,
     )
-    from olsq.problem import Moments, Solution
-    from olsq.sequence import (
+    from olsq.problem import AccuracyError, Moments, Solution
+    from olsq.sequence import online_lstsq, online_lstsq_vjp, query, update
+    from olsq.solvers import (
         Chebyshev,
         ChunkExact,
         ConjugateGradient,
         Dense,
         Neumann,
         Recursive,
-        query,
-        update,
     )
 
 # public name -> module that defines it
 _HOME = {
+    "AccuracyError": "olsq.problem",
     "Moments": "olsq.problem",
     "CoefficientPath": "olsq.online",
     "RecursiveLeastSquares": "olsq.online",
     "RollingLeastSquares": "olsq.online",
     "StateFileError": "olsq.online",
     "coefficient_path": "olsq.online",
-    "load": "olsq.online",
+    "load": "olsq.loading",
     "merge": "olsq.online",
-    "Chebyshev": "olsq.sequence",
-    "ChunkExact": "olsq.sequence",
-    "ConjugateGradient": "olsq.sequence",
-    "Dense": "olsq.sequence",
-    "Neumann": "olsq.sequence",
-    "Recursive": "olsq.sequence",
+    "Chebyshev": "olsq.solvers",
+    "ChunkExact": "olsq.solvers",
+    "ConjugateGradient": "olsq.solvers",
+    "Dense": "olsq.solvers",
+    "Neumann": "olsq.solvers",
+    "Recursive": "olsq.solvers",
     "Solution": "olsq.problem",
-    "online_lstsq": "olsq.lstsq",
-    "query": "olsq.sequence",
-    "update": "olsq.sequence",
+    "online_lstsq": "olsq.sequence.api",
+    "online_lstsq_vjp": "olsq.sequence.api",
+    "query": "olsq.sequence.decode",
+    "update": "olsq.sequence.decode",
 }
 
 __all__ = [
+    "AccuracyError",
     "Chebyshev",
     "ChunkExact",
     "CoefficientPath",
@@ -74,6 +75,7 @@ __all__ = [
     "load",
     "merge",
     "online_lstsq",
+    "online_lstsq_vjp",
     "query",
     "update",
 ]
@@ -90,6 +92,7 @@ _SUBMODULES = frozenset(
         "reference",
         "sequence",
         "tasks",
+        "testing",
         "train",
     )
 )
@@ -106,4 +109,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_SUBMODULES})
+    return sorted({*__all__, *_SUBMODULES, "__version__"})

@@ -23,6 +23,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from olsq.checks import refuse_values
+from olsq.reals import real_array
+
 RidgeMode = Literal["discounted", "fixed"]
 RIDGE_MODES: tuple[str, ...] = ("discounted", "fixed")
 
@@ -54,19 +57,128 @@ class Moments(NamedTuple):
     cross: Any
 
 
+class DecodeState(NamedTuple):
+    """Moments with a carried inverse, for decoding one token after another.
+
+    Attributes
+    ----------
+    moments : Moments
+        The state proper: gram (..., d, d), cross (..., m, d).
+    ridge : array (..., d)
+        The fixed problem's ridge; zeros in the discounted problem, whose gram holds it.
+    inverse : array (..., d, d)
+        Preconditioner: the inverse system at the last refresh, updated by rank one since.
+    gate_product : array (...)
+        Product of the gates since the last refresh.
+    age : int32 array ()
+        Tokens since the last refresh.
+    """
+
+    moments: Moments
+    ridge: Any
+    inverse: Any
+    gate_product: Any
+    age: Any
+
+
+class AccuracyError(ArithmeticError):
+    """An output could not be shown to be as accurate as :meth:`Solution.check` was asked for.
+
+    Examples
+    --------
+    >>> import olsq
+    >>> issubclass(olsq.AccuracyError, ArithmeticError)
+    True
+    """
+
+
 class Stats(NamedTuple):
-    """How hard each token was.
+    """How hard each token was, and how wrong its answer can be.
+
+    With ``M = H + Lambda`` and x the solution a token was given for its query q, the error
+    of x is ``M^{-1} (q - M x)``, and no eigenvalue of M is below the smallest ridge.  So the
+    residual bounds the error, whatever the solver did.  It is that of moments which are rounded
+    themselves, and is computed in the working precision; what that can hide is counted.
 
     Attributes
     ----------
     steps : int32 array (..., T)
         Iterations or corrections spent on the token; 0 for a direct solve.
     residual : array (..., T)
-        ``|q - (H + Lambda) q*| / |q|``, 0 for a zero query; of no meaning where the output is NaN.
+        ``|q - M x| / |q|``, 0 for a zero query; of no meaning where the output is NaN.
+    bound : array (..., T)
+        ``|x - M^{-1} q|`` is at most this.  Infinite where nothing is known: a ridge of 0, a
+        discounted ridge after a gate of 0, an output that is NaN.
+    value_bound : array (..., T)
+        The same for ``|o - G M^{-1} q|``, the error of the output: the bound times the norm of G,
+        and what the read-out itself can round.
+
+    Examples
+    --------
+    >>> import numpy as np, olsq
+    >>> keys = np.array([[1.0], [1.0], [1.0]])
+    >>> stats = olsq.online_lstsq(keys, keys, keys, ridge=1.0).stats
+    >>> bool((stats.bound < 1e-13).all() and (stats.value_bound < 1e-12).all())
+    True
     """
 
     steps: Any
     residual: Any
+    bound: Any
+    value_bound: Any
+
+
+class Gradients(NamedTuple):
+    """What :func:`olsq.online_lstsq_vjp` returns: the gradient of ``sum(cotangent * value)``.
+
+    Attributes
+    ----------
+    keys, values, queries : array (..., T, d), (..., T, m), (..., T, d)
+        In the shapes that the three broadcast to.
+    forget, weight : array (..., T)
+        Of every gate (as a factor, also where logs were given) and every weight.
+    ridge : array (..., T, d) or (..., d)
+        Of each token's ridge in the fixed problem: sum over the tokens that share one.  Of the
+        ridge at the start in the discounted problem.
+    gram, cross : array (..., d, d) and (..., m, d)
+        Of the state before the first token (of zeros, if none was given).
+    """
+
+    keys: Any
+    values: Any
+    queries: Any
+    forget: Any
+    weight: Any
+    ridge: Any
+    gram: Any
+    cross: Any
+
+
+class Sizes(NamedTuple):
+    """What the certificate of a token is made of, arrays of one shape each."""
+
+    query: Any  # |q|
+    solution: Any  # |x|
+    left: Any  # |q - M x|
+    trace: Any  # of H, at least its norm
+    ridge: Any  # largest entry of Lambda
+    cross: Any  # at least the norm of G
+    value: Any  # |o|
+
+
+def error_bounds(sizes: Sizes, floor: Any, length: int, eps: float, out_eps: float) -> Any:
+    """Bounds of the errors of x and of o; ``floor`` is the least eigenvalue that M can have.
+
+    A sum of n products in any order is wrong by about ``sqrt(n) eps`` of the sum of their
+    sizes (Higham and Mary, "A new approach to probabilistic rounding error analysis", 2019).  M, G
+    and their products are sums over the ``length`` tokens, in pieces: ``8 + 2 sqrt(length)``
+    holds with room for the gates' products too.
+    """
+    rounded = (8 + 2 * length**0.5) * eps
+    size = (sizes.trace + sizes.ridge) * sizes.solution + sizes.query
+    bound = (sizes.left + rounded * size) / floor
+    readout = sizes.cross * (bound + rounded * (sizes.solution + bound))
+    return bound, readout + out_eps * sizes.value
 
 
 class Solution(NamedTuple):
@@ -79,12 +191,94 @@ class Solution(NamedTuple):
     state : Moments
         Moments after the last token; give them as ``state=`` to go on, with JAX or NumPy arrays.
     stats : Stats
-        Steps and residuals per token.  Inside ``jax.jit`` they cost nothing if not used.
+        Steps, residuals and error bounds per token.  Inside ``jax.jit`` they cost nothing if not
+        used.
     """
 
     value: Any
     state: Moments
     stats: Stats
+
+    def check(self, tol: float = 1e-3) -> Solution:
+        """Return the solution, or raise if any output may be wrong by more than ``tol``.
+
+        Parameters
+        ----------
+        tol : float
+            Largest error allowed, relative to the largest output of the same stream.
+
+        Returns
+        -------
+        Solution
+            This one.
+
+        Raises
+        ------
+        AccuracyError
+            If ``stats.value_bound`` cannot show it, or an output is not finite.  The message
+            names the worst token and what to try.  The bound is safe, not sharp: it exceeds
+            the error by up to the condition number of the token's system, so that failing means
+            "not shown to be right".
+        TypeError
+            If the arrays are traced by JAX: call it outside ``jit``, or use ``stats``.
+
+        Examples
+        --------
+        >>> import numpy as np, olsq
+        >>> keys = np.random.default_rng(0).standard_normal((50, 3))
+        >>> fit = olsq.online_lstsq(keys, keys, keys, ridge=0.1).check(1e-9)
+        >>> few = olsq.online_lstsq(keys, keys, keys, ridge=1e-30)
+        >>> try:
+        ...     few.check(1e-9)
+        ... except olsq.AccuracyError as error:
+        ...     print(str(error)[:13])
+        the output of
+        """
+        try:
+            value = np.asarray(self.value, np.float64)
+            bound, residual = (
+                np.asarray(x, np.float64) for x in (self.stats.value_bound, self.stats.residual)
+            )
+        except TypeError as error:
+            raise TypeError(
+                "check() needs numbers, and these arrays are only traced: call it outside "
+                "jax.jit, or use stats.value_bound inside"
+            ) from error
+        if value.size == 0:
+            return self
+
+        def where(index: Any) -> str:
+            stream = f" of stream {tuple(map(int, index[:-1]))}" if len(index) > 1 else ""
+            return f"token {int(index[-1])}{stream}"
+
+        lost = ~np.isfinite(value).all(-1)
+        if lost.any():
+            first = np.unravel_index(np.argmax(lost), lost.shape)
+            raise AccuracyError(
+                f"the output of {where(first)} is not finite: its query, or a sample at or before "
+                "it, is not finite or too large to square, or (discounted problem) a gate of 0 "
+                "took the ridge away"
+            )
+        largest = np.linalg.norm(value, axis=-1).max(-1, keepdims=True)
+        relative = bound / np.where(largest > 0, largest, 1)
+        worst = np.unravel_index(np.argmax(relative), relative.shape)
+        if relative[worst] <= tol:
+            return self
+        eps = float(np.finfo(np.asarray(self.stats.residual).dtype).eps)
+        if residual[worst] > 100 * eps:
+            advice = (
+                "the solver stopped early there (allow more steps, or use ChunkExact()), or the "
+                "system is too ill-conditioned for the dtype (use float64 or a larger ridge)"
+            )
+        else:
+            advice = (
+                "the solver is done there, and rounding is what remains: use float64 or a larger "
+                "ridge"
+            )
+        raise AccuracyError(
+            f"the output of {where(worst)} is only known to within {relative[worst]:.2g} of the "
+            f"stream's largest, not {tol:.2g}; relative residual {residual[worst]:.2g}; {advice}"
+        )
 
 
 def check_choice(value: object, name: str, choices: tuple[str, ...]) -> None:
@@ -95,14 +289,11 @@ def check_choice(value: object, name: str, choices: tuple[str, ...]) -> None:
 
 def check_forget(forget: ArrayLike, name: str = "forget") -> NDArray[np.float64]:
     """Return the forgetting factors as float64; raise ValueError if any is outside [0, 1]."""
-    gates = np.asarray(forget, dtype=np.float64)
+    gates = real_array(forget, name).astype(np.float64, copy=False)
     if gates.ndim == 0 and 0.0 <= gates <= 1.0:
         return gates
-    if not ((gates >= 0) & (gates <= 1)).all():
-        raise ValueError(
-            f"{name} must lie in [0, 1] (1 forgets nothing, 0 resets); got a value of "
-            f"{gates[~((gates >= 0) & (gates <= 1))].flat[0]!r}"
-        )
+    wrong = ~((gates >= 0) & (gates <= 1))
+    refuse_values(name, gates, wrong, "lie in [0, 1] (1 forgets nothing, 0 resets)")
     return gates
 
 
@@ -115,14 +306,14 @@ def forget_from_half_life(half_life: float) -> float:
     >>> round(forget_from_half_life(10.0) ** 10, 12)
     0.5
     """
-    if not (isinstance(half_life, (int, float, np.number)) and half_life > 0):
+    if not (isinstance(half_life, (int, float, np.integer, np.floating)) and half_life > 0):
         raise ValueError(f"half_life must be a positive number of samples, got {half_life!r}")
     return float(2.0 ** (-1.0 / float(half_life)))
 
 
 def check_ridge(ridge: ArrayLike, n_features: int) -> NDArray[np.float64]:
     """Return the ridge as a float64 vector (n_features,); refuse negative or non-finite ones."""
-    vector = np.asarray(ridge, dtype=np.float64)
+    vector = real_array(ridge, "ridge").astype(np.float64, copy=False)
     if vector.ndim > 1 or (vector.ndim == 1 and vector.shape[0] != n_features):
         raise ValueError(
             f"ridge must be a number or one number per feature ({n_features}), got an array of "
@@ -135,7 +326,7 @@ def check_ridge(ridge: ArrayLike, n_features: int) -> NDArray[np.float64]:
 
 def check_per_row(value: ArrayLike, n_rows: int, name: str) -> NDArray[np.float64]:
     """Return a scalar or (n_rows,) argument as a contiguous float64 vector (n_rows,)."""
-    vector = np.asarray(value, dtype=np.float64)
+    vector = real_array(value, name).astype(np.float64, copy=False)
     if vector.ndim == 0:
         return np.full(n_rows, vector)
     if vector.ndim > 1 or vector.shape[0] != n_rows:
@@ -151,9 +342,24 @@ def check_weight(sample_weight: ArrayLike | None, n_rows: int) -> NDArray[np.flo
     if sample_weight is None:
         return np.ones(n_rows)
     weights = check_per_row(sample_weight, n_rows, "sample_weight")
-    if not (np.isfinite(weights).all() and (weights >= 0).all()):
-        raise ValueError("sample_weight must be finite and >= 0")
+    wrong = ~(np.isfinite(weights) & (weights >= 0))
+    refuse_values("sample_weight", weights, wrong, "be finite and >= 0")
     return weights
+
+
+def broadcast_shapes(*shapes: tuple[Any, ...]) -> tuple[Any, ...]:
+    """NumPy's, for shapes whose sizes may be symbols too (a batch that JAX exports)."""
+    if len(set(shapes)) == 1:
+        return shapes[0]
+    if all(isinstance(n, int) for shape in shapes for n in shape):
+        return np.broadcast_shapes(*shapes)
+    result = []
+    for axis in range(1, 1 + max(map(len, shapes))):
+        sizes = {shape[-axis] for shape in shapes if len(shape) >= axis} - {1}
+        if len(sizes) > 1:
+            raise ValueError(f"sizes {sizes} do not broadcast")
+        result.append(sizes.pop() if sizes else 1)
+    return tuple(result[::-1])
 
 
 def check_streams(keys: Any, values: Any, queries: Any) -> tuple[tuple[int, ...], int, int, int]:
@@ -176,7 +382,7 @@ def check_streams(keys: Any, values: Any, queries: Any) -> tuple[tuple[int, ...]
             f"queries {shapes['queries']}"
         )
     try:
-        batch = np.broadcast_shapes(*(s[:-2] for s in shapes.values()))
+        batch = broadcast_shapes(*(s[:-2] for s in shapes.values()))
     except ValueError:
         raise ValueError(
             "the leading axes of keys, values and queries do not broadcast: "

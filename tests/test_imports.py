@@ -26,7 +26,7 @@ import sys, time
 start = time.perf_counter()
 import olsq
 print(time.perf_counter() - start)
-print([m for m in ("jax", "jaxlib", "matplotlib", "dask", "sklearn", "pandas", "polars", "numba") if m in sys.modules])
+print([m for m in ("jax", "jaxlib", "matplotlib", "dask", "sklearn", "pandas", "polars", "numba", "hypothesis") if m in sys.modules])
 """  # noqa: E501
     run(code)  # the first time compiles
     seconds, heavy = run(code).splitlines()
@@ -58,7 +58,7 @@ except ValueError as error:
 
 def test_no_module_but_tests_imports_the_reference():
     for path in PACKAGE.rglob("*.py"):
-        if "reference" in path.parts:
+        if path.relative_to(PACKAGE).parts[0] in ("reference", "testing"):  # both are for tests
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             names = []
@@ -75,3 +75,93 @@ def test_public_names_exist_and_others_do_not():
         assert name in dir(olsq)
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = olsq.nonsense
+
+
+BASE = {"problem", "checks", "reals", "files", "kernel", "kernel_cache"}
+ROOMS = {
+    **dict.fromkeys(BASE, BASE),
+    "solvers": BASE,
+    "reference": set(),
+    "datasets": set(),
+    "online": {*BASE, "solvers", "sequence"},  # only to merge moments that are JAX arrays
+    "sequence": {*BASE, "solvers"},
+    "attention": {*BASE, "solvers", "sequence"},
+    "nn": {*BASE, "solvers", "sequence", "attention"},
+    "train": {*BASE, "solvers", "sequence", "attention", "nn", "datasets", "plot"},
+    "tasks": {*BASE},
+    "icl": {*BASE, "solvers", "sequence", "attention", "tasks"},
+    "plot": {*BASE, "online"},
+}
+
+
+def imports(path):
+    """(module, names) of every import of the package in a file, also those inside functions."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "olsq":
+            yield node.module, [alias.name for alias in node.names]
+        elif isinstance(node, ast.Import):
+            yield from ((a.name, []) for a in node.names if a.name.split(".")[0] == "olsq")
+
+
+def test_imports_flow_down_only():
+    wrong = []
+    for path in PACKAGE.rglob("*.py"):
+        room = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        if room not in ROOMS:  # the package itself, cli, testing: on top
+            continue
+        for module, names in imports(path):
+            parts = module.split(".")
+            targets = [parts[1]] if len(parts) > 1 else names
+            below = {room, *ROOMS[room]}
+            if room == "solvers" and module.startswith("olsq.sequence."):
+                continue  # the methods that make a form import it, when they are called
+            rooms = [t for t in targets if (PACKAGE / t).exists() or (PACKAGE / f"{t}.py").exists()]
+            wrong += [(str(path.relative_to(PACKAGE)), t) for t in rooms if t not in below]
+    assert not wrong
+
+
+def test_no_room_imports_the_private_names_of_another():
+    wrong = []
+    for path in PACKAGE.rglob("*.py"):
+        room = path.relative_to(PACKAGE).parts[0]
+        for module, names in imports(path):
+            parts = module.split(".")
+            if parts[1:2] != [room]:
+                private = [n for n in (*parts, *names) if n.startswith("_") and n != "__version__"]
+                wrong += [(str(path.relative_to(PACKAGE)), module, n) for n in private]
+    assert not wrong
+
+
+def test_no_module_is_hidden_by_a_name_of_its_package():
+    for init in PACKAGE.rglob("__init__.py"):
+        modules = {p.stem for p in init.parent.glob("*.py")}
+        modules |= {p.name for p in init.parent.iterdir() if p.is_dir()}
+        for node in ast.parse(init.read_text()).body:
+            if isinstance(node, ast.ImportFrom):
+                package = ".".join(("olsq", *init.parent.relative_to(PACKAGE).parts))
+                hidden = {a.asname or a.name for a in node.names} & modules
+                assert node.module == package or not hidden, (init, hidden)
+
+
+def test_making_a_solver_imports_no_backend():
+    code = """
+import sys, olsq
+for name in ("ChunkExact", "ConjugateGradient", "Chebyshev", "Neumann", "Recursive", "Dense"):
+    getattr(olsq, name)()
+print([m for m in ("jax", "numba", "scipy") if m in sys.modules])
+"""
+    assert run(code) == "[]"
+
+
+def test_every_public_solver_has_a_row():
+    from olsq import solvers
+
+    sys.path.insert(0, str(PACKAGE.parent / "tests" / "sequence"))
+    from sequence_cases import ROWS
+
+    public = {
+        x
+        for x in vars(solvers).values()
+        if isinstance(x, type) and issubclass(x, solvers.Solver) and x is not solvers.Solver
+    }
+    assert {type(row.solver(float)) for row in ROWS} == public

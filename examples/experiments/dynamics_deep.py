@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 from dynamics_tasks import BATCH, DIM, LENGTH, errors, sequences, test_set
-from icl_training import Claim, decayed, options, run_notes, train
+from icl_training import Claim, decayed, options, run_notes, train, x64
 from scipy.stats import spearmanr
 from task_training import RESULTS, add_result, load_results, save_results
 
@@ -76,7 +76,7 @@ def probes(trace: Any, states: Any, labels: Any) -> dict[str, list[float]]:
 
     Relative to those of the best constant, so that both targets are on one scale.
     """
-    with jax.enable_x64(True):
+    with x64(True):
         inverse = inverse_targets(np.asarray(states, np.float64), ridge=RIDGE)
         # Before there are d states the inverse has entries of 1 / ridge, which nothing else has.
         shown = slice(DIM + 2, None)

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from icl_training import x64
 
 from olsq.icl import attend, dynamics_tokens, inverse_targets, mesa_gd_weights, mesa_update
 from olsq.icl.probes import implicit_predictions
@@ -62,7 +63,7 @@ def best_descent_rate(states: Any, labels: Any) -> Any:
 
 def least_squares(states: Any, ridge: float) -> Any:
     """Ridge regression of s_{i+1} on s_i, i < t, at every t; in float64."""
-    with jax.enable_x64(True):
+    with x64(True):
         states = jnp.asarray(np.asarray(states), jnp.float64)
         return np.asarray(implicit_predictions(states, inverse_targets(states, ridge=ridge)))
 

@@ -14,6 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+# A context in which float64 is float64; JAX has moved it.
+x64 = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64
+
 
 def train(
     loss: Callable[[Any, Any], Any],

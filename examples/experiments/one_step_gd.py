@@ -93,13 +93,13 @@ def learn(seed: int, test: Any, steps: int, batch: int, **optimiser: Any) -> tup
     return weights, {**found, "record": record}
 
 
-def elsewhere(weights: Any) -> dict[str, Any]:
+def elsewhere(weights: Any, number: int = 10_000) -> dict[str, Any]:
     """Losses of the trained layer and of gradient descent on other data than in training."""
     reference, _ = construction()
     key = jax.random.key(2_000)
 
     def both(**change: Any) -> list[float]:
-        task = tasks(key, 10_000, **change)
+        task = tasks(key, number, **change)
         return [float(half_mse(predict([w], task), task)) for w in (weights, reference)]
 
     return {
@@ -109,7 +109,7 @@ def elsewhere(weights: Any) -> dict[str, Any]:
     }
 
 
-def repeated(weights: Any, sets: int = 5) -> dict[str, Any]:
+def repeated(weights: Any, sets: int = 5, number: int = 10_000) -> dict[str, Any]:
     """Mean losses when the layer, or the step of gradient descent, is applied again and again.
 
     On several sets of tasks, because the mean of a diverging process is made by its rarest tasks:
@@ -119,7 +119,7 @@ def repeated(weights: Any, sets: int = 5) -> dict[str, Any]:
 
     @jax.jit
     def losses(layer: Any, damping: Any, key: Any) -> Any:
-        task = tasks(key, 10_000)
+        task = tasks(key, number)
         trace = roll_out(regression_tokens(*task[:3]), layer, ROLL, damping=damping, context=-1)
         return jax.vmap(lambda now: half_mse(-now[:, -1:, -1:], task))(trace)
 
@@ -225,7 +225,7 @@ def main(argv: list[str] | None = None) -> None:
         test = tuple(part[:3_000] for part in test)
         fast = optax.cosine_decay_schedule(5e-3, 750)
         weights, found = learn(0, test, steps=750, batch=1_024, lr=fast, clip=0.01)
-        found = {**found, "elsewhere": elsewhere(weights), "repeated": repeated(weights, 3)}
+        found |= {"elsewhere": elsewhere(weights, 1_000), "repeated": repeated(weights, 3, 1_000)}
         for name, claim in claims([found]).items():
             assert claim["passed"], (name, claim)
         return

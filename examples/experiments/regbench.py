@@ -34,7 +34,9 @@ from olsq.tasks import (
 
 NAME = "regbench"
 MIXERS = ("mesa", "softmax", "gla", "delta", "gated_delta")
-MODEL = {"dim": 64, "blocks": 2, "heads": 2, "key_size": 32}
+MODEL: dict[str, Any] = {
+    "dim": 64, "blocks": 2, "heads": 2, "key_size": 32, "initialisation": "fan-in",
+}  # fmt: skip
 LANGUAGE = {"max_states": 6, "n_letters": 8, "words": (5, 10), "max_word": 12}
 TRAIN, TEST, EPOCHS, BATCH = 2_000, 500, 25, 32
 
@@ -57,11 +59,12 @@ def controls(test: Any) -> dict[str, float]:
     }  # fmt: skip
 
 
-def run(mixer: str, seed: int, given: Any, steps: int) -> dict[str, Any]:
+def run(mixer: str, seed: int, given: Any, steps: int, **sizes: Any) -> dict[str, Any]:
     """Train one mixer; its record."""
     learn, test = given
     symbols = LANGUAGE["n_letters"] + 2
-    model = olsq.nn.LanguageModel(symbols, mixer=mixer, key=jax.random.key(seed), **MODEL)
+    sizes = {**MODEL, **sizes}
+    model = olsq.nn.LanguageModel(symbols, mixer=mixer, key=jax.random.key(seed), **sizes)
     logits = eqx.filter_jit(lambda model, x: model(x))
 
     def score(model: Any) -> dict[str, float]:

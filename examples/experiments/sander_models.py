@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from icl_training import x64
 
 from olsq.icl import descend
 from olsq.icl.autoregressive import augmented_tokens, non_augmented
@@ -273,7 +274,7 @@ def descent_table(train: np.ndarray, test: np.ndarray) -> dict[str, list[tuple[f
 
 def main(argv: list[str] | None = None) -> None:
     """The short cut of `Descent` is `olsq.icl.descend`, which learns W from the pairs."""
-    with jax.enable_x64(True):
+    with x64(True):
         states = jnp.asarray(orthogonal_sequences(4, 0))
         for rule, eta in zip(RULES, (2.0, 0.06), strict=True):
             short = Descent(np.asarray(states), rule).errors(eta, 3)

@@ -27,7 +27,7 @@ import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
-from icl_training import options, run_notes
+from icl_training import options, run_notes, x64
 from task_training import RESULTS, save_results
 
 from olsq.icl.autoregressive_losses import (
@@ -215,7 +215,7 @@ def plain(found: dict[str, Any]) -> dict[str, Any]:
 def main(argv: list[str] | None = None) -> None:
     args = options(__doc__, range(10)).parse_args(argv)
     began = time.perf_counter()
-    with jax.enable_x64(True):
+    with x64(True):
         if args.quick:
             for kind in SETTINGS:
                 check(kind, train(kind, 15, 0, QUICK[kind]))

@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
 from olsq.tasks import Tokens, token_accuracy
 from olsq.tasks.tokens import IGNORE
+from olsq.train import decay_mask
 
+DECAYED = "projections and gates"  # absent in runs in which all with two axes or more decayed
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
 
 
@@ -31,14 +32,13 @@ def loss_of(model: Any, inputs: Any, targets: Any) -> Any:
 
 
 def optimiser(lr: float, steps: int, *, warm_up: int, weight_decay: float) -> Any:
-    """The MesaNet paper's: AdamW (.9, .98), warm-up from 1e-7, cosine to 1e-5, clipping at 1."""
+    """The MesaNet paper's: AdamW (.9, .98), warm-up from 1e-7, cosine to 1e-5, clipping at 1.
+
+    Only matrices of projections and gates decay: not embeddings, norms, convolutions or ridges.
+    """
     warm_up = min(warm_up, steps // 4)
     schedule = optax.warmup_cosine_decay_schedule(1e-7, lr, warm_up, steps, 1e-5)
-
-    def matrices(params: Any) -> Any:  # decayed; norms, biases, gates' offsets and ridges are not
-        return jax.tree.map(lambda x: x.ndim >= 2, params)
-
-    adamw = optax.adamw(schedule, b1=0.9, b2=0.98, weight_decay=weight_decay, mask=matrices)
+    adamw = optax.adamw(schedule, b1=0.9, b2=0.98, weight_decay=weight_decay, mask=decay_mask)
     return optax.chain(optax.clip_by_global_norm(1.0), adamw)
 
 
@@ -107,6 +107,7 @@ def train(
             if scored["micro"] >= target:
                 break
     record["seconds"] = time.perf_counter() - began
+    record["decayed"] = DECAYED
     return model, record
 
 

@@ -4,9 +4,8 @@ A rule takes ``q, k, v`` of shape (batch, time, heads, dim) and returns the outp
 after the last token; ``<rule>_step`` does one token on the same state.
 """
 
-from olsq.attention._memory import Memory, Normalised
-from olsq.attention.delta import (
-    Preconditioned,
+from olsq.attention.rules.delta import (
+    PreconditionedState,
     delta,
     delta_step,
     gated_delta,
@@ -14,7 +13,7 @@ from olsq.attention.delta import (
     preconditioned_delta,
     preconditioned_delta_step,
 )
-from olsq.attention.gated import (
+from olsq.attention.rules.gated import (
     gla,
     gla_step,
     mamba2,
@@ -22,16 +21,16 @@ from olsq.attention.gated import (
     retention,
     retention_step,
 )
-from olsq.attention.intention import intention
-from olsq.attention.kalman import kalman, kalman_step
-from olsq.attention.linear import linear, linear_step
-from olsq.attention.longhorn import longhorn, longhorn_step
-from olsq.attention.mesa import mesa, mesa_step
-from olsq.attention.mesa_discounted import mesa_discounted, mesa_discounted_step
-from olsq.attention.mesa_window import RecentSamples, mesa_window, mesa_window_step
-from olsq.attention.mlstm import MLSTM, mlstm, mlstm_step
-from olsq.attention.recurrent import Hidden, mamba, mamba_step, rg_lru, rg_lru_step
-from olsq.attention.softmax import (
+from olsq.attention.rules.intention import intention
+from olsq.attention.rules.kalman import kalman, kalman_step
+from olsq.attention.rules.linear import linear, linear_step
+from olsq.attention.rules.longhorn import longhorn, longhorn_step
+from olsq.attention.rules.mesa import mesa, mesa_step
+from olsq.attention.rules.mesa_discounted import mesa_discounted, mesa_discounted_step
+from olsq.attention.rules.mesa_window import RecentSamples, mesa_window, mesa_window_step
+from olsq.attention.rules.mlstm import MLSTMState, mlstm, mlstm_step
+from olsq.attention.rules.recurrent import Hidden, mamba, mamba_step, rg_lru, rg_lru_step
+from olsq.attention.rules.softmax import (
     KeyValues,
     RecentTokens,
     sliding_window,
@@ -39,20 +38,28 @@ from olsq.attention.softmax import (
     softmax,
     softmax_step,
 )
-from olsq.attention.ttt import TTTMLP, TTTLinear, ttt_linear, ttt_linear_step, ttt_mlp, ttt_mlp_step
-from olsq.attention.vector import hgrn2, hgrn2_step, rwkv6, rwkv6_step
+from olsq.attention.rules.ttt import (
+    TTTLinearState,
+    TTTMLPState,
+    ttt_linear,
+    ttt_linear_step,
+    ttt_mlp,
+    ttt_mlp_step,
+)
+from olsq.attention.rules.vector import hgrn2, hgrn2_step, rwkv6, rwkv6_step
+from olsq.attention.states import Memory, Normalised
 
 __all__ = [
-    "MLSTM",
-    "TTTMLP",
     "Hidden",
     "KeyValues",
+    "MLSTMState",
     "Memory",
     "Normalised",
-    "Preconditioned",
+    "PreconditionedState",
     "RecentSamples",
     "RecentTokens",
-    "TTTLinear",
+    "TTTLinearState",
+    "TTTMLPState",
     "delta",
     "delta_step",
     "gated_delta",

@@ -182,7 +182,7 @@ RULES: tuple[Rule, ...] = (
             "weight": (V, K), "bias": (V,), "start_weight": (V, K), "start_bias": (V,),
             "position": (),
         },
-        "learning_rate", {"VK": 6}, "|v - f(k)|^2 / 2", "gradient, by mini-batches",
+        "learning_rate, query_factor", {"VK": 6}, "|v - f(k)|^2 / 2", "gradient, by mini-batches",
         (TOKEN, BATCH), "Sun et al. 2024, sec. 2",
     ),
     Rule(
@@ -192,7 +192,8 @@ RULES: tuple[Rule, ...] = (
             "start_w1": (4 * K, K), "start_b1": (4 * K,), "start_w2": (V, 4 * K),
             "start_b2": (V,), "position": (),
         },
-        "learning_rate", {"KK": 24, "VK": 32}, "|v - f(k)|^2 / 2", "gradient, by mini-batches",
+        "learning_rate, query_factor", {"KK": 24, "VK": 32},
+        "|v - f(k)|^2 / 2", "gradient, by mini-batches",
         (TOKEN, BATCH), "Sun et al. 2024, sec. 2",
     ),
     Rule(

@@ -1,4 +1,7 @@
-"""The command ``olsq``: demo, fit, train.  Needs the extra ``olsq[cli]``; train also ``nn``."""
+"""The command ``olsq``: demo, fit, train.
+
+Needs ``pip install "online-least-squares[cli]"``; train also the extra ``nn``.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if (error.name or "").split(".")[0] not in {"matplotlib", "polars", "rich", "typer"}:
             raise
         print(
-            f'olsq: {error.name} is not installed; the command line needs pip install "olsq[cli]"',
+            f"olsq: {error.name} is not installed; the command line needs "
+            'pip install "online-least-squares[cli]"',
             file=sys.stderr,
         )
         sys.exit(1)

@@ -12,7 +12,7 @@ from rich.console import Console
 
 import olsq
 from olsq.cli.errors import CommandError
-from olsq.cli.train_command import train
+from olsq.cli.train.command import train
 
 EXIT_CODES = (
     "Exit codes: 0 done; 1 the run failed (a full disk, say); 2 the options or the data must be "
@@ -89,7 +89,7 @@ def demo(
     Runs on data that ship with olsq, compares one-step-ahead errors with simple baselines, and
     saves a figure.
     """
-    from olsq.cli.demo import run_demo
+    from olsq.cli.demo.demo import run_demo
 
     run_demo(out, Console())
 
@@ -230,8 +230,8 @@ def fit(
     Every row is predicted before it is learned, so the errors printed at the end are honest
     one-step-ahead errors. Rows are numbered from 1, the header not counted.
     """
-    from olsq.cli.fit import run_fit
-    from olsq.cli.options import FitOptions
+    from olsq.cli.fit.fit import run_fit
+    from olsq.cli.fit.options import FitOptions
 
     names = None
     if features is not None:

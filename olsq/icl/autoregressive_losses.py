@@ -132,7 +132,7 @@ def row_loss(c: ArrayLike, p: ArrayLike, *, rotations: bool = False) -> jax.Arra
                + (|p|^2 - p[T-1]^2) (|C|^2 - |x|^2) - 2 trace(C) p[T] + d.
 
     This one also goes to zero at infinity, as ``p[T]`` falls and C grows with blocks close to
-    ``[[1, -1], [-1, 1]] / p[T]``: gradient descent may follow that valley for ever.
+    ``[[1, -1], [-1, 1]] / p[T]``: gradient descent may follow that valley without end.
 
     Examples
     --------

@@ -1,7 +1,8 @@
 """Layers and language models (Equinox): every rule of :mod:`olsq.attention` in one backbone.
 
 A mixer is a layer ``y = layer(x)`` or ``y, state = layer(x, state=...)`` over (batch, time, dim);
-:class:`LanguageModel` stacks blocks of mixers and gated MLPs.  Needs ``pip install "olsq[nn]"``.
+:class:`LanguageModel` stacks blocks of mixers and gated MLPs.
+Needs ``pip install "online-least-squares[nn]"``.
 """
 
 import importlib as _importlib
@@ -9,21 +10,24 @@ from typing import Any as _Any
 
 try:
     import equinox as _equinox  # noqa: F401
-except ImportError as error:  # pragma: no cover
-    raise ImportError('olsq.nn needs Equinox: pip install "olsq[nn]"') from error
+    import safetensors as _safetensors  # noqa: F401
+except ImportError as error:
+    raise ImportError(
+        f'olsq.nn needs {error.name}: pip install "online-least-squares[nn]"', name=error.name
+    ) from error
 
-from olsq.nn._mixer import HeadMixer, Mixer, MixerState
-from olsq.nn._parts import Dense, RMSNorm, ShortConvolution
+from olsq.nn.base import HeadMixer, Mixer, MixerState
 from olsq.nn.blocks import Backbone, Block, SwiGLU
 from olsq.nn.delta import Delta, GatedDelta, Longhorn, PreconditionedDelta
-from olsq.nn.diagnose import Diagnostics, diagnose
+from olsq.nn.diagnostics import Diagnostics, diagnose
 from olsq.nn.files import load, load_into, save
 from olsq.nn.fla import from_fla
-from olsq.nn.generate import generate
+from olsq.nn.generation import generate
 from olsq.nn.linear import GLA, HGRN2, RWKV6, LinearAttention, Mamba2, Retention
-from olsq.nn.mixers import MIXERS, mixer
+from olsq.nn.mixers import MIXERS, mixer, register_mixer
 from olsq.nn.mlstm import MLSTM
 from olsq.nn.model import LanguageModel
+from olsq.nn.parts import Linear, RMSNorm, ShortConvolution
 from olsq.nn.presets import PRESETS, MesaNet, hawk_mesa, preset, state_tracking, thesis_hybrid
 from olsq.nn.recurrent import Hawk, Mamba
 from olsq.nn.regressions import Intention, Kalman, MesaWindow
@@ -44,7 +48,6 @@ __all__ = [
     "Backbone",
     "Block",
     "Delta",
-    "Dense",
     "Diagnostics",
     "GatedDelta",
     "Hawk",
@@ -52,6 +55,7 @@ __all__ = [
     "Intention",
     "Kalman",
     "LanguageModel",
+    "Linear",
     "LinearAttention",
     "Longhorn",
     "Mamba",
@@ -81,6 +85,7 @@ __all__ = [
     "mixer",
     "mixers_of",
     "preset",
+    "register_mixer",
     "save",
     "shard",
     "shard_batch",

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 import equinox as eqx
 import jax
 from jax import Array
 
-from olsq.nn._mixer import ABSENT, Mixer
-from olsq.nn._parts import NORM_EPS, Dense, RMSNorm, check_sizes, check_stream, split_keys
-from olsq.nn.mixers import MIXERS, mixer
+from olsq.nn.base import ABSENT, Mixer
+from olsq.nn.mixers import MIXERS, Kinds, mixer, mixer_names
+from olsq.nn.parts import NORM_EPS, Linear, RMSNorm, check_sizes, check_stream, split_keys
 
 Remat = Literal["none", "dots", "full"]
 POLICIES = {
@@ -42,9 +42,9 @@ class SwiGLU(eqx.Module):
     ((1, 6, 8), (8, 24))
     """
 
-    gate: Dense
-    up: Dense
-    down: Dense
+    gate: Linear
+    up: Linear
+    down: Linear
 
     def __init__(
         self, dim: int, *, width: int | None = None, ratio: float = 3.0, output_gain: float = 1.0,
@@ -53,9 +53,9 @@ class SwiGLU(eqx.Module):
         width = round(ratio * dim) if width is None else width
         check_sizes(dim=dim, width=width)
         keys = split_keys(key, ("gate", "up", "down"))
-        self.gate = Dense(dim, width, key=keys["gate"])
-        self.up = Dense(dim, width, key=keys["up"])
-        self.down = Dense(width, dim, key=keys["down"], gain=output_gain)
+        self.gate = Linear(dim, width, key=keys["gate"])
+        self.up = Linear(dim, width, key=keys["up"])
+        self.down = Linear(width, dim, key=keys["down"], gain=output_gain)
 
     def __call__(self, x: Array) -> Array:
         return self.down(jax.nn.silu(self.gate(x)) * self.up(x))
@@ -116,7 +116,7 @@ class Backbone(eqx.Module):
     Parameters
     ----------
     dim, blocks, heads, key_size : int
-    mixer : str or sequence of str
+    mixer : str, class, or sequence of them
         Keys of ``olsq.nn.MIXERS``; a sequence is repeated over the blocks.
     mixer_options : mapping of mappings, optional
         Options of each mixer by its name: ``{"mesa": {"solver": olsq.ConjugateGradient()}}``.
@@ -147,7 +147,7 @@ class Backbone(eqx.Module):
         blocks: int,
         heads: int,
         key_size: int | None = None,
-        mixer: str | Sequence[str] = "mesa",
+        mixer: Kinds = "mesa",
         mixer_options: Mapping[str, Mapping[str, Any]] | None = None,
         mlp_ratio: float = 3.0,
         norm_eps: float = NORM_EPS,
@@ -213,14 +213,11 @@ class Backbone(eqx.Module):
         )
 
 
-def pattern(mixer: str | Sequence[str], blocks: int) -> tuple[str, ...]:
+def pattern(mixer: Kinds, blocks: int) -> tuple[str, ...]:
     """The name of each block's mixer."""
-    names = (mixer,) if isinstance(mixer, str) else tuple(mixer)
+    names = mixer_names(mixer)
     if not names:
         raise ValueError("mixer must name at least one mixer, got an empty sequence")
-    for name in names:
-        if name not in MIXERS:
-            raise ValueError(f"unknown mixer {name!r}; known are {', '.join(sorted(MIXERS))}")
     return tuple(names[i % len(names)] for i in range(blocks))
 
 
@@ -229,7 +226,8 @@ def _block(
     mlp_ratio: float, norm_eps: float, gain: float, key: Array,
 ) -> Block:  # fmt: skip
     first, second = jax.random.split(key)
-    sizes = {} if key_size is None or name == "hawk" else {"key_size": key_size}
+    sized = key_size is not None and MIXERS[name].takes_key_size
+    sizes = {"key_size": key_size} if sized else {}
     given = {**sizes, "output_gain": gain, **options}
     mlp = SwiGLU(dim, ratio=mlp_ratio, output_gain=gain, key=second) if mlp_ratio else None
     return Block(dim, mixer(name, dim, heads=heads, key=first, **given), mlp, norm_eps)

@@ -8,9 +8,7 @@ from typing import Any
 
 import numpy as np
 
-import olsq
-
-SOLVERS = ("ChunkExact", "ConjugateGradient", "Chebyshev", "Neumann", "Recursive", "Dense")
+from olsq.solvers import SOLVERS
 
 
 def encode(options: dict[str, Any]) -> str:
@@ -47,4 +45,4 @@ def _revive(found: dict[str, Any]) -> Any:
         return found
     if name not in SOLVERS:
         raise ValueError(f"unknown solver {name!r}; known are {', '.join(SOLVERS)}")
-    return getattr(olsq, name)(**{k: v for k, v in found.items() if k != "solver"})
+    return SOLVERS[name](**{k: v for k, v in found.items() if k != "solver"})

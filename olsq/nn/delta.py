@@ -8,8 +8,8 @@ import jax
 from jax import Array
 
 from olsq import attention
-from olsq.nn._gated import Gated
-from olsq.nn._mixer import Gate, HeadMixer
+from olsq.nn.base import Gate, HeadMixer
+from olsq.nn.gated import Gated
 
 
 class Stepped(HeadMixer):
@@ -68,7 +68,7 @@ class GatedDelta(Gated):
         As for every mixer: see :class:`HeadMixer`.
     forget_bound : float, optional
         b_g in (0, 1]: makes gamma ``(1 - (1 - b_g) beta^2) sigmoid(W e + b)``, so that a stream
-        that repeats one key for ever cannot fill a memory without limit.
+        that keeps repeating one key cannot fill a memory without limit.
     forget_floor : float
         f in [0, 1): makes gamma ``f + (1 - f) sigmoid(W e + b)``, before the bound.
     forget_bias : float or array (H,)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
+import json
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -13,9 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
 import olsq
+from olsq.files import write_atomically
 from olsq.nn.configuration import decode, encode
 from olsq.nn.model import LanguageModel
 from olsq.nn.surgery import _replaced, map_mixers, mixers_of
@@ -25,6 +26,12 @@ Module = TypeVar("Module")
 
 FORMAT = "1"
 SHOWN = 6  # names in a message
+DTYPES = {  # the format's names
+    "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16",
+    "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "complex64": "C64", "bool": "BOOL",
+    "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8",
+    "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8",
+}  # fmt: skip
 
 
 def save(path: Path, model: Any) -> None:
@@ -213,26 +220,27 @@ def _digest(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> st
 
 
 def _write(path: Path, arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> None:
-    target = os.path.abspath(os.fspath(path))
-    temporary = target + ".tmp"  # one name, so that a killed process leaves at most one behind
-    try:
-        try:
-            save_file(arrays, temporary, metadata=metadata)
-        except SafetensorError as error:  # it wraps those of the operating system
-            raise OSError(f"cannot write {path}: {error}") from error
-        with open(temporary, "rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
-    with contextlib.suppress(OSError):  # where a directory can be opened, its entry is kept too
-        directory = os.open(os.path.dirname(target), os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+    """A safetensors file whose bytes depend on nothing but the arguments.
+
+    (The library writes the metadata in an order that differs from one process to the next.)
+    """
+    order = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))  # aligned, as theirs
+    header: dict[str, Any] = {"__metadata__": dict(sorted(metadata.items()))}
+    pieces, place = [], 0
+    for name in order:
+        array = arrays[name]
+        header[name] = {
+            "dtype": DTYPES[array.dtype.name],
+            "shape": list(array.shape),
+            "data_offsets": [place, place + array.nbytes],
+        }
+        place += array.nbytes
+        little = array.dtype.byteorder != ">" and sys.byteorder == "little"
+        flat = (array if little else array.byteswap()).reshape(-1)
+        pieces.append(flat.view(np.uint8).data)
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    write_atomically(path, len(text).to_bytes(8, "little"), text, *pieces)
 
 
 def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:

@@ -18,10 +18,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from olsq.nn._gated import RIDGE_FLOOR
 from olsq.nn.files import filled, listed
+from olsq.nn.gated import RIDGE_FLOOR
 from olsq.nn.model import LanguageModel
 from olsq.nn.solved import Mesa
+from olsq.sequence.jax.inputs import promoted
 
 LAYER_EPS, MODEL_EPS = 1e-5, 1e-6  # its defaults for a layer alone and for a model
 PROJECTIONS = {
@@ -263,7 +264,7 @@ def _array(name: str, value: Any) -> np.ndarray:
     array = np.asarray(value)
     if not jnp.issubdtype(array.dtype, jnp.floating):
         raise ValueError(f"{name} must be floating-point, got {array.dtype}")
-    wide = jnp.promote_types(array.dtype, jnp.float32)
+    wide = promoted(array, jnp.float32)
     return array.astype(jax.dtypes.canonicalize_dtype(wide))
 
 

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq import attention
-from olsq.nn._gated import Gated
-from olsq.nn._mixer import HeadMixer
-from olsq.nn._parts import LowRank, at_least_float32
+from olsq.nn.base import HeadMixer
+from olsq.nn.gated import Gated
+from olsq.nn.parts import LowRank, at_least_float32
 
 RANK = 16  # of projections to a gate per key dimension
 
@@ -81,7 +81,7 @@ class Retention(HeadMixer):
     rule = staticmethod(attention.retention)
 
     def arguments(self, x: Array) -> dict[str, Any]:
-        return {"forget": 1 - 2.0 ** -(5 + jnp.arange(self.heads))}
+        return {"forget": 1 - 2.0 ** -(5 + jnp.arange(self.heads, dtype=float))}
 
 
 class GLA(Gated):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from jax import Array
 
-from olsq.nn._mixer import Mixer
+from olsq.nn.base import Mixer
 from olsq.nn.delta import Delta, GatedDelta, Longhorn, PreconditionedDelta
 from olsq.nn.linear import GLA, HGRN2, RWKV6, LinearAttention, Mamba2, Retention
 from olsq.nn.mlstm import MLSTM
@@ -42,13 +43,82 @@ MIXERS: dict[str, Any] = {  # classes of Mixer
 }
 
 
-def mixer(name: str, dim: int, *, heads: int, key: Array, **options: Any) -> Mixer:
-    """The mixer of that name.
+Kinds = str | type[Mixer] | Sequence[str | type[Mixer]]
+
+
+def register_mixer(name: str, kind: type[Mixer]) -> None:
+    """Let ``mixer=name`` mean a layer of your own, in models, files and the command line.
 
     Parameters
     ----------
     name : str
-        A key of ``olsq.nn.MIXERS``.
+        New: what a name means in a file must not change.
+    kind : class
+        A subclass of :class:`olsq.nn.Mixer` made as ``kind(dim, heads=..., key=..., **options)``.
+
+    Raises
+    ------
+    ValueError
+        If the name means another class already.
+    TypeError
+        If ``kind`` is not such a class.
+
+    Notes
+    -----
+    A file knows its mixers by name: register them in the process that loads it too.
+
+    Examples
+    --------
+    >>> import jax, olsq, olsq.nn
+    >>> class Slow(olsq.nn.GLA):
+    ...     pass
+    >>> olsq.nn.register_mixer("slow", Slow)
+    >>> model = olsq.nn.LanguageModel(
+    ...     8, dim=8, blocks=1, heads=2, mixer="slow", key=jax.random.key(0)
+    ... )
+    >>> type(olsq.nn.mixers_of(model)[0]).__name__
+    'Slow'
+    """
+    if not (isinstance(kind, type) and issubclass(kind, Mixer)):
+        raise TypeError(f"kind must be a subclass of olsq.nn.Mixer, got {kind!r}")
+    if MIXERS.get(name, kind) is not kind:
+        raise ValueError(f"mixer {name!r} is {MIXERS[name].__name__} already; choose another name")
+    MIXERS[name] = kind
+
+
+def mixer_name(mixer: str | type[Mixer]) -> str:
+    """The name of a mixer given by name or class; a new class is registered under its own.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown.
+    """
+    if not isinstance(mixer, str):
+        known = [name for name, kind in MIXERS.items() if kind is mixer]
+        if known:
+            return known[0]
+        name = getattr(mixer, "__name__", "")
+        register_mixer(name, mixer)
+        return name
+    if mixer not in MIXERS:
+        raise ValueError(f"unknown mixer {mixer!r}; known are {', '.join(sorted(MIXERS))}")
+    return mixer
+
+
+def mixer_names(mixer: Kinds) -> tuple[str, ...]:
+    """Names of one mixer or several, given by name or class."""
+    one = isinstance(mixer, (str, type))
+    return tuple(mixer_name(m) for m in ((mixer,) if one else mixer))  # pyright: ignore[reportGeneralTypeIssues]
+
+
+def mixer(name: str | type[Mixer], dim: int, *, heads: int, key: Array, **options: Any) -> Mixer:
+    """The mixer of that name.
+
+    Parameters
+    ----------
+    name : str or class
+        A key of ``olsq.nn.MIXERS``, or a subclass of :class:`olsq.nn.Mixer`.
     dim, heads : int
     key : jax.random.key
     **options
@@ -65,9 +135,8 @@ def mixer(name: str, dim: int, *, heads: int, key: Array, **options: Any) -> Mix
     >>> olsq.nn.mixer("gla", 32, heads=2, key=jax.random.key(0)).key_size
     16
     """
-    kind = MIXERS.get(name)
-    if kind is None:
-        raise ValueError(f"unknown mixer {name!r}; known are {', '.join(sorted(MIXERS))}")
+    name = mixer_name(name)
+    kind = MIXERS[name]
     try:
         return kind(dim, heads=heads, key=key, **options)
     except TypeError as error:

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq import attention
-from olsq.nn._mixer import Gate, HeadMixer
-from olsq.nn._parts import split_keys
+from olsq.nn.base import Gate, HeadMixer
+from olsq.nn.parts import split_keys
 
 GATE_CAP = 15.0  # of xLSTM's gates, softly
 

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.nn._mixer import ABSENT
-from olsq.nn._parts import NORM_EPS, check_sizes, split_keys
+from olsq.nn.base import ABSENT
 from olsq.nn.blocks import Backbone, Remat
 from olsq.nn.configuration import encode
-from olsq.nn.mixers import MIXERS
+from olsq.nn.mixers import MIXERS, Kinds, mixer_names
+from olsq.nn.parts import NORM_EPS, check_sizes, split_keys
 from olsq.nn.surgery import with_solver
-from olsq.sequence._inputs import refuse
+from olsq.sequence.jax.inputs import promoted, refuse
 
 DTYPES = ("float32", "bfloat16", "float64")
 SOFT_CAP = 30.0
+Initialisation = Literal["calibrated", "fan-in"]
 
 
 class LanguageModel(eqx.Module):
@@ -32,7 +33,7 @@ class LanguageModel(eqx.Module):
     dim, blocks, heads, key_size : int
         Width of the stream, number of blocks, heads of a mixer and width of a head's keys and
         values (``dim // heads`` if None).
-    mixer : str or sequence of str
+    mixer : str, class, or sequence of them
         Keys of ``olsq.nn.MIXERS``; a sequence is repeated over the blocks: ``("hawk", "mesa")``.
     solver : optional
         Of all mixers that solve a regression; each's default if None.
@@ -48,6 +49,14 @@ class LanguageModel(eqx.Module):
         Multiply embeddings by ``sqrt(dim)`` where they enter the stream.
     norm_eps : float
         Of the norms of the stream; a mixer's own is one of its options.
+    initialisation : {"calibrated", "fan-in"}
+        How loud the logits start.  "calibrated": the scale of the last norm starts at
+        ``dim**-0.5``, so that the first loss is that of a guess, ``log(vocab_size)``, and its
+        gradient has the same size at every width.  "fan-in": the MesaNet paper's, where that scale
+        starts at 1.  Then a tied embedding predicts each token after itself with a logit of about
+        ``sqrt(dim)``: losses start at 6.5, 10.4, 13.9 and 18.3 nats at widths 64, 256, 512 and
+        1024 (one block, 256 tokens, ``log(256) = 5.5``), gradients at norms that grow with the
+        width.  Weights have the same shapes and files the same form, whichever they started from.
     dtype : {"float32", "bfloat16", "float64"}
         Of activations.  Weights are float32; gates, sums, solves and logits float32 or better.
     remat : {"none", "dots", "full"}
@@ -78,7 +87,8 @@ class LanguageModel(eqx.Module):
     soft_cap: float | None = eqx.field(static=True)
     scale_embedding: bool = eqx.field(static=True)
     dtype: str = eqx.field(static=True)
-    configuration: str = eqx.field(static=True)  # what the constructor was given, for files
+    # What the constructor was given, for files; not what is in the weights, as where they start.
+    configuration: str = eqx.field(static=True)
 
     def __init__(
         self,
@@ -88,7 +98,7 @@ class LanguageModel(eqx.Module):
         blocks: int,
         heads: int,
         key_size: int | None = None,
-        mixer: str | Sequence[str] = "mesa",
+        mixer: Kinds = "mesa",
         solver: Any = None,
         mixer_options: Mapping[str, Mapping[str, Any]] | None = None,
         mlp_ratio: float = 3.0,
@@ -96,6 +106,7 @@ class LanguageModel(eqx.Module):
         tied: bool = True,
         scale_embedding: bool = True,
         norm_eps: float = NORM_EPS,
+        initialisation: Initialisation = "calibrated",
         dtype: str = "float32",
         remat: Remat = "none",
         key: Array,
@@ -103,8 +114,12 @@ class LanguageModel(eqx.Module):
         check_sizes(vocab_size=vocab_size, dim=dim, blocks=blocks, heads=heads)
         if dtype not in DTYPES:
             raise ValueError(f"dtype must be one of {DTYPES}, got {dtype!r}")
-        names = (mixer,) if isinstance(mixer, str) else tuple(mixer)
-        if blind := [n for n in names if n in MIXERS and not MIXERS[n].causal]:
+        if initialisation not in get_args(Initialisation):
+            raise ValueError(
+                f"initialisation must be one of {get_args(Initialisation)}, got {initialisation!r}"
+            )
+        names = mixer_names(mixer)
+        if blind := [n for n in names if not MIXERS[n].causal]:
             raise ValueError(f"mixer {blind[0]!r} is not causal: it cannot predict the next token")
         self.configuration = encode({
             "vocab_size": vocab_size, "dim": dim, "blocks": blocks, "heads": heads,
@@ -123,6 +138,10 @@ class LanguageModel(eqx.Module):
             mixer_options=mixer_options, mlp_ratio=mlp_ratio, norm_eps=norm_eps, remat=remat,
             key=keys["backbone"],
         )  # fmt: skip
+        if initialisation == "calibrated":
+            # After the norm a stream is sqrt(dim) long, and near a multiple of its own embedding.
+            scale = self.backbone.norm.scale / math.sqrt(dim)
+            self.backbone = eqx.tree_at(lambda b: b.norm.scale, self.backbone, scale)
         if solver is not None:
             self.backbone = with_solver(self.backbone, solver)
         self.vocab_size, self.soft_cap, self.dtype = vocab_size, soft_cap, dtype
@@ -196,7 +215,7 @@ class LanguageModel(eqx.Module):
         Read with the embedding, or with ``head`` in a model that is not tied; float32 or better.
         """
         # Accumulated in float32: bfloat16 logits of a large vocabulary lose the small differences.
-        wide = jnp.promote_types(y.dtype, jnp.float32)
+        wide = promoted(y, jnp.float32)
         weight = (self.embedding if self.head is None else self.head).astype(y.dtype)
         scores = jnp.einsum("btd,vd->btv", y, weight, preferred_element_type=wide)
         if self.soft_cap is not None:
@@ -240,7 +259,7 @@ class LanguageModel(eqx.Module):
 
         Options are those of :func:`olsq.nn.generate`: key, temperature, top_k and top_p.
         """
-        from olsq.nn.generate import generate
+        from olsq.nn.generation import generate
 
         return generate(self, tokens, steps, **options)
 

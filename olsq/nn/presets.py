@@ -19,6 +19,7 @@ PRESETS: dict[str, dict[str, int]] = {
     "940m": {"dim": 1536, "blocks": 28, "heads": 12, "key_size": 128},
 }
 HAWK_MESA = ("hawk", "mesa")
+PAPER: dict[str, Any] = {"initialisation": "fan-in"}  # of the MesaNet paper's own models
 
 
 def preset(
@@ -29,7 +30,9 @@ def preset(
     Parameters
     ----------
     size : {"1m", "5m", "140m", "440m", "940m"}
-        The last three are the MesaNet paper's, with its vocabulary of 50,257.
+        The last three are the MesaNet paper's, with its vocabulary of 50,257.  They are sizes: the
+        weights start as in any :class:`LanguageModel`, as in the paper with
+        ``initialisation="fan-in"``.
     vocab_size : int
     mixer : str or sequence of str
     key : jax.random.key
@@ -62,6 +65,8 @@ def MesaNet(vocab_size: int, *, key: Array, **options: Any) -> LanguageModel:
     key : jax.random.key
     **options
         Of :class:`LanguageModel`, but for ``mixer``: ``dim``, ``blocks`` and ``heads`` are needed.
+        ``initialisation`` is the paper's unless given, "fan-in", whose first losses and gradients
+        grow with the width: "calibrated" is the better start for a model of your own.
 
     References
     ----------
@@ -74,7 +79,7 @@ def MesaNet(vocab_size: int, *, key: Array, **options: Any) -> LanguageModel:
     >>> [type(mixer).__name__ for mixer in olsq.nn.mixers_of(model)]
     ['Mesa', 'Mesa']
     """
-    return LanguageModel(vocab_size, mixer="mesa", key=key, **options)
+    return LanguageModel(vocab_size, mixer="mesa", key=key, **{**PAPER, **options})
 
 
 def hawk_mesa(vocab_size: int, *, key: Array, **options: Any) -> LanguageModel:
@@ -93,13 +98,14 @@ def hawk_mesa(vocab_size: int, *, key: Array, **options: Any) -> LanguageModel:
     >>> [type(mixer).__name__ for mixer in olsq.nn.mixers_of(model)]
     ['Hawk', 'Mesa']
     """
-    return LanguageModel(vocab_size, mixer=HAWK_MESA, key=key, **options)
+    return LanguageModel(vocab_size, mixer=HAWK_MESA, key=key, **{**PAPER, **options})
 
 
 def state_tracking(vocab_size: int, *, key: Array, **options: Any) -> LanguageModel:
     """A MesaNet with gates in (-1, 1) and a ridge from 50, at least 49: it can learn parity.
 
-    Parameters are those of :func:`MesaNet`, but for ``mixer_options``, which it sets.
+    Parameters are those of :func:`MesaNet`, its initialisation too, but for ``mixer_options``,
+    which it sets.
 
     Notes
     -----
@@ -119,8 +125,9 @@ def state_tracking(vocab_size: int, *, key: Array, **options: Any) -> LanguageMo
     (True, 49.0)
     """
     return LanguageModel(
-        vocab_size, mixer="mesa", mixer_options={"mesa": {"signed": True}}, key=key, **options
-    )
+        vocab_size, mixer="mesa", mixer_options={"mesa": {"signed": True}}, key=key,
+        **{**PAPER, **options},
+    )  # fmt: skip
 
 
 def thesis_hybrid(
@@ -134,7 +141,7 @@ def thesis_hybrid(
     nu : int
         Size of the deterministic parameter-free projection of keys and queries; 0 for none.  With
         one block there is no softmax layer: its work, copying the token before, is done by shifted
-        keys.
+        keys.  Weights start as in any :class:`LanguageModel`: the thesis does not say how.
     mixer : {"mesa", "mesa_discounted", "linear"}
         "mesa_discounted" is the recursive least squares of the thesis.
 

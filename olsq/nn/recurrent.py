@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -11,9 +11,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq import attention
-from olsq.nn._mixer import WIDTH, HeadMixer, Mixer, MixerState
-from olsq.nn._parts import (
-    Dense,
+from olsq.nn.base import WIDTH, HeadMixer, Mixer, MixerState
+from olsq.nn.parts import (
+    Linear,
     LowRank,
     ShortConvolution,
     at_least_float32,
@@ -101,15 +101,16 @@ class Hawk(Mixer):
     De et al., "Griffin" (2024), fig. 2, eq. 1 to 4.
     """
 
-    branch: Dense
-    gate: Dense
+    takes_key_size: ClassVar[bool] = False
+    branch: Linear
+    gate: Linear
     convolution: ShortConvolution
     input_gate: Array  # (H, V, V)
     input_bias: Array  # (H, V)
     recurrence_gate: Array
     recurrence_bias: Array
     rate: Array  # (H, V)
-    output: Dense
+    output: Linear
     dim: int = eqx.field(static=True)
     heads: int = eqx.field(static=True)
     width: int = eqx.field(static=True)
@@ -132,8 +133,8 @@ class Hawk(Mixer):
         each = width // heads
         names = ("branch", "gate", "convolution", "input", "recurrence", "rate", "output")
         keys = split_keys(key, names)
-        self.branch = Dense(dim, width, key=keys["branch"])
-        self.gate = Dense(dim, width, key=keys["gate"])
+        self.branch = Linear(dim, width, key=keys["branch"])
+        self.gate = Linear(dim, width, key=keys["gate"])
         self.convolution = ShortConvolution(WIDTH, width, key=keys["convolution"])
         shape, spread = (heads, each, each), each**-0.5
         self.input_gate = spread * jax.random.normal(keys["input"], shape)
@@ -143,7 +144,7 @@ class Hawk(Mixer):
         # a^2 uniform in [.9^2, .999^2] at a gate of 1, as in the paper's code.
         squares = jax.random.uniform(keys["rate"], (heads, each), minval=0.9**2, maxval=0.999**2)
         self.rate = jnp.log(jnp.expm1(-jnp.log(squares) / 16))
-        self.output = Dense(width, dim, key=keys["output"], gain=output_gain)
+        self.output = Linear(width, dim, key=keys["output"], gain=output_gain)
 
     def mix(
         self, x: Array, state: MixerState | None, segment_ids: Array | None, capacity: int | None

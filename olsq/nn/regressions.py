@@ -9,10 +9,10 @@ import jax
 from jax import Array
 
 from olsq import attention
-from olsq.nn._gated import RIDGE_FLOOR, RIDGE_START, Gated, Ridge
-from olsq.nn._mixer import Gate, HeadMixer
-from olsq.nn._parts import check_sizes
-from olsq.sequence import Solver
+from olsq.nn.base import Gate, HeadMixer
+from olsq.nn.gated import RIDGE_FLOOR, RIDGE_START, Gated, Ridge
+from olsq.nn.parts import check_sizes
+from olsq.solvers import Solver
 
 
 class MesaWindow(Gated):

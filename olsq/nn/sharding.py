@@ -12,7 +12,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from olsq.nn.solved import Mesa
 from olsq.nn.surgery import map_mixers, with_solver
-from olsq.sequence import ChunkExact
+from olsq.solvers import ChunkExact
 
 Tree = TypeVar("Tree")
 

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq import attention
-from olsq.nn._mixer import HeadMixer, MixerState
-from olsq.nn._parts import check_sizes, rotate
+from olsq.nn.base import HeadMixer, MixerState
+from olsq.nn.parts import check_sizes, rotate
 
 
 class Softmax(HeadMixer):

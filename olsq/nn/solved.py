@@ -9,10 +9,11 @@ import equinox as eqx
 from jax import Array
 
 from olsq import attention
-from olsq.nn._gated import RIDGE_FLOOR, RIDGE_START, Gated, Ridge
-from olsq.nn._mixer import HeadMixer, MixerState
-from olsq.problem import Moments
-from olsq.sequence import ChunkExact, ConjugateGradient, DecodeState, Solver, start_decoding
+from olsq.nn.base import HeadMixer, MixerState
+from olsq.nn.gated import RIDGE_FLOOR, RIDGE_START, Gated, Ridge
+from olsq.problem import DecodeState, Moments
+from olsq.sequence.jax import start_decoding
+from olsq.solvers import ChunkExact, ConjugateGradient, Solver
 
 FORGET_BOUND = 0.9975  # the paper's b_gamma
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 
-from olsq.nn._mixer import Mixer
+from olsq.nn.base import Mixer
 
 Tree = TypeVar("Tree")
 

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq import attention
-from olsq.nn._mixer import Gate, HeadMixer
-from olsq.nn._parts import check_sizes, split_keys
+from olsq.nn.base import Gate, HeadMixer
+from olsq.nn.parts import check_sizes, split_keys
 
 
 class TTTLinear(HeadMixer):
@@ -28,6 +28,9 @@ class TTTLinear(HeadMixer):
         The learning rate of a token is ``base_rate sigmoid(W e + b) / V``, per head.
     mini_batch : int
         Tokens whose gradients share their starting point.
+    query_factor : bool
+        Multiply the rates by ``max(0, 1 / p + offset_p)`` too, p = 1, 2, ... the place of the query
+        in its mini-batch, with learned offsets from 0, as the released models do.
 
     Notes
     -----
@@ -51,6 +54,7 @@ class TTTLinear(HeadMixer):
     initial: tuple[Array, ...]
     norm_scale: Array  # (H, V)
     norm_bias: Array
+    offset: Array | None  # (mini_batch,), with a factor of the query
     base_rate: float = eqx.field(static=True)
     mini_batch: int = eqx.field(static=True)
 
@@ -63,6 +67,7 @@ class TTTLinear(HeadMixer):
         heads: int,
         base_rate: float = 1.0,
         mini_batch: int = 16,
+        query_factor: bool = False,
         key: Array,
         **options: Any,
     ) -> None:
@@ -78,6 +83,7 @@ class TTTLinear(HeadMixer):
         self.initial = self.start(keys["initial"])
         self.norm_scale = jnp.ones((heads, self.value_size))
         self.norm_bias = jnp.zeros((heads, self.value_size))
+        self.offset = jnp.zeros(mini_batch) if query_factor else None
         self.base_rate, self.mini_batch = base_rate, mini_batch
 
     def start(self, key: Array) -> tuple[Array, ...]:
@@ -90,7 +96,15 @@ class TTTLinear(HeadMixer):
             "learning_rate": self.base_rate * jax.nn.sigmoid(self.rate(x)) / self.mapped_size,
             "initial": self.initial, "mini_batch": self.mini_batch,
             "norm_scale": self.norm_scale, "norm_bias": self.norm_bias,
+            "query_factor": self.query_factor(),
         }  # fmt: skip
+
+    def query_factor(self) -> Array | None:
+        """Factors (mini_batch,) of the query's place; None without."""
+        if self.offset is None:
+            return None
+        places = jnp.arange(1, self.mini_batch + 1, dtype=self.offset.dtype)
+        return jnp.maximum(1 / places + self.offset, 0)
 
 
 class TTTMLP(TTTLinear):
@@ -100,7 +114,7 @@ class TTTMLP(TTTLinear):
 
     Parameters
     ----------
-    dim, heads, mini_batch, ... :
+    dim, heads, mini_batch, query_factor, ... :
         As for :class:`TTTLinear`.
     base_rate : float
         .1 unless given, a tenth of that of the linear memory.

@@ -2,65 +2,98 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.online.forms.rows import Trace, clip_to
+from olsq.online.forms.square_root_kernels import COUNT
+from olsq.online.forms.statistics import statistics
 from olsq.online.path import CoefficientPath
-from olsq.online.rows import Trace
-from olsq.online.statistics import statistics
 
 
 class PathCollector:
-    """The path of n rows; a skipped row has the estimate of the row before it."""
+    """The path of n rows; a skipped row has the estimate of the row before it.
 
-    def __init__(self, n: int, m: int, d: int, dtype: np.dtype) -> None:
+    ``count`` (n,) is how many samples the estimate rests on.
+    """
+
+    def __init__(self, n: int, m: int, d: int, dtype: np.dtype, sandwich: bool) -> None:
         self.filled = np.zeros(n, np.bool_)
         self.coef = np.zeros((n, m, d), dtype)
         self.stderr = np.full((n, m, d), np.inf)
         self.sigma2 = np.full((n, m), np.inf)
         self.recursive = np.full((n, m), np.nan)
+        self.count = np.zeros(n)
+        self.sandwich = sandwich
 
-    def begin(self, coef: NDArray, sigma2: NDArray, stderr: NDArray) -> None:
+    def begin(self, form: Any, sigma2: NDArray, stderr: NDArray) -> None:
         """What rows skipped before the call's first usable one carry on."""
-        self.coef[:], self.sigma2[:], self.stderr[:] = coef, sigma2, stderr
+        self.coef[:] = clip_to(form.coefficients(), self.coef.dtype)
+        self.sigma2[:], self.stderr[:], self.count[:] = sigma2, stderr, form.tally[COUNT]
 
     def trace(self, block: slice | NDArray, n: int) -> Trace:
-        """Where a form may write the n rows of a block: in place if the block is a slice."""
+        """Where a form may write the n rows of a block: in place if that can be."""
         _, m, d = self.coef.shape
-        trace = Trace.empty(n, m, d, self.coef.dtype)
-        if isinstance(block, slice):
+        trace = Trace.empty(n, m, d, self.sandwich)
+        if isinstance(block, slice) and self.coef.dtype == np.float64:
             return trace._replace(coef=self.coef[block], recursive=self.recursive[block])
         return trace
 
     def add(self, trace: Trace, block: slice | NDArray, ridge: NDArray, discounted: bool) -> None:
         """Take over the trace of a block, and what follows from it."""
         self.filled[block] = True
+        self.count[block] = trace.counts[:, COUNT]
+        if trace.coef.base is not self.coef:
+            self.coef[block] = clip_to(trace.coef, self.coef.dtype)
+            self.recursive[block] = trace.recursive
         if isinstance(block, slice):
             sigma2, stderr = self.sigma2[block], self.stderr[block]
         else:
-            self.coef[block], self.recursive[block] = trace.coef, trace.recursive
             sigma2, stderr = np.empty_like(trace.loss), np.empty(trace.coef.shape)
         statistics(
-            trace.loss, trace.coef, trace.variance, trace.counts, ridge, discounted, sigma2, stderr
-        )
+            trace.loss, trace.coef, trace.variance, trace.sandwich, trace.counts, ridge, discounted,
+            sigma2, stderr,
+        )  # fmt: skip
         if not isinstance(block, slice):
             self.sigma2[block], self.stderr[block] = sigma2, stderr
 
-    def path(self, residual: NDArray, intercept: bool, single: bool) -> CoefficientPath:
+    def finish(self, need: int) -> None:
+        """Give skipped rows the estimate before them; NaN where it has less than ``need`` rows."""
+        estimates = self.coef, self.sigma2, self.stderr
         if not self.filled.all():
             last = np.maximum.accumulate(np.where(self.filled, np.arange(self.filled.size), -1))
             carried = np.flatnonzero(~self.filled & (last >= 0))
-            for array in (self.coef, self.sigma2, self.stderr):
+            for array in (*estimates, self.count):
                 array[carried] = array[last[carried]]
-        zero = np.zeros(self.coef.shape[:2], self.coef.dtype)
-        first = 1 if intercept else 0
-        path = CoefficientPath(
-            coef=self.coef[:, :, first:],
-            intercept=self.coef[:, :, 0] if intercept else zero,
-            residual=residual,
-            recursive_residual=self.recursive,
-            sigma2=self.sigma2,
-            stderr=self.stderr[:, :, first:],
-            intercept_stderr=self.stderr[:, :, 0] if intercept else zero.astype(np.float64),
-        )
-        return CoefficientPath(*(a[:, 0] for a in path)) if single else path
+        if need > 0:
+            for array in estimates:
+                array[self.count < need] = np.nan
+
+
+def joined(
+    collectors: list[PathCollector], targets: list[NDArray], residual: NDArray, intercept: bool
+) -> CoefficientPath:
+    """One path (n, m, ...) from the collectors of groups of targets, finished."""
+    coef, stderr, sigma2, recursive = (
+        _by_target([getattr(c, name) for c in collectors], targets)
+        for name in ("coef", "stderr", "sigma2", "recursive")
+    )
+    hidden = np.where(np.isnan(sigma2), np.nan, 0.0).astype(coef.dtype)  # not enough samples
+    first = 1 if intercept else 0
+    return CoefficientPath(
+        coef=coef[:, :, first:],
+        intercept=coef[:, :, 0] if intercept else hidden,
+        residual=residual,
+        recursive_residual=recursive,
+        sigma2=sigma2,
+        stderr=stderr[:, :, first:],
+        intercept_stderr=stderr[:, :, 0] if intercept else hidden.astype(np.float64),
+    )
+
+
+def _by_target(parts: list[NDArray], targets: list[NDArray]) -> NDArray:
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate(parts, axis=1)[:, np.argsort(np.concatenate(targets))]

@@ -7,6 +7,22 @@ from typing import Any, Self
 
 import numpy as np
 
+from olsq.problem import check_choice
+
+MISSING = ("skip", "raise", "skip_target")
+
+
+def check_cov(cov: object) -> None:
+    """Refuse what is not a choice of ``cov=``, saying why there is no HAC among them."""
+    if isinstance(cov, str) and cov.lower() in ("hac", "newey-west", "nw"):
+        raise ValueError(
+            f"cov={cov!r} is not offered: Newey-West weighs the residuals of all rows at the "
+            "present coefficients, which a stream of bounded memory no longer has (exact sums "
+            "would take O(d^4) numbers a lag). Use 'sandwich', or statsmodels on the "
+            "rows of a window."
+        )
+    check_choice(cov, "cov", ("posterior", "sandwich"))
+
 
 class EstimatorConventions:
     """Parameters by name, representation and tags, for estimators that only store parameters."""
@@ -48,7 +64,7 @@ class EstimatorConventions:
         return Tags(
             estimator_type="regressor",
             target_tags=TargetTags(required=True, multi_output=True),
-            input_tags=InputTags(allow_nan=self.missing == "skip"),
+            input_tags=InputTags(allow_nan=self.missing != "raise"),
             regressor_tags=RegressorTags(),
         )
 

@@ -7,10 +7,15 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from olsq.online import frozen
 from olsq.online.base import Engine, StreamingRegressor
+from olsq.online.conventions import MISSING, check_cov
+from olsq.online.forms.limits import state_dtype_name
+from olsq.online.inputs import check_ridge_size
 from olsq.online.moments import check as check_moments
 from olsq.online.moments import recursion_from
 from olsq.online.recursion import METHODS, Recursion, resolve_method
+from olsq.online.targets import Group, TargetGroups
 from olsq.problem import (
     RIDGE_MODES,
     Moments,
@@ -23,7 +28,7 @@ from olsq.problem import (
 
 
 class RecursiveLeastSquares(StreamingRegressor):
-    """Least squares solved again after every sample, with forgetting, for ever.
+    """Least squares solved again after every sample, with forgetting, without drift.
 
     Minimises, after every row t, ``sum_i zeta_ti w_i (y_i - x_i . coef - intercept)^2
     + coef . Lambda_t coef`` with ``zeta_ti`` the product of the forgetting factors after row i.
@@ -32,7 +37,9 @@ class RecursiveLeastSquares(StreamingRegressor):
     ----------
     forget : float or array, default 1
         Forgetting factor in [0, 1]; 1 forgets nothing, 0 starts afresh.  An array gives one
-        factor for each row of every call.
+        factor for each row of every call.  After a 0 (and ``ridge=0``, or a discounted ridge) the
+        coefficients are those of minimum norm until rows determine them; :func:`online_lstsq`
+        gives NaN there, since a decision about rank has no derivative.
     half_life : float, optional
         Number of samples after which a weight has halved; instead of ``forget``.
     ridge : float or array (d,), default 1e-3
@@ -48,21 +55,42 @@ class RecursiveLeastSquares(StreamingRegressor):
         "sqrt": triangular factor of the information matrix by Givens rotations; the safe one.
         "information": moments, and a Cholesky solve for every row's residual; bulk updates
         without residuals are matrix products (``residuals=False``).
-        "auto": "information" for ``ridge_mode="fixed"``, else "covariance" in float64 and "sqrt"
-        in float32.
-    missing : {"skip", "raise"}
+        "auto": "information" for ``ridge_mode="fixed"``, else "covariance".
+    missing : {"skip", "raise", "skip_target"}
         A row with a non-finite value in X or y is skipped as if it had never come (no forgetting,
-        not counted), or refused with an error.
+        not counted), or refused with an error.  "skip_target": a target that is missing skips the
+        row for that target alone, and each is learnt exactly as if it were the only one.  Targets
+        that missed the same rows share a factor; every other history costs one more in time and
+        memory, so at most m times as much.
     residuals : bool, default True
         Whether ``method="information"`` keeps a-priori residuals: one O(d^3) solve a row.  The
         other methods have them for nothing.
+    state_dtype : {"float64", "float32"}
+        In what the factor of the state (d^2 + m d numbers) is stored between calls; rows are
+        computed with in float64 whatever their dtype.  "float32" is for many small states: it
+        halves them, takes ``method="sqrt"`` (which "auto" chooses) and rounds once a call.  A call
+        adds nothing to an entry that it changes by less than half a unit in its last place, which
+        bounds the effective memory ``1 / (1 - forget)``: of rows that come **one a call**, white
+        regressors and an intercept, the intercept is off by .1 of its standard error at a memory
+        of 1e4 rows and by .7 at 1e5 (the slopes by .001 and .01); from 4e6 rows on a column of ones
+        adds nothing.  It is less for regressors far from zero, and more where a call brings many
+        rows.  Values between 1e-17 and 1e17.
+    cov : {"posterior", "sandwich"}
+        What standard errors mean.  "posterior": ``sigma2 P``, with P the inverse information; right
+        if row i's noise has variance ``sigma2 / w_i`` and forgotten rows really are noisier, so at
+        forget = 1 these are the errors of weighted least squares, but under forgetting they are
+        too wide for a stream whose noise is the same all along (a "95 %" band covers 99.4 %).
+        "sandwich": ``sigma2 P S P`` with ``S_t = forget^2 S_{t-1} + w^2 x x^T``, the exact variance
+        of the estimates for noise of one variance, whatever forgetting and weights are; for noise
+        of variance ``sigma2 / w_i`` multiply rows of X and y by ``sqrt(w_i)`` instead of weighting.
+        Both take the noise for uncorrelated.  O(d^2) more time a row and d^2 more numbers.
 
     Attributes
     ----------
     coef_ : array (d,) or (m, d)
     intercept_ : float or array (m,)
     n_samples_seen_ : int
-        Rows learnt; skipped rows do not count.
+        Rows learnt; skipped rows and rows of weight 0 do not count.
     residual_ : array (n,) or (n, m)
         A-priori residuals of the last call.
     sigma2_, coef_stderr_, intercept_stderr_
@@ -75,15 +103,16 @@ class RecursiveLeastSquares(StreamingRegressor):
 
     Notes
     -----
+    Several threads may use one estimator: each call is done as a whole, in the order of arrival.
     Cost per row: O(d^2 + m d) time, O(d^2 + m d) memory ("information" with residuals: O(d^3)).
     The first use compiles the kernels (seconds; cached on disk).  No derivatives.
 
     Wind-up: where forgetting is about to push a direction's information below rounding level, the
     coefficient is observed "at its present value" with just enough weight to stay determined
     (stabilised forgetting): it does not move, nothing overflows, other directions keep forgetting.
-    So is a regressor that has been zero until its information fell by 1e-60 (float32: 1e-12).
-    Held coefficients are not ``determined_``.  "information" has nothing to hold with; there a lost
-    coefficient becomes minimum norm, or returns to zero with ``ridge_mode="fixed"``.
+    So is a regressor that has been zero until its information fell by 1e-60 (float32 states:
+    1e-12).  Held coefficients are not ``determined_``.  "information" has nothing to hold with;
+    there a lost coefficient becomes minimum norm, or returns to zero with ``ridge_mode="fixed"``.
 
     References: Golub & Van Loan 2013, 6.5 (updating QR); Haykin 2014, ch. 10 and 15; Kulhavy &
     Zarrop 1993 (stabilised forgetting).
@@ -112,6 +141,8 @@ class RecursiveLeastSquares(StreamingRegressor):
         method: str = "auto",
         missing: str = "skip",
         residuals: bool = True,
+        state_dtype: Any = "float64",
+        cov: str = "posterior",
     ) -> None:
         self.forget = forget
         self.half_life = half_life
@@ -121,6 +152,8 @@ class RecursiveLeastSquares(StreamingRegressor):
         self.method = method
         self.missing = missing
         self.residuals = residuals
+        self.state_dtype = state_dtype
+        self.cov = cov
 
     @classmethod
     def from_moments(
@@ -132,8 +165,8 @@ class RecursiveLeastSquares(StreamingRegressor):
         ----------
         moments : Moments
             ``Solution.state`` of :func:`olsq.online_lstsq`, or :meth:`moments` of an estimator:
-            gram (k, k) and cross (m, k), NumPy or JAX, without batch axes.  Float32 moments make a
-            float32 state.
+            gram (k, k) and cross (m, k), NumPy or JAX, without batch axes.  Of float32 moments
+            what comes out is float32.
         ridge_mode : {"discounted", "fixed"}
             What the moments are: with "discounted" they hold what is left of their ridge, and
             ``ridge`` only serves a later ``fit``; with "fixed" ``ridge`` is added at the solve.
@@ -181,20 +214,26 @@ class RecursiveLeastSquares(StreamingRegressor):
 
     def _begin(self, moments: Moments) -> None:
         gram, cross = moments
-        d, m = gram.shape[0] - self._first, cross.shape[0]
-        ridge = np.concatenate([np.zeros(self._first), check_ridge(self.ridge, d)])
-        if self._discounted:  # the gram holds it
-            ridge = np.zeros_like(ridge)
+        first, discounted = int(bool(self.fit_intercept)), self.ridge_mode == "discounted"
+        d, m = gram.shape[0] - first, cross.shape[0]
+        ridge = np.concatenate([np.zeros(first), check_ridge(self.ridge, d)])
         single = gram.dtype == np.float32 and cross.dtype == np.float32
         self._dtype = np.dtype(np.float32 if single else np.float64)
+        check_ridge_size(ridge, np.dtype(state_dtype_name(self.state_dtype)))
+        if discounted:  # the gram holds it
+            ridge = np.zeros_like(ridge)
         self._engine = recursion_from(
-            moments, resolve_method(self.method, self._dtype, self.ridge_mode), ridge, self._dtype,
-            intercept=bool(self.fit_intercept), discounted=self._discounted,
-            solving=bool(self.residuals),
+            moments, self._resolved_method, ridge, intercept=bool(self.fit_intercept),
+            discounted=discounted, solving=bool(self.residuals),
+            precision=self._precision(self._dtype), sandwich=self.cov == "sandwich",
         )  # fmt: skip
+        self._made_with = frozen.snapshot(self)
         self.n_features_in_ = d
         self._n_targets = 0 if m == 1 else m
         self._full_ridge = ridge
+        self._in_time = False
+        if self.missing == "skip_target":
+            self._engine = TargetGroups([Group(np.arange(m), self._engine)])
         self.n_samples_seen_ = 0
         self.metadata_ = {}
         self._residual = np.empty((0, m), self._dtype)
@@ -202,7 +241,13 @@ class RecursiveLeastSquares(StreamingRegressor):
     def _check_parameters(self) -> None:
         check_choice(self.ridge_mode, "ridge_mode", RIDGE_MODES)
         check_choice(self.method, "method", ("auto", *METHODS))
-        check_choice(self.missing, "missing", ("skip", "raise"))
+        check_choice(self.missing, "missing", MISSING)
+        check_cov(self.cov)
+        if state_dtype_name(self.state_dtype) == "float32" and self._resolved_method != "sqrt":
+            raise ValueError(
+                f"state_dtype='float32' keeps too few digits for method={self.method!r}, which "
+                "squares the condition number; use method='sqrt' (or 'auto')"
+            )
 
     def _gates(self, forget: ArrayLike | None, n_rows: int) -> NDArray[np.float64]:
         factors: Any = self.forget if forget is None else forget
@@ -210,21 +255,31 @@ class RecursiveLeastSquares(StreamingRegressor):
             if not (np.ndim(factors) == 0 and factors == 1):
                 raise ValueError("forget and half_life exclude each other: give one of them")
             factors = forget_from_half_life(self.half_life)
-        gates = check_per_row(check_forget(factors), n_rows, "forget")
-        only_discounted = self.ridge_mode == "fixed" and self.method in ("covariance", "sqrt")
-        if only_discounted and n_rows and gates.min() < 1:
+        if type(factors) is float and 0.0 <= factors <= 1.0:  # the usual case, row by row
+            gates = np.full(n_rows, factors)
+        else:
+            gates = check_per_row(check_forget(factors), n_rows, "forget")
+        method = self._resolved_method
+        if self.ridge_mode == "fixed" and method != "information" and n_rows and gates.min() < 1:
             raise ValueError(
-                f"method={self.method!r} forgets the ridge with the data; ridge_mode='fixed' "
-                "with forget < 1 needs method='information' (or 'auto')"
+                f"method={method!r} forgets the ridge with the data; ridge_mode='fixed' "
+                "with forget < 1 needs method='information' (or 'auto') and a float64 state"
             )
         return gates
 
-    def _start(self, ridge: NDArray, n_targets: int, dtype: np.dtype) -> Engine:
+    def _start(self, ridge: NDArray, n_targets: int, dtype: np.dtype, in_time: bool) -> Engine:
         return Recursion.start(
-            resolve_method(self.method, dtype, self.ridge_mode), ridge, n_targets, dtype,
-            intercept=bool(self.fit_intercept), discounted=self._discounted,
-            solving=bool(self.residuals),
+            self._resolved_method, ridge, n_targets, intercept=bool(self.fit_intercept),
+            discounted=self.ridge_mode == "discounted", solving=bool(self.residuals),
+            precision=self._precision(dtype), sandwich=self.cov == "sandwich",
         )  # fmt: skip
+
+    @property
+    def _resolved_method(self) -> str:
+        return resolve_method(self.method, state_dtype_name(self.state_dtype), self.ridge_mode)
+
+    def _precision(self, data: np.dtype) -> tuple[str, str]:
+        return state_dtype_name(self.state_dtype), data.name
 
     def _restore_engine(self, description: dict[str, Any], arrays: dict[str, NDArray]) -> Engine:
         return Recursion.restore(description, arrays)

@@ -12,6 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from olsq.problem import LARGEST
+from olsq.reals import real_array
+
+SCANNED = 1 << 16  # entries looked at together: what fits a core's cache
 
 
 class NotFittedError(ValueError, AttributeError):
@@ -29,29 +32,9 @@ def not_fitted(estimator: object, reason: str | None = None) -> Exception:
     return (exceptions.NotFittedError if exceptions else NotFittedError)(message)
 
 
-def _as_floats(values: Any, name: str) -> NDArray:
-    if isinstance(values, np.ndarray) and values.dtype in LARGEST:
-        return np.asarray(values)
-    if hasattr(values, "toarray") and hasattr(values, "nnz"):
-        raise TypeError(
-            f"Sparse data was passed for {name}, but dense data is required. "
-            "Use '.toarray()' to convert to a dense numpy array."
-        )
-    to_numpy = getattr(values, "to_numpy", None)
-    array = np.asarray(to_numpy() if to_numpy else values)
-    if array.dtype.kind == "c":
-        raise ValueError(f"Complex data not supported\n{values}\n")
-    if array.dtype == np.float32 or array.dtype == np.float64:
-        return array
-    try:
-        return array.astype(np.float64)
-    except ValueError as error:
-        raise ValueError(f"{name} must be numeric: {error}") from None
-
-
 def check_X(X: Any, estimator: object, n_features: int | None, *, allow_empty: bool) -> NDArray:
     """X as a two-dimensional float array with the number of features that was fitted."""
-    array = _as_floats(X, "X")
+    array = real_array(X, "X")
     if array.ndim != 2:
         raise ValueError(
             f"Expected 2D array, got {array.ndim}D array instead:\narray={array}.\nReshape your "
@@ -80,7 +63,7 @@ def check_y(y: Any, estimator: object, n_rows: int, n_targets: int | None) -> ND
         raise ValueError(
             f"{type(estimator).__name__} requires y to be passed, but the target y is None."
         )
-    array = _as_floats(y, "y")
+    array = real_array(y, "y")
     if array.ndim not in (1, 2) or (array.ndim == 2 and array.shape[1] == 0):
         raise ValueError(f"y must have shape (n,) or (n, m), got {array.shape}")
     if array.shape[0] != n_rows:
@@ -96,38 +79,96 @@ def check_y(y: Any, estimator: object, n_rows: int, n_targets: int | None) -> ND
 
 
 def usable_rows(
-    X: NDArray, y: NDArray, missing: str, estimator: object
-) -> NDArray[np.bool_] | None:
-    """Mask of the rows without a missing value, or None if all are usable.
+    X: NDArray, y: NDArray, weights: NDArray | None, missing: str, estimator: object,
+    state: np.dtype,
+) -> NDArray[np.bool_] | None:  # fmt: skip
+    """Mask of the rows without a missing value, or None if all are usable.  O(n) memory.
 
-    Raises ValueError for non-finite rows under ``missing="raise"`` and, always, for finite values
-    so large that their squares would overflow.
+    Raises ValueError for non-finite rows under ``missing="raise"`` and, always, for finite rows
+    whose squares, times their weight, would overflow in the data's or the ``state``'s dtype.
     """
-    largest = min(LARGEST[X.dtype], LARGEST[y.dtype])
+    largest = min(LARGEST[X.dtype], LARGEST[y.dtype], LARGEST[state])
+    settled = largest * largest
+    if weights is not None:
+        heaviest = float(weights.max(initial=1.0))
+        settled = largest * (largest / heaviest) if heaviest <= settled else -1.0
     # One product each settles the usual case; it is NaN or infinite if any entry is.
-    if _within(X, largest) and _within(y, largest):
+    if X.size <= SCANNED and np.vdot(X, X) <= settled and np.vdot(y, y) <= settled:
         return None
-    flat = y.reshape(y.shape[0], -1)
-    finite = np.logical_and.reduce(np.isfinite(np.hstack([X, flat])), axis=1)
-    for name, array in (("X", X), ("y", y)):
-        values = array[finite]
-        if values.size and np.abs(values).max() > largest:
+    step = max(1, SCANNED // (X.shape[1] + (y.shape[1] if y.ndim == 2 else 1)))
+    mask = None
+    for start in range(0, X.shape[0], step):
+        some = slice(start, start + step)
+        if np.vdot(X[some], X[some]) <= settled and np.vdot(y[some], y[some]) <= settled:
+            continue
+        finite = _finite_rows(X[some]) & _finite_rows(y[some])
+        for name, array in (("X", X), ("y", y)):
+            heavy = np.ones(finite.size) if weights is None else weights[some]
+            _refuse_overflow(name, array[some], heavy, finite, start, largest)
+        if finite.all():
+            continue
+        if missing == "raise":
+            bad = start + int(np.argmin(finite))
+            name = "y" if np.isfinite(X[bad]).all() else "X"
             raise ValueError(
-                f"{name} contains a value of magnitude {np.abs(values).max():.3g}; squares of "
-                f"values beyond {largest:.0e} overflow. Rescale {name}"
-                + (" or pass it as float64." if array.dtype == np.float32 else ".")
+                f"Input {name} contains NaN, infinity or a value too large for "
+                f"dtype('{X.dtype}') (first in row {bad}). {type(estimator).__name__} skips such "
+                "rows with missing='skip'."
             )
-    if finite.all():
-        return None
-    if missing == "raise":
-        name = "X" if not np.isfinite(X).all() else "y"
-        bad = int(np.flatnonzero(~finite)[0])
+        if mask is None:
+            mask = np.ones(X.shape[0], np.bool_)
+        mask[some] = finite
+    return mask
+
+
+def _finite_rows(array: NDArray) -> NDArray[np.bool_]:
+    finite = np.isfinite(array)
+    return finite if array.ndim == 1 else np.logical_and.reduce(finite, axis=1)
+
+
+def _refuse_overflow(
+    name: str, array: NDArray, weights: NDArray, finite: NDArray, start: int, largest: float
+) -> None:
+    """Raise ValueError if a finite row holds an entry whose weighted square would overflow."""
+    size = np.abs(array) if array.ndim == 1 else np.abs(array).max(axis=1)
+    size = np.where(finite, size, 0.0).astype(np.float64)
+    if size.max(initial=0.0) > largest:
         raise ValueError(
-            f"Input {name} contains NaN, infinity or a value too large for "
-            f"dtype('{X.dtype}') (first in row {bad}). {type(estimator).__name__} skips such rows "
-            "with missing='skip'."
+            f"{name} contains a value of magnitude {size.max():.3g}; squares of "
+            f"values beyond {largest:.0e} overflow. Rescale {name}"
+            + (" or pass it as float64." if array.dtype == np.float32 else ".")
         )
-    return finite
+    # The intercept's regressor is 1.
+    over = np.sqrt(weights) * np.maximum(size, 1.0) > largest
+    if over.any():
+        t = int(np.argmax(over))
+        raise ValueError(
+            f"sample_weight of row {start + t} is {weights[t]:.3g} where {name} holds "
+            f"{size[t]:.3g}: their product with a square overflows. Rescale sample_weight"
+        )
+
+
+def check_ridge_size(ridge: NDArray, dtype: np.dtype) -> None:
+    """Raise ValueError for a ridge whose square root a state of this dtype cannot hold."""
+    largest = LARGEST[np.dtype(dtype)] ** 2
+    if ridge.max(initial=0.0) > largest:
+        raise ValueError(
+            f"ridge must be at most {largest:.0e} in {np.dtype(dtype).name}, got "
+            f"{ridge.max():.3g}. To keep a feature out, leave it out of X"
+        )
+
+
+def check_magnitudes(arrays: dict[str, NDArray], largest: float) -> None:
+    """Refuse finite values that a float32 state cannot hold the squares of."""
+    for name, array in arrays.items():
+        if array.dtype == np.float32 or _within(array, largest):
+            continue  # float32 data are checked as such
+        values = np.abs(array[np.isfinite(array)])
+        if values.size and values.max() > largest:
+            raise ValueError(
+                f"{name} contains a value of magnitude {values.max():.3g}; a float32 state holds "
+                f"values up to {largest:.0e}. Rescale {name} or use state_dtype='float64'."
+            )
 
 
 def _within(array: NDArray, largest: float) -> bool:
@@ -141,6 +182,12 @@ def no_usable_row(y: NDArray) -> ValueError:
         f"Input y contains {what} dtype('{y.dtype}') or X contains such values in every row; "
         "no row is left to learn from."
     )
+
+
+def has_index(data: Any) -> bool:
+    """Whether the rows of ``data`` have an index of their own, as those of pandas' frames do."""
+    index = getattr(data, "index", None)
+    return index is not None and not callable(index)
 
 
 def feature_names(X: Any) -> NDArray[np.object_] | None:

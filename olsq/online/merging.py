@@ -7,16 +7,16 @@ from typing import Any, TypeVar, overload
 
 import numpy as np
 
-from olsq.online import moments, recursion, rolling
+from olsq.online import moments, recursion, rolling, targets
 from olsq.online.base import StreamingRegressor
-from olsq.online.recursion import Recursion
 from olsq.online.rolling import RollingWindow
-from olsq.problem import Moments
+from olsq.online.targets import TargetGroups
+from olsq.problem import Moments, check_forget
 
 Estimator = TypeVar("Estimator", bound=StreamingRegressor)
 
 _NUMPY = (np.ndarray, np.generic, int, float, list, tuple)
-_MAY_DIFFER = {"forget", "half_life", "missing", "residuals", "min_samples"}
+_MAY_DIFFER = {"forget", "half_life", "missing", "residuals", "min_samples", "window_of"}
 
 
 @overload
@@ -66,9 +66,11 @@ def merge(first: Any, second: Any, *, forget: Any = None) -> Any:
     """
     if isinstance(first, Moments) and isinstance(second, Moments):
         forget = 1.0 if forget is None else forget
+        if isinstance(forget, (*_NUMPY, str, bytes, complex)):
+            forget = check_forget(forget)
         if all(isinstance(a, _NUMPY) for a in (*first, *second, forget)):
             return moments.merge(first, second, forget)
-        from olsq.sequence import merge_moments
+        from olsq.sequence.jax import merge_moments
 
         return merge_moments(first, second, forget=forget)
     if forget is not None:
@@ -80,14 +82,21 @@ def merge(first: Any, second: Any, *, forget: Any = None) -> Any:
         )
     first._engine_or_raise()
     second._engine_or_raise()
+    first, second = copy.copy(first), copy.copy(second)  # each as it is now
+    for estimator in (first, second):
+        estimator._check_frozen()
     _check_same(first, second)
-    result = copy.deepcopy(second)
-    if isinstance(first._engine, RollingWindow) and isinstance(second._engine, RollingWindow):
-        result._engine = rolling.merge(first._engine, second._engine)
+    result = copy.copy(second)
+
+    def engines(a: Any, b: Any) -> Any:
+        if isinstance(a, RollingWindow):
+            return rolling.merge(a, b)
+        return recursion.merge(a, b, second._full_ridge)
+
+    if isinstance(first._engine, TargetGroups) and isinstance(second._engine, TargetGroups):
+        result._engine = targets.merge(first._engine, second._engine, engines)
     else:
-        assert isinstance(first._engine, Recursion)
-        assert isinstance(second._engine, Recursion)
-        result._engine = recursion.merge(first._engine, second._engine, second._full_ridge)
+        result._engine = engines(first._engine, second._engine)
     result.n_samples_seen_ = first.n_samples_seen_ + second.n_samples_seen_
     return result
 
@@ -101,6 +110,11 @@ def _check_same(first: StreamingRegressor, second: StreamingRegressor) -> None:
         one, other = getattr(first, name), getattr(second, name)
         if one != other:
             raise ValueError(f"cannot merge: {label} differs ({one} and {other})")
+    kinds = [type(e._engine) for e in (first, second)]
+    if kinds[0] is not kinds[1]:
+        raise ValueError("cannot merge: missing='skip_target' in one of the two only")
+    if getattr(first._engine, "positions", None) != getattr(second._engine, "positions", None):
+        raise ValueError("cannot merge: window_of differs")
     if first._n_targets != second._n_targets:
         raise ValueError("cannot merge: the targets' shapes differ")
     names, others = (getattr(e, "feature_names_in_", None) for e in (first, second))

@@ -12,15 +12,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.online import covariance
-from olsq.online import information as information_form
-from olsq.online._moment_kernels import factorise
-from olsq.online._square_root_kernels import COUNT
-from olsq.online.covariance import CovarianceForm
-from olsq.online.information import InformationForm
+from olsq.online.forms import covariance
+from olsq.online.forms import information as information_form
+from olsq.online.forms.covariance import CovarianceForm
+from olsq.online.forms.information import InformationForm
+from olsq.online.forms.minimum_norm import triangular_inverse
+from olsq.online.forms.moment_kernels import factorise
+from olsq.online.forms.square_root import SquareRootForm, counters
+from olsq.online.forms.square_root_kernels import COUNT
 from olsq.online.recursion import Form, Recursion
-from olsq.online.square_root import SquareRootForm, counters, triangular_inverse
 from olsq.problem import Moments, check_forget
+from olsq.reals import real_array
 
 ASSUMED_ROWS = 10_000  # that singular moments are the sum of
 
@@ -66,7 +68,8 @@ def check(moments: Any, fit_intercept: bool) -> Moments:
 
 
 def _as_floats(array: Any, name: str) -> NDArray:
-    floats = np.asarray(array)
+    masked = isinstance(array, np.ma.MaskedArray)
+    floats = real_array(array, f"moments.{name}") if masked else np.asarray(array)
     if floats.dtype.kind not in "fiub":
         raise TypeError(f"moments.{name} must be real numbers, got dtype {floats.dtype}")
     floats = floats.astype(np.float32 if floats.dtype == np.float32 else np.float64)
@@ -76,8 +79,8 @@ def _as_floats(array: Any, name: str) -> NDArray:
 
 
 def recursion_from(
-    moments: Moments, method: str, ridge: NDArray, dtype: np.dtype, *, intercept: bool,
-    discounted: bool, solving: bool,
+    moments: Moments, method: str, ridge: NDArray, *, intercept: bool, discounted: bool,
+    solving: bool, precision: tuple[str, str], sandwich: bool = False,
 ) -> Recursion:  # fmt: skip
     """The recursion that goes on from checked moments; ``ridge`` (d,) is zero if they hold it.
 
@@ -87,27 +90,30 @@ def recursion_from(
     m = cross.shape[0]
     eps = float(np.finfo(moments.gram.dtype).eps)  # that they were accumulated in
     R, z, noise = _factor(gram + np.diag(ridge), cross, eps)
-    if not (np.abs(z) <= np.finfo(dtype).max).all():
+    if not (np.abs(z) <= np.finfo(precision[0]).max).all():
         raise ValueError("moments.cross is too large for moments.gram to come from the same rows")
     clock = np.array([1, 1, 0])
     if method == "information":
         if not R.diagonal().all():  # without the rounding errors that would look like information
             gram, cross = R.T @ R - np.diag(ridge), z @ R
-        columns, tally, loss, held = counters(np.maximum(np.diagonal(gram), 0.0), m)
+        columns, tally, loss, held, spread = counters(
+            np.maximum(np.diagonal(gram), 0.0), m, sandwich
+        )
         loss[:] = np.inf
         information = InformationForm(
-            gram, cross, loss, columns, tally, held, ridge,
-            intercept=intercept, discounted=discounted, solving=solving,
+            gram, cross, loss, columns, tally, held, ridge, spread,
+            intercept=intercept, discounted=discounted, solving=solving, precision=precision,
         )  # fmt: skip
         return Recursion(information, method, clock)
-    columns, tally, loss, held = counters((R**2).sum(0), m)
+    columns, tally, loss, held, spread = counters((R**2).sum(0), m, sandwich)
     loss[:] = np.inf
     # The square-root form takes its rounding error for three roundings times the root of this.
-    roundoff = float(np.finfo(dtype).eps)
-    tally[COUNT] = (min(noise, roundoff**0.5) / (3 * roundoff)) ** 2
+    roundoff = float(np.finfo(precision[0]).eps)
+    tally[COUNT] = (min(noise, eps**0.5) / (3 * roundoff)) ** 2
     form = SquareRootForm(
-        R.astype(dtype), z.astype(dtype), columns, tally, loss, held, intercept=intercept
+        R, z, columns, tally, loss, held, spread, intercept=intercept, precision=precision
     )
+    form.narrow()
     recursion = Recursion(form, method, clock)
     if method == "covariance":
         recursion._try_covariance()
@@ -142,7 +148,9 @@ def _factor(A: NDArray, G: NDArray, eps: float) -> tuple[NDArray, NDArray, float
         raise ValueError(_INDEFINITE)
     R = np.empty_like(A)
     lost = A.shape[0] * eps * values[-1]
-    if values[0] > lost and factorise(A, np.zeros_like(diagonal), 1.0, R):
+    if values[0] > lost and factorise(
+        A, np.zeros_like(diagonal), 1.0, 8 * A.shape[0] * float(np.finfo(np.float64).eps), R
+    ):
         with np.errstate(over="ignore", invalid="ignore"):
             return R, G @ triangular_inverse(R)[0], 0.0
     kept = values > lost

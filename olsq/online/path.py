@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from olsq.reals import real_array
 
 
 class CoefficientPath(NamedTuple):
@@ -63,6 +65,9 @@ def coefficient_path(
     fit_intercept: bool = False,
     method: str = "auto",
     missing: str = "skip",
+    state_dtype: Any = "float64",
+    cov: str = "posterior",
+    window_of: str | None = None,
 ) -> CoefficientPath:
     """Coefficients of a regression after every row: expanding, exponential or rolling.
 
@@ -86,13 +91,21 @@ def coefficient_path(
     window : int, optional
         Only the last ``window`` rows count (rolling regression); excludes forgetting.
     min_samples : int, optional
-        With ``window``: rows before that many samples get NaN.  Default: 1.
+        With ``window``: rows with fewer samples in their window get NaN.  Default: 1.
     fit_intercept : bool, default False
         Whether to add an intercept.
     method : {"auto", "covariance", "sqrt", "information"}
         See :class:`RecursiveLeastSquares`.
-    missing : {"skip", "raise"}
-        What to do with a row that has a non-finite value.
+    missing : {"skip", "raise", "skip_target"}
+        What to do with a row that has a non-finite value; see :class:`RecursiveLeastSquares`.
+    state_dtype : {"float64", "float32"}
+        See :class:`RecursiveLeastSquares` and :class:`RollingLeastSquares`; a path is float64 for
+        float64 data and float32 for float32 data whatever this is.
+    cov : {"posterior", "sandwich"}
+        What standard errors mean; see :class:`RecursiveLeastSquares`.  "sandwich" is not for
+        windows: without weights theirs are the same.
+    window_of : {"samples", "positions"}, optional
+        With ``window``, what it counts; see :class:`RollingLeastSquares`.
 
     Returns
     -------
@@ -120,21 +133,31 @@ def coefficient_path(
     >>> bool(np.all(np.abs(path.coef[-1] - [1.0, -2.0]) < 0.05))
     True
     """
+    from olsq.online.conventions import check_cov
     from olsq.online.estimator import RecursiveLeastSquares
     from olsq.online.rolling import RollingLeastSquares
 
     if window is None:
         if min_samples is not None:
             raise ValueError("min_samples needs window: without one every row has an estimate")
+        if window_of is not None:
+            raise ValueError("window_of needs window")
         estimator = RecursiveLeastSquares(
             forget=forget, half_life=half_life, ridge=ridge, ridge_mode=ridge_mode,
-            fit_intercept=fit_intercept, method=method, missing=missing,
+            fit_intercept=fit_intercept, method=method, missing=missing, state_dtype=state_dtype,
+            cov=cov,
         )  # fmt: skip
         return estimator.partial_fit_path(X, y, sample_weight=sample_weight)
-    if half_life is not None or not np.all(np.asarray(forget) == 1):
+    if half_life is not None or not np.all(real_array(forget, "forget") == 1):
         raise ValueError("window and forget (or half_life) exclude each other: give one of them")
+    check_cov(cov)
+    if cov == "sandwich":
+        raise ValueError(
+            "cov='sandwich' is for forgetting; standard errors in a window are cov='posterior', "
+            "which for rows without weights is the same"
+        )
     rolling = RollingLeastSquares(
         window=window, min_samples=min_samples, ridge=ridge, fit_intercept=fit_intercept,
-        missing=missing,
+        missing=missing, state_dtype=state_dtype, window_of=window_of,
     )  # fmt: skip
     return rolling.partial_fit_path(X, y, sample_weight=sample_weight)

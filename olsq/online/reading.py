@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+import threading
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from olsq.online import inputs
+from olsq.online.forms.rows import Rows, Trace, clip_to
+from olsq.online.forms.statistics import statistics
+from olsq.online.frozen import MadeWith
 from olsq.online.moments import moments_of
-from olsq.online.rows import Rows, Trace, clip_to
-from olsq.online.statistics import statistics
+from olsq.online.targets import TargetGroups
 from olsq.problem import Moments, check_weight
+
+BLOCK_ROWS = 4096  # rows of a prediction that are float64 at a time
 
 
 class Engine(Protocol):
@@ -27,24 +34,58 @@ class Engine(Protocol):
     def describe(self) -> dict[str, Any]: ...
 
 
+def locked(method: Callable[..., Any]) -> Any:
+    """Decorator: a method during which no other thread changes or reads the state."""
+
+    @functools.wraps(method)
+    def alone(self: FittedReading, *args: Any, **kwargs: Any) -> Any:
+        with self._locked():
+            return method(self, *args, **kwargs)
+
+    return alone
+
+
 class FittedReading:
     """Attributes and predictions of a fitted estimator, computed from its engine when asked."""
 
     fit_intercept: bool
     ridge_mode: str = "discounted"
+    cov: str = "posterior"
     missing: str
     n_features_in_: int
-    _engine: Engine
+    _engine: Any  # an Engine, or TargetGroups of them
+    _made_with: MadeWith  # the parameters behind the state, whatever set_params says since
     _n_targets: int  # 0 for a one-dimensional y
     _dtype: np.dtype
     _full_ridge: NDArray  # with the intercept's zero
     _residual: NDArray | None
 
     @property
-    def _discounted(self) -> bool:
-        return self.ridge_mode == "discounted"
+    def _sandwich(self) -> bool:
+        return self._made_with.get("cov", "posterior") == "sandwich"
 
-    def _engine_or_raise(self) -> Engine:
+    @property
+    def _discounted(self) -> bool:
+        return self._made_with.get("ridge_mode", "discounted") == "discounted"
+
+    def _locked(self) -> threading.RLock:  # type: ignore[reportInvalidTypeForm]
+        """Held while the state is changed or read: an estimator may serve several threads."""
+        lock = self.__dict__.get("_lock")
+        # setdefault is atomic, so that two threads get one lock; it is no parameter, so not made
+        # in __init__, and it stays behind in copies and pickles.
+        return lock if lock is not None else self.__dict__.setdefault("_lock", threading.RLock())
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What pickle and copy take along: a state of its own, and no lock."""
+        if not hasattr(self, "_engine"):
+            state = self.__dict__.copy()
+        else:
+            with self._locked():
+                state = self.__dict__ | {"_engine": self._engine.copy()}
+        state.pop("_lock", None)
+        return state
+
+    def _engine_or_raise(self) -> Any:
         if not hasattr(self, "_engine"):
             raise inputs.not_fitted(self)
         return self._engine
@@ -52,8 +93,35 @@ class FittedReading:
     def _form(self) -> Any:
         return self._engine_or_raise().form
 
+    def _by_target(self, read: Callable[[Any], NDArray]) -> NDArray:
+        """``read`` of the form, (m, ...); of each group's where targets have their own."""
+        self._engine_or_raise()
+        with self._locked():
+            form = self._form()
+            if not isinstance(self._engine, TargetGroups):
+                return read(form)
+            parts = [read(group.engine.form) for group in self._engine.groups]
+            order = np.argsort(np.concatenate([group.targets for group in self._engine.groups]))
+        return np.concatenate(parts)[order]
+
+    def _per_target(self, read: Callable[[Any], Any]) -> Any:
+        """What all targets share; with ``missing="skip_target"`` one entry for each."""
+        self._engine_or_raise()
+        with self._locked():
+            form = self._form()
+            if not isinstance(self._engine, TargetGroups) or self._n_targets == 0:
+                return read(form)
+            out = [read(form)] * self._n_targets
+            for targets, engine in self._engine.groups:
+                for target in targets:
+                    out[target] = read(engine.form)
+        return np.array(out)
+
+    def _theta(self) -> NDArray:
+        return self._by_target(lambda form: form.coefficients())
+
     def _coefficients(self) -> NDArray:
-        return clip_to(self._form().coefficients(), self._dtype)
+        return clip_to(self._theta(), self._dtype)
 
     def _shaped(self, per_target: NDArray) -> Any:
         """Drop the target axis (the first) if y was one-dimensional."""
@@ -68,12 +136,12 @@ class FittedReading:
     def intercept_(self) -> Any:
         """Intercept, a number or (m,); 0 without one."""
         theta = self._coefficients()
-        column = theta[:, 0] if self.fit_intercept else np.zeros_like(theta[:, 0])
+        column = theta[:, 0] if self._first else np.zeros_like(theta[:, 0])
         return self._shaped(column.copy())
 
     @property
     def _first(self) -> int:
-        return 1 if self.fit_intercept else 0
+        return 1 if self._made_with["fit_intercept"] else 0
 
     @property
     def residual_(self) -> NDArray:
@@ -87,17 +155,21 @@ class FittedReading:
         return self._residual[:, 0] if self._n_targets == 0 else self._residual
 
     @property
-    def rank_(self) -> int:
-        """Number of directions that data and ridge determine (the intercept counts as one)."""
-        return int(self._form().rank)
+    def rank_(self) -> Any:
+        """Number of directions that data and ridge determine (the intercept counts as one).
+
+        With ``missing="skip_target"`` and several targets an array (m,).
+        """
+        return self._per_target(lambda form: int(form.rank))
 
     @property
     def determined_(self) -> NDArray[np.bool_]:
         """Which coefficients (d,) data and ridge determine.
 
-        The others are of minimum norm, or held at their last value by wind-up protection.
+        The others are of minimum norm, or held at their last value by wind-up protection.  With
+        ``missing="skip_target"`` and several targets an array (m, d).
         """
-        return self._form().determined()[self._first :]
+        return self._per_target(lambda form: form.determined())[..., self._first :]
 
     @property
     def sigma2_(self) -> Any:
@@ -107,13 +179,17 @@ class FittedReading:
 
     def _statistics(self) -> tuple[NDArray, NDArray]:
         """sigma2 (m,) and standard errors (m, d), the intercept's first if there is one."""
-        form = self._engine_or_raise().form
-        coef, loss = form.coefficients()[None], np.array(form.loss)[None]
-        counts = np.array([[*form.tally, form.rank]])
-        sigma2, stderr = np.empty_like(loss), np.empty_like(coef)
+        both = self._by_target(lambda form: np.column_stack(self._form_statistics(form)))
+        return np.ascontiguousarray(both[:, 0]), np.ascontiguousarray(both[:, 1:])
+
+    def _form_statistics(self, form: Any) -> tuple[NDArray, NDArray]:
+        m, d = form.loss.shape[0], self._full_ridge.shape[0]
+        trace = Trace.empty(1, m, d, self._sandwich)
+        trace.write(0, form)
+        sigma2, stderr = np.empty((1, m)), np.empty((1, m, d))
         statistics(
-            loss, coef, form.inverse_diagonal()[None], counts, self._full_ridge, self._discounted,
-            sigma2, stderr,
+            trace.loss, trace.coef, trace.variance, trace.sandwich, trace.counts, self._full_ridge,
+            self._discounted, sigma2, stderr,
         )  # fmt: skip
         return sigma2[0], stderr[0]
 
@@ -122,7 +198,8 @@ class FittedReading:
         """Standard errors of ``coef_``, (d,) or (m, d); inf where undetermined.
 
         ``sqrt(sigma2_ P_jj)``: the ordinary least-squares standard error at forget = 1, the
-        posterior standard deviation under discounting otherwise (West & Harrison 1997, 4.3).
+        posterior standard deviation under discounting otherwise (West & Harrison 1997, 4.3).  With
+        ``cov="sandwich"`` ``sqrt(sigma2_ (P S P)_jj)``, the spread of the estimates themselves.
         """
         self._form()
         return self._shaped(self._statistics()[1][:, self._first :])
@@ -132,12 +209,17 @@ class FittedReading:
         """Standard error of ``intercept_``; 0 without one."""
         self._form()
         errors = self._statistics()[1]
-        return self._shaped(errors[:, 0] if self.fit_intercept else np.zeros(errors.shape[0]))
+        return self._shaped(errors[:, 0] if self._first else np.zeros(errors.shape[0]))
 
     @property
     def n_held_(self) -> int:
         """How often wind-up protection held a coefficient that forgetting would have lost."""
-        return int(self._form().held[0])
+        self._engine_or_raise()
+        with self._locked():
+            form = self._form()
+            groups = getattr(self._engine, "groups", None)
+            forms = [form] if groups is None else [g.engine.form for g in groups]
+            return int(sum(form.held[0] for form in forms))
 
     def moments(self) -> Moments:
         """The state as moments, for :func:`olsq.online_lstsq`, :func:`olsq.query` or an estimator.
@@ -171,7 +253,15 @@ class FittedReading:
         array([[2., 1.],
                [1., 2.]])
         """
-        return moments_of(self._form(), self._full_ridge, self._discounted)
+        self._engine_or_raise()
+        with self._locked():
+            form = self._form()
+            if len(getattr(self._engine, "groups", ())) > 1:
+                raise ValueError(
+                    "targets that missed different rows have different moments: there is no "
+                    "common gram. Fit one estimator per target."
+                )
+            return moments_of(form, self._full_ridge, self._discounted)
 
     def predict(self, X: ArrayLike) -> NDArray:
         """Predictions (n,) or (n, m) with the present coefficients.
@@ -180,7 +270,7 @@ class FittedReading:
         ``missing="skip"``, ValueError under ``missing="raise"``.  Raises NotFittedError before the
         first sample.
         """
-        theta = self._coefficients()
+        theta = self._theta()
         rows = inputs.check_X(X, self, self.n_features_in_, allow_empty=False)
         inputs.check_feature_names(X, getattr(self, "feature_names_in_", None))
         finite = np.logical_and.reduce(np.isfinite(rows), axis=1)
@@ -191,21 +281,38 @@ class FittedReading:
                     f"{type(self).__name__} predicts NaN for such rows with missing='skip'."
                 )
             rows = np.where(finite[:, None], rows, np.nan)
-        out = rows.astype(self._dtype, copy=False) @ theta[:, self._first :].T
-        if self.fit_intercept:
-            out += theta[:, 0]
+        first = self._first
+        out = np.empty((rows.shape[0], theta.shape[0]), self._dtype)
+        for start in range(0, rows.shape[0], BLOCK_ROWS):
+            part = slice(start, start + BLOCK_ROWS)
+            values = rows[part].astype(np.float64, copy=False) @ theta[:, first:].T
+            if first:
+                values += theta[:, 0]
+            out[part] = clip_to(values, self._dtype)
         return out[:, 0] if self._n_targets == 0 else out
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Coefficient of determination R^2 of ``predict(X)``, averaged over targets.
 
-        1 is perfect, 0 is as good as the mean of y.
+        1 is perfect, 0 is as good as the mean of y.  Rows with a non-finite value do not count
+        under ``missing="skip"`` and are a ValueError under ``missing="raise"``; so are no rows.
         """
         predicted = np.asarray(self.predict(X), np.float64)
         truth = np.asarray(inputs.check_y(y, self, predicted.shape[0], None), np.float64)
         truth = truth.reshape(truth.shape[0], -1)
+        predicted = predicted.reshape(truth.shape)
         w = check_weight(sample_weight, truth.shape[0])
-        rest = w @ (truth - predicted.reshape(truth.shape)) ** 2
+        known = np.isfinite(truth).all(axis=1) & np.isfinite(predicted).all(axis=1)
+        if not known.all():
+            if self.missing == "raise":
+                raise ValueError(
+                    f"Input y contains NaN or infinity (first in row {int(np.argmin(known))}); "
+                    f"{type(self).__name__} leaves such rows out of the score with missing='skip'."
+                )
+            truth, predicted, w = truth[known], predicted[known], w[known]
+        if not w.any():
+            raise ValueError("no row is left to score: all have a missing value or weight 0")
+        rest = w @ (truth - predicted) ** 2
         total = w @ (truth - (w @ truth) / w.sum()) ** 2
         constant = np.where(rest == 0, 1.0, 0.0)
         return float(

@@ -12,26 +12,26 @@ import copy
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
-from olsq.online import covariance, information, square_root
-from olsq.online.covariance import CovarianceForm
-from olsq.online.information import InformationForm
-from olsq.online.rows import Rows, Trace
-from olsq.online.square_root import SquareRootForm
+from olsq.online.forms import covariance, information, square_root
+from olsq.online.forms.covariance import CovarianceForm
+from olsq.online.forms.information import InformationForm
+from olsq.online.forms.rows import Rows, Trace
+from olsq.online.forms.square_root import SquareRootForm
 
 Form = SquareRootForm | CovarianceForm | InformationForm
 METHODS = ("covariance", "sqrt", "information")
 LONGEST_WAIT = 4096
 
 
-def resolve_method(method: str, dtype: DTypeLike, ridge_mode: str) -> str:
+def resolve_method(method: str, state_dtype: str, ridge_mode: str) -> str:
     """The method that "auto" stands for."""
     if method != "auto":
         return method
-    if ridge_mode == "fixed":
-        return "information"
-    return "covariance" if np.dtype(dtype) == np.float64 else "sqrt"
+    if state_dtype != "float64":
+        return "sqrt"
+    return "information" if ridge_mode == "fixed" else "covariance"
 
 
 class Recursion:
@@ -45,20 +45,21 @@ class Recursion:
 
     @classmethod
     def start(
-        cls, method: str, ridge: NDArray, n_targets: int, dtype: DTypeLike, *, intercept: bool,
-        discounted: bool, solving: bool,
+        cls, method: str, ridge: NDArray, n_targets: int, *, intercept: bool, discounted: bool,
+        solving: bool, precision: tuple[str, str], sandwich: bool = False,
     ) -> Recursion:  # fmt: skip
         form: Form
         if method == "information":
             form = InformationForm.start(
-                ridge, n_targets, intercept=intercept, discounted=discounted, solving=solving
-            )
+                ridge, n_targets, intercept=intercept, discounted=discounted, solving=solving,
+                precision=precision, sandwich=sandwich,
+            )  # fmt: skip
         elif method == "covariance" and (ridge > 0).all():
-            form = CovarianceForm.start(ridge, n_targets, dtype, intercept)
+            form = CovarianceForm.start(ridge, n_targets, intercept, precision, sandwich)
             if not form.trusted():  # a ridge too small to invert
-                form = SquareRootForm.start(ridge, n_targets, dtype, intercept)
+                form = SquareRootForm.start(ridge, n_targets, intercept, precision, sandwich)
         else:
-            form = SquareRootForm.start(ridge, n_targets, dtype, intercept)
+            form = SquareRootForm.start(ridge, n_targets, intercept, precision, sandwich)
         # With a ridge on all but the intercept the first row determines everything.
         d = ridge.shape[0]
         wait = 1 if (ridge[int(intercept) :] > 0).all() else d + max(8, d // 8)
@@ -75,7 +76,11 @@ class Recursion:
         """Absorb all rows, in order."""
         n = rows.X.shape[0]
         if self.method != "covariance":
+            if isinstance(self.form, SquareRootForm):
+                self.form.widen()
             self.form.update(rows, 0, n, residual, trace)
+            if isinstance(self.form, SquareRootForm):
+                self.form.narrow()
             return
         t = 0
         while t < n:
@@ -117,7 +122,9 @@ class Recursion:
 
     def describe(self) -> dict[str, Any]:
         """What :meth:`restore` needs besides the arrays."""
-        extra: dict[str, Any] = {"intercept": self.form.intercept}
+        extra: dict[str, Any] = {
+            "intercept": self.form.intercept, "precision": list(self.form.precision)
+        }  # fmt: skip
         if isinstance(self.form, InformationForm):
             extra |= {"discounted": self.form.discounted, "solving": self.form.solving}
         return {"method": self.method, "form": self.form.name, "arguments": extra}
@@ -126,7 +133,9 @@ class Recursion:
     def restore(cls, description: dict[str, Any], arrays: dict[str, NDArray]) -> Recursion:
         kinds: tuple[type[Any], ...] = (SquareRootForm, CovarianceForm, InformationForm)
         kind = next(k for k in kinds if k.name == description["form"])
-        form = kind(**{name: arrays[name] for name in kind.ARRAYS}, **description["arguments"])
+        given = dict(description["arguments"])
+        given["precision"] = tuple(given["precision"])
+        form = kind(**{name: arrays[name] for name in kind.ARRAYS}, **given)
         return cls(form, description["method"], arrays["clock"])
 
 

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from olsq.online import _rolling_kernels as kernels
-from olsq.online import covariance, inputs
+from olsq.online import inputs
+from olsq.online import rolling_kernels as kernels
 from olsq.online.base import Engine, StreamingRegressor
-from olsq.online.covariance import CovarianceForm
+from olsq.online.conventions import MISSING
+from olsq.online.forms import covariance
+from olsq.online.forms.covariance import CovarianceForm
+from olsq.online.forms.limits import DOUBLE, state_dtype_name
+from olsq.online.forms.rows import Rows, Trace, clip_to
+from olsq.online.forms.square_root import SquareRootForm
+from olsq.online.forms.square_root_kernels import COUNT
 from olsq.online.path import CoefficientPath
-from olsq.online.rows import Rows, Trace, clip_to
-from olsq.online.square_root import SquareRootForm
+from olsq.online.reading import locked
 from olsq.problem import check_choice
+from olsq.reals import real_array
 
 TOLERATED_ERROR = 1e-10  # bound on P's accumulated relative error at which it is rebuilt
 TOLERATED_ROUNDINGS = 4000  # the same for the square-root form, in units of the rounding error
@@ -30,6 +36,7 @@ class RollingWindow:
 
     reports_residuals = True
     ARRAYS = ("ring_X", "ring_Y", "ring_w", "place", "monitor", "ridge")
+    PER_TARGET: ClassVar[dict[str, int]] = {"ring_Y": 1}
 
     def __init__(
         self, ring_X: NDArray, ring_Y: NDArray, ring_w: NDArray, place: NDArray, monitor: NDArray,
@@ -39,28 +46,38 @@ class RollingWindow:
         self.place, self.monitor, self.ridge, self.form = place, monitor, ridge, form
 
     @classmethod
-    def start(cls, window: int, ridge: NDArray, n_targets: int, intercept: bool) -> RollingWindow:
+    def start(
+        cls, window: int, ridge: NDArray, n_targets: int, intercept: bool,
+        precision: tuple[str, str] = DOUBLE, stored: DTypeLike = np.float64,
+        positions: bool = False,
+    ) -> RollingWindow:  # fmt: skip
         d = ridge.shape[0]
         return cls(
-            np.zeros((window, d)), np.zeros((window, n_targets)), np.zeros(window),
-            np.zeros(2, np.int64), np.zeros(2), ridge,
-            SquareRootForm.start(ridge, n_targets, np.float64, intercept),
+            np.zeros((window, d), stored), np.zeros((window, n_targets), stored), np.zeros(window),
+            np.array([0, 0, int(positions)]), np.zeros(2), ridge,
+            SquareRootForm.start(ridge, n_targets, intercept, precision),
         )  # fmt: skip
+
+    @property
+    def positions(self) -> bool:
+        """Whether a row of weight 0 takes a place in the window."""
+        return bool(self.place[kernels.POSITIONS])
 
     def copy(self) -> RollingWindow:
         return copy.deepcopy(self)
 
     def rows(self) -> Rows:
         """The window's rows, oldest first."""
-        count, slot = self.place
+        count, slot, _ = self.place
         order = (slot - count + np.arange(count)) % self.ring_w.size
-        return Rows(self.ring_X[order], self.ring_Y[order], np.ones(count), self.ring_w[order])
+        X, Y = (a[order].astype(np.float64, copy=False) for a in (self.ring_X, self.ring_Y))
+        return Rows(X, Y, np.ones(count), self.ring_w[order])
 
     def update(self, rows: Rows, residual: NDArray, trace: Trace) -> None:
         n = rows.X.shape[0]
-        rows = rows._replace(
-            X=rows.X.astype(np.float64, copy=False), Y=rows.Y.astype(np.float64, copy=False)
-        )
+        if self.ring_X.dtype != np.float64:  # what leaves the window must be what entered it
+            X, Y = (clip_to(a, self.ring_X.dtype).astype(np.float64) for a in rows[:2])
+            rows = rows._replace(X=X, Y=Y)
         ring = self.ring_X, self.ring_Y, self.ring_w, self.place
         t = 0
         while t < n:
@@ -72,7 +89,7 @@ class RollingWindow:
                     form.P, form.theta, form.columns, form.tally, form.loss, self.monitor, *data,
                     limits, residual, trace.arrays,
                 )  # fmt: skip
-            elif self.place[0] < self.ring_w.size:
+            elif self.place[kernels.FILLED] < self.ring_w.size:
                 t, answer = self._fill(form, rows, t, residual, trace), kernels.DONE
             elif form.full_rank:
                 t, answer = kernels.update_square_root(
@@ -84,7 +101,8 @@ class RollingWindow:
                 t, answer = t + 1, kernels.REBUILD
             if answer == kernels.REBUILD:
                 self.rebuild()
-                self._record(trace, t - 1)
+                if trace.wanted:
+                    trace.write(t - 1, self.form)
 
     @property
     def _tolerated_roundings(self) -> float:
@@ -95,12 +113,12 @@ class RollingWindow:
         self, form: SquareRootForm, rows: Rows, t: int, residual: NDArray, trace: Trace
     ) -> int:
         """Absorb rows while the window fills, up to the next attempt at the covariance form."""
-        d, count = self.ridge.size, int(self.place[0])
+        d, count = self.ridge.size, int(self.place[kernels.FILLED])
         step = max(8, d // 8)
         attempt = max(d + step, (count // step + 1) * step)
         stop = min(rows.X.shape[0], t + min(attempt, self.ring_w.size) - count)
         self._absorb(form, rows, t, stop, residual, trace)
-        if self.place[0] == attempt:
+        if self.place[kernels.FILLED] == attempt:
             self._adopt(form)
         return stop
 
@@ -109,20 +127,23 @@ class RollingWindow:
     ) -> None:
         """Rows t..stop into the form and the ring; none leaves the form."""
         form.update(rows, t, stop, residual, trace)
-        count, slot = self.place
-        slots = (slot + np.arange(stop - t)) % self.ring_w.size
-        self.ring_X[slots], self.ring_Y[slots] = rows.X[t:stop], rows.Y[t:stop]
-        self.ring_w[slots] = rows.weights[t:stop]
-        self.place[:] = (
-            min(count + stop - t, self.ring_w.size),
-            (slot + stop - t) % self.ring_w.size,
+        count, slot, _ = self.place
+        kept = np.arange(t, stop)
+        if not self.positions:
+            kept = kept[rows.weights[t:stop] > 0]
+        slots = (slot + np.arange(kept.size)) % self.ring_w.size
+        self.ring_X[slots], self.ring_Y[slots] = rows.X[kept], rows.Y[kept]
+        self.ring_w[slots] = rows.weights[kept]
+        self.place[:2] = (
+            min(count + kept.size, self.ring_w.size),
+            (slot + kept.size) % self.ring_w.size,
         )
 
     def rebuild(self) -> None:
         """Solve for the window's rows from nothing; covariance form if that is accurate."""
         rows = self.rows()
         n, (m, d) = rows.X.shape[0], (self.ring_Y.shape[1], self.ridge.size)
-        form = SquareRootForm.start(self.ridge, m, np.float64, self.form.intercept)
+        form = SquareRootForm.start(self.ridge, m, self.form.intercept, self.form.precision)
         form.update(rows, 0, n, np.empty((n, m)), Trace.none(m, d))
         self._adopt(form)
 
@@ -134,13 +155,6 @@ class RollingWindow:
         self.form = covariance.from_square_root(form, margin) or form
         self.monitor[:] = 0.0, form.loss.max()
 
-    def _record(self, trace: Trace, t: int) -> None:
-        if trace.wanted:
-            trace.coef[t] = clip_to(self.form.coefficients(), trace.coef.dtype)
-            trace.variance[t] = self.form.inverse_diagonal()
-            trace.loss[t] = self.form.loss
-            trace.counts[t] = (*self.form.tally, self.form.rank)
-
     # -- saving -----------------------------------------------------------------------------------
 
     def arrays(self) -> dict[str, NDArray]:
@@ -148,12 +162,15 @@ class RollingWindow:
         return own | {f"form_{k}": getattr(self.form, k) for k in self.form.ARRAYS}
 
     def describe(self) -> dict[str, Any]:
-        return {"form": self.form.name, "arguments": {"intercept": self.form.intercept}}
+        arguments = {"intercept": self.form.intercept, "precision": list(self.form.precision)}
+        return {"form": self.form.name, "arguments": arguments}
 
     @classmethod
     def restore(cls, description: dict[str, Any], arrays: dict[str, NDArray]) -> RollingWindow:
         kind: type[Any] = SquareRootForm if description["form"] == "sqrt" else CovarianceForm
-        form = kind(**{k: arrays[f"form_{k}"] for k in kind.ARRAYS}, **description["arguments"])
+        given = dict(description["arguments"])
+        given["precision"] = tuple(given["precision"])
+        form = kind(**{k: arrays[f"form_{k}"] for k in kind.ARRAYS}, **given)
         return cls(*[arrays[name] for name in cls.ARRAYS], form=form)
 
 
@@ -164,10 +181,13 @@ def merge(first: RollingWindow, second: RollingWindow) -> RollingWindow:
         np.concatenate(pair)[-window:] for pair in zip(first.rows(), second.rows(), strict=True)
     ]
     count = both[0].shape[0]
-    merged = RollingWindow.start(window, first.ridge, first.ring_Y.shape[1], first.form.intercept)
+    merged = RollingWindow.start(
+        window, first.ridge, first.ring_Y.shape[1], first.form.intercept, first.form.precision,
+        first.ring_X.dtype, first.positions,
+    )  # fmt: skip
     merged.ring_X[:count], merged.ring_Y[:count] = both[0], both[1]
     merged.ring_w[:count] = both[3]
-    merged.place[:] = count, count % window
+    merged.place[:2] = count, count % window
     merged.rebuild()
     return merged
 
@@ -178,22 +198,32 @@ class RollingLeastSquares(StreamingRegressor):
     Parameters
     ----------
     window : int, default 250
-        Rows that count.  Skipped rows do not enter the window.
+        Length of the window.
     min_samples : int, optional
-        Below that many rows in the window there is no estimate: ``predict`` and the attributes
+        Below that many samples in the window there is no estimate: ``predict`` and the attributes
         raise NotFittedError, rows of a path are NaN.  Default 1: minimum norm until determined.
     ridge : float or array (d,), default 1e-3
         Penalty on the squared coefficients, never on the intercept; 0 for ordinary least squares.
     fit_intercept : bool, default True
-    missing : {"skip", "raise"}
-        What to do with a row that has a non-finite value.
+    missing : {"skip", "raise", "skip_target"}
+        What to do with a row that has a non-finite value; see :class:`RecursiveLeastSquares`.
+    window_of : {"samples", "positions"}, optional
+        What ``window`` counts.  "samples": rows that can be learnt; one with a missing value or of
+        weight 0 is passed over, so the window reaches back to the last ``window`` usable rows.
+        "positions": all rows; such a row takes a place and is empty, so the window is the last
+        ``window`` periods, as in pandas' ``rolling(window)``, R's ``rollapply`` and statsmodels'
+        ``RollingOLS(missing="drop")``.  Default: "positions" if X or y of the first call has an
+        index of its own (pandas), else "samples".  Rows of weight 0 never count as samples.
+    state_dtype : {"float64", "float32"}
+        In what the window's rows are kept; "float32" halves the memory, loses nothing of float32
+        rows, and rounds float64 rows as they come in.  The solution is in float64 either way.
 
     Attributes
     ----------
     coef_, intercept_, residual_, sigma2_, coef_stderr_, intercept_stderr_, rank_, determined_
         As in :class:`RecursiveLeastSquares`, for the rows in the window.
     n_samples_seen_ : int
-        All rows learnt, not only those in the window.
+        All samples learnt, not only those in the window.
 
     Notes
     -----
@@ -221,15 +251,24 @@ class RollingLeastSquares(StreamingRegressor):
         ridge: Any = 1e-3,
         fit_intercept: bool = True,
         missing: str = "skip",
+        state_dtype: Any = "float64",
+        window_of: str | None = None,
     ) -> None:
         self.window = window
         self.min_samples = min_samples
         self.ridge = ridge
         self.fit_intercept = fit_intercept
         self.missing = missing
+        self.state_dtype = state_dtype
+        self.window_of = window_of
+
+    CHANGEABLE: ClassVar[frozenset[str]] = frozenset({"min_samples", "missing"})
 
     def _check_parameters(self) -> None:
-        check_choice(self.missing, "missing", ("skip", "raise"))
+        check_choice(self.missing, "missing", MISSING)
+        if self.window_of is not None:
+            check_choice(self.window_of, "window_of", ("samples", "positions"))
+        state_dtype_name(self.state_dtype)
         for name, value in (("window", self.window), ("min_samples", self.min_samples)):
             if value is None and name == "min_samples":
                 continue
@@ -241,27 +280,38 @@ class RollingLeastSquares(StreamingRegressor):
             )
 
     def _gates(self, forget: ArrayLike | None, n_rows: int) -> NDArray[np.float64]:
-        if forget is not None and not np.all(np.asarray(forget) == 1):
+        if forget is not None and not np.all(real_array(forget, "forget") == 1):
             raise ValueError("a rolling window does not forget gradually: leave forget out")
         return np.ones(n_rows)
 
-    def _start(self, ridge: NDArray, n_targets: int, dtype: np.dtype) -> Engine:
-        return RollingWindow.start(int(self.window), ridge, n_targets, bool(self.fit_intercept))
+    def _start(self, ridge: NDArray, n_targets: int, dtype: np.dtype, in_time: bool) -> Engine:
+        stored = state_dtype_name(self.state_dtype)
+        coarse = "float32" if "float32" in (stored, dtype.name) else "float64"
+        return RollingWindow.start(
+            int(self.window), ridge, n_targets, bool(self.fit_intercept), ("float64", coarse),
+            stored,
+            self.window_of == "positions" or (self.window_of is None and in_time),
+        )  # fmt: skip
 
     def _restore_engine(self, description: dict[str, Any], arrays: dict[str, NDArray]) -> Engine:
         return RollingWindow.restore(description, arrays)
 
-    _engine: RollingWindow
+    @property
+    def _fewest(self) -> int:
+        return self.min_samples or 1
 
     def _form(self) -> Any:
         form = super()._form()
-        count = int(self._engine.place[0])
-        if count < (self.min_samples or 1):
+        groups = getattr(self._engine, "groups", None)
+        forms = [form] if groups is None else [group.engine.form for group in groups]
+        count = min(int(f.tally[COUNT]) for f in forms)
+        if count < self._fewest:
             raise inputs.not_fitted(
-                self, f"{count} of min_samples={self.min_samples} rows seen: no estimate yet"
+                self, f"{count} of min_samples={self._fewest} rows seen: no estimate yet"
             )
         return form
 
+    @locked
     def partial_fit_path(
         self,
         X: ArrayLike,
@@ -272,20 +322,7 @@ class RollingLeastSquares(StreamingRegressor):
     ) -> CoefficientPath:
         """Learn like :meth:`partial_fit` and return the coefficients after every row.
 
-        Rows before ``min_samples`` are NaN in everything but ``residual``.
+        Rows with fewer than ``min_samples`` samples in their window are NaN in everything but the
+        residuals.
         """
-        before = int(self._engine.place[0]) if hasattr(self, "_engine") else 0
-        seen = self.n_samples_seen_ if hasattr(self, "_engine") else 0
-        path = super().partial_fit_path(X, y, sample_weight, forget=forget)
-        need = (self.min_samples or 1) - before
-        if need > 1 and self.n_samples_seen_ > seen:
-            used = np.cumsum(np.isfinite(path.residual.reshape(path.residual.shape[0], -1)[:, 0]))
-            for array in (
-                path.coef,
-                path.intercept,
-                path.sigma2,
-                path.stderr,
-                path.intercept_stderr,
-            ):
-                array[used < need] = np.nan
-        return path
+        return super().partial_fit_path(X, y, sample_weight, forget=forget)

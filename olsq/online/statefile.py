@@ -3,18 +3,21 @@
 Layout, little-endian throughout::
 
     bytes 0-7     magic  89 4F 4C 53 51 0D 0A 1A  ("OLSQ" between bytes that text transfer breaks)
-    bytes 8-11    format version, uint32 (this is version 1)
+    bytes 8-11    format version, uint32 (this is version 2)
     bytes 12-19   length of the header, uint64
     header        JSON in UTF-8; "arrays" lists name, dtype, shape and offset of every array
     arrays        raw C-order data, each at its offset from the end of the header, 8-byte padded
     last 32 bytes SHA-256 of everything before them
+
+A checksum says that a file is what was written, not that olsq wrote it: every field is checked
+before anything is made from it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
+import math
 import os
 import struct
 from typing import Any
@@ -22,10 +25,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.files import write_atomically
+
 MAGIC = b"\x89OLSQ\r\n\x1a"
-VERSION = 1
+VERSION = 2
 _PREFIX = struct.Struct("<8sIQ")
 _DIGEST = 32
+DTYPES = ("<f4", "<f8", "<i8")
 
 
 class StateFileError(ValueError):
@@ -49,23 +55,7 @@ def write(path: str | os.PathLike[str], header: dict[str, Any], arrays: dict[str
     for array in little.values():
         body += array.tobytes()
         body += b"\0" * (-len(body) % 8)
-    body += hashlib.sha256(body).digest()
-    _replace(path, bytes(body))
-
-
-def _replace(path: str | os.PathLike[str], content: bytes) -> None:
-    target = os.path.abspath(os.fspath(path))
-    temporary = target + ".tmp"  # one name, so that a killed process leaves at most one behind
-    try:
-        with open(temporary, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
+    write_atomically(path, memoryview(body), hashlib.sha256(body).digest())
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray]]:
@@ -82,14 +72,47 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArra
         raise StateFileError(
             f"{name} has state format {version}; this olsq reads up to {VERSION}. Upgrade olsq."
         )
+    if version < VERSION:
+        raise StateFileError(
+            f"{name} has state format {version}, of a version before the first release, which "
+            "lacks what standard errors need. Fit again."
+        )
     if hashlib.sha256(content[:-_DIGEST]).digest() != content[-_DIGEST:]:
         raise StateFileError(f"{name} is truncated or damaged: its checksum does not match")
+    try:
+        return _parsed(memoryview(content)[:-_DIGEST], length)
+    except (ValueError, RecursionError) as error:  # of JSON, of UTF-8, and our own
+        raise StateFileError(
+            f"{name} is no state file that olsq wrote, though its checksum is right: {error}"
+        ) from None
+
+
+def _parsed(content: memoryview, length: int) -> tuple[dict[str, Any], dict[str, NDArray]]:
+    """Header and arrays; ValueError for whatever is not as documented, before it is used."""
     base = _PREFIX.size + length
-    header = json.loads(content[_PREFIX.size : base])
-    arrays = {}
+    if base > len(content):
+        raise ValueError(f"the header is said to have {length} bytes, more than the file")
+    header = json.loads(bytes(content[_PREFIX.size : base]))
+    if not isinstance(header, dict) or not isinstance(header.get("arrays"), list):
+        raise ValueError("the header must be an object with a list of arrays")
+    data, arrays = content[base:], {}
     for entry in header.pop("arrays"):
-        dtype = np.dtype(entry["dtype"])
-        count = int(np.prod(entry["shape"], dtype=np.int64))
-        array = np.frombuffer(content, dtype, count, base + entry["offset"])
-        arrays[entry["name"]] = array.reshape(entry["shape"]).astype(dtype.newbyteorder("="))
+        if not isinstance(entry, dict) or entry.keys() != {"name", "dtype", "shape", "offset"}:
+            raise ValueError("an array must have name, dtype, shape and offset, and nothing else")
+        name, dtype, shape, offset = (entry[k] for k in ("name", "dtype", "shape", "offset"))
+        if not isinstance(name, str) or name in arrays:
+            raise ValueError(f"array name {name!r} is no text, or there twice")
+        if not isinstance(dtype, str) or dtype not in DTYPES:
+            raise ValueError(f"array {name!r} has dtype {dtype!r}, not one of {DTYPES}")
+        whole = isinstance(shape, list) and all(type(n) is int and n >= 0 for n in shape)
+        if not whole or len(shape) > 3:
+            raise ValueError(f"array {name!r} has shape {shape!r}")
+        size = math.prod(shape) * np.dtype(dtype).itemsize
+        if type(offset) is not int or offset < 0 or offset % 8 or offset + size > len(data):
+            raise ValueError(
+                f"array {name!r} of {size} bytes at {offset!r} is not within the {len(data)} bytes "
+                "of data"
+            )
+        flat = np.frombuffer(data, dtype, math.prod(shape), offset) if size else np.empty(0, dtype)
+        arrays[name] = flat.reshape(shape).astype(np.dtype(dtype).newbyteorder("="))
     return header, arrays

@@ -148,22 +148,32 @@ def ttt_gradient(weights, k, v, scale, bias, eps):
     return np.outer(da, k), da, np.outer(dy, gelu(before)), dy
 
 
-def ttt(q, k, v, rates, weights, start, position, scale, bias, eps, mini_batch):
-    """Gradients at the weights a mini-batch starts with; token t reads after its own step."""
+def ttt(q, k, v, rates, weights, start, position, scale, bias, eps, mini_batch, query_factor):
+    """Gradients at the weights a mini-batch starts with; token t reads after its own step.
+
+    Of the way from the start, by the factor of its place in the mini-batch.
+    """
+    factor = np.broadcast_to(1.0 if query_factor is None else query_factor, mini_batch)
     out = []
+
+    def way(place):
+        return [s + factor[place] * (w - s) for w, s in zip(weights, start, strict=True)]
+
     for t in range(len(q)):
         if position == mini_batch:
-            start, position = weights, 0
+            weights = start = way(-1)
+            position = 0
         step = ttt_gradient(start, k[t], v[t], scale, bias, eps)
         weights = [w - rates[t] * g for w, g in zip(weights, step, strict=True)]
-        out.append(q[t] + layer_norm(network(weights, q[t]), scale, bias, eps))
+        read = way(position)
+        out.append(q[t] + layer_norm(network(read, q[t]), scale, bias, eps))
         position += 1
     return stacked(out, v.shape[1]), weights, start, position
 
 
 def ttt_linear(
     q, k, v, *, learning_rate, initial=None, norm_scale=1.0, norm_bias=0.0, eps=1e-6,
-    mini_batch=16, state=None,
+    mini_batch=16, query_factor=None, state=None,
 ):  # fmt: skip
     """f(x) = x + LN(W x + b), from the weights ``initial``, or 0."""
     q, k, v, rates, scale, bias = f64(
@@ -174,14 +184,25 @@ def ttt_linear(
         initial = np.zeros((d, d)), np.zeros(d)
     *fields, position = f64(*initial, *initial, 0) if state is None else f64(*state)
     out, weights, start, position = ttt(
-        q, k, v, rates, fields[:2], fields[2:], int(position), scale, bias, eps, mini_batch
+        q,
+        k,
+        v,
+        rates,
+        fields[:2],
+        fields[2:],
+        int(position),
+        scale,
+        bias,
+        eps,
+        mini_batch,
+        query_factor,
     )
     return out, (*weights, *start, position)
 
 
 def ttt_mlp(
     q, k, v, *, learning_rate, initial=(), norm_scale=1.0, norm_bias=0.0, eps=1e-6,
-    mini_batch=16, state=None,
+    mini_batch=16, query_factor=None, state=None,
 ):  # fmt: skip
     """f(x) = x + LN(W2 gelu(W1 x + b1) + b2), from the weights ``initial``."""
     q, k, v, rates, scale, bias = f64(
@@ -189,6 +210,17 @@ def ttt_mlp(
     )
     *fields, position = f64(*initial, *initial, 0) if state is None else f64(*state)
     out, weights, start, position = ttt(
-        q, k, v, rates, fields[:4], fields[4:], int(position), scale, bias, eps, mini_batch
+        q,
+        k,
+        v,
+        rates,
+        fields[:4],
+        fields[4:],
+        int(position),
+        scale,
+        bias,
+        eps,
+        mini_batch,
+        query_factor,
     )
     return out, (*weights, *start, position)

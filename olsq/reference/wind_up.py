@@ -27,9 +27,9 @@ class Held(NamedTuple):
 
 def path(
     X: NDArray, y: NDArray, *, gate: float, ridge: NDArray, eps: float, floor: float,
-    at: Iterable[int],
+    coarse: float, at: Iterable[int],
 ) -> Held:  # fmt: skip
-    """X (n, d), y (n,), one gate < 1, ridge (d,); ``eps`` and ``floor`` are the dtype's limits."""
+    """X (n, d), y (n,), one gate < 1, ridge (d,); ``eps``, ``floor``, ``coarse`` are the limits."""
     wanted = set(at)
     coefs, counts = [], []
     with localcontext() as context:
@@ -41,7 +41,7 @@ def path(
         for t in range(X.shape[0]):
             x, target = [Decimal(float(v)) for v in X[t]], Decimal(float(y[t]))
             rows = gate * rows + 1
-            pin = Decimal(4 * eps * (2 * d**0.5 + 3 * rows**0.5))
+            pin = Decimal(4 * (eps * (2 * d**0.5 + 3 * rows**0.5) + coarse))
             for i in range(d):
                 G[i] = g * G[i] + target * x[i]
                 for j in range(i, d):

@@ -1,25 +1,24 @@
-"""A whole sequence at once, in JAX: six solvers for one problem, and decoding one token.
+"""A whole sequence at once, and one token at a time: six solvers for one problem.
 
-:func:`online_lstsq` solves the regression of :mod:`olsq.problem` again after every token, in JAX
-whatever its arrays are; :func:`olsq.online_lstsq` gives NumPy arrays to kernels instead.
+NumPy arrays are solved by :mod:`olsq.sequence.numpy`, without importing JAX, JAX arrays by
+:mod:`olsq.sequence.jax`.
 """
 
-from olsq.problem import Solution, Stats
-from olsq.sequence._api import Solver, online_lstsq
-from olsq.sequence.chebyshev import Chebyshev
-from olsq.sequence.chunk_exact import ChunkExact
-from olsq.sequence.conjugate_gradient import ConjugateGradient
-from olsq.sequence.decode import (
-    DecodeState,
-    merge_moments,
-    query,
-    solve_query,
-    start_decoding,
-    update,
+import importlib
+from typing import Any
+
+from olsq.problem import DecodeState, Solution, Stats
+from olsq.sequence.api import online_lstsq, online_lstsq_vjp
+from olsq.sequence.decode import merge_moments, query, start_decoding, update
+from olsq.solvers import (
+    Chebyshev,
+    ChunkExact,
+    ConjugateGradient,
+    Dense,
+    Neumann,
+    Recursive,
+    Solver,
 )
-from olsq.sequence.dense import Dense
-from olsq.sequence.neumann import Neumann
-from olsq.sequence.recursive import Recursive
 
 __all__ = [
     "Chebyshev",
@@ -34,8 +33,14 @@ __all__ = [
     "Stats",
     "merge_moments",
     "online_lstsq",
+    "online_lstsq_vjp",
     "query",
-    "solve_query",
     "start_decoding",
     "update",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("jax", "numpy"):  # each imports what it is named after
+        return importlib.import_module(f"olsq.sequence.{name}")
+    raise AttributeError(f"module 'olsq.sequence' has no attribute {name!r}")

@@ -7,8 +7,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.tasks._checks import check_integers, generator
+
 FEWEST_STATES = 4
 FEWEST_LETTERS = 4
+MOST_LETTERS = 2**15  # more make tables of gigabytes for every chunk of automata
 MOST_EDGES = 3  # the smallest automaton has that many other states to go to
 ROUNDS = 100
 CHUNK = 1024  # automata at a time: minimising compares all pairs of states
@@ -60,9 +63,9 @@ def random_automata(
     seed : numpy Generator or int
         Source of randomness; a Generator advances.
     max_states : int, default 12
-        Largest number of states before minimisation, at least 4.
+        Largest number of states before minimisation, 4 to 127.
     n_letters : int, default 18
-        Letters there are, at least 4.
+        Letters there are, 4 to 32,768.
     max_edges : int, default 3
         Most edges out of a state, 1 to 3.
 
@@ -72,8 +75,10 @@ def random_automata(
 
     Raises
     ------
+    TypeError
+        If an argument is of the wrong kind.
     ValueError
-        If an argument is out of range, or n different languages could not be found.
+        If one is out of range, or n different languages could not be found.
 
     Notes
     -----
@@ -88,15 +93,13 @@ def random_automata(
     >>> len({row.tobytes() for row in automata.next_state})
     100
     """
-    if n < 0:
-        raise ValueError(f"n must not be negative, got {n}")
-    if not FEWEST_STATES <= max_states <= np.iinfo(np.int8).max:
-        raise ValueError(f"max_states must be {FEWEST_STATES} to 127, got {max_states}")
-    if n_letters < FEWEST_LETTERS:
-        raise ValueError(f"n_letters must be at least {FEWEST_LETTERS}, got {n_letters}")
-    if not 1 <= max_edges <= MOST_EDGES:
-        raise ValueError(f"max_edges must be 1 to {MOST_EDGES}, got {max_edges}")
-    rng = np.random.default_rng(seed)
+    check_integers(
+        n=(n, 0),
+        max_states=(max_states, FEWEST_STATES, np.iinfo(np.int8).max),
+        n_letters=(n_letters, FEWEST_LETTERS, MOST_LETTERS),
+        max_edges=(max_edges, 1, MOST_EDGES),
+    )
+    rng = generator(seed)
     distinct: dict[bytes, NDArray] = {}
     for _ in range(ROUNDS):
         if len(distinct) >= n:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.tasks.tokens import IGNORE, Tokens, check_integers
+from olsq.tasks._checks import check_integers, generator
+from olsq.tasks.tokens import IGNORE, Tokens
 
 CHUNK = 1024  # sequences at a time: all pairs that might be needed are drawn at once
 
@@ -50,8 +51,10 @@ def fuzzy_recall(
 
     Raises
     ------
+    TypeError
+        If an argument is of the wrong kind.
     ValueError
-        If an argument is out of range.
+        If one is out of range.
 
     Notes
     -----
@@ -67,16 +70,17 @@ def fuzzy_recall(
     >>> data.inputs.shape, data.inputs[:, 0].tolist()
     ((3, 40), [15, 15, 15])
     """
+    check_integers(n=(n, 0), key_letters=(key_letters, 1), value_letters=(value_letters, 1))
     check_integers(
-        n=(n, 0),
-        key_letters=(key_letters, 1),
-        value_letters=(value_letters, 1),
         vocab=(vocab, 2 * max(key_letters, value_letters) + 1),
         length=(length, 2 * (key_letters + value_letters) + 1),
     )
     if vocab**key_letters >= 2**63:
-        raise ValueError(f"{vocab} tokens make too many words of {key_letters} letters")
-    rng = np.random.default_rng(seed)
+        raise ValueError(
+            f"key_letters must be so few that there are less than 2**63 words, got {key_letters} "
+            f"in a vocabulary of {vocab}"
+        )
+    rng = generator(seed)
     data = Tokens(np.empty((n, length), dtype=np.int64), np.empty((n, length), dtype=np.int64))
     for start in range(0, n, CHUNK):
         rows = slice(start, min(start + CHUNK, n))

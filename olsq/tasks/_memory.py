@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from olsq.tasks.tokens import IGNORE, Tokens, check_integers
+from olsq.tasks._checks import check_integers, generator
+from olsq.tasks.tokens import IGNORE, Tokens
 
 
 def selective_copying(
@@ -41,8 +42,10 @@ def selective_copying(
 
     Raises
     ------
+    TypeError
+        If an argument is of the wrong kind.
     ValueError
-        If an argument is out of range.
+        If one is out of range.
 
     Notes
     -----
@@ -56,8 +59,9 @@ def selective_copying(
     >>> data.inputs[0, -3:].tolist(), bool((data.targets[0, -2:] < 14).all())
     ([15, 14, 14], True)
     """
-    check_integers(n=(n, 0), vocab=(vocab, 3), copied=(copied, 1), length=(length, 2 * copied + 2))
-    rng = np.random.default_rng(seed)
+    check_integers(n=(n, 0), vocab=(vocab, 3), copied=(copied, 1))
+    check_integers(length=(length, 2 * copied + 2))
+    rng = generator(seed)
     content = rng.integers(vocab - 2, size=(n, copied))
     blanks = length - 2 * copied - 1
     # a blank in gap g is before token g, so it pushes the tokens from g on
@@ -99,8 +103,10 @@ def compression(
 
     Raises
     ------
+    TypeError
+        If an argument is of the wrong kind.
     ValueError
-        If an argument is out of range.
+        If one is out of range.
 
     Notes
     -----
@@ -114,7 +120,7 @@ def compression(
     ([15, 15, 15], True)
     """
     check_integers(n=(n, 0), vocab=(vocab, 2), length=(length, 1))
-    inputs = np.random.default_rng(seed).integers(vocab - 1, size=(n, length))
+    inputs = generator(seed).integers(vocab - 1, size=(n, length))
     inputs[:, -1] = vocab - 1
     return Tokens(inputs, inputs.copy())
 
@@ -153,8 +159,10 @@ def memorisation(
 
     Raises
     ------
+    TypeError
+        If an argument is of the wrong kind.
     ValueError
-        If an argument is out of range.
+        If one is out of range.
 
     Notes
     -----
@@ -171,8 +179,9 @@ def memorisation(
     if length % 2:
         raise ValueError(f"length must be even, got {length}")
     n_keys = (vocab - 1) // 2
-    value_of = np.random.default_rng(dictionary).permutation(np.arange(n_keys, vocab - 1))[:n_keys]
-    key = np.random.default_rng(seed).integers(n_keys, size=(n, length // 2))
+    words = generator(dictionary, "dictionary")
+    value_of = words.permutation(np.arange(n_keys, vocab - 1))[:n_keys]
+    key = generator(seed).integers(n_keys, size=(n, length // 2))
     inputs = np.full((n, length), vocab - 1)
     inputs[:, ::2] = key
     targets = np.full((n, length), IGNORE)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.tasks.tokens import IGNORE, Tokens, check_integers
+from olsq.tasks._checks import check_integers, check_reals, generator
+from olsq.tasks.tokens import IGNORE, Tokens
 
 CHUNK = 1024  # sequences at a time: each shuffles both halves of the vocabulary
 BLANK = 0
@@ -54,8 +55,10 @@ def mqar(
 
     Raises
     ------
+    TypeError
+        If an argument is of the wrong kind.
     ValueError
-        If an argument is out of range.
+        If one is out of range.
 
     Notes
     -----
@@ -75,21 +78,22 @@ def mqar(
     >>> np.nonzero(data.targets[0] != IGNORE)[0], data.targets[0, [4, 10]]
     (array([ 4, 10]), array([10, 11]))
     """
-    check_integers(
-        n=(n, 0),
-        num_kv_pairs=(num_kv_pairs, 1),
-        vocab=(vocab, 2 * num_kv_pairs + 2),
-        length=(length, 4 * num_kv_pairs),
-    )
+    check_integers(n=(n, 0), num_kv_pairs=(num_kv_pairs, 1))
+    check_integers(vocab=(vocab, 2 * num_kv_pairs + 2), length=(length, 4 * num_kv_pairs))
     if length % 2:
         raise ValueError(f"length must be even, got {length}")
-    if not np.isfinite(power_a):
-        raise ValueError(f"power_a must be finite, got {power_a}")
-    rng = np.random.default_rng(seed)
+    check_reals(power_a=(power_a, -np.inf))
+    rng = generator(seed)
     data = Tokens(np.full((n, length), BLANK), np.full((n, length), IGNORE))
     n_keys = vocab // 2 - 1
     behind = 2 * num_kv_pairs
-    odds = np.arange(1, (length - behind) // 2 + 1) ** (power_a - 1.0)
+    with np.errstate(over="ignore", under="ignore"):
+        odds = np.arange(1, (length - behind) // 2 + 1) ** (power_a - 1.0)
+    if not (np.isfinite(odds).all() and odds.min() > 0.0):
+        raise ValueError(
+            f"power_a must be closer to 1 for a length of {length}, got {power_a}: the odds of the "
+            "last slot overflow or vanish"
+        )
     for start in range(0, n, CHUNK):
         inputs, targets = data.inputs[start : start + CHUNK], data.targets[start : start + CHUNK]
         rows = len(inputs)

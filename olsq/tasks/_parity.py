@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from olsq.tasks.tokens import Tokens, check_integers
+from olsq.tasks._checks import check_integers, generator
+from olsq.tasks.tokens import Tokens
 
 
 def parity(n: int, seed: np.random.Generator | int, *, length: int = 40) -> Tokens:
@@ -27,8 +28,10 @@ def parity(n: int, seed: np.random.Generator | int, *, length: int = 40) -> Toke
 
     Raises
     ------
+    TypeError
+        If an argument is of the wrong kind.
     ValueError
-        If an argument is out of range.
+        If one is out of range.
 
     Notes
     -----
@@ -44,5 +47,5 @@ def parity(n: int, seed: np.random.Generator | int, *, length: int = 40) -> Toke
     ([1, 1, 1, 0, 0, 0, 0, 0], [1, 0, 1, 1, 1, 1, 1, 1])
     """
     check_integers(n=(n, 0), length=(length, 1))
-    bits = np.random.default_rng(seed).integers(2, size=(n, length))
+    bits = generator(seed).integers(2, size=(n, length))
     return Tokens(bits, bits.cumsum(-1) % 2)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from olsq.tasks.tokens import IGNORE, Tokens, check_integers
+from olsq.tasks._checks import check_integers, check_reals, generator
+from olsq.tasks.tokens import IGNORE, Tokens
 
 
 def in_context_recall(
@@ -41,8 +42,10 @@ def in_context_recall(
 
     Raises
     ------
+    TypeError
+        If an argument is of the wrong kind.
     ValueError
-        If an argument is out of range.
+        If one is out of range.
 
     Notes
     -----
@@ -97,8 +100,10 @@ def noisy_recall(
 
     Raises
     ------
+    TypeError
+        If an argument is of the wrong kind.
     ValueError
-        If an argument is out of range.
+        If one is out of range.
 
     Notes
     -----
@@ -114,7 +119,8 @@ def noisy_recall(
     0.2
     """
     check_integers(noise_vocab=(noise_vocab, 1))
-    if not 0.0 <= noise < 1.0:
+    check_reals(noise=(noise, 0.0))
+    if noise >= 1.0:
         raise ValueError(f"noise must be in [0, 1), got {noise}")
     return _recall(n, seed, vocab, length, noise_vocab, noise, test)
 
@@ -131,7 +137,7 @@ def _recall(
     check_integers(n=(n, 0), vocab=(vocab, noise_vocab + 2), length=(length, 4))
     if length % 2:
         raise ValueError(f"length must be even, got {length}")
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     pairs = length // 2
     used = vocab - noise_vocab
     n_keys = used // 2

@@ -7,6 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from olsq.tasks._checks import check_integers, check_reals, generator
+
 __all__ = [
     "FewShot",
     "LinearDynamics",
@@ -83,6 +85,13 @@ def random_orthogonal(n: int, dim: int, seed: np.random.Generator | int) -> NDAr
     seed : numpy Generator or int
         Source of randomness; a Generator advances.
 
+    Raises
+    ------
+    TypeError
+        If an argument is of the wrong kind.
+    ValueError
+        If one is out of range.
+
     Notes
     -----
     Source: F. Mezzadri, "How to generate random matrices from the classical compact groups"
@@ -96,7 +105,8 @@ def random_orthogonal(n: int, dim: int, seed: np.random.Generator | int) -> NDAr
     >>> bool(np.allclose(w @ w.T, np.eye(3)))
     True
     """
-    rng = np.random.default_rng(seed)
+    check_integers(n=(n, 0), dim=(dim, 1))
+    rng = generator(seed)
     q, r = np.linalg.qr(rng.normal(size=(n, dim, dim)))
     diagonal = np.diagonal(r, axis1=-2, axis2=-1)
     return q * np.where(diagonal < 0.0, -1.0, 1.0)[:, None, :]
@@ -141,8 +151,10 @@ def linear_dynamics(
 
     Raises
     ------
+    TypeError
+        If an argument is of the wrong kind.
     ValueError
-        If an argument is out of range.
+        If one is out of range.
 
     Notes
     -----
@@ -158,9 +170,11 @@ def linear_dynamics(
     >>> bool(np.allclose(data.labels[:, 0], (data.transition @ data.inputs[:, 0, :, None])[..., 0]))
     True
     """
-    _check(n=(n, 0), length=(length, 1), dim=(dim, 1), observed=(observed, 1))
-    _check(noise=(noise, 0.0), observation_noise=(observation_noise, 0.0), start=(start, 0.0))
-    rng = np.random.default_rng(seed)
+    check_integers(n=(n, 0), length=(length, 1), dim=(dim, 1))
+    if observed is not None:
+        check_integers(observed=(observed, 1))
+    check_reals(noise=(noise, 0.0), observation_noise=(observation_noise, 0.0), start=(start, 0.0))
+    rng = generator(seed)
     transition = random_orthogonal(n, dim, rng)
     hidden = noise * rng.normal(size=(n, length + 1, dim))
     hidden[:, 0] = rng.uniform(-start, start, size=(n, dim))
@@ -219,8 +233,10 @@ def few_shot_regression(
 
     Raises
     ------
+    TypeError
+        If an argument is of the wrong kind.
     ValueError
-        If an argument is out of range.
+        If one is out of range.
 
     Notes
     -----
@@ -235,9 +251,15 @@ def few_shot_regression(
     >>> float(abs(data.x).max()) <= 0.5
     True
     """
-    _check(n=(n, 0), pairs=(pairs, 1), dim=(dim, 1), targets=(targets, 1))
-    _check(noise=(noise, 0.0), scale=(scale, 0.0))
-    rng = np.random.default_rng(seed)
+    check_integers(n=(n, 0), pairs=(pairs, 1), dim=(dim, 1))
+    if targets is not None:
+        check_integers(targets=(targets, 1))
+    check_reals(noise=(noise, 0.0))
+    if scale is not None:
+        check_reals(scale=(scale, 0.0))
+    if inputs not in ("uniform", "normal"):
+        raise ValueError(f'inputs must be "uniform" or "normal", got {inputs!r}')
+    rng = generator(seed)
     if targets is None:
         weights = random_orthogonal(n, dim, rng)
     else:
@@ -245,10 +267,8 @@ def few_shot_regression(
     if inputs == "uniform":
         scale = 0.5 if scale is None else scale
         x = rng.uniform(-scale, scale, size=(n, pairs, dim))
-    elif inputs == "normal":
-        x = (1.0 if scale is None else scale) * rng.normal(size=(n, pairs, dim))
     else:
-        raise ValueError(f'inputs must be "uniform" or "normal", got {inputs!r}')
+        x = (1.0 if scale is None else scale) * rng.normal(size=(n, pairs, dim))
     y = x @ weights.swapaxes(-1, -2)
     if noise > 0.0:
         y += noise * rng.normal(size=y.shape)
@@ -292,9 +312,3 @@ def interleave(data: FewShot, *, separator: ArrayLike | None = None) -> NDArray:
             raise ValueError(f"separator must have shape ({dim},), got {separator.shape}")
         tokens.append(np.broadcast_to(separator, data.x.shape))
     return np.stack(tokens, axis=2).reshape(n, len(tokens) * pairs, dim)
-
-
-def _check(**bounds: tuple[float | None, float]) -> None:
-    for name, (value, least) in bounds.items():
-        if value is not None and not least <= value < np.inf:
-            raise ValueError(f"{name} must be at least {least} and finite, got {value}")

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from olsq.tasks._checks import check_integers, generator
 from olsq.tasks._fuzzy import fuzzy_recall
 from olsq.tasks._memory import compression, memorisation, selective_copying
 from olsq.tasks._recall import in_context_recall, noisy_recall
@@ -188,8 +189,10 @@ def split(
 
     Raises
     ------
+    TypeError
+        If an option of the setting is of the wrong kind.
     ValueError
-        If an option of the setting is out of range.
+        If one is out of range.
 
     Examples
     --------
@@ -201,6 +204,7 @@ def split(
     >>> bool((train.targets == IGNORE).any()), bool((test.targets == IGNORE).any())
     (False, True)
     """
-    rng = np.random.default_rng(seed)
+    check_integers(n_train=(setting.n_train, 0), n_test=(n_test, 0))
+    rng = generator(seed)
     train = setting.draw(setting.n_train, rng, **setting.options)
     return train, setting.draw(n_test, rng, **setting.options, **setting.test_options)

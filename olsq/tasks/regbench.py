@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from olsq.tasks._automata import CHUNK, Automata, random_automata
+from olsq.tasks._checks import check_integers, generator
 
 __all__ = ["IGNORE", "PAD", "Automata", "RegBench", "random_automata", "regbench_splits"]
 
@@ -84,8 +85,10 @@ def regbench_splits(
 
     Raises
     ------
+    TypeError
+        If an argument is of the wrong kind.
     ValueError
-        If an argument is out of range, or there are not so many different automata.
+        If one is out of range, or there are not so many different automata.
 
     Notes
     -----
@@ -100,13 +103,18 @@ def regbench_splits(
     >>> len(train.inputs), len(test.inputs), int(train.inputs.max())
     (100, 20, 19)
     """
-    if any(size < 0 for size in sizes):
-        raise ValueError(f"sizes must not be negative, got {list(sizes)}")
-    if not 1 <= words[0] <= words[1]:
-        raise ValueError(f"words must be (fewest, most) with 1 <= fewest <= most, got {words}")
-    if max_word < 1:
-        raise ValueError(f"max_word must be at least 1, got {max_word}")
-    rng = np.random.default_rng(seed)
+    if not isinstance(sizes, Iterable):
+        raise TypeError(f"sizes must be a sequence of integers, one for each split, got {sizes!r}")
+    for size in sizes:
+        check_integers(sizes=(size, 0))
+    if not (isinstance(words, Sequence) and len(words) == 2):
+        raise TypeError(f"words must be a pair of integers (fewest, most), got {words!r}")
+    for number in words:
+        check_integers(words=(number, 1))
+    if words[0] > words[1]:
+        raise ValueError(f"words must be (fewest, most) with fewest <= most, got {words}")
+    check_integers(max_word=(max_word, 1))
+    rng = generator(seed)
     automata = random_automata(
         sum(sizes), rng, max_states=max_states, n_letters=n_letters, max_edges=max_edges
     )
@@ -156,7 +164,7 @@ def _walk(
     ranked = (~can_read).argsort(-1, kind="stable")  # the letters that can be read come first
     each = np.arange(n)[:, None]
     here = np.zeros((n, n_words), dtype=np.int8)
-    letters = np.zeros((n, n_words, n_steps + 1), dtype=np.int8)
+    letters = np.zeros((n, n_words, n_steps + 1), dtype=np.int32)  # up to the number of letters
     states = np.zeros((n, n_words, n_steps + 1), dtype=np.int8)
     for step in range(n_steps):
         letter = ranked[each, here, rng.integers(degree[each, here])]

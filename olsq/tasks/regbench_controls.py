@@ -212,7 +212,8 @@ def _ngram(inputs: NDArray, order: int, n_symbols: int, out: NDArray) -> None:
     n = len(inputs)
     each = np.arange(n)
     separator = n_symbols - 1
-    counts = [np.zeros((n, n_symbols**k, n_symbols), dtype=np.uint16) for k in range(order)]
+    dtype = np.min_scalar_type(inputs.shape[1])  # no letter is counted more often
+    counts = [np.zeros((n, n_symbols**k, n_symbols), dtype) for k in range(order)]
     # the last order - 1 symbols as digits; a context of k symbols is the code modulo symbols^k
     powers = n_symbols ** np.arange(order)
     word_start = int(separator * powers[:-1].sum())

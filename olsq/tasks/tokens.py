@@ -89,10 +89,3 @@ def token_accuracy(predictions: ArrayLike, targets: ArrayLike, *, average: str =
     count = np.bincount(index, minlength=len(classes))
     hits = np.bincount(index, weights=right, minlength=len(classes))
     return float((hits / np.maximum(count, 1)).mean())
-
-
-def check_integers(**bounds: tuple[int, int]) -> None:
-    """Raise ValueError for a ``name=(value, least)`` whose value is below the least allowed."""
-    for name, (value, least) in bounds.items():
-        if value < least:
-            raise ValueError(f"{name} must be at least {least}, got {value}")

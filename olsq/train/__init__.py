@@ -1,7 +1,16 @@
 """Training language models: text, batches, AdamW, evaluation, and checkpoints that resume exactly.
 
-Needs ``pip install "olsq[nn]"``.  The command is ``olsq train``.
+Needs ``pip install "online-least-squares[nn]"``.  The command is ``olsq train``.
 """
+
+try:
+    import equinox as _equinox  # noqa: F401
+    import optax as _optax  # noqa: F401
+    import safetensors as _safetensors  # noqa: F401
+except ImportError as error:
+    raise ImportError(
+        f'olsq.train needs {error.name}: pip install "online-least-squares[nn]"', name=error.name
+    ) from error
 
 from olsq.train.checkpoint import (
     Checkpoint,
@@ -14,6 +23,7 @@ from olsq.train.corpus import Corpus
 from olsq.train.evaluation import Evaluation, PositionBins, evaluate
 from olsq.train.figures import plot_loss, plot_perplexity
 from olsq.train.log import Log, Record
+from olsq.train.optimiser import decay_mask
 from olsq.train.results import sample_text, write_results
 from olsq.train.tokenizers import (
     BytePairTokenizer,
@@ -37,6 +47,7 @@ __all__ = [
     "TrainConfig",
     "Trainer",
     "TrainingError",
+    "decay_mask",
     "evaluate",
     "fit",
     "make_tokenizer",

@@ -8,7 +8,6 @@ equal runs write equal bytes.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -23,6 +22,7 @@ import safetensors.numpy
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 
+from olsq.files import write_atomically
 from olsq.train.log import Log
 from olsq.train.optimiser import path_names
 from olsq.train.tokenizers import Tokenizer, tokenizer_from_dict
@@ -219,25 +219,3 @@ def _digest(content: dict[str, Any], tensors: dict[str, NDArray]) -> str:
 def _plain(options: dict[str, Any]) -> dict[str, Any]:
     """Options as they come back from JSON: tuples as lists."""
     return json.loads(json.dumps(options))
-
-
-def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
-    """Give ``content`` the name ``path`` once it is on the disk; until then nothing changes."""
-    target = os.path.abspath(os.fspath(path))
-    temporary = target + ".tmp"  # one name, so that a killed process leaves at most one behind
-    try:
-        with open(temporary, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
-    with contextlib.suppress(OSError):  # not every system can open a directory
-        directory = os.open(os.path.dirname(target), os.O_RDONLY)
-        try:
-            os.fsync(directory)  # the new name, too, survives a power cut
-        finally:
-            os.close(directory)

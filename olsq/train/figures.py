@@ -32,7 +32,7 @@ def plot_loss(log: Log, *, title: str = "Loss") -> Figure:
     """
     from matplotlib.figure import Figure
 
-    from olsq.plot._drawing import BLUE, MUTED, ORANGE, RED, house_style
+    from olsq.plot.drawing import BLUE, MUTED, ORANGE, RED, house_style
 
     step, loss, validation = log["step"], log["loss"], log["validation_loss"]
     done = np.isfinite(loss)
@@ -75,7 +75,7 @@ def plot_perplexity(evaluation: Evaluation, *, title: str = "Perplexity by posit
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator, NullLocator, StrMethodFormatter
 
-    from olsq.plot._drawing import BLUE, MUTED, house_style
+    from olsq.plot.drawing import BLUE, MUTED, house_style
 
     bins = evaluation.binned()
     middle = np.sqrt(bins.first * bins.last)

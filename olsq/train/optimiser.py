@@ -14,7 +14,7 @@ from jax import Array
 from olsq.train.config import TrainConfig
 from olsq.train.evaluation import token_losses
 
-__all__ = ["Metrics", "decayed", "initial_state", "make_step"]
+__all__ = ["Metrics", "decay_mask", "initial_state", "make_step"]
 
 Params = Any  # the model with None where there is no weight
 Step = Callable[[Params, Any, Any, Any], tuple[Params, Any, "Metrics"]]
@@ -29,11 +29,42 @@ class Metrics(NamedTuple):
     skipped: Array
 
 
-def decayed(params: Params) -> Any:
-    """Which weights decay: True for matrices of projections and gates, in the shape of ``params``.
+def decay_mask(params: Params) -> Any:
+    """Which weights a decoupled weight decay should shrink: the matrices of projections and gates.
 
     A field named ``weight``, ``head`` or ending in ``_gate`` with two axes or more, outside
-    embeddings: norms, biases, convolutions, ridges and learned rates are left alone.
+    embeddings.  Norm scales, biases, convolution kernels, ridges, learned rates, initial states
+    and embeddings, tied ones included, are left alone, however many axes they have: shrinking
+    them would move a ridge or the scale of the logits, not regularise.
+
+    Parameters
+    ----------
+    params : pytree
+        Weights, with None where there is none: ``equinox.filter(model, equinox.is_inexact_array)``.
+        Arrays of any dtype, or anything else that has ``ndim``.
+
+    Returns
+    -------
+    pytree of bool
+        In the shape of ``params``: what ``optax.adamw`` and ``optax.add_decayed_weights`` take as
+        their ``mask``.
+
+    Notes
+    -----
+    ``olsq.train.fit`` and ``olsq train`` use it.  It goes by the names of the fields, as the
+    layers of `olsq.nn` have them: a mixer of your own is decayed where it keeps its matrices in
+    `olsq.nn.Linear`, or in fields named as above.
+
+    Examples
+    --------
+    >>> import equinox as eqx, jax, olsq.nn, optax
+    >>> from olsq.train import decay_mask
+    >>> model = olsq.nn.LanguageModel(8, dim=8, blocks=1, heads=2, key=jax.random.key(0))
+    >>> mask = decay_mask(eqx.filter(model, eqx.is_inexact_array))
+    >>> mixer = mask.backbone.blocks[0].mixer
+    >>> mask.embedding, mixer.ridge.raw, mixer.convolution.kernel, mixer.output.weight
+    (False, False, False, True)
+    >>> optimizer = optax.adamw(1e-3, weight_decay=0.1, mask=decay_mask)
     """
 
     def decide(path: tuple[Any, ...], leaf: Any) -> bool:
@@ -58,7 +89,7 @@ def adamw(config: TrainConfig) -> optax.GradientTransformation:
     return optax.chain(
         optax.clip_by_global_norm(config.clip),
         optax.scale_by_adam(b1=config.beta1, b2=config.beta2, eps=config.eps),
-        optax.add_decayed_weights(config.weight_decay, mask=decayed),
+        optax.add_decayed_weights(config.weight_decay, mask=decay_mask),
     )
 
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from olsq.train.checkpoint import write_atomically
+from olsq.files import write_atomically
 from olsq.train.evaluation import Evaluation
 from olsq.train.figures import plot_loss, plot_perplexity
 from olsq.train.log import Log

@@ -14,12 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from olsq.train.checkpoint import (
-    CheckpointError,
-    read_checkpoint,
-    write_atomically,
-    write_checkpoint,
-)
+from olsq.files import write_atomically
+from olsq.train.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
 from olsq.train.config import TrainConfig
 from olsq.train.corpus import Corpus
 from olsq.train.evaluation import Evaluation, evaluate

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from inspect import signature
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from attention_draws import (
@@ -25,6 +24,7 @@ from attention_draws import (
     large_ridge,
     logs,
     matrix,
+    matrix_and_factor,
     mild,
     mostly_positive,
     network,
@@ -43,6 +43,7 @@ from attention_draws import (
 from olsq import Chebyshev, ConjugateGradient, Dense, Moments, attention
 from olsq.reference import attention as oracle
 from olsq.reference import attention_solved as solved
+from tests.versions import quick  # noqa: F401
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,17 +109,18 @@ ROWS = [
         oracle.hgrn2, attention.Memory, ("q", "v"), forget="log_forget"),
     Row("rwkv6", "rwkv6", drawing(forget=vector_gates), oracle.rwkv6, attention.Memory,
         fixed=lambda rng: {"bonus": rng.normal(size=(H, K))}, forget="forget", late=True),
-    Row("mlstm", "mlstm", drawing(forget=gates, weight=weights), oracle.mlstm, attention.MLSTM,
+    Row("mlstm", "mlstm", drawing(forget=gates, weight=weights), oracle.mlstm, attention.MLSTMState,
         forget="forget", weight="weight"),
     Row("mlstm log", "mlstm", drawing(mostly_positive, forget=gates, log_weight=large_logs),
-        oracle.mlstm, attention.MLSTM, forget="forget", weight="log_weight"),
+        oracle.mlstm, attention.MLSTMState, forget="forget", weight="log_weight"),
     Row("delta", "delta", drawing(weight=weights), oracle.delta, attention.Memory,
         weight="weight"),
     Row("gated_delta", "gated_delta", drawing(forget=gates, weight=weights), oracle.gated_delta,
         attention.Memory, forget="forget", weight="weight"),
     Row("preconditioned_delta", "preconditioned_delta",
         drawing(forget=gates, weight=weights, curvature_forget=gates, curvature_weight=weights),
-        oracle.preconditioned_delta, attention.Preconditioned, forget="forget", weight="weight",
+        oracle.preconditioned_delta, attention.PreconditionedState,
+        forget="forget", weight="weight",
         smooth=(0, 1, 3)),
     Row("longhorn", "longhorn", drawing(weight=weights), oracle.longhorn, attention.Memory,
         weight="weight"),
@@ -133,10 +135,13 @@ ROWS = [
         fixed=lambda rng: {"rate": rng.uniform(-5, -1, (H, V))}, weight="input_gate",
         smooth=(0, 2, 3)),
     Row("ttt_linear", "ttt_linear", drawing(one_width, learning_rate=rates),
-        solved.ttt_linear, attention.TTTLinear, fixed=matrix, packed=("w", "b"),
+        solved.ttt_linear, attention.TTTLinearState, fixed=matrix, packed=("w", "b"),
+        options={"mini_batch": 4, "eps": 0.01}, weight="learning_rate"),
+    Row("ttt_linear query factor", "ttt_linear", drawing(one_width, learning_rate=rates),
+        solved.ttt_linear, attention.TTTLinearState, fixed=matrix_and_factor, packed=("w", "b"),
         options={"mini_batch": 4, "eps": 0.01}, weight="learning_rate"),
     Row("ttt_mlp", "ttt_mlp", drawing(one_width, learning_rate=rates), solved.ttt_mlp,
-        attention.TTTMLP, fixed=network, packed=("w1", "b1", "w2", "b2"),
+        attention.TTTMLPState, fixed=network, packed=("w1", "b1", "w2", "b2"),
         options={"mini_batch": 4, "eps": 0.01}, weight="learning_rate", fresh=True),
     Row("softmax", "softmax", drawing(), solved.softmax, mine={"capacity": PRIOR + T}),
     Row("sliding_window", "sliding_window", drawing(), solved.sliding_window,
@@ -159,11 +164,6 @@ ROWS = [
     Row("intention", "intention", drawing(weight=weights), solved.intention, Moments, fixed=ridge,
         mine={"segments": 7}, weight="weight", causal=False),
 ]  # fmt: skip
-
-
-def quick(f):
-    """``jax.jit``, compiled in a third of the time; compiling is most of what these tests do."""
-    return jax.jit(f, compiler_options={"xla_cpu_use_fusion_emitters": False})
 
 
 def arrays_of(row, t=T, seed=0):
@@ -234,7 +234,7 @@ def compared(row, state):
     """The fields that have one right answer, scaled memories multiplied out; () for a store."""
     if row.state is None:
         return ()
-    if row.state is attention.MLSTM:
+    if row.state is attention.MLSTMState:
         scale = jnp.exp(state.maximum)
         return state.memory * scale[..., None, None], state.normaliser * scale[..., None]
     return tuple(state)

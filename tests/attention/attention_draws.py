@@ -148,6 +148,13 @@ def matrix(rng):
     return {"w": rng.normal(size=(H, WIDTH, WIDTH)), "b": rng.normal(size=(H, WIDTH)), **layer(rng)}
 
 
+def matrix_and_factor(rng):
+    """The same with the factor of a query at each of 4 places; one reads nothing new."""
+    factor = rng.uniform(0.2, 1.2, (H, 4))
+    factor[0, 1] = 0.0
+    return {**matrix(rng), "query_factor": factor}
+
+
 def ridge(rng):
     return {"ridge": rng.uniform(0.3, 1, (H, K))}
 

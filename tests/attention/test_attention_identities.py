@@ -1,12 +1,15 @@
 """What ties the family together: rules that are one another, exactly or in a limit."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from attention_cases import quick
 
 import olsq
 from olsq import attention
 from olsq.attention.registry import RULES
+from olsq.reference import attention_solved as solved
 
 B, T, H, K, V = 2, 40, 2, 5, 3
 
@@ -250,3 +253,71 @@ def test_kalmans_chebyshev_steps_reach_what_they_promise(stream):
     got, _ = attention.kalman(*qkv(stream), **gates)
     want, _ = attention.kalman(*qkv(stream), **gates, solver=olsq.ChunkExact())
     close(got, want, 1e-3)  # the bound is 3e-4 in the energy norm
+
+
+def test_the_query_factor_is_that_of_the_released_ttt_models():
+    """``eta[t, i] = c_t lr_i``: the query's place multiplies all its mini-batch's steps."""
+    rng, m, d = np.random.default_rng(3), 3, 4
+    q, k, v = rng.normal(size=(3, 2 * m, d))
+    lr, c = rng.uniform(0, 0.2, 2 * m), np.maximum(1 / np.arange(1, m + 1) + [0, -0.6, 0.2], 0)
+    weights = [rng.normal(size=s) for s in ((2 * d, d), (2 * d,), (d, 2 * d), (d,))]
+    given = {"learning_rate": lr, "eps": 0.01, "mini_batch": m, "query_factor": c}
+    for oracle, rule, start in (
+        (solved.ttt_linear, attention.ttt_linear, [weights[2] @ weights[0], weights[3]]),
+        (solved.ttt_mlp, attention.ttt_mlp, weights),
+    ):
+        here, want = start, []
+        for first in (0, m):
+            places = range(first, first + m)
+            steps = [solved.ttt_gradient(here, k[i], v[i], 1.0, 0.0, 0.01) for i in places]
+            for t in range(m):
+                eta = c[t] * lr[first : first + t + 1]
+                read = [
+                    w - sum(e * s[j] for e, s in zip(eta, steps[: t + 1], strict=True))
+                    for j, w in enumerate(here)
+                ]
+                x = q[first + t]
+                want.append(x + solved.layer_norm(solved.network(read, x), 1.0, 0.0, 0.01))
+            here = read
+        close(oracle(q, k, v, initial=start, **given)[0], np.array(want), 1e-13)
+        arrays = (jnp.asarray(x)[None, :, None] for x in (q, k, v))
+        given_rates = {**given, "learning_rate": jnp.asarray(lr)[None, :, None]}
+        got, _ = rule(*arrays, initial=[w[None] for w in start], **given_rates)
+        close(np.asarray(got)[0, :, 0], np.array(want), 1e-12)
+
+
+def test_derivatives_take_the_maximum_of_mlstm_for_a_constant_and_are_right(stream):
+    """Through a state as through the whole; only the field itself, changed alone, has none."""
+    q, k, v = (x[:1, :6, :1] for x in qkv(stream))
+    logs = 3 * jnp.sin(jnp.arange(6.0))[None, :, None]
+    at, bump = (0, 1, 0), 1e-5
+
+    def late(state, logs, k):
+        out, _ = attention.mlstm(q[:, 3:], k[:, 3:], v[:, 3:], log_weight=logs[:, 3:], state=state)
+        return out.sum()
+
+    def early(logs, k):
+        return attention.mlstm(q[:, :3], k[:, :3], v[:, :3], log_weight=logs[:, :3])[1]
+
+    def whole(logs, k):
+        return attention.mlstm(q, k, v, log_weight=logs)[0][:, 3:].sum()
+
+    @quick
+    def everything(logs, k):
+        split = jax.grad(lambda logs, k: late(early(logs, k), logs, k), (0, 1))(logs, k)
+        rise = whole(logs.at[at].add(bump), k) - whole(logs.at[at].add(-bump), k)
+        state = early(logs, k)
+
+        def alone(maximum):
+            return late(state._replace(maximum=maximum), logs, k)
+
+        change = alone(state.maximum + 0.1) - alone(state.maximum)
+        slope = jax.grad(alone)(state.maximum)
+        return split, jax.grad(whole, (0, 1))(logs, k), rise / (2 * bump), slope, change
+
+    split, want, rise, slope, change = everything(logs, k)
+    for a, b in zip(split, want, strict=True):
+        close(a, b, 1e-12)
+    assert want[0][at] == pytest.approx(float(rise), rel=1e-6)
+    assert not np.asarray(slope).any()
+    assert abs(change) > 1e-3

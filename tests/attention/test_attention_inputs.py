@@ -10,6 +10,7 @@ from attention_draws import B, H, V
 
 from olsq import attention
 from olsq.reference import attention_solved
+from tests.unreal import KINDS
 
 every = pytest.mark.parametrize("row", ROWS, ids=str)
 T = 3
@@ -133,3 +134,37 @@ def test_the_oracle_of_test_time_training_has_the_gradient_of_its_loss(layers):
                     attention_solved.ttt_loss([*weights[:i], moved, *weights[i + 1 :]], *rest)
                 )
             assert abs(slopes[i][at] - (ends[0] - ends[1]) / 2e-5) < 1e-8
+
+
+@every
+def test_only_real_numbers(row):
+    arrays, prior = some(row)
+    state = begin(row, prior)
+    token = {n: a[:, 0] if n in timed(row, arrays) else a for n, a in arrays.items()}
+    steps = (False, True) if row.causal else (False,)
+    for step in steps:
+        given = token if step else arrays
+        before = state if step else None
+        for name in set(given) - set(row.held if step else ()):  # what a state holds is not given
+            for make in KINDS.values():
+                # a part of ``initial`` goes by the name its state has for it
+                what = r"\binitial " if name in row.packed else rf"\b{name} must be"
+                wrong = {**given, name: make(given[name])}
+                with pytest.raises(TypeError, match=what):
+                    call(row, wrong, before, step=step)
+        for field, x in zip(state._fields, state, strict=True):
+            if not np.issubdtype(x.dtype, np.floating):
+                continue
+            wrong = state._replace(**{field: KINDS["complex"](x)})
+            with pytest.raises(TypeError, match=rf"\bstate\.{field} must be"):
+                call(row, given, wrong, step=step)
+
+
+@pytest.mark.parametrize("step", [attention.mesa_step, attention.mesa_discounted_step])
+def test_only_real_numbers_in_a_token_solved_directly(step):
+    x = np.ones((1, 1, 2))
+    given = {"q": x, "k": x, "v": x, "ridge": 1.0, "forget": 0.5, "weight": 1.0}
+    for name, good in given.items():
+        for make in KINDS.values():
+            with pytest.raises(TypeError, match=rf"\b{name} must be"):
+                step(**{**given, name: make(good)})

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import olsq
-from olsq.cli.studies import co2_study, compare, macro_study, scored_rows
+from olsq.cli.demo.studies import co2_study, compare, macro_study, scored_rows
 
 from .conftest import start
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from olsq.cli import records
 from olsq.cli.errors import InputError
-from olsq.cli.records import RecordReader
+from olsq.cli.sources import records
+from olsq.cli.sources.records import RecordReader
 
 
 class Dribble:

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 import olsq
-from olsq.cli.csv_source import CsvSource
+from olsq.cli.sources.csv import CsvSource
 
 from .conftest import csv_text, make_rows, start
 
@@ -44,15 +44,17 @@ def wait_for_rows(process, state, rows):
 
 
 @pytest.fixture(params=[".csv", ".parquet"])
-def whole(request, tmp_path, olsq_command):
+def whole(request, tmp_path):
     """An uninterrupted run: (data file, suffix of --out, its results, folder for another run)."""
     folder, other = tmp_path / "whole", tmp_path / "parts"
     folder.mkdir()
     other.mkdir()
     data = tmp_path / "data.csv"
     data.write_text(csv_text(*make_rows()))
-    code, _, _ = olsq_command("fit", data, *OPTIONS, *outputs(folder, request.param))
-    assert code == 0
+    # In a process of its own, as the runs that it is compared with.
+    process = start("fit", data, *OPTIONS, *outputs(folder, request.param))
+    _, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, err
     return data, request.param, results(folder, request.param), other
 
 
@@ -292,6 +294,9 @@ class TestRefusals:
         estimator = olsq.RecursiveLeastSquares().partial_fit(np.eye(2), [1.0, 2.0])
         estimator.save(tmp_path / "s.olsq")
         self.refused(olsq_command, stopped[1], "was not written by olsq fit")
+        for notes in (3, [], {}, {"version": 1}):
+            estimator.save(tmp_path / "s.olsq", metadata={"olsq fit": notes})
+            self.refused(olsq_command, stopped[1], "not the notes that olsq fit writes")
 
     def test_without_resume_an_existing_state_is_not_overwritten(self, stopped, olsq_command):
         code, _, err = olsq_command(*stopped[1])

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from olsq.cli import trace as module
-from olsq.cli.trace import Trace
+from olsq.cli.fit import trace as module
+from olsq.cli.fit.trace import Trace
 
 
 def make(n, seed=0):
@@ -66,7 +66,7 @@ def test_saved_and_restored_goes_on_the_same(monkeypatch):
 
 
 def test_all_missing_and_never_determined_can_be_drawn():
-    from olsq.plot._drawing import draw_fit
+    from olsq.plot.drawing import draw_fit
 
     nothing = np.full(5, np.nan)
     trace = Trace(["p"])

@@ -6,11 +6,25 @@ import importlib
 import sys
 from pathlib import Path
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 import matplotlib
+import numpy as np
 import pytest
 
+import olsq.nn
+from olsq.train import decay_mask
+
 EXPERIMENTS = Path(__file__).parents[2] / "examples" / "experiments"
-SHARED = {"dynamics_tasks", "icl_training", "regression_tasks", "sander_claims", "task_training"}
+SHARED = {
+    "claim_effects", "dynamics_tasks", "icl_training", "regression_tasks", "sander_claims",
+    "task_training",
+}  # fmt: skip
+# Compiling is most of what these do in their quick modes, so they are compiled quickly.
+COMPILING = {
+    "language_models", "noisy_recall", "parity", "regbench", "stability", "test_time_compute",
+}  # fmt: skip
 NAMES = sorted(path.stem for path in EXPERIMENTS.glob("*.py") if path.stem not in SHARED)
 
 
@@ -18,7 +32,31 @@ NAMES = sorted(path.stem for path in EXPERIMENTS.glob("*.py") if path.stem not i
 def test_quick(name, monkeypatch):
     monkeypatch.setattr(sys, "path", [str(EXPERIMENTS), *sys.path])
     matplotlib.use("agg")
-    importlib.import_module(name).main(["--quick"])
+    jax.config.update("jax_disable_most_optimizations", name in COMPILING)
+    try:
+        importlib.import_module(name).main(["--quick"])
+    finally:
+        jax.config.update("jax_disable_most_optimizations", False)
+
+
+def test_only_projections_and_gates_decay(monkeypatch):
+    """Without a gradient AdamW only decays: not ridges, norms, kernels or the tied embedding."""
+    monkeypatch.setattr(sys, "path", [str(EXPERIMENTS), *sys.path])
+    training = importlib.import_module("task_training")
+    model = olsq.nn.LanguageModel(8, dim=8, blocks=1, heads=2, key=jax.random.key(0))
+    weights = eqx.filter(model, eqx.is_inexact_array)
+    tune = training.optimiser(1.0, 10, warm_up=0, weight_decay=0.5)
+
+    @jax.jit
+    def still(weights):
+        nothing = jax.tree.map(jnp.zeros_like, weights)
+        return tune.update(nothing, tune.init(weights), weights)[0]
+
+    wanted = jax.tree.map(lambda x, flag: -0.5 * x * flag, weights, decay_mask(weights))
+    for got, want in zip(jax.tree.leaves(still(weights)), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6)
+    assert np.any(wanted.backbone.blocks[0].mixer.output.weight)
+    assert not np.any(wanted.backbone.blocks[0].mixer.ridge.raw)
 
 
 def test_there_are_experiments():

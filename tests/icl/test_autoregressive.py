@@ -32,13 +32,14 @@ from olsq.icl.autoregressive_optima import (
     scalar_flow_limit,
     unitary_optimum,
 )
+from tests.versions import x64
 
 
 @pytest.fixture(autouse=True)
 def double_precision():
     # Compiling is most of these tests' time: compile quickly rather than for speed.
     jax.config.update("jax_disable_most_optimizations", True)
-    with jax.enable_x64(True):
+    with x64(True):
         yield
     jax.config.update("jax_disable_most_optimizations", False)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import jax
 import numpy as np
 import pytest
 
 from olsq import icl
+from tests.versions import x64
 
 
 def in_numpy(function):
@@ -128,7 +128,7 @@ def test_constructions_refuse_what_does_not_fit():
 
 
 def test_single_precision_stays_single():
-    with jax.enable_x64(False):
+    with x64(False):
         tokens = icl.dynamics_tokens(STATES, w0=W0, targets=True)
         after = attend(tokens, icl.online_gd_weights(W0, 0.1), causal=True)
     assert after.dtype == np.float32

@@ -6,10 +6,10 @@ import doctest
 import re
 from pathlib import Path
 
-import jax
 import pytest
 
 from olsq import icl, tasks
+from tests.versions import x64
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "in-context-learning.md").read_text(encoding="utf-8")
@@ -20,7 +20,7 @@ def test_blocks_print_what_the_page_shows():
     test = doctest.DocTestParser().get_doctest(blocks, {}, "in-context-learning.md", None, 0)
     assert len(test.examples) > 50
     failed = []
-    with jax.enable_x64(False):  # as for a reader: the page does not ask for float64
+    with x64(False):  # as for a reader: the page does not ask for float64
         doctest.DocTestRunner().run(test, out=failed.append)
     assert failed == []
 

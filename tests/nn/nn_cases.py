@@ -31,6 +31,7 @@ from nn_reference import (
 from olsq import nn
 from olsq.reference import attention as oracle
 from olsq.reference import attention_solved as solved
+from tests.versions import quick
 
 DIM, HEADS, B = 12, 2, 2
 ROOM = 40  # tokens in a cache that grows
@@ -42,11 +43,6 @@ def compiled_quickly():
     jax.config.update("jax_disable_most_optimizations", True)
     yield
     jax.config.update("jax_disable_most_optimizations", False)
-
-
-def quick(f):
-    """``jax.jit``, compiled in a third of the time."""
-    return jax.jit(f, compiler_options={"xla_cpu_use_fusion_emitters": False})
 
 
 def heads_of(d, h, k, v, *, norm=True, convolution=True):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from nn_cases import compiled_quickly  # noqa: F401
 
 from olsq import nn
+from olsq.nn.gated import RIDGE_FLOOR
 
 T, DIM, HEADS, K = 200, 12, 2, 6
 CAP = 1 - nn.solved.FORGET_BOUND
@@ -59,7 +60,7 @@ def test_condition_numbers_are_bounded_by_weight_over_ridge(stream, scale, shift
     assert np.linalg.norm(keys, axis=-1).max() <= 1 + 1e-6
     assert weight.min() >= 0
     assert weight.max() <= 1
-    assert ridge.min() >= nn._gated.RIDGE_FLOOR
+    assert ridge.min() >= RIDGE_FLOOR
     assert np.all(forget <= 1 - CAP * weight**2 + 1e-6)
     for head in range(HEADS):
         found = systems(keys[:, head], forget[:, head], weight[:, head])

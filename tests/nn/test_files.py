@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import equinox as eqx
@@ -14,6 +15,7 @@ from safetensors.numpy import load_file, save_file
 
 import olsq
 import olsq.nn
+from tests.versions import x64
 
 SIZES = {"dim": 8, "blocks": 2, "heads": 2}
 
@@ -95,7 +97,7 @@ def test_solvers_come_back(path):
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
 def test_dtypes_are_kept(path, dtype):
-    with jax.enable_x64(dtype == "float64"):
+    with x64(dtype == "float64"):
         model = cast(small(), dtype)
         olsq.nn.save(path, model)
         same(olsq.nn.load(path), model)
@@ -138,6 +140,20 @@ def test_a_changed_model_is_refused_before_it_is_lost(path):
 def test_missing_file(path):
     with pytest.raises(FileNotFoundError, match=r"model\.safetensors"):
         olsq.nn.load(path)
+
+
+def test_equal_models_have_equal_files(path):
+    files = set()
+    for _ in range(5):
+        olsq.nn.save(path, small())
+        files.add(path.read_bytes())
+    assert len(files) == 1
+    # In the order of the format: names sorted, what is largest aligned first, no gap.
+    length = int.from_bytes(files.pop()[:8], "little")
+    header = json.loads(path.read_bytes()[8 : 8 + length])
+    assert list(header.pop("__metadata__")) == sorted(safe_open(path, "np").metadata())
+    offsets = [entry["data_offsets"] for entry in header.values()]
+    assert [a for a, _ in offsets] == [0, *(b for _, b in offsets[:-1])]
 
 
 def test_a_failed_write_leaves_the_old_file(path, monkeypatch):

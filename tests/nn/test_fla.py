@@ -11,6 +11,7 @@ import pytest
 
 import olsq
 import olsq.nn
+from tests.versions import x64
 
 DIM, HEADS, SIZE, WIDTH, HIDDEN, VOCABULARY = 6, 2, 4, 4, 5, 9
 INNER = HEADS * SIZE
@@ -19,7 +20,7 @@ INNER = HEADS * SIZE
 @pytest.fixture(autouse=True)
 def double_precision():
     jax.config.update("jax_disable_most_optimizations", True)
-    with jax.enable_x64(True):
+    with x64(True):
         yield
     jax.config.update("jax_disable_most_optimizations", False)
 
@@ -143,7 +144,7 @@ def test_layer_in_float32_token_by_token_and_with_their_solver():
     weights = layer_weights(rng, gate=True)
     x = rng.normal(size=(1, 6, DIM))
     want = layer(x[0], weights)
-    with jax.enable_x64(False):
+    with x64(False):
         ours = olsq.nn.from_fla(weights)
         assert ours.query.weight.dtype == np.float32
         step = jax.jit(lambda x, state: ours(x, state=state))
@@ -184,7 +185,7 @@ def test_tied_model_in_float32():
     weights = model_weights(rng, layers=1, tied=True)
     tokens = rng.integers(0, VOCABULARY, (1, 7))
     want = model(tokens[0], weights, 1, eps=1e-2, bound=1.0)
-    with jax.enable_x64(False):
+    with x64(False):
         ours = olsq.nn.from_fla(weights, config=Config())
         assert ours.head is None
         assert ours.dtype == "float32"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from functools import cache
 
 import equinox as eqx
@@ -19,8 +18,8 @@ from nn_reference import (
 )
 
 from olsq import nn
+from olsq.nn.generation import truncate
 
-truncate = importlib.import_module("olsq.nn.generate").truncate  # the function hides its module
 VOCABULARY, STEPS = 11, 6
 KEY = jax.random.key(5)
 

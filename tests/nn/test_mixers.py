@@ -202,3 +202,18 @@ def test_gradients_of_long_bfloat16_streams(row):
         for path, leaf in jax.tree.leaves_with_path(gradient):
             assert np.isfinite(leaf).all(), jax.tree_util.keystr(path)
             assert share[0] or np.any(leaf != 0), jax.tree_util.keystr(path)
+
+
+def test_the_factor_of_a_ttt_query_is_learned_and_goes_on_from_a_state():
+    layer = nn.TTTLinear(8, heads=2, mini_batch=3, query_factor=True, key=jax.random.key(0))
+    np.testing.assert_allclose(layer.query_factor(), [1, 1 / 2, 1 / 3], rtol=1e-6)
+    x = jax.random.normal(jax.random.key(1), (1, 7, 8))
+    whole = layer(x)
+    first, state = layer(x[:, :4], state=None)
+    last, _ = layer(x[:, 4:], state=state)
+    np.testing.assert_allclose(np.concatenate([first, last], 1), whole, atol=2e-6)
+    low = eqx.tree_at(lambda m: m.offset, layer, jnp.array([-2.0, 0.0, 0.0]))
+    np.testing.assert_allclose(low.query_factor(), [0, 1 / 2, 1 / 3], rtol=1e-6)
+    slope = eqx.filter_grad(lambda m: (m(x) ** 2).sum())(layer)
+    assert (np.abs(slope.offset) > 0).all()
+    assert nn.TTTLinear(8, heads=2, key=jax.random.key(0)).offset is None

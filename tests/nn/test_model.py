@@ -170,27 +170,54 @@ def test_untied_logits_have_weights_of_their_own():
     assert error(model.logits(y), want) < ROUNDING
 
 
-@pytest.mark.parametrize("tied", [True, False])
-def test_losses_start_near_that_of_a_guess(tied):
-    """Logits start with variance 1.  A tied embedding also predicts each token after itself.
-
-    What a stream keeps of its token's embedding, cos = 1 / sqrt(variance), meets that embedding
-    again in the logits: ``sqrt(dim) cos`` for the token itself.
-    """
-    vocabulary, dim = 500, 64
+def start_of(width, **options):
+    """First loss, norm of its gradient, logits and tokens of a model of one softmax block."""
     model = nn.LanguageModel(
-        vocabulary, dim=dim, blocks=2, heads=2, mixer="linear", tied=tied, key=jax.random.key(0)
+        256, dim=width, blocks=1, heads=2, mixer="softmax", key=jax.random.key(0), **options
     )
-    tokens = jax.random.randint(jax.random.key(1), (8, 33), 0, vocabulary)
-    logits = f64(running()(model, tokens[:, :-1]))
-    lse = np.log(np.exp(logits).sum(-1, keepdims=True))
-    loss = -np.take_along_axis(logits - lse, np.asarray(tokens[:, 1:, None]), -1).mean()
-    own = np.take_along_axis(logits, np.asarray(tokens[:, :-1, None]), -1).mean()
-    guess = math.log(vocabulary)
-    assert logits.std() == pytest.approx(1, rel=0.1)
-    assert guess < loss < guess + (0.8 if tied else 0.6)
-    # The mixer writes variance 2 / blocks a block, the MLP less: 3 to 4 in all.
-    assert own == pytest.approx(dim**0.5 / 3.5**0.5 if tied else 0, abs=0.6)
+    arrays, static = eqx.partition(model, eqx.is_array)
+    tokens = jax.random.randint(jax.random.key(1), (4, 17), 0, 256)
+
+    def loss(arrays):
+        logits = eqx.combine(arrays, static)(tokens[:, :-1])
+        picked = jnp.take_along_axis(jax.nn.log_softmax(logits), tokens[:, 1:, None], -1)
+        return -picked.mean(), logits
+
+    (value, logits), slope = quick(jax.value_and_grad(loss, has_aux=True))(arrays)
+    norm = math.sqrt(sum(float((x**2).sum()) for x in jax.tree.leaves(slope)))
+    return float(value), norm, f64(logits), np.asarray(tokens)
+
+
+@pytest.mark.parametrize(
+    ("width", "tied"), [(64, True), (128, True), (256, True), (512, True), (1024, True),
+                        (64, False), (1024, False)],
+)  # fmt: skip
+def test_losses_start_at_that_of_a_guess_at_every_width(width, tied):
+    loss, norm, logits, _ = start_of(width, tied=tied)
+    assert loss == pytest.approx(math.log(256), abs=0.05)
+    assert 0.2 < norm < 0.5  # whatever the width
+    assert np.abs(logits).max() < 1.1  # a stream after the last norm is as long as 1
+
+
+@pytest.mark.parametrize("width", [64, 1024])
+def test_the_papers_start_predicts_each_token_after_itself(width):
+    """What a stream keeps of its token's embedding, cos = 1 / sqrt(variance), meets that embedding
+    again in tied logits: ``sqrt(dim) cos`` for the token itself.  The mixer and the MLP write
+    variance 2 and less.
+    """
+    loss, norm, logits, tokens = start_of(width, initialisation="fan-in", soft_cap=None)
+    own = np.take_along_axis(logits, tokens[:, :-1, None], -1).mean()
+    assert 0.5 * width**0.5 < own < 0.9 * width**0.5
+    assert loss > math.log(256) + (0.5 if width == 64 else 10)
+    assert norm > (1 if width == 64 else 5)
+    assert logits.std() > 0.9
+    calm = start_of(width, soft_cap=None)[2]
+    assert error(calm * math.sqrt(width), logits) < ROUNDING  # one start times the other's scale
+
+
+def test_initialisations_are_names():
+    with pytest.raises(ValueError, match="initialisation must be one of"):
+        model_of(("linear",), initialisation="loud")
 
 
 def losses(remat, mixer):

@@ -23,26 +23,26 @@ from nn_reference import (
 )
 
 from olsq import nn
-from olsq.nn._gated import Ridge
-from olsq.nn._parts import LowRank, Shift, rotate, unit
+from olsq.nn.gated import Ridge
+from olsq.nn.parts import LowRank, Shift, rotate, unit
 
 KEY = jax.random.key(3)
 TINY = 2e-6
 
 
 def test_dense_is_a_product_in_the_dtype_of_its_input():
-    layer = nn.Dense(5, 3, key=KEY, bias=[1.0, 2.0, 3.0])
+    layer = nn.Linear(5, 3, key=KEY, bias=[1.0, 2.0, 3.0])
     x = draw(2, 4, 5)
     assert error(layer(x), dense(layer, x.astype(float))) < TINY
     assert layer(jnp.asarray(x, jnp.bfloat16)).dtype == jnp.bfloat16
-    assert nn.Dense(5, 3, key=KEY).bias is None
+    assert nn.Linear(5, 3, key=KEY).bias is None
     deep = LowRank(5, 7, 2, key=KEY, bias=0.5)
     assert error(deep(x), low_rank(deep, x.astype(float))) < TINY
 
 
 @pytest.mark.parametrize("gain", [1.0, 0.3])
 def test_weights_start_normal_in_fan_in_mode(gain):
-    weight = np.asarray(nn.Dense(400, 250, key=KEY, gain=gain).weight, float) / gain
+    weight = np.asarray(nn.Linear(400, 250, key=KEY, gain=gain).weight, float) / gain
     assert weight.std() == pytest.approx(400**-0.5, rel=0.01)
     assert abs(weight.mean()) < 5 * 400**-0.5 / weight.size**0.5
     assert (weight**4).mean() / weight.var() ** 2 == pytest.approx(3, rel=0.05)

@@ -65,6 +65,15 @@ def test_options_override_a_size():
         nn.preset("7b", key=jax.random.key(0))
 
 
+def test_models_of_the_paper_start_as_the_paper_has_it():
+    sizes = {"dim": 16, "blocks": 1, "heads": 2, "key": jax.random.key(0)}
+    makers = nn.MesaNet, nn.hawk_mesa, nn.state_tracking, nn.thesis_hybrid, nn.LanguageModel
+    scales = {m.__name__: float(m(9, **sizes).backbone.norm.scale[0]) for m in makers}
+    assert scales == {"MesaNet": 1.0, "hawk_mesa": 1.0, "state_tracking": 1.0,
+                      "thesis_hybrid": 0.25, "LanguageModel": 0.25}  # fmt: skip
+    assert nn.MesaNet(9, initialisation="calibrated", **sizes).backbone.norm.scale[0] == 0.25
+
+
 def runs(model):
     tokens = np.array([[3, 1, 4, 1, 5]])
     logits = np.asarray(quick(lambda t: model(t))(tokens))

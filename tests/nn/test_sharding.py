@@ -12,6 +12,7 @@ import pytest
 
 import olsq
 import olsq.nn
+from tests.versions import fast_flags
 
 PROGRAM = """
 import equinox as eqx, jax, jax.numpy as jnp, numpy as np, optax
@@ -66,7 +67,7 @@ print("equal")
 
 def test_eight_devices():
     flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
-    flags += " --xla_cpu_use_fusion_emitters=false"  # compiles in a third of the time
+    flags += f" {fast_flags()}"
     env = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],

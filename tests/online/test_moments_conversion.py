@@ -5,7 +5,6 @@ The judge is the dense oracle over all rows, before and after the conversion.
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -25,6 +24,7 @@ from tests.online.converting import (
     weights_at,
 )  # fmt: skip
 from tests.online.judge import tolerance
+from tests.versions import x64
 
 
 @pytest.mark.parametrize("targets", [1, 2])
@@ -89,7 +89,7 @@ def test_many_regressors(method, ridge_mode):
 
 @pytest.fixture
 def double():
-    with jax.enable_x64(True):
+    with x64(True):
         yield
 
 
@@ -109,7 +109,7 @@ def test_both_sides_have_the_same_moments(double, method, ridge_mode, intercept)
         method=method, ridge_mode=ridge_mode, fit_intercept=intercept, ridge=0.3
     ).partial_fit(X, y, weights, forget=gates)  # fmt: skip
     keys, ridge = as_keys(X, intercept), as_ridge(0.3, X.shape[1], intercept)
-    whole = olsq.sequence.online_lstsq(
+    whole = olsq.sequence.jax.online_lstsq(
         keys, y, keys, forget=gates, weight=weights, ridge=ridge, ridge_mode=ridge_mode
     )
     for ours, theirs in zip(est.moments(), whole.state, strict=True):
@@ -130,7 +130,7 @@ def test_going_on_from_a_jax_solution_and_back(double, method, ridge_mode, inter
     keys, ridge = as_keys(X, intercept).astype(dtype), as_ridge(0.3, X.shape[1], intercept)
 
     def lstsq(part, **given):
-        return olsq.sequence.online_lstsq(
+        return olsq.sequence.jax.online_lstsq(
             keys[part], y[part], keys[part], forget=gates[part], weight=weights[part],
             ridge_mode=ridge_mode, **given,
         )  # fmt: skip

@@ -121,3 +121,28 @@ def test_never_drifts(kappa):
         last = slice(start + 249_800, start + 250_000)
         truth = np.linalg.lstsq(X[last], y[last], rcond=None)[0]
         np.testing.assert_allclose(est.coef_, truth, rtol=1e-8)
+
+
+@pytest.mark.parametrize("form", ["covariance", "sqrt"])
+def test_the_statistics_of_columns_are_the_windows(form, monkeypatch):
+    """They decide when the form is made anew: wrong ones make it late, or needlessly often."""
+    from olsq.online.rolling import RollingWindow
+
+    rebuilt = []
+    rebuild = RollingWindow.rebuild
+    monkeypatch.setattr(RollingWindow, "rebuild", lambda self: (rebuilt.append(1), rebuild(self)))
+    rng = np.random.default_rng(0)
+    X, weights = rng.standard_normal((6000, 2)), rng.uniform(0.5, 2.0, 6000)
+    if form == "sqrt":  # nearly collinear
+        X[:, 1] = X[:, 0] + 1e-6 * X[:, 1]
+    X[:1000] *= 30.0  # large rows that leave
+    est = olsq.RollingLeastSquares(window=50, ridge=0.0, fit_intercept=False)
+    for start in range(0, 6000, 500):
+        part = slice(start, start + 500)
+        est.partial_fit(X[part], X[part, 0], weights[part])
+        assert est._engine.form.name == form
+        inside = slice(start + 450, start + 500)
+        want = weights[inside] @ X[inside] ** 2
+        np.testing.assert_allclose(est._engine.form.columns[0], want, rtol=1e-9)
+        assert est._engine.form.tally[0] == 50
+    assert len(rebuilt) < 30  # one in some hundred rows

@@ -22,6 +22,7 @@ from tests.sequence.sequence_cases import (
     streams,
     unit,
 )
+from tests.versions import x64
 
 RNG = np.random.default_rng(4)
 DTYPES = pytest.mark.parametrize("dtype", [np.float64, np.float32], ids=["f64", "f32"])
@@ -54,7 +55,7 @@ def allowed(dtype, path, base=None):
 @pytest.fixture
 def double_precision():
     jax.config.update("jax_disable_most_optimizations", True)  # compiling is most of the time
-    with jax.enable_x64(True):
+    with x64(True):
         yield
     jax.config.update("jax_disable_most_optimizations", False)
 
@@ -148,7 +149,7 @@ def spoilt(dtype):
 def test_non_finite_samples_do_what_they_do_in_jax(double_precision, mode):
     arrays = spoilt(np.float64)
     ours = call(arrays, mode)
-    jaxs = call(arrays, mode, solve=olsq.sequence.online_lstsq)
+    jaxs = call(arrays, mode, solve=olsq.sequence.jax.online_lstsq)
     clear = np.ones((24, T), bool)
     if mode == "discounted":  # just after a reset the fit is unique but ill-conditioned
         since = np.full((24, T), D + 3)
@@ -259,7 +260,7 @@ def test_a_stream_may_be_cut_anywhere_and_go_on_in_jax(double_precision, mode):
     whole = call(arrays, mode)
     cuts = [{n: a if n == "ridge" else a[:, s] for n, a in arrays.items()}
             for s in (slice(17), slice(17, T))]  # fmt: skip
-    jaxs = partial(olsq.sequence.online_lstsq, solver=olsq.Dense(chunk=16))  # compiles fastest
+    jaxs = partial(olsq.sequence.jax.online_lstsq, solver=olsq.Dense(chunk=16))  # compiles fastest
     for first, second in ((None, None), (None, jaxs), (jaxs, None)):
         solve = [s or olsq.online_lstsq for s in (first, second)]
         one = call(cuts[0], mode, solve=solve[0])

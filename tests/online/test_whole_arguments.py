@@ -85,14 +85,17 @@ def test_jax_solves_what_is_jaxs_and_nothing_else(monkeypatch):
     def take(*args, **kwargs):
         raise Taken
 
-    kvq = K[0, 0], V[0, 0], Q[0, 0]
+    kvq = [x[0, 0].astype(np.float32) for x in (K, V, Q)]
     state = olsq.Moments(np.eye(D), np.ones((M, D)))
-    monkeypatch.setattr("olsq.sequence.online_lstsq", take)
+    monkeypatch.setattr("olsq.sequence.jax.solve.online_lstsq", take)
     for options in (
         {},
         {"solver": olsq.ChunkExact()},
         {"forget": np.float32(1), "weight": 1, "state": state},
         {"adjoint": "implicit"},
+        {"solver": olsq.ChunkExact(chunk=32)},
+        {"solver": olsq.Dense()},
+        {"adjoint": "unrolled"},
     ):
         fit = olsq.online_lstsq(*kvq, ridge=0.5, **options)
         assert isinstance(fit, olsq.Solution)
@@ -101,9 +104,6 @@ def test_jax_solves_what_is_jaxs_and_nothing_else(monkeypatch):
         {"ridge": jnp.asarray(0.5)},
         {"forget": jnp.asarray(0.5)},
         {"state": state._replace(cross=jnp.ones((M, D)))},
-        {"solver": olsq.ChunkExact(chunk=32)},
-        {"solver": olsq.Dense()},
-        {"adjoint": "unrolled"},
     ):
         with pytest.raises(Taken):
             olsq.online_lstsq(*kvq, **{"ridge": 0.5, **options})
@@ -143,3 +143,16 @@ def test_several_threads_at_once():
     np.testing.assert_array_equal(
         want[7], olsq.online_lstsq(k[7], q[7], q[7], forget=0.99, ridge=0.2).value
     )
+
+
+@pytest.mark.parametrize("arrays", [np.asarray, jnp.asarray], ids=["numpy", "jax"])
+def test_the_first_bad_entry_is_named_with_its_place(arrays):
+    keys = arrays(np.ones((2, 5, 3), np.float32))
+    gates = np.ones((2, 5))
+    gates[1, 3:] = 1.5
+    with pytest.raises(ValueError, match=r"forget must lie in \[0, 1\] .*got 1\.5 at \[1, 3\]$"):
+        olsq.online_lstsq(keys, keys, keys, forget=gates, ridge=1.0)
+    with pytest.raises(ValueError, match=r"ridge must be finite and >= 0; got -2\.0$"):
+        olsq.online_lstsq(keys, keys, keys, ridge=-2.0)
+    with pytest.raises(ValueError, match=r"sample_weight must be .*; got -1\.0 at \[4\]$"):
+        olsq.RecursiveLeastSquares().fit(np.ones((5, 2)), np.ones(5), [1, 1, 1, 1, -1.0])

@@ -10,7 +10,7 @@ from sequence_cases import D, M, T, error, exact, streams, unit
 
 import olsq
 from olsq.reference import sequence as oracle
-from olsq.sequence import online_lstsq  # JAX, for NumPy arrays too
+from olsq.sequence.jax import online_lstsq  # whatever the arrays are
 
 RNG = np.random.default_rng(3)
 K, Q = unit(RNG.normal(size=(2, 2, 3, 20, D)))
@@ -182,6 +182,32 @@ def test_second_order_matches_plain_differentiation(solver):
         curvature(ours)(args, direction), curvature(dense)(args, direction), strict=True
     ):
         assert error(a, b) < 1e-8
+
+
+def few_steps(k, q):
+    solver = olsq.ConjugateGradient(2, 0.0, chunk=8)
+    options = {"forget": 0.9, "ridge": 1.0, "solver": solver, "adjoint": "unrolled"}
+    return online_lstsq(k, k, q, **options).value
+
+
+def test_steps_that_leave_nothing_to_solve_have_finite_derivatives():
+    slope = jax.jit(jax.grad(lambda k, q: few_steps(k, q).sum(), (0, 1)))
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        k, q = rng.standard_normal((2, 20, 4), np.float32)
+        k[::3] = 0  # the first iterate is exact at once, and its residual squared underflows
+        assert all(np.isfinite(x).all() for x in slope(k, q)), seed
+
+
+def test_second_derivatives_of_the_steps_are_those_of_differences():
+    rng = np.random.default_rng(0)
+    k, q, up, way = rng.standard_normal((4, 9, 3))
+    slope = jax.jit(jax.grad(lambda k: (few_steps(k, q) * up).sum()))
+    want = (slope(k + 1e-5 * way) - slope(k - 1e-5 * way)) / 2e-5
+    forward = jax.jvp(slope, (jnp.asarray(k),), (jnp.asarray(way),))[1]
+    reverse = jax.grad(lambda k: (slope(k) * way).sum())(jnp.asarray(k))
+    assert error(forward, want) < 1e-6
+    assert error(reverse, want) < 1e-6
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ import pytest
 from sequence_cases import D, M, T, error, exact, streams
 
 import olsq
-from olsq.sequence import DecodeState, online_lstsq, solve_query, start_decoding
+from olsq.problem import DecodeState
+from olsq.sequence.jax import online_lstsq, solve_query, start_decoding
 
 
 @pytest.mark.parametrize("carried", [True, False], ids=["carried factor", "moments"])

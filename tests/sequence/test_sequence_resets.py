@@ -11,7 +11,7 @@ from sequence_cases import EPS, D, M, T, error, streams, unit
 import olsq
 from olsq.reference import sequence as reference
 from olsq.reference.regression import row_weights
-from olsq.sequence import online_lstsq
+from olsq.sequence.jax import online_lstsq
 
 RNG = np.random.default_rng(11)
 KEYS, QUERIES = unit(RNG.normal(size=(2, T, D)))

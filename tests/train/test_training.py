@@ -10,7 +10,7 @@ import optax
 import pytest
 
 from olsq.train import Corpus, Log, Trainer, TrainingError, evaluate, fit
-from olsq.train.optimiser import decayed, initial_state, make_step, path_names
+from olsq.train.optimiser import decay_mask, initial_state, make_step, path_names
 from tests.train.small import SmallModel, config, corpus, same_bits, trainer, weights
 
 
@@ -94,7 +94,7 @@ def test_step_is_optax_adamw():
     reference = optax.chain(
         optax.clip_by_global_norm(0.1),
         optax.adamw(options.learning_rate, b1=0.9, b2=0.98, eps=1e-8, weight_decay=0.1,
-                    mask=decayed),
+                    mask=decay_mask),
     )  # fmt: skip
     state = reference.init(params)
     mine, opt = jax.tree.map(jnp.copy, params), initial_state(options, params)
@@ -131,7 +131,7 @@ def test_only_matrices_outside_the_embedding_decay():
     params = eqx.filter(SmallModel(), eqx.is_inexact_array)
     flags = {
         ".".join(path_names(path)): flag
-        for path, flag in jax.tree_util.tree_leaves_with_path(decayed(params))
+        for path, flag in jax.tree_util.tree_leaves_with_path(decay_mask(params))
     }
     assert {name for name, flag in flags.items() if flag} == {"hidden.weight", "output.weight"}
     assert "norm" in flags

@@ -7,7 +7,7 @@ import pytest
 
 from olsq.nn import MIXERS, LanguageModel
 from olsq.train import BytePairTokenizer, Corpus, TrainConfig, Trainer, sample_text
-from olsq.train.optimiser import decayed, initial_state, make_step, path_names
+from olsq.train.optimiser import decay_mask, initial_state, make_step, path_names
 from tests.train.small import TEXT
 
 CAUSAL = sorted(name for name, kind in MIXERS.items() if kind.causal)
@@ -26,7 +26,7 @@ def model(mixer, **options):
 @pytest.mark.parametrize("mixer", CAUSAL)
 def test_matrices_decay_and_nothing_else(mixer):
     weights = eqx.filter_eval_shape(lambda: eqx.filter(model(mixer), eqx.is_inexact_array))
-    flags = jax.tree.leaves(decayed(weights))
+    flags = jax.tree.leaves(decay_mask(weights))
     seen = set()
     for (path, leaf), flag in zip(jax.tree_util.tree_leaves_with_path(weights), flags, strict=True):
         *_, name = [part for part in path_names(path) if not part.isdigit()]
@@ -39,8 +39,8 @@ def test_matrices_decay_and_nothing_else(mixer):
 
 def test_logits_of_their_own_decay():
     weights = eqx.filter(model("linear", tied=False), eqx.is_inexact_array)
-    assert decayed(weights).head is True
-    assert decayed(weights).embedding is False
+    assert decay_mask(weights).head is True
+    assert decay_mask(weights).embedding is False
 
 
 @pytest.mark.parametrize("mixer", ["mesa", "hawk", "softmax"])

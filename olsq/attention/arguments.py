@@ -1,0 +1,301 @@
+"""The public edge of every rule: shapes, gates, segments and non-finite samples, handled once.
+
+Rules take ``(batch, time, heads, dim)``.  Inside, heads are folded into the batch: N = B * H
+streams of T tokens, in float32, or in float64 where an input is.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from olsq.checks import check_real
+from olsq.sequence.jax.gates import reached
+from olsq.sequence.jax.inputs import all_ones, concrete, promoted, refuse, working_dtype
+from olsq.sequence.jax.signs import refuse_gates
+from olsq.sequence.jax.tiles import finite
+
+
+class Layout(NamedTuple):
+    """What :func:`close` needs to give results back in the caller's shape and dtype."""
+
+    batch: int
+    length: int
+    heads: int
+    dtype: Any  # of the outputs
+    working: Any  # of everything inside, and of the state
+
+
+class Tokens(NamedTuple):
+    """Checked samples, cleaned: what is not finite is zero, absent, and named by the masks."""
+
+    q: Array  # (N, T, K)
+    k: Array  # (N, T, K)
+    v: Array  # (N, T, V)
+    forget: Any  # (N, T) or (N, T, K); 0 at the first token of a segment; None: all 1
+    weight: Any  # (N, T); None: all 1
+    start: Any  # (N, T) bool, first tokens of segments; None: no segments
+    bad: Array  # (N, T) bool, samples that are not finite and not left out
+    asked: Array  # (N, T) bool, queries that are finite
+
+
+def check_heads(**arrays: Any) -> tuple[dict[str, Array], int, int, int]:
+    """Arrays by name, each (B, T, H, dim) with one B, T and H; returned with (B, T, H)."""
+    for name, a in arrays.items():
+        check_real(name, a)
+    given = {name: jnp.asarray(a) for name, a in arrays.items()}
+    described = ", ".join(f"{name} {a.shape}" for name, a in given.items())
+    for name, a in given.items():
+        if a.ndim != 4:
+            raise ValueError(
+                f"{name} must have shape (batch, time, heads, dim), got {a.shape}; one head is "
+                f"{name}[:, :, None]"
+            )
+    if len({a.shape[:3] for a in given.values()}) > 1:
+        raise ValueError(f"batch, time and heads must agree, got {described}; repeat shared heads")
+    b, t, h, _ = next(iter(given.values())).shape
+    return given, b, t, h
+
+
+def fold_heads(x: Array) -> Array:
+    """(B, T, H, ...) to (B * H, T, ...)."""
+    x = jnp.moveaxis(x, 2, 1)
+    return x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
+
+
+def per_token(name: str, x: Any, layout: Layout, width: int | None = None) -> Array:
+    """Broadcast ``x`` to (B, T, H), or (B, T, H, width), and fold its heads."""
+    shape: tuple[int, ...] = (layout.batch, layout.length, layout.heads)
+    meaning = "batch, time, heads"
+    if width is not None:
+        shape, meaning = (*shape, width), meaning + ", dim"
+    check_real(name, x)
+    x = jnp.asarray(x, layout.working)
+    try:
+        return fold_heads(jnp.broadcast_to(x, shape))
+    except ValueError:
+        raise ValueError(
+            f"{name} has shape {x.shape}, which does not broadcast to {shape} ({meaning})"
+        ) from None
+
+
+def check_gates(
+    forget: Any,
+    log_forget: Any,
+    layout: Layout,
+    width: int | None = None,
+    *,
+    name: str = "forget",
+    signed: bool | None = None,
+) -> Array | None:
+    """Forgetting factors (N, T), or (N, T, width) where one per dimension is given; None: all 1.
+
+    ``width`` is the number of dimensions a vector gate would have, None where a rule has none;
+    ``signed`` says whether they may be negative, None where they never may.
+    """
+    name, gates = (name, forget) if log_forget is None else (f"log_{name}", log_forget)
+    if gates is None:
+        return None
+    if log_forget is not None:
+        if forget is not None:
+            raise ValueError("give forget or log_forget, not both: they are the same gates")
+        if signed:
+            raise ValueError(f"{name} has no sign: give {name[4:]} with signed=True")
+        refuse(name, gates, lambda g: g > 0, "be <= 0 (it is the log of a factor)")
+    else:
+        refuse_gates(name, gates, signed)
+    if log_forget is None and all_ones(gates):
+        return None
+    full = per_token(name, gates, layout, width if jnp.ndim(gates) == 4 else None)
+    return full if log_forget is None else jnp.exp(full)
+
+
+def check_weight(name: str, weight: Any, layout: Layout) -> Array | None:
+    """Write strengths (N, T), >= 0; None: all 1."""
+    if weight is None:
+        return None
+    refuse(name, weight, lambda w: w < 0, "be >= 0 (0 leaves a token out)")
+    return None if all_ones(weight) else per_token(name, weight, layout)
+
+
+def check_segments(segment_ids: Any, layout: Layout) -> Array | None:
+    """First tokens of segments (N, T): where the id differs from the token before."""
+    if segment_ids is None:
+        return None
+    ids = jnp.asarray(segment_ids)
+    shape = (layout.batch, layout.length)
+    if ids.shape != shape or not jnp.issubdtype(ids.dtype, jnp.integer):
+        raise ValueError(
+            f"segment_ids must be integers of shape {shape} (batch, time), got {ids.dtype} "
+            f"{ids.shape}"
+        )
+    seen = concrete(segment_ids)
+    if seen is not None and (np.diff(seen.astype(np.int64), axis=1) < 0).any():
+        raise ValueError(
+            "segment_ids must not decrease along time: packed sequences follow one another"
+        )
+    start = jnp.pad(ids[:, 1:] != ids[:, :-1], ((0, 0), (1, 0)))
+    return jnp.repeat(start, layout.heads, axis=0)
+
+
+def read(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    forget: Any = None,
+    log_forget: Any = None,
+    weight: Any = None,
+    segment_ids: Any = None,
+    state: Any = None,
+    vector: bool = False,
+    signed: bool | None = None,
+) -> tuple[Tokens, Layout]:
+    """Check and clean the arguments that most rules share.
+
+    ``vector``: gates may be per key dimension; ``signed``: as for :func:`check_gates`.
+    """
+    given, b, t, h = check_heads(q=q, k=k, v=v)
+    q, k, v = given["q"], given["k"], given["v"]
+    if q.shape[-1] != k.shape[-1]:
+        raise ValueError(f"q must have the width of k, got q {q.shape} and k {k.shape}")
+    layout = layout_of((q, k, v), state, b, t, h)
+    q, k, v = (fold_heads(x.astype(layout.working)) for x in (q, k, v))
+    width = k.shape[-1] if vector else None
+    gates = check_gates(forget, log_forget, layout, width, signed=signed)
+    strength = check_weight("weight", weight, layout)
+    start = check_segments(segment_ids, layout)
+    fine = finite(k) & finite(v)
+    bad = ~fine
+    k, v = (jnp.where(fine[..., None], x, 0) for x in (k, v))
+    if strength is not None:
+        bad = (bad & (strength != 0)) | ~jnp.isfinite(strength)
+        strength = jnp.where(jnp.isfinite(strength), strength, 0)
+    if gates is not None:
+        lost = jnp.isnan(gates)
+        bad = bad | (lost if lost.ndim == 2 else lost.any(-1))
+        gates = jnp.where(lost, 1, gates)
+    gates = with_resets(gates, start, layout.working)
+    asked = finite(q)
+    return Tokens(
+        jnp.where(asked[..., None], q, 0), k, v, gates, strength, start, bad, asked
+    ), layout
+
+
+def with_resets(gates: Array | None, start: Array | None, dtype: Any) -> Array | None:
+    """Gates that are 0 at the first token of a segment: nothing before it is remembered."""
+    if start is None:
+        return gates
+    if gates is None:
+        return jnp.where(start, 0, 1).astype(dtype)
+    return jnp.where(start if gates.ndim == 2 else start[..., None], 0, gates)
+
+
+def layout_of(arrays: Any, state: Any, b: int, t: int, h: int) -> Layout:
+    """Output dtype from the arrays, working dtype from them and the state."""
+    out = promoted(*arrays)
+    out = out if jnp.issubdtype(out, jnp.floating) else jnp.dtype(jnp.float32)
+    for field, x in zip(getattr(state, "_fields", ()), state or (), strict=False):
+        check_real(f"state.{field}", x)
+    floats = [x for x in jax.tree.leaves(state) if jnp.issubdtype(jnp.result_type(x), jnp.floating)]
+    return Layout(b, t, h, out, working_dtype(*arrays, *floats))
+
+
+def fold_state(state: Any, zero: Any, layout: Layout) -> Any:
+    """The state, or ``zero`` if None, checked against ``zero`` and with heads folded.
+
+    ``zero`` is the state of an empty past: a named tuple of arrays (B, H, ...).
+    """
+    state = zero if state is None else state
+    if type(state) is not type(zero):
+        raise TypeError(
+            f"state must be a {type(zero).__name__}, as the rule returned it, got "
+            f"{type(state).__name__}"
+        )
+    for field, given, wanted in zip(zero._fields, state, zero, strict=True):
+        if jnp.shape(given) != wanted.shape:
+            raise ValueError(
+                f"state.{field} must have shape {wanted.shape}, got {jnp.shape(given)}"
+            )
+    n = layout.batch * layout.heads
+    pairs = zip(state, zero, strict=True)
+    return type(zero)(*(jnp.asarray(s, z.dtype).reshape(n, *z.shape[2:]) for s, z in pairs))
+
+
+def open_state(state: Any, zero: Any, layout: Layout) -> tuple[Any, Array]:
+    """:func:`fold_state`, cleaned, and which streams' states were lost (not a number), (N,)."""
+    folded = fold_state(state, zero, layout)
+    lost = jnp.zeros((layout.batch * layout.heads,), bool)
+    for x in folded:
+        if jnp.issubdtype(x.dtype, jnp.floating):
+            lost = lost | jnp.isnan(x).any(tuple(range(1, x.ndim)))
+
+    def clean(x: Array) -> Array:
+        return jnp.where(lost.reshape(-1, *[1] * (x.ndim - 1)), jnp.zeros_like(x), x)
+
+    return type(zero)(*map(clean, folded)), lost
+
+
+def resets(tokens: Tokens) -> Array | None:
+    """Tokens (N, T) before which everything is forgotten, a loss too; None: there are none."""
+    gates = tokens.forget
+    if gates is None:
+        return None
+    return gates == 0 if gates.ndim == 2 else (gates == 0).all(-1)
+
+
+def close(
+    value: Array, state: Any, tokens: Tokens, lost: Array, layout: Layout, spoilt: Any = None
+) -> tuple[Array, Any]:
+    """Outputs (B, T, H, V) and the state (B, H, ...), NaN where what they rest on was lost.
+
+    ``spoilt`` (N, T) and (N,), outputs and state, where a rule's losses travel in their own way.
+    """
+    b, t, h = layout.batch, layout.length, layout.heads
+    end = lost
+    if t:
+        if spoilt is None:
+            reach = reached(tokens.bad, resets(tokens), lost)
+            spoilt = reach, reach[:, -1]
+        value = jnp.where((tokens.asked & ~spoilt[0])[..., None], value, jnp.nan)
+        end = spoilt[1]
+    value = value.reshape(b, h, t, value.shape[-1])
+
+    def out(x: Array) -> Array:
+        if jnp.issubdtype(x.dtype, jnp.floating):
+            x = jnp.where(end.reshape(-1, *[1] * (x.ndim - 1)), jnp.nan, x)
+        return x.reshape(b, h, *x.shape[1:])
+
+    return jnp.moveaxis(value, 1, 2).astype(layout.dtype), type(state)(*map(out, state))
+
+
+def leave_out(tokens: Tokens, strength: Array | None) -> tuple[Tokens, Array | None]:
+    """Tokens of strength 0 are absent, finite or not; a strength that is not finite is bad.
+
+    For a write strength (N, T), or (N, T, V) with one per value channel, that :func:`read` was
+    not given as ``weight``.  Returned with the strength cleaned.
+    """
+    if strength is None:
+        return tokens, None
+    known = jnp.isfinite(strength)
+    written, lost = strength != 0, ~known
+    if strength.ndim == 3:
+        written, lost = written.any(-1), lost.any(-1)
+    return tokens._replace(bad=(tokens.bad & written) | lost), jnp.where(known, strength, 0)
+
+
+def per_head(name: str, x: Any, layout: Layout, *dims: int) -> Array:
+    """Broadcast ``x`` to (H, *dims), and repeat it for every batch entry: (N, *dims)."""
+    check_real(name, x)
+    x, shape = jnp.asarray(x, layout.working), (layout.heads, *dims)
+    try:
+        x = jnp.broadcast_to(x, shape)
+    except ValueError:
+        raise ValueError(
+            f"{name} has shape {x.shape}, which does not broadcast to {shape} (heads, then dims)"
+        ) from None
+    return jnp.tile(x, (layout.batch, *[1] * len(dims)))

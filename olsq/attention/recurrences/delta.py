@@ -1,0 +1,66 @@
+"""``S_t = gamma_t S_{t-1} + u_t w_t^T``, ``u_t = beta_t (v_t - gamma_t S_{t-1} k_t)``, by chunks.
+
+Inside a chunk the errors u solve one unit lower triangular system (the WY, or UT, form of a
+product of Householder-like factors), with D and zeta as in ``_linear``::
+
+    (I + B) U = diag(beta) (V - diag(zeta) K S_0^T),   B[t, i] = beta_t D[t, i] k_t . w_i,  i < t
+    O = (Q W^T * D) U + diag(zeta) Q S_0^T,            S = zeta_C S_0 + U^T diag(D[C, :]) W
+
+w = k is the delta rule: one gradient step on ``|v - S k|^2 / 2`` a token.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+
+from olsq.attention.recurrences.linear import products
+from olsq.attention.recurrences.scan import walk
+
+SMALLEST = 8  # blocks up to this width are inverted row by row
+
+
+def delta_rule(
+    q: Array, k: Array, written: Array, v: Array, gates: Any, weight: Any, memory: Array
+) -> tuple[Array, Array]:
+    """Outputs (N, T, V) and the last memory (N, V, K)."""
+
+    def step(memory: Array, x: Any) -> tuple[Array, Array]:
+        table, zeta = products(x["gates"], None, x["k"].shape[1], memory.dtype)
+        strength = 1.0 if x["weight"] is None else x["weight"][..., None]
+        decay = 1.0 if zeta is None else zeta[..., None]
+        w = x["written"]
+        below = jnp.tril(table * jnp.einsum("ntk,nik->nti", x["k"], w), -1)
+        error = x["v"] - decay * jnp.einsum("ntk,nvk->ntv", x["k"], memory)
+        u = jnp.einsum("nti,niv->ntv", unit_inverse(strength * below), strength * error)
+        scores = table * jnp.einsum("ntk,nik->nti", x["q"], w)
+        out = jnp.einsum("nti,niv->ntv", scores, u)
+        out = out + decay * jnp.einsum("ntk,nvk->ntv", x["q"], memory)
+        kept = memory if zeta is None else zeta[:, -1, None, None] * memory
+        return kept + jnp.einsum("niv,nik->nvk", u, w * table[:, -1, :, None]), out
+
+    streams = {"q": q, "k": k, "written": written, "v": v}
+    gates = None if gates is None else (gates, 1.0)
+    # Without weights, what pads the last chunk is absent because its keys are zero.
+    return walk(step, memory, {**streams, "gates": gates, "weight": weight})
+
+
+def unit_inverse(below: Array) -> Array:
+    """Inverse of ``I + below``, below (N, C, C) strictly lower triangular, by halving."""
+    c = below.shape[-1]
+    if c <= SMALLEST:
+        lanes = jnp.moveaxis(below, 0, -1)  # (C, C, N): all matrices of the batch at once
+        eye = jnp.eye(c, dtype=below.dtype)[..., None]
+        rows = [jnp.broadcast_to(eye[0], lanes[0].shape)]
+        for t in range(1, c):
+            known = jnp.stack(rows)
+            rows.append(eye[t] - (lanes[t, :t, None] * known).sum(0))
+        return jnp.moveaxis(jnp.stack(rows), -1, 0)
+    half = c // 2
+    first, second = unit_inverse(below[:, :half, :half]), unit_inverse(below[:, half:, half:])
+    corner = -jnp.einsum("nab,nbc,ncd->nad", second, below[:, half:, :half], first)
+    zero = jnp.zeros((below.shape[0], half, c - half), below.dtype)
+    upper = jnp.concatenate([first, zero], -1)
+    return jnp.concatenate([upper, jnp.concatenate([corner, second], -1)], 1)

@@ -1,0 +1,45 @@
+"""``S_t = gamma_t S_{t-1} + beta_t v_t k_t^T``, read by ``o_t = S_t q_t``: a chunk is two products.
+
+With D[t, i] the product of gates i+1..t (lower triangular) and zeta_t that of gates 0..t::
+
+    O = (Q K^T * D diag(beta)) V + diag(zeta) Q S_0^T
+    S = zeta_C S_0 + V^T diag(D[C, :] beta) K
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+
+from olsq.attention.recurrences.scan import walk
+from olsq.sequence.jax.gates import decays
+
+
+def products(gates: Any, weight: Any, size: int, dtype: Any) -> tuple[Array, Any]:
+    """D diag(beta) (N or 1, C, C) and zeta (N, C), None where nothing is forgotten."""
+    if gates is None:
+        table, zeta = jnp.tril(jnp.ones((1, size, size), dtype)), None
+    else:
+        table, zeta = decays(gates, jnp.log(jnp.where(gates == 0, 1, gates)))
+    return (table if weight is None else table * weight[:, None, :]), zeta
+
+
+def gated_linear(
+    q: Array, k: Array, v: Array, gates: Any, weight: Any, memory: Array
+) -> tuple[Array, Array]:
+    """Outputs (N, T, V) and the last memory (N, V, K) of a scalar-gated linear recurrence."""
+
+    def step(memory: Array, x: Any) -> tuple[Array, Array]:
+        table, zeta = products(x["gates"], x["weight"], x["k"].shape[1], memory.dtype)
+        scores = jnp.einsum("ntk,nik->nti", x["q"], x["k"]) * table
+        past = jnp.einsum("ntk,nvk->ntv", x["q"], memory)
+        out = jnp.einsum("nti,niv->ntv", scores, x["v"])
+        out = out + (past if zeta is None else zeta[..., None] * past)
+        written = x["k"] * table[:, -1, :, None]
+        kept = memory if zeta is None else zeta[:, -1, None, None] * memory
+        return kept + jnp.einsum("niv,nik->nvk", x["v"], written), out
+
+    streams = {"q": q, "k": k, "v": v, "gates": None if gates is None else (gates, 1)}
+    return walk(step, memory, {**streams, "weight": weight})

@@ -1,0 +1,193 @@
+"""Test-time training: a network learns keys to values by gradient steps, by mini-batches.
+
+The network is layers ``z = W x + b`` with gelu between them and ``x + LN(z)`` at the end.
+Gradients of a mini-batch are taken at the weights it started with, so that each is an outer product
+known before any step is made, and weights in between need never exist (the dual form).  With g_i
+the gradient at z, x_i the layer's input of key i, eta_i the rate, a query reads a layer after step
+t as::
+
+    W_t x + b_t = W x + b - sum_i eta_i (x_i . x + 1) g_i
+
+for all t of a mini-batch at once: two matrix products a layer.  A factor c_p of queries at place p
+of a mini-batch multiplies its whole sum: each reads ``start + c_p (now - start)``, where ``now``
+has the steps so far as they are, and the next mini-batch starts where the last place read.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from olsq.attention.recurrences.scan import walk
+from olsq.sequence.jax.control import scan
+
+GROUP = 16  # mini-batches, and 64 single tokens, whose weights the backward pass makes again
+
+Layers = tuple[tuple[Array, Array], ...]  # weights (N, out, in) and biases (N, out)
+
+
+class Norm(NamedTuple):
+    """Layer normalisation of each stream."""
+
+    scale: Array  # (N, 1, V)
+    bias: Array  # (N, 1, V)
+    eps: float
+
+
+class Learner(NamedTuple):
+    """A network on its way through a mini-batch."""
+
+    now: Layers  # with all steps so far, as they are: no factor of a query in them
+    start: Layers  # as the mini-batch began
+    position: Array  # (N,) tokens of the mini-batch so far, up to its length
+
+
+def standardise(z: Array, eps: float) -> tuple[Array, Array]:
+    """z with mean 0 and variance 1, and what it was divided by."""
+    centred = z - z.mean(-1, keepdims=True)
+    deviation = jnp.sqrt((centred**2).mean(-1, keepdims=True) + eps)
+    return centred / deviation, deviation
+
+
+def gradients(layers: Layers, k: Array, v: Array, norm: Norm) -> list[tuple[Array, Array]]:
+    """Inputs x_i (N, C, in) and gradients g_i (N, C, out) of ``|f(k) - v|^2 / 2``, by layer."""
+    inputs, outputs = [k], []
+    for w, b in layers:
+        outputs.append(jnp.einsum("noi,nti->nto", w, inputs[-1]) + b[:, None])
+        inputs.append(jax.nn.gelu(outputs[-1]))
+    unit, deviation = standardise(outputs[-1], norm.eps)
+    pull = norm.scale * (k + norm.scale * unit + norm.bias - v)
+    along = (pull * unit).mean(-1, keepdims=True)
+    g = (pull - pull.mean(-1, keepdims=True) - unit * along) / deviation
+    slopes = [(inputs[len(layers) - 1], g)]
+    for i in reversed(range(len(layers) - 1)):
+        back = jnp.einsum("noi,nto->nti", layers[i + 1][0], g)
+        _, pull_back = jax.vjp(jax.nn.gelu, outputs[i])
+        (g,) = pull_back(back)
+        slopes.insert(0, (inputs[i], g))
+    return slopes
+
+
+def answer(
+    layers: Layers, steps: Any, q: Array, norm: Norm, start: Layers, factor: Array | None
+) -> Array:
+    """``f(q_t)`` by the weights after steps i <= t, (N, C, V); steps are inputs and eta_i g_i.
+
+    With a factor (N, C), by the weights that far on the way to them from ``start``.
+    """
+    x = z = q
+    for (w, b), (inputs, step), (w0, b0) in zip(layers, steps, start, strict=True):
+        scores = jnp.tril(jnp.einsum("nti,nsi->nts", x, inputs) + 1)
+        z = jnp.einsum("noi,nti->nto", w, x) + b[:, None] - jnp.einsum("nts,nso->nto", scores, step)
+        if factor is not None:
+            begun = jnp.einsum("noi,nti->nto", w0, x) + b0[:, None]
+            z = begun + factor[..., None] * (z - begun)
+        x = jax.nn.gelu(z)
+    return q + norm.scale * standardise(z, norm.eps)[0] + norm.bias
+
+
+def choose(condition: Array, these: Layers, those: Layers) -> Layers:
+    """``these`` for streams (N,) where the condition holds, else ``those``."""
+
+    def one(a: Array, b: Array) -> Array:
+        return jnp.where(condition.reshape(-1, *[1] * (a.ndim - 1)), a, b)
+
+    return jax.tree.map(one, these, those)
+
+
+def moved_on(learner: Learner, factor: Array | None) -> Layers:
+    """Where the next mini-batch starts: the last query's factor (N,) of the way, or all of it."""
+    if factor is None:
+        return learner.now
+
+    def one(start: Array, now: Array) -> Array:
+        return start + factor.reshape(-1, *[1] * (now.ndim - 1)) * (now - start)
+
+    return jax.tree.map(one, learner.start, learner.now)
+
+
+def learn(
+    q: Array,
+    k: Array,
+    v: Array,
+    rates: Array,
+    learner: Learner,
+    norm: Norm,
+    mini_batch: int,
+    *,
+    segments: Array | None = None,
+    initial: Layers,
+    fresh: bool = False,
+    factor: Array | None = None,
+) -> tuple[Array, Learner]:
+    """Outputs (N, T, V) and the learner after the last token.
+
+    ``segments`` (N, T) names tokens at which learning starts again from ``initial``; mini-batches
+    then begin where the data say, and tokens are taken one by one.  ``fresh``: the stream begins a
+    mini-batch, and needs no moving to meet its bounds.  ``factor`` (N, mini_batch) is that of the
+    queries by their place.
+    """
+    n, length, _ = q.shape
+    streams: dict[str, Any] = {"q": q, "k": k, "v": v, "rates": rates}
+    single = segments is not None or length <= 1
+    size = 1 if single else mini_batch
+    offset = jnp.zeros((n,), jnp.int32)
+    if not (single or fresh):
+        offset = learner.position % mini_batch
+        streams = {name: shifted(x, offset, mini_batch - 1) for name, x in streams.items()}
+    if segments is not None:
+        streams["again"] = segments
+    count = max(1, -(-streams["q"].shape[1] // size))
+
+    def cut(x: Array) -> Array:
+        pad = [(0, 0), (0, count * size - x.shape[1])] + [(0, 0)] * (x.ndim - 2)
+        return jnp.pad(x, pad).reshape(n, count, size, *x.shape[2:])
+
+    def piece(learner: Learner, x: Any) -> tuple[Learner, Array]:
+        now, start, position = learner
+        if segments is not None:
+            again = x["again"][:, 0]
+            now, start = choose(again, initial, now), choose(again, initial, start)
+            position = jnp.where(again, 0, position)
+        full = (position == mini_batch) & (x["tokens"] > 0)
+        begin = moved_on(Learner(now, start, position), None if factor is None else factor[:, -1])
+        start, now = choose(full, begin, start), choose(full, begin, now)
+        position = jnp.where(full, 0, position)
+        slopes = gradients(start, x["k"], x["v"], norm)
+        steps = [(inputs, x["rates"][..., None] * g) for inputs, g in slopes]
+        places = factor
+        if factor is not None and single:
+            places = jnp.take_along_axis(factor, position[:, None], 1, mode="clip")
+        out = answer(now, steps, x["q"], norm, start, places)
+        moved = tuple(
+            (w - jnp.einsum("nto,nti->noi", step, inputs), b - step.sum(1))
+            for (w, b), (inputs, step) in zip(now, steps, strict=True)
+        )
+        return Learner(moved, start, position + x["tokens"]), out
+
+    def group(learner: Learner, x: Any) -> tuple[Learner, Array]:
+        rows = {name: jnp.moveaxis(s, 1, 0) for name, s in x.items()}
+        learner, out = scan(jax.checkpoint(piece, prevent_cse=False), learner, rows)
+        return learner, jnp.moveaxis(out, 0, 1)
+
+    pieces = {name: cut(x) for name, x in streams.items()}
+    begin = size * jnp.arange(count, dtype=jnp.int32) - offset[:, None]  # of each piece
+    pieces["tokens"] = jnp.minimum(begin + size, length) - jnp.clip(begin, 0, length)
+    out, learner = walk(group, learner, pieces, chunk=64 if single else GROUP)
+    out = out.reshape(n, count * size, out.shape[-1])
+    if single or fresh:
+        return out[:, :length], learner
+    return jax.vmap(lambda x, p: jax.lax.dynamic_slice_in_dim(x, p, length))(out, offset), learner
+
+
+def shifted(x: Array, offset: Array, most: int) -> Array:
+    """Streams (N, T, ...) moved ``offset`` (N,) tokens later, at most ``most``; zeros around."""
+
+    def one(x: Array, offset: Array) -> Array:
+        room = jnp.zeros((x.shape[0] + most, *x.shape[1:]), x.dtype)
+        return jax.lax.dynamic_update_slice_in_dim(room, x, offset, 0)
+
+    return jax.vmap(one)(x, offset)

@@ -1,0 +1,73 @@
+"""``S_t = S_{t-1} diag(a_t) + v_t k_t^T``: a gate for each key dimension, without dividing.
+
+Scores ``sum_k q_t[k] D_k[t, i] k_i[k]`` are made block by block: those between the two halves of a
+block factor at the seam, into gates up to it (on the key) and from it (on the query).  Both are
+products of gates, at most 1, so nothing overflows however fast is forgotten, a gate may be exactly
+0, and derivatives are those of products.  Quotients of products from the start of a chunk, the
+usual form, overflow float32 at gates below 1e-1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+
+from olsq.attention.recurrences.scan import walk
+
+SMALLEST = 8  # blocks up to this length are scored pair by pair
+
+
+def vector_gated(
+    q: Array, k: Array, v: Array, gates: Array, memory: Array, *, before: bool = False
+) -> tuple[Array, Array]:
+    """Outputs (N, T, V) and the last memory (N, V, K); gates (N, T, K).
+
+    ``before``: token t reads the memory from before it, ``o_t = S_{t-1} q_t``, of
+    ``S_t = S_{t-1} diag(a_t) + v_t k_t^T``.
+    """
+
+    def step(memory: Array, x: Any) -> tuple[Array, Array]:
+        scores, read, kept = scores_and_reach(x["q"], x["k"], x["gates"], before)
+        out = jnp.einsum("nti,niv->ntv", scores, x["v"])
+        out = out + jnp.einsum("ntk,nvk->ntv", x["q"] * read, memory)
+        total = x["gates"][:, 0] * kept[:, 0]  # the first gate, and all after the first key
+        new = jnp.einsum("niv,nik->nvk", x["v"], x["k"] * kept)
+        return memory * total[:, None, :] + new, out
+
+    return walk(step, memory, {"q": q, "k": k, "v": v, "gates": (gates, 1.0)})
+
+
+def scores_and_reach(q: Array, k: Array, gates: Array, before: bool) -> tuple[Array, Array, Array]:
+    """Scores (N, C, C), gates from the start to what each query reads, and after each key."""
+    n, c, width = k.shape
+    size = c
+    while size > SMALLEST and size % 2 == 0:
+        size //= 2
+    blocks = (n, c // size, size, width)
+    a = gates.reshape(blocks)
+    upto = [jnp.ones_like(a[:, :, 0])]  # product of gates 0 .. t-1
+    table = [jnp.zeros_like(a)]  # of gates i+1 .. t-1, 0 unless i < t
+    for t in range(size):
+        itself = jnp.zeros((size, 1), k.dtype).at[t].set(1)
+        table.append(table[-1] * a[:, :, t, None] + itself)
+        upto.append(upto[-1] * a[:, :, t])
+    first = 0 if before else 1
+    pairs, read = (jnp.stack(x[first : first + size], 2) for x in (table, upto))
+    scores = (q.reshape(blocks)[:, :, :, None] * pairs * k.reshape(blocks)[:, :, None]).sum(-1)
+    after = table[size]  # product of gates i+1 .. end
+    total = upto[size]
+    while size < c:
+        q_side = q.reshape(n, c // (2 * size), 2, size, width)[:, :, 1] * read[:, 1::2]
+        k_side = k.reshape(n, c // (2 * size), 2, size, width)[:, :, 0] * after[:, 0::2]
+        corner = jnp.einsum("nbtk,nbik->nbti", q_side, k_side)
+        upper = jnp.concatenate([scores[:, 0::2], jnp.zeros_like(corner)], -1)
+        lower = jnp.concatenate([corner, scores[:, 1::2]], -1)
+        scores = jnp.concatenate([upper, lower], 2)
+        left, right = total[:, 0::2, None], total[:, 1::2, None]
+        read = jnp.concatenate([read[:, 0::2], read[:, 1::2] * left], 2)
+        after = jnp.concatenate([after[:, 0::2] * right, after[:, 1::2]], 2)
+        total = total[:, 0::2] * total[:, 1::2]
+        size *= 2
+    return scores[:, 0], read[:, 0], after[:, 0]

@@ -1,0 +1,156 @@
+"""What the rules that solve a regression share: layout, ridges that are left, norms of H."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from olsq.attention.arguments import (
+    Layout,
+    Tokens,
+    check_gates,
+    check_heads,
+    check_segments,
+    check_weight,
+    layout_of,
+    per_token,
+    with_resets,
+)
+from olsq.attention.recurrences.linear import gated_linear
+from olsq.attention.rules.delta import accumulate
+from olsq.checks import check_real
+from olsq.problem import Moments
+from olsq.sequence.jax.inputs import promoted, refuse
+from olsq.sequence.jax.signs import refuse_gates
+from olsq.sequence.jax.triangular import inverse_spd
+
+SMALLEST_SHARE = 1e-30  # of a ridge: what float32 still holds
+
+
+def arrange(
+    q: Any, k: Any, v: Any, forget: Any, log_forget: Any, weight: Any, segment_ids: Any, state: Any,
+    *, signed: bool | None = None,
+) -> tuple[tuple[Array, Array, Array], dict[str, Any], Layout]:  # fmt: skip
+    """Keys, values, queries as (B, H, T, dim) and the gates and weights that belong to them."""
+    given, b, t, h = check_heads(q=q, k=k, v=v)
+    check_moments(state, given["k"], given["v"])
+    layout = layout_of(tuple(given.values()), state, b, t, h)
+    start = check_segments(segment_ids, layout)
+    gates = check_gates(forget, log_forget, layout, signed=signed)
+    strength = check_weight("weight", weight, layout)
+
+    def heads(x: Array | None) -> Array | None:
+        return None if x is None else x.reshape(b, h, t)
+
+    options: dict[str, Any] = {"weight": heads(strength)}
+    if log_forget is None:
+        options["forget"] = heads(with_resets(gates, start, layout.working))
+    else:  # kept as logs, which may resolve more than factors do
+        logs = per_token("log_forget", log_forget, layout)
+        options["log_forget"] = heads(logs if start is None else jnp.where(start, -jnp.inf, logs))
+    streams = tuple(jnp.moveaxis(given[name], 2, 1) for name in "kvq")
+    return streams, options, layout  # pyright: ignore[reportReturnType]
+
+
+def check_moments(state: Any, k: Array, v: Array) -> None:
+    """A state must be Moments of every head, for keys (B, T, H, K) and values (B, T, H, V)."""
+    if state is None:
+        return
+    if not isinstance(state, Moments):
+        raise TypeError(f"state must be olsq.Moments, as returned, got {type(state).__name__}")
+    b, _, h, keys = k.shape
+    wanted = {"gram": (b, h, keys, keys), "cross": (b, h, v.shape[-1], keys)}
+    for (field, shape), x in zip(wanted.items(), state, strict=True):
+        check_real(f"state.{field}", x)
+        if jnp.shape(x) != shape:
+            raise ValueError(f"state.{field} must have shape {shape}, got {jnp.shape(x)}")
+
+
+def ridge_left(
+    forget: Any, log_forget: Any, segment_ids: Any, layout: Layout
+) -> tuple[Array, Array, Array]:
+    """What is left of a segment's ridge at each token, each (B, H, T).
+
+    The share, taken to be no less than ``SMALLEST_SHARE``; which tokens belong to the first
+    segment; and at which nothing is left since a gate of 0.
+    """
+    gates = check_gates(forget, log_forget, layout)
+    start = check_segments(segment_ids, layout)
+    assert start is not None
+    gates = jnp.ones(start.shape, layout.working) if gates is None else gates
+
+    def join(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
+        return jnp.where(b[1], b[0], a[0] * b[0]), a[1] | b[1]
+
+    gone, _ = jax.lax.associative_scan(join, (jnp.where(gates == 0, 0, 1), start), axis=1)
+    left, _ = jax.lax.associative_scan(join, (jnp.where(gates == 0, 1, gates), start), axis=1)
+    left = jnp.maximum(left, SMALLEST_SHARE)
+    first = jnp.cumsum(start, 1) == 0
+    shape = (layout.batch, layout.heads, layout.length)
+    return left.reshape(shape), first.reshape(shape), (gone == 0).reshape(shape)
+
+
+def lent(gram: Array) -> Array:
+    """A ridge (B, H) that the grams can spare: half of less than their smallest eigenvalues.
+
+    Taken out of a gram and put into the ridge it changes no sum, but a solver that wants a ridge
+    has one.  0 from a singular gram.
+    """
+    gram = jax.lax.stop_gradient(gram)
+    spare = 0.5 / jnp.trace(inverse_spd(gram), axis1=-2, axis2=-1)
+    fine = jnp.isfinite(gram).all((-2, -1))
+    return jnp.where(jnp.isfinite(spare) & (spare > 0), spare, jnp.where(fine, 0, 1))
+
+
+def frobenius(tokens: Tokens, gram: Array) -> Array:
+    """Norms (N, T) of H_t: ``|H_t|^2 = gamma^2 |H_{t-1}|^2 + 2 beta k^T H_t k - beta^2 |k|^4``.
+
+    The last two terms are one sum of squares and products that are at least half the first of
+    them: nothing cancels.
+    """
+    read, _ = gated_linear(tokens.k, tokens.k, tokens.k, tokens.forget, tokens.weight, gram)
+    size = (tokens.k**2).sum(-1)
+    weight = jnp.ones_like(size) if tokens.weight is None else tokens.weight
+    grown = 2 * weight * (read * tokens.k).sum(-1) - (weight * size) ** 2
+    gates = None if tokens.forget is None else tokens.forget**2
+    start = (gram**2).sum((1, 2))
+    squares, _ = accumulate(grown[..., None], gates, None, start[:, None])
+    squares = squares[..., 0]
+    return jnp.where(squares > 0, jnp.sqrt(jnp.where(squares > 0, squares, 1)), 0)
+
+
+def clean(state: Array) -> Array:
+    """A part of a state with heads folded, zero where it is not finite: those are lost."""
+    flat = state.reshape(-1, *state.shape[2:])
+    fine = jnp.isfinite(flat).all((1, 2), keepdims=True)
+    return jnp.where(fine, flat, 0)
+
+
+def gate(forget: Any, log_forget: Any, signed: bool | None = None) -> Any:
+    """The one of the two that is given, as a factor; ``signed`` as for :func:`check_gates`."""
+    if log_forget is None:
+        if forget is not None:
+            refuse_gates("forget", forget, signed)
+        return 1.0 if forget is None else forget
+    if forget is not None:
+        raise ValueError("give forget or log_forget, not both: they are the same gates")
+    refuse("log_forget", log_forget, lambda g: g > 0, "be <= 0 (it is the log of a factor)")
+    return jnp.exp(log_forget)
+
+
+def check_token(q: Any, k: Any, v: Any) -> None:
+    """One token's query, key and value must be real; :mod:`olsq.sequence` has other names."""
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        check_real(name, x)
+
+
+def or_empty(state: Moments | None, k: Any, v: Any) -> Moments:
+    """The moments of one token's past, keys (..., K) and values (..., V); zero if None."""
+    if state is not None:
+        return state
+    (*batch, keys), values = jnp.shape(k), jnp.shape(v)[-1]
+    dtype = promoted(k, v, jnp.float32)
+    return Moments(jnp.zeros((*batch, keys, keys), dtype), jnp.zeros((*batch, values, keys), dtype))

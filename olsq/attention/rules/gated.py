@@ -1,0 +1,211 @@
+"""Linear attention's scalar- or vector-gated descendants: Hebbian memories that forget."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+
+from olsq.attention.arguments import Tokens, close, open_state, read
+from olsq.attention.recurrences.linear import gated_linear
+from olsq.attention.recurrences.vector import vector_gated
+from olsq.attention.states import Memory, empty
+from olsq.attention.steps import step_of
+from olsq.sequence.jax.signs import unsigned
+
+
+def gla(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    forget: Any = None,
+    log_forget: Any = None,
+    weight: Any = None,
+    signed: bool = False,
+    state: Memory | None = None,
+    segment_ids: Any = None,
+) -> tuple[Array, Memory]:
+    """Gated linear attention: ``S = gamma S + beta v k^T`` or ``S = S diag(a) + beta v k^T``.
+
+    Parameters
+    ----------
+    q, k, v : array (B, T, H, K), (B, T, H, K), (B, T, H, V)
+        Queries (not scaled), keys, values.
+    forget, log_forget : array, optional
+        Gates in [0, 1], or their logs: one per token, broadcast to (B, T, H), as in the MesaNet
+        paper; or, as four axes, one per key dimension, broadcast to (B, T, H, K), as in the GLA
+        paper.  Default 1.  A gate of 0 forgets everything before its token.
+    weight : array, optional
+        Write strengths beta >= 0, broadcast to (B, T, H).  0 leaves a token out, finite or not.
+    signed : bool
+        Gates may lie in [-1, 1]: a negative one also turns the memory round, which lets a head
+        track parity.  Given as ``forget``, scalar or vector; a log has no sign.
+    state : Memory, optional
+    segment_ids : int array (B, T), optional
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
+
+    Returns
+    -------
+    output : array (B, T, H, V)
+        In the dtype of q, k, v.  NaN from a non-finite token on until a gate of 0, never before.
+    state : Memory
+
+    Raises
+    ------
+    ValueError
+        If shapes, gates, weights or segment ids do not fit.
+
+    Notes
+    -----
+    O(T V K) and O(T C (V + K)), C = 64 a chunk; vector gates cost about five times as much.  No
+    gate is ever divided by.  Differentiable to any order in both modes, also at gates of 0.
+
+    References
+    ----------
+    Yang et al., "Gated Linear Attention Transformers with Hardware-Efficient Training" (2024),
+    eq. 3; von Oswald et al., "MesaNet" (2025), eq. 2, and appendix H for signed gates.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 3, 1, 1))
+    >>> o, state = olsq.attention.gla(x, x, x, forget=0.5)
+    >>> o[0, :, 0, 0]
+    Array([1.  , 1.5 , 1.75], dtype=float32)
+    >>> once = jnp.array([1.0, 0, 0])[:, None]  # written once, turned round by every -1
+    >>> flips = jnp.array([1.0, -1, -1])[:, None]
+    >>> o, state = olsq.attention.gla(x, x, x, forget=flips, weight=once, signed=True)
+    >>> o[0, :, 0, 0]
+    Array([ 1., -1.,  1.], dtype=float32)
+    """
+    tokens, layout = read(
+        q, k, v, forget=forget, log_forget=log_forget, weight=weight, segment_ids=segment_ids,
+        state=state, vector=True, signed=signed,
+    )  # fmt: skip
+    return hebbian(tokens, layout, state, signed)
+
+
+def hebbian(tokens: Tokens, layout: Any, state: Any, signed: bool = False) -> tuple[Array, Memory]:
+    """The memory of checked tokens, whichever gates they have."""
+    tokens, turned = unsigned(tokens) if signed else (tokens, None)
+    opened, lost = open_state(state, empty(layout, tokens.v.shape[-1], tokens.k.shape[-1]), layout)
+    if tokens.forget is not None and tokens.forget.ndim == 3:
+        v = tokens.v if tokens.weight is None else tokens.weight[..., None] * tokens.v
+        out, memory = vector_gated(tokens.q, tokens.k, v, tokens.forget, opened.memory)
+    else:
+        out, memory = gated_linear(*tokens[:5], opened.memory)
+    memory = memory if turned is None else memory * turned
+    return close(out, Memory(memory), tokens, lost, layout)
+
+
+def mamba2(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    forget: Any = None,
+    log_forget: Any = None,
+    signed: bool = False,
+    state: Memory | None = None,
+    segment_ids: Any = None,
+) -> tuple[Array, Memory]:
+    """The state space of Mamba-2: ``S = gamma S + v k^T``, one gate per token and head.
+
+    Parameters
+    ----------
+    q, k, v : array (B, T, H, K), (B, T, H, K), (B, T, H, V)
+        The paper's C, B and ``dt x``: multiply the input by its step size yourself, or use
+        :func:`gla` with ``weight=dt``.  The skip ``D x`` is the caller's, too.
+    forget, log_forget : array, optional
+        Gates ``exp(dt A)`` in [0, 1], or ``dt A``, broadcast to (B, T, H).  Default 1.
+    signed : bool
+        ``forget`` may lie in [-1, 1], as for :func:`gla`.
+    state : Memory, optional
+    segment_ids : int array (B, T), optional
+
+    Returns
+    -------
+    output : array (B, T, H, V)
+    state : Memory
+
+    Raises
+    ------
+    ValueError
+        If shapes, gates or segment ids do not fit.
+
+    Notes
+    -----
+    :func:`gla` with weight 1.
+
+    References
+    ----------
+    Dao and Gu, "Transformers are SSMs" (2024), section 5.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 2, 1, 1))
+    >>> olsq.attention.mamba2(x, x, x, forget=0.5)[0][0, :, 0, 0]
+    Array([1. , 1.5], dtype=float32)
+    """
+    tokens, layout = read(
+        q, k, v, forget=forget, log_forget=log_forget, segment_ids=segment_ids, state=state,
+        signed=signed,
+    )  # fmt: skip
+    return hebbian(tokens, layout, state, signed)
+
+
+def retention(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    forget: Any = None,
+    state: Memory | None = None,
+    segment_ids: Any = None,
+) -> tuple[Array, Memory]:
+    """Retention: ``S = gamma_h S + v k^T``, one fixed gate per head.
+
+    Parameters
+    ----------
+    q, k, v : array (B, T, H, K), (B, T, H, K), (B, T, H, V)
+        Queries and keys; the paper's rotation (xPos) and scale ``K**-0.5`` are the caller's.
+    forget : array (H,), optional
+        Default ``1 - 2**-(5 + h)``, the paper's.
+    state : Memory, optional
+    segment_ids : int array (B, T), optional
+
+    Returns
+    -------
+    output : array (B, T, H, V)
+    state : Memory
+
+    Raises
+    ------
+    ValueError
+        If shapes, gates or segment ids do not fit.
+
+    References
+    ----------
+    Sun et al., "Retentive Network" (2023), eq. 5 to 8.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 2, 1, 1))
+    >>> olsq.attention.retention(x, x, x)[0][0, :, 0, 0]
+    Array([1.     , 1.96875], dtype=float32)
+    """
+    if forget is None:
+        forget = 1 - 2.0 ** -(5 + jnp.arange(jnp.shape(q)[2] if jnp.ndim(q) == 4 else 1))
+    elif jnp.ndim(forget) > 1:
+        raise ValueError(f"forget must be one gate per head, (H,), got {jnp.shape(forget)}")
+    tokens, layout = read(q, k, v, forget=forget, segment_ids=segment_ids, state=state)
+    return hebbian(tokens, layout, state)
+
+
+gla_step = step_of(gla, "forget", "log_forget", "weight")
+mamba2_step = step_of(mamba2, "forget", "log_forget")
+retention_step = step_of(retention)

@@ -1,0 +1,150 @@
+"""Intention: the regression of a whole context, read by every query; not causal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from olsq.attention.arguments import (
+    check_heads,
+    check_segments,
+    check_weight,
+    fold_heads,
+    layout_of,
+)
+from olsq.attention.regression import check_moments, clean
+from olsq.problem import Moments
+from olsq.sequence.jax import query
+from olsq.sequence.jax.inputs import concrete, refuse
+from olsq.sequence.jax.tiles import finite
+
+
+def intention(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    ridge: Any,
+    weight: Any = None,
+    state: Moments | None = None,
+    segment_ids: Any = None,
+    segments: int | None = None,
+) -> tuple[Array, Moments]:
+    """Intention: ``o_t = G (H + Lambda)^{-1} q_t`` with the moments of *all* tokens.
+
+    Parameters
+    ----------
+    q : array (B, S, H, K)
+        Queries; without ``segment_ids`` their number may differ from the keys'.
+    k, v : array (B, T, H, K), (B, T, H, V)
+    ridge : array
+        Diagonal of Lambda, > 0: a number, (K,) or (H, K).
+    weight : array, optional
+        Sample weights >= 0, broadcast to (B, T, H).  0 leaves a token out, finite or not.
+    state : Moments, optional
+        More context: gram (B, H, K, K) and cross (B, H, V, K); with segments, of the first.
+    segment_ids : int array (B, T), optional
+        Sequences packed into one row, each its own context; S is T then.
+    segments : int, optional
+        The most segments of a row; needed where ``segment_ids`` is traced.
+
+    Returns
+    -------
+    output : array (B, S, H, V)
+        NaN everywhere in a context with a token that is not finite.
+    state : Moments
+        Of all tokens, or of the last segment.
+
+    Raises
+    ------
+    ValueError
+        If shapes, weights, ridge or segment ids do not fit.
+
+    Notes
+    -----
+    One factorisation a context: O(T K (K + V) + K^3).  The last row of :func:`mesa` without gates
+    is the last row of this.  There is no one-token form: a query sees the future.
+
+    References
+    ----------
+    Garnelo and Czarnecki, "Exploring the Space of Key-Value-Query Models with Intention" (2023),
+    eq. 3.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 3, 1, 1))
+    >>> o, state = olsq.attention.intention(x, x, x, ridge=1.0)
+    >>> o[0, :, 0, 0]
+    Array([0.75, 0.75, 0.75], dtype=float32)
+    """
+    refuse("ridge", ridge, lambda r: r <= 0, "be > 0")
+    given, b, t, h = check_heads(k=k, v=v)
+    asked, queries_b, s, queries_h = check_heads(q=q)
+    if (queries_b, queries_h) != (b, h) or asked["q"].shape[-1] != given["k"].shape[-1]:
+        raise ValueError(
+            f"q {asked['q'].shape} must have the batch, heads and width of k {(b, t, h)}"
+        )
+    check_moments(state, given["k"], given["v"])
+    layout = layout_of((asked["q"], *given.values()), state, b, t, h)
+    first = check_segments(segment_ids, layout)
+    order = jnp.zeros((b * h, t), jnp.int32) if first is None else jnp.cumsum(first, 1)
+    count = 1 if first is None else _most_segments(segment_ids, segments)
+    if first is not None and s != t:
+        raise ValueError(f"q must be as long as k with segment_ids, got {s} and {t}")
+    k, v = (fold_heads(x.astype(layout.working)) for x in given.values())
+    strength = check_weight("weight", weight, layout)
+    strength = jnp.ones(order.shape, layout.working) if strength is None else strength
+    bad = ~(finite(k) & finite(v)) & (strength != 0) | ~jnp.isfinite(strength)
+    left_out = (~(finite(k) & finite(v)) | ~jnp.isfinite(strength))[..., None]
+    k, v = (jnp.where(left_out, 0, x) for x in (k, v))
+    written = jnp.where(left_out, 0, strength[..., None]) * k
+    queries = fold_heads(asked["q"].astype(layout.working))
+    lam = jnp.broadcast_to(jnp.asarray(ridge, layout.working), (h, k.shape[-1]))
+    lam = jnp.tile(lam, (b, 1))
+    start = None if state is None else Moments(*(clean(jnp.asarray(x)) for x in state))
+    lost = jnp.zeros((b * h,), bool)
+    if state is not None:
+        lost = jnp.isnan(state.gram).any((2, 3)) | jnp.isnan(state.cross).any((2, 3))
+        lost = lost.reshape(-1)
+
+    def context(index: Array) -> tuple[Array, Moments, Array]:
+        """Outputs of every query from context ``index``, its moments, whether it is spoilt."""
+        inside = order == index
+        own = jnp.where(inside[..., None], written, 0)
+        gram, cross = (jnp.einsum("nti,ntj->nij", x, own) for x in (k, v))
+        spoilt = (bad & inside).any(1)
+        if start is not None:
+            begins = jnp.where(index == 0, 1, 0)
+            gram, cross = gram + begins * start.gram, cross + begins * start.cross
+            spoilt = spoilt | (lost & (index == 0))
+        moments = Moments(gram, cross)
+        clear = jnp.where(finite(queries)[..., None], queries, 0)
+        out = query(Moments(gram[:, None], cross[:, None]), clear, ridge=lam[:, None])
+        return jnp.where(spoilt[:, None, None], jnp.nan, out), moments, spoilt
+
+    value, moments, spoilt = context(jnp.int32(0))
+    for index in range(1, count):
+        out, later, bad_too = context(jnp.int32(index))
+        value = jnp.where((order == index)[..., None], out, value)
+        here = order[:, -1] == index
+        moments = Moments(
+            *(jnp.where(here[:, None, None], x, y) for x, y in zip(later, moments, strict=True))
+        )
+        spoilt = jnp.where(here, bad_too, spoilt)
+    value = jnp.where(finite(queries)[..., None], value, jnp.nan)
+    value = jnp.moveaxis(value.reshape(b, h, s, value.shape[-1]), 1, 2).astype(layout.dtype)
+    final = [jnp.where(spoilt[:, None, None], jnp.nan, x) for x in moments]
+    return value, Moments(*(x.reshape(b, h, *x.shape[1:]) for x in final))
+
+
+def _most_segments(segment_ids: Any, segments: int | None) -> int:
+    if segments is not None:
+        return segments
+    seen = concrete(segment_ids)
+    if seen is None:
+        raise ValueError("segments is needed where segment_ids is traced: the most of any row")
+    return 1 + int((np.diff(seen, axis=1) != 0).sum(1).max(initial=0))

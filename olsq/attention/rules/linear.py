@@ -1,0 +1,117 @@
+"""Linear attention, with features and a normaliser: a Hebbian memory that forgets nothing."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from olsq.attention.arguments import close, open_state, read
+from olsq.attention.recurrences.linear import gated_linear
+from olsq.attention.states import Memory, Normalised, empty
+from olsq.attention.steps import step_of
+from olsq.problem import check_choice
+
+FEATURE_MAPS = ("identity", "elu", "dpfp")
+
+
+def features(x: Array, feature_map: str, nu: int) -> Array:
+    """phi(x) over the last axis: "identity", "elu" (``elu(x) + 1``) or "dpfp" (2 K nu wide)."""
+    if feature_map == "identity":
+        return x
+    if feature_map == "elu":
+        return jax.nn.elu(x) + 1
+    r = jax.nn.relu(jnp.concatenate([x, -x], -1))
+    return jnp.concatenate([r * jnp.roll(r, i, -1) for i in range(1, nu + 1)], -1)
+
+
+def linear(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    feature_map: Literal["identity", "elu", "dpfp"] = "identity",
+    nu: int = 1,
+    normalise: bool = False,
+    weight: Any = None,
+    state: Memory | Normalised | None = None,
+    segment_ids: Any = None,
+) -> tuple[Array, Memory | Normalised]:
+    """Linear attention: ``S += w v phi(k)^T``, ``o = S phi(q)``.
+
+    Parameters
+    ----------
+    q, k, v : array (B, T, H, K), (B, T, H, K), (B, T, H, V)
+        Queries, keys, values.  Queries are not scaled: give ``q * K**-0.5`` for that variant.
+    feature_map : {"identity", "elu", "dpfp"}
+        phi, of keys and queries: none, ``elu(x) + 1``, or the deterministic parameter-free
+        projection ``concat_i r * roll(r, i)`` of ``r = relu([x, -x])``, 2 K nu features.
+    nu : int
+        Rolls of "dpfp".
+    normalise : bool
+        Divide by ``phi(q) . sum w phi(k)``; where that is exactly 0 the output is 0.  No epsilon
+        is added.
+    weight : array, optional
+        Write strengths >= 0, broadcast to (B, T, H).  0 leaves a token out, finite or not.
+    state : Memory, or Normalised if ``normalise``, optional
+    segment_ids : int array (B, T), optional
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
+
+    Returns
+    -------
+    output : array (B, T, H, V)
+        In the dtype of q, k, v.  NaN from a non-finite token on, never before.
+    state
+
+    Raises
+    ------
+    ValueError
+        If shapes, weights or segment ids do not fit, or the feature map is unknown.
+
+    Notes
+    -----
+    O(T V K) and O(T C (V + K)), C = 64 a chunk.  Differentiable to any order in both modes.
+
+    References
+    ----------
+    Katharopoulos et al., "Transformers are RNNs" (2020), eq. 10 to 12; Schlag et al., "Linear
+    Transformers Are Secretly Fast Weight Programmers" (2021), eq. 37 (DPFP).
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 3, 1, 2))
+    >>> o, state = olsq.attention.linear(x, x, x, normalise=True)
+    >>> o[0, :, 0, 0]
+    Array([1., 1., 1.], dtype=float32)
+    """
+    check_choice(feature_map, "feature_map", FEATURE_MAPS)
+    if not (isinstance(nu, int) and nu >= 1):
+        raise ValueError(f"nu must be a positive integer, got {nu!r}")
+    tokens, layout = read(q, k, v, weight=weight, segment_ids=segment_ids, state=state)
+    phi_q, phi_k = (features(x, feature_map, nu) for x in (tokens.q, tokens.k))
+    width, values = phi_k.shape[-1], tokens.v.shape[-1]
+    zero: Any = empty(layout, values, width)
+    if normalise:
+        mass = jnp.zeros((layout.batch, layout.heads, width), layout.working)
+        zero = Normalised(zero.memory, mass)
+    opened, lost = open_state(state, zero, layout)
+    memory, v = opened.memory, tokens.v
+    if normalise:
+        v = jnp.concatenate([v, jnp.ones_like(v[..., :1])], -1)
+        memory = jnp.concatenate([memory, opened.normaliser[:, None]], 1)
+    out, memory = gated_linear(phi_q, phi_k, v, tokens.forget, tokens.weight, memory)
+    if normalise:
+        out = divide(out[..., :-1], out[..., -1:])
+        return close(out, Normalised(memory[:, :-1], memory[:, -1]), tokens, lost, layout)
+    return close(out, Memory(memory), tokens, lost, layout)
+
+
+def divide(a: Array, b: Array) -> Array:
+    """a / b, 0 where b is exactly 0; derivatives are finite there too."""
+    return jnp.where(b == 0, 0, a / jnp.where(b == 0, 1, b))
+
+
+linear_step = step_of(linear, "weight")

@@ -1,0 +1,115 @@
+"""Longhorn: the delta step taken implicitly, which no write strength can make unstable."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+
+from olsq.attention.arguments import (
+    Layout,
+    check_weight,
+    close,
+    leave_out,
+    open_state,
+    per_token,
+    read,
+)
+from olsq.attention.recurrences.elementwise import elementwise
+from olsq.attention.recurrences.vector import vector_gated
+from olsq.attention.states import Memory, empty
+from olsq.attention.steps import step_of
+from olsq.sequence.jax.inputs import refuse
+
+
+def longhorn(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    weight: Any = None,
+    state: Memory | None = None,
+    segment_ids: Any = None,
+) -> tuple[Array, Memory]:
+    """Longhorn: ``S = S * (1 - d (k*k)^T) + (d * v) k^T``, ``d = beta / (1 + beta k.k)``.
+
+    The minimiser of ``|S - S_old|^2 + beta |S k - v|^2`` is ``S_old (I - d k k^T) + d v k^T``;
+    this is its diagonal form, in which each entry has a factor of its own.
+
+    Parameters
+    ----------
+    q, k, v : array (B, T, H, K), (B, T, H, K), (B, T, H, V)
+        Queries (not scaled), keys, values.
+    weight : array, optional
+        beta >= 0: one per token, broadcast to (B, T, H); or, as four axes, one per value channel,
+        broadcast to (B, T, H, V), as in the paper.  Default 1.  A token of weight 0 (in all
+        channels) is left out, finite or not.
+    state : Memory, optional
+    segment_ids : int array (B, T), optional
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
+
+    Returns
+    -------
+    output : array (B, T, H, V)
+        In the dtype of q, k, v.  NaN from a non-finite token on, never before.
+    state : Memory
+
+    Raises
+    ------
+    ValueError
+        If shapes, weights or segment ids do not fit.
+
+    Notes
+    -----
+    Factors lie in [0, 1] whatever the weights.  With one weight a token the factors are gates per
+    key dimension, done by chunks as in :func:`gla`; with one per channel every entry has its own,
+    and the recurrence is done token by token.  O(T V K) either way.  Differentiable to any order
+    in both modes.
+
+    References
+    ----------
+    Liu et al., "Longhorn: State Space Models are Amortized Online Learners" (2024), theorem 3.1
+    and algorithm 1 (arXiv 2407.14207).
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 3, 1, 1))
+    >>> olsq.attention.longhorn(x, x, x)[0][0, :, 0, 0]  # d = 1/2
+    Array([0.5  , 0.75 , 0.875], dtype=float32)
+    """
+    tokens, layout = read(q, k, v, segment_ids=segment_ids, state=state)
+    values, keys = tokens.v.shape[-1], tokens.k.shape[-1]
+    tokens, beta = leave_out(tokens, strengths(weight, layout, values))
+    opened, lost = open_state(state, empty(layout, values, keys), layout)
+    squares = tokens.k**2
+    norm = squares.sum(-1, keepdims=True)
+    if beta is None or beta.ndim == 2:
+        d = 1 / (1 + norm) if beta is None else beta[..., None] / (1 + beta[..., None] * norm)
+        gates = 1 - d * squares
+        if tokens.start is not None:
+            gates = jnp.where(tokens.start[..., None], 0, gates)
+        out, memory = vector_gated(tokens.q, tokens.k, d * tokens.v, gates, opened.memory)
+    else:
+        d = beta / (1 + beta * norm)
+        out, memory = elementwise(
+            tokens.q, tokens.k, d * tokens.v, factors, {"d": d}, opened.memory, start=tokens.start
+        )
+    return close(out, Memory(memory), tokens, lost, layout)
+
+
+def factors(x: dict[str, Array]) -> Array:
+    """What a token leaves of each entry, (N, K, V)."""
+    return 1 - (x["k"] ** 2)[:, :, None] * x["d"][:, None, :]
+
+
+def strengths(weight: Any, layout: Layout, values: int) -> Array | None:
+    """Weights (N, T), or (N, T, V) where one per value channel is given; None: all 1."""
+    if weight is None or jnp.ndim(weight) < 4:
+        return check_weight("weight", weight, layout)
+    refuse("weight", weight, lambda w: w < 0, "be >= 0 (0 leaves a token out)")
+    return per_token("weight", weight, layout, values)
+
+
+longhorn_step = step_of(longhorn, "weight")

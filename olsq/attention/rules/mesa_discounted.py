@@ -1,0 +1,152 @@
+"""Recursive least squares as attention: the Mesa layer's rule with a ridge that is forgotten."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import jax.numpy as jnp
+from jax import Array
+
+from olsq.attention.regression import arrange, check_token, gate, lent, or_empty, ridge_left
+from olsq.attention.steps import step_of
+from olsq.problem import DecodeState, Moments
+from olsq.sequence.jax import online_lstsq, query, update
+from olsq.sequence.jax.inputs import promoted, refuse
+from olsq.solvers import Solver
+
+
+def mesa_discounted(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    ridge: Any = None,
+    forget: Any = None,
+    log_forget: Any = None,
+    weight: Any = None,
+    solver: Solver | None = None,
+    adjoint: Literal["implicit", "unrolled"] = "implicit",
+    state: Moments | None = None,
+    segment_ids: Any = None,
+) -> tuple[Array, Moments]:
+    """Recursive least squares as attention: :func:`mesa` with a ridge forgotten like the data.
+
+    Parameters
+    ----------
+    q, k, v : array (B, T, H, K), (B, T, H, K), (B, T, H, V)
+    ridge : array
+        Diagonal of the ridge before the first token, > 0: a number, (K,) or (H, K).  With a state,
+        which holds its own, only for the segments after the first, and None without segments.
+    forget, log_forget, weight, solver, adjoint : optional
+        As for :func:`mesa`.  After a gate of exactly 0 there is no ridge left, and no unique
+        solution until K tokens came: outputs are NaN until then, and with ``segment_ids`` until
+        the next segment, which starts with its ridge.
+    state : Moments, optional
+        Its gram holds what is left of the ridge.
+    segment_ids : int array (B, T), optional
+
+    Returns
+    -------
+    output : array (B, T, H, V)
+    state : Moments
+
+    Raises
+    ------
+    ValueError
+        If shapes, gates, weights, ridge or segment ids do not fit.
+
+    Notes
+    -----
+    Online Newton's method: ``Phi = Phi + beta (v - Phi k) (H^{-1} k)^T``, where DeltaNet steps
+    along k.
+
+    References
+    ----------
+    von Oswald et al., "MesaNet" (2025), eq. 17 to 24; "Uncovering mesa-optimization algorithms in
+    Transformers" (2023), eq. 8.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 3, 1, 1))
+    >>> o, state = olsq.attention.mesa_discounted(x, x, x, ridge=1.0, forget=0.5)
+    >>> [round(float(y), 3) for y in o[0, :, 0, 0]]
+    [0.667, 0.857, 0.933]
+    """
+    if ridge is not None:
+        refuse("ridge", ridge, lambda r: r <= 0, "be > 0")
+    streams, options, layout = arrange(q, k, v, forget, log_forget, weight, segment_ids, state)
+    options = {**options, "state": state, "solver": solver, "adjoint": adjoint}
+    if segment_ids is None:
+        fit = online_lstsq(*streams, ridge=ridge, ridge_mode="discounted", **options)
+        return jnp.moveaxis(fit.value, 1, 2).astype(layout.dtype), fit.state
+    # Every segment starts with its own ridge: it is the fixed problem with a ridge per token.
+    if ridge is None:
+        raise ValueError("ridge is needed with segment_ids: every segment starts with it")
+    left, first, gone = ridge_left(forget, log_forget, segment_ids, layout)
+    keys = streams[0].shape[-1]
+    each = jnp.broadcast_to(jnp.asarray(ridge, layout.working), (layout.heads, keys))
+    begins, own, eye = each, each[:, None], jnp.eye(keys, dtype=layout.working)
+    if state is not None:  # what goes on from it holds its ridge in the gram
+        begins = lent(jnp.asarray(state.gram, layout.working))[..., None]
+        own = jnp.where(first[..., None], begins[..., None], own)
+        options["state"] = state._replace(gram=state.gram - begins[..., None] * eye)
+    ridges = left[..., None] * own
+    fit = online_lstsq(*streams, ridge=jnp.where(gone[..., None], own, ridges), **options)
+    value = jnp.where(gone[..., None], jnp.nan, fit.value)
+    held = jnp.where(gone[..., None], 0, ridges)[:, :, -1] if layout.length else begins
+    gram = fit.state.gram + held[..., None] * eye
+    return jnp.moveaxis(value, 1, 2).astype(layout.dtype), fit.state._replace(gram=gram)
+
+
+def mesa_discounted_step(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    ridge: Any = None,
+    forget: Any = None,
+    log_forget: Any = None,
+    weight: Any = 1.0,
+    solver: Solver | None = None,
+    adjoint: Literal["implicit", "unrolled"] = "implicit",
+    state: Moments | DecodeState | None = None,
+) -> tuple[Array, Any]:
+    """One token of :func:`mesa_discounted`; see :func:`mesa_step`.
+
+    Parameters
+    ----------
+    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
+    ridge : array
+        A number, (K,) or (H, K), > 0, with the first token only; a state holds it.
+    forget, log_forget, weight, solver, adjoint : optional
+        As for :func:`mesa_step`.
+    state : Moments or DecodeState, optional
+
+    Returns
+    -------
+    output : array (B, H, V)
+    state : as given
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit, or the ridge is given with a state or not given without.
+    """
+    if solver is not None:
+        options = {"ridge": ridge, "forget": forget, "log_forget": log_forget, "weight": weight}
+        return _solved_step(q, k, v, **options, solver=solver, adjoint=adjoint, state=state)
+    check_token(q, k, v)
+    if (ridge is None) == (state is None):
+        raise ValueError("give ridge with the first token and state with the others")
+    if state is None:
+        refuse("ridge", ridge, lambda r: r <= 0, "be > 0")
+        state = or_empty(None, k, v)
+        held = jnp.broadcast_to(jnp.asarray(ridge, state.gram.dtype), state.gram.shape[:-1])
+        state = state._replace(gram=held[..., None] * jnp.eye(held.shape[-1], dtype=held.dtype))
+    now: Any = state
+    now = update(now, k, v, forget=gate(forget, log_forget), weight=weight)
+    return query(now, q).astype(promoted(q, k, v)), now
+
+
+_solved_step = step_of(mesa_discounted, "forget", "log_forget", "weight")

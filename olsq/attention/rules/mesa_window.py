@@ -1,0 +1,172 @@
+"""Mesa over a sliding window: what is older than the window is forgotten at once."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+from olsq.attention.arguments import Layout, fold_state, per_head, read
+from olsq.attention.recurrences.window import check_window, inside, over_windows
+from olsq.attention.steps import step_of
+from olsq.problem import Moments
+from olsq.sequence.jax import query
+from olsq.sequence.jax.gates import decays
+from olsq.sequence.jax.inputs import refuse
+from olsq.sequence.jax.tiles import finite
+
+ROWS = 32  # queries solved at once
+
+
+class RecentSamples(NamedTuple):
+    """State of :func:`mesa_window`: the last ``window - 1`` tokens.
+
+    Attributes
+    ----------
+    keys : array (B, H, window - 1, K)
+    values : array (B, H, window - 1, V)
+    forget : array (B, H, window - 1)
+    weight : array (B, H, window - 1)
+        0 where there was no token.
+    """
+
+    keys: Any
+    values: Any
+    forget: Any
+    weight: Any
+
+
+def mesa_window(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    window: int,
+    ridge: Any,
+    forget: Any = None,
+    log_forget: Any = None,
+    weight: Any = None,
+    state: RecentSamples | None = None,
+    segment_ids: Any = None,
+) -> tuple[Array, RecentSamples]:
+    """:func:`mesa` over the last ``window`` tokens, a token's own included.
+
+    Parameters
+    ----------
+    q, k, v : array (B, T, H, K), (B, T, H, K), (B, T, H, V)
+    window : int
+    ridge : array
+        Diagonal of Lambda, > 0: a number, (K,) or (H, K).
+    forget, log_forget, weight : array, optional
+        As for :func:`mesa`.
+    state : RecentSamples, optional
+    segment_ids : int array (B, T), optional
+
+    Returns
+    -------
+    output : array (B, T, H, V)
+        NaN where a non-finite token is in the window and no gate of 0 since.
+    state : RecentSamples
+
+    Raises
+    ------
+    ValueError
+        If shapes, the window, gates, weights, ridge or segment ids do not fit.
+
+    Notes
+    -----
+    Nothing is ever subtracted: the moments of a token are those of the samples that it shares with
+    a block of 32 others plus those on either side, so that they stay positive definite.  One
+    factorisation a token: O(T (K^3 + (window + 64) K^2)), memory O(32 K^2) a stream.
+    Differentiable to any order in both modes.
+
+    References
+    ----------
+    Behrouz et al., "Atlas: Learning to Optimally Memorize the Context at Test Time" (2025), the
+    Omega rule solved to optimality, see von Oswald et al., "MesaNet" (2025), section 2.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 3, 1, 1))
+    >>> o, state = olsq.attention.mesa_window(x, x, x, window=2, ridge=1.0)
+    >>> [round(float(y), 3) for y in o[0, :, 0, 0]]
+    [0.5, 0.667, 0.667]
+    """
+    before = check_window(window) - 1
+    refuse("ridge", ridge, lambda r: r <= 0, "be > 0")
+    tokens, layout = read(
+        q, k, v, forget=forget, log_forget=log_forget, weight=weight, segment_ids=segment_ids,
+        state=state,
+    )  # fmt: skip
+    n, t, keys = tokens.k.shape
+    lam = per_head("ridge", ridge, layout, keys)
+    recent = fold_state(state, _empty(layout, before, keys, tokens.v.shape[-1]), layout)
+    ones = jnp.ones((n, t), layout.working)
+    gates = ones if tokens.forget is None else tokens.forget
+    strength = ones if tokens.weight is None else tokens.weight
+    # A spoilt token is kept as such: it leaves the window one day.
+    raw = [jnp.where(tokens.bad[..., None], jnp.nan, x) for x in (tokens.k, tokens.v)]
+    now = (*raw, gates, strength)
+    streams = RecentSamples(*(jnp.concatenate(x, 1) for x in zip(recent, now, strict=True)))
+    bad = ~(finite(streams.keys) & finite(streams.values))
+    resets = jnp.cumsum(streams.forget == 0, 1)
+    clean = [jnp.where(bad[..., None], 0, x) for x in streams[:2]]
+
+    def block(queries: Array, parts: Any) -> Array:
+        k, v, gates, weight, bad, resets = parts
+        size = queries.shape[1]
+        seen = inside(size, window)
+        # Products of gates: after each earlier token to the block's start, then inside the block.
+        later = jnp.cumprod(gates[:, 1:before][:, ::-1], 1)[:, ::-1]
+        later = jnp.concatenate([later, jnp.ones_like(gates[:, :1])], 1)[:, :before]
+        own = gates[:, before:]
+        table, zeta = decays(own, jnp.log(jnp.where(own == 0, 1, own)))
+        share = jnp.concatenate([zeta[..., None] * later[:, None], table], -1)
+        share = jnp.where(seen, share * weight[:, None], 0)
+        gram = _gram(k, share, weight, later, zeta, size, before)
+        moments = Moments(gram, jnp.eye(keys, dtype=gram.dtype))
+        solution = query(moments, queries, ridge=lam[:, None])
+        scores = jnp.einsum("ntk,nik->nti", solution, k) * share
+        out = jnp.einsum("nti,niv->ntv", scores, v)
+        visible = seen & (resets[:, None] == resets[:, before:, None])
+        return jnp.where((visible & bad[:, None]).any(-1)[..., None], jnp.nan, out)
+
+    parts = (*clean, streams.forget, streams.weight, bad, resets)
+    out = over_windows(block, tokens.q, parts, window, min(ROWS, max(8, window)))
+    out = jnp.where(tokens.asked[..., None], out, jnp.nan)
+    value = jnp.moveaxis(out.reshape(layout.batch, layout.heads, t, out.shape[-1]), 1, 2)
+    kept = (x[:, x.shape[1] - before :] for x in streams)
+    kept = (x.reshape(layout.batch, layout.heads, *x.shape[1:]) for x in kept)
+    return value.astype(layout.dtype), RecentSamples(*kept)
+
+
+def _gram(
+    k: Array, share: Array, weight: Array, later: Array, zeta: Array, size: int, before: int
+) -> Array:
+    """Grams (N, C, K, K): tokens that all rows see summed once, the others row by row."""
+    common = slice(size - 1, before)  # before the block, and in the window of its last row
+    if common.start >= common.stop:
+        return jnp.einsum("nti,nia,nib->ntab", share, k, k)
+    core = k[:, common] * (weight[:, :before] * later)[:, common, None]
+    core = jnp.einsum("nia,nib->nab", k[:, common], core)
+    sides = jnp.concatenate([k[:, : size - 1], k[:, before:]], 1)
+    shares = jnp.concatenate([share[..., : size - 1], share[..., before:]], -1)
+    return zeta[..., None, None] * core[:, None] + jnp.einsum(
+        "nti,nia,nib->ntab", shares, sides, sides
+    )
+
+
+def _empty(layout: Layout, before: int, keys: int, values: int) -> RecentSamples:
+    shape = (layout.batch, layout.heads, before)
+    zeros, ones = jnp.zeros(shape, layout.working), jnp.ones(shape, layout.working)
+    return RecentSamples(
+        jnp.zeros((*shape, keys), layout.working),
+        jnp.zeros((*shape, values), layout.working),
+        ones,
+        zeros,
+    )
+
+
+mesa_window_step = step_of(mesa_window, "forget", "log_forget", "weight")

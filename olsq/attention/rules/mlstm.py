@@ -1,0 +1,160 @@
+"""The matrix memory of xLSTM, with sigmoid or exponential input gates."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from olsq.attention.arguments import Tokens, close, open_state, per_token, read
+from olsq.attention.recurrences.linear import gated_linear
+from olsq.attention.states import empty
+from olsq.attention.steps import step_of
+from olsq.sequence.jax.inputs import refuse
+
+
+class MLSTMState(NamedTuple):
+    """State of :func:`mlstm`: memory and normaliser, both times ``exp(-maximum)``.
+
+    Attributes
+    ----------
+    memory : array (B, H, V, K)
+    normaliser : array (B, H, K)
+    maximum : array (B, H)
+        The largest log weight so far, forgotten like the tokens; 0 where weights are plain, -inf
+        before any token.  Derivatives take it for a constant, on both sides of a state: what it
+        hides from ``memory`` and ``normaliser`` where they are made, it hides again where they are
+        read, so that those of outputs in the tokens before are right.  A derivative in this field
+        itself is 0 and is not one: changed alone, it changes what the others stand for.
+    """
+
+    memory: Any
+    normaliser: Any
+    maximum: Any
+
+
+def mlstm(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    forget: Any = None,
+    log_forget: Any = None,
+    weight: Any = None,
+    log_weight: Any = None,
+    state: MLSTMState | None = None,
+    segment_ids: Any = None,
+) -> tuple[Array, MLSTMState]:
+    """mLSTM: ``S = f S + i v k^T``, ``z = f z + i k``, ``o = S q / max(1, |z . q|)``.
+
+    Parameters
+    ----------
+    q, k, v : array (B, T, H, K), (B, T, H, K), (B, T, H, V)
+        Queries, keys, values.  The paper divides its keys by ``sqrt(K)``: the caller's business.
+    forget, log_forget : array, optional
+        Gates f in [0, 1], or their logs, broadcast to (B, T, H).  Default 1.
+    weight : array, optional
+        Input gates i >= 0, broadcast to (B, T, H): the MesaNet paper's sigmoid gates.
+    log_weight : array, optional
+        Their logs instead, of any size: the exponential gates of the xLSTM paper.  Computed with a
+        running maximum, so that they never overflow; -inf leaves a token out.
+    state : MLSTMState, optional
+    segment_ids : int array (B, T), optional
+
+    Returns
+    -------
+    output : array (B, T, H, V)
+        In the dtype of q, k, v.  NaN from a non-finite token on until a gate of 0, never before.
+    state : MLSTMState
+
+    Raises
+    ------
+    ValueError
+        If shapes, gates, weights or segment ids do not fit, or both forms of one are given.
+
+    Notes
+    -----
+    The published stabilised form divides by ``max(exp(-m), |z' . q|)`` of the scaled normaliser,
+    which is this one.  Costs what :func:`gla` does.  Differentiable in both modes.
+
+    References
+    ----------
+    Beck et al., "xLSTM" (2024), eq. 19 to 27; von Oswald et al., "MesaNet" (2025), Table 3.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 3, 1, 1))
+    >>> o, state = olsq.attention.mlstm(x, x, x, log_weight=1000 * x[..., 0])
+    >>> o[0, :, 0, 0]
+    Array([1., 1., 1.], dtype=float32)
+    """
+    if weight is not None and log_weight is not None:
+        raise ValueError("give weight or log_weight, not both: they are the same input gates")
+    tokens, layout = read(
+        q, k, v, forget=forget, log_forget=log_forget, weight=weight, segment_ids=segment_ids,
+        state=state,
+    )  # fmt: skip
+    memory = empty(layout, tokens.v.shape[-1], tokens.k.shape[-1]).memory
+    level = jnp.full((layout.batch, layout.heads), -jnp.inf if log_weight is not None else 0.0)
+    zero = MLSTMState(memory, memory[:, :, 0], level.astype(layout.working))
+    opened, lost = open_state(state, zero, layout)
+    start = jax.lax.stop_gradient(opened.maximum)
+    if log_weight is None:
+        start = jnp.where(jnp.isneginf(start), 0, start)  # nothing is remembered yet
+        maxima = jnp.broadcast_to(start[:, None], tokens.bad.shape)
+        weight = jnp.ones_like(maxima) if tokens.weight is None else tokens.weight
+        gates, weight = tokens.forget, weight * jnp.exp(-maxima)
+    else:
+        refuse("log_weight", log_weight, lambda w: w == float("inf"), "be less than infinity")
+        logs = per_token("log_weight", log_weight, layout)
+        tokens, logs = _leave_out(tokens, logs)
+        maxima, gates, weight = _stabilise(tokens.forget, logs, start)
+    values = jnp.concatenate([tokens.v, jnp.ones_like(tokens.v[..., :1])], -1)
+    held = jnp.concatenate([opened.memory, opened.normaliser[:, None]], 1)
+    out, held = gated_linear(tokens.q, tokens.k, values, gates, weight, held)
+    size = jnp.maximum(jnp.exp(-maxima), jnp.abs(out[..., -1]))
+    last = maxima[:, -1] if maxima.shape[1] else start
+    return close(
+        out[..., :-1] / size[..., None],
+        MLSTMState(held[:, :-1], held[:, -1], last),
+        tokens,
+        lost,
+        layout,
+    )
+
+
+def _leave_out(tokens: Tokens, logs: Array) -> tuple[Tokens, Array]:
+    """Tokens of log weight -inf are absent, finite or not; those of NaN or inf spoil the rest."""
+    wrong = jnp.isnan(logs) | jnp.isposinf(logs)
+    bad = (tokens.bad & ~jnp.isneginf(logs)) | wrong
+    return tokens._replace(bad=bad), jnp.where(wrong, -jnp.inf, logs)
+
+
+def _stabilise(gates: Any, logs: Array, start: Array) -> tuple[Array, Array, Array]:
+    """Running maxima ``m_t = max(log f_t + m_{t-1}, log i_t)``, ``f exp(m_{t-1} - m_t)``,
+    ``exp(log i - m_t)``."""
+    gates = jnp.ones_like(logs) if gates is None else gates
+    plain = jax.lax.stop_gradient(gates)
+    log_gates = jnp.log(plain)
+
+    def join(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
+        return a[0] + b[0], jnp.maximum(a[1] + b[0], b[1])
+
+    sums, maxima = jax.lax.associative_scan(join, (log_gates, jax.lax.stop_gradient(logs)), axis=1)
+    maxima = jnp.maximum(maxima, sums + start[:, None])
+    before = jnp.concatenate([start[:, None], maxima[:, :-1]], 1)
+    empty = jnp.isneginf(maxima)
+    now = jnp.where(empty, 0, maxima)
+    # exp(m_{t-1} - m_t) overflows where the gate is tiny; together they are at most 1, but for
+    # the rounding of the maxima, which is kept here and so does not add up over the tokens.
+    ratio = jnp.exp(jnp.minimum(log_gates + (before - now), 1))
+    rise = jnp.exp(jnp.minimum(jnp.where(jnp.isneginf(before), -jnp.inf, before - now), 80))
+    factor = jnp.where(plain > 0, ratio / jnp.where(plain > 0, plain, 1), rise)
+    held = gates * jnp.where(empty, 1, factor)
+    return maxima, held, jnp.exp(logs - now)
+
+
+mlstm_step = step_of(mlstm, "forget", "log_forget", "weight", "log_weight")

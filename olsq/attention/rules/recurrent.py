@@ -1,0 +1,223 @@
+"""State spaces and recurrences gated entry by entry: Mamba (S6) and the RG-LRU of Hawk."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from olsq.attention.arguments import (
+    Tokens,
+    check_heads,
+    check_segments,
+    close,
+    fold_heads,
+    layout_of,
+    leave_out,
+    open_state,
+    per_head,
+    per_token,
+    read,
+)
+from olsq.attention.recurrences.elementwise import diagonal, elementwise
+from olsq.attention.states import Memory, empty
+from olsq.attention.steps import step_of
+from olsq.sequence.jax.inputs import refuse
+from olsq.sequence.jax.tiles import finite
+
+STEEPEST = 1000.0  # of d sqrt(x) / dx, which has no bound at 0; Griffin's code bounds it so
+
+
+class Hidden(NamedTuple):
+    """State of a rule that is one vector per head.
+
+    Attributes
+    ----------
+    hidden : array (B, H, V)
+    """
+
+    hidden: Any
+
+
+def mamba(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    step: Any,
+    rate: Any,
+    skip: Any = None,
+    state: Memory | None = None,
+    segment_ids: Any = None,
+) -> tuple[Array, Memory]:
+    """Mamba's selective state space, S6: ``S = S * exp(-step exp(rate)) + (step v) k^T``.
+
+    Every entry of the memory forgets at its own speed ``exp(rate)``, for the time ``step`` that
+    the token gives its value channel.
+
+    Parameters
+    ----------
+    q, k, v : array (B, T, H, K), (B, T, H, K), (B, T, H, V)
+        The paper's C, B and x.  Mamba is one head (H = 1) with V the inner width and K = 16.
+    step : array (B, T, H, V) or what broadcasts to it
+        The paper's Delta, >= 0 (after its softplus).  A token with 0 in all channels is left out
+        of the memory, finite or not.
+    rate : array (H, V, K) or what broadcasts to it
+        Log of the speed: the paper's ``A = -exp(rate)``.  Its code starts at log 1 to log K.
+    skip : array (H, V), optional
+        The paper's D: the output gets ``skip * v``.
+    state : Memory, optional
+    segment_ids : int array (B, T), optional
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
+
+    Returns
+    -------
+    output : array (B, T, H, V)
+        ``S q + skip * v``, in the dtype of q, k, v.  NaN from a non-finite token on, never before.
+    state : Memory
+
+    Raises
+    ------
+    ValueError
+        If shapes, steps or segment ids do not fit.
+
+    Notes
+    -----
+    O(T V K) exponentials; nothing of size T V K is kept, the backward pass makes 64 memories at a
+    time again.  The input is discretised as in the paper's code, ``step * k`` (Euler), not by the
+    exact integral of eq. 4.  Differentiable to any order in both modes.
+
+    References
+    ----------
+    Gu and Dao, "Mamba: Linear-Time Sequence Modeling with Selective State Spaces" (2023),
+    algorithm 2, eq. 2 and 4.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 3, 1, 1))
+    >>> half = jnp.log(jnp.log(2.0))  # exp(-exp(half)) = 1/2
+    >>> olsq.attention.mamba(x, x, x, step=1.0, rate=half)[0][0, :, 0, 0]
+    Array([1.  , 1.5 , 1.75], dtype=float32)
+    """
+    tokens, layout = read(q, k, v, segment_ids=segment_ids, state=state)
+    values, keys = tokens.v.shape[-1], tokens.k.shape[-1]
+    refuse("step", step, lambda s: s < 0, "be >= 0 (it is a time)")
+    tokens, step = leave_out(tokens, per_token("step", step, layout, values))
+    speed = jnp.swapaxes(jnp.exp(per_head("rate", rate, layout, values, keys)), 1, 2)
+    direct = None if skip is None else per_head("skip", skip, layout, values)[:, None]
+    opened, lost = open_state(state, empty(layout, values, keys), layout)
+
+    def factors(x: dict[str, Array]) -> Array:
+        return jnp.exp(-x["step"][:, None, :] * speed)
+
+    out, memory = elementwise(
+        tokens.q, tokens.k, step * tokens.v, factors, {"step": step}, opened.memory,
+        start=tokens.start,
+    )  # fmt: skip
+    if direct is not None:
+        out = out + direct * tokens.v
+        # A value that the memory leaves out is still read here, at its own token.
+        tokens = tokens._replace(asked=tokens.asked & finite(fold_heads(jnp.asarray(v))))
+    return close(out, Memory(memory), tokens, lost, layout)
+
+
+def root(x: Array) -> Array:
+    """sqrt(x) for x >= 0, with a derivative of at most ``STEEPEST`` (to any order and mode)."""
+    bend = 0.25 / STEEPEST**2
+    here = jax.lax.stop_gradient(x)
+    return jnp.where(
+        x > bend, jnp.sqrt(jnp.maximum(x, bend)), jnp.sqrt(here) + STEEPEST * (x - here)
+    )
+
+
+def rg_lru(
+    x: Any,
+    *,
+    input_gate: Any,
+    recurrence_gate: Any,
+    rate: Any,
+    c: float = 8.0,
+    state: Hidden | None = None,
+    segment_ids: Any = None,
+) -> tuple[Array, Hidden]:
+    """The recurrence of Hawk and Griffin: ``h = a h + sqrt(1 - a^2) (input_gate x)``.
+
+    The factor is ``a = exp(-c softplus(rate) recurrence_gate)``; the root keeps the variance of h
+    that of its input.
+
+    Parameters
+    ----------
+    x : array (B, T, H, V)
+        Inputs.  Channels do not mix: heads only group them.
+    input_gate, recurrence_gate : array (B, T, H, V) or what broadcasts to it
+        In [0, 1] (after their sigmoids).  Where the recurrence gate is 0, h stays as it is.
+    rate : array (H, V) or what broadcasts to it
+        The paper's Lambda: -4.3 to -9 make ``a`` .9 to .999 at a gate of 1.
+    c : float
+        The paper's 8.
+    state : Hidden, optional
+    segment_ids : int array (B, T), optional
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
+
+    Returns
+    -------
+    output : array (B, T, H, V)
+        All h, in the dtype of x.  NaN (in all channels of a head) from a non-finite token on, if
+        its input gate lets it in, until a token whose factors are all 0.
+    state : Hidden
+
+    Raises
+    ------
+    ValueError
+        If shapes, gates or segment ids do not fit.
+
+    Notes
+    -----
+    O(T V), and as many sequential steps as tokens.  ``1 - a^2`` comes from the log of a by expm1,
+    so it keeps its digits as a goes to 1.  At a = 1 the root has no derivative; below
+    ``1 - a^2 = 2.5e-7`` (in float32 only a = 1 and the number next to it) its slope is held at
+    1000, as in the paper's code.  Everything else is the exact derivative, to any order in both
+    modes, also where a is 0.  The first token of a stream or segment is scaled by the root like
+    all others; the paper's code scales it by 1.
+
+    References
+    ----------
+    De et al., "Griffin: Mixing Gated Linear Recurrences with Local Attention for Efficient
+    Language Models" (2024), eq. 1 to 4, appendix A (arXiv 2402.19427).
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 3, 1, 1))
+    >>> zero = jnp.log(jnp.expm1(jnp.log(2.0) / 8))  # a = 1/2 where the gate is 1
+    >>> o, state = olsq.attention.rg_lru(x, input_gate=1.0, recurrence_gate=x, rate=zero)
+    >>> [round(float(h), 3) for h in o[0, :, 0, 0]]
+    [0.866, 1.299, 1.516]
+    """
+    given, b, t, h = check_heads(x=x)
+    x, width = given["x"], given["x"].shape[-1]
+    layout = layout_of((x,), state, b, t, h)
+    gates = []
+    for name, gate in (("input_gate", input_gate), ("recurrence_gate", recurrence_gate)):
+        refuse(name, gate, lambda g: (g < 0) | (g > 1), "lie in [0, 1] (it is a sigmoid's)")
+        gates.append(per_token(name, gate, layout, width))
+    x, admits, forgets = fold_heads(x.astype(layout.working)), *gates
+    start = check_segments(segment_ids, layout)
+    bad = (~jnp.isfinite(x) & (admits != 0)).any(-1) | ~(finite(admits) & finite(forgets))
+    x, admits, forgets = (jnp.where(jnp.isfinite(y), y, 0) for y in (x, admits, forgets))
+    log_factor = -c * jax.nn.softplus(per_head("rate", rate, layout, width))[:, None] * forgets
+    factors = jnp.exp(log_factor)
+    gates = factors if start is None else jnp.where(start[..., None], 0, factors)
+    zero = Hidden(jnp.zeros((b, h, width), layout.working))
+    opened, lost = open_state(state, zero, layout)
+    add = root(-jnp.expm1(2 * log_factor)) * (admits * x)
+    out, hidden = diagonal(gates, add, opened.hidden)
+    tokens = Tokens(x, x, x, gates, None, start, bad, jnp.ones_like(bad))
+    return close(out, Hidden(hidden), tokens, lost, layout)
+
+
+mamba_step = step_of(mamba, "step")
+rg_lru_step = step_of(rg_lru, "input_gate", "recurrence_gate")

@@ -1,0 +1,170 @@
+"""Rules with a gate for each key dimension: HGRN-2 and RWKV-6.  (GLA's is in ``linear``.)"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+
+from olsq.attention.arguments import (
+    Tokens,
+    check_gates,
+    check_heads,
+    close,
+    layout_of,
+    open_state,
+    read,
+)
+from olsq.attention.recurrences.vector import vector_gated
+from olsq.attention.states import Memory, empty
+from olsq.attention.steps import step_of
+from olsq.checks import check_real
+from olsq.sequence.jax.gates import reached
+
+
+def hgrn2(
+    q: Any,
+    v: Any,
+    *,
+    forget: Any = None,
+    log_forget: Any = None,
+    state: Memory | None = None,
+    segment_ids: Any = None,
+) -> tuple[Array, Memory]:
+    """HGRN-2: ``S = S diag(a) + v (1 - a)^T``; what a gate forgets is what it writes with.
+
+    Parameters
+    ----------
+    q, v : array (B, T, H, K), (B, T, H, V)
+        Queries (the paper's output gate) and values (its input).
+    forget, log_forget : array (B, T, H, K)
+        Gates a in [0, 1], or their logs; needed, since 1 - a is the key.
+    state : Memory, optional
+    segment_ids : int array (B, T), optional
+
+    Returns
+    -------
+    output : array (B, T, H, V)
+    state : Memory
+
+    Raises
+    ------
+    ValueError
+        If shapes, gates or segment ids do not fit.
+
+    Notes
+    -----
+    The paper's lower bound of the gates, which grows with depth, is the layer's business.
+
+    References
+    ----------
+    Qin et al., "HGRN2: Gated Linear RNNs with State Expansion" (2024), eq. 6.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 2, 1, 1))
+    >>> olsq.attention.hgrn2(x, x, forget=0.5 * x)[0][0, :, 0, 0]
+    Array([0.5 , 0.75], dtype=float32)
+    """
+    given, b, t, h = check_heads(q=q, v=v)
+    layout = layout_of(tuple(given.values()), state, b, t, h)
+    if (forget is None) == (log_forget is None):
+        raise ValueError("give forget or log_forget, one of the two: 1 - forget is the key")
+    check_gates(forget, log_forget, layout, given["q"].shape[-1])
+    gates = jnp.asarray(forget if log_forget is None else log_forget, layout.working)
+    gates = jnp.broadcast_to(gates, given["q"].shape)
+    key = 1 - gates if log_forget is None else -jnp.expm1(gates)
+    same: Any = {"forget" if log_forget is None else "log_forget": gates}
+    tokens, _ = read(  # the layout's dtype is that of q and v: the key is in the working one
+        q, key, v, **same, segment_ids=segment_ids, state=state, vector=True
+    )
+    opened, lost = open_state(state, empty(layout, tokens.v.shape[-1], key.shape[-1]), layout)
+    held = jnp.ones_like(tokens.k) if tokens.forget is None else tokens.forget
+    out, memory = vector_gated(tokens.q, tokens.k, tokens.v, held, opened.memory)
+    return close(out, Memory(memory), tokens, lost, layout)
+
+
+def rwkv6(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    bonus: Any,
+    forget: Any = None,
+    log_forget: Any = None,
+    state: Memory | None = None,
+    segment_ids: Any = None,
+) -> tuple[Array, Memory]:
+    """RWKV-6: ``o = (S + v (bonus * k)^T) q``, then ``S = S diag(w) + v k^T``.
+
+    Parameters
+    ----------
+    q, k, v : array (B, T, H, K), (B, T, H, K), (B, T, H, V)
+        Receptance, keys, values.
+    bonus : array (H, K)
+        The paper's u: weight of the token's own key, which the memory does not hold yet.
+    forget, log_forget : array (B, T, H, K) or what broadcasts to it
+        Gates w in [0, 1], or their logs.  They apply *after* the read, before the write: a gate of
+        0 forgets what came before its token for all later ones, but not for itself.
+    state : Memory, optional
+    segment_ids : int array (B, T), optional
+
+    Returns
+    -------
+    output : array (B, T, H, V)
+    state : Memory
+
+    Raises
+    ------
+    ValueError
+        If shapes, gates or segment ids do not fit.
+
+    References
+    ----------
+    Peng et al., "Eagle and Finch: RWKV with Matrix-Valued States" (2024), eq. 19 and 20.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 3, 1, 1))
+    >>> olsq.attention.rwkv6(x, x, x, bonus=jnp.array([[2.0]]), forget=0.5 * x)[0][0, :, 0, 0]
+    Array([2. , 3. , 3.5], dtype=float32)
+    """
+    tokens, layout = read(q, k, v, segment_ids=segment_ids, state=state)
+    width = tokens.k.shape[-1]
+    gates = check_gates(forget, log_forget, layout, width)
+    gates = jnp.ones_like(tokens.k) if gates is None else gates
+    gates = gates if gates.ndim == 3 else jnp.broadcast_to(gates[..., None], tokens.k.shape)
+    unknown = jnp.isnan(gates)
+    gates = jnp.where(unknown, 1, gates)
+    check_real("bonus", bonus)
+    bonus = jnp.asarray(bonus, layout.working)
+    if bonus.shape != (layout.heads, width):
+        raise ValueError(f"bonus must have shape {(layout.heads, width)}, got {bonus.shape}")
+    opened, lost = open_state(state, empty(layout, tokens.v.shape[-1], width), layout)
+    # The reset of a segment comes before the read: its first query sees an empty memory.
+    reads = tokens.q if tokens.start is None else jnp.where(tokens.start[..., None], 0, tokens.q)
+    held = gates if tokens.start is None else jnp.where(tokens.start[..., None], 0, gates)
+    out, memory = vector_gated(reads, tokens.k, tokens.v, held, opened.memory, before=True)
+    own = jnp.tile(bonus, (layout.batch, 1))[:, None] * tokens.k
+    out = out + (tokens.q * own).sum(-1, keepdims=True) * tokens.v
+    return close(
+        out, Memory(memory), tokens, lost, layout, _spoilt(tokens, held, unknown.any(-1), lost)
+    )
+
+
+def _spoilt(tokens: Tokens, gates: Array, unknown: Array, lost: Array) -> Any:
+    """What a loss reaches where gates apply after the read: a reset helps later tokens only."""
+    if tokens.bad.shape[1] == 0:
+        return None
+    after = reached(tokens.bad | unknown, (gates == 0).all(-1), lost)
+    before = jnp.concatenate([lost[:, None], after[:, :-1]], 1)
+    if tokens.start is not None:
+        before = before & ~tokens.start
+    return before | tokens.bad, after[:, -1]
+
+
+hgrn2_step = step_of(hgrn2, "forget", "log_forget")
+rwkv6_step = step_of(rwkv6, "forget", "log_forget")

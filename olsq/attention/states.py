@@ -1,0 +1,40 @@
+"""The state of most rules: a matrix from keys to values, the fast weights."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+
+from olsq.attention.arguments import Layout
+
+
+class Memory(NamedTuple):
+    """State of a rule that is one matrix per head.
+
+    Attributes
+    ----------
+    memory : array (B, H, V, K)
+        ``S``; a query reads ``S q``.
+    """
+
+    memory: Any
+
+
+class Normalised(NamedTuple):
+    """State of linear attention with a normaliser.
+
+    Attributes
+    ----------
+    memory : array (B, H, V, K)
+    normaliser : array (B, H, K)
+        Sum of the keys' features.
+    """
+
+    memory: Any
+    normaliser: Any
+
+
+def empty(layout: Layout, values: int, keys: int) -> Memory:
+    """Memory of an empty past."""
+    return Memory(jnp.zeros((layout.batch, layout.heads, values, keys), layout.working))

@@ -1,0 +1,109 @@
+"""``olsq demo``: two regressions on bundled data, told in plain words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+import olsq
+from olsq.cli.demo.studies import Entry, Study, co2_study, compare, macro_study, scored_rows
+from olsq.cli.errors import InputError
+from olsq.cli.fit.options import FIGURES
+
+MACRO_WORDS = """\
+203 quarters, 1959 to 2009. Each quarter olsq predicts the consumer price index from the money stock
+with what it has learned so far, and then learns the quarter. Nothing is ever fitted twice."""
+
+CO2_WORDS = """\
+2284 weeks, 1958 to 2001, of which 59 have no measurement and are skipped. Each week olsq predicts
+the next value from a straight line and a yearly wave. The line bends and the wave grows, so
+a memory that fades does much better than one that keeps everything."""
+
+
+def run_demo(out: Path, console: Console) -> None:
+    """Run both studies, print what they show, save the figure at ``out``.
+
+    Raises
+    ------
+    InputError
+        If the figure cannot be written there.
+    """
+    if out.suffix.lower() not in FIGURES:
+        raise InputError(f"--out must end in {', '.join(FIGURES)}, got {out.name}")
+    if not out.parent.is_dir():
+        raise InputError(f"cannot write {out}: there is no directory {out.parent}")
+    macro, co2 = macro_study(), co2_study()
+    with console.status("Compiling the kernels (the first run only; some ten seconds) ..."):
+        _warm_up()
+    console.print("\n[bold]olsq: least squares, solved again after every row[/bold]\n")
+    for number, (study, words) in enumerate(((macro, MACRO_WORDS), (co2, CO2_WORDS)), start=1):
+        console.print(f"[bold]{number}. {study.title}[/bold]   [cyan]{study.formula}[/cyan]")
+        console.print(" ".join(words.split()))
+        with console.status("Fitting OLS anew for every row, for comparison ..."):
+            entries = compare(study)
+        console.print(_table(study, entries))
+        console.print(_verdict(study, entries) + "\n")
+    console.print(
+        "[dim]* has already seen the rows it is asked for: no forecast, shown for comparison[/dim]"
+    )
+    with console.status("Drawing ..."):
+        from olsq.cli.demo.figure import draw_demo
+
+        try:
+            draw_demo(macro, co2).savefig(out, dpi=150)
+        except OSError as error:
+            raise InputError(f"cannot write {out}: {error.strerror}") from None
+    console.print(f"\nFigure: [bold]{out}[/bold]", soft_wrap=True)
+    console.print("Your own data: olsq fit DATA.csv --target COLUMN")
+
+
+def _warm_up() -> None:
+    """Compile everything the studies use, so that the seconds in the tables are those of work."""
+    X, y = np.arange(40.0)[:, None] % 7, np.arange(40.0) % 5
+    for half_life in (None, 8.0):
+        olsq.coefficient_path(X, y, fit_intercept=True, half_life=half_life, cov="sandwich")
+
+
+def _table(study: Study, entries: list[Entry]) -> Table:
+    rows = scored_rows(study)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column(f"one-step-ahead error in {study.unit}, {rows.sum():,} rows")
+    for heading in ("MAE", "RMSE", "time"):
+        table.add_column(heading, justify="right")
+    best = min((entry for entry in entries if entry.honest), key=lambda e: _errors(e, rows)[1])
+    for entry in entries:
+        absolute, root = _errors(entry, rows)
+        seconds = "" if entry.seconds is None else f"{1e3 * entry.seconds:,.1f} ms"
+        style = "bold green" if entry is best else None if entry.honest else "dim"
+        table.add_row(entry.name, f"{absolute:.3f}", f"{root:.3f}", seconds, style=style)
+    return table
+
+
+def _errors(entry: Entry, rows: np.ndarray) -> tuple[float, float]:
+    error = entry.error[rows]
+    return float(np.abs(error).mean()), float(np.sqrt(np.square(error).mean()))
+
+
+def _verdict(study: Study, entries: list[Entry]) -> str:
+    """One sentence that says who won and what forgetting did, from the numbers themselves."""
+    rows = scored_rows(study)
+    score = {entry.name: _errors(entry, rows)[0] for entry in entries}
+    fading, everything, refitted, last, *_ = (score[entry.name] for entry in entries)
+    same = np.isclose(everything, refitted, rtol=1e-6)
+    ratio = everything / fading
+    sentence = f"Forgetting makes the typical error {ratio:.1f} times smaller"
+    if last < fading:
+        sentence += f", yet the last value is a better forecast ({last:.2f} against {fading:.2f}): "
+        sentence += "prices drift, and money alone does not explain them."
+    else:
+        sentence += f" and beats the last value ({fading:.2f} against {last:.2f})."
+    if same:
+        sentence += " Without forgetting, olsq gives exactly what fitting anew gives"
+        own, anew = entries[1].seconds, entries[2].seconds
+        faster = anew / own if own and anew else 0.0
+        sentence += f", {faster:,.0f} times faster." if faster >= 2 else "."
+    return sentence

@@ -1,0 +1,103 @@
+"""What a checkpoint holds besides the estimator, and whether a run may go on from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import olsq
+from olsq.cli.errors import InputError
+from olsq.cli.fit.options import Estimator, FitOptions
+from olsq.cli.sources.source import Position, Source
+from olsq.online import RecursiveLeastSquares, RollingLeastSquares
+
+KEY = "olsq fit"
+VERSION = 1
+_WRITTEN = {"version", "options", "chunk_rows", "input", "position"}
+
+
+def load_checkpoint(path: Path) -> tuple[Estimator, dict[str, Any]] | None:
+    """Return the estimator and the notes saved with it; None if there is no such file.
+
+    Raises
+    ------
+    InputError
+        If the file is damaged, foreign, or not a checkpoint of ``olsq fit``.
+    """
+    try:
+        estimator = olsq.load(path)
+    except FileNotFoundError:
+        return None
+    except olsq.StateFileError as error:
+        raise InputError(str(error)) from None
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+    notes = estimator.metadata_.get(KEY)
+    if notes is None or not isinstance(estimator, RecursiveLeastSquares | RollingLeastSquares):
+        raise InputError(f"{path} holds an estimator, but was not written by olsq fit")
+    if not isinstance(notes, dict) or not notes.keys() >= _WRITTEN:
+        raise InputError(f"{path} holds an estimator, but not the notes that olsq fit writes")
+    if notes["version"] != VERSION:
+        raise InputError(f"{path} was written by another version of olsq fit: start again")
+    return estimator, notes
+
+
+def make_notes(
+    options: FitOptions,
+    source: Source,
+    position: Position,
+    parts: dict[str, dict[str, Any] | None],
+) -> dict[str, Any]:
+    """Notes for a checkpoint at ``position`` of ``source``.
+
+    Nothing in them depends on the time or on how often checkpoints were made, so that a run that
+    was interrupted ends with the same bytes as one that was not.
+    """
+    return {
+        KEY: {
+            "version": VERSION,
+            "options": options.for_comparison(),
+            "chunk_rows": source.chunk_rows,
+            "input": source.identity(),
+            "position": position,
+            **parts,
+        }
+    }
+
+
+def rejoin(options: FitOptions, source: Source, notes: dict[str, Any]) -> None:
+    """Bring ``source`` to where the checkpoint was made.
+
+    Raises
+    ------
+    InputError
+        If an option or the input is not what it was then.
+    """
+    before, now = notes["options"], options.for_comparison()
+    for option in now:
+        if before.get(option) != now[option]:
+            raise InputError(
+                f"cannot resume: {option} was {_shown(before.get(option))} "
+                f"and is {_shown(now[option])}"
+            )
+    if options.chunk_rows is not None and options.chunk_rows != notes["chunk_rows"]:
+        raise InputError(
+            f"cannot resume: --chunk-rows was {notes['chunk_rows']} and is {options.chunk_rows}"
+        )
+    if notes["input"]["header"] != source.header:
+        raise InputError(f"cannot resume: the columns of {source.name} have changed")
+    source.chunk_rows = notes["chunk_rows"]
+    unchanged = source.path is not None and source.identity() == notes["input"]
+    if not source.skip_to(notes["position"], trusted=unchanged):
+        raise InputError(
+            f"cannot resume: the first {notes['position']['rows']:,} rows of {source.name} "
+            "are not those the state was made from"
+        )
+
+
+def _shown(value: Any) -> str:
+    if value is None or value is False:
+        return "not given"
+    if value is True:
+        return "given"
+    return ",".join(value) if isinstance(value, list) else str(value)

@@ -1,0 +1,141 @@
+"""A coefficient path of any length at the resolution of a figure, in constant memory.
+
+Consecutive rows share a bucket.  When all buckets are full, neighbours merge and every bucket
+holds twice as many rows from then on; so the result depends on the rows only, not on the chunks.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.plot.cusum_statistic import cusum_line
+from olsq.plot.drawing import Curves
+
+BUCKETS = 1024
+# Columns of the table besides the coefficients and their standard errors.
+LOW, HIGH, SQUARE, COUNT, ROW, CUMULATED, TESTED = range(7)
+N_FIXED = 7
+
+
+class Trace:
+    """Buckets of coefficients, standard errors, extreme errors and the cumulated residuals.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Names of the coefficients, in order.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = list(names)
+        self._stride = 1
+        self._filled = 0  # buckets begun
+        self._table = np.full((BUCKETS, N_FIXED + 2 * len(self.names)), np.nan)
+        # cumulated recursive residual, its sum of squares and count
+        self._sums = np.zeros(3)
+
+    def update(
+        self,
+        start: int,
+        coef: NDArray[np.float64],
+        stderr: NDArray[np.float64],
+        residual: NDArray[np.float64],
+        recursive: NDArray[np.float64],
+    ) -> None:
+        """Add rows ``start``...; ``recursive`` is NaN where there is no recursive residual."""
+        tested = np.isfinite(recursive) & (recursive != 0)
+        values = np.where(tested, recursive, 0.0)
+        table = np.column_stack([
+            residual, residual, residual**2, np.isfinite(residual).astype(float),
+            np.arange(start + 1.0, start + 1.0 + len(residual)),
+            self._sums[0] + np.cumsum(values), self._sums[2] + np.cumsum(tested, dtype=float),
+            coef, stderr,
+        ])  # fmt: skip
+        self._sums += values.sum(), np.square(values).sum(), tested.sum()
+        while len(table):
+            if start // self._stride >= BUCKETS:
+                self._halve()
+                continue
+            # Rows up to the end of the last bucket at the present stride.
+            n = min(len(table), BUCKETS * self._stride - start)
+            bucket = (start + np.arange(n)) // self._stride
+            self._merge(table[:n], bucket)
+            table, start = table[n:], start + n
+
+    def _merge(self, rows: NDArray[np.float64], bucket: NDArray[np.int64]) -> None:
+        """Fold rows (or buckets) into the buckets they belong to, in order."""
+        first = np.flatnonzero(np.concatenate([[True], bucket[1:] != bucket[:-1]]))
+        target = bucket[first]
+        last = np.append(first[1:], len(rows)) - 1
+        merged = rows[last]
+        merged[:, LOW] = np.fmin.reduceat(rows[:, LOW], first)
+        merged[:, HIGH] = np.fmax.reduceat(rows[:, HIGH], first)
+        counts = rows[:, COUNT]
+        merged[:, COUNT] = np.add.reduceat(counts, first)
+        merged[:, SQUARE] = np.add.reduceat(np.where(counts > 0, rows[:, SQUARE], 0.0), first)
+        if target[0] < self._filled:  # the first of them continues an unfinished bucket
+            old, new = self._table[target[0]], merged[0]
+            new[LOW], new[HIGH] = np.fmin(old[LOW], new[LOW]), np.fmax(old[HIGH], new[HIGH])
+            new[COUNT] += old[COUNT]
+            new[SQUARE] += old[SQUARE]
+        self._table[target] = merged
+        self._filled = int(target[-1]) + 1
+
+    def _halve(self) -> None:
+        rows = self._table[: self._filled].copy()
+        pairs = np.arange(len(rows)) // 2
+        self._stride *= 2
+        self._filled = 0
+        self._table[:] = np.nan
+        self._merge(rows, pairs)
+
+    def curves(self, *, bounds: bool) -> Curves:
+        """What the figure shows; ``bounds`` adds the 5 % lines of the CUSUM."""
+        table = self._table[: self._filled]
+        k = len(self.names)
+        total, square, n = (float(part) for part in self._sums)
+        value = bound = None
+        if n > 1 and square > 0:
+            deviation = math.sqrt(max(square - total**2 / n, 0.0) / (n - 1)) or 1.0
+            tested = table[:, TESTED].astype(int)
+            value = np.where(tested > 0, table[:, CUMULATED] / deviation, np.nan)
+            bound = np.where(tested > 0, cusum_line(tested, n), np.nan) if bounds else None
+        counts = table[:, COUNT]
+        mean_square = np.where(counts > 0, table[:, SQUARE], np.nan) / np.maximum(counts, 1)
+        return Curves(
+            table[:, ROW].astype(int), table[:, N_FIXED : N_FIXED + k], table[:, N_FIXED + k :],
+            self.names, table[:, LOW], table[:, HIGH], mean_square, value, bound,
+        )  # fmt: skip
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything but the names, for the checkpoint."""
+        return {
+            "stride": self._stride,
+            "filled": self._filled,
+            "table": _pack(self._table[: self._filled]),
+            "sums": _pack(self._sums),
+        }
+
+    @classmethod
+    def from_dict(cls, names: Sequence[str], saved: dict[str, Any]) -> Trace:
+        """Undo :meth:`as_dict`."""
+        trace = cls(names)
+        trace._stride, trace._filled = saved["stride"], saved["filled"]
+        width = trace._table.shape[1]
+        trace._table[: trace._filled] = _unpack(saved["table"]).reshape(-1, width)
+        trace._sums = _unpack(saved["sums"]).copy()
+        return trace
+
+
+def _pack(values: NDArray[np.float64]) -> str:
+    return base64.b64encode(values.astype("<f8").tobytes()).decode("ascii")
+
+
+def _unpack(text: str) -> NDArray[np.float64]:
+    return np.frombuffer(base64.b64decode(text), "<f8").astype(np.float64)

@@ -1,0 +1,103 @@
+"""Read Parquet files in chunks of a fixed number of rows.
+
+A few chunks are decoded at a time by slicing a lazy scan.  Measured on a 600 MB file with row
+groups of a million rows: 106 MB resident in slices of 131072 rows, against 270 to 410 MB with
+Polars' ``collect_batches()``.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from olsq.cli.errors import InputError
+from olsq.cli.sources.columns import Chunk, choose_columns, to_chunk
+from olsq.cli.sources.source import Position, Source, default_chunk_rows
+
+PARQUET_MAGIC = b"PAR1"
+CHUNKS_PER_READ = 8
+
+
+class ParquetSource(Source):
+    """A Parquet file whose used columns are numbers.
+
+    Parameters are those of :class:`olsq.cli.sources.csv.CsvSource`.
+
+    Raises
+    ------
+    InputError
+        If the file is damaged, a column is missing or is not numeric.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        target: str,
+        features: Sequence[str] | None,
+        weight: str | None,
+        chunk_rows: int | None,
+    ) -> None:
+        super().__init__(path)
+        scan = pl.scan_parquet(path)
+        try:
+            schema = scan.collect_schema()
+            self._total = int(scan.select(pl.len()).collect().item())
+        except (pl.exceptions.PolarsError, OSError) as error:
+            reason = str(error).splitlines()[0]
+            raise InputError(f"{path} is a damaged Parquet file: {reason}") from None
+        self.header = list(schema.names())
+        self.columns = choose_columns(self.header, target, features, weight)
+        for name in self.columns.all:
+            dtype = schema[name]
+            if not (dtype.is_numeric() or dtype == pl.Boolean):
+                raise InputError(
+                    f"column {name!r} is not numeric: {path} stores it as {dtype} "
+                    "(choose columns with --features)"
+                )
+        self.chunk_rows = chunk_rows or default_chunk_rows(len(self.columns.all))
+        self._scan = scan.select(pl.col(self.columns.all).cast(pl.Float64))
+
+    def position(self) -> Position:
+        """Rows read so far and the checksum of their values."""
+        return {"rows": self.rows, "crc": self.crc}
+
+    def fraction(self) -> float | None:
+        """Share of the rows read."""
+        return self.rows / self._total if self._total else None
+
+    def skip_to(self, position: Position, *, trusted: bool) -> bool:
+        """Move to ``position``; unless ``trusted``, read all before it again and compare."""
+        if not trusted:
+            for _ in self._slices(position["rows"]):
+                pass
+            if self.rows != position["rows"] or self.crc != position["crc"]:
+                return False
+        self.rows, self.crc = position["rows"], position["crc"]
+        return True
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Yield the rows from the present position on."""
+        return self._slices(self._total)
+
+    def _slices(self, stop: int) -> Iterator[Chunk]:
+        while self.rows < min(stop, self._total):
+            length = min(CHUNKS_PER_READ * self.chunk_rows, stop - self.rows)
+            try:
+                frame = self._scan.slice(self.rows, length).collect()
+            except (pl.exceptions.PolarsError, OSError) as error:
+                reason = str(error).splitlines()[0]
+                raise InputError(f"{self.name} is a damaged Parquet file: {reason}") from None
+            whole = np.column_stack([frame[name].to_numpy() for name in self.columns.all])
+            for at in range(0, len(whole), self.chunk_rows):
+                table = np.ascontiguousarray(whole[at : at + self.chunk_rows])
+                chunk = to_chunk(self.rows, table, self.columns)
+                self.crc = zlib.crc32(table.data, self.crc)
+                self.rows += len(table)
+                yield chunk
+
+    def close(self) -> None:
+        """Nothing is held open between two reads."""

@@ -1,0 +1,121 @@
+"""What every kind of input offers: columns, chunks of fixed rows, and a place to resume from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from olsq.cli.errors import InputError
+from olsq.cli.sources.columns import Chunk, Columns
+
+Position = dict[str, Any]
+LARGEST_CHUNK = 16_384
+CHUNK_CELLS = 1 << 20
+
+
+def default_chunk_rows(n_columns: int) -> int:
+    """Rows of a chunk: about a million cells, between 64 and 16384 rows, a power of two."""
+    rows = max(CHUNK_CELLS // max(n_columns, 1), 64)
+    return min(1 << (rows.bit_length() - 1), LARGEST_CHUNK)
+
+
+class Source:
+    """A table read once, in order, in chunks whose boundaries depend on its rows only.
+
+    Attributes
+    ----------
+    name : str
+        What to call the input in messages.
+    header : list of str
+        All column names.
+    columns : Columns
+        The ones that are used.
+    chunk_rows : int
+        Rows of every chunk but the last.
+    rows : int
+        Data rows handed out so far.
+    crc : int
+        Checksum of everything handed out so far.
+    """
+
+    header: list[str]
+    columns: Columns
+    chunk_rows: int
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self.name = "standard input" if path is None else str(path)
+        self.rows = 0
+        self.crc = 0
+        stat = None if path is None else path.stat()
+        self.size = stat.st_size if stat else None
+        self.modified = stat.st_mtime_ns if stat else None
+
+    def __enter__(self) -> Source:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def identity(self) -> dict[str, Any]:
+        """What a later run compares to see whether the input changed."""
+        return {"header": self.header, "size": self.size, "modified": self.modified}
+
+    def position(self) -> Position:
+        """Where the next chunk starts, for :meth:`skip_to` of a later run."""
+        raise NotImplementedError
+
+    def skip_to(self, position: Position, *, trusted: bool) -> bool:
+        """Move to ``position``; return False if what comes before it has changed."""
+        raise NotImplementedError
+
+    def fraction(self) -> float | None:
+        """Share of the input handed out, None if unknown."""
+        raise NotImplementedError
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Yield the rows from the present position on."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Release the file."""
+        raise NotImplementedError
+
+
+def open_source(
+    data: str,
+    target: str,
+    features: Sequence[str] | None,
+    weight: str | None,
+    separator: str | None,
+    chunk_rows: int | None,
+) -> Source:
+    """Open ``data`` (a path, or ``-`` for standard input) as CSV or Parquet by its first bytes.
+
+    Raises
+    ------
+    InputError
+        If the file is missing, unreadable, a directory, empty, or lacks a column.
+    """
+    # Imported here because each imports this module.
+    from olsq.cli.sources.csv import CsvSource
+    from olsq.cli.sources.parquet import PARQUET_MAGIC, ParquetSource
+
+    if data == "-":
+        return CsvSource(None, target, features, weight, separator, chunk_rows)
+    path = Path(data)
+    try:
+        with path.open("rb") as file:
+            magic = file.read(len(PARQUET_MAGIC))
+    except FileNotFoundError:
+        raise InputError(f"no such file: {data}") from None
+    except IsADirectoryError:
+        raise InputError(f"{data} is a directory, not a file") from None
+    except OSError as error:
+        raise InputError(f"cannot read {data}: {error.strerror}") from None
+    if magic == PARQUET_MAGIC:
+        return ParquetSource(path, target, features, weight, chunk_rows)
+    if path.suffix == ".parquet" and magic:
+        raise InputError(f"{data} is not a Parquet file, whatever its name says")
+    return CsvSource(path, target, features, weight, separator, chunk_rows)

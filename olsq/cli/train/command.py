@@ -1,0 +1,159 @@
+"""The command ``olsq train`` and its options; what it does is imported when it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+
+def train(
+    text: Annotated[
+        Path | None,
+        typer.Argument(
+            help="A text file; bytes of any encoding.",
+            show_default="two novels by Jane Austen that ship with olsq",
+            metavar="TEXT",
+        ),
+    ] = None,
+    tokenizer: Annotated[
+        str,
+        typer.Option(
+            help="bytes, or bpe:N: N tokens, pairs of bytes merged as TEXT suggests.",
+            rich_help_panel="Text",
+        ),
+    ] = "bytes",
+    validation: Annotated[
+        float,
+        typer.Option(
+            help="Part of the text, at its end, that is not trained on.", rich_help_panel="Text"
+        ),
+    ] = 0.1,
+    length: Annotated[
+        int, typer.Option(help="Tokens in a sequence.", rich_help_panel="Text")
+    ] = 256,
+    mixer: Annotated[
+        str,
+        typer.Option(
+            help="mesa, gla, softmax, ...; several, separated by commas, take turns: hawk,mesa.",
+            rich_help_panel="Model",
+        ),
+    ] = "mesa",
+    solver: Annotated[
+        str | None,
+        typer.Option(
+            help="Of mixers that solve a regression: chunk-exact, cg:30, cg:max_steps=30,tol=1e-4, "
+            "chebyshev:20, neumann:8, recursive, dense.",
+            show_default="the mixer's own",
+            rich_help_panel="Model",
+        ),
+    ] = None,
+    dim: Annotated[
+        int, typer.Option(help="Width of the residual stream.", rich_help_panel="Model")
+    ] = 128,
+    blocks: Annotated[int, typer.Option(help="Number of blocks.", rich_help_panel="Model")] = 4,
+    heads: Annotated[int, typer.Option(help="Heads of a mixer.", rich_help_panel="Model")] = 4,
+    key_size: Annotated[
+        int | None,
+        typer.Option(
+            help="Width of a head's keys and values.",
+            show_default="dim / heads",
+            rich_help_panel="Model",
+        ),
+    ] = None,
+    dtype: Annotated[
+        str,
+        typer.Option(
+            help="float32 or bfloat16: activations. Weights and solves are float32.",
+            rich_help_panel="Model",
+        ),
+    ] = "float32",
+    batch: Annotated[
+        int, typer.Option(help="Sequences in a step.", rich_help_panel="Training")
+    ] = 16,
+    accumulate: Annotated[
+        int,
+        typer.Option(
+            help="Parts in which a batch is computed, to save memory.", rich_help_panel="Training"
+        ),
+    ] = 1,
+    steps: Annotated[
+        int, typer.Option(help="Updates of the weights.", rich_help_panel="Training")
+    ] = 1000,
+    lr: Annotated[
+        float,
+        typer.Option(
+            help="Peak learning rate; it ends at a tenth of it.", rich_help_panel="Training"
+        ),
+    ] = 1e-3,
+    warmup: Annotated[
+        int | None,
+        typer.Option(
+            help="Steps in which the learning rate rises.",
+            show_default="steps / 10, at most 2000",
+            rich_help_panel="Training",
+        ),
+    ] = None,
+    weight_decay: Annotated[
+        float, typer.Option(help="AdamW's, on matrices only.", rich_help_panel="Training")
+    ] = 0.1,
+    clip: Annotated[
+        float, typer.Option(help="Largest norm of a gradient.", rich_help_panel="Training")
+    ] = 1.0,
+    seed: Annotated[
+        int,
+        typer.Option(
+            help="Of the first weights and the order of the data.", rich_help_panel="Training"
+        ),
+    ] = 0,
+    out: Annotated[
+        Path,
+        typer.Option(
+            help="Directory for the checkpoint, the log, the figures and the model.",
+            rich_help_panel="Results",
+        ),
+    ] = Path("olsq-run"),
+    evaluate_every: Annotated[
+        int | None,
+        typer.Option(
+            help="Steps between two validation losses.",
+            show_default="steps / 20",
+            rich_help_panel="Results",
+        ),
+    ] = None,
+    sample: Annotated[
+        int,
+        typer.Option(help="Tokens of the sample at the end; 0: none.", rich_help_panel="Results"),
+    ] = 300,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="Go on from the checkpoint in --out, to the same weights as without the stop.",
+            rich_help_panel="Stopping and resuming",
+        ),
+    ] = False,
+    checkpoint_every: Annotated[
+        float,
+        typer.Option(
+            help="Seconds between two checkpoints.", rich_help_panel="Stopping and resuming"
+        ),
+    ] = 60.0,
+) -> None:
+    """Train a language model on a text, with any mixer of olsq.nn in the same backbone.
+
+    Ctrl-C saves a checkpoint; the same command with --resume goes on.
+    """
+    from olsq.cli.train.options import TrainOptions
+    from olsq.cli.train.train import run_train
+
+    options = TrainOptions(
+        text=text, out=out, mixer=mixer, solver=solver, dim=dim, blocks=blocks, heads=heads,
+        key_size=key_size, dtype=dtype, tokenizer=tokenizer, validation=validation, length=length,
+        batch=batch, accumulate=accumulate, steps=steps, lr=lr, warmup=warmup,
+        weight_decay=weight_decay, clip=clip, seed=seed, evaluate_every=evaluate_every,
+        sample=sample, resume=resume, checkpoint_every=checkpoint_every,
+    )  # fmt: skip
+    run_train(options, Console(), Console(stderr=True))

@@ -1,0 +1,40 @@
+"""The one way kernels are compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from numba import njit
+
+from olsq.kernel_cache import attach
+
+
+def kernel(signatures: Sequence[Any] = (), **options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Decorator: compile a function for Numba, and keep the code on disk (``_cache``).
+
+    With ``signatures`` it is compiled at once, and for those only.  ``forceinline=True`` compiles
+    it into every caller.  A call left standing finds another copy of it, with sums in another
+    order, in the process that compiled it than in one that loaded it from disk: whatever a resumed
+    run must repeat to the last bit is inlined.  (The large kernels of whole sequences would take
+    twice as long to compile.)
+    """
+    # fastmath without "nnan"/"ninf": a test for finiteness must mean what it says.  Division
+    # follows NumPy (no exception half-way through an update).
+    compiled = njit(
+        nogil=True,
+        error_model="numpy",
+        fastmath={"reassoc", "contract", "nsz", "arcp"},
+        **options,
+    )
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        dispatcher = compiled(function)
+        attach(dispatcher)
+        if signatures and hasattr(dispatcher, "compile"):
+            for signature in signatures:
+                dispatcher.compile(signature)
+            dispatcher.disable_compile()
+        return dispatcher
+
+    return decorate

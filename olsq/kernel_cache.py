@@ -1,0 +1,210 @@
+"""Compiled kernels on disk, under a digest of every source file that they are made from.
+
+Numba's own cache looks at the file of the function called.  A kernel it calls, or a constant from
+another module, may have changed since: then old and new code would mix.  Here one folder holds
+what was compiled from one set of sources; an edit, an update or another Numba has another folder.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import logging
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numba
+from numba import config
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile
+
+KEPT = 4  # folders of earlier sources that may stay
+_log = logging.getLogger("olsq")
+
+
+def attach(dispatcher: Any) -> None:
+    """Let a compiled function keep its code on disk, if there is a place for it."""
+    function = getattr(dispatcher, "py_func", None)
+    if function is None:  # NUMBA_DISABLE_JIT
+        return
+    folder = _folder(function.__module__.partition(".")[0])
+    if folder is not None:
+        dispatcher._cache = KernelCache(function, folder)
+
+
+class KernelCache(FunctionCache):
+    """Numba's cache of a function in a folder of ours; a file that fails costs only its time."""
+
+    def __init__(self, function: Any, folder: Path) -> None:
+        self._name, self._py_func = repr(function), function
+        self._impl = _Implementation(function, folder / function.__module__)
+        self._cache_path = self._impl.locator.get_cache_path()
+        self._cache_file = IndexDataCacheFile(
+            cache_path=self._cache_path, filename_base=self._impl.filename_base, source_stamp=""
+        )
+        self.enable()
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        try:
+            return super().load_overload(sig, target_context)
+        except Exception:  # damaged files: anything can come out of them
+            _remove(Path(self._cache_path))
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        try:
+            super().save_overload(sig, data)
+        except OSError as error:  # a full disk, a quota
+            self.disable()
+            _hint(f"{self._cache_path}: {error.strerror}")
+
+
+class _Implementation(CompileResultCacheImpl):
+    def __init__(self, function: Any, folder: Path) -> None:
+        code = function.__code__
+        self._lineno, self._locator = code.co_firstlineno, _Locator(folder, code.co_filename)
+        python = "".join(map(str, sys.version_info[:2]))
+        self._filename_base = f"{function.__qualname__}-{self._lineno}.py{python}"
+
+
+class _Locator:
+    def __init__(self, folder: Path, source: str) -> None:
+        self._folder, self._py_file = folder, source
+
+    def get_cache_path(self) -> str:
+        return str(self._folder)
+
+    def ensure_cache_path(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+
+
+@functools.cache
+def _folder(package: str) -> Path | None:
+    """The folder for the kernels of a package as its sources are now; None: nowhere."""
+    origin = getattr(sys.modules.get(package), "__file__", None)
+    digest = source_digest(Path(origin).parent) if origin else None
+    if origin is None or digest is None:
+        return None
+    for place in _places(Path(origin).parent):
+        folder = place / f"{package}-kernels-{digest}"
+        try:
+            known = folder.exists()
+            folder.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=folder).close()
+            os.utime(folder)  # the time of last use, by which old ones go
+        except OSError:
+            continue
+        if not known:
+            _tidy(place, package, folder)
+        return folder
+    _hint("no folder can be written")
+    return None
+
+
+@functools.cache
+def _hint(reason: str) -> None:
+    _log.warning(
+        "olsq compiles its kernels anew in every process, which takes seconds, since it cannot "
+        "keep them (%s). Set NUMBA_CACHE_DIR to a folder of yours that can be written.",
+        reason,
+    )
+
+
+def _places(root: Path) -> Iterator[Path]:
+    """Where compiled code may lie; never in a folder that others can write to."""
+    chosen = getattr(config, "CACHE_DIR", "")  # NUMBA_CACHE_DIR
+    if chosen:
+        yield Path(chosen)
+    yield root / "__pycache__"
+    try:
+        home = Path.home()
+    except RuntimeError:  # no home at all
+        home = None
+    system = platform.system()
+    if system == "Windows":
+        user = os.environ.get("LOCALAPPDATA")
+    elif system == "Darwin":
+        user = home and home / "Library" / "Caches"
+    else:
+        user = os.environ.get("XDG_CACHE_HOME") or (home and home / ".cache")
+    if user:
+        yield Path(user) / "olsq"
+
+
+def _tidy(place: Path, package: str, present: Path) -> None:
+    """Remove the folders of earlier sources but the ones last used."""
+    others = []
+    for folder in place.glob(f"{package}-kernels-*"):
+        try:
+            others.append((folder.stat().st_mtime, folder))
+        except OSError:  # another process was faster
+            continue
+    others.sort(key=lambda pair: pair[0], reverse=True)
+    for _, folder in [pair for pair in others if pair[1] != present][KEPT - 1 :]:
+        _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def source_digest(root: Path) -> str | None:
+    """Digest of all that decides what the kernels of the package at ``root`` compile to.
+
+    The files that define kernels, those of the package they import, directly or not, and the
+    versions of olsq, Numba and Python.  None if there are no sources.
+    """
+    sources = kernel_sources(root)
+    if not sources:
+        return None
+    digest = hashlib.sha256()
+    for text in (_version(), numba.__version__, sys.version):
+        digest.update(f"{text}\n".encode())
+    for path in sorted(sources):
+        content = sources[path]
+        digest.update(f"{path.relative_to(root).as_posix()} {len(content)}\n".encode())
+        digest.update(content)
+    return digest.hexdigest()[:16]
+
+
+def _version() -> str:
+    olsq = sys.modules.get("olsq")
+    return str(getattr(olsq, "__version__", ""))
+
+
+def kernel_sources(root: Path) -> dict[Path, bytes]:
+    """Content of the files of a package that kernels are made from, by path."""
+    found: dict[Path, bytes] = {}
+    contents = {path: path.read_bytes() for path in root.rglob("*.py")}
+    waiting = [path for path, content in contents.items() if b"\n@kernel(" in content]
+    while waiting:
+        path = waiting.pop()
+        if path in contents and path not in found:
+            found[path] = contents[path]
+            waiting += _imported(root, path, contents[path])
+    return found
+
+
+def _imported(root: Path, path: Path, content: bytes) -> Iterator[Path]:
+    """Files that may be meant by the imports in a file of the package (and some that are not)."""
+    for node in ast.walk(ast.parse(content)):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = path.relative_to(root.parent).with_suffix("").parts[: -node.level or None]
+            base = ".".join([*(above if node.level else ()), *filter(None, [node.module])])
+            names = [base, *(f"{base}.{alias.name}" for alias in node.names)]
+        else:
+            continue
+        for name in names:
+            at = root.parent.joinpath(*name.split("."))
+            if at.is_relative_to(root):
+                yield at.with_suffix(".py")
+                if at != root:  # the package's own __init__ only names what others import
+                    yield at / "__init__.py"

@@ -1,0 +1,89 @@
+"""What mixers with gates, or with a ridge, share."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from olsq.nn.base import Gate, HeadMixer
+from olsq.nn.parts import split_keys
+
+RIDGE_FLOOR, RIDGE_START = 0.25, 1.0  # the paper's
+
+
+class Gated(HeadMixer):
+    """Forget and write gates per head, and options of both: see :class:`GatedDelta`."""
+
+    forget: Gate
+    strength: Gate | None
+    forget_bound: float | None = eqx.field(static=True)
+    forget_floor: float = eqx.field(static=True)
+    signed: bool = eqx.field(static=True)
+    signs: ClassVar[bool] = False  # whether the rule takes gates below 0
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        heads: int,
+        forget_bound: float | None = None,
+        forget_floor: float = 0.0,
+        forget_bias: Any = 0.0,
+        signed: bool = False,
+        weighted: bool = True,
+        key: Array,
+        **options: Any,
+    ) -> None:
+        super().__init__(dim, heads=heads, key=key, **options)
+        if forget_bound is not None and not 0 < forget_bound <= 1:
+            raise ValueError(f"forget_bound must lie in (0, 1], got {forget_bound}")
+        if not 0 <= forget_floor < 1:
+            raise ValueError(f"forget_floor must lie in [0, 1), got {forget_floor}")
+        if signed and not self.signs:
+            raise ValueError(
+                f"signed: the rule of {type(self).__name__} takes no gates below 0; GLA, Mamba2, "
+                "GatedDelta and Mesa do"
+            )
+        if signed and forget_floor:
+            raise ValueError("signed gates have no floor: give forget_floor=0")
+        keys = split_keys(jax.random.fold_in(key, 1), ("forget", "strength"))
+        self.forget = Gate(dim, heads, key=keys["forget"], bias=forget_bias)
+        self.strength = Gate(dim, heads, key=keys["strength"]) if weighted else None
+        self.forget_bound, self.forget_floor, self.signed = forget_bound, forget_floor, signed
+
+    def arguments(self, x: Array) -> dict[str, Any]:
+        given, shrink = {}, jnp.zeros(())
+        if self.strength is not None:
+            given["weight"] = jax.nn.sigmoid(self.strength(x))
+        if self.forget_bound is not None:
+            shrink = -(1 - self.forget_bound) * given.get("weight", jnp.ones(())) ** 2
+        gate, floor = self.forget(x), self.forget_floor
+        if self.signed:
+            return {**given, "forget": jnp.tanh(gate) * (1 + shrink), "signed": True}
+        logs = jax.nn.log_sigmoid(gate)
+        if floor:
+            logs = jnp.log(floor + (1 - floor) * jnp.exp(logs))
+        return {**given, "log_forget": logs + jnp.log1p(shrink)}
+
+
+class Ridge(eqx.Module):
+    """A ridge per head and key dimension, ``floor + softplus(raw)``."""
+
+    raw: Array  # (H, K)
+    floor: float = eqx.field(static=True)
+
+    def __init__(self, heads: int, width: int, *, floor: float, start: float) -> None:
+        if not 0 <= floor < start:
+            raise ValueError(f"ridge_start must exceed ridge_floor >= 0, got {start} and {floor}")
+        self.floor = floor
+        rise = start - floor
+        inverse = rise + math.log(-math.expm1(-rise))  # of softplus
+        self.raw = jnp.full((heads, width), inverse, float)
+
+    def __call__(self) -> Array:
+        return self.floor + jax.nn.softplus(self.raw)

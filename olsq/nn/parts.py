@@ -1,0 +1,240 @@
+"""Parts that layers share: projections, norms, short convolutions, rotary positions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from olsq.sequence.jax.inputs import promoted
+
+UNIT_EPS = 1e-6  # added to |x|^2 where x is scaled to length 1: a zero stays zero
+NORM_EPS = 1e-6
+
+
+class Linear(eqx.Module):
+    """``x W + b`` over the last axis, in the dtype of x; weights are kept in float32.
+
+    Parameters
+    ----------
+    inputs, outputs : int
+    key : jax.random.key
+    gain : float
+        W starts normal with standard deviation ``gain / sqrt(inputs)``.
+    bias : float or array (outputs,), optional
+        Where b starts; there is none if None.
+
+    Attributes
+    ----------
+    weight : array (inputs, outputs)
+    bias : array (outputs,) or None
+
+    Examples
+    --------
+    >>> import jax, olsq.nn
+    >>> layer = olsq.nn.Linear(8, 3, key=jax.random.key(0), bias=0.0)
+    >>> layer(jax.numpy.ones((1, 6, 8))).shape, layer.bias.shape
+    ((1, 6, 3), (3,))
+    """
+
+    weight: Array  # (inputs, outputs)
+    bias: Array | None  # (outputs,)
+
+    def __init__(
+        self, inputs: int, outputs: int, *, key: Array, gain: float = 1.0, bias: Any = None
+    ) -> None:
+        self.weight = jax.random.normal(key, (inputs, outputs)) * (gain / math.sqrt(inputs))
+        self.bias = None if bias is None else jnp.broadcast_to(jnp.asarray(bias, float), (outputs,))
+
+    def __call__(self, x: Array) -> Array:
+        y = x @ self.weight.astype(x.dtype)
+        return y if self.bias is None else y + self.bias.astype(x.dtype)
+
+
+class LowRank(eqx.Module):
+    """A projection to many outputs through few: ``x A B + b``."""
+
+    down: Linear
+    up: Linear
+
+    def __init__(self, inputs: int, outputs: int, rank: int, *, key: Array, bias: Any) -> None:
+        first, second = jax.random.split(key)
+        self.down = Linear(inputs, rank, key=first)
+        self.up = Linear(rank, outputs, key=second, bias=bias)
+
+    def __call__(self, x: Array) -> Array:
+        return self.up(self.down(x))
+
+
+class RMSNorm(eqx.Module):
+    """``scale x / sqrt(mean x^2 + eps)`` over the last axis, computed in float32 or better.
+
+    Parameters
+    ----------
+    *shape : int
+        Of ``scale``, which starts at 1: (width,), or (heads, width) for a scale per head.
+    eps : float
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq.nn
+    >>> [round(float(y), 3) for y in olsq.nn.RMSNorm(2)(jnp.array([3.0, 4.0]))]
+    [0.849, 1.131]
+    """
+
+    scale: Array  # (..., width): leading axes are heads
+    eps: float = eqx.field(static=True)
+
+    def __init__(self, *shape: int, eps: float = NORM_EPS) -> None:
+        self.scale = jnp.ones(shape)
+        self.eps = eps
+
+    def __call__(self, x: Array) -> Array:
+        wide = at_least_float32(x)
+        size = jax.lax.rsqrt(jnp.mean(wide * wide, -1, keepdims=True) + self.eps)
+        return (wide * size * self.scale).astype(x.dtype)
+
+
+class ShortConvolution(eqx.Module):
+    """Causal depthwise convolution: ``y_t = sum_i kernel[i] x_{t-i} + bias`` of each channel.
+
+    Parameters
+    ----------
+    width : int
+        Taps, the current token's included.
+    channels : int
+    key : jax.random.key
+    bias : bool
+        Add one per channel, from 0.
+
+    Notes
+    -----
+    The kernel (width, channels) starts normal with standard deviation ``1 / sqrt(width)``.
+
+    Examples
+    --------
+    >>> import jax, olsq.nn
+    >>> layer = olsq.nn.ShortConvolution(4, 8, key=jax.random.key(0))
+    >>> y, recent = layer(jax.numpy.ones((1, 6, 8)), None, None)
+    >>> y.shape, recent.shape
+    ((1, 6, 8), (1, 3, 8))
+    """
+
+    kernel: Array  # (width, channels)
+    bias: Array | None  # (channels,)
+
+    def __init__(self, width: int, channels: int, *, key: Array, bias: bool = False) -> None:
+        self.kernel = jax.random.normal(key, (width, channels)) / math.sqrt(width)
+        self.bias = jnp.zeros(channels) if bias else None
+
+    def __call__(
+        self, x: Array, recent: Array | None, segment_ids: Array | None
+    ) -> tuple[Array, Array]:
+        """Outputs (B, T, C), and the last ``width - 1`` inputs for the tokens that follow.
+
+        Parameters
+        ----------
+        x : array (B, T, C)
+        recent : array (B, width - 1, C) or None
+            Inputs before x; 0 if None.
+        segment_ids : int array (B, T) or None
+            Taps do not reach into another segment.
+        """
+        y, recent = taps(x, self.kernel.astype(x.dtype), recent, segment_ids)
+        return y if self.bias is None else y + self.bias.astype(x.dtype), recent
+
+
+class Shift(eqx.Module):
+    """Every token gets the channels of the token before it: a convolution that is not learned."""
+
+    def __call__(
+        self, x: Array, recent: Array | None, segment_ids: Array | None
+    ) -> tuple[Array, Array]:
+        kernel = jnp.stack([jnp.zeros(x.shape[-1], x.dtype), jnp.ones(x.shape[-1], x.dtype)])
+        return taps(x, kernel, recent, segment_ids)
+
+
+def taps(
+    x: Array, kernel: Array, recent: Array | None, segment_ids: Array | None
+) -> tuple[Array, Array]:
+    """A causal convolution that stays within segments; ``recent`` are the inputs before x."""
+    b, t, channels = x.shape
+    before = kernel.shape[0] - 1
+    if recent is None:
+        recent = jnp.zeros((b, before, channels), x.dtype)
+    line = jnp.concatenate([recent.astype(x.dtype), x], 1)
+    if segment_ids is None:
+        same = None
+    else:  # what a state remembers belongs to the segment of the first token
+        ids = jnp.concatenate([jnp.repeat(segment_ids[:, :1], before, 1), segment_ids], 1)
+        same = [ids[:, before:] == ids[:, before - i : before - i + t] for i in range(before + 1)]
+    total = jnp.zeros_like(x)
+    for i in range(before + 1):
+        tap = line[:, before - i : before - i + t]
+        if same is not None:
+            tap = jnp.where(same[i][..., None], tap, 0)
+        total = total + kernel[i] * tap
+    kept = line[:, line.shape[1] - before :]
+    if segment_ids is not None and t:
+        kept = jnp.where((ids[:, t:] == ids[:, -1:])[..., None], kept, 0)
+    return total, kept
+
+
+def at_least_float32(x: Array) -> Array:
+    return x.astype(promoted(x, jnp.float32))
+
+
+def unit(x: Array) -> Array:
+    """x scaled to length 1 over its last axis, in its own dtype."""
+    wide = at_least_float32(x)
+    size = jax.lax.rsqrt(jnp.sum(wide * wide, -1, keepdims=True) + UNIT_EPS)
+    return (wide * size).astype(x.dtype)
+
+
+def rotate(x: Array, positions: Array, base: float = 10000.0) -> Array:
+    """Rotary positions: pairs of channels (i, i + K/2) of x (B, T, H, K) turned by the position."""
+    half = x.shape[-1] // 2
+    speeds = base ** (-jnp.arange(half) / half)
+    angles = positions[:, :, None, None].astype(speeds.dtype) * speeds
+    cos, sin = jnp.cos(angles), jnp.sin(angles)
+    wide = at_least_float32(x)
+    a, b, rest = wide[..., :half], wide[..., half : 2 * half], wide[..., 2 * half :]
+    return jnp.concatenate([a * cos - b * sin, a * sin + b * cos, rest], -1).astype(x.dtype)
+
+
+def check_sizes(**sizes: Any) -> None:
+    """Raise ValueError for a size that is not a whole number of at least 1."""
+    for name, size in sizes.items():
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise ValueError(f"{name} must be a whole number of at least 1, got {size!r}")
+
+
+def check_stream(name: str, x: Any, width: int) -> Array:
+    """x as a floating array (batch, time, width)."""
+    x = jnp.asarray(x)
+    if x.ndim != 3 or x.shape[-1] != width:
+        raise ValueError(f"{name} must have shape (batch, time, {width}), got {x.shape}")
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        raise TypeError(f"{name} must be floating-point, got {x.dtype}")
+    return x
+
+
+def check_segment_ids(segment_ids: Any, shape: tuple[int, ...]) -> Array:
+    """Segment ids as an integer array (batch, time)."""
+    ids = jnp.asarray(segment_ids)
+    if ids.shape != shape or not jnp.issubdtype(ids.dtype, jnp.integer):
+        raise ValueError(
+            f"segment_ids must be integers of shape {shape} (batch, time), got {ids.dtype} "
+            f"{ids.shape}"
+        )
+    return ids
+
+
+def split_keys(key: Array, names: Sequence[str]) -> dict[str, Array]:
+    """One random key per name, so that what one part draws never moves another's."""
+    return {name: jax.random.fold_in(key, i) for i, name in enumerate(names)}

@@ -1,0 +1,214 @@
+"""Whether header and arrays of a state file are what an estimator can be made from.
+
+Everything is checked before anything is built: kernels index by these shapes and counters.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.online.forms.information import InformationForm
+from olsq.online.forms.limits import state_dtype_name
+from olsq.problem import check_forget, check_ridge, forget_from_half_life
+
+# Arrays of every form: shape in d, m, w (the window) and s (d, or 0 without sandwich errors), and
+# whether they are counts or of the state's own precision.
+_COUNTERS = {"columns": (2, "d"), "tally": (4,), "held": (1,), "spread": ("s", "s")}
+_FORMS: dict[str, dict[str, tuple[Any, ...]]] = {
+    "covariance": {"P": ("d", "d"), "theta": ("m", "d"), "loss": ("m",), **_COUNTERS},
+    "sqrt": {"R": ("d", "d"), "z": ("m", "d"), "loss": ("m",), **_COUNTERS},
+    "information": {
+        "H": ("d", "d"), "G": ("m", "d"), "squares": ("m",), "ridge": ("d",), **_COUNTERS,
+    },
+}  # fmt: skip
+_RECURSION: dict[str, tuple[Any, ...]] = {"clock": (3,)}
+_RING: dict[str, tuple[Any, ...]] = {
+    "ring_X": ("w", "d"), "ring_Y": ("w", "m"), "ring_w": ("w",), "place": (3,),
+    "monitor": (2,), "ridge": ("d",),
+}  # fmt: skip
+_COUNTS = {"held", "clock", "place"}
+# Of the state's dtype; in a window these are the rows, and the form is float64.
+_STORED = {"sqrt": {"R", "z", "spread"}, "rolling": {"ring_X", "ring_Y"}}
+_UNKNOWN = {"loss", "squares"}  # infinite where an estimator began from moments
+_FIELDS = {
+    "estimator", "parameters", "n_features", "n_targets", "dtype", "n_samples_seen",
+    "feature_names", "in_time", "engine", "metadata",
+}  # fmt: skip
+
+
+def check_header(kind: type[Any], header: dict[str, Any]) -> None:
+    """Raise ValueError unless the header describes an estimator of this kind."""
+    if missing := sorted(_FIELDS - header.keys()):
+        raise ValueError(f"{', '.join(missing)} is missing in the header")
+    parameters, n, names = header["parameters"], header["n_features"], header["feature_names"]
+    _want(isinstance(parameters, dict), "parameters", parameters)
+    _want(parameters.keys() <= set(kind._parameter_names()), "parameters", parameters)
+    _want(type(n) is int and n >= 1, "n_features", n)
+    for name in ("n_targets", "n_samples_seen"):
+        _want(type(header[name]) is int and header[name] >= 0, name, header[name])
+    _want(header["dtype"] in ("float32", "float64"), "dtype", header["dtype"])
+    _want(isinstance(header["metadata"], dict), "metadata", header["metadata"])
+    known = names is None or (
+        isinstance(names, list) and len(names) == n and all(isinstance(s, str) for s in names)
+    )
+    _want(known, "feature_names", names)
+    _want(isinstance(header["in_time"], bool), "in_time", header["in_time"])
+    estimator = kind(**parameters)
+    _check_parameters(estimator, n)
+    engine = header["engine"]
+    _want(isinstance(engine, dict), "engine", engine)
+    _want(("groups" in engine) == (estimator.missing == "skip_target"), "engine", engine)
+    if "groups" in engine:
+        _check_groups(engine["groups"], max(header["n_targets"], 1))
+    for _, part, _ in _parts(engine):
+        _want(isinstance(part, dict) and isinstance(part.get("arguments"), dict), "engine", part)
+        _check_arguments(estimator, header["dtype"], part["arguments"])
+
+
+def _check_groups(groups: Any, n_targets: int) -> None:
+    """Each target is in one group, in ascending order."""
+    _want(isinstance(groups, list), "groups", groups)
+    seen = []
+    for group in groups:
+        _want(isinstance(group, dict) and group.keys() == {"targets", "engine"}, "group", group)
+        targets = group["targets"]
+        fits = isinstance(targets, list) and targets and all(type(t) is int for t in targets)
+        _want(bool(fits) and targets == sorted(targets), "targets of a group", targets)
+        seen += targets
+    _want(sorted(seen) == list(range(n_targets)), "targets of the groups", seen)
+
+
+def _parts(engine: dict[str, Any]) -> list[tuple[str, Any, int | None]]:
+    """The prefix of its arrays, the description and the number of targets of each engine."""
+    if "groups" not in engine:
+        return [("", engine, None)]
+    return [
+        (f"group{i}_", group["engine"], len(group["targets"]))
+        for i, group in enumerate(engine["groups"])
+    ]
+
+
+def _check_parameters(estimator: Any, n_features: int) -> None:
+    """The parameters are in range."""
+    try:
+        estimator._check_parameters()
+        check_ridge(estimator.ridge, n_features)
+        if (half_life := getattr(estimator, "half_life", None)) is not None:
+            forget_from_half_life(half_life)
+        check_forget(getattr(estimator, "forget", 1.0))
+    except TypeError as error:
+        raise ValueError(str(error)) from None
+    _want(estimator.fit_intercept in (True, False), "fit_intercept", estimator.fit_intercept)
+
+
+def _check_arguments(estimator: Any, dtype: str, arguments: dict[str, Any]) -> None:
+    """The arguments of a state are what the parameters make of them."""
+    stored = state_dtype_name(estimator.state_dtype)
+    if hasattr(estimator, "window"):  # the solution of a window is in float64
+        precision = ["float64", "float32" if "float32" in (stored, dtype) else "float64"]
+    else:
+        precision = [stored, dtype]
+    same = {
+        "intercept": estimator.fit_intercept,
+        "discounted": getattr(estimator, "ridge_mode", "discounted") == "discounted",
+        "solving": getattr(estimator, "residuals", True),
+    }
+    _want(arguments.get("precision") == precision, "precision", arguments.get("precision"))
+    for name, value in arguments.items():
+        if name == "precision":
+            continue
+        fits = name in same and isinstance(value, bool) and value == bool(same[name])
+        _want(fits, f"argument {name} of the state", value)
+    _want("intercept" in arguments, "arguments of the state", arguments)
+
+
+def check_arrays(header: dict[str, Any], arrays: dict[str, NDArray], estimator: Any) -> None:
+    """Raise ValueError unless the arrays are those of the state that the header describes.
+
+    ``estimator`` has the header's parameters, which have been checked.
+    """
+    engine, d, m = header["engine"], header["n_features"], max(header["n_targets"], 1)
+    d += int(bool(estimator.fit_intercept))
+    known = {"full_ridge"} | (arrays.keys() & {"last_residual"})
+    for prefix, part, size in _parts(engine):
+        own = {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}
+        wanted = _check_engine(part, own, estimator, d, size or m, header["in_time"])
+        known |= {prefix + name for name in wanted}
+    if strange := sorted(arrays.keys() ^ known):
+        raise ValueError(f"array {strange[0]!r} is missing, or does not belong there")
+    _check_array("full_ridge", arrays["full_ridge"], (d,), np.float64)
+    _want(bool((arrays["full_ridge"] >= 0).all()), "full_ridge", "a negative number")
+    residual = arrays.get("last_residual", np.empty((0, m)))
+    fits = residual.ndim == 2 and residual.shape[1] == m and residual.dtype.kind == "f"
+    _want(fits, "last_residual", residual.shape)
+
+
+def _check_engine(
+    engine: dict[str, Any], arrays: dict[str, NDArray], estimator: Any, d: int, m: int,
+    in_time: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """Check one engine of m targets and its arrays; returns the shapes it has, by name."""
+    window = getattr(estimator, "window", None)
+    spread = d if getattr(estimator, "cov", "posterior") == "sandwich" else 0
+    sizes = {"d": d, "m": m, "w": window, "s": spread}
+    form: Any = engine.get("form")
+    _want(isinstance(form, str) and form in _FORMS, "form", form)
+    extra = {"discounted", "solving"} if form == InformationForm.name else set()
+    arguments = engine["arguments"]
+    _want(arguments.keys() == {"intercept", "precision", *extra}, "arguments", arguments)
+    if window is None:
+        wanted = _FORMS[form] | _RECURSION
+        method = engine.get("method")
+        _want(method == estimator._resolved_method, "method", method)
+        # The covariance form falls back on the square-root form; the others stay what they are.
+        fits = form == {"sqrt": "sqrt", "information": "information"}.get(str(method), form)
+        _want(fits and (form == "information") == (method == "information"), "form", form)
+        stored = _STORED.get(form, set())
+    else:
+        _want(form != InformationForm.name, "form", form)
+        wanted = _RING | {f"form_{name}": shape for name, shape in _FORMS[form].items()}
+        stored = _STORED["rolling"]
+    for name, shape in wanted.items():
+        if name not in arrays:
+            raise ValueError(f"array {name!r} is missing")
+        dtype = state_dtype_name(estimator.state_dtype) if name in stored else "float64"
+        _check_array(name, arrays[name], tuple(sizes.get(n, n) for n in shape), np.dtype(dtype))
+    _check_counters(arrays, window)
+    if window is not None:
+        of = estimator.window_of or ("positions" if in_time else "samples")
+        place = arrays["place"]
+        _want(place[2] == int(of == "positions"), "place", place.tolist())
+    return wanted
+
+
+def _check_array(name: str, array: NDArray, shape: tuple[int, ...], dtype: Any) -> None:
+    bare = name.removeprefix("form_")
+    fits = array.dtype == (np.int64 if bare in _COUNTS else dtype)
+    if not fits or array.shape != shape:
+        raise ValueError(f"array {name!r} is {array.dtype} {array.shape}, which is not {shape}")
+    if not (np.isfinite(array) | ((array == np.inf) & (bare in _UNKNOWN))).all():
+        raise ValueError(f"array {name!r} holds numbers that are not finite")
+
+
+def _check_counters(arrays: dict[str, NDArray], window: int | None) -> None:
+    """Numbers that decide where kernels read, and how often loops turn."""
+    if window is None:
+        wait, longest, since = arrays["clock"]
+        _want(wait >= 0 and longest >= 1 and since >= 0, "clock", arrays["clock"].tolist())
+    else:
+        count, slot, _ = arrays["place"]
+        _want(0 <= count <= window and 0 <= slot < window, "place", arrays["place"].tolist())
+        _want(bool((arrays["ring_w"] >= 0).all()), "ring_w", "a negative weight")
+    for name in ("ridge", "columns", "tally", "loss", "squares", "held"):
+        for prefix in ("", "form_"):
+            array = arrays.get(prefix + name)
+            _want(array is None or bool((array >= 0).all()), prefix + name, "a negative number")
+
+
+def _want(condition: bool, name: str, value: Any) -> None:
+    if not condition:
+        text = repr(value)
+        raise ValueError(f"{name} cannot be {text if len(text) < 100 else text[:100] + '...'}")

@@ -1,0 +1,142 @@
+"""The covariance form: the inverse information matrix and the coefficients, the fast form.
+
+It is used where it is accurate and left where it is not: a row or a state outside the bounds of
+:mod:`olsq.online.forms.limits` is taken by the square-root form instead (see ``recursion.py``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.online.forms import covariance_kernels as kernels
+from olsq.online.forms.limits import DOUBLE, limits_for
+from olsq.online.forms.minimum_norm import triangular_inverse
+from olsq.online.forms.rows import Rows, Trace
+from olsq.online.forms.square_root import SquareRootForm, counters
+
+BLOCKED_FROM = 24  # number of coefficients from which blocks of eight rows pay
+
+
+@dataclass(eq=False)
+class CovarianceForm:
+    """P (d, d) bitwise symmetric, ``P = (H_t + Lambda_t)^-1``; theta (m, d).
+
+    ``columns``, ``tally``, ``loss``, ``held`` and ``spread`` as in the square-root form.
+    """
+
+    P: NDArray[np.float64]
+    theta: NDArray[np.float64]
+    columns: NDArray[np.float64]
+    tally: NDArray[np.float64]
+    loss: NDArray[np.float64]
+    held: NDArray[np.int64]
+    spread: NDArray[np.float64]
+    _: KW_ONLY
+    intercept: bool
+    precision: tuple[str, str] = DOUBLE
+
+    name: ClassVar[str] = "covariance"
+    ARRAYS: ClassVar[tuple[str, ...]] = (
+        "P", "theta", "columns", "tally", "loss", "held", "spread",
+    )  # fmt: skip
+    PER_TARGET: ClassVar[dict[str, int]] = {"theta": 0, "loss": 0}  # the axis of targets
+
+    def __post_init__(self) -> None:
+        self.limits = limits_for(*self.precision)
+
+    @classmethod
+    def start(
+        cls, ridge: NDArray, n_targets: int, intercept: bool, precision: tuple[str, str] = DOUBLE,
+        sandwich: bool = False,
+    ) -> CovarianceForm:  # fmt: skip
+        """The form before any row; every ridge must be positive."""
+        with np.errstate(over="ignore"):  # what overflows is not trusted
+            P = np.diag(1.0 / ridge)
+        return cls(
+            P, np.zeros((n_targets, ridge.shape[0])), *counters(ridge, n_targets, sandwich),
+            intercept=intercept, precision=precision,
+        )  # fmt: skip
+
+    def update(self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace) -> int:
+        """Absorb rows from start on; return the first row this form must not take (or stop)."""
+        state = self.P, self.theta, self.columns, self.tally, self.loss, self.spread
+        bounds = self.limits.covariance
+        V, used = np.empty((0, 0)), np.zeros(1)
+        if len(trace.sandwich):
+            half = self.spread @ self.P
+            V, used[0] = half.T @ half, (half * self.spread).sum()
+        if self.P.shape[0] < BLOCKED_FROM or V.size:
+            return kernels.update(
+                *state, V, used, *rows, start, stop, bounds, residual, trace.arrays
+            )
+        t = start
+        while t < stop:
+            t = kernels.update_blocked(*state, *rows, t, stop, bounds, residual, trace.arrays)
+            single = min(t + kernels.BLOCK, stop)
+            done = kernels.update(*state, V, used, *rows, t, single, bounds, residual, trace.arrays)
+            if done < single:
+                return done
+            t = done
+        return stop
+
+    def trusted(self, margin: float = 1.0) -> bool:
+        """Whether the state is within the bounds divided by ``margin``."""
+        leverage, inflation, variance = self.limits.covariance
+        bounds = (leverage, inflation / margin, variance)
+        return kernels.trusted(self.P, self.columns, bounds)
+
+    rank = property(lambda self: self.P.shape[0])
+    full_rank = True
+
+    def coefficients(self) -> NDArray:
+        return self.theta.copy()
+
+    def inverse_diagonal(self) -> NDArray:
+        return np.diagonal(self.P).copy()
+
+    def sandwich(self) -> tuple[NDArray, float]:
+        """Diagonal (d,) of ``P S P``, and ``tr(P S)``."""
+        half = self.spread @ self.P
+        return (half**2).sum(0), float((half * self.spread).sum())
+
+    def determined(self) -> NDArray[np.bool_]:
+        return np.ones(self.P.shape[0], np.bool_)
+
+
+def from_square_root(form: SquareRootForm, margin: float = 16.0) -> CovarianceForm | None:
+    """The same state in covariance form, or None where that form would not keep its digits.
+
+    The state must be within the bounds divided by ``margin``.
+    """
+    if not form.full_rank:
+        return None
+    inverse, _ = triangular_inverse(form.R)
+    if not np.abs(inverse).max() < np.sqrt(form.limits.variance / inverse.shape[0]):
+        return None
+    P = inverse @ inverse.T
+    new = CovarianceForm(
+        0.5 * (P + P.T), form.coefficients(), form.columns, form.tally, form.loss, form.held,
+        form.spread, intercept=form.intercept, precision=form.precision,
+    )  # fmt: skip
+    return new if new.trusted(margin) else None
+
+
+def to_square_root(form: CovarianceForm) -> SquareRootForm:
+    """The same state in square-root form: ``R`` with ``R^T R = P^-1``.
+
+    By the spectral decomposition of the scaled P, whose condition is bounded while the form is
+    trusted; rounding in P cannot make it fail.
+    """
+    scale = np.sqrt(np.diagonal(form.P))
+    values, vectors = np.linalg.eigh(form.P / np.outer(scale, scale))
+    values = np.maximum(values, values[-1] * np.finfo(np.float64).eps)
+    R = np.linalg.qr((vectors / np.sqrt(values)).T / scale, mode="r")
+    R = np.triu(R * np.where(np.diagonal(R) < 0, -1.0, 1.0)[:, None])
+    return SquareRootForm(
+        np.ascontiguousarray(R), form.theta @ R.T, form.columns, form.tally, form.loss, form.held,
+        form.spread, intercept=form.intercept, precision=form.precision,
+    )  # fmt: skip

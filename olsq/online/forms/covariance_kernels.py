@@ -1,0 +1,282 @@
+"""Numba kernels of the covariance form: ``P`` the inverse information matrix, stored full.
+
+P stays bitwise symmetric because entry (i, j) and entry (j, i) go through the same operations on
+the same numbers: the update subtracts ``h h^T`` and multiplies by one scalar.  (The textbook
+``(P - g (x^T P)) / gamma`` does not: its antisymmetric rounding error grows like gamma^-t.)
+
+Both kernels stop *before* a row that the form cannot take without losing digits; the caller then
+moves to the square-root form.  Two bounds say when, neither depends on the units of the data:
+
+* leverage: the row would shrink P in its direction by ``1 + beta x.P x / gamma``; the digits of
+  that factor are cancelled;
+* variance inflation: ``P_jj H_jj``, at most d times the condition of the scaled problem.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from olsq.kernel import kernel
+from olsq.online.forms.edges import (
+    check_gates,
+    check_rows,
+    check_sandwich,
+    check_spread,
+    check_state,
+    check_trace,
+)
+from olsq.online.forms.square_root_kernels import absorb_squares, add_square, count_row, record
+
+BLOCK = 8  # rows that share one pass over P in update_blocked; the loops are unrolled by hand
+UNEXCITED = 1e-9  # a column whose information has shrunk this far is winding up
+SMALLEST_GATE = 1e-4  # stronger forgetting than this is left to the square-root form
+
+
+@kernel(forceinline=True)
+def trusted(P, columns, limits):
+    """Whether every variance inflation factor and every magnitude is within bounds."""
+    inflation, largest_variance = limits[1], limits[2]
+    for j in range(P.shape[0]):
+        variance = P[j, j]
+        if not (0 < variance < largest_variance and variance * columns[0, j] < inflation):
+            return False
+        if columns[0, j] < UNEXCITED * columns[1, j]:
+            return False
+    return True
+
+
+@kernel(forceinline=True)
+def carry_sandwich(V, used, u, v, x, gate, weight, innovation):
+    """Bring ``V = P S P`` and ``used = [tr(P S)]`` forward by one row, given ``u = P x``.
+
+    With the gain ``k = weight u / innovation`` the new V is ``(I - k x^T) V (I - x k^T) + k k^T``:
+    the variance of the coefficients in units of that of the noise.  v (d,) is scratch.
+    """
+    d = V.shape[0]
+    gain = weight / innovation
+    inside, shift = 0.0, 0.0  # x^T V x and k^T x
+    for i in range(d):
+        total = 0.0
+        for k in range(d):
+            total += V[i, k] * x[k]
+        v[i] = total
+        inside += total * x[i]
+        shift += gain * u[i] * x[i]
+    used[0] = gate * (used[0] - gain * inside) + weight * shift
+    for i in range(d):
+        ki = gain * u[i]
+        for k in range(d):
+            kk = gain * u[k]
+            V[i, k] += (inside + 1.0) * ki * kk - (ki * v[k] + v[i] * kk)
+
+
+@kernel(forceinline=True)
+def update(
+    P, theta, columns, tally, loss, spread, V, used, X, Y, gates, weights, start, stop, limits,
+    residual, trace,
+):  # fmt: skip
+    """Absorb rows start..stop one at a time; return the first row not absorbed.
+
+    One pass over P a row: it is updated and multiplied by the next regressor together.
+    ``limits`` = (largest leverage, largest inflation factor, largest P_jj); ``residual`` and
+    ``trace`` as in the square-root kernels.  V (d, d) holds ``P S P`` and ``used`` [tr(P S)] where
+    the trace wants them, else V is (0, 0).
+    """
+    d, m = P.shape[0], theta.shape[0]
+    check_state(P, theta, columns, tally, loss)
+    check_rows(X, Y, weights, start, stop, residual, d, m)
+    check_gates(gates, X.shape[0])
+    check_trace(trace, X.shape[0], d, m)
+    coefs, diags, _, _, recursive, sandwich = trace
+    check_spread(spread, d, False)
+    check_sandwich(V, used, trace, d)
+    traced = coefs.shape[0] > 0
+    u, h, v = np.empty(d), np.empty(d), np.empty(d)
+    fresh = True
+    for t in range(start, stop):
+        gate, weight = gates[t], weights[t]
+        x = X[t]
+        if fresh:
+            for i in range(d):
+                total = 0.0
+                for k in range(d):
+                    total += P[i, k] * x[k]
+                u[i] = total
+            fresh = False
+        leverage = 0.0
+        for k in range(d):
+            leverage += u[k] * x[k]
+        innovation = gate + weight * leverage
+        if gate < SMALLEST_GATE or not (0 <= weight * leverage <= limits[0] * gate):
+            return t
+        if not trusted(P, columns, limits):
+            return t
+        gain = weight / innovation
+        for target in range(m):
+            error = Y[t, target]
+            for k in range(d):
+                error -= theta[target, k] * x[k]
+            residual[t, target] = error
+            step = error * gain
+            for k in range(d):
+                theta[target, k] += step * u[k]
+            loss[target] = gate * loss[target] + weight * error**2 * (gate / innovation)
+        if V.shape[0] > 0:
+            carry_sandwich(V, used, u, v, x, gate, weight, innovation)
+        root_gain = math.sqrt(weight / innovation)
+        for k in range(d):
+            h[k] = root_gain * u[k]
+            add_square(columns, k, gate, weight * x[k] * x[k])
+        inverse_gate = 1.0 / gate
+        following = X[min(t + 1, stop - 1)]
+        for i in range(d):
+            hi = h[i]
+            total = 0.0
+            for k in range(d):
+                entry = (P[i, k] - hi * h[k]) * inverse_gate
+                P[i, k] = entry
+                total += entry * following[k]
+            u[i] = total
+        count_row(tally, gate, weight)
+        absorb_squares(spread, X, gates, weights, t, t + 1)
+        if traced:
+            record(trace, t, theta, loss, tally, d, used[0])
+            for k in range(d):
+                diags[t, k] = P[k, k]
+            for k in range(V.shape[0]):
+                sandwich[t, k] = V[k, k]
+            root = math.sqrt(weight * gate / innovation)
+            for target in range(m):
+                recursive[t, target] = residual[t, target] * root
+    return stop
+
+
+@kernel(forceinline=True)
+def subtract_block(P, N, scale):
+    """P = (P - N^T N) scale for N (8, d), two rows at a time.
+
+    Every entry is computed in the same order from the same products, so symmetry is kept.
+    """
+    d = P.shape[0]
+    n0, n1, n2, n3, n4, n5, n6, n7 = N[0], N[1], N[2], N[3], N[4], N[5], N[6], N[7]
+    for i in range(0, d - 1, 2):
+        a0, a1, a2, a3 = n0[i], n1[i], n2[i], n3[i]
+        a4, a5, a6, a7 = n4[i], n5[i], n6[i], n7[i]
+        b0, b1, b2, b3 = n0[i + 1], n1[i + 1], n2[i + 1], n3[i + 1]
+        b4, b5, b6, b7 = n4[i + 1], n5[i + 1], n6[i + 1], n7[i + 1]
+        upper, lower = P[i], P[i + 1]
+        for k in range(d):
+            m0, m1, m2, m3 = n0[k], n1[k], n2[k], n3[k]
+            m4, m5, m6, m7 = n4[k], n5[k], n6[k], n7[k]
+            sum_a = a0 * m0 + a1 * m1 + a2 * m2 + a3 * m3 + a4 * m4 + a5 * m5 + a6 * m6 + a7 * m7
+            sum_b = b0 * m0 + b1 * m1 + b2 * m2 + b3 * m3 + b4 * m4 + b5 * m5 + b6 * m6 + b7 * m7
+            upper[k] = (upper[k] - sum_a) * scale
+            lower[k] = (lower[k] - sum_b) * scale
+    if d % 2:  # the last row by symmetry from the rows above, its own diagonal computed
+        last = d - 1
+        for k in range(last):
+            P[last, k] = P[k, last]
+        total = P[last, last]
+        for c in range(BLOCK):
+            total -= N[c, last] * N[c, last]
+        P[last, last] = total * scale
+
+
+@kernel(forceinline=True)
+def update_blocked(
+    P, theta, columns, tally, loss, spread, X, Y, gates, weights, start, stop, limits, residual,
+    trace,
+):  # fmt: skip
+    """The same as :func:`update` in blocks of eight rows (the chunk-exact recursion).
+
+    With w_t = beta_t / zeta_t, ``S = I + K~ P K~^T = L L^T`` and ``N = L^-1 K~ P`` give every
+    step of the block at once: ``e_t = L_tt eps_t / sqrt(w_t)`` with ``eps = L^-1 e~``,
+    ``theta_t = theta_0 + sum_{i<=t} eps_i n_i``, ``P_t = (P - sum_{i<=t} n_i n_i^T) / zeta_t``.
+    Stops before a block that is incomplete or that the form cannot take.
+    """
+    d, m = P.shape[0], theta.shape[0]
+    check_state(P, theta, columns, tally, loss)
+    check_rows(X, Y, weights, start, stop, residual, d, m)
+    check_gates(gates, X.shape[0])
+    check_trace(trace, X.shape[0], d, m)
+    coefs, diags, _, _, recursive, sandwich = trace
+    check_spread(spread, d, False)
+    if coefs.shape[0] > 0 and sandwich.shape[0] > 0:
+        raise ValueError("blocks of rows do not trace a sandwich: its shape must be (0, d)")
+    traced = coefs.shape[0] > 0
+    N = np.empty((BLOCK, d))
+    L = np.empty((BLOCK, BLOCK))
+    root_w, decay = np.empty(BLOCK), np.empty(BLOCK)
+    eps = np.empty((m, BLOCK))
+    t = start
+    while t + BLOCK <= stop:
+        if not trusted(P, columns, limits):
+            return t
+        product = 1.0
+        usable = True
+        for i in range(BLOCK):
+            product *= gates[t + i]
+            usable = usable and product > SMALLEST_GATE and weights[t + i] > 0
+            decay[i] = product
+            root_w[i] = math.sqrt(weights[t + i] / product) if usable else 0.0
+        if not usable:
+            return t
+        np.dot(X[t : t + BLOCK], P, N)
+        for i in range(BLOCK):
+            for k in range(i + 1):
+                total = 0.0
+                for j in range(d):
+                    total += N[i, j] * X[t + k, j]
+                inner = total * root_w[i] * root_w[k]
+                for j in range(k):
+                    inner -= L[i, j] * L[k, j]
+                if k < i:
+                    L[i, k] = inner / L[k, k]
+                elif 0 <= inner <= limits[0]:
+                    L[i, i] = math.sqrt(1.0 + inner)
+                else:
+                    return t
+        for i in range(BLOCK):
+            scale = root_w[i] / L[i, i]
+            for j in range(d):
+                N[i, j] *= scale
+            for k in range(i):
+                factor = L[i, k] / L[i, i]
+                for j in range(d):
+                    N[i, j] -= factor * N[k, j]
+        for target in range(m):
+            for i in range(BLOCK):
+                error = Y[t + i, target]
+                for j in range(d):
+                    error -= theta[target, j] * X[t + i, j]
+                scaled = error * root_w[i]
+                for k in range(i):
+                    scaled -= L[i, k] * eps[target, k]
+                eps[target, i] = scaled / L[i, i]
+                residual[t + i, target] = scaled / root_w[i]
+        for i in range(BLOCK):
+            gate = gates[t + i]
+            for j in range(d):
+                add_square(columns, j, gate, weights[t + i] * X[t + i, j] ** 2)
+            count_row(tally, gate, weights[t + i])
+            for target in range(m):
+                step = eps[target, i]
+                for j in range(d):
+                    theta[target, j] += step * N[i, j]
+                loss[target] = gate * loss[target] + decay[i] * step**2
+            if traced:
+                record(trace, t + i, theta, loss, tally, d, 0.0)
+                for target in range(m):
+                    recursive[t + i, target] = eps[target, i] * math.sqrt(decay[i])
+                inverse = 1.0 / decay[i]
+                for j in range(d):
+                    total = P[j, j]
+                    for k in range(i + 1):
+                        total -= N[k, j] * N[k, j]
+                    diags[t + i, j] = total * inverse
+        absorb_squares(spread, X, gates, weights, t, t + BLOCK)
+        subtract_block(P, N, 1.0 / decay[BLOCK - 1])
+        t += BLOCK
+    return t

@@ -1,0 +1,81 @@
+"""Numba kernels that check the shapes of a call once, before its first row.
+
+The kernels of the forms index without bounds checks.  Whatever reaches them through a mistake
+further up must be an error, never a read or a write outside an array.
+"""
+
+from __future__ import annotations
+
+from olsq.kernel import kernel
+
+
+@kernel(forceinline=True)
+def check_state(matrix, coefs, columns, tally, loss):
+    """matrix (d, d), coefs (m, d), columns (2, d), tally (4,), loss (m,)."""
+    m, d = coefs.shape
+    if (
+        matrix.shape != (d, d) or columns.shape != (2, d) or tally.shape != (4,)
+        or loss.shape != (m,)
+    ):  # fmt: skip
+        raise ValueError("the arrays of a state do not have shapes that fit together")
+
+
+@kernel(forceinline=True)
+def check_rows(X, Y, weights, start, stop, residual, d, m):
+    """Rows start..stop of X (n, d), Y (n, m), weights (n,), residual (n, m) must be there."""
+    n = X.shape[0]
+    if not 0 <= start <= stop <= n:
+        raise ValueError("rows start..stop are outside of the shape of X")
+    if X.shape[1] != d or Y.shape != (n, m) or weights.shape != (n,) or residual.shape != (n, m):
+        raise ValueError("the shapes of rows, weights and residuals do not fit the state")
+
+
+@kernel(forceinline=True)
+def check_gates(gates, n):
+    """gates (n,)."""
+    if gates.shape != (n,):
+        raise ValueError("gates do not have the shape (n,)")
+
+
+@kernel(forceinline=True)
+def check_trace(trace, n, d, m):
+    """A trace of n rows, or an empty one."""
+    coefs, diags, losses, counts, recursive, sandwich = trace
+    if coefs.shape[0] == 0:
+        return
+    if (
+        coefs.shape != (n, m, d) or diags.shape != (n, d) or losses.shape != (n, m)
+        or counts.shape != (n, 6) or recursive.shape != (n, m)
+        or (sandwich.shape[0] > 0 and sandwich.shape != (n, d))
+    ):  # fmt: skip
+        raise ValueError("the shapes of the trace do not fit rows and state")
+
+
+@kernel(forceinline=True)
+def check_spread(spread, d, needed):
+    """spread (d, d), or (0, 0) where it is not ``needed``."""
+    if spread.shape != (d, d) and (needed or spread.shape != (0, 0)):
+        raise ValueError("spread does not have a shape that fits state and trace")
+
+
+@kernel(forceinline=True)
+def check_sandwich(V, used, trace, d):
+    """V (d, d) where the trace wants it, else (0, 0) will do; used (1,)."""
+    coefs, _, _, _, _, sandwich = trace
+    wanted = coefs.shape[0] > 0 and sandwich.shape[0] > 0
+    if V.shape != (d, d) if wanted else V.shape != (0, 0):
+        raise ValueError("V does not have a shape that fits state and trace")
+    if used.shape != (1,):
+        raise ValueError("used does not have the shape (1,)")
+
+
+@kernel(forceinline=True)
+def check_ring(ring_X, ring_Y, ring_w, place, monitor, d, m):
+    """ring_X (window, d), ring_Y (window, m), ring_w (window,), place (3,), monitor (2,)."""
+    window = ring_w.shape[0]
+    if ring_X.shape != (window, d) or ring_Y.shape != (window, m) or monitor.shape != (2,):
+        raise ValueError("the arrays of the ring do not have shapes that fit the state")
+    if place.shape != (3,):
+        raise ValueError("the ring's place does not have the shape (3,)")
+    if not (0 <= place[0] <= window and 0 <= place[1] < window):
+        raise ValueError("the ring's place is outside of its shape")

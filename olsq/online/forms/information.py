@@ -1,0 +1,261 @@
+"""The information form: the moments themselves, factorised when somebody asks.
+
+Updating is one rank-one addition, or one matrix product for many rows; it is the form that serves
+``ridge_mode="fixed"`` with forgetting, since the ridge is added only at the solve.  It squares the
+condition number: regressors worse than about 1e7 lose all digits here, and the minimum-norm
+solution takes over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.online.forms import moment_kernels as kernels
+from olsq.online.forms.limits import DOUBLE, limits_for
+from olsq.online.forms.minimum_norm import null_space, triangular_inverse
+from olsq.online.forms.rows import Rows, Trace, forgotten
+from olsq.online.forms.square_root import counters, merged_spread, merged_tally
+from olsq.online.forms.square_root_kernels import DECAY
+from olsq.online.forms.triangular_kernels import inverse_diagonal
+from olsq.problem import Moments
+
+_BLOCK = 512  # rows per matrix product
+
+
+@dataclass(eq=False)
+class InformationForm:
+    """H (d, d) and G (m, d) of the data alone (float64), the ridge (d,) and its mode.
+
+    ``squares`` (m,) is the forgotten sum of ``beta y^2``; ``columns``, ``tally``, ``held`` and
+    ``spread`` as in the other forms.  ``solving`` says whether updates report a-priori residuals.
+    """
+
+    H: NDArray[np.float64]
+    G: NDArray[np.float64]
+    squares: NDArray[np.float64]
+    columns: NDArray[np.float64]
+    tally: NDArray[np.float64]
+    held: NDArray[np.int64]
+    ridge: NDArray[np.float64]
+    spread: NDArray[np.float64]
+    _: KW_ONLY
+    intercept: bool
+    discounted: bool
+    solving: bool
+    precision: tuple[str, str] = DOUBLE
+
+    name: ClassVar[str] = "information"
+    ARRAYS: ClassVar[tuple[str, ...]] = (
+        "H", "G", "squares", "columns", "tally", "held", "ridge", "spread",
+    )  # fmt: skip
+    PER_TARGET: ClassVar[dict[str, int]] = {"G": 0, "squares": 0}  # the axis of targets
+
+    def __post_init__(self) -> None:
+        self.limits = limits_for(*self.precision)
+
+    @property
+    def floor(self) -> float:
+        return self.limits.floor
+
+    @property
+    def _lost(self) -> float:
+        """What may be left of a pivot, relative to its diagonal entry, that is rounding error."""
+        return max(8 * self.H.shape[0] * float(np.finfo(np.float64).eps), self.limits.coarse**2)
+
+    @classmethod
+    def start(
+        cls, ridge: NDArray, n_targets: int, *, intercept: bool, discounted: bool, solving: bool,
+        precision: tuple[str, str] = DOUBLE, sandwich: bool = False,
+    ) -> InformationForm:  # fmt: skip
+        d = ridge.shape[0]
+        columns, tally, squares, held, spread = counters(np.zeros(d), n_targets, sandwich)
+        return cls(
+            np.zeros((d, d)), np.zeros((n_targets, d)), squares, columns, tally, held, ridge,
+            spread,
+            intercept=intercept, discounted=discounted, solving=solving, precision=precision,
+        )  # fmt: skip
+
+    def accumulate(self, rows: Rows) -> None:
+        """Absorb rows by matrix products, with no solve and no residuals."""
+        for start in range(0, rows.X.shape[0], _BLOCK):
+            X, Y, gates, weights = (a[start : start + _BLOCK] for a in rows)
+            effective = np.empty_like(gates)
+            kernels.gates_and_counts(
+                self.columns, self.tally, X, gates, weights, self.floor, effective
+            )
+            kernels.absorb_squares(self.spread, X, effective, weights, 0, gates.size)
+            after = np.ones_like(effective)  # product of the gates after each row
+            after[:-1] = np.cumprod(effective[:0:-1])[::-1]
+            decay = after[0] * effective[0]
+            root = np.sqrt(weights * after)[:, None]
+            scaled_X, scaled_Y = root * X, root * Y
+            self.H *= decay
+            self.H += scaled_X.T @ scaled_X
+            self.G *= decay
+            self.G += scaled_Y.T @ scaled_X
+            self.squares = forgotten(self.squares, decay)
+            self.squares += (scaled_Y**2).sum(0)
+
+    def update(self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace) -> int:
+        """Absorb rows start..stop with a solve, a residual and a trace entry for each.
+
+        Without ``solving`` and a trace it is :meth:`accumulate`, and residuals are NaN.
+        """
+        if not (self.solving or trace.wanted):
+            self.accumulate(Rows(*(a[start:stop] for a in rows)))
+            residual[start:stop] = np.nan
+            return stop
+        theta = self.coefficients()
+        t = start
+        while t < stop:
+            t, solved = kernels.update_solving(
+                self.H, self.G, self.squares, self.columns, self.tally, self.spread, theta,
+                self.ridge, self.discounted, *rows, t, stop, (self.floor, self._lost), residual,
+                trace.arrays,
+            )  # fmt: skip
+            if not solved:
+                theta = self.coefficients()
+                if trace.wanted:
+                    trace.write(t - 1, self)
+        return stop
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    @property
+    def _decay(self) -> float:
+        return float(self.tally[DECAY]) if self.discounted else 1.0
+
+    def _factor(self) -> NDArray | None:
+        R = np.empty_like(self.H)
+        return R if kernels.factorise(self.H, self.ridge, self._decay, self._lost, R) else None
+
+    def _centred(self) -> tuple[NDArray, NDArray]:
+        """The system without the intercept, which is eliminated: A (k, k) and G (m, k)."""
+        A, G = self.H + self._decay * np.diag(self.ridge), self.G
+        if not self._has_mean:
+            return A, G
+        mean = A[0, 1:] / A[0, 0]
+        return A[1:, 1:] - np.outer(A[0, 1:], mean), G[:, 1:] - np.outer(G[:, 0], mean)
+
+    @property
+    def _has_mean(self) -> bool:
+        return bool(self.intercept and self.H[0, 0] > 0)
+
+    def _spectrum(self, A: NDArray) -> tuple[NDArray, NDArray, NDArray, NDArray[np.bool_]]:
+        """Eigenvalues and -vectors of the scaled A, the scale, and which are above rounding."""
+        first = self.H.shape[0] - A.shape[0]
+        # What centring leaves of a constant column is rounding error.
+        whole = np.diagonal(self.H)[first:] + self._decay * self.ridge[first:]
+        alive = np.diagonal(A) > 8 * self._lost * whole
+        scale = np.sqrt(np.where(alive, np.diagonal(A), 1.0))
+        values, vectors = np.linalg.eigh(
+            np.where(np.outer(alive, alive), A / np.outer(scale, scale), 0.0)
+        )
+        kept = values > 4 * self._lost * max(values.max(initial=0), 0)
+        return values, vectors, scale, kept
+
+    def coefficients(self) -> NDArray:
+        """theta (m, d); of minimum norm (intercept aside) where the system is singular."""
+        theta = np.zeros_like(self.G)
+        R = self._factor()
+        if R is not None:
+            kernels.solve(R, self.G, theta)
+            return theta
+        A, G = self._centred()
+        values, vectors, scale, kept = self._spectrum(A)
+        first = theta.shape[1] - A.shape[0]
+
+        def particular(rhs: NDArray) -> NDArray:
+            return ((rhs / scale) @ vectors[:, kept] / values[kept]) @ vectors[:, kept].T / scale
+
+        beta = particular(G)
+        # Null directions in the data's own units, so that the norm minimised is the plain one;
+        # then one refinement, since mixed units cost digits in the projection.
+        k = A.shape[0]
+        inflation = (vectors[:, kept] ** 2 / values[kept]).sum(1)
+        error = self.limits.coarse * np.sqrt(inflation)
+        error += 32 * k * np.finfo(np.float64).eps * inflation
+        null, _ = np.linalg.qr(null_space(vectors[:, ~kept], error) / scale[:, None])
+        beta = beta - (beta @ null) @ null.T
+        beta = beta + particular(G - beta @ A)
+        theta[:, first:] = beta
+        if first:
+            theta[:, 0] = (self.G[:, 0] - beta @ self.H[0, 1:]) / self.H[0, 0]
+        return theta
+
+    @property
+    def loss(self) -> NDArray:
+        """The minimised objective (m,), without its 1/2."""
+        return np.maximum(self.squares - (self.coefficients() * self.G).sum(1), 0.0)
+
+    @property
+    def full_rank(self) -> bool:
+        return self._factor() is not None
+
+    @property
+    def rank(self) -> int:
+        if self.full_rank:
+            return self.H.shape[0]
+        A, _ = self._centred()
+        return int(self._spectrum(A)[3].sum()) + (self.H.shape[0] - A.shape[0])
+
+    def inverse_diagonal(self) -> NDArray:
+        """Diagonal of the inverse information (d,); inf where a coefficient is undetermined."""
+        out = np.empty(self.H.shape[0])
+        R = self._factor()
+        if R is not None:
+            inverse_diagonal(R, np.empty_like(R), out)
+            return out
+        A, _ = self._centred()
+        values, vectors, scale, kept = self._spectrum(A)
+        first = out.size - A.shape[0]
+        space = vectors[:, kept]
+        variance = (space**2 / values[kept]).sum(1) / scale**2
+        out[first:] = np.where(np.abs((space**2).sum(1) - 1.0) < 1e-6, variance, np.inf)
+        if first:  # b = y_mean - x_mean . beta is determined if that combination of beta is
+            mean = self.H[0, 1:] / self.H[0, 0] / scale
+            inside = space.T @ mean
+            known = np.linalg.norm(space @ inside - mean) <= 1e-6 * np.linalg.norm(mean)
+            out[0] = 1.0 / self.H[0, 0] + (inside**2 / values[kept]).sum() if known else np.inf
+        return out
+
+    def sandwich(self) -> tuple[NDArray, float]:
+        """Diagonal (d,) of ``P S P``, inf where undetermined, and ``tr(P S)``."""
+        R = self._factor()
+        if R is not None:
+            root, _ = triangular_inverse(R)
+        else:  # any generalised inverse gives the same where a coefficient is determined
+            values, vectors, scale, kept = self._spectrum(
+                self.H + self._decay * np.diag(self.ridge)
+            )
+            root = vectors[:, kept] / np.sqrt(values[kept]) / scale[:, None]
+        half = self.spread @ root
+        diagonal = ((half @ root.T) ** 2).sum(0)
+        return np.where(self.determined(), diagonal, np.inf), float((half**2).sum())
+
+    def determined(self) -> NDArray[np.bool_]:
+        """Which coefficients the data (and the ridge) determine uniquely (d,)."""
+        return np.isfinite(self.inverse_diagonal())
+
+
+def moments(form: InformationForm) -> Moments:
+    """Gram (d, d) and cross (m, d), the gram with what is left of a discounted ridge."""
+    held = form._decay * form.ridge if form.discounted else np.zeros_like(form.ridge)
+    return Moments(form.H + np.diag(held), form.G.copy())
+
+
+def merge(first: InformationForm, second: InformationForm) -> InformationForm:
+    """The form that saw first's rows and then second's: ``H = Z_b H_a + H_b``."""
+    decay = second.tally[DECAY]
+    return InformationForm(
+        decay * first.H + second.H, decay * first.G + second.G,
+        forgotten(first.squares, decay) + second.squares,
+        decay * first.columns + second.columns, merged_tally(first.tally, second.tally),
+        first.held + second.held, first.ridge,
+        merged_spread(first.spread, second.spread, decay), intercept=first.intercept,
+        discounted=first.discounted, solving=second.solving, precision=first.precision,
+    )  # fmt: skip

@@ -1,0 +1,171 @@
+"""Numba kernels of the information form: moments, and a Cholesky solve for every row."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from olsq.kernel import kernel
+from olsq.online.forms.edges import check_gates, check_rows, check_spread, check_state, check_trace
+from olsq.online.forms.square_root_kernels import (
+    DECAY,
+    absorb_squares,
+    add_square,
+    count_row,
+    record,
+    sandwich_diagonal,
+)
+from olsq.online.forms.triangular_kernels import back_substitute, forward_solve, inverse_diagonal
+
+
+@kernel(forceinline=True)
+def effective_gate(gate, columns, floor):
+    """The gate, or 1 where all columns would sink below ``floor`` x their last excited level.
+
+    Only an absence of any excitation gets there; forgetting on would end in underflow.
+    A gate of exactly 0 is a reset, and is obeyed.
+    """
+    if gate == 0 or gate == 1:
+        return gate
+    for j in range(columns.shape[1]):
+        if gate * columns[0, j] >= floor * columns[1, j]:
+            return gate
+    return 1.0
+
+
+@kernel(forceinline=True)
+def gates_and_counts(columns, tally, X, gates, weights, floor, effective):
+    """Fill ``effective`` with the gates after the floor, and bring columns and tally forward."""
+    n, d = X.shape
+    check_gates(gates, n)
+    check_gates(effective, n)
+    if weights.shape != (n,) or columns.shape != (2, d) or tally.shape != (4,):
+        raise ValueError("the shapes of rows, weights and counters do not fit together")
+    for t in range(X.shape[0]):
+        gate = effective_gate(gates[t], columns, floor)
+        effective[t] = gate
+        for k in range(X.shape[1]):
+            add_square(columns, k, gate, weights[t] * X[t, k] ** 2)
+        count_row(tally, gate, weights[t])
+
+
+@kernel(forceinline=True)
+def factorise(H, ridge, decay, lost, R):
+    """Upper Cholesky factor of ``H + decay * ridge`` into R; False if it is singular to rounding.
+
+    A pivot counts as lost when no more than ``lost`` of its diagonal entry is left.
+    """
+    d = H.shape[0]
+    for i in range(d):
+        for j in range(i):
+            R[i, j] = 0.0
+        for j in range(i, d):
+            R[i, j] = H[i, j]
+        R[i, i] += decay * ridge[i]
+    for i in range(d):
+        diagonal = H[i, i] + decay * ridge[i]
+        if not R[i, i] > lost * diagonal:
+            return False
+        pivot = math.sqrt(R[i, i])
+        row = R[i, i:]
+        for k in range(row.shape[0]):
+            row[k] /= pivot
+        for j in range(i + 1, d):
+            factor = R[i, j]
+            below, above = R[j, j:], R[i, j:]
+            for k in range(below.shape[0]):
+                below[k] -= factor * above[k]
+    return True
+
+
+@kernel(forceinline=True)
+def solve(R, G, theta):
+    """theta (m, d) with ``R^T R theta_l = g_l``."""
+    d, m = R.shape[0], G.shape[0]
+    z = G.copy()
+    for target in range(m):
+        for i in range(d):
+            z[target, i] /= R[i, i]
+            value = z[target, i]
+            rest, row = z[target, i + 1 :], R[i, i + 1 :]
+            for k in range(rest.shape[0]):
+                rest[k] -= value * row[k]
+    back_substitute(R, z, theta)
+
+
+@kernel(forceinline=True)
+def update_solving(
+    H, G, squares, columns, tally, spread, theta, ridge, discounted, X, Y, gates, weights, start,
+    stop, limits, residual, trace,
+):  # fmt: skip
+    """Absorb rows one at a time with the coefficients solved for after each.
+
+    ``theta`` must hold the coefficients before row ``start``.  Returns (t, solved): if not
+    solved, row t - 1 was absorbed but the system is singular: the caller finishes that row.
+    ``limits`` = (floor of a column's information, relative pivot that is lost).
+    """
+    floor, lost = limits
+    d, m = H.shape[0], G.shape[0]
+    check_state(H, G, columns, tally, squares)
+    check_rows(X, Y, weights, start, stop, residual, d, m)
+    check_gates(gates, X.shape[0])
+    check_trace(trace, X.shape[0], d, m)
+    if theta.shape != (m, d) or ridge.shape != (d,):
+        raise ValueError("theta and ridge do not have shapes that fit the moments")
+    coefs, diags, _, _, recursive, sandwich = trace
+    check_spread(spread, d, sandwich.shape[0] > 0)
+    R, inverse = np.empty((d, d)), np.empty((d, d))
+    x, p, noise, loss = np.empty(d), np.empty(d), np.empty(d), np.empty(m)
+    effective = gates.copy()
+    factored = factorise(H, ridge, tally[DECAY] if discounted else 1.0, lost, R)
+    for t in range(start, stop):
+        for target in range(m):
+            error = Y[t, target]
+            for k in range(d):
+                error -= theta[target, k] * X[t, k]
+            residual[t, target] = error
+        gate, weight = effective_gate(gates[t], columns, floor), weights[t]
+        effective[t] = gate
+        if coefs.shape[0] > 0:
+            leverage = math.inf
+            if factored:
+                for k in range(d):
+                    x[k], noise[k] = X[t, k], 0.0
+                forward_solve(R, x, p, columns, 0.0, noise)
+                leverage = 0.0
+                for k in range(d):
+                    leverage += p[k] * p[k]
+            share = weight * gate / (gate + weight * leverage) if weight * gate > 0 else 0.0
+            for target in range(m):
+                recursive[t, target] = residual[t, target] * math.sqrt(share)
+        for i in range(d):
+            xi = weight * X[t, i]
+            for k in range(d):
+                H[i, k] = gate * H[i, k] + xi * X[t, k]
+            add_square(columns, i, gate, xi * X[t, i])
+        for target in range(m):
+            yw = weight * Y[t, target]
+            past = gate * squares[target] if gate > 0 else 0.0  # which may be unknown: infinite
+            squares[target] = past + yw * Y[t, target]
+            for k in range(d):
+                G[target, k] = gate * G[target, k] + yw * X[t, k]
+        count_row(tally, gate, weight)
+        absorb_squares(spread, X, effective, weights, t, t + 1)
+        decay = tally[DECAY] if discounted else 1.0
+        factored = factorise(H, ridge, decay, lost, R)
+        if not factored:
+            return t + 1, False
+        solve(R, G, theta)
+        if coefs.shape[0] > 0:
+            inverse_diagonal(R, inverse, diags[t])
+            used = 0.0
+            if sandwich.shape[0] > 0:
+                used = sandwich_diagonal(spread, inverse, sandwich[t])
+            for target in range(m):
+                total = squares[target]
+                for k in range(d):
+                    total -= theta[target, k] * G[target, k]
+                loss[target] = max(total, 0.0)
+            record(trace, t, theta, loss, tally, d, used)
+    return stop, True

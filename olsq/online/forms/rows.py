@@ -1,0 +1,76 @@
+"""What flows into a form (checked rows) and what may flow out of it (a trace of its states)."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+
+class Rows(NamedTuple):
+    """Checked, finite rows in float64: X (n, d), Y (n, m), contiguous; gates and weights (n,).
+    Where the model has an intercept, column 0 of X is 1."""
+
+    X: NDArray[np.float64]
+    Y: NDArray[np.float64]
+    gates: NDArray[np.float64]
+    weights: NDArray[np.float64]
+
+
+class Trace(NamedTuple):
+    """The state after each row.  Empty arrays mean that no trace is wanted.
+
+    coef (n, m, d); variance (n, d) the diagonal of the inverse information; loss (n, m);
+    counts (n, 6): the tally (see ``_square_root_kernels``), the rank and ``tr(P S)``;
+    recursive (n, m): the a-priori residual over its standard deviation in units of the noise,
+    ``e_t sqrt(beta gamma / (gamma + beta x.P x))`` (0 where the row determined a new direction);
+    sandwich (n, d) the diagonal of ``P S P``, or (0, d) where it is not wanted.
+    """
+
+    coef: NDArray[np.float64]
+    variance: NDArray[np.float64]
+    loss: NDArray[np.float64]
+    counts: NDArray[np.float64]
+    recursive: NDArray[np.float64]
+    sandwich: NDArray[np.float64]
+
+    @classmethod
+    def empty(cls, n: int, m: int, d: int, sandwich: bool = False) -> Trace:
+        return cls(
+            np.empty((n, m, d)), np.empty((n, d)), np.empty((n, m)), np.empty((n, 6)),
+            np.empty((n, m)), np.empty((n if sandwich else 0, d)),
+        )  # fmt: skip
+
+    def write(self, t: int, form: Any) -> None:
+        """Everything but the recursive residual, from a form's own reading."""
+        self.coef[t], self.variance[t] = form.coefficients(), form.inverse_diagonal()
+        self.loss[t], used = form.loss, 0.0
+        if len(self.sandwich):
+            self.sandwich[t], used = form.sandwich()
+        self.counts[t] = (*form.tally, form.rank, used)
+
+    @staticmethod
+    @cache
+    def none(m: int, d: int) -> Trace:
+        return Trace.empty(0, m, d)
+
+    @property
+    def wanted(self) -> bool:
+        return self.coef.shape[0] > 0
+
+    @property
+    def arrays(self) -> tuple[NDArray, ...]:
+        return tuple(self)  # kernels are compiled for a plain tuple
+
+
+def forgotten(loss: NDArray, decay: float) -> NDArray:
+    """``decay * loss``; nothing of an unknown (infinite) loss is left after a decay of 0."""
+    return decay * loss if decay > 0 else np.zeros_like(loss)
+
+
+def clip_to(values: NDArray, dtype: DTypeLike) -> NDArray:
+    """Cast to dtype; what float32 cannot hold becomes its largest number instead of infinity."""
+    largest = np.finfo(dtype).max
+    return np.clip(values, -largest, largest).astype(dtype)

@@ -1,0 +1,280 @@
+"""The square-root form: the triangular factor of the information matrix (QRD-RLS).
+
+Of the two square-root families this is the one on the information side.  It starts from nothing
+exactly (R = 0 is the diffuse start), shrinks under wind-up where a covariance factor grows, merges
+by stacking, and never squares the condition number.  Every other form falls back on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.online.forms import square_root_kernels as kernels
+from olsq.online.forms import triangular_kernels as triangular
+from olsq.online.forms.limits import DOUBLE, limits_for
+from olsq.online.forms.minimum_norm import triangular_inverse, without_rounding
+from olsq.online.forms.rows import Rows, Trace, clip_to, forgotten
+from olsq.online.forms.square_root_kernels import DECAY
+
+
+@dataclass(eq=False)
+class SquareRootForm:
+    """R (d, d) upper triangular with ``R^T R = H_t + Lambda_t``; z (m, d) with ``R theta = z``.
+
+    Coefficient 0 is the intercept where ``intercept`` is set.  ``columns`` (2, d), ``tally``
+    (4,), ``loss`` (m,) and ``spread`` (d, d) or (0, 0) are described with the kernels; ``held``
+    counts the times that wind-up protection held a coefficient.  ``precision`` is the dtype in
+    which R and z are stored between updates (they are float64 while one runs), and the data's.
+    """
+
+    R: NDArray
+    z: NDArray
+    columns: NDArray[np.float64]
+    tally: NDArray[np.float64]
+    loss: NDArray[np.float64]
+    held: NDArray[np.int64]
+    spread: NDArray
+    _: KW_ONLY
+    intercept: bool
+    precision: tuple[str, str] = DOUBLE
+
+    name: ClassVar[str] = "sqrt"
+    ARRAYS: ClassVar[tuple[str, ...]] = ("R", "z", "columns", "tally", "loss", "held", "spread")
+    PER_TARGET: ClassVar[dict[str, int]] = {"z": 0, "loss": 0}  # the axis of targets
+
+    def __post_init__(self) -> None:
+        self.limits = limits_for(*self.precision)
+
+    @classmethod
+    def start(
+        cls, ridge: NDArray, n_targets: int, intercept: bool, precision: tuple[str, str] = DOUBLE,
+        sandwich: bool = False,
+    ) -> SquareRootForm:  # fmt: skip
+        return cls(
+            np.diag(np.sqrt(ridge)), np.zeros((n_targets, ridge.shape[0])),
+            *counters(ridge, n_targets, sandwich), intercept=intercept, precision=precision,
+        )  # fmt: skip
+
+    def widen(self) -> None:
+        """Bring R, z and spread to float64 before an update."""
+        self.R, self.z, self.spread = (
+            a.astype(np.float64, copy=False) for a in (self.R, self.z, self.spread)
+        )
+
+    def narrow(self) -> None:
+        """Store R, z and spread in the precision asked for after an update."""
+        if self.precision[0] != "float64":
+            self.R, self.z, self.spread = (
+                clip_to(a, self.precision[0]) for a in (self.R, self.z, self.spread)
+            )
+
+    # -- learning ---------------------------------------------------------------------------------
+
+    def update(self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace) -> int:
+        """Absorb rows start..stop; write their a-priori residuals and the trace."""
+        t = start
+        while t < stop:
+            t, held = kernels.update(
+                self.R, self.z, self.columns, self.tally, self.loss, self.spread, *rows, t, stop,
+                self.limits.square_root, residual, trace.arrays,
+            )  # fmt: skip
+            self.held += held
+            if t < stop:
+                self._take_alone(rows, t, residual, trace)
+                t += 1
+        return stop
+
+    def _take_alone(self, rows: Rows, t: int, residual: NDArray, trace: Trace) -> None:
+        """Absorb one row that is a reset, a new direction, or traced while undetermined."""
+        d, m = self.R.shape[0], self.z.shape[0]
+        x, target, gate, weight = (a[t] for a in rows)
+        residual[t] = target - self.coefficients() @ x
+        new, p, noise = self._project(x)
+        recursive_scale = 0.0
+        if gate > 0 and new < 0:
+            recursive_scale = np.sqrt(weight * gate / (gate + weight * (p @ p)))
+        if gate == 0:
+            for array in (self.R, self.z, self.columns, self.loss, self.tally, self.spread):
+                array[:] = 0
+            gate = 1.0
+            _, _, noise = self._project(x)
+        self.held += kernels.absorb(
+            self.R, self.z, self.columns, self.tally, self.loss, x, target, gate, weight,
+            self.limits.square_root, noise, np.empty(d), np.empty(m), np.empty((m, d)),
+        )  # fmt: skip
+        kernels.absorb_squares(self.spread, x[None], np.array([gate]), np.array([weight]), 0, 1)
+        if trace.wanted:
+            trace.write(t, self)
+            trace.recursive[t] = residual[t] * recursive_scale
+
+    def _project(self, x: NDArray) -> tuple[int, NDArray, NDArray]:
+        """First new direction of x or -1, ``p = R^-T x``, and the noise level of each x_j."""
+        p, noise = np.empty_like(x), np.abs(x)
+        level = kernels.noise_level(self.limits.square_root, x.size, self.tally)
+        return triangular.forward_solve(self.R, x.copy(), p, self.columns, level, noise), p, noise
+
+    def absorb_factor(self, R: NDArray, z: NDArray) -> None:
+        """Absorb every row of another factor as if it were an observation."""
+        known = np.diagonal(R) != 0
+        X, Y = np.ascontiguousarray(R[known]), np.ascontiguousarray(z.T[known])
+        n, (m, d) = X.shape[0], self.z.shape
+        rows = Rows(X, Y, np.ones(n), np.ones(n))
+        own, self.spread = self.spread, np.empty((0, 0))
+        self.update(rows, 0, n, np.empty((n, m)), Trace.none(m, d))
+        self.spread = own
+
+    def remove_observation(self, j: int, size: float) -> None:
+        """Take the observation ``size * theta_j = 0`` out again."""
+        d, m = self.R.shape[0], self.z.shape[0]
+        row = np.zeros(d)
+        row[j] = 1.0
+        _, p, _ = self._project(size * row)
+        remaining = 1.0 - p @ p
+        if remaining < 64 * d * np.finfo(np.float64).eps:
+            remaining = 0.0
+        kernels.downdate(
+            self.R, self.z, self.loss, p, np.empty(d), np.empty(m), np.zeros(m), size, remaining
+        )
+        self.columns[0] = (self.R**2).sum(0)
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    @property
+    def full_rank(self) -> bool:
+        return bool(np.all(np.diagonal(self.R) != 0))
+
+    @property
+    def rank(self) -> int:
+        return int(np.count_nonzero(np.diagonal(self.R)))
+
+    def coefficients(self) -> NDArray:
+        """theta (m, d) in float64; of minimum norm (intercept aside) where undetermined."""
+        R, z = self.R.astype(np.float64), self.z.astype(np.float64)
+        if self.full_rank:
+            theta = np.empty_like(z)
+            triangular.back_substitute(R, z, theta)
+            return theta
+        known = np.diagonal(R) != 0
+        R = without_rounding(R, known, self._noise)
+        theta = np.zeros_like(z)
+        first = 1 if self.intercept and known[0] else 0
+        rows = np.flatnonzero(known[first:]) + first
+        if rows.size:
+            # R_known theta = z has full row rank: theta = Q (L^-1 z) with R_known^T = Q L^T.
+            known_rows = R[rows, first:]
+            Q, L = np.linalg.qr(known_rows.T)
+            solve = triangular_inverse(L)[0] @ Q.T
+            theta[:, first:] = z[:, rows] @ solve
+            # One refinement, since mixed units cost digits in Q.
+            theta[:, first:] += (z[:, rows] - theta[:, first:] @ known_rows.T) @ solve
+        if first:
+            theta[:, 0] = (z[:, 0] - theta[:, 1:] @ R[0, 1:]) / R[0, 0]
+        return theta
+
+    def determined(self) -> NDArray[np.bool_]:
+        """Which coefficients the data (and the ridge) determine uniquely (d,).
+
+        A coefficient that wind-up protection holds at its last value is not: its information is
+        within a factor of ten of the level at which it is held.
+        """
+        return np.isfinite(self.inverse_diagonal())
+
+    @property
+    def _noise(self) -> float:
+        return kernels.noise_level(self.limits.square_root, self.R.shape[0], self.tally)
+
+    def _inverse_root(self) -> NDArray:
+        """B (d, rank) with ``B B^T`` the (pseudo-)inverse information."""
+        R = self.R.astype(np.float64)
+        if self.full_rank:
+            return triangular_inverse(R)[0]
+        length = np.linalg.norm(R, axis=0)  # columns to unit length first
+        length[length == 0] = 1.0
+        Q, L = np.linalg.qr((R[np.diagonal(R) != 0] / length).T)
+        return Q @ triangular_inverse(L)[0].T / length[:, None]
+
+    def inverse_diagonal(self) -> NDArray:
+        """Diagonal of the inverse information (d,); inf where a coefficient is undetermined."""
+        root = self._inverse_root()
+        variance = (root**2).sum(1)
+        if not self.full_rank:
+            # e_j is estimable iff it lies in the row space of R, on which R^T R B B^T is 1.
+            R = self.R.astype(np.float64)
+            variance[np.abs(((R.T @ (R @ root)) * root).sum(1) - 1.0) >= 1e-8] = np.inf
+        d, limits = variance.size, self.limits.square_root
+        now, excited = self.columns
+        for j in np.flatnonzero(np.isfinite(variance)):
+            if kernels.is_held(variance[j], now[j], excited[j], limits, d, self.tally):
+                variance[j] = np.inf
+        return variance
+
+    def sandwich(self) -> tuple[NDArray, float]:
+        """Diagonal (d,) of ``P S P``, inf where undetermined, and ``tr(P S)``."""
+        root = self._inverse_root()
+        half = self.spread.astype(np.float64) @ root
+        diagonal = ((half @ root.T) ** 2).sum(0)
+        return np.where(self.determined(), diagonal, np.inf), float((half**2).sum())
+
+
+def counters(diagonal: NDArray, n_targets: int, sandwich: bool = False) -> tuple[NDArray, ...]:
+    """``columns``, ``tally``, ``loss``, ``held`` and ``spread`` before any row, of an information
+    matrix with this diagonal (d,)."""
+    d = diagonal.size if sandwich else 0
+    return (
+        np.array([diagonal, diagonal], np.float64),
+        np.array([0.0, 0.0, 1.0, 0.0]),
+        np.zeros(n_targets),
+        np.zeros(1, np.int64),
+        np.zeros((d, d)),
+    )
+
+
+def merged_tally(first: NDArray, second: NDArray) -> NDArray:
+    """The tally of second's rows after first's."""
+    decay = second[DECAY]
+    tally = np.array([decay, decay**2, decay, decay]) * first
+    return tally + np.where(np.arange(tally.size) == DECAY, 0.0, second)
+
+
+def merged_spread(first: NDArray, second: NDArray, decay: float) -> NDArray:
+    """The factor of second's squared weights after first's: ``S = decay^2 S_a + S_b``."""
+    spread = decay * first.astype(np.float64)
+    ones = np.ones(second.shape[0])
+    kernels.absorb_squares(spread, second.astype(np.float64), ones, ones, 0, ones.size)
+    return spread
+
+
+def merge(first: SquareRootForm, second: SquareRootForm, ridge: NDArray) -> SquareRootForm:
+    """The form that saw first's rows and then second's; the ridge must be counted once.
+
+    ``H = Z_b H_a + (H_b - Z_b Lambda)`` with Z_b the product of second's gates: the rows of
+    second's factor are absorbed like observations, then its copy of the ridge is taken out.
+    """
+    d, m = first.R.shape[0], first.z.shape[0]
+    decay = second.tally[DECAY]
+    root = np.sqrt(decay)
+    form = SquareRootForm(
+        root * first.R.astype(np.float64), root * first.z.astype(np.float64),
+        decay * first.columns, first.tally.copy(), forgotten(first.loss, decay) + second.loss,
+        first.held + second.held, merged_spread(first.spread, second.spread, decay),
+        intercept=first.intercept, precision=first.precision,
+    )  # fmt: skip
+    form.absorb_factor(second.R.astype(np.float64), second.z.astype(np.float64))
+    before = form.columns[0].copy()
+    for j in np.flatnonzero(decay * ridge):
+        form.remove_observation(int(j), float(np.sqrt(decay * ridge[j])))
+    noise = 64 * d * np.finfo(np.float64).eps * np.sqrt(before)
+    if (np.abs(np.diagonal(form.R)) <= noise).any():  # leave pivots exactly 0 where nothing is left
+        R, z = form.R, form.z
+        form.R, form.z = np.zeros((d, d)), np.zeros((m, d))
+        form.columns = np.zeros((2, d))
+        form.absorb_factor(R, z)
+    form.narrow()
+    form.loss = np.maximum(form.loss, 0.0)
+    form.columns[1] = form.columns[0]
+    form.tally = merged_tally(first.tally, second.tally)
+    return form

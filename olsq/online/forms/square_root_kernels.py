@@ -1,0 +1,325 @@
+"""Numba kernels of the square-root form: R upper triangular, ``R^T R`` the information matrix.
+
+Each row is rotated into R with d Givens rotations (QRD-RLS; Golub & Van Loan 6.5, Haykin ch. 15).
+``z`` (m, d) holds the rotated targets, so that ``R theta_l = z_l``.  A zero pivot R_jj means
+that nothing is known yet about coefficient j given the ones before it; such a row of R is zero.
+
+``columns`` (2, d) holds the squared lengths of R's columns (the diagonal of the information) and
+their values when the column last saw a nonzero regressor; ``tally`` = [forgotten count of rows, the
+same with squared forgetting, product of all gates, forgotten sum of weights]; ``loss`` (m,) the
+minimised objective.  ``spread`` is a triangular factor of ``S_t = gamma^2 S_{t-1} + w^2 x x^T``, or
+(0, 0) where nobody asks for it.
+Values are checked at the public edge; kernels that take rows check their shapes once.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from olsq.kernel import kernel
+from olsq.online.forms.edges import check_gates, check_rows, check_spread, check_state, check_trace
+from olsq.online.forms.triangular_kernels import back_substitute, forward_solve, inverse_diagonal
+
+COUNT, COUNT_SQUARED, DECAY, WEIGHT = 0, 1, 2, 3
+RANK, USED = 4, 5  # a trace's row of counts goes on with the rank and tr(P S)
+
+
+@kernel(forceinline=True)
+def rotate(R, z, x, y, root_gate, noise):
+    """Scale R, z by root_gate and rotate the row (x, y) into them; x and y are destroyed.
+
+    What remains in y is the row's component orthogonal to the columns (its square is the
+    increase of the loss).  An x_j below ``noise[j]`` times the part of the row not yet absorbed
+    is rounding error and is dropped: else a collinear stream would regress y on that error.
+    """
+    d, m = R.shape[0], z.shape[0]
+    g = root_gate
+    unabsorbed = 1.0
+    for j in range(d):
+        xj = x[j]
+        # Rounding is relative to the row itself, however much of it has been absorbed.
+        if abs(xj) <= noise[j] * max(unabsorbed, 0.05):
+            x[j] = 0
+            if g != 1:
+                row = R[j, j:]
+                for k in range(row.shape[0]):
+                    row[k] *= g
+                for target in range(m):
+                    z[target, j] *= g
+            continue
+        pivot = R[j, j] * g
+        if pivot == 0:  # the first row to say anything here: it becomes the factor's row, whole
+            sign = math.copysign(1.0, xj)
+            tail, row = x[j:], R[j, j:]
+            for k in range(tail.shape[0]):
+                row[k] = sign * tail[k]
+                tail[k] = 0
+            for target in range(m):
+                z[target, j] = sign * y[target]
+                y[target] = 0
+            for i in range(j + 1, d if g != 1 else 0):
+                R[i, i:] *= g
+                z[:, i] *= g
+            return
+        length = math.hypot(pivot, xj)
+        c, s = pivot / length, xj / length
+        unabsorbed *= abs(c)
+        # By increments: a rounded cosine near 1 would shrink R systematically.
+        tau = s / (1.0 + c)
+        R[j, j] = length
+        tail, row = x[j + 1 :], R[j, j + 1 :]
+        for k in range(tail.shape[0]):
+            old, new = g * row[k], tail[k]
+            row[k] = old + s * (new - tau * old)
+            tail[k] = new - s * (old + tau * new)
+        for target in range(m):
+            old, last = g * z[target, j], y[target]
+            z[target, j] = old + s * (last - tau * old)
+            y[target] = last - s * (old + tau * last)
+
+
+@kernel(forceinline=True)
+def keep_determined(R, z, columns, pin, floor, theta, x, y, noise):
+    """Hold coefficients that forgetting is about to lose (stabilised forgetting).
+
+    Where R_jj has shrunk to ``pin`` times its column's length, or the column itself to ``floor``
+    of its squared length at the last excitation, the observation "coefficient j has its present
+    value" is added with just enough weight to double that level.  Its residual is zero, so no
+    coefficient moves.  Returns how many were held.
+    """
+    d, m = R.shape[0], z.shape[0]
+    count = 0
+    for j in range(d):
+        level = math.sqrt(max(pin * pin * columns[0, j], floor * columns[1, j]))
+        if R[j, j] == 0 or abs(R[j, j]) >= level:
+            continue
+        back_substitute(R, z, theta)
+        for k in range(d):
+            x[k] = noise[k] = 0.0
+        x[j] = 2 * level
+        for target in range(m):
+            y[target] = x[j] * theta[target, j]
+        columns[0, j] += x[j] * x[j]
+        rotate(R, z, x, y, 1.0, noise)
+        count += 1
+    return count
+
+
+@kernel(forceinline=True)
+def add_square(columns, k, gate, square):
+    """Bring column k's squared length forward by one row."""
+    columns[0, k] = gate * columns[0, k] + square
+    if square > 0:
+        columns[1, k] = columns[0, k]
+
+
+@kernel(forceinline=True)
+def count_row(tally, gate, weight):
+    """Update the counts of forgotten rows and the product of gates."""
+    seen = 1.0 if weight > 0 else 0.0
+    tally[COUNT] = gate * tally[COUNT] + seen
+    tally[COUNT_SQUARED] = gate * gate * tally[COUNT_SQUARED] + seen
+    tally[DECAY] *= gate
+    tally[WEIGHT] = gate * tally[WEIGHT] + weight
+
+
+@kernel(forceinline=True)
+def absorb_squares(spread, X, gates, weights, start, stop):
+    """Rotate rows start..stop, times their weights, into ``spread``; gates forget them squared."""
+    d = spread.shape[0]
+    if d == 0:
+        return
+    check_spread(spread, X.shape[1], True)
+    n = X.shape[0]
+    if gates.shape != (n,) or weights.shape != (n,) or not 0 <= start <= stop <= n:
+        raise ValueError("the shapes of rows, gates and weights do not fit together")
+    x, noise, y, z = np.empty(d), np.zeros(d), np.empty(0), np.empty((0, d))
+    for t in range(start, stop):
+        for k in range(d):
+            x[k] = weights[t] * X[t, k]
+        rotate(spread, z, x, y, gates[t], noise)
+
+
+@kernel(forceinline=True)
+def sandwich_diagonal(spread, inverse, out):
+    """Diagonal of ``P S P`` into ``out``; returns ``tr(P S)``.
+
+    ``spread^T spread = S`` and ``inverse inverse^T = P``, both upper triangular.
+    """
+    d = inverse.shape[0]
+    half = np.zeros((d, d))  # spread @ inverse
+    used = 0.0
+    for i in range(d):
+        row = half[i]
+        for k in range(i, d):
+            factor, below = spread[i, k], inverse[k]
+            for j in range(k, d):
+                row[j] += factor * below[j]
+        for j in range(i, d):
+            used += row[j] * row[j]
+    for j in range(d):
+        out[j] = 0.0
+        for i in range(d):
+            total = 0.0
+            for k in range(max(i, j), d):
+                total += half[i, k] * inverse[j, k]
+            out[j] += total * total
+    return used
+
+
+@kernel(forceinline=True)
+def record(trace, t, theta, loss, tally, rank, used):
+    """Write the state after row t into the trace, but for variances."""
+    coefs, _, losses, counts, _, _ = trace
+    for target in range(theta.shape[0]):
+        losses[t, target] = loss[target]
+        for k in range(theta.shape[1]):
+            coefs[t, target, k] = theta[target, k]
+    for k in range(tally.shape[0]):
+        counts[t, k] = tally[k]
+    counts[t, RANK], counts[t, USED] = rank, used
+
+
+@kernel(forceinline=True)
+def is_held(variance, now, excited, limits, d, tally):
+    """Whether a coefficient's information is within ten times the level where it is held.
+
+    ``now``, ``excited`` are the two entries of ``columns``; nothing is held without forgetting.
+    """
+    if tally[DECAY] >= 1:
+        return False
+    pin = 40 * noise_level(limits, d, tally)
+    return variance * now * pin * pin > 1 or now < 100 * limits[1] * excited
+
+
+@kernel(forceinline=True)
+def absorb(R, z, columns, tally, loss, row, targets, gate, weight, limits, noise, x, y, theta):
+    """Forget, rotate one row in, and hold what would otherwise be lost; returns how many held."""
+    d, m = R.shape[0], z.shape[0]
+    root_weight = math.sqrt(weight)
+    for k in range(d):
+        x[k] = root_weight * row[k]
+        add_square(columns, k, gate, x[k] * x[k])
+        if weight > 0:
+            noise[k] *= root_weight
+    for target in range(m):
+        y[target] = root_weight * targets[target]
+    rotate(R, z, x, y, math.sqrt(gate), noise)
+    for target in range(m):
+        loss[target] = gate * loss[target] + y[target] * y[target]
+    count_row(tally, gate, weight)
+    if gate < 1:
+        pin = 4 * noise_level(limits, d, tally)
+        return keep_determined(R, z, columns, pin, limits[1], theta, x, y, noise)
+    return 0
+
+
+@kernel(forceinline=True)
+def noise_level(limits, d, tally):
+    """Relative rounding error of a rotated regressor.
+
+    d rotations of the row itself, and R's own error: one rounding a row, which add up like a
+    random walk over the rows that count.  On top of it what the row came with.
+    """
+    return limits[0] * (2 * math.sqrt(d) + 3 * math.sqrt(tally[COUNT])) + limits[2]
+
+
+@kernel(forceinline=True)
+def update(
+    R, z, columns, tally, loss, spread, X, Y, gates, weights, start, stop, limits, residual, trace
+):
+    """Absorb rows start..stop; return (first row not absorbed, number of coefficients held).
+
+    ``limits`` = (epsilon of the stored state, floor of a column's information, relative rounding
+    error of the data).
+    ``residual`` (n, m) receives the a-priori errors ``y - z . R^-T x``.
+    ``trace`` is an ``olsq.online.forms.rows.Trace`` as a plain tuple; empty arrays: not wanted.
+    Stops before a row whose treatment needs minimum-norm coefficients (a new direction, a reset,
+    or a trace while some coefficient is undetermined): the caller takes that row alone.
+    """
+    d, m = R.shape[0], z.shape[0]
+    check_state(R, z, columns, tally, loss)
+    check_rows(X, Y, weights, start, stop, residual, d, m)
+    check_gates(gates, X.shape[0])
+    check_trace(trace, X.shape[0], d, m)
+    coefs, diags, _, _, recursive, sandwich = trace
+    check_spread(spread, d, sandwich.shape[0] > 0)
+    traced = coefs.shape[0] > 0
+    p, x, y, noise = np.empty(d), np.empty(d), np.empty(m), np.empty(d)
+    theta = np.empty((m, d))
+    inverse = np.empty((d, d) if traced else (0, 0))
+    held = 0
+    for t in range(start, stop):
+        full = True
+        for j in range(d):
+            full = full and R[j, j] != 0
+            x[j] = X[t, j]
+            noise[j] = abs(x[j])
+        if gates[t] == 0 or (traced and not full):
+            return t, held
+        if forward_solve(R, x, p, columns, noise_level(limits, d, tally), noise) >= 0:
+            return t, held
+        for target in range(m):
+            total = Y[t, target]
+            for k in range(d):
+                total -= z[target, k] * p[k]
+            residual[t, target] = total
+        if traced:
+            leverage = 0.0
+            for k in range(d):
+                leverage += p[k] * p[k]
+            share = weights[t] * gates[t] / (gates[t] + weights[t] * leverage)
+            for target in range(m):
+                recursive[t, target] = residual[t, target] * math.sqrt(share)
+        held += absorb(
+            R, z, columns, tally, loss, X[t], Y[t], gates[t], weights[t], limits, noise, x, y, theta
+        )
+        absorb_squares(spread, X, gates, weights, t, t + 1)
+        if traced:
+            back_substitute(R, z, theta)
+            inverse_diagonal(R, inverse, diags[t])
+            used = 0.0
+            if sandwich.shape[0] > 0:
+                used = sandwich_diagonal(spread, inverse, sandwich[t])
+            for k in range(d):
+                if is_held(diags[t, k], columns[0, k], columns[1, k], limits, d, tally):
+                    diags[t, k] = math.inf
+            record(trace, t, theta, loss, tally, d, used)
+    return stop, held
+
+
+@kernel(forceinline=True)
+def downdate(R, z, loss, p, x, y, targets, root_weight, remaining):
+    """Take a row out again (LINPACK's downdate), given ``R^T p = root_weight * row``.
+
+    With ``remaining = 1 - |p|^2`` (0 if the row was all that was known) rotations take
+    (p, sqrt(remaining)) to (0, 1); the same rotations take [R; 0] to [R without the row; row].
+    x (d,), y (m,) are scratch.
+    """
+    d, m = R.shape[0], z.shape[0]
+    norm = math.sqrt(remaining)
+    for k in range(d):
+        x[k] = 0.0
+    for target in range(m):
+        total = root_weight * targets[target]
+        for k in range(d):
+            total -= z[target, k] * p[k]
+        y[target] = total / norm if norm > 0 else 0.0
+        loss[target] = max(loss[target] - y[target] * y[target], 0.0)
+    for i in range(d - 1, -1, -1):
+        length = math.hypot(norm, p[i])
+        if length == 0:
+            continue
+        c, s = norm / length, p[i] / length
+        norm = length
+        tail, row = x[i:], R[i, i:]
+        for k in range(tail.shape[0]):
+            old, new = row[k], tail[k]
+            row[k] = c * old - s * new
+            tail[k] = s * old + c * new
+        for target in range(m):
+            old, new = z[target, i], y[target]
+            z[target, i] = c * old - s * new
+            y[target] = s * old + c * new

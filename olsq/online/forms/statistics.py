@@ -1,0 +1,80 @@
+"""Noise variance and standard errors from what a form remembers."""
+
+from __future__ import annotations
+
+import math
+
+from numpy.typing import NDArray
+
+from olsq.kernel import kernel
+from olsq.online.forms.square_root_kernels import COUNT, COUNT_SQUARED, DECAY, RANK, USED, WEIGHT
+
+
+def statistics(
+    loss: NDArray,
+    coef: NDArray,
+    variance: NDArray,
+    sandwich: NDArray,
+    counts: NDArray,
+    ridge: NDArray,
+    discounted: bool,
+    sigma2: NDArray,
+    stderr: NDArray,
+) -> None:
+    """Estimates of the noise variance and standard errors of the coefficients, for n states.
+
+    "posterior" (``sandwich`` is empty): sigma2 (n, m) receives the weighted residual sum of squares
+    over ``rows - k squared / rows``, where ``rows`` is the forgotten number of rows, ``squared``
+    the sum of their squared forgetting weights and ``k = rank - tr(Lambda_t P_t)`` the effective
+    number of coefficients.  At forget = 1 that is n - k; under forgetting it makes the estimate
+    unbiased for regressors whose distribution does not change.  inf without degrees of freedom.
+
+    stderr (n, m, d) receives ``sqrt(sigma2 P_jj)``, inf where either is.
+
+    "sandwich" (n, d), the diagonal of ``P S P``: the denominator is ``sum w - tr(P S) -
+    tr(P S P Lambda_t)`` with w the forgotten weights.  With r the residuals, W the diagonal matrix
+    of w and ``A = X P X^T W``, ``E[r^T W r] = sigma2 tr((1 - A)^T W (1 - A))`` is that times sigma2
+    for noise of one variance, whatever the weights are (up to the ridge's pull on the
+    coefficients).  stderr receives ``sqrt(sigma2 (P S P)_jj)``.
+
+    loss (n, m), coef (n, m, d), variance (n, d) the diagonal of P, counts (n, 6), ridge (d,).
+    """
+    _fill(loss, coef, variance, sandwich, counts, ridge, discounted, sigma2, stderr)
+
+
+@kernel(forceinline=True)
+def _fill(loss, coef, variance, sandwich, counts, ridge, discounted, sigma2, stderr):
+    n, m, d = coef.shape
+    robust = sandwich.shape[0] > 0
+    for t in range(n):
+        rows = counts[t, COUNT]
+        decay = counts[t, DECAY] if discounted else 1.0
+        prior = 0.0
+        for j in range(d):
+            if math.isfinite(variance[t, j]):
+                prior += min(decay * ridge[j] * variance[t, j], 1.0)
+        share = counts[t, COUNT_SQUARED] / rows if rows > 0 else 1.0
+        freedom = rows - (counts[t, RANK] - prior) * share
+        if robust:
+            rows = counts[t, WEIGHT]
+            freedom = rows - counts[t, USED]
+            for j in range(d):
+                if math.isfinite(sandwich[t, j]):
+                    freedom -= decay * ridge[j] * sandwich[t, j]
+        for target in range(m):
+            penalty = 0.0
+            for j in range(d):
+                penalty += ridge[j] * coef[t, target, j] ** 2
+            squares = max(loss[t, target] - decay * penalty, 0.0)
+            estimate = squares / freedom if freedom > 1e-9 * rows else math.inf
+            sigma2[t, target] = estimate
+            if not math.isfinite(estimate):
+                for j in range(d):
+                    stderr[t, target, j] = math.inf
+                continue
+            root = math.sqrt(estimate)
+            for j in range(d):
+                spread = sandwich[t, j] if robust else variance[t, j]
+                # Not 0 * inf: an undetermined coefficient of a perfect fit.
+                known = math.isfinite(variance[t, j]) and math.isfinite(spread)
+                stderr[t, target, j] = root * math.sqrt(spread) if known else math.inf

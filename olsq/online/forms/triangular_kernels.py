@@ -1,0 +1,84 @@
+"""Numba kernels that solve with the triangular factor R of the information matrix, ``R^T R``.
+
+A zero pivot R_jj means that nothing is known yet about coefficient j given the ones before it.
+"""
+
+from __future__ import annotations
+
+import math
+
+from olsq.kernel import kernel
+
+
+@kernel(forceinline=True)
+def forward_solve(R, x, p, columns, tolerance, noise):
+    """Solve ``R^T p = x`` in place (x is destroyed), skipping zero pivots.
+
+    ``noise`` (d,) receives the size under which what is left of x_j, once the directions before j
+    are taken out, is rounding error: ``tolerance (|x_j| + |p_<j| |R_:j|)``.  Returns the first
+    zero pivot whose x_j is above that (the row points in a direction never seen before), or -1.
+    """
+    d = R.shape[0]
+    size = 0.0
+    new = -1
+    for j in range(d):
+        pivot = R[j, j]
+        noise[j] = tolerance * (noise[j] + math.sqrt(size * columns[0, j]))
+        if pivot == 0:
+            p[j] = 0
+            if new < 0:
+                if abs(x[j]) > noise[j]:
+                    new = j
+                else:
+                    noise[j] = math.inf  # nothing but rounding error can be left here
+            continue
+        pj = x[j] / pivot
+        p[j] = pj
+        size += pj * pj
+        tail, row = x[j + 1 :], R[j, j + 1 :]
+        for k in range(tail.shape[0]):
+            tail[k] -= pj * row[k]
+    return new
+
+
+@kernel(forceinline=True)
+def back_substitute(R, z, theta):
+    """Solve ``R theta_l = z_l`` for every target, with theta_j = 0 at zero pivots."""
+    d, m = R.shape[0], z.shape[0]
+    for target in range(m):
+        for i in range(d - 1, -1, -1):
+            pivot = R[i, i]
+            if pivot == 0:
+                theta[target, i] = 0
+                continue
+            total = z[target, i]
+            row, known = R[i, i + 1 :], theta[target, i + 1 :]
+            for k in range(known.shape[0]):
+                total -= row[k] * known[k]
+            theta[target, i] = total / pivot
+
+
+@kernel(forceinline=True)
+def inverse_diagonal(R, inverse, out):
+    """Diagonal of ``(R^T R)^-1``: squared row lengths of the triangular inverse.
+
+    All pivots must be nonzero; ``inverse`` (d, d) is scratch.  Rows are combined whole, from the
+    last upwards, so that the inner loops run along memory.
+    """
+    d = R.shape[0]
+    for i in range(d - 1, -1, -1):
+        row = inverse[i, i:]
+        for k in range(row.shape[0]):
+            row[k] = 0.0
+        for k in range(i + 1, d):
+            factor = R[i, k]
+            below, part = inverse[k, k:], inverse[i, k:]
+            for j in range(below.shape[0]):
+                part[j] -= factor * below[j]
+        scale = 1 / R[i, i]
+        row[0] = 1
+        total = 0.0
+        for j in range(row.shape[0]):
+            row[j] *= scale
+            total += row[j] * row[j]
+        out[i] = total

@@ -1,0 +1,64 @@
+"""The parameters that a state was made with, and the refusal to go on with others."""
+
+from __future__ import annotations
+
+import copy
+from operator import attrgetter, is_
+from typing import Any
+
+import numpy as np
+
+_IMMUTABLE = {float, str, int, bool, type(None)}
+
+
+class MadeWith(dict[str, Any]):
+    """Copies of the parameters that must not change while the state lives, by name."""
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        super().__init__(values)
+        plain = all(type(value) in _IMMUTABLE for value in values.values())
+        # One comparison for all of them: it is made for every row of a stream.
+        self.all_of = attrgetter(*values) if plain and len(values) > 1 else None
+        self.together = tuple(values.values())
+
+
+def snapshot(estimator: Any) -> MadeWith:
+    """The parameters of an estimator whose state is being made."""
+    return MadeWith(
+        {
+            name: copy.deepcopy(value)
+            for name, value in estimator.get_params(deep=False).items()
+            if name not in estimator.CHANGEABLE
+        }
+    )
+
+
+def check(estimator: Any, made_with: MadeWith) -> None:
+    """Raise ValueError if a parameter is no longer what the state was made with."""
+    if made_with.all_of is not None:
+        now = made_with.all_of(estimator)
+        if all(map(is_, now, made_with.together)):
+            return
+    for name, old in made_with.items():
+        new = getattr(estimator, name)
+        if not (new is old and type(new) in _IMMUTABLE) and not _equal(new, old):
+            kind = type(estimator).__name__
+            raise ValueError(
+                f"{name} is {new!r} now, but this {kind} has learnt rows with {name}={old!r}, and "
+                f"its state cannot change over: call fit to start anew, make a new {kind}, or set "
+                f"{name} back with set_params({name}={old!r})"
+            )
+
+
+def _equal(new: Any, old: Any) -> bool:
+    if isinstance(new, (type, np.dtype)) or isinstance(old, (type, np.dtype)):
+        try:
+            return np.dtype(new) == np.dtype(old)  # one dtype has several names
+        except TypeError:
+            return False
+    if isinstance(new, str) or isinstance(old, str) or new is None or old is None:
+        return type(new) is type(old) and new == old
+    try:
+        return bool(np.array_equal(np.asarray(new), np.asarray(old)))
+    except (TypeError, ValueError):  # no numbers: they cannot be what was accepted
+        return False

@@ -1,0 +1,243 @@
+"""The public figures: coefficients over time, one-step-ahead errors, CUSUM, all on one page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from olsq.plot.cusum_statistic import Cusum, cusum
+from olsq.plot.drawing import (
+    Curves,
+    draw_coefficient,
+    draw_cusum,
+    draw_fit,
+    draw_residuals,
+    house_style,
+    running_rms,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from olsq.online import CoefficientPath
+
+# More rows than a figure has pixels are thinned to this many before drawing.
+MAX_POINTS = 4000
+
+
+def _axis(n: int, x: ArrayLike | None) -> NDArray:
+    """Horizontal positions: ``x`` if given, else row numbers from 1."""
+    if x is None:
+        return np.arange(1, n + 1)
+    x = np.asarray(x)
+    if x.shape != (n,):
+        raise ValueError(f"x has shape {x.shape}, the path has {n} rows")
+    return x
+
+
+def _stacked(path: CoefficientPath, names: Sequence[str] | None):
+    """Coefficients with the intercept, if there is one, as a first column."""
+    coef, stderr = np.asarray(path.coef), np.asarray(path.stderr)
+    if coef.ndim != 2:
+        raise ValueError("plots show one target; pass a path whose coef has shape (n, d)")
+    labels = [f"coefficient {j}" for j in range(coef.shape[1])] if names is None else list(names)
+    if len(labels) != coef.shape[1]:
+        raise ValueError(f"{len(labels)} names for {coef.shape[1]} coefficients")
+    if np.any(path.intercept):
+        coef = np.column_stack([path.intercept, coef])
+        stderr = np.column_stack([path.intercept_stderr, stderr])
+        labels = ["intercept", *labels]
+    return coef, stderr, labels
+
+
+def _thin(n: int) -> NDArray[np.intp]:
+    """Rows to draw: all of them, or MAX_POINTS evenly spaced ones ending with the last."""
+    return np.unique(np.linspace(0, n - 1, min(n, MAX_POINTS)).astype(np.intp))
+
+
+def plot_path(
+    path: CoefficientPath, *, names: Sequence[str] | None = None, x: ArrayLike | None = None
+) -> Figure:
+    """Draw every coefficient over time with its 95 % band, one panel each.
+
+    Parameters
+    ----------
+    path : CoefficientPath
+        Path of one target.
+    names : sequence of str, optional
+        Names of the regressors.
+    x : array_like, shape (n,), optional
+        Horizontal positions (numbers or dates); row numbers from 1 by default.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        Save it with ``figure.savefig(...)``.
+
+    Raises
+    ------
+    ValueError
+        If the path has several targets, or names or x do not fit it.
+
+    Notes
+    -----
+    Bands are left out where the standard error is infinite (not yet determined).  They are 1.96
+    times ``path.stderr``: with forgetting, a path made with ``cov="sandwich"`` has those that cover
+    95 %; those of the default are too wide.
+
+    Examples
+    --------
+    >>> import olsq
+    >>> from olsq.datasets import us_macro
+    >>> from olsq.plot import plot_path
+    >>> data = us_macro()
+    >>> path = olsq.coefficient_path(data["m1"][:, None], data["cpi"], fit_intercept=True)
+    >>> figure = plot_path(path, names=["m1"], x=data["time"])
+    >>> len(figure.axes)
+    2
+    """
+    from matplotlib.figure import Figure
+
+    coef, stderr, labels = _stacked(path, names)
+    at = _axis(len(coef), x)
+    rows = _thin(len(coef))
+    with house_style():
+        figure = Figure(figsize=(8, 1.8 * len(labels) + 0.4), layout="constrained")
+        axes = figure.subplots(len(labels), 1, sharex=True, squeeze=False)[:, 0]
+        for k, ax in enumerate(axes):
+            draw_coefficient(ax, at[rows], coef[rows, k], stderr[rows, k], title=labels[k])
+        if x is None:
+            axes[-1].set_xlabel("row")
+    return figure
+
+
+def plot_residuals(path: CoefficientPath, *, x: ArrayLike | None = None) -> Figure:
+    """Draw the one-step-ahead errors of a path and their running root mean square.
+
+    Parameters
+    ----------
+    path : CoefficientPath
+        Path of one target.
+    x : array_like, shape (n,), optional
+        Horizontal positions; row numbers from 1 by default.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        One panel.
+
+    Raises
+    ------
+    ValueError
+        If the path has several targets or x does not fit it.
+
+    Examples
+    --------
+    >>> import olsq
+    >>> from olsq.plot import plot_residuals
+    >>> path = olsq.coefficient_path([[1.0], [2.0], [3.0]], [1.0, 3.0, 2.0])
+    >>> plot_residuals(path).axes[0].get_title(loc="left")
+    'One-step-ahead errors'
+    """
+    from matplotlib.figure import Figure
+
+    residual = np.asarray(path.residual)
+    if residual.ndim != 1:
+        raise ValueError("plots show one target; pass a path whose residual has shape (n,)")
+    at, rows = _axis(len(residual), x), _thin(len(residual))
+    rms = running_rms(residual**2, max(len(residual) // 20, 5))
+    with house_style():
+        figure = Figure(figsize=(8, 2.8), layout="constrained")
+        draw_residuals(figure.subplots(), at[rows], residual[rows], residual[rows], rms[rows])
+    return figure
+
+
+def plot_cusum(result: Cusum, *, x: ArrayLike | None = None) -> Figure:
+    """Draw a CUSUM path between its 5 % lines, the first crossing marked.
+
+    Parameters
+    ----------
+    result : Cusum
+        From :func:`cusum`.
+    x : array_like, shape (n,), optional
+        Horizontal positions of all rows of the data; row numbers from 1 by default.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        One panel.
+
+    Examples
+    --------
+    >>> import olsq
+    >>> from olsq.datasets import us_macro
+    >>> from olsq.plot import cusum, plot_cusum
+    >>> data = us_macro()
+    >>> path = olsq.coefficient_path(data["m1"][:, None], data["cpi"], fit_intercept=True)
+    >>> plot_cusum(cusum(path), x=data["time"]).axes[0].get_title(loc="right")
+    '5 % lines: crossed at 1993'
+    """
+    from matplotlib.figure import Figure
+
+    at = result.row + 1 if x is None else np.asarray(x)[result.row]
+    with house_style():
+        figure = Figure(figsize=(8, 2.8), layout="constrained")
+        draw_cusum(figure.subplots(), at, result.value, result.bound)
+    return figure
+
+
+def plot_fit(
+    path: CoefficientPath,
+    *,
+    names: Sequence[str] | None = None,
+    x: ArrayLike | None = None,
+    title: str = "",
+) -> Figure:
+    """Draw coefficients, one-step-ahead errors and the CUSUM on one page.
+
+    Parameters
+    ----------
+    path : CoefficientPath
+        Path of one target.
+    names, x : optional
+        As in :func:`plot_path`.
+    title : str, optional
+        Written above the page.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        At most six coefficients (those with the largest |coefficient / standard error|).
+
+    Raises
+    ------
+    ValueError
+        As :func:`plot_path` and :func:`cusum` do.
+
+    Examples
+    --------
+    >>> import olsq
+    >>> from olsq.datasets import us_macro
+    >>> from olsq.plot import plot_fit
+    >>> data = us_macro()
+    >>> path = olsq.coefficient_path(data["m1"][:, None], data["cpi"], fit_intercept=True)
+    >>> figure = plot_fit(path, names=["m1"], x=data["time"], title="cpi ~ 1 + m1")
+    >>> [ax.get_title(loc="left") for ax in figure.axes][:3]
+    ['intercept', 'm1', 'One-step-ahead errors']
+    """
+    coef, stderr, labels = _stacked(path, names)
+    at, rows = _axis(len(coef), x), _thin(len(coef))
+    test = cusum(path)
+    value, bound = np.full((2, len(coef)), np.nan)
+    value[test.row], bound[test.row] = test.value, test.bound
+    # Errors made before there were coefficients say nothing, and would set the scale.
+    residual = np.full(len(coef), np.nan)
+    residual[test.row] = path.residual[test.row]
+    curves = Curves(
+        at[rows], coef[rows], stderr[rows], labels, residual[rows], residual[rows],
+        residual[rows] ** 2, value[rows], bound[rows],
+    )  # fmt: skip
+    return draw_fit(curves, xlabel="row" if x is None else "", title=title)

@@ -1,0 +1,22 @@
+"""Whole sequences in JAX: the same functions as :mod:`olsq.sequence`, whatever their arrays are.
+
+Every array is converted: float64 needs ``jax_enable_x64``.
+"""
+
+from olsq.sequence.jax.decode import (
+    merge_moments,
+    query,
+    solve_query,
+    start_decoding,
+    update,
+)
+from olsq.sequence.jax.solve import online_lstsq
+
+__all__ = [
+    "merge_moments",
+    "online_lstsq",
+    "query",
+    "solve_query",
+    "start_decoding",
+    "update",
+]

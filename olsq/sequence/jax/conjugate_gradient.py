@@ -1,0 +1,58 @@
+"""Conjugate gradient on every token at once: the Mesa layer's solver, and its reference here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+
+from olsq.sequence.jax.chunk_exact import JaxChunkExact, preconditioner
+from olsq.sequence.jax.chunks import Chunks, system_diagonal, system_product
+from olsq.sequence.jax.iterations import conjugate_gradient, scaled
+from olsq.sequence.jax.solver import JaxSolver
+from olsq.solvers import ChunkExact, ConjugateGradient
+
+
+@dataclass(frozen=True)
+class JaxConjugateGradient(JaxSolver):
+    """:class:`olsq.ConjugateGradient` in JAX."""
+
+    options: ConjugateGradient
+
+    def prepare(self, chunks: Chunks) -> Any:
+        """The preconditioner's factors, or the diagonal of every system for the first iterate."""
+        if self.options.preconditioner == "chunk":
+            return JaxChunkExact(ChunkExact(chunk=self.options.chunk)).prepare(chunks)
+        return system_diagonal(chunks) if self.options.start == "jacobi" else None
+
+    def solve(self, chunks: Chunks, prepared: Any, b: Array, unroll: bool = False):
+        """Solve (H_t + Lambda_t) x_t = b_t for every token; also the steps of each."""
+
+        inner = preconditioner(chunks, prepared) if self.options.preconditioner else lambda r: r
+
+        def run(b: Array) -> tuple[Array, Array]:
+            if self.options.preconditioner == "chunk":
+                start = inner(b)
+            elif self.options.start == "jacobi":
+                start = jnp.where(prepared > 0, b / jnp.where(prepared > 0, prepared, 1), 0)
+            else:
+                start = b
+            if self.options.max_steps == 0:
+                return start, jnp.zeros(b.shape[:-1], jnp.int32)
+            return conjugate_gradient(
+                lambda x: system_product(chunks, x),
+                inner,
+                b,
+                start,
+                tol=self.options.tol,
+                max_steps=self.options.max_steps,
+                unroll=unroll,
+            )
+
+        return scaled(b, run)
+
+    def solve_unrolled(self, chunks: Chunks, prepared: Any, b: Array) -> tuple[Array, Array]:
+        """Exactly ``max_steps`` masked steps that reverse mode can walk back through."""
+        return self.solve(chunks, prepared, b, unroll=True)

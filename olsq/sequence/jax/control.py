@@ -1,0 +1,114 @@
+"""JAX's loops and branches, whose carries and results may begin as constants inside ``shard_map``.
+
+``jax.shard_map`` types every array by the mesh axes it varies over.  A loop's carry has to begin
+with the type that the step leaves it with, and branches have to agree; but ``jnp.zeros`` varies
+over nothing.  These are ``jax.lax``'s functions, with a cast before.
+
+The types are found by running the step once on what is at hand, and given with a mask that is never
+set: ``where(never, ...)``, where ``never`` is made from the arrays whose type is wanted.  So this
+needs no part of JAX that reads types, which changed its name three times in two years.  The step
+that is run for its types only, and the masks, are dead code, which XLA removes.  Outside of
+``shard_map`` none of it is there at all.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+
+def manual() -> bool:
+    """Whether the call is traced inside ``shard_map``."""
+    mesh = getattr(jax.sharding, "get_abstract_mesh", lambda: None)()
+    return bool(getattr(mesh, "manual_axes", ()))
+
+
+def varying_like(x: Any, *like: Any) -> Any:
+    """``x``, varying over the mesh axes that it or any of the arrays ``like`` varies over."""
+    nevers = [(y != y).any() & False for y in jax.lax.stop_gradient(like)]
+    never = functools.reduce(operator.or_, nevers)
+    return jnp.where(never, jnp.zeros_like(x), x)
+
+
+def together(arrays: Any) -> Any:
+    """All ``arrays`` of a nest varying over the same mesh axes.
+
+    For what a linear map closes over: JAX casts the constants of ``custom_linear_solve`` to what
+    the right-hand side varies over, and does not expect the map to have done so.
+    """
+    if not manual():
+        return arrays
+    leaves = jax.tree.leaves(arrays)
+    return jax.tree.map(lambda x: varying_like(x, *leaves), arrays)
+
+
+def alike(x: Any, *others: Any) -> Any:
+    """``x`` with every leaf varying like the same leaf of each of ``others``."""
+    for other in others:
+        x = jax.tree.map(varying_like, x, other)
+    return x
+
+
+def settle(step: Callable[[Any], Any], carry: Any) -> Any:
+    """``carry`` with the types that ``step`` leaves it with, over and over."""
+    if not manual():
+        return carry
+    for _ in range(2):  # a leaf may vary like one that itself came to vary
+        carry = alike(carry, step(jax.lax.stop_gradient(carry)))
+    return carry
+
+
+def scan(step: Callable[[Any, Any], Any], carry: Any, xs: Any, **options: Any) -> tuple[Any, Any]:
+    """:func:`jax.lax.scan`."""
+    if manual() and all(x.shape[0] for x in jax.tree.leaves(xs)):
+        first = jax.lax.stop_gradient(jax.tree.map(lambda x: x[0], xs))
+        carry = settle(lambda carry: step(carry, first)[0], carry)
+    return jax.lax.scan(step, carry, xs, **options)
+
+
+def while_loop(going: Callable[[Any], Array], step: Callable[[Any], Any], carry: Any) -> Any:
+    """:func:`jax.lax.while_loop`."""
+    return jax.lax.while_loop(going, step, settle(step, carry))
+
+
+def fori_loop(low: Any, high: Any, step: Callable[[Any, Any], Any], carry: Any) -> Any:
+    """:func:`jax.lax.fori_loop`."""
+    carry = settle(lambda carry: step(jnp.int32(0), carry), carry)
+    return jax.lax.fori_loop(low, high, step, carry)
+
+
+def switch(index: Any, branches: Any, *operands: Any) -> Any:
+    """:func:`jax.lax.switch`."""
+    if manual():
+        held = jax.lax.stop_gradient(operands)
+        results = [branch(*held) for branch in branches]
+        results = [jax.lax.stop_gradient(r) for r in results]
+        branches = [lambda *x, f=f: alike(f(*x), *results) for f in branches]
+    return jax.lax.switch(index, branches, *operands)
+
+
+def cond(true: Any, yes: Callable[..., Any], no: Callable[..., Any], *operands: Any) -> Any:
+    """:func:`jax.lax.cond`."""
+    if not manual():
+        return jax.lax.cond(true, yes, no, *operands)
+    return switch(true.astype(jnp.int32), (no, yes), *operands)
+
+
+def custom_linear_solve(
+    product: Any, b: Any, solve: Any, transpose_solve: Any = None, **options: Any
+) -> Any:
+    """:func:`jax.lax.custom_linear_solve`, whose results must all vary over the same axes."""
+
+    def cast(solve: Any) -> Any:
+        return lambda product, b: together((b, solve(product, b)))[1]
+
+    if manual():
+        solve = cast(solve)
+        transpose_solve = None if transpose_solve is None else cast(transpose_solve)
+    return jax.lax.custom_linear_solve(product, b, solve, transpose_solve, **options)

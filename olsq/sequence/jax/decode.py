@@ -1,0 +1,199 @@
+"""One token at a time: update the moments, query the fit, with a factor carried along."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from olsq.checks import check_real
+from olsq.problem import DecodeState, Moments
+from olsq.sequence.jax.control import cond, custom_linear_solve, together
+from olsq.sequence.jax.inputs import check_moments, promoted, refuse
+from olsq.sequence.jax.iterations import conjugate_gradient, scaled
+from olsq.sequence.jax.triangular import guarded_inverse_cholesky
+
+REFRESH_EVERY = 32  # tokens between factorisations; rank-one updates in between
+REFRESH_BELOW = 0.3  # or as soon as the gates since then multiply to less than this
+
+
+AnyState = TypeVar("AnyState", Moments, DecodeState)
+
+
+def start_decoding(state: Moments, *, ridge: Any = None) -> DecodeState:
+    """The JAX side of :func:`olsq.sequence.start_decoding`, whatever the arrays are."""
+    moments = _as_moments(state)
+    dtype = moments.gram.dtype
+    if ridge is not None:
+        refuse("ridge", ridge, lambda r: r < 0, "be >= 0")
+    d = moments.gram.shape[-1]
+    ridge = jnp.zeros((), dtype) if ridge is None else jnp.asarray(ridge, dtype)
+    ridge = jnp.broadcast_to(ridge, (*moments.gram.shape[:-2], d))
+    batch = moments.gram.shape[:-2]
+    return DecodeState(
+        moments, ridge, _inverse(moments.gram, ridge), jnp.ones(batch, dtype), jnp.int32(0)
+    )
+
+
+def update(
+    state: AnyState, key: Any, value: Any, *, forget: Any = 1.0, weight: Any = 1.0
+) -> AnyState:
+    """The JAX side of :func:`olsq.update`, whatever the arrays are."""
+    refuse("forget", forget, lambda g: (g < 0) | (g > 1), "lie in [0, 1]")
+    refuse("weight", weight, lambda w: w < 0, "be >= 0")
+    check_real("key", key)
+    check_real("value", value)
+    moments = state.moments if isinstance(state, DecodeState) else _as_moments(state)
+    dtype = moments.gram.dtype
+    key, value, forget, weight = (jnp.asarray(x, dtype) for x in (key, value, forget, weight))
+    d, m = moments.gram.shape[-1], moments.cross.shape[-2]
+    if key.shape[-1:] != (d,) or value.shape[-1:] != (m,):
+        raise ValueError(
+            f"key and value must end in ({d},) and ({m},) for this state, got {key.shape} and "
+            f"{value.shape}"
+        )
+    fine = jnp.isfinite(key).all(-1) & jnp.isfinite(value).all(-1)
+    absent = (~fine & (weight == 0))[..., None]
+    key, value = jnp.where(absent, 0, key), jnp.where(absent, 0, value)
+    gate, w = forget[..., None, None], weight[..., None, None]
+    outer = key[..., :, None] * key[..., None, :]
+    new = Moments(
+        gate * _kept(moments.gram, gate) + w * outer,
+        gate * _kept(moments.cross, gate) + w * value[..., :, None] * key[..., None, :],
+    )
+    if not isinstance(state, DecodeState):
+        return new
+    return state._replace(moments=new, **_carry_inverse(state, new, key, forget, weight))
+
+
+def query(
+    state: Moments | DecodeState, query: Any, *, ridge: Any = None, tol: float | None = None
+) -> Array:
+    """The JAX side of :func:`olsq.query`, whatever the arrays are."""
+    if isinstance(state, DecodeState):
+        if ridge is not None:
+            raise ValueError("ridge is part of a DecodeState; leave it out here")
+        return solve_query(state, query, tol)[0]
+    moments = _as_moments(state)
+    q = _as_query(query, moments)
+    system, bounded = moments.gram, jnp.zeros((), bool)
+    if ridge is not None:
+        refuse("ridge", ridge, lambda r: r < 0, "be >= 0")
+        lam = jnp.broadcast_to(jnp.asarray(ridge, q.dtype), (*system.shape[:-2], q.shape[-1]))
+        system = system + lam[..., None] * jnp.eye(q.shape[-1], dtype=q.dtype)
+        bounded = (lam > 0).all(-1)
+    inv = guarded_inverse_cholesky(jax.lax.stop_gradient(system), bounded)
+
+    def solve(_, b: Array) -> Array:
+        return jnp.einsum("...ji,...j->...i", inv, jnp.einsum("...ij,...j->...i", inv, b))
+
+    batch = jnp.broadcast_shapes(q.shape[:-1], system.shape[:-2])
+    q = jnp.broadcast_to(q, (*batch, q.shape[-1]))
+    system, q = together((system, q))
+    x = custom_linear_solve(
+        lambda x: jnp.einsum("...ij,...j->...i", system, x), q, solve, symmetric=True
+    )
+    return jnp.einsum("...ij,...j->...i", moments.cross, x)
+
+
+def solve_query(state: DecodeState, query: Any, tol: float | None = None) -> tuple[Array, Array]:
+    """:func:`query` of a DecodeState, with the number of steps it took, (..., m) and (...)."""
+    q = _as_query(query, state.moments)
+    if tol is None:
+        tol = 1e-7 if q.dtype == jnp.float32 else 1e-14
+    gram, ridge = state.moments.gram, state.ridge
+    batch = jnp.broadcast_shapes(q.shape[:-1], gram.shape[:-2])
+    q = jnp.broadcast_to(q, (*batch, q.shape[-1]))
+    gram, ridge, inverse, q = together((gram, ridge, jax.lax.stop_gradient(state.inverse), q))
+
+    def product(x: Array) -> Array:
+        return jnp.einsum("...ij,...j->...i", gram, x) + ridge * x
+
+    def precondition(r: Array) -> Array:
+        return jnp.einsum("...ij,...j->...i", inverse, r)
+
+    def solve(product: Any, b: Array) -> tuple[Array, Array]:
+        return scaled(
+            b,
+            lambda b: conjugate_gradient(
+                product,
+                precondition,
+                b,
+                precondition(b),
+                tol=tol,
+                max_steps=4 * b.shape[-1],
+                unroll=False,
+            ),
+        )
+
+    x, steps = custom_linear_solve(product, q, solve, symmetric=True, has_aux=True)
+    return jnp.einsum("...ij,...j->...i", state.moments.cross, x), steps
+
+
+def merge_moments(first: Moments, second: Moments, *, forget: Any = 1.0) -> Moments:
+    """The JAX side of :func:`olsq.sequence.merge_moments`, whatever the arrays are."""
+    refuse("forget", forget, lambda g: (g < 0) | (g > 1), "lie in [0, 1]")
+    first, second = _as_moments(first), _as_moments(second)
+    gate = jnp.asarray(forget, first.gram.dtype)[..., None, None]
+    return Moments(*(gate * _kept(a, gate) + b for a, b in zip(first, second, strict=True)))
+
+
+def _kept(state: Array, gate: Array) -> Array:
+    """``state`` with non-finite entries dropped where the gate is 0, so that 0 * nan is 0."""
+    return jnp.where((gate == 0) & ~jnp.isfinite(state), 0, state)
+
+
+def _inverse(gram: Array, ridge: Array) -> Array:
+    eye = jnp.eye(gram.shape[-1], dtype=gram.dtype)
+    half = guarded_inverse_cholesky(jax.lax.stop_gradient(gram + ridge[..., None] * eye))
+    return jnp.einsum("...ki,...kj->...ij", half, half)
+
+
+def _carry_inverse(
+    state: DecodeState, new: Moments, key: Array, gate: Array, weight: Array
+) -> dict[str, Array]:
+    """Refresh the inverse when it is old or the gates have forgotten much, else rank one."""
+    key, gate, weight = jax.lax.stop_gradient((key, gate, weight))
+    reach = jax.lax.stop_gradient(state.gate_product) * gate
+    age = state.age + 1
+    fresh = (age >= REFRESH_EVERY) | (reach < REFRESH_BELOW).any()
+    old = jax.lax.stop_gradient(state.inverse)
+
+    def rank_one() -> tuple[Array, Array, Array]:
+        u = jnp.einsum("...ij,...j->...i", old, key)
+        s = gate + weight * (key * u).sum(-1)
+        h = u * jnp.sqrt(weight / s)[..., None]
+        cov = (old - h[..., :, None] * h[..., None, :]) / gate[..., None, None]
+        return jnp.broadcast_to(cov, new.gram.shape), reach, age
+
+    def refresh() -> tuple[Array, Array, Array]:
+        # The gates discount the ridge inside the inverse from now on.  Start it so much too
+        # large that it is right halfway to the next refresh, if gates stay as they were.
+        ahead = jnp.clip(reach, REFRESH_BELOW, 1) ** -0.5
+        ridge = ahead[..., None] * state.ridge
+        return _inverse(new.gram, ridge), jnp.ones_like(reach), jnp.zeros_like(age)
+
+    inverse, reach, age = cond(fresh, refresh, rank_one)
+    return {"inverse": inverse, "gate_product": reach, "age": age}
+
+
+def _as_moments(state: Any) -> Moments:
+    check_moments(state)
+    gram, cross = (jnp.asarray(s) for s in state)
+    dtype = promoted(gram, cross, jnp.float32)
+    if gram.shape[-1:] != gram.shape[-2:-1] or cross.shape[-1:] != gram.shape[-1:]:
+        raise ValueError(
+            f"state must be Moments(gram (..., d, d), cross (..., m, d)), got {gram.shape} and "
+            f"{cross.shape}"
+        )
+    return Moments(gram.astype(dtype), cross.astype(dtype))
+
+
+def _as_query(query: Any, moments: Moments) -> Array:
+    check_real("query", query)
+    q = jnp.asarray(query, moments.gram.dtype)
+    if q.shape[-1:] != moments.gram.shape[-1:]:
+        raise ValueError(f"query must end in ({moments.gram.shape[-1]},), got {q.shape}")
+    return q

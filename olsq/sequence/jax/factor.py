@@ -1,0 +1,180 @@
+"""The chunk factorisation: an inverse for every token of a chunk out of two Cholesky factors.
+
+Before a chunk let H be the moments and ``zeta_t`` the product of the chunk's gates up to t.  With
+a reference ``zeta_r`` and a ridge L::
+
+    R = (zeta_r H + L)^{-1}       k~_i = sqrt(weight_i zeta_r / zeta_i) k_i
+    S = I + K~ R K~^T = C C^T     N = C^{-1} K~ R
+    P_t = f_t (R - sum_{i<=t} n_i n_i^T),   f_t = zeta_r / zeta_t
+
+because the leading minors of S share C.  ``P_t^{-1} = H_t + L / f_t``: the system of token t with
+a ridge of ``L / f_t`` in place of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.ad_checkpoint import checkpoint_name
+
+from olsq.sequence.jax.chunks import Chunks
+from olsq.sequence.jax.control import cond
+from olsq.sequence.jax.triangular import inverse_cholesky
+from olsq.solvers import FLOOR
+
+FACTOR = "olsq factor"  # names what a backward pass keeps
+SINGULAR = 0.02  # relative error of S or P beyond which a chunk needs care
+
+
+@jax.custom_batching.custom_vmap
+def largest(x: Array) -> Array:
+    """x, and under ``vmap`` its largest over the batch: a branch then stays one branch.
+
+    A condition that differs between the elements of a batch makes JAX run both branches.
+    """
+    return x
+
+
+@largest.def_vmap
+def _largest_of_batch(axis_size: int, in_batched: list[bool], x: Array) -> tuple[Array, bool]:
+    return largest(x.max(0)), False
+
+
+class Factor(NamedTuple):
+    """P_t of every token: R (B, n, d, d), N (B, n, C, d), f (B, n, C, 1) or None for 1."""
+
+    inverse: Array
+    rows: Array
+    scale: Any  # or None
+    growth: Array  # (B, n): largest 1 + k~ R k~, how much R - sum n n^T may cancel
+
+
+def sums_of_logs(chunks: Chunks) -> Array | None:
+    """Cumulative log gates within each chunk (B, n, C), a gate of 0 counting as e^FLOOR."""
+    if chunks.logs is None:
+        return None
+    return jnp.cumsum(jnp.where(chunks.gates == 0, FLOOR, jnp.maximum(chunks.logs, FLOOR)), -1)
+
+
+def reference_ridge(chunks: Chunks) -> Array | None:
+    """One ridge per chunk, (B, n or 1, 1, d): the geometric mean over its tokens."""
+    if chunks.ridge is None or chunks.ridge.shape[2] == 1:
+        return chunks.ridge
+    tiny = jnp.finfo(chunks.ridge.dtype).tiny
+    return jnp.exp(jnp.log(jnp.maximum(chunks.ridge, tiny)).mean(2, keepdims=True))
+
+
+def factorise(
+    chunks: Chunks,
+    sums: Any,
+    centre: Any,
+    ridge: Any,
+    limit: float = jnp.inf,
+    exact: bool = True,
+) -> Factor:
+    """Factorise every chunk at the reference ``zeta_r = exp(centre)``, centre (B, n).
+
+    Keys are scaled up by at most ``sqrt(limit)``; tokens beyond that are not covered.  Factors
+    that need not be ``exact`` only precondition: half the work to compile.
+    """
+    keys, system = chunks.keys, chunks.gram
+    scale = None
+    if sums is not None:
+        system = jnp.exp(centre)[..., None, None] * system
+        gap = centre[..., None] - sums
+        scale = jnp.exp(gap)[..., None]
+        keys = keys * jnp.exp(jnp.minimum(gap, jnp.log(limit)) / 2)[..., None]
+    if chunks.weight is not None:
+        keys = keys * jnp.sqrt(chunks.weight)[..., None]
+    if ridge is not None:
+        system = system + ridge * jnp.eye(keys.shape[-1], dtype=keys.dtype)
+    parts = _factors(system, keys, ridge is not None) if exact else _careful(system, keys)
+    inverse, rows, growth = (checkpoint_name(part, FACTOR) for part in parts)
+    return Factor(inverse, rows, scale, growth)
+
+
+def _factors(system: Array, keys: Array, floor: bool) -> tuple[Array, Array, Array]:
+    """R, N and growth, from ``S = 1 + (K~ R) K~^T`` while that keeps its digits.
+
+    Its entries carry an error of ``|R| |k~|^2 eps``; where that is not small, S may come out
+    indefinite and the chunk is :func:`_careful`.
+    """
+    eps = jnp.finfo(system.dtype).eps
+    half = inverse_cholesky(system)
+    inverse = _gram(half)
+    rows = keys @ inverse
+    minors = jnp.einsum("bnti,bnsi->bnts", rows, keys) + jnp.eye(keys.shape[2], dtype=keys.dtype)
+    rows = inverse_cholesky(minors) @ rows
+    growth = jnp.diagonal(minors, axis1=-2, axis2=-1).max(-1)
+
+    size = jnp.diagonal(inverse, axis1=-2, axis2=-1).max(-1) * (keys**2).sum((-2, -1))
+    unsafe = ~(size * eps < SINGULAR)  # also where it is NaN
+
+    def care() -> tuple[Array, ...]:
+        chosen = unsafe[..., None, None], unsafe[..., None, None], unsafe
+        careful = _careful(system, keys, *_singular(half, keys, floor))
+        pairs = zip(chosen, careful, (inverse, rows, growth), strict=True)
+        return tuple(jnp.where(*three) for three in pairs)
+
+    return cond(largest(unsafe.any()), care, lambda: (inverse, rows, growth))
+
+
+def _singular(half: Array, keys: Array, floor: bool) -> tuple[Array, Array]:
+    """Which systems are ``indefinite`` and which ``unbounded``, by their inverse factors X."""
+    info = jnp.finfo(half.dtype)
+    leverage = ((keys @ jnp.swapaxes(half, -1, -2)) ** 2).sum(-1).max(-1)
+    high = ~(leverage < (info.max if floor else SINGULAR / info.eps))
+    indefinite = ~jnp.isfinite((half**2).sum((-2, -1)))
+    return indefinite, high & ~(indefinite & floor)
+
+
+def _careful(
+    system: Array, keys: Array, indefinite: Any = True, unbounded: Any = None
+) -> tuple[Array, Array, Array]:
+    """The same factors of chunks that are hard: finite and definite whatever the keys are.
+
+    With ``R = X^T X`` and ``Y = K~ X^T``, ``S = 1 + Y Y^T`` is definite in any arithmetic.  P is
+    still a difference, ``R - sum n n^T``, that cancels as many digits as the leverages ``|y|^2``
+    have, so two guards keep it definite; what it then is not exact for, it preconditions:
+
+    * A key whose leverage is above ``cap`` enters with that leverage.  P is exact at the tokens
+      before it; at those after it, ``P M`` differs from 1 in that key's direction only.
+    * A system that is ``indefinite`` to rounding gets a ridge in proportion to its diagonal, which
+      a token feels only if its own condition number is beyond the dtype.  Where next to the keys
+      there is no system (``unbounded``: the discounted problem soon after a gate of 0, leverages
+      that overflow), the ridge is in proportion to the keys.
+
+    Growth is infinite where there was a ridge.
+    """
+    (c, d), eps = keys.shape[2:], jnp.finfo(system.dtype).eps
+    own, total = jnp.diagonal(system, axis1=-2, axis2=-1), (keys**2).sum(-2)
+    if unbounded is None:
+        unbounded = (total * eps > SINGULAR * own).any(-1)
+    ridge = jnp.where(jnp.asarray(indefinite)[..., None], 4 * d * eps * own, 0)
+    ridge = ridge + jnp.where(unbounded[..., None], jnp.sqrt(eps) * total, 0)
+    singular = indefinite | unbounded
+    ridge = jnp.where(singular[..., None] & ~(ridge > 0), 1, ridge)
+
+    half = inverse_cholesky(system + ridge[..., None] * jnp.eye(d, dtype=system.dtype))
+    y = keys @ jnp.swapaxes(half, -1, -2)
+    leverage = (y**2).sum(-1)
+    cap = SINGULAR / (c * eps)
+    y = y * jnp.sqrt(cap / jnp.maximum(leverage, cap))[..., None]
+    minors = jnp.einsum("bnti,bnsi->bnts", y, y) + jnp.eye(c, dtype=keys.dtype)
+    rows = inverse_cholesky(minors) @ (y @ half)
+    return _gram(half), rows, jnp.where(singular, jnp.inf, 1 + leverage.max(-1))
+
+
+def _gram(half: Array) -> Array:
+    """``X^T X``: the inverse of a matrix whose Cholesky factor's inverse is X."""
+    return jnp.einsum("...ki,...kj->...ij", half, half)
+
+
+def apply(factor: Factor, x: Array) -> Array:
+    """P_t x_t for every token: causal linear attention with keys = values = n."""
+    scores = jnp.tril(jnp.einsum("bnti,bnsi->bnts", x, factor.rows))
+    y = jnp.einsum("bnti,bnji->bntj", x, factor.inverse) - scores @ factor.rows
+    return y if factor.scale is None else factor.scale * y

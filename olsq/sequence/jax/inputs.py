@@ -1,0 +1,240 @@
+"""The public edge: shapes, dtypes and (where they can be seen) values, checked once."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from olsq.checks import check_real, refuse_values
+from olsq.problem import RIDGE_MODES, Moments, check_choice, check_streams
+from olsq.sequence.jax.triangular import inverse_cholesky
+
+
+class Stream(NamedTuple):
+    """A checked problem: one flat batch axis B, one float dtype, every argument broadcast.
+
+    ``forget`` and ``log_forget`` are both None when nothing is forgotten, ``weight`` is None when
+    every sample counts once: the solvers then skip the work that gates cost.
+    """
+
+    keys: jax.Array  # (B, T, d)
+    values: jax.Array  # (B, T, m)
+    queries: jax.Array  # (B, T, d)
+    forget: jax.Array | None  # (B, T)
+    log_forget: jax.Array | None  # (B, T), never differentiated: gradients go through forget
+    weight: jax.Array | None  # (B, T)
+    ridge: jax.Array | None  # (B, 1, d) or (B, T, d); None in the discounted problem
+    state: Moments  # gram (B, d, d) and cross (B, m, d); a discounted gram holds its ridge
+    floor: jax.Array | None  # (B,) at most the least eigenvalue of a discounted gram; else None
+
+
+def concrete(x: Any) -> np.ndarray | None:
+    """The numbers of ``x`` as NumPy, or None while JAX is only tracing them."""
+    return None if isinstance(x, Tracer) else np.asarray(x)
+
+
+def size(batch: tuple[int, ...]) -> int:
+    """Number of streams in a batch shape: 1 for (), 0 for an empty batch."""
+    return math.prod(batch)  # of symbols too
+
+
+def promoted(*arrays: Any) -> jnp.dtype:
+    """Dtype of them all together, whatever users have set ``jax_numpy_dtype_promotion`` to."""
+    with jax.numpy_dtype_promotion("standard"):
+        return jnp.result_type(*arrays)
+
+
+def working_dtype(*arrays: Any) -> jnp.dtype:
+    """float64 if any array is (and x64 is on), else float32: half precision is never solved in."""
+    dtype = promoted(*arrays, jnp.float32)
+    if not jnp.issubdtype(dtype, jnp.floating):
+        raise TypeError(f"keys, values and queries must be real, got {dtype}; split complex data")
+    return dtype
+
+
+def refuse(name: str, x: Any, wrong: Any, rule: str) -> None:
+    """Raise ValueError if any visible entry of ``x`` breaks ``rule``; NaN passes, it is data.
+
+    TypeError if they are not real numbers, which is seen of traced ones too.
+    """
+    check_real(name, x)
+    seen = concrete(x)
+    if seen is None:
+        return
+    refuse_values(name, seen, wrong(seen.astype(np.float64)), rule)
+
+
+def spread(name: str, x: Any, shape: tuple[int, ...], dtype: jnp.dtype, meaning: str) -> jax.Array:
+    """Broadcast ``x`` to ``shape``, or say which shape was wanted."""
+    check_real(name, x)
+    x = jnp.asarray(x, dtype)
+    try:
+        return jnp.broadcast_to(x, shape)
+    except ValueError:
+        raise ValueError(
+            f"{name} has shape {x.shape}, which does not broadcast to {shape} ({meaning})"
+        ) from None
+
+
+def all_ones(x: Any) -> bool:
+    """True when every entry of ``x`` can be seen to be 1."""
+    seen = concrete(x)
+    return seen is not None and bool((seen == 1).all())
+
+
+def check_gates(
+    forget: Any, log_forget: Any, batch: tuple[int, ...], length: int, dtype: jnp.dtype
+) -> tuple[jax.Array | None, jax.Array | None]:
+    """Return (forget, log_forget), flat over the batch, or (None, None) when all are 1."""
+    if log_forget is not None:
+        if forget is not None:
+            raise ValueError("give forget or log_forget, not both: they are the same gates")
+        refuse("log_forget", log_forget, lambda g: g > 0, "be <= 0 (it is the log of a factor)")
+        logs = spread("log_forget", log_forget, (*batch, length), dtype, "batch and time")
+        logs = logs.reshape(size(batch), length)
+        return jnp.exp(logs), jax.lax.stop_gradient(logs)
+    if forget is None:
+        return None, None
+    refuse(
+        "forget", forget, lambda g: (g < 0) | (g > 1), "lie in [0, 1] (1 forgets nothing, 0 resets)"
+    )
+    gates = spread("forget", forget, (*batch, length), dtype, "batch and time")
+    if all_ones(forget):
+        return None, None
+    gates = gates.reshape(size(batch), length)
+    kept = jax.lax.stop_gradient(gates)
+    return gates, jnp.log(jnp.where(kept == 0, 1, kept))
+
+
+def check_ridge(
+    ridge: Any,
+    ridge_mode: str,
+    has_state: bool,
+    batch: tuple[int, ...],
+    length: int,
+    d: int,
+    dtype: jnp.dtype,
+) -> jax.Array | None:
+    """Return the ridge as (B, 1, d) or (B, T, d), or None where the state already holds it."""
+    check_choice(ridge_mode, "ridge_mode", RIDGE_MODES)
+    if ridge_mode == "discounted" and has_state:
+        if ridge is not None:
+            raise ValueError(
+                "ridge must be left out when a state is given in the discounted problem: the "
+                "state's gram already holds the ridge, forgotten with the data"
+            )
+        return None
+    if ridge is None:
+        raise ValueError(
+            "ridge is needed: a number, (d,), batch axes and d, or batch axes, T and d; start "
+            "with the size of keys' mean square"
+        )
+    refuse("ridge", ridge, lambda r: (r < 0) | np.isinf(r), "be finite and >= 0")
+    shape = np.shape(ridge)  # a list has one too
+    if len(shape) == len(batch) + 2:
+        if ridge_mode == "discounted" and shape[-2] != 1:
+            raise ValueError(
+                f"ridge has shape {shape}, one per token; the discounted problem has one ridge, "
+                "at the start of the stream: give (..., d)"
+            )
+        time = 1 if shape[-2] == 1 else length
+        full = spread("ridge", ridge, (*batch, time, d), dtype, "batch, time and features")
+        return full.reshape(size(batch), time, d)
+    ridge = spread("ridge", ridge, (*batch, d), dtype, "batch and features")
+    return ridge.reshape(size(batch), 1, d)
+
+
+def check_moments(state: Any) -> None:
+    """A state's parts must be real numbers."""
+    for name, part in zip(Moments._fields, state, strict=True):
+        check_real(f"state.{name}", part)
+
+
+def check_state(
+    state: Any,
+    ridge: jax.Array | None,
+    batch: tuple[int, ...],
+    d: int,
+    m: int,
+    dtype: jnp.dtype,
+    discounted: bool,
+) -> Moments:
+    """Return the initial moments (B, d, d) and (B, m, d)."""
+    flat = size(batch)
+    if state is not None:
+        gram, cross = state
+        gram = spread("state.gram", gram, (*batch, d, d), dtype, "batch, d, d")
+        cross = spread("state.cross", cross, (*batch, m, d), dtype, "batch, m, d")
+        return Moments(gram.reshape(flat, d, d), cross.reshape(flat, m, d))
+    gram = jnp.zeros((flat, d, d), dtype)
+    if discounted and ridge is not None:
+        gram = ridge[:, 0, :, None] * jnp.eye(d, dtype=dtype)
+    return Moments(gram, jnp.zeros((flat, m, d), dtype))
+
+
+def check(
+    keys: Any,
+    values: Any,
+    queries: Any,
+    forget: Any,
+    log_forget: Any,
+    weight: Any,
+    ridge: Any,
+    ridge_mode: str,
+    state: Any,
+) -> tuple[Stream, tuple[int, ...], jnp.dtype]:
+    """Check every argument; return the stream, the batch shape and the dtype of the outputs."""
+    for name, x in (("keys", keys), ("values", values), ("queries", queries)):
+        check_real(name, x)
+    keys, values, queries = (jnp.asarray(a) for a in (keys, values, queries))
+    if state is not None:
+        check_moments(state)
+        state = Moments(*map(jnp.asarray, state))
+    batch, length, d, m = check_streams(keys, values, queries)
+    out_dtype = promoted(keys, values, queries)
+    out_dtype = out_dtype if jnp.issubdtype(out_dtype, jnp.floating) else jnp.dtype(jnp.float32)
+    dtype = working_dtype(keys, values, queries, *([] if state is None else state))
+    gates = check_gates(forget, log_forget, batch, length, dtype)
+    if weight is not None:
+        refuse("weight", weight, lambda w: w < 0, "be >= 0 (0 leaves a sample out)")
+        ones = all_ones(weight)
+        weight = spread("weight", weight, (*batch, length), dtype, "batch and time")
+        weight = None if ones else weight.reshape(size(batch), length)
+    ridge = check_ridge(ridge, ridge_mode, state is not None, batch, length, d, dtype)
+    discounted = ridge_mode == "discounted"
+    start = check_state(state, ridge, batch, d, m, dtype, discounted)
+    k, v, q = (
+        jnp.broadcast_to(a.astype(dtype), (*batch, *a.shape[-2:])).reshape(
+            size(batch), *a.shape[-2:]
+        )
+        for a in (keys, values, queries)
+    )
+    floor = None
+    if discounted:
+        floor = inverse_norm(start.gram) if ridge is None else ridge.min((1, 2))
+        ridge = None
+    return Stream(k, v, q, *gates, weight, ridge, start, floor), batch, out_dtype
+
+
+def inverse_norm(gram: jax.Array) -> jax.Array:
+    """``1 / trace(gram^-1)``, which no eigenvalue is below; 0 where there is no inverse."""
+    half = inverse_cholesky(jax.lax.stop_gradient(gram))
+    total = (half**2).sum((-2, -1))
+    return jnp.where(jnp.isfinite(total), 1 / total, 0)
+
+
+def least_eigenvalue(stream: Stream) -> jax.Array:
+    """What no eigenvalue of a token's system is below, (B, T) or (B, 1): the ridge it has left."""
+    if stream.ridge is not None:
+        return stream.ridge.min(-1)
+    assert stream.floor is not None
+    if stream.forget is None or stream.log_forget is None:
+        return stream.floor[:, None]
+    left = jnp.exp(jnp.cumsum(jnp.nan_to_num(stream.log_forget), axis=1))
+    reset = jnp.cumsum(stream.forget == 0, axis=1) > 0
+    return jnp.where(reset, 0, left) * stream.floor[:, None]

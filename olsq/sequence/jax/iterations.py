@@ -1,0 +1,122 @@
+"""Iterations over all tokens at once: conjugate gradient and Chebyshev, with their bookkeeping."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from olsq.sequence.jax.control import fori_loop, scan, while_loop
+
+UNSOUND = -1  # steps of a token whose system was found not to be positive definite
+Product = Callable[[Array], Array]
+
+
+def dot(a: Array, b: Array) -> Array:
+    """Inner product over the last axis, kept as an axis of size 1."""
+    return (a * b).sum(-1, keepdims=True)
+
+
+def scaled(b: Array, solve: Callable[[Array], tuple[Array, Array]]) -> tuple[Array, Array]:
+    """Solve for b divided by its largest entry, token by token: no overflow, no underflow."""
+    size = jax.lax.stop_gradient(jnp.max(jnp.abs(b), axis=-1, keepdims=True))
+    size = jnp.where(size > 0, size, 1)
+    x, steps = solve(b / size)
+    return x * size, steps
+
+
+@jax.custom_jvp
+def divide(a: Array, b: Array) -> Array:
+    """a / b where b > 0 and 0 elsewhere, with gradients that stay finite."""
+    return jnp.where(b > 0, a / jnp.where(b > 0, b, 1), 0)
+
+
+@divide.defjvp
+def _divide_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+    # JAX's own divides by b squared, which is 0 where a residual has come down to rounding.
+    (a, b), (da, db) = primals, tangents
+    ratio = divide(a, b)
+    return ratio, divide(da - ratio * db, b)
+
+
+def conjugate_gradient(
+    product: Product,
+    precondition: Product,
+    b: Array,
+    start: Array,
+    *,
+    tol: float,
+    max_steps: int,
+    unroll: bool,
+    sound: Array | None = None,
+) -> tuple[Array, Array]:
+    """Preconditioned conjugate gradient; every token stops at ``|b - M x| <= tol |b|``.
+
+    A stopped token is frozen by a mask, never by an epsilon in a denominator, so that the
+    iteration is equivariant to the scale of keys, ridge and b.  A step that would overflow is not
+    taken and ends its token: what it has is finite, and its residual says how good it is.
+    ``unroll`` runs exactly ``max_steps`` masked steps, which reverse-mode differentiation can walk
+    back through.
+
+    A direction without positive curvature comes from rounding, and is passed over.  Where systems
+    may be indefinite give ``sound`` (..., 1), True where nothing is known against one: such a
+    direction then ends its token, and the steps of a token that is not sound are ``UNSOUND``.
+    """
+    goal = jax.lax.stop_gradient(tol * tol * dot(b, b))
+    r = b - product(start)
+    z = precondition(r)
+    left = dot(r, r)
+    active = left > goal if sound is None else (left > goal) & sound
+    steps = jnp.zeros(b.shape[:-1], jnp.int32)
+    state = (start, r, z, dot(r, z), active, steps, sound, jnp.int32(0))
+
+    def step(state):
+        x, r, p, rz, active, steps, sound, i = state
+        mp = product(p)
+        curvature = dot(p, mp)
+        # masked inside: the derivative of a / b at a stopped token may overflow, and 0 * inf
+        alpha = divide(rz, jnp.where(active, curvature, 0))
+        x_new, r_new = x + alpha * p, r - alpha * mp
+        left, size = dot(r_new, r_new), dot(x_new, x_new)
+        taken = active & jnp.isfinite(left) & jnp.isfinite(size)
+        if sound is not None:
+            sound = sound & (~active | (curvature > 0))
+            taken = taken & sound
+        x, r = jnp.where(taken, x_new, x), jnp.where(taken, r_new, r)
+        z = precondition(r)
+        rz_new = dot(r, z)
+        p = jnp.where(taken, z + divide(rz_new, jnp.where(taken, rz, 0)) * p, p)
+        steps = steps + active[..., 0].astype(jnp.int32)
+        return x, r, p, rz_new, taken & (left > goal), steps, sound, i + 1
+
+    if unroll:
+        state = scan(lambda s, _: (step(s), None), state, None, length=max_steps)[0]
+    else:
+        state = while_loop(lambda s: (s[-1] < max_steps) & s[4].any(), step, state)
+    x, steps, sound = state[0], state[5], state[6]
+    return x, steps if sound is None else jnp.where(sound[..., 0], steps, UNSOUND)
+
+
+def chebyshev(product: Product, b: Array, low: Array, high: Array, steps: Array | int) -> Array:
+    """``steps`` steps of Chebyshev iteration after x = b / middle; spectrum in [low, high].
+
+    The bounds hold per token.  With equal bounds it is exact at once.  Error in the energy norm
+    at most ``2 rho^(steps + 1)``, ``rho = (sqrt(k) - 1) / (sqrt(k) + 1)``, ``k = high / low``.
+    """
+    middle, half = (high + low) / 2, (high - low) / 2
+
+    def step(_, state):
+        x, change, r, rho = state
+        r = r - product(change)
+        factor = 1 / (2 * middle - half * rho)
+        change = half * factor * rho * change + 2 * factor * r
+        return x + change, change, r, half * factor
+
+    state = (b / middle, b / middle, b, half / middle)
+    if isinstance(steps, int) and steps <= 4:  # worth fusing; more only costs compile time
+        for i in range(steps):
+            state = step(i, state)
+        return state[0]
+    return fori_loop(0, steps, step, state)[0]

@@ -1,0 +1,85 @@
+"""Recursive least squares: one Sherman-Morrison update per token, in time order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+
+from olsq.sequence.jax.chunks import Chunks
+from olsq.sequence.jax.control import scan
+from olsq.sequence.jax.solver import JaxSolver
+from olsq.sequence.jax.triangular import inverse_spd
+from olsq.solvers import Recursive
+
+
+@dataclass(frozen=True)
+class JaxRecursive(JaxSolver):
+    """:class:`olsq.Recursive` in JAX."""
+
+    options: Recursive
+
+    def prepare(self, chunks: Chunks) -> Any:
+        """Covariance before the first token, and (to walk back from) after the last."""
+        if chunks.ridge is not None and chunks.ridge.shape[2] != 1:
+            raise ValueError(
+                "solver Recursive needs one ridge for all tokens, got one per token; use "
+                "ChunkExact (the default), Dense or ConjugateGradient"
+            )
+        eye = jnp.eye(chunks.keys.shape[-1], dtype=chunks.keys.dtype)
+        ridge = 0 if chunks.ridge is None else chunks.ridge[:, 0] * eye
+        last = None
+        if self.options.reverse:
+            tail = chunks.decay[..., -1, :, None] * chunks.keys
+            gram = jnp.einsum("bci,bcj->bij", chunks.keys[:, -1], tail[:, -1])
+            far = chunks.gram[:, -1]
+            if chunks.zeta is not None:
+                far = chunks.zeta[:, -1, -1, None, None] * far
+            last = inverse_spd(gram + far + ridge)
+        return inverse_spd(chunks.gram[:, 0] + ridge), last
+
+    def _tokens(self, chunks: Chunks, b: Array) -> tuple[Array, ...]:
+        """keys, gates, weights, b with time first: (T, B, ...)."""
+        ones = jnp.ones(b.shape[:-1], b.dtype)
+        gates = ones if chunks.gates is None else chunks.gates
+        weight = ones if chunks.weight is None else chunks.weight
+        return tuple(
+            jnp.moveaxis(x.reshape(x.shape[0], -1, *x.shape[3:]), 1, 0)
+            for x in (chunks.keys, gates, weight, b)
+        )
+
+    def _untokens(self, x: Array, b: Array) -> tuple[Array, Array]:
+        return jnp.moveaxis(x, 0, 1).reshape(b.shape), jnp.zeros(b.shape[:-1], jnp.int32)
+
+    def solve(self, chunks: Chunks, prepared: Any, b: Array) -> tuple[Array, Array]:
+        """``x_t = R_t b_t`` with ``R <- (R - h h^T) / gate``, ``h = R k sqrt(w / s)``."""
+
+        def step(cov: Array, token: tuple[Array, ...]) -> tuple[Array, Array]:
+            key, gate, weight, b = token
+            u = jnp.einsum("bij,bj->bi", cov, key)
+            s = gate + weight * (key * u).sum(-1)
+            scale = jnp.where(s > 0, weight / jnp.where(s > 0, s, 1), 0)
+            outer = u[:, :, None] * u[:, None, :]
+            cov = (cov - scale[:, None, None] * outer) / gate[:, None, None]
+            return cov, jnp.einsum("bij,bj->bi", cov, b)
+
+        x = scan(step, prepared[0], self._tokens(chunks, b))[1]
+        return self._untokens(x, b)
+
+    def solve_transposed(self, chunks: Chunks, prepared: Any, b: Array) -> tuple[Array, Array]:
+        """The reverse walk: ``R_{t-1} = gate (R + u u^T w / (1 - w k.u))``, ``u = R_t k``."""
+        if not self.options.reverse:
+            return self.solve(chunks, prepared, b)
+
+        def step(cov: Array, token: tuple[Array, ...]) -> tuple[Array, Array]:
+            key, gate, weight, b = token
+            x = jnp.einsum("bij,bj->bi", cov, b)
+            u = jnp.einsum("bij,bj->bi", cov, key)
+            scale = weight / (1 - weight * (key * u).sum(-1))
+            outer = u[:, :, None] * u[:, None, :]
+            return gate[:, None, None] * (cov + scale[:, None, None] * outer), x
+
+        x = scan(step, prepared[1], self._tokens(chunks, b), reverse=True)[1]
+        return self._untokens(x, b)

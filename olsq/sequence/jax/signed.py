@@ -1,0 +1,185 @@
+"""The regression at every token with signed gates: systems that need not be positive definite.
+
+With sigma as in ``signs``, ``sigma_t H_t`` and ``sigma_t G_t`` are the moments of the same samples
+with gates ``|gamma|`` and weights ``sigma_i beta_i``.  Times sigma_t, the system is theirs with a
+signed ridge, and the output is read from them as it is::
+
+    o_t = G_t (H_t + Lambda)^-1 q_t = (sigma_t G_t) (sigma_t H_t + sigma_t Lambda)^-1 q_t
+
+So ``olsq.sequence`` does all of it, given those weights and ridges, which its public edge refuses,
+and a solver that undoes the sign of a system before it solves it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from olsq.problem import Moments, Solution, check_choice
+from olsq.sequence.jax.chunks import Chunks, system_diagonal, system_product
+from olsq.sequence.jax.control import custom_linear_solve
+from olsq.sequence.jax.inputs import check
+from olsq.sequence.jax.iterations import UNSOUND, conjugate_gradient, scaled
+from olsq.sequence.jax.signs import magnitudes, running_signs
+from olsq.sequence.jax.solve import certify, online_lstsq, solve_stream
+from olsq.sequence.jax.solver import JaxSolver
+from olsq.solvers import ConjugateGradient, Dense, Solver
+
+
+def signed_lstsq(
+    keys: Array, values: Array, queries: Array, *, forget: Any, weight: Any, ridge: Any,
+    state: Any, solver: Any, adjoint: Any,
+) -> Solution:  # fmt: skip
+    """:func:`olsq.online_lstsq` on (B, H, T, dim), with gates (B, H, T) in [-1, 1].
+
+    The value is NaN, and its steps -1, where a system is not positive definite; other tokens and
+    gradients do not notice.
+    """
+    inner = Dense() if solver is None else solver
+    if not isinstance(inner, (Dense, ConjugateGradient)) or getattr(inner, "preconditioner", None):
+        asked = type(inner).__name__
+        asked += ' with preconditioner="chunk"' if isinstance(inner, ConjugateGradient) else ""
+        raise ValueError(
+            f"solver {asked} needs gates >= 0: with signed=True a system may be indefinite; use "
+            "Dense (the default) or ConjugateGradient without a preconditioner"
+        )
+    check_choice(adjoint, "adjoint", ("implicit", "unrolled"))
+    size = None if forget is None else magnitudes(forget)
+    if 0 in keys.shape[:-1]:
+        return online_lstsq(
+            keys, values, queries, forget=size, weight=weight, ridge=ridge, state=state
+        )
+    stream, batch, dtype = check(keys, values, queries, size, None, weight, ridge, "fixed", state)
+    n, length, d = stream.keys.shape
+    sigma = jnp.ones((n, length), stream.keys.dtype)
+    if forget is not None:
+        sigma *= running_signs(forget.reshape(n, length), 1)
+    assert stream.ridge is not None
+    stream = stream._replace(
+        weight=sigma if stream.weight is None else sigma * stream.weight,
+        ridge=sigma[..., None] * jnp.broadcast_to(stream.ridge, (n, length, d)),
+    )
+    # The derivative of an exact solve is the same however it is taken.
+    unrolls = adjoint == "unrolled" and not isinstance(inner, Dense)
+    value, final, sizes = solve_stream(stream, Signed(inner, unrolls).jax(), True)
+    value = jnp.where((sizes.steps == UNSOUND)[..., None], jnp.nan, value)
+    # Samples of negative weight may take all of the ridge away: nothing bounds these systems.
+    no_floor = stream._replace(ridge=jnp.zeros((1, 1, d), stream.keys.dtype))
+    stats = certify(no_floor, value, sizes, dtype)
+    final = (sigma[:, -1:, None] * x for x in final)
+    return Solution(
+        value.reshape(*batch, length, -1).astype(dtype),
+        Moments(*(x.reshape(*batch, *x.shape[1:]) for x in final)),
+        type(stats)(*(x.reshape(*batch, length) for x in stats)),
+    )
+
+
+def upright(chunks: Chunks) -> tuple[Array, Chunks]:
+    """Signs (B, n, C, 1) of the systems, by their ridges, and chunks with the systems times them.
+
+    Only what a system is made of: values, and moments after the chunk, are not turned.
+    """
+    signs = jnp.where(chunks.ridge[..., :1] < 0, -1, 1).astype(chunks.keys.dtype)
+    zeta = signs[..., 0] if chunks.zeta is None else signs[..., 0] * chunks.zeta
+    return signs, chunks._replace(decay=signs * chunks.decay, zeta=zeta, ridge=signs * chunks.ridge)
+
+
+def join(x: Array, last: Array) -> Array:
+    """(..., d + 1) of (..., d) and (...)."""
+    return jnp.concatenate([x, last[..., None].astype(x.dtype)], -1)
+
+
+@dataclass(frozen=True)
+class Signed(Solver):
+    """A solver, told that systems may be indefinite."""
+
+    inner: Solver
+    unrolls: bool
+
+    ridge_modes: ClassVar[tuple[str, ...]] = ("fixed",)
+
+    @property
+    def chunk(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.inner.chunk
+
+    def jax(self) -> JaxSolver:
+        return SignedSystems(self)
+
+
+@dataclass(frozen=True)
+class SignedSystems(JaxSolver):
+    """A solver of systems times -1 or 1 that are positive definite.
+
+    Where one is not, a query's solution is 0 and its steps ``UNSOUND``: the output is made NaN
+    outside, and no NaN meets the gradients of other tokens.  What ``olsq.sequence`` differentiates
+    through, as it does through unrolled steps, is the linear solve here.  Its rule is the same, but
+    the steps are the last entry of a solution: ``jax.jacfwd`` of JAX 0.10 fails on auxiliary
+    results.
+    """
+
+    options: Signed
+
+    def prepare(self, chunks: Chunks) -> Any:
+        return ()
+
+    def solve_unrolled(self, chunks: Chunks, prepared: Any, b: Array) -> tuple[Array, Array]:
+        """Solutions, and the steps of each."""
+        signs, systems = upright(chunks)
+        b = signs * b
+        if self.options.unrolls:
+            x, steps = self.answer(systems, b, b)
+        else:
+            kept, query = jax.lax.stop_gradient((systems, b))
+
+            def product(y: Array) -> Array:
+                return join(system_product(systems, y[..., :-1]), y[..., -1])
+
+            def solve(_: Any, c: Array) -> Array:
+                return join(*self.answer(kept, c[..., :-1], query))
+
+            joined = join(b, jnp.zeros_like(b[..., 0]))
+            y = custom_linear_solve(product, joined, solve, symmetric=True)
+            x, steps = y[..., :-1], y[..., -1]
+        return x, steps.astype(jnp.int32)
+
+    solve = solve_unrolled
+
+    def answer(self, systems: Chunks, b: Array, query: Array) -> tuple[Array, Array]:
+        """Solutions and steps for any right-hand sides, the queries among them."""
+        if isinstance(self.options.inner, Dense):
+            nothing = (b == 0).all(-1, keepdims=True)  # and so it asks for something
+            x, steps = self.options.inner.jax().solve(systems, (), jnp.where(nothing, 1, b))
+            sound = jnp.isfinite(x).all(-1)
+            x = jnp.where(nothing | ~sound[..., None], 0, x)
+        else:
+            x, steps = scaled(b, lambda b: self._conjugate(systems, b))
+            sound = steps != UNSOUND
+            # A derivative may see what its query did not: NaN, since nothing else would tell.
+            asked = (b == query).all(-1, keepdims=True)
+            x = jnp.where(sound[..., None], x, jnp.where(asked, 0, jnp.nan))
+        return x, jnp.where(sound, steps, UNSOUND)
+
+    def _conjugate(self, systems: Chunks, b: Array) -> tuple[Array, Array]:
+        """Conjugate gradient that ends a token at a direction without positive curvature."""
+        options: Any = self.options.inner
+        start, sound = b, jnp.ones_like(b[..., :1], bool)
+        if options.start == "jacobi":
+            diagonal = system_diagonal(systems)
+            known = (diagonal > 0).all(-1, keepdims=True)
+            start = jnp.where(known, b / jnp.where(known, diagonal, 1), 0)
+            sound = known | (b == 0).all(-1, keepdims=True)
+        return conjugate_gradient(
+            lambda x: system_product(systems, x),
+            lambda r: r,
+            b,
+            start,
+            # Below rounding a residual says nothing, and its curvature may underflow.
+            tol=max(options.tol, float(jnp.finfo(b.dtype).eps)),
+            max_steps=options.max_steps,
+            unroll=self.options.unrolls,
+            sound=sound,
+        )

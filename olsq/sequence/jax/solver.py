@@ -1,0 +1,36 @@
+"""What the JAX form of a solver is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jax import Array
+
+from olsq.sequence.jax.chunks import Chunks
+
+
+class JaxSolver:
+    """One factorisation shared by solves, for every token of a tile of chunks.
+
+    Hashable, because it is a static argument of compiled functions: a frozen dataclass whose one
+    field is its description.
+    """
+
+    options: Any
+    """The description, an :class:`olsq.solvers.Solver`."""
+
+    def prepare(self, chunks: Chunks) -> Any:
+        """Whatever one factorisation can share between solves; nothing here is differentiated."""
+        raise NotImplementedError
+
+    def solve(self, chunks: Chunks, prepared: Any, b: Array) -> tuple[Array, Array]:
+        """Solve (H_t + Lambda_t) x_t = b_t for every token (B, n, C, d); also the steps of each."""
+        raise NotImplementedError
+
+    def solve_transposed(self, chunks: Chunks, prepared: Any, b: Array) -> tuple[Array, Array]:
+        """The same systems, which are symmetric, for the implicit gradient."""
+        return self.solve(chunks, prepared, b)
+
+    def solve_unrolled(self, chunks: Chunks, prepared: Any, b: Array) -> tuple[Array, Array]:
+        """The same steps, to be differentiated through."""
+        return self.solve(chunks, prepared, b)

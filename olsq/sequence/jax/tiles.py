@@ -1,0 +1,174 @@
+"""Cut streams into tiles of chunks, and carry the moments from tile to tile.
+
+A tile is so many chunks of so many streams that its arrays stay in a CPU's cache; on other devices
+it is larger.  Tiles are walked in time order, the chunks of a tile are worked on at once.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from olsq.problem import Moments
+from olsq.sequence.jax.chunks import Chunks
+from olsq.sequence.jax.gates import decays, reached, states_before
+from olsq.sequence.jax.inputs import Stream
+
+CACHED = 2**19  # numbers in one array of a tile on a CPU: 2 MiB of float32
+MOST_CHUNKS = 16  # chunks of a tile: their boundary moments cost this many products a chunk
+
+
+class Tile(NamedTuple):
+    """The samples of one tile, or with a leading axis of all tiles."""
+
+    keys: Array  # (B, n, C, d)
+    values: Array  # (B, n, C, m)
+    queries: Array  # (B, n, C, d)
+    gates: Any  # (B, n, C); None: all 1
+    logs: Any  # (B, n, C); None: all 1
+    weight: Any  # (B, n, C); None: all 1
+    ridge: Any  # (B, n, C, d) where there is one per token, else None
+
+
+class Carry(NamedTuple):
+    """What goes from tile to tile: finite moments, and whether a loss goes with them."""
+
+    gram: Array  # (B, d, d)
+    cross: Array  # (B, m, d)
+    lost: Array  # (B,) bool
+
+
+def group_count(stream: Stream, chunk: int) -> int:
+    """Into how many groups of streams to cut the batch, so that a group's arrays stay in cache.
+
+    One where several devices may share the batch: groups are worked on one after another.
+    """
+    b, length, d = stream.keys.shape
+    if jax.default_backend() != "cpu" or jax.device_count() > 1 or not isinstance(b, int):
+        return 1  # a batch of any size, a symbol, is not cut either
+    fits = max(1, CACHED // (length * max(d, chunk)))
+    return next(n for n in range(-(-b // fits), b + 1) if b % n == 0)
+
+
+def answerable(stream: Stream) -> Stream:
+    """The stream with NaN for queries that have no unique answer.
+
+    In the discounted problem a gate of 0 takes the ridge away too: until d samples came, counting
+    its own, the system is singular.  (A state may be singular as well; that is not seen here.)
+    """
+    if stream.ridge is not None or stream.forget is None:
+        return stream
+    counts = jnp.ones_like(stream.forget) if stream.weight is None else stream.weight > 0
+    total = jnp.cumsum(counts.astype(jnp.int32), axis=1)
+    before = jnp.where(stream.forget == 0, total - counts.astype(jnp.int32), -1)
+    start = jax.lax.cummax(before, axis=1)
+    few = (start >= 0) & (total - start < stream.keys.shape[-1])
+    return stream._replace(queries=jnp.where(few[..., None], jnp.nan, stream.queries))
+
+
+def fold(stream: Stream, chunk: int) -> tuple[Tile, Array | None]:
+    """Tiles of ``stream``, padded with absent tokens, and the ridge all tokens share."""
+    stream = answerable(stream)
+    b, length, d = stream.keys.shape
+    c = min(chunk, -(-length // 8) * 8)
+    n = -(-length // c)
+    budget = CACHED if jax.default_backend() == "cpu" else 256 * CACHED
+    streams = b if isinstance(b, int) else 1
+    most = max(1, min(MOST_CHUNKS, budget // (streams * c * max(d, c))))
+    count = -(-n // most)
+    n = -(-n // count)
+
+    def cut(x: Any, fill: float = 0.0) -> Any:
+        if x is None:
+            return None
+        pad = [(0, 0), (0, count * n * c - length)] + [(0, 0)] * (x.ndim - 2)
+        x = jnp.pad(x, pad, constant_values=fill)
+        return jnp.moveaxis(x.reshape(b, count, n, c, *x.shape[2:]), 1, 0)
+
+    ridge = stream.ridge
+    shared = ridge is None or ridge.shape[1] == 1
+    tiles = Tile(
+        keys=cut(stream.keys),
+        values=cut(stream.values),
+        queries=cut(stream.queries),
+        gates=cut(stream.forget, 1.0),
+        logs=cut(stream.log_forget),
+        weight=cut(stream.weight),
+        ridge=None if shared else cut(ridge, 1.0),
+    )
+    return tiles, (ridge[:, :, None] if shared and ridge is not None else None)
+
+
+def begin(state: Moments) -> Carry:
+    """The carry before the first tile; a non-finite state is a loss."""
+    gram, cross = state
+    lost = ~((gram * 0).sum((1, 2)) + (cross * 0).sum((1, 2)) == 0)
+    gram, cross = (jnp.where(lost[:, None, None], 0, s) for s in state)
+    return Carry(gram, cross, lost)
+
+
+def finish(carry: Carry) -> Moments:
+    """The moments after the last tile, NaN where they were lost."""
+    return Moments(*(jnp.where(carry.lost[:, None, None], jnp.nan, s) for s in carry[:2]))
+
+
+def enter(tile: Tile, ridge: Any, carry: Carry) -> tuple[Chunks, Carry]:
+    """Clean a tile and compute the moments before each of its chunks; also the next carry."""
+    tile, bad = clean(tile)
+    b, n, c, _ = tile.keys.shape
+    if tile.gates is None:
+        table, zeta = jnp.tril(jnp.ones((c, c), tile.keys.dtype)), None
+        factor = jnp.ones((b, n), tile.keys.dtype)
+        resets = None
+    else:
+        table, zeta = decays(tile.gates, tile.logs)
+        factor = zeta[..., -1]
+        resets = (tile.gates == 0).reshape(b, -1)
+    if tile.weight is not None:
+        table = table * tile.weight[..., None, :]
+    tail = jnp.broadcast_to(table[..., -1, :], (b, n, c))[..., None] * tile.keys
+    adds = [jnp.einsum("bnci,bncj->bnij", left, tail) for left in (tile.keys, tile.values)]
+    (gram, last_gram), (cross, last_cross) = (
+        states_before(factor, add, start) for add, start in zip(adds, carry[:2], strict=True)
+    )
+    lost = reached(bad.reshape(b, -1), resets, carry.lost)
+    chunks = Chunks(
+        tile.keys,
+        tile.values,
+        tile.queries,
+        table,
+        zeta,
+        tile.logs,
+        tile.gates,
+        tile.weight,
+        ridge if tile.ridge is None else tile.ridge,
+        gram,
+        cross,
+        lost.reshape(b, n, c),
+    )
+    return chunks, Carry(last_gram, last_cross, lost[:, -1])
+
+
+def finite(x: Array) -> Array:
+    """Whether all of the last axis is finite; a sum of x * 0 is much faster than a test each."""
+    return (x * 0).sum(-1) == 0
+
+
+def clean(tile: Tile) -> tuple[Tile, Array]:
+    """Replace non-finite samples by absent ones; ``bad`` says where, unless their weight is 0.
+
+    A mask that multiplies would leak them: 0 * nan is nan, at EARLIER tokens of the chunk.
+    """
+    fine = jnp.isfinite((tile.keys**2).sum(-1)) & finite(tile.values)  # too large: H overflows
+    keys, values = (jnp.where(fine[..., None], x, 0) for x in (tile.keys, tile.values))
+    bad, weight, gates, logs = ~fine, tile.weight, tile.gates, tile.logs
+    if weight is not None:
+        bad = (bad & (weight != 0)) | ~jnp.isfinite(weight)
+        weight = jnp.where(jnp.isfinite(weight), weight, 0)
+    if gates is not None:
+        lost = jnp.isnan(gates)
+        bad, gates, logs = bad | lost, jnp.where(lost, 1, gates), jnp.where(lost, 0, logs)
+    return tile._replace(keys=keys, values=values, weight=weight, gates=gates, logs=logs), bad

@@ -1,0 +1,1 @@
+"""Whole sequences for NumPy arrays, on Numba kernels and BLAS."""

@@ -1,0 +1,36 @@
+"""Chebyshev iteration on every token of a chunk, from bounds on the spectrum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.sequence.numpy.chunks import Chunk, system_product, system_trace
+from olsq.sequence.numpy.iterations import chebyshev
+from olsq.sequence.numpy.solver import NumpySolver
+from olsq.solvers import Chebyshev
+
+
+@dataclass(frozen=True)
+class NumpyChebyshev(NumpySolver):
+    """:class:`olsq.Chebyshev` in NumPy."""
+
+    options: Chebyshev
+
+    def prepare(self, chunk: Chunk) -> Any:
+        """Bounds of the spectrum of every token's system, (B, C, 1) each."""
+        assert chunk.ridge is not None
+        low = chunk.ridge.min(-1, keepdims=True)
+        top = chunk.ridge.max(-1, keepdims=True)
+        ratio = self.options.eigenvalue_ratio
+        high = top + (system_trace(chunk) if ratio is None else ratio * top)
+        return low, high
+
+    def solve(self, chunk: Chunk, prepared: Any, b: NDArray) -> tuple[NDArray, NDArray]:
+        """Solve (H_t + Lambda_t) x_t = b_t for every token; also the steps of each."""
+        low, high = prepared
+        x = chebyshev(lambda x: system_product(chunk, x), b, low, high, self.options.steps)
+        return x, np.full(b.shape[:-1], self.options.steps, np.int32)

@@ -1,0 +1,305 @@
+"""One chunk of a whole stream: every token solved from two Cholesky factors.
+
+With H the moments before the chunk, ``zeta_t`` the product of its gates up to t, a reference
+``zeta_r``, ``f_t = zeta_r / zeta_t`` and a ridge L::
+
+    A = zeta_r H + L       W^T W = A^-1        k~_i = sqrt(weight_i f_i) k_i  (v~ likewise)
+    Y = K~ W^T             S = I + Y Y^T = C C^T          N = C^-1 Y
+    Z = zeta_r G W^T       E = C^-1 (V~ - Y Z^T)
+
+Leading minors of S share C, hence ``P_t = f_t W^T (I - sum_{i<=t} n_i n_i^T) W`` inverts
+``H_t + L / f_t`` for every t, and ``G_t P_t q = Z y + sum_{i<=t} e_i (n_i . y)``, y = W q.  A ridge
+that is not L / f_t leaves ``gap_t = Lambda_t - L / f_t``: then ``y = W (q - gap_t x_t)``, x_t by
+Chebyshev iteration on ``x + P_t gap_t x = P_t q``, whose spectrum the gates bound.
+
+No bit of a token's output depends on later samples: every product has the shape of the whole chunk
+and a row of its own for a token, a factor's rows rest on those above, and what later tokens are
+multiplied by is an exact 0, which needs them finite.  So rows from the first token that cannot be
+solved here are set to 0, and the tokens before it are kept as they are.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from olsq.kernel import kernel
+from olsq.sequence.numpy.blas import inverse_factor, multiply
+
+MOST_STEPS = 40  # corrections of a chunk beyond which its tokens are solved one by one
+
+
+@kernel()
+def scaled_rows(chunk, first, count, sound, ratio, X, Y):
+    """X = sqrt(weight f) times keys and values, [K~; queries] above one another.
+
+    Samples from ``sound`` on are left out.
+    """
+    keys, values, queries, weights = chunk
+    number = X.dtype.type
+    d, m = keys.shape[1], values.shape[1]
+    for i in range(count):
+        t = first + i
+        root = number(math.sqrt(weights[t] * ratio[i]))
+        absent, asked = weights[t] == 0 or i >= sound, True
+        for j in range(d):
+            X[i, j] = number(0) if absent else root * number(keys[t, j])
+            asked = asked and math.isfinite(queries[t, j])
+        for j in range(d):
+            X[count + i, j] = number(queries[t, j]) if asked else number(0)
+        for j in range(m):
+            Y[i, j] = number(0) if absent else root * number(values[t, j])
+
+
+@kernel()
+def drop(A, first, count):
+    """Zero rows first..count."""
+    for i in range(first, count):
+        for j in range(A.shape[1]):
+            A[i, j] = A.dtype.type(0)
+
+
+@kernel()
+def finite_rows(A, count):
+    """How many rows from the first on are finite, of ``count``."""
+    for i in range(count):
+        for j in range(A.shape[1]):
+            if not math.isfinite(A[i, j]):
+                return i
+    return count
+
+
+@kernel()
+def lower(scores, count):
+    """Zero the entries above the diagonal: a token sees itself and the past."""
+    for i in range(count):
+        for j in range(i + 1, count):
+            scores[i, j] = scores.dtype.type(0)
+
+
+@kernel()
+def steps_needed(lows, highs, tolerance):
+    """Chebyshev steps for ``tolerance`` on top of the order that reading out with y gains.
+
+    -1: none, not even a first iterate.
+    """
+    low = high = 1.0
+    for i in range(lows.shape[0]):
+        low, high = min(low, lows[i]), max(high, highs[i])
+    gain = max(high - 1, 1 - low)
+    if gain <= tolerance:
+        return -1
+    kappa = high / low
+    root = math.sqrt(kappa)
+    rate = (root - 1) / (root + 1)
+    goal = 2 * kappa * min(gain, 1.0) / tolerance
+    return max(0, math.ceil(math.log(goal) / -math.log(min(rate, 0.999))) - 1)
+
+
+@kernel()
+def bounds(ridge, reference, ratio, count):
+    """Spectrum of P_t M_t from gates and ridges: (low, high), each (count,)."""
+    low, high = np.empty(count), np.empty(count)
+    for i in range(count):
+        low[i] = high[i] = 1.0
+        for j in range(reference.shape[0]):
+            if reference[j] > 0:
+                own = ridge[i, j] / reference[j] * ratio[i]
+                low[i], high[i] = min(low[i], own), max(high[i], own)
+    return low, high
+
+
+@kernel()
+def gaps(ridge, reference, ratio, uniform, like):
+    """``Lambda_t - L / f_t`` (count, d); if uniform its ratio to L, in the first column."""
+    count, d = ridge.shape
+    gap, number = np.empty((count, d), like.dtype), like.dtype.type
+    for i in range(count):
+        for j in range(d):
+            gap[i, j] = number(ridge[i, j] - reference[j] / ratio[i])
+        if uniform:
+            gap[i, 0] = number(1 - 1 / ratio[i])
+    return gap
+
+
+@kernel()
+def inner_apply(blas, y, N, ratio, scores, out, count):
+    """Rows ``f_t (I - sum_{i<=t} n_i n_i^T) y_t``; also leaves tril(y N^T) in ``scores``."""
+    d = N.shape[1]
+    multiply(blas, count, count, d, 1, (y, 0, 0), False, (N, 0, 0), True, 0, (scores, 0, 0))
+    lower(scores, count)
+    multiply(blas, count, d, count, 1, (scores, 0, 0), False, (N, 0, 0), False, 0, (out, 0, 0))
+    for i in range(count):
+        f = out.dtype.type(ratio[i])
+        for j in range(d):
+            out[i, j] = f * (y[i, j] - out[i, j])
+
+
+@kernel()
+def ridge_product(blas, W, reference, B):
+    """B = W L W^T, what of the ridge is left beside the data; returns a bound of its norm."""
+    d, number = W.shape[0], W.dtype.type
+    scaled = np.empty(W.shape, W.dtype)
+    for i in range(d):
+        for j in range(d):
+            scaled[i, j] = W[i, j] * number(reference[j])
+    multiply(blas, d, d, d, 1, (scaled, 0, 0), False, (W, 0, 0), True, 0, (B, 0, 0))
+    widest, total = 0.0, 0.0
+    for i in range(d):
+        row = 0.0
+        for j in range(d):
+            row += abs(float(B[i, j]))
+            total += float(B[i, j]) ** 2
+        widest = max(widest, row)
+    return min(1.0, widest, math.sqrt(total))
+
+
+@kernel()
+def gap_apply(blas, x, W, B, gap, uniform, scratch, out, count):
+    """Rows ``W gap_t W^T x_t``; with one ridge for all tokens, a multiple of ``B x_t``."""
+    d = W.shape[0]
+    if uniform:
+        multiply(blas, count, d, d, 1, (x, 0, 0), False, (B, 0, 0), False, 0, (out, 0, 0))
+        for i in range(count):
+            for j in range(d):
+                out[i, j] *= gap[i, 0]
+        return
+    multiply(blas, count, d, d, 1, (x, 0, 0), False, (W, 0, 0), False, 0, (scratch, 0, 0))
+    for i in range(count):
+        for j in range(d):
+            scratch[i, j] *= gap[i, j]
+    multiply(blas, count, d, d, 1, (scratch, 0, 0), False, (W, 0, 0), True, 0, (out, 0, 0))
+
+
+@kernel()
+def correct(blas, y, N, W, B, ratio, gap, uniform, low, high, steps, scores, count):
+    """Turn rows ``W q_t`` into ``W (q_t - gap_t x_t)``: ``steps`` Chebyshev steps for x."""
+    number, d = y.dtype.type, N.shape[1]
+    shape, kind = (count, d), y.dtype
+    x, change, product = np.empty(shape, kind), np.empty(shape, kind), np.empty(shape, kind)
+    rest, scratch, inner = np.empty(shape, kind), np.empty(shape, kind), np.empty(shape, kind)
+    inner_apply(blas, y, N, ratio, scores, rest, count)
+    rho = np.empty(count)
+    for i in range(count):
+        middle = (high[i] + low[i]) / 2
+        rho[i] = (high[i] - low[i]) / 2 / middle
+        for j in range(d):
+            x[i, j] = rest[i, j] / number(middle)
+            change[i, j] = x[i, j]
+    for _ in range(steps):
+        gap_apply(blas, change, W, B, gap, uniform, scratch, product, count)
+        inner_apply(blas, product, N, ratio, scores, inner, count)
+        for i in range(count):
+            middle, half = (high[i] + low[i]) / 2, (high[i] - low[i]) / 2
+            factor = 1 / (2 * middle - half * rho[i])
+            a, b = number(half * factor * rho[i]), number(2 * factor)
+            rho[i] = half * factor
+            for j in range(d):
+                rest[i, j] -= change[i, j] + inner[i, j]
+                change[i, j] = a * change[i, j] + b * rest[i, j]
+                x[i, j] += change[i, j]
+    gap_apply(blas, x, W, B, gap, uniform, scratch, product, count)
+    for i in range(count):
+        for j in range(d):
+            y[i, j] -= product[i, j]
+
+
+@kernel()
+def true_residual(blas, X, x, A, ridge, reference, ratio, scores, count, norms, backward):
+    """``|q - M x|``, ``|x|`` and the normwise backward error of every token, on the true system."""
+    d = A.shape[0]
+    far, near = np.empty((count, d), X.dtype), np.empty((count, d), X.dtype)
+    multiply(blas, count, d, d, 1, (x, 0, 0), False, (A, 0, 0), False, 0, (far, 0, 0))
+    multiply(blas, count, count, d, 1, (x, 0, 0), False, (X, 0, 0), True, 0, (scores, 0, 0))
+    lower(scores, count)
+    multiply(blas, count, d, count, 1, (scores, 0, 0), False, (X, 0, 0), False, 0, (near, 0, 0))
+    trace = 0.0
+    for j in range(d):
+        trace += A[j, j]
+    for i in range(count):
+        size = left = length = 0.0
+        for j in range(d):
+            trace += float(X[i, j]) ** 2
+            q, solution = float(X[count + i, j]), float(x[i, j])
+            own = (ridge[i, j] - reference[j] / ratio[i]) * solution
+            r = q - (float(far[i, j]) + float(near[i, j])) / ratio[i] - own
+            size, left, length = size + q * q, left + r * r, length + solution * solution
+        norms[i, 0], norms[i, 1] = math.sqrt(left), math.sqrt(length)
+        backward[i] = math.sqrt(left) / (math.sqrt(size) + trace / ratio[i] * math.sqrt(length))
+        if not size > 0:
+            backward[i] = 0.0
+
+
+@kernel()
+def solve_chunk(
+    blas, chunk, first, count, rows, A, W, Z, ratio, ridge, reference, uniform, limits, value,
+    norms,
+):  # fmt: skip
+    """Outputs of tokens of a chunk in the precision of ``W``: how many from its first are good.
+
+    ``rows`` = (skip, sound): samples from ``sound`` on are unknown, outputs before ``skip`` are
+    there already.  ``Z`` = zeta_r G W^T; ``uniform``: L is the ridge of every token; ``limits`` =
+    (tolerance of the corrections, largest pivot, largest backward error): the first token that
+    breaks one ends what is good.  Also returns the corrections.
+    """
+    keys, values, _, _ = chunk
+    skip, sound = rows
+    d, m, number = keys.shape[1], values.shape[1], W.dtype.type
+    X, Y = np.empty((2 * count, d), W.dtype), np.empty((2 * count, d), W.dtype)
+    V, E = np.empty((count, m), W.dtype), np.empty((count, m), W.dtype)
+    S, inverse = np.empty((count, count), W.dtype), np.empty((count, count), W.dtype)
+    N = np.empty((count, d), W.dtype)
+    scaled_rows(chunk, first, count, sound, ratio, X, V)
+    multiply(blas, 2 * count, d, d, 1, (X, 0, 0), False, (W, 0, 0), True, 0, (Y, 0, 0))
+    multiply(blas, count, count, d, 1, (Y, 0, 0), False, (Y, 0, 0), True, 0, (S, 0, 0))
+    multiply(blas, count, m, d, -1, (Y, 0, 0), False, (Z, 0, 0), True, 1, (V, 0, 0))
+    for i in range(sound):
+        S[i, i] += number(1)
+        if not S[i, i] <= limits[1]:
+            sound = i
+            break
+    sound = min(sound, finite_rows(V, sound))
+    for i in range(sound, count):
+        for j in range(count):
+            S[i, j] = S[j, i] = number(0)
+        S[i, i] = number(1)
+    drop(X, sound, count)
+    drop(Y, sound, count)
+    drop(V, sound, count)
+    if sound <= skip or not inverse_factor(blas, S, inverse, count, 0.0):
+        return skip, 0
+    multiply(blas, count, m, count, 1, (inverse, 0, 0), False, (V, 0, 0), False, 0, (E, 0, 0))
+    multiply(blas, count, d, count, 1, (inverse, 0, 0), False, (Y, 0, 0), False, 0, (N, 0, 0))
+    sound = min(sound, finite_rows(E, sound))
+    drop(E, sound, count)
+
+    y = Y[count:]
+    low, high = bounds(ridge, reference, ratio, count)
+    steps = steps_needed(low, high, limits[0])
+    if steps >= 0:
+        B, share = np.empty(W.shape, W.dtype), 1.0
+        if uniform:
+            share = ridge_product(blas, W, reference, B)
+        for i in range(count):
+            low[i], high[i] = 1 + share * (low[i] - 1), 1 + share * (high[i] - 1)
+        steps = steps_needed(low, high, limits[0])
+        if steps > MOST_STEPS:
+            return skip, 0
+        if steps >= 0:
+            gap = gaps(ridge, reference, ratio, uniform, X)
+            correct(blas, y, N, W, B, ratio, gap, uniform, low, high, steps, S, count)
+    inner = np.empty((count, d), W.dtype)
+    inner_apply(blas, y, N, ratio, S, inner, count)
+    multiply(blas, count, m, d, 1, (y, 0, 0), False, (Z, 0, 0), True, 0, (V, 0, 0))
+    multiply(blas, count, m, count, 1, (S, 0, 0), False, (E, 0, 0), False, 1, (V, 0, 0))
+    x, own, backward = np.empty((count, d), W.dtype), np.empty((count, 2)), np.empty(count)
+    multiply(blas, count, d, d, 1, (inner, 0, 0), False, (W, 0, 0), False, 0, (x, 0, 0))
+    true_residual(blas, X, x, A, ridge, reference, ratio, S, count, own, backward)
+    for i in range(skip, sound):
+        if not backward[i] <= limits[2]:
+            return i, steps + 1
+        for j in range(m):
+            value[first + i, j] = V[i, j]
+        norms[first + i] = own[i]
+    return sound, steps + 1

@@ -1,0 +1,138 @@
+"""Chunk-exact least squares, one chunk of every stream at a time.
+
+The default, which goes on to rounding, has kernels of its own for values (:mod:`.stream`).  This is
+the form that fixed corrections, a tolerance of one's own, preconditioners and derivatives use.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.sequence.numpy.chunks import Chunk, system_product
+from olsq.sequence.numpy.factor import Factor, apply, factorise, reference_ridge
+from olsq.sequence.numpy.iterations import (
+    chebyshev,
+    preconditioned_conjugate_gradient,
+    scaled,
+)
+from olsq.sequence.numpy.solver import NumpySolver
+from olsq.solvers import COVERED, MILD, REGULAR, ROUNDED, ChunkExact
+
+
+class Prepared(NamedTuple):
+    """Factors of a chunk: one reference, and a second where the gates forget most."""
+
+    first: Factor
+    second: Factor | None
+    after: NDArray | None  # (B, C, 1) bool: tokens that the second serves
+    exact: bool  # P is the inverse wanted, to rounding
+    low: NDArray | None  # bounds of the spectrum of P M, (B, C, 1); None: exactly 1
+    high: NDArray | None
+
+
+def preconditioner(p: Prepared) -> Callable[[NDArray], NDArray]:
+    """``r -> P_t r_t`` with each token's own reference, or a multiple of r where none covers it.
+
+    The multiple has the units of an inverse: it is also the first iterate.
+    """
+    second, after = p.second, p.after
+    if second is None or after is None:
+        return lambda r: apply(p.first, r)
+    scale = np.where(after, np.asarray(second.scale), np.asarray(p.first.scale))
+    covered = np.abs(np.log(scale)) <= COVERED
+    unit = np.diagonal(p.first.inverse, axis1=1, axis2=2).min(-1)[:, None, None]
+    unit = np.where(np.isfinite(unit), unit, 1)  # of a stream that is lost
+
+    def inner(r: NDArray) -> NDArray:
+        y = np.where(after, apply(second, r), apply(p.first, r))
+        return np.where(covered, y, unit * r)
+
+    return inner
+
+
+@dataclass(frozen=True)
+class NumpyChunkExact(NumpySolver):
+    """:class:`olsq.ChunkExact` in NumPy."""
+
+    options: ChunkExact
+
+    def prepare(self, chunk: Chunk) -> Prepared:
+        """Factorise every chunk."""
+        sums, ridge = chunk.logs, reference_ridge(chunk)
+        fixed = self.options.corrections is not None
+        if sums is None or fixed:
+            centre = None if sums is None else (sums[:, 0] + sums[:, -1]) / 2
+            first = factorise(chunk, centre, ridge)
+            low, high = self._bounds(chunk, first, ridge)
+            return Prepared(first, None, None, low is None and self._regular(first), low, high)
+        b, c = sums.shape
+        split = np.full(b, c)
+        if ((sums[:, 0] - sums[:, -1]) / 2 > MILD).any():
+            split = np.argmin(np.diff(sums, axis=1, append=np.inf), 1) + 1
+        every, limit = np.arange(b), math.exp(2 * COVERED)
+        first = factorise(chunk, (sums[:, 0] + sums[every, split - 1]) / 2, ridge, limit)
+        second = after = None
+        if (split < c).any():
+            begin = sums[every, np.minimum(split, c - 1)]
+            second = factorise(chunk, (begin + sums[:, -1]) / 2, ridge, limit)
+            after = (np.arange(c) >= split[:, None])[..., None]
+        low, high = self._bounds(chunk, first, ridge)
+        exact = low is None and second is None and self._regular(first)
+        return Prepared(first, second, after, exact, low, high)
+
+    def _regular(self, factor: Factor) -> bool:
+        """Whether ``R - sum n n^T`` keeps the digits that the tolerance asks for."""
+        limit = REGULAR
+        if self.options.tol is not None:
+            limit = max(limit, 2 * self.options.tol / float(np.finfo(factor.rows.dtype).eps))
+        return bool(factor.growth.max(initial=0) <= limit)
+
+    def _bounds(self, chunk: Chunk, factor: Factor, ridge: Any) -> tuple[Any, Any]:
+        """Spectrum of P_t M_t from the ridges alone; (None, None) where it is exactly 1."""
+        if chunk.ridge is None or (factor.scale is None and chunk.ridge.shape[1] == 1):
+            return None, None
+        ratio = np.where(ridge > 0, chunk.ridge / np.where(ridge > 0, ridge, 1), 1)
+        if factor.scale is not None:
+            ratio = ratio * factor.scale
+        return (
+            np.minimum(ratio.min(-1, keepdims=True), 1),
+            np.maximum(ratio.max(-1, keepdims=True), 1),
+        )
+
+    def solve(self, chunk: Chunk, prepared: Any, b: NDArray) -> tuple[NDArray, NDArray]:
+        """Solve (H_t + Lambda_t) x_t = b_t for every token; also the corrections of each."""
+        p: Prepared = prepared
+        if self.options.corrections is not None:
+            return self._corrected(chunk, p, b, self.options.corrections)
+        if p.exact:
+            return apply(p.first, b), np.zeros(b.shape[:-1], np.int32)
+        inner, tol = preconditioner(p), self.options.tol
+        tol = ROUNDED * float(np.finfo(b.dtype).eps) if tol is None else tol
+
+        def run(b: NDArray) -> tuple[NDArray, NDArray]:
+            return preconditioned_conjugate_gradient(
+                lambda x: system_product(chunk, x), inner, b, np.zeros_like(b),
+                tol=tol / 4,  # of the residual, not of the outputs
+                max_steps=self.options.max_steps,
+            )  # fmt: skip
+
+        return scaled(b, run)
+
+    def _corrected(
+        self, chunk: Chunk, p: Prepared, b: NDArray, steps: int
+    ) -> tuple[NDArray, NDArray]:
+        """Chebyshev on ``x + P (Lambda_t - L / f_t) x = P b``: one apply per step, no products."""
+        if p.low is None or p.high is None:
+            return apply(p.first, b), np.zeros(b.shape[:-1], np.int32)
+        own: Any = reference_ridge(chunk)
+        gap = chunk.ridge - (own if p.first.scale is None else own / p.first.scale)
+        x = chebyshev(
+            lambda x: x + apply(p.first, gap * x), apply(p.first, b), p.low, p.high, steps
+        )
+        return x, np.full(b.shape[:-1], steps, np.int32)

@@ -1,0 +1,155 @@
+"""A chunk of every stream: gates, moments before it, and products with the moments of every token.
+
+With C tokens a chunk arrays are (B, C, ...); every product is one batched matrix product over B.
+Gates and moments are float64 whatever the dtype of the chunk, and rounded to it once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.sequence.numpy.blas import addresses
+from olsq.sequence.numpy.products import multiply_systems
+from olsq.solvers import FLOOR
+
+
+class Chunk(NamedTuple):
+    """Consecutive tokens of every stream, with the moments before them, in one dtype."""
+
+    keys: NDArray  # (B, C, d)
+    values: NDArray  # (B, C, m)
+    queries: NDArray  # (B, C, d)
+    decay: NDArray  # (B, C, C): weight_i * product of gates i+1..t, 0 for i > t
+    zeta: NDArray  # (B, C): product of the chunk's gates up to t
+    logs: NDArray | None  # (B, C): sums of log gates up to t, float64; None: all gates 1
+    gates: NDArray  # (B, C), float64
+    weight: NDArray  # (B, C), float64
+    ridge: NDArray | None  # (B, 1 or C, d); None: inside gram
+    gram: NDArray  # (B, d, d), before the chunk
+    cross: NDArray  # (B, m, d), before the chunk
+
+
+class Streams(NamedTuple):
+    """Checked streams of finite numbers, B of them, T long."""
+
+    keys: NDArray  # (B, T, d)
+    values: NDArray  # (B, T, m)
+    queries: NDArray  # (B, T, d)
+    weight: NDArray  # (B, T), float64
+    gates: NDArray  # (B, T), float64
+    ridge: NDArray | None  # (B, 1 or T, d), float64; None: inside gram
+
+
+def gate_products(gates: NDArray) -> tuple[NDArray, NDArray]:
+    """D[t, i] = product of gates i+1..t (B, C, C), zeta_t = product of gates up to t (B, C)."""
+    b, c = gates.shape
+    table = np.zeros((b, c, c))
+    table[:, 0, 0] = 1.0
+    for t in range(1, c):
+        np.multiply(table[:, t - 1, :t], gates[:, t, None], out=table[:, t, :t])
+        table[:, t, t] = 1.0
+    return table, np.cumprod(gates, axis=1)
+
+
+def walk(
+    streams: Streams, chunk: int, gram: NDArray, cross: NDArray
+) -> Iterator[tuple[int, Chunk]]:
+    """Chunks in time order, each with its first token; ``gram`` and ``cross`` become the last."""
+    length = streams.keys.shape[1]
+    for first in range(0, length, chunk):
+        part = slice(first, first + chunk)
+        own = open_chunk(streams, part, gram, cross)
+        yield first, own
+        close_chunk(own, gram, cross)
+
+
+def open_chunk(streams: Streams, part: slice, gram: NDArray, cross: NDArray) -> Chunk:
+    """The tokens ``part`` of every stream, with the moments before them."""
+    dtype = streams.keys.dtype
+    gates, weight = streams.gates[:, part], streams.weight[:, part]
+    logs = None
+    if (gates == 1).all():
+        c = gates.shape[1]
+        table, zeta = np.tril(np.ones((1, c, c))), np.ones_like(gates)
+    else:
+        table, zeta = gate_products(gates)
+        with np.errstate(divide="ignore"):
+            logs = np.cumsum(np.maximum(np.log(gates), FLOOR), axis=1)
+    ridge = streams.ridge
+    if ridge is not None:
+        ridge = (ridge if ridge.shape[1] == 1 else ridge[:, part]).astype(dtype, order="C")
+    return Chunk(
+        np.ascontiguousarray(streams.keys[:, part]),
+        np.ascontiguousarray(streams.values[:, part]),
+        np.ascontiguousarray(streams.queries[:, part]),
+        (table * weight[:, None, :]).astype(dtype, order="C"),
+        zeta.astype(dtype, order="C"),
+        logs,
+        gates,
+        weight,
+        ridge,
+        gram.astype(dtype, order="C"),
+        cross.astype(dtype, order="C"),
+    )
+
+
+def close_chunk(chunk: Chunk, gram: NDArray, cross: NDArray) -> None:
+    """Turn the float64 moments before a chunk into those after it."""
+    last = np.cumprod(chunk.gates[:, :0:-1], axis=1)[:, ::-1]  # products of the gates after i
+    tail = chunk.weight.copy()
+    tail[:, :-1] *= last
+    zeta = chunk.gates.prod(1)[:, None, None]
+    keys = chunk.keys.astype(np.float64)
+    weighted = np.swapaxes(keys * tail[..., None], 1, 2)
+    gram *= zeta
+    gram += weighted @ keys
+    cross *= zeta
+    cross += np.swapaxes(weighted @ chunk.values.astype(np.float64), 1, 2)
+
+
+def turned(x: NDArray) -> NDArray:
+    """The transpose of every matrix, without a copy."""
+    return np.swapaxes(x, -1, -2)
+
+
+def system_product(chunk: Chunk, x: NDArray) -> NDArray:
+    """(H_t + Lambda_t) x_t for every token: the matrix that all solvers invert."""
+    (b, c, d), dtype = x.shape, x.dtype
+    y, scores = np.empty_like(x), np.empty((c, c), dtype)
+    ridge = np.empty((b, 0, d), dtype) if chunk.ridge is None else chunk.ridge
+    multiply_systems(
+        addresses(), x, chunk.keys, chunk.decay, chunk.zeta, chunk.gram, ridge,
+        chunk.logs is not None, scores, y,
+    )  # fmt: skip
+    return y
+
+
+def read_out(chunk: Chunk, x: NDArray) -> NDArray:
+    """o_t = G_t x_t for every token: gated linear attention with queries x."""
+    scores = x @ turned(chunk.keys)
+    scores *= chunk.decay
+    return scores @ chunk.values + chunk.zeta[..., None] * (x @ turned(chunk.cross))
+
+
+def read_back(chunk: Chunk, upstream: NDArray) -> NDArray:
+    """G_t^T g_t for every token: what a read-out hands back to the solution."""
+    scores = upstream @ turned(chunk.values)
+    scores *= chunk.decay
+    return scores @ chunk.keys + chunk.zeta[..., None] * (upstream @ chunk.cross)
+
+
+def system_diagonal(chunk: Chunk) -> NDArray:
+    """diag(H_t + Lambda_t), (B, C, d)."""
+    y = chunk.decay @ chunk.keys**2
+    y = y + chunk.zeta[..., None] * np.diagonal(chunk.gram, axis1=1, axis2=2)[:, None]
+    return y if chunk.ridge is None else y + chunk.ridge
+
+
+def system_trace(chunk: Chunk) -> NDArray:
+    """trace(H_t), (B, C, 1): an upper bound of its norm that costs one small product."""
+    own = chunk.decay @ (chunk.keys**2).sum(-1, keepdims=True)
+    return own + chunk.zeta[..., None] * np.trace(chunk.gram, axis1=1, axis2=2)[:, None, None]

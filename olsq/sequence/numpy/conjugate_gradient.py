@@ -1,0 +1,55 @@
+"""Conjugate gradient on every token of a chunk, with a tolerance for each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.sequence.numpy.chunk_exact import NumpyChunkExact, preconditioner
+from olsq.sequence.numpy.chunks import Chunk, system_diagonal, system_product
+from olsq.sequence.numpy.iterations import (
+    divide,
+    plain_conjugate_gradient,
+    preconditioned_conjugate_gradient,
+    scaled,
+)
+from olsq.sequence.numpy.solver import NumpySolver
+from olsq.solvers import ChunkExact, ConjugateGradient
+
+
+@dataclass(frozen=True)
+class NumpyConjugateGradient(NumpySolver):
+    """:class:`olsq.ConjugateGradient` in NumPy."""
+
+    options: ConjugateGradient
+
+    def prepare(self, chunk: Chunk) -> Any:
+        """The preconditioner's factors, or the diagonal of every system for the first iterate."""
+        if self.options.preconditioner == "chunk":
+            return NumpyChunkExact(ChunkExact()).prepare(chunk)
+        return system_diagonal(chunk) if self.options.start == "jacobi" else None
+
+    def solve(self, chunk: Chunk, prepared: Any, b: NDArray) -> tuple[NDArray, NDArray]:
+        """Solve (H_t + Lambda_t) x_t = b_t for every token; also the steps of each."""
+        inner = preconditioner(prepared) if self.options.preconditioner == "chunk" else None
+
+        def run(b: NDArray) -> tuple[NDArray, NDArray]:
+            if inner is not None:
+                start = inner(b)
+            else:
+                start = divide(b, prepared) if self.options.start == "jacobi" else b
+            if self.options.max_steps == 0:
+                return start, np.zeros(b.shape[:-1], np.int32)
+
+            def product(x: NDArray) -> NDArray:
+                return system_product(chunk, x)
+
+            stop = {"tol": self.options.tol, "max_steps": self.options.max_steps}
+            if inner is None:
+                return plain_conjugate_gradient(product, b, start, **stop)
+            return preconditioned_conjugate_gradient(product, inner, b, start, **stop)
+
+        return scaled(b, run)

@@ -1,0 +1,157 @@
+"""Implicit derivatives of a whole sequence: the reverse-mode gradient, in NumPy.
+
+With ``M_t x_t = q_t``, ``M_t = H_t + Lambda_t``, ``o_t = G_t x_t`` and an upstream gradient g_t,
+``e_t = M_t^{-1} G_t^T g_t`` costs one more solve with the factors of the first, and::
+
+    dq_t = e_t      dLambda_t = -e_t * x_t      dH_t = -e_t x_t^T      dG_t = g_t x_t^T
+
+H_t and G_t are sums over the chunk, ``H_t = sum_i D_ti k_i k_i^T + zeta_t H``, so with the scores
+``E = tril(e K^T)``, ``X = x K^T``, ``U = g V^T`` (C by C), what arrives at a sample is three
+products of scores, and what arrives at D_ti is ``u_ti x_ti - e_ti x_ti``.  D is a table of products
+of gates: the gradient of a gate is a sum of products of the other gates, right at a gate of 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.checks import check_real
+from olsq.problem import Gradients
+from olsq.sequence.numpy.chunks import (
+    Chunk,
+    close_chunk,
+    gate_products,
+    open_chunk,
+    read_back,
+    turned,
+)
+from olsq.sequence.numpy.inputs import answerable, spread
+from olsq.sequence.numpy.solve import Given, check, clean, run
+from olsq.sequence.numpy.solver import NumpySolver
+from olsq.solvers import ChunkExact, Solver
+
+
+def solve_vjp(
+    keys: Any, values: Any, queries: Any, cotangent: Any, *, solver: Solver | None,
+    **problem: Any,
+) -> Gradients:  # fmt: skip
+    """:func:`olsq.online_lstsq_vjp`, which documents it."""
+    given = check(keys, values, queries, **problem)
+    given = given._replace(
+        keys=given.keys.astype(np.float64),
+        values=given.values.astype(np.float64),
+        queries=given.queries.astype(np.float64),
+    )
+    chosen = ChunkExact() if solver is None else solver
+    chosen.check_ridge_mode(problem["ridge_mode"], forgets=not (given.gates == 1).all())
+    form = chosen.numpy()
+    count, length, d = given.keys.shape
+    m = given.values.shape[-1]
+    check_real("cotangent", cotangent)
+    shape = (*given.batch, length, m)
+    upstream = spread("cotangent", cotangent, shape, np.float64, "the outputs")
+    upstream = upstream.reshape(count, length, m)
+    if given.discounted:
+        upstream[~answerable(given.gates, given.weights, d)] = 0
+    slopes = Gradients(
+        keys=np.zeros_like(given.keys),
+        values=np.zeros_like(given.values),
+        queries=np.zeros_like(given.queries),
+        forget=np.zeros((count, length)),
+        weight=np.zeros((count, length)),
+        ridge=np.zeros((count, length, d)),
+        gram=np.zeros_like(given.gram),
+        cross=np.zeros_like(given.cross),
+    )
+
+    def piece(first: int, last: int) -> None:
+        part = slice(first, last)
+        backward(form, given, part, upstream[part], Gradients(*(x[part] for x in slopes)))
+
+    if d > 0:
+        run(count, 64.0 * count * length * d * (d + m), piece, 1)
+    if given.discounted:  # the ridge was the gram before the first token
+        of_ridge = np.diagonal(slopes.gram, axis1=1, axis2=2).copy()
+        slopes = slopes._replace(ridge=of_ridge)
+    return Gradients(*(x.reshape(*given.batch, *x.shape[1:]) for x in slopes))
+
+
+def backward(
+    form: NumpySolver, given: Given, part: slice, upstream: NDArray, slopes: Gradients
+) -> None:
+    """Fill ``slopes`` for some streams: chunks forwards for their moments, then backwards."""
+    streams, lost = clean(given, part)
+    silent = lost | ~np.isfinite(given.queries[part]).all(-1)
+    upstream = np.where(silent[..., None], 0, upstream)
+    gram, cross = given.gram[part].copy(), given.cross[part].copy()
+    known = np.isfinite(gram).all((1, 2)) & np.isfinite(cross).all((1, 2))
+    gram[~known], cross[~known] = 0, 0
+    length, size, before = upstream.shape[1], form.options.chunk, []
+    for first in range(0, length, size):
+        before.append((slice(first, min(first + size, length)), gram.copy(), cross.copy()))
+        close_chunk(open_chunk(streams, before[-1][0], gram, cross), gram, cross)
+    d_gram, d_cross = np.zeros_like(gram), np.zeros_like(cross)
+    for own, gram, cross in reversed(before):
+        chunk = open_chunk(streams, own, gram, cross)
+        parts = (x[:, own] for x in slopes[:6])
+        into = Gradients._make([*parts, d_gram, d_cross])
+        with np.errstate(all="ignore"):
+            chunk_backward(form, chunk, upstream[:, own], into)
+    slopes.gram[:], slopes.cross[:] = d_gram, d_cross
+    absent = ~(np.isfinite(given.keys[part]).all(-1) & np.isfinite(given.values[part]).all(-1))
+    slopes.keys[absent], slopes.values[absent], slopes.weight[absent] = 0, 0, 0
+
+
+def chunk_backward(form: NumpySolver, chunk: Chunk, g: NDArray, into: Gradients) -> None:
+    """Gradients of one chunk; ``into.gram`` and ``.cross`` hold what arrives after the chunk, and
+    then what arrives before it.
+    """
+    prepared = form.prepare(chunk)
+    x = form.solve(chunk, prepared, chunk.queries)[0]
+    e = form.solve_transposed(chunk, prepared, read_back(chunk, g))[0]
+    asked = (g != 0).any(-1, keepdims=True)
+    x, e = np.where(asked, x, 0), np.where(asked, e, 0)
+    into.queries[:], into.ridge[:] = e, -e * x
+
+    keys, values = chunk.keys, chunk.values
+    table, zeta = gate_products(chunk.gates)
+    after_gram, after_cross = into.gram.copy(), into.cross.copy()
+    # What arrives after the chunk is one more token there, of rank d: it enters through its
+    # products with the samples.
+    both = after_gram + turned(after_gram)
+    gk, gv = keys @ both, values @ after_cross  # (B, C, d): 2 sym(dH) k and dG^T v
+    last = table[:, -1] * chunk.weight  # D of the last token
+
+    ek, xk, gv_scores = e @ turned(keys), x @ turned(keys), g @ turned(values)
+    weighted = table * chunk.weight[:, None, :]
+    into.keys[:] = (
+        turned(weighted * (gv_scores - ek)) @ x
+        - turned(weighted * xk) @ e
+        + last[..., None] * (gk + gv)
+    )
+    into.values[:] = turned(weighted * xk) @ g + last[..., None] * (keys @ turned(after_cross))
+
+    of_table = np.tril(xk * (gv_scores - ek))  # dD_ti / weight_i
+    of_last = 0.5 * np.einsum("bti,bti->bt", keys, gk) + np.einsum("bti,bti->bt", keys, gv)
+    of_table[:, -1] += of_last
+    into.weight[:] = np.einsum("bti,bti->bi", table, of_table)
+
+    far_gram, far_cross = x @ chunk.gram, x @ turned(chunk.cross)
+    of_zeta = np.einsum("bti,bti->bt", g, far_cross) - np.einsum("bti,bti->bt", e, far_gram)
+    of_zeta[:, -1] += (after_gram * chunk.gram).sum((1, 2))
+    of_zeta[:, -1] += (after_cross * chunk.cross).sum((1, 2))
+
+    # gate j is in D_ti for i < j <= t, as D_tj D_{j-1,i}; in zeta_t for j <= t, as D_tj zeta_{j-1}
+    arrive = turned(table) @ np.concatenate(
+        [of_table * chunk.weight[:, None, :], of_zeta[..., None]], -1
+    )  # sum over t of D_tj times what arrives at (t, i); (B, C, C + 1)
+    past = np.zeros_like(arrive)
+    past[:, 1:, :-1] = table[:, :-1]
+    past[:, 0, -1], past[:, 1:, -1] = 1.0, zeta[:, :-1]
+    into.forget[:] = np.einsum("bji,bji->bj", arrive, past)
+
+    into.gram[:] = zeta[:, -1, None, None] * after_gram - turned(zeta[..., None] * e) @ x
+    into.cross[:] = zeta[:, -1, None, None] * after_cross + turned(zeta[..., None] * g) @ x

@@ -1,0 +1,102 @@
+"""The chunk factorisation of :mod:`olsq.sequence.jax.factor`, which derives it, in half form.
+
+``R = X^T X``, ``Y = K~ X^T``, ``S = 1 + Y Y^T = C C^T``, ``N = C^{-1} Y X``: definite in any
+arithmetic, so that one form serves mild chunks and hard ones.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.kernel import kernel
+from olsq.sequence.numpy.blas import addresses, inverse_factor
+from olsq.sequence.numpy.chunks import Chunk, turned
+from olsq.sequence.numpy.products import apply_factors
+
+SINGULAR = 0.02  # relative error of S or P beyond which a leverage is capped
+
+
+class Factor(NamedTuple):
+    """P_t of every token: R (B, d, d), N (B, C, d), f (B, C, 1) or None for 1, growth (B,)."""
+
+    inverse: NDArray
+    rows: NDArray
+    scale: NDArray | None
+    growth: NDArray  # largest 1 + k~ R k~, how much R - sum n n^T may cancel
+
+
+@kernel()
+def factor_all(blas, systems, inverses, sound):
+    """``inverse_factor`` of every matrix (n, d, d); which of them there is."""
+    for i in range(systems.shape[0]):
+        sound[i] = inverse_factor(blas, systems[i], inverses[i], systems.shape[1], 0.0)
+
+
+def inverse_factors(systems: NDArray) -> NDArray:
+    """X, lower triangular, with ``X A X^T = 1`` for positive definite (..., d, d); else NaN."""
+    d = systems.shape[-1]
+    flat = np.array(systems, order="C").reshape(-1, d, d)
+    inverses, sound = np.empty_like(flat), np.empty(len(flat), np.bool_)
+    if d > 0:
+        factor_all(addresses(), flat, inverses, sound)
+        inverses[~(sound & np.isfinite(inverses).all((1, 2)))] = np.nan
+    return inverses.reshape(systems.shape)
+
+
+def reference_ridge(chunk: Chunk) -> NDArray | None:
+    """One ridge per chunk, (B, 1, d): the geometric mean over its tokens."""
+    if chunk.ridge is None or chunk.ridge.shape[1] == 1:
+        return chunk.ridge
+    tiny = np.finfo(chunk.ridge.dtype).tiny
+    return np.exp(np.log(np.maximum(chunk.ridge, tiny)).mean(1, keepdims=True))
+
+
+def factorise(
+    chunk: Chunk, centre: NDArray | None, ridge: NDArray | None, limit: float = np.inf
+) -> Factor:
+    """Factorise every chunk at the reference ``zeta_r = exp(centre)``, centre (B,).
+
+    Keys are scaled up by at most ``sqrt(limit)``; tokens beyond that are not covered.  A leverage
+    above a cap enters with the cap; a system singular to rounding gets ``4 d eps`` of its diagonal.
+    """
+    keys, system, scale = chunk.keys, chunk.gram.copy(), None
+    (_, c, d), dtype = keys.shape, keys.dtype
+    eps = float(np.finfo(dtype).eps)
+    if chunk.logs is not None and centre is not None:
+        system *= np.exp(centre)[:, None, None].astype(dtype)
+        gap = centre[:, None] - chunk.logs
+        scale = np.exp(gap)[..., None].astype(dtype)
+        keys = keys * np.exp(np.minimum(gap, np.log(limit)) / 2)[..., None].astype(dtype)
+    keys = keys * np.sqrt(chunk.weight)[..., None].astype(dtype)
+    eye = np.eye(d, dtype=dtype)
+    if ridge is not None:
+        system += ridge * eye
+    half, growth = inverse_factors(system), np.zeros(len(system))
+    lost = np.isnan(half).any((1, 2))
+    if lost.any():
+        diagonal = np.diagonal(system[lost], axis1=1, axis2=2) + np.finfo(dtype).tiny
+        half[lost] = inverse_factors(system[lost] + 4 * d * eps * diagonal[..., None] * eye)
+        growth[lost] = np.inf
+    y = keys @ turned(half)
+    leverage = np.einsum("bti,bti->bt", y, y)
+    growth = np.maximum(growth, 1 + leverage.max(1, initial=0))
+    cap = SINGULAR / (c * eps)
+    if (leverage > cap).any():
+        y = y * np.sqrt(cap / np.maximum(leverage, cap))[..., None].astype(dtype)
+    minors = y @ turned(y) + np.eye(c, dtype=dtype)
+    rows = inverse_factors(minors) @ (y @ half)
+    return Factor(np.ascontiguousarray(turned(half) @ half), rows, scale, growth)
+
+
+def apply(factor: Factor, x: NDArray) -> NDArray:
+    """P_t x_t for every token: causal linear attention with keys = values = n."""
+    b, c, _ = x.shape
+    y, scores = np.empty_like(x), np.empty((c, c), x.dtype)
+    scale = np.ones((b, c), x.dtype) if factor.scale is None else factor.scale[..., 0]
+    apply_factors(
+        addresses(), x, factor.inverse, factor.rows, scale, factor.scale is not None, scores, y
+    )
+    return y

@@ -1,0 +1,34 @@
+"""Truncated Neumann series on every token of a chunk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.sequence.numpy.chunks import Chunk, system_product, system_trace
+from olsq.sequence.numpy.products import neumann_step
+from olsq.sequence.numpy.solver import NumpySolver
+from olsq.solvers import Neumann
+
+
+@dataclass(frozen=True)
+class NumpyNeumann(NumpySolver):
+    """:class:`olsq.Neumann` in NumPy."""
+
+    options: Neumann
+
+    def prepare(self, chunk: Chunk) -> Any:
+        """An upper bound of the norm of every token's system: its trace, (B, C, 1)."""
+        bound = system_trace(chunk)
+        return bound if chunk.ridge is None else bound + chunk.ridge.max(-1, keepdims=True)
+
+    def solve(self, chunk: Chunk, prepared: Any, b: NDArray) -> tuple[NDArray, NDArray]:
+        """Partial sum of the series for every token; also the terms."""
+        scale = 1 / prepared
+        x, scale = scale * b, np.ascontiguousarray(scale[..., 0])
+        for _ in range(self.options.terms - 1):
+            neumann_step(x, b, system_product(chunk, x), scale)
+        return x, np.full(b.shape[:-1], self.options.terms, np.int32)

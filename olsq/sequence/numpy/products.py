@@ -1,0 +1,124 @@
+"""Kernels of the iterations: the product with every token's system, and a step's vector updates.
+
+A product is three calls of BLAS a stream with one pass over the scores between them; what a step
+does to its vectors is one pass too.  Both let go of Python's lock.
+"""
+
+from __future__ import annotations
+
+import math
+
+from olsq.kernel import kernel
+from olsq.sequence.numpy.blas import multiply
+
+
+@kernel()
+def multiply_systems(blas, x, keys, decay, zeta, gram, ridge, gated, scores, y):
+    """y = ((x K^T) * D) K + zeta (x H) + ridge x, for every stream (B, C, d); scores (C, C).
+
+    ``decay`` (B or 1, C, C); ``ridge`` (B, 1 or C, d), or (B, 0, d) where there is none.
+    """
+    streams, count, d = x.shape
+    for b in range(streams):
+        D = decay[b if decay.shape[0] > 1 else 0]
+        multiply(blas, count, count, d, 1, (x[b], 0, 0), False, (keys[b], 0, 0), True, 0,
+                 (scores, 0, 0))  # fmt: skip
+        for t in range(count):
+            for s in range(count):
+                scores[t, s] *= D[t, s]
+        multiply(blas, count, d, d, 1, (x[b], 0, 0), False, (gram[b], 0, 0), False, 0,
+                 (y[b], 0, 0))  # fmt: skip
+        for t in range(count):
+            if gated:
+                for j in range(d):
+                    y[b, t, j] *= zeta[b, t]
+            if ridge.shape[1] > 0:
+                own = t if ridge.shape[1] > 1 else 0
+                for j in range(d):
+                    y[b, t, j] += ridge[b, own, j] * x[b, t, j]
+        multiply(blas, count, d, count, 1, (scores, 0, 0), False, (keys[b], 0, 0), False, 1,
+                 (y[b], 0, 0))  # fmt: skip
+
+
+@kernel()
+def conjugate_step(x, r, p, product, size, goal, active, steps):
+    """One step of conjugate gradient at every ``active`` token, without a preconditioner.
+
+    ``size`` (B, C) is |r|^2.  A step that would overflow is not taken and ends its token.  Returns
+    whether any token goes on.
+    """
+    streams, count, d = x.shape
+    number, go_on = x.dtype.type, False
+    for b in range(streams):
+        for t in range(count):
+            if not active[b, t]:
+                continue
+            curvature = left = length = number(0)
+            for j in range(d):
+                curvature += p[b, t, j] * product[b, t, j]
+            alpha = size[b, t] / curvature if curvature > 0 else number(0)
+            for j in range(d):
+                new = r[b, t, j] - alpha * product[b, t, j]
+                left += new * new
+                new = x[b, t, j] + alpha * p[b, t, j]
+                length += new * new
+            steps[b, t] += 1
+            if not (math.isfinite(left) and math.isfinite(length)):
+                active[b, t] = False
+                continue
+            turn = left / size[b, t] if size[b, t] > 0 else number(0)
+            for j in range(d):
+                x[b, t, j] += alpha * p[b, t, j]
+                r[b, t, j] -= alpha * product[b, t, j]
+                p[b, t, j] = r[b, t, j] + turn * p[b, t, j]
+            size[b, t] = left
+            active[b, t] = left > goal[b, t]
+            go_on = go_on or active[b, t]
+    return go_on
+
+
+@kernel()
+def chebyshev_step(x, change, r, product, low, high, rho):
+    """One step of Chebyshev iteration at every token; low, high, rho (B, C)."""
+    streams, count, d = x.shape
+    number = x.dtype.type
+    for b in range(streams):
+        for t in range(count):
+            middle, half = (high[b, t] + low[b, t]) / 2, (high[b, t] - low[b, t]) / 2
+            factor = 1 / (2 * middle - half * rho[b, t])
+            old, new = number(half * factor * rho[b, t]), number(2 * factor)
+            rho[b, t] = half * factor
+            for j in range(d):
+                r[b, t, j] -= product[b, t, j]
+                change[b, t, j] = old * change[b, t, j] + new * r[b, t, j]
+                x[b, t, j] += change[b, t, j]
+
+
+@kernel()
+def neumann_step(x, q, product, scale):
+    """``x <- x + scale (q - M x)`` at every token; scale (B, C)."""
+    streams, count, d = x.shape
+    for b in range(streams):
+        for t in range(count):
+            for j in range(d):
+                x[b, t, j] += scale[b, t] * (q[b, t, j] - product[b, t, j])
+
+
+@kernel()
+def apply_factors(blas, x, inverse, rows, scale, scaled, scores, y):
+    """y = f (x R - tril(x N^T) N) for every stream: the chunk's inverses applied; scores (C, C)."""
+    streams, count, d = x.shape
+    for b in range(streams):
+        multiply(blas, count, count, d, 1, (x[b], 0, 0), False, (rows[b], 0, 0), True, 0,
+                 (scores, 0, 0))  # fmt: skip
+        for t in range(count):
+            for s in range(t + 1, count):
+                scores[t, s] = scores.dtype.type(0)
+        multiply(blas, count, d, d, 1, (x[b], 0, 0), False, (inverse[b], 0, 0), False, 0,
+                 (y[b], 0, 0))  # fmt: skip
+        multiply(blas, count, d, count, -1, (scores, 0, 0), False, (rows[b], 0, 0), False, 1,
+                 (y[b], 0, 0))  # fmt: skip
+        if scaled:
+            for t in range(count):
+                for j in range(d):
+                    y[b, t, j] *= scale[b, t]

@@ -1,0 +1,75 @@
+"""Arguments of the generators: whole numbers, reals and seeds, refused by name."""
+
+from __future__ import annotations
+
+import operator
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+MOST_INTEGER = 2**31 - 1  # more sequences, tokens or dimensions cannot be drawn anyway
+MOST_REAL = 1e150  # squares of it are still finite
+
+
+def check_integers(**bounds: tuple[Any, ...]) -> None:
+    """Refuse a ``name=(value, least)`` or ``name=(value, least, most)`` outside its bounds.
+
+    Raises
+    ------
+    TypeError
+        If a value is not a whole number; True and False are none.
+    ValueError
+        If one is out of range.
+    """
+    for name, (value, least, *rest) in bounds.items():
+        most = rest[0] if rest else MOST_INTEGER
+        try:
+            number = None if isinstance(value, (bool, np.bool_)) else operator.index(value)
+        except TypeError:
+            number = None
+        if number is None:
+            raise TypeError(f"{name} must be an integer, got {value!r}")
+        if number < least:
+            raise ValueError(f"{name} must be at least {least}, got {value}")
+        if number > most:
+            raise ValueError(f"{name} must be at most {most}, got {value}")
+
+
+def check_reals(**bounds: tuple[Any, float]) -> None:
+    """Refuse a ``name=(value, least)`` that is no finite real number of at least that.
+
+    Raises
+    ------
+    TypeError
+        If a value is not a real number; True and False are none.
+    ValueError
+        If one is out of range.
+    """
+    for name, (value, least) in bounds.items():
+        if not isinstance(value, Real) or isinstance(value, bool):
+            raise TypeError(f"{name} must be a real number, got {value!r}")
+        number = float(value)
+        if not np.isfinite(number):
+            raise ValueError(f"{name} must be finite, got {value}")
+        if number < least:
+            raise ValueError(f"{name} must be at least {least}, got {value}")
+        if number > MOST_REAL:
+            raise ValueError(f"{name} must be at most {MOST_REAL:g}, got {value}")
+
+
+def generator(seed: Any, name: str = "seed") -> np.random.Generator:
+    """The source of randomness that a seed stands for.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is neither a Generator nor what ``numpy.random.default_rng`` takes.
+    """
+    message = f"{name} must be a numpy Generator or an integer of at least 0, got {seed!r}"
+    if isinstance(seed, bool):
+        raise TypeError(message)
+    try:
+        return np.random.default_rng(seed)
+    except (TypeError, ValueError) as error:
+        raise type(error)(message) from None

@@ -1,0 +1,152 @@
+"""A solver on NumPy arrays and in JAX, behind the same few calls on a batch of streams."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+import olsq
+from olsq.problem import Moments
+from olsq.solvers import Solver
+from olsq.testing.precision import compiled
+from olsq.testing.truth import GRADIENTS, STREAMS, empty_state
+
+Arrays = dict[str, NDArray]
+
+
+class Whole(NamedTuple):
+    """Everything of one batch."""
+
+    value: NDArray  # (B, T, m)
+    state: Moments
+    slopes: Arrays  # gradient of sum(cotangent * value), by name
+    change: NDArray | None  # (B, T, m): directional derivative of the value; None without one
+
+
+class Backend(Protocol):
+    """The calls of one form of a solver."""
+
+    name: str
+
+    def solve(self, arrays: Arrays, state: Moments | None = None) -> tuple[NDArray, Moments]:
+        """Outputs, and moments after the last token."""
+        ...
+
+    def whole(
+        self, arrays: Arrays, state: Moments, cotangent: NDArray, direction: Any = None
+    ) -> Whole:
+        """Outputs, moments and derivatives; ``direction``: arrays and state to move along."""
+        ...
+
+
+def arguments(arrays: Any, ridge_mode: str, state: Any) -> tuple[list[Any], dict[str, Any]]:
+    """What ``online_lstsq`` takes; in the discounted problem a state holds the ridge."""
+    ridge = None if ridge_mode == "discounted" and state is not None else arrays["ridge"]
+    options = {"forget": arrays["forget"], "weight": arrays["weight"], "ridge": ridge}
+    return [arrays[n] for n in STREAMS], {**options, "ridge_mode": ridge_mode, "state": state}
+
+
+def named(arrays: Any, state: Any) -> Arrays:
+    return {**arrays, "gram": state[0], "cross": state[1]}
+
+
+class NumpyBackend:
+    """Numba and BLAS; derivatives by :func:`olsq.online_lstsq_vjp`, in reverse only."""
+
+    name = "numpy"
+
+    def __init__(self, solver: Solver, ridge_mode: str) -> None:
+        self.solver, self.ridge_mode = solver, ridge_mode
+
+    def solve(self, arrays: Arrays, state: Moments | None = None) -> tuple[NDArray, Moments]:
+        streams, options = arguments(arrays, self.ridge_mode, state)
+        fit = olsq.online_lstsq(*streams, **options, solver=self.solver)
+        return fit.value, fit.state
+
+    def whole(
+        self, arrays: Arrays, state: Moments, cotangent: NDArray, direction: Any = None
+    ) -> Whole:
+        value, last = self.solve(arrays, state)
+        (keys, values, queries), options = arguments(arrays, self.ridge_mode, state)
+        got = olsq.online_lstsq_vjp(
+            keys, values, queries, cotangent, **options, solver=self.solver
+        )._asdict()
+        if options["ridge"] is not None:
+            got["ridge"] = got["ridge"].sum(-2)
+        return Whole(value, last, {n: got[n] for n in GRADIENTS if got[n] is not None}, None)
+
+
+class JaxBackend:
+    """Compiled once for each shape; derivatives are those of a stream, under ``vmap``."""
+
+    name = "jax"
+
+    def __init__(self, solver: Solver, ridge_mode: str, adjoint: str = "implicit") -> None:
+        import jax
+
+        self.solver, self.ridge_mode, self.adjoint = solver, ridge_mode, adjoint
+        self._whole = compiled(jax.vmap(self._everything))
+        self._value = compiled(self._solution)
+
+    def _solution(self, arrays: Any, state: Any) -> Any:
+        from olsq.sequence.jax import online_lstsq
+
+        state = None if state is None else Moments(*state)
+        streams, options = arguments(arrays, self.ridge_mode, state)
+        adjoint: Any = self.adjoint
+        fit = online_lstsq(*streams, **options, solver=self.solver, adjoint=adjoint)
+        return fit.value, fit.state
+
+    def _everything(self, arrays: Any, state: Any, cotangent: Any, direction: Any) -> Any:
+        import jax
+
+        value, pull, last = jax.vjp(self._solution, arrays, state, has_aux=True)
+        change = jax.jvp(lambda a, s: self._solution(a, s)[0], (arrays, state), direction)[1]
+        return value, last, pull(cotangent), change
+
+    def solve(self, arrays: Arrays, state: Moments | None = None) -> tuple[NDArray, Moments]:
+        state = empty_state(arrays, self.ridge_mode) if state is None else state
+        value, last = self._value(arrays, tuple(state))
+        return np.asarray(value), Moments(*map(np.asarray, last))
+
+    def eager(self, arrays: Arrays) -> NDArray:
+        """Outputs without ``jit`` around the call."""
+        return np.asarray(self._solution(arrays, None)[0])
+
+    def whole(
+        self, arrays: Arrays, state: Moments, cotangent: NDArray, direction: Any = None
+    ) -> Whole:
+        start = tuple(np.asarray(s, cotangent.dtype) for s in state)
+        if direction is None:
+            direction = arrays, start
+        value, last, slopes, change = self._whole(arrays, start, cotangent, direction)
+        by_name = {n: np.asarray(x) for n, x in named(*slopes).items()}
+        if self.ridge_mode == "discounted":
+            del by_name["ridge"]
+        return Whole(
+            np.asarray(value), Moments(*map(np.asarray, last)), by_name, np.asarray(change)
+        )
+
+
+def backends(solver: Solver, names: Any, ridge_mode: str, adjoint: str) -> list[Backend]:
+    """The forms of a solver: those named, or those that it has."""
+    found: list[Backend] = []
+    for name in ("numpy", "jax") if names is None else names:
+        if name not in ("numpy", "jax"):
+            raise ValueError(f"backends must be some of 'numpy', 'jax', got {name!r}")
+        try:
+            getattr(solver, name)()
+        except NotImplementedError:
+            if names is not None:
+                raise
+            continue
+        numpy_form = name == "numpy"
+        found.append(
+            NumpyBackend(solver, ridge_mode) if numpy_form
+            else JaxBackend(solver, ridge_mode, adjoint)
+        )  # fmt: skip
+    if not found:
+        raise NotImplementedError(f"solver {type(solver).__name__} has no form at all")
+    return found

@@ -1,0 +1,180 @@
+"""The properties of an estimator that learns row by row."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+
+from olsq.testing.estimator_subject import (
+    EPS,
+    UNTOLD,
+    Subject,
+    coefficients,
+    condition,
+    judge,
+    rows,
+)
+from olsq.testing.strategies import Regression
+
+ORACLE, PREFIX, CHUNK, RESUME = "oracle", "prefix invariance", "chunk invariance", "resumption"
+MERGE, SCALE, PERMUTE = "merging", "scale equivariance", "permutation of targets"
+CAUSAL, ABSENT, COUNT = "causality", "absent rows", "counting"
+PROPERTIES = (
+    ORACLE, PREFIX, CHUNK, RESUME, MERGE, SCALE, PERMUTE, CAUSAL, ABSENT, COUNT,
+)  # fmt: skip
+
+BLOCK = 7
+
+
+def check_stream(s: Subject, data: Regression) -> None:
+    """Every property on one stream of finite rows."""
+    check_oracle(s, data)
+    check_chunks(s, data)
+    check_prefix(s, data)
+    check_resumption(s, data)
+    check_scale(s, data)
+    check_targets(s, data)
+    check_lost_row(s, data)
+    check_absent_row(s, data)
+    if s.merge is not None and s.findings.wants(MERGE):
+        half = len(data.X) // 2
+        pieces = rows(data, None, half), rows(data, half, None)
+        both = s.merge(*map(s.fed, pieces))
+        worst = max(condition(s, piece) for piece in pieces)  # what a piece lost stays lost
+        judge(s, MERGE, "", both, data, s.fed(data), worst)
+
+
+def check_oracle(s: Subject, data: Regression) -> None:
+    """The estimate minimises the objective after every row, each learnt once."""
+    est = s.fed(data)
+    if s.problem is not None:
+        judge(s, ORACLE, "", est, data)
+    if hasattr(est, "n_samples_seen_"):
+        seen = len(data.X) if not s.weighs else int(np.count_nonzero(data.sample_weight))
+        s.findings.judge(COUNT, f"stream {data.kind!r}", est.n_samples_seen_, seen, 0)
+
+
+def check_chunks(s: Subject, data: Regression) -> None:
+    """Rows one by one, and in blocks, are those rows at once."""
+    if not s.findings.wants(CHUNK):
+        return
+    n = len(data.X)
+    whole = s.fed(data)
+    judge(s, CHUNK, ", rows one by one", s.fed(data, *range(1, n)), data, whole)
+    judge(s, CHUNK, f", blocks of {BLOCK}", s.fed(data, *range(BLOCK, n, BLOCK)), data, whole)
+
+
+def check_prefix(s: Subject, data: Regression) -> None:
+    """Rows to come change no estimate: a copy that learns them leaves it as it was."""
+    if not s.findings.wants(PREFIX):
+        return
+    half = len(data.X) // 2
+    first = rows(data, None, half)
+    est = s.fed(first)
+    before = coefficients(est, first)
+    s.fed(rows(data, half, None), est=copy.deepcopy(est))
+    where = f"stream {data.kind!r}"
+    s.findings.judge(PREFIX, where, coefficients(est, first)[0], before[0], 0)
+    if hasattr(est, "partial_fit_path"):
+        given = {"forget": data.forget} if s.forgets else {}
+        path = copy.deepcopy(s.estimator).partial_fit_path(
+            data.X, data.y, data.sample_weight, **given
+        )
+        size = np.abs(before[0]).max()
+        allowed = s.tolerance * EPS * condition(s, first) ** 2
+        if allowed < UNTOLD:
+            s.findings.judge(PREFIX, where, path.coef[half - 1], before[0], allowed * size)
+
+
+def check_resumption(s: Subject, data: Regression) -> None:
+    """A pickled copy goes on as the original does, bit for bit."""
+    if not s.findings.wants(RESUME):
+        return
+    half = len(data.X) // 2
+    est = s.fed(rows(data, None, half))
+    try:
+        resumed = pickle.loads(pickle.dumps(est))
+    except (AttributeError, TypeError, pickle.PicklingError) as error:
+        s.findings.fail(RESUME, f"stream {data.kind!r}", f"it cannot be pickled: {error}")
+        return
+    rest = rows(data, half, None)
+    want, got = (coefficients(s.fed(rest, est=e), data) for e in (est, resumed))
+    for a, b in zip(got, want, strict=True):
+        s.findings.judge(RESUME, f"stream {data.kind!r}", a, b, 0)
+    judge(s, RESUME, ", a copy in the middle", resumed, data)
+
+
+def check_scale(s: Subject, data: Regression) -> None:
+    """Regressors times a, targets times b, the ridge times a squared: coefficients times b / a."""
+    if not s.findings.wants(SCALE):
+        return
+    a, b = 2.0**10, 2.0**-5
+    scaled = copy.deepcopy(s.estimator)
+    if s.problem is None:
+        a = 1.0  # a penalty that is not known does not scale
+    elif np.any(np.asarray(s.problem.ridge) != 0):
+        scaled.ridge = s.problem.ridge * a**2
+    est = s.fed(data._replace(X=data.X * a, y=data.y * b), est=scaled)
+    est.coef_  # noqa: B018  # what is not fitted says so here
+    original = s.fed(data)
+    coef, intercept = coefficients(est, data)
+    want = coefficients(original, data)
+    allowed = s.tolerance * EPS * condition(s, data) ** 2
+    if allowed < UNTOLD:
+        for got, known in ((coef * (a / b), want[0]), (intercept / b, want[1])):
+            size = max(np.abs(known).max(), np.abs(data.y).max())
+            s.findings.judge(SCALE, f"stream {data.kind!r}", got, known, allowed * size)
+
+
+def check_targets(s: Subject, data: Regression) -> None:
+    """Targets in another order give coefficients in that order."""
+    if not s.findings.wants(PERMUTE):
+        return
+    want = coefficients(s.fed(data), data)[0]
+    got = coefficients(s.fed(data._replace(y=data.y[:, ::-1].copy())), data)[0][::-1]
+    allowed = s.tolerance * EPS * max(np.abs(want).max(), 1e-300)
+    s.findings.judge(PERMUTE, f"stream {data.kind!r}", got, want, allowed)
+
+
+def check_lost_row(s: Subject, data: Regression) -> None:
+    """A row that is not finite is refused, or is as if it never came."""
+    if not s.findings.wants(CAUSAL):
+        return
+    half, where = len(data.X) // 2, f"stream {data.kind!r}"
+    for bad, name in ((np.nan, "X"), (np.inf, "X"), (np.nan, "y")):
+        est = s.fed(rows(data, None, half))
+        before = coefficients(est, data)
+        row = rows(data, half, half + 1)
+        spoilt = getattr(row, name).copy()
+        spoilt[0, 0] = bad
+        try:
+            s.fed(row._replace(**{name: spoilt}), est=est)
+        except ValueError:
+            s.findings.judge(CAUSAL, where, coefficients(est, data)[0], before[0], 0)
+        rest = rows(data, half + 1, None)
+        est = s.fed(rest, est=est)
+        other = s.fed(rest, est=s.fed(rows(data, None, half)))
+        size = np.abs(coefficients(other, data)[0]).max()
+        got, want = (coefficients(e, data)[0] for e in (est, other))
+        if name == "y":  # the other targets may have learnt the row
+            got, want = got[:1], want[:1]
+        s.findings.judge(CAUSAL, f"{where}, {name} = {bad}", got, want, 1e3 * EPS * size)
+
+
+def check_absent_row(s: Subject, data: Regression) -> None:
+    """Rows of weight 0, between factors of 1, teach nothing."""
+    if not s.findings.wants(ABSENT) or not s.weighs:
+        return
+    n = len(data.X)
+    weight, forget = data.sample_weight.copy(), data.forget.copy()
+    absent = np.arange(n) % 5 == 2
+    weight[absent], forget[absent] = 0, 1
+    if s.problem is not None and s.problem.forget != 1 and not s.forgets:
+        return
+    dirty = data._replace(sample_weight=weight, forget=forget)
+    clean = Regression(
+        data.kind, data.X[~absent], data.y[~absent], weight[~absent], forget[~absent], data.ridge
+    )
+    judge(s, ABSENT, "", s.fed(dirty), clean, s.fed(clean))

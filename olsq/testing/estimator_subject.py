@@ -1,0 +1,183 @@
+"""An estimator that learns row by row, what it minimises, and how its estimate is judged."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.problem import forget_from_half_life
+from olsq.reference import regression as oracle
+from olsq.testing.findings import Findings
+from olsq.testing.strategies import Regression
+
+EPS = float(np.finfo(np.float64).eps)
+UNTOLD = 1e-2  # relative error from which on coefficients are not compared
+
+
+class Problem(NamedTuple):
+    """What an estimator minimises after every row.
+
+    Attributes
+    ----------
+    ridge : float or array (d,)
+        Penalty on the squared coefficients.
+    forget : float
+        Forgetting factor of every row, where rows bring none of their own.
+    discounted : bool
+        Whether the ridge is forgotten with the data.
+    fit_intercept : bool
+        Whether there is an intercept, which has no penalty.
+    window : int or None
+        Rows that count, of those with a weight; None for all.
+
+    Examples
+    --------
+    >>> from olsq.testing import Problem
+    >>> Problem(ridge=0.5).window is None
+    True
+    """
+
+    ridge: Any = 0.0
+    forget: float = 1.0
+    discounted: bool = True
+    fit_intercept: bool = False
+    window: int | None = None
+
+
+def least_squares(estimator: Any) -> Problem | None:
+    """The problem that an estimator's parameters describe; None without a ridge."""
+    if not hasattr(estimator, "ridge"):
+        return None
+    half_life = getattr(estimator, "half_life", None)
+    forget = getattr(estimator, "forget", 1.0) if half_life is None else (
+        forget_from_half_life(half_life)
+    )  # fmt: skip
+    return Problem(
+        estimator.ridge,
+        float(forget),
+        getattr(estimator, "ridge_mode", "discounted") == "discounted",
+        bool(getattr(estimator, "fit_intercept", False)),
+        getattr(estimator, "window", None),
+    )
+
+
+class Subject(NamedTuple):
+    """An estimator, and what is held against it."""
+
+    findings: Findings
+    estimator: Any
+    problem: Problem | None
+    tolerance: float
+    merge: Callable[[Any, Any], Any] | None
+
+    @property
+    def forgets(self) -> bool:
+        """Whether rows may bring forgetting factors of their own."""
+        return self._takes("forget") and (self.problem is None or self.problem.window is None)
+
+    @property
+    def weighs(self) -> bool:
+        return self._takes("sample_weight")
+
+    def _takes(self, name: str) -> bool:
+        return name in inspect.signature(self.estimator.partial_fit).parameters
+
+    def fed(self, data: Regression, *cuts: int, est: Any = None) -> Any:
+        """A copy that has learnt rows 0..cuts[0], then those up to cuts[1], and so on."""
+        est = copy.deepcopy(self.estimator) if est is None else est
+        start = 0
+        for stop in (*cuts, len(data.X)):
+            if stop > start:
+                given: dict[str, Any] = {}
+                if self.weighs:
+                    given["sample_weight"] = data.sample_weight[start:stop]
+                if self.forgets:
+                    given["forget"] = data.forget[start:stop]
+                est.partial_fit(data.X[start:stop], data.y[start:stop], **given)
+            start = stop
+        return est
+
+
+def rows(data: Regression, *cut: int | None) -> Regression:
+    """Some rows of a stream."""
+    part = slice(*cut)
+    arrays = {n: getattr(data, n)[part] for n in ("X", "y", "sample_weight", "forget")}
+    return data._replace(**arrays)
+
+
+def coefficients(est: Any, data: Regression) -> tuple[NDArray, NDArray]:
+    """coef (m, d) and intercept (m,)."""
+    m, d = data.y.shape[1], data.X.shape[1]
+    coef = np.asarray(est.coef_, np.float64).reshape(m, d)
+    intercept = getattr(est, "intercept_", 0.0)
+    return coef, np.broadcast_to(np.asarray(intercept, np.float64), (m,))
+
+
+def row_weights(s: Subject, data: Regression) -> tuple[NDArray, NDArray]:
+    """What each row counts at the end, and the ridge that is left."""
+    problem, n = s.problem or Problem(), len(data.X)
+    weights = data.sample_weight if s.weighs else np.ones(n)
+    if problem.window is not None:
+        seen = np.flatnonzero(weights > 0)
+        counted = np.zeros(n)
+        counted[seen[-problem.window :]] = 1
+        return weights * counted, np.broadcast_to(problem.ridge, data.X.shape[1])
+    gates = data.forget if s.forgets else np.full(n, problem.forget)
+    decay = gates.prod() if problem.discounted else 1.0
+    ridge = np.broadcast_to(np.asarray(problem.ridge, float) * decay, data.X.shape[1])
+    return oracle.row_weights(gates, weights, n - 1, None), ridge
+
+
+def judge(
+    s: Subject, name: str, where: str, est: Any, data: Regression, other: Any = None,
+    least_condition: float = 1.0,
+) -> None:  # fmt: skip
+    """``est`` is optimal after these rows; its coefficients are those of ``other``, if given."""
+    where = f"stream {data.kind!r}{where}"
+    coef, intercept = coefficients(est, data)
+    if not (np.isfinite(coef).all() and np.isfinite(intercept).all()):
+        s.findings.fail(name, where, "coefficients are not finite")
+        return
+    problem, (weights, ridge) = s.problem or Problem(), row_weights(s, data)
+    if not weights.any():
+        return
+    best, bias, _, _, kappa = oracle.solve(data.X, data.y, weights, ridge, problem.fit_intercept)
+    if s.problem is not None:
+        excess, rounding = _excess(
+            (data.X, data.y, weights, ridge), (coef, intercept), (best, bias)
+        )
+        limit = s.tolerance * EPS * rounding
+        s.findings.judge(name, f"{where} (objective)", excess, np.minimum(excess, 0), limit)
+    if other is None:
+        return
+    kappa = max(kappa, least_condition)
+    allowed = s.tolerance * EPS * kappa**2 if np.isfinite(kappa) else np.inf
+    if allowed < UNTOLD:
+        size = np.abs(data.X).max(0)
+        want = coefficients(other, data)[0]
+        scale = max(np.abs(want * size).max(), np.abs(data.y).max())
+        s.findings.judge(name, f"{where} (coef)", coef * size, want * size, allowed * scale)
+
+
+def _excess(data: Any, found: Any, best: Any) -> tuple[NDArray, NDArray]:
+    """How far the objective is above its minimum, (m,), and the squares whose rounding is that."""
+    X, Y, weights, ridge = data
+
+    def value(coef: NDArray, intercept: NDArray) -> NDArray:
+        return weights @ (Y - X @ coef.T - intercept) ** 2 + (ridge * coef**2).sum(1)
+
+    coef, intercept = found
+    size = np.abs(Y) + np.abs(X) @ np.abs(coef).T + np.abs(intercept)
+    return value(*found) - value(*best), weights @ size**2 + (ridge * coef**2).sum(1)
+
+
+def condition(s: Subject, data: Regression) -> float:
+    """Of the system after these rows, columns scaled to unit length."""
+    weights, ridge = row_weights(s, data)
+    intercept = (s.problem or Problem()).fit_intercept
+    return float(oracle.solve(data.X, data.y, weights, ridge, intercept)[-1])

@@ -1,0 +1,227 @@
+"""The properties of an attention rule."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.testing.findings import Findings
+from olsq.testing.precision import compiled
+
+ORACLE, STEP, PREFIX, RESUME = "oracle", "step = rule", "prefix invariance", "resumption"
+SEGMENTS, SCALE, PERMUTE = "segments", "scale equivariance", "permutation of targets"
+CAUSAL, CAUSAL_SLOPES = "causality", "causality of gradients"
+LOOP, JIT = "vmap = loop", "jit = eager"
+JVP, VJP = "VJP against JVP", "VJP against oracle"
+PROPERTIES = (
+    ORACLE, STEP, PREFIX, RESUME, SEGMENTS, SCALE, PERMUTE, CAUSAL, CAUSAL_SLOPES, LOOP, JIT, JVP,
+    VJP,
+)  # fmt: skip
+
+SHAPE = (2, 2, 3, 2)  # B, H, K, V: no two widths equal
+STREAMS = ("ordinary", "zeros, resets, absent tokens")
+ARRAYS = ("q", "k", "v")
+TOKENS = 12  # of one token at a time
+STRIDE = 1e-5  # of central differences of the oracle; their error is its square and eps over it
+DIFFERENCES = 1e-7
+Arrays = dict[str, NDArray]
+
+
+class Subject(NamedTuple):
+    """A rule, and what is held against it."""
+
+    findings: Findings
+    rule: Callable[..., Any]
+    step: Callable[..., Any] | None
+    oracle: Callable[..., Any]
+    options: dict[str, Any]
+    segmented: bool  # whether it takes segment_ids
+    tolerance: float
+
+    def judge(self, name: str, where: str, got: Any, want: Any, size: float = 1.0) -> None:
+        """Entries agree to a multiple of eps of the largest; ``size`` widens that."""
+        got, want = np.asarray(got), np.asarray(want)
+        eps = float(np.finfo(got.dtype).eps)
+        finite = np.abs(want[np.isfinite(want)]).max(initial=0)
+        limit = size * self.tolerance * eps * finite
+        self.findings.judge(name, f"{got.dtype}: stream {where!r}", got, want, limit)
+
+
+def known_to(function: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
+    """Those of the options that a function has a parameter for."""
+    parameters = inspect.signature(function).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return options
+    return {n: x for n, x in options.items() if n in parameters}
+
+
+def call(s: Subject, arrays: Any, state: Any = None, segment_ids: Any = None) -> Any:
+    given = {n: a for n, a in arrays.items() if n not in ARRAYS}
+    if state is not None:
+        given["state"] = state
+    if segment_ids is not None:
+        given["segment_ids"] = segment_ids
+    return s.rule(*(arrays[n] for n in ARRAYS), **given, **s.options)
+
+
+def values_of(s: Subject) -> Callable[..., Any]:
+    """Outputs of a batch, compiled; one compilation for a shape and dtype."""
+    return compiled(lambda arrays: call(s, arrays)[0])
+
+
+def exact(s: Subject, arrays: Arrays, b: int, h: int) -> NDArray:
+    """The oracle's outputs of one stream of one head."""
+    one = {n: np.asarray(a[b, :, h], np.float64) for n, a in arrays.items()}
+    streams = [one.pop(n) for n in ARRAYS]
+    with np.errstate(all="ignore"):
+        got = s.oracle(*streams, **one, **known_to(s.oracle, s.options))
+    return np.asarray(got[0] if isinstance(got, tuple) else got)
+
+
+def window(arrays: Arrays, *cut: int | None) -> Arrays:
+    return {n: a[:, slice(*cut)] for n, a in arrays.items()}
+
+
+def every_stream() -> product[tuple[int, int]]:
+    return product(range(SHAPE[0]), range(SHAPE[1]))  # type: ignore[return-value]
+
+
+def check_oracle(s: Subject, where: str, arrays: Arrays, o: Any, streams: Any) -> None:
+    for b, h in streams:
+        want = exact(s, arrays, b, h)
+        if np.isfinite(want).all():
+            s.judge(ORACLE, where, np.asarray(o)[b, :, h], want)
+
+
+def check_dtype(s: Subject, arrays: Arrays) -> None:
+    """All properties in float64; in float32 those that need no other compilation."""
+    run = values_of(s)
+    o = np.asarray(run(arrays))
+    for b, name in enumerate(STREAMS):
+        check_oracle(s, name, arrays, o, [(b, h) for h in range(SHAPE[1])])
+    compare(s, SCALE, o, np.asarray(run({**arrays, "v": arrays["v"] * 2**10})) / 2**10)
+    flipped = np.asarray(run({**arrays, "v": arrays["v"][..., ::-1].copy()}))[..., ::-1]
+    compare(s, PERMUTE, o, flipped)
+    half = o.shape[1] // 2
+    spoilt = {n: a.copy() for n, a in arrays.items()}
+    for name, bad in zip(ARRAYS, (np.nan, np.inf, np.nan), strict=True):
+        spoilt[name][:, half:] = bad
+    compare(s, CAUSAL, o[:, :half], np.asarray(run(spoilt))[:, :half])
+    if arrays["q"].dtype != np.float64:
+        return
+    check_states(s, arrays, o, half)
+    check_compilation(s, arrays, o)
+    check_derivatives(s, arrays, spoilt, half)
+    if s.step is not None and s.findings.wants(STEP):
+        check_step(s, s.step, arrays, o)
+    if s.segmented and s.findings.wants(SEGMENTS):
+        check_segments(s, arrays, o, half)
+
+
+def compare(s: Subject, name: str, want: NDArray, got: NDArray) -> None:
+    for b, where in enumerate(STREAMS):
+        s.judge(name, where, got[b], want[b], 2.0)
+
+
+def check_states(s: Subject, arrays: Arrays, o: NDArray, half: int) -> None:
+    """A prefix by itself, and the rest from its state."""
+    if not (s.findings.wants(PREFIX) or s.findings.wants(RESUME)):
+        return
+    head, state = compiled(lambda arrays: call(s, arrays))(window(arrays, None, half))
+    compare(s, PREFIX, o[:, :half], np.asarray(head))
+    if s.findings.wants(RESUME):
+        tail = compiled(lambda arrays, state: call(s, arrays, state)[0])
+        rest = tail(window(arrays, half, None), state)
+        compare(s, RESUME, o[:, half:], np.asarray(rest))
+
+
+def check_compilation(s: Subject, arrays: Arrays, o: NDArray) -> None:
+    """Uncompiled, and each stream alone under vmap."""
+    import jax
+
+    if s.findings.wants(JIT):
+        compare(s, JIT, o, np.asarray(call(s, arrays)[0]))
+    if s.findings.wants(LOOP):
+        alone = {n: a[:, None] for n, a in arrays.items()}
+        mapped = compiled(jax.vmap(lambda arrays: call(s, arrays)[0]))(alone)
+        compare(s, LOOP, o, np.asarray(mapped)[:, 0])
+
+
+def check_derivatives(s: Subject, arrays: Arrays, spoilt: Arrays, half: int) -> None:
+    """Reverse against forward mode, against differences of the oracle, and past a lost token."""
+    import jax
+
+    if not any(map(s.findings.wants, (JVP, VJP, CAUSAL_SLOPES))):
+        return
+    rng = np.random.default_rng(1)
+    shape = arrays["v"].shape
+    cotangent = rng.standard_normal(shape)
+    way = {n: rng.standard_normal(a.shape) for n, a in arrays.items()}
+    for name, a in arrays.items():  # gates and weights of 0 and 1 stay: beyond is out of range
+        if name not in ARRAYS:
+            way[name] *= (a > 0) & (a < 1)
+
+    @compiled
+    def derivatives(arrays: Any, cotangent: Any, way: Any) -> Any:
+        def outputs(arrays: Any) -> Any:
+            return call(s, arrays)[0]
+
+        _, pull = jax.vjp(outputs, arrays)
+        return pull(cotangent)[0], jax.jvp(outputs, (arrays,), (way,))[1]
+
+    slopes, change = derivatives(arrays, cotangent, way)
+    early = cotangent.copy()
+    early[:, half:] = 0
+    clean, dirty = (derivatives(a, early, way)[0] for a in (arrays, spoilt))
+    for b, where in enumerate(STREAMS):
+        terms = sum((np.asarray(slopes[n][b]) * way[n][b]).sum() for n in slopes)
+        forward = cotangent[b] * np.asarray(change[b])
+        size = 1e3 * np.abs(forward).sum() / max(abs(forward.sum()), 1e-300)
+        s.judge(JVP, where, terms, forward.sum(), size)
+        ends = [
+            np.stack([
+                exact(s, {n: a + sign * STRIDE * way[n] for n, a in arrays.items()}, b, h)
+                for h in range(SHAPE[1])
+            ], 1)
+            for sign in (1, -1)
+        ]  # fmt: skip
+        want = (cotangent[b] * (ends[0] - ends[1])).sum() / (2 * STRIDE)
+        limit = DIFFERENCES * np.abs(forward).sum()
+        s.findings.judge(VJP, f"stream {where!r}", terms, want, limit)
+        for n in slopes:
+            s.judge(CAUSAL_SLOPES, f"{where} (gradient of {n})", dirty[n][b], clean[n][b], 1e3)
+
+
+def check_step(s: Subject, step: Callable[..., Any], arrays: Arrays, o: NDArray) -> None:
+    """One token at a time, each from the state that the last one left."""
+    options = known_to(step, s.options)
+
+    @compiled
+    def one(arrays: Any, state: Any) -> Any:
+        given = {n: a for n, a in arrays.items() if n not in ARRAYS}
+        return step(*(arrays[n] for n in ARRAYS), **given, **options, state=state)
+
+    # The first token is the rule's: only then does every later one have a state, of one form.
+    outputs, state = call(s, window(arrays, None, 1))
+    outputs = [np.asarray(outputs[:, 0])]
+    for t in range(1, TOKENS):
+        out, state = one({n: a[:, t] for n, a in arrays.items()}, state)
+        outputs.append(np.asarray(out))
+    compare(s, STEP, o[:, :TOKENS], np.stack(outputs, 1))
+
+
+def check_segments(s: Subject, arrays: Arrays, o: NDArray, half: int) -> None:
+    """Two sequences in one row: the second knows nothing of the first."""
+    ids = np.zeros(o.shape[:2], np.int32)
+    ids[:, half:] = 1
+    got = np.asarray(compiled(lambda arrays: call(s, arrays, segment_ids=ids)[0])(arrays))
+    tail = window(arrays, half, None)
+    compare(s, SEGMENTS, o[:, :half], got[:, :half])
+    for b, where in enumerate(STREAMS):
+        for h in range(SHAPE[1]):
+            s.judge(SEGMENTS, where, got[b, half:, h], exact(s, tail, b, h))

@@ -1,0 +1,275 @@
+"""The properties of a solver, each held against the dense oracle or another way to the answer."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+import olsq
+from olsq.problem import Moments
+from olsq.solvers import Solver
+from olsq.testing.backends import Arrays, Backend, JaxBackend, NumpyBackend, Whole
+from olsq.testing.findings import Findings
+from olsq.testing.kinds import Stream, stack
+from olsq.testing.truth import STREAMS, Truth, allowed, empty_state, one, slopes, tell
+
+ORACLE, PREFIX, CHUNK, RESUME = "oracle", "prefix invariance", "chunk invariance", "resumption"
+MERGE, SCALE, PERMUTE = "merging", "scale equivariance", "permutation of targets"
+CAUSAL, CAUSAL_SLOPES = "causality", "causality of gradients"
+LOOP, JIT, JVP, VJP = "vmap = loop", "jit = eager", "VJP against JVP", "VJP against oracle"
+DTYPES = "dtype mixes"
+PROPERTIES = (
+    ORACLE, PREFIX, CHUNK, RESUME, MERGE, SCALE, PERMUTE, CAUSAL, CAUSAL_SLOPES, LOOP, JIT, JVP,
+    VJP, DTYPES,
+)  # fmt: skip
+
+CHUNK_LENGTH = 8  # streams are two whole chunks and a part
+POWERS = (-20, 20)  # of two, by which everything is scaled
+LEAST_SLOPE = {np.dtype(np.float64): 1e-10, np.dtype(np.float32): 3e-5}
+
+
+class Batch(NamedTuple):
+    """Streams of one shape, and what is known of them."""
+
+    names: list[str]
+    arrays: Arrays
+    state: Moments
+    truths: list[Truth]
+    allowed: NDArray  # (B, T, 1)
+    rounding: NDArray  # (B,): error of a derivative, relative to the largest
+    cotangent: NDArray
+    direction: Any
+
+
+class Setting(NamedTuple):
+    """One form of a solver on one problem in one dtype."""
+
+    findings: Findings
+    backend: Backend
+    ridge_mode: str
+    dtype: Any
+    tolerance: float
+    stated: Any  # error that a solver states
+    told: bool  # whether its answer is the oracle's, to rounding or to what it states
+
+    @property
+    def label(self) -> str:
+        return ", ".join((self.backend.name, self.ridge_mode, np.dtype(self.dtype).name))
+
+    def judge(self, name: str, stream: str, got: Any, want: Any, allowed: Any) -> bool:
+        return self.findings.judge(name, f"{self.label}: stream {stream!r}", got, want, allowed)
+
+
+def rechunked(solver: Solver, chunk: int) -> Solver | None:
+    """The solver with another chunk, if it is a dataclass that has one."""
+    fields = dataclasses.fields(solver) if dataclasses.is_dataclass(solver) else ()
+    if not any(f.name == "chunk" for f in fields):
+        return None
+    return dataclasses.replace(solver, chunk=chunk)  # type: ignore[type-var]
+
+
+def batch_of(s: Setting, streams: dict[str, Stream]) -> Batch:
+    """Stack streams and solve them by the oracle."""
+    eps = float(np.finfo(s.dtype).eps)
+    arrays = stack(streams.values(), s.dtype)
+    state = Moments(*(x.astype(s.dtype) for x in empty_state(arrays, s.ridge_mode)))
+    truths = [
+        tell(one(arrays, i), s.ridge_mode, [x[i].astype(float) for x in state], s.stated)
+        for i in range(len(streams))
+    ]
+    rng = np.random.default_rng(0)
+
+    def noise(x: NDArray) -> NDArray:
+        return rng.standard_normal(x.shape).astype(s.dtype)
+
+    gram = noise(state.gram)
+    direction = {n: noise(a) for n, a in arrays.items()}
+    worst = np.array([t.condition.max() for t in truths])
+    stated = np.array([t.stated for t in truths])
+    return Batch(
+        list(streams),
+        arrays,
+        state,
+        truths,
+        np.stack([allowed(t, eps, s.tolerance) for t in truths]),
+        np.maximum(LEAST_SLOPE[np.dtype(s.dtype)], s.tolerance * eps * worst + 10 * stated),
+        noise(arrays["values"]),
+        (direction, (gram + np.swapaxes(gram, -1, -2), noise(state.cross))),
+    )
+
+
+def window(arrays: Arrays, *cut: int | None) -> Arrays:
+    """Some tokens of a batch."""
+    return {n: a if n == "ridge" else a[:, slice(*cut)] for n, a in arrays.items()}
+
+
+def everything(s: Setting, b: Batch) -> Whole:
+    return s.backend.whole(b.arrays, b.state, b.cotangent, b.direction)
+
+
+def check_oracle(s: Setting, b: Batch, got: Whole) -> None:
+    """Outputs and moments are those of a dense solve for each token."""
+    eps = float(np.finfo(s.dtype).eps)
+    for i, (name, truth) in enumerate(zip(b.names, b.truths, strict=True)):
+        if s.told:
+            s.judge(ORACLE, name, got.value[i], truth.value, b.allowed[i])
+        for mine, known in zip(got.state, truth.state, strict=True):
+            limit = 40 * eps * max(np.abs(known).max(), truth.size.max() * 1e-3)
+            s.judge(ORACLE, f"{name} (state)", mine[i], known, limit)
+
+
+def check_slopes(s: Setting, b: Batch, got: Whole) -> None:
+    """The gradient is the oracle's."""
+    for i, name in enumerate(b.names):
+        if b.rounding[i] > 0.1 or not s.told:
+            continue
+        state = [x[i].astype(float) for x in b.state]
+        want = slopes(one(b.arrays, i), s.ridge_mode, state, b.cotangent[i].astype(float))
+        for part, slope in got.slopes.items():
+            limit = b.rounding[i] * np.abs(want[part]).max()
+            s.judge(VJP, f"{name} (gradient of {part})", slope[i], want[part], limit)
+
+
+def check_directions(s: Setting, b: Batch, got: Whole) -> None:
+    """The reverse derivative is the transpose of the forward one."""
+    if got.change is None:
+        return
+    moved = {**b.direction[0], "gram": b.direction[1][0], "cross": b.direction[1][1]}
+    for i, name in enumerate(b.names):
+        forward = b.cotangent[i].astype(float) * got.change[i]
+        terms = [slope[i].astype(float) * moved[n][i] for n, slope in got.slopes.items()]
+        size = np.abs(forward).sum() + sum(np.abs(t).sum() for t in terms)
+        if np.isfinite(size):
+            limit = b.rounding[i] * size
+            s.judge(JVP, name, sum(t.sum() for t in terms), forward.sum(), limit)
+        else:
+            s.findings.fail(JVP, f"{s.label}: stream {name!r}", "a derivative is not finite")
+
+
+def check_cut(s: Setting, b: Batch, got: Whole, other: Backend) -> None:
+    """Prefixes, resumption and merging; by a form of another chunk where JAX compiles anyway."""
+    if not any(map(s.findings.wants, (PREFIX, RESUME, MERGE, CHUNK))):
+        return
+    trial = Findings("", "", PROPERTIES)
+    _cut(s._replace(findings=trial), b, got, other)
+    if trial.failures and other is not s.backend:  # is it the chunk, or the cut?
+        same = Findings("", "", PROPERTIES)
+        _cut(s._replace(findings=same), b, got, s.backend)
+        if not same.failures:
+            s.findings.fail(CHUNK, *next(iter(trial.failures.values())).split(": ", 1))
+        trial = same
+    for name, message in trial.failures.items():
+        s.findings.fail(name, *message.split(": ", 1))
+
+
+def _cut(s: Setting, b: Batch, got: Whole, form: Backend) -> None:
+    half = b.arrays["keys"].shape[1] // 2
+    head, tail = window(b.arrays, None, half), window(b.arrays, half, None)
+    value, state = form.solve(head, b.state)
+    rest, last = form.solve(tail, state)
+    alone = form.solve(tail, b.state)[1]
+    kept = tail["forget"].astype(float).prod(1)
+    if s.ridge_mode == "discounted":  # the ridge is in both pieces
+        alone = Moments(alone.gram - kept[:, None, None] * b.state.gram, alone.cross)
+    merged = olsq.merge(state, alone, forget=kept)
+    eps = float(np.finfo(s.dtype).eps)
+    for i, name in enumerate(b.names):
+        s.judge(PREFIX, name, value[i], got.value[i, :half], 2 * b.allowed[i, :half])
+        s.judge(RESUME, name, rest[i], got.value[i, half:], 3 * b.allowed[i, half:])
+        for mine, known in ((last, RESUME), (merged, MERGE)):
+            for a, want in zip(mine, b.truths[i].state, strict=True):
+                limit = 100 * eps * max(np.abs(want).max(), np.abs(b.state.gram[i]).max())
+                s.judge(known, f"{name} (state)", a[i], want, limit)
+
+
+def check_chunks(s: Setting, b: Batch, got: Whole, solver: Solver) -> None:
+    """Chunks of 1, 3 and all tokens give the same outputs.  NumPy: in JAX each is a compilation."""
+    for chunk in (1, 3, b.arrays["keys"].shape[1]):
+        other = rechunked(solver, chunk)
+        if other is None or not s.findings.wants(CHUNK):
+            return
+        value = NumpyBackend(other, s.ridge_mode).solve(b.arrays, b.state)[0]
+        for i, name in enumerate(b.names):
+            s.judge(CHUNK, f"{name}, chunk={chunk}", value[i], got.value[i], 2 * b.allowed[i])
+
+
+def check_scale(s: Setting, b: Batch, got: Whole) -> None:
+    """Keys, queries and values times c and the ridge times c squared: outputs times c."""
+    for power in POWERS:
+        c = np.dtype(s.dtype).type(2.0**power)
+        by = {"ridge": c * c, "forget": c / c, "weight": c / c}
+        arrays = {n: a * by.get(n, c) for n, a in b.arrays.items()}
+        state = Moments(*(x * c * c for x in b.state))
+        value = s.backend.whole(arrays, state, b.cotangent).value
+        for i, name in enumerate(b.names):
+            where = f"{name}, times 2**{power}"
+            s.judge(SCALE, where, value[i] / c, got.value[i], 2 * b.allowed[i])
+
+
+def check_targets(s: Setting, b: Batch, got: Whole) -> None:
+    """Targets in another order give outputs in that order."""
+    arrays = {**b.arrays, "values": b.arrays["values"][..., ::-1].copy()}
+    value = s.backend.whole(arrays, b.state, b.cotangent).value[..., ::-1]
+    for i, name in enumerate(b.names):
+        s.judge(PERMUTE, name, value[i], got.value[i], 2 * b.allowed[i])
+
+
+def check_causality(s: Setting, b: Batch, got: Whole) -> None:
+    """What is not finite reaches its token and later ones, and no earlier output or gradient."""
+    cut = b.arrays["keys"].shape[1] * 3 // 5
+    spoilt = {n: a.copy() for n, a in b.arrays.items()}
+    for name, bad in zip(STREAMS, (np.nan, np.inf, np.nan), strict=True):
+        spoilt[name][:, cut:] = bad
+    cotangent = b.cotangent.copy()
+    cotangent[:, cut:] = 0
+    clean = s.backend.whole(b.arrays, b.state, cotangent)
+    dirty = s.backend.whole(spoilt, b.state, cotangent)
+    for i, name in enumerate(b.names):
+        want = got.value[i].copy()
+        want[cut:] = np.nan
+        s.judge(CAUSAL, name, dirty.value[i], want, 2 * b.allowed[i])
+        for part, slope in dirty.slopes.items():
+            limit = 10 * b.rounding[i] * np.abs(clean.slopes[part][i]).max()
+            where = f"{name} (gradient of {part})"
+            s.judge(CAUSAL_SLOPES, where, slope[i], clean.slopes[part][i], limit)
+
+
+def check_batches(s: Setting, b: Batch, got: Whole) -> None:
+    """A batch is its streams; compiled or not."""
+    if not isinstance(s.backend, JaxBackend):
+        for i, name in enumerate(b.names):
+            alone = {n: a[i : i + 1] for n, a in b.arrays.items()}
+            value = s.backend.solve(alone, Moments(*(x[i : i + 1] for x in b.state)))[0]
+            s.judge(LOOP, name, value[0], got.value[i], 2 * b.allowed[i])
+        return
+    if not s.findings.wants(LOOP) and not s.findings.wants(JIT):
+        return
+    trial, eager = Findings("", "", PROPERTIES), s.backend.eager(b.arrays)
+    probe = s._replace(findings=trial)
+    for i, name in enumerate(b.names):
+        probe.judge(LOOP, name, eager[i], got.value[i], 2 * b.allowed[i])
+    if trial.failures:  # got is compiled and under vmap: which of the two is it?
+        plain = s.backend.solve(b.arrays)[0]
+        same = np.allclose(plain, eager, equal_nan=True, rtol=1e-3)
+        guilty = LOOP if same else JIT
+        s.findings.fail(guilty, *trial.failures[LOOP].split(": ", 1))
+
+
+def check_mixed(s: Setting, b: Batch) -> None:
+    """Keys, values and queries of three dtypes are solved in the widest."""
+    kinds = {"keys": np.float16, "values": np.float32, "queries": np.float64}
+    arrays = {n: a.astype(kinds.get(n, np.float64)) for n, a in b.arrays.items()}
+    run: Callable[..., Any] = getattr(s.backend, "eager", None) or s.backend.solve
+    value = run(arrays)
+    value = value[0] if isinstance(value, tuple) else value
+    if value.dtype != np.float64:
+        s.findings.fail(DTYPES, s.label, f"outputs of {value.dtype}, expected float64")
+    for i, name in enumerate(b.names):
+        alone = one(arrays, i)
+        truth = tell(alone, s.ridge_mode, empty_state(alone, s.ridge_mode), s.stated)
+        limit = allowed(truth, float(np.finfo(np.float64).eps), s.tolerance)
+        s.judge(DTYPES, name, value[i], truth.value, limit)

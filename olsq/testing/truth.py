@@ -1,0 +1,92 @@
+"""What a solver's answers are held against: the dense oracle, and what conditioning allows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.problem import Moments
+from olsq.reference import sequence as oracle
+
+StatedError = float | Callable[[NDArray, NDArray], float]
+STREAMS = ("keys", "values", "queries")
+GRADIENTS = ("keys", "values", "queries", "forget", "weight", "ridge", "gram", "cross")
+
+
+class Truth(NamedTuple):
+    """The oracle's answer to one stream."""
+
+    value: NDArray  # (T, m)
+    state: Moments
+    condition: NDArray  # (T,), of each token's own system
+    size: NDArray  # (T,): |x_t| times the sum of what G_t is a sum of
+    stated: float  # relative error of a solver that stops before the answer
+
+
+def empty_state(arrays: dict[str, NDArray], ridge_mode: str) -> Moments:
+    """Moments before the first token: those of the discounted problem hold the ridge."""
+    keys, values, ridge = (arrays[n] for n in ("keys", "values", "ridge"))
+    d, m = keys.shape[-1], values.shape[-1]
+    gram = np.zeros((*keys.shape[:-2], d, d), keys.dtype)
+    if ridge_mode == "discounted":
+        gram = gram + ridge[..., None] * np.eye(d, dtype=keys.dtype)
+    return Moments(gram, np.zeros((*keys.shape[:-2], m, d), keys.dtype))
+
+
+def one(arrays: dict[str, NDArray], i: int) -> dict[str, NDArray]:
+    """Stream i of a batch, in float64."""
+    return {n: np.asarray(a[i], np.float64) for n, a in arrays.items()}
+
+
+def tell(
+    arrays: dict[str, NDArray], ridge_mode: str, state: Any, stated: StatedError | None
+) -> Truth:
+    """Solve one stream densely."""
+    given = {n: arrays[n] for n in ("forget", "weight", "ridge")}
+    with np.errstate(all="ignore"):
+        path = oracle.solve(
+            *(arrays[n] for n in STREAMS), **given, ridge_mode=ridge_mode, state=state
+        )
+        eigenvalues = np.linalg.eigvalsh(path.systems)
+        condition = np.where(
+            eigenvalues[:, 0] > 1e-20 * eigenvalues[:, -1],
+            eigenvalues[:, -1] / eigenvalues[:, 0],
+            np.inf,
+        )
+    largest, sizes = float(np.linalg.norm(state[1])), []
+    for k, v, gate, weight in zip(*(arrays[n] for n in ("keys", "values", "forget", "weight")),
+                                  strict=True):  # fmt: skip
+        largest = gate * largest + weight * np.linalg.norm(k) * np.linalg.norm(v)
+        sizes.append(largest)
+    left = stated(path.systems, given["ridge"]) if callable(stated) else stated or 0.0
+    return Truth(
+        path.value,
+        Moments(path.grams[-1], path.crosses[-1]),
+        condition,
+        np.array(sizes) * np.linalg.norm(path.solution, axis=1),
+        float(left),
+    )
+
+
+def allowed(truth: Truth, eps: float, multiple: float) -> NDArray:
+    """Error of an output (T, 1): a multiple of its token's condition number times eps."""
+    with np.errstate(invalid="ignore"):
+        error = (multiple * eps * truth.condition + truth.stated) * truth.size
+    return np.where(truth.size > 0, error, 0.0)[:, None]
+
+
+def slopes(
+    arrays: dict[str, NDArray], ridge_mode: str, state: Any, cotangent: NDArray
+) -> dict[str, NDArray]:
+    """The oracle's gradients, in the shapes of the arguments."""
+    given = {n: arrays[n] for n in ("forget", "weight", "ridge")}
+    keys, values, queries = (arrays[n] for n in STREAMS)
+    got = oracle.gradients(
+        keys, values, queries, cotangent, **given, ridge_mode=ridge_mode, state=state
+    )
+    if got["ridge"].ndim > arrays["ridge"].ndim:  # one ridge serves all tokens
+        got["ridge"] = got["ridge"].sum(0)
+    return got

@@ -1,0 +1,171 @@
+"""Compiled code on disk is that of the sources as they are, or is not used."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import olsq
+from olsq import kernel_cache as _cache
+
+PACKAGE = Path(olsq.__file__).parent
+
+FILES = {
+    "__init__.py": "",
+    "constants.py": "STEP = 1\n",
+    "helper.py": (
+        "from olsq.kernel import kernel\nfrom .constants import STEP\n\n"
+        "@kernel()\ndef helper(x):\n    return x + STEP\n"
+    ),
+    "caller.py": (
+        "from olsq.kernel import kernel\nfrom tiny.helper import helper\n\n"
+        "@kernel()\ndef caller(x):\n    return 10 * helper(x)\n"
+    ),
+    "bystander.py": "NOTHING = 0\n",
+}
+ASK = """
+import tiny.caller
+print(tiny.caller.caller(1), sum(tiny.caller.caller.stats.cache_hits.values()))
+"""
+
+
+class Tiny:
+    """A package of two kernels in files, run by a process of its own."""
+
+    def __init__(self, folder, **environment):
+        self.root = folder / "tiny"
+        self.root.mkdir()
+        for name, text in FILES.items():
+            (self.root / name).write_text(text)
+        home = folder / "home"
+        home.mkdir()
+        self.environment = {
+            **{k: v for k, v in os.environ.items() if not k.startswith(("NUMBA", "XDG"))},
+            "PYTHONPATH": os.pathsep.join([str(folder), str(PACKAGE.parent)]),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "NUMBA_CACHE_DIR": str(folder / "cache"),
+            "HOME": str(home),
+            **environment,
+        }
+
+    def ask(self):
+        """The answer of the kernel, how often it came from the cache, and what was said."""
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", ASK],
+            capture_output=True, text=True, env=self.environment, cwd=self.root.parent,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        answer, hits = done.stdout.split()
+        return int(answer), int(hits), done.stderr
+
+    def edit(self, name, old, new):
+        """Exchange text; size and time of the file stay what they were."""
+        path = self.root / name
+        before = path.stat()
+        assert len(old) == len(new)
+        assert old in path.read_text()
+        path.write_text(path.read_text().replace(old, new))
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def folders(tmp_path):
+    return {p.name for p in (tmp_path / "cache").glob("tiny-kernels-*")}
+
+
+def test_an_edit_anywhere_below_a_kernel_is_seen(tmp_path):
+    tiny = Tiny(tmp_path)
+    assert tiny.ask() == (20, 0, "")
+    assert tiny.ask() == (20, 1, "")
+    tiny.edit("helper.py", "x + STEP", "x - STEP")
+    assert tiny.ask() == (0, 0, "")
+    tiny.edit("constants.py", "STEP = 1", "STEP = 5")
+    assert tiny.ask() == (-40, 0, "")
+    tiny.edit("bystander.py", "NOTHING = 0", "NOTHING = 1")
+    assert tiny.ask() == (-40, 1, "")
+    assert len(folders(tmp_path)) == 3
+
+
+@pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
+def test_damaged_files_are_made_anew(tmp_path, suffix):
+    tiny = Tiny(tmp_path)
+    tiny.ask()
+    for path in (tmp_path / "cache").rglob(f"*{suffix}"):
+        path.write_bytes(path.read_bytes()[:10] + b"damage")
+    assert tiny.ask() == (20, 0, "")
+    assert tiny.ask() == (20, 1, "")
+
+
+def test_without_a_place_for_files_there_is_one_hint(tmp_path):
+    nowhere = tmp_path / "file"
+    nowhere.write_text("not a folder")
+    places = dict.fromkeys(("NUMBA_CACHE_DIR", "HOME", "XDG_CACHE_HOME"), str(nowhere))
+    tiny = Tiny(tmp_path, **places)
+    (tiny.root / "__pycache__").write_text("not a folder either")
+    (answer, hits, said) = tiny.ask()
+    assert (answer, hits) == (20, 0)
+    assert said.count("NUMBA_CACHE_DIR") == 1
+    assert said.count("\n") == 1
+
+
+def test_old_folders_are_few(tmp_path):
+    for age in range(10):
+        folder = tmp_path / f"tiny-kernels-{age}"
+        folder.mkdir()
+        os.utime(folder, (1e9 - age, 1e9 - age))
+    (tmp_path / "tiny-other").mkdir()
+    present = tmp_path / "tiny-kernels-9"
+    _cache._tidy(tmp_path, "tiny", present)
+    left = {p.name for p in tmp_path.iterdir()}
+    assert left == {"tiny-other", "tiny-kernels-9", *(f"tiny-kernels-{i}" for i in range(3))}
+
+
+def test_every_kernel_file_of_the_package_counts():
+    counted = _cache.kernel_sources(PACKAGE)
+    for path in PACKAGE.rglob("*.py"):
+        tree = ast.parse(path.read_bytes())
+        names = {
+            getattr(d.func if isinstance(d, ast.Call) else d, "id", "")
+            for node in ast.walk(tree)
+            if isinstance(node, ast.FunctionDef)
+            for d in node.decorator_list
+        }
+        if names & {"kernel", "njit", "jit_numba"}:
+            assert path in counted, path
+    assert PACKAGE / "sequence" / "numpy" / "blas.py" in counted
+
+
+def test_the_packages_own_kernels_are_under_the_digest():
+    from olsq.online.forms import covariance_kernels as kernels
+
+    assert _cache.source_digest(PACKAGE) in str(kernels.update._cache.cache_path)
+
+
+def test_a_kernel_holds_all_that_it_calls(tmp_path):
+    """Else a process that compiled it computes other last bits than one that loaded it.
+
+    Nothing but a cold run of the command line shows it: both copies of the called kernel are
+    right, and which one runs is decided when the code is linked.
+    """
+    program = (
+        "import numpy as np, olsq\n"
+        "from olsq.online.forms.covariance_kernels import update\n"
+        "X, y = np.eye(4, 3), np.ones(4)\n"
+        "model = olsq.RecursiveLeastSquares(ridge=1.0, method='covariance', cov='sandwich')\n"
+        "model.fit(X, y)\n"
+        "print('compiled', sum(update.stats.cache_misses.values()))\n"
+        "print(*update.inspect_llvm().values())\n"
+    )
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    first, *code = done.stdout.splitlines()
+    assert first == "compiled 1"
+    calls = set(re.findall(r" call .*@(_ZN4olsq[A-Za-z0-9_]*)", "\n".join(code)))
+    assert not [call for call in calls if "covariance_kernels6update" not in call]

@@ -1,0 +1,129 @@
+"""No kernel reads or writes outside an array, whatever shapes it is given: it refuses first."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from olsq.online import rolling_kernels as rolling
+from olsq.online.forms import covariance_kernels as covariance
+from olsq.online.forms import moment_kernels as moments
+from olsq.online.forms import square_root_kernels as square_root
+from olsq.online.forms.rows import Trace
+
+N, D, M, WINDOW = 16, 3, 2, 5
+rng = np.random.default_rng(0)
+
+
+def trace(traced, sandwich=False):
+    return tuple(np.zeros_like(a) for a in Trace.empty(N if traced else 0, M, D, sandwich))
+
+
+def state():
+    """matrix, coefficients, columns, tally, loss"""
+    return [np.eye(D), np.zeros((M, D)), np.ones((2, D)), np.array([0.0, 0, 1, 0]), np.zeros(M)]
+
+
+def rows():
+    return [rng.standard_normal((N, D)), rng.standard_normal((N, M)), np.ones(N), np.ones(N)]
+
+
+def ring():
+    return [np.zeros((WINDOW, D)), np.zeros((WINDOW, M)), np.zeros(WINDOW), np.zeros(3, int)]
+
+
+def full_ring():
+    return [*rows_of(WINDOW), np.array([WINDOW, 0, 0])]
+
+
+def rows_of(n):
+    return [0.1 * rng.standard_normal((n, D)), rng.standard_normal((n, M)), np.ones(n)]
+
+
+LIMITS = (1e6, 1e8, 1e302)
+
+
+def calls(traced):
+    """Kernel, and arguments that it takes."""
+    residual, record = np.zeros((N, M)), trace(traced)
+    X, Y, _, w = rows()
+    spread, robust = np.zeros((D, D)), trace(traced, sandwich=traced)
+    V = np.zeros((D, D) if traced else (0, 0))
+    yield covariance.update, [
+        *state(), spread, V, np.zeros(1), *rows(), 0, N, LIMITS, residual, robust,
+    ]  # fmt: skip
+    yield covariance.update_blocked, [*state(), spread, *rows(), 0, N, LIMITS, residual, record]
+    yield square_root.update, [
+        *state(), spread, *rows(), 0, N, (2e-16, 1e-60, 0.0), residual, robust,
+    ]  # fmt: skip
+    monitor = np.zeros(2)
+    yield rolling.update, [
+        *state(), monitor, *ring(), X, Y, w, 0, N, (1e6, 1e8, 1e-10), residual, record,
+    ]  # fmt: skip
+    yield rolling.update_square_root, [
+        *state(), monitor, *full_ring(), X, Y, w, 0, N, 1e-10, residual, record,
+    ]  # fmt: skip
+    H, G, columns, tally, squares = state()
+    yield moments.update_solving, [
+        H, G, squares, columns, tally, spread, np.zeros((M, D)), np.ones(D), True, *rows(), 0, N,
+        (1e-60, 1e-14), residual, robust,
+    ]  # fmt: skip
+    if not traced:
+        yield moments.gates_and_counts, [columns, tally, X, w, w, 1e-60, np.zeros(N)]
+
+
+def shorter(array):
+    for axis in range(array.ndim if array.size else 0):
+        yield np.ascontiguousarray(np.delete(array, -1, axis))
+
+
+def misuses(arguments):
+    """Every argument list with one array one too short on one axis, or rows that are not there."""
+    for i, argument in enumerate(arguments):
+        if isinstance(argument, np.ndarray):
+            changed = list(shorter(argument))
+        elif isinstance(argument, tuple) and isinstance(argument[0], np.ndarray):
+            changed = [
+                (*argument[:k], less, *argument[k + 1 :])
+                for k, array in enumerate(argument)
+                if array.size
+                for less in shorter(array)
+            ]
+        elif type(argument) is int and argument == N:
+            changed = [N + 1]
+        elif type(argument) is int:
+            changed = [-1]
+        else:
+            continue
+        for other in changed:
+            yield [*arguments[:i], other, *arguments[i + 1 :]]
+
+
+CALLS = [(traced, i) for traced in (False, True) for i in range(7 - traced)]
+
+
+@pytest.mark.parametrize(("traced", "which"), CALLS)
+def test_wrong_shapes_are_refused_before_anything_changes(traced, which):
+    kernel, arguments = list(calls(traced))[which]
+    count = 0
+    for wrong in misuses(arguments):
+        arrays = [a for a in wrong if isinstance(a, np.ndarray)]
+        before = [a.copy() for a in arrays]
+        with pytest.raises(ValueError, match="shape"):
+            kernel(*wrong)
+        for one, other in zip(arrays, before, strict=True):
+            np.testing.assert_array_equal(one, other)
+        count += 1
+    assert count > 6
+    kernel(*arguments)
+
+
+@pytest.mark.parametrize(
+    "place", [[-1, 0, 0], [WINDOW + 1, 0, 0], [0, -1, 0], [0, WINDOW, 0]]
+)
+def test_a_place_outside_the_ring_is_refused(place):
+    for which in (3, 4):
+        kernel, arguments = list(calls(False))[which]
+        arguments[9][:] = place
+        with pytest.raises(ValueError, match="ring"):
+            kernel(*arguments)

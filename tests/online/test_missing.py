@@ -1,0 +1,293 @@
+"""Missing values: in time (what a window's places are), by target, and rows of weight 0."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from statsmodels.regression.rolling import RollingOLS
+
+import olsq
+from olsq.reference import regression as oracle
+from tests.online import streams
+from tests.online.judge import check_optimal
+
+RLS, ROLLING = olsq.RecursiveLeastSquares, olsq.RollingLeastSquares
+WINDOW = 12
+
+
+def gappy(n=90, d=2, m=1, seed=0, share=0.15):
+    """X (n, d), Y (n, m) with NaN here and there, and a gap longer than a window."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d)) + 3.0
+    Y = X @ rng.standard_normal((d, m)) + rng.standard_normal((n, m))
+    X[1:][rng.random((n - 1, d)) < share / d] = np.nan
+    Y[1:][rng.random((n - 1, m)) < share] = np.nan
+    Y[40:56] = np.nan
+    return X, Y
+
+
+# -- windows in time ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("min_samples", [5, 8])
+def test_positions_are_statsmodels_windows(min_samples):
+    X, Y = gappy()
+    y = Y[:, 0]
+    theirs = RollingOLS(
+        pd.Series(y), np.column_stack([np.ones(len(y)), X]), window=WINDOW, min_nobs=min_samples,
+        missing="drop",
+    ).fit()  # fmt: skip
+    path = olsq.coefficient_path(
+        X, y, window=WINDOW, window_of="positions", min_samples=min_samples, fit_intercept=True
+    )
+    want = np.asarray(theirs.params)
+    known = np.isfinite(path.coef[:, 0])
+    known[: WINDOW - 1] = False  # statsmodels waits for a whole window
+    assert known.sum() > 30
+    np.testing.assert_allclose(path.intercept[known], want[known, 0], rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(path.coef[known], want[known, 1:], rtol=1e-7, atol=1e-9)
+    count = (np.isfinite(X).all(1) & np.isfinite(y)).astype(float)
+    inside = np.convolve(count, np.ones(WINDOW))[: len(y)]
+    np.testing.assert_array_equal(np.isfinite(path.coef[:, 0]), inside >= min_samples)
+    several = known & (inside > 3)
+    bse = np.asarray(theirs.bse)[several]
+    np.testing.assert_allclose(path.stderr[several], bse[:, 1:], rtol=1e-6)
+
+
+def test_positions_are_pandas_windows():
+    x = gappy(d=1, seed=1)[1][:, 0]
+    y = pd.Series(np.where(np.arange(90) % 11 == 3, np.nan, np.arange(90.0) % 7))
+    both = pd.Series(x).notna() & y.notna()
+    masked, target = pd.Series(x).where(both), y.where(both)
+    windows = {"window": WINDOW, "min_periods": 4}
+    slope = masked.rolling(**windows).cov(target) / masked.rolling(**windows).var()
+    path = olsq.coefficient_path(
+        pd.DataFrame({"x": x}), y, window=WINDOW, min_samples=4, fit_intercept=True
+    )
+    np.testing.assert_allclose(path.coef[:, 0], slope, rtol=1e-7)
+    mean = olsq.coefficient_path(np.ones((90, 1)), y, window=WINDOW, min_samples=4)
+    np.testing.assert_allclose(mean.coef[:, 0], y.rolling(**windows).mean(), rtol=1e-9)
+
+
+def test_the_default_is_positions_where_the_data_have_an_index(tmp_path):
+    X, Y = gappy(seed=2)
+    y = Y[:, 0]
+    frame, series = pd.DataFrame(X, columns=["a", "b"]), pd.Series(y)
+    by_name = {
+        name: ROLLING(WINDOW, window_of=name).fit(X, y) for name in ("samples", "positions")
+    }
+    for data, expected in [((X, y), "samples"), ((frame, y), "positions"),
+                           ((X, series), "positions"),
+                           ((X.tolist(), y.tolist()), "samples")]:  # fmt: skip
+        found = ROLLING(WINDOW).fit(*data)
+        np.testing.assert_array_equal(found.coef_, by_name[expected].coef_)
+    assert not np.allclose(by_name["samples"].coef_, by_name["positions"].coef_)
+    # The first call decides; the state remembers, also in a file.
+    est = ROLLING(WINDOW).fit(frame[:50], series[:50])
+    est.save(tmp_path / "s.olsq")
+    est = olsq.load(tmp_path / "s.olsq").partial_fit(X[50:], y[50:])
+    np.testing.assert_allclose(est.coef_, by_name["positions"].coef_, rtol=1e-9)
+    with pytest.raises(ValueError, match="window_of differs"):
+        olsq.merge(ROLLING(WINDOW).fit(X, y), ROLLING(WINDOW).fit(frame.to_numpy(), series))
+    with pytest.raises(ValueError, match="window_of must be one of"):
+        ROLLING(window_of="rows").fit(X, y)
+    with pytest.raises(ValueError, match="window_of needs window"):
+        olsq.coefficient_path(X, y, window_of="samples")
+
+
+@pytest.mark.parametrize("window_of", ["samples", "positions"])
+@pytest.mark.parametrize("ridge", [0.0, 0.3])
+@pytest.mark.parametrize("targets", [1, 2])
+def test_every_window_is_the_best_for_its_rows(window_of, ridge, targets):
+    """Against the oracle, with rows of weight 0 and missing ones; fed whole, in parts, merged."""
+    X, Y = gappy(d=3, m=targets, seed=3)
+    weights = np.random.default_rng(5).choice([0.0, 0.5, 2.0], len(X), p=[0.2, 0.4, 0.4])
+    given_ = {"ridge": ridge, "window_of": window_of, "fit_intercept": True}
+    path = olsq.coefficient_path(X, Y, sample_weight=weights, window=WINDOW, **given_)
+    usable = np.isfinite(X).all(1) & np.isfinite(Y).all(1)
+    sample = usable & (weights > 0)
+    np.testing.assert_array_equal(np.isnan(path.residual[:, 0]), ~usable)
+    np.testing.assert_array_equal(np.isnan(path.recursive_residual[:, 0]), ~usable)
+
+    def fed(start, stop, size):
+        est = ROLLING(WINDOW, **given_)
+        for i in range(start, stop, size):
+            part = slice(i, min(i + size, stop))
+            est.partial_fit(X[part], Y[part], weights[part])
+        return est
+
+    for t in range(len(X)):
+        seen = sample[: t + 1]
+        inside = np.flatnonzero(seen)[-WINDOW:]
+        if window_of == "positions":
+            inside = np.flatnonzero(seen)[np.flatnonzero(seen) > t - WINDOW]
+        if not inside.size:
+            assert np.isnan(path.coef[t]).all()
+            assert np.isnan(path.stderr[t]).all()
+            continue
+        check_optimal(
+            X[inside], Y[inside], weights[inside], np.full(3, ridge), True, path.coef[t],
+            path.intercept[t], 1e-14,
+        )  # fmt: skip
+    for est in (fed(0, 90, 90), fed(0, 90, 1), fed(0, 90, 7),
+                olsq.merge(fed(0, 33, 33), fed(33, 90, 90))):  # fmt: skip
+        np.testing.assert_allclose(est.coef_, path.coef[-1], rtol=1e-7)
+        assert est.n_samples_seen_ == sample.sum()
+    last = slice(len(X) - 1, len(X))
+    before = fed(0, 89, 89)
+    residual = before.partial_fit_path(X[last], Y[last], weights[last]).residual
+    np.testing.assert_allclose(residual, path.residual[last], rtol=1e-7)
+
+
+def test_an_empty_window_has_no_estimate():
+    X, y = np.ones((4, 1)), np.arange(4.0)
+    est = ROLLING(3, window_of="positions").fit(X, y)
+    est.partial_fit(np.full((3, 1), np.nan), y[:3])
+    with pytest.raises(ValueError, match="0 of min_samples=1"):
+        _ = est.coef_
+    est.partial_fit(X, y)
+    np.testing.assert_allclose(est.predict([[1.0]]), [2.0], atol=2e-3)
+
+
+@pytest.mark.parametrize("make", [
+    lambda: RLS(), lambda: RLS(method="information"), lambda: ROLLING(20),
+    lambda: ROLLING(20, min_samples=5),
+])  # fmt: skip
+def test_rows_of_weight_0_are_no_samples(make):
+    stream = streams.make("white", "gates 1")
+    X, y = stream.X, stream.y[:, 0]
+    weights = (np.arange(48) % 3 > 0).astype(float)
+    est = make().fit(X, y, weights)
+    without = make().fit(X[weights > 0], y[weights > 0])
+    assert est.n_samples_seen_ == 32 == without.n_samples_seen_
+    np.testing.assert_allclose(est.coef_, without.coef_, rtol=1e-9)
+    np.testing.assert_allclose(est.sigma2_, without.sigma2_, rtol=1e-9)
+    np.testing.assert_allclose(est.coef_stderr_, without.coef_stderr_, rtol=1e-9)
+    assert np.isfinite(est.residual_).all()
+    path = make().partial_fit_path(X, y, weights)
+    np.testing.assert_allclose(path.residual, est.residual_, rtol=1e-9)
+
+
+# -- several targets --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [
+    lambda **k: RLS(forget=0.97, **k), lambda **k: RLS(forget=0.97, method="sqrt", ridge=0, **k),
+    lambda **k: RLS(method="information", ridge_mode="fixed", forget=0.97, **k),
+    lambda **k: RLS(forget=0.97, cov="sandwich", **k), lambda **k: ROLLING(15, **k),
+    lambda **k: ROLLING(15, window_of="positions", min_samples=3, **k),
+])  # fmt: skip
+def test_each_target_is_learnt_as_if_it_were_alone(make, tmp_path):
+    X, Y = gappy(d=2, m=4, seed=7)
+    Y[:, 3] = Y[:, 0] ** 2  # misses what target 0 misses
+    Y[40:56, 1] = 1.0
+    weights = np.random.default_rng(8).uniform(0.5, 2.0, len(X))
+
+    def fed(est, Y, *edges):
+        for start, stop in pairwise(edges):
+            est.partial_fit(X[start:stop], Y[start:stop], weights[start:stop])
+        return est
+
+    every = make(missing="skip_target")
+    path = every.partial_fit_path(X, Y, weights)
+    fed(make(missing="skip_target"), Y, 0, 5, 30).save(tmp_path / "s.olsq")
+    ways = [
+        every, fed(make(missing="skip_target"), Y, 0, 1, 2, 41, 50, 90),
+        fed(olsq.load(tmp_path / "s.olsq"), Y, 30, 90),
+        olsq.merge(fed(make(missing="skip_target"), Y, 0, 35),
+                   fed(make(missing="skip_target"), Y, 35, 90)),
+    ]  # fmt: skip
+    fresh = np.random.default_rng(9).standard_normal((3, 2))
+    for k in range(4):
+        alone = make(missing="skip")
+        want = alone.partial_fit_path(X, Y[:, k], weights)
+        for name, a, b in zip(path._fields, path, want, strict=True):
+            np.testing.assert_allclose(a[:, k], b, rtol=1e-9, atol=1e-12, err_msg=name)
+        for est in ways:
+            np.testing.assert_allclose(est.coef_[k], alone.coef_, rtol=1e-7)
+            np.testing.assert_allclose(est.intercept_[k], alone.intercept_, rtol=1e-7)
+            np.testing.assert_allclose(est.sigma2_[k], alone.sigma2_, rtol=1e-6)
+            np.testing.assert_allclose(est.coef_stderr_[k], alone.coef_stderr_, rtol=1e-6)
+            np.testing.assert_allclose(est.predict(fresh)[:, k], alone.predict(fresh), rtol=1e-7)
+            assert est.rank_[k] == alone.rank_
+            assert est.determined_[k].tolist() == alone.determined_.tolist()
+    assert len(every._engine.groups) == 3  # 0 and 3 share a factor
+    with pytest.raises(ValueError, match="different moments"):
+        every.moments()
+    if isinstance(every, RLS):
+        with pytest.raises(ValueError, match="one of the two only"):
+            olsq.merge(every, make(missing="skip").fit(X, Y, weights))
+
+
+def test_one_factor_until_targets_miss_different_rows():
+    X, Y = gappy(d=2, m=3)
+    Y[np.isnan(Y).any(1)] = np.nan
+    est = RLS(missing="skip_target").fit(X, Y)
+    assert len(est._engine.groups) == 1
+    together = RLS(missing="skip").fit(X, Y)
+    np.testing.assert_array_equal(est.coef_, together.coef_)
+    np.testing.assert_array_equal(est.moments().gram, together.moments().gram)
+    one = RLS(missing="skip_target").fit(X, Y[:, 0])
+    np.testing.assert_allclose(one.coef_, together.coef_[0], rtol=1e-12)
+    assert one.rank_ == 3
+    with pytest.raises(ValueError, match="no row is left"):
+        RLS(missing="skip_target").fit(X, np.full((90, 2), np.nan))
+
+
+@settings(max_examples=25)
+@given(
+    n=st.integers(1, 12), m=st.integers(1, 3), seed=st.integers(0, 2**32 - 1),
+    cut=st.integers(0, 12), gate=st.sampled_from([1.0, 0.7, 0.0]),
+)  # fmt: skip
+def test_any_pattern(n, m, seed, cut, gate):
+    rng = np.random.default_rng(seed)
+    X, Y = rng.integers(-2, 3, (n, 2)).astype(float), rng.integers(-5, 6, (n, m)).astype(float)
+    Y[rng.random((n, m)) < 0.4] = np.nan
+    gates = np.where(rng.random(n) < 0.2, gate, 1.0)
+    est = RLS(missing="skip_target", ridge=0.1, method="sqrt")
+    for part in (slice(0, min(cut, n)), slice(min(cut, n), n)):
+        if hasattr(est, "_engine") or np.isfinite(Y[part]).any():
+            est.partial_fit(X[part], Y[part], forget=gates[part])
+    if not hasattr(est, "_engine"):
+        return
+    started = 0 if np.isfinite(Y[: min(cut, n)]).any() else min(cut, n)
+    for k in range(m):
+        rows = np.flatnonzero(np.isfinite(Y[:, k]))
+        rows = rows[rows >= started]
+        if not rows.size:
+            continue
+        w = oracle.row_weights(gates[rows], np.ones(rows.size), rows.size - 1, None)
+        ridge = np.full(2, 0.1 * np.prod(gates[rows]))
+        check_optimal(
+            X[rows], Y[rows, k : k + 1], w, ridge, True, est.coef_[k : k + 1],
+            est.intercept_[k : k + 1], 1e-13,
+        )  # fmt: skip
+
+
+def test_an_interrupt_between_two_factors_leaves_no_half_of_an_update(monkeypatch):
+    rng = np.random.default_rng(3)
+    X, Y = rng.standard_normal((30, 3)), rng.standard_normal((30, 2))
+    Y[::3, 0] = np.nan
+    est = olsq.RecursiveLeastSquares(missing="skip_target").fit(X[:20], Y[:20])
+    before = est.coef_.copy()
+    feed, calls = type(est)._feed, []
+
+    def interrupted(self, *arguments):
+        feed(self, *arguments)
+        calls.append(1)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(est), "_feed", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            est.partial_fit(X[20:21], Y[20:21])
+    assert calls == [1]  # after the first of two
+    np.testing.assert_array_equal(est.coef_, before)
+    est.partial_fit(X[20:], Y[20:])
+    whole = olsq.RecursiveLeastSquares(missing="skip_target").fit(X, Y)
+    np.testing.assert_allclose(est.coef_, whole.coef_, rtol=1e-10)

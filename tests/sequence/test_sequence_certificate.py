@@ -1,0 +1,129 @@
+"""What a solution says of itself: error bounds, ``check``, and warnings where they can be given."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+from sequence_cases import D, M, T, unit
+
+import olsq
+from olsq.reference import sequence as reference
+from olsq.sequence.jax import online_lstsq
+from tests.versions import x64
+
+RNG = np.random.default_rng(3)
+K, Q = unit(RNG.normal(size=(2, T, D))).astype(np.float32)
+V = RNG.normal(size=(T, M)).astype(np.float32)
+SIDES = pytest.mark.parametrize("solve", [olsq.online_lstsq, online_lstsq], ids=["numpy", "jax"])
+MODES = pytest.mark.parametrize("mode", ["fixed", "discounted"])
+
+
+@SIDES
+@MODES
+def test_bounds_hold_and_are_not_idle(solve, mode):
+    fit = solve(K, V, Q, forget=0.95, ridge=0.3, ridge_mode=mode)
+    want = reference.solve(K, V, Q, forget=0.95, ridge=0.3, ridge_mode=mode)
+    wrong = np.linalg.norm(fit.value - want.value, axis=1)
+    assert (wrong <= fit.stats.value_bound).all()
+    assert (np.asarray(fit.stats.value_bound) < 0.1).all()
+    assert fit.check(0.1) is fit
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3])
+def test_a_solver_that_stops_early_is_told_by_its_bound(steps):
+    fit = online_lstsq(
+        K, V, Q, forget=0.95, ridge=0.3, solver=olsq.ConjugateGradient(steps, start="query")
+    )
+    want = reference.solve(K, V, Q, forget=0.95, ridge=0.3)
+    wrong = np.linalg.norm(fit.value - want.value, axis=1)
+    assert (wrong <= fit.stats.value_bound).all()
+    with pytest.raises(olsq.AccuracyError, match="allow more steps"):
+        fit.check(1e-3)
+
+
+@SIDES
+def test_bounds_are_infinite_where_nothing_is_known(solve):
+    keys = K.copy()
+    keys[20] = np.nan
+    fit = solve(keys, V, Q, ridge=0.3)
+    assert np.isinf(fit.stats.bound[20:]).all()
+    assert np.isfinite(fit.stats.bound[:20]).all()
+    with pytest.raises(olsq.AccuracyError, match="token 20 is not finite"):
+        fit.check()
+    assert np.isinf(solve(K, V, Q, ridge=0.0).stats.value_bound).all()
+    gates = np.where(np.arange(T) == 9, 0, 1).astype(np.float32)
+    reset = solve(K, V, Q, forget=gates, ridge=0.3, ridge_mode="discounted").stats.bound
+    np.testing.assert_array_equal(np.isinf(reset), np.arange(T) >= 9)
+
+
+@SIDES
+def test_a_discounted_state_gives_the_bound_that_its_ridge_has_left(solve):
+    half = T // 2
+    first = solve(K[:half], V[:half], Q[:half], forget=0.95, ridge=0.3, ridge_mode="discounted")
+    fit = solve(
+        K[half:], V[half:], Q[half:], forget=0.95, ridge_mode="discounted", state=first.state
+    )
+    want = reference.solve(K, V, Q, forget=0.95, ridge=0.3, ridge_mode="discounted").value[half:]
+    assert (np.linalg.norm(fit.value - want, axis=1) <= fit.stats.value_bound).all()
+    assert np.isfinite(fit.stats.value_bound).all()
+
+
+def test_the_message_names_the_worst_token_of_a_batch_and_what_to_do():
+    keys = np.stack([K, K])
+    keys[1, 7] *= 1e6
+    fit = online_lstsq(keys, np.stack([V, V]), np.stack([Q, Q]), ridge=1e-3)
+    with pytest.raises(olsq.AccuracyError, match=r"of stream \(1,\) .*float64 or a larger ridge"):
+        fit.check(1e-3)
+
+
+def test_check_needs_numbers():
+    with pytest.raises(TypeError, match="outside"):
+        jax.jit(lambda k: online_lstsq(k, V, Q, ridge=1.0).check().value)(K)
+
+
+@pytest.mark.parametrize("corrections", [1, 2])
+def test_too_few_corrections_warn_where_gates_are_seen_and_tell_where_they_are_not(corrections):
+    solver = olsq.ChunkExact(corrections=corrections)
+    with pytest.warns(RuntimeWarning, match="corrections=None"):
+        seen = online_lstsq(K, V, Q, forget=0.9, ridge=1.0, solver=solver)
+    want = reference.solve(K, V, Q, forget=0.9, ridge=1.0).value
+    traced = jax.jit(lambda g: online_lstsq(K, V, Q, forget=g, ridge=1.0, solver=solver))(0.9)
+    for fit in (seen, traced):
+        wrong = np.linalg.norm(fit.value - want, axis=1)
+        assert wrong.max() > 0.02
+        assert (wrong <= fit.stats.value_bound).all()
+    online_lstsq(K, V, Q, forget=0.9999, ridge=1.0, solver=solver)  # and no word where they serve
+
+
+@pytest.mark.parametrize(
+    "solver",
+    [olsq.ChunkExact(corrections=2), olsq.ConjugateGradient(preconditioner="chunk")],
+    ids=["corrections", "preconditioner"],
+)
+def test_iterations_that_start_from_factors_are_not_unrolled(solver):
+    with pytest.raises(ValueError, match='adjoint="implicit"'):
+        online_lstsq(K, V, Q, forget=0.9999, ridge=1.0, solver=solver, adjoint="unrolled")
+
+
+def test_shards_keep_the_digits_of_log_forget():
+    logs = np.full(4096, -3e-8, np.float32)
+    keys = np.ones((4096, 1), np.float32)
+    arrays = keys, keys, keys
+    fit = online_lstsq(
+        *arrays, log_forget=logs, ridge=1.0, solver=olsq.ChunkExact(shards=4)
+    ).state.gram
+    want = np.exp(-3e-8 * np.arange(4096.0)).sum()
+    assert abs(fit[0, 0] - want) < 4e-6 * want
+
+
+def test_float64_arrays_are_not_rounded_in_silence():
+    wide = [a.astype(np.float64) for a in (K, V, Q)]
+    with x64(False):
+        exact = olsq.online_lstsq(*wide, ridge=1.0)
+        for choice in ({"solver": olsq.Dense()}, {"adjoint": "unrolled"}):
+            fit = olsq.online_lstsq(*wide, ridge=1.0, **choice)
+            assert fit.value.dtype == np.float64
+            assert np.abs(fit.value - exact.value).max() < 1e-12
+        single = olsq.online_lstsq(K, V, Q, ridge=1.0, solver=olsq.Dense())
+        assert single.value.dtype == np.float32

@@ -1,0 +1,18 @@
+"""The page on adding a solver or a rule: its blocks run, and what they build holds elsewhere."""
+
+from __future__ import annotations
+
+import doctest
+import re
+from pathlib import Path
+
+PAGE = (Path(__file__).parents[1] / "docs" / "extending.md").read_text()
+
+
+def test_blocks_print_what_the_page_shows():
+    blocks = "\n".join(re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL))
+    test = doctest.DocTestParser().get_doctest(blocks, {}, "extending.md", "docs/extending.md", 0)
+    assert len(test.examples) > 10
+    failed = []
+    doctest.DocTestRunner().run(test, out=failed.append)
+    assert failed == []

@@ -1,0 +1,106 @@
+"""What is installed under which name, and what is said where something is missing."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import re
+import sys
+import tomllib
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+NAME = "online-least-squares"
+IMPORTED_AS = {"polars-ols": "polars_ols", "scikit-learn": "sklearn"}
+
+
+def provided(*extras):
+    """Modules that the package with these extras brings."""
+    modules = set()
+    optional = PROJECT["optional-dependencies"]
+    for requirement in chain(PROJECT["dependencies"], *(optional[extra] for extra in extras)):
+        name, inner = re.match(r"([\w-]+)(?:\[([\w,-]+)\])?", requirement).groups()
+        if name == NAME:
+            modules |= provided(*inner.split(","))
+        else:
+            modules.add(IMPORTED_AS.get(name, name))
+    return modules
+
+
+def imported(path):
+    """Modules that importing a file imports: those at its top."""
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            yield node.module.split(".")[0]
+
+
+def test_the_distribution_has_its_own_name():
+    assert PROJECT["name"] == NAME
+    assert PROJECT["authors"] == [{"name": "olsq developers"}]
+    assert "urls" not in PROJECT
+    for extra, requirements in PROJECT["optional-dependencies"].items():
+        assert not any(r.startswith("olsq") for r in requirements), extra
+
+
+def test_nobody_is_told_to_install_another_project():
+    pages = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "pyproject.toml"]
+    for folder, pattern in (("docs", "*.md"), ("olsq", "*.py"), ("examples", "*.py")):
+        pages += (ROOT / folder).rglob(pattern)
+    for page in pages:
+        wrong = re.search(r"""pip install (-\S+ )*["']?olsq\b|["'`]olsq\[""", page.read_text())
+        assert wrong is None, f"{page}: {wrong}"
+
+
+def test_benchmarks_import_what_their_environment_has():
+    settings = json.loads((ROOT / "benchmarks" / "asv.conf.json").read_text())
+    extras = re.search(r"\[([\w,]+)\]", settings["install_command"][0]).group(1).split(",")
+    known = provided(*extras) | {"olsq", "benchmarks"} | set(sys.stdlib_module_names)
+    for path in sorted((ROOT / "benchmarks").glob("*.py")):
+        assert set(imported(path)) <= known, path
+
+
+def test_tests_import_what_the_extra_dev_has():
+    known = provided("dev") | {"olsq", "benchmarks", "tests"} | set(sys.stdlib_module_names)
+    known |= {"ml_dtypes"}  # comes with JAX
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        beside = {p.stem for p in path.parent.glob("*.py")}
+        assert set(imported(path)) <= known | beside, path
+
+
+def test_the_source_distribution_holds_what_its_tests_read():
+    text = (ROOT / "pyproject.toml").read_text()
+    included = tomllib.loads(text)["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
+    assert all((ROOT / name.lstrip("/")).exists() for name in included)
+    read = {"/tests", "/conftest.py"}
+    place = re.compile(r'(?:ROOT|parents\[\d\]\)?) / "(\w+)"')
+    for path in (ROOT / "tests").rglob("*.py"):
+        read |= {f"/{name}" for name in place.findall(path.read_text())}
+    assert {"/docs", "/examples", "/benchmarks"} <= read
+    assert read <= {*included, "/olsq", "/pyproject"}
+
+
+@pytest.mark.parametrize(
+    ("module", "absent", "extra"),
+    [
+        ("olsq.nn", "equinox", "nn"),
+        ("olsq.nn", "safetensors", "nn"),
+        ("olsq.testing", "hypothesis", "testing"),
+        ("olsq.train", "equinox", "nn"),
+        ("olsq.train", "optax", "nn"),
+        ("olsq.train", "safetensors", "nn"),
+    ],
+)
+def test_a_missing_extra_is_named(module, absent, extra, monkeypatch):
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setitem(sys.modules, absent, None)
+    with pytest.raises(ImportError) as caught:
+        importlib.import_module(module)
+    hint = f'pip install "online-least-squares[{extra}]"'
+    assert str(caught.value) == f"{module} needs {absent}: {hint}"
