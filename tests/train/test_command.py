@@ -1,18 +1,14 @@
 """``olsq train``: one line for every user error, files of a run, Ctrl-C and --resume."""
 
 import importlib.util
-import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 
-import jax
 import numpy as np
 import pytest
 
-from olsq.cli.train.report import StepProgress
 from olsq.train import read_checkpoint
 from tests.cli.conftest import REPOSITORY, environment, olsq_command
 from tests.train.small import TEXT
@@ -33,15 +29,20 @@ def text(tmp_path_factory):
     return path
 
 
+def in_a_process(module, *arguments, cwd=None):
+    """Run a module; return what it printed and how it ended."""
+    return subprocess.run(
+        [sys.executable, "-m", module, *map(str, arguments)],
+        env={**environment(), "JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"},
+        capture_output=True, text=True, cwd=cwd,
+    )  # fmt: skip
+
+
 @pytest.fixture(scope="module")
 def finished(text, tmp_path_factory):
     """A directory with a finished run, and what was printed."""
     out = tmp_path_factory.mktemp("run") / "out"
-    done = subprocess.run(
-        [sys.executable, "-m", "olsq.cli", "train", text, "--out", out, *SMALL],
-        env={**environment(), "JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"},
-        capture_output=True, text=True, cwd=out.parent,
-    )  # fmt: skip
+    done = in_a_process("olsq.cli", "train", text, "--out", out, *SMALL, cwd=out.parent)
     assert done.returncode == 0, done.stderr
     return out, done.stdout, done.stderr
 
@@ -70,34 +71,16 @@ def test_files_of_a_run(finished, text):
     assert [line.split("/")[0] for line in progress.splitlines()] == ["step 2", "step 4", "step 6"]
 
 
-@pytest.fixture
-def as_the_subprocess():
-    """In this process, the compiler settings of ``finished``."""
-    assert jax.config.read("jax_disable_most_optimizations")
-
-
-@pytest.mark.usefixtures("as_the_subprocess")
-def test_ctrl_c_saves_and_resume_ends_with_the_same_bytes(
-    finished, text, tmp_path, olsq_command, monkeypatch
-):
-    update = StepProgress.update
-
-    def interrupt(self, record):
-        update(self, record)
-        if record.step == 3:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    monkeypatch.setattr(StepProgress, "update", interrupt)
-    monkeypatch.setattr(sys, "argv", ["olsq", "train", "x y"])
-    code, out, err = olsq_command("train", text, "--out", tmp_path / "run", *SMALL)
-    assert code == 130
-    assert out == ""
-    assert "olsq: stopped after step 3; go on with: olsq train 'x y' --resume" in err
+def test_ctrl_c_saves_and_resume_ends_with_the_same_bytes(finished, text, tmp_path):
+    arguments = ["train", text, "--out", tmp_path / "run", *SMALL]
+    done = in_a_process("tests.train.interrupted", *arguments)
+    assert done.returncode == 130
+    assert done.stdout == ""
+    assert "olsq: stopped after step 3; go on with: olsq train 'x y' --resume" in done.stderr
     assert {p.name for p in (tmp_path / "run").iterdir()} == {"checkpoint.safetensors", "log.csv"}
-    again = [*SMALL, "--resume", "--sample", "0"]
-    code, _, err = olsq_command("train", text, "--out", tmp_path / "run", *again)
-    assert code == 0
-    assert "going on after step 3" in err
+    done = in_a_process("olsq.cli", *arguments, "--resume", "--sample", "0")
+    assert done.returncode == 0
+    assert "going on after step 3" in done.stderr
     for name in ("checkpoint.safetensors", "log.csv", "positions.csv"):
         assert (tmp_path / "run" / name).read_bytes() == (finished[0] / name).read_bytes()
 
