@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Iterable
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from olsq.online import frozen, inputs, statefile
-from olsq.online.collector import PathCollector, joined
 from olsq.online.conventions import EstimatorConventions
 from olsq.online.forms.limits import state_dtype_name
-from olsq.online.forms.rows import Rows, Trace, clip_to
+from olsq.online.learning import Call, Origin, absorb
 from olsq.online.path import CoefficientPath
-from olsq.online.reading import Engine, FittedReading
-from olsq.online.targets import Group, TargetGroups
+from olsq.online.reading import FittedReading
+from olsq.online.targets import Engine, TargetGroups
 from olsq.problem import LARGEST, check_ridge, check_weight
 
 _STORED = {name: np.dtype(name) for name in ("float64", "float32")}
-BLOCK_ENTRIES = 131072  # regressors prepared at a time: what fits a core's cache
 
 
 class StreamingRegressor(EstimatorConventions, FittedReading):
@@ -29,6 +26,8 @@ class StreamingRegressor(EstimatorConventions, FittedReading):
 
     ridge: Any
     state_dtype: Any
+    fit_intercept: bool
+    ENGINE: ClassVar[Any]  # the kind of state, an Engine
     # May change between rows: they decide what is done with the next row, not what the state is.
     CHANGEABLE: ClassVar[frozenset[str]] = frozenset({"forget", "half_life", "missing"})
     _fewest = 0  # samples below which there is no estimate
@@ -38,16 +37,13 @@ class StreamingRegressor(EstimatorConventions, FittedReading):
     def _check_parameters(self) -> None:
         raise NotImplementedError
 
-    def _start(self, ridge: NDArray, n_targets: int, dtype: np.dtype, in_time: bool) -> Engine:
-        """The engine before any row; ``dtype`` is that of the data, ``in_time`` whether they have
-        an index of their own."""
+    def _start(self, origin: Origin) -> Engine:
+        """The engine before any row."""
         raise NotImplementedError
 
     def _gates(self, forget: ArrayLike | None, n_rows: int) -> NDArray[np.float64]:
         raise NotImplementedError
 
-    def _restore_engine(self, description: dict[str, Any], arrays: dict[str, NDArray]) -> Engine:
-        raise NotImplementedError
 
     # -- learning ---------------------------------------------------------------------------------
 
@@ -133,93 +129,88 @@ class StreamingRegressor(EstimatorConventions, FittedReading):
         self, X: Any, y: Any, sample_weight: Any, forget: Any, *, restart: bool, traced: bool
     ) -> CoefficientPath | None:
         with self._locked():
-            return self._learn_alone(X, y, sample_weight, forget, restart=restart, traced=traced)
+            fitted = not restart and hasattr(self, "_engine")
+            if fitted:
+                self._check_frozen()
+            self._check_parameters()
+            call = self._check_call(X, y, sample_weight, forget, self._origin if fitted else None)
+            if restart and not call.weights.any():
+                raise ValueError("sample_weight is zero in every row; no row is left to learn from")
+            if fitted:
+                origin, seen, engine = self._origin, self.n_samples_seen_, self._engine
+                # Long calls, and those that feed several engines, work on a copy, so that an
+                # interrupt cannot leave half an update behind.
+                if len(call.X) > origin.ridge.size or engine.parting:
+                    engine = engine.copy()
+            else:
+                origin, seen = self._origin_of(call), 0
+                parting = self.missing == "skip_target"
+                engine = TargetGroups.together(self._start(origin), origin.columns, parting)
+            options = {"began": fitted, "traced": traced, "fewest": self._fewest}
+            found = absorb(engine, call, origin, **options)
+            known = traced or engine.form.reports_residuals
+            residual = found.residual if known else None
+            if fitted:
+                self.__dict__.update(
+                    _engine=found.engine, n_samples_seen_=seen + call.n_samples, _residual=residual
+                )
+            else:
+                self._settle(origin, found.engine, samples=call.n_samples, residual=residual)
+            return found.path
 
-    def _learn_alone(
-        self, X: Any, y: Any, sample_weight: Any, forget: Any, *, restart: bool, traced: bool
-    ) -> CoefficientPath | None:
-        fitted: bool = not restart and hasattr(self, "_engine")
-        if fitted:
-            self._check_frozen()
-        self._check_parameters()
-        known = self.n_features_in_ if fitted else None
-        rows_X = inputs.check_X(X, self, known, allow_empty=fitted)
-        n, d = rows_X.shape
-        rows_y = inputs.check_y(y, self, n, self._n_targets if fitted else None)
+    def _check_call(
+        self, X: Any, y: Any, sample_weight: Any, forget: Any, origin: Origin | None
+    ) -> Call:
+        """The rows of a call; ``origin`` is None if they are the first ones."""
+        fitted = origin is not None
+        rows_X = inputs.check_X(X, self, origin.n_features if origin else None, allow_empty=fitted)
+        n = rows_X.shape[0]
+        rows_y = inputs.check_y(y, self, n, origin.n_targets if origin else None)
         names = inputs.feature_names(X) if type(X) is not np.ndarray else None
         if fitted and names is not None:
             inputs.check_feature_names(X, getattr(self, "feature_names_in_", None))
         weights = check_weight(sample_weight, n)
-        if restart and not weights.any():
-            raise ValueError("sample_weight is zero in every row; no row is left to learn from")
         gates = self._gates(forget, n)
         usable = self._usable(rows_X, rows_y, None if sample_weight is None else weights)
-        if not fitted:
-            if usable is not None and not usable.any():
-                raise inputs.no_usable_row(rows_y)
-            ridge = check_ridge(self.ridge, d)
-            dtype = np.dtype(np.float32 if rows_X.dtype == np.float32 else np.float64)
-            inputs.check_ridge_size(ridge, self._stored)
-            full = np.concatenate([[0.0], ridge]) if self.fit_intercept else ridge
-            m = 1 if rows_y.ndim == 1 else rows_y.shape[1]
-            in_time = inputs.has_index(X) or inputs.has_index(y)
-            engine: Any = self._start(full, m, dtype, in_time)
-            if self.missing == "skip_target":
-                engine = TargetGroups([Group(np.arange(m), engine)])
-        else:
-            dtype, m, in_time = self._dtype, max(self._n_targets, 1), self._in_time
-            full = self._full_ridge
-            # Long calls, and those that feed several engines, work on a copy, so that an interrupt
-            # cannot leave half an update behind.
-            copied = n > full.shape[0] or isinstance(self._engine, TargetGroups)
-            engine = self._engine.copy() if copied else self._engine
-        Y = rows_y.reshape(n, m)
-        residual = np.empty((n, m), dtype)
-        collectors: list[PathCollector] = []
-        if isinstance(engine, TargetGroups):
-            if usable is not None:
-                engine = engine.split(usable)
-            parts = engine.groups
-        else:
-            parts = [Group(np.arange(m), engine)]
-        for targets, part in parts:
-            every = len(targets) == m
-            mask = None if usable is None else usable if usable.ndim == 1 else usable[:, targets[0]]
-            data = rows_X, Y if every else Y[:, targets], gates, weights
-            collector = None
-            if traced:
-                collector = PathCollector(n, len(targets), full.size, dtype, self.cov == "sandwich")
-                if fitted and mask is not None:
-                    collector.begin(part.form, *self._form_statistics(part.form))
-                collectors.append(collector)
-            errors = residual if every else np.empty((n, len(targets)), dtype)
-            self._feed(part, data, mask, full, errors, collector)
-            if not every:
-                residual[:, targets] = errors
-        if not fitted:
-            self._made_with = frozen.snapshot(self)
-            self.n_features_in_ = d
-            self._n_targets = 0 if rows_y.ndim == 1 else m
-            self._dtype, self._in_time = dtype, in_time
-            self._full_ridge = full
-            self.n_samples_seen_ = 0
-            self.metadata_: dict[str, Any] = {}
-            if hasattr(self, "feature_names_in_"):
-                del self.feature_names_in_
-            if names is not None:
-                self.feature_names_in_ = names
-        self._engine = engine
-        seen = weights > 0
-        if usable is not None:
-            seen &= usable if usable.ndim == 1 else usable.any(axis=1)
-        self.n_samples_seen_ += int(np.count_nonzero(seen))
-        self._residual = residual if traced or engine.reports_residuals else None
-        if not traced:
-            return None
-        for collector in collectors:
-            collector.finish(self._fewest)
-        path = joined(collectors, [part.targets for part in parts], residual, self.fit_intercept)
-        return CoefficientPath(*(a[:, 0] for a in path)) if self._n_targets == 0 else path
+        if not fitted and usable is not None and not usable.any():
+            raise inputs.no_usable_row(rows_y)
+        in_time = not fitted and (inputs.has_index(X) or inputs.has_index(y))
+        Y = rows_y if rows_y.ndim == 2 else rows_y[:, None]
+        return Call(rows_X, Y, gates, weights, usable, rows_y.ndim == 1, names, in_time)
+
+    def _origin_of(self, call: Call) -> Origin:
+        """What the first rows decide."""
+        d, m = call.X.shape[1], call.Y.shape[1]
+        ridge = check_ridge(self.ridge, d)
+        inputs.check_ridge_size(ridge, self._stored)
+        if self.fit_intercept:
+            ridge = np.concatenate([[0.0], ridge])
+        dtype = np.dtype(np.float32 if call.X.dtype == np.float32 else np.float64)
+        n_targets = 0 if call.one_target else m
+        return self._make_origin(d, n_targets, dtype, ridge, call.in_time, call.names)
+
+    def _make_origin(
+        self, n_features: int, n_targets: int, dtype: np.dtype, ridge: NDArray,
+        in_time: bool = False, names: NDArray | None = None,
+    ) -> Origin:  # fmt: skip
+        """The origin of a state, the rest of which the parameters decide."""
+        return Origin(
+            n_features, n_targets, dtype, in_time, ridge, names,
+            intercept=bool(self.fit_intercept), discounted=self.ridge_mode == "discounted",
+            sandwich=self.cov == "sandwich", made_with=frozen.snapshot(self),
+        )  # fmt: skip
+
+    def _settle(
+        self, origin: Origin, engine: TargetGroups, *, residual: NDArray | None, samples: int = 0,
+        metadata: dict[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        """Take over a state; nothing else makes a fitted estimator."""
+        self.__dict__.pop("feature_names_in_", None)
+        names = {} if origin.names is None else {"feature_names_in_": origin.names}
+        self.__dict__.update(  # all at once, so that an interrupt finds all or nothing
+            _origin=origin, _engine=engine, _residual=residual, n_features_in_=origin.n_features,
+            n_samples_seen_=samples, metadata_=metadata or {}, **names,
+        )  # fmt: skip
 
     @property
     def _stored(self) -> np.dtype:
@@ -228,8 +219,8 @@ class StreamingRegressor(EstimatorConventions, FittedReading):
 
     def _check_frozen(self) -> None:
         """Raise ValueError if a parameter is no longer what the state was made with."""
-        frozen.check(self, self._made_with)
-        by_target = isinstance(self._engine, TargetGroups)
+        frozen.check(self, self._origin.made_with)
+        by_target = self._engine.parting
         if (self.missing == "skip_target") != by_target:
             old = "missing='skip_target'" if by_target else "another choice than 'skip_target'"
             kind = type(self).__name__
@@ -252,53 +243,6 @@ class StreamingRegressor(EstimatorConventions, FittedReading):
         known = np.where(np.isfinite(y), y, y.dtype.type(0))
         rows = inputs.usable_rows(X, known, weights, "skip", self, stored)
         return given if rows is None else rows[:, None] & given
-
-    def _feed(
-        self, engine: Engine, data: tuple[NDArray, ...], mask: NDArray[np.bool_] | None,
-        full: NDArray, residual: NDArray, collector: PathCollector | None,
-    ) -> None:  # fmt: skip
-        """Give an engine the rows of a call; ``residual`` (n, m) receives the a-priori errors."""
-        X, Y, gates, weights = data
-        n, m = Y.shape
-        # Where rows are places in time, a missing one takes its place in the window, empty.
-        empty = mask if getattr(engine, "positions", False) else None
-        if mask is not None:
-            residual[:] = np.nan
-        for block in _blocks(n, None if empty is not None else mask, full.size):
-            rows = self._prepare(X, Y, gates, weights, block, empty)
-            trace = Trace.none(m, full.size)
-            if collector:
-                trace = collector.trace(block, rows.X.shape[0])
-            part = np.empty(rows.Y.shape)
-            engine.update(rows, part, trace)
-            residual[block] = clip_to(part, residual.dtype)
-            if collector:
-                collector.add(trace, block, full, self.ridge_mode == "discounted")
-        if empty is not None:
-            residual[~empty] = np.nan
-            if collector:
-                collector.recursive[~empty] = np.nan
-
-    def _prepare(
-        self, X: NDArray, Y: NDArray, gates: NDArray, weights: NDArray, block: Any,
-        usable: NDArray[np.bool_] | None,
-    ) -> Rows:  # fmt: skip
-        """The rows of a block in float64, with the intercept's column of ones.
-
-        Those that are not ``usable`` (n,) become rows of zeros and weight 0.
-        """
-        chosen, targets, weights = X[block], Y[block], weights[block]
-        if usable is not None:
-            ok = usable[block]
-            chosen, targets = (np.where(ok[:, None], a, 0.0) for a in (chosen, targets))
-            weights = np.where(ok, weights, 0.0)
-        if self.fit_intercept:
-            rows = np.empty((chosen.shape[0], X.shape[1] + 1))
-            rows[:, 0] = 1
-            rows[:, 1:] = chosen
-        else:
-            rows = np.ascontiguousarray(chosen, np.float64)
-        return Rows(rows, np.ascontiguousarray(targets, np.float64), gates[block], weights)
 
     def __copy__(self) -> Self:
         """A copy with a state of its own: ``copy.copy`` must not tie two streams together."""
@@ -345,46 +289,31 @@ class StreamingRegressor(EstimatorConventions, FittedReading):
             "estimator": type(self).__name__,
             "parameters": {k: _plain(v) for k, v in self.get_params().items()},
             "n_features": self.n_features_in_,
-            "n_targets": self._n_targets,
-            "dtype": self._dtype.name,
+            "n_targets": self._origin.n_targets,
+            "dtype": self._origin.dtype.name,
             "n_samples_seen": self.n_samples_seen_,
             "feature_names": None if names is None else list(names),
-            "in_time": self._in_time,
+            "in_time": self._origin.in_time,
             "engine": self._engine.describe(),
             "metadata": metadata or {},
         }
-        arrays = self._engine.arrays() | {"full_ridge": self._full_ridge}
+        arrays = self._engine.arrays() | {"full_ridge": self._origin.ridge}
         if self._residual is not None:
             arrays["last_residual"] = self._residual
         return header, arrays
 
     def _restore(self, header: dict[str, Any], arrays: dict[str, NDArray]) -> None:
-        self._made_with = frozen.snapshot(self)
-        self.n_features_in_ = header["n_features"]
-        self._n_targets = header["n_targets"]
-        self._dtype = np.dtype(header["dtype"])
-        self.n_samples_seen_ = header["n_samples_seen"]
-        self.metadata_ = header["metadata"]
-        self._full_ridge = arrays["full_ridge"]
-        self._residual = arrays.get("last_residual")
-        if header["feature_names"] is not None:
-            self.feature_names_in_ = np.asarray(header["feature_names"], dtype=object)
-        self._in_time = header["in_time"]
-        if "groups" in header["engine"]:
-            self._engine = TargetGroups.restore(header["engine"], arrays, self._restore_engine)
-        else:
-            self._engine = self._restore_engine(header["engine"], arrays)
-
-
-def _blocks(n: int, mask: NDArray[np.bool_] | None, d: int) -> Iterable[Any]:
-    """The usable rows of a call in pieces that fit the cache: slices, or indices under a mask."""
-    size = max(64, BLOCK_ENTRIES // d)
-    for start in range(0, n, size):
-        stop = min(start + size, n)
-        if mask is None or mask[start:stop].all():
-            yield slice(start, stop)
-        elif mask[start:stop].any():
-            yield start + np.flatnonzero(mask[start:stop])
+        names = header["feature_names"]
+        origin = self._make_origin(
+            header["n_features"], header["n_targets"], np.dtype(header["dtype"]),
+            arrays["full_ridge"], header["in_time"],
+            None if names is None else np.asarray(names, dtype=object),
+        )  # fmt: skip
+        engine = TargetGroups.restore(header["engine"], arrays, origin.columns, self.ENGINE.restore)
+        self._settle(
+            origin, engine, residual=arrays.get("last_residual"),
+            samples=header["n_samples_seen"], metadata=header["metadata"],
+        )  # fmt: skip
 
 
 def _plain(value: Any) -> Any:

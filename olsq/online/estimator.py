@@ -7,15 +7,15 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.online import frozen
-from olsq.online.base import Engine, StreamingRegressor
+from olsq.online.base import StreamingRegressor
 from olsq.online.conventions import MISSING, check_cov
 from olsq.online.forms.limits import state_dtype_name
 from olsq.online.inputs import check_ridge_size
+from olsq.online.learning import Origin
 from olsq.online.moments import check as check_moments
 from olsq.online.moments import recursion_from
 from olsq.online.recursion import METHODS, Recursion, resolve_method
-from olsq.online.targets import Group, TargetGroups
+from olsq.online.targets import TargetGroups
 from olsq.problem import (
     RIDGE_MODES,
     Moments,
@@ -218,25 +218,18 @@ class RecursiveLeastSquares(StreamingRegressor):
         d, m = gram.shape[0] - first, cross.shape[0]
         ridge = np.concatenate([np.zeros(first), check_ridge(self.ridge, d)])
         single = gram.dtype == np.float32 and cross.dtype == np.float32
-        self._dtype = np.dtype(np.float32 if single else np.float64)
+        dtype = np.dtype(np.float32 if single else np.float64)
         check_ridge_size(ridge, np.dtype(state_dtype_name(self.state_dtype)))
         if discounted:  # the gram holds it
             ridge = np.zeros_like(ridge)
-        self._engine = recursion_from(
-            moments, self._resolved_method, ridge, intercept=bool(self.fit_intercept),
-            discounted=discounted, solving=bool(self.residuals),
-            precision=self._precision(self._dtype), sandwich=self.cov == "sandwich",
-        )  # fmt: skip
-        self._made_with = frozen.snapshot(self)
-        self.n_features_in_ = d
-        self._n_targets = 0 if m == 1 else m
-        self._full_ridge = ridge
-        self._in_time = False
-        if self.missing == "skip_target":
-            self._engine = TargetGroups([Group(np.arange(m), self._engine)])
-        self.n_samples_seen_ = 0
-        self.metadata_ = {}
-        self._residual = np.empty((0, m), self._dtype)
+        origin = self._make_origin(d, 0 if m == 1 else m, dtype, ridge)
+        recursion = recursion_from(
+            moments, self._resolved_method, ridge, **self._form_options(origin)
+        )
+        engine = TargetGroups.together(recursion, m, self.missing == "skip_target")
+        self._settle(origin, engine, residual=np.empty((0, m), dtype))
+
+    ENGINE = Recursion
 
     def _check_parameters(self) -> None:
         check_choice(self.ridge_mode, "ridge_mode", RIDGE_MODES)
@@ -267,19 +260,19 @@ class RecursiveLeastSquares(StreamingRegressor):
             )
         return gates
 
-    def _start(self, ridge: NDArray, n_targets: int, dtype: np.dtype, in_time: bool) -> Engine:
+    def _start(self, origin: Origin) -> Recursion:
         return Recursion.start(
-            self._resolved_method, ridge, n_targets, intercept=bool(self.fit_intercept),
-            discounted=self.ridge_mode == "discounted", solving=bool(self.residuals),
-            precision=self._precision(dtype), sandwich=self.cov == "sandwich",
-        )  # fmt: skip
+            self._resolved_method, origin.ridge, origin.columns, **self._form_options(origin)
+        )
+
+    def _form_options(self, origin: Origin) -> dict[str, Any]:
+        return {
+            "intercept": origin.intercept, "discounted": origin.discounted,
+            "solving": bool(self.residuals), "sandwich": origin.sandwich,
+            "precision": (state_dtype_name(self.state_dtype), origin.dtype.name),
+        }  # fmt: skip
 
     @property
     def _resolved_method(self) -> str:
         return resolve_method(self.method, state_dtype_name(self.state_dtype), self.ridge_mode)
 
-    def _precision(self, data: np.dtype) -> tuple[str, str]:
-        return state_dtype_name(self.state_dtype), data.name
-
-    def _restore_engine(self, description: dict[str, Any], arrays: dict[str, NDArray]) -> Engine:
-        return Recursion.restore(description, arrays)

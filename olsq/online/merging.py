@@ -10,7 +10,6 @@ import numpy as np
 from olsq.online import moments, recursion, rolling, targets
 from olsq.online.base import StreamingRegressor
 from olsq.online.rolling import RollingWindow
-from olsq.online.targets import TargetGroups
 from olsq.problem import Moments, check_forget
 
 Estimator = TypeVar("Estimator", bound=StreamingRegressor)
@@ -91,12 +90,9 @@ def merge(first: Any, second: Any, *, forget: Any = None) -> Any:
     def engines(a: Any, b: Any) -> Any:
         if isinstance(a, RollingWindow):
             return rolling.merge(a, b)
-        return recursion.merge(a, b, second._full_ridge)
+        return recursion.merge(a, b, second._origin.ridge)
 
-    if isinstance(first._engine, TargetGroups) and isinstance(second._engine, TargetGroups):
-        result._engine = targets.merge(first._engine, second._engine, engines)
-    else:
-        result._engine = engines(first._engine, second._engine)
+    result._engine = targets.merge(first._engine, second._engine, engines)
     result.n_samples_seen_ = first.n_samples_seen_ + second.n_samples_seen_
     return result
 
@@ -106,16 +102,15 @@ def _check_same(first: StreamingRegressor, second: StreamingRegressor) -> None:
     for name in a.keys() - _MAY_DIFFER:
         if not np.array_equal(np.asarray(a[name]), np.asarray(b[name])):
             raise ValueError(f"cannot merge: {name} differs ({a[name]!r} and {b[name]!r})")
-    for name, label in (("n_features_in_", "number of features"), ("_dtype", "dtype")):
-        one, other = getattr(first, name), getattr(second, name)
+    for name, label in (("n_features", "number of features"), ("dtype", "dtype")):
+        one, other = (getattr(e._origin, name) for e in (first, second))
         if one != other:
             raise ValueError(f"cannot merge: {label} differs ({one} and {other})")
-    kinds = [type(e._engine) for e in (first, second)]
-    if kinds[0] is not kinds[1]:
+    if first._engine.parting != second._engine.parting:
         raise ValueError("cannot merge: missing='skip_target' in one of the two only")
-    if getattr(first._engine, "positions", None) != getattr(second._engine, "positions", None):
+    if first._engine.engine.positions != second._engine.engine.positions:
         raise ValueError("cannot merge: window_of differs")
-    if first._n_targets != second._n_targets:
+    if first._origin.n_targets != second._origin.n_targets:
         raise ValueError("cannot merge: the targets' shapes differ")
     names, others = (getattr(e, "feature_names_in_", None) for e in (first, second))
     if names is not None and others is not None and list(names) != list(others):

@@ -1,4 +1,4 @@
-"""From a form to moments and back, and the checks of moments given by a user.
+"""From moments to a form, and the checks of moments given by a user.
 
 Moments are ``gram = sum w x x^T`` (d, d) and ``cross = sum w y x^T`` (m, d), forgotten like the
 data; column 0 is the intercept's, a regressor of ones, where there is one.  A discounted ridge is
@@ -12,29 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.online.forms import covariance
-from olsq.online.forms import information as information_form
-from olsq.online.forms.covariance import CovarianceForm
 from olsq.online.forms.information import InformationForm
 from olsq.online.forms.minimum_norm import triangular_inverse
 from olsq.online.forms.moment_kernels import factorise
 from olsq.online.forms.square_root import SquareRootForm, counters
 from olsq.online.forms.square_root_kernels import COUNT
-from olsq.online.recursion import Form, Recursion
+from olsq.online.recursion import Recursion
 from olsq.problem import Moments, check_forget
 from olsq.reals import real_array
 
 ASSUMED_ROWS = 10_000  # that singular moments are the sum of
-
-
-def moments_of(form: Form, ridge: NDArray, discounted: bool) -> Moments:
-    """The moments of a form, in float64; ``ridge`` (d,) is what the problem's gram started with."""
-    if isinstance(form, InformationForm):
-        return information_form.moments(form)
-    if isinstance(form, CovarianceForm):
-        form = covariance.to_square_root(form)
-    R, z = form.R.astype(np.float64), form.z.astype(np.float64)
-    return Moments(R.T @ R - (0.0 if discounted else np.diag(ridge)), z @ R)
 
 
 def check(moments: Any, fit_intercept: bool) -> Moments:

@@ -5,33 +5,20 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from olsq.online import inputs
-from olsq.online.forms.rows import Rows, Trace, clip_to
-from olsq.online.forms.statistics import statistics
-from olsq.online.frozen import MadeWith
-from olsq.online.moments import moments_of
+from olsq.online.forms.form import Form
+from olsq.online.forms.rows import clip_to
+from olsq.online.forms.statistics import statistics_of
+from olsq.online.learning import Origin
 from olsq.online.targets import TargetGroups
 from olsq.problem import Moments, check_weight
 
 BLOCK_ROWS = 4096  # rows of a prediction that are float64 at a time
-
-
-class Engine(Protocol):
-    """The state behind an estimator: a recursion or a rolling window."""
-
-    @property
-    def form(self) -> Any: ...
-    @property
-    def reports_residuals(self) -> bool: ...
-    def copy(self) -> Any: ...
-    def update(self, rows: Rows, residual: NDArray, trace: Trace) -> None: ...
-    def arrays(self) -> dict[str, NDArray]: ...
-    def describe(self) -> dict[str, Any]: ...
 
 
 def locked(method: Callable[..., Any]) -> Any:
@@ -48,25 +35,15 @@ def locked(method: Callable[..., Any]) -> Any:
 class FittedReading:
     """Attributes and predictions of a fitted estimator, computed from its engine when asked."""
 
-    fit_intercept: bool
     ridge_mode: str = "discounted"
     cov: str = "posterior"
     missing: str
     n_features_in_: int
-    _engine: Any  # an Engine, or TargetGroups of them
-    _made_with: MadeWith  # the parameters behind the state, whatever set_params says since
-    _n_targets: int  # 0 for a one-dimensional y
-    _dtype: np.dtype
-    _full_ridge: NDArray  # with the intercept's zero
+    n_samples_seen_: int
+    metadata_: dict[str, Any]
+    _engine: TargetGroups
+    _origin: Origin
     _residual: NDArray | None
-
-    @property
-    def _sandwich(self) -> bool:
-        return self._made_with.get("cov", "posterior") == "sandwich"
-
-    @property
-    def _discounted(self) -> bool:
-        return self._made_with.get("ridge_mode", "discounted") == "discounted"
 
     def _locked(self) -> threading.RLock:  # type: ignore[reportInvalidTypeForm]
         """Held while the state is changed or read: an estimator may serve several threads."""
@@ -93,39 +70,31 @@ class FittedReading:
     def _form(self) -> Any:
         return self._engine_or_raise().form
 
-    def _by_target(self, read: Callable[[Any], NDArray]) -> NDArray:
+    def _by_target(self, read: Callable[[Form], NDArray]) -> NDArray:
         """``read`` of the form, (m, ...); of each group's where targets have their own."""
         self._engine_or_raise()
         with self._locked():
-            form = self._form()
-            if not isinstance(self._engine, TargetGroups):
-                return read(form)
-            parts = [read(group.engine.form) for group in self._engine.groups]
-            order = np.argsort(np.concatenate([group.targets for group in self._engine.groups]))
-        return np.concatenate(parts)[order]
+            self._form()
+            return self._engine.by_target(read)
 
-    def _per_target(self, read: Callable[[Any], Any]) -> Any:
+    def _per_target(self, read: Callable[[Form], Any]) -> Any:
         """What all targets share; with ``missing="skip_target"`` one entry for each."""
         self._engine_or_raise()
         with self._locked():
             form = self._form()
-            if not isinstance(self._engine, TargetGroups) or self._n_targets == 0:
+            if not self._engine.parting or self._origin.n_targets == 0:
                 return read(form)
-            out = [read(form)] * self._n_targets
-            for targets, engine in self._engine.groups:
-                for target in targets:
-                    out[target] = read(engine.form)
-        return np.array(out)
+            return self._engine.for_each(read)
 
     def _theta(self) -> NDArray:
         return self._by_target(lambda form: form.coefficients())
 
     def _coefficients(self) -> NDArray:
-        return clip_to(self._theta(), self._dtype)
+        return clip_to(self._theta(), self._origin.dtype)
 
     def _shaped(self, per_target: NDArray) -> Any:
         """Drop the target axis (the first) if y was one-dimensional."""
-        return per_target[0] if self._n_targets == 0 else per_target
+        return per_target[0] if self._origin.n_targets == 0 else per_target
 
     @property
     def coef_(self) -> NDArray:
@@ -141,7 +110,7 @@ class FittedReading:
 
     @property
     def _first(self) -> int:
-        return 1 if self._made_with["fit_intercept"] else 0
+        return int(self._origin.intercept)
 
     @property
     def residual_(self) -> NDArray:
@@ -152,7 +121,7 @@ class FittedReading:
                 "residual_ was not kept: with residuals=False and method='information' rows are "
                 "only accumulated. Use residuals=True, or partial_fit_path."
             )
-        return self._residual[:, 0] if self._n_targets == 0 else self._residual
+        return self._residual[:, 0] if self._origin.n_targets == 0 else self._residual
 
     @property
     def rank_(self) -> Any:
@@ -179,19 +148,14 @@ class FittedReading:
 
     def _statistics(self) -> tuple[NDArray, NDArray]:
         """sigma2 (m,) and standard errors (m, d), the intercept's first if there is one."""
-        both = self._by_target(lambda form: np.column_stack(self._form_statistics(form)))
-        return np.ascontiguousarray(both[:, 0]), np.ascontiguousarray(both[:, 1:])
+        origin = self._origin
 
-    def _form_statistics(self, form: Any) -> tuple[NDArray, NDArray]:
-        m, d = form.loss.shape[0], self._full_ridge.shape[0]
-        trace = Trace.empty(1, m, d, self._sandwich)
-        trace.write(0, form)
-        sigma2, stderr = np.empty((1, m)), np.empty((1, m, d))
-        statistics(
-            trace.loss, trace.coef, trace.variance, trace.sandwich, trace.counts, self._full_ridge,
-            self._discounted, sigma2, stderr,
-        )  # fmt: skip
-        return sigma2[0], stderr[0]
+        def both_of(form: Form) -> NDArray:
+            found = statistics_of(form, origin.ridge, origin.discounted, origin.sandwich)
+            return np.column_stack(found)
+
+        both = self._by_target(both_of)
+        return np.ascontiguousarray(both[:, 0]), np.ascontiguousarray(both[:, 1:])
 
     @property
     def coef_stderr_(self) -> NDArray:
@@ -216,10 +180,8 @@ class FittedReading:
         """How often wind-up protection held a coefficient that forgetting would have lost."""
         self._engine_or_raise()
         with self._locked():
-            form = self._form()
-            groups = getattr(self._engine, "groups", None)
-            forms = [form] if groups is None else [g.engine.form for g in groups]
-            return int(sum(form.held[0] for form in forms))
+            self._form()
+            return int(sum(form.held[0] for form in self._engine.forms))
 
     def moments(self) -> Moments:
         """The state as moments, for :func:`olsq.online_lstsq`, :func:`olsq.query` or an estimator.
@@ -256,12 +218,12 @@ class FittedReading:
         self._engine_or_raise()
         with self._locked():
             form = self._form()
-            if len(getattr(self._engine, "groups", ())) > 1:
+            if len(self._engine.groups) > 1:
                 raise ValueError(
                     "targets that missed different rows have different moments: there is no "
                     "common gram. Fit one estimator per target."
                 )
-            return moments_of(form, self._full_ridge, self._discounted)
+            return form.moments(self._origin.ridge, self._origin.discounted)
 
     def predict(self, X: ArrayLike) -> NDArray:
         """Predictions (n,) or (n, m) with the present coefficients.
@@ -282,14 +244,14 @@ class FittedReading:
                 )
             rows = np.where(finite[:, None], rows, np.nan)
         first = self._first
-        out = np.empty((rows.shape[0], theta.shape[0]), self._dtype)
+        out = np.empty((rows.shape[0], theta.shape[0]), self._origin.dtype)
         for start in range(0, rows.shape[0], BLOCK_ROWS):
             part = slice(start, start + BLOCK_ROWS)
             values = rows[part].astype(np.float64, copy=False) @ theta[:, first:].T
             if first:
                 values += theta[:, 0]
-            out[part] = clip_to(values, self._dtype)
-        return out[:, 0] if self._n_targets == 0 else out
+            out[part] = clip_to(values, self._origin.dtype)
+        return out[:, 0] if self._origin.n_targets == 0 else out
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Coefficient of determination R^2 of ``predict(X)``, averaged over targets.

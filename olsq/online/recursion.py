@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.online.forms import covariance, information, square_root
+from olsq.online.forms import covariance, information, kinds, square_root
 from olsq.online.forms.covariance import CovarianceForm
+from olsq.online.forms.form import Form
 from olsq.online.forms.information import InformationForm
 from olsq.online.forms.rows import Rows, Trace
 from olsq.online.forms.square_root import SquareRootForm
 
-Form = SquareRootForm | CovarianceForm | InformationForm
 METHODS = ("covariance", "sqrt", "information")
 LONGEST_WAIT = 4096
 
@@ -36,6 +36,8 @@ def resolve_method(method: str, state_dtype: str, ridge_mode: str) -> str:
 
 class Recursion:
     """The state of one stream and the recursion that carries it forward."""
+
+    positions = False
 
     def __init__(self, form: Form, method: str, clock: NDArray[np.int64]) -> None:
         self.form = form
@@ -65,10 +67,6 @@ class Recursion:
         wait = 1 if (ridge[int(intercept) :] > 0).all() else d + max(8, d // 8)
         return cls(form, method, np.array([wait, wait, 0]))
 
-    @property
-    def reports_residuals(self) -> bool:
-        return not isinstance(self.form, InformationForm) or self.form.solving
-
     def copy(self) -> Recursion:
         return copy.deepcopy(self)
 
@@ -76,11 +74,7 @@ class Recursion:
         """Absorb all rows, in order."""
         n = rows.X.shape[0]
         if self.method != "covariance":
-            if isinstance(self.form, SquareRootForm):
-                self.form.widen()
-            self.form.update(rows, 0, n, residual, trace)
-            if isinstance(self.form, SquareRootForm):
-                self.form.narrow()
+            self.form.absorb(rows, residual, trace)
             return
         t = 0
         while t < n:
@@ -118,25 +112,15 @@ class Recursion:
 
     def arrays(self) -> dict[str, NDArray]:
         """Every array of the state, by name."""
-        return {name: getattr(self.form, name) for name in self.form.ARRAYS} | {"clock": self.clock}
+        return self.form.arrays() | {"clock": self.clock}
 
     def describe(self) -> dict[str, Any]:
         """What :meth:`restore` needs besides the arrays."""
-        extra: dict[str, Any] = {
-            "intercept": self.form.intercept, "precision": list(self.form.precision)
-        }  # fmt: skip
-        if isinstance(self.form, InformationForm):
-            extra |= {"discounted": self.form.discounted, "solving": self.form.solving}
-        return {"method": self.method, "form": self.form.name, "arguments": extra}
+        return {"method": self.method} | self.form.describe()
 
     @classmethod
     def restore(cls, description: dict[str, Any], arrays: dict[str, NDArray]) -> Recursion:
-        kinds: tuple[type[Any], ...] = (SquareRootForm, CovarianceForm, InformationForm)
-        kind = next(k for k in kinds if k.name == description["form"])
-        given = dict(description["arguments"])
-        given["precision"] = tuple(given["precision"])
-        form = kind(**{name: arrays[name] for name in kind.ARRAYS}, **given)
-        return cls(form, description["method"], arrays["clock"])
+        return cls(kinds.restore(description, arrays), description["method"], arrays["clock"])
 
 
 def merge(first: Recursion, second: Recursion, ridge: NDArray) -> Recursion:

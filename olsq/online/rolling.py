@@ -10,14 +10,15 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from olsq.online import inputs
 from olsq.online import rolling_kernels as kernels
-from olsq.online.base import Engine, StreamingRegressor
+from olsq.online.base import StreamingRegressor
 from olsq.online.conventions import MISSING
-from olsq.online.forms import covariance
+from olsq.online.forms import covariance, kinds
 from olsq.online.forms.covariance import CovarianceForm
 from olsq.online.forms.limits import DOUBLE, state_dtype_name
 from olsq.online.forms.rows import Rows, Trace, clip_to
 from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.forms.square_root_kernels import COUNT
+from olsq.online.learning import Origin
 from olsq.online.path import CoefficientPath
 from olsq.online.reading import locked
 from olsq.problem import check_choice
@@ -34,7 +35,6 @@ class RollingWindow:
     square-root form; where coefficients are undetermined it is made anew from the window's rows.
     """
 
-    reports_residuals = True
     ARRAYS = ("ring_X", "ring_Y", "ring_w", "place", "monitor", "ridge")
     PER_TARGET: ClassVar[dict[str, int]] = {"ring_Y": 1}
 
@@ -159,18 +159,15 @@ class RollingWindow:
 
     def arrays(self) -> dict[str, NDArray]:
         own = {name: getattr(self, name) for name in self.ARRAYS}
-        return own | {f"form_{k}": getattr(self.form, k) for k in self.form.ARRAYS}
+        return own | {f"form_{name}": array for name, array in self.form.arrays().items()}
 
     def describe(self) -> dict[str, Any]:
-        arguments = {"intercept": self.form.intercept, "precision": list(self.form.precision)}
-        return {"form": self.form.name, "arguments": arguments}
+        return self.form.describe()
 
     @classmethod
     def restore(cls, description: dict[str, Any], arrays: dict[str, NDArray]) -> RollingWindow:
-        kind: type[Any] = SquareRootForm if description["form"] == "sqrt" else CovarianceForm
-        given = dict(description["arguments"])
-        given["precision"] = tuple(given["precision"])
-        form = kind(**{k: arrays[f"form_{k}"] for k in kind.ARRAYS}, **given)
+        own = {name.removeprefix("form_"): array for name, array in arrays.items()}
+        form: Any = kinds.restore(description, own)
         return cls(*[arrays[name] for name in cls.ARRAYS], form=form)
 
 
@@ -263,6 +260,7 @@ class RollingLeastSquares(StreamingRegressor):
         self.window_of = window_of
 
     CHANGEABLE: ClassVar[frozenset[str]] = frozenset({"min_samples", "missing"})
+    ENGINE = RollingWindow
 
     def _check_parameters(self) -> None:
         check_choice(self.missing, "missing", MISSING)
@@ -284,17 +282,13 @@ class RollingLeastSquares(StreamingRegressor):
             raise ValueError("a rolling window does not forget gradually: leave forget out")
         return np.ones(n_rows)
 
-    def _start(self, ridge: NDArray, n_targets: int, dtype: np.dtype, in_time: bool) -> Engine:
+    def _start(self, origin: Origin) -> RollingWindow:
         stored = state_dtype_name(self.state_dtype)
-        coarse = "float32" if "float32" in (stored, dtype.name) else "float64"
+        coarse = "float32" if "float32" in (stored, origin.dtype.name) else "float64"
         return RollingWindow.start(
-            int(self.window), ridge, n_targets, bool(self.fit_intercept), ("float64", coarse),
-            stored,
-            self.window_of == "positions" or (self.window_of is None and in_time),
+            int(self.window), origin.ridge, origin.columns, origin.intercept, ("float64", coarse),
+            stored, self.window_of == "positions" or (self.window_of is None and origin.in_time),
         )  # fmt: skip
-
-    def _restore_engine(self, description: dict[str, Any], arrays: dict[str, NDArray]) -> Engine:
-        return RollingWindow.restore(description, arrays)
 
     @property
     def _fewest(self) -> int:
@@ -302,9 +296,7 @@ class RollingLeastSquares(StreamingRegressor):
 
     def _form(self) -> Any:
         form = super()._form()
-        groups = getattr(self._engine, "groups", None)
-        forms = [form] if groups is None else [group.engine.form for group in groups]
-        count = min(int(f.tally[COUNT]) for f in forms)
+        count = min(int(f.tally[COUNT]) for f in self._engine.forms)
         if count < self._fewest:
             raise inputs.not_fitted(
                 self, f"{count} of min_samples={self._fewest} rows seen: no estimate yet"

@@ -8,41 +8,88 @@ it would be alone, at the cost of one factor per history that differs (at most o
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from olsq.online.forms.form import Form
+from olsq.online.forms.rows import Rows, Trace
+
+
+class Engine(Protocol):
+    """The state behind an estimator: a recursion or a rolling window."""
+
+    @property
+    def form(self) -> Form: ...
+    @property
+    def positions(self) -> bool:
+        """Whether a row that cannot be learnt takes a place."""
+        ...
+
+    def copy(self) -> Engine: ...
+    def update(self, rows: Rows, residual: NDArray, trace: Trace) -> None: ...
+    def arrays(self) -> dict[str, NDArray]: ...
+    def describe(self) -> dict[str, Any]: ...
 
 
 class Group(NamedTuple):
     """Targets (k,) with one history, ascending, and the engine that learns them."""
 
     targets: NDArray[np.int64]
-    engine: Any
+    engine: Engine
 
 
 class TargetGroups:
-    """Engines for groups of targets; together they are one engine for all targets."""
+    """Engines for groups of targets; together they learn all targets.
 
-    def __init__(self, groups: list[Group]) -> None:
+    Where targets may not part (``parting`` is False) there is one group.
+    """
+
+    def __init__(self, groups: list[Group], parting: bool) -> None:
         self.groups = groups
+        self.parting = parting
+
+    @classmethod
+    def together(cls, engine: Engine, n_targets: int, parting: bool) -> TargetGroups:
+        """One engine for all targets, to begin with."""
+        return cls([Group(np.arange(n_targets), engine)], parting)
 
     @property
-    def reports_residuals(self) -> bool:
-        return self.groups[0].engine.reports_residuals
+    def engine(self) -> Engine:
+        """The engine of the first group: for what all groups have in common."""
+        return self.groups[0].engine
 
     @property
-    def form(self) -> Any:
-        """The form of the first group: for what all groups have in common."""
-        return self.groups[0].engine.form
+    def form(self) -> Form:
+        """The form of the first group."""
+        return self.engine.form
+
+    @property
+    def forms(self) -> list[Form]:
+        return [group.engine.form for group in self.groups]
 
     def copy(self) -> TargetGroups:
-        return copy.deepcopy(self)
+        groups = [Group(group.targets, group.engine.copy()) for group in self.groups]
+        return TargetGroups(groups, self.parting)
+
+    def by_target(self, read: Callable[[Form], NDArray]) -> NDArray:
+        """``read`` of the forms, (m, ...), in the order of the targets."""
+        if len(self.groups) == 1:
+            return read(self.form)
+        order = np.argsort(np.concatenate([group.targets for group in self.groups]))
+        return np.concatenate([read(form) for form in self.forms])[order]
+
+    def for_each(self, read: Callable[[Form], Any]) -> NDArray:
+        """``read``, which is one for all targets of a form, as an array (m, ...)."""
+        entries = [(target, read(g.engine.form)) for g in self.groups for target in g.targets]
+        return np.array([entry for _, entry in sorted(entries, key=lambda pair: pair[0])])
 
     def split(self, usable: NDArray[np.bool_]) -> TargetGroups:
-        """Groups that miss no row of ``usable`` (n, m) alone; engines are copied where split."""
+        """Groups whose targets miss the same rows of ``usable`` (n, m); copies where they part."""
+        if usable.ndim == 1:
+            return self
         groups = []
         for targets, engine in self.groups:
             columns = usable[:, targets]
@@ -54,11 +101,13 @@ class TargetGroups:
             for k in dict.fromkeys(kind.tolist()):
                 chosen = np.flatnonzero(kind == k)
                 groups.append(Group(targets[chosen], select(engine, chosen)))
-        return TargetGroups(groups)
+        return TargetGroups(groups, self.parting)
 
     # -- saving -----------------------------------------------------------------------------------
 
     def arrays(self) -> dict[str, NDArray]:
+        if not self.parting:
+            return self.engine.arrays()
         return {
             f"group{i}_{name}": array
             for i, group in enumerate(self.groups)
@@ -66,6 +115,8 @@ class TargetGroups:
         }
 
     def describe(self) -> dict[str, Any]:
+        if not self.parting:
+            return self.engine.describe()
         return {
             "groups": [
                 {"targets": group.targets.tolist(), "engine": group.engine.describe()}
@@ -75,18 +126,20 @@ class TargetGroups:
 
     @classmethod
     def restore(
-        cls, description: dict[str, Any], arrays: dict[str, NDArray],
-        restore: Callable[[dict[str, Any], dict[str, NDArray]], Any],
+        cls, description: dict[str, Any], arrays: dict[str, NDArray], n_targets: int,
+        restore: Callable[[dict[str, Any], dict[str, NDArray]], Engine],
     ) -> TargetGroups:  # fmt: skip
+        if "groups" not in description:
+            return cls.together(restore(description, arrays), n_targets, False)
         groups = []
         for i, group in enumerate(description["groups"]):
             start = f"group{i}_"
             own = {k[len(start) :]: a for k, a in arrays.items() if k.startswith(start)}
             groups.append(Group(np.array(group["targets"]), restore(group["engine"], own)))
-        return cls(groups)
+        return cls(groups, True)
 
 
-def select(engine: Any, targets: NDArray[np.int64]) -> Any:
+def select(engine: Engine, targets: NDArray[np.int64]) -> Engine:
     """A copy of an engine for some of its targets."""
     engine = engine.copy()
     for part in (engine, engine.form):
@@ -96,9 +149,12 @@ def select(engine: Any, targets: NDArray[np.int64]) -> Any:
 
 
 def merge(
-    first: TargetGroups, second: TargetGroups, merge_engines: Callable[[Any, Any], Any]
+    first: TargetGroups, second: TargetGroups, merge_engines: Callable[[Any, Any], Engine]
 ) -> TargetGroups:
     """Targets that shared a history in both share one now."""
+    if not first.parting:
+        engine = merge_engines(first.engine, second.engine)
+        return TargetGroups.together(engine, len(first.groups[0].targets), False)
     groups = []
     for a in first.groups:
         for b in second.groups:
@@ -106,4 +162,4 @@ def merge(
             if both.size:
                 engine = merge_engines(select(a.engine, in_a), select(b.engine, in_b))
                 groups.append(Group(both, engine))
-    return TargetGroups(groups)
+    return TargetGroups(groups, True)

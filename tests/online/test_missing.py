@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from statsmodels.regression.rolling import RollingOLS
 
 import olsq
+from olsq.online import learning
 from olsq.reference import regression as oracle
 from tests.online import streams
 from tests.online.judge import check_optimal
@@ -275,15 +276,15 @@ def test_an_interrupt_between_two_factors_leaves_no_half_of_an_update(monkeypatc
     Y[::3, 0] = np.nan
     est = olsq.RecursiveLeastSquares(missing="skip_target").fit(X[:20], Y[:20])
     before = est.coef_.copy()
-    feed, calls = type(est)._feed, []
+    feed, calls = learning._feed, []
 
-    def interrupted(self, *arguments):
-        feed(self, *arguments)
+    def interrupted(*arguments):
+        feed(*arguments)
         calls.append(1)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(est), "_feed", interrupted)
+        patch.setattr(learning, "_feed", interrupted)
         with pytest.raises(KeyboardInterrupt):
             est.partial_fit(X[20:21], Y[20:21])
     assert calls == [1]  # after the first of two

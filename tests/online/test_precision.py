@@ -166,7 +166,7 @@ def test_small_windows_keep_float32_rows_exactly():
     one, two = (olsq.RollingLeastSquares(window=40, state_dtype=s) for s in ("float32", "float64"))
     for est in (one, two):
         est.partial_fit(X, y, stream.weights)
-    assert one._engine.ring_X.dtype == np.float32
+    assert one._engine.engine.ring_X.dtype == np.float32
     np.testing.assert_array_equal(one.coef_, two.coef_)
     # Rows of float64 are rounded as they come in, so that what leaves is what came.
     wide = stream.X + 1e-9, stream.y[:, 0]

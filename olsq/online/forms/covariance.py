@@ -13,16 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.online.forms import covariance_kernels as kernels
+from olsq.online.forms.form import Form
 from olsq.online.forms.limits import DOUBLE, limits_for
 from olsq.online.forms.minimum_norm import triangular_inverse
 from olsq.online.forms.rows import Rows, Trace
 from olsq.online.forms.square_root import SquareRootForm, counters
+from olsq.problem import Moments
 
 BLOCKED_FROM = 24  # number of coefficients from which blocks of eight rows pay
 
 
 @dataclass(eq=False)
-class CovarianceForm:
+class CovarianceForm(Form):
     """P (d, d) bitwise symmetric, ``P = (H_t + Lambda_t)^-1``; theta (m, d).
 
     ``columns``, ``tally``, ``loss``, ``held`` and ``spread`` as in the square-root form.
@@ -89,8 +91,13 @@ class CovarianceForm:
         bounds = (leverage, inflation / margin, variance)
         return kernels.trusted(self.P, self.columns, bounds)
 
-    rank = property(lambda self: self.P.shape[0])
-    full_rank = True
+    @property
+    def rank(self) -> int:
+        return self.P.shape[0]
+
+    @property
+    def full_rank(self) -> bool:
+        return True
 
     def coefficients(self) -> NDArray:
         return self.theta.copy()
@@ -105,6 +112,9 @@ class CovarianceForm:
 
     def determined(self) -> NDArray[np.bool_]:
         return np.ones(self.P.shape[0], np.bool_)
+
+    def moments(self, ridge: NDArray, discounted: bool) -> Moments:
+        return to_square_root(self).moments(ridge, discounted)
 
 
 def from_square_root(form: SquareRootForm, margin: float = 16.0) -> CovarianceForm | None:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.online.forms import moment_kernels as kernels
+from olsq.online.forms.form import Form
 from olsq.online.forms.limits import DOUBLE, limits_for
 from olsq.online.forms.minimum_norm import null_space, triangular_inverse
 from olsq.online.forms.rows import Rows, Trace, forgotten
@@ -27,7 +28,7 @@ _BLOCK = 512  # rows per matrix product
 
 
 @dataclass(eq=False)
-class InformationForm:
+class InformationForm(Form):
     """H (d, d) and G (m, d) of the data alone (float64), the ridge (d,) and its mode.
 
     ``squares`` (m,) is the forgotten sum of ``beta y^2``; ``columns``, ``tally``, ``held`` and
@@ -52,10 +53,15 @@ class InformationForm:
     ARRAYS: ClassVar[tuple[str, ...]] = (
         "H", "G", "squares", "columns", "tally", "held", "ridge", "spread",
     )  # fmt: skip
+    ARGUMENTS: ClassVar[tuple[str, ...]] = (*Form.ARGUMENTS, "discounted", "solving")
     PER_TARGET: ClassVar[dict[str, int]] = {"G": 0, "squares": 0}  # the axis of targets
 
     def __post_init__(self) -> None:
         self.limits = limits_for(*self.precision)
+
+    @property
+    def reports_residuals(self) -> bool:  # type: ignore[reportIncompatibleVariableOverride]
+        return self.solving
 
     @property
     def floor(self) -> float:
@@ -188,7 +194,7 @@ class InformationForm:
         return theta
 
     @property
-    def loss(self) -> NDArray:
+    def loss(self) -> NDArray:  # type: ignore[reportIncompatibleVariableOverride]
         """The minimised objective (m,), without its 1/2."""
         return np.maximum(self.squares - (self.coefficients() * self.G).sum(1), 0.0)
 
@@ -241,11 +247,9 @@ class InformationForm:
         """Which coefficients the data (and the ridge) determine uniquely (d,)."""
         return np.isfinite(self.inverse_diagonal())
 
-
-def moments(form: InformationForm) -> Moments:
-    """Gram (d, d) and cross (m, d), the gram with what is left of a discounted ridge."""
-    held = form._decay * form.ridge if form.discounted else np.zeros_like(form.ridge)
-    return Moments(form.H + np.diag(held), form.G.copy())
+    def moments(self, ridge: NDArray, discounted: bool) -> Moments:
+        held = self._decay * self.ridge if discounted else np.zeros_like(self.ridge)
+        return Moments(self.H + np.diag(held), self.G.copy())
 
 
 def merge(first: InformationForm, second: InformationForm) -> InformationForm:

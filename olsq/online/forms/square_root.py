@@ -15,14 +15,16 @@ from numpy.typing import NDArray
 
 from olsq.online.forms import square_root_kernels as kernels
 from olsq.online.forms import triangular_kernels as triangular
+from olsq.online.forms.form import Form
 from olsq.online.forms.limits import DOUBLE, limits_for
 from olsq.online.forms.minimum_norm import triangular_inverse, without_rounding
 from olsq.online.forms.rows import Rows, Trace, clip_to, forgotten
 from olsq.online.forms.square_root_kernels import DECAY
+from olsq.problem import Moments
 
 
 @dataclass(eq=False)
-class SquareRootForm:
+class SquareRootForm(Form):
     """R (d, d) upper triangular with ``R^T R = H_t + Lambda_t``; z (m, d) with ``R theta = z``.
 
     Coefficient 0 is the intercept where ``intercept`` is set.  ``columns`` (2, d), ``tally``
@@ -87,6 +89,11 @@ class SquareRootForm:
                 self._take_alone(rows, t, residual, trace)
                 t += 1
         return stop
+
+    def absorb(self, rows: Rows, residual: NDArray, trace: Trace) -> None:
+        self.widen()
+        super().absorb(rows, residual, trace)
+        self.narrow()
 
     def _take_alone(self, rows: Rows, t: int, residual: NDArray, trace: Trace) -> None:
         """Absorb one row that is a reset, a new direction, or traced while undetermined."""
@@ -218,6 +225,10 @@ class SquareRootForm:
         half = self.spread.astype(np.float64) @ root
         diagonal = ((half @ root.T) ** 2).sum(0)
         return np.where(self.determined(), diagonal, np.inf), float((half**2).sum())
+
+    def moments(self, ridge: NDArray, discounted: bool) -> Moments:
+        R, z = self.R.astype(np.float64), self.z.astype(np.float64)
+        return Moments(R.T @ R - (0.0 if discounted else np.diag(ridge)), z @ R)
 
 
 def counters(diagonal: NDArray, n_targets: int, sandwich: bool = False) -> tuple[NDArray, ...]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 from numpy.typing import NDArray
 
 from olsq.kernel import kernel
+from olsq.online.forms.form import Form
+from olsq.online.forms.rows import Trace
 from olsq.online.forms.square_root_kernels import COUNT, COUNT_SQUARED, DECAY, RANK, USED, WEIGHT
 
 
@@ -78,3 +81,18 @@ def _fill(loss, coef, variance, sandwich, counts, ridge, discounted, sigma2, std
                 # Not 0 * inf: an undetermined coefficient of a perfect fit.
                 known = math.isfinite(variance[t, j]) and math.isfinite(spread)
                 stderr[t, target, j] = root * math.sqrt(spread) if known else math.inf
+
+
+def statistics_of(
+    form: Form, ridge: NDArray, discounted: bool, sandwich: bool
+) -> tuple[NDArray, NDArray]:
+    """sigma2 (m,) and standard errors (m, d) of a form, the intercept's first if there is one."""
+    m, d = form.loss.shape[0], ridge.shape[0]
+    trace = Trace.empty(1, m, d, sandwich)
+    trace.write(0, form)
+    sigma2, stderr = np.empty((1, m)), np.empty((1, m, d))
+    statistics(
+        trace.loss, trace.coef, trace.variance, trace.sandwich, trace.counts, ridge, discounted,
+        sigma2, stderr,
+    )  # fmt: skip
+    return sigma2[0], stderr[0]

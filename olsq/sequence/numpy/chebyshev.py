@@ -21,7 +21,7 @@ class NumpyChebyshev(NumpySolver):
     options: Chebyshev
 
     def prepare(self, chunk: Chunk) -> Any:
-        """Bounds of the spectrum of every token's system, (B, C, 1) each."""
+        """Bounds of the spectrum of every token's system, (B, C, 1) or (B, 1, 1) each."""
         assert chunk.ridge is not None
         low = chunk.ridge.min(-1, keepdims=True)
         top = chunk.ridge.max(-1, keepdims=True)

@@ -98,15 +98,12 @@ def preconditioned_conjugate_gradient(
 def chebyshev(product: Product, b: NDArray, low: NDArray, high: NDArray, steps: int) -> NDArray:
     """``steps`` steps of Chebyshev iteration after x = b / middle; spectrum in [low, high].
 
-    The bounds are (B, C, 1); float64 is best for them.
+    The bounds are (B, C, 1) or (B, 1, 1); float64 is best for them.
     """
     middle = (high + low) / 2
     x = (b / middle).astype(b.dtype)
     change, r = x.copy(), b.copy()
-    low, high = (
-        np.ascontiguousarray(np.broadcast_to(e, middle.shape)[..., 0], np.float64)
-        for e in (low, high)
-    )
+    low, high = (np.array(np.broadcast_to(e[..., 0], b.shape[:-1]), float) for e in (low, high))
     rho = (high - low) / (high + low)
     for _ in range(steps):
         chebyshev_step(x, change, r, product(change), low, high, rho)

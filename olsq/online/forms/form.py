@@ -1,0 +1,84 @@
+"""What a recursion, a rolling window and the readers ask of a form of the state."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.online.forms.rows import Rows, Trace
+from olsq.problem import Moments
+
+
+class Form(ABC):
+    """The state of one stream in one of its forms.
+
+    Attributes
+    ----------
+    columns, tally, loss, held : arrays
+        Counters that every form keeps; they are described with the kernels.
+    precision : tuple of two dtype names
+        What is stored between updates, and what the data are.
+    """
+
+    name: ClassVar[str]
+    ARRAYS: ClassVar[tuple[str, ...]]  # the state, with what the file calls it
+    ARGUMENTS: ClassVar[tuple[str, ...]] = ("intercept", "precision")  # what else makes a form
+    PER_TARGET: ClassVar[dict[str, int]]  # the arrays with an axis of targets, and that axis
+    reports_residuals: bool = True
+
+    intercept: bool
+    precision: tuple[str, str]
+    columns: NDArray[np.float64]
+    tally: NDArray[np.float64]
+    loss: NDArray[np.float64]
+    held: NDArray[np.int64]
+
+    @abstractmethod
+    def update(self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace) -> int:
+        """Absorb rows from start on; return the first one that is not taken, or stop."""
+
+    def absorb(self, rows: Rows, residual: NDArray, trace: Trace) -> None:
+        """Absorb all rows, as a call: between calls the state is in the precision asked for."""
+        self.update(rows, 0, rows.X.shape[0], residual, trace)
+
+    @property
+    @abstractmethod
+    def rank(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def full_rank(self) -> bool: ...
+
+    @abstractmethod
+    def coefficients(self) -> NDArray[np.float64]:
+        """theta (m, d), of minimum norm where undetermined."""
+
+    @abstractmethod
+    def determined(self) -> NDArray[np.bool_]:
+        """Which coefficients (d,) the data and the ridge determine."""
+
+    @abstractmethod
+    def inverse_diagonal(self) -> NDArray[np.float64]:
+        """Diagonal (d,) of the inverse information; inf where undetermined."""
+
+    @abstractmethod
+    def sandwich(self) -> tuple[NDArray[np.float64], float]:
+        """Diagonal (d,) of ``P S P``, inf where undetermined, and ``tr(P S)``."""
+
+    @abstractmethod
+    def moments(self, ridge: NDArray, discounted: bool) -> Moments:
+        """Gram and cross; ``ridge`` (d,) is what the problem's gram started with."""
+
+    def arrays(self) -> dict[str, NDArray]:
+        """Every array of the state, by name."""
+        return {name: getattr(self, name) for name in self.ARRAYS}
+
+    def describe(self) -> dict[str, Any]:
+        """What :func:`olsq.online.forms.kinds.restore` needs besides the arrays."""
+        arguments = {name: getattr(self, name) for name in self.ARGUMENTS}
+        return {
+            "form": self.name, "arguments": arguments | {"precision": list(self.precision)}
+        }  # fmt: skip

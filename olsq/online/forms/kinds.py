@@ -1,0 +1,24 @@
+"""The forms by name, and a form from what it was saved as."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numpy.typing import NDArray
+
+from olsq.online.forms.covariance import CovarianceForm
+from olsq.online.forms.form import Form
+from olsq.online.forms.information import InformationForm
+from olsq.online.forms.square_root import SquareRootForm
+
+FORMS: dict[str, Any] = {
+    kind.name: kind for kind in (SquareRootForm, CovarianceForm, InformationForm)
+}
+
+
+def restore(description: dict[str, Any], arrays: dict[str, NDArray]) -> Form:
+    """The form that :meth:`Form.describe` and :meth:`Form.arrays` are of."""
+    kind = FORMS[description["form"]]
+    arguments = dict(description["arguments"])
+    arguments["precision"] = tuple(arguments["precision"])
+    return kind(**{name: arrays[name] for name in kind.ARRAYS}, **arguments)

@@ -1,0 +1,172 @@
+"""One call of ``fit`` or ``partial_fit``: its checked rows, and what absorbing them gives.
+
+Blocks of rows are brought to float64 one after another, so that a long call needs no copy of the
+data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.online.collector import PathCollector, joined
+from olsq.online.forms.rows import Rows, Trace, clip_to
+from olsq.online.forms.statistics import statistics_of
+from olsq.online.frozen import MadeWith
+from olsq.online.path import CoefficientPath
+from olsq.online.targets import TargetGroups
+
+BLOCK_ENTRIES = 131072  # regressors prepared at a time: what fits a core's cache
+
+Block = slice | NDArray[np.int64]
+
+
+class Origin(NamedTuple):
+    """What the first rows and the parameters decide about a state, for all that follows."""
+
+    n_features: int
+    n_targets: int  # 0 for a one-dimensional y
+    dtype: np.dtype  # of what comes out
+    in_time: bool  # whether the first rows had an index of their own
+    ridge: NDArray  # (k,), with the intercept's zero first where there is one
+    names: NDArray | None  # of the features
+    intercept: bool
+    discounted: bool
+    sandwich: bool
+    made_with: MadeWith  # the parameters behind the state, whatever set_params says since
+
+    @property
+    def columns(self) -> int:
+        """The m of the state: targets, at least one."""
+        return max(self.n_targets, 1)
+
+
+class Call(NamedTuple):
+    """Rows that were checked; the state knows nothing of them yet."""
+
+    X: NDArray  # (n, d)
+    Y: NDArray  # (n, m)
+    gates: NDArray[np.float64]  # (n,)
+    weights: NDArray[np.float64]  # (n,)
+    usable: NDArray[np.bool_] | None  # (n,), or (n, m) by target; None: all
+    one_target: bool  # y was one-dimensional
+    names: NDArray | None
+    in_time: bool
+
+    @property
+    def n_samples(self) -> int:
+        """Rows that teach something."""
+        seen = self.weights > 0
+        if self.usable is not None:
+            seen = seen & (self.usable if self.usable.ndim == 1 else self.usable.any(axis=1))
+        return int(np.count_nonzero(seen))
+
+    def of(self, targets: NDArray[np.int64]) -> Call:
+        """The same rows for some of the targets, which miss the same rows."""
+        usable = self.usable
+        if usable is not None and usable.ndim == 2:
+            usable = usable[:, targets[0]]
+        Y = self.Y if len(targets) == self.Y.shape[1] else self.Y[:, targets]
+        return self._replace(Y=Y, usable=usable)
+
+
+class Absorbed(NamedTuple):
+    """The state after a call, its a-priori residuals (n, m), and its path if that is wanted."""
+
+    engine: TargetGroups
+    residual: NDArray
+    path: CoefficientPath | None
+
+
+def absorb(
+    engine: TargetGroups, call: Call, origin: Origin, *, began: bool, traced: bool, fewest: int
+) -> Absorbed:
+    """Feed a call to an engine, which changes.
+
+    ``began`` says whether it has learnt rows before; a path is NaN below ``fewest`` samples.
+    """
+    if call.usable is not None:
+        engine = engine.split(call.usable)
+    (n, m), k = call.Y.shape, origin.ridge.size
+    residual = np.empty((n, m), origin.dtype)
+    collectors = []
+    for targets, part in engine.groups:
+        own, every = call.of(targets), len(targets) == m
+        collector = None
+        if traced:
+            collector = PathCollector(n, len(targets), k, origin.dtype, origin.sandwich)
+            if began and own.usable is not None:
+                given = origin.ridge, origin.discounted, origin.sandwich
+                collector.begin(part.form, *statistics_of(part.form, *given))
+            collectors.append(collector)
+        errors = residual if every else np.empty((n, len(targets)), origin.dtype)
+        _feed(part, own, origin, errors, collector)
+        if not every:
+            residual[:, targets] = errors
+    if not traced:
+        return Absorbed(engine, residual, None)
+    for collector in collectors:
+        collector.finish(fewest)
+    order = [part.targets for part in engine.groups]
+    path = joined(collectors, order, residual, origin.intercept)
+    if origin.n_targets == 0:
+        path = CoefficientPath(*(a[:, 0] for a in path))
+    return Absorbed(engine, residual, path)
+
+
+def _feed(
+    engine: Any, call: Call, origin: Origin, residual: NDArray, collector: PathCollector | None
+) -> None:
+    """Give an engine the rows of a call; ``residual`` (n, m) receives the a-priori errors."""
+    (n, m), k, usable = call.Y.shape, origin.ridge.size, call.usable
+    # Where rows are places in time, a missing one takes its place in the window, empty.
+    empty = usable if engine.positions else None
+    if usable is not None:
+        residual[:] = np.nan
+    for block in _blocks(n, None if empty is not None else usable, k):
+        rows = _prepare(call, block, empty, origin.intercept)
+        trace = Trace.none(m, k)
+        if collector:
+            trace = collector.trace(block, rows.X.shape[0])
+        part = np.empty(rows.Y.shape)
+        engine.update(rows, part, trace)
+        residual[block] = clip_to(part, residual.dtype)
+        if collector:
+            collector.add(trace, block, origin.ridge, origin.discounted)
+    if empty is not None:
+        residual[~empty] = np.nan
+        if collector:
+            collector.recursive[~empty] = np.nan
+
+
+def _prepare(call: Call, block: Block, usable: NDArray[np.bool_] | None, intercept: bool) -> Rows:
+    """The rows of a block in float64, with the intercept's column of ones.
+
+    Those that are not ``usable`` (n,) become rows of zeros and weight 0.
+    """
+    chosen, targets, weights = call.X[block], call.Y[block], call.weights[block]
+    if usable is not None:
+        ok = usable[block]
+        chosen, targets = (np.where(ok[:, None], a, 0.0) for a in (chosen, targets))
+        weights = np.where(ok, weights, 0.0)
+    if intercept:
+        rows = np.empty((chosen.shape[0], chosen.shape[1] + 1))
+        rows[:, 0] = 1
+        rows[:, 1:] = chosen
+    else:
+        rows = np.ascontiguousarray(chosen, np.float64)
+    return Rows(rows, np.ascontiguousarray(targets, np.float64), call.gates[block], weights)
+
+
+def _blocks(n: int, usable: NDArray[np.bool_] | None, k: int) -> Iterator[Block]:
+    """The usable rows of a call in pieces that fit the cache: slices, or indices under a mask."""
+    size = max(64, BLOCK_ENTRIES // k)
+    for start in range(0, n, size):
+        stop = min(start + size, n)
+        if usable is None or usable[start:stop].all():
+            yield slice(start, stop)
+        elif usable[start:stop].any():
+            yield start + np.flatnonzero(usable[start:stop])

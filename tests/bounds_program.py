@@ -1,0 +1,80 @@
+"""Every NumPy path on small streams of every layout, for compilation with index checks."""
+
+import itertools
+import warnings
+
+import numpy as np
+
+import olsq
+
+T, D, M = 21, 3, 2
+
+SOLVERS = [
+    None,
+    *(olsq.ChunkExact(chunk=8, corrections=k) for k in (0, 2)),
+    olsq.ConjugateGradient(3, 0.0, chunk=8),
+    olsq.ConjugateGradient(3, 0.0, chunk=8, preconditioner="chunk"),
+    olsq.Chebyshev(3, chunk=8),
+    olsq.Chebyshev(3, chunk=8, eigenvalue_ratio=30.0),
+    olsq.Neumann(3, chunk=8),
+    olsq.Recursive(),
+    olsq.Dense(),
+]
+
+
+def streams(rng, batch):
+    """Keys, values, queries and the options of one layout after another."""
+    data = [rng.normal(size=(*batch, T, n)) for n in (D, M, D)]
+    gates = [None, 0.9, rng.uniform(0.5, 1, (*batch, T))]
+    ridges = [0.1, np.array([0.1, 1, 2.0]), rng.uniform(0.5, 2, (*batch, T, D))]
+    for forget, ridge in itertools.product(gates, ridges):
+        yield data, {"forget": forget, "ridge": ridge}
+
+
+def claimed(solver, mode, forget, ridge):
+    """Whether the solver takes the problem."""
+    of_tokens = np.ndim(ridge) > 1
+    if mode == "discounted":
+        return not of_tokens and (solver is None or mode in solver.ridge_modes)
+    return not isinstance(solver, olsq.Recursive) or (forget is None and not of_tokens)
+
+
+def sequences(rng):
+    for batch, solver in itertools.product([(), (2,)], SOLVERS):
+        for data, options in streams(rng, batch):
+            for mode in ("fixed", "discounted"):
+                if not claimed(solver, mode, **options):
+                    continue
+                given = options | {"ridge_mode": mode, "solver": solver}
+                fit = olsq.online_lstsq(*data, **given)
+                assert np.isfinite(fit.value).all(), (solver, mode)
+                olsq.online_lstsq_vjp(*data, np.ones_like(fit.value), **given)
+                if mode == "discounted":
+                    given["ridge"] = None  # the state holds it
+                olsq.online_lstsq(*data, **given, state=fit.state)
+
+
+def estimators(rng):
+    for d, m in ((1, 1), (3, 2), (30, 1)):
+        X, Y = rng.normal(size=(90, d)), rng.normal(size=(90, m))
+        X[5], Y[7], X[40:45] = np.nan, np.nan, 0
+        options = itertools.product(
+            ("covariance", "sqrt", "information"), (1.0, 0.9), ("posterior", "sandwich"), (0, 0.1)
+        )
+        for method, forget, cov, ridge in options:
+            est = olsq.RecursiveLeastSquares(method=method, forget=forget, cov=cov, ridge=ridge)
+            est.partial_fit_path(X[:50], Y[:50])
+            est.partial_fit(X[50:], Y[50:], np.linspace(0, 1, 40))
+            olsq.merge(est, est).predict(X)
+        for of in ("samples", "positions"):
+            est = olsq.RollingLeastSquares(window=12, window_of=of, ridge=0.1)
+            est.partial_fit_path(X, Y)
+            est.partial_fit(X, Y).predict(X)
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    rng = np.random.default_rng(0)
+    sequences(rng)
+    estimators(rng)
+    print("done")
