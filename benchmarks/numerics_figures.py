@@ -69,7 +69,7 @@ def drift() -> None:
         ylabel="fit error / noise",
         title="forget .99, condition number 1e6, float64",
     )
-    left.legend(fontsize=8, loc="center right")
+    left.legend(fontsize=8, loc="upper left")
 
     # on a linear axis of logarithms: the growth law is a straight line, and may pass 1e308
     for forget, colour in ((0.95, RED), (0.99, ORANGE), (0.999, GREY)):

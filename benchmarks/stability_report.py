@@ -61,7 +61,10 @@ def write(results: dict) -> None:
     cells = results["cells"]
     everyone = [*PEERS, *OLSQ]
     facts = results["machine"].get("olsq") or results["machine"]["peers"]
-    replace_between(PAGE, "machine", machine.sentence(facts))
+    words = machine.sentence(facts)
+    if again := results["machine"].get("olsq, float32 rows"):
+        words += f" olsq's float32 rows again on {again['date']} on {again['cpu']}."
+    replace_between(PAGE, "machine", words)
     replace_between(PAGE, "float64", main_table(cells, np.float64, everyone))
     replace_between(PAGE, "float32", main_table(cells, np.float32, FLOAT32_METHODS))
     special = [(case.name, cells.get(case.name, {})) for case in special_cases()]

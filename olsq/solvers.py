@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from olsq.sequence.numpy.solver import NumpySolver
 
 FLOOR = -80.0  # log of the smallest gate a reference sees; smaller ones only precondition
-COVERED = 3.5  # |log f| up to which a token uses its factor; beyond, plain CG is as good
-MILD = 0.7  # |log f| up to which one reference and Chebyshev steps serve a whole stream
+MAX_LOG_SCALE = 3.5  # |log f| up to which a token uses its factor; beyond, plain CG is as good
+MILD_LOG_SCALE = 0.7  # |log f| up to which one reference and Chebyshev steps serve a whole stream
 REGULAR = 10.0  # growth up to which P is exact to rounding; beyond, it preconditions
 ROUNDED = 25.0  # eps of the default tolerance: 3e-6 in float32, 6e-15 in float64
 TOO_FEW = 0.01  # part of the answer that fixed corrections may miss without a warning

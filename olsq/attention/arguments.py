@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array
 
 from olsq.checks import check_real
-from olsq.sequence.jax.gates import reached
+from olsq.sequence.jax.gates import lost_tokens
 from olsq.sequence.jax.inputs import all_ones, concrete, promoted, refuse, working_dtype
 from olsq.sequence.jax.signs import refuse_gates
 from olsq.sequence.jax.tiles import finite
@@ -259,7 +259,7 @@ def close(
     end = lost
     if t:
         if spoilt is None:
-            reach = reached(tokens.bad, resets(tokens), lost)
+            reach = lost_tokens(tokens.bad, resets(tokens), lost)
             spoilt = reach, reach[:, -1]
         value = jnp.where((tokens.asked & ~spoilt[0])[..., None], value, jnp.nan)
         end = spoilt[1]

@@ -14,14 +14,14 @@ from olsq.online.conventions import EstimatorConventions
 from olsq.online.forms.limits import state_dtype_name
 from olsq.online.learning import Call, Origin, absorb
 from olsq.online.path import CoefficientPath
-from olsq.online.reading import FittedReading
+from olsq.online.reading import FittedAttributes
 from olsq.online.targets import Engine, TargetGroups
 from olsq.problem import LARGEST, check_ridge, check_weight
 
 _STORED = {name: np.dtype(name) for name in ("float64", "float32")}
 
 
-class StreamingRegressor(EstimatorConventions, FittedReading):
+class StreamingRegressor(EstimatorConventions, FittedAttributes):
     """Base of the estimators; subclasses give the parameters, ``_start`` and ``_gates``."""
 
     ridge: Any
@@ -43,7 +43,6 @@ class StreamingRegressor(EstimatorConventions, FittedReading):
 
     def _gates(self, forget: ArrayLike | None, n_rows: int) -> NDArray[np.float64]:
         raise NotImplementedError
-
 
     # -- learning ---------------------------------------------------------------------------------
 

@@ -9,12 +9,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from olsq.online.base import StreamingRegressor
 from olsq.online.conventions import MISSING, check_cov
+from olsq.online.form_switch import METHODS, FormSwitch, resolve_method
 from olsq.online.forms.limits import state_dtype_name
 from olsq.online.inputs import check_ridge_size
 from olsq.online.learning import Origin
 from olsq.online.moments import check as check_moments
-from olsq.online.moments import recursion_from
-from olsq.online.recursion import METHODS, Recursion, resolve_method
+from olsq.online.moments import switch_from
 from olsq.online.targets import TargetGroups
 from olsq.problem import (
     RIDGE_MODES,
@@ -44,7 +44,9 @@ class RecursiveLeastSquares(StreamingRegressor):
         Number of samples after which a weight has halved; instead of ``forget``.
     ridge : float or array (d,), default 1e-3
         Penalty on the squared coefficients, never on the intercept.  0 is an exact diffuse start:
-        ordinary least squares, of minimum norm until enough rows have been seen.
+        ordinary least squares, of minimum norm until enough rows have been seen.  An estimator
+        predicts, as scikit-learn's do: so an intercept and a ridge that steadies the first rows
+        are its defaults, other than those of :func:`coefficient_path`.
     ridge_mode : {"discounted", "fixed"}
         Whether the ridge is forgotten with the data (classical RLS) or stays (regularised RLS).
         "fixed" with forgetting needs ``method="information"``, which "auto" chooses.
@@ -223,13 +225,11 @@ class RecursiveLeastSquares(StreamingRegressor):
         if discounted:  # the gram holds it
             ridge = np.zeros_like(ridge)
         origin = self._make_origin(d, 0 if m == 1 else m, dtype, ridge)
-        recursion = recursion_from(
-            moments, self._resolved_method, ridge, **self._form_options(origin)
-        )
-        engine = TargetGroups.together(recursion, m, self.missing == "skip_target")
+        switch = switch_from(moments, self._resolved_method, ridge, **self._form_options(origin))
+        engine = TargetGroups.together(switch, m, self.missing == "skip_target")
         self._settle(origin, engine, residual=np.empty((0, m), dtype))
 
-    ENGINE = Recursion
+    ENGINE = FormSwitch
 
     def _check_parameters(self) -> None:
         check_choice(self.ridge_mode, "ridge_mode", RIDGE_MODES)
@@ -260,8 +260,8 @@ class RecursiveLeastSquares(StreamingRegressor):
             )
         return gates
 
-    def _start(self, origin: Origin) -> Recursion:
-        return Recursion.start(
+    def _start(self, origin: Origin) -> FormSwitch:
+        return FormSwitch.start(
             self._resolved_method, origin.ridge, origin.columns, **self._form_options(origin)
         )
 
@@ -275,4 +275,3 @@ class RecursiveLeastSquares(StreamingRegressor):
     @property
     def _resolved_method(self) -> str:
         return resolve_method(self.method, state_dtype_name(self.state_dtype), self.ridge_mode)
-

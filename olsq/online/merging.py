@@ -7,7 +7,7 @@ from typing import Any, TypeVar, overload
 
 import numpy as np
 
-from olsq.online import moments, recursion, rolling, targets
+from olsq.online import form_switch, moments, rolling, targets
 from olsq.online.base import StreamingRegressor
 from olsq.online.rolling import RollingWindow
 from olsq.problem import Moments, check_forget
@@ -90,7 +90,7 @@ def merge(first: Any, second: Any, *, forget: Any = None) -> Any:
     def engines(a: Any, b: Any) -> Any:
         if isinstance(a, RollingWindow):
             return rolling.merge(a, b)
-        return recursion.merge(a, b, second._origin.ridge)
+        return form_switch.merge(a, b, second._origin.ridge)
 
     result._engine = targets.merge(first._engine, second._engine, engines)
     result.n_samples_seen_ = first.n_samples_seen_ + second.n_samples_seen_

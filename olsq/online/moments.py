@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.online.form_switch import FormSwitch
 from olsq.online.forms.information import InformationForm
 from olsq.online.forms.minimum_norm import triangular_inverse
 from olsq.online.forms.moment_kernels import factorise
 from olsq.online.forms.square_root import SquareRootForm, counters
 from olsq.online.forms.square_root_kernels import COUNT
-from olsq.online.recursion import Recursion
 from olsq.problem import Moments, check_forget
 from olsq.reals import real_array
 
@@ -65,11 +65,11 @@ def _as_floats(array: Any, name: str) -> NDArray:
     return floats
 
 
-def recursion_from(
+def switch_from(
     moments: Moments, method: str, ridge: NDArray, *, intercept: bool, discounted: bool,
     solving: bool, precision: tuple[str, str], sandwich: bool = False,
-) -> Recursion:  # fmt: skip
-    """The recursion that goes on from checked moments; ``ridge`` (d,) is zero if they hold it.
+) -> FormSwitch:  # fmt: skip
+    """The state that goes on from checked moments; ``ridge`` (d,) is zero if they hold it.
 
     The loss is unknown and infinite, until a gate of 0 forgets it.
     """
@@ -91,7 +91,7 @@ def recursion_from(
             gram, cross, loss, columns, tally, held, ridge, spread,
             intercept=intercept, discounted=discounted, solving=solving, precision=precision,
         )  # fmt: skip
-        return Recursion(information, method, clock)
+        return FormSwitch(information, method, clock)
     columns, tally, loss, held, spread = counters((R**2).sum(0), m, sandwich)
     loss[:] = np.inf
     # The square-root form takes its rounding error for three roundings times the root of this.
@@ -101,10 +101,10 @@ def recursion_from(
         R, z, columns, tally, loss, held, spread, intercept=intercept, precision=precision
     )
     form.narrow()
-    recursion = Recursion(form, method, clock)
+    switch = FormSwitch(form, method, clock)
     if method == "covariance":
-        recursion._try_covariance()
-    return recursion
+        switch._try_covariance()
+    return switch
 
 
 def _factor(A: NDArray, G: NDArray, eps: float) -> tuple[NDArray, NDArray, float]:

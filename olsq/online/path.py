@@ -85,7 +85,9 @@ def coefficient_path(
         Weights >= 0.
     ridge : float or array (d,), default 0
         Penalty on squared coefficients (the intercept is never penalised).  0 is exact ordinary
-        least squares from the first row on.
+        least squares from the first row on.  A path is read as estimates with standard errors, as
+        those of statsmodels' and R's regressions on the matrix as it is given: so no ridge and no
+        intercept unless asked for, other than in :class:`RecursiveLeastSquares`.
     ridge_mode : {"discounted", "fixed"}
         Whether the ridge is forgotten with the data.
     window : int, optional

@@ -25,14 +25,14 @@ def locked(method: Callable[..., Any]) -> Any:
     """Decorator: a method during which no other thread changes or reads the state."""
 
     @functools.wraps(method)
-    def alone(self: FittedReading, *args: Any, **kwargs: Any) -> Any:
+    def alone(self: FittedAttributes, *args: Any, **kwargs: Any) -> Any:
         with self._locked():
             return method(self, *args, **kwargs)
 
     return alone
 
 
-class FittedReading:
+class FittedAttributes:
     """Attributes and predictions of a fitted estimator, computed from its engine when asked."""
 
     ridge_mode: str = "discounted"

@@ -19,7 +19,7 @@ from olsq.online.forms.rows import Rows, Trace
 
 
 class Engine(Protocol):
-    """The state behind an estimator: a recursion or a rolling window."""
+    """The state behind an estimator: a form switch or a rolling window."""
 
     @property
     def form(self) -> Form: ...

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.attention.recurrences.scan import walk
-from olsq.sequence.jax.gates import decays
+from olsq.sequence.jax.gates import gate_products
 
 
 def products(gates: Any, weight: Any, size: int, dtype: Any) -> tuple[Array, Any]:
@@ -22,7 +22,7 @@ def products(gates: Any, weight: Any, size: int, dtype: Any) -> tuple[Array, Any
     if gates is None:
         table, zeta = jnp.tril(jnp.ones((1, size, size), dtype)), None
     else:
-        table, zeta = decays(gates, jnp.log(jnp.where(gates == 0, 1, gates)))
+        table, zeta = gate_products(gates, jnp.log(jnp.where(gates == 0, 1, gates)))
     return (table if weight is None else table * weight[:, None, :]), zeta
 
 

@@ -12,7 +12,7 @@ from olsq.attention.recurrences.delta import delta_rule
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.states import Memory, empty
 from olsq.attention.steps import step_of
-from olsq.sequence.jax.gates import reached
+from olsq.sequence.jax.gates import lost_tokens
 from olsq.sequence.jax.signs import unsigned
 
 
@@ -248,8 +248,8 @@ def preconditioned_delta(
     if layout.length:
         # A memory that is reset is still written to by the curvature: that has to be reset first.
         never = jnp.zeros_like(tokens.bad)
-        scaling_lost = reached(tokens.bad, never if rate is None else rate == 0, lost)
-        reach = reached(tokens.bad | scaling_lost, resets(tokens), lost)
+        scaling_lost = lost_tokens(tokens.bad, never if rate is None else rate == 0, lost)
+        reach = lost_tokens(tokens.bad | scaling_lost, resets(tokens), lost)
         spoilt = reach, reach[:, -1]
     return close(out, PreconditionedState(memory, curvature), tokens, lost, layout, spoilt)
 

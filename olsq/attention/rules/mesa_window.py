@@ -12,7 +12,7 @@ from olsq.attention.recurrences.window import check_window, inside, over_windows
 from olsq.attention.steps import step_of
 from olsq.problem import Moments
 from olsq.sequence.jax import query
-from olsq.sequence.jax.gates import decays
+from olsq.sequence.jax.gates import gate_products
 from olsq.sequence.jax.inputs import refuse
 from olsq.sequence.jax.tiles import finite
 
@@ -122,7 +122,7 @@ def mesa_window(
         later = jnp.cumprod(gates[:, 1:before][:, ::-1], 1)[:, ::-1]
         later = jnp.concatenate([later, jnp.ones_like(gates[:, :1])], 1)[:, :before]
         own = gates[:, before:]
-        table, zeta = decays(own, jnp.log(jnp.where(own == 0, 1, own)))
+        table, zeta = gate_products(own, jnp.log(jnp.where(own == 0, 1, own)))
         share = jnp.concatenate([zeta[..., None] * later[:, None], table], -1)
         share = jnp.where(seen, share * weight[:, None], 0)
         gram = _gram(k, share, weight, later, zeta, size, before)

@@ -20,7 +20,7 @@ from olsq.attention.recurrences.vector import vector_gated
 from olsq.attention.states import Memory, empty
 from olsq.attention.steps import step_of
 from olsq.checks import check_real
-from olsq.sequence.jax.gates import reached
+from olsq.sequence.jax.gates import lost_tokens
 
 
 def hgrn2(
@@ -159,7 +159,7 @@ def _spoilt(tokens: Tokens, gates: Array, unknown: Array, lost: Array) -> Any:
     """What a loss reaches where gates apply after the read: a reset helps later tokens only."""
     if tokens.bad.shape[1] == 0:
         return None
-    after = reached(tokens.bad | unknown, (gates == 0).all(-1), lost)
+    after = lost_tokens(tokens.bad | unknown, (gates == 0).all(-1), lost)
     before = jnp.concatenate([lost[:, None], after[:, :-1]], 1)
     if tokens.start is not None:
         before = before & ~tokens.start

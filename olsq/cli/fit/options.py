@@ -11,7 +11,7 @@ from typing import Any
 from olsq.cli.errors import InputError
 from olsq.cli.fit.output import FORMATS
 from olsq.online import RecursiveLeastSquares, RollingLeastSquares
-from olsq.online.recursion import METHODS
+from olsq.online.form_switch import METHODS
 from olsq.problem import RIDGE_MODES
 
 FIGURES = (".png", ".pdf", ".svg", ".jpg", ".webp")

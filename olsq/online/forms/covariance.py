@@ -1,7 +1,7 @@
 """The covariance form: the inverse information matrix and the coefficients, the fast form.
 
 It is used where it is accurate and left where it is not: a row or a state outside the bounds of
-:mod:`olsq.online.forms.limits` is taken by the square-root form instead (see ``recursion.py``).
+:mod:`olsq.online.forms.limits` is taken by the square-root form instead (see ``form_switch.py``).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a recursion, a rolling window and the readers ask of a form of the state."""
+"""What the form switch, a rolling window and the readers ask of a form of the state."""
 
 from __future__ import annotations
 

@@ -16,49 +16,49 @@ from olsq.sequence.jax.factor import (
     Factor,
     apply,
     factorise,
-    largest,
+    max_over_vmap,
     reference_ridge,
     sums_of_logs,
 )
 from olsq.sequence.jax.iterations import chebyshev, conjugate_gradient, scaled
 from olsq.sequence.jax.solver import JaxSolver
-from olsq.solvers import COVERED, MILD, REGULAR, ROUNDED, ChunkExact, chebyshev_rate
+from olsq.solvers import MAX_LOG_SCALE, MILD_LOG_SCALE, REGULAR, ROUNDED, ChunkExact, chebyshev_rate
 
 MOST_STEPS = 12  # Chebyshev steps beyond which conjugate gradient takes over
-LIMIT = math.exp(2 * COVERED)
+LIMIT = math.exp(2 * MAX_LOG_SCALE)
 UNROLLED_COUNTS = 3  # Chebyshev steps up to which each count is compiled by itself
 
 
-class Prepared(NamedTuple):
+class ChunkFactors(NamedTuple):
     """Factors of a stream: one reference, and where a chunk forgets most a second one splits it."""
 
     first: Factor
     sums: Any  # cumulative log gates (B, n, C); None: all gates 1
     split: Any  # (B, n, 1): first token after the smallest gate; C in mild streams
-    harsh: Any  # () bool: conjugate gradient is needed; None: corrections were fixed
-    low: Any  # bounds of the spectrum of P M, per token (B, n, C, 1); None: exactly 1
-    high: Any
+    needs_cg: Any  # () bool: conjugate gradient is needed; None: corrections were fixed
+    eig_min: Any  # bounds of the spectrum of P M, per token (B, n, C, 1); None: exactly 1
+    eig_max: Any
 
 
-def preconditioner(chunks: Chunks, p: Prepared) -> Callable[[Array], Array]:
+def preconditioner(chunks: Chunks, p: ChunkFactors) -> Callable[[Array], Array]:
     """``r -> P_t r_t`` with each token's own reference, or a multiple of r where none covers it.
 
     The multiple has the units of an inverse: it is also the first iterate.
     """
     if p.sums is None or p.split is None:
         return lambda r: apply(p.first, r)
-    begin = jnp.take_along_axis(p.sums, jnp.minimum(p.split, p.sums.shape[-1] - 1), -1)[..., 0]
-    centre = (begin + p.sums[..., -1]) / 2
+    start = jnp.take_along_axis(p.sums, jnp.minimum(p.split, p.sums.shape[-1] - 1), -1)[..., 0]
+    centre = (start + p.sums[..., -1]) / 2
     second = factorise(chunks, p.sums, centre, reference_ridge(chunks), LIMIT, exact=False)
     after = (jnp.arange(p.sums.shape[-1]) >= p.split)[..., None]
-    covered = jnp.abs(jnp.log(jnp.where(after, second.scale, p.first.scale))) <= COVERED
+    within_scale = jnp.abs(jnp.log(jnp.where(after, second.scale, p.first.scale))) <= MAX_LOG_SCALE
     diagonal = jnp.diagonal(p.first.inverse, axis1=-2, axis2=-1)
     unit = diagonal.min(-1)[..., None, None]
     unit = jnp.where(jnp.isfinite(unit), unit, 1)  # of a stream that is lost
 
     def inner(r: Array) -> Array:
         y = jnp.where(after, apply(second, r), apply(p.first, r))
-        return jnp.where(covered, y, unit * r)
+        return jnp.where(within_scale, y, unit * r)
 
     return inner
 
@@ -74,24 +74,24 @@ class JaxChunkExact(JaxSolver):
 
     options: ChunkExact
 
-    def prepare(self, chunks: Chunks) -> Prepared:
+    def prepare(self, chunks: Chunks) -> ChunkFactors:
         """Factorise every chunk; nothing here is differentiated."""
         sums, ridge = sums_of_logs(chunks), reference_ridge(chunks)
         if sums is None or self.options.corrections is not None:
             factor = factorise(chunks, sums, _middle(sums), ridge)
-            harsh = None if self.options.corrections is not None else self._loses_digits(factor)
-            return Prepared(factor, None, None, harsh, *self._bounds(chunks, factor, ridge))
+            needs_cg = None if self.options.corrections is not None else self._loses_digits(factor)
+            return ChunkFactors(factor, None, None, needs_cg, *self._bounds(chunks, factor, ridge))
         c = sums.shape[-1]
-        harsh = ((sums[..., 0] - sums[..., -1]) / 2 > MILD).any()
+        needs_cg = ((sums[..., 0] - sums[..., -1]) / 2 > MILD_LOG_SCALE).any()
         steepest = jnp.argmin(jnp.diff(sums, axis=-1, append=jnp.inf), -1) + 1
-        split = jnp.where(harsh, steepest, c)[..., None]
+        split = jnp.where(needs_cg, steepest, c)[..., None]
         last = jnp.take_along_axis(sums, split - 1, -1)[..., 0]
         first = factorise(chunks, sums, (sums[..., 0] + last) / 2, ridge, LIMIT)
-        return Prepared(
+        return ChunkFactors(
             first,
             sums,
             split,
-            harsh | self._loses_digits(first),
+            needs_cg | self._loses_digits(first),
             *self._bounds(chunks, first, ridge),
         )
 
@@ -119,51 +119,53 @@ class JaxChunkExact(JaxSolver):
 
     def solve(self, chunks: Chunks, prepared: Any, b: Array) -> tuple[Array, Array]:
         """Solve (H_t + Lambda_t) x_t = b_t for every token; also the corrections of each."""
-        p: Prepared = prepared
-        if p.harsh is None:
+        p: ChunkFactors = prepared
+        if p.needs_cg is None:
             return self._corrected(chunks, p, b, self.options.corrections)
-        if p.low is None:
+        if p.eig_min is None:
             return cond(
-                largest(p.harsh),
+                max_over_vmap(p.needs_cg),
                 lambda: self._conjugate(chunks, p, b),
                 lambda: self._corrected(chunks, p, b, 0),
             )
-        steps = largest(self._steps(p, b.dtype))
+        steps = max_over_vmap(self._steps(p, b.dtype))
         # the counts of mild gates without a loop, which costs a tenth of the whole
         few = [lambda n=n: self._corrected(chunks, p, b, n) for n in range(1, UNROLLED_COUNTS + 1)]
         many = [lambda: self._corrected(chunks, p, b, steps), lambda: self._conjugate(chunks, p, b)]
-        harsh = largest(p.harsh) | (steps > MOST_STEPS)
+        needs_cg = max_over_vmap(p.needs_cg) | (steps > MOST_STEPS)
         count = jnp.clip(steps, 1, UNROLLED_COUNTS + 1) - 1
-        return switch(jnp.where(harsh, UNROLLED_COUNTS + 1, count), few + many)
+        return switch(jnp.where(needs_cg, UNROLLED_COUNTS + 1, count), few + many)
 
     def _tolerance(self, dtype: Any) -> float:
         return (
             ROUNDED * float(jnp.finfo(dtype).eps) if self.options.tol is None else self.options.tol
         )
 
-    def _steps(self, p: Prepared, dtype: Any) -> Array:
+    def _steps(self, p: ChunkFactors, dtype: Any) -> Array:
         """Chebyshev steps that the worst bound of the stream needs."""
-        kappa = (p.high / p.low).max()
+        kappa = (p.eig_max / p.eig_min).max()
         rho = chebyshev_rate(kappa)
         # kappa^2: the bound is on the energy norm, the tolerance on the outputs
         goal = jnp.log(2 * kappa**2 / self._tolerance(dtype))
         return (jnp.ceil(goal / -jnp.log(jnp.minimum(rho, 0.999))) - 1).astype(jnp.int32)
 
-    def _corrected(self, chunks: Chunks, p: Prepared, b: Array, steps: Any) -> tuple[Array, Array]:
+    def _corrected(
+        self, chunks: Chunks, p: ChunkFactors, b: Array, steps: Any
+    ) -> tuple[Array, Array]:
         """Chebyshev on ``x + P (Lambda_t - L / f_t) x = P b``: one apply per step, no products."""
-        if p.low is None:
+        if p.eig_min is None:
             return apply(p.first, b), jnp.zeros(b.shape[:-1], jnp.int32)
         count = jnp.broadcast_to(jnp.asarray(steps, jnp.int32), b.shape[:-1])
         gap = chunks.ridge - self._own_ridge(chunks, p.first)
         return chebyshev(
-            lambda x: x + apply(p.first, gap * x), apply(p.first, b), p.low, p.high, steps
+            lambda x: x + apply(p.first, gap * x), apply(p.first, b), p.eig_min, p.eig_max, steps
         ), count
 
     def _own_ridge(self, chunks: Chunks, factor: Factor) -> Array:
         ridge: Any = reference_ridge(chunks)
         return ridge if factor.scale is None else ridge / factor.scale
 
-    def _conjugate(self, chunks: Chunks, p: Prepared, b: Array) -> tuple[Array, Array]:
+    def _conjugate(self, chunks: Chunks, p: ChunkFactors, b: Array) -> tuple[Array, Array]:
         def run(b: Array) -> tuple[Array, Array]:
             return conjugate_gradient(
                 lambda x: system_product(chunks, x),

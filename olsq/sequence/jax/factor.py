@@ -30,7 +30,7 @@ SINGULAR = 0.02  # relative error of S or P beyond which a chunk needs care
 
 
 @jax.custom_batching.custom_vmap
-def largest(x: Array) -> Array:
+def max_over_vmap(x: Array) -> Array:
     """x, and under ``vmap`` its largest over the batch: a branch then stays one branch.
 
     A condition that differs between the elements of a batch makes JAX run both branches.
@@ -38,9 +38,9 @@ def largest(x: Array) -> Array:
     return x
 
 
-@largest.def_vmap
-def _largest_of_batch(axis_size: int, in_batched: list[bool], x: Array) -> tuple[Array, bool]:
-    return largest(x.max(0)), False
+@max_over_vmap.def_vmap
+def _max_over_batch(axis_size: int, in_batched: list[bool], x: Array) -> tuple[Array, bool]:
+    return max_over_vmap(x.max(0)), False
 
 
 class Factor(NamedTuple):
@@ -119,7 +119,7 @@ def _factors(system: Array, keys: Array, floor: bool) -> tuple[Array, Array, Arr
         pairs = zip(chosen, careful, (inverse, rows, growth), strict=True)
         return tuple(jnp.where(*three) for three in pairs)
 
-    return cond(largest(unsafe.any()), care, lambda: (inverse, rows, growth))
+    return cond(max_over_vmap(unsafe.any()), care, lambda: (inverse, rows, growth))
 
 
 def _singular(half: Array, keys: Array, floor: bool) -> tuple[Array, Array]:

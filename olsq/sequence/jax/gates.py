@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import Array
 
 
-def decays(gates: Array, logs: Array) -> tuple[Array, Array]:
+def gate_products(gates: Array, logs: Array) -> tuple[Array, Array]:
     """Products of gates over the last axis, C long: D[t, i] = gates i+1..t, zeta_t = gates 0..t.
 
     D (..., C, C) is made of products only, so that its derivatives of any order are right at a
@@ -35,9 +35,9 @@ def decays(gates: Array, logs: Array) -> tuple[Array, Array]:
         start = jnp.concatenate([start[..., 0::2, :], later], -1)
         size *= 2
     zeta = start[..., 0, :]
-    kept = jax.lax.stop_gradient(gates)
-    sums = jnp.cumsum(jnp.where(kept == 0, 0, logs), axis=-1)
-    value = jnp.where(jnp.cumsum(kept == 0, axis=-1) == 0, jnp.exp(sums), 0)
+    constant = jax.lax.stop_gradient(gates)
+    sums = jnp.cumsum(jnp.where(constant == 0, 0, logs), axis=-1)
+    value = jnp.where(jnp.cumsum(constant == 0, axis=-1) == 0, jnp.exp(sums), 0)
     return table[..., 0, :, :], zeta + jax.lax.stop_gradient(value - zeta)
 
 
@@ -45,21 +45,21 @@ def states_before(factor: Array, add: Array, start: Array) -> tuple[Array, Array
     """States before each piece, (B, n, p, q), and after the last: ``s <- factor s + add``.
 
     ``factor`` (B, n) is the product of each piece's gates, ``add`` (B, n, p, q) what the piece
-    adds, ``start`` (B, p, q).  One product with the table of :func:`decays` does all pieces.
+    adds, ``start`` (B, p, q).  One product with the table of :func:`gate_products` does all pieces.
     """
-    kept = jax.lax.stop_gradient(factor)
-    table, zeta = decays(factor, jnp.log(jnp.where(kept == 0, 1, kept)))
+    constant = jax.lax.stop_gradient(factor)
+    table, zeta = gate_products(factor, jnp.log(jnp.where(constant == 0, 1, constant)))
     after = jnp.einsum("bts,bspq->btpq", table, add) + zeta[..., None, None] * start[:, None]
     before = jnp.concatenate([start[:, None], after[:, :-1]], 1)
     return before, after[:, -1]
 
 
-def reached(bad: Array, reset: Array | None, start: Array) -> Array:
-    """Which tokens (B, n) a loss reaches: one at a ``bad`` token or at the start, to a reset."""
-    order = jnp.arange(1, bad.shape[1] + 1)
-    latest_bad = jax.lax.cummax(jnp.where(bad, order, 0), axis=1)
+def lost_tokens(sample_lost: Array, reset: Array | None, start: Array) -> Array:
+    """Which tokens (B, n) a loss reaches: from a lost sample, or the start, to the next reset."""
+    order = jnp.arange(1, sample_lost.shape[1] + 1)
+    latest_lost = jax.lax.cummax(jnp.where(sample_lost, order, 0), axis=1)
     if reset is None:
-        return (latest_bad > 0) | start[:, None]
+        return (latest_lost > 0) | start[:, None]
     latest_reset = jax.lax.cummax(jnp.where(reset, order, 0), axis=1)
-    inside = (latest_bad >= latest_reset) & (latest_bad > 0)
+    inside = (latest_lost >= latest_reset) & (latest_lost > 0)
     return inside | (start[:, None] & (latest_reset == 0))

@@ -9,9 +9,16 @@ from jax import Array, lax
 
 from olsq.problem import Moments
 from olsq.sequence.jax.control import scan
-from olsq.sequence.jax.gates import reached, states_before
+from olsq.sequence.jax.gates import lost_tokens, states_before
 from olsq.sequence.jax.inputs import Stream
-from olsq.sequence.jax.tiles import Carry, answerable, begin, enter, finish, fold
+from olsq.sequence.jax.tiles import (
+    Carry,
+    answerable,
+    cut_into_tiles,
+    final_moments,
+    initial_carry,
+    open_tile,
+)
 
 
 def split(stream: Stream, chunk: int, shards: int) -> tuple[Stream, Moments]:
@@ -32,7 +39,7 @@ def split(stream: Stream, chunk: int, shards: int) -> tuple[Stream, Moments]:
         x = jnp.pad(x, pad, constant_values=fill).reshape(b, shards, each, *x.shape[2:])
         return jnp.moveaxis(x, 1, 0).reshape(shards * b, each, *x.shape[3:])
 
-    start = begin(stream.state)
+    start = initial_carry(stream.state)
     empty = Moments(*(jnp.zeros((shards * b, *s.shape[1:]), s.dtype) for s in start[:2]))
     pieces = Stream(
         keys=cut(stream.keys),
@@ -45,12 +52,12 @@ def split(stream: Stream, chunk: int, shards: int) -> tuple[Stream, Moments]:
         state=empty,
         floor=None,
     )
-    tiles, ridge = fold(pieces, chunk)
+    tiles, ridge = cut_into_tiles(pieces, chunk)
 
     def walk(carry: Carry, tile: Any) -> tuple[Carry, None]:
-        return enter(tile, ridge, carry)[1], None
+        return open_tile(tile, ridge, carry)[1], None
 
-    totals = scan(walk, begin(empty), tiles)[0]
+    totals = scan(walk, initial_carry(empty), tiles)[0]
 
     def by_stream(x: Array) -> Array:
         """(shards B, ...) to (B, shards, ...)."""
@@ -71,15 +78,15 @@ def split(stream: Stream, chunk: int, shards: int) -> tuple[Stream, Moments]:
         logs = jnp.where(unknown, 0, by_stream(pieces.log_forget)).sum(-1)
         rounded = jnp.prod(gates, -1)
         factor = rounded + lax.stop_gradient(jnp.where(reset, 0, jnp.exp(logs)) - rounded)
-    lost = reached(by_stream(totals.lost), reset, start.lost)
+    lost = lost_tokens(by_stream(totals.lost), reset, start.lost)
     before, last = [], []
     for add, first in zip(totals[:2], start[:2], strict=True):
         states, end = states_before(factor, by_stream(add), first)
         before.append(states)
         last.append(end)
-    spoilt = jnp.concatenate([start.lost[:, None], lost[:, :-1]], 1)[..., None, None]
-    state = Moments(*(by_shard(jnp.where(spoilt, jnp.nan, s)) for s in before))
-    return pieces._replace(state=state), finish(Carry(last[0], last[1], lost[:, -1]))
+    state_lost = jnp.concatenate([start.lost[:, None], lost[:, :-1]], 1)[..., None, None]
+    state = Moments(*(by_shard(jnp.where(state_lost, jnp.nan, s)) for s in before))
+    return pieces._replace(state=state), final_moments(Carry(last[0], last[1], lost[:, -1]))
 
 
 def join(x: Array, b: int, length: int) -> Array:

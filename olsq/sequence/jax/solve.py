@@ -16,13 +16,22 @@ from olsq.sequence.jax.factor import FACTOR
 from olsq.sequence.jax.inputs import Stream, check, concrete, least_eigenvalue
 from olsq.sequence.jax.shards import join, split
 from olsq.sequence.jax.solver import JaxSolver
-from olsq.sequence.jax.tiles import Carry, Tile, begin, enter, finish, finite, fold, group_count
+from olsq.sequence.jax.tiles import (
+    Carry,
+    Tile,
+    cut_into_tiles,
+    final_moments,
+    finite,
+    group_count,
+    initial_carry,
+    open_tile,
+)
 from olsq.solvers import ChunkExact, Solver
 
 _FACTORS = jax.checkpoint_policies.save_only_these_names(FACTOR)
 
 
-def kept(primitive: Any, *avals: Any, **params: Any) -> Any:
+def save_factors(primitive: Any, *avals: Any, **params: Any) -> Any:
     """What a backward pass keeps of a tile: factors and solutions; it makes the rest again."""
     return primitive.name == "custom_linear_solve" or _FACTORS(primitive, *avals, **params)
 
@@ -119,28 +128,28 @@ def solve_tiles(
 ) -> tuple[Array, Moments, TokenSizes]:
     """All tiles of ``stream``, one after another in time."""
     b, length, _ = stream.values.shape
-    tiles, ridge = fold(stream, solver.options.chunk)
+    tiles, ridge = cut_into_tiles(stream, solver.options.chunk)
 
     def step(carry: Carry, tile: Tile) -> tuple[Carry, tuple[Array, TokenSizes]]:
-        chunks, carry = enter(tile, ridge, carry)
+        chunks, carry = open_tile(tile, ridge, carry)
         return carry, _solve_tile(chunks, solver, unrolls)
 
-    remade = jax.checkpoint(step, policy=kept, prevent_cse=False)
-    carry, (value, sizes) = scan(remade, begin(stream.state), tiles)
+    checkpointed_step = jax.checkpoint(step, policy=save_factors, prevent_cse=False)
+    carry, (value, sizes) = scan(checkpointed_step, initial_carry(stream.state), tiles)
 
     def flat(x: Array) -> Array:
         x = jnp.moveaxis(x, 0, 1)
         return x.reshape(b, -1, *x.shape[4:])[:, :length]
 
-    return flat(value), finish(carry), TokenSizes(*map(flat, sizes))
+    return flat(value), final_moments(carry), TokenSizes(*map(flat, sizes))
 
 
 def _solve_tile(chunks: Chunks, solver: JaxSolver, unrolls: bool) -> tuple[Array, TokenSizes]:
     """Outputs (B, n, C, m) of a tile, NaN where the query or the past is not finite; and sizes."""
-    asked = finite(chunks.queries)[..., None]
-    queries = jnp.where(asked, chunks.queries, 0)
+    query_finite = finite(chunks.queries)[..., None]
+    queries = jnp.where(query_finite, chunks.queries, 0)
     solution, steps = solve_systems(chunks, queries, solver, unrolls)
-    value = jnp.where(asked & ~chunks.lost[..., None], read_out(chunks, solution), jnp.nan)
+    value = jnp.where(query_finite & ~chunks.lost[..., None], read_out(chunks, solution), jnp.nan)
 
     given, q, x = jax.lax.stop_gradient((chunks, queries, solution))
     query, size, left = (jnp.linalg.norm(a, axis=-1) for a in (q, x, q - system_product(given, x)))
@@ -161,17 +170,17 @@ def solve_systems(
     chunks, queries = together((chunks, queries))
     if unrolls:
         return solver.solve_unrolled(chunks, solver.prepare(chunks), queries)
-    kept = jax.lax.stop_gradient(chunks)
-    prepared = solver.prepare(kept)
+    constant = jax.lax.stop_gradient(chunks)
+    prepared = solver.prepare(constant)
     product = partial(system_product, chunks)
 
     def solve(_: Any, b: Array) -> tuple[Array, Array]:
-        return solver.solve(kept, prepared, b)
+        return solver.solve(constant, prepared, b)
 
     if type(solver).solve_transposed is JaxSolver.solve_transposed:
         return custom_linear_solve(product, queries, solve, symmetric=True, has_aux=True)
 
     def transposed(_: Any, b: Array) -> tuple[Array, Array]:
-        return solver.solve_transposed(kept, prepared, b)
+        return solver.solve_transposed(constant, prepared, b)
 
     return custom_linear_solve(product, queries, solve, transposed, has_aux=True)

@@ -14,7 +14,7 @@ from jax import Array
 
 from olsq.problem import Moments
 from olsq.sequence.jax.chunks import Chunks
-from olsq.sequence.jax.gates import decays, reached, states_before
+from olsq.sequence.jax.gates import gate_products, lost_tokens, states_before
 from olsq.sequence.jax.inputs import Stream
 
 CACHED = 2**19  # numbers in one array of a tile on a CPU: 2 MiB of float32
@@ -69,7 +69,7 @@ def answerable(stream: Stream) -> Stream:
     return stream._replace(queries=jnp.where(few[..., None], jnp.nan, stream.queries))
 
 
-def fold(stream: Stream, chunk: int) -> tuple[Tile, Array | None]:
+def cut_into_tiles(stream: Stream, chunk: int) -> tuple[Tile, Array | None]:
     """Tiles of ``stream``, padded with absent tokens, and the ridge all tokens share."""
     stream = answerable(stream)
     b, length, d = stream.keys.shape
@@ -102,7 +102,7 @@ def fold(stream: Stream, chunk: int) -> tuple[Tile, Array | None]:
     return tiles, (ridge[:, :, None] if shared and ridge is not None else None)
 
 
-def begin(state: Moments) -> Carry:
+def initial_carry(state: Moments) -> Carry:
     """The carry before the first tile; a non-finite state is a loss."""
     gram, cross = state
     lost = ~((gram * 0).sum((1, 2)) + (cross * 0).sum((1, 2)) == 0)
@@ -110,31 +110,31 @@ def begin(state: Moments) -> Carry:
     return Carry(gram, cross, lost)
 
 
-def finish(carry: Carry) -> Moments:
+def final_moments(carry: Carry) -> Moments:
     """The moments after the last tile, NaN where they were lost."""
     return Moments(*(jnp.where(carry.lost[:, None, None], jnp.nan, s) for s in carry[:2]))
 
 
-def enter(tile: Tile, ridge: Any, carry: Carry) -> tuple[Chunks, Carry]:
+def open_tile(tile: Tile, ridge: Any, carry: Carry) -> tuple[Chunks, Carry]:
     """Clean a tile and compute the moments before each of its chunks; also the next carry."""
-    tile, bad = clean(tile)
+    tile, sample_lost = clean(tile)
     b, n, c, _ = tile.keys.shape
     if tile.gates is None:
         table, zeta = jnp.tril(jnp.ones((c, c), tile.keys.dtype)), None
         factor = jnp.ones((b, n), tile.keys.dtype)
         resets = None
     else:
-        table, zeta = decays(tile.gates, tile.logs)
+        table, zeta = gate_products(tile.gates, tile.logs)
         factor = zeta[..., -1]
         resets = (tile.gates == 0).reshape(b, -1)
     if tile.weight is not None:
         table = table * tile.weight[..., None, :]
     tail = jnp.broadcast_to(table[..., -1, :], (b, n, c))[..., None] * tile.keys
-    adds = [jnp.einsum("bnci,bncj->bnij", left, tail) for left in (tile.keys, tile.values)]
+    chunk_sums = [jnp.einsum("bnci,bncj->bnij", left, tail) for left in (tile.keys, tile.values)]
     (gram, last_gram), (cross, last_cross) = (
-        states_before(factor, add, start) for add, start in zip(adds, carry[:2], strict=True)
+        states_before(factor, add, start) for add, start in zip(chunk_sums, carry[:2], strict=True)
     )
-    lost = reached(bad.reshape(b, -1), resets, carry.lost)
+    lost = lost_tokens(sample_lost.reshape(b, -1), resets, carry.lost)
     chunks = Chunks(
         tile.keys,
         tile.values,
@@ -158,17 +158,19 @@ def finite(x: Array) -> Array:
 
 
 def clean(tile: Tile) -> tuple[Tile, Array]:
-    """Replace non-finite samples by absent ones; ``bad`` says where, unless their weight is 0.
+    """Replace non-finite samples by absent ones; also where, unless their weight is 0.
 
     A mask that multiplies would leak them: 0 * nan is nan, at EARLIER tokens of the chunk.
     """
     fine = jnp.isfinite((tile.keys**2).sum(-1)) & finite(tile.values)  # too large: H overflows
     keys, values = (jnp.where(fine[..., None], x, 0) for x in (tile.keys, tile.values))
-    bad, weight, gates, logs = ~fine, tile.weight, tile.gates, tile.logs
+    sample_lost, weight, gates, logs = ~fine, tile.weight, tile.gates, tile.logs
     if weight is not None:
-        bad = (bad & (weight != 0)) | ~jnp.isfinite(weight)
+        sample_lost = (sample_lost & (weight != 0)) | ~jnp.isfinite(weight)
         weight = jnp.where(jnp.isfinite(weight), weight, 0)
     if gates is not None:
-        lost = jnp.isnan(gates)
-        bad, gates, logs = bad | lost, jnp.where(lost, 1, gates), jnp.where(lost, 0, logs)
-    return tile._replace(keys=keys, values=values, weight=weight, gates=gates, logs=logs), bad
+        unknown = jnp.isnan(gates)
+        gates, logs = jnp.where(unknown, 1, gates), jnp.where(unknown, 0, logs)
+        sample_lost = sample_lost | unknown
+    tile = tile._replace(keys=keys, values=values, weight=weight, gates=gates, logs=logs)
+    return tile, sample_lost

@@ -103,6 +103,27 @@ def multiply(blas, m, n, k, alpha, a, a_turned, b, b_turned, beta, c):
 
 
 @kernel()
+def multiply_nn(blas, A, B, out, alpha=1.0, beta=0.0):
+    """out = alpha A B + beta out; sizes are those of ``out`` and the columns of A."""
+    n, m = out.shape
+    multiply(blas, n, m, A.shape[1], alpha, (A, 0, 0), False, (B, 0, 0), False, beta, (out, 0, 0))
+
+
+@kernel()
+def multiply_nt(blas, A, B, out, alpha=1.0, beta=0.0):
+    """out = alpha A B^T + beta out."""
+    n, m = out.shape
+    multiply(blas, n, m, A.shape[1], alpha, (A, 0, 0), False, (B, 0, 0), True, beta, (out, 0, 0))
+
+
+@kernel()
+def multiply_tn(blas, A, B, out, alpha=1.0, beta=0.0):
+    """out = alpha A^T B + beta out."""
+    n, m = out.shape
+    multiply(blas, n, m, A.shape[0], alpha, (A, 0, 0), True, (B, 0, 0), False, beta, (out, 0, 0))
+
+
+@kernel()
 def scale(A, factor):
     """A <- factor A; 0 makes zeros and NaN makes NaN of anything.
 

@@ -25,7 +25,7 @@ import math
 import numpy as np
 
 from olsq.kernel import kernel
-from olsq.sequence.numpy.blas import inverse_factor, multiply
+from olsq.sequence.numpy.blas import inverse_factor, multiply_nn, multiply_nt
 
 MOST_STEPS = 40  # corrections of a chunk beyond which its tokens are solved one by one
 
@@ -127,9 +127,9 @@ def gaps(ridge, reference, ratio, uniform, like):
 def inner_apply(blas, y, N, ratio, scores, out, count):
     """Rows ``f_t (I - sum_{i<=t} n_i n_i^T) y_t``; also leaves tril(y N^T) in ``scores``."""
     d = N.shape[1]
-    multiply(blas, count, count, d, 1, (y, 0, 0), False, (N, 0, 0), True, 0, (scores, 0, 0))
+    multiply_nt(blas, y, N, scores)
     lower(scores, count)
-    multiply(blas, count, d, count, 1, (scores, 0, 0), False, (N, 0, 0), False, 0, (out, 0, 0))
+    multiply_nn(blas, scores, N, out)
     for i in range(count):
         f = out.dtype.type(ratio[i])
         for j in range(d):
@@ -144,7 +144,7 @@ def ridge_product(blas, W, reference, B):
     for i in range(d):
         for j in range(d):
             scaled[i, j] = W[i, j] * number(reference[j])
-    multiply(blas, d, d, d, 1, (scaled, 0, 0), False, (W, 0, 0), True, 0, (B, 0, 0))
+    multiply_nt(blas, scaled, W, B)
     widest, total = 0.0, 0.0
     for i in range(d):
         row = 0.0
@@ -160,16 +160,16 @@ def gap_apply(blas, x, W, B, gap, uniform, scratch, out, count):
     """Rows ``W gap_t W^T x_t``; with one ridge for all tokens, a multiple of ``B x_t``."""
     d = W.shape[0]
     if uniform:
-        multiply(blas, count, d, d, 1, (x, 0, 0), False, (B, 0, 0), False, 0, (out, 0, 0))
+        multiply_nn(blas, x, B, out)
         for i in range(count):
             for j in range(d):
                 out[i, j] *= gap[i, 0]
         return
-    multiply(blas, count, d, d, 1, (x, 0, 0), False, (W, 0, 0), False, 0, (scratch, 0, 0))
+    multiply_nn(blas, x, W, scratch)
     for i in range(count):
         for j in range(d):
             scratch[i, j] *= gap[i, j]
-    multiply(blas, count, d, d, 1, (scratch, 0, 0), False, (W, 0, 0), True, 0, (out, 0, 0))
+    multiply_nt(blas, scratch, W, out)
 
 
 @kernel()
@@ -210,10 +210,10 @@ def true_residual(blas, X, x, A, ridge, reference, ratio, scores, count, norms, 
     """``|q - M x|``, ``|x|`` and the normwise backward error of every token, on the true system."""
     d = A.shape[0]
     far, near = np.empty((count, d), X.dtype), np.empty((count, d), X.dtype)
-    multiply(blas, count, d, d, 1, (x, 0, 0), False, (A, 0, 0), False, 0, (far, 0, 0))
-    multiply(blas, count, count, d, 1, (x, 0, 0), False, (X, 0, 0), True, 0, (scores, 0, 0))
+    multiply_nn(blas, x, A, far)
+    multiply_nt(blas, x, X, scores)
     lower(scores, count)
-    multiply(blas, count, d, count, 1, (scores, 0, 0), False, (X, 0, 0), False, 0, (near, 0, 0))
+    multiply_nn(blas, scores, X, near)
     trace = 0.0
     for j in range(d):
         trace += A[j, j]
@@ -251,9 +251,12 @@ def solve_chunk(
     S, inverse = np.empty((count, count), W.dtype), np.empty((count, count), W.dtype)
     N = np.empty((count, d), W.dtype)
     scaled_rows(chunk, first, count, sound, ratio, X, V)
-    multiply(blas, 2 * count, d, d, 1, (X, 0, 0), False, (W, 0, 0), True, 0, (Y, 0, 0))
-    multiply(blas, count, count, d, 1, (Y, 0, 0), False, (Y, 0, 0), True, 0, (S, 0, 0))
-    multiply(blas, count, m, d, -1, (Y, 0, 0), False, (Z, 0, 0), True, 1, (V, 0, 0))
+    # Y = X W^T with W^T W = P_r, so that y_t . y_i = x_t . P_r x_i: keys above, queries below.
+    multiply_nt(blas, X, W, Y)
+    # S = I + Y Y^T, whose Cholesky factor is that of every token of the chunk.
+    multiply_nt(blas, Y, Y, S)
+    # V <- V - Y Z^T: what the moments before the chunk do not explain of its values.
+    multiply_nt(blas, Y, Z, V, -1.0, 1.0)
     for i in range(sound):
         S[i, i] += number(1)
         if not S[i, i] <= limits[1]:
@@ -269,8 +272,9 @@ def solve_chunk(
     drop(V, sound, count)
     if sound <= skip or not inverse_factor(blas, S, inverse, count, 0.0):
         return skip, 0
-    multiply(blas, count, m, count, 1, (inverse, 0, 0), False, (V, 0, 0), False, 0, (E, 0, 0))
-    multiply(blas, count, d, count, 1, (inverse, 0, 0), False, (Y, 0, 0), False, 0, (N, 0, 0))
+    # S = L L^T: E = L^-1 V are innovations, N = L^-1 Y gains, of unit variance.
+    multiply_nn(blas, inverse, V, E)
+    multiply_nn(blas, inverse, Y, N)
     sound = min(sound, finite_rows(E, sound))
     drop(E, sound, count)
 
@@ -291,10 +295,12 @@ def solve_chunk(
             correct(blas, y, N, W, B, ratio, gap, uniform, low, high, steps, S, count)
     inner = np.empty((count, d), W.dtype)
     inner_apply(blas, y, N, ratio, S, inner, count)
-    multiply(blas, count, m, d, 1, (y, 0, 0), False, (Z, 0, 0), True, 0, (V, 0, 0))
-    multiply(blas, count, m, count, 1, (S, 0, 0), False, (E, 0, 0), False, 1, (V, 0, 0))
+    # o_t = Z y_t + sum_{i<=t} (n_i . y_t) e_i
+    multiply_nt(blas, y, Z, V)
+    multiply_nn(blas, S, E, V, 1.0, 1.0)
     x, own, backward = np.empty((count, d), W.dtype), np.empty((count, 2)), np.empty(count)
-    multiply(blas, count, d, d, 1, (inner, 0, 0), False, (W, 0, 0), False, 0, (x, 0, 0))
+    # x_t = W^T inner_t
+    multiply_nn(blas, inner, W, x)
     true_residual(blas, X, x, A, ridge, reference, ratio, S, count, own, backward)
     for i in range(skip, sound):
         if not backward[i] <= limits[2]:

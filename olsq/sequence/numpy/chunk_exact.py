@@ -22,21 +22,21 @@ from olsq.sequence.numpy.iterations import (
     scaled,
 )
 from olsq.sequence.numpy.solver import NumpySolver
-from olsq.solvers import COVERED, MILD, REGULAR, ROUNDED, ChunkExact
+from olsq.solvers import MAX_LOG_SCALE, MILD_LOG_SCALE, REGULAR, ROUNDED, ChunkExact
 
 
-class Prepared(NamedTuple):
+class ChunkFactors(NamedTuple):
     """Factors of a chunk: one reference, and a second where the gates forget most."""
 
     first: Factor
     second: Factor | None
     after: NDArray | None  # (B, C, 1) bool: tokens that the second serves
     exact: bool  # P is the inverse wanted, to rounding
-    low: NDArray | None  # bounds of the spectrum of P M, (B, C, 1); None: exactly 1
-    high: NDArray | None
+    eig_min: NDArray | None  # bounds of the spectrum of P M, (B, C, 1); None: exactly 1
+    eig_max: NDArray | None
 
 
-def preconditioner(p: Prepared) -> Callable[[NDArray], NDArray]:
+def preconditioner(p: ChunkFactors) -> Callable[[NDArray], NDArray]:
     """``r -> P_t r_t`` with each token's own reference, or a multiple of r where none covers it.
 
     The multiple has the units of an inverse: it is also the first iterate.
@@ -45,13 +45,13 @@ def preconditioner(p: Prepared) -> Callable[[NDArray], NDArray]:
     if second is None or after is None:
         return lambda r: apply(p.first, r)
     scale = np.where(after, np.asarray(second.scale), np.asarray(p.first.scale))
-    covered = np.abs(np.log(scale)) <= COVERED
+    within_scale = np.abs(np.log(scale)) <= MAX_LOG_SCALE
     unit = np.diagonal(p.first.inverse, axis1=1, axis2=2).min(-1)[:, None, None]
     unit = np.where(np.isfinite(unit), unit, 1)  # of a stream that is lost
 
     def inner(r: NDArray) -> NDArray:
         y = np.where(after, apply(second, r), apply(p.first, r))
-        return np.where(covered, y, unit * r)
+        return np.where(within_scale, y, unit * r)
 
     return inner
 
@@ -62,7 +62,7 @@ class NumpyChunkExact(NumpySolver):
 
     options: ChunkExact
 
-    def prepare(self, chunk: Chunk) -> Prepared:
+    def prepare(self, chunk: Chunk) -> ChunkFactors:
         """Factorise every chunk."""
         sums, ridge = chunk.logs, reference_ridge(chunk)
         fixed = self.options.corrections is not None
@@ -70,21 +70,21 @@ class NumpyChunkExact(NumpySolver):
             centre = None if sums is None else (sums[:, 0] + sums[:, -1]) / 2
             first = factorise(chunk, centre, ridge)
             low, high = self._bounds(chunk, first, ridge)
-            return Prepared(first, None, None, low is None and self._regular(first), low, high)
+            return ChunkFactors(first, None, None, low is None and self._regular(first), low, high)
         b, c = sums.shape
         split = np.full(b, c)
-        if ((sums[:, 0] - sums[:, -1]) / 2 > MILD).any():
+        if ((sums[:, 0] - sums[:, -1]) / 2 > MILD_LOG_SCALE).any():
             split = np.argmin(np.diff(sums, axis=1, append=np.inf), 1) + 1
-        every, limit = np.arange(b), math.exp(2 * COVERED)
+        every, limit = np.arange(b), math.exp(2 * MAX_LOG_SCALE)
         first = factorise(chunk, (sums[:, 0] + sums[every, split - 1]) / 2, ridge, limit)
         second = after = None
         if (split < c).any():
-            begin = sums[every, np.minimum(split, c - 1)]
-            second = factorise(chunk, (begin + sums[:, -1]) / 2, ridge, limit)
+            start = sums[every, np.minimum(split, c - 1)]
+            second = factorise(chunk, (start + sums[:, -1]) / 2, ridge, limit)
             after = (np.arange(c) >= split[:, None])[..., None]
         low, high = self._bounds(chunk, first, ridge)
         exact = low is None and second is None and self._regular(first)
-        return Prepared(first, second, after, exact, low, high)
+        return ChunkFactors(first, second, after, exact, low, high)
 
     def _regular(self, factor: Factor) -> bool:
         """Whether ``R - sum n n^T`` keeps the digits that the tolerance asks for."""
@@ -107,7 +107,7 @@ class NumpyChunkExact(NumpySolver):
 
     def solve(self, chunk: Chunk, prepared: Any, b: NDArray) -> tuple[NDArray, NDArray]:
         """Solve (H_t + Lambda_t) x_t = b_t for every token; also the corrections of each."""
-        p: Prepared = prepared
+        p: ChunkFactors = prepared
         if self.options.corrections is not None:
             return self._corrected(chunk, p, b, self.options.corrections)
         if p.exact:
@@ -125,14 +125,14 @@ class NumpyChunkExact(NumpySolver):
         return scaled(b, run)
 
     def _corrected(
-        self, chunk: Chunk, p: Prepared, b: NDArray, steps: int
+        self, chunk: Chunk, p: ChunkFactors, b: NDArray, steps: int
     ) -> tuple[NDArray, NDArray]:
         """Chebyshev on ``x + P (Lambda_t - L / f_t) x = P b``: one apply per step, no products."""
-        if p.low is None or p.high is None:
+        if p.eig_min is None or p.eig_max is None:
             return apply(p.first, b), np.zeros(b.shape[:-1], np.int32)
         own: Any = reference_ridge(chunk)
         gap = chunk.ridge - (own if p.first.scale is None else own / p.first.scale)
         x = chebyshev(
-            lambda x: x + apply(p.first, gap * x), apply(p.first, b), p.low, p.high, steps
+            lambda x: x + apply(p.first, gap * x), apply(p.first, b), p.eig_min, p.eig_max, steps
         )
         return x, np.full(b.shape[:-1], steps, np.int32)

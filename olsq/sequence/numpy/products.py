@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from olsq.kernel import kernel
-from olsq.sequence.numpy.blas import multiply
+from olsq.sequence.numpy.blas import multiply_nn, multiply_nt
 
 
 @kernel()
@@ -21,13 +21,11 @@ def multiply_systems(blas, x, keys, decay, zeta, gram, ridge, gated, scores, y):
     streams, count, d = x.shape
     for b in range(streams):
         D = decay[b if decay.shape[0] > 1 else 0]
-        multiply(blas, count, count, d, 1, (x[b], 0, 0), False, (keys[b], 0, 0), True, 0,
-                 (scores, 0, 0))  # fmt: skip
+        multiply_nt(blas, x[b], keys[b], scores)
         for t in range(count):
             for s in range(count):
                 scores[t, s] *= D[t, s]
-        multiply(blas, count, d, d, 1, (x[b], 0, 0), False, (gram[b], 0, 0), False, 0,
-                 (y[b], 0, 0))  # fmt: skip
+        multiply_nn(blas, x[b], gram[b], y[b])
         for t in range(count):
             if gated:
                 for j in range(d):
@@ -36,8 +34,7 @@ def multiply_systems(blas, x, keys, decay, zeta, gram, ridge, gated, scores, y):
                 own = t if ridge.shape[1] > 1 else 0
                 for j in range(d):
                     y[b, t, j] += ridge[b, own, j] * x[b, t, j]
-        multiply(blas, count, d, count, 1, (scores, 0, 0), False, (keys[b], 0, 0), False, 1,
-                 (y[b], 0, 0))  # fmt: skip
+        multiply_nn(blas, scores, keys[b], y[b], 1.0, 1.0)
 
 
 @kernel()
@@ -109,15 +106,12 @@ def apply_factors(blas, x, inverse, rows, scale, scaled, scores, y):
     """y = f (x R - tril(x N^T) N) for every stream: the chunk's inverses applied; scores (C, C)."""
     streams, count, d = x.shape
     for b in range(streams):
-        multiply(blas, count, count, d, 1, (x[b], 0, 0), False, (rows[b], 0, 0), True, 0,
-                 (scores, 0, 0))  # fmt: skip
+        multiply_nt(blas, x[b], rows[b], scores)
         for t in range(count):
             for s in range(t + 1, count):
                 scores[t, s] = scores.dtype.type(0)
-        multiply(blas, count, d, d, 1, (x[b], 0, 0), False, (inverse[b], 0, 0), False, 0,
-                 (y[b], 0, 0))  # fmt: skip
-        multiply(blas, count, d, count, -1, (scores, 0, 0), False, (rows[b], 0, 0), False, 1,
-                 (y[b], 0, 0))  # fmt: skip
+        multiply_nn(blas, x[b], inverse[b], y[b])
+        multiply_nn(blas, scores, rows[b], y[b], -1.0, 1.0)
         if scaled:
             for t in range(count):
                 for j in range(d):

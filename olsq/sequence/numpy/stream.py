@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from olsq.kernel import kernel
-from olsq.sequence.numpy.blas import copy, multiply, scale, whiten
+from olsq.sequence.numpy.blas import copy, multiply_nt, multiply_tn, scale, whiten
 from olsq.sequence.numpy.chunk import solve_chunk
 from olsq.sequence.numpy.tokens import inside, solve_tokens
 
@@ -96,8 +96,8 @@ def absorb(blas, chunk, first, count, ratio, gram, cross):
         for j in range(m):
             V[i, j] = root * float(values[t, j]) if weights[t] > 0 else 0.0
     decay = ratio[0] / last
-    multiply(blas, d, d, count, 1, (K, 0, 0), True, (K, 0, 0), False, decay, (gram, 0, 0))
-    multiply(blas, m, d, count, 1, (V, 0, 0), True, (K, 0, 0), False, decay, (cross, 0, 0))
+    multiply_tn(blas, K, K, gram, 1.0, decay)
+    multiply_tn(blas, V, K, cross, 1.0, decay)
 
 
 @kernel()
@@ -163,7 +163,7 @@ def try_chunk(
     system, W, _, _ = work
     m, d = cross.shape
     Z = np.empty((m, d))
-    multiply(blas, m, d, d, ratio[0], (cross, 0, 0), False, (W, 0, 0), True, 0, (Z, 0, 0))
+    multiply_nt(blas, cross, W, Z, ratio[0])
     done = np.int64(0)  # a literal would be another type
     if keys.itemsize == 4:
         if inflation(system, W) < INFLATION:

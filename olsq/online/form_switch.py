@@ -23,6 +23,7 @@ from olsq.online.forms.square_root import SquareRootForm
 
 METHODS = ("covariance", "sqrt", "information")
 LONGEST_WAIT = 4096
+TO_RETRY, WAIT, IN_FORM = range(3)
 
 
 def resolve_method(method: str, state_dtype: str, ridge_mode: str) -> str:
@@ -34,22 +35,23 @@ def resolve_method(method: str, state_dtype: str, ridge_mode: str) -> str:
     return "information" if ridge_mode == "fixed" else "covariance"
 
 
-class Recursion:
-    """The state of one stream and the recursion that carries it forward."""
+class FormSwitch:
+    """The state of one stream, in the form that is accurate for it now."""
 
     positions = False
 
     def __init__(self, form: Form, method: str, clock: NDArray[np.int64]) -> None:
         self.form = form
         self.method = method
-        # rows until the next attempt to return, present wait, rows since the last change of form
+        # TO_RETRY: rows until the next attempt to return; WAIT: how many they were at first;
+        # IN_FORM: rows since the last change of form.
         self.clock = clock
 
     @classmethod
     def start(
         cls, method: str, ridge: NDArray, n_targets: int, *, intercept: bool, discounted: bool,
         solving: bool, precision: tuple[str, str], sandwich: bool = False,
-    ) -> Recursion:  # fmt: skip
+    ) -> FormSwitch:  # fmt: skip
         form: Form
         if method == "information":
             form = InformationForm.start(
@@ -67,7 +69,7 @@ class Recursion:
         wait = 1 if (ridge[int(intercept) :] > 0).all() else d + max(8, d // 8)
         return cls(form, method, np.array([wait, wait, 0]))
 
-    def copy(self) -> Recursion:
+    def copy(self) -> FormSwitch:
         return copy.deepcopy(self)
 
     def update(self, rows: Rows, residual: NDArray, trace: Trace) -> None:
@@ -80,21 +82,23 @@ class Recursion:
         while t < n:
             if isinstance(self.form, CovarianceForm):
                 done = self.form.update(rows, t, n, residual, trace)
-                self.clock[2] += done - t
+                self.clock[IN_FORM] += done - t
                 if done < n:
                     self._leave_covariance()
             else:
-                done = self.form.update(rows, t, min(n, t + int(self.clock[0])), residual, trace)
-                self.clock[0] -= done - t
-                if self.clock[0] == 0:
+                done = self.form.update(
+                    rows, t, min(n, t + int(self.clock[TO_RETRY])), residual, trace
+                )
+                self.clock[TO_RETRY] -= done - t
+                if self.clock[TO_RETRY] == 0:
                     self._try_covariance()
             t = done
 
     def _leave_covariance(self) -> None:
         assert isinstance(self.form, CovarianceForm)
-        _, wait, stay = self.clock
+        _, wait, rows_in_form = self.clock
         shortest = max(16, 2 * self.form.rank)
-        wait = min(2 * wait, LONGEST_WAIT) if stay < wait else shortest
+        wait = min(2 * wait, LONGEST_WAIT) if rows_in_form < wait else shortest
         self.clock[:] = wait, wait, 0
         self.form = covariance.to_square_root(self.form)
 
@@ -103,9 +107,9 @@ class Recursion:
         form = covariance.from_square_root(self.form)
         if form is not None:
             self.form = form
-            self.clock[2] = 0
+            self.clock[IN_FORM] = 0
             return
-        wait = min(2 * self.clock[1], LONGEST_WAIT)
+        wait = min(2 * self.clock[WAIT], LONGEST_WAIT)
         self.clock[:] = wait, wait, 0
 
     # -- saving -----------------------------------------------------------------------------------
@@ -119,12 +123,12 @@ class Recursion:
         return {"method": self.method} | self.form.describe()
 
     @classmethod
-    def restore(cls, description: dict[str, Any], arrays: dict[str, NDArray]) -> Recursion:
+    def restore(cls, description: dict[str, Any], arrays: dict[str, NDArray]) -> FormSwitch:
         return cls(kinds.restore(description, arrays), description["method"], arrays["clock"])
 
 
-def merge(first: Recursion, second: Recursion, ridge: NDArray) -> Recursion:
-    """The recursion that saw first's rows and then second's."""
+def merge(first: FormSwitch, second: FormSwitch, ridge: NDArray) -> FormSwitch:
+    """The state that saw first's rows and then second's."""
     if np.isinf(second.form.loss).any():
         raise ValueError(
             "cannot merge: the second estimator began from moments, and how much they had "
@@ -133,14 +137,14 @@ def merge(first: Recursion, second: Recursion, ridge: NDArray) -> Recursion:
         )
     clock = second.clock.copy()
     if isinstance(first.form, InformationForm) and isinstance(second.form, InformationForm):
-        return Recursion(information.merge(first.form, second.form), first.method, clock)
+        return FormSwitch(information.merge(first.form, second.form), first.method, clock)
     parts = [
         covariance.to_square_root(r.form) if isinstance(r.form, CovarianceForm) else r.form
         for r in (first, second)
     ]
     assert isinstance(parts[0], SquareRootForm)
     assert isinstance(parts[1], SquareRootForm)
-    merged = Recursion(square_root.merge(parts[0], parts[1], ridge), first.method, clock)
+    merged = FormSwitch(square_root.merge(parts[0], parts[1], ridge), first.method, clock)
     if first.method == "covariance":
         merged._try_covariance()
     return merged
