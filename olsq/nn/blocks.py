@@ -11,7 +11,7 @@ import jax
 from jax import Array
 
 from olsq.nn.base import ABSENT, Mixer
-from olsq.nn.mixers import MIXERS, Kinds, mixer, mixer_names
+from olsq.nn.mixers import DEFAULT, MIXERS, Kinds, mixer, mixer_names
 from olsq.nn.parts import NORM_EPS, Linear, RMSNorm, check_sizes, check_stream, split_keys
 
 Remat = Literal["none", "dots", "full"]
@@ -147,7 +147,7 @@ class Backbone(eqx.Module):
         blocks: int,
         heads: int,
         key_size: int | None = None,
-        mixer: Kinds = "mesa",
+        mixer: Kinds = DEFAULT,
         mixer_options: Mapping[str, Mapping[str, Any]] | None = None,
         mlp_ratio: float = 3.0,
         norm_eps: float = NORM_EPS,

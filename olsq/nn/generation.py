@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.nn.model import check_tokens
+from olsq.nn.parts import check_tokens
 
 
 def generate(

@@ -14,10 +14,11 @@ from jax import Array
 from olsq.nn.base import ABSENT
 from olsq.nn.blocks import Backbone, Remat
 from olsq.nn.configuration import encode
-from olsq.nn.mixers import MIXERS, Kinds, mixer_names
-from olsq.nn.parts import NORM_EPS, check_sizes, split_keys
+from olsq.nn.generation import generate
+from olsq.nn.mixers import DEFAULT, MIXERS, Kinds, mixer_names
+from olsq.nn.parts import NORM_EPS, check_sizes, check_tokens, split_keys
 from olsq.nn.surgery import with_solver
-from olsq.sequence.jax.inputs import promoted, refuse
+from olsq.sequence.jax.inputs import promoted
 
 DTYPES = ("float32", "bfloat16", "float64")
 SOFT_CAP = 30.0
@@ -98,7 +99,7 @@ class LanguageModel(eqx.Module):
         blocks: int,
         heads: int,
         key_size: int | None = None,
-        mixer: Kinds = "mesa",
+        mixer: Kinds = DEFAULT,
         solver: Any = None,
         mixer_options: Mapping[str, Mapping[str, Any]] | None = None,
         mlp_ratio: float = 3.0,
@@ -259,21 +260,8 @@ class LanguageModel(eqx.Module):
 
         Options are those of :func:`olsq.nn.generate`: key, temperature, top_k and top_p.
         """
-        from olsq.nn.generation import generate
-
         return generate(self, tokens, steps, **options)
 
     def with_solver(self, solver: Any) -> LanguageModel:
         """A new model of the same weights with another solver; see :func:`olsq.nn.with_solver`."""
         return with_solver(self, solver)
-
-
-def check_tokens(tokens: Any, vocab_size: int) -> Array:
-    """Tokens as an integer array (B, T), inside the vocabulary where that can be seen."""
-    array = jnp.asarray(tokens)
-    if array.ndim != 2 or not jnp.issubdtype(array.dtype, jnp.integer):
-        raise ValueError(
-            f"tokens must be integers of shape (batch, time), got {array.dtype} {array.shape}"
-        )
-    refuse("tokens", tokens, lambda t: (t < 0) | (t >= vocab_size), f"lie in [0, {vocab_size})")
-    return array

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.sequence.jax.inputs import promoted
+from olsq.sequence.jax.inputs import promoted, refuse
 
 UNIT_EPS = 1e-6  # added to |x|^2 where x is scaled to length 1: a zero stays zero
 NORM_EPS = 1e-6
@@ -222,6 +222,17 @@ def check_stream(name: str, x: Any, width: int) -> Array:
     if not jnp.issubdtype(x.dtype, jnp.floating):
         raise TypeError(f"{name} must be floating-point, got {x.dtype}")
     return x
+
+
+def check_tokens(tokens: Any, vocab_size: int) -> Array:
+    """Tokens as an integer array (B, T), inside the vocabulary where that can be seen."""
+    array = jnp.asarray(tokens)
+    if array.ndim != 2 or not jnp.issubdtype(array.dtype, jnp.integer):
+        raise ValueError(
+            f"tokens must be integers of shape (batch, time), got {array.dtype} {array.shape}"
+        )
+    refuse("tokens", tokens, lambda t: (t < 0) | (t >= vocab_size), f"lie in [0, {vocab_size})")
+    return array
 
 
 def check_segment_ids(segment_ids: Any, shape: tuple[int, ...]) -> Array:

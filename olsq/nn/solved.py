@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from typing import Any
+from typing import Any, Self
 
 import equinox as eqx
 from jax import Array
 
 from olsq import attention
 from olsq.nn.base import HeadMixer, MixerState
+from olsq.nn.conditioning import Diagnostics, of_regression
 from olsq.nn.gated import RIDGE_FLOOR, RIDGE_START, Gated, Ridge
 from olsq.problem import DecodeState, Moments
 from olsq.sequence.jax import start_decoding
@@ -111,10 +113,31 @@ class Mesa(Gated):
     def start_decoding(self, state: MixerState) -> MixerState:
         """Carry a factor of ``H + Lambda`` from token to token: O(K^2) a token where moments cost
         O(K^3).  Only of an exact solver: a truncated one goes on as it is."""
-        exact = self.solver is None or isinstance(self.solver, ChunkExact)
-        if not exact or self.signed or not isinstance(state.memory, Moments):
+        if self.exact_solver is None or not isinstance(state.memory, Moments):
             return state
         return state._replace(memory=start_decoding(state.memory, ridge=self.ridge()))
+
+    @property
+    def exact_solver(self) -> ChunkExact | None:
+        """The solver, if it is the exact one."""
+        solver = ChunkExact() if self.solver is None else self.solver
+        return solver if isinstance(solver, ChunkExact) and not self.signed else None
+
+    def diagnose(self, x: Array, every: int) -> Diagnostics | None:
+        """Steps, residuals, gates and condition numbers, unless gates are signed."""
+        if self.signed:
+            return None
+        q, k, v, arguments, _ = self.read(x, None, None)
+        return of_regression(
+            q, k, v, log_forget=arguments["log_forget"], weight=arguments["weight"],
+            ridge=arguments["ridge"], solver=self.solver, every=every,
+        )
+
+    def shard_time(self, shards: int) -> Self:
+        """Told to an exact solver, as ``olsq.ChunkExact(shards=...)``."""
+        if self.exact_solver is None:
+            return self
+        return self.with_solver(dataclasses.replace(self.exact_solver, shards=shards))
 
 
 class MesaDiscounted(Mesa):
@@ -165,3 +188,6 @@ class MesaDiscounted(Mesa):
 
     def start_decoding(self, state: MixerState) -> MixerState:
         return state
+
+    def diagnose(self, x: Array, every: int) -> Diagnostics | None:
+        return None  # its ridge is not the one of the report

@@ -264,7 +264,7 @@ def test_another_solver_is_another_accuracy_with_the_same_weights():
     back = changed.with_solver(None)
     assert jax.tree.structure(back) == jax.tree.structure(model)
     given = model_of(solver=olsq.Dense())
-    assert [m.solver for m in nn.mixers_of(given) if hasattr(m, "solver")] == [olsq.Dense()]
+    assert [m.solver for m in nn.mixers_of(given) if m.solves] == [olsq.Dense()]
 
 
 def test_a_model_without_a_solver_says_so():
