@@ -1,4 +1,4 @@
-"""The page on adding a solver, a rule or a layer: its blocks run, and what they build holds elsewhere."""
+"""The page on adding a solver, a rule or a layer: its blocks run."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ class Mesa(Gated):
         return of_regression(
             q, k, v, log_forget=arguments["log_forget"], weight=arguments["weight"],
             ridge=arguments["ridge"], solver=self.solver, every=every,
-        )
+        )  # fmt: skip
 
     def shard_time(self, shards: int) -> Self:
         """Told to an exact solver, as ``olsq.ChunkExact(shards=...)``."""

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
+from olsq.nn.names import path_names
 from olsq.train.config import TrainConfig
 from olsq.train.evaluation import token_losses
 
@@ -74,14 +75,6 @@ def decay_mask(params: Params) -> Any:
         return matrix and leaf.ndim >= 2 and not any("embed" in name for name in names)
 
     return jax.tree_util.tree_map_with_path(decide, params)
-
-
-def path_names(path: tuple[Any, ...]) -> list[str]:
-    """The names along a path through a pytree."""
-    return [
-        str(next(getattr(part, a) for a in ("name", "key", "idx") if hasattr(part, a)))
-        for part in path
-    ]
 
 
 def adamw(config: TrainConfig) -> optax.GradientTransformation:
