@@ -5,12 +5,13 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args, overload
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array
+from numpy.typing import ArrayLike
 
 from olsq.attention.rules.linear import features as mapped
 from olsq.nn.conditioning import Diagnostics
@@ -40,15 +41,15 @@ class MixerState(NamedTuple):
 
     Attributes
     ----------
-    recent : array (B, width - 1, channels) or None
-        Inputs of the short convolution.  Where a mixer rotates its keys a pair: the next positions
-        (B,), and these.
-    memory : pytree
+    convolution : array (B, width - 1, channels) or None
+        Last inputs of the short convolution.  Where a mixer rotates its keys a pair: the next
+        positions (B,), and these.
+    rule : pytree
         State of the rule in :mod:`olsq.attention`.
     """
 
-    recent: Any
-    memory: Any
+    convolution: Any
+    rule: Any
 
 
 class Mixer(eqx.Module):
@@ -75,9 +76,19 @@ class Mixer(eqx.Module):
     takes_key_size: ClassVar[bool] = True
     solver: ClassVar[Solver | None] = None
 
+    @overload
     def __call__(
-        self, x: Any, *, state: Any = ABSENT, segment_ids: Any = None, capacity: int | None = None
-    ) -> Any:
+        self, x: ArrayLike, *, segment_ids: ArrayLike | None = None, capacity: int | None = None
+    ) -> Array: ...
+    @overload
+    def __call__(
+        self, x: ArrayLike, *, state: MixerState | None, segment_ids: ArrayLike | None = None,
+        capacity: int | None = None,
+    ) -> tuple[Array, MixerState]: ...  # fmt: skip
+    def __call__(
+        self, x: ArrayLike, *, state: MixerState | None = ABSENT,
+        segment_ids: ArrayLike | None = None, capacity: int | None = None,
+    ) -> Array | tuple[Array, MixerState]:  # fmt: skip
         """Mix tokens.
 
         Parameters
@@ -117,17 +128,17 @@ class Mixer(eqx.Module):
         """
         return state
 
-    @property
-    def solves(self) -> bool:
+    @classmethod
+    def solves(cls) -> bool:
         """Whether it has a solver that can be changed: a field of that name."""
-        return any(field.name == "solver" for field in dataclasses.fields(self))
+        return any(field.name == "solver" for field in dataclasses.fields(cls))
 
     def with_solver(self, solver: Solver | None) -> Self:
         """The same weights with another solver, None for the default.
 
         As it is, if it solves nothing.
         """
-        if not self.solves:
+        if not self.solves():
             return self
         copy = object.__new__(type(self))
         for field in dataclasses.fields(self):
@@ -331,7 +342,7 @@ class Gate(eqx.Module):
 
     project: Linear
 
-    def __init__(self, dim: int, outputs: int, *, key: Array, bias: Any = 0.0) -> None:
+    def __init__(self, dim: int, outputs: int, *, key: Array, bias: ArrayLike = 0.0) -> None:
         self.project = Linear(dim, outputs, key=key, bias=bias)
 
     def __call__(self, x: Array) -> Array:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import equinox as eqx
 import jax.numpy as jnp
 from jax import Array
+from numpy.typing import ArrayLike
 
 from olsq.nn.conditioning import Diagnostics
 from olsq.nn.model import LanguageModel
 
 
-def diagnose(model: LanguageModel, tokens: Any, *, every: int = 16) -> dict[int, Diagnostics]:
+def diagnose(model: LanguageModel, tokens: ArrayLike, *, every: int = 16) -> dict[int, Diagnostics]:
     """Run a model and report what each of its Mesa layers did, by the number of the block.
 
     Parameters

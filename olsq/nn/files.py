@@ -62,7 +62,7 @@ def save(path: Path, model: Any) -> None:
         "olsq.format": FORMAT, "olsq.version": olsq.__version__, "olsq.kind": type(model).__name__
     }  # fmt: skip
     if isinstance(model, LanguageModel):
-        solvers = [m.solver for m in mixers_of(model) if m.solves]
+        solvers = [m.solver for m in mixers_of(model) if m.solves()]
         metadata["olsq.configuration"] = model.configuration
         metadata["olsq.solvers"] = encode({"solvers": solvers})
         if _outline(_remade(metadata)) != _outline(model):
@@ -180,11 +180,11 @@ def _remade(metadata: Mapping[str, str]) -> LanguageModel:
     options = decode(metadata["olsq.configuration"])
     given = decode(metadata["olsq.solvers"])["solvers"]
     model = eqx.filter_eval_shape(lambda: LanguageModel(**options, key=jax.random.key(0)))
-    solving = sum(m.solves for m in mixers_of(model))
+    solving = sum(m.solves() for m in mixers_of(model))
     if len(given) != solving:
         raise ValueError(f"{len(given)} solvers are given for {solving} mixers")
     solvers = iter(given)
-    return map_mixers(lambda m: m.with_solver(next(solvers)) if m.solves else m, model)
+    return map_mixers(lambda m: m.with_solver(next(solvers)) if m.solves() else m, model)
 
 
 def _outline(model: Any) -> Any:

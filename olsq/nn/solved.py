@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import equinox as eqx
 from jax import Array
@@ -18,6 +18,7 @@ from olsq.sequence.jax import start_decoding
 from olsq.solvers import ChunkExact, ConjugateGradient, Solver
 
 FORGET_BOUND = 0.9975  # the paper's b_gamma
+Adjoint = Literal["implicit", "unrolled"]
 
 
 class Mesa(Gated):
@@ -53,13 +54,13 @@ class Mesa(Gated):
     >>> import jax, olsq.nn
     >>> layer = olsq.nn.Mesa(32, heads=2, key=jax.random.key(0))
     >>> y, state = layer(jax.random.normal(jax.random.key(1), (1, 7, 32)), state=None)
-    >>> y.shape, state.memory.gram.shape
+    >>> y.shape, state.rule.gram.shape
     ((1, 7, 32), (1, 2, 16, 16))
     """
 
     ridge: Ridge
     solver: Solver | None = eqx.field(static=True)
-    adjoint: Any = eqx.field(static=True)
+    adjoint: Adjoint = eqx.field(static=True)
 
     rule = staticmethod(attention.mesa)
     signs = True
@@ -70,7 +71,7 @@ class Mesa(Gated):
         *,
         heads: int,
         solver: Solver | None = None,
-        adjoint: str = "implicit",
+        adjoint: Adjoint = "implicit",
         ridge_floor: float | None = None,
         ridge_start: float | None = None,
         forget_bound: float | None = FORGET_BOUND,
@@ -113,9 +114,9 @@ class Mesa(Gated):
     def start_decoding(self, state: MixerState) -> MixerState:
         """Carry a factor of ``H + Lambda`` from token to token: O(K^2) a token where moments cost
         O(K^3).  Only of an exact solver: a truncated one goes on as it is."""
-        if self.exact_solver is None or not isinstance(state.memory, Moments):
+        if self.exact_solver is None or not isinstance(state.rule, Moments):
             return state
-        return state._replace(memory=start_decoding(state.memory, ridge=self.ridge()))
+        return state._replace(rule=start_decoding(state.rule, ridge=self.ridge()))
 
     @property
     def exact_solver(self) -> ChunkExact | None:

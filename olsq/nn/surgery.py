@@ -87,7 +87,7 @@ def with_solver(tree: Tree, solver: Solver | None) -> Tree:
     >>> olsq.nn.with_solver(layer, olsq.ConjugateGradient(max_steps=5)).solver.max_steps
     5
     """
-    if not any(mixer.solves for mixer in mixers_of(tree)):
+    if not any(mixer.solves() for mixer in mixers_of(tree)):
         raise ValueError("the model has no mixer with a solver to change")
     return map_mixers(lambda mixer: mixer.with_solver(solver), tree)
 

@@ -47,8 +47,8 @@ class Doubled(nn.Mixer):
     def solver(self):
         return self.inner.solver
 
-    @property
-    def solves(self):
+    @classmethod
+    def solves(cls):
         return True
 
     def with_solver(self, solver):
@@ -75,7 +75,7 @@ def model_of(*mixers):
 
 
 def solvers_of(model):
-    return [mixer.solver for mixer in nn.mixers_of(model) if mixer.solves]
+    return [mixer.solver for mixer in nn.mixers_of(model) if mixer.solves()]
 
 
 def test_solvers_change_and_come_back_from_files(tmp_path):
@@ -105,7 +105,7 @@ def test_shards_are_told():
 
 def test_a_mixer_without_a_solver_has_none():
     layer = nn.GLA(8, heads=2, key=jax.random.key(0))
-    assert not layer.solves
+    assert not layer.solves()
     assert layer.solver is None
     assert layer.with_solver(CHEAP) is layer
     assert layer.shard_time(8) is layer
