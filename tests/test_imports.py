@@ -77,7 +77,7 @@ def test_public_names_exist_and_others_do_not():
         _ = olsq.nonsense
 
 
-BASE = {"problem", "checks", "reals", "files", "kernel", "kernel_cache"}
+BASE = {"problem", "checks", "reals", "files", "tensors", "kernel", "kernel_cache"}
 ROOMS = {
     **dict.fromkeys(BASE, BASE),
     "solvers": BASE,

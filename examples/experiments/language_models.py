@@ -19,7 +19,6 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 from task_training import RESULTS, add_result, load_results
@@ -27,7 +26,7 @@ from task_training import RESULTS, add_result, load_results
 import olsq
 import olsq.datasets
 import olsq.nn
-from olsq.train import Corpus, TrainConfig, fit, make_tokenizer
+from olsq.train import Corpus, TrainConfig, fit, make_tokenizer, token_loss
 
 NAME = "language-models"
 MIXERS: dict[str, Any] = {
@@ -95,8 +94,7 @@ def speed(mixer: Any, vocab_size: int, *, length: int = 256, batch: int = 8) -> 
     @eqx.filter_jit
     def gradient(model: Any, tokens: Any) -> Any:
         def loss(model: Any) -> Any:
-            log_p = jax.nn.log_softmax(model(tokens[:, :-1]))
-            return -jnp.take_along_axis(log_p, tokens[:, 1:, None], -1).mean()
+            return token_loss(model(tokens[:, :-1]), tokens[:, 1:])
 
         return eqx.filter_value_and_grad(loss)(model)
 

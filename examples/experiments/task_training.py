@@ -16,7 +16,7 @@ import optax
 
 from olsq.tasks import Tokens, token_accuracy
 from olsq.tasks.tokens import IGNORE
-from olsq.train import decay_mask
+from olsq.train import decay_mask, make_step, token_loss
 
 DECAYED = "projections and gates"  # absent in runs in which all with two axes or more decayed
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
@@ -24,11 +24,7 @@ RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
 
 def loss_of(model: Any, inputs: Any, targets: Any) -> Any:
     """Mean cross entropy over the targets that are asked for."""
-    asked = targets != IGNORE
-    losses = optax.softmax_cross_entropy_with_integer_labels(
-        model(inputs), jnp.where(asked, targets, 0)
-    )
-    return jnp.where(asked, losses, 0).sum() / jnp.maximum(asked.sum(), 1)
+    return token_loss(model(inputs), targets, ignore=IGNORE)
 
 
 def optimiser(lr: float, steps: int, *, warm_up: int, weight_decay: float) -> Any:
@@ -82,21 +78,15 @@ def train(
     the target.
     """
     tune = optimiser(lr, steps, warm_up=warm_up, weight_decay=weight_decay)
-    memory = tune.init(eqx.filter(model, eqx.is_inexact_array))
-
-    @eqx.filter_jit
-    def step(model: Any, memory: Any, inputs: Any, targets: Any) -> Any:
-        loss, slope = eqx.filter_value_and_grad(loss_of)(model, inputs, targets)
-        change, memory = tune.update(slope, memory, eqx.filter(model, eqx.is_inexact_array))
-        return eqx.apply_updates(model, change), memory, loss
-
+    step, memory = make_step(loss_of, tune), tune.init(eqx.filter(model, eqx.is_inexact_array))
     record: dict[str, Any] = {"step": [], "loss": []}
     began, losses = time.perf_counter(), []
     for number, (inputs, targets) in enumerate(data, 1):
-        model, memory, loss = step(model, memory, inputs, targets)
-        losses.append(float(loss))
-        if not np.isfinite(losses[-1]):
-            raise FloatingPointError(f"loss {losses[-1]} at step {number}")
+        model, memory, metrics = step(model, memory, inputs, targets)
+        losses.append(float(metrics.loss))
+        if metrics.skipped:
+            norm = float(metrics.gradient_norm)
+            raise FloatingPointError(f"loss {losses[-1]}, gradient {norm} at step {number}")
         if number % every == 0 or number == steps:
             scored = test(model) if callable(test) else accuracy(model, test)
             row = {"step": number, "loss": float(np.mean(losses)), **scored}

@@ -18,8 +18,9 @@ except ImportError as error:
 
 from olsq.nn.base import HeadMixer, Mixer, MixerState
 from olsq.nn.blocks import Backbone, Block, SwiGLU
+from olsq.nn.conditioning import Diagnostics
 from olsq.nn.delta import Delta, GatedDelta, Longhorn, PreconditionedDelta
-from olsq.nn.diagnostics import Diagnostics, diagnose
+from olsq.nn.diagnostics import diagnose
 from olsq.nn.files import load, load_into, save
 from olsq.nn.fla import from_fla
 from olsq.nn.generation import generate

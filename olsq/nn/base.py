@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal, NamedTuple, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args, overload
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array
+from numpy.typing import ArrayLike
 
 from olsq.attention.rules.linear import features as mapped
+from olsq.nn.conditioning import Diagnostics
 from olsq.nn.parts import (
     NORM_EPS,
     Linear,
@@ -25,6 +28,7 @@ from olsq.nn.parts import (
     split_keys,
     unit,
 )
+from olsq.solvers import Solver
 
 ABSENT: Any = object()  # "no state was given", where None is the state of an empty past
 WIDTH = 4  # of the short convolutions
@@ -37,21 +41,23 @@ class MixerState(NamedTuple):
 
     Attributes
     ----------
-    recent : array (B, width - 1, channels) or None
-        Inputs of the short convolution.  Where a mixer rotates its keys a pair: the next positions
-        (B,), and these.
-    memory : pytree
+    convolution : array (B, width - 1, channels) or None
+        Last inputs of the short convolution.  Where a mixer rotates its keys a pair: the next
+        positions (B,), and these.
+    rule : pytree
         State of the rule in :mod:`olsq.attention`.
     """
 
-    recent: Any
-    memory: Any
+    convolution: Any
+    rule: Any
 
 
 class Mixer(eqx.Module):
     """A layer that mixes tokens along time: ``y = layer(x)`` or ``y, state = layer(x, state=...)``.
 
-    Subclasses define :meth:`mix`; :class:`HeadMixer` does most of it for rules with heads.
+    Subclasses define :meth:`mix`; :class:`HeadMixer` does most of it for rules with heads.  Those
+    that solve a regression have a static field ``solver``, and may override :meth:`diagnose` and
+    :meth:`shard_time`; models know mixers by these methods only.
 
     Attributes
     ----------
@@ -61,15 +67,28 @@ class Mixer(eqx.Module):
         Whether a token reads nothing after it; a language model needs that.
     takes_key_size : bool
         Whether it has heads whose width is an option.
+    solver : solver of :mod:`olsq` or None
+        Of its regression, where it has such a field; None there is the mixer's default.
     """
 
     dim: eqx.AbstractVar[int]
     causal: ClassVar[bool] = True
     takes_key_size: ClassVar[bool] = True
+    solver: ClassVar[Solver | None] = None
 
+    @overload
     def __call__(
-        self, x: Any, *, state: Any = ABSENT, segment_ids: Any = None, capacity: int | None = None
-    ) -> Any:
+        self, x: ArrayLike, *, segment_ids: ArrayLike | None = None, capacity: int | None = None
+    ) -> Array: ...
+    @overload
+    def __call__(
+        self, x: ArrayLike, *, state: MixerState | None, segment_ids: ArrayLike | None = None,
+        capacity: int | None = None,
+    ) -> tuple[Array, MixerState]: ...  # fmt: skip
+    def __call__(
+        self, x: ArrayLike, *, state: MixerState | None = ABSENT,
+        segment_ids: ArrayLike | None = None, capacity: int | None = None,
+    ) -> Array | tuple[Array, MixerState]:  # fmt: skip
         """Mix tokens.
 
         Parameters
@@ -108,6 +127,38 @@ class Mixer(eqx.Module):
         As it is, unless a mixer has another; the layer takes either.
         """
         return state
+
+    @classmethod
+    def solves(cls) -> bool:
+        """Whether it has a solver that can be changed: a field of that name."""
+        return any(field.name == "solver" for field in dataclasses.fields(cls))
+
+    def with_solver(self, solver: Solver | None) -> Self:
+        """The same weights with another solver, None for the default.
+
+        As it is, if it solves nothing.
+        """
+        if not self.solves():
+            return self
+        copy = object.__new__(type(self))
+        for field in dataclasses.fields(self):
+            object.__setattr__(copy, field.name, getattr(self, field.name))
+        object.__setattr__(copy, "solver", solver)
+        return copy
+
+    def diagnose(self, x: Array, every: int) -> Diagnostics | None:
+        """What it does at each token of x (B, T, dim); None if it has nothing to report.
+
+        See :func:`olsq.nn.diagnose`.
+        """
+        return None
+
+    def shard_time(self, shards: int) -> Self:
+        """The same weights, told that time is split over ``shards`` devices.
+
+        As it is, unless a mixer can work on its pieces; the compiler gathers time for the others.
+        """
+        return self
 
 
 class HeadMixer(Mixer):
@@ -291,7 +342,7 @@ class Gate(eqx.Module):
 
     project: Linear
 
-    def __init__(self, dim: int, outputs: int, *, key: Array, bias: Any = 0.0) -> None:
+    def __init__(self, dim: int, outputs: int, *, key: Array, bias: ArrayLike = 0.0) -> None:
         self.project = Linear(dim, outputs, key=key, bias=bias)
 
     def __call__(self, x: Array) -> Array:

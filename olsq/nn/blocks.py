@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, overload
 
 import equinox as eqx
 import jax
 from jax import Array
+from numpy.typing import ArrayLike
 
-from olsq.nn.base import ABSENT, Mixer
-from olsq.nn.mixers import MIXERS, Kinds, mixer, mixer_names
+from olsq.nn.base import ABSENT, Mixer, MixerState
+from olsq.nn.mixers import DEFAULT, MIXERS, Kinds, mixer, mixer_names
 from olsq.nn.parts import NORM_EPS, Linear, RMSNorm, check_sizes, check_stream, split_keys
 
 Remat = Literal["none", "dots", "full"]
+States = tuple[MixerState, ...]  # one per block
 POLICIES = {
     "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
     "full": jax.checkpoint_policies.nothing_saveable,
@@ -78,7 +80,7 @@ class Block(eqx.Module):
     >>> key = jax.random.key(0)
     >>> block = olsq.nn.Block(8, olsq.nn.GLA(8, heads=2, key=key), None)
     >>> y, state = jax.eval_shape(lambda x: block(x, None, None, None), jax.numpy.ones((1, 6, 8)))
-    >>> y.shape, state.memory.memory.shape
+    >>> y.shape, state.rule.memory.shape
     ((1, 6, 8), (1, 2, 4, 4))
     """
 
@@ -95,19 +97,20 @@ class Block(eqx.Module):
         self.mlp = mlp
 
     def __call__(
-        self, x: Array, state: Any, segment_ids: Array | None, capacity: int | None
-    ) -> tuple[Array, Any]:
+        self, x: Array, state: MixerState | None, segment_ids: ArrayLike | None,
+        capacity: int | None,
+    ) -> tuple[Array, MixerState]:  # fmt: skip
         """The stream (B, T, dim) after the block, and the state of its mixer, always.
 
         Arguments are those of :meth:`Mixer.__call__`, all given; None where there are none.
         """
-        y, state = self.mixer(
+        y, after = self.mixer(
             self.mixer_norm(x), state=state, segment_ids=segment_ids, capacity=capacity
         )
         x = x + y
         if self.mlp is not None and self.mlp_norm is not None:
             x = x + self.mlp(self.mlp_norm(x))
-        return x, state
+        return x, after
 
 
 class Backbone(eqx.Module):
@@ -147,7 +150,7 @@ class Backbone(eqx.Module):
         blocks: int,
         heads: int,
         key_size: int | None = None,
-        mixer: Kinds = "mesa",
+        mixer: Kinds = DEFAULT,
         mixer_options: Mapping[str, Mapping[str, Any]] | None = None,
         mlp_ratio: float = 3.0,
         norm_eps: float = NORM_EPS,
@@ -168,9 +171,19 @@ class Backbone(eqx.Module):
         )
         self.norm, self.dim, self.remat = RMSNorm(dim, eps=norm_eps), dim, remat
 
+    @overload
     def __call__(
-        self, x: Any, *, state: Any = ABSENT, segment_ids: Any = None, capacity: int | None = None
-    ) -> Any:
+        self, x: ArrayLike, *, segment_ids: ArrayLike | None = None, capacity: int | None = None
+    ) -> Array: ...
+    @overload
+    def __call__(
+        self, x: ArrayLike, *, state: States | None, segment_ids: ArrayLike | None = None,
+        capacity: int | None = None,
+    ) -> tuple[Array, States]: ...  # fmt: skip
+    def __call__(
+        self, x: ArrayLike, *, state: States | None = ABSENT,
+        segment_ids: ArrayLike | None = None, capacity: int | None = None,
+    ) -> Array | tuple[Array, States]:  # fmt: skip
         """As a mixer's: ``y = backbone(x)`` or ``y, state = backbone(x, state=...)``.
 
         Parameters
@@ -188,28 +201,28 @@ class Backbone(eqx.Module):
         state : tuple of MixerState
             If ``state`` was given, be it None.
         """
-        x = check_stream("x", x, self.dim)
+        stream = check_stream("x", x, self.dim)
         past = [None] * len(self.blocks) if state is ABSENT or state is None else state
         after = []
-        for block, memory in zip(self.blocks, past, strict=True):
-            x, memory = self._run(block, x, memory, segment_ids, capacity)
-            after.append(memory)
-        y = self.norm(x)
+        for block, before in zip(self.blocks, past, strict=True):
+            stream, left = self._run(block, stream, before, segment_ids, capacity)
+            after.append(left)
+        y = self.norm(stream)
         return y if state is ABSENT else (y, tuple(after))
 
-    def _run(self, block: Block, x: Array, *given: Any) -> Any:
+    def _run(self, block: Block, x: Array, *given: Any) -> tuple[Array, MixerState]:
         if self.remat == "none":
             return block(x, *given)
         return eqx.filter_checkpoint(block, policy=POLICIES[self.remat])(x, *given)
 
-    def start_decoding(self, state: Any) -> Any:
+    def start_decoding(self, state: States) -> States:
         """States, one per block, in the form that is cheapest to decode with.
 
         See :meth:`Mixer.start_decoding`.
         """
         return tuple(
-            block.mixer.start_decoding(memory)
-            for block, memory in zip(self.blocks, state, strict=True)
+            block.mixer.start_decoding(each)
+            for block, each in zip(self.blocks, state, strict=True)
         )
 
 

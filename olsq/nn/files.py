@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
+import functools
 import os
-import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -13,25 +11,19 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from safetensors import SafetensorError, safe_open
 
 import olsq
-from olsq.files import write_atomically
+from olsq import tensors
 from olsq.nn.configuration import decode, encode
 from olsq.nn.model import LanguageModel
-from olsq.nn.surgery import _replaced, map_mixers, mixers_of
+from olsq.nn.names import named_arrays
+from olsq.nn.surgery import map_mixers, mixers_of
 
 Path = str | os.PathLike[str]
 Module = TypeVar("Module")
 
 FORMAT = "1"
 SHOWN = 6  # names in a message
-DTYPES = {  # the format's names
-    "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16",
-    "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "complex64": "C64", "bool": "BOOL",
-    "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8",
-    "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8",
-}  # fmt: skip
 
 
 def save(path: Path, model: Any) -> None:
@@ -70,7 +62,7 @@ def save(path: Path, model: Any) -> None:
         "olsq.format": FORMAT, "olsq.version": olsq.__version__, "olsq.kind": type(model).__name__
     }  # fmt: skip
     if isinstance(model, LanguageModel):
-        solvers = [m.solver for m in mixers_of(model) if hasattr(m, "solver")]
+        solvers = [m.solver for m in mixers_of(model) if m.solves()]
         metadata["olsq.configuration"] = model.configuration
         metadata["olsq.solvers"] = encode({"solvers": solvers})
         if _outline(_remade(metadata)) != _outline(model):
@@ -81,7 +73,7 @@ def save(path: Path, model: Any) -> None:
             )
     arrays = {name: np.asarray(leaf, order="C") for name, leaf in named_arrays(model).items()}
     metadata["olsq.sha256"] = _digest(arrays, metadata)
-    _write(path, arrays, metadata)
+    tensors.write(path, arrays, metadata)
 
 
 def load(path: Path) -> LanguageModel:
@@ -151,12 +143,6 @@ def load_into(path: Path, template: Module) -> Module:
     return filled(template, _read(path)[0], path)
 
 
-def named_arrays(tree: Any) -> dict[str, Any]:
-    """Arrays of a module by their path, ``blocks.0.mixer.query.weight``."""
-    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
-    return {jax.tree_util.keystr(at, simple=True, separator="."): x for at, x in leaves}
-
-
 def filled(template: Any, arrays: Mapping[str, Any], source: Any) -> Any:
     """``template`` with the arrays of those names; StateFileError if they do not fit it."""
     wanted = named_arrays(template)
@@ -194,13 +180,11 @@ def _remade(metadata: Mapping[str, str]) -> LanguageModel:
     options = decode(metadata["olsq.configuration"])
     given = decode(metadata["olsq.solvers"])["solvers"]
     model = eqx.filter_eval_shape(lambda: LanguageModel(**options, key=jax.random.key(0)))
-    solving = sum(hasattr(m, "solver") for m in mixers_of(model))
+    solving = sum(m.solves() for m in mixers_of(model))
     if len(given) != solving:
         raise ValueError(f"{len(given)} solvers are given for {solving} mixers")
     solvers = iter(given)
-    return map_mixers(
-        lambda m: _replaced(m, "solver", next(solvers)) if hasattr(m, "solver") else m, model
-    )
+    return map_mixers(lambda m: m.with_solver(next(solvers)) if m.solves() else m, model)
 
 
 def _outline(model: Any) -> Any:
@@ -210,49 +194,17 @@ def _outline(model: Any) -> Any:
 
 
 def _digest(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> str:
-    total = hashlib.sha256()
-    for name, text in sorted(metadata.items()):
-        total.update(f"{name}={text}\n".encode())
-    for name, array in sorted(arrays.items()):
-        total.update(f"{name} {array.dtype.name} {array.shape}\n".encode())
-        total.update(array.reshape(-1).view(np.uint8).data)
-    return total.hexdigest()
-
-
-def _write(path: Path, arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> None:
-    """A safetensors file whose bytes depend on nothing but the arguments.
-
-    (The library writes the metadata in an order that differs from one process to the next.)
-    """
-    order = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))  # aligned, as theirs
-    header: dict[str, Any] = {"__metadata__": dict(sorted(metadata.items()))}
-    pieces, place = [], 0
-    for name in order:
-        array = arrays[name]
-        header[name] = {
-            "dtype": DTYPES[array.dtype.name],
-            "shape": list(array.shape),
-            "data_offsets": [place, place + array.nbytes],
-        }
-        place += array.nbytes
-        little = array.dtype.byteorder != ">" and sys.byteorder == "little"
-        flat = (array if little else array.byteswap()).reshape(-1)
-        pieces.append(flat.view(np.uint8).data)
-    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    text += b" " * (-len(text) % 8)
-    write_atomically(path, len(text).to_bytes(8, "little"), text, *pieces)
+    text = "".join(f"{name}={value}\n" for name, value in sorted(metadata.items()))
+    return tensors.checksum(
+        text.encode(), arrays, lambda name, x: f"{name} {x.dtype.name} {x.shape}\n"
+    )
 
 
 def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """Tensors and metadata of a file that :func:`save` wrote, unharmed."""
-    if not os.path.exists(path):
-        raise FileNotFoundError(f"there is no file {path}")
     try:
-        with safe_open(os.fspath(path), framework="np") as file:
-            names, metadata = list(file.keys()), dict(file.metadata() or {})
-            _check_format(path, names, metadata)
-            arrays = {name: file.get_tensor(name) for name in names}
-    except SafetensorError as error:
+        arrays, metadata = tensors.read(path, functools.partial(_check_format, path))
+    except tensors.UnreadableError as error:
         raise olsq.StateFileError(
             f"{path} is truncated, damaged or not a safetensors file ({error}): "
             "take another copy, or save the model again"

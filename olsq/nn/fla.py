@@ -20,7 +20,7 @@ import numpy as np
 
 from olsq.nn.files import filled, listed
 from olsq.nn.gated import RIDGE_FLOOR
-from olsq.nn.model import LanguageModel
+from olsq.nn.model import Dtype, LanguageModel
 from olsq.nn.solved import Mesa
 from olsq.sequence.jax.inputs import promoted
 
@@ -37,7 +37,9 @@ Arrays = dict[str, np.ndarray]
 Shapes = dict[str, tuple[int, ...]]
 
 
-def from_fla(state_dict: Mapping[str, Any], *, config: Any = None, dtype: str | None = None) -> Any:
+def from_fla(
+    state_dict: Mapping[str, Any], *, config: Any = None, dtype: Dtype | None = None
+) -> Any:
     """The layer or model of flash-linear-attention's MesaNet that has these weights.
 
     Parameters
@@ -122,7 +124,7 @@ def _layer(arrays: Arrays, options: dict[str, Any]) -> Mesa:
     return filled(template, _ours(arrays, "", sizes), "the state_dict")
 
 
-def _model(arrays: Arrays, options: dict[str, Any], dtype: str | None) -> LanguageModel:
+def _model(arrays: Arrays, options: dict[str, Any], dtype: Dtype | None) -> LanguageModel:
     if options.get("attn") is not None:
         raise ValueError("layers of softmax attention (config.attn) cannot be read, only MesaNet's")
     if options.get("hidden_act", "swish") not in ("swish", "silu"):
@@ -151,12 +153,13 @@ def _model(arrays: Arrays, options: dict[str, Any], dtype: str | None) -> Langua
         raise ValueError("config ties the logits to the embedding, but lm_head.weight differs")
 
     eps = options.get("norm_eps", MODEL_EPS)
+    working: Any = dtype or str(embedding.dtype)
     mesa = _mixer_options(sizes, options, MODEL_EPS)
     template = eqx.filter_eval_shape(
         lambda: LanguageModel(
             vocab_size, dim=dim, blocks=blocks, heads=sizes.num_heads, key_size=sizes.head_dim,
             mixer="mesa", mixer_options={"mesa": mesa}, mlp_ratio=width / dim, soft_cap=None,
-            tied=tied, scale_embedding=False, norm_eps=eps, dtype=dtype or str(embedding.dtype),
+            tied=tied, scale_embedding=False, norm_eps=eps, dtype=working,
             key=jax.random.key(0),
         )
     )  # fmt: skip

@@ -6,6 +6,8 @@ from typing import Any
 
 import jax
 
+from olsq.nn.names import path_names
+
 try:
     from flax import nnx
 except ImportError as error:
@@ -24,9 +26,7 @@ class Adapted(Weights):
 
     def __init__(self, module: Any) -> None:
         leaves, self._structure = jax.tree_util.tree_flatten_with_path(module)
-        self._names = tuple(
-            tuple(jax.tree_util.keystr((key,), simple=True) for key in path) for path, _ in leaves
-        )
+        self._names = tuple(tuple(path_names(path)) for path, _ in leaves)
         for (*parts, last), (_, leaf) in zip(self._names, leaves, strict=True):
             if not isinstance(leaf, jax.Array):
                 raise TypeError(f"weights must be JAX arrays, got {type(leaf).__name__} as {last}")

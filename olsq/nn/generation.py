@@ -8,13 +8,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array
+from numpy.typing import ArrayLike
 
-from olsq.nn.model import check_tokens
+from olsq.nn.parts import check_tokens
 
 
 def generate(
     model: Any,
-    tokens: Any,
+    tokens: ArrayLike,
     steps: int,
     *,
     key: Array | None = None,

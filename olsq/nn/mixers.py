@@ -41,7 +41,7 @@ MIXERS: dict[str, Any] = {  # classes of Mixer
     "kalman": Kalman,
     "intention": Intention,
 }
-
+DEFAULT = "mesa"
 
 Kinds = str | type[Mixer] | Sequence[str | type[Mixer]]
 

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, overload
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array
+from numpy.typing import ArrayLike
 
 from olsq.nn.base import ABSENT
-from olsq.nn.blocks import Backbone, Remat
+from olsq.nn.blocks import Backbone, Remat, States
 from olsq.nn.configuration import encode
-from olsq.nn.mixers import MIXERS, Kinds, mixer_names
-from olsq.nn.parts import NORM_EPS, check_sizes, split_keys
+from olsq.nn.generation import generate
+from olsq.nn.mixers import DEFAULT, MIXERS, Kinds, mixer_names
+from olsq.nn.parts import NORM_EPS, check_sizes, check_tokens, split_keys
 from olsq.nn.surgery import with_solver
-from olsq.sequence.jax.inputs import promoted, refuse
+from olsq.sequence.jax.inputs import promoted
+from olsq.solvers import Solver
 
-DTYPES = ("float32", "bfloat16", "float64")
 SOFT_CAP = 30.0
+Dtype = Literal["float32", "bfloat16", "float64"]
 Initialisation = Literal["calibrated", "fan-in"]
 
 
@@ -86,7 +89,7 @@ class LanguageModel(eqx.Module):
     vocab_size: int = eqx.field(static=True)
     soft_cap: float | None = eqx.field(static=True)
     scale_embedding: bool = eqx.field(static=True)
-    dtype: str = eqx.field(static=True)
+    dtype: Dtype = eqx.field(static=True)
     # What the constructor was given, for files; not what is in the weights, as where they start.
     configuration: str = eqx.field(static=True)
 
@@ -98,8 +101,8 @@ class LanguageModel(eqx.Module):
         blocks: int,
         heads: int,
         key_size: int | None = None,
-        mixer: Kinds = "mesa",
-        solver: Any = None,
+        mixer: Kinds = DEFAULT,
+        solver: Solver | None = None,
         mixer_options: Mapping[str, Mapping[str, Any]] | None = None,
         mlp_ratio: float = 3.0,
         soft_cap: float | None = SOFT_CAP,
@@ -107,13 +110,13 @@ class LanguageModel(eqx.Module):
         scale_embedding: bool = True,
         norm_eps: float = NORM_EPS,
         initialisation: Initialisation = "calibrated",
-        dtype: str = "float32",
+        dtype: Dtype = "float32",
         remat: Remat = "none",
         key: Array,
     ) -> None:
         check_sizes(vocab_size=vocab_size, dim=dim, blocks=blocks, heads=heads)
-        if dtype not in DTYPES:
-            raise ValueError(f"dtype must be one of {DTYPES}, got {dtype!r}")
+        if dtype not in get_args(Dtype):
+            raise ValueError(f"dtype must be one of {get_args(Dtype)}, got {dtype!r}")
         if initialisation not in get_args(Initialisation):
             raise ValueError(
                 f"initialisation must be one of {get_args(Initialisation)}, got {initialisation!r}"
@@ -147,14 +150,20 @@ class LanguageModel(eqx.Module):
         self.vocab_size, self.soft_cap, self.dtype = vocab_size, soft_cap, dtype
         self.scale_embedding = scale_embedding
 
+    @overload
     def __call__(
-        self,
-        tokens: Any,
-        *,
-        state: Any = ABSENT,
-        segment_ids: Any = None,
+        self, tokens: ArrayLike, *, segment_ids: ArrayLike | None = None,
         capacity: int | None = None,
-    ) -> Any:
+    ) -> Array: ...  # fmt: skip
+    @overload
+    def __call__(
+        self, tokens: ArrayLike, *, state: States | None, segment_ids: ArrayLike | None = None,
+        capacity: int | None = None,
+    ) -> tuple[Array, States]: ...  # fmt: skip
+    def __call__(
+        self, tokens: ArrayLike, *, state: States | None = ABSENT,
+        segment_ids: ArrayLike | None = None, capacity: int | None = None,
+    ) -> Array | tuple[Array, States]:  # fmt: skip
         """Logits of the token after each.
 
         Parameters
@@ -182,29 +191,42 @@ class LanguageModel(eqx.Module):
         """
         if state is ABSENT:
             return self.logits(self.hidden(tokens, segment_ids=segment_ids))
-        y, state = self.hidden(tokens, state=state, segment_ids=segment_ids, capacity=capacity)
-        return self.logits(y), state
+        y, after = self.hidden(tokens, state=state, segment_ids=segment_ids, capacity=capacity)
+        return self.logits(y), after
 
-    def hidden(self, tokens: Any, **given: Any) -> Any:
+    @overload
+    def hidden(
+        self, tokens: ArrayLike, *, segment_ids: ArrayLike | None = None,
+        capacity: int | None = None,
+    ) -> Array: ...  # fmt: skip
+    @overload
+    def hidden(
+        self, tokens: ArrayLike, *, state: States | None, segment_ids: ArrayLike | None = None,
+        capacity: int | None = None,
+    ) -> tuple[Array, States]: ...  # fmt: skip
+    def hidden(
+        self, tokens: ArrayLike, *, state: States | None = ABSENT,
+        segment_ids: ArrayLike | None = None, capacity: int | None = None,
+    ) -> Array | tuple[Array, States]:  # fmt: skip
         """The stream after the last norm, from which logits are read.
 
         Parameters
         ----------
         tokens : int array (B, T)
-        **given
-            ``state``, ``segment_ids``, ``capacity``: as for a call of the model.
+        state, segment_ids, capacity : optional
+            As for a call of the model.
 
         Returns
         -------
         y : array (B, T, dim)
             In the model's dtype; and the new state if ``state`` was given.
         """
-        return self.backbone(self.embed(tokens), **given)
+        x = self.embed(tokens)
+        return self.backbone(x, state=state, segment_ids=segment_ids, capacity=capacity)
 
-    def embed(self, tokens: Any) -> Array:
+    def embed(self, tokens: ArrayLike) -> Array:
         """What enters the first block for tokens (B, T): (B, T, dim), in the model's dtype."""
-        tokens = check_tokens(tokens, self.vocab_size)
-        x = self.embedding[tokens]
+        x = self.embedding[check_tokens(tokens, self.vocab_size)]
         if self.scale_embedding:
             x = x * math.sqrt(self.embedding.shape[1])
         return x.astype(self.dtype)
@@ -223,20 +245,20 @@ class LanguageModel(eqx.Module):
         return scores
 
     def prefill(
-        self, tokens: Any, *, capacity: int | None = None, state: Any = None
-    ) -> tuple[Array, Any]:
+        self, tokens: ArrayLike, *, capacity: int | None = None, state: States | None = None
+    ) -> tuple[Array, States]:
         """Read a prompt: logits (B, vocab_size) of the token after it, and the state to go on from.
 
         ``capacity`` is the number of tokens, the prompt's included, that caches of softmax
         attention have room for; the prompt's length if None.  Every other state has a constant
         size.
         """
-        y, state = self.hidden(tokens, state=state, capacity=capacity)
+        y, after = self.hidden(tokens, state=state, capacity=capacity)
         if not y.shape[1]:
             raise ValueError("tokens must hold at least one token, got an empty prompt")
-        return self.logits(y[:, -1:])[:, 0], self.backbone.start_decoding(state)
+        return self.logits(y[:, -1:])[:, 0], self.backbone.start_decoding(after)
 
-    def step(self, token: Any, state: Any) -> tuple[Array, Any]:
+    def step(self, token: ArrayLike, state: States) -> tuple[Array, States]:
         """One token on.
 
         Parameters
@@ -251,29 +273,16 @@ class LanguageModel(eqx.Module):
             Of the token after it.
         state : tuple of MixerState
         """
-        y, state = self.hidden(jnp.asarray(token)[:, None], state=state)
-        return self.logits(y)[:, 0], state
+        y, after = self.hidden(jnp.asarray(token)[:, None], state=state)
+        return self.logits(y)[:, 0], after
 
-    def generate(self, tokens: Any, steps: int, **options: Any) -> Array:
+    def generate(self, tokens: ArrayLike, steps: int, **options: Any) -> Array:
         """Sample a continuation: int32 (B, steps) after prompts (B, T).
 
         Options are those of :func:`olsq.nn.generate`: key, temperature, top_k and top_p.
         """
-        from olsq.nn.generation import generate
-
         return generate(self, tokens, steps, **options)
 
-    def with_solver(self, solver: Any) -> LanguageModel:
+    def with_solver(self, solver: Solver | None) -> LanguageModel:
         """A new model of the same weights with another solver; see :func:`olsq.nn.with_solver`."""
         return with_solver(self, solver)
-
-
-def check_tokens(tokens: Any, vocab_size: int) -> Array:
-    """Tokens as an integer array (B, T), inside the vocabulary where that can be seen."""
-    array = jnp.asarray(tokens)
-    if array.ndim != 2 or not jnp.issubdtype(array.dtype, jnp.integer):
-        raise ValueError(
-            f"tokens must be integers of shape (batch, time), got {array.dtype} {array.shape}"
-        )
-    refuse("tokens", tokens, lambda t: (t < 0) | (t >= vocab_size), f"lie in [0, {vocab_size})")
-    return array

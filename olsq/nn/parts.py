@@ -10,8 +10,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array
+from numpy.typing import ArrayLike
 
-from olsq.sequence.jax.inputs import promoted
+from olsq.sequence.jax.inputs import promoted, refuse
 
 UNIT_EPS = 1e-6  # added to |x|^2 where x is scaled to length 1: a zero stays zero
 NORM_EPS = 1e-6
@@ -214,7 +215,7 @@ def check_sizes(**sizes: Any) -> None:
             raise ValueError(f"{name} must be a whole number of at least 1, got {size!r}")
 
 
-def check_stream(name: str, x: Any, width: int) -> Array:
+def check_stream(name: str, x: ArrayLike, width: int) -> Array:
     """x as a floating array (batch, time, width)."""
     x = jnp.asarray(x)
     if x.ndim != 3 or x.shape[-1] != width:
@@ -224,7 +225,18 @@ def check_stream(name: str, x: Any, width: int) -> Array:
     return x
 
 
-def check_segment_ids(segment_ids: Any, shape: tuple[int, ...]) -> Array:
+def check_tokens(tokens: ArrayLike, vocab_size: int) -> Array:
+    """Tokens as an integer array (B, T), inside the vocabulary where that can be seen."""
+    array = jnp.asarray(tokens)
+    if array.ndim != 2 or not jnp.issubdtype(array.dtype, jnp.integer):
+        raise ValueError(
+            f"tokens must be integers of shape (batch, time), got {array.dtype} {array.shape}"
+        )
+    refuse("tokens", tokens, lambda t: (t < 0) | (t >= vocab_size), f"lie in [0, {vocab_size})")
+    return array
+
+
+def check_segment_ids(segment_ids: ArrayLike, shape: tuple[int, ...]) -> Array:
     """Segment ids as an integer array (batch, time)."""
     ids = jnp.asarray(segment_ids)
     if ids.shape != shape or not jnp.issubdtype(ids.dtype, jnp.integer):

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from jax import Array
 
+from olsq.nn.mixers import DEFAULT, Kinds
 from olsq.nn.model import LanguageModel
 
 GPT2_VOCABULARY = 50257
+Size = Literal["1m", "5m", "140m", "440m", "940m"]
 
 # MesaNet, appendix F.4; the small ones are for machines without an accelerator.
-PRESETS: dict[str, dict[str, int]] = {
+PRESETS: dict[Size, dict[str, int]] = {
     "1m": {"dim": 128, "blocks": 4, "heads": 4, "key_size": 32},
     "5m": {"dim": 256, "blocks": 6, "heads": 4, "key_size": 64},
     "140m": {"dim": 768, "blocks": 14, "heads": 6, "key_size": 128},
@@ -23,8 +25,9 @@ PAPER: dict[str, Any] = {"initialisation": "fan-in"}  # of the MesaNet paper's o
 
 
 def preset(
-    size: str, *, vocab_size: int = GPT2_VOCABULARY, mixer: Any = "mesa", key: Array, **options: Any
-) -> LanguageModel:
+    size: Size, *, vocab_size: int = GPT2_VOCABULARY, mixer: Kinds = DEFAULT, key: Array,
+    **options: Any,
+) -> LanguageModel:  # fmt: skip
     """A language model of a named size.
 
     Parameters
@@ -34,7 +37,7 @@ def preset(
         weights start as in any :class:`LanguageModel`, as in the paper with
         ``initialisation="fan-in"``.
     vocab_size : int
-    mixer : str or sequence of str
+    mixer : str, class, or sequence of them
     key : jax.random.key
     **options
         Others of :class:`LanguageModel`; they override the size's.
@@ -131,8 +134,9 @@ def state_tracking(vocab_size: int, *, key: Array, **options: Any) -> LanguageMo
 
 
 def thesis_hybrid(
-    vocab_size: int, *, blocks: int, nu: int = 0, mixer: str = "mesa", key: Array, **options: Any
-) -> LanguageModel:
+    vocab_size: int, *, blocks: int, nu: int = 0,
+    mixer: Literal["mesa", "mesa_discounted", "linear"] = "mesa", key: Array, **options: Any,
+) -> LanguageModel:  # fmt: skip
     """The thesis' hybrid: a softmax layer first, Mesa (or ``"linear"``) layers after it.
 
     Parameters

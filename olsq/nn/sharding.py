@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -10,9 +9,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from olsq.nn.solved import Mesa
-from olsq.nn.surgery import map_mixers, with_solver
-from olsq.solvers import ChunkExact
+from olsq.nn.surgery import map_mixers
 
 Tree = TypeVar("Tree")
 
@@ -35,8 +32,9 @@ def shard(
         number of devices divides (fully sharded data parallelism); all weights are on all devices
         if None.
     sequence : str, optional
-        Axis of the mesh that time will be split over: Mesa layers are told
-        (``olsq.ChunkExact(shards=...)``), so that every device works on its own time.
+        Axis of the mesh that time will be split over: mixers are told
+        (:meth:`Mixer.shard_time`), and Mesa layers then have every device work on its own time
+        (``olsq.ChunkExact(shards=...)``).
 
     Raises
     ------
@@ -62,7 +60,8 @@ def shard(
     """
     mesh = _automatic(mesh, weights, sequence)
     if sequence is not None:
-        model = _along_time(model, mesh.shape[sequence])
+        pieces = mesh.shape[sequence]
+        model = map_mixers(lambda mixer: mixer.shard_time(pieces), model)
 
     def place(x: Any) -> Any:
         if not eqx.is_array(x):
@@ -143,15 +142,3 @@ def _spec(shape: tuple[int, ...], mesh: Mesh, axis: str | None) -> PartitionSpec
         return PartitionSpec()
     at = -max(fitting)[1]
     return PartitionSpec(*(axis if i == at else None for i in range(len(shape))))
-
-
-def _along_time(model: Tree, shards: int) -> Tree:
-    """Mesa layers with an exact solver told that time is in pieces."""
-
-    def told(mixer: Any) -> Any:
-        solver = getattr(mixer, "solver", None)
-        if not isinstance(mixer, Mesa) or mixer.signed or not isinstance(solver, ChunkExact | None):
-            return mixer
-        return with_solver(mixer, dataclasses.replace(solver or ChunkExact(), shards=shards))
-
-    return map_mixers(told, model)

@@ -30,7 +30,7 @@ class Softmax(HeadMixer):
     -----
     O(M (K + V)) a token and head, whose cache has room for M tokens, M (K + V) numbers.  M is
     ``capacity`` where the layer is called without a past, the length of that call if None; a cache
-    that is full raises ValueError.  A state's ``recent`` begins with the next positions (B,).
+    that is full raises ValueError.  A state's ``convolution`` begins with the next positions (B,).
 
     References
     ----------
@@ -42,7 +42,7 @@ class Softmax(HeadMixer):
     >>> layer = olsq.nn.Softmax(8, heads=2, key=jax.random.key(0))
     >>> prompt = jax.numpy.ones((1, 6, 8))
     >>> _, state = jax.eval_shape(lambda x: layer(x, state=None, capacity=10), prompt)
-    >>> state.memory.keys.shape
+    >>> state.rule.keys.shape
     (1, 2, 10, 4)
     """
 
@@ -105,7 +105,7 @@ class SlidingWindow(Softmax):
     >>> import jax, olsq.nn
     >>> layer = olsq.nn.SlidingWindow(8, heads=2, window=4, key=jax.random.key(0))
     >>> _, state = jax.eval_shape(lambda x: layer(x, state=None), jax.numpy.ones((1, 6, 8)))
-    >>> state.memory.keys.shape
+    >>> state.rule.keys.shape
     (1, 2, 3, 4)
     """
 

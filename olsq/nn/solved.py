@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from typing import Any
+from typing import Any, Literal, Self
 
 import equinox as eqx
 from jax import Array
 
 from olsq import attention
 from olsq.nn.base import HeadMixer, MixerState
+from olsq.nn.conditioning import Diagnostics, of_regression
 from olsq.nn.gated import RIDGE_FLOOR, RIDGE_START, Gated, Ridge
 from olsq.problem import DecodeState, Moments
 from olsq.sequence.jax import start_decoding
 from olsq.solvers import ChunkExact, ConjugateGradient, Solver
 
 FORGET_BOUND = 0.9975  # the paper's b_gamma
+Adjoint = Literal["implicit", "unrolled"]
 
 
 class Mesa(Gated):
@@ -51,13 +54,13 @@ class Mesa(Gated):
     >>> import jax, olsq.nn
     >>> layer = olsq.nn.Mesa(32, heads=2, key=jax.random.key(0))
     >>> y, state = layer(jax.random.normal(jax.random.key(1), (1, 7, 32)), state=None)
-    >>> y.shape, state.memory.gram.shape
+    >>> y.shape, state.rule.gram.shape
     ((1, 7, 32), (1, 2, 16, 16))
     """
 
     ridge: Ridge
     solver: Solver | None = eqx.field(static=True)
-    adjoint: Any = eqx.field(static=True)
+    adjoint: Adjoint = eqx.field(static=True)
 
     rule = staticmethod(attention.mesa)
     signs = True
@@ -68,7 +71,7 @@ class Mesa(Gated):
         *,
         heads: int,
         solver: Solver | None = None,
-        adjoint: str = "implicit",
+        adjoint: Adjoint = "implicit",
         ridge_floor: float | None = None,
         ridge_start: float | None = None,
         forget_bound: float | None = FORGET_BOUND,
@@ -111,10 +114,31 @@ class Mesa(Gated):
     def start_decoding(self, state: MixerState) -> MixerState:
         """Carry a factor of ``H + Lambda`` from token to token: O(K^2) a token where moments cost
         O(K^3).  Only of an exact solver: a truncated one goes on as it is."""
-        exact = self.solver is None or isinstance(self.solver, ChunkExact)
-        if not exact or self.signed or not isinstance(state.memory, Moments):
+        if self.exact_solver is None or not isinstance(state.rule, Moments):
             return state
-        return state._replace(memory=start_decoding(state.memory, ridge=self.ridge()))
+        return state._replace(rule=start_decoding(state.rule, ridge=self.ridge()))
+
+    @property
+    def exact_solver(self) -> ChunkExact | None:
+        """The solver, if it is the exact one."""
+        solver = ChunkExact() if self.solver is None else self.solver
+        return solver if isinstance(solver, ChunkExact) and not self.signed else None
+
+    def diagnose(self, x: Array, every: int) -> Diagnostics | None:
+        """Steps, residuals, gates and condition numbers, unless gates are signed."""
+        if self.signed:
+            return None
+        q, k, v, arguments, _ = self.read(x, None, None)
+        return of_regression(
+            q, k, v, log_forget=arguments["log_forget"], weight=arguments["weight"],
+            ridge=arguments["ridge"], solver=self.solver, every=every,
+        )  # fmt: skip
+
+    def shard_time(self, shards: int) -> Self:
+        """Told to an exact solver, as ``olsq.ChunkExact(shards=...)``."""
+        if self.exact_solver is None:
+            return self
+        return self.with_solver(dataclasses.replace(self.exact_solver, shards=shards))
 
 
 class MesaDiscounted(Mesa):
@@ -165,3 +189,6 @@ class MesaDiscounted(Mesa):
 
     def start_decoding(self, state: MixerState) -> MixerState:
         return state
+
+    def diagnose(self, x: Array, every: int) -> Diagnostics | None:
+        return None  # its ridge is not the one of the report

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -10,11 +9,12 @@ import jax
 import jax.numpy as jnp
 
 from olsq.nn.base import Mixer
+from olsq.solvers import Solver
 
 Tree = TypeVar("Tree")
 
 
-def mixers_of(tree: Any) -> list[Any]:
+def mixers_of(tree: Any) -> list[Mixer]:
     """All mixers of a model, in order.
 
     Parameters
@@ -61,7 +61,7 @@ def map_mixers(function: Callable[[Mixer], Mixer], tree: Tree) -> Tree:
     return jax.tree.map(lambda x: function(x) if _is_mixer(x) else x, tree, is_leaf=_is_mixer)
 
 
-def with_solver(tree: Tree, solver: Any) -> Tree:
+def with_solver(tree: Tree, solver: Solver | None) -> Tree:
     """The same weights with another solver in every mixer that solves a regression.
 
     Parameters
@@ -87,18 +87,9 @@ def with_solver(tree: Tree, solver: Any) -> Tree:
     >>> olsq.nn.with_solver(layer, olsq.ConjugateGradient(max_steps=5)).solver.max_steps
     5
     """
-    if not any(hasattr(mixer, "solver") for mixer in mixers_of(tree)):
+    if not any(mixer.solves() for mixer in mixers_of(tree)):
         raise ValueError("the model has no mixer with a solver to change")
-    return map_mixers(lambda m: _replaced(m, "solver", solver) if hasattr(m, "solver") else m, tree)
-
-
-def _replaced(module: Any, name: str, value: Any) -> Any:
-    """A copy of a module with one static field changed."""
-    copy = object.__new__(type(module))
-    for field in dataclasses.fields(module):
-        object.__setattr__(copy, field.name, getattr(module, field.name))
-    object.__setattr__(copy, name, value)
-    return copy
+    return map_mixers(lambda mixer: mixer.with_solver(solver), tree)
 
 
 def _is_mixer(x: Any) -> bool:

@@ -46,7 +46,7 @@ class TTTLinear(HeadMixer):
     >>> import jax, olsq.nn
     >>> layer = olsq.nn.TTTLinear(8, heads=2, mini_batch=4, key=jax.random.key(0))
     >>> y, state = jax.eval_shape(lambda x: layer(x, state=None), jax.numpy.ones((1, 6, 8)))
-    >>> y.shape, state.memory.weight.shape, state.memory.bias.shape
+    >>> y.shape, state.rule.weight.shape, state.rule.bias.shape
     ((1, 6, 8), (1, 2, 4, 4), (1, 2, 4))
     """
 

@@ -23,8 +23,10 @@ from olsq.train.corpus import Corpus
 from olsq.train.evaluation import Evaluation, PositionBins, evaluate
 from olsq.train.figures import plot_loss, plot_perplexity
 from olsq.train.log import Log, Record
+from olsq.train.losses import token_loss, token_losses
 from olsq.train.optimiser import decay_mask
 from olsq.train.results import sample_text, write_results
+from olsq.train.step import Metrics, make_step
 from olsq.train.tokenizers import (
     BytePairTokenizer,
     ByteTokenizer,
@@ -42,6 +44,7 @@ __all__ = [
     "Corpus",
     "Evaluation",
     "Log",
+    "Metrics",
     "PositionBins",
     "Record",
     "TrainConfig",
@@ -50,11 +53,14 @@ __all__ = [
     "decay_mask",
     "evaluate",
     "fit",
+    "make_step",
     "make_tokenizer",
     "plot_loss",
     "plot_perplexity",
     "read_checkpoint",
     "sample_text",
+    "token_loss",
+    "token_losses",
     "tokenizer_from_dict",
     "write_results",
 ]

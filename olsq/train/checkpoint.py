@@ -8,23 +8,19 @@ equal runs write equal bytes.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import safetensors.numpy
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 
-from olsq.files import write_atomically
+from olsq import tensors
+from olsq.nn.names import path_names
 from olsq.train.log import Log
-from olsq.train.optimiser import path_names
 from olsq.train.tokenizers import Tokenizer, tokenizer_from_dict
 
 __all__ = ["Checkpoint", "CheckpointError", "CheckpointMismatch", "read_checkpoint"]
@@ -141,13 +137,11 @@ def write_checkpoint(
     log: Log,
 ) -> None:
     """Write ``trees`` by prefix, ``content`` and ``log``: the file is complete or not there."""
-    tensors = {f"log/{name}": column for name, column in log.to_arrays().items()}
+    arrays = {f"log/{name}": column for name, column in log.to_arrays().items()}
     for prefix, tree in trees.items():
-        tensors |= {name: as_tensor(leaf) for name, leaf in named_arrays(prefix, tree).items()}
-    notes = {"version": VERSION, "content": content, "sha256": _digest(content, tensors)}
-    # One entry only: safetensors writes several in an order of its own.
-    text = json.dumps(notes, sort_keys=True)
-    write_atomically(path, safetensors.numpy.save(tensors, {KEY: text}))
+        arrays |= {name: as_tensor(leaf) for name, leaf in named_arrays(prefix, tree).items()}
+    notes = {"version": VERSION, "content": content, "sha256": _digest(content, arrays)}
+    tensors.write(path, arrays, {KEY: json.dumps(notes, sort_keys=True)})
 
 
 def as_tensor(leaf: Any) -> NDArray:
@@ -177,16 +171,29 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
         If there is none.
     """
     name = os.fspath(path)
-    content = Path(path).read_bytes()
     try:
-        tensors = safetensors.numpy.load(content)
-        length = int.from_bytes(content[:8], "little")
-        metadata = json.loads(content[8 : 8 + length]).get("__metadata__") or {}
-        notes = json.loads(metadata.get(KEY, "null"))
-    except (SafetensorError, ValueError, KeyError) as error:
+        arrays, metadata = tensors.read(path, lambda _, metadata: _notes(name, metadata))
+        notes = _notes(name, metadata)
+    except (tensors.UnreadableError, json.JSONDecodeError) as error:
         raise CheckpointError(
             f"{name} is truncated, damaged or no checkpoint ({error}); {START_AGAIN}"
         ) from None
+    if _digest(notes["content"], arrays) != notes["sha256"]:
+        raise CheckpointError(f"{name} is damaged: its checksum does not match; {START_AGAIN}")
+    found = notes["content"]
+    columns = {k.removeprefix("log/"): v for k, v in arrays.items() if k.startswith("log/")}
+    saved = found["tokenizer"]
+    return Checkpoint(
+        path=name, step=found["step"], config=found["config"], setup=found["setup"],
+        data=found["data"], tokenizer=None if saved is None else tokenizer_from_dict(saved),
+        tensors={k: v for k, v in arrays.items() if not k.startswith("log/")},
+        log=Log.from_arrays(columns),
+    )  # fmt: skip
+
+
+def _notes(name: str, metadata: dict[str, str]) -> dict[str, Any]:
+    """What the metadata say, in the version that is read here."""
+    notes = json.loads(metadata.get(KEY, "null"))
     if notes is None:
         raise CheckpointError(f"{name} is not a checkpoint of olsq train; {START_AGAIN}")
     if notes["version"] != VERSION:
@@ -194,26 +201,14 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
             f"{name} has format {notes['version']}, this olsq reads {VERSION}: use the version "
             "that wrote it"
         )
-    if _digest(notes["content"], tensors) != notes["sha256"]:
-        raise CheckpointError(f"{name} is damaged: its checksum does not match; {START_AGAIN}")
-    found = notes["content"]
-    columns = {k.removeprefix("log/"): v for k, v in tensors.items() if k.startswith("log/")}
-    saved = found["tokenizer"]
-    return Checkpoint(
-        path=name, step=found["step"], config=found["config"], setup=found["setup"],
-        data=found["data"], tokenizer=None if saved is None else tokenizer_from_dict(saved),
-        tensors={k: v for k, v in tensors.items() if not k.startswith("log/")},
-        log=Log.from_arrays(columns),
-    )  # fmt: skip
+    return notes
 
 
-def _digest(content: dict[str, Any], tensors: dict[str, NDArray]) -> str:
-    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
-    for name in sorted(tensors):
-        array = tensors[name]
-        digest.update(f"\n{name} {array.dtype.str} {array.shape}\n".encode())
-        digest.update(array.tobytes())
-    return digest.hexdigest()
+def _digest(content: dict[str, Any], arrays: dict[str, NDArray]) -> str:
+    text = json.dumps(content, sort_keys=True)
+    return tensors.checksum(
+        text.encode(), arrays, lambda name, x: f"\n{name} {x.dtype.str} {x.shape}\n"
+    )
 
 
 def _plain(options: dict[str, Any]) -> dict[str, Any]:

@@ -7,11 +7,12 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike, NDArray
+
+from olsq.train.losses import token_losses
 
 __all__ = ["Evaluation", "PositionBins", "evaluate"]
 
@@ -74,16 +75,9 @@ class Evaluation(NamedTuple):
         return PositionBins(edges[:-1], edges[1:] - 1, means.mean(0), error)
 
 
-def token_losses(logits: Array, targets: Array) -> Array:
-    """Negative log-likelihood (B, T) of ``targets`` (B, T), in float32."""
-    logits = logits.astype(jnp.float32)
-    chosen = jnp.take_along_axis(logits, targets[..., None], -1)[..., 0]
-    return jax.nn.logsumexp(logits, -1) - chosen
-
-
 @partial(eqx.filter_jit, donate="none")
 def _losses(model: Any, windows: Array) -> Array:
-    return token_losses(model(windows[:, :-1]), windows[:, 1:])
+    return token_losses(model(windows[:, :-1]), windows[:, 1:]).astype(jnp.float32)
 
 
 def evaluate(model: Any, windows: ArrayLike, *, batch: int = 16) -> Evaluation:

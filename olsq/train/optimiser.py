@@ -1,32 +1,23 @@
-"""One update of the weights: loss, gradient, clipping, AdamW; nothing if a number is not finite."""
+"""The optimiser of :func:`olsq.train.fit`: clipping, AdamW, and which weights decay."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import optax
 from jax import Array
 
+from olsq.nn.names import path_names
 from olsq.train.config import TrainConfig
-from olsq.train.evaluation import token_losses
+from olsq.train.losses import token_loss
+from olsq.train.step import Metrics, make_step
 
-__all__ = ["Metrics", "decay_mask", "initial_state", "make_step"]
+__all__ = ["adamw", "decay_mask", "initial_state", "training_step"]
 
 Params = Any  # the model with None where there is no weight
-Step = Callable[[Params, Any, Any, Any], tuple[Params, Any, "Metrics"]]
-
-
-class Metrics(NamedTuple):
-    """What a step reports: float32 scalars, and whether it was skipped."""
-
-    loss: Array
-    gradient_norm: Array  # before clipping
-    learning_rate: Array
-    skipped: Array
 
 
 def decay_mask(params: Params) -> Any:
@@ -76,21 +67,23 @@ def decay_mask(params: Params) -> Any:
     return jax.tree_util.tree_map_with_path(decide, params)
 
 
-def path_names(path: tuple[Any, ...]) -> list[str]:
-    """The names along a path through a pytree."""
-    return [
-        str(next(getattr(part, a) for a in ("name", "key", "idx") if hasattr(part, a)))
-        for part in path
-    ]
-
-
-def adamw(config: TrainConfig) -> optax.GradientTransformation:
-    """AdamW without its learning rate, which depends on the step and not on updates made."""
+def adamw(config: TrainConfig) -> optax.GradientTransformationExtraArgs:
+    """AdamW whose ``learning_rate`` is given with each update: it depends on the step, skipped or
+    not, and the optimiser's state counts updates made."""
     return optax.chain(
         optax.clip_by_global_norm(config.clip),
         optax.scale_by_adam(b1=config.beta1, b2=config.beta2, eps=config.eps),
         optax.add_decayed_weights(config.weight_decay, mask=decay_mask),
+        _scale_by_given_rate(),
     )
+
+
+def _scale_by_given_rate() -> optax.GradientTransformationExtraArgs:
+    def update(updates: Any, state: Any, params: Any = None, **given: Any) -> Any:
+        rate = given["learning_rate"]
+        return jax.tree.map(lambda u: -rate.astype(u.dtype) * u, updates), state
+
+    return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
 
 
 def initial_state(config: TrainConfig, params: Params) -> Any:
@@ -98,8 +91,8 @@ def initial_state(config: TrainConfig, params: Params) -> Any:
     return adamw(config).init(params)
 
 
-def make_step(config: TrainConfig, static: Any) -> Step:
-    """The compiled update ``params, state, metrics = step(params, state, index, tokens)``.
+def training_step(config: TrainConfig, static: Any) -> Callable[..., tuple[Params, Any, Metrics]]:
+    """The compiled update ``params, state, metrics = step(params, state, tokens, learning_rate=)``.
 
     Parameters
     ----------
@@ -110,45 +103,12 @@ def make_step(config: TrainConfig, static: Any) -> Step:
     Returns
     -------
     callable
-        ``index`` counts steps from 0; ``tokens`` is (batch, length + 1).  Weights and state given
-        to it must not be used again: their memory is.
-
-    Notes
-    -----
-    If the loss or the norm of the gradient is not finite, weights and state come back unchanged
-    and ``skipped`` is True.
+        ``tokens`` is (batch, length + 1).  Weights and state given to it must not be used again:
+        their memory is.
     """
-    transform = adamw(config)
 
-    def mean_loss(params: Params, tokens: Array) -> Array:
+    def loss(params: Params, tokens: Array) -> Array:
         model = eqx.combine(params, static)
-        return token_losses(model(tokens[:, :-1]), tokens[:, 1:]).mean()
+        return token_loss(model(tokens[:, :-1]), tokens[:, 1:])
 
-    def gradient(params: Params, tokens: Array) -> tuple[Array, Params]:
-        if config.accumulate == 1:
-            return jax.value_and_grad(mean_loss)(params, tokens)
-        parts = tokens.reshape(config.accumulate, -1, tokens.shape[-1])
-
-        def add(total: Any, part: Array) -> tuple[Any, None]:
-            return jax.tree.map(jnp.add, total, jax.value_and_grad(mean_loss)(params, part)), None
-
-        zero = (jnp.zeros(()), jax.tree.map(jnp.zeros_like, params))
-        total, _ = jax.lax.scan(add, zero, parts)
-        return jax.tree.map(lambda x: x / config.accumulate, total)
-
-    def step(params: Params, state: Any, index: Array, tokens: Array) -> Any:
-        loss, gradients = gradient(params, tokens)
-        norm = jnp.sqrt(sum(jnp.sum(g * g) for g in jax.tree.leaves(gradients)))
-        rate = config.learning_rate(index)
-        updates, new_state = transform.update(gradients, state, params)
-        new_params = jax.tree.map(lambda p, u: p - rate.astype(p.dtype) * u, params, updates)
-        finite = jnp.isfinite(loss) & jnp.isfinite(norm)
-
-        def keep(new: Array, old: Array) -> Array:
-            return jnp.where(finite, new, old)
-
-        params = jax.tree.map(keep, new_params, params)
-        state = jax.tree.map(keep, new_state, state)
-        return params, state, Metrics(loss, norm, rate, ~finite)
-
-    return jax.jit(step, donate_argnums=(0, 1))
+    return make_step(loss, adamw(config), accumulate=config.accumulate, donate=True)

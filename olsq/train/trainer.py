@@ -20,7 +20,7 @@ from olsq.train.config import TrainConfig
 from olsq.train.corpus import Corpus
 from olsq.train.evaluation import Evaluation, evaluate
 from olsq.train.log import Log, Record
-from olsq.train.optimiser import initial_state, make_step
+from olsq.train.optimiser import initial_state, training_step
 from olsq.train.tokenizers import Tokenizer
 
 __all__ = ["Trainer", "TrainingError", "fit"]
@@ -101,7 +101,8 @@ class Trainer:
         # typed weight (made from a Python number) would have the second step compiled again.
         self._params = jax.tree.map(lambda x: jnp.array(x, dtype=x.dtype), self._params)
         self._optimiser = initial_state(config, self._params)
-        self._step = make_step(config, self._static)
+        self._step = training_step(config, self._static)
+        self._learning_rate = jax.jit(config.learning_rate)
         self._windows = corpus.windows(config.length, config.evaluate_sequences)
         self.log = Log()
         self._saved = -1
@@ -211,10 +212,11 @@ class Trainer:
         tokens = self.corpus.batch(
             seed=config.seed, step=index, batch=config.batch, length=config.length
         )
+        rate = self._learning_rate(np.int32(index))
         self._params, self._optimiser, metrics = self._step(
-            self._params, self._optimiser, np.int32(index), tokens
+            self._params, self._optimiser, tokens, learning_rate=rate
         )
-        loss, norm, rate, skipped = jax.device_get(metrics)
+        loss, norm, skipped = jax.device_get(metrics)
         done = index + 1
         validation = None
         if done % config.evaluation_steps == 0 or done == config.steps:

@@ -70,7 +70,7 @@ def test_shapes_and_dtypes(row, dtype):
     again, state = eqx.filter_eval_shape(lambda x: layer(x, state=None), x)
     assert (again.shape, again.dtype) == (x.shape, x.dtype)
     assert isinstance(state, nn.MixerState)
-    numbers = [s for s in jax.tree.leaves(state.memory) if jnp.issubdtype(s.dtype, jnp.inexact)]
+    numbers = [s for s in jax.tree.leaves(state.rule) if jnp.issubdtype(s.dtype, jnp.inexact)]
     assert {s.dtype for s in numbers} == {np.dtype(np.float32)}
     assert {a.dtype for a in jax.tree.leaves(eqx.filter(layer, eqx.is_array))} == {np.dtype("f4")}
 

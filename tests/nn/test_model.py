@@ -106,7 +106,7 @@ def test_prefill_and_steps_are_the_whole():
             logits, state = step(model, tokens[:, t], state)
             assert error(logits, want[:, t]) < ROUNDING
     assert len(step.traces) == 1
-    assert isinstance(state[1].memory, olsq.sequence.DecodeState)
+    assert isinstance(state[1].rule, olsq.sequence.DecodeState)
 
 
 def test_a_state_goes_on_and_segments_do_not_mix():
@@ -142,7 +142,7 @@ def test_bfloat16_is_close_to_float32():
     assert all(a.dtype == np.float32 and np.array_equal(a, b) for a, b in same)
     stream, state = eqx.filter_eval_shape(lambda: half.hidden(tokens, state=None))
     assert stream.dtype == jnp.bfloat16
-    assert state[1].memory.gram.dtype == np.float32
+    assert state[1].rule.gram.dtype == np.float32
 
 
 def test_the_embedding_is_scaled_tied_and_capped():
@@ -264,7 +264,7 @@ def test_another_solver_is_another_accuracy_with_the_same_weights():
     back = changed.with_solver(None)
     assert jax.tree.structure(back) == jax.tree.structure(model)
     given = model_of(solver=olsq.Dense())
-    assert [m.solver for m in nn.mixers_of(given) if hasattr(m, "solver")] == [olsq.Dense()]
+    assert [m.solver for m in nn.mixers_of(given) if m.solves()] == [olsq.Dense()]
 
 
 def test_a_model_without_a_solver_says_so():

@@ -10,7 +10,7 @@ import optax
 import pytest
 
 from olsq.train import Corpus, Log, Trainer, TrainingError, evaluate, fit
-from olsq.train.optimiser import decay_mask, initial_state, make_step, path_names
+from olsq.train.optimiser import decay_mask, initial_state, path_names, training_step
 from tests.train.small import SmallModel, config, corpus, same_bits, trainer, weights
 
 
@@ -98,7 +98,7 @@ def test_step_is_optax_adamw():
     )  # fmt: skip
     state = reference.init(params)
     mine, opt = jax.tree.map(jnp.copy, params), initial_state(options, params)
-    step = make_step(options, static)
+    step, rate = training_step(options, static), jax.jit(options.learning_rate)
 
     def loss(p, tokens):
         logits = eqx.combine(p, static)(tokens[:, :-1])
@@ -113,7 +113,7 @@ def test_step_is_optax_adamw():
     for index in range(3):
         tokens = corpus().batch(seed=0, step=index, batch=4, length=16)
         params, state, value, gradient = expected(params, state, tokens)
-        mine, opt, metrics = step(mine, opt, np.int32(index), tokens)
+        mine, opt, metrics = step(mine, opt, tokens, learning_rate=rate(index))
         np.testing.assert_allclose(metrics.loss, value, rtol=1e-6)
         np.testing.assert_allclose(metrics.gradient_norm, optax.tree.norm(gradient), rtol=1e-5)
     for x, y in zip(jax.tree.leaves(mine), jax.tree.leaves(params), strict=True):

@@ -7,7 +7,7 @@ import pytest
 
 from olsq.nn import MIXERS, LanguageModel
 from olsq.train import BytePairTokenizer, Corpus, TrainConfig, Trainer, sample_text
-from olsq.train.optimiser import decay_mask, initial_state, make_step, path_names
+from olsq.train.optimiser import decay_mask, initial_state, path_names, training_step
 from tests.train.small import TEXT
 
 CAUSAL = sorted(name for name, kind in MIXERS.items() if kind.causal)
@@ -49,9 +49,10 @@ def test_step_gives_back_the_types_it_was_given(mixer):
     config = TrainConfig(batch=2, length=8)
     trainer = Trainer(model(mixer), Corpus.split(np.arange(1000) % 32), config)
     state = initial_state(config, trainer._params)
-    step = make_step(config, trainer._static)
+    step = training_step(config, trainer._static)
     tokens = trainer.corpus.batch(seed=0, step=0, batch=2, length=8)
-    after = jax.eval_shape(step, trainer._params, state, np.int32(0), tokens)[:2]
+    rate = config.learning_rate(0)
+    after = jax.eval_shape(step, trainer._params, state, tokens, learning_rate=rate)[:2]
     for a, b in zip(jax.tree.leaves(after), jax.tree.leaves((trainer._params, state)), strict=True):
         assert (a.shape, a.dtype, a.weak_type) == (b.shape, b.dtype, b.weak_type)
 

@@ -147,18 +147,15 @@ def _make_model(options: TrainOptions, vocab_size: int, solver: Any) -> Any:
 
     if unknown := [name for name in options.mixers if name not in MIXERS]:
         raise InputError(f"--mixer: unknown mixer {unknown[0]!r}; known are {', '.join(MIXERS)}")
-    if solver is not None and not any("solver" in _fields(MIXERS[n]) for n in options.mixers):
-        able = [name for name, kind in MIXERS.items() if "solver" in _fields(kind)]
+    if solver is not None and not any(MIXERS[n].solves() for n in options.mixers):
+        able = [name for name, kind in MIXERS.items() if kind.solves()]
         raise InputError(f"--solver is for {', '.join(able)}; {options.mixer} solves nothing")
+    dtype: Any = options.dtype  # one of those that the model takes: it was checked
     return LanguageModel(
         vocab_size, dim=options.dim, blocks=options.blocks, heads=options.heads,
-        key_size=options.key_size, mixer=options.mixers, solver=solver, dtype=options.dtype,
+        key_size=options.key_size, mixer=options.mixers, solver=solver, dtype=dtype,
         key=jax.random.key(options.seed),
     )  # fmt: skip
-
-
-def _fields(kind: type) -> Any:
-    return getattr(kind, "__dataclass_fields__", {})
 
 
 def _check_libraries() -> None:

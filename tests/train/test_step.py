@@ -1,0 +1,129 @@
+"""The loss of tokens and the step that users, experiments and the trainer share."""
+
+import doctest
+import re
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from olsq.tasks.tokens import IGNORE
+from olsq.train import make_step, token_loss, token_losses
+from tests.train.small import SmallModel, same_bits, weights
+from tests.versions import x64
+
+RNG = np.random.default_rng(0)
+LOGITS = 5 * RNG.normal(size=(3, 4, 7))
+TARGETS = RNG.integers(0, 7, (3, 4))
+ASKED = RNG.random((3, 4)) < 0.6
+TOKENS = RNG.integers(0, 256, (4, 9)).astype(np.int32)
+
+
+def definition(logits, targets):
+    log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    return -np.take_along_axis(log_p, targets[..., None], -1)[..., 0]
+
+
+def test_losses_equal_the_definition():
+    want = definition(LOGITS, TARGETS)
+    found = token_losses(LOGITS.astype("f"), TARGETS)
+    np.testing.assert_allclose(found, want, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(token_loss(LOGITS.astype("f"), TARGETS), want.mean(), rtol=1e-6)
+    masked = np.where(ASKED, TARGETS, IGNORE)
+    found = token_loss(LOGITS.astype("f"), masked, ignore=IGNORE)
+    np.testing.assert_allclose(found, want[ASKED].mean(), rtol=1e-6)
+    assert token_loss(LOGITS, np.full((3, 4), IGNORE), ignore=IGNORE) == 0
+
+
+def test_losses_are_in_float32_or_better():
+    assert token_losses(jnp.asarray(LOGITS, jnp.bfloat16), TARGETS).dtype == jnp.float32
+    with x64(True):
+        found = token_losses(LOGITS, TARGETS)
+        assert found.dtype == jnp.float64
+        np.testing.assert_allclose(found, definition(LOGITS, TARGETS), rtol=1e-12)
+
+
+def test_targets_that_ask_for_nothing_have_no_gradient():
+    masked = np.where(ASKED, TARGETS, IGNORE)
+    slope = jax.grad(lambda x: token_loss(x, masked, ignore=IGNORE))(jnp.asarray(LOGITS, "f"))
+    np.testing.assert_array_equal(np.any(np.asarray(slope) != 0, -1), ASKED)
+
+
+def loss_of(model, inputs, targets):
+    return token_loss(model(inputs), targets)
+
+
+def stepped(optimizer, loss=loss_of, *, given=None, **options):
+    model = SmallModel()
+    state = optimizer.init(eqx.filter(model, eqx.is_inexact_array))
+    step = make_step(loss, optimizer, **options)
+    for _ in range(3):
+        model, state, metrics = step(model, state, TOKENS[:, :-1], TOKENS[:, 1:], **(given or {}))
+    return model, state, metrics
+
+
+def test_a_step_is_the_optimiser_s():
+    optimizer = optax.adam(1e-2)
+    params, static = eqx.partition(SmallModel(), eqx.is_inexact_array)
+    state = optimizer.init(params)
+    for _ in range(3):
+        value, slope = jax.value_and_grad(
+            lambda p: loss_of(eqx.combine(p, static), TOKENS[:, :-1], TOKENS[:, 1:])
+        )(params)
+        updates, state = optimizer.update(slope, state, params)
+        params = optax.apply_updates(params, updates)
+    model, _, metrics = stepped(optimizer)
+    for a, b in zip(weights(model), jax.tree.leaves(params), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(metrics.loss, value, rtol=1e-5)
+    np.testing.assert_allclose(metrics.gradient_norm, optax.tree.norm(slope), rtol=1e-4)
+    assert not metrics.skipped
+
+
+@pytest.mark.parametrize("options", [{"accumulate": 2}, {"accumulate": 4}, {"donate": True}])
+def test_saving_memory_changes_nothing_else(options):
+    want, _, _ = stepped(optax.sgd(0.1))
+    found, _, metrics = stepped(optax.sgd(0.1), **options)
+    for a, b in zip(weights(found), weights(want), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+    assert metrics.loss.shape == ()
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        lambda model, x, y: loss_of(model, x, y) + jnp.inf,
+        lambda model, x, y: jnp.sqrt(0 * loss_of(model, x, y)),  # 0, with an infinite slope
+    ],
+)
+def test_a_step_that_is_not_finite_changes_nothing(bad):
+    optimizer = optax.adam(1e-2)
+    model, state, metrics = stepped(optimizer, bad)
+    assert metrics.skipped
+    assert same_bits(weights(model), weights(SmallModel()))
+    assert all(not np.any(x) for x in jax.tree.leaves(state))
+
+
+def test_the_optimiser_is_given_the_keywords():
+    def update(updates, state, params=None, *, size, **_):
+        return jax.tree.map(lambda u: -size * u, updates), state
+
+    ours = optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
+    found, want = stepped(ours, given={"size": 0.1})[0], stepped(optax.sgd(0.1))[0]
+    for a, b in zip(weights(found), weights(want), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+    stepped(optax.sgd(0.1), given={"size": 0.1})  # one that takes none is not given any
+
+
+def test_the_loop_of_the_page_runs():
+    page = (Path(__file__).parents[2] / "docs" / "training.md").read_text()
+    blocks = "\n".join(re.findall(r"```python\n(>>>.*?)```", page, flags=re.DOTALL))
+    test = doctest.DocTestParser().get_doctest(blocks, {}, "training.md", "training.md", 0)
+    assert len(test.examples) > 5
+    failed = []
+    doctest.DocTestRunner().run(test, out=failed.append)
+    assert failed == []
