@@ -6,12 +6,13 @@ from typing import Any
 
 import jax.numpy as jnp
 from jax import Array
+from jax.typing import ArrayLike
 
 from olsq.attention.arguments import Tokens, close, open_state, read
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.recurrences.vector import vector_gated
 from olsq.attention.states import Memory, empty
-from olsq.attention.steps import step_of
+from olsq.attention.steps import one_token
 from olsq.sequence.jax.signs import unsigned
 
 
@@ -87,6 +88,57 @@ def gla(
     return hebbian(tokens, layout, state, signed)
 
 
+def gla_step(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    *,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
+    signed: bool = False,
+    state: Memory | None = None,
+) -> tuple[Array, Memory]:
+    """One token of :func:`gla`, on the same state.
+
+    Parameters
+    ----------
+    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
+    forget, log_forget : array (B, H, K), or (B, H) or what broadcasts to it, optional
+        As for :func:`gla`.
+    weight : array (B, H) or what broadcasts to it, optional
+        As for :func:`gla`.
+    signed : bool
+        As for :func:`gla`.
+    state : Memory, optional
+
+    Returns
+    -------
+    output : array (B, H, V)
+    state : Memory
+        Give it to the next call.
+
+    Raises
+    ------
+    ValueError
+        As :func:`gla`.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 1, 1))
+    >>> o, state = olsq.attention.gla_step(x, x, x, forget=0.5)
+    >>> o, state = olsq.attention.gla_step(x, x, x, forget=0.5, state=state)
+    >>> o[0, 0]
+    Array([1.5], dtype=float32)
+    """
+    given = one_token(
+        {"q": q, "k": k, "v": v}, {"forget": forget, "log_forget": log_forget, "weight": weight}
+    )
+    o, state = gla(**given, signed=signed, state=state)
+    return o[:, 0], state
+
+
 def hebbian(tokens: Tokens, layout: Any, state: Any, signed: bool = False) -> tuple[Array, Memory]:
     """The memory of checked tokens, whichever gates they have."""
     tokens, turned = unsigned(tokens) if signed else (tokens, None)
@@ -157,6 +209,52 @@ def mamba2(
     return hebbian(tokens, layout, state, signed)
 
 
+def mamba2_step(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    *,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    signed: bool = False,
+    state: Memory | None = None,
+) -> tuple[Array, Memory]:
+    """One token of :func:`mamba2`, on the same state.
+
+    Parameters
+    ----------
+    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
+    forget, log_forget : array (B, H) or what broadcasts to it, optional
+        As for :func:`mamba2`.
+    signed : bool
+        As for :func:`mamba2`.
+    state : Memory, optional
+
+    Returns
+    -------
+    output : array (B, H, V)
+    state : Memory
+        Give it to the next call.
+
+    Raises
+    ------
+    ValueError
+        As :func:`mamba2`.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 1, 1))
+    >>> o, state = olsq.attention.mamba2_step(x, x, x, forget=0.5)
+    >>> o, state = olsq.attention.mamba2_step(x, x, x, forget=0.5, state=state)
+    >>> o[0, 0]
+    Array([1.5], dtype=float32)
+    """
+    given = one_token({"q": q, "k": k, "v": v}, {"forget": forget, "log_forget": log_forget})
+    o, state = mamba2(**given, signed=signed, state=state)
+    return o[:, 0], state
+
+
 def retention(
     q: Any,
     k: Any,
@@ -206,6 +304,43 @@ def retention(
     return hebbian(tokens, layout, state)
 
 
-gla_step = step_of(gla, "forget", "log_forget", "weight")
-mamba2_step = step_of(mamba2, "forget", "log_forget")
-retention_step = step_of(retention)
+def retention_step(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    *,
+    forget: ArrayLike | None = None,
+    state: Memory | None = None,
+) -> tuple[Array, Memory]:
+    """One token of :func:`retention`, on the same state.
+
+    Parameters
+    ----------
+    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
+    forget : array (H,), optional
+        As for :func:`retention`.
+    state : Memory, optional
+
+    Returns
+    -------
+    output : array (B, H, V)
+    state : Memory
+        Give it to the next call.
+
+    Raises
+    ------
+    ValueError
+        As :func:`retention`.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 1, 1))
+    >>> o, state = olsq.attention.retention_step(x, x, x)
+    >>> o, state = olsq.attention.retention_step(x, x, x, state=state)
+    >>> o[0, 0]
+    Array([1.96875], dtype=float32)
+    """
+    given = one_token({"q": q, "k": k, "v": v})
+    o, state = retention(**given, forget=forget, state=state)
+    return o[:, 0], state

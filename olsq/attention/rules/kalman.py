@@ -6,11 +6,12 @@ from typing import Any, Literal
 
 import jax.numpy as jnp
 from jax import Array
+from jax.typing import ArrayLike
 
 from olsq.attention.arguments import per_token, read
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.regression import arrange, clean, frobenius
-from olsq.attention.steps import step_of
+from olsq.attention.steps import one_token
 from olsq.problem import Moments
 from olsq.sequence.jax import online_lstsq
 from olsq.sequence.jax.inputs import concrete, refuse
@@ -116,4 +117,59 @@ def kalman(
     return jnp.moveaxis(value, 1, 2).astype(layout.dtype), fit.state
 
 
-kalman_step = step_of(kalman, "forget", "log_forget", "weight", "mix")
+def kalman_step(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    *,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
+    ratio: ArrayLike = 0.02,
+    mix: ArrayLike | None = None,
+    solver: Solver | None = None,
+    adjoint: Literal["implicit", "unrolled"] = "implicit",
+    state: Moments | None = None,
+) -> tuple[Array, Moments]:
+    """One token of :func:`kalman`, on the same state.
+
+    Parameters
+    ----------
+    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
+    forget, log_forget, weight : array (B, H) or what broadcasts to it, optional
+        As for :func:`kalman`.
+    ratio : float
+        As for :func:`kalman`.
+    mix : array (B, H) or what broadcasts to it, optional
+        As for :func:`kalman`.
+    solver : optional
+        As for :func:`kalman`.
+    adjoint : {"implicit", "unrolled"}
+        As for :func:`kalman`.
+    state : Moments, optional
+
+    Returns
+    -------
+    output : array (B, H, V)
+    state : Moments
+        Give it to the next call.
+
+    Raises
+    ------
+    ValueError
+        As :func:`kalman`.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 1, 1))
+    >>> o, state = olsq.attention.kalman_step(x, x, x, ratio=1.0)
+    >>> round(float(o[0, 0, 0]), 3)
+    0.5
+    """
+    given = one_token(
+        {"q": q, "k": k, "v": v},
+        {"forget": forget, "log_forget": log_forget, "weight": weight, "mix": mix},
+    )
+    o, state = kalman(**given, ratio=ratio, solver=solver, adjoint=adjoint, state=state)
+    return o[:, 0], state

@@ -7,11 +7,12 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.typing import ArrayLike
 
 from olsq.attention.arguments import close, open_state, read
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.states import Memory, Normalised, empty
-from olsq.attention.steps import step_of
+from olsq.attention.steps import one_token
 from olsq.problem import check_choice
 
 FEATURE_MAPS = ("identity", "elu", "dpfp")
@@ -109,9 +110,56 @@ def linear(
     return close(out, Memory(memory), tokens, lost, layout)
 
 
+def linear_step(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    *,
+    feature_map: Literal["identity", "elu", "dpfp"] = "identity",
+    nu: int = 1,
+    normalise: bool = False,
+    weight: ArrayLike | None = None,
+    state: Memory | Normalised | None = None,
+) -> tuple[Array, Memory | Normalised]:
+    """One token of :func:`linear`, on the same state.
+
+    Parameters
+    ----------
+    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
+    feature_map : {"identity", "elu", "dpfp"}
+        As for :func:`linear`.
+    nu : int
+        As for :func:`linear`.
+    normalise : bool
+        As for :func:`linear`.
+    weight : array (B, H) or what broadcasts to it, optional
+        As for :func:`linear`.
+    state : Memory, or Normalised if ``normalise``, optional
+
+    Returns
+    -------
+    output : array (B, H, V)
+    state : Memory, or Normalised if ``normalise``
+        Give it to the next call.
+
+    Raises
+    ------
+    ValueError
+        As :func:`linear`.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 1, 1))
+    >>> o, state = olsq.attention.linear_step(x, x, x, normalise=True)
+    >>> o[0, 0]
+    Array([1.], dtype=float32)
+    """
+    given = one_token({"q": q, "k": k, "v": v}, {"weight": weight})
+    o, state = linear(**given, feature_map=feature_map, nu=nu, normalise=normalise, state=state)
+    return o[:, 0], state
+
+
 def divide(a: Array, b: Array) -> Array:
     """a / b, 0 where b is exactly 0; derivatives are finite there too."""
     return jnp.where(b == 0, 0, a / jnp.where(b == 0, 1, b))
-
-
-linear_step = step_of(linear, "weight")

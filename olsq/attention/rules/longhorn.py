@@ -6,6 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 from jax import Array
+from jax.typing import ArrayLike
 
 from olsq.attention.arguments import (
     Layout,
@@ -19,7 +20,7 @@ from olsq.attention.arguments import (
 from olsq.attention.recurrences.elementwise import elementwise
 from olsq.attention.recurrences.vector import vector_gated
 from olsq.attention.states import Memory, empty
-from olsq.attention.steps import step_of
+from olsq.attention.steps import one_token
 from olsq.sequence.jax.inputs import refuse
 
 
@@ -99,6 +100,47 @@ def longhorn(
     return close(out, Memory(memory), tokens, lost, layout)
 
 
+def longhorn_step(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    *,
+    weight: ArrayLike | None = None,
+    state: Memory | None = None,
+) -> tuple[Array, Memory]:
+    """One token of :func:`longhorn`, on the same state.
+
+    Parameters
+    ----------
+    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
+    weight : array (B, H, V), or (B, H) or what broadcasts to it, optional
+        As for :func:`longhorn`.
+    state : Memory, optional
+
+    Returns
+    -------
+    output : array (B, H, V)
+    state : Memory
+        Give it to the next call.
+
+    Raises
+    ------
+    ValueError
+        As :func:`longhorn`.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 1, 1))
+    >>> o, state = olsq.attention.longhorn_step(x, x, x)
+    >>> o[0, 0]
+    Array([0.5], dtype=float32)
+    """
+    given = one_token({"q": q, "k": k, "v": v}, {"weight": weight})
+    o, state = longhorn(**given, state=state)
+    return o[:, 0], state
+
+
 def factors(x: dict[str, Array]) -> Array:
     """What a token leaves of each entry, (N, K, V)."""
     return 1 - (x["k"] ** 2)[:, :, None] * x["d"][:, None, :]
@@ -110,6 +152,3 @@ def strengths(weight: Any, layout: Layout, values: int) -> Array | None:
         return check_weight("weight", weight, layout)
     refuse("weight", weight, lambda w: w < 0, "be >= 0 (0 leaves a token out)")
     return per_token("weight", weight, layout, values)
-
-
-longhorn_step = step_of(longhorn, "weight")

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.attention.regression import arrange, check_token, gate, or_empty
-from olsq.attention.steps import step_of
+from olsq.attention.steps import one_token
 from olsq.problem import DecodeState, Moments
 from olsq.sequence.jax import online_lstsq, query, update
 from olsq.sequence.jax.inputs import promoted, refuse
@@ -153,9 +153,12 @@ def mesa_step(
     0.5
     """
     if solver is not None or signed:
-        options = {"ridge": ridge, "forget": forget, "log_forget": log_forget, "weight": weight}
-        options |= {"signed": signed, "solver": solver, "adjoint": adjoint}
-        return _solved_step(q, k, v, **options, state=state)
+        given = one_token(
+            {"q": q, "k": k, "v": v}, {"forget": forget, "log_forget": log_forget, "weight": weight}
+        )
+        given |= {"ridge": ridge, "signed": signed, "state": state}
+        o, moments = mesa(**given, solver=solver, adjoint=adjoint)
+        return o[:, 0], moments
     check_token(q, k, v)
     if isinstance(state, DecodeState):
         decoding = update(state, k, v, forget=gate(forget, log_forget, False), weight=weight)
@@ -166,6 +169,3 @@ def mesa_step(
     moments = or_empty(state, k, v)
     moments = update(moments, k, v, forget=gate(forget, log_forget, False), weight=weight)
     return query(moments, q, ridge=ridge).astype(promoted(q, k, v)), moments
-
-
-_solved_step = step_of(mesa, "forget", "log_forget", "weight")

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.attention.regression import arrange, check_token, gate, lent, or_empty, ridge_left
-from olsq.attention.steps import step_of
+from olsq.attention.steps import one_token
 from olsq.problem import DecodeState, Moments
 from olsq.sequence.jax import online_lstsq, query, update
 from olsq.sequence.jax.inputs import promoted, refuse
@@ -132,10 +132,23 @@ def mesa_discounted_step(
     ------
     ValueError
         If shapes do not fit, or the ridge is given with a state or not given without.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 1, 1))
+    >>> o, state = olsq.attention.mesa_discounted_step(x, x, x, ridge=1.0)
+    >>> o, state = olsq.attention.mesa_discounted_step(x, x, x, state=state)
+    >>> round(float(o[0, 0, 0]), 3)
+    0.667
     """
     if solver is not None:
-        options = {"ridge": ridge, "forget": forget, "log_forget": log_forget, "weight": weight}
-        return _solved_step(q, k, v, **options, solver=solver, adjoint=adjoint, state=state)
+        given = one_token(
+            {"q": q, "k": k, "v": v}, {"forget": forget, "log_forget": log_forget, "weight": weight}
+        )
+        given |= {"ridge": ridge, "state": state}
+        o, moments = mesa_discounted(**given, solver=solver, adjoint=adjoint)
+        return o[:, 0], moments
     check_token(q, k, v)
     if (ridge is None) == (state is None):
         raise ValueError("give ridge with the first token and state with the others")
@@ -147,6 +160,3 @@ def mesa_discounted_step(
     now: Any = state
     now = update(now, k, v, forget=gate(forget, log_forget), weight=weight)
     return query(now, q).astype(promoted(q, k, v)), now
-
-
-_solved_step = step_of(mesa_discounted, "forget", "log_forget", "weight")

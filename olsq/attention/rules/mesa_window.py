@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
+from jax.typing import ArrayLike
 
 from olsq.attention.arguments import Layout, fold_state, per_head, read
 from olsq.attention.recurrences.window import check_window, inside, over_windows
-from olsq.attention.steps import step_of
+from olsq.attention.steps import one_token
 from olsq.problem import Moments
 from olsq.sequence.jax import query
 from olsq.sequence.jax.gates import decays
@@ -142,6 +143,57 @@ def mesa_window(
     return value.astype(layout.dtype), RecentSamples(*kept)
 
 
+def mesa_window_step(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    *,
+    window: int,
+    ridge: ArrayLike,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
+    state: RecentSamples | None = None,
+) -> tuple[Array, RecentSamples]:
+    """One token of :func:`mesa_window`, on the same state.
+
+    Parameters
+    ----------
+    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
+    window : int
+        As for :func:`mesa_window`.
+    ridge : array
+        As for :func:`mesa_window`.
+    forget, log_forget, weight : array (B, H) or what broadcasts to it, optional
+        As for :func:`mesa_window`.
+    state : RecentSamples, optional
+
+    Returns
+    -------
+    output : array (B, H, V)
+    state : RecentSamples
+        Give it to the next call.
+
+    Raises
+    ------
+    ValueError
+        As :func:`mesa_window`.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 1, 1))
+    >>> o, state = olsq.attention.mesa_window_step(x, x, x, window=2, ridge=1.0)
+    >>> round(float(o[0, 0, 0]), 3)
+    0.5
+    """
+    given = one_token(
+        {"q": q, "k": k, "v": v}, {"forget": forget, "log_forget": log_forget, "weight": weight}
+    )
+    o, state = mesa_window(**given, window=window, ridge=ridge, state=state)
+    return o[:, 0], state
+
+
 def _gram(
     k: Array, share: Array, weight: Array, later: Array, zeta: Array, size: int, before: int
 ) -> Array:
@@ -167,6 +219,3 @@ def _empty(layout: Layout, before: int, keys: int, values: int) -> RecentSamples
         ones,
         zeros,
     )
-
-
-mesa_window_step = step_of(mesa_window, "forget", "log_forget", "weight")

@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.typing import ArrayLike
 
 from olsq.attention.arguments import Tokens, close, open_state, per_token, read
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.states import empty
-from olsq.attention.steps import step_of
+from olsq.attention.steps import one_token
 from olsq.sequence.jax.inputs import refuse
 
 
@@ -126,6 +127,53 @@ def mlstm(
     )
 
 
+def mlstm_step(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    *,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
+    log_weight: ArrayLike | None = None,
+    state: MLSTMState | None = None,
+) -> tuple[Array, MLSTMState]:
+    """One token of :func:`mlstm`, on the same state.
+
+    Parameters
+    ----------
+    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
+    forget, log_forget, weight, log_weight : array (B, H) or what broadcasts to it, optional
+        As for :func:`mlstm`.
+    state : MLSTMState, optional
+
+    Returns
+    -------
+    output : array (B, H, V)
+    state : MLSTMState
+        Give it to the next call.
+
+    Raises
+    ------
+    ValueError
+        As :func:`mlstm`.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 1, 1))
+    >>> o, state = olsq.attention.mlstm_step(x, x, x, log_weight=1000 * x[..., 0])
+    >>> o[0, 0]
+    Array([1.], dtype=float32)
+    """
+    given = one_token(
+        {"q": q, "k": k, "v": v},
+        {"forget": forget, "log_forget": log_forget, "weight": weight, "log_weight": log_weight},
+    )
+    o, state = mlstm(**given, state=state)
+    return o[:, 0], state
+
+
 def _leave_out(tokens: Tokens, logs: Array) -> tuple[Tokens, Array]:
     """Tokens of log weight -inf are absent, finite or not; those of NaN or inf spoil the rest."""
     wrong = jnp.isnan(logs) | jnp.isposinf(logs)
@@ -155,6 +203,3 @@ def _stabilise(gates: Any, logs: Array, start: Array) -> tuple[Array, Array, Arr
     factor = jnp.where(plain > 0, ratio / jnp.where(plain > 0, plain, 1), rise)
     held = gates * jnp.where(empty, 1, factor)
     return maxima, held, jnp.exp(logs - now)
-
-
-mlstm_step = step_of(mlstm, "forget", "log_forget", "weight", "log_weight")

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.typing import ArrayLike
 
 from olsq.attention.arguments import (
     Tokens,
@@ -23,7 +24,7 @@ from olsq.attention.arguments import (
 )
 from olsq.attention.recurrences.elementwise import diagonal, elementwise
 from olsq.attention.states import Memory, empty
-from olsq.attention.steps import step_of
+from olsq.attention.steps import one_token
 from olsq.sequence.jax.inputs import refuse
 from olsq.sequence.jax.tiles import finite
 
@@ -124,6 +125,53 @@ def mamba(
     return close(out, Memory(memory), tokens, lost, layout)
 
 
+def mamba_step(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    *,
+    step: ArrayLike,
+    rate: ArrayLike,
+    skip: ArrayLike | None = None,
+    state: Memory | None = None,
+) -> tuple[Array, Memory]:
+    """One token of :func:`mamba`, on the same state.
+
+    Parameters
+    ----------
+    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
+    step : array (B, H, V), (V,) or a number
+        As for :func:`mamba`.
+    rate : array (H, V, K) or what broadcasts to it
+        As for :func:`mamba`.
+    skip : array (H, V), optional
+        As for :func:`mamba`.
+    state : Memory, optional
+
+    Returns
+    -------
+    output : array (B, H, V)
+    state : Memory
+        Give it to the next call.
+
+    Raises
+    ------
+    ValueError
+        As :func:`mamba`.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 1, 1))
+    >>> o, state = olsq.attention.mamba_step(x, x, x, step=1.0, rate=0.0)
+    >>> o[0, 0]
+    Array([1.], dtype=float32)
+    """
+    given = one_token({"q": q, "k": k, "v": v}, {"step": step})
+    o, state = mamba(**given, rate=rate, skip=skip, state=state)
+    return o[:, 0], state
+
+
 def root(x: Array) -> Array:
     """sqrt(x) for x >= 0, with a derivative of at most ``STEEPEST`` (to any order and mode)."""
     bend = 0.25 / STEEPEST**2
@@ -219,5 +267,47 @@ def rg_lru(
     return close(out, Hidden(hidden), tokens, lost, layout)
 
 
-mamba_step = step_of(mamba, "step")
-rg_lru_step = step_of(rg_lru, "input_gate", "recurrence_gate")
+def rg_lru_step(
+    x: ArrayLike,
+    *,
+    input_gate: ArrayLike,
+    recurrence_gate: ArrayLike,
+    rate: ArrayLike,
+    c: float = 8.0,
+    state: Hidden | None = None,
+) -> tuple[Array, Hidden]:
+    """One token of :func:`rg_lru`, on the same state.
+
+    Parameters
+    ----------
+    x : array (B, H, V)
+    input_gate, recurrence_gate : array (B, H, V), (V,) or a number
+        As for :func:`rg_lru`.
+    rate : array (H, V) or what broadcasts to it
+        As for :func:`rg_lru`.
+    c : float
+        As for :func:`rg_lru`.
+    state : Hidden, optional
+
+    Returns
+    -------
+    output : array (B, H, V)
+    state : Hidden
+        Give it to the next call.
+
+    Raises
+    ------
+    ValueError
+        As :func:`rg_lru`.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 1, 1))
+    >>> o, state = olsq.attention.rg_lru_step(x, input_gate=1.0, recurrence_gate=1.0, rate=0.0)
+    >>> round(float(o[0, 0, 0]), 3)  # a = 2**-8
+    1.0
+    """
+    given = one_token({"x": x}, {"input_gate": input_gate, "recurrence_gate": recurrence_gate})
+    o, state = rg_lru(**given, rate=rate, c=c, state=state)
+    return o[:, 0], state

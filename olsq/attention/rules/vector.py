@@ -6,6 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 from jax import Array
+from jax.typing import ArrayLike
 
 from olsq.attention.arguments import (
     Tokens,
@@ -18,7 +19,7 @@ from olsq.attention.arguments import (
 )
 from olsq.attention.recurrences.vector import vector_gated
 from olsq.attention.states import Memory, empty
-from olsq.attention.steps import step_of
+from olsq.attention.steps import one_token
 from olsq.checks import check_real
 from olsq.sequence.jax.gates import reached
 
@@ -84,6 +85,47 @@ def hgrn2(
     held = jnp.ones_like(tokens.k) if tokens.forget is None else tokens.forget
     out, memory = vector_gated(tokens.q, tokens.k, tokens.v, held, opened.memory)
     return close(out, Memory(memory), tokens, lost, layout)
+
+
+def hgrn2_step(
+    q: ArrayLike,
+    v: ArrayLike,
+    *,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    state: Memory | None = None,
+) -> tuple[Array, Memory]:
+    """One token of :func:`hgrn2`, on the same state.
+
+    Parameters
+    ----------
+    q, v : array (B, H, K), (B, H, V)
+    forget, log_forget : array (B, H, K)
+        As for :func:`hgrn2`.
+    state : Memory, optional
+
+    Returns
+    -------
+    output : array (B, H, V)
+    state : Memory
+        Give it to the next call.
+
+    Raises
+    ------
+    ValueError
+        As :func:`hgrn2`.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 1, 1))
+    >>> o, state = olsq.attention.hgrn2_step(x, x, forget=0.5 * x)
+    >>> o[0, 0]
+    Array([0.5], dtype=float32)
+    """
+    given = one_token({"q": q, "v": v}, {"forget": forget, "log_forget": log_forget})
+    o, state = hgrn2(**given, state=state)
+    return o[:, 0], state
 
 
 def rwkv6(
@@ -155,6 +197,51 @@ def rwkv6(
     )
 
 
+def rwkv6_step(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    *,
+    bonus: ArrayLike,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    state: Memory | None = None,
+) -> tuple[Array, Memory]:
+    """One token of :func:`rwkv6`, on the same state.
+
+    Parameters
+    ----------
+    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
+    bonus : array (H, K)
+        As for :func:`rwkv6`.
+    forget, log_forget : array (B, H, K), or (B, H) or what broadcasts to it
+        As for :func:`rwkv6`.
+    state : Memory, optional
+
+    Returns
+    -------
+    output : array (B, H, V)
+    state : Memory
+        Give it to the next call.
+
+    Raises
+    ------
+    ValueError
+        As :func:`rwkv6`.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 1, 1))
+    >>> o, state = olsq.attention.rwkv6_step(x, x, x, bonus=x[0], forget=0.5 * x)
+    >>> o[0, 0]
+    Array([1.], dtype=float32)
+    """
+    given = one_token({"q": q, "k": k, "v": v}, {"forget": forget, "log_forget": log_forget})
+    o, state = rwkv6(**given, bonus=bonus, state=state)
+    return o[:, 0], state
+
+
 def _spoilt(tokens: Tokens, gates: Array, unknown: Array, lost: Array) -> Any:
     """What a loss reaches where gates apply after the read: a reset helps later tokens only."""
     if tokens.bad.shape[1] == 0:
@@ -164,7 +251,3 @@ def _spoilt(tokens: Tokens, gates: Array, unknown: Array, lost: Array) -> Any:
     if tokens.start is not None:
         before = before & ~tokens.start
     return before | tokens.bad, after[:, -1]
-
-
-hgrn2_step = step_of(hgrn2, "forget", "log_forget")
-rwkv6_step = step_of(rwkv6, "forget", "log_forget")
