@@ -38,11 +38,12 @@ def gated_delta(
         everything before its token.
     weight : array, optional
         Step sizes beta >= 0, broadcast to (B, T, H).  Default 1.  0 leaves a token out, finite or
-        not; 1 with ``|k| = 1`` replaces what the memory said about k.
+        not.  1 with ``|k| = 1`` replaces what the memory said about k.
     signed : bool
-        ``forget`` may lie in [-1, 1]: a negative gate also turns the memory round, which lets a
-        head track parity.  Given as ``forget``; a log has no sign.
+        ``forget`` may lie in [-1, 1], which lets a head track parity; a log has no sign.  A
+        negative gate also turns the memory round.
     state : Memory, optional
+        As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
         Sequences packed into one row: non-decreasing; nothing passes from one to the next.
 
@@ -151,10 +152,15 @@ def delta(
     Parameters
     ----------
     q, k, v : array (B, T, H, K), (B, T, H, K), (B, T, H, V)
+        Queries (not scaled), keys, values.  The rule is stable for ``beta |k|^2 <= 2``: normalise
+        the keys.
     weight : array, optional
-        Step sizes beta >= 0, broadcast to (B, T, H).
+        Step sizes beta >= 0, broadcast to (B, T, H).  Default 1.  0 leaves a token out, finite or
+        not.  1 with ``|k| = 1`` replaces what the memory said about k.
     state : Memory, optional
+        As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
 
     Returns
     -------

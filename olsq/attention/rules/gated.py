@@ -39,11 +39,13 @@ def gla(
         paper; or, as four axes, one per key dimension, broadcast to (B, T, H, K), as in the GLA
         paper.  Default 1.  A gate of 0 forgets everything before its token.
     weight : array, optional
-        Write strengths beta >= 0, broadcast to (B, T, H).  0 leaves a token out, finite or not.
+        Write strengths beta >= 0, broadcast to (B, T, H).  Default 1.  0 leaves a token out, finite
+        or not.
     signed : bool
-        Gates may lie in [-1, 1]: a negative one also turns the memory round, which lets a head
-        track parity.  Given as ``forget``, scalar or vector; a log has no sign.
+        ``forget`` may lie in [-1, 1], which lets a head track parity; a log has no sign.  A
+        negative gate also turns the memory round.
     state : Memory, optional
+        As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
         Sequences packed into one row: non-decreasing; nothing passes from one to the next.
 
@@ -168,14 +170,19 @@ def mamba2(
     Parameters
     ----------
     q, k, v : array (B, T, H, K), (B, T, H, K), (B, T, H, V)
-        The paper's C, B and ``dt x``: multiply the input by its step size yourself, or use
-        :func:`gla` with ``weight=dt``.  The skip ``D x`` is the caller's, too.
+        Queries (not scaled), keys, values: the paper's C, B and ``dt x``.  Multiply the input by
+        its step size yourself, or use :func:`gla` with ``weight=dt``.  The skip ``D x`` is the
+        caller's, too.
     forget, log_forget : array, optional
-        Gates ``exp(dt A)`` in [0, 1], or ``dt A``, broadcast to (B, T, H).  Default 1.
+        Gates in [0, 1], or their logs, broadcast to (B, T, H).  Default 1.  A gate of 0 forgets
+        everything before its token.  The paper's ``exp(dt A)``, or ``dt A``.
     signed : bool
-        ``forget`` may lie in [-1, 1], as for :func:`gla`.
+        ``forget`` may lie in [-1, 1], which lets a head track parity; a log has no sign.  A
+        negative gate also turns the memory round.
     state : Memory, optional
+        As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
 
     Returns
     -------
@@ -269,11 +276,14 @@ def retention(
     Parameters
     ----------
     q, k, v : array (B, T, H, K), (B, T, H, K), (B, T, H, V)
-        Queries and keys; the paper's rotation (xPos) and scale ``K**-0.5`` are the caller's.
+        Queries (not scaled), keys, values.  The paper's rotation (xPos) and scale ``K**-0.5`` are
+        the caller's.
     forget : array (H,), optional
         Default ``1 - 2**-(5 + h)``, the paper's.
     state : Memory, optional
+        As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
 
     Returns
     -------

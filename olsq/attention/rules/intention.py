@@ -40,14 +40,17 @@ def intention(
     q : array (B, S, H, K)
         Queries; without ``segment_ids`` their number may differ from the keys'.
     k, v : array (B, T, H, K), (B, T, H, V)
+        Keys and values.
     ridge : array
         Diagonal of Lambda, > 0: a number, (K,) or (H, K).
     weight : array, optional
-        Sample weights >= 0, broadcast to (B, T, H).  0 leaves a token out, finite or not.
+        Sample weights >= 0, broadcast to (B, T, H).  Default 1.  0 leaves a token out, finite or
+        not.
     state : Moments, optional
-        More context: gram (B, H, K, K) and cross (B, H, V, K); with segments, of the first.
+        As returned for the tokens before; an empty past if None.  Gram
+        (B, H, K, K) and cross (B, H, V, K); with segments, context of the first.
     segment_ids : int array (B, T), optional
-        Sequences packed into one row, each its own context; S is T then.
+        Sequences packed into one row: non-decreasing; each is its own context, and S is T then.
     segments : int, optional
         The most segments of a row; needed where ``segment_ids`` is traced.
 

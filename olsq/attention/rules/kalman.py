@@ -41,19 +41,28 @@ def kalman(
     Parameters
     ----------
     q, k, v : array (B, T, H, K), (B, T, H, K), (B, T, H, V)
-        The published code multiplies normalised keys, and values, by their weight: give these, or
-        the weight's square as ``weight``.
-    forget, log_forget, weight : array, optional
-        As for :func:`mesa`.
+        Queries (not scaled), keys, values.  The published code multiplies normalised keys, and
+        values, by their weight: give these, or the weight's square as ``weight``.
+    forget, log_forget : array, optional
+        Gates in [0, 1], or their logs, broadcast to (B, T, H).  Default 1.  A gate of 0 forgets
+        everything before its token.
+    weight : array, optional
+        Sample weights beta >= 0, broadcast to (B, T, H).  Default 1.  0 leaves a token out, finite
+        or not.
     ratio : float
         Of the ridge to the Frobenius norm of H, > 0.
     mix : array, optional
         Share of the solution against the plain query, in [0, 1], broadcast to (B, T, H).
-    solver : optional
+    solver : Solver, optional
         30 Chebyshev steps from the bounds ``[Lambda, Lambda + |H|_F]`` if None, the paper's: a
         relative error of about 3e-4 at the default ratio.  ``olsq.ChunkExact()`` is exact.
-    adjoint, state, segment_ids : optional
-        As for :func:`mesa`.
+    adjoint : {"implicit", "unrolled"}
+        See :func:`olsq.online_lstsq`.
+    state : Moments, optional
+        As returned for the tokens before; an empty past if None.  Gram
+        (B, H, K, K) and cross (B, H, V, K).
+    segment_ids : int array (B, T), optional
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
 
     Returns
     -------
@@ -142,7 +151,7 @@ def kalman_step(
         As for :func:`kalman`.
     mix : array (B, H) or what broadcasts to it, optional
         As for :func:`kalman`.
-    solver : optional
+    solver : Solver, optional
         As for :func:`kalman`.
     adjoint : {"implicit", "unrolled"}
         As for :func:`kalman`.

@@ -45,18 +45,20 @@ def linear(
     Parameters
     ----------
     q, k, v : array (B, T, H, K), (B, T, H, K), (B, T, H, V)
-        Queries, keys, values.  Queries are not scaled: give ``q * K**-0.5`` for that variant.
+        Queries (not scaled), keys, values.  Give ``q * K**-0.5`` for that variant.
     feature_map : {"identity", "elu", "dpfp"}
         phi, of keys and queries: none, ``elu(x) + 1``, or the deterministic parameter-free
         projection ``concat_i r * roll(r, i)`` of ``r = relu([x, -x])``, 2 K nu features.
     nu : int
         Rolls of "dpfp".
     normalise : bool
-        Divide by ``phi(q) . sum w phi(k)``; where that is exactly 0 the output is 0.  No epsilon
-        is added.
+        Divide by ``phi(q) . sum w phi(k)``; where that is exactly 0 the output is 0.  No epsilon is
+        added.
     weight : array, optional
-        Write strengths >= 0, broadcast to (B, T, H).  0 leaves a token out, finite or not.
+        Write strengths >= 0, broadcast to (B, T, H).  Default 1.  0 leaves a token out, finite or
+        not.
     state : Memory, or Normalised if ``normalise``, optional
+        As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
         Sequences packed into one row: non-decreasing; nothing passes from one to the next.
 

@@ -43,10 +43,11 @@ def longhorn(
     q, k, v : array (B, T, H, K), (B, T, H, K), (B, T, H, V)
         Queries (not scaled), keys, values.
     weight : array, optional
-        beta >= 0: one per token, broadcast to (B, T, H); or, as four axes, one per value channel,
-        broadcast to (B, T, H, V), as in the paper.  Default 1.  A token of weight 0 (in all
-        channels) is left out, finite or not.
+        Step sizes beta >= 0: one per token, broadcast to (B, T, H); or, as four axes, one per value
+        channel, broadcast to (B, T, H, V), as in the paper.  Default 1.  0 (in all channels) leaves
+        a token out, finite or not.
     state : Memory, optional
+        As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
         Sequences packed into one row: non-decreasing; nothing passes from one to the next.
 

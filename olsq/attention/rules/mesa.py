@@ -38,19 +38,20 @@ def mesa(
     Parameters
     ----------
     q, k, v : array (B, T, H, K), (B, T, H, K), (B, T, H, V)
-        Queries, keys, values.
+        Queries (not scaled), keys, values.
     ridge : array
-        Diagonal of Lambda, > 0: a number, (K,), (H, K), or (B, T, H, K), one per token.
+        Diagonal of Lambda, > 0: a number, (K,) or (H, K); or (B, T, H, K), one per token.
     forget, log_forget : array, optional
         Gates in [0, 1], or their logs, broadcast to (B, T, H).  Default 1.  A gate of 0 forgets
         everything before its token.
     weight : array, optional
-        Sample weights beta >= 0, broadcast to (B, T, H).  0 leaves a token out, finite or not.
+        Sample weights beta >= 0, broadcast to (B, T, H).  Default 1.  0 leaves a token out, finite
+        or not.
     signed : bool
         ``forget`` may lie in [-1, 1], which lets a head track parity; a log has no sign.  A
         negative gate makes H indefinite: the ridge has to outweigh it (the paper keeps it above
         49).  Where ``H + Lambda`` is not positive definite the output is NaN, at that token only.
-    solver : optional
+    solver : Solver, optional
         ``olsq.ChunkExact()`` if None.  ``olsq.ConjugateGradient(max_steps=0, start="query")`` is
         gated linear attention.  With ``signed`` gates ``olsq.Dense()`` if None, or an
         ``olsq.ConjugateGradient`` without preconditioner, which sees that a system is not positive
@@ -58,7 +59,8 @@ def mesa(
     adjoint : {"implicit", "unrolled"}
         See :func:`olsq.online_lstsq`.
     state : Moments, optional
-        gram (B, H, K, K) and cross (B, H, V, K).
+        As returned for the tokens before; an empty past if None.  Gram
+        (B, H, K, K) and cross (B, H, V, K).
     segment_ids : int array (B, T), optional
         Sequences packed into one row: non-decreasing; nothing passes from one to the next.
 
@@ -125,11 +127,14 @@ def mesa_step(
     ridge : array
         A number, (K,), (H, K) or (B, H, K), > 0; None with a DecodeState, which has its own.
     forget, log_forget, weight : array (B, H) or what broadcasts to it, optional
+        As for :func:`mesa`.
     signed : bool
         As for :func:`mesa`; the state is Moments, because a factor needs a definite gram.
-    solver, adjoint : optional
+    solver : Solver, optional
         As for :func:`mesa`, e.g. the truncated one that a sequence was prefilled with.  None
         solves exactly.
+    adjoint : {"implicit", "unrolled"}
+        As for :func:`mesa`.
     state : Moments or DecodeState, optional
         ``olsq.sequence.start_decoding(moments, ridge=ridge)`` carries a factor from token to
         token: O(K^2) where Moments cost O(K^3).

@@ -34,16 +34,27 @@ def mesa_discounted(
     Parameters
     ----------
     q, k, v : array (B, T, H, K), (B, T, H, K), (B, T, H, V)
+        Queries (not scaled), keys, values.
     ridge : array
         Diagonal of the ridge before the first token, > 0: a number, (K,) or (H, K).  With a state,
         which holds its own, only for the segments after the first, and None without segments.
-    forget, log_forget, weight, solver, adjoint : optional
-        As for :func:`mesa`.  After a gate of exactly 0 there is no ridge left, and no unique
-        solution until K tokens came: outputs are NaN until then, and with ``segment_ids`` until
-        the next segment, which starts with its ridge.
+    forget, log_forget : array, optional
+        Gates in [0, 1], or their logs, broadcast to (B, T, H).  Default 1.  A gate of 0 forgets
+        everything before its token.  After a gate of exactly 0 there is no ridge left, and no
+        unique solution until K tokens came: outputs are NaN until then, and with ``segment_ids``
+        until the next segment, which starts with its ridge.
+    weight : array, optional
+        Sample weights beta >= 0, broadcast to (B, T, H).  Default 1.  0 leaves a token out, finite
+        or not.
+    solver : Solver, optional
+        ``olsq.ChunkExact()`` if None; see "Choosing a solver" in the documentation.
+    adjoint : {"implicit", "unrolled"}
+        See :func:`olsq.online_lstsq`.
     state : Moments, optional
-        Its gram holds what is left of the ridge.
+        As returned for the tokens before; an empty past if None.  Its gram holds what is left of
+        the ridge.
     segment_ids : int array (B, T), optional
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
 
     Returns
     -------
@@ -119,8 +130,12 @@ def mesa_discounted_step(
     q, k, v : array (B, H, K), (B, H, K), (B, H, V)
     ridge : array
         A number, (K,) or (H, K), > 0, with the first token only; a state holds it.
-    forget, log_forget, weight, solver, adjoint : optional
-        As for :func:`mesa_step`.
+    forget, log_forget, weight : array (B, H) or what broadcasts to it, optional
+        As for :func:`mesa_discounted`.
+    solver : Solver, optional
+        As for :func:`mesa_discounted`, with Moments.  None solves exactly.
+    adjoint : {"implicit", "unrolled"}
+        As for :func:`mesa_discounted`.
     state : Moments or DecodeState, optional
 
     Returns

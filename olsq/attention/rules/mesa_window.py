@@ -56,13 +56,21 @@ def mesa_window(
     Parameters
     ----------
     q, k, v : array (B, T, H, K), (B, T, H, K), (B, T, H, V)
+        Queries (not scaled), keys, values.
     window : int
+        Tokens that a query sees, its own included.
     ridge : array
         Diagonal of Lambda, > 0: a number, (K,) or (H, K).
-    forget, log_forget, weight : array, optional
-        As for :func:`mesa`.
+    forget, log_forget : array, optional
+        Gates in [0, 1], or their logs, broadcast to (B, T, H).  Default 1.  A gate of 0 forgets
+        everything before its token.
+    weight : array, optional
+        Sample weights beta >= 0, broadcast to (B, T, H).  Default 1.  0 leaves a token out, finite
+        or not.
     state : RecentSamples, optional
+        As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
 
     Returns
     -------

@@ -53,16 +53,21 @@ def mlstm(
     Parameters
     ----------
     q, k, v : array (B, T, H, K), (B, T, H, K), (B, T, H, V)
-        Queries, keys, values.  The paper divides its keys by ``sqrt(K)``: the caller's business.
+        Queries (not scaled), keys, values.  The paper divides its keys by ``sqrt(K)``: the caller's
+        business.
     forget, log_forget : array, optional
-        Gates f in [0, 1], or their logs, broadcast to (B, T, H).  Default 1.
+        Gates in [0, 1], or their logs, broadcast to (B, T, H).  Default 1.  A gate of 0 forgets
+        everything before its token.
     weight : array, optional
-        Input gates i >= 0, broadcast to (B, T, H): the MesaNet paper's sigmoid gates.
+        Input gates i >= 0, broadcast to (B, T, H).  Default 1.  0 leaves a token out, finite or
+        not.  The MesaNet paper's sigmoid gates.
     log_weight : array, optional
         Their logs instead, of any size: the exponential gates of the xLSTM paper.  Computed with a
         running maximum, so that they never overflow; -inf leaves a token out.
     state : MLSTMState, optional
+        As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
 
     Returns
     -------

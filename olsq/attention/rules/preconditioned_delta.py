@@ -55,9 +55,13 @@ def preconditioned_delta(
     Parameters
     ----------
     q, k, v : array (B, T, H, K), (B, T, H, K), (B, T, H, V)
-        As for :func:`gated_delta`; the published code normalises q and k and scales q.
-    forget, log_forget, weight : array, optional
-        Of the memory, as for :func:`gated_delta`.
+        Queries (not scaled), keys, values.  The published code normalises q and k and scales q.
+    forget, log_forget : array, optional
+        Gates in [0, 1], or their logs, broadcast to (B, T, H).  Default 1.  A gate of 0 forgets
+        everything before its token.
+    weight : array, optional
+        Step sizes beta >= 0, broadcast to (B, T, H).  Default 1.  0 leaves a token out, finite or
+        not.
     curvature_forget, curvature_weight : array, optional
         c in [0, 1] and d >= 0 of the curvature, broadcast to (B, T, H).  Default 1.
     base, center, eps : float
@@ -65,7 +69,9 @@ def preconditioned_delta(
         ``exp(center)``.  For a plain inverse, ``M = 1 / (a + ridge)``, write with
         :func:`gated_delta` after scaling the keys yourself.
     state : PreconditionedState, optional
+        As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
 
     Returns
     -------

@@ -61,15 +61,17 @@ def mamba(
     Parameters
     ----------
     q, k, v : array (B, T, H, K), (B, T, H, K), (B, T, H, V)
-        The paper's C, B and x.  Mamba is one head (H = 1) with V the inner width and K = 16.
+        Queries (not scaled), keys, values: the paper's C, B and x.  Mamba is one head (H = 1) with
+        V the inner width and K = 16.
     step : array (B, T, H, V) or what broadcasts to it
-        The paper's Delta, >= 0 (after its softplus).  A token with 0 in all channels is left out
-        of the memory, finite or not.
+        The paper's Delta, >= 0 (after its softplus).  A token with 0 in all channels is left out of
+        the memory, finite or not.
     rate : array (H, V, K) or what broadcasts to it
         Log of the speed: the paper's ``A = -exp(rate)``.  Its code starts at log 1 to log K.
     skip : array (H, V), optional
         The paper's D: the output gets ``skip * v``.
     state : Memory, optional
+        As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
         Sequences packed into one row: non-decreasing; nothing passes from one to the next.
 
@@ -207,6 +209,7 @@ def rg_lru(
     c : float
         The paper's 8.
     state : Hidden, optional
+        As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
         Sequences packed into one row: non-decreasing; nothing passes from one to the next.
 

@@ -46,10 +46,13 @@ def sliding_window(
     Parameters
     ----------
     q, k, v : array (B, T, H, K), (B, T, H, K), (B, T, H, V)
+        Queries, keys, values.
     window : int
+        Tokens that a query sees, its own included.
     scale : float, optional
         Of the scores; ``K**-0.5`` if None.
     state : RecentTokens, optional
+        As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
         Sequences packed into one row: non-decreasing; nothing passes from one to the next.
 

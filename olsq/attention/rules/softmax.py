@@ -63,12 +63,14 @@ def softmax(
     Parameters
     ----------
     q, k, v : array (B, T, H, K), (B, T, H, K), (B, T, H, V)
+        Queries, keys, values.
     scale : float, optional
         Of the scores; ``K**-0.5`` if None.
     capacity : int, optional
         Tokens that the returned cache has room for; the stream's length if None.
     state : KeyValues, optional
-        Cache of what came before; must have room for T more (see :meth:`KeyValues.grown`).
+        As returned for the tokens before; an empty past if None.  The cache must have room for T
+        more (see :meth:`KeyValues.grown`).
     segment_ids : int array (B, T), optional
         Sequences packed into one row: non-decreasing; nothing passes from one to the next.
 

@@ -55,7 +55,7 @@ def ttt_linear(
     Parameters
     ----------
     q, k, v : array (B, T, H, V)
-        Queries, keys and values, of one width V.
+        Queries (not scaled), keys, values, of one width V.
     learning_rate : array (B, T, H) or what broadcasts to it
         eta >= 0 of each token's step.  0 leaves a token out, finite or not; it keeps its place in
         its mini-batch.  The paper's is ``sigmoid(.) / V``.
@@ -71,13 +71,13 @@ def ttt_linear(
     query_factor : array (H, mini_batch) or what broadcasts to it, optional
         How much of its mini-batch's steps, its own included, the token at each place of the
         mini-batch reads with: the released models' second factor of the rate, by the place p = 1,
-        2, ... of the *query*, ``max(0, 1 / p + learned offset)``.  The next mini-batch starts
-        where the last place read.  Default 1, which is the paper's text.
+        2, ... of the *query*, ``max(0, 1 / p + learned offset)``.  The next mini-batch starts where
+        the last place read.  Default 1, which is the paper's text.
     state : TTTLinearState, optional
-        Of the same mini_batch.
+        As returned for the tokens before; an empty past if None.  Of the same mini_batch.
     segment_ids : int array (B, T), optional
-        Sequences packed into one row: non-decreasing; nothing passes from one to the next, and
-        each begins a mini-batch.  Tokens are then taken one at a time, which is slower.
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.  Each
+        begins a mini-batch.  Tokens are then taken one at a time, which is slower.
 
     Returns
     -------

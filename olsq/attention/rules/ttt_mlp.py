@@ -56,13 +56,27 @@ def ttt_mlp(
 
     Parameters
     ----------
-    q, k, v, learning_rate, norm_scale, norm_bias, eps, mini_batch, query_factor, segment_ids
-        As of :func:`ttt_linear`.
-    initial : (weight1, bias1, weight2, bias2)
-        Arrays (H, F, V), (H, F), (H, V, F), (H, V): where learning starts, at the stream's and
-        each segment's beginning.  The paper's F is 4 V.  It may be left out where a state is given
-        and no segment begins; a network of zeros would never learn.
+    q, k, v : array (B, T, H, V)
+        Queries (not scaled), keys, values, of one width V.
+    learning_rate : array (B, T, H) or what broadcasts to it
+        As for :func:`ttt_linear`.
+    initial : (weight1, bias1, weight2, bias2), optional
+        Arrays (H, F, V), (H, F), (H, V, F), (H, V): where learning starts, at the stream's and each
+        segment's beginning.  The paper's F is 4 V.  It may be left out where a state is given and
+        no segment begins; a network of zeros would never learn.
+    norm_scale, norm_bias : array (H, V)
+        As for :func:`ttt_linear`.
+    eps : float
+        As for :func:`ttt_linear`.
+    mini_batch : int
+        As for :func:`ttt_linear`.
+    query_factor : array (H, mini_batch) or what broadcasts to it, optional
+        As for :func:`ttt_linear`.
     state : TTTMLPState, optional
+        As returned for the tokens before; an empty past if None.  Of the same mini_batch.
+    segment_ids : int array (B, T), optional
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.  Each
+        begins a mini-batch.  Tokens are then taken one at a time, which is slower.
 
     Returns
     -------

@@ -38,11 +38,13 @@ def hgrn2(
     Parameters
     ----------
     q, v : array (B, T, H, K), (B, T, H, V)
-        Queries (the paper's output gate) and values (its input).
+        Queries (the paper's output gate; not scaled) and values (its input).
     forget, log_forget : array (B, T, H, K)
         Gates a in [0, 1], or their logs; needed, since 1 - a is the key.
     state : Memory, optional
+        As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
 
     Returns
     -------
@@ -144,14 +146,17 @@ def rwkv6(
     Parameters
     ----------
     q, k, v : array (B, T, H, K), (B, T, H, K), (B, T, H, V)
-        Receptance, keys, values.
+        Queries (not scaled), keys, values; the paper calls queries receptance.
     bonus : array (H, K)
         The paper's u: weight of the token's own key, which the memory does not hold yet.
-    forget, log_forget : array (B, T, H, K) or what broadcasts to it
-        Gates w in [0, 1], or their logs.  They apply *after* the read, before the write: a gate of
-        0 forgets what came before its token for all later ones, but not for itself.
+    forget, log_forget : array (B, T, H, K), or (B, T, H) or what broadcasts to it, optional
+        Gates w in [0, 1], or their logs: per key dimension, or one per token.  Default 1.  They
+        apply *after* the read, before the write: a gate of 0 forgets what came before its token for
+        all later ones, but not for itself.
     state : Memory, optional
+        As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
 
     Returns
     -------
@@ -214,7 +219,7 @@ def rwkv6_step(
     q, k, v : array (B, H, K), (B, H, K), (B, H, V)
     bonus : array (H, K)
         As for :func:`rwkv6`.
-    forget, log_forget : array (B, H, K), or (B, H) or what broadcasts to it
+    forget, log_forget : array (B, H, K), or (B, H) or what broadcasts to it, optional
         As for :func:`rwkv6`.
     state : Memory, optional
 
