@@ -8,26 +8,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.attention.arguments import (
-    Layout,
-    check_heads,
-    check_segments,
-    fold_heads,
-    layout_of,
-)
+from olsq.attention.arguments import Layout
 from olsq.sequence.jax.tiles import finite
-
-
-def check_streams(q: Any, k: Any, v: Any, segment_ids: Any, state: Any) -> tuple[Any, ...]:
-    """Checked q, k, v (N, T, dim), first tokens of segments, and the layout."""
-    given, b, t, h = check_heads(q=q, k=k, v=v)
-    if given["q"].shape[-1] != given["k"].shape[-1]:
-        raise ValueError(
-            f"q must have the width of k, got q {given['q'].shape} and k {given['k'].shape}"
-        )
-    layout = layout_of(tuple(given.values()), state, b, t, h)
-    folded = (fold_heads(x.astype(layout.working)) for x in given.values())
-    return *folded, check_segments(segment_ids, layout), layout
 
 
 def attend(q: Array, k: Array, v: Array, visible: Array, bad: Array, scale: Any) -> Array:

@@ -10,6 +10,7 @@ from jax import Array
 from olsq.attention.arguments import (
     Layout,
     Tokens,
+    check_count,
     check_weight,
     close,
     leave_out,
@@ -47,8 +48,7 @@ def train(
         raise ValueError(
             f"v must have the width of k, got {values} and {keys}: the network learns v - k"
         )
-    if not (isinstance(mini_batch, int) and mini_batch >= 1):
-        raise ValueError(f"mini_batch must be a positive integer, got {mini_batch!r}")
+    check_count("mini_batch", mini_batch)
     if type(state) is kind:
         refuse(
             "state.position", state.position, lambda p: p > mini_batch,

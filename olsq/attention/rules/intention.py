@@ -10,6 +10,7 @@ from jax import Array
 
 from olsq.attention.arguments import (
     check_heads,
+    check_positive,
     check_segments,
     check_weight,
     fold_heads,
@@ -18,7 +19,7 @@ from olsq.attention.arguments import (
 from olsq.attention.regression import check_moments, clean
 from olsq.problem import Moments
 from olsq.sequence.jax import query
-from olsq.sequence.jax.inputs import concrete, refuse
+from olsq.sequence.jax.inputs import concrete
 from olsq.sequence.jax.tiles import finite
 
 
@@ -84,7 +85,7 @@ def intention(
     >>> o[0, :, 0, 0]
     Array([0.75, 0.75, 0.75], dtype=float32)
     """
-    refuse("ridge", ridge, lambda r: r <= 0, "be > 0")
+    check_positive("ridge", ridge)
     given, b, t, h = check_heads(k=k, v=v)
     asked, queries_b, s, queries_h = check_heads(q=q)
     if (queries_b, queries_h) != (b, h) or asked["q"].shape[-1] != given["k"].shape[-1]:

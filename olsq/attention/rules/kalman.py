@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq.attention.arguments import per_token, read
+from olsq.attention.arguments import check_positive, per_token, read
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.regression import arrange, clean, frobenius
 from olsq.attention.steps import one_token
@@ -91,7 +91,7 @@ def kalman(
     >>> [round(float(y), 3) for y in o[0, :, 0, 0]]
     [0.5, 0.5, 0.5]
     """
-    refuse("ratio", ratio, lambda r: r <= 0, "be > 0")
+    check_positive("ratio", ratio)
     if mix is not None:
         refuse("mix", mix, lambda x: (x < 0) | (x > 1), "lie in [0, 1]")
     streams, options, layout = arrange(q, k, v, forget, log_forget, weight, segment_ids, state)

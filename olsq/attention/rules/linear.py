@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq.attention.arguments import close, open_state, read
+from olsq.attention.arguments import check_count, close, open_state, read
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.states import Memory, Normalised, empty
 from olsq.attention.steps import one_token
@@ -91,8 +91,7 @@ def linear(
     Array([1., 1., 1.], dtype=float32)
     """
     check_choice(feature_map, "feature_map", FEATURE_MAPS)
-    if not (isinstance(nu, int) and nu >= 1):
-        raise ValueError(f"nu must be a positive integer, got {nu!r}")
+    check_count("nu", nu)
     tokens, layout = read(q, k, v, weight=weight, segment_ids=segment_ids, state=state)
     phi_q, phi_k = (features(x, feature_map, nu) for x in (tokens.q, tokens.k))
     width, values = phi_k.shape[-1], tokens.v.shape[-1]

@@ -8,20 +8,11 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq.attention.arguments import (
-    Layout,
-    check_weight,
-    close,
-    leave_out,
-    open_state,
-    per_token,
-    read,
-)
+from olsq.attention.arguments import check_weight, close, leave_out, open_state, read
 from olsq.attention.recurrences.elementwise import elementwise
 from olsq.attention.recurrences.vector import vector_gated
 from olsq.attention.states import Memory, empty
 from olsq.attention.steps import one_token
-from olsq.sequence.jax.inputs import refuse
 
 
 def longhorn(
@@ -83,7 +74,7 @@ def longhorn(
     """
     tokens, layout = read(q, k, v, segment_ids=segment_ids, state=state)
     values, keys = tokens.v.shape[-1], tokens.k.shape[-1]
-    tokens, beta = leave_out(tokens, strengths(weight, layout, values))
+    tokens, beta = leave_out(tokens, check_weight("weight", weight, layout, values))
     opened, lost = open_state(state, empty(layout, values, keys), layout)
     squares = tokens.k**2
     norm = squares.sum(-1, keepdims=True)
@@ -145,11 +136,3 @@ def longhorn_step(
 def factors(x: dict[str, Array]) -> Array:
     """What a token leaves of each entry, (N, K, V)."""
     return 1 - (x["k"] ** 2)[:, :, None] * x["d"][:, None, :]
-
-
-def strengths(weight: Any, layout: Layout, values: int) -> Array | None:
-    """Weights (N, T), or (N, T, V) where one per value channel is given; None: all 1."""
-    if weight is None or jnp.ndim(weight) < 4:
-        return check_weight("weight", weight, layout)
-    refuse("weight", weight, lambda w: w < 0, "be >= 0 (0 leaves a token out)")
-    return per_token("weight", weight, layout, values)

@@ -7,11 +7,12 @@ from typing import Any, Literal
 import jax.numpy as jnp
 from jax import Array
 
+from olsq.attention.arguments import check_positive
 from olsq.attention.regression import arrange, check_token, gate, or_empty
 from olsq.attention.steps import one_token
 from olsq.problem import DecodeState, Moments
 from olsq.sequence.jax import online_lstsq, query, update
-from olsq.sequence.jax.inputs import promoted, refuse
+from olsq.sequence.jax.inputs import promoted
 from olsq.sequence.jax.signed import signed_lstsq
 from olsq.solvers import Solver
 
@@ -94,7 +95,7 @@ def mesa(
     >>> [round(float(y), 3) for y in o[0, :, 0, 0]]
     [0.5, 0.667, 0.75]
     """
-    refuse("ridge", ridge, lambda r: r <= 0, "be > 0")
+    check_positive("ridge", ridge)
     streams, options, layout = arrange(
         q, k, v, forget, log_forget, weight, segment_ids, state, signed=signed
     )
@@ -170,7 +171,7 @@ def mesa_step(
         return query(decoding, q).astype(promoted(q, k, v)), decoding
     if ridge is None:
         raise ValueError("ridge is needed, unless the state is a DecodeState")
-    refuse("ridge", ridge, lambda r: r <= 0, "be > 0")
+    check_positive("ridge", ridge)
     moments = or_empty(state, k, v)
     moments = update(moments, k, v, forget=gate(forget, log_forget, False), weight=weight)
     return query(moments, q, ridge=ridge).astype(promoted(q, k, v)), moments

@@ -7,11 +7,12 @@ from typing import Any, Literal
 import jax.numpy as jnp
 from jax import Array
 
+from olsq.attention.arguments import check_positive
 from olsq.attention.regression import arrange, check_token, gate, lent, or_empty, ridge_left
 from olsq.attention.steps import one_token
 from olsq.problem import DecodeState, Moments
 from olsq.sequence.jax import online_lstsq, query, update
-from olsq.sequence.jax.inputs import promoted, refuse
+from olsq.sequence.jax.inputs import promoted
 from olsq.solvers import Solver
 
 
@@ -85,7 +86,7 @@ def mesa_discounted(
     [0.667, 0.857, 0.933]
     """
     if ridge is not None:
-        refuse("ridge", ridge, lambda r: r <= 0, "be > 0")
+        check_positive("ridge", ridge)
     streams, options, layout = arrange(q, k, v, forget, log_forget, weight, segment_ids, state)
     options = {**options, "state": state, "solver": solver, "adjoint": adjoint}
     if segment_ids is None:
@@ -168,7 +169,7 @@ def mesa_discounted_step(
     if (ridge is None) == (state is None):
         raise ValueError("give ridge with the first token and state with the others")
     if state is None:
-        refuse("ridge", ridge, lambda r: r <= 0, "be > 0")
+        check_positive("ridge", ridge)
         state = or_empty(None, k, v)
         held = jnp.broadcast_to(jnp.asarray(ridge, state.gram.dtype), state.gram.shape[:-1])
         state = state._replace(gram=held[..., None] * jnp.eye(held.shape[-1], dtype=held.dtype))

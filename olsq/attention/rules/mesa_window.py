@@ -8,13 +8,12 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq.attention.arguments import Layout, fold_state, per_head, read
-from olsq.attention.recurrences.window import check_window, inside, over_windows
+from olsq.attention.arguments import Layout, check_count, check_positive, fold_state, per_head, read
+from olsq.attention.recurrences.window import inside, over_windows
 from olsq.attention.steps import one_token
 from olsq.problem import Moments
 from olsq.sequence.jax import query
 from olsq.sequence.jax.gates import decays
-from olsq.sequence.jax.inputs import refuse
 from olsq.sequence.jax.tiles import finite
 
 ROWS = 32  # queries solved at once
@@ -103,8 +102,9 @@ def mesa_window(
     >>> [round(float(y), 3) for y in o[0, :, 0, 0]]
     [0.5, 0.667, 0.667]
     """
-    before = check_window(window) - 1
-    refuse("ridge", ridge, lambda r: r <= 0, "be > 0")
+    check_count("window", window)
+    before = window - 1
+    check_positive("ridge", ridge)
     tokens, layout = read(
         q, k, v, forget=forget, log_forget=log_forget, weight=weight, segment_ids=segment_ids,
         state=state,

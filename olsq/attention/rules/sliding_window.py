@@ -8,9 +8,9 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq.attention.arguments import fold_state
-from olsq.attention.recurrences.window import check_window, inside, over_windows
-from olsq.attention.scores import attend, check_streams, unfold
+from olsq.attention.arguments import check_count, check_segments, check_streams, fold_state
+from olsq.attention.recurrences.window import inside, over_windows
+from olsq.attention.scores import attend, unfold
 from olsq.attention.steps import one_token
 from olsq.sequence.jax.tiles import finite
 
@@ -83,8 +83,10 @@ def sliding_window(
     >>> o[0, :, 0, 0]
     Array([0. , 0.5, 1.5, 2.5], dtype=float32)
     """
-    before = check_window(window) - 1
-    q, k, v, start, layout = check_streams(q, k, v, segment_ids, state)
+    check_count("window", window)
+    before = window - 1
+    q, k, v, layout = check_streams(q, k, v, state)
+    start = check_segments(segment_ids, layout)
     n, t = q.shape[:2]
     shape = (layout.batch, layout.heads, before)
     zero = RecentTokens(

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq.attention.arguments import fold_state
+from olsq.attention.arguments import check_segments, check_streams, fold_state
 from olsq.attention.recurrences.window import over_windows
-from olsq.attention.scores import attend, check_streams, unfold
+from olsq.attention.scores import attend, unfold
 from olsq.attention.steps import one_token
 from olsq.sequence.jax.inputs import concrete
 from olsq.sequence.jax.tiles import finite
@@ -105,7 +105,8 @@ def softmax(
     """
     if state is not None and not isinstance(state, KeyValues):
         raise TypeError(f"state must be a KeyValues, as returned, got {type(state).__name__}")
-    q, k, v, start, layout = check_streams(q, k, v, segment_ids, state)
+    q, k, v, layout = check_streams(q, k, v, state)
+    start = check_segments(segment_ids, layout)
     n, t = q.shape[:2]
     room = t if state is None else jnp.shape(state.present)[2]
     if state is None and capacity is not None:
