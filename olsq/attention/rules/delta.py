@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from jax import Array
 from jax.typing import ArrayLike
 
@@ -15,16 +13,16 @@ from olsq.sequence.jax.signs import unsigned
 
 
 def gated_delta(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
-    forget: Any = None,
-    log_forget: Any = None,
-    weight: Any = None,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
     signed: bool = False,
     state: Memory | None = None,
-    segment_ids: Any = None,
+    segment_ids: ArrayLike | None = None,
 ) -> tuple[Array, Memory]:
     """Gated DeltaNet: ``S = gamma S (I - beta k k^T) + beta v k^T``.
 
@@ -139,13 +137,13 @@ def gated_delta_step(
 
 
 def delta(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
-    weight: Any = None,
+    weight: ArrayLike | None = None,
     state: Memory | None = None,
-    segment_ids: Any = None,
+    segment_ids: ArrayLike | None = None,
 ) -> tuple[Array, Memory]:
     """DeltaNet: ``S = S (I - beta k k^T) + beta v k^T``, one gradient step a token.
 

@@ -17,16 +17,16 @@ from olsq.sequence.jax.signs import unsigned
 
 
 def gla(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
-    forget: Any = None,
-    log_forget: Any = None,
-    weight: Any = None,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
     signed: bool = False,
     state: Memory | None = None,
-    segment_ids: Any = None,
+    segment_ids: ArrayLike | None = None,
 ) -> tuple[Array, Memory]:
     """Gated linear attention: ``S = gamma S + beta v k^T`` or ``S = S diag(a) + beta v k^T``.
 
@@ -155,15 +155,15 @@ def hebbian(tokens: Tokens, layout: Any, state: Any, signed: bool = False) -> tu
 
 
 def mamba2(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
-    forget: Any = None,
-    log_forget: Any = None,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
     signed: bool = False,
     state: Memory | None = None,
-    segment_ids: Any = None,
+    segment_ids: ArrayLike | None = None,
 ) -> tuple[Array, Memory]:
     """The state space of Mamba-2: ``S = gamma S + v k^T``, one gate per token and head.
 
@@ -263,13 +263,13 @@ def mamba2_step(
 
 
 def retention(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
-    forget: Any = None,
+    forget: ArrayLike | None = None,
     state: Memory | None = None,
-    segment_ids: Any = None,
+    segment_ids: ArrayLike | None = None,
 ) -> tuple[Array, Memory]:
     """Retention: ``S = gamma_h S + v k^T``, one fixed gate per head.
 

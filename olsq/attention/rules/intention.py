@@ -7,6 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.typing import ArrayLike
 
 from olsq.attention.arguments import (
     check_heads,
@@ -24,14 +25,14 @@ from olsq.sequence.jax.tiles import finite
 
 
 def intention(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
-    ridge: Any,
-    weight: Any = None,
+    ridge: ArrayLike,
+    weight: ArrayLike | None = None,
     state: Moments | None = None,
-    segment_ids: Any = None,
+    segment_ids: ArrayLike | None = None,
     segments: int | None = None,
 ) -> tuple[Array, Moments]:
     """Intention: ``o_t = G (H + Lambda)^{-1} q_t`` with the moments of *all* tokens.

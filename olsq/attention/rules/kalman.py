@@ -19,19 +19,19 @@ from olsq.solvers import Chebyshev, Solver
 
 
 def kalman(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
-    forget: Any = None,
-    log_forget: Any = None,
-    weight: Any = None,
-    ratio: Any = 0.02,
-    mix: Any = None,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
+    ratio: ArrayLike = 0.02,
+    mix: ArrayLike | None = None,
     solver: Solver | None = None,
     adjoint: Literal["implicit", "unrolled"] = "implicit",
     state: Moments | None = None,
-    segment_ids: Any = None,
+    segment_ids: ArrayLike | None = None,
 ) -> tuple[Array, Moments]:
     """Gated KalmaNet's rule: :func:`mesa` with a ridge that follows the size of the memory.
 

@@ -29,16 +29,16 @@ def features(x: Array, feature_map: str, nu: int) -> Array:
 
 
 def linear(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
     feature_map: Literal["identity", "elu", "dpfp"] = "identity",
     nu: int = 1,
     normalise: bool = False,
-    weight: Any = None,
+    weight: ArrayLike | None = None,
     state: Memory | Normalised | None = None,
-    segment_ids: Any = None,
+    segment_ids: ArrayLike | None = None,
 ) -> tuple[Array, Memory | Normalised]:
     """Linear attention: ``S += w v phi(k)^T``, ``o = S phi(q)``.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
@@ -16,13 +14,13 @@ from olsq.attention.steps import one_token
 
 
 def longhorn(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
-    weight: Any = None,
+    weight: ArrayLike | None = None,
     state: Memory | None = None,
-    segment_ids: Any = None,
+    segment_ids: ArrayLike | None = None,
 ) -> tuple[Array, Memory]:
     """Longhorn: ``S = S * (1 - d (k*k)^T) + (d * v) k^T``, ``d = beta / (1 + beta k.k)``.
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal, overload
 
 import jax.numpy as jnp
 from jax import Array
+from jax.typing import ArrayLike
 
 from olsq.attention.arguments import check_positive
 from olsq.attention.regression import arrange, check_token, gate, or_empty
@@ -18,19 +19,19 @@ from olsq.solvers import Solver
 
 
 def mesa(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
-    ridge: Any,
-    forget: Any = None,
-    log_forget: Any = None,
-    weight: Any = None,
+    ridge: ArrayLike,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
     signed: bool = False,
     solver: Solver | None = None,
     adjoint: Literal["implicit", "unrolled"] = "implicit",
     state: Moments | None = None,
-    segment_ids: Any = None,
+    segment_ids: ArrayLike | None = None,
 ) -> tuple[Array, Moments]:
     """The Mesa layer's rule: ``o = G (H + Lambda)^{-1} q``, the regression solved at every token.
 
@@ -106,20 +107,46 @@ def mesa(
     return jnp.moveaxis(fit.value, 1, 2).astype(layout.dtype), fit.state
 
 
+@overload
 def mesa_step(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
-    ridge: Any = None,
-    forget: Any = None,
-    log_forget: Any = None,
-    weight: Any = 1.0,
+    ridge: ArrayLike,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    weight: ArrayLike = 1.0,
+    signed: bool = False,
+    solver: Solver | None = None,
+    adjoint: Literal["implicit", "unrolled"] = "implicit",
+    state: Moments | None = None,
+) -> tuple[Array, Moments]: ...
+@overload
+def mesa_step(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    *,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    weight: ArrayLike = 1.0,
+    state: DecodeState,
+) -> tuple[Array, DecodeState]: ...
+def mesa_step(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    *,
+    ridge: ArrayLike | None = None,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    weight: ArrayLike = 1.0,
     signed: bool = False,
     solver: Solver | None = None,
     adjoint: Literal["implicit", "unrolled"] = "implicit",
     state: Moments | DecodeState | None = None,
-) -> tuple[Array, Any]:
+) -> tuple[Array, Moments | DecodeState]:
     """One token of :func:`mesa`: take it in, then solve for its query.
 
     Parameters

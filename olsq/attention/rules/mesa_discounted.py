@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import jax.numpy as jnp
 from jax import Array
+from jax.typing import ArrayLike
 
 from olsq.attention.arguments import check_positive
 from olsq.attention.regression import arrange, check_token, gate, lent, or_empty, ridge_left
@@ -17,18 +18,18 @@ from olsq.solvers import Solver
 
 
 def mesa_discounted(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
-    ridge: Any = None,
-    forget: Any = None,
-    log_forget: Any = None,
-    weight: Any = None,
+    ridge: ArrayLike | None = None,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
     solver: Solver | None = None,
     adjoint: Literal["implicit", "unrolled"] = "implicit",
     state: Moments | None = None,
-    segment_ids: Any = None,
+    segment_ids: ArrayLike | None = None,
 ) -> tuple[Array, Moments]:
     """Recursive least squares as attention: :func:`mesa` with a ridge forgotten like the data.
 
@@ -111,19 +112,44 @@ def mesa_discounted(
     return jnp.moveaxis(value, 1, 2).astype(layout.dtype), fit.state._replace(gram=gram)
 
 
+@overload
 def mesa_discounted_step(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
-    ridge: Any = None,
-    forget: Any = None,
-    log_forget: Any = None,
-    weight: Any = 1.0,
+    ridge: ArrayLike | None = None,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    weight: ArrayLike = 1.0,
+    solver: Solver | None = None,
+    adjoint: Literal["implicit", "unrolled"] = "implicit",
+    state: Moments | None = None,
+) -> tuple[Array, Moments]: ...
+@overload
+def mesa_discounted_step(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    *,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    weight: ArrayLike = 1.0,
+    state: DecodeState,
+) -> tuple[Array, DecodeState]: ...
+def mesa_discounted_step(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    *,
+    ridge: ArrayLike | None = None,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    weight: ArrayLike = 1.0,
     solver: Solver | None = None,
     adjoint: Literal["implicit", "unrolled"] = "implicit",
     state: Moments | DecodeState | None = None,
-) -> tuple[Array, Any]:
+) -> tuple[Array, Moments | DecodeState]:
     """One token of :func:`mesa_discounted`; see :func:`mesa_step`.
 
     Parameters

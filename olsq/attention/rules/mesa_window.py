@@ -31,24 +31,24 @@ class RecentSamples(NamedTuple):
         0 where there was no token.
     """
 
-    keys: Any
-    values: Any
-    forget: Any
-    weight: Any
+    keys: Array
+    values: Array
+    forget: Array
+    weight: Array
 
 
 def mesa_window(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
     window: int,
-    ridge: Any,
-    forget: Any = None,
-    log_forget: Any = None,
-    weight: Any = None,
+    ridge: ArrayLike,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
     state: RecentSamples | None = None,
-    segment_ids: Any = None,
+    segment_ids: ArrayLike | None = None,
 ) -> tuple[Array, RecentSamples]:
     """:func:`mesa` over the last ``window`` tokens, a token's own included.
 

@@ -31,22 +31,22 @@ class MLSTMState(NamedTuple):
         itself is 0 and is not one: changed alone, it changes what the others stand for.
     """
 
-    memory: Any
-    normaliser: Any
-    maximum: Any
+    memory: Array
+    normaliser: Array
+    maximum: Array
 
 
 def mlstm(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
-    forget: Any = None,
-    log_forget: Any = None,
-    weight: Any = None,
-    log_weight: Any = None,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
+    log_weight: ArrayLike | None = None,
     state: MLSTMState | None = None,
-    segment_ids: Any = None,
+    segment_ids: ArrayLike | None = None,
 ) -> tuple[Array, MLSTMState]:
     """mLSTM: ``S = f S + i v k^T``, ``z = f z + i k``, ``o = S q / max(1, |z . q|)``.
 
@@ -111,16 +111,16 @@ def mlstm(
     if log_weight is None:
         start = jnp.where(jnp.isneginf(start), 0, start)  # nothing is remembered yet
         maxima = jnp.broadcast_to(start[:, None], tokens.bad.shape)
-        weight = jnp.ones_like(maxima) if tokens.weight is None else tokens.weight
-        gates, weight = tokens.forget, weight * jnp.exp(-maxima)
+        plain = jnp.ones_like(maxima) if tokens.weight is None else tokens.weight
+        gates, strength = tokens.forget, plain * jnp.exp(-maxima)
     else:
         refuse("log_weight", log_weight, lambda w: w == float("inf"), "be less than infinity")
         logs = per_token("log_weight", log_weight, layout)
         tokens, logs = _leave_out(tokens, logs)
-        maxima, gates, weight = _stabilise(tokens.forget, logs, start)
+        maxima, gates, strength = _stabilise(tokens.forget, logs, start)
     values = jnp.concatenate([tokens.v, jnp.ones_like(tokens.v[..., :1])], -1)
     held = jnp.concatenate([opened.memory, opened.normaliser[:, None]], 1)
-    out, held = gated_linear(tokens.q, tokens.k, values, gates, weight, held)
+    out, held = gated_linear(tokens.q, tokens.k, values, gates, strength, held)
     size = jnp.maximum(jnp.exp(-maxima), jnp.abs(out[..., -1]))
     last = maxima[:, -1] if maxima.shape[1] else start
     return close(

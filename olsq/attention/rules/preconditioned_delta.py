@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
@@ -26,25 +26,25 @@ class PreconditionedState(NamedTuple):
         Diagonal of the keys' gram, forgotten at its own rate.
     """
 
-    memory: Any
-    curvature: Any
+    memory: Array
+    curvature: Array
 
 
 def preconditioned_delta(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
-    forget: Any = None,
-    log_forget: Any = None,
-    weight: Any = None,
-    curvature_forget: Any = None,
-    curvature_weight: Any = None,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
+    curvature_forget: ArrayLike | None = None,
+    curvature_weight: ArrayLike | None = None,
     base: float = 1.5,
     center: float = -0.2,
     eps: float = 1e-6,
     state: PreconditionedState | None = None,
-    segment_ids: Any = None,
+    segment_ids: ArrayLike | None = None,
 ) -> tuple[Array, PreconditionedState]:
     """Preconditioned (gated) DeltaNet: the written key is scaled by the keys' curvature.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -39,19 +39,19 @@ class Hidden(NamedTuple):
     hidden : array (B, H, V)
     """
 
-    hidden: Any
+    hidden: Array
 
 
 def mamba(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
-    step: Any,
-    rate: Any,
-    skip: Any = None,
+    step: ArrayLike,
+    rate: ArrayLike,
+    skip: ArrayLike | None = None,
     state: Memory | None = None,
-    segment_ids: Any = None,
+    segment_ids: ArrayLike | None = None,
 ) -> tuple[Array, Memory]:
     """Mamba's selective state space, S6: ``S = S * exp(-step exp(rate)) + (step v) k^T``.
 
@@ -108,7 +108,8 @@ def mamba(
     tokens, layout = read(q, k, v, segment_ids=segment_ids, state=state)
     values, keys = tokens.v.shape[-1], tokens.k.shape[-1]
     refuse("step", step, lambda s: s < 0, "be >= 0 (it is a time)")
-    tokens, step = leave_out(tokens, per_token("step", step, layout, values))
+    tokens, times = leave_out(tokens, per_token("step", step, layout, values))
+    assert times is not None
     speed = jnp.swapaxes(jnp.exp(per_head("rate", rate, layout, values, keys)), 1, 2)
     direct = None if skip is None else per_head("skip", skip, layout, values)[:, None]
     opened, lost = open_state(state, empty(layout, values, keys), layout)
@@ -117,7 +118,7 @@ def mamba(
         return jnp.exp(-x["step"][:, None, :] * speed)
 
     out, memory = elementwise(
-        tokens.q, tokens.k, step * tokens.v, factors, {"step": step}, opened.memory,
+        tokens.q, tokens.k, times * tokens.v, factors, {"step": times}, opened.memory,
         start=tokens.start,
     )  # fmt: skip
     if direct is not None:
@@ -184,14 +185,14 @@ def root(x: Array) -> Array:
 
 
 def rg_lru(
-    x: Any,
+    x: ArrayLike,
     *,
-    input_gate: Any,
-    recurrence_gate: Any,
-    rate: Any,
+    input_gate: ArrayLike,
+    recurrence_gate: ArrayLike,
+    rate: ArrayLike,
     c: float = 8.0,
     state: Hidden | None = None,
-    segment_ids: Any = None,
+    segment_ids: ArrayLike | None = None,
 ) -> tuple[Array, Hidden]:
     """The recurrence of Hawk and Griffin: ``h = a h + sqrt(1 - a^2) (input_gate x)``.
 

@@ -26,20 +26,20 @@ class RecentTokens(NamedTuple):
         Tokens of the running segment.
     """
 
-    keys: Any
-    values: Any
-    present: Any
+    keys: Array
+    values: Array
+    present: Array
 
 
 def sliding_window(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
     window: int,
     scale: float | None = None,
     state: RecentTokens | None = None,
-    segment_ids: Any = None,
+    segment_ids: ArrayLike | None = None,
 ) -> tuple[Array, RecentTokens]:
     """Causal softmax attention over the last ``window`` tokens, a token's own included.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -31,10 +31,10 @@ class KeyValues(NamedTuple):
     length : int32 array (B, H)
     """
 
-    keys: Any
-    values: Any
-    present: Any
-    length: Any
+    keys: Array
+    values: Array
+    present: Array
+    length: Array
 
     def grown(self, capacity: int) -> KeyValues:
         """The same cache with room for ``capacity`` tokens."""
@@ -49,14 +49,14 @@ class KeyValues(NamedTuple):
 
 
 def softmax(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
     scale: float | None = None,
     capacity: int | None = None,
     state: KeyValues | None = None,
-    segment_ids: Any = None,
+    segment_ids: ArrayLike | None = None,
 ) -> tuple[Array, KeyValues]:
     """Causal softmax attention.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from jax import Array
 from jax.typing import ArrayLike
@@ -25,27 +25,27 @@ class TTTLinearState(NamedTuple):
         Tokens of the mini-batch so far, 0 to ``mini_batch``.
     """
 
-    weight: Any
-    bias: Any
-    start_weight: Any
-    start_bias: Any
-    position: Any
+    weight: Array
+    bias: Array
+    start_weight: Array
+    start_bias: Array
+    position: Array
 
 
 def ttt_linear(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
-    learning_rate: Any,
-    initial: Any = None,
-    norm_scale: Any = 1.0,
-    norm_bias: Any = 0.0,
+    learning_rate: ArrayLike,
+    initial: tuple[ArrayLike, ArrayLike] | None = None,
+    norm_scale: ArrayLike = 1.0,
+    norm_bias: ArrayLike = 0.0,
     eps: float = 1e-6,
     mini_batch: int = 16,
-    query_factor: Any = None,
+    query_factor: ArrayLike | None = None,
     state: TTTLinearState | None = None,
-    segment_ids: Any = None,
+    segment_ids: ArrayLike | None = None,
 ) -> tuple[Array, TTTLinearState]:
     """TTT-Linear: ``f(x) = x + LN(W x + b)`` learns keys to values, ``o = f(q)``.
 
@@ -128,7 +128,7 @@ def ttt_linear_step(
     v: ArrayLike,
     *,
     learning_rate: ArrayLike,
-    initial: ArrayLike | None = None,
+    initial: tuple[ArrayLike, ArrayLike] | None = None,
     norm_scale: ArrayLike = 1.0,
     norm_bias: ArrayLike = 0.0,
     eps: float = 1e-6,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
@@ -26,31 +26,31 @@ class TTTMLPState(NamedTuple):
         Tokens of the mini-batch so far, 0 to ``mini_batch``.
     """
 
-    weight1: Any
-    bias1: Any
-    weight2: Any
-    bias2: Any
-    start_weight1: Any
-    start_bias1: Any
-    start_weight2: Any
-    start_bias2: Any
-    position: Any
+    weight1: Array
+    bias1: Array
+    weight2: Array
+    bias2: Array
+    start_weight1: Array
+    start_bias1: Array
+    start_weight2: Array
+    start_bias2: Array
+    position: Array
 
 
 def ttt_mlp(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
-    learning_rate: Any,
-    initial: Any = None,
-    norm_scale: Any = 1.0,
-    norm_bias: Any = 0.0,
+    learning_rate: ArrayLike,
+    initial: tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike] | None = None,
+    norm_scale: ArrayLike = 1.0,
+    norm_bias: ArrayLike = 0.0,
     eps: float = 1e-6,
     mini_batch: int = 16,
-    query_factor: Any = None,
+    query_factor: ArrayLike | None = None,
     state: TTTMLPState | None = None,
-    segment_ids: Any = None,
+    segment_ids: ArrayLike | None = None,
 ) -> tuple[Array, TTTMLPState]:
     """TTT-MLP: ``f(x) = x + LN(W2 gelu(W1 x + b1) + b2)`` learns keys to values, ``o = f(q)``.
 
@@ -137,7 +137,7 @@ def ttt_mlp_step(
     v: ArrayLike,
     *,
     learning_rate: ArrayLike,
-    initial: ArrayLike | None = None,
+    initial: tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike] | None = None,
     norm_scale: ArrayLike = 1.0,
     norm_bias: ArrayLike = 0.0,
     eps: float = 1e-6,

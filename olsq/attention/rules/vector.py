@@ -25,13 +25,13 @@ from olsq.sequence.jax.gates import reached
 
 
 def hgrn2(
-    q: Any,
-    v: Any,
+    q: ArrayLike,
+    v: ArrayLike,
     *,
-    forget: Any = None,
-    log_forget: Any = None,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
     state: Memory | None = None,
-    segment_ids: Any = None,
+    segment_ids: ArrayLike | None = None,
 ) -> tuple[Array, Memory]:
     """HGRN-2: ``S = S diag(a) + v (1 - a)^T``; what a gate forgets is what it writes with.
 
@@ -131,15 +131,15 @@ def hgrn2_step(
 
 
 def rwkv6(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
-    bonus: Any,
-    forget: Any = None,
-    log_forget: Any = None,
+    bonus: ArrayLike,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
     state: Memory | None = None,
-    segment_ids: Any = None,
+    segment_ids: ArrayLike | None = None,
 ) -> tuple[Array, Memory]:
     """RWKV-6: ``o = (S + v (bonus * k)^T) q``, then ``S = S diag(w) + v k^T``.
 
