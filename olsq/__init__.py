@@ -13,6 +13,18 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from olsq import attention as attention
+    from olsq import datasets as datasets
+    from olsq import icl as icl
+    from olsq import nn as nn
+    from olsq import online as online
+    from olsq import plot as plot
+    from olsq import problem as problem
+    from olsq import reference as reference
+    from olsq import sequence as sequence
+    from olsq import tasks as tasks
+    from olsq import testing as testing
+    from olsq import train as train
     from olsq.loading import load
     from olsq.online import (
         CoefficientPath,
@@ -98,14 +110,16 @@ _SUBMODULES = frozenset(
 )
 
 
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        value = getattr(importlib.import_module(_HOME[name]), name)
-        globals()[name] = value
-        return value
-    if name in _SUBMODULES:
-        return importlib.import_module(f"olsq.{name}")
-    raise AttributeError(f"module 'olsq' has no attribute {name!r}")
+if not TYPE_CHECKING:  # which would take any name for one that is here
+
+    def __getattr__(name: str) -> Any:
+        if name in _HOME:
+            value = getattr(importlib.import_module(_HOME[name]), name)
+            globals()[name] = value
+            return value
+        if name in _SUBMODULES:
+            return importlib.import_module(f"olsq.{name}")
+        raise AttributeError(f"module 'olsq' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,7 +82,7 @@ class Solver:
     def check_unrolled(self) -> None:
         """Raise ValueError if its steps cannot be differentiated (``adjoint="unrolled"``)."""
 
-    def review(self, log_forget: NDArray | None, forget: NDArray | None) -> None:
+    def review(self, log_forget: NDArray[Any] | None, forget: NDArray[Any] | None) -> None:
         """Warn, or raise, where gates (B, T) that can be seen are outside what it serves."""
 
     def numpy(self) -> NumpySolver:
@@ -167,7 +167,7 @@ class ChunkExact(Solver):
                 "corrections=None, or a solver that only iterates (ConjugateGradient, Chebyshev)"
             )
 
-    def review(self, log_forget: NDArray | None, forget: NDArray | None) -> None:
+    def review(self, log_forget: NDArray[Any] | None, forget: NDArray[Any] | None) -> None:
         """Warn where fixed corrections leave more than ``TOO_FEW`` of the answer to gates seen."""
         if self.corrections is None or log_forget is None or forget is None:
             return

@@ -4,15 +4,7 @@ A rule takes ``q, k, v`` of shape (batch, time, heads, dim) and returns the outp
 after the last token; ``<rule>_step`` does one token on the same state.
 """
 
-from olsq.attention.rules.delta import (
-    PreconditionedState,
-    delta,
-    delta_step,
-    gated_delta,
-    gated_delta_step,
-    preconditioned_delta,
-    preconditioned_delta_step,
-)
+from olsq.attention.rules.delta import delta, delta_step, gated_delta, gated_delta_step
 from olsq.attention.rules.gated import (
     gla,
     gla_step,
@@ -29,23 +21,20 @@ from olsq.attention.rules.mesa import mesa, mesa_step
 from olsq.attention.rules.mesa_discounted import mesa_discounted, mesa_discounted_step
 from olsq.attention.rules.mesa_window import RecentSamples, mesa_window, mesa_window_step
 from olsq.attention.rules.mlstm import MLSTMState, mlstm, mlstm_step
+from olsq.attention.rules.preconditioned_delta import (
+    PreconditionedState,
+    preconditioned_delta,
+    preconditioned_delta_step,
+)
 from olsq.attention.rules.recurrent import Hidden, mamba, mamba_step, rg_lru, rg_lru_step
-from olsq.attention.rules.softmax import (
-    KeyValues,
+from olsq.attention.rules.sliding_window import (
     RecentTokens,
     sliding_window,
     sliding_window_step,
-    softmax,
-    softmax_step,
 )
-from olsq.attention.rules.ttt import (
-    TTTLinearState,
-    TTTMLPState,
-    ttt_linear,
-    ttt_linear_step,
-    ttt_mlp,
-    ttt_mlp_step,
-)
+from olsq.attention.rules.softmax import KeyValues, softmax, softmax_step
+from olsq.attention.rules.ttt_linear import TTTLinearState, ttt_linear, ttt_linear_step
+from olsq.attention.rules.ttt_mlp import TTTMLPState, ttt_mlp, ttt_mlp_step
 from olsq.attention.rules.vector import hgrn2, hgrn2_step, rwkv6, rwkv6_step
 from olsq.attention.states import Memory, Normalised
 

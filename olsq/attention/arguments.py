@@ -114,12 +114,28 @@ def check_gates(
     return full if log_forget is None else jnp.exp(full)
 
 
-def check_weight(name: str, weight: Any, layout: Layout) -> Array | None:
-    """Write strengths (N, T), >= 0; None: all 1."""
+def check_weight(name: str, weight: Any, layout: Layout, width: int | None = None) -> Array | None:
+    """Write strengths (N, T), or (N, T, width) where one per channel is given, >= 0; None: all 1.
+
+    ``width`` is the number of channels that may have one each, None where a rule has none.
+    """
     if weight is None:
         return None
     refuse(name, weight, lambda w: w < 0, "be >= 0 (0 leaves a token out)")
-    return None if all_ones(weight) else per_token(name, weight, layout)
+    if all_ones(weight):
+        return None
+    return per_token(name, weight, layout, width if jnp.ndim(weight) == 4 else None)
+
+
+def check_positive(name: str, x: Any) -> None:
+    """A ridge, or what makes one: > 0."""
+    refuse(name, x, lambda r: r <= 0, "be > 0")
+
+
+def check_count(name: str, count: Any) -> None:
+    """An option that counts: an integer, at least 1."""
+    if not (isinstance(count, int) and count >= 1):
+        raise ValueError(f"{name} must be a positive integer, got {count!r}")
 
 
 def check_segments(segment_ids: Any, layout: Layout) -> Array | None:
@@ -142,6 +158,17 @@ def check_segments(segment_ids: Any, layout: Layout) -> Array | None:
     return jnp.repeat(start, layout.heads, axis=0)
 
 
+def check_streams(q: Any, k: Any, v: Any, state: Any) -> tuple[Array, Array, Array, Layout]:
+    """Queries, keys and values (N, T, dim) in the working dtype, and the layout."""
+    given, b, t, h = check_heads(q=q, k=k, v=v)
+    q, k, v = given["q"], given["k"], given["v"]
+    if q.shape[-1] != k.shape[-1]:
+        raise ValueError(f"q must have the width of k, got q {q.shape} and k {k.shape}")
+    layout = layout_of((q, k, v), state, b, t, h)
+    q, k, v = (fold_heads(x.astype(layout.working)) for x in (q, k, v))
+    return q, k, v, layout
+
+
 def read(
     q: Any,
     k: Any,
@@ -159,12 +186,7 @@ def read(
 
     ``vector``: gates may be per key dimension; ``signed``: as for :func:`check_gates`.
     """
-    given, b, t, h = check_heads(q=q, k=k, v=v)
-    q, k, v = given["q"], given["k"], given["v"]
-    if q.shape[-1] != k.shape[-1]:
-        raise ValueError(f"q must have the width of k, got q {q.shape} and k {k.shape}")
-    layout = layout_of((q, k, v), state, b, t, h)
-    q, k, v = (fold_heads(x.astype(layout.working)) for x in (q, k, v))
+    q, k, v, layout = check_streams(q, k, v, state)
     width = k.shape[-1] if vector else None
     gates = check_gates(forget, log_forget, layout, width, signed=signed)
     strength = check_weight("weight", weight, layout)

@@ -19,8 +19,7 @@ from olsq.attention.arguments import (
     per_token,
     with_resets,
 )
-from olsq.attention.recurrences.linear import gated_linear
-from olsq.attention.rules.delta import accumulate
+from olsq.attention.recurrences.linear import accumulate, gated_linear
 from olsq.checks import check_real
 from olsq.problem import Moments
 from olsq.sequence.jax.inputs import promoted, refuse

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
+from jax import Array
 
 from olsq.attention.arguments import Layout
 
@@ -18,7 +19,7 @@ class Memory(NamedTuple):
         ``S``; a query reads ``S q``.
     """
 
-    memory: Any
+    memory: Array
 
 
 class Normalised(NamedTuple):
@@ -31,8 +32,8 @@ class Normalised(NamedTuple):
         Sum of the keys' features.
     """
 
-    memory: Any
-    normaliser: Any
+    memory: Array
+    normaliser: Array
 
 
 def empty(layout: Layout, values: int, keys: int) -> Memory:

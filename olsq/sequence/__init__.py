@@ -5,7 +5,7 @@ NumPy arrays are solved by :mod:`olsq.sequence.numpy`, without importing JAX, JA
 """
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from olsq.problem import DecodeState, Solution, Stats
 from olsq.sequence.api import online_lstsq, online_lstsq_vjp
@@ -19,6 +19,10 @@ from olsq.solvers import (
     Recursive,
     Solver,
 )
+
+if TYPE_CHECKING:
+    from olsq.sequence import jax as jax
+    from olsq.sequence import numpy as numpy
 
 __all__ = [
     "Chebyshev",
@@ -40,7 +44,9 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name in ("jax", "numpy"):  # each imports what it is named after
-        return importlib.import_module(f"olsq.sequence.{name}")
-    raise AttributeError(f"module 'olsq.sequence' has no attribute {name!r}")
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name in ("jax", "numpy"):  # each imports what it is named after
+            return importlib.import_module(f"olsq.sequence.{name}")
+        raise AttributeError(f"module 'olsq.sequence' has no attribute {name!r}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
+from numpy.typing import ArrayLike
+
 from olsq.problem import Gradients, Moments, Solution, check_choice
 from olsq.sequence.decode import holds_jax
 
@@ -12,14 +14,14 @@ if TYPE_CHECKING:
 
 
 def online_lstsq(
-    keys: Any,
-    values: Any,
-    queries: Any,
+    keys: ArrayLike,
+    values: ArrayLike,
+    queries: ArrayLike,
     *,
-    forget: Any = None,
-    log_forget: Any = None,
-    weight: Any = None,
-    ridge: Any = None,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
+    ridge: ArrayLike | None = None,
     ridge_mode: Literal["fixed", "discounted"] = "fixed",
     state: Moments | None = None,
     solver: Solver | None = None,
@@ -151,17 +153,17 @@ def online_lstsq(
 
 
 def online_lstsq_vjp(
-    keys: Any,
-    values: Any,
-    queries: Any,
-    cotangent: Any,
+    keys: ArrayLike,
+    values: ArrayLike,
+    queries: ArrayLike,
+    cotangent: ArrayLike,
     *,
-    forget: Any = None,
-    log_forget: Any = None,
-    weight: Any = None,
-    ridge: Any = None,
-    ridge_mode: str = "fixed",
-    state: Any = None,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
+    ridge: ArrayLike | None = None,
+    ridge_mode: Literal["fixed", "discounted"] = "fixed",
+    state: Moments | None = None,
     solver: Solver | None = None,
 ) -> Gradients:
     """Gradient of ``sum(cotangent * online_lstsq(...).value)`` for everything that goes in.

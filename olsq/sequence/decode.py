@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 from typing import Any, TypeVar
 
+from numpy.typing import ArrayLike
+
 from olsq.problem import DecodeState, Moments
 
-AnyState = TypeVar("AnyState", Moments, DecodeState)
+AnyState = TypeVar("AnyState", bound=Moments | DecodeState)
 
 
 def holds_jax(*arguments: Any) -> bool:
@@ -32,7 +34,7 @@ def _side(*arguments: Any) -> Any:
     return decode
 
 
-def start_decoding(state: Moments, *, ridge: Any = None) -> DecodeState:
+def start_decoding(state: Moments, *, ridge: ArrayLike | None = None) -> DecodeState:
     """Factorise ``state`` once, so that :func:`update` and :func:`query` need not.
 
     Parameters
@@ -55,7 +57,12 @@ def start_decoding(state: Moments, *, ridge: Any = None) -> DecodeState:
 
 
 def update(
-    state: AnyState, key: Any, value: Any, *, forget: Any = 1.0, weight: Any = 1.0
+    state: AnyState,
+    key: ArrayLike,
+    value: ArrayLike,
+    *,
+    forget: ArrayLike = 1.0,
+    weight: ArrayLike = 1.0,
 ) -> AnyState:
     """Take in one token: ``H <- forget H + weight k k^T``, ``G <- forget G + weight v k^T``.
 
@@ -96,7 +103,11 @@ def update(
 
 
 def query(
-    state: Moments | DecodeState, query: Any, *, ridge: Any = None, tol: float | None = None
+    state: Moments | DecodeState,
+    query: ArrayLike,
+    *,
+    ridge: ArrayLike | None = None,
+    tol: float | None = None,
 ) -> Any:
     """Evaluate the fit at one query: ``o = G (H + Lambda)^{-1} q``.
 
@@ -129,7 +140,7 @@ def query(
     return _side(state, query, ridge).query(state, query, ridge=ridge, tol=tol)
 
 
-def merge_moments(first: Moments, second: Moments, *, forget: Any = 1.0) -> Moments:
+def merge_moments(first: Moments, second: Moments, *, forget: ArrayLike = 1.0) -> Moments:
     """Moments of two consecutive pieces of a stream: ``forget * first + second``.
 
     Parameters

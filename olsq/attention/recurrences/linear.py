@@ -43,3 +43,10 @@ def gated_linear(
 
     streams = {"q": q, "k": k, "v": v, "gates": None if gates is None else (gates, 1)}
     return walk(step, memory, {**streams, "weight": weight})
+
+
+def accumulate(x: Array, gates: Any, weight: Any, start: Array) -> tuple[Array, Array]:
+    """``a_t = c_t a_{t-1} + d_t x_t`` for every t, (N, T, K), and the last, (N, K)."""
+    one = jnp.ones_like(x[..., :1])
+    out, last = gated_linear(one, one, x, gates, weight, start[..., None])
+    return out, last[..., 0]

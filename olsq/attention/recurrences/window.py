@@ -48,9 +48,3 @@ def inside(size: int, window: int) -> Array:
     """Which of C + window - 1 tokens each of C rows sees, (C, C + window - 1)."""
     row, token = jnp.arange(size)[:, None], jnp.arange(size + window - 1)
     return (token >= row) & (token < row + window)
-
-
-def check_window(window: Any) -> int:
-    if not (isinstance(window, int) and window >= 1):
-        raise ValueError(f"window must be a positive integer, got {window!r}")
-    return window

@@ -6,26 +6,27 @@ from typing import Any
 
 import jax.numpy as jnp
 from jax import Array
+from jax.typing import ArrayLike
 
 from olsq.attention.arguments import Tokens, close, open_state, read
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.recurrences.vector import vector_gated
 from olsq.attention.states import Memory, empty
-from olsq.attention.steps import step_of
+from olsq.attention.steps import one_token
 from olsq.sequence.jax.signs import unsigned
 
 
 def gla(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
-    forget: Any = None,
-    log_forget: Any = None,
-    weight: Any = None,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
     signed: bool = False,
     state: Memory | None = None,
-    segment_ids: Any = None,
+    segment_ids: ArrayLike | None = None,
 ) -> tuple[Array, Memory]:
     """Gated linear attention: ``S = gamma S + beta v k^T`` or ``S = S diag(a) + beta v k^T``.
 
@@ -38,11 +39,13 @@ def gla(
         paper; or, as four axes, one per key dimension, broadcast to (B, T, H, K), as in the GLA
         paper.  Default 1.  A gate of 0 forgets everything before its token.
     weight : array, optional
-        Write strengths beta >= 0, broadcast to (B, T, H).  0 leaves a token out, finite or not.
+        Write strengths beta >= 0, broadcast to (B, T, H).  Default 1.  0 leaves a token out, finite
+        or not.
     signed : bool
-        Gates may lie in [-1, 1]: a negative one also turns the memory round, which lets a head
-        track parity.  Given as ``forget``, scalar or vector; a log has no sign.
+        ``forget`` may lie in [-1, 1], which lets a head track parity; a log has no sign.  A
+        negative gate also turns the memory round.
     state : Memory, optional
+        As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
         Sequences packed into one row: non-decreasing; nothing passes from one to the next.
 
@@ -87,6 +90,57 @@ def gla(
     return hebbian(tokens, layout, state, signed)
 
 
+def gla_step(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    *,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
+    signed: bool = False,
+    state: Memory | None = None,
+) -> tuple[Array, Memory]:
+    """One token of :func:`gla`, on the same state.
+
+    Parameters
+    ----------
+    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
+    forget, log_forget : array (B, H, K), or (B, H) or what broadcasts to it, optional
+        As for :func:`gla`.
+    weight : array (B, H) or what broadcasts to it, optional
+        As for :func:`gla`.
+    signed : bool
+        As for :func:`gla`.
+    state : Memory, optional
+
+    Returns
+    -------
+    output : array (B, H, V)
+    state : Memory
+        Give it to the next call.
+
+    Raises
+    ------
+    ValueError
+        As :func:`gla`.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 1, 1))
+    >>> o, state = olsq.attention.gla_step(x, x, x, forget=0.5)
+    >>> o, state = olsq.attention.gla_step(x, x, x, forget=0.5, state=state)
+    >>> o[0, 0]
+    Array([1.5], dtype=float32)
+    """
+    given = one_token(
+        {"q": q, "k": k, "v": v}, {"forget": forget, "log_forget": log_forget, "weight": weight}
+    )
+    o, state = gla(**given, signed=signed, state=state)
+    return o[:, 0], state
+
+
 def hebbian(tokens: Tokens, layout: Any, state: Any, signed: bool = False) -> tuple[Array, Memory]:
     """The memory of checked tokens, whichever gates they have."""
     tokens, turned = unsigned(tokens) if signed else (tokens, None)
@@ -101,29 +155,34 @@ def hebbian(tokens: Tokens, layout: Any, state: Any, signed: bool = False) -> tu
 
 
 def mamba2(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
-    forget: Any = None,
-    log_forget: Any = None,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
     signed: bool = False,
     state: Memory | None = None,
-    segment_ids: Any = None,
+    segment_ids: ArrayLike | None = None,
 ) -> tuple[Array, Memory]:
     """The state space of Mamba-2: ``S = gamma S + v k^T``, one gate per token and head.
 
     Parameters
     ----------
     q, k, v : array (B, T, H, K), (B, T, H, K), (B, T, H, V)
-        The paper's C, B and ``dt x``: multiply the input by its step size yourself, or use
-        :func:`gla` with ``weight=dt``.  The skip ``D x`` is the caller's, too.
+        Queries (not scaled), keys, values: the paper's C, B and ``dt x``.  Multiply the input by
+        its step size yourself, or use :func:`gla` with ``weight=dt``.  The skip ``D x`` is the
+        caller's, too.
     forget, log_forget : array, optional
-        Gates ``exp(dt A)`` in [0, 1], or ``dt A``, broadcast to (B, T, H).  Default 1.
+        Gates in [0, 1], or their logs, broadcast to (B, T, H).  Default 1.  A gate of 0 forgets
+        everything before its token.  The paper's ``exp(dt A)``, or ``dt A``.
     signed : bool
-        ``forget`` may lie in [-1, 1], as for :func:`gla`.
+        ``forget`` may lie in [-1, 1], which lets a head track parity; a log has no sign.  A
+        negative gate also turns the memory round.
     state : Memory, optional
+        As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
 
     Returns
     -------
@@ -157,25 +216,74 @@ def mamba2(
     return hebbian(tokens, layout, state, signed)
 
 
-def retention(
-    q: Any,
-    k: Any,
-    v: Any,
+def mamba2_step(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
-    forget: Any = None,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    signed: bool = False,
     state: Memory | None = None,
-    segment_ids: Any = None,
+) -> tuple[Array, Memory]:
+    """One token of :func:`mamba2`, on the same state.
+
+    Parameters
+    ----------
+    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
+    forget, log_forget : array (B, H) or what broadcasts to it, optional
+        As for :func:`mamba2`.
+    signed : bool
+        As for :func:`mamba2`.
+    state : Memory, optional
+
+    Returns
+    -------
+    output : array (B, H, V)
+    state : Memory
+        Give it to the next call.
+
+    Raises
+    ------
+    ValueError
+        As :func:`mamba2`.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 1, 1))
+    >>> o, state = olsq.attention.mamba2_step(x, x, x, forget=0.5)
+    >>> o, state = olsq.attention.mamba2_step(x, x, x, forget=0.5, state=state)
+    >>> o[0, 0]
+    Array([1.5], dtype=float32)
+    """
+    given = one_token({"q": q, "k": k, "v": v}, {"forget": forget, "log_forget": log_forget})
+    o, state = mamba2(**given, signed=signed, state=state)
+    return o[:, 0], state
+
+
+def retention(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    *,
+    forget: ArrayLike | None = None,
+    state: Memory | None = None,
+    segment_ids: ArrayLike | None = None,
 ) -> tuple[Array, Memory]:
     """Retention: ``S = gamma_h S + v k^T``, one fixed gate per head.
 
     Parameters
     ----------
     q, k, v : array (B, T, H, K), (B, T, H, K), (B, T, H, V)
-        Queries and keys; the paper's rotation (xPos) and scale ``K**-0.5`` are the caller's.
+        Queries (not scaled), keys, values.  The paper's rotation (xPos) and scale ``K**-0.5`` are
+        the caller's.
     forget : array (H,), optional
         Default ``1 - 2**-(5 + h)``, the paper's.
     state : Memory, optional
+        As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
 
     Returns
     -------
@@ -206,6 +314,43 @@ def retention(
     return hebbian(tokens, layout, state)
 
 
-gla_step = step_of(gla, "forget", "log_forget", "weight")
-mamba2_step = step_of(mamba2, "forget", "log_forget")
-retention_step = step_of(retention)
+def retention_step(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    *,
+    forget: ArrayLike | None = None,
+    state: Memory | None = None,
+) -> tuple[Array, Memory]:
+    """One token of :func:`retention`, on the same state.
+
+    Parameters
+    ----------
+    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
+    forget : array (H,), optional
+        As for :func:`retention`.
+    state : Memory, optional
+
+    Returns
+    -------
+    output : array (B, H, V)
+    state : Memory
+        Give it to the next call.
+
+    Raises
+    ------
+    ValueError
+        As :func:`retention`.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 1, 1))
+    >>> o, state = olsq.attention.retention_step(x, x, x)
+    >>> o, state = olsq.attention.retention_step(x, x, x, state=state)
+    >>> o[0, 0]
+    Array([1.96875], dtype=float32)
+    """
+    given = one_token({"q": q, "k": k, "v": v})
+    o, state = retention(**given, forget=forget, state=state)
+    return o[:, 0], state

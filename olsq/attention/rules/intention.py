@@ -7,9 +7,11 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.typing import ArrayLike
 
 from olsq.attention.arguments import (
     check_heads,
+    check_positive,
     check_segments,
     check_weight,
     fold_heads,
@@ -18,19 +20,19 @@ from olsq.attention.arguments import (
 from olsq.attention.regression import check_moments, clean
 from olsq.problem import Moments
 from olsq.sequence.jax import query
-from olsq.sequence.jax.inputs import concrete, refuse
+from olsq.sequence.jax.inputs import concrete
 from olsq.sequence.jax.tiles import finite
 
 
 def intention(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
-    ridge: Any,
-    weight: Any = None,
+    ridge: ArrayLike,
+    weight: ArrayLike | None = None,
     state: Moments | None = None,
-    segment_ids: Any = None,
+    segment_ids: ArrayLike | None = None,
     segments: int | None = None,
 ) -> tuple[Array, Moments]:
     """Intention: ``o_t = G (H + Lambda)^{-1} q_t`` with the moments of *all* tokens.
@@ -40,14 +42,17 @@ def intention(
     q : array (B, S, H, K)
         Queries; without ``segment_ids`` their number may differ from the keys'.
     k, v : array (B, T, H, K), (B, T, H, V)
+        Keys and values.
     ridge : array
         Diagonal of Lambda, > 0: a number, (K,) or (H, K).
     weight : array, optional
-        Sample weights >= 0, broadcast to (B, T, H).  0 leaves a token out, finite or not.
+        Sample weights >= 0, broadcast to (B, T, H).  Default 1.  0 leaves a token out, finite or
+        not.
     state : Moments, optional
-        More context: gram (B, H, K, K) and cross (B, H, V, K); with segments, of the first.
+        As returned for the tokens before; an empty past if None.  Gram
+        (B, H, K, K) and cross (B, H, V, K); with segments, context of the first.
     segment_ids : int array (B, T), optional
-        Sequences packed into one row, each its own context; S is T then.
+        Sequences packed into one row: non-decreasing; each is its own context, and S is T then.
     segments : int, optional
         The most segments of a row; needed where ``segment_ids`` is traced.
 
@@ -81,7 +86,7 @@ def intention(
     >>> o[0, :, 0, 0]
     Array([0.75, 0.75, 0.75], dtype=float32)
     """
-    refuse("ridge", ridge, lambda r: r <= 0, "be > 0")
+    check_positive("ridge", ridge)
     given, b, t, h = check_heads(k=k, v=v)
     asked, queries_b, s, queries_h = check_heads(q=q)
     if (queries_b, queries_h) != (b, h) or asked["q"].shape[-1] != given["k"].shape[-1]:

@@ -6,11 +6,12 @@ from typing import Any, Literal
 
 import jax.numpy as jnp
 from jax import Array
+from jax.typing import ArrayLike
 
-from olsq.attention.arguments import per_token, read
+from olsq.attention.arguments import check_positive, per_token, read
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.regression import arrange, clean, frobenius
-from olsq.attention.steps import step_of
+from olsq.attention.steps import one_token
 from olsq.problem import Moments
 from olsq.sequence.jax import online_lstsq
 from olsq.sequence.jax.inputs import concrete, refuse
@@ -18,19 +19,19 @@ from olsq.solvers import Chebyshev, Solver
 
 
 def kalman(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
-    forget: Any = None,
-    log_forget: Any = None,
-    weight: Any = None,
-    ratio: Any = 0.02,
-    mix: Any = None,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
+    ratio: ArrayLike = 0.02,
+    mix: ArrayLike | None = None,
     solver: Solver | None = None,
     adjoint: Literal["implicit", "unrolled"] = "implicit",
     state: Moments | None = None,
-    segment_ids: Any = None,
+    segment_ids: ArrayLike | None = None,
 ) -> tuple[Array, Moments]:
     """Gated KalmaNet's rule: :func:`mesa` with a ridge that follows the size of the memory.
 
@@ -40,19 +41,28 @@ def kalman(
     Parameters
     ----------
     q, k, v : array (B, T, H, K), (B, T, H, K), (B, T, H, V)
-        The published code multiplies normalised keys, and values, by their weight: give these, or
-        the weight's square as ``weight``.
-    forget, log_forget, weight : array, optional
-        As for :func:`mesa`.
+        Queries (not scaled), keys, values.  The published code multiplies normalised keys, and
+        values, by their weight: give these, or the weight's square as ``weight``.
+    forget, log_forget : array, optional
+        Gates in [0, 1], or their logs, broadcast to (B, T, H).  Default 1.  A gate of 0 forgets
+        everything before its token.
+    weight : array, optional
+        Sample weights beta >= 0, broadcast to (B, T, H).  Default 1.  0 leaves a token out, finite
+        or not.
     ratio : float
         Of the ridge to the Frobenius norm of H, > 0.
     mix : array, optional
         Share of the solution against the plain query, in [0, 1], broadcast to (B, T, H).
-    solver : optional
+    solver : Solver, optional
         30 Chebyshev steps from the bounds ``[Lambda, Lambda + |H|_F]`` if None, the paper's: a
         relative error of about 3e-4 at the default ratio.  ``olsq.ChunkExact()`` is exact.
-    adjoint, state, segment_ids : optional
-        As for :func:`mesa`.
+    adjoint : {"implicit", "unrolled"}
+        See :func:`olsq.online_lstsq`.
+    state : Moments, optional
+        As returned for the tokens before; an empty past if None.  Gram
+        (B, H, K, K) and cross (B, H, V, K).
+    segment_ids : int array (B, T), optional
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
 
     Returns
     -------
@@ -81,7 +91,7 @@ def kalman(
     >>> [round(float(y), 3) for y in o[0, :, 0, 0]]
     [0.5, 0.5, 0.5]
     """
-    refuse("ratio", ratio, lambda r: r <= 0, "be > 0")
+    check_positive("ratio", ratio)
     if mix is not None:
         refuse("mix", mix, lambda x: (x < 0) | (x > 1), "lie in [0, 1]")
     streams, options, layout = arrange(q, k, v, forget, log_forget, weight, segment_ids, state)
@@ -116,4 +126,59 @@ def kalman(
     return jnp.moveaxis(value, 1, 2).astype(layout.dtype), fit.state
 
 
-kalman_step = step_of(kalman, "forget", "log_forget", "weight", "mix")
+def kalman_step(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    *,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
+    ratio: ArrayLike = 0.02,
+    mix: ArrayLike | None = None,
+    solver: Solver | None = None,
+    adjoint: Literal["implicit", "unrolled"] = "implicit",
+    state: Moments | None = None,
+) -> tuple[Array, Moments]:
+    """One token of :func:`kalman`, on the same state.
+
+    Parameters
+    ----------
+    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
+    forget, log_forget, weight : array (B, H) or what broadcasts to it, optional
+        As for :func:`kalman`.
+    ratio : float
+        As for :func:`kalman`.
+    mix : array (B, H) or what broadcasts to it, optional
+        As for :func:`kalman`.
+    solver : Solver, optional
+        As for :func:`kalman`.
+    adjoint : {"implicit", "unrolled"}
+        As for :func:`kalman`.
+    state : Moments, optional
+
+    Returns
+    -------
+    output : array (B, H, V)
+    state : Moments
+        Give it to the next call.
+
+    Raises
+    ------
+    ValueError
+        As :func:`kalman`.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 1, 1))
+    >>> o, state = olsq.attention.kalman_step(x, x, x, ratio=1.0)
+    >>> round(float(o[0, 0, 0]), 3)
+    0.5
+    """
+    given = one_token(
+        {"q": q, "k": k, "v": v},
+        {"forget": forget, "log_forget": log_forget, "weight": weight, "mix": mix},
+    )
+    o, state = kalman(**given, ratio=ratio, solver=solver, adjoint=adjoint, state=state)
+    return o[:, 0], state

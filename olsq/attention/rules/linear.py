@@ -7,11 +7,12 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.typing import ArrayLike
 
-from olsq.attention.arguments import close, open_state, read
+from olsq.attention.arguments import check_count, close, open_state, read
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.states import Memory, Normalised, empty
-from olsq.attention.steps import step_of
+from olsq.attention.steps import one_token
 from olsq.problem import check_choice
 
 FEATURE_MAPS = ("identity", "elu", "dpfp")
@@ -28,34 +29,36 @@ def features(x: Array, feature_map: str, nu: int) -> Array:
 
 
 def linear(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
     feature_map: Literal["identity", "elu", "dpfp"] = "identity",
     nu: int = 1,
     normalise: bool = False,
-    weight: Any = None,
+    weight: ArrayLike | None = None,
     state: Memory | Normalised | None = None,
-    segment_ids: Any = None,
+    segment_ids: ArrayLike | None = None,
 ) -> tuple[Array, Memory | Normalised]:
     """Linear attention: ``S += w v phi(k)^T``, ``o = S phi(q)``.
 
     Parameters
     ----------
     q, k, v : array (B, T, H, K), (B, T, H, K), (B, T, H, V)
-        Queries, keys, values.  Queries are not scaled: give ``q * K**-0.5`` for that variant.
+        Queries (not scaled), keys, values.  Give ``q * K**-0.5`` for that variant.
     feature_map : {"identity", "elu", "dpfp"}
         phi, of keys and queries: none, ``elu(x) + 1``, or the deterministic parameter-free
         projection ``concat_i r * roll(r, i)`` of ``r = relu([x, -x])``, 2 K nu features.
     nu : int
         Rolls of "dpfp".
     normalise : bool
-        Divide by ``phi(q) . sum w phi(k)``; where that is exactly 0 the output is 0.  No epsilon
-        is added.
+        Divide by ``phi(q) . sum w phi(k)``; where that is exactly 0 the output is 0.  No epsilon is
+        added.
     weight : array, optional
-        Write strengths >= 0, broadcast to (B, T, H).  0 leaves a token out, finite or not.
+        Write strengths >= 0, broadcast to (B, T, H).  Default 1.  0 leaves a token out, finite or
+        not.
     state : Memory, or Normalised if ``normalise``, optional
+        As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
         Sequences packed into one row: non-decreasing; nothing passes from one to the next.
 
@@ -88,8 +91,7 @@ def linear(
     Array([1., 1., 1.], dtype=float32)
     """
     check_choice(feature_map, "feature_map", FEATURE_MAPS)
-    if not (isinstance(nu, int) and nu >= 1):
-        raise ValueError(f"nu must be a positive integer, got {nu!r}")
+    check_count("nu", nu)
     tokens, layout = read(q, k, v, weight=weight, segment_ids=segment_ids, state=state)
     phi_q, phi_k = (features(x, feature_map, nu) for x in (tokens.q, tokens.k))
     width, values = phi_k.shape[-1], tokens.v.shape[-1]
@@ -109,9 +111,56 @@ def linear(
     return close(out, Memory(memory), tokens, lost, layout)
 
 
+def linear_step(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    *,
+    feature_map: Literal["identity", "elu", "dpfp"] = "identity",
+    nu: int = 1,
+    normalise: bool = False,
+    weight: ArrayLike | None = None,
+    state: Memory | Normalised | None = None,
+) -> tuple[Array, Memory | Normalised]:
+    """One token of :func:`linear`, on the same state.
+
+    Parameters
+    ----------
+    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
+    feature_map : {"identity", "elu", "dpfp"}
+        As for :func:`linear`.
+    nu : int
+        As for :func:`linear`.
+    normalise : bool
+        As for :func:`linear`.
+    weight : array (B, H) or what broadcasts to it, optional
+        As for :func:`linear`.
+    state : Memory, or Normalised if ``normalise``, optional
+
+    Returns
+    -------
+    output : array (B, H, V)
+    state : Memory, or Normalised if ``normalise``
+        Give it to the next call.
+
+    Raises
+    ------
+    ValueError
+        As :func:`linear`.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 1, 1))
+    >>> o, state = olsq.attention.linear_step(x, x, x, normalise=True)
+    >>> o[0, 0]
+    Array([1.], dtype=float32)
+    """
+    given = one_token({"q": q, "k": k, "v": v}, {"weight": weight})
+    o, state = linear(**given, feature_map=feature_map, nu=nu, normalise=normalise, state=state)
+    return o[:, 0], state
+
+
 def divide(a: Array, b: Array) -> Array:
     """a / b, 0 where b is exactly 0; derivatives are finite there too."""
     return jnp.where(b == 0, 0, a / jnp.where(b == 0, 1, b))
-
-
-linear_step = step_of(linear, "weight")

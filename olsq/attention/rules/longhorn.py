@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax.numpy as jnp
 from jax import Array
+from jax.typing import ArrayLike
 
-from olsq.attention.arguments import (
-    Layout,
-    check_weight,
-    close,
-    leave_out,
-    open_state,
-    per_token,
-    read,
-)
+from olsq.attention.arguments import check_weight, close, leave_out, open_state, read
 from olsq.attention.recurrences.elementwise import elementwise
 from olsq.attention.recurrences.vector import vector_gated
 from olsq.attention.states import Memory, empty
-from olsq.attention.steps import step_of
-from olsq.sequence.jax.inputs import refuse
+from olsq.attention.steps import one_token
 
 
 def longhorn(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
-    weight: Any = None,
+    weight: ArrayLike | None = None,
     state: Memory | None = None,
-    segment_ids: Any = None,
+    segment_ids: ArrayLike | None = None,
 ) -> tuple[Array, Memory]:
     """Longhorn: ``S = S * (1 - d (k*k)^T) + (d * v) k^T``, ``d = beta / (1 + beta k.k)``.
 
@@ -42,10 +32,11 @@ def longhorn(
     q, k, v : array (B, T, H, K), (B, T, H, K), (B, T, H, V)
         Queries (not scaled), keys, values.
     weight : array, optional
-        beta >= 0: one per token, broadcast to (B, T, H); or, as four axes, one per value channel,
-        broadcast to (B, T, H, V), as in the paper.  Default 1.  A token of weight 0 (in all
-        channels) is left out, finite or not.
+        Step sizes beta >= 0: one per token, broadcast to (B, T, H); or, as four axes, one per value
+        channel, broadcast to (B, T, H, V), as in the paper.  Default 1.  0 (in all channels) leaves
+        a token out, finite or not.
     state : Memory, optional
+        As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
         Sequences packed into one row: non-decreasing; nothing passes from one to the next.
 
@@ -81,7 +72,7 @@ def longhorn(
     """
     tokens, layout = read(q, k, v, segment_ids=segment_ids, state=state)
     values, keys = tokens.v.shape[-1], tokens.k.shape[-1]
-    tokens, beta = leave_out(tokens, strengths(weight, layout, values))
+    tokens, beta = leave_out(tokens, check_weight("weight", weight, layout, values))
     opened, lost = open_state(state, empty(layout, values, keys), layout)
     squares = tokens.k**2
     norm = squares.sum(-1, keepdims=True)
@@ -99,17 +90,47 @@ def longhorn(
     return close(out, Memory(memory), tokens, lost, layout)
 
 
+def longhorn_step(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    *,
+    weight: ArrayLike | None = None,
+    state: Memory | None = None,
+) -> tuple[Array, Memory]:
+    """One token of :func:`longhorn`, on the same state.
+
+    Parameters
+    ----------
+    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
+    weight : array (B, H, V), or (B, H) or what broadcasts to it, optional
+        As for :func:`longhorn`.
+    state : Memory, optional
+
+    Returns
+    -------
+    output : array (B, H, V)
+    state : Memory
+        Give it to the next call.
+
+    Raises
+    ------
+    ValueError
+        As :func:`longhorn`.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 1, 1))
+    >>> o, state = olsq.attention.longhorn_step(x, x, x)
+    >>> o[0, 0]
+    Array([0.5], dtype=float32)
+    """
+    given = one_token({"q": q, "k": k, "v": v}, {"weight": weight})
+    o, state = longhorn(**given, state=state)
+    return o[:, 0], state
+
+
 def factors(x: dict[str, Array]) -> Array:
     """What a token leaves of each entry, (N, K, V)."""
     return 1 - (x["k"] ** 2)[:, :, None] * x["d"][:, None, :]
-
-
-def strengths(weight: Any, layout: Layout, values: int) -> Array | None:
-    """Weights (N, T), or (N, T, V) where one per value channel is given; None: all 1."""
-    if weight is None or jnp.ndim(weight) < 4:
-        return check_weight("weight", weight, layout)
-    refuse("weight", weight, lambda w: w < 0, "be >= 0 (0 leaves a token out)")
-    return per_token("weight", weight, layout, values)
-
-
-longhorn_step = step_of(longhorn, "weight")

@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal, overload
 
 import jax.numpy as jnp
 from jax import Array
+from jax.typing import ArrayLike
 
+from olsq.attention.arguments import check_positive
 from olsq.attention.regression import arrange, check_token, gate, or_empty
-from olsq.attention.steps import step_of
+from olsq.attention.steps import one_token
 from olsq.problem import DecodeState, Moments
 from olsq.sequence.jax import online_lstsq, query, update
-from olsq.sequence.jax.inputs import promoted, refuse
+from olsq.sequence.jax.inputs import promoted
 from olsq.sequence.jax.signed import signed_lstsq
 from olsq.solvers import Solver
 
 
 def mesa(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
-    ridge: Any,
-    forget: Any = None,
-    log_forget: Any = None,
-    weight: Any = None,
+    ridge: ArrayLike,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
     signed: bool = False,
     solver: Solver | None = None,
     adjoint: Literal["implicit", "unrolled"] = "implicit",
     state: Moments | None = None,
-    segment_ids: Any = None,
+    segment_ids: ArrayLike | None = None,
 ) -> tuple[Array, Moments]:
     """The Mesa layer's rule: ``o = G (H + Lambda)^{-1} q``, the regression solved at every token.
 
@@ -38,19 +40,20 @@ def mesa(
     Parameters
     ----------
     q, k, v : array (B, T, H, K), (B, T, H, K), (B, T, H, V)
-        Queries, keys, values.
+        Queries (not scaled), keys, values.
     ridge : array
-        Diagonal of Lambda, > 0: a number, (K,), (H, K), or (B, T, H, K), one per token.
+        Diagonal of Lambda, > 0: a number, (K,) or (H, K); or (B, T, H, K), one per token.
     forget, log_forget : array, optional
         Gates in [0, 1], or their logs, broadcast to (B, T, H).  Default 1.  A gate of 0 forgets
         everything before its token.
     weight : array, optional
-        Sample weights beta >= 0, broadcast to (B, T, H).  0 leaves a token out, finite or not.
+        Sample weights beta >= 0, broadcast to (B, T, H).  Default 1.  0 leaves a token out, finite
+        or not.
     signed : bool
         ``forget`` may lie in [-1, 1], which lets a head track parity; a log has no sign.  A
         negative gate makes H indefinite: the ridge has to outweigh it (the paper keeps it above
         49).  Where ``H + Lambda`` is not positive definite the output is NaN, at that token only.
-    solver : optional
+    solver : Solver, optional
         ``olsq.ChunkExact()`` if None.  ``olsq.ConjugateGradient(max_steps=0, start="query")`` is
         gated linear attention.  With ``signed`` gates ``olsq.Dense()`` if None, or an
         ``olsq.ConjugateGradient`` without preconditioner, which sees that a system is not positive
@@ -58,7 +61,8 @@ def mesa(
     adjoint : {"implicit", "unrolled"}
         See :func:`olsq.online_lstsq`.
     state : Moments, optional
-        gram (B, H, K, K) and cross (B, H, V, K).
+        As returned for the tokens before; an empty past if None.  Gram
+        (B, H, K, K) and cross (B, H, V, K).
     segment_ids : int array (B, T), optional
         Sequences packed into one row: non-decreasing; nothing passes from one to the next.
 
@@ -92,7 +96,7 @@ def mesa(
     >>> [round(float(y), 3) for y in o[0, :, 0, 0]]
     [0.5, 0.667, 0.75]
     """
-    refuse("ridge", ridge, lambda r: r <= 0, "be > 0")
+    check_positive("ridge", ridge)
     streams, options, layout = arrange(
         q, k, v, forget, log_forget, weight, segment_ids, state, signed=signed
     )
@@ -103,20 +107,46 @@ def mesa(
     return jnp.moveaxis(fit.value, 1, 2).astype(layout.dtype), fit.state
 
 
+@overload
 def mesa_step(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
-    ridge: Any = None,
-    forget: Any = None,
-    log_forget: Any = None,
-    weight: Any = 1.0,
+    ridge: ArrayLike,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    weight: ArrayLike = 1.0,
+    signed: bool = False,
+    solver: Solver | None = None,
+    adjoint: Literal["implicit", "unrolled"] = "implicit",
+    state: Moments | None = None,
+) -> tuple[Array, Moments]: ...
+@overload
+def mesa_step(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    *,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    weight: ArrayLike = 1.0,
+    state: DecodeState,
+) -> tuple[Array, DecodeState]: ...
+def mesa_step(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    *,
+    ridge: ArrayLike | None = None,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    weight: ArrayLike = 1.0,
     signed: bool = False,
     solver: Solver | None = None,
     adjoint: Literal["implicit", "unrolled"] = "implicit",
     state: Moments | DecodeState | None = None,
-) -> tuple[Array, Any]:
+) -> tuple[Array, Moments | DecodeState]:
     """One token of :func:`mesa`: take it in, then solve for its query.
 
     Parameters
@@ -125,11 +155,14 @@ def mesa_step(
     ridge : array
         A number, (K,), (H, K) or (B, H, K), > 0; None with a DecodeState, which has its own.
     forget, log_forget, weight : array (B, H) or what broadcasts to it, optional
+        As for :func:`mesa`.
     signed : bool
         As for :func:`mesa`; the state is Moments, because a factor needs a definite gram.
-    solver, adjoint : optional
+    solver : Solver, optional
         As for :func:`mesa`, e.g. the truncated one that a sequence was prefilled with.  None
         solves exactly.
+    adjoint : {"implicit", "unrolled"}
+        As for :func:`mesa`.
     state : Moments or DecodeState, optional
         ``olsq.sequence.start_decoding(moments, ridge=ridge)`` carries a factor from token to
         token: O(K^2) where Moments cost O(K^3).
@@ -153,19 +186,19 @@ def mesa_step(
     0.5
     """
     if solver is not None or signed:
-        options = {"ridge": ridge, "forget": forget, "log_forget": log_forget, "weight": weight}
-        options |= {"signed": signed, "solver": solver, "adjoint": adjoint}
-        return _solved_step(q, k, v, **options, state=state)
+        given = one_token(
+            {"q": q, "k": k, "v": v}, {"forget": forget, "log_forget": log_forget, "weight": weight}
+        )
+        given |= {"ridge": ridge, "signed": signed, "state": state}
+        o, moments = mesa(**given, solver=solver, adjoint=adjoint)
+        return o[:, 0], moments
     check_token(q, k, v)
     if isinstance(state, DecodeState):
         decoding = update(state, k, v, forget=gate(forget, log_forget, False), weight=weight)
         return query(decoding, q).astype(promoted(q, k, v)), decoding
     if ridge is None:
         raise ValueError("ridge is needed, unless the state is a DecodeState")
-    refuse("ridge", ridge, lambda r: r <= 0, "be > 0")
+    check_positive("ridge", ridge)
     moments = or_empty(state, k, v)
     moments = update(moments, k, v, forget=gate(forget, log_forget, False), weight=weight)
     return query(moments, q, ridge=ridge).astype(promoted(q, k, v)), moments
-
-
-_solved_step = step_of(mesa, "forget", "log_forget", "weight")

@@ -2,48 +2,61 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import jax.numpy as jnp
 from jax import Array
+from jax.typing import ArrayLike
 
+from olsq.attention.arguments import check_positive
 from olsq.attention.regression import arrange, check_token, gate, lent, or_empty, ridge_left
-from olsq.attention.steps import step_of
+from olsq.attention.steps import one_token
 from olsq.problem import DecodeState, Moments
 from olsq.sequence.jax import online_lstsq, query, update
-from olsq.sequence.jax.inputs import promoted, refuse
+from olsq.sequence.jax.inputs import promoted
 from olsq.solvers import Solver
 
 
 def mesa_discounted(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
-    ridge: Any = None,
-    forget: Any = None,
-    log_forget: Any = None,
-    weight: Any = None,
+    ridge: ArrayLike | None = None,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
     solver: Solver | None = None,
     adjoint: Literal["implicit", "unrolled"] = "implicit",
     state: Moments | None = None,
-    segment_ids: Any = None,
+    segment_ids: ArrayLike | None = None,
 ) -> tuple[Array, Moments]:
     """Recursive least squares as attention: :func:`mesa` with a ridge forgotten like the data.
 
     Parameters
     ----------
     q, k, v : array (B, T, H, K), (B, T, H, K), (B, T, H, V)
+        Queries (not scaled), keys, values.
     ridge : array
         Diagonal of the ridge before the first token, > 0: a number, (K,) or (H, K).  With a state,
         which holds its own, only for the segments after the first, and None without segments.
-    forget, log_forget, weight, solver, adjoint : optional
-        As for :func:`mesa`.  After a gate of exactly 0 there is no ridge left, and no unique
-        solution until K tokens came: outputs are NaN until then, and with ``segment_ids`` until
-        the next segment, which starts with its ridge.
+    forget, log_forget : array, optional
+        Gates in [0, 1], or their logs, broadcast to (B, T, H).  Default 1.  A gate of 0 forgets
+        everything before its token.  After a gate of exactly 0 there is no ridge left, and no
+        unique solution until K tokens came: outputs are NaN until then, and with ``segment_ids``
+        until the next segment, which starts with its ridge.
+    weight : array, optional
+        Sample weights beta >= 0, broadcast to (B, T, H).  Default 1.  0 leaves a token out, finite
+        or not.
+    solver : Solver, optional
+        ``olsq.ChunkExact()`` if None; see "Choosing a solver" in the documentation.
+    adjoint : {"implicit", "unrolled"}
+        See :func:`olsq.online_lstsq`.
     state : Moments, optional
-        Its gram holds what is left of the ridge.
+        As returned for the tokens before; an empty past if None.  Its gram holds what is left of
+        the ridge.
     segment_ids : int array (B, T), optional
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
 
     Returns
     -------
@@ -74,7 +87,7 @@ def mesa_discounted(
     [0.667, 0.857, 0.933]
     """
     if ridge is not None:
-        refuse("ridge", ridge, lambda r: r <= 0, "be > 0")
+        check_positive("ridge", ridge)
     streams, options, layout = arrange(q, k, v, forget, log_forget, weight, segment_ids, state)
     options = {**options, "state": state, "solver": solver, "adjoint": adjoint}
     if segment_ids is None:
@@ -99,19 +112,44 @@ def mesa_discounted(
     return jnp.moveaxis(value, 1, 2).astype(layout.dtype), fit.state._replace(gram=gram)
 
 
+@overload
 def mesa_discounted_step(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
-    ridge: Any = None,
-    forget: Any = None,
-    log_forget: Any = None,
-    weight: Any = 1.0,
+    ridge: ArrayLike | None = None,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    weight: ArrayLike = 1.0,
+    solver: Solver | None = None,
+    adjoint: Literal["implicit", "unrolled"] = "implicit",
+    state: Moments | None = None,
+) -> tuple[Array, Moments]: ...
+@overload
+def mesa_discounted_step(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    *,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    weight: ArrayLike = 1.0,
+    state: DecodeState,
+) -> tuple[Array, DecodeState]: ...
+def mesa_discounted_step(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    *,
+    ridge: ArrayLike | None = None,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    weight: ArrayLike = 1.0,
     solver: Solver | None = None,
     adjoint: Literal["implicit", "unrolled"] = "implicit",
     state: Moments | DecodeState | None = None,
-) -> tuple[Array, Any]:
+) -> tuple[Array, Moments | DecodeState]:
     """One token of :func:`mesa_discounted`; see :func:`mesa_step`.
 
     Parameters
@@ -119,8 +157,12 @@ def mesa_discounted_step(
     q, k, v : array (B, H, K), (B, H, K), (B, H, V)
     ridge : array
         A number, (K,) or (H, K), > 0, with the first token only; a state holds it.
-    forget, log_forget, weight, solver, adjoint : optional
-        As for :func:`mesa_step`.
+    forget, log_forget, weight : array (B, H) or what broadcasts to it, optional
+        As for :func:`mesa_discounted`.
+    solver : Solver, optional
+        As for :func:`mesa_discounted`, with Moments.  None solves exactly.
+    adjoint : {"implicit", "unrolled"}
+        As for :func:`mesa_discounted`.
     state : Moments or DecodeState, optional
 
     Returns
@@ -132,21 +174,31 @@ def mesa_discounted_step(
     ------
     ValueError
         If shapes do not fit, or the ridge is given with a state or not given without.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 1, 1))
+    >>> o, state = olsq.attention.mesa_discounted_step(x, x, x, ridge=1.0)
+    >>> o, state = olsq.attention.mesa_discounted_step(x, x, x, state=state)
+    >>> round(float(o[0, 0, 0]), 3)
+    0.667
     """
     if solver is not None:
-        options = {"ridge": ridge, "forget": forget, "log_forget": log_forget, "weight": weight}
-        return _solved_step(q, k, v, **options, solver=solver, adjoint=adjoint, state=state)
+        given = one_token(
+            {"q": q, "k": k, "v": v}, {"forget": forget, "log_forget": log_forget, "weight": weight}
+        )
+        given |= {"ridge": ridge, "state": state}
+        o, moments = mesa_discounted(**given, solver=solver, adjoint=adjoint)
+        return o[:, 0], moments
     check_token(q, k, v)
     if (ridge is None) == (state is None):
         raise ValueError("give ridge with the first token and state with the others")
     if state is None:
-        refuse("ridge", ridge, lambda r: r <= 0, "be > 0")
+        check_positive("ridge", ridge)
         state = or_empty(None, k, v)
         held = jnp.broadcast_to(jnp.asarray(ridge, state.gram.dtype), state.gram.shape[:-1])
         state = state._replace(gram=held[..., None] * jnp.eye(held.shape[-1], dtype=held.dtype))
     now: Any = state
     now = update(now, k, v, forget=gate(forget, log_forget), weight=weight)
     return query(now, q).astype(promoted(q, k, v)), now
-
-
-_solved_step = step_of(mesa_discounted, "forget", "log_forget", "weight")

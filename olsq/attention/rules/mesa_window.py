@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
+from jax.typing import ArrayLike
 
-from olsq.attention.arguments import Layout, fold_state, per_head, read
-from olsq.attention.recurrences.window import check_window, inside, over_windows
-from olsq.attention.steps import step_of
+from olsq.attention.arguments import Layout, check_count, check_positive, fold_state, per_head, read
+from olsq.attention.recurrences.window import inside, over_windows
+from olsq.attention.steps import one_token
 from olsq.problem import Moments
 from olsq.sequence.jax import query
 from olsq.sequence.jax.gates import gate_products
-from olsq.sequence.jax.inputs import refuse
 from olsq.sequence.jax.tiles import finite
 
 ROWS = 32  # queries solved at once
@@ -31,37 +31,45 @@ class RecentSamples(NamedTuple):
         0 where there was no token.
     """
 
-    keys: Any
-    values: Any
-    forget: Any
-    weight: Any
+    keys: Array
+    values: Array
+    forget: Array
+    weight: Array
 
 
 def mesa_window(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
     window: int,
-    ridge: Any,
-    forget: Any = None,
-    log_forget: Any = None,
-    weight: Any = None,
+    ridge: ArrayLike,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
     state: RecentSamples | None = None,
-    segment_ids: Any = None,
+    segment_ids: ArrayLike | None = None,
 ) -> tuple[Array, RecentSamples]:
     """:func:`mesa` over the last ``window`` tokens, a token's own included.
 
     Parameters
     ----------
     q, k, v : array (B, T, H, K), (B, T, H, K), (B, T, H, V)
+        Queries (not scaled), keys, values.
     window : int
+        Tokens that a query sees, its own included.
     ridge : array
         Diagonal of Lambda, > 0: a number, (K,) or (H, K).
-    forget, log_forget, weight : array, optional
-        As for :func:`mesa`.
+    forget, log_forget : array, optional
+        Gates in [0, 1], or their logs, broadcast to (B, T, H).  Default 1.  A gate of 0 forgets
+        everything before its token.
+    weight : array, optional
+        Sample weights beta >= 0, broadcast to (B, T, H).  Default 1.  0 leaves a token out, finite
+        or not.
     state : RecentSamples, optional
+        As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
 
     Returns
     -------
@@ -94,8 +102,9 @@ def mesa_window(
     >>> [round(float(y), 3) for y in o[0, :, 0, 0]]
     [0.5, 0.667, 0.667]
     """
-    before = check_window(window) - 1
-    refuse("ridge", ridge, lambda r: r <= 0, "be > 0")
+    check_count("window", window)
+    before = window - 1
+    check_positive("ridge", ridge)
     tokens, layout = read(
         q, k, v, forget=forget, log_forget=log_forget, weight=weight, segment_ids=segment_ids,
         state=state,
@@ -142,6 +151,57 @@ def mesa_window(
     return value.astype(layout.dtype), RecentSamples(*kept)
 
 
+def mesa_window_step(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    *,
+    window: int,
+    ridge: ArrayLike,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
+    state: RecentSamples | None = None,
+) -> tuple[Array, RecentSamples]:
+    """One token of :func:`mesa_window`, on the same state.
+
+    Parameters
+    ----------
+    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
+    window : int
+        As for :func:`mesa_window`.
+    ridge : array
+        As for :func:`mesa_window`.
+    forget, log_forget, weight : array (B, H) or what broadcasts to it, optional
+        As for :func:`mesa_window`.
+    state : RecentSamples, optional
+
+    Returns
+    -------
+    output : array (B, H, V)
+    state : RecentSamples
+        Give it to the next call.
+
+    Raises
+    ------
+    ValueError
+        As :func:`mesa_window`.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 1, 1))
+    >>> o, state = olsq.attention.mesa_window_step(x, x, x, window=2, ridge=1.0)
+    >>> round(float(o[0, 0, 0]), 3)
+    0.5
+    """
+    given = one_token(
+        {"q": q, "k": k, "v": v}, {"forget": forget, "log_forget": log_forget, "weight": weight}
+    )
+    o, state = mesa_window(**given, window=window, ridge=ridge, state=state)
+    return o[:, 0], state
+
+
 def _gram(
     k: Array, share: Array, weight: Array, later: Array, zeta: Array, size: int, before: int
 ) -> Array:
@@ -167,6 +227,3 @@ def _empty(layout: Layout, before: int, keys: int, values: int) -> RecentSamples
         ones,
         zeros,
     )
-
-
-mesa_window_step = step_of(mesa_window, "forget", "log_forget", "weight")

@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.typing import ArrayLike
 
 from olsq.attention.arguments import Tokens, close, open_state, per_token, read
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.states import empty
-from olsq.attention.steps import step_of
+from olsq.attention.steps import one_token
 from olsq.sequence.jax.inputs import refuse
 
 
@@ -30,38 +31,43 @@ class MLSTMState(NamedTuple):
         itself is 0 and is not one: changed alone, it changes what the others stand for.
     """
 
-    memory: Any
-    normaliser: Any
-    maximum: Any
+    memory: Array
+    normaliser: Array
+    maximum: Array
 
 
 def mlstm(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
-    forget: Any = None,
-    log_forget: Any = None,
-    weight: Any = None,
-    log_weight: Any = None,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
+    log_weight: ArrayLike | None = None,
     state: MLSTMState | None = None,
-    segment_ids: Any = None,
+    segment_ids: ArrayLike | None = None,
 ) -> tuple[Array, MLSTMState]:
     """mLSTM: ``S = f S + i v k^T``, ``z = f z + i k``, ``o = S q / max(1, |z . q|)``.
 
     Parameters
     ----------
     q, k, v : array (B, T, H, K), (B, T, H, K), (B, T, H, V)
-        Queries, keys, values.  The paper divides its keys by ``sqrt(K)``: the caller's business.
+        Queries (not scaled), keys, values.  The paper divides its keys by ``sqrt(K)``: the caller's
+        business.
     forget, log_forget : array, optional
-        Gates f in [0, 1], or their logs, broadcast to (B, T, H).  Default 1.
+        Gates in [0, 1], or their logs, broadcast to (B, T, H).  Default 1.  A gate of 0 forgets
+        everything before its token.
     weight : array, optional
-        Input gates i >= 0, broadcast to (B, T, H): the MesaNet paper's sigmoid gates.
+        Input gates i >= 0, broadcast to (B, T, H).  Default 1.  0 leaves a token out, finite or
+        not.  The MesaNet paper's sigmoid gates.
     log_weight : array, optional
         Their logs instead, of any size: the exponential gates of the xLSTM paper.  Computed with a
         running maximum, so that they never overflow; -inf leaves a token out.
     state : MLSTMState, optional
+        As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
 
     Returns
     -------
@@ -105,16 +111,16 @@ def mlstm(
     if log_weight is None:
         start = jnp.where(jnp.isneginf(start), 0, start)  # nothing is remembered yet
         maxima = jnp.broadcast_to(start[:, None], tokens.bad.shape)
-        weight = jnp.ones_like(maxima) if tokens.weight is None else tokens.weight
-        gates, weight = tokens.forget, weight * jnp.exp(-maxima)
+        plain = jnp.ones_like(maxima) if tokens.weight is None else tokens.weight
+        gates, strength = tokens.forget, plain * jnp.exp(-maxima)
     else:
         refuse("log_weight", log_weight, lambda w: w == float("inf"), "be less than infinity")
         logs = per_token("log_weight", log_weight, layout)
         tokens, logs = _leave_out(tokens, logs)
-        maxima, gates, weight = _stabilise(tokens.forget, logs, start)
+        maxima, gates, strength = _stabilise(tokens.forget, logs, start)
     values = jnp.concatenate([tokens.v, jnp.ones_like(tokens.v[..., :1])], -1)
     held = jnp.concatenate([opened.memory, opened.normaliser[:, None]], 1)
-    out, held = gated_linear(tokens.q, tokens.k, values, gates, weight, held)
+    out, held = gated_linear(tokens.q, tokens.k, values, gates, strength, held)
     size = jnp.maximum(jnp.exp(-maxima), jnp.abs(out[..., -1]))
     last = maxima[:, -1] if maxima.shape[1] else start
     return close(
@@ -124,6 +130,53 @@ def mlstm(
         lost,
         layout,
     )
+
+
+def mlstm_step(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    *,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
+    log_weight: ArrayLike | None = None,
+    state: MLSTMState | None = None,
+) -> tuple[Array, MLSTMState]:
+    """One token of :func:`mlstm`, on the same state.
+
+    Parameters
+    ----------
+    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
+    forget, log_forget, weight, log_weight : array (B, H) or what broadcasts to it, optional
+        As for :func:`mlstm`.
+    state : MLSTMState, optional
+
+    Returns
+    -------
+    output : array (B, H, V)
+    state : MLSTMState
+        Give it to the next call.
+
+    Raises
+    ------
+    ValueError
+        As :func:`mlstm`.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 1, 1))
+    >>> o, state = olsq.attention.mlstm_step(x, x, x, log_weight=1000 * x[..., 0])
+    >>> o[0, 0]
+    Array([1.], dtype=float32)
+    """
+    given = one_token(
+        {"q": q, "k": k, "v": v},
+        {"forget": forget, "log_forget": log_forget, "weight": weight, "log_weight": log_weight},
+    )
+    o, state = mlstm(**given, state=state)
+    return o[:, 0], state
 
 
 def _leave_out(tokens: Tokens, logs: Array) -> tuple[Tokens, Array]:
@@ -155,6 +208,3 @@ def _stabilise(gates: Any, logs: Array, start: Array) -> tuple[Array, Array, Arr
     factor = jnp.where(plain > 0, ratio / jnp.where(plain > 0, plain, 1), rise)
     held = gates * jnp.where(empty, 1, factor)
     return maxima, held, jnp.exp(logs - now)
-
-
-mlstm_step = step_of(mlstm, "forget", "log_forget", "weight", "log_weight")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.typing import ArrayLike
 
 from olsq.attention.arguments import (
     Tokens,
@@ -23,7 +24,7 @@ from olsq.attention.arguments import (
 )
 from olsq.attention.recurrences.elementwise import diagonal, elementwise
 from olsq.attention.states import Memory, empty
-from olsq.attention.steps import step_of
+from olsq.attention.steps import one_token
 from olsq.sequence.jax.inputs import refuse
 from olsq.sequence.jax.tiles import finite
 
@@ -38,19 +39,19 @@ class Hidden(NamedTuple):
     hidden : array (B, H, V)
     """
 
-    hidden: Any
+    hidden: Array
 
 
 def mamba(
-    q: Any,
-    k: Any,
-    v: Any,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     *,
-    step: Any,
-    rate: Any,
-    skip: Any = None,
+    step: ArrayLike,
+    rate: ArrayLike,
+    skip: ArrayLike | None = None,
     state: Memory | None = None,
-    segment_ids: Any = None,
+    segment_ids: ArrayLike | None = None,
 ) -> tuple[Array, Memory]:
     """Mamba's selective state space, S6: ``S = S * exp(-step exp(rate)) + (step v) k^T``.
 
@@ -60,15 +61,17 @@ def mamba(
     Parameters
     ----------
     q, k, v : array (B, T, H, K), (B, T, H, K), (B, T, H, V)
-        The paper's C, B and x.  Mamba is one head (H = 1) with V the inner width and K = 16.
+        Queries (not scaled), keys, values: the paper's C, B and x.  Mamba is one head (H = 1) with
+        V the inner width and K = 16.
     step : array (B, T, H, V) or what broadcasts to it
-        The paper's Delta, >= 0 (after its softplus).  A token with 0 in all channels is left out
-        of the memory, finite or not.
+        The paper's Delta, >= 0 (after its softplus).  A token with 0 in all channels is left out of
+        the memory, finite or not.
     rate : array (H, V, K) or what broadcasts to it
         Log of the speed: the paper's ``A = -exp(rate)``.  Its code starts at log 1 to log K.
     skip : array (H, V), optional
         The paper's D: the output gets ``skip * v``.
     state : Memory, optional
+        As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
         Sequences packed into one row: non-decreasing; nothing passes from one to the next.
 
@@ -105,7 +108,8 @@ def mamba(
     tokens, layout = read(q, k, v, segment_ids=segment_ids, state=state)
     values, keys = tokens.v.shape[-1], tokens.k.shape[-1]
     refuse("step", step, lambda s: s < 0, "be >= 0 (it is a time)")
-    tokens, step = leave_out(tokens, per_token("step", step, layout, values))
+    tokens, times = leave_out(tokens, per_token("step", step, layout, values))
+    assert times is not None
     speed = jnp.swapaxes(jnp.exp(per_head("rate", rate, layout, values, keys)), 1, 2)
     direct = None if skip is None else per_head("skip", skip, layout, values)[:, None]
     opened, lost = open_state(state, empty(layout, values, keys), layout)
@@ -114,7 +118,7 @@ def mamba(
         return jnp.exp(-x["step"][:, None, :] * speed)
 
     out, memory = elementwise(
-        tokens.q, tokens.k, step * tokens.v, factors, {"step": step}, opened.memory,
+        tokens.q, tokens.k, times * tokens.v, factors, {"step": times}, opened.memory,
         start=tokens.start,
     )  # fmt: skip
     if direct is not None:
@@ -122,6 +126,53 @@ def mamba(
         # A value that the memory leaves out is still read here, at its own token.
         tokens = tokens._replace(asked=tokens.asked & finite(fold_heads(jnp.asarray(v))))
     return close(out, Memory(memory), tokens, lost, layout)
+
+
+def mamba_step(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    *,
+    step: ArrayLike,
+    rate: ArrayLike,
+    skip: ArrayLike | None = None,
+    state: Memory | None = None,
+) -> tuple[Array, Memory]:
+    """One token of :func:`mamba`, on the same state.
+
+    Parameters
+    ----------
+    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
+    step : array (B, H, V), (V,) or a number
+        As for :func:`mamba`.
+    rate : array (H, V, K) or what broadcasts to it
+        As for :func:`mamba`.
+    skip : array (H, V), optional
+        As for :func:`mamba`.
+    state : Memory, optional
+
+    Returns
+    -------
+    output : array (B, H, V)
+    state : Memory
+        Give it to the next call.
+
+    Raises
+    ------
+    ValueError
+        As :func:`mamba`.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 1, 1))
+    >>> o, state = olsq.attention.mamba_step(x, x, x, step=1.0, rate=0.0)
+    >>> o[0, 0]
+    Array([1.], dtype=float32)
+    """
+    given = one_token({"q": q, "k": k, "v": v}, {"step": step})
+    o, state = mamba(**given, rate=rate, skip=skip, state=state)
+    return o[:, 0], state
 
 
 def root(x: Array) -> Array:
@@ -134,14 +185,14 @@ def root(x: Array) -> Array:
 
 
 def rg_lru(
-    x: Any,
+    x: ArrayLike,
     *,
-    input_gate: Any,
-    recurrence_gate: Any,
-    rate: Any,
+    input_gate: ArrayLike,
+    recurrence_gate: ArrayLike,
+    rate: ArrayLike,
     c: float = 8.0,
     state: Hidden | None = None,
-    segment_ids: Any = None,
+    segment_ids: ArrayLike | None = None,
 ) -> tuple[Array, Hidden]:
     """The recurrence of Hawk and Griffin: ``h = a h + sqrt(1 - a^2) (input_gate x)``.
 
@@ -159,6 +210,7 @@ def rg_lru(
     c : float
         The paper's 8.
     state : Hidden, optional
+        As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
         Sequences packed into one row: non-decreasing; nothing passes from one to the next.
 
@@ -219,5 +271,47 @@ def rg_lru(
     return close(out, Hidden(hidden), tokens, lost, layout)
 
 
-mamba_step = step_of(mamba, "step")
-rg_lru_step = step_of(rg_lru, "input_gate", "recurrence_gate")
+def rg_lru_step(
+    x: ArrayLike,
+    *,
+    input_gate: ArrayLike,
+    recurrence_gate: ArrayLike,
+    rate: ArrayLike,
+    c: float = 8.0,
+    state: Hidden | None = None,
+) -> tuple[Array, Hidden]:
+    """One token of :func:`rg_lru`, on the same state.
+
+    Parameters
+    ----------
+    x : array (B, H, V)
+    input_gate, recurrence_gate : array (B, H, V), (V,) or a number
+        As for :func:`rg_lru`.
+    rate : array (H, V) or what broadcasts to it
+        As for :func:`rg_lru`.
+    c : float
+        As for :func:`rg_lru`.
+    state : Hidden, optional
+
+    Returns
+    -------
+    output : array (B, H, V)
+    state : Hidden
+        Give it to the next call.
+
+    Raises
+    ------
+    ValueError
+        As :func:`rg_lru`.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 1, 1))
+    >>> o, state = olsq.attention.rg_lru_step(x, input_gate=1.0, recurrence_gate=1.0, rate=0.0)
+    >>> round(float(o[0, 0, 0]), 3)  # a = 2**-8
+    1.0
+    """
+    given = one_token({"x": x}, {"input_gate": input_gate, "recurrence_gate": recurrence_gate})
+    o, state = rg_lru(**given, rate=rate, c=c, state=state)
+    return o[:, 0], state

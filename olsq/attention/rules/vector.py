@@ -6,6 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 from jax import Array
+from jax.typing import ArrayLike
 
 from olsq.attention.arguments import (
     Tokens,
@@ -18,30 +19,32 @@ from olsq.attention.arguments import (
 )
 from olsq.attention.recurrences.vector import vector_gated
 from olsq.attention.states import Memory, empty
-from olsq.attention.steps import step_of
+from olsq.attention.steps import one_token
 from olsq.checks import check_real
 from olsq.sequence.jax.gates import lost_tokens
 
 
 def hgrn2(
-    q: Any,
-    v: Any,
+    q: ArrayLike,
+    v: ArrayLike,
     *,
-    forget: Any = None,
-    log_forget: Any = None,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
     state: Memory | None = None,
-    segment_ids: Any = None,
+    segment_ids: ArrayLike | None = None,
 ) -> tuple[Array, Memory]:
     """HGRN-2: ``S = S diag(a) + v (1 - a)^T``; what a gate forgets is what it writes with.
 
     Parameters
     ----------
     q, v : array (B, T, H, K), (B, T, H, V)
-        Queries (the paper's output gate) and values (its input).
+        Queries (the paper's output gate; not scaled) and values (its input).
     forget, log_forget : array (B, T, H, K)
         Gates a in [0, 1], or their logs; needed, since 1 - a is the key.
     state : Memory, optional
+        As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
 
     Returns
     -------
@@ -86,30 +89,74 @@ def hgrn2(
     return close(out, Memory(memory), tokens, lost, layout)
 
 
-def rwkv6(
-    q: Any,
-    k: Any,
-    v: Any,
+def hgrn2_step(
+    q: ArrayLike,
+    v: ArrayLike,
     *,
-    bonus: Any,
-    forget: Any = None,
-    log_forget: Any = None,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
     state: Memory | None = None,
-    segment_ids: Any = None,
+) -> tuple[Array, Memory]:
+    """One token of :func:`hgrn2`, on the same state.
+
+    Parameters
+    ----------
+    q, v : array (B, H, K), (B, H, V)
+    forget, log_forget : array (B, H, K)
+        As for :func:`hgrn2`.
+    state : Memory, optional
+
+    Returns
+    -------
+    output : array (B, H, V)
+    state : Memory
+        Give it to the next call.
+
+    Raises
+    ------
+    ValueError
+        As :func:`hgrn2`.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 1, 1))
+    >>> o, state = olsq.attention.hgrn2_step(x, x, forget=0.5 * x)
+    >>> o[0, 0]
+    Array([0.5], dtype=float32)
+    """
+    given = one_token({"q": q, "v": v}, {"forget": forget, "log_forget": log_forget})
+    o, state = hgrn2(**given, state=state)
+    return o[:, 0], state
+
+
+def rwkv6(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    *,
+    bonus: ArrayLike,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    state: Memory | None = None,
+    segment_ids: ArrayLike | None = None,
 ) -> tuple[Array, Memory]:
     """RWKV-6: ``o = (S + v (bonus * k)^T) q``, then ``S = S diag(w) + v k^T``.
 
     Parameters
     ----------
     q, k, v : array (B, T, H, K), (B, T, H, K), (B, T, H, V)
-        Receptance, keys, values.
+        Queries (not scaled), keys, values; the paper calls queries receptance.
     bonus : array (H, K)
         The paper's u: weight of the token's own key, which the memory does not hold yet.
-    forget, log_forget : array (B, T, H, K) or what broadcasts to it
-        Gates w in [0, 1], or their logs.  They apply *after* the read, before the write: a gate of
-        0 forgets what came before its token for all later ones, but not for itself.
+    forget, log_forget : array (B, T, H, K), or (B, T, H) or what broadcasts to it, optional
+        Gates w in [0, 1], or their logs: per key dimension, or one per token.  Default 1.  They
+        apply *after* the read, before the write: a gate of 0 forgets what came before its token for
+        all later ones, but not for itself.
     state : Memory, optional
+        As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
 
     Returns
     -------
@@ -155,6 +202,51 @@ def rwkv6(
     )
 
 
+def rwkv6_step(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    *,
+    bonus: ArrayLike,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    state: Memory | None = None,
+) -> tuple[Array, Memory]:
+    """One token of :func:`rwkv6`, on the same state.
+
+    Parameters
+    ----------
+    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
+    bonus : array (H, K)
+        As for :func:`rwkv6`.
+    forget, log_forget : array (B, H, K), or (B, H) or what broadcasts to it, optional
+        As for :func:`rwkv6`.
+    state : Memory, optional
+
+    Returns
+    -------
+    output : array (B, H, V)
+    state : Memory
+        Give it to the next call.
+
+    Raises
+    ------
+    ValueError
+        As :func:`rwkv6`.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 1, 1))
+    >>> o, state = olsq.attention.rwkv6_step(x, x, x, bonus=x[0], forget=0.5 * x)
+    >>> o[0, 0]
+    Array([1.], dtype=float32)
+    """
+    given = one_token({"q": q, "k": k, "v": v}, {"forget": forget, "log_forget": log_forget})
+    o, state = rwkv6(**given, bonus=bonus, state=state)
+    return o[:, 0], state
+
+
 def _spoilt(tokens: Tokens, gates: Array, unknown: Array, lost: Array) -> Any:
     """What a loss reaches where gates apply after the read: a reset helps later tokens only."""
     if tokens.bad.shape[1] == 0:
@@ -164,7 +256,3 @@ def _spoilt(tokens: Tokens, gates: Array, unknown: Array, lost: Array) -> Any:
     if tokens.start is not None:
         before = before & ~tokens.start
     return before | tokens.bad, after[:, -1]
-
-
-hgrn2_step = step_of(hgrn2, "forget", "log_forget")
-rwkv6_step = step_of(rwkv6, "forget", "log_forget")

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 from jax import Array
+from numpy.typing import ArrayLike
 
 from olsq.checks import check_real
 from olsq.problem import DecodeState, Moments
@@ -22,7 +23,7 @@ REFRESH_BELOW = 0.3  # or as soon as the gates since then multiply to less than 
 AnyState = TypeVar("AnyState", Moments, DecodeState)
 
 
-def start_decoding(state: Moments, *, ridge: Any = None) -> DecodeState:
+def start_decoding(state: Moments, *, ridge: ArrayLike | None = None) -> DecodeState:
     """The JAX side of :func:`olsq.sequence.start_decoding`, whatever the arrays are."""
     moments = _as_moments(state)
     dtype = moments.gram.dtype
@@ -38,7 +39,12 @@ def start_decoding(state: Moments, *, ridge: Any = None) -> DecodeState:
 
 
 def update(
-    state: AnyState, key: Any, value: Any, *, forget: Any = 1.0, weight: Any = 1.0
+    state: AnyState,
+    key: ArrayLike,
+    value: ArrayLike,
+    *,
+    forget: ArrayLike = 1.0,
+    weight: ArrayLike = 1.0,
 ) -> AnyState:
     """The JAX side of :func:`olsq.update`, whatever the arrays are."""
     refuse("forget", forget, lambda g: (g < 0) | (g > 1), "lie in [0, 1]")
@@ -69,7 +75,11 @@ def update(
 
 
 def query(
-    state: Moments | DecodeState, query: Any, *, ridge: Any = None, tol: float | None = None
+    state: Moments | DecodeState,
+    query: ArrayLike,
+    *,
+    ridge: ArrayLike | None = None,
+    tol: float | None = None,
 ) -> Array:
     """The JAX side of :func:`olsq.query`, whatever the arrays are."""
     if isinstance(state, DecodeState):
@@ -98,7 +108,9 @@ def query(
     return jnp.einsum("...ij,...j->...i", moments.cross, x)
 
 
-def solve_query(state: DecodeState, query: Any, tol: float | None = None) -> tuple[Array, Array]:
+def solve_query(
+    state: DecodeState, query: ArrayLike, tol: float | None = None
+) -> tuple[Array, Array]:
     """:func:`query` of a DecodeState, with the number of steps it took, (..., m) and (...)."""
     q = _as_query(query, state.moments)
     if tol is None:
@@ -132,7 +144,7 @@ def solve_query(state: DecodeState, query: Any, tol: float | None = None) -> tup
     return jnp.einsum("...ij,...j->...i", state.moments.cross, x), steps
 
 
-def merge_moments(first: Moments, second: Moments, *, forget: Any = 1.0) -> Moments:
+def merge_moments(first: Moments, second: Moments, *, forget: ArrayLike = 1.0) -> Moments:
     """The JAX side of :func:`olsq.sequence.merge_moments`, whatever the arrays are."""
     refuse("forget", forget, lambda g: (g < 0) | (g > 1), "lie in [0, 1]")
     first, second = _as_moments(first), _as_moments(second)

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
+from numpy.typing import ArrayLike
 
 from olsq.problem import Moments, Sizes, Solution, Stats, check_choice, error_bounds
 from olsq.sequence.jax.chunks import Chunks, cross_norm, read_out, system_product, system_trace
@@ -48,14 +49,14 @@ class TokenSizes(NamedTuple):
 
 
 def online_lstsq(
-    keys: Any,
-    values: Any,
-    queries: Any,
+    keys: ArrayLike,
+    values: ArrayLike,
+    queries: ArrayLike,
     *,
-    forget: Any = None,
-    log_forget: Any = None,
-    weight: Any = None,
-    ridge: Any = None,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
+    ridge: ArrayLike | None = None,
     ridge_mode: Literal["fixed", "discounted"] = "fixed",
     state: Moments | None = None,
     solver: Solver | None = None,

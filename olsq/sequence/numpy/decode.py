@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from olsq.checks import check_real
 from olsq.kernel import kernel
@@ -22,7 +22,7 @@ REFRESH_BELOW = 0.3  # or as soon as the gates since then multiply to less than 
 SINGLE, DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 
 
-def start_decoding(state: Moments, *, ridge: Any = None) -> DecodeState:
+def start_decoding(state: Moments, *, ridge: ArrayLike | None = None) -> DecodeState:
     """:func:`olsq.sequence.start_decoding` for NumPy states."""
     moments = _as_moments(state)
     batch, d = moments.gram.shape[:-2], moments.gram.shape[-1]
@@ -35,7 +35,12 @@ def start_decoding(state: Moments, *, ridge: Any = None) -> DecodeState:
 
 
 def update(
-    state: Moments | DecodeState, key: Any, value: Any, *, forget: Any = 1.0, weight: Any = 1.0
+    state: Moments | DecodeState,
+    key: ArrayLike,
+    value: ArrayLike,
+    *,
+    forget: ArrayLike = 1.0,
+    weight: ArrayLike = 1.0,
 ) -> Moments | DecodeState:
     """:func:`olsq.update` for NumPy states."""
     check_real("key", key)
@@ -78,7 +83,11 @@ def update(
 
 
 def query(
-    state: Moments | DecodeState, query: Any, *, ridge: Any = None, tol: float | None = None
+    state: Moments | DecodeState,
+    query: ArrayLike,
+    *,
+    ridge: ArrayLike | None = None,
+    tol: float | None = None,
 ) -> NDArray:
     """:func:`olsq.query` for NumPy states."""
     check_real("query", query)
@@ -108,7 +117,7 @@ def query(
     return value.reshape(*batch, m)
 
 
-def merge_moments(first: Moments, second: Moments, *, forget: Any = 1.0) -> Moments:
+def merge_moments(first: Moments, second: Moments, *, forget: ArrayLike = 1.0) -> Moments:
     """:func:`olsq.sequence.merge_moments` for NumPy states."""
     gate = _within("forget", forget, 0.0, 1.0, "lie in [0, 1]")[..., None, None]
     first, second = _as_moments(first), _as_moments(second)

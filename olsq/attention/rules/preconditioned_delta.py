@@ -1,0 +1,199 @@
+"""The delta rule whose written keys are scaled by their curvature."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from olsq.attention.arguments import check_gates, check_weight, close, open_state, read, resets
+from olsq.attention.recurrences.delta import delta_rule
+from olsq.attention.recurrences.linear import accumulate
+from olsq.attention.states import empty
+from olsq.attention.steps import one_token
+from olsq.sequence.jax.gates import lost_tokens
+
+
+class PreconditionedState(NamedTuple):
+    """State of :func:`preconditioned_delta`.
+
+    Attributes
+    ----------
+    memory : array (B, H, V, K)
+    curvature : array (B, H, K)
+        Diagonal of the keys' gram, forgotten at its own rate.
+    """
+
+    memory: Array
+    curvature: Array
+
+
+def preconditioned_delta(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    *,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
+    curvature_forget: ArrayLike | None = None,
+    curvature_weight: ArrayLike | None = None,
+    base: float = 1.5,
+    center: float = -0.2,
+    eps: float = 1e-6,
+    state: PreconditionedState | None = None,
+    segment_ids: ArrayLike | None = None,
+) -> tuple[Array, PreconditionedState]:
+    """Preconditioned (gated) DeltaNet: the written key is scaled by the keys' curvature.
+
+    ``a = c a + d k*k``, ``M = base ** (-s / (1 + |s|))`` with ``s = log(a + eps) - center``, and
+    ``S = gamma S (I - beta k (M k)^T) + beta v (M k)^T``: directions that keys have often used are
+    written to with smaller steps.
+
+    Parameters
+    ----------
+    q, k, v : array (B, T, H, K), (B, T, H, K), (B, T, H, V)
+        Queries (not scaled), keys, values.  The published code normalises q and k and scales q.
+    forget, log_forget : array, optional
+        Gates in [0, 1], or their logs, broadcast to (B, T, H).  Default 1.  A gate of 0 forgets
+        everything before its token.
+    weight : array, optional
+        Step sizes beta >= 0, broadcast to (B, T, H).  Default 1.  0 leaves a token out, finite or
+        not.
+    curvature_forget, curvature_weight : array, optional
+        c in [0, 1] and d >= 0 of the curvature, broadcast to (B, T, H).  Default 1.
+    base, center, eps : float
+        The scaling lies between ``1 / base`` and ``base``, and is 1 at a curvature of
+        ``exp(center)``.  For a plain inverse, ``M = 1 / (a + ridge)``, write with
+        :func:`gated_delta` after scaling the keys yourself.
+    state : PreconditionedState, optional
+        As returned for the tokens before; an empty past if None.
+    segment_ids : int array (B, T), optional
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
+
+    Returns
+    -------
+    output : array (B, T, H, V)
+    state : PreconditionedState
+
+    Raises
+    ------
+    ValueError
+        If shapes, gates, weights or segment ids do not fit.
+
+    Notes
+    -----
+    The squashed scaling is that of the paper's released code.  A weight of 0 leaves a token out of
+    the memory and of the curvature.
+
+    References
+    ----------
+    Tumma et al., "Preconditioned DeltaNet" (2026).
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 2, 1, 1))
+    >>> o, state = olsq.attention.preconditioned_delta(x, x, x, weight=0.5)
+    >>> state.curvature[0, 0]
+    Array([2.], dtype=float32)
+    """
+    tokens, layout = read(
+        q, k, v, forget=forget, log_forget=log_forget, weight=weight, segment_ids=segment_ids,
+        state=state,
+    )  # fmt: skip
+    keys, values = tokens.k.shape[-1], tokens.v.shape[-1]
+    zero = empty(layout, values, keys)
+    flat = jnp.zeros((layout.batch, layout.heads, keys), layout.working)
+    opened, lost = open_state(state, PreconditionedState(zero.memory, flat), layout)
+    rate = check_gates(curvature_forget, None, layout, name="curvature_forget")
+    learn = check_weight("curvature_weight", curvature_weight, layout)
+    learn = jnp.ones(tokens.bad.shape, layout.working) if learn is None else learn
+    unknown = ~jnp.isfinite(learn) if rate is None else ~jnp.isfinite(learn) | jnp.isnan(rate)
+    tokens = tokens._replace(bad=tokens.bad | unknown)
+    learn, rate = (
+        jnp.where(unknown, 0, learn),
+        None if rate is None else jnp.where(unknown, 1, rate),
+    )
+    if tokens.weight is not None:
+        learn = jnp.where(tokens.weight == 0, 0, learn)
+    if tokens.start is not None:
+        rate = jnp.where(tokens.start, 0, 1 if rate is None else rate).astype(layout.working)
+    squares, curvature = accumulate(tokens.k**2, rate, learn, opened.curvature)
+    s = jnp.log(squares + eps) - center
+    scaling = base ** (-s / (1 + jnp.abs(s)))
+    out, memory = delta_rule(
+        tokens.q, tokens.k, scaling * tokens.k, tokens.v, tokens.forget, tokens.weight,
+        opened.memory,
+    )  # fmt: skip
+    spoilt = None
+    if layout.length:
+        # A memory that is reset is still written to by the curvature: that has to be reset first.
+        never = jnp.zeros_like(tokens.bad)
+        scaling_lost = lost_tokens(tokens.bad, never if rate is None else rate == 0, lost)
+        reach = lost_tokens(tokens.bad | scaling_lost, resets(tokens), lost)
+        spoilt = reach, reach[:, -1]
+    return close(out, PreconditionedState(memory, curvature), tokens, lost, layout, spoilt)
+
+
+def preconditioned_delta_step(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    *,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
+    curvature_forget: ArrayLike | None = None,
+    curvature_weight: ArrayLike | None = None,
+    base: float = 1.5,
+    center: float = -0.2,
+    eps: float = 1e-6,
+    state: PreconditionedState | None = None,
+) -> tuple[Array, PreconditionedState]:
+    """One token of :func:`preconditioned_delta`, on the same state.
+
+    Parameters
+    ----------
+    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
+    forget, log_forget, weight : array (B, H) or what broadcasts to it, optional
+        As for :func:`preconditioned_delta`.
+    curvature_forget, curvature_weight : array (B, H) or what broadcasts to it, optional
+        As for :func:`preconditioned_delta`.
+    base, center, eps : float
+        As for :func:`preconditioned_delta`.
+    state : PreconditionedState, optional
+
+    Returns
+    -------
+    output : array (B, H, V)
+    state : PreconditionedState
+        Give it to the next call.
+
+    Raises
+    ------
+    ValueError
+        As :func:`preconditioned_delta`.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 1, 1))
+    >>> o, state = olsq.attention.preconditioned_delta_step(x, x, x)
+    >>> state.curvature[0, 0]
+    Array([1.], dtype=float32)
+    """
+    given = one_token(
+        {"q": q, "k": k, "v": v},
+        {
+            "forget": forget,
+            "log_forget": log_forget,
+            "weight": weight,
+            "curvature_forget": curvature_forget,
+            "curvature_weight": curvature_weight,
+        },
+    )
+    o, state = preconditioned_delta(**given, base=base, center=center, eps=eps, state=state)
+    return o[:, 0], state

@@ -1,0 +1,161 @@
+"""Softmax attention over a sliding window, with a cache as its state."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from olsq.attention.arguments import check_count, check_segments, check_streams, fold_state
+from olsq.attention.recurrences.window import inside, over_windows
+from olsq.attention.scores import attend, unfold
+from olsq.attention.steps import one_token
+from olsq.sequence.jax.tiles import finite
+
+
+class RecentTokens(NamedTuple):
+    """Cache of :func:`sliding_window`: the last ``window - 1`` tokens.
+
+    Attributes
+    ----------
+    keys : array (B, H, window - 1, K)
+    values : array (B, H, window - 1, V)
+    present : bool array (B, H, window - 1)
+        Tokens of the running segment.
+    """
+
+    keys: Array
+    values: Array
+    present: Array
+
+
+def sliding_window(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    *,
+    window: int,
+    scale: float | None = None,
+    state: RecentTokens | None = None,
+    segment_ids: ArrayLike | None = None,
+) -> tuple[Array, RecentTokens]:
+    """Causal softmax attention over the last ``window`` tokens, a token's own included.
+
+    Parameters
+    ----------
+    q, k, v : array (B, T, H, K), (B, T, H, K), (B, T, H, V)
+        Queries, keys, values.
+    window : int
+        Tokens that a query sees, its own included.
+    scale : float, optional
+        Of the scores; ``K**-0.5`` if None.
+    state : RecentTokens, optional
+        As returned for the tokens before; an empty past if None.
+    segment_ids : int array (B, T), optional
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
+
+    Returns
+    -------
+    output : array (B, T, H, V)
+        In the dtype of q, k, v.  NaN where a non-finite token is in the window.
+    state : RecentTokens
+
+    Raises
+    ------
+    ValueError
+        If shapes, the window or segment ids do not fit.
+
+    Notes
+    -----
+    O(T window (K + V)), memory O(window^2) a stream.
+
+    References
+    ----------
+    Beltagy et al., "Longformer" (2020), section 3.1.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.arange(4.0)[None, :, None, None]
+    >>> o, state = olsq.attention.sliding_window(0 * x, x, x, window=2)
+    >>> o[0, :, 0, 0]
+    Array([0. , 0.5, 1.5, 2.5], dtype=float32)
+    """
+    check_count("window", window)
+    before = window - 1
+    q, k, v, layout = check_streams(q, k, v, state)
+    start = check_segments(segment_ids, layout)
+    n, t = q.shape[:2]
+    shape = (layout.batch, layout.heads, before)
+    zero = RecentTokens(
+        jnp.zeros((*shape, k.shape[-1]), layout.working),
+        jnp.zeros((*shape, v.shape[-1]), layout.working),
+        jnp.zeros(shape, bool),
+    )
+    cache: RecentTokens = fold_state(state, zero, layout)
+    order = jnp.zeros((n, t), jnp.int32) if start is None else jnp.cumsum(start, 1)
+    keys, values = (jnp.concatenate(x, 1) for x in ((cache.keys, k), (cache.values, v)))
+    present = jnp.concatenate([cache.present, jnp.ones((n, t), bool)], 1)
+    orders = jnp.concatenate([jnp.zeros((n, before), order.dtype), order], 1)
+    bad = ~(finite(keys) & finite(values)) & present
+    clean = [jnp.where(bad[..., None], 0, x) for x in (keys, values)]
+
+    def block(rows: Any, tokens: Any) -> Array:
+        q, order = rows
+        keys, values, present, orders, bad = tokens
+        visible = present[:, None] & inside(q.shape[1], window)
+        visible = visible & (orders[:, None] == order[..., None])
+        return attend(q, keys, values, visible, bad, scale)
+
+    tokens = (*clean, present, orders, bad)
+    out = over_windows(block, (q, order), tokens, window, max(64, window))
+    last = order[:, -1:] if t else jnp.zeros((n, 1), order.dtype)
+    present = present & (orders == last)
+    kept = RecentTokens(*(x[:, x.shape[1] - before :] for x in (keys, values, present)))
+    return unfold(out, kept, layout)
+
+
+def sliding_window_step(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    *,
+    window: int,
+    scale: float | None = None,
+    state: RecentTokens | None = None,
+) -> tuple[Array, RecentTokens]:
+    """One token of :func:`sliding_window`, on the same state.
+
+    Parameters
+    ----------
+    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
+    window : int
+        As for :func:`sliding_window`.
+    scale : float, optional
+        As for :func:`sliding_window`.
+    state : RecentTokens, optional
+
+    Returns
+    -------
+    output : array (B, H, V)
+    state : RecentTokens
+        Give it to the next call.
+
+    Raises
+    ------
+    ValueError
+        As :func:`sliding_window`.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 1, 1))
+    >>> o, state = olsq.attention.sliding_window_step(x, x, x, window=2)
+    >>> o[0, 0]
+    Array([1.], dtype=float32)
+    """
+    given = one_token({"q": q, "k": k, "v": v})
+    o, state = sliding_window(**given, window=window, scale=scale, state=state)
+    return o[:, 0], state

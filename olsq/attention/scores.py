@@ -1,0 +1,32 @@
+"""What softmax attention over everything and over a window share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from olsq.attention.arguments import Layout
+from olsq.sequence.jax.tiles import finite
+
+
+def attend(q: Array, k: Array, v: Array, visible: Array, bad: Array, scale: Any) -> Array:
+    """Rows of streams (N, C, K) against keys (N, S, K); a row that sees a bad key is NaN."""
+    spoilt = (visible & bad[:, None]).any(-1) | ~finite(q)
+    q = jnp.where(finite(q)[..., None], q, 0)
+    # A row that sees nothing only pads the last block.
+    visible = visible | ~visible.any(-1, keepdims=True)
+    # jax.nn.dot_product_attention wants K = V and rounds its scores to float32.
+    scores = jnp.einsum("ntk,nsk->nts", q, k) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    share = jax.nn.softmax(jnp.where(visible, scores, -jnp.inf), axis=-1)
+    out = jnp.einsum("nts,nsv->ntv", share, v)
+    return jnp.where(spoilt[..., None], jnp.nan, out)
+
+
+def unfold(out: Array, state: Any, layout: Layout) -> tuple[Array, Any]:
+    """Outputs (B, T, H, V) and the cache (B, H, ...)."""
+    b, h = layout.batch, layout.heads
+    value = jnp.moveaxis(out.reshape(b, h, *out.shape[1:]), 1, 2)
+    return value.astype(layout.dtype), type(state)(*(x.reshape(b, h, *x.shape[1:]) for x in state))

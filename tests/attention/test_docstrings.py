@@ -1,0 +1,205 @@
+"""Docstrings of rules and steps: every parameter, in order, and shared ones in shared words."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from typing import NamedTuple
+
+import pytest
+
+from olsq import attention
+
+PUBLIC = {n: f for n, f in vars(attention).items() if n in attention.__all__}
+FUNCTIONS = {n: f for n, f in PUBLIC.items() if inspect.isfunction(f)}
+RULES = {n: f for n, f in FUNCTIONS.items() if not n.endswith("_step")}
+STEPS = {n: f for n, f in FUNCTIONS.items() if n.endswith("_step")}
+
+OPTIONAL = "array, optional"
+QKV = "array (B, T, H, K), (B, T, H, K), (B, T, H, V)"
+LEFT_OUT = "broadcast to (B, T, H).  Default 1.  0 leaves a token out, finite or not."
+UNSCALED = "Queries (not scaled), keys, values"
+SEGMENTS = "Sequences packed into one row: non-decreasing;"
+IDS = "int array (B, T), optional"
+LAMBDA = "Diagonal of Lambda, > 0: a number, (K,) or (H, K)"
+AS_LINEAR = "As for :func:`ttt_linear`."
+
+# What several rules take, grouped as documented: type, and how the text begins.
+SHARED = {
+    "q, k, v": [
+        (QKV, UNSCALED),
+        (QKV, "Queries, keys, values."),  # of softmax, which scales
+        ("array (B, T, H, V)", f"{UNSCALED}, of one width V."),  # of test-time training
+    ],
+    "q, v": [("array (B, T, H, K), (B, T, H, V)", "Queries (the paper's output gate; not scaled)")],
+    "q": [("array (B, S, H, K)", "Queries;")],
+    "k, v": [("array (B, T, H, K), (B, T, H, V)", "Keys and values.")],
+    "forget, log_forget": [
+        (
+            OPTIONAL,
+            "Gates in [0, 1], or their logs, broadcast to (B, T, H).  Default 1.  A gate of 0 "
+            "forgets everything before its token.",
+        ),
+        (OPTIONAL, "Gates in [0, 1], or their logs: one per token, broadcast to (B, T, H)"),  # gla
+        ("array (B, T, H, K)", "Gates a in [0, 1], or their logs; needed"),  # hgrn2
+        (
+            "array (B, T, H, K), or (B, T, H) or what broadcasts to it, optional",
+            "Gates w in [0, 1], or their logs: per key dimension, or one per token.",
+        ),  # rwkv6
+    ],
+    "forget": [("array (H,), optional", "Default ``1 - 2**-(5 + h)``")],
+    "weight": [
+        (OPTIONAL, f"Write strengths >= 0, {LEFT_OUT}"),
+        (OPTIONAL, f"Write strengths beta >= 0, {LEFT_OUT}"),
+        (OPTIONAL, f"Step sizes beta >= 0, {LEFT_OUT}"),
+        (OPTIONAL, "Step sizes beta >= 0: one per token, broadcast to (B, T, H); or"),  # longhorn
+        (OPTIONAL, f"Input gates i >= 0, {LEFT_OUT}"),
+        (OPTIONAL, f"Sample weights >= 0, {LEFT_OUT}"),
+        (OPTIONAL, f"Sample weights beta >= 0, {LEFT_OUT}"),
+    ],
+    "signed": [
+        (
+            "bool",
+            "``forget`` may lie in [-1, 1], which lets a head track parity; a log has no sign.",
+        )
+    ],
+    "ridge": [
+        ("array", LAMBDA),
+        ("array", "Diagonal of the ridge before the first token, > 0: a number, (K,) or (H, K)."),
+    ],
+    "solver": [
+        ("Solver, optional", "``olsq.ChunkExact()`` if None"),
+        ("Solver, optional", "30 Chebyshev steps"),  # kalman
+    ],
+    "adjoint": [('{"implicit", "unrolled"}', "See :func:`olsq.online_lstsq`.")],
+    "window": [("int", "Tokens that a query sees, its own included.")],
+    "scale": [("float, optional", "Of the scores; ``K**-0.5`` if None.")],
+    "state": [("{state}, optional", "As returned for the tokens before; an empty past if None.")],
+    "segment_ids": [
+        (IDS, f"{SEGMENTS} nothing passes from one to the next."),
+        (IDS, f"{SEGMENTS} each is its own context"),  # intention
+    ],
+    "rate": [
+        ("array (H, V, K) or what broadcasts to it", "Log of the speed"),
+        ("array (H, V) or what broadcasts to it", "The paper's Lambda"),
+    ],
+    "learning_rate": [
+        ("array (B, T, H) or what broadcasts to it", "eta >= 0"),
+        ("array (B, T, H) or what broadcasts to it", AS_LINEAR),
+    ],
+    "initial": [
+        ("(weight, bias), arrays (H, V, V), (H, V), optional", "Where learning starts"),
+        (
+            "(weight1, bias1, weight2, bias2), optional",
+            "Arrays (H, F, V), (H, F), (H, V, F), (H, V)",
+        ),
+    ],
+    "norm_scale, norm_bias": [
+        ("array (H, V)", "Of the layer normalisation LN."),
+        ("array (H, V)", AS_LINEAR),
+    ],
+    "eps": [("float", "Added to the variance in LN."), ("float", AS_LINEAR)],
+    "base, center, eps": [("float", "The scaling lies between")],
+    "mini_batch": [("int", "Tokens whose gradients share"), ("int", AS_LINEAR)],
+    "query_factor": [
+        ("array (H, mini_batch) or what broadcasts to it, optional", "How much of its"),
+        ("array (H, mini_batch) or what broadcasts to it, optional", AS_LINEAR),
+    ],
+}
+
+# What a step says in words of its own; else it refers to its rule.
+OWN = {
+    "mesa_step": {"ridge"},
+    "mesa_discounted_step": {"ridge"},
+    "softmax_step": {"capacity"},
+}
+GATE = "(B, H) or what broadcasts to it, optional"
+CHANNELS = "array (B, T, H, V) or what broadcasts to it"
+STATES = {"mesa_step", "mesa_discounted_step"}  # these take a DecodeState too
+
+
+class Entry(NamedTuple):
+    names: tuple[str, ...]
+    kind: str
+    text: str
+
+
+def entries(function) -> list[Entry]:
+    """The section "Parameters": names, type, and the text with its lines joined."""
+    section = inspect.getdoc(function).split("Parameters\n----------\n")[1].split("\n\n")[0]
+    found = []
+    for line in section.splitlines():
+        if line.startswith("    "):
+            names, kind, text = found[-1]
+            # A sentence that ends a line is followed by two spaces, as inside of one.
+            gap = "" if not text else "  " if text.endswith(".") else " "
+            found[-1] = Entry(names, kind, text + gap + line.strip())
+        else:
+            names, _, kind = line.partition(" : ")
+            found.append(Entry(tuple(names.split(", ")), kind, ""))
+    return found
+
+
+def state_of(function) -> str:
+    """How the state of a rule is called in its signature, and so in its docstring."""
+    kinds = inspect.signature(function).parameters["state"].annotation.split(" | ")[:-1]
+    return kinds[0] if len(kinds) == 1 else f"{kinds[0]}, or {kinds[1]} if ``normalise``"
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_parameter_is_documented_in_order(name):
+    function = FUNCTIONS[name]
+    documented = [n for entry in entries(function) for n in entry.names]
+    assert documented == list(inspect.signature(function).parameters)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_what_rules_share_is_said_in_the_same_words(name):
+    counts = Counter(n for f in RULES.values() for n in inspect.signature(f).parameters)
+    for entry in entries(RULES[name]):
+        if max(counts[n] for n in entry.names) == 1:
+            continue
+        allowed = SHARED[", ".join(entry.names)]
+        kinds = [(kind.replace("{state}", state_of(RULES[name])), text) for kind, text in allowed]
+        assert any(entry.kind == k and entry.text.startswith(t) for k, t in kinds), entry
+
+
+def test_every_shared_text_is_in_use():
+    used = {(", ".join(e.names), e.text) for f in RULES.values() for e in entries(f)}
+    for names, allowed in SHARED.items():
+        for _, text in allowed:
+            assert any(n == names and x.startswith(text) for n, x in used), (names, text)
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_step_takes_what_its_rule_takes_for_one_token(name):
+    rule = RULES[name.removesuffix("_step")]
+    step = inspect.signature(STEPS[name]).parameters
+    whole = {n: p for n, p in inspect.signature(rule).parameters.items() if n != "segment_ids"}
+    assert list(step) == list(whole)
+    for n, parameter in whole.items():
+        assert step[n].kind == parameter.kind
+        if name not in STATES:
+            assert step[n].default == parameter.default
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_step_refers_to_its_rule(name):
+    rule = RULES[name.removesuffix("_step")]
+    of_rule = {n: e for e in entries(rule) for n in e.names}
+    for entry in entries(STEPS[name]):
+        if "state" in entry.names:
+            wanted = "Moments or DecodeState" if name in STATES else state_of(rule)
+            assert entry.kind == f"{wanted}, optional"
+        elif set(entry.names) <= {"q", "k", "v", "x"}:
+            assert entry.kind == of_rule[entry.names[0]].kind.replace("(B, T, H", "(B, H")
+            assert not entry.text
+        elif not set(entry.names) <= OWN.get(name, set()):
+            assert entry.text.startswith(f"As for :func:`{rule.__name__}`")
+            kind = of_rule[entry.names[0]].kind
+            if kind == OPTIONAL:
+                assert entry.kind.endswith(GATE)
+            elif kind == CHANNELS:
+                assert entry.kind == "array (B, H, V), (V,) or a number"
+            else:
+                assert entry.kind == kind.replace("(B, T, H", "(B, H")

@@ -1,0 +1,14 @@
+"""The script that a type checker reads also runs."""
+
+import numpy as np
+
+from tests import typing_user
+
+
+def test_what_a_user_writes_runs():
+    assert np.isfinite(typing_user.regressions())
+    assert np.isfinite(typing_user.sequences())
+    o, total = typing_user.attention()
+    assert o.shape == (1, 2, 4)
+    assert total == 5
+    assert typing_user.layers().shape == (1, 4, 8)
