@@ -9,7 +9,15 @@ import jax
 
 def path_names(path: tuple[Any, ...]) -> list[str]:
     """The names along a path through a pytree: fields, keys and numbers."""
-    return [jax.tree_util.keystr((part,), simple=True) for part in path]
+    return [_name(part) for part in path]
+
+
+def _name(part: Any) -> str:
+    """``keystr(simple=True)``, which JAX 0.5.0 does not have."""
+    for kind in ("name", "key", "idx"):
+        if hasattr(part, kind):
+            return str(getattr(part, kind))
+    return str(part)
 
 
 def named_arrays(tree: Any) -> dict[str, Any]:
