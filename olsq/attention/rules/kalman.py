@@ -15,9 +15,11 @@ from olsq.attention.steps import one_token
 from olsq.problem import Moments
 from olsq.sequence.jax import online_lstsq
 from olsq.sequence.jax.inputs import concrete, refuse
+from olsq.sequence.jax.precision import in_full_precision
 from olsq.solvers import Chebyshev, Solver
 
 
+@in_full_precision
 def kalman(
     q: ArrayLike,
     k: ArrayLike,

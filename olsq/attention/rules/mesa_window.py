@@ -14,6 +14,7 @@ from olsq.attention.steps import one_token
 from olsq.problem import Moments
 from olsq.sequence.jax import query
 from olsq.sequence.jax.gates import gate_products
+from olsq.sequence.jax.precision import in_full_precision
 from olsq.sequence.jax.tiles import finite
 
 ROWS = 32  # queries solved at once
@@ -37,6 +38,7 @@ class RecentSamples(NamedTuple):
     weight: Array
 
 
+@in_full_precision
 def mesa_window(
     q: ArrayLike,
     k: ArrayLike,

@@ -14,6 +14,7 @@ from olsq.problem import DecodeState, Moments
 from olsq.sequence.jax.control import cond, custom_linear_solve, together
 from olsq.sequence.jax.inputs import check_moments, promoted, refuse
 from olsq.sequence.jax.iterations import conjugate_gradient, scaled
+from olsq.sequence.jax.precision import in_full_precision
 from olsq.sequence.jax.triangular import guarded_inverse_cholesky
 
 REFRESH_EVERY = 32  # tokens between factorisations; rank-one updates in between
@@ -23,6 +24,7 @@ REFRESH_BELOW = 0.3  # or as soon as the gates since then multiply to less than 
 AnyState = TypeVar("AnyState", Moments, DecodeState)
 
 
+@in_full_precision
 def start_decoding(state: Moments, *, ridge: ArrayLike | None = None) -> DecodeState:
     """The JAX side of :func:`olsq.sequence.start_decoding`, whatever the arrays are."""
     moments = _as_moments(state)
@@ -38,6 +40,7 @@ def start_decoding(state: Moments, *, ridge: ArrayLike | None = None) -> DecodeS
     )
 
 
+@in_full_precision
 def update(
     state: AnyState,
     key: ArrayLike,
@@ -74,6 +77,7 @@ def update(
     return state._replace(moments=new, **_carry_inverse(state, new, key, forget, weight))
 
 
+@in_full_precision
 def query(
     state: Moments | DecodeState,
     query: ArrayLike,
@@ -108,6 +112,7 @@ def query(
     return jnp.einsum("...ij,...j->...i", moments.cross, x)
 
 
+@in_full_precision
 def solve_query(
     state: DecodeState, query: ArrayLike, tol: float | None = None
 ) -> tuple[Array, Array]:

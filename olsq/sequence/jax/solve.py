@@ -15,6 +15,7 @@ from olsq.sequence.jax.chunks import Chunks, cross_norm, read_out, system_produc
 from olsq.sequence.jax.control import custom_linear_solve, scan, together
 from olsq.sequence.jax.factor import FACTOR
 from olsq.sequence.jax.inputs import Stream, check, concrete, least_eigenvalue
+from olsq.sequence.jax.precision import in_full_precision
 from olsq.sequence.jax.shards import join, split
 from olsq.sequence.jax.solver import JaxSolver
 from olsq.sequence.jax.tiles import (
@@ -91,6 +92,7 @@ def online_lstsq(
 
 
 @partial(jax.jit, static_argnames=("solver", "unrolls"))
+@in_full_precision
 def solve_stream(
     stream: Stream, solver: JaxSolver, unrolls: bool
 ) -> tuple[Array, Moments, TokenSizes]:
@@ -109,6 +111,7 @@ def solve_stream(
 
 
 @partial(jax.jit, static_argnames="dtype")
+@in_full_precision
 def certify(stream: Stream, value: Array, sizes: TokenSizes, dtype: Any) -> Stats:
     """Residuals and error bounds (B, T) of a flat batch whose outputs are to be of ``dtype``."""
     stream, value, sizes = jax.lax.stop_gradient((stream, value, sizes))
