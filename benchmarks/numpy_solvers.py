@@ -49,56 +49,124 @@ def alternate(one: Callable[[], Any], other: Callable[[], Any]) -> tuple[float, 
     return best[0], best[1]
 
 
+def streams(dtype: Any = np.float32) -> tuple[Any, ...]:
+    """Keys, values, queries (H, T, d) and gates (H, T)."""
+    k, v, q = make("tokens", 8, 4096, 64, 64)
+    return tuple(x.astype(dtype) for x in (k, v, q, np.full(k.shape[:2], GATE)))
+
+
+def outputs(solver: Any, given: tuple[Any, ...]) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    """The outputs in NumPy and in JAX, ready to run."""
+    on_device = tuple(map(jnp.asarray, given))
+
+    def ours() -> Any:
+        k, v, q, gates = given
+        return olsq.online_lstsq(k, v, q, forget=gates, ridge=RIDGE, solver=solver).value
+
+    @jax.jit
+    def theirs(k: Any, v: Any, q: Any, g: Any) -> Any:
+        return in_jax.online_lstsq(k, v, q, forget=g, ridge=RIDGE, solver=solver).value
+
+    return ours, lambda: theirs(*on_device)
+
+
+def gradients(given: tuple[Any, ...]) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    """The gradient of a sum of outputs by keys, values, queries and gates, on both sides."""
+    k, v, q, gates = given
+    on_device, up = tuple(map(jnp.asarray, given)), np.ones_like(v)
+
+    def ours() -> Any:
+        return olsq.online_lstsq_vjp(k, v, q, up, forget=gates, ridge=RIDGE)
+
+    @jax.jit
+    def theirs(k: Any, v: Any, q: Any, g: Any) -> Any:
+        def loss(k: Any, v: Any, q: Any, g: Any) -> Any:
+            return in_jax.online_lstsq(k, v, q, forget=g, ridge=RIDGE).value.sum()
+
+        return jax.grad(loss, (0, 1, 2, 3))(k, v, q, g)
+
+    return ours, lambda: theirs(*on_device)
+
+
+class NumpySolvers:
+    """Outputs of every solver on NumPy arrays."""
+
+    params = tuple(SOLVERS)
+    param_names = ("solver",)
+    timeout = 600
+
+    def setup(self, name: str) -> None:
+        self.ours, self.theirs = outputs(SOLVERS[name], streams())
+        self.ours()
+
+    def time_numpy(self, _: str) -> None:
+        self.ours()
+
+    def track_ratio_to_jax(self, _: str) -> float:
+        """NumPy's time over that of jitted JAX, taken in turn."""
+        jax.block_until_ready(self.theirs())
+        numpy, jax_ = alternate(self.ours, self.theirs)
+        return numpy / jax_
+
+    def track_error(self, _: str) -> float:
+        """Of an output of the first head, relative to the largest, against float64."""
+        k, v, q, _gates = streams()
+        truth = exact(k[0], v[0], q[0], GATE, RIDGE)
+        return float(np.abs(self.ours()[0] - truth).max() / np.abs(truth).max())
+
+
+class NumpyGradient:
+    """The gradient on NumPy arrays, float64 on both sides."""
+
+    timeout = 600
+
+    def setup(self) -> None:
+        jax.config.update("jax_enable_x64", True)
+        self.ours, self.theirs = gradients(streams(np.float64))
+        self.ours()
+
+    def teardown(self) -> None:
+        jax.config.update("jax_enable_x64", False)
+
+    def time_numpy(self) -> None:
+        self.ours()
+
+    def track_ratio_to_jax(self) -> float:
+        """NumPy's time over that of jitted JAX, taken in turn."""
+        jax.block_until_ready(self.theirs())
+        numpy, jax_ = alternate(self.ours, self.theirs)
+        return numpy / jax_
+
+
 def main() -> None:
     """Command line."""
     jax.config.update("jax_enable_x64", True)
-    k, v, q = make("tokens", 8, 4096, 64, 64)
-    gates = np.full(k.shape[:2], GATE, np.float32)
+    given = streams()
+    k, v, q, _ = given
     truth = exact(k[0], v[0], q[0], GATE, RIDGE)
     size = np.abs(truth).max()
     lines = ["| solver | NumPy ms | JAX ms | NumPy / JAX | error NumPy | error JAX |"]
     lines += ["|---|---|---|---|---|---|"]
     rows = []
 
-    def add(name: str, numpy: float, jax_: float, errors: tuple[float, float]) -> None:
-        rows.append([name, numpy, jax_, *errors])
+    def add(name: str, times: tuple[float, float], errors: tuple[float, float]) -> None:
+        rows.append([name, *times, *errors])
         lines.append(
-            f"| {name} | {1e3 * numpy:.0f} | {1e3 * jax_:.0f} | {numpy / jax_:.2f} "
+            f"| {name} | {1e3 * times[0]:.0f} | {1e3 * times[1]:.0f} | {times[0] / times[1]:.2f} "
             f"| {errors[0]:.0e} | {errors[1]:.0e} |"
         )
         print(lines[-1], flush=True)
 
-    given = tuple(map(jnp.asarray, (k, v, q, gates)))
     for name, solver in SOLVERS.items():
-
-        def ours(solver: Any = solver) -> Any:
-            return olsq.online_lstsq(k, v, q, forget=gates, ridge=RIDGE, solver=solver).value
-
-        @jax.jit
-        def theirs(k: Any, v: Any, q: Any, g: Any, solver: Any = solver) -> Any:
-            return in_jax.online_lstsq(k, v, q, forget=g, ridge=RIDGE, solver=solver).value
-
-        found = ours(), np.asarray(theirs(*given))
+        ours, theirs = outputs(solver, given)
+        found = ours(), np.asarray(theirs())
         errors = [float(np.abs(x[0] - truth).max() / size) for x in found]
-        add(name, *alternate(ours, lambda f=theirs: f(*given)), (errors[0], errors[1]))
+        add(name, alternate(ours, theirs), (errors[0], errors[1]))
 
-    wide = [x.astype(np.float64) for x in (k, v, q, gates)]
-    up = np.ones_like(wide[1])
-
-    def slope() -> Any:
-        return olsq.online_lstsq_vjp(*wide[:3], up, forget=wide[3], ridge=RIDGE)
-
-    @jax.jit
-    def gradient(k: Any, v: Any, q: Any, g: Any) -> Any:
-        def loss(k: Any, v: Any, q: Any, g: Any) -> Any:
-            return in_jax.online_lstsq(k, v, q, forget=g, ridge=RIDGE).value.sum()
-
-        return jax.grad(loss, (0, 1, 2, 3))(k, v, q, g)
-
-    given = tuple(map(jnp.asarray, wide))
-    one, other = slope(), gradient(*given)
+    ours, theirs = gradients(streams(np.float64))
+    one, other = ours(), theirs()
     apart = float(np.abs(one.keys - other[0]).max() / np.abs(one.keys).max())
-    add("gradient, float64", *alternate(slope, lambda: gradient(*given)), (apart, apart))
+    add("gradient, float64", alternate(ours, theirs), (apart, apart))
     date = datetime.date.today().isoformat()
     RESULTS.write_text(json.dumps({"machine": machine.describe(), "rows": rows}, indent=1) + "\n")
     note = "The gradient's error is the distance between the sides."
