@@ -66,6 +66,11 @@ def estimators(rng):
             est.partial_fit_path(X[:50], Y[:50])
             est.partial_fit(X[50:], Y[50:], np.linspace(0, 1, 40))
             olsq.merge(est, est).predict(X)
+            one = olsq.RecursiveLeastSquares(method=method, forget=forget, cov=cov, ridge=ridge)
+            for x, y in zip(X[:9], Y[:9, 0], strict=True):
+                if np.isfinite(x).all():
+                    one.step(x, y)
+            one.predict(X[:1])
         for of in ("samples", "positions"):
             est = olsq.RollingLeastSquares(window=12, window_of=of, ridge=0.1)
             est.partial_fit_path(X, Y)

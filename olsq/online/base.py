@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.online import frozen, inputs, statefile
+from olsq.online import frozen, inputs, one_row, statefile
 from olsq.online.conventions import EstimatorConventions
 from olsq.online.forms.limits import state_dtype_name
 from olsq.online.learning import Call, Origin, absorb
@@ -102,8 +102,64 @@ class StreamingRegressor(EstimatorConventions, FittedAttributes):
             to or from "skip_target").  All checks come first: after an error the state is what it
             was.
         """
+        if sample_weight is None and forget is None:
+            with self._locked():
+                if one_row.learn(self, X, y) is not None:
+                    return self
         self._learn(X, y, sample_weight, forget, restart=False, traced=False)
         return self
+
+    def step(self, x: ArrayLike, y: ArrayLike) -> tuple[Any, Any]:
+        """Predict one row, then learn it: what :meth:`predict` and :meth:`partial_fit` do.
+
+        Parameters
+        ----------
+        x : array (d,) or (1, d)
+        y : number, or array (m,) with several targets
+
+        Returns
+        -------
+        prediction : number or array (m,)
+            Made before the row is learnt; 0, the prior's mean, for the first row.  NaN where x has
+            a missing value.
+        residual : number or array (m,)
+            ``y - prediction``; NaN where the row cannot be learnt.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As :meth:`partial_fit`.
+
+        Notes
+        -----
+        The fastest way to feed a stream row by row, in float64 arrays: some microseconds more than
+        the O(d^2) of the arithmetic.  Feeding many rows a call is faster still.
+
+        Examples
+        --------
+        >>> import numpy as np, olsq
+        >>> est = olsq.RecursiveLeastSquares(fit_intercept=False, ridge=1.0)
+        >>> est.step(np.array([1.0]), 2.0)
+        (0.0, 2.0)
+        >>> est.step(np.array([1.0]), 2.0)
+        (1.0, 1.0)
+        """
+        X = x[None] if type(x) is np.ndarray and x.ndim == 1 else np.atleast_2d(x)
+        fitted = "_origin" in self.__dict__
+        several = self._origin.n_targets > 0 if fitted else np.size(y) > 1
+        Y = np.atleast_2d(y) if several else np.atleast_1d(y)
+        if X.shape[0] != 1 or Y.shape[0] != 1:
+            raise ValueError(
+                f"step takes one row, got x of shape {np.shape(x)} and y of shape {np.shape(y)}"
+            )
+        with self._locked():
+            if (short := one_row.learn(self, X, Y)) is not None:
+                return short[0], short[1].item()
+            first = not hasattr(self, "_engine")
+            before = None if first else self.predict(X)[0]
+            self.partial_fit(X, Y)
+            residual = self.residual_[0]
+        return (np.zeros_like(residual) if before is None else before), residual
 
     def partial_fit_path(
         self,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-_IMMUTABLE = {float, str, int, bool, type(None)}
+IMMUTABLE = {float, str, int, bool, type(None)}
 
 
 class MadeWith(dict[str, Any]):
@@ -16,7 +16,7 @@ class MadeWith(dict[str, Any]):
 
     def __init__(self, values: dict[str, Any]) -> None:
         super().__init__(values)
-        plain = all(type(value) in _IMMUTABLE for value in values.values())
+        plain = all(type(value) in IMMUTABLE for value in values.values())
         # One comparison for all of them: it is made for every row of a stream.
         self.all_of = attrgetter(*values) if plain and len(values) > 1 else None
         self.together = tuple(values.values())
@@ -41,7 +41,7 @@ def check(estimator: Any, made_with: MadeWith) -> None:
             return
     for name, old in made_with.items():
         new = getattr(estimator, name)
-        if not (new is old and type(new) in _IMMUTABLE) and not _equal(new, old):
+        if not (new is old and type(new) in IMMUTABLE) and not _equal(new, old):
             kind = type(estimator).__name__
             raise ValueError(
                 f"{name} is {new!r} now, but this {kind} has learnt rows with {name}={old!r}, and "

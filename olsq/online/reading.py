@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.online import inputs
+from olsq.online import inputs, one_row
 from olsq.online.forms.form import Form
 from olsq.online.forms.rows import clip_to
 from olsq.online.forms.statistics import statistics_of
@@ -60,6 +60,7 @@ class FittedAttributes:
             with self._locked():
                 state = self.__dict__ | {"_engine": self._engine.copy()}
         state.pop("_lock", None)
+        state.pop("_short_way", None)
         return state
 
     def _engine_or_raise(self) -> Any:
@@ -232,6 +233,9 @@ class FittedAttributes:
         ``missing="skip"``, ValueError under ``missing="raise"``.  Raises NotFittedError before the
         first sample.
         """
+        with self._locked():
+            if (short := one_row.predict(self, X)) is not None:
+                return short
         theta = self._theta()
         rows = inputs.check_X(X, self, self.n_features_in_, allow_empty=False)
         inputs.check_feature_names(X, getattr(self, "feature_names_in_", None))

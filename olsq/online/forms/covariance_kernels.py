@@ -280,3 +280,52 @@ def update_blocked(
         subtract_block(P, N, 1.0 / decay[BLOCK - 1])
         t += BLOCK
     return t
+
+
+@kernel()
+def learn_row(P, theta, columns, tally, loss, X, y, gate, intercept, settled, limits, residual):
+    """Absorb one row X (1, d), y of weight 1: whether that was done, and the prediction before.
+
+    Nothing is changed where it was not: a row that the form must not take, or whose squares are
+    not within ``settled``, as a non-finite row's are not.
+    """
+    k, first = P.shape[0], 1 if intercept else 0
+    if X.shape[0] != 1 or X.shape[1] + first != k or theta.shape[0] != 1:
+        raise ValueError("the shape of the row does not fit the state")
+    squares = 0.0
+    for j in range(k - first):
+        squares += X[0, j] * X[0, j]
+    if not (squares <= settled and y * y <= settled):
+        return False, 0.0
+    x, Y = np.empty((1, k)), np.empty((1, 1))
+    x[0, 0] = 1.0
+    for j in range(first, k):
+        x[0, j] = X[0, j - first]
+    Y[0, 0] = y
+    prediction = 0.0
+    for j in range(k):
+        prediction += theta[0, j] * x[0, j]
+    nothing = np.empty((0, 0))
+    trace = (
+        np.empty((0, 1, k)), np.empty((0, k)), np.empty((0, 1)), np.empty((0, 6)),
+        np.empty((0, 1)), np.empty((0, k)),
+    )  # fmt: skip
+    gates, weights = np.empty(1), np.empty(1)
+    gates[0], weights[0] = gate, 1.0
+    done = update(
+        P, theta, columns, tally, loss, nothing, nothing, np.zeros(1), x, Y, gates, weights, 0, 1,
+        limits, residual, trace,
+    )  # fmt: skip
+    return done == 1, prediction
+
+
+@kernel()
+def predict_row(theta, X, intercept):
+    """The prediction for one row X (1, d)."""
+    first = 1 if intercept else 0
+    if X.shape[0] != 1 or X.shape[1] + first != theta.shape[1]:
+        raise ValueError("the shape of the row does not fit the state")
+    total = theta[0, 0] if intercept else 0.0
+    for j in range(X.shape[1]):
+        total += theta[0, first + j] * X[0, j]
+    return total

@@ -1,0 +1,127 @@
+"""The short way for one row of a NumPy stream, where nothing is unusual about it.
+
+Learning a row is a microsecond of arithmetic in the covariance form; the general way spends ten
+on checks that came out the same for the row before.  Here they are made once, for as long as the
+parameters and the state are the same objects; what the row itself can get wrong is checked in the
+kernel.  A row that is unusual in any way is left to the general way, unchanged.
+
+Which way a row goes depends on the row, the parameters and the state alone, not on what was called
+before: a state that was saved and loaded goes on with the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import attrgetter, is_
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.online.form_switch import IN_FORM, FormSwitch
+from olsq.online.forms import covariance_kernels as kernels
+from olsq.online.forms.covariance import CovarianceForm
+from olsq.online.frozen import IMMUTABLE
+from olsq.online.targets import TargetGroups
+from olsq.problem import LARGEST
+
+DOUBLE = np.dtype(np.float64)
+SETTLED = LARGEST[DOUBLE] ** 2  # squares that cannot overflow
+UNUSUAL = (-1, -1)  # the shape of no array
+
+
+class ShortWay(NamedTuple):
+    """What was found out about an estimator, and for which parameters and state."""
+
+    engine: TargetGroups
+    parameters: Callable[[Any], tuple[Any, ...]]
+    values: tuple[Any, ...]
+    shape: tuple[int, int]  # of a row that may go this way
+    gate: float
+    intercept: bool
+    switch: Any  # the engine's FormSwitch
+
+
+def of(estimator: Any) -> ShortWay | None:
+    """The short way of an estimator as it is now; None before the first sample.
+
+    Raises as ``partial_fit`` does if a parameter is no longer what the state was made with.
+    """
+    way = estimator.__dict__.get("_short_way")
+    if (
+        way is not None
+        and way.engine is estimator.__dict__.get("_engine")
+        and all(map(is_, way.parameters(estimator), way.values))
+    ):
+        return way
+    if "_engine" not in estimator.__dict__:
+        return None
+    way = estimator.__dict__["_short_way"] = _found(estimator)
+    return way
+
+
+def _found(estimator: Any) -> ShortWay:
+    estimator._check_frozen()
+    estimator._check_parameters()
+    parameters = attrgetter(*estimator._parameter_names())
+    values, engine, origin = parameters(estimator), estimator._engine, estimator._origin
+    switch, shape, gate = engine.engine, UNUSUAL, 1.0
+    if (
+        isinstance(switch, FormSwitch)
+        and switch.method == "covariance"
+        and not (engine.parting or origin.sandwich or origin.n_targets)
+        and origin.dtype == DOUBLE
+        and all(type(value) in IMMUTABLE for value in values)  # an array may change in place
+    ):
+        shape, gate = (1, origin.n_features), float(estimator._gates(None, 1)[0])
+    return ShortWay(engine, parameters, values, shape, gate, origin.intercept, switch)
+
+
+def _fits(way: ShortWay, X: Any) -> bool:
+    return (
+        type(X) is np.ndarray and X.shape == way.shape and X.dtype is DOUBLE and X.flags.carray
+    )  # fmt: skip
+
+
+def learn(estimator: Any, X: Any, y: Any) -> tuple[float, NDArray] | None:
+    """Learn a row X (1, d), y (1,): the prediction before and the residual (1, 1).
+
+    None if the row has to go the general way, with nothing changed.
+    """
+    way = of(estimator)
+    if (
+        way is None
+        or not _fits(way, X)
+        or not (type(y) is np.ndarray and y.shape == (1,) and y.dtype is DOUBLE)
+    ):
+        return None
+    form = way.switch.form
+    if type(form) is not CovarianceForm:
+        return None
+    residual = np.empty((1, 1))
+    done, prediction = kernels.learn_row(
+        form.P, form.theta, form.columns, form.tally, form.loss, X, y.item(), way.gate,
+        way.intercept, SETTLED, form.limits.covariance, residual,
+    )  # fmt: skip
+    if not done:
+        return None
+    way.switch.clock[IN_FORM] += 1
+    estimator.n_samples_seen_ += 1
+    estimator._residual = residual
+    return prediction, residual
+
+
+def predict(estimator: Any, X: Any) -> NDArray | None:
+    """The prediction (1,) for a row X (1, d); None if it has to go the general way."""
+    try:
+        way = of(estimator)
+    except (TypeError, ValueError):  # parameters that no row can be learnt with
+        return None
+    if way is None or not _fits(way, X):
+        return None
+    form = way.switch.form
+    if type(form) is not CovarianceForm:
+        return None
+    value = kernels.predict_row(form.theta, X, way.intercept)
+    # A row that is not finite is missing, which the parameters say what to do with.
+    return np.array([value]) if value - value == 0 else None

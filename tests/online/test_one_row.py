@@ -1,0 +1,160 @@
+"""One row at a time: the short way is the general way, and only usual rows go it."""
+
+import numpy as np
+import pytest
+
+import olsq
+from olsq.online import one_row
+
+
+def stream(kind, n=400, d=3, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d))
+    if kind == "collinear":
+        X[:, 2] = X[:, 0] + X[:, 1]
+    if kind == "zeros":
+        X[50:300] = 0
+    if kind == "scales":
+        X *= 10.0 ** rng.uniform(-6, 6, d)
+    if kind == "missing":
+        X[10:20, 1], X[30, 0] = np.nan, np.inf
+    y = X @ np.arange(1.0, d + 1) + 3 + 0.1 * rng.standard_normal(n)
+    if kind == "missing":
+        y[40:45] = np.nan
+    return X, y
+
+
+def rows(X, y):
+    return ((X[t : t + 1], y[t : t + 1]) for t in range(len(X)))
+
+
+KINDS = ["plain", "collinear", "zeros", "scales", "missing"]
+OPTIONS = [
+    {}, {"forget": 0.98}, {"half_life": 20.0, "ridge": 0.0},
+    {"fit_intercept": False, "ridge": 10.0}, {"method": "sqrt"}, {"method": "information"},
+    {"cov": "sandwich"}, {"residuals": False},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_row_by_row_is_the_general_way(kind, options):
+    X, y = stream(kind)
+    short, general = (olsq.RecursiveLeastSquares(**options) for _ in range(2))
+    one = np.ones(1)  # weights go the general way
+    for a, b in rows(X, y):
+        if not hasattr(short, "coef_") and not np.isfinite([*a[0], *b]).all():
+            continue
+        short.partial_fit(a, b)
+        general.partial_fit(a, b, one)
+        np.testing.assert_allclose(
+            short.predict(a), general.predict(list(a)), rtol=1e-7, atol=1e-9 * np.abs(y[0])
+        )
+    scale = np.abs(general.coef_).max()
+    np.testing.assert_allclose(short.coef_, general.coef_, rtol=1e-6, atol=1e-9 * scale)
+    np.testing.assert_allclose(short.sigma2_, general.sigma2_, rtol=1e-6)
+    np.testing.assert_allclose(short.coef_stderr_, general.coef_stderr_, rtol=1e-6)
+    assert short.n_samples_seen_ == general.n_samples_seen_
+    assert short._engine.form.name == general._engine.form.name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_step_is_predict_and_then_learn(kind):
+    X, y = stream(kind)
+    est, other = (olsq.RecursiveLeastSquares(forget=0.99) for _ in range(2))
+    assert est.step(X[0], y[0]) == (0.0, y[0])
+    other.fit(X[:1], y[:1])
+    for a, b in rows(X[1:], y[1:]):
+        expected = other.predict(a)[0]
+        other.partial_fit(a, b)
+        prediction, residual = est.step(a[0], b[0])
+        np.testing.assert_allclose(prediction, expected, rtol=1e-9, atol=1e-12 * np.abs(y[0]))
+        np.testing.assert_array_equal(residual, other.residual_[0])
+        assert np.isnan(residual) == (not np.isfinite([*a[0], *b]).all())
+    np.testing.assert_array_equal(est.coef_, other.coef_)
+
+
+def test_step_of_every_estimator_and_shape():
+    X, y = stream("plain")
+    Y = np.column_stack([y, -y])
+    for make in (olsq.RecursiveLeastSquares, lambda: olsq.RollingLeastSquares(window=20)):
+        est = make()
+        for t in range(30):
+            prediction, residual = est.step(list(X[t]), Y[t])
+            assert prediction.shape == residual.shape == (2,)
+            np.testing.assert_allclose(prediction + residual, Y[t])
+        np.testing.assert_allclose(est.coef_, make().fit(X[:30], Y[:30]).coef_, rtol=1e-8)
+    est = olsq.RecursiveLeastSquares()
+    for t in range(30):
+        est.step(X[t : t + 1], y[t : t + 1])
+    np.testing.assert_allclose(est.coef_, olsq.RecursiveLeastSquares().fit(X[:30], y[:30]).coef_)
+    with pytest.raises(ValueError, match="step takes one row, got x of shape"):
+        est.step(X[:2], y[:2])
+    with pytest.raises(ValueError, match="2 features"):
+        est.step(X[0, :2], 1.0)
+
+
+def test_only_usual_rows_go_the_short_way():
+    X, y = stream("plain")
+    est = olsq.RecursiveLeastSquares().fit(X[:50], y[:50])
+    usual = X[50:51], y[50:51]
+    assert one_row.learn(est, *usual) is not None
+    for a, b in (
+        (X[50:52], y[50:52]), (list(X[50:51]), y[50:51]), (X[50:51], y[50:51, None]),
+        (np.asfortranarray(X)[50:51], y[50:51]), (X[50:51].astype(np.float32), y[50:51]),
+        (X[50:51], [1.0]), (X[50:51, :2], y[50:51]), (np.full((1, 3), np.nan), y[50:51]),
+        (np.full((1, 3), 1e200), y[50:51]), (X[50:51], np.array([np.inf])),
+        (np.ma.masked_array(X[50:51]), y[50:51]),
+    ):  # fmt: skip
+        before = {k: v.copy() for k, v in est._engine.arrays().items()}
+        assert one_row.learn(est, a, b) is None
+        for name, array in est._engine.arrays().items():
+            np.testing.assert_array_equal(array, before[name])
+    still = X[50:51].copy()
+    still.flags.writeable = False
+    assert one_row.learn(est, still, y[50:51]) is None
+
+
+def test_a_parameter_that_may_not_change_is_refused_on_the_short_way_too():
+    X, y = stream("plain")
+    est = olsq.RecursiveLeastSquares().fit(X[:50], y[:50])
+    est.partial_fit(X[50:51], y[50:51])
+    est.set_params(ridge=5.0)
+    for call in (est.partial_fit, lambda a, b: est.step(a[0], b[0])):
+        with pytest.raises(ValueError, match=r"ridge is 5\.0 now"):
+            call(X[51:52], y[51:52])
+    est.set_params(ridge=1e-3, forget=1.5)
+    with pytest.raises(ValueError, match="forget"):
+        est.partial_fit(X[51:52], y[51:52])
+    assert est.n_samples_seen_ == 51
+    est.set_params(forget=0.5).partial_fit(X[51:52], y[51:52])  # which may change between rows
+    other = olsq.RecursiveLeastSquares().fit(X[:51], y[:51]).set_params(forget=0.5)
+    other.partial_fit(X[51:52], y[51:52], np.ones(1))
+    np.testing.assert_allclose(est.coef_, other.coef_, rtol=1e-12)
+
+
+def test_forget_in_an_array_is_read_anew():
+    X, y = stream("plain")
+    forget = np.array(1.0)
+    est = olsq.RecursiveLeastSquares(forget=forget).fit(X[:50], y[:50])
+    est.partial_fit(X[50:51], y[50:51])
+    forget[...] = 0.5
+    est.partial_fit(X[51:52], y[51:52])
+    other = olsq.RecursiveLeastSquares().fit(X[:51], y[:51])
+    other.partial_fit(X[51:52], y[51:52], forget=0.5)
+    np.testing.assert_allclose(est.coef_, other.coef_, rtol=1e-12)
+
+
+def test_saved_in_between_goes_on_with_the_same_bits(tmp_path):
+    X, y = stream("zeros")
+    est = olsq.RecursiveLeastSquares(forget=0.97)
+    for t, (a, b) in enumerate(rows(X, y)):
+        est.partial_fit(a, b)
+        if t == 200:
+            est.save(tmp_path / "s.olsq")
+            other = olsq.load(tmp_path / "s.olsq")
+        if t > 200:
+            other.partial_fit(a, b)
+            np.testing.assert_array_equal(other.predict(a), est.predict(a))
+    for name, array in est._engine.arrays().items():
+        assert array.tobytes() == other._engine.arrays()[name].tobytes(), name
