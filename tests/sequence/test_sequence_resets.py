@@ -129,9 +129,12 @@ def test_the_discounted_problem_under_harsh_gates(name, dtype):
     scale = np.sqrt(np.diagonal(want.systems, axis1=1, axis2=2))
     condition = np.linalg.cond(want.systems / scale[:, :, None] / scale[:, None])
     bound = np.maximum(1e-11 if dtype == np.float64 else 1e-5, 30 * condition * EPS[dtype])
+    # The condition bounds the error of x, not that of G x where it cancels: an output that is near
+    # zero by chance is held to a twentieth of the largest.
+    size = np.maximum(np.abs(want.value).max(1), np.abs(want.value).max() / 20)
     for solver in SOLVERS[0], SOLVERS[2]:
         fit = online_lstsq(
             *map(jnp.asarray, arrays), **kept, ridge_mode="discounted", solver=solver
         )
         wrong = np.abs(fit.value - want.value).max(1)
-        assert (wrong <= bound * np.abs(want.value).max(1)).all()
+        assert (wrong <= bound * size).all()

@@ -115,13 +115,10 @@ class SharesItsState(Plain):
 
 
 class CountsWrongly(RecursiveLeastSquares):
-    @property
-    def n_samples_seen_(self):
-        return self._seen + 1
-
-    @n_samples_seen_.setter
-    def n_samples_seen_(self, value):
-        self._seen = value
+    def partial_fit(self, X, y, sample_weight=None, *, forget=None):
+        super().partial_fit(X, y, sample_weight, forget=forget)
+        self.n_samples_seen_ += 1
+        return self
 
 
 class LearnsAbsentRows(RecursiveLeastSquares):

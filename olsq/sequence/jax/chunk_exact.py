@@ -20,7 +20,7 @@ from olsq.sequence.jax.factor import (
     reference_ridge,
     sums_of_logs,
 )
-from olsq.sequence.jax.iterations import chebyshev, conjugate_gradient, scaled
+from olsq.sequence.jax.iterations import balanced, chebyshev, conjugate_gradient, scaled
 from olsq.sequence.jax.solver import JaxSolver
 from olsq.solvers import MAX_LOG_SCALE, MILD_LOG_SCALE, REGULAR, ROUNDED, ChunkExact, chebyshev_rate
 
@@ -166,10 +166,12 @@ class JaxChunkExact(JaxSolver):
         return ridge if factor.scale is None else ridge / factor.scale
 
     def _conjugate(self, chunks: Chunks, p: ChunkFactors, b: Array) -> tuple[Array, Array]:
+        inner = preconditioner(chunks, p)
+
         def run(b: Array) -> tuple[Array, Array]:
             return conjugate_gradient(
                 lambda x: system_product(chunks, x),
-                preconditioner(chunks, p),
+                balanced(inner, b),
                 b,
                 jnp.zeros_like(b),
                 tol=self._tolerance(b.dtype) / 4,  # of the residual, not of the outputs

@@ -10,7 +10,7 @@ from jax import Array
 
 from olsq.sequence.jax.chunk_exact import JaxChunkExact, preconditioner
 from olsq.sequence.jax.chunks import Chunks, system_diagonal, system_product
-from olsq.sequence.jax.iterations import conjugate_gradient, scaled
+from olsq.sequence.jax.iterations import balanced, conjugate_gradient, scaled
 from olsq.sequence.jax.solver import JaxSolver
 from olsq.solvers import ChunkExact, ConjugateGradient
 
@@ -43,7 +43,7 @@ class JaxConjugateGradient(JaxSolver):
                 return start, jnp.zeros(b.shape[:-1], jnp.int32)
             return conjugate_gradient(
                 lambda x: system_product(chunks, x),
-                inner,
+                balanced(inner, b) if self.options.preconditioner else inner,
                 b,
                 start,
                 tol=self.options.tol,

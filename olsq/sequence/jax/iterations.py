@@ -41,6 +41,18 @@ def _divide_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> 
     return ratio, divide(da - ratio * db, b)
 
 
+def balanced(precondition: Product, b: Array) -> Product:
+    """``precondition`` in the units of b, token by token: a multiple, which the iterates ignore.
+
+    An inverse of 1e20 is squared on the way, which float32 cannot hold.  Where the preconditioner
+    itself overflows, or makes nothing of b, it is left out.
+    """
+    made, size = (jnp.abs(x).max(-1, keepdims=True) for x in (precondition(b), b))
+    sound = jnp.isfinite(made) & (made > 0) & (size > 0)
+    unit = jnp.where(sound, made / jnp.where(size > 0, size, 1), 1)
+    return lambda r: jnp.where(sound, precondition(r) / unit, r)
+
+
 def conjugate_gradient(
     product: Product,
     precondition: Product,

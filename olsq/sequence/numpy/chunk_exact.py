@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from olsq.sequence.numpy.chunks import Chunk, system_product
 from olsq.sequence.numpy.factor import Factor, apply, factorise, reference_ridge
 from olsq.sequence.numpy.iterations import (
+    balanced,
     chebyshev,
     preconditioned_conjugate_gradient,
     scaled,
@@ -117,7 +118,7 @@ class NumpyChunkExact(NumpySolver):
 
         def run(b: NDArray) -> tuple[NDArray, NDArray]:
             return preconditioned_conjugate_gradient(
-                lambda x: system_product(chunk, x), inner, b, np.zeros_like(b),
+                lambda x: system_product(chunk, x), balanced(inner, b), b, np.zeros_like(b),
                 tol=tol / 4,  # of the residual, not of the outputs
                 max_steps=self.options.max_steps,
             )  # fmt: skip

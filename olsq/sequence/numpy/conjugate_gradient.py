@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from olsq.sequence.numpy.chunk_exact import NumpyChunkExact, preconditioner
 from olsq.sequence.numpy.chunks import Chunk, system_diagonal, system_product
 from olsq.sequence.numpy.iterations import (
+    balanced,
     divide,
     plain_conjugate_gradient,
     preconditioned_conjugate_gradient,
@@ -50,6 +51,7 @@ class NumpyConjugateGradient(NumpySolver):
             stop = {"tol": self.options.tol, "max_steps": self.options.max_steps}
             if inner is None:
                 return plain_conjugate_gradient(product, b, start, **stop)
-            return preconditioned_conjugate_gradient(product, inner, b, start, **stop)
+            inside = balanced(inner, b)
+            return preconditioned_conjugate_gradient(product, inside, b, start, **stop)
 
         return scaled(b, run)

@@ -36,6 +36,14 @@ def divide(a: NDArray, b: NDArray) -> NDArray:
     return np.where(positive, a / np.where(positive, b, 1), 0)
 
 
+def balanced(precondition: Product, b: NDArray) -> Product:
+    """``precondition`` in the units of b, token by token: a multiple, which the iterates ignore."""
+    made, size = (np.abs(x).max(-1, keepdims=True) for x in (precondition(b), b))
+    sound = np.isfinite(made) & (made > 0) & (size > 0)
+    unit = np.where(sound, made / np.where(size > 0, size, 1), 1)
+    return lambda r: np.where(sound, precondition(r) / unit, r)
+
+
 def plain_conjugate_gradient(
     product: Product, b: NDArray, start: NDArray, *, tol: float, max_steps: int
 ) -> tuple[NDArray, NDArray]:
