@@ -66,11 +66,12 @@ class Call(NamedTuple):
 
     def of(self, targets: NDArray[np.int64]) -> Call:
         """The same rows for some of the targets, which miss the same rows."""
-        usable = self.usable
+        every, usable = len(targets) == self.Y.shape[1], self.usable
+        if every and (usable is None or usable.ndim == 1):
+            return self
         if usable is not None and usable.ndim == 2:
             usable = usable[:, targets[0]]
-        Y = self.Y if len(targets) == self.Y.shape[1] else self.Y[:, targets]
-        return self._replace(Y=Y, usable=usable)
+        return self._replace(Y=self.Y if every else self.Y[:, targets], usable=usable)
 
 
 class Absorbed(NamedTuple):
