@@ -88,12 +88,10 @@ def learn(estimator: Any, X: Any, y: Any) -> tuple[float, NDArray] | None:
 
     None if the row has to go the general way, with nothing changed.
     """
+    if not (type(y) is np.ndarray and y.shape == (1,) and y.dtype is DOUBLE):
+        return None
     way = of(estimator)
-    if (
-        way is None
-        or not _fits(way, X)
-        or not (type(y) is np.ndarray and y.shape == (1,) and y.dtype is DOUBLE)
-    ):
+    if way is None or not _fits(way, X):
         return None
     form = way.switch.form
     if type(form) is not CovarianceForm:
