@@ -211,6 +211,7 @@ class StreamingRegressor(EstimatorConventions, FittedAttributes):
                 )
             else:
                 self._settle(origin, found.engine, samples=call.n_samples, residual=residual)
+            one_row.of(self)  # for the next row
             return found.path
 
     def _check_call(

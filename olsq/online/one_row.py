@@ -42,10 +42,12 @@ class ShortWay(NamedTuple):
     switch: Any  # the engine's FormSwitch
 
 
-def of(estimator: Any) -> ShortWay | None:
+def of(estimator: Any, *, keep: bool = True) -> ShortWay | None:
     """The short way of an estimator as it is now; None before the first sample.
 
-    Raises as ``partial_fit`` does if a parameter is no longer what the state was made with.
+    It is kept with the estimator for the next call, but where ``keep`` is False: reading an
+    estimator must not change it.  Raises as ``partial_fit`` does if a parameter is no longer what
+    the state was made with.
     """
     way = estimator.__dict__.get("_short_way")
     if (
@@ -56,7 +58,9 @@ def of(estimator: Any) -> ShortWay | None:
         return way
     if "_engine" not in estimator.__dict__:
         return None
-    way = estimator.__dict__["_short_way"] = _found(estimator)
+    way = _found(estimator)
+    if keep:
+        estimator.__dict__["_short_way"] = way
     return way
 
 
@@ -112,7 +116,7 @@ def learn(estimator: Any, X: Any, y: Any) -> tuple[float, NDArray] | None:
 def predict(estimator: Any, X: Any) -> NDArray | None:
     """The prediction (1,) for a row X (1, d); None if it has to go the general way."""
     try:
-        way = of(estimator)
+        way = of(estimator, keep=False)
     except (TypeError, ValueError):  # parameters that no row can be learnt with
         return None
     if way is None or not _fits(way, X):
