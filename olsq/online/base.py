@@ -155,11 +155,10 @@ class StreamingRegressor(EstimatorConventions, FittedAttributes):
         with self._locked():
             if (short := one_row.learn(self, X, Y)) is not None:
                 return short[0], short[1].item()
-            first = not hasattr(self, "_engine")
-            before = None if first else self.predict(X)[0]
+            before = self.predict(X)[0] if fitted else np.zeros(np.shape(Y[0]))
             self.partial_fit(X, Y)
-            residual = self.residual_[0]
-        return (np.zeros_like(residual) if before is None else before), residual
+            residual = Y[0] - before if self._residual is None else self.residual_[0]
+        return (before, residual) if several else (before.item(), residual.item())
 
     def partial_fit_path(
         self,

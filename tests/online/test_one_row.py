@@ -88,6 +88,11 @@ def test_step_of_every_estimator_and_shape():
     for t in range(30):
         est.step(X[t : t + 1], y[t : t + 1])
     np.testing.assert_allclose(est.coef_, olsq.RecursiveLeastSquares().fit(X[:30], y[:30]).coef_)
+    blind = olsq.RecursiveLeastSquares(method="information", residuals=False)
+    for t in range(30):
+        prediction, residual = blind.step(X[t], y[t])
+        np.testing.assert_allclose(prediction + residual, y[t], rtol=1e-12)
+    np.testing.assert_allclose(blind.coef_, est.coef_)
     with pytest.raises(ValueError, match="step takes one row, got x of shape"):
         est.step(X[:2], y[:2])
     with pytest.raises(ValueError, match="2 features"):
