@@ -209,10 +209,11 @@ class ConjugateGradient(Solver):
     chunk : int
         Tokens per chunk of the matrix products; does not change the iterates beyond rounding.
     preconditioner : {None, "chunk"}
-        "chunk" uses the factors of :class:`ChunkExact`: two to three steps where the gates are
+        "chunk" uses the factors of :class:`ChunkExact`: two to four steps where the gates are
         mild, no better than None where a chunk forgets nearly everything.
     start : {"jacobi", "query"}
-        First iterate: ``q / diag(M)``, or q itself as in MesaNet's equation for k = 0 steps.
+        First iterate: ``q / diag(M)``, or q itself as in MesaNet's equation for k = 0 steps.  With
+        a preconditioner P it is not used: the first iterate is 0, and the result of 0 steps P q.
 
     Notes
     -----

@@ -109,14 +109,18 @@ def test_ridges_that_decay_like_the_data_are_no_nan(gate, dtype):
     ridge = (0.5 * np.maximum(gate ** np.arange(1.0, T + 1), 1e-30))[:, None] * np.ones(D)
     arrays = [x.astype(dtype) for x in (KEYS, VALUES, QUERIES, ridge)]
     keys, values, queries, ridge = arrays
-    in_jax = online_lstsq(*map(jnp.asarray, arrays[:3]), forget=forget, ridge=jnp.asarray(ridge))
-    in_numpy = olsq.online_lstsq(*arrays[:3], forget=forget, ridge=ridge)
+    preconditioned = olsq.ConjugateGradient(400, float(EPS[dtype]), preconditioner="chunk")
     want = reference.solve(keys, values, queries, forget=forget, ridge=ridge)
     scale = np.sqrt(np.diagonal(want.systems, axis1=1, axis2=2))
     condition = np.linalg.cond(want.systems / scale[:, :, None] / scale[:, None])
     bound = np.maximum(1e-11 if dtype == np.float64 else 1e-5, 30 * condition * EPS[dtype])
-    for fit in (in_jax, in_numpy):
-        assert (np.abs(fit.value - want.value).max(1) <= bound * np.abs(want.value).max(1)).all()
+    for solver in olsq.ChunkExact(), preconditioned:
+        given = {"forget": forget, "solver": solver}
+        in_jax = online_lstsq(*map(jnp.asarray, arrays[:3]), ridge=jnp.asarray(ridge), **given)
+        in_numpy = olsq.online_lstsq(*arrays[:3], ridge=ridge, **given)
+        for fit in in_jax, in_numpy:
+            error = np.abs(fit.value - want.value).max(1)
+            assert (error <= bound * np.abs(want.value).max(1)).all(), solver
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -29,29 +29,29 @@ class JaxConjugateGradient(JaxSolver):
 
     def solve(self, chunks: Chunks, prepared: Any, b: Array, unroll: bool = False):
         """Solve (H_t + Lambda_t) x_t = b_t for every token; also the steps of each."""
+        options = self.options
+        stop = {"tol": options.tol, "max_steps": options.max_steps, "unroll": unroll}
 
-        inner = preconditioner(chunks, prepared) if self.options.preconditioner else lambda r: r
+        def product(x: Array) -> Array:
+            return system_product(chunks, x)
 
         def run(b: Array) -> tuple[Array, Array]:
-            if self.options.preconditioner == "chunk":
-                start = inner(b)
-            elif self.options.start == "jacobi":
+            if options.start == "jacobi":
                 start = jnp.where(prepared > 0, b / jnp.where(prepared > 0, prepared, 1), 0)
             else:
                 start = b
-            if self.options.max_steps == 0:
+            if options.max_steps == 0:
                 return start, jnp.zeros(b.shape[:-1], jnp.int32)
-            return conjugate_gradient(
-                lambda x: system_product(chunks, x),
-                balanced(inner, b) if self.options.preconditioner else inner,
-                b,
-                start,
-                tol=self.options.tol,
-                max_steps=self.options.max_steps,
-                unroll=unroll,
-            )
+            return conjugate_gradient(product, lambda r: r, b, start, **stop)
 
-        return scaled(b, run)
+        def run_preconditioned(b: Array) -> tuple[Array, Array]:
+            inner = preconditioner(chunks, prepared)
+            if options.max_steps == 0:
+                return inner(b), jnp.zeros(b.shape[:-1], jnp.int32)
+            # from 0, not from P b: a P that is far too large there would cost the start's digits
+            return conjugate_gradient(product, balanced(inner, b), b, jnp.zeros_like(b), **stop)
+
+        return scaled(b, run if options.preconditioner is None else run_preconditioned)
 
     def solve_unrolled(self, chunks: Chunks, prepared: Any, b: Array) -> tuple[Array, Array]:
         """Exactly ``max_steps`` masked steps that reverse mode can walk back through."""

@@ -35,23 +35,25 @@ class NumpyConjugateGradient(NumpySolver):
 
     def solve(self, chunk: Chunk, prepared: Any, b: NDArray) -> tuple[NDArray, NDArray]:
         """Solve (H_t + Lambda_t) x_t = b_t for every token; also the steps of each."""
-        inner = preconditioner(prepared) if self.options.preconditioner == "chunk" else None
+        options = self.options
+        stop = {"tol": options.tol, "max_steps": options.max_steps}
+
+        def product(x: NDArray) -> NDArray:
+            return system_product(chunk, x)
 
         def run(b: NDArray) -> tuple[NDArray, NDArray]:
-            if inner is not None:
-                start = inner(b)
-            else:
-                start = divide(b, prepared) if self.options.start == "jacobi" else b
-            if self.options.max_steps == 0:
+            start = divide(b, prepared) if options.start == "jacobi" else b
+            if options.max_steps == 0:
                 return start, np.zeros(b.shape[:-1], np.int32)
+            return plain_conjugate_gradient(product, b, start, **stop)
 
-            def product(x: NDArray) -> NDArray:
-                return system_product(chunk, x)
+        def run_preconditioned(b: NDArray) -> tuple[NDArray, NDArray]:
+            inner = preconditioner(prepared)
+            if options.max_steps == 0:
+                return inner(b), np.zeros(b.shape[:-1], np.int32)
+            # from 0, not from P b: a P that is far too large there would cost the start's digits
+            return preconditioned_conjugate_gradient(
+                product, balanced(inner, b), b, np.zeros_like(b), **stop
+            )
 
-            stop = {"tol": self.options.tol, "max_steps": self.options.max_steps}
-            if inner is None:
-                return plain_conjugate_gradient(product, b, start, **stop)
-            inside = balanced(inner, b)
-            return preconditioned_conjugate_gradient(product, inside, b, start, **stop)
-
-        return scaled(b, run)
+        return scaled(b, run if options.preconditioner is None else run_preconditioned)
