@@ -181,7 +181,7 @@ def recall_errors(passes=30, size=8, width=16):
                 )
                 says = says[:, 0, 0]
             else:
-                says = k @ np.asarray(state.memory)[0, 0].T
+                says = k @ np.asarray(state.matrix)[0, 0].T
             errors.append(np.linalg.norm(says - v) / np.linalg.norm(v))
         found[name] = errors
     return found

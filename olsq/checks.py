@@ -1,10 +1,19 @@
-"""Validation that needs neither NumPy's nor JAX's side: what counts as a real number."""
+"""What every array argument has to be, checked once for NumPy and for JAX.
+
+Shapes and dtypes are always checked, numbers where they can be seen: JAX traces some.  A NaN
+passes, it is data.  Making arrays of what was checked is left to each backend.
+"""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+
+from olsq.problem import RIDGE_MODES
 
 
 def check_real(name: str, x: Any) -> None:
@@ -36,14 +45,169 @@ def check_real(name: str, x: Any) -> None:
         raise TypeError(f"{name} must be real, got {dtype}{advice}")
 
 
-def refuse_values(name: str, x: Any, wrong: Any, rule: str) -> None:
-    """Raise ValueError if any entry of ``x`` is ``wrong``, with the first one and where it is."""
-    if not np.any(wrong):
+def concrete(x: Any) -> NDArray | None:
+    """The numbers of ``x`` as NumPy, or None while JAX is only tracing them."""
+    jax = sys.modules.get("jax")
+    if jax is not None and isinstance(x, jax.core.Tracer):
+        return None
+    return np.asarray(x)
+
+
+def refuse(name: str, x: Any, wrong: Callable[[NDArray], NDArray], rule: str) -> None:
+    """Raise ValueError if ``wrong`` says so of any visible entry, with the first and its place.
+
+    ``wrong`` is asked about float64.  TypeError if these are not real numbers, which is seen of
+    traced ones too.
+    """
+    check_real(name, x)
+    seen = concrete(x)
+    if seen is None:
         return
-    x, wrong = np.asarray(x), np.asarray(wrong)
-    first = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
+    found = np.asarray(wrong(seen.astype(np.float64)))
+    if not found.any():
+        return
+    first = np.unravel_index(int(np.argmax(found)), found.shape)
     where = f" at [{', '.join(map(str, first))}]" if first else ""
-    raise ValueError(f"{name} must {rule}; got {float(x[first])!r}{where}")
+    raise ValueError(f"{name} must {rule}; got {float(seen[first])!r}{where}")
+
+
+def shape_error(
+    name: str, shape: tuple[int, ...], wanted: tuple[int, ...], axes: str
+) -> ValueError:
+    """The error of an array that cannot be spread over the axes it belongs to."""
+    return ValueError(f"{name} has shape {shape}, which does not broadcast to {wanted} ({axes})")
+
+
+def check_choice(value: object, name: str, choices: tuple[str, ...]) -> None:
+    """Raise ValueError unless ``value`` is one of ``choices``."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+
+
+def check_forget(
+    forget: Any, log_forget: Any = None, *, name: str = "forget", signed: bool | None = None
+) -> None:
+    """Forgetting factors, or their logs, but not both.
+
+    ``signed`` says whether factors may be negative; None where they never may.
+    """
+    if log_forget is not None:
+        if forget is not None:
+            raise ValueError(f"give {name} or log_{name}, not both: they are the same gates")
+        if signed:
+            raise ValueError(f"log_{name} has no sign: give {name} with signed=True")
+        refuse(f"log_{name}", log_forget, lambda g: g > 0, "be <= 0 (it is the log of a factor)")
+    elif forget is not None:
+        rule = "lie in [0, 1] (1 forgets nothing, 0 resets)"
+        if signed:
+            rule = "lie in [-1, 1] (1 forgets nothing, 0 resets, -1 turns the memory round)"
+        elif signed is not None:
+            rule += ", or in [-1, 1] with signed=True"
+        refuse(name, forget, lambda g: (g < (-1 if signed else 0)) | (g > 1), rule)
+
+
+def check_weight(weight: Any, *, name: str = "weight", of: str = "sample") -> None:
+    """Weights of samples, or strengths of tokens: not negative."""
+    if weight is not None:
+        refuse(name, weight, lambda w: w < 0, f"be >= 0 (0 leaves a {of} out)")
+
+
+def check_ridge(ridge: Any) -> None:
+    """A ridge: finite, not negative."""
+    refuse("ridge", ridge, lambda r: (r < 0) | np.isinf(r), "be finite and >= 0")
+
+
+def sequence_ridge_axes(
+    ridge: Any, ridge_mode: str, has_state: bool, batch: tuple[int, ...], length: int, d: int
+) -> tuple[tuple[int, ...], str] | None:
+    """The axes that a sequence's ridge is spread over, (..., d) or (..., 1 or T, d), and in words.
+
+    None where it is part of the state: the discounted problem's gram holds it.
+    """
+    check_choice(ridge_mode, "ridge_mode", RIDGE_MODES)
+    discounted = ridge_mode == "discounted"
+    if discounted and has_state:
+        if ridge is not None:
+            raise ValueError(
+                "ridge must be left out when a state is given in the discounted problem: the "
+                "state's gram already holds the ridge, forgotten with the data"
+            )
+        return None
+    if ridge is None:
+        raise ValueError(
+            "ridge is needed: a number, (d,), batch axes and d, or batch axes, T and d; start "
+            "with the size of keys' mean square"
+        )
+    check_ridge(ridge)
+    shape = np.shape(ridge)  # a list has one too
+    if len(shape) != len(batch) + 2:
+        return (*batch, d), "batch and features"
+    if discounted and shape[-2] != 1:
+        raise ValueError(
+            f"ridge has shape {shape}, one per token; the discounted problem has one ridge, "
+            "at the start of the stream: give (..., d)"
+        )
+    return (*batch, 1 if shape[-2] == 1 else length, d), "batch, time and features"
+
+
+def check_streams(keys: Any, values: Any, queries: Any) -> tuple[tuple[int, ...], int, int, int]:
+    """Check three streams, JAX or NumPy, against each other; return (batch shape, T, d, m)."""
+    shapes = {"keys": keys.shape, "values": values.shape, "queries": queries.shape}
+    for name, shape in shapes.items():
+        if len(shape) < 2:
+            raise ValueError(
+                f"{name} must have shape (..., T, features), got {shape}; one token is "
+                f"{name}[None, :]"
+            )
+    if not shapes["keys"][-2] == shapes["values"][-2] == shapes["queries"][-2]:
+        raise ValueError(
+            "keys, values and queries must have the same length T on axis -2, got "
+            + ", ".join(f"{n} {s}" for n, s in shapes.items())
+        )
+    if shapes["keys"][-1] != shapes["queries"][-1]:
+        raise ValueError(
+            f"queries must have the width of keys, got keys {shapes['keys']} and "
+            f"queries {shapes['queries']}"
+        )
+    try:
+        batch = broadcast_shapes(*(s[:-2] for s in shapes.values()))
+    except ValueError:
+        raise ValueError(
+            "the leading axes of keys, values and queries do not broadcast: "
+            + ", ".join(f"{n} {s}" for n, s in shapes.items())
+        ) from None
+    return batch, shapes["keys"][-2], shapes["keys"][-1], shapes["values"][-1]
+
+
+def check_moment_shapes(gram: tuple[int, ...], cross: tuple[int, ...]) -> None:
+    """The shapes of moments must belong together."""
+    if gram[-1:] != gram[-2:-1] or cross[-1:] != gram[-1:]:
+        raise ValueError(
+            f"state must be Moments(gram (..., d, d), cross (..., m, d)), got {gram} and {cross}"
+        )
+
+
+def check_token_shapes(key: tuple[int, ...], value: tuple[int, ...], d: int, m: int) -> None:
+    """The shapes of one token's key and value must be those of its state."""
+    if key[-1:] != (d,) or value[-1:] != (m,):
+        raise ValueError(
+            f"key and value must end in ({d},) and ({m},) for this state, got {key} and {value}"
+        )
+
+
+def broadcast_shapes(*shapes: tuple[Any, ...]) -> tuple[Any, ...]:
+    """NumPy's, for shapes whose sizes may be symbols too (a batch that JAX exports)."""
+    if len(set(shapes)) == 1:
+        return shapes[0]
+    if all(isinstance(n, int) for shape in shapes for n in shape):
+        return np.broadcast_shapes(*shapes)
+    result = []
+    for axis in range(1, 1 + max(map(len, shapes))):
+        sizes = {shape[-axis] for shape in shapes if len(shape) >= axis} - {1}
+        if len(sizes) > 1:
+            raise ValueError(f"sizes {sizes} do not broadcast")
+        result.append(sizes.pop() if sizes else 1)
+    return tuple(result[::-1])
 
 
 def _traced(x: Any) -> bool:

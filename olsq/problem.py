@@ -1,4 +1,4 @@
-"""The problem every solver of this package solves, and the checks made once at the public edge.
+"""The problem every solver of this package solves, with its states and solutions.
 
 A stream of keys ``k_t`` (regressors, shape (d,)) and values ``v_t`` (targets, shape (m,)), a
 forgetting factor ``gamma_t`` in [0, 1], a sample weight ``beta_t >= 0`` and a diagonal ridge
@@ -21,10 +21,6 @@ from __future__ import annotations
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-
-from olsq.checks import refuse_values
-from olsq.reals import real_array
 
 RidgeMode = Literal["discounted", "fixed"]
 RIDGE_MODES: tuple[str, ...] = ("discounted", "fixed")
@@ -279,113 +275,3 @@ class Solution(NamedTuple):
             f"the output of {where(worst)} is only known to within {relative[worst]:.2g} of the "
             f"stream's largest, not {tol:.2g}; relative residual {residual[worst]:.2g}; {advice}"
         )
-
-
-def check_choice(value: object, name: str, choices: tuple[str, ...]) -> None:
-    """Raise ValueError unless ``value`` is one of ``choices``."""
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
-
-
-def check_forget(forget: ArrayLike, name: str = "forget") -> NDArray[np.float64]:
-    """Return the forgetting factors as float64; raise ValueError if any is outside [0, 1]."""
-    gates = real_array(forget, name).astype(np.float64, copy=False)
-    if gates.ndim == 0 and 0.0 <= gates <= 1.0:
-        return gates
-    wrong = ~((gates >= 0) & (gates <= 1))
-    refuse_values(name, gates, wrong, "lie in [0, 1] (1 forgets nothing, 0 resets)")
-    return gates
-
-
-def forget_from_half_life(half_life: float) -> float:
-    """Forgetting factor under which a sample's weight halves every ``half_life`` samples.
-
-    Examples
-    --------
-    >>> from olsq.problem import forget_from_half_life
-    >>> round(forget_from_half_life(10.0) ** 10, 12)
-    0.5
-    """
-    if not (isinstance(half_life, (int, float, np.integer, np.floating)) and half_life > 0):
-        raise ValueError(f"half_life must be a positive number of samples, got {half_life!r}")
-    return float(2.0 ** (-1.0 / float(half_life)))
-
-
-def check_ridge(ridge: ArrayLike, n_features: int) -> NDArray[np.float64]:
-    """Return the ridge as a float64 vector (n_features,); refuse negative or non-finite ones."""
-    vector = real_array(ridge, "ridge").astype(np.float64, copy=False)
-    if vector.ndim > 1 or (vector.ndim == 1 and vector.shape[0] != n_features):
-        raise ValueError(
-            f"ridge must be a number or one number per feature ({n_features}), got an array of "
-            f"shape {vector.shape}"
-        )
-    if not (np.isfinite(vector).all() and (vector >= 0).all()):
-        raise ValueError(f"ridge must be finite and >= 0, got {ridge!r}")
-    return np.ascontiguousarray(np.broadcast_to(vector, (n_features,)))
-
-
-def check_per_row(value: ArrayLike, n_rows: int, name: str) -> NDArray[np.float64]:
-    """Return a scalar or (n_rows,) argument as a contiguous float64 vector (n_rows,)."""
-    vector = real_array(value, name).astype(np.float64, copy=False)
-    if vector.ndim == 0:
-        return np.full(n_rows, vector)
-    if vector.ndim > 1 or vector.shape[0] != n_rows:
-        raise ValueError(
-            f"{name} must be a number or one number per row ({n_rows}), got an array of shape "
-            f"{vector.shape}"
-        )
-    return np.ascontiguousarray(vector)
-
-
-def check_weight(sample_weight: ArrayLike | None, n_rows: int) -> NDArray[np.float64]:
-    """Return the sample weights (n_rows,); refuse negative or non-finite ones."""
-    if sample_weight is None:
-        return np.ones(n_rows)
-    weights = check_per_row(sample_weight, n_rows, "sample_weight")
-    wrong = ~(np.isfinite(weights) & (weights >= 0))
-    refuse_values("sample_weight", weights, wrong, "be finite and >= 0")
-    return weights
-
-
-def broadcast_shapes(*shapes: tuple[Any, ...]) -> tuple[Any, ...]:
-    """NumPy's, for shapes whose sizes may be symbols too (a batch that JAX exports)."""
-    if len(set(shapes)) == 1:
-        return shapes[0]
-    if all(isinstance(n, int) for shape in shapes for n in shape):
-        return np.broadcast_shapes(*shapes)
-    result = []
-    for axis in range(1, 1 + max(map(len, shapes))):
-        sizes = {shape[-axis] for shape in shapes if len(shape) >= axis} - {1}
-        if len(sizes) > 1:
-            raise ValueError(f"sizes {sizes} do not broadcast")
-        result.append(sizes.pop() if sizes else 1)
-    return tuple(result[::-1])
-
-
-def check_streams(keys: Any, values: Any, queries: Any) -> tuple[tuple[int, ...], int, int, int]:
-    """Check three streams, JAX or NumPy, against each other; return (batch shape, T, d, m)."""
-    shapes = {"keys": keys.shape, "values": values.shape, "queries": queries.shape}
-    for name, shape in shapes.items():
-        if len(shape) < 2:
-            raise ValueError(
-                f"{name} must have shape (..., T, features), got {shape}; one token is "
-                f"{name}[None, :]"
-            )
-    if not shapes["keys"][-2] == shapes["values"][-2] == shapes["queries"][-2]:
-        raise ValueError(
-            "keys, values and queries must have the same length T on axis -2, got "
-            + ", ".join(f"{n} {s}" for n, s in shapes.items())
-        )
-    if shapes["keys"][-1] != shapes["queries"][-1]:
-        raise ValueError(
-            f"queries must have the width of keys, got keys {shapes['keys']} and "
-            f"queries {shapes['queries']}"
-        )
-    try:
-        batch = broadcast_shapes(*(s[:-2] for s in shapes.values()))
-    except ValueError:
-        raise ValueError(
-            "the leading axes of keys, values and queries do not broadcast: "
-            + ", ".join(f"{n} {s}" for n, s in shapes.items())
-        ) from None
-    return batch, shapes["keys"][-2], shapes["keys"][-1], shapes["values"][-1]

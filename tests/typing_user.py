@@ -40,7 +40,7 @@ def attention() -> tuple[jax.Array, int]:
     two, decoding = olsq.attention.mesa_step(q[:, 1], k[:, 1], v[:, 1], state=decoding)
     gates = np.full((1, 8, 2), 0.9, np.float32)
     _, memory = olsq.attention.gla(q, k, v, forget=gates)
-    return o[:, -1] + one + two, memory.memory.shape[-1] + int(decoding.age)
+    return o[:, -1] + one + two, memory.matrix.shape[-1] + int(decoding.age)
 
 
 def layers() -> jax.Array:

@@ -13,15 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from olsq.checks import check_real
+from olsq import checks
+from olsq.checks import check_forget, check_real, concrete, refuse
 from olsq.sequence.jax.gates import lost_tokens
-from olsq.sequence.jax.inputs import all_ones, concrete, promoted, refuse, working_dtype
-from olsq.sequence.jax.signs import refuse_gates
+from olsq.sequence.jax.inputs import all_ones, promoted, working_dtype
 from olsq.sequence.jax.tiles import finite
 
 
 class Layout(NamedTuple):
-    """What :func:`close` needs to give results back in the caller's shape and dtype."""
+    """What :func:`restore_layout` needs to give results back in the caller's shape and dtype."""
 
     batch: int
     length: int
@@ -39,8 +39,8 @@ class Tokens(NamedTuple):
     forget: Any  # (N, T) or (N, T, K); 0 at the first token of a segment; None: all 1
     weight: Any  # (N, T); None: all 1
     start: Any  # (N, T) bool, first tokens of segments; None: no segments
-    bad: Array  # (N, T) bool, samples that are not finite and not left out
-    asked: Array  # (N, T) bool, queries that are finite
+    sample_lost: Array  # (N, T) bool, neither finite nor left out
+    query_finite: Array  # (N, T) bool, queries that are finite
 
 
 def check_heads(**arrays: Any) -> tuple[dict[str, Array], int, int, int]:
@@ -97,17 +97,10 @@ def check_gates(
     ``width`` is the number of dimensions a vector gate would have, None where a rule has none;
     ``signed`` says whether they may be negative, None where they never may.
     """
+    check_forget(forget, log_forget, name=name, signed=signed)
     name, gates = (name, forget) if log_forget is None else (f"log_{name}", log_forget)
     if gates is None:
         return None
-    if log_forget is not None:
-        if forget is not None:
-            raise ValueError("give forget or log_forget, not both: they are the same gates")
-        if signed:
-            raise ValueError(f"{name} has no sign: give {name[4:]} with signed=True")
-        refuse(name, gates, lambda g: g > 0, "be <= 0 (it is the log of a factor)")
-    else:
-        refuse_gates(name, gates, signed)
     if log_forget is None and all_ones(gates):
         return None
     full = per_token(name, gates, layout, width if jnp.ndim(gates) == 4 else None)
@@ -119,9 +112,9 @@ def check_weight(name: str, weight: Any, layout: Layout, width: int | None = Non
 
     ``width`` is the number of channels that may have one each, None where a rule has none.
     """
+    checks.check_weight(weight, name=name, of="token")
     if weight is None:
         return None
-    refuse(name, weight, lambda w: w < 0, "be >= 0 (0 leaves a token out)")
     if all_ones(weight):
         return None
     return per_token(name, weight, layout, width if jnp.ndim(weight) == 4 else None)
@@ -169,7 +162,7 @@ def check_streams(q: Any, k: Any, v: Any, state: Any) -> tuple[Array, Array, Arr
     return q, k, v, layout
 
 
-def read(
+def check_inputs(
     q: Any,
     k: Any,
     v: Any,
@@ -189,23 +182,22 @@ def read(
     q, k, v, layout = check_streams(q, k, v, state)
     width = k.shape[-1] if vector else None
     gates = check_gates(forget, log_forget, layout, width, signed=signed)
-    strength = check_weight("weight", weight, layout)
+    weight = check_weight("weight", weight, layout)
     start = check_segments(segment_ids, layout)
-    fine = finite(k) & finite(v)
-    bad = ~fine
-    k, v = (jnp.where(fine[..., None], x, 0) for x in (k, v))
-    if strength is not None:
-        bad = (bad & (strength != 0)) | ~jnp.isfinite(strength)
-        strength = jnp.where(jnp.isfinite(strength), strength, 0)
+    sample_finite = finite(k) & finite(v)
+    sample_lost = ~sample_finite
+    k, v = (jnp.where(sample_finite[..., None], x, 0) for x in (k, v))
+    if weight is not None:
+        sample_lost = (sample_lost & (weight != 0)) | ~jnp.isfinite(weight)
+        weight = jnp.where(jnp.isfinite(weight), weight, 0)
     if gates is not None:
-        lost = jnp.isnan(gates)
-        bad = bad | (lost if lost.ndim == 2 else lost.any(-1))
-        gates = jnp.where(lost, 1, gates)
+        unknown = jnp.isnan(gates)
+        sample_lost = sample_lost | (unknown if unknown.ndim == 2 else unknown.any(-1))
+        gates = jnp.where(unknown, 1, gates)
     gates = with_resets(gates, start, layout.working)
-    asked = finite(q)
-    return Tokens(
-        jnp.where(asked[..., None], q, 0), k, v, gates, strength, start, bad, asked
-    ), layout
+    query_finite = finite(q)
+    q = jnp.where(query_finite[..., None], q, 0)
+    return Tokens(q, k, v, gates, weight, start, sample_lost, query_finite), layout
 
 
 def with_resets(gates: Array | None, start: Array | None, dtype: Any) -> Array | None:
@@ -248,18 +240,18 @@ def fold_state(state: Any, zero: Any, layout: Layout) -> Any:
     return type(zero)(*(jnp.asarray(s, z.dtype).reshape(n, *z.shape[2:]) for s, z in pairs))
 
 
-def open_state(state: Any, zero: Any, layout: Layout) -> tuple[Any, Array]:
+def check_state(state: Any, zero: Any, layout: Layout) -> tuple[Any, Array]:
     """:func:`fold_state`, cleaned, and which streams' states were lost (not a number), (N,)."""
     folded = fold_state(state, zero, layout)
-    lost = jnp.zeros((layout.batch * layout.heads,), bool)
+    state_lost = jnp.zeros((layout.batch * layout.heads,), bool)
     for x in folded:
         if jnp.issubdtype(x.dtype, jnp.floating):
-            lost = lost | jnp.isnan(x).any(tuple(range(1, x.ndim)))
+            state_lost = state_lost | jnp.isnan(x).any(tuple(range(1, x.ndim)))
 
     def clean(x: Array) -> Array:
-        return jnp.where(lost.reshape(-1, *[1] * (x.ndim - 1)), jnp.zeros_like(x), x)
+        return jnp.where(state_lost.reshape(-1, *[1] * (x.ndim - 1)), jnp.zeros_like(x), x)
 
-    return type(zero)(*map(clean, folded)), lost
+    return type(zero)(*map(clean, folded)), state_lost
 
 
 def resets(tokens: Tokens) -> Array | None:
@@ -270,21 +262,26 @@ def resets(tokens: Tokens) -> Array | None:
     return gates == 0 if gates.ndim == 2 else (gates == 0).all(-1)
 
 
-def close(
-    value: Array, state: Any, tokens: Tokens, lost: Array, layout: Layout, spoilt: Any = None
+def restore_layout(
+    value: Array,
+    state: Any,
+    tokens: Tokens,
+    state_lost: Array,
+    layout: Layout,
+    output_lost: Any = None,
 ) -> tuple[Array, Any]:
     """Outputs (B, T, H, V) and the state (B, H, ...), NaN where what they rest on was lost.
 
     ``spoilt`` (N, T) and (N,), outputs and state, where a rule's losses travel in their own way.
     """
     b, t, h = layout.batch, layout.length, layout.heads
-    end = lost
+    end = state_lost
     if t:
-        if spoilt is None:
-            reach = lost_tokens(tokens.bad, resets(tokens), lost)
-            spoilt = reach, reach[:, -1]
-        value = jnp.where((tokens.asked & ~spoilt[0])[..., None], value, jnp.nan)
-        end = spoilt[1]
+        if output_lost is None:
+            reach = lost_tokens(tokens.sample_lost, resets(tokens), state_lost)
+            output_lost = reach, reach[:, -1]
+        value = jnp.where((tokens.query_finite & ~output_lost[0])[..., None], value, jnp.nan)
+        end = output_lost[1]
     value = value.reshape(b, h, t, value.shape[-1])
 
     def out(x: Array) -> Array:
@@ -296,18 +293,19 @@ def close(
 
 
 def leave_out(tokens: Tokens, strength: Array | None) -> tuple[Tokens, Array | None]:
-    """Tokens of strength 0 are absent, finite or not; a strength that is not finite is bad.
+    """Tokens of strength 0 are absent, finite or not; one whose strength is not finite is lost.
 
-    For a write strength (N, T), or (N, T, V) with one per value channel, that :func:`read` was
-    not given as ``weight``.  Returned with the strength cleaned.
+    For a write strength (N, T), or (N, T, V) with one per value channel, that :func:`check_inputs`
+    was not given as ``weight``.  Returned with the strength cleaned.
     """
     if strength is None:
         return tokens, None
     known = jnp.isfinite(strength)
-    written, lost = strength != 0, ~known
+    written, unknown = strength != 0, ~known
     if strength.ndim == 3:
-        written, lost = written.any(-1), lost.any(-1)
-    return tokens._replace(bad=(tokens.bad & written) | lost), jnp.where(known, strength, 0)
+        written, unknown = written.any(-1), unknown.any(-1)
+    lost = (tokens.sample_lost & written) | unknown
+    return tokens._replace(sample_lost=lost), jnp.where(known, strength, 0)
 
 
 def per_head(name: str, x: Any, layout: Layout, *dims: int) -> Array:

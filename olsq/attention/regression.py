@@ -20,16 +20,15 @@ from olsq.attention.arguments import (
     with_resets,
 )
 from olsq.attention.recurrences.linear import accumulate, gated_linear
-from olsq.checks import check_real
+from olsq.checks import check_forget, check_real
 from olsq.problem import Moments
-from olsq.sequence.jax.inputs import promoted, refuse
-from olsq.sequence.jax.signs import refuse_gates
+from olsq.sequence.jax.inputs import promoted
 from olsq.sequence.jax.triangular import inverse_spd
 
 SMALLEST_SHARE = 1e-30  # of a ridge: what float32 still holds
 
 
-def arrange(
+def check_regression_inputs(
     q: Any, k: Any, v: Any, forget: Any, log_forget: Any, weight: Any, segment_ids: Any, state: Any,
     *, signed: bool | None = None,
 ) -> tuple[tuple[Array, Array, Array], dict[str, Any], Layout]:  # fmt: skip
@@ -39,12 +38,12 @@ def arrange(
     layout = layout_of(tuple(given.values()), state, b, t, h)
     start = check_segments(segment_ids, layout)
     gates = check_gates(forget, log_forget, layout, signed=signed)
-    strength = check_weight("weight", weight, layout)
+    weight = check_weight("weight", weight, layout)
 
     def heads(x: Array | None) -> Array | None:
         return None if x is None else x.reshape(b, h, t)
 
-    options: dict[str, Any] = {"weight": heads(strength)}
+    options: dict[str, Any] = {"weight": heads(weight)}
     if log_forget is None:
         options["forget"] = heads(with_resets(gates, start, layout.working))
     else:  # kept as logs, which may resolve more than factors do
@@ -92,7 +91,7 @@ def ridge_left(
     return left.reshape(shape), first.reshape(shape), (gone == 0).reshape(shape)
 
 
-def lent(gram: Array) -> Array:
+def spare_ridge(gram: Array) -> Array:
     """A ridge (B, H) that the grams can spare: half of less than their smallest eigenvalues.
 
     Taken out of a gram and put into the ridge it changes no sum, but a solver that wants a ridge
@@ -130,14 +129,10 @@ def clean(state: Array) -> Array:
 
 def gate(forget: Any, log_forget: Any, signed: bool | None = None) -> Any:
     """The one of the two that is given, as a factor; ``signed`` as for :func:`check_gates`."""
-    if log_forget is None:
-        if forget is not None:
-            refuse_gates("forget", forget, signed)
-        return 1.0 if forget is None else forget
-    if forget is not None:
-        raise ValueError("give forget or log_forget, not both: they are the same gates")
-    refuse("log_forget", log_forget, lambda g: g > 0, "be <= 0 (it is the log of a factor)")
-    return jnp.exp(log_forget)
+    check_forget(forget, log_forget, signed=signed)
+    if log_forget is not None:
+        return jnp.exp(log_forget)
+    return 1.0 if forget is None else forget
 
 
 def check_token(q: Any, k: Any, v: Any) -> None:

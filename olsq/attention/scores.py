@@ -12,9 +12,9 @@ from olsq.attention.arguments import Layout
 from olsq.sequence.jax.tiles import finite
 
 
-def attend(q: Array, k: Array, v: Array, visible: Array, bad: Array, scale: Any) -> Array:
+def attend(q: Array, k: Array, v: Array, visible: Array, sample_lost: Array, scale: Any) -> Array:
     """Rows of streams (N, C, K) against keys (N, S, K); a row that sees a bad key is NaN."""
-    spoilt = (visible & bad[:, None]).any(-1) | ~finite(q)
+    output_lost = (visible & sample_lost[:, None]).any(-1) | ~finite(q)
     q = jnp.where(finite(q)[..., None], q, 0)
     # A row that sees nothing only pads the last block.
     visible = visible | ~visible.any(-1, keepdims=True)
@@ -22,7 +22,7 @@ def attend(q: Array, k: Array, v: Array, visible: Array, bad: Array, scale: Any)
     scores = jnp.einsum("ntk,nsk->nts", q, k) * (q.shape[-1] ** -0.5 if scale is None else scale)
     share = jax.nn.softmax(jnp.where(visible, scores, -jnp.inf), axis=-1)
     out = jnp.einsum("nts,nsv->ntv", share, v)
-    return jnp.where(spoilt[..., None], jnp.nan, out)
+    return jnp.where(output_lost[..., None], jnp.nan, out)
 
 
 def unfold(out: Array, state: Any, layout: Layout) -> tuple[Array, Any]:

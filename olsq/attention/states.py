@@ -15,11 +15,11 @@ class Memory(NamedTuple):
 
     Attributes
     ----------
-    memory : array (B, H, V, K)
+    matrix : array (B, H, V, K)
         ``S``; a query reads ``S q``.
     """
 
-    memory: Array
+    matrix: Array
 
 
 class Normalised(NamedTuple):
@@ -27,12 +27,12 @@ class Normalised(NamedTuple):
 
     Attributes
     ----------
-    memory : array (B, H, V, K)
+    matrix : array (B, H, V, K)
     normaliser : array (B, H, K)
         Sum of the keys' features.
     """
 
-    memory: Array
+    matrix: Array
     normaliser: Array
 
 

@@ -11,14 +11,14 @@ from olsq.attention.arguments import (
     Layout,
     Tokens,
     check_count,
+    check_state,
     check_weight,
-    close,
     leave_out,
-    open_state,
     per_head,
+    restore_layout,
 )
 from olsq.attention.recurrences.ttt import Layers, Learner, Norm, learn
-from olsq.sequence.jax.inputs import refuse
+from olsq.checks import refuse
 
 
 def given(initial: Any, shapes: dict[str, Any], layout: Layout) -> list[Array]:
@@ -55,7 +55,7 @@ def train(
             f"be at most mini_batch = {mini_batch}, as the state's was",
         )  # fmt: skip
     tokens, rates = leave_out(tokens, check_weight("learning_rate", learning_rate, layout))
-    rates = jnp.ones(tokens.bad.shape, layout.working) if rates is None else rates
+    rates = jnp.ones(tokens.sample_lost.shape, layout.working) if rates is None else rates
     scale, bias = (per_head(n, x, layout, values)[:, None] for n, x in
                    (("norm_scale", norm[0]), ("norm_bias", norm[1])))  # fmt: skip
     factor = None
@@ -64,7 +64,7 @@ def train(
     b, h = layout.batch, layout.heads
     whole = [x.reshape(b, h, *x.shape[1:]) for x in start]
     zero = kind(*whole, *whole, jnp.zeros((b, h), jnp.int32))
-    opened, lost = open_state(state, zero, layout)
+    opened, state_lost = check_state(state, zero, layout)
     initial = pairs(start)
     parts = len(start)
     learner = Learner(pairs(opened[:parts]), pairs(opened[parts:-1]), opened.position)
@@ -73,7 +73,7 @@ def train(
         segments=tokens.start, initial=initial, fresh=state is None, factor=factor,
     )  # fmt: skip
     end = kind(*sum((*learner.now, *learner.start), ()), learner.position)
-    return close(out, end, tokens, lost, layout)
+    return restore_layout(out, end, tokens, state_lost, layout)
 
 
 def pairs(parts: Any) -> Layers:

@@ -80,7 +80,7 @@ class Block(eqx.Module):
     >>> key = jax.random.key(0)
     >>> block = olsq.nn.Block(8, olsq.nn.GLA(8, heads=2, key=key), None)
     >>> y, state = jax.eval_shape(lambda x: block(x, None, None, None), jax.numpy.ones((1, 6, 8)))
-    >>> y.shape, state.rule.memory.shape
+    >>> y.shape, state.rule.matrix.shape
     ((1, 6, 8), (1, 2, 4, 4))
     """
 
@@ -221,8 +221,7 @@ class Backbone(eqx.Module):
         See :meth:`Mixer.start_decoding`.
         """
         return tuple(
-            block.mixer.start_decoding(each)
-            for block, each in zip(self.blocks, state, strict=True)
+            block.mixer.start_decoding(each) for block, each in zip(self.blocks, state, strict=True)
         )
 
 

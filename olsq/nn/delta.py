@@ -49,7 +49,7 @@ class Delta(Stepped):
     >>> import jax, olsq.nn
     >>> layer = olsq.nn.Delta(8, heads=2, key=jax.random.key(0))
     >>> y, state = layer(jax.numpy.ones((1, 6, 8)), state=None)
-    >>> y.shape, state.rule.memory.shape
+    >>> y.shape, state.rule.matrix.shape
     ((1, 6, 8), (1, 2, 4, 4))
     """
 
@@ -92,7 +92,7 @@ class GatedDelta(Gated):
     >>> import jax, olsq.nn
     >>> layer = olsq.nn.GatedDelta(8, heads=2, key=jax.random.key(0))
     >>> y, state = layer(jax.numpy.ones((1, 6, 8)), state=None)
-    >>> y.shape, state.rule.memory.shape
+    >>> y.shape, state.rule.matrix.shape
     ((1, 6, 8), (1, 2, 4, 4))
     """
 
@@ -124,7 +124,7 @@ class Longhorn(Stepped):
     >>> import jax, olsq.nn
     >>> layer = olsq.nn.Longhorn(8, heads=2, key=jax.random.key(0))
     >>> y, state = layer(jax.numpy.ones((1, 6, 8)), state=None)
-    >>> y.shape, state.rule.memory.shape
+    >>> y.shape, state.rule.matrix.shape
     ((1, 6, 8), (1, 2, 4, 4))
     """
 
@@ -157,7 +157,7 @@ class PreconditionedDelta(Gated):
     >>> import jax, olsq.nn
     >>> layer = olsq.nn.PreconditionedDelta(8, heads=2, key=jax.random.key(0))
     >>> y, state = jax.eval_shape(lambda x: layer(x, state=None), jax.numpy.ones((1, 6, 8)))
-    >>> state.rule.memory.shape, state.rule.curvature.shape
+    >>> state.rule.matrix.shape, state.rule.curvature.shape
     ((1, 2, 4, 4), (1, 2, 4))
     """
 

@@ -40,7 +40,7 @@ class LinearAttention(HeadMixer):
     --------
     >>> import jax, olsq.nn
     >>> layer = olsq.nn.LinearAttention(8, heads=2, key=jax.random.key(0))
-    >>> layer(jax.numpy.ones((1, 6, 8)), state=None)[1].rule.memory.shape
+    >>> layer(jax.numpy.ones((1, 6, 8)), state=None)[1].rule.matrix.shape
     (1, 2, 4, 4)
     """
 
@@ -113,7 +113,7 @@ class GLA(Gated):
     --------
     >>> import jax, olsq.nn
     >>> layer = olsq.nn.GLA(8, heads=2, key=jax.random.key(0))
-    >>> layer(jax.numpy.ones((1, 6, 8)), state=None)[1].rule.memory.shape
+    >>> layer(jax.numpy.ones((1, 6, 8)), state=None)[1].rule.matrix.shape
     (1, 2, 4, 4)
     """
 
@@ -165,7 +165,7 @@ class Mamba2(Gated):
     --------
     >>> import jax, olsq.nn
     >>> layer = olsq.nn.Mamba2(8, heads=2, key=jax.random.key(0))
-    >>> layer(jax.numpy.ones((1, 6, 8)), state=None)[1].rule.memory.shape
+    >>> layer(jax.numpy.ones((1, 6, 8)), state=None)[1].rule.matrix.shape
     (1, 2, 4, 4)
     """
 
@@ -194,7 +194,7 @@ class HGRN2(HeadMixer):
     --------
     >>> import jax, olsq.nn
     >>> layer = olsq.nn.HGRN2(8, heads=2, key=jax.random.key(0))
-    >>> layer(jax.numpy.ones((1, 6, 8)), state=None)[1].rule.memory.shape
+    >>> layer(jax.numpy.ones((1, 6, 8)), state=None)[1].rule.matrix.shape
     (1, 2, 4, 4)
     """
 
@@ -235,7 +235,7 @@ class RWKV6(HeadMixer):
     --------
     >>> import jax, olsq.nn
     >>> layer = olsq.nn.RWKV6(8, heads=2, key=jax.random.key(0))
-    >>> layer(jax.numpy.ones((1, 6, 8)), state=None)[1].rule.memory.shape
+    >>> layer(jax.numpy.ones((1, 6, 8)), state=None)[1].rule.matrix.shape
     (1, 2, 4, 4)
     """
 

@@ -36,7 +36,7 @@ class MLSTM(HeadMixer):
     >>> import jax, olsq.nn
     >>> layer = olsq.nn.MLSTM(8, heads=2, key=jax.random.key(0))
     >>> _, state = jax.eval_shape(lambda x: layer(x, state=None), jax.numpy.ones((1, 6, 8)))
-    >>> state.rule.memory.shape, state.rule.normaliser.shape, state.rule.maximum.shape
+    >>> state.rule.matrix.shape, state.rule.normaliser.shape, state.rule.maximum.shape
     ((1, 2, 4, 4), (1, 2, 4), (1, 2))
     """
 

@@ -12,7 +12,8 @@ import jax.numpy as jnp
 from jax import Array
 from numpy.typing import ArrayLike
 
-from olsq.sequence.jax.inputs import promoted, refuse
+from olsq.checks import refuse
+from olsq.sequence.jax.inputs import promoted
 
 UNIT_EPS = 1e-6  # added to |x|^2 where x is scaled to length 1: a zero stays zero
 NORM_EPS = 1e-6

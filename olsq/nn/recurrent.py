@@ -59,7 +59,7 @@ class Mamba(HeadMixer):
     >>> import jax, olsq.nn
     >>> layer = olsq.nn.Mamba(8, heads=2, key=jax.random.key(0))
     >>> y, state = jax.eval_shape(lambda x: layer(x, state=None), jax.numpy.ones((1, 6, 8)))
-    >>> layer.rate.shape, state.rule.memory.shape
+    >>> layer.rate.shape, state.rule.matrix.shape
     ((2, 4, 4), (1, 2, 4, 4))
     """
 

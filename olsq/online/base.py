@@ -13,10 +13,11 @@ from olsq.online import frozen, inputs, one_row, statefile
 from olsq.online.conventions import EstimatorConventions
 from olsq.online.forms.limits import state_dtype_name
 from olsq.online.learning import Call, Origin, absorb
+from olsq.online.options import check_ridge, check_weight
 from olsq.online.path import CoefficientPath
 from olsq.online.reading import FittedAttributes
 from olsq.online.targets import Engine, TargetGroups
-from olsq.problem import LARGEST, check_ridge, check_weight
+from olsq.problem import LARGEST
 
 _STORED = {name: np.dtype(name) for name in ("float64", "float32")}
 

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from olsq.problem import check_choice
+from olsq.checks import check_choice
 
 MISSING = ("skip", "raise", "skip_target")
 

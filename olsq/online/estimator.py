@@ -7,6 +7,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from olsq.checks import check_choice
 from olsq.online.base import StreamingRegressor
 from olsq.online.conventions import MISSING, check_cov
 from olsq.online.form_switch import METHODS, FormSwitch, resolve_method
@@ -15,16 +16,9 @@ from olsq.online.inputs import check_ridge_size
 from olsq.online.learning import Origin
 from olsq.online.moments import check as check_moments
 from olsq.online.moments import switch_from
+from olsq.online.options import check_forget, check_per_row, check_ridge, forget_from_half_life
 from olsq.online.targets import TargetGroups
-from olsq.problem import (
-    RIDGE_MODES,
-    Moments,
-    check_choice,
-    check_forget,
-    check_per_row,
-    check_ridge,
-    forget_from_half_life,
-)
+from olsq.problem import RIDGE_MODES, Moments
 
 
 class RecursiveLeastSquares(StreamingRegressor):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from olsq.online.forms.information import InformationForm
 from olsq.online.forms.limits import state_dtype_name
-from olsq.problem import check_forget, check_ridge, forget_from_half_life
+from olsq.online.options import check_forget, check_ridge, forget_from_half_life
 
 # Arrays of every form: shape in d, m, w (the window) and s (d, or 0 without sandwich errors), and
 # whether they are counts or of the state's own precision.

@@ -9,8 +9,9 @@ import numpy as np
 
 from olsq.online import form_switch, moments, rolling, targets
 from olsq.online.base import StreamingRegressor
+from olsq.online.options import check_forget
 from olsq.online.rolling import RollingWindow
-from olsq.problem import Moments, check_forget
+from olsq.problem import Moments
 
 Estimator = TypeVar("Estimator", bound=StreamingRegressor)
 

@@ -18,7 +18,8 @@ from olsq.online.forms.minimum_norm import triangular_inverse
 from olsq.online.forms.moment_kernels import factorise
 from olsq.online.forms.square_root import SquareRootForm, counters
 from olsq.online.forms.square_root_kernels import COUNT
-from olsq.problem import Moments, check_forget
+from olsq.online.options import check_forget
+from olsq.problem import Moments
 from olsq.reals import real_array
 
 ASSUMED_ROWS = 10_000  # that singular moments are the sum of

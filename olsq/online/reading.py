@@ -15,8 +15,9 @@ from olsq.online.forms.form import Form
 from olsq.online.forms.rows import clip_to
 from olsq.online.forms.statistics import statistics_of
 from olsq.online.learning import Origin
+from olsq.online.options import check_weight
 from olsq.online.targets import TargetGroups
-from olsq.problem import Moments, check_weight
+from olsq.problem import Moments
 
 BLOCK_ROWS = 4096  # rows of a prediction that are float64 at a time
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from olsq.checks import check_choice
 from olsq.online import inputs
 from olsq.online import rolling_kernels as kernels
 from olsq.online.base import StreamingRegressor
@@ -21,7 +22,6 @@ from olsq.online.forms.square_root_kernels import COUNT
 from olsq.online.learning import Origin
 from olsq.online.path import CoefficientPath
 from olsq.online.reading import locked
-from olsq.problem import check_choice
 from olsq.reals import real_array
 
 TOLERATED_ERROR = 1e-10  # bound on P's accumulated relative error at which it is rebuilt

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from numpy.typing import ArrayLike
 
-from olsq.problem import Gradients, Moments, Solution, check_choice
+from olsq.checks import check_choice
+from olsq.problem import Gradients, Moments, Solution
 from olsq.sequence.decode import holds_jax
 
 if TYPE_CHECKING:

@@ -236,7 +236,7 @@ def compared(row, state):
         return ()
     if row.state is attention.MLSTMState:
         scale = jnp.exp(state.maximum)
-        return state.memory * scale[..., None, None], state.normaliser * scale[..., None]
+        return state.matrix * scale[..., None, None], state.normaliser * scale[..., None]
     return tuple(state)
 
 

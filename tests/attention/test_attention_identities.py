@@ -39,7 +39,7 @@ def test_mesa_with_zero_steps_is_gla(stream):
     want, memory = attention.gla(*qkv(stream), **gates)
     close(got, want, 1e-13)
     _, state = attention.mesa(*qkv(stream), **gates, ridge=0.5)
-    close(state.cross, memory.memory, 1e-13)
+    close(state.cross, memory.matrix, 1e-13)
 
 
 @pytest.mark.parametrize("ridge", [1e6, 1e9])
@@ -184,7 +184,7 @@ def test_mesa_stores_in_one_shot_what_delta_repeats(copies):
         if isinstance(state, olsq.Moments):
             found = olsq.query(state, ask[:, :, 0], ridge=1e-8)
         else:
-            found = jnp.einsum("bhvk,bthk->btv", state.memory, ask)
+            found = jnp.einsum("bhvk,bthk->btv", state.matrix, ask)
         return float(jnp.abs(found - v).max() / np.abs(v).max())
 
     assert recall(attention.mesa, ridge=1e-8) < 1e-5

@@ -113,7 +113,7 @@ def test_mixed_widths_and_dtypes():
     q, k = rng.normal(size=(2, 1, 4, H, 5)).astype(np.float32)
     v = jnp.asarray(rng.normal(size=(1, 4, H, V)), jnp.bfloat16)
     o, state = attention.gla(q, k, v)
-    assert o.dtype == state.memory.dtype == jnp.float32
+    assert o.dtype == state.matrix.dtype == jnp.float32
 
 
 @pytest.mark.parametrize("layers", [1, 2])

@@ -57,7 +57,7 @@ def test_one_head_of_gla_computes_parity_exactly():
     for run in (attention.gla, jax.jit(attention.gla, static_argnames="signed")):
         o, state = run(x, x, values, forget=gates, weight=write, signed=True)
         np.testing.assert_array_equal(o[0, :, 0, 0], 1 - 2 * parity)
-        assert state.memory.item() == 1 - 2 * parity[-1]
+        assert state.matrix.item() == 1 - 2 * parity[-1]
 
 
 @rules
@@ -95,7 +95,7 @@ def test_mesa_with_signed_gates_goes_over_into_gla(stream):
     none = ConjugateGradient(max_steps=0, start="query")
     got, state = attention.mesa(*qkv(stream), **gates, ridge=0.01, solver=none)
     close(got, want, 1e-13)
-    close(state.cross, memory.memory, 1e-13)
+    close(state.cross, memory.matrix, 1e-13)
     got, _ = attention.mesa(*qkv(stream), **gates, ridge=1e6)
     close(1e6 * got, want, 10 * T / 1e6)
 

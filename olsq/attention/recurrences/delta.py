@@ -29,12 +29,12 @@ def delta_rule(
 
     def step(memory: Array, x: Any) -> tuple[Array, Array]:
         table, zeta = products(x["gates"], None, x["k"].shape[1], memory.dtype)
-        strength = 1.0 if x["weight"] is None else x["weight"][..., None]
+        weight = 1.0 if x["weight"] is None else x["weight"][..., None]
         decay = 1.0 if zeta is None else zeta[..., None]
         w = x["written"]
         below = jnp.tril(table * jnp.einsum("ntk,nik->nti", x["k"], w), -1)
         error = x["v"] - decay * jnp.einsum("ntk,nvk->ntv", x["k"], memory)
-        u = jnp.einsum("nti,niv->ntv", unit_inverse(strength * below), strength * error)
+        u = jnp.einsum("nti,niv->ntv", unit_inverse(weight * below), weight * error)
         scores = table * jnp.einsum("ntk,nik->nti", x["q"], w)
         out = jnp.einsum("nti,niv->ntv", scores, u)
         out = out + decay * jnp.einsum("ntk,nvk->ntv", x["q"], memory)

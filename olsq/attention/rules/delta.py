@@ -5,7 +5,7 @@ from __future__ import annotations
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq.attention.arguments import close, open_state, read
+from olsq.attention.arguments import check_inputs, check_state, restore_layout
 from olsq.attention.recurrences.delta import delta_rule
 from olsq.attention.states import Memory, empty
 from olsq.attention.steps import one_token
@@ -74,17 +74,19 @@ def gated_delta(
     >>> o[0, :, 0, 0]
     Array([0.5  , 0.75 , 0.875], dtype=float32)
     """
-    tokens, layout = read(
+    tokens, layout = check_inputs(
         q, k, v, forget=forget, log_forget=log_forget, weight=weight, segment_ids=segment_ids,
         state=state, signed=signed,
     )  # fmt: skip
-    tokens, turned = unsigned(tokens) if signed else (tokens, None)
-    opened, lost = open_state(state, empty(layout, tokens.v.shape[-1], tokens.k.shape[-1]), layout)
-    out, memory = delta_rule(
-        tokens.q, tokens.k, tokens.k, tokens.v, tokens.forget, tokens.weight, opened.memory
+    tokens, final_sign = unsigned(tokens) if signed else (tokens, None)
+    opened, state_lost = check_state(
+        state, empty(layout, tokens.v.shape[-1], tokens.k.shape[-1]), layout
     )
-    memory = memory if turned is None else memory * turned
-    return close(out, Memory(memory), tokens, lost, layout)
+    out, memory = delta_rule(
+        tokens.q, tokens.k, tokens.k, tokens.v, tokens.forget, tokens.weight, opened.matrix
+    )
+    memory = memory if final_sign is None else memory * final_sign
+    return restore_layout(out, Memory(memory), tokens, state_lost, layout)
 
 
 def gated_delta_step(

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq.attention.arguments import Tokens, close, open_state, read
+from olsq.attention.arguments import Tokens, check_inputs, check_state, restore_layout
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.recurrences.vector import vector_gated
 from olsq.attention.states import Memory, empty
@@ -83,11 +83,11 @@ def gla(
     >>> o[0, :, 0, 0]
     Array([ 1., -1.,  1.], dtype=float32)
     """
-    tokens, layout = read(
+    tokens, layout = check_inputs(
         q, k, v, forget=forget, log_forget=log_forget, weight=weight, segment_ids=segment_ids,
         state=state, vector=True, signed=signed,
     )  # fmt: skip
-    return hebbian(tokens, layout, state, signed)
+    return gated_memory(tokens, layout, state, signed)
 
 
 def gla_step(
@@ -141,17 +141,21 @@ def gla_step(
     return o[:, 0], state
 
 
-def hebbian(tokens: Tokens, layout: Any, state: Any, signed: bool = False) -> tuple[Array, Memory]:
+def gated_memory(
+    tokens: Tokens, layout: Any, state: Any, signed: bool = False
+) -> tuple[Array, Memory]:
     """The memory of checked tokens, whichever gates they have."""
-    tokens, turned = unsigned(tokens) if signed else (tokens, None)
-    opened, lost = open_state(state, empty(layout, tokens.v.shape[-1], tokens.k.shape[-1]), layout)
+    tokens, final_sign = unsigned(tokens) if signed else (tokens, None)
+    opened, state_lost = check_state(
+        state, empty(layout, tokens.v.shape[-1], tokens.k.shape[-1]), layout
+    )
     if tokens.forget is not None and tokens.forget.ndim == 3:
         v = tokens.v if tokens.weight is None else tokens.weight[..., None] * tokens.v
-        out, memory = vector_gated(tokens.q, tokens.k, v, tokens.forget, opened.memory)
+        out, memory = vector_gated(tokens.q, tokens.k, v, tokens.forget, opened.matrix)
     else:
-        out, memory = gated_linear(*tokens[:5], opened.memory)
-    memory = memory if turned is None else memory * turned
-    return close(out, Memory(memory), tokens, lost, layout)
+        out, memory = gated_linear(*tokens[:5], opened.matrix)
+    memory = memory if final_sign is None else memory * final_sign
+    return restore_layout(out, Memory(memory), tokens, state_lost, layout)
 
 
 def mamba2(
@@ -209,11 +213,11 @@ def mamba2(
     >>> olsq.attention.mamba2(x, x, x, forget=0.5)[0][0, :, 0, 0]
     Array([1. , 1.5], dtype=float32)
     """
-    tokens, layout = read(
+    tokens, layout = check_inputs(
         q, k, v, forget=forget, log_forget=log_forget, segment_ids=segment_ids, state=state,
         signed=signed,
     )  # fmt: skip
-    return hebbian(tokens, layout, state, signed)
+    return gated_memory(tokens, layout, state, signed)
 
 
 def mamba2_step(
@@ -310,8 +314,8 @@ def retention(
         forget = 1 - 2.0 ** -(5 + jnp.arange(jnp.shape(q)[2] if jnp.ndim(q) == 4 else 1))
     elif jnp.ndim(forget) > 1:
         raise ValueError(f"forget must be one gate per head, (H,), got {jnp.shape(forget)}")
-    tokens, layout = read(q, k, v, forget=forget, segment_ids=segment_ids, state=state)
-    return hebbian(tokens, layout, state)
+    tokens, layout = check_inputs(q, k, v, forget=forget, segment_ids=segment_ids, state=state)
+    return gated_memory(tokens, layout, state)
 
 
 def retention_step(

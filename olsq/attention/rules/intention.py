@@ -18,9 +18,9 @@ from olsq.attention.arguments import (
     layout_of,
 )
 from olsq.attention.regression import check_moments, clean
+from olsq.checks import concrete
 from olsq.problem import Moments
 from olsq.sequence.jax import query
-from olsq.sequence.jax.inputs import concrete
 from olsq.sequence.jax.tiles import finite
 
 
@@ -101,48 +101,48 @@ def intention(
     if first is not None and s != t:
         raise ValueError(f"q must be as long as k with segment_ids, got {s} and {t}")
     k, v = (fold_heads(x.astype(layout.working)) for x in given.values())
-    strength = check_weight("weight", weight, layout)
-    strength = jnp.ones(order.shape, layout.working) if strength is None else strength
-    bad = ~(finite(k) & finite(v)) & (strength != 0) | ~jnp.isfinite(strength)
-    left_out = (~(finite(k) & finite(v)) | ~jnp.isfinite(strength))[..., None]
+    weight = check_weight("weight", weight, layout)
+    weight = jnp.ones(order.shape, layout.working) if weight is None else weight
+    sample_lost = ~(finite(k) & finite(v)) & (weight != 0) | ~jnp.isfinite(weight)
+    left_out = (~(finite(k) & finite(v)) | ~jnp.isfinite(weight))[..., None]
     k, v = (jnp.where(left_out, 0, x) for x in (k, v))
-    written = jnp.where(left_out, 0, strength[..., None]) * k
+    written = jnp.where(left_out, 0, weight[..., None]) * k
     queries = fold_heads(asked["q"].astype(layout.working))
     lam = jnp.broadcast_to(jnp.asarray(ridge, layout.working), (h, k.shape[-1]))
     lam = jnp.tile(lam, (b, 1))
     start = None if state is None else Moments(*(clean(jnp.asarray(x)) for x in state))
-    lost = jnp.zeros((b * h,), bool)
+    state_lost = jnp.zeros((b * h,), bool)
     if state is not None:
-        lost = jnp.isnan(state.gram).any((2, 3)) | jnp.isnan(state.cross).any((2, 3))
-        lost = lost.reshape(-1)
+        state_lost = jnp.isnan(state.gram).any((2, 3)) | jnp.isnan(state.cross).any((2, 3))
+        state_lost = state_lost.reshape(-1)
 
     def context(index: Array) -> tuple[Array, Moments, Array]:
-        """Outputs of every query from context ``index``, its moments, whether it is spoilt."""
+        """Outputs of every query from context ``index``, its moments, whether these are lost."""
         inside = order == index
         own = jnp.where(inside[..., None], written, 0)
         gram, cross = (jnp.einsum("nti,ntj->nij", x, own) for x in (k, v))
-        spoilt = (bad & inside).any(1)
+        output_lost = (sample_lost & inside).any(1)
         if start is not None:
             begins = jnp.where(index == 0, 1, 0)
             gram, cross = gram + begins * start.gram, cross + begins * start.cross
-            spoilt = spoilt | (lost & (index == 0))
+            output_lost = output_lost | (state_lost & (index == 0))
         moments = Moments(gram, cross)
         clear = jnp.where(finite(queries)[..., None], queries, 0)
         out = query(Moments(gram[:, None], cross[:, None]), clear, ridge=lam[:, None])
-        return jnp.where(spoilt[:, None, None], jnp.nan, out), moments, spoilt
+        return jnp.where(output_lost[:, None, None], jnp.nan, out), moments, output_lost
 
-    value, moments, spoilt = context(jnp.int32(0))
+    value, moments, output_lost = context(jnp.int32(0))
     for index in range(1, count):
-        out, later, bad_too = context(jnp.int32(index))
+        out, later, lost_too = context(jnp.int32(index))
         value = jnp.where((order == index)[..., None], out, value)
         here = order[:, -1] == index
         moments = Moments(
             *(jnp.where(here[:, None, None], x, y) for x, y in zip(later, moments, strict=True))
         )
-        spoilt = jnp.where(here, bad_too, spoilt)
+        output_lost = jnp.where(here, lost_too, output_lost)
     value = jnp.where(finite(queries)[..., None], value, jnp.nan)
     value = jnp.moveaxis(value.reshape(b, h, s, value.shape[-1]), 1, 2).astype(layout.dtype)
-    final = [jnp.where(spoilt[:, None, None], jnp.nan, x) for x in moments]
+    final = [jnp.where(output_lost[:, None, None], jnp.nan, x) for x in moments]
     return value, Moments(*(x.reshape(b, h, *x.shape[1:]) for x in final))
 
 

@@ -8,13 +8,13 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq.attention.arguments import check_positive, per_token, read
+from olsq.attention.arguments import check_inputs, check_positive, per_token
 from olsq.attention.recurrences.linear import gated_linear
-from olsq.attention.regression import arrange, clean, frobenius
+from olsq.attention.regression import check_regression_inputs, clean, frobenius
 from olsq.attention.steps import one_token
+from olsq.checks import concrete, refuse
 from olsq.problem import Moments
 from olsq.sequence.jax import online_lstsq
-from olsq.sequence.jax.inputs import concrete, refuse
 from olsq.sequence.jax.precision import in_full_precision
 from olsq.solvers import Chebyshev, Solver
 
@@ -96,8 +96,10 @@ def kalman(
     check_positive("ratio", ratio)
     if mix is not None:
         refuse("mix", mix, lambda x: (x < 0) | (x > 1), "lie in [0, 1]")
-    streams, options, layout = arrange(q, k, v, forget, log_forget, weight, segment_ids, state)
-    tokens, _ = read(
+    streams, options, layout = check_regression_inputs(
+        q, k, v, forget, log_forget, weight, segment_ids, state
+    )
+    tokens, _ = check_inputs(
         q, k, v, forget=forget, log_forget=log_forget, weight=weight, segment_ids=segment_ids,
         state=state,
     )  # fmt: skip

@@ -9,11 +9,11 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq.attention.arguments import check_count, close, open_state, read
+from olsq.attention.arguments import check_count, check_inputs, check_state, restore_layout
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.states import Memory, Normalised, empty
 from olsq.attention.steps import one_token
-from olsq.problem import check_choice
+from olsq.checks import check_choice
 
 FEATURE_MAPS = ("identity", "elu", "dpfp")
 
@@ -92,23 +92,25 @@ def linear(
     """
     check_choice(feature_map, "feature_map", FEATURE_MAPS)
     check_count("nu", nu)
-    tokens, layout = read(q, k, v, weight=weight, segment_ids=segment_ids, state=state)
+    tokens, layout = check_inputs(q, k, v, weight=weight, segment_ids=segment_ids, state=state)
     phi_q, phi_k = (features(x, feature_map, nu) for x in (tokens.q, tokens.k))
     width, values = phi_k.shape[-1], tokens.v.shape[-1]
     zero: Any = empty(layout, values, width)
     if normalise:
         mass = jnp.zeros((layout.batch, layout.heads, width), layout.working)
-        zero = Normalised(zero.memory, mass)
-    opened, lost = open_state(state, zero, layout)
-    memory, v = opened.memory, tokens.v
+        zero = Normalised(zero.matrix, mass)
+    opened, state_lost = check_state(state, zero, layout)
+    memory, v = opened.matrix, tokens.v
     if normalise:
         v = jnp.concatenate([v, jnp.ones_like(v[..., :1])], -1)
         memory = jnp.concatenate([memory, opened.normaliser[:, None]], 1)
     out, memory = gated_linear(phi_q, phi_k, v, tokens.forget, tokens.weight, memory)
     if normalise:
         out = divide(out[..., :-1], out[..., -1:])
-        return close(out, Normalised(memory[:, :-1], memory[:, -1]), tokens, lost, layout)
-    return close(out, Memory(memory), tokens, lost, layout)
+        return restore_layout(
+            out, Normalised(memory[:, :-1], memory[:, -1]), tokens, state_lost, layout
+        )
+    return restore_layout(out, Memory(memory), tokens, state_lost, layout)
 
 
 def linear_step(

@@ -6,7 +6,13 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq.attention.arguments import check_weight, close, leave_out, open_state, read
+from olsq.attention.arguments import (
+    check_inputs,
+    check_state,
+    check_weight,
+    leave_out,
+    restore_layout,
+)
 from olsq.attention.recurrences.elementwise import elementwise
 from olsq.attention.recurrences.vector import vector_gated
 from olsq.attention.states import Memory, empty
@@ -70,10 +76,10 @@ def longhorn(
     >>> olsq.attention.longhorn(x, x, x)[0][0, :, 0, 0]  # d = 1/2
     Array([0.5  , 0.75 , 0.875], dtype=float32)
     """
-    tokens, layout = read(q, k, v, segment_ids=segment_ids, state=state)
+    tokens, layout = check_inputs(q, k, v, segment_ids=segment_ids, state=state)
     values, keys = tokens.v.shape[-1], tokens.k.shape[-1]
     tokens, beta = leave_out(tokens, check_weight("weight", weight, layout, values))
-    opened, lost = open_state(state, empty(layout, values, keys), layout)
+    opened, state_lost = check_state(state, empty(layout, values, keys), layout)
     squares = tokens.k**2
     norm = squares.sum(-1, keepdims=True)
     if beta is None or beta.ndim == 2:
@@ -81,13 +87,13 @@ def longhorn(
         gates = 1 - d * squares
         if tokens.start is not None:
             gates = jnp.where(tokens.start[..., None], 0, gates)
-        out, memory = vector_gated(tokens.q, tokens.k, d * tokens.v, gates, opened.memory)
+        out, memory = vector_gated(tokens.q, tokens.k, d * tokens.v, gates, opened.matrix)
     else:
         d = beta / (1 + beta * norm)
         out, memory = elementwise(
-            tokens.q, tokens.k, d * tokens.v, factors, {"d": d}, opened.memory, start=tokens.start
+            tokens.q, tokens.k, d * tokens.v, factors, {"d": d}, opened.matrix, start=tokens.start
         )
-    return close(out, Memory(memory), tokens, lost, layout)
+    return restore_layout(out, Memory(memory), tokens, state_lost, layout)
 
 
 def longhorn_step(

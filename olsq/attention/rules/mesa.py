@@ -9,7 +9,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.attention.arguments import check_positive
-from olsq.attention.regression import arrange, check_token, gate, or_empty
+from olsq.attention.regression import check_regression_inputs, check_token, gate, or_empty
 from olsq.attention.steps import one_token
 from olsq.problem import DecodeState, Moments
 from olsq.sequence.jax import online_lstsq, query, update
@@ -97,7 +97,7 @@ def mesa(
     [0.5, 0.667, 0.75]
     """
     check_positive("ridge", ridge)
-    streams, options, layout = arrange(
+    streams, options, layout = check_regression_inputs(
         q, k, v, forget, log_forget, weight, segment_ids, state, signed=signed
     )
     if jnp.ndim(ridge) == 4:

@@ -9,7 +9,14 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.attention.arguments import check_positive
-from olsq.attention.regression import arrange, check_token, gate, lent, or_empty, ridge_left
+from olsq.attention.regression import (
+    check_regression_inputs,
+    check_token,
+    gate,
+    or_empty,
+    ridge_left,
+    spare_ridge,
+)
 from olsq.attention.steps import one_token
 from olsq.problem import DecodeState, Moments
 from olsq.sequence.jax import online_lstsq, query, update
@@ -88,7 +95,9 @@ def mesa_discounted(
     """
     if ridge is not None:
         check_positive("ridge", ridge)
-    streams, options, layout = arrange(q, k, v, forget, log_forget, weight, segment_ids, state)
+    streams, options, layout = check_regression_inputs(
+        q, k, v, forget, log_forget, weight, segment_ids, state
+    )
     options = {**options, "state": state, "solver": solver, "adjoint": adjoint}
     if segment_ids is None:
         fit = online_lstsq(*streams, ridge=ridge, ridge_mode="discounted", **options)
@@ -101,7 +110,7 @@ def mesa_discounted(
     each = jnp.broadcast_to(jnp.asarray(ridge, layout.working), (layout.heads, keys))
     begins, own, eye = each, each[:, None], jnp.eye(keys, dtype=layout.working)
     if state is not None:  # what goes on from it holds its ridge in the gram
-        begins = lent(jnp.asarray(state.gram, layout.working))[..., None]
+        begins = spare_ridge(jnp.asarray(state.gram, layout.working))[..., None]
         own = jnp.where(first[..., None], begins[..., None], own)
         options["state"] = state._replace(gram=state.gram - begins[..., None] * eye)
     ridges = left[..., None] * own

@@ -8,7 +8,14 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq.attention.arguments import Layout, check_count, check_positive, fold_state, per_head, read
+from olsq.attention.arguments import (
+    Layout,
+    check_count,
+    check_inputs,
+    check_positive,
+    fold_state,
+    per_head,
+)
 from olsq.attention.recurrences.window import inside, over_windows
 from olsq.attention.steps import one_token
 from olsq.problem import Moments
@@ -107,7 +114,7 @@ def mesa_window(
     check_count("window", window)
     before = window - 1
     check_positive("ridge", ridge)
-    tokens, layout = read(
+    tokens, layout = check_inputs(
         q, k, v, forget=forget, log_forget=log_forget, weight=weight, segment_ids=segment_ids,
         state=state,
     )  # fmt: skip
@@ -116,17 +123,17 @@ def mesa_window(
     recent = fold_state(state, _empty(layout, before, keys, tokens.v.shape[-1]), layout)
     ones = jnp.ones((n, t), layout.working)
     gates = ones if tokens.forget is None else tokens.forget
-    strength = ones if tokens.weight is None else tokens.weight
-    # A spoilt token is kept as such: it leaves the window one day.
-    raw = [jnp.where(tokens.bad[..., None], jnp.nan, x) for x in (tokens.k, tokens.v)]
-    now = (*raw, gates, strength)
+    weight = ones if tokens.weight is None else tokens.weight
+    # A lost token is kept as such: it leaves the window one day.
+    raw = [jnp.where(tokens.sample_lost[..., None], jnp.nan, x) for x in (tokens.k, tokens.v)]
+    now = (*raw, gates, weight)
     streams = RecentSamples(*(jnp.concatenate(x, 1) for x in zip(recent, now, strict=True)))
-    bad = ~(finite(streams.keys) & finite(streams.values))
+    sample_lost = ~(finite(streams.keys) & finite(streams.values))
     resets = jnp.cumsum(streams.forget == 0, 1)
-    clean = [jnp.where(bad[..., None], 0, x) for x in streams[:2]]
+    clean = [jnp.where(sample_lost[..., None], 0, x) for x in streams[:2]]
 
     def block(queries: Array, parts: Any) -> Array:
-        k, v, gates, weight, bad, resets = parts
+        k, v, gates, weight, sample_lost, resets = parts
         size = queries.shape[1]
         seen = inside(size, window)
         # Products of gates: after each earlier token to the block's start, then inside the block.
@@ -142,11 +149,11 @@ def mesa_window(
         scores = jnp.einsum("ntk,nik->nti", solution, k) * share
         out = jnp.einsum("nti,niv->ntv", scores, v)
         visible = seen & (resets[:, None] == resets[:, before:, None])
-        return jnp.where((visible & bad[:, None]).any(-1)[..., None], jnp.nan, out)
+        return jnp.where((visible & sample_lost[:, None]).any(-1)[..., None], jnp.nan, out)
 
-    parts = (*clean, streams.forget, streams.weight, bad, resets)
+    parts = (*clean, streams.forget, streams.weight, sample_lost, resets)
     out = over_windows(block, tokens.q, parts, window, min(ROWS, max(8, window)))
-    out = jnp.where(tokens.asked[..., None], out, jnp.nan)
+    out = jnp.where(tokens.query_finite[..., None], out, jnp.nan)
     value = jnp.moveaxis(out.reshape(layout.batch, layout.heads, t, out.shape[-1]), 1, 2)
     kept = (x[:, x.shape[1] - before :] for x in streams)
     kept = (x.reshape(layout.batch, layout.heads, *x.shape[1:]) for x in kept)

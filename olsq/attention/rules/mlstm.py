@@ -9,11 +9,11 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq.attention.arguments import Tokens, close, open_state, per_token, read
+from olsq.attention.arguments import Tokens, check_inputs, check_state, per_token, restore_layout
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.states import empty
 from olsq.attention.steps import one_token
-from olsq.sequence.jax.inputs import refuse
+from olsq.checks import refuse
 
 
 class MLSTMState(NamedTuple):
@@ -21,7 +21,7 @@ class MLSTMState(NamedTuple):
 
     Attributes
     ----------
-    memory : array (B, H, V, K)
+    matrix : array (B, H, V, K)
     normaliser : array (B, H, K)
     maximum : array (B, H)
         The largest log weight so far, forgotten like the tokens; 0 where weights are plain, -inf
@@ -31,7 +31,7 @@ class MLSTMState(NamedTuple):
         itself is 0 and is not one: changed alone, it changes what the others stand for.
     """
 
-    memory: Array
+    matrix: Array
     normaliser: Array
     maximum: Array
 
@@ -99,18 +99,18 @@ def mlstm(
     """
     if weight is not None and log_weight is not None:
         raise ValueError("give weight or log_weight, not both: they are the same input gates")
-    tokens, layout = read(
+    tokens, layout = check_inputs(
         q, k, v, forget=forget, log_forget=log_forget, weight=weight, segment_ids=segment_ids,
         state=state,
     )  # fmt: skip
-    memory = empty(layout, tokens.v.shape[-1], tokens.k.shape[-1]).memory
+    memory = empty(layout, tokens.v.shape[-1], tokens.k.shape[-1]).matrix
     level = jnp.full((layout.batch, layout.heads), -jnp.inf if log_weight is not None else 0.0)
     zero = MLSTMState(memory, memory[:, :, 0], level.astype(layout.working))
-    opened, lost = open_state(state, zero, layout)
+    opened, state_lost = check_state(state, zero, layout)
     start = jax.lax.stop_gradient(opened.maximum)
     if log_weight is None:
         start = jnp.where(jnp.isneginf(start), 0, start)  # nothing is remembered yet
-        maxima = jnp.broadcast_to(start[:, None], tokens.bad.shape)
+        maxima = jnp.broadcast_to(start[:, None], tokens.sample_lost.shape)
         plain = jnp.ones_like(maxima) if tokens.weight is None else tokens.weight
         gates, strength = tokens.forget, plain * jnp.exp(-maxima)
     else:
@@ -119,15 +119,15 @@ def mlstm(
         tokens, logs = _leave_out(tokens, logs)
         maxima, gates, strength = _stabilise(tokens.forget, logs, start)
     values = jnp.concatenate([tokens.v, jnp.ones_like(tokens.v[..., :1])], -1)
-    held = jnp.concatenate([opened.memory, opened.normaliser[:, None]], 1)
+    held = jnp.concatenate([opened.matrix, opened.normaliser[:, None]], 1)
     out, held = gated_linear(tokens.q, tokens.k, values, gates, strength, held)
     size = jnp.maximum(jnp.exp(-maxima), jnp.abs(out[..., -1]))
     last = maxima[:, -1] if maxima.shape[1] else start
-    return close(
+    return restore_layout(
         out[..., :-1] / size[..., None],
         MLSTMState(held[:, :-1], held[:, -1], last),
         tokens,
-        lost,
+        state_lost,
         layout,
     )
 
@@ -182,8 +182,8 @@ def mlstm_step(
 def _leave_out(tokens: Tokens, logs: Array) -> tuple[Tokens, Array]:
     """Tokens of log weight -inf are absent, finite or not; those of NaN or inf spoil the rest."""
     wrong = jnp.isnan(logs) | jnp.isposinf(logs)
-    bad = (tokens.bad & ~jnp.isneginf(logs)) | wrong
-    return tokens._replace(bad=bad), jnp.where(wrong, -jnp.inf, logs)
+    sample_lost = (tokens.sample_lost & ~jnp.isneginf(logs)) | wrong
+    return tokens._replace(sample_lost=sample_lost), jnp.where(wrong, -jnp.inf, logs)
 
 
 def _stabilise(gates: Any, logs: Array, start: Array) -> tuple[Array, Array, Array]:

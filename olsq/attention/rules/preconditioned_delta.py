@@ -8,7 +8,14 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq.attention.arguments import check_gates, check_weight, close, open_state, read, resets
+from olsq.attention.arguments import (
+    check_gates,
+    check_inputs,
+    check_state,
+    check_weight,
+    resets,
+    restore_layout,
+)
 from olsq.attention.recurrences.delta import delta_rule
 from olsq.attention.recurrences.linear import accumulate
 from olsq.attention.states import empty
@@ -21,12 +28,12 @@ class PreconditionedState(NamedTuple):
 
     Attributes
     ----------
-    memory : array (B, H, V, K)
+    matrix : array (B, H, V, K)
     curvature : array (B, H, K)
         Diagonal of the keys' gram, forgotten at its own rate.
     """
 
-    memory: Array
+    matrix: Array
     curvature: Array
 
 
@@ -100,19 +107,19 @@ def preconditioned_delta(
     >>> state.curvature[0, 0]
     Array([2.], dtype=float32)
     """
-    tokens, layout = read(
+    tokens, layout = check_inputs(
         q, k, v, forget=forget, log_forget=log_forget, weight=weight, segment_ids=segment_ids,
         state=state,
     )  # fmt: skip
     keys, values = tokens.k.shape[-1], tokens.v.shape[-1]
     zero = empty(layout, values, keys)
     flat = jnp.zeros((layout.batch, layout.heads, keys), layout.working)
-    opened, lost = open_state(state, PreconditionedState(zero.memory, flat), layout)
+    opened, state_lost = check_state(state, PreconditionedState(zero.matrix, flat), layout)
     rate = check_gates(curvature_forget, None, layout, name="curvature_forget")
     learn = check_weight("curvature_weight", curvature_weight, layout)
-    learn = jnp.ones(tokens.bad.shape, layout.working) if learn is None else learn
+    learn = jnp.ones(tokens.sample_lost.shape, layout.working) if learn is None else learn
     unknown = ~jnp.isfinite(learn) if rate is None else ~jnp.isfinite(learn) | jnp.isnan(rate)
-    tokens = tokens._replace(bad=tokens.bad | unknown)
+    tokens = tokens._replace(sample_lost=tokens.sample_lost | unknown)
     learn, rate = (
         jnp.where(unknown, 0, learn),
         None if rate is None else jnp.where(unknown, 1, rate),
@@ -126,16 +133,20 @@ def preconditioned_delta(
     scaling = base ** (-s / (1 + jnp.abs(s)))
     out, memory = delta_rule(
         tokens.q, tokens.k, scaling * tokens.k, tokens.v, tokens.forget, tokens.weight,
-        opened.memory,
+        opened.matrix,
     )  # fmt: skip
-    spoilt = None
+    output_lost = None
     if layout.length:
         # A memory that is reset is still written to by the curvature: that has to be reset first.
-        never = jnp.zeros_like(tokens.bad)
-        scaling_lost = lost_tokens(tokens.bad, never if rate is None else rate == 0, lost)
-        reach = lost_tokens(tokens.bad | scaling_lost, resets(tokens), lost)
-        spoilt = reach, reach[:, -1]
-    return close(out, PreconditionedState(memory, curvature), tokens, lost, layout, spoilt)
+        never = jnp.zeros_like(tokens.sample_lost)
+        scaling_lost = lost_tokens(
+            tokens.sample_lost, never if rate is None else rate == 0, state_lost
+        )
+        reach = lost_tokens(tokens.sample_lost | scaling_lost, resets(tokens), state_lost)
+        output_lost = reach, reach[:, -1]
+    return restore_layout(
+        out, PreconditionedState(memory, curvature), tokens, state_lost, layout, output_lost
+    )
 
 
 def preconditioned_delta_step(

@@ -12,20 +12,20 @@ from jax.typing import ArrayLike
 from olsq.attention.arguments import (
     Tokens,
     check_heads,
+    check_inputs,
     check_segments,
-    close,
+    check_state,
     fold_heads,
     layout_of,
     leave_out,
-    open_state,
     per_head,
     per_token,
-    read,
+    restore_layout,
 )
 from olsq.attention.recurrences.elementwise import diagonal, elementwise
 from olsq.attention.states import Memory, empty
 from olsq.attention.steps import one_token
-from olsq.sequence.jax.inputs import refuse
+from olsq.checks import refuse
 from olsq.sequence.jax.tiles import finite
 
 STEEPEST = 1000.0  # of d sqrt(x) / dx, which has no bound at 0; Griffin's code bounds it so
@@ -105,27 +105,29 @@ def mamba(
     >>> olsq.attention.mamba(x, x, x, step=1.0, rate=half)[0][0, :, 0, 0]
     Array([1.  , 1.5 , 1.75], dtype=float32)
     """
-    tokens, layout = read(q, k, v, segment_ids=segment_ids, state=state)
+    tokens, layout = check_inputs(q, k, v, segment_ids=segment_ids, state=state)
     values, keys = tokens.v.shape[-1], tokens.k.shape[-1]
     refuse("step", step, lambda s: s < 0, "be >= 0 (it is a time)")
     tokens, times = leave_out(tokens, per_token("step", step, layout, values))
     assert times is not None
     speed = jnp.swapaxes(jnp.exp(per_head("rate", rate, layout, values, keys)), 1, 2)
     direct = None if skip is None else per_head("skip", skip, layout, values)[:, None]
-    opened, lost = open_state(state, empty(layout, values, keys), layout)
+    opened, state_lost = check_state(state, empty(layout, values, keys), layout)
 
     def factors(x: dict[str, Array]) -> Array:
         return jnp.exp(-x["step"][:, None, :] * speed)
 
     out, memory = elementwise(
-        tokens.q, tokens.k, times * tokens.v, factors, {"step": times}, opened.memory,
+        tokens.q, tokens.k, times * tokens.v, factors, {"step": times}, opened.matrix,
         start=tokens.start,
     )  # fmt: skip
     if direct is not None:
         out = out + direct * tokens.v
         # A value that the memory leaves out is still read here, at its own token.
-        tokens = tokens._replace(asked=tokens.asked & finite(fold_heads(jnp.asarray(v))))
-    return close(out, Memory(memory), tokens, lost, layout)
+        tokens = tokens._replace(
+            query_finite=tokens.query_finite & finite(fold_heads(jnp.asarray(v)))
+        )
+    return restore_layout(out, Memory(memory), tokens, state_lost, layout)
 
 
 def mamba_step(
@@ -258,17 +260,17 @@ def rg_lru(
         gates.append(per_token(name, gate, layout, width))
     x, admits, forgets = fold_heads(x.astype(layout.working)), *gates
     start = check_segments(segment_ids, layout)
-    bad = (~jnp.isfinite(x) & (admits != 0)).any(-1) | ~(finite(admits) & finite(forgets))
+    sample_lost = (~jnp.isfinite(x) & (admits != 0)).any(-1) | ~(finite(admits) & finite(forgets))
     x, admits, forgets = (jnp.where(jnp.isfinite(y), y, 0) for y in (x, admits, forgets))
     log_factor = -c * jax.nn.softplus(per_head("rate", rate, layout, width))[:, None] * forgets
     factors = jnp.exp(log_factor)
     gates = factors if start is None else jnp.where(start[..., None], 0, factors)
     zero = Hidden(jnp.zeros((b, h, width), layout.working))
-    opened, lost = open_state(state, zero, layout)
+    opened, state_lost = check_state(state, zero, layout)
     add = root(-jnp.expm1(2 * log_factor)) * (admits * x)
     out, hidden = diagonal(gates, add, opened.hidden)
-    tokens = Tokens(x, x, x, gates, None, start, bad, jnp.ones_like(bad))
-    return close(out, Hidden(hidden), tokens, lost, layout)
+    tokens = Tokens(x, x, x, gates, None, start, sample_lost, jnp.ones_like(sample_lost))
+    return restore_layout(out, Hidden(hidden), tokens, state_lost, layout)
 
 
 def rg_lru_step(

@@ -99,17 +99,17 @@ def sliding_window(
     keys, values = (jnp.concatenate(x, 1) for x in ((cache.keys, k), (cache.values, v)))
     present = jnp.concatenate([cache.present, jnp.ones((n, t), bool)], 1)
     orders = jnp.concatenate([jnp.zeros((n, before), order.dtype), order], 1)
-    bad = ~(finite(keys) & finite(values)) & present
-    clean = [jnp.where(bad[..., None], 0, x) for x in (keys, values)]
+    sample_lost = ~(finite(keys) & finite(values)) & present
+    clean = [jnp.where(sample_lost[..., None], 0, x) for x in (keys, values)]
 
     def block(rows: Any, tokens: Any) -> Array:
         q, order = rows
-        keys, values, present, orders, bad = tokens
+        keys, values, present, orders, sample_lost = tokens
         visible = present[:, None] & inside(q.shape[1], window)
         visible = visible & (orders[:, None] == order[..., None])
-        return attend(q, keys, values, visible, bad, scale)
+        return attend(q, keys, values, visible, sample_lost, scale)
 
-    tokens = (*clean, present, orders, bad)
+    tokens = (*clean, present, orders, sample_lost)
     out = over_windows(block, (q, order), tokens, window, max(64, window))
     last = order[:, -1:] if t else jnp.zeros((n, 1), order.dtype)
     present = present & (orders == last)

@@ -13,7 +13,7 @@ from olsq.attention.arguments import check_segments, check_streams, fold_state
 from olsq.attention.recurrences.window import over_windows
 from olsq.attention.scores import attend, unfold
 from olsq.attention.steps import one_token
-from olsq.sequence.jax.inputs import concrete
+from olsq.checks import concrete
 from olsq.sequence.jax.tiles import finite
 
 ROWS = 512  # queries scored at once
@@ -136,14 +136,14 @@ def softmax(
     keys, values = put(cache.keys, k), put(cache.values, v)
     present = put(cache.present, jnp.ones((n, t), bool))
     orders = put(jnp.zeros((n, room), order.dtype), order)
-    bad = ~(finite(keys) & finite(values)) & present
-    clean_k, clean_v = (jnp.where(bad[..., None], 0, x) for x in (keys, values))
+    sample_lost = ~(finite(keys) & finite(values)) & present
+    clean_k, clean_v = (jnp.where(sample_lost[..., None], 0, x) for x in (keys, values))
 
     def rows(x: tuple[Array, Array, Array]) -> Array:
         q, order, at = x
         visible = present[:, None] & (jnp.arange(room, dtype=taken.dtype) <= taken + at[:, :, None])
         visible = visible & (orders[:, None] == order[..., None])
-        return attend(q, clean_k, clean_v, visible, bad, scale)
+        return attend(q, clean_k, clean_v, visible, sample_lost, scale)
 
     at = jnp.broadcast_to(jnp.arange(t, dtype=taken.dtype), (n, t))
     out = over_windows(lambda x, _: rows(x), (q, order, at), (), 1, ROWS)

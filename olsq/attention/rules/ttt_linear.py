@@ -7,7 +7,7 @@ from typing import NamedTuple
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq.attention.arguments import read
+from olsq.attention.arguments import check_inputs
 from olsq.attention.steps import one_token
 from olsq.attention.training import given, train
 
@@ -112,7 +112,7 @@ def ttt_linear(
     >>> o.shape, state.position[0, 0]
     ((1, 4, 1, 2), Array(2, dtype=int32))
     """
-    tokens, layout = read(q, k, v, segment_ids=segment_ids, state=state)
+    tokens, layout = check_inputs(q, k, v, segment_ids=segment_ids, state=state)
     width = tokens.v.shape[-1]
     shapes = {"weight": (width, width), "bias": (width,)}
     layers = given(initial, shapes, layout)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq.attention.arguments import read
+from olsq.attention.arguments import check_inputs
 from olsq.attention.steps import one_token
 from olsq.attention.training import given, train
 
@@ -107,7 +107,7 @@ def ttt_mlp(
     >>> o.shape, state.weight1.shape
     ((1, 2, 1, 2), (1, 1, 8, 2))
     """
-    tokens, layout = read(q, k, v, segment_ids=segment_ids, state=state)
+    tokens, layout = check_inputs(q, k, v, segment_ids=segment_ids, state=state)
     width = tokens.v.shape[-1]
     if initial is None:
         if state is None or segment_ids is not None:

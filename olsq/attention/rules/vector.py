@@ -12,10 +12,10 @@ from olsq.attention.arguments import (
     Tokens,
     check_gates,
     check_heads,
-    close,
+    check_inputs,
+    check_state,
     layout_of,
-    open_state,
-    read,
+    restore_layout,
 )
 from olsq.attention.recurrences.vector import vector_gated
 from olsq.attention.states import Memory, empty
@@ -80,13 +80,17 @@ def hgrn2(
     gates = jnp.broadcast_to(gates, given["q"].shape)
     key = 1 - gates if log_forget is None else -jnp.expm1(gates)
     same: Any = {"forget" if log_forget is None else "log_forget": gates}
-    tokens, _ = read(  # the layout's dtype is that of q and v: the key is in the working one
-        q, key, v, **same, segment_ids=segment_ids, state=state, vector=True
+    tokens, _ = (
+        check_inputs(  # the layout's dtype is that of q and v: the key is in the working one
+            q, key, v, **same, segment_ids=segment_ids, state=state, vector=True
+        )
     )
-    opened, lost = open_state(state, empty(layout, tokens.v.shape[-1], key.shape[-1]), layout)
+    opened, state_lost = check_state(
+        state, empty(layout, tokens.v.shape[-1], key.shape[-1]), layout
+    )
     held = jnp.ones_like(tokens.k) if tokens.forget is None else tokens.forget
-    out, memory = vector_gated(tokens.q, tokens.k, tokens.v, held, opened.memory)
-    return close(out, Memory(memory), tokens, lost, layout)
+    out, memory = vector_gated(tokens.q, tokens.k, tokens.v, held, opened.matrix)
+    return restore_layout(out, Memory(memory), tokens, state_lost, layout)
 
 
 def hgrn2_step(
@@ -179,7 +183,7 @@ def rwkv6(
     >>> olsq.attention.rwkv6(x, x, x, bonus=jnp.array([[2.0]]), forget=0.5 * x)[0][0, :, 0, 0]
     Array([2. , 3. , 3.5], dtype=float32)
     """
-    tokens, layout = read(q, k, v, segment_ids=segment_ids, state=state)
+    tokens, layout = check_inputs(q, k, v, segment_ids=segment_ids, state=state)
     width = tokens.k.shape[-1]
     gates = check_gates(forget, log_forget, layout, width)
     gates = jnp.ones_like(tokens.k) if gates is None else gates
@@ -190,15 +194,20 @@ def rwkv6(
     bonus = jnp.asarray(bonus, layout.working)
     if bonus.shape != (layout.heads, width):
         raise ValueError(f"bonus must have shape {(layout.heads, width)}, got {bonus.shape}")
-    opened, lost = open_state(state, empty(layout, tokens.v.shape[-1], width), layout)
+    opened, state_lost = check_state(state, empty(layout, tokens.v.shape[-1], width), layout)
     # The reset of a segment comes before the read: its first query sees an empty memory.
     reads = tokens.q if tokens.start is None else jnp.where(tokens.start[..., None], 0, tokens.q)
     held = gates if tokens.start is None else jnp.where(tokens.start[..., None], 0, gates)
-    out, memory = vector_gated(reads, tokens.k, tokens.v, held, opened.memory, before=True)
+    out, memory = vector_gated(reads, tokens.k, tokens.v, held, opened.matrix, before=True)
     own = jnp.tile(bonus, (layout.batch, 1))[:, None] * tokens.k
     out = out + (tokens.q * own).sum(-1, keepdims=True) * tokens.v
-    return close(
-        out, Memory(memory), tokens, lost, layout, _spoilt(tokens, held, unknown.any(-1), lost)
+    return restore_layout(
+        out,
+        Memory(memory),
+        tokens,
+        state_lost,
+        layout,
+        _output_lost(tokens, held, unknown.any(-1), state_lost),
     )
 
 
@@ -247,12 +256,12 @@ def rwkv6_step(
     return o[:, 0], state
 
 
-def _spoilt(tokens: Tokens, gates: Array, unknown: Array, lost: Array) -> Any:
+def _output_lost(tokens: Tokens, gates: Array, unknown: Array, state_lost: Array) -> Any:
     """What a loss reaches where gates apply after the read: a reset helps later tokens only."""
-    if tokens.bad.shape[1] == 0:
+    if tokens.sample_lost.shape[1] == 0:
         return None
-    after = lost_tokens(tokens.bad | unknown, (gates == 0).all(-1), lost)
-    before = jnp.concatenate([lost[:, None], after[:, :-1]], 1)
+    after = lost_tokens(tokens.sample_lost | unknown, (gates == 0).all(-1), state_lost)
+    before = jnp.concatenate([state_lost[:, None], after[:, :-1]], 1)
     if tokens.start is not None:
         before = before & ~tokens.start
-    return before | tokens.bad, after[:, -1]
+    return before | tokens.sample_lost, after[:, -1]

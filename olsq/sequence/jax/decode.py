@@ -9,10 +9,17 @@ import jax.numpy as jnp
 from jax import Array
 from numpy.typing import ArrayLike
 
-from olsq.checks import check_real
+from olsq.checks import (
+    check_forget,
+    check_moment_shapes,
+    check_real,
+    check_ridge,
+    check_token_shapes,
+    check_weight,
+)
 from olsq.problem import DecodeState, Moments
 from olsq.sequence.jax.control import cond, custom_linear_solve, together
-from olsq.sequence.jax.inputs import check_moments, promoted, refuse
+from olsq.sequence.jax.inputs import check_moments, promoted
 from olsq.sequence.jax.iterations import conjugate_gradient, scaled
 from olsq.sequence.jax.precision import in_full_precision
 from olsq.sequence.jax.triangular import guarded_inverse_cholesky
@@ -30,7 +37,7 @@ def start_decoding(state: Moments, *, ridge: ArrayLike | None = None) -> DecodeS
     moments = _as_moments(state)
     dtype = moments.gram.dtype
     if ridge is not None:
-        refuse("ridge", ridge, lambda r: r < 0, "be >= 0")
+        check_ridge(ridge)
     d = moments.gram.shape[-1]
     ridge = jnp.zeros((), dtype) if ridge is None else jnp.asarray(ridge, dtype)
     ridge = jnp.broadcast_to(ridge, (*moments.gram.shape[:-2], d))
@@ -50,19 +57,15 @@ def update(
     weight: ArrayLike = 1.0,
 ) -> AnyState:
     """The JAX side of :func:`olsq.update`, whatever the arrays are."""
-    refuse("forget", forget, lambda g: (g < 0) | (g > 1), "lie in [0, 1]")
-    refuse("weight", weight, lambda w: w < 0, "be >= 0")
+    check_forget(forget)
+    check_weight(weight)
     check_real("key", key)
     check_real("value", value)
     moments = state.moments if isinstance(state, DecodeState) else _as_moments(state)
     dtype = moments.gram.dtype
     key, value, forget, weight = (jnp.asarray(x, dtype) for x in (key, value, forget, weight))
     d, m = moments.gram.shape[-1], moments.cross.shape[-2]
-    if key.shape[-1:] != (d,) or value.shape[-1:] != (m,):
-        raise ValueError(
-            f"key and value must end in ({d},) and ({m},) for this state, got {key.shape} and "
-            f"{value.shape}"
-        )
+    check_token_shapes(key.shape, value.shape, d, m)
     fine = jnp.isfinite(key).all(-1) & jnp.isfinite(value).all(-1)
     absent = (~fine & (weight == 0))[..., None]
     key, value = jnp.where(absent, 0, key), jnp.where(absent, 0, value)
@@ -94,7 +97,7 @@ def query(
     q = _as_query(query, moments)
     system, bounded = moments.gram, jnp.zeros((), bool)
     if ridge is not None:
-        refuse("ridge", ridge, lambda r: r < 0, "be >= 0")
+        check_ridge(ridge)
         lam = jnp.broadcast_to(jnp.asarray(ridge, q.dtype), (*system.shape[:-2], q.shape[-1]))
         system = system + lam[..., None] * jnp.eye(q.shape[-1], dtype=q.dtype)
         bounded = (lam > 0).all(-1)
@@ -151,7 +154,7 @@ def solve_query(
 
 def merge_moments(first: Moments, second: Moments, *, forget: ArrayLike = 1.0) -> Moments:
     """The JAX side of :func:`olsq.sequence.merge_moments`, whatever the arrays are."""
-    refuse("forget", forget, lambda g: (g < 0) | (g > 1), "lie in [0, 1]")
+    check_forget(forget)
     first, second = _as_moments(first), _as_moments(second)
     gate = jnp.asarray(forget, first.gram.dtype)[..., None, None]
     return Moments(*(gate * _kept(a, gate) + b for a, b in zip(first, second, strict=True)))
@@ -200,11 +203,7 @@ def _as_moments(state: Any) -> Moments:
     check_moments(state)
     gram, cross = (jnp.asarray(s) for s in state)
     dtype = promoted(gram, cross, jnp.float32)
-    if gram.shape[-1:] != gram.shape[-2:-1] or cross.shape[-1:] != gram.shape[-1:]:
-        raise ValueError(
-            f"state must be Moments(gram (..., d, d), cross (..., m, d)), got {gram.shape} and "
-            f"{cross.shape}"
-        )
+    check_moment_shapes(gram.shape, cross.shape)
     return Moments(gram.astype(dtype), cross.astype(dtype))
 
 

@@ -7,11 +7,17 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax.core import Tracer
 
-from olsq.checks import check_real, refuse_values
-from olsq.problem import RIDGE_MODES, Moments, check_choice, check_streams
+from olsq.checks import (
+    check_forget,
+    check_real,
+    check_streams,
+    check_weight,
+    concrete,
+    sequence_ridge_axes,
+    shape_error,
+)
+from olsq.problem import Moments
 from olsq.sequence.jax.triangular import inverse_cholesky
 
 
@@ -33,11 +39,6 @@ class Stream(NamedTuple):
     floor: jax.Array | None  # (B,) at most the least eigenvalue of a discounted gram; else None
 
 
-def concrete(x: Any) -> np.ndarray | None:
-    """The numbers of ``x`` as NumPy, or None while JAX is only tracing them."""
-    return None if isinstance(x, Tracer) else np.asarray(x)
-
-
 def size(batch: tuple[int, ...]) -> int:
     """Number of streams in a batch shape: 1 for (), 0 for an empty batch."""
     return math.prod(batch)  # of symbols too
@@ -57,18 +58,6 @@ def working_dtype(*arrays: Any) -> jnp.dtype:
     return dtype
 
 
-def refuse(name: str, x: Any, wrong: Any, rule: str) -> None:
-    """Raise ValueError if any visible entry of ``x`` breaks ``rule``; NaN passes, it is data.
-
-    TypeError if they are not real numbers, which is seen of traced ones too.
-    """
-    check_real(name, x)
-    seen = concrete(x)
-    if seen is None:
-        return
-    refuse_values(name, seen, wrong(seen.astype(np.float64)), rule)
-
-
 def spread(name: str, x: Any, shape: tuple[int, ...], dtype: jnp.dtype, meaning: str) -> jax.Array:
     """Broadcast ``x`` to ``shape``, or say which shape was wanted."""
     check_real(name, x)
@@ -76,9 +65,7 @@ def spread(name: str, x: Any, shape: tuple[int, ...], dtype: jnp.dtype, meaning:
     try:
         return jnp.broadcast_to(x, shape)
     except ValueError:
-        raise ValueError(
-            f"{name} has shape {x.shape}, which does not broadcast to {shape} ({meaning})"
-        ) from None
+        raise shape_error(name, x.shape, shape, meaning) from None
 
 
 def all_ones(x: Any) -> bool:
@@ -91,18 +78,13 @@ def check_gates(
     forget: Any, log_forget: Any, batch: tuple[int, ...], length: int, dtype: jnp.dtype
 ) -> tuple[jax.Array | None, jax.Array | None]:
     """Return (forget, log_forget), flat over the batch, or (None, None) when all are 1."""
+    check_forget(forget, log_forget)
     if log_forget is not None:
-        if forget is not None:
-            raise ValueError("give forget or log_forget, not both: they are the same gates")
-        refuse("log_forget", log_forget, lambda g: g > 0, "be <= 0 (it is the log of a factor)")
         logs = spread("log_forget", log_forget, (*batch, length), dtype, "batch and time")
         logs = logs.reshape(size(batch), length)
         return jnp.exp(logs), jax.lax.stop_gradient(logs)
     if forget is None:
         return None, None
-    refuse(
-        "forget", forget, lambda g: (g < 0) | (g > 1), "lie in [0, 1] (1 forgets nothing, 0 resets)"
-    )
     gates = spread("forget", forget, (*batch, length), dtype, "batch and time")
     if all_ones(forget):
         return None, None
@@ -121,32 +103,12 @@ def check_ridge(
     dtype: jnp.dtype,
 ) -> jax.Array | None:
     """Return the ridge as (B, 1, d) or (B, T, d), or None where the state already holds it."""
-    check_choice(ridge_mode, "ridge_mode", RIDGE_MODES)
-    if ridge_mode == "discounted" and has_state:
-        if ridge is not None:
-            raise ValueError(
-                "ridge must be left out when a state is given in the discounted problem: the "
-                "state's gram already holds the ridge, forgotten with the data"
-            )
+    axes = sequence_ridge_axes(ridge, ridge_mode, has_state, batch, length, d)
+    if axes is None:
         return None
-    if ridge is None:
-        raise ValueError(
-            "ridge is needed: a number, (d,), batch axes and d, or batch axes, T and d; start "
-            "with the size of keys' mean square"
-        )
-    refuse("ridge", ridge, lambda r: (r < 0) | np.isinf(r), "be finite and >= 0")
-    shape = np.shape(ridge)  # a list has one too
-    if len(shape) == len(batch) + 2:
-        if ridge_mode == "discounted" and shape[-2] != 1:
-            raise ValueError(
-                f"ridge has shape {shape}, one per token; the discounted problem has one ridge, "
-                "at the start of the stream: give (..., d)"
-            )
-        time = 1 if shape[-2] == 1 else length
-        full = spread("ridge", ridge, (*batch, time, d), dtype, "batch, time and features")
-        return full.reshape(size(batch), time, d)
-    ridge = spread("ridge", ridge, (*batch, d), dtype, "batch and features")
-    return ridge.reshape(size(batch), 1, d)
+    spread_ridge = spread("ridge", ridge, axes[0], dtype, axes[1])
+    time = 1 if len(axes[0]) == len(batch) + 1 else axes[0][-2]
+    return spread_ridge.reshape(size(batch), time, d)
 
 
 def check_moments(state: Any) -> None:
@@ -200,8 +162,8 @@ def check(
     out_dtype = out_dtype if jnp.issubdtype(out_dtype, jnp.floating) else jnp.dtype(jnp.float32)
     dtype = working_dtype(keys, values, queries, *([] if state is None else state))
     gates = check_gates(forget, log_forget, batch, length, dtype)
+    check_weight(weight)
     if weight is not None:
-        refuse("weight", weight, lambda w: w < 0, "be >= 0 (0 leaves a sample out)")
         ones = all_ones(weight)
         weight = spread("weight", weight, (*batch, length), dtype, "batch and time")
         weight = None if ones else weight.reshape(size(batch), length)

@@ -19,7 +19,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.problem import Moments, Solution, check_choice
+from olsq.checks import check_choice
+from olsq.problem import Moments, Solution
 from olsq.sequence.jax.chunks import Chunks, system_diagonal, system_product
 from olsq.sequence.jax.control import custom_linear_solve
 from olsq.sequence.jax.inputs import check

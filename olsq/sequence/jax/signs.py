@@ -21,19 +21,7 @@ from typing import Any, TypeVar
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.sequence.jax.inputs import refuse
-
 Tokens = TypeVar("Tokens", bound=Any)  # a named tuple with q, k and forget
-
-
-def refuse_gates(name: str, gates: Any, signed: bool | None) -> None:
-    """Raise ValueError if any visible factor is out of range, which ``signed`` says."""
-    if signed:
-        rule = "lie in [-1, 1] (1 forgets nothing, 0 resets, -1 turns the memory round)"
-    else:
-        rule = "lie in [0, 1] (1 forgets nothing, 0 resets)"
-        rule += "" if signed is None else ", or in [-1, 1] with signed=True"
-    refuse(name, gates, lambda g: (g < (-1 if signed else 0)) | (g > 1), rule)
 
 
 def magnitudes(gates: Array) -> Array:

@@ -10,11 +10,12 @@ import jax.numpy as jnp
 from jax import Array
 from numpy.typing import ArrayLike
 
-from olsq.problem import Moments, Sizes, Solution, Stats, check_choice, error_bounds
+from olsq.checks import check_choice, concrete
+from olsq.problem import Moments, Sizes, Solution, Stats, error_bounds
 from olsq.sequence.jax.chunks import Chunks, cross_norm, read_out, system_product, system_trace
 from olsq.sequence.jax.control import custom_linear_solve, scan, together
 from olsq.sequence.jax.factor import FACTOR
-from olsq.sequence.jax.inputs import Stream, check, concrete, least_eigenvalue
+from olsq.sequence.jax.inputs import Stream, check, least_eigenvalue
 from olsq.sequence.jax.precision import in_full_precision
 from olsq.sequence.jax.shards import join, split
 from olsq.sequence.jax.solver import JaxSolver

@@ -66,9 +66,19 @@ def call_gemm(typing_context: Any, address: Any, numbers: Any, a: Any, b: Any, c
 def product_of(number: Any) -> Any:
     """Signature of :func:`multiply`, written down so that no constant becomes another version."""
     block = types.Tuple((number[:, ::1], types.int64, types.int64))
-    size, factor, turned = types.int64, types.float64, types.boolean
+    size, factor, transposed = types.int64, types.float64, types.boolean
     return types.void(
-        types.int64[::1], size, size, size, factor, block, turned, block, turned, factor, block
+        types.int64[::1],
+        size,
+        size,
+        size,
+        factor,
+        block,
+        transposed,
+        block,
+        transposed,
+        factor,
+        block,
     )
 
 

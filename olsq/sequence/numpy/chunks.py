@@ -111,7 +111,7 @@ def close_chunk(chunk: Chunk, gram: NDArray, cross: NDArray) -> None:
     cross += np.swapaxes(weighted @ chunk.values.astype(np.float64), 1, 2)
 
 
-def turned(x: NDArray) -> NDArray:
+def transpose(x: NDArray) -> NDArray:
     """The transpose of every matrix, without a copy."""
     return np.swapaxes(x, -1, -2)
 
@@ -130,14 +130,14 @@ def system_product(chunk: Chunk, x: NDArray) -> NDArray:
 
 def read_out(chunk: Chunk, x: NDArray) -> NDArray:
     """o_t = G_t x_t for every token: gated linear attention with queries x."""
-    scores = x @ turned(chunk.keys)
+    scores = x @ transpose(chunk.keys)
     scores *= chunk.decay
-    return scores @ chunk.values + chunk.zeta[..., None] * (x @ turned(chunk.cross))
+    return scores @ chunk.values + chunk.zeta[..., None] * (x @ transpose(chunk.cross))
 
 
 def read_back(chunk: Chunk, upstream: NDArray) -> NDArray:
     """G_t^T g_t for every token: what a read-out hands back to the solution."""
-    scores = upstream @ turned(chunk.values)
+    scores = upstream @ transpose(chunk.values)
     scores *= chunk.decay
     return scores @ chunk.keys + chunk.zeta[..., None] * (upstream @ chunk.cross)
 

@@ -6,16 +6,23 @@ The same steps as :mod:`olsq.sequence.jax.decode`, in kernels: a token costs mic
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.checks import check_real
+from olsq.checks import (
+    check_forget,
+    check_moment_shapes,
+    check_real,
+    check_ridge,
+    check_token_shapes,
+    check_weight,
+)
 from olsq.kernel import kernel
 from olsq.problem import DecodeState, Moments
 from olsq.sequence.numpy.blas import addresses, inverse_factor, whiten
-from olsq.sequence.numpy.inputs import numbers, refuse
 
 REFRESH_EVERY = 32  # tokens between factorisations; rank-one updates in between
 REFRESH_BELOW = 0.3  # or as soon as the gates since then multiply to less than this
@@ -49,13 +56,9 @@ def update(
     gram, cross = moments
     d, m, dtype = gram.shape[-1], cross.shape[-2], gram.dtype
     key, value = np.asarray(key, dtype), np.asarray(value, dtype)
-    if key.shape[-1:] != (d,) or value.shape[-1:] != (m,):
-        raise ValueError(
-            f"key and value must end in ({d},) and ({m},) for this state, got {key.shape} and "
-            f"{value.shape}"
-        )
-    gate = _within("forget", forget, 0.0, 1.0, "lie in [0, 1]")
-    w = _within("weight", weight, 0.0, math.inf, "be >= 0")
+    check_token_shapes(key.shape, value.shape, d, m)
+    gate = _checked(check_forget, forget, 1.0)
+    w = _checked(check_weight, weight, math.inf)
     batch = gram.shape[:-2]
     if key.ndim > 1 or value.ndim > 1 or batch or gate.ndim or w.ndim:
         batch = np.broadcast_shapes(batch, key.shape[:-1], value.shape[:-1], gate.shape, w.shape)
@@ -119,7 +122,7 @@ def query(
 
 def merge_moments(first: Moments, second: Moments, *, forget: ArrayLike = 1.0) -> Moments:
     """:func:`olsq.sequence.merge_moments` for NumPy states."""
-    gate = _within("forget", forget, 0.0, 1.0, "lie in [0, 1]")[..., None, None]
+    gate = _checked(check_forget, forget, 1.0)[..., None, None]
     first, second = _as_moments(first), _as_moments(second)
     with np.errstate(invalid="ignore"):
         parts = (
@@ -136,25 +139,19 @@ def _as_moments(state: Any) -> Moments:
             check_real(f"state.{name}", part)
         dtype = np.result_type(gram, cross, SINGLE)
         gram, cross = gram.astype(dtype), cross.astype(dtype)
-    if gram.shape[-1:] != gram.shape[-2:-1] or cross.shape[-1:] != gram.shape[-1:]:
-        raise ValueError(
-            f"state must be Moments(gram (..., d, d), cross (..., m, d)), got {gram.shape} and "
-            f"{cross.shape}"
-        )
+    check_moment_shapes(gram.shape, cross.shape)
     return Moments(gram, cross)
 
 
-def _within(name: str, x: Any, low: float, high: float, rule: str) -> NDArray:
-    """``x`` as float64, refused outside [low, high]; NaN passes, it is data."""
-    if isinstance(x, float) and low <= x <= high:
-        return np.asarray(x)
-    array = numbers(name, x)
-    refuse(name, array, (array < low) | (array > high), rule)
-    return array
+def _checked(check: Callable[[Any], None], x: Any, most: float) -> NDArray:
+    """``x`` as float64; a float in [0, most], which ``check`` has nothing against, in no time."""
+    if not (isinstance(x, float) and 0 <= x <= most):
+        check(x)
+    return np.asarray(x, np.float64)
 
 
 def _as_ridge(ridge: Any, shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
-    own = _within("ridge", ridge, 0.0, math.inf, "be >= 0")
+    own = _checked(check_ridge, ridge, 1e300)
     return np.array(np.broadcast_to(own, shape), dtype, order="C")
 
 

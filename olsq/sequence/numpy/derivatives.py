@@ -26,7 +26,7 @@ from olsq.sequence.numpy.chunks import (
     gate_products,
     open_chunk,
     read_back,
-    turned,
+    transpose,
 )
 from olsq.sequence.numpy.inputs import answerable, spread
 from olsq.sequence.numpy.solve import Given, check, clean, run
@@ -121,31 +121,33 @@ def chunk_backward(form: NumpySolver, chunk: Chunk, g: NDArray, into: Gradients)
     after_gram, after_cross = into.gram.copy(), into.cross.copy()
     # What arrives after the chunk is one more token there, of rank d: it enters through its
     # products with the samples.
-    both = after_gram + turned(after_gram)
+    both = after_gram + transpose(after_gram)
     gk, gv = keys @ both, values @ after_cross  # (B, C, d): 2 sym(dH) k and dG^T v
     last = table[:, -1] * chunk.weight  # D of the last token
 
-    ek, xk, gv_scores = e @ turned(keys), x @ turned(keys), g @ turned(values)
+    ek, xk, gv_scores = e @ transpose(keys), x @ transpose(keys), g @ transpose(values)
     weighted = table * chunk.weight[:, None, :]
     into.keys[:] = (
-        turned(weighted * (gv_scores - ek)) @ x
-        - turned(weighted * xk) @ e
+        transpose(weighted * (gv_scores - ek)) @ x
+        - transpose(weighted * xk) @ e
         + last[..., None] * (gk + gv)
     )
-    into.values[:] = turned(weighted * xk) @ g + last[..., None] * (keys @ turned(after_cross))
+    into.values[:] = transpose(weighted * xk) @ g + last[..., None] * (
+        keys @ transpose(after_cross)
+    )
 
     of_table = np.tril(xk * (gv_scores - ek))  # dD_ti / weight_i
     of_last = 0.5 * np.einsum("bti,bti->bt", keys, gk) + np.einsum("bti,bti->bt", keys, gv)
     of_table[:, -1] += of_last
     into.weight[:] = np.einsum("bti,bti->bi", table, of_table)
 
-    far_gram, far_cross = x @ chunk.gram, x @ turned(chunk.cross)
+    far_gram, far_cross = x @ chunk.gram, x @ transpose(chunk.cross)
     of_zeta = np.einsum("bti,bti->bt", g, far_cross) - np.einsum("bti,bti->bt", e, far_gram)
     of_zeta[:, -1] += (after_gram * chunk.gram).sum((1, 2))
     of_zeta[:, -1] += (after_cross * chunk.cross).sum((1, 2))
 
     # gate j is in D_ti for i < j <= t, as D_tj D_{j-1,i}; in zeta_t for j <= t, as D_tj zeta_{j-1}
-    arrive = turned(table) @ np.concatenate(
+    arrive = transpose(table) @ np.concatenate(
         [of_table * chunk.weight[:, None, :], of_zeta[..., None]], -1
     )  # sum over t of D_tj times what arrives at (t, i); (B, C, C + 1)
     past = np.zeros_like(arrive)
@@ -153,5 +155,5 @@ def chunk_backward(form: NumpySolver, chunk: Chunk, g: NDArray, into: Gradients)
     past[:, 0, -1], past[:, 1:, -1] = 1.0, zeta[:, :-1]
     into.forget[:] = np.einsum("bji,bji->bj", arrive, past)
 
-    into.gram[:] = zeta[:, -1, None, None] * after_gram - turned(zeta[..., None] * e) @ x
-    into.cross[:] = zeta[:, -1, None, None] * after_cross + turned(zeta[..., None] * g) @ x
+    into.gram[:] = zeta[:, -1, None, None] * after_gram - transpose(zeta[..., None] * e) @ x
+    into.cross[:] = zeta[:, -1, None, None] * after_cross + transpose(zeta[..., None] * g) @ x

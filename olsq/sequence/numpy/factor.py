@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from olsq.kernel import kernel
 from olsq.sequence.numpy.blas import addresses, inverse_factor
-from olsq.sequence.numpy.chunks import Chunk, turned
+from olsq.sequence.numpy.chunks import Chunk, transpose
 from olsq.sequence.numpy.products import apply_factors
 
 SINGULAR = 0.02  # relative error of S or P beyond which a leverage is capped
@@ -80,15 +80,15 @@ def factorise(
         diagonal = np.diagonal(system[lost], axis1=1, axis2=2) + np.finfo(dtype).tiny
         half[lost] = inverse_factors(system[lost] + 4 * d * eps * diagonal[..., None] * eye)
         growth[lost] = np.inf
-    y = keys @ turned(half)
+    y = keys @ transpose(half)
     leverage = np.einsum("bti,bti->bt", y, y)
     growth = np.maximum(growth, 1 + leverage.max(1, initial=0))
     cap = SINGULAR / (c * eps)
     if (leverage > cap).any():
         y = y * np.sqrt(cap / np.maximum(leverage, cap))[..., None].astype(dtype)
-    minors = y @ turned(y) + np.eye(c, dtype=dtype)
+    minors = y @ transpose(y) + np.eye(c, dtype=dtype)
     rows = inverse_factors(minors) @ (y @ half)
-    return Factor(np.ascontiguousarray(turned(half) @ half), rows, scale, growth)
+    return Factor(np.ascontiguousarray(transpose(half) @ half), rows, scale, growth)
 
 
 def apply(factor: Factor, x: NDArray) -> NDArray:

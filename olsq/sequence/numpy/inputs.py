@@ -10,19 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.checks import check_real, refuse_values
-from olsq.problem import RIDGE_MODES, Moments, check_choice
-
-
-def refuse(name: str, x: NDArray, wrong: NDArray, rule: str) -> None:
-    """Raise ValueError if any entry of ``x`` is ``wrong``; NaN never is, it is data."""
-    refuse_values(name, x, wrong, rule)
-
-
-def numbers(name: str, x: Any) -> NDArray:
-    """``x`` as a float64 array; TypeError unless it holds real numbers."""
-    check_real(name, x)
-    return np.asarray(x, np.float64)
+from olsq import checks
+from olsq.checks import check_forget, sequence_ridge_axes, shape_error
+from olsq.problem import Moments
 
 
 def spread(name: str, x: Any, shape: tuple[int, ...], dtype: Any, meaning: str) -> NDArray:
@@ -31,9 +21,7 @@ def spread(name: str, x: Any, shape: tuple[int, ...], dtype: Any, meaning: str) 
     try:
         return np.array(np.broadcast_to(x, shape), dtype, order="C")
     except ValueError:
-        raise ValueError(
-            f"{name} has shape {x.shape}, which does not broadcast to {shape} ({meaning})"
-        ) from None
+        raise shape_error(name, x.shape, shape, meaning) from None
 
 
 def output_dtype(*arrays: NDArray) -> np.dtype:
@@ -50,53 +38,28 @@ def working_dtype(*arrays: NDArray) -> np.dtype:
 
 def check_gates(forget: Any, log_forget: Any, shape: tuple[int, ...]) -> NDArray:
     """Forgetting factors (..., T) in float64."""
+    check_forget(forget, log_forget)
     if log_forget is not None:
-        if forget is not None:
-            raise ValueError("give forget or log_forget, not both: they are the same gates")
-        logs = numbers("log_forget", log_forget)
-        refuse("log_forget", logs, logs > 0, "be <= 0 (it is the log of a factor)")
+        logs = np.asarray(log_forget, np.float64)
         return spread("log_forget", np.exp(logs), shape, np.float64, "batch and time")
-    gates = numbers("forget", 1.0 if forget is None else forget)
-    wrong = (gates < 0) | (gates > 1)
-    refuse("forget", gates, wrong, "lie in [0, 1] (1 forgets nothing, 0 resets)")
-    return spread("forget", gates, shape, np.float64, "batch and time")
+    return spread("forget", 1 if forget is None else forget, shape, np.float64, "batch and time")
 
 
 def check_ridge(
     ridge: Any, ridge_mode: str, has_state: bool, batch: tuple[int, ...], length: int, d: int
 ) -> NDArray:
     """Ridge (..., 1 or T, d) in float64; zeros where the state already holds it."""
-    check_choice(ridge_mode, "ridge_mode", RIDGE_MODES)
-    if ridge_mode == "discounted" and has_state:
-        if ridge is not None:
-            raise ValueError(
-                "ridge must be left out when a state is given in the discounted problem: the "
-                "state's gram already holds the ridge, forgotten with the data"
-            )
+    axes = sequence_ridge_axes(ridge, ridge_mode, has_state, batch, length, d)
+    if axes is None:
         return np.zeros((*batch, 1, d))
-    if ridge is None:
-        raise ValueError(
-            "ridge is needed: a number, (d,), batch axes and d, or batch axes, T and d; start "
-            "with the size of keys' mean square"
-        )
-    ridge = numbers("ridge", ridge)
-    refuse("ridge", ridge, (ridge < 0) | np.isinf(ridge), "be finite and >= 0")
-    if ridge.ndim != len(batch) + 2:
-        return spread("ridge", ridge, (*batch, d), np.float64, "batch and features")[..., None, :]
-    if ridge_mode == "discounted" and ridge.shape[-2] != 1:
-        raise ValueError(
-            f"ridge has shape {ridge.shape}, one per token; the discounted problem has one "
-            "ridge, at the start of the stream: give (..., d)"
-        )
-    time = 1 if ridge.shape[-2] == 1 else length
-    shape = (*batch, time, d)
-    return spread("ridge", ridge, shape, np.float64, "batch, time and features")
+    full = spread("ridge", ridge, axes[0], np.float64, axes[1])
+    return full[..., None, :] if full.ndim == len(batch) + 1 else full
 
 
 def check_weight(weight: Any, shape: tuple[int, ...]) -> NDArray:
     """Sample weights (..., T) in float64."""
-    weight = numbers("weight", 1.0 if weight is None else weight)
-    refuse("weight", weight, weight < 0, "be >= 0 (0 leaves a sample out)")
+    checks.check_weight(weight)
+    weight = 1 if weight is None else weight
     return spread("weight", weight, shape, np.float64, "batch and time")
 
 

@@ -15,8 +15,8 @@ import numpy as np
 from numba import config
 from numpy.typing import NDArray
 
-from olsq.checks import check_real
-from olsq.problem import Moments, Sizes, Solution, Stats, check_streams, error_bounds
+from olsq.checks import check_real, check_streams
+from olsq.problem import Moments, Sizes, Solution, Stats, error_bounds
 from olsq.sequence.numpy import stream as kernels
 from olsq.sequence.numpy.blas import addresses
 from olsq.sequence.numpy.chunks import Streams, read_out, system_product, walk
