@@ -191,10 +191,10 @@ class HeadMixer(Mixer):
     key : jax.random.key
     """
 
-    query: Linear
-    key: Linear
-    value: Linear
-    output: Linear
+    query_proj: Linear
+    key_proj: Linear
+    value_proj: Linear
+    output_proj: Linear
     output_gate: Linear | None
     norm: RMSNorm | None
     convolution: ShortConvolution | Shift | None
@@ -242,10 +242,10 @@ class HeadMixer(Mixer):
         self.dim, self.heads, self.key_size, self.value_size = dim, heads, key_size, value_size
         self.feature_map, self.nu, self.normalise = feature_map, nu, normalise
         keys = split_keys(key, ("query", "key", "value", "output", "convolution", "gate"))
-        self.query = Linear(dim, heads * key_size, key=keys["query"])
-        self.key = Linear(dim, heads * key_size, key=keys["key"])
-        self.value = Linear(dim, heads * value_size, key=keys["value"])
-        self.output = Linear(heads * value_size, dim, key=keys["output"], gain=output_gain)
+        self.query_proj = Linear(dim, heads * key_size, key=keys["query"])
+        self.key_proj = Linear(dim, heads * key_size, key=keys["key"])
+        self.value_proj = Linear(dim, heads * value_size, key=keys["value"])
+        self.output_proj = Linear(heads * value_size, dim, key=keys["output"], gain=output_gain)
         wide, own = heads * value_size, keys["gate"]
         self.output_gate = Linear(dim, wide, key=own) if output_gate else None
         self.norm = RMSNorm(heads, value_size, eps=norm_eps) if output_norm else None
@@ -279,7 +279,8 @@ class HeadMixer(Mixer):
         recent : array (B, width - 1, channels) or None
             The convolution's state.
         """
-        streams = {"query": self.query(x), "key": self.key(x), "value": self.value(x)}
+        made = self.query_proj(x), self.key_proj(x), self.value_proj(x)
+        streams = dict(zip(("query", "key", "value"), made, strict=True))
         if self.convolution is not None:
             joined = jnp.concatenate([streams[name] for name in self.convolved], -1)
             joined, recent = self.convolution(joined, recent, segment_ids)
@@ -334,7 +335,7 @@ class HeadMixer(Mixer):
             o = self.norm(o)
         if self.output_gate is not None:
             o = o * jax.nn.silu(self.split_heads(self.output_gate(x))).astype(o.dtype)
-        return self.output(jax.lax.collapse(o, 2).astype(x.dtype))
+        return self.output_proj(jax.lax.collapse(o, 2).astype(x.dtype))
 
 
 class Gate(eqx.Module):

@@ -29,10 +29,10 @@ SHOWN = 6  # names in a message
 def save(path: Path, model: Any) -> None:
     """Write a model to one safetensors file.
 
-    Tensors are named by where they are, ``backbone.blocks.0.mixer.query.weight``, and keep their
-    dtype.  The metadata hold the format, what the model was made from, the solver of every mixer
-    that has one, and a checksum.  The file appears under its name complete or not at all, and
-    nothing in it is code.
+    Tensors are named by where they are, ``backbone.blocks.0.mixer.query_proj.weight``, and keep
+    their dtype.  The metadata hold the format, what the model was made from, the solver of every
+    mixer that has one, and a checksum.  The file appears under its name complete or not at all,
+    and nothing in it is code.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def load_into(path: Path, template: Module) -> Module:
     >>> one, other = (olsq.nn.Mesa(8, heads=1, key=jax.random.key(i)) for i in range(2))
     >>> path = os.path.join(tempfile.mkdtemp(), "layer.safetensors")
     >>> olsq.nn.save(path, one)
-    >>> bool((olsq.nn.load_into(path, other).key.weight == one.key.weight).all())
+    >>> bool((olsq.nn.load_into(path, other).key_proj.weight == one.key_proj.weight).all())
     True
     """
     return filled(template, _read(path)[0], path)

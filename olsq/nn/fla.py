@@ -26,7 +26,7 @@ from olsq.sequence.jax.inputs import promoted
 
 LAYER_EPS, MODEL_EPS = 1e-5, 1e-6  # its defaults for a layer alone and for a model
 PROJECTIONS = {
-    "q_proj": "query", "k_proj": "key", "v_proj": "value", "o_proj": "output",
+    "q_proj": "query_proj", "k_proj": "key_proj", "v_proj": "value_proj", "o_proj": "output_proj",
     "a_proj": "forget.project", "b_proj": "strength.project", "g_proj": "output_gate",
 }  # fmt: skip
 MLP = {"gate_proj": "gate", "up_proj": "up", "down_proj": "down"}

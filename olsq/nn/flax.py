@@ -55,8 +55,8 @@ def to_nnx(module: Any) -> Adapted:
     Adapted
         An ``nnx.Module`` that is called as ``module`` is and computes the same.  Every weight is an
         ``nnx.Param`` under the name that it has in ``module``:
-        ``model.backbone.blocks[0].mixer.query.weight``.  For ``prefill``, ``step`` and ``generate``
-        call those of :func:`to_equinox`.
+        ``model.backbone.blocks[0].mixer.query_proj.weight``.  For ``prefill``, ``step`` and
+        ``generate`` call those of :func:`to_equinox`.
 
     Raises
     ------
@@ -70,7 +70,7 @@ def to_nnx(module: Any) -> Adapted:
     >>> import jax, jax.numpy as jnp, optax, olsq.nn.flax
     >>> from flax import nnx
     >>> layer = olsq.nn.flax.to_nnx(olsq.nn.GLA(8, heads=1, key=jax.random.key(0)))
-    >>> layer.query.weight.shape
+    >>> layer.query_proj.weight.shape
     (8, 8)
     >>> optimizer = nnx.Optimizer(layer, optax.adamw(1e-3), wrt=nnx.Param)
     >>> def loss(layer, x):
@@ -110,7 +110,7 @@ def to_equinox(module: Adapted) -> Any:
     >>> import jax, olsq.nn.flax
     >>> layer = olsq.nn.GLA(8, heads=1, key=jax.random.key(0))
     >>> again = olsq.nn.flax.to_equinox(olsq.nn.flax.to_nnx(layer))
-    >>> bool((again.query.weight == layer.query.weight).all())
+    >>> bool((again.query_proj.weight == layer.query_proj.weight).all())
     True
     """
     if not isinstance(module, Adapted):

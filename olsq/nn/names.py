@@ -21,7 +21,7 @@ def _name(part: Any) -> str:
 
 
 def named_arrays(tree: Any) -> dict[str, Any]:
-    """Arrays of a module by their path, ``blocks.0.mixer.query.weight``."""
+    """Arrays of a module by their path, ``blocks.0.mixer.query_proj.weight``."""
     return {
         ".".join(path_names(path)): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
     }

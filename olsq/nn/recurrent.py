@@ -110,7 +110,7 @@ class Hawk(Mixer):
     recurrence_gate: Array
     recurrence_bias: Array
     rate: Array  # (H, V)
-    output: Linear
+    output_proj: Linear
     dim: int = eqx.field(static=True)
     heads: int = eqx.field(static=True)
     width: int = eqx.field(static=True)
@@ -144,7 +144,7 @@ class Hawk(Mixer):
         # a^2 uniform in [.9^2, .999^2] at a gate of 1, as in the paper's code.
         squares = jax.random.uniform(keys["rate"], (heads, each), minval=0.9**2, maxval=0.999**2)
         self.rate = jnp.log(jnp.expm1(-jnp.log(squares) / 16))
-        self.output = Linear(width, dim, key=keys["output"], gain=output_gain)
+        self.output_proj = Linear(width, dim, key=keys["output"], gain=output_gain)
 
     def mix(
         self, x: Array, state: MixerState | None, segment_ids: Array | None, capacity: int | None
@@ -164,4 +164,4 @@ class Hawk(Mixer):
             segment_ids=segment_ids,
         )  # fmt: skip
         h = jax.lax.collapse(h, 2).astype(x.dtype)
-        return self.output(h * jax.nn.gelu(self.gate(x))), MixerState(recent, hidden)
+        return self.output_proj(h * jax.nn.gelu(self.gate(x))), MixerState(recent, hidden)

@@ -53,7 +53,7 @@ def decay_mask(params: Params) -> Any:
     >>> model = olsq.nn.LanguageModel(8, dim=8, blocks=1, heads=2, key=jax.random.key(0))
     >>> mask = decay_mask(eqx.filter(model, eqx.is_inexact_array))
     >>> mixer = mask.backbone.blocks[0].mixer
-    >>> mask.embedding, mixer.ridge.raw, mixer.convolution.kernel, mixer.output.weight
+    >>> mask.embedding, mixer.ridge.raw, mixer.convolution.kernel, mixer.output_proj.weight
     (False, False, False, True)
     >>> optimizer = optax.adamw(1e-3, weight_decay=0.1, mask=decay_mask)
     """

@@ -55,7 +55,7 @@ def test_only_projections_and_gates_decay(monkeypatch):
     wanted = jax.tree.map(lambda x, flag: -0.5 * x * flag, weights, decay_mask(weights))
     for got, want in zip(jax.tree.leaves(still(weights)), jax.tree.leaves(wanted), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-6)
-    assert np.any(wanted.backbone.blocks[0].mixer.output.weight)
+    assert np.any(wanted.backbone.blocks[0].mixer.output_proj.weight)
     assert not np.any(wanted.backbone.blocks[0].mixer.ridge.raw)
 
 

@@ -80,7 +80,7 @@ def features(layer, x):
 
 def projected(layer, x):
     """Queries, keys and values (T, H, size) before the features."""
-    streams = {n: dense(getattr(layer, n), x) for n in ("query", "key", "value")}
+    streams = {n: dense(getattr(layer, n + "_proj"), x) for n in ("query", "key", "value")}
     if isinstance(layer.convolution, nn.ShortConvolution):
         taken = 0
         for n in layer.convolved:
@@ -118,7 +118,7 @@ def reference(row, layer, x):
         o = rms(layer.norm, o)
     if layer.output_gate is not None:
         o = o * silu(dense(layer.output_gate, x)).reshape(o.shape)
-    return dense(layer.output, o.reshape(len(x), -1))
+    return dense(layer.output_proj, o.reshape(len(x), -1))
 
 
 def hawk(layer, x):
@@ -131,7 +131,7 @@ def hawk(layer, x):
         out, _ = oracle.rg_lru(u[:, h], input_gate=i, recurrence_gate=r, rate=f64(layer.rate[h]))
         heads.append(out)
     h = np.concatenate(heads, -1)
-    return dense(layer.output, h * gelu(dense(layer.gate, x)))
+    return dense(layer.output_proj, h * gelu(dense(layer.gate, x)))
 
 
 def strength(layer, x):

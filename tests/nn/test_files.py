@@ -110,7 +110,8 @@ def test_names_and_metadata_are_readable(path):
     olsq.nn.save(path, small())
     with safe_open(path, "np") as file:
         names, metadata = set(file.keys()), file.metadata()
-    assert {"embedding", "backbone.blocks.1.mixer.query.weight", "backbone.norm.scale"} <= names
+    wanted = {"embedding", "backbone.blocks.1.mixer.query_proj.weight", "backbone.norm.scale"}
+    assert wanted <= names
     assert metadata["olsq.format"] == "1"
     assert '"vocab_size": 11' in metadata["olsq.configuration"]
 

@@ -146,7 +146,7 @@ def test_layer_in_float32_token_by_token_and_with_their_solver():
     want = layer(x[0], weights)
     with x64(False):
         ours = olsq.nn.from_fla(weights)
-        assert ours.query.weight.dtype == np.float32
+        assert ours.query_proj.weight.dtype == np.float32
         step = jax.jit(lambda x, state: ours(x, state=state))
         state, rows = None, []
         for t in range(6):
@@ -231,7 +231,7 @@ def test_sources_of_arrays():
             assert a.dtype == np.float32
             np.testing.assert_array_equal(a, b)
     doubles = olsq.nn.from_fla({name: Tensor(x, "torch.float64") for name, x in weights.items()})
-    np.testing.assert_array_equal(doubles.query.weight, weights["q_proj.weight"].T)
+    np.testing.assert_array_equal(doubles.query_proj.weight, weights["q_proj.weight"].T)
 
 
 def without(weights, *names):

@@ -52,10 +52,10 @@ def test_names_are_those_of_the_module():
     adapted = flax.to_nnx(model)
     names = {".".join(map(str, path)) for path, _ in nnx.to_flat_state(nnx.state(adapted))}
     assert names == set(olsq.nn.files.named_arrays(model))
-    assert "backbone.blocks.1.mixer.query.weight" in names
-    weight = adapted.backbone.blocks[1].mixer.query.weight
+    assert "backbone.blocks.1.mixer.query_proj.weight" in names
+    weight = adapted.backbone.blocks[1].mixer.query_proj.weight
     assert isinstance(weight, nnx.Param)
-    np.testing.assert_array_equal(weight[...], model.backbone.blocks[1].mixer.query.weight)
+    np.testing.assert_array_equal(weight[...], model.backbone.blocks[1].mixer.query_proj.weight)
 
 
 @pytest.mark.parametrize("mixer", ["ttt_mlp", "hawk", "mamba2"])
@@ -103,14 +103,16 @@ def test_trains_as_equinox_does():
         return value, grads
 
     losses = []
-    for _ in range(3):
+    for step_number in range(3):
         model, opt_state, want, wanted = step(model, opt_state)
         got, grads = train(adapted, optimizer)
         losses.append(float(got))
         same(got, want, rtol=1e-6)
         flat = {".".join(map(str, at)): x[...] for at, x in nnx.to_flat_state(grads)}
         for name, gradient in olsq.nn.files.named_arrays(wanted).items():
-            np.testing.assert_allclose(flat[name], gradient, atol=1e-6)
+            # Adam divides by |g|: it turns the rounding of a small gradient into a step
+            atol = 1e-5 if step_number else 1e-6
+            np.testing.assert_allclose(flat[name], gradient, atol=atol)
     assert losses[0] > losses[1] > losses[2]
     same(flax.to_equinox(adapted), model, atol=1e-5)
 

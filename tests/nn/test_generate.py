@@ -31,9 +31,11 @@ def small(*mixer):
         VOCABULARY, dim=8, blocks=len(mixer), heads=2, mixer=mixer, key=jax.random.key(0)
     )
     # Louder than it starts: else tied embeddings have every token followed by itself.
-    mixers = [block.mixer.output.weight for block in model.backbone.blocks]
+    mixers = [block.mixer.output_proj.weight for block in model.backbone.blocks]
     model = eqx.tree_at(
-        lambda m: [b.mixer.output.weight for b in m.backbone.blocks], model, [4 * w for w in mixers]
+        lambda m: [b.mixer.output_proj.weight for b in m.backbone.blocks],
+        model,
+        [4 * w for w in mixers],
     )
     return model, quick(lambda tokens: model(tokens))
 

@@ -287,7 +287,8 @@ def test_patterns_repeat_and_mlps_can_be_left_out():
     names = [type(b.mixer).__name__ for b in model.backbone.blocks]
     assert names == ["Delta", "GLA", "Delta", "GLA", "Delta"]
     assert all(b.mlp is None and b.mlp_norm is None for b in model.backbone.blocks)
-    gains = [np.asarray(b.mixer.output.weight).std() for b in model_of(blocks=8).backbone.blocks]
+    blocks = model_of(blocks=8).backbone.blocks
+    gains = [np.asarray(b.mixer.output_proj.weight).std() for b in blocks]
     assert np.mean(gains) == pytest.approx((2 / 8) ** 0.5 / 16**0.5, rel=0.1)
 
 
