@@ -47,6 +47,6 @@ def load(path: str | os.PathLike[str]) -> Any:
         from olsq.nn.files import load as load_model
 
         return load_model(path)  # pyright: ignore[reportArgumentType]
-    from olsq.online.saving import load as load_estimator
+    from olsq.online.loading import load as load_estimator
 
     return load_estimator(path)

@@ -1,11 +1,11 @@
 """Streaming least squares: one sample at a time, NumPy in and out, Numba inside."""
 
 from olsq.online.estimator import RecursiveLeastSquares
+from olsq.online.files import StateFileError
+from olsq.online.loading import load
 from olsq.online.merging import merge
 from olsq.online.path import CoefficientPath, coefficient_path
 from olsq.online.rolling import RollingLeastSquares
-from olsq.online.saving import load
-from olsq.online.statefile import StateFileError
 
 __all__ = [
     "CoefficientPath",

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.online import frozen, inputs, one_row, statefile
+from olsq.online import files, frozen, inputs, one_row
 from olsq.online.conventions import EstimatorConventions
 from olsq.online.forms.limits import state_dtype_name
 from olsq.online.learning import Call, Origin, absorb
@@ -66,7 +66,7 @@ class StreamingRegressor(EstimatorConventions, FittedAttributes):
             As :meth:`partial_fit`; also if no row is left to learn from.  An estimator that was
             fitted before is unchanged then.
         """
-        self._learn(X, y, sample_weight, None, restart=True, traced=False)
+        self._learn(X, y, sample_weight, None, restart=True, want_path=False)
         return self
 
     def partial_fit(
@@ -107,7 +107,7 @@ class StreamingRegressor(EstimatorConventions, FittedAttributes):
             with self._locked():
                 if one_row.learn(self, X, y) is not None:
                     return self
-        self._learn(X, y, sample_weight, forget, restart=False, traced=False)
+        self._learn(X, y, sample_weight, forget, restart=False, want_path=False)
         return self
 
     def step(self, x: ArrayLike, y: ArrayLike) -> tuple[Any, Any]:
@@ -176,12 +176,12 @@ class StreamingRegressor(EstimatorConventions, FittedAttributes):
         CoefficientPath
             O(n d) memory, for these rows only.
         """
-        path = self._learn(X, y, sample_weight, forget, restart=False, traced=True)
+        path = self._learn(X, y, sample_weight, forget, restart=False, want_path=True)
         assert path is not None
         return path
 
     def _learn(
-        self, X: Any, y: Any, sample_weight: Any, forget: Any, *, restart: bool, traced: bool
+        self, X: Any, y: Any, sample_weight: Any, forget: Any, *, restart: bool, want_path: bool
     ) -> CoefficientPath | None:
         with self._locked():
             fitted = not restart and hasattr(self, "_engine")
@@ -201,9 +201,9 @@ class StreamingRegressor(EstimatorConventions, FittedAttributes):
                 origin, seen = self._origin_of(call), 0
                 parting = self.missing == "skip_target"
                 engine = TargetGroups.together(self._start(origin), origin.columns, parting)
-            options = {"began": fitted, "traced": traced, "fewest": self._fewest}
+            options = {"began": fitted, "want_path": want_path, "fewest": self._fewest}
             found = absorb(engine, call, origin, **options)
-            known = traced or engine.form.reports_residuals
+            known = want_path or engine.form.reports_residuals
             residual = found.residual if known else None
             if fitted:
                 self.__dict__.update(
@@ -334,7 +334,7 @@ class StreamingRegressor(EstimatorConventions, FittedAttributes):
             self._check_frozen()
             header, arrays = self._written(metadata)
             arrays = {name: array.copy() for name, array in arrays.items()}
-        statefile.write(path, header, arrays)
+        files.write(path, header, arrays)
 
     def _written(
         self, metadata: dict[str, Any] | None

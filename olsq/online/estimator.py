@@ -213,8 +213,8 @@ class RecursiveLeastSquares(StreamingRegressor):
         first, discounted = int(bool(self.fit_intercept)), self.ridge_mode == "discounted"
         d, m = gram.shape[0] - first, cross.shape[0]
         ridge = np.concatenate([np.zeros(first), check_ridge(self.ridge, d)])
-        single = gram.dtype == np.float32 and cross.dtype == np.float32
-        dtype = np.dtype(np.float32 if single else np.float64)
+        both_float32 = gram.dtype == np.float32 and cross.dtype == np.float32
+        dtype = np.dtype(np.float32 if both_float32 else np.float64)
         check_ridge_size(ridge, np.dtype(state_dtype_name(self.state_dtype)))
         if discounted:  # the gram holds it
             ridge = np.zeros_like(ridge)

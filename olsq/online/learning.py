@@ -83,7 +83,7 @@ class Absorbed(NamedTuple):
 
 
 def absorb(
-    engine: TargetGroups, call: Call, origin: Origin, *, began: bool, traced: bool, fewest: int
+    engine: TargetGroups, call: Call, origin: Origin, *, began: bool, want_path: bool, fewest: int
 ) -> Absorbed:
     """Feed a call to an engine, which changes.
 
@@ -97,7 +97,7 @@ def absorb(
     for targets, part in engine.groups:
         own, every = call.of(targets), len(targets) == m
         collector = None
-        if traced:
+        if want_path:
             collector = PathCollector(n, len(targets), k, origin.dtype, origin.sandwich)
             if began and own.usable is not None:
                 given = origin.ridge, origin.discounted, origin.sandwich
@@ -107,7 +107,7 @@ def absorb(
         _feed(part, own, origin, errors, collector)
         if not every:
             residual[:, targets] = errors
-    if not traced:
+    if not want_path:
         return Absorbed(engine, residual, None)
     for collector in collectors:
         collector.finish(fewest)
@@ -132,9 +132,9 @@ def _feed(
         trace = Trace.none(m, k)
         if collector:
             trace = collector.trace(block, rows.X.shape[0])
-        part = np.empty(rows.Y.shape)
-        engine.update(rows, part, trace)
-        residual[block] = clip_to(part, residual.dtype)
+        block_residual = np.empty(rows.Y.shape)
+        engine.update(rows, block_residual, trace)
+        residual[block] = clip_to(block_residual, residual.dtype)
         if collector:
             collector.add(trace, block, origin.ridge, origin.discounted)
     if empty is not None:

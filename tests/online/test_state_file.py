@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import olsq
-from olsq.online import statefile
+from olsq.online import files as state_files
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_foreign_and_newer_files_are_refused(saved, tmp_path):
 
 def test_unknown_estimator_is_refused(tmp_path):
     path = tmp_path / "x.olsq"
-    statefile.write(path, {"estimator": "Nonsense"}, {})
+    state_files.write(path, {"estimator": "Nonsense"}, {})
     with pytest.raises(olsq.StateFileError, match="Nonsense"):
         olsq.load(path)
 
@@ -183,7 +183,7 @@ def put_together(path, header, data, length=None):
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     text += b" " * (-(20 + len(text)) % 8)
     length = len(text) if length is None else length
-    body = struct.pack("<8sIQ", statefile.MAGIC, statefile.VERSION, length) + text + data
+    body = struct.pack("<8sIQ", state_files.MAGIC, state_files.VERSION, length) + text + data
     path.write_bytes(body + hashlib.sha256(body).digest())
     return path
 

@@ -78,9 +78,11 @@ class CovarianceForm(Form):
         t = start
         while t < stop:
             t = kernels.update_blocked(*state, *rows, t, stop, bounds, residual, trace.arrays)
-            single = min(t + kernels.BLOCK, stop)
-            done = kernels.update(*state, V, used, *rows, t, single, bounds, residual, trace.arrays)
-            if done < single:
+            single_rows_end = min(t + kernels.BLOCK, stop)
+            done = kernels.update(
+                *state, V, used, *rows, t, single_rows_end, bounds, residual, trace.arrays
+            )
+            if done < single_rows_end:
                 return done
             t = done
         return stop

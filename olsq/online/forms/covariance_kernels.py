@@ -92,7 +92,7 @@ def update(
     coefs, diags, _, _, recursive, sandwich = trace
     check_spread(spread, d, False)
     check_sandwich(V, used, trace, d)
-    traced = coefs.shape[0] > 0
+    want_path = coefs.shape[0] > 0
     u, h, v = np.empty(d), np.empty(d), np.empty(d)
     fresh = True
     for t in range(start, stop):
@@ -141,7 +141,7 @@ def update(
             u[i] = total
         count_row(tally, gate, weight)
         absorb_squares(spread, X, gates, weights, t, t + 1)
-        if traced:
+        if want_path:
             record(trace, t, theta, loss, tally, d, used[0])
             for k in range(d):
                 diags[t, k] = P[k, k]
@@ -205,7 +205,7 @@ def update_blocked(
     check_spread(spread, d, False)
     if coefs.shape[0] > 0 and sandwich.shape[0] > 0:
         raise ValueError("blocks of rows do not trace a sandwich: its shape must be (0, d)")
-    traced = coefs.shape[0] > 0
+    want_path = coefs.shape[0] > 0
     N = np.empty((BLOCK, d))
     L = np.empty((BLOCK, BLOCK))
     root_w, decay = np.empty(BLOCK), np.empty(BLOCK)
@@ -266,7 +266,7 @@ def update_blocked(
                 for j in range(d):
                     theta[target, j] += step * N[i, j]
                 loss[target] = gate * loss[target] + decay[i] * step**2
-            if traced:
+            if want_path:
                 record(trace, t + i, theta, loss, tally, d, 0.0)
                 for target in range(m):
                     recursive[t + i, target] = eps[target, i] * math.sqrt(decay[i])

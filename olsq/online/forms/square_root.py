@@ -96,7 +96,7 @@ class SquareRootForm(Form):
         self.narrow()
 
     def _take_alone(self, rows: Rows, t: int, residual: NDArray, trace: Trace) -> None:
-        """Absorb one row that is a reset, a new direction, or traced while undetermined."""
+        """Absorb one row that is a reset, a new direction, or on a path while undetermined."""
         d, m = self.R.shape[0], self.z.shape[0]
         x, target, gate, weight = (a[t] for a in rows)
         residual[t] = target - self.coefficients() @ x

@@ -246,10 +246,10 @@ def update(
     check_trace(trace, X.shape[0], d, m)
     coefs, diags, _, _, recursive, sandwich = trace
     check_spread(spread, d, sandwich.shape[0] > 0)
-    traced = coefs.shape[0] > 0
+    want_path = coefs.shape[0] > 0
     p, x, y, noise = np.empty(d), np.empty(d), np.empty(m), np.empty(d)
     theta = np.empty((m, d))
-    inverse = np.empty((d, d) if traced else (0, 0))
+    inverse = np.empty((d, d) if want_path else (0, 0))
     held = 0
     for t in range(start, stop):
         full = True
@@ -257,7 +257,7 @@ def update(
             full = full and R[j, j] != 0
             x[j] = X[t, j]
             noise[j] = abs(x[j])
-        if gates[t] == 0 or (traced and not full):
+        if gates[t] == 0 or (want_path and not full):
             return t, held
         if forward_solve(R, x, p, columns, noise_level(limits, d, tally), noise) >= 0:
             return t, held
@@ -266,7 +266,7 @@ def update(
             for k in range(d):
                 total -= z[target, k] * p[k]
             residual[t, target] = total
-        if traced:
+        if want_path:
             leverage = 0.0
             for k in range(d):
                 leverage += p[k] * p[k]
@@ -277,7 +277,7 @@ def update(
             R, z, columns, tally, loss, X[t], Y[t], gates[t], weights[t], limits, noise, x, y, theta
         )
         absorb_squares(spread, X, gates, weights, t, t + 1)
-        if traced:
+        if want_path:
             back_substitute(R, z, theta)
             inverse_diagonal(R, inverse, diags[t])
             used = 0.0

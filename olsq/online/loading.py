@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from olsq.online import statefile
+from olsq.online import files
 from olsq.online.base import StreamingRegressor
 from olsq.online.estimator import RecursiveLeastSquares
 from olsq.online.file_checks import check_arrays, check_header
@@ -17,11 +17,11 @@ _ESTIMATORS: dict[str, type[StreamingRegressor]] = {
 
 def load(path: str | os.PathLike[str]) -> StreamingRegressor:
     """:func:`olsq.load` for estimators, which documents it."""
-    header, arrays = statefile.read(path)
+    header, arrays = files.read(path)
     name = header.get("estimator")
     kind = _ESTIMATORS.get(name) if isinstance(name, str) else None
     if kind is None:
-        raise statefile.StateFileError(
+        raise files.StateFileError(
             f"{os.fspath(path)} holds a {name!r}, which this olsq does not know"
         )
     try:
@@ -29,7 +29,7 @@ def load(path: str | os.PathLike[str]) -> StreamingRegressor:
         estimator = kind(**header["parameters"])
         check_arrays(header, arrays, estimator)
     except ValueError as error:
-        raise statefile.StateFileError(
+        raise files.StateFileError(
             f"{os.fspath(path)} is no state file that olsq wrote, though its checksum is right: "
             f"{error}"
         ) from None
