@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 from typing import Any, TypeVar
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from olsq.problem import DecodeState, Moments
 
 AnyState = TypeVar("AnyState", bound=Moments | DecodeState)
+COMMON = {np.ndarray, np.int32, float, type(None)}
 
 
 def holds_jax(*arguments: Any) -> bool:
@@ -20,9 +22,12 @@ def holds_jax(*arguments: Any) -> bool:
     jax = sys.modules.get("jax")
     if jax is None:
         return False
-    return any(
-        holds_jax(*x) if isinstance(x, tuple) else isinstance(x, jax.Array) for x in arguments
-    )
+    for x in arguments:
+        if type(x) in COMMON:  # for sure, and known without asking JAX, which takes a microsecond
+            continue
+        if holds_jax(*x) if isinstance(x, tuple) else isinstance(x, jax.Array):
+            return True
+    return False
 
 
 def _side(*arguments: Any) -> Any:

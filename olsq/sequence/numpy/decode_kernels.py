@@ -1,0 +1,235 @@
+"""Kernels of decoding: one token of one stream, and of a batch of streams one after another.
+
+``*_one`` serve single streams, whose time goes into the call and not into the arithmetic.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from olsq.kernel import kernel
+from olsq.sequence.numpy.blas import inverse_factor, whiten
+
+REFRESH_EVERY = 32  # tokens between factorisations; rank-one updates in between
+REFRESH_BELOW = 0.3  # or as soon as the gates since then multiply to less than this
+
+
+@kernel()
+def absorb(gram, cross, key, value, gate, weight, new_gram, new_cross):
+    """``H' = gate H + w k k^T``, ``G' = gate G + w v k^T``; a gate of 0 drops even a NaN."""
+    number, d, m = gram.dtype.type, gram.shape[0], cross.shape[0]
+    gate, weight = number(gate), number(weight)
+    absent = False  # of weight 0 and not finite: left out
+    if weight == 0:
+        for j in range(d):
+            absent = absent or not math.isfinite(key[j])
+        for j in range(m):
+            absent = absent or not math.isfinite(value[j])
+    for i in range(d):
+        k = number(0) if absent else weight * key[i]
+        for j in range(d):
+            h = gram[i, j]
+            h = number(0) if gate == 0 and not math.isfinite(h) else gate * h
+            new_gram[i, j] = h if absent else h + k * key[j]
+    for i in range(m):
+        v = number(0) if absent else weight * value[i]
+        for j in range(d):
+            g = cross[i, j]
+            g = number(0) if gate == 0 and not math.isfinite(g) else gate * g
+            new_cross[i, j] = g if absent else g + v * key[j]
+
+
+@kernel()
+def absorb_all(gram, cross, keys, values, gates, weights):
+    """:func:`absorb` in place, for every stream of a batch."""
+    for b in range(gram.shape[0]):
+        absorb(gram[b], cross[b], keys[b], values[b], gates[b], weights[b], gram[b], cross[b])
+
+
+@kernel()
+def refresh(blas, gram, ridge, ahead, inverse):
+    """The inverse of a system, its ridge times ``ahead``; NaN where there is none."""
+    d, number = gram.shape[0], gram.dtype.type
+    system, half = np.empty((d, d), gram.dtype), np.empty((d, d), gram.dtype)
+    extra = number(0)
+    for _ in range(2):
+        for i in range(d):
+            for j in range(d):
+                system[i, j] = gram[i, j]
+            system[i, i] += number(ahead) * ridge[i] + extra * gram[i, i]
+        sound = inverse_factor(blas, system, half, d, 0.0)
+        if sound:
+            break
+        extra = number(4 * d * (1.2e-7 if gram.itemsize == 4 else 2.3e-16))
+    for i in range(d):
+        for j in range(d):
+            total = number(0) if sound else number(np.nan)
+            for k in range(max(i, j), d):
+                total += half[k, i] * half[k, j]
+            inverse[i, j] = total
+
+
+@kernel()
+def refresh_all(blas, gram, ridge, ahead, inverse):
+    """:func:`refresh` for every stream of a batch."""
+    for b in range(gram.shape[0]):
+        refresh(blas, gram[b], ridge[b], ahead[b], inverse[b])
+
+
+@kernel()
+def carry(inverse, key, gate, weight, new_inverse):
+    """``P' = (P - h h^T) / gate`` with ``h = P k sqrt(w / (gate + w k P k))``."""
+    number, d = inverse.dtype.type, inverse.shape[0]
+    gate, weight, leverage = number(gate), number(weight), number(0)
+    u = np.empty(d, inverse.dtype)
+    for i in range(d):
+        total = number(0)
+        for j in range(d):
+            total += inverse[i, j] * key[j]
+        u[i] = total
+        leverage += total * key[i]
+    innovation = gate + weight * leverage
+    if weight == 0 or not math.isfinite(leverage):
+        weight, innovation = number(0), number(1)
+        for i in range(d):
+            u[i] = number(0)
+    scale = weight / innovation
+    for i in range(d):
+        for j in range(d):
+            new_inverse[i, j] = (inverse[i, j] - scale * u[i] * u[j]) / gate
+
+
+@kernel()
+def carry_all(inverse, keys, gates, weights):
+    """:func:`carry` in place, for every stream of a batch."""
+    for b in range(inverse.shape[0]):
+        carry(inverse[b], keys[b], gates[b], weights[b], inverse[b])
+
+
+@kernel()
+def head_start(gates):
+    """What to start the ridge inside an inverse with, the gates having multiplied to ``gates``.
+
+    They discount it from now on: so much too large, it is right halfway to the next refresh, if
+    gates stay as they were.
+    """
+    return min(max(gates, REFRESH_BELOW), 1.0) ** -0.5
+
+
+@kernel()
+def update_one(blas, moments, inverse, ridge, token, gate, weight, since, age, new):
+    """A token of one stream with its inverse: the product of gates and the age after it."""
+    gram, cross = moments
+    key, value = token
+    new_gram, new_cross, new_inverse = new
+    absorb(gram, cross, key, value, gate, weight, new_gram, new_cross)
+    since, age = gram.dtype.type(since * gate), age + 1
+    if age >= REFRESH_EVERY or since < REFRESH_BELOW:
+        refresh(blas, new_gram, ridge, head_start(since), new_inverse)
+        return gram.dtype.type(1), 0
+    carry(inverse, key, gate, weight, new_inverse)
+    return since, age
+
+
+@kernel()
+def solve_densely(blas, gram, cross, query, ridge, value):
+    """``G (H + Lambda)^-1 q`` by a factorisation in float64, the smallest solution if singular."""
+    d, m = gram.shape[0], cross.shape[0]
+    system, W = np.empty((d, d)), np.empty((d, d))
+    scratch, spare = np.empty((d, d)), np.empty((d, d))
+    inner, x = np.empty(d), np.empty(d)
+    for i in range(d):
+        for j in range(d):
+            system[i, j] = gram[i, j]
+        system[i, i] += ridge[i]
+    rank = whiten(blas, system, W, scratch, spare)
+    for i in range(d):
+        inner[i] = 0.0
+        for j in range(d):
+            inner[i] += W[i, j] * query[j]
+    for j in range(d):
+        x[j] = 0.0 if rank >= 0 else np.nan
+        for i in range(d):
+            x[j] += W[i, j] * inner[i]
+    for j in range(m):
+        total = 0.0
+        for i in range(d):
+            total += cross[j, i] * x[i]
+        value[j] = value.dtype.type(total)
+
+
+@kernel()
+def solve_densely_all(blas, gram, cross, queries, ridge, value):
+    """:func:`solve_densely` for every stream of a batch."""
+    for b in range(gram.shape[0]):
+        solve_densely(blas, gram[b], cross[b], queries[b], ridge[b], value[b])
+
+
+@kernel()
+def times(A, x, y):
+    """y = A x."""
+    for i in range(A.shape[0]):
+        total = A.dtype.type(0)
+        for j in range(A.shape[1]):
+            total += A[i, j] * x[j]
+        y[i] = total
+
+
+@kernel()
+def dot(x, y):
+    """x . y."""
+    total = x.dtype.type(0)
+    for i in range(x.shape[0]):
+        total += x[i] * y[i]
+    return total
+
+
+@kernel()
+def solve_carried(gram, cross, query, ridge, inverse, tol, most, value):
+    """The same by conjugate gradient on the true system, preconditioned by a carried inverse."""
+    number, d, kind = gram.dtype.type, gram.shape[0], gram.dtype
+    x, r, p = np.empty(d, kind), np.empty(d, kind), np.empty(d, kind)
+    z, mp = np.empty(d, kind), np.empty(d, kind)
+    largest = number(0)
+    for i in range(d):
+        largest = max(largest, abs(query[i]))
+    size = largest if largest > 0 else number(1)
+    for i in range(d):
+        r[i] = query[i] / size
+    goal = number(tol) * number(tol) * dot(r, r)
+    times(inverse, r, x)  # the first iterate
+    times(gram, x, mp)
+    for i in range(d):
+        r[i] -= mp[i] + ridge[i] * x[i]
+    left, before = dot(r, r), number(0)
+    for step in range(most):
+        if not left > goal:
+            break
+        times(inverse, r, z)
+        rz = dot(z, r)
+        turn = rz / before if step > 0 and before > 0 else number(0)
+        for i in range(d):
+            p[i] = z[i] + turn * p[i] if step > 0 else z[i]
+        times(gram, p, mp)
+        for i in range(d):
+            mp[i] += ridge[i] * p[i]
+        curvature = dot(mp, p)
+        if not curvature > 0:
+            break
+        alpha = rz / curvature
+        for i in range(d):
+            x[i] += alpha * p[i]
+            r[i] -= alpha * mp[i]
+        before, left = rz, dot(r, r)
+    times(cross, x, value)
+    for j in range(value.shape[0]):
+        value[j] *= size
+
+
+@kernel()
+def solve_carried_all(gram, cross, queries, ridge, inverse, tol, most, value):
+    """:func:`solve_carried` for every stream of a batch."""
+    for b in range(gram.shape[0]):
+        solve_carried(gram[b], cross[b], queries[b], ridge[b], inverse[b], tol, most, value[b])
