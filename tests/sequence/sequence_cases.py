@@ -75,6 +75,8 @@ class Row:
     unrolls: bool = True  # its iterations can be differentiated
     unrolled_error: Any = None  # dtype -> what stopping them leaves of their derivative
     skip: frozenset[str] = frozenset()  # streams it does not claim
+    no_gradients: frozenset[str] = frozenset()  # streams whose implicit derivatives it does not
+    walks_back: bool = False  # its implicit derivative, from the last state: lost with that
 
 
 def tight(dtype):
@@ -112,6 +114,8 @@ ROWS = [
         lambda dtype: olsq.Recursive(reverse=True, chunk=16),
         ("discounted",),
         skip=frozenset({"small ridge"}),
+        no_gradients=frozenset({"one token", "runs"}),  # where one sample says all: its docstring
+        walks_back=True,
     ),
     Row(
         "cg",

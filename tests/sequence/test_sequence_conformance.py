@@ -92,9 +92,8 @@ def test_solution_and_gradients_match_the_oracle(row, mode, dtype, adjoint):
             assert error(sol.state.cross[i], path.crosses[-1]) < 40 * EPS[dtype], name
             assert sol.stats.residual[i].max() < 10 * tol, name
 
-            reverse = row.name == "recursive, reverse walk" and adjoint == "implicit"
-            if reverse and name in {"one token", "runs"}:
-                continue  # its docstring: no accuracy where one sample says all
+            if adjoint == "implicit" and name in row.no_gradients:
+                continue
             tol = allowed(row, dtype, one, path, 1e-9 if tight else 3e-5)
             if adjoint == "unrolled" and row.unrolled_error:
                 tol = max(tol, row.unrolled_error(dtype))
@@ -126,9 +125,8 @@ def test_forward_mode_is_the_transpose_of_reverse_mode(row, mode):
     rng = np.random.default_rng(2)
     group = claims(row, mode)[-1]
     arrays, state, up, up_state = inputs(row, mode, np.float64, group)
-    if row.name == "recursive, reverse walk":  # see above
-        for i, name in enumerate(group):
-            up[i] *= name not in {"one token", "runs"}
+    for i, name in enumerate(group):
+        up[i] *= name not in row.no_gradients
     directions = {n: rng.normal(size=a.shape) for n, a in arrays.items()}
     directions_state = tuple(rng.normal(size=s.shape) for s in state)
 
@@ -149,28 +147,52 @@ def test_forward_mode_is_the_transpose_of_reverse_mode(row, mode):
     assert abs(ahead - behind) < 1e-8 * abs(ahead)
 
 
+def halves(arrays):
+    """The two halves of a group in time."""
+    cut = T // 2
+    first = {n: a if n == "ridge" else a[:, :cut] for n, a in arrays.items()}
+    return first, {n: a if n == "ridge" else a[:, cut:] for n, a in arrays.items()}
+
+
+@cache
+def in_halves(row, mode, of):
+    """A claimed group whole, by halves, and its second half from nothing, in float64."""
+    group = claims(row, mode)[of]
+    arrays, state, up, up_state = inputs(row, mode, np.float64, group)
+    whole = run(row, mode, np.float64)(arrays, state, up, up_state)[1]
+    first, second = halves(arrays)
+    one = call(row, mode, np.float64, first, olsq.Moments(*state))
+    two = call(row, mode, np.float64, second, one.state)
+    empty = olsq.Moments(*(np.zeros_like(s) for s in state))
+    return whole, one, two, call(row, mode, np.float64, second, empty), second["forget"]
+
+
 @both
-def test_prefixes_halves_merges_and_vmap(row, mode):
-    half = T // 2
-    for group in claims(row, mode):
-        arrays, state, up, up_state = inputs(row, mode, np.float64, group)
-        whole = run(row, mode, np.float64)(arrays, state, up, up_state)[1]
-        first = {n: a if n == "ridge" else a[:, :half] for n, a in arrays.items()}
-        second = {n: a if n == "ridge" else a[:, half:] for n, a in arrays.items()}
-        one = call(row, mode, np.float64, first, olsq.Moments(*state))
-        two = call(row, mode, np.float64, second, one.state)
-        # a prefix does not depend on what follows, and two halves with a state are the whole
+def test_a_prefix_is_that_of_the_whole_and_a_state_goes_on(row, mode):
+    for of in range(len(claims(row, mode))):
+        whole, one, two, _, _ = in_halves(row, mode, of)
         joined = np.concatenate([one.value, two.value], axis=1)
         np.testing.assert_allclose(joined, whole.value, rtol=1e-7, atol=1e-8)
         np.testing.assert_allclose(two.state.gram, whole.state.gram, rtol=1e-12, atol=1e-12)
-        # pieces of a stream merge
-        empty = olsq.Moments(*(np.zeros_like(s) for s in state))
-        alone = call(row, mode, np.float64, second, empty).state
-        merged = merge_moments(one.state, alone, forget=np.prod(second["forget"], axis=1))
+
+
+@both
+def test_pieces_of_a_stream_merge(row, mode):
+    for of in range(len(claims(row, mode))):
+        whole, one, _, alone, forget = in_halves(row, mode, of)
+        merged = merge_moments(one.state, alone.state, forget=np.prod(forget, axis=1))
         np.testing.assert_allclose(merged.gram, whole.state.gram, rtol=1e-12, atol=1e-12)
         np.testing.assert_allclose(merged.cross, whole.state.cross, rtol=1e-12, atol=1e-12)
+
+
+@both
+def test_vmap_is_the_batch(row, mode):
+    of = len(claims(row, mode)) - 1
+    one = in_halves(row, mode, of)[1]
+    arrays, state, *_ = inputs(row, mode, np.float64, claims(row, mode)[of])
     mapped = jax.vmap(lambda a, s: call(row, mode, np.float64, a, s).value)(
-        {n: jnp.asarray(a) for n, a in first.items()}, olsq.Moments(*map(jnp.asarray, state))
+        {n: jnp.asarray(a) for n, a in halves(arrays)[0].items()},
+        olsq.Moments(*map(jnp.asarray, state)),
     )
     np.testing.assert_allclose(mapped, one.value, rtol=1e-8, atol=1e-9)
 
@@ -196,7 +218,7 @@ def test_non_finite_futures_leave_the_past_alone(row, mode):
     np.testing.assert_allclose(sol.value[:, :cut], clean.value[:, :cut], rtol=1e-8, atol=1e-9)
     assert np.isnan(sol.value[:, cut:]).all()
     assert np.isnan(sol.state.gram).all()
-    if row.name == "recursive, reverse walk":  # walks back from a state that is lost
+    if row.walks_back:
         return
     for a, b in zip(jax.tree.leaves(grads), jax.tree.leaves(grads_clean), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7 * np.abs(b).max())
