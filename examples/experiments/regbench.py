@@ -151,8 +151,9 @@ def main(argv: list[str] | None = None) -> None:
                 print(f"== {key}", flush=True)
                 results = add_result(NAME, ("runs", key), run(mixer, seed, given, steps))
     results["claims"] = claims(results)
-    command, earlier = "python examples/experiments/regbench.py", results.get("run")
-    results["run"] = run_notes(command, began, earlier, steps=steps)
+    command = "python examples/experiments/regbench.py"
+    spent = sum(found["seconds"] for found in results["runs"].values())
+    results["run"] = run_notes(command, began, steps=steps, seconds=round(spent, 1))
     save_results(NAME, results)
     figure(results).savefig(RESULTS / f"{NAME}.png", dpi=150)
 
