@@ -117,9 +117,9 @@ def claims(runs: dict[str, Any]) -> dict[str, Claim]:
             ),
             "last 40: > .95 and < .70, every seed",
             min(signed) > 0.95 and max(plain) < 0.7,
-            "all lose track slowly past position 150, and how far is near the criterion: seed 1 ended "
-            "at .939 in an earlier run that decayed more weights; over whole strings all are above "
-            ".98" + (f"; longer, gates in {'; '.join(longer)}" if longer else ""),
+            "all lose track slowly past position 150, and how far is near the criterion: seed 1 "
+            "ended at .939 in an earlier run that decayed more weights; over whole strings all are "
+            "above .98" + (f"; longer, gates in {'; '.join(longer)}" if longer else ""),
         )
     }
 

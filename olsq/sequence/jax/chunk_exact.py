@@ -22,7 +22,14 @@ from olsq.sequence.jax.factor import (
 )
 from olsq.sequence.jax.iterations import balanced, chebyshev, conjugate_gradient, scaled
 from olsq.sequence.jax.solver import JaxSolver
-from olsq.solvers import MAX_LOG_SCALE, MILD_LOG_SCALE, REGULAR, ROUNDED, ChunkExact, chebyshev_rate
+from olsq.solvers import (
+    MAX_LOG_SCALE,
+    MILD_LOG_SCALE,
+    REGULAR,
+    ROUNDED,
+    ChunkExact,
+    correction_error,
+)
 
 MOST_STEPS = 12  # Chebyshev steps beyond which conjugate gradient takes over
 LIMIT = math.exp(2 * MAX_LOG_SCALE)
@@ -144,10 +151,9 @@ class JaxChunkExact(JaxSolver):
     def _steps(self, p: ChunkFactors, dtype: Any) -> Array:
         """Chebyshev steps that the worst bound of the stream needs."""
         kappa = (p.eig_max / p.eig_min).max()
-        rho = chebyshev_rate(kappa)
-        # kappa^2: the bound is on the energy norm, the tolerance on the outputs
-        goal = jnp.log(2 * kappa**2 / self._tolerance(dtype))
-        return (jnp.ceil(goal / -jnp.log(jnp.minimum(rho, 0.999))) - 1).astype(jnp.int32)
+        left = correction_error(kappa, jnp.arange(MOST_STEPS + 1))
+        # more than the most: too many, as of a kappa that is no number
+        return (~(left <= self._tolerance(dtype))).sum(dtype=jnp.int32)
 
     def _corrected(
         self, chunks: Chunks, p: ChunkFactors, b: Array, steps: Any

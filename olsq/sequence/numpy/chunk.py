@@ -26,7 +26,9 @@ import numpy as np
 
 from olsq.kernel import kernel
 from olsq.sequence.numpy.blas import inverse_factor, multiply_nn, multiply_nt
+from olsq.solvers import correction_error
 
+error_left = kernel()(correction_error)
 MOST_STEPS = 40  # corrections of a chunk beyond which its tokens are solved one by one
 
 
@@ -82,7 +84,7 @@ def lower(scores, count):
 def steps_needed(lows, highs, tolerance):
     """Chebyshev steps for ``tolerance`` on top of the order that reading out with y gains.
 
-    -1: none, not even a first iterate.
+    -1: none, not even a first iterate; more than ``MOST_STEPS``: too many.
     """
     low = high = 1.0
     for i in range(lows.shape[0]):
@@ -90,11 +92,10 @@ def steps_needed(lows, highs, tolerance):
     gain = max(high - 1, 1 - low)
     if gain <= tolerance:
         return -1
-    kappa = high / low
-    root = math.sqrt(kappa)
-    rate = (root - 1) / (root + 1)
-    goal = 2 * kappa * min(gain, 1.0) / tolerance
-    return max(0, math.ceil(math.log(goal) / -math.log(min(rate, 0.999))) - 1)
+    steps = 0
+    while steps <= MOST_STEPS and not min(gain, 1.0) * error_left(high / low, steps) <= tolerance:
+        steps += 1
+    return steps
 
 
 @kernel()
