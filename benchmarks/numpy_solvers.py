@@ -170,7 +170,7 @@ def main() -> None:
     date = datetime.date.today().isoformat()
     RESULTS.write_text(json.dumps({"machine": machine.describe(), "rows": rows}, indent=1) + "\n")
     note = "The gradient's error is the distance between the sides."
-    lines += ["", f"Best of {ROUNDS}, taken in turn, on two shared cores; {date}. {note}"]
+    lines += ["", f"Best of {ROUNDS}, taken in turn; {date}. {note}"]
     marked.replace_between(PAGE, "numpy solvers", "\n".join(lines))
 
 

@@ -25,13 +25,13 @@ from olsq.sequence.jax.solver import JaxSolver
 from olsq.solvers import (
     MAX_LOG_SCALE,
     MILD_LOG_SCALE,
+    MOST_CORRECTIONS,
     REGULAR,
     ROUNDED,
     ChunkExact,
     correction_error,
 )
 
-MOST_STEPS = 12  # Chebyshev steps beyond which conjugate gradient takes over
 LIMIT = math.exp(2 * MAX_LOG_SCALE)
 UNROLLED_COUNTS = 3  # Chebyshev steps up to which each count is compiled by itself
 
@@ -139,7 +139,7 @@ class JaxChunkExact(JaxSolver):
         # the counts of mild gates without a loop, which costs a tenth of the whole
         few = [lambda n=n: self._corrected(chunks, p, b, n) for n in range(1, UNROLLED_COUNTS + 1)]
         many = [lambda: self._corrected(chunks, p, b, steps), lambda: self._conjugate(chunks, p, b)]
-        needs_cg = max_over_vmap(p.needs_cg) | (steps > MOST_STEPS)
+        needs_cg = max_over_vmap(p.needs_cg) | (steps > MOST_CORRECTIONS)
         count = jnp.clip(steps, 1, UNROLLED_COUNTS + 1) - 1
         return switch(jnp.where(needs_cg, UNROLLED_COUNTS + 1, count), few + many)
 
@@ -151,7 +151,7 @@ class JaxChunkExact(JaxSolver):
     def _steps(self, p: ChunkFactors, dtype: Any) -> Array:
         """Chebyshev steps that the worst bound of the stream needs."""
         kappa = (p.eig_max / p.eig_min).max()
-        left = correction_error(kappa, jnp.arange(MOST_STEPS + 1))
+        left = correction_error(kappa, jnp.arange(MOST_CORRECTIONS + 1))
         # more than the most: too many, as of a kappa that is no number
         return (~(left <= self._tolerance(dtype))).sum(dtype=jnp.int32)
 

@@ -26,10 +26,9 @@ import numpy as np
 
 from olsq.kernel import kernel
 from olsq.sequence.numpy.blas import inverse_factor, multiply_nn, multiply_nt
-from olsq.solvers import correction_error
+from olsq.solvers import MOST_CORRECTIONS, correction_error
 
 error_left = kernel()(correction_error)
-MOST_STEPS = 40  # corrections of a chunk beyond which its tokens are solved one by one
 
 
 @kernel()
@@ -84,7 +83,7 @@ def lower(scores, count):
 def steps_needed(lows, highs, tolerance):
     """Chebyshev steps for ``tolerance`` on top of the order that reading out with y gains.
 
-    -1: none, not even a first iterate; more than ``MOST_STEPS``: too many.
+    -1: none, not even a first iterate; more than ``MOST_CORRECTIONS``: too many.
     """
     low = high = 1.0
     for i in range(lows.shape[0]):
@@ -93,7 +92,10 @@ def steps_needed(lows, highs, tolerance):
     if gain <= tolerance:
         return -1
     steps = 0
-    while steps <= MOST_STEPS and not min(gain, 1.0) * error_left(high / low, steps) <= tolerance:
+    while (
+        steps <= MOST_CORRECTIONS
+        and not min(gain, 1.0) * error_left(high / low, steps) <= tolerance
+    ):
         steps += 1
     return steps
 
@@ -289,7 +291,7 @@ def solve_chunk(
         for i in range(count):
             low[i], high[i] = 1 + share * (low[i] - 1), 1 + share * (high[i] - 1)
         steps = steps_needed(low, high, limits[0])
-        if steps > MOST_STEPS:
+        if steps > MOST_CORRECTIONS:
             return skip, 0
         if steps >= 0:
             gap = gaps(ridge, reference, ratio, uniform, X)

@@ -23,7 +23,15 @@ from olsq.sequence.numpy.iterations import (
     scaled,
 )
 from olsq.sequence.numpy.solver import NumpySolver
-from olsq.solvers import MAX_LOG_SCALE, MILD_LOG_SCALE, REGULAR, ROUNDED, ChunkExact
+from olsq.solvers import (
+    MAX_LOG_SCALE,
+    MILD_LOG_SCALE,
+    MOST_CORRECTIONS,
+    REGULAR,
+    ROUNDED,
+    ChunkExact,
+    correction_error,
+)
 
 
 class ChunkFactors(NamedTuple):
@@ -113,8 +121,13 @@ class NumpyChunkExact(NumpySolver):
             return self._corrected(chunk, p, b, self.options.corrections)
         if p.exact:
             return apply(p.first, b), np.zeros(b.shape[:-1], np.int32)
-        inner, tol = preconditioner(p), self.options.tol
+        tol = self.options.tol
         tol = ROUNDED * float(np.finfo(b.dtype).eps) if tol is None else tol
+        if p.second is None and self._regular(p.first):
+            steps = self._corrections(p, tol)
+            if steps <= MOST_CORRECTIONS:
+                return self._corrected(chunk, p, b, steps)
+        inner = preconditioner(p)
 
         def run(b: NDArray) -> tuple[NDArray, NDArray]:
             return preconditioned_conjugate_gradient(
@@ -124,6 +137,15 @@ class NumpyChunkExact(NumpySolver):
             )  # fmt: skip
 
         return scaled(b, run)
+
+    def _corrections(self, p: ChunkFactors, tol: float) -> int:
+        """Corrections that the worst bound needs; more than ``MOST_CORRECTIONS`` are too many."""
+        if p.eig_min is None or p.eig_max is None:
+            return 0
+        kappa, steps = float((p.eig_max / p.eig_min).max(initial=1)), 0
+        while steps <= MOST_CORRECTIONS and not correction_error(kappa, steps) <= tol:
+            steps += 1
+        return steps
 
     def _corrected(
         self, chunk: Chunk, p: ChunkFactors, b: NDArray, steps: int

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.sequence.numpy.blas import addresses
+from olsq.kernel import kernel
+from olsq.sequence.numpy.blas import addresses, multiply_tn
 from olsq.sequence.numpy.products import multiply_systems
 from olsq.solvers import FLOOR
 
@@ -46,13 +47,40 @@ class Streams(NamedTuple):
 
 def gate_products(gates: NDArray) -> tuple[NDArray, NDArray]:
     """D[t, i] = product of gates i+1..t (B, C, C), zeta_t = product of gates up to t (B, C)."""
-    b, c = gates.shape
-    table = np.zeros((b, c, c))
-    table[:, 0, 0] = 1.0
-    for t in range(1, c):
-        np.multiply(table[:, t - 1, :t], gates[:, t, None], out=table[:, t, :t])
-        table[:, t, t] = 1.0
+    table = np.zeros((*gates.shape, gates.shape[1]))
+    multiply_gates(gates, table)
     return table, np.cumprod(gates, axis=1)
+
+
+@kernel()
+def multiply_gates(gates, table):
+    """Fill D (B, C, C), which is 0, with the products of gates i+1..t."""
+    streams, count = gates.shape
+    for b in range(streams):
+        for t in range(count):
+            for i in range(t):
+                table[b, t, i] = table[b, t - 1, i] * gates[b, t]
+            table[b, t, t] = 1.0
+
+
+@kernel()
+def absorb_chunks(blas, keys, values, gates, weight, gram, cross):
+    """``H <- zeta_C H + sum_i tail_i k_i k_i^T``, ``G`` likewise, in float64, for every stream."""
+    streams, count, d = keys.shape
+    m = values.shape[2]
+    K, wide, V = np.empty((count, d)), np.empty((count, d)), np.empty((count, m))
+    for b in range(streams):
+        zeta = 1.0  # of the gates after i
+        for i in range(count - 1, -1, -1):
+            tail = zeta * weight[b, i]
+            for j in range(d):
+                wide[i, j] = keys[b, i, j]
+                K[i, j] = tail * wide[i, j]
+            for j in range(m):
+                V[i, j] = values[b, i, j]
+            zeta *= gates[b, i]
+        multiply_tn(blas, wide, K, gram[b], 1.0, zeta)
+        multiply_tn(blas, V, K, cross[b], 1.0, zeta)
 
 
 def walk(
@@ -99,16 +127,8 @@ def open_chunk(streams: Streams, part: slice, gram: NDArray, cross: NDArray) -> 
 
 def close_chunk(chunk: Chunk, gram: NDArray, cross: NDArray) -> None:
     """Turn the float64 moments before a chunk into those after it."""
-    last = np.cumprod(chunk.gates[:, :0:-1], axis=1)[:, ::-1]  # products of the gates after i
-    tail = chunk.weight.copy()
-    tail[:, :-1] *= last
-    zeta = chunk.gates.prod(1)[:, None, None]
-    keys = chunk.keys.astype(np.float64)
-    weighted = np.swapaxes(keys * tail[..., None], 1, 2)
-    gram *= zeta
-    gram += weighted @ keys
-    cross *= zeta
-    cross += np.swapaxes(weighted @ chunk.values.astype(np.float64), 1, 2)
+    if gram.shape[1] > 0:
+        absorb_chunks(addresses(), chunk.keys, chunk.values, chunk.gates, chunk.weight, gram, cross)
 
 
 def transpose(x: NDArray) -> NDArray:

@@ -6,14 +6,21 @@ arithmetic, so that one form serves mild chunks and hard ones.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from olsq.kernel import kernel
-from olsq.sequence.numpy.blas import addresses, inverse_factor
-from olsq.sequence.numpy.chunks import Chunk, transpose
+from olsq.sequence.numpy.blas import (
+    addresses,
+    inverse_factor,
+    multiply_nn,
+    multiply_nt,
+    multiply_tn,
+)
+from olsq.sequence.numpy.chunks import Chunk
 from olsq.sequence.numpy.products import apply_factors
 
 SINGULAR = 0.02  # relative error of S or P beyond which a leverage is capped
@@ -33,6 +40,40 @@ def factor_all(blas, systems, inverses, sound):
     """``inverse_factor`` of every matrix (n, d, d); which of them there is."""
     for i in range(systems.shape[0]):
         sound[i] = inverse_factor(blas, systems[i], inverses[i], systems.shape[1], 0.0)
+
+
+@kernel()
+def factor_chunks(blas, keys, half, cap, inverse, rows, growth):
+    """R (B, d, d) and N (B, C, d) from ``X`` = half and scaled keys; ``growth`` (B,) grows.
+
+    A leverage above ``cap`` enters with it; N is NaN where S has no factor.
+    """
+    streams, count, d = keys.shape
+    kind, number = keys.dtype, keys.dtype.type
+    Y, S = np.empty((count, d), kind), np.empty((count, count), kind)
+    C, back = np.empty((count, count), kind), np.empty((count, d), kind)
+    for b in range(streams):
+        multiply_tn(blas, half[b], half[b], inverse[b])  # R = X^T X
+        multiply_nt(blas, keys[b], half[b], Y)  # Y = K~ X^T
+        for t in range(count):
+            leverage = number(0)
+            for j in range(d):
+                leverage += Y[t, j] * Y[t, j]
+            growth[b] = max(growth[b], 1 + float(leverage))
+            if leverage > cap:
+                shrunk = number(math.sqrt(cap / leverage))
+                for j in range(d):
+                    Y[t, j] *= shrunk
+        multiply_nt(blas, Y, Y, S)  # S = 1 + Y Y^T = C C^T
+        for t in range(count):
+            S[t, t] += number(1)
+        sound = inverse_factor(blas, S, C, count, 0.0)
+        multiply_nn(blas, Y, half[b], back)
+        multiply_nn(blas, C, back, rows[b])  # N = C^-1 Y X
+        if not sound:
+            for t in range(count):
+                for j in range(d):
+                    rows[b, t, j] = np.nan
 
 
 def inverse_factors(systems: NDArray) -> NDArray:
@@ -80,15 +121,10 @@ def factorise(
         diagonal = np.diagonal(system[lost], axis1=1, axis2=2) + np.finfo(dtype).tiny
         half[lost] = inverse_factors(system[lost] + 4 * d * eps * diagonal[..., None] * eye)
         growth[lost] = np.inf
-    y = keys @ transpose(half)
-    leverage = np.einsum("bti,bti->bt", y, y)
-    growth = np.maximum(growth, 1 + leverage.max(1, initial=0))
-    cap = SINGULAR / (c * eps)
-    if (leverage > cap).any():
-        y = y * np.sqrt(cap / np.maximum(leverage, cap))[..., None].astype(dtype)
-    minors = y @ transpose(y) + np.eye(c, dtype=dtype)
-    rows = inverse_factors(minors) @ (y @ half)
-    return Factor(np.ascontiguousarray(transpose(half) @ half), rows, scale, growth)
+    inverse, rows = np.empty_like(half), np.empty_like(chunk.keys)
+    if d > 0:
+        factor_chunks(addresses(), keys, half, SINGULAR / (c * eps), inverse, rows, growth)
+    return Factor(inverse, rows, scale, growth)
 
 
 def apply(factor: Factor, x: NDArray) -> NDArray:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from olsq.kernel import kernel
 from olsq.sequence.numpy.blas import multiply_nn, multiply_nt
 
@@ -116,3 +118,31 @@ def apply_factors(blas, x, inverse, rows, scale, scaled, scores, y):
             for t in range(count):
                 for j in range(d):
                     y[b, t, j] *= scale[b, t]
+
+
+@kernel()
+def residual_norms(b, product, x, norms):
+    """``|b - M x|`` and ``|x|`` of every token in float64: norms (B, C, 2)."""
+    streams, count, d = x.shape
+    for s in range(streams):
+        for t in range(count):
+            left = length = 0.0
+            for j in range(d):
+                r = float(b[s, t, j] - product[s, t, j])
+                left += r * r
+                length += float(x[s, t, j]) ** 2
+            norms[s, t, 0], norms[s, t, 1] = math.sqrt(left), math.sqrt(length)
+
+
+@kernel()
+def row_norms(x):
+    """``|x|`` of every row (B, T, d) in float64: (B, T)."""
+    streams, count, d = x.shape
+    norms = np.empty((streams, count))
+    for s in range(streams):
+        for t in range(count):
+            total = 0.0
+            for j in range(d):
+                total += float(x[s, t, j]) ** 2
+            norms[s, t] = math.sqrt(total)
+    return norms

@@ -30,6 +30,7 @@ from olsq.sequence.numpy.inputs import (
     spread,
     working_dtype,
 )
+from olsq.sequence.numpy.products import residual_norms, row_norms
 from olsq.sequence.numpy.solver import NumpySolver
 from olsq.sequence.numpy.tokens import moment_sizes
 from olsq.solvers import ChunkExact, Solver
@@ -80,9 +81,9 @@ def certify(
     eps = float(np.finfo(dtype).eps)
     out_eps = float(np.spacing(out.type(1)))  # of bfloat16 too, which np.finfo does not know
     with np.errstate(all="ignore"):  # what overflows or is unknown is infinite below
-        size = np.linalg.norm(queries.astype(np.float64), axis=-1)
+        size = row_norms(queries)
         size = np.where(np.isfinite(size), size, 0)
-        output = np.linalg.norm(value.astype(np.float64), axis=-1)
+        output = row_norms(value)
         left, solution, largest = norms[..., 0], norms[..., 1], ridges.max(-1, initial=0)
         sizes = Sizes(size, solution, left, trace, largest, reach, output)
         bounds = error_bounds(sizes, floor, value.shape[1], eps, out_eps if out_eps > eps else 0.0)
@@ -244,9 +245,7 @@ def solve_by_chunks(
         with np.errstate(all="ignore"):
             x, steps[:, own] = form.solve(chunk, form.prepare(chunk), chunk.queries)
             value[:, own] = read_out(chunk, x)
-            left = chunk.queries - system_product(chunk, x)
-        norms[:, own, 0] = np.linalg.norm(left.astype(np.float64), axis=-1)
-        norms[:, own, 1] = np.linalg.norm(x.astype(np.float64), axis=-1)
+            residual_norms(chunk.queries, system_product(chunk, x), x, norms[:, own])
     value[lost | ~asked] = np.nan
     gone = lost[:, -1] if lost.shape[1] else np.zeros(len(gram), bool)
     gram[gone], cross[gone] = np.nan, np.nan
