@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -33,41 +34,73 @@ from olsq.solvers import (
 )
 
 LIMIT = math.exp(2 * MAX_LOG_SCALE)
+TRIAL = 24  # steps without factors before their rate decides whether to make some
+NEAR = 2.0  # |log f| up to which a factor saves more steps than it costs
+SERVED = 0.9  # share of the tokens that are so near where factors are worth making soon
 UNROLLED_COUNTS = 3  # Chebyshev steps up to which each count is compiled by itself
 
 
 class ChunkFactors(NamedTuple):
-    """Factors of a stream: one reference, and where a chunk forgets most a second one splits it."""
+    """Factors of a tile with one reference a chunk; nothing of use where its gates are harsh."""
 
     first: Factor
     sums: Any  # cumulative log gates (B, n, C); None: all gates 1
-    split: Any  # (B, n, 1): first token after the smallest gate; C in mild streams
+    harsh: Any  # () bool: a chunk forgets too much for one reference; None: none can
     needs_cg: Any  # () bool: conjugate gradient is needed; None: corrections were fixed
     eig_min: Any  # bounds of the spectrum of P M, per token (B, n, C, 1); None: exactly 1
     eig_max: Any
 
 
-def preconditioner(chunks: Chunks, p: ChunkFactors) -> Callable[[Array], Array]:
-    """``r -> P_t r_t`` with each token's own reference, or a multiple of r where none covers it.
+class References(NamedTuple):
+    """Where the two references of a chunk are, as logs: one on each side of its smallest gate."""
 
-    The multiple has the units of an inverse: it is also the first iterate.
-    """
-    if p.sums is None or p.split is None:
+    after: Array  # (B, n, C) bool: tokens that the second serves
+    centres: tuple[Array, Array]  # (B, n) each
+
+    def within(self, sums: Array, limit: float) -> Array:
+        """Which tokens (B, n, C) are so near theirs."""
+        first, second = self.centres
+        own = jnp.where(self.after, second[..., None], first[..., None])
+        return jnp.abs(own - sums) <= limit
+
+
+def references(sums: Array, harsh: Any) -> References:
+    """The references of every chunk; one in the middle, the first, where gates are not harsh."""
+    c = sums.shape[-1]
+    steepest = jnp.argmin(jnp.diff(sums, axis=-1, append=jnp.inf), -1) + 1
+    split = jnp.where(harsh, steepest, c)[..., None]
+    last = jnp.take_along_axis(sums, split - 1, -1)[..., 0]
+    start = jnp.take_along_axis(sums, jnp.minimum(split, c - 1), -1)[..., 0]
+    centres = (sums[..., 0] + last) / 2, (start + sums[..., -1]) / 2
+    return References(jnp.arange(c) >= split, centres)
+
+
+def preconditioner(chunks: Chunks, p: ChunkFactors) -> Callable[[Array], Array]:
+    """``r -> P_t r_t`` with each token's own reference, or a multiple of r where none covers it."""
+    if p.harsh is None:
         return lambda r: apply(p.first, r)
-    start = jnp.take_along_axis(p.sums, jnp.minimum(p.split, p.sums.shape[-1] - 1), -1)[..., 0]
-    centre = (start + p.sums[..., -1]) / 2
-    second = factorise(chunks, p.sums, centre, reference_ridge(chunks), LIMIT, exact=False)
-    after = (jnp.arange(p.sums.shape[-1]) >= p.split)[..., None]
-    within_scale = jnp.abs(jnp.log(jnp.where(after, second.scale, p.first.scale))) <= MAX_LOG_SCALE
-    diagonal = jnp.diagonal(p.first.inverse, axis1=-2, axis2=-1)
+    where, ridge = references(p.sums, p.harsh), reference_ridge(chunks)
+
+    def factors() -> tuple[Factor, Factor]:
+        made = [factorise(chunks, p.sums, z, ridge, LIMIT, exact=False) for z in where.centres]
+        return made[0], made[1]
+
+    first, second = cond(p.harsh, factors, lambda: (p.first, p.first))
+    after, within_scale = where.after[..., None], where.within(p.sums, MAX_LOG_SCALE)[..., None]
+    diagonal = jnp.diagonal(first.inverse, axis1=-2, axis2=-1)
     unit = diagonal.min(-1)[..., None, None]
     unit = jnp.where(jnp.isfinite(unit), unit, 1)  # of a stream that is lost
 
     def inner(r: Array) -> Array:
-        y = jnp.where(after, apply(second, r), apply(p.first, r))
+        y = jnp.where(after, apply(second, r), apply(first, r))
         return jnp.where(within_scale, y, unit * r)
 
     return inner
+
+
+def _nothing_like(made: Callable[[], Any]) -> Any:
+    """Zeros of the shapes that ``made`` returns."""
+    return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(made))
 
 
 def _middle(sums: Any) -> Any:
@@ -87,20 +120,16 @@ class JaxChunkExact(JaxSolver):
         if sums is None or self.options.corrections is not None:
             factor = factorise(chunks, sums, _middle(sums), ridge)
             needs_cg = None if self.options.corrections is not None else self._loses_digits(factor)
-            return ChunkFactors(factor, None, None, needs_cg, *self._bounds(chunks, factor, ridge))
-        c = sums.shape[-1]
-        needs_cg = ((sums[..., 0] - sums[..., -1]) / 2 > MILD_LOG_SCALE).any()
-        steepest = jnp.argmin(jnp.diff(sums, axis=-1, append=jnp.inf), -1) + 1
-        split = jnp.where(needs_cg, steepest, c)[..., None]
-        last = jnp.take_along_axis(sums, split - 1, -1)[..., 0]
-        first = factorise(chunks, sums, (sums[..., 0] + last) / 2, ridge, LIMIT)
-        return ChunkFactors(
-            first,
-            sums,
-            split,
-            needs_cg | self._loses_digits(first),
-            *self._bounds(chunks, first, ridge),
-        )
+            return ChunkFactors(factor, sums, None, needs_cg, *self._bounds(chunks, factor, ridge))
+        harsh = max_over_vmap(((sums[..., 0] - sums[..., -1]) / 2 > MILD_LOG_SCALE).any())
+
+        def made() -> Factor:
+            return factorise(chunks, sums, _middle(sums), ridge, LIMIT)
+
+        first = cond(harsh, lambda: _nothing_like(made), made)
+        needs_cg = harsh | self._loses_digits(first)
+        bounds = self._bounds(chunks, first, ridge)
+        return ChunkFactors(first, sums, harsh, needs_cg, *bounds)
 
     def _loses_digits(self, factor: Factor) -> Array:
         """Whether ``R - sum n n^T`` cancels more digits than ``tol`` leaves: () bool.
@@ -172,17 +201,40 @@ class JaxChunkExact(JaxSolver):
         return ridge if factor.scale is None else ridge / factor.scale
 
     def _conjugate(self, chunks: Chunks, p: ChunkFactors, b: Array) -> tuple[Array, Array]:
-        inner = preconditioner(chunks, p)
+        """Conjugate gradient: without factors where gates are harsh, then with them.
+
+        What forgets fast is soon solved: factors would cost more than the few steps they save.
+        """
+
+        def product(x: Array) -> Array:
+            return system_product(chunks, x)
+
+        options = {"tol": self._tolerance(b.dtype) / 4, "unroll": False}  # of the residual
+
+        def by_factors(b: Array, start: Array) -> tuple[Array, Array]:
+            inner = balanced(preconditioner(chunks, p), b)
+            most = self.options.max_steps
+            return conjugate_gradient(product, inner, b, start, max_steps=most, **options)[:2]
 
         def run(b: Array) -> tuple[Array, Array]:
-            return conjugate_gradient(
-                lambda x: system_product(chunks, x),
-                balanced(inner, b),
-                b,
-                jnp.zeros_like(b),
-                tol=self._tolerance(b.dtype) / 4,  # of the residual, not of the outputs
-                max_steps=self.options.max_steps,
-                unroll=False,
-            )
+            if p.harsh is None:
+                return by_factors(b, jnp.zeros_like(b))
+            # By its ridge a system is 1 + a sum of few samples, which takes as many steps; by its
+            # diagonal it would not be.
+            ridge = jnp.ones((), b.dtype) if chunks.ridge is None else chunks.ridge
+            ridge = jnp.where(ridge > 0, ridge, 1)
+            d = b.shape[-1]
+            most = jnp.where(p.harsh, self.options.max_steps + 8 * d, 0)
+            near = references(p.sums, p.harsh).within(p.sums, NEAR).mean() > SERVED
+            x, steps, done = conjugate_gradient(
+                product, balanced(lambda r: r / ridge, b), b, jnp.zeros_like(b), max_steps=most,
+                trial=jnp.where(near, TRIAL, 4 * d), **options,
+            )  # fmt: skip
+
+            def rest() -> tuple[Array, Array]:
+                y, more = by_factors(b, x)
+                return y, jnp.where(done[..., 0], steps, steps + more)
+
+            return cond(max_over_vmap((~done).any()), rest, lambda: (x, steps))
 
         return scaled(b, run)

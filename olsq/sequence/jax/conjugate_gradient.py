@@ -42,14 +42,15 @@ class JaxConjugateGradient(JaxSolver):
                 start = b
             if options.max_steps == 0:
                 return start, jnp.zeros(b.shape[:-1], jnp.int32)
-            return conjugate_gradient(product, lambda r: r, b, start, **stop)
+            return conjugate_gradient(product, lambda r: r, b, start, **stop)[:2]
 
         def run_preconditioned(b: Array) -> tuple[Array, Array]:
             inner = preconditioner(chunks, prepared)
             if options.max_steps == 0:
                 return inner(b), jnp.zeros(b.shape[:-1], jnp.int32)
             # from 0, not from P b: a P that is far too large there would cost the start's digits
-            return conjugate_gradient(product, balanced(inner, b), b, jnp.zeros_like(b), **stop)
+            zero = jnp.zeros_like(b)
+            return conjugate_gradient(product, balanced(inner, b), b, zero, **stop)[:2]
 
         return scaled(b, run if options.preconditioner is None else run_preconditioned)
 

@@ -145,7 +145,7 @@ def solve_query(
                 tol=tol,
                 max_steps=4 * b.shape[-1],
                 unroll=False,
-            ),
+            )[:2],
         )
 
     x, steps = custom_linear_solve(product, q, solve, symmetric=True, has_aux=True)

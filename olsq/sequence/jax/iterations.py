@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -60,11 +61,14 @@ def conjugate_gradient(
     start: Array,
     *,
     tol: float,
-    max_steps: int,
+    max_steps: Any,
     unroll: bool,
     sound: Array | None = None,
-) -> tuple[Array, Array]:
+    trial: Array | None = None,
+) -> tuple[Array, Array, Array]:
     """Preconditioned conjugate gradient; every token stops at ``|b - M x| <= tol |b|``.
+
+    Returns the iterates, the steps of each token, and whether it got there, (..., 1).
 
     A stopped token is frozen by a mask, never by an epsilon in a denominator, so that the
     iteration is equivariant to the scale of keys, ridge and b.  A step that would overflow is not
@@ -75,24 +79,27 @@ def conjugate_gradient(
     A direction without positive curvature comes from rounding, and is passed over.  Where systems
     may be indefinite give ``sound`` (..., 1), True where nothing is known against one: such a
     direction then ends its token, and the steps of a token that is not sound are ``UNSOUND``.
+
+    With ``trial`` all stop when, after so many steps, the rate of one promises no end within
+    ``3 trial`` more.
     """
     goal = jax.lax.stop_gradient(tol * tol * dot(b, b))
     r = b - product(start)
     z = precondition(r)
-    left = dot(r, r)
+    left = first_left = dot(r, r)
     active = left > goal if sound is None else (left > goal) & sound
     steps = jnp.zeros(b.shape[:-1], jnp.int32)
-    state = (start, r, z, dot(r, z), active, steps, sound, jnp.int32(0))
+    state = (start, r, z, dot(r, z), active, left, steps, sound, jnp.int32(0))
 
     def step(state):
-        x, r, p, rz, active, steps, sound, i = state
+        x, r, p, rz, active, left, steps, sound, i = state
         mp = product(p)
         curvature = dot(p, mp)
         # masked inside: the derivative of a / b at a stopped token may overflow, and 0 * inf
         alpha = divide(rz, jnp.where(active, curvature, 0))
         x_new, r_new = x + alpha * p, r - alpha * mp
-        left, size = dot(r_new, r_new), dot(x_new, x_new)
-        taken = active & jnp.isfinite(left) & jnp.isfinite(size)
+        new_left, size = dot(r_new, r_new), dot(x_new, x_new)
+        taken = active & jnp.isfinite(new_left) & jnp.isfinite(size)
         if sound is not None:
             sound = sound & (~active | (curvature > 0))
             taken = taken & sound
@@ -101,14 +108,24 @@ def conjugate_gradient(
         rz_new = dot(r, z)
         p = jnp.where(taken, z + divide(rz_new, jnp.where(taken, rz, 0)) * p, p)
         steps = steps + active[..., 0].astype(jnp.int32)
-        return x, r, p, rz_new, taken & (left > goal), steps, sound, i + 1
+        left = jnp.where(taken, new_left, left)
+        return x, r, p, rz_new, taken & (left > goal), left, steps, sound, i + 1
+
+    def going(state):
+        active, left, i = state[4], state[5], state[-1]
+        go_on = (i < max_steps) & active.any()
+        if trial is None:
+            return go_on
+        gained, wanted = jnp.log(first_left / left), jnp.log(first_left / goal)
+        rest = i * (wanted / jnp.maximum(gained, 1e-3) - 1)  # steps, if the rate stays
+        return go_on & ~((i >= trial) & (active & (rest > 3 * trial)).any())
 
     if unroll:
         state = scan(lambda s, _: (step(s), None), state, None, length=max_steps)[0]
     else:
-        state = while_loop(lambda s: (s[-1] < max_steps) & s[4].any(), step, state)
-    x, steps, sound = state[0], state[5], state[6]
-    return x, steps if sound is None else jnp.where(sound[..., 0], steps, UNSOUND)
+        state = while_loop(going, step, state)
+    x, left, steps, sound = state[0], state[5], state[6], state[7]
+    return x, steps if sound is None else jnp.where(sound[..., 0], steps, UNSOUND), ~(left > goal)
 
 
 def chebyshev(product: Product, b: Array, low: Array, high: Array, steps: Array | int) -> Array:

@@ -183,4 +183,4 @@ class SignedSystems(JaxSolver):
             max_steps=options.max_steps,
             unroll=self.options.unrolls,
             sound=sound,
-        )
+        )[:2]
