@@ -82,8 +82,11 @@ def preconditioner(chunks: Chunks, p: ChunkFactors) -> Callable[[Array], Array]:
     where, ridge = references(p.sums, p.harsh), reference_ridge(chunks)
 
     def factors() -> tuple[Factor, Factor]:
-        made = [factorise(chunks, p.sums, z, ridge, LIMIT, exact=False) for z in where.centres]
-        return made[0], made[1]
+        def at(centre: Array) -> Factor:
+            return factorise(chunks, p.sums, centre, ridge, LIMIT, exact=False)
+
+        made = jax.vmap(at)(jnp.stack(where.centres))  # compiles once
+        return jax.tree.map(lambda x: x[0], made), jax.tree.map(lambda x: x[1], made)
 
     first, second = cond(p.harsh, factors, lambda: (p.first, p.first))
     after, within_scale = where.after[..., None], where.within(p.sums, MAX_LOG_SCALE)[..., None]
