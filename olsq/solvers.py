@@ -109,9 +109,10 @@ class ChunkExact(Solver):
 
     Exact in the discounted problem and wherever nothing is forgotten.  In the fixed problem with
     forgetting, the chunk's inverse differs from the wanted one by a ridge known from the gates,
-    and is corrected: by a few Chebyshev steps while the gates of every chunk stay mild, else by
-    preconditioned conjugate gradient to ``tol`` with two references per chunk, so that a reset
-    (a gate of 0) inside a chunk costs no accuracy.
+    and is corrected: by a few Chebyshev steps while the gates of every chunk stay mild.  Where they
+    do not, conjugate gradient goes to ``tol`` without that inverse if it soon can, else
+    preconditioned by two of them per chunk, so that a reset (a gate of 0) inside a chunk costs no
+    accuracy.
 
     Parameters
     ----------
