@@ -30,7 +30,7 @@ MOST_CORRECTIONS = 40
 TOO_FEW = 0.01  # part of the answer that fixed corrections may miss without a warning
 
 
-def correction_error(kappa: float, steps: float) -> float:
+def correction_error(kappa: Any, steps: Any) -> Any:
     """What ``steps`` Chebyshev steps leave of the answer, on a spectrum of condition ``kappa``.
 
     A step shrinks the error by ``rho = (sqrt(kappa) - 1) / (sqrt(kappa) + 1)``: in the norm of

@@ -280,7 +280,7 @@ class HeadMixer(Mixer):
             The convolution's state.
         """
         made = self.query_proj(x), self.key_proj(x), self.value_proj(x)
-        streams = dict(zip(("query", "key", "value"), made, strict=True))
+        streams: dict[str, Array] = dict(zip(("query", "key", "value"), made, strict=True))
         if self.convolution is not None:
             joined = jnp.concatenate([streams[name] for name in self.convolved], -1)
             joined, recent = self.convolution(joined, recent, segment_ids)

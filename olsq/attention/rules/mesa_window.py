@@ -123,10 +123,10 @@ def mesa_window(
     recent = fold_state(state, _empty(layout, before, keys, tokens.v.shape[-1]), layout)
     ones = jnp.ones((n, t), layout.working)
     gates = ones if tokens.forget is None else tokens.forget
-    weight = ones if tokens.weight is None else tokens.weight
+    weights = ones if tokens.weight is None else tokens.weight
     # A lost token is kept as such: it leaves the window one day.
     raw = [jnp.where(tokens.sample_lost[..., None], jnp.nan, x) for x in (tokens.k, tokens.v)]
-    now = (*raw, gates, weight)
+    now = (*raw, gates, weights)
     streams = RecentSamples(*(jnp.concatenate(x, 1) for x in zip(recent, now, strict=True)))
     sample_lost = ~(finite(streams.keys) & finite(streams.values))
     resets = jnp.cumsum(streams.forget == 0, 1)

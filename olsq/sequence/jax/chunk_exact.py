@@ -214,14 +214,14 @@ class JaxChunkExact(JaxSolver):
 
         options = {"tol": self._tolerance(b.dtype) / 4, "unroll": False}  # of the residual
 
-        def by_factors(b: Array, start: Array) -> tuple[Array, Array]:
+        def by_factors(b: Array, start: Array | None) -> tuple[Array, Array]:
             inner = balanced(preconditioner(chunks, p), b)
             most = self.options.max_steps
             return conjugate_gradient(product, inner, b, start, max_steps=most, **options)[:2]
 
         def run(b: Array) -> tuple[Array, Array]:
             if p.harsh is None:
-                return by_factors(b, jnp.zeros_like(b))
+                return by_factors(b, None)
             # By its ridge a system is 1 + a sum of few samples, which takes as many steps; by its
             # diagonal it would not be.
             ridge = jnp.ones((), b.dtype) if chunks.ridge is None else chunks.ridge
@@ -230,7 +230,7 @@ class JaxChunkExact(JaxSolver):
             most = jnp.where(p.harsh, self.options.max_steps + 8 * d, 0)
             near = references(p.sums, p.harsh).within(p.sums, NEAR).mean() > SERVED
             x, steps, done = conjugate_gradient(
-                product, balanced(lambda r: r / ridge, b), b, jnp.zeros_like(b), max_steps=most,
+                product, balanced(lambda r: r / ridge, b), b, None, max_steps=most,
                 trial=jnp.where(near, TRIAL, 4 * d), **options,
             )  # fmt: skip
 

@@ -49,8 +49,7 @@ class JaxConjugateGradient(JaxSolver):
             if options.max_steps == 0:
                 return inner(b), jnp.zeros(b.shape[:-1], jnp.int32)
             # from 0, not from P b: a P that is far too large there would cost the start's digits
-            zero = jnp.zeros_like(b)
-            return conjugate_gradient(product, balanced(inner, b), b, zero, **stop)[:2]
+            return conjugate_gradient(product, balanced(inner, b), b, None, **stop)[:2]
 
         return scaled(b, run if options.preconditioner is None else run_preconditioned)
 

@@ -58,7 +58,7 @@ def conjugate_gradient(
     product: Product,
     precondition: Product,
     b: Array,
-    start: Array,
+    start: Array | None,
     *,
     tol: float,
     max_steps: Any,
@@ -68,7 +68,8 @@ def conjugate_gradient(
 ) -> tuple[Array, Array, Array]:
     """Preconditioned conjugate gradient; every token stops at ``|b - M x| <= tol |b|``.
 
-    Returns the iterates, the steps of each token, and whether it got there, (..., 1).
+    Returns the iterates, the steps of each token, and whether it got there, (..., 1).  ``start``
+    None is 0, which saves a product.
 
     A stopped token is frozen by a mask, never by an epsilon in a denominator, so that the
     iteration is equivariant to the scale of keys, ridge and b.  A step that would overflow is not
@@ -84,12 +85,12 @@ def conjugate_gradient(
     ``3 trial`` more.
     """
     goal = jax.lax.stop_gradient(tol * tol * dot(b, b))
-    r = b - product(start)
+    x, r = (jnp.zeros_like(b), b) if start is None else (start, b - product(start))
     z = precondition(r)
     left = first_left = dot(r, r)
     active = left > goal if sound is None else (left > goal) & sound
     steps = jnp.zeros(b.shape[:-1], jnp.int32)
-    state = (start, r, z, dot(r, z), active, left, steps, sound, jnp.int32(0))
+    state = (x, r, z, dot(r, z), active, left, steps, sound, jnp.int32(0))
 
     def step(state):
         x, r, p, rz, active, left, steps, sound, i = state

@@ -52,8 +52,6 @@ class NumpyConjugateGradient(NumpySolver):
             if options.max_steps == 0:
                 return inner(b), np.zeros(b.shape[:-1], np.int32)
             # from 0, not from P b: a P that is far too large there would cost the start's digits
-            return preconditioned_conjugate_gradient(
-                product, balanced(inner, b), b, np.zeros_like(b), **stop
-            )
+            return preconditioned_conjugate_gradient(product, balanced(inner, b), b, **stop)
 
         return scaled(b, run if options.preconditioner is None else run_preconditioned)

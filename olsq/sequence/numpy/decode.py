@@ -158,7 +158,7 @@ def _update_one(
     carried = type(state) is DecodeState
     moments = state.moments if carried else state
     gram, cross = moments
-    dtype = getattr(gram, "dtype", None)
+    dtype: Any = getattr(gram, "dtype", None)
     if (dtype is not SINGLE and dtype is not DOUBLE) or gram.ndim != 2 or np.ndim(value) != 1:
         return None
     d, m = gram.shape[1], len(value)
@@ -182,7 +182,7 @@ def _update_one(
 def _query_one(state: DecodeState, query: Any, tol: float | None) -> NDArray | None:
     """One query of one stream where there is nothing to convert or to spread; else None."""
     (gram, cross), ridge, inverse, _, _ = state
-    dtype = getattr(gram, "dtype", None)
+    dtype: Any = getattr(gram, "dtype", None)
     if (dtype is not SINGLE and dtype is not DOUBLE) or gram.ndim != 2 or np.ndim(cross) != 2:
         return None
     d, m = gram.shape[1], cross.shape[0]

@@ -65,17 +65,16 @@ def preconditioned_conjugate_gradient(
     product: Product,
     precondition: Product,
     b: NDArray,
-    start: NDArray,
     *,
     tol: float,
     max_steps: int,
 ) -> tuple[NDArray, NDArray]:
-    """Preconditioned conjugate gradient; every token stops at ``|b - M x| <= tol |b|``.
+    """Preconditioned conjugate gradient from 0; every token stops at ``|b - M x| <= tol |b|``.
 
     A stopped token is frozen; a step that would overflow is not taken and ends its token.
     """
     goal = tol * tol * dot(b, b)
-    x, r = start, b - product(start)
+    x, r = np.zeros_like(b), b
     z = precondition(r)
     rz, left = dot(r, z), dot(r, r)
     p, active = z, left > goal
