@@ -183,7 +183,7 @@ class JaxChunkExact(JaxSolver):
     def _steps(self, p: ChunkFactors, dtype: Any) -> Array:
         """Chebyshev steps that the worst bound of the stream needs."""
         kappa = (p.eig_max / p.eig_min).max()
-        left = correction_error(kappa, jnp.arange(MOST_CORRECTIONS + 1))
+        left = correction_error(kappa, jnp.arange(MOST_CORRECTIONS + 1, dtype=kappa.dtype))
         # more than the most: too many, as of a kappa that is no number
         return (~(left <= self._tolerance(dtype))).sum(dtype=jnp.int32)
 

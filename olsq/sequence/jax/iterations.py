@@ -118,7 +118,8 @@ def conjugate_gradient(
         if trial is None:
             return go_on
         gained, wanted = jnp.log(first_left / left), jnp.log(first_left / goal)
-        rest = i * (wanted / jnp.maximum(gained, 1e-3) - 1)  # steps, if the rate stays
+        # the steps left, if the rate stays
+        rest = i.astype(b.dtype) * (wanted / jnp.maximum(gained, 1e-3) - 1)
         return go_on & ~((i >= trial) & (active & (rest > 3 * trial)).any())
 
     if unroll:
