@@ -17,6 +17,18 @@ REFRESH_BELOW = 0.3  # or as soon as the gates since then multiply to less than 
 
 
 @kernel()
+def add_outer(A, left, right, gate, weight, absent, out):
+    """``gate A + weight left right^T``; where ``absent`` only decayed; a gate of 0 drops NaN."""
+    number = A.dtype.type
+    for i in range(A.shape[0]):
+        row = number(0) if absent else weight * left[i]
+        for j in range(A.shape[1]):
+            a = A[i, j]
+            a = number(0) if gate == 0 and not math.isfinite(a) else gate * a
+            out[i, j] = a if absent else a + row * right[j]
+
+
+@kernel()
 def absorb(gram, cross, key, value, gate, weight, new_gram, new_cross):
     """``H' = gate H + w k k^T``, ``G' = gate G + w v k^T``; a gate of 0 drops even a NaN."""
     number, d, m = gram.dtype.type, gram.shape[0], cross.shape[0]
@@ -27,18 +39,8 @@ def absorb(gram, cross, key, value, gate, weight, new_gram, new_cross):
             absent = absent or not math.isfinite(key[j])
         for j in range(m):
             absent = absent or not math.isfinite(value[j])
-    for i in range(d):
-        k = number(0) if absent else weight * key[i]
-        for j in range(d):
-            h = gram[i, j]
-            h = number(0) if gate == 0 and not math.isfinite(h) else gate * h
-            new_gram[i, j] = h if absent else h + k * key[j]
-    for i in range(m):
-        v = number(0) if absent else weight * value[i]
-        for j in range(d):
-            g = cross[i, j]
-            g = number(0) if gate == 0 and not math.isfinite(g) else gate * g
-            new_cross[i, j] = g if absent else g + v * key[j]
+    add_outer(gram, key, key, gate, weight, absent, new_gram)
+    add_outer(cross, value, key, gate, weight, absent, new_cross)
 
 
 @kernel()
