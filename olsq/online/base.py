@@ -15,14 +15,14 @@ from olsq.online.forms.limits import state_dtype_name
 from olsq.online.learning import Call, Origin, absorb
 from olsq.online.options import check_ridge, check_weight
 from olsq.online.path import CoefficientPath
-from olsq.online.reading import FittedAttributes
+from olsq.online.predicting import Predictions
 from olsq.online.targets import Engine, TargetGroups
 from olsq.problem import LARGEST
 
 _STORED = {name: np.dtype(name) for name in ("float64", "float32")}
 
 
-class StreamingRegressor(EstimatorConventions, FittedAttributes):
+class StreamingRegressor(EstimatorConventions, Predictions):
     """Base of the estimators; subclasses give the parameters, ``_start`` and ``_gates``."""
 
     ridge: Any

@@ -1,4 +1,4 @@
-"""What an estimator can be asked: coefficients, statistics, predictions."""
+"""What an estimator can be asked about its rows: coefficients, statistics, moments."""
 
 from __future__ import annotations
 
@@ -8,18 +8,15 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from olsq.online import inputs, one_row
+from olsq.online import inputs
 from olsq.online.forms.form import Form
 from olsq.online.forms.rows import clip_to
 from olsq.online.forms.statistics import statistics_of
 from olsq.online.learning import Origin
-from olsq.online.options import check_weight
 from olsq.online.targets import TargetGroups
 from olsq.problem import Moments
-
-BLOCK_ROWS = 4096  # rows of a prediction that are float64 at a time
 
 
 def locked(method: Callable[..., Any]) -> Any:
@@ -34,7 +31,7 @@ def locked(method: Callable[..., Any]) -> Any:
 
 
 class FittedAttributes:
-    """Attributes and predictions of a fitted estimator, computed from its engine when asked."""
+    """Attributes of a fitted estimator, computed from its engine when asked."""
 
     ridge_mode: str = "discounted"
     cov: str = "posterior"
@@ -226,62 +223,3 @@ class FittedAttributes:
                     "common gram. Fit one estimator per target."
                 )
             return form.moments(self._origin.ridge, self._origin.discounted)
-
-    def predict(self, X: ArrayLike) -> NDArray:
-        """Predictions (n,) or (n, m) with the present coefficients.
-
-        A row with a non-finite regressor has no prediction: NaN for that row under
-        ``missing="skip"``, ValueError under ``missing="raise"``.  Raises NotFittedError before the
-        first sample.
-        """
-        with self._locked():
-            if (short := one_row.predict(self, X)) is not None:
-                return short
-        theta = self._theta()
-        rows = inputs.check_X(X, self, self.n_features_in_, allow_empty=False)
-        inputs.check_feature_names(X, getattr(self, "feature_names_in_", None))
-        finite = np.logical_and.reduce(np.isfinite(rows), axis=1)
-        if not finite.all():
-            if self.missing == "raise":
-                raise ValueError(
-                    f"Input X contains NaN or infinity (first in row {int(np.argmin(finite))}); "
-                    f"{type(self).__name__} predicts NaN for such rows with missing='skip'."
-                )
-            rows = np.where(finite[:, None], rows, np.nan)
-        first = self._first
-        out = np.empty((rows.shape[0], theta.shape[0]), self._origin.dtype)
-        for start in range(0, rows.shape[0], BLOCK_ROWS):
-            part = slice(start, start + BLOCK_ROWS)
-            values = rows[part].astype(np.float64, copy=False) @ theta[:, first:].T
-            if first:
-                values += theta[:, 0]
-            out[part] = clip_to(values, self._origin.dtype)
-        return out[:, 0] if self._origin.n_targets == 0 else out
-
-    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Coefficient of determination R^2 of ``predict(X)``, averaged over targets.
-
-        1 is perfect, 0 is as good as the mean of y.  Rows with a non-finite value do not count
-        under ``missing="skip"`` and are a ValueError under ``missing="raise"``; so are no rows.
-        """
-        predicted = np.asarray(self.predict(X), np.float64)
-        truth = np.asarray(inputs.check_y(y, self, predicted.shape[0], None), np.float64)
-        truth = truth.reshape(truth.shape[0], -1)
-        predicted = predicted.reshape(truth.shape)
-        w = check_weight(sample_weight, truth.shape[0])
-        known = np.isfinite(truth).all(axis=1) & np.isfinite(predicted).all(axis=1)
-        if not known.all():
-            if self.missing == "raise":
-                raise ValueError(
-                    f"Input y contains NaN or infinity (first in row {int(np.argmin(known))}); "
-                    f"{type(self).__name__} leaves such rows out of the score with missing='skip'."
-                )
-            truth, predicted, w = truth[known], predicted[known], w[known]
-        if not w.any():
-            raise ValueError("no row is left to score: all have a missing value or weight 0")
-        rest = w @ (truth - predicted) ** 2
-        total = w @ (truth - (w @ truth) / w.sum()) ** 2
-        constant = np.where(rest == 0, 1.0, 0.0)
-        return float(
-            np.mean(np.where(total > 0, 1.0 - rest / np.where(total > 0, total, 1.0), constant))
-        )

@@ -115,6 +115,20 @@ class CovarianceForm(Form):
     def determined(self) -> NDArray[np.bool_]:
         return np.ones(self.P.shape[0], np.bool_)
 
+    def _root(self) -> NDArray:
+        """Lower triangular B (d, d) with ``B B^T = P``; scaled, so that units cost no digits."""
+        scale = np.sqrt(np.diagonal(self.P))
+        return scale[:, None] * np.linalg.cholesky(self.P / np.outer(scale, scale))
+
+    def whitened(self, X: NDArray) -> tuple[NDArray, NDArray[np.bool_]]:
+        return X @ self._root(), np.ones(X.shape[0], np.bool_)
+
+    def unwhitened(self, W: NDArray) -> NDArray:
+        return W @ self._root().T
+
+    def leverage(self, X: NDArray) -> NDArray:
+        return np.maximum(((X @ self.P) * X).sum(1), 0.0)  # P is here: no factor to make
+
     def moments(self, ridge: NDArray, discounted: bool) -> Moments:
         return to_square_root(self).moments(ridge, discounted)
 

@@ -17,7 +17,7 @@ class Form(ABC):
 
     Attributes
     ----------
-    columns, tally, loss, held : arrays
+    columns, tally, loss, held, spread : arrays
         Counters that every form keeps; they are described with the kernels.
     precision : tuple of two dtype names
         What is stored between updates, and what the data are.
@@ -35,6 +35,7 @@ class Form(ABC):
     tally: NDArray[np.float64]
     loss: NDArray[np.float64]
     held: NDArray[np.int64]
+    spread: NDArray
 
     @abstractmethod
     def update(self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace) -> int:
@@ -67,6 +68,37 @@ class Form(ABC):
     @abstractmethod
     def sandwich(self) -> tuple[NDArray[np.float64], float]:
         """Diagonal (d,) of ``P S P``, inf where undetermined, and ``tr(P S)``."""
+
+    @abstractmethod
+    def whitened(self, X: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Rows w (n, r) with ``w_s . w_t = x_s . P x_t``, and for which x (n,) that is known.
+
+        P is the inverse information.  An x is known if it lies in the span of what the data and
+        the ridge determine; w means nothing where it does not.
+        """
+
+    @abstractmethod
+    def unwhitened(self, W: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Rows ``P x`` (n, d) for the rows ``whitened(x)``; any generalised inverse P will do.
+
+        Of rows of independent standard normal numbers it makes draws with the covariance P.
+        """
+
+    def leverage(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+        """``x . P x`` (n,), inf where x is not known.  O(d^2) a row."""
+        W, known = self.whitened(X)
+        leverage = (W**2).sum(1)
+        return np.where(known & ~self.is_held(X, leverage), leverage, np.inf)
+
+    def sandwich_leverage(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+        """``x . P S P x`` (n,), inf where x is not known.  O(d^2) a row."""
+        W, _ = self.whitened(X)
+        half = self.unwhitened(W) @ self.spread.astype(np.float64).T
+        return np.where(np.isfinite(self.leverage(X)), (half**2).sum(1), np.inf)
+
+    def is_held(self, X: NDArray[np.float64], leverage: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Which x (n,) point along a coefficient that wind-up protection holds."""
+        return np.zeros(X.shape[0], np.bool_)
 
     @abstractmethod
     def moments(self, ridge: NDArray, discounted: bool) -> Moments:

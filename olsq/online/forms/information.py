@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
 
 from olsq.online.forms import moment_kernels as kernels
 from olsq.online.forms.form import Form
@@ -246,6 +247,35 @@ class InformationForm(Form):
     def determined(self) -> NDArray[np.bool_]:
         """Which coefficients the data (and the ridge) determine uniquely (d,)."""
         return np.isfinite(self.inverse_diagonal())
+
+    def whitened(self, X: NDArray) -> tuple[NDArray, NDArray[np.bool_]]:
+        R = self._factor()
+        if R is not None:
+            return solve_triangular(R, X.T, trans=1).T, np.ones(X.shape[0], np.bool_)
+        A, _ = self._centred()
+        values, vectors, scale, kept = self._spectrum(A)
+        parts, space = [], vectors[:, kept]
+        if self._has_mean:  # x . P x = x_0^2 / H_00 + c . A^-1 c with c = x_r - x_0 mean
+            parts.append(X[:, :1] / np.sqrt(self.H[0, 0]))
+            X = X[:, 1:] - X[:, :1] * (self.H[0, 1:] / self.H[0, 0])
+        scaled = X / scale
+        inside = scaled @ space
+        outside = np.linalg.norm(scaled - inside @ space.T, axis=1)
+        known = outside <= 1e-6 * np.linalg.norm(scaled, axis=1)
+        return np.hstack([*parts, inside / np.sqrt(values[kept])]), known
+
+    def unwhitened(self, W: NDArray) -> NDArray:
+        R = self._factor()
+        if R is not None:
+            return solve_triangular(R, W.T).T
+        A, _ = self._centred()
+        values, vectors, scale, kept = self._spectrum(A)
+        first = int(self._has_mean)
+        out = (W[:, first:] / np.sqrt(values[kept])) @ vectors[:, kept].T / scale
+        if not first:
+            return out
+        mean = self.H[0, 1:] / self.H[0, 0]
+        return np.column_stack([W[:, 0] / np.sqrt(self.H[0, 0]) - out @ mean, out])
 
     def moments(self, ridge: NDArray, discounted: bool) -> Moments:
         held = self._decay * self.ridge if discounted else np.zeros_like(self.ridge)

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
 
 from olsq.online.forms import square_root_kernels as kernels
 from olsq.online.forms import triangular_kernels as triangular
@@ -199,10 +200,16 @@ class SquareRootForm(Form):
         R = self.R.astype(np.float64)
         if self.full_rank:
             return triangular_inverse(R)[0]
+        Q, L, length = self._row_space()
+        return Q @ triangular_inverse(L)[0].T / length[:, None]
+
+    def _row_space(self) -> tuple[NDArray, NDArray, NDArray]:
+        """Q (d, rank) orthonormal, L and the columns' lengths with ``R_known = (Q L)^T length``."""
+        R = self.R.astype(np.float64)
         length = np.linalg.norm(R, axis=0)  # columns to unit length first
         length[length == 0] = 1.0
         Q, L = np.linalg.qr((R[np.diagonal(R) != 0] / length).T)
-        return Q @ triangular_inverse(L)[0].T / length[:, None]
+        return Q, L, length
 
     def inverse_diagonal(self) -> NDArray:
         """Diagonal of the inverse information (d,); inf where a coefficient is undetermined."""
@@ -225,6 +232,33 @@ class SquareRootForm(Form):
         half = self.spread.astype(np.float64) @ root
         diagonal = ((half @ root.T) ** 2).sum(0)
         return np.where(self.determined(), diagonal, np.inf), float((half**2).sum())
+
+    def whitened(self, X: NDArray) -> tuple[NDArray, NDArray[np.bool_]]:
+        R = self.R.astype(np.float64)
+        if self.full_rank:
+            return solve_triangular(R, X.T, trans=1).T, np.ones(X.shape[0], np.bool_)
+        Q, L, length = self._row_space()
+        scaled = X / length
+        inside = scaled @ Q
+        outside = np.linalg.norm(scaled - inside @ Q.T, axis=1)
+        known = outside <= max(1e-6, 64 * self._noise) * np.linalg.norm(scaled, axis=1)
+        return solve_triangular(L, inside.T).T, known
+
+    def unwhitened(self, W: NDArray) -> NDArray:
+        if self.full_rank:
+            return solve_triangular(self.R.astype(np.float64), W.T).T
+        Q, L, length = self._row_space()
+        return solve_triangular(L, W.T, trans=1).T @ Q.T / length
+
+    def is_held(self, X: NDArray, leverage: NDArray) -> NDArray[np.bool_]:
+        """As :func:`kernels.is_held` for a coefficient, which is what x = e_j asks for."""
+        if self.tally[DECAY] >= 1:
+            return super().is_held(X, leverage)
+        (now, excited), pin = self.columns, 40 * self._noise
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            alone = np.where(X != 0, (X / np.sqrt(now)) ** 2, 0.0)
+        faint = (X[:, now < 100 * self.limits.floor * excited] != 0).any(axis=1)
+        return faint | ~(leverage * pin * pin <= alone.sum(1))
 
     def moments(self, ridge: NDArray, discounted: bool) -> Moments:
         R, z = self.R.astype(np.float64), self.z.astype(np.float64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,12 +53,8 @@ def _fill(loss, coef, variance, sandwich, counts, ridge, discounted, sigma2, std
     for t in range(n):
         rows = counts[t, COUNT]
         decay = counts[t, DECAY] if discounted else 1.0
-        prior = 0.0
-        for j in range(d):
-            if math.isfinite(variance[t, j]):
-                prior += min(decay * ridge[j] * variance[t, j], 1.0)
         share = counts[t, COUNT_SQUARED] / rows if rows > 0 else 1.0
-        freedom = rows - (counts[t, RANK] - prior) * share
+        freedom = rows - _coefficients(counts[t], variance[t], decay, ridge) * share
         if robust:
             rows = counts[t, WEIGHT]
             freedom = rows - counts[t, USED]
@@ -81,6 +78,44 @@ def _fill(loss, coef, variance, sandwich, counts, ridge, discounted, sigma2, std
                 # Not 0 * inf: an undetermined coefficient of a perfect fit.
                 known = math.isfinite(variance[t, j]) and math.isfinite(spread)
                 stderr[t, target, j] = root * math.sqrt(spread) if known else math.inf
+
+
+@kernel(forceinline=True)
+def _coefficients(counts, variance, decay, ridge):
+    """The effective number of coefficients, ``rank - tr(Lambda P)``; variance (d,) is P's."""
+    prior = 0.0
+    for j in range(ridge.shape[0]):
+        if math.isfinite(variance[j]):
+            prior += min(decay * ridge[j] * variance[j], 1.0)
+    return counts[RANK] - prior
+
+
+class Counts(NamedTuple):
+    """How much an estimate rests on; numbers that all targets of a form share."""
+
+    rows: float  # forgotten number of rows
+    squared: float  # the same with squared forgetting weights
+    weight: float  # forgotten sum of the sample weights
+    coefficients: float  # effective number of them
+
+    @property
+    def freedom(self) -> float:
+        """Degrees of freedom of sigma2, by Satterthwaite: n - k at forget = 1.
+
+        A sum of squared residuals with weights zeta has the mean and variance of a chi-squared
+        variable of ``(sum zeta)^2 / sum zeta^2`` degrees, less one for each coefficient.
+        """
+        whole = self.rows**2 / self.squared if self.squared > 0 else 0.0
+        return max(whole - self.coefficients, 0.0)
+
+
+def counts_of(form: Form, ridge: NDArray, discounted: bool) -> Counts:
+    """The counts behind the statistics of a form."""
+    decay = float(form.tally[DECAY]) if discounted else 1.0
+    counts = np.array([*form.tally, form.rank])
+    effective = float(_coefficients(counts, form.inverse_diagonal(), decay, ridge))
+    rows, squared, weight = (float(counts[i]) for i in (COUNT, COUNT_SQUARED, WEIGHT))
+    return Counts(rows, squared, weight, effective)
 
 
 def statistics_of(

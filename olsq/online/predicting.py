@@ -1,0 +1,291 @@
+"""What an estimator says about new rows: predictions, their errors and intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import stdtrit
+
+from olsq.checks import check_choice
+from olsq.online import inputs, one_row
+from olsq.online.forms.form import Form
+from olsq.online.forms.rows import clip_to
+from olsq.online.forms.statistics import counts_of
+from olsq.online.options import check_weight
+from olsq.online.reading import FittedAttributes
+from olsq.reals import real_array
+
+BLOCK_ROWS = 4096  # rows of a prediction that are float64 at a time
+
+
+class Predictions(FittedAttributes):
+    """Predictions of a fitted estimator."""
+
+    def predict(self, X: ArrayLike, return_std: bool = False) -> Any:
+        """Predictions with the present coefficients.
+
+        Parameters
+        ----------
+        X : array (n, d)
+        return_std : bool, default False
+            Whether to return the standard deviation of an observation at each row too, as
+            scikit-learn's ``BayesianRidge`` does: ``sqrt(sigma2_ (1 + x . P x))``.  For that of
+            the mean alone see :meth:`predict_interval` and :meth:`leverage`.
+
+        Returns
+        -------
+        prediction : array (n,) or (n, m)
+        std : array (n,) or (n, m)
+            Only with ``return_std``; inf where rows so far do not determine it.  With
+            ``cov="sandwich"`` ``x . P S P x`` takes the place of ``x . P x``.
+
+        Raises
+        ------
+        NotFittedError
+            Before the first sample.
+        ValueError
+            For bad shapes, and under ``missing="raise"`` for a row with a non-finite regressor,
+            which else has no prediction: NaN for that row.
+
+        Notes
+        -----
+        O(m d) a row; with ``return_std`` O(d^2 + m d), and O(d^3) once a call but for
+        ``method="covariance"`` and a determined ``method="sqrt"``.  No derivatives.
+
+        Examples
+        --------
+        >>> import numpy as np, olsq
+        >>> X, y = np.array([[1.0], [1.0], [2.0], [2.0]]), [1.0, 1.2, 2.0, 2.2]
+        >>> est = olsq.RecursiveLeastSquares(ridge=0.0, fit_intercept=False).fit(X, y)
+        >>> mean, std = est.predict([[3.0]], return_std=True)
+        >>> float(mean[0].round(6)), float(std[0].round(6))
+        (3.18, 0.160208)
+        """
+        if not return_std:
+            with self._locked():
+                if (short := one_row.predict(self, X)) is not None:
+                    return short
+        with self._locked():
+            self._form()
+            rows = self._checked(X)
+            mean = self._shaped_rows(self._mean(rows))
+            if not return_std:
+                return mean
+            return mean, self._shaped_rows(self._deviation(rows, "observation"))
+
+    def predict_interval(
+        self, X: ArrayLike, level: float = 0.95, kind: str = "observation"
+    ) -> tuple[Any, Any]:
+        """Intervals around :meth:`predict`.
+
+        Parameters
+        ----------
+        X : array (n, d)
+        level : float in (0, 1), default 0.95
+            Probability that an interval covers what it is for.
+        kind : {"observation", "mean"}
+            For a new observation of weight 1 at x, or for its mean.
+
+        Returns
+        -------
+        lower, upper : arrays (n,) or (n, m)
+            -inf and inf where rows so far do not determine them; NaN in a row of X with a missing
+            value.
+
+        Raises
+        ------
+        NotFittedError, ValueError
+            As :meth:`predict`; if level or kind is not one of its choices.
+
+        Notes
+        -----
+        ``x . coef -+ q sqrt(sigma2_ (x . P x + 1))``, without the 1 for the mean, with q from
+        Student's t distribution: exact for independent normal noise at forget = 1 without a ridge,
+        the intervals of statsmodels' ``get_prediction``.  Its degrees of freedom are
+        ``(sum zeta)^2 / sum zeta^2 - k`` with zeta the forgetting weights (Satterthwaite) and k the
+        effective number of coefficients: n - k at forget = 1.
+
+        Under forgetting, intervals for the mean are right for ``cov="sandwich"`` if the noise's
+        variance is the same all along, and else too wide (see ``cov``); a ridge pulls the
+        coefficients to 0, which no interval knows of.  Neither do they know where coefficients
+        will go next.  O(d^2) a row, as ``predict(return_std=True)``.
+
+        Examples
+        --------
+        >>> import numpy as np, olsq
+        >>> X, y = np.array([[1.0], [1.0], [2.0], [2.0]]), [1.0, 1.2, 2.0, 2.2]
+        >>> est = olsq.RecursiveLeastSquares(ridge=0.0, fit_intercept=False).fit(X, y)
+        >>> lower, upper = est.predict_interval([[3.0]], level=0.9, kind="mean")
+        >>> float(lower[0].round(4)), float(upper[0].round(4))
+        (2.9232, 3.4368)
+        """
+        check_choice(kind, "kind", ("observation", "mean"))
+        level = check_level(level)
+        with self._locked():
+            self._form()
+            rows = self._checked(X)
+            mean = self._mean(rows)
+            reach = self._quantile(level) * self._deviation(rows, kind)
+            unknown = np.isinf(reach)
+            lower = np.where(unknown, -np.inf, mean - reach)
+            upper = np.where(unknown, np.inf, mean + reach)
+            for bound in (lower, upper):
+                bound[np.isnan(mean)] = np.nan
+            return self._shaped_rows(lower), self._shaped_rows(upper)
+
+    def leverage(self, X: ArrayLike) -> NDArray:
+        """``x . P x`` of each row, with P the inverse information: the variance of its prediction
+        in units of the noise variance.
+
+        Parameters
+        ----------
+        X : array (n, d)
+            Without the intercept's 1.
+
+        Returns
+        -------
+        array (n,)
+            inf for a row that points in a direction which rows so far do not determine; NaN for
+            one with a missing value.  (n, m) with ``missing="skip_target"`` and several targets.
+
+        Raises
+        ------
+        NotFittedError, ValueError
+            As :meth:`predict`.
+
+        Notes
+        -----
+        By the triangular factor, or P, that the state is held in, so that no condition number is
+        squared.  ``sqrt`` of it is the width of LinUCB's bonus (Li et al. 2010, eq. 4).  O(d^2) a
+        row; O(d^3) once a call for method "information".
+
+        Examples
+        --------
+        >>> import numpy as np, olsq
+        >>> est = olsq.RecursiveLeastSquares(ridge=1.0, fit_intercept=False)
+        >>> est.fit(np.eye(2)[[0, 0, 1]], [1.0, 2.0, 3.0]).leverage(np.eye(2)).round(4)
+        array([0.3333, 0.5   ])
+        """
+        self._form()
+        with self._locked():
+            rows = self._checked(X)
+            found = np.asarray(self._per_target(lambda form: self._by_block(form.leverage, rows)))
+            return clip_to_finite(found.T if found.ndim == 2 else found, self._origin.dtype)
+
+    def _checked(self, X: Any) -> NDArray:
+        """The rows of X (n, d); those with a missing value are NaN."""
+        rows = inputs.check_X(X, self, self.n_features_in_, allow_empty=False)
+        inputs.check_feature_names(X, getattr(self, "feature_names_in_", None))
+        finite = np.logical_and.reduce(np.isfinite(rows), axis=1)
+        if finite.all():
+            return rows
+        if self.missing == "raise":
+            raise ValueError(
+                f"Input X contains NaN or infinity (first in row {int(np.argmin(finite))}); "
+                f"{type(self).__name__} predicts NaN for such rows with missing='skip'."
+            )
+        return np.where(finite[:, None], rows, np.nan)
+
+    def _mean(self, rows: NDArray) -> NDArray[np.float64]:
+        """Predictions (n, m) for checked rows."""
+        theta, first = self._theta(), self._first
+        out = np.empty((rows.shape[0], theta.shape[0]))
+        for start in range(0, rows.shape[0], BLOCK_ROWS):
+            part = slice(start, start + BLOCK_ROWS)
+            out[part] = rows[part].astype(np.float64, copy=False) @ theta[:, first:].T
+        if first:
+            out += theta[:, 0]
+        return out
+
+    def _by_block(
+        self, read: Callable[[NDArray[np.float64]], NDArray[np.float64]], rows: NDArray
+    ) -> NDArray[np.float64]:
+        """``read`` (n,) of checked rows, some thousand at a time, with the intercept's 1."""
+        out = np.full(rows.shape[0], np.nan)
+        known = np.flatnonzero(np.isfinite(rows).all(axis=1))
+        for start in range(0, known.size, BLOCK_ROWS):
+            block = known[start : start + BLOCK_ROWS]
+            whole = np.ones((block.size, rows.shape[1] + self._first))
+            whole[:, self._first :] = rows[block]
+            out[block] = read(whole)
+        return out
+
+    def _shaped_rows(self, values: NDArray) -> NDArray:
+        """(n, m) as the data's dtype, without the axis of targets if y was one-dimensional."""
+        out = clip_to_finite(values, self._origin.dtype)
+        return out[:, 0] if self._origin.n_targets == 0 else out
+
+    def _deviation(self, rows: NDArray, kind: str) -> NDArray[np.float64]:
+        """Standard deviations (n, m) of the mean, or of an observation, at checked rows."""
+        sandwich = self._origin.sandwich
+
+        def of_form(form: Form) -> NDArray:
+            read = form.sandwich_leverage if sandwich else form.leverage
+            return np.broadcast_to(self._by_block(read, rows), (form.loss.size, rows.shape[0]))
+
+        spread = self._by_target(of_form).T + (1.0 if kind == "observation" else 0.0)
+        sigma2 = self._statistics()[0]
+        with np.errstate(invalid="ignore"):
+            deviation = np.sqrt(sigma2) * np.sqrt(spread)
+        deviation[np.isinf(spread) | (np.isinf(sigma2) & ~np.isnan(spread))] = np.inf
+        return deviation
+
+    def _freedom(self) -> NDArray[np.float64]:
+        """Degrees of freedom (m,) of ``sigma2_``."""
+        ridge, discounted = self._origin.ridge, self._origin.discounted
+
+        def of_form(form: Form) -> NDArray:
+            return np.full(form.loss.size, counts_of(form, ridge, discounted).freedom)
+
+        return self._by_target(of_form)
+
+    def _quantile(self, level: float) -> NDArray[np.float64]:
+        """Student's t (m,) that -q .. q holds ``level`` of; inf without degrees of freedom."""
+        freedom = self._freedom()
+        known = freedom > 0
+        quantile = stdtrit(np.where(known, freedom, 1.0), 0.5 + 0.5 * level)
+        return np.where(known, quantile, np.inf)
+
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Coefficient of determination R^2 of ``predict(X)``, averaged over targets.
+
+        1 is perfect, 0 is as good as the mean of y.  Rows with a non-finite value do not count
+        under ``missing="skip"`` and are a ValueError under ``missing="raise"``; so are no rows.
+        """
+        predicted = np.asarray(self.predict(X), np.float64)
+        truth = np.asarray(inputs.check_y(y, self, predicted.shape[0], None), np.float64)
+        truth = truth.reshape(truth.shape[0], -1)
+        predicted = predicted.reshape(truth.shape)
+        w = check_weight(sample_weight, truth.shape[0])
+        known = np.isfinite(truth).all(axis=1) & np.isfinite(predicted).all(axis=1)
+        if not known.all():
+            if self.missing == "raise":
+                raise ValueError(
+                    f"Input y contains NaN or infinity (first in row {int(np.argmin(known))}); "
+                    f"{type(self).__name__} leaves such rows out of the score with missing='skip'."
+                )
+            truth, predicted, w = truth[known], predicted[known], w[known]
+        if not w.any():
+            raise ValueError("no row is left to score: all have a missing value or weight 0")
+        rest = w @ (truth - predicted) ** 2
+        total = w @ (truth - (w @ truth) / w.sum()) ** 2
+        constant = np.where(rest == 0, 1.0, 0.0)
+        return float(
+            np.mean(np.where(total > 0, 1.0 - rest / np.where(total > 0, total, 1.0), constant))
+        )
+
+
+def check_level(level: Any) -> float:
+    """A probability of an interval, between 0 and 1 and neither."""
+    number = real_array(level, "level")
+    if number.ndim or not 0 < number < 1:
+        raise ValueError(f"level must be a number between 0 and 1, such as 0.95, got {level!r}")
+    return float(number)
+
+
+def clip_to_finite(values: NDArray, dtype: np.dtype) -> NDArray:
+    """:func:`clip_to`, but infinities, which mean "not determined", stay."""
+    return np.where(np.isinf(values), values, clip_to(values, dtype)).astype(dtype)
