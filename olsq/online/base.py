@@ -12,17 +12,17 @@ from numpy.typing import ArrayLike, NDArray
 from olsq.online import files, frozen, inputs, one_row
 from olsq.online.conventions import EstimatorConventions
 from olsq.online.forms.limits import state_dtype_name
+from olsq.online.inference import Inference
 from olsq.online.learning import Call, Origin, absorb
 from olsq.online.options import check_ridge, check_weight
 from olsq.online.path import CoefficientPath
-from olsq.online.predicting import Predictions
 from olsq.online.targets import Engine, TargetGroups
-from olsq.problem import LARGEST
+from olsq.problem import LARGEST, Moments
 
 _STORED = {name: np.dtype(name) for name in ("float64", "float32")}
 
 
-class StreamingRegressor(EstimatorConventions, Predictions):
+class StreamingRegressor(EstimatorConventions, Inference):
     """Base of the estimators; subclasses give the parameters, ``_start`` and ``_gates``."""
 
     ridge: Any
@@ -156,7 +156,8 @@ class StreamingRegressor(EstimatorConventions, Predictions):
         with self._locked():
             if (short := one_row.learn(self, X, Y)) is not None:
                 return short[0], short[1].item()
-            before = self.predict(X)[0] if fitted else np.zeros(np.shape(Y[0]))
+            known = fitted or self._before_first_row() is not None
+            before = self.predict(X)[0] if known else np.zeros(np.shape(Y[0]))
             self.partial_fit(X, Y)
             residual = Y[0] - before if self._residual is None else self.residual_[0]
         return (before, residual) if several else (before.item(), residual.item())
@@ -203,16 +204,45 @@ class StreamingRegressor(EstimatorConventions, Predictions):
                 engine = TargetGroups.together(self._start(origin), origin.columns, parting)
             options = {"began": fitted, "want_path": want_path, "fewest": self._fewest}
             found = absorb(engine, call, origin, **options)
+            logs = self._log_weights_after(call, found.engine, began=fitted, weighted=sample_weight)
             known = want_path or engine.form.reports_residuals
             residual = found.residual if known else None
             if fitted:
                 self.__dict__.update(
-                    _engine=found.engine, n_samples_seen_=seen + call.n_samples, _residual=residual
-                )
+                    _engine=found.engine, n_samples_seen_=seen + call.n_samples,
+                    _residual=residual, _log_weights=logs,
+                )  # fmt: skip
             else:
-                self._settle(origin, found.engine, samples=call.n_samples, residual=residual)
+                self._settle(
+                    origin, found.engine, samples=call.n_samples, residual=residual, logs=logs
+                )
             one_row.of(self)  # for the next row
             return found.path
+
+    def _log_weights_after(
+        self, call: Call, engine: TargetGroups, *, began: bool, weighted: Any
+    ) -> NDArray[np.float64] | None:
+        """The forgotten sum of the logarithms of the weights (m,); None while all were 1."""
+        before = self._log_weights if began else None
+        if before is None and weighted is None:
+            return None
+        if before is None:
+            self.__dict__.pop("_short_way", None)  # which does not know of it
+            before = np.zeros(call.Y.shape[1])
+        after = before.copy()
+        for targets, _ in engine.groups:
+            own = call.of(targets)
+            chosen = slice(None) if own.usable is None else own.usable
+            gates, weights = own.gates[chosen], own.weights[chosen]
+            left = np.cumprod(gates[::-1])[::-1]  # of what was before each row
+            logs = np.log(np.where(weights > 0, weights, 1.0))
+            total = logs[-1:].sum() + (left[1:] * logs[:-1]).sum()
+            after[targets] = before[targets] * (left[0] if left.size else 1.0) + total
+        return after
+
+    def _log_weight_sums(self) -> NDArray[np.float64]:
+        """The same (m,) as numbers, for a likelihood."""
+        return np.zeros(self._origin.columns) if self._log_weights is None else self._log_weights
 
     def _check_call(
         self, X: Any, y: Any, sample_weight: Any, forget: Any, origin: Origin | None
@@ -237,13 +267,16 @@ class StreamingRegressor(EstimatorConventions, Predictions):
     def _origin_of(self, call: Call) -> Origin:
         """What the first rows decide."""
         d, m = call.X.shape[1], call.Y.shape[1]
-        ridge = check_ridge(self.ridge, d)
-        inputs.check_ridge_size(ridge, self._stored)
-        if self.fit_intercept:
-            ridge = np.concatenate([[0.0], ridge])
+        ridge = self._start_ridge(d)
         dtype = np.dtype(np.float32 if call.X.dtype == np.float32 else np.float64)
         n_targets = 0 if call.one_target else m
         return self._make_origin(d, n_targets, dtype, ridge, call.in_time, call.names)
+
+    def _start_ridge(self, n_features: int) -> NDArray[np.float64]:
+        """The ridge (k,) of the state before any row, the intercept's zero first."""
+        ridge = check_ridge(self.ridge, n_features)
+        inputs.check_ridge_size(ridge, self._stored)
+        return np.concatenate([[0.0], ridge]) if self.fit_intercept else ridge
 
     def _make_origin(
         self, n_features: int, n_targets: int, dtype: np.dtype, ridge: NDArray,
@@ -258,14 +291,15 @@ class StreamingRegressor(EstimatorConventions, Predictions):
 
     def _settle(
         self, origin: Origin, engine: TargetGroups, *, residual: NDArray | None, samples: int = 0,
-        metadata: dict[str, Any] | None = None,
+        metadata: dict[str, Any] | None = None, logs: NDArray | None = None,
     ) -> None:  # fmt: skip
         """Take over a state; nothing else makes a fitted estimator."""
         self.__dict__.pop("feature_names_in_", None)
         names = {} if origin.names is None else {"feature_names_in_": origin.names}
         self.__dict__.update(  # all at once, so that an interrupt finds all or nothing
             _origin=origin, _engine=engine, _residual=residual, n_features_in_=origin.n_features,
-            n_samples_seen_=samples, metadata_=metadata or {}, **names,
+            n_samples_seen_=samples, metadata_=metadata or {}, _log_weights=logs,
+            **names,
         )  # fmt: skip
 
     @property
@@ -356,6 +390,8 @@ class StreamingRegressor(EstimatorConventions, Predictions):
         arrays = self._engine.arrays() | {"full_ridge": self._origin.ridge}
         if self._residual is not None:
             arrays["last_residual"] = self._residual
+        if self._log_weights is not None:
+            arrays["log_weights"] = self._log_weights
         return header, arrays
 
     def _restore(self, header: dict[str, Any], arrays: dict[str, NDArray]) -> None:
@@ -369,11 +405,16 @@ class StreamingRegressor(EstimatorConventions, Predictions):
         self._settle(
             origin, engine, residual=arrays.get("last_residual"),
             samples=header["n_samples_seen"], metadata=header["metadata"],
+            logs=arrays.get("log_weights"),
         )  # fmt: skip
 
 
 def _plain(value: Any) -> Any:
     """A parameter as something JSON can hold."""
+    if isinstance(value, Moments):
+        return {name: _plain(np.asarray(part)) for name, part in value._asdict().items()}
+    if isinstance(value, (tuple, list)):
+        return [_plain(part) for part in value]
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, (np.dtype, type)):  # state_dtype

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any, Self
 
 import numpy as np
@@ -17,6 +18,8 @@ from olsq.online.learning import Origin
 from olsq.online.moments import check as check_moments
 from olsq.online.moments import switch_from
 from olsq.online.options import check_forget, check_per_row, check_ridge, forget_from_half_life
+from olsq.online.prior import factor_of
+from olsq.online.prior import switch_from as prior_switch
 from olsq.online.targets import TargetGroups
 from olsq.problem import RIDGE_MODES, Moments
 
@@ -80,6 +83,16 @@ class RecursiveLeastSquares(StreamingRegressor):
         of the estimates for noise of one variance, whatever forgetting and weights are; for noise
         of variance ``sigma2 / w_i`` multiply rows of X and y by ``sqrt(w_i)`` instead of weighting.
         Both take the noise for uncorrelated.  O(d^2) more time a row and d^2 more numbers.
+    prior : (mean, covariance) or Moments, optional
+        What is known before the first row, instead of ``ridge``: coefficients of this mean (k,), or
+        (m, k) by target, and a covariance (k, k), or variances (k,), in units of the noise's
+        variance; k is d, or d + 1 with an intercept, the intercept's first.  inf on the diagonal:
+        nothing is known.  Or the moments of other data.  It is forgotten like rows learnt before
+        the first one, and counts as one row per coefficient in ``sigma2_``, which is the mean of
+        the conjugate (normal, inverse-gamma) posterior without a prior of its own: ``(sum e^2 +
+        (coef - mean)^T C^-1 (coef - mean)) / n`` at forget = 1.  With it ``predict``, ``leverage``,
+        ``sample_coef`` and ``step`` answer before the first row.  Not with ``ridge_mode="fixed"``
+        or ``cov="sandwich"``.
 
     Attributes
     ----------
@@ -139,6 +152,7 @@ class RecursiveLeastSquares(StreamingRegressor):
         residuals: bool = True,
         state_dtype: Any = "float64",
         cov: str = "posterior",
+        prior: Any = None,
     ) -> None:
         self.forget = forget
         self.half_life = half_life
@@ -150,6 +164,7 @@ class RecursiveLeastSquares(StreamingRegressor):
         self.residuals = residuals
         self.state_dtype = state_dtype
         self.cov = cov
+        self.prior = prior
 
     @classmethod
     def from_moments(
@@ -226,6 +241,10 @@ class RecursiveLeastSquares(StreamingRegressor):
     ENGINE = FormSwitch
 
     def _check_parameters(self) -> None:
+        if self.prior is not None and (self.ridge_mode == "fixed" or self.cov == "sandwich"):
+            other = "ridge_mode='fixed'" if self.ridge_mode == "fixed" else "cov='sandwich'"
+            why = "is forgotten with the data" if self.ridge_mode == "fixed" else "is no noisy row"
+            raise ValueError(f"prior and {other} exclude each other: a prior {why}")
         check_choice(self.ridge_mode, "ridge_mode", RIDGE_MODES)
         check_choice(self.method, "method", ("auto", *METHODS))
         check_choice(self.missing, "missing", MISSING)
@@ -254,10 +273,37 @@ class RecursiveLeastSquares(StreamingRegressor):
             )
         return gates
 
+    def _start_ridge(self, n_features: int) -> NDArray[np.float64]:
+        if self.prior is None:
+            return super()._start_ridge(n_features)
+        return np.zeros(n_features + int(bool(self.fit_intercept)))
+
     def _start(self, origin: Origin) -> FormSwitch:
+        if self.prior is not None:
+            R, z, _ = factor_of(self.prior, origin.intercept)
+            if z.shape != (origin.columns, origin.ridge.size):
+                raise ValueError(
+                    f"the prior is of {z.shape[1]} coefficients and {z.shape[0]} targets; these "
+                    f"rows have {origin.ridge.size} (the intercept counts) and {origin.columns}"
+                )
+            options = self._form_options(origin)
+            del options["discounted"], options["sandwich"]
+            return prior_switch(R, z, self._resolved_method, **options)
         return FormSwitch.start(
             self._resolved_method, origin.ridge, origin.columns, **self._form_options(origin)
         )
+
+    def _before_first_row(self) -> Self | None:
+        if self.prior is None or hasattr(self, "_engine"):
+            return None
+        self._check_parameters()
+        R, z, one_target = factor_of(self.prior, bool(self.fit_intercept))
+        d, m = R.shape[0] - int(bool(self.fit_intercept)), z.shape[0]
+        other, dtype = copy.copy(self), np.dtype(np.float64)
+        origin = other._make_origin(d, 0 if one_target else m, dtype, other._start_ridge(d))
+        engine = TargetGroups.together(other._start(origin), m, False)
+        other._settle(origin, engine, residual=np.empty((0, m)))
+        return other
 
     def _form_options(self, origin: Origin) -> dict[str, Any]:
         return {

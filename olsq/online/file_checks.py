@@ -132,7 +132,7 @@ def check_arrays(header: dict[str, Any], arrays: dict[str, NDArray], estimator: 
     """
     engine, d, m = header["engine"], header["n_features"], max(header["n_targets"], 1)
     d += int(bool(estimator.fit_intercept))
-    known = {"full_ridge"} | (arrays.keys() & {"last_residual"})
+    known = {"full_ridge"} | (arrays.keys() & {"last_residual", "log_weights"})
     for prefix, part, size in _parts(engine):
         own = {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}
         wanted = _check_engine(part, own, estimator, d, size or m, header["in_time"])
@@ -141,6 +141,8 @@ def check_arrays(header: dict[str, Any], arrays: dict[str, NDArray], estimator: 
         raise ValueError(f"array {strange[0]!r} is missing, or does not belong there")
     _check_array("full_ridge", arrays["full_ridge"], (d,), np.float64)
     _want(bool((arrays["full_ridge"] >= 0).all()), "full_ridge", "a negative number")
+    if "log_weights" in arrays:
+        _check_array("log_weights", arrays["log_weights"], (m,), np.float64)
     residual = arrays.get("last_residual", np.empty((0, m)))
     fits = residual.ndim == 2 and residual.shape[1] == m and residual.dtype.kind == "f"
     _want(fits, "last_residual", residual.shape)

@@ -56,6 +56,11 @@ def _equal(new: Any, old: Any) -> bool:
             return np.dtype(new) == np.dtype(old)  # one dtype has several names
         except TypeError:
             return False
+    if isinstance(new, (tuple, list, dict)) and type(new) is type(old):
+        if len(new) != len(old) or (isinstance(new, dict) and new.keys() != old.keys()):
+            return False
+        keys = new if isinstance(new, dict) else range(len(new))
+        return all(_equal(new[key], old[key]) for key in keys)
     if isinstance(new, str) or isinstance(old, str) or new is None or old is None:
         return type(new) is type(old) and new == old
     try:

@@ -7,8 +7,9 @@ from typing import Any, TypeVar, overload
 
 import numpy as np
 
-from olsq.online import form_switch, moments, rolling, targets
+from olsq.online import form_switch, frozen, moments, rolling, targets
 from olsq.online.base import StreamingRegressor
+from olsq.online.forms.square_root_kernels import DECAY
 from olsq.online.options import check_forget
 from olsq.online.rolling import RollingWindow
 from olsq.problem import Moments
@@ -16,7 +17,9 @@ from olsq.problem import Moments
 Estimator = TypeVar("Estimator", bound=StreamingRegressor)
 
 _NUMPY = (np.ndarray, np.generic, int, float, list, tuple)
-_MAY_DIFFER = {"forget", "half_life", "missing", "residuals", "min_samples", "window_of"}
+_MAY_DIFFER = {
+    "forget", "half_life", "missing", "residuals", "min_samples", "window_of", "prior",
+}  # fmt: skip
 
 
 @overload
@@ -94,12 +97,31 @@ def merge(first: Any, second: Any, *, forget: Any = None) -> Any:
         return form_switch.merge(a, b, second._origin.ridge)
 
     result._engine = targets.merge(first._engine, second._engine, engines)
+    if getattr(first, "prior", None) is not None:  # whose state has no ridge
+        result.prior = first.prior
+        result._origin = second._origin._replace(
+            ridge=first._origin.ridge, made_with=frozen.snapshot(result)
+        )
+    result._log_weights = _merged_logs(first, second)
     result.n_samples_seen_ = first.n_samples_seen_ + second.n_samples_seen_
     return result
 
 
+def _merged_logs(first: StreamingRegressor, second: StreamingRegressor) -> Any:
+    """The forgotten sums of the logarithms of the weights, of second's rows after first's."""
+    if first._log_weights is None and second._log_weights is None:
+        return None
+    decay = second._engine.by_target(lambda form: np.full(form.loss.size, form.tally[DECAY]))
+    return decay * first._log_weight_sums() + second._log_weight_sums()
+
+
 def _check_same(first: StreamingRegressor, second: StreamingRegressor) -> None:
     a, b = first.get_params(), second.get_params()
+    if b.get("prior") is not None:
+        raise ValueError(
+            "cannot merge: the second estimator began from a prior, which would count twice; make "
+            "it without one"
+        )
     for name in a.keys() - _MAY_DIFFER:
         if not np.array_equal(np.asarray(a[name]), np.asarray(b[name])):
             raise ValueError(f"cannot merge: {name} differs ({a[name]!r} and {b[name]!r})")

@@ -77,7 +77,7 @@ def switch_from(
     gram, cross = (a.astype(np.float64) for a in moments)
     m = cross.shape[0]
     eps = float(np.finfo(moments.gram.dtype).eps)  # that they were accumulated in
-    R, z, noise = _factor(gram + np.diag(ridge), cross, eps)
+    R, z, noise = factor(gram + np.diag(ridge), cross, eps)
     if not (np.abs(z) <= np.finfo(precision[0]).max).all():
         raise ValueError("moments.cross is too large for moments.gram to come from the same rows")
     clock = np.array([1, 1, 0])
@@ -108,7 +108,7 @@ def switch_from(
     return switch
 
 
-def _factor(A: NDArray, G: NDArray, eps: float) -> tuple[NDArray, NDArray, float]:
+def factor(A: NDArray, G: NDArray, eps: float) -> tuple[NDArray, NDArray, float]:
     """R (d, d) upper triangular and z (m, d) with ``R^T R = A`` and ``z R = G``.
 
     The Cholesky factor where A is nonsingular; else made from its eigenvectors above rounding, and

@@ -74,6 +74,7 @@ def _found(estimator: Any) -> ShortWay:
         isinstance(switch, FormSwitch)
         and switch.method == "covariance"
         and not (engine.parting or origin.sandwich or origin.n_targets)
+        and estimator._log_weights is None
         and origin.dtype == DOUBLE
         and all(type(value) in IMMUTABLE for value in values)  # an array may change in place
     ):

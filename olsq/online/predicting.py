@@ -68,6 +68,8 @@ class Predictions(FittedAttributes):
             with self._locked():
                 if (short := one_row.predict(self, X)) is not None:
                     return short
+        if (other := self._before_first_row()) is not None:
+            return other.predict(X, return_std)
         with self._locked():
             self._form()
             rows = self._checked(X)
@@ -124,6 +126,8 @@ class Predictions(FittedAttributes):
         """
         check_choice(kind, "kind", ("observation", "mean"))
         level = check_level(level)
+        if (other := self._before_first_row()) is not None:
+            return other.predict_interval(X, level, kind)
         with self._locked():
             self._form()
             rows = self._checked(X)
@@ -169,6 +173,8 @@ class Predictions(FittedAttributes):
         >>> est.fit(np.eye(2)[[0, 0, 1]], [1.0, 2.0, 3.0]).leverage(np.eye(2)).round(4)
         array([0.3333, 0.5   ])
         """
+        if (other := self._before_first_row()) is not None:
+            return other.leverage(X)
         self._form()
         with self._locked():
             rows = self._checked(X)

@@ -42,6 +42,7 @@ class FittedAttributes:
     _engine: TargetGroups
     _origin: Origin
     _residual: NDArray | None
+    _log_weights: NDArray | None
 
     def _locked(self) -> threading.RLock:  # type: ignore[reportInvalidTypeForm]
         """Held while the state is changed or read: an estimator may serve several threads."""
@@ -65,6 +66,10 @@ class FittedAttributes:
         if not hasattr(self, "_engine"):
             raise inputs.not_fitted(self)
         return self._engine
+
+    def _before_first_row(self) -> Any:
+        """A fitted copy that knows the prior, where there is one and no row yet; else None."""
+        return None
 
     def _form(self) -> Any:
         return self._engine_or_raise().form

@@ -303,6 +303,16 @@ class RollingLeastSquares(StreamingRegressor):
             )
         return form
 
+    def _log_weight_sums(self) -> NDArray[np.float64]:
+        sums = np.zeros(self._origin.columns)
+        for targets, engine in self._engine.groups:
+            weights = engine.rows().weights
+            sums[targets] = np.log(weights[weights > 0]).sum()
+        return sums
+
+    def _log_weights_after(self, *_: Any, **__: Any) -> None:
+        """The window's rows are there: nothing to carry along."""
+
     @locked
     def partial_fit_path(
         self,

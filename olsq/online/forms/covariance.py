@@ -115,6 +115,9 @@ class CovarianceForm(Form):
     def determined(self) -> NDArray[np.bool_]:
         return np.ones(self.P.shape[0], np.bool_)
 
+    def explained(self) -> NDArray:
+        return to_square_root(self).explained()
+
     def _root(self) -> NDArray:
         """Lower triangular B (d, d) with ``B B^T = P``; scaled, so that units cost no digits."""
         scale = np.sqrt(np.diagonal(self.P))

@@ -70,6 +70,10 @@ class Form(ABC):
         """Diagonal (d,) of ``P S P``, inf where undetermined, and ``tr(P S)``."""
 
     @abstractmethod
+    def explained(self) -> NDArray[np.float64]:
+        """By how much the coefficients lower the objective (m,), beyond an intercept alone."""
+
+    @abstractmethod
     def whitened(self, X: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """Rows w (n, r) with ``w_s . w_t = x_s . P x_t``, and for which x (n,) that is known.
 

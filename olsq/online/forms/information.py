@@ -248,20 +248,27 @@ class InformationForm(Form):
         """Which coefficients the data (and the ridge) determine uniquely (d,)."""
         return np.isfinite(self.inverse_diagonal())
 
+    def explained(self) -> NDArray:
+        _, centred = self._centred()
+        return (self.coefficients()[:, -centred.shape[1] :] * centred).sum(1)
+
     def whitened(self, X: NDArray) -> tuple[NDArray, NDArray[np.bool_]]:
         R = self._factor()
         if R is not None:
             return solve_triangular(R, X.T, trans=1).T, np.ones(X.shape[0], np.bool_)
         A, _ = self._centred()
         values, vectors, scale, kept = self._spectrum(A)
-        parts, space = [], vectors[:, kept]
+        parts, space, rounding = [], vectors[:, kept], np.zeros(X.shape[0])
         if self._has_mean:  # x . P x = x_0^2 / H_00 + c . A^-1 c with c = x_r - x_0 mean
             parts.append(X[:, :1] / np.sqrt(self.H[0, 0]))
-            X = X[:, 1:] - X[:, :1] * (self.H[0, 1:] / self.H[0, 0])
+            mean = X[:, :1] * (self.H[0, 1:] / self.H[0, 0])
+            unit = max(8 * self.H.shape[0] * float(np.finfo(np.float64).eps), self.limits.coarse)
+            rounding = unit * np.linalg.norm((np.abs(X[:, 1:]) + np.abs(mean)) / scale, axis=1)
+            X = X[:, 1:] - mean
         scaled = X / scale
         inside = scaled @ space
         outside = np.linalg.norm(scaled - inside @ space.T, axis=1)
-        known = outside <= 1e-6 * np.linalg.norm(scaled, axis=1)
+        known = outside <= 1e-6 * np.linalg.norm(scaled, axis=1) + rounding
         return np.hstack([*parts, inside / np.sqrt(values[kept])]), known
 
     def unwhitened(self, W: NDArray) -> NDArray:

@@ -233,6 +233,10 @@ class SquareRootForm(Form):
         diagonal = ((half @ root.T) ** 2).sum(0)
         return np.where(self.determined(), diagonal, np.inf), float((half**2).sum())
 
+    def explained(self) -> NDArray:
+        # Column 0 of R is the intercept's: what it explains alone is the first entry of z.
+        return (self.z[:, int(self.intercept) :].astype(np.float64) ** 2).sum(1)
+
     def whitened(self, X: NDArray) -> tuple[NDArray, NDArray[np.bool_]]:
         R = self.R.astype(np.float64)
         if self.full_rank:

@@ -118,6 +118,17 @@ def counts_of(form: Form, ridge: NDArray, discounted: bool) -> Counts:
     return Counts(rows, squared, weight, effective)
 
 
+def objective_of(
+    form: Form, target: int, ridge: NDArray, discounted: bool
+) -> tuple[float, float]:
+    """Weighted sums of squares of one target: of the residuals, and of y about what an intercept
+    alone (or 0, without one) would predict."""
+    decay = float(form.tally[DECAY]) if discounted else 1.0
+    penalty = float(ridge @ form.coefficients()[target] ** 2)
+    residual = max(float(form.loss[target]) - decay * penalty, 0.0)
+    return residual, float(form.explained()[target] + form.loss[target])
+
+
 def statistics_of(
     form: Form, ridge: NDArray, discounted: bool, sandwich: bool
 ) -> tuple[NDArray, NDArray]:

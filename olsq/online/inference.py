@@ -1,0 +1,386 @@
+"""What an estimator says about its coefficients: covariance, tests, draws and a summary."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import fdtrc, stdtr
+
+from olsq.online.forms.form import Form
+from olsq.online.predicting import Predictions, check_level
+from olsq.online.restrictions import restrictions
+from olsq.online.summary import Summary, summarise
+from olsq.reals import real_array
+
+
+class Contrasts(NamedTuple):
+    """Estimates of r linear combinations of coefficients; (r,), or (m, r) of m targets.
+
+    Attributes
+    ----------
+    effect : array
+        ``R theta - value``.
+    stderr : array
+        inf where rows so far do not determine the combination.
+    statistic, pvalue : array
+        t and its two-sided probability under the restriction; 0 and 1 where undetermined.
+    lower, upper : array
+        Confidence bounds of the effect.
+    freedom : number or array (m,)
+        Degrees of freedom of t.
+    """
+
+    effect: NDArray[np.float64]
+    stderr: NDArray[np.float64]
+    statistic: NDArray[np.float64]
+    pvalue: NDArray[np.float64]
+    lower: NDArray[np.float64]
+    upper: NDArray[np.float64]
+    freedom: Any
+
+
+class WaldTest(NamedTuple):
+    """F statistic of r restrictions at once and its probability; numbers, or (m,) of m targets."""
+
+    statistic: Any
+    pvalue: Any
+    restrictions: int
+    freedom: Any
+
+
+class Inference(Predictions):
+    """Uncertainty of the coefficients of a fitted estimator."""
+
+    def cov_params(self) -> NDArray[np.float64]:
+        """Covariance matrix of the coefficients, the intercept first if there is one.
+
+        Returns
+        -------
+        array (k, k), or (m, k, k) with several targets
+            float64; k is d, or d + 1 with an intercept.  The square root of its diagonal is
+            ``intercept_stderr_`` and ``coef_stderr_``.  An undetermined coefficient has inf on the
+            diagonal and NaN beside it.
+
+        Raises
+        ------
+        NotFittedError
+            Before the first sample.
+
+        Notes
+        -----
+        ``sigma2_ P``, or ``sigma2_ P S P`` with ``cov="sandwich"``; statsmodels' ``cov_params()``
+        of OLS and WLS at forget = 1 without a ridge.  O(d^3).
+
+        Examples
+        --------
+        >>> import numpy as np, olsq
+        >>> est = olsq.RecursiveLeastSquares(ridge=0.0, fit_intercept=False)
+        >>> est.fit(np.eye(2)[[0, 0, 1, 1]], [1.0, 3.0, 5.0, 7.0]).cov_params().round(6)
+        array([[1., 0.],
+               [0., 1.]])
+        """
+        self._form()
+        with self._locked():
+            return self._shaped(self._covariances())
+
+    def _covariances(self) -> NDArray[np.float64]:
+        """(m, k, k)."""
+        k, sandwich = self._origin.ridge.size, self._origin.sandwich
+
+        def of_form(form: Form) -> NDArray:
+            rows = _deviations(form, np.eye(k), sandwich)
+            P = rows @ rows.T
+            unknown = ~form.determined()
+            P[unknown] = P[:, unknown] = np.nan
+            P[unknown, unknown] = np.inf
+            return np.broadcast_to(P, (form.loss.size, k, k))
+
+        P, sigma2 = self._by_target(of_form), self._statistics()[0][:, None, None]
+        diagonal = np.broadcast_to(np.eye(k, dtype=bool), P.shape)
+        with np.errstate(invalid="ignore"):
+            found = np.where(np.isinf(sigma2), np.where(diagonal, np.inf, np.nan), sigma2 * P)
+        return np.where(np.isinf(P), np.inf, found)
+
+    def t_test(self, restriction: Any, value: ArrayLike = 0.0, *, level: float = 0.95) -> Contrasts:
+        """Student's t of linear combinations of the coefficients, each on its own.
+
+        Parameters
+        ----------
+        restriction : array (k,) or (r, k), or str
+            The combinations R, rows over the d coefficients, or over the intercept and the d
+            coefficients.  Or a text such as ``"a - b"`` or ``"a = b, c = 2"`` of feature names
+            (``x0``, ``x1``, ... without names, ``Intercept``), which needs the package formulaic.
+        value : number or array (r,), default 0
+            What ``R theta`` is held against.
+        level : float, default 0.95
+            Of the confidence bounds.
+
+        Returns
+        -------
+        Contrasts
+
+        Raises
+        ------
+        NotFittedError, ValueError
+            Before the first sample; for shapes that do not fit, an unknown name or level.
+
+        Notes
+        -----
+        Errors as :meth:`cov_params`, degrees of freedom as :meth:`predict_interval`.  Equal to
+        statsmodels' ``t_test`` of OLS and WLS at forget = 1 without a ridge.  O(r d^2 + d^3).
+
+        Examples
+        --------
+        >>> import numpy as np, olsq
+        >>> est = olsq.RecursiveLeastSquares(ridge=0.0, fit_intercept=False)
+        >>> test = est.fit(np.eye(2)[[0, 0, 1, 1]], [1.0, 3.0, 5.0, 7.0]).t_test([1.0, -1.0])
+        >>> float(test.effect[0].round(6)), float(test.statistic[0].round(4))
+        (-4.0, -2.8284)
+        """
+        level = check_level(level)
+        self._form()
+        with self._locked():
+            R, value = self._restrictions(restriction, value)
+            effect = self._theta() @ R.T - value
+            spread = self._by_target(lambda form: self._variances(form, R))
+            deviation = np.sqrt(self._statistics()[0])[:, None]
+            with np.errstate(invalid="ignore"):
+                error = deviation * np.sqrt(spread)
+            error[np.isinf(spread) | np.isinf(np.broadcast_to(deviation, spread.shape))] = np.inf
+            freedom, reach = self._freedom(), self._quantile(level)[:, None] * error
+            with np.errstate(divide="ignore", invalid="ignore"):
+                t = np.where(effect == 0, 0.0, effect / error)
+            p = np.where(np.isinf(error), 1.0, 2 * stdtr(_positive(freedom)[:, None], -np.abs(t)))
+            reach[np.isinf(error)] = np.inf
+            both = effect - reach, effect + reach
+            parts = (effect, error, t, p, *both, freedom)
+            return Contrasts(*(self._shaped(part) for part in parts))
+
+    def wald_test(self, restriction: Any, value: ArrayLike = 0.0) -> WaldTest:
+        """F test of linear restrictions ``R theta = value`` together.
+
+        Parameters
+        ----------
+        restriction, value
+            As for :meth:`t_test`.
+
+        Returns
+        -------
+        WaldTest
+            ``(R theta - value)^T (R V R^T)^-1 (R theta - value) / r`` with V of
+            :meth:`cov_params`, and the probability of a larger one under F(r, freedom).
+
+        Raises
+        ------
+        NotFittedError, ValueError
+            As :meth:`t_test`; also if the restrictions depend on each other, or rows so far do not
+            determine one of them.
+
+        Examples
+        --------
+        >>> import numpy as np, olsq
+        >>> est = olsq.RecursiveLeastSquares(ridge=0.0, fit_intercept=False)
+        >>> test = est.fit(np.eye(2)[[0, 0, 1, 1]], [1.0, 3.0, 5.0, 7.0]).wald_test(np.eye(2))
+        >>> float(test.statistic.round(6)), test.restrictions
+        (20.0, 2)
+        """
+        self._form()
+        with self._locked():
+            R, value = self._restrictions(restriction, value)
+            effect = self._theta() @ R.T - value
+            sigma2, freedom = self._statistics()[0], self._freedom()
+            r, sandwich = R.shape[0], self._origin.sandwich
+
+            def of_form(form: Form) -> NDArray:
+                unknown = np.flatnonzero(np.isinf(self._variances(form, R)[0]))
+                if unknown.size:
+                    raise ValueError(
+                        f"rows so far do not determine restriction {unknown[0]}: test the others"
+                    )
+                factor = np.linalg.qr(_deviations(form, R, sandwich).T, mode="r")
+                scale = np.linalg.norm(factor, axis=0)
+                if r > factor.shape[0] or _rank(factor / scale) < r:
+                    raise ValueError(
+                        "restriction has rows that depend on each other: leave out those that "
+                        "follow from the others"
+                    )
+                return np.broadcast_to(factor, (form.loss.size, r, r))
+
+            roots = np.linalg.solve(
+                self._by_target(of_form).transpose(0, 2, 1), effect[:, :, None]
+            )[:, :, 0]
+            with np.errstate(divide="ignore"):
+                F = (roots**2).sum(1) / r / sigma2
+            p = np.where(freedom > 0, fdtrc(r, _positive(freedom), F), 1.0)
+            parts = (self._shaped(part) for part in (F, p, freedom))
+            statistic, pvalue, df = (x if np.ndim(x) else x[()] for x in parts)
+            return WaldTest(statistic, pvalue, r, df)
+
+    def sample_coef(
+        self,
+        rng: np.random.Generator | int | None = None,
+        size: int = 1,
+        *,
+        sigma2: ArrayLike | None = None,
+        return_intercept: bool = False,
+    ) -> Any:
+        """Draws of the coefficients from their normal distribution, for Thompson sampling.
+
+        Parameters
+        ----------
+        rng : numpy Generator or seed, optional
+        size : int, default 1
+            Number of draws.
+        sigma2 : number or array (m,), optional
+            The noise variance, where it is known or chosen (the v^2 of Thompson sampling);
+            ``sigma2_`` by default, which needs more rows than coefficients.
+        return_intercept : bool, default False
+            Whether to return the draws of the intercept too.
+
+        Returns
+        -------
+        coef : array (size, d) or (size, m, d)
+            float64; targets are drawn independently of each other.
+        intercept : array (size,) or (size, m)
+            Only with ``return_intercept``.
+
+        Raises
+        ------
+        NotFittedError
+            Before the first sample.
+        ValueError
+            If rows so far do not determine all coefficients or the noise variance (a positive
+            ridge and ``sigma2=`` do from the first row on), or size or sigma2 is out of range.
+
+        Notes
+        -----
+        ``theta + sqrt(sigma2) B u`` with u standard normal and ``B B^T = P``, by the triangular
+        factor of the state; with ``cov="sandwich"`` of covariance ``P S P``.  O(d^2) a draw and
+        O(d^3) a call.  Reference: Agrawal & Goyal 2013, algorithm 1.
+
+        Examples
+        --------
+        >>> import numpy as np, olsq
+        >>> est = olsq.RecursiveLeastSquares(ridge=1.0, fit_intercept=False)
+        >>> est.fit(np.eye(2), [1.0, 2.0]).sample_coef(0, size=1000, sigma2=1.0).std(0).round(1)
+        array([0.7, 0.7])
+        """
+        if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 0:
+            raise ValueError(f"size must be a whole number of draws, got {size!r}")
+        generator = np.random.default_rng(rng)
+        if (other := self._before_first_row()) is not None:
+            options: dict[str, Any] = {"sigma2": sigma2, "return_intercept": return_intercept}
+            return other.sample_coef(generator, size, **options)
+        self._form()
+        with self._locked():
+            noise = self._noise_to_draw(sigma2)
+            k, sandwich = self._origin.ridge.size, self._origin.sandwich
+
+            def of_form(form: Form) -> NDArray:
+                if not (form.full_rank and form.determined().all()):
+                    raise ValueError(
+                        "rows so far do not determine all coefficients (see determined_), so that "
+                        "there is no distribution to draw from; use a positive ridge, or wait"
+                    )
+                W = generator.standard_normal((form.loss.size * size, k))
+                if sandwich:
+                    W, _ = form.whitened(W @ form.spread.astype(np.float64))
+                return form.unwhitened(W).reshape(form.loss.size, size, k)
+
+            spread = np.sqrt(noise)[:, None, None] * self._by_target(of_form)
+            draws = self._theta()[:, None] + spread
+            shaped = draws[0] if self._origin.n_targets == 0 else draws.transpose(1, 0, 2)
+            coef = np.ascontiguousarray(shaped[..., self._first :])
+            if not return_intercept:
+                return coef
+            first = shaped[..., 0].copy() if self._first else np.zeros(shaped.shape[:-1])
+            return coef, first
+
+    def summary(self, *, level: float = 0.95) -> Summary:
+        """What the rows so far say, as a table to print or to show in a notebook.
+
+        Parameters
+        ----------
+        level : float, default 0.95
+            Of the confidence bounds.
+
+        Returns
+        -------
+        Summary
+            Its numbers are attributes; ``str`` gives the text, notebooks show HTML.
+
+        Raises
+        ------
+        NotFittedError, ValueError
+            Before the first sample; for a level that is none.
+
+        Notes
+        -----
+        At forget = 1 without a ridge every number is that of statsmodels' OLS (or WLS, of the same
+        weights).  Under forgetting rows count by their forgetting weights.  O(d^3).
+
+        Examples
+        --------
+        >>> import numpy as np, olsq
+        >>> X = np.arange(8.0)[:, None]
+        >>> y = 2 * X[:, 0] + 1 + np.tile([0.1, -0.1], 4)
+        >>> found = olsq.RecursiveLeastSquares(ridge=0.0).fit(X, y).summary()
+        >>> found.names, found.coef.round(3)
+        (['Intercept', 'x0'], array([1.033, 1.99 ]))
+        """
+        self._form()
+        with self._locked():
+            return summarise(self, check_level(level))
+
+    def _restrictions(self, restriction: Any, value: ArrayLike) -> tuple[NDArray, NDArray]:
+        """R (r, k) over intercept and coefficients, and the values (r,)."""
+        names = self._names()
+        return restrictions(restriction, value, names, self.n_features_in_)
+
+    def _names(self) -> list[str]:
+        """Names of the coefficients, the intercept's first if there is one."""
+        given = getattr(self, "feature_names_in_", None)
+        names = [f"x{j}" for j in range(self.n_features_in_)] if given is None else list(given)
+        return ["Intercept", *names] if self._first else names
+
+    def _variances(self, form: Form, R: NDArray) -> NDArray[np.float64]:
+        """Variances (m, r) of the combinations R (r, k), in units of the noise variance."""
+        found = form.sandwich_leverage(R) if self._origin.sandwich else form.leverage(R)
+        return np.broadcast_to(found, (form.loss.size, R.shape[0]))
+
+    def _noise_to_draw(self, sigma2: ArrayLike | None) -> NDArray[np.float64]:
+        """The noise variances (m,) to draw with."""
+        if sigma2 is None:
+            noise = self._statistics()[0]
+            if np.isinf(noise).any():
+                raise ValueError(
+                    "rows so far do not determine the noise variance: give sigma2=, or wait for "
+                    "more rows than coefficients"
+                )
+            return noise
+        noise = real_array(sigma2, "sigma2").astype(np.float64)
+        if noise.ndim > 1 or noise.size not in (1, self._origin.columns):
+            raise ValueError(
+                f"sigma2 must be a number or one number per target ({self._origin.columns}), got "
+                f"an array of shape {noise.shape}"
+            )
+        if not (np.isfinite(noise).all() and (noise >= 0).all()):
+            raise ValueError(f"sigma2 must be finite and >= 0, got {sigma2!r}")
+        return np.broadcast_to(noise, (self._origin.columns,))
+
+
+def _deviations(form: Form, R: NDArray, sandwich: bool) -> NDArray[np.float64]:
+    """Rows whose products are the covariances of the combinations R (r, k)."""
+    W, _ = form.whitened(R)
+    return form.unwhitened(W) @ form.spread.astype(np.float64).T if sandwich else W
+
+
+def _rank(factor: NDArray) -> int:
+    values = np.linalg.svd(factor, compute_uv=False)
+    return int((values > 1e-10 * values[0]).sum())
+
+
+def _positive(freedom: NDArray) -> NDArray[np.float64]:
+    return np.where(freedom > 0, freedom, 1.0)

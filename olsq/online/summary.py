@@ -1,0 +1,292 @@
+"""The summary of a regression: its numbers, and how they look as text and HTML."""
+
+from __future__ import annotations
+
+import html
+import math
+import textwrap
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import fdtrc, stdtr, stdtrit
+
+from olsq.online.forms.form import Form
+from olsq.online.forms.statistics import counts_of, objective_of
+
+WIDTH = 78  # of the text, in characters
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What a summary says about one target; statsmodels' names are in brackets.
+
+    Attributes
+    ----------
+    coef, stderr, t, pvalue, lower, upper : arrays (k,)
+        By coefficient, the intercept first if there is one; stderr is inf, and t and pvalue are
+        NaN, where a coefficient is undetermined.
+    effective_rows : float
+        Rows by their forgetting weights, ``sum zeta``; the number of rows at forget = 1.
+    freedom : float
+        Degrees of freedom of ``sigma2`` [df_resid].
+    effective_coefficients : float
+        ``rank - tr(Lambda P)``; the number of coefficients without a ridge.
+    sigma2 : float
+        Noise variance [scale].
+    r_squared, adjusted_r_squared : float
+        About the mean with an intercept, about 0 without one.
+    f_statistic, f_pvalue : float
+        Of all coefficients but the intercept being 0 [fvalue, f_pvalue]; NaN with a ridge.
+    log_likelihood, aic, bic : float
+        At the maximum-likelihood variance, rows weighted by forgetting [llf, aic, bic].
+    """
+
+    coef: NDArray[np.float64]
+    stderr: NDArray[np.float64]
+    t: NDArray[np.float64]
+    pvalue: NDArray[np.float64]
+    lower: NDArray[np.float64]
+    upper: NDArray[np.float64]
+    effective_rows: float
+    freedom: float
+    effective_coefficients: float
+    sigma2: float
+    r_squared: float
+    adjusted_r_squared: float
+    f_statistic: float
+    f_pvalue: float
+    log_likelihood: float
+    aic: float
+    bic: float
+    condition: float
+    undetermined: list[str]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Everything that the rows so far say about a regression.
+
+    Attributes
+    ----------
+    title : str
+        The estimator, as it prints itself.
+    names : list of str
+        Of the coefficients, the intercept first if there is one.
+    n_samples : int
+        Rows learnt.
+    level : float
+        Of the confidence bounds.
+    errors : str
+        What the standard errors mean: "posterior" or "sandwich".
+    fits : list
+        One for each target, with ``coef``, ``stderr``, ``t``, ``pvalue``, ``lower``, ``upper``
+        (k,), ``effective_rows``, ``freedom``, ``effective_coefficients``, ``sigma2``,
+        ``r_squared``, ``adjusted_r_squared``, ``f_statistic``, ``f_pvalue``, ``log_likelihood``,
+        ``aic``, ``bic``, ``condition`` (of the regressors' singular values) and ``undetermined``,
+        a line for each coefficient that rows so far do not determine.  With one target they are
+        attributes of the summary too.
+    """
+
+    title: str
+    names: list[str]
+    n_samples: int
+    level: float
+    errors: str
+    fits: list[Fit]
+
+    def __getattr__(self, name: str) -> Any:
+        if name in Fit.__dataclass_fields__ and len(self.fits) == 1:
+            return getattr(self.fits[0], name)
+        hint = "; see fits, one for each target" if name in Fit.__dataclass_fields__ else ""
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
+
+    def __str__(self) -> str:
+        return "\n".join([self.title, *(self._text(i) for i in range(len(self.fits)))])
+
+    __repr__ = __str__
+
+    def _text(self, i: int) -> str:
+        fit = self.fits[i]
+        lines = ["=" * WIDTH]
+        if len(self.fits) > 1:
+            lines += [f"target {i}", "-" * WIDTH]
+        facts = self._facts(fit)
+        half = (len(facts) + 1) // 2
+        column = (WIDTH - 4) // 2
+        for left, right in zip(facts[:half], [*facts[half:], ("", "")], strict=False):
+            lines.append("    ".join(_spread(label, text, column) for label, text in (left, right)))
+        head, rows = self._table(fit)
+        wide = max(9, *(len(row[0]) for row in rows))
+        widths = [wide, *(max(len(r[j]) for r in [head, *rows]) for j in range(1, 7))]
+        lines += ["-" * WIDTH, _line(head, widths), "-" * WIDTH]
+        lines += [_line(row, widths) for row in rows]
+        lines.append("=" * WIDTH)
+        for note in fit.undetermined:
+            lines += textwrap.wrap(note, WIDTH)
+        return "\n".join(line.rstrip() for line in lines)
+
+    def _repr_html_(self) -> str:
+        parts = [f"<p><code>{html.escape(self.title)}</code></p>"]
+        for i, fit in enumerate(self.fits):
+            if len(self.fits) > 1:
+                parts.append(f"<p>target {i}</p>")
+            head, rows = self._table(fit)
+            parts.append(_html_table(None, [list(pair) for pair in self._facts(fit)]))
+            parts.append(_html_table(head, rows))
+            parts += [f"<p>{html.escape(line)}</p>" for line in fit.undetermined]
+        return "\n".join(parts)
+
+    def _facts(self, fit: Fit) -> list[tuple[str, str]]:
+        return [
+            ("Rows learnt", f"{self.n_samples:,}"),
+            ("Effective rows", _short(fit.effective_rows)),
+            ("Degrees of freedom", _short(fit.freedom)),
+            ("Effective coefficients", _short(fit.effective_coefficients)),
+            ("Residual std. error", _short(math.sqrt(fit.sigma2))),
+            ("Standard errors", self.errors),
+            ("Condition number", _short(fit.condition)),
+            ("R-squared", _short(fit.r_squared)),
+            ("Adj. R-squared", _short(fit.adjusted_r_squared)),
+            ("F-statistic", _short(fit.f_statistic)),
+            ("Prob (F-statistic)", _probability(fit.f_pvalue)),
+            ("Log-likelihood", _short(fit.log_likelihood)),
+            ("AIC", _short(fit.aic)),
+            ("BIC", _short(fit.bic)),
+        ]
+
+    def _table(self, fit: Fit) -> tuple[list[str], list[list[str]]]:
+        tail = (1 - self.level) / 2
+        head = ["", "coef", "std err", "t", "P>|t|", f"[{tail:.3g}", f"{1 - tail:.3g}]"]
+        rows = []
+        for j, name in enumerate(self.names):
+            values = [_aligned(fit.coef[j])]
+            if np.isfinite(fit.stderr[j]):
+                values += [_aligned(fit.stderr[j]), f"{fit.t[j]:.3f}", _probability(fit.pvalue[j])]
+                values += [_aligned(fit.lower[j]), _aligned(fit.upper[j])]
+            else:
+                values += ["undetermined", "", "", "", ""]
+            rows.append([name, *values])
+        return head, rows
+
+
+def summarise(estimator: Any, level: float) -> Summary:
+    """The summary of a fitted estimator, which is locked."""
+    origin = estimator._origin
+    theta, (sigma2, errors) = estimator._theta(), estimator._statistics()
+    logs = estimator._log_weight_sums()
+    names, fits = estimator._names(), []
+    for targets, engine in estimator._engine.groups:
+        form = engine.form
+        shared = _shared(form, estimator, names)
+        for i, target in enumerate(targets):
+            fits.append(
+                (target, _fit(form, i, theta[target], sigma2[target], errors[target],
+                              logs[target], level, origin, shared))
+            )  # fmt: skip
+    ordered = [fit for _, fit in sorted(fits, key=lambda pair: pair[0])]
+    kind = "sandwich" if origin.sandwich else "posterior"
+    return Summary(repr(estimator), names, estimator.n_samples_seen_, level, kind, ordered)
+
+
+def _shared(form: Form, estimator: Any, names: list[str]) -> tuple[Any, float, list[str]]:
+    """What all targets of a form share: counts, condition number, what is undetermined."""
+    origin = estimator._origin
+    counts = counts_of(form, origin.ridge, origin.discounted)
+    condition = math.inf
+    if form.full_rank:
+        values = np.linalg.svd(form.whitened(np.eye(len(names)))[0], compute_uv=False)
+        condition = float(values[0] / values[-1]) if values[-1] > 0 else math.inf
+    gates = getattr(estimator, "forget", 1.0)
+    if getattr(estimator, "half_life", None) is not None:
+        gates = 2.0 ** (-1.0 / estimator.half_life)
+    lines = []
+    now, excited = form.columns
+    for j in np.flatnonzero(~form.determined()):
+        if now[j] == 0:
+            lines.append(f"{names[j]}: undetermined; it has been 0 in every row that still counts.")
+        elif now[j] < 0.5 * excited[j]:
+            left = now[j] / excited[j]
+            line = f"{names[j]}: undetermined; its information is {left:.0e} of what it was when it"
+            line += " was last other than 0"
+            if np.ndim(gates) == 0 and 0 < gates < 1:
+                line += f", at least {math.log(left) / math.log(gates):,.0f} rows ago"
+            lines.append(line + ".")
+        else:
+            lines.append(
+                f"{names[j]}: undetermined; rows that still count do not tell it from the others."
+            )
+    return counts, condition, lines
+
+
+def _fit(
+    form: Form, i: int, theta: NDArray, sigma2: float, stderr: NDArray, logs: float, level: float,
+    origin: Any, shared: tuple[Any, float, list[str]],
+) -> Fit:  # fmt: skip
+    counts, condition, undetermined = shared
+    freedom = counts.freedom
+    with np.errstate(divide="ignore", invalid="ignore"):
+        t = np.where(np.isfinite(stderr), theta / stderr, np.nan)
+        reach = stderr * (stdtrit(freedom, 0.5 + 0.5 * level) if freedom > 0 else math.inf)
+        pvalue = np.where(np.isfinite(t), 2 * stdtr(max(freedom, 1e-300), -np.abs(t)), np.nan)
+    residual, total = objective_of(form, i, origin.ridge, origin.discounted)
+    n, k = counts.rows, counts.coefficients
+    first = int(origin.intercept)
+    r_squared = 1 - residual / total if total > 0 else math.nan
+    # Under forgetting, as many rows of weight 1 as would leave the same degrees of freedom.
+    adjusted = 1 - (1 - r_squared) * (freedom + k - first) / freedom if freedom > 0 else math.nan
+    slopes = form.rank - first
+    f_statistic = f_pvalue = math.nan
+    if not origin.ridge.any() and slopes > 0 and freedom > 0 and residual > 0:
+        f_statistic = (total - residual) / slopes / (residual / freedom)
+        f_pvalue = float(fdtrc(slopes, freedom, f_statistic))
+    likelihood = math.nan
+    if n > 0 and residual > 0 and math.isfinite(residual):
+        likelihood = 0.5 * (logs - n * (math.log(2 * math.pi * residual / n) + 1))
+    return Fit(
+        theta, stderr, t, pvalue, theta - reach, theta + reach, n, freedom, k, float(sigma2),
+        float(r_squared), float(adjusted), float(f_statistic), f_pvalue, likelihood,
+        2 * k - 2 * likelihood, math.log(n) * k - 2 * likelihood if n > 0 else math.nan,
+        condition, undetermined,
+    )  # fmt: skip
+
+
+def _short(value: float) -> str:
+    """Six significant digits; nothing where there is no number."""
+    if math.isnan(value):
+        return "-"
+    return f"{value:.6g}"
+
+
+def _aligned(value: float) -> str:
+    """Six significant digits, zeros too."""
+    return f"{value:#.6g}".removesuffix(".")
+
+
+def _probability(value: float) -> str:
+    if math.isnan(value):
+        return "-"
+    return f"{value:.3f}" if value >= 0.001 else f"{value:.1e}"
+
+
+def _spread(label: str, text: str, width: int) -> str:
+    return label + text.rjust(width - len(label)) if label else ""
+
+
+def _line(cells: list[str], widths: list[int]) -> str:
+    return cells[0].ljust(widths[0]) + "".join(
+        "  " + cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True)
+    )
+
+
+def _html_table(head: list[str] | None, rows: list[list[str]]) -> str:
+    def row(cells: list[str], tag: str) -> str:
+        first = f"<th style='text-align:left'>{html.escape(cells[0])}</th>"
+        rest = (
+            f"<{tag} style='text-align:right'>{html.escape(cell)}</{tag}>" for cell in cells[1:]
+        )
+        return f"<tr>{first}{''.join(rest)}</tr>"
+
+    top = f"<thead>{row(head, 'th')}</thead>" if head else ""
+    return f"<table>{top}<tbody>{''.join(row(r, 'td') for r in rows)}</tbody></table>"

@@ -1,0 +1,304 @@
+"""Intervals, tests, draws and summaries: against dense algebra, statsmodels and simulation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import statsmodels.api as sm
+
+import olsq
+from tests.online import streams
+
+METHODS = ["covariance", "sqrt", "information"]
+
+
+def dense_leverage(stream, points, ridge):
+    """``x . P x`` by the singular values of all rows at once; inf outside of what they span."""
+    after = np.append(np.cumprod(stream.gates[:0:-1])[::-1], 1.0)
+    rows = np.insert(stream.X, 0, 1.0, axis=1) * np.sqrt(stream.weights * after)[:, None]
+    pull = np.sqrt(np.prod(stream.gates) * np.r_[0.0, np.full(stream.X.shape[1], ridge)])
+    rows = np.vstack([rows, np.diag(pull)])
+    length = np.linalg.norm(rows, axis=0)
+    length[length == 0] = 1.0
+    _, values, space = np.linalg.svd(rows / length, full_matrices=False)
+    space, values = space[values > 1e-11 * values[0]], values[values > 1e-11 * values[0]]
+    points = np.insert(points, 0, 1.0, axis=1) / length
+    inside = points @ space.T
+    known = np.linalg.norm(points - inside @ space, axis=1) < 1e-9 * np.linalg.norm(points, axis=1)
+    return np.where(known, ((inside / values) ** 2).sum(1), np.inf), values[0] / values[-1]
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.3])
+@pytest.mark.parametrize("forgetting", streams.FORGETTING)
+@pytest.mark.parametrize("regressors", streams.REGRESSORS)
+@pytest.mark.parametrize("method", METHODS)
+def test_leverage_is_that_of_all_rows_at_once(method, regressors, forgetting, ridge):
+    stream = streams.make(regressors, forgetting)
+    est = olsq.RecursiveLeastSquares(method=method, ridge=ridge)
+    est.partial_fit(stream.X, stream.y[:, 0], stream.weights, forget=stream.gates)
+    rng = np.random.default_rng(1)
+    scale = np.abs(stream.X).max(axis=0)
+    points = np.vstack([stream.X[-3:], rng.standard_normal((4, 3)) * scale, np.zeros((1, 3))])
+    truth, condition = dense_leverage(stream, points, ridge)
+    found = est.leverage(points)
+    if method == "information" and condition > 1e6:  # whose square is beyond the moments' digits
+        truth = np.where(np.isinf(found), np.inf, truth)
+    np.testing.assert_array_equal(np.isinf(found), np.isinf(truth))
+    squared = 2 if method == "information" else 1
+    allowed = 1e3 * np.finfo(float).eps * max(condition, 10.0) ** squared
+    if method == "covariance":  # P itself is that inaccurate, within its bounds
+        allowed = max(allowed, 1e-9)
+    known = np.isfinite(truth)
+    np.testing.assert_allclose(found[known], truth[known], rtol=max(allowed, 1e-11))
+
+
+def data(seed=0, n=60):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, 3)) * [1, 10, 0.1] + [5, 0, 1]
+    return X, X @ [1.0, 2.0, 3.0] + 4 + rng.standard_normal(n), rng.uniform(0.1, 3, n)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("method", METHODS)
+def test_everything_is_that_of_statsmodels(method, weighted):
+    X, y, w = data()
+    w = w if weighted else np.ones(len(y))
+    theirs = sm.WLS(y, sm.add_constant(X), weights=w).fit()
+    est = olsq.RecursiveLeastSquares(ridge=0.0, method=method)
+    est.fit(X, y, w if weighted else None)
+    ours = est.summary()
+    lower, upper = theirs.conf_int().T
+    pairs = {
+        "coef": (ours.coef, theirs.params), "stderr": (ours.stderr, theirs.bse),
+        "t": (ours.t, theirs.tvalues), "pvalue": (ours.pvalue, theirs.pvalues),
+        "lower": (ours.lower, lower), "upper": (ours.upper, upper),
+        "r_squared": (ours.r_squared, theirs.rsquared),
+        "adjusted": (ours.adjusted_r_squared, theirs.rsquared_adj),
+        "F": (ours.f_statistic, theirs.fvalue), "likelihood": (ours.log_likelihood, theirs.llf),
+        "aic": (ours.aic, theirs.aic), "bic": (ours.bic, theirs.bic),
+        "freedom": (ours.freedom, theirs.df_resid),
+        "covariance": (est.cov_params(), theirs.cov_params()),
+    }  # fmt: skip
+    if not weighted:
+        pairs["condition"] = ours.condition, theirs.condition_number
+    for name, (a, b) in pairs.items():
+        np.testing.assert_allclose(a, b, rtol=1e-10, err_msg=name)
+    np.testing.assert_allclose(ours.f_pvalue, theirs.f_pvalue, rtol=1e-8)
+
+    new = np.random.default_rng(1).standard_normal((5, 3))
+    theirs_there = theirs.get_prediction(sm.add_constant(new, has_constant="add"))
+    for kind in ("mean", "observation"):
+        bounds = theirs_there.conf_int(alpha=0.1, obs=kind == "observation").T
+        for a, b in zip(est.predict_interval(new, 0.9, kind), bounds, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-10)
+    mean, std = est.predict(new, return_std=True)
+    np.testing.assert_array_equal(mean, est.predict(new))
+    np.testing.assert_allclose(std, theirs_there.se_obs, rtol=1e-10)
+
+    test, truth = est.t_test("x0 - x1 = 2, x2 = 1"), theirs.t_test("x1 - x2 = 2, x3 = 1")
+    np.testing.assert_allclose(test.statistic, truth.tvalue, rtol=1e-10)
+    np.testing.assert_allclose(test.pvalue, truth.pvalue, rtol=1e-10)
+    np.testing.assert_allclose(np.add(test.upper, [2, 1]), truth.conf_int()[:, 1], rtol=1e-10)
+    R = np.array([[1.0, -1.0, 0.0], [0.0, 0.0, 1.0]])
+    test, truth = est.wald_test(R, [2, 1]), theirs.wald_test((np.insert(R, 0, 0, 1), [2, 1]))
+    assert test.statistic == pytest.approx(float(np.squeeze(truth.statistic)), rel=1e-10)
+    assert test.pvalue == pytest.approx(float(np.squeeze(truth.pvalue)), rel=1e-8)
+
+
+def test_a_window_is_a_regression_on_its_rows():
+    X, y, w = data()
+    est = olsq.RollingLeastSquares(25, ridge=0.0).fit(X, y, w)
+    theirs = sm.WLS(y[-25:], sm.add_constant(X[-25:]), weights=w[-25:]).fit()
+    ours = est.summary()
+    np.testing.assert_allclose(ours.stderr, theirs.bse, rtol=1e-9)
+    np.testing.assert_allclose(ours.log_likelihood, theirs.llf, rtol=1e-9)
+    np.testing.assert_allclose(ours.r_squared, theirs.rsquared, rtol=1e-9)
+    assert ours.n_samples == 60
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("kind", ["mean", "observation"])
+@pytest.mark.parametrize(
+    ("forget", "cov"), [(1.0, "posterior"), (0.95, "sandwich"), (1.0, "sandwich")]
+)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_coverage(forget, cov, kind, weighted, dtype):
+    """How often a 90 % interval covers, in 4,000 streams: within four standard errors of 90 %.
+
+    Where noise has variance sigma2 / w the weights are that; where it is the same for all rows
+    they are whatever they are, which sandwich errors are for.
+    """
+    runs, n, d = 4000, 80, 2
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((n, d)).astype(dtype)
+    x = np.array([[0.5, -1.0]], dtype)
+    w = rng.uniform(0.3, 3.0, n) if weighted else np.ones(n)
+    noise = rng.standard_normal((runs, n)) * (1 / np.sqrt(w) if cov == "posterior" else 1.0)
+    truth = x[0] @ np.array([1.0, 2.0]) + 3
+    y = (X @ [1.0, 2.0] + 3 + noise).astype(dtype)
+    est = olsq.RecursiveLeastSquares(ridge=0.0, forget=forget, cov=cov)
+    est.fit(X, y.T, w)
+    lower, upper = est.predict_interval(x, 0.9, kind)
+    target = truth + (rng.standard_normal(runs) if kind == "observation" else 0.0)
+    share = np.mean((lower[0] <= target) & (target <= upper[0]))
+    allowed = 4 * np.sqrt(0.9 * 0.1 / runs)
+    if cov == "sandwich" and weighted:
+        allowed += 0.005  # degrees of freedom do not know of the weights
+    assert abs(share - 0.9) < allowed, share
+
+
+@pytest.mark.parametrize("cov", ["posterior", "sandwich"])
+@pytest.mark.parametrize("method", METHODS)
+def test_draws_have_mean_and_covariance(method, cov):
+    X, y, _ = data()
+    X = X - X.mean(axis=0)
+    est = olsq.RecursiveLeastSquares(method=method, forget=0.97, cov=cov).fit(X, y)
+    coef, intercept = est.sample_coef(7, size=100_000, return_intercept=True)
+    draws = np.column_stack([intercept, coef])
+    covariance = est.cov_params()
+    scale = np.sqrt(np.diagonal(covariance))
+    found = np.cov(draws.T) / np.outer(scale, scale)
+    assert np.abs(found - covariance / np.outer(scale, scale)).max() < 0.02
+    mean = (draws.mean(axis=0) - np.r_[est.intercept_, est.coef_]) / scale
+    assert np.abs(mean).max() < 0.02
+    same = est.sample_coef(np.random.default_rng(7), size=100_000)
+    np.testing.assert_array_equal(coef, same)
+    known = est.sample_coef(7, size=100_000, sigma2=4 * est.sigma2_)
+    np.testing.assert_allclose(known - est.coef_, 2 * (coef - est.coef_), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_is_undetermined_has_no_error(method):
+    X, y, _ = data(n=2)
+    est = olsq.RecursiveLeastSquares(ridge=0.0, method=method).fit(X, y)
+    new = np.vstack([X.mean(axis=0), np.zeros(3)])  # between the rows, and elsewhere
+    np.testing.assert_allclose(est.leverage(new), [0.5, np.inf], rtol=1e-9)
+    lower, upper = est.predict_interval(new)
+    assert np.isneginf(lower).all()
+    assert np.isposinf(upper).all()
+    assert np.isposinf(np.diagonal(est.cov_params())).all()
+    test = est.t_test(np.eye(3))
+    assert np.isinf(test.stderr).all()
+    assert (test.pvalue == 1).all()
+    with pytest.raises(ValueError, match="do not determine restriction 0"):
+        est.wald_test(np.eye(3))
+    with pytest.raises(ValueError, match="do not determine all coefficients"):
+        est.sample_coef(0, sigma2=1.0)
+    assert len(est.summary().undetermined) == 4
+    one = olsq.RecursiveLeastSquares(ridge=0.0, method=method, fit_intercept=False)
+    with pytest.raises(ValueError, match="give sigma2="):
+        one.fit([[1.0]], [1.0]).sample_coef()
+
+
+def test_a_coefficient_that_was_lost_has_no_interval():
+    X, y, _ = data()
+    X[5:, 1] = 0.0
+    est = olsq.RecursiveLeastSquares(forget=0.5, ridge=0.0)
+    for _ in range(8):
+        est.partial_fit(X, y)
+        X[:5, 1] = 0.0
+    assert est.determined_.tolist() == [True, False, True]
+    with_it, without = np.array([[1.0, 1.0, 1.0], [1.0, 0.0, 1.0]])
+    leverage = est.leverage([with_it, without])
+    assert np.isinf(leverage[0])
+    assert np.isfinite(leverage[1])
+    (line,) = est.summary().undetermined
+    assert line.startswith("x1: undetermined")
+    assert "rows ago" in line
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_targets_that_missed_different_rows(method):
+    X, y, w = data()
+    Y = np.column_stack([y, y**2])
+    Y[::7, 1] = np.nan
+    est = olsq.RecursiveLeastSquares(missing="skip_target", method=method).fit(X, Y, w)
+    new = X[:4]
+    lower, _ = est.predict_interval(new)
+    for j in range(2):
+        rows = np.isfinite(Y[:, j])
+        alone = olsq.RecursiveLeastSquares(method=method).fit(X[rows], Y[rows, j], w[rows])
+        np.testing.assert_allclose(lower[:, j], alone.predict_interval(new)[0], rtol=1e-12)
+        np.testing.assert_allclose(est.leverage(new)[:, j], alone.leverage(new), rtol=1e-12)
+        np.testing.assert_allclose(est.cov_params()[j], alone.cov_params(), rtol=1e-12)
+        ours, theirs = est.summary().fits[j], alone.summary().fits[0]
+        assert ours.log_likelihood == pytest.approx(theirs.log_likelihood, rel=1e-12)
+        assert est.wald_test(np.eye(3)).statistic[j] == pytest.approx(
+            alone.wald_test(np.eye(3)).statistic, rel=1e-9
+        )
+    assert str(est.summary()).count("\ntarget ") == 2
+
+
+def test_likelihood_is_the_same_however_rows_come(tmp_path):
+    """The sum of the weights' logarithms is forgotten, saved and merged like the rest."""
+    X, y, w = data()
+    gates = np.random.default_rng(2).uniform(0.8, 1.0, 60)
+    make = lambda: olsq.RecursiveLeastSquares(forget=0.9)  # noqa: E731
+    truth = make().partial_fit(X, y, w, forget=gates).summary().log_likelihood
+    parts = make()
+    for t in range(60):
+        parts.partial_fit(X[t : t + 1], y[t : t + 1], w[t : t + 1], forget=gates[t])
+    parts.save(tmp_path / "s.olsq")
+    second = make().partial_fit(X[20:], y[20:], w[20:], forget=gates[20:])
+    first = make().partial_fit(X[:20], y[:20], w[:20], forget=gates[:20])
+    for est in (parts, olsq.load(tmp_path / "s.olsq"), olsq.merge(first, second)):
+        assert est.summary().log_likelihood == pytest.approx(truth, rel=1e-10)
+    # Rows of weight 1 that come after, by the short way of one row and at once.
+    for t in range(5):
+        parts.partial_fit(X[t : t + 1], y[t : t + 1])
+    whole = make().partial_fit(
+        np.vstack([X, X[:5]]), np.r_[y, y[:5]], np.r_[w, np.ones(5)], forget=np.r_[gates, [0.9] * 5]
+    )
+    assert parts.summary().log_likelihood == pytest.approx(
+        whole.summary().log_likelihood, rel=1e-10
+    )
+
+
+def test_rows_with_missing_values_have_no_interval():
+    X, y, _ = data()
+    est = olsq.RecursiveLeastSquares().fit(X, y)
+    new = X[:3].copy()
+    new[1, 0] = np.nan
+    for found in (*est.predict(new, return_std=True), *est.predict_interval(new)):
+        assert np.isnan(found).tolist() == [False, True, False]
+    assert np.isnan(est.leverage(new)).tolist() == [False, True, False]
+    with pytest.raises(ValueError, match="first in row 1"):
+        olsq.RecursiveLeastSquares(missing="raise").fit(X, y).predict_interval(new)
+
+
+def test_summary_as_text_and_html():
+    X, y, _ = data()
+    found = olsq.RecursiveLeastSquares(ridge=0.0).fit(X, y).summary()
+    text = str(found)
+    assert max(map(len, text.splitlines())) <= 78
+    assert "Intercept" in text
+    assert f"{found.coef[1]:#.6g}" in text
+    page = found._repr_html_()
+    assert page.count("<table>") == 2
+    assert f"{found.coef[1]:#.6g}" in page
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = found.nonsense
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda e: e.predict_interval(np.zeros((1, 3)), level=95), "level must be"),
+        (lambda e: e.predict_interval(np.zeros((1, 3)), kind="mode"), "kind must be"),
+        (lambda e: e.predict_interval(np.zeros((1, 2))), "X has 2 features"),
+        (lambda e: e.leverage(np.zeros(3)), "Expected 2D array"),
+        (lambda e: e.sample_coef(0, size=-1), "size must be"),
+        (lambda e: e.sample_coef(0, sigma2=-1.0), "sigma2 must be finite"),
+        (lambda e: e.sample_coef(0, sigma2=[1.0, 2.0]), "sigma2 must be a number"),
+        (lambda e: e.t_test(np.eye(2)), "restriction must have 3"),
+        (lambda e: e.t_test([0.0, 0.0, 0.0]), "other than 0 in every row"),
+        (lambda e: e.t_test("x0 = x9"), "cannot be read as linear"),
+        (lambda e: e.t_test([1.0, 0.0, 0.0], [1.0, 2.0]), "value must be"),
+        (lambda e: e.wald_test([[1.0, 0, 0], [2.0, 0, 0]]), "depend on each other"),
+        (lambda e: e.summary(level=0), "level must be"),
+    ],
+)
+def test_bad_arguments(call, message):
+    X, y, _ = data()
+    with pytest.raises(ValueError, match=message):
+        call(olsq.RecursiveLeastSquares().fit(X, y))
