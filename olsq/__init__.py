@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from olsq import plot as plot
     from olsq import problem as problem
     from olsq import reference as reference
+    from olsq import river as river
     from olsq import sequence as sequence
     from olsq import tasks as tasks
     from olsq import testing as testing
@@ -102,6 +103,7 @@ _SUBMODULES = frozenset(
         "plot",
         "problem",
         "reference",
+        "river",
         "sequence",
         "tasks",
         "testing",

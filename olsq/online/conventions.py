@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from olsq.checks import check_choice
+from olsq.online.routing import MetadataRouting
 
 MISSING = ("skip", "raise", "skip_target")
 
@@ -24,7 +25,7 @@ def check_cov(cov: object) -> None:
     check_choice(cov, "cov", ("posterior", "sandwich"))
 
 
-class EstimatorConventions:
+class EstimatorConventions(MetadataRouting):
     """Parameters by name, representation and tags, for estimators that only store parameters."""
 
     _estimator_type = "regressor"

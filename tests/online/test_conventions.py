@@ -134,3 +134,27 @@ def test_many_targets_are_many_regressions(m):
             np.testing.assert_allclose(est.coef_[k], one.coef_, rtol=1e-9)
             np.testing.assert_allclose(est.sigma2_[k], one.sigma2_, rtol=1e-7)
             np.testing.assert_allclose(est.coef_stderr_[k], one.coef_stderr_, rtol=1e-7)
+
+
+def test_weights_reach_the_estimator_through_a_search():
+    """scikit-learn's metadata routing, in a search and in a clone of it."""
+    import sklearn
+    from sklearn.linear_model import Ridge
+
+    X, y = data()
+    w = np.random.default_rng(0).uniform(0.1, 3, len(y))
+    with pytest.raises(RuntimeError, match="enable_metadata_routing"):
+        olsq.RecursiveLeastSquares().set_fit_request(sample_weight=True)
+    with sklearn.config_context(enable_metadata_routing=True), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*does not inherit from.*", UserWarning)
+        asked = olsq.RecursiveLeastSquares().set_fit_request(sample_weight=True)
+        asked = asked.set_score_request(sample_weight=False)
+        search = GridSearchCV(asked, {"ridge": [1e-3, 1e3]})
+        found = clone(search).fit(X, y, sample_weight=w).best_estimator_
+        np.testing.assert_allclose(found.coef_, Ridge(alpha=1e-3).fit(X, y, w).coef_, rtol=1e-6)
+        with pytest.raises(ValueError, match="not explicitly set as requested or not"):
+            GridSearchCV(olsq.RecursiveLeastSquares(), {"ridge": [1.0]}).fit(X, y, sample_weight=w)
+        with pytest.raises(TypeError):
+            asked.set_fit_request(weights=True)
+    thawed = pickle.loads(pickle.dumps(asked))
+    assert thawed.get_metadata_routing().fit.requests == {"sample_weight": True}

@@ -1,0 +1,72 @@
+"""The regressor for river: river's own checks, features that come and go."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from river import checks
+
+import olsq
+from olsq.online.growing import with_features
+from olsq.river import RecursiveLeastSquares
+
+
+@pytest.mark.parametrize("method", ["auto", "sqrt"])
+def test_passes_rivers_checks(method):
+    checks.check_estimator(RecursiveLeastSquares(method=method, forget=0.999))
+
+
+def rows(n=60, d=4, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d))
+    X[: n // 3, 2] = 0
+    X[: 2 * n // 3, 3] = 0
+    return X, X @ [1.0, -2.0, 3.0, 0.5] + 1 + 0.1 * rng.standard_normal(n)
+
+
+@pytest.mark.parametrize("forget", [1.0, 0.9, 0.3])
+@pytest.mark.parametrize("method", ["covariance", "sqrt", "information"])
+def test_a_feature_that_comes_late_was_zero_before(method, forget):
+    X, y = rows()
+    whole = olsq.RecursiveLeastSquares(forget=forget, method=method).fit(X[:40], y[:40])
+    grown = olsq.RecursiveLeastSquares(forget=forget, method=method).fit(X[:20, :2], y[:20])
+    grown = with_features(grown, 3).partial_fit(X[20:40, :3], y[20:40])
+    grown = with_features(grown, 4)
+    for _ in range(3):
+        np.testing.assert_allclose(grown.coef_, whole.coef_, rtol=1e-8, atol=1e-9)
+        np.testing.assert_allclose(grown.sigma2_, whole.sigma2_, rtol=1e-6)
+        for est in (grown, whole):
+            est.partial_fit(X[40:], y[40:])
+
+
+def test_dictionaries_are_rows():
+    X, y = rows()
+    names = list("abcd")
+    model = RecursiveLeastSquares(forget=0.95)
+    assert model.predict_one({"a": 1.0}) == 0.0
+    for t, (row, target) in enumerate(zip(X, y, strict=True)):
+        x = {name: value for name, value in zip(names, row, strict=True) if value != 0}
+        model.learn_one(x, target, w=2.0 if t % 7 == 0 else 1.0)
+    w = np.where(np.arange(60) % 7 == 0, 2.0, 1.0)
+    whole = olsq.RecursiveLeastSquares(forget=0.95).fit(X, y, w)
+    order = [names.index(name) for name in model.features]
+    np.testing.assert_allclose([*model.weights.values()], whole.coef_[order], rtol=1e-8)
+    assert model.predict_one({"b": 1.0, "unseen": 9.0}) == pytest.approx(
+        whole.coef_[1] + whole.intercept_
+    )
+    with pytest.raises(ValueError, match=r"x\['a'\] must be a number"):
+        model.learn_one({"a": "red"}, 1.0)
+    assert model.features == ["a", "b", "c", "d"]
+
+
+def test_frames_are_many_rows():
+    X, y = rows()
+    model = RecursiveLeastSquares()
+    model.learn_many(pd.DataFrame(X[:20, :2], columns=list("ab")), pd.Series(y[:20]))
+    model.learn_many(pd.DataFrame(X[20:], columns=list("abcd")), pd.Series(y[20:]))
+    whole = olsq.RecursiveLeastSquares().fit(X, y)
+    frame = pd.DataFrame(X[:, [3, 0, 1, 2]], columns=list("dabc"), index=range(100, 160))
+    found = model.predict_many(frame)
+    np.testing.assert_allclose(found, whole.predict(X), rtol=1e-8)
+    assert list(found.index) == list(frame.index)
