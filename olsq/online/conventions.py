@@ -19,8 +19,8 @@ def check_cov(cov: object) -> None:
         raise ValueError(
             f"cov={cov!r} is not offered: Newey-West weighs the residuals of all rows at the "
             "present coefficients, which a stream of bounded memory no longer has (exact sums "
-            "would take O(d^4) numbers a lag). Use 'sandwich', or statsmodels on the "
-            "rows of a window."
+            "would take O(d^4) numbers a lag). Use 'sandwich', or give the rows to "
+            "cov_params(kind='hac', lags=, data=(X, y)); a rolling window has its own."
         )
     check_choice(cov, "cov", ("posterior", "sandwich"))
 

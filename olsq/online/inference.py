@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import fdtrc, stdtr
 
+from olsq.online import robust
 from olsq.online.forms.form import Form
 from olsq.online.predicting import Predictions, check_level
 from olsq.online.restrictions import restrictions
@@ -53,8 +54,22 @@ class WaldTest(NamedTuple):
 class Inference(Predictions):
     """Uncertainty of the coefficients of a fitted estimator."""
 
-    def cov_params(self) -> NDArray[np.float64]:
+    def cov_params(
+        self, kind: str | None = None, *, lags: int | None = None, data: Any = None
+    ) -> NDArray[np.float64]:
         """Covariance matrix of the coefficients, the intercept first if there is one.
+
+        Parameters
+        ----------
+        kind : {"HC0", "HC1", "HC2", "HC3", "hac"}, optional
+            For noise whose variance differs from row to row (White), or that is correlated
+            too (Newey-West); by default what ``cov`` says.
+        lags : int
+            For "hac": over how many rows noise is correlated.
+        data : (X, y) or (X, y, sample_weight)
+            For a ``kind``: the rows learnt, or the last ones that still count, in order.  They are
+            weighted by the estimator's forgetting factors.  A rolling window has its own rows, and
+            needs none.
 
         Returns
         -------
@@ -67,11 +82,14 @@ class Inference(Predictions):
         ------
         NotFittedError
             Before the first sample.
+        ValueError
+            For a kind or lags that are none, rows that do not fit, or a recursion without data.
 
         Notes
         -----
         ``sigma2_ P``, or ``sigma2_ P S P`` with ``cov="sandwich"``; statsmodels' ``cov_params()``
-        of OLS and WLS at forget = 1 without a ridge.  O(d^3).
+        of OLS and WLS at forget = 1 without a ridge, and its robust ones of the same name (without
+        small-sample factors but for HC1).  O(d^3); with rows O(n d^2 (lags + 1)).
 
         Examples
         --------
@@ -82,8 +100,22 @@ class Inference(Predictions):
                [0., 1.]])
         """
         self._form()
+        if kind is None:
+            if lags is not None or data is not None:
+                raise ValueError("lags and data are for a kind of covariance: give kind= too")
+            with self._locked():
+                return self._shaped(self._covariances())
+        lags = robust.check_kind(kind, lags)
         with self._locked():
-            return self._shaped(self._covariances())
+            rows, usable = robust.rows_of(self, data)
+            theta, k = self._theta(), self._origin.ridge.size
+            found = np.empty((self._origin.columns, k, k))
+            for targets, engine in self._engine.groups:
+                for j in targets:
+                    given = rows, j, usable[:, j], kind, lags
+                    P = robust.covariance(engine.form, theta[j], *given)
+                    found[j] = _without(P, ~engine.form.determined())
+            return self._shaped(found)
 
     def _covariances(self) -> NDArray[np.float64]:
         """(m, k, k)."""
@@ -91,10 +123,7 @@ class Inference(Predictions):
 
         def of_form(form: Form) -> NDArray:
             rows = _deviations(form, np.eye(k), sandwich)
-            P = rows @ rows.T
-            unknown = ~form.determined()
-            P[unknown] = P[:, unknown] = np.nan
-            P[unknown, unknown] = np.inf
+            P = _without(rows @ rows.T, ~form.determined())
             return np.broadcast_to(P, (form.loss.size, k, k))
 
         P, sigma2 = self._by_target(of_form), self._statistics()[0][:, None, None]
@@ -375,6 +404,13 @@ def _deviations(form: Form, R: NDArray, sandwich: bool) -> NDArray[np.float64]:
     """Rows whose products are the covariances of the combinations R (r, k)."""
     W, _ = form.whitened(R)
     return form.unwhitened(W) @ form.spread.astype(np.float64).T if sandwich else W
+
+
+def _without(P: NDArray, unknown: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """A covariance (k, k) with inf on the diagonal, and NaN beside it, where it is unknown."""
+    P[unknown] = P[:, unknown] = np.nan
+    P[unknown, unknown] = np.inf
+    return P
 
 
 def _rank(factor: NDArray) -> int:

@@ -105,6 +105,41 @@ def test_everything_is_that_of_statsmodels(method, weighted):
     assert test.pvalue == pytest.approx(float(np.squeeze(truth.pvalue)), rel=1e-8)
 
 
+@pytest.mark.parametrize("kind", ["HC0", "HC1", "HC2", "HC3", "hac"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_robust_covariances_are_those_of_statsmodels(kind, weighted):
+    X, y, w = data()
+    y = y + np.cumsum(X[:, 0])  # correlated noise
+    lags = {"lags": 4} if kind == "hac" else {}
+    more = {"cov_kwds": {"maxlags": 4}} if kind == "hac" else {}
+    w = w if weighted else np.ones(len(y))
+    whole = sm.WLS(y, sm.add_constant(X), weights=w).fit(
+        cov_type=kind.replace("hac", "HAC"), **more
+    )
+    for method in METHODS:
+        est = olsq.RecursiveLeastSquares(ridge=0.0, method=method).fit(X, y, w)
+        found = est.cov_params(kind, data=(X, y, w), **lags)
+        np.testing.assert_allclose(found, whole.cov_params(), rtol=1e-9)
+    rows = slice(-25, None)
+    last = sm.WLS(y[rows], sm.add_constant(X[rows]), weights=w[rows])
+    est = olsq.RollingLeastSquares(25, ridge=0.0).fit(X, np.column_stack([y, -3 * y]), w)
+    found = est.cov_params(kind, **lags)
+    truth = last.fit(cov_type=kind.replace("hac", "HAC"), **more).cov_params()
+    np.testing.assert_allclose(found[0], truth, rtol=1e-8)
+    np.testing.assert_allclose(found[1], 9 * truth, rtol=1e-8)
+
+
+def test_forgetting_weighs_the_rows_of_a_robust_covariance():
+    X, y, _ = data()
+    X[3, 1] = np.nan  # a row that is skipped, and forgets nothing
+    est = olsq.RecursiveLeastSquares(ridge=0.0, forget=0.9).fit(X, y)
+    used = np.arange(60) != 3
+    after = 0.9 ** np.arange(58, -1, -1.0)
+    weighted = sm.WLS(y[used], sm.add_constant(X[used]), weights=after).fit(cov_type="HC0")
+    found = est.cov_params("HC0", data=(X, y))
+    np.testing.assert_allclose(found, weighted.cov_params(), rtol=1e-9)
+
+
 def test_a_window_is_a_regression_on_its_rows():
     X, y, w = data()
     est = olsq.RollingLeastSquares(25, ridge=0.0).fit(X, y, w)
@@ -296,6 +331,12 @@ def test_summary_as_text_and_html():
         (lambda e: e.t_test([1.0, 0.0, 0.0], [1.0, 2.0]), "value must be"),
         (lambda e: e.wald_test([[1.0, 0, 0], [2.0, 0, 0]]), "depend on each other"),
         (lambda e: e.summary(level=0), "level must be"),
+        (lambda e: e.cov_params("HC9"), "kind must be"),
+        (lambda e: e.cov_params("hac"), "needs lags"),
+        (lambda e: e.cov_params("HC0", lags=2), "lags are for"),
+        (lambda e: e.cov_params("HC0"), "keeps no rows"),
+        (lambda e: e.cov_params("HC0", data=np.eye(3)[0]), "data must be"),
+        (lambda e: e.cov_params(lags=2), "give kind="),
     ],
 )
 def test_bad_arguments(call, message):

@@ -1,0 +1,91 @@
+"""Covariances for noise of unknown variance (White) or correlation (Newey-West), from the rows.
+
+They weigh the residuals of all rows at the present coefficients, so that the rows must be at hand:
+a window has them, and a recursion is given them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.checks import check_choice
+from olsq.online import inputs
+from olsq.online.forms.form import Form
+from olsq.online.forms.rows import Rows
+from olsq.online.options import check_weight
+
+KINDS = ("HC0", "HC1", "HC2", "HC3", "hac")
+
+
+def check_kind(kind: Any, lags: Any) -> int:
+    """Refuse what is no kind of covariance; the number of lags, 0 but for "hac"."""
+    check_choice(kind, "kind", KINDS)
+    if kind != "hac":
+        if lags is not None:
+            raise ValueError(f"lags are for kind='hac', not for kind={kind!r}: leave them out")
+        return 0
+    if isinstance(lags, bool) or not isinstance(lags, (int, np.integer)) or lags < 0:
+        raise ValueError(
+            f"kind='hac' needs lags, a whole number of rows over which noise is correlated, got "
+            f"{lags!r}; a usual choice is 4 (n / 100)^(2/9)"
+        )
+    return int(lags)
+
+
+def rows_of(estimator: Any, data: Any) -> tuple[Rows, NDArray[np.bool_]]:
+    """The rows that the estimator is to be judged by, and which targets (n, m) they have.
+
+    Their weights are those of the present estimate: forgotten like the rows.
+    """
+    if data is None:
+        engines = [group.engine for group in estimator._engine.groups]
+        if not hasattr(engines[0], "rows") or len(engines) > 1:
+            raise ValueError(
+                "this covariance weighs the residuals of all rows at the present coefficients, and "
+                "a recursion keeps no rows: give them, data=(X, y) or (X, y, sample_weight)"
+            )
+        rows = engines[0].rows()
+        return rows, np.ones(rows.Y.shape, np.bool_)
+    if not isinstance(data, (tuple, list)) or len(data) not in (2, 3):
+        raise ValueError("data must be (X, y) or (X, y, sample_weight)")
+    X = estimator._checked(data[0])
+    y = inputs.check_y(data[1], estimator, X.shape[0], estimator._origin.n_targets)
+    weights = check_weight(data[2] if len(data) == 3 else None, X.shape[0])
+    Y = y if y.ndim == 2 else y[:, None]
+    usable = np.isfinite(X).all(axis=1)[:, None] & np.isfinite(Y)
+    if estimator.missing != "skip_target":
+        usable = np.broadcast_to(usable.all(axis=1)[:, None], Y.shape)
+    gates = np.where(usable.any(axis=1), estimator._gates(None, X.shape[0]), 1.0)
+    after = np.append(np.cumprod(gates[:0:-1])[::-1], 1.0)
+    whole = np.ones((X.shape[0], X.shape[1] + estimator._first))
+    whole[:, estimator._first :] = X
+    return Rows(whole, Y.astype(np.float64), gates, weights * after), usable
+
+
+def covariance(
+    form: Form, theta: NDArray, rows: Rows, target: int, usable: NDArray[np.bool_], kind: str,
+    lags: int,
+) -> NDArray[np.float64]:  # fmt: skip
+    """``P (sum_l c_l sum_t u_t u_{t-l}^T) P`` (k, k) of one target, with ``u = w e x``.
+
+    c is Bartlett's, ``1 - |l| / (lags + 1)`` (Newey & West 1987, eq. 5); HC1 to HC3 as in MacKinnon
+    & White (1985).  ``theta`` (k,) of the target; ``usable`` (n,) are the rows that have it.
+    """
+    X, y, w = rows.X[usable], rows.Y[usable, target], rows.weights[usable]
+    residual = y - X @ theta
+    if kind in ("HC2", "HC3"):
+        rest = np.maximum(1.0 - w * form.leverage(X), np.finfo(np.float64).eps)
+        residual /= np.sqrt(rest) if kind == "HC2" else rest
+    W, _ = form.whitened(X)
+    pulls = form.unwhitened(W) * (w * residual)[:, None]  # P u
+    found = pulls.T @ pulls
+    for lag in range(1, min(lags, len(y) - 1) + 1):
+        cross = pulls[lag:].T @ pulls[:-lag]
+        found += (1.0 - lag / (lags + 1)) * (cross + cross.T)
+    if kind == "HC1":
+        n = int(np.count_nonzero(w))
+        found *= n / (n - form.rank) if n > form.rank else np.inf
+    return found
