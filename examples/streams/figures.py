@@ -1,0 +1,34 @@
+"""What the scripts share: one option, and one figure of a size that a page can hold."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+
+def options(description: str | None, arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--figure", help="where to save the picture; none by default")
+    return parser.parse_args(arguments)
+
+
+def save(path: str | None, draw: Callable[[Any], None], rows: int = 1) -> None:
+    """Draw on ``rows`` axes under each other and save, if there is a path."""
+    if path is None:
+        return
+    import matplotlib
+
+    matplotlib.use("agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(
+        rows, figsize=(8, 2.2 + 1.6 * rows), layout="constrained", sharex=rows > 1
+    )
+    draw(axes)
+    for one in axes if rows > 1 else [axes]:
+        one.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=130)
+    plt.close(figure)
