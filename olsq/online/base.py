@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from olsq.online import files, frozen, inputs, one_row
 from olsq.online.conventions import EstimatorConventions
 from olsq.online.forms.limits import state_dtype_name
+from olsq.online.frames import Labels
 from olsq.online.inference import Inference
 from olsq.online.learning import Call, Origin, absorb
 from olsq.online.options import check_ridge, check_weight
@@ -177,9 +178,17 @@ class StreamingRegressor(EstimatorConventions, Inference):
         CoefficientPath
             O(n d) memory, for these rows only.
         """
+        labels = Labels.of(X, y)
         path = self._learn(X, y, sample_weight, forget, restart=False, want_path=True)
         assert path is not None
-        return path
+        return path.labelled(self._labels(labels))
+
+    def _labels(self, labels: Labels) -> Labels:
+        """Labels of a call's results: names that the call lacks are those of the first call."""
+        names = self._origin.names
+        if labels.features is None and names is not None:
+            labels = labels._replace(features=tuple(names))
+        return labels._replace(intercept=self._origin.intercept)
 
     def _learn(
         self, X: Any, y: Any, sample_weight: Any, forget: Any, *, restart: bool, want_path: bool
