@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from olsq.online import frames
 from olsq.online.frames import Labels
+from olsq.online.times import as_array, name_of, read_times
 from olsq.reals import real_array
 
 if TYPE_CHECKING:
@@ -217,11 +218,11 @@ def coefficient_path(
     y: ArrayLike,
     *,
     forget: ArrayLike = 1.0,
-    half_life: float | None = None,
+    half_life: Any = None,
     sample_weight: ArrayLike | None = None,
     ridge: ArrayLike = 0.0,
     ridge_mode: str = "discounted",
-    window: int | None = None,
+    window: Any = None,
     min_samples: int | None = None,
     fit_intercept: bool = False,
     method: str = "auto",
@@ -229,19 +230,23 @@ def coefficient_path(
     state_dtype: Any = "float64",
     cov: str = "posterior",
     window_of: str | None = None,
+    times: Any = None,
 ) -> CoefficientPath:
     """Coefficients of a regression after every row: expanding, exponential or rolling.
 
     Parameters
     ----------
-    X : array (n, d)
-        Regressors, float32 or float64 (anything else becomes float64).
-    y : array (n,) or (n, m)
+    X : array or frame (n, d)
+        Regressors, float32 or float64 (anything else becomes float64).  Of a frame of pandas,
+        Polars or Arrow the path keeps names, index and dates, for :meth:`CoefficientPath.to_frame`
+        and :meth:`CoefficientPath.plot`.
+    y : array or series (n,), or array or frame (n, m)
         Targets.
     forget : float or array (n,), default 1
         Forgetting factors in [0, 1]; row t's factor multiplies everything before row t.
-    half_life : float, optional
-        Samples after which a weight has halved; instead of ``forget``.
+    half_life : float, str or timedelta, optional
+        Samples, or time ("30D"), after which a weight has halved; instead of ``forget``.  See
+        :class:`RecursiveLeastSquares`.
     sample_weight : array (n,), optional
         Weights >= 0.
     ridge : float or array (d,), default 0
@@ -251,8 +256,9 @@ def coefficient_path(
         intercept unless asked for, other than in :class:`RecursiveLeastSquares`.
     ridge_mode : {"discounted", "fixed"}
         Whether the ridge is forgotten with the data.
-    window : int, optional
-        Only the last ``window`` rows count (rolling regression); excludes forgetting.
+    window : int, float, str or timedelta, optional
+        Only the last ``window`` rows count (rolling regression), or the rows of the last "90D";
+        excludes forgetting.  See :class:`RollingLeastSquares`.
     min_samples : int, optional
         With ``window``: rows with fewer samples in their window get NaN.  Default: 1.
     fit_intercept : bool, default False
@@ -269,6 +275,10 @@ def coefficient_path(
         windows: without weights theirs are the same.
     window_of : {"samples", "positions"}, optional
         With ``window``, what it counts; see :class:`RollingLeastSquares`.
+    times : array, series or index (n,), optional
+        When the rows were: dates or numbers, in order, several rows at one time allowed.  Needed
+        by a ``window`` or ``half_life`` that is a length of time, unless X or y has an index of
+        dates; in any case they come along with the path, to be drawn and put into frames.
 
     Returns
     -------
@@ -310,7 +320,7 @@ def coefficient_path(
             fit_intercept=fit_intercept, method=method, missing=missing, state_dtype=state_dtype,
             cov=cov,
         )  # fmt: skip
-        return estimator.partial_fit_path(X, y, sample_weight=sample_weight)
+        return _path_of(estimator, X, y, sample_weight, times)
     if half_life is not None or not np.all(real_array(forget, "forget") == 1):
         raise ValueError("window and forget (or half_life) exclude each other: give one of them")
     check_cov(cov)
@@ -323,4 +333,18 @@ def coefficient_path(
         window=window, min_samples=min_samples, ridge=ridge, fit_intercept=fit_intercept,
         missing=missing, state_dtype=state_dtype, window_of=window_of,
     )  # fmt: skip
-    return rolling.partial_fit_path(X, y, sample_weight=sample_weight)
+    return _path_of(rolling, X, y, sample_weight, times)
+
+
+def _path_of(estimator: Any, X: Any, y: Any, sample_weight: Any, times: Any) -> CoefficientPath:
+    """The path of an estimator before its first row; times that do not count are labels."""
+    if times is None or estimator._duration(True) is not None:
+        return estimator.partial_fit_path(X, y, sample_weight, times=times)
+    kind, values = read_times(times)
+    path = estimator.partial_fit_path(X, y, sample_weight)
+    if len(values) != len(path.residual):
+        raise ValueError(
+            f"times must hold one time for each of {len(path.residual)} rows, got {len(values)}"
+        )
+    labels = path.labels._replace(times=as_array(kind, values), time_name=name_of(times))
+    return path.labelled(labels)
