@@ -99,9 +99,9 @@ def _check_parameters(estimator: Any, n_features: int) -> None:
     try:
         estimator._check_parameters()
         check_ridge(estimator.ridge, n_features)
-        if (half_life := getattr(estimator, "half_life", None)) is not None:
-            if not is_duration(half_life):
-                forget_from_half_life(half_life)
+        half_life = getattr(estimator, "half_life", None)
+        if half_life is not None and not is_duration(half_life):
+            forget_from_half_life(half_life)
         check_forget(getattr(estimator, "forget", 1.0))
     except TypeError as error:
         raise ValueError(str(error)) from None
@@ -114,8 +114,8 @@ def _check_timing(estimator: Any, timing: Any) -> None:
     if timing is None:
         _want(duration is None or estimator.TIMED == "half_life", "timing", timing)
         return
-    fits = isinstance(timing, list) and len(timing) == 3 and duration is not None
-    _want(fits and timing[0] == duration.kind, "timing", timing)
+    fits = isinstance(timing, list) and len(timing) == 3
+    _want(fits and duration is not None and timing[0] == duration.kind, "timing", timing)
     number = int if timing[0] == DATES else float
     most = LARGEST if number is int else np.finfo(np.float64).max
     fits = all(type(t) is number and abs(t) <= most for t in timing[1:])
@@ -178,7 +178,7 @@ def _check_engine(
         _want(isinstance(given, list) and tuple(given) == duration, "duration", given)
         window = max(1, len(arrays.get("ring_w", ())))
     spread = d if getattr(estimator, "cov", "posterior") == "sandwich" else 0
-    sizes = {"d": d, "m": m, "w": window, "s": spread}
+    sizes: dict[Any, Any] = {"d": d, "m": m, "w": window, "s": spread}
     form: Any = engine.get("form")
     _want(isinstance(form, str) and form in _FORMS, "form", form)
     extra = {"discounted", "solving"} if form == InformationForm.name else set()
@@ -199,13 +199,13 @@ def _check_engine(
     if timing is not None:
         span = (min(np.size(arrays.get("span", ())), 2),)
         wanted = wanted | ({"span": span} if window is None else {"ring_t": ("w",)})
+    of_time = "int64" if timing is not None and timing[0] == DATES else "float64"
     for name, shape in wanted.items():
         if name not in arrays:
             raise ValueError(f"array {name!r} is missing")
         dtype = state_dtype_name(estimator.state_dtype) if name in stored else "float64"
-        if name in _TIMES and timing[0] == DATES:
-            dtype = "int64"
-        _check_array(name, arrays[name], tuple(sizes.get(n, n) for n in shape), np.dtype(dtype))
+        dtype = np.dtype(of_time if name in _TIMES else dtype)
+        _check_array(name, arrays[name], tuple(sizes.get(n, n) for n in shape), dtype)
     _check_counters(arrays, window)
     if timing is not None:
         _check_times(arrays, timing)

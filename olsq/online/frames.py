@@ -106,10 +106,10 @@ def _names(part: Any) -> tuple[str, ...] | None:
     """Names of a frame's columns, or of a series, as text."""
     if part is None:
         return None
-    if hasattr(part, "columns"):
-        native = part.to_native()
-        columns = getattr(native, "column_names", None)  # Arrow's
-        return tuple(str(name) for name in (native.columns if columns is None else columns))
+    native = part.to_native()
+    columns = getattr(native, "column_names", getattr(native, "columns", None))  # Arrow's; others'
+    if columns is not None:
+        return tuple(str(name) for name in columns)
     return None if part.name in (None, "") else (str(part.name),)
 
 
@@ -155,13 +155,14 @@ def frame(columns: Mapping[Any, NDArray], labels: Labels, kind: str | None = Non
         pairs, flat = [(labels.time_name, ""), *pairs], [labels.time_name, *flat]
         arrays.insert(0, labels.times)
     refuse_twice(flat)
-    native = nw.from_dict(dict(zip(flat, arrays, strict=True)), backend=backend).to_native()
+    table = dict(zip(flat, arrays, strict=True))
+    native: Any = nw.from_dict(table, backend=backend).to_native()
     if has_rows:
         if labels.index is not None:
             native.index = labels.index
         elif labels.times is not None:
             native.index = labels.times
-            native.index.name = labels.time_name
+            native.index.names = [labels.time_name]
         if any(isinstance(key, tuple) for key in columns):
             import pandas as pd
 

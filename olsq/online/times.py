@@ -64,11 +64,10 @@ def _gathered(times: Any) -> NDArray:
     if index is not None:
         return index
     part = wrapped(times)
-    if part is not None and hasattr(part, "columns"):
+    if hasattr(times, "columns"):
         raise TypeError("times must be one column: a series, an array or an index, not a frame")
-    if part is not None:
-        if getattr(part.dtype, "time_zone", None) is not None:
-            part = part.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
+    if part is not None and getattr(part.dtype, "time_zone", None) is not None:
+        part = part.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
     array = np.asarray(times) if part is None else part.to_numpy()
     if array.dtype.kind == "O" and any(map(_is_date, array.flat)):
         array = np.array([None if t != t else t for t in array.flat])  # NaT
@@ -137,7 +136,7 @@ def of_frames(X: Any, y: Any) -> NDArray | None:
 def times_of_call(
     times: Any, X: Any, y: Any, n_rows: int, duration: Duration, before: Timing | None,
     parameter: str,
-) -> tuple[NDArray, Timing]:  # fmt: skip
+) -> tuple[NDArray, Timing | None]:  # fmt: skip
     """Times (n,) of the rows of a call, and the stream's timing after them.
 
     Raises ValueError where there are none, or they do not fit ``parameter`` (the one that is a
@@ -152,6 +151,8 @@ def times_of_call(
             f"{other})"
         )
     kind, values = read_times(times, n_rows)
+    if n_rows == 0:
+        return np.empty(0, np.int64 if duration.kind == DATES else np.float64), before
     if kind != duration.kind:
         what = {DATES: "dates", NUMBERS: "numbers"}
         use = "text such as '90D' or a timedelta" if kind == DATES else "a float, in their unit"
@@ -159,8 +160,6 @@ def times_of_call(
             f"times are {what[kind]}, but {parameter} is a length between {what[duration.kind]}: "
             f"with {what[kind]} {parameter.partition('=')[0]} is {use}"
         )
-    if n_rows == 0:
-        return values, before  # type: ignore[return-value]
     first = values[0].item()
     if before is not None and first < before.last:
         raise ValueError(

@@ -266,6 +266,7 @@ def merge(first: RollingWindow, second: RollingWindow, now: int | float | None) 
     )  # fmt: skip
     if times is not None:
         merged._grow(max(SMALLEST_RING, 2 ** (count - 1).bit_length()))
+        assert merged.ring_t is not None
         merged.ring_t[:count] = times
     window = merged.ring_w.size
     merged.ring_X[:count], merged.ring_Y[:count] = both[0], both[1]
