@@ -22,7 +22,7 @@ def real_array(values: Any, name: str) -> NDArray:
 
     Parameters
     ----------
-    values : array, masked array, sequence, data frame or series (pandas, Polars), or number
+    values : array, masked array, sequence, frame or series (pandas, Polars, Arrow), or number
     name : str
         The argument's name, for the error.
 
@@ -54,7 +54,11 @@ def _no() -> bool:
 def _gathered(values: Any, name: str) -> NDArray:
     """One NumPy array, of whatever dtype."""
     to_numpy = getattr(values, "to_numpy", None)
+    if callable(getattr(values, "collect", None)) and hasattr(values, "collect_schema"):
+        raise TypeError(f"{name} must be data, got a {type(values).__name__}: collect() it first")
     try:
+        if type(values).__module__.partition(".")[0] == "pyarrow":
+            return _from_arrow(values, name)
         if to_numpy is None:
             return np.asarray(values)
         columns = getattr(values, "dtypes", getattr(values, "dtype", None))
@@ -70,6 +74,17 @@ def _gathered(values: Any, name: str) -> NDArray:
         if str(error).startswith(name):
             raise
         raise ValueError(f"{name} must be numeric, one rectangular array: {error}") from None
+
+
+def _from_arrow(values: Any, name: str) -> NDArray:
+    """An Arrow table, batch or array; its nulls are NaN, or None among objects."""
+    table = hasattr(values, "column_names")
+    columns = [np.asarray(column) for column in (values.columns if table else [values])]
+    if any(column.dtype.kind in "mM" for column in columns):
+        raise _no_dates(name)
+    if not table:
+        return columns[0]
+    return np.column_stack(columns) if columns else np.empty((values.num_rows, 0))
 
 
 def _from_array(array: NDArray, name: str) -> NDArray:

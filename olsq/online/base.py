@@ -9,14 +9,17 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.online import files, frozen, inputs, one_row
+from olsq.online import durations, files, frozen, inputs, one_row
 from olsq.online.conventions import EstimatorConventions
+from olsq.online.durations import Duration
 from olsq.online.forms.limits import state_dtype_name
+from olsq.online.frames import Labels
 from olsq.online.inference import Inference
-from olsq.online.learning import Call, Origin, absorb
+from olsq.online.learning import Absorbed, Call, Origin, absorb
 from olsq.online.options import check_ridge, check_weight
 from olsq.online.path import CoefficientPath
 from olsq.online.targets import Engine, TargetGroups
+from olsq.online.times import Timing, as_array, name_of, read_times, times_of_call
 from olsq.problem import LARGEST, Moments
 
 _STORED = {name: np.dtype(name) for name in ("float64", "float32")}
@@ -31,7 +34,9 @@ class StreamingRegressor(EstimatorConventions, Inference):
     ENGINE: ClassVar[Any]  # the kind of state, an Engine
     # May change between rows: they decide what is done with the next row, not what the state is.
     CHANGEABLE: ClassVar[frozenset[str]] = frozenset({"forget", "half_life", "missing"})
+    TIMED: ClassVar[str]  # the parameter that may be a length of time
     _fewest = 0  # samples below which there is no estimate
+    _timing: Timing | None = None  # of the rows so far, if they are told apart by time
 
     # -- to be given by subclasses ----------------------------------------------------------------
 
@@ -45,16 +50,33 @@ class StreamingRegressor(EstimatorConventions, Inference):
     def _gates(self, forget: ArrayLike | None, n_rows: int) -> NDArray[np.float64]:
         raise NotImplementedError
 
+    def _duration(self, timed: bool) -> Duration | None:
+        """The parameter ``TIMED`` as a length of time; None if it counts rows.
+
+        ``timed`` says whether rows have times: a plain number may be either.
+        """
+        raise NotImplementedError
+
+    @property
+    def _forgets_in_time(self) -> bool:
+        """Whether factors of forgetting come from the times of rows."""
+        return self.TIMED == "half_life" and self._duration(self._timing is not None) is not None
+
     # -- learning ---------------------------------------------------------------------------------
 
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, *,
+        times: Any = None,
+    ) -> Self:  # fmt: skip
         """Forget everything and learn the rows of X, y in order.
 
         Parameters
         ----------
-        X : array (n, d)
-        y : array (n,) or (n, m)
+        X : array or frame (n, d)
+        y : array or series (n,), or array or frame (n, m)
         sample_weight : array (n,), optional
+        times : array (n,), optional
+            See :meth:`partial_fit`.
 
         Returns
         -------
@@ -66,7 +88,7 @@ class StreamingRegressor(EstimatorConventions, Inference):
             As :meth:`partial_fit`; also if no row is left to learn from.  An estimator that was
             fitted before is unchanged then.
         """
-        self._learn(X, y, sample_weight, None, restart=True, want_path=False)
+        self._learn(X, y, sample_weight, None, times, restart=True, want_path=False)
         return self
 
     def partial_fit(
@@ -76,6 +98,7 @@ class StreamingRegressor(EstimatorConventions, Inference):
         sample_weight: ArrayLike | None = None,
         *,
         forget: ArrayLike | None = None,
+        times: Any = None,
     ) -> Self:
         """Learn the rows of X, y in order, after everything learnt before.
 
@@ -89,6 +112,11 @@ class StreamingRegressor(EstimatorConventions, Inference):
             Weights >= 0.  A row of weight 0 teaches nothing but lets forgetting go on.
         forget : float or array (n,), optional
             Forgetting factors for these rows instead of the estimator's own.
+        times : array, series or index (n,), optional
+            When the rows were, for a window or half-life that is a length of time: dates, or
+            numbers if the length is one; none missing, none before the one before it (several rows
+            may be at one time), also across calls.  Default: the index of X, or else of y, if it
+            is one of dates.
 
         Returns
         -------
@@ -97,17 +125,18 @@ class StreamingRegressor(EstimatorConventions, Inference):
         Raises
         ------
         ValueError, TypeError
-            For bad shapes, values out of range, non-finite rows under ``missing="raise"``; for a
+            For bad shapes, values out of range, times that are missing, go back or are not called
+            for, non-finite rows under ``missing="raise"``; for a
             parameter that is no longer what the state was made with (only ``forget``,
             ``half_life``, ``missing`` and ``min_samples`` may change between rows, ``missing`` not
             to or from "skip_target").  All checks come first: after an error the state is what it
             was.
         """
-        if sample_weight is None and forget is None:
+        if sample_weight is None and forget is None and times is None:
             with self._locked():
                 if one_row.learn(self, X, y) is not None:
                     return self
-        self._learn(X, y, sample_weight, forget, restart=False, want_path=False)
+        self._learn(X, y, sample_weight, forget, times, restart=False, want_path=False)
         return self
 
     def step(self, x: ArrayLike, y: ArrayLike) -> tuple[Any, Any]:
@@ -169,6 +198,7 @@ class StreamingRegressor(EstimatorConventions, Inference):
         sample_weight: ArrayLike | None = None,
         *,
         forget: ArrayLike | None = None,
+        times: Any = None,
     ) -> CoefficientPath:
         """Learn like :meth:`partial_fit` and return the coefficients after every row.
 
@@ -177,19 +207,32 @@ class StreamingRegressor(EstimatorConventions, Inference):
         CoefficientPath
             O(n d) memory, for these rows only.
         """
-        path = self._learn(X, y, sample_weight, forget, restart=False, want_path=True)
+        labels = Labels.of(X, y)
+        path = self._learn(X, y, sample_weight, forget, times, restart=False, want_path=True)
         assert path is not None
-        return path
+        if times is not None:
+            labels = labels._replace(times=as_array(*read_times(times)), time_name=name_of(times))
+        return path.labelled(self._labels(labels))
+
+    def _labels(self, labels: Labels) -> Labels:
+        """Labels of a call's results: names that the call lacks are those of the first call."""
+        names = self._origin.names
+        if labels.features is None and names is not None:
+            labels = labels._replace(features=tuple(names))
+        return labels._replace(intercept=self._origin.intercept)
 
     def _learn(
-        self, X: Any, y: Any, sample_weight: Any, forget: Any, *, restart: bool, want_path: bool
-    ) -> CoefficientPath | None:
+        self, X: Any, y: Any, sample_weight: Any, forget: Any, times: Any, *, restart: bool,
+        want_path: bool,
+    ) -> CoefficientPath | None:  # fmt: skip
         with self._locked():
             fitted = not restart and hasattr(self, "_engine")
             if fitted:
                 self._check_frozen()
             self._check_parameters()
-            call = self._check_call(X, y, sample_weight, forget, self._origin if fitted else None)
+            origin = self._origin if fitted else None
+            call = self._check_call(X, y, sample_weight, forget, origin)
+            call, timing = self._in_time(call, times, X, y, forget, fitted)
             if restart and not call.weights.any():
                 raise ValueError("sample_weight is zero in every row; no row is left to learn from")
             if fitted:
@@ -204,23 +247,24 @@ class StreamingRegressor(EstimatorConventions, Inference):
                 engine = TargetGroups.together(self._start(origin), origin.columns, parting)
             options = {"began": fitted, "want_path": want_path, "fewest": self._fewest}
             found = absorb(engine, call, origin, **options)
-            logs = self._log_weights_after(call, found.engine, began=fitted, weighted=sample_weight)
+            logs = self._log_weights_after(found, began=fitted, weighted=sample_weight)
             known = want_path or engine.form.reports_residuals
             residual = found.residual if known else None
             if fitted:
                 self.__dict__.update(
                     _engine=found.engine, n_samples_seen_=seen + call.n_samples,
-                    _residual=residual, _log_weights=logs,
+                    _residual=residual, _log_weights=logs, _timing=timing,
                 )  # fmt: skip
             else:
                 self._settle(
-                    origin, found.engine, samples=call.n_samples, residual=residual, logs=logs
-                )
+                    origin, found.engine, samples=call.n_samples, residual=residual, logs=logs,
+                    timing=timing,
+                )  # fmt: skip
             one_row.of(self)  # for the next row
             return found.path
 
     def _log_weights_after(
-        self, call: Call, engine: TargetGroups, *, began: bool, weighted: Any
+        self, found: Absorbed, *, began: bool, weighted: Any
     ) -> NDArray[np.float64] | None:
         """The forgotten sum of the logarithms of the weights (m,); None while all were 1."""
         before = self._log_weights if began else None
@@ -228,10 +272,9 @@ class StreamingRegressor(EstimatorConventions, Inference):
             return None
         if before is None:
             self.__dict__.pop("_short_way", None)  # which does not know of it
-            before = np.zeros(call.Y.shape[1])
+            before = np.zeros(found.residual.shape[1])
         after = before.copy()
-        for targets, _ in engine.groups:
-            own = call.of(targets)
+        for (targets, _), own in zip(found.engine.groups, found.calls, strict=True):
             chosen = slice(None) if own.usable is None else own.usable
             gates, weights = own.gates[chosen], own.weights[chosen]
             left = np.cumprod(gates[::-1])[::-1]  # of what was before each row
@@ -264,6 +307,31 @@ class StreamingRegressor(EstimatorConventions, Inference):
         Y = rows_y if rows_y.ndim == 2 else rows_y[:, None]
         return Call(rows_X, Y, gates, weights, usable, rows_y.ndim == 1, names, in_time)
 
+    def _in_time(
+        self, call: Call, times: Any, X: Any, y: Any, forget: Any, fitted: bool
+    ) -> tuple[Call, Timing | None]:
+        """The call with its times, and the stream's after it; unchanged where rows count."""
+        before = self._timing if fitted else None
+        duration = self._duration(times is not None or before is not None)
+        value = f"{self.TIMED}={getattr(self, self.TIMED, None)!r}"
+        if duration is None:
+            if times is not None:
+                raise ValueError(
+                    f"times are not used with {value}, which counts rows: leave times out, or give "
+                    f"a length of time such as {self.TIMED}='90D'"
+                )
+            return call, None
+        if fitted and before is None and self.n_samples_seen_ > 0:
+            raise ValueError(
+                f"{value} is a length of time, but this {type(self).__name__} has learnt rows "
+                "without times: call fit to start anew"
+            )
+        if forget is not None:
+            raise ValueError(f"forget and {value}, a length of time, exclude each other")
+        found, timing = times_of_call(times, X, y, len(call.X), duration, before, value)
+        half_life = duration.length if self.TIMED == "half_life" else None
+        return call._replace(times=found, half_life=half_life), timing
+
     def _origin_of(self, call: Call) -> Origin:
         """What the first rows decide."""
         d, m = call.X.shape[1], call.Y.shape[1]
@@ -292,6 +360,7 @@ class StreamingRegressor(EstimatorConventions, Inference):
     def _settle(
         self, origin: Origin, engine: TargetGroups, *, residual: NDArray | None, samples: int = 0,
         metadata: dict[str, Any] | None = None, logs: NDArray | None = None,
+        timing: Timing | None = None,
     ) -> None:  # fmt: skip
         """Take over a state; nothing else makes a fitted estimator."""
         self.__dict__.pop("feature_names_in_", None)
@@ -299,7 +368,7 @@ class StreamingRegressor(EstimatorConventions, Inference):
         self.__dict__.update(  # all at once, so that an interrupt finds all or nothing
             _origin=origin, _engine=engine, _residual=residual, n_features_in_=origin.n_features,
             n_samples_seen_=samples, metadata_=metadata or {}, _log_weights=logs,
-            **names,
+            _timing=timing, **names,
         )  # fmt: skip
 
     @property
@@ -377,7 +446,7 @@ class StreamingRegressor(EstimatorConventions, Inference):
         names = getattr(self, "feature_names_in_", None)
         header = {
             "estimator": type(self).__name__,
-            "parameters": {k: _plain(v) for k, v in self.get_params().items()},
+            "parameters": {k: _plain(v, k) for k, v in self.get_params().items()},
             "n_features": self.n_features_in_,
             "n_targets": self._origin.n_targets,
             "dtype": self._origin.dtype.name,
@@ -387,6 +456,8 @@ class StreamingRegressor(EstimatorConventions, Inference):
             "engine": self._engine.describe(),
             "metadata": metadata or {},
         }
+        if self._timing is not None:
+            header["timing"] = list(self._timing)
         arrays = self._engine.arrays() | {"full_ridge": self._origin.ridge}
         if self._residual is not None:
             arrays["last_residual"] = self._residual
@@ -406,15 +477,17 @@ class StreamingRegressor(EstimatorConventions, Inference):
             origin, engine, residual=arrays.get("last_residual"),
             samples=header["n_samples_seen"], metadata=header["metadata"],
             logs=arrays.get("log_weights"),
+            timing=Timing(*header["timing"]) if "timing" in header else None,
         )  # fmt: skip
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, name: str) -> Any:
     """A parameter as something JSON can hold."""
     if isinstance(value, Moments):
-        return {name: _plain(np.asarray(part)) for name, part in value._asdict().items()}
+        return {name: _plain(np.asarray(part), name) for name, part in value._asdict().items()}
     if isinstance(value, (tuple, list)):
-        return [_plain(part) for part in value]
+        return [_plain(part, name) for part in value]
+    value = durations.plain(value, name)
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, (np.dtype, type)):  # state_dtype

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from olsq.checks import check_choice
 from olsq.online.base import StreamingRegressor
 from olsq.online.conventions import MISSING, check_cov
+from olsq.online.durations import Duration, is_duration, number_duration, parse_duration
 from olsq.online.form_switch import METHODS, FormSwitch, resolve_method
 from olsq.online.forms.limits import state_dtype_name
 from olsq.online.inputs import check_ridge_size
@@ -37,8 +38,12 @@ class RecursiveLeastSquares(StreamingRegressor):
         factor for each row of every call.  After a 0 (and ``ridge=0``, or a discounted ridge) the
         coefficients are those of minimum norm until rows determine them; :func:`online_lstsq`
         gives NaN there, since a decision about rank has no derivative.
-    half_life : float, optional
-        Number of samples after which a weight has halved; instead of ``forget``.
+    half_life : float, str or timedelta, optional
+        Instead of ``forget``: the number of samples after which a weight has halved, or the time
+        after which it has, for rows at irregular times: text such as "30D" or "36h", a timedelta,
+        or, with ``times`` that are numbers, a number in their unit.  Each row then forgets
+        ``2^(-elapsed / half_life)``, elapsed since the row learnt before it; a row that is skipped
+        lets time pass, and the next one makes up for it.
     ridge : float or array (d,), default 1e-3
         Penalty on the squared coefficients, never on the intercept.  0 is an exact diffuse start:
         ordinary least squares, of minimum norm until enough rows have been seen.  An estimator
@@ -143,7 +148,7 @@ class RecursiveLeastSquares(StreamingRegressor):
         self,
         *,
         forget: Any = 1.0,
-        half_life: float | None = None,
+        half_life: Any = None,
         ridge: Any = 1e-3,
         ridge_mode: str = "discounted",
         fit_intercept: bool = True,
@@ -239,6 +244,14 @@ class RecursiveLeastSquares(StreamingRegressor):
         self._settle(origin, engine, residual=np.empty((0, m), dtype))
 
     ENGINE = FormSwitch
+    TIMED = "half_life"
+
+    def _duration(self, timed: bool) -> Duration | None:
+        if self.half_life is None:
+            return None
+        if is_duration(self.half_life):
+            return parse_duration(self.half_life, "half_life")
+        return number_duration(self.half_life, "half_life") if timed else None
 
     def _check_parameters(self) -> None:
         if self.prior is not None and (self.ridge_mode == "fixed" or self.cov == "sandwich"):
@@ -260,17 +273,20 @@ class RecursiveLeastSquares(StreamingRegressor):
         if forget is None and self.half_life is not None:
             if not (np.ndim(factors) == 0 and factors == 1):
                 raise ValueError("forget and half_life exclude each other: give one of them")
-            factors = forget_from_half_life(self.half_life)
+            if is_duration(self.half_life):  # the factors come with the times
+                parse_duration(self.half_life, "half_life")
+                method, factors = self._resolved_method, 1.0
+                if self.ridge_mode == "fixed" and method != "information":
+                    raise _needs_information(method)
+            else:
+                factors = forget_from_half_life(self.half_life)
         if type(factors) is float and 0.0 <= factors <= 1.0:  # the usual case, row by row
             gates = np.full(n_rows, factors)
         else:
             gates = check_per_row(check_forget(factors), n_rows, "forget")
         method = self._resolved_method
         if self.ridge_mode == "fixed" and method != "information" and n_rows and gates.min() < 1:
-            raise ValueError(
-                f"method={method!r} forgets the ridge with the data; ridge_mode='fixed' "
-                "with forget < 1 needs method='information' (or 'auto') and a float64 state"
-            )
+            raise _needs_information(method)
         return gates
 
     def _start_ridge(self, n_features: int) -> NDArray[np.float64]:
@@ -315,3 +331,11 @@ class RecursiveLeastSquares(StreamingRegressor):
     @property
     def _resolved_method(self) -> str:
         return resolve_method(self.method, state_dtype_name(self.state_dtype), self.ridge_mode)
+
+
+def _needs_information(method: str) -> ValueError:
+    """The error for forgetting under a ridge that stays, with a method that cannot."""
+    return ValueError(
+        f"method={method!r} forgets the ridge with the data; ridge_mode='fixed' "
+        "with forget < 1 needs method='information' (or 'auto') and a float64 state"
+    )

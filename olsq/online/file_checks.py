@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.online.durations import DATES, LARGEST, is_duration
 from olsq.online.forms.information import InformationForm
 from olsq.online.forms.limits import state_dtype_name
 from olsq.online.options import check_forget, check_ridge, forget_from_half_life
@@ -30,6 +31,7 @@ _RING: dict[str, tuple[Any, ...]] = {
     "monitor": (2,), "ridge": ("d",),
 }  # fmt: skip
 _COUNTS = {"held", "clock", "place"}
+_TIMES = {"ring_t", "span"}  # int64 nanoseconds of dates, or float64
 # Of the state's dtype; in a window these are the rows, and the form is float64.
 _STORED = {"sqrt": {"R", "z", "spread"}, "rolling": {"ring_X", "ring_Y"}}
 _UNKNOWN = {"loss", "squares"}  # infinite where an estimator began from moments
@@ -58,6 +60,7 @@ def check_header(kind: type[Any], header: dict[str, Any]) -> None:
     _want(isinstance(header["in_time"], bool), "in_time", header["in_time"])
     estimator = kind(**parameters)
     _check_parameters(estimator, n)
+    _check_timing(estimator, header.get("timing"))
     engine = header["engine"]
     _want(isinstance(engine, dict), "engine", engine)
     _want(("groups" in engine) == (estimator.missing == "skip_target"), "engine", engine)
@@ -96,12 +99,27 @@ def _check_parameters(estimator: Any, n_features: int) -> None:
     try:
         estimator._check_parameters()
         check_ridge(estimator.ridge, n_features)
-        if (half_life := getattr(estimator, "half_life", None)) is not None:
+        half_life = getattr(estimator, "half_life", None)
+        if half_life is not None and not is_duration(half_life):
             forget_from_half_life(half_life)
         check_forget(getattr(estimator, "forget", 1.0))
     except TypeError as error:
         raise ValueError(str(error)) from None
     _want(estimator.fit_intercept in (True, False), "fit_intercept", estimator.fit_intercept)
+
+
+def _check_timing(estimator: Any, timing: Any) -> None:
+    """The kind and the times of the first and the last row, where rows have times."""
+    duration = estimator._duration(timing is not None)
+    if timing is None:
+        _want(duration is None or estimator.TIMED == "half_life", "timing", timing)
+        return
+    fits = isinstance(timing, list) and len(timing) == 3
+    _want(fits and duration is not None and timing[0] == duration.kind, "timing", timing)
+    number = int if timing[0] == DATES else float
+    most = LARGEST if number is int else np.finfo(np.float64).max
+    fits = all(type(t) is number and abs(t) <= most for t in timing[1:])
+    _want(fits and timing[1] <= timing[2], "timing", timing)
 
 
 def _check_arguments(estimator: Any, dtype: str, arguments: dict[str, Any]) -> None:
@@ -135,7 +153,7 @@ def check_arrays(header: dict[str, Any], arrays: dict[str, NDArray], estimator: 
     known = {"full_ridge"} | (arrays.keys() & {"last_residual", "log_weights"})
     for prefix, part, size in _parts(engine):
         own = {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}
-        wanted = _check_engine(part, own, estimator, d, size or m, header["in_time"])
+        wanted = _check_engine(part, own, estimator, d, size or m, header)
         known |= {prefix + name for name in wanted}
     if strange := sorted(arrays.keys() ^ known):
         raise ValueError(f"array {strange[0]!r} is missing, or does not belong there")
@@ -150,12 +168,17 @@ def check_arrays(header: dict[str, Any], arrays: dict[str, NDArray], estimator: 
 
 def _check_engine(
     engine: dict[str, Any], arrays: dict[str, NDArray], estimator: Any, d: int, m: int,
-    in_time: bool,
+    header: dict[str, Any],
 ) -> dict[str, Any]:  # fmt: skip
     """Check one engine of m targets and its arrays; returns the shapes it has, by name."""
-    window = getattr(estimator, "window", None)
+    window, timing = getattr(estimator, "window", None), header.get("timing")
+    duration = estimator._duration(timing is not None)
+    if window is not None and duration is not None:  # a ring of as many slots as were needed
+        given = engine.get("duration")
+        _want(isinstance(given, list) and tuple(given) == duration, "duration", given)
+        window = max(1, len(arrays.get("ring_w", ())))
     spread = d if getattr(estimator, "cov", "posterior") == "sandwich" else 0
-    sizes = {"d": d, "m": m, "w": window, "s": spread}
+    sizes: dict[Any, Any] = {"d": d, "m": m, "w": window, "s": spread}
     form: Any = engine.get("form")
     _want(isinstance(form, str) and form in _FORMS, "form", form)
     extra = {"discounted", "solving"} if form == InformationForm.name else set()
@@ -173,14 +196,22 @@ def _check_engine(
         _want(form != InformationForm.name, "form", form)
         wanted = _RING | {f"form_{name}": shape for name, shape in _FORMS[form].items()}
         stored = _STORED["rolling"]
+    if timing is not None:
+        span = (min(np.size(arrays.get("span", ())), 2),)
+        wanted = wanted | ({"span": span} if window is None else {"ring_t": ("w",)})
+    of_time = "int64" if timing is not None and timing[0] == DATES else "float64"
     for name, shape in wanted.items():
         if name not in arrays:
             raise ValueError(f"array {name!r} is missing")
         dtype = state_dtype_name(estimator.state_dtype) if name in stored else "float64"
-        _check_array(name, arrays[name], tuple(sizes.get(n, n) for n in shape), np.dtype(dtype))
+        dtype = np.dtype(of_time if name in _TIMES else dtype)
+        _check_array(name, arrays[name], tuple(sizes.get(n, n) for n in shape), dtype)
     _check_counters(arrays, window)
+    if timing is not None:
+        _check_times(arrays, timing)
     if window is not None:
-        of = estimator.window_of or ("positions" if in_time else "samples")
+        of = estimator.window_of or ("positions" if header["in_time"] else "samples")
+        of = "samples" if duration is not None else of
         place = arrays["place"]
         _want(place[2] == int(of == "positions"), "place", place.tolist())
     return wanted
@@ -208,6 +239,18 @@ def _check_counters(arrays: dict[str, NDArray], window: int | None) -> None:
         for prefix in ("", "form_"):
             array = arrays.get(prefix + name)
             _want(array is None or bool((array >= 0).all()), prefix + name, "a negative number")
+
+
+def _check_times(arrays: dict[str, NDArray], timing: list[Any]) -> None:
+    """Times of learnt rows go up, to that of the last row at most."""
+    held = arrays.get("span")
+    if held is None:
+        (count, slot, _), ring = arrays["place"], arrays["ring_t"]
+        held = ring[(slot - count + np.arange(count)) % ring.size]
+    else:
+        _want(held.size in (0, 2), "span", held.tolist())
+    fits = bool((held[1:] >= held[:-1]).all()) and bool((held <= timing[2]).all())
+    _want(fits, "times of rows", held.tolist())
 
 
 def _want(condition: bool, name: str, value: Any) -> None:

@@ -20,6 +20,7 @@ from olsq.online.forms.form import Form
 from olsq.online.forms.information import InformationForm
 from olsq.online.forms.rows import Rows, Trace
 from olsq.online.forms.square_root import SquareRootForm
+from olsq.online.times import half_life_gates
 
 METHODS = ("covariance", "sqrt", "information")
 LONGEST_WAIT = 4096
@@ -40,8 +41,12 @@ class FormSwitch:
 
     positions = False
 
-    def __init__(self, form: Form, method: str, clock: NDArray[np.int64]) -> None:
+    def __init__(
+        self, form: Form, method: str, clock: NDArray[np.int64], span: NDArray | None = None
+    ) -> None:
         self.form = form
+        # Times of the first and the last row learnt, or neither; None where times do not count.
+        self.span = span
         self.method = method
         # TO_RETRY: rows until the next attempt to return; WAIT: how many they were at first;
         # IN_FORM: rows since the last change of form.
@@ -72,8 +77,10 @@ class FormSwitch:
     def copy(self) -> FormSwitch:
         return copy.deepcopy(self)
 
-    def update(self, rows: Rows, residual: NDArray, trace: Trace) -> None:
-        """Absorb all rows, in order."""
+    def update(
+        self, rows: Rows, residual: NDArray, trace: Trace, times: NDArray | None = None
+    ) -> None:
+        """Absorb all rows, in order; what their ``times`` do is in the gates."""
         n = rows.X.shape[0]
         if self.method != "covariance":
             self.form.absorb(rows, residual, trace)
@@ -116,7 +123,8 @@ class FormSwitch:
 
     def arrays(self) -> dict[str, NDArray]:
         """Every array of the state, by name."""
-        return self.form.arrays() | {"clock": self.clock}
+        span = {} if self.span is None else {"span": self.span}
+        return self.form.arrays() | {"clock": self.clock} | span
 
     def describe(self) -> dict[str, Any]:
         """What :meth:`restore` needs besides the arrays."""
@@ -124,11 +132,42 @@ class FormSwitch:
 
     @classmethod
     def restore(cls, description: dict[str, Any], arrays: dict[str, NDArray]) -> FormSwitch:
-        return cls(kinds.restore(description, arrays), description["method"], arrays["clock"])
+        form, span = kinds.restore(description, arrays), arrays.get("span")
+        return cls(form, description["method"], arrays["clock"], span)
 
 
-def merge(first: FormSwitch, second: FormSwitch, ridge: NDArray) -> FormSwitch:
-    """The state that saw first's rows and then second's."""
+def merge(
+    first: FormSwitch, second: FormSwitch, ridge: NDArray, half_life: float | None = None
+) -> FormSwitch:
+    """The state that saw first's rows and then second's.
+
+    With a ``half_life`` in time first forgets what passes until second's first row.
+    """
+    gate = 1.0 if half_life is None else gate_between(first, second, half_life)
+    merged = _merged(first if gate == 1 else _forgotten(first, gate), second, ridge)
+    spans = [s.span for s in (first, second) if s.span is not None]
+    if spans:
+        learnt = np.concatenate(spans)
+        merged.span = learnt[[0, -1]] if learnt.size else learnt
+    return merged
+
+
+def gate_between(first: FormSwitch, second: FormSwitch, half_life: float) -> float:
+    """What first forgets between its last row and second's first; 1 if either has none."""
+    if first.span is None or second.span is None or not (first.span.size and second.span.size):
+        return 1.0
+    return half_life_gates(second.span[:1], None, first.span, half_life).item()
+
+
+def _forgotten(switch: FormSwitch, gate: float) -> FormSwitch:
+    """A copy of the state after a row of this forgetting factor, and of weight 0."""
+    other, (m, d) = switch.copy(), switch.form.coefficients().shape
+    rows = Rows(np.zeros((1, d)), np.zeros((1, m)), np.array([gate]), np.zeros(1))
+    other.update(rows, np.empty((1, m)), Trace.none(m, d))
+    return other
+
+
+def _merged(first: FormSwitch, second: FormSwitch, ridge: NDArray) -> FormSwitch:
     if np.isinf(second.form.loss).any():
         raise ValueError(
             "cannot merge: the second estimator began from moments, and how much they had "

@@ -39,6 +39,7 @@ def with_features(estimator: RecursiveLeastSquares, n_features: int) -> Recursiv
     other._settle(
         whole, TargetGroups(groups, other._engine.parting), residual=other._residual,
         samples=other.n_samples_seen_, metadata=other.metadata_, logs=other._log_weights,
+        timing=other._timing,
     )  # fmt: skip
     return other
 
@@ -64,13 +65,13 @@ def _widened(switch: Any, ridge: NDArray[np.float64]) -> FormSwitch:
             squares=form.squares, ridge=np.concatenate([form.ridge, ridge]),
             discounted=form.discounted, solving=form.solving, **shared,
         )  # fmt: skip
-        return FormSwitch(wide, switch.method, switch.clock)
+        return FormSwitch(wide, switch.method, switch.clock, switch.span)
     wide = SquareRootForm(
         R=_block(form.R.astype(np.float64), np.sqrt(left)),
         z=np.hstack([form.z.astype(np.float64), np.zeros((m, n))]), loss=form.loss, **shared,
     )  # fmt: skip
     wide.narrow()
-    new = FormSwitch(wide, switch.method, np.array([1, d + n, 0]))
+    new = FormSwitch(wide, switch.method, np.array([1, d + n, 0]), switch.span)
     if switch.method == "covariance":
         new._try_covariance()
     return new

@@ -66,7 +66,7 @@ class Inference(Predictions):
             too (Newey-West); by default what ``cov`` says.
         lags : int
             For "hac": over how many rows noise is correlated.
-        data : (X, y) or (X, y, sample_weight)
+        data : (X, y), (X, y, sample_weight) or (X, y, sample_weight, times)
             For a ``kind``: the rows learnt, or the last ones that still count, in order.  They are
             weighted by the estimator's forgetting factors.  A rolling window has its own rows, and
             needs none.

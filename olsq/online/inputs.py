@@ -35,6 +35,11 @@ def not_fitted(estimator: object, reason: str | None = None) -> Exception:
 def check_X(X: Any, estimator: object, n_features: int | None, *, allow_empty: bool) -> NDArray:
     """X as a two-dimensional float array with the number of features that was fitted."""
     array = real_array(X, "X")
+    if array.ndim == 1 and hasattr(X, "to_frame"):
+        raise ValueError(
+            f"Expected a 2-dimensional container but got {type(X)} instead: X must have a column "
+            "for each feature. Pass X.to_frame() for a single one."
+        )
     if array.ndim != 2:
         raise ValueError(
             f"Expected 2D array, got {array.ndim}D array instead:\narray={array}.\nReshape your "
@@ -192,7 +197,7 @@ def has_index(data: Any) -> bool:
 
 def feature_names(X: Any) -> NDArray[np.object_] | None:
     """Column names of a data frame if all are strings, else None."""
-    columns = getattr(X, "columns", None)
+    columns = getattr(X, "column_names", getattr(X, "columns", None))  # Arrow's; the others'
     if columns is None:
         return None
     names = list(columns)

@@ -18,6 +18,7 @@ from olsq.online.forms.statistics import statistics_of
 from olsq.online.frozen import MadeWith
 from olsq.online.path import CoefficientPath
 from olsq.online.targets import TargetGroups
+from olsq.online.times import half_life_gates, span_after
 
 BLOCK_ENTRIES = 131072  # regressors prepared at a time: what fits a core's cache
 
@@ -55,6 +56,8 @@ class Call(NamedTuple):
     one_target: bool  # y was one-dimensional
     names: NDArray | None
     in_time: bool
+    times: NDArray | None = None  # (n,), of a stream whose window or half-life is one of time
+    half_life: float | None = None  # in the unit of times
 
     @property
     def n_samples(self) -> int:
@@ -75,10 +78,14 @@ class Call(NamedTuple):
 
 
 class Absorbed(NamedTuple):
-    """The state after a call, its a-priori residuals (n, m), and its path if that is wanted."""
+    """The state after a call, its a-priori residuals (n, m), and its path if that is wanted.
+
+    ``calls`` are the rows of each group of targets, with the factors that they were learnt with.
+    """
 
     engine: TargetGroups
     residual: NDArray
+    calls: list[Call]
     path: CoefficientPath | None
 
 
@@ -93,9 +100,10 @@ def absorb(
         engine = engine.split(call.usable)
     (n, m), k = call.Y.shape, origin.ridge.size
     residual = np.empty((n, m), origin.dtype)
-    collectors = []
+    collectors, calls = [], []
     for targets, part in engine.groups:
-        own, every = call.of(targets), len(targets) == m
+        own, every = _forgetting_in_time(call.of(targets), part), len(targets) == m
+        calls.append(own)
         collector = None
         if want_path:
             collector = PathCollector(n, len(targets), k, origin.dtype, origin.sandwich)
@@ -108,14 +116,24 @@ def absorb(
         if not every:
             residual[:, targets] = errors
     if not want_path:
-        return Absorbed(engine, residual, None)
+        return Absorbed(engine, residual, calls, None)
     for collector in collectors:
         collector.finish(fewest)
     order = [part.targets for part in engine.groups]
     path = joined(collectors, order, residual, origin.intercept)
     if origin.n_targets == 0:
         path = CoefficientPath(*(a[:, 0] for a in path))
-    return Absorbed(engine, residual, path)
+    return Absorbed(engine, residual, calls, path)
+
+
+def _forgetting_in_time(call: Call, engine: Any) -> Call:
+    """The call with the factors of its half-life in time, which the engine's last row decides."""
+    if call.half_life is None or call.times is None:
+        return call
+    span = np.empty(0, call.times.dtype) if engine.span is None else engine.span
+    gates = half_life_gates(call.times, call.usable, span, call.half_life)
+    engine.span = span_after(call.times, call.usable, span)
+    return call._replace(gates=gates)
 
 
 def _feed(
@@ -133,7 +151,8 @@ def _feed(
         if collector:
             trace = collector.trace(block, rows.X.shape[0])
         block_residual = np.empty(rows.Y.shape)
-        engine.update(rows, block_residual, trace)
+        times = None if call.times is None else call.times[block]
+        engine.update(rows, block_residual, trace, times)
         residual[block] = clip_to(block_residual, residual.dtype)
         if collector:
             collector.add(trace, block, origin.ridge, origin.discounted)

@@ -7,11 +7,13 @@ from typing import Any, TypeVar, overload
 
 import numpy as np
 
-from olsq.online import form_switch, frozen, moments, rolling, targets
+from olsq.online import form_switch, frozen, moments, targets, window
 from olsq.online.base import StreamingRegressor
+from olsq.online.durations import is_duration, parse_duration
 from olsq.online.forms.square_root_kernels import DECAY
 from olsq.online.options import check_forget
-from olsq.online.rolling import RollingWindow
+from olsq.online.times import Timing, shown
+from olsq.online.window import RollingWindow
 from olsq.problem import Moments
 
 Estimator = TypeVar("Estimator", bound=StreamingRegressor)
@@ -33,7 +35,8 @@ def merge(first: Any, second: Any, *, forget: Any = None) -> Any:
     ----------
     first, second : estimators of one kind, or Moments
         Estimators: fitted, with the same features, targets, dtype and parameters; forgetting may
-        differ, since each state knows how much it forgot.  Neither is changed.
+        differ, since each state knows how much it forgot.  Of streams with times second must
+        begin at or after the last time of first.  Neither is changed.
     forget : number or array, optional
         For Moments only, which do not know it: the product of all gates of the second piece
         (default 1).
@@ -90,11 +93,14 @@ def merge(first: Any, second: Any, *, forget: Any = None) -> Any:
         estimator._check_frozen()
     _check_same(first, second)
     result = copy.copy(second)
+    timing = result._timing = _timing_of_both(first, second)
+    duration = second._duration(timing is not None)
+    length = None if duration is None else duration.length
 
     def engines(a: Any, b: Any) -> Any:
         if isinstance(a, RollingWindow):
-            return rolling.merge(a, b)
-        return form_switch.merge(a, b, second._origin.ridge)
+            return window.merge(a, b, None if timing is None else timing.last)
+        return form_switch.merge(a, b, second._origin.ridge, length)
 
     result._engine = targets.merge(first._engine, second._engine, engines)
     if getattr(first, "prior", None) is not None:  # whose state has no ridge
@@ -102,17 +108,47 @@ def merge(first: Any, second: Any, *, forget: Any = None) -> Any:
         result._origin = second._origin._replace(
             ridge=first._origin.ridge, made_with=frozen.snapshot(result)
         )
-    result._log_weights = _merged_logs(first, second)
+    result._log_weights = _merged_logs(first, second, length)
     result.n_samples_seen_ = first.n_samples_seen_ + second.n_samples_seen_
     return result
 
 
-def _merged_logs(first: StreamingRegressor, second: StreamingRegressor) -> Any:
+def _merged_logs(first: StreamingRegressor, second: StreamingRegressor, length: Any) -> Any:
     """The forgotten sums of the logarithms of the weights, of second's rows after first's."""
     if first._log_weights is None and second._log_weights is None:
         return None
     decay = second._engine.by_target(lambda form: np.full(form.loss.size, form.tally[DECAY]))
+    if length is not None:  # what passed between the two
+        for a in first._engine.groups:
+            for b in second._engine.groups:
+                both = np.intersect1d(a.targets, b.targets)
+                decay[both] *= form_switch.gate_between(a.engine, b.engine, length)
     return decay * first._log_weight_sums() + second._log_weight_sums()
+
+
+def _timing_of_both(first: StreamingRegressor, second: StreamingRegressor) -> Timing | None:
+    """When the rows of both were; ValueError if second's do not come after first's."""
+    a, b = first._timing, second._timing
+    if a is None or b is None:
+        timed, other = (first, second) if b is None else (second, first)
+        if timed._timing is not None and other.n_samples_seen_ > 0:
+            raise ValueError("cannot merge: one of the two has learnt rows without times")
+        return b if a is None else a
+    if a.kind != b.kind:
+        raise ValueError(f"cannot merge: the times of one are {a.kind}, of the other {b.kind}")
+    if b.first < a.last:
+        raise ValueError(
+            f"cannot merge: second begins at {shown(b.kind, b.first)}, before first ends, at "
+            f"{shown(a.kind, a.last)}"
+        )
+    return Timing(a.kind, a.first, b.last)
+
+
+def _same_length(one: Any, other: Any) -> bool:
+    """Whether two windows are one length of time, however it is written."""
+    if not (is_duration(one) and is_duration(other)):
+        return False
+    return parse_duration(one, "window") == parse_duration(other, "window")
 
 
 def _check_same(first: StreamingRegressor, second: StreamingRegressor) -> None:
@@ -123,7 +159,8 @@ def _check_same(first: StreamingRegressor, second: StreamingRegressor) -> None:
             "it without one"
         )
     for name in a.keys() - _MAY_DIFFER:
-        if not np.array_equal(np.asarray(a[name]), np.asarray(b[name])):
+        same = np.array_equal(np.asarray(a[name]), np.asarray(b[name]))
+        if not (same or (name == "window" and _same_length(a[name], b[name]))):
             raise ValueError(f"cannot merge: {name} differs ({a[name]!r} and {b[name]!r})")
     for name, label in (("n_features", "number of features"), ("dtype", "dtype")):
         one, other = (getattr(e._origin, name) for e in (first, second))

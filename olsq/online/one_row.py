@@ -76,6 +76,7 @@ def _found(estimator: Any) -> ShortWay:
         and not (engine.parting or origin.sandwich or origin.n_targets)
         and estimator._log_weights is None
         and origin.dtype == DOUBLE
+        and estimator._duration(estimator._timing is not None) is None
         and all(type(value) in IMMUTABLE for value in values)  # an array may change in place
     ):
         shape, gate = (1, origin.n_features), float(estimator._gates(None, 1)[0])

@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from olsq.online import frames
+from olsq.online.frames import Labels
+from olsq.online.times import as_array, name_of, read_times
 from olsq.reals import real_array
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-class CoefficientPath(NamedTuple):
+
+class PathArrays(NamedTuple):
+    """The arrays of a :class:`CoefficientPath`, which documents them."""
+
+    coef: NDArray
+    intercept: NDArray
+    residual: NDArray
+    recursive_residual: NDArray
+    sigma2: NDArray
+    stderr: NDArray
+    intercept_stderr: NDArray
+
+
+class CoefficientPath(PathArrays):
     """Coefficients and statistics after each of n rows; m targets, or none for a 1-D y.
+
+    A named tuple of NumPy arrays.  What a frame says beside its numbers (index, dates, names) is
+    kept along for :meth:`to_frame` and :meth:`plot`.
 
     Attributes
     ----------
@@ -42,13 +64,153 @@ class CoefficientPath(NamedTuple):
     array([2., 2., 2., 2.])
     """
 
-    coef: NDArray
-    intercept: NDArray
-    residual: NDArray
-    recursive_residual: NDArray
-    sigma2: NDArray
-    stderr: NDArray
-    intercept_stderr: NDArray
+    labels: Labels = Labels()  # not a field: a path unpacks and compares as its arrays do
+
+    def labelled(self, labels: Labels) -> Self:
+        """The same arrays with other labels."""
+        other = self._make(self)
+        other.labels = labels
+        return other
+
+    def _replace(self, **fields: Any) -> Self:
+        """The path with some arrays replaced, and its labels."""
+        return super()._replace(**fields).labelled(self.labels)
+
+    def to_frame(self, *, names: Sequence[str] | None = None, kind: str | None = None) -> Any:
+        """The path as a data frame, one row for each row of the data.
+
+        Parameters
+        ----------
+        names : sequence of str (d,), optional
+            Names of the coefficients.  Default: those of the columns of X as text; "x0", "x1", ...
+            for arrays.
+        kind : {"pandas", "polars", "pyarrow"}, optional
+            Library of the frame.  Default: the one X came in (or else y); for arrays pandas, or
+            Polars where pandas is not installed.
+
+        Returns
+        -------
+        data frame
+            Columns: the intercept (if there is one), a coefficient for each name, "residual",
+            "recursive_residual", "sigma2", and the standard errors "intercept_stderr" and
+            "<name>_stderr".  With several targets each has all of them: under two levels of
+            columns (target, name) in pandas, and as "target:name" in Polars and Arrow; without
+            names the targets are "y0", "y1", ....  pandas frames have the index of X (or y).
+            ``times`` that were given are a first column, "time" or what their series is called,
+            and the index where pandas gets arrays, which have none.
+
+        Raises
+        ------
+        ValueError
+            If ``names`` has another length, or a name would be there twice.
+        ImportError
+            If no library is there to make the frame with.
+
+        Examples
+        --------
+        >>> import numpy as np, pandas as pd, olsq
+        >>> days = pd.date_range("2024-01-01", periods=3)
+        >>> X = pd.DataFrame({"beta": [1.0, 2.0, 4.0]}, index=days)
+        >>> table = olsq.coefficient_path(X, 2.0 * X["beta"]).to_frame()
+        >>> list(table)
+        ['beta', 'residual', 'recursive_residual', 'sigma2', 'beta_stderr']
+        >>> float(table.loc["2024-01-02", "beta"])
+        2.0
+        """
+        if kind is not None and kind not in frames.KINDS:
+            raise ValueError(f"kind must be one of {frames.KINDS}, got {kind!r}")
+        features = self._feature_names(names)
+        if self.residual.ndim == 1:
+            return frames.frame(self._columns(features), self.labels, kind)
+        targets = self._target_names()
+        frames.refuse_twice(targets)
+        columns = {
+            (target, name): values
+            for k, target in enumerate(targets)
+            for name, values in self.of_target(k)._columns(features).items()
+        }
+        return frames.frame(columns, self.labels, kind)
+
+    def of_target(self, target: int | str) -> Self:
+        """The path of one of several targets, by number or name, as of a one-dimensional y."""
+        if self.residual.ndim == 1:
+            raise ValueError("the path has one target, of a one-dimensional y")
+        names = self._target_names()
+        if isinstance(target, str):
+            if target not in names:
+                raise ValueError(f"target must be one of {names}, got {target!r}")
+            target = names.index(target)
+        label = None if self.labels.targets is None else (names[target],)
+        return self._make(a[:, target] for a in self).labelled(self.labels._replace(targets=label))
+
+    def plot(
+        self, *, names: Sequence[str] | None = None, x: ArrayLike | None = None,
+        target: int | str | None = None,
+    ) -> Figure:  # fmt: skip
+        """Draw every coefficient over time with its 95 % band; see :func:`olsq.plot.plot_path`.
+
+        Parameters
+        ----------
+        names : sequence of str (d,), optional
+            Names of the coefficients; default as in :meth:`to_frame`.
+        x : array (n,), optional
+            Horizontal positions.  Default: ``times`` if they were given, else the dates of the
+            index if it has such, else row numbers from 1.
+        target : int or str, optional
+            Which of several targets.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+
+        Raises
+        ------
+        ValueError
+            If the path has several targets and none is chosen, or names or x do not fit.
+
+        Examples
+        --------
+        >>> import pandas as pd, olsq
+        >>> X = pd.DataFrame({"beta": [1.0, 2.0, 4.0]}, index=pd.date_range("2024", periods=3))
+        >>> figure = olsq.coefficient_path(X, [1.0, 3.0, 3.0]).plot()
+        >>> figure.axes[0].get_title(loc="left")
+        'beta'
+        """
+        from olsq.plot import plot_path  # matplotlib is for those who draw
+
+        if self.residual.ndim == 2 and target is None:
+            raise ValueError(f"several targets: choose one, target= one of {self._target_names()}")
+        path = self if target is None else self.of_target(target)
+        named = names is None and self.labels.features is None
+        labels = None if named else self._feature_names(names)
+        return plot_path(path, names=labels, x=self.labels.dates() if x is None else x)
+
+    def _feature_names(self, names: Sequence[str] | None) -> list[str]:
+        d = self.coef.shape[-1]
+        found = names if names is not None else self.labels.features
+        if found is None:
+            return [f"x{j}" for j in range(d)]
+        if len(found) != d:
+            raise ValueError(f"names must hold one for each of {d} coefficients, got {len(found)}")
+        return [str(name) for name in found]
+
+    def _target_names(self) -> list[str]:
+        return list(self.labels.targets or [f"y{k}" for k in range(self.residual.shape[1])])
+
+    def _columns(self, features: list[str]) -> dict[str, NDArray]:
+        """The columns of a path with one target."""
+        first = ["intercept"] if self.labels.intercept else []
+        coefs = [*([self.intercept] if first else []), *self.coef.T]
+        errors = [*([self.intercept_stderr] if first else []), *self.stderr.T]
+        names = [*first, *features]
+        statistics = ("residual", "recursive_residual", "sigma2")
+        stderr = [f"{name}_stderr" for name in names]
+        frames.refuse_twice([*names, *statistics, *stderr])
+        return (
+            dict(zip(names, coefs, strict=True))
+            | {name: getattr(self, name) for name in statistics}
+            | dict(zip(stderr, errors, strict=True))
+        )
 
 
 def coefficient_path(
@@ -56,11 +218,11 @@ def coefficient_path(
     y: ArrayLike,
     *,
     forget: ArrayLike = 1.0,
-    half_life: float | None = None,
+    half_life: Any = None,
     sample_weight: ArrayLike | None = None,
     ridge: ArrayLike = 0.0,
     ridge_mode: str = "discounted",
-    window: int | None = None,
+    window: Any = None,
     min_samples: int | None = None,
     fit_intercept: bool = False,
     method: str = "auto",
@@ -68,19 +230,23 @@ def coefficient_path(
     state_dtype: Any = "float64",
     cov: str = "posterior",
     window_of: str | None = None,
+    times: Any = None,
 ) -> CoefficientPath:
     """Coefficients of a regression after every row: expanding, exponential or rolling.
 
     Parameters
     ----------
-    X : array (n, d)
-        Regressors, float32 or float64 (anything else becomes float64).
-    y : array (n,) or (n, m)
+    X : array or frame (n, d)
+        Regressors, float32 or float64 (anything else becomes float64).  Of a frame of pandas,
+        Polars or Arrow the path keeps names, index and dates, for :meth:`CoefficientPath.to_frame`
+        and :meth:`CoefficientPath.plot`.
+    y : array or series (n,), or array or frame (n, m)
         Targets.
     forget : float or array (n,), default 1
         Forgetting factors in [0, 1]; row t's factor multiplies everything before row t.
-    half_life : float, optional
-        Samples after which a weight has halved; instead of ``forget``.
+    half_life : float, str or timedelta, optional
+        Samples, or time ("30D"), after which a weight has halved; instead of ``forget``.  See
+        :class:`RecursiveLeastSquares`.
     sample_weight : array (n,), optional
         Weights >= 0.
     ridge : float or array (d,), default 0
@@ -90,8 +256,9 @@ def coefficient_path(
         intercept unless asked for, other than in :class:`RecursiveLeastSquares`.
     ridge_mode : {"discounted", "fixed"}
         Whether the ridge is forgotten with the data.
-    window : int, optional
-        Only the last ``window`` rows count (rolling regression); excludes forgetting.
+    window : int, float, str or timedelta, optional
+        Only the last ``window`` rows count (rolling regression), or the rows of the last "90D";
+        excludes forgetting.  See :class:`RollingLeastSquares`.
     min_samples : int, optional
         With ``window``: rows with fewer samples in their window get NaN.  Default: 1.
     fit_intercept : bool, default False
@@ -108,6 +275,10 @@ def coefficient_path(
         windows: without weights theirs are the same.
     window_of : {"samples", "positions"}, optional
         With ``window``, what it counts; see :class:`RollingLeastSquares`.
+    times : array, series or index (n,), optional
+        When the rows were: dates or numbers, in order, several rows at one time allowed.  Needed
+        by a ``window`` or ``half_life`` that is a length of time, unless X or y has an index of
+        dates; in any case they come along with the path, to be drawn and put into frames.
 
     Returns
     -------
@@ -149,7 +320,7 @@ def coefficient_path(
             fit_intercept=fit_intercept, method=method, missing=missing, state_dtype=state_dtype,
             cov=cov,
         )  # fmt: skip
-        return estimator.partial_fit_path(X, y, sample_weight=sample_weight)
+        return _path_of(estimator, X, y, sample_weight, times)
     if half_life is not None or not np.all(real_array(forget, "forget") == 1):
         raise ValueError("window and forget (or half_life) exclude each other: give one of them")
     check_cov(cov)
@@ -162,4 +333,18 @@ def coefficient_path(
         window=window, min_samples=min_samples, ridge=ridge, fit_intercept=fit_intercept,
         missing=missing, state_dtype=state_dtype, window_of=window_of,
     )  # fmt: skip
-    return rolling.partial_fit_path(X, y, sample_weight=sample_weight)
+    return _path_of(rolling, X, y, sample_weight, times)
+
+
+def _path_of(estimator: Any, X: Any, y: Any, sample_weight: Any, times: Any) -> CoefficientPath:
+    """The path of an estimator before its first row; times that do not count are labels."""
+    if times is None or estimator._duration(True) is not None:
+        return estimator.partial_fit_path(X, y, sample_weight, times=times)
+    kind, values = read_times(times)
+    path = estimator.partial_fit_path(X, y, sample_weight)
+    if len(values) != len(path.residual):
+        raise ValueError(
+            f"times must hold one time for each of {len(path.residual)} rows, got {len(values)}"
+        )
+    labels = path.labels._replace(times=as_array(kind, values), time_name=name_of(times))
+    return path.labelled(labels)

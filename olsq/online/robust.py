@@ -16,6 +16,7 @@ from olsq.online import inputs
 from olsq.online.forms.form import Form
 from olsq.online.forms.rows import Rows
 from olsq.online.options import check_weight
+from olsq.online.times import half_life_gates, times_of_call
 
 KINDS = ("HC0", "HC1", "HC2", "HC3", "hac")
 
@@ -49,20 +50,35 @@ def rows_of(estimator: Any, data: Any) -> tuple[Rows, NDArray[np.bool_]]:
             )
         rows = engines[0].rows()
         return rows, np.ones(rows.Y.shape, np.bool_)
-    if not isinstance(data, (tuple, list)) or len(data) not in (2, 3):
-        raise ValueError("data must be (X, y) or (X, y, sample_weight)")
+    if not isinstance(data, (tuple, list)) or len(data) not in (2, 3, 4):
+        raise ValueError("data must be (X, y), (X, y, sample_weight) or (X, y, sample_weight, times)")
     X = estimator._checked(data[0])
     y = inputs.check_y(data[1], estimator, X.shape[0], estimator._origin.n_targets)
-    weights = check_weight(data[2] if len(data) == 3 else None, X.shape[0])
+    weights = check_weight(data[2] if len(data) > 2 else None, X.shape[0])
     Y = y if y.ndim == 2 else y[:, None]
     usable = np.isfinite(X).all(axis=1)[:, None] & np.isfinite(Y)
     if estimator.missing != "skip_target":
         usable = np.broadcast_to(usable.all(axis=1)[:, None], Y.shape)
-    gates = np.where(usable.any(axis=1), estimator._gates(None, X.shape[0]), 1.0)
+    some = usable.any(axis=1)
+    if estimator._forgets_in_time:
+        times = data[3] if len(data) == 4 else None
+        gates = _gates_in_time(estimator, times, data[0], data[1], some)
+    else:
+        gates = np.where(some, estimator._gates(None, X.shape[0]), 1.0)
     after = np.append(np.cumprod(gates[:0:-1])[::-1], 1.0)
     whole = np.ones((X.shape[0], X.shape[1] + estimator._first))
     whole[:, estimator._first :] = X
     return Rows(whole, Y.astype(np.float64), gates, weights * after), usable
+
+
+def _gates_in_time(
+    estimator: Any, times: Any, X: Any, y: Any, usable: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """Forgetting factors (n,) of rows whose half-life is one of time."""
+    duration = estimator._duration(True)
+    name = f"half_life={estimator.half_life!r}"
+    found, _ = times_of_call(times, X, y, usable.size, duration, None, name)
+    return half_life_gates(found, usable, np.empty(0, found.dtype), duration.length)
 
 
 def covariance(

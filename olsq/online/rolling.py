@@ -2,191 +2,23 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from olsq.checks import check_choice
 from olsq.online import inputs
-from olsq.online import rolling_kernels as kernels
 from olsq.online.base import StreamingRegressor
 from olsq.online.conventions import MISSING
-from olsq.online.forms import covariance, kinds
-from olsq.online.forms.covariance import CovarianceForm
-from olsq.online.forms.limits import DOUBLE, state_dtype_name
-from olsq.online.forms.rows import Rows, Trace, clip_to
-from olsq.online.forms.square_root import SquareRootForm
+from olsq.online.durations import Duration, is_duration, number_duration, parse_duration
+from olsq.online.forms.limits import state_dtype_name
 from olsq.online.forms.square_root_kernels import COUNT
 from olsq.online.learning import Origin
 from olsq.online.path import CoefficientPath
 from olsq.online.reading import locked
+from olsq.online.window import RollingWindow
 from olsq.reals import real_array
-
-TOLERATED_ERROR = 1e-10  # bound on P's accumulated relative error at which it is rebuilt
-TOLERATED_ROUNDINGS = 4000  # the same for the square-root form, in units of the rounding error
-
-
-class RollingWindow:
-    """The rows in the window and the solution for them, all in float64.
-
-    ``form`` is updated and downdated row by row: a covariance form where that is accurate, else a
-    square-root form; where coefficients are undetermined it is made anew from the window's rows.
-    """
-
-    ARRAYS = ("ring_X", "ring_Y", "ring_w", "place", "monitor", "ridge")
-    PER_TARGET: ClassVar[dict[str, int]] = {"ring_Y": 1}
-
-    def __init__(
-        self, ring_X: NDArray, ring_Y: NDArray, ring_w: NDArray, place: NDArray, monitor: NDArray,
-        ridge: NDArray, form: SquareRootForm | CovarianceForm,
-    ) -> None:  # fmt: skip
-        self.ring_X, self.ring_Y, self.ring_w = ring_X, ring_Y, ring_w
-        self.place, self.monitor, self.ridge, self.form = place, monitor, ridge, form
-
-    @classmethod
-    def start(
-        cls, window: int, ridge: NDArray, n_targets: int, intercept: bool,
-        precision: tuple[str, str] = DOUBLE, stored: DTypeLike = np.float64,
-        positions: bool = False,
-    ) -> RollingWindow:  # fmt: skip
-        d = ridge.shape[0]
-        return cls(
-            np.zeros((window, d), stored), np.zeros((window, n_targets), stored), np.zeros(window),
-            np.array([0, 0, int(positions)]), np.zeros(2), ridge,
-            SquareRootForm.start(ridge, n_targets, intercept, precision),
-        )  # fmt: skip
-
-    @property
-    def positions(self) -> bool:
-        """Whether a row of weight 0 takes a place in the window."""
-        return bool(self.place[kernels.POSITIONS])
-
-    def copy(self) -> RollingWindow:
-        return copy.deepcopy(self)
-
-    def rows(self) -> Rows:
-        """The window's rows, oldest first."""
-        count, slot, _ = self.place
-        order = (slot - count + np.arange(count)) % self.ring_w.size
-        X, Y = (a[order].astype(np.float64, copy=False) for a in (self.ring_X, self.ring_Y))
-        return Rows(X, Y, np.ones(count), self.ring_w[order])
-
-    def update(self, rows: Rows, residual: NDArray, trace: Trace) -> None:
-        n = rows.X.shape[0]
-        if self.ring_X.dtype != np.float64:  # what leaves the window must be what entered it
-            X, Y = (clip_to(a, self.ring_X.dtype).astype(np.float64) for a in rows[:2])
-            rows = rows._replace(X=X, Y=Y)
-        ring = self.ring_X, self.ring_Y, self.ring_w, self.place
-        t = 0
-        while t < n:
-            form = self.form
-            data = (*ring, rows.X, rows.Y, rows.weights, t, n)
-            if isinstance(form, CovarianceForm):
-                limits = form.limits.leverage, form.limits.inflation, TOLERATED_ERROR
-                t, answer = kernels.update(
-                    form.P, form.theta, form.columns, form.tally, form.loss, self.monitor, *data,
-                    limits, residual, trace.arrays,
-                )  # fmt: skip
-            elif self.place[kernels.FILLED] < self.ring_w.size:
-                t, answer = self._fill(form, rows, t, residual, trace), kernels.DONE
-            elif form.full_rank:
-                t, answer = kernels.update_square_root(
-                    form.R, form.z, form.columns, form.tally, form.loss, self.monitor, *data,
-                    self._tolerated_roundings, residual, trace.arrays,
-                )  # fmt: skip
-            else:
-                self._absorb(form, rows, t, t + 1, residual, trace)
-                t, answer = t + 1, kernels.REBUILD
-            if answer == kernels.REBUILD:
-                self.rebuild()
-                if trace.wanted:
-                    trace.write(t - 1, self.form)
-
-    @property
-    def _tolerated_roundings(self) -> float:
-        # A rebuild costs as much as a window of rows: no more than one in four windows for it.
-        return max(TOLERATED_ROUNDINGS, 8 * self.ring_w.size) * float(np.finfo(np.float64).eps)
-
-    def _fill(
-        self, form: SquareRootForm, rows: Rows, t: int, residual: NDArray, trace: Trace
-    ) -> int:
-        """Absorb rows while the window fills, up to the next attempt at the covariance form."""
-        d, count = self.ridge.size, int(self.place[kernels.FILLED])
-        step = max(8, d // 8)
-        attempt = max(d + step, (count // step + 1) * step)
-        stop = min(rows.X.shape[0], t + min(attempt, self.ring_w.size) - count)
-        self._absorb(form, rows, t, stop, residual, trace)
-        if self.place[kernels.FILLED] == attempt:
-            self._adopt(form)
-        return stop
-
-    def _absorb(
-        self, form: SquareRootForm, rows: Rows, t: int, stop: int, residual: NDArray, trace: Trace
-    ) -> None:
-        """Rows t..stop into the form and the ring; none leaves the form."""
-        form.update(rows, t, stop, residual, trace)
-        count, slot, _ = self.place
-        kept = np.arange(t, stop)
-        if not self.positions:
-            kept = kept[rows.weights[t:stop] > 0]
-        slots = (slot + np.arange(kept.size)) % self.ring_w.size
-        self.ring_X[slots], self.ring_Y[slots] = rows.X[kept], rows.Y[kept]
-        self.ring_w[slots] = rows.weights[kept]
-        self.place[:2] = (
-            min(count + kept.size, self.ring_w.size),
-            (slot + kept.size) % self.ring_w.size,
-        )
-
-    def rebuild(self) -> None:
-        """Solve for the window's rows from nothing; covariance form if that is accurate."""
-        rows = self.rows()
-        n, (m, d) = rows.X.shape[0], (self.ring_Y.shape[1], self.ridge.size)
-        form = SquareRootForm.start(self.ridge, m, self.form.intercept, self.form.precision)
-        form.update(rows, 0, n, np.empty((n, m)), Trace.none(m, d))
-        self._adopt(form)
-
-    def _adopt(self, form: SquareRootForm) -> None:
-        """Take over a square-root form, as a covariance form if that is accurate."""
-        # Accurate means: a whole window of rows fits into the tolerated error.
-        per_window = 4 * self.ring_w.size * float(np.finfo(np.float64).eps)
-        margin = max(16.0, form.limits.inflation * per_window / TOLERATED_ERROR)
-        self.form = covariance.from_square_root(form, margin) or form
-        self.monitor[:] = 0.0, form.loss.max()
-
-    # -- saving -----------------------------------------------------------------------------------
-
-    def arrays(self) -> dict[str, NDArray]:
-        own = {name: getattr(self, name) for name in self.ARRAYS}
-        return own | {f"form_{name}": array for name, array in self.form.arrays().items()}
-
-    def describe(self) -> dict[str, Any]:
-        return self.form.describe()
-
-    @classmethod
-    def restore(cls, description: dict[str, Any], arrays: dict[str, NDArray]) -> RollingWindow:
-        own = {name.removeprefix("form_"): array for name, array in arrays.items()}
-        form: Any = kinds.restore(description, own)
-        return cls(*[arrays[name] for name in cls.ARRAYS], form=form)
-
-
-def merge(first: RollingWindow, second: RollingWindow) -> RollingWindow:
-    """The window over first's rows and then second's."""
-    window = first.ring_w.size
-    both = [
-        np.concatenate(pair)[-window:] for pair in zip(first.rows(), second.rows(), strict=True)
-    ]
-    count = both[0].shape[0]
-    merged = RollingWindow.start(
-        window, first.ridge, first.ring_Y.shape[1], first.form.intercept, first.form.precision,
-        first.ring_X.dtype, first.positions,
-    )  # fmt: skip
-    merged.ring_X[:count], merged.ring_Y[:count] = both[0], both[1]
-    merged.ring_w[:count] = both[3]
-    merged.place[:2] = count, count % window
-    merged.rebuild()
-    return merged
 
 
 class RollingLeastSquares(StreamingRegressor):
@@ -194,8 +26,11 @@ class RollingLeastSquares(StreamingRegressor):
 
     Parameters
     ----------
-    window : int, default 250
-        Length of the window.
+    window : int, float, str or timedelta, default 250
+        Length of the window: a whole number of rows; or a time, text such as "90D", "36h" or
+        "15min", a timedelta, or with ``times`` that are numbers a float in their unit.  A window of
+        time holds the rows in ``(t - window, t]``, t the time of the last row, as pandas'
+        ``rolling("90D")`` does; months and years have no fixed length and are refused.
     min_samples : int, optional
         Below that many samples in the window there is no estimate: ``predict`` and the attributes
         raise NotFittedError, rows of a path are NaN.  Default 1: minimum norm until determined.
@@ -211,6 +46,7 @@ class RollingLeastSquares(StreamingRegressor):
         ``window`` periods, as in pandas' ``rolling(window)``, R's ``rollapply`` and statsmodels'
         ``RollingOLS(missing="drop")``.  Default: "positions" if X or y of the first call has an
         index of its own (pandas), else "samples".  Rows of weight 0 never count as samples.
+        Not for windows of time: there a row that cannot be learnt only moves the window on.
     state_dtype : {"float64", "float32"}
         In what the window's rows are kept; "float32" halves the memory, loses nothing of float32
         rows, and rounds float64 rows as they come in.  The solution is in float64 either way.
@@ -224,7 +60,8 @@ class RollingLeastSquares(StreamingRegressor):
 
     Notes
     -----
-    O(d^2 + m d) time per row; O(window (d + m) + d^2) memory; computed in float64 whatever the
+    O(d^2 + m d) time per row that comes or leaves; O(window (d + m) + d^2) memory (of time: for
+    the most rows that the window has held, up to twice over); computed in float64 whatever the
     dtype of X.  Each row is added by a rank-one update and the oldest removed by a downdate; a
     running bound on the error of both triggers a rebuild from the window's rows (O(window d^2)),
     so that the estimate never drifts.  Nearly collinear windows are kept in square-root form
@@ -242,7 +79,7 @@ class RollingLeastSquares(StreamingRegressor):
 
     def __init__(
         self,
-        window: int = 250,
+        window: Any = 250,
         min_samples: int | None = None,
         *,
         ridge: Any = 1e-3,
@@ -261,18 +98,32 @@ class RollingLeastSquares(StreamingRegressor):
 
     CHANGEABLE: ClassVar[frozenset[str]] = frozenset({"min_samples", "missing"})
     ENGINE = RollingWindow
+    TIMED = "window"
+
+    def _duration(self, timed: bool) -> Duration | None:
+        if is_duration(self.window):
+            return parse_duration(self.window, "window")
+        if isinstance(self.window, (float, np.floating)):
+            return number_duration(self.window, "window")
+        return None
 
     def _check_parameters(self) -> None:
         check_choice(self.missing, "missing", MISSING)
         if self.window_of is not None:
             check_choice(self.window_of, "window_of", ("samples", "positions"))
         state_dtype_name(self.state_dtype)
+        timed = self._duration(False) is not None
         for name, value in (("window", self.window), ("min_samples", self.min_samples)):
-            if value is None and name == "min_samples":
+            if (value is None and name == "min_samples") or (timed and name == "window"):
                 continue
             if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
                 raise ValueError(f"{name} must be a positive whole number of rows, got {value!r}")
-        if self.min_samples is not None and self.min_samples > self.window:
+        if timed and self.window_of is not None:
+            raise ValueError(
+                f"window_of says what rows a window counts; window={self.window!r} is a length of "
+                "time: leave window_of out"
+            )
+        if self.min_samples is not None and not timed and self.min_samples > self.window:
             raise ValueError(
                 f"min_samples ({self.min_samples}) must not exceed window ({self.window})"
             )
@@ -285,9 +136,11 @@ class RollingLeastSquares(StreamingRegressor):
     def _start(self, origin: Origin) -> RollingWindow:
         stored = state_dtype_name(self.state_dtype)
         coarse = "float32" if "float32" in (stored, origin.dtype.name) else "float64"
+        length = self._duration(False) or int(self.window)
+        positions = self.window_of == "positions" or (self.window_of is None and origin.in_time)
         return RollingWindow.start(
-            int(self.window), origin.ridge, origin.columns, origin.intercept, ("float64", coarse),
-            stored, self.window_of == "positions" or (self.window_of is None and origin.in_time),
+            length, origin.ridge, origin.columns, origin.intercept, ("float64", coarse), stored,
+            positions and isinstance(length, int),
         )  # fmt: skip
 
     @property
@@ -321,10 +174,11 @@ class RollingLeastSquares(StreamingRegressor):
         sample_weight: ArrayLike | None = None,
         *,
         forget: ArrayLike | None = None,
+        times: Any = None,
     ) -> CoefficientPath:
         """Learn like :meth:`partial_fit` and return the coefficients after every row.
 
         Rows with fewer than ``min_samples`` samples in their window are NaN in everything but the
         residuals.
         """
-        return super().partial_fit_path(X, y, sample_weight, forget=forget)
+        return super().partial_fit_path(X, y, sample_weight, forget=forget, times=times)

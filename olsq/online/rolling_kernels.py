@@ -1,4 +1,4 @@
-"""Numba kernels of the rolling window: one row in, one row out."""
+"""Numba kernels of the rolling window: one row in, and those out that it leaves behind."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ import math
 import numpy as np
 
 from olsq.kernel import kernel
-from olsq.online.forms.edges import check_ring, check_rows, check_state, check_trace
+from olsq.online.forms.edges import (
+    check_leaving,
+    check_ring,
+    check_rows,
+    check_state,
+    check_trace,
+)
 from olsq.online.forms.square_root_kernels import (
     COUNT,
     COUNT_SQUARED,
@@ -38,6 +44,14 @@ def store(ring_X, ring_Y, ring_w, slot, x, y, weight):
 
 
 @kernel(forceinline=True)
+def count_leaving(leaving, t, enters, filled, window):
+    """How many rows leave when row t comes."""
+    if leaving.shape[0] > 0:
+        return leaving[t]
+    return 1 if enters and filled == window else 0
+
+
+@kernel(forceinline=True)
 def multiply(P, x, out):
     """out = P x."""
     for i in range(P.shape[0]):
@@ -62,12 +76,14 @@ def rank_one(P, h, sign, x, out):
 
 @kernel(forceinline=True)
 def update(
-    P, theta, columns, tally, loss, monitor, ring_X, ring_Y, ring_w, place, X, Y, weights, start,
-    stop, limits, residual, trace,
+    P, theta, columns, tally, loss, monitor, ring_X, ring_Y, ring_w, place, X, Y, weights, leaving,
+    start, stop, limits, residual, trace,
 ):  # fmt: skip
     """Take rows start..stop into the window in covariance form; return (t, DONE) or (t, REBUILD).
 
     ``place`` = [rows in the window, slot of the next row, whether rows of weight 0 take a place].
+    ``leaving`` (n,) is how many rows leave with each that comes, oldest first; empty where the
+    ring is the window, and one leaves when it is full.
     ``monitor`` = [error bound, largest loss since the last rebuild]; ``limits`` = (leverage,
     inflation, tolerated error bound).
     On REBUILD row t - 1 is in the ring but P, theta and loss are not valid.
@@ -78,6 +94,7 @@ def update(
     check_rows(X, Y, weights, start, stop, residual, d, m)
     check_trace(trace, X.shape[0], d, m)
     check_ring(ring_X, ring_Y, ring_w, place, monitor, d, m)
+    check_leaving(leaving, weights, place, window, start, stop)
     coefs, diags, _, _, recursive, _ = trace
     u, h = np.empty(d), np.empty(d)
     fresh = True
@@ -90,8 +107,9 @@ def update(
         for k in range(d):
             leverage += u[k] * x[k]
         innovation = 1.0 + weight * leverage
-        slot = place[SLOT]
-        full = place[FILLED] == window
+        slot, filled = place[SLOT], place[FILLED]
+        enters = weight > 0 or place[POSITIONS] != 0
+        out = count_leaving(leaving, t, enters, filled, window)
         good = 0 <= weight * leverage <= limits[0]
         for target in range(m):
             error = Y[t, target]
@@ -105,7 +123,7 @@ def update(
                 theta[target, k] += step * u[k]
             loss[target] += weight * error * error / innovation
             monitor[1] = max(monitor[1], loss[target])
-        if weight == 0 and place[POSITIONS] == 0:  # not a sample: it only gets its residual
+        if not enters and out == 0:  # not a sample: it only gets its residual
             if coefs.shape[0] > 0:
                 record(trace, t, theta, loss, tally, d, 0.0)
                 for k in range(d):
@@ -118,10 +136,13 @@ def update(
             columns[0, k] += weight * x[k] * x[k]
         tally[COUNT] += 1.0 if weight > 0 else 0.0
         tally[WEIGHT] += weight
-        amplification = innovation
-        if full:
-            old, old_weight = ring_X[slot], ring_w[slot]
-            rank_one(P, h, -1.0, old, u)
+        amplification, sign = innovation, -1.0
+        if out > filled - out + (1 if enters else 0):  # what stays is solved anew in fewer steps
+            good = False
+        for r in range(out if good else 0):
+            oldest = (slot - filled + r) % window
+            old, old_weight = ring_X[oldest], ring_w[oldest]
+            rank_one(P, h, sign, old, u)
             removed = 0.0
             for k in range(d):
                 removed += u[k] * old[k]
@@ -131,7 +152,7 @@ def update(
             remaining = 1.0 - removed if good else 1.0
             amplification += 1.0 / remaining
             for target in range(m):
-                error = ring_Y[slot, target]
+                error = ring_Y[oldest, target]
                 for k in range(d):
                     error -= theta[target, k] * old[k]
                 step = error * old_weight / remaining
@@ -142,13 +163,15 @@ def update(
             root = math.sqrt(old_weight / remaining)
             for k in range(d):
                 h[k] = root * u[k]
+            sign = 1.0
             tally[COUNT] -= 1.0 if old_weight > 0 else 0.0
             tally[WEIGHT] = max(tally[WEIGHT] - old_weight, 0.0)
-        store(ring_X, ring_Y, ring_w, slot, x, Y[t], weight)
-        place[FILLED] = min(place[FILLED] + 1, window)
-        place[SLOT] = (slot + 1) % window
+        if enters:
+            store(ring_X, ring_Y, ring_w, slot, x, Y[t], weight)
+            place[SLOT] = (slot + 1) % window
+        place[FILLED] = filled - out + (1 if enters else 0)
         tally[COUNT_SQUARED] = tally[COUNT]
-        rank_one(P, h, 1.0 if full else -1.0, X[min(t + 1, stop - 1)], u)
+        rank_one(P, h, sign, X[min(t + 1, stop - 1)], u)
         inflation = 0.0
         for k in range(d):
             good = good and P[k, k] > 0
@@ -165,10 +188,10 @@ def update(
 
 @kernel(forceinline=True)
 def update_square_root(
-    R, z, columns, tally, loss, monitor, ring_X, ring_Y, ring_w, place, X, Y, weights, start, stop,
-    tolerance, residual, trace,
+    R, z, columns, tally, loss, monitor, ring_X, ring_Y, ring_w, place, X, Y, weights, leaving,
+    start, stop, tolerance, residual, trace,
 ):  # fmt: skip
-    """The same in square-root form, for a full window whose coefficients are all determined.
+    """The same in square-root form, for a window whose coefficients are all determined.
 
     The error bound grows by one rounding a row, times what the downdate amplifies; unlike in the
     covariance form the condition number does not enter.
@@ -178,12 +201,15 @@ def update_square_root(
     check_rows(X, Y, weights, start, stop, residual, d, m)
     check_trace(trace, X.shape[0], d, m)
     check_ring(ring_X, ring_Y, ring_w, place, monitor, d, m)
+    check_leaving(leaving, weights, place, window, start, stop)
     coefs, diags, _, _, recursive, _ = trace
     p, x, y, noise = np.empty(d), np.empty(d), np.empty(m), np.zeros(d)
     theta = np.empty((m, d))
     inverse = np.empty((d, d))
     for t in range(start, stop):
-        weight, slot = weights[t], place[SLOT]
+        weight, slot, filled = weights[t], place[SLOT], place[FILLED]
+        enters = weight > 0 or place[POSITIONS] != 0
+        out = count_leaving(leaving, t, enters, filled, window)
         for k in range(d):
             x[k], noise[k] = X[t, k], 0.0
         forward_solve(R, x, p, columns, 0.0, noise)
@@ -197,7 +223,7 @@ def update_square_root(
             residual[t, target] = error
             if coefs.shape[0] > 0:
                 recursive[t, target] = error * math.sqrt(weight / (1.0 + weight * leverage))
-        if weight == 0 and place[POSITIONS] == 0:
+        if not enters and out == 0:
             if coefs.shape[0] > 0:
                 back_substitute(R, z, theta)
                 inverse_diagonal(R, inverse, diags[t])
@@ -217,26 +243,33 @@ def update_square_root(
             monitor[1] = max(monitor[1], loss[target])
         tally[COUNT] += 1.0 if weight > 0 else 0.0
         tally[WEIGHT] += weight
-        old_weight = ring_w[slot]
-        root = math.sqrt(old_weight)
-        for k in range(d):
-            x[k] = root * ring_X[slot, k]
-            columns[0, k] = max(columns[0, k] - x[k] * x[k], 0.0)
-        forward_solve(R, x, p, columns, 0.0, noise)
-        removed = 0.0
-        for k in range(d):
-            removed += p[k] * p[k]
-        good = removed <= LARGEST_REMOVED_LEVERAGE
-        remaining = 1.0 - removed if good else 1.0
-        downdate(R, z, loss, p, x, y, ring_Y[slot], root, remaining)
-        for target in range(m):
-            good = good and loss[target] >= FORGOTTEN_LOSS * monitor[1]
-        tally[COUNT] -= 1.0 if old_weight > 0 else 0.0
-        tally[WEIGHT] = max(tally[WEIGHT] - old_weight, 0.0)
+        good = out <= filled - out + (1 if enters else 0)
+        amplification = 1.0
+        for r in range(out if good else 0):
+            oldest = (slot - filled + r) % window
+            old_weight = ring_w[oldest]
+            root = math.sqrt(old_weight)
+            for k in range(d):
+                x[k] = root * ring_X[oldest, k]
+                columns[0, k] = max(columns[0, k] - x[k] * x[k], 0.0)
+            forward_solve(R, x, p, columns, 0.0, noise)
+            removed = 0.0
+            for k in range(d):
+                removed += p[k] * p[k]
+            good = good and removed <= LARGEST_REMOVED_LEVERAGE
+            remaining = 1.0 - removed if good else 1.0
+            amplification += 1.0 / remaining
+            downdate(R, z, loss, p, x, y, ring_Y[oldest], root, remaining)
+            for target in range(m):
+                good = good and loss[target] >= FORGOTTEN_LOSS * monitor[1]
+            tally[COUNT] -= 1.0 if old_weight > 0 else 0.0
+            tally[WEIGHT] = max(tally[WEIGHT] - old_weight, 0.0)
         tally[COUNT_SQUARED] = tally[COUNT]
-        store(ring_X, ring_Y, ring_w, slot, X[t], Y[t], weight)
-        place[SLOT] = (slot + 1) % window
-        monitor[0] += 2.3e-16 * (1.0 + 1.0 / remaining)
+        if enters:
+            store(ring_X, ring_Y, ring_w, slot, X[t], Y[t], weight)
+            place[SLOT] = (slot + 1) % window
+        place[FILLED] = filled - out + (1 if enters else 0)
+        monitor[0] += 2.3e-16 * amplification
         for k in range(d):
             good = good and R[k, k] != 0
         if not (good and monitor[0] < tolerance):

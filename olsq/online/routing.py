@@ -10,8 +10,8 @@ from typing import Any, Self
 
 # What a meta-estimator may be asked to pass on, by method.
 METADATA = {
-    "fit": ("sample_weight",),
-    "partial_fit": ("sample_weight", "forget"),
+    "fit": ("sample_weight", "times"),
+    "partial_fit": ("sample_weight", "forget", "times"),
     "predict": ("return_std",),
     "score": ("sample_weight",),
 }
@@ -20,12 +20,17 @@ METADATA = {
 class MetadataRouting:
     """``set_fit_request`` and the like, and what scikit-learn reads them by."""
 
-    def set_fit_request(self, *, sample_weight: bool | str | None = "$UNCHANGED$") -> Self:
-        """Ask meta-estimators to pass ``sample_weight`` on to ``fit``.
+    def set_fit_request(
+        self,
+        *,
+        sample_weight: bool | str | None = "$UNCHANGED$",
+        times: bool | str | None = "$UNCHANGED$",
+    ) -> Self:
+        """Ask meta-estimators to pass ``sample_weight`` or ``times`` on to ``fit``.
 
         Parameters
         ----------
-        sample_weight : bool, str or None
+        sample_weight, times : bool, str or None
             True: pass it on; False: do not; None: raise an error if it is given; a name: pass on
             what is given by that name.
 
@@ -38,17 +43,19 @@ class MetadataRouting:
         RuntimeError
             Unless ``sklearn.set_config(enable_metadata_routing=True)``.
         """
-        return self._request("fit", sample_weight=sample_weight)
+        return self._request("fit", sample_weight=sample_weight, times=times)
 
     def set_partial_fit_request(
         self,
         *,
         sample_weight: bool | str | None = "$UNCHANGED$",
         forget: bool | str | None = "$UNCHANGED$",
+        times: bool | str | None = "$UNCHANGED$",
     ) -> Self:
         """Ask meta-estimators to pass metadata on to ``partial_fit``; see
         :meth:`set_fit_request`."""
-        return self._request("partial_fit", sample_weight=sample_weight, forget=forget)
+        requests = {"sample_weight": sample_weight, "forget": forget, "times": times}
+        return self._request("partial_fit", **requests)
 
     def set_predict_request(self, *, return_std: bool | str | None = "$UNCHANGED$") -> Self:
         """Ask meta-estimators to pass ``return_std`` on to ``predict``; see

@@ -199,7 +199,10 @@ def _shared(form: Form, estimator: Any, names: list[str]) -> tuple[Any, float, l
         values = np.linalg.svd(form.whitened(np.eye(len(names)))[0], compute_uv=False)
         condition = float(values[0] / values[-1]) if values[-1] > 0 else math.inf
     gates = getattr(estimator, "forget", 1.0)
-    if getattr(estimator, "half_life", None) is not None:
+    rows = "rows"
+    if estimator._forgets_in_time:
+        gates, rows = 0.5, "half-lives"
+    elif getattr(estimator, "half_life", None) is not None:
         gates = 2.0 ** (-1.0 / estimator.half_life)
     lines = []
     now, excited = form.columns
@@ -211,7 +214,7 @@ def _shared(form: Form, estimator: Any, names: list[str]) -> tuple[Any, float, l
             line = f"{names[j]}: undetermined; its information is {left:.0e} of what it was when it"
             line += " was last other than 0"
             if np.ndim(gates) == 0 and 0 < gates < 1:
-                line += f", at least {math.log(left) / math.log(gates):,.0f} rows ago"
+                line += f", at least {math.log(left) / math.log(gates):,.0f} {rows} ago"
             lines.append(line + ".")
         else:
             lines.append(

@@ -10,6 +10,7 @@ from olsq.online.forms import covariance_kernels as covariance
 from olsq.online.forms import moment_kernels as moments
 from olsq.online.forms import square_root_kernels as square_root
 from olsq.online.forms.rows import Trace
+from olsq.online.window import EVERY_ROW
 
 N, D, M, WINDOW = 16, 3, 2, 5
 rng = np.random.default_rng(0)
@@ -36,6 +37,10 @@ def full_ring():
     return [*rows_of(WINDOW), np.array([WINDOW, 0, 0])]
 
 
+def ring_of_three():
+    return [*rows_of(WINDOW), np.array([3, 3, 0])]
+
+
 def rows_of(n):
     return [0.1 * rng.standard_normal((n, D)), rng.standard_normal((n, M)), np.ones(n)]
 
@@ -58,10 +63,19 @@ def calls(traced):
     ]  # fmt: skip
     monitor = np.zeros(2)
     yield rolling.update, [
-        *state(), monitor, *ring(), X, Y, w, 0, N, (1e6, 1e8, 1e-10), residual, record,
+        *state(), monitor, *ring(), X, Y, w, EVERY_ROW, 0, N, (1e6, 1e8, 1e-10), residual, record,
     ]  # fmt: skip
     yield rolling.update_square_root, [
-        *state(), monitor, *full_ring(), X, Y, w, 0, N, 1e-10, residual, record,
+        *state(), monitor, *full_ring(), X, Y, w, EVERY_ROW, 0, N, 1e-10, residual, record,
+    ]  # fmt: skip
+    leaving = np.ones(N, int)
+    leaving[:2] = 0, 2
+    yield rolling.update, [
+        *state(), monitor, *ring_of_three(), X, Y, w, leaving, 0, N, (1e6, 1e8, 1e-10), residual,
+        record,
+    ]  # fmt: skip
+    yield rolling.update_square_root, [
+        *state(), monitor, *ring_of_three(), X, Y, w, leaving, 0, N, 1e-10, residual, record,
     ]  # fmt: skip
     H, G, columns, tally, squares = state()
     yield moments.update_solving, [
@@ -99,7 +113,7 @@ def misuses(arguments):
             yield [*arguments[:i], other, *arguments[i + 1 :]]
 
 
-CALLS = [(traced, i) for traced in (False, True) for i in range(7 - traced)]
+CALLS = [(traced, i) for traced in (False, True) for i in range(9 - traced)]
 
 
 @pytest.mark.parametrize(("traced", "which"), CALLS)
@@ -126,4 +140,22 @@ def test_a_place_outside_the_ring_is_refused(place):
         kernel, arguments = list(calls(False))[which]
         arguments[9][:] = place
         with pytest.raises(ValueError, match="ring"):
+            kernel(*arguments)
+
+
+@pytest.mark.parametrize("row", [0, 5, N - 1])
+@pytest.mark.parametrize("count", [-1, 100])
+def test_more_rows_than_there_are_cannot_leave(row, count):
+    for which in (5, 6):
+        kernel, arguments = list(calls(False))[which]
+        arguments[13][row] = count
+        with pytest.raises(ValueError, match="leave the ring"):
+            kernel(*arguments)
+
+
+def test_more_rows_than_the_ring_has_slots_cannot_stay():
+    for which in (5, 6):
+        kernel, arguments = list(calls(False))[which]
+        arguments[13][:] = 0
+        with pytest.raises(ValueError, match="enter the ring"):
             kernel(*arguments)

@@ -102,7 +102,10 @@ def test_nothing_to_learn_from():
     ("parameters", "match"),
     [
         ({"window": 0}, "window must be a positive whole number"),
-        ({"window": 2.5}, "window must be a positive whole number"),
+        ({"window": 2.5}, r"every row needs a time: give times= \(or a whole number\)"),
+        ({"window": -2.5}, "window must be a positive number"),
+        ({"window": "3 months"}, "months, quarters, years and business days have no fixed length"),
+        ({"window": "90D", "window_of": "positions"}, "leave window_of out"),
         ({"window": 5, "min_samples": 6}, "must not exceed window"),
         ({"window": 5, "min_samples": 0}, "min_samples must be a positive"),
     ],

@@ -79,3 +79,19 @@ def check_ring(ring_X, ring_Y, ring_w, place, monitor, d, m):
         raise ValueError("the ring's place does not have the shape (3,)")
     if not (0 <= place[0] <= window and 0 <= place[1] < window):
         raise ValueError("the ring's place is outside of its shape")
+
+
+@kernel(forceinline=True)
+def check_leaving(leaving, weights, place, window, start, stop):
+    """leaving (n,) or empty: no more leave than are there, and those that stay fit the ring."""
+    if leaving.shape[0] == 0:
+        return
+    if leaving.shape != weights.shape:
+        raise ValueError("leaving does not have the shape (n,)")
+    count = place[0]
+    for t in range(start, stop):
+        if not 0 <= leaving[t] <= count:
+            raise ValueError("more rows would leave the ring than are in its shape")
+        count += (1 if weights[t] > 0 or place[2] != 0 else 0) - leaving[t]
+        if count > window:
+            raise ValueError("more rows would enter the ring than its shape has slots")

@@ -1,0 +1,190 @@
+"""Frames and series in, the same kind out: what the rows, the columns and the targets are called.
+
+Arithmetic is done on arrays; here is what is left of a frame beside them, and the way back.
+narwhals, which knows pandas, Polars and Arrow under one interface, is imported only when something
+comes in that is no array and no list.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+_PLAIN = (np.ndarray, np.generic, list, tuple, int, float, type(None))
+KINDS = ("pandas", "polars", "pyarrow")
+
+
+class Labels(NamedTuple):
+    """What a frame says beside its numbers.
+
+    Attributes
+    ----------
+    kind : str or None
+        The library that holds the frame: "pandas", "polars", "pyarrow", or another one that
+        narwhals calls a backend; None for arrays.
+    index : index or None
+        Labels of the rows, where the library has such (pandas).
+    features : tuple of str or None
+        Names of the columns of X, as text.
+    targets : tuple of str or None
+        Names of the targets; one of them for a series that has a name.
+    times : array (n,) or None
+        Times of the rows that were given beside the data.
+    time_name : str
+        Name of their column.
+    intercept : bool
+        Whether there is one to show.
+    """
+
+    kind: str | None = None
+    index: Any = None
+    features: tuple[str, ...] | None = None
+    targets: tuple[str, ...] | None = None
+    times: NDArray | None = None
+    time_name: str = "time"
+    intercept: bool = False
+
+    @classmethod
+    def of(cls, X: Any, y: Any = None) -> Labels:
+        """The labels of regressors and targets; the kind and the index are X's, else y's.
+
+        Raises ValueError if both have an index and the two differ.
+        """
+        if isinstance(X, _PLAIN) and isinstance(y, _PLAIN):
+            return cls()
+        frame, target = wrapped(X), wrapped(y)
+        kinds = [part.implementation.value for part in (frame, target) if part is not None]
+        index, other = row_index(X), row_index(y)
+        if index is not None and other is not None and not index.equals(other):
+            raise ValueError(
+                "X and y have different indexes: rows are taken in the order they come in, so "
+                "bring them in line first, for instance X, y = X.align(y, join='inner', axis=0)"
+            )
+        return cls(
+            kinds[0] if kinds else None, other if index is None else index,
+            _names(frame), _names(target),
+        )  # fmt: skip
+
+    def dates(self) -> NDArray | None:
+        """Times (n,) of the rows: those given, else an index of dates; None without either."""
+        if self.times is not None:
+            return self.times
+        return None if self.index is None else dates_of_index(self.index)
+
+
+def wrapped(data: Any) -> Any:
+    """A narwhals frame or series around ``data``; None for arrays and what narwhals passes over."""
+    if isinstance(data, _PLAIN):
+        return None
+    import narwhals.stable.v2 as nw
+
+    found: Any = nw.from_native(data, pass_through=True, eager_only=True, allow_series=True)
+    return found if isinstance(found, (nw.DataFrame, nw.Series)) else None
+
+
+def row_index(data: Any) -> Any:
+    """The index of a frame or series where its rows have one (pandas), else None."""
+    index = getattr(data, "index", None)
+    return None if callable(index) or not hasattr(index, "equals") else index
+
+
+def dates_of_index(index: Any) -> NDArray | None:
+    """An index of dates or periods as datetime64 (n,), UTC where it has a zone; else None."""
+    kind = type(index).__name__
+    if kind == "PeriodIndex":
+        index, kind = index.to_timestamp(), "DatetimeIndex"
+    if kind != "DatetimeIndex":
+        return None
+    return (index if index.tz is None else index.tz_convert(None)).to_numpy()
+
+
+def _names(part: Any) -> tuple[str, ...] | None:
+    """Names of a frame's columns, or of a series, as text."""
+    if part is None:
+        return None
+    native = part.to_native()
+    columns = getattr(native, "column_names", getattr(native, "columns", None))  # Arrow's; others'
+    if columns is not None:
+        return tuple(str(name) for name in columns)
+    return None if part.name in (None, "") else (str(part.name),)
+
+
+def series(values: NDArray, name: str | None, labels: Labels) -> Any:
+    """``values`` (n,) as a series of the kind and with the index of ``labels``."""
+    import narwhals.stable.v2 as nw
+
+    kind: Any = labels.kind
+    native = nw.new_series(name or "", np.ascontiguousarray(values), backend=kind).to_native()
+    if labels.index is not None:
+        native.index, native.name = labels.index, name
+    return native
+
+
+def frame(columns: Mapping[Any, NDArray], labels: Labels, kind: str | None = None) -> Any:
+    """Arrays (n,) by name as a frame, with the index of ``labels`` where that kind has one.
+
+    Parameters
+    ----------
+    columns : mapping of str, or of (target, name), to array
+        Pairs become two levels of columns in pandas and ``"target:name"`` elsewhere.
+    labels : Labels
+        Its kind is used, its index kept, and its times put first: as the index where there is
+        none, else as a column.
+    kind : {"pandas", "polars", "pyarrow"}, optional
+        Instead of the kind of ``labels``; without either pandas, or Polars, as installed.
+
+    Raises
+    ------
+    ImportError
+        If there is no library to make a frame with.
+    ValueError
+        If a column would be there twice.
+    """
+    import narwhals.stable.v2 as nw
+
+    backend: Any = kind or labels.kind or installed_kind()
+    has_rows = backend not in ("polars", "pyarrow")
+    pairs = [key if isinstance(key, tuple) else ("", key) for key in columns]
+    flat = [f"{target}:{name}" if target else name for target, name in pairs]
+    arrays = [np.ascontiguousarray(values) for values in columns.values()]
+    if labels.times is not None and not (has_rows and labels.index is None):
+        pairs, flat = [(labels.time_name, ""), *pairs], [labels.time_name, *flat]
+        arrays.insert(0, labels.times)
+    refuse_twice(flat)
+    table = dict(zip(flat, arrays, strict=True))
+    native: Any = nw.from_dict(table, backend=backend).to_native()
+    if has_rows:
+        if labels.index is not None:
+            native.index = labels.index
+        elif labels.times is not None:
+            native.index = labels.times
+            native.index.names = [labels.time_name]
+        if any(isinstance(key, tuple) for key in columns):
+            import pandas as pd
+
+            native.columns = pd.MultiIndex.from_tuples(pairs, names=("target", None))
+    return native
+
+
+def refuse_twice(names: Sequence[str]) -> None:
+    """Raise ValueError if a name is there twice."""
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(
+            f"the frame would have a column {twice[0]!r} twice: a statistic and a feature, or two "
+            "features, have that name. Give other names to the features with names="
+        )
+
+
+def installed_kind() -> str:
+    """The kind of frame for data that came as arrays."""
+    for kind in KINDS[:2]:
+        if importlib.util.find_spec(kind) is not None:
+            return kind
+    raise ImportError(
+        "to_frame needs pandas, Polars or PyArrow, which are not installed: pip install pandas"
+    )

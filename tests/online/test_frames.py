@@ -1,0 +1,299 @@
+"""Frames and series of pandas, Polars and Arrow in; names, index, dates and kind come out again."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import olsq
+from olsq.online.frames import Labels, row_index
+
+KINDS = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}
+SERIES = {
+    "pandas": lambda values, name: pd.Series(values, name=name),
+    "polars": lambda values, name: pl.Series(name, values),
+    "pyarrow": lambda values, name: pa.chunked_array([values]),
+}
+N = 20
+rng = np.random.default_rng(0)
+X = rng.standard_normal((N, 2))
+Y = X @ np.array([[1.0, 3.0], [-2.0, 0.5]]) + 0.1 * rng.standard_normal((N, 2))
+DAYS = np.datetime64("2024-01-01") + np.arange(N)
+NAMES = ("rates", "oil")
+
+
+def frame(kind, array=X, names=NAMES):
+    return KINDS[kind](dict(zip(names, np.asarray(array).T, strict=True)))
+
+
+def columns(table):
+    """A frame as arrays by name."""
+    if isinstance(table, pa.Table):
+        return {name: table[name].to_numpy() for name in table.column_names}
+    return {name: table[name].to_numpy() for name in table.columns}
+
+
+def same_arrays(path, other):
+    for one, two in zip(path, other, strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("options", [{}, {"window": 5, "min_samples": 3}, {"forget": 0.9}])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_one_target_goes_out_as_it_came_in(kind, options, intercept):
+    options = options | {"fit_intercept": intercept, "window_of": "window" in options and "samples"}
+    options["window_of"] = options["window_of"] or None
+    path = olsq.coefficient_path(frame(kind), SERIES[kind](Y[:, 0], "y"), **options)
+    assert all(type(array) is np.ndarray for array in path)
+    plain = olsq.coefficient_path(X, Y[:, 0], **options)
+    same_arrays(path, plain)
+    table = path.to_frame()
+    assert type(table) is type(frame(kind))
+    found = columns(table)
+    coefs = [*(["intercept"] if intercept else []), *NAMES]
+    statistics = ["residual", "recursive_residual", "sigma2"]
+    assert list(found) == [*coefs, *statistics, *(f"{name}_stderr" for name in coefs)]
+    for k, name in enumerate(NAMES):
+        np.testing.assert_array_equal(found[name], plain.coef[:, k])
+        np.testing.assert_array_equal(found[f"{name}_stderr"], plain.stderr[:, k])
+    for name in [*statistics, *(["intercept", "intercept_stderr"] if intercept else [])]:
+        np.testing.assert_array_equal(found[name], getattr(plain, name))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_several_targets_go_out_by_name(kind):
+    path = olsq.coefficient_path(frame(kind), frame(kind, Y, ("u", "v")), forget=0.9)
+    plain = olsq.coefficient_path(X, Y, forget=0.9)
+    same_arrays(path, plain)
+    table = path.to_frame()
+    if kind == "pandas":
+        assert list(table.columns.names) == ["target", None]
+        np.testing.assert_array_equal(table["v"]["oil"], plain.coef[:, 1, 1])
+        found = {":".join(pair): table[pair].to_numpy() for pair in table.columns}
+    else:
+        found = columns(table)
+    for k, target in enumerate(("u", "v")):
+        for j, name in enumerate(NAMES):
+            np.testing.assert_array_equal(found[f"{target}:{name}"], plain.coef[:, k, j])
+            np.testing.assert_array_equal(found[f"{target}:{name}_stderr"], plain.stderr[:, k, j])
+        np.testing.assert_array_equal(found[f"{target}:residual"], plain.residual[:, k])
+        one = path.of_target(target)
+        same_arrays(one, path.of_target(k))
+        assert one.labels.targets == (target,)
+        assert list(columns(one.to_frame()))[:2] == list(NAMES)
+    assert len(found) == 2 * (2 * 2 + 3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_path_of_arrays_becomes_any_frame(kind):
+    table = olsq.coefficient_path(X, Y[:, 0]).to_frame(kind=kind, names=["a", "b"])
+    assert type(table) is type(frame(kind))
+    assert list(columns(table))[:3] == ["a", "b", "residual"]
+    table = olsq.coefficient_path(X, Y).to_frame(kind=kind)
+    want = ("y0", "x0") if kind == "pandas" else "y0:x0"
+    assert want in (table.column_names if kind == "pyarrow" else list(table.columns))
+    assert type(olsq.coefficient_path(X, Y).to_frame()) is pd.DataFrame
+
+
+@pytest.mark.parametrize("index", ["dates", "text", "zone", "months", "levels"])
+def test_pandas_keeps_its_index(index):
+    index = {
+        "dates": pd.DatetimeIndex(DAYS, name="day"),
+        "zone": pd.DatetimeIndex(DAYS, tz="Asia/Tokyo"),
+        "months": pd.period_range("2020-01", periods=N, freq="M"),
+        "text": pd.Index([f"row {t}" for t in range(N)]),
+        "levels": pd.MultiIndex.from_product([["a", "b"], range(N // 2)]),
+    }[index]
+    data = pd.DataFrame(X, columns=NAMES, index=index)
+    for path in (
+        olsq.coefficient_path(data, Y[:, 0]),
+        olsq.coefficient_path(data, pd.Series(Y[:, 0], index)),
+        olsq.coefficient_path(X, pd.Series(Y[:, 0], index)),
+        olsq.RecursiveLeastSquares().partial_fit_path(data, Y),
+    ):
+        pd.testing.assert_index_equal(path.to_frame().index, index)
+        dates = path.labels.dates()
+        assert (dates is None) == (not isinstance(index, pd.DatetimeIndex | pd.PeriodIndex))
+    assert path.to_frame(kind="polars").height == N
+
+
+def test_indexes_that_differ_are_refused():
+    data = pd.DataFrame(X, columns=NAMES, index=DAYS)
+    y = pd.Series(Y[:, 0], DAYS[::-1])
+    with pytest.raises(ValueError, match="X and y have different indexes"):
+        olsq.coefficient_path(data, y)
+    est = olsq.RecursiveLeastSquares()
+    with pytest.raises(ValueError, match="X and y have different indexes"):
+        est.partial_fit_path(data, y)
+    assert not hasattr(est, "_engine")
+    left, right = data.align(y, join="inner", axis=0)
+    assert olsq.coefficient_path(left, right).coef.shape == (N, 2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_times_come_along(kind):
+    when = {
+        "pandas": pd.Series(DAYS, name="day"), "polars": pl.Series("day", DAYS),
+        "pyarrow": pa.chunked_array([DAYS]),
+    }[kind]  # fmt: skip
+    name = "time" if kind == "pyarrow" else "day"  # Arrow's columns have no names of their own
+    for options in ({"window": "6D"}, {"half_life": "6D"}, {"forget": 0.9}):
+        path = olsq.coefficient_path(frame(kind), Y[:, 0], times=when, **options)
+        same_arrays(path, olsq.coefficient_path(X, Y[:, 0], times=DAYS, **options))
+        table = columns(path.to_frame())
+        assert next(iter(table)) == name
+        np.testing.assert_array_equal(table[name].astype("datetime64[D]"), DAYS)
+    several = olsq.coefficient_path(frame(kind), Y, times=when).to_frame()
+    found = several[(name, "")] if kind == "pandas" else columns(several)[name]
+    np.testing.assert_array_equal(np.asarray(found).astype("datetime64[D]"), DAYS)
+    table = olsq.coefficient_path(X, Y[:, 0], times=DAYS).to_frame()
+    assert isinstance(table.index, pd.DatetimeIndex)
+    assert table.index.name == "time"
+    table = olsq.coefficient_path(X, Y[:, 0], times=np.arange(N) / 2).to_frame()
+    np.testing.assert_array_equal(table.index, np.arange(N) / 2)
+
+
+def test_an_index_of_dates_is_the_times():
+    data = pd.DataFrame(X, columns=NAMES, index=DAYS)
+    for options in ({"window": "6D"}, {"half_life": "36h"}):
+        path = olsq.coefficient_path(data, Y[:, 0], **options)
+        same_arrays(path, olsq.coefficient_path(X, Y[:, 0], times=DAYS, **options))
+        path = olsq.coefficient_path(X, pd.Series(Y[:, 0], DAYS), **options)
+        same_arrays(path, olsq.coefficient_path(X, Y[:, 0], times=DAYS, **options))
+    window = olsq.coefficient_path(data, Y[:, 0], window=6)  # rows
+    assert window.labels.times is None
+
+
+def test_names_that_clash_are_refused():
+    data = frame("polars", X, ("residual", "b"))
+    path = olsq.coefficient_path(data, Y[:, 0])
+    with pytest.raises(ValueError, match="column 'residual' twice"):
+        path.to_frame()
+    assert path.to_frame(names=["a", "b"]).columns[:2] == ["a", "b"]
+    with pytest.raises(ValueError, match="one for each of 2 coefficients, got 1"):
+        path.to_frame(names=["a"])
+    with pytest.raises(ValueError, match="kind must be one of"):
+        path.to_frame(kind="excel")
+    path = olsq.coefficient_path(frame("pandas", X, ("intercept", "b")), Y[:, 0])
+    assert "intercept" in path.to_frame()  # a column of that name, and no intercept fitted
+    with pytest.raises(ValueError, match="Expected unique column names"):
+        olsq.coefficient_path(X, pd.DataFrame(Y, columns=["y", "y"])).to_frame()
+    with pytest.raises(ValueError, match="target must be one of"):
+        olsq.coefficient_path(X, Y).of_target("z")
+    with pytest.raises(ValueError, match="one target"):
+        olsq.coefficient_path(X, Y[:, 0]).of_target(0)
+
+
+def test_names_of_any_kind_become_text():
+    table = olsq.coefficient_path(pd.DataFrame(X), Y[:, 0]).to_frame()
+    assert list(table)[:2] == ["0", "1"]
+    levels = pd.DataFrame(X, columns=pd.MultiIndex.from_tuples([("a", 1), ("a", 2)]))
+    assert list(olsq.coefficient_path(levels, Y[:, 0]).to_frame())[:2] == ["('a', 1)", "('a', 2)"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_estimator_knows_the_names_of_its_first_rows(kind):
+    est = olsq.RecursiveLeastSquares().fit(frame(kind), Y[:, 0])
+    assert list(est.feature_names_in_) == list(NAMES)
+    with pytest.raises(ValueError, match="same order"):
+        est.partial_fit(frame(kind, X[:, ::-1], NAMES[::-1]), Y[:, 0])
+    table = est.partial_fit_path(X, Y[:, 0]).to_frame(kind=kind)
+    assert list(columns(table))[:3] == ["intercept", *NAMES]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nulls_are_missing_rows(kind):
+    data = {"a": [1.0, None, 3.0, 4.0], "b": [1, 2, None, 5]}
+    table = pd.DataFrame(data, dtype=object) if kind == "pandas" else KINDS[kind](data)
+    path = olsq.coefficient_path(table, SERIES[kind](np.arange(4.0), "y"))
+    assert list(np.isnan(path.residual)) == [False, True, True, False]
+
+
+REFUSED = {
+    "a pandas series": (lambda: pd.Series(X[:, 0]), r"Pass X.to_frame\(\)"),
+    "a Polars series": (lambda: pl.Series(X[:, 0]), r"Pass X.to_frame\(\)"),
+    "an Arrow column": (lambda: pa.chunked_array([X[:, 0]]), "Expected 2D array"),
+    "a lazy frame": (lambda: frame("polars").lazy(), r"X must be data.*collect\(\) it first"),
+    "Arrow dates": (lambda: pa.table({"a": X[:, 0], "d": DAYS}), "X must be numeric, got dates"),
+    "Arrow text": (lambda: pa.table({"a": ["x"] * N}), "X must be numeric, got text"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_frames_that_are_no_regressors(case):
+    data, match = REFUSED[case]
+    with pytest.raises((TypeError, ValueError), match=match):
+        olsq.coefficient_path(data(), Y[:, 0])
+
+
+def test_labels_stay_with_copies_and_pickles():
+    data = pd.DataFrame(X, columns=NAMES, index=DAYS)
+    path = olsq.coefficient_path(data, pd.DataFrame(Y, DAYS, ["u", "v"]))
+    for other in (
+        copy.copy(path), copy.deepcopy(path), pickle.loads(pickle.dumps(path)),
+        path._replace(residual=path.residual),
+    ):  # fmt: skip
+        pd.testing.assert_frame_equal(other.to_frame(), path.to_frame())
+    assert isinstance(path, tuple)
+    assert path._fields[0] == "coef"
+    coef, *_, stderr, _ = path
+    assert coef is path.coef
+    assert stderr is path.stderr
+    assert olsq.CoefficientPath(*path).labels == Labels()
+
+
+def test_empty_calls_and_single_rows():
+    est = olsq.RecursiveLeastSquares().fit(frame("pandas"), Y[:, 0])
+    data = frame("pandas")
+    assert est.partial_fit_path(data[:0], Y[:0, 0]).to_frame().shape == (0, 9)
+    assert est.partial_fit_path(data[3:4], Y[3:4, 0]).to_frame().index[0] == 3
+    assert row_index(frame("polars")) is None
+
+
+def test_arrays_need_no_library_of_frames():
+    code = """
+import sys, numpy as np, olsq
+X = np.eye(3)
+olsq.coefficient_path(X, [1.0, 2.0, 3.0])
+olsq.coefficient_path(X.tolist(), X[0], window="2D", times=np.arange(3).astype("M8[D]"))
+print([m for m in ("narwhals", "pandas", "polars", "pyarrow", "matplotlib") if m in sys.modules])
+"""
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
+
+
+def test_without_pandas_arrays_become_polars_and_without_both_an_error(monkeypatch):
+    path, absent = olsq.coefficient_path(X, Y[:, 0]), {"pandas"}
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name in absent else find(name)
+    )
+    assert type(path.to_frame()) is pl.DataFrame
+    absent.add("polars")
+    with pytest.raises(ImportError, match="pip install pandas"):
+        path.to_frame()
+
+
+def test_a_plot_has_names_and_dates():
+    data = pd.DataFrame(X, columns=NAMES, index=DAYS)
+    path = olsq.coefficient_path(data, pd.DataFrame(Y, DAYS, ["u", "v"]), fit_intercept=True)
+    with pytest.raises(ValueError, match=r"choose one, target= one of \['u', 'v'\]"):
+        path.plot()
+    figure = path.plot(target="v")
+    assert [ax.get_title(loc="left") for ax in figure.axes] == ["intercept", *NAMES]
+    line = figure.axes[0].get_lines()[0]
+    assert np.asarray(line.get_xdata()).dtype.kind == "M"
+    figure = olsq.coefficient_path(X, Y[:, 0]).plot(names=["a", "b"], x=np.arange(N))
+    assert [ax.get_title(loc="left") for ax in figure.axes] == ["a", "b"]
+    figure = olsq.coefficient_path(X, Y[:, 0]).plot()
+    assert figure.axes[-1].get_xlabel() == "row"

@@ -1,0 +1,453 @@
+"""Windows and half-lives in time: the dense oracle, pandas, all ways of feeding, bad times."""
+
+from __future__ import annotations
+
+import copy
+import datetime
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import olsq
+from olsq.online.durations import parse_duration
+from olsq.online.times import read_times
+from olsq.reference import regression as oracle
+from tests.online import streams
+from tests.online.judge import check_optimal, coefficient_error, tolerance
+
+DAY = np.timedelta64(1, "D")
+RLS, ROLLING = olsq.RecursiveLeastSquares, olsq.RollingLeastSquares
+
+
+def irregular(n, seed=0):
+    """Dates (n,): mostly days, some rows at one time, some gaps of weeks."""
+    rng = np.random.default_rng(seed)
+    hours = rng.choice([0, 1, 6, 24, 24, 25, 48, 24 * 40], n).astype("timedelta64[h]")
+    return (np.datetime64("2020-01-01T00", "ns") + np.cumsum(hours)).astype("datetime64[ns]")
+
+
+def window_of(times, t, length):
+    """Which of the rows up to t are in (times[t] - length, times[t]]."""
+    return np.flatnonzero(times[: t + 1] > times[t] - length)
+
+
+# -- the dense oracle ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("regressors", streams.REGRESSORS)
+@pytest.mark.parametrize(
+    ("days", "ridge", "intercept", "targets"),
+    [(1, 0.0, False, 1), (5, 0.0, True, 2), (60, 0.0, True, 1), (60, 0.3, False, 1)],
+)
+def test_windows_agree_with_the_oracle_after_every_row(regressors, days, ridge, intercept, targets):
+    stream = streams.make(regressors, "gates vary", m=targets)
+    X, Y, weights = stream.X, stream.y, stream.weights
+    times, vector = irregular(len(X)), np.full(X.shape[1], ridge)
+    path = olsq.coefficient_path(
+        X, Y, sample_weight=weights, ridge=ridge, fit_intercept=intercept, window=f"{days}D",
+        times=times,
+    )  # fmt: skip
+    assert np.isfinite(path.residual).all()
+    for t in range(len(X)):
+        seen = window_of(times, t, days * DAY)
+        if not weights[seen].any():
+            assert np.isnan(path.coef[t]).all()
+            continue
+        check_optimal(
+            X[seen], Y[seen], weights[seen], vector, intercept, path.coef[t],
+            path.intercept[t], 2.3e-16,
+        )  # fmt: skip
+        truth, *_, condition = oracle.solve(X[seen], Y[seen], weights[seen], vector, intercept)
+        allowed = tolerance("rolling", 2.3e-16, condition, 1.0)
+        if allowed < 1e-2:
+            error = coefficient_error(path.coef[t], truth, X[seen], Y[seen])
+            assert error <= allowed + 1e-9  # the bound that rebuilding keeps
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_any_times_any_window(data):
+    """Numbers as times, gaps, rows together, missing rows, rows of weight 0, pieces of any size."""
+    n = data.draw(st.integers(1, 40))
+    steps = data.draw(st.lists(st.sampled_from([0, 1, 1, 2, 5, 30]), min_size=n, max_size=n))
+    kinds = data.draw(st.lists(st.sampled_from("llllmw"), min_size=n, max_size=n))
+    length = float(data.draw(st.sampled_from([1, 3, 10, 1000])))
+    targets = data.draw(st.sampled_from([0, 2]))
+    ridge, intercept = data.draw(st.sampled_from([0.0, 0.5])), data.draw(st.booleans())
+    rng = np.random.default_rng(n)
+    times, kinds = np.cumsum(steps).astype(float), np.array(kinds)
+    X = np.round(rng.standard_normal((n, 2)), 1)
+    Y = X @ np.ones((2, max(targets, 1))) + rng.standard_normal((n, max(targets, 1)))
+    weights = np.where(kinds == "w", 0.0, rng.uniform(0.5, 2.0, n))
+    usable = kinds != "m"
+    given_X = np.where(usable[:, None], X, np.nan)
+    y = Y if targets else Y[:, 0]
+    if not usable.any():
+        return
+    est = ROLLING(length, ridge=ridge, fit_intercept=intercept)
+    first = int(np.argmax(usable)) + 1
+    cuts = data.draw(st.lists(st.integers(first, n), max_size=3).map(sorted))
+    paths = [
+        est.partial_fit_path(given_X[a:b], y[a:b], weights[a:b], times=times[a:b])
+        for a, b in zip([0, *cuts], [*cuts, n], strict=True)
+    ]
+    coef = np.concatenate([p.coef for p in paths]).reshape(n, -1, 2)
+    bias = np.concatenate([p.intercept for p in paths]).reshape(n, -1)
+    residual = np.concatenate([p.residual for p in paths]).reshape(n, -1)
+    assert (np.isnan(residual) == ~usable[:, None]).all()
+    vector = np.full(2, ridge)
+    for t in range(n):
+        seen = window_of(times, t, length)
+        seen = seen[usable[seen]]
+        if not weights[seen].any():
+            assert np.isnan(coef[t]).all()
+            continue
+        check_optimal(X[seen], Y[seen], weights[seen], vector, intercept, coef[t], bias[t], 2.3e-16)
+
+
+@pytest.mark.parametrize("ridge_mode", ["discounted", "fixed"])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_half_lives_agree_with_weighted_least_squares(ridge_mode, intercept):
+    rng = np.random.default_rng(0)
+    n, times, half_life = 120, irregular(120), 30 * DAY
+    X, weights = rng.standard_normal((n, 2)), rng.uniform(0.5, 2.0, n)
+    Y = X @ rng.standard_normal((2, 2)) + rng.standard_normal((n, 2))
+    path = olsq.coefficient_path(
+        X, Y, sample_weight=weights, ridge=0.5, ridge_mode=ridge_mode, fit_intercept=intercept,
+        half_life="30D", times=times,
+    )  # fmt: skip
+    for t in range(n):
+        left = 2.0 ** -((times[t] - times[: t + 1]) / half_life)
+        ridge = 0.5 * (left[0] if ridge_mode == "discounted" else 1.0)
+        coef, bias, *_ = oracle.solve(
+            X[: t + 1], Y[: t + 1], weights[: t + 1] * left, np.full(2, ridge), intercept
+        )
+        np.testing.assert_allclose(path.coef[t], coef, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(path.intercept[t], bias, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("method", ["covariance", "sqrt", "information"])
+def test_skipped_rows_let_time_pass(method):
+    """A stream with missing rows is the stream without them, target by target."""
+    rng = np.random.default_rng(1)
+    n, times = 60, irregular(60, 1)
+    X, Y = rng.standard_normal((n, 2)), rng.standard_normal((n, 2))
+    Y[rng.random((n, 2)) < 0.3] = np.nan
+    Y[:3, 1] = np.nan
+    X[7] = np.nan
+    est = RLS(half_life="5D", ridge=0.1, method=method, missing="skip_target")
+    for a, b in ((0, 10), (10, 11), (11, 60)):
+        est.partial_fit(X[a:b], Y[a:b], times=times[a:b])
+    for k in range(2):
+        there = np.isfinite(Y[:, k]) & np.isfinite(X[:, 0])
+        alone = RLS(half_life="5D", ridge=0.1, method=method)
+        alone.fit(X[there], Y[there, k], times=times[there])
+        np.testing.assert_allclose(est.coef_[k], alone.coef_, rtol=1e-9)
+
+
+@pytest.mark.parametrize("method", ["covariance", "sqrt", "information"])
+def test_a_gap_of_any_length_is_no_reset(method):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((40, 2))
+    y = X @ [1.0, 2.0]
+    days = np.r_[np.arange(39), 10**5].astype("timedelta64[D]") + np.datetime64("1900-01-01")
+    est = RLS(half_life="1h", ridge=0.0, method=method, fit_intercept=False)
+    est.fit(X, y, times=days)
+    assert np.isfinite(est.coef_).all()
+    assert np.isfinite(est.partial_fit(X, y, times=days[-1:].repeat(40)).coef_).all()
+    np.testing.assert_allclose(est.coef_, [1.0, 2.0], rtol=1e-9)
+
+
+# -- pandas and statsmodels -----------------------------------------------------------------------
+
+
+def test_slopes_are_those_of_pandas_rolling_time_windows():
+    rng = np.random.default_rng(0)
+    n = 400
+    frame = pd.DataFrame(
+        {"x": rng.standard_normal(n).cumsum(), "y": rng.standard_normal(n)}, index=irregular(n)
+    )
+    path = olsq.coefficient_path(frame[["x"]], frame["y"], window="90D", fit_intercept=True)
+    rolling = frame.rolling("90D")
+    covariance = rolling.cov()
+    slope = covariance.xs("y", level=1)["x"].to_numpy() / rolling["x"].var().to_numpy()
+    known = rolling["x"].count().to_numpy() > 2
+    np.testing.assert_allclose(path.coef[known, 0], slope[known], rtol=1e-8)
+    path = olsq.coefficient_path(frame[["x"]] * 0 + 1, frame["y"], window="36h", min_samples=2)
+    want = frame["y"].rolling("36h", min_periods=2).mean()
+    np.testing.assert_allclose(path.coef[:, 0], want, rtol=1e-9, atol=1e-12)
+
+
+def test_means_are_those_of_pandas_ewm_with_times():
+    rng = np.random.default_rng(0)
+    times, y = irregular(300), rng.standard_normal(300)
+    want = pd.Series(y).ewm(halflife="3D", times=times).mean()
+    got = olsq.coefficient_path(np.ones((300, 1)), y, half_life="3D", times=times).coef[:, 0]
+    np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-12)
+
+
+def test_a_window_of_evenly_spaced_days_is_one_of_rows():
+    from statsmodels.regression.rolling import RollingOLS
+
+    rng = np.random.default_rng(0)
+    days = pd.date_range("2020", periods=200)
+    frame = pd.DataFrame(rng.standard_normal((200, 2)), columns=["a", "b"], index=days)
+    y = frame["a"] + pd.Series(rng.standard_normal(200), days)
+    frame.iloc[50:60] = np.nan
+    path = olsq.coefficient_path(frame, y, window="30D", min_samples=5)
+    rows = olsq.coefficient_path(frame, y, window=30, min_samples=5)
+    for one, other in zip(path, rows, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-8, atol=1e-12)
+    frame.iloc[50:60] = 0.5
+    path = olsq.coefficient_path(frame, y, window="30D")
+    truth = RollingOLS(y, frame, window=30).fit()
+    np.testing.assert_allclose(path.coef[29:], truth.params.to_numpy()[29:], rtol=1e-8)
+    np.testing.assert_allclose(path.stderr[29:], truth.bse.to_numpy()[29:], rtol=1e-7)
+
+
+# -- streams, files, merging --------------------------------------------------------------------
+
+
+def make(kind, **more):
+    if kind == "window":
+        return ROLLING(window="20D", ridge=0.1, **more)
+    return RLS(half_life="20D", ridge=0.1, **more)
+
+
+@pytest.mark.parametrize("kind", ["window", "half_life"])
+@pytest.mark.parametrize("regressors", streams.REGRESSORS)
+def test_ways_of_feeding_agree(kind, regressors, tmp_path):
+    stream = streams.make(regressors, "gates 1")
+    X, y, times = stream.X, stream.y[:, 0], irregular(len(stream.X), 3)
+    n = len(X)
+
+    def feed(est, start, stop, size):
+        for i in range(start, stop, size):
+            part = slice(i, min(i + size, stop))
+            est.partial_fit(X[part], y[part], times=times[part])
+        return est
+
+    whole = make(kind).fit(X, y, times=times)
+    half = feed(make(kind), 0, 20, 1)
+    half.save(tmp_path / "s.olsq")
+    loaded = olsq.load(tmp_path / "s.olsq")
+    for est in (
+        feed(make(kind), 0, n, 1),
+        feed(make(kind), 0, n, 5),
+        feed(copy.deepcopy(half), 20, n, 7),
+        olsq.merge(feed(make(kind), 0, 20, 20), feed(make(kind), 20, n, n)),
+        olsq.merge(feed(make(kind), 0, n - 2, n), feed(make(kind), n - 2, n, 1)),
+    ):
+        assert est.n_samples_seen_ == n
+        assert coefficient_error(est.coef_[None], whole.coef_[None], X, y[:, None]) < 1e-7
+    feed(half, 20, n, 7)
+    feed(loaded, 20, n, 7)
+    np.testing.assert_array_equal(loaded.coef_, half.coef_)  # bit for bit
+    np.testing.assert_array_equal(loaded.coef_stderr_, half.coef_stderr_)
+    half.save(tmp_path / "a.olsq")
+    loaded.save(tmp_path / "b.olsq")
+    assert (tmp_path / "a.olsq").read_bytes() == (tmp_path / "b.olsq").read_bytes()
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_the_ring_grows_and_forgets(dtype):
+    """A burst of rows, a gap that empties the window, and a burst again."""
+    rng = np.random.default_rng(0)
+    seconds = np.r_[np.linspace(0, 50, 700), 10_000.0, np.linspace(20_000, 20_010, 300)]
+    X = rng.standard_normal((1001, 3)).astype(dtype)
+    y = (X @ [1.0, 2.0, 3.0]).astype(dtype) + rng.standard_normal(1001).astype(dtype)
+    est = ROLLING(window=20.0, ridge=0.0, fit_intercept=False, state_dtype=dtype)
+    path = est.partial_fit_path(X, y, times=seconds)
+    engine = est._engine.engine
+    assert engine.place[0] == 300
+    assert engine.ring_w.size == 512  # the first burst holds 280
+    for t in (0, 5, 300, 699, 700, 701, 705, 1000):
+        seen = window_of(seconds, t, 20.0)
+        truth = np.linalg.lstsq(X[seen].astype(float), y[seen].astype(float), rcond=None)[0]
+        tol = 1e-8 if dtype == "float64" else 1e-4
+        np.testing.assert_allclose(path.coef[t], truth, rtol=tol, atol=tol)
+
+
+@pytest.mark.parametrize("collinear", [False, True])
+def test_never_drifts(collinear):
+    rng = np.random.default_rng(0)
+    n = 60_000
+    X = rng.standard_normal((n, 3))
+    if collinear:
+        X[:, 2] = X[:, 0] + 1e-6 * X[:, 2]
+    y = X @ [1.0, 2.0, 3.0] + rng.standard_normal(n)
+    X[1000] *= 1e8  # passes through, and leaves no trace
+    times = np.cumsum(rng.exponential(1.0, n))
+    est = ROLLING(window=100.0, ridge=0.0, fit_intercept=False)
+    for start in range(0, n, 6000):
+        part = slice(start, start + 6000)
+        est.partial_fit(X[part], y[part], times=times[part])
+        seen = window_of(times, start + 5999, 100.0)
+        truth = np.linalg.lstsq(X[seen], y[seen], rcond=None)[0]
+        np.testing.assert_allclose(X[seen] @ est.coef_, X[seen] @ truth, rtol=1e-7, atol=1e-7)
+        np.testing.assert_allclose(est.coef_, truth, rtol=1e-4 if collinear else 1e-8)
+
+
+def test_an_empty_window_has_no_estimate():
+    X, y = np.ones((3, 1)), np.ones(3)
+    est = ROLLING(window=5.0, min_samples=2, ridge=0.0, fit_intercept=False)
+    est.fit(X, y, times=[0, 1, 2])
+    np.testing.assert_allclose(est.coef_, [1.0])
+    est.partial_fit([[np.nan]], [1.0], times=[100])
+    with pytest.raises(ValueError, match="0 of min_samples=2"):
+        est.predict(X)
+    est.partial_fit(X, 2 * y, times=[100, 101, 102])
+    np.testing.assert_allclose(est.coef_, [2.0])
+
+
+def test_merging_refuses_times_that_do_not_fit():
+    X, y = np.ones((3, 1)), np.ones(3)
+    early, late = irregular(6)[:3], irregular(6)[3:] + DAY
+    for kind in ("window", "half_life"):
+        a, b = make(kind).fit(X, y, times=early), make(kind).fit(X, y, times=late)
+        with pytest.raises(ValueError, match=r"second begins at .*before first ends"):
+            olsq.merge(b, a)
+        assert olsq.merge(a, b)._timing.last == b._timing.last
+    same = ROLLING(window=pd.Timedelta("480h"), ridge=0.1).fit(X, y, times=late)
+    olsq.merge(make("window").fit(X, y, times=early), same)
+    with pytest.raises(ValueError, match="without times"):
+        olsq.merge(RLS(ridge=0.1).fit(X, y), make("half_life").fit(X, y, times=late))
+
+
+# -- what times may be ------------------------------------------------------------------------
+
+DATES = [datetime.datetime(2020, 1, d) for d in (1, 1, 3, 9)]
+SAME = {
+    "list of datetimes": DATES,
+    "list of dates": [d.date() for d in DATES],
+    "with a zone": [d.replace(tzinfo=datetime.UTC) for d in DATES],
+    "NumPy days": np.array(DATES, "datetime64[D]"),
+    "pandas series": pd.Series(DATES),
+    "pandas objects": pd.Series(DATES, dtype=object),
+    "pandas index": pd.DatetimeIndex(DATES, tz="UTC"),
+    "pandas zone": pd.Series(DATES).dt.tz_localize("UTC").dt.tz_convert("Asia/Tokyo"),
+    "polars": pl.Series(DATES),
+    "polars dates": pl.Series([d.date() for d in DATES]),
+    "polars zone": pl.Series(DATES).dt.replace_time_zone("UTC").dt.convert_time_zone("Asia/Tokyo"),
+    "arrow": pa.chunked_array([DATES]),
+    "arrow zone": pa.chunked_array([pa.array(DATES, pa.timestamp("us", tz="Asia/Tokyo"))]),
+}
+
+
+@pytest.mark.parametrize("kind", SAME)
+def test_dates_of_every_kind(kind):
+    found, values = read_times(SAME[kind])
+    assert found == "dates"
+    np.testing.assert_array_equal(values, np.array(DATES, "datetime64[ns]").astype(np.int64))
+
+
+def test_periods_begin_when_they_begin():
+    months = pd.period_range("2020-01", periods=3, freq="M")
+    want = np.array(["2020-01-01", "2020-02-01", "2020-03-01"], "datetime64[ns]")
+    np.testing.assert_array_equal(read_times(months)[1], want.astype(np.int64))
+
+
+BAD_TIMES = {
+    "back": (DATES[::-1], "times must not go back, but row 1 is at 2020-01-03"),
+    "NaT": (np.array(["2020", "NaT", "2021", "2022"], "datetime64[s]"), "got NaT in row 1"),
+    "None": ([*DATES[:3], None], "got NaT in row 3"),
+    "text": (["2020"] * 4, "got text such as"),
+    "too few": (DATES[:3], "one time for each of 4 rows"),
+    "a matrix": (np.zeros((4, 2)), "one time for each of 4 rows"),
+    "a frame": (pd.DataFrame({"t": DATES}), "must be one column"),
+    "numbers": ([1, 2, 3, 4], "times are numbers, but"),
+    "mixed": ([1, 2, 3, DATES[0]], "all dates or all numbers"),
+    "durations": (np.arange(4).astype("m8[s]"), "divide by a unit"),
+    "long ago": (np.array(["1000", "2020", "2021", "2022"], "datetime64[s]"), "1678 and 2262"),
+    "nothing": (None, "every row needs a time"),
+}
+
+
+@pytest.mark.parametrize("kind", ["window", "half_life"])
+@pytest.mark.parametrize("case", BAD_TIMES)
+def test_bad_times_are_refused_and_change_nothing(kind, case):
+    times, match = BAD_TIMES[case]
+    X, y = np.ones((4, 1)), np.ones(4)
+    est = make(kind).fit(X, y, times=np.array(DATES, "datetime64[D]") - 100 * DAY)
+    before = est._timing, est.coef_, est.n_samples_seen_
+    with pytest.raises((TypeError, ValueError), match=match):
+        est.partial_fit(X, y, times=times)
+    assert (est._timing, est.coef_, est.n_samples_seen_) == before
+    with pytest.raises((TypeError, ValueError), match=match):
+        make(kind).fit(X, y, times=times)
+
+
+def test_calls_follow_each_other_in_time():
+    X, y = np.ones((4, 1)), np.ones(4)
+    for kind in ("window", "half_life"):
+        est = make(kind).fit(X, y, times=DATES)
+        with pytest.raises(ValueError, match=r"row 0 is at 2020-01-01.*was at 2020-01-09"):
+            est.partial_fit(X, y, times=DATES)
+        est.partial_fit(X[:1], y[:1], times=DATES[-1:])  # at the same time
+        with pytest.raises(ValueError, match=r"exclude each other|leave forget out"):
+            est.partial_fit(X[:1], y[:1], forget=0.5, times=DATES[-1:])
+        est.partial_fit(X[:0], y[:0], times=DATES[:0])
+        frame = pd.DataFrame(X, index=pd.DatetimeIndex(DATES) + 30 * DAY)
+        assert est.partial_fit(frame, y)._timing.last == read_times(frame.index)[1][-1]
+    with pytest.raises(ValueError, match="has learnt rows without times"):
+        RLS(half_life=30.0).fit(X, y).partial_fit(X, y, times=np.arange(4))
+    with pytest.raises(ValueError, match=r"half_life=None, which counts rows.*leave times out"):
+        RLS().fit(X, y, times=DATES)
+    with pytest.raises(ValueError, match=r"window=250, which counts rows.*leave times out"):
+        ROLLING().fit(X, y, times=DATES)
+    with pytest.raises(ValueError, match="with dates half_life is text such as '90D'"):
+        RLS(half_life=30).fit(X, y, times=DATES)
+
+
+def test_numbers_as_times():
+    X, y = np.random.default_rng(0).standard_normal((2, 30))
+    steps = np.arange(30) / 4
+    by_rows = olsq.coefficient_path(X[:, None], y, half_life=8)
+    in_time = olsq.coefficient_path(X[:, None], y, half_life=2, times=steps)
+    np.testing.assert_allclose(in_time.coef, by_rows.coef, rtol=1e-12)
+    by_rows = olsq.coefficient_path(X[:, None], y, window=8)
+    in_time = olsq.coefficient_path(X[:, None], y, window=2.0, times=steps)
+    np.testing.assert_allclose(in_time.coef, by_rows.coef, rtol=1e-9)
+    labels = olsq.coefficient_path(X[:, None], y, window=8, times=steps).labels
+    np.testing.assert_array_equal(labels.times, steps)
+    with pytest.raises(ValueError, match="one time for each of 30 rows, got 29"):
+        olsq.coefficient_path(X[:, None], y, window=8, times=steps[1:])
+
+
+# -- lengths of time ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["90D", "2h", "15min", "1W", "500ms", "1D12h", "1.5h", "2 days", "10us", "7ns", "1h 30min"],
+)
+def test_lengths_of_time_are_pandas(text):
+    want = pd.Timedelta(text)
+    assert parse_duration(text, "window").length == want.as_unit("ns").value
+    for other in (want, want.to_timedelta64()):
+        assert parse_duration(other, "window").length == want.as_unit("ns").value
+    assert parse_duration("90d", "window") == parse_duration("90D", "window")
+    assert parse_duration(datetime.timedelta(90), "x") == parse_duration("90D", "x")
+
+
+@pytest.mark.parametrize(
+    ("value", "match"),
+    [
+        ("3M", "no fixed length"), ("1Y", "no fixed length"), ("2QE", "no fixed length"),
+        ("5B", "no fixed length"), ("3 months", "no fixed length"), ("2MS", "no fixed length"),
+        ("2 years", "no fixed length"), (np.timedelta64(3, "M"), "no fixed length"),
+        ("5m", "minutes are 'min'"), ("5x", "unknown unit 'x'"), ("D", "such as '90D'"),
+        ("", "such as '90D'"), ("-3D", "such as '90D'"), ("1e3D", "unknown unit"),
+        ("0D", "between 1 ns and 292 years"), ("200000D", "between 1 ns and 292 years"),
+        (datetime.timedelta(-1), "between 1 ns"), (np.timedelta64("NaT"), "between weeks"),
+        (pd.NaT, "such as '90D'|between"), ([1], "such as '90D'"),
+    ],
+)  # fmt: skip
+def test_lengths_of_time_that_are_none(value, match):
+    with pytest.raises((TypeError, ValueError), match=match):
+        parse_duration(value, "window")
