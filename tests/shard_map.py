@@ -14,7 +14,6 @@ sys.path[:0] = [".", "tests/attention", "tests/nn"]
 import jax, numpy as np
 from jax.sharding import PartitionSpec as P
 from tests.shard_map import check
-jax.config.update("jax_disable_most_optimizations", True)
 """
 
 

@@ -21,7 +21,8 @@ SHARED = {
     "claim_effects", "dynamics_tasks", "icl_training", "regression_tasks", "sander_claims",
     "task_training",
 }  # fmt: skip
-# Compiling is most of what these do in their quick modes, so they are compiled quickly.
+# Compiling is most of what these do in their quick modes: they are compiled quickly, like all
+# other tests, and those that train longer than they compile are not.
 COMPILING = {
     "language_models", "noisy_recall", "parity", "regbench", "stability", "test_time_compute",
 }  # fmt: skip
@@ -36,7 +37,7 @@ def test_quick(name, monkeypatch):
     try:
         importlib.import_module(name).main(["--quick"])
     finally:
-        jax.config.update("jax_disable_most_optimizations", False)
+        jax.config.update("jax_disable_most_optimizations", True)  # as everywhere
 
 
 def test_only_projections_and_gates_decay(monkeypatch):

@@ -37,11 +37,8 @@ from tests.versions import x64
 
 @pytest.fixture(autouse=True)
 def double_precision():
-    # Compiling is most of these tests' time: compile quickly rather than for speed.
-    jax.config.update("jax_disable_most_optimizations", True)
     with x64(True):
         yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def near(samples, expected, *, errors=3.0):

@@ -11,7 +11,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from nn_reference import (
     curved,
     decays,
@@ -35,14 +34,6 @@ from tests.versions import quick
 
 DIM, HEADS, B = 12, 2, 2
 ROOM = 40  # tokens in a cache that grows
-
-
-@pytest.fixture(autouse=True)
-def compiled_quickly():
-    """Compiling is most of these tests' time: compile quickly rather than for speed."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def heads_of(d, h, k, v, *, norm=True, convolution=True):

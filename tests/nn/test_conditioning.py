@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nn_cases import compiled_quickly  # noqa: F401
 
 from olsq import nn
 from olsq.nn.gated import RIDGE_FLOOR

@@ -40,13 +40,6 @@ def same(a, b):
         np.testing.assert_array_equal(np.asarray(x, float), np.asarray(y, float))
 
 
-@pytest.fixture(autouse=True)
-def compiled_quickly():
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 VARIANTS = {
     "mesa": {},
     "hybrid": {"mixer": ("hawk", "mesa", "kalman"), "blocks": 3, "remat": "full"},

@@ -19,10 +19,8 @@ INNER = HEADS * SIZE
 
 @pytest.fixture(autouse=True)
 def double_precision():
-    jax.config.update("jax_disable_most_optimizations", True)
     with x64(True):
         yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def layer_weights(rng, *, gate=False, bias=False, width=WIDTH):

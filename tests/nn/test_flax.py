@@ -24,13 +24,6 @@ flax = importlib.import_module("olsq.nn.flax")
 TOKENS = jnp.array([[3, 1, 4, 1, 5, 2]])
 
 
-@pytest.fixture(autouse=True)
-def compiled_quickly():
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 def small(mixer=("gla", "softmax"), **options):
     return olsq.nn.LanguageModel(
         7, dim=8, blocks=2, heads=2, mixer=mixer, key=jax.random.key(0), **options

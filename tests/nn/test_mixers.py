@@ -15,7 +15,6 @@ from nn_cases import (
     VARIANTS,
     B,
     case,
-    compiled_quickly,  # noqa: F401
     draw,
     error,
     quick,

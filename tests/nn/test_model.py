@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from nn_cases import (
     ROWS,
-    compiled_quickly,  # noqa: F401
     error,
     quick,
 )

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from nn_cases import (
-    compiled_quickly,  # noqa: F401
     draw,
     error,
 )

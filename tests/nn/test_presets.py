@@ -7,7 +7,6 @@ import jax
 import numpy as np
 import pytest
 from nn_cases import (
-    compiled_quickly,  # noqa: F401
     quick,
 )
 

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from nn_cases import compiled_quickly  # noqa: F401
 
 import olsq
 from olsq import nn

@@ -19,7 +19,6 @@ import equinox as eqx, jax, jax.numpy as jnp, numpy as np, optax
 from jax.sharding import Mesh
 import olsq, olsq.nn
 
-jax.config.update("jax_disable_most_optimizations", True)
 jax.config.update("jax_enable_x64", True)
 assert jax.device_count() == 8
 mixers = ("mesa", "gla", "gated_delta", "softmax", "hawk")

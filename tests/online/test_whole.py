@@ -54,10 +54,8 @@ def allowed(dtype, path, base=None):
 
 @pytest.fixture
 def double_precision():
-    jax.config.update("jax_disable_most_optimizations", True)  # compiling is most of the time
     with x64(True):
         yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @DTYPES
