@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from olsq import tasks as tasks
     from olsq import testing as testing
     from olsq import train as train
+    from olsq import tuning as tuning
     from olsq.loading import load
     from olsq.online import (
         CoefficientPath,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
         Neumann,
         Recursive,
     )
+    from olsq.tuning import tune
 
 # public name -> module that defines it
 _HOME = {
@@ -66,6 +68,7 @@ _HOME = {
     "online_lstsq": "olsq.sequence.api",
     "online_lstsq_vjp": "olsq.sequence.api",
     "query": "olsq.sequence.decode",
+    "tune": "olsq.tuning",
     "update": "olsq.sequence.decode",
 }
 
@@ -89,6 +92,7 @@ __all__ = [
     "online_lstsq",
     "online_lstsq_vjp",
     "query",
+    "tune",
     "update",
 ]
 
@@ -106,6 +110,7 @@ _SUBMODULES = frozenset(
         "tasks",
         "testing",
         "train",
+        "tuning",
     )
 )
 
