@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from olsq import tasks as tasks
     from olsq import testing as testing
     from olsq import train as train
+    from olsq import tuning as tuning
     from olsq.loading import load
     from olsq.online import (
         CoefficientPath,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
         Neumann,
         Recursive,
     )
+    from olsq.tuning import tune
 
 # public name -> module that defines it
 _HOME = {
@@ -67,6 +69,7 @@ _HOME = {
     "online_lstsq": "olsq.sequence.api",
     "online_lstsq_vjp": "olsq.sequence.api",
     "query": "olsq.sequence.decode",
+    "tune": "olsq.tuning",
     "update": "olsq.sequence.decode",
 }
 
@@ -90,6 +93,7 @@ __all__ = [
     "online_lstsq",
     "online_lstsq_vjp",
     "query",
+    "tune",
     "update",
 ]
 
@@ -108,6 +112,7 @@ _SUBMODULES = frozenset(
         "tasks",
         "testing",
         "train",
+        "tuning",
     )
 )
 

@@ -1,0 +1,293 @@
+"""The public function of tuning: checks, and the way back to the user's units."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from olsq.checks import check_choice
+from olsq.online import RecursiveLeastSquares
+from olsq.online.inputs import check_X, check_y, usable_rows
+from olsq.online.options import check_forget, check_ridge, check_weight
+from olsq.problem import RIDGE_MODES
+from olsq.reals import real_array
+from olsq.tuning import gradient
+from olsq.tuning.checks import check_bounds, check_burn_in, check_y_range
+from olsq.tuning.mixture import RULES, mix
+from olsq.tuning.objective import OneStepLoss
+from olsq.tuning.result import Curve, Mixture, Tuning
+
+MIXTURE_MEMORIES = 12
+
+
+def tune(
+    X: ArrayLike,
+    y: ArrayLike,
+    *,
+    method: Literal["gradient", "mixture"] = "gradient",
+    forget: ArrayLike | None = None,
+    ridge: ArrayLike | None = None,
+    half_life_bounds: tuple[float, float] | None = None,
+    ridge_bounds: tuple[float, float] | None = None,
+    ridge_mode: Literal["discounted", "fixed"] = "discounted",
+    ridge_shape: ArrayLike | None = None,
+    fit_intercept: bool = True,
+    sample_weight: ArrayLike | None = None,
+    burn_in: int | None = None,
+    missing: Literal["skip", "raise"] = "skip",
+    starts: int = 3,
+    y_range: tuple[ArrayLike, ArrayLike] | None = None,
+    rule: Literal["aggregating", "average"] = "aggregating",
+) -> Tuning:
+    """Forgetting factor and ridge with the least one-step-ahead squared error.
+
+    Every row is predicted from the rows before it and no other, as
+    :class:`RecursiveLeastSquares` does when it learns: the loss is the weighted mean of
+    ``residual_ ** 2``, over rows and targets.
+
+    Parameters
+    ----------
+    X : array (n, d)
+        Regressors.
+    y : array (n,) or (n, m)
+        Targets.  Their squared errors are added as they are: bring targets of different scale to
+        one first.
+    method : {"gradient", "mixture"}
+        "gradient" minimises the loss: L-BFGS-B with exact derivatives (implicit ones, of
+        :func:`olsq.online_lstsq_vjp`), from the lowest places of a coarse grid.  "mixture" runs a
+        grid of regressions side by side and predicts each row by all of them, weighed by how well
+        they have done so far; its loss is close to that of the best in hindsight on every stream.
+    forget : float or array (k,), optional
+        A number is held, and only the ridge is chosen.  With "mixture": the grid's factors;
+        default: twelve memories ``1 / (1 - forget)`` from the number of coefficients to n, and 1.
+    ridge : float or array (k,), optional
+        A number is held (times ``ridge_shape``).  With "mixture": the grid's ridges; default: 0,
+        1e-2, 1 and 100 times the mean square of X (about its mean with an intercept).
+    half_life_bounds : (float, float), optional
+        Half-lives, in rows, to search between; an upper bound of inf allows ``forget = 1``.
+        Default: memories ``1 / (1 - forget)`` of at least as many rows as there are coefficients
+        (and half-lives of .25), without an upper bound.
+    ridge_bounds : (float, float), optional
+        A lower bound of 0 allows ``ridge = 0``.  Default: 0, and between 1e-8 and 100 n times the
+        mean square of X.
+    ridge_mode : {"discounted", "fixed"}
+        As for :class:`RecursiveLeastSquares`.  Under "discounted" and forgetting the ridge only
+        matters for the first rows.
+    ridge_shape : array (d,), optional
+        Sizes of the features' penalties relative to each other: the ridge of feature j is
+        ``ridge * ridge_shape[j]``.  The mean squares of the columns make the choice independent
+        of their units.
+    fit_intercept : bool, default True
+        As for :class:`RecursiveLeastSquares`; the intercept is not penalised.
+    sample_weight : array (n,), optional
+        Weights >= 0, of a row in the regression and of its error in the loss.
+    burn_in : int, optional
+        Rows (complete ones, of positive weight) at the start whose errors do not count.  Default:
+        as many as there are coefficients, before which no regression without a ridge says
+        anything.
+    missing : {"skip", "raise"}
+        A row with a non-finite value is left out, or refused.
+    starts : int, default 3
+        How many local minima of the grid "gradient" descends from, at most.
+    y_range : (low, high), optional
+        For "mixture": the interval of the targets, numbers or arrays (m,).  Predictions are
+        clipped to it, and so are targets in the losses: for those the regret bound holds.
+        Default: from the least to the largest y, which is a look ahead: give it for predictions
+        that must know nothing of later rows.  The default grid's ridges look ahead in the same
+        way, at the scale of X.
+    rule : {"aggregating", "average"}
+        How "mixture" combines predictions: Vovk's aggregating algorithm, with the smaller bound,
+        or the mean with exponential weights.
+
+    Returns
+    -------
+    Tuning
+        ``forget``, ``ridge``, ``loss``, ``curve``, ``ridge_curve``, ``path``, ``at_bound``,
+        ``message``; with "mixture" those of its best expert, and ``mixture``.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an argument is out of range, or no row is left to score.  Nothing has been computed
+        then.
+
+    Notes
+    -----
+    A "gradient" costs some 150 passes over the data at the speed of ``partial_fit``, most of them
+    for the curves, and about ten gradients for each start: each O(n d^3) up to 24 coefficients and
+    O(n d^2) above, some 20 times a pass.  Memory O(n (d + m)).  A "mixture" of K experts costs K
+    passes and O(n m K) memory.  No derivatives.
+
+    The loss has no unit but y's: ``X * c`` has the same forgetting factor and a ridge ``c^2``
+    times as large, exactly so if c is a power of two.
+
+    The regret bound: with K experts, targets in an interval of length R, and weights up to W,
+    the mixture's summed squared error exceeds that of the best expert, in hindsight and whatever
+    the data, by at most ``R^2 W ln(K) / 2`` ("aggregating": the squared loss is 2 / R^2-mixable;
+    Vovk 1990) or ``2 R^2 W ln(K)`` ("average": it is 1 / (2 R^2)-exp-concave).  It holds for the
+    clipped experts and targets, for each target by itself, over the rows after the burn-in.
+
+    References
+    ----------
+    Haykin, "Adaptive Filter Theory" (2014), chapter 10: forgetting.  Vovk, "Aggregating
+    strategies" (COLT 1990); Haussler, Kivinen & Warmuth, "Sequential prediction of individual
+    sequences under general loss functions" (IEEE Trans. Inf. Theory 44, 1998);
+    Cesa-Bianchi & Lugosi, "Prediction, Learning, and Games" (2006), Proposition 3.1 and sections
+    3.3, 3.5, 3.6.
+
+    Examples
+    --------
+    A coefficient that walks: how fast should the regression forget?
+
+    >>> import numpy as np, olsq
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.standard_normal(2000)
+    >>> y = x * np.cumsum(0.1 * rng.standard_normal(2000)) + rng.standard_normal(2000)
+    >>> tuned = olsq.tune(x[:, None], y, fit_intercept=False)
+    >>> 0.88 < tuned.forget < 0.94
+    True
+    >>> est = olsq.RecursiveLeastSquares(forget=tuned.forget, ridge=tuned.ridge)
+
+    Predictions that need no choice beforehand:
+
+    >>> mixed = olsq.tune(x[:, None], y, method="mixture", fit_intercept=False).mixture
+    >>> mixed.prediction.shape, bool(mixed.regret <= mixed.regret_bound)
+    ((2000,), True)
+    """
+    check_choice(method, "method", ("gradient", "mixture"))
+    check_choice(ridge_mode, "ridge_mode", RIDGE_MODES)
+    check_choice(missing, "missing", ("skip", "raise"))
+    check_choice(rule, "rule", tuple(RULES))
+    judge = RecursiveLeastSquares(missing=missing)
+    rows = check_X(X, judge, None, allow_empty=False).astype(np.float64, copy=False)
+    targets = check_y(y, judge, len(rows), None).astype(np.float64, copy=False)
+    weights = check_weight(sample_weight, len(rows))
+    shape = None if ridge_shape is None else check_ridge(ridge_shape, rows.shape[1])
+    if shape is not None and not shape.any():
+        raise ValueError("ridge_shape is zero for every feature: there would be no ridge to choose")
+    check_bounds("half_life_bounds", half_life_bounds, above=0.0)
+    check_bounds("ridge_bounds", ridge_bounds, above=None)
+    if not (isinstance(starts, (int, np.integer)) and starts >= 1):
+        raise ValueError(f"starts must be an integer >= 1, got {starts!r}")
+    usable = usable_rows(rows, targets, weights, missing, judge, np.dtype(np.float64))
+    complete = np.ones(len(rows), bool) if usable is None else usable
+    skip = check_burn_in(burn_in, rows.shape[1] + bool(fit_intercept), weights, complete)
+    Y = targets.reshape(len(rows), -1)
+    problem = OneStepLoss(
+        rows[complete], Y[complete], weights[complete], shape=shape, ridge_mode=ridge_mode,
+        fit_intercept=bool(fit_intercept), burn_in=skip,
+    )  # fmt: skip
+    factor = None if forget is None else np.atleast_1d(check_forget(forget))
+    if factor is not None and (factor.ndim != 1 or factor.size == 0):
+        raise ValueError(f"forget must be a number or a grid (k,), got shape {np.shape(forget)}")
+    penalty = None if ridge is None else np.atleast_1d(real_array(ridge, "ridge").astype(float))
+    if penalty is not None:
+        if penalty.ndim != 1 or penalty.size == 0:
+            raise ValueError(f"ridge must be a number or a grid (k,), got {np.shape(ridge)}")
+        check_ridge(penalty, penalty.size)
+    common = problem, factor, _scaled(problem, penalty), half_life_bounds, ridge_bounds
+    if method == "gradient":
+        return _by_gradient(*common, int(starts), shape)
+    X_scaled = np.ldexp(rows, -problem.x_unit)
+    span = check_y_range(y_range, Y[complete], problem)
+    return _by_mixture(*common, X_scaled, complete, span, rule, shape, targets.ndim == 1)
+
+
+def _by_gradient(
+    problem: OneStepLoss, forget: Any, ridge: Any, half_lives: Any, ridge_bounds: Any,
+    starts: int, shape: NDArray | None,
+) -> Tuning:  # fmt: skip
+    for name, value in (("forget", forget), ("ridge", ridge)):
+        if value is not None and value.size > 1:
+            raise ValueError(
+                f"{name} must be one number, which is held, or None with method='gradient'; "
+                "grids are for method='mixture'"
+            )
+    memories = gradient.memory_range(
+        problem, None if forget is None else float(forget[0]), half_lives
+    )
+    ridges = gradient.ridge_range(problem, None if ridge is None else float(ridge[0]), ridge_bounds)
+    found = gradient.minimise(problem, memories, ridges, starts)
+    return _reported(problem, memories, ridges, found, shape)
+
+
+def _by_mixture(
+    problem: OneStepLoss, forget: Any, ridge: Any, half_lives: Any, ridge_bounds: Any,
+    X: NDArray, complete: NDArray, span: NDArray, rule: str, shape: NDArray | None, single: bool,
+) -> Tuning:  # fmt: skip
+    memories = gradient.memory_range(problem, None, half_lives)
+    ridges = gradient.ridge_range(problem, None, ridge_bounds)
+    if forget is None:
+        longest = min(memories.high, max(memories.low, float(len(problem.X))))
+        grid = np.geomspace(memories.low, longest, MIXTURE_MEMORIES)
+        forget = np.unique([gradient.forget_of(m) for m in grid] + [1.0] * memories.limit)
+    if ridge is None:
+        wanted = problem.ridge_scale * np.array([0.0, 1e-2, 1.0, 1e2])
+        ridge = np.unique(np.clip(wanted, 0.0 if ridges.limit else ridges.low, ridges.high))
+    pairs = np.stack(np.meshgrid(forget, ridge, indexing="ij"), -1).reshape(-1, 2)
+    made = mix(problem, pairs[:, 0].copy(), pairs[:, 1].copy(), X, complete, span, rule)
+    best = int(np.argmin(made.expert_loss.sum(axis=0)))
+    at = gradient.Found(
+        float(pairs[best, 0]), float(pairs[best, 1]), problem.tried[best][2],
+        tuple(
+            name for name, own, axis in (("forget", pairs[best, 0], forget),
+                                         ("ridge", pairs[best, 1], ridge))
+            if len(axis) > 1 and own in (axis.min(), axis.max())
+        ),
+        "",
+    )  # fmt: skip
+    words = f"the best of {len(pairs)} experts in hindsight"
+    if at.at_bound:
+        words += f", at an end of the grid in {' and '.join(at.at_bound)}"
+    low, high = span.T
+    outside = int((np.clip(problem.Y, low, high) != problem.Y).sum())
+    if outside:
+        words += f"; {outside} targets lie outside y_range and were clipped to it in the losses"
+    tuned = _reported(problem, memories, ridges, at._replace(message=words), shape)
+    return tuned._replace(mixture=_user_units(problem, made, single))
+
+
+def _reported(
+    problem: OneStepLoss, memories: Any, ridges: Any, found: gradient.Found, shape: NDArray | None
+) -> Tuning:
+    """A result in the user's units, with its curves."""
+    tried = tuple(np.array(column) for column in zip(*problem.tried, strict=True))
+    curves = [
+        Curve(f, problem.reported_ridge(r), problem.reported(loss))
+        for f, r, loss in (
+            gradient.along_forget(problem, memories, found),
+            gradient.along_ridge(problem, ridges, found),
+            tried,
+        )
+    ]
+    size = float(problem.reported_ridge(found.ridge))
+    return Tuning(
+        found.forget, size if shape is None else size * shape,
+        float(problem.reported(found.loss)), *curves, found.at_bound, found.message,
+    )  # fmt: skip
+
+
+def _user_units(problem: OneStepLoss, made: Mixture, single: bool) -> Mixture:
+    y_unit, w_unit = problem.loss_unit // 2, problem.weight_unit
+    with np.errstate(over="ignore", under="ignore"):
+        losses = {
+            name: np.ldexp(getattr(made, name), problem.loss_unit + w_unit)
+            for name in ("expert_loss", "loss", "regret", "regret_bound")
+        }
+        ends = {name: np.ldexp(getattr(made, name), y_unit) for name in ("prediction", "y_range")}
+    made = made._replace(ridge=problem.reported_ridge(made.ridge), **losses, **ends)
+    if not single:
+        return made
+    return made._replace(
+        prediction=made.prediction[:, 0], weights=made.weights[:, 0],
+        expert_loss=made.expert_loss[0], loss=float(losses["loss"][0]),
+        regret=float(losses["regret"][0]), regret_bound=float(losses["regret_bound"][0]),
+        y_range=made.y_range[0],
+    )  # fmt: skip
+
+
+def _scaled(problem: OneStepLoss, ridge: NDArray | None) -> NDArray | None:
+    """Ridges in the units of the scaled data."""
+    return None if ridge is None else np.ldexp(ridge, -problem.ridge_unit)

@@ -1,0 +1,280 @@
+"""Minimising the one-step-ahead loss: a coarse grid of starts, then L-BFGS-B with exact gradients.
+
+The search is over ``z = (log memory, log ridge)`` with ``memory = 1 / (1 - forget)``, in which the
+loss bends about equally everywhere, and of ``log(loss)``, so that tolerances are relative.  forget
+= 1 and ridge = 0 are at infinity there; they are tried at the end.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.online.options import forget_from_half_life
+from olsq.tuning.objective import OneStepLoss
+
+GRID_MEMORIES, GRID_RIDGES = 12, 6
+CURVE_POINTS = 33
+LEAST_HALF_LIFE = 0.25  # forget = 1 / 16
+LEAST_RIDGE, MOST_RIDGE = 1e-8, 100.0  # of a row's weight; and of all rows'
+SAME = 1e-9  # relative difference of losses below which the simpler of two is taken
+
+
+class Range(NamedTuple):
+    """Where one of the two is searched: its lowest and highest value, in the search's units.
+
+    ``limit`` says whether the value at infinity (forget = 1, ridge = 0) is allowed;
+    ``fixed`` is a value that is not searched.
+    """
+
+    low: float
+    high: float
+    limit: bool
+    fixed: float | None = None
+
+
+def memory_of(forget: float) -> float:
+    """``1 / (1 - forget)``, the rows that count."""
+    return math.inf if forget == 1 else 1.0 / (1.0 - forget)
+
+
+def forget_of(memory: float) -> float:
+    """The inverse of :func:`memory_of`."""
+    return 1.0 - 1.0 / memory
+
+
+def memory_range(
+    problem: OneStepLoss, forget: float | None, bounds: tuple[float, float] | None
+) -> Range:
+    """Memories to search: of as many rows as there are coefficients, or more."""
+    longest = 100.0 * len(problem.X)
+    if bounds is None:
+        least = forget_from_half_life(LEAST_HALF_LIFE)
+        low, high, limit = max(memory_of(least), float(problem.n_coefs)), longest, True
+    else:
+        low, limit = memory_of(forget_from_half_life(bounds[0])), math.isinf(bounds[1])
+        high = longest if limit else memory_of(forget_from_half_life(bounds[1]))
+    return Range(low, max(low, high), limit, forget)
+
+
+def ridge_range(
+    problem: OneStepLoss, ridge: float | None, bounds: tuple[float, float] | None
+) -> Range:
+    """Ridges to search, around the mean square of a regressor; ``ridge`` is in scaled units."""
+    scale = problem.ridge_scale
+    low, high = LEAST_RIDGE * scale, MOST_RIDGE * scale * len(problem.X)
+    limit = True
+    if bounds is not None:
+        own = [float(np.ldexp(b, -problem.ridge_unit)) for b in bounds]
+        limit = own[0] == 0
+        high = own[1] if math.isfinite(own[1]) else max(high, own[0])
+        low = min(low, high) if limit else own[0]
+    return Range(low, high, limit, ridge)
+
+
+class Found(NamedTuple):
+    """The best place of a search, and how it ended."""
+
+    forget: float
+    ridge: float
+    loss: float
+    at_bound: tuple[str, ...]
+    message: str
+
+
+def minimise(problem: OneStepLoss, memories: Range, ridges: Range, starts: int) -> Found:
+    """The least loss within both ranges."""
+    search = _Search(problem, memories, ridges)
+    free = search.free
+    converged, best = True, search.place(search.grid()[0])
+    if free:
+        for start in search.grid()[:starts]:
+            place, fine = search.descend(start)
+            if search.height(*place) < search.height(*best):
+                best, converged = place, fine
+    return search.finish(best, converged)
+
+
+class _Search:
+    """Coordinates, starts and descents of one search."""
+
+    def __init__(self, problem: OneStepLoss, memories: Range, ridges: Range) -> None:
+        self.problem, self.memories, self.ridges = problem, memories, ridges
+        self.free = [r for r in (memories, ridges) if r.fixed is None and r.low < r.high]
+        self.known: dict[tuple[float, float], float] = {}
+        # Below this rounding decides; also the way out of log(0).
+        spread = float(problem.scored @ np.einsum("tj,tj->t", problem.Y, problem.Y))
+        self.rounding = max((64 * np.finfo(float).eps) ** 2 * spread, np.finfo(float).tiny)
+        self._grid: list[NDArray] | None = None
+
+    def loss(self, forget: float, ridge: float) -> float:
+        """The loss, computed once for a place."""
+        if (forget, ridge) not in self.known:
+            self.known[forget, ridge] = self.problem.loss(forget, ridge)
+        return self.known[forget, ridge]
+
+    def height(self, forget: float, ridge: float) -> float:
+        """What is minimised."""
+        return math.log(self.loss(forget, ridge) + self.rounding)
+
+    def place(self, z: NDArray) -> tuple[float, float]:
+        """(forget, ridge) at the coordinates of what is free."""
+        left = list(z)
+        values = []
+        for own in (self.memories, self.ridges):
+            if own in self.free and own.fixed is None:
+                values.append(float(np.clip(math.exp(left.pop(0)), own.low, own.high)))
+            else:
+                values.append(own.low)
+        forget = self.memories.fixed
+        ridge = self.ridges.fixed
+        return (
+            forget_of(values[0]) if forget is None else forget,
+            values[1] if ridge is None else ridge,
+        )
+
+    def grid(self) -> list[NDArray]:
+        """Coordinates of a coarse grid's local minima, the best first."""
+        if self._grid is not None:
+            return self._grid
+        counts = {id(self.memories): GRID_MEMORIES, id(self.ridges): GRID_RIDGES}
+        axes = []
+        for own in self.free:
+            low, high = math.log(own.low), math.log(own.high)
+            if own is self.memories:  # a memory beyond the data is as good as forget = 1
+                high = min(high, max(low, math.log(2.0 * len(self.problem.X))))
+            axes.append(np.linspace(low, high, counts[id(own)]))
+        mesh = np.stack(np.meshgrid(*axes, indexing="ij"), -1) if axes else np.empty((1, 0))
+        shape = mesh.shape[:-1]
+        flat = mesh.reshape(math.prod(shape), len(axes))
+        heights = np.array([self.height(*self.place(z)) for z in flat]).reshape(shape)
+        lowest = np.ones(shape, bool)
+        for axis in range(len(axes)):
+            rows = np.moveaxis(heights, axis, 0)
+            low = np.moveaxis(lowest, axis, 0)
+            low[1:] &= rows[1:] <= rows[:-1]
+            low[:-1] &= rows[:-1] <= rows[1:]
+        order = np.argsort(np.where(lowest, heights, np.inf), axis=None, kind="stable")
+        self._grid = [flat[i] for i in order[: int(lowest.sum())]]
+        return self._grid
+
+    def slope(self, z: NDArray) -> tuple[float, NDArray[np.float64]]:
+        """Height and its gradient in the coordinates."""
+        forget, ridge = self.place(z)
+        found = self.problem.slope(forget, ridge)
+        self.known[forget, ridge] = found.loss
+        # d forget / d log memory = 1 / memory; d ridge / d log ridge = ridge
+        by = {id(self.memories): found.forget * (1 - forget), id(self.ridges): found.ridge * ridge}
+        gradient = np.array([by[id(own)] for own in self.free]) / (found.loss + self.rounding)
+        if not np.isfinite(gradient).all():  # a system that is singular to rounding
+            gradient = self._differences(z)
+        return math.log(found.loss + self.rounding), gradient
+
+    def _differences(self, z: NDArray) -> NDArray[np.float64]:
+        step = 1e-4 * np.eye(len(z))
+        return np.array(
+            [(self.height(*self.place(z + s)) - self.height(*self.place(z - s))) / 2e-4
+             for s in step]
+        )  # fmt: skip
+
+    def descend(self, start: NDArray) -> tuple[tuple[float, float], bool]:
+        """The end of a descent, never higher than its start, and whether it converged."""
+        from scipy.optimize import minimize
+
+        limits = [(math.log(own.low), math.log(own.high)) for own in self.free]
+        result: Any = minimize(
+            self.slope, start, jac=True, method="L-BFGS-B", bounds=limits,
+            options={"maxiter": 60, "ftol": 1e-12, "gtol": 1e-7},
+        )  # fmt: skip
+        end = self.place(result.x)
+        fine = bool(result.success) or float(np.abs(result.jac).max(initial=0.0)) < 1e-4
+        return (end, fine) if self.height(*end) <= self.height(*self.place(start)) else (
+            self.place(start), False
+        )  # fmt: skip
+
+    def finish(self, best: tuple[float, float], converged: bool) -> Found:
+        """Try the ends of the ranges, and say in words where the least loss is."""
+        for forgets_nothing, no_ridge in ((True, False), (False, True), (True, True)):
+            if forgets_nothing and (not self.memories.limit or self.memories.fixed is not None):
+                continue
+            if no_ridge and (not self.ridges.limit or self.ridges.fixed is not None):
+                continue
+            place = 1.0 if forgets_nothing else best[0], 0.0 if no_ridge else best[1]
+            if self.loss(*place) <= self.loss(*best) * (1 + SAME) + self.rounding:
+                best = place
+        if best[0] == 1 and best[1] > 0 and self.ridges.fixed is None and self.memories.limit:
+            best = self._ridge_alone(best)
+        at_bound, words = self._ends(*best)
+        if not converged:
+            words.append(
+                "the search stopped before the slope was zero: look at curve, or give bounds"
+            )
+        return Found(*best, self.loss(*best), at_bound, "; ".join(words))
+
+    def _ridge_alone(self, best: tuple[float, float]) -> tuple[float, float]:
+        """The best ridge without forgetting, from the one found with a little of it."""
+        if self.memories.fixed is not None:
+            return best
+        fixed = _Search(self.problem, self.memories._replace(fixed=1.0), self.ridges)
+        if not fixed.free:
+            return best
+        fixed.known = self.known
+        end, _ = fixed.descend(np.log([np.clip(best[1], self.ridges.low, self.ridges.high)]))
+        return end if self.loss(*end) < self.loss(*best) else best
+
+    def _ends(self, forget: float, ridge: float) -> tuple[tuple[str, ...], list[str]]:
+        """Which of the two are at an end of their range, and what is to be said of it."""
+        names, words = [], []
+        if self.loss(forget, ridge) <= self.rounding:
+            words.append("the loss is zero to rounding: the rows do not say more")
+        if self.memories.fixed is not None:
+            words.append("forget was given")
+        elif forget == 1:
+            names.append("forget")
+            words.append("forget = 1, an end of its range: the loss is least without forgetting")
+        elif self._at(memory_of(forget), self.memories):
+            names.append("forget")
+            words.append(
+                f"half_life is at an end of its range (forget = {forget:.6g}): "
+                "the loss may be less beyond it"
+            )
+        if self.ridges.fixed is not None:
+            words.append("ridge was given")
+        elif ridge == 0:
+            names.append("ridge")
+            words.append("ridge = 0, an end of its range: the loss is least without a ridge")
+        elif self._at(ridge, self.ridges):
+            names.append("ridge")
+            words.append("ridge is at an end of its range: the loss may be less beyond it")
+        if not names and self.free:
+            words.insert(0, "the loss is least inside both ranges")
+        return tuple(names), words
+
+    @staticmethod
+    def _at(value: float, own: Range) -> bool:
+        return value <= own.low * (1 + 1e-6) or value >= own.high * (1 - 1e-6)
+
+
+def along_forget(problem: OneStepLoss, memories: Range, at: Found) -> tuple[NDArray, ...]:
+    """Forgetting factors, ridges and losses along the forgetting factor."""
+    high = min(memories.high, max(memories.low, 4.0 * len(problem.X)))
+    grid = {forget_of(m) for m in np.geomspace(memories.low, high, CURVE_POINTS)}
+    grid |= {at.forget} | ({1.0} if memories.limit else set())
+    forgets = np.sort(list(grid))
+    return forgets, np.full(forgets.shape, at.ridge), _losses(problem, forgets, at.ridge)
+
+
+def along_ridge(problem: OneStepLoss, ridges: Range, at: Found) -> tuple[NDArray, ...]:
+    """The same along the ridge."""
+    grid = set(np.geomspace(ridges.low, ridges.high, CURVE_POINTS).tolist())
+    grid |= {at.ridge} | ({0.0} if ridges.limit else set())
+    values = np.sort(list(grid))
+    losses = np.array([problem.loss(at.forget, r) for r in values])
+    return np.full(values.shape, at.forget), values, losses
+
+
+def _losses(problem: OneStepLoss, forgets: NDArray, ridge: float) -> NDArray[np.float64]:
+    return np.array([problem.loss(f, ridge) for f in forgets])

@@ -1,0 +1,102 @@
+"""Many regressions at once, weighed online by how well each has predicted.
+
+Every expert k is a recursive regression with its own forgetting factor and ridge; its prediction
+``p_kt``, clipped to an interval of length R, knows the rows before t only.  With
+``v_kt`` proportional to ``exp(-eta sum_{s<t} w_s (y_s - p_ks)^2)`` and W the largest w_s:
+
+* "aggregating" (Vovk 1990): at ``eta = 2 / (R^2 W)`` the squared loss is mixable (Haussler,
+  Kivinen & Warmuth 1998; Cesa-Bianchi & Lugosi 2006, section 3.6): with the generalised prediction
+  ``g(z) = -ln(sum_k v_k exp(-eta_t (z - p_k)^2)) / eta_t`` and ``eta_t = eta w_t``, the number
+  ``p = (low + high) / 2 + (g(low) - g(high)) / (2 R)`` has ``(z - p)^2 <= g(z)`` for every z in
+  the interval.  Summed over the rows: regret <= ln(K) / eta = R^2 W ln(K) / 2.
+* "average": at ``eta = 1 / (2 R^2 W)`` ``exp(-eta (z - p)^2)`` is concave in p (Cesa-Bianchi &
+  Lugosi 2006, section 3.3), so that ``p = sum_k v_k p_k`` does it (their Proposition 3.1):
+  regret <= ln(K) / eta = 2 R^2 W ln(K).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.online import coefficient_path
+from olsq.tuning.mixture_kernel import aggregate
+from olsq.tuning.objective import OneStepLoss
+from olsq.tuning.result import Mixture
+
+RULES = {"aggregating": 2.0, "average": 0.5}  # eta R^2 W
+
+
+def expert_predictions(
+    problem: OneStepLoss, forget: float, ridge: float, X: NDArray, complete: NDArray
+) -> NDArray[np.float64]:
+    """One expert's prediction (n, m) of every row of X (scaled), NaN where X has a missing value.
+
+    ``complete`` (n,) are the rows that the problem holds; a row without its target is predicted
+    from the coefficients that the last complete one left.
+    """
+    m = problem.Y.shape[1]
+    out = np.full((len(X), m), np.nan)
+    asked = ~complete & np.isfinite(X).all(axis=1)
+    if not asked.any():
+        residuals = problem.residuals(forget, ridge)
+        problem.judge(forget, ridge, residuals)
+        out[complete] = problem.Y - residuals
+        return out
+    path = coefficient_path(
+        problem.X, problem.Y, sample_weight=problem.weights, forget=forget,
+        ridge=ridge * problem.shape, ridge_mode=problem.ridge_mode,
+        fit_intercept=problem.fit_intercept,
+    )  # fmt: skip
+    problem.judge(forget, ridge, path.residual)
+    out[complete] = problem.Y - path.residual
+    last = np.cumsum(complete)[asked] - 1
+    begun = last >= 0
+    values = np.zeros((len(last), m))
+    values[begun] = np.einsum("tmd,td->tm", path.coef[last[begun]], X[asked][begun])
+    values[begun] += path.intercept[last[begun]]
+    out[asked] = values
+    return out
+
+
+def mix(
+    problem: OneStepLoss, forgets: NDArray, ridges: NDArray, X: NDArray, complete: NDArray,
+    y_range: NDArray, rule: str,
+) -> Mixture:  # fmt: skip
+    """The mixture of the experts (forgets[k], ridges[k]), in the units of the scaled data.
+
+    ``y_range`` is (m, 2).
+    """
+    n, m, K = len(X), problem.Y.shape[1], len(forgets)
+    experts = np.stack(
+        [expert_predictions(problem, f, r, X, complete)
+         for f, r in zip(forgets, ridges, strict=True)], axis=-1,
+    )  # fmt: skip
+    known = np.isfinite(X).all(axis=1)
+    prediction, shares = np.full((n, m), np.nan), np.empty((n, m, K))
+    loss, expert_loss, bound = np.empty(m), np.empty((m, K)), np.empty(m)
+    weight = np.zeros(n)
+    weight[complete] = np.where(problem.scored > 0, problem.weights, 0.0)
+    heaviest = weight.max()
+    for j in range(m):
+        low, high = y_range[j]
+        width = high - low
+        own = np.clip(experts[:, j], low, high)
+        own[~known] = low  # of weight 0, and NaN in the end
+        target = np.full(n, low)
+        target[complete] = np.clip(problem.Y[:, j], low, high)
+        # Kernels see an interval of length 1: its square does not underflow.
+        unit = width if width > 0 else 1.0
+        made = np.empty(n)
+        aggregate(
+            (own - low) / unit, (target - low) / unit, weight, 0.0, width / unit,
+            RULES[rule] / heaviest, rule == "average", made, shares[:, j],
+        )  # fmt: skip
+        prediction[known, j] = np.clip(low + unit * made[known], low, high)
+        loss[j] = weight @ ((target - low) / unit - made) ** 2 * unit**2
+        expert_loss[j] = weight @ ((own - target[:, None]) / unit) ** 2 * unit**2
+        bound[j] = width**2 * heaviest * math.log(K) / RULES[rule]
+    regret = loss - expert_loss.min(axis=1)
+    return Mixture(prediction, shares, forgets, ridges, expert_loss, loss, regret, bound, y_range)

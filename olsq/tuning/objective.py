@@ -1,0 +1,146 @@
+"""The one objective of tuning: the one-step-ahead squared loss, and its exact gradient.
+
+With e_t the a-priori residual of row t (its prediction knows the rows before it and no other),
+
+    L(forget, ridge) = sum_{t > burn-in} w_t sum_j e_tj^2 / (m sum_{t > burn-in} w_t)
+
+Data are multiplied by powers of two first, which rounds nothing: then neither the squares nor the
+search depend on the units of X, y and the weights.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.online import RecursiveLeastSquares
+from olsq.sequence.api import online_lstsq_vjp
+from olsq.solvers import ChunkExact, Dense
+
+# Coefficients up to which one factorisation a token, in batches, is faster than one a chunk.
+DENSE_UP_TO = 24
+
+
+class Slope(NamedTuple):
+    """The loss, and its derivatives by the forgetting factor and by the ridge."""
+
+    loss: float
+    forget: float
+    ridge: float
+
+
+def exponent(values: NDArray) -> int:
+    """The power of two that brings the largest magnitude into [1/2, 1); 0 for zeros only."""
+    return int(np.frexp(np.abs(values).max(initial=0.0))[1])
+
+
+class OneStepLoss:
+    """The loss of rows without missing values, as a function of forgetting factor and ridge.
+
+    ``ridge`` is a number in the units of the scaled data; times ``shape`` (d,) it is the penalty,
+    and times ``ridge_unit`` it is in the user's units.
+    """
+
+    def __init__(
+        self, X: NDArray, Y: NDArray, weights: NDArray, *, shape: NDArray | None,
+        ridge_mode: str, fit_intercept: bool, burn_in: int,
+    ) -> None:  # fmt: skip
+        x_unit, y_unit, w_unit = exponent(X), exponent(Y), exponent(weights)
+        self.X, self.Y = np.ldexp(X, -x_unit), np.ldexp(Y, -y_unit)
+        self.weights = np.ldexp(weights, -w_unit)
+        self.x_unit, self.weight_unit = x_unit, w_unit
+        self.loss_unit, self.ridge_unit = 2 * y_unit, 2 * x_unit + w_unit
+        self.ridge_mode, self.fit_intercept = ridge_mode, fit_intercept
+        shape_unit = 0 if shape is None else exponent(shape)
+        self.shape = np.ones(X.shape[1]) if shape is None else np.ldexp(shape, -shape_unit)
+        self.ridge_unit -= shape_unit
+        informative = np.cumsum(self.weights > 0)
+        scored = np.where(informative > burn_in, self.weights, 0.0)
+        self.scored = scored / (Y.shape[1] * scored.sum())
+        self.burn_in = burn_in
+        self.tried: list[tuple[float, float, float]] = []
+        if fit_intercept:
+            # An intercept without a penalty takes up any shift, so that the gradient can be that of
+            # centred data: moments of data far from 0 have no digits left for what varies.
+            total = self.weights.sum()
+            means = (self.weights @ a / total for a in (self.X, self.Y))
+            centred, targets = (a - m for a, m in zip((self.X, self.Y), means, strict=True))
+            self._keys = np.column_stack([np.ones(len(X)), centred])
+            self._values = targets
+        else:
+            self._keys, self._values = self.X, self.Y
+
+    @property
+    def n_coefs(self) -> int:
+        """Coefficients of one target."""
+        return self._keys.shape[1]
+
+    @property
+    def ridge_scale(self) -> float:
+        """Ridge that weighs as much as one row, on average: the mean square over the features."""
+        own = self._keys[:, int(self.fit_intercept) :]
+        squares = self.weights @ own**2 / len(own)
+        penalised = self.shape > 0
+        if not penalised.any():
+            return 1.0
+        scale = float(np.mean(squares[penalised] / self.shape[penalised]))
+        return scale if scale > 0 else 1.0
+
+    def estimator(self, forget: float, ridge: float) -> RecursiveLeastSquares:
+        """The regression that is judged, of scaled data."""
+        return RecursiveLeastSquares(
+            forget=forget, ridge=ridge * self.shape, ridge_mode=self.ridge_mode,
+            fit_intercept=self.fit_intercept,
+        )  # fmt: skip
+
+    def residuals(self, forget: float, ridge: float) -> NDArray[np.float64]:
+        """A-priori residuals (n, m) of the scaled data."""
+        fitted = self.estimator(forget, ridge).partial_fit(self.X, self.Y, self.weights)
+        return fitted.residual_
+
+    def loss(self, forget: float, ridge: float) -> float:
+        """The loss in units of the scaled data; notes what was tried."""
+        return self.judge(forget, ridge, self.residuals(forget, ridge))
+
+    def slope(self, forget: float, ridge: float) -> Slope:
+        """The loss and its gradient, by the implicit derivative of every row's solution.
+
+        The loss depends on the two through every prediction ``k_t^T H_{t-1}^{-1} G_{t-1}^T``, a
+        whole sequence whose queries are the next rows' keys; each row has the same gate.
+        """
+        residuals = self.residuals(forget, ridge)
+        loss = self.judge(forget, ridge, residuals)
+        if len(residuals) < 2:
+            return Slope(loss, 0.0, 0.0)
+        penalty = ridge * self.shape
+        if self.fit_intercept:
+            penalty = np.concatenate([[0.0], penalty])
+        upstream = -2.0 * self.scored[1:, None] * residuals[1:]
+        solver = Dense() if self.n_coefs <= DENSE_UP_TO else ChunkExact()
+        found = online_lstsq_vjp(
+            self._keys[:-1], self._values[:-1], self._keys[1:], upstream,
+            forget=np.full(len(residuals) - 1, forget), weight=self.weights[:-1],
+            ridge=penalty, ridge_mode=self.ridge_mode, solver=solver,
+        )  # fmt: skip
+        by_ridge = found.ridge if found.ridge.ndim == 1 else found.ridge.sum(axis=0)
+        return Slope(
+            loss, float(found.forget.sum()), float(by_ridge[int(self.fit_intercept) :] @ self.shape)
+        )
+
+    def reported(self, loss: Any) -> Any:
+        """Losses in the user's units."""
+        with np.errstate(over="ignore", under="ignore"):
+            return np.ldexp(loss, self.loss_unit)
+
+    def reported_ridge(self, ridge: Any) -> Any:
+        """Ridges in the user's units (of ``ridge_shape``, where there is one)."""
+        with np.errstate(over="ignore", under="ignore"):
+            return np.ldexp(ridge, self.ridge_unit)
+
+    def judge(self, forget: float, ridge: float, residuals: NDArray) -> float:
+        """The loss of these residuals, noted as tried."""
+        loss = float(self.scored @ np.einsum("tj,tj->t", residuals, residuals))
+        self.tried.append((forget, ridge, loss))
+        return loss
