@@ -7,11 +7,12 @@ from typing import Any, TypeVar, overload
 
 import numpy as np
 
+from olsq.checks import shown
 from olsq.online import form_switch, moments, rolling, targets
 from olsq.online.base import StreamingRegressor
 from olsq.online.options import check_forget
 from olsq.online.rolling import RollingWindow
-from olsq.problem import Moments
+from olsq.problem import AnArray, Moments
 
 Estimator = TypeVar("Estimator", bound=StreamingRegressor)
 
@@ -22,7 +23,9 @@ _MAY_DIFFER = {"forget", "half_life", "missing", "residuals", "min_samples", "wi
 @overload
 def merge(first: Estimator, second: Estimator) -> Estimator: ...
 @overload
-def merge(first: Moments, second: Moments, *, forget: Any = ...) -> Moments: ...
+def merge(
+    first: Moments[AnArray], second: Moments[AnArray], *, forget: Any = ...
+) -> Moments[AnArray]: ...
 def merge(first: Any, second: Any, *, forget: Any = None) -> Any:
     """The estimator, or the moments, that saw first's rows and then second's.
 
@@ -102,7 +105,7 @@ def _check_same(first: StreamingRegressor, second: StreamingRegressor) -> None:
     a, b = first.get_params(), second.get_params()
     for name in a.keys() - _MAY_DIFFER:
         if not np.array_equal(np.asarray(a[name]), np.asarray(b[name])):
-            raise ValueError(f"cannot merge: {name} differs ({a[name]!r} and {b[name]!r})")
+            raise ValueError(f"cannot merge: {name} differs ({shown(a[name])} and {shown(b[name])})")
     for name, label in (("n_features", "number of features"), ("dtype", "dtype")):
         one, other = (getattr(e._origin, name) for e in (first, second))
         if one != other:

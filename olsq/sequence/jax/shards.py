@@ -21,7 +21,7 @@ from olsq.sequence.jax.tiles import (
 )
 
 
-def split(stream: Stream, chunk: int, shards: int) -> tuple[Stream, Moments]:
+def split(stream: Stream, chunk: int, shards: int) -> tuple[Stream, Moments[Array]]:
     """``stream`` as ``shards`` times as many streams, each with its state; and the final moments.
 
     Merging is associative, so a piece is summarised by what it makes of an empty state and by the

@@ -34,7 +34,7 @@ from olsq.solvers import ConjugateGradient, Dense, Solver
 def signed_lstsq(
     keys: Array, values: Array, queries: Array, *, forget: Any, weight: Any, ridge: Any,
     state: Any, solver: Any, adjoint: Any,
-) -> Solution:  # fmt: skip
+) -> Solution[Array]:  # fmt: skip
     """:func:`olsq.online_lstsq` on (B, H, T, dim), with gates (B, H, T) in [-1, 1].
 
     The value is NaN, and its steps -1, where a system is not positive definite; other tokens and

@@ -110,7 +110,7 @@ def initial_carry(state: Moments) -> Carry:
     return Carry(gram, cross, lost)
 
 
-def final_moments(carry: Carry) -> Moments:
+def final_moments(carry: Carry) -> Moments[Array]:
     """The moments after the last tile, NaN where they were lost."""
     return Moments(*(jnp.where(carry.lost[:, None, None], jnp.nan, s) for s in carry[:2]))
 

@@ -26,7 +26,7 @@ import numpy as np
 
 from olsq.kernel import kernel
 from olsq.sequence.numpy.blas import inverse_factor, multiply_nn, multiply_nt
-from olsq.solvers import MOST_CORRECTIONS, correction_error
+from olsq.solvers.thresholds import MOST_CORRECTIONS, correction_error
 
 error_left = kernel()(correction_error)
 

@@ -147,7 +147,7 @@ def check(
 
 def solve_whole(
     keys: Any, values: Any, queries: Any, *, solver: Solver | None = None, **problem: Any
-) -> Solution:
+) -> Solution[NDArray[Any]]:
     """:func:`olsq.online_lstsq` for NumPy arrays, on Numba kernels and BLAS.
 
     Gates, weights, ridges and moments are float64 throughout, whatever the dtype of the stream.
