@@ -86,7 +86,8 @@ def shown(value: object) -> str:
 def check_choice(value: object, name: str, choices: tuple[str, ...]) -> None:
     """Raise ValueError unless ``value`` is one of ``choices``."""
     if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {shown(value)}")
+        known = ", ".join(map(repr, choices))
+        raise ValueError(f"{name} must be one of {known}, got {shown(value)}")
 
 
 def check_forget(

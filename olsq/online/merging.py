@@ -105,7 +105,8 @@ def _check_same(first: StreamingRegressor, second: StreamingRegressor) -> None:
     a, b = first.get_params(), second.get_params()
     for name in a.keys() - _MAY_DIFFER:
         if not np.array_equal(np.asarray(a[name]), np.asarray(b[name])):
-            raise ValueError(f"cannot merge: {name} differs ({shown(a[name])} and {shown(b[name])})")
+            one, other = shown(a[name]), shown(b[name])
+            raise ValueError(f"cannot merge: {name} differs ({one} and {other})")
     for name, label in (("n_features", "number of features"), ("dtype", "dtype")):
         one, other = (getattr(e._origin, name) for e in (first, second))
         if one != other:

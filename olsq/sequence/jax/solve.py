@@ -154,7 +154,8 @@ def _solve_tile(chunks: Chunks, solver: JaxSolver, unrolls: bool) -> tuple[Array
     query_finite = finite(chunks.queries)[..., None]
     queries = jnp.where(query_finite, chunks.queries, 0)
     solution, steps = solve_systems(chunks, queries, solver, unrolls)
-    value = jnp.where(query_finite & ~chunks.lost[..., None], read_out(chunks, solution), jnp.nan)
+    known = query_finite & ~chunks.output_lost[..., None]
+    value = jnp.where(known, read_out(chunks, solution), jnp.nan)
 
     given, q, x = jax.lax.stop_gradient((chunks, queries, solution))
     query, size, left = (jnp.linalg.norm(a, axis=-1) for a in (q, x, q - system_product(given, x)))
