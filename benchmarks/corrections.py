@@ -1,4 +1,4 @@
-"""Chebyshev corrections beside conjugate gradient, for the cap ``solvers.MOST_CORRECTIONS``.
+"""Chebyshev corrections beside conjugate gradient, for the cap ``MOST_CORRECTIONS``.
 
     python -m benchmarks.corrections      # two minutes; prints
 

@@ -78,10 +78,16 @@ def shape_error(
     return ValueError(f"{name} has shape {shape}, which does not broadcast to {wanted} ({axes})")
 
 
+def shown(value: object) -> str:
+    """``value`` as a user wrote it: 1.5 and '1.5', not np.float64(1.5) and np.str_('1.5')."""
+    return repr(value.item() if isinstance(value, np.generic) else value)
+
+
 def check_choice(value: object, name: str, choices: tuple[str, ...]) -> None:
     """Raise ValueError unless ``value`` is one of ``choices``."""
     if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+        known = ", ".join(map(repr, choices))
+        raise ValueError(f"{name} must be one of {known}, got {shown(value)}")
 
 
 def check_forget(

@@ -18,9 +18,21 @@ They agree if and only if every gamma is 1.
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # the checker's own: one with a default, before 3.13
+
+    # NDArray[...] or jax.Array, the same for all arrays of a state: those of NumPy and of JAX do
+    # not mix.  A plain ``Moments`` is either.
+    AnArray = TypeVar("AnArray", default=Any, covariant=True)
+else:
+    from typing import TypeVar
+
+    AnArray = TypeVar("AnArray", covariant=True)
 
 RidgeMode = Literal["discounted", "fixed"]
 RIDGE_MODES: tuple[str, ...] = ("discounted", "fixed")
@@ -30,7 +42,7 @@ RIDGE_MODES: tuple[str, ...] = ("discounted", "fixed")
 LARGEST = {np.dtype(np.float64): 1e152, np.dtype(np.float32): 1e17}
 
 
-class Moments(NamedTuple):
+class Moments(NamedTuple, Generic[AnArray]):
     """The whole state of the problem: what a stream has to remember.
 
     Attributes
@@ -49,11 +61,11 @@ class Moments(NamedTuple):
     array([[1., 1.]])
     """
 
-    gram: Any
-    cross: Any
+    gram: AnArray
+    cross: AnArray
 
 
-class DecodeState(NamedTuple):
+class DecodeState(NamedTuple, Generic[AnArray]):
     """Moments with a carried inverse, for decoding one token after another.
 
     Attributes
@@ -70,11 +82,11 @@ class DecodeState(NamedTuple):
         Tokens since the last refresh.
     """
 
-    moments: Moments
-    ridge: Any
-    inverse: Any
-    gate_product: Any
-    age: Any
+    moments: Moments[AnArray]
+    ridge: AnArray
+    inverse: AnArray
+    gate_product: AnArray
+    age: AnArray | np.int32
 
 
 class AccuracyError(ArithmeticError):
@@ -88,7 +100,7 @@ class AccuracyError(ArithmeticError):
     """
 
 
-class Stats(NamedTuple):
+class Stats(NamedTuple, Generic[AnArray]):
     """How hard each token was, and how wrong its answer can be.
 
     With ``M = H + Lambda`` and x the solution a token was given for its query q, the error
@@ -118,10 +130,10 @@ class Stats(NamedTuple):
     True
     """
 
-    steps: Any
-    residual: Any
-    bound: Any
-    value_bound: Any
+    steps: AnArray
+    residual: AnArray
+    bound: AnArray
+    value_bound: AnArray
 
 
 class Gradients(NamedTuple):
@@ -140,14 +152,14 @@ class Gradients(NamedTuple):
         Of the state before the first token (of zeros, if none was given).
     """
 
-    keys: Any
-    values: Any
-    queries: Any
-    forget: Any
-    weight: Any
-    ridge: Any
-    gram: Any
-    cross: Any
+    keys: NDArray[np.float64]
+    values: NDArray[np.float64]
+    queries: NDArray[np.float64]
+    forget: NDArray[np.float64]
+    weight: NDArray[np.float64]
+    ridge: NDArray[np.float64]
+    gram: NDArray[np.float64]
+    cross: NDArray[np.float64]
 
 
 class Sizes(NamedTuple):
@@ -177,7 +189,7 @@ def error_bounds(sizes: Sizes, floor: Any, length: int, eps: float, out_eps: flo
     return bound, readout + out_eps * sizes.value
 
 
-class Solution(NamedTuple):
+class Solution(NamedTuple, Generic[AnArray]):
     """What :func:`olsq.online_lstsq` returns.
 
     Attributes
@@ -191,11 +203,11 @@ class Solution(NamedTuple):
         used.
     """
 
-    value: Any
-    state: Moments
-    stats: Stats
+    value: AnArray
+    state: Moments[AnArray]
+    stats: Stats[AnArray]
 
-    def check(self, tol: float = 1e-3) -> Solution:
+    def check(self, tol: float = 1e-3) -> Solution[AnArray]:
         """Return the solution, or raise if any output may be wrong by more than ``tol``.
 
         Parameters

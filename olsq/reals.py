@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.checks import shown
+
 _KEPT = (np.dtype(np.float64), np.dtype(np.float32))
 _DATES = (np.datetime64, np.timedelta64, datetime.date, datetime.time, datetime.timedelta)
 
@@ -139,7 +141,7 @@ def _number(value: Any, name: str) -> float:
 
 def _no_text(name: str, value: Any) -> ValueError:
     return ValueError(
-        f"{name} must be numeric, got text such as {value!r}: convert it first, "
+        f"{name} must be numeric, got text such as {shown(value)}: convert it first, "
         "for instance with astype(float)"
     )
 

@@ -8,6 +8,7 @@ from tests import typing_user
 def test_what_a_user_writes_runs():
     assert np.isfinite(typing_user.regressions())
     assert np.isfinite(typing_user.sequences())
+    assert typing_user.sequences_in_jax().shape == (2,)
     o, total = typing_user.attention()
     assert o.shape == (1, 2, 4)
     assert total == 5

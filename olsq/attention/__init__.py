@@ -5,18 +5,13 @@ after the last token; ``<rule>_step`` does one token on the same state.
 """
 
 from olsq.attention.rules.delta import delta, delta_step, gated_delta, gated_delta_step
-from olsq.attention.rules.gated import (
-    gla,
-    gla_step,
-    mamba2,
-    mamba2_step,
-    retention,
-    retention_step,
-)
+from olsq.attention.rules.gla import gla, gla_step
 from olsq.attention.rules.intention import intention
 from olsq.attention.rules.kalman import kalman, kalman_step
 from olsq.attention.rules.linear import linear, linear_step
 from olsq.attention.rules.longhorn import longhorn, longhorn_step
+from olsq.attention.rules.mamba import mamba, mamba_step
+from olsq.attention.rules.mamba2 import mamba2, mamba2_step
 from olsq.attention.rules.mesa import mesa, mesa_step
 from olsq.attention.rules.mesa_discounted import mesa_discounted, mesa_discounted_step
 from olsq.attention.rules.mesa_window import RecentSamples, mesa_window, mesa_window_step
@@ -26,7 +21,8 @@ from olsq.attention.rules.preconditioned_delta import (
     preconditioned_delta,
     preconditioned_delta_step,
 )
-from olsq.attention.rules.recurrent import Hidden, mamba, mamba_step, rg_lru, rg_lru_step
+from olsq.attention.rules.retention import retention, retention_step
+from olsq.attention.rules.rg_lru import Hidden, rg_lru, rg_lru_step
 from olsq.attention.rules.sliding_window import (
     RecentTokens,
     sliding_window,

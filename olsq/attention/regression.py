@@ -141,7 +141,7 @@ def check_token(q: Any, k: Any, v: Any) -> None:
         check_real(name, x)
 
 
-def or_empty(state: Moments | None, k: Any, v: Any) -> Moments:
+def or_empty(state: Moments | None, k: Any, v: Any) -> Moments[Array]:
     """The moments of one token's past, keys (..., K) and values (..., V); zero if None."""
     if state is not None:
         return state

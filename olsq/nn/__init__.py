@@ -16,7 +16,7 @@ except ImportError as error:
         f'olsq.nn needs {error.name}: pip install "online-least-squares[nn]"', name=error.name
     ) from error
 
-from olsq.nn.base import HeadMixer, Mixer, MixerState
+from olsq.nn.base import Mixer, MixerState
 from olsq.nn.blocks import Backbone, Block, SwiGLU
 from olsq.nn.conditioning import Diagnostics
 from olsq.nn.delta import Delta, GatedDelta, Longhorn, PreconditionedDelta
@@ -24,6 +24,7 @@ from olsq.nn.diagnostics import diagnose
 from olsq.nn.files import load, load_into, save
 from olsq.nn.fla import from_fla
 from olsq.nn.generation import generate
+from olsq.nn.heads import HeadMixer
 from olsq.nn.linear import GLA, HGRN2, RWKV6, LinearAttention, Mamba2, Retention
 from olsq.nn.mixers import MIXERS, mixer, register_mixer
 from olsq.nn.mlstm import MLSTM

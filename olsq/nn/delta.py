@@ -8,8 +8,8 @@ import jax
 from jax import Array
 
 from olsq import attention
-from olsq.nn.base import Gate, HeadMixer
 from olsq.nn.gated import Gated
+from olsq.nn.heads import Gate, HeadMixer
 
 
 class Stepped(HeadMixer):

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.nn.base import Gate, HeadMixer
+from olsq.nn.heads import Gate, HeadMixer
 from olsq.nn.parts import split_keys
 
 RIDGE_FLOOR, RIDGE_START = 0.25, 1.0  # the paper's

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq import attention
-from olsq.nn.base import HeadMixer
 from olsq.nn.gated import Gated
+from olsq.nn.heads import HeadMixer
 from olsq.nn.parts import LowRank, at_least_float32
 
 RANK = 16  # of projections to a gate per key dimension

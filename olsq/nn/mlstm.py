@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq import attention
-from olsq.nn.base import Gate, HeadMixer
+from olsq.nn.heads import Gate, HeadMixer
 from olsq.nn.parts import split_keys
 
 GATE_CAP = 15.0  # of xLSTM's gates, softly

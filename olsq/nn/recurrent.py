@@ -11,7 +11,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq import attention
-from olsq.nn.base import WIDTH, HeadMixer, Mixer, MixerState
+from olsq.nn.base import Mixer, MixerState
+from olsq.nn.heads import WIDTH, HeadMixer
 from olsq.nn.parts import (
     Linear,
     LowRank,

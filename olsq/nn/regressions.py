@@ -9,8 +9,8 @@ import jax
 from jax import Array
 
 from olsq import attention
-from olsq.nn.base import Gate, HeadMixer
 from olsq.nn.gated import RIDGE_FLOOR, RIDGE_START, Gated, Ridge
+from olsq.nn.heads import Gate, HeadMixer
 from olsq.nn.parts import check_sizes
 from olsq.solvers import Solver
 

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq import attention
-from olsq.nn.base import HeadMixer, MixerState
+from olsq.nn.base import MixerState
+from olsq.nn.heads import HeadMixer
 from olsq.nn.parts import check_sizes, rotate
 
 

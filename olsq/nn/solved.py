@@ -10,9 +10,10 @@ import equinox as eqx
 from jax import Array
 
 from olsq import attention
-from olsq.nn.base import HeadMixer, MixerState
+from olsq.nn.base import MixerState
 from olsq.nn.conditioning import Diagnostics, of_regression
 from olsq.nn.gated import RIDGE_FLOOR, RIDGE_START, Gated, Ridge
+from olsq.nn.heads import HeadMixer
 from olsq.problem import DecodeState, Moments
 from olsq.sequence.jax import start_decoding
 from olsq.solvers import ChunkExact, ConjugateGradient, Solver

@@ -7,14 +7,15 @@ from typing import Any, TypeVar, overload
 
 import numpy as np
 
+from olsq.checks import shown
 from olsq.online import form_switch, frozen, moments, targets, window
 from olsq.online.base import StreamingRegressor
 from olsq.online.durations import is_duration, parse_duration
 from olsq.online.forms.square_root_kernels import DECAY
 from olsq.online.options import check_forget
-from olsq.online.times import Timing, shown
+from olsq.online.times import Timing, time_shown
 from olsq.online.window import RollingWindow
-from olsq.problem import Moments
+from olsq.problem import AnArray, Moments
 
 Estimator = TypeVar("Estimator", bound=StreamingRegressor)
 
@@ -27,7 +28,9 @@ _MAY_DIFFER = {
 @overload
 def merge(first: Estimator, second: Estimator) -> Estimator: ...
 @overload
-def merge(first: Moments, second: Moments, *, forget: Any = ...) -> Moments: ...
+def merge(
+    first: Moments[AnArray], second: Moments[AnArray], *, forget: Any = ...
+) -> Moments[AnArray]: ...
 def merge(first: Any, second: Any, *, forget: Any = None) -> Any:
     """The estimator, or the moments, that saw first's rows and then second's.
 
@@ -138,8 +141,8 @@ def _timing_of_both(first: StreamingRegressor, second: StreamingRegressor) -> Ti
         raise ValueError(f"cannot merge: the times of one are {a.kind}, of the other {b.kind}")
     if b.first < a.last:
         raise ValueError(
-            f"cannot merge: second begins at {shown(b.kind, b.first)}, before first ends, at "
-            f"{shown(a.kind, a.last)}"
+            f"cannot merge: second begins at {time_shown(b.kind, b.first)}, before first ends, at "
+            f"{time_shown(a.kind, a.last)}"
         )
     return Timing(a.kind, a.first, b.last)
 
@@ -161,7 +164,8 @@ def _check_same(first: StreamingRegressor, second: StreamingRegressor) -> None:
     for name in a.keys() - _MAY_DIFFER:
         same = np.array_equal(np.asarray(a[name]), np.asarray(b[name]))
         if not (same or (name == "window" and _same_length(a[name], b[name]))):
-            raise ValueError(f"cannot merge: {name} differs ({a[name]!r} and {b[name]!r})")
+            one, other = shown(a[name]), shown(b[name])
+            raise ValueError(f"cannot merge: {name} differs ({one} and {other})")
     for name, label in (("n_features", "number of features"), ("dtype", "dtype")):
         one, other = (getattr(e._origin, name) for e in (first, second))
         if one != other:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.checks import refuse
+from olsq.checks import refuse, shown
 from olsq.reals import real_array
 
 
@@ -30,7 +30,7 @@ def forget_from_half_life(half_life: float) -> float:
     0.5
     """
     if not (isinstance(half_life, (int, float, np.integer, np.floating)) and half_life > 0):
-        raise ValueError(f"half_life must be a positive number of samples, got {half_life!r}")
+        raise ValueError(f"half_life must be a positive number of samples, got {shown(half_life)}")
     return float(2.0 ** (-1.0 / float(half_life)))
 
 
@@ -43,7 +43,7 @@ def check_ridge(ridge: ArrayLike, n_features: int) -> NDArray[np.float64]:
             f"shape {vector.shape}"
         )
     if not (np.isfinite(vector).all() and (vector >= 0).all()):
-        raise ValueError(f"ridge must be finite and >= 0, got {ridge!r}")
+        raise ValueError(f"ridge must be finite and >= 0, got {shown(ridge)}")
     return np.ascontiguousarray(np.broadcast_to(vector, (n_features,)))
 
 

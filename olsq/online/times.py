@@ -113,7 +113,7 @@ def as_array(kind: str, values: NDArray) -> NDArray:
     return values.astype("datetime64[ns]") if kind == DATES else values
 
 
-def shown(kind: str, value: int | float) -> Any:
+def time_shown(kind: str, value: int | float) -> Any:
     return np.datetime64(int(value), "ns") if kind == DATES else value
 
 
@@ -163,8 +163,8 @@ def times_of_call(
     first = values[0].item()
     if before is not None and first < before.last:
         raise ValueError(
-            f"times must not go back, but row 0 is at {shown(kind, first)}, and the last row "
-            f"before this call was at {shown(kind, before.last)}"
+            f"times must not go back, but row 0 is at {time_shown(kind, first)}, and the last row "
+            f"before this call was at {time_shown(kind, before.last)}"
         )
     return values, Timing(kind, first if before is None else before.first, values[-1].item())
 

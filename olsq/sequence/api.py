@@ -2,18 +2,69 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, overload
 
-from numpy.typing import ArrayLike
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from olsq.checks import check_choice
 from olsq.problem import Gradients, Moments, Solution
 from olsq.sequence.decode import holds_jax
 
 if TYPE_CHECKING:
+    from jax import Array
+
     from olsq.solvers import Solver
 
+    Plain = NDArray[Any] | np.number | float | Sequence[Any]  # what stays in NumPy
 
+
+@overload
+def online_lstsq(
+    keys: Plain,
+    values: Plain,
+    queries: Plain,
+    *,
+    forget: Plain | None = None,
+    log_forget: Plain | None = None,
+    weight: Plain | None = None,
+    ridge: Plain | None = None,
+    ridge_mode: Literal["fixed", "discounted"] = "fixed",
+    state: Moments[NDArray[Any]] | None = None,
+    solver: Solver | None = None,
+    adjoint: Literal["implicit", "unrolled"] = "implicit",
+) -> Solution[NDArray[Any]]: ...
+@overload
+def online_lstsq(
+    keys: Array,
+    values: ArrayLike,
+    queries: ArrayLike,
+    *,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
+    ridge: ArrayLike | None = None,
+    ridge_mode: Literal["fixed", "discounted"] = "fixed",
+    state: Moments | None = None,
+    solver: Solver | None = None,
+    adjoint: Literal["implicit", "unrolled"] = "implicit",
+) -> Solution[Array]: ...
+@overload
+def online_lstsq(
+    keys: ArrayLike,
+    values: ArrayLike,
+    queries: ArrayLike,
+    *,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
+    ridge: ArrayLike | None = None,
+    ridge_mode: Literal["fixed", "discounted"] = "fixed",
+    state: Moments | None = None,
+    solver: Solver | None = None,
+    adjoint: Literal["implicit", "unrolled"] = "implicit",
+) -> Solution: ...
 def online_lstsq(
     keys: ArrayLike,
     values: ArrayLike,

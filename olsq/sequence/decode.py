@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from olsq.problem import DecodeState, Moments
+from olsq.problem import AnArray, DecodeState, Moments
 
 AnyState = TypeVar("AnyState", bound=Moments | DecodeState)
 COMMON = {np.ndarray, np.int32, float, type(None)}
@@ -39,7 +39,9 @@ def _side(*arguments: Any) -> Any:
     return decode
 
 
-def start_decoding(state: Moments, *, ridge: ArrayLike | None = None) -> DecodeState:
+def start_decoding(
+    state: Moments[AnArray], *, ridge: ArrayLike | None = None
+) -> DecodeState[AnArray]:
     """Factorise ``state`` once, so that :func:`update` and :func:`query` need not.
 
     Parameters
@@ -108,12 +110,12 @@ def update(
 
 
 def query(
-    state: Moments | DecodeState,
+    state: Moments[AnArray] | DecodeState[AnArray],
     query: ArrayLike,
     *,
     ridge: ArrayLike | None = None,
     tol: float | None = None,
-) -> Any:
+) -> AnArray:
     """Evaluate the fit at one query: ``o = G (H + Lambda)^{-1} q``.
 
     Parameters
@@ -145,7 +147,9 @@ def query(
     return _side(state, query, ridge).query(state, query, ridge=ridge, tol=tol)
 
 
-def merge_moments(first: Moments, second: Moments, *, forget: ArrayLike = 1.0) -> Moments:
+def merge_moments(
+    first: Moments[AnArray], second: Moments[AnArray], *, forget: ArrayLike = 1.0
+) -> Moments[AnArray]:
     """Moments of two consecutive pieces of a stream: ``forget * first + second``.
 
     Parameters

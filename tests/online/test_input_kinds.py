@@ -176,8 +176,11 @@ def test_refused(kind, call):
             continue
         arguments = {"X": X, "y": Y, "w": None}
         arguments["w" if name == "sample_weight" else name] = REFUSED[kind](array)
-        with pytest.raises((ValueError, TypeError), match=rf"^{name} (must|has|contains)"):
+        with pytest.raises(
+            (ValueError, TypeError), match=rf"^{name} (must|has|contains)"
+        ) as caught:
             CALLS[call](**arguments)
+        assert "np." not in str(caught.value)  # 1.5, not np.float64(1.5)
 
 
 def numbers(array):

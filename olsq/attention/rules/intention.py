@@ -34,7 +34,7 @@ def intention(
     state: Moments | None = None,
     segment_ids: ArrayLike | None = None,
     segments: int | None = None,
-) -> tuple[Array, Moments]:
+) -> tuple[Array, Moments[Array]]:
     """Intention: ``o_t = G (H + Lambda)^{-1} q_t`` with the moments of *all* tokens.
 
     Parameters
@@ -116,7 +116,7 @@ def intention(
         state_lost = jnp.isnan(state.gram).any((2, 3)) | jnp.isnan(state.cross).any((2, 3))
         state_lost = state_lost.reshape(-1)
 
-    def context(index: Array) -> tuple[Array, Moments, Array]:
+    def context(index: Array) -> tuple[Array, Moments[Array], Array]:
         """Outputs of every query from context ``index``, its moments, whether these are lost."""
         inside = order == index
         own = jnp.where(inside[..., None], written, 0)

@@ -34,7 +34,7 @@ def kalman(
     adjoint: Literal["implicit", "unrolled"] = "implicit",
     state: Moments | None = None,
     segment_ids: ArrayLike | None = None,
-) -> tuple[Array, Moments]:
+) -> tuple[Array, Moments[Array]]:
     """Gated KalmaNet's rule: :func:`mesa` with a ridge that follows the size of the memory.
 
     ``Lambda_t = ratio |H_t|_F`` keeps the condition number below ``1 + 1 / ratio``, and
@@ -143,7 +143,7 @@ def kalman_step(
     solver: Solver | None = None,
     adjoint: Literal["implicit", "unrolled"] = "implicit",
     state: Moments | None = None,
-) -> tuple[Array, Moments]:
+) -> tuple[Array, Moments[Array]]:
     """One token of :func:`kalman`, on the same state.
 
     Parameters

@@ -32,7 +32,7 @@ def mesa(
     adjoint: Literal["implicit", "unrolled"] = "implicit",
     state: Moments | None = None,
     segment_ids: ArrayLike | None = None,
-) -> tuple[Array, Moments]:
+) -> tuple[Array, Moments[Array]]:
     """The Mesa layer's rule: ``o = G (H + Lambda)^{-1} q``, the regression solved at every token.
 
     ``H = gamma H + beta k k^T``, ``G = gamma G + beta v k^T``, and a ridge that is not forgotten.
@@ -121,7 +121,7 @@ def mesa_step(
     solver: Solver | None = None,
     adjoint: Literal["implicit", "unrolled"] = "implicit",
     state: Moments | None = None,
-) -> tuple[Array, Moments]: ...
+) -> tuple[Array, Moments[Array]]: ...
 @overload
 def mesa_step(
     q: ArrayLike,
@@ -132,7 +132,7 @@ def mesa_step(
     log_forget: ArrayLike | None = None,
     weight: ArrayLike = 1.0,
     state: DecodeState,
-) -> tuple[Array, DecodeState]: ...
+) -> tuple[Array, DecodeState[Array]]: ...
 def mesa_step(
     q: ArrayLike,
     k: ArrayLike,
@@ -146,7 +146,7 @@ def mesa_step(
     solver: Solver | None = None,
     adjoint: Literal["implicit", "unrolled"] = "implicit",
     state: Moments | DecodeState | None = None,
-) -> tuple[Array, Moments | DecodeState]:
+) -> tuple[Array, Moments[Array] | DecodeState[Array]]:
     """One token of :func:`mesa`: take it in, then solve for its query.
 
     Parameters

@@ -37,7 +37,7 @@ def mesa_discounted(
     adjoint: Literal["implicit", "unrolled"] = "implicit",
     state: Moments | None = None,
     segment_ids: ArrayLike | None = None,
-) -> tuple[Array, Moments]:
+) -> tuple[Array, Moments[Array]]:
     """Recursive least squares as attention: :func:`mesa` with a ridge forgotten like the data.
 
     Parameters
@@ -134,7 +134,7 @@ def mesa_discounted_step(
     solver: Solver | None = None,
     adjoint: Literal["implicit", "unrolled"] = "implicit",
     state: Moments | None = None,
-) -> tuple[Array, Moments]: ...
+) -> tuple[Array, Moments[Array]]: ...
 @overload
 def mesa_discounted_step(
     q: ArrayLike,
@@ -145,7 +145,7 @@ def mesa_discounted_step(
     log_forget: ArrayLike | None = None,
     weight: ArrayLike = 1.0,
     state: DecodeState,
-) -> tuple[Array, DecodeState]: ...
+) -> tuple[Array, DecodeState[Array]]: ...
 def mesa_discounted_step(
     q: ArrayLike,
     k: ArrayLike,
@@ -158,7 +158,7 @@ def mesa_discounted_step(
     solver: Solver | None = None,
     adjoint: Literal["implicit", "unrolled"] = "implicit",
     state: Moments | DecodeState | None = None,
-) -> tuple[Array, Moments | DecodeState]:
+) -> tuple[Array, Moments[Array] | DecodeState[Array]]:
     """One token of :func:`mesa_discounted`; see :func:`mesa_step`.
 
     Parameters

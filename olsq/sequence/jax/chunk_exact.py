@@ -23,13 +23,13 @@ from olsq.sequence.jax.factor import (
 )
 from olsq.sequence.jax.iterations import balanced, chebyshev, conjugate_gradient, scaled
 from olsq.sequence.jax.solver import JaxSolver
-from olsq.solvers import (
+from olsq.solvers import ChunkExact
+from olsq.solvers.thresholds import (
     MAX_LOG_SCALE,
     MILD_LOG_SCALE,
     MOST_CORRECTIONS,
     REGULAR,
     ROUNDED,
-    ChunkExact,
     correction_error,
 )
 

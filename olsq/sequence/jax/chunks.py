@@ -26,7 +26,7 @@ class Chunks(NamedTuple):
     ridge: Any  # (B, 1, 1, d) or (B, n, C, d); None: inside gram
     gram: jax.Array  # (B, n, d, d), before the chunk
     cross: jax.Array  # (B, n, m, d), before the chunk
-    lost: jax.Array  # (B, n, C) bool: a non-finite sample reaches this token
+    output_lost: jax.Array  # (B, n, C) bool: a non-finite sample reaches this token
 
 
 def moment_product(x, left, right, decay, boundary, zeta):

@@ -32,7 +32,7 @@ AnyState = TypeVar("AnyState", Moments, DecodeState)
 
 
 @in_full_precision
-def start_decoding(state: Moments, *, ridge: ArrayLike | None = None) -> DecodeState:
+def start_decoding(state: Moments, *, ridge: ArrayLike | None = None) -> DecodeState[Array]:
     """The JAX side of :func:`olsq.sequence.start_decoding`, whatever the arrays are."""
     moments = _as_moments(state)
     dtype = moments.gram.dtype
@@ -72,8 +72,8 @@ def update(
     gate, w = forget[..., None, None], weight[..., None, None]
     outer = key[..., :, None] * key[..., None, :]
     new = Moments(
-        gate * _kept(moments.gram, gate) + w * outer,
-        gate * _kept(moments.cross, gate) + w * value[..., :, None] * key[..., None, :],
+        gate * zero_if_reset(moments.gram, gate) + w * outer,
+        gate * zero_if_reset(moments.cross, gate) + w * value[..., :, None] * key[..., None, :],
     )
     if not isinstance(state, DecodeState):
         return new
@@ -152,15 +152,15 @@ def solve_query(
     return jnp.einsum("...ij,...j->...i", state.moments.cross, x), steps
 
 
-def merge_moments(first: Moments, second: Moments, *, forget: ArrayLike = 1.0) -> Moments:
+def merge_moments(first: Moments, second: Moments, *, forget: ArrayLike = 1.0) -> Moments[Array]:
     """The JAX side of :func:`olsq.sequence.merge_moments`, whatever the arrays are."""
     check_forget(forget)
     first, second = _as_moments(first), _as_moments(second)
     gate = jnp.asarray(forget, first.gram.dtype)[..., None, None]
-    return Moments(*(gate * _kept(a, gate) + b for a, b in zip(first, second, strict=True)))
+    return Moments(*(gate * zero_if_reset(a, gate) + b for a, b in zip(first, second, strict=True)))
 
 
-def _kept(state: Array, gate: Array) -> Array:
+def zero_if_reset(state: Array, gate: Array) -> Array:
     """``state`` with non-finite entries dropped where the gate is 0, so that 0 * nan is 0."""
     return jnp.where((gate == 0) & ~jnp.isfinite(state), 0, state)
 
@@ -172,13 +172,13 @@ def _inverse(gram: Array, ridge: Array) -> Array:
 
 
 def _carry_inverse(
-    state: DecodeState, new: Moments, key: Array, gate: Array, weight: Array
+    state: DecodeState[Array], new: Moments[Array], key: Array, gate: Array, weight: Array
 ) -> dict[str, Array]:
     """Refresh the inverse when it is old or the gates have forgotten much, else rank one."""
     key, gate, weight = jax.lax.stop_gradient((key, gate, weight))
-    reach = jax.lax.stop_gradient(state.gate_product) * gate
-    age = state.age + 1
-    fresh = (age >= REFRESH_EVERY) | (reach < REFRESH_BELOW).any()
+    product = jax.lax.stop_gradient(state.gate_product) * gate
+    age = jnp.asarray(state.age) + 1
+    fresh = (age >= REFRESH_EVERY) | (product < REFRESH_BELOW).any()
     old = jax.lax.stop_gradient(state.inverse)
 
     def rank_one() -> tuple[Array, Array, Array]:
@@ -186,20 +186,20 @@ def _carry_inverse(
         s = gate + weight * (key * u).sum(-1)
         h = u * jnp.sqrt(weight / s)[..., None]
         cov = (old - h[..., :, None] * h[..., None, :]) / gate[..., None, None]
-        return jnp.broadcast_to(cov, new.gram.shape), reach, age
+        return jnp.broadcast_to(cov, new.gram.shape), product, age
 
     def refresh() -> tuple[Array, Array, Array]:
         # The gates discount the ridge inside the inverse from now on.  Start it so much too
         # large that it is right halfway to the next refresh, if gates stay as they were.
-        ahead = jnp.clip(reach, REFRESH_BELOW, 1) ** -0.5
+        ahead = jnp.clip(product, REFRESH_BELOW, 1) ** -0.5
         ridge = ahead[..., None] * state.ridge
-        return _inverse(new.gram, ridge), jnp.ones_like(reach), jnp.zeros_like(age)
+        return _inverse(new.gram, ridge), jnp.ones_like(product), jnp.zeros_like(age)
 
-    inverse, reach, age = cond(fresh, refresh, rank_one)
-    return {"inverse": inverse, "gate_product": reach, "age": age}
+    inverse, product, age = cond(fresh, refresh, rank_one)
+    return {"inverse": inverse, "gate_product": product, "age": age}
 
 
-def _as_moments(state: Any) -> Moments:
+def _as_moments(state: Any) -> Moments[Array]:
     check_moments(state)
     gram, cross = (jnp.asarray(s) for s in state)
     dtype = promoted(gram, cross, jnp.float32)

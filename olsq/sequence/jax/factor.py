@@ -23,7 +23,7 @@ from jax.ad_checkpoint import checkpoint_name
 from olsq.sequence.jax.chunks import Chunks
 from olsq.sequence.jax.control import cond
 from olsq.sequence.jax.triangular import inverse_cholesky
-from olsq.solvers import FLOOR
+from olsq.solvers.thresholds import FLOOR
 
 FACTOR = "olsq factor"  # names what a backward pass keeps
 SINGULAR = 0.02  # relative error of S or P beyond which a chunk needs care

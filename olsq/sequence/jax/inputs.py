@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from olsq.checks import (
     check_forget,
@@ -35,7 +36,7 @@ class Stream(NamedTuple):
     log_forget: jax.Array | None  # (B, T), never differentiated: gradients go through forget
     weight: jax.Array | None  # (B, T)
     ridge: jax.Array | None  # (B, 1, d) or (B, T, d); None in the discounted problem
-    state: Moments  # gram (B, d, d) and cross (B, m, d); a discounted gram holds its ridge
+    state: Moments[Array]  # gram (B, d, d) and cross (B, m, d); a discounted gram holds its ridge
     floor: jax.Array | None  # (B,) at most the least eigenvalue of a discounted gram; else None
 
 
@@ -125,7 +126,7 @@ def check_state(
     m: int,
     dtype: jnp.dtype,
     discounted: bool,
-) -> Moments:
+) -> Moments[Array]:
     """Return the initial moments (B, d, d) and (B, m, d)."""
     flat = size(batch)
     if state is not None:

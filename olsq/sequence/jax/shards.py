@@ -21,7 +21,7 @@ from olsq.sequence.jax.tiles import (
 )
 
 
-def split(stream: Stream, chunk: int, shards: int) -> tuple[Stream, Moments]:
+def split(stream: Stream, chunk: int, shards: int) -> tuple[Stream, Moments[Array]]:
     """``stream`` as ``shards`` times as many streams, each with its state; and the final moments.
 
     Merging is associative, so a piece is summarised by what it makes of an empty state and by the
@@ -78,15 +78,17 @@ def split(stream: Stream, chunk: int, shards: int) -> tuple[Stream, Moments]:
         logs = jnp.where(unknown, 0, by_stream(pieces.log_forget)).sum(-1)
         rounded = jnp.prod(gates, -1)
         factor = rounded + lax.stop_gradient(jnp.where(reset, 0, jnp.exp(logs)) - rounded)
-    lost = lost_tokens(by_stream(totals.lost), reset, start.lost)
+    piece_lost = lost_tokens(by_stream(totals.state_lost), reset, start.state_lost)
     before, last = [], []
     for add, first in zip(totals[:2], start[:2], strict=True):
         states, end = states_before(factor, by_stream(add), first)
         before.append(states)
         last.append(end)
-    state_lost = jnp.concatenate([start.lost[:, None], lost[:, :-1]], 1)[..., None, None]
-    state = Moments(*(by_shard(jnp.where(state_lost, jnp.nan, s)) for s in before))
-    return pieces._replace(state=state), final_moments(Carry(last[0], last[1], lost[:, -1]))
+    lost_before = jnp.concatenate([start.state_lost[:, None], piece_lost[:, :-1]], 1)
+    state = Moments(
+        *(by_shard(jnp.where(lost_before[..., None, None], jnp.nan, s)) for s in before)
+    )
+    return pieces._replace(state=state), final_moments(Carry(last[0], last[1], piece_lost[:, -1]))
 
 
 def join(x: Array, b: int, length: int) -> Array:

@@ -34,7 +34,7 @@ from olsq.solvers import ConjugateGradient, Dense, Solver
 def signed_lstsq(
     keys: Array, values: Array, queries: Array, *, forget: Any, weight: Any, ridge: Any,
     state: Any, solver: Any, adjoint: Any,
-) -> Solution:  # fmt: skip
+) -> Solution[Array]:  # fmt: skip
     """:func:`olsq.online_lstsq` on (B, H, T, dim), with gates (B, H, T) in [-1, 1].
 
     The value is NaN, and its steps -1, where a system is not positive definite; other tokens and
@@ -42,10 +42,10 @@ def signed_lstsq(
     """
     inner = Dense() if solver is None else solver
     if not isinstance(inner, (Dense, ConjugateGradient)) or getattr(inner, "preconditioner", None):
-        asked = type(inner).__name__
-        asked += ' with preconditioner="chunk"' if isinstance(inner, ConjugateGradient) else ""
+        given = type(inner).__name__
+        given += ' with preconditioner="chunk"' if isinstance(inner, ConjugateGradient) else ""
         raise ValueError(
-            f"solver {asked} needs gates >= 0: with signed=True a system may be indefinite; use "
+            f"solver {given} needs gates >= 0: with signed=True a system may be indefinite; use "
             "Dense (the default) or ConjugateGradient without a preconditioner"
         )
     check_choice(adjoint, "adjoint", ("implicit", "unrolled"))
@@ -160,8 +160,8 @@ class SignedSystems(JaxSolver):
             x, steps = scaled(b, lambda b: self._conjugate(systems, b))
             sound = steps != UNSOUND
             # A derivative may see what its query did not: NaN, since nothing else would tell.
-            asked = (b == query).all(-1, keepdims=True)
-            x = jnp.where(sound[..., None], x, jnp.where(asked, 0, jnp.nan))
+            forward = (b == query).all(-1, keepdims=True)
+            x = jnp.where(sound[..., None], x, jnp.where(forward, 0, jnp.nan))
         return x, jnp.where(sound, steps, UNSOUND)
 
     def _conjugate(self, systems: Chunks, b: Array) -> tuple[Array, Array]:

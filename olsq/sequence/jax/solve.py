@@ -63,7 +63,7 @@ def online_lstsq(
     state: Moments | None = None,
     solver: Solver | None = None,
     adjoint: Literal["implicit", "unrolled"] = "implicit",
-) -> Solution:
+) -> Solution[Array]:
     """The JAX side of :func:`olsq.online_lstsq`, which documents it, for NumPy arrays too.
 
     Every array is converted: float64 needs ``jax_enable_x64``, and ``Solution`` holds JAX arrays.
@@ -96,7 +96,7 @@ def online_lstsq(
 @in_full_precision
 def solve_stream(
     stream: Stream, solver: JaxSolver, unrolls: bool
-) -> tuple[Array, Moments, TokenSizes]:
+) -> tuple[Array, Moments[Array], TokenSizes]:
     """The whole computation on a flat batch: (B, T, m), final moments, sizes (B, T)."""
     b, length, _ = stream.values.shape
     if solver.options.shards > 1:
@@ -113,7 +113,7 @@ def solve_stream(
 
 @partial(jax.jit, static_argnames="dtype")
 @in_full_precision
-def certify(stream: Stream, value: Array, sizes: TokenSizes, dtype: Any) -> Stats:
+def certify(stream: Stream, value: Array, sizes: TokenSizes, dtype: Any) -> Stats[Array]:
     """Residuals and error bounds (B, T) of a flat batch whose outputs are to be of ``dtype``."""
     stream, value, sizes = jax.lax.stop_gradient((stream, value, sizes))
     query, known = sizes.query, jnp.isfinite(value).all(-1)
@@ -130,7 +130,7 @@ def certify(stream: Stream, value: Array, sizes: TokenSizes, dtype: Any) -> Stat
 
 def solve_tiles(
     stream: Stream, solver: JaxSolver, unrolls: bool
-) -> tuple[Array, Moments, TokenSizes]:
+) -> tuple[Array, Moments[Array], TokenSizes]:
     """All tiles of ``stream``, one after another in time."""
     b, length, _ = stream.values.shape
     tiles, ridge = cut_into_tiles(stream, solver.options.chunk)
@@ -154,7 +154,8 @@ def _solve_tile(chunks: Chunks, solver: JaxSolver, unrolls: bool) -> tuple[Array
     query_finite = finite(chunks.queries)[..., None]
     queries = jnp.where(query_finite, chunks.queries, 0)
     solution, steps = solve_systems(chunks, queries, solver, unrolls)
-    value = jnp.where(query_finite & ~chunks.lost[..., None], read_out(chunks, solution), jnp.nan)
+    known = query_finite & ~chunks.output_lost[..., None]
+    value = jnp.where(known, read_out(chunks, solution), jnp.nan)
 
     given, q, x = jax.lax.stop_gradient((chunks, queries, solution))
     query, size, left = (jnp.linalg.norm(a, axis=-1) for a in (q, x, q - system_product(given, x)))

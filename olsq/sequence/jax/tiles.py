@@ -38,7 +38,7 @@ class Carry(NamedTuple):
 
     gram: Array  # (B, d, d)
     cross: Array  # (B, m, d)
-    lost: Array  # (B,) bool
+    state_lost: Array  # (B,) bool
 
 
 def group_count(stream: Stream, chunk: int) -> int:
@@ -105,14 +105,14 @@ def cut_into_tiles(stream: Stream, chunk: int) -> tuple[Tile, Array | None]:
 def initial_carry(state: Moments) -> Carry:
     """The carry before the first tile; a non-finite state is a loss."""
     gram, cross = state
-    lost = ~((gram * 0).sum((1, 2)) + (cross * 0).sum((1, 2)) == 0)
-    gram, cross = (jnp.where(lost[:, None, None], 0, s) for s in state)
-    return Carry(gram, cross, lost)
+    state_lost = ~((gram * 0).sum((1, 2)) + (cross * 0).sum((1, 2)) == 0)
+    gram, cross = (jnp.where(state_lost[:, None, None], 0, s) for s in state)
+    return Carry(gram, cross, state_lost)
 
 
-def final_moments(carry: Carry) -> Moments:
+def final_moments(carry: Carry) -> Moments[Array]:
     """The moments after the last tile, NaN where they were lost."""
-    return Moments(*(jnp.where(carry.lost[:, None, None], jnp.nan, s) for s in carry[:2]))
+    return Moments(*(jnp.where(carry.state_lost[:, None, None], jnp.nan, s) for s in carry[:2]))
 
 
 def open_tile(tile: Tile, ridge: Any, carry: Carry) -> tuple[Chunks, Carry]:
@@ -134,7 +134,7 @@ def open_tile(tile: Tile, ridge: Any, carry: Carry) -> tuple[Chunks, Carry]:
     (gram, last_gram), (cross, last_cross) = (
         states_before(factor, add, start) for add, start in zip(chunk_sums, carry[:2], strict=True)
     )
-    lost = lost_tokens(sample_lost.reshape(b, -1), resets, carry.lost)
+    output_lost = lost_tokens(sample_lost.reshape(b, -1), resets, carry.state_lost)
     chunks = Chunks(
         tile.keys,
         tile.values,
@@ -147,9 +147,9 @@ def open_tile(tile: Tile, ridge: Any, carry: Carry) -> tuple[Chunks, Carry]:
         ridge if tile.ridge is None else tile.ridge,
         gram,
         cross,
-        lost.reshape(b, n, c),
+        output_lost.reshape(b, n, c),
     )
-    return chunks, Carry(last_gram, last_cross, lost[:, -1])
+    return chunks, Carry(last_gram, last_cross, output_lost[:, -1])
 
 
 def finite(x: Array) -> Array:

@@ -26,7 +26,7 @@ import numpy as np
 
 from olsq.kernel import kernel
 from olsq.sequence.numpy.blas import inverse_factor, multiply_nn, multiply_nt
-from olsq.solvers import MOST_CORRECTIONS, correction_error
+from olsq.solvers.thresholds import MOST_CORRECTIONS, correction_error
 
 error_left = kernel()(correction_error)
 
@@ -43,12 +43,12 @@ def scaled_rows(chunk, first, count, sound, ratio, X, Y):
     for i in range(count):
         t = first + i
         root = number(math.sqrt(weights[t] * ratio[i]))
-        absent, asked = weights[t] == 0 or i >= sound, True
+        absent, query_finite = weights[t] == 0 or i >= sound, True
         for j in range(d):
             X[i, j] = number(0) if absent else root * number(keys[t, j])
-            asked = asked and math.isfinite(queries[t, j])
+            query_finite = query_finite and math.isfinite(queries[t, j])
         for j in range(d):
-            X[count + i, j] = number(queries[t, j]) if asked else number(0)
+            X[count + i, j] = number(queries[t, j]) if query_finite else number(0)
         for j in range(m):
             Y[i, j] = number(0) if absent else root * number(values[t, j])
 

@@ -23,13 +23,13 @@ from olsq.sequence.numpy.iterations import (
     scaled,
 )
 from olsq.sequence.numpy.solver import NumpySolver
-from olsq.solvers import (
+from olsq.solvers import ChunkExact
+from olsq.solvers.thresholds import (
     MAX_LOG_SCALE,
     MILD_LOG_SCALE,
     MOST_CORRECTIONS,
     REGULAR,
     ROUNDED,
-    ChunkExact,
     correction_error,
 )
 

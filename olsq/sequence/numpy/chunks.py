@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from olsq.kernel import kernel
 from olsq.sequence.numpy.blas import addresses, multiply_tn
 from olsq.sequence.numpy.products import multiply_systems
-from olsq.solvers import FLOOR
+from olsq.solvers.thresholds import FLOOR
 
 
 class Chunk(NamedTuple):

@@ -29,7 +29,9 @@ SINGLE, DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 TOLERANCE = {SINGLE: 1e-7, DOUBLE: 1e-14}  # of a query's residual
 
 
-def start_decoding(state: Moments, *, ridge: ArrayLike | None = None) -> DecodeState:
+def start_decoding(
+    state: Moments, *, ridge: ArrayLike | None = None
+) -> DecodeState[NDArray[Any]]:
     """:func:`olsq.sequence.start_decoding` for NumPy states."""
     moments = _as_moments(state)
     batch, d = moments.gram.shape[:-2], moments.gram.shape[-1]
@@ -50,7 +52,7 @@ def update(
     *,
     forget: ArrayLike = 1.0,
     weight: ArrayLike = 1.0,
-) -> Moments | DecodeState:
+) -> Moments[NDArray[Any]] | DecodeState[NDArray[Any]]:
     """:func:`olsq.update` for NumPy states."""
     if type(forget) is float and type(weight) is float and 0 <= forget <= 1 and 0 <= weight < 1e300:
         new = _update_one(state, key, value, forget, weight)
@@ -129,7 +131,9 @@ def query(
     return value.reshape(*batch, m)
 
 
-def merge_moments(first: Moments, second: Moments, *, forget: ArrayLike = 1.0) -> Moments:
+def merge_moments(
+    first: Moments, second: Moments, *, forget: ArrayLike = 1.0
+) -> Moments[NDArray[Any]]:
     """:func:`olsq.sequence.merge_moments` for NumPy states."""
     gate = _checked(check_forget, forget, 1.0)[..., None, None]
     first, second = _as_moments(first), _as_moments(second)
@@ -153,7 +157,7 @@ def _plain(dtype: np.dtype, *arrays: tuple[Any, tuple[int, ...]]) -> bool:
 
 def _update_one(
     state: Any, key: Any, value: Any, gate: float, weight: float
-) -> Moments | DecodeState | None:
+) -> Moments[NDArray[Any]] | DecodeState[NDArray[Any]] | None:
     """One token of one stream where there is nothing to convert or to spread; else None."""
     carried = type(state) is DecodeState
     moments = state.moments if carried else state
@@ -195,7 +199,7 @@ def _query_one(state: DecodeState, query: Any, tol: float | None) -> NDArray | N
     return value
 
 
-def _as_moments(state: Any) -> Moments:
+def _as_moments(state: Any) -> Moments[NDArray[Any]]:
     gram, cross = (np.asarray(part) for part in state)
     if gram.dtype != cross.dtype or gram.dtype not in (SINGLE, DOUBLE):
         for name, part in zip(Moments._fields, (gram, cross), strict=True):

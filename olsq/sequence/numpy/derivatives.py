@@ -83,8 +83,8 @@ def backward(
     form: NumpySolver, given: Given, part: slice, upstream: NDArray, slopes: Gradients
 ) -> None:
     """Fill ``slopes`` for some streams: chunks forwards for their moments, then backwards."""
-    streams, lost = clean(given, part)
-    silent = lost | ~np.isfinite(given.queries[part]).all(-1)
+    streams, output_lost = clean(given, part)
+    silent = output_lost | ~np.isfinite(given.queries[part]).all(-1)
     upstream = np.where(silent[..., None], 0, upstream)
     gram, cross = given.gram[part].copy(), given.cross[part].copy()
     known = np.isfinite(gram).all((1, 2)) & np.isfinite(cross).all((1, 2))
@@ -112,8 +112,8 @@ def chunk_backward(form: NumpySolver, chunk: Chunk, g: NDArray, into: Gradients)
     prepared = form.prepare(chunk)
     x = form.solve(chunk, prepared, chunk.queries)[0]
     e = form.solve_transposed(chunk, prepared, read_back(chunk, g))[0]
-    asked = (g != 0).any(-1, keepdims=True)
-    x, e = np.where(asked, x, 0), np.where(asked, e, 0)
+    has_cotangent = (g != 0).any(-1, keepdims=True)
+    x, e = np.where(has_cotangent, x, 0), np.where(has_cotangent, e, 0)
     into.queries[:], into.ridge[:] = e, -e * x
 
     keys, values = chunk.keys, chunk.values

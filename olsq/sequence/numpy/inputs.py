@@ -63,7 +63,7 @@ def check_weight(weight: Any, shape: tuple[int, ...]) -> NDArray:
     return spread("weight", weight, shape, np.float64, "batch and time")
 
 
-def check_state(state: Any, batch: tuple[int, ...], d: int, m: int) -> Moments:
+def check_state(state: Any, batch: tuple[int, ...], d: int, m: int) -> Moments[NDArray[np.float64]]:
     """Initial moments in float64, of their own memory."""
     if state is None:
         return Moments(np.zeros((*batch, d, d)), np.zeros((*batch, m, d)))

@@ -147,7 +147,7 @@ def check(
 
 def solve_whole(
     keys: Any, values: Any, queries: Any, *, solver: Solver | None = None, **problem: Any
-) -> Solution:
+) -> Solution[NDArray[Any]]:
     """:func:`olsq.online_lstsq` for NumPy arrays, on Numba kernels and BLAS.
 
     Gates, weights, ridges and moments are float64 throughout, whatever the dtype of the stream.
@@ -209,14 +209,14 @@ def clean(given: Given, part: slice) -> tuple[Streams, NDArray]:
     weights, gates = given.weights[part], given.gates[part]
     with np.errstate(over="ignore", invalid="ignore"):
         sound = np.isfinite(np.einsum("bti,bti->bt", keys, keys)) & np.isfinite(values).all(-1)
-    bad = (~sound & (weights != 0)) | ~np.isfinite(weights) | np.isnan(gates)
+    sample_lost = (~sound & (weights != 0)) | ~np.isfinite(weights) | np.isnan(gates)
     order = np.arange(1, keys.shape[1] + 1)
-    latest_bad = np.maximum.accumulate(np.where(bad, order, 0), axis=1)
+    latest_lost = np.maximum.accumulate(np.where(sample_lost, order, 0), axis=1)
     latest_reset = np.maximum.accumulate(np.where(gates == 0, order, 0), axis=1)
     state: Any = np.isfinite(given.gram[part]).all((1, 2))
     state = state & np.isfinite(given.cross[part]).all((1, 2))
-    lost = (latest_bad > 0) & (latest_bad >= latest_reset)
-    lost |= ~state[:, None] & (latest_reset == 0)
+    output_lost = (latest_lost > 0) & (latest_lost >= latest_reset)
+    output_lost |= ~state[:, None] & (latest_reset == 0)
     streams = Streams(
         np.where(sound[..., None], keys, 0),
         np.where(sound[..., None], values, 0),
@@ -225,27 +225,27 @@ def clean(given: Given, part: slice) -> tuple[Streams, NDArray]:
         np.where(np.isnan(gates), 1, gates),
         None if given.discounted else given.ridges[part],
     )
-    return streams, lost
+    return streams, output_lost
 
 
 def solve_by_chunks(
     form: NumpySolver, given: Given, part: slice, value: NDArray, steps: NDArray, norms: NDArray
 ) -> None:
     """Outputs, steps and ``norms`` of some streams; their moments become the last."""
-    streams, lost = clean(given, part)
+    streams, output_lost = clean(given, part)
     gram, cross = given.gram[part], given.cross[part]
     for moments in (gram, cross):
         sound = np.asarray(np.isfinite(moments).all((1, 2)))
         moments[~sound] = 0
-    asked = np.isfinite(given.queries[part]).all(-1)
+    query_finite = np.isfinite(given.queries[part]).all(-1)
     if streams.ridge is not None:
-        asked = asked & np.isfinite(streams.ridge).all(-1)
+        query_finite = query_finite & np.isfinite(streams.ridge).all(-1)
     for first, chunk in walk(streams, form.options.chunk, gram, cross):
         own = slice(first, first + chunk.keys.shape[1])
         with np.errstate(all="ignore"):
             x, steps[:, own] = form.solve(chunk, form.prepare(chunk), chunk.queries)
             value[:, own] = read_out(chunk, x)
             residual_norms(chunk.queries, system_product(chunk, x), x, norms[:, own])
-    value[lost | ~asked] = np.nan
-    gone = lost[:, -1] if lost.shape[1] else np.zeros(len(gram), bool)
-    gram[gone], cross[gone] = np.nan, np.nan
+    value[output_lost | ~query_finite] = np.nan
+    state_lost = output_lost[:, -1] if output_lost.shape[1] else np.zeros(len(gram), bool)
+    gram[state_lost], cross[state_lost] = np.nan, np.nan

@@ -206,12 +206,12 @@ def advance(blas, chunk, gates, ridge, spread, most, first, moments, work, value
                 system[i, j] = ratio[0] * gram[i, j]
             system[i, i] += reference[i]
         rank = whiten(blas, system, W, scratch, spare)
-        asked = sound if rank == d else np.int64(0)
+        answered = sound if rank == d else np.int64(0)
         if 0 <= rank < d:
-            asked = inside(W, system, chunk[0], chunk[3], first, sound)
-        if asked > 0:
+            answered = inside(W, system, chunk[0], chunk[3], first, sound)
+        if answered > 0:
             done = try_chunk(
-                blas, chunk, first, count, asked, uniform, parts, rank < d, cross, work, value,
+                blas, chunk, first, count, answered, uniform, parts, rank < d, cross, work, value,
                 steps, norms,
             )  # fmt: skip
         if done > 0:
@@ -262,13 +262,13 @@ def solve_stream(blas, chunk, gates, ridge, spread, most, moments, value, steps,
     gram, cross = moments
     d = gram.shape[0]
     work = np.empty((d, d)), np.empty((d, d)), np.empty((d, d)), np.empty((d, d))
-    lost = not (finite(gram) and finite(cross))
+    state_lost = not (finite(gram) and finite(cross))
     t = np.int64(0)  # a literal would compile everything below twice
     while t < gates.shape[0]:
         if gates[t] == 0:
-            lost = False
-        lost = lost or spoils(t, keys, values, gates, weights)
-        if lost:
+            state_lost = False
+        state_lost = state_lost or spoils(t, keys, values, gates, weights)
+        if state_lost:
             erase(value, t)
             norms[t] = np.nan
             t += 1
@@ -282,7 +282,7 @@ def solve_stream(blas, chunk, gates, ridge, spread, most, moments, value, steps,
     for i in range(d):
         for j in range(i):
             gram[i, j] = gram[j, i]
-    if lost:
+    if state_lost:
         scale(gram, np.nan)
         scale(cross, np.nan)
 

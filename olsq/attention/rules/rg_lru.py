@@ -1,4 +1,4 @@
-"""State spaces and recurrences gated entry by entry: Mamba (S6) and the RG-LRU of Hawk."""
+"""The RG-LRU of Hawk and Griffin: a recurrence gated entry by entry."""
 
 from __future__ import annotations
 
@@ -12,18 +12,15 @@ from jax.typing import ArrayLike
 from olsq.attention.arguments import (
     Tokens,
     check_heads,
-    check_inputs,
     check_segments,
     check_state,
     fold_heads,
     layout_of,
-    leave_out,
     per_head,
     per_token,
     restore_layout,
 )
-from olsq.attention.recurrences.elementwise import diagonal, elementwise
-from olsq.attention.states import Memory, empty
+from olsq.attention.recurrences.elementwise import diagonal
 from olsq.attention.steps import one_token
 from olsq.checks import refuse
 from olsq.sequence.jax.tiles import finite
@@ -40,141 +37,6 @@ class Hidden(NamedTuple):
     """
 
     hidden: Array
-
-
-def mamba(
-    q: ArrayLike,
-    k: ArrayLike,
-    v: ArrayLike,
-    *,
-    step: ArrayLike,
-    rate: ArrayLike,
-    skip: ArrayLike | None = None,
-    state: Memory | None = None,
-    segment_ids: ArrayLike | None = None,
-) -> tuple[Array, Memory]:
-    """Mamba's selective state space, S6: ``S = S * exp(-step exp(rate)) + (step v) k^T``.
-
-    Every entry of the memory forgets at its own speed ``exp(rate)``, for the time ``step`` that
-    the token gives its value channel.
-
-    Parameters
-    ----------
-    q, k, v : array (B, T, H, K), (B, T, H, K), (B, T, H, V)
-        Queries (not scaled), keys, values: the paper's C, B and x.  Mamba is one head (H = 1) with
-        V the inner width and K = 16.
-    step : array (B, T, H, V) or what broadcasts to it
-        The paper's Delta, >= 0 (after its softplus).  A token with 0 in all channels is left out of
-        the memory, finite or not.
-    rate : array (H, V, K) or what broadcasts to it
-        Log of the speed: the paper's ``A = -exp(rate)``.  Its code starts at log 1 to log K.
-    skip : array (H, V), optional
-        The paper's D: the output gets ``skip * v``.
-    state : Memory, optional
-        As returned for the tokens before; an empty past if None.
-    segment_ids : int array (B, T), optional
-        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
-
-    Returns
-    -------
-    output : array (B, T, H, V)
-        ``S q + skip * v``, in the dtype of q, k, v.  NaN from a non-finite token on, never before.
-    state : Memory
-
-    Raises
-    ------
-    ValueError
-        If shapes, steps or segment ids do not fit.
-
-    Notes
-    -----
-    O(T V K) exponentials; nothing of size T V K is kept, the backward pass makes 64 memories at a
-    time again.  The input is discretised as in the paper's code, ``step * k`` (Euler), not by the
-    exact integral of eq. 4.  Differentiable to any order in both modes.
-
-    References
-    ----------
-    Gu and Dao, "Mamba: Linear-Time Sequence Modeling with Selective State Spaces" (2023),
-    algorithm 2, eq. 2 and 4.
-
-    Examples
-    --------
-    >>> import jax.numpy as jnp, olsq
-    >>> x = jnp.ones((1, 3, 1, 1))
-    >>> half = jnp.log(jnp.log(2.0))  # exp(-exp(half)) = 1/2
-    >>> olsq.attention.mamba(x, x, x, step=1.0, rate=half)[0][0, :, 0, 0]
-    Array([1.  , 1.5 , 1.75], dtype=float32)
-    """
-    tokens, layout = check_inputs(q, k, v, segment_ids=segment_ids, state=state)
-    values, keys = tokens.v.shape[-1], tokens.k.shape[-1]
-    refuse("step", step, lambda s: s < 0, "be >= 0 (it is a time)")
-    tokens, times = leave_out(tokens, per_token("step", step, layout, values))
-    assert times is not None
-    speed = jnp.swapaxes(jnp.exp(per_head("rate", rate, layout, values, keys)), 1, 2)
-    direct = None if skip is None else per_head("skip", skip, layout, values)[:, None]
-    opened, state_lost = check_state(state, empty(layout, values, keys), layout)
-
-    def factors(x: dict[str, Array]) -> Array:
-        return jnp.exp(-x["step"][:, None, :] * speed)
-
-    out, memory = elementwise(
-        tokens.q, tokens.k, times * tokens.v, factors, {"step": times}, opened.matrix,
-        start=tokens.start,
-    )  # fmt: skip
-    if direct is not None:
-        out = out + direct * tokens.v
-        # A value that the memory leaves out is still read here, at its own token.
-        tokens = tokens._replace(
-            query_finite=tokens.query_finite & finite(fold_heads(jnp.asarray(v)))
-        )
-    return restore_layout(out, Memory(memory), tokens, state_lost, layout)
-
-
-def mamba_step(
-    q: ArrayLike,
-    k: ArrayLike,
-    v: ArrayLike,
-    *,
-    step: ArrayLike,
-    rate: ArrayLike,
-    skip: ArrayLike | None = None,
-    state: Memory | None = None,
-) -> tuple[Array, Memory]:
-    """One token of :func:`mamba`, on the same state.
-
-    Parameters
-    ----------
-    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
-    step : array (B, H, V), (V,) or a number
-        As for :func:`mamba`.
-    rate : array (H, V, K) or what broadcasts to it
-        As for :func:`mamba`.
-    skip : array (H, V), optional
-        As for :func:`mamba`.
-    state : Memory, optional
-
-    Returns
-    -------
-    output : array (B, H, V)
-    state : Memory
-        Give it to the next call.
-
-    Raises
-    ------
-    ValueError
-        As :func:`mamba`.
-
-    Examples
-    --------
-    >>> import jax.numpy as jnp, olsq
-    >>> x = jnp.ones((1, 1, 1))
-    >>> o, state = olsq.attention.mamba_step(x, x, x, step=1.0, rate=0.0)
-    >>> o[0, 0]
-    Array([1.], dtype=float32)
-    """
-    given = one_token({"q": q, "k": k, "v": v}, {"step": step})
-    o, state = mamba(**given, rate=rate, skip=skip, state=state)
-    return o[:, 0], state
 
 
 def root(x: Array) -> Array:

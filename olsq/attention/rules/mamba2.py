@@ -1,0 +1,119 @@
+"""Mamba-2: a linear memory that one gate a head makes forget."""
+
+from __future__ import annotations
+
+from jax import Array
+from jax.typing import ArrayLike
+
+from olsq.attention.arguments import check_inputs
+from olsq.attention.rules.gla import gated_memory
+from olsq.attention.states import Memory
+from olsq.attention.steps import one_token
+
+
+def mamba2(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    *,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    signed: bool = False,
+    state: Memory | None = None,
+    segment_ids: ArrayLike | None = None,
+) -> tuple[Array, Memory]:
+    """The state space of Mamba-2: ``S = gamma S + v k^T``, one gate per token and head.
+
+    Parameters
+    ----------
+    q, k, v : array (B, T, H, K), (B, T, H, K), (B, T, H, V)
+        Queries (not scaled), keys, values: the paper's C, B and ``dt x``.  Multiply the input by
+        its step size yourself, or use :func:`gla` with ``weight=dt``.  The skip ``D x`` is the
+        caller's, too.
+    forget, log_forget : array, optional
+        Gates in [0, 1], or their logs, broadcast to (B, T, H).  Default 1.  A gate of 0 forgets
+        everything before its token.  The paper's ``exp(dt A)``, or ``dt A``.
+    signed : bool
+        ``forget`` may lie in [-1, 1], which lets a head track parity; a log has no sign.  A
+        negative gate also turns the memory round.
+    state : Memory, optional
+        As returned for the tokens before; an empty past if None.
+    segment_ids : int array (B, T), optional
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
+
+    Returns
+    -------
+    output : array (B, T, H, V)
+    state : Memory
+
+    Raises
+    ------
+    ValueError
+        If shapes, gates or segment ids do not fit.
+
+    Notes
+    -----
+    :func:`gla` with weight 1.
+
+    References
+    ----------
+    Dao and Gu, "Transformers are SSMs" (2024), section 5.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 2, 1, 1))
+    >>> olsq.attention.mamba2(x, x, x, forget=0.5)[0][0, :, 0, 0]
+    Array([1. , 1.5], dtype=float32)
+    """
+    tokens, layout = check_inputs(
+        q, k, v, forget=forget, log_forget=log_forget, segment_ids=segment_ids, state=state,
+        signed=signed,
+    )  # fmt: skip
+    return gated_memory(tokens, layout, state, signed)
+
+
+def mamba2_step(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    *,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    signed: bool = False,
+    state: Memory | None = None,
+) -> tuple[Array, Memory]:
+    """One token of :func:`mamba2`, on the same state.
+
+    Parameters
+    ----------
+    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
+    forget, log_forget : array (B, H) or what broadcasts to it, optional
+        As for :func:`mamba2`.
+    signed : bool
+        As for :func:`mamba2`.
+    state : Memory, optional
+
+    Returns
+    -------
+    output : array (B, H, V)
+    state : Memory
+        Give it to the next call.
+
+    Raises
+    ------
+    ValueError
+        As :func:`mamba2`.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 1, 1))
+    >>> o, state = olsq.attention.mamba2_step(x, x, x, forget=0.5)
+    >>> o, state = olsq.attention.mamba2_step(x, x, x, forget=0.5, state=state)
+    >>> o[0, 0]
+    Array([1.5], dtype=float32)
+    """
+    given = one_token({"q": q, "k": k, "v": v}, {"forget": forget, "log_forget": log_forget})
+    o, state = mamba2(**given, signed=signed, state=state)
+    return o[:, 0], state

@@ -1,0 +1,106 @@
+"""Retention: a linear memory whose gate is a number for each head."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from olsq.attention.arguments import check_inputs
+from olsq.attention.rules.gla import gated_memory
+from olsq.attention.states import Memory
+from olsq.attention.steps import one_token
+
+
+def retention(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    *,
+    forget: ArrayLike | None = None,
+    state: Memory | None = None,
+    segment_ids: ArrayLike | None = None,
+) -> tuple[Array, Memory]:
+    """Retention: ``S = gamma_h S + v k^T``, one fixed gate per head.
+
+    Parameters
+    ----------
+    q, k, v : array (B, T, H, K), (B, T, H, K), (B, T, H, V)
+        Queries (not scaled), keys, values.  The paper's rotation (xPos) and scale ``K**-0.5`` are
+        the caller's.
+    forget : array (H,), optional
+        Default ``1 - 2**-(5 + h)``, the paper's.
+    state : Memory, optional
+        As returned for the tokens before; an empty past if None.
+    segment_ids : int array (B, T), optional
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
+
+    Returns
+    -------
+    output : array (B, T, H, V)
+    state : Memory
+
+    Raises
+    ------
+    ValueError
+        If shapes, gates or segment ids do not fit.
+
+    References
+    ----------
+    Sun et al., "Retentive Network" (2023), eq. 5 to 8.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 2, 1, 1))
+    >>> olsq.attention.retention(x, x, x)[0][0, :, 0, 0]
+    Array([1.     , 1.96875], dtype=float32)
+    """
+    if forget is None:
+        forget = 1 - 2.0 ** -(5 + jnp.arange(jnp.shape(q)[2] if jnp.ndim(q) == 4 else 1))
+    elif jnp.ndim(forget) > 1:
+        raise ValueError(f"forget must be one gate per head, (H,), got {jnp.shape(forget)}")
+    tokens, layout = check_inputs(q, k, v, forget=forget, segment_ids=segment_ids, state=state)
+    return gated_memory(tokens, layout, state)
+
+
+def retention_step(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    *,
+    forget: ArrayLike | None = None,
+    state: Memory | None = None,
+) -> tuple[Array, Memory]:
+    """One token of :func:`retention`, on the same state.
+
+    Parameters
+    ----------
+    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
+    forget : array (H,), optional
+        As for :func:`retention`.
+    state : Memory, optional
+
+    Returns
+    -------
+    output : array (B, H, V)
+    state : Memory
+        Give it to the next call.
+
+    Raises
+    ------
+    ValueError
+        As :func:`retention`.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 1, 1))
+    >>> o, state = olsq.attention.retention_step(x, x, x)
+    >>> o, state = olsq.attention.retention_step(x, x, x, state=state)
+    >>> o[0, 0]
+    Array([1.96875], dtype=float32)
+    """
+    given = one_token({"q": q, "k": k, "v": v})
+    o, state = retention(**given, forget=forget, state=state)
+    return o[:, 0], state

@@ -1,0 +1,219 @@
+"""Mixers with heads: the MesaNet paper's projections, convolution, gates and read-out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal, get_args
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+from numpy.typing import ArrayLike
+
+from olsq.attention.rules.linear import features as mapped
+from olsq.nn.base import Mixer, MixerState
+from olsq.nn.parts import (
+    NORM_EPS,
+    Linear,
+    RMSNorm,
+    Shift,
+    ShortConvolution,
+    at_least_float32,
+    check_sizes,
+    split_keys,
+    unit,
+)
+
+WIDTH = 4  # of the short convolutions
+FeatureMap = Literal["silu", "identity", "elu", "dpfp"]
+FEATURE_MAPS = get_args(FeatureMap)
+
+
+class HeadMixer(Mixer):
+    """Queries, keys and values of several heads, a rule, and the way back to the stream.
+
+    Parameters
+    ----------
+    dim : int
+        Width of the residual stream.
+    heads, key_size, value_size : int
+        ``key_size = dim // heads`` and ``value_size = key_size`` if not given.
+    feature_map : {"silu", "identity", "elu", "dpfp"}
+        Of queries and keys, before they are normalised.  "dpfp" makes keys ``2 nu`` times wider.
+    normalise : bool
+        Scale queries and keys to length 1.
+    convolution : bool
+        Causal depthwise convolution on queries and keys (and values, if ``convolve_values``), of
+        ``convolution_width`` 4, with a bias if ``convolution_bias``.
+    key_shift : bool
+        Instead, a token's key is made from the token before it.
+    output_norm : bool
+        RMS norm of what each head reads.
+    output_gate : bool
+        Multiply what the heads read, normalised, by ``silu(W x)``.
+    norm_eps : float
+        Of the norm of what each head reads.
+    output_gain : float
+        Standard deviation of the output projection's weights, in units of ``1 / sqrt(inputs)``;
+        models make it ``sqrt(2 / blocks)``.
+    key : jax.random.key
+    """
+
+    query_proj: Linear
+    key_proj: Linear
+    value_proj: Linear
+    output_proj: Linear
+    output_gate: Linear | None
+    norm: RMSNorm | None
+    convolution: ShortConvolution | Shift | None
+    dim: int = eqx.field(static=True)
+    heads: int = eqx.field(static=True)
+    key_size: int = eqx.field(static=True)
+    value_size: int = eqx.field(static=True)
+    feature_map: FeatureMap = eqx.field(static=True)
+    nu: int = eqx.field(static=True)
+    normalise: bool = eqx.field(static=True)
+    convolved: tuple[str, ...] = eqx.field(static=True)
+
+    rule: ClassVar[Callable[..., Any]]
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        heads: int,
+        key_size: int | None = None,
+        value_size: int | None = None,
+        feature_map: FeatureMap = "silu",
+        nu: int = 1,
+        normalise: bool = True,
+        convolution: bool = True,
+        convolve_values: bool = False,
+        convolution_width: int = WIDTH,
+        convolution_bias: bool = False,
+        key_shift: bool = False,
+        output_norm: bool = True,
+        output_gate: bool = False,
+        norm_eps: float = NORM_EPS,
+        output_gain: float = 1.0,
+        key: Array,
+    ) -> None:
+        if key_size is None:
+            check_sizes(dim=dim, heads=heads)
+            if dim % heads:
+                raise ValueError(f"dim {dim} is not a multiple of heads {heads}: give key_size")
+            key_size = dim // heads
+        value_size = key_size if value_size is None else value_size
+        check_sizes(dim=dim, heads=heads, key_size=key_size, value_size=value_size, nu=nu)
+        if feature_map not in FEATURE_MAPS:
+            raise ValueError(f"feature_map must be one of {FEATURE_MAPS}, got {feature_map!r}")
+        self.dim, self.heads, self.key_size, self.value_size = dim, heads, key_size, value_size
+        self.feature_map, self.nu, self.normalise = feature_map, nu, normalise
+        keys = split_keys(key, ("query", "key", "value", "output", "convolution", "gate"))
+        self.query_proj = Linear(dim, heads * key_size, key=keys["query"])
+        self.key_proj = Linear(dim, heads * key_size, key=keys["key"])
+        self.value_proj = Linear(dim, heads * value_size, key=keys["value"])
+        self.output_proj = Linear(heads * value_size, dim, key=keys["output"], gain=output_gain)
+        wide, own = heads * value_size, keys["gate"]
+        self.output_gate = Linear(dim, wide, key=own) if output_gate else None
+        self.norm = RMSNorm(heads, value_size, eps=norm_eps) if output_norm else None
+        widths = {"query": key_size, "key": key_size, "value": value_size}
+        if key_shift:
+            self.convolution, self.convolved = Shift(), ("key",)
+        elif convolution:
+            self.convolved = ("query", "key", "value") if convolve_values else ("query", "key")
+            channels = heads * sum(widths[name] for name in self.convolved)
+            check_sizes(convolution_width=convolution_width)
+            self.convolution = ShortConvolution(
+                convolution_width, channels, bias=convolution_bias, key=keys["convolution"]
+            )
+        else:
+            self.convolution, self.convolved = None, ()
+
+    @property
+    def mapped_size(self) -> int:
+        """Width of a head's keys as the rule sees them."""
+        return 2 * self.nu * self.key_size if self.feature_map == "dpfp" else self.key_size
+
+    def project(
+        self, x: Array, recent: Array | None, segment_ids: Array | None
+    ) -> tuple[dict[str, Array], Array | None]:
+        """Queries, keys and values of x (B, T, dim), convolved.
+
+        Returns
+        -------
+        streams : dict of array (B, T, heads * size)
+            "query", "key" and "value".
+        recent : array (B, width - 1, channels) or None
+            The convolution's state.
+        """
+        made = self.query_proj(x), self.key_proj(x), self.value_proj(x)
+        streams: dict[str, Array] = dict(zip(("query", "key", "value"), made, strict=True))
+        if self.convolution is not None:
+            joined = jnp.concatenate([streams[name] for name in self.convolved], -1)
+            joined, recent = self.convolution(joined, recent, segment_ids)
+            ends, total = [], 0
+            for name in self.convolved:
+                total += streams[name].shape[-1]
+                ends.append(total)
+            parts = jnp.split(joined, ends[:-1], -1)
+            streams.update(zip(self.convolved, parts, strict=True))
+        return streams, recent
+
+    def features(self, x: Array) -> Array:
+        """Queries or keys (B, T, H, key_size) as the rule sees them, (B, T, H, mapped_size)."""
+        kind = self.feature_map
+        x = jax.nn.silu(x) if kind == "silu" else mapped(x, kind, self.nu)
+        return unit(x) if self.normalise else x
+
+    def split_heads(self, x: Array) -> Array:
+        """A stream (B, T, H * size) as (B, T, H, size)."""
+        return x.reshape(*x.shape[:2], self.heads, x.shape[-1] // self.heads)
+
+    def arguments(self, x: Array) -> dict[str, Any]:
+        """Gates and other arguments of the rule by name, from the layer's input x (B, T, dim)."""
+        return {}
+
+    def attend(
+        self, q: Array, k: Array, v: Array, arguments: dict[str, Any], **given: Any
+    ) -> tuple[Array, Any]:
+        """The rule: outputs (B, T, H, V) and its state.
+
+        q and k are (B, T, H, K), v is (B, T, H, V); ``given`` are state and segment_ids.
+        """
+        return type(self).rule(q, k, v, **arguments, **given)
+
+    def read(self, x: Array, recent: Any, segment_ids: Array | None) -> tuple[Any, ...]:
+        """``q, k, v``, (B, T, H, size) each, arguments of the rule and the convolution's state."""
+        streams, recent = self.project(x, recent, segment_ids)
+        q, k, v = (self.split_heads(streams[name]) for name in ("query", "key", "value"))
+        return self.features(q), self.features(k), v, self.arguments(x), recent
+
+    def mix(
+        self, x: Array, state: MixerState | None, segment_ids: Array | None, capacity: int | None
+    ) -> tuple[Array, MixerState]:
+        recent, memory = (None, None) if state is None else state
+        q, k, v, arguments, recent = self.read(x, recent, segment_ids)
+        o, memory = self.attend(q, k, v, arguments, state=memory, segment_ids=segment_ids)
+        return self.write(o, x), MixerState(recent, memory)
+
+    def write(self, o: Array, x: Array) -> Array:
+        """Outputs of the heads (B, T, H, V), normalised, gated by x, projected to (B, T, dim)."""
+        if self.norm is not None:
+            o = self.norm(o)
+        if self.output_gate is not None:
+            o = o * jax.nn.silu(self.split_heads(self.output_gate(x))).astype(o.dtype)
+        return self.output_proj(jax.lax.collapse(o, 2).astype(x.dtype))
+
+
+class Gate(eqx.Module):
+    """Pre-activations of a gate per head, in float32 or better: sigmoids resolve gates near 1."""
+
+    project: Linear
+
+    def __init__(self, dim: int, outputs: int, *, key: Array, bias: ArrayLike = 0.0) -> None:
+        self.project = Linear(dim, outputs, key=key, bias=bias)
+
+    def __call__(self, x: Array) -> Array:
+        return self.project(at_least_float32(x))

@@ -1,0 +1,30 @@
+"""The solvers of whole sequences: what each one is, which problems it solves, what it promises.
+
+A solver is a frozen description.  Making one imports no backend: :meth:`Solver.numpy` and
+:meth:`Solver.jax` do, and return the form that computes.  Both forms of a solver take the same
+steps; ``olsq.reference`` holds the loops that say which.
+"""
+
+from olsq.solvers.base import Solver
+from olsq.solvers.chebyshev import Chebyshev
+from olsq.solvers.chunk_exact import ChunkExact
+from olsq.solvers.conjugate_gradient import ConjugateGradient
+from olsq.solvers.dense import Dense
+from olsq.solvers.neumann import Neumann
+from olsq.solvers.recursive import Recursive
+
+__all__ = [
+    "SOLVERS",
+    "Chebyshev",
+    "ChunkExact",
+    "ConjugateGradient",
+    "Dense",
+    "Neumann",
+    "Recursive",
+    "Solver",
+]
+
+SOLVERS: dict[str, type[Solver]] = {
+    kind.__name__: kind
+    for kind in (ChunkExact, ConjugateGradient, Chebyshev, Neumann, Recursive, Dense)
+}

@@ -1,0 +1,74 @@
+"""What every solver has, and what a new one inherits from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from olsq.sequence.jax.solver import JaxSolver
+    from olsq.sequence.numpy.solver import NumpySolver
+
+
+class Solver:
+    """What a new solver inherits from; a frozen dataclass of its options.
+
+    Override :meth:`numpy`, :meth:`jax` or both, and what the defaults below do not say.
+    "Adding a solver" in the documentation builds one outside the package.
+
+    Attributes
+    ----------
+    ridge_modes : tuple of str
+        The problems it solves.
+    chunk : int
+        Tokens per chunk.
+    shards : int
+        Pieces of the time axis that are summarised independently (JAX).
+
+    Examples
+    --------
+    >>> import olsq
+    >>> isinstance(olsq.ConjugateGradient(), olsq.sequence.Solver)
+    True
+    """
+
+    ridge_modes: ClassVar[tuple[str, ...]] = ("fixed", "discounted")
+    chunk: int
+    shards: int = 1
+
+    def ridge_modes_without_forgetting(self) -> tuple[str, ...]:
+        """The problems it solves where every gate is 1, and the two are one."""
+        return self.ridge_modes
+
+    def check_ridge_mode(self, ridge_mode: str, forgets: bool) -> None:
+        """Raise ValueError unless it solves this problem."""
+        served = self.ridge_modes if forgets else self.ridge_modes_without_forgetting()
+        if ridge_mode not in served:
+            raise ValueError(
+                f"solver {type(self).__name__} does not solve ridge_mode={ridge_mode!r} here, "
+                f"only {', '.join(map(repr, self.ridge_modes))} if anything is forgotten; "
+                "use ChunkExact (the default)"
+            )
+
+    @property
+    def truncates(self) -> bool:
+        """Whether it stops before the answer, so that its steps have a derivative of their own.
+
+        Else ``adjoint="unrolled"`` is the implicit one.
+        """
+        return True
+
+    def check_unrolled(self) -> None:
+        """Raise ValueError if its steps cannot be differentiated (``adjoint="unrolled"``)."""
+
+    def review(self, log_forget: NDArray[Any] | None, forget: NDArray[Any] | None) -> None:
+        """Warn, or raise, where gates (B, T) that can be seen are outside what it serves."""
+
+    def numpy(self) -> NumpySolver:
+        """The form that solves NumPy arrays, without JAX."""
+        raise NotImplementedError(f"solver {type(self).__name__} has no NumPy form")
+
+    def jax(self) -> JaxSolver:
+        """The form that solves JAX arrays."""
+        raise NotImplementedError(f"solver {type(self).__name__} has no JAX form")

@@ -1,0 +1,51 @@
+"""One factorisation a token: its description."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from olsq.solvers.base import Solver
+
+if TYPE_CHECKING:
+    from olsq.sequence.jax.solver import JaxSolver
+    from olsq.sequence.numpy.solver import NumpySolver
+
+
+@dataclass(frozen=True)
+class Dense(Solver):
+    """One Cholesky factorisation of size d per token.
+
+    Parameters
+    ----------
+    chunk : int
+        Tokens whose systems are in memory at once.
+
+    Notes
+    -----
+    Solves both problems with any gates.  Cost O(d^3) per token; memory O(chunk d^2) per stream,
+    because chunks are solved one after another.  Backward error of a Cholesky solve: relative
+    error of q* about kappa times the unit roundoff of the dtype.
+
+    Examples
+    --------
+    >>> import olsq
+    >>> olsq.Dense().ridge_modes
+    ('fixed', 'discounted')
+    """
+
+    chunk: int = 32
+
+    def __post_init__(self) -> None:
+        if self.chunk < 1:
+            raise ValueError("chunk must be at least 1")
+
+    def numpy(self) -> NumpySolver:
+        from olsq.sequence.numpy.dense import NumpyDense
+
+        return NumpyDense(self)
+
+    def jax(self) -> JaxSolver:
+        from olsq.sequence.jax.dense import JaxDense
+
+        return JaxDense(self)

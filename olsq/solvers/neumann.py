@@ -1,0 +1,54 @@
+"""The truncated Neumann series: its description."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from olsq.solvers.base import Solver
+
+if TYPE_CHECKING:
+    from olsq.sequence.jax.solver import JaxSolver
+    from olsq.sequence.numpy.solver import NumpySolver
+
+
+@dataclass(frozen=True)
+class Neumann(Solver):
+    """The first ``terms`` terms of ``M^{-1} = 1/c sum_j (I - M/c)^j`` with c the trace of M.
+
+    Parameters
+    ----------
+    terms : int
+        Terms of the series; 1 is ``q / c``, gated linear attention up to a scale.
+    chunk : int
+        Tokens per chunk of the matrix products.
+
+    Notes
+    -----
+    Solves both problems, slowly: the error falls by ``1 - lambda_min / c`` per term.  It is what
+    a stack of linear attention layers can compute (the thesis, section 3.7.2.3), which is why it
+    is here; as a solver every other one is better.
+
+    Examples
+    --------
+    >>> import olsq
+    >>> olsq.Neumann(terms=10).terms
+    10
+    """
+
+    terms: int = 30
+    chunk: int = 64
+
+    def __post_init__(self) -> None:
+        if self.terms < 1 or self.chunk < 1:
+            raise ValueError("terms and chunk must be at least 1")
+
+    def numpy(self) -> NumpySolver:
+        from olsq.sequence.numpy.neumann import NumpyNeumann
+
+        return NumpyNeumann(self)
+
+    def jax(self) -> JaxSolver:
+        from olsq.sequence.jax.neumann import JaxNeumann
+
+        return JaxNeumann(self)
