@@ -39,7 +39,8 @@ class Scores:
     ) -> None:
         """Count the rows of one chunk; ``residual`` are the errors before learning each row."""
         self.rows += len(y)
-        y, residual = y[used], residual[used]
+        if not used.all():
+            y, residual = y[used], residual[used]
         if not y.size:
             return
         if not self.used:
@@ -49,14 +50,14 @@ class Scores:
         earlier = self.shifted_sum + np.cumsum(shifted) - shifted
         from_mean = shifted - earlier / np.maximum(learned, 1)
         from_last = y - np.concatenate([[self.last], y[:-1]])
-        counts = learned >= max(self.burn_in, 1)
-        self.scored += int(counts.sum())
-        self.absolute += float(np.abs(residual[counts]).sum())
-        self.square += float(np.square(residual[counts]).sum())
-        self.mean_absolute += float(np.abs(from_mean[counts]).sum())
-        self.mean_square += float(np.square(from_mean[counts]).sum())
-        self.last_absolute += float(np.abs(from_last[counts]).sum())
-        self.last_square += float(np.square(from_last[counts]).sum())
+        first = min(max(self.burn_in - self.used, 1 - self.used, 0), len(y))  # not scored before
+        self.scored += len(y) - first
+        self.absolute += float(np.abs(residual[first:]).sum())
+        self.square += float(np.square(residual[first:]).sum())
+        self.mean_absolute += float(np.abs(from_mean[first:]).sum())
+        self.mean_square += float(np.square(from_mean[first:]).sum())
+        self.last_absolute += float(np.abs(from_last[first:]).sum())
+        self.last_square += float(np.square(from_last[first:]).sum())
         self.used += len(y)
         self.last = float(y[-1])
         self.shifted_sum += float(shifted.sum())

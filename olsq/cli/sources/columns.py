@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from olsq.cli.errors import InputError
@@ -16,12 +17,20 @@ MISSING_WORDS = ["", "NA", "N/A", "n/a", "#N/A", "<NA>", "null", "NULL", "None",
 
 
 class Chunk(NamedTuple):
-    """Consecutive rows, missing cells as NaN; ``start`` counts the data rows before the first."""
+    """Consecutive rows, missing cells as NaN; ``start`` counts the data rows before the first.
+
+    ``X`` (n, d) in C order, ``y`` (n,), ``weight`` (n,) or None.
+    """
 
     start: int
     X: NDArray[np.float64]
     y: NDArray[np.float64]
     weight: NDArray[np.float64] | None
+
+    def part(self, start: int, stop: int) -> Chunk:
+        """Rows ``start`` to ``stop`` of this chunk, as views."""
+        weight = None if self.weight is None else self.weight[start:stop]
+        return Chunk(self.start + start, self.X[start:stop], self.y[start:stop], weight)
 
 
 class Columns(NamedTuple):
@@ -72,8 +81,12 @@ def _suggestion(name: str, header: list[str]) -> str:
     return f"it has {shown}"
 
 
-def to_chunk(start: int, table: NDArray[np.float64], columns: Columns) -> Chunk:
-    """Split a table whose columns are in the order of ``columns.all``."""
+def to_chunk(start: int, frame: pl.DataFrame, keys: Sequence[str], columns: Columns) -> Chunk:
+    """Arrays from a frame that holds ``columns.all`` under the names ``keys``; null becomes NaN."""
     d = len(columns.features)
-    weight = table[:, d + 1] if columns.weight is not None else None
-    return Chunk(start, np.ascontiguousarray(table[:, :d]), table[:, d].copy(), weight)
+    X = np.empty((frame.height, d))
+    for j, key in enumerate(keys[:d]):
+        X[:, j] = frame[key].to_numpy()
+    y = np.array(frame[keys[d]].to_numpy(), np.float64)
+    weight = None if columns.weight is None else np.array(frame[keys[d + 1]].to_numpy(), np.float64)
+    return Chunk(start, X, y, weight)

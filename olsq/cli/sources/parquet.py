@@ -11,7 +11,6 @@ import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 
 from olsq.cli.errors import InputError
@@ -91,12 +90,13 @@ class ParquetSource(Source):
             except (pl.exceptions.PolarsError, OSError) as error:
                 reason = str(error).splitlines()[0]
                 raise InputError(f"{self.name} is a damaged Parquet file: {reason}") from None
-            whole = np.column_stack([frame[name].to_numpy() for name in self.columns.all])
-            for at in range(0, len(whole), self.chunk_rows):
-                table = np.ascontiguousarray(whole[at : at + self.chunk_rows])
-                chunk = to_chunk(self.rows, table, self.columns)
-                self.crc = zlib.crc32(table.data, self.crc)
-                self.rows += len(table)
+            block = to_chunk(self.rows, frame, self.columns.all, self.columns)
+            for at in range(0, frame.height, self.chunk_rows):
+                chunk = block.part(at, at + self.chunk_rows)
+                for array in (chunk.X, chunk.y, chunk.weight):
+                    if array is not None:
+                        self.crc = zlib.crc32(array.data, self.crc)
+                self.rows += len(chunk.y)
                 yield chunk
 
     def close(self) -> None:
