@@ -51,7 +51,9 @@ def rows_of(estimator: Any, data: Any) -> tuple[Rows, NDArray[np.bool_]]:
         rows = engines[0].rows()
         return rows, np.ones(rows.Y.shape, np.bool_)
     if not isinstance(data, (tuple, list)) or len(data) not in (2, 3, 4):
-        raise ValueError("data must be (X, y), (X, y, sample_weight) or (X, y, sample_weight, times)")
+        raise ValueError(
+            "data must be (X, y), (X, y, sample_weight) or (X, y, sample_weight, times)"
+        )
     X = estimator._checked(data[0])
     y = inputs.check_y(data[1], estimator, X.shape[0], estimator._origin.n_targets)
     weights = check_weight(data[2] if len(data) > 2 else None, X.shape[0])
