@@ -7,11 +7,16 @@ from collections.abc import Callable
 from typing import Any
 
 
-def options(description: str | None, arguments: list[str] | None) -> argparse.Namespace:
+def options(
+    description: str | None, arguments: list[str] | None, **sizes: int
+) -> argparse.Namespace:
+    """The parsed command line; ``sizes`` are whole numbers by name, with their defaults."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--figure", help="where to save the picture; none by default")
+    for name, default in sizes.items():
+        parser.add_argument(f"--{name}", type=int, default=default, help=f"default {default}")
     return parser.parse_args(arguments)
 
 

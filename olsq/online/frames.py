@@ -8,6 +8,7 @@ comes in that is no array and no list.
 from __future__ import annotations
 
 import importlib.util
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -172,7 +173,7 @@ def frame(columns: Mapping[Any, NDArray], labels: Labels, kind: str | None = Non
 
 def refuse_twice(names: Sequence[str]) -> None:
     """Raise ValueError if a name is there twice."""
-    twice = sorted({name for name in names if names.count(name) > 1})
+    twice = sorted(name for name, times in Counter(names).items() if times > 1)
     if twice:
         raise ValueError(
             f"the frame would have a column {twice[0]!r} twice: a statistic and a feature, or two "
