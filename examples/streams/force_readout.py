@@ -16,16 +16,17 @@ import numpy as np
 
 import olsq
 
-UNITS, TEACH, RUN = 400, 8000, 1000
+UNITS, TEACH, RUN = 500, 8000, 1000
 
 
-def mackey_glass(n: int, delay: int = 17, substeps: int = 10) -> np.ndarray:
-    """The series at unit steps, by Euler's method, scaled to mean 0 and deviation 1."""
-    h, lag = 1 / substeps, delay * substeps
-    x = np.full(lag + (n + 500) * substeps, 1.2)
+def mackey_glass(n: int, delay: int = 17, steps: int = 4, substeps: int = 5) -> np.ndarray:
+    """The series, ``steps`` values per unit of time, by Euler's method; mean 0 and deviation 1."""
+    per_unit = steps * substeps
+    h, lag, settle = 1 / per_unit, delay * per_unit, 500 * per_unit
+    x = np.full(lag + settle + n * substeps + 1, 1.2)
     for t in range(lag, x.size - 1):
         x[t + 1] = x[t] + h * (0.2 * x[t - lag] / (1 + x[t - lag] ** 10) - 0.1 * x[t])
-    series = x[lag::substeps][500 : 500 + n]
+    series = x[lag + settle :: substeps][:n]
     return (series - series.mean()) / series.std()
 
 
@@ -34,13 +35,13 @@ def main(arguments: list[str] | None = None) -> None:
     rng = np.random.default_rng(0)
     target = mackey_glass(TEACH + RUN)
     # [use]
-    J = 1.25 * rng.standard_normal((UNITS, UNITS)) / np.sqrt(UNITS)
+    J = 1.5 * rng.standard_normal((UNITS, UNITS)) / np.sqrt(UNITS)
     feedback = rng.uniform(-1, 1, UNITS)
-    est = olsq.RecursiveLeastSquares(ridge=1e-2, fit_intercept=False)
+    est = olsq.RecursiveLeastSquares(ridge=0.1, fit_intercept=False)
     x, z, out = rng.standard_normal(UNITS), 0.0, np.empty(TEACH + RUN)
     start = time.perf_counter()
     for t in range(TEACH + RUN):
-        x += 0.5 * (-x + J @ np.tanh(x) + feedback * z)
+        x += 0.1 * (-x + J @ np.tanh(x) + feedback * z)
         r = np.tanh(x)
         if t < TEACH:
             z, _ = est.step(r, target[t])
@@ -54,7 +55,7 @@ def main(arguments: list[str] | None = None) -> None:
     print(f"{UNITS} units, {TEACH} taught steps and {RUN} alone in {seconds:.1f} s")
     print(f"one-step error at the end of teaching: {taught:.4f} of the series' deviation")
     print("error alone over the first 100, 300, 1000 steps:", np.round(alone, 3))
-    assert taught < 0.02
+    assert taught < 0.03
     assert alone[0] < 0.1
 
     def draw(axes):
