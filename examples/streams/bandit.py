@@ -1,10 +1,10 @@
 """Choose among ten articles for readers who differ: LinUCB and Thompson sampling.
 
-    python examples/streams/bandit.py [--steps 4000] [--figure bandit.png]
+    python examples/streams/bandit.py [--steps 2000] [--peers 1] [--figure bandit.png]
 
 Each article has a linear reward of its own in eight features of the reader, with noise.  Regret is
-what was lost against knowing the rewards.  Beside it mabwiser's policies on the same readers and
-noise.
+what was lost against knowing the rewards.  ``--peers 1`` runs mabwiser's policies beside it, on the
+same readers and noise.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ def theirs(policy: str, X: np.ndarray, means: np.ndarray, noise: np.ndarray) -> 
 
 
 def main(arguments: list[str] | None = None) -> None:
-    options = figures.options(__doc__, arguments, steps=2000)
+    options = figures.options(__doc__, arguments, steps=2000, peers=0)
     X, means, noise = readers(options.steps)
     curves = {}
     for policy in ("LinUCB", "Thompson"):
         ours(policy, X[:20], means, noise)  # compiles
-        for who, run in (("olsq", ours), ("mabwiser", theirs)):
+        for who, run in (("olsq", ours), ("mabwiser", theirs))[: 1 + options.peers]:
             start = time.perf_counter()
             curves[policy, who] = np.cumsum(run(policy, X, means, noise))
             each = (time.perf_counter() - start) / len(X) * 1e6
@@ -79,7 +79,6 @@ def main(arguments: list[str] | None = None) -> None:
     chance = np.cumsum(means.max(axis=1) - means.mean(axis=1))
     print(f"{'chance':>20} regret {chance[-1]:7.1f}")
     assert curves["LinUCB", "olsq"][-1] < 0.25 * chance[-1]
-    assert curves["LinUCB", "olsq"][-1] < 1.1 * curves["LinUCB", "mabwiser"][-1]
 
     def draw(axes):
         for (policy, who), curve in curves.items():
