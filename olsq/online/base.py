@@ -13,10 +13,11 @@ from olsq.online import durations, files, frozen, inputs, one_row
 from olsq.online.conventions import EstimatorConventions
 from olsq.online.durations import Duration
 from olsq.online.forms.limits import state_dtype_name
-from olsq.online.frames import Labels
+from olsq.online.frames import Labels, column_names
 from olsq.online.inference import Inference
 from olsq.online.learning import Absorbed, Call, Origin, absorb
 from olsq.online.options import check_ridge, check_weight
+from olsq.online.output import FrameOutput
 from olsq.online.path import CoefficientPath
 from olsq.online.targets import Engine, TargetGroups
 from olsq.online.times import Timing, as_array, name_of, read_times, times_of_call
@@ -25,7 +26,7 @@ from olsq.problem import LARGEST, Moments
 _STORED = {name: np.dtype(name) for name in ("float64", "float32")}
 
 
-class StreamingRegressor(EstimatorConventions, Inference):
+class StreamingRegressor(EstimatorConventions, FrameOutput, Inference):
     """Base of the estimators; subclasses give the parameters, ``_start`` and ``_gates``."""
 
     ridge: Any
@@ -219,6 +220,8 @@ class StreamingRegressor(EstimatorConventions, Inference):
         names = self._origin.names
         if labels.features is None and names is not None:
             labels = labels._replace(features=tuple(names))
+        if labels.targets is None:
+            labels = labels._replace(targets=self._origin.targets)
         return labels._replace(intercept=self._origin.intercept)
 
     def _learn(
@@ -233,6 +236,7 @@ class StreamingRegressor(EstimatorConventions, Inference):
             origin = self._origin if fitted else None
             call = self._check_call(X, y, sample_weight, forget, origin)
             call, timing = self._in_time(call, times, X, y, forget, fitted)
+            labels = Labels.of(X, y) if self._frames_out else None
             if restart and not call.weights.any():
                 raise ValueError("sample_weight is zero in every row; no row is left to learn from")
             if fitted:
@@ -260,6 +264,8 @@ class StreamingRegressor(EstimatorConventions, Inference):
                     origin, found.engine, samples=call.n_samples, residual=residual, logs=logs,
                     timing=timing,
                 )  # fmt: skip
+            if labels is not None:
+                self._labelled_residual = residual, labels
             one_row.of(self)  # for the next row
             return found.path
 
@@ -305,7 +311,8 @@ class StreamingRegressor(EstimatorConventions, Inference):
             raise inputs.no_usable_row(rows_y)
         in_time = not fitted and (inputs.has_index(X) or inputs.has_index(y))
         Y = rows_y if rows_y.ndim == 2 else rows_y[:, None]
-        return Call(rows_X, Y, gates, weights, usable, rows_y.ndim == 1, names, in_time)
+        targets = None if fitted else column_names(y)
+        return Call(rows_X, Y, gates, weights, usable, rows_y.ndim == 1, names, in_time, targets)
 
     def _in_time(
         self, call: Call, times: Any, X: Any, y: Any, forget: Any, fitted: bool
@@ -338,7 +345,9 @@ class StreamingRegressor(EstimatorConventions, Inference):
         ridge = self._start_ridge(d)
         dtype = np.dtype(np.float32 if call.X.dtype == np.float32 else np.float64)
         n_targets = 0 if call.one_target else m
-        return self._make_origin(d, n_targets, dtype, ridge, call.in_time, call.names)
+        return self._make_origin(
+            d, n_targets, dtype, ridge, call.in_time, call.names, call.targets
+        )
 
     def _start_ridge(self, n_features: int) -> NDArray[np.float64]:
         """The ridge (k,) of the state before any row, the intercept's zero first."""
@@ -349,12 +358,13 @@ class StreamingRegressor(EstimatorConventions, Inference):
     def _make_origin(
         self, n_features: int, n_targets: int, dtype: np.dtype, ridge: NDArray,
         in_time: bool = False, names: NDArray | None = None,
+        targets: tuple[str, ...] | None = None,
     ) -> Origin:  # fmt: skip
         """The origin of a state, the rest of which the parameters decide."""
         return Origin(
             n_features, n_targets, dtype, in_time, ridge, names,
             intercept=bool(self.fit_intercept), discounted=self.ridge_mode == "discounted",
-            sandwich=self.cov == "sandwich", made_with=frozen.snapshot(self),
+            sandwich=self.cov == "sandwich", made_with=frozen.snapshot(self), targets=targets,
         )  # fmt: skip
 
     def _settle(
@@ -456,6 +466,8 @@ class StreamingRegressor(EstimatorConventions, Inference):
             "engine": self._engine.describe(),
             "metadata": metadata or {},
         }
+        if self._origin.targets is not None:
+            header["target_names"] = list(self._origin.targets)
         if self._timing is not None:
             header["timing"] = list(self._timing)
         arrays = self._engine.arrays() | {"full_ridge": self._origin.ridge}
@@ -471,6 +483,7 @@ class StreamingRegressor(EstimatorConventions, Inference):
             header["n_features"], header["n_targets"], np.dtype(header["dtype"]),
             arrays["full_ridge"], header["in_time"],
             None if names is None else np.asarray(names, dtype=object),
+            tuple(header["target_names"]) if "target_names" in header else None,
         )  # fmt: skip
         engine = TargetGroups.restore(header["engine"], arrays, origin.columns, self.ENGINE.restore)
         self._settle(

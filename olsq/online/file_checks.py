@@ -58,6 +58,12 @@ def check_header(kind: type[Any], header: dict[str, Any]) -> None:
     )
     _want(known, "feature_names", names)
     _want(isinstance(header["in_time"], bool), "in_time", header["in_time"])
+    targets = header.get("target_names")
+    known = targets is None or (
+        isinstance(targets, list) and len(targets) == max(header["n_targets"], 1)
+        and all(isinstance(s, str) for s in targets)
+    )  # fmt: skip
+    _want(known, "target_names", targets)
     estimator = kind(**parameters)
     _check_parameters(estimator, n)
     _check_timing(estimator, header.get("timing"))

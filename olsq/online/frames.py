@@ -103,6 +103,11 @@ def dates_of_index(index: Any) -> NDArray | None:
     return (index if index.tz is None else index.tz_convert(None)).to_numpy()
 
 
+def column_names(data: Any) -> tuple[str, ...] | None:
+    """Names of a frame's columns, or of a series, as text; None for arrays."""
+    return _names(wrapped(data))
+
+
 def _names(part: Any) -> tuple[str, ...] | None:
     """Names of a frame's columns, or of a series, as text."""
     if part is None:

@@ -38,6 +38,7 @@ class Origin(NamedTuple):
     discounted: bool
     sandwich: bool
     made_with: MadeWith  # the parameters behind the state, whatever set_params says since
+    targets: tuple[str, ...] | None = None  # their names
 
     @property
     def columns(self) -> int:
@@ -56,6 +57,7 @@ class Call(NamedTuple):
     one_target: bool  # y was one-dimensional
     names: NDArray | None
     in_time: bool
+    targets: tuple[str, ...] | None = None  # names
     times: NDArray | None = None  # (n,), of a stream whose window or half-life is one of time
     half_life: float | None = None  # in the unit of times
 

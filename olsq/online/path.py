@@ -183,7 +183,11 @@ class CoefficientPath(PathArrays):
         path = self if target is None else self.of_target(target)
         named = names is None and self.labels.features is None
         labels = None if named else self._feature_names(names)
-        return plot_path(path, names=labels, x=self.labels.dates() if x is None else x)
+        times = self.labels.dates() if x is None else None
+        figure = plot_path(path, names=labels, x=x if times is None else times)
+        if times is not None and times.dtype.kind == "f":  # dates speak for themselves
+            figure.axes[-1].set_xlabel(self.labels.time_name)
+        return figure
 
     def _feature_names(self, names: Sequence[str] | None) -> list[str]:
         d = self.coef.shape[-1]

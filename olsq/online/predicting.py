@@ -24,6 +24,8 @@ BLOCK_ROWS = 4096  # rows of a prediction that are float64 at a time
 class Predictions(FittedAttributes):
     """Predictions of a fitted estimator."""
 
+    _as_input: Callable[..., Any]
+
     def predict(self, X: ArrayLike, return_std: bool = False) -> Any:
         """Predictions with the present coefficients.
 
@@ -38,6 +40,7 @@ class Predictions(FittedAttributes):
         Returns
         -------
         prediction : array (n,) or (n, m)
+            Or a series or frame like X; see :meth:`set_output`.
         std : array (n,) or (n, m)
             Only with ``return_std``; inf where rows so far do not determine it.  With
             ``cov="sandwich"`` ``x . P S P x`` takes the place of ``x . P x``.
@@ -69,14 +72,15 @@ class Predictions(FittedAttributes):
                 if (short := one_row.predict(self, X)) is not None:
                     return short
         if (other := self._before_first_row()) is not None:
-            return other.predict(X, return_std)
+            return self._as_input(X, other.predict(X, return_std))
         with self._locked():
             self._form()
             rows = self._checked(X)
             mean = self._shaped_rows(self._mean(rows))
             if not return_std:
-                return mean
-            return mean, self._shaped_rows(self._deviation(rows, "observation"))
+                return self._as_input(X, mean)
+            deviation = self._shaped_rows(self._deviation(rows, "observation"))
+            return self._as_input(X, (mean, deviation))
 
     def predict_interval(
         self, X: ArrayLike, level: float = 0.95, kind: str = "observation"
@@ -127,7 +131,7 @@ class Predictions(FittedAttributes):
         check_choice(kind, "kind", ("observation", "mean"))
         level = check_level(level)
         if (other := self._before_first_row()) is not None:
-            return other.predict_interval(X, level, kind)
+            return self._as_input(X, other.predict_interval(X, level, kind))
         with self._locked():
             self._form()
             rows = self._checked(X)
@@ -138,7 +142,7 @@ class Predictions(FittedAttributes):
             upper = np.where(unknown, np.inf, mean + reach)
             for bound in (lower, upper):
                 bound[np.isnan(mean)] = np.nan
-            return self._shaped_rows(lower), self._shaped_rows(upper)
+            return self._as_input(X, (self._shaped_rows(lower), self._shaped_rows(upper)))
 
     def leverage(self, X: ArrayLike) -> NDArray:
         """``x . P x`` of each row, with P the inverse information: the variance of its prediction

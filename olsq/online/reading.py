@@ -42,6 +42,7 @@ class FittedAttributes:
     _engine: TargetGroups
     _origin: Origin
     _residual: NDArray | None
+    _labelled: Callable[..., Any]
     _log_weights: NDArray | None
 
     def _locked(self) -> threading.RLock:  # type: ignore[reportInvalidTypeForm]
@@ -117,7 +118,7 @@ class FittedAttributes:
         return int(self._origin.intercept)
 
     @property
-    def residual_(self) -> NDArray:
+    def residual_(self) -> Any:
         """A-priori residuals of the last call's rows, (n,) or (n, m); NaN in skipped rows."""
         self._engine_or_raise()
         if self._residual is None:
@@ -125,7 +126,10 @@ class FittedAttributes:
                 "residual_ was not kept: with residuals=False and method='information' rows are "
                 "only accumulated. Use residuals=True, or partial_fit_path."
             )
-        return self._residual[:, 0] if self._origin.n_targets == 0 else self._residual
+        values = self._residual[:, 0] if self._origin.n_targets == 0 else self._residual
+        residual, labels = self.__dict__.get("_labelled_residual", (None, None))
+        # Rows that came the short way are arrays, and later than the labels.
+        return values if residual is not self._residual else self._labelled(labels, values)
 
     @property
     def rank_(self) -> Any:

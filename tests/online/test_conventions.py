@@ -157,4 +157,4 @@ def test_weights_reach_the_estimator_through_a_search():
         with pytest.raises(TypeError):
             asked.set_fit_request(weights=True)
     thawed = pickle.loads(pickle.dumps(asked))
-    assert thawed.get_metadata_routing().fit.requests == {"sample_weight": True}
+    assert thawed.get_metadata_routing().fit.requests == {"sample_weight": True, "times": None}

@@ -297,3 +297,95 @@ def test_a_plot_has_names_and_dates():
     assert [ax.get_title(loc="left") for ax in figure.axes] == ["a", "b"]
     figure = olsq.coefficient_path(X, Y[:, 0]).plot()
     assert figure.axes[-1].get_xlabel() == "row"
+
+
+# -- predictions and residuals -------------------------------------------------------------------
+
+
+def both():
+    """An estimator that answers in frames, and one that answers in arrays."""
+    return [
+        olsq.RecursiveLeastSquares(forget=0.99).set_output(predict=choice)
+        for choice in ("input", "default")
+    ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_predictions_go_out_as_the_input_did_if_asked(kind):
+    data, y = frame(kind), SERIES[kind](Y[:, 0], "y")
+    est, plain = (e.fit(data, y) for e in both())
+    assert type(plain.predict(data)) is np.ndarray
+    assert type(est.predict(X)) is np.ndarray
+    assert type(est.predict(X[:1])) is np.ndarray
+    for one, other in (
+        (est.predict(data), plain.predict(data)), (est.residual_, plain.residual_),
+        *zip(est.predict(data, return_std=True), plain.predict(data, return_std=True), strict=True),
+        *zip(est.predict_interval(data), plain.predict_interval(data), strict=True),
+    ):  # fmt: skip
+        assert type(one) is type(SERIES[kind](Y[:, 0], "y"))
+        np.testing.assert_array_equal(np.asarray(one), other)
+        assert kind == "pyarrow" or one.name == "y"
+    assert est.score(data, y) == plain.score(data, y)
+    est, plain = (e.fit(data, frame(kind, Y, ("u", "v"))) for e in both())
+    for one, other in ((est.predict(data), plain.predict(data)), (est.residual_, plain.residual_)):
+        assert type(one) is type(data)
+        np.testing.assert_array_equal(columns(one)["v"], other[:, 1])
+    est.partial_fit(X[:1], Y[:1])  # arrays, the general way
+    assert type(est.residual_) is np.ndarray
+
+
+def test_predictions_keep_an_index():
+    data = pd.DataFrame(X, columns=NAMES, index=DAYS)
+    est = olsq.RollingLeastSquares(6).set_output(predict="input")
+    est.fit(data, pd.Series(Y[:, 0], DAYS, name="y"))
+    pd.testing.assert_index_equal(est.predict(data[::2]).index, data[::2].index)
+    pd.testing.assert_index_equal(est.residual_.index, data.index)
+    one = olsq.RecursiveLeastSquares().set_output(predict="input").fit(data, Y[:, 0])
+    assert one.predict(data).name is None
+    one.partial_fit(X[:1], Y[:1, 0])  # the short way
+    assert one.residual_.shape == (1,)
+    assert type(one.residual_) is np.ndarray
+    assert type(one.step(X[0], 1.0)[0]) is float
+    with pytest.raises(ValueError, match="predict"):
+        one.set_output(predict="polars")
+
+
+def test_target_names_are_saved(tmp_path):
+    data = pd.DataFrame(X, columns=NAMES)
+    for y, names in ((pd.Series(Y[:, 0], name="y"), ["y"]), (pd.DataFrame(Y), ["0", "1"])):
+        est = olsq.RecursiveLeastSquares().fit(data, y)
+        est.save(tmp_path / "s.olsq")
+        again = olsq.load(tmp_path / "s.olsq").set_output(predict="input")
+        found = again.predict(data)
+        assert [found.name] == names if y.ndim == 1 else list(found) == names
+        path = again.partial_fit_path(X, Y[:, 0] if y.ndim == 1 else Y)
+        assert list(path.labels.targets) == names
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars"])
+@pytest.mark.parametrize("choice", ["default", "input"])
+@pytest.mark.parametrize("make", [olsq.RecursiveLeastSquares, olsq.RollingLeastSquares])
+def test_frames_in_scikit_learn(kind, choice, make):
+    from sklearn.base import clone
+    from sklearn.compose import TransformedTargetRegressor
+    from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    data, y = frame(kind), SERIES[kind](Y[:, 0], "y")
+    est = make().set_output(predict=choice)
+    assert clone(est)._frames_out == (choice == "input")
+    assert copy.copy(est)._frames_out == (choice == "input")
+    want = cross_val_predict(make(), X, Y[:, 0], cv=3)
+    np.testing.assert_allclose(cross_val_predict(est, data, y, cv=3), want, rtol=1e-12)
+    assert cross_val_score(est, data, y, cv=3).shape == (3,)
+    for transform in ("default", kind):
+        pipe = make_pipeline(StandardScaler(), est).set_output(transform=transform)
+        found = pipe.fit(data, y).predict(data)
+        assert (type(found) is not np.ndarray) == (choice == "input" and transform == kind)
+        assert cross_val_score(pipe, data, y, cv=3).shape == (3,)
+    grid = GridSearchCV(est, {"ridge": [0.1, 1.0]}, cv=3).fit(data, y)
+    assert (type(grid.predict(data)) is not np.ndarray) == (choice == "input")
+    if choice == "default":
+        there_and_back = TransformedTargetRegressor(est, func=np.sinh, inverse_func=np.arcsinh)
+        assert there_and_back.fit(data, y).predict(data).shape == (N,)

@@ -159,7 +159,14 @@ KINDS = {
     "rolling groups": olsq.RollingLeastSquares(
         window=9, missing="skip_target", window_of="positions", state_dtype="float32"
     ),
+    "window in time": olsq.RollingLeastSquares(window="9D"),
+    "window in numbers": olsq.RollingLeastSquares(window=9.0, min_samples=2),
+    "half-life in time": olsq.RecursiveLeastSquares(half_life="9D"),
+    "half-life in numbers, groups": olsq.RecursiveLeastSquares(half_life=9, missing="skip_target"),
 }
+TIMES = {
+    "in time": np.datetime64("2024-01-01") + np.arange(30), "in numbers": np.arange(30.0),
+}  # fmt: skip
 SOME = np.where(np.arange(60).reshape(30, 2) % 7 == 3, np.nan, Y)  # of each target others
 
 
@@ -167,7 +174,8 @@ SOME = np.where(np.arange(60).reshape(30, 2) % 7 == 3, np.nan, Y)  # of each tar
 def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("states")
     for name, estimator in KINDS.items():
-        estimator.fit(X, SOME if "groups" in name else Y)
+        times = next((times for kind, times in TIMES.items() if kind in name), None)
+        estimator.fit(X, SOME if "groups" in name else Y, times=times)
         estimator.save(folder / name, metadata={"a": [1, None]})
     return folder
 
@@ -191,9 +199,15 @@ def put_together(path, header, data, length=None):
 def usable(estimator):
     """Goes on without reading outside of an array or turning for ever."""
     assert estimator.predict(X).shape[0] == 30
-    gates = None if isinstance(estimator, olsq.RollingLeastSquares) else 0.9
+    timing = estimator._timing
+    gates = None if timing or isinstance(estimator, olsq.RollingLeastSquares) else 0.9
     for rows in (1, 30):
-        estimator.partial_fit(X[:rows], Y[:rows], forget=gates)
+        times = None
+        if timing is not None:
+            steps = np.arange(rows) * (1.0 if timing.kind == "numbers" else np.timedelta64(1, "D"))
+            last = estimator._timing.last
+            times = steps + (last if timing.kind == "numbers" else np.datetime64(last, "ns"))
+        estimator.partial_fit(X[:rows], Y[:rows], forget=gates, times=times)
     assert np.isfinite(estimator.coef_).all()
 
 
@@ -251,7 +265,7 @@ def test_every_wrong_field_of_every_array(files, tmp_path, kind, field):
 
 WRONG_NUMBERS = {
     "clock": [[1, 0, 0], [-1, 1, 0], [1, 1, -1]],
-    "place": [[-1, 0], [0, -1], [10, 0], [0, 9], [2**40, 0], [9, 3, 2], [9, 3, -1]],
+    "place": [[-1, 0], [0, -1], [17, 0], [0, 16], [2**40, 0], [9, 3, 2], [9, 3, -1]],
     "held": [[-1]],
 }
 
@@ -264,7 +278,9 @@ def test_wrong_numbers_in_arrays(files, tmp_path, kind):
         if 0 in array["shape"]:
             continue
         wrong = [np.array(v, "<i8") for v in WRONG_NUMBERS.get(name, [])]
-        if name not in WRONG_NUMBERS and name != "last_residual":
+        if name == "span":  # after the last time
+            wrong = [np.array([2**62 if array["dtype"] == "<i8" else 1e300], array["dtype"])]
+        elif name not in WRONG_NUMBERS and name != "last_residual" and array["dtype"] != "<i8":
             wrong = [np.array([v], array["dtype"]) for v in (np.nan, -np.inf)]
         if name in ("columns", "tally", "loss", "ring_w", "ridge", "full_ridge", "squares"):
             wrong.append(np.array([-1.0]))
@@ -316,4 +332,4 @@ def test_any_change_of_a_field_is_refused_or_harmless(files, tmp_path_factory, k
     try:
         usable(estimator)
     except ValueError as error:  # a lawful change of a parameter, met by these rows
-        assert re.search("forget|min_samples|needs method", str(error))  # noqa: PT017
+        assert re.search("forget|min_samples|needs method|times", str(error))  # noqa: PT017

@@ -451,3 +451,56 @@ def test_lengths_of_time_are_pandas(text):
 def test_lengths_of_time_that_are_none(value, match):
     with pytest.raises((TypeError, ValueError), match=match):
         parse_duration(value, "window")
+
+
+def test_what_was_forgotten_in_time_is_in_likelihoods_and_covariances():
+    """Sums beside the state, and rows given again, are weighted by the same factors."""
+    rng = np.random.default_rng(0)
+    n, times, weights = 60, irregular(60), rng.uniform(0.5, 2.0, 60)
+    X, Y = rng.standard_normal((n, 2)), rng.standard_normal((n, 2))
+    Y[::7, 0] = np.nan
+
+    def fit(part):
+        est = RLS(half_life="9D", ridge=0.0, missing="skip_target")
+        return est.fit(X[part], Y[part], weights[part], times=times[part])
+
+    whole = fit(slice(n))
+    left = 2.0 ** -((times[-1] - times) / (9 * DAY))
+    for k in range(2):
+        there = np.isfinite(Y[:, k])
+        zeta = left[there] / left[there][-1]
+        want = (zeta * np.log(weights[there])).sum()
+        for est in (whole, olsq.merge(fit(slice(25)), fit(slice(25, n)))):
+            assert est._log_weight_sums()[k] == pytest.approx(want, rel=1e-9)
+    y = Y[:, 1]
+    est = RLS(half_life="9D", ridge=0.0, fit_intercept=False).fit(X, y, weights, times=times)
+    w = left * weights
+    P = np.linalg.inv(X.T @ (w[:, None] * X))
+    pulls = (w * (y - X @ est.coef_))[:, None] * X @ P
+    found = est.cov_params("HC0", data=(X, y, weights, times))
+    np.testing.assert_allclose(found, pulls.T @ pulls, rtol=1e-9)
+    with pytest.raises(ValueError, match="every row needs a time"):
+        est.cov_params("HC0", data=(X, y, weights))
+
+
+def test_a_state_without_rows_may_begin_in_time():
+    X, y, times = np.eye(3)[:, :2] + 1, np.arange(3.0), DATES[:3]
+    start = RLS(ridge=0.1).fit(X, y).moments()
+    options = {"ridge_mode": "discounted", "fit_intercept": True, "half_life": "3D", "ridge": 0.1}
+    est = RLS.from_moments(start, **options)
+    est.partial_fit(X, y, times=times)
+    later = RLS(half_life="3D", ridge=0.1).fit(X, y, times=[d + DAY for d in DATES[:3]])
+    assert olsq.merge(est, later)._timing.last == later._timing.last
+    prior = RLS(half_life="3D", prior=([0.0, 0.0], np.eye(2)), ridge=0.0, fit_intercept=False)
+    prior.partial_fit(X, y, times=times)
+    left = 2.0 ** -np.array([2 / 3, 2 / 3, 0.0])
+    want = np.linalg.solve(
+        X.T @ (left[:, None] * X) + left[0] * np.eye(2), X.T @ (left * y)
+    )  # the prior is forgotten with the rows
+    np.testing.assert_allclose(prior.coef_, want, rtol=1e-9)
+    with pytest.raises(ValueError, match="every row needs a time"):
+        prior.step(X[0], 1.0)
+    lost = RLS(half_life="1h", ridge=0.0, fit_intercept=False)
+    hours = np.array(["2020-01-01T00", "2020-01-01T01", "2020-02-01T00"], "M8[h]")
+    lost.fit([[1.0, 1.0], [1.0, 0.0], [1.0, 0.0]], [1.0, 2.0, 3.0], times=hours)
+    assert "half-lives ago" in str(lost.summary())
