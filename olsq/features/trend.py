@@ -114,7 +114,8 @@ class Trend(FeatureBuilder):
         else:
             u = (t - float(self.origin)) / float(self.scale)
         with np.errstate(over="ignore"):
-            powers: NDArray[Any] = np.cumprod(np.repeat(u[:, None], int(self.degree), axis=1), axis=1)
+            repeated = np.repeat(u[:, None], int(self.degree), axis=1)
+            powers: NDArray[Any] = np.cumprod(repeated, axis=1)
         return powers, {**state, "rows": state["rows"] + table.n}
 
     def _names(self, state: State, labels: list[str], targets: int) -> list[str]:
