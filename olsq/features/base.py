@@ -16,13 +16,13 @@ from numpy.typing import ArrayLike, NDArray
 from olsq.features import output
 from olsq.features.description import described
 from olsq.features.table import Table, read_table
-from olsq.online.conventions import EstimatorConventions
+from olsq.online.conventions import Parameters
 from olsq.online.inputs import check_feature_names, feature_names, not_fitted
 
 State = dict[str, Any]
 
 
-class FeatureBuilder(EstimatorConventions):
+class FeatureBuilder(Parameters):
     """Base of the builders; subclasses give the parameters and these methods.
 
     ``_open(table)`` is the state before the first row, ``_build(state, table, learn)`` gives
@@ -38,7 +38,6 @@ class FeatureBuilder(EstimatorConventions):
            [4., 3.]])
     """
 
-    _estimator_type = None  # type: ignore[assignment]
     carry: bool
     _text = False  # whether arrays of text and objects are read
     _uses_y = False  # whether features are made of y

@@ -21,7 +21,7 @@ class Fourier(FeatureBuilder):
     ----------
     period : number, duration or sequence of them, default 12
         In rows, in units of a column of numbers, or for time stamps as ``"7D"``, ``"24h"``,
-        ``"365.25D"`` (W, D, h, m, s, ms, us, ns).
+        ``"365.25D"`` (W, D, h, min, s, ms, us, ns).
     order : int or sequence of int, default 1
         Harmonics, one number or one for each period.
     of : column, optional

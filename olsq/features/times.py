@@ -4,35 +4,20 @@ from __future__ import annotations
 
 import datetime
 import math
-import re
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from olsq.features.table import Table
-
-NANOSECONDS = {
-    "W": 604_800_000_000_000, "D": 86_400_000_000_000, "h": 3_600_000_000_000,
-    "m": 60_000_000_000, "min": 60_000_000_000, "s": 1_000_000_000, "ms": 1_000_000, "us": 1_000,
-    "ns": 1,
-}  # fmt: skip
+from olsq.online.durations import parse_duration
 
 
 def duration(text: Any, name: str) -> int:
     """Nanoseconds of a duration such as "7D", "24h" or "365.25D"."""
-    match = (
-        re.fullmatch(r"\s*(\d*\.?\d+)\s*([A-Za-z]+)\s*", text) if isinstance(text, str) else None
-    )
-    if match is None or match[2] not in NANOSECONDS:
-        raise ValueError(
-            f"{name} of time stamps must be a duration such as '7D', '24h' or '365.25D' (units "
-            f"{', '.join(NANOSECONDS)}), got {text!r}"
-        )
-    found = round(float(match[1]) * NANOSECONDS[match[2]])
-    if found <= 0:
-        raise ValueError(f"{name} must be positive, got {text!r}")
-    return found
+    if not isinstance(text, str):
+        raise ValueError(f"{name} of time stamps must be text such as '7D' or '24h', got {text!r}")
+    return int(parse_duration(text, name).length)
 
 
 def stamps(column: Any) -> NDArray[np.int64] | None:
