@@ -7,19 +7,20 @@ from typing import Any
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """Load what olsq saved: an estimator, or a model of :mod:`olsq.nn`.
+    """Load what olsq saved: an estimator, a feature builder, or a model of :mod:`olsq.nn`.
 
     Parameters
     ----------
     path : path
-        A state file (``est.save``) or a model's safetensors file (``olsq.nn.save``); told apart by
-        their first bytes.
+        A state file (``est.save``, ``builder.save``) or a model's safetensors file
+        (``olsq.nn.save``); told apart by their first bytes.
 
     Returns
     -------
-    RecursiveLeastSquares, RollingLeastSquares or olsq.nn.LanguageModel
-        An estimator continues bit for bit as the saved one would have; its ``metadata_`` is the
-        dictionary given to ``save``.  A model has the same outputs, bit for bit.
+    RecursiveLeastSquares, RollingLeastSquares, FeatureBuilder or olsq.nn.LanguageModel
+        An estimator or a builder continues bit for bit as the saved one would have; its
+        ``metadata_`` is the dictionary given to ``save``.  A model has the same outputs, bit for
+        bit.
 
     Raises
     ------
@@ -47,6 +48,13 @@ def load(path: str | os.PathLike[str]) -> Any:
         from olsq.nn.files import load as load_model
 
         return load_model(path)  # pyright: ignore[reportArgumentType]
-    from olsq.online.loading import load as load_estimator
+    from olsq.online import files
 
-    return load_estimator(path)
+    header, arrays = files.read(path)
+    if "features" in header:
+        from olsq.features.files import restore as restore_builder
+
+        return restore_builder(path, header, arrays)
+    from olsq.online.loading import restore
+
+    return restore(path, header, arrays)

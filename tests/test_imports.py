@@ -91,6 +91,7 @@ ROOMS = {
     "tasks": {*BASE},
     "icl": {*BASE, "solvers", "sequence", "attention", "tasks"},
     "plot": {*BASE, "online"},
+    "features": {*BASE, "online"},
     "tuning": {*BASE, "solvers", "online", "sequence"},
 }
 

@@ -25,11 +25,8 @@ def check_cov(cov: object) -> None:
     check_choice(cov, "cov", ("posterior", "sandwich"))
 
 
-class EstimatorConventions(MetadataRouting):
-    """Parameters by name, representation and tags, for estimators that only store parameters."""
-
-    _estimator_type = "regressor"
-    missing: str
+class Parameters:
+    """Parameters by name, and representation, for what only stores parameters."""
 
     @classmethod
     def _parameter_names(cls) -> list[str]:
@@ -58,6 +55,13 @@ class EstimatorConventions(MetadataRouting):
             if not _same(value, defaults[name].default)
         ]
         return f"{type(self).__name__}({', '.join(changed)})"
+
+
+class EstimatorConventions(MetadataRouting, Parameters):
+    """Parameters, metadata and tags of a regressor."""
+
+    _estimator_type = "regressor"
+    missing: str
 
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import InputTags, RegressorTags, Tags, TargetTags

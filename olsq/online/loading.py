@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+from typing import Any
+
+from numpy.typing import NDArray
 
 from olsq.online import files
 from olsq.online.base import StreamingRegressor
@@ -17,7 +20,13 @@ _ESTIMATORS: dict[str, type[StreamingRegressor]] = {
 
 def load(path: str | os.PathLike[str]) -> StreamingRegressor:
     """:func:`olsq.load` for estimators, which documents it."""
-    header, arrays = files.read(path)
+    return restore(path, *files.read(path))
+
+
+def restore(
+    path: str | os.PathLike[str], header: dict[str, Any], arrays: dict[str, NDArray]
+) -> StreamingRegressor:
+    """The estimator that a file's header and arrays describe."""
     name = header.get("estimator")
     kind = _ESTIMATORS.get(name) if isinstance(name, str) else None
     if kind is None:

@@ -117,7 +117,7 @@ def tune(
     -----
     A "gradient" costs some 150 passes over the data at the speed of ``partial_fit``, most of them
     for the curves, and about ten gradients for each start: each O(n d^3) up to 24 coefficients and
-    O(n d^2) above, some 20 times a pass.  Memory O(n (d + m)).  A "mixture" of K experts costs K
+    O(n d^2) above, some ten times a pass.  Memory O(n (d + m)).  A "mixture" of K experts costs K
     passes and O(n m K) memory.  No derivatives.
 
     The loss has no unit but y's: ``X * c`` has the same forgetting factor and a ridge ``c^2``
@@ -181,11 +181,11 @@ def tune(
     )  # fmt: skip
     factor = None if forget is None else np.atleast_1d(check_forget(forget))
     if factor is not None and (factor.ndim != 1 or factor.size == 0):
-        raise ValueError(f"forget must be a number or a grid (k,), got shape {np.shape(forget)}")
+        raise ValueError(f"forget must be a number or a grid (k,), got shape {factor.shape}")
     penalty = None if ridge is None else np.atleast_1d(real_array(ridge, "ridge").astype(float))
     if penalty is not None:
         if penalty.ndim != 1 or penalty.size == 0:
-            raise ValueError(f"ridge must be a number or a grid (k,), got {np.shape(ridge)}")
+            raise ValueError(f"ridge must be a number or a grid (k,), got shape {penalty.shape}")
         check_ridge(penalty, penalty.size)
     common = problem, factor, _scaled(problem, penalty), half_life_bounds, ridge_bounds
     if method == "gradient":
@@ -254,18 +254,19 @@ def _reported(
 ) -> Tuning:
     """A result in the user's units, with its curves."""
     tried = tuple(np.array(column) for column in zip(*problem.tried, strict=True))
-    curves = [
+    curve, ridge_curve, path = (
         Curve(f, problem.reported_ridge(r), problem.reported(loss))
         for f, r, loss in (
             gradient.along_forget(problem, memories, found),
             gradient.along_ridge(problem, ridges, found),
             tried,
         )
-    ]
+    )
     size = float(problem.reported_ridge(found.ridge))
     return Tuning(
         found.forget, size if shape is None else size * shape,
-        float(problem.reported(found.loss)), *curves, found.at_bound, found.message,
+        float(problem.reported(found.loss)), curve, ridge_curve, path, found.at_bound,
+        found.message,
     )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.online import RecursiveLeastSquares
+from olsq.problem import RidgeMode
 from olsq.sequence.api import online_lstsq_vjp
 from olsq.solvers import ChunkExact, Dense
 
@@ -45,14 +46,15 @@ class OneStepLoss:
 
     def __init__(
         self, X: NDArray, Y: NDArray, weights: NDArray, *, shape: NDArray | None,
-        ridge_mode: str, fit_intercept: bool, burn_in: int,
+        ridge_mode: RidgeMode, fit_intercept: bool, burn_in: int,
     ) -> None:  # fmt: skip
         x_unit, y_unit, w_unit = exponent(X), exponent(Y), exponent(weights)
         self.X, self.Y = np.ldexp(X, -x_unit), np.ldexp(Y, -y_unit)
         self.weights = np.ldexp(weights, -w_unit)
         self.x_unit, self.weight_unit = x_unit, w_unit
         self.loss_unit, self.ridge_unit = 2 * y_unit, 2 * x_unit + w_unit
-        self.ridge_mode, self.fit_intercept = ridge_mode, fit_intercept
+        self.ridge_mode: RidgeMode = ridge_mode
+        self.fit_intercept = fit_intercept
         shape_unit = 0 if shape is None else exponent(shape)
         self.shape = np.ones(X.shape[1]) if shape is None else np.ldexp(shape, -shape_unit)
         self.ridge_unit -= shape_unit

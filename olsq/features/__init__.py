@@ -1,0 +1,30 @@
+"""Feature builders for streams: lags, filters, seasons, trends, levels.
+
+Each is a scikit-learn transformer that also continues from call to call and from file to file,
+and none looks ahead: row t's features know the rows before t, of X also row t itself where a lag
+of 0 is asked for.
+"""
+
+from olsq.features.arx import ARX
+from olsq.features.base import FeatureBuilder
+from olsq.features.fir import FIR
+from olsq.features.formula import Formula
+from olsq.features.fourier import Fourier
+from olsq.features.lags import Lags
+from olsq.features.narx import NARX
+from olsq.features.one_hot import OneHot
+from olsq.features.trend import Trend
+from olsq.features.union import Union
+
+__all__ = [
+    "ARX",
+    "FIR",
+    "NARX",
+    "FeatureBuilder",
+    "Formula",
+    "Fourier",
+    "Lags",
+    "OneHot",
+    "Trend",
+    "Union",
+]

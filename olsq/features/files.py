@@ -1,0 +1,142 @@
+"""Builders in state files: parameters and history, every field checked before it is used."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.features.description import described
+from olsq.online import files
+
+_FIELDS = {"features", "state", "n_features", "n_targets", "feature_names", "metadata"}
+
+
+def write(path: str | os.PathLike[str], builder: Any, state: Any, metadata: Any) -> None:
+    """Write a builder's file; ValueError, before anything is written, for what JSON cannot hold."""
+    arrays: dict[str, NDArray] = {}
+    names = getattr(builder, "feature_names_in_", None)
+    header = {
+        "features": described(builder),
+        "state": _parted(state, "", arrays),
+        "n_features": builder.n_features_in_,
+        "n_targets": builder._targets,
+        "feature_names": None if names is None else list(names),
+        "metadata": metadata,
+    }
+    try:
+        json.dumps(header)
+        if json.loads(json.dumps(metadata)) != metadata or not isinstance(metadata, dict):
+            raise TypeError("metadata must be a dictionary of lists, numbers and text")
+        _rebuilt(header["features"])
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{type(builder).__name__} cannot be saved: {error}") from None
+    files.write(path, header, arrays)
+
+
+def restore(path: str | os.PathLike[str], header: dict[str, Any], arrays: Any) -> Any:
+    """The builder that a file holds; StateFileError if it holds anything else."""
+    try:
+        return _restored(header, dict(arrays))
+    except (TypeError, ValueError, KeyError, IndexError) as error:
+        raise files.StateFileError(
+            f"{os.fspath(path)} is no state file that olsq wrote, though its checksum is right: "
+            f"{error}"
+        ) from None
+
+
+def _restored(header: dict[str, Any], arrays: dict[str, NDArray]) -> Any:
+    if header.keys() != _FIELDS:
+        raise ValueError(f"fields {sorted(header)} are not {sorted(_FIELDS)}")
+    width, targets, names = (header[k] for k in ("n_features", "n_targets", "feature_names"))
+    for name, count in (("n_features", width), ("n_targets", targets)):
+        if type(count) is not int or count < 0:
+            raise ValueError(f"{name} cannot be {count!r}")
+    if names is not None and not (
+        isinstance(names, list) and len(names) == width and all(isinstance(s, str) for s in names)
+    ):
+        raise ValueError(f"feature_names cannot be {names!r}")
+    if not isinstance(header["metadata"], dict):
+        raise ValueError("metadata must be an object")
+    builder = _rebuilt(header["features"])
+    builder._check_parameters()
+    state = _joined(header["state"], "", arrays)
+    if arrays:
+        raise ValueError(f"array {min(arrays)!r} does not belong there")
+    builder._check_state(state, width, targets)
+    builder._adopt(state, width, targets, names, header["metadata"])
+    return builder
+
+
+def _kinds() -> dict[str, Any]:
+    from olsq import features
+
+    names = [n for n in features.__all__ if n not in ("FeatureBuilder", "Formula")]
+    return {name: getattr(features, name) for name in names}
+
+
+def _rebuilt(description: Any) -> Any:
+    """A builder with the parameters described, nothing else."""
+    if not isinstance(description, dict) or description.keys() != {"builder", "parameters"}:
+        raise ValueError("a builder is an object with builder and parameters")
+    kind = _kinds().get(description["builder"])
+    if kind is None:
+        raise ValueError(f"there is no builder {description['builder']!r} in this olsq")
+    parameters = description["parameters"]
+    if not isinstance(parameters, dict) or not parameters.keys() <= set(kind._parameter_names()):
+        raise ValueError(f"{description['builder']} has no parameters {parameters!r}")
+    return kind(**{name: _value(v) for name, v in parameters.items()})
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_value(v) for v in value]
+    if isinstance(value, dict) and value.keys() == {"builder", "parameters"}:
+        return _rebuilt(value)
+    return value
+
+
+def _parted(state: Any, prefix: str, arrays: dict[str, NDArray]) -> Any:
+    """The state with a mark in the place of every array, which goes to ``arrays``."""
+    if isinstance(state, np.ndarray):
+        arrays[prefix] = state
+        return {"array": prefix}
+    if isinstance(state, dict):
+        return {k: _parted(v, f"{prefix}.{k}" if prefix else k, arrays) for k, v in state.items()}
+    if isinstance(state, list):
+        return [_parted(v, f"{prefix}.{i}", arrays) for i, v in enumerate(state)]
+    return state
+
+
+def _joined(state: Any, prefix: str, arrays: dict[str, NDArray]) -> Any:
+    """The inverse; takes arrays out of ``arrays``."""
+    if isinstance(state, dict):
+        if state.keys() == {"array"}:
+            if state["array"] != prefix or prefix not in arrays:
+                raise ValueError(f"array {prefix!r} is missing")
+            return arrays.pop(prefix)
+        return {k: _joined(v, f"{prefix}.{k}" if prefix else k, arrays) for k, v in state.items()}
+    if isinstance(state, list):
+        return [_joined(v, f"{prefix}.{i}", arrays) for i, v in enumerate(state)]
+    return state
+
+
+def check_keys(state: Any, keys: set[str]) -> None:
+    """A state is an object with these fields."""
+    if not isinstance(state, dict) or state.keys() != keys:
+        raise ValueError(f"a state must have the fields {sorted(keys)}")
+
+
+def check_columns(columns: Any, width: int) -> None:
+    """Columns of X by their positions."""
+    if not isinstance(columns, list) or not all(type(c) is int and 0 <= c < width for c in columns):
+        raise ValueError(f"columns cannot be {columns!r}")
+
+
+def check_count(name: str, value: Any) -> None:
+    """A number of rows."""
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{name} cannot be {value!r}")

@@ -1,0 +1,293 @@
+"""Formulas over a stream of frames, by formulaic, with lags that reach over the edges of blocks."""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from typing import Any
+
+import numpy as np
+
+from olsq.online.inputs import not_fitted
+
+
+class Formula:
+    """``y ~ x + lag(y) + center(z):C(g)``: targets and regressors of every block of a frame.
+
+    Needs the extra ``formulas``: ``pip install "online-least-squares[formulas]"``.
+
+    Parameters
+    ----------
+    formula : str
+        In formulaic's language (https://matthewwardrop.github.io/formulaic); without ``~`` there
+        are no targets.
+    history : int, optional
+        Rows kept from call to call for transforms that look back.  Default: what the formula's
+        ``lag(x, k)`` reach, added up where they are nested.  Give it for others, such as
+        ``x.shift(2)`` or ``x.rolling(5).mean()``.
+
+    Attributes
+    ----------
+    feature_names_, target_names_ : list of str
+    history_ : int
+
+    Raises
+    ------
+    ValueError
+        If a lag is negative, which would look ahead, or no number.
+    ImportError
+        Without formulaic.
+
+    Notes
+    -----
+    Transforms that learn (``center``, ``scale``, ``bs``, ``poly``, the levels of ``C``) learn on
+    the complete rows of the first block and stay what they are.  A level that comes later is
+    NaN in the columns of its variable, so that olsq's regressions skip the row; for levels to be
+    expected use :class:`OneHot`.  Rows with a missing value are NaN, not dropped.  The intercept is
+    a column of the formula ("Intercept", unless it has ``- 1``): regress with
+    ``fit_intercept=False``, or take it out.
+
+    What was learned is formulaic's and cannot be saved to olsq's files.  A formula is Python code:
+    take none from strangers.
+
+    Examples
+    --------
+    >>> import numpy as np, olsq, pandas as pd
+    >>> from olsq.features import Formula
+    >>> rng = np.random.default_rng(0)
+    >>> frame = pd.DataFrame({"sales": rng.standard_normal(90), "price": rng.standard_normal(90)})
+    >>> formula = Formula("sales ~ lag(sales) + center(price)")
+    >>> est = olsq.RecursiveLeastSquares(fit_intercept=False)
+    >>> for start in range(0, 90, 30):
+    ...     X, y = formula.partial_transform(frame[start : start + 30])
+    ...     _ = est.partial_fit(X, y)
+    >>> est.feature_names_in_.tolist()
+    ['Intercept', 'lag(sales)', 'center(price)']
+    >>> est.n_samples_seen_
+    89
+    """
+
+    def __init__(self, formula: str, *, history: int | None = None) -> None:
+        self.formula = formula
+        self.history = history
+
+    def partial_transform(self, data: Any) -> tuple[Any, Any]:
+        """Regressors and targets of the rows that follow those of earlier calls.
+
+        Parameters
+        ----------
+        data : data frame (pandas, Polars, Arrow, or what else narwhals reads)
+
+        Returns
+        -------
+        X : frame (n, k) of float64
+            Polars' for a Polars frame, otherwise pandas', with the index of ``data``.
+        y : series (n,), frame (n, m), or None without targets
+        """
+        frame, kind, index = _pandas(data)
+        first = not hasattr(self, "_spec")
+        spec, depth, needs = (
+            self._learn(frame) if first else (self._spec, self.history_, self._needs)
+        )
+        joined = self._after_history(frame, needs, depth, first)
+        X, y = self._matrices(spec, joined, len(frame), targets=True)
+        if first:
+            self._spec, self.history_, self._needs = spec, depth, needs
+            self.feature_names_ = list(X.columns)
+            self.target_names_ = [] if y is None else list(y.columns)
+        self._tail = joined.iloc[len(joined) - min(depth, len(joined)) :]
+        return _out(X, kind, index), None if y is None else _out(y, kind, index, series=True)
+
+    def peek(self, data: Any) -> Any:
+        """Regressors of the rows that follow, without taking them as history.
+
+        Columns that only the targets, or lags of one row or more, are made of may be absent.
+        """
+        if not hasattr(self, "_spec"):
+            raise not_fitted(
+                self, "This Formula has seen no rows. Call 'partial_transform' before 'peek'."
+            )
+        frame, kind, index = _pandas(data)
+        frame = frame.copy()
+        for name in self._needs:
+            if name not in frame:
+                frame[name] = np.nan
+        joined = self._after_history(frame, self._needs, self.history_, False)
+        return _out(self._matrices(self._spec, joined, len(frame), False)[0], kind, index)
+
+    def _learn(self, frame: Any) -> tuple[Any, int, list[str]]:
+        """formulaic's specification with what its transforms learn, rows of history, variables."""
+        try:
+            import formulaic
+            from formulaic.errors import FactorEvaluationError
+        except ImportError:
+            raise ImportError(
+                "Formula needs formulaic: pip install 'online-least-squares[formulas]'"
+            ) from None
+        parsed: Any = formulaic.Formula(self.formula)  # pyright: ignore[reportAbstractUsage]
+        if isinstance(getattr(parsed, "lhs", None), tuple):
+            raise ValueError(f"formula {self.formula!r}: join several targets with +, not |")
+        depth = lag_depth(parsed) if self.history is None else self.history
+        if not isinstance(depth, (int, np.integer)) or depth < 0:
+            raise ValueError(f"history must be an integer >= 0, got {self.history!r}")
+        needs, absent = _variables(parsed, list(frame.columns))
+        if absent:
+            raise ValueError(
+                f"formula {self.formula!r} needs columns {absent}; data has {list(frame.columns)}"
+            )
+        complete = frame[needs].notna().all(axis=1).to_numpy()
+        if not complete.any():
+            raise ValueError(
+                "the first block has no row without a missing value: transforms have nothing to "
+                "learn from"
+            )
+        try:
+            learned = formulaic.model_matrix(parsed, frame[complete], na_action="ignore")
+        except FactorEvaluationError as error:
+            raise ValueError(
+                f"formula {self.formula!r}, of data with {list(frame.columns)}: {error}"
+            ) from None
+        return learned.model_spec, int(depth), needs
+
+    def _after_history(self, frame: Any, needs: list[str], depth: int, first: bool) -> Any:
+        """The rows with those before them on top: at first, rows of missing values."""
+        import pandas as pd
+
+        if absent := [n for n in needs if n not in frame]:
+            raise ValueError(f"data has no columns {absent}, which earlier blocks had")
+        own = frame[needs]
+        if first:
+            tail = own.iloc[[0] * depth].copy()
+            for name in needs:
+                tail[name] = _missing(tail[name])
+        else:
+            tail = self._tail
+        return pd.concat([tail, own], ignore_index=True) if len(tail) else own
+
+    def _matrices(self, spec: Any, joined: Any, n: int, targets: bool) -> tuple[Any, Any]:
+        """Regressors and targets of the last n rows."""
+        sides = spec if hasattr(spec, "rhs") else None
+        regressors = spec if sides is None else spec.rhs
+        X = self._matrix(regressors, joined, n)
+        y = None
+        if targets and sides is not None and hasattr(spec, "lhs"):
+            y = self._matrix(spec.lhs, joined, n)
+        return X, y
+
+    def _matrix(self, spec: Any, joined: Any, n: int) -> Any:
+        import pandas as pd
+
+        with warnings.catch_warnings():  # of levels that were not learned: they become NaN below
+            warnings.simplefilter("ignore")
+            matrix = spec.get_model_matrix(joined, na_action="ignore")
+        out = pd.DataFrame(matrix).astype(np.float64).iloc[len(joined) - n :].copy()
+        unseen = _unseen_rows(spec, joined)
+        for columns, rows in unseen:
+            out.loc[rows[len(joined) - n :], [c for c in columns if c in out]] = np.nan
+        return out
+
+
+def lag_depth(parsed: Any) -> int:
+    """Rows that the formula's lags reach back; ValueError for one that looks ahead."""
+    codes = [tree for tree, _ in _expressions(parsed)]
+    return max((_reach(tree.body) for tree in codes), default=0)
+
+
+def _expressions(parsed: Any) -> list[tuple[ast.Expression, dict[str, str]]]:
+    """Each factor as Python, and what its names in backquotes stand for."""
+    found = []
+    sides = [getattr(parsed, name) for name in ("lhs", "rhs") if hasattr(parsed, name)]
+    for term in [term for side in sides or [parsed] for term in side]:
+        for factor in term.factors:
+            quoted: dict[str, str] = {}
+            code = f"`{factor.expr}`" if factor.eval_method.value == "lookup" else factor.expr
+            for name in re.findall("`([^`]*)`", code):
+                code = code.replace(f"`{name}`", f"_quoted{len(quoted)}_")
+                quoted[f"_quoted{len(quoted)}_"] = name
+            found.append((ast.parse(code, mode="eval"), quoted))
+    return found
+
+
+def _variables(parsed: Any, columns: list[str]) -> tuple[list[str], list[str]]:
+    """Columns of a frame that a formula uses, and names that should be columns and are not.
+
+    formulaic's own list leaves out what is inside of transforms that learn.
+    """
+    used, absent = set(), set()
+    for tree, quoted in _expressions(parsed):
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Name):
+                name = quoted.get(node.id, node.id)
+                if name in columns:
+                    used.add(name)
+                elif node.id in quoted:
+                    absent.add(name)
+    return sorted(used), sorted(absent)
+
+
+def _reach(node: ast.AST) -> int:
+    inner = max((_reach(child) for child in ast.iter_child_nodes(node)), default=0)
+    if not (isinstance(node, ast.Call) and getattr(node.func, "id", "") == "lag"):
+        return inner
+    given = node.args[1:2] + [keyword.value for keyword in node.keywords if keyword.arg == "k"]
+    try:
+        k = ast.literal_eval(given[0]) if given else 1
+    except ValueError:
+        k = None
+    if not isinstance(k, int) or k < 0:
+        raise ValueError(
+            f"{ast.unparse(node)}: a lag must be a number of rows >= 0; a negative one looks ahead"
+        )
+    return inner + k
+
+
+def _missing(column: Any) -> Any:
+    """A column like this one, of missing values."""
+    if column.dtype.kind in "biu":
+        return column.astype(np.float64) * np.nan
+    return column.where(np.zeros(len(column), bool))
+
+
+def _unseen_rows(spec: Any, joined: Any) -> list[tuple[list[str], Any]]:
+    """Columns of every categorical variable, and the rows (n,) whose level was not learned."""
+    found = []
+    for name, (_, state) in spec.encoder_state.items():
+        known = state.get("categories")
+        variable = re.fullmatch(r"(?:C\(\s*)?([A-Za-z_]\w*)(?:\s*[,)].*)?", str(name))
+        if known is None or variable is None or variable[1] not in joined:
+            continue
+        rows = ~joined[variable[1]].isin(known).to_numpy()
+        columns = [
+            column
+            for structure in spec.structure
+            if any(str(factor) == str(name) for factor in structure.term.factors)
+            for column in structure.columns
+        ]
+        found.append((columns, rows))
+    return found
+
+
+def _pandas(data: Any) -> tuple[Any, str, Any]:
+    """A frame as pandas', what came in, and its index."""
+    import pandas as pd
+
+    if isinstance(data, pd.DataFrame):
+        return data.reset_index(drop=True), "pandas", data.index
+    import narwhals as nw
+
+    frame = nw.from_native(data, eager_only=True)
+    kind = "polars" if type(data).__module__.startswith("polars") else "pandas"
+    columns = {name: frame[name].to_list() for name in frame.columns}
+    return pd.DataFrame(columns), kind, None
+
+
+def _out(frame: Any, kind: str, index: Any, series: bool = False) -> Any:
+    """The frame in the kind that came in; a single target as a series."""
+    if kind == "polars":
+        import polars as pl
+
+        made = pl.DataFrame({name: frame[name].to_numpy() for name in frame.columns})
+        return made.to_series() if series and made.width == 1 else made
+    frame = frame.set_axis(index, axis=0) if index is not None else frame.reset_index(drop=True)
+    return frame.iloc[:, 0] if series and frame.shape[1] == 1 else frame

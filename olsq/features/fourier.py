@@ -1,0 +1,141 @@
+"""Seasons as sines and cosines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.features import times
+from olsq.features.base import FeatureBuilder, State
+from olsq.features.files import check_columns, check_count, check_keys
+from olsq.features.parameters import check_integer
+from olsq.features.table import Table
+
+
+class Fourier(FeatureBuilder):
+    """``sin(2 pi k t / period)`` and ``cos(2 pi k t / period)`` for k = 1 .. order.
+
+    Parameters
+    ----------
+    period : number, duration or sequence of them, default 12
+        In rows, in units of a column of numbers, or for time stamps as ``"7D"``, ``"24h"``,
+        ``"365.25D"`` (W, D, h, min, s, ms, us, ns).
+    order : int or sequence of int, default 1
+        Harmonics, one number or one for each period.
+    of : column, optional
+        Column of X, by name or position, that holds t: numbers or time stamps.  Default: t counts
+        the rows, from 0, on through all calls.
+    carry : bool, default False
+        See :class:`Lags`; it matters where rows are counted.
+
+    Notes
+    -----
+    t is reduced modulo the period before anything is rounded, so that row 1e12 is as exact as row
+    1.  Time stamps count from 1970 (UTC), missing ones are NaN.  A frequency that two periods
+    share is there once, and with rows counted harmonics beyond half a cycle a row are refused; at
+    exactly half the sine, which is zero in every row, is left out.
+
+    References
+    ----------
+    Harvey, "Forecasting, Structural Time Series Models and the Kalman Filter" (1989), section
+    2.3.4.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from olsq.features import Fourier
+    >>> season = Fourier(period=4, order=2)
+    >>> season.partial_transform(np.zeros((3, 1))).round(12) + 0.0
+    array([[ 0.,  1.,  1.],
+           [ 1.,  0., -1.],
+           [ 0., -1.,  1.]])
+    >>> season.get_feature_names_out().tolist()
+    ['sin1/4', 'cos1/4', 'cos2/4']
+    """
+
+    _text = True
+
+    def __init__(
+        self, period: Any = 12, order: Any = 1, *, of: Any = None, carry: bool = False
+    ) -> None:
+        self.period = period
+        self.order = order
+        self.of = of
+        self.carry = carry
+
+    def _check_parameters(self) -> None:
+        self._waves()
+
+    def _waves(self) -> list[tuple[Any, int, bool]]:
+        """(period, harmonic, whether its sine is there) of every pair."""
+        alone = isinstance(self.period, (str, int, float, np.number))
+        periods = [self.period] if alone else list(self.period)
+        if isinstance(self.order, (int, np.integer)):
+            orders = [self.order] * len(periods)
+        else:
+            orders = list(self.order)
+        if not periods or len(orders) != len(periods):
+            raise ValueError(
+                f"order must be one number or one for each of the {len(periods)} periods, got "
+                f"{self.order!r}"
+            )
+        waves, seen = [], []
+        for period, order in zip(periods, orders, strict=True):
+            times.check_period(period)
+            if isinstance(period, str) and self.of is None:
+                raise ValueError(
+                    f"period={period!r} is a duration and rows are counted: name the column of "
+                    "time stamps with of="
+                )
+            length = times.duration(period, "period") if isinstance(period, str) else float(period)
+            if self.of is None and 2 * check_integer("order", order, 1) > length:
+                raise ValueError(
+                    f"order={order} of period={period!r}: rows show at most half the period's "
+                    f"harmonics, {int(length // 2)}"
+                )
+            for k in range(1, check_integer("order", order, 1) + 1):
+                if any(abs(k / length - other) <= 1e-12 * other for other in seen):
+                    continue
+                seen.append(k / length)
+                waves.append((period, k, not (self.of is None and 2 * k == length)))
+        return waves
+
+    def _open(self, table: Table) -> State:
+        columns = [] if self.of is None else table.find(self.of, self)
+        if len(columns) > 1:
+            raise ValueError(f"of={self.of!r} must be one column, which holds the time")
+        return {"columns": columns, "rows": 0}
+
+    def _build(self, state: State, table: Table, learn: bool) -> tuple[NDArray[np.float64], State]:
+        if state["columns"]:
+            t, are_stamps = times.read_times(table, state["columns"][0])
+        else:
+            t, are_stamps = state["rows"] + np.arange(table.n), False
+        parts, phase = [], {}
+        for period, k, sine in self._waves():
+            if isinstance(period, str) and not are_stamps:
+                raise ValueError(
+                    f"period={period!r} is a duration, but of={self.of!r} holds numbers: give the "
+                    "period in their unit"
+                )
+            if period not in phase:
+                phase[period] = times.phases(t, are_stamps, period)
+            angle = 2 * np.pi * np.mod(k * phase[period], 1.0)
+            parts += ([np.sin(angle)] if sine else []) + [np.cos(angle)]
+        return np.stack(parts, axis=1), {**state, "rows": state["rows"] + table.n}
+
+    def _names(self, state: State, labels: list[str], targets: int) -> list[str]:
+        names = []
+        for period, k, sine in self._waves():
+            size = period if isinstance(period, str) else f"{period:g}"
+            names += ([f"sin{k}/{size}"] if sine else []) + [f"cos{k}/{size}"]
+        return names
+
+    def _check_state(self, state: State, width: int, targets: int) -> None:
+        check_keys(state, {"columns", "rows"})
+        check_columns(state["columns"], width)
+        check_count("rows", state["rows"])
+        if len(state["columns"]) != (self.of is not None):
+            raise ValueError("columns are not the one of the time")

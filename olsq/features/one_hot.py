@@ -1,0 +1,185 @@
+"""Indicators of levels, with a fixed number of columns."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.checks import check_choice
+from olsq.features.base import FeatureBuilder, State
+from olsq.features.files import check_columns, check_keys
+from olsq.features.parameters import check_integer
+from olsq.features.table import Table
+
+Level = str | int | float | bool
+
+
+class OneHot(FeatureBuilder):
+    """One column for every level of a column of text, numbers or booleans: 1 where it is that.
+
+    Parameters
+    ----------
+    of : column or sequence of columns, optional
+        By name or position; default: all of X.
+    levels : sequence, or sequence of sequences, optional
+        The levels, of one column or of each.  Default: as they come, the first ``max_levels`` of
+        each column.
+    max_levels : int, default 20
+        Without ``levels``: how many a column of X has room for.  All of them are columns from the
+        first row on, of zeros until their level comes, as a regression needs whose number of
+        coefficients is fixed.
+    unseen : {"zeros", "other"}
+        What a level beyond those is: 0 in every column, or 1 in one more, "other".
+    drop : {None, "first"}
+        "first" leaves out the first level's column, which is the intercept less the others.
+    carry : bool, default False
+        See :class:`Lags`; ``transform`` learns no level either way.
+
+    Notes
+    -----
+    A missing value (NaN, None, NaT) makes the row's columns NaN, and olsq's regressions skip it.
+    Levels that compare equal are one (1, 1.0 and True).  A row's features never depend on later
+    rows.
+
+    Examples
+    --------
+    >>> from olsq.features import OneHot
+    >>> kind = OneHot(max_levels=2, unseen="other")
+    >>> kind.partial_transform([["rain"], ["sun"], ["rain"], ["snow"]])
+    array([[1., 0., 0.],
+           [0., 1., 0.],
+           [1., 0., 0.],
+           [0., 0., 1.]])
+    >>> kind.get_feature_names_out(["sky"]).tolist()
+    ['sky=rain', 'sky=sun', 'sky=other']
+    """
+
+    _text = True
+
+    def __init__(
+        self, of: Any = None, *, levels: Any = None, max_levels: int = 20, unseen: str = "zeros",
+        drop: str | None = None, carry: bool = False,
+    ) -> None:  # fmt: skip
+        self.of = of
+        self.levels = levels
+        self.max_levels = max_levels
+        self.unseen = unseen
+        self.drop = drop
+        self.carry = carry
+
+    def _check_parameters(self) -> None:
+        check_choice(self.unseen, "unseen", ("zeros", "other"))
+        if self.drop is not None:
+            check_choice(self.drop, "drop", ("first",))
+        check_integer("max_levels", self.max_levels, 1)
+        if self.levels is not None and (
+            isinstance(self.levels, (str, bytes)) or not hasattr(self.levels, "__iter__")
+        ):
+            raise ValueError(f"levels must be a sequence, got {self.levels!r}")
+
+    def _given(self, count: int) -> list[list[Level]]:
+        """``levels`` of each of ``count`` columns."""
+        own = list(self.levels)
+        nested = bool(own) and all(isinstance(v, (list, tuple, np.ndarray)) for v in own)
+        groups = own if nested else [own]
+        if len(groups) != count:
+            raise ValueError(
+                f"levels must be one sequence for each of the {count} columns, got {len(groups)}"
+            )
+        found = []
+        for group in groups:
+            known = [_level(v) for v in group]
+            if not known or None in known or len(set(known)) < len(known):
+                raise ValueError(
+                    f"levels must be at least one, none missing and none twice, got {group!r}"
+                )
+            found.append(known)
+        return found
+
+    def _open(self, table: Table) -> State:
+        if table.X is None:
+            raise ValueError("OneHot requires X: its features are made of it")
+        columns = table.find(self.of, self)
+        levels = [[] for _ in columns] if self.levels is None else self._given(len(columns))
+        return {"columns": columns, "levels": levels}
+
+    def _restart(self, state: State, table: Table) -> State:
+        return state
+
+    def _room(self, known: list[Level]) -> int:
+        """Levels that a column of X has columns for."""
+        return len(known) if self.levels is not None else int(self.max_levels)
+
+    def _build(self, state: State, table: Table, learn: bool) -> tuple[NDArray[np.float64], State]:
+        blocks, learned = [], []
+        for column, known in zip(state["columns"], state["levels"], strict=True):
+            values = _values(table.raw(column), table.label(column))
+            room, index = self._room(known), {level: i for i, level in enumerate(known)}
+            if learn and len(index) < room:
+                for value in dict.fromkeys(values):
+                    if value is not None and value not in index and len(index) < room:
+                        index[value] = len(index)
+            code = np.array([-1 if v is None else index.get(v, room) for v in values], np.int64)
+            block = np.zeros((table.n, room + 1))
+            block[np.arange(table.n), code] = 1.0  # a missing one in the last, for now
+            block[code < 0] = np.nan
+            first = 1 if self.drop == "first" else 0
+            blocks.append(block[:, first : room + (self.unseen == "other")])
+            learned.append(list(index))
+        return np.concatenate(blocks, axis=1), {**state, "levels": learned}
+
+    def _names(self, state: State, labels: list[str], targets: int) -> list[str]:
+        names = []
+        for column, known in zip(state["columns"], state["levels"], strict=True):
+            own = [f"{labels[column]}={level}" for level in known]
+            own += [f"{labels[column]}=?{i}" for i in range(len(known), self._room(known))]
+            own = own[1 if self.drop == "first" else 0 :]
+            names += own + [f"{labels[column]}=other"] * (self.unseen == "other")
+        return names
+
+    def _check_state(self, state: State, width: int, targets: int) -> None:
+        check_keys(state, {"columns", "levels"})
+        check_columns(state["columns"], width)
+        levels = state["levels"]
+        if not isinstance(levels, list) or len(levels) != len(state["columns"]):
+            raise ValueError("levels do not belong to the columns")
+        if self.levels is not None and levels != self._given(len(levels)):
+            raise ValueError("levels are not those given")
+        for known in levels:
+            fits = isinstance(known, list) and len(known) <= self._room(known)
+            if (
+                not fits
+                or None in known
+                or [_level(v) for v in known] != known
+                or len(set(known)) < len(known)
+            ):
+                raise ValueError(f"levels cannot be {known!r}")
+
+
+def _values(column: Any, name: str) -> list[Level | None]:
+    """A column's values as Python's own, missing ones as None."""
+    array = column.to_numpy() if hasattr(column, "to_numpy") else np.asarray(column)
+    if np.asarray(array).dtype.kind in "mMc":
+        raise ValueError(f"{name} must be text, numbers or booleans to be levels, not dates")
+    return [_level(v, name) for v in np.asarray(array, dtype=object).tolist()]
+
+
+def _level(value: Any, name: str = "levels") -> Level | None:
+    """One level; None where it is missing."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    if isinstance(value, float):
+        if math.isinf(value):
+            raise ValueError(f"{name} contains infinity, which is no level")
+        return None if math.isnan(value) else value
+    if not isinstance(value, (str, int, bool)):
+        raise TypeError(
+            f"{name} must hold text, numbers or booleans: argument must be a string or a number, "
+            f"got {type(value).__name__}"
+        )
+    return value

@@ -1,0 +1,142 @@
+"""The rows of one call, of whatever kind: what builders read columns from."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.online.inputs import check_X
+from olsq.reals import real_array
+
+_MIXED = "OUSTmM"  # dtypes that are not numbers, of which columns are read one by one
+
+
+class Table(NamedTuple):
+    """n rows of an X that was given, and of the y that belongs to it."""
+
+    n: int
+    X: Any  # a frame, or an array (n, width); None without one
+    width: int
+    names: list[str] | None  # of the columns of a frame
+    y: NDArray[np.float64] | None  # (n, m)
+    targets: int  # 0: y was one-dimensional, or there is none
+    index: Any = None  # of a pandas frame
+
+    def raw(self, column: int) -> Any:
+        """One column as it is."""
+        if self.names is None:
+            return self.X[:, column]
+        taken = self.X[self.names[column]]
+        return taken.to_numpy(zero_copy_only=False) if hasattr(taken, "combine_chunks") else taken
+
+    def numbers(self, columns: list[int]) -> NDArray[np.float64]:
+        """Some columns as float64 (n, k), missing entries as NaN."""
+        if self.names is None and self.X.dtype.kind not in _MIXED:
+            return np.asarray(self.X[:, columns], np.float64)
+        out = np.empty((self.n, len(columns)))
+        for place, column in enumerate(columns):
+            out[:, place] = real_array(self.raw(column), self.label(column))
+        return out
+
+    def label(self, column: int) -> str:
+        """What a column is called in errors and in feature names."""
+        return f"x{column}" if self.names is None else self.names[column]
+
+    def find(self, of: Any, builder: object) -> list[int]:
+        """Indices of the columns that ``of`` names: None or "X" for all, names or positions."""
+        if of is None or (isinstance(of, str) and of == "X" and "X" not in (self.names or [])):
+            return list(range(self.width))
+        found = []
+        for one in [of] if isinstance(of, (str, int, np.integer)) else list(of):
+            if isinstance(one, (int, np.integer)) and not isinstance(one, bool):
+                if not 0 <= one < self.width:
+                    raise ValueError(f"of={of!r}: X has columns 0 to {self.width - 1}, no {one}")
+                found.append(int(one))
+            elif self.names is None:
+                raise ValueError(
+                    f"of={of!r} of {type(builder).__name__} names columns, but X is an array "
+                    "without names: give a data frame, or positions"
+                )
+            elif one not in self.names:
+                raise ValueError(f"of={of!r}: X has no column {one!r}; it has {self.names}")
+            else:
+                found.append(self.names.index(one))
+        return found
+
+
+def frame_names(X: Any) -> list[str] | None:
+    """Column names of a pandas, Polars or Arrow table, or a mapping of arrays; None otherwise."""
+    names = getattr(X, "column_names", None)
+    if names is None and not isinstance(X, np.ndarray):
+        names = getattr(X, "columns", None)
+    return None if names is None or callable(names) else [str(name) for name in names]
+
+
+def read_table(X: Any, y: Any, builder: Any, n_features: int | None, *, text: bool) -> Table:
+    """Rows of X and y, checked as far as every builder needs it.
+
+    ``text`` says whether an array may hold text and objects; frames may, column by column.
+    """
+    target, targets = read_y(y)
+    if X is None:
+        if target is None:
+            raise ValueError("X or y must be given: there are no rows otherwise")
+        if n_features:
+            raise ValueError(f"X is None, but earlier calls gave {n_features} columns")
+        return Table(len(target), None, 0, None, target, targets)
+    names = frame_names(X)
+    if names is not None:
+        n = int(X.num_rows) if hasattr(X, "num_rows") else len(X)
+        _check_shape((n, len(names)), X, builder, n_features)
+        if not hasattr(X, "column_names") and list(X.columns) != names:
+            X = X.rename(columns=str)  # pandas' columns that are numbers
+        array: Any = X
+    else:
+        array = X if type(X) is np.ndarray else _array_of(X)
+        if hasattr(X, "nnz") and hasattr(X, "toarray"):
+            real_array(X, "X")  # which refuses sparse data
+        if not (text and array.dtype.kind in _MIXED):
+            array = check_X(X, builder, n_features, allow_empty=False)
+        elif array.ndim != 2:
+            check_X(np.zeros(array.shape), builder, n_features, allow_empty=False)
+        _check_shape(array.shape, array, builder, n_features)
+        n = len(array)
+    if target is not None and len(target) != n:
+        raise ValueError(
+            f"Found input variables with inconsistent numbers of samples: {[n, len(target)]}"
+        )
+    index = getattr(X, "index", None)
+    width = len(names) if names is not None else array.shape[1]
+    return Table(n, array, width, names, target, targets, None if callable(index) else index)
+
+
+def read_y(y: Any) -> tuple[NDArray[np.float64] | None, int]:
+    """y as float64 (n, m), and m; 0 for a one-dimensional one."""
+    if y is None:
+        return None, 0
+    array = np.asarray(real_array(y, "y"), np.float64)
+    if array.ndim not in (1, 2) or (array.ndim == 2 and array.shape[1] == 0):
+        raise ValueError(f"y must have shape (n,) or (n, m), got {array.shape}")
+    return array.reshape(len(array), -1), array.shape[1] if array.ndim == 2 else 0
+
+
+def _array_of(X: Any) -> NDArray:
+    try:
+        return np.asarray(X)
+    except ValueError:
+        return np.empty(0)  # ragged: check_X says so
+
+
+def _check_shape(shape: tuple[int, ...], X: Any, builder: Any, n_features: int | None) -> None:
+    for size, what in zip(shape, ("sample", "feature"), strict=True):
+        if size == 0:
+            raise ValueError(
+                f"Found array with 0 {what}(s) (shape={shape}) while a minimum of 1 is required."
+            )
+    if n_features is not None and shape[1] != n_features:
+        raise ValueError(
+            f"X has {shape[1]} features, but {type(builder).__name__} is expecting "
+            f"{n_features} features as input"
+        )

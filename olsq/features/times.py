@@ -1,0 +1,75 @@
+"""Where rows are in time: by their number, or by a column of numbers or time stamps."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.features.table import Table
+from olsq.online.durations import parse_duration
+
+
+def duration(text: Any, name: str) -> int:
+    """Nanoseconds of a duration such as "7D", "24h" or "365.25D"."""
+    if not isinstance(text, str):
+        raise ValueError(f"{name} of time stamps must be text such as '7D' or '24h', got {text!r}")
+    return int(parse_duration(text, name).length)
+
+
+def stamps(column: Any) -> NDArray[np.int64] | None:
+    """Nanoseconds since 1970 of a column of time stamps, NaT as the least integer; else None.
+
+    Stamps with a time zone count from 1970 in UTC.
+    """
+    values = column
+    if getattr(getattr(values, "dtype", None), "tz", None) is not None:  # pandas, with a zone
+        values = values.dt.tz_convert("UTC").dt.tz_localize(None)
+    if not isinstance(values, np.ndarray):
+        values = np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
+    if values.dtype.kind == "O" and values.size:
+        if not all(isinstance(v, (datetime.date, np.datetime64)) or v is None for v in values):
+            return None
+        values = np.array(values.tolist(), dtype="datetime64[ns]")
+    if values.dtype.kind != "M":
+        return None
+    return values.astype("datetime64[ns]").view(np.int64)
+
+
+def read_times(table: Table, column: int) -> tuple[NDArray[Any], bool]:
+    """A column's times: float64 numbers, or int64 nanoseconds with True."""
+    found = stamps(table.raw(column))
+    if found is not None:
+        return found, True
+    return table.numbers([column])[:, 0], False
+
+
+def missing(times: NDArray[Any], are_stamps: bool) -> NDArray[np.bool_]:
+    """Which times are not known."""
+    return times == np.iinfo(np.int64).min if are_stamps else ~np.isfinite(times)
+
+
+def phases(times: NDArray[Any], are_stamps: bool, period: Any) -> NDArray[np.float64]:
+    """``(t mod period) / period`` in [0, 1), without rounding t; NaN where t is missing."""
+    gone = missing(times, are_stamps)
+    if are_stamps:
+        whole = duration(period, "period")
+        out = np.mod(times, whole) / whole
+    else:
+        with np.errstate(invalid="ignore"):
+            out = np.mod(times, float(period)) / float(period)  # fmod is exact
+    out[gone] = np.nan
+    return out
+
+
+def check_period(period: Any) -> None:
+    """A positive number, or a duration."""
+    if isinstance(period, str):
+        duration(period, "period")
+        return
+    number = isinstance(period, (int, float, np.integer, np.floating))
+    if not number or isinstance(period, bool) or not (period > 0 and math.isfinite(period)):
+        raise ValueError(f"period must be a positive number or a duration as '7D', got {period!r}")

@@ -1,0 +1,129 @@
+"""Polynomials of time."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.features import times
+from olsq.features.base import FeatureBuilder, State
+from olsq.features.files import check_columns, check_count, check_keys
+from olsq.features.parameters import check_integer
+from olsq.features.table import Table
+
+
+class Trend(FeatureBuilder):
+    """``u, u^2, ..., u^degree`` with ``u = (t - origin) / scale``.
+
+    Parameters
+    ----------
+    degree : int, default 1
+    scale : number or duration, default 1000
+        In rows, in units of a column of numbers, or for time stamps as ``"365D"``.  About the
+        length of the stream, or of the memory of the regression, keeps u near 1.
+    origin : number or text, default 0
+        Where u is 0: a row, a number, or a date such as ``"2020-01-01"`` for time stamps (UTC; 0
+        is 1970).
+    of : column, optional
+        Column of X, by name or position, that holds t: numbers or time stamps.  Default: t counts
+        the rows, from 0, on through all calls.
+    carry : bool, default False
+        See :class:`Lags`; it matters where rows are counted.
+
+    Notes
+    -----
+    How long a stream will be is not known while it runs, so that the features cannot be centred
+    and scaled by what comes: origin and scale are fixed, and the same row has the same features
+    whatever comes later.  The powers' condition number grows like ``u^degree``: where t goes far
+    beyond the scale, regress with ``method="sqrt"``, or forget.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from olsq.features import Trend
+    >>> trend = Trend(degree=2, scale=10)
+    >>> _ = trend.partial_transform(np.zeros((10, 1)))
+    >>> trend.partial_transform(np.zeros((2, 1)))
+    array([[1.  , 1.  ],
+           [1.1 , 1.21]])
+    """
+
+    _text = True
+
+    def __init__(
+        self, degree: int = 1, *, scale: Any = 1000.0, origin: Any = 0, of: Any = None,
+        carry: bool = False,
+    ) -> None:  # fmt: skip
+        self.degree = degree
+        self.scale = scale
+        self.origin = origin
+        self.of = of
+        self.carry = carry
+
+    def _check_parameters(self) -> None:
+        check_integer("degree", self.degree, 1)
+        if isinstance(self.scale, str) or isinstance(self.origin, str):
+            if self.of is None:
+                raise ValueError(
+                    "scale or origin is of time stamps and rows are counted: name their column "
+                    "with of="
+                )
+            self._stamp_units()
+            return
+        for name, value in (("scale", self.scale), ("origin", self.origin)):
+            number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+            if not number or not math.isfinite(value) or (name == "scale" and value <= 0):
+                rule = "positive" if name == "scale" else "finite"
+                raise ValueError(f"{name} must be a {rule} number, got {value!r}")
+
+    def _stamp_units(self) -> tuple[int, int]:
+        """Origin and scale in nanoseconds."""
+        scale = times.duration(self.scale, "scale")
+        try:
+            origin = (
+                np.datetime64(self.origin, "ns") if self.origin != 0 else np.datetime64(0, "ns")
+            )
+        except ValueError:
+            raise ValueError(
+                f"origin of time stamps must be a date such as '2020-01-01', got {self.origin!r}"
+            ) from None
+        return int(origin.astype(np.int64)), scale
+
+    def _open(self, table: Table) -> State:
+        columns = [] if self.of is None else table.find(self.of, self)
+        if len(columns) > 1:
+            raise ValueError(f"of={self.of!r} must be one column, which holds the time")
+        return {"columns": columns, "rows": 0}
+
+    def _build(self, state: State, table: Table, learn: bool) -> tuple[NDArray[np.float64], State]:
+        if state["columns"]:
+            t, are_stamps = times.read_times(table, state["columns"][0])
+        else:
+            t, are_stamps = state["rows"] + np.arange(table.n), False
+        if are_stamps:
+            origin, scale = self._stamp_units()
+            u = np.where(times.missing(t, True), np.nan, (t - origin) / scale)
+        elif isinstance(self.scale, str):
+            raise ValueError(
+                f"scale={self.scale!r} is a duration, but of={self.of!r} holds numbers: give the "
+                "scale in their unit"
+            )
+        else:
+            u = (t - float(self.origin)) / float(self.scale)
+        with np.errstate(over="ignore"):
+            repeated = np.repeat(u[:, None], int(self.degree), axis=1)
+            powers: NDArray[Any] = np.cumprod(repeated, axis=1)
+        return powers, {**state, "rows": state["rows"] + table.n}
+
+    def _names(self, state: State, labels: list[str], targets: int) -> list[str]:
+        return ["trend"] + [f"trend^{k}" for k in range(2, int(self.degree) + 1)]
+
+    def _check_state(self, state: State, width: int, targets: int) -> None:
+        check_keys(state, {"columns", "rows"})
+        check_columns(state["columns"], width)
+        check_count("rows", state["rows"])
+        if len(state["columns"]) != (self.of is not None):
+            raise ValueError("columns are not the one of the time")

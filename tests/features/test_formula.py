@@ -1,0 +1,174 @@
+"""Formulas over blocks: lags reach over edges, transforms learn once, levels stay."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import olsq
+from olsq.features import Formula
+
+T = 30
+WHOLE = "y ~ lag(y, 2) + lag(lag(x)) + np.log(z) + C(g):x"
+
+
+def frame(seed=0):
+    rng = np.random.default_rng(seed)
+    data = {
+        "y": rng.standard_normal(T),
+        "x": rng.integers(0, 9, T),
+        "z": rng.uniform(1, 2, T),
+        "g": np.resize(["a", "b", "c"], T),
+    }
+    return pd.DataFrame(data, index=pd.date_range("2024", periods=T))
+
+
+@given(cuts=st.lists(st.integers(3, T), max_size=6))
+@settings(max_examples=20, deadline=None)
+def test_any_cut_gives_formulaics_matrix(cuts):
+    import formulaic
+
+    data = frame()
+    theirs = formulaic.model_matrix(WHOLE, data, na_action="ignore")
+    formula = Formula(WHOLE)
+    parts = []
+    for first, last in itertools.pairwise(sorted({0, T, *cuts})):
+        block = data[first:last]
+        if first:
+            seen = formula.peek(block.drop(columns="y"))
+            known = np.array([0])  # of later rows y's lags are not known
+            own = formula.partial_transform(block)
+            np.testing.assert_array_equal(seen.to_numpy()[known], own[0].to_numpy()[known])
+        else:
+            own = formula.partial_transform(block)
+        parts.append(own)
+    X = pd.concat([part[0] for part in parts])
+    y = pd.concat([part[1] for part in parts])
+    np.testing.assert_array_equal(X.to_numpy(), np.asarray(theirs.rhs, float))
+    np.testing.assert_array_equal(y, theirs.lhs["y"])
+    pd.testing.assert_index_equal(X.index, data.index)
+    assert formula.feature_names_ == list(theirs.rhs.columns)
+    assert formula.target_names_ == ["y"]
+    assert formula.history_ == 2
+
+
+def test_transforms_learn_on_the_first_block_alone():
+    data = frame()
+    data.iloc[3, 1] = 100
+    formula = Formula("center(x) + bs(z, df=4, lower_bound=1, upper_bound=2) - 1")
+    first, none = formula.partial_transform(data[:15])
+    assert none is None
+    later = formula.partial_transform(data[15:])[0]
+    assert abs(first["center(x)"].mean()) < 1e-12
+    np.testing.assert_allclose(later["center(x)"], data["x"][15:] - data["x"][:15].mean())
+    again = Formula("center(x) + bs(z, df=4, lower_bound=1, upper_bound=2) - 1")
+    again.partial_transform(data[:15])
+    changed = data.copy()
+    changed.iloc[20:, 1] = 0
+    np.testing.assert_array_equal(again.partial_transform(changed[15:20])[0], later[:5])
+
+
+def test_missing_values_neither_drop_rows_nor_spoil_what_is_learned():
+    data = frame()
+    data["x"] = data["x"].astype(float)
+    data.iloc[4, 1] = np.nan
+    X, _ = Formula("y ~ center(x) + lag(x)").partial_transform(data)
+    assert len(X) == T
+    assert np.flatnonzero(X["center(x)"].isna()).tolist() == [4]
+    assert np.flatnonzero(X["lag(x)"].isna()).tolist() == [0, 5]
+    kept = data["x"].drop(data.index[4])
+    assert X["center(x)"].iloc[0] == pytest.approx(data["x"].iloc[0] - kept.mean())
+
+
+def test_levels_that_come_later_are_missing():
+    data = frame()
+    formula = Formula("y ~ C(g) + g:x")
+    formula.partial_transform(data[:10])
+    later = data[10:13].copy()
+    later["g"] = ["a", "new", "b"]
+    X, _ = formula.partial_transform(later)
+    gone = X.isna()
+    assert gone.iloc[1, 1:].all()
+    assert not gone.iloc[[0, 2]].any().any()
+    assert not gone["Intercept"].any()
+
+
+@pytest.mark.parametrize("kind", ["polars", "arrow"])
+def test_frames_of_other_libraries(kind):
+    data = frame().reset_index(drop=True)
+    expected, target = Formula(WHOLE).partial_transform(data)
+    table = pl.from_pandas(data) if kind == "polars" else pa.Table.from_pandas(data)
+    X, y = Formula(WHOLE).partial_transform(table)
+    assert isinstance(X, pl.DataFrame if kind == "polars" else pd.DataFrame)
+    assert isinstance(y, pl.Series if kind == "polars" else pd.Series)
+    assert list(X.columns) == list(expected.columns)
+    np.testing.assert_array_equal(X.to_numpy(), expected.to_numpy())
+    np.testing.assert_array_equal(y.to_numpy(), target.to_numpy())
+    est = olsq.RecursiveLeastSquares(fit_intercept=False).fit(X, y)
+    assert est.n_samples_seen_ == T - 2
+
+
+def test_names_in_backquotes():
+    data = frame().rename(columns={"x": "unit price"})
+    formula = Formula("y ~ lag(`unit price`, 2) + `unit price`")
+    X = formula.partial_transform(data)[0]
+    np.testing.assert_array_equal(X.iloc[2:, 1], data["unit price"][:-2])
+    assert formula.history_ == 2
+
+
+def test_several_targets_and_given_history():
+    data = frame()
+    X, Y = Formula("y + z ~ x.shift(3) + x", history=3).partial_transform(data)
+    assert list(Y.columns) == ["y", "z"]
+    formula = Formula("y + z ~ x.shift(3) + x", history=3)
+    parts = [formula.partial_transform(data[:7])[0], formula.partial_transform(data[7:])[0]]
+    np.testing.assert_array_equal(pd.concat(parts), X)
+
+
+@pytest.mark.parametrize(
+    ("formula", "message"),
+    [
+        ("y ~ lag(x, -1)", "looks ahead"),
+        ("y ~ lag(x, k=-1)", "looks ahead"),
+        ("y ~ lag(x, n)", "must be a number of rows"),
+        ("y ~ cost", r"needs columns \['cost'\]"),
+        ("y ~ center(cost)", "name 'cost' is not defined"),
+        ("y | z ~ x", "join several targets"),
+    ],
+)
+def test_bad_formulas_are_named(formula, message):
+    with pytest.raises(ValueError, match=message):
+        Formula(formula).partial_transform(frame())
+
+
+def test_bad_calls_are_named():
+    data = frame()
+    with pytest.raises(ValueError, match="has seen no rows"):
+        Formula("y ~ x").peek(data)
+    with pytest.raises(ValueError, match="history must be"):
+        Formula("y ~ x", history=-1).partial_transform(data)
+    with pytest.raises(ValueError, match="no row without a missing value"):
+        Formula("y ~ x").partial_transform(data.assign(y=np.nan))
+    formula = Formula("y ~ x")
+    formula.partial_transform(data)
+    with pytest.raises(ValueError, match="data has no columns"):
+        formula.partial_transform(data[["y"]])
+
+
+def test_the_streamed_regression_is_statsmodels_of_all_rows():
+    import statsmodels.formula.api as smf
+
+    data = frame()
+    formula, est = Formula("y ~ z + C(g)"), olsq.RecursiveLeastSquares(fit_intercept=False, ridge=0)
+    for first, last in ((0, 8), (8, 9), (9, T)):
+        est.partial_fit(*formula.partial_transform(data[first:last]))
+    theirs = smf.ols("y ~ z + C(g)", data).fit().params
+    ours = dict(zip(est.feature_names_in_, est.coef_, strict=True))
+    assert ours == pytest.approx(theirs.to_dict(), rel=1e-9)
