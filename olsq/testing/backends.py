@@ -112,7 +112,7 @@ class JaxBackend:
         return np.asarray(value), Moments(*map(np.asarray, last))
 
     def eager(self, arrays: Arrays) -> NDArray:
-        """Outputs without ``jit`` around the call."""
+        """Outputs without ``jit`` around the call, from nothing."""
         return np.asarray(self._solution(arrays, None)[0])
 
     def whole(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from olsq.testing import estimator_properties as properties
@@ -21,6 +21,7 @@ def check_estimator_stream(
     objective: Callable[[Any], Problem | None] = least_squares,
     merge: Callable[[Any, Any], Any] | None = None,
     kinds: Sequence[str] = FINITE_ROWS,
+    streams: Mapping[str, Regression] | None = None,
     tolerance: float = 1e4,
     skip: Collection[str] = (),
     max_examples: int = 20,
@@ -44,13 +45,16 @@ def check_estimator_stream(
     kinds : sequence of str
         Kinds of finite streams; see :func:`olsq.testing.regressions`.  "resets" are left out where
         the factor of a row cannot be chosen.
+    streams : mapping of str to Regression, optional
+        Streams of finite rows of your own, float64 or float32, in place of one of each kind;
+        hypothesis still draws ``kinds``.  Their ``ridge`` is not used: the estimator has one.
     tolerance : float
         The objective may exceed its minimum by this many times eps times its terms, and
         coefficients may differ by as much times the square of the condition number.
     skip : collection of str
         Properties that are not claimed, by name.
     max_examples : int
-        Streams that hypothesis draws for "oracle" and "chunk invariance"; 0 for none.
+        Streams that hypothesis draws for "oracle", "chunk invariance" and "merging"; 0 for none.
 
     Raises
     ------
@@ -62,10 +66,11 @@ def check_estimator_stream(
     Notes
     -----
     The properties are "oracle", "prefix invariance" (rows to come change no estimate), "chunk
-    invariance" (rows come one by one, in blocks or at once), "resumption" (from a pickled copy, bit
-    for bit), "merging", "scale equivariance", "permutation of targets", "causality" (a row that is
-    not finite is refused or skipped, and changes nothing), "absent rows" (a row of weight 0 teaches
-    nothing) and "counting" (``n_samples_seen_``).
+    invariance" (rows come one by one, in blocks or at once), "resumption" (from a pickled copy, and
+    for the estimators of olsq from a file, bit for bit), "merging", "scale equivariance",
+    "permutation of targets", "causality" (a row that is not finite is refused or skipped, and
+    changes nothing), "absent rows" (a row of weight 0 teaches nothing) and "counting"
+    (``n_samples_seen_``).
 
     Examples
     --------
@@ -80,18 +85,22 @@ def check_estimator_stream(
         findings, estimator, objective(estimator), tolerance, _merge(estimator, merge)
     )
     kinds = [k for k in kinds if subject.forgets or k != "resets"]
-    for kind, stream in seeded(LENGTH, FEATURES, TARGETS, kinds).items():
-        ridge = subject.problem.ridge if subject.problem else 0.0
-        data = Regression(kind, *stream[1:3], stream.weight, stream.forget, ridge)
-        properties.check_stream(subject, data)
+    if streams is None:
+        streams = {
+            kind: Regression(kind, *stream[1:3], stream.weight, stream.forget, 0.0)
+            for kind, stream in seeded(LENGTH, FEATURES, TARGETS, kinds).items()
+        }
+    for name, data in streams.items():
+        properties.check_stream(subject, data._replace(kind=name))
 
     def look(trial: Findings, drawn: Regression) -> None:
         mine = subject._replace(findings=trial)
         properties.check_oracle(mine, drawn)
         properties.check_chunks(mine, drawn)
+        properties.check_merging(mine, drawn)
 
     strategy = regressions(kinds, length=(1, 10), features=(1, FEATURES), targets=TARGETS)
-    for name in (properties.ORACLE, properties.CHUNK):
+    for name in (properties.ORACLE, properties.CHUNK, properties.MERGE):
         findings.search(name, strategy, look, max_examples)
     findings.conclude()
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import copy
 import pickle
+import tempfile
 
 import numpy as np
 
+from olsq.online.base import StreamingRegressor
+from olsq.online.loading import load
 from olsq.testing.estimator_subject import (
-    EPS,
     UNTOLD,
     Subject,
     coefficients,
     condition,
+    eps_of,
     judge,
     rows,
 )
@@ -38,12 +41,7 @@ def check_stream(s: Subject, data: Regression) -> None:
     check_targets(s, data)
     check_lost_row(s, data)
     check_absent_row(s, data)
-    if s.merge is not None and s.findings.wants(MERGE):
-        half = len(data.X) // 2
-        pieces = rows(data, None, half), rows(data, half, None)
-        both = s.merge(*map(s.fed, pieces))
-        worst = max(condition(s, piece) for piece in pieces)  # what a piece lost stays lost
-        judge(s, MERGE, "", both, data, s.fed(data), worst)
+    check_merging(s, data)
 
 
 def check_oracle(s: Subject, data: Regression) -> None:
@@ -66,6 +64,17 @@ def check_chunks(s: Subject, data: Regression) -> None:
     judge(s, CHUNK, f", blocks of {BLOCK}", s.fed(data, *range(BLOCK, n, BLOCK)), data, whole)
 
 
+def check_merging(s: Subject, data: Regression) -> None:
+    """Two that saw a half each, merged, are the one that saw both."""
+    half = len(data.X) // 2
+    if s.merge is None or half == 0 or not s.findings.wants(MERGE):
+        return
+    pieces = rows(data, None, half), rows(data, half, None)
+    both = s.merge(*map(s.fed, pieces))
+    worst = max(condition(s, piece) for piece in pieces)  # what a piece lost stays lost
+    judge(s, MERGE, "", both, data, s.fed(data), worst)
+
+
 def check_prefix(s: Subject, data: Regression) -> None:
     """Rows to come change no estimate: a copy that learns them leaves it as it was."""
     if not s.findings.wants(PREFIX):
@@ -83,7 +92,7 @@ def check_prefix(s: Subject, data: Regression) -> None:
             data.X, data.y, data.sample_weight, **given
         )
         size = np.abs(before[0]).max()
-        allowed = s.tolerance * EPS * condition(s, first) ** 2
+        allowed = s.tolerance * eps_of(data) * condition(s, first) ** 2
         if allowed < UNTOLD:
             s.findings.judge(PREFIX, where, path.coef[half - 1], before[0], allowed * size)
 
@@ -99,11 +108,18 @@ def check_resumption(s: Subject, data: Regression) -> None:
     except (AttributeError, TypeError, pickle.PicklingError) as error:
         s.findings.fail(RESUME, f"stream {data.kind!r}", f"it cannot be pickled: {error}")
         return
+    copies = {"a copy in the middle": resumed}
+    if isinstance(est, StreamingRegressor):
+        with tempfile.TemporaryDirectory() as folder:
+            est.save(f"{folder}/state.olsq")
+            copies["a file in the middle"] = load(f"{folder}/state.olsq")
     rest = rows(data, half, None)
-    want, got = (coefficients(s.fed(rest, est=e), data) for e in (est, resumed))
-    for a, b in zip(got, want, strict=True):
-        s.findings.judge(RESUME, f"stream {data.kind!r}", a, b, 0)
-    judge(s, RESUME, ", a copy in the middle", resumed, data)
+    want = coefficients(s.fed(rest, est=est), data)
+    for name, other in copies.items():
+        got = coefficients(s.fed(rest, est=other), data)
+        for a, b in zip(got, want, strict=True):
+            s.findings.judge(RESUME, f"stream {data.kind!r}, {name}", a, b, 0)
+        judge(s, RESUME, f", {name}", other, data)
 
 
 def check_scale(s: Subject, data: Regression) -> None:
@@ -121,7 +137,7 @@ def check_scale(s: Subject, data: Regression) -> None:
     original = s.fed(data)
     coef, intercept = coefficients(est, data)
     want = coefficients(original, data)
-    allowed = s.tolerance * EPS * condition(s, data) ** 2
+    allowed = s.tolerance * eps_of(data) * condition(s, data) ** 2
     if allowed < UNTOLD:
         for got, known in ((coef * (a / b), want[0]), (intercept / b, want[1])):
             size = max(np.abs(known).max(), np.abs(data.y).max())
@@ -134,7 +150,7 @@ def check_targets(s: Subject, data: Regression) -> None:
         return
     want = coefficients(s.fed(data), data)[0]
     got = coefficients(s.fed(data._replace(y=data.y[:, ::-1].copy())), data)[0][::-1]
-    allowed = s.tolerance * EPS * max(np.abs(want).max(), 1e-300)
+    allowed = s.tolerance * eps_of(data) * max(np.abs(want).max(), 1e-300)
     s.findings.judge(PERMUTE, f"stream {data.kind!r}", got, want, allowed)
 
 
@@ -160,7 +176,7 @@ def check_lost_row(s: Subject, data: Regression) -> None:
         got, want = (coefficients(e, data)[0] for e in (est, other))
         if name == "y":  # the other targets may have learnt the row
             got, want = got[:1], want[:1]
-        s.findings.judge(CAUSAL, f"{where}, {name} = {bad}", got, want, 1e3 * EPS * size)
+        s.findings.judge(CAUSAL, f"{where}, {name} = {bad}", got, want, 1e3 * eps_of(data) * size)
 
 
 def check_absent_row(s: Subject, data: Regression) -> None:

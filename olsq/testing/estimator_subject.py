@@ -15,7 +15,6 @@ from olsq.reference import regression as oracle
 from olsq.testing.findings import Findings
 from olsq.testing.strategies import Regression
 
-EPS = float(np.finfo(np.float64).eps)
 UNTOLD = 1e-2  # relative error from which on coefficients are not compared
 
 
@@ -103,6 +102,16 @@ class Subject(NamedTuple):
         return est
 
 
+def eps_of(data: Regression) -> float:
+    """The eps that an estimate from these rows is judged by: that of their dtype."""
+    return float(np.finfo(data.X.dtype).eps)
+
+
+def in_double(data: Regression) -> Regression:
+    """The same rows in float64, for the oracle."""
+    return data._replace(X=data.X.astype(np.float64), y=data.y.astype(np.float64))
+
+
 def rows(data: Regression, *cut: int | None) -> Regression:
     """Some rows of a stream."""
     part = slice(*cut)
@@ -146,17 +155,18 @@ def judge(
     problem, (weights, ridge) = s.problem or Problem(), row_weights(s, data)
     if not weights.any():
         return
+    eps, data = eps_of(data), in_double(data)
     best, bias, _, _, kappa = oracle.solve(data.X, data.y, weights, ridge, problem.fit_intercept)
     if s.problem is not None:
         excess, rounding = _excess(
             (data.X, data.y, weights, ridge), (coef, intercept), (best, bias)
         )
-        limit = s.tolerance * EPS * rounding
+        limit = s.tolerance * eps * rounding
         s.findings.judge(name, f"{where} (objective)", excess, np.minimum(excess, 0), limit)
     if other is None:
         return
     kappa = max(kappa, least_condition)
-    allowed = s.tolerance * EPS * kappa**2 if np.isfinite(kappa) else np.inf
+    allowed = s.tolerance * eps * kappa**2 if np.isfinite(kappa) else np.inf
     if allowed < UNTOLD:
         size = np.abs(data.X).max(0)
         want = coefficients(other, data)[0]
@@ -179,5 +189,6 @@ def _excess(data: Any, found: Any, best: Any) -> tuple[NDArray, NDArray]:
 def condition(s: Subject, data: Regression) -> float:
     """Of the system after these rows, columns scaled to unit length."""
     weights, ridge = row_weights(s, data)
+    data = in_double(data)
     intercept = (s.problem or Problem()).fit_intercept
     return float(oracle.solve(data.X, data.y, weights, ridge, intercept)[-1])

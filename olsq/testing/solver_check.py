@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from olsq.testing.findings import Findings
 from olsq.testing.kinds import FINITE, Stream, seeded
 from olsq.testing.precision import double_precision
 from olsq.testing.solver_properties import Setting
-from olsq.testing.strategies import streams
+from olsq.testing.strategies import streams as drawn_streams
 from olsq.testing.truth import StatedError
 
 LENGTH, FEATURES, TARGETS = 20, 3, 2
@@ -31,6 +31,7 @@ def check_solver(
     backends: Sequence[str] | None = None,
     dtypes: Sequence[Any] = (np.float64, np.float32),
     kinds: Sequence[str] = FINITE,
+    streams: Mapping[str, Stream] | None = None,
     tolerance: float = 30.0,
     error: StatedError | None = None,
     skip: Collection[str] = (),
@@ -51,6 +52,9 @@ def check_solver(
     kinds : sequence of str
         Kinds of finite streams; see :func:`olsq.testing.streams`.  "resets" are left out of the
         discounted problem, which has no unique solution after them.
+    streams : mapping of str to Stream, optional
+        Finite streams of your own, all of one shape, in place of one of each kind; hypothesis
+        still draws ``kinds``, in their shape.
     tolerance : float
         An output may be wrong by this many times eps times the condition number of its token.
     error : float or callable, optional
@@ -66,7 +70,7 @@ def check_solver(
     AssertionError
         Names every property that failed, the stream, the error and what was allowed.
     ValueError
-        If an argument is not one of its choices.
+        If an argument is not one of its choices, or ``streams`` differ in shape.
     NotImplementedError
         If the solver has no form for a backend that was named.
 
@@ -92,16 +96,19 @@ def check_solver(
         check_choice(mode, "ridge_modes", RIDGE_MODES)
     if not set(kinds) <= set(FINITE):
         raise ValueError(f"kinds must be some of {', '.join(FINITE)}, got {kinds!r}")
+    if len({tuple(a.shape for a in x[1:]) for x in (streams or {}).values()}) > 1:
+        raise ValueError("streams must all be of one shape")
     if not {np.dtype(x) for x in dtypes} <= {FULL, np.dtype(np.float32)}:
         raise ValueError(f"dtypes must be float64, float32 or both, got {dtypes!r}")
     for mode in modes:
         chosen = [k for k in kinds if not (k == "resets" and mode == "discounted")]
+        given = streams or seeded(LENGTH, FEATURES, TARGETS, chosen)
         for setting in _settings(findings, solver, mode, backends, dtypes, tolerance, error):
             if setting.backend.name == "jax":
                 with double_precision():
-                    _check(setting, solver, chosen, max_examples)
+                    _check(setting, solver, given, chosen, max_examples)
             else:
-                _check(setting, solver, chosen, max_examples)
+                _check(setting, solver, given, chosen, max_examples)
     findings.conclude()
 
 
@@ -124,8 +131,10 @@ def _settings(
     ]
 
 
-def _check(s: Setting, solver: Solver, kinds: Sequence[str], max_examples: int) -> None:
-    batch = properties.batch_of(s, seeded(LENGTH, FEATURES, TARGETS, kinds))
+def _check(
+    s: Setting, solver: Solver, given: Mapping[str, Stream], kinds: Sequence[str], max_examples: int
+) -> None:
+    batch = properties.batch_of(s, given)
     got = properties.everything(s, batch)
     properties.check_oracle(s, batch, got)
     properties.check_slopes(s, batch, got)
@@ -145,15 +154,18 @@ def _check(s: Setting, solver: Solver, kinds: Sequence[str], max_examples: int) 
         properties.check_chunks(s, batch, got, solver)
     if s.told and np.dtype(s.dtype) == FULL and s.findings.wants(properties.DTYPES):
         properties.check_mixed(s, batch)
-    _search(s, kinds, max_examples)
+    _search(s, given, kinds, max_examples)
 
 
-def _search(s: Setting, kinds: Sequence[str], max_examples: int) -> None:
+def _search(
+    s: Setting, given: Mapping[str, Stream], kinds: Sequence[str], max_examples: int
+) -> None:
     """Streams that hypothesis draws, in the first place of a batch of one shape."""
     if not s.told:
         return
-    beside = seeded(LENGTH, FEATURES, TARGETS, kinds)
-    beside.pop(next(iter(beside)))
+    first, *others = given.values()
+    (length, features), targets = first.keys.shape, first.values.shape[1]
+    beside = dict(zip(list(given)[1:], others, strict=True))
     if not isinstance(s.backend, JaxBackend):
         beside = {}
 
@@ -165,7 +177,7 @@ def _search(s: Setting, kinds: Sequence[str], max_examples: int) -> None:
             properties.ORACLE, drawn.kind, value, truth.value, batch.allowed[0]
         )
 
-    strategy = streams(list(kinds), length=LENGTH, features=FEATURES, targets=TARGETS)
+    strategy = drawn_streams(list(kinds), length=length, features=features, targets=targets)
     s.findings.search(properties.ORACLE, strategy, look, max_examples)
 
 

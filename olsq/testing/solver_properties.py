@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,16 @@ from olsq.solvers import Solver
 from olsq.testing.backends import Arrays, Backend, JaxBackend, NumpyBackend, Whole
 from olsq.testing.findings import Findings
 from olsq.testing.kinds import Stream, stack
-from olsq.testing.truth import STREAMS, Truth, allowed, empty_state, one, slopes, tell
+from olsq.testing.truth import (
+    STREAMS,
+    Truth,
+    allowed,
+    earlier_state,
+    empty_state,
+    one,
+    slopes,
+    tell,
+)
 
 ORACLE, PREFIX, CHUNK, RESUME = "oracle", "prefix invariance", "chunk invariance", "resumption"
 MERGE, SCALE, PERMUTE = "merging", "scale equivariance", "permutation of targets"
@@ -72,14 +81,17 @@ def rechunked(solver: Solver, chunk: int) -> Solver | None:
     return dataclasses.replace(solver, chunk=chunk)  # type: ignore[type-var]
 
 
-def batch_of(s: Setting, streams: dict[str, Stream]) -> Batch:
-    """Stack streams and solve them by the oracle."""
+def batch_of(s: Setting, streams: Mapping[str, Stream]) -> Batch:
+    """Stack streams, first from nothing, then from earlier moments; solve them by the oracle."""
     eps = float(np.finfo(s.dtype).eps)
-    arrays = stack(streams.values(), s.dtype)
-    state = Moments(*(x.astype(s.dtype) for x in empty_state(arrays, s.ridge_mode)))
+    arrays = stack([*streams.values()] * 2, s.dtype)
+    starts = empty_state(arrays, s.ridge_mode), earlier_state(arrays, s.ridge_mode)
+    count = len(streams)
+    pairs = zip(*starts, strict=True)
+    state = Moments(*(np.concatenate([x[:count], y[count:]]).astype(s.dtype) for x, y in pairs))
     truths = [
         tell(one(arrays, i), s.ridge_mode, [x[i].astype(float) for x in state], s.stated)
-        for i in range(len(streams))
+        for i in range(2 * count)
     ]
     rng = np.random.default_rng(0)
 
@@ -91,7 +103,7 @@ def batch_of(s: Setting, streams: dict[str, Stream]) -> Batch:
     worst = np.array([t.condition.max() for t in truths])
     stated = np.array([t.stated for t in truths])
     return Batch(
-        list(streams),
+        [*streams, *(f"{name}, from moments" for name in streams)],
         arrays,
         state,
         truths,
@@ -171,10 +183,11 @@ def _cut(s: Setting, b: Batch, got: Whole, form: Backend) -> None:
     head, tail = window(b.arrays, None, half), window(b.arrays, half, None)
     value, state = form.solve(head, b.state)
     rest, last = form.solve(tail, state)
-    alone = form.solve(tail, b.state)[1]
+    nothing = Moments(*(x.astype(s.dtype) for x in empty_state(tail, s.ridge_mode)))
+    alone = form.solve(tail, nothing)[1]
     kept = tail["forget"].astype(float).prod(1)
     if s.ridge_mode == "discounted":  # the ridge is in both pieces
-        alone = Moments(alone.gram - kept[:, None, None] * b.state.gram, alone.cross)
+        alone = Moments(alone.gram - kept[:, None, None] * nothing.gram, alone.cross)
     merged = olsq.merge(state, alone, forget=kept)
     eps = float(np.finfo(s.dtype).eps)
     for i, name in enumerate(b.names):
@@ -213,7 +226,8 @@ def check_scale(s: Setting, b: Batch, got: Whole) -> None:
 def check_targets(s: Setting, b: Batch, got: Whole) -> None:
     """Targets in another order give outputs in that order."""
     arrays = {**b.arrays, "values": b.arrays["values"][..., ::-1].copy()}
-    value = s.backend.whole(arrays, b.state, b.cotangent).value[..., ::-1]
+    state = Moments(b.state.gram, b.state.cross[..., ::-1, :].copy())
+    value = s.backend.whole(arrays, state, b.cotangent).value[..., ::-1]
     for i, name in enumerate(b.names):
         s.judge(PERMUTE, name, value[i], got.value[i], 2 * b.allowed[i])
 
@@ -222,8 +236,9 @@ def check_causality(s: Setting, b: Batch, got: Whole) -> None:
     """What is not finite reaches its token and later ones, and no earlier output or gradient."""
     cut = b.arrays["keys"].shape[1] * 3 // 5
     spoilt = {n: a.copy() for n, a in b.arrays.items()}
-    for name, bad in zip(STREAMS, (np.nan, np.inf, np.nan), strict=True):
-        spoilt[name][:, cut:] = bad
+    bad = np.nan, np.inf, np.nan, np.nan, np.inf
+    for name, value in zip((*STREAMS, "forget", "weight"), bad, strict=True):
+        spoilt[name][:, cut:] = value
     cotangent = b.cotangent.copy()
     cotangent[:, cut:] = 0
     clean = s.backend.whole(b.arrays, b.state, cotangent)
@@ -248,12 +263,13 @@ def check_batches(s: Setting, b: Batch, got: Whole) -> None:
         return
     if not s.findings.wants(LOOP) and not s.findings.wants(JIT):
         return
-    trial, eager = Findings("", "", PROPERTIES), s.backend.eager(b.arrays)
+    fresh = {n: a[: len(b.names) // 2] for n, a in b.arrays.items()}  # without a state
+    trial, eager = Findings("", "", PROPERTIES), s.backend.eager(fresh)
     probe = s._replace(findings=trial)
-    for i, name in enumerate(b.names):
+    for i, name in enumerate(b.names[: len(eager)]):
         probe.judge(LOOP, name, eager[i], got.value[i], 2 * b.allowed[i])
     if trial.failures:  # got is compiled and under vmap: which of the two is it?
-        plain = s.backend.solve(b.arrays)[0]
+        plain = s.backend.solve(fresh)[0]
         same = np.allclose(plain, eager, equal_nan=True, rtol=1e-3)
         guilty = LOOP if same else JIT
         s.findings.fail(guilty, *trial.failures[LOOP].split(": ", 1))

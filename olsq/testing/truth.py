@@ -36,6 +36,16 @@ def empty_state(arrays: dict[str, NDArray], ridge_mode: str) -> Moments:
     return Moments(gram, np.zeros((*keys.shape[:-2], m, d), keys.dtype))
 
 
+def earlier_state(arrays: dict[str, NDArray], ridge_mode: str) -> Moments:
+    """Moments of a few samples before the first token."""
+    gram, cross = empty_state(arrays, ridge_mode)
+    rng, d = np.random.default_rng(9), gram.shape[-1]
+    keys = rng.standard_normal((*gram.shape[:-2], 4, d)) / d**0.5
+    values = rng.standard_normal((*gram.shape[:-2], 4, cross.shape[-2]))
+    back = np.swapaxes(keys, -1, -2)
+    return Moments(gram + back @ keys, cross + np.swapaxes(values, -1, -2) @ keys)
+
+
 def one(arrays: dict[str, NDArray], i: int) -> dict[str, NDArray]:
     """Stream i of a batch, in float64."""
     return {n: np.asarray(a[i], np.float64) for n, a in arrays.items()}

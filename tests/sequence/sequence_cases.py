@@ -9,6 +9,7 @@ import numpy as np
 
 import olsq
 from olsq.reference import sequence as oracle
+from olsq.testing import Stream
 
 T, D, M = 38, 5, 3  # neither T nor T / 2 is a multiple of a chunk, and d != m
 EPS = {np.float64: 1.1e-16, np.float32: 6e-8}
@@ -147,6 +148,11 @@ def claims(row, mode):
     """
     groups = streams()[: 2 if mode == "fixed" else 1]
     return [{n: s for n, s in group.items() if n not in row.skip} for group in groups]
+
+
+def for_checks(group, without=()):
+    """A group as :func:`olsq.testing.check_solver` takes it."""
+    return {n: Stream(n, **s) for n, s in group.items() if n not in without}
 
 
 def stack(group, dtype=np.float64):
