@@ -75,7 +75,7 @@ def main(arguments: list[str] | None = None) -> None:
             curves[policy, who] = np.cumsum(run(policy, X, means, noise))
             each = (time.perf_counter() - start) / len(X) * 1e6
             total = curves[policy, who][-1]
-            print(f"{policy:>9}, {who:<9} regret {total:7.1f} in {len(X):,} steps, {each:6.0f} us each")
+            print(f"{policy:>9}, {who:<9} regret {total:7.1f}, {each:6.0f} us a step")
     chance = np.cumsum(means.max(axis=1) - means.mean(axis=1))
     print(f"{'chance':>20} regret {chance[-1]:7.1f}")
     assert curves["LinUCB", "olsq"][-1] < 0.25 * chance[-1]

@@ -59,12 +59,12 @@ def main(arguments: list[str] | None = None) -> None:
     microphone = echo + 0.01 * echo.std() * rng.standard_normal(n)
     # [use]
     padded = np.concatenate([np.zeros(TAPS - 1), far])
-    X = np.lib.stride_tricks.sliding_window_view(padded, TAPS)[:, ::-1]    # newest sample first
+    X = np.lib.stride_tricks.sliding_window_view(padded, TAPS)[:, ::-1]  # newest sample first
     est = olsq.RecursiveLeastSquares(half_life=1000, ridge=1e-4, fit_intercept=False)
     start = time.perf_counter()
-    for block in range(0, n, 80):                                         # 10 ms, as it comes in
+    for block in range(0, n, 80):  # 10 ms, as it comes in
         est.partial_fit(X[block : block + 80], microphone[block : block + 80])
-        sent = est.residual_                                              # what goes back: no echo
+        sent = est.residual_  # what goes back: no echo
         # [end]
         if block == 0:
             left = np.empty(n)

@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> None:
     start = time.perf_counter()
     # [use]
     path = olsq.coefficient_path(factors, returns, window="365D", fit_intercept=True)
-    betas = path.to_frame()                            # dates down, (asset, coefficient) across
+    betas = path.to_frame()  # dates down, (asset, coefficient) across
     last_year = betas.loc["2023", ("A007", "market")]
     # [end]
     ours = time.perf_counter() - start
@@ -74,7 +74,8 @@ def main(arguments: list[str] | None = None) -> None:
     for name, wrong in error.items():
         size = np.sqrt(np.nanmean(wrong**2))
         print(f"{name:>26}: {seconds[name]:8.2f} s, error of the market beta {size:.3f}")
-    print(f"A007's market beta in 2023: {last_year.mean():.2f}, true {truth[-240:, 7, 0].mean():.2f}")
+    true = truth[-240:, 7, 0].mean()
+    print(f"A007's market beta in 2023: {last_year.mean():.2f}, true {true:.2f}")
     same = np.abs(path.coef[400, :5] - by_hand(factors, returns[some], 400)).max()
     print(f"largest difference from a regression by hand on one year: {same:.0e}")
     assert same < 1e-10

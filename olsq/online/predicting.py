@@ -65,7 +65,7 @@ class Predictions(FittedAttributes):
         >>> est = olsq.RecursiveLeastSquares(ridge=0.0, fit_intercept=False).fit(X, y)
         >>> mean, std = est.predict([[3.0]], return_std=True)
         >>> float(mean[0].round(6)), float(std[0].round(6))
-        (3.18, 0.160208)
+        (3.18, 0.166933)
         """
         if not return_std:
             with self._locked():
@@ -126,7 +126,7 @@ class Predictions(FittedAttributes):
         >>> est = olsq.RecursiveLeastSquares(ridge=0.0, fit_intercept=False).fit(X, y)
         >>> lower, upper = est.predict_interval([[3.0]], level=0.9, kind="mean")
         >>> float(lower[0].round(4)), float(upper[0].round(4))
-        (2.9232, 3.4368)
+        (2.9096, 3.4504)
         """
         check_choice(kind, "kind", ("observation", "mean"))
         level = check_level(level)
