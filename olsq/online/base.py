@@ -189,7 +189,10 @@ class StreamingRegressor(EstimatorConventions, FrameOutput, Inference):
             known = fitted or self._before_first_row() is not None
             before = self.predict(X)[0] if known else np.zeros(np.shape(Y[0]))
             self.partial_fit(X, Y)
-            residual = Y[0] - before if self._residual is None else self.residual_[0]
+            if not self.__sklearn_is_fitted__():  # skipped
+                residual = np.full(np.shape(before), np.nan)
+            else:
+                residual = Y[0] - before if self._residual is None else self.residual_[0]
         return (before, residual) if several else (before.item(), residual.item())
 
     def partial_fit_path(
@@ -235,6 +238,10 @@ class StreamingRegressor(EstimatorConventions, FrameOutput, Inference):
             self._check_parameters()
             origin = self._origin if fitted else None
             call = self._check_call(X, y, sample_weight, forget, origin)
+            if not fitted and call.usable is not None and not call.usable.any():
+                if restart or want_path:
+                    raise inputs.no_usable_row(call.Y)
+                return None  # skipped rows before the first: as if they had never come
             call, timing = self._in_time(call, times, X, y, forget, fitted)
             labels = Labels.of(X, y) if self._frames_out else None
             if restart and not call.weights.any():
@@ -307,8 +314,6 @@ class StreamingRegressor(EstimatorConventions, FrameOutput, Inference):
         weights = check_weight(sample_weight, n)
         gates = self._gates(forget, n)
         usable = self._usable(rows_X, rows_y, None if sample_weight is None else weights)
-        if not fitted and usable is not None and not usable.any():
-            raise inputs.no_usable_row(rows_y)
         in_time = not fitted and (inputs.has_index(X) or inputs.has_index(y))
         Y = rows_y if rows_y.ndim == 2 else rows_y[:, None]
         targets = None if fitted else column_names(y)

@@ -86,6 +86,24 @@ def test_missing_skip():
     assert est.n_samples_seen_ == 8
 
 
+def test_missing_rows_before_the_first_are_skipped():
+    """As if they had never come: a stream may begin with what cannot be learnt."""
+    nothing = np.full((3, 2), np.nan)
+    for est in (RLS(), olsq.RollingLeastSquares(4)):
+        est.partial_fit(nothing, np.ones(3)).partial_fit(X[:1], [np.nan])
+        assert not hasattr(est, "coef_")
+        with pytest.raises(ValueError, match="not fitted"):
+            est.predict(X)
+        prediction, residual = est.step(X[0], np.nan)
+        assert prediction == 0
+        assert np.isnan(residual)
+        with pytest.raises(ValueError, match="no row is left"):
+            est.partial_fit_path(nothing, np.ones(3))
+        np.testing.assert_array_equal(
+            est.partial_fit(X, Y).coef_, type(est)(**est.get_params()).fit(X, Y).coef_
+        )
+
+
 def test_nothing_to_learn_from():
     with pytest.raises(ValueError, match="no row is left"):
         RLS().fit(np.full((3, 2), np.nan), np.ones(3))
