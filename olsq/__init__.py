@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from olsq import reference as reference
     from olsq import river as river
     from olsq import sequence as sequence
+    from olsq import stability as stability
     from olsq import tasks as tasks
     from olsq import testing as testing
     from olsq import train as train
@@ -111,6 +112,7 @@ _SUBMODULES = frozenset(
         "reference",
         "river",
         "sequence",
+        "stability",
         "tasks",
         "testing",
         "train",

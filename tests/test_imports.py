@@ -90,7 +90,8 @@ ROOMS = {
     "train": {*BASE, "solvers", "sequence", "attention", "nn", "datasets", "plot"},
     "tasks": {*BASE},
     "icl": {*BASE, "solvers", "sequence", "attention", "tasks"},
-    "plot": {*BASE, "online"},
+    "stability": {*BASE, "online"},
+    "plot": {*BASE, "online", "stability"},
     "features": {*BASE, "online"},
     "tuning": {*BASE, "solvers", "online", "sequence"},
 }

@@ -1,4 +1,4 @@
-"""Public-domain data that ship with the package: two tables, one text (see the README there)."""
+"""Public-domain data that ship with the package: three tables, one text (see the README there)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Dataset", "austen", "mauna_loa_co2", "us_macro"]
+__all__ = ["Dataset", "austen", "mauna_loa_co2", "nile", "us_macro"]
 
 _HERE = Path(__file__).parent
 
@@ -121,6 +121,31 @@ def mauna_loa_co2() -> Dataset:
     return Dataset(
         "mauna_loa_co2", "Weekly CO2 at Mauna Loa, 1958-2001, 59 weeks missing", columns, path
     )
+
+
+def nile() -> Dataset:
+    """Volume of the Nile at Aswan, 100 years from 1871 to 1970.
+
+    Returns
+    -------
+    Dataset
+        Columns ``year`` and ``volume`` (10^8 cubic metres a year).
+
+    Notes
+    -----
+    Source: G. W. Cobb, "The problem of the Nile: conditional solution to a changepoint problem",
+    Biometrika 65 (1978) 243-251; public domain.  The mean falls after 1898, when the first dam at
+    Aswan was begun: the example of R's strucchange.
+
+    Examples
+    --------
+    >>> from olsq.datasets import nile
+    >>> data = nile()
+    >>> len(data), float(data["volume"][data["year"] <= 1898].mean())
+    (100, 1097.75)
+    """
+    path, columns = _read("nile.csv")
+    return Dataset("nile", "Volume of the Nile at Aswan, yearly, 1871-1970", columns, path)
 
 
 def austen() -> str:

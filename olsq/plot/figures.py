@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.plot.cusum_statistic import Cusum, cusum
 from olsq.plot.drawing import (
     Curves,
     draw_coefficient,
@@ -18,6 +17,7 @@ from olsq.plot.drawing import (
     house_style,
     running_rms,
 )
+from olsq.stability.recursive import Cusum, cusum
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

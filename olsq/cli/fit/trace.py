@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.plot.cusum_statistic import cusum_line
 from olsq.plot.drawing import Curves
+from olsq.stability.recursive import cusum_line
 
 BUCKETS = 1024
 # Columns of the table besides the coefficients and their standard errors.

@@ -1,0 +1,34 @@
+"""Were the coefficients constant?  Recursive residuals, CUSUM tests, breaks, one-step scores."""
+
+from olsq.stability.breaks import (
+    BreakTest,
+    ChowTest,
+    OLSCusum,
+    break_test,
+    chow_test,
+    ols_cusum,
+)
+from olsq.stability.recursive import (
+    Cusum,
+    CusumSquares,
+    cusum,
+    cusum_squares,
+    recursive_residuals,
+)
+from olsq.stability.scores import Scores, one_step_scores
+
+__all__ = [
+    "BreakTest",
+    "ChowTest",
+    "Cusum",
+    "CusumSquares",
+    "OLSCusum",
+    "Scores",
+    "break_test",
+    "chow_test",
+    "cusum",
+    "cusum_squares",
+    "ols_cusum",
+    "one_step_scores",
+    "recursive_residuals",
+]

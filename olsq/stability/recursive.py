@@ -1,0 +1,242 @@
+"""Tests of constant coefficients from recursive residuals: the CUSUM and the CUSUM of squares."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+if TYPE_CHECKING:
+    from olsq.online import CoefficientPath
+
+# Slope and height of the Brown-Durbin-Evans lines (their 1975 paper, section 2.3), by level.
+CUSUM_LINES = {0.01: 1.143, 0.05: 0.948, 0.10: 0.850}
+# Edgerton & Wells (1994), table 1: a / sqrt(n) + b / n + c / n^1.5 approximates Durbin's (1969)
+# critical values of the CUSUM of squares, by two-sided level.
+SQUARES_LINES = {
+    0.20: (1.0729830, -0.6698868, -0.5816458), 0.10: (1.2238734, -0.6700069, -0.7351697),
+    0.05: (1.3581015, -0.6701218, -0.8858694), 0.02: (1.5174271, -0.6702672, -1.0847745),
+    0.01: (1.6276236, -0.6703724, -1.2365861),
+}  # fmt: skip
+
+
+class Cusum(NamedTuple):
+    """The CUSUM of recursive residuals and its lines.
+
+    Attributes
+    ----------
+    row : ndarray of int, shape (k,)
+        Zero-based rows of the data that have a recursive residual.
+    value : ndarray, shape (k,)
+        Cumulated standardised recursive residuals divided by their standard deviation.
+    bound : ndarray, shape (k,)
+        Brown, Durbin and Evans' line; the lower one is its negative.
+    """
+
+    row: NDArray[np.int64]
+    value: NDArray[np.float64]
+    bound: NDArray[np.float64]
+
+    @property
+    def first_crossing(self) -> int | None:
+        """Row at which the path first leaves the lines, or None."""
+        return _first(self.row, np.abs(self.value) > self.bound)
+
+
+class CusumSquares(NamedTuple):
+    """The CUSUM of squared recursive residuals and its lines.
+
+    Attributes
+    ----------
+    row : ndarray of int, shape (k,)
+        Zero-based rows of the data that have a recursive residual.
+    value : ndarray, shape (k,)
+        Sum of squared recursive residuals so far, as a share of all of them: from 0 to 1.
+    lower, upper : ndarray, shape (k,)
+        Lines at a constant distance from the expected share.
+    """
+
+    row: NDArray[np.int64]
+    value: NDArray[np.float64]
+    lower: NDArray[np.float64]
+    upper: NDArray[np.float64]
+
+    @property
+    def first_crossing(self) -> int | None:
+        """Row at which the path first leaves the lines, or None."""
+        return _first(self.row, (self.value < self.lower) | (self.value > self.upper))
+
+
+def _first(row: NDArray[np.int64], outside: NDArray[np.bool_]) -> int | None:
+    places = np.flatnonzero(outside)
+    return int(row[places[0]]) if places.size else None
+
+
+def cusum_line(place: ArrayLike, n: float, level: float = 0.05) -> NDArray[np.float64]:
+    """Brown, Durbin and Evans' line at the ``place``-th (from 1) of n recursive residuals."""
+    return CUSUM_LINES[level] * (np.sqrt(n) + 2.0 * np.asarray(place) / np.sqrt(n))
+
+
+def tested_rows(recursive: NDArray[np.float64], n_coefs: int) -> NDArray[np.int64]:
+    """Rows whose recursive residual says something about constancy.
+
+    Not those skipped as missing (NaN), those that determined a coefficient (0), and the first
+    ``n_coefs``, which under a small ridge say more about the ridge than about the data.
+    """
+    row = np.flatnonzero(np.isfinite(recursive))[n_coefs:]
+    return row[recursive[row] != 0]
+
+
+def cusum(path: CoefficientPath, *, level: float = 0.05) -> Cusum:
+    """CUSUM test of constant coefficients (Brown, Durbin and Evans, 1975).
+
+    Parameters
+    ----------
+    path : CoefficientPath
+        Path of one target from the start of a stream, with ``forget=1``, no window, unit weights
+        and a ridge that is 0 or negligible: the lines hold for that case.
+    level : {0.01, 0.05, 0.10}
+        Probability that constant coefficients ever cross the lines.
+
+    Returns
+    -------
+    Cusum
+        Rows, values and line.  Rows skipped as missing, and the first rows (as many as there
+        are coefficients, which they determine), have no recursive residual and are left out.
+
+    Raises
+    ------
+    ValueError
+        If the path has several targets, fewer than two rows have a recursive residual, or there
+        are no lines for the level.
+
+    Notes
+    -----
+    The standard deviation is that of the recursive residuals with one degree of freedom removed,
+    as in statsmodels and Stata; R's strucchange divides by the square root of their number, too.
+    At 10 % the lines are Brown, Durbin and Evans' .850, where statsmodels has .950.
+
+    References
+    ----------
+    R. L. Brown, J. Durbin and J. M. Evans, "Techniques for testing the constancy of regression
+    relationships over time", J. R. Statist. Soc. B 37 (1975) 149-192.
+
+    Examples
+    --------
+    >>> import numpy as np, olsq
+    >>> from olsq.stability import cusum
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((200, 2))
+    >>> y = X @ [1.0, 2.0] + rng.standard_normal(200) + 3.0 * (np.arange(200) >= 100)
+    >>> path = olsq.coefficient_path(X, y, fit_intercept=True)
+    >>> 100 < cusum(path).first_crossing < 150
+    True
+    """
+    row, kept = _tested(path, "CUSUM")
+    line = cusum_line(np.arange(1, row.size + 1), row.size, _level(level, CUSUM_LINES))
+    return Cusum(row, np.cumsum(kept) / kept.std(ddof=1), line)
+
+
+def cusum_squares(path: CoefficientPath, *, level: float = 0.05) -> CusumSquares:
+    """CUSUM-of-squares test of constant coefficients and a constant variance.
+
+    Parameters
+    ----------
+    path : CoefficientPath
+        As for :func:`cusum`.
+    level : {0.01, 0.02, 0.05, 0.10, 0.20}
+        Probability that constant coefficients and variance ever cross the lines.
+
+    Returns
+    -------
+    CusumSquares
+
+    Raises
+    ------
+    ValueError
+        As :func:`cusum`; if fewer than five rows have a recursive residual.
+
+    Notes
+    -----
+    Critical values are Edgerton & Wells' approximation of Durbin's (1969), as in statsmodels.
+
+    References
+    ----------
+    Brown, Durbin & Evans (1975), section 2.4.  Durbin, "Tests for serial correlation in regression
+    analysis based on the periodogram of least-squares residuals", Biometrika 56 (1969) 1-15.
+    Edgerton & Wells, "Critical values for the cusumsq statistic in medium and large sized
+    samples", Oxford Bull. Econ. Stat. 56 (1994) 355-365.
+
+    Examples
+    --------
+    >>> import numpy as np, olsq
+    >>> from olsq.stability import cusum_squares
+    >>> rng = np.random.default_rng(0)
+    >>> noise = rng.standard_normal(300) * np.where(np.arange(300) < 150, 1.0, 3.0)
+    >>> result = cusum_squares(olsq.coefficient_path(np.ones((300, 1)), noise))
+    >>> bool((result.value < result.lower).any())
+    True
+    """
+    row, kept = _tested(path, "CUSUM of squares")
+    n, total = row.size, float(kept @ kept)
+    if n < 5:
+        raise ValueError("fewer than five rows have a recursive residual: there are no lines")
+    a, b, c = SQUARES_LINES[_level(level, SQUARES_LINES)]
+    half = 0.5 * n - 1
+    width = a / np.sqrt(half) + b / half + c / half**1.5
+    share = np.arange(1, n + 1) / n
+    return CusumSquares(row, np.cumsum(kept**2) / total, share - width, share + width)
+
+
+def recursive_residuals(path: CoefficientPath) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Rows (k,) with a recursive residual, and the residuals (k,).
+
+    Parameters
+    ----------
+    path : CoefficientPath
+        As for :func:`cusum`.
+
+    Returns
+    -------
+    row : ndarray of int, shape (k,)
+        Rows that were not skipped and come after those that determined the coefficients.
+    value : ndarray, shape (k,)
+        ``path.recursive_residual`` there: one-step-ahead errors of one variance, that of the
+        noise, and uncorrelated where the coefficients are constant.
+
+    Raises
+    ------
+    ValueError
+        If the path has several targets, or fewer than two rows have one.
+
+    References
+    ----------
+    Brown, Durbin & Evans (1975), equation 1.
+
+    Examples
+    --------
+    >>> import olsq
+    >>> from olsq.stability import recursive_residuals
+    >>> row, value = recursive_residuals(olsq.coefficient_path([[1.0]] * 3, [0.0, 2.0, 4.0]))
+    >>> row.tolist(), value.round(6).tolist()
+    ([1, 2], [1.414214, 2.44949])
+    """
+    return _tested(path, "recursive residual")
+
+
+def _tested(path: CoefficientPath, what: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Rows that are tested, and their recursive residuals."""
+    recursive = np.asarray(path.recursive_residual, float)
+    if recursive.ndim != 1:
+        raise ValueError(f"the {what} is of one target; the path has several")
+    row = tested_rows(recursive, path.coef.shape[1] + bool(np.any(path.intercept)))
+    if row.size < 2:
+        raise ValueError("fewer than two rows have a recursive residual: nothing to cumulate")
+    return row, recursive[row]
+
+
+def _level(level: float, lines: dict[float, object]) -> float:
+    if level not in lines:
+        raise ValueError(f"level must be one of {sorted(lines)}, got {level!r}")
+    return level
