@@ -43,19 +43,26 @@ def wait_for_rows(process, state, rows):
     raise AssertionError("no checkpoint in time")
 
 
-@pytest.fixture(params=[".csv", ".parquet"])
-def whole(request, tmp_path):
-    """An uninterrupted run: (data file, suffix of --out, its results, folder for another run)."""
-    folder, other = tmp_path / "whole", tmp_path / "parts"
+@pytest.fixture(scope="module", params=[".csv", ".parquet"])
+def uninterrupted(request, tmp_path_factory):
+    """A run from beginning to end: (data file, suffix of --out, its results)."""
+    data = tmp_path_factory.mktemp("uninterrupted") / "data.csv"
+    folder = data.parent / "whole"
     folder.mkdir()
-    other.mkdir()
-    data = tmp_path / "data.csv"
     data.write_text(csv_text(*make_rows()))
     # In a process of its own, as the runs that it is compared with.
     process = start("fit", data, *OPTIONS, *outputs(folder, request.param))
     _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, err
-    return data, request.param, results(folder, request.param), other
+    return data, request.param, results(folder, request.param)
+
+
+@pytest.fixture
+def whole(uninterrupted, tmp_path):
+    """The same, and a folder for another run."""
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    return *uninterrupted, folder
 
 
 def stopped_through_a_pipe(whole, signum, rows=700):
