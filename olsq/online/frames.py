@@ -168,7 +168,7 @@ def frame(columns: Mapping[Any, NDArray], labels: Labels, kind: str | None = Non
             native.index = labels.index
         elif labels.times is not None:
             native.index = labels.times
-            native.index.names = [labels.time_name]
+            native = native.rename_axis(index=labels.time_name)
         if any(isinstance(key, tuple) for key in columns):
             import pandas as pd
 

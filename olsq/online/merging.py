@@ -121,6 +121,8 @@ def _merged_logs(first: StreamingRegressor, second: StreamingRegressor, length: 
     if first._log_weights is None and second._log_weights is None:
         return None
     decay = second._engine.by_target(lambda form: np.full(form.loss.size, form.tally[DECAY]))
+    a: Any
+    b: Any
     if length is not None:  # what passed between the two
         for a in first._engine.groups:
             for b in second._engine.groups:

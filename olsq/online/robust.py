@@ -54,17 +54,17 @@ def rows_of(estimator: Any, data: Any) -> tuple[Rows, NDArray[np.bool_]]:
         raise ValueError(
             "data must be (X, y), (X, y, sample_weight) or (X, y, sample_weight, times)"
         )
-    X = estimator._checked(data[0])
-    y = inputs.check_y(data[1], estimator, X.shape[0], estimator._origin.n_targets)
-    weights = check_weight(data[2] if len(data) > 2 else None, X.shape[0])
+    given_X, given_y, sample_weight, times = (*data, None, None)[:4]
+    X = estimator._checked(given_X)
+    y = inputs.check_y(given_y, estimator, X.shape[0], estimator._origin.n_targets)
+    weights = check_weight(sample_weight, X.shape[0])
     Y = y if y.ndim == 2 else y[:, None]
     usable = np.isfinite(X).all(axis=1)[:, None] & np.isfinite(Y)
     if estimator.missing != "skip_target":
         usable = np.broadcast_to(usable.all(axis=1)[:, None], Y.shape)
-    some = usable.any(axis=1)
+    some: NDArray[np.bool_] = np.asarray(usable.any(axis=1))
     if estimator._forgets_in_time:
-        times = data[3] if len(data) == 4 else None
-        gates = _gates_in_time(estimator, times, data[0], data[1], some)
+        gates = _gates_in_time(estimator, times, given_X, given_y, some)
     else:
         gates = np.where(some, estimator._gates(None, X.shape[0]), 1.0)
     after = np.append(np.cumprod(gates[:0:-1])[::-1], 1.0)

@@ -158,6 +158,7 @@ class RollingLeastSquares(StreamingRegressor):
 
     def _log_weight_sums(self) -> NDArray[np.float64]:
         sums = np.zeros(self._origin.columns)
+        engine: Any
         for targets, engine in self._engine.groups:
             weights = engine.rows().weights
             sums[targets] = np.log(weights[weights > 0]).sum()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -236,7 +237,7 @@ def _tested(path: CoefficientPath, what: str) -> tuple[NDArray[np.int64], NDArra
     return row, recursive[row]
 
 
-def _level(level: float, lines: dict[float, object]) -> float:
+def _level(level: float, lines: Mapping[float, object]) -> float:
     if level not in lines:
         raise ValueError(f"level must be one of {sorted(lines)}, got {level!r}")
     return level
