@@ -61,10 +61,11 @@ def rows_of(estimator: Any, data: Any) -> tuple[Rows, NDArray[np.bool_]]:
     usable = np.isfinite(X).all(axis=1)[:, None] & np.isfinite(Y)
     if estimator.missing != "skip_target":
         usable = np.broadcast_to(usable.all(axis=1)[:, None], Y.shape)
-    some = usable.any(axis=1)
+    some: Any = usable.any(axis=1)
     if estimator._forgets_in_time:
-        times = data[3] if len(data) == 4 else None
-        gates = _gates_in_time(estimator, times, data[0], data[1], some)
+        given, targets, *more = data
+        times = more[1] if len(more) == 2 else None
+        gates = _gates_in_time(estimator, times, given, targets, some)
     else:
         gates = np.where(some, estimator._gates(None, X.shape[0]), 1.0)
     after = np.append(np.cumprod(gates[:0:-1])[::-1], 1.0)

@@ -159,6 +159,7 @@ class RollingLeastSquares(StreamingRegressor):
     def _log_weight_sums(self) -> NDArray[np.float64]:
         sums = np.zeros(self._origin.columns)
         for targets, engine in self._engine.groups:
+            assert isinstance(engine, RollingWindow)
             weights = engine.rows().weights
             sums[targets] = np.log(weights[weights > 0]).sum()
         return sums
