@@ -182,7 +182,7 @@ def _check_engine(
     if window is not None and duration is not None:  # a ring of as many slots as were needed
         given = engine.get("duration")
         _want(isinstance(given, list) and tuple(given) == duration, "duration", given)
-        window = max(1, len(arrays.get("ring_w", ())))
+        window = max(1, np.size(arrays.get("ring_w", ())))
     spread = d if getattr(estimator, "cov", "posterior") == "sandwich" else 0
     sizes: dict[Any, Any] = {"d": d, "m": m, "w": window, "s": spread}
     form: Any = engine.get("form")

@@ -167,8 +167,7 @@ def frame(columns: Mapping[Any, NDArray], labels: Labels, kind: str | None = Non
         if labels.index is not None:
             native.index = labels.index
         elif labels.times is not None:
-            native.index = labels.times
-            native = native.rename_axis(index=labels.time_name)
+            native = native.set_index(labels.times).rename_axis(index=labels.time_name)
         if any(isinstance(key, tuple) for key in columns):
             import pandas as pd
 
@@ -178,7 +177,7 @@ def frame(columns: Mapping[Any, NDArray], labels: Labels, kind: str | None = Non
 
 def refuse_twice(names: Sequence[str]) -> None:
     """Raise ValueError if a name is there twice."""
-    twice = sorted(name for name, times in Counter(names).items() if times > 1)
+    twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise ValueError(
             f"the frame would have a column {twice[0]!r} twice: a statistic and a feature, or two "

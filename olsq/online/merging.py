@@ -11,6 +11,7 @@ from olsq.checks import shown
 from olsq.online import form_switch, frozen, moments, targets, window
 from olsq.online.base import StreamingRegressor
 from olsq.online.durations import is_duration, parse_duration
+from olsq.online.form_switch import FormSwitch
 from olsq.online.forms.square_root_kernels import DECAY
 from olsq.online.options import check_forget
 from olsq.online.times import Timing, time_shown
@@ -124,10 +125,12 @@ def _merged_logs(first: StreamingRegressor, second: StreamingRegressor, length: 
     a: Any
     b: Any
     if length is not None:  # what passed between the two
-        for a in first._engine.groups:
-            for b in second._engine.groups:
-                both = np.intersect1d(a.targets, b.targets)
-                decay[both] *= form_switch.gate_between(a.engine, b.engine, length)
+        for targets, a in first._engine.groups:
+            for others, b in second._engine.groups:
+                assert isinstance(a, FormSwitch)
+                assert isinstance(b, FormSwitch)
+                both = np.intersect1d(targets, others)
+                decay[both] *= form_switch.gate_between(a, b, length)
     return decay * first._log_weight_sums() + second._log_weight_sums()
 
 

@@ -160,6 +160,7 @@ class RollingLeastSquares(StreamingRegressor):
         sums = np.zeros(self._origin.columns)
         engine: Any
         for targets, engine in self._engine.groups:
+            assert isinstance(engine, RollingWindow)
             weights = engine.rows().weights
             sums[targets] = np.log(weights[weights > 0]).sum()
         return sums

@@ -138,8 +138,12 @@ class RollingWindow:
         if self.duration.kind == DATES:  # may reach back beyond the first of all nanoseconds
             earliest = np.iinfo(np.int64).min
             since = np.where(times < earliest + length, earliest, since)
-        gone = np.searchsorted(np.concatenate([self.times, times[enters]]), since, side="right")
-        most = int((self.place[kernels.FILLED] + np.cumsum(enters) - gone).max(initial=0))
+        # Counted piece by piece, so that a row costs no copy of the ring.
+        count, slot, _ = self.place
+        ring, first = self.ring_t, slot - count
+        held = [ring[first:slot]] if first >= 0 else [ring[first:], ring[:slot]]
+        gone = sum(np.searchsorted(piece, since, side="right") for piece in (*held, times[enters]))
+        most = int((count + np.cumsum(enters) - gone).max(initial=0))
         if most > self.ring_w.size:
             self._grow(2 ** (most - 1).bit_length())
         # The kernels put rows into these slots, and do not look at times.
