@@ -137,3 +137,28 @@ def test_names_and_positions_must_fit():
 def test_importing_the_module_does_not_import_matplotlib():
     code = "import sys, olsq.plot, olsq.datasets; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("dates", [False, True])
+def test_breaks_and_squares_are_drawn(dates):
+    from olsq.datasets import nile
+    from olsq.plot import plot_break_test, plot_cusum_squares
+    from olsq.stability import break_test, cusum_squares
+
+    y, X = nile()["volume"], np.ones((100, 1))
+    x = nile()["year"].astype(int)
+    if dates:
+        x = (x - 1970).astype("datetime64[Y]").astype("datetime64[D]")
+    found = plot_break_test(break_test(X, y), x=x)
+    first = "1899-01-01" if dates else "1899"
+    assert f"new coefficients from {first}, p < 0.001" in texts(drawn(found))
+    constant = plot_break_test(break_test(X, np.arange(100) % 2), x=x)
+    assert any(text.endswith("p = 1.000") for text in texts(drawn(constant)))
+    y[50:] = y[50:] * 9
+    wild = drawn(plot_cusum_squares(cusum_squares(olsq.coefficient_path(X, y), level=0.01), x=x))
+    assert any(text.startswith("1 % lines: crossed at 1") for text in texts(wild))
+
+
+def test_lines_are_labelled_with_their_level():
+    result = cusum(macro_path(), level=0.01)
+    assert any(text.startswith("1 % lines") for text in texts(drawn(plot_cusum(result))))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import doctest
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -302,3 +305,13 @@ def test_bad_arguments_are_named():
     ):
         with pytest.raises(ValueError, match=message):
             call()
+
+
+def test_the_pages_blocks_print_what_it_shows():
+    page = (Path(__file__).parents[1] / "docs" / "stability.md").read_text()
+    blocks = "\n".join(re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL))
+    test = doctest.DocTestParser().get_doctest(blocks, {}, "stability.md", "docs/stability.md", 0)
+    assert len(test.examples) > 8
+    failed = []
+    doctest.DocTestRunner().run(test, out=failed.append)
+    assert failed == []

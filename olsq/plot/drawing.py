@@ -120,16 +120,18 @@ def draw_residuals(ax: Axes, x: NDArray, low: NDArray, high: NDArray, rms: NDArr
     ax.set_title("± running RMS", loc="right", color=ORANGE, fontweight="normal", fontsize=8.5)
 
 
-def draw_cusum(ax: Axes, x: NDArray, value: NDArray, bound: NDArray | None) -> None:
-    """The CUSUM path, and its 5 % lines unless ``bound`` is None."""
+def draw_cusum(
+    ax: Axes, x: NDArray, value: NDArray, bound: NDArray | None, level: float = 0.05
+) -> None:
+    """The CUSUM path, and its lines (of this level) unless ``bound`` is None."""
     ax.axhline(0, color=MUTED, linewidth=0.7)
     ax.plot(x, value, color=BLUE, linewidth=_line_width(len(x)))
-    note = "5 % lines do not apply"
+    note = f"{100 * level:g} % lines do not apply"
     if bound is not None:
         ax.plot(x, bound, color=RED, linewidth=1, linestyle=(0, (4, 3)))
         ax.plot(x, -bound, color=RED, linewidth=1, linestyle=(0, (4, 3)))
         outside = np.flatnonzero(np.abs(value) > bound)
-        note = "5 % lines: " + ("crossed" if outside.size else "not crossed")
+        note = f"{100 * level:g} % lines: " + ("crossed" if outside.size else "not crossed")
         if outside.size:
             first = outside[0]
             ax.plot(x[first], value[first], "o", color=RED, markersize=5, zorder=5)

@@ -156,7 +156,7 @@ def plot_residuals(path: CoefficientPath, *, x: ArrayLike | None = None) -> Figu
 
 
 def plot_cusum(result: Cusum, *, x: ArrayLike | None = None) -> Figure:
-    """Draw a CUSUM path between its 5 % lines, the first crossing marked.
+    """Draw a CUSUM path between its lines, the first crossing marked.
 
     Parameters
     ----------
@@ -185,7 +185,7 @@ def plot_cusum(result: Cusum, *, x: ArrayLike | None = None) -> Figure:
     at = result.row + 1 if x is None else np.asarray(x)[result.row]
     with house_style():
         figure = Figure(figsize=(8, 2.8), layout="constrained")
-        draw_cusum(figure.subplots(), at, result.value, result.bound)
+        draw_cusum(figure.subplots(), at, result.value, result.bound, result.level)
     return figure
 
 

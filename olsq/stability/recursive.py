@@ -33,11 +33,14 @@ class Cusum(NamedTuple):
         Cumulated standardised recursive residuals divided by their standard deviation.
     bound : ndarray, shape (k,)
         Brown, Durbin and Evans' line; the lower one is its negative.
+    level : float
+        Probability that constant coefficients ever cross the lines.
     """
 
     row: NDArray[np.int64]
     value: NDArray[np.float64]
     bound: NDArray[np.float64]
+    level: float = 0.05
 
     @property
     def first_crossing(self) -> int | None:
@@ -56,12 +59,15 @@ class CusumSquares(NamedTuple):
         Sum of squared recursive residuals so far, as a share of all of them: from 0 to 1.
     lower, upper : ndarray, shape (k,)
         Lines at a constant distance from the expected share.
+    level : float
+        Probability that constant coefficients and variance ever cross the lines.
     """
 
     row: NDArray[np.int64]
     value: NDArray[np.float64]
     lower: NDArray[np.float64]
     upper: NDArray[np.float64]
+    level: float = 0.05
 
     @property
     def first_crossing(self) -> int | None:
@@ -136,7 +142,7 @@ def cusum(path: CoefficientPath, *, level: float = 0.05) -> Cusum:
     """
     row, kept = _tested(path, "CUSUM")
     line = cusum_line(np.arange(1, row.size + 1), row.size, _level(level, CUSUM_LINES))
-    return Cusum(row, np.cumsum(kept) / kept.std(ddof=1), line)
+    return Cusum(row, np.cumsum(kept) / kept.std(ddof=1), line, level)
 
 
 def cusum_squares(path: CoefficientPath, *, level: float = 0.05) -> CusumSquares:
@@ -187,7 +193,7 @@ def cusum_squares(path: CoefficientPath, *, level: float = 0.05) -> CusumSquares
     half = 0.5 * n - 1
     width = a / np.sqrt(half) + b / half + c / half**1.5
     share = np.arange(1, n + 1) / n
-    return CusumSquares(row, np.cumsum(kept**2) / total, share - width, share + width)
+    return CusumSquares(row, np.cumsum(kept**2) / total, share - width, share + width, level)
 
 
 def recursive_residuals(path: CoefficientPath) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
