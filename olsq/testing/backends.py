@@ -49,6 +49,7 @@ def arguments(arrays: Any, ridge_mode: str, state: Any) -> tuple[list[Any], dict
 
 
 def named(arrays: Any, state: Any) -> Arrays:
+    """Arrays by name, those of a state among them."""
     return {**arrays, "gram": state[0], "cross": state[1]}
 
 

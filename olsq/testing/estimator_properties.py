@@ -8,8 +8,9 @@ import tempfile
 
 import numpy as np
 
-from olsq.online.base import StreamingRegressor
+from olsq.online.estimator import RecursiveLeastSquares
 from olsq.online.loading import load
+from olsq.online.rolling import RollingLeastSquares
 from olsq.testing.estimator_subject import (
     UNTOLD,
     Subject,
@@ -29,6 +30,7 @@ PROPERTIES = (
 )  # fmt: skip
 
 BLOCK = 7
+OF_OLSQ = RecursiveLeastSquares, RollingLeastSquares
 
 
 def check_stream(s: Subject, data: Regression) -> None:
@@ -109,7 +111,7 @@ def check_resumption(s: Subject, data: Regression) -> None:
         s.findings.fail(RESUME, f"stream {data.kind!r}", f"it cannot be pickled: {error}")
         return
     copies = {"a copy in the middle": resumed}
-    if isinstance(est, StreamingRegressor):
+    if type(est) in OF_OLSQ:  # a file of a subclass is not read back
         with tempfile.TemporaryDirectory() as folder:
             est.save(f"{folder}/state.olsq")
             copies["a file in the middle"] = load(f"{folder}/state.olsq")

@@ -24,6 +24,7 @@ def double_precision() -> AbstractContextManager[Any]:
 
 @cache
 def _fast() -> dict[str, bool]:
+    """Compiler options that this JAX knows, found by trying."""
     import jax
 
     options = {FAST_OPTION: False}

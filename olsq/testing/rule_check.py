@@ -29,12 +29,14 @@ class Drawn(NamedTuple):
 
 
 def _gates(rng: np.random.Generator, shape: tuple[int, int, int]) -> NDArray:
+    """Gates (B, T, H) in (.6, 1); in the last stream 0, .9 and 1."""
     gates = rng.uniform(0.6, 1, shape)
     gates[-1] = rng.choice([0, 1, 1, 0.9], shape[1:])  # the last stream forgets everything
     return gates
 
 
 def _weights(rng: np.random.Generator, shape: tuple[int, int, int]) -> NDArray:
+    """Weights (B, T, H) in (.2, 1); in the last stream every third is 0."""
     weights = rng.uniform(0.2, 1, shape)
     weights[-1, 1::3] = 0  # and lacks tokens
     return weights

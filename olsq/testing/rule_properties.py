@@ -61,6 +61,7 @@ def known_to(function: Callable[..., Any], options: dict[str, Any]) -> dict[str,
 
 
 def call(s: Subject, arrays: Any, state: Any = None, segment_ids: Any = None) -> Any:
+    """The rule on a batch, ``(outputs, state)``."""
     given = {n: a for n, a in arrays.items() if n not in ARRAYS}
     if state is not None:
         given["state"] = state
@@ -84,14 +85,17 @@ def exact(s: Subject, arrays: Arrays, b: int, h: int) -> NDArray:
 
 
 def window(arrays: Arrays, *cut: int | None) -> Arrays:
+    """Some tokens of a batch."""
     return {n: a[:, slice(*cut)] for n, a in arrays.items()}
 
 
 def every_stream() -> product[tuple[int, int]]:
+    """Indices (b, h) of the streams of a batch."""
     return product(range(SHAPE[0]), range(SHAPE[1]))  # type: ignore[return-value]
 
 
 def check_oracle(s: Subject, where: str, arrays: Arrays, o: Any, streams: Any) -> None:
+    """Outputs (B, T, H, V) are the oracle's in these streams, where that is finite."""
     for b, h in streams:
         want = exact(s, arrays, b, h)
         if np.isfinite(want).all():
@@ -124,6 +128,7 @@ def check_dtype(s: Subject, arrays: Arrays) -> None:
 
 
 def compare(s: Subject, name: str, want: NDArray, got: NDArray) -> None:
+    """Outputs (B, T, H, V) are ``want``, which the rule gave in another way."""
     for b, where in enumerate(STREAMS):
         s.judge(name, where, got[b], want[b], 2.0)
 

@@ -116,6 +116,7 @@ def _settings(
     findings: Findings, solver: Solver, mode: str, names: Any, dtypes: Any, tolerance: float,
     error: Any,
 ) -> list[Setting]:  # fmt: skip
+    """One setting for each form and dtype of a solver, its chunk made short."""
     told, adjoint = error is not None or not solver.truncates, "implicit"
     if not told:  # stopping early has a derivative of its own
         try:
@@ -134,6 +135,7 @@ def _settings(
 def _check(
     s: Setting, solver: Solver, given: Mapping[str, Stream], kinds: Sequence[str], max_examples: int
 ) -> None:
+    """Every property of one setting, each compilation used for as many as it can."""
     batch = properties.batch_of(s, given)
     got = properties.everything(s, batch)
     properties.check_oracle(s, batch, got)
@@ -182,4 +184,5 @@ def _search(
 
 
 def _others(beside: dict[str, Stream]) -> dict[str, Stream]:
+    """Names of their own for the streams beside a drawn one."""
     return {f"{name} beside it": stream for name, stream in beside.items()}

@@ -120,6 +120,7 @@ def window(arrays: Arrays, *cut: int | None) -> Arrays:
 
 
 def everything(s: Setting, b: Batch) -> Whole:
+    """Outputs, moments and derivatives of a batch."""
     return s.backend.whole(b.arrays, b.state, b.cotangent, b.direction)
 
 
@@ -179,6 +180,7 @@ def check_cut(s: Setting, b: Batch, got: Whole, other: Backend) -> None:
 
 
 def _cut(s: Setting, b: Batch, got: Whole, form: Backend) -> None:
+    """Two halves of a batch, one after another and apart, against the whole."""
     half = b.arrays["keys"].shape[1] // 2
     head, tail = window(b.arrays, None, half), window(b.arrays, half, None)
     value, state = form.solve(head, b.state)

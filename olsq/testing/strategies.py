@@ -51,6 +51,7 @@ class Regression(NamedTuple):
 
 
 def _size(size: Size) -> st.SearchStrategy[int]:
+    """A strategy for a size, fixed or between two."""
     least, most = (size, size) if isinstance(size, int) else size
     if not 1 <= least <= most:
         raise ValueError(f"a size must be at least 1, or (smallest, largest), got {size!r}")
@@ -58,6 +59,7 @@ def _size(size: Size) -> st.SearchStrategy[int]:
 
 
 def _filled(shape: Any, elements: st.SearchStrategy[Any], dtype: Any) -> st.SearchStrategy[NDArray]:
+    """A strategy for arrays of which every entry is drawn."""
     # Without a fill every entry is drawn: else most entries of a long stream would be equal.
     return arrays(np.float64, shape, elements=elements, fill=st.nothing()).map(
         lambda a: a.astype(dtype)
@@ -202,6 +204,7 @@ def streams(
 
 @st.composite
 def _spoils(draw: Any, kind: str, t: int) -> Spoil:
+    """The choices that a breaking kind leaves open, for a stream of t tokens."""
     tokens = np.array(draw(st.lists(st.booleans(), min_size=t, max_size=t)))
     tokens[draw(st.integers(0, t - 1))] = True
     how = Spoil(tokens)

@@ -7,7 +7,7 @@ import pytest
 
 import olsq
 from olsq import RecursiveLeastSquares, RollingLeastSquares
-from olsq.testing import Problem, check_estimator_stream
+from olsq.testing import Problem, Regression, check_estimator_stream
 
 ESTIMATORS = [
     RecursiveLeastSquares(method="covariance"),
@@ -166,6 +166,27 @@ def test_a_merge_that_loses_a_row():
 
     with pytest.raises(AssertionError, match="  merging: stream 'ordinary'"):
         check_estimator_stream(Plain(), merge=merge, max_examples=0)
+
+
+def test_streams_of_ones_own():
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((20, 2)), rng.standard_normal((20, 3))
+    ones = np.ones(20)
+    mine = {d.__name__: Regression("", X.astype(d), y.astype(d), ones, ones, 0.0)
+            for d in (np.float64, np.float32)}  # fmt: skip
+    check_estimator_stream(RecursiveLeastSquares(), streams=mine, max_examples=0)
+    del mine["float64"]
+    with pytest.raises(AssertionError, match="  chunk invariance: stream 'float32'"):
+        check_estimator_stream(LosesARow(), streams=mine, max_examples=0)
+
+
+def test_a_file_that_is_not_the_estimator(monkeypatch):
+    def load(path):
+        return olsq.load(path).partial_fit(np.ones((1, 3)), np.ones((1, 2)))
+
+    monkeypatch.setattr("olsq.testing.estimator_properties.load", load)
+    with pytest.raises(AssertionError, match=r"resumption: .*, a file in the middle"):
+        check_estimator_stream(RecursiveLeastSquares(), max_examples=0)
 
 
 def test_an_objective_of_ones_own():

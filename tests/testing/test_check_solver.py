@@ -13,6 +13,7 @@ from olsq.sequence.jax.dense import JaxDense
 from olsq.sequence.numpy.dense import NumpyDense
 from olsq.solvers import Solver
 from olsq.testing import check_solver
+from olsq.testing.kinds import seeded
 
 
 def chebyshev(steps):
@@ -211,6 +212,33 @@ def test_a_reverse_derivative_that_is_not_the_transpose_of_the_forward_one():
 def test_a_failure_that_hypothesis_finds_is_small():
     message = lacking(SeesTheFuture(), backends=["numpy"], kinds=["zeros"])
     assert "stream 'zeros'" in message
+
+
+def test_streams_of_ones_own():
+    mine = seeded(13, 2, 1, ["ordinary", "runs"])
+    check_solver(olsq.Dense(), backends=["numpy"], streams=mine)
+    message = lacking(
+        SeesTheFuture(), backends=["numpy"], ridge_modes=["fixed"], streams={"mine": mine["runs"]}
+    )
+    assert "stream 'mine'" in message
+    with pytest.raises(ValueError, match="must all be of one shape"):
+        check_solver(olsq.Dense(), streams={**mine, "longer": seeded(14, 2, 1)["runs"]})
+
+
+class IgnoresItsStart(Broken):
+    """Right from nothing only."""
+
+
+class NumpyIgnoresItsStart(NumpyDense):
+    def prepare(self, chunk):
+        return super().prepare(chunk._replace(gram=0 * chunk.gram))
+
+
+def test_a_start_from_earlier_moments():
+    FORMS[IgnoresItsStart] = NumpyIgnoresItsStart
+    mine = seeded(8, 2, 1, ["ordinary"])  # one chunk
+    message = lacking(IgnoresItsStart(), ridge_modes=["fixed"], streams=mine, skip=["resumption"])
+    assert "  oracle: numpy, fixed, float64: stream 'ordinary, from moments'" in message
 
 
 def test_arguments_are_checked():

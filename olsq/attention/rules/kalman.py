@@ -110,8 +110,8 @@ def kalman(
     # With nothing seen, any ridge gives the same output: 0.
     ridge = jnp.where(norms > 0, ratio * norms, 1).reshape(*streams[0].shape[:3], 1)
     known = concrete(ratio)  # a traced ratio leaves the trace of H as bound, which takes longer
-    reach = None if known is None else 1.001 / float(known)
-    chosen: Any = Chebyshev(30, eigenvalue_ratio=reach) if solver is None else solver
+    ratio_bound = None if known is None else 1.001 / float(known)
+    chosen: Any = Chebyshev(30, eigenvalue_ratio=ratio_bound) if solver is None else solver
     streams = [x.astype(layout.working) for x in streams]  # rounded once, after the mix
     fit = online_lstsq(
         *streams, **options, ridge=jnp.broadcast_to(ridge, streams[0].shape), state=state,

@@ -176,6 +176,7 @@ class JaxChunkExact(JaxSolver):
         return switch(jnp.where(needs_cg, UNROLLED_COUNTS + 1, count), few + many)
 
     def _tolerance(self, dtype: Any) -> float:
+        """The relative error wanted: the option, or ``ROUNDED`` eps of the dtype."""
         return (
             ROUNDED * float(jnp.finfo(dtype).eps) if self.options.tol is None else self.options.tol
         )
@@ -200,6 +201,7 @@ class JaxChunkExact(JaxSolver):
         ), count
 
     def _own_ridge(self, chunks: Chunks, factor: Factor) -> Array:
+        """``L / f_t``, with which P_t is an inverse, (B, n, C or 1, d)."""
         ridge: Any = reference_ridge(chunks)
         return ridge if factor.scale is None else ridge / factor.scale
 

@@ -166,6 +166,7 @@ def zero_if_reset(state: Array, gate: Array) -> Array:
 
 
 def _inverse(gram: Array, ridge: Array) -> Array:
+    """``(H + Lambda)^{-1}`` (..., d, d), without a gradient."""
     eye = jnp.eye(gram.shape[-1], dtype=gram.dtype)
     half = guarded_inverse_cholesky(jax.lax.stop_gradient(gram + ridge[..., None] * eye))
     return jnp.einsum("...ki,...kj->...ij", half, half)
@@ -200,6 +201,7 @@ def _carry_inverse(
 
 
 def _as_moments(state: Any) -> Moments[Array]:
+    """Checked JAX moments of one dtype, at least float32."""
     check_moments(state)
     gram, cross = (jnp.asarray(s) for s in state)
     dtype = promoted(gram, cross, jnp.float32)
@@ -208,6 +210,7 @@ def _as_moments(state: Any) -> Moments[Array]:
 
 
 def _as_query(query: Any, moments: Moments) -> Array:
+    """A checked query (..., d) in the dtype of the moments."""
     check_real("query", query)
     q = jnp.asarray(query, moments.gram.dtype)
     if q.shape[-1:] != moments.gram.shape[-1:]:

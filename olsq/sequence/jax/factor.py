@@ -40,6 +40,7 @@ def max_over_vmap(x: Array) -> Array:
 
 @max_over_vmap.def_vmap
 def _max_over_batch(axis_size: int, in_batched: list[bool], x: Array) -> tuple[Array, bool]:
+    """Under vmap the batch is one more axis to take the largest over; the result has none."""
     return max_over_vmap(x.max(0)), False
 
 

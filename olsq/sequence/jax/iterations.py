@@ -36,6 +36,7 @@ def divide(a: Array, b: Array) -> Array:
 
 @divide.defjvp
 def _divide_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+    """``(da - ratio db) / b``: linear in the tangents, so that it transposes."""
     # JAX's own divides by b squared, which is 0 where a residual has come down to rounding.
     (a, b), (da, db) = primals, tangents
     ratio = divide(a, b)

@@ -51,6 +51,7 @@ class JaxRecursive(JaxSolver):
         )
 
     def _untokens(self, x: Array, b: Array) -> tuple[Array, Array]:
+        """Solutions (T, B, d) back in the shape of b, (B, n, C, d), and steps of 0."""
         return jnp.moveaxis(x, 0, 1).reshape(b.shape), jnp.zeros(b.shape[:-1], jnp.int32)
 
     def solve(self, chunks: Chunks, prepared: Any, b: Array) -> tuple[Array, Array]:

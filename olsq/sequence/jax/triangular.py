@@ -76,6 +76,7 @@ def _eliminate(a: Array) -> Array:
 
 
 def _product(a: Array, b: Array) -> Array:
+    """a b (..., n, n), as one fused sum where that is faster."""
     if a.shape[-1] <= FUSED:
         return (a[..., :, :, None] * b[..., None, :, :]).sum(-2)
     return a @ b

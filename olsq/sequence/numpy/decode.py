@@ -200,6 +200,7 @@ def _query_one(state: DecodeState, query: Any, tol: float | None) -> NDArray | N
 
 
 def _as_moments(state: Any) -> Moments[NDArray[Any]]:
+    """Checked NumPy moments of one dtype, float32 or float64."""
     gram, cross = (np.asarray(part) for part in state)
     if gram.dtype != cross.dtype or gram.dtype not in (SINGLE, DOUBLE):
         for name, part in zip(Moments._fields, (gram, cross), strict=True):
@@ -218,15 +219,18 @@ def _checked(check: Callable[[Any], None], x: Any, most: float) -> NDArray:
 
 
 def _as_ridge(ridge: Any, shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
+    """A fresh ridge of this shape and dtype."""
     own = _checked(check_ridge, ridge, 1e300)
     return np.array(np.broadcast_to(own, shape), dtype, order="C")
 
 
 def _fresh(x: Any, shape: tuple[int, ...]) -> NDArray:
+    """A C-contiguous copy of ``x``, broadcast: a kernel will write to it."""
     return np.array(x if np.shape(x) == shape else np.broadcast_to(x, shape), order="C")
 
 
 def _spread(x: NDArray, shape: tuple[int, ...]) -> NDArray:
+    """``x`` broadcast and C-contiguous, itself where it is so already: kernels only read it."""
     # not ascontiguousarray, which gives a number an axis
     return np.asarray(x if x.shape == shape else np.broadcast_to(x, shape), order="C")
 

@@ -1,6 +1,8 @@
 """Kernels of decoding: one token of one stream, and of a batch of streams one after another.
 
 ``*_one`` serve single streams, whose time goes into the call and not into the arithmetic.
+gram and inverse (d, d), cross (m, d); key, query and ridge (d,), value (m,); gate and weight are
+numbers.  In ``*_all`` each has the streams as its first axis.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def certify(
     value: NDArray,
     norms: NDArray,
     trace: NDArray,
-    reach: NDArray,
+    cross_size: NDArray,
     ridges: NDArray,
     floor: NDArray,
     out: np.dtype,
@@ -85,7 +85,7 @@ def certify(
         size = np.where(np.isfinite(size), size, 0)
         output = row_norms(value)
         left, solution, largest = norms[..., 0], norms[..., 1], ridges.max(-1, initial=0)
-        sizes = Sizes(size, solution, left, trace, largest, reach, output)
+        sizes = Sizes(size, solution, left, trace, largest, cross_size, output)
         bounds = error_bounds(sizes, floor, value.shape[1], eps, out_eps if out_eps > eps else 0.0)
         known = np.isfinite(value).all(-1) & (floor > 0)
         bound, of_value = (np.where(known & ~np.isnan(x), x, np.inf) for x in bounds)
@@ -163,7 +163,7 @@ def solve_whole(
     count, length, d = given.keys.shape
     dtype, m = given.keys.dtype, given.values.shape[-1]
     value, norms = np.zeros((count, length, m), dtype), np.zeros((count, length, 2))
-    trace, reach = np.zeros((count, length)), np.zeros((count, length))
+    trace, cross_size = np.zeros((count, length)), np.zeros((count, length))
     steps = np.zeros((count, length), np.int32)
     least = least_eigenvalue(given.gram).reshape(count, 1) if given.discounted else None
     arrays = given.keys, given.values, given.queries, given.weights, given.gates, given.ridges
@@ -173,7 +173,7 @@ def solve_whole(
     form = None if own_kernels else chosen.numpy()
 
     def piece(first: int, last: int) -> None:
-        moment_sizes(first, last, arrays, given.gram, given.cross, trace, reach)
+        moment_sizes(first, last, arrays, given.gram, given.cross, trace, cross_size)
         if form is not None:
             part = slice(first, last)
             solve_by_chunks(form, given, part, value[part], steps[part], norms[part])
@@ -190,7 +190,9 @@ def solve_whole(
     floor = given.ridges.min(-1, initial=np.inf)
     if least is not None:
         floor = np.maximum(least, 0) * np.cumprod(given.gates, axis=1)
-    certificate = certify(given.queries, value, norms, trace, reach, given.ridges, floor, given.out)
+    certificate = certify(
+        given.queries, value, norms, trace, cross_size, given.ridges, floor, given.out
+    )
     batch = given.batch
     with np.errstate(over="ignore"):  # float64 moments of huge float32 samples
         moments = (given.gram, given.cross)

@@ -3,6 +3,10 @@
 Moments are carried and factorised in float64 whatever the dtype of the stream, since they are what
 rounding accumulates in.  A chunk is tried in the stream's dtype, then in float64, then token by
 token: each is taken where the one before would cancel too many digits.
+
+``chunk`` = keys (T, d), values (T, m), queries (T, d) and weights (T,) of the stream; gates (T,),
+ridge (1 or T, d), value (T, m), steps (T,), norms (T, 2) = ``|q - M x|`` and ``|x|``.  A chunk is
+the tokens ``first`` to ``first + count``, at most ``most``; ``work`` are four matrices (d, d).
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ def inside(W, system, keys, weights, first, count):
 
 
 @kernel()
-def moment_sizes(first, last, arrays, gram, cross, trace, reach):
+def moment_sizes(first, last, arrays, gram, cross, trace, cross_size):
     """Per token, the trace of H_t and a bound of the norm of G_t: a sum of norms; see ``problem``.
 
     Samples that are not finite are left out: what they reach is NaN anyway.
@@ -121,4 +121,4 @@ def moment_sizes(first, last, arrays, gram, cross, trace, reach):
             sound = weights[b, t] > 0 and math.isfinite(k + v)
             h = gates[b, t] * h + (weights[b, t] * k if sound else 0.0)
             g = gates[b, t] * g + (weights[b, t] * math.sqrt(k * v) if sound else 0.0)
-            trace[b, t], reach[b, t] = h, g
+            trace[b, t], cross_size[b, t] = h, g
