@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from olsq.loading import load
     from olsq.online import (
         CoefficientPath,
+        FilterBank,
+        GroupedLeastSquares,
         RecursiveLeastSquares,
         RollingLeastSquares,
         StateFileError,
@@ -55,6 +57,8 @@ _HOME = {
     "AccuracyError": "olsq.problem",
     "Moments": "olsq.problem",
     "CoefficientPath": "olsq.online",
+    "FilterBank": "olsq.online",
+    "GroupedLeastSquares": "olsq.online",
     "RecursiveLeastSquares": "olsq.online",
     "RollingLeastSquares": "olsq.online",
     "StateFileError": "olsq.online",
@@ -82,6 +86,8 @@ __all__ = [
     "CoefficientPath",
     "ConjugateGradient",
     "Dense",
+    "FilterBank",
+    "GroupedLeastSquares",
     "Moments",
     "Neumann",
     "Recursive",

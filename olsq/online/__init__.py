@@ -1,7 +1,9 @@
 """Streaming least squares: one sample at a time, NumPy in and out, Numba inside."""
 
+from olsq.online.bank import FilterBank
 from olsq.online.estimator import RecursiveLeastSquares
 from olsq.online.files import StateFileError
+from olsq.online.grouped import GroupedLeastSquares
 from olsq.online.loading import load
 from olsq.online.merging import merge
 from olsq.online.path import CoefficientPath, coefficient_path
@@ -9,6 +11,8 @@ from olsq.online.rolling import RollingLeastSquares
 
 __all__ = [
     "CoefficientPath",
+    "FilterBank",
+    "GroupedLeastSquares",
     "RecursiveLeastSquares",
     "RollingLeastSquares",
     "StateFileError",

@@ -7,25 +7,27 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from olsq.online import files
-from olsq.online.base import StreamingRegressor
+from olsq.online import bank_files, files, grouped
+from olsq.online.bank import FilterBank
 from olsq.online.estimator import RecursiveLeastSquares
 from olsq.online.file_checks import check_arrays, check_header
+from olsq.online.grouped import GroupedLeastSquares
 from olsq.online.rolling import RollingLeastSquares
 
-_ESTIMATORS: dict[str, type[StreamingRegressor]] = {
-    kind.__name__: kind for kind in (RecursiveLeastSquares, RollingLeastSquares)
+_ESTIMATORS: dict[str, type[Any]] = {
+    kind.__name__: kind
+    for kind in (RecursiveLeastSquares, RollingLeastSquares, FilterBank, GroupedLeastSquares)
 }
 
 
-def load(path: str | os.PathLike[str]) -> StreamingRegressor:
+def load(path: str | os.PathLike[str]) -> Any:
     """:func:`olsq.load` for estimators, which documents it."""
     return restore(path, *files.read(path))
 
 
 def restore(
     path: str | os.PathLike[str], header: dict[str, Any], arrays: dict[str, NDArray]
-) -> StreamingRegressor:
+) -> Any:
     """The estimator that a file's header and arrays describe."""
     name = header.get("estimator")
     kind = _ESTIMATORS.get(name) if isinstance(name, str) else None
@@ -34,6 +36,10 @@ def restore(
             f"{os.fspath(path)} holds a {name!r}, which this olsq does not know"
         )
     try:
+        if kind is FilterBank:
+            return bank_files.read(FilterBank, header, arrays)
+        if kind is GroupedLeastSquares:
+            return grouped.read(header, arrays)
         check_header(kind, header)
         estimator = kind(**header["parameters"])
         check_arrays(header, arrays, estimator)

@@ -8,17 +8,20 @@ from typing import Any, TypeVar, overload
 import numpy as np
 
 from olsq.checks import shown
-from olsq.online import form_switch, frozen, moments, targets, window
+from olsq.online import bank_merging, form_switch, frozen, moments, targets, window
+from olsq.online.bank import FilterBank
 from olsq.online.base import StreamingRegressor
 from olsq.online.durations import is_duration, parse_duration
 from olsq.online.form_switch import FormSwitch
 from olsq.online.forms.square_root_kernels import DECAY
+from olsq.online.grouped import GroupedLeastSquares
 from olsq.online.options import check_forget
 from olsq.online.times import Timing, time_shown
 from olsq.online.window import RollingWindow
 from olsq.problem import AnArray, Moments
 
 Estimator = TypeVar("Estimator", bound=StreamingRegressor)
+Many = TypeVar("Many", FilterBank, GroupedLeastSquares)
 
 _NUMPY = (np.ndarray, np.generic, int, float, list, tuple)
 _MAY_DIFFER = {
@@ -29,6 +32,8 @@ _MAY_DIFFER = {
 @overload
 def merge(first: Estimator, second: Estimator) -> Estimator: ...
 @overload
+def merge(first: Many, second: Many) -> Many: ...
+@overload
 def merge(
     first: Moments[AnArray], second: Moments[AnArray], *, forget: Any = ...
 ) -> Moments[AnArray]: ...
@@ -37,10 +42,11 @@ def merge(first: Any, second: Any, *, forget: Any = None) -> Any:
 
     Parameters
     ----------
-    first, second : estimators of one kind, or Moments
+    first, second : estimators or banks of one kind, or Moments
         Estimators: fitted, with the same features, targets, dtype and parameters; forgetting may
         differ, since each state knows how much it forgot.  Of streams with times second must
-        begin at or after the last time of first.  Neither is changed.
+        begin at or after the last time of first.  Neither is changed.  Filters of a
+        :class:`FilterBank` are merged one by one, those of :class:`GroupedLeastSquares` by key.
     forget : number or array, optional
         For Moments only, which do not know it: the product of all gates of the second piece
         (default 1).
@@ -85,6 +91,10 @@ def merge(first: Any, second: Any, *, forget: Any = None) -> Any:
         return merge_moments(first, second, forget=forget)
     if forget is not None:
         raise ValueError("forget is for Moments: an estimator knows how much it has forgotten")
+    if isinstance(first, FilterBank) and isinstance(second, FilterBank):
+        return bank_merging.merge(first, second)
+    if isinstance(first, GroupedLeastSquares) and isinstance(second, GroupedLeastSquares):
+        return bank_merging.merge_groups(first, second)
     if type(first) is not type(second) or not isinstance(first, StreamingRegressor):
         raise TypeError(
             f"merge needs two estimators of one kind, got {type(first).__name__} and "

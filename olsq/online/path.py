@@ -235,6 +235,7 @@ def coefficient_path(
     cov: str = "posterior",
     window_of: str | None = None,
     times: Any = None,
+    by: Any = None,
 ) -> CoefficientPath:
     """Coefficients of a regression after every row: expanding, exponential or rolling.
 
@@ -283,6 +284,11 @@ def coefficient_path(
         When the rows were: dates or numbers, in order, several rows at one time allowed.  Needed
         by a ``window`` or ``half_life`` that is a length of time, unless X or y has an index of
         dates; in any case they come along with the path, to be drawn and put into frames.
+    by : sequence (n,), optional
+        A label for every row, of any kind that can be the key of a dict: numbers, text, dates,
+        tuples, a categorical.  The rows of each label are a regression of their own, in order; row
+        i of the path is the estimate of its group after row i.  A row whose label is missing (NaN,
+        None) reads NaN, or is refused with ``missing="raise"``.
 
     Returns
     -------
@@ -295,6 +301,9 @@ def coefficient_path(
 
     Notes
     -----
+    With ``by``, all groups go through one compiled loop; with ``window``, ``method="information"``
+    or ``missing="skip_target"`` one after another (docs/many-regressions.md: what one costs).
+
     O(n d^2) time and O(n d) memory.  From 24 coefficients on, blocks of eight rows share each
     pass over the matrix (the chunk-exact recursion).  No derivatives: see ``olsq.online_lstsq``.
 
@@ -310,6 +319,11 @@ def coefficient_path(
     >>> bool(np.all(np.abs(path.coef[-1] - [1.0, -2.0]) < 0.05))
     True
     """
+    if by is not None:
+        from olsq.online.groups import grouped_path
+
+        options = {k: v for k, v in locals().items() if k not in ("X", "y", "by", "grouped_path")}
+        return grouped_path(coefficient_path, X, y, by, options)
     from olsq.online.conventions import check_cov
     from olsq.online.estimator import RecursiveLeastSquares
     from olsq.online.rolling import RollingLeastSquares

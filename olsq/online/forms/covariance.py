@@ -155,17 +155,25 @@ def from_square_root(form: SquareRootForm, margin: float = 16.0) -> CovarianceFo
 
 
 def to_square_root(form: CovarianceForm) -> SquareRootForm:
-    """The same state in square-root form: ``R`` with ``R^T R = P^-1``.
+    """The same state in square-root form: ``R`` with ``R^T R = P^-1``."""
+    R, z = square_root_of(form.P, form.theta)
+    return SquareRootForm(
+        R, z, form.columns, form.tally, form.loss, form.held, form.spread,
+        intercept=form.intercept, precision=form.precision,
+    )  # fmt: skip
+
+
+def square_root_of(P: NDArray, theta: NDArray) -> tuple[NDArray, NDArray]:
+    """R (..., d, d) and z (..., m, d) of P and theta; they may be many at once.
 
     By the spectral decomposition of the scaled P, whose condition is bounded while the form is
     trusted; rounding in P cannot make it fail.
     """
-    scale = np.sqrt(np.diagonal(form.P))
-    values, vectors = np.linalg.eigh(form.P / np.outer(scale, scale))
-    values = np.maximum(values, values[-1] * np.finfo(np.float64).eps)
-    R = np.linalg.qr((vectors / np.sqrt(values)).T / scale, mode="r")
-    R = np.triu(R * np.where(np.diagonal(R) < 0, -1.0, 1.0)[:, None])
-    return SquareRootForm(
-        np.ascontiguousarray(R), form.theta @ R.T, form.columns, form.tally, form.loss, form.held,
-        form.spread, intercept=form.intercept, precision=form.precision,
-    )  # fmt: skip
+    scale = np.sqrt(np.diagonal(P, axis1=-2, axis2=-1))
+    values, vectors = np.linalg.eigh(P / (scale[..., None] * scale[..., None, :]))
+    values = np.maximum(values, values[..., -1:] * np.finfo(np.float64).eps)
+    rows = np.swapaxes(vectors / np.sqrt(values)[..., None, :], -1, -2) / scale[..., None, :]
+    R = np.linalg.qr(rows, mode="r")
+    sign = np.where(np.diagonal(R, axis1=-2, axis2=-1) < 0, -1.0, 1.0)
+    R = np.ascontiguousarray(np.triu(R * sign[..., None]))
+    return R, theta @ np.swapaxes(R, -1, -2)

@@ -154,6 +154,56 @@ def update(
 
 
 @kernel(forceinline=True)
+def absorb_row(P, theta, columns, tally, loss, x, y, gate, weight, limits, u, error):
+    """Absorb one row x (d,), y (m,) as :func:`update` does; False, with nothing changed, where the
+    form must not take it.
+
+    For small d, where P stays in the core's cache and what counts is that no loop has a branch.
+    ``error`` (m,) receives the a-priori errors; u (d,) is scratch.
+    """
+    d, m = P.shape[0], theta.shape[0]
+    for i in range(d):
+        u[i] = 0.0
+    for k in range(d):
+        xk, row = x[k], P[k]  # P is symmetric
+        for i in range(d):
+            u[i] += row[i] * xk
+    leverage, outside = 0.0, 0
+    for j in range(d):
+        leverage += u[j] * x[j]
+        variance, now = P[j, j], columns[0, j]
+        within = (variance > 0) & (variance < limits[2]) & (variance * now < limits[1])
+        outside += 0 if within & (now >= UNEXCITED * columns[1, j]) else 1
+    innovation = gate + weight * leverage
+    if gate < SMALLEST_GATE or not (0 <= weight * leverage <= limits[0] * gate) or outside > 0:
+        return False
+    gain = weight / innovation
+    for target in range(m):
+        residual = y[target]
+        for k in range(d):
+            residual -= theta[target, k] * x[k]
+        error[target] = residual
+        step = residual * gain
+        for k in range(d):
+            theta[target, k] += step * u[k]
+        loss[target] = gate * loss[target] + weight * residual**2 * (gate / innovation)
+    root_gain = math.sqrt(gain)
+    for k in range(d):
+        u[k] *= root_gain
+        square = weight * x[k] * x[k]
+        now = gate * columns[0, k] + square
+        columns[0, k] = now
+        columns[1, k] = now if square > 0 else columns[1, k]
+    inverse_gate = 1.0 / gate
+    for i in range(d):
+        hi, row = u[i], P[i]
+        for k in range(d):
+            row[k] = (row[k] - hi * u[k]) * inverse_gate
+    count_row(tally, gate, weight)
+    return True
+
+
+@kernel(forceinline=True)
 def subtract_block(P, N, scale):
     """P = (P - N^T N) scale for N (8, d), two rows at a time.
 

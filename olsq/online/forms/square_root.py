@@ -18,7 +18,7 @@ from olsq.online.forms import square_root_kernels as kernels
 from olsq.online.forms import triangular_kernels as triangular
 from olsq.online.forms.form import Form
 from olsq.online.forms.limits import DOUBLE, limits_for
-from olsq.online.forms.minimum_norm import triangular_inverse, without_rounding
+from olsq.online.forms.minimum_norm import inverse_root, row_space, solution, variances
 from olsq.online.forms.rows import Rows, Trace, clip_to, forgotten
 from olsq.online.forms.square_root_kernels import DECAY
 from olsq.problem import Moments
@@ -166,22 +166,7 @@ class SquareRootForm(Form):
             theta = np.empty_like(z)
             triangular.back_substitute(R, z, theta)
             return theta
-        known = np.diagonal(R) != 0
-        R = without_rounding(R, known, self._noise)
-        theta = np.zeros_like(z)
-        first = 1 if self.intercept and known[0] else 0
-        rows = np.flatnonzero(known[first:]) + first
-        if rows.size:
-            # R_known theta = z has full row rank: theta = Q (L^-1 z) with R_known^T = Q L^T.
-            known_rows = R[rows, first:]
-            Q, L = np.linalg.qr(known_rows.T)
-            solve = triangular_inverse(L)[0] @ Q.T
-            theta[:, first:] = z[:, rows] @ solve
-            # One refinement, since mixed units cost digits in Q.
-            theta[:, first:] += (z[:, rows] - theta[:, first:] @ known_rows.T) @ solve
-        if first:
-            theta[:, 0] = (z[:, 0] - theta[:, 1:] @ R[0, 1:]) / R[0, 0]
-        return theta
+        return solution(R, z, np.diagonal(R) != 0, self._noise, self.intercept)
 
     def determined(self) -> NDArray[np.bool_]:
         """Which coefficients the data (and the ridge) determine uniquely (d,).
@@ -198,27 +183,16 @@ class SquareRootForm(Form):
     def _inverse_root(self) -> NDArray:
         """B (d, rank) with ``B B^T`` the (pseudo-)inverse information."""
         R = self.R.astype(np.float64)
-        if self.full_rank:
-            return triangular_inverse(R)[0]
-        Q, L, length = self._row_space()
-        return Q @ triangular_inverse(L)[0].T / length[:, None]
+        return inverse_root(R, np.diagonal(R) != 0)
 
     def _row_space(self) -> tuple[NDArray, NDArray, NDArray]:
         """Q (d, rank) orthonormal, L and the columns' lengths with ``R_known = (Q L)^T length``."""
         R = self.R.astype(np.float64)
-        length = np.linalg.norm(R, axis=0)  # columns to unit length first
-        length[length == 0] = 1.0
-        Q, L = np.linalg.qr((R[np.diagonal(R) != 0] / length).T)
-        return Q, L, length
+        return row_space(R, np.diagonal(R) != 0)
 
     def inverse_diagonal(self) -> NDArray:
         """Diagonal of the inverse information (d,); inf where a coefficient is undetermined."""
-        root = self._inverse_root()
-        variance = (root**2).sum(1)
-        if not self.full_rank:
-            # e_j is estimable iff it lies in the row space of R, on which R^T R B B^T is 1.
-            R = self.R.astype(np.float64)
-            variance[np.abs(((R.T @ (R @ root)) * root).sum(1) - 1.0) >= 1e-8] = np.inf
+        variance = variances(self.R.astype(np.float64), self._inverse_root())
         d, limits = variance.size, self.limits.square_root
         now, excited = self.columns
         for j in np.flatnonzero(np.isfinite(variance)):

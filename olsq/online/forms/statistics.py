@@ -43,11 +43,11 @@ def statistics(
 
     loss (n, m), coef (n, m, d), variance (n, d) the diagonal of P, counts (n, 6), ridge (d,).
     """
-    _fill(loss, coef, variance, sandwich, counts, ridge, discounted, sigma2, stderr)
+    fill_statistics(loss, coef, variance, sandwich, counts, ridge, discounted, sigma2, stderr)
 
 
 @kernel(forceinline=True)
-def _fill(loss, coef, variance, sandwich, counts, ridge, discounted, sigma2, stderr):
+def fill_statistics(loss, coef, variance, sandwich, counts, ridge, discounted, sigma2, stderr):
     n, m, d = coef.shape
     robust = sandwich.shape[0] > 0
     for t in range(n):

@@ -82,3 +82,13 @@ def inverse_diagonal(R, inverse, out):
             row[j] *= scale
             total += row[j] * row[j]
         out[i] = total
+
+
+@kernel()
+def inverse_diagonals(R, inverse, out):
+    """:func:`inverse_diagonal` of every R (b, d, d), into inverse (b, d, d) and out (b, d)."""
+    b, d, _ = R.shape
+    if R.shape != (b, d, d) or inverse.shape != R.shape or out.shape != (b, d):
+        raise ValueError("inverse and out do not have shapes that fit R")
+    for i in range(b):
+        inverse_diagonal(R[i], inverse[i], out[i])

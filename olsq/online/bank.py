@@ -1,0 +1,382 @@
+"""Many recursive least-squares filters of one size as one object."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from olsq.checks import check_choice
+from olsq.online import frozen, inputs
+from olsq.online.bank_learning import BankRows, learn
+from olsq.online.bank_reading import BankReading
+from olsq.online.bank_rows import (
+    check_index,
+    check_number,
+    check_rows,
+    index_rows,
+    settled,
+)
+from olsq.online.bank_state import BankState, Kind
+from olsq.online.conventions import EstimatorConventions, check_cov
+from olsq.online.estimator import RecursiveLeastSquares
+from olsq.online.form_switch import resolve_method
+from olsq.online.forms.limits import state_dtype_name
+from olsq.online.forms.rows import clip_to
+from olsq.online.options import check_forget, check_weight, forget_from_half_life
+from olsq.online.targets import TargetGroups
+from olsq.problem import LARGEST
+from olsq.reals import real_array
+
+
+class FilterBank(EstimatorConventions, BankReading):
+    """n independent recursive least-squares filters of one size: arms, channels, assets.
+
+    Each is a :class:`RecursiveLeastSquares` on rows of its own, with the same numbers to rounding;
+    together they learn in compiled loops over all filters, on all cores.
+
+    Parameters
+    ----------
+    n : int
+        Number of filters.
+    n_features : int, optional
+        Number of regressors.  Given, the bank can be asked before its first row, when every
+        coefficient is 0; otherwise the first row decides it.
+    forget : float or array (n,), default 1
+        Forgetting factor in [0, 1], or one for each filter.
+    half_life : float, optional
+        Number of samples after which a weight has halved; instead of ``forget``.
+    ridge : float, array (d,) or array (n, d), default 1e-3
+        Penalty on the squared coefficients, never on the intercept; forgotten with the data.  0 is
+        an exact diffuse start.
+    fit_intercept : bool, default True
+    method : {"auto", "covariance", "sqrt"}
+        As in :class:`RecursiveLeastSquares`; "auto" is "covariance", or "sqrt" for a float32 state.
+        Each filter moves between the two forms by itself.
+    missing : {"skip", "raise"}
+        A row with a non-finite value is passed over by its filter alone, or refused.
+    state_dtype : {"float64", "float32"}
+        In what states are stored between calls; see :class:`RecursiveLeastSquares`.
+    cov : {"posterior", "sandwich"}
+        What standard errors mean; see :class:`RecursiveLeastSquares`.
+
+    Attributes
+    ----------
+    coef_ : array (n, d) or (n, m, d)
+        m is the number of targets; there is no such axis where y has none.
+    intercept_ : array (n,) or (n, m)
+    n_samples_seen_ : array (n,) of int
+    residual_ : array
+        A-priori residuals of the last call, shaped as its y; NaN in skipped rows.
+    sigma2_, coef_stderr_, intercept_stderr_
+        Noise variances (n,) and standard errors (n, d), (n,); inf where undetermined.
+    rank_, determined_, n_held_
+        Arrays (n,), (n, d) and (n,).
+    n_features_in_, metadata_
+
+    Notes
+    -----
+    O(d^2 + m d) time and memory for a filter and row; docs/many-regressions.md has what was
+    measured.  Several threads may use one bank: each call is done as a whole.  The first use
+    compiles the kernels, which stay on disk.  No derivatives.
+
+    References: as :class:`RecursiveLeastSquares`.
+
+    Examples
+    --------
+    >>> import numpy as np, olsq
+    >>> rng = np.random.default_rng(0)
+    >>> truth = rng.standard_normal((3, 2))                     # three filters, two regressors
+    >>> bank = olsq.FilterBank(3, ridge=1e-6, fit_intercept=False)
+    >>> for _ in range(50):
+    ...     X = rng.standard_normal((3, 2))                     # one row for each filter
+    ...     _ = bank.partial_fit(X, (X * truth).sum(axis=1))
+    >>> bool(np.allclose(bank.coef_, truth, atol=1e-6))
+    True
+    >>> bank.partial_fit([[1.0, 0.0]], [2.0], which=[2]).n_samples_seen_    # only filter 2 learns
+    array([50, 50, 51])
+    """
+
+    CHANGEABLE: ClassVar[frozenset[str]] = frozenset({"forget", "half_life", "missing"})
+
+    def __init__(
+        self,
+        n: int,
+        *,
+        n_features: int | None = None,
+        forget: Any = 1.0,
+        half_life: float | None = None,
+        ridge: Any = 1e-3,
+        fit_intercept: bool = True,
+        method: str = "auto",
+        missing: str = "skip",
+        state_dtype: Any = "float64",
+        cov: str = "posterior",
+    ) -> None:
+        self.n = n
+        self.n_features = n_features
+        self.forget = forget
+        self.half_life = half_life
+        self.ridge = ridge
+        self.fit_intercept = fit_intercept
+        self.method = method
+        self.missing = missing
+        self.state_dtype = state_dtype
+        self.cov = cov
+
+    def __len__(self) -> int:
+        return int(self.n)
+
+    # -- learning ---------------------------------------------------------------------------------
+
+    def partial_fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        forget: ArrayLike | None = None,
+        which: ArrayLike | None = None,
+    ) -> Self:
+        """Learn one row for each filter, or T rows for each.
+
+        Parameters
+        ----------
+        X : array (n, d) or (n, T, d)
+            One row for each filter, or T rows for each in order; (d,) is one row for all.  The
+            first call decides the dtype of what comes out, as for an estimator.
+        y : array (n,) or (n, T); with m targets (n, m) or (n, T, m)
+        sample_weight : number or array like y without targets, optional
+            Weights >= 0.
+        forget : number, array (n,) or array (n, T), optional
+            Forgetting factors for these rows instead of the bank's own.
+        which : int or array (b,) of int, optional
+            The filters that get rows; X, y, weights and factors then have b instead of n.  The
+            others are left as they are: they do not forget.  A filter that is in it several times
+            learns its rows in that order.  An int is one filter; then the first axis is left out.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError, TypeError
+            As :meth:`RecursiveLeastSquares.partial_fit`, and for a filter that is not there.  All
+            checks come first: after an error every state is what it was.
+
+        Notes
+        -----
+        Ctrl-C takes effect once the call is done.
+        """
+        with self._locked():
+            self._learn(X, y, sample_weight, forget, which)
+        return self
+
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Forget everything and learn as :meth:`partial_fit` does."""
+        with self._locked():
+            fresh = type(self)(**self.get_params())
+            fresh._learn(X, y, sample_weight, None, None)
+            self.__dict__.update(fresh.__getstate__())
+        return self
+
+    def step(
+        self, X: ArrayLike, y: ArrayLike, *, which: ArrayLike | None = None
+    ) -> tuple[NDArray, NDArray]:
+        """Predict a row for each filter, then learn it.
+
+        Parameters
+        ----------
+        X, y, which
+            As in :meth:`partial_fit`, one row for each filter; no filter twice in ``which``.
+
+        Returns
+        -------
+        prediction, residual : arrays shaped as y
+            The prediction is made before the row is learnt; 0 before the first one.  NaN where the
+            row has a missing value.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As :meth:`partial_fit`.
+        """
+        with self._locked():
+            rows = index_rows(real_array(X, "X"), which, int(self.n))
+            if rows.ndim != 2 or (which is not None and np.unique(which).size < np.size(which)):
+                raise ValueError("step takes one row for each filter; partial_fit takes several")
+            fitted = "_state" in self.__dict__
+            before = self.predict(X, which=which) if fitted else np.zeros(np.shape(y))
+            self._learn(X, y, None, None, which)
+            return before, self.residual_
+
+    def _learn(self, X: Any, y: Any, sample_weight: Any, forget: Any, which: Any) -> None:
+        fitted = "_state" in self.__dict__
+        if fitted:
+            frozen.check(self, self._made_with)
+        self._check_parameters()
+        n = int(self.n)
+        filters = None if which is None else check_index(which, n)
+        given = check_rows(
+            X, y, filters, n, self.n_features_in_ if fitted else self.n_features,
+            self._n_targets if fitted else None, which is not None and np.ndim(which) == 0,
+        )  # fmt: skip
+        gates = given.per_row(self._forget(forget, filters), "forget")
+        weights = given.per_row(1.0 if sample_weight is None else sample_weight, "sample_weight")
+        check_weight(weights, weights.size)
+        stored = np.dtype(state_dtype_name(self.state_dtype))
+        if stored == np.float32:
+            inputs.check_magnitudes({"X": given.X, "y": given.Y}, LARGEST[stored])
+        usable = None
+        if sample_weight is not None or not settled(given.X, given.Y, stored):
+            heavy = None if sample_weight is None else weights
+            usable = inputs.usable_rows(given.X, given.Y, heavy, self.missing, self, stored)
+        if not fitted:
+            self._begin(given.X.shape[1], given.n_targets, given.X.dtype)
+        rows = BankRows(
+            *given.groups, given.X, given.Y, gates, weights,
+            np.empty(0, np.bool_) if usable is None else usable,
+        )  # fmt: skip
+        residual = learn(self._state, self._kind, rows)
+        self._residual = clip_to(residual, self._dtype).reshape(given.shape)
+
+    def _forget(self, forget: Any, filters: NDArray | None) -> NDArray:
+        """The factors of a call: a number, or an array that goes with its rows."""
+        if forget is not None:
+            return check_forget(forget)
+        if self.half_life is not None:
+            if not (np.ndim(self.forget) == 0 and self.forget == 1):
+                raise ValueError("forget and half_life exclude each other: give one of them")
+            return np.asarray(forget_from_half_life(self.half_life))
+        gates = check_forget(self.forget)
+        if gates.ndim == 0:
+            return gates
+        if gates.shape != (int(self.n),):
+            raise ValueError(
+                f"forget must be a number or one number per filter ({self.n}), got an array of "
+                f"shape {gates.shape}"
+            )
+        return gates if filters is None else gates[filters]
+
+    def _check_parameters(self) -> None:
+        check_number(self.n, "n")
+        if self.n_features is not None:
+            check_number(self.n_features, "n_features")
+        check_choice(self.method, "method", ("auto", "covariance", "sqrt"))
+        check_choice(self.missing, "missing", ("skip", "raise"))
+        check_cov(self.cov)
+        if state_dtype_name(self.state_dtype) == "float32" and self._method != "sqrt":
+            raise ValueError(
+                f"state_dtype='float32' keeps too few digits for method={self.method!r}, which "
+                "squares the condition number; use method='sqrt' (or 'auto')"
+            )
+
+    @property
+    def _method(self) -> str:
+        return resolve_method(self.method, state_dtype_name(self.state_dtype), "discounted")
+
+    # -- the state --------------------------------------------------------------------------------
+
+    def _begin(self, d: int, n_targets: int, dtype: np.dtype) -> None:
+        """Take the state before any row."""
+        ridge = self._full_ridge(d)
+        inputs.check_ridge_size(ridge, np.dtype(state_dtype_name(self.state_dtype)))
+        kind = self._kind_of(dtype)
+        state = BankState.start(kind, ridge, max(n_targets, 1), self.cov == "sandwich")
+        self._settle(state, kind, d, n_targets, dtype)
+
+    def _kind_of(self, dtype: np.dtype) -> Kind:
+        precision = state_dtype_name(self.state_dtype), dtype.name
+        return Kind(bool(self.fit_intercept), True, self._method, precision)
+
+    def _full_ridge(self, d: int) -> NDArray[np.float64]:
+        """The ridge (n, k) of every filter, the intercept's zero first."""
+        ridge = real_array(self.ridge, "ridge").astype(np.float64, copy=False)
+        n, first = int(self.n), int(bool(self.fit_intercept))
+        if ridge.shape not in ((), (d,), (n, d)):
+            raise ValueError(
+                f"ridge must be a number, an array ({d},) or an array ({n}, {d}), got an array of "
+                f"shape {ridge.shape}"
+            )
+        if not (np.isfinite(ridge).all() and (ridge >= 0).all()):
+            raise ValueError(f"ridge must be finite and >= 0, got {self.ridge!r}")
+        full = np.zeros((n, d + first))
+        full[:, first:] = ridge
+        return full
+
+    def _settle(
+        self, state: BankState, kind: Kind, d: int, n_targets: int, dtype: np.dtype,
+        metadata: dict[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        self.__dict__.update(
+            _state=state, _kind=kind, _n_targets=n_targets, _dtype=np.dtype(dtype),
+            _made_with=frozen.snapshot(self), _residual=None, n_features_in_=d,
+            metadata_=metadata or {},
+        )  # fmt: skip
+
+    def grow(self, more: int) -> Self:
+        """Add ``more`` filters that have seen no row, after those there are; they change ``n``.
+
+        Raises ValueError where ``forget`` or ``ridge`` has one value for each filter: those of the
+        new ones are not known.
+        """
+        check_number(more, "more")
+        if np.ndim(self.forget) > 0 or np.ndim(self.ridge) > 1:
+            raise ValueError("a bank with a forget or ridge for each filter cannot grow")
+        with self._locked():
+            n = int(self.n)
+            if "_state" in self.__dict__:
+                frozen.check(self, self._made_with)
+                ridge = np.repeat(self._full_ridge(self.n_features_in_)[:1], more, axis=0)
+                n_targets = max(self._n_targets, 1)
+                fresh = BankState.start(self._kind, ridge, n_targets, self.cov == "sandwich")
+                state = self._state.joined(fresh)
+                self.n = n + more
+                self.__dict__.update(_state=state, _made_with=frozen.snapshot(self))
+            else:
+                self.n = n + more
+        return self
+
+    def __getitem__(self, i: int) -> RecursiveLeastSquares:
+        """Filter i as an estimator with a copy of its state, which goes on exactly from there.
+
+        ``residual_`` is empty.  Raises IndexError for a filter that is not there, NotFittedError
+        before the first row where ``n_features`` is not given.
+        """
+        if not isinstance(i, (int, np.integer)) or isinstance(i, bool):
+            raise TypeError(f"a filter's number must be an integer, got {i!r}")
+        n = int(self.n)
+        if not -n <= i < n:
+            raise IndexError(f"this bank has {n} filters, there is no filter {i}")
+        with self._locked():
+            state = self._state_or_raise()
+            f = int(i) % n
+            return self._estimator(state, f)
+
+    def _estimator(self, state: BankState, f: int) -> RecursiveLeastSquares:
+        first, ridge = int(self._kind.intercept), state.ridge[f].copy()
+        gates = np.asarray(self.forget)
+        est = RecursiveLeastSquares(
+            forget=self.forget if gates.ndim == 0 else float(gates[f]),
+            half_life=self.half_life,
+            ridge=self.ridge if np.ndim(self.ridge) < 2 else ridge[first:],
+            fit_intercept=self.fit_intercept, method=self.method, missing=self.missing,
+            state_dtype=self.state_dtype, cov=self.cov,
+        )  # fmt: skip
+        origin = est._make_origin(self.n_features_in_, self._n_targets, self._dtype, ridge)
+        engine = TargetGroups.together(state.switch(f, self._kind), origin.columns, False)
+        empty = np.empty((0, origin.columns), self._dtype)
+        logs = np.full(origin.columns, state.logs[f]) if state.logs[f] else None
+        est._settle(origin, engine, residual=empty, samples=int(state.seen[f]), logs=logs)
+        return est
+
+    def __copy__(self) -> Self:
+        """A copy with states of its own."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__getstate__())
+        if "metadata_" in other.__dict__:
+            other.metadata_ = copy.deepcopy(self.metadata_)
+        return other

@@ -1,0 +1,99 @@
+"""A bank's state file: what is written, and whether what is read can be a bank's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.online.bank_state import BankState
+from olsq.online.file_checks import _want as want
+from olsq.online.forms.limits import state_dtype_name
+
+NAME = "FilterBank"
+_FIELDS = {"estimator", "parameters", "n_features", "n_targets", "dtype", "metadata"}
+_INTEGERS = {"forms", "held", "clock", "seen"}
+_STORED = {"matrix", "coefs", "spread"}  # in the state's own dtype
+
+
+def written(
+    bank: Any, metadata: dict[str, Any] | None
+) -> tuple[dict[str, Any], dict[str, NDArray]]:
+    """Header and arrays of the file."""
+    header = {
+        "estimator": NAME,
+        "parameters": {name: _plain(value) for name, value in bank.get_params().items()},
+        "n_features": bank.n_features_in_,
+        "n_targets": bank._n_targets,
+        "dtype": bank._dtype.name,
+        "metadata": metadata or {},
+    }
+    return header, bank._state.arrays()
+
+
+def read(kind: type[Any], header: dict[str, Any], arrays: dict[str, NDArray]) -> Any:
+    """The bank that header and arrays are of; ValueError if they cannot be a bank's."""
+    if missing := sorted(_FIELDS - header.keys()):
+        raise ValueError(f"{', '.join(missing)} is missing in the header")
+    parameters = header["parameters"]
+    want(isinstance(parameters, dict), "parameters", parameters)
+    want(parameters.keys() <= set(kind._parameter_names()) and "n" in parameters, "parameters",
+         parameters)  # fmt: skip
+    for name, least in (("n_features", 1), ("n_targets", 0)):
+        want(type(header[name]) is int and header[name] >= least, name, header[name])
+    want(header["dtype"] in ("float32", "float64"), "dtype", header["dtype"])
+    want(isinstance(header["metadata"], dict), "metadata", header["metadata"])
+    bank = kind(**parameters)
+    try:
+        bank._check_parameters()
+        bank._forget(None, None)
+        ridge = bank._full_ridge(header["n_features"])
+    except TypeError as error:
+        raise ValueError(str(error)) from None
+    want(bank.n_features in (None, header["n_features"]), "n_features", bank.n_features)
+    want(bank.fit_intercept in (True, False), "fit_intercept", bank.fit_intercept)
+    _check_arrays(bank, arrays, ridge.shape, max(header["n_targets"], 1))
+    kind_of = bank._kind_of(np.dtype(header["dtype"]))
+    bank._settle(
+        BankState(**arrays), kind_of, header["n_features"], header["n_targets"],
+        np.dtype(header["dtype"]), header["metadata"],
+    )  # fmt: skip
+    return bank
+
+
+def _check_arrays(bank: Any, arrays: dict[str, NDArray], shape: tuple[int, ...], m: int) -> None:
+    n, k = shape
+    s = k if bank.cov == "sandwich" else 0
+    shapes = {
+        "forms": (n,), "matrix": (n, k, k), "coefs": (n, m, k), "columns": (n, 2, k),
+        "tally": (n, 4), "loss": (n, m), "held": (n,), "clock": (n, 3), "seen": (n,),
+        "spread": (n, s, s), "ridge": (n, k), "logs": (n,),
+    }  # fmt: skip
+    if strange := sorted(arrays.keys() ^ shapes.keys()):
+        raise ValueError(f"array {strange[0]!r} is missing, or does not belong there")
+    stored = np.dtype(state_dtype_name(bank.state_dtype))
+    for name, array in arrays.items():
+        dtype = np.dtype(np.int64 if name in _INTEGERS else stored if name in _STORED else float)
+        if array.dtype != dtype or array.shape != shapes[name]:
+            raise ValueError(
+                f"array {name!r} is {array.dtype} {array.shape}, which is not {shapes[name]}"
+            )
+        if not np.isfinite(array).all():
+            raise ValueError(f"array {name!r} holds numbers that are not finite")
+        signed = name in ("matrix", "coefs", "spread", "logs")
+        want(signed or not (array < 0).any(), name, "a negative number")
+    forms, clock = arrays["forms"], arrays["clock"]
+    allowed = 1 if bank._method == "covariance" else 0
+    want(bool((forms <= allowed).all()), "forms", "another form than the method has")
+    want(bool((clock[:, 1] >= 1).all()), "clock", "no wait")
+    want(bool((clock[forms == 0, 0] >= 1).all()), "clock", "a wait of no rows")
+
+
+def _plain(value: Any) -> Any:
+    """A parameter as something JSON can hold."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, (np.dtype, type)):  # state_dtype
+        return np.dtype(value).name
+    return value.item() if isinstance(value, np.generic) else value

@@ -1,0 +1,349 @@
+"""Numba kernels over the filters of a bank: each learns its own rows, none waits for another.
+
+State arrays have the filters first (see ``bank_state``); the rows of ``members[i]`` are
+``order[position[i]:ends[i]]`` of X (N, d), Y (N, m), in that order.  They are brought to float64
+and given their column of ones in a buffer that stays in the core's cache.  A filter stops, with
+``position[i]`` at that row, before a row that needs dense algebra: one that the covariance form
+must not take, or one that needs minimum-norm coefficients.  The caller does these for all filters
+at once and calls again.
+
+A kernel does entries begin..end of ``members``, in which no filter is twice.  :func:`check` looks
+at the shapes of a call once, before its first row.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from olsq.kernel import kernel
+from olsq.online.forms import covariance_kernels, square_root_kernels
+from olsq.online.forms.statistics import fill_statistics
+from olsq.online.forms.triangular_kernels import back_substitute, inverse_diagonal
+
+SQUARE_ROOT, COVARIANCE = 0, 1
+TO_RETRY, WAIT, IN_FORM = range(3)  # the clock, as in FormSwitch
+LONGEST_WAIT = 4096
+MARGIN = 16.0  # a state enters the covariance form only that far within its bounds
+BLOCK = 64  # rows in a buffer
+BLOCK_ENTRIES = 8192  # regressors in it, but for one row at least
+
+
+@kernel()
+def check(state, members, begins, ends, order, X, Y, gates, weights, usable, residual, intercept):
+    """Raise ValueError unless all shapes fit together and every index is within its array."""
+    forms, matrix, coefs, columns, tally, loss, held, clock, seen, spread = state
+    n, m, k = coefs.shape
+    if (
+        forms.shape != (n,) or matrix.shape != (n, k, k) or columns.shape != (n, 2, k)
+        or tally.shape != (n, 4) or loss.shape != (n, m) or held.shape != (n,)
+        or clock.shape != (n, 3) or seen.shape != (n,)
+        or (spread.shape != (n, k, k) and spread.shape != (n, 0, 0))
+    ):  # fmt: skip
+        raise ValueError("the arrays of a bank do not have shapes that fit together")
+    N, d = X.shape
+    if (
+        d + (1 if intercept else 0) != k or Y.shape != (N, m) or gates.shape != (N,)
+        or weights.shape != (N,) or residual.shape != (N, m)
+        or (usable.shape != (N,) and usable.shape != (0,))
+    ):  # fmt: skip
+        raise ValueError("the shapes of rows, weights and residuals do not fit the bank")
+    if begins.shape != members.shape or ends.shape != members.shape:
+        raise ValueError("begins and ends do not have the shape of members")
+    for i in range(members.shape[0]):
+        if not (0 <= members[i] < n and 0 <= begins[i] <= ends[i] <= order.shape[0]):
+            raise ValueError("a member, or where its rows are, is outside of the bank")
+    for row in order:
+        if not 0 <= row < N:
+            raise ValueError("a row is outside of the shape of X")
+
+
+@kernel(forceinline=True)
+def gather(rows, t, stop, most, intercept, buffer):
+    """Bring the next usable rows, ``most`` at the most, into the buffer.
+
+    Returns how many, and where in ``order`` to go on; ``places`` receives where each came from.
+    """
+    order, X, Y, gates, weights, usable = rows
+    x, y, gate, weight, places = buffer
+    first = 1 if intercept else 0
+    n = 0
+    while t < stop and n < most:
+        row = order[t]
+        if usable.shape[0] == 0 or usable[row]:
+            for j in range(X.shape[1]):
+                x[n, first + j] = X[row, j]
+            for target in range(Y.shape[1]):
+                y[n, target] = Y[row, target]
+            gate[n], weight[n], places[n] = gates[row], weights[row], t
+            n += 1
+        t += 1
+    return n, t
+
+
+@kernel(forceinline=True)
+def try_covariance(forms, f, matrix, coefs, columns, clock, limits):
+    """Bring filter f to the covariance form if that keeps its digits, or wait twice as long.
+
+    As ``covariance.from_square_root`` does it, in place.
+    """
+    d = matrix.shape[0]
+    inverse, P = np.zeros((d, d)), np.empty((d, d))
+    full = True
+    for j in range(d):
+        full = full and matrix[j, j] != 0
+    if full:
+        inverse_diagonal(matrix, inverse, np.empty(d))
+        bound = math.sqrt(limits[2] / d)
+        for i in range(d):
+            for k in range(i, d):
+                full = full and abs(inverse[i, k]) < bound
+    if full:
+        for i in range(d):
+            for k in range(i + 1):
+                total = 0.0
+                for j in range(i, d):
+                    total += inverse[i, j] * inverse[k, j]
+                P[i, k] = P[k, i] = total
+        within = limits[0], limits[1] / MARGIN, limits[2]
+        full = covariance_kernels.trusted(P, columns, within)
+    if full:
+        theta = np.empty(coefs.shape)
+        back_substitute(matrix, coefs, theta)
+        matrix[:] = P
+        coefs[:] = theta
+        forms[f] = COVARIANCE
+        clock[IN_FORM] = 0
+    else:
+        clock[WAIT] = min(2 * clock[WAIT], LONGEST_WAIT)
+        clock[TO_RETRY] = clock[WAIT]
+
+
+@kernel(forceinline=True)
+def advance_square_root(state, f, rows, stop, t, settings, buffer, error, trace):
+    """Filter f learns the next rows in square-root form, a block at the most.
+
+    ``buffer`` holds ``stop`` rows and t is where to go on after them.  Returns the number of
+    rows taken and where to go on; fewer than stop means that the next row must be taken alone.
+    """
+    forms, matrix, coefs, columns, tally, loss, held, clock, _, spread = state
+    covariance_limits, square_root_limits, switching, _, _ = settings
+    x, y, gate, weight, places = buffer
+    done, count = square_root_kernels.update(
+        matrix[f], coefs[f], columns[f], tally[f], loss[f], spread[f], x[:stop], y[:stop],
+        gate[:stop], weight[:stop], 0, stop, square_root_limits, error[:stop], trace,
+    )  # fmt: skip
+    held[f] += count
+    if switching:
+        clock[f, TO_RETRY] -= done
+        if clock[f, TO_RETRY] == 0:
+            try_covariance(forms, f, matrix[f], coefs[f], columns[f], clock[f], covariance_limits)
+    return done, places[done] if done < stop else t
+
+
+@kernel()
+def learn(state, members, position, ends, rows, settings, begin, end, residual):
+    """Learn rows of entries begin..end in covariance form, up to one that it must not take.
+
+    ``rows`` = (order, X, Y, gates, weights, usable): usable (N,), or (0,) where all are.
+    ``settings`` = (limits of the covariance form, of the square-root form, whether the forms are
+    switched, intercept, discounted).
+    """
+    forms, matrix, coefs, columns, tally, loss, _, clock, seen, _ = state
+    order, X, Y, gates, weights, usable = rows
+    limits, _, _, intercept, _ = settings
+    m, k = coefs.shape[1], coefs.shape[2]
+    first = 1 if intercept else 0
+    d = k - first
+    some_missing = usable.shape[0] > 0
+    x, y, u, error = np.ones(k), np.empty(m), np.empty(k), np.empty(m)
+    for i in range(begin, end):
+        f = members[i]
+        if forms[f] != COVARIANCE:
+            continue
+        t, stop, learnt = position[i], ends[i], 0
+        P, theta, squares, counts, losses = matrix[f], coefs[f], columns[f], tally[f], loss[f]
+        while t < stop:
+            row = order[t]
+            if some_missing and not usable[row]:
+                t += 1
+                continue
+            for j in range(d):
+                x[first + j] = X[row, j]
+            for target in range(m):
+                y[target] = Y[row, target]
+            if not covariance_kernels.absorb_row(
+                P, theta, squares, counts, losses, x, y, gates[row], weights[row], limits, u, error
+            ):
+                break
+            for target in range(m):
+                residual[row, target] = error[target]
+            seen[f] += 1 if weights[row] > 0 else 0
+            learnt += 1
+            t += 1
+        position[i] = t
+        clock[f, IN_FORM] += learnt
+
+
+@kernel()
+def learn_square_root(state, members, position, ends, rows, settings, begin, end, residual):
+    """:func:`learn` for filters in square-root form, up to a row that must be taken alone, or to
+    where they are in covariance form.
+    """
+    forms, _, coefs, _, _, _, _, clock, seen, _ = state
+    order, _, _, _, weights, _ = rows
+    _, _, switching, intercept, _ = settings
+    m, k = coefs.shape[1], coefs.shape[2]
+    size = max(1, min(BLOCK, BLOCK_ENTRIES // k))
+    buffer = (
+        np.ones((size, k)), np.empty((size, m)), np.empty(size), np.empty(size),
+        np.empty(size, np.int64),
+    )  # fmt: skip
+    error = np.empty((size, m))
+    trace = (
+        np.empty((0, m, k)), np.empty((0, k)), np.empty((0, m)), np.empty((0, 6)),
+        np.empty((0, m)), np.empty((0, k)),
+    )  # fmt: skip
+    for i in range(begin, end):
+        f = members[i]
+        t, stop = position[i], ends[i]
+        while t < stop and forms[f] == SQUARE_ROOT:
+            most = min(size, clock[f, TO_RETRY]) if switching else size
+            n, following = gather(rows, t, stop, most, intercept, buffer)
+            done, t = advance_square_root(
+                state, f, rows, n, following, settings, buffer, error, trace
+            )
+            for s in range(done):
+                row = order[buffer[4][s]]
+                seen[f] += 1 if weights[row] > 0 else 0
+                for target in range(m):
+                    residual[row, target] = error[s, target]
+            if done < n:
+                break
+        position[i] = t
+
+
+@kernel()
+def learn_squares(spread, members, begins, ends, rows, intercept):
+    """Rotate the rows of every member into its ``spread`` (n, k, k), as a path does row by row."""
+    order, X, _, gates, weights, usable = rows
+    k, first = spread.shape[1], 1 if intercept else 0
+    x, gate, weight = np.ones((1, k)), np.empty(1), np.empty(1)
+    for i in range(members.shape[0]):
+        for t in range(begins[i], ends[i]):
+            row = order[t]
+            if usable.shape[0] > 0 and not usable[row]:
+                continue
+            for j in range(k - first):
+                x[0, first + j] = X[row, j]
+            gate[0], weight[0] = gates[row], weights[row]
+            square_root_kernels.absorb_squares(spread[members[i]], x, gate, weight, 0, 1)
+
+
+@kernel()
+def learn_logs(logs, members, begins, ends, rows):
+    """Bring the forgotten sums (n,) of the logarithms of the weights forward by all rows."""
+    order, _, _, gates, weights, usable = rows
+    for i in range(members.shape[0]):
+        total = logs[members[i]]
+        for t in range(begins[i], ends[i]):
+            row = order[t]
+            if usable.shape[0] == 0 or usable[row]:
+                total *= gates[row]
+                if weights[row] > 0:
+                    total += math.log(weights[row])
+        logs[members[i]] = total
+
+
+@kernel()
+def learn_path(
+    state, members, position, ends, rows, settings, begin, end, residual, ridge, path
+):  # fmt: skip
+    """:func:`learn` that also writes every row's estimate.
+
+    ``ridge`` (n, k); ``path`` = (coef (N, m, k), sigma2 (N, m), stderr (N, m, k), recursive
+    (N, m)), of which rows that are not usable are left as they are.
+    """
+    forms, matrix, coefs, columns, tally, loss, _, clock, seen, spread = state
+    order, _, _, _, weights, _ = rows
+    limits, _, switching, intercept, discounted = settings
+    path_coef, path_sigma2, path_stderr, path_recursive = path
+    m, k = coefs.shape[1], coefs.shape[2]
+    size = max(1, min(BLOCK, BLOCK_ENTRIES // k))
+    robust = spread.shape[1] > 0
+    buffer = (
+        np.ones((size, k)), np.empty((size, m)), np.empty(size), np.empty(size),
+        np.empty(size, np.int64),
+    )  # fmt: skip
+    error = np.empty((size, m))
+    whole = (
+        np.empty((size, m, k)), np.empty((size, k)), np.empty((size, m)), np.empty((size, 6)),
+        np.empty((size, m)), np.empty((size if robust else 0, k)),
+    )  # fmt: skip
+    sigma2, stderr = np.empty((size, m)), np.empty((size, m, k))
+    for i in range(begin, end):
+        f = members[i]
+        t, stop = position[i], ends[i]
+        while t < stop:
+            most = size
+            if switching and forms[f] == SQUARE_ROOT:
+                most = min(size, clock[f, TO_RETRY])
+            n, following = gather(rows, t, stop, most, intercept, buffer)
+            trace = (
+                whole[0][:n], whole[1][:n], whole[2][:n], whole[3][:n], whole[4][:n],
+                whole[5][: n if robust else 0],
+            )  # fmt: skip
+            if forms[f] == COVARIANCE:
+                V, used = np.empty((k, k) if robust else (0, 0)), np.zeros(1)
+                if robust:
+                    half = np.zeros((k, k))
+                    for a in range(k):
+                        for b in range(k):
+                            for c in range(a, k):
+                                half[a, b] += spread[f, a, c] * matrix[f, c, b]
+                            used[0] += half[a, b] * spread[f, a, b]
+                    for a in range(k):
+                        for b in range(k):
+                            V[a, b] = 0.0
+                            for c in range(k):
+                                V[a, b] += half[c, a] * half[c, b]
+                x, y, gate, weight, places = buffer
+                done = covariance_kernels.update(
+                    matrix[f], coefs[f], columns[f], tally[f], loss[f], spread[f], V, used, x[:n],
+                    y[:n], gate[:n], weight[:n], 0, n, limits, error[:n], trace,
+                )  # fmt: skip
+                clock[f, IN_FORM] += done
+                t = places[done] if done < n else following
+            else:
+                done, t = advance_square_root(
+                    state, f, rows, n, following, settings, buffer, error[:n], trace
+                )
+            fill_statistics(
+                trace[2][:done], trace[0][:done], trace[1][:done],
+                trace[5][: done if robust else 0], trace[3][:done], ridge[f], discounted,
+                sigma2[:done], stderr[:done],
+            )  # fmt: skip
+            for s in range(done):
+                row = order[buffer[4][s]]
+                seen[f] += 1 if weights[row] > 0 else 0
+                for target in range(m):
+                    residual[row, target] = error[s, target]
+                    path_sigma2[row, target] = sigma2[s, target]
+                    path_recursive[row, target] = trace[4][s, target]
+                    for j in range(k):
+                        path_coef[row, target, j] = trace[0][s, target, j]
+                        path_stderr[row, target, j] = stderr[s, target, j]
+            if done < n:
+                break
+        position[i] = t
+
+
+@kernel()
+def try_all(state, filters, covariance_limits):
+    """One row less to wait for each of ``filters``; those that need not wait try the other form."""
+    forms, matrix, coefs, columns, _, _, _, clock, _, _ = state
+    for f in filters:
+        clock[f, TO_RETRY] -= 1
+        if clock[f, TO_RETRY] == 0:
+            try_covariance(forms, f, matrix[f], coefs[f], columns[f], clock[f], covariance_limits)

@@ -1,0 +1,184 @@
+"""The rows of one call and how a bank's filters learn them, all at once."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.online import bank_batch_kernels as batch_kernels
+from olsq.online import bank_kernels as kernels
+from olsq.online.bank_kernels import COVARIANCE, IN_FORM, LONGEST_WAIT, SQUARE_ROOT, WAIT
+from olsq.online.bank_state import BankState, Kind
+from olsq.online.forms.covariance import square_root_of
+from olsq.online.parallel import in_pieces, share, uninterrupted
+
+PARALLEL_FROM = 1e5  # multiplications that pay for a thread
+FEW = 32  # filters whose states are copied to be put back after an error
+WIDENED = 4096  # filters of a float32 state that are float64 at a time
+
+
+class BankRows(NamedTuple):
+    """Checked rows X (N, d), Y (N, m) and which filter gets which.
+
+    ``members[i]``, no filter twice, gets ``order[begins[i]:ends[i]]``; gates and weights
+    (N,); ``usable`` (N,), or (0,) where all are.
+    """
+
+    members: NDArray[np.int64]
+    begins: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    order: NDArray[np.int64]
+    X: NDArray
+    Y: NDArray
+    gates: NDArray[np.float64]
+    weights: NDArray[np.float64]
+    usable: NDArray[np.bool_]
+
+    @property
+    def data(self) -> tuple[NDArray, ...]:
+        return self.order, self.X, self.Y, self.gates, self.weights, self.usable
+
+
+class BankPath(NamedTuple):
+    """Every row's estimate: coef and stderr (N, m, k), sigma2 and recursive (N, m)."""
+
+    coef: NDArray[np.float64]
+    sigma2: NDArray[np.float64]
+    stderr: NDArray[np.float64]
+    recursive: NDArray[np.float64]
+
+    @classmethod
+    def empty(cls, n: int, m: int, k: int) -> BankPath:
+        """What rows read that come before a group's first usable one."""
+        return cls(
+            np.zeros((n, m, k)), np.full((n, m), np.inf), np.full((n, m, k), np.inf),
+            np.full((n, m), np.nan),
+        )  # fmt: skip
+
+
+def learn(
+    state: BankState, kind: Kind, rows: BankRows, path: BankPath | None = None
+) -> NDArray[np.float64]:
+    """Change the state by all rows; returns the a-priori residuals (N, m), NaN in skipped rows.
+
+    An error or an interrupt leaves the state as it was, or after all rows.
+    """
+    residual = np.empty(rows.Y.shape)
+    if rows.usable.size:
+        residual[~rows.usable] = np.nan
+    if rows.members.size > FEW:  # a copy would cost as much as the rows
+        uninterrupted(lambda: _learn_stored(state, kind, rows, residual, path))
+        return residual
+    before = state.take(rows.members)
+    try:
+        _learn_stored(state, kind, rows, residual, path)
+    except BaseException:
+        state.put(rows.members, before)
+        raise
+    return residual
+
+
+def _learn_stored(
+    state: BankState, kind: Kind, rows: BankRows, residual: NDArray, path: BankPath | None
+) -> None:
+    """:func:`_learn` for whatever precision the state is stored in."""
+    if state.matrix.dtype == np.float64:
+        _learn(state, kind, rows, residual, path)
+    else:
+        _learn_narrow(state, kind, rows, residual, path)
+    if state.logs.any() or (rows.weights != 1).any():
+        kernels.learn_logs(state.logs, rows.members, rows.begins, rows.ends, rows.data)
+
+
+def _learn_narrow(
+    state: BankState, kind: Kind, rows: BankRows, residual: NDArray, path: BankPath | None
+) -> None:
+    """:func:`_learn` for states stored in float32, a part of the filters after another."""
+    for start in range(0, rows.members.size, WIDENED):
+        chosen = slice(start, start + WIDENED)
+        filters = rows.members[chosen]
+        part = state.widened(filters)
+        own = rows._replace(
+            members=np.arange(filters.size), begins=rows.begins[chosen], ends=rows.ends[chosen]
+        )
+        _learn(part, kind, own, residual, path)
+        state.put(filters, part.narrowed(state.matrix.dtype))
+
+
+def _learn(
+    state: BankState, kind: Kind, rows: BankRows, residual: NDArray, path: BankPath | None
+) -> None:
+    arrays, settings, data = state.in_kernels, kind.settings, rows.data
+    members, position, ends = rows.members, rows.begins.copy(), rows.ends
+    kernels.check(
+        arrays, members, position, ends, rows.order, rows.X, rows.Y, rows.gates, rows.weights,
+        rows.usable, residual, kind.intercept,
+    )  # fmt: skip
+    k = state.matrix.shape[1]
+    robust = state.spread.shape[1] > 0
+    if robust and path is None:  # the rows alone decide these squares: apart, in one go
+        arrays = (*arrays[:-1], np.empty((len(state), 0, 0)))
+
+    def run(kernel: Any, *more: Any) -> None:
+        """The kernel on what is left; then only the filters that have stopped before a row."""
+        nonlocal members, position, ends
+        given = arrays, members, position, ends, data, settings
+        if not members.size:
+            return
+        bounds = share((ends - position) * k**2, PARALLEL_FROM)
+        in_pieces(lambda begin, end: kernel(*given, begin, end, residual, *more), bounds)
+        stopped = position < ends
+        members, position, ends = members[stopped], position[stopped], ends[stopped]
+
+    while members.size:
+        if path is None:
+            run(kernels.learn)
+            _leave_covariance(state, members[state.forms[members] == COVARIANCE])
+            run(kernels.learn_square_root)
+            alone = state.forms[members] == SQUARE_ROOT
+        else:
+            run(kernels.learn_path, state.ridge, tuple(path))
+            alone = state.forms[members] == SQUARE_ROOT
+            _leave_covariance(state, members[~alone])
+        if alone.any():
+            chosen = members[alone], position[alone]
+            _take_alone(state, arrays, kind, rows, *chosen, residual, path)
+            position[alone] += 1
+    if robust and path is None:
+        kernels.learn_squares(
+            state.spread, rows.members, rows.begins, rows.ends, data, kind.intercept
+        )
+
+
+def _leave_covariance(state: BankState, filters: NDArray[np.int64]) -> None:
+    """As ``FormSwitch._leave_covariance``, for some filters at once."""
+    if not filters.size:
+        return
+    R, z = square_root_of(state.matrix[filters], state.coefs[filters])
+    state.matrix[filters], state.coefs[filters] = R, z
+    state.forms[filters] = SQUARE_ROOT
+    wait, rows_in_form = state.clock[filters, WAIT], state.clock[filters, IN_FORM]
+    longer = np.minimum(2 * wait, LONGEST_WAIT)
+    wait = np.where(rows_in_form < wait, longer, max(16, 2 * R.shape[1]))
+    state.clock[filters] = np.column_stack([wait, wait, np.zeros_like(wait)])
+
+
+def _take_alone(
+    state: BankState, arrays: Any, kind: Kind, rows: BankRows, filters: NDArray[np.int64],
+    position: NDArray[np.int64], residual: NDArray, path: BankPath | None,
+) -> None:  # fmt: skip
+    """One row for each of some filters in square-root form, whose treatment needs coefficients."""
+    settings, chosen = kind.settings, rows.order[position]
+    recursive = path.recursive if path is not None else np.empty((0, residual.shape[1]))
+    theta = state.theta(filters, kind)
+    batch_kernels.take_alone(
+        arrays, filters, chosen, rows.data, theta, settings, residual, recursive
+    )  # fmt: skip
+    if path is not None:
+        found = state.estimates(filters, kind)
+        path.coef[chosen] = found.theta
+        path.sigma2[chosen], path.stderr[chosen] = state.statistics(filters, kind, found)
+    if kind.method == "covariance":
+        kernels.try_all(arrays, filters, kind.limits.covariance)

@@ -1,0 +1,328 @@
+"""What a bank can be asked: coefficients, statistics, predictions, of all filters or of some."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from olsq.online import bank_batch_kernels as batch_kernels
+from olsq.online import bank_files, files, frozen, inputs
+from olsq.online.bank_rows import check_index, check_number, check_X
+from olsq.online.bank_state import BankState, Estimates, Kind
+from olsq.online.forms.rows import clip_to
+from olsq.online.parallel import in_pieces, share
+from olsq.reals import real_array
+
+PREDICTED = 1e5  # multiplications that pay for a thread
+READ_AT_ONCE = 4096  # filters whose dense algebra is in memory at a time
+
+
+class BankReading:
+    """Attributes and predictions of a bank, computed from its states when asked."""
+
+    n: int
+    n_features: int | None
+    missing: str
+    n_features_in_: int
+    metadata_: dict[str, Any]
+    _state: BankState
+    _kind: Kind
+    _n_targets: int
+    _dtype: np.dtype
+    _made_with: frozen.MadeWith
+    _residual: NDArray | None
+
+    _begin: Callable[..., None]
+    _check_parameters: Callable[[], None]
+
+    def _locked(self) -> threading.RLock:  # type: ignore[reportInvalidTypeForm]
+        """Held while states are changed or read: a bank may serve several threads."""
+        lock = self.__dict__.get("_lock")
+        return lock if lock is not None else self.__dict__.setdefault("_lock", threading.RLock())
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What pickle and copy take along: states of its own, and no lock."""
+        with self._locked():
+            state = self.__dict__.copy()
+            if "_state" in state:
+                state["_state"] = self._state.copy()
+        state.pop("_lock", None)
+        return state
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "_state" in self.__dict__ or self.n_features is not None
+
+    def _state_or_raise(self) -> BankState:
+        if "_state" not in self.__dict__:
+            if self.n_features is None:
+                raise inputs.not_fitted(
+                    self, "This FilterBank has not learnt a row yet. Call 'partial_fit', or give "
+                    "n_features to ask a bank before its first row.",
+                )  # fmt: skip
+            self._check_parameters()
+            self._begin(int(self.n_features), 0, np.dtype(np.float64))
+        return self._state
+
+    # -- attributes -------------------------------------------------------------------------------
+
+    def _theta(self) -> NDArray[np.float64]:
+        with self._locked():
+            state = self._state_or_raise()
+            return state.theta(np.arange(len(state)), self._kind)
+
+    def _shaped(self, per_target: NDArray) -> NDArray:
+        """Drop the axis of targets (the second) if y has none."""
+        return per_target[:, 0] if self._n_targets == 0 else per_target
+
+    def _estimates(self) -> tuple[Estimates, NDArray, NDArray]:
+        """What all filters know, with sigma2 (n, m) and standard errors (n, m, k)."""
+        with self._locked():
+            state = self._state_or_raise()
+            parts = []
+            for start in range(0, len(state), READ_AT_ONCE):
+                filters = np.arange(start, min(start + READ_AT_ONCE, len(state)))
+                found = state.estimates(filters, self._kind)
+                parts.append((found, *state.statistics(filters, self._kind, found)))
+            everything = Estimates(
+                *(np.concatenate(a) for a in zip(*(p[0] for p in parts), strict=True))
+            )
+            sigma2, stderr = (np.concatenate([p[i] for p in parts]) for i in (1, 2))
+            return everything, sigma2, stderr
+
+    @property
+    def _first(self) -> int:
+        return int(self._kind.intercept)
+
+    @property
+    def coef_(self) -> NDArray:
+        """Coefficients (n, d) or (n, m, d); of minimum norm while undetermined, never NaN."""
+        theta = clip_to(self._theta(), self._dtype)
+        return self._shaped(theta[:, :, self._first :])
+
+    @property
+    def intercept_(self) -> NDArray:
+        """Intercepts (n,) or (n, m); 0 without one."""
+        theta = clip_to(self._theta(), self._dtype)
+        return self._shaped(theta[:, :, 0] if self._first else np.zeros_like(theta[:, :, 0]))
+
+    @property
+    def residual_(self) -> NDArray:
+        """A-priori residuals of the last call, shaped as its y; NaN in skipped rows."""
+        self._state_or_raise()
+        if self._residual is None:
+            return np.empty(0, self._dtype)
+        return self._residual
+
+    @property
+    def n_samples_seen_(self) -> NDArray[np.int64]:
+        """Rows learnt by each filter (n,); skipped rows and rows of weight 0 do not count."""
+        with self._locked():
+            return self._state_or_raise().seen.copy()
+
+    @property
+    def n_held_(self) -> NDArray[np.int64]:
+        """How often wind-up protection held a coefficient of each filter (n,)."""
+        with self._locked():
+            return self._state_or_raise().held.copy()
+
+    @property
+    def rank_(self) -> NDArray[np.int64]:
+        """How many directions each filter's data and ridge determine (n,)."""
+        return self._estimates()[0].rank
+
+    @property
+    def determined_(self) -> NDArray[np.bool_]:
+        """Which coefficients (n, d) data and ridge determine."""
+        return np.isfinite(self._estimates()[0].variance)[:, self._first :]
+
+    @property
+    def sigma2_(self) -> NDArray:
+        """Estimated noise variances (n,) or (n, m); inf without degrees of freedom."""
+        return self._shaped(self._estimates()[1])
+
+    @property
+    def coef_stderr_(self) -> NDArray:
+        """Standard errors of ``coef_``; inf where undetermined."""
+        return self._shaped(self._estimates()[2][:, :, self._first :])
+
+    @property
+    def intercept_stderr_(self) -> NDArray:
+        """Standard errors of ``intercept_``; 0 without one."""
+        errors = self._estimates()[2]
+        return self._shaped(errors[:, :, 0] if self._first else np.zeros_like(errors[:, :, 0]))
+
+    # -- predictions ------------------------------------------------------------------------------
+
+    def predict(self, X: ArrayLike, *, which: ArrayLike | None = None) -> NDArray:
+        """Predictions with the present coefficients.
+
+        Parameters
+        ----------
+        X : array (n, d) or (n, T, d)
+            One row for each filter, or T rows for each; (d,) is one row for all of them.
+        which : int or array (b,) of int, optional
+            The filters that are asked; X then has b instead of n, and no such axis for an int.
+
+        Returns
+        -------
+        array (n,) or (n, T), with m targets (n, m) or (n, T, m)
+            NaN for a row with a non-finite regressor under ``missing="skip"``.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For bad shapes, for a filter that is not there, and for a non-finite regressor under
+            ``missing="raise"``; NotFittedError before the first row without ``n_features``.
+        """
+        with self._locked():
+            state, single, filters, rows = self._asked(X, which)
+            theta = state.theta(filters, self._kind)
+        axes = rows.shape[:-1]
+        T = axes[1] if len(axes) == 2 else 1
+        flat = np.ascontiguousarray(rows.reshape(filters.size * T, rows.shape[-1]))
+        out, begins = np.empty((flat.shape[0], theta.shape[1])), np.arange(filters.size) * T
+        given = theta, begins, begins + T, np.arange(flat.shape[0]), flat, self._kind.intercept
+        bounds = share(np.full(filters.size, T * theta.shape[1] * theta.shape[2]), PREDICTED)
+        in_pieces(lambda begin, end: batch_kernels.predict(*given, begin, end, out), bounds)
+        found = clip_to(out, self._dtype).reshape(*axes, theta.shape[1])
+        found = found[..., 0] if self._n_targets == 0 else found
+        return found[0] if single else found
+
+    def leverage(self, X: ArrayLike, *, which: ArrayLike | None = None) -> NDArray:
+        """``x P x`` with P the inverse information: a prediction's variance in units of sigma2.
+
+        Parameters
+        ----------
+        X, which
+            As in :meth:`predict`.
+
+        Returns
+        -------
+        array (n,) or (n, T)
+            inf for a row that points in a direction nothing is known about, NaN for one with a
+            non-finite regressor.  Of a state in square-root form P is not formed: ``|R^-T x|^2``.
+
+        Examples
+        --------
+        The upper confidence bounds of LinUCB, for all arms and one context:
+
+        >>> import numpy as np, olsq
+        >>> arms = olsq.FilterBank(4, n_features=2, ridge=1.0, fit_intercept=False)
+        >>> context = np.array([1.0, 2.0])
+        >>> arms.predict(context) + 0.5 * np.sqrt(arms.leverage(context))
+        array([1.11803399, 1.11803399, 1.11803399, 1.11803399])
+        """
+        with self._locked():
+            state, single, filters, rows = self._asked(X, which)
+            axes = rows.shape[:-1]
+            x = rows[:, None] if rows.ndim == 2 else rows
+            x = x.astype(np.float64)
+            if self._first:
+                x = np.concatenate([np.ones((*x.shape[:-1], 1)), x], axis=-1)
+            found = state.leverage(filters, x)
+        found = found.reshape(axes)
+        return found[0] if single else found
+
+    def sample_coef(
+        self,
+        rng: np.random.Generator | int | None = None,
+        size: int = 1,
+        *,
+        sigma2: ArrayLike | None = None,
+        which: ArrayLike | None = None,
+        return_intercept: bool = False,
+    ) -> Any:
+        """Draws of every filter's coefficients from their normal distribution (Thompson sampling).
+
+        Parameters
+        ----------
+        rng : numpy Generator or seed, optional
+        size : int, default 1
+            Number of draws.
+        sigma2 : number or array (n,) or (n, m), optional
+            Noise variances, where they are known or chosen; default ``sigma2_``.
+        which : array (b,) of int, optional
+            The filters to draw for, instead of all n.
+        return_intercept : bool, default False
+
+        Returns
+        -------
+        coef : array (size, n, d) or (size, n, m, d)
+        intercept : array (size, n) or (size, n, m)
+            Only with ``return_intercept``.
+
+        Raises
+        ------
+        ValueError
+            If a filter's rows do not determine its coefficients or noise variance (a positive ridge
+            and ``sigma2=`` always do), or size or sigma2 is out of range.
+
+        Notes
+        -----
+        As :meth:`RecursiveLeastSquares.sample_coef`; O(d^3) a filter and O(d^2) a draw.
+        """
+        check_number(size, "size")
+        with self._locked():
+            state = self._state_or_raise()
+            filters = np.arange(len(state)) if which is None else check_index(which, len(state))
+            theta, B = state.theta(filters, self._kind), state.spreads(filters)
+            own = None if sigma2 is not None else self._estimates()[1][filters]
+        if np.isnan(B).any():
+            f = filters[int(np.argmax(np.isnan(B).any(axis=(1, 2))))]
+            raise ValueError(
+                f"the coefficients of filter {f} are undetermined, so that they have no "
+                "distribution: give a positive ridge"
+            )
+        if own is None:
+            given = real_array(sigma2, "sigma2").astype(np.float64)
+            given = given[:, None] if given.ndim == 1 else given
+            if given.ndim and given.shape not in ((filters.size, 1), theta.shape[:2]):
+                raise ValueError(
+                    f"sigma2 must be a number or an array ({filters.size},), got {given.shape}"
+                )
+            own = np.broadcast_to(given, theta.shape[:2])
+        if not (np.isfinite(own) & (own >= 0)).all():
+            raise ValueError(
+                "sigma2 must be finite and >= 0; where filters have too few rows for an estimate "
+                "give sigma2="
+            )
+        u = np.random.default_rng(rng).standard_normal((size, *theta.shape))
+        draws = theta + np.sqrt(own)[..., None] * (u @ np.swapaxes(B, 1, 2))
+        draws = draws[:, :, 0] if self._n_targets == 0 else draws
+        coef = draws[..., self._first :]
+        if not return_intercept:
+            return coef
+        return coef, draws[..., 0] if self._first else np.zeros(draws.shape[:-1])
+
+    def _asked(
+        self, X: ArrayLike, which: ArrayLike | None
+    ) -> tuple[BankState, bool, NDArray[np.int64], NDArray]:
+        state = self._state_or_raise()
+        single = which is not None and np.ndim(which) == 0
+        filters = np.arange(len(state)) if which is None else check_index(which, len(state))
+        rows = check_X(X, filters[0] if single else filters, filters.size, self.n_features_in_)
+        if self.missing == "raise" and not np.isfinite(rows).all():
+            raise ValueError(
+                "Input X contains NaN or infinity; FilterBank predicts NaN for such rows with "
+                "missing='skip'."
+            )
+        return state, single, filters, rows
+
+    # -- saving -----------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str], *, metadata: dict[str, Any] | None = None) -> None:
+        """Write all states to one file, atomically; :func:`olsq.load` resumes bit for bit.
+
+        Parameters, errors and format are those of :meth:`RecursiveLeastSquares.save`.
+        """
+        with self._locked():
+            self._state_or_raise()
+            frozen.check(self, self._made_with)
+            header, arrays = bank_files.written(self, metadata)
+            arrays = {name: array.copy() for name, array in arrays.items()}
+        files.write(path, header, arrays)

@@ -1,0 +1,294 @@
+"""The states of many streams in arrays, filters first, each in the form that is accurate for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from olsq.online import bank_batch_kernels as batch_kernels
+from olsq.online.bank_kernels import COVARIANCE, SQUARE_ROOT
+from olsq.online.form_switch import FormSwitch
+from olsq.online.forms.covariance import CovarianceForm
+from olsq.online.forms.limits import Limits, limits_for
+from olsq.online.forms.minimum_norm import inverse_root, solution, variances
+from olsq.online.forms.rows import clip_to
+from olsq.online.forms.square_root import SquareRootForm
+
+FORM_ARRAYS = ("columns", "tally", "loss", "held", "spread")
+
+
+class Kind(NamedTuple):
+    """What all filters of a bank have in common."""
+
+    intercept: bool
+    discounted: bool
+    method: str  # "covariance" or "sqrt"
+    precision: tuple[str, str]  # of the stored state and of the data, as a form's
+
+    @property
+    def limits(self) -> Limits:
+        return limits_for(*self.precision)
+
+    @property
+    def settings(self) -> tuple[Any, ...]:
+        """What the kernels take."""
+        limits = self.limits
+        return (
+            limits.covariance, limits.square_root, self.method == "covariance", self.intercept,
+            self.discounted,
+        )  # fmt: skip
+
+
+class Estimates(NamedTuple):
+    """What some filters (b) know: coefficients, the intercept's first, and statistics.
+
+    theta (b, m, k); variance (b, k) the diagonal of the inverse information and sandwich (b, k) or
+    (0, k) of ``P S P``, inf where undetermined; rank (b,) and used (b,), ``tr(P S)``.
+    """
+
+    theta: NDArray[np.float64]
+    variance: NDArray[np.float64]
+    sandwich: NDArray[np.float64]
+    rank: NDArray[np.int64]
+    used: NDArray[np.float64]
+
+
+@dataclass(eq=False)
+class BankState:
+    """forms (n,) says which form holds each filter's state.
+
+    matrix (n, k, k) and coefs (n, m, k) are P and theta in the covariance form, R and z in the
+    square-root form; columns (n, 2, k), tally (n, 4), loss (n, m), held (n,), spread (n, k, k) or
+    (n, 0, 0) and clock (n, 3) as a form and its switch have them; seen (n,) counts samples.
+    ``ridge`` (n, k) has the intercept's zero first where there is one; ``logs`` (n,) is the
+    forgotten sum of the logarithms of the weights.
+    """
+
+    forms: NDArray[np.int64]
+    matrix: NDArray
+    coefs: NDArray
+    columns: NDArray[np.float64]
+    tally: NDArray[np.float64]
+    loss: NDArray[np.float64]
+    held: NDArray[np.int64]
+    clock: NDArray[np.int64]
+    seen: NDArray[np.int64]
+    spread: NDArray
+    ridge: NDArray[np.float64]
+    logs: NDArray[np.float64]
+
+    @classmethod
+    def start(
+        cls, kind: Kind, ridge: NDArray, n_targets: int, sandwich: bool = False,
+        stored: DTypeLike = None,
+    ) -> Self:  # fmt: skip
+        """Filters before any row, with a ridge (n, k) each, ``stored`` as the kind says or else."""
+        n, k = ridge.shape
+        stored = np.dtype(kind.precision[0] if stored is None else stored)
+        limits = kind.limits
+        with np.errstate(divide="ignore", over="ignore"):
+            variance = 1.0 / ridge
+        inverts = np.full(n, kind.method == "covariance")
+        inverts &= (variance < limits.variance).all(axis=1)
+        diagonal = np.where(inverts[:, None], variance, np.sqrt(ridge))
+        matrix = np.zeros((n, k, k), stored)
+        matrix[:, np.arange(k), np.arange(k)] = diagonal
+        # With a ridge on all but the intercept the first row determines everything.
+        penalised = (ridge[:, int(kind.intercept) :] > 0).all(axis=1)
+        wait = np.where(penalised, 1, k + max(8, k // 8))
+        s = k if sandwich else 0
+        return cls(
+            np.where(inverts, COVARIANCE, SQUARE_ROOT), matrix, np.zeros((n, n_targets, k), stored),
+            np.repeat(ridge[:, None], 2, axis=1), np.tile([0.0, 0.0, 1.0, 0.0], (n, 1)),
+            np.zeros((n, n_targets)), np.zeros(n, np.int64),
+            np.column_stack([wait, wait, np.zeros(n, np.int64)]), np.zeros(n, np.int64),
+            np.zeros((n, s, s), stored), ridge, np.zeros(n),
+        )  # fmt: skip
+
+    def __len__(self) -> int:
+        return self.forms.shape[0]
+
+    def arrays(self) -> dict[str, NDArray]:
+        """Every array of the state, by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def copy(self) -> Self:
+        return replace(self, **{name: array.copy() for name, array in self.arrays().items()})
+
+    def take(self, filters: Any) -> Self:
+        """A copy of some of the filters."""
+        return replace(self, **{name: array[filters] for name, array in self.arrays().items()})
+
+    def put(self, filters: NDArray[np.int64], others: BankState) -> None:
+        """Give some of the filters the states of others."""
+        for name, array in self.arrays().items():
+            array[filters] = getattr(others, name)
+
+    def joined(self, others: BankState) -> Self:
+        """These filters and then the others, in one state."""
+        return replace(
+            self,
+            **{
+                name: np.concatenate([array, getattr(others, name)])
+                for name, array in self.arrays().items()
+            },
+        )
+
+    @property
+    def in_kernels(self) -> tuple[NDArray, ...]:
+        """The arrays as the kernels take them, without ridge and logs."""
+        return tuple(self.arrays().values())[:-2]
+
+    def widened(self, filters: NDArray[np.int64]) -> Self:
+        """A copy of some of the filters, in float64 whatever is stored."""
+        part = self.take(filters)
+        for name in ("matrix", "coefs", "spread"):
+            setattr(part, name, getattr(part, name).astype(np.float64, copy=False))
+        return part
+
+    def narrowed(self, dtype: np.dtype) -> Self:
+        """The same with matrices in the dtype that is stored."""
+        names = ("matrix", "coefs", "spread")
+        return replace(self, **{name: clip_to(getattr(self, name), dtype) for name in names})
+
+    # -- one filter as a stream of its own --------------------------------------------------------
+
+    def switch(self, f: int, kind: Kind) -> FormSwitch:
+        """A copy of filter f's state, as an estimator holds it."""
+        own = {name: array[f].copy() for name, array in self.arrays().items()}
+        counters = [np.atleast_1d(own[name]) for name in FORM_ARRAYS]
+        make = CovarianceForm if own["forms"] == COVARIANCE else SquareRootForm
+        form = make(
+            own["matrix"], own["coefs"], *counters, intercept=kind.intercept,
+            precision=kind.precision,
+        )  # fmt: skip
+        return FormSwitch(form, kind.method, own["clock"])
+
+    def set_switch(self, f: int, switch: FormSwitch, seen: int) -> None:
+        """Give filter f the state of an estimator."""
+        form: Any = switch.form
+        covariance = isinstance(form, CovarianceForm)
+        self.forms[f] = COVARIANCE if covariance else SQUARE_ROOT
+        self.matrix[f], self.coefs[f] = (form.P, form.theta) if covariance else (form.R, form.z)
+        for name in FORM_ARRAYS:
+            array = getattr(form, name)
+            getattr(self, name)[f] = array[0] if name == "held" else array
+        self.clock[f], self.seen[f] = switch.clock, seen
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def theta(self, filters: NDArray[np.int64], kind: Kind) -> NDArray[np.float64]:
+        """Coefficients (b, m, k) of some filters, of minimum norm where undetermined."""
+        found = self.coefs[filters].astype(np.float64)
+        for chosen, known in self._by_pivots(filters):
+            which = filters[chosen]
+            R, z = (a[which].astype(np.float64) for a in (self.matrix, self.coefs))
+            if known.all():
+                theta = np.empty_like(z)
+                batch_kernels.solve_determined(R, z, theta)
+                found[chosen] = theta
+            else:
+                level = noise_levels(self.tally[which], known.size, kind)
+                found[chosen] = solution(R, z, known, level, kind.intercept)
+        return found
+
+    def estimates(self, filters: NDArray[np.int64], kind: Kind) -> Estimates:
+        """What some filters know."""
+        b, k = filters.size, self.matrix.shape[1]
+        variance = np.diagonal(self.matrix[filters], axis1=1, axis2=2).astype(np.float64)
+        rank = np.full(b, k)
+        robust = self.spread.shape[1] > 0
+        sandwich, used = np.zeros((b if robust else 0, k)), np.zeros(b)
+        if robust:
+            half = self.spread[filters].astype(np.float64) @ self.matrix[filters]
+            sandwich[:] = (half**2).sum(axis=1)
+            used[:] = (half * self.spread[filters]).sum(axis=(1, 2))
+        for chosen, known in self._by_pivots(filters):
+            which = filters[chosen]
+            R = self.matrix[which].astype(np.float64)
+            root = inverse_root(R, known)
+            found = np.ascontiguousarray(variances(R, root))
+            batch_kernels.hide_held(
+                found, self.columns[which], self.tally[which], kind.limits.square_root
+            )
+            variance[chosen], rank[chosen] = found, int(known.sum())
+            if robust:
+                half = self.spread[which].astype(np.float64) @ root
+                diagonal = ((half @ np.swapaxes(root, 1, 2)) ** 2).sum(axis=1)
+                sandwich[chosen] = np.where(np.isfinite(found), diagonal, np.inf)
+                used[chosen] = (half**2).sum(axis=(1, 2))
+        return Estimates(self.theta(filters, kind), variance, sandwich, rank, used)
+
+    def statistics(
+        self, filters: NDArray[np.int64], kind: Kind, found: Estimates
+    ) -> tuple[NDArray, NDArray]:
+        """sigma2 (b, m) and standard errors (b, m, k), the intercept's first if there is one."""
+        counts = np.column_stack([self.tally[filters], found.rank, found.used])
+        sigma2, stderr = np.empty(found.theta.shape[:2]), np.empty(found.theta.shape)
+        batch_kernels.statistics_each(
+            self.loss[filters], found.theta, found.variance, found.sandwich, counts,
+            self.ridge[filters], kind.discounted, sigma2, stderr,
+        )  # fmt: skip
+        return sigma2, stderr
+
+    def spreads(self, filters: NDArray[np.int64]) -> NDArray[np.float64]:
+        """B (b, k, k) with ``B B^T`` the covariance of theta over sigma2: P, or ``P S P``.
+
+        NaN where coefficients are undetermined.
+        """
+        P = self.matrix[filters].astype(np.float64)
+        B = np.full_like(P, np.nan)
+        for chosen, known in self._by_pivots(filters):
+            root = inverse_root(P[chosen], known)
+            if known.all():
+                B[chosen] = root
+            P[chosen] = root @ np.swapaxes(root, 1, 2)
+        inverted = self.forms[filters] == COVARIANCE
+        B[inverted] = np.linalg.cholesky(P[inverted])
+        if self.spread.shape[1] > 0:
+            known = np.isfinite(B[:, :1, :1])
+            half = self.spread[filters].astype(np.float64) @ P
+            B = np.where(known, np.swapaxes(half, 1, 2), np.nan)
+        return B
+
+    def leverage(self, filters: NDArray[np.int64], x: NDArray) -> NDArray[np.float64]:
+        """``x P x`` (b, T) of rows x (b, T, k); inf where x has a part that nothing is known of."""
+        with np.errstate(invalid="ignore"):
+            P = self.matrix[filters].astype(np.float64)
+            found = ((x @ P) * x).sum(axis=2)  # P or R; the latter's are replaced
+            for chosen, known in self._by_pivots(filters):
+                R, rows = P[chosen], x[chosen]
+                root = inverse_root(R, known)
+                p = rows @ root
+                size = (p**2).sum(axis=2)
+                if not known.all():
+                    rest = np.abs(p @ np.swapaxes(R @ root, 1, 2) @ R - rows)
+                    length = np.linalg.norm(R, axis=1)[:, None] * np.sqrt(size)[..., None]
+                    unknown = rest > 1e-8 * np.maximum(np.abs(rows), length)
+                    size[unknown.any(axis=2)] = np.inf
+                found[chosen] = size
+        found[~np.isfinite(x).all(axis=2)] = np.nan
+        return found
+
+    def _by_pivots(
+        self, filters: NDArray[np.int64]
+    ) -> list[tuple[NDArray[np.int64], NDArray[np.bool_]]]:
+        """Places among ``filters`` of those in square-root form, together by their pivots."""
+        places = np.flatnonzero(self.forms[filters] == SQUARE_ROOT)
+        if not places.size:
+            return []
+        known = np.diagonal(self.matrix[filters[places]], axis1=1, axis2=2) != 0
+        if known.all():
+            return [(places, known[0])]
+        patterns, kinds = np.unique(known, axis=0, return_inverse=True)
+        kinds = kinds.ravel()
+        return [(places[kinds == i], patterns[i]) for i in range(len(patterns))]
+
+
+def noise_levels(tally: NDArray, d: int, kind: Kind) -> NDArray[np.float64]:
+    """``square_root_kernels.noise_level`` of each of the tallies (b, 4)."""
+    eps, _, coarse = kind.limits.square_root
+    return eps * (2 * np.sqrt(d) + 3 * np.sqrt(tally[:, 0])) + coarse

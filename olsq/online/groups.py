@@ -1,0 +1,184 @@
+"""The same regression for every group of the rows, after every row, in one go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.online.bank_learning import BankPath, BankRows, learn
+from olsq.online.bank_state import BankState, Kind
+from olsq.online.durations import is_duration
+from olsq.online.estimator import RecursiveLeastSquares
+from olsq.online.forms.limits import state_dtype_name
+from olsq.online.forms.rows import clip_to
+from olsq.online.frames import Labels
+from olsq.online.inputs import has_index
+from olsq.online.labels import MISSING, encode
+from olsq.online.learning import Call, Origin
+from olsq.online.path import CoefficientPath
+from olsq.online.times import _gathered as times_array
+from olsq.online.times import name_of, of_frames
+from olsq.reals import real_array
+
+
+def grouped_path(
+    path_of: Callable[..., CoefficientPath], X: Any, y: Any, by: Any, options: dict[str, Any]
+) -> CoefficientPath:
+    """``path_of(X, y, **options)`` of every group's rows, in the order in which rows came.
+
+    Expanding and exponential regressions go through the kernels of a bank, all groups at once; the
+    others (windows, method "information", ``missing="skip_target"`` with several targets) one group
+    after another.
+    """
+    rows = real_array(X, "X")
+    if rows.ndim != 2:
+        return path_of(X, y, **options)  # which refuses it
+    labels = Labels.of(X, y)._replace(intercept=bool(options["fit_intercept"]))
+    options, of_path = _in_time(X, y, rows.shape[0], options)
+    labels = labels._replace(**of_path)
+    codes, _ = encode(by, rows.shape[0], {})
+    lost = codes == MISSING
+    if lost.any() and options["missing"] == "raise":
+        raise ValueError(
+            f"by has no label in row {int(np.argmax(lost))}; such rows read NaN with missing='skip'"
+        )
+    if lost.all():
+        raise ValueError("by has no label in any row: no group is left to learn")
+    order = np.argsort(codes, kind="stable")[int(lost.sum()) :]
+    counts = np.bincount(codes[~lost])
+    ends = np.cumsum(counts)
+    begins = ends - counts
+    estimator = _estimator(options)
+    if estimator is None or options["times"] is not None:
+        counted = options["window"] is not None and options["times"] is None
+        if counted and options["window_of"] is None:
+            in_time = has_index(X) or has_index(y)  # as RollingLeastSquares chooses
+            options = options | {"window_of": "positions" if in_time else "samples"}
+        found = _one_by_one(path_of, rows, y, order, begins, ends, options)
+        return found.labelled(labels)
+    call = estimator._check_call(X, y, options["sample_weight"], None, None)
+    origin = estimator._origin_of(call)
+    kind = Kind(
+        origin.intercept, origin.discounted, estimator._resolved_method,
+        (state_dtype_name(estimator.state_dtype), origin.dtype.name),
+    )  # fmt: skip
+    return _together(call, origin, kind, order, begins, ends).labelled(labels)
+
+
+def _in_time(
+    X: Any, y: Any, n: int, options: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The options with the times (n,) of the rows where they count, and what labels say of them.
+
+    Times go up within every group, not from one group to the next.
+    """
+    times = options["times"]
+    half_life, window = options["half_life"], options["window"]
+    lengths = is_duration(half_life) or is_duration(window) or isinstance(window, float)
+    lengths = lengths or (half_life is not None and times is not None)
+    given = of_frames(X, y) if times is None and lengths else times
+    values = None if given is None else times_array(given)
+    if values is not None and values.shape != (n,):
+        raise ValueError(f"times must hold one time for each of {n} rows, got {values.shape}")
+    of_path = {} if times is None else {"times": values, "time_name": name_of(times)}
+    return options | {"times": values if lengths else None}, of_path
+
+
+def _estimator(options: dict[str, Any]) -> RecursiveLeastSquares | None:
+    """The estimator whose checks these options pass, if a bank can do what it does."""
+    if options["window"] is not None or options["min_samples"] is not None:
+        return None
+    if options["window_of"] is not None or options["missing"] == "skip_target":
+        return None
+    names = RecursiveLeastSquares._parameter_names()
+    estimator = RecursiveLeastSquares(**{k: v for k, v in options.items() if k in names})
+    estimator._check_parameters()
+    return None if estimator._resolved_method == "information" else estimator
+
+
+def _together(
+    call: Call, origin: Origin, kind: Kind, order: NDArray[np.int64], begins: NDArray[np.int64],
+    ends: NDArray[np.int64],
+) -> CoefficientPath:  # fmt: skip
+    N, m = call.Y.shape
+    k, first = origin.ridge.size, int(origin.intercept)
+    ridge = np.tile(origin.ridge, (begins.size, 1))
+    state = BankState.start(
+        kind, ridge, m, origin.sandwich, np.float64
+    )  # no call ends before the last row
+    path = BankPath.empty(N, m, k)
+    usable = np.empty(0, np.bool_) if call.usable is None else call.usable
+    rows = BankRows(
+        np.arange(begins.size), begins, ends, order, np.ascontiguousarray(call.X),
+        np.ascontiguousarray(call.Y), call.gates, call.weights, usable,
+    )  # fmt: skip
+    residual = learn(state, kind, rows, path)
+    if usable.size:
+        _carry(path, usable, order, begins, ends)
+    unlabelled = np.ones(N, np.bool_)
+    unlabelled[order] = False
+    for array in (residual, *path):
+        array[unlabelled] = np.nan
+    coef = clip_to(path.coef, origin.dtype)
+    hidden = np.where(np.isnan(path.sigma2), np.nan, 0.0)
+    found = CoefficientPath(
+        coef=coef[:, :, first:],
+        intercept=coef[:, :, 0] if first else hidden.astype(origin.dtype),
+        residual=clip_to(residual, origin.dtype),
+        recursive_residual=path.recursive,
+        sigma2=path.sigma2,
+        stderr=path.stderr[:, :, first:],
+        intercept_stderr=path.stderr[:, :, 0] if first else hidden,
+    )
+    return CoefficientPath(*(a[:, 0] for a in found)) if call.one_target else found
+
+
+def _carry(
+    path: BankPath, usable: NDArray[np.bool_], order: NDArray[np.int64],
+    begins: NDArray[np.int64], ends: NDArray[np.int64],
+) -> None:  # fmt: skip
+    """Give skipped rows the estimate of their group's row before them."""
+    filled = usable[order]
+    last = np.maximum.accumulate(np.where(filled, np.arange(order.size), -1))
+    begin = np.repeat(begins, ends - begins)
+    carried = np.flatnonzero(~filled & (last >= begin))
+    for array in (path.coef, path.sigma2, path.stderr):
+        array[order[carried]] = array[order[last[carried]]]
+
+
+def _one_by_one(
+    path_of: Callable[..., CoefficientPath], X: NDArray, y: Any, order: NDArray[np.int64],
+    begins: NDArray[np.int64], ends: NDArray[np.int64], options: dict[str, Any],
+) -> CoefficientPath:  # fmt: skip
+    """A path of each group of its own; per-row options go with the rows."""
+    y = real_array(y, "y")
+    n = X.shape[0]
+    if y.shape[:1] != (n,):
+        return path_of(X, y, **options)  # which refuses it
+    per_row = {
+        name: real_array(options[name], name)
+        for name in ("forget", "sample_weight")
+        if options[name] is not None and np.ndim(options[name]) == 1
+    }
+    for name, array in per_row.items():
+        if array.shape != (n,):
+            raise ValueError(f"{name} must be a number or one number per row ({n}), got an array "
+                             f"of shape {array.shape}")  # fmt: skip
+    whole: list[NDArray] = []
+    if options["times"] is not None:
+        per_row["times"] = options["times"]
+    for begin, end in zip(begins, ends, strict=True):
+        rows = order[begin:end]
+        own = {name: array[rows] for name, array in per_row.items()}
+        targets = np.isfinite(y[rows].reshape(rows.size, -1)).any(axis=1)
+        if not (targets & np.isfinite(X[rows]).all(axis=1)).any() and options["missing"] != "raise":
+            continue  # NaN, as there is nothing to learn from
+        part = path_of(X[rows], y[rows], **(options | own))
+        if not whole:
+            whole = [np.full((n, *a.shape[1:]), np.nan, a.dtype) for a in part]
+        for array, piece in zip(whole, part, strict=True):
+            array[rows] = piece
+    return CoefficientPath(*whole) if whole else path_of(X, y, **options)

@@ -1,0 +1,111 @@
+"""Labels of groups, of whatever kind, as numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+MISSING = -1  # the number of a missing label
+
+
+def encode(by: Any, n_rows: int, known: dict[Any, int]) -> tuple[NDArray[np.int64], list[Any]]:
+    """The group (n,) of every row, MISSING where the label is, and the labels that are new.
+
+    ``known`` has the numbers of labels seen before; new ones are numbered on from there in order of
+    appearance.  NaN, None, NaT and pandas' NA are missing.  Labels come out as Python's own objects
+    (int, str, float, bool, tuple) where they have one.
+
+    Raises ValueError for labels that are not one per row, TypeError for one that cannot be a key.
+    """
+    values, missing = _labels(by)
+    if values.shape != (n_rows,):
+        raise ValueError(
+            f"by must have one label for each of the {n_rows} rows, got an array of shape "
+            f"{values.shape}"
+        )
+    given = np.flatnonzero(~missing)
+    codes = np.full(n_rows, MISSING)
+    if values.dtype == object:
+        local, distinct = _by_hash(values[given])
+    else:
+        found, first, local = np.unique(values[given], return_index=True, return_inverse=True)
+        order = np.argsort(first)  # of appearance, not of size
+        rank = np.empty_like(order)
+        rank[order] = np.arange(order.size)
+        local, distinct = rank[local.ravel()], [_plain(found[i]) for i in order]
+    fresh: list[Any] = []
+    numbers = np.empty(len(distinct), np.int64)
+    for i, key in enumerate(distinct):
+        number = known.get(key)
+        if number is None:
+            number = len(known) + len(fresh)
+            fresh.append(key)
+        numbers[i] = number
+    codes[given] = numbers[local]
+    return codes, fresh
+
+
+def _labels(by: Any) -> tuple[NDArray, NDArray[np.bool_]]:
+    """The labels as an array, and which of them are missing."""
+    if isinstance(by, np.ma.MaskedArray):
+        values, missing = _labels(by.data)
+        return values, missing | np.ma.getmaskarray(by)
+    if hasattr(by, "to_numpy"):
+        by = by.to_numpy()
+    elif isinstance(by, (list, tuple)):
+        by = _from_list(list(by))
+    values = np.asarray(by)
+    if values.dtype.kind == "f":
+        return values, np.isnan(values)
+    if values.dtype.kind in "mM":
+        return values, np.isnat(values)
+    if values.dtype.kind in "iubSU":
+        return values, np.zeros(values.shape, np.bool_)
+    if values.dtype != object:
+        raise TypeError(f"by must hold labels, got dtype {values.dtype}")
+    if values.ndim != 1:
+        return values, np.zeros(values.shape, np.bool_)  # refused by its shape
+    return values, np.fromiter(map(_is_missing, values), np.bool_, values.size)
+
+
+def _from_list(labels: list[Any]) -> NDArray:
+    """A list as it is: NumPy would make text of numbers next to text, and two axes of tuples."""
+    kinds = set(map(type, labels))
+    if len(kinds) == 1 and kinds <= {int, float, str, bool}:
+        return np.asarray(labels)
+    values = np.empty(len(labels), object)
+    values[:] = labels
+    return values
+
+
+def _is_missing(label: Any) -> bool:
+    if label is None:
+        return True
+    try:
+        return bool(label != label)
+    except (TypeError, ValueError):  # pandas' NA is neither true nor false
+        return type(label).__name__ == "NAType"
+
+
+def _by_hash(values: NDArray) -> tuple[NDArray[np.int64], list[Any]]:
+    numbers: dict[Any, int] = {}
+    local = np.empty(values.size, np.int64)
+    for i, label in enumerate(values):
+        key = _plain(label)
+        try:
+            local[i] = numbers.setdefault(key, len(numbers))
+        except TypeError:
+            raise TypeError(
+                f"by must hold labels that can be keys of a dict, got {type(label).__name__} "
+                f"{label!r}"
+            ) from None
+    return local, list(numbers)
+
+
+def _plain(label: Any) -> Any:
+    """A NumPy number or text as Python's; dates stay what they are."""
+    if isinstance(label, np.generic) and label.dtype.kind in "iubfSU":
+        return label.item()
+    return label

@@ -1,0 +1,104 @@
+"""Kernels on all cores: pieces of a range, each in a thread of its own.
+
+Threads of Python's own, not Numba's: kernels release the GIL, a thread costs microseconds, several
+banks may learn at once, and a process that was forked starts threads of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_pool: ThreadPoolExecutor | None = None
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on macOS or Windows
+        return os.cpu_count() or 1
+
+
+def share(work: NDArray, least: float) -> list[int]:
+    """Bounds that cut entries into pieces of the same work, each of ``least`` or more.
+
+    ``work`` (n,) is the work of every entry.
+    """
+    done = np.cumsum(work)
+    total = float(done[-1]) if done.size else 0.0
+    pieces = int(max(1, min(total // least, cores(), done.size)))
+    inner = np.searchsorted(done, total * np.arange(1, pieces) / pieces)
+    return [0, *inner.tolist(), done.size]
+
+
+def _threads() -> ThreadPoolExecutor:
+    global _pool
+    if _pool is None:
+        _pool = ThreadPoolExecutor(max(cores() - 1, 1), thread_name_prefix="olsq")
+    return _pool
+
+
+def _forget() -> None:
+    global _pool
+    _pool = None
+
+
+if hasattr(os, "register_at_fork"):  # a child has none of its parent's threads
+    os.register_at_fork(after_in_child=_forget)
+
+
+def in_pieces(work: Callable[[int, int], None], bounds: Sequence[int]) -> None:
+    """``work(begin, end)`` for each pair of neighbours in ``bounds``, at the same time.
+
+    Returns or raises when all have ended, also after Ctrl-C: nothing runs on behind the caller.
+    """
+    pieces = list(pairwise(bounds))
+    others = [_threads().submit(work, begin, end) for begin, end in pieces[1:]]
+    try:
+        work(*pieces[0])
+    finally:
+        _until(lambda: wait(others))
+    for future in others:
+        future.result()
+
+
+def uninterrupted(work: Callable[[], Any]) -> Any:
+    """``work()`` to its end; a Ctrl-C in the meantime is raised after it.
+
+    Python delivers an interrupt to the main thread only, so another one does the work.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return work()
+    done: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(work())
+        except BaseException as error:
+            done.set_exception(error)
+
+    thread = threading.Thread(target=run, name="olsq")
+    thread.start()
+    _until(thread.join)
+    return done.result()
+
+
+def _until(blocked: Callable[[], Any]) -> None:
+    """Wait until it returns, and raise an interrupt that came only then."""
+    interrupt = None
+    while True:
+        try:
+            blocked()
+            break
+        except KeyboardInterrupt as error:
+            interrupt = error
+    if interrupt is not None:
+        raise interrupt

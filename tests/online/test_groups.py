@@ -1,0 +1,367 @@
+"""``by=``: what the same regression on each group's own rows gives, in the order of the rows."""
+
+from __future__ import annotations
+
+import copy
+import doctest
+import pickle
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import olsq
+
+from . import streams
+
+
+def mixed(regressors="white", m=1, seed=3):
+    """Rows of five groups in random order, all ways of forgetting among them, some rows missing."""
+    made = [streams.make(regressors, f, m=m, seed=i) for i, f in enumerate(streams.FORGETTING)]
+    X, y, gates, weights = (np.concatenate(parts) for parts in zip(*made, strict=True))
+    labels = np.repeat(np.arange(len(made)), streams.N)
+    order = np.random.default_rng(seed).permutation(labels.size)
+    X, y = X[order].copy(), y[order].copy()
+    X[5:200:17, 1] = np.nan
+    y[3:200:23] = np.inf
+    return X, y if m > 1 else y[:, 0], gates[order], weights[order], labels[order]
+
+
+def apart(X, y, labels, **options):
+    """The path of each group alone, put where its rows are."""
+    whole = None
+    for label in dict.fromkeys(labels.tolist()):
+        rows = labels == label
+        own = {k: v[rows] if np.ndim(v) == 1 else v for k, v in options.items()}
+        path = olsq.coefficient_path(X[rows], y[rows], **own)
+        if whole is None:
+            whole = [np.full((len(labels), *a.shape[1:]), np.nan, a.dtype) for a in path]
+        for array, part in zip(whole, path, strict=True):
+            array[rows] = part
+    return olsq.CoefficientPath(*whole)
+
+
+def same(found, wanted, X, y):
+    size = np.nan_to_num(np.abs(X)).max(0)
+    scale = np.abs(y[np.isfinite(y)]).max()
+    for name, a, b in zip(found._fields, found, wanted, strict=True):
+        assert a.shape == b.shape
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(np.isfinite(a), np.isfinite(b), err_msg=name)
+        if name == "coef":
+            assert np.nanmax(np.abs(a - b) * size) <= 1e-8 * scale
+        elif name in ("residual", "recursive_residual", "intercept"):
+            assert np.nanmax(np.abs(a - b), initial=0) <= 1e-8 * scale
+        else:
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-15 * scale, err_msg=name)
+
+
+OPTIONS = {
+    "plain": {},
+    "intercept": {"fit_intercept": True, "ridge": 1e-3},
+    "sandwich": {"cov": "sandwich", "fit_intercept": True, "ridge": 1e-9},
+    "sqrt": {"method": "sqrt"},
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("regressors", streams.REGRESSORS)
+def test_each_group_is_a_path_of_its_own(regressors, options):
+    X, y, gates, weights, labels = mixed(regressors)
+    given = {"forget": gates, "sample_weight": weights, **OPTIONS[options]}
+    same(olsq.coefficient_path(X, y, by=labels, **given), apart(X, y, labels, **given), X, y)
+
+
+OTHERS = {
+    "half_life": {"half_life": 10.0},
+    "window": {"window": 9, "min_samples": 4},
+    "positions": {"window": 9, "window_of": "positions", "fit_intercept": True},
+    "information": {"method": "information", "ridge": 0.1},
+    "fixed": {"ridge_mode": "fixed", "forget": 0.9, "ridge": 0.1},
+    "float32 state": {"state_dtype": "float32", "ridge": 1e-2},
+}
+
+
+@pytest.mark.parametrize("options", OTHERS)
+def test_other_options(options):
+    X, y, _, _, labels = mixed("ar1", m=2)
+    given = OTHERS[options]
+    same(olsq.coefficient_path(X, y, by=labels, **given), apart(X, y, labels, **given), X, y)
+
+
+TIMED = {
+    "half_life": {"half_life": "20D"},
+    "window": {"window": "15D"},
+    "number": {"half_life": 9.5},
+}
+
+
+@pytest.mark.parametrize("options", TIMED)
+def test_lengths_of_time_are_those_of_each_group(options):
+    X, y, _, _, labels = mixed("white")
+    times = np.cumsum(np.random.default_rng(1).uniform(0.2, 2, len(X)))
+    if options != "number":
+        times = np.datetime64("2020-01-01") + (times * 86400).astype("m8[s]")
+    frame = pd.DataFrame(X, columns=list("abc"), index=pd.DatetimeIndex(times)) if (
+        options != "number") else X  # fmt: skip
+    given = TIMED[options] | ({} if options != "number" else {"times": times})
+    wanted = apart(X, y, labels, times=times, **TIMED[options])
+    found = olsq.coefficient_path(frame, y, by=labels, **given)
+    same(found, wanted, X, y)
+    order = np.argsort(labels, kind="stable")  # times go up within each group only
+    again = olsq.coefficient_path(
+        X[order], y[order], by=labels[order], times=times[order], **TIMED[options]
+    )
+    same(again, olsq.CoefficientPath(*(a[order] for a in wanted)), X[order], y[order])
+
+
+def test_a_frame_keeps_its_names_and_dates():
+    X, y, _, _, labels = mixed("white")
+    days = pd.date_range("2024-01-01", periods=len(X))
+    frame = pd.DataFrame(X, columns=["beta", "gamma", "delta"], index=days)
+    by = pd.Series(labels, index=days)
+    path = olsq.coefficient_path(frame, pd.Series(y, index=days), by=by, fit_intercept=True)
+    table = path.to_frame()
+    assert list(table)[:4] == ["intercept", "beta", "gamma", "delta"]
+    assert (table.index == days).all()
+    wanted = apart(X, y, labels, fit_intercept=True)
+    np.testing.assert_allclose(table["beta"], wanted.coef[:, 0], atol=1e-8)
+
+
+def test_targets_that_miss_rows_of_their_own():
+    X, y, _, _, labels = mixed("white", m=2)
+    y[::7, 0] = np.nan
+    given = {"missing": "skip_target", "forget": 0.95}
+    same(olsq.coefficient_path(X, y, by=labels, **given), apart(X, y, labels, **given), X, y)
+
+
+def test_float32_data():
+    X, y, _, _, labels = mixed("white")
+    X, y = X.astype(np.float32), y.astype(np.float32)
+    found = olsq.coefficient_path(X, y, by=labels, forget=0.95)
+    wanted = apart(X, y, labels, forget=0.95)
+    assert found.coef.dtype == found.residual.dtype == np.float32
+    np.testing.assert_allclose(found.coef, wanted.coef, atol=1e-4)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.sampled_from(["a", "b", None, "c"]), min_size=1, max_size=30),
+       st.integers(0, 99))  # fmt: skip
+def test_any_order_of_labels(labels, seed):
+    rng = np.random.default_rng(seed)
+    X, y = rng.integers(-2, 3, (len(labels), 2)).astype(float), rng.standard_normal(len(labels))
+    if all(label is None for label in labels):
+        with pytest.raises(ValueError, match="no label"):
+            olsq.coefficient_path(X, y, by=labels)
+        return
+    found = olsq.coefficient_path(X, y, by=labels, fit_intercept=True)
+    labels = np.array([label or "" for label in labels])
+    for label in np.unique(labels):
+        rows = labels == label
+        if label == "":
+            assert all(np.isnan(array[rows]).all() for array in found)
+            continue
+        wanted = olsq.coefficient_path(X[rows], y[rows], fit_intercept=True)
+        np.testing.assert_allclose(found.coef[rows], wanted.coef, atol=1e-9)
+        np.testing.assert_array_equal(np.isinf(found.stderr[rows]), np.isinf(wanted.stderr))
+
+
+NUMBERS = np.array([3, 1, 1, 3, 7, 1, 3, 7])
+TEXT = np.array(list("caacgacg"))
+DAYS = np.array(["2020-01-03", "2020-01-01", "2020-01-07"], "M8[D]")
+KINDS = {
+    "ints": NUMBERS,
+    "list": NUMBERS.tolist(),
+    "floats": NUMBERS.astype(float),
+    "text": TEXT,
+    "objects": TEXT.astype(object),
+    "booleans and text": [{3: True, 1: "1", 7: 7}[i] for i in NUMBERS],
+    "tuples": [(int(i), "x") for i in NUMBERS],
+    "days": DAYS[np.searchsorted([1, 3, 7], NUMBERS)],
+    "pandas": pd.Series(TEXT, index=range(8, 16)),
+    "categorical": pd.Categorical(TEXT),
+    "categorical series": pd.Series(pd.Categorical(NUMBERS)),
+    "nullable": pd.Series(NUMBERS, dtype="Int64"),
+    "polars": pl.Series(TEXT),
+    "polars categorical": pl.Series(TEXT, dtype=pl.Categorical),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_labels_of_any_kind(kind):
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((8, 1)), rng.standard_normal(8)
+    wanted = olsq.coefficient_path(X, y, by=NUMBERS)
+    np.testing.assert_array_equal(olsq.coefficient_path(X, y, by=KINDS[kind]).coef, wanted.coef)
+    groups = olsq.GroupedLeastSquares().partial_fit(X, y, by=KINDS[kind])
+    assert len(groups.keys()) == 3
+    assert groups.n_samples_seen_.tolist() == [3, 3, 2]  # in order of appearance
+
+
+MISSING = {
+    "floats": np.array([1.0, np.nan, 1.0]),
+    "none": ["a", None, "a"],
+    "days": np.array(["2020-01-01", "NaT", "2020-01-01"], "M8[D]"),
+    "pandas": pd.Series(["a", pd.NA, "a"], dtype="string"),
+    "categorical": pd.Categorical(["a", None, "a"]),
+    "masked": np.ma.array([1, 5, 1], mask=[0, 1, 0]),
+}
+
+
+@pytest.mark.parametrize("kind", MISSING)
+def test_rows_without_a_label(kind):
+    X, y, by = np.ones((3, 1)), np.array([1.0, 9.0, 3.0]), MISSING[kind]
+    path = olsq.coefficient_path(X, y, by=by)
+    np.testing.assert_allclose(path.coef[:, 0], [1, np.nan, 2], atol=1e-12)
+    assert np.isnan(path.residual[1])
+    with pytest.raises(ValueError, match="no label in row 1"):
+        olsq.coefficient_path(X, y, by=by, missing="raise")
+    groups = olsq.GroupedLeastSquares(ridge=0.0, fit_intercept=False).partial_fit(X, y, by=by)
+    np.testing.assert_allclose(groups.residual_, [1, np.nan, 2])
+    np.testing.assert_allclose(groups.predict(X, by=by), [2, np.nan, 2])
+    groups.set_params(missing="raise")
+    for call in (lambda: groups.partial_fit(X, y, by=by), lambda: groups.predict(X, by=by)):
+        with pytest.raises(ValueError, match="no label"):
+            call()
+    assert groups.n_samples_seen_.tolist() == [2]
+
+
+def test_bad_labels_are_refused():
+    X, y = np.ones((3, 1)), np.ones(3)
+    for call in (lambda by: olsq.coefficient_path(X, y, by=by),
+                 lambda by: olsq.GroupedLeastSquares().partial_fit(X, y, by=by)):  # fmt: skip
+        with pytest.raises(ValueError, match="by must have one label for each of the 3 rows"):
+            call([1, 2])
+        with pytest.raises(ValueError, match="by must have one label"):
+            call(np.ones((3, 2)))
+        with pytest.raises(TypeError, match="keys of a dict"):
+            call([{}, [], "a"])
+        with pytest.raises(TypeError, match="labels"):
+            call(np.ones(3, complex))
+    with pytest.raises(ValueError, match="forget must be a number"):
+        olsq.coefficient_path(X, y, by=[1, 1, 2], forget=np.ones(2))
+    with pytest.raises(ValueError, match="same for all groups"):
+        olsq.GroupedLeastSquares(forget=np.ones(2)).partial_fit(X, y, by=[1, 1, 2])
+
+
+# -- regressions by key ---------------------------------------------------------------------------
+
+
+def fed(X, y, labels, parts, **options):
+    groups = olsq.GroupedLeastSquares(**options)
+    for rows in np.array_split(np.arange(len(X)), parts):
+        groups.partial_fit(X[rows], y[rows], by=labels[rows])
+    return groups
+
+
+@pytest.mark.parametrize("regressors", streams.REGRESSORS)
+def test_groups_grow_and_each_is_an_estimator(regressors):
+    X, y, _, _, labels = mixed(regressors)
+    labels = np.array([f"group {i}" for i in labels])
+    groups = fed(X, y, labels, 31, forget=0.97)
+    assert groups.groups_ == list(dict.fromkeys(labels.tolist())) == list(groups)
+    assert "group 0" in groups
+    assert "group 9" not in groups
+    scale = np.abs(y[np.isfinite(y)]).max()
+    for i, key in enumerate(groups.keys()):
+        rows = labels == key
+        est = olsq.RecursiveLeastSquares(forget=0.97).fit(X[rows], y[rows])
+        size = np.nan_to_num(np.abs(X)).max(0)
+        for coef in (groups.coef_[i], groups[key].coef_):
+            assert (np.abs(coef - est.coef_) * size).max() <= 1e-9 * scale
+        assert groups.n_samples_seen_[i] == est.n_samples_seen_
+        assert groups.rank_[i] == est.rank_
+        np.testing.assert_allclose(groups.coef_stderr_[i], est.coef_stderr_, rtol=1e-5)
+        np.testing.assert_allclose(
+            groups.predict(X[rows], by=labels[rows]), est.predict(X[rows]), atol=1e-8 * scale
+        )
+    with pytest.raises(KeyError):
+        groups["group 9"]
+
+
+def test_unseen_groups_have_no_prediction():
+    X, y = np.ones((4, 1)), np.ones(4)
+    groups = olsq.GroupedLeastSquares().partial_fit(X, y, by=list("aabb"))
+    assert np.isnan(groups.predict(X[:2], by=["a", "z"])).tolist() == [False, True]
+    with pytest.raises(ValueError, match="'z', a new label"):
+        groups.set_params(missing="raise").predict(X[:2], by=["a", "z"])
+    with pytest.raises(ValueError, match="not fitted"):
+        olsq.GroupedLeastSquares().predict(X, by=y)
+
+
+@pytest.mark.parametrize("m", [1, 2])
+def test_saved_copied_and_pickled_groups_go_on_bit_for_bit(m, tmp_path):
+    X, y, _, _, labels = mixed("collinear", m=m)
+    labels = [(int(i), str(i)) for i in labels]
+    groups = olsq.GroupedLeastSquares(forget=0.9, ridge=0.0)
+    groups.partial_fit(X[:100], y[:100], by=labels[:100])
+    groups.save(tmp_path / "groups.olsq", metadata={"day": 1})
+    loaded = olsq.load(tmp_path / "groups.olsq")
+    assert loaded.metadata_ == {"day": 1}
+    assert loaded.get_params() == groups.get_params()
+    others = [loaded, copy.copy(groups), pickle.loads(pickle.dumps(groups))]
+    for each in (groups, *others):
+        each.partial_fit(X[100:], y[100:], by=labels[100:])
+    for other in others:
+        assert other.keys() == groups.keys()
+        np.testing.assert_array_equal(other.coef_, groups.coef_)
+        np.testing.assert_array_equal(other.residual_, groups.residual_)
+        np.testing.assert_array_equal(other.coef_stderr_, groups.coef_stderr_)
+
+
+def test_keys_that_a_file_cannot_hold(tmp_path):
+    groups = olsq.GroupedLeastSquares().partial_fit(np.ones((3, 1)), np.ones(3), by=DAYS)
+    with pytest.raises(TypeError, match=r"str\(label\)"):
+        groups.save(tmp_path / "groups.olsq")
+    assert not (tmp_path / "groups.olsq").exists()
+
+
+def test_merging_is_by_key():
+    X, y, _, _, labels = mixed("ar1")
+    early = np.arange(len(X)) < 150
+    first = fed(
+        X[early & (labels != 0)], y[early & (labels != 0)], labels[early & (labels != 0)], 2
+    )
+    late = ~early & (labels != 1)
+    second = fed(X[late], y[late], labels[late], 3)
+    both = olsq.merge(first, second)
+    rows = (early & (labels != 0)) | late
+    whole = fed(X[rows], y[rows], labels[rows], 1)
+    assert set(both.keys()) == set(whole.keys())
+    for key in whole:
+        np.testing.assert_allclose(both[key].coef_, whole[key].coef_, atol=1e-9)
+        assert both[key].n_samples_seen_ == whole[key].n_samples_seen_
+    both.partial_fit(X, y, by=labels)
+    with pytest.raises(ValueError, match="ridge differs"):
+        olsq.merge(first, fed(X, y, labels, 1, ridge=3.0))
+
+
+def test_a_refused_call_leaves_every_group_alone():
+    X, y = np.ones((2, 1)), np.ones(2)
+    groups = olsq.GroupedLeastSquares().partial_fit(X, y, by=["a", "b"])
+    before = groups.coef_
+    for bad in (lambda: groups.partial_fit(X * 1e200, y, by=["a", "c"]),
+                lambda: groups.partial_fit(np.ones((2, 2)), y, by=["a", "c"]),
+                lambda: groups.partial_fit(X, y, [1.0, -1.0], by=["a", "c"]),
+                lambda: groups.set_params(ridge=9.0).partial_fit(X, y, by=["a", "c"])):  # fmt: skip
+        with pytest.raises(ValueError):
+            bad()
+        assert groups.keys() == ["a", "b"]
+        np.testing.assert_array_equal(groups.coef_, before)
+    groups.set_params(ridge=1e-3).fit(X, y, by=["z", "z"])
+    assert groups.keys() == ["z"]
+
+
+def test_the_page_runs_and_shows_what_comes_out():
+    page = (Path(__file__).parents[2] / "docs" / "many-regressions.md").read_text()
+    blocks = "\n".join(re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL))
+    name = "many-regressions.md"
+    test = doctest.DocTestParser().get_doctest(blocks, {}, name, f"docs/{name}", 0)
+    results = doctest.DocTestRunner().run(test)
+    assert results.attempted > 10
+    assert not results.failed
