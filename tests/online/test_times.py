@@ -159,7 +159,9 @@ def test_a_gap_of_any_length_is_no_reset(method):
     est = RLS(half_life="1h", ridge=0.0, method=method, fit_intercept=False)
     est.fit(X, y, times=days)
     assert np.isfinite(est.coef_).all()
-    assert np.isfinite(est.partial_fit(X, y, times=days[-1:].repeat(40)).coef_).all()
+    if method != "information":  # which has nothing to hold coefficients with
+        np.testing.assert_allclose(est.coef_, [1.0, 2.0], rtol=1e-9)
+    est.partial_fit(X, y, times=days[-1:].repeat(40))
     np.testing.assert_allclose(est.coef_, [1.0, 2.0], rtol=1e-9)
 
 
@@ -489,7 +491,7 @@ def test_a_state_without_rows_may_begin_in_time():
     options = {"ridge_mode": "discounted", "fit_intercept": True, "half_life": "3D", "ridge": 0.1}
     est = RLS.from_moments(start, **options)
     est.partial_fit(X, y, times=times)
-    later = RLS(half_life="3D", ridge=0.1).fit(X, y, times=[d + DAY for d in DATES[:3]])
+    later = RLS(half_life="3D", ridge=0.1).fit(X, y, times=[d + 30 * DAY for d in DATES[:3]])
     assert olsq.merge(est, later)._timing.last == later._timing.last
     prior = RLS(half_life="3D", prior=([0.0, 0.0], np.eye(2)), ridge=0.0, fit_intercept=False)
     prior.partial_fit(X, y, times=times)
