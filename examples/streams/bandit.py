@@ -33,13 +33,12 @@ def ours(policy: str, X: np.ndarray, means: np.ndarray, noise: np.ndarray) -> np
     # [use]
     bank = olsq.FilterBank(ARMS, n_features=FEATURES, ridge=1.0, fit_intercept=False)
     for t, x in enumerate(X):
-        every = np.tile(x, (ARMS, 1))
         if policy == "LinUCB":
-            value = bank.predict(every) + NOISE * np.sqrt(bank.leverage(every))
+            value = bank.predict(x) + NOISE * np.sqrt(bank.leverage(x))
         else:
             value = bank.sample_coef(rng, sigma2=NOISE**2)[0] @ x
         arm = int(np.argmax(value))
-        bank.partial_fit(x[None], [means[t, arm] + noise[t]], which=[arm])
+        bank.partial_fit(x, means[t, arm] + noise[t], which=arm)
         # [end]
         regret[t] = means[t].max() - means[t, arm]
     return regret
