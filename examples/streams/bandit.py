@@ -27,9 +27,11 @@ def readers(steps: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return X, X @ truth.T, NOISE * rng.standard_normal(steps)
 
 
-def ours(policy: str, X: np.ndarray, means: np.ndarray, noise: np.ndarray) -> np.ndarray:
+def ours(
+    policy: str, X: np.ndarray, means: np.ndarray, noise: np.ndarray, seed: int = 1
+) -> np.ndarray:
     """Regret of every step."""
-    rng, regret = np.random.default_rng(1), np.empty(len(X))
+    rng, regret = np.random.default_rng(seed), np.empty(len(X))
     # [use]
     bank = olsq.FilterBank(ARMS, n_features=FEATURES, ridge=1.0, fit_intercept=False)
     for t, x in enumerate(X):
@@ -37,14 +39,16 @@ def ours(policy: str, X: np.ndarray, means: np.ndarray, noise: np.ndarray) -> np
             value = bank.predict(x) + NOISE * np.sqrt(bank.leverage(x))
         else:
             value = bank.sample_coef(rng, sigma2=NOISE**2)[0] @ x
-        arm = int(np.argmax(value))
+        arm = int(np.argmax(value)) if t >= ARMS else t  # each once, to begin with
         bank.partial_fit(x, means[t, arm] + noise[t], which=arm)
         # [end]
         regret[t] = means[t].max() - means[t, arm]
     return regret
 
 
-def theirs(policy: str, X: np.ndarray, means: np.ndarray, noise: np.ndarray) -> np.ndarray:
+def theirs(
+    policy: str, X: np.ndarray, means: np.ndarray, noise: np.ndarray, seed: int = 1
+) -> np.ndarray:
     """The same with mabwiser."""
     from mabwiser.mab import MAB, LearningPolicy
 
@@ -52,8 +56,8 @@ def theirs(policy: str, X: np.ndarray, means: np.ndarray, noise: np.ndarray) -> 
         "LinUCB": LearningPolicy.LinUCB(alpha=NOISE, l2_lambda=1.0),
         "Thompson": LearningPolicy.LinTS(alpha=NOISE, l2_lambda=1.0),
     }[policy]
-    bandit, regret = MAB(list(range(ARMS)), rule, seed=1), np.empty(len(X))
-    first = np.arange(ARMS)  # it wants a row of every arm to begin with
+    bandit, regret = MAB(list(range(ARMS)), rule, seed=seed), np.empty(len(X))
+    first = np.arange(ARMS)
     bandit.fit(first, means[first, first] + noise[first], X[first])
     regret[first] = means[first].max(axis=1) - means[first, first]
     for t in range(ARMS, len(X)):
