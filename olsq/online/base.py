@@ -140,13 +140,15 @@ class StreamingRegressor(EstimatorConventions, FrameOutput, Inference):
         self._learn(X, y, sample_weight, forget, times, restart=False, want_path=False)
         return self
 
-    def step(self, x: ArrayLike, y: ArrayLike) -> tuple[Any, Any]:
+    def step(self, x: ArrayLike, y: ArrayLike, *, time: Any = None) -> tuple[Any, Any]:
         """Predict one row, then learn it: what :meth:`predict` and :meth:`partial_fit` do.
 
         Parameters
         ----------
         x : array (d,) or (1, d)
         y : number, or array (m,) with several targets
+        time : date or number, optional
+            When it was, for a window or half-life in time; see :meth:`partial_fit`.
 
         Returns
         -------
@@ -184,11 +186,11 @@ class StreamingRegressor(EstimatorConventions, FrameOutput, Inference):
                 f"step takes one row, got x of shape {np.shape(x)} and y of shape {np.shape(y)}"
             )
         with self._locked():
-            if (short := one_row.learn(self, X, Y)) is not None:
+            if time is None and (short := one_row.learn(self, X, Y)) is not None:
                 return short[0], short[1].item()
             known = fitted or self._before_first_row() is not None
             before = self.predict(X)[0] if known else np.zeros(np.shape(Y[0]))
-            self.partial_fit(X, Y)
+            self.partial_fit(X, Y, times=None if time is None else [time])
             if not self.__sklearn_is_fitted__():  # skipped
                 residual = np.full(np.shape(before), np.nan)
             else:

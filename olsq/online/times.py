@@ -70,15 +70,7 @@ def _gathered(times: Any) -> NDArray:
         part = part.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
     array = np.asarray(times) if part is None else part.to_numpy()
     if array.dtype.kind == "O" and any(map(_is_date, array.flat)):
-        array = np.array([None if t != t else t for t in array.flat])  # NaT
-        if not all(t is None or _is_date(t) for t in array.flat):
-            raise ValueError("times must be all dates or all numbers, got some of each")
-        if any(getattr(t, "tzinfo", None) is not None for t in array.flat):
-            utc = datetime.timezone.utc  # noqa: UP017
-            array = np.array(
-                [t.astimezone(utc).replace(tzinfo=None) for t in array.flat], dtype=object
-            )
-        array = array.astype("datetime64[us]")
+        array = np.array([_date(t) for t in array.flat]).reshape(array.shape)
     if array.dtype.kind in "SUT":
         raise ValueError(
             f"times must be dates or numbers, got text such as {array.flat[0]!r}: convert it, for "
@@ -94,6 +86,18 @@ def _gathered(times: Any) -> NDArray:
 
 def _is_date(value: Any) -> bool:
     return isinstance(value, (datetime.date, np.datetime64))
+
+
+def _date(value: Any) -> np.datetime64:
+    """A date of any kind, to its last digit; in UTC where it has a zone."""
+    if value is None or value != value:  # NaT
+        return np.datetime64("NaT")
+    if not _is_date(value):
+        raise ValueError("times must be all dates or all numbers, got some of each")
+    if getattr(value, "tzinfo", None) is not None:
+        value = value.astimezone(datetime.UTC).replace(tzinfo=None)
+    exact = getattr(value, "to_datetime64", None)  # pandas', which has nanoseconds
+    return np.datetime64(value) if exact is None else exact()
 
 
 def _nanoseconds(array: NDArray) -> NDArray[np.int64]:

@@ -348,6 +348,28 @@ def test_dates_of_every_kind(kind):
     np.testing.assert_array_equal(values, np.array(DATES, "datetime64[ns]").astype(np.int64))
 
 
+def test_dates_keep_their_nanoseconds():
+    stamps = pd.to_datetime(["2020-01-01T00:00:00.000000001", "2020-01-01T00:00:00.000000003"])
+    want = stamps.to_numpy().astype("datetime64[ns]").astype(np.int64)
+    for times in (stamps, list(stamps), list(stamps.tz_localize("UTC")), list(stamps.to_numpy())):
+        np.testing.assert_array_equal(read_times(times)[1], want)
+
+
+@pytest.mark.parametrize("kind", ["window", "half_life"])
+def test_steps_have_a_time(kind):
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((30, 2)), rng.standard_normal(30)
+    times = irregular(30)
+    stepped, whole = make(kind), make(kind).partial_fit_path(X, y, times=times)
+    for t in range(30):
+        _, residual = stepped.step(X[t], y[t], time=pd.Timestamp(times[t]) if t % 2 else times[t])
+        assert residual == pytest.approx(whole.residual[t], rel=1e-9)
+    with pytest.raises(ValueError, match="times must not go back"):
+        stepped.step(X[0], y[0], time=times[0])
+    with pytest.raises(ValueError, match="times are not used"):
+        RLS().fit(X, y).step(X[0], y[0], time=times[0])
+
+
 def test_periods_begin_when_they_begin():
     months = pd.period_range("2020-01", periods=3, freq="M")
     want = np.array(["2020-01-01", "2020-02-01", "2020-03-01"], "datetime64[ns]")
