@@ -19,9 +19,9 @@ X, y = rng.standard_normal((50, 3)), rng.standard_normal(50)
 def regressions() -> float:
     est = olsq.RecursiveLeastSquares(forget=0.99, ridge=1e-3, fit_intercept=True)
     est.partial_fit(X, y)
-    error = y - est.predict(X)  # pyright: ignore[reportUnknownMemberType]
+    error = y - est.predict(X)
     path = olsq.coefficient_path(X, y, forget=0.99, ridge=1.0)
-    return float(error[-1] + path.coef[-1, 0])  # pyright: ignore[reportUnknownMemberType]
+    return float(error[-1] + path.coef[-1, 0])
 
 
 def sequences() -> float:

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 class PathArrays(NamedTuple):
     """The arrays of a :class:`CoefficientPath`, which documents them."""
 
-    coef: NDArray
-    intercept: NDArray
-    residual: NDArray
-    recursive_residual: NDArray
-    sigma2: NDArray
-    stderr: NDArray
-    intercept_stderr: NDArray
+    coef: NDArray[Any]
+    intercept: NDArray[Any]
+    residual: NDArray[Any]
+    recursive_residual: NDArray[Any]
+    sigma2: NDArray[Any]
+    stderr: NDArray[Any]
+    intercept_stderr: NDArray[Any]
 
 
 class CoefficientPath(PathArrays):

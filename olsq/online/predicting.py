@@ -144,7 +144,7 @@ class Predictions(FittedAttributes):
                 bound[np.isnan(mean)] = np.nan
             return self._as_input(X, (self._shaped_rows(lower), self._shaped_rows(upper)))
 
-    def leverage(self, X: ArrayLike) -> NDArray:
+    def leverage(self, X: ArrayLike) -> NDArray[np.floating]:
         """``x . P x`` of each row, with P the inverse information: the variance of its prediction
         in units of the noise variance.
 

@@ -102,7 +102,7 @@ class FittedAttributes:
         return per_target[0] if self._origin.n_targets == 0 else per_target
 
     @property
-    def coef_(self) -> NDArray:
+    def coef_(self) -> NDArray[np.floating]:
         """Coefficients (d,) or (m, d); minimum norm while undetermined, never NaN."""
         return self._shaped(self._coefficients()[:, self._first :]).copy()
 
@@ -166,7 +166,7 @@ class FittedAttributes:
         return np.ascontiguousarray(both[:, 0]), np.ascontiguousarray(both[:, 1:])
 
     @property
-    def coef_stderr_(self) -> NDArray:
+    def coef_stderr_(self) -> NDArray[np.floating]:
         """Standard errors of ``coef_``, (d,) or (m, d); inf where undetermined.
 
         ``sqrt(sigma2_ P_jj)``: the ordinary least-squares standard error at forget = 1, the
