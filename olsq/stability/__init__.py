@@ -1,13 +1,7 @@
 """Were the coefficients constant?  Recursive residuals, CUSUM tests, breaks, one-step scores."""
 
-from olsq.stability.breaks import (
-    BreakTest,
-    ChowTest,
-    OLSCusum,
-    break_test,
-    chow_test,
-    ols_cusum,
-)
+from olsq.stability.breaks import BreakTest, ChowTest, break_test, chow_test
+from olsq.stability.ols_residuals import OLSCusum, ols_cusum
 from olsq.stability.recursive import (
     Cusum,
     CusumSquares,

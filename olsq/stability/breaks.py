@@ -8,13 +8,12 @@ parts for every place of a break, in O(n d^2) for all of them.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.online import RecursiveLeastSquares, coefficient_path
-from olsq.online.inputs import check_X, check_y
+from olsq.stability.data import check_data
 
 
 class ChowTest(NamedTuple):
@@ -68,50 +67,6 @@ class BreakTest(NamedTuple):
     rss: NDArray[np.float64]
 
 
-class OLSCusum(NamedTuple):
-    """The CUSUM of the residuals at the final coefficients.
-
-    Attributes
-    ----------
-    statistic : float
-        The largest ``abs(value)``.
-    p_value : float
-        Asymptotic: of a Brownian bridge.
-    row : ndarray of int, shape (k,)
-    value : ndarray, shape (k,)
-        Cumulated residuals over their standard deviation times the square root of k.
-    """
-
-    statistic: float
-    p_value: float
-    row: NDArray[np.int64]
-    value: NDArray[np.float64]
-
-
-class _Data(NamedTuple):
-    """Complete rows, and where they were."""
-
-    X: NDArray
-    y: NDArray
-    row: NDArray[np.int64]
-    fit_intercept: bool
-
-    def part(self, first: int, last: int) -> tuple[float, int]:
-        """Residual sum of squares and rank of some rows."""
-        own = slice(first, last)
-        est = self.estimator()
-        est.partial_fit(self.X[own], self.y[own])
-        return float(self.sums(self.X[own], self.y[own])[-1]), est.rank_
-
-    def estimator(self) -> RecursiveLeastSquares:
-        return RecursiveLeastSquares(ridge=0.0, fit_intercept=self.fit_intercept)
-
-    def sums(self, X: NDArray, y: NDArray) -> NDArray[np.float64]:
-        """Residual sums of squares of the rows up to each."""
-        path = coefficient_path(X, y, fit_intercept=self.fit_intercept)
-        return np.cumsum(path.recursive_residual.astype(np.float64) ** 2)
-
-
 def chow_test(
     X: ArrayLike, y: ArrayLike, row: int, *, fit_intercept: bool = False
 ) -> ChowTest:  # fmt: skip
@@ -154,7 +109,7 @@ def chow_test(
     >>> round(test.statistic, 2), test.df
     (75.93, (1, 98))
     """
-    data = _checked(X, y, fit_intercept)
+    data = check_data(X, y, fit_intercept)
     if isinstance(row, bool) or not isinstance(row, (int, np.integer)):
         raise ValueError(f"row must be an integer, got {row!r}")
     place = int(np.searchsorted(data.row, row))
@@ -227,7 +182,7 @@ def break_test(
     >>> round(found.statistic, 2), int(data["year"][found.row - 1])    # the last year before
     (75.93, 1898)
     """
-    data = _checked(X, y, fit_intercept)
+    data = check_data(X, y, fit_intercept)
     n = len(data.y)
     if not (isinstance(trim, (int, float, np.floating)) and 0 < trim < 0.5):
         raise ValueError(f"trim must lie between 0 and 1/2, got {trim!r}")
@@ -258,54 +213,6 @@ def break_test(
     return BreakTest(float(value[best]), p_value, int(rows[best]), rows, value, rss)
 
 
-def ols_cusum(
-    X: ArrayLike, y: ArrayLike, *, fit_intercept: bool = False, ddof: int | None = None
-) -> OLSCusum:
-    """Test of constant coefficients by the cumulated residuals of the regression on all rows.
-
-    Parameters
-    ----------
-    X : array (n, d)
-    y : array (n,)
-    fit_intercept : bool, default False
-    ddof : int, optional
-        What is taken off the number of rows in the noise variance; default: the coefficients.
-
-    Returns
-    -------
-    OLSCusum
-
-    Raises
-    ------
-    ValueError
-        If there are no more rows than ``ddof``.
-
-    References
-    ----------
-    Ploberger & Kramer, "The CUSUM test with OLS residuals", Econometrica 60 (1992) 271-285.
-
-    Examples
-    --------
-    >>> from olsq.datasets import nile
-    >>> from olsq.stability import ols_cusum
-    >>> test = ols_cusum([[1.0]] * 100, nile()["volume"])
-    >>> round(test.statistic, 3), test.p_value < 1e-6
-    (2.952, True)
-    """
-    data = _checked(X, y, fit_intercept)
-    est = data.estimator().fit(data.X, data.y)
-    residual = data.y - est.predict(data.X)
-    n, taken = len(residual), est.rank_ if ddof is None else int(ddof)
-    if n <= taken:
-        raise ValueError(f"{n} complete rows leave no degrees of freedom after {taken}")
-    from scipy.stats import kstwobign
-
-    scale = math.sqrt(n * float(residual @ residual) / (n - taken))
-    value = np.cumsum(residual) / (scale if scale > 0 else 1.0)
-    statistic = float(np.abs(value).max())
-    return OLSCusum(statistic, float(kstwobign.sf(statistic)), data.row, value)
-
-
 def _tail(c: float, k: int, ratio: float) -> float:
     """P(sup of k-dimensional squared Bessel bridges over a range of this ratio > c)."""
     if not c > k:  # the approximation is of the tail
@@ -314,16 +221,3 @@ def _tail(c: float, k: int, ratio: float) -> float:
         return 0.0
     log_density = 0.5 * k * math.log(c / 2) - 0.5 * c - math.lgamma(0.5 * k)
     return min(1.0, math.exp(log_density) * ((1 - k / c) * math.log(ratio) + 2 / c))
-
-
-def _checked(X: Any, y: Any, fit_intercept: bool) -> _Data:
-    """Complete rows of one target, as float64."""
-    judge = RecursiveLeastSquares()
-    rows = check_X(X, judge, None, allow_empty=False).astype(np.float64, copy=False)
-    target = check_y(y, judge, len(rows), None).astype(np.float64, copy=False)
-    if target.ndim != 1:
-        raise ValueError(f"y must be one target (n,), got shape {target.shape}")
-    complete = np.isfinite(rows).all(axis=1) & np.isfinite(target)
-    if not complete.any():
-        raise ValueError("X and y have no complete row")
-    return _Data(rows[complete], target[complete], np.flatnonzero(complete), bool(fit_intercept))

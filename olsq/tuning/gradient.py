@@ -18,6 +18,7 @@ from olsq.tuning.objective import OneStepLoss
 
 GRID_MEMORIES, GRID_RIDGES = 12, 6
 CURVE_POINTS = 33
+LOOKS = 3
 LEAST_HALF_LIFE = 0.25  # forget = 1 / 16
 LEAST_RIDGE, MOST_RIDGE = 1e-8, 100.0  # of a row's weight; and of all rows'
 SAME = 1e-9  # relative difference of losses below which the simpler of two is taken
@@ -95,6 +96,7 @@ def minimise(problem: OneStepLoss, memories: Range, ridges: Range, starts: int) 
             place, fine = search.descend(start)
             if search.height(*place) < search.height(*best):
                 best, converged = place, fine
+        best = search.look_along(best)
     return search.finish(best, converged)
 
 
@@ -104,21 +106,14 @@ class _Search:
     def __init__(self, problem: OneStepLoss, memories: Range, ridges: Range) -> None:
         self.problem, self.memories, self.ridges = problem, memories, ridges
         self.free = [r for r in (memories, ridges) if r.fixed is None and r.low < r.high]
-        self.known: dict[tuple[float, float], float] = {}
         # Below this rounding decides; also the way out of log(0).
         spread = float(problem.scored @ np.einsum("tj,tj->t", problem.Y, problem.Y))
         self.rounding = max((64 * np.finfo(float).eps) ** 2 * spread, np.finfo(float).tiny)
         self._grid: list[NDArray] | None = None
 
-    def loss(self, forget: float, ridge: float) -> float:
-        """The loss, computed once for a place."""
-        if (forget, ridge) not in self.known:
-            self.known[forget, ridge] = self.problem.loss(forget, ridge)
-        return self.known[forget, ridge]
-
     def height(self, forget: float, ridge: float) -> float:
         """What is minimised."""
-        return math.log(self.loss(forget, ridge) + self.rounding)
+        return math.log(self.problem.loss(forget, ridge) + self.rounding)
 
     def place(self, z: NDArray) -> tuple[float, float]:
         """(forget, ridge) at the coordinates of what is free."""
@@ -165,7 +160,6 @@ class _Search:
         """Height and its gradient in the coordinates."""
         forget, ridge = self.place(z)
         found = self.problem.slope(forget, ridge)
-        self.known[forget, ridge] = found.loss
         # d forget / d log memory = 1 / memory; d ridge / d log ridge = ridge
         by = {id(self.memories): found.forget * (1 - forget), id(self.ridges): found.ridge * ridge}
         gradient = np.array([by[id(own)] for own in self.free]) / (found.loss + self.rounding)
@@ -195,6 +189,26 @@ class _Search:
             self.place(start), False
         )  # fmt: skip
 
+    def look_along(self, best: tuple[float, float]) -> tuple[float, float]:
+        """Go on from a lower place on one of the two curves through the best, as long as there is.
+
+        The curves are finer than the grid, and are reported in any case.
+        """
+        for _ in range(LOOKS):
+            at, tried = Found(*best, 0.0, (), ""), [best]
+            for own, along in ((self.memories, along_forget), (self.ridges, along_ridge)):
+                if any(own is free for free in self.free):
+                    tried += list(zip(*along(self.problem, own, at)[:2], strict=True))
+            lower = min(((float(f), float(r)) for f, r in tried), key=lambda p: self.height(*p))
+            if self.height(*lower) > self.height(*best) - 1e-6:
+                break
+            memory, ridge = min(memory_of(lower[0]), self.memories.high), lower[1]
+            by = {id(self.memories): memory, id(self.ridges): ridge}
+            start = [math.log(min(max(by[id(r)], r.low), r.high)) for r in self.free]
+            end, _ = self.descend(np.array(start))
+            best = min(lower, end, key=lambda p: self.height(*p))
+        return best
+
     def finish(self, best: tuple[float, float], converged: bool) -> Found:
         """Try the ends of the ranges, and say in words where the least loss is."""
         for forgets_nothing, no_ridge in ((True, False), (False, True), (True, True)):
@@ -203,7 +217,7 @@ class _Search:
             if no_ridge and (not self.ridges.limit or self.ridges.fixed is not None):
                 continue
             place = 1.0 if forgets_nothing else best[0], 0.0 if no_ridge else best[1]
-            if self.loss(*place) <= self.loss(*best) * (1 + SAME) + self.rounding:
+            if self.problem.loss(*place) <= self.problem.loss(*best) * (1 + SAME) + self.rounding:
                 best = place
         if best[0] == 1 and best[1] > 0 and self.ridges.fixed is None and self.memories.limit:
             best = self._ridge_alone(best)
@@ -212,7 +226,7 @@ class _Search:
             words.append(
                 "the search stopped before the slope was zero: look at curve, or give bounds"
             )
-        return Found(*best, self.loss(*best), at_bound, "; ".join(words))
+        return Found(*best, self.problem.loss(*best), at_bound, "; ".join(words))
 
     def _ridge_alone(self, best: tuple[float, float]) -> tuple[float, float]:
         """The best ridge without forgetting, from the one found with a little of it."""
@@ -221,14 +235,13 @@ class _Search:
         fixed = _Search(self.problem, self.memories._replace(fixed=1.0), self.ridges)
         if not fixed.free:
             return best
-        fixed.known = self.known
         end, _ = fixed.descend(np.log([np.clip(best[1], self.ridges.low, self.ridges.high)]))
-        return end if self.loss(*end) < self.loss(*best) else best
+        return end if self.problem.loss(*end) < self.problem.loss(*best) else best
 
     def _ends(self, forget: float, ridge: float) -> tuple[tuple[str, ...], list[str]]:
         """Which of the two are at an end of their range, and what is to be said of it."""
         names, words = [], []
-        if self.loss(forget, ridge) <= self.rounding:
+        if self.problem.loss(forget, ridge) <= self.rounding:
             words.append("the loss is zero to rounding: the rows do not say more")
         if self.memories.fixed is not None:
             words.append("forget was given")

@@ -63,6 +63,7 @@ class OneStepLoss:
         self.scored = scored / (Y.shape[1] * scored.sum())
         self.burn_in = burn_in
         self.tried: list[tuple[float, float, float]] = []
+        self.known: dict[tuple[float, float], float] = {}
         if fit_intercept:
             # An intercept without a penalty takes up any shift, so that the gradient can be that of
             # centred data: moments of data far from 0 have no digits left for what varies.
@@ -103,8 +104,10 @@ class OneStepLoss:
         return fitted.residual_
 
     def loss(self, forget: float, ridge: float) -> float:
-        """The loss in units of the scaled data; notes what was tried."""
-        return self.judge(forget, ridge, self.residuals(forget, ridge))
+        """The loss in units of the scaled data, computed once for a place."""
+        if (forget, ridge) not in self.known:
+            self.judge(forget, ridge, self.residuals(forget, ridge))
+        return self.known[forget, ridge]
 
     def slope(self, forget: float, ridge: float) -> Slope:
         """The loss and its gradient, by the implicit derivative of every row's solution.
@@ -145,4 +148,5 @@ class OneStepLoss:
         """The loss of these residuals, noted as tried."""
         loss = float(self.scored @ np.einsum("tj,tj->t", residuals, residuals))
         self.tried.append((forget, ridge, loss))
+        self.known[forget, ridge] = loss
         return loss

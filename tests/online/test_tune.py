@@ -308,6 +308,19 @@ def test_hard_streams_end_somewhere_sensible(mode):
         assert tuned.loss <= tuned.path.loss.min() * (1 + 1e-6) + 1e-300
 
 
+def test_no_place_on_the_curves_is_lower():
+    """On streams whose columns differ in size by decades the loss has several valleys."""
+    rng = np.random.default_rng(4)
+    d = int(rng.integers(1, 5))
+    X = rng.standard_normal((300, d)) * 10.0 ** rng.integers(-6, 6, d)
+    X[rng.random(300) < 0.3] = 0
+    moves = rng.choice([0, 0.1]) * rng.standard_normal((300, d))
+    y = (X * (1 + np.cumsum(moves, axis=0))).sum(axis=1) + rng.standard_normal(300)
+    tuned = olsq.tune(X, y, fit_intercept=False)
+    for curve in (tuned.curve, tuned.ridge_curve, tuned.path):
+        assert tuned.loss <= curve.loss.min() * (1 + 2e-6)
+
+
 def test_bad_arguments_are_named():
     X, y = moving(30)
     for options, match in (

@@ -1,0 +1,79 @@
+"""A test of constant coefficients from the residuals of the regression on all rows."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from olsq.stability.data import check_data
+
+
+class OLSCusum(NamedTuple):
+    """The CUSUM of the residuals at the final coefficients.
+
+    Attributes
+    ----------
+    statistic : float
+        The largest ``abs(value)``.
+    p_value : float
+        Asymptotic: of a Brownian bridge.
+    row : ndarray of int, shape (k,)
+    value : ndarray, shape (k,)
+        Cumulated residuals over their standard deviation times the square root of k.
+    """
+
+    statistic: float
+    p_value: float
+    row: NDArray[np.int64]
+    value: NDArray[np.float64]
+
+
+def ols_cusum(
+    X: ArrayLike, y: ArrayLike, *, fit_intercept: bool = False, ddof: int | None = None
+) -> OLSCusum:
+    """Test of constant coefficients by the cumulated residuals of the regression on all rows.
+
+    Parameters
+    ----------
+    X : array (n, d)
+    y : array (n,)
+    fit_intercept : bool, default False
+    ddof : int, optional
+        What is taken off the number of rows in the noise variance; default: the coefficients.
+
+    Returns
+    -------
+    OLSCusum
+
+    Raises
+    ------
+    ValueError
+        If there are no more rows than ``ddof``.
+
+    References
+    ----------
+    Ploberger & Kramer, "The CUSUM test with OLS residuals", Econometrica 60 (1992) 271-285.
+
+    Examples
+    --------
+    >>> from olsq.datasets import nile
+    >>> from olsq.stability import ols_cusum
+    >>> test = ols_cusum([[1.0]] * 100, nile()["volume"])
+    >>> round(test.statistic, 3), test.p_value < 1e-6
+    (2.952, True)
+    """
+    data = check_data(X, y, fit_intercept)
+    est = data.estimator().fit(data.X, data.y)
+    residual = data.y - est.predict(data.X)
+    n, taken = len(residual), est.rank_ if ddof is None else int(ddof)
+    if n <= taken:
+        raise ValueError(f"{n} complete rows leave no degrees of freedom after {taken}")
+    from scipy.stats import kstwobign
+
+    scale = math.sqrt(n * float(residual @ residual) / (n - taken))
+    value = np.cumsum(residual) / (scale if scale > 0 else 1.0)
+    statistic = float(np.abs(value).max())
+    return OLSCusum(statistic, float(kstwobign.sf(statistic)), data.row, value)
