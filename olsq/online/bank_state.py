@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from olsq.online import bank_batch_kernels as batch_kernels
 from olsq.online.bank_kernels import COVARIANCE, SQUARE_ROOT
@@ -83,7 +83,7 @@ class BankState:
     @classmethod
     def start(
         cls, kind: Kind, ridge: NDArray, n_targets: int, sandwich: bool = False,
-        stored: DTypeLike = None,
+        stored: Any = None,
     ) -> Self:  # fmt: skip
         """Filters before any row, with a ridge (n, k) each, ``stored`` as the kind says or else."""
         n, k = ridge.shape

@@ -140,6 +140,15 @@ def test_targets_that_miss_rows_of_their_own():
     same(olsq.coefficient_path(X, y, by=labels, **given), apart(X, y, labels, **given), X, y)
 
 
+def test_a_group_that_begins_with_a_missing_row_has_no_estimate_yet():
+    X, by = np.ones((5, 1)), np.array(["a", "b", "b", "a", "b"])
+    y = np.array([1.0, np.nan, 4.0, np.nan, np.nan])
+    path = olsq.coefficient_path(X, y, by=by)
+    np.testing.assert_allclose(path.coef[:, 0], [1, 0, 4, 1, 4])
+    assert np.isinf(path.stderr).all()
+    np.testing.assert_array_equal(np.isnan(path.residual), np.isnan(y))
+
+
 def test_float32_data():
     X, y, _, _, labels = mixed("white")
     X, y = X.astype(np.float32), y.astype(np.float32)
