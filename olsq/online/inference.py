@@ -228,7 +228,7 @@ class Inference(Predictions):
                     raise ValueError(
                         f"rows so far do not determine restriction {unknown[0]}: test the others"
                     )
-                factor: NDArray = np.linalg.qr(_deviations(form, R, sandwich).T, mode="r")
+                factor: Any = np.linalg.qr(_deviations(form, R, sandwich).T, mode="r")
                 scale = np.linalg.norm(factor, axis=0)
                 if r > factor.shape[0] or _rank(factor / scale) < r:
                     raise ValueError(
