@@ -50,7 +50,7 @@ CASES = [
     ("utf16.csv --target y", "utf16.csv is not UTF-8"),
     ("fake.parquet --target y", "fake.parquet is a damaged Parquet file"),
     ("misnamed.parquet --target y", "misnamed.parquet is not a Parquet file"),
-    ("decimal.csv --target y", "holds '1,5' (write decimals with a point)"),
+    ("decimal.csv --target y", "holds '1,5' (write decimals with a point, or give --decimal ,)"),
     ("damaged.csv.gz --target y", "damaged.csv.gz is damaged"),
     ("MACRO --target cpj", "no column 'cpj' in the data; did you mean 'cpi'"),
     ("MACRO --target zzz", "it has 'year', 'quarter', 'realgdp'"),
