@@ -194,10 +194,9 @@ def test_levels_are_columns_and_later_ones_share_one(tmp_path, olsq_command):
     dummies = [(frame["city"] == name).to_numpy() for name in ("Köln", "Rom", "Paris")]
     X = np.column_stack([frame["a"].fill_null(np.nan).to_numpy(), *dummies])
     est = olsq.RecursiveLeastSquares(cov="sandwich")
-    parts = [
-        est.partial_fit_path(X[at : at + 100], frame["y"].fill_null(np.nan).to_numpy()[at : at + 100])
-        for at in range(0, 900, 100)
-    ]
+    y = frame["y"].fill_null(np.nan).to_numpy()
+    cuts = [slice(at, at + 100) for at in range(0, 900, 100)]
+    parts = [est.partial_fit_path(X[cut], y[cut]) for cut in cuts]
     found = read(out)
     for k, name in enumerate(("a", "city=Köln", "city=Rom", "city=other")):
         np.testing.assert_array_equal(
@@ -214,7 +213,8 @@ def test_listed_levels_without_intercept_keep_the_first(tmp_path, olsq_command):
     )  # fmt: skip
     found = read(out)
     assert list(found)[3:] == ["coef_c=b", "coef_c=a", "coef_c=other"]
-    assert [found[f"coef_c={level}"][-1] for level in ("b", "a", "other")] == pytest.approx([2, 1, 5])
+    last = [found[f"coef_c={level}"][-1] for level in ("b", "a", "other")]
+    assert last == pytest.approx([2, 1, 5])
     assert "36 rows learned, 9 skipped" in text
 
 
@@ -362,3 +362,13 @@ def test_comments_and_encodings_through_a_pipe(table, tmp_path, olsq_command, mo
         "--out", outs[1],
     )  # fmt: skip
     assert outs[0].read_bytes() == outs[1].read_bytes()
+
+
+def test_names_that_hold_commas_go_into_quotation_marks(tmp_path, olsq_command):
+    (tmp_path / "d.csv").write_text('"price, EUR",x,"a,b"\n1,2,3\n2,3,4\n4,5,5\n')
+    out = tmp_path / "o.csv"
+    fit(
+        olsq_command, tmp_path / "d.csv", "--target", '"price, EUR"', "--features", 'x,"a,b"',
+        "--out", out,
+    )  # fmt: skip
+    assert list(read(out))[-2:] == ["coef_x", "coef_a,b"]

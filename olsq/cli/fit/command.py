@@ -35,16 +35,17 @@ def fit(
         list[str],
         typer.Option(
             help="Column to predict; several, separated by commas or given one by one, share the "
-            "regressors.",
+            'regressors. A name that holds a comma goes into quotation marks: \'"a,b"\'.',
             show_default=False,
+            metavar="COL",
         ),
     ],
     features: Annotated[
         list[str] | None,
         typer.Option(
-            help="Regressors, separated by commas (may be given several times). "
-            "Default: all other columns.",
-            show_default=False,
+            help="Regressors, separated by commas (may be given several times).",
+            show_default="all other columns",
+            metavar="COL",
             rich_help_panel="Model",
         ),
     ] = None,
@@ -53,6 +54,7 @@ def fit(
         typer.Option(
             help="Columns that are no regressors (instead of --features).",
             show_default=False,
+            metavar="COL",
             rich_help_panel="Model",
         ),
     ] = None,
@@ -88,7 +90,12 @@ def fit(
     ] = None,
     weight: Annotated[
         str | None,
-        typer.Option(help="Column of row weights.", show_default=False, rich_help_panel="Model"),
+        typer.Option(
+            help="Column of row weights.",
+            show_default=False,
+            metavar="COL",
+            rich_help_panel="Model",
+        ),
     ] = None,
     forget: Annotated[
         float | None,
@@ -158,6 +165,7 @@ def fit(
             help="What --out holds, of prediction, residual, coef, stderr (of the coefficients), "
             "sigma (of the noise).",
             show_default="prediction,residual,coef",
+            metavar="WHAT",
             rich_help_panel="Results",
         ),
     ] = None,

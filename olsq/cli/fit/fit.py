@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,12 +14,14 @@ from rich.console import Console
 from olsq.cli.errors import CommandError, InputError, Interrupted
 from olsq.cli.fit.checkpoint import load_checkpoint, make_notes, rejoin
 from olsq.cli.fit.design import Design
+from olsq.cli.fit.figures import draw, figure_paths
 from olsq.cli.fit.options import Estimator, FitOptions
 from olsq.cli.fit.output import Output, output_names
 from olsq.cli.fit.report import print_report
 from olsq.cli.fit.scores import Scores
 from olsq.cli.fit.target_path import PathOfTarget, unlearned_path
 from olsq.cli.fit.trace import Trace
+from olsq.cli.fit.usable import usable_rows
 from olsq.cli.interrupts import Interrupts
 from olsq.cli.progress import RowProgress
 from olsq.cli.sources.columns import Chunk
@@ -148,7 +148,7 @@ class FitRun:
         if chunk.time is not None and self.source.table.time is not None:
             self.source.table.time.check_order(chunk.time, chunk.start, self.source.name)
         X = self.design.matrix(chunk)
-        y, weight, used = self._usable(chunk, X)
+        y, weight, used = usable_rows(chunk, X, self.source.columns, self.options.missing)
         target = y[:, 0] if y.shape[1] == 1 else y
         if not used.any() and not self._started:
             # The estimator cannot begin with a row it must skip; such rows only pass through.
@@ -192,46 +192,6 @@ class FitRun:
             first, last = self.source.rows - len(y) + 1, self.source.rows
             reason = str(error).splitlines()[0]
             raise InputError(f"rows {first:,} to {last:,}: {reason}") from None
-
-    def _usable(
-        self, chunk: Chunk, X: NDArray
-    ) -> tuple[NDArray, NDArray | None, NDArray[np.bool_]]:
-        """Targets with every row that lacks one marked by NaN, weights, the rows to learn."""
-        y, weight = chunk.y, chunk.weight
-        # A sum is much cheaper than a test of every cell, and finite only if all of them are.
-        with np.errstate(over="ignore", invalid="ignore"):
-            total = X.sum() + y.sum()
-        if weight is None and math.isfinite(total):
-            return y, None, np.ones(len(y), np.bool_)
-        if self.options.missing == "raise":
-            self._refuse_missing(chunk)
-        # Rows are skipped by the estimator for X and y: without all targets, none is learned.
-        used = np.isfinite(X).all(axis=1) & np.isfinite(y).all(axis=1)
-        if weight is not None:
-            used &= np.isfinite(weight)
-            negative = np.flatnonzero(weight < 0)
-            if negative.size:
-                raise InputError(
-                    f"weight column {self.options.weight!r} is negative in row "
-                    f"{chunk.start + negative[0] + 1:,}"
-                )
-            # A row without a weight has no usable target.
-            y = np.where(np.isfinite(weight)[:, None], y, np.nan)
-            weight = np.where(used, weight, 0.0)
-        y = np.where(np.isfinite(y).all(axis=1)[:, None], y, np.nan)
-        return y, weight, used
-
-    def _refuse_missing(self, chunk: Chunk) -> None:
-        weight = [] if chunk.weight is None else [chunk.weight]
-        known = np.isfinite(np.column_stack([chunk.X, chunk.y, *weight]))
-        if known.all():
-            return
-        row = int(np.flatnonzero(~known.all(axis=1))[0])
-        column = self.source.columns.all[int(np.flatnonzero(~known[row])[0])]
-        raise InputError(
-            f"row {chunk.start + row + 1:,} has no value in column {column!r} "
-            "(--missing skip passes over such rows)"
-        )
 
     def _save(self) -> bool:
         """Write a checkpoint if one is wanted and there is anything to save."""
@@ -289,30 +249,9 @@ class FitRun:
         self._save()
         if self.output is not None:
             self.output.finish()
-        for trace, target, path in zip(
-            self.traces, source.columns.targets, self._figures(), strict=False
-        ):
-            self._draw(trace, target, path)
-
-    def _figures(self) -> list[Path]:
-        """Names of the figures: with several targets each has its own, fit.y1.png for y1."""
-        plot, targets = self.options.plot, self.source.columns.targets
-        if plot is None or len(targets) == 1:
-            return [] if plot is None else [plot]
-        return [plot.with_name(f"{plot.stem}.{target}{plot.suffix}") for target in targets]
-
-    def _draw(self, trace: Trace, target: str, path: Path) -> None:
-        from olsq.plot.drawing import draw_fit
-
-        constant = self.options.window is None and self.options.half_life is None
-        constant &= self.options.forget in (None, 1.0) and self.options.weight is None
-        title = f"{target}   ({self.options.describe()})"
-        time = self.source.table.time
-        curves = trace.curves(bounds=constant)
-        x = curves.x.astype(int) if time is None else time.positions(curves.x)
-        curves = curves._replace(x=x)
-        figure = draw_fit(curves, title=title, xlabel="row" if time is None else time.name)
-        figure.savefig(path, dpi=150)
+        figures = figure_paths(self.options.plot, source.columns.targets)
+        for trace, target, path in zip(self.traces, source.columns.targets, figures, strict=False):
+            draw(trace, self.options, target, source.table.time, path)
 
     def close(self, *, discard: bool) -> None:
         """Stop without finishing."""
@@ -322,15 +261,10 @@ class FitRun:
     def report(self, console: Console) -> None:
         """Print the tables."""
         options, columns = self.options, self.source.columns
-        files = [
-            f"{what}: {path}"
-            for what, paths in (
-                ("every row", [options.out]), ("figure", self._figures()),
-                ("state", [options.state]),
-            )
-            for path in paths
-            if path is not None
-        ]  # fmt: skip
+        figures = figure_paths(options.plot, columns.targets)
+        written = [("every row", options.out), *(("figure", path) for path in figures)]
+        written.append(("state", options.state))
+        files = [f"{what}: {path}" for what, path in written if path is not None]
         names = self.design.names()
         print_report(
             console, self.estimator, names, columns.targets, self.scores,

@@ -67,6 +67,7 @@ class Model:
 
     def __init__(self, path: Path) -> None:
         self.estimator, notes = _load(path)
+        self.categorical: dict[str, tuple[str, ...] | None] = {}
         if notes is None:
             names = getattr(self.estimator, "feature_names_in_", None)
             if names is None:
@@ -78,7 +79,7 @@ class Model:
             self.features = tuple(map(str, names))
             self.targets = ("y",) if m == 1 else tuple(f"y{j}" for j in range(m))
             self.design: dict[str, Any] | None = None
-            self.lags, self.categorical = 0, {}
+            self.lags = 0
         else:
             self.features = tuple(notes["columns"]["features"])
             self.targets = tuple(notes["columns"]["targets"])

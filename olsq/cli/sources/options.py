@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from typing import Annotated
 
@@ -57,8 +58,9 @@ TimeFormatOption = Annotated[
 
 
 def split_names(parts: list[str] | None) -> tuple[str, ...]:
-    """Names from options given several times, each with commas."""
-    return tuple(name.strip() for part in parts or () for name in part.split(",") if name.strip())
+    """Names from options given several times, each with commas; as in CSV, "a,b" is one name."""
+    cells = csv.reader(parts or (), skipinitialspace=True)
+    return tuple(name.strip() for row in cells for name in row if name.strip())
 
 
 def split_levels(parts: list[str] | None) -> dict[str, tuple[str, ...] | None]:
@@ -73,7 +75,7 @@ def split_levels(parts: list[str] | None) -> dict[str, tuple[str, ...] | None]:
     for part in parts or ():
         # Levels may hold commas: after a column with levels the next column is its own option.
         with_levels = "=" in part
-        for text in [part] if with_levels else part.split(","):
+        for text in [part] if with_levels else split_names([part]):
             name, _, listed = text.partition("=")
             name, levels = name.strip(), None
             if not name:

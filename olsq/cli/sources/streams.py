@@ -55,7 +55,7 @@ class ByteStream:
         self, path: Path | None, name: str, encoding: str | None, comment: str | None
     ) -> None:
         codec = check_encoding(encoding)
-        self.path, self.name = path, name
+        self.path, self.name, self.encoding = path, name, encoding
         self.raw: BinaryIO = sys.stdin.buffer if path is None else path.open("rb")
         try:
             self.compression = None if path is None else _compression(self.raw)
@@ -74,9 +74,10 @@ class ByteStream:
         """Turn what damaged files raise into an InputError."""
         try:
             yield
-        except UnicodeDecodeError as error:
+        except UnicodeError as error:
+            reason = getattr(error, "reason", str(error))
             raise InputError(
-                f"{self.name} is not in the encoding {error.encoding}: {error.reason} "
+                f"{self.name} is not in the encoding {self.encoding}: {reason} "
                 "(choose another --encoding)"
             ) from None
         except (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError) as error:

@@ -122,10 +122,10 @@ class TimeColumn:
         back = np.flatnonzero(np.diff(before) < 0)
         if back.size:
             row = int(known[back[0]])
+            now, above = (self.shown(float(time)) for time in (found[row], before[back[0]]))
             raise InputError(
-                f"--time: row {first_row + row + 1:,} of {where} ({self.shown(found[row])}) lies "
-                f"before the one above it ({self.shown(before[back[0]])}): sort the rows by "
-                f"{self.name!r}"
+                f"--time: row {first_row + row + 1:,} of {where} ({now}) lies before the one above "
+                f"it ({above}): sort the rows by {self.name!r}"
             )
         if known.size:
             self.last = float(before[-1])
