@@ -30,9 +30,11 @@ def usable_rows(
     if missing == "raise":
         _refuse_missing(chunk, columns)
     # Rows are skipped by the estimator for X and y: without all targets, none is learned.
-    used = np.logical_and.reduce(np.isfinite(np.column_stack([X, y])), axis=1)
+    used = np.ones(len(y), np.bool_)
+    for part in (X, y):
+        used &= np.isfinite(part).all(axis=1)
     if weight is not None:
-        used = used & np.isfinite(weight)
+        used &= np.isfinite(weight)
         negative = np.flatnonzero(weight < 0)
         if negative.size:
             raise InputError(
@@ -40,7 +42,7 @@ def usable_rows(
                 f"{chunk.start + negative[0] + 1:,}"
             )
         # A row without a weight has no usable target.
-        y = np.where(np.isfinite(weight)[:, None], y, np.nan)
+        y = np.where(np.isfinite(weight[:, None]), y, np.nan)
         weight = np.where(used, weight, 0.0)
     y = np.where(np.isfinite(y).all(axis=1)[:, None], y, np.nan)
     return y, weight, used

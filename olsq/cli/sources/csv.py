@@ -24,7 +24,7 @@ from olsq.cli.sources.streams import ByteStream
 from olsq.cli.sources.table import TableBuilder
 
 SKIP_BYTES = 1 << 20
-CHUNKS_PER_BLOCK = 64  # at most; a read of 8 MiB seldom holds more
+CHUNKS_PER_BLOCK = 64  # at most; a read of 4 MiB seldom holds more
 SEPARATORS = ",;\t|"
 
 
