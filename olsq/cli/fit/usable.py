@@ -44,7 +44,8 @@ def usable_rows(
         # A row without a weight has no usable target.
         y = np.where(np.isfinite(weight[:, None]), y, np.nan)
         weight = np.where(used, weight, 0.0)
-    y = np.where(np.isfinite(y).all(axis=1)[:, None], y, np.nan)
+    complete = np.logical_and.reduce(np.isfinite(y), axis=1, keepdims=True)
+    y = np.where(complete, y, np.nan)
     return y, weight, used
 
 
@@ -53,7 +54,7 @@ def _refuse_missing(chunk: Chunk, columns: Columns) -> None:
     known = np.isfinite(np.column_stack([chunk.X, chunk.y, *weight]))
     if known.all():
         return
-    row = int(np.flatnonzero(~known.all(axis=1))[0])
+    row = int(np.flatnonzero(~np.logical_and.reduce(known, axis=1))[0])
     column = columns.all[int(np.flatnonzero(~known[row])[0])]
     raise InputError(
         f"row {chunk.start + row + 1:,} has no value in column {column!r} "
