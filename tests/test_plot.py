@@ -81,7 +81,7 @@ def test_fit_page_names_coefficients_and_the_crossing():
     words = texts(figure)
     for expected in ("cpi ~ 1 + m1", "intercept", "m1", "5 % lines: crossed at 1993"):
         assert any(expected in word for word in words), expected
-    assert any(word.startswith("0.1331 ± ") for word in words)
+    assert any(word.startswith("0.133 ± 0.00") for word in words)
 
 
 def test_dates_missing_values_and_forgetting():
@@ -162,3 +162,57 @@ def test_breaks_and_squares_are_drawn(dates):
 def test_lines_are_labelled_with_their_level():
     result = cusum(macro_path(), level=0.01)
     assert any(text.startswith("1 % lines") for text in texts(drawn(plot_cusum(result))))
+
+
+def test_values_are_rounded_to_their_error():
+    from olsq.plot.numbers import rounded
+
+    for value, error, shown in (
+        (2.99961, 0.00213, "3.000 ± 0.002"),
+        (0.13312, 0.0134, "0.133 ± 0.013"),
+        (1.0, 0.0995, "1.00 ± 0.10"),
+        (1.0, 0.195, "1.0 ± 0.2"),
+        (-0.0001, 0.5, "0.0 ± 0.5"),
+        (-3340.4, 212.0, "−3300 ± 200"),
+        (3.0, 9.6, "3 ± 10"),
+        (12345678.0, 10.0, "1.2345678e+07 ± 1.0e+01"),
+        (1.04e-9, 3e-10, "1.0e-09 ± 3e-10"),
+        (5.0, np.inf, "5"),
+        (5.0, 0.0, "5 ± 0"),
+    ):
+        assert rounded(value, error) == shown
+
+
+def test_running_quantiles_are_those_of_the_rows_around():
+    from olsq.plot.numbers import running_quantiles
+
+    rng = np.random.default_rng(0)
+    sample = rng.standard_normal((1000, 8)) * np.linspace(1, 3, 1000)[:, None]
+    sample[::7, 3:] = np.nan
+    found = running_quantiles(sample)
+    normal = np.array([-1.645, -0.674, 0.674, 1.645])
+    size = np.linspace(1, 3, 1000)[:, None]
+    for part in (slice(300), slice(350, 650), slice(700, 1000)):
+        np.testing.assert_allclose((found / size)[part].mean(axis=0), normal, rtol=0.12)
+    assert running_quantiles(np.full((900, 2), np.nan)) is None
+
+
+def test_many_errors_are_bands_and_few_are_bars():
+    rng = np.random.default_rng(0)
+    for n, kind in ((500, "± running RMS"), (3000, "range, 90 %, 50 %; ± running RMS")):
+        X = rng.standard_normal((n, 1))
+        path = olsq.coefficient_path(X, X[:, 0] + rng.standard_normal(n))
+        (ax,) = drawn(plot_residuals(path)).axes
+        assert ax.get_title(loc="right") == kind
+
+
+def test_panels_share_their_axis_and_dates_are_dates():
+    data = mauna_loa_co2()
+    X = np.column_stack([np.cos(2 * np.pi * data["year"]), data["year"] - 1980])
+    path = olsq.coefficient_path(X, data["co2"], fit_intercept=True)
+    figure = drawn(plot_fit(path, x=data["date"]))
+    assert len({ax.get_xlim() for ax in figure.axes}) == 1
+    edges = [ax.get_position() for ax in figure.axes]
+    assert len({round(edge.x0, 6) for edge in edges}) == 2
+    labels = [label.get_text() for label in figure.axes[-1].get_xticklabels()]
+    assert any(label.isdigit() and 1950 < int(label) < 2020 for label in labels)

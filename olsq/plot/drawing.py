@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.plot.numbers import rounded, running_quantiles, running_rms
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 INK, MUTED, GRID = "#1f2933", "#6b7785", "#e3e8ee"
 BLUE, ORANGE, RED = "#2166ac", "#d9730d", "#c0362c"
+
+MOST_BARS = 700  # with more, bars touch each other on a figure of the usual width
+RANGE_POINTS = 8
 
 STYLE: dict[Any, Any] = {
     "figure.dpi": 150,
@@ -69,11 +74,16 @@ def _robust_limits(low: NDArray, high: NDArray) -> tuple[float, float] | None:
 
 
 def _finish_x(ax: Axes, x: NDArray) -> None:
-    """No empty margins; long row numbers as 500k and 2M rather than as powers of ten."""
+    """No empty margins; dates without repetition; row numbers as 500k and 2M, not as powers."""
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
     from matplotlib.ticker import EngFormatter
 
     ax.margins(x=0)
-    if x.dtype.kind in "iu" and x[-1] >= 10_000:
+    if x.dtype.kind == "M":
+        locator = AutoDateLocator(minticks=3, maxticks=7)
+        ax.xaxis.set_major_locator(locator)
+        ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+    elif x.dtype.kind in "iu" and x[-1] >= 10_000:
         ax.xaxis.set_major_formatter(EngFormatter(sep=""))
 
 
@@ -96,18 +106,41 @@ def draw_coefficient(
         ax.set_ylim(limits)
     _finish_x(ax, x)
     ax.set_title(title)
-    last = f"{coef[-1]:.4g}" + (f" ± {half[-1]:.2g} (95 %)" if finite[-1] else "")
-    ax.set_title(
-        last.replace("-", "−"), loc="right", color=color, fontweight="normal", fontsize=8.5
-    )
+    last = rounded(coef[-1], half[-1] if finite[-1] else np.inf) + " (95 %)" * bool(finite[-1])
+    ax.set_title(last, loc="right", color=color, fontweight="normal", fontsize=8.5)
 
 
-def draw_residuals(ax: Axes, x: NDArray, low: NDArray, high: NDArray, rms: NDArray) -> None:
-    """One-step-ahead errors: their range as a band (or bars) and their running size as a line."""
-    width = float(np.clip(400 / max(len(x), 1), 0.5, 2.0))
-    bottom, top = np.minimum(low, 0), np.maximum(high, 0)
-    # Unsnapped: lines rounded to whole pixels leave white stripes between them.
-    ax.vlines(x, bottom, top, color=BLUE, alpha=0.45, linewidth=width, snap=False)
+def draw_residuals(
+    ax: Axes, x: NDArray, low: NDArray, high: NDArray, rms: NDArray, sample: NDArray | None = None
+) -> None:
+    """One-step-ahead errors as bars, or as bands where bars would be a solid block.
+
+    Behind each of the n points are rows whose smallest and largest errors are ``low`` and ``high``
+    (n,); ``sample`` (n, k) holds some of them, NaN where there are fewer.  The bands are the range
+    and the running quantiles that hold 90 % and 50 %; the lines are ``rms`` (n,).
+    """
+    quantiles = None if len(x) <= MOST_BARS else running_quantiles(
+        low[:, None] if sample is None else sample
+    )  # fmt: skip
+    if quantiles is None:
+        width = float(np.clip(400 / max(len(x), 1), 0.5, 2.0))
+        bottom, top = np.minimum(low, 0), np.maximum(high, 0)
+        # Unsnapped: lines rounded to whole pixels leave white stripes between them.
+        ax.vlines(x, bottom, top, color=BLUE, alpha=0.45, linewidth=width, snap=False)
+        note = "± running RMS"
+    else:
+        # The range of a few neighbours together: a comb of single ones would be a block again.
+        lowest, highest = (
+            extreme.reduceat(bound, np.arange(0, len(x), RANGE_POINTS))
+            for extreme, bound in ((np.fmin, low), (np.fmax, high))
+        )
+        places = x[::RANGE_POINTS]
+        ax.fill_between(places, lowest, highest, step="post", color=BLUE, alpha=0.13, linewidth=0)
+        for k, alpha in ((0, 0.22), (1, 0.35)):
+            ax.fill_between(
+                x, quantiles[:, k], quantiles[:, 3 - k], color=BLUE, alpha=alpha, linewidth=0
+            )
+        note = "range, 90 %, 50 %; ± running RMS"
     ax.plot(x, rms, color=ORANGE, linewidth=1.2)
     ax.plot(x, -rms, color=ORANGE, linewidth=1.2)
     ax.axhline(0, color=MUTED, linewidth=0.7)
@@ -117,38 +150,34 @@ def draw_residuals(ax: Axes, x: NDArray, low: NDArray, high: NDArray, rms: NDArr
         ax.set_ylim(-reach, reach)
     _finish_x(ax, x)
     ax.set_title("One-step-ahead errors")
-    ax.set_title("± running RMS", loc="right", color=ORANGE, fontweight="normal", fontsize=8.5)
+    ax.set_title(note, loc="right", color=ORANGE, fontweight="normal", fontsize=8.5)
 
 
 def draw_cusum(
-    ax: Axes, x: NDArray, value: NDArray, bound: NDArray | None, level: float = 0.05
+    ax: Axes, x: NDArray, value: NDArray, bound: NDArray, level: float = 0.05
 ) -> None:
-    """The CUSUM path, and its lines (of this level) unless ``bound`` is None."""
+    """The CUSUM path, its lines of this level, and where it first leaves them."""
     ax.axhline(0, color=MUTED, linewidth=0.7)
     ax.plot(x, value, color=BLUE, linewidth=_line_width(len(x)))
-    note = f"{100 * level:g} % lines do not apply"
-    if bound is not None:
-        ax.plot(x, bound, color=RED, linewidth=1, linestyle=(0, (4, 3)))
-        ax.plot(x, -bound, color=RED, linewidth=1, linestyle=(0, (4, 3)))
-        outside = np.flatnonzero(np.abs(value) > bound)
-        note = f"{100 * level:g} % lines: " + ("crossed" if outside.size else "not crossed")
-        if outside.size:
-            first = outside[0]
-            ax.plot(x[first], value[first], "o", color=RED, markersize=5, zorder=5)
-            note += f" at {x[first]:.0f}" if x[first] % 1 == 0 else f" at {x[first]:.1f}"
+    ax.plot(x, bound, color=RED, linewidth=1, linestyle=(0, (4, 3)))
+    ax.plot(x, -bound, color=RED, linewidth=1, linestyle=(0, (4, 3)))
+    outside = np.flatnonzero(np.abs(value) > bound)
+    note = f"{100 * level:g} % lines: " + ("crossed" if outside.size else "not crossed")
+    if outside.size:
+        first = outside[0]
+        ax.plot(x[first], value[first], "o", color=RED, markersize=5, zorder=5)
+        note += f" at {_place(x[first])}"
     _finish_x(ax, x)
     ax.set_title("CUSUM of recursive residuals")
-    color = MUTED if bound is None else RED
-    ax.set_title(note, loc="right", color=color, fontweight="normal", fontsize=8.5)
+    ax.set_title(note, loc="right", color=RED, fontweight="normal", fontsize=8.5)
 
 
-def running_rms(square: NDArray, width: int) -> NDArray[np.float64]:
-    """Centred root mean square over ``width`` entries, NaN entries left out."""
-    kernel = np.ones(min(width, max(len(square), 1)))
-    known = np.isfinite(square)
-    total = np.convolve(np.where(known, square, 0.0), kernel, mode="same")[: len(square)]
-    count = np.convolve(known.astype(float), kernel, mode="same")[: len(square)]
-    return np.sqrt(np.maximum(total, 0.0) / np.where(count > 0.5, count, np.nan))
+def _place(x: Any) -> str:
+    """A horizontal position in words."""
+    if isinstance(x, np.datetime64):
+        day = x.astype("datetime64[D]")
+        return str(day) if x == day else str(x.astype("datetime64[m]")).replace("T", " ")
+    return f"{x:,.0f}" if x % 1 == 0 and x >= 10_000 else f"{x:.0f}" if x % 1 == 0 else f"{x:.1f}"
 
 
 class Curves(NamedTuple):
@@ -156,7 +185,8 @@ class Curves(NamedTuple):
 
     ``x`` (n,); ``coef`` and ``stderr`` (n, k); ``names`` k labels; ``low``, ``high`` and ``square``
     (n,) the smallest, largest and mean squared error of the rows behind each point; ``cusum`` (n,)
-    and ``bound`` (n,), or None where the test does not apply.
+    and its 5 % line ``bound`` (n,), None where that does not apply; ``sample`` (n, k) some of the
+    errors behind each point, NaN where there are fewer.
     """
 
     x: NDArray
@@ -168,33 +198,46 @@ class Curves(NamedTuple):
     square: NDArray
     cusum: NDArray | None
     bound: NDArray | None
+    sample: NDArray | None = None
 
 
 def draw_fit(curves: Curves, *, xlabel: str = "row", title: str = "", most: int = 6) -> Figure:
     """Draw coefficient panels (at most ``most``, the best determined ones), errors and CUSUM."""
     from matplotlib.figure import Figure
 
-    size = np.abs(curves.coef[-1]) / curves.stderr[-1]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        size = np.abs(curves.coef[-1]) / curves.stderr[-1]
     chosen = np.sort(np.argsort(-np.nan_to_num(size), kind="stable")[:most])
-    n_rows = (len(chosen) + 1) // 2
+    x, bound = curves.x, curves.bound
+    with_cusum = curves.cusum is not None and bound is not None
+    n_panels = len(chosen) + 1 + with_cusum
+    n_rows = (n_panels + 1) // 2
     with house_style():
-        figure = Figure(figsize=(10, 1.9 * n_rows + 2.9), layout=roomy_layout())
-        grid = figure.add_gridspec(n_rows + 1, 2, height_ratios=[1.9] * n_rows + [2.4])
-        for place, k in enumerate(chosen):
-            alone = place == len(chosen) - 1 and place % 2 == 0
-            ax = figure.add_subplot(grid[place // 2, slice(None) if alone else place % 2])
+        figure = Figure(figsize=(10, 2.15 * n_rows + 0.5), layout=roomy_layout())
+        grid = figure.add_gridspec(n_rows, 2)
+        axes: list[Axes] = []
+        for place in range(n_panels):
+            # A last panel without a neighbour takes both columns: all edges stay in line.
+            alone = place == n_panels - 1 and place % 2 == 0
+            column = slice(None) if alone else place % 2
+            first = axes[0] if axes else None
+            axes.append(figure.add_subplot(grid[place // 2, column], sharex=first))
+        for k, ax in zip(chosen, axes, strict=False):
             draw_coefficient(
-                ax, curves.x, curves.coef[:, k], curves.stderr[:, k], title=str(curves.names[k])
+                ax, x, curves.coef[:, k], curves.stderr[:, k], title=str(curves.names[k])
             )
-        with_cusum = curves.cusum is not None
-        ax = figure.add_subplot(grid[n_rows, 0 if with_cusum else slice(None)])
-        rms = running_rms(curves.square, max(len(curves.x) // 20, 5))
-        draw_residuals(ax, curves.x, curves.low, curves.high, rms)
-        ax.set_xlabel(xlabel)
-        if curves.cusum is not None:
-            ax = figure.add_subplot(grid[n_rows, 1])
-            draw_cusum(ax, curves.x, curves.cusum, curves.bound)
+        rms = running_rms(curves.square, max(len(x) // 20, 5))
+        errors = axes[len(chosen)]
+        draw_residuals(errors, x, curves.low, curves.high, rms, curves.sample)
+        if curves.cusum is not None and bound is not None:
+            draw_cusum(axes[-1], x, curves.cusum, bound)
+        axes[0].set_xlim(x[0], x[-1] if x[-1] > x[0] else None)
+        last = 1 if n_panels % 2 else 2
+        for ax in axes[-last:]:
             ax.set_xlabel(xlabel)
+        # Only the lowest panel of a column has numbers: above, they would but repeat themselves.
+        for ax in axes[: -3 if n_panels % 2 else -2]:
+            ax.tick_params(labelbottom=False)
         left_out = len(curves.names) - len(chosen)
         if left_out:
             title += f"   ({len(chosen)} of {len(curves.names)} coefficients: largest |t|)"

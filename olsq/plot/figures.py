@@ -15,8 +15,8 @@ from olsq.plot.drawing import (
     draw_fit,
     draw_residuals,
     house_style,
-    running_rms,
 )
+from olsq.plot.numbers import running_rms
 from olsq.stability.recursive import Cusum, cusum
 
 if TYPE_CHECKING:

@@ -1,5 +1,7 @@
 """Every user error is one line on standard error, names its cause, and has its exit code."""
 
+import bz2
+import lzma
 import os
 
 import pytest
@@ -27,6 +29,14 @@ FILES = {
     "misnamed.parquet": b"x,y\n1,2\n",
     "decimal.csv": b"x;y\n1,5;2\n2,5;3\n",
     "damaged.csv.gz": b"\x1f\x8b\x08\x00 broken",
+    "dates.csv": b"day,x,y,c\n2024-01-02,1,2,a\n2024-01-01,2,3,b\n2024-01-03,3,5,a\n",
+    "odd-dates.csv": b"day,x,y\nmonday,1,2\ntuesday,2,3\n",
+    "late-date.csv": b"day,x,y\n2024-01-02,1,2\nlater,2,3\n",
+    "two-ways.csv": b"day,x,y\n01/02/2024,1,2\n02/03/2024,2,3\n",
+    "no-level.csv": b"c,y\n,1\n,2\n",
+    "lag.csv": b"y_lag1,y\n1,2\n2,3\n",
+    "cut.csv.bz2": bz2.compress(b"x,y\n1,2\n" * 99)[:-9],
+    "cut.csv.xz": lzma.compress(b"x,y\n1,2\n" * 99)[:-9],
     "foreign.state": b"x" * 100,
 }
 
@@ -50,7 +60,7 @@ CASES = [
     ("utf16.csv --target y", "utf16.csv is not UTF-8"),
     ("fake.parquet --target y", "fake.parquet is a damaged Parquet file"),
     ("misnamed.parquet --target y", "misnamed.parquet is not a Parquet file"),
-    ("decimal.csv --target y", "holds '1,5' (write decimals with a point)"),
+    ("decimal.csv --target y", "holds '1,5' (write decimals with a point, or give --decimal ,)"),
     ("damaged.csv.gz --target y", "damaged.csv.gz is damaged"),
     ("MACRO --target cpj", "no column 'cpj' in the data; did you mean 'cpi'"),
     ("MACRO --target zzz", "it has 'year', 'quarter', 'realgdp'"),
@@ -84,6 +94,45 @@ CASES = [
         "MACRO --target cpi --state foreign.state --resume",
         "foreign.state is not an olsq state file",
     ),
+    ("cut.csv.bz2 --target y", "cut.csv.bz2 is damaged"),
+    ("cut.csv.xz --target y", "cut.csv.xz is damaged"),
+    ("MACRO --target cpi,cpi", "column 'cpi' is used twice"),
+    ("MACRO --target ,", "--target names no column"),
+    ("MACRO --target cpi --features m1,m2,m3", "no columns 'm2', 'm3' in the data"),
+    ("MACRO --target cpi --exclude M1", "--exclude: no column 'M1' in the data; did you mean 'm1'"),
+    ("MACRO --target cpi --exclude m1 --features m1", "--features and --exclude exclude each"),
+    ("MACRO --target cpi --half-life 30D", "--half-life 30D: spans of time are not supported"),
+    ("MACRO --target cpi --half-life x", "--half-life must be a number of rows, got 'x'"),
+    ("MACRO --target cpi --window 90D", "--window 90D: spans of time are not supported"),
+    ("MACRO --target cpi --window 2.5", "--window must be a whole number of rows, got '2.5'"),
+    ("MACRO --target cpi --lags -1", "--lags must be a number of rows, 0 or more, got -1"),
+    ("lag.csv --target y --lags 1", "two regressors would be named 'y_lag1'"),
+    ("MACRO --target cpi --columns coef --out o.csv --columns all", "--columns must be of"),
+    ("MACRO --target cpi --columns sigma", "--columns needs --out"),
+    ("MACRO --target cpi --decimal ;", "--decimal must be . or , got ';'"),
+    ("MACRO --target cpi --decimal , --separator ,", "--decimal , needs another --separator"),
+    ("MACRO --target cpi --encoding klingon", "--encoding 'klingon' is not known: latin-1"),
+    ("MACRO --target cpi --encoding base64", "--encoding 'base64' is not known"),
+    ("latin1.csv --target y --encoding utf-16", "is not in the encoding utf-16"),
+    ('MACRO --target cpi --comment "', "--comment must be what comment lines begin with"),
+    ("dates.csv --target y --categorical q", "--categorical: 'q' is not a regressor"),
+    ("dates.csv --target y --time day --categorical c=a", "'b', which is not among its levels a"),
+    ("dates.csv --target y --categorical c=a|a", "levels must differ and not be empty"),
+    ("dates.csv --target y --categorical c,c", "--categorical names 'c' twice"),
+    ("no-level.csv --target y --categorical c", "the first 2 rows hold no value; list the levels"),
+    ("dates.csv --target y --time dya", "no column 'dya' in the data; did you mean 'day'?"),
+    ("dates.csv --target y --time y", "column 'y' is used twice"),
+    ("dates.csv --target y --time-format %Y", "--time-format needs --time"),
+    (
+        "dates.csv --target y --features x --time day",
+        "row 2 of dates.csv (2024-01-01) lies before the one above it (2024-01-02): sort the rows",
+    ),
+    ("odd-dates.csv --target y --time day", "cannot read 'monday' in column 'day' as a date"),
+    (
+        "late-date.csv --target y --time day --time-format %Y-%m-%d",
+        "row 2 of late-date.csv holds 'later' in column 'day', which is not a time written as",
+    ),
+    ("two-ways.csv --target y --time day", "may have the day or the month first"),
     ("MACRO", "Missing option '--target'"),
     ("MACRO --target cpi --nonsense", "No such option: --nonsense"),
 ]

@@ -244,7 +244,7 @@ class TestRefusals:
             (("--features", "a,b"), "--features was not given and is a,b"),
             (("--no-intercept",), "--no-intercept was not given and is given"),
             (("--chunk-rows", "50"), "--chunk-rows was 100 and is 50"),
-            (("--target", "a"), "--target was y and is a"),
+            (("--target", "a"), "--target was y and is y,a"),
             (("--plot", "p.png"), "--plot was not given and is given"),
         ],
     )

@@ -55,6 +55,26 @@ def test_buckets_hold_extremes_means_and_last_values(monkeypatch):
     assert curves.bound[-1] == pytest.approx(3 * 0.948 * np.sqrt(len(tested)))
 
 
+def test_samples_are_of_their_bucket_and_spread_over_it(monkeypatch):
+    monkeypatch.setattr(module, "BUCKETS", 8)
+    n = 4096
+    coef, stderr, _, recursive = make(n)
+    row = np.arange(n, dtype=float)
+    row[100:110] = np.nan
+    curves = feed((coef, stderr, row, recursive), [1, 700, 701]).curves(bounds=True)
+    for k, values in enumerate(curves.sample):
+        assert ((values // 512) == k).all()
+        assert len(set(values)) == module.SAMPLES
+    assert abs(np.mean(curves.sample % 512) - 256) < 60
+
+
+def test_no_lines_no_cusum():
+    arrays = make(50)
+    curves = feed(arrays, []).curves(bounds=False)
+    assert curves.cusum is None
+    assert curves.bound is None
+
+
 def test_saved_and_restored_goes_on_the_same(monkeypatch):
     monkeypatch.setattr(module, "BUCKETS", 8)
     arrays = make(300)

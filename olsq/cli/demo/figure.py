@@ -19,8 +19,8 @@ from olsq.plot.drawing import (
     draw_residuals,
     house_style,
     roomy_layout,
-    running_rms,
 )
+from olsq.plot.numbers import running_rms
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

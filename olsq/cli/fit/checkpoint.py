@@ -12,8 +12,8 @@ from olsq.cli.sources.source import Position, Source
 from olsq.online import RecursiveLeastSquares, RollingLeastSquares
 
 KEY = "olsq fit"
-VERSION = 1
-_WRITTEN = {"version", "options", "chunk_rows", "input", "position"}
+VERSION = 2
+_WRITTEN = {"version", "options", "chunk_rows", "input", "position", "columns", "table", "design"}
 
 
 def load_checkpoint(path: Path) -> tuple[Estimator, dict[str, Any]] | None:
@@ -46,7 +46,7 @@ def make_notes(
     options: FitOptions,
     source: Source,
     position: Position,
-    parts: dict[str, dict[str, Any] | None],
+    parts: dict[str, Any],
 ) -> dict[str, Any]:
     """Notes for a checkpoint at ``position`` of ``source``.
 
@@ -60,6 +60,11 @@ def make_notes(
             "chunk_rows": source.chunk_rows,
             "input": source.identity(),
             "position": position,
+            "columns": {
+                "targets": list(source.columns.targets),
+                "features": list(source.columns.features),
+            },
+            "table": source.table.as_dict(),
             **parts,
         }
     }
@@ -87,6 +92,7 @@ def rejoin(options: FitOptions, source: Source, notes: dict[str, Any]) -> None:
     if notes["input"]["header"] != source.header:
         raise InputError(f"cannot resume: the columns of {source.name} have changed")
     source.chunk_rows = notes["chunk_rows"]
+    source.table.restore(notes["table"])
     unchanged = source.path is not None and source.identity() == notes["input"]
     if not source.skip_to(notes["position"], trusted=unchanged):
         raise InputError(

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,16 +13,19 @@ from rich.console import Console
 
 from olsq.cli.errors import CommandError, InputError, Interrupted
 from olsq.cli.fit.checkpoint import load_checkpoint, make_notes, rejoin
+from olsq.cli.fit.design import Design
+from olsq.cli.fit.figures import draw, figure_paths
 from olsq.cli.fit.options import Estimator, FitOptions
 from olsq.cli.fit.output import Output, output_names
 from olsq.cli.fit.report import print_report
 from olsq.cli.fit.scores import Scores
+from olsq.cli.fit.target_path import PathOfTarget, unlearned_path
 from olsq.cli.fit.trace import Trace
+from olsq.cli.fit.usable import usable_rows
 from olsq.cli.interrupts import Interrupts
 from olsq.cli.progress import RowProgress
 from olsq.cli.sources.columns import Chunk
 from olsq.cli.sources.source import Source, open_source
-from olsq.online import CoefficientPath
 
 
 def run_fit(options: FitOptions, console: Console, progress_console: Console) -> None:
@@ -45,10 +46,8 @@ def run_fit(options: FitOptions, console: Console, progress_console: Console) ->
         found = load_checkpoint(options.state)
         if found is None:
             progress_console.print(f"{options.state} does not exist yet: starting from row 1")
-    source = open_source(
-        options.data, options.target, options.features, options.weight, options.separator,
-        options.chunk_rows,
-    )  # fmt: skip
+    source = open_source(options.data, options.reading())
+    _warn_of_unnamed(source, progress_console)
     with source, Interrupts() as interrupts:
         run = FitRun(options, source, found)
         done = False
@@ -57,7 +56,8 @@ def run_fit(options: FitOptions, console: Console, progress_console: Console) ->
             run.finish()
             done = True
         except OSError as error:
-            raise CommandError(f"{error.strerror}: {error.filename or 'writing failed'}") from None
+            reason = f"{error.strerror}: {error.filename or 'writing failed'}"
+            raise CommandError(f"{reason}; {run.how_to_go_on()}") from None
         finally:
             # Without a state file nobody can go on with a part file: leave none behind.
             if not done:
@@ -82,26 +82,43 @@ class FitRun:
         self, options: FitOptions, source: Source, found: tuple[Estimator, dict[str, Any]] | None
     ) -> None:
         self.options, self.source = options, source
-        features = source.columns.features
-        names = [*(["intercept"] if options.intercept else []), *features]
-        notes = None
-        if found is None:
-            self.estimator = options.estimator()
-            self.scores = Scores(burn_in=len(names))
-            self.trace = Trace(names) if options.plot else None
-        else:
-            self.estimator, notes = found
-            rejoin(options, source, notes)
-            self.scores = Scores.from_dict(notes["scores"])
-            self.trace = Trace.from_dict(names, notes["trace"]) if options.plot else None
-        self.first_row = source.rows
+        self.design = Design(
+            source.columns, source.table, options.lags, intercept=options.intercept
+        )
+        self.estimator: Estimator = options.estimator() if found is None else found[0]
+        self.notes = None if found is None else found[1]
+        if self.notes is not None:
+            rejoin(options, source, self.notes)
+            self.design.restore(self.notes["design"])
+        self.first_row = self.saved_rows = source.rows
         # Where the rows learned so far end.  Not the source's own position, which a signal may
         # find one chunk ahead: read, but not learned.
         self.position = source.position()
-        self.output = None
+        self.output: Output | None = None
+        self.scores: list[Scores] = []
+        self.traces: list[Trace] = []
+        if source.table.settled:
+            self._begin()
+
+    def _begin(self) -> None:
+        """Open what needs the names of the regressors, which the first chunk may have to tell."""
+        options, source, notes = self.options, self.source, self.notes
+        targets, regressors = source.columns.targets, self.design.names()
+        names = [*(["intercept"] if options.intercept else []), *regressors]
+        for number in range(len(targets)):
+            if notes is None:
+                self.scores.append(Scores(burn_in=len(names)))
+                self.traces += [Trace(names)] if options.plot else []
+            else:
+                self.scores.append(Scores.from_dict(notes["scores"][number]))
+                if options.plot:
+                    self.traces.append(Trace.from_dict(names, notes["trace"][number]))
         if options.out is not None:
-            out_names = output_names(features, intercept=options.intercept)
-            self.output = Output(options.out, out_names, notes["output"] if notes else None)
+            out_names = output_names(
+                options.columns, targets, regressors, intercept=options.intercept
+            )
+            mark = notes["output"] if notes else None
+            self.output = Output(options.out, out_names, source.table.time, mark)
 
     def learn(self, interrupts: Interrupts, progress_console: Console) -> None:
         """Read, learn and write chunk after chunk; save a checkpoint every few seconds."""
@@ -126,35 +143,47 @@ class FitRun:
                     saved = time.monotonic()
 
     def _learn_chunk(self, chunk: Chunk) -> None:
-        X, y, weight, used = self._usable(chunk)
+        if not self.scores:
+            self._begin()
+        if chunk.time is not None and self.source.table.time is not None:
+            self.source.table.time.check_order(chunk.time, chunk.start, self.source.name)
+        X = self.design.matrix(chunk)
+        y, weight, used = usable_rows(chunk, X, self.source.columns, self.options.missing)
+        target = y[:, 0] if y.shape[1] == 1 else y
         if not used.any() and not self._started:
             # The estimator cannot begin with a row it must skip; such rows only pass through.
-            path = unlearned_path(*X.shape)
-        elif self.output is None and self.trace is None:
+            path = unlearned_path(X.shape, target.shape)
+        elif self.output is None and not self.traces:
             path = None
-            residual = self._call(self.estimator.partial_fit, X, y, weight).residual_
+            residual = self._call(self.estimator.partial_fit, X, target, weight).residual_
         else:
-            path = self._call(self.estimator.partial_fit_path, X, y, weight)
+            path = self._call(self.estimator.partial_fit_path, X, target, weight)
         if path is not None:
             residual = path.residual
-            coef, stderr = path.coef, path.stderr
-            if self.options.intercept:
-                coef = np.column_stack([path.intercept, coef])
-                stderr = np.column_stack([path.intercept_stderr, stderr])
+            parts = [
+                PathOfTarget.of(path, j if y.shape[1] > 1 else None, self.options.intercept)
+                for j in range(y.shape[1])
+            ]
             if self.output is not None:
-                self._write(chunk.start, X, y, residual, coef)
-            if self.trace is not None:
+                columns = [
+                    part.columns(X, y[:, j], self.options.columns) for j, part in enumerate(parts)
+                ]
+                self.output.append(chunk.start, np.column_stack(columns), chunk.time)
+            for part, scores, trace in zip(parts, self.scores, self.traces, strict=False):
                 # The first rows say more about the start than about the regression.
-                learned = self.scores.used + np.cumsum(used)
-                tests = used & (learned > self.scores.burn_in)
-                recursive = np.where(tests, path.recursive_residual, np.nan)
-                error = np.where(tests, residual, np.nan)
-                self.trace.update(chunk.start, coef, stderr, error, recursive)
-        self.scores.update(y, residual, used)
+                tests = used & (scores.used + np.cumsum(used) > scores.burn_in)
+                trace.update(
+                    chunk.start, part.coef, part.stderr, np.where(tests, part.residual, np.nan),
+                    np.where(tests, part.recursive, np.nan), chunk.time,
+                )  # fmt: skip
+        residual = residual.reshape(y.shape)
+        for j, scores in enumerate(self.scores):
+            scores.update(np.ascontiguousarray(y[:, j]), residual[:, j], used)
+        self.design.advance(chunk.y)
 
     @property
     def _started(self) -> bool:
-        return self.scores.used > 0
+        return bool(self.scores) and self.scores[0].used > 0
 
     def _call(self, learn: Any, X: NDArray, y: NDArray, weight: NDArray | None) -> Any:
         try:
@@ -164,100 +193,65 @@ class FitRun:
             reason = str(error).splitlines()[0]
             raise InputError(f"rows {first:,} to {last:,}: {reason}") from None
 
-    def _usable(self, chunk: Chunk) -> tuple[NDArray, NDArray, NDArray | None, NDArray[np.bool_]]:
-        """The chunk with every row that lacks a value marked by NaN, and the mask of the others."""
-        X, y, weight = chunk.X, chunk.y, chunk.weight
-        # A sum is much cheaper than a test of every cell, and finite only if all of them are.
-        with np.errstate(over="ignore", invalid="ignore"):
-            total = X.sum() + y.sum()
-        if weight is None and math.isfinite(total):
-            return X, y, None, np.ones(len(y), np.bool_)
-        whole = np.isfinite(X).all(axis=1)
-        used = whole & np.isfinite(y)
-        if weight is not None:
-            used &= np.isfinite(weight)
-            negative = np.flatnonzero(weight < 0)
-            if negative.size:
-                raise InputError(
-                    f"weight column {self.options.weight!r} is negative in row "
-                    f"{chunk.start + negative[0] + 1:,}"
-                )
-            # The estimator skips by X and y; a row without a weight has no usable target.
-            y = np.where(np.isfinite(weight), y, np.nan)
-            weight = np.where(used, weight, 0.0)
-        if self.options.missing == "raise" and not used.all():
-            self._refuse(chunk, int(np.flatnonzero(~used)[0]))
-        return X, np.where(np.isfinite(y), y, np.nan), weight, used
-
-    def _refuse(self, chunk: Chunk, row: int) -> None:
-        values = [*chunk.X[row], chunk.y[row]]
-        values += [] if chunk.weight is None else [chunk.weight[row]]
-        column = self.source.columns.all[int(np.flatnonzero(~np.isfinite(values))[0])]
-        raise InputError(
-            f"row {chunk.start + row + 1:,} has no value in column {column!r} "
-            "(--missing skip passes over such rows)"
-        )
-
-    def _write(self, start: int, X: NDArray, y: NDArray, residual: NDArray, coef: NDArray) -> None:
-        assert self.output is not None
-        # A skipped row leaves the coefficients alone, so those "after" it are those before it:
-        # they predict where only the target is missing.
-        constant = coef[:, 0] if self.options.intercept else 0.0
-        fitted = constant + np.einsum("nd,nd->n", X, coef[:, -X.shape[1] :])
-        prediction = np.where(np.isfinite(residual), y - residual, fitted)
-        self.output.append(start, np.column_stack([prediction, residual, coef]))
-
     def _save(self) -> bool:
         """Write a checkpoint if one is wanted and there is anything to save."""
         if self.options.state is None or not self._started:
             return False
         parts = {
             "output": self.output.checkpoint() if self.output else None,
-            "scores": self.scores.as_dict(),
-            "trace": self.trace.as_dict() if self.trace else None,
+            "scores": [scores.as_dict() for scores in self.scores],
+            "trace": [trace.as_dict() for trace in self.traces],
+            "design": self.design.as_dict(),
         }
         self.estimator.save(
             self.options.state,
             metadata=make_notes(self.options, self.source, self.position, parts),
         )
+        self.saved_rows = self.position["rows"]
         return True
 
+    def how_to_go_on(self) -> str:
+        """What a run that failed tells the user to do next."""
+        state = self.options.state
+        if state is None or not self.saved_rows:
+            return "nothing was saved (--state FILE saves)"
+        return (
+            f"{state} holds what was learned up to row {self.saved_rows:,}: remove the cause, "
+            f"then go on with: {self._command()}"
+        )
+
+    def _command(self) -> str:
+        command = [*sys.argv[1:], *([] if self.options.resume else ["--resume"])]
+        return f"olsq {shlex.join(command)}"
+
     def _stop(self, interrupts: Interrupts) -> None:
-        saved = self._save()
-        message = f"stopped after row {self.scores.rows:,}; "
-        if saved:
-            command = [*sys.argv[1:], *([] if self.options.resume else ["--resume"])]
-            message += f"go on with: olsq {shlex.join(command)}"
+        rows = self.scores[0].rows if self.scores else 0
+        message = f"stopped after row {rows:,}; "
+        if self._save():
+            message += f"go on with: {self._command()}"
         else:
             message += "nothing was saved (--state FILE saves)"
         raise Interrupted(message, interrupts.signum or 2)
 
     def finish(self) -> None:
         """Check that there was something to learn, then save and give files their final names."""
-        scores, source = self.scores, self.source
-        if not scores.rows:
+        source = self.source
+        if not self.scores or not self.scores[0].rows:
             raise InputError(f"{source.name} has a header but no rows")
-        if not scores.used:
-            raise InputError(f"all {scores.rows:,} rows of {source.name} have a missing value")
-        if scores.smallest == scores.largest:
-            raise InputError(
-                f"the target {self.options.target!r} is constant ({scores.first:g} in all "
-                f"{scores.used:,} rows): there is nothing to explain"
-            )
+        for target, scores in zip(source.columns.targets, self.scores, strict=True):
+            if not scores.used:
+                raise InputError(f"all {scores.rows:,} rows of {source.name} have a missing value")
+            if scores.smallest == scores.largest:
+                raise InputError(
+                    f"the target {target!r} is constant ({scores.first:g} in all "
+                    f"{scores.used:,} rows): there is nothing to explain"
+                )
         self._save()
         if self.output is not None:
             self.output.finish()
-        if self.trace is not None and self.options.plot is not None:
-            self._draw(self.trace, self.options.plot)
-
-    def _draw(self, trace: Trace, path: Path) -> None:
-        from olsq.plot.drawing import draw_fit
-
-        constant = self.options.window is None and self.options.half_life is None
-        constant &= self.options.forget in (None, 1.0) and self.options.weight is None
-        title = f"{self.options.target}   ({self.options.describe()})"
-        figure = draw_fit(trace.curves(bounds=constant), title=title)
-        figure.savefig(path, dpi=150)
+        figures = figure_paths(self.options.plot, source.columns.targets)
+        for trace, target, path in zip(self.traces, source.columns.targets, figures, strict=False):
+            draw(trace, self.options, target, source.table.time, path)
 
     def close(self, *, discard: bool) -> None:
         """Stop without finishing."""
@@ -266,28 +260,26 @@ class FitRun:
 
     def report(self, console: Console) -> None:
         """Print the tables."""
-        options = self.options
-        files = [
-            f"{what}: {path}"
-            for what, path in (
-                ("every row", options.out), ("figure", options.plot), ("state", options.state),
-            )
-            if path is not None
-        ]  # fmt: skip
-        columns = self.source.columns
+        options, columns = self.options, self.source.columns
+        figures = figure_paths(options.plot, columns.targets)
+        written = [("every row", options.out), *(("figure", path) for path in figures)]
+        written.append(("state", options.state))
+        files = [f"{what}: {path}" for what, path in written if path is not None]
+        names = self.design.names()
         print_report(
-            console, self.estimator, columns.features, self.scores,
-            heading=f"{columns.target} on {len(columns.features)} "
-            f"regressor{'s'[: len(columns.features) > 1]}, {options.describe()}",
+            console, self.estimator, names, columns.targets, self.scores,
+            heading=f"{', '.join(columns.targets)} on {len(names)} "
+            f"regressor{'s'[: len(names) > 1]}, {options.describe()}",
             files=files,
         )  # fmt: skip
 
 
-def unlearned_path(n: int, d: int) -> CoefficientPath:
-    """The path over ``n`` rows before the first that can be learned."""
-    nothing, unknown = np.full(n, np.nan), np.full(n, np.inf)
-    return CoefficientPath(
-        coef=np.full((n, d), np.nan), intercept=nothing, residual=nothing,
-        recursive_residual=nothing, sigma2=unknown, stderr=np.full((n, d), np.inf),
-        intercept_stderr=unknown,
-    )  # fmt: skip
+def _warn_of_unnamed(source: Source, console: Console) -> None:
+    """Name the columns without a name that are not used."""
+    for place in source.columns.left_out:
+        name = source.header[place]
+        console.print(
+            f"olsq: column {place + 1} is left out: its name is {name!r}, as of an index "
+            "(--features takes it, --exclude keeps this quiet)",
+            soft_wrap=True, markup=False, highlight=False,
+        )  # fmt: skip

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from olsq.cli.errors import InputError
-from olsq.cli.fit.output import FORMATS
+from olsq.cli.fit.output import DEFAULT_GROUPS, FORMATS, GROUPS
+from olsq.cli.sources.columns import Reading
+from olsq.cli.sources.streams import check_encoding
 from olsq.online import RecursiveLeastSquares, RollingLeastSquares
 from olsq.online.form_switch import METHODS
 from olsq.problem import RIDGE_MODES
@@ -23,8 +25,13 @@ class FitOptions:
     """What the user asked ``olsq fit`` for; the names are those of the options."""
 
     data: str
-    target: str
+    targets: tuple[str, ...]
     features: tuple[str, ...] | None = None
+    exclude: tuple[str, ...] = ()
+    categorical: dict[str, tuple[str, ...] | None] = field(default_factory=dict)
+    lags: int = 0
+    time: str | None = None
+    time_format: str | None = None
     weight: str | None = None
     forget: float | None = None
     half_life: float | None = None
@@ -35,18 +42,50 @@ class FitOptions:
     method: str = "auto"
     missing: str = "skip"
     out: Path | None = None
+    columns: tuple[str, ...] = DEFAULT_GROUPS
     plot: Path | None = None
     state: Path | None = None
     resume: bool = False
     separator: str | None = None
+    decimal: str = "."
+    encoding: str | None = None
+    comment: str | None = None
+    na_values: tuple[str, ...] = ()
     chunk_rows: int | None = None
     checkpoint_every: float = 5.0
 
     def check(self) -> None:
         """Raise InputError, naming the option, for a value that cannot be used."""
+        self._check_columns()
         self._check_numbers()
         self._check_words()
+        check_format(self.separator, self.decimal, self.encoding, self.comment)
         self._check_files()
+
+    def reading(self) -> Reading:
+        """What to read from the input, and how."""
+        return Reading(
+            targets=self.targets, features=self.features, exclude=self.exclude,
+            weight=self.weight, time=self.time, time_format=self.time_format,
+            categorical=self.categorical, separator=self.separator, decimal=self.decimal,
+            encoding=self.encoding, comment=self.comment, na_values=self.na_values,
+            chunk_rows=self.chunk_rows,
+        )  # fmt: skip
+
+    def _check_columns(self) -> None:
+        if not self.targets:
+            raise InputError("--target names no column")
+        if self.features is not None and self.exclude:
+            raise InputError("--features and --exclude exclude each other: give one of them")
+        if self.time_format is not None and self.time is None:
+            raise InputError("--time-format needs --time, the column it is the format of")
+        if self.lags < 0:
+            raise InputError(f"--lags must be a number of rows, 0 or more, got {self.lags}")
+        for group in self.columns:
+            if group not in GROUPS:
+                raise InputError(f"--columns must be of {', '.join(GROUPS)}, got {group!r}")
+        if self.columns != DEFAULT_GROUPS and self.out is None:
+            raise InputError("--columns needs --out, the file it chooses the columns of")
 
     def _check_numbers(self) -> None:
         given = [
@@ -91,8 +130,6 @@ class FitOptions:
                 f"--method {self.method} forgets the ridge with the data; "
                 "--ridge-mode fixed needs --method information (or auto)"
             )
-        if self.separator is not None and (len(self.separator) != 1 or self.separator in '"\r\n'):
-            raise InputError(f"--separator must be one character, got {self.separator!r}")
 
     def _check_files(self) -> None:
         if self.resume and self.state is None:
@@ -124,7 +161,9 @@ class FitOptions:
     def estimator(self) -> Estimator:
         """Return a fresh estimator."""
         common: dict[str, Any] = {
-            "ridge": self.ridge, "fit_intercept": self.intercept, "missing": self.missing,
+            "ridge": self.ridge, "fit_intercept": self.intercept,
+            # The first rows have no lags, which is nobody's mistake.
+            "missing": "skip" if self.lags else self.missing,
         }  # fmt: skip
         if self.window is not None:
             return RollingLeastSquares(window=self.window, **common)
@@ -136,8 +175,17 @@ class FitOptions:
     def for_comparison(self) -> dict[str, Any]:
         """What must be the same in a resumed run, by option name."""
         return {
-            "--target": self.target,
+            "--target": list(self.targets),
             "--features": None if self.features is None else list(self.features),
+            "--exclude": list(self.exclude) or None,
+            "--categorical": [
+                name if levels is None else f"{name}={'|'.join(levels)}"
+                for name, levels in self.categorical.items()
+            ]
+            or None,
+            "--lags": self.lags or None,
+            "--time": self.time,
+            "--time-format": self.time_format,
             "--weight": self.weight,
             "--forget": self.forget,
             "--half-life": self.half_life,
@@ -148,7 +196,12 @@ class FitOptions:
             "--method": self.method,
             "--missing": self.missing,
             "--separator": self.separator,
+            "--decimal": self.decimal,
+            "--encoding": self.encoding,
+            "--comment": self.comment,
+            "--na-values": list(self.na_values) or None,
             "--out": None if self.out is None else self.out.suffix,
+            "--columns": list(self.columns),
             "--plot": self.plot is not None,
         }
 
@@ -163,3 +216,20 @@ class FitOptions:
         else:
             memory = "all rows count the same"
         return memory
+
+
+def check_format(
+    separator: str | None, decimal: str, encoding: str | None, comment: str | None
+) -> None:
+    """Raise InputError if CSV cannot be written in such a way."""
+    if separator is not None and (len(separator) != 1 or separator in '"\r\n'):
+        raise InputError(f"--separator must be one character, got {separator!r}")
+    if decimal not in (".", ","):
+        raise InputError(f"--decimal must be . or , got {decimal!r}")
+    if decimal == separator == ",":
+        raise InputError("--decimal , needs another --separator than the comma: ';' for example")
+    if comment is not None and (not comment or any(mark in comment for mark in '"\r\n')):
+        raise InputError(
+            f"--comment must be what comment lines begin with, # for example, got {comment!r}"
+        )
+    check_encoding(encoding)

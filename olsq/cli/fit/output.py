@@ -8,11 +8,13 @@ file holds the rows as plain float64 numbers and is converted, in constant memor
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import polars as pl
@@ -20,10 +22,14 @@ from numpy.typing import NDArray
 from polars.io.plugins import register_io_source
 
 from olsq.cli.errors import CommandError, InputError
+from olsq.cli.sources.times import TimeColumn
 
 READ_BYTES = 1 << 20
 ROW_GROUP_ROWS = 65_536
 FORMATS = (".csv", ".parquet")
+# What --columns chooses from, in the order of the file, and what is written without it.
+GROUPS = ("prediction", "residual", "coef", "stderr", "sigma")
+DEFAULT_GROUPS = GROUPS[:3]
 Mark = dict[str, int]
 
 
@@ -35,7 +41,9 @@ class Output:
     path : Path
         Final name; ``.csv`` or ``.parquet``.
     names : sequence of str
-        Columns after the first, which is ``row``.
+        Columns after ``row``.
+    time : TimeColumn or None
+        The column before ``row``.
     mark : dict or None
         Where a checkpoint left the part file (:meth:`checkpoint`); None starts afresh.
 
@@ -46,12 +54,17 @@ class Output:
         hold what the checkpoint says.
     """
 
-    def __init__(self, path: Path, names: Sequence[str], mark: Mark | None) -> None:
+    def __init__(
+        self, path: Path, names: Sequence[str], time: TimeColumn | None, mark: Mark | None
+    ) -> None:
         if path.suffix not in FORMATS:
             raise InputError(f"--out must end in {' or '.join(FORMATS)}, got {path.name}")
         self.path = path
         self.part = path.with_name(path.name + ".part")
-        self._names = ["row", *names]
+        self._time = time
+        self._names = [*([time.name] if time else []), "row", *names]
+        if len(set(self._names)) < len(self._names):
+            raise CommandError("two output columns would have the same name")
         self._parquet = path.suffix == ".parquet"
         self._bytes = self._crc = 0
         try:
@@ -63,8 +76,11 @@ class Output:
         file = self.part.open("wb")
         self._file = file
         if not self._parquet:
-            self._write(",".join(map(_quoted, self._names)).encode() + b"\n")
+            self._write(self._head())
         return file
+
+    def _head(self) -> bytes:
+        return ",".join(map(_quoted, self._names)).encode() + b"\n"
 
     def _continue(self, mark: Mark) -> BinaryIO:
         # An earlier run that finished left no part file: its result goes back under construction.
@@ -95,22 +111,31 @@ class Output:
         self._crc = zlib.crc32(data, self._crc)
         self._bytes += len(data)
 
-    def append(self, start: int, values: NDArray[np.float64]) -> None:
+    def append(
+        self, start: int, values: NDArray[np.float64], time: NDArray[np.float64] | None
+    ) -> None:
         """Add rows; ``values`` (n, k) in the order of the names, ``start`` rows precede them."""
-        row = np.arange(start + 1, start + 1 + len(values))
+        row = np.arange(start + 1.0, start + 1.0 + len(values))
+        table = np.column_stack([*([] if time is None else [time]), row, values])
         # One NaN only (of the many bit patterns), so that a rebuilt part file has the same bytes.
-        values = np.where(np.isnan(values), np.nan, values)
+        table = np.where(np.isnan(table), np.nan, table)
         if self._parquet:
-            self._write(np.column_stack([row, values]).tobytes())
+            self._write(table.tobytes())
         else:
-            self._write(self._frame(row, values).write_csv(include_header=False).encode())
+            text = self._frame(table).write_csv(
+                include_header=False, datetime_format="%Y-%m-%d %H:%M:%S%.f"
+            )
+            self._write(text.encode())
 
-    def _frame(self, row: NDArray, values: NDArray[np.float64]) -> pl.DataFrame:
+    def _frame(self, table: NDArray[np.float64]) -> pl.DataFrame:
         columns = {
-            name: pl.Series(name, np.ascontiguousarray(values[:, j]), nan_to_null=True)
-            for j, name in enumerate(self._names[1:])
+            name: pl.Series(name, np.ascontiguousarray(table[:, j]), nan_to_null=True)
+            for j, name in enumerate(self._names)
         }
-        return pl.DataFrame({"row": pl.Series("row", row, pl.Int64), **columns})
+        columns["row"] = columns["row"].cast(pl.Int64)
+        if self._time is not None:
+            columns[self._time.name] = self._time.series(table[:, 0])
+        return pl.DataFrame(columns)
 
     def checkpoint(self) -> Mark:
         """Force everything appended onto the disk and return where that is."""
@@ -134,14 +159,18 @@ class Output:
 
     def close(self, *, discard: bool) -> None:
         """Stop writing without finishing; with ``discard`` nothing is left behind."""
-        self._file.close()
+        # What could not be written is lost on a full disk; a resumed run cuts off the rest of it.
+        with contextlib.suppress(OSError):
+            self._file.close()
         if discard:
             self.part.unlink(missing_ok=True)
 
     def _converted(self) -> pl.LazyFrame:
         """The part file's rows as a lazy frame that is read piece by piece."""
         width = len(self._names)
-        schema = {"row": pl.Int64, **dict.fromkeys(self._names[1:], pl.Float64)}
+        schema: dict[str, Any] = dict.fromkeys(self._names, pl.Float64) | {"row": pl.Int64}
+        if self._time is not None:
+            schema[self._time.name] = self._time.dtype
 
         def pieces(
             with_columns: list[str] | None,
@@ -152,8 +181,7 @@ class Output:
             rows_per_read = max(READ_BYTES // (8 * width), 1)
             with self.part.open("rb") as file:
                 while block := file.read(8 * width * rows_per_read):
-                    values = np.frombuffer(block).reshape(-1, width)
-                    yield self._frame(values[:, 0].astype(np.int64), values[:, 1:])
+                    yield self._frame(np.frombuffer(block).reshape(-1, width))
 
         return register_io_source(pieces, schema=schema)
 
@@ -166,16 +194,60 @@ class Output:
         with self.part.open("wb") as file:
             for at in range(0, n, ROW_GROUP_ROWS):
                 frame = scan.slice(at, ROW_GROUP_ROWS).collect()
-                columns = [frame[name].cast(pl.Float64).to_numpy() for name in self._names]
-                file.write(np.column_stack(columns).tobytes())
+                file.write(np.column_stack([_plain(frame[name]) for name in self._names]).tobytes())
 
 
-def output_names(features: Sequence[str], *, intercept: bool) -> list[str]:
-    """Names of the output columns after ``row``."""
-    head = ["prediction", "residual", *(["intercept"] if intercept else [])]
-    names = head + [f"coef_{name}" for name in features]
-    if len(set(names)) < len(names):
-        raise CommandError("two output columns would have the same name")
+class Printed(Output):
+    """Rows as CSV on standard output; parameters as those of :class:`Output`."""
+
+    def __init__(self, names: Sequence[str], time: TimeColumn | None) -> None:
+        super().__init__(Path("standard output.csv"), names, time, None)
+
+    def _start(self) -> BinaryIO:
+        self._file = sys.stdout.buffer
+        self._write(self._head())
+        return self._file
+
+    def finish(self) -> None:
+        """See to it that everything is on its way."""
+        self._file.flush()
+
+    def close(self, *, discard: bool) -> None:
+        """Nothing: standard output is not ours to close."""
+
+
+def _plain(column: pl.Series) -> NDArray[np.float64]:
+    """A column of the finished file as the numbers it was made from."""
+    if column.dtype == pl.Date:
+        column = column.cast(pl.Datetime("us"))
+    if column.dtype == pl.Datetime:
+        column = column.cast(pl.Int64)
+    return column.cast(pl.Float64).to_numpy()
+
+
+def output_names(
+    groups: Sequence[str], targets: Sequence[str], regressors: Sequence[str], *, intercept: bool
+) -> list[str]:
+    """Names of the output columns after ``row``: ``groups`` of them for every target.
+
+    With one target its name is left out.
+    """
+    names = []
+    for target in targets:
+        mark = f"_{target}" if len(targets) > 1 else ""
+        of_group = {
+            "prediction": [f"prediction{mark}"],
+            "residual": [f"residual{mark}"],
+            "coef": [
+                *([f"intercept{mark}"] if intercept else []),
+                *(f"coef{mark}_{name}" for name in regressors),
+            ],
+            "stderr": [
+                f"stderr{mark}_{name}" for name in (*(["intercept"] * intercept), *regressors)
+            ],
+            "sigma": [f"sigma{mark}"],
+        }
+        names += [name for group in GROUPS if group in groups for name in of_group[group]]
     return names
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from olsq.cli.fit.options import Estimator
@@ -23,40 +24,54 @@ def print_report(
     console: Console,
     estimator: Estimator,
     features: Sequence[str],
-    scores: Scores,
+    targets: Sequence[str],
+    scores: Sequence[Scores],
     *,
     heading: str,
     files: Sequence[str],
 ) -> None:
     """Print coefficients, how well they predicted, and what the data did not determine."""
-    console.print(f"\n[bold]{heading}[/bold]")
-    skipped = scores.rows - scores.used
+    console.print(f"\n[bold]{escape(heading)}[/bold]")
+    skipped = scores[0].rows - scores[0].used
     note = f", {skipped:,} skipped (a value is missing)" if skipped else ", none skipped"
-    console.print(f"{scores.used:,} rows learned{note}\n")
-    console.print(_coefficients(estimator, features))
+    console.print(f"{scores[0].used:,} rows learned{note}\n")
     undetermined = [
         name for name, known in zip(features, estimator.determined_, strict=True) if not known
     ]
+    tables = []
+    for j, target in enumerate(targets):
+        several = len(targets) > 1
+        console.print(_coefficients(estimator, features, j if several else None, target))
+        tables.append(_errors(scores[j], target if several else ""))
     if undetermined:
         console.print(
-            f"[yellow]Not determined by these data:[/yellow] {', '.join(undetermined)}. Many "
-            "values fit equally well; the one of smallest norm is shown."
+            f"[yellow]Not determined by these data:[/yellow] {escape(', '.join(undetermined))}. "
+            "Many values fit equally well; the one of smallest norm is shown."
         )
-    if table := _errors(scores):
-        console.print(table)
+    shown = [table for table in tables if table is not None]
+    if shown:
+        console.print(*shown, sep="\n")
         console.print(SKILL, style="dim")
     for line in files:
         console.print(line, soft_wrap=True)
 
 
-def _coefficients(estimator: Estimator, features: Sequence[str]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+def _coefficients(
+    estimator: Estimator, features: Sequence[str], target: int | None, name: str
+) -> Table:
+    table = Table(
+        box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left", title_style="bold",
+        title=None if target is None else escape(name),
+    )  # fmt: skip
     table.add_column("coefficient")
     for heading in ("value", "std. error", "t"):
         table.add_column(heading, justify="right")
-    rows = list(zip(features, estimator.coef_, estimator.coef_stderr_, strict=True))
+    at = () if target is None else (target,)
+    coef, stderr = np.asarray(estimator.coef_)[at], np.asarray(estimator.coef_stderr_)[at]
+    rows = list(zip(map(escape, features), coef, stderr, strict=True))
     if estimator.fit_intercept:
-        rows.insert(0, ("intercept", estimator.intercept_, estimator.intercept_stderr_))
+        constant = np.asarray(estimator.intercept_)[at], np.asarray(estimator.intercept_stderr_)[at]
+        rows.insert(0, ("intercept", *constant))
     for name, value, error in rows[:MOST_COEFFICIENTS]:
         known = np.isfinite(error) and error > 0
         table.add_row(
@@ -70,14 +85,15 @@ def _coefficients(estimator: Estimator, features: Sequence[str]) -> Table:
     return table
 
 
-def _errors(scores: Scores) -> Table | None:
+def _errors(scores: Scores, target: str) -> Table | None:
     rows = scores.table()
     if not rows:
         return None
     table = Table(
         box=box.SIMPLE_HEAD,
         pad_edge=False,
-        title=f"One-step-ahead errors over {scores.scored:,} rows",
+        title=f"One-step-ahead errors {f'of {escape(target)} ' * bool(target)}"
+        f"over {scores.scored:,} rows",
         title_justify="left",
         title_style="bold",
     )

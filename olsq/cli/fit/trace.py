@@ -19,8 +19,10 @@ from olsq.stability.recursive import cusum_line
 
 BUCKETS = 1024
 # Columns of the table besides the coefficients and their standard errors.
-LOW, HIGH, SQUARE, COUNT, ROW, CUMULATED, TESTED = range(7)
+LOW, HIGH, SQUARE, COUNT, PLACE, CUMULATED, TESTED = range(7)
 N_FIXED = 7
+SAMPLES = 8  # errors kept of every bucket
+MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # Fibonacci hashing (Knuth, volume 3, section 6.4)
 
 
 class Trace:
@@ -37,6 +39,7 @@ class Trace:
         self._stride = 1
         self._filled = 0  # buckets begun
         self._table = np.full((BUCKETS, N_FIXED + 2 * len(self.names)), np.nan)
+        self._errors, self._rows = _no_samples()
         # cumulated recursive residual, its sum of squares and count
         self._sums = np.zeros(3)
 
@@ -47,17 +50,23 @@ class Trace:
         stderr: NDArray[np.float64],
         residual: NDArray[np.float64],
         recursive: NDArray[np.float64],
+        time: NDArray[np.float64] | None = None,
     ) -> None:
-        """Add rows ``start``...; ``recursive`` is NaN where there is no recursive residual."""
+        """Add rows ``start``...; ``recursive`` is NaN where there is no recursive residual.
+
+        ``time`` (n,) are the horizontal positions, by default the numbers of the rows.
+        """
+        place = np.arange(start + 1.0, start + 1.0 + len(residual)) if time is None else time
         tested = np.isfinite(recursive) & (recursive != 0)
         values = np.where(tested, recursive, 0.0)
         table = np.column_stack([
             residual, residual, residual**2, np.isfinite(residual).astype(float),
-            np.arange(start + 1.0, start + 1.0 + len(residual)),
+            place,
             self._sums[0] + np.cumsum(values), self._sums[2] + np.cumsum(tested, dtype=float),
             coef, stderr,
         ])  # fmt: skip
         self._sums += values.sum(), np.square(values).sum(), tested.sum()
+        rows = np.arange(start, start + len(residual))
         while len(table):
             if start // self._stride >= BUCKETS:
                 self._halve()
@@ -66,7 +75,31 @@ class Trace:
             n = min(len(table), BUCKETS * self._stride - start)
             bucket = (start + np.arange(n)) // self._stride
             self._merge(table[:n], bucket)
-            table, start = table[n:], start + n
+            self._sample(residual[:n], rows[:n], bucket)
+            table, residual, rows, start = table[n:], residual[n:], rows[n:], start + n
+
+    def _sample(self, errors: NDArray, rows: NDArray, bucket: NDArray) -> None:
+        """Keep those errors of every bucket whose rows have the smallest hashes.
+
+        That is a random sample of them, whatever the chunks, and the sample of two buckets merged
+        is the best of both samples.
+        """
+        begun = int(bucket[0])
+        known = np.isfinite(errors)
+        errors = np.concatenate([self._errors[begun], errors[known]])
+        rows = np.concatenate([self._rows[begun], rows[known]])
+        bucket = np.concatenate([np.full(SAMPLES, begun), bucket[known]])
+        there = rows >= 0
+        errors, rows, bucket = errors[there], rows[there], bucket[there]
+        hashes = (rows.astype(np.uint64) * MULTIPLIER) >> np.uint64(32)
+        # One key for bucket and hash sorts three times as fast as two.
+        order = np.argsort((bucket.astype(np.uint64) << np.uint64(32)) | hashes)
+        bucket = bucket[order]
+        first = np.flatnonzero(np.concatenate([[True], bucket[1:] != bucket[:-1]]))
+        rank = np.arange(len(bucket)) - np.repeat(first, np.diff(np.append(first, len(bucket))))
+        kept = rank < SAMPLES
+        self._errors[bucket[kept], rank[kept]] = errors[order][kept]
+        self._rows[bucket[kept], rank[kept]] = rows[order][kept]
 
     def _merge(self, rows: NDArray[np.float64], bucket: NDArray[np.int64]) -> None:
         """Fold rows (or buckets) into the buckets they belong to, in order."""
@@ -90,27 +123,32 @@ class Trace:
     def _halve(self) -> None:
         rows = self._table[: self._filled].copy()
         pairs = np.arange(len(rows)) // 2
+        errors, places = self._errors.ravel(), self._rows.ravel()
+        self._errors, self._rows = _no_samples()
         self._stride *= 2
         self._filled = 0
         self._table[:] = np.nan
         self._merge(rows, pairs)
+        bucket = np.arange(BUCKETS * SAMPLES) // (2 * SAMPLES)
+        self._sample(np.where(places >= 0, errors, np.nan), places, bucket)
 
     def curves(self, *, bounds: bool) -> Curves:
-        """What the figure shows; ``bounds`` adds the 5 % lines of the CUSUM."""
+        """What the figure shows; ``bounds`` adds the CUSUM and its 5 % lines."""
         table = self._table[: self._filled]
         k = len(self.names)
         total, square, n = (float(part) for part in self._sums)
         value = bound = None
-        if n > 1 and square > 0:
+        if bounds and n > 1 and square > 0:
             deviation = math.sqrt(max(square - total**2 / n, 0.0) / (n - 1)) or 1.0
             tested = table[:, TESTED].astype(int)
             value = np.where(tested > 0, table[:, CUMULATED] / deviation, np.nan)
-            bound = np.where(tested > 0, cusum_line(tested, n), np.nan) if bounds else None
+            bound = np.where(tested > 0, cusum_line(tested, n), np.nan)
         counts = table[:, COUNT]
         mean_square = np.where(counts > 0, table[:, SQUARE], np.nan) / np.maximum(counts, 1)
         return Curves(
-            table[:, ROW].astype(int), table[:, N_FIXED : N_FIXED + k], table[:, N_FIXED + k :],
+            table[:, PLACE], table[:, N_FIXED : N_FIXED + k], table[:, N_FIXED + k :],
             self.names, table[:, LOW], table[:, HIGH], mean_square, value, bound,
+            self._errors[: self._filled],
         )  # fmt: skip
 
     def as_dict(self) -> dict[str, Any]:
@@ -120,6 +158,8 @@ class Trace:
             "filled": self._filled,
             "table": _pack(self._table[: self._filled]),
             "sums": _pack(self._sums),
+            "errors": _pack(self._errors[: self._filled]),
+            "rows": _pack(self._rows[: self._filled].astype(float)),
         }
 
     @classmethod
@@ -130,7 +170,14 @@ class Trace:
         width = trace._table.shape[1]
         trace._table[: trace._filled] = _unpack(saved["table"]).reshape(-1, width)
         trace._sums = _unpack(saved["sums"]).copy()
+        trace._errors[: trace._filled] = _unpack(saved["errors"]).reshape(-1, SAMPLES)
+        trace._rows[: trace._filled] = _unpack(saved["rows"]).reshape(-1, SAMPLES)
         return trace
+
+
+def _no_samples() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Empty samples of all buckets: errors and the rows they are of, -1 where there is none."""
+    return np.full((BUCKETS, SAMPLES), np.nan), np.full((BUCKETS, SAMPLES), -1)
 
 
 def _pack(values: NDArray[np.float64]) -> str:

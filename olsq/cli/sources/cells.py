@@ -17,7 +17,8 @@ from collections.abc import Sequence
 import polars as pl
 
 from olsq.cli.errors import InputError
-from olsq.cli.sources.columns import MISSING_WORDS, Chunk, Columns, to_chunk
+from olsq.cli.sources.columns import Chunk, Columns, Reading
+from olsq.cli.sources.table import TableBuilder
 
 Block = bytes | memoryview
 
@@ -35,16 +36,29 @@ class CellParser:
         Those that are used.
     separator : str
         One character.
+    table : TableBuilder
+        What turns columns of cells into arrays.
+    reading : Reading
+        How cells are written.
     """
 
     def __init__(
-        self, name: str, header: Sequence[str], columns: Columns, separator: str
+        self,
+        name: str,
+        header: Sequence[str],
+        columns: Columns,
+        separator: str,
+        table: TableBuilder,
+        reading: Reading,
     ) -> None:
         self.name, self.header, self.columns = name, list(header), columns
-        self.separator = separator
+        self.separator, self._table = separator, table
+        self._words = reading.missing_words
+        self._decimal_comma = reading.decimal == ","
         # Columns are renamed c0, c1, ... so that odd or repeated names cannot confuse the parser.
         self._head = separator.join(f"c{j}" for j in range(len(header))).encode() + b"\n"
-        self._keys = [f"c{self.header.index(name)}" for name in columns.all]
+        self._keys = {name: f"c{self.header.index(name)}" for name in columns.all}
+        self._numeric = [key for name, key in self._keys.items() if name not in table.text]
         self._with_words = False  # whether words for missing values were met
         self._by_text = False  # whether cells were met that need the third parser
 
@@ -52,7 +66,7 @@ class CellParser:
         """Parse ``n`` records that follow ``start`` rows; None where that needs more care."""
         while not self._by_text:
             try:
-                return self._chunk(self._frame(block, pl.Float64), n, start)
+                return self._chunk(self._frame(block, self._numeric), n, start)
             except (pl.exceptions.PolarsError, ValueError):
                 self._by_text = self._with_words
                 self._with_words = True
@@ -66,23 +80,23 @@ class CellParser:
         InputError
             If a used cell is not a number or a record is not well formed.
         """
-        try:
-            text = self._frame(block, pl.String)
-        except pl.exceptions.PolarsError:
-            raise InputError(self._malformed(block, n, start)) from None
+        text = self._text(block, n, start)
         stripped = text.select(pl.all().str.strip_chars())
         known = stripped.select(
-            pl.when(pl.all().is_in(MISSING_WORDS)).then(None).otherwise(pl.all()).name.keep()
+            pl.when(pl.all().is_in(self._words)).then(None).otherwise(pl.all()).name.keep()
         )
-        numbers = known.select(pl.all().cast(pl.Float64, strict=False))
-        wrong = {key: known[key].is_not_null() & numbers[key].is_null() for key in self._keys}
+        written = known.select(self._numeric)
+        if self._decimal_comma:
+            written = written.select(pl.all().str.replace(",", ".", literal=True))
+        numbers = known.with_columns(written.select(pl.all().cast(pl.Float64, strict=False)))
+        wrong = {key: known[key].is_not_null() & numbers[key].is_null() for key in self._numeric}
         if any(column.any() for column in wrong.values()):
             # The first row with such a cell, and the first such cell in it.
             rows = {key: int(column.arg_true()[0]) for key, column in wrong.items() if column.any()}
             key = min(rows, key=lambda key: rows[key])
             row, cell = rows[key], text[key][rows[key]]
             raise InputError(
-                f"column {self.columns.all[self._keys.index(key)]!r} is not numeric: row "
+                f"column {self.header[int(key[1:])]!r} is not numeric: row "
                 f"{start + row + 1} of {self.name} holds {_shortened(cell)!r}"
                 f"{self._hint(cell, start)}"
             )
@@ -91,22 +105,34 @@ class CellParser:
         except ValueError:
             raise InputError(self._malformed(b"", n, start)) from None
 
-    def _frame(self, block: Block, dtype: type[pl.DataType]) -> pl.DataFrame:
-        with_words = self._with_words and dtype == pl.Float64
+    def text(self, block: Block, n: int, start: int) -> dict[str, pl.Series]:
+        """The cells of ``n`` records as they are written, by name of the column."""
+        frame = self._text(block, n, start)
+        return {name: frame[key] for name, key in self._keys.items()}
+
+    def _text(self, block: Block, n: int, start: int) -> pl.DataFrame:
+        try:
+            return self._frame(block, [])
+        except pl.exceptions.PolarsError:
+            raise InputError(self._malformed(block, n, start)) from None
+
+    def _frame(self, block: Block, numeric: Sequence[str]) -> pl.DataFrame:
+        types = dict.fromkeys(self._keys.values(), pl.String) | dict.fromkeys(numeric, pl.Float64)
         return pl.read_csv(
             b"".join((self._head, block)),
-            columns=self._keys,
+            columns=list(types),
             separator=self.separator,
-            schema_overrides=dict.fromkeys(self._keys, dtype),
-            null_values=MISSING_WORDS if with_words else None,
+            schema_overrides=types,
+            null_values=self._words if self._with_words and numeric else None,
             infer_schema=False,
             encoding="utf8-lossy",  # text columns that are not used may hold anything
+            decimal_comma=self._decimal_comma,
         )
 
     def _chunk(self, frame: pl.DataFrame, n: int, start: int) -> Chunk:
         if frame.height != n:
             raise ValueError(f"{frame.height} rows in {n} records")
-        return to_chunk(start, frame, self._keys, self.columns)
+        return self._table.chunk(start, {name: frame[key] for name, key in self._keys.items()})
 
     def _malformed(self, block: Block, n: int, start: int) -> str:
         """What is wrong with a block of ``n`` records that the parser refuses."""
@@ -123,9 +149,9 @@ class CellParser:
         )
 
     def _hint(self, cell: str, start: int) -> str:
-        if self.separator != "," and cell.count(",") == 1:
-            return " (write decimals with a point)"
-        return " (choose columns with --features)" if start == 0 else ""
+        if self.separator != "," and cell.count(",") == 1 and not self._decimal_comma:
+            return " (write decimals with a point, or give --decimal ,)"
+        return " (choose columns with --features, or --categorical)" if start == 0 else ""
 
 
 def _shortened(cell: str, most: int = 40) -> str:

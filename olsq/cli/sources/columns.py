@@ -1,55 +1,104 @@
-"""Which columns are the target, the regressors and the weights, and what is in a cell."""
+"""Which columns of a table are used, for what, and how cells are written."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+import re
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from olsq.cli.errors import InputError
 
 # Cells that mean "no value", besides the empty one and NaN in any spelling Polars reads.
 MISSING_WORDS = ["", "NA", "N/A", "n/a", "#N/A", "<NA>", "null", "NULL", "None", "nan", "NAN"]
+# What pandas and R call the index column when they write a frame.
+INDEX_NAME = re.compile(r"\s*|Unnamed: \d+(_level_\d+)?")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """What to read from a table, and how; the names are those of the options.
+
+    ``targets_required`` is False where a table without them serves too (prediction).
+    """
+
+    targets: tuple[str, ...]
+    features: tuple[str, ...] | None = None
+    exclude: tuple[str, ...] = ()
+    weight: str | None = None
+    time: str | None = None
+    time_format: str | None = None
+    categorical: dict[str, tuple[str, ...] | None] = field(default_factory=dict)
+    separator: str | None = None
+    decimal: str = "."
+    encoding: str | None = None
+    comment: str | None = None
+    na_values: tuple[str, ...] = ()
+    chunk_rows: int | None = None
+    targets_required: bool = True
+
+    @property
+    def missing_words(self) -> list[str]:
+        """Cells that mean "no value", as text."""
+        return [*MISSING_WORDS, *self.na_values]
+
+    @property
+    def missing_numbers(self) -> list[float]:
+        """Those of ``na_values`` that are numbers: cells of that value, however written."""
+        numbers = []
+        for word in self.na_values:
+            try:
+                numbers.append(float(word.replace(self.decimal, ".")))
+            except ValueError:
+                continue
+        return [number for number in numbers if np.isfinite(number)]
 
 
 class Chunk(NamedTuple):
     """Consecutive rows, missing cells as NaN; ``start`` counts the data rows before the first.
 
-    ``X`` (n, d) in C order, ``y`` (n,), ``weight`` (n,) or None.
+    ``X`` (n, d) in C order, categories as the number of their level; ``y`` (n, m); ``weight`` (n,)
+    or None; ``time`` (n,) or None, dates as microseconds since 1970.
     """
 
     start: int
     X: NDArray[np.float64]
     y: NDArray[np.float64]
     weight: NDArray[np.float64] | None
+    time: NDArray[np.float64] | None = None
 
     def part(self, start: int, stop: int) -> Chunk:
         """Rows ``start`` to ``stop`` of this chunk, as views."""
         weight = None if self.weight is None else self.weight[start:stop]
-        return Chunk(self.start + start, self.X[start:stop], self.y[start:stop], weight)
+        time = None if self.time is None else self.time[start:stop]
+        return Chunk(
+            self.start + start, self.X[start:stop], self.y[start:stop], weight, time
+        )
 
 
 class Columns(NamedTuple):
-    """The columns a regression uses, by name."""
+    """The columns a regression uses, by name; ``left_out`` are those without a name."""
 
-    target: str
+    targets: tuple[str, ...]
     features: tuple[str, ...]
     weight: str | None
+    time: str | None = None
+    left_out: tuple[int, ...] = ()
 
     @property
     def all(self) -> tuple[str, ...]:
-        """Regressors, then the target, then the weights if there are any."""
-        return (*self.features, self.target, *([self.weight] if self.weight is not None else []))
+        """Regressors, targets, then weights and time if there are any."""
+        rest = [name for name in (self.weight, self.time) if name is not None]
+        return (*self.features, *self.targets, *rest)
 
 
-def choose_columns(
-    header: list[str], target: str, features: Sequence[str] | None, weight: str | None
-) -> Columns:
+def choose_columns(header: list[str], reading: Reading) -> Columns:
     """Check the wanted names against the header; without ``features``, take all other columns.
+
+    Columns without a name ("", or pandas' "Unnamed: 0") are only taken if asked for by it.
 
     Raises
     ------
@@ -57,18 +106,44 @@ def choose_columns(
         If a name is not in the header (near names are suggested), is there twice, is asked for
         twice, or no regressor is left.
     """
-    if features is None:
-        features = [name for name in header if name not in (target, weight)]
-    columns = Columns(target, tuple(features), weight)
-    for name in columns.all:
+    targets, left_out = reading.targets, []
+    if not reading.targets_required:
+        targets = tuple(name for name in targets if name in header)
+    for name in reading.exclude:
         if name not in header:
-            raise InputError(f"no column {name!r} in the data; {_suggestion(name, header)}")
+            raise InputError(
+                f"--exclude: no column {name!r} in the data; {_suggestion(name, header)}"
+            )
+    features = reading.features
+    if features is None:
+        others = {*reading.targets, reading.weight, reading.time, *reading.exclude}
+        left_out = [
+            place
+            for place, name in enumerate(header)
+            if name not in others and INDEX_NAME.fullmatch(name)
+        ]
+        unnamed = {header[place] for place in left_out}
+        features = tuple(name for name in header if name not in others | unnamed)
+    columns = Columns(targets, tuple(features), reading.weight, reading.time, tuple(left_out))
+    absent = [name for name in columns.all if name not in header]
+    if absent:
+        column = "column" if len(absent) == 1 else "columns"
+        raise InputError(
+            f"no {column} {', '.join(map(repr, absent))} in the data; "
+            f"{_suggestion(absent[0], header)}"
+        )
+    for name in columns.all:
         if header.count(name) > 1:
             raise InputError(f"the data have more than one column named {name!r}")
         if columns.all.count(name) > 1:
-            raise InputError(f"column {name!r} is used twice (target, features and weight differ)")
-    if not columns.features:
-        raise InputError(f"no regressors: the data have no column besides {target!r}")
+            raise InputError(
+                f"column {name!r} is used twice (target, features, weight and time differ)"
+            )
+    for name in reading.categorical:
+        if name not in columns.features:
+            raise InputError(
+                f"--categorical: {name!r} is not a regressor; {_suggestion(name, [*features])}"
+            )
     return columns
 
 
@@ -79,14 +154,3 @@ def _suggestion(name: str, header: list[str]) -> str:
         return "did you mean " + " or ".join(repr(by_lower[key]) for key in near) + "?"
     shown = ", ".join(map(repr, header[:12])) + (", ..." if len(header) > 12 else "")
     return f"it has {shown}"
-
-
-def to_chunk(start: int, frame: pl.DataFrame, keys: Sequence[str], columns: Columns) -> Chunk:
-    """Arrays from a frame that holds ``columns.all`` under the names ``keys``; null becomes NaN."""
-    d = len(columns.features)
-    X = np.empty((frame.height, d))
-    for j, key in enumerate(keys[:d]):
-        X[:, j] = frame[key].to_numpy()
-    y = np.array(frame[keys[d]].to_numpy(), np.float64)
-    weight = None if columns.weight is None else np.array(frame[keys[d + 1]].to_numpy(), np.float64)
-    return Chunk(start, X, y, weight)

@@ -8,14 +8,15 @@ Polars' ``collect_batches()``.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
 
 from olsq.cli.errors import InputError
-from olsq.cli.sources.columns import Chunk, choose_columns, to_chunk
+from olsq.cli.sources.columns import Chunk, Reading, choose_columns
 from olsq.cli.sources.source import Position, Source, default_chunk_rows
+from olsq.cli.sources.table import TableBuilder
 
 PARQUET_MAGIC = b"PAR1"
 CHUNKS_PER_READ = 8
@@ -24,7 +25,12 @@ CHUNKS_PER_READ = 8
 class ParquetSource(Source):
     """A Parquet file whose used columns are numbers.
 
-    Parameters are those of :class:`olsq.cli.sources.csv.CsvSource`.
+    Parameters
+    ----------
+    path : Path
+        The file.
+    reading : Reading
+        Columns and how to read them; how text is written does not matter here.
 
     Raises
     ------
@@ -32,14 +38,7 @@ class ParquetSource(Source):
         If the file is damaged, a column is missing or is not numeric.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        target: str,
-        features: Sequence[str] | None,
-        weight: str | None,
-        chunk_rows: int | None,
-    ) -> None:
+    def __init__(self, path: Path, reading: Reading) -> None:
         super().__init__(path)
         scan = pl.scan_parquet(path)
         try:
@@ -49,16 +48,22 @@ class ParquetSource(Source):
             reason = str(error).splitlines()[0]
             raise InputError(f"{path} is a damaged Parquet file: {reason}") from None
         self.header = list(schema.names())
-        self.columns = choose_columns(self.header, target, features, weight)
+        self.columns = choose_columns(self.header, reading)
+        self.table = TableBuilder(self.name, self.columns, reading)
         for name in self.columns.all:
             dtype = schema[name]
-            if not (dtype.is_numeric() or dtype == pl.Boolean):
+            if not (dtype.is_numeric() or dtype == pl.Boolean or name in self.table.text):
                 raise InputError(
                     f"column {name!r} is not numeric: {path} stores it as {dtype} "
-                    "(choose columns with --features)"
+                    "(choose columns with --features, or --categorical)"
                 )
-        self.chunk_rows = chunk_rows or default_chunk_rows(len(self.columns.all))
-        self._scan = scan.select(pl.col(self.columns.all).cast(pl.Float64))
+        self.chunk_rows = reading.chunk_rows or default_chunk_rows(len(self.columns.all))
+        self._scan = scan.select(
+            pl.col(name) if name in self.table.text else pl.col(name).cast(pl.Float64)
+            for name in self.columns.all
+        )
+        if self.table.time is not None and schema[self.table.time.name] != pl.String:
+            self.table.time.settle(pl.Series(dtype=schema[self.table.time.name]))
 
     def position(self) -> Position:
         """Rows read so far and the checksum of their values."""
@@ -90,10 +95,13 @@ class ParquetSource(Source):
             except (pl.exceptions.PolarsError, OSError) as error:
                 reason = str(error).splitlines()[0]
                 raise InputError(f"{self.name} is a damaged Parquet file: {reason}") from None
-            block = to_chunk(self.rows, frame, self.columns.all, self.columns)
+            cells = frame.to_dict()
+            if not self.rows:
+                self.table.settle(cells, self.chunk_rows)
+            block = self.table.chunk(self.rows, cells)
             for at in range(0, frame.height, self.chunk_rows):
                 chunk = block.part(at, at + self.chunk_rows)
-                for array in (chunk.X, chunk.y, chunk.weight):
+                for array in (chunk.X, chunk.y, chunk.weight, chunk.time):
                     if array is not None:
                         self.crc = zlib.crc32(array.data, self.crc)
                 self.rows += len(chunk.y)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from olsq.cli.errors import InputError
-from olsq.cli.sources.columns import Chunk, Columns
+from olsq.cli.sources.columns import Chunk, Columns, Reading
+from olsq.cli.sources.table import TableBuilder
 
 Position = dict[str, Any]
 LARGEST_CHUNK = 16_384
@@ -31,6 +32,8 @@ class Source:
         All column names.
     columns : Columns
         The ones that are used.
+    table : TableBuilder
+        The levels of its categories and how its times are written.
     chunk_rows : int
         Rows of every chunk but the last.
     rows : int
@@ -41,6 +44,7 @@ class Source:
 
     header: list[str]
     columns: Columns
+    table: TableBuilder
     chunk_rows: int
 
     def __init__(self, path: Path | None) -> None:
@@ -83,14 +87,7 @@ class Source:
         raise NotImplementedError
 
 
-def open_source(
-    data: str,
-    target: str,
-    features: Sequence[str] | None,
-    weight: str | None,
-    separator: str | None,
-    chunk_rows: int | None,
-) -> Source:
+def open_source(data: str, reading: Reading) -> Source:
     """Open ``data`` (a path, or ``-`` for standard input) as CSV or Parquet by its first bytes.
 
     Raises
@@ -103,7 +100,7 @@ def open_source(
     from olsq.cli.sources.parquet import PARQUET_MAGIC, ParquetSource
 
     if data == "-":
-        return CsvSource(None, target, features, weight, separator, chunk_rows)
+        return CsvSource(None, reading)
     path = Path(data)
     try:
         with path.open("rb") as file:
@@ -115,7 +112,7 @@ def open_source(
     except OSError as error:
         raise InputError(f"cannot read {data}: {error.strerror}") from None
     if magic == PARQUET_MAGIC:
-        return ParquetSource(path, target, features, weight, chunk_rows)
+        return ParquetSource(path, reading)
     if path.suffix == ".parquet" and magic:
         raise InputError(f"{data} is not a Parquet file, whatever its name says")
-    return CsvSource(path, target, features, weight, separator, chunk_rows)
+    return CsvSource(path, reading)

@@ -1,0 +1,241 @@
+"""The command ``olsq fit`` and its options; what it does is imported when it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from olsq.cli.sources.options import (
+    CommentOption,
+    DecimalOption,
+    EncodingOption,
+    NaValuesOption,
+    SeparatorOption,
+    TimeFormatOption,
+    number_of_rows,
+    split_levels,
+    split_names,
+)
+
+
+def fit(
+    data: Annotated[
+        str,
+        typer.Argument(
+            help="A .csv (also .gz, .bz2, .xz, .zst) or .parquet file of any size, or - for CSV on "
+            "standard input.",
+            show_default=False,
+            metavar="DATA",
+        ),
+    ],
+    target: Annotated[
+        list[str],
+        typer.Option(
+            help="Column to predict; several, separated by commas or given one by one, share the "
+            'regressors. A name that holds a comma goes into quotation marks: \'"a,b"\'.',
+            show_default=False,
+            metavar="COL",
+        ),
+    ],
+    features: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Regressors, separated by commas (may be given several times).",
+            show_default="all other columns",
+            metavar="COL",
+            rich_help_panel="Model",
+        ),
+    ] = None,
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Columns that are no regressors (instead of --features).",
+            show_default=False,
+            metavar="COL",
+            rich_help_panel="Model",
+        ),
+    ] = None,
+    categorical: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Regressors that are names, not numbers, separated by commas: a 0/1 column for "
+            "every level. COL takes the levels of the first rows and one more, other, for those "
+            "that turn up later; 'COL=a|b|*' lists them, * for all others.",
+            show_default=False,
+            metavar="COL",
+            rich_help_panel="Model",
+        ),
+    ] = None,
+    lags: Annotated[
+        int,
+        typer.Option(
+            help="The targets of the last N rows are regressors too: COL_lag1, COL_lag2, ...",
+            show_default=False,
+            metavar="N",
+            rich_help_panel="Model",
+        ),
+    ] = 0,
+    time: Annotated[
+        str | None,
+        typer.Option(
+            help="Column of dates or numbers in ascending order: the axis of --plot and the first "
+            "column of --out; no regressor.",
+            show_default=False,
+            metavar="COL",
+            rich_help_panel="Model",
+        ),
+    ] = None,
+    weight: Annotated[
+        str | None,
+        typer.Option(
+            help="Column of row weights.",
+            show_default=False,
+            metavar="COL",
+            rich_help_panel="Model",
+        ),
+    ] = None,
+    forget: Annotated[
+        float | None,
+        typer.Option(
+            help="Forgetting factor in [0, 1]: what a row's weight is multiplied by with every "
+            "later row.",
+            show_default="1, nothing is forgotten",
+            rich_help_panel="Model",
+        ),
+    ] = None,
+    half_life: Annotated[
+        str | None,
+        typer.Option(
+            help="Rows after which a weight has halved (instead of --forget).",
+            metavar="ROWS",
+            show_default=False,
+            rich_help_panel="Model",
+        ),
+    ] = None,
+    window: Annotated[
+        str | None,
+        typer.Option(
+            help="Only the last so many rows count (instead of --forget).",
+            metavar="ROWS",
+            show_default=False,
+            rich_help_panel="Model",
+        ),
+    ] = None,
+    ridge: Annotated[
+        float,
+        typer.Option(
+            help="Penalty on squared coefficients; 0 is ordinary least squares.",
+            rich_help_panel="Model",
+        ),
+    ] = 1e-3,
+    ridge_mode: Annotated[
+        str,
+        typer.Option(
+            help="discounted: the ridge is forgotten with the data; fixed: it stays.",
+            rich_help_panel="Model",
+        ),
+    ] = "discounted",
+    no_intercept: Annotated[
+        bool, typer.Option("--no-intercept", help="No intercept.", rich_help_panel="Model")
+    ] = False,
+    method: Annotated[
+        str, typer.Option(help="auto, covariance, sqrt or information.", rich_help_panel="Model")
+    ] = "auto",
+    missing: Annotated[
+        str,
+        typer.Option(
+            help="skip or raise: rows with an empty cell, NA or NaN.",
+            rich_help_panel="Model",
+        ),
+    ] = "skip",
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Prediction, residual and coefficients of every row (.csv or .parquet).",
+            show_default=False,
+            rich_help_panel="Results",
+        ),
+    ] = None,
+    columns: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What --out holds, of prediction, residual, coef, stderr (of the coefficients), "
+            "sigma (of the noise).",
+            show_default="prediction,residual,coef",
+            metavar="WHAT",
+            rich_help_panel="Results",
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            help="Figure of coefficients, errors and CUSUM (.png, .pdf or .svg); one for every "
+            "target.",
+            show_default=False,
+            rich_help_panel="Results",
+        ),
+    ] = None,
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            help="Keep a checkpoint in this file, so that the run can be resumed.",
+            show_default=False,
+            rich_help_panel="Stopping and resuming",
+        ),
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="Go on from --state, to the same bytes as without the stop.",
+            rich_help_panel="Stopping and resuming",
+        ),
+    ] = False,
+    checkpoint_every: Annotated[
+        float,
+        typer.Option(
+            help="Seconds between two checkpoints.", rich_help_panel="Stopping and resuming"
+        ),
+    ] = 5.0,
+    chunk_rows: Annotated[
+        int | None,
+        typer.Option(
+            help="Rows learned at a time.",
+            show_default="64 to 16384, by the number of columns",
+            rich_help_panel="Reading",
+        ),
+    ] = None,
+    separator: SeparatorOption = None,
+    decimal: DecimalOption = ".",
+    na_values: NaValuesOption = None,
+    encoding: EncodingOption = None,
+    comment: CommentOption = None,
+    time_format: TimeFormatOption = None,
+) -> None:
+    """Fit a regression to a table in one pass, in constant memory.
+
+    Every row is predicted before it is learned, so the errors printed at the end are honest
+    one-step-ahead errors. Rows are numbered from 1, the header not counted.
+    """
+    from olsq.cli.fit.fit import run_fit
+    from olsq.cli.fit.options import FitOptions
+    from olsq.cli.fit.output import DEFAULT_GROUPS
+
+    rows = number_of_rows("--window", window, int)
+    options = FitOptions(
+        data=data, targets=split_names(target),
+        features=None if features is None else split_names(features),
+        exclude=split_names(exclude), categorical=split_levels(categorical), lags=lags, time=time,
+        time_format=time_format, weight=weight, forget=forget,
+        half_life=number_of_rows("--half-life", half_life, float),
+        window=None if rows is None else int(rows), ridge=ridge, ridge_mode=ridge_mode,
+        intercept=not no_intercept, method=method, missing=missing, out=out,
+        columns=DEFAULT_GROUPS if columns is None else split_names(columns), plot=plot,
+        state=state, resume=resume, separator=separator, decimal=decimal, encoding=encoding,
+        comment=comment, na_values=split_names(na_values), chunk_rows=chunk_rows,
+        checkpoint_every=checkpoint_every,
+    )  # fmt: skip
+    run_fit(options, Console(), Console(stderr=True))

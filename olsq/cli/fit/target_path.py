@@ -1,0 +1,63 @@
+"""One target's part of the path over a chunk, as the output file and the figure take it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.cli.fit.output import GROUPS
+from olsq.online import CoefficientPath
+
+
+class PathOfTarget(NamedTuple):
+    """What a chunk's path says of one target, the intercept among the coefficients.
+
+    ``coef`` and ``stderr`` (n, k) have the intercept first if there is one; ``residual``,
+    ``recursive`` and ``sigma2`` (n,).
+    """
+
+    coef: NDArray
+    stderr: NDArray
+    residual: NDArray
+    recursive: NDArray
+    sigma2: NDArray
+
+    @classmethod
+    def of(cls, path: CoefficientPath, target: int | None, intercept: bool) -> PathOfTarget:
+        """Of one target of several, or (None) of the only one."""
+        at = (slice(None),) if target is None else (slice(None), target)
+        coef, stderr = path.coef[at], path.stderr[at]
+        if intercept:
+            coef = np.column_stack([path.intercept[at], coef])
+            stderr = np.column_stack([path.intercept_stderr[at], stderr])
+        return cls(coef, stderr, path.residual[at], path.recursive_residual[at], path.sigma2[at])
+
+    def columns(self, X: NDArray, y: NDArray, groups: Sequence[str]) -> NDArray:
+        """Columns of the output file, in the order of ``output_names``."""
+        # A skipped row leaves the coefficients alone, so those "after" it are those before it:
+        # they predict where only the target is missing.
+        d = X.shape[1]
+        constant = self.coef[:, 0] if self.coef.shape[1] > d else 0.0
+        fitted = constant + np.einsum("nd,nd->n", X, self.coef[:, self.coef.shape[1] - d :])
+        of_group = {
+            "prediction": np.where(np.isfinite(self.residual), y - self.residual, fitted),
+            "residual": self.residual,
+            "coef": self.coef,
+            "stderr": np.where(np.isfinite(self.stderr), self.stderr, np.nan),
+            "sigma": np.where(np.isfinite(self.sigma2), np.sqrt(self.sigma2), np.nan),
+        }
+        return np.column_stack([of_group[group] for group in GROUPS if group in groups])
+
+
+def unlearned_path(X_shape: tuple[int, ...], y_shape: tuple[int, ...]) -> CoefficientPath:
+    """The path over rows before the first that can be learned."""
+    nothing, unknown = np.full(y_shape, np.nan), np.full(y_shape, np.inf)
+    shape = (*y_shape, X_shape[1])
+    return CoefficientPath(
+        coef=np.full(shape, np.nan), intercept=nothing, residual=nothing,
+        recursive_residual=nothing, sigma2=unknown, stderr=np.full(shape, np.inf),
+        intercept_stderr=unknown,
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""``olsq predict``: what a saved regression says of new rows."""

@@ -1,0 +1,75 @@
+"""The command ``olsq predict`` and its options; what it does is imported when it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from olsq.cli.sources.options import (
+    CommentOption,
+    DecimalOption,
+    EncodingOption,
+    NaValuesOption,
+    SeparatorOption,
+    TimeFormatOption,
+    split_names,
+)
+
+
+def predict(
+    state: Annotated[
+        Path,
+        typer.Argument(
+            help="What olsq fit --state wrote.", show_default=False, metavar="STATE"
+        ),
+    ],
+    data: Annotated[
+        str,
+        typer.Argument(
+            help="New rows: a file as olsq fit takes it, or - for CSV on standard input.",
+            show_default=False,
+            metavar="DATA",
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Where to write (.csv or .parquet).", show_default="CSV on the terminal"),
+    ] = None,
+    level: Annotated[
+        float | None,
+        typer.Option(
+            help="Add the interval in which an observation lies with this probability: .95, for "
+            "example.",
+            show_default=False,
+        ),
+    ] = None,
+    time: Annotated[
+        str | None,
+        typer.Option(
+            help="Column of dates or numbers to write first.", show_default=False, metavar="COL"
+        ),
+    ] = None,
+    separator: SeparatorOption = None,
+    decimal: DecimalOption = ".",
+    na_values: NaValuesOption = None,
+    encoding: EncodingOption = None,
+    comment: CommentOption = None,
+    time_format: TimeFormatOption = None,
+) -> None:
+    """Predict new rows with a saved regression, which stays as it is.
+
+    Columns are found by name; others are ignored. Where a value is missing the prediction is empty.
+    With --lags the new rows follow those that were learned; a target that is missing or not there
+    is replaced by its prediction for the rows after it.
+    """
+    from olsq.cli.predict.predict import PredictOptions, run_predict
+
+    options = PredictOptions(
+        state=state, data=data, out=out, level=level, time=time, separator=separator,
+        decimal=decimal, encoding=encoding, comment=comment, time_format=time_format,
+        na_values=split_names(na_values),
+    )  # fmt: skip
+    run_predict(options, Console(stderr=True))

@@ -1,0 +1,234 @@
+"""``olsq predict``: read new rows chunk by chunk, write what the saved regression says of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+
+import olsq
+from olsq.cli.errors import CommandError, InputError, Interrupted
+from olsq.cli.fit.checkpoint import KEY, load_checkpoint
+from olsq.cli.fit.design import Design
+from olsq.cli.fit.options import Estimator, check_format
+from olsq.cli.fit.output import FORMATS, Output, Printed
+from olsq.cli.interrupts import Interrupts
+from olsq.cli.progress import RowProgress
+from olsq.cli.sources.columns import Chunk, Reading
+from olsq.cli.sources.source import Source, open_source
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictOptions:
+    """What the user asked ``olsq predict`` for; the names are those of the options."""
+
+    state: Path
+    data: str
+    out: Path | None = None
+    level: float | None = None
+    time: str | None = None
+    time_format: str | None = None
+    separator: str | None = None
+    decimal: str = "."
+    encoding: str | None = None
+    comment: str | None = None
+    na_values: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """Raise InputError, naming the option, for a value that cannot be used."""
+        check_format(self.separator, self.decimal, self.encoding, self.comment)
+        if self.level is not None and not 0 < self.level < 1:
+            raise InputError(f"--level must lie between 0 and 1, got {self.level:g}")
+        if self.time_format is not None and self.time is None:
+            raise InputError("--time-format needs --time, the column it is the format of")
+        if self.out is None:
+            return
+        if self.out.suffix not in FORMATS:
+            raise InputError(f"--out must end in {' or '.join(FORMATS)}, got {self.out.name}")
+        for what, path in (("the data", self.data), ("the state", str(self.state))):
+            if path != "-" and Path(path).resolve() == self.out.resolve():
+                raise InputError(f"--out and {what} are the same file: {self.out}")
+        if not self.out.parent.is_dir():
+            raise InputError(f"cannot write {self.out}: there is no directory {self.out.parent}")
+
+
+class Model:
+    """A saved estimator and what is needed to make its regressors from a table.
+
+    Raises
+    ------
+    InputError
+        If there is no such file, or it does not say the names of its columns.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.estimator, notes = _load(path)
+        self.categorical: dict[str, tuple[str, ...] | None] = {}
+        if notes is None:
+            names = getattr(self.estimator, "feature_names_in_", None)
+            if names is None:
+                raise InputError(
+                    f"{path} does not say what its regressors are called: fit to a data frame, or "
+                    "with olsq fit"
+                )
+            m = self.estimator.coef_.shape[0] if self.estimator.coef_.ndim == 2 else 1
+            self.features = tuple(map(str, names))
+            self.targets = ("y",) if m == 1 else tuple(f"y{j}" for j in range(m))
+            self.design: dict[str, Any] | None = None
+            self.lags = 0
+        else:
+            self.features = tuple(notes["columns"]["features"])
+            self.targets = tuple(notes["columns"]["targets"])
+            self.design = notes["design"]
+            self.lags = notes["options"]["--lags"] or 0
+            levels, open_ = (notes["table"]["categories"][key] for key in ("levels", "open"))
+            self.categorical = {
+                name: (*levels[name], *(["*"] if open_[name] else [])) for name in levels
+            }
+
+    def reading(self, options: PredictOptions) -> Reading:
+        """What to read from the new rows; targets only if lags of them are regressors."""
+        return Reading(
+            targets=self.targets if self.lags else (), features=self.features,
+            categorical=self.categorical, time=options.time, time_format=options.time_format,
+            separator=options.separator, decimal=options.decimal, encoding=options.encoding,
+            comment=options.comment, na_values=options.na_values, targets_required=False,
+        )  # fmt: skip
+
+
+def _load(path: Path) -> tuple[Estimator, dict[str, Any] | None]:
+    try:
+        estimator = olsq.load(path)
+    except FileNotFoundError:
+        raise InputError(f"no such file: {path}") from None
+    except olsq.StateFileError as error:
+        raise InputError(str(error)) from None
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+    if not isinstance(estimator, Estimator):
+        raise InputError(f"{path} does not hold a regression")
+    if KEY not in estimator.metadata_:
+        return estimator, None
+    found = load_checkpoint(path)
+    assert found is not None
+    return found
+
+
+def run_predict(options: PredictOptions, progress_console: Console) -> None:
+    """Do what ``olsq predict`` was asked.
+
+    Raises
+    ------
+    InputError
+        If the options or the data must be changed.
+    Interrupted
+        After Ctrl-C or SIGTERM; nothing is left behind.
+    CommandError
+        If the run failed for another reason, a full disk for example.
+    """
+    options.check()
+    model = Model(options.state)
+    source = open_source(options.data, model.reading(options))
+    with source, Interrupts() as interrupts:
+        run = PredictRun(options, model, source)
+        done = False
+        try:
+            run.run(interrupts, progress_console)
+            done = True
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise CommandError(f"{error.strerror}: {error.filename or 'writing failed'}") from None
+        finally:
+            if not done and run.output is not None:
+                run.output.close(discard=True)
+
+
+class PredictRun:
+    """One pass over the new rows."""
+
+    def __init__(self, options: PredictOptions, model: Model, source: Source) -> None:
+        self.options, self.source = options, source
+        self.estimator, self.lags = model.estimator, model.lags
+        self.targets = model.targets
+        columns = source.columns._replace(targets=model.targets)
+        self.design = Design(
+            columns, source.table, model.lags, intercept=self.estimator.fit_intercept
+        )
+        if model.design is not None:
+            self.design.restore(model.design)
+        self.output: Output | None = None
+
+    def _begin(self) -> None:
+        names = []
+        for target in self.targets:
+            mark = f"_{target}" if len(self.targets) > 1 else ""
+            names.append(f"prediction{mark}")
+            if self.options.level is not None:
+                names += [f"lower{mark}", f"upper{mark}"]
+        time = self.source.table.time
+        out = self.options.out
+        self.output = Printed(names, time) if out is None else Output(out, names, time, None)
+
+    def run(self, interrupts: Interrupts, progress_console: Console) -> None:
+        """Read, predict and write chunk after chunk."""
+        chunks = self.source.chunks()
+        with RowProgress(progress_console, 0) as progress:
+            while True:
+                try:
+                    with interrupts.waiting():
+                        chunk = next(chunks, None)
+                except KeyboardInterrupt:
+                    self._stop(interrupts)
+                if chunk is None:
+                    break
+                if self.output is None:
+                    self._begin()
+                assert self.output is not None
+                self.output.append(chunk.start, self._predictions(chunk), chunk.time)
+                progress.update(self.source.rows, self.source.fraction())
+                if interrupts.signum is not None:
+                    self._stop(interrupts)
+        if self.output is None:
+            raise InputError(f"{self.source.name} has a header but no rows")
+        self.output.finish()
+
+    def _stop(self, interrupts: Interrupts) -> None:
+        raise Interrupted("stopped", interrupts.signum or 2)
+
+    def _predictions(self, chunk: Chunk) -> NDArray[np.float64]:
+        """Columns of the output, (n, k)."""
+        if chunk.time is not None and self.source.table.time is not None:
+            self.source.table.time.check_order(chunk.time, chunk.start, self.source.name)
+        known = np.full((len(chunk.X), len(self.targets)), np.nan)
+        for j, target in enumerate(self.source.columns.targets):
+            known[:, self.targets.index(target)] = chunk.y[:, j]
+        if self.lags and not np.isfinite(known).all():
+            # One row at a time: a prediction stands in for the target that the next row needs.
+            rows = [self._of(chunk, slice(t, t + 1), known) for t in range(len(known))]
+            return np.concatenate(rows)
+        return self._of(chunk, slice(None), known)
+
+    def _of(self, chunk: Chunk, rows: slice, known: NDArray[np.float64]) -> NDArray[np.float64]:
+        targets = known[rows]
+        X = self.design.matrix(chunk._replace(X=chunk.X[rows], y=targets))
+        whole = np.isfinite(X).all(axis=1)
+        level, m = self.options.level, len(self.targets)
+        found = np.full((len(X), m, 1 if level is None else 3), np.nan)
+        if whole.any():
+            try:
+                found[whole, :, 0] = self.estimator.predict(X[whole]).reshape(-1, m)
+                if level is not None:
+                    for place, bound in enumerate(self.estimator.predict_interval(X[whole], level)):
+                        found[whole, :, 1 + place] = np.asarray(bound).reshape(-1, m)
+            except ValueError as error:
+                reason = str(error).splitlines()[0]
+                raise InputError(
+                    f"rows {chunk.start + 1:,} to {chunk.start + len(chunk.X):,}: {reason}"
+                ) from None
+        self.design.advance(np.where(np.isfinite(targets), targets, found[:, :, 0]))
+        return found.reshape(len(X), -1)

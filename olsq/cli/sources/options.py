@@ -1,0 +1,108 @@
+"""Options of the commands that read tables, and what their words mean."""
+
+from __future__ import annotations
+
+import csv
+import re
+from typing import Annotated
+
+import typer
+
+from olsq.cli.errors import InputError
+
+PANEL = "Reading"
+TIME_UNIT = re.compile(r"(\d+\.?\d*|\.\d+)\s*(ns|us|ms|s|sec|m|min|h|H|d|D|w|W|M|Q|y|Y)\w*")
+
+SeparatorOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Character between CSV cells.",
+        show_default="the commonest of , ; tab | in the header",
+        rich_help_panel=PANEL,
+    ),
+]
+DecimalOption = Annotated[
+    str, typer.Option(help="Decimal mark of CSV numbers: . or a comma.", rich_help_panel=PANEL)
+]
+NaValuesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Further cells that mean a missing value, separated by commas: '-,?,-999'. Numbers "
+        "are compared as numbers.",
+        show_default=False,
+        rich_help_panel=PANEL,
+    ),
+]
+EncodingOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Of CSV: latin-1, cp1252, utf-16, ...", show_default="utf-8", rich_help_panel=PANEL
+    ),
+]
+CommentOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Lines of CSV that begin with this are left out; they are not numbered either.",
+        show_default=False,
+        rich_help_panel=PANEL,
+    ),
+]
+TimeFormatOption = Annotated[
+    str | None,
+    typer.Option(
+        help="How --time is written: '%d.%m.%Y %H:%M', for example.",
+        show_default="found out from the first rows",
+        rich_help_panel=PANEL,
+    ),
+]
+
+
+def split_names(parts: list[str] | None) -> tuple[str, ...]:
+    """Names from options given several times, each with commas; as in CSV, "a,b" is one name."""
+    cells = csv.reader(parts or (), skipinitialspace=True)
+    return tuple(name.strip() for row in cells for name in row if name.strip())
+
+
+def split_levels(parts: list[str] | None) -> dict[str, tuple[str, ...] | None]:
+    """Categorical columns and their levels, None where the data say them.
+
+    Raises
+    ------
+    InputError
+        If a column is named twice, or its levels are empty or twice the same.
+    """
+    found: dict[str, tuple[str, ...] | None] = {}
+    for part in parts or ():
+        # Levels may hold commas: after a column with levels the next column is its own option.
+        with_levels = "=" in part
+        for text in [part] if with_levels else split_names([part]):
+            name, _, listed = text.partition("=")
+            name, levels = name.strip(), None
+            if not name:
+                raise InputError(f"--categorical names no column in {part!r}")
+            if with_levels:
+                levels = tuple(level.strip() for level in listed.split("|"))
+                if not all(levels) or len(set(levels)) < len(levels) or levels == ("*",):
+                    raise InputError(
+                        f"--categorical {part!r}: levels must differ and not be empty, as in "
+                        f"'{name}=a|b|*'"
+                    )
+            if name in found:
+                raise InputError(f"--categorical names {name!r} twice")
+            found[name] = levels
+    return found
+
+
+def number_of_rows(option: str, text: str | None, kind: type[int] | type[float]) -> float | None:
+    """The number in ``text``; InputError that says what is wrong with anything else."""
+    if text is None:
+        return None
+    try:
+        return kind(text)
+    except ValueError:
+        if TIME_UNIT.fullmatch(text.strip()):
+            raise InputError(
+                f"{option} {text}: spans of time are not supported, only a number of rows"
+            ) from None
+        what = "a whole number of rows" if kind is int else "a number of rows"
+        raise InputError(f"{option} must be {what}, got {text!r}") from None

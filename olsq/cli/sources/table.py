@@ -1,0 +1,97 @@
+"""From columns of cells to the arrays of a chunk: numbers, levels, times."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from olsq.cli.sources.categories import Categories
+from olsq.cli.sources.columns import Chunk, Columns, Reading
+from olsq.cli.sources.times import TimeColumn
+
+
+class TableBuilder:
+    """Builds chunks; knows the levels of categories and how times are written.
+
+    Parameters
+    ----------
+    where : str
+        What to call the table in messages.
+    columns : Columns
+        Those that are used.
+    reading : Reading
+        Which of them are categories or the time.
+    """
+
+    def __init__(self, where: str, columns: Columns, reading: Reading) -> None:
+        self.where, self.columns = where, columns
+        self.categories = Categories(reading.categorical, reading.missing_words)
+        self.time = TimeColumn(columns.time, reading.time_format) if columns.time else None
+        self._missing_numbers = reading.missing_numbers
+        self._missing_words = reading.missing_words
+
+    @property
+    def text(self) -> set[str]:
+        """Columns that are read as text."""
+        time = [self.time.name] if self.time else []
+        return {*self.categories.names, *time}
+
+    @property
+    def settled(self) -> bool:
+        """Whether the regressors are known without looking at the data."""
+        return self.categories.settled and (self.time is None or self.time.kind is not None)
+
+    def settle(self, cells: Mapping[str, pl.Series], rows: int) -> None:
+        """Take what is not known yet from the first ``rows`` rows of the table."""
+        for name in self.categories.names:
+            self.categories.settle(name, cells[name].head(rows))
+        if self.time is not None:
+            self.time.settle(self._times(cells).head(rows))
+
+    def chunk(self, start: int, cells: Mapping[str, pl.Series]) -> Chunk:
+        """The rows of ``cells``, which ``start`` rows precede; null becomes NaN."""
+        columns = self.columns
+        n = len(cells[columns.all[0]])
+        X = np.empty((n, len(columns.features)))
+        for j, name in enumerate(columns.features):
+            if name in self.categories.names:
+                X[:, j] = self.categories.codes(name, cells[name], start, self.where)
+            else:
+                X[:, j] = self._numbers(cells[name])
+        y = np.empty((n, len(columns.targets)))
+        for j, name in enumerate(columns.targets):
+            y[:, j] = self._numbers(cells[name])
+        weight = None if columns.weight is None else self._numbers(cells[columns.weight])
+        time = None
+        if self.time is not None:
+            time = self.time.values(self._times(cells), start, self.where)
+        return Chunk(start, X, y, weight, time)
+
+    def _numbers(self, cells: pl.Series) -> NDArray[np.float64]:
+        numbers = cells.to_numpy()
+        if self._missing_numbers:
+            numbers = np.where(np.isin(numbers, self._missing_numbers), np.nan, numbers)
+        return numbers
+
+    def _times(self, cells: Mapping[str, pl.Series]) -> pl.Series:
+        assert self.time is not None
+        times = cells[self.time.name]
+        if times.dtype == pl.String:
+            times = times.str.strip_chars()
+            times = times.set(times.is_in(self._missing_words).fill_null(False), None)
+        return times
+
+    def as_dict(self) -> dict[str, Any]:
+        """What was learned about the cells, for the checkpoint."""
+        time = None if self.time is None else self.time.as_dict()
+        return {"categories": self.categories.as_dict(), "time": time}
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Undo :meth:`as_dict`."""
+        self.categories.restore(saved["categories"])
+        if self.time is not None:
+            self.time.restore(saved["time"])

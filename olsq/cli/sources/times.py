@@ -1,0 +1,186 @@
+"""The time column: dates, dates with a time of day, or numbers, in ascending order."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from olsq.cli.errors import InputError
+
+NUMBER, DATE, DATETIME = "number", "date", "datetime"
+# Tried in this order on the first chunk; that which reads all of it stays for the whole file.
+DATE_FORMATS = ("%Y-%m-%d", "%Y/%m/%d", "%d.%m.%Y", "%Y-%m")
+# Nobody can tell these apart by a file whose days are all at most 12.
+AMBIGUOUS = ("%m/%d/%Y", "%d/%m/%Y")
+CLOCKS = ("%H:%M", "%H:%M:%S", "%H:%M:%S%.f")
+ZONES = ("", "%z", "%#z")
+MICROSECONDS = 1_000_000
+
+
+class TimeColumn:
+    """How the time column is written, and the last time seen.
+
+    Parameters
+    ----------
+    name : str
+        Of the column.
+    pattern : str or None
+        Its format in the language of ``strftime``; None finds out.
+
+    Attributes
+    ----------
+    kind : {"number", "date", "datetime"} or None
+        None until the first cells were seen.
+    last : float
+        The time of the last row that has one.
+    """
+
+    def __init__(self, name: str, pattern: str | None) -> None:
+        self.name, self.pattern = name, pattern
+        self.kind: str | None = None
+        self.last = -math.inf
+
+    def settle(self, cells: pl.Series) -> None:
+        """Find out how the times are written from the first of them; once only."""
+        if self.kind is not None:
+            return
+        if cells.dtype.is_numeric():
+            self.kind = NUMBER
+        elif cells.dtype in (pl.Date, pl.Datetime):
+            self.kind = DATE if cells.dtype == pl.Date else DATETIME
+        elif self.pattern is not None:
+            self.kind = DATETIME if _has_clock(self.pattern) else DATE
+        else:
+            self._guess(cells.drop_nulls())
+
+    def _guess(self, cells: pl.Series) -> None:
+        if not len(cells):
+            raise InputError(f"--time: the column {self.name!r} holds no value in the first rows")
+        if not cells.cast(pl.Float64, strict=False).null_count():
+            self.kind = NUMBER
+            return
+        day_first = [day for day in AMBIGUOUS if self._reads(cells, day, whole=False)]
+        for day in (*DATE_FORMATS, *day_first[:1]):
+            if self._reads(cells, day, whole=True):
+                if len(day_first) > 1 and day in AMBIGUOUS:
+                    raise InputError(
+                        f"--time: {cells[0]!r} in column {self.name!r} may have the day or the "
+                        "month first: give --time-format %d/%m/%Y or %m/%d/%Y"
+                    )
+                return
+        raise InputError(
+            f"--time: cannot read {cells[0]!r} in column {self.name!r} as a date: give "
+            "--time-format, for example %d.%m.%Y or '%Y-%m-%d %H:%M'"
+        )
+
+    def _reads(self, cells: pl.Series, day: str, *, whole: bool) -> bool:
+        """Whether ``day`` with or without a clock reads all cells; ``whole`` keeps the format."""
+        clocks = [f"{gap}{clock}{zone}" for gap in " T" for clock in CLOCKS for zone in ZONES]
+        for clock in ("", *clocks):
+            pattern = day + clock
+            if not _parsed(cells.head(20), pattern).null_count() and (
+                not _parsed(cells, pattern).null_count()
+            ):
+                if whole:
+                    self.pattern, self.kind = pattern, DATETIME if clock else DATE
+                return True
+        return False
+
+    def values(self, cells: pl.Series, first_row: int, where: str) -> NDArray[np.float64]:
+        """Times as numbers (dates as microseconds since 1970), missing ones as NaN.
+
+        Raises
+        ------
+        InputError
+            If a cell is not a time.
+        """
+        if self.kind == NUMBER:
+            times = cells.cast(pl.Float64, strict=False)
+        elif cells.dtype == pl.String:
+            assert self.pattern is not None
+            times = _parsed(cells, self.pattern).cast(pl.Int64).cast(pl.Float64)
+        else:
+            times = cells.cast(pl.Datetime("us")).cast(pl.Int64).cast(pl.Float64)
+        unread = (cells.is_not_null() & times.is_null()).arg_true()
+        if len(unread):
+            row = int(unread[0])
+            how = "a number" if self.kind == NUMBER else f"a time written as {self.pattern}"
+            raise InputError(
+                f"--time: row {first_row + row + 1:,} of {where} holds {cells[row]!r} in column "
+                f"{self.name!r}, which is not {how}"
+            )
+        return np.array(times.to_numpy(), np.float64)
+
+    def check_order(self, found: NDArray[np.float64], first_row: int, where: str) -> None:
+        """Raise InputError if a time lies before the row above it; remember the last one."""
+        known = np.flatnonzero(np.isfinite(found))
+        before = np.concatenate([[self.last], found[known]])
+        back = np.flatnonzero(np.diff(before) < 0)
+        if back.size:
+            row = int(known[back[0]])
+            now, above = (self.shown(float(time)) for time in (found[row], before[back[0]]))
+            raise InputError(
+                f"--time: row {first_row + row + 1:,} of {where} ({now}) lies before the one above "
+                f"it ({above}): sort the rows by {self.name!r}"
+            )
+        if known.size:
+            self.last = float(before[-1])
+
+    def shown(self, time: float) -> str:
+        """One time as text."""
+        if self.kind == NUMBER:
+            return f"{time:g}"
+        moment = np.datetime64(int(time), "us")
+        return str(moment.astype("datetime64[D]") if self.kind == DATE else moment).replace(
+            "T", " "
+        )
+
+    def positions(self, times: NDArray[np.float64]) -> NDArray:
+        """Times as matplotlib takes them; those that are missing lie between their neighbours."""
+        known = np.flatnonzero(np.isfinite(times))
+        if not known.size:
+            return np.arange(1, len(times) + 1)
+        times = np.interp(np.arange(len(times)), known, times[known])
+        return times if self.kind == NUMBER else times.astype(np.int64).astype("datetime64[us]")
+
+    def series(self, times: NDArray[np.float64]) -> pl.Series:
+        """Times as a column for output."""
+        values = pl.Series(self.name, times, nan_to_null=True)
+        if self.kind == NUMBER:
+            return values
+        moments = values.cast(pl.Int64).cast(pl.Datetime("us"))
+        return moments.cast(pl.Date) if self.kind == DATE else moments
+
+    @property
+    def dtype(self) -> Any:
+        """Type of the column in the output."""
+        return {NUMBER: pl.Float64, DATE: pl.Date}.get(self.kind or "", pl.Datetime("us"))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, for the checkpoint."""
+        last = self.last if math.isfinite(self.last) else None
+        return {"kind": self.kind, "pattern": self.pattern, "last": last}
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Undo :meth:`as_dict`."""
+        self.kind, self.pattern = saved["kind"], saved["pattern"]
+        self.last = -math.inf if saved["last"] is None else saved["last"]
+
+
+def _has_clock(pattern: str) -> bool:
+    return any(code in pattern for code in ("%H", "%I", "%T", "%R", "%s", "%c"))
+
+
+def _parsed(cells: pl.Series, pattern: str) -> pl.Series:
+    """Cells as moments in UTC, null where the pattern does not fit."""
+    # A month alone is its first day: the parser wants a day.
+    if "%d" not in pattern and "%Y-%m" in pattern and not _has_clock(pattern):
+        cells, pattern = cells + "-01", pattern + "-%d"
+    if not _has_clock(pattern):
+        return cells.str.to_date(pattern, strict=False).cast(pl.Datetime("us"))
+    parsed = cells.str.to_datetime(pattern, strict=False, time_unit="us", ambiguous="earliest")
+    return parsed.dt.replace_time_zone(None) if "z" in pattern else parsed

@@ -1,0 +1,79 @@
+"""Numbers for figures: values rounded to their error, running sizes and quantiles."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+QUANTILE_ROWS = 60  # errors whose quantiles are taken together, at least
+MOST_BLOCKS = 40
+
+
+def rounded(value: float, error: float) -> str:
+    """``value ± error`` with as many digits as the error leaves any meaning to.
+
+    The error keeps one significant digit, two if the first is 1 (rounding .14 to .1 would change it
+    by 30 %), and the value ends at the same place.
+
+    Examples
+    --------
+    >>> rounded(2.99961, 0.00213), rounded(-1.3852, 0.1372), rounded(3340.4, 212.0)
+    ('3.000 ± 0.002', '−1.39 ± 0.14', '3300 ± 200')
+    >>> rounded(6.02214e23, 4.1e18), rounded(3.0, 0.0), rounded(3.0, float("inf"))
+    ('6.02214e+23 ± 4e+18', '3 ± 0', '3')
+    """
+    if not np.isfinite(error):
+        return f"{value:.4g}".replace("-", "−", 1)
+    if error == 0:
+        return f"{value:.6g} ± 0".replace("-", "−", 1)
+    exponent = math.floor(math.log10(error))
+    first = error / 10.0**exponent
+    # 1.96 is shown as 2, .0996 as .10: two digits only where both would be kept.
+    digits = 2 if first < 1.95 else 1
+    if first >= (9.5 if digits == 1 else 9.95):
+        exponent, digits = exponent + 1, 2
+    place = exponent - digits + 1  # power of ten of the last digit that is kept
+    largest = max(abs(value), error)
+    if largest >= 1e6 or place < -8:
+        size = math.floor(math.log10(largest))
+        shown = f"{value:.{max(size - place, 0)}e} ± {error:.{digits - 1}e}"
+        return shown.replace("-", "−", 1) if value < 0 else shown
+    value, error = (round(number, -place) + 0.0 for number in (value, error))
+    decimals = max(-place, 0)
+    return f"{value:.{decimals}f} ± {error:.{decimals}f}".replace("-", "−")
+
+
+def running_rms(square: NDArray, width: int) -> NDArray[np.float64]:
+    """Centred root mean square over ``width`` entries, NaN entries left out."""
+    kernel = np.ones(min(width, max(len(square), 1)))
+    known = np.isfinite(square)
+    total = np.convolve(np.where(known, square, 0.0), kernel, mode="same")[: len(square)]
+    count = np.convolve(known.astype(float), kernel, mode="same")[: len(square)]
+    return np.sqrt(np.maximum(total, 0.0) / np.where(count > 0.5, count, np.nan))
+
+
+def running_quantiles(sample: NDArray) -> NDArray[np.float64] | None:
+    """The 5, 25, 75 and 95 % quantiles around each of n points, (n, 4).
+
+    Those of blocks of neighbours with at least QUANTILE_ROWS values of ``sample`` (n, k), joined by
+    straight lines; None if there are too few values for one block.
+    """
+    n = len(sample)
+    known = np.isfinite(sample)
+    total = int(known.sum())
+    n_blocks = min(total // QUANTILE_ROWS, n // 2, MOST_BLOCKS)
+    if n_blocks < 2:
+        return None
+    cuts = np.linspace(0, n, n_blocks + 1).astype(int)
+    centres, found = [], []
+    for start, stop in itertools.pairwise(cuts):
+        values = sample[start:stop][known[start:stop]]
+        if values.size:
+            centres.append((start + stop - 1) / 2)
+            found.append(np.quantile(values, (0.05, 0.25, 0.75, 0.95)))
+    return np.column_stack(
+        [np.interp(np.arange(n), centres, level) for level in zip(*found, strict=True)]
+    )
