@@ -27,6 +27,7 @@ FROZEN = {
         "residuals": [False],
         "state_dtype": ["float32", np.float32, "bogus"],
         "cov": ["sandwich", "bogus"],
+        "prior": [([0.0, 1.0, 0.0], [1.0, 2.0, 3.0]), "bogus"],
     },
     ROLLING: {
         "window": [2, 20, 1000, 2.5, "bogus"],
