@@ -46,48 +46,48 @@ def check_header(kind: type[Any], header: dict[str, Any]) -> None:
     if missing := sorted(_FIELDS - header.keys()):
         raise ValueError(f"{', '.join(missing)} is missing in the header")
     parameters, n, names = header["parameters"], header["n_features"], header["feature_names"]
-    _want(isinstance(parameters, dict), "parameters", parameters)
-    _want(parameters.keys() <= set(kind._parameter_names()), "parameters", parameters)
-    _want(type(n) is int and n >= 1, "n_features", n)
+    want(isinstance(parameters, dict), "parameters", parameters)
+    want(parameters.keys() <= set(kind._parameter_names()), "parameters", parameters)
+    want(type(n) is int and n >= 1, "n_features", n)
     for name in ("n_targets", "n_samples_seen"):
-        _want(type(header[name]) is int and header[name] >= 0, name, header[name])
-    _want(header["dtype"] in ("float32", "float64"), "dtype", header["dtype"])
-    _want(isinstance(header["metadata"], dict), "metadata", header["metadata"])
+        want(type(header[name]) is int and header[name] >= 0, name, header[name])
+    want(header["dtype"] in ("float32", "float64"), "dtype", header["dtype"])
+    want(isinstance(header["metadata"], dict), "metadata", header["metadata"])
     known = names is None or (
         isinstance(names, list) and len(names) == n and all(isinstance(s, str) for s in names)
     )
-    _want(known, "feature_names", names)
-    _want(isinstance(header["in_time"], bool), "in_time", header["in_time"])
+    want(known, "feature_names", names)
+    want(isinstance(header["in_time"], bool), "in_time", header["in_time"])
     targets = header.get("target_names")
     known = targets is None or (
         isinstance(targets, list) and len(targets) == max(header["n_targets"], 1)
         and all(isinstance(s, str) for s in targets)
     )  # fmt: skip
-    _want(known, "target_names", targets)
+    want(known, "target_names", targets)
     estimator = kind(**parameters)
     _check_parameters(estimator, n)
     _check_timing(estimator, header.get("timing"))
     engine = header["engine"]
-    _want(isinstance(engine, dict), "engine", engine)
-    _want(("groups" in engine) == (estimator.missing == "skip_target"), "engine", engine)
+    want(isinstance(engine, dict), "engine", engine)
+    want(("groups" in engine) == (estimator.missing == "skip_target"), "engine", engine)
     if "groups" in engine:
         _check_groups(engine["groups"], max(header["n_targets"], 1))
     for _, part, _ in _parts(engine):
-        _want(isinstance(part, dict) and isinstance(part.get("arguments"), dict), "engine", part)
+        want(isinstance(part, dict) and isinstance(part.get("arguments"), dict), "engine", part)
         _check_arguments(estimator, header["dtype"], part["arguments"])
 
 
 def _check_groups(groups: Any, n_targets: int) -> None:
     """Each target is in one group, in ascending order."""
-    _want(isinstance(groups, list), "groups", groups)
+    want(isinstance(groups, list), "groups", groups)
     seen = []
     for group in groups:
-        _want(isinstance(group, dict) and group.keys() == {"targets", "engine"}, "group", group)
+        want(isinstance(group, dict) and group.keys() == {"targets", "engine"}, "group", group)
         targets = group["targets"]
         fits = isinstance(targets, list) and targets and all(type(t) is int for t in targets)
-        _want(bool(fits) and targets == sorted(targets), "targets of a group", targets)
+        want(bool(fits) and targets == sorted(targets), "targets of a group", targets)
         seen += targets
-    _want(sorted(seen) == list(range(n_targets)), "targets of the groups", seen)
+    want(sorted(seen) == list(range(n_targets)), "targets of the groups", seen)
 
 
 def _parts(engine: dict[str, Any]) -> list[tuple[str, Any, int | None]]:
@@ -111,21 +111,21 @@ def _check_parameters(estimator: Any, n_features: int) -> None:
         check_forget(getattr(estimator, "forget", 1.0))
     except TypeError as error:
         raise ValueError(str(error)) from None
-    _want(estimator.fit_intercept in (True, False), "fit_intercept", estimator.fit_intercept)
+    want(estimator.fit_intercept in (True, False), "fit_intercept", estimator.fit_intercept)
 
 
 def _check_timing(estimator: Any, timing: Any) -> None:
     """The kind and the times of the first and the last row, where rows have times."""
     duration = estimator._duration(timing is not None)
     if timing is None:
-        _want(duration is None or estimator.TIMED == "half_life", "timing", timing)
+        want(duration is None or estimator.TIMED == "half_life", "timing", timing)
         return
     fits = isinstance(timing, list) and len(timing) == 3
-    _want(fits and duration is not None and timing[0] == duration.kind, "timing", timing)
+    want(fits and duration is not None and timing[0] == duration.kind, "timing", timing)
     number = int if timing[0] == DATES else float
     most = LARGEST if number is int else np.finfo(np.float64).max
     fits = all(type(t) is number and abs(t) <= most for t in timing[1:])
-    _want(fits and timing[1] <= timing[2], "timing", timing)
+    want(fits and timing[1] <= timing[2], "timing", timing)
 
 
 def _check_arguments(estimator: Any, dtype: str, arguments: dict[str, Any]) -> None:
@@ -140,13 +140,13 @@ def _check_arguments(estimator: Any, dtype: str, arguments: dict[str, Any]) -> N
         "discounted": getattr(estimator, "ridge_mode", "discounted") == "discounted",
         "solving": getattr(estimator, "residuals", True),
     }
-    _want(arguments.get("precision") == precision, "precision", arguments.get("precision"))
+    want(arguments.get("precision") == precision, "precision", arguments.get("precision"))
     for name, value in arguments.items():
         if name == "precision":
             continue
         fits = name in same and isinstance(value, bool) and value == bool(same[name])
-        _want(fits, f"argument {name} of the state", value)
-    _want("intercept" in arguments, "arguments of the state", arguments)
+        want(fits, f"argument {name} of the state", value)
+    want("intercept" in arguments, "arguments of the state", arguments)
 
 
 def check_arrays(header: dict[str, Any], arrays: dict[str, NDArray], estimator: Any) -> None:
@@ -164,12 +164,12 @@ def check_arrays(header: dict[str, Any], arrays: dict[str, NDArray], estimator: 
     if strange := sorted(arrays.keys() ^ known):
         raise ValueError(f"array {strange[0]!r} is missing, or does not belong there")
     _check_array("full_ridge", arrays["full_ridge"], (d,), np.float64)
-    _want(bool((arrays["full_ridge"] >= 0).all()), "full_ridge", "a negative number")
+    want(bool((arrays["full_ridge"] >= 0).all()), "full_ridge", "a negative number")
     if "log_weights" in arrays:
         _check_array("log_weights", arrays["log_weights"], (m,), np.float64)
     residual = arrays.get("last_residual", np.empty((0, m)))
     fits = residual.ndim == 2 and residual.shape[1] == m and residual.dtype.kind == "f"
-    _want(fits, "last_residual", residual.shape)
+    want(fits, "last_residual", residual.shape)
 
 
 def _check_engine(
@@ -181,25 +181,25 @@ def _check_engine(
     duration = estimator._duration(timing is not None)
     if window is not None and duration is not None:  # a ring of as many slots as were needed
         given = engine.get("duration")
-        _want(isinstance(given, list) and tuple(given) == duration, "duration", given)
+        want(isinstance(given, list) and tuple(given) == duration, "duration", given)
         window = max(1, np.size(arrays.get("ring_w", ())))
     spread = d if getattr(estimator, "cov", "posterior") == "sandwich" else 0
     sizes: dict[Any, Any] = {"d": d, "m": m, "w": window, "s": spread}
     form: Any = engine.get("form")
-    _want(isinstance(form, str) and form in _FORMS, "form", form)
+    want(isinstance(form, str) and form in _FORMS, "form", form)
     extra = {"discounted", "solving"} if form == InformationForm.name else set()
     arguments = engine["arguments"]
-    _want(arguments.keys() == {"intercept", "precision", *extra}, "arguments", arguments)
+    want(arguments.keys() == {"intercept", "precision", *extra}, "arguments", arguments)
     if window is None:
         wanted = _FORMS[form] | _RECURSION
         method = engine.get("method")
-        _want(method == estimator._resolved_method, "method", method)
+        want(method == estimator._resolved_method, "method", method)
         # The covariance form falls back on the square-root form; the others stay what they are.
         fits = form == {"sqrt": "sqrt", "information": "information"}.get(str(method), form)
-        _want(fits and (form == "information") == (method == "information"), "form", form)
+        want(fits and (form == "information") == (method == "information"), "form", form)
         stored = _STORED.get(form, set())
     else:
-        _want(form != InformationForm.name, "form", form)
+        want(form != InformationForm.name, "form", form)
         wanted = _RING | {f"form_{name}": shape for name, shape in _FORMS[form].items()}
         stored = _STORED["rolling"]
     if timing is not None:
@@ -219,7 +219,7 @@ def _check_engine(
         of = estimator.window_of or ("positions" if header["in_time"] else "samples")
         of = "samples" if duration is not None else of
         place = arrays["place"]
-        _want(place[2] == int(of == "positions"), "place", place.tolist())
+        want(place[2] == int(of == "positions"), "place", place.tolist())
     return wanted
 
 
@@ -236,15 +236,15 @@ def _check_counters(arrays: dict[str, NDArray], window: int | None) -> None:
     """Numbers that decide where kernels read, and how often loops turn."""
     if window is None:
         wait, longest, since = arrays["clock"]
-        _want(wait >= 0 and longest >= 1 and since >= 0, "clock", arrays["clock"].tolist())
+        want(wait >= 0 and longest >= 1 and since >= 0, "clock", arrays["clock"].tolist())
     else:
         count, slot, _ = arrays["place"]
-        _want(0 <= count <= window and 0 <= slot < window, "place", arrays["place"].tolist())
-        _want(bool((arrays["ring_w"] >= 0).all()), "ring_w", "a negative weight")
+        want(0 <= count <= window and 0 <= slot < window, "place", arrays["place"].tolist())
+        want(bool((arrays["ring_w"] >= 0).all()), "ring_w", "a negative weight")
     for name in ("ridge", "columns", "tally", "loss", "squares", "held"):
         for prefix in ("", "form_"):
             array = arrays.get(prefix + name)
-            _want(array is None or bool((array >= 0).all()), prefix + name, "a negative number")
+            want(array is None or bool((array >= 0).all()), prefix + name, "a negative number")
 
 
 def _check_times(arrays: dict[str, NDArray], timing: list[Any]) -> None:
@@ -254,12 +254,12 @@ def _check_times(arrays: dict[str, NDArray], timing: list[Any]) -> None:
         (count, slot, _), ring = arrays["place"], arrays["ring_t"]
         held = ring[(slot - count + np.arange(count)) % ring.size]
     else:
-        _want(held.size in (0, 2), "span", held.tolist())
+        want(held.size in (0, 2), "span", held.tolist())
     fits = bool((held[1:] >= held[:-1]).all()) and bool((held <= timing[2]).all())
-    _want(fits, "times of rows", held.tolist())
+    want(fits, "times of rows", held.tolist())
 
 
-def _want(condition: bool, name: str, value: Any) -> None:
+def want(condition: bool, name: str, value: Any) -> None:
     if not condition:
         text = repr(value)
         raise ValueError(f"{name} cannot be {text if len(text) < 100 else text[:100] + '...'}")

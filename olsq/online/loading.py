@@ -7,11 +7,13 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from olsq.online import bank_files, files, grouped
-from olsq.online.bank import FilterBank
+from olsq.online import files
 from olsq.online.estimator import RecursiveLeastSquares
 from olsq.online.file_checks import check_arrays, check_header
-from olsq.online.grouped import GroupedLeastSquares
+from olsq.online.many import files as bank_files
+from olsq.online.many import grouped
+from olsq.online.many.bank import FilterBank
+from olsq.online.many.grouped import GroupedLeastSquares
 from olsq.online.rolling import RollingLeastSquares
 
 _ESTIMATORS: dict[str, type[Any]] = {

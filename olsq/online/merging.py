@@ -8,13 +8,14 @@ from typing import Any, TypeVar, overload
 import numpy as np
 
 from olsq.checks import shown
-from olsq.online import bank_merging, form_switch, frozen, moments, targets, window
-from olsq.online.bank import FilterBank
+from olsq.online import form_switch, frozen, moments, targets, window
 from olsq.online.base import StreamingRegressor
 from olsq.online.durations import is_duration, parse_duration
 from olsq.online.form_switch import FormSwitch
 from olsq.online.forms.square_root_kernels import DECAY
-from olsq.online.grouped import GroupedLeastSquares
+from olsq.online.many import merging as bank_merging
+from olsq.online.many.bank import FilterBank
+from olsq.online.many.grouped import GroupedLeastSquares
 from olsq.online.options import check_forget
 from olsq.online.times import Timing, time_shown
 from olsq.online.window import RollingWindow

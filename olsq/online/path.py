@@ -320,7 +320,7 @@ def coefficient_path(
     True
     """
     if by is not None:
-        from olsq.online.groups import grouped_path
+        from olsq.online.many.groups import grouped_path
 
         options = {k: v for k, v in locals().items() if k not in ("X", "y", "by", "grouped_path")}
         return grouped_path(coefficient_path, X, y, by, options)

@@ -33,7 +33,7 @@ def read_times(times: Any, n_rows: int | None = None) -> tuple[str, NDArray]:
     Raises TypeError or ValueError, naming the first bad row, for what is neither dates nor numbers,
     missing times, and times that go back.
     """
-    array = _gathered(times)
+    array = times_array(times)
     if array.ndim != 1 or (n_rows is not None and array.shape[0] != n_rows):
         rows = "one time for each row" if n_rows is None else f"one time for each of {n_rows} rows"
         raise ValueError(f"times must hold {rows}, got an array of shape {array.shape}")
@@ -56,7 +56,7 @@ def read_times(times: Any, n_rows: int | None = None) -> tuple[str, NDArray]:
     return kind, values
 
 
-def _gathered(times: Any) -> NDArray:
+def times_array(times: Any) -> NDArray:
     """Times as an array of datetime64 or of whatever else they are."""
     if type(times) is np.ndarray and times.dtype.kind in "Mfiu":
         return times

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import olsq
-from olsq.online import bank_merging
-from olsq.online.parallel import cores, in_pieces, share, uninterrupted
+from olsq.online.many import merging as bank_merging
+from olsq.online.many.parallel import cores, in_pieces, share, uninterrupted
 
 from . import streams
 from .judge import check_optimal
@@ -272,7 +272,8 @@ def test_files_copies_and_pickles_go_on_bit_for_bit(options, tmp_path):
 
 def test_a_damaged_file_is_refused(tmp_path):
     bank = olsq.FilterBank(2).partial_fit(np.eye(2), [1.0, 2.0])
-    from olsq.online import bank_files, files
+    from olsq.online import files
+    from olsq.online.many import files as bank_files
 
     def written(change):
         header, arrays = bank_files.written(bank, None)
@@ -361,7 +362,7 @@ def test_threads_lose_no_row():
 
 @pytest.mark.parametrize("which", [None, [0, 1]])
 def test_an_interrupt_leaves_nothing_half_done(which, monkeypatch):
-    from olsq.online import bank_learning
+    from olsq.online.many import learning as bank_learning
 
     X = np.random.default_rng(0).standard_normal((40, 5, 3))
     bank = olsq.FilterBank(40, n_features=3, ridge=0.0)

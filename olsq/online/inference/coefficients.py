@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import fdtrc, stdtr
 
-from olsq.online import robust
 from olsq.online.forms.form import Form
-from olsq.online.predicting import Predictions, check_level
-from olsq.online.restrictions import restrictions
-from olsq.online.summary import Summary, summarise
+from olsq.online.inference import robust
+from olsq.online.inference.predicting import Predictions, check_level
+from olsq.online.inference.restrictions import restrictions
+from olsq.online.inference.summary import Summary, summarise
 from olsq.reals import real_array
 
 

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.online import bank_batch_kernels as batch_kernels
-from olsq.online.bank_kernels import COVARIANCE, SQUARE_ROOT
 from olsq.online.form_switch import FormSwitch
 from olsq.online.forms.covariance import CovarianceForm
 from olsq.online.forms.limits import Limits, limits_for
 from olsq.online.forms.minimum_norm import inverse_root, solution, variances
 from olsq.online.forms.rows import clip_to
 from olsq.online.forms.square_root import SquareRootForm
+from olsq.online.many import batch_kernels
+from olsq.online.many.kernels import COVARIANCE, SQUARE_ROOT
 
 FORM_ARRAYS = ("columns", "tally", "loss", "held", "spread")
 

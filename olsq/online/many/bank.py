@@ -10,21 +10,21 @@ from numpy.typing import ArrayLike, NDArray
 
 from olsq.checks import check_choice
 from olsq.online import frozen, inputs
-from olsq.online.bank_learning import BankRows, learn
-from olsq.online.bank_reading import BankReading
-from olsq.online.bank_rows import (
+from olsq.online.conventions import EstimatorConventions, check_cov
+from olsq.online.estimator import RecursiveLeastSquares
+from olsq.online.form_switch import resolve_method
+from olsq.online.forms.limits import state_dtype_name
+from olsq.online.forms.rows import clip_to
+from olsq.online.many.learning import BankRows, learn
+from olsq.online.many.reading import BankReading
+from olsq.online.many.rows import (
     check_index,
     check_number,
     check_rows,
     index_rows,
     settled,
 )
-from olsq.online.bank_state import BankState, Kind
-from olsq.online.conventions import EstimatorConventions, check_cov
-from olsq.online.estimator import RecursiveLeastSquares
-from olsq.online.form_switch import resolve_method
-from olsq.online.forms.limits import state_dtype_name
-from olsq.online.forms.rows import clip_to
+from olsq.online.many.state import BankState, Kind
 from olsq.online.options import check_forget, check_weight, forget_from_half_life
 from olsq.online.targets import TargetGroups
 from olsq.problem import LARGEST

@@ -17,7 +17,7 @@ class GivenRows(NamedTuple):
     """Rows X (N, d) and Y (N, m), b filters' T rows each, one filter after the other.
 
     ``shape`` is y's as it was given, ``rows`` = (b, T) or (b,), ``single`` whether the axis of
-    filters was left out, ``groups`` what :class:`olsq.online.bank_learning.BankRows` begins with.
+    filters was left out, ``groups`` what :class:`olsq.online.many.learning.BankRows` begins with.
     """
 
     X: NDArray

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.online.bank_state import BankState
-from olsq.online.file_checks import _want as want
+from olsq.online.file_checks import want
 from olsq.online.forms.limits import state_dtype_name
+from olsq.online.many.state import BankState
 
 NAME = "FilterBank"
 _FIELDS = {"estimator", "parameters", "n_features", "n_targets", "dtype", "metadata"}

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.online import bank_batch_kernels as batch_kernels
-from olsq.online import bank_files, files, frozen, inputs
-from olsq.online.bank_rows import check_index, check_number, check_X
-from olsq.online.bank_state import BankState, Estimates, Kind
+from olsq.online import files, frozen, inputs
 from olsq.online.forms.rows import clip_to
-from olsq.online.parallel import in_pieces, share
+from olsq.online.many import batch_kernels
+from olsq.online.many import files as bank_files
+from olsq.online.many.parallel import in_pieces, share
+from olsq.online.many.rows import check_index, check_number, check_X
+from olsq.online.many.state import BankState, Estimates, Kind
 from olsq.reals import real_array
 
 PREDICTED = 1e5  # multiplications that pay for a thread

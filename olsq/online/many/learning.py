@@ -7,12 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.online import bank_batch_kernels as batch_kernels
-from olsq.online import bank_kernels as kernels
-from olsq.online.bank_kernels import COVARIANCE, IN_FORM, LONGEST_WAIT, SQUARE_ROOT, WAIT
-from olsq.online.bank_state import BankState, Kind
 from olsq.online.forms.covariance import square_root_of
-from olsq.online.parallel import in_pieces, share, uninterrupted
+from olsq.online.many import batch_kernels, kernels
+from olsq.online.many.kernels import COVARIANCE, IN_FORM, LONGEST_WAIT, SQUARE_ROOT, WAIT
+from olsq.online.many.parallel import in_pieces, share, uninterrupted
+from olsq.online.many.state import BankState, Kind
 
 PARALLEL_FROM = 1e5  # multiplications that pay for a thread
 FEW = 32  # filters whose states are copied to be put back after an error

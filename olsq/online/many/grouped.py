@@ -11,11 +11,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.online import bank_files, files, frozen, inputs
-from olsq.online.bank import FilterBank
+from olsq.online import files, frozen, inputs
 from olsq.online.conventions import EstimatorConventions
 from olsq.online.estimator import RecursiveLeastSquares
-from olsq.online.labels import MISSING, encode
+from olsq.online.many import files as bank_files
+from olsq.online.many.bank import FilterBank
+from olsq.online.many.labels import MISSING, encode
 from olsq.reals import real_array
 
 NAME = "GroupedLeastSquares"

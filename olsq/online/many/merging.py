@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from olsq.online import form_switch, frozen
-from olsq.online.bank import FilterBank
-from olsq.online.bank_state import BankState
 from olsq.online.forms.square_root_kernels import COUNT, DECAY, WEIGHT
-from olsq.online.grouped import GroupedLeastSquares
+from olsq.online.many.bank import FilterBank
+from olsq.online.many.grouped import GroupedLeastSquares
+from olsq.online.many.state import BankState
 
 _MAY_DIFFER = {"n", "n_features", "forget", "half_life", "missing"}
 

@@ -8,19 +8,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.online.bank_learning import BankPath, BankRows, learn
-from olsq.online.bank_state import BankState, Kind
 from olsq.online.durations import is_duration
 from olsq.online.estimator import RecursiveLeastSquares
 from olsq.online.forms.limits import state_dtype_name
 from olsq.online.forms.rows import clip_to
 from olsq.online.frames import Labels
 from olsq.online.inputs import has_index
-from olsq.online.labels import MISSING, encode
 from olsq.online.learning import Call, Origin
+from olsq.online.many.labels import MISSING, encode
+from olsq.online.many.learning import BankPath, BankRows, learn
+from olsq.online.many.state import BankState, Kind
 from olsq.online.path import CoefficientPath
-from olsq.online.times import _gathered as times_array
-from olsq.online.times import name_of, of_frames
+from olsq.online.times import name_of, of_frames, times_array
 from olsq.reals import real_array
 
 

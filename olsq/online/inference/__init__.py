@@ -1,0 +1,1 @@
+"""What a fitted estimator says about new rows and about its coefficients."""

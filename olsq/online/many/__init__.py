@@ -1,0 +1,1 @@
+"""Many regressions of one size in compiled loops: banks of filters, regressions by label."""
