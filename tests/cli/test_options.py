@@ -372,3 +372,32 @@ def test_names_that_hold_commas_go_into_quotation_marks(tmp_path, olsq_command):
         "--out", out,
     )  # fmt: skip
     assert list(read(out))[-2:] == ["coef_x", "coef_a,b"]
+
+
+@pytest.mark.parametrize("span", ["--half-life", "--window"])
+def test_memories_in_time(span, tmp_path, olsq_command):
+    """Rows of irregular days, in chunks, resumed in the middle: what the library gives at once."""
+    frame = rows_with_everything(400).select("day", "a", "y")
+    kept = np.random.default_rng(0).random(400) < 0.6
+    frame = frame.filter(pl.Series(kept))
+    (tmp_path / "d.csv").write_text(frame.write_csv())
+    out, state = tmp_path / "o.parquet", tmp_path / "s.olsq"
+    fit(
+        olsq_command, tmp_path / "d.csv", "--target", "y", "--time", "day", span, "30D",
+        "--chunk-rows", 37, "--out", out, "--state", state,
+    )  # fmt: skip
+    name = span[2:].replace("-", "_")
+    path = olsq.coefficient_path(
+        frame["a"].to_numpy()[:, None], frame["y"].to_numpy(), times=frame["day"].to_numpy(),
+        ridge=1e-3, fit_intercept=True, **{name: "30D"},
+    )  # fmt: skip
+    found = pl.read_parquet(out)
+    known = np.isfinite(path.residual)
+    np.testing.assert_allclose(found["coef_a"].to_numpy()[known], path.coef[known, 0], rtol=1e-9)
+    holed = frame.with_columns(pl.when(pl.int_range(pl.len()) == 50).then(None).otherwise("day"))
+    holed.write_csv(tmp_path / "h.csv")
+    code, _, err = olsq_command(
+        "fit", tmp_path / "h.csv", "--target", "y", "--time", "day", span, "30D"
+    )
+    assert code != 0
+    assert "has no time" in err

@@ -109,8 +109,9 @@ def fit(
     half_life: Annotated[
         str | None,
         typer.Option(
-            help="Rows after which a weight has halved (instead of --forget).",
-            metavar="ROWS",
+            help="After how many rows, or how long between the times of --time (30D, 12h), a "
+            "weight has halved (instead of --forget).",
+            metavar="ROWS|SPAN",
             show_default=False,
             rich_help_panel="Model",
         ),
@@ -118,8 +119,9 @@ def fit(
     window: Annotated[
         str | None,
         typer.Option(
-            help="Only the last so many rows count (instead of --forget).",
-            metavar="ROWS",
+            help="Only the last so many rows count, or those of the last span of --time (90D) "
+            "(instead of --forget).",
+            metavar="ROWS|SPAN",
             show_default=False,
             rich_help_panel="Model",
         ),
@@ -224,14 +226,13 @@ def fit(
     from olsq.cli.fit.options import FitOptions
     from olsq.cli.fit.output import DEFAULT_GROUPS
 
-    rows = number_of_rows("--window", window, int)
     options = FitOptions(
         data=data, targets=split_names(target),
         features=None if features is None else split_names(features),
         exclude=split_names(exclude), categorical=split_levels(categorical), lags=lags, time=time,
         time_format=time_format, weight=weight, forget=forget,
         half_life=number_of_rows("--half-life", half_life, float),
-        window=None if rows is None else int(rows), ridge=ridge, ridge_mode=ridge_mode,
+        window=number_of_rows("--window", window, int), ridge=ridge, ridge_mode=ridge_mode,
         intercept=not no_intercept, method=method, missing=missing, out=out,
         columns=DEFAULT_GROUPS if columns is None else split_names(columns), plot=plot,
         state=state, resume=resume, separator=separator, decimal=decimal, encoding=encoding,

@@ -26,6 +26,7 @@ from olsq.cli.interrupts import Interrupts
 from olsq.cli.progress import RowProgress
 from olsq.cli.sources.columns import Chunk
 from olsq.cli.sources.source import Source, open_source
+from olsq.cli.sources.times import NUMBER
 
 
 def run_fit(options: FitOptions, console: Console, progress_console: Console) -> None:
@@ -155,9 +156,10 @@ class FitRun:
             path = unlearned_path(X.shape, target.shape)
         elif self.output is None and not self.traces:
             path = None
-            residual = self._call(self.estimator.partial_fit, X, target, weight).residual_
+            learned = self._call(self.estimator.partial_fit, X, target, weight, chunk)
+            residual = learned.residual_
         else:
-            path = self._call(self.estimator.partial_fit_path, X, target, weight)
+            path = self._call(self.estimator.partial_fit_path, X, target, weight, chunk)
         if path is not None:
             residual = path.residual
             parts = [
@@ -185,13 +187,35 @@ class FitRun:
     def _started(self) -> bool:
         return bool(self.scores) and self.scores[0].used > 0
 
-    def _call(self, learn: Any, X: NDArray, y: NDArray, weight: NDArray | None) -> Any:
+    def _call(
+        self, learn: Any, X: NDArray, y: NDArray, weight: NDArray | None, chunk: Chunk
+    ) -> Any:
+        more = {"times": self._times(chunk)} if self.options.span else {}
         try:
-            return learn(X, y, sample_weight=weight)
+            return learn(X, y, sample_weight=weight, **more)
         except ValueError as error:
             first, last = self.source.rows - len(y) + 1, self.source.rows
             reason = str(error).splitlines()[0]
             raise InputError(f"rows {first:,} to {last:,}: {reason}") from None
+
+    def _times(self, chunk: Chunk) -> NDArray[np.datetime64]:
+        """The dates of the rows, each of which must have one."""
+        column, name = self.source.table.time, self.options.span
+        assert column is not None
+        assert chunk.time is not None
+        if column.kind == NUMBER:
+            raise InputError(
+                f"{name} is a span between dates, but column {column.name!r} holds numbers: give a "
+                "number of rows, or --time-format if they are dates"
+            )
+        missing = np.flatnonzero(np.isnan(chunk.time))
+        if missing.size:
+            row = chunk.start + int(missing[0]) + 1
+            raise InputError(
+                f"row {row:,} has no time in column {column.name!r}, which {name} needs: fill it "
+                "in, or leave the row out"
+            )
+        return chunk.time.astype(np.int64).astype("datetime64[us]")
 
     def _save(self) -> bool:
         """Write a checkpoint if one is wanted and there is anything to save."""

@@ -34,8 +34,8 @@ class FitOptions:
     time_format: str | None = None
     weight: str | None = None
     forget: float | None = None
-    half_life: float | None = None
-    window: int | None = None
+    half_life: float | str | None = None  # rows, or a span of time
+    window: float | str | None = None
     ridge: float = 1e-3
     ridge_mode: str = "discounted"
     intercept: bool = True
@@ -101,10 +101,17 @@ class FitOptions:
             raise InputError(f"{' and '.join(given)} exclude each other: give one of them")
         if self.forget is not None and not 0 <= self.forget <= 1:
             raise InputError(f"--forget must lie between 0 and 1, got {self.forget:g}")
-        if self.half_life is not None and not 0 < self.half_life < math.inf:
-            raise InputError(f"--half-life must be a positive number, got {self.half_life:g}")
-        if self.window is not None and self.window < 1:
-            raise InputError(f"--window must be at least 1 row, got {self.window}")
+        for name, span in (("--half-life", self.half_life), ("--window", self.window)):
+            if isinstance(span, str) and self.time is None:
+                raise InputError(
+                    f"{name} {span} is a span of time: give --time, the column of dates, or a "
+                    "number of rows"
+                )
+        rows, half = self.window, self.half_life
+        if not (half is None or isinstance(half, str) or 0 < half < math.inf):
+            raise InputError(f"--half-life must be a positive number, got {half:g}")
+        if not (rows is None or isinstance(rows, str) or rows >= 1):
+            raise InputError(f"--window must be at least 1 row, got {rows}")
         if not 0 <= self.ridge < math.inf:
             raise InputError(f"--ridge must be finite and not negative, got {self.ridge:g}")
         if self.chunk_rows is not None and self.chunk_rows < 1:
@@ -166,11 +173,20 @@ class FitOptions:
             "missing": "skip" if self.lags else self.missing,
         }  # fmt: skip
         if self.window is not None:
-            return RollingLeastSquares(window=self.window, **common)
+            window = self.window if isinstance(self.window, str) else int(self.window)
+            return RollingLeastSquares(window=window, **common)
         return RecursiveLeastSquares(
             forget=1.0 if self.forget is None else self.forget, half_life=self.half_life,
             ridge_mode=self.ridge_mode, method=self.method, cov="sandwich", **common,
         )  # fmt: skip
+
+    @property
+    def span(self) -> str | None:
+        """The option whose value is a span of time, if there is one."""
+        for name, value in (("--half-life", self.half_life), ("--window", self.window)):
+            if isinstance(value, str):
+                return f"{name} {value}"
+        return None
 
     def for_comparison(self) -> dict[str, Any]:
         """What must be the same in a resumed run, by option name."""
@@ -208,9 +224,11 @@ class FitOptions:
     def describe(self) -> str:
         """The regression in words, for headings."""
         if self.window is not None:
-            memory = f"the last {self.window:,} rows"
+            rows = self.window if isinstance(self.window, str) else f"{self.window:,} rows"
+            memory = f"the last {rows}"
         elif self.half_life is not None:
-            memory = f"half-life {self.half_life:g} rows"
+            half = self.half_life
+            memory = f"half-life {half if isinstance(half, str) else f'{half:g} rows'}"
         elif self.forget is not None and self.forget < 1:
             memory = f"forgetting factor {self.forget:g}"
         else:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from olsq.cli.errors import InputError
+from olsq.online.durations import parse_duration
 
 PANEL = "Reading"
 TIME_UNIT = re.compile(r"(\d+\.?\d*|\.\d+)\s*(ns|us|ms|s|sec|m|min|h|H|d|D|w|W|M|Q|y|Y)\w*")
@@ -93,16 +94,24 @@ def split_levels(parts: list[str] | None) -> dict[str, tuple[str, ...] | None]:
     return found
 
 
-def number_of_rows(option: str, text: str | None, kind: type[int] | type[float]) -> float | None:
-    """The number in ``text``; InputError that says what is wrong with anything else."""
+def number_of_rows(
+    option: str, text: str | None, kind: type[int] | type[float]
+) -> float | str | None:
+    """The number in ``text``, or a span of time such as 30D as it is written.
+
+    InputError says what is wrong with anything else.
+    """
     if text is None:
         return None
     try:
         return kind(text)
     except ValueError:
         if TIME_UNIT.fullmatch(text.strip()):
-            raise InputError(
-                f"{option} {text}: spans of time are not supported, only a number of rows"
-            ) from None
+            try:
+                parse_duration(text, option)
+            except ValueError as error:
+                raise InputError(str(error)) from None
+            return text
         what = "a whole number of rows" if kind is int else "a number of rows"
-        raise InputError(f"{option} must be {what}, got {text!r}") from None
+        message = f"{option} must be {what}, or a span of time such as 30D, got {text!r}"
+        raise InputError(message) from None
