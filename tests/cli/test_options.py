@@ -394,7 +394,9 @@ def test_memories_in_time(span, tmp_path, olsq_command):
     found = pl.read_parquet(out)
     known = np.isfinite(path.residual)
     np.testing.assert_allclose(found["coef_a"].to_numpy()[known], path.coef[known, 0], rtol=1e-9)
-    holed = frame.with_columns(pl.when(pl.int_range(pl.len()) == 50).then(None).otherwise("day"))
+    holed = frame.with_columns(
+        pl.when(pl.int_range(pl.len()) == 50).then(None).otherwise("day").alias("day")
+    )
     holed.write_csv(tmp_path / "h.csv")
     code, _, err = olsq_command(
         "fit", tmp_path / "h.csv", "--target", "y", "--time", "day", span, "30D"
