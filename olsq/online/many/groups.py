@@ -13,7 +13,7 @@ from olsq.online.estimator import RecursiveLeastSquares
 from olsq.online.forms.limits import state_dtype_name
 from olsq.online.forms.rows import clip_to
 from olsq.online.frames import Labels
-from olsq.online.inputs import has_index
+from olsq.online.inputs import has_index, no_usable_row
 from olsq.online.learning import Call, Origin
 from olsq.online.many.labels import MISSING, encode
 from olsq.online.many.learning import BankPath, BankRows, learn
@@ -59,6 +59,8 @@ def grouped_path(
         found = _one_by_one(path_of, rows, y, order, begins, ends, options)
         return found.labelled(labels)
     call = estimator._check_call(X, y, options["sample_weight"], None, None)
+    if call.usable is not None and not call.usable.any():
+        raise no_usable_row(call.Y)
     origin = estimator._origin_of(call)
     kind = Kind(
         origin.intercept, origin.discounted, estimator._resolved_method,
