@@ -242,6 +242,18 @@ def test_a_coefficient_that_was_lost_has_no_interval():
     assert "rows ago" in line
 
 
+@pytest.mark.parametrize("ridge", [1e-3, 1.0, 1e-9])
+def test_a_perfect_fit_without_degrees_of_freedom_has_bounds(ridge):
+    est = olsq.RecursiveLeastSquares(ridge=ridge).fit([[1.0, 2.0, 3.0]], [0.0])
+    for kind in ("mean", "observation"):
+        lower, upper = est.predict_interval([[5.0, 0.0, 0.0], [0.0, 0.0, 0.0]], kind=kind)
+        assert not np.isnan([lower, upper]).any()
+        assert (lower <= upper).all()
+    found = est.summary()
+    assert not np.isnan([found.lower, found.upper]).any()
+    assert not np.isnan(est.t_test(np.eye(3))[:6]).any()
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_targets_that_missed_different_rows(method):
     X, y, w = data()

@@ -137,7 +137,7 @@ class Predictions(FittedAttributes):
             rows = self._checked(X)
             mean = self._mean(rows)
             reach = self._quantile(level) * self._deviation(rows, kind)
-            unknown = np.isinf(reach)
+            unknown = ~np.isfinite(reach)  # NaN: no spread at all, and nothing to tell it from
             lower = np.where(unknown, -np.inf, mean - reach)
             upper = np.where(unknown, np.inf, mean + reach)
             for bound in (lower, upper):

@@ -232,6 +232,7 @@ def _fit(
     with np.errstate(divide="ignore", invalid="ignore"):
         t = np.where(np.isfinite(stderr), theta / stderr, np.nan)
         reach = stderr * (stdtrit(freedom, 0.5 + 0.5 * level) if freedom > 0 else math.inf)
+        reach[np.isnan(reach)] = np.inf  # no spread at all, and no degrees of freedom
         pvalue = np.where(np.isfinite(t), 2 * stdtr(max(freedom, 1e-300), -np.abs(t)), np.nan)
     residual, total = objective_of(form, i, origin.ridge, origin.discounted)
     n, k = counts.rows, counts.coefficients
