@@ -284,9 +284,10 @@ def coefficient_path(
         When the rows were: dates or numbers, in order, several rows at one time allowed.  Needed
         by a ``window`` or ``half_life`` that is a length of time, unless X or y has an index of
         dates; in any case they come along with the path, to be drawn and put into frames.
-    by : sequence (n,), optional
+    by : sequence (n,) or str, optional
         A label for every row, of any kind that can be the key of a dict: numbers, text, dates,
-        tuples, a categorical.  The rows of each label are a regression of their own, in order; row
+        tuples, a categorical.  Or the name of the column of a frame X that holds them, which is no
+        regressor then.  The rows of each label are a regression of their own, in order; row
         i of the path is the estimate of its group after row i.  A row whose label is missing (NaN,
         None) reads NaN, or is refused with ``missing="raise"``.
 
@@ -320,9 +321,12 @@ def coefficient_path(
     True
     """
     if by is not None:
+        # The other parameters: nothing else has a name yet.
+        options = {name: value for name, value in locals().items() if name not in ("X", "y", "by")}
         from olsq.online.many.groups import grouped_path
+        from olsq.online.many.labels import taken_out
 
-        options = {k: v for k, v in locals().items() if k not in ("X", "y", "by", "grouped_path")}
+        X, by = taken_out(X, by)
         return grouped_path(coefficient_path, X, y, by, options)
     from olsq.online.conventions import check_cov
     from olsq.online.estimator import RecursiveLeastSquares

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -374,3 +375,24 @@ def test_the_page_runs_and_shows_what_comes_out():
     results = doctest.DocTestRunner().run(test)
     assert results.attempted > 10
     assert not results.failed
+
+
+@pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame, pa.table])
+def test_labels_may_be_a_column_of_the_frame(kind):
+    rng = np.random.default_rng(0)
+    X, shop = rng.standard_normal((60, 2)), rng.choice(["north", "south"], 60)
+    y = X @ [1.0, -2.0] + rng.standard_normal(60)
+    frame = kind({"a": X[:, 0], "shop": shop, "b": X[:, 1]})
+    path = olsq.coefficient_path(frame, y, by="shop", ridge=0.1)
+    truth = olsq.coefficient_path(X, y, by=shop, ridge=0.1)
+    np.testing.assert_array_equal(path.coef, truth.coef)
+    assert path.labels.features == ("a", "b")
+    groups = olsq.GroupedLeastSquares().partial_fit(frame, y, by="shop")
+    np.testing.assert_array_equal(
+        groups.coef_, olsq.GroupedLeastSquares().partial_fit(X, y, by=shop).coef_
+    )
+    np.testing.assert_array_equal(groups.predict(frame, by="shop"), groups.predict(X, by=shop))
+    with pytest.raises(ValueError, match="by='city' is no column of X, which has a, shop, b"):
+        olsq.coefficient_path(frame, y, by="city")
+    with pytest.raises(TypeError, match="by='shop' names a column, but X is no data frame"):
+        olsq.coefficient_path(X, y, by="shop")

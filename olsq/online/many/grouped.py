@@ -16,7 +16,7 @@ from olsq.online.conventions import EstimatorConventions
 from olsq.online.estimator import RecursiveLeastSquares
 from olsq.online.many import files as bank_files
 from olsq.online.many.bank import FilterBank
-from olsq.online.many.labels import MISSING, encode
+from olsq.online.many.labels import MISSING, encode, taken_out
 from olsq.reals import real_array
 
 NAME = "GroupedLeastSquares"
@@ -122,9 +122,10 @@ class GroupedLeastSquares(EstimatorConventions):
         X : array (n, d)
         y : array (n,) or (n, m)
         sample_weight : array (n,), optional
-        by : sequence (n,)
+        by : sequence (n,) or str
             The label of every row: numbers, text, dates, tuples, a categorical, anything that can
-            be the key of a dict.
+            be the key of a dict.  Or the name of the column of a frame X that holds them, which is
+            no regressor then.
         forget : float or array (n,), optional
             Forgetting factors for these rows; a row's multiplies what its own group learnt before.
 
@@ -162,6 +163,7 @@ class GroupedLeastSquares(EstimatorConventions):
         if fitted:
             self._check_frozen()
         places: dict[Any, int] = dict(self._places) if fitted else {}
+        X, by = taken_out(X, by)
         X, y = inputs.check_X(X, self, None, allow_empty=fitted), real_array(y, "y")
         codes, fresh = encode(by, X.shape[0], places)
         for key in fresh:
@@ -241,6 +243,7 @@ class GroupedLeastSquares(EstimatorConventions):
         """
         with self._locked():
             bank = self._bank_or_raise()
+            X, by = taken_out(X, by)
             rows = inputs.check_X(X, self, bank.n_features_in_, allow_empty=True)
             codes, fresh = encode(by, rows.shape[0], self._places)
             known = (codes != MISSING) & (codes < len(self._places))

@@ -7,7 +7,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.online.frames import wrapped
+
 MISSING = -1  # the number of a missing label
+
+
+def taken_out(X: Any, by: Any) -> tuple[Any, Any]:
+    """X and the labels; those that are named as a column of a frame are taken out of it.
+
+    Raises TypeError for the name of a column where X is no frame, ValueError if there is none.
+    """
+    if not isinstance(by, str):
+        return X, by
+    frame = wrapped(X)
+    if frame is None or not hasattr(frame, "columns"):
+        raise TypeError(
+            f"by={by!r} names a column, but X is no data frame: give a label for each row"
+        )
+    if by not in frame.columns:
+        names = ", ".join(map(str, frame.columns))
+        raise ValueError(f"by={by!r} is no column of X, which has {names}")
+    return frame.drop(by).to_native(), frame[by].to_native()
 
 
 def encode(by: Any, n_rows: int, known: dict[Any, int]) -> tuple[NDArray[np.int64], list[Any]]:
