@@ -37,7 +37,7 @@ rng = np.random.default_rng(0)
 n = 16384
 X = rng.standard_normal((n, 4))
 y = X @ [1.0, -2.0, 0.5, 3.0] + rng.standard_normal(n)
-est = olsq.RecursiveLeastSquares(cov="sandwich")
+est = olsq.RecursiveLeastSquares()
 for _ in range(-(-int(sys.argv[1]) // n)):
     est.partial_fit(X, y)
 """

@@ -99,7 +99,7 @@ def test_columns_chooses_what_out_holds(table, tmp_path, olsq_command):
     data, X, y = table
     out = tmp_path / "o.parquet"
     fit(olsq_command, data, "--target", "y", "--out", out, "--columns", "sigma,stderr")
-    path = olsq.RecursiveLeastSquares(cov="sandwich").partial_fit_path(X, y)
+    path = olsq.RecursiveLeastSquares().partial_fit_path(X, y)
     found = read(out)
     assert list(found) == ["row", "stderr_intercept", "stderr_a", "stderr_b", "stderr_c", "sigma"]
     np.testing.assert_array_equal(found["stderr_b"][50:], path.stderr[50:, 1])

@@ -175,9 +175,13 @@ class FitOptions:
         if self.window is not None:
             window = self.window if isinstance(self.window, str) else int(self.window)
             return RollingLeastSquares(window=window, **common)
+        # Where all rows count the same both errors are those of ordinary least squares, and the
+        # sandwich's would be half of the time.
+        same = self.half_life is None and self.forget in (None, 1.0) and self.weight is None
         return RecursiveLeastSquares(
             forget=1.0 if self.forget is None else self.forget, half_life=self.half_life,
-            ridge_mode=self.ridge_mode, method=self.method, cov="sandwich", **common,
+            ridge_mode=self.ridge_mode, method=self.method,
+            cov="posterior" if same else "sandwich", **common,
         )  # fmt: skip
 
     @property
