@@ -64,6 +64,10 @@ def learn(
 
     An error or an interrupt leaves the state as it was, or after all rows.
     """
+    # Kernels compute in float64: compiled for one kind of rows, and there is no other to mistake.
+    rows = rows._replace(
+        X=np.ascontiguousarray(rows.X, np.float64), Y=np.ascontiguousarray(rows.Y, np.float64)
+    )
     residual = np.empty(rows.Y.shape)
     if rows.usable.size:
         residual[~rows.usable] = np.nan
