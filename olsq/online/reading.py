@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -15,22 +13,12 @@ from olsq.online.forms.form import Form
 from olsq.online.forms.rows import clip_to
 from olsq.online.forms.statistics import statistics_of
 from olsq.online.learning import Origin
+from olsq.online.locking import Locked
 from olsq.online.targets import TargetGroups
 from olsq.problem import Moments
 
 
-def locked(method: Callable[..., Any]) -> Any:
-    """Decorator: a method during which no other thread changes or reads the state."""
-
-    @functools.wraps(method)
-    def alone(self: FittedAttributes, *args: Any, **kwargs: Any) -> Any:
-        with self._locked():
-            return method(self, *args, **kwargs)
-
-    return alone
-
-
-class FittedAttributes:
+class FittedAttributes(Locked):
     """Attributes of a fitted estimator, computed from its engine when asked."""
 
     ridge_mode: str = "discounted"
@@ -44,13 +32,6 @@ class FittedAttributes:
     _residual: NDArray | None
     _labelled: Callable[..., Any]
     _log_weights: NDArray | None
-
-    def _locked(self) -> threading.RLock:  # type: ignore[reportInvalidTypeForm]
-        """Held while the state is changed or read: an estimator may serve several threads."""
-        lock = self.__dict__.get("_lock")
-        # setdefault is atomic, so that two threads get one lock; it is no parameter, so not made
-        # in __init__, and it stays behind in copies and pickles.
-        return lock if lock is not None else self.__dict__.setdefault("_lock", threading.RLock())
 
     def __getstate__(self) -> dict[str, Any]:
         """What pickle and copy take along: a state of its own, and no lock."""

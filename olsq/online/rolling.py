@@ -15,8 +15,8 @@ from olsq.online.durations import Duration, is_duration, number_duration, parse_
 from olsq.online.forms.limits import state_dtype_name
 from olsq.online.forms.square_root_kernels import COUNT
 from olsq.online.learning import Origin
+from olsq.online.locking import locked
 from olsq.online.path import CoefficientPath
-from olsq.online.reading import locked
 from olsq.online.window import RollingWindow
 from olsq.reals import real_array
 

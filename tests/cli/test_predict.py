@@ -77,7 +77,8 @@ def test_categories_lags_and_dates_go_on_where_the_rows_ended(tmp_path, olsq_com
 
 
 def test_several_targets_and_a_state_from_python(tmp_path, olsq_command):
-    pd = pytest.importorskip("pandas")
+    import pandas as pd
+
     X, y = make_rows(200)
     X, y = np.nan_to_num(X), np.nan_to_num(y)
     est = olsq.RecursiveLeastSquares().fit(

@@ -513,7 +513,8 @@ def test_a_state_without_rows_may_begin_in_time():
     options = {"ridge_mode": "discounted", "fit_intercept": True, "half_life": "3D", "ridge": 0.1}
     est = RLS.from_moments(start, **options)
     est.partial_fit(X, y, times=times)
-    later = RLS(half_life="3D", ridge=0.1).fit(X, y, times=np.asarray(DATES[:3], "datetime64[ns]") + 30 * DAY)
+    moved = np.asarray(DATES[:3], "datetime64[ns]") + 30 * DAY
+    later = RLS(half_life="3D", ridge=0.1).fit(X, y, times=moved)
     assert olsq.merge(est, later)._timing.last == later._timing.last
     prior = RLS(half_life="3D", prior=([0.0, 0.0], np.eye(2)), ridge=0.0, fit_intercept=False)
     prior.partial_fit(X, y, times=times)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-import threading
 from collections.abc import Iterator
 from typing import Any, Self
 
@@ -14,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from olsq.online import files, frozen, inputs
 from olsq.online.conventions import EstimatorConventions
 from olsq.online.estimator import RecursiveLeastSquares
+from olsq.online.locking import Locked
 from olsq.online.many import files as bank_files
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.labels import MISSING, encode, taken_out
@@ -32,7 +32,7 @@ def _of_the_bank(name: str) -> Any:
     return property(read, doc=getattr(FilterBank, name).__doc__)
 
 
-class GroupedLeastSquares(EstimatorConventions):
+class GroupedLeastSquares(EstimatorConventions, Locked):
     """Recursive least squares by key: one regression for every label that rows come with.
 
     Each group is a :class:`RecursiveLeastSquares` on the rows of its label; a label that was never
@@ -272,11 +272,6 @@ class GroupedLeastSquares(EstimatorConventions):
         return self._asked("_residual")
 
     # -- the state --------------------------------------------------------------------------------
-
-    def _locked(self) -> threading.RLock:  # type: ignore[reportInvalidTypeForm]
-        """Held while states are changed or read: an object may serve several threads."""
-        lock = self.__dict__.get("_lock")
-        return lock if lock is not None else self.__dict__.setdefault("_lock", threading.RLock())
 
     def _bank_or_raise(self) -> FilterBank:
         return self._asked("_bank")

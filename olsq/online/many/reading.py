@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from olsq.online import files, frozen, inputs
 from olsq.online.forms.rows import clip_to
+from olsq.online.locking import Locked
 from olsq.online.many import batch_kernels
 from olsq.online.many import files as bank_files
 from olsq.online.many.parallel import in_pieces, share
@@ -23,7 +23,7 @@ PREDICTED = 1e5  # multiplications that pay for a thread
 READ_AT_ONCE = 4096  # filters whose dense algebra is in memory at a time
 
 
-class BankReading:
+class BankReading(Locked):
     """Attributes and predictions of a bank, computed from its states when asked."""
 
     n: int
@@ -40,11 +40,6 @@ class BankReading:
 
     _begin: Callable[..., None]
     _check_parameters: Callable[[], None]
-
-    def _locked(self) -> threading.RLock:  # type: ignore[reportInvalidTypeForm]
-        """Held while states are changed or read: a bank may serve several threads."""
-        lock = self.__dict__.get("_lock")
-        return lock if lock is not None else self.__dict__.setdefault("_lock", threading.RLock())
 
     def __getstate__(self) -> dict[str, Any]:
         """What pickle and copy take along: states of its own, and no lock."""
