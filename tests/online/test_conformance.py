@@ -101,7 +101,7 @@ def test_every_property(method, ridge_mode, dtype, regressors):
         X, y, gates, weights = streams.make(regressors, forgetting, m=2)
         rows[forgetting] = Regression("", X.astype(dtype), y.astype(dtype), weights, gates, 0.0)
     est = estimator(method, ridge_mode, 0.1, True)
-    check_estimator_stream(est, streams=rows, tolerance=600, max_examples=0)
+    check_estimator_stream(est, streams=rows, tolerance=300, max_examples=0)
 
 
 @pytest.mark.parametrize(("method", "ridge_mode", "dtype"), METHODS)
