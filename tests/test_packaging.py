@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+import olsq
+
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 NAME = "online-least-squares"
@@ -104,3 +106,10 @@ def test_a_missing_extra_is_named(module, absent, extra, monkeypatch):
         importlib.import_module(module)
     hint = f'pip install "online-least-squares[{extra}]"'
     assert str(caught.value) == f"{module} needs {absent}: {hint}"
+
+
+def test_plots_name_their_extra(monkeypatch):
+    path = olsq.coefficient_path([[1.0], [2.0], [3.0]], [1.0, 3.0, 2.0])
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ImportError, match=r'plots need matplotlib: pip install "online-least-'):
+        path.plot()

@@ -10,7 +10,11 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).parents[1] / "docs"
-PAGES = ["coming-from.md", "frames-and-time.md", "inference.md"]
+PAGES = ["coming-from.md", "frames-and-time.md", "inference.md", "index.md"]
+PAGES += sorted(
+    str(p.relative_to(DOCS)) for part in ("start", "concepts") for p in (DOCS / part).glob("*.md")
+)
+PAGES = [page for page in PAGES if "```python" in (DOCS / page).read_text()]
 BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```)?", re.S | re.M)
 
 

@@ -268,6 +268,16 @@ SECTIONS = {
 }
 
 
+# The other pages of results, for the site's table of contents.
+TREE = """
+```{toctree}
+:hidden:
+
+claims
+```
+"""
+
+
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="make the page and do not write it")
@@ -279,6 +289,7 @@ def main(argv: list[str] | None = None) -> None:
     for picture in re.findall(r"\]\((\S+\.png)\)", page):
         if not (RESULTS / picture).exists():
             raise SystemExit(f"docs/results/{picture} is missing: run its experiment again")
+    page += TREE
     if not args.quick:
         (RESULTS / "index.md").write_text(page)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.plot.drawing import BLUE, MUTED, RED, house_style
+from olsq.plot.drawing import BLUE, MUTED, RED, house_style, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -103,9 +103,7 @@ def plot_break_test(result: BreakTest, *, x: ArrayLike | None = None) -> Figure:
 
 
 def _panel() -> tuple[Figure, Axes]:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 2.8), layout="constrained")
+    figure = new_figure(8, 2.8)
     return figure, figure.subplots()
 
 

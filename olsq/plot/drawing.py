@@ -47,10 +47,21 @@ STYLE: dict[Any, Any] = {
 }
 
 
-def house_style():
-    """Context in which matplotlib draws in the house style."""
-    import matplotlib as mpl
+def new_figure(width: float, height: float, layout: Any = "constrained") -> Figure:
+    """An empty figure; width and height in inches."""
+    from matplotlib.figure import Figure
 
+    return Figure(figsize=(width, height), layout=layout)
+
+
+def house_style():
+    """Context in which matplotlib draws in the house style; names the extra where it is missing."""
+    try:
+        import matplotlib as mpl
+    except ImportError as error:
+        raise ImportError(
+            'plots need matplotlib: pip install "online-least-squares[plot]"', name=error.name
+        ) from error
     return mpl.rc_context(STYLE)
 
 
@@ -203,8 +214,6 @@ class Curves(NamedTuple):
 
 def draw_fit(curves: Curves, *, xlabel: str = "row", title: str = "", most: int = 6) -> Figure:
     """Draw coefficient panels (at most ``most``, the best determined ones), errors and CUSUM."""
-    from matplotlib.figure import Figure
-
     with np.errstate(invalid="ignore", divide="ignore"):
         size = np.abs(curves.coef[-1]) / curves.stderr[-1]
     chosen = np.sort(np.argsort(-np.nan_to_num(size), kind="stable")[:most])
@@ -213,7 +222,7 @@ def draw_fit(curves: Curves, *, xlabel: str = "row", title: str = "", most: int 
     n_panels = len(chosen) + 1 + with_cusum
     n_rows = (n_panels + 1) // 2
     with house_style():
-        figure = Figure(figsize=(10, 2.15 * n_rows + 0.5), layout=roomy_layout())
+        figure = new_figure(10, 2.15 * n_rows + 0.5, roomy_layout())
         grid = figure.add_gridspec(n_rows, 2)
         axes: list[Axes] = []
         for place in range(n_panels):

@@ -15,6 +15,7 @@ from olsq.plot.drawing import (
     draw_fit,
     draw_residuals,
     house_style,
+    new_figure,
 )
 from olsq.plot.numbers import running_rms
 from olsq.stability.recursive import Cusum, cusum
@@ -99,8 +100,6 @@ def plot_path(
     >>> len(figure.axes)
     2
     """
-    from matplotlib.figure import Figure
-
     coef, stderr, labels = _stacked(path, names)
     at = _axis(len(coef), x)
     rows = _thin(len(coef))
@@ -142,15 +141,13 @@ def plot_residuals(path: CoefficientPath, *, x: ArrayLike | None = None) -> Figu
     >>> plot_residuals(path).axes[0].get_title(loc="left")
     'One-step-ahead errors'
     """
-    from matplotlib.figure import Figure
-
     residual = np.asarray(path.residual)
     if residual.ndim != 1:
         raise ValueError("plots show one target; pass a path whose residual has shape (n,)")
     at, rows = _axis(len(residual), x), _thin(len(residual))
     rms = running_rms(residual**2, max(len(residual) // 20, 5))
     with house_style():
-        figure = Figure(figsize=(8, 2.8), layout="constrained")
+        figure = new_figure(8, 2.8)
         draw_residuals(figure.subplots(), at[rows], residual[rows], residual[rows], rms[rows])
     return figure
 
@@ -180,11 +177,9 @@ def plot_cusum(result: Cusum, *, x: ArrayLike | None = None) -> Figure:
     >>> plot_cusum(cusum(path), x=data["time"]).axes[0].get_title(loc="right")
     '5 % lines: crossed at 1993'
     """
-    from matplotlib.figure import Figure
-
     at = result.row + 1 if x is None else np.asarray(x)[result.row]
     with house_style():
-        figure = Figure(figsize=(8, 2.8), layout="constrained")
+        figure = new_figure(8, 2.8)
         draw_cusum(figure.subplots(), at, result.value, result.bound, result.level)
     return figure
 

@@ -30,15 +30,13 @@ def plot_loss(log: Log, *, title: str = "Loss") -> Figure:
     matplotlib.figure.Figure
         Skipped steps are marked at the lower edge.
     """
-    from matplotlib.figure import Figure
-
-    from olsq.plot.drawing import BLUE, MUTED, ORANGE, RED, house_style
+    from olsq.plot.drawing import BLUE, MUTED, ORANGE, RED, house_style, new_figure
 
     step, loss, validation = log["step"], log["loss"], log["validation_loss"]
     done = np.isfinite(loss)
     known = np.isfinite(validation)
     with house_style():
-        figure = Figure(figsize=(7.2, 4.0), layout="constrained")
+        figure = new_figure(7.2, 4.0)
         ax = figure.subplots()
         ax.plot(step[done], loss[done], color=BLUE, alpha=0.25, linewidth=0.8)
         smooth = _running_mean(loss[done], max(len(loss) // 50, 1))
@@ -72,17 +70,16 @@ def plot_perplexity(evaluation: Evaluation, *, title: str = "Perplexity by posit
 
     A model that uses what it has read predicts better, the more it has read.
     """
-    from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator, NullLocator, StrMethodFormatter
 
-    from olsq.plot.drawing import BLUE, MUTED, house_style
+    from olsq.plot.drawing import BLUE, MUTED, house_style, new_figure
 
     bins = evaluation.binned()
     middle = np.sqrt(bins.first * bins.last)
     center = np.exp(bins.loss)
     half = 1.96 * np.nan_to_num(bins.error)
     with house_style():
-        figure = Figure(figsize=(7.2, 4.0), layout="constrained")
+        figure = new_figure(7.2, 4.0)
         ax = figure.subplots()
         low, high = np.exp(bins.loss - half), np.exp(bins.loss + half)
         ax.errorbar(

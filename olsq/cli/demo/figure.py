@@ -18,6 +18,7 @@ from olsq.plot.drawing import (
     draw_cusum,
     draw_residuals,
     house_style,
+    new_figure,
     roomy_layout,
 )
 from olsq.plot.numbers import running_rms
@@ -29,10 +30,8 @@ if TYPE_CHECKING:
 
 def draw_demo(macro: Study, co2: Study) -> Figure:
     """Data and predictions, a coefficient with its band, errors and CUSUM, one study a column."""
-    from matplotlib.figure import Figure
-
     with house_style():
-        figure = Figure(figsize=(11, 10.5), layout=roomy_layout())
+        figure = new_figure(11, 10.5, roomy_layout())
         axes = figure.subplots(4, 2, sharex="col", gridspec_kw={"height_ratios": [5, 5, 4, 4]})
         _column(axes[:, 0], macro, "Price points per billion dollars of money")
         _column(axes[:, 1], co2, "Growth of CO2 in ppm a year")

@@ -1,0 +1,87 @@
+"""The documentation's site: ``make -C docs html`` builds it into ``docs/_build/html``.
+
+Pages are Markdown (MyST), the API's are generated from the docstrings, and nothing is fetched
+from outside when a page is read: MathJax and the theme's fonts come with the packages of the
+extra ``docs``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+
+import olsq  # noqa: E402
+
+project = "olsq"
+author = "olsq developers"
+copyright = "olsq developers, Apache-2.0"
+version = release = olsq.__version__
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.viewcode",
+    "sphinx.ext.mathjax",
+    "numpydoc",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "sphinx-mathjax-offline",
+]
+exclude_patterns = ["_build", "img/README.md"]
+templates_path = ["_templates"]
+suppress_warnings: list[str] = []
+nitpicky = False
+
+# Markdown
+myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence", "deflist", "fieldlist"]
+myst_heading_anchors = 4
+myst_links_external_new_tab = False
+
+# The API, from the docstrings
+autosummary_generate = True
+autosummary_imported_members = True
+autodoc_typehints = "none"  # the docstrings say types and shapes
+autodoc_member_order = "bysource"
+numpydoc_show_class_members = False
+numpydoc_class_members_toctree = False
+numpydoc_xref_param_type = False
+
+# Where other libraries' names are explained.  Their inventories are fetched while building, and
+# only where that is asked for: a build needs no network.
+if os.environ.get("OLSQ_INTERSPHINX"):
+    extensions.append("sphinx.ext.intersphinx")
+    intersphinx_mapping = {
+        "python": ("https://docs.python.org/3", None),
+        "numpy": ("https://numpy.org/doc/stable", None),
+        "scipy": ("https://docs.scipy.org/doc/scipy", None),
+        "sklearn": ("https://scikit-learn.org/stable", None),
+        "jax": ("https://docs.jax.dev/en/latest", None),
+    }
+
+# Looks
+html_theme = "pydata_sphinx_theme"
+html_title = "olsq"
+html_static_path = ["_static"]
+html_css_files = ["olsq.css"]
+html_show_sourcelink = False
+html_copy_source = False
+html_theme_options = {
+    "header_links_before_dropdown": 7,
+    "navbar_end": ["theme-switcher"],
+    "show_toc_level": 2,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": ["sphinx-version"],
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "a11y-high-contrast-dark",
+    "show_prev_next": True,
+}
+html_sidebars = {"index": [], "glossary": [], "changelog": []}
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+pygments_style = "a11y-high-contrast-light"
