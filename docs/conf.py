@@ -8,7 +8,9 @@ extra ``docs``.
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -30,7 +32,6 @@ extensions = [
     "numpydoc",
     "sphinx_copybutton",
     "sphinx_design",
-    "sphinx-mathjax-offline",
 ]
 exclude_patterns = ["_build", "img/README.md"]
 templates_path = ["_templates"]
@@ -47,6 +48,7 @@ autosummary_generate = True
 autosummary_imported_members = True
 autodoc_typehints = "none"  # the docstrings say types and shapes
 autodoc_member_order = "bysource"
+toc_object_entries_show_parents = "hide"
 numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False
 numpydoc_xref_param_type = False
@@ -85,3 +87,27 @@ html_sidebars = {"index": [], "glossary": [], "changelog": []}
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 pygments_style = "a11y-high-contrast-light"
+
+
+# MathJax, from the package that carries it instead of from a server.
+mathjax_path = "mathjax/tex-chtml.js"
+MATHJAX = Path(find_spec("sphinx-mathjax-offline").submodule_search_locations[0]) / "static/mathjax"
+NEEDED = ("tex-chtml.js", "output/chtml/fonts")
+
+
+def copy_mathjax(app, error):
+    """Put MathJax and its fonts beside the pages."""
+    if error is None:
+        for name in NEEDED:
+            source, target = MATHJAX / name, Path(app.outdir, "_static", "mathjax", name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if source.is_dir():
+                shutil.copytree(source, target, dirs_exist_ok=True)
+            else:
+                shutil.copy(source, target)
+
+
+def setup(app):
+    """Called by Sphinx."""
+    app.connect("build-finished", copy_mathjax)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

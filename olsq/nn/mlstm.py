@@ -16,7 +16,7 @@ GATE_CAP = 15.0  # of xLSTM's gates, softly
 
 
 class MLSTM(HeadMixer):
-    """mLSTM: ``S = f S + i v k^T``, ``z = f z + i k``, ``o = S q / max(1, |z . q|)``.
+    """mLSTM: ``S = f S + i v k^T``, ``z = f z + i k``, ``o = S q / max(1, |z^T q|)``.
 
     ``f = sigmoid(W e + b)``, b from 3 to 6 over the heads, and ``i = exp(W e + b)``, b from -1; the
     numbers inside are capped softly, ``15 tanh(x / 15)``.  Parameters: see :class:`HeadMixer`;

@@ -15,7 +15,7 @@ from olsq.nn.parts import check_sizes, rotate
 
 
 class Softmax(HeadMixer):
-    """Multi-head attention with rotary positions: ``o = sum_i softmax_i(q . k_i / sqrt(K)) v_i``.
+    """Multi-head attention with rotary positions: ``o = sum_i softmax_i(q^T k_i / sqrt(K)) v_i``.
 
     Causal.  Queries and keys are plain projections: no convolution, feature map or normalisation,
     and no norm of what is read, unless asked for.

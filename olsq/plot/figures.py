@@ -205,7 +205,7 @@ def plot_fit(
     Returns
     -------
     matplotlib.figure.Figure
-        At most six coefficients (those with the largest |coefficient / standard error|).
+        At most six coefficients (those with the largest ``|coef / stderr|``).
 
     Raises
     ------

@@ -48,7 +48,7 @@ def mlstm(
     state: MLSTMState | None = None,
     segment_ids: ArrayLike | None = None,
 ) -> tuple[Array, MLSTMState]:
-    """mLSTM: ``S = f S + i v k^T``, ``z = f z + i k``, ``o = S q / max(1, |z . q|)``.
+    """mLSTM: ``S = f S + i v k^T``, ``z = f z + i k``, ``o = S q / max(1, |z^T q|)``.
 
     Parameters
     ----------
