@@ -396,3 +396,48 @@ def test_labels_may_be_a_column_of_the_frame(kind):
         olsq.coefficient_path(frame, y, by="city")
     with pytest.raises(TypeError, match="by='shop' names a column, but X is no data frame"):
         olsq.coefficient_path(X, y, by="shop")
+
+
+@pytest.mark.parametrize("options", [{}, {"cov": "sandwich"}, {"state_dtype": "float32"}])
+def test_a_path_over_blocks_is_the_path_in_one_go(options):
+    m = 2 if "cov" in options else 1
+    X, y, gates, weights, labels = mixed("tokens", m=m)
+    labels = np.where(labels == 4, None, labels.astype(object))  # rows without a label
+    X[40:52] = np.nan  # a block of them, in which groups read what they knew before
+    given = {"ridge": 1e-2, "fit_intercept": True, **options}
+    wanted = olsq.coefficient_path(
+        X, y, by=labels, forget=gates, sample_weight=weights, **(given | {"state_dtype": "float64"})
+    )
+    groups, parts = olsq.GroupedLeastSquares(**given), []
+    for rows in np.split(np.arange(len(X)), [1, 7, 40, 52, 53, 130]):
+        before = len(groups)
+        parts.append(
+            groups.partial_fit_path(
+                X[rows], y[rows], weights[rows], by=labels[rows], forget=gates[rows]
+            )
+        )
+        assert len(groups) >= before
+    found = olsq.CoefficientPath(*(np.concatenate(a) for a in zip(*parts, strict=True)))
+    if "state_dtype" not in options:
+        same(found, wanted, X, y)
+        return
+    known = np.isfinite(wanted.residual)
+    np.testing.assert_array_equal(known, np.isfinite(found.residual))
+    scale = np.abs(y[np.isfinite(y)]).max()
+    assert np.nanmax(np.abs(found.residual - wanted.residual)) <= 1e-3 * scale
+
+
+def test_a_path_of_groups_keeps_names():
+    frame = pd.DataFrame({"a": [1.0, 2.0, 3.0], "g": ["x", "y", "x"]})
+    groups = olsq.GroupedLeastSquares(ridge=0.0, fit_intercept=True)
+    table = groups.partial_fit_path(frame, pd.Series([2.0, 4.0, 6.0]), by="g").to_frame()
+    assert list(table)[:2] == ["intercept", "a"]
+    assert table["a"].iloc[-1] == pytest.approx(2.0)
+
+
+def test_a_group_without_a_usable_row_has_no_estimate_in_any_form():
+    X = np.array([[1.0], [2.0], [np.nan], [np.nan]])
+    for cov in ("posterior", "sandwich"):
+        path = olsq.coefficient_path(X, [1.0, 3.0, 1.0, 1.0], by=[1, 1, 2, 2], cov=cov, ridge=1.0)
+        np.testing.assert_allclose(path.coef[:, 0], [0.5, 7 / 6, 0.0, 0.0])
+        assert np.isinf(path.stderr[2:]).all()

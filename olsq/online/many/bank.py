@@ -15,7 +15,8 @@ from olsq.online.estimator import RecursiveLeastSquares
 from olsq.online.form_switch import resolve_method
 from olsq.online.forms.limits import state_dtype_name
 from olsq.online.forms.rows import clip_to
-from olsq.online.many.learning import BankRows, learn
+from olsq.online.many.learning import BankPath, BankRows, learn
+from olsq.online.many.paths import carry, open_path
 from olsq.online.many.reading import BankReading
 from olsq.online.many.rows import (
     check_index,
@@ -213,7 +214,11 @@ class FilterBank(EstimatorConventions, BankReading):
             self._learn(X, y, None, None, which)
             return before, self.residual_
 
-    def _learn(self, X: Any, y: Any, sample_weight: Any, forget: Any, which: Any) -> None:
+    def _learn(
+        self, X: Any, y: Any, sample_weight: Any, forget: Any, which: Any, *,
+        want_path: bool = False,
+    ) -> BankPath | None:  # fmt: skip
+        """Check, then learn; the path of the rows as they were given, if that is wanted."""
         fitted = "_state" in self.__dict__
         if fitted:
             frozen.check(self, self._made_with)
@@ -240,8 +245,12 @@ class FilterBank(EstimatorConventions, BankReading):
             *given.groups, given.X, given.Y, gates, weights,
             np.empty(0, np.bool_) if usable is None else usable,
         )  # fmt: skip
-        residual = learn(self._state, self._kind, rows)
+        path = open_path(self._state, self._kind, rows) if want_path else None
+        residual = learn(self._state, self._kind, rows, path)
+        if path is not None:
+            carry(path, rows)
         self._residual = clip_to(residual, self._dtype).reshape(given.shape)
+        return path
 
     def _forget(self, forget: Any, filters: NDArray | None) -> NDArray:
         """The factors of a call: a number, or an array that goes with its rows."""

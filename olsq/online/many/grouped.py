@@ -13,10 +13,13 @@ from numpy.typing import ArrayLike, NDArray
 from olsq.online import files, frozen, inputs
 from olsq.online.conventions import EstimatorConventions
 from olsq.online.estimator import RecursiveLeastSquares
+from olsq.online.frames import Labels
 from olsq.online.locking import Locked
 from olsq.online.many import files as bank_files
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.labels import MISSING, encode, taken_out
+from olsq.online.many.paths import path_of, spread_out
+from olsq.online.path import CoefficientPath
 from olsq.reals import real_array
 
 NAME = "GroupedLeastSquares"
@@ -143,6 +146,38 @@ class GroupedLeastSquares(EstimatorConventions, Locked):
             self._learn(X, y, sample_weight, by, forget)
         return self
 
+    def partial_fit_path(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        by: Any,
+        forget: ArrayLike | None = None,
+    ) -> CoefficientPath:
+        """Learn like :meth:`partial_fit` and return every row's estimate of its group.
+
+        Returns
+        -------
+        CoefficientPath
+            For these rows, where they are; NaN in rows without a label.  Over the blocks of a
+            stream it is what ``coefficient_path(..., by=)`` of all rows gives, with this object's
+            ridge and intercept.  O(n d) memory.
+
+        Examples
+        --------
+        >>> import numpy as np, olsq
+        >>> groups = olsq.GroupedLeastSquares(ridge=0.0, fit_intercept=False)
+        >>> _ = groups.partial_fit([[1.0], [1.0]], [2.0, 5.0], by=["a", "b"])
+        >>> groups.partial_fit_path([[1.0], [1.0]], [4.0, 5.0], by=["a", "b"]).coef[:, 0]
+        array([3., 5.])
+        """
+        with self._locked():
+            path = self._learn(X, y, sample_weight, by, forget, want_path=True)
+            assert path is not None
+            labels = Labels.of(taken_out(X, by)[0], y)
+            return path.labelled(labels._replace(intercept=bool(self.fit_intercept)))
+
     def fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, *, by: Any
     ) -> Self:
@@ -153,7 +188,9 @@ class GroupedLeastSquares(EstimatorConventions, Locked):
             self.__dict__.update(fresh.__getstate__())
         return self
 
-    def _learn(self, X: Any, y: Any, sample_weight: Any, by: Any, forget: Any) -> None:
+    def _learn(
+        self, X: Any, y: Any, sample_weight: Any, by: Any, forget: Any, *, want_path: bool = False
+    ) -> CoefficientPath | None:
         fitted = "_bank" in self.__dict__
         if np.ndim(self.forget) > 0 or np.ndim(self.ridge) > 1:
             raise ValueError(
@@ -185,13 +222,23 @@ class GroupedLeastSquares(EstimatorConventions, Locked):
         bank = self._grown(len(places))
         names = ("forget", "half_life", "missing")
         bank.set_params(**{name: getattr(self, name) for name in names})
-        bank.partial_fit(X, y, sample_weight, forget=forget, which=codes[labelled])
+        path = bank._learn(
+            X, y, sample_weight, forget, codes[labelled], want_path=want_path
+        )
         residual = np.full((labelled.size, *bank.residual_.shape[1:]), np.nan, bank._dtype)
         residual[labelled] = bank.residual_
         self.__dict__.update(
             _bank=bank, _places=places, _residual=residual, n_features_in_=bank.n_features_in_,
             metadata_=self.__dict__.get("metadata_", {}),
         )  # fmt: skip
+        if path is None:
+            return None
+        one_target = bank._n_targets == 0
+        found = path_of(
+            path, bank.residual_.reshape(path.sigma2.shape), intercept=bool(bank._first),
+            dtype=bank._dtype, one_target=one_target,
+        )  # fmt: skip
+        return found if labelled.all() else spread_out(found, labelled)
 
     def _grown(self, groups: int) -> FilterBank:
         """The bank with room for so many groups; there is room to spare, so that few calls grow it.

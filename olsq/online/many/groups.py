@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from olsq.online.durations import is_duration
 from olsq.online.estimator import RecursiveLeastSquares
 from olsq.online.forms.limits import state_dtype_name
-from olsq.online.forms.rows import clip_to
 from olsq.online.frames import Labels
 from olsq.online.inputs import has_index, no_usable_row
 from olsq.online.learning import Call, Origin
 from olsq.online.many.labels import MISSING, encode
-from olsq.online.many.learning import BankPath, BankRows, learn
+from olsq.online.many.learning import BankRows, learn
+from olsq.online.many.paths import carry, open_path, path_of
 from olsq.online.many.state import BankState, Kind
 from olsq.online.path import CoefficientPath
 from olsq.online.times import name_of, of_frames, times_array
@@ -24,9 +24,9 @@ from olsq.reals import real_array
 
 
 def grouped_path(
-    path_of: Callable[..., CoefficientPath], X: Any, y: Any, by: Any, options: dict[str, Any]
+    alone: Callable[..., CoefficientPath], X: Any, y: Any, by: Any, options: dict[str, Any]
 ) -> CoefficientPath:
-    """``path_of(X, y, **options)`` of every group's rows, in the order in which rows came.
+    """``alone(X, y, **options)`` of every group's rows, in the order in which rows came.
 
     Expanding and exponential regressions go through the kernels of a bank, all groups at once; the
     others (windows, method "information", ``missing="skip_target"`` with several targets) one group
@@ -34,7 +34,7 @@ def grouped_path(
     """
     rows = real_array(X, "X")
     if rows.ndim != 2:
-        return path_of(X, y, **options)  # which refuses it
+        return alone(X, y, **options)  # which refuses it
     labels = Labels.of(X, y)._replace(intercept=bool(options["fit_intercept"]))
     options, of_path = _in_time(X, y, rows.shape[0], options)
     labels = labels._replace(**of_path)
@@ -56,7 +56,7 @@ def grouped_path(
         if counted and options["window_of"] is None:
             in_time = has_index(X) or has_index(y)  # as RollingLeastSquares chooses
             options = options | {"window_of": "positions" if in_time else "samples"}
-        found = _one_by_one(path_of, rows, y, order, begins, ends, options)
+        found = _one_by_one(alone, rows, y, order, begins, ends, options)
         return found.labelled(labels)
     call = estimator._check_call(X, y, options["sample_weight"], None, None)
     if call.usable is not None and not call.usable.any():
@@ -105,60 +105,36 @@ def _together(
     ends: NDArray[np.int64],
 ) -> CoefficientPath:  # fmt: skip
     N, m = call.Y.shape
-    k, first = origin.ridge.size, int(origin.intercept)
     ridge = np.tile(origin.ridge, (begins.size, 1))
     state = BankState.start(
         kind, ridge, m, origin.sandwich, np.float64
     )  # no call ends before the last row
-    path = BankPath.empty(N, m, k)
     usable = np.empty(0, np.bool_) if call.usable is None else call.usable
     rows = BankRows(
         np.arange(begins.size), begins, ends, order, np.ascontiguousarray(call.X),
         np.ascontiguousarray(call.Y), call.gates, call.weights, usable,
     )  # fmt: skip
+    path = open_path(state, kind, rows)
     residual = learn(state, kind, rows, path)
-    if usable.size:
-        _carry(path, usable, order, begins, ends)
+    carry(path, rows)
     unlabelled = np.ones(N, np.bool_)
     unlabelled[order] = False
     for array in (residual, *path):
         array[unlabelled] = np.nan
-    coef = clip_to(path.coef, origin.dtype)
-    hidden = np.where(np.isnan(path.sigma2), np.nan, 0.0)
-    found = CoefficientPath(
-        coef=coef[:, :, first:],
-        intercept=coef[:, :, 0] if first else hidden.astype(origin.dtype),
-        residual=clip_to(residual, origin.dtype),
-        recursive_residual=path.recursive,
-        sigma2=path.sigma2,
-        stderr=path.stderr[:, :, first:],
-        intercept_stderr=path.stderr[:, :, 0] if first else hidden,
+    return path_of(
+        path, residual, intercept=origin.intercept, dtype=origin.dtype, one_target=call.one_target
     )
-    return CoefficientPath(*(a[:, 0] for a in found)) if call.one_target else found
-
-
-def _carry(
-    path: BankPath, usable: NDArray[np.bool_], order: NDArray[np.int64],
-    begins: NDArray[np.int64], ends: NDArray[np.int64],
-) -> None:  # fmt: skip
-    """Give skipped rows the estimate of their group's row before them."""
-    filled = usable[order]
-    last = np.maximum.accumulate(np.where(filled, np.arange(order.size), -1))
-    begin = np.repeat(begins, ends - begins)
-    carried = np.flatnonzero(~filled & (last >= begin))
-    for array in (path.coef, path.sigma2, path.stderr):
-        array[order[carried]] = array[order[last[carried]]]
 
 
 def _one_by_one(
-    path_of: Callable[..., CoefficientPath], X: NDArray, y: Any, order: NDArray[np.int64],
+    alone: Callable[..., CoefficientPath], X: NDArray, y: Any, order: NDArray[np.int64],
     begins: NDArray[np.int64], ends: NDArray[np.int64], options: dict[str, Any],
 ) -> CoefficientPath:  # fmt: skip
     """A path of each group of its own; per-row options go with the rows."""
     y = real_array(y, "y")
     n = X.shape[0]
     if y.shape[:1] != (n,):
-        return path_of(X, y, **options)  # which refuses it
+        return alone(X, y, **options)  # which refuses it
     per_row = {
         name: real_array(options[name], name)
         for name in ("forget", "sample_weight")
@@ -177,9 +153,9 @@ def _one_by_one(
         targets = np.isfinite(y[rows].reshape(rows.size, -1)).any(axis=1)
         if not (targets & np.isfinite(X[rows]).all(axis=1)).any() and options["missing"] != "raise":
             continue  # NaN, as there is nothing to learn from
-        part = path_of(X[rows], y[rows], **(options | own))
+        part = alone(X[rows], y[rows], **(options | own))
         if not whole:
             whole = [np.full((n, *a.shape[1:]), np.nan, a.dtype) for a in part]
         for array, piece in zip(whole, part, strict=True):
             array[rows] = piece
-    return CoefficientPath(*whole) if whole else path_of(X, y, **options)
+    return CoefficientPath(*whole) if whole else alone(X, y, **options)

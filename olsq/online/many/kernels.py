@@ -290,6 +290,9 @@ def learn_path(
             if switching and forms[f] == SQUARE_ROOT:
                 most = min(size, clock[f, TO_RETRY])
             n, following = gather(rows, t, stop, most, intercept, buffer)
+            if n == 0:  # only rows to skip are left
+                t = following
+                break
             trace = (
                 whole[0][:n], whole[1][:n], whole[2][:n], whole[3][:n], whole[4][:n],
                 whole[5][: n if robust else 0],

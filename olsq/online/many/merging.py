@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from olsq.online import form_switch, frozen
-from olsq.online.forms.square_root_kernels import COUNT, DECAY, WEIGHT
+from olsq.online.forms.square_root_kernels import DECAY
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.grouped import GroupedLeastSquares
+from olsq.online.many.paths import untouched
 from olsq.online.many.state import BankState
 
 _MAY_DIFFER = {"n", "n_features", "forget", "half_life", "missing"}
@@ -51,19 +52,13 @@ def _merged(first: BankState, second: BankState, kind: Any) -> BankState:
     result = second.copy()
     result.seen += first.seen
     result.logs += second.tally[:, DECAY] * first.logs
-    ones = [_untouched(state) for state in (first, second)]
+    ones = [untouched(state) for state in (first, second)]
     only_first = np.flatnonzero(ones[1])
     result.put(only_first, first.take(only_first))
     for f in np.flatnonzero(~ones[0] & ~ones[1]).tolist():
         pair = first.switch(f, kind), second.switch(f, kind)
         result.set_switch(f, form_switch.merge(*pair, second.ridge[f]), int(result.seen[f]))
     return result
-
-
-def _untouched(state: BankState) -> Any:
-    """Which filters (n,) have learnt and forgotten nothing."""
-    tally = state.tally
-    return (tally[:, DECAY] == 1) & (tally[:, COUNT] == 0) & (tally[:, WEIGHT] == 0)
 
 
 def merge_groups(first: GroupedLeastSquares, second: GroupedLeastSquares) -> GroupedLeastSquares:

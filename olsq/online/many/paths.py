@@ -1,0 +1,97 @@
+"""From what a bank's kernels write for every row to the path that is handed out."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.online.forms.rows import clip_to
+from olsq.online.forms.square_root_kernels import COUNT, DECAY, WEIGHT
+from olsq.online.many.learning import BankPath, BankRows
+from olsq.online.many.state import BankState, Kind
+from olsq.online.path import CoefficientPath
+
+
+def untouched(state: BankState) -> NDArray[np.bool_]:
+    """Which filters (n,) have learnt and forgotten nothing."""
+    tally = state.tally
+    return (tally[:, DECAY] == 1) & (tally[:, COUNT] == 0) & (tally[:, WEIGHT] == 0)
+
+
+def open_path(state: BankState, kind: Kind, rows: BankRows) -> BankPath:
+    """A path for these rows before they are learnt.
+
+    Skipped rows at the start of a filter's own read what it has known since earlier calls.
+    """
+    N, m = rows.Y.shape
+    path = BankPath.empty(N, m, state.matrix.shape[1])
+    if not rows.usable.size:
+        return path
+    last = _last_usable(rows)
+    own = np.repeat(np.arange(rows.members.size), rows.ends - rows.begins)
+    known = ~untouched(state)[rows.members]
+    leading = np.flatnonzero((last < 0) & known[own])
+    if not leading.size:
+        return path
+    asked, place = np.unique(own[leading], return_inverse=True)
+    filters = rows.members[asked]
+    found = state.estimates(filters, kind)
+    sigma2, stderr = state.statistics(filters, kind, found)
+    chosen = _sequence(rows)[leading]
+    path.coef[chosen], path.sigma2[chosen] = found.theta[place], sigma2[place]
+    path.stderr[chosen] = stderr[place]
+    return path
+
+
+def carry(path: BankPath, rows: BankRows) -> None:
+    """Give skipped rows the estimate of their filter's row before them in this call."""
+    if not rows.usable.size:
+        return
+    last, sequence = _last_usable(rows), _sequence(rows)
+    carried = np.flatnonzero(~rows.usable[sequence] & (last >= 0))
+    for array in (path.coef, path.sigma2, path.stderr):
+        array[sequence[carried]] = array[sequence[last[carried]]]
+
+
+def _sequence(rows: BankRows) -> NDArray[np.int64]:
+    """The rows in the order in which they are learnt, one filter's after the other's."""
+    pieces = zip(rows.begins.tolist(), rows.ends.tolist(), strict=True)
+    if rows.begins.size and (rows.begins[1:] == rows.ends[:-1]).all():
+        return rows.order[rows.begins[0] : rows.ends[-1]]
+    return np.concatenate([rows.order[:0], *(rows.order[a:b] for a, b in pieces)])
+
+
+def _last_usable(rows: BankRows) -> NDArray[np.int64]:
+    """For every entry of the sequence the last usable one of its filter up to it, or -1."""
+    counts = rows.ends - rows.begins
+    usable = rows.usable[_sequence(rows)]
+    last = np.maximum.accumulate(np.where(usable, np.arange(usable.size), -1))
+    begin = np.repeat(np.cumsum(counts) - counts, counts)
+    return np.where(last >= begin, last, -1)
+
+
+def path_of(
+    path: BankPath, residual: NDArray, *, intercept: bool, dtype: np.dtype, one_target: bool
+) -> CoefficientPath:
+    """The path as users see it, in ``dtype``; NaN where sigma2 is."""
+    first = int(intercept)
+    coef = clip_to(path.coef, dtype)
+    hidden = np.where(np.isnan(path.sigma2), np.nan, 0.0)
+    found = CoefficientPath(
+        coef=coef[:, :, first:],
+        intercept=coef[:, :, 0] if first else hidden.astype(dtype),
+        residual=clip_to(residual, dtype),
+        recursive_residual=path.recursive,
+        sigma2=path.sigma2,
+        stderr=path.stderr[:, :, first:],
+        intercept_stderr=path.stderr[:, :, 0] if first else hidden,
+    )
+    return CoefficientPath(*(a[:, 0] for a in found)) if one_target else found
+
+
+def spread_out(path: CoefficientPath, where: NDArray[np.bool_]) -> CoefficientPath:
+    """The path with a row of NaN wherever ``where`` (n,) is False."""
+    whole = [np.full((where.size, *a.shape[1:]), np.nan, a.dtype) for a in path]
+    for array, part in zip(whole, path, strict=True):
+        array[where] = part
+    return CoefficientPath(*whole)
