@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from olsq.checks import shown
 from olsq.online import RecursiveLeastSquares as Estimator
 from olsq.online.growing import with_features
 
@@ -168,7 +169,7 @@ def _row(x: Mapping[Hashable, Any], columns: dict[Hashable, int]) -> np.ndarray:
                 row[columns[name]] = value
             except (TypeError, ValueError):
                 raise ValueError(
-                    f"x[{name!r}] must be a number, got {value!r}; encode it before, for example "
-                    "with river's OneHotEncoder"
+                    f"x[{name!r}] must be a number, got {shown(value)}; encode it before, for "
+                    "example with river's OneHotEncoder"
                 ) from None
     return row

@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array
 
 from olsq import checks
-from olsq.checks import check_forget, check_real, concrete, refuse
+from olsq.checks import check_forget, check_real, concrete, refuse, shown
 from olsq.sequence.jax.gates import lost_tokens
 from olsq.sequence.jax.inputs import all_ones, promoted, working_dtype
 from olsq.sequence.jax.tiles import finite
@@ -128,7 +128,7 @@ def check_positive(name: str, x: Any) -> None:
 def check_count(name: str, count: Any) -> None:
     """An option that counts: an integer, at least 1."""
     if not (isinstance(count, int) and count >= 1):
-        raise ValueError(f"{name} must be a positive integer, got {count!r}")
+        raise ValueError(f"{name} must be a positive integer, got {shown(count)}")
 
 
 def check_segments(segment_ids: Any, layout: Layout) -> Array | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from olsq.checks import shown
 from olsq.online.inputs import not_fitted
 
 
@@ -130,7 +131,7 @@ class Formula:
             raise ValueError(f"formula {self.formula!r}: join several targets with +, not |")
         depth = lag_depth(parsed) if self.history is None else self.history
         if not isinstance(depth, (int, np.integer)) or depth < 0:
-            raise ValueError(f"history must be an integer >= 0, got {self.history!r}")
+            raise ValueError(f"history must be an integer >= 0, got {shown(self.history)}")
         needs, absent = _variables(parsed, list(frame.columns))
         if absent:
             raise ValueError(

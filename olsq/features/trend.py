@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.checks import shown
 from olsq.features import times
 from olsq.features.base import FeatureBuilder, State
 from olsq.features.files import check_columns, check_count, check_keys
@@ -77,7 +78,7 @@ class Trend(FeatureBuilder):
             number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
             if not number or not math.isfinite(value) or (name == "scale" and value <= 0):
                 rule = "positive" if name == "scale" else "finite"
-                raise ValueError(f"{name} must be a {rule} number, got {value!r}")
+                raise ValueError(f"{name} must be a {rule} number, got {shown(value)}")
 
     def _stamp_units(self) -> tuple[int, int]:
         """Origin and scale in nanoseconds."""

@@ -7,6 +7,8 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
+from olsq.checks import shown
+
 
 def floating(value: Any) -> Array:
     """``value`` as a floating-point array; integers become the default float."""
@@ -42,4 +44,4 @@ def at_least(least: int, **sizes: int) -> None:
     """Raise ValueError unless every size is an integer of at least ``least``."""
     for name, size in sizes.items():
         if not isinstance(size, int) or size < least:
-            raise ValueError(f"{name} must be an integer of at least {least}, got {size!r}")
+            raise ValueError(f"{name} must be an integer of at least {least}, got {shown(size)}")

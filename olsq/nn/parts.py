@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import Array
 from numpy.typing import ArrayLike
 
-from olsq.checks import refuse
+from olsq.checks import refuse, shown
 from olsq.sequence.jax.inputs import promoted
 
 UNIT_EPS = 1e-6  # added to |x|^2 where x is scaled to length 1: a zero stays zero
@@ -213,7 +213,7 @@ def check_sizes(**sizes: Any) -> None:
     """Raise ValueError for a size that is not a whole number of at least 1."""
     for name, size in sizes.items():
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise ValueError(f"{name} must be a whole number of at least 1, got {size!r}")
+            raise ValueError(f"{name} must be a whole number of at least 1, got {shown(size)}")
 
 
 def check_stream(name: str, x: ArrayLike, width: int) -> Array:

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from olsq.checks import shown
+
 DATES, NUMBERS = "dates", "numbers"
 _NANOSECONDS = {
     "ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9,
@@ -122,7 +124,7 @@ def number_duration(value: Any, name: str) -> Duration:
     """A length of time between times that are numbers; ValueError unless positive and finite."""
     number = isinstance(value, (int, float, np.integer, np.floating)) and type(value) is not bool
     if not (number and 0 < value < math.inf):
-        raise ValueError(f"{name} must be a positive number, got {value!r}")
+        raise ValueError(f"{name} must be a positive number, got {shown(value)}")
     return Duration(NUMBERS, float(value))
 
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.checks import check_choice
+from olsq.checks import check_choice, shown
 from olsq.online import inputs
 from olsq.online.base import StreamingRegressor
 from olsq.online.conventions import MISSING
@@ -117,7 +117,9 @@ class RollingLeastSquares(StreamingRegressor):
             if (value is None and name == "min_samples") or (timed and name == "window"):
                 continue
             if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-                raise ValueError(f"{name} must be a positive whole number of rows, got {value!r}")
+                raise ValueError(
+                    f"{name} must be a positive whole number of rows, got {shown(value)}"
+                )
         if timed and self.window_of is not None:
             raise ValueError(
                 f"window_of says what rows a window counts; window={self.window!r} is a length of "

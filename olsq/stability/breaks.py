@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from olsq.checks import shown
 from olsq.stability.data import check_data
 
 
@@ -111,7 +112,7 @@ def chow_test(
     """
     data = check_data(X, y, fit_intercept)
     if isinstance(row, bool) or not isinstance(row, (int, np.integer)):
-        raise ValueError(f"row must be an integer, got {row!r}")
+        raise ValueError(f"row must be an integer, got {shown(row)}")
     place = int(np.searchsorted(data.row, row))
     n = len(data.y)
     if not 0 < place < n:
@@ -185,7 +186,7 @@ def break_test(
     data = check_data(X, y, fit_intercept)
     n = len(data.y)
     if not (isinstance(trim, (int, float, np.floating)) and 0 < trim < 0.5):
-        raise ValueError(f"trim must lie between 0 and 1/2, got {trim!r}")
+        raise ValueError(f"trim must lie between 0 and 1/2, got {shown(trim)}")
     rank = data.part(0, n)[1]
     least = math.floor(trim * n + 1e-9)
     if least < max(rank + 1, 2):

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from olsq.checks import shown
+
 if TYPE_CHECKING:
     from olsq.online import CoefficientPath
 
@@ -245,5 +247,5 @@ def _tested(path: CoefficientPath, what: str) -> tuple[NDArray[np.int64], NDArra
 
 def _level(level: float, lines: Mapping[float, object]) -> float:
     if level not in lines:
-        raise ValueError(f"level must be one of {sorted(lines)}, got {level!r}")
+        raise ValueError(f"level must be one of {sorted(lines)}, got {shown(level)}")
     return level

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from olsq.checks import shown
 from olsq.reals import real_array
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def one_step_scores(path: CoefficientPath, y: ArrayLike, *, burn_in: int | None 
                          f"{target.shape}")  # fmt: skip
     skip = path.coef.shape[-1] + 1 if burn_in is None else burn_in
     if isinstance(skip, bool) or not isinstance(skip, (int, np.integer)) or skip < 0:
-        raise ValueError(f"burn_in must be an integer >= 0, got {burn_in!r}")
+        raise ValueError(f"burn_in must be an integer >= 0, got {shown(burn_in)}")
     columns = zip(residual.reshape(len(residual), -1).T, target.reshape(len(target), -1).T,
                   strict=True)  # fmt: skip
     found = [_score(e, v, int(skip)) for e, v in columns]

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from olsq.checks import shown
+
 MOST_INTEGER = 2**31 - 1  # more sequences, tokens or dimensions cannot be drawn anyway
 MOST_REAL = 1e150  # squares of it are still finite
 
@@ -29,7 +31,7 @@ def check_integers(**bounds: tuple[Any, ...]) -> None:
         except TypeError:
             number = None
         if number is None:
-            raise TypeError(f"{name} must be an integer, got {value!r}")
+            raise TypeError(f"{name} must be an integer, got {shown(value)}")
         if number < least:
             raise ValueError(f"{name} must be at least {least}, got {value}")
         if number > most:
@@ -48,7 +50,7 @@ def check_reals(**bounds: tuple[Any, float]) -> None:
     """
     for name, (value, least) in bounds.items():
         if not isinstance(value, Real) or isinstance(value, bool):
-            raise TypeError(f"{name} must be a real number, got {value!r}")
+            raise TypeError(f"{name} must be a real number, got {shown(value)}")
         number = float(value)
         if not np.isfinite(number):
             raise ValueError(f"{name} must be finite, got {value}")

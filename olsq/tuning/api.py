@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.checks import check_choice
+from olsq.checks import check_choice, shown
 from olsq.online import RecursiveLeastSquares
 from olsq.online.inputs import check_X, check_y, usable_rows
 from olsq.online.options import check_forget, check_ridge, check_weight
@@ -170,7 +170,7 @@ def tune(
     check_bounds("half_life_bounds", half_life_bounds, above=0.0)
     check_bounds("ridge_bounds", ridge_bounds, above=None)
     if not (isinstance(starts, (int, np.integer)) and starts >= 1):
-        raise ValueError(f"starts must be an integer >= 1, got {starts!r}")
+        raise ValueError(f"starts must be an integer >= 1, got {shown(starts)}")
     usable = usable_rows(rows, targets, weights, missing, judge, np.dtype(np.float64))
     complete = np.ones(len(rows), bool) if usable is None else usable
     skip = check_burn_in(burn_in, rows.shape[1] + bool(fit_intercept), weights, complete)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.checks import shown
 from olsq.reals import real_array
 from olsq.tuning.objective import OneStepLoss
 
@@ -33,7 +34,7 @@ def check_burn_in(
 ) -> int:  # fmt: skip
     """Rows to leave out at the start, of those with weight and without missing values."""
     if burn_in is not None and not (isinstance(burn_in, (int, np.integer)) and burn_in >= 0):
-        raise ValueError(f"burn_in must be an integer >= 0, got {burn_in!r}")
+        raise ValueError(f"burn_in must be an integer >= 0, got {shown(burn_in)}")
     skip = n_coefs if burn_in is None else int(burn_in)
     have = int(np.count_nonzero(weights[complete] > 0))
     if have <= skip:

@@ -172,3 +172,19 @@ def test_merging_moments_needs_to_be_told_the_forgetting():
     np.testing.assert_allclose(merged.gram, 1.5 * np.eye(2))
     with pytest.raises(ValueError, match="forget is for Moments"):
         olsq.merge(RLS().fit(X, Y), RLS().fit(X, Y), forget=0.5)
+
+
+def test_numbers_of_numpy_are_shown_as_numbers():
+    est, bank = RLS().fit(X, Y), olsq.FilterBank(2)
+    calls = [
+        (lambda: olsq.RollingLeastSquares(window=np.int64(-3)).fit(X, Y), "rows, got -3$"),
+        (lambda: olsq.RollingLeastSquares(window=np.float64(-3)).fit(X, Y), "got -3.0$"),
+        (lambda: est.sample_coef(0, size=np.int64(0)), "got 0$"),
+        (lambda: est.predict_interval(X, level=np.float64(2)), "got 2.0$"),
+        (lambda: bank.grow(np.int64(0)), "got 0$"),
+        (lambda: bank[np.float64(1)], "got 1.0$"),
+        (lambda: olsq.features.Lags(np.int64(-2)).fit_transform(X, Y), "got -2$"),
+    ]
+    for call, match in calls:
+        with pytest.raises((ValueError, TypeError), match=match):
+            call()

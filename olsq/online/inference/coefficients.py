@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import fdtrc, stdtr
 
+from olsq.checks import shown
 from olsq.online.forms.form import Form
 from olsq.online.inference import robust
 from olsq.online.inference.predicting import Predictions, check_level
@@ -297,7 +298,7 @@ class Inference(Predictions):
         array([0.7, 0.7])
         """
         if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 0:
-            raise ValueError(f"size must be a whole number of draws, got {size!r}")
+            raise ValueError(f"size must be a whole number of draws, got {shown(size)}")
         generator = np.random.default_rng(rng)
         if (other := self._before_first_row()) is not None:
             options: dict[str, Any] = {"sigma2": sigma2, "return_intercept": return_intercept}

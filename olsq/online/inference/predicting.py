@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtrit
 
-from olsq.checks import check_choice
+from olsq.checks import check_choice, shown
 from olsq.online import inputs, one_row
 from olsq.online.forms.form import Form
 from olsq.online.forms.rows import clip_to
@@ -292,7 +292,9 @@ def check_level(level: Any) -> float:
     """A probability of an interval, between 0 and 1 and neither."""
     number = real_array(level, "level")
     if number.ndim or not 0 < number < 1:
-        raise ValueError(f"level must be a number between 0 and 1, such as 0.95, got {level!r}")
+        raise ValueError(
+            f"level must be a number between 0 and 1, such as 0.95, got {shown(level)}"
+        )
     return float(number)
 
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.checks import check_choice
+from olsq.checks import check_choice, shown
 from olsq.online import frozen, inputs
 from olsq.online.conventions import EstimatorConventions, check_cov
 from olsq.online.estimator import RecursiveLeastSquares
@@ -311,7 +311,7 @@ class FilterBank(EstimatorConventions, BankReading):
                 f"shape {ridge.shape}"
             )
         if not (np.isfinite(ridge).all() and (ridge >= 0).all()):
-            raise ValueError(f"ridge must be finite and >= 0, got {self.ridge!r}")
+            raise ValueError(f"ridge must be finite and >= 0, got {shown(self.ridge)}")
         full = np.zeros((n, d + first))
         full[:, first:] = ridge
         return full
@@ -356,7 +356,7 @@ class FilterBank(EstimatorConventions, BankReading):
         before the first row where ``n_features`` is not given.
         """
         if not isinstance(i, (int, np.integer)) or isinstance(i, bool):
-            raise TypeError(f"a filter's number must be an integer, got {i!r}")
+            raise TypeError(f"a filter's number must be an integer, got {shown(i)}")
         n = int(self.n)
         if not -n <= i < n:
             raise IndexError(f"this bank has {n} filters, there is no filter {i}")

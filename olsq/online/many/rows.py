@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.checks import shown
 from olsq.problem import LARGEST
 from olsq.reals import real_array
 
@@ -62,9 +63,9 @@ def settled(X: NDArray, Y: NDArray, state: np.dtype) -> bool:
 def check_number(value: Any, name: str) -> None:
     """Raise TypeError or ValueError unless ``value`` is an integer of at least 1."""
     if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
+        raise TypeError(f"{name} must be an integer, got {shown(value)}")
     if value < 1:
-        raise ValueError(f"{name} must be at least 1, got {value!r}")
+        raise ValueError(f"{name} must be at least 1, got {shown(value)}")
 
 
 def check_index(which: Any, n: int) -> NDArray[np.int64]:
