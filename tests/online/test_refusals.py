@@ -179,7 +179,7 @@ def test_numbers_of_numpy_are_shown_as_numbers():
     calls = [
         (lambda: olsq.RollingLeastSquares(window=np.int64(-3)).fit(X, Y), "rows, got -3$"),
         (lambda: olsq.RollingLeastSquares(window=np.float64(-3)).fit(X, Y), "got -3.0$"),
-        (lambda: est.sample_coef(0, size=np.int64(0)), "got 0$"),
+        (lambda: est.sample_coef(0, size=np.int64(-1)), "got -1$"),
         (lambda: est.predict_interval(X, level=np.float64(2)), "got 2.0$"),
         (lambda: bank.grow(np.int64(0)), "got 0$"),
         (lambda: bank[np.float64(1)], "got 1.0$"),
