@@ -45,11 +45,13 @@ class RowProgress:
         )
 
     def __enter__(self) -> RowProgress:
-        self._progress.start()
+        if not self._progress.disable:
+            self._progress.start()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._progress.stop()
+        if not self._progress.disable:  # older versions of Rich would print an empty line
+            self._progress.stop()
 
     def update(self, rows: int, fraction: float | None) -> None:
         """Show that ``rows`` are done, which is ``fraction`` of the input if that is known."""
