@@ -441,3 +441,26 @@ def test_a_group_without_a_usable_row_has_no_estimate_in_any_form():
         path = olsq.coefficient_path(X, [1.0, 3.0, 1.0, 1.0], by=[1, 1, 2, 2], cov=cov, ridge=1.0)
         np.testing.assert_allclose(path.coef[:, 0], [0.5, 7 / 6, 0.0, 0.0])
         assert np.isinf(path.stderr[2:]).all()
+
+
+@pytest.mark.parametrize("options", [{}, {"cov": "sandwich", "forget": 0.9}, {"ridge": 0.0}])
+def test_intervals_are_those_of_each_group(options):
+    X, y, _, _, labels = mixed("white", m=2)
+    labels = labels[:90]
+    X, y = X[:90].copy(), y[:90]
+    X[labels == 5] = X[labels == 5][:1]  # one direction: the others are not determined
+    groups = olsq.GroupedLeastSquares(**options).partial_fit(X, y, by=labels)
+    with np.errstate(invalid="ignore"):
+        asked = np.where(labels[:, None] == 5, X * [[1.0, 1.0, 1.0]], X + 0.5)
+    for kind in ("observation", "mean"):
+        lower, upper = groups.predict_interval(asked, 0.9, kind, by=labels)
+        for label in range(6):
+            rows = labels == label
+            est = groups[label]
+            for found, wanted in zip(
+                (lower, upper), est.predict_interval(asked[rows], 0.9, kind), strict=True
+            ):
+                np.testing.assert_array_equal(np.isnan(found[rows]), np.isnan(wanted))
+                np.testing.assert_allclose(found[rows], wanted, rtol=1e-7, atol=1e-9)
+    lower, upper = groups.predict_interval(asked[:2], by=["new", None])
+    assert np.isnan([lower, upper]).all()

@@ -9,10 +9,9 @@ import olsq
 from olsq.cli.errors import InputError
 from olsq.cli.fit.options import Estimator, FitOptions
 from olsq.cli.sources.source import Position, Source
-from olsq.online import RecursiveLeastSquares, RollingLeastSquares
 
 KEY = "olsq fit"
-VERSION = 2
+VERSION = 3
 _WRITTEN = {"version", "options", "chunk_rows", "input", "position", "columns", "table", "design"}
 
 
@@ -33,7 +32,7 @@ def load_checkpoint(path: Path) -> tuple[Estimator, dict[str, Any]] | None:
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
     notes = estimator.metadata_.get(KEY)
-    if notes is None or not isinstance(estimator, RecursiveLeastSquares | RollingLeastSquares):
+    if notes is None or not isinstance(estimator, Estimator):
         raise InputError(f"{path} holds an estimator, but was not written by olsq fit")
     if not isinstance(notes, dict) or not notes.keys() >= _WRITTEN:
         raise InputError(f"{path} holds an estimator, but not the notes that olsq fit writes")

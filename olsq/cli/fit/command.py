@@ -69,10 +69,20 @@ def fit(
             rich_help_panel="Model",
         ),
     ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            help="A regression for every label in this column, which is no regressor itself.",
+            show_default=False,
+            metavar="COL",
+            rich_help_panel="Model",
+        ),
+    ] = None,
     lags: Annotated[
         int,
         typer.Option(
-            help="The targets of the last N rows are regressors too: COL_lag1, COL_lag2, ...",
+            help="The targets of the last N rows (with --by, of their group) are regressors too: "
+            "COL_lag1, COL_lag2, ...",
             show_default=False,
             metavar="N",
             rich_help_panel="Model",
@@ -229,8 +239,8 @@ def fit(
     options = FitOptions(
         data=data, targets=split_names(target),
         features=None if features is None else split_names(features),
-        exclude=split_names(exclude), categorical=split_levels(categorical), lags=lags, time=time,
-        time_format=time_format, weight=weight, forget=forget,
+        exclude=split_names(exclude), categorical=split_levels(categorical), by=by, lags=lags,
+        time=time, time_format=time_format, weight=weight, forget=forget,
         half_life=number_of_rows("--half-life", half_life, float),
         window=number_of_rows("--window", window, int), ridge=ridge, ridge_mode=ridge_mode,
         intercept=not no_intercept, method=method, missing=missing, out=out,

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.cli.errors import InputError
+from olsq.cli.fit.packing import packed, unpacked
 from olsq.cli.sources.columns import Chunk, Columns
 from olsq.cli.sources.table import TableBuilder
 
@@ -34,6 +35,7 @@ class Design:
     Notes
     -----
     Rows count, not samples: where a target is missing, so are the lags of it in the rows after.
+    With labels the rows before are those of the same group; rows without labels are one group.
     """
 
     def __init__(
@@ -46,7 +48,7 @@ class Design:
             )
         self.columns, self.lags = columns, lags
         self._categories, self._intercept = table.categories, intercept
-        self.history = np.full((lags, len(columns.targets)), np.nan)
+        self.history = np.empty((0, lags, len(columns.targets)))  # of every group
 
     def names(self) -> list[str]:
         """Names of the regressors; the levels must be settled.
@@ -82,27 +84,58 @@ class Design:
                     parts.append(np.where(missing, np.nan, cells == code))
             else:
                 parts.append(cells)
-        n, lags = len(chunk.X), self.lags
-        past = np.concatenate([self.history, chunk.y]) if lags else chunk.y
-        for target in range(chunk.y.shape[1] if lags else 0):
-            parts += [past[lags - k : lags - k + n, target] for k in range(1, lags + 1)]
-        return np.column_stack(parts) if parts else np.empty((n, 0))
-
-    def advance(self, y: NDArray[np.float64]) -> None:
-        """Remember the targets (n, m) of rows that are done."""
         if self.lags:
-            self.history = np.concatenate([self.history, y])[-self.lags :]
+            parts += list(self._past(chunk).reshape(len(chunk.X), -1).T)
+        return np.column_stack(parts) if parts else np.empty((len(chunk.X), 0))
+
+    def _past(self, chunk: Chunk) -> NDArray[np.float64]:
+        """Earlier targets (n, m, lags) of every row, the one before it first."""
+        found = np.full((*chunk.y.shape, self.lags), np.nan)
+        rows, places, known = self._with_history(chunk)
+        for k in range(1, self.lags + 1):
+            found[rows, :, k - 1] = known[places - k]
+        return found
+
+    def _with_history(
+        self, chunk: Chunk
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+        """The rows that are of a group, group after group, their places in ``known`` and that.
+
+        ``known`` (n + groups lags, m) has the targets of each group's rows after those it had
+        before.
+        """
+        codes = np.zeros(len(chunk.X), np.int64) if chunk.by is None else chunk.by
+        self._make_room(int(codes.max(initial=-1)) + 1)
+        rows = np.argsort(codes, kind="stable")[np.count_nonzero(codes < 0) :]
+        groups, ends = np.unique(codes[rows], return_counts=True)
+        number = np.repeat(np.arange(groups.size), ends)
+        places = np.arange(rows.size) + self.lags * (number + 1)
+        known = np.empty((rows.size + self.lags * groups.size, chunk.y.shape[1]))
+        begins = np.cumsum(ends) - ends + self.lags * np.arange(groups.size)
+        known[begins[:, None] + np.arange(self.lags)] = self.history[groups]
+        known[places] = chunk.y[rows]
+        return rows, places, known
+
+    def _make_room(self, groups: int) -> None:
+        if groups > len(self.history):
+            more = np.full((groups - len(self.history), *self.history.shape[1:]), np.nan)
+            self.history = np.concatenate([self.history, more])
+
+    def advance(self, chunk: Chunk) -> None:
+        """Remember the targets of rows that are done."""
+        if not self.lags:
+            return
+        rows, places, known = self._with_history(chunk)
+        codes = np.zeros(len(chunk.X), np.int64) if chunk.by is None else chunk.by
+        last = np.flatnonzero(np.diff(codes[rows], append=-1))
+        ends = places[last, None] + 1 + np.arange(-self.lags, 0)
+        self.history[codes[rows[last]]] = known[ends]
 
     def as_dict(self) -> dict[str, Any]:
         """The targets that later rows need, for the checkpoint."""
-        known = np.isfinite(self.history)
-        return {
-            "history": [
-                [float(value) if there else None for value, there in zip(row, ok, strict=True)]
-                for row, ok in zip(self.history, known, strict=True)
-            ]
-        }
+        return {"history": packed(np.where(np.isnan(self.history), np.nan, self.history))}
 
     def restore(self, saved: dict[str, Any]) -> None:
         """Undo :meth:`as_dict`."""
-        self.history = np.array(saved["history"], np.float64).reshape(self.history.shape)
+        if self.lags:
+            self.history = unpacked(saved["history"]).reshape(-1, *self.history.shape[1:])

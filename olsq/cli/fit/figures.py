@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from olsq.cli.fit.group_report import coefficients_of
 from olsq.cli.fit.options import FitOptions
 from olsq.cli.fit.trace import Trace
 from olsq.cli.sources.times import TimeColumn
+from olsq.online import GroupedLeastSquares
 
 
 def figure_paths(plot: Path | None, targets: Sequence[str]) -> list[Path]:
@@ -15,6 +17,23 @@ def figure_paths(plot: Path | None, targets: Sequence[str]) -> list[Path]:
     if plot is None or len(targets) == 1:
         return [] if plot is None else [plot]
     return [plot.with_name(f"{plot.stem}.{target}{plot.suffix}") for target in targets]
+
+
+def draw_by_group(
+    groups: GroupedLeastSquares, features: Sequence[str], target: int, options: FitOptions,
+    path: Path,
+) -> None:  # fmt: skip
+    """Draw one target's coefficients of all groups."""
+    from olsq.plot.groups import draw_groups
+
+    learned = groups.n_samples_seen_ > 0
+    names, coef, stderr = coefficients_of(groups, features, target)
+    labels = [str(key) for key, there in zip(groups.keys(), learned, strict=True) if there]
+    figure = draw_groups(
+        labels, coef[learned], stderr[learned], names,
+        title=f"{options.targets[target]} by {options.by}   ({options.describe()})",
+    )  # fmt: skip
+    figure.savefig(path, dpi=150)
 
 
 def draw(

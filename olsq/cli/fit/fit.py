@@ -14,12 +14,14 @@ from rich.console import Console
 from olsq.cli.errors import CommandError, InputError, Interrupted
 from olsq.cli.fit.checkpoint import load_checkpoint, make_notes, rejoin
 from olsq.cli.fit.design import Design
-from olsq.cli.fit.figures import draw, figure_paths
+from olsq.cli.fit.figures import draw, draw_by_group, figure_paths
+from olsq.cli.fit.group_report import print_group_report
+from olsq.cli.fit.group_scores import GroupScores
 from olsq.cli.fit.options import Estimator, FitOptions
 from olsq.cli.fit.output import Output, output_names
 from olsq.cli.fit.report import print_report
 from olsq.cli.fit.scores import Scores
-from olsq.cli.fit.target_path import PathOfTarget, unlearned_path
+from olsq.cli.fit.target_path import PathOfTarget, hidden_before, unlearned_path
 from olsq.cli.fit.trace import Trace
 from olsq.cli.fit.usable import usable_rows
 from olsq.cli.interrupts import Interrupts
@@ -27,6 +29,7 @@ from olsq.cli.progress import RowProgress
 from olsq.cli.sources.columns import Chunk
 from olsq.cli.sources.source import Source, open_source
 from olsq.cli.sources.times import NUMBER
+from olsq.online import GroupedLeastSquares
 
 
 def run_fit(options: FitOptions, console: Console, progress_console: Console) -> None:
@@ -106,20 +109,24 @@ class FitRun:
         options, source, notes = self.options, self.source, self.notes
         targets, regressors = source.columns.targets, self.design.names()
         names = [*(["intercept"] if options.intercept else []), *regressors]
+        kind = Scores if options.by is None else GroupScores
+        # Of many regressions the figure shows where they have come to.
+        traced = options.plot is not None and options.by is None
         for number in range(len(targets)):
             if notes is None:
-                self.scores.append(Scores(burn_in=len(names)))
-                self.traces += [Trace(names)] if options.plot else []
+                self.scores.append(kind(burn_in=len(names)))
+                self.traces += [Trace(names)] if traced else []
             else:
-                self.scores.append(Scores.from_dict(notes["scores"][number]))
-                if options.plot:
+                self.scores.append(kind.from_dict(notes["scores"][number]))
+                if traced:
                     self.traces.append(Trace.from_dict(names, notes["trace"][number]))
         if options.out is not None:
             out_names = output_names(
                 options.columns, targets, regressors, intercept=options.intercept
             )
             mark = notes["output"] if notes else None
-            self.output = Output(options.out, out_names, source.table.time, mark)
+            table = source.table
+            self.output = Output(options.out, out_names, table.time, mark, table.groups)
 
     def learn(self, interrupts: Interrupts, progress_console: Console) -> None:
         """Read, learn and write chunk after chunk; save a checkpoint every few seconds."""
@@ -147,11 +154,13 @@ class FitRun:
         if not self.scores:
             self._begin()
         if chunk.time is not None and self.source.table.time is not None:
-            self.source.table.time.check_order(chunk.time, chunk.start, self.source.name)
+            self.source.table.time.check_order(
+                chunk.time, chunk.start, self.source.name, chunk.by
+            )
         X = self.design.matrix(chunk)
         y, weight, used = usable_rows(chunk, X, self.source.columns, self.options.missing)
         target = y[:, 0] if y.shape[1] == 1 else y
-        if not used.any() and not self._started:
+        if not used.any() and not self._started and chunk.by is None:
             # The estimator cannot begin with a row it must skip; such rows only pass through.
             path = unlearned_path(X.shape, target.shape)
         elif self.output is None and not self.traces:
@@ -160,6 +169,8 @@ class FitRun:
             residual = learned.residual_
         else:
             path = self._call(self.estimator.partial_fit_path, X, target, weight, chunk)
+            if isinstance(self.scores[0], GroupScores) and chunk.by is not None:
+                path = hidden_before(path, self.scores[0].begun(used, chunk.by))
         if path is not None:
             residual = path.residual
             parts = [
@@ -170,7 +181,7 @@ class FitRun:
                 columns = [
                     part.columns(X, y[:, j], self.options.columns) for j, part in enumerate(parts)
                 ]
-                self.output.append(chunk.start, np.column_stack(columns), chunk.time)
+                self.output.append(chunk.start, np.column_stack(columns), chunk.time, chunk.by)
             for part, scores, trace in zip(parts, self.scores, self.traces, strict=False):
                 # The first rows say more about the start than about the regression.
                 tests = used & (scores.used + np.cumsum(used) > scores.burn_in)
@@ -180,8 +191,8 @@ class FitRun:
                 )  # fmt: skip
         residual = residual.reshape(y.shape)
         for j, scores in enumerate(self.scores):
-            scores.update(np.ascontiguousarray(y[:, j]), residual[:, j], used)
-        self.design.advance(chunk.y)
+            scores.update(np.ascontiguousarray(y[:, j]), residual[:, j], used, chunk.by)
+        self.design.advance(chunk)
 
     @property
     def _started(self) -> bool:
@@ -191,6 +202,8 @@ class FitRun:
         self, learn: Any, X: NDArray, y: NDArray, weight: NDArray | None, chunk: Chunk
     ) -> Any:
         more = {"times": self._times(chunk)} if self.options.span else {}
+        if chunk.by is not None and self.source.table.groups is not None:
+            more["by"] = self.source.table.groups.of(chunk.by)
         try:
             return learn(X, y, sample_weight=weight, **more)
         except ValueError as error:
@@ -274,6 +287,9 @@ class FitRun:
         if self.output is not None:
             self.output.finish()
         figures = figure_paths(self.options.plot, source.columns.targets)
+        if isinstance(self.estimator, GroupedLeastSquares):
+            for j, path in enumerate(figures):
+                draw_by_group(self.estimator, self.design.names(), j, self.options, path)
         for trace, target, path in zip(self.traces, source.columns.targets, figures, strict=False):
             draw(trace, self.options, target, source.table.time, path)
 
@@ -290,11 +306,19 @@ class FitRun:
         written.append(("state", options.state))
         files = [f"{what}: {path}" for what, path in written if path is not None]
         names = self.design.names()
+        heading = (
+            f"{', '.join(columns.targets)} on {len(names)} regressor{'s'[: len(names) > 1]}, "
+            f"{options.describe()}"
+        )
+        if isinstance(self.estimator, GroupedLeastSquares):
+            print_group_report(
+                console, self.estimator, names, columns.targets, self.scores, heading=heading,
+                by=str(options.by), files=files,
+            )  # fmt: skip
+            return
         print_report(
             console, self.estimator, names, columns.targets, self.scores,
-            heading=f"{', '.join(columns.targets)} on {len(names)} "
-            f"regressor{'s'[: len(names) > 1]}, {options.describe()}",
-            files=files,
+            heading=heading, files=files,
         )  # fmt: skip
 
 

@@ -12,12 +12,12 @@ from olsq.cli.errors import InputError
 from olsq.cli.fit.output import DEFAULT_GROUPS, FORMATS, GROUPS
 from olsq.cli.sources.columns import Reading
 from olsq.cli.sources.streams import check_encoding
-from olsq.online import RecursiveLeastSquares, RollingLeastSquares
+from olsq.online import GroupedLeastSquares, RecursiveLeastSquares, RollingLeastSquares
 from olsq.online.form_switch import METHODS
 from olsq.problem import RIDGE_MODES
 
 FIGURES = (".png", ".pdf", ".svg", ".jpg", ".webp")
-Estimator = RecursiveLeastSquares | RollingLeastSquares
+Estimator = RecursiveLeastSquares | RollingLeastSquares | GroupedLeastSquares
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +29,7 @@ class FitOptions:
     features: tuple[str, ...] | None = None
     exclude: tuple[str, ...] = ()
     categorical: dict[str, tuple[str, ...] | None] = field(default_factory=dict)
+    by: str | None = None
     lags: int = 0
     time: str | None = None
     time_format: str | None = None
@@ -66,7 +67,7 @@ class FitOptions:
         """What to read from the input, and how."""
         return Reading(
             targets=self.targets, features=self.features, exclude=self.exclude,
-            weight=self.weight, time=self.time, time_format=self.time_format,
+            weight=self.weight, time=self.time, time_format=self.time_format, by=self.by,
             categorical=self.categorical, separator=self.separator, decimal=self.decimal,
             encoding=self.encoding, comment=self.comment, na_values=self.na_values,
             chunk_rows=self.chunk_rows,
@@ -138,6 +139,23 @@ class FitOptions:
                 "--ridge-mode fixed needs --method information (or auto)"
             )
 
+        if self.by is not None:
+            self._check_by()
+
+    def _check_by(self) -> None:
+        """What one regression for each group cannot do."""
+        for option, given in (
+            (f"--window {self.window}", self.window is not None),
+            (f"--half-life {self.half_life}", isinstance(self.half_life, str)),
+            ("--ridge-mode fixed", self.ridge_mode == "fixed"),
+            ("--method information", self.method == "information"),
+        ):
+            if given:
+                raise InputError(
+                    f"--by and {option} exclude each other: of many regressions the state is "
+                    "updated by --forget or --half-life in rows alone"
+                )
+
     def _check_files(self) -> None:
         if self.resume and self.state is None:
             raise InputError("--resume needs --state, the file to resume from")
@@ -178,11 +196,13 @@ class FitOptions:
         # Where all rows count the same both errors are those of ordinary least squares, and the
         # sandwich's would be half of the time.
         same = self.half_life is None and self.forget in (None, 1.0) and self.weight is None
-        return RecursiveLeastSquares(
-            forget=1.0 if self.forget is None else self.forget, half_life=self.half_life,
-            ridge_mode=self.ridge_mode, method=self.method,
-            cov="posterior" if same else "sandwich", **common,
-        )  # fmt: skip
+        common |= {
+            "forget": 1.0 if self.forget is None else self.forget, "half_life": self.half_life,
+            "method": self.method, "cov": "posterior" if same else "sandwich",
+        }  # fmt: skip
+        if self.by is not None:
+            return GroupedLeastSquares(**common)
+        return RecursiveLeastSquares(ridge_mode=self.ridge_mode, **common)
 
     @property
     def span(self) -> str | None:
@@ -203,6 +223,7 @@ class FitOptions:
                 for name, levels in self.categorical.items()
             ]
             or None,
+            "--by": self.by,
             "--lags": self.lags or None,
             "--time": self.time,
             "--time-format": self.time_format,

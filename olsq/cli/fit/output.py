@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from polars.io.plugins import register_io_source
 
 from olsq.cli.errors import CommandError, InputError
+from olsq.cli.sources.groups import GroupColumn
 from olsq.cli.sources.times import TimeColumn
 
 READ_BYTES = 1 << 20
@@ -46,6 +47,8 @@ class Output:
         The column before ``row``.
     mark : dict or None
         Where a checkpoint left the part file (:meth:`checkpoint`); None starts afresh.
+    groups : GroupColumn, optional
+        The column of labels before ``row``.
 
     Raises
     ------
@@ -55,14 +58,16 @@ class Output:
     """
 
     def __init__(
-        self, path: Path, names: Sequence[str], time: TimeColumn | None, mark: Mark | None
-    ) -> None:
+        self, path: Path, names: Sequence[str], time: TimeColumn | None, mark: Mark | None,
+        groups: GroupColumn | None = None,
+    ) -> None:  # fmt: skip
         if path.suffix not in FORMATS:
             raise InputError(f"--out must end in {' or '.join(FORMATS)}, got {path.name}")
         self.path = path
         self.part = path.with_name(path.name + ".part")
-        self._time = time
-        self._names = [*([time.name] if time else []), "row", *names]
+        self._time, self._groups = time, groups
+        first = [column.name for column in (time, groups) if column is not None]
+        self._names = [*first, "row", *names]
         if len(set(self._names)) < len(self._names):
             raise CommandError("two output columns would have the same name")
         self._parquet = path.suffix == ".parquet"
@@ -112,11 +117,13 @@ class Output:
         self._bytes += len(data)
 
     def append(
-        self, start: int, values: NDArray[np.float64], time: NDArray[np.float64] | None
-    ) -> None:
+        self, start: int, values: NDArray[np.float64], time: NDArray[np.float64] | None,
+        by: NDArray[np.int64] | None = None,
+    ) -> None:  # fmt: skip
         """Add rows; ``values`` (n, k) in the order of the names, ``start`` rows precede them."""
         row = np.arange(start + 1.0, start + 1.0 + len(values))
-        table = np.column_stack([*([] if time is None else [time]), row, values])
+        first = [column for column in (time, by) if column is not None]
+        table = np.column_stack([*first, row, values])
         # One NaN only (of the many bit patterns), so that a rebuilt part file has the same bytes.
         table = np.where(np.isnan(table), np.nan, table)
         if self._parquet:
@@ -135,6 +142,9 @@ class Output:
         columns["row"] = columns["row"].cast(pl.Int64)
         if self._time is not None:
             columns[self._time.name] = self._time.series(table[:, 0])
+        if self._groups is not None:
+            place = 0 if self._time is None else 1
+            columns[self._groups.name] = self._groups.series(table[:, place])
         return pl.DataFrame(columns)
 
     def checkpoint(self) -> Mark:
@@ -171,6 +181,8 @@ class Output:
         schema: dict[str, Any] = dict.fromkeys(self._names, pl.Float64) | {"row": pl.Int64}
         if self._time is not None:
             schema[self._time.name] = self._time.dtype
+        if self._groups is not None:
+            schema[self._groups.name] = pl.String
 
         def pieces(
             with_columns: list[str] | None,
@@ -194,14 +206,28 @@ class Output:
         with self.part.open("wb") as file:
             for at in range(0, n, ROW_GROUP_ROWS):
                 frame = scan.slice(at, ROW_GROUP_ROWS).collect()
-                file.write(np.column_stack([_plain(frame[name]) for name in self._names]).tobytes())
+                file.write(
+                    np.column_stack([self._plain(frame[name]) for name in self._names]).tobytes()
+                )
+
+    def _plain(self, column: pl.Series) -> NDArray[np.float64]:
+        """A column of the finished file as the numbers it was made from."""
+        if self._groups is not None and column.name == self._groups.name:
+            return self._groups.codes(column).astype(np.float64)
+        if column.dtype == pl.Date:
+            column = column.cast(pl.Datetime("us"))
+        if column.dtype == pl.Datetime:
+            column = column.cast(pl.Int64)
+        return column.cast(pl.Float64).to_numpy()
 
 
 class Printed(Output):
     """Rows as CSV on standard output; parameters as those of :class:`Output`."""
 
-    def __init__(self, names: Sequence[str], time: TimeColumn | None) -> None:
-        super().__init__(Path("standard output.csv"), names, time, None)
+    def __init__(
+        self, names: Sequence[str], time: TimeColumn | None, groups: GroupColumn | None = None
+    ) -> None:
+        super().__init__(Path("standard output.csv"), names, time, None, groups)
 
     def _start(self) -> BinaryIO:
         self._file = sys.stdout.buffer
@@ -214,15 +240,6 @@ class Printed(Output):
 
     def close(self, *, discard: bool) -> None:
         """Nothing: standard output is not ours to close."""
-
-
-def _plain(column: pl.Series) -> NDArray[np.float64]:
-    """A column of the finished file as the numbers it was made from."""
-    if column.dtype == pl.Date:
-        column = column.cast(pl.Datetime("us"))
-    if column.dtype == pl.Datetime:
-        column = column.cast(pl.Int64)
-    return column.cast(pl.Float64).to_numpy()
 
 
 def output_names(

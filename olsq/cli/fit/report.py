@@ -10,8 +10,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from olsq.cli.fit.options import Estimator
 from olsq.cli.fit.scores import Scores
+from olsq.online import RecursiveLeastSquares, RollingLeastSquares
+
+Alone = RecursiveLeastSquares | RollingLeastSquares
 
 MOST_COEFFICIENTS = 40
 SKILL = (
@@ -22,7 +24,7 @@ SKILL = (
 
 def print_report(
     console: Console,
-    estimator: Estimator,
+    estimator: Alone,
     features: Sequence[str],
     targets: Sequence[str],
     scores: Sequence[Scores],
@@ -32,9 +34,7 @@ def print_report(
 ) -> None:
     """Print coefficients, how well they predicted, and what the data did not determine."""
     console.print(f"\n[bold]{escape(heading)}[/bold]")
-    skipped = scores[0].rows - scores[0].used
-    note = f", {skipped:,} skipped (a value is missing)" if skipped else ", none skipped"
-    console.print(f"{scores[0].used:,} rows learned{note}\n")
+    console.print(f"{rows_learned(scores[0])}\n")
     undetermined = [
         name for name, known in zip(features, estimator.determined_, strict=True) if not known
     ]
@@ -42,7 +42,7 @@ def print_report(
     for j, target in enumerate(targets):
         several = len(targets) > 1
         console.print(_coefficients(estimator, features, j if several else None, target))
-        tables.append(_errors(scores[j], target if several else ""))
+        tables.append(errors_table(scores[j], target if several else ""))
     if undetermined:
         console.print(
             f"[yellow]Not determined by these data:[/yellow] {escape(', '.join(undetermined))}. "
@@ -57,7 +57,7 @@ def print_report(
 
 
 def _coefficients(
-    estimator: Estimator, features: Sequence[str], target: int | None, name: str
+    estimator: Alone, features: Sequence[str], target: int | None, name: str
 ) -> Table:
     table = Table(
         box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left", title_style="bold",
@@ -85,7 +85,18 @@ def _coefficients(
     return table
 
 
-def _errors(scores: Scores, target: str) -> Table | None:
+def rows_learned(scores: Scores) -> str:
+    """How many rows were learned and skipped."""
+    skipped = scores.rows - scores.used
+    note = f", {skipped:,} skipped (a value is missing)" if skipped else ", none skipped"
+    return f"{scores.used:,} rows learned{note}"
+
+
+def errors_table(scores: Scores, target: str, whose: str = "") -> Table | None:
+    """The errors of olsq and of the baselines; None if no row was scored.
+
+    ``whose`` says what the baselines are of.
+    """
     rows = scores.table()
     if not rows:
         return None
@@ -105,5 +116,6 @@ def _errors(scores: Scores, target: str) -> Table | None:
     for who, absolute, root in rows:
         skill = "" if who == "olsq" or root == 0 else f"{1 - (own / root) ** 2:.3f}"
         style = "bold" if who == best else None
-        table.add_row(who, f"{absolute:.4g}", f"{root:.4g}", skill, style=style)
+        named = who if who == "olsq" else f"{who} {whose}".rstrip()
+        table.add_row(named, f"{absolute:.4g}", f"{root:.4g}", skill, style=style)
     return table

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,9 +35,13 @@ class Scores:
     last_square: float = 0.0
 
     def update(
-        self, y: NDArray[np.float64], residual: NDArray[np.float64], used: NDArray[np.bool_]
-    ) -> None:
-        """Count the rows of one chunk; ``residual`` are the errors before learning each row."""
+        self, y: NDArray[np.float64], residual: NDArray[np.float64], used: NDArray[np.bool_],
+        groups: NDArray[np.int64] | None = None,
+    ) -> None:  # fmt: skip
+        """Count the rows of one chunk; ``residual`` are the errors before learning each row.
+
+        ``groups`` are of no matter here.
+        """
         self.rows += len(y)
         if not used.all():
             y, residual = y[used], residual[used]
@@ -84,7 +88,7 @@ class Scores:
         }
 
     @classmethod
-    def from_dict(cls, saved: dict[str, Any]) -> Scores:
+    def from_dict(cls, saved: dict[str, Any]) -> Self:
         """Undo :meth:`as_dict`."""
         numbers: dict[str, Any] = {
             key: float(value) if isinstance(value, str) else value for key, value in saved.items()

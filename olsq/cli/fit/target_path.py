@@ -52,6 +52,15 @@ class PathOfTarget(NamedTuple):
         return np.column_stack([of_group[group] for group in GROUPS if group in groups])
 
 
+def hidden_before(path: CoefficientPath, begun: NDArray[np.bool_]) -> CoefficientPath:
+    """The path without the coefficients of rows whose group has learned none yet."""
+    if begun.all():
+        return path
+    coef, intercept = path.coef.copy(), path.intercept.copy()
+    coef[~begun], intercept[~begun] = np.nan, np.nan
+    return path._replace(coef=coef, intercept=intercept)
+
+
 def unlearned_path(X_shape: tuple[int, ...], y_shape: tuple[int, ...]) -> CoefficientPath:
     """The path over rows before the first that can be learned."""
     nothing, unknown = np.full(y_shape, np.nan), np.full(y_shape, np.inf)

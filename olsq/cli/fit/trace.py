@@ -6,7 +6,6 @@ holds twice as many rows from then on; so the result depends on the rows only, n
 
 from __future__ import annotations
 
-import base64
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.cli.fit.packing import packed, unpacked
 from olsq.plot.drawing import Curves
 from olsq.stability.recursive import cusum_line
 
@@ -156,10 +156,10 @@ class Trace:
         return {
             "stride": self._stride,
             "filled": self._filled,
-            "table": _pack(self._table[: self._filled]),
-            "sums": _pack(self._sums),
-            "errors": _pack(self._errors[: self._filled]),
-            "rows": _pack(self._rows[: self._filled].astype(float)),
+            "table": packed(self._table[: self._filled]),
+            "sums": packed(self._sums),
+            "errors": packed(self._errors[: self._filled]),
+            "rows": packed(self._rows[: self._filled].astype(float)),
         }
 
     @classmethod
@@ -168,21 +168,13 @@ class Trace:
         trace = cls(names)
         trace._stride, trace._filled = saved["stride"], saved["filled"]
         width = trace._table.shape[1]
-        trace._table[: trace._filled] = _unpack(saved["table"]).reshape(-1, width)
-        trace._sums = _unpack(saved["sums"]).copy()
-        trace._errors[: trace._filled] = _unpack(saved["errors"]).reshape(-1, SAMPLES)
-        trace._rows[: trace._filled] = _unpack(saved["rows"]).reshape(-1, SAMPLES)
+        trace._table[: trace._filled] = unpacked(saved["table"]).reshape(-1, width)
+        trace._sums = unpacked(saved["sums"]).copy()
+        trace._errors[: trace._filled] = unpacked(saved["errors"]).reshape(-1, SAMPLES)
+        trace._rows[: trace._filled] = unpacked(saved["rows"]).reshape(-1, SAMPLES)
         return trace
 
 
 def _no_samples() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Empty samples of all buckets: errors and the rows they are of, -1 where there is none."""
     return np.full((BUCKETS, SAMPLES), np.nan), np.full((BUCKETS, SAMPLES), -1)
-
-
-def _pack(values: NDArray[np.float64]) -> str:
-    return base64.b64encode(values.astype("<f8").tobytes()).decode("ascii")
-
-
-def _unpack(text: str) -> NDArray[np.float64]:
-    return np.frombuffer(base64.b64decode(text), "<f8").astype(np.float64)

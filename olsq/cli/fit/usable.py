@@ -25,7 +25,8 @@ def usable_rows(
     # A sum is much cheaper than a test of every cell, and finite only if all of them are.
     with np.errstate(over="ignore", invalid="ignore"):
         total = X.sum() + y.sum()
-    if weight is None and math.isfinite(total):
+    labelled = chunk.by is None or bool((chunk.by >= 0).all())
+    if weight is None and labelled and math.isfinite(total):
         return y, None, np.ones(len(y), np.bool_)
     if missing == "raise":
         _refuse_missing(chunk, columns)
@@ -33,6 +34,9 @@ def usable_rows(
     used = np.ones(len(y), np.bool_)
     for part in (X, y):
         used &= np.isfinite(part).all(axis=1)
+    if chunk.by is not None:
+        used &= chunk.by >= 0
+        y = np.where(chunk.by[:, None] >= 0, y, np.nan)
     if weight is not None:
         used &= np.isfinite(weight)
         negative = np.flatnonzero(weight < 0)
@@ -51,11 +55,15 @@ def usable_rows(
 
 def _refuse_missing(chunk: Chunk, columns: Columns) -> None:
     weight = [] if chunk.weight is None else [chunk.weight]
-    known = np.isfinite(np.column_stack([chunk.X, chunk.y, *weight]))
+    label = [] if chunk.by is None else [np.where(chunk.by >= 0, 1.0, np.nan)]
+    known = np.isfinite(np.column_stack([chunk.X, chunk.y, *weight, *label]))
     if known.all():
         return
     row = int(np.flatnonzero(~np.logical_and.reduce(known, axis=1))[0])
-    column = columns.all[int(np.flatnonzero(~known[row])[0])]
+    weights = [] if columns.weight is None else [columns.weight]
+    labels = [] if columns.by is None else [columns.by]
+    names = [*columns.features, *columns.targets, *weights, *labels]
+    column = names[int(np.flatnonzero(~known[row])[0])]
     raise InputError(
         f"row {chunk.start + row + 1:,} has no value in column {column!r} "
         "(--missing skip passes over such rows)"

@@ -79,12 +79,14 @@ class Model:
             self.features = tuple(map(str, names))
             self.targets = ("y",) if m == 1 else tuple(f"y{j}" for j in range(m))
             self.design: dict[str, Any] | None = None
-            self.lags = 0
+            self.lags, self.by = 0, None
         else:
             self.features = tuple(notes["columns"]["features"])
             self.targets = tuple(notes["columns"]["targets"])
             self.design = notes["design"]
             self.lags = notes["options"]["--lags"] or 0
+            self.by = notes["options"]["--by"]
+            self.groups = notes["table"]["groups"]
             levels, open_ = (notes["table"]["categories"][key] for key in ("levels", "open"))
             self.categorical = {
                 name: (*levels[name], *(["*"] if open_[name] else [])) for name in levels
@@ -94,9 +96,10 @@ class Model:
         """What to read from the new rows; targets only if lags of them are regressors."""
         return Reading(
             targets=self.targets if self.lags else (), features=self.features,
-            categorical=self.categorical, time=options.time, time_format=options.time_format,
-            separator=options.separator, decimal=options.decimal, encoding=options.encoding,
-            comment=options.comment, na_values=options.na_values, targets_required=False,
+            categorical=self.categorical, by=self.by, time=options.time,
+            time_format=options.time_format, separator=options.separator,
+            decimal=options.decimal, encoding=options.encoding, comment=options.comment,
+            na_values=options.na_values, targets_required=False,
         )  # fmt: skip
 
 
@@ -139,6 +142,7 @@ def run_predict(options: PredictOptions, progress_console: Console) -> None:
         try:
             run.run(interrupts, progress_console)
             done = True
+            run.say_what_is_unknown(progress_console)
         except BrokenPipeError:
             raise
         except OSError as error:
@@ -161,6 +165,10 @@ class PredictRun:
         )
         if model.design is not None:
             self.design.restore(model.design)
+        if source.table.groups is not None:
+            source.table.groups.restore(model.groups)
+        self.known = len(source.table.groups.labels) if source.table.groups else 0
+        self.unknown_rows = 0
         self.output: Output | None = None
 
     def _begin(self) -> None:
@@ -170,9 +178,12 @@ class PredictRun:
             names.append(f"prediction{mark}")
             if self.options.level is not None:
                 names += [f"lower{mark}", f"upper{mark}"]
-        time = self.source.table.time
+        time, groups = self.source.table.time, self.source.table.groups
         out = self.options.out
-        self.output = Printed(names, time) if out is None else Output(out, names, time, None)
+        if out is None:
+            self.output = Printed(names, time, groups)
+        else:
+            self.output = Output(out, names, time, None, groups)
 
     def run(self, interrupts: Interrupts, progress_console: Console) -> None:
         """Read, predict and write chunk after chunk."""
@@ -189,7 +200,7 @@ class PredictRun:
                 if self.output is None:
                     self._begin()
                 assert self.output is not None
-                self.output.append(chunk.start, self._predictions(chunk), chunk.time)
+                self.output.append(chunk.start, self._predictions(chunk), chunk.time, chunk.by)
                 progress.update(self.source.rows, self.source.fraction())
                 if interrupts.signum is not None:
                     self._stop(interrupts)
@@ -197,13 +208,30 @@ class PredictRun:
             raise InputError(f"{self.source.name} has a header but no rows")
         self.output.finish()
 
+    def say_what_is_unknown(self, console: Console) -> None:
+        """Name groups of the new rows that were never learned."""
+        groups = self.source.table.groups
+        if groups is None or not self.unknown_rows:
+            return
+        new = groups.labels[self.known :]
+        shown = ", ".join(map(repr, new[:3])) + (", ..." if len(new) > 3 else "")
+        console.print(
+            f"olsq: {self.unknown_rows:,} row{'s'[: self.unknown_rows != 1]} of {len(new):,} "
+            f"group{'s'[: len(new) != 1]} that the state does not know ({shown}): no prediction",
+            soft_wrap=True, markup=False, highlight=False,
+        )  # fmt: skip
+
     def _stop(self, interrupts: Interrupts) -> None:
         raise Interrupted("stopped", interrupts.signum or 2)
 
     def _predictions(self, chunk: Chunk) -> NDArray[np.float64]:
         """Columns of the output, (n, k)."""
         if chunk.time is not None and self.source.table.time is not None:
-            self.source.table.time.check_order(chunk.time, chunk.start, self.source.name)
+            self.source.table.time.check_order(
+                chunk.time, chunk.start, self.source.name, chunk.by
+            )
+        if chunk.by is not None:
+            self.unknown_rows += int(np.count_nonzero(chunk.by >= self.known))
         known = np.full((len(chunk.X), len(self.targets)), np.nan)
         for j, target in enumerate(self.source.columns.targets):
             known[:, self.targets.index(target)] = chunk.y[:, j]
@@ -215,20 +243,28 @@ class PredictRun:
 
     def _of(self, chunk: Chunk, rows: slice, known: NDArray[np.float64]) -> NDArray[np.float64]:
         targets = known[rows]
-        X = self.design.matrix(chunk._replace(X=chunk.X[rows], y=targets))
+        by = None if chunk.by is None else chunk.by[rows]
+        part = chunk._replace(X=chunk.X[rows], y=targets, by=by)
+        X = self.design.matrix(part)
         whole = np.isfinite(X).all(axis=1)
+        more = {}
+        if by is not None and self.source.table.groups is not None:
+            whole &= (by >= 0) & (by < self.known)
+            more["by"] = self.source.table.groups.of(by[whole])
         level, m = self.options.level, len(self.targets)
         found = np.full((len(X), m, 1 if level is None else 3), np.nan)
         if whole.any():
             try:
-                found[whole, :, 0] = self.estimator.predict(X[whole]).reshape(-1, m)
+                found[whole, :, 0] = self.estimator.predict(X[whole], **more).reshape(-1, m)
                 if level is not None:
-                    for place, bound in enumerate(self.estimator.predict_interval(X[whole], level)):
+                    bounds = self.estimator.predict_interval(X[whole], level, **more)
+                    for place, bound in enumerate(bounds):
                         found[whole, :, 1 + place] = np.asarray(bound).reshape(-1, m)
             except ValueError as error:
                 reason = str(error).splitlines()[0]
                 raise InputError(
                     f"rows {chunk.start + 1:,} to {chunk.start + len(chunk.X):,}: {reason}"
                 ) from None
-        self.design.advance(np.where(np.isfinite(targets), targets, found[:, :, 0]))
+        known_or_predicted = np.where(np.isfinite(targets), targets, found[:, :, 0])
+        self.design.advance(part._replace(y=known_or_predicted))
         return found.reshape(len(X), -1)

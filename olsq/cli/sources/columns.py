@@ -31,6 +31,7 @@ class Reading:
     weight: str | None = None
     time: str | None = None
     time_format: str | None = None
+    by: str | None = None
     categorical: dict[str, tuple[str, ...] | None] = field(default_factory=dict)
     separator: str | None = None
     decimal: str = "."
@@ -61,7 +62,8 @@ class Chunk(NamedTuple):
     """Consecutive rows, missing cells as NaN; ``start`` counts the data rows before the first.
 
     ``X`` (n, d) in C order, categories as the number of their level; ``y`` (n, m); ``weight`` (n,)
-    or None; ``time`` (n,) or None, dates as microseconds since 1970.
+    or None; ``time`` (n,) or None, dates as microseconds since 1970; ``by`` (n,) or None, numbers
+    of labels.
     """
 
     start: int
@@ -69,13 +71,15 @@ class Chunk(NamedTuple):
     y: NDArray[np.float64]
     weight: NDArray[np.float64] | None
     time: NDArray[np.float64] | None = None
+    by: NDArray[np.int64] | None = None
 
     def part(self, start: int, stop: int) -> Chunk:
         """Rows ``start`` to ``stop`` of this chunk, as views."""
         weight = None if self.weight is None else self.weight[start:stop]
         time = None if self.time is None else self.time[start:stop]
+        by = None if self.by is None else self.by[start:stop]
         return Chunk(
-            self.start + start, self.X[start:stop], self.y[start:stop], weight, time
+            self.start + start, self.X[start:stop], self.y[start:stop], weight, time, by
         )
 
 
@@ -87,11 +91,12 @@ class Columns(NamedTuple):
     weight: str | None
     time: str | None = None
     left_out: tuple[int, ...] = ()
+    by: str | None = None
 
     @property
     def all(self) -> tuple[str, ...]:
-        """Regressors, targets, then weights and time if there are any."""
-        rest = [name for name in (self.weight, self.time) if name is not None]
+        """Regressors, targets, then weights, time and labels if there are any."""
+        rest = [name for name in (self.weight, self.time, self.by) if name is not None]
         return (*self.features, *self.targets, *rest)
 
 
@@ -116,7 +121,9 @@ def choose_columns(header: list[str], reading: Reading) -> Columns:
             )
     features = reading.features
     if features is None:
-        others = {*reading.targets, reading.weight, reading.time, *reading.exclude}
+        others = {
+            *reading.targets, reading.weight, reading.time, reading.by, *reading.exclude
+        }  # fmt: skip
         left_out = [
             place
             for place, name in enumerate(header)
@@ -124,7 +131,9 @@ def choose_columns(header: list[str], reading: Reading) -> Columns:
         ]
         unnamed = {header[place] for place in left_out}
         features = tuple(name for name in header if name not in others | unnamed)
-    columns = Columns(targets, tuple(features), reading.weight, reading.time, tuple(left_out))
+    columns = Columns(
+        targets, tuple(features), reading.weight, reading.time, tuple(left_out), reading.by
+    )
     absent = [name for name in columns.all if name not in header]
     if absent:
         column = "column" if len(absent) == 1 else "columns"
@@ -137,7 +146,7 @@ def choose_columns(header: list[str], reading: Reading) -> Columns:
             raise InputError(f"the data have more than one column named {name!r}")
         if columns.all.count(name) > 1:
             raise InputError(
-                f"column {name!r} is used twice (target, features, weight and time differ)"
+                f"column {name!r} is used twice (target, features, weight, time and by differ)"
             )
     for name in reading.categorical:
         if name not in columns.features:

@@ -101,7 +101,7 @@ class ParquetSource(Source):
             block = self.table.chunk(self.rows, cells)
             for at in range(0, frame.height, self.chunk_rows):
                 chunk = block.part(at, at + self.chunk_rows)
-                for array in (chunk.X, chunk.y, chunk.weight, chunk.time):
+                for array in (chunk.X, chunk.y, chunk.weight, chunk.time, chunk.by):
                     if array is not None:
                         self.crc = zlib.crc32(array.data, self.crc)
                 self.rows += len(chunk.y)

@@ -1,4 +1,4 @@
-"""From columns of cells to the arrays of a chunk: numbers, levels, times."""
+"""From columns of cells to the arrays of a chunk: numbers, levels, times, labels of groups."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from olsq.cli.sources.categories import Categories
 from olsq.cli.sources.columns import Chunk, Columns, Reading
+from olsq.cli.sources.groups import GroupColumn
 from olsq.cli.sources.times import TimeColumn
 
 
@@ -24,13 +25,14 @@ class TableBuilder:
     columns : Columns
         Those that are used.
     reading : Reading
-        Which of them are categories or the time.
+        Which of them are categories, the time or labels of groups.
     """
 
     def __init__(self, where: str, columns: Columns, reading: Reading) -> None:
         self.where, self.columns = where, columns
         self.categories = Categories(reading.categorical, reading.missing_words)
         self.time = TimeColumn(columns.time, reading.time_format) if columns.time else None
+        self.groups = GroupColumn(columns.by, reading.missing_words) if columns.by else None
         self._missing_numbers = reading.missing_numbers
         self._missing_words = reading.missing_words
 
@@ -38,7 +40,8 @@ class TableBuilder:
     def text(self) -> set[str]:
         """Columns that are read as text."""
         time = [self.time.name] if self.time else []
-        return {*self.categories.names, *time}
+        by = [self.groups.name] if self.groups else []
+        return {*self.categories.names, *time, *by}
 
     @property
     def settled(self) -> bool:
@@ -69,7 +72,8 @@ class TableBuilder:
         time = None
         if self.time is not None:
             time = self.time.values(self._times(cells), start, self.where)
-        return Chunk(start, X, y, weight, time)
+        by = None if self.groups is None else self.groups.codes(cells[self.groups.name])
+        return Chunk(start, X, y, weight, time, by)
 
     def _numbers(self, cells: pl.Series) -> NDArray[np.float64]:
         numbers = cells.to_numpy()
@@ -88,10 +92,13 @@ class TableBuilder:
     def as_dict(self) -> dict[str, Any]:
         """What was learned about the cells, for the checkpoint."""
         time = None if self.time is None else self.time.as_dict()
-        return {"categories": self.categories.as_dict(), "time": time}
+        groups = None if self.groups is None else self.groups.as_dict()
+        return {"categories": self.categories.as_dict(), "time": time, "groups": groups}
 
     def restore(self, saved: dict[str, Any]) -> None:
         """Undo :meth:`as_dict`."""
         self.categories.restore(saved["categories"])
         if self.time is not None:
             self.time.restore(saved["time"])
+        if self.groups is not None:
+            self.groups.restore(saved["groups"])

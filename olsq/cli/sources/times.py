@@ -35,14 +35,14 @@ class TimeColumn:
     ----------
     kind : {"number", "date", "datetime"} or None
         None until the first cells were seen.
-    last : float
-        The time of the last row that has one.
+    lasts : array (groups,)
+        The time of each group's last row that has one; rows without labels are one group.
     """
 
     def __init__(self, name: str, pattern: str | None) -> None:
         self.name, self.pattern = name, pattern
         self.kind: str | None = None
-        self.last = -math.inf
+        self.lasts = np.empty(0)
 
     def settle(self, cells: pl.Series) -> None:
         """Find out how the times are written from the first of them; once only."""
@@ -115,20 +115,33 @@ class TimeColumn:
             )
         return np.array(times.to_numpy(), np.float64)
 
-    def check_order(self, found: NDArray[np.float64], first_row: int, where: str) -> None:
-        """Raise InputError if a time lies before the row above it; remember the last one."""
-        known = np.flatnonzero(np.isfinite(found))
-        before = np.concatenate([[self.last], found[known]])
-        back = np.flatnonzero(np.diff(before) < 0)
+    def check_order(
+        self, found: NDArray[np.float64], first_row: int, where: str,
+        groups: NDArray[np.int64] | None = None,
+    ) -> None:  # fmt: skip
+        """Raise InputError if a time lies before the row above it; remember the last ones.
+
+        With the numbers of ``groups`` (n,) of the rows, the row above is that of the same group.
+        """
+        codes = np.zeros(found.size, np.int64) if groups is None else groups
+        rows = np.flatnonzero(np.isfinite(found) & (codes >= 0))
+        rows = rows[np.argsort(codes[rows], kind="stable")]
+        codes, times = codes[rows], found[rows]
+        more = int(codes.max(initial=-1)) + 1 - self.lasts.size
+        self.lasts = np.concatenate([self.lasts, np.full(max(more, 0), -np.inf)])
+        begins = np.flatnonzero(np.diff(codes, prepend=-1))
+        before = np.concatenate([times[:1], times[:-1]])
+        before[begins] = self.lasts[codes[begins]]
+        back = np.flatnonzero(times < before)
         if back.size:
-            row = int(known[back[0]])
-            now, above = (self.shown(float(time)) for time in (found[row], before[back[0]]))
+            first = back[np.argmin(rows[back])]
+            now, above = (self.shown(float(array[first])) for array in (times, before))
+            of = "" if groups is None else " of its group"
             raise InputError(
-                f"--time: row {first_row + row + 1:,} of {where} ({now}) lies before the one above "
-                f"it ({above}): sort the rows by {self.name!r}"
+                f"--time: row {first_row + rows[first] + 1:,} of {where} ({now}) lies before the "
+                f"one above it{of} ({above}): sort the rows by {self.name!r}"
             )
-        if known.size:
-            self.last = float(before[-1])
+        self.lasts[codes] = times  # of several, the last stays
 
     def shown(self, time: float) -> str:
         """One time as text."""
@@ -162,13 +175,14 @@ class TimeColumn:
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, for the checkpoint."""
-        last = self.last if math.isfinite(self.last) else None
-        return {"kind": self.kind, "pattern": self.pattern, "last": last}
+        lasts = [time if math.isfinite(time) else None for time in self.lasts.tolist()]
+        return {"kind": self.kind, "pattern": self.pattern, "lasts": lasts}
 
     def restore(self, saved: dict[str, Any]) -> None:
         """Undo :meth:`as_dict`."""
         self.kind, self.pattern = saved["kind"], saved["pattern"]
-        self.last = -math.inf if saved["last"] is None else saved["last"]
+        lasts = [-math.inf if time is None else time for time in saved["lasts"]]
+        self.lasts = np.array(lasts, np.float64)
 
 
 def _has_clock(pattern: str) -> bool:

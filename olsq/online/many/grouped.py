@@ -10,10 +10,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from olsq.checks import check_choice
 from olsq.online import files, frozen, inputs
 from olsq.online.conventions import EstimatorConventions
 from olsq.online.estimator import RecursiveLeastSquares
 from olsq.online.frames import Labels
+from olsq.online.inference.predicting import check_level
 from olsq.online.locking import Locked
 from olsq.online.many import files as bank_files
 from olsq.online.many.bank import FilterBank
@@ -302,6 +304,54 @@ class GroupedLeastSquares(EstimatorConventions, Locked):
             out = np.full((known.size, *found.shape[1:]), np.nan, bank._dtype)
             out[known] = found
             return out
+
+    def predict_interval(
+        self, X: ArrayLike, level: float = 0.95, kind: str = "observation", *, by: Any
+    ) -> tuple[NDArray, NDArray]:
+        """Intervals around :meth:`predict`, each of its row's group.
+
+        Parameters
+        ----------
+        X, by
+            As in :meth:`predict`.
+        level, kind
+            As in :meth:`RecursiveLeastSquares.predict_interval`, whose formula this is.
+
+        Returns
+        -------
+        lower, upper : arrays (n,) or (n, m)
+            -inf and inf where a group's rows do not determine them; NaN where the prediction is.
+
+        Raises
+        ------
+        ValueError
+            As :meth:`predict`; if level or kind is not one of its choices.
+
+        Examples
+        --------
+        >>> import numpy as np, olsq
+        >>> X, y = np.array([[1.0], [1.0], [2.0], [2.0]]), [1.0, 1.2, 2.0, 2.2]
+        >>> groups = olsq.GroupedLeastSquares(ridge=0.0, fit_intercept=False)
+        >>> lower, upper = groups.partial_fit(X, y, by=[7] * 4).predict_interval([[3.0]], by=[7])
+        >>> float(lower[0].round(3)), float(upper[0].round(3))
+        (2.649, 3.711)
+        """
+        check_choice(kind, "kind", ("observation", "mean"))
+        level = check_level(level)
+        with self._locked():
+            bank = self._bank_or_raise()
+            mean = self.predict(X, by=by)
+            X, by = taken_out(X, by)
+            rows = inputs.check_X(X, self, bank.n_features_in_, allow_empty=True)
+            codes, _ = encode(by, rows.shape[0], self._places)
+            asked = np.flatnonzero((codes != MISSING) & (codes < len(self._places)))
+            reach = bank._reach(rows[asked], codes[asked], level, kind == "observation")
+            lower, upper = mean.copy(), mean.copy()
+            shape = (asked.size, *mean.shape[1:])
+            with np.errstate(invalid="ignore"):
+                lower[asked] -= reach.reshape(shape)
+                upper[asked] += reach.reshape(shape)
+            return lower, upper
 
     coef_ = _of_the_bank("coef_")
     intercept_ = _of_the_bank("intercept_")

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import stdtrit
 
 from olsq.online import files, frozen, inputs
 from olsq.online.forms.rows import clip_to
@@ -16,7 +17,7 @@ from olsq.online.many import batch_kernels
 from olsq.online.many import files as bank_files
 from olsq.online.many.parallel import in_pieces, share
 from olsq.online.many.rows import check_index, check_number, check_X
-from olsq.online.many.state import BankState, Estimates, Kind
+from olsq.online.many.state import BankState, Estimates, Kind, freedom_of
 from olsq.reals import real_array
 
 PREDICTED = 1e5  # multiplications that pay for a thread
@@ -223,6 +224,47 @@ class BankReading(Locked):
             found = state.leverage(filters, x)
         found = found.reshape(axes)
         return found[0] if single else found
+
+    def _reach(
+        self, rows: NDArray, filters: NDArray[np.int64], level: float, observation: bool
+    ) -> NDArray[np.float64]:
+        """Half of the width (n, m) of the intervals of rows (n, d), each of its filter; see
+        :meth:`RecursiveLeastSquares.predict_interval`.  inf where rows do not determine it.
+        """
+        state, kind = self._state_or_raise(), self._kind
+        out = np.empty((filters.size, state.coefs.shape[1]))
+        for start in range(0, filters.size, READ_AT_ONCE):
+            part = slice(start, start + READ_AT_ONCE)
+            asked, place = np.unique(filters[part], return_inverse=True)
+            found = state.estimates(asked, kind)
+            sigma2, _ = state.statistics(asked, kind, found)
+            freedom = freedom_of(state.tally[asked], state.ridge[asked], kind, found)
+            known = freedom > 0
+            quantile = stdtrit(np.where(known, freedom, 1.0), 0.5 + 0.5 * level)
+            factor = np.where(known, quantile, np.inf)[:, None] * np.sqrt(sigma2)
+            x = np.ones((place.size, rows.shape[1] + self._first))
+            x[:, self._first :] = rows[part]
+            spread = state.leverage(filters[part], x[:, None])[:, 0]
+            if state.spread.shape[1] > 0:
+                spread = self._sandwich_leverage(state, filters[part], x, spread)
+            deviation = np.sqrt(spread + (1.0 if observation else 0.0))[:, None]
+            with np.errstate(invalid="ignore"):
+                out[part] = factor[place] * deviation
+        out[np.isnan(out)] = np.inf  # no spread at all, and nothing to tell it from
+        return out
+
+    def _sandwich_leverage(
+        self, state: BankState, filters: NDArray[np.int64], x: NDArray, leverage: NDArray
+    ) -> NDArray[np.float64]:
+        """``x P S P x`` (n,) of rows (n, k); inf where ``leverage`` (n,) is."""
+        B = state.spreads(filters)
+        found = np.einsum("nji,nj->ni", B, x)
+        found = np.where(np.isfinite(leverage), (found**2).sum(axis=1), leverage)
+        for row in np.flatnonzero(np.isnan(found) & np.isfinite(x).all(axis=1)):
+            # Some coefficients of the filter are undetermined, but not those that x asks for.
+            form = state.switch(int(filters[row]), self._kind).form
+            found[row] = form.sandwich_leverage(x[row : row + 1])[0]
+        return found
 
     def sample_coef(
         self,
