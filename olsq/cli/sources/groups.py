@@ -50,7 +50,7 @@ class GroupColumn:
 
     def series(self, codes: NDArray) -> pl.Series:
         """Labels as a column for output."""
-        return pl.Series(self.name, self.of(codes), dtype=pl.String)
+        return pl.Series(self.name, self.of(codes).tolist(), dtype=pl.String)
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, for the checkpoint."""
