@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from olsq.online.frames import wrapped
 
 MISSING = -1  # the number of a missing label
+QUICK = {str, int, bool, type(None)}  # hashable, equal to themselves, Python's own
 
 
 def taken_out(X: Any, by: Any) -> tuple[Any, Any]:
@@ -87,6 +88,8 @@ def _labels(by: Any) -> tuple[NDArray, NDArray[np.bool_]]:
         raise TypeError(f"by must hold labels, got dtype {values.dtype}")
     if values.ndim != 1:
         return values, np.zeros(values.shape, np.bool_)  # refused by its shape
+    if set(map(type, values)) <= QUICK:
+        return values, np.fromiter((label is None for label in values), np.bool_, values.size)
     return values, np.fromiter(map(_is_missing, values), np.bool_, values.size)
 
 
@@ -111,6 +114,9 @@ def _is_missing(label: Any) -> bool:
 
 def _by_hash(values: NDArray) -> tuple[NDArray[np.int64], list[Any]]:
     numbers: dict[Any, int] = {}
+    if set(map(type, values)) <= QUICK:  # most labels of a table: no look at each of them
+        numbers = {label: i for i, label in enumerate(dict.fromkeys(values))}
+        return np.fromiter(map(numbers.__getitem__, values), np.int64, values.size), list(numbers)
     local = np.empty(values.size, np.int64)
     for i, label in enumerate(values):
         key = _plain(label)
