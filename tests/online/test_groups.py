@@ -464,3 +464,65 @@ def test_intervals_are_those_of_each_group(options):
                 np.testing.assert_allclose(found[rows], wanted, rtol=1e-7, atol=1e-9)
     lower, upper = groups.predict_interval(asked[:2], by=["new", None])
     assert np.isnan([lower, upper]).all()
+
+
+MEAN, VARIANCES = np.array([3.0, 1.0, -1.0, 2.0]), np.array([np.inf, 0.5, 2.0, 1.0])
+
+
+def priors():
+    X = np.random.default_rng(5).standard_normal((9, 4))
+    return {
+        "pair": (MEAN, VARIANCES),
+        "two targets": (np.stack([MEAN, -MEAN]), np.diag(1 + np.arange(4.0))),
+        "moments": olsq.Moments(X.T @ X, (X.T @ X @ MEAN)[None]),
+    }
+
+
+@pytest.mark.parametrize("kind", ["pair", "two targets", "moments"])
+def test_a_prior_is_that_of_each_group(kind, tmp_path):
+    prior = priors()[kind]
+    X, y, gates, _, labels = mixed("collinear", m=2 if kind == "two targets" else 1)
+    options = {"prior": prior, "method": "sqrt" if kind == "moments" else "auto"}
+    groups = olsq.GroupedLeastSquares(**options)
+    asked = np.array([[0.5, 1.0, 2.0]])
+    before = groups.predict(asked, by=["any"])
+    one = olsq.RecursiveLeastSquares(**options)
+    np.testing.assert_allclose(before, one.predict(asked), rtol=1e-12)
+    for rows in np.split(np.arange(len(X)), [5, 6, 100]):
+        groups.partial_fit(X[rows], y[rows], by=labels[rows], forget=gates[rows])
+        if rows[0] == 6:
+            groups.save(tmp_path / "g.olsq")
+            groups = olsq.load(tmp_path / "g.olsq")
+    scale = np.abs(y[np.isfinite(y)]).max()
+    for i, label in enumerate(groups.keys()):
+        rows = labels == label
+        est = olsq.RecursiveLeastSquares(**options)
+        est.partial_fit(X[rows], y[rows], forget=gates[rows])
+        np.testing.assert_allclose(groups.coef_[i], est.coef_, atol=1e-8 * scale)
+        np.testing.assert_allclose(groups.sigma2_[i], est.sigma2_, rtol=1e-6)
+        np.testing.assert_allclose(groups[label].coef_, est.coef_, atol=1e-8 * scale)
+    # A group that was never seen is where the others began.
+    np.testing.assert_allclose(groups.predict(asked, by=["new"]), before, rtol=1e-12)
+    assert np.isnan(groups.predict(asked, by=[None])).all()
+    lower, upper = groups.predict_interval(asked, by=["new"])
+    assert np.isneginf(lower).all()
+    assert np.isposinf(upper).all()
+    with pytest.raises(ValueError, match="began from a prior"):
+        olsq.merge(groups, groups)
+
+
+def test_a_bank_knows_its_prior_before_the_first_row():
+    bank = olsq.FilterBank(3, prior=(MEAN, VARIANCES), state_dtype="float32")
+    np.testing.assert_array_equal(bank.coef_, np.tile(MEAN[1:], (3, 1)))
+    asked = np.array([1.0, 1.0, 0.0])
+    prediction, residual = bank.step(asked, [1.0, 2.0, 3.0])
+    np.testing.assert_allclose(prediction, 0.0, atol=1e-6)  # of the intercept nothing is known
+    np.testing.assert_allclose(residual, [1.0, 2.0, 3.0], atol=1e-6)
+    est = olsq.RecursiveLeastSquares(prior=(MEAN, VARIANCES), method="sqrt")
+    est.partial_fit(asked[None], [1.0])
+    np.testing.assert_allclose(bank.coef_[0], est.coef_, rtol=1e-6)
+    np.testing.assert_allclose(bank.grow(2).coef_[4], MEAN[1:])
+    with pytest.raises(ValueError, match="prior is of 4 coefficients and 1 targets; these rows"):
+        olsq.FilterBank(3, prior=(MEAN, VARIANCES)).partial_fit(np.ones((3, 2)), np.ones(3))
+    with pytest.raises(ValueError, match="exclude each other"):
+        olsq.FilterBank(3, prior=(MEAN, VARIANCES), cov="sandwich").predict(asked)

@@ -27,6 +27,7 @@ from olsq.online.many.rows import (
 )
 from olsq.online.many.state import BankState, Kind
 from olsq.online.options import check_forget, check_weight, forget_from_half_life
+from olsq.online.prior import factor_of, switch_from
 from olsq.online.targets import TargetGroups
 from olsq.problem import LARGEST
 from olsq.reals import real_array
@@ -62,6 +63,9 @@ class FilterBank(EstimatorConventions, BankReading):
         In what states are stored between calls; see :class:`RecursiveLeastSquares`.
     cov : {"posterior", "sandwich"}
         What standard errors mean; see :class:`RecursiveLeastSquares`.
+    prior : (mean, covariance) or Moments, optional
+        What is known of every filter's coefficients before its first row, instead of the ridge; see
+        :class:`RecursiveLeastSquares`.  A bank with one can be asked before its first row.
 
     Attributes
     ----------
@@ -115,6 +119,7 @@ class FilterBank(EstimatorConventions, BankReading):
         missing: str = "skip",
         state_dtype: Any = "float64",
         cov: str = "posterior",
+        prior: Any = None,
     ) -> None:
         self.n = n
         self.n_features = n_features
@@ -126,6 +131,7 @@ class FilterBank(EstimatorConventions, BankReading):
         self.missing = missing
         self.state_dtype = state_dtype
         self.cov = cov
+        self.prior = prior
 
     def __len__(self) -> int:
         return int(self.n)
@@ -197,7 +203,7 @@ class FilterBank(EstimatorConventions, BankReading):
         Returns
         -------
         prediction, residual : arrays shaped as y
-            The prediction is made before the row is learnt; 0 before the first one.  NaN where the
+            The prediction is made before the row is learnt; 0, or the prior's, before the first.  NaN where the
             row has a missing value.
 
         Raises
@@ -209,8 +215,8 @@ class FilterBank(EstimatorConventions, BankReading):
             rows = index_rows(real_array(X, "X"), which, int(self.n))
             if rows.ndim != 2 or (which is not None and np.unique(which).size < np.size(which)):
                 raise ValueError("step takes one row for each filter; partial_fit takes several")
-            fitted = "_state" in self.__dict__
-            before = self.predict(X, which=which) if fitted else np.zeros(np.shape(y))
+            known = "_state" in self.__dict__ or self.prior is not None
+            before = self.predict(X, which=which) if known else np.zeros(np.shape(y))
             self._learn(X, y, None, None, which)
             return before, self.residual_
 
@@ -277,6 +283,10 @@ class FilterBank(EstimatorConventions, BankReading):
         check_choice(self.method, "method", ("auto", "covariance", "sqrt"))
         check_choice(self.missing, "missing", ("skip", "raise"))
         check_cov(self.cov)
+        if self.prior is not None and self.cov == "sandwich":
+            raise ValueError(
+                "prior and cov='sandwich' exclude each other: a prior is no noisy row"
+            )
         if state_dtype_name(self.state_dtype) == "float32" and self._method != "sqrt":
             raise ValueError(
                 f"state_dtype='float32' keeps too few digits for method={self.method!r}, which "
@@ -291,11 +301,28 @@ class FilterBank(EstimatorConventions, BankReading):
 
     def _begin(self, d: int, n_targets: int, dtype: np.dtype) -> None:
         """Take the state before any row."""
+        kind = self._kind_of(dtype)
+        self._settle(self._fresh(kind, d, n_targets), kind, d, n_targets, dtype)
+
+    def _fresh(self, kind: Kind, d: int, n_targets: int, n: int | None = None) -> BankState:
+        """The state of all filters before any row, or of n like the first."""
         ridge = self._full_ridge(d)
         inputs.check_ridge_size(ridge, np.dtype(state_dtype_name(self.state_dtype)))
-        kind = self._kind_of(dtype)
-        state = BankState.start(kind, ridge, max(n_targets, 1), self.cov == "sandwich")
-        self._settle(state, kind, d, n_targets, dtype)
+        ridge = ridge if n is None else np.repeat(ridge[:1], n, axis=0)
+        if self.prior is None:
+            return BankState.start(kind, ridge, max(n_targets, 1), self.cov == "sandwich")
+        R, z, _ = factor_of(self.prior, kind.intercept)
+        if z.shape != (max(n_targets, 1), ridge.shape[1]):
+            raise ValueError(
+                f"the prior is of {z.shape[1]} coefficients and {z.shape[0]} targets; these rows "
+                f"have {ridge.shape[1]} (the intercept counts) and {max(n_targets, 1)}"
+            )
+        switch = switch_from(
+            R, z, kind.method, intercept=kind.intercept, solving=True, precision=kind.precision
+        )
+        one = BankState.start(kind, ridge[:1], z.shape[0])
+        one.set_switch(0, switch, 0)
+        return one.take(np.zeros(ridge.shape[0], np.int64))
 
     def _kind_of(self, dtype: np.dtype) -> Kind:
         precision = state_dtype_name(self.state_dtype), dtype.name
@@ -305,6 +332,8 @@ class FilterBank(EstimatorConventions, BankReading):
         """The ridge (n, k) of every filter, the intercept's zero first."""
         ridge = real_array(self.ridge, "ridge").astype(np.float64, copy=False)
         n, first = int(self.n), int(bool(self.fit_intercept))
+        if self.prior is not None:  # it takes the ridge's place
+            return np.zeros((n, d + first))
         if ridge.shape not in ((), (d,), (n, d)):
             raise ValueError(
                 f"ridge must be a number, an array ({d},) or an array ({n}, {d}), got an array of "
@@ -339,9 +368,7 @@ class FilterBank(EstimatorConventions, BankReading):
             n = int(self.n)
             if "_state" in self.__dict__:
                 frozen.check(self, self._made_with)
-                ridge = np.repeat(self._full_ridge(self.n_features_in_)[:1], more, axis=0)
-                n_targets = max(self._n_targets, 1)
-                fresh = BankState.start(self._kind, ridge, n_targets, self.cov == "sandwich")
+                fresh = self._fresh(self._kind, self.n_features_in_, self._n_targets, more)
                 state = self._state.joined(fresh)
                 self.n = n + more
                 self.__dict__.update(_state=state, _made_with=frozen.snapshot(self))
@@ -373,7 +400,7 @@ class FilterBank(EstimatorConventions, BankReading):
             half_life=self.half_life,
             ridge=self.ridge if np.ndim(self.ridge) < 2 else ridge[first:],
             fit_intercept=self.fit_intercept, method=self.method, missing=self.missing,
-            state_dtype=self.state_dtype, cov=self.cov,
+            state_dtype=self.state_dtype, cov=self.cov, prior=self.prior,
         )  # fmt: skip
         origin = est._make_origin(self.n_features_in_, self._n_targets, self._dtype, ridge)
         engine = TargetGroups.together(state.switch(f, self._kind), origin.columns, False)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from olsq.online.file_checks import want
 from olsq.online.forms.limits import state_dtype_name
 from olsq.online.many.state import BankState
+from olsq.problem import Moments
 
 NAME = "FilterBank"
 _FIELDS = {"estimator", "parameters", "n_features", "n_targets", "dtype", "metadata"}
@@ -92,6 +93,10 @@ def _check_arrays(bank: Any, arrays: dict[str, NDArray], shape: tuple[int, ...],
 
 def _plain(value: Any) -> Any:
     """A parameter as something JSON can hold."""
+    if isinstance(value, Moments):
+        return {name: _plain(np.asarray(part)) for name, part in value._asdict().items()}
+    if isinstance(value, (tuple, list)):
+        return [_plain(part) for part in value]
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, (np.dtype, type)):  # state_dtype

@@ -45,7 +45,7 @@ class GroupedLeastSquares(EstimatorConventions, Locked):
 
     Parameters
     ----------
-    forget, half_life, ridge, fit_intercept, method, missing, state_dtype, cov
+    forget, half_life, ridge, fit_intercept, method, missing, state_dtype, cov, prior
         As in :class:`FilterBank`, the same for all groups.  ``missing="skip"`` also passes over
         rows without a label (NaN, None, NaT); "raise" refuses them.
 
@@ -99,6 +99,7 @@ class GroupedLeastSquares(EstimatorConventions, Locked):
         missing: str = "skip",
         state_dtype: Any = "float64",
         cov: str = "posterior",
+        prior: Any = None,
     ) -> None:
         self.forget = forget
         self.half_life = half_life
@@ -108,6 +109,7 @@ class GroupedLeastSquares(EstimatorConventions, Locked):
         self.missing = missing
         self.state_dtype = state_dtype
         self.cov = cov
+        self.prior = prior
 
     # -- learning ---------------------------------------------------------------------------------
 
@@ -288,14 +290,20 @@ class GroupedLeastSquares(EstimatorConventions, Locked):
         """Predictions (n,) or (n, m), each by the coefficients of its row's group.
 
         NaN for a row with a non-finite regressor, without a label, or of a group that has learnt no
-        row; under ``missing="raise"`` a ValueError.
+        row; under ``missing="raise"`` a ValueError.  With a prior such groups predict its mean.
         """
         with self._locked():
-            bank = self._bank_or_raise()
+            bank = self._bank_or_prior()
             X, by = taken_out(X, by)
             rows = inputs.check_X(X, self, bank.n_features_in_, allow_empty=True)
-            codes, fresh = encode(by, rows.shape[0], self._places)
-            known = (codes != MISSING) & (codes < len(self._places))
+            places = self.__dict__.get("_places", {})
+            codes, fresh = encode(by, rows.shape[0], places)
+            known = codes != MISSING
+            if self.prior is None:
+                known &= codes < len(places)
+            else:  # the first filter of another bank for all groups that are new
+                bank = self._with_one_more(bank, len(places))
+                codes = np.minimum(codes, len(places))
             if self.missing == "raise" and not known.all():
                 row = int(np.argmin(known))
                 what = "has no label" if codes[row] == MISSING else f"is {fresh[0]!r}, a new label,"
@@ -339,18 +347,21 @@ class GroupedLeastSquares(EstimatorConventions, Locked):
         check_choice(kind, "kind", ("observation", "mean"))
         level = check_level(level)
         with self._locked():
-            bank = self._bank_or_raise()
+            bank = self._bank_or_prior()
             mean = self.predict(X, by=by)
             X, by = taken_out(X, by)
             rows = inputs.check_X(X, self, bank.n_features_in_, allow_empty=True)
-            codes, _ = encode(by, rows.shape[0], self._places)
-            asked = np.flatnonzero((codes != MISSING) & (codes < len(self._places)))
+            places = self.__dict__.get("_places", {})
+            codes, _ = encode(by, rows.shape[0], places)
+            new = (codes >= len(places)) & np.isfinite(mean.reshape(len(mean), -1)).all(axis=1)
+            asked = np.flatnonzero((codes != MISSING) & (codes < len(places)))
             reach = bank._reach(rows[asked], codes[asked], level, kind == "observation")
             lower, upper = mean.copy(), mean.copy()
             shape = (asked.size, *mean.shape[1:])
             with np.errstate(invalid="ignore"):
                 lower[asked] -= reach.reshape(shape)
                 upper[asked] += reach.reshape(shape)
+            lower[new], upper[new] = -np.inf, np.inf
             return lower, upper
 
     coef_ = _of_the_bank("coef_")
@@ -372,6 +383,18 @@ class GroupedLeastSquares(EstimatorConventions, Locked):
 
     def _bank_or_raise(self) -> FilterBank:
         return self._asked("_bank")
+
+    def _bank_or_prior(self) -> FilterBank:
+        """The bank; before the first row one that knows the prior, where there is one."""
+        if "_bank" in self.__dict__ or self.prior is None:
+            return self._bank_or_raise()
+        bank = FilterBank(1, **self.get_params())
+        bank._state_or_raise()
+        return bank
+
+    def _with_one_more(self, bank: FilterBank, n: int) -> FilterBank:
+        """A bank of which filter n has learnt nothing; spare filters of this one will do."""
+        return bank if len(bank) > n else copy.copy(bank).grow(1)
 
     def _asked(self, name: str) -> Any:
         if "_bank" not in self.__dict__:

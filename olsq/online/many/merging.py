@@ -14,7 +14,7 @@ from olsq.online.many.grouped import GroupedLeastSquares
 from olsq.online.many.paths import untouched
 from olsq.online.many.state import BankState
 
-_MAY_DIFFER = {"n", "n_features", "forget", "half_life", "missing"}
+_MAY_DIFFER = {"n", "n_features", "forget", "half_life", "missing", "prior"}
 
 
 def merge(first: FilterBank, second: FilterBank) -> FilterBank:
@@ -32,6 +32,8 @@ def merge(first: FilterBank, second: FilterBank) -> FilterBank:
 
 
 def _check_same(first: FilterBank, second: FilterBank) -> None:
+    if first.prior is not None or second.prior is not None:
+        raise ValueError("cannot merge: the filters began from a prior, which would count twice")
     a, b = first.get_params(), second.get_params()
     for name in a.keys() - _MAY_DIFFER:
         if not np.array_equal(np.asarray(a[name]), np.asarray(b[name])):

@@ -18,6 +18,7 @@ from olsq.online.many import files as bank_files
 from olsq.online.many.parallel import in_pieces, share
 from olsq.online.many.rows import check_index, check_number, check_X
 from olsq.online.many.state import BankState, Estimates, Kind, freedom_of
+from olsq.online.prior import factor_of
 from olsq.reals import real_array
 
 PREDICTED = 1e5  # multiplications that pay for a thread
@@ -30,6 +31,8 @@ class BankReading(Locked):
     n: int
     n_features: int | None
     missing: str
+    fit_intercept: bool
+    prior: Any
     n_features_in_: int
     metadata_: dict[str, Any]
     _state: BankState
@@ -52,17 +55,23 @@ class BankReading(Locked):
         return state
 
     def __sklearn_is_fitted__(self) -> bool:
-        return "_state" in self.__dict__ or self.n_features is not None
+        return "_state" in self.__dict__ or self.n_features is not None or self.prior is not None
 
     def _state_or_raise(self) -> BankState:
         if "_state" not in self.__dict__:
-            if self.n_features is None:
+            if self.n_features is None and self.prior is None:
                 raise inputs.not_fitted(
                     self, "This FilterBank has not learnt a row yet. Call 'partial_fit', or give "
                     "n_features to ask a bank before its first row.",
                 )  # fmt: skip
             self._check_parameters()
-            self._begin(int(self.n_features), 0, np.dtype(np.float64))
+            d, n_targets = self.n_features, 0
+            if self.prior is not None:
+                _, z, one_target = factor_of(self.prior, bool(self.fit_intercept))
+                n_targets = 0 if one_target else z.shape[0]
+                d = z.shape[1] - int(bool(self.fit_intercept)) if d is None else d
+            assert d is not None
+            self._begin(int(d), n_targets, np.dtype(np.float64))
         return self._state
 
     # -- attributes -------------------------------------------------------------------------------
