@@ -52,8 +52,8 @@ def draw_groups(
                 continue
             k = chosen[place]
             if few:
-                first = place % n_columns == 0
-                _draw_dots(ax, labels if first else None, coef[order, k], stderr[order, k], order)
+                named = [labels[i] for i in order] if place % n_columns == 0 else None
+                _draw_dots(ax, named, coef[order, k], stderr[order, k])
             else:
                 _draw_quantiles(ax, coef[:, k], stderr[:, k])
             ax.set_title(names[k])
@@ -78,9 +78,7 @@ def _median(values: NDArray) -> float:
     return float(np.median(values)) if values.size else np.nan
 
 
-def _draw_dots(
-    ax: Axes, labels: Sequence[str] | None, coef: NDArray, stderr: NDArray, order: NDArray
-) -> None:
+def _draw_dots(ax: Axes, labels: Sequence[str] | None, coef: NDArray, stderr: NDArray) -> None:
     """One coefficient of each group with its 95 % bar; undetermined ones are open circles."""
     place, known = np.arange(len(coef)), np.isfinite(stderr)
     half = 1.96 * np.where(known, stderr, 0.0)
@@ -98,8 +96,7 @@ def _draw_dots(
     if labels is None:
         ax.set_yticks(place, [])
     else:
-        named = [_shortened(labels[i]) for i in order]
-        ax.set_yticks(place, named, color=INK)
+        ax.set_yticks(place, list(map(_shortened, labels)), color=INK)
     ax.tick_params(axis="y", length=0)
     note = "95 %" if known.all() else "95 %, open: not determined"
     ax.set_title(note, loc="right", color=BLUE, fontweight="normal", fontsize=8.5)

@@ -201,7 +201,7 @@ class FitRun:
     def _call(
         self, learn: Any, X: NDArray, y: NDArray, weight: NDArray | None, chunk: Chunk
     ) -> Any:
-        more = {"times": self._times(chunk)} if self.options.span else {}
+        more: dict[str, Any] = {"times": self._times(chunk)} if self.options.span else {}
         if chunk.by is not None and self.source.table.groups is not None:
             more["by"] = self.source.table.groups.of(chunk.by)
         try:

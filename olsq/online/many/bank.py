@@ -203,8 +203,8 @@ class FilterBank(EstimatorConventions, BankReading):
         Returns
         -------
         prediction, residual : arrays shaped as y
-            The prediction is made before the row is learnt; 0, or the prior's, before the first.  NaN where the
-            row has a missing value.
+            The prediction is made before the row is learnt; 0, or the prior's, before the first
+            one.  NaN where the row has a missing value.
 
         Raises
         ------
