@@ -45,7 +45,7 @@ def draw_groups(
         height = (0.17 * len(labels) + 1.0 if few else 2.5) * n_rows + 0.6
         figure = Figure(figsize=(10, max(height, 2.4)), layout=roomy_layout())
         axes = figure.subplots(n_rows, n_columns, squeeze=False)
-        order = np.array(sorted(range(len(labels)), key=labels.__getitem__)[::-1])
+        order = sorted(range(len(labels)), key=lambda i: labels[i], reverse=True)
         for place, ax in enumerate(axes.flat):
             if place >= len(chosen):
                 ax.axis("off")

@@ -173,9 +173,9 @@ def test_errors_are_scored_beside_the_baselines_of_each_group():
     used = (rng.random(400) < 0.9) & (codes >= 0)
     together = GroupScores(burn_in=3)
     for rows in np.split(np.arange(400), [1, 3, 10, 200]):
-        begun = together.begun(used[rows], codes[rows])
-        for t, there in zip(rows, begun, strict=True):
-            assert there == used[: t + 1][codes[: t + 1] == codes[t]].any()
+        learned = together.learned_before(used[rows], codes[rows])
+        for t, count in zip(rows, learned, strict=True):
+            assert count == used[:t][codes[:t] == codes[t]].sum()
         together.update(y[rows], error[rows], used[rows], codes[rows])
         together = GroupScores.from_dict(together.as_dict())
     apart = []

@@ -403,3 +403,68 @@ def test_memories_in_time(span, tmp_path, olsq_command):
     )
     assert code != 0
     assert "has no time" in err
+
+
+@pytest.mark.parametrize(
+    ("options", "parameters"),
+    [((), {}), (("--forget", 0.97), {"forget": 0.97, "cov": "sandwich"}), (("--window", 40), {})],
+)
+def test_intervals_are_those_before_the_row_was_learned(
+    options, parameters, tmp_path, olsq_command
+):
+    X, y = make_rows(150)
+    data, outs = tmp_path / "d.csv", [tmp_path / "1.csv", tmp_path / "2.parquet"]
+    data.write_text(csv_text(X, y))
+    common = ("--target", "y", "--ridge", 0, *options, "--columns", "interval,prediction,residual")
+    fit(olsq_command, data, *common, "--level", 0.9, "--out", outs[0])
+    found = read(outs[0])
+    assert list(found) == ["row", "prediction", "lower", "upper", "residual"]
+    kind = olsq.RollingLeastSquares if "--window" in options else olsq.RecursiveLeastSquares
+    est = kind(ridge=0, **({"window": 40} if "--window" in options else parameters))
+    used = np.isfinite(X).all(axis=1) & np.isfinite(y)
+    covered = []
+    for t in range(150):
+        if t > 12 and used[t]:
+            lower, upper = est.predict_interval(X[t : t + 1], 0.9)
+            if "cov" in parameters:  # P is not the sandwich's, and this row has forgotten too
+                wide = np.sqrt(1 + est.leverage(X[t : t + 1]) / 0.97) * np.sqrt(est.sigma2_)
+                own = est.predict(X[t : t + 1], return_std=True)[1]
+                middle = (lower + upper) / 2
+                lower, upper = (middle + side * (upper - middle) * wide / own for side in (-1, 1))
+            assert found["lower"][t] == pytest.approx(lower[0], rel=1e-7)
+            assert found["upper"][t] == pytest.approx(upper[0], rel=1e-7)
+            covered.append(found["lower"][t] < y[t] < found["upper"][t])
+        elif not used[t]:
+            assert np.isnan(found["upper"][t])
+        if used[t]:
+            est.partial_fit(X[t : t + 1], y[t : t + 1])
+    assert 0.75 < np.mean(covered) < 0.97
+    # The chunks make no difference, nor a stop between them.
+    state = ("--state", tmp_path / "s.olsq", "--chunk-rows", 25)
+    text = data.read_text().splitlines(keepends=True)
+    data.write_text("".join(text[:51]))
+    fit(olsq_command, data, *common, "--level", 0.9, "--out", outs[1], *state)
+    data.write_text("".join(text))
+    fit(olsq_command, data, *common, "--level", 0.9, "--out", outs[1], *state, "--resume")
+    again = read(outs[1])
+    for name in ("lower", "upper"):
+        np.testing.assert_allclose(again[name], found[name], rtol=1e-9, atol=1e-9)
+
+
+def test_intervals_by_group_are_each_groups_own(tmp_path, olsq_command):
+    X, y = make_rows(200)
+    shop = np.random.default_rng(0).choice(["north", "south"], 200)
+    frame = pl.DataFrame({"shop": shop, "a": X[:, 0], "y": y}, nan_to_null=True)
+    for name, rows in (("all", slice(None)), ("south", shop == "south")):
+        chosen = frame if name == "all" else frame.filter(pl.col("shop") == "south")
+        chosen.write_csv(tmp_path / f"{name}.csv")
+        more = ("--by", "shop") if name == "all" else ("--exclude", "shop")
+        fit(
+            olsq_command, tmp_path / f"{name}.csv", "--target", "y", *more, "--half-life", 30,
+            "--columns", "interval", "--out", tmp_path / f"{name}.parquet", "--chunk-rows", 64,
+        )  # fmt: skip
+    whole, alone = (pl.read_parquet(tmp_path / f"{name}.parquet") for name in ("all", "south"))
+    for name in ("lower", "upper"):
+        found = whole.filter(pl.col("shop") == "south")[name].to_numpy()
+        np.testing.assert_allclose(found, alone[name].to_numpy(), rtol=1e-8)
+    assert np.isfinite(alone["lower"].to_numpy()).sum() > 80

@@ -174,13 +174,21 @@ def fit(
     columns: Annotated[
         list[str] | None,
         typer.Option(
-            help="What --out holds, of prediction, residual, coef, stderr (of the coefficients), "
-            "sigma (of the noise).",
+            help="What --out holds, of prediction, interval (lower, upper: for the row's target, "
+            "before it was learned), residual, coef, stderr (of the coefficients), sigma (of the "
+            "noise).",
             show_default="prediction,residual,coef",
             metavar="WHAT",
             rich_help_panel="Results",
         ),
     ] = None,
+    level: Annotated[
+        float,
+        typer.Option(
+            help="Probability with which a target lies in its interval of --columns.",
+            rich_help_panel="Results",
+        ),
+    ] = 0.95,
     plot: Annotated[
         Path | None,
         typer.Option(
@@ -244,7 +252,8 @@ def fit(
         half_life=number_of_rows("--half-life", half_life, float),
         window=number_of_rows("--window", window, int), ridge=ridge, ridge_mode=ridge_mode,
         intercept=not no_intercept, method=method, missing=missing, out=out,
-        columns=DEFAULT_GROUPS if columns is None else split_names(columns), plot=plot,
+        columns=DEFAULT_GROUPS if columns is None else split_names(columns), level=level,
+        plot=plot,
         state=state, resume=resume, separator=separator, decimal=decimal, encoding=encoding,
         comment=comment, na_values=split_names(na_values), chunk_rows=chunk_rows,
         checkpoint_every=checkpoint_every,

@@ -17,6 +17,7 @@ from olsq.cli.fit.design import Design
 from olsq.cli.fit.figures import draw, draw_by_group, figure_paths
 from olsq.cli.fit.group_report import print_group_report
 from olsq.cli.fit.group_scores import GroupScores
+from olsq.cli.fit.intervals import Intervals
 from olsq.cli.fit.options import Estimator, FitOptions
 from olsq.cli.fit.output import Output, output_names
 from olsq.cli.fit.report import print_report
@@ -101,6 +102,7 @@ class FitRun:
         self.output: Output | None = None
         self.scores: list[Scores] = []
         self.traces: list[Trace] = []
+        self.intervals: list[Intervals] = []
         if source.table.settled:
             self._begin()
 
@@ -120,6 +122,12 @@ class FitRun:
                 self.scores.append(kind.from_dict(notes["scores"][number]))
                 if traced:
                     self.traces.append(Trace.from_dict(names, notes["trace"][number]))
+        if "interval" in options.columns:
+            self.intervals = [Intervals(options, len(names)) for _ in targets]
+            for intervals, saved in zip(
+                self.intervals, notes["intervals"] if notes else (), strict=False
+            ):
+                intervals.restore(saved)
         if options.out is not None:
             out_names = output_names(
                 options.columns, targets, regressors, intercept=options.intercept
@@ -169,8 +177,9 @@ class FitRun:
             residual = learned.residual_
         else:
             path = self._call(self.estimator.partial_fit_path, X, target, weight, chunk)
-            if isinstance(self.scores[0], GroupScores) and chunk.by is not None:
-                path = hidden_before(path, self.scores[0].begun(used, chunk.by))
+            if chunk.by is not None:
+                learned = self.scores[0].learned_before(used, chunk.by) + used
+                path = hidden_before(path, learned > 0)
         if path is not None:
             residual = path.residual
             parts = [
@@ -178,8 +187,13 @@ class FitRun:
                 for j in range(y.shape[1])
             ]
             if self.output is not None:
+                bounds: list[Any] = [None] * len(parts)
+                for j, (part, intervals) in enumerate(zip(parts, self.intervals, strict=False)):
+                    learned = self.scores[j].learned_before(used, chunk.by)
+                    bounds[j] = intervals.bounds(part, y[:, j], learned, chunk.by)
                 columns = [
-                    part.columns(X, y[:, j], self.options.columns) for j, part in enumerate(parts)
+                    part.columns(X, y[:, j], self.options.columns, bounds[j])
+                    for j, part in enumerate(parts)
                 ]
                 self.output.append(chunk.start, np.column_stack(columns), chunk.time, chunk.by)
             for part, scores, trace in zip(parts, self.scores, self.traces, strict=False):
@@ -239,6 +253,7 @@ class FitRun:
             "scores": [scores.as_dict() for scores in self.scores],
             "trace": [trace.as_dict() for trace in self.traces],
             "design": self.design.as_dict(),
+            "intervals": [intervals.as_dict() for intervals in self.intervals],
         }
         self.estimator.save(
             self.options.state,

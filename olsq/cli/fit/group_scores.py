@@ -26,23 +26,25 @@ class GroupScores(Scores):
 
     past: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 4)))
 
-    def begun(self, used: NDArray[np.bool_], groups: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which rows (n,) of a chunk come with or after the first that their group learned.
+    def learned_before(
+        self, used: NDArray[np.bool_], groups: NDArray[np.int64] | None = None
+    ) -> NDArray[np.int64]:
+        """How many rows of its group were learned before each row (n,) of a chunk.
 
-        Before :meth:`update` of the chunk.
+        To be asked before :meth:`update` of the chunk; 0 for rows without a label.
         """
-        known = np.concatenate([self.past[:, LEARNED] > 0, np.zeros(len(groups) + 1, np.bool_)])
+        assert groups is not None
+        known = np.concatenate([self.past[:, LEARNED], np.zeros(len(groups) + 1)])
         rows = np.argsort(groups, kind="stable")
         codes = groups[rows]
         begins = np.flatnonzero(np.diff(codes, prepend=-2))
         learned = np.cumsum(used[rows])
         before = np.where(begins > 0, learned[begins - 1], 0)
         counts = np.diff(begins, append=len(codes))
-        found = np.empty(len(codes), np.bool_)
-        found[rows] = known[np.minimum(codes, len(known) - 1)] | (
-            learned > np.repeat(before, counts)
-        )
-        return found & (groups >= 0)
+        found = np.empty(len(codes), np.int64)
+        earlier = known[np.minimum(codes, len(known) - 1)].astype(np.int64)
+        found[rows] = earlier + learned - used[rows] - np.repeat(before, counts)
+        return np.where(groups >= 0, found, 0)
 
     def update(
         self, y: NDArray[np.float64], residual: NDArray[np.float64], used: NDArray[np.bool_],

@@ -44,6 +44,7 @@ class FitOptions:
     missing: str = "skip"
     out: Path | None = None
     columns: tuple[str, ...] = DEFAULT_GROUPS
+    level: float = 0.95
     plot: Path | None = None
     state: Path | None = None
     resume: bool = False
@@ -87,6 +88,8 @@ class FitOptions:
                 raise InputError(f"--columns must be of {', '.join(GROUPS)}, got {group!r}")
         if self.columns != DEFAULT_GROUPS and self.out is None:
             raise InputError("--columns needs --out, the file it chooses the columns of")
+        if not 0 < self.level < 1:
+            raise InputError(f"--level must lie between 0 and 1, got {self.level:g}")
 
     def _check_numbers(self) -> None:
         given = [
@@ -243,6 +246,7 @@ class FitOptions:
             "--na-values": list(self.na_values) or None,
             "--out": None if self.out is None else self.out.suffix,
             "--columns": list(self.columns),
+            "--level": self.level if "interval" in self.columns else None,
             "--plot": self.plot is not None,
         }
 

@@ -29,8 +29,8 @@ READ_BYTES = 1 << 20
 ROW_GROUP_ROWS = 65_536
 FORMATS = (".csv", ".parquet")
 # What --columns chooses from, in the order of the file, and what is written without it.
-GROUPS = ("prediction", "residual", "coef", "stderr", "sigma")
-DEFAULT_GROUPS = GROUPS[:3]
+GROUPS = ("prediction", "interval", "residual", "coef", "stderr", "sigma")
+DEFAULT_GROUPS = ("prediction", "residual", "coef")
 Mark = dict[str, int]
 
 
@@ -254,6 +254,7 @@ def output_names(
         mark = f"_{target}" if len(targets) > 1 else ""
         of_group = {
             "prediction": [f"prediction{mark}"],
+            "interval": [f"lower{mark}", f"upper{mark}"],
             "residual": [f"residual{mark}"],
             "coef": [
                 *([f"intercept{mark}"] if intercept else []),

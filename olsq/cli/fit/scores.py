@@ -34,6 +34,12 @@ class Scores:
     last_absolute: float = 0.0
     last_square: float = 0.0
 
+    def learned_before(
+        self, used: NDArray[np.bool_], groups: NDArray[np.int64] | None = None
+    ) -> NDArray[np.int64]:
+        """How many rows were learned before each row (n,) of the next chunk."""
+        return self.used + np.cumsum(used) - used
+
     def update(
         self, y: NDArray[np.float64], residual: NDArray[np.float64], used: NDArray[np.bool_],
         groups: NDArray[np.int64] | None = None,

@@ -35,7 +35,10 @@ class PathOfTarget(NamedTuple):
             stderr = np.column_stack([path.intercept_stderr[at], stderr])
         return cls(coef, stderr, path.residual[at], path.recursive_residual[at], path.sigma2[at])
 
-    def columns(self, X: NDArray, y: NDArray, groups: Sequence[str]) -> NDArray:
+    def columns(
+        self, X: NDArray, y: NDArray, groups: Sequence[str],
+        bounds: tuple[NDArray, NDArray] | None = None,
+    ) -> NDArray:  # fmt: skip
         """Columns of the output file, in the order of ``output_names``."""
         # A skipped row leaves the coefficients alone, so those "after" it are those before it:
         # they predict where only the target is missing.
@@ -44,6 +47,7 @@ class PathOfTarget(NamedTuple):
         fitted = constant + np.einsum("nd,nd->n", X, self.coef[:, self.coef.shape[1] - d :])
         of_group = {
             "prediction": np.where(np.isfinite(self.residual), y - self.residual, fitted),
+            "interval": None if bounds is None else np.column_stack(bounds),
             "residual": self.residual,
             "coef": self.coef,
             "stderr": np.where(np.isfinite(self.stderr), self.stderr, np.nan),

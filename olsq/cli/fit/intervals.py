@@ -1,0 +1,91 @@
+"""Intervals of the predictions that ``olsq fit`` makes before it learns a row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtrit
+
+from olsq.cli.fit.options import FitOptions
+from olsq.cli.fit.packing import packed, unpacked
+from olsq.cli.fit.target_path import PathOfTarget
+
+
+class Intervals:
+    """Lower and upper bounds for one target; remembers every group's sigma2.
+
+    The bounds are ``prediction -+ q sigma sqrt(1 / w + x P x)`` with sigma from the rows before and
+    P their inverse information, which the row's own factor has forgotten already: the root is what
+    divides a residual to make it a recursive one.  q is Student's, of ``(sum zeta)^2 / sum zeta^2 - k``
+    degrees of freedom with zeta the forgetting weights of the rows learned before and k the number
+    of coefficients; where spans of time decide about these weights, the normal distribution's.
+    """
+
+    def __init__(self, options: FitOptions, n_coefficients: int) -> None:
+        self._options, self._k = options, n_coefficients
+        self._sigma2 = np.empty(0)  # of every group, after its last row
+
+    def bounds(
+        self, part: PathOfTarget, y: NDArray, learned: NDArray[np.int64],
+        groups: NDArray[np.int64] | None,
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:  # fmt: skip
+        """Of the rows of a chunk, of whose groups ``learned`` (n,) rows came before; NaN where
+        there is none.
+        """
+        sigma = np.sqrt(self._before(part.sigma2, groups))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            root = np.abs(part.residual / part.recursive)
+            # Without an error there is no ratio; without noise none is needed.
+            root = np.where((part.residual == 0) & (sigma == 0), 1.0, root)
+            reach = self._quantile(learned) * sigma * root
+        reach[~np.isfinite(reach)] = np.nan
+        prediction = y - part.residual
+        return prediction - reach, prediction + reach
+
+    def _before(self, sigma2: NDArray, groups: NDArray[np.int64] | None) -> NDArray[np.float64]:
+        """sigma2 (n,) before each row, from that after each; those after the last are kept."""
+        codes = np.zeros(len(sigma2), np.int64) if groups is None else groups
+        more = int(codes.max(initial=-1)) + 1 - self._sigma2.size
+        self._sigma2 = np.concatenate([self._sigma2, np.full(max(more, 0), np.inf)])
+        rows = np.argsort(codes, kind="stable")[np.count_nonzero(codes < 0) :]
+        begins = np.flatnonzero(np.diff(codes[rows], prepend=-1))
+        after = sigma2[rows]
+        before = np.concatenate([after[:1], after[:-1]])
+        before[begins] = self._sigma2[codes[rows[begins]]]
+        self._sigma2[codes[rows]] = after  # of several, the last stays
+        found = np.full(len(sigma2), np.nan)
+        found[rows] = before
+        return found
+
+    def _quantile(self, learned: NDArray[np.int64]) -> NDArray[np.float64]:
+        options = self._options
+        rows = learned.astype(np.float64)
+        if options.span is not None:
+            freedom = np.where(rows > self._k, np.inf, 0.0)
+        elif options.window is not None:
+            freedom = np.minimum(rows, float(options.window)) - self._k
+        else:
+            gate = 1.0 if options.forget is None else options.forget
+            if options.half_life is not None:
+                gate = 0.5 ** (1.0 / float(options.half_life))
+            freedom = _total(gate, rows) ** 2 / np.maximum(_total(gate**2, rows), 1.0) - self._k
+        known = freedom > 0
+        found = stdtrit(np.where(known, freedom, 1.0), 0.5 + 0.5 * options.level)
+        return np.where(known, found, np.inf)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, for the checkpoint."""
+        return {"sigma2": packed(self._sigma2)}
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Undo :meth:`as_dict`."""
+        self._sigma2 = unpacked(saved["sigma2"])
+
+
+def _total(gate: float, rows: NDArray) -> NDArray[np.float64]:
+    """``1 + gate + ... + gate^(rows - 1)``."""
+    if gate == 1.0:
+        return rows
+    return (1.0 - gate**rows) / (1.0 - gate)
