@@ -56,6 +56,13 @@ def read_times(times: Any, n_rows: int | None = None) -> tuple[str, NDArray]:
     return kind, values
 
 
+def as_values(times: NDArray) -> NDArray:
+    """An array of dates as int64 nanoseconds, of numbers as float64; in any order."""
+    if times.dtype.kind == "M":
+        return _nanoseconds(times)
+    return real_array(times, "times").astype(np.float64)
+
+
 def times_array(times: Any) -> NDArray:
     """Times as an array of datetime64 or of whatever else they are."""
     if type(times) is np.ndarray and times.dtype.kind in "Mfiu":

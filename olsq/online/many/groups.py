@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.online.durations import is_duration
+from olsq.online.durations import DATES, is_duration
 from olsq.online.estimator import RecursiveLeastSquares
 from olsq.online.forms.limits import state_dtype_name
 from olsq.online.frames import Labels
@@ -19,7 +19,7 @@ from olsq.online.many.learning import BankRows, learn
 from olsq.online.many.paths import carry, open_path, path_of
 from olsq.online.many.state import BankState, Kind
 from olsq.online.path import CoefficientPath
-from olsq.online.times import name_of, of_frames, times_array
+from olsq.online.times import SMALLEST_GATE, as_values, name_of, of_frames, times_array
 from olsq.reals import real_array
 
 
@@ -28,9 +28,9 @@ def grouped_path(
 ) -> CoefficientPath:
     """``alone(X, y, **options)`` of every group's rows, in the order in which rows came.
 
-    Expanding and exponential regressions go through the kernels of a bank, all groups at once; the
-    others (windows, method "information", ``missing="skip_target"`` with several targets) one group
-    after another.
+    Expanding and exponential regressions go through the kernels of a bank, all groups at once, also
+    where half-lives are lengths of time or targets miss rows of their own; the others (windows,
+    method "information") one group after another.
     """
     rows = real_array(X, "X")
     if rows.ndim != 2:
@@ -51,7 +51,10 @@ def grouped_path(
     ends = np.cumsum(counts)
     begins = ends - counts
     estimator = _estimator(options)
-    if estimator is None or options["times"] is not None:
+    timed = None
+    if estimator is not None and options["times"] is not None:
+        timed = _in_order(options["times"][order], begins, estimator)
+    if estimator is None or (options["times"] is not None and timed is None):
         counted = options["window"] is not None and options["times"] is None
         if counted and options["window_of"] is None:
             in_time = has_index(X) or has_index(y)  # as RollingLeastSquares chooses
@@ -66,7 +69,9 @@ def grouped_path(
         origin.intercept, origin.discounted, estimator._resolved_method,
         (state_dtype_name(estimator.state_dtype), origin.dtype.name),
     )  # fmt: skip
-    return _together(call, origin, kind, order, begins, ends).labelled(labels)
+    if call.usable is not None and call.usable.ndim == 2:
+        return _by_target(call, origin, kind, order, begins, ends, timed).labelled(labels)
+    return _together(call, origin, kind, order, begins, ends, timed).labelled(labels)
 
 
 def _in_time(
@@ -92,7 +97,7 @@ def _estimator(options: dict[str, Any]) -> RecursiveLeastSquares | None:
     """The estimator whose checks these options pass, if a bank can do what it does."""
     if options["window"] is not None or options["min_samples"] is not None:
         return None
-    if options["window_of"] is not None or options["missing"] == "skip_target":
+    if options["window_of"] is not None:
         return None
     names = RecursiveLeastSquares._parameter_names()
     estimator = RecursiveLeastSquares(**{k: v for k, v in options.items() if k in names})
@@ -100,11 +105,72 @@ def _estimator(options: dict[str, Any]) -> RecursiveLeastSquares | None:
     return None if estimator._resolved_method == "information" else estimator
 
 
+class Timed(NamedTuple):
+    """Times of rows in the groups' order, and the half-life in their unit."""
+
+    values: NDArray
+    half_life: float
+
+    def gates(
+        self, usable: NDArray[np.bool_] | None, order: NDArray[np.int64],
+        begins: NDArray[np.int64], ends: NDArray[np.int64],
+    ) -> NDArray[np.float64]:  # fmt: skip
+        """Factors (n,) of the rows: as ``times.half_life_gates``, of each group's own."""
+        place = np.arange(order.size)
+        learnt = place if usable is None else place[usable[order]]
+        own = self.values[learnt]
+        group = np.repeat(np.arange(begins.size), ends - begins)[learnt]
+        elapsed = np.diff(own, prepend=own[:1]).astype(np.float64)
+        elapsed[np.diff(group, prepend=-1) != 0] = 0.0  # the first of a group
+        gates = np.ones(order.size if usable is None else usable.size)
+        gates[order[learnt]] = np.maximum(np.exp2(-elapsed / self.half_life), SMALLEST_GATE)
+        return gates
+
+
+def _in_order(
+    times: NDArray, begins: NDArray[np.int64], estimator: RecursiveLeastSquares
+) -> Timed | None:
+    """The times (n,) of rows group after group; None for those that an estimator refuses."""
+    duration = estimator._duration(True)
+    if duration is None:
+        return None
+    steps = np.ones(times.size, np.bool_)
+    steps[begins] = False  # from one group to the next
+    back = steps[1:] & (times[1:] < times[:-1])
+    dates = times.dtype.kind == "M"
+    known = ~np.isnat(times) if dates else np.isfinite(real_array(times, "times"))
+    if back.any() or not known.all() or dates != (duration.kind == DATES):
+        return None
+    return Timed(as_values(times), duration.length)
+
+
+def _by_target(
+    call: Call, origin: Origin, kind: Kind, order: NDArray[np.int64], begins: NDArray[np.int64],
+    ends: NDArray[np.int64], timed: Timed | None,
+) -> CoefficientPath:  # fmt: skip
+    """The path of targets that miss rows of their own: those that miss the same together."""
+    assert call.usable is not None
+    patterns, which = np.unique(call.usable, axis=1, return_inverse=True)
+    whole: list[NDArray] = []
+    for i in range(patterns.shape[1]):
+        targets = np.flatnonzero(which.ravel() == i)
+        part = call.of(targets)._replace(one_target=False, usable=patterns[:, i])
+        found = _together(part, origin, kind, order, begins, ends, timed)
+        if not whole:
+            m = call.Y.shape[1]
+            whole = [np.empty((a.shape[0], m, *a.shape[2:]), a.dtype) for a in found]
+        for array, piece in zip(whole, found, strict=True):
+            array[:, targets] = piece
+    return CoefficientPath(*(a[:, 0] if call.one_target else a for a in whole))
+
+
 def _together(
     call: Call, origin: Origin, kind: Kind, order: NDArray[np.int64], begins: NDArray[np.int64],
-    ends: NDArray[np.int64],
+    ends: NDArray[np.int64], timed: Timed | None,
 ) -> CoefficientPath:  # fmt: skip
     N, m = call.Y.shape
+    if timed is not None:
+        call = call._replace(gates=timed.gates(call.usable, order, begins, ends))
     ridge = np.tile(origin.ridge, (begins.size, 1))
     state = BankState.start(
         kind, ridge, m, origin.sandwich, np.float64
