@@ -30,13 +30,17 @@ class RecursiveLeastSquares(base.MiniBatchRegressor):
     ----------
     forget : float, default 1
         Forgetting factor in [0, 1].
-    half_life : float, optional
-        Number of samples after which a weight has halved; instead of ``forget``.
+    half_life : float, str or timedelta, optional
+        Number of samples, or length of time ("30D"), after which a weight has halved; instead of
+        ``forget``.
     ridge : float, default 1e-3
     fit_intercept : bool, default True
     method : {"auto", "covariance", "sqrt", "information"}
     missing : {"skip", "raise"}
         All as in :class:`olsq.RecursiveLeastSquares`.
+    time : hashable, optional
+        The key under which rows have their time, for a half-life that is a length of time: a date,
+        or a number in the unit of ``half_life``.  It is no feature.
 
     Attributes
     ----------
@@ -66,11 +70,12 @@ class RecursiveLeastSquares(base.MiniBatchRegressor):
     def __init__(
         self,
         forget: float = 1.0,
-        half_life: float | None = None,
+        half_life: Any = None,
         ridge: float = 1e-3,
         fit_intercept: bool = True,
         method: str = "auto",
         missing: str = "skip",
+        time: Hashable | None = None,
     ) -> None:
         self.forget = forget
         self.half_life = half_life
@@ -78,6 +83,7 @@ class RecursiveLeastSquares(base.MiniBatchRegressor):
         self.fit_intercept = fit_intercept
         self.method = method
         self.missing = missing
+        self.time = time
         self.estimator = Estimator(
             forget=forget, half_life=half_life, ridge=ridge, fit_intercept=fit_intercept,
             method=method, missing=missing,
@@ -112,13 +118,24 @@ class RecursiveLeastSquares(base.MiniBatchRegressor):
         y : number
         w : number >= 0, default 1
             Weight of the row.
+
+        Raises
+        ------
+        ValueError
+            For a feature that is no number, a time that is missing or goes back.
         """
+        times = None
+        if self.time is not None:
+            if self.time not in x:
+                raise ValueError(f"x has no time under the key {self.time!r}, which time= names")
+            times = [x[self.time]]
         columns = self._with_names(x)
         row = _row(x, columns)
         if not row.size:
             raise ValueError("x holds no feature: give at least one name with a number")
         estimator = self._widened(columns)
-        estimator.partial_fit(row[None], np.array([float(y)]), None if w == 1.0 else [w])
+        weights = None if w == 1.0 else [w]
+        estimator.partial_fit(row[None], np.array([float(y)]), weights, times=times)
         self.estimator, self._columns = estimator, columns
 
     def predict_one(self, x: Mapping[Hashable, Any]) -> float:
@@ -129,11 +146,16 @@ class RecursiveLeastSquares(base.MiniBatchRegressor):
 
     def learn_many(self, X: pd.DataFrame, y: pd.Series) -> None:
         """Learn the rows of a data frame, in order."""
+        times = None
+        if self.time is not None:
+            if self.time not in X.columns:
+                raise ValueError(f"X has no column {self.time!r}, which time= names")
+            X, times = X.drop(columns=[self.time]), X[self.time]
         columns = self._with_names(X.columns)
         rows = np.zeros((len(X), len(columns)))
         rows[:, [columns[name] for name in X.columns]] = X.to_numpy(np.float64)
         estimator = self._widened(columns)
-        estimator.partial_fit(rows, y.to_numpy(np.float64))
+        estimator.partial_fit(rows, y.to_numpy(np.float64), times=times)
         self.estimator, self._columns = estimator, columns
 
     def predict_many(self, X: pd.DataFrame) -> pd.Series:
@@ -149,10 +171,13 @@ class RecursiveLeastSquares(base.MiniBatchRegressor):
         return pd.Series(self.estimator.predict(rows), index=X.index, name="y")
 
     def _with_names(self, names: Any) -> dict[Hashable, int]:
-        new = [name for name in names if name not in self._columns]
+        new = [name for name in names if name not in self._columns and not self._is_time(name)]
         if not new:
             return self._columns
         return self._columns | {name: len(self._columns) + i for i, name in enumerate(new)}
+
+    def _is_time(self, name: Hashable) -> bool:
+        return self.time is not None and name == self.time
 
     def _widened(self, columns: dict[Hashable, int]) -> Estimator:
         """The estimator with a coefficient for each of the columns."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import math
 import re
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -76,6 +77,24 @@ def test_regressors_far_from_zero_cost_no_digits():
     np.testing.assert_allclose(one, other, rtol=1e-8, atol=1e-9)
 
 
+def test_residuals_and_sums_are_those_of_exact_arithmetic():
+    data = us_macro()
+    path = olsq.coefficient_path(data["m1"][:, None], data["cpi"], fit_intercept=True)
+    wanted, n, sx, sxx, sy, sxy = [], *map(Fraction, (0, 0, 0, 0, 0))
+    for x, y in zip(map(Fraction, data["m1"]), map(Fraction, data["cpi"]), strict=True):
+        if n >= 2:
+            det = n * sxx - sx * sx
+            slope = (n * sxy - sx * sy) / det
+            error = y - (sy - slope * sx) / n - slope * x
+            wanted.append(float(error) / float(1 + (sxx - 2 * sx * x + n * x * x) / det) ** 0.5)
+        n, sx, sxx, sy, sxy = n + 1, sx + x, sxx + x * x, sy + y, sxy + x * y
+    exact = np.array(wanted)
+    found = path.recursive_residual[2:]
+    np.testing.assert_allclose(found, exact, rtol=0, atol=5e-14 * np.abs(exact).max())
+    sums = np.cumsum(exact) / exact.std(ddof=1)
+    np.testing.assert_allclose(cusum(path).value, sums, rtol=0, atol=1e-12 * np.abs(sums).max())
+
+
 @pytest.mark.parametrize("level", [0.01, 0.05, 0.10, 0.02, 0.20])
 def test_lines_are_those_of_statsmodels(level):
     data = us_macro()
@@ -85,7 +104,7 @@ def test_lines_are_those_of_statsmodels(level):
     lower, upper = reference._cusum_squares_significance_bounds(level, points=squares.row + 1)
     np.testing.assert_allclose(squares.lower, lower, rtol=1e-12, atol=1e-14)
     np.testing.assert_allclose(squares.upper, upper, rtol=1e-12)
-    np.testing.assert_allclose(squares.value, reference.cusum_squares, rtol=1e-6)
+    np.testing.assert_allclose(squares.value, reference.cusum_squares, rtol=0, atol=1e-11)
     if level in (0.01, 0.05):  # at 10 % statsmodels has .950 for Brown, Durbin and Evans' .850
         result = cusum(path, level=level)
         lower, upper = reference._cusum_significance_bounds(level, points=result.row + 1)

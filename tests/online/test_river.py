@@ -70,3 +70,27 @@ def test_frames_are_many_rows():
     found = model.predict_many(frame)
     np.testing.assert_allclose(found, whole.predict(X), rtol=1e-8)
     assert list(found.index) == list(frame.index)
+
+
+def test_half_lives_may_be_lengths_of_time():
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((40, 2)), rng.standard_normal(40)
+    days = pd.Timestamp("2024-01-01") + pd.to_timedelta(np.cumsum(rng.integers(0, 5, 40)), "D")
+    model = RecursiveLeastSquares(half_life="9D", time="when")
+    for row, target, day in zip(X[:20], y[:20], days[:20], strict=True):
+        x = {"a": row[0], "when": day} if day < days[8] else {"a": row[0], "b": row[1], "when": day}
+        model.learn_one(x, target)
+    frame = pd.DataFrame(X, columns=["a", "b"]).assign(when=days)
+    model.learn_many(frame[20:], pd.Series(y[20:]))
+    X[days < days[8], 1] = 0.0
+    est = olsq.RecursiveLeastSquares(half_life="9D").partial_fit(X, y, times=days)
+    np.testing.assert_allclose(list(model.weights.values()), est.coef_, rtol=1e-9)
+    assert model.features == ["a", "b"]
+    asked = {"a": 1.0, "b": 2.0, "when": days[-1]}
+    assert model.predict_one(asked) == pytest.approx(est.predict([[1.0, 2.0]])[0])
+    before = model.weights
+    with pytest.raises(ValueError, match="no time under the key 'when'"):
+        model.learn_one({"a": 1.0}, 1.0)
+    with pytest.raises(ValueError, match="times must not go back"):
+        model.learn_one({"a": 1.0, "when": days[0]}, 1.0)
+    assert model.weights == before

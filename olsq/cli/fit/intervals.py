@@ -18,9 +18,9 @@ class Intervals:
 
     The bounds are ``prediction -+ q sigma sqrt(1 / w + x P x)`` with sigma from the rows before and
     P their inverse information, which the row's own factor has forgotten already: the root is what
-    divides a residual to make it a recursive one.  q is Student's, of ``(sum zeta)^2 / sum zeta^2 - k``
-    degrees of freedom with zeta the forgetting weights of the rows learned before and k the number
-    of coefficients; where spans of time decide about these weights, the normal distribution's.
+    divides a residual to make it a recursive one.  q is Student's, of ``(sum zeta)^2 / sum zeta^2 -
+    k`` degrees of freedom with zeta the forgetting weights of the rows learned before and k the
+    number of coefficients; where spans of time decide about them, the normal distribution's.
     """
 
     def __init__(self, options: FitOptions, n_coefficients: int) -> None:
