@@ -20,7 +20,7 @@ from olsq.cli.fit.group_scores import GroupScores
 from olsq.cli.fit.intervals import Intervals
 from olsq.cli.fit.options import Estimator, FitOptions
 from olsq.cli.fit.output import Output, output_names
-from olsq.cli.fit.report import print_report
+from olsq.cli.fit.report import print_report, warn_of_unnamed
 from olsq.cli.fit.scores import Scores
 from olsq.cli.fit.target_path import PathOfTarget, hidden_before, unlearned_path
 from olsq.cli.fit.trace import Trace
@@ -29,7 +29,6 @@ from olsq.cli.interrupts import Interrupts
 from olsq.cli.progress import RowProgress
 from olsq.cli.sources.columns import Chunk
 from olsq.cli.sources.source import Source, open_source
-from olsq.cli.sources.times import NUMBER
 from olsq.online import GroupedLeastSquares
 
 
@@ -52,7 +51,7 @@ def run_fit(options: FitOptions, console: Console, progress_console: Console) ->
         if found is None:
             progress_console.print(f"{options.state} does not exist yet: starting from row 1")
     source = open_source(options.data, options.reading())
-    _warn_of_unnamed(source, progress_console)
+    warn_of_unnamed(source, progress_console)
     with source, Interrupts() as interrupts:
         run = FitRun(options, source, found)
         done = False
@@ -215,7 +214,10 @@ class FitRun:
     def _call(
         self, learn: Any, X: NDArray, y: NDArray, weight: NDArray | None, chunk: Chunk
     ) -> Any:
-        more: dict[str, Any] = {"times": self._times(chunk)} if self.options.span else {}
+        more: dict[str, Any] = {}
+        if self.options.span and self.source.table.time and chunk.time is not None:
+            column = self.source.table.time
+            more["times"] = column.dates(chunk.time, chunk.start, self.options.span)
         if chunk.by is not None and self.source.table.groups is not None:
             more["by"] = self.source.table.groups.of(chunk.by)
         try:
@@ -224,25 +226,6 @@ class FitRun:
             first, last = self.source.rows - len(y) + 1, self.source.rows
             reason = str(error).splitlines()[0]
             raise InputError(f"rows {first:,} to {last:,}: {reason}") from None
-
-    def _times(self, chunk: Chunk) -> NDArray[np.datetime64]:
-        """The dates of the rows, each of which must have one."""
-        column, name = self.source.table.time, self.options.span
-        assert column is not None
-        assert chunk.time is not None
-        if column.kind == NUMBER:
-            raise InputError(
-                f"{name} is a span between dates, but column {column.name!r} holds numbers: give a "
-                "number of rows, or --time-format if they are dates"
-            )
-        missing = np.flatnonzero(np.isnan(chunk.time))
-        if missing.size:
-            row = chunk.start + int(missing[0]) + 1
-            raise InputError(
-                f"row {row:,} has no time in column {column.name!r}, which {name} needs: fill it "
-                "in, or leave the row out"
-            )
-        return chunk.time.astype(np.int64).astype("datetime64[us]")
 
     def _save(self) -> bool:
         """Write a checkpoint if one is wanted and there is anything to save."""
@@ -334,15 +317,4 @@ class FitRun:
         print_report(
             console, self.estimator, names, columns.targets, self.scores,
             heading=heading, files=files,
-        )  # fmt: skip
-
-
-def _warn_of_unnamed(source: Source, console: Console) -> None:
-    """Name the columns without a name that are not used."""
-    for place in source.columns.left_out:
-        name = source.header[place]
-        console.print(
-            f"olsq: column {place + 1} is left out: its name is {name!r}, as of an index "
-            "(--features takes it, --exclude keeps this quiet)",
-            soft_wrap=True, markup=False, highlight=False,
         )  # fmt: skip

@@ -17,7 +17,7 @@ from olsq.cli.fit.scores import Scores
 from olsq.online import GroupedLeastSquares
 
 MOST_GROUPS = 20
-CELL = 18  # characters of "value (std. error)" and the space before it
+CELL = 17  # characters of "value (std. error)" and the space before it
 LONGEST_LABEL = 24
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
 
@@ -42,7 +42,7 @@ def print_group_report(
         names, coef, stderr = coefficients_of(groups, features, j)
         console.print(_by_group(console, groups, by, names, coef, stderr, target * several))
         if learned.sum() > MOST_GROUPS:
-            console.print(_spread(names, coef[learned], int(learned.sum())))
+            console.print(_spread(names, coef[learned], console.width))
         tables.append(errors_table(scores[j], target if several else "", "of the group"))
     _print_undetermined(console, groups, features, learned)
     shown = [table for table in tables if table is not None]
@@ -80,7 +80,8 @@ def _by_group(
     keys, rows = list(map(str, groups.keys())), groups.n_samples_seen_
     order = sorted(range(len(keys)), key=keys.__getitem__)[:MOST_GROUPS]
     labels = [_shortened(keys[i]) for i in order]
-    width = max(map(len, (*labels, by, "... and 999,999 more")))
+    more = f"... and {len(keys) - MOST_GROUPS:,} more" if len(keys) > MOST_GROUPS else ""
+    width = max(map(len, (*labels, by, more)))
     most = max((console.width - width - 10) // CELL, 1)
     shown = len(names) if len(names) <= most else max(most - 1, 1)
     table = Table(
@@ -97,21 +98,22 @@ def _by_group(
     for i, label in zip(order, labels, strict=True):
         cells = [_cell(coef[i, k], stderr[i, k]) if rows[i] else "" for k in range(shown)]
         table.add_row(escape(label), f"{rows[i]:,}", *cells)
-    if len(keys) > MOST_GROUPS:
-        table.add_row(f"... and {len(keys) - MOST_GROUPS:,} more", style="dim")
+    if more:
+        table.add_row(more, style="dim")
     return table
 
 
-def _spread(names: list[str], coef: NDArray, n: int) -> Table:
-    """Quantiles of each coefficient (groups, k) over the groups."""
+def _spread(names: list[str], coef: NDArray, width: int) -> Table:
+    """Quantiles of each coefficient (groups, k) over the groups, as many as there is room for."""
+    levels = LEVELS if width >= 80 else LEVELS[2:3]
     table = Table(
         box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left", title_style="bold",
-        title=f"Coefficients over {n:,} groups: smallest, quantiles, largest",
+        title=f"Coefficients over {len(coef):,} groups: least, quantiles, most",
     )  # fmt: skip
     table.add_column("coefficient")
-    for heading in ("least", *(f"{100 * level:.0f} %" for level in LEVELS), "most"):
+    for heading in ("least", *(f"{100 * level:.0f} %" for level in levels), "most"):
         table.add_column(heading, justify="right")
-    quantiles = np.quantile(coef, (0, *LEVELS, 1), axis=0)
+    quantiles = np.quantile(coef, (0, *levels, 1), axis=0)
     most = 20
     for k, name in enumerate(names[:most]):
         table.add_row(escape(name), *(f"{value:.4g}" for value in quantiles[:, k]))

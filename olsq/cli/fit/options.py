@@ -155,8 +155,8 @@ class FitOptions:
         ):
             if given:
                 raise InputError(
-                    f"--by and {option} exclude each other: of many regressions the state is "
-                    "updated by --forget or --half-life in rows alone"
+                    f"--by and {option} exclude each other (--forget and a --half-life of rows go "
+                    "with it)"
                 )
 
     def _check_files(self) -> None:

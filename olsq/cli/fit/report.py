@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from olsq.cli.fit.scores import Scores
+from olsq.cli.sources.source import Source
 from olsq.online import RecursiveLeastSquares, RollingLeastSquares
 
 Alone = RecursiveLeastSquares | RollingLeastSquares
@@ -119,3 +120,14 @@ def errors_table(scores: Scores, target: str, whose: str = "") -> Table | None:
         named = who if who == "olsq" else f"{who} {whose}".rstrip()
         table.add_row(named, f"{absolute:.4g}", f"{root:.4g}", skill, style=style)
     return table
+
+
+def warn_of_unnamed(source: Source, console: Console) -> None:
+    """Name the columns without a name that are not used."""
+    for place in source.columns.left_out:
+        name = source.header[place]
+        console.print(
+            f"olsq: column {place + 1} is left out: its name is {name!r}, as of an index "
+            "(--features takes it, --exclude keeps this quiet)",
+            soft_wrap=True, markup=False, highlight=False,
+        )  # fmt: skip

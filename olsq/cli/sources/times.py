@@ -143,6 +143,30 @@ class TimeColumn:
             )
         self.lasts[codes] = times  # of several, the last stays
 
+    def dates(
+        self, times: NDArray[np.float64], first_row: int, what: str
+    ) -> NDArray[np.datetime64]:
+        """Times (n,) as dates for ``what``, an option with a span of time.
+
+        Raises
+        ------
+        InputError
+            If times are numbers, or one is missing.
+        """
+        if self.kind == NUMBER:
+            raise InputError(
+                f"{what} is a span between dates, but column {self.name!r} holds numbers: give a "
+                "number of rows, or --time-format if they are dates"
+            )
+        missing = np.flatnonzero(np.isnan(times))
+        if missing.size:
+            row = first_row + int(missing[0]) + 1
+            raise InputError(
+                f"row {row:,} has no time in column {self.name!r}, which {what} needs: fill it in, "
+                "or leave the row out"
+            )
+        return times.astype(np.int64).astype("datetime64[us]")
+
     def shown(self, time: float) -> str:
         """One time as text."""
         if self.kind == NUMBER:
