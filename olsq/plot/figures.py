@@ -104,7 +104,7 @@ def plot_path(
     at = _axis(len(coef), x)
     rows = _thin(len(coef))
     with house_style():
-        figure = Figure(figsize=(8, 1.8 * len(labels) + 0.4), layout="constrained")
+        figure = new_figure(8, 1.8 * len(labels) + 0.4)
         axes = figure.subplots(len(labels), 1, sharex=True, squeeze=False)[:, 0]
         for k, ax in enumerate(axes):
             draw_coefficient(ax, at[rows], coef[rows, k], stderr[rows, k], title=labels[k])

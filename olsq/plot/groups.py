@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.plot.drawing import BLUE, INK, MUTED, ORANGE, house_style, roomy_layout
+from olsq.plot.drawing import BLUE, INK, MUTED, ORANGE, house_style, new_figure, roomy_layout
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,15 +35,13 @@ def draw_groups(
     names : sequence of str (k,)
     title : str
     """
-    from matplotlib.figure import Figure
-
     chosen = _most_different(coef, stderr)
     few = len(labels) <= MOST_DOTS
     with house_style():
         n_columns = 2 if len(chosen) == 4 else min(len(chosen), 3)
         n_rows = -(-len(chosen) // n_columns)
         height = (0.17 * len(labels) + 1.0 if few else 2.5) * n_rows + 0.6
-        figure = Figure(figsize=(10, max(height, 2.4)), layout=roomy_layout())
+        figure = new_figure(10, max(height, 2.4), roomy_layout())
         axes = figure.subplots(n_rows, n_columns, squeeze=False)
         order = sorted(range(len(labels)), key=lambda i: labels[i], reverse=True)
         for place, ax in enumerate(axes.flat):

@@ -433,6 +433,10 @@ def test_a_path_of_groups_keeps_names():
     table = groups.partial_fit_path(frame, pd.Series([2.0, 4.0, 6.0]), by="g").to_frame()
     assert list(table)[:2] == ["intercept", "a"]
     assert table["a"].iloc[-1] == pytest.approx(2.0)
+    y = pd.Series([2.0, 4.0, 6.0], index=[2, 1, 0])
+    with pytest.raises(ValueError, match="different indexes"):
+        groups.partial_fit_path(frame, y, by="g")
+    assert groups.n_samples_seen_.tolist() == [2, 1]
 
 
 def test_a_group_without_a_usable_row_has_no_estimate_in_any_form():

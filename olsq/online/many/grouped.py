@@ -162,10 +162,10 @@ class GroupedLeastSquares(EstimatorConventions, GroupReading):
         >>> groups.partial_fit_path([[1.0], [1.0]], [4.0, 5.0], by=["a", "b"]).coef[:, 0]
         array([3., 5.])
         """
+        labels = Labels.of(taken_out(X, by)[0], y)  # refuses rows that are not in line
         with self._locked():
             path = self._learn(X, y, sample_weight, by, forget, want_path=True)
             assert path is not None
-            labels = Labels.of(taken_out(X, by)[0], y)
             return path.labelled(labels._replace(intercept=bool(self.fit_intercept)))
 
     def fit(
