@@ -16,6 +16,7 @@ def cases(tiny: float = 1e-300) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     X = rng.standard_normal((K, D))
     columns, rows = np.logspace(0, -12, D), np.logspace(0, -13, D)
     alternate = np.where(np.arange(D) % 2, 1e300, tiny)
+    collinear = np.triu(np.ones((D, D))) * 0.2 ** np.arange(D)[:, None] ** 2
     gap, late = R.copy(), X.copy()
     gap[:, 2], late[:, 2] = 0, 0  # a column that has always been zero
     tail = R.copy()
@@ -25,7 +26,7 @@ def cases(tiny: float = 1e-300) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         "signs": (R * np.where(np.arange(D) % 2, -1.0, 1.0)[:, None], X),
         "graded columns": (R * columns, X * columns),
         "ill-conditioned": (R * rows[:, None], X @ (R * rows[:, None])),
-        "collinear": (np.triu(np.ones((D, D))) * 0.2 ** np.arange(D)[:, None] ** 2, 1e-3 * X * 0.2 ** np.arange(D) ** 2),
+        "collinear": (collinear, 0.3 * X @ collinear),
         "repeated rows": (R, np.repeat(X[:1], K, 0)),
         "rows far larger": (R, 1e7 * X),
         "rows far smaller": (R, 1e-7 * X),
