@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Iterator
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.online import files, frozen, inputs
+from olsq.online import frozen, inputs
 from olsq.online.conventions import EstimatorConventions
 from olsq.online.estimator import RecursiveLeastSquares
 from olsq.online.locking import Locked
 from olsq.online.many import files as bank_files
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.labels import MISSING, encode, taken_out
+from olsq.online.saving import Saved
 from olsq.reals import real_array
 
 NAME = "GroupedLeastSquares"
@@ -32,7 +32,7 @@ def _of_the_bank(name: str) -> Any:
     return property(read, doc=getattr(FilterBank, name).__doc__)
 
 
-class GroupedLeastSquares(EstimatorConventions, Locked):
+class GroupedLeastSquares(EstimatorConventions, Locked, Saved):
     """Recursive least squares by key: one regression for every label that rows come with.
 
     Each group is a :class:`RecursiveLeastSquares` on the rows of its label; a label that was never
@@ -306,20 +306,15 @@ class GroupedLeastSquares(EstimatorConventions, Locked):
             other.metadata_ = copy.deepcopy(self.metadata_)
         return other
 
-    def save(self, path: str | os.PathLike[str], *, metadata: dict[str, Any] | None = None) -> None:
-        """Write all groups to one file, atomically; :func:`olsq.load` resumes bit for bit.
-
-        Keys must be text, numbers, booleans or tuples of these: TypeError for others, such as
-        dates, which take their text (``str(day)``) as label instead.  Other parameters, errors and
-        the format are those of :meth:`RecursiveLeastSquares.save`.
-        """
+    def _snapshot(
+        self, metadata: dict[str, Any] | None
+    ) -> tuple[dict[str, Any], dict[str, NDArray]]:
         with self._locked():
             bank = self._bank_or_raise()
             self._check_frozen()
             header, arrays = bank_files.written(bank, metadata)
             header |= {"estimator": NAME, "keys": [_written(key) for key in self._places]}
-            arrays = {name: array.copy() for name, array in arrays.items()}
-        files.write(path, header, arrays)
+            return header, {name: array.copy() for name, array in arrays.items()}
 
 
 def read(header: dict[str, Any], arrays: dict[str, NDArray]) -> GroupedLeastSquares:
