@@ -25,7 +25,7 @@ def factor(d: int) -> tuple[np.ndarray, np.ndarray]:
     """A Gram matrix and its upper factor."""
     rows = np.random.default_rng(0).standard_normal((2 * d, d))
     A = rows.T @ rows
-    return A, scipy.linalg.cholesky(A)
+    return A, np.ascontiguousarray(scipy.linalg.cholesky(A))  # SciPy returns Fortran order
 
 
 class Cholesky:

@@ -59,10 +59,10 @@ def cholesky_update(factor: Any, x: Any, *, lower: bool = False) -> Any:
     d block rotations (for one column Givens rotations), each of a pivot and the k entries under it.
     Backward stable column by column: there is an orthogonal Q with
     ``[R + E; x^T + F] = Q [R'; 0]`` and ``|(E_j, F_j)| <= c d k u |(R_j, x_j)|`` for every column
-    j, with u the unit roundoff and c a small constant (Higham 2002, section 19.6; measured, the
-    left side stays below 10 u |(R_j, x_j)| for d k up to 3000).  So ``R'^T R'`` has relative errors of that
-    size next to ``sqrt(A'_ii A'_jj)``, whatever the condition of A and the units of its columns.
-    Nothing overflows or underflows that the result does not.
+    j, with u the unit roundoff and c a small constant (Higham 2002, section 19.6).  So the errors
+    of ``R'^T R'`` are of that size next to ``sqrt(A'_ii A'_jj)``, whatever the condition of A and
+    the units of its columns; measured, they are a few u (docs/linalg.md).  Nothing overflows or
+    underflows that the result does not.
 
     Cost: ``4 k d^2`` flops (one column: ``3 d^2``); the dense way takes ``k d^2 + d^3 / 3`` and
     squares the condition.  NumPy computes in float64 also for float32.  JAX: jit, vmap,
@@ -131,9 +131,9 @@ def cholesky_downdate(factor: Any, x: Any, *, lower: bool = False) -> Any:
     The problem itself may be ill-conditioned.  With ``rho^2`` the least eigenvalue of
     ``1 - x^T A^-1 x`` (for a column: 1 - its leverage), ``|A'^-1| <= |A^-1| / rho^2``, and R'
     differs from the exact factor by up to about ``c d k u cond(A) / rho^2``, relative to its norm:
-    no method that knows only R and x does better.  Below ``rho^2`` of about ``d u cond(R)`` definite
-    and indefinite cannot be told apart, and either answer may come.  Where the rows are still
-    at hand, factorise them afresh then.
+    no method that knows only R and x does better.  R and x determine ``rho^2`` to within
+    ``c d u cond(R)``: below that, definite and indefinite cannot be told apart, and either answer
+    may come.  Where the rows are still at hand, factorise them afresh then.
 
     A pivot of 0 (A singular) stays 0: x has to be exactly 0 there, else it is refused.  In NumPy
     the rest of its row may be nonzero; in JAX such a row must be 0, else NaN.

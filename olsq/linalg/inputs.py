@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import math
 import operator
 from typing import Any
 
@@ -14,7 +14,11 @@ from olsq.reals import real_array
 
 def side(*arrays: Any) -> Any:
     """``olsq.linalg.jax`` if any of the arrays is JAX's, else ``olsq.linalg.numpy``."""
-    return importlib.import_module(f"olsq.linalg.{'jax' if holds_jax(*arrays) else 'numpy'}")
+    if holds_jax(*arrays):
+        from olsq.linalg import jax as forms
+    else:
+        from olsq.linalg import numpy as forms
+    return forms
 
 
 def prepare(**arrays: Any) -> list[Any]:
@@ -83,12 +87,19 @@ def flat(names: str, *arrays: Any) -> tuple[list[Any], tuple[int, ...]]:
     except ValueError:
         shapes = ", ".join(str(x.shape) for x in arrays)
         raise ValueError(f"the leading axes of {names} do not broadcast: {shapes}") from None
-    count = int(np.prod(batch)) if batch else 1
-    xp = np
-    if holds_jax(*arrays):
-        import jax.numpy as xp
-    spread = [xp.broadcast_to(x, (*batch, *x.shape[-2:])) for x in arrays]
-    return [x.reshape(count, *x.shape[-2:]) for x in spread], batch
+    count = math.prod(batch)
+    return [_spread(x, batch).reshape(count, *x.shape[-2:]) for x in arrays], batch
+
+
+def _spread(x: Any, batch: tuple[int, ...]) -> Any:
+    """``x`` with all the leading axes of the batch."""
+    if x.shape[:-2] == batch:
+        return x
+    if holds_jax(x):
+        import jax.numpy as jnp
+
+        return jnp.broadcast_to(x, (*batch, *x.shape[-2:]))
+    return np.broadcast_to(x, (*batch, *x.shape[-2:]))
 
 
 def check_pair(Q: Any, R: Any) -> tuple[int, int]:

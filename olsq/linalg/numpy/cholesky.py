@@ -23,6 +23,14 @@ def absorb(W, X, pivots, q, u):
         eliminate(W, j, X, j, q, u)
 
 
+@kernel(forceinline=True)
+def clear_below(W, pivots):
+    """Zero what lies below the diagonal in the columns of pivots: nobody has read it."""
+    for i in range(W.shape[0]):
+        for j in range(min(i, pivots)):
+            W[i, j] = 0.0
+
+
 @kernel()
 def absorb_all(W, X, pivots):
     """:func:`absorb` for every W (b, n, N) and X (b, k, N)."""
@@ -32,6 +40,7 @@ def absorb_all(W, X, pivots):
         raise ValueError("there are more pivots than rows or columns")
     q, u = np.empty(X.shape[1]), np.empty(X.shape[2])
     for b in range(W.shape[0]):
+        clear_below(W[b], pivots)
         absorb(W[b], X[b], pivots, q, u)
 
 
@@ -72,9 +81,10 @@ def release(R, X, q, u):
             return j
         inner_rows(q, X, j + 1, u)
         inverse, share = 1.0 / c, 1.0 / (1.0 + c)
-        for col in range(j + 1, d):
-            row[col] = (row[col] - u[col]) * inverse
-            u[col] = row[col] + share * u[col]
+        tail, v = row[j + 1 :], u[j + 1 :]
+        for col in range(tail.shape[0]):
+            tail[col] = (tail[col] - v[col]) * inverse
+            v[col] = tail[col] + share * v[col]
         subtract_outer(X, q, u, j + 1)
         row[j] = r
     return -1
@@ -88,6 +98,7 @@ def release_all(R, X, lost):
         raise ValueError("R, X and lost do not have shapes that fit together")
     q, u, x = np.empty(max(X.shape[1], 1)), np.empty(d), np.empty((1, d))
     for b in range(n):
+        clear_below(R[b], d)
         settle_zero_pivots(R[b], x, q)
         lost[b] = release(R[b], X[b], q, u)
 
@@ -117,5 +128,5 @@ def cholesky_downdate(R: NDArray, X: NDArray) -> NDArray:
 
 
 def _copies(R: NDArray, X: NDArray) -> tuple[NDArray, NDArray]:
-    """The upper triangle and the rows as float64 arrays that kernels may write to."""
-    return np.triu(R.astype(np.float64, copy=False)), np.array(X, np.float64, order="C")
+    """Both as float64 arrays that kernels may write to."""
+    return np.array(R, np.float64, order="C"), np.array(X, np.float64, order="C")

@@ -104,27 +104,37 @@ def rotate_pair(row, x, c, s, g):
 
 @kernel(forceinline=True)
 def inner_rows(q, X, start, u):
-    """``u <- q^T X`` from column ``start`` on; returns ``|q|^2``."""
+    """``u <- q^T X`` from column ``start`` on; returns ``|q|^2``.  Four rows share a pass over u."""
+    k = X.shape[0]
+    v = u[start:]
     square = 0.0
-    for col in range(start, X.shape[1]):
-        u[col] = 0.0
-    for i in range(X.shape[0]):
-        qi, x = q[i], X[i]
-        square += qi * qi
-        if qi != 0:
-            for col in range(start, X.shape[1]):
-                u[col] += qi * x[col]
+    for i in range(k):
+        square += q[i] * q[i]
+    for col in range(v.shape[0]):
+        v[col] = 0.0
+    whole = k - k % 4
+    for i in range(0, whole, 4):
+        a, b, c, d = q[i], q[i + 1], q[i + 2], q[i + 3]
+        x, y = X[i, start:], X[i + 1, start:]
+        z, w = X[i + 2, start:], X[i + 3, start:]
+        for col in range(v.shape[0]):
+            v[col] += a * x[col] + b * y[col] + c * z[col] + d * w[col]
+    for i in range(whole, k):
+        a, x = q[i], X[i, start:]
+        for col in range(v.shape[0]):
+            v[col] += a * x[col]
     return square
 
 
 @kernel(forceinline=True)
 def subtract_outer(X, q, u, start):
     """``X <- X - q u^T`` from column ``start`` on."""
+    v = u[start:]
     for i in range(X.shape[0]):
-        qi, x = q[i], X[i]
-        if qi != 0:
-            for col in range(start, X.shape[1]):
-                x[col] -= qi * u[col]
+        a, x = q[i], X[i, start:]
+        if a != 0:
+            for col in range(v.shape[0]):
+                x[col] -= a * v[col]
 
 
 @kernel(forceinline=True)
@@ -135,10 +145,11 @@ def rotate_block(row, X, c, q, start, u):
         return
     shrink = inner_rows(q, X, start, u) / (1.0 + c)  # 1 - c
     share = 1.0 / (1.0 + c)
-    for col in range(start, row.shape[0]):
-        old = row[col]
-        row[col] = old + (u[col] - shrink * old)
-        u[col] = old + share * u[col]
+    tail, v = row[start:], u[start:]
+    for col in range(tail.shape[0]):
+        old = tail[col]
+        tail[col] = old + (v[col] - shrink * old)
+        v[col] = old + share * v[col]
     subtract_outer(X, q, u, start)
 
 
