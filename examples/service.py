@@ -91,7 +91,7 @@ class Reader:
 
     @property
     def model(self):
-        """The newest model, or None before the first commit; loaded only when there is a new one."""
+        """The newest model, or None before the first commit; loaded when there is a new one."""
         state = self.db.execute(
             "SELECT offset, state FROM states WHERE name = ? AND offset > ?",
             (self.name, self.offset),

@@ -84,7 +84,7 @@ ROOMS = {
     "reference": set(),
     "datasets": set(),
     "linalg": BASE,
-    "online": {*BASE, "linalg", "solvers", "sequence"},  # sequence only to merge moments that are JAX arrays
+    "online": {*BASE, "linalg", "solvers", "sequence"},  # the last to merge JAX moments
     "sequence": {*BASE, "solvers"},
     "attention": {*BASE, "solvers", "sequence"},
     "nn": {*BASE, "solvers", "sequence", "attention"},

@@ -60,8 +60,7 @@ def test_deliveries_overlap_repeat_and_leave_no_gap(service, tmp_path):
 
 def test_a_second_writer_is_stopped(service, tmp_path):
     first, second = (
-        service.Writer(str(tmp_path / "a.db"), "demand", service.model(), block=5)
-        for _ in range(2)
+        service.Writer(str(tmp_path / "a.db"), "demand", service.model(), block=5) for _ in range(2)
     )
     X, y = zip(*map(service.row, range(20)), strict=True)
     first.deliver(0, X[:5], y[:5])

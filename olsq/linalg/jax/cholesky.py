@@ -30,9 +30,7 @@ def _release(R: Array, X: Array) -> Array:
         j, row = inputs
         pivot = jax.lax.dynamic_index_in_dim(row, j, 0, False)
         sign = jnp.where(pivot < 0, -1, 1).astype(row.dtype)
-        c, q, r = inverse_rotation(
-            sign * pivot, jax.lax.dynamic_index_in_dim(X, j, 1, False)
-        )
+        c, q, r = inverse_rotation(sign * pivot, jax.lax.dynamic_index_in_dim(X, j, 1, False))
         u = (q[:, None] * X).sum(0)
         row = (sign * row - u) / c
         X = X - q[:, None] * (row + u / (1 + c))

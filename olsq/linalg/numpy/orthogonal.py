@@ -30,7 +30,7 @@ def sweep_all(W, column, top, full):
     are taken together first.
     """
     n = W.shape[1]
-    if not (0 <= column < W.shape[2] and 0 <= top and 0 <= full):
+    if not (0 <= column < W.shape[2] and top >= 0 and full >= 0):
         raise ValueError("column, top and full must lie within W")
     q, u = np.empty(n), np.empty(W.shape[2])
     last = min(max(full, top), n - 1)
@@ -69,7 +69,7 @@ def collect(rows, j, column, q, u):
 def close_gap_all(W, first, pivots, p):
     """Make W (b, n, N), upper but for p subdiagonals from row ``first`` on, trapezoidal."""
     n = W.shape[1]
-    if not (0 <= first and pivots <= min(n, W.shape[2]) and p >= 0):
+    if not (first >= 0 and pivots <= min(n, W.shape[2]) and p >= 0):
         raise ValueError("first, pivots and p must lie within W")
     q, u = np.empty(p), np.empty(W.shape[2])
     for b in range(W.shape[0]):
@@ -77,9 +77,7 @@ def close_gap_all(W, first, pivots, p):
             eliminate(W[b], j, W[b, j + 1 : min(j + p + 1, n)], j, q, u)
 
 
-def qr_insert(
-    Q: NDArray, R: NDArray, new: NDArray, k: int, which: str
-) -> tuple[NDArray, NDArray]:
+def qr_insert(Q: NDArray, R: NDArray, new: NDArray, k: int, which: str) -> tuple[NDArray, NDArray]:
     """Q (b, m, q), R (b, q, n) and new rows (b, p, n) or columns (b, p, m), before the k-th."""
     Q, R, new = (x.astype(np.float64, copy=False) for x in (Q, R, new))
     insert = _insert_rows if which == "row" else _insert_columns
@@ -116,9 +114,7 @@ def _insert_columns(Q: NDArray, R: NDArray, new: NDArray, k: int) -> tuple[NDArr
     return Q, R
 
 
-def qr_delete(
-    Q: NDArray, R: NDArray, k: int, p: int, which: str
-) -> tuple[NDArray, NDArray]:
+def qr_delete(Q: NDArray, R: NDArray, k: int, p: int, which: str) -> tuple[NDArray, NDArray]:
     """Q (b, m, q) and R (b, q, n) without rows or columns k, ..., k + p - 1."""
     Q, R = (x.astype(np.float64, copy=False) for x in (Q, R))
     if which == "col":
@@ -144,7 +140,7 @@ def complement(Q: NDArray, u: NDArray) -> tuple[NDArray, NDArray, NDArray]:
     Gram-Schmidt, with a second pass as in Daniel, Gragg, Kaufman & Stewart (1976).  Where u lies in
     the span of Q to rounding, rho is 0 and v what is left of the unit vector furthest from it.
     """
-    _, m, q = Q.shape
+    _, m, _ = Q.shape
     exponent = np.frexp(np.abs(u).max(-1, keepdims=True, initial=0))[1]
     u = np.ldexp(u, -exponent)
     w, v = _project(Q, u)

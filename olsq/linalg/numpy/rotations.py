@@ -104,7 +104,7 @@ def rotate_pair(row, x, c, s, g):
 
 @kernel(forceinline=True)
 def inner_rows(q, X, start, u):
-    """``u <- q^T X`` from column ``start`` on; returns ``|q|^2``.  Four rows share a pass over u."""
+    """``u <- q^T X`` from column ``start`` on; returns ``|q|^2``.  Four rows share a pass."""
     k = X.shape[0]
     v = u[start:]
     square = 0.0
