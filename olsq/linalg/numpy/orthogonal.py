@@ -102,7 +102,7 @@ def _insert_columns(Q: NDArray, R: NDArray, new: NDArray, k: int) -> tuple[NDArr
     for t in range(new.shape[1]):
         (m, q), n = Q.shape[1:], R.shape[-1]
         if q == m:
-            w = np.einsum("bmq,bm->bq", Q, new[:, t])
+            w = _products(Q.swapaxes(1, 2), new[:, t])
         else:
             w, v, rho = complement(Q, new[:, t])
             Q, R = _with_vector(Q, R, v)
@@ -159,8 +159,13 @@ def complement(Q: NDArray, u: NDArray) -> tuple[NDArray, NDArray, NDArray]:
 
 def _project(Q: NDArray, u: NDArray) -> tuple[NDArray, NDArray]:
     """``Q^T u`` and what it leaves of u."""
-    w = np.einsum("bmq,bm->bq", Q, u)
-    return w, u - np.einsum("bmq,bq->bm", Q, w)
+    w = _products(Q.swapaxes(1, 2), u)
+    return w, u - _products(Q, w)
+
+
+def _products(A: NDArray, x: NDArray) -> NDArray:
+    """``A x`` for every A (b, ., .) and x (b, .)."""
+    return (A @ x[..., None])[..., 0]
 
 
 def _with_vector(Q: NDArray, R: NDArray, v: NDArray) -> tuple[NDArray, NDArray]:
