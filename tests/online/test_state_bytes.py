@@ -19,8 +19,8 @@ def learnt():
         olsq.RecursiveLeastSquares(forget=0.9).fit(X, Y),
         olsq.RollingLeastSquares(window=5).fit(X, Y),
         bank,
-        olsq.GroupedLeastSquares().partial_fit(X, Y, list("abc") * 4),
-        olsq.features.Lags(2).fit(X),
+        olsq.GroupedLeastSquares().partial_fit(X, Y, by=list("abc") * 4),
+        olsq.features.Lags(2).fit(X, Y),
     ]
 
 
