@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from olsq import datasets as datasets
     from olsq import features as features
     from olsq import icl as icl
+    from olsq import linalg as linalg
     from olsq import nn as nn
     from olsq import online as online
     from olsq import plot as plot
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from olsq import testing as testing
     from olsq import train as train
     from olsq import tuning as tuning
-    from olsq.loading import load
+    from olsq.loading import load, loads
     from olsq.online import (
         CoefficientPath,
         FilterBank,
@@ -64,6 +65,7 @@ _HOME = {
     "StateFileError": "olsq.online",
     "coefficient_path": "olsq.online",
     "load": "olsq.loading",
+    "loads": "olsq.loading",
     "merge": "olsq.online",
     "Chebyshev": "olsq.solvers",
     "ChunkExact": "olsq.solvers",
@@ -97,6 +99,7 @@ __all__ = [
     "StateFileError",
     "coefficient_path",
     "load",
+    "loads",
     "merge",
     "online_lstsq",
     "online_lstsq_vjp",
@@ -111,6 +114,7 @@ _SUBMODULES = frozenset(
         "datasets",
         "features",
         "icl",
+        "linalg",
         "nn",
         "online",
         "plot",

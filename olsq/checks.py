@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from olsq.problem import RIDGE_MODES
 
+_PLAIN = {np.ndarray, np.int32, float, type(None)}  # types that are not JAX's
+
 
 def check_real(name: str, x: Any) -> None:
     """Raise TypeError unless ``x`` holds real numbers: booleans, integers, floats of any width.
@@ -81,6 +83,22 @@ def shape_error(
 def shown(value: object) -> str:
     """``value`` as a user wrote it: 1.5 and '1.5', not np.float64(1.5) and np.str_('1.5')."""
     return repr(value.item() if isinstance(value, np.generic) else value)
+
+
+def holds_jax(*arguments: Any) -> bool:
+    """Whether any argument is a JAX array or tracer, or a tuple with one in it.
+
+    There is none before JAX is imported.
+    """
+    jax = sys.modules.get("jax")
+    if jax is None:
+        return False
+    for x in arguments:
+        if type(x) in _PLAIN:  # for sure, and known without asking JAX, which takes a microsecond
+            continue
+        if holds_jax(*x) if isinstance(x, tuple) else isinstance(x, jax.Array):
+            return True
+    return False
 
 
 def check_choice(value: object, name: str, choices: tuple[str, ...]) -> None:

@@ -10,21 +10,24 @@ from numba import njit
 from olsq.kernel_cache import attach
 
 
-def kernel(signatures: Sequence[Any] = (), **options: Any) -> Callable[[Callable[..., Any]], Any]:
+def kernel(
+    signatures: Sequence[Any] = (), *, strict: bool = False, **options: Any
+) -> Callable[[Callable[..., Any]], Any]:
     """Decorator: compile a function for Numba, and keep the code on disk (``_cache``).
 
     With ``signatures`` it is compiled at once, and for those only.  ``forceinline=True`` compiles
     it into every caller.  A call left standing finds another copy of it, with sums in another
     order, in the process that compiled it than in one that loaded it from disk: whatever a resumed
     run must repeat to the last bit is inlined.  (The large kernels of whole sequences would take
-    twice as long to compile.)
+    twice as long to compile.)  ``strict=True`` keeps the order of operations as written, also where
+    it is inlined: for scaling against overflow, which a compiler free to reorder would undo.
     """
     # fastmath without "nnan"/"ninf": a test for finiteness must mean what it says.  Division
     # follows NumPy (no exception half-way through an update).
     compiled = njit(
         nogil=True,
         error_model="numpy",
-        fastmath={"reassoc", "contract", "nsz", "arcp"},
+        fastmath=False if strict else {"reassoc", "contract", "nsz", "arcp"},
         **options,
     )
 

@@ -1,9 +1,12 @@
-"""One function for every file that olsq writes."""
+"""One function for every file that olsq writes, one for the same as bytes."""
 
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -50,11 +53,49 @@ def load(path: str | os.PathLike[str]) -> Any:
         return load_model(path)  # pyright: ignore[reportArgumentType]
     from olsq.online import files
 
-    header, arrays = files.read(path)
+    return _restored(os.fspath(path), *files.read(path))
+
+
+def loads(data: bytes | bytearray | memoryview) -> Any:
+    """Load what ``to_bytes`` of an estimator or a feature builder gave, or such a file's content.
+
+    Parameters
+    ----------
+    data : bytes
+
+    Returns
+    -------
+    RecursiveLeastSquares, RollingLeastSquares, FilterBank, GroupedLeastSquares or FeatureBuilder
+        It continues bit for bit; its ``metadata_`` is the dictionary given to ``to_bytes``.
+
+    Raises
+    ------
+    StateFileError
+        As from :func:`load`: nothing has been built then.
+    TypeError
+        If ``data`` are no bytes.
+
+    Examples
+    --------
+    >>> import numpy as np, olsq
+    >>> est = olsq.RecursiveLeastSquares().fit(np.eye(3), [1.0, 2.0, 3.0])
+    >>> olsq.loads(est.to_bytes()).n_samples_seen_
+    3
+    """
+    if not isinstance(data, (bytes, bytearray, memoryview)):
+        advice = "; olsq.load reads files" if isinstance(data, (str, os.PathLike)) else ""
+        raise TypeError(f"data must be bytes, got {type(data).__name__}{advice}")
+    from olsq.online import files
+
+    return _restored("data", *files.unpacked(bytes(data), "data"))
+
+
+def _restored(name: str, header: dict[str, Any], arrays: dict[str, NDArray]) -> Any:
+    """The estimator or builder that header and arrays describe; ``name`` is for errors."""
     if "features" in header:
         from olsq.features.files import restore as restore_builder
 
-        return restore_builder(path, header, arrays)
+        return restore_builder(name, header, arrays)
     from olsq.online.loading import restore
 
-    return restore(path, header, arrays)
+    return restore(name, header, arrays)

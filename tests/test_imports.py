@@ -83,7 +83,8 @@ ROOMS = {
     "solvers": BASE,
     "reference": set(),
     "datasets": set(),
-    "online": {*BASE, "solvers", "sequence"},  # only to merge moments that are JAX arrays
+    "linalg": BASE,
+    "online": {*BASE, "linalg", "solvers", "sequence"},  # the last to merge JAX moments
     "sequence": {*BASE, "solvers"},
     "attention": {*BASE, "solvers", "sequence"},
     "nn": {*BASE, "solvers", "sequence", "attention"},

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from olsq.features import output
 from olsq.features.description import described
 from olsq.features.table import Table, read_table
+from olsq.online import files
 from olsq.online.conventions import Parameters
 from olsq.online.inputs import check_feature_names, feature_names, not_fitted
 
@@ -182,11 +183,20 @@ class FeatureBuilder(Parameters):
         ValueError
             If nothing has been seen yet, or a parameter or ``metadata`` is nothing JSON can hold.
         """
-        from olsq.features.files import write
+        files.write(path, *self._snapshot(metadata))
+
+    def to_bytes(self, *, metadata: dict[str, Any] | None = None) -> bytes:
+        """The bytes that :meth:`save` would write, for a database; ``olsq.loads`` continues."""
+        return files.packed(*self._snapshot(metadata))
+
+    def _snapshot(
+        self, metadata: dict[str, Any] | None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        from olsq.features.files import snapshot
 
         self._require_fitted()
         self._check_made_with()
-        write(path, self, self._state, metadata or {})
+        return snapshot(self, self._state, metadata or {})
 
     def set_output(self, *, transform: str | None = None) -> Self:
         """Choose what methods return: "default" (arrays), "pandas" or "polars" frames.

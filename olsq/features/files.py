@@ -15,8 +15,10 @@ from olsq.online import files
 _FIELDS = {"features", "state", "n_features", "n_targets", "feature_names", "metadata"}
 
 
-def write(path: str | os.PathLike[str], builder: Any, state: Any, metadata: Any) -> None:
-    """Write a builder's file; ValueError, before anything is written, for what JSON cannot hold."""
+def snapshot(
+    builder: Any, state: Any, metadata: Any
+) -> tuple[dict[str, Any], dict[str, NDArray]]:
+    """Header and arrays of a builder's file; ValueError for what JSON cannot hold."""
     arrays: dict[str, NDArray] = {}
     names = getattr(builder, "feature_names_in_", None)
     header = {
@@ -34,7 +36,7 @@ def write(path: str | os.PathLike[str], builder: Any, state: Any, metadata: Any)
         _rebuilt(header["features"])
     except (TypeError, ValueError) as error:
         raise ValueError(f"{type(builder).__name__} cannot be saved: {error}") from None
-    files.write(path, header, arrays)
+    return header, arrays
 
 
 def restore(path: str | os.PathLike[str], header: dict[str, Any], arrays: Any) -> Any:

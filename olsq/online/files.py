@@ -40,6 +40,11 @@ class StateFileError(ValueError):
 
 def write(path: str | os.PathLike[str], header: dict[str, Any], arrays: dict[str, NDArray]) -> None:
     """Write header and arrays; the file appears under its name complete or not at all."""
+    write_atomically(path, packed(header, arrays))
+
+
+def packed(header: dict[str, Any], arrays: dict[str, NDArray]) -> bytes:
+    """The bytes of the file."""
     little = {k: np.ascontiguousarray(a, a.dtype.newbyteorder("<")) for k, a in arrays.items()}
     # Offsets depend on the header's length, which depends on the offsets' digits: relative to the
     # end of the header they do not.
@@ -55,14 +60,18 @@ def write(path: str | os.PathLike[str], header: dict[str, Any], arrays: dict[str
     for array in little.values():
         body += array.tobytes()
         body += b"\0" * (-len(body) % 8)
-    write_atomically(path, memoryview(body), hashlib.sha256(body).digest())
+    body += hashlib.sha256(body).digest()
+    return bytes(body)
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray]]:
     """Return header and arrays of a state file; StateFileError if it cannot be trusted."""
     with open(path, "rb") as file:
-        content = file.read()
-    name = os.fspath(path)
+        return unpacked(file.read(), os.fspath(path))
+
+
+def unpacked(content: bytes, name: str) -> tuple[dict[str, Any], dict[str, NDArray]]:
+    """Header and arrays of a file's bytes; ``name`` is what errors call them."""
     if len(content) < len(MAGIC) or content[: len(MAGIC)] != MAGIC:
         raise StateFileError(f"{name} is not an olsq state file")
     if len(content) < _PREFIX.size + _DIGEST:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import copy
-import os
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.online import durations, files, frozen, inputs
+from olsq.online import durations, frozen, inputs
 from olsq.online.conventions import EstimatorConventions
 from olsq.online.durations import Duration
 from olsq.online.forms.limits import state_dtype_name
@@ -17,6 +16,7 @@ from olsq.online.inference.coefficients import Inference
 from olsq.online.learning import Call, Origin
 from olsq.online.options import check_ridge
 from olsq.online.output import FrameOutput
+from olsq.online.saving import Saved
 from olsq.online.targets import Engine, TargetGroups
 from olsq.online.times import Timing
 from olsq.problem import Moments
@@ -24,7 +24,7 @@ from olsq.problem import Moments
 _STORED = {name: np.dtype(name) for name in ("float64", "float32")}
 
 
-class StateHolder(EstimatorConventions, FrameOutput, Inference):
+class StateHolder(EstimatorConventions, FrameOutput, Inference, Saved):
     """What the streaming estimators share but learning; subclasses give ``_start`` and others."""
 
     ridge: Any
@@ -134,31 +134,14 @@ class StateHolder(EstimatorConventions, FrameOutput, Inference):
 
     # -- saving -----------------------------------------------------------------------------------
 
-    def save(self, path: str | os.PathLike[str], *, metadata: dict[str, Any] | None = None) -> None:
-        """Write the whole state to one file, atomically; :func:`olsq.load` resumes bit for bit.
-
-        Parameters
-        ----------
-        path : path
-            The file; an existing one is replaced only after the new one is on disk.
-        metadata : dict, optional
-            Anything JSON can hold; comes back as ``metadata_``.
-
-        Raises
-        ------
-        NotFittedError
-            Before the first sample.
-        ValueError
-            If a parameter is no longer what the state was made with.
-        OSError
-            If the file cannot be written; an existing one is untouched then.
-        """
+    def _snapshot(
+        self, metadata: dict[str, Any] | None
+    ) -> tuple[dict[str, Any], dict[str, NDArray]]:
         self._engine_or_raise()
         with self._locked():
             self._check_frozen()
             header, arrays = self._written(metadata)
-            arrays = {name: array.copy() for name, array in arrays.items()}
-        files.write(path, header, arrays)
+            return header, {name: array.copy() for name, array in arrays.items()}
 
     def _written(
         self, metadata: dict[str, Any] | None

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.checks import check_choice
+from olsq.checks import check_choice, holds_jax
 from olsq.problem import Gradients, Moments, Solution
-from olsq.sequence.decode import holds_jax
 
 if TYPE_CHECKING:
     from jax import Array

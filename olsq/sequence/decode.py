@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any, TypeVar
 
-import numpy as np
 from numpy.typing import ArrayLike
 
+from olsq.checks import holds_jax
 from olsq.problem import AnArray, DecodeState, Moments
 
 AnyState = TypeVar("AnyState", bound=Moments | DecodeState)
-COMMON = {np.ndarray, np.int32, float, type(None)}
-
-
-def holds_jax(*arguments: Any) -> bool:
-    """Whether any argument is a JAX array or tracer, or a tuple with one in it.
-
-    There is none before JAX is imported.
-    """
-    jax = sys.modules.get("jax")
-    if jax is None:
-        return False
-    for x in arguments:
-        if type(x) in COMMON:  # for sure, and known without asking JAX, which takes a microsecond
-            continue
-        if holds_jax(*x) if isinstance(x, tuple) else isinstance(x, jax.Array):
-            return True
-    return False
 
 
 def _side(*arguments: Any) -> Any:

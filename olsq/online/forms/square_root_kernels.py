@@ -19,6 +19,7 @@ import math
 import numpy as np
 
 from olsq.kernel import kernel
+from olsq.linalg.numpy.rotations import givens, rotate_pair
 from olsq.online.forms.edges import check_gates, check_rows, check_spread, check_state, check_trace
 from olsq.online.forms.triangular_kernels import back_substitute, forward_solve, inverse_diagonal
 
@@ -63,21 +64,10 @@ def rotate(R, z, x, y, root_gate, noise):
                 R[i, i:] *= g
                 z[:, i] *= g
             return
-        length = math.hypot(pivot, xj)
-        c, s = pivot / length, xj / length
+        c, s, R[j, j] = givens(pivot, xj)
         unabsorbed *= abs(c)
-        # By increments: a rounded cosine near 1 would shrink R systematically.
-        tau = s / (1.0 + c)
-        R[j, j] = length
-        tail, row = x[j + 1 :], R[j, j + 1 :]
-        for k in range(tail.shape[0]):
-            old, new = g * row[k], tail[k]
-            row[k] = old + s * (new - tau * old)
-            tail[k] = new - s * (old + tau * new)
-        for target in range(m):
-            old, last = g * z[target, j], y[target]
-            z[target, j] = old + s * (last - tau * old)
-            y[target] = last - s * (old + tau * last)
+        rotate_pair(R[j, j + 1 :], x[j + 1 :], c, s, g)
+        rotate_pair(z[:, j], y, c, s, g)
 
 
 @kernel(forceinline=True)
@@ -309,17 +299,6 @@ def downdate(R, z, loss, p, x, y, targets, root_weight, remaining):
         y[target] = total / norm if norm > 0 else 0.0
         loss[target] = max(loss[target] - y[target] * y[target], 0.0)
     for i in range(d - 1, -1, -1):
-        length = math.hypot(norm, p[i])
-        if length == 0:
-            continue
-        c, s = norm / length, p[i] / length
-        norm = length
-        tail, row = x[i:], R[i, i:]
-        for k in range(tail.shape[0]):
-            old, new = row[k], tail[k]
-            row[k] = c * old - s * new
-            tail[k] = s * old + c * new
-        for target in range(m):
-            old, new = z[target, i], y[target]
-            z[target, i] = c * old - s * new
-            y[target] = s * old + c * new
+        c, s, norm = givens(norm, p[i])
+        rotate_pair(R[i, i:], x[i:], c, -s, 1.0)
+        rotate_pair(z[:, i], y, c, -s, 1.0)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import copy
-import os
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.online import files, frozen, inputs
+from olsq.online import frozen, inputs
 from olsq.online.conventions import EstimatorConventions
 from olsq.online.frames import Labels
 from olsq.online.many import files as bank_files
@@ -18,12 +17,13 @@ from olsq.online.many.group_reading import GroupReading
 from olsq.online.many.labels import MISSING, encode, taken_out
 from olsq.online.many.paths import path_of, spread_out
 from olsq.online.path import CoefficientPath
+from olsq.online.saving import Saved
 from olsq.reals import real_array
 
 NAME = "GroupedLeastSquares"
 
 
-class GroupedLeastSquares(EstimatorConventions, GroupReading):
+class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
     """Recursive least squares by key: one regression for every label that rows come with.
 
     Each group is a :class:`RecursiveLeastSquares` on the rows of its label; a label that was never
@@ -266,20 +266,15 @@ class GroupedLeastSquares(EstimatorConventions, GroupReading):
             other.metadata_ = copy.deepcopy(self.metadata_)
         return other
 
-    def save(self, path: str | os.PathLike[str], *, metadata: dict[str, Any] | None = None) -> None:
-        """Write all groups to one file, atomically; :func:`olsq.load` resumes bit for bit.
-
-        Keys must be text, numbers, booleans or tuples of these: TypeError for others, such as
-        dates, which take their text (``str(day)``) as label instead.  Other parameters, errors and
-        the format are those of :meth:`RecursiveLeastSquares.save`.
-        """
+    def _snapshot(
+        self, metadata: dict[str, Any] | None
+    ) -> tuple[dict[str, Any], dict[str, NDArray]]:
         with self._locked():
             bank = self._bank_or_raise()
             self._check_frozen()
             header, arrays = bank_files.written(bank, metadata)
             header |= {"estimator": NAME, "keys": [_written(key) for key in self._places]}
-            arrays = {name: array.copy() for name, array in arrays.items()}
-        files.write(path, header, arrays)
+            return header, {name: array.copy() for name, array in arrays.items()}
 
 
 def read(header: dict[str, Any], arrays: dict[str, NDArray]) -> GroupedLeastSquares:

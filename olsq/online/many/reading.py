@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtrit
 
-from olsq.online import files, frozen, inputs
+from olsq.online import frozen, inputs
 from olsq.online.forms.rows import clip_to
 from olsq.online.locking import Locked
 from olsq.online.many import batch_kernels
@@ -19,13 +18,14 @@ from olsq.online.many.parallel import in_pieces, share
 from olsq.online.many.rows import check_index, check_number, check_X
 from olsq.online.many.state import BankState, Estimates, Kind, freedom_of
 from olsq.online.prior import factor_of
+from olsq.online.saving import Saved
 from olsq.reals import real_array
 
 PREDICTED = 1e5  # multiplications that pay for a thread
 READ_AT_ONCE = 4096  # filters whose dense algebra is in memory at a time
 
 
-class BankReading(Locked):
+class BankReading(Locked, Saved):
     """Attributes and predictions of a bank, computed from its states when asked."""
 
     n: int
@@ -362,14 +362,11 @@ class BankReading(Locked):
 
     # -- saving -----------------------------------------------------------------------------------
 
-    def save(self, path: str | os.PathLike[str], *, metadata: dict[str, Any] | None = None) -> None:
-        """Write all states to one file, atomically; :func:`olsq.load` resumes bit for bit.
-
-        Parameters, errors and format are those of :meth:`RecursiveLeastSquares.save`.
-        """
+    def _snapshot(
+        self, metadata: dict[str, Any] | None
+    ) -> tuple[dict[str, Any], dict[str, NDArray]]:
         with self._locked():
             self._state_or_raise()
             frozen.check(self, self._made_with)
             header, arrays = bank_files.written(self, metadata)
-            arrays = {name: array.copy() for name, array in arrays.items()}
-        files.write(path, header, arrays)
+            return header, {name: array.copy() for name, array in arrays.items()}

@@ -1,0 +1,11 @@
+"""Factorisations that follow their data: rows and columns in and out, without starting afresh.
+
+NumPy arrays go to Numba kernels, without importing JAX, JAX arrays and tracers to functions that
+jit, vmap and differentiate.  docs/linalg.md says which to use when, and what was measured.
+"""
+
+from olsq.linalg.cholesky import cholesky_downdate, cholesky_update
+from olsq.linalg.orthogonal import qr_delete, qr_insert
+from olsq.linalg.planes import Givens, givens
+
+__all__ = ["Givens", "cholesky_downdate", "cholesky_update", "givens", "qr_delete", "qr_insert"]

@@ -1,0 +1,152 @@
+"""What both sides check of their arguments, and how a batch is laid out for them."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+import numpy as np
+
+from olsq.checks import broadcast_shapes, check_choice, check_real, concrete, holds_jax
+from olsq.reals import real_array
+
+
+def side(*arrays: Any) -> Any:
+    """``olsq.linalg.jax`` if any of the arrays is JAX's, else ``olsq.linalg.numpy``."""
+    if holds_jax(*arrays):
+        from olsq.linalg import jax as forms
+    else:
+        from olsq.linalg import numpy as forms
+    return forms
+
+
+def prepare(**arrays: Any) -> list[Any]:
+    """The arguments as arrays of one side and one dtype, float32 or float64.
+
+    Raises
+    ------
+    TypeError
+        For what is not real.
+    ValueError
+        For a number that is not finite, in NumPy; JAX carries it on.
+    """
+    for name, x in arrays.items():
+        check_real(name, x)
+    if holds_jax(*arrays.values()):
+        import jax.numpy as jnp
+
+        made = [jnp.asarray(x) for x in arrays.values()]
+        floats = [x.dtype if jnp.issubdtype(x.dtype, jnp.floating) else float for x in made]
+        dtype = jnp.result_type(jnp.float32, *floats)  # no half precision
+        return [x.astype(dtype) for x in made]
+    made = [real_array(x, name) for name, x in arrays.items()]
+    for name, x in zip(arrays, made, strict=True):
+        if not np.isfinite(x).all():
+            first = np.unravel_index(int(np.argmin(np.isfinite(x))), x.shape)
+            raise ValueError(
+                f"{name} must be finite; got {float(x[first])} at {list(map(int, first))}"
+            )
+    dtype = np.result_type(*made)
+    return [x.astype(dtype, copy=False) for x in made]
+
+
+def check_square(factor: Any) -> int:
+    """The width d of a factor (..., d, d)."""
+    shape = factor.shape
+    if len(shape) < 2 or shape[-1] != shape[-2]:
+        raise ValueError(f"factor must be square, of shape (..., d, d), got {shape}")
+    return shape[-1]
+
+
+def as_rows(name: str, x: Any, base: Any, width: int, columns: bool) -> Any:
+    """New vectors as rows (..., p, width); one for each matrix of the batch, or p of them.
+
+    ``x`` has one axis fewer than ``base`` (one vector a matrix), or as many: (..., width, p) where
+    they are ``columns``, else (..., p, width).
+    """
+    if x.ndim == base.ndim - 1:
+        rows = x[..., None, :]
+    elif x.ndim == base.ndim:
+        rows = x.swapaxes(-1, -2) if columns else x
+    else:
+        rows = None
+    if rows is None or rows.shape[-1] != width:
+        many = f"(..., {width}, p)" if columns else f"(..., p, {width})"
+        raise ValueError(
+            f"{name} must have shape (..., {width}), one vector for each matrix, or {many}, with "
+            f"{base.ndim - 1} or {base.ndim} axes here; got {x.shape}"
+        )
+    return rows
+
+
+def flat(names: str, *arrays: Any) -> tuple[list[Any], tuple[int, ...]]:
+    """Matrices with one batch axis each, their leading axes broadcast; and those axes."""
+    try:
+        batch = broadcast_shapes(*(x.shape[:-2] for x in arrays))
+    except ValueError:
+        shapes = ", ".join(str(x.shape) for x in arrays)
+        raise ValueError(f"the leading axes of {names} do not broadcast: {shapes}") from None
+    count = math.prod(batch)
+    return [_spread(x, batch).reshape(count, *x.shape[-2:]) for x in arrays], batch
+
+
+def _spread(x: Any, batch: tuple[int, ...]) -> Any:
+    """``x`` with all the leading axes of the batch."""
+    if x.shape[:-2] == batch:
+        return x
+    if holds_jax(x):
+        import jax.numpy as jnp
+
+        return jnp.broadcast_to(x, (*batch, *x.shape[-2:]))
+    return np.broadcast_to(x, (*batch, *x.shape[-2:]))
+
+
+def check_pair(Q: Any, R: Any) -> tuple[int, int]:
+    """m and n of a factorisation, full or economic."""
+    fits = Q.ndim >= 2 and R.ndim == Q.ndim and Q.shape[-1] == R.shape[-2]
+    if fits:
+        (m, q), n = Q.shape[-2:], R.shape[-1]
+        if q == m or q == n < m:
+            return m, n
+    raise ValueError(
+        "Q and R must be full, (..., m, m) and (..., m, n), or economic, (..., m, n) and "
+        f"(..., n, n) with m > n; got {Q.shape} and {R.shape}"
+    )
+
+
+def check_which(which: str) -> None:
+    """Rows or columns."""
+    check_choice(which, "which", ("row", "col"))
+
+
+def check_place(k: Any, size: int, count: int, what: str) -> Any:
+    """Where ``count`` entries are deleted from ``size``, or (0) where some are put before one.
+
+    Negative positions count from the end, as in SciPy.  A tracer is taken as it is.
+    """
+    if holds_jax(k) and concrete(k) is None:
+        import jax.numpy as jnp
+
+        return jnp.where(k < 0, k + size, k)
+    try:
+        place = operator.index(k)
+    except TypeError:
+        raise TypeError(f"k must be an integer, got {k!r}") from None
+    first = place + size if place < 0 else place
+    if not 0 <= first <= size - count:
+        last = size - count
+        room = f"from {-size} to {last}" if last >= 0 else "nowhere"
+        raise ValueError(f"k must lie {room} for {size} {what}{'s' * (size != 1)}, got {place}")
+    return first
+
+
+def check_count(p: Any) -> int:
+    """How many to delete."""
+    try:
+        count = operator.index(p)
+    except TypeError:
+        raise TypeError(f"p must be an integer, got {p!r}") from None
+    if count < 0:
+        raise ValueError(f"p must be >= 0, got {count}")
+    return count

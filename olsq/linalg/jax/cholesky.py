@@ -1,0 +1,42 @@
+"""Cholesky factors updated and downdated, as scans over the factor's rows."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from olsq.linalg.jax.rotations import absorb, inverse_rotation
+
+
+@jax.jit
+def cholesky_update(R: Array, X: Array) -> Array:
+    """The factor of ``R^T R + X^T X``: R (b, d, d) upper triangular, X (b, k, d)."""
+    return jax.vmap(lambda R, X: jnp.triu(absorb(R, X, R.shape[0])[0]))(jnp.triu(R), X)
+
+
+@jax.jit
+def cholesky_downdate(R: Array, X: Array) -> Array:
+    """The factor of ``R^T R - X^T X``, all NaN where that is not positive definite."""
+    return jax.vmap(_release)(jnp.triu(R), X)
+
+
+def _release(R: Array, X: Array) -> Array:
+    """One factor; the mixed form, see :func:`olsq.linalg.numpy.cholesky.release`."""
+
+    d = R.shape[0]
+
+    def step(X: Array, inputs: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
+        j, row = inputs
+        pivot = jax.lax.dynamic_index_in_dim(row, j, 0, False)
+        sign = jnp.where(pivot < 0, -1, 1).astype(row.dtype)
+        c, q, r = inverse_rotation(sign * pivot, jax.lax.dynamic_index_in_dim(X, j, 1, False))
+        u = (q[:, None] * X).sum(0)
+        row = (sign * row - u) / c
+        X = X - q[:, None] * (row + u / (1 + c))
+        return X, (jnp.where(jnp.arange(d) == j, r, row), c > 0)
+
+    if d == 0:
+        return R
+    _, (rows, sound) = jax.lax.scan(step, X, (jnp.arange(d), R))
+    return jnp.where(sound.all(), jnp.triu(rows), jnp.nan)

@@ -1,0 +1,172 @@
+"""Numba kernels of plane and block rotations, without overflow or underflow on the way.
+
+A block rotation takes the pivot ``a >= 0`` and the k entries b under it to ``r = |(a, b)|`` and 0.
+With ``c = a / r`` and ``q = b / r`` it is ::
+
+    row' = c row + q^T X          = row + u - (1 - c) row,         u = q^T X
+    X'   = X - q (row + u / (1 + c))
+
+orthogonal for any k: a Givens rotation for k = 1 (Rutishauser's form, by increments, so that a
+rounded cosine near 1 does not shrink the row systematically), and smooth where b = 0, which a
+Householder reflection is not.  :mod:`olsq.linalg.jax.rotations` has the same formulas.
+"""
+
+from __future__ import annotations
+
+import math
+
+from olsq.kernel import kernel
+
+# Between these, squares neither overflow (also summed over 2^24 entries) nor lose digits below;
+# outside, everything is first multiplied by a power of two, which is exact.
+LARGE, SMALL = 2.0**499, 2.0**-485
+DOWN, UP = 2.0**-600, 2.0**600
+
+
+@kernel(forceinline=True)
+def givens(a, b):
+    """The rotation (c, s, r) with ``c a + s b = r >= 0`` and ``c b = s a``; (1, 0, 0) for zeros.
+
+    ``hypot`` is right to half a unit where ``sqrt(a a + b b)`` is to one: in windows of noise-free
+    rows that half unit is the residual, and the other made them start afresh four times as often.
+    Its reciprocal serves both quotients, so it must not overflow.
+    """
+    if b == 0:
+        return (-1.0 if a < 0 else 1.0), 0.0, abs(a)
+    scale = 1.0
+    largest = max(abs(a), abs(b))
+    if not SMALL < largest < LARGE:
+        scale = DOWN if largest >= LARGE else UP
+    a, b = scale * a, scale * b
+    length = math.hypot(a, b)
+    return a / length, b / length, length / scale
+
+
+@kernel(strict=True, forceinline=True)
+def length_below(a, X, j):
+    """``(scale, |scale (a, X[:, j])|)``, where scale is a power of two."""
+    largest = abs(a)
+    for i in range(X.shape[0]):
+        largest = max(largest, abs(X[i, j]))
+    scale = 1.0
+    if largest >= LARGE:
+        scale = DOWN
+    elif largest <= SMALL:
+        scale = UP
+    total = (scale * a) * (scale * a)
+    for i in range(X.shape[0]):
+        total += (scale * X[i, j]) * (scale * X[i, j])
+    return scale, math.sqrt(total)
+
+
+@kernel(strict=True, forceinline=True)
+def rotation(a, X, j, q):
+    """c and r of the block rotation that takes (a, X[:, j]), a >= 0, to (r, 0); its q into q."""
+    scale, length = length_below(a, X, j)
+    if length == 0:
+        for i in range(X.shape[0]):
+            q[i] = 0.0
+        return 1.0, 0.0
+    for i in range(X.shape[0]):
+        q[i] = (scale * X[i, j]) / length
+    return (scale * a) / length, length / scale
+
+
+@kernel(strict=True, forceinline=True)
+def inverse_rotation(a, X, j, q):
+    """c and r of the block rotation that takes (r, X[:, j]) to (a, 0); its q into q.
+
+    c < 0 where there is none, because ``a <= |X[:, j]|`` (unless both are 0).
+    """
+    scale, length = length_below(0.0, X, j)
+    norm = length / scale
+    if a == 0 and norm == 0:
+        for i in range(X.shape[0]):
+            q[i] = 0.0
+        return 1.0, 0.0
+    if not a > norm:
+        return -1.0, 0.0
+    for i in range(X.shape[0]):
+        q[i] = X[i, j] / a
+    r = math.sqrt(a - norm) * math.sqrt(a + norm)
+    return r / a, r
+
+
+@kernel(forceinline=True)
+def rotate_pair(row, x, c, s, g):
+    """``(row, x) <- (c g row + s x, c x - s g row)``, with ``c >= 0``, by increments."""
+    tau = s / (1.0 + c)
+    for i in range(row.shape[0]):
+        old, new = g * row[i], x[i]
+        row[i] = old + s * (new - tau * old)
+        x[i] = new - s * (old + tau * new)
+
+
+@kernel(forceinline=True)
+def inner_rows(q, X, start, u):
+    """``u <- q^T X`` from column ``start`` on; returns ``|q|^2``.  Four rows share a pass."""
+    k = X.shape[0]
+    v = u[start:]
+    square = 0.0
+    for i in range(k):
+        square += q[i] * q[i]
+    for col in range(v.shape[0]):
+        v[col] = 0.0
+    whole = k - k % 4
+    for i in range(0, whole, 4):
+        a, b, c, d = q[i], q[i + 1], q[i + 2], q[i + 3]
+        x, y = X[i, start:], X[i + 1, start:]
+        z, w = X[i + 2, start:], X[i + 3, start:]
+        for col in range(v.shape[0]):
+            v[col] += a * x[col] + b * y[col] + c * z[col] + d * w[col]
+    for i in range(whole, k):
+        a, x = q[i], X[i, start:]
+        for col in range(v.shape[0]):
+            v[col] += a * x[col]
+    return square
+
+
+@kernel(forceinline=True)
+def subtract_outer(X, q, u, start):
+    """``X <- X - q u^T`` from column ``start`` on."""
+    v = u[start:]
+    for i in range(X.shape[0]):
+        a, x = q[i], X[i, start:]
+        if a != 0:
+            for col in range(v.shape[0]):
+                x[col] -= a * v[col]
+
+
+@kernel(forceinline=True)
+def rotate_block(row, X, c, q, start, u):
+    """Apply a block rotation to ``row`` and the rows X, from column ``start`` on."""
+    if X.shape[0] == 1:
+        rotate_pair(row[start:], X[0, start:], c, q[0], 1.0)
+        return
+    shrink = inner_rows(q, X, start, u) / (1.0 + c)  # 1 - c
+    share = 1.0 / (1.0 + c)
+    tail, v = row[start:], u[start:]
+    for col in range(tail.shape[0]):
+        old = tail[col]
+        tail[col] = old + (v[col] - shrink * old)
+        v[col] = old + share * v[col]
+    subtract_outer(X, q, u, start)
+
+
+@kernel(forceinline=True)
+def eliminate(W, j, X, column, q, u):
+    """Rotate the rows X into row j of W so that their entries in ``column`` vanish; W's is >= 0."""
+    row = W[j]
+    if row[column] < 0:
+        for col in range(row.shape[0]):
+            row[col] = -row[col]
+    zero = True
+    for i in range(X.shape[0]):
+        zero = zero and X[i, column] == 0
+    if zero:
+        return
+    c, r = rotation(row[column], X, column, q)
+    rotate_block(row, X, c, q, column + 1, u)
+    row[column] = r
+    for i in range(X.shape[0]):
+        X[i, column] = 0.0

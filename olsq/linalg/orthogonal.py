@@ -1,0 +1,182 @@
+"""QR factorisations with rows and columns put in and taken out: the public functions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from olsq.linalg.inputs import (
+    as_rows,
+    check_count,
+    check_pair,
+    check_place,
+    check_which,
+    flat,
+    prepare,
+    side,
+)
+
+if TYPE_CHECKING:
+    from jax import Array
+
+    Plain = NDArray[Any] | np.number | float | Sequence[Any]  # what stays in NumPy
+    Place = int | np.integer | Array
+    Which = Literal["row", "col"]
+
+
+@overload
+def qr_insert(
+    Q: Plain, R: Plain, u: Plain, k: int | np.integer, *, which: Which = "row"
+) -> tuple[NDArray[Any], NDArray[Any]]: ...
+@overload
+def qr_insert(
+    Q: Array | ArrayLike,
+    R: Array | ArrayLike,
+    u: Array | ArrayLike,
+    k: Place,
+    *,
+    which: Which = "row",
+) -> tuple[Array, Array]: ...
+def qr_insert(Q: Any, R: Any, u: Any, k: Any, *, which: Which = "row") -> tuple[Any, Any]:
+    """The QR factorisation of A with rows or columns put in, from that of A.
+
+    Parameters
+    ----------
+    Q, R : array (..., m, m) and (..., m, n), or (..., m, n) and (..., n, n)
+        ``A = Q R`` (..., m, n), full or (m > n) economic.  R is triangular, of any signs; Q has
+        orthonormal columns, which is taken on trust.
+    u : array
+        Rows: (..., n), or p of them, (..., p, n).  Columns: (..., m), or (..., m, p).  One axis
+        fewer than R, one row or column for each matrix; or as many.  Leading axes broadcast.
+    k : int
+        Put them before row (column) k; negative counts from the end, as in SciPy.  The same for
+        the whole batch.  JAX: may be traced, and is not checked then.
+    which : {"row", "col"}
+
+    Returns
+    -------
+    Q1, R1 : array
+        Of A with u in it, the diagonal of R1 >= 0; full if Q was square, else economic, until it
+        becomes square.  float32 or float64; JAX if an argument is a JAX array or is traced.
+
+    Raises
+    ------
+    TypeError
+        If an argument is not real, or k not an integer.
+    ValueError
+        If shapes do not fit, k is out of range, or (NumPy) a number is not finite.
+
+    See Also
+    --------
+    cholesky_update : R alone, for rows.
+    scipy.linalg.qr_insert : in this order of arguments, for one matrix, in NumPy.
+
+    Notes
+    -----
+    Backward stable: ``Q1 R1`` differs from the matrix by ``c (m + n) p u`` times its norm, column
+    by column, and ``|Q1^T Q1 - 1|`` grows by as much at each call (Higham 2002, section 19.6).  A
+    column into an economic factorisation is orthogonalised twice (Daniel, Gragg, Kaufman & Stewart
+    1976), so that Q1 stays orthonormal however near u is to the columns that are there.  If u
+    lies in their span to rounding, R1 has a 0 on its diagonal, and Q1 another unit vector.
+
+    Cost: rows ``O(p n (n + m))``; columns ``O(p m (n + m))``, economic ``O(p n m)``.  JAX: jit,
+    vmap, and derivatives in both modes, of any order, where R1 is not singular.
+
+    References: Golub & Van Loan 2013, 6.5.2 and 6.5.3.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from olsq.linalg import qr_insert
+    >>> A = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 7.0]])
+    >>> Q, R = qr_insert(*np.linalg.qr(A), np.array([0.0, 1.0]), 1)
+    >>> (Q @ R).round(12)
+    array([[1., 2.],
+           [0., 1.],
+           [3., 4.],
+           [5., 7.]])
+    """
+    Q, R, u = prepare(Q=Q, R=R, u=u)
+    check_which(which)
+    m, n = check_pair(Q, R)
+    new = as_rows("u", u, R, n if which == "row" else m, columns=which == "col")
+    k = check_place(k, m if which == "row" else n, 0, "row" if which == "row" else "column")
+    return _done("Q, R and u", "qr_insert", (Q, R, new), k, which)
+
+
+@overload
+def qr_delete(
+    Q: Plain, R: Plain, k: int | np.integer, p: int = 1, *, which: Which = "row"
+) -> tuple[NDArray[Any], NDArray[Any]]: ...
+@overload
+def qr_delete(
+    Q: Array | ArrayLike, R: Array | ArrayLike, k: Place, p: int = 1, *, which: Which = "row"
+) -> tuple[Array, Array]: ...
+def qr_delete(Q: Any, R: Any, k: Any, p: int = 1, *, which: Which = "row") -> tuple[Any, Any]:
+    """The QR factorisation of A with rows or columns taken out, from that of A.
+
+    Parameters
+    ----------
+    Q, R : array
+        As for :func:`qr_insert`.
+    k : int
+        The first row (column) to go; negative counts from the end.  JAX: may be traced.
+    p : int, default 1
+        How many go: k, ..., k + p - 1.
+    which : {"row", "col"}
+
+    Returns
+    -------
+    Q1, R1 : array
+        As from :func:`qr_insert`; without a row an economic factorisation stays economic until Q
+        is square.
+
+    Raises
+    ------
+    TypeError
+        If an argument is not real, or k or p not an integer.
+    ValueError
+        If shapes do not fit, there are no such rows or columns, or (NumPy) a number is not finite.
+
+    See Also
+    --------
+    cholesky_downdate : R alone, without a row; it loses digits where this does not.
+
+    Notes
+    -----
+    Backward stable as :func:`qr_insert`, also where what is left is singular: nothing is
+    subtracted, since Q knows the row.  (An economic Q is first completed by the vector in which
+    the row differs from the span of Q, orthogonalised twice.)
+
+    Cost: columns ``O(p n (n + m))``; rows ``O(p m (n + m))``, economic ``O(p n m)``.  JAX: jit,
+    vmap, and derivatives in both modes, of any order, where R1 is not singular.
+
+    References: Golub & Van Loan 2013, 6.5.2 and 6.5.3; Daniel, Gragg, Kaufman & Stewart 1976.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from olsq.linalg import qr_delete
+    >>> A = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 7.0]])
+    >>> Q, R = qr_delete(*np.linalg.qr(A), 0)
+    >>> (Q @ R).round(12)
+    array([[3., 4.],
+           [5., 7.]])
+    """
+    Q, R = prepare(Q=Q, R=R)
+    check_which(which)
+    m, n = check_pair(Q, R)
+    p = check_count(p)
+    k = check_place(k, m if which == "row" else n, p, "row" if which == "row" else "column")
+    return _done("Q and R", "qr_delete", (Q, R), k, p, which)
+
+
+def _done(names: str, function: str, arrays: tuple[Any, ...], *options: Any) -> tuple[Any, Any]:
+    """Call the side's function on a flat batch, and give the batch its axes again."""
+    flattened, batch = flat(names, *arrays)
+    results = getattr(side(*flattened, options[0]), function)(*flattened, *options)
+    Q, R = (x.astype(arrays[0].dtype).reshape(*batch, *x.shape[1:]) for x in results)
+    return Q, R
