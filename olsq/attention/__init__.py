@@ -7,6 +7,7 @@ after the last token; ``<rule>_step`` does one token on the same state.
 from olsq.attention.rules.comba import comba, comba_step
 from olsq.attention.rules.delta import delta, delta_step, gated_delta, gated_delta_step
 from olsq.attention.rules.delta_product import gated_delta_product, gated_delta_product_step
+from olsq.attention.rules.forgetting import ForgettingKeyValues, forgetting, forgetting_step
 from olsq.attention.rules.gla import gla, gla_step
 from olsq.attention.rules.intention import intention
 from olsq.attention.rules.kalman import kalman, kalman_step
@@ -39,6 +40,7 @@ from olsq.attention.rules.vector import hgrn2, hgrn2_step, rwkv6, rwkv6_step
 from olsq.attention.states import Memory, Normalised
 
 __all__ = [
+    "ForgettingKeyValues",
     "Hidden",
     "KeyValues",
     "MLSTMState",
@@ -53,6 +55,8 @@ __all__ = [
     "comba_step",
     "delta",
     "delta_step",
+    "forgetting",
+    "forgetting_step",
     "gated_delta",
     "gated_delta_product",
     "gated_delta_product_step",

@@ -159,6 +159,8 @@ ROWS = [
         attention.TTTMLPState, fixed=network, packed=("w1", "b1", "w2", "b2"),
         options={"mini_batch": 4, "eps": 0.01}, weight="learning_rate", fresh=True),
     Row("softmax", "softmax", drawing(), solved.softmax, mine={"capacity": PRIOR + T}),
+    Row("forgetting", "forgetting", drawing(forget=gates), solved.forgetting,
+        mine={"capacity": PRIOR + T}, forget="forget", smooth=(0, 2, 3)),
     Row("sliding_window", "sliding_window", drawing(), solved.sliding_window,
         options={"window": 5}, window=5),
     Row("mesa", "mesa", drawing(forget=gates, weight=weights), solved.mesa, Moments, fixed=ridge,

@@ -15,7 +15,8 @@ from tests.unreal import KINDS
 every = pytest.mark.parametrize("row", ROWS, ids=str)
 T = 3
 PLAIN = ("forget", "log_forget", "weight", "input_gate", "recurrence_gate", "step")
-PLAIN += ("learning_rate", "curvature_forget", "curvature_weight", "mix", "ridge")
+PLAIN += ("learning_rate", "curvature_forget", "curvature_weight", "mix", "ridge", "feedback")
+SHARES = ("mix", "removal_rate")  # these lie in [0, 1], as gates do
 
 
 def some(row):
@@ -47,12 +48,12 @@ def test_shapes_are_checked(row):
 @every
 def test_values_are_checked(row):
     arrays, _ = some(row)
-    for name in set(arrays) & set(PLAIN):
+    for name in set(arrays) & set(PLAIN + SHARES):
         wrong = arrays[name].copy()
         below = -1.1 if row.mine.get("signed") and name == "forget" else -0.1
         wrong.flat[-1] = 0.1 if name == "log_forget" else below
         refused(row, {**arrays, name: wrong}, rf"\b{name}\b")
-        if "forget" in name or "gate" in name or name == "mix":
+        if "forget" in name or "gate" in name or name in SHARES:
             wrong.flat[-1] = 1.1
             refused(row, {**arrays, name: wrong}, rf"\b{name}\b")
         if name == "ridge":
