@@ -55,7 +55,7 @@ def step(name, rounds, t=64, heads=8, width=64):
     if rule.one_token is None:
         return None
     arrays, named = arguments(name, t, heads, width)
-    room = {"capacity": 1024} if name == "softmax" else {}
+    room = {"capacity": 1024} if name in ("softmax", "forgetting") else {}
     _, state = rule.function(*arrays, **named, **static(name), **room)
 
     def last(key, x):
