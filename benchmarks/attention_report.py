@@ -31,6 +31,13 @@ A gate makes any of them forget: it shrinks the state before the step, which is 
 loss. Moving right or down costs more per token and remembers more: a delta rule corrects what it
 already says about a key, a solve corrects what it says about all of them at once.
 
+Of the newer rules, `gated_delta_product` takes several gradient steps a token, each on a pair of
+its own; `kda` takes `gated_delta`'s step after every key dimension has decayed at its own rate.
+`comba` steps from the memory before it decays and counts only a share of its answer as error;
+`rwkv7` does so too and, where what it writes is what it removes, preconditions the step by a rate
+for each key dimension. `forgetting` takes no step: it solves the kernel-weighted average anew for
+each query, with gates that discount old samples as they do in `mesa`.
+
 ![One pass over correlated keys](img/family-one-shot.png)
 
 How wrong each memory is about all pairs it was shown, after one to thirty passes over eight
@@ -59,6 +66,11 @@ MEASURED = """
 4,096 tokens, 8 heads, K = V = 64, float32; one token is on the state after 64 others. Each rule
 takes turns with `gla` in one process, best of several rounds: read ratios, not times. Errors are
 the largest of one head against its float64 recurrence, relative to the largest output.
+
+"""
+LATER = """
+Added since, as processor time over that of `gla`, taking turns ({date}: {cpu}, {cores} cores, JAX {jax}; the same
+sizes):
 
 """
 GROWTH = """
@@ -116,6 +128,14 @@ def write(cache, out):
         lines.append(MEASURED.format(**cache["about"]))
         head = "| rule | forward, ms | / gla | with backward, ms | / gla | one token, ms | error |"
         lines += table(head, list(measured_rows(cache)))
+    later = {r.name: cache[f"ratio|{r.name}"] for r in RULES if f"ratio|{r.name}" in cache}
+    if later:
+        lines.append(LATER.format(**next(iter(later.values()))["about"]))
+        head = "| rule | forward / gla | with backward / gla | error |"
+        lines += table(head, [
+            [f"`{name}`", f"{x['forward']:.1f}", f"{x['both']:.1f}", f"{x['error']:.0e}"]
+            for name, x in later.items()
+        ])  # fmt: skip
     out.parent.joinpath("img").mkdir(parents=True, exist_ok=True)
     one_shot(out.parent / "img/family-one-shot.png")
     if any(k.startswith("growth|") for k in cache):

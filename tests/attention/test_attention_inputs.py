@@ -96,6 +96,19 @@ def test_retention_has_a_gate_for_each_head():
         attention.retention(x, x, x, forget=np.ones((2, 3)))
 
 
+def test_steps_of_a_token_are_checked():
+    q, k = np.ones((1, 2, 1, 3)), np.ones((1, 2, 1, 2, 3))
+    rule = attention.gated_delta_product
+    with pytest.raises(ValueError, match=r"k must have shape \(batch, time, heads, steps, dim\)"):
+        rule(q, q, k)
+    with pytest.raises(ValueError, match="steps of k and v must agree"):
+        rule(q, k, k[:, :, :, :1])
+    with pytest.raises(ValueError, match=r"weight has shape \(1, 2, 1\).*\(1, 2, 1, 2\)"):
+        rule(q, k, k, weight=np.full((1, 2, 1), 0.5))
+    with pytest.raises(ValueError, match="weight must be >= 0"):
+        rule(q, k, k, weight=np.array([1.0, -1.0]))
+
+
 def test_a_lost_curvature_outlives_the_reset_of_the_memory():
     rng = np.random.default_rng(0)
     q, k, v = rng.normal(size=(3, 1, 8, 1, 2))

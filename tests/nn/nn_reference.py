@@ -236,7 +236,9 @@ def rates(layer, x):
 
 
 def mixed(layer, x):
-    return gated(layer, x) | {"mix": sigmoid(gate(layer.mixing, x))}
+    """The write gate multiplies keys and values: squared, it is their weight."""
+    given = gated(layer, x)
+    return given | {"weight": given["weight"] ** 2, "mix": sigmoid(gate(layer.mixing, x))}
 
 
 def ridge(layer):
