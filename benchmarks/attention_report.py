@@ -33,9 +33,9 @@ already says about a key, a solve corrects what it says about all of them at onc
 
 Of the newer rules, `gated_delta_product` takes several gradient steps a token, each on a pair of
 its own; `kda` takes `gated_delta`'s step after every key dimension has decayed at its own rate.
-`comba` steps from the memory before it decays and counts only a share of its answer as error;
-`rwkv7` does so too and, where what it writes is what it removes, preconditions the step by a rate
-for each key dimension. `forgetting` takes no step: it solves the kernel-weighted average anew for
+`comba` steps from the memory before it decays, and takes only a share of what it says for its
+answer; `rwkv7` steps from there too and, where it writes what it removes, preconditions the step by
+a rate for each key dimension. `forgetting` takes no step: it solves the kernel-weighted average anew for
 each query, with gates that discount old samples as they do in `mesa`.
 
 ![One pass over correlated keys](img/family-one-shot.png)
@@ -69,14 +69,15 @@ the largest of one head against its float64 recurrence, relative to the largest 
 
 """
 LATER = """
-Added since, as processor time over that of `gla`, taking turns ({date}: {cpu}, {cores} cores, JAX {jax}; the same
-sizes):
+Rules added since, and two older ones to compare with: processor time over that of `gla`, taking
+turns, the same sizes ({date}: {cpu}, {cores} busy cores, JAX {jax}).
 
 """
 GROWTH = """
 ![Time against length](img/family-time.png)
 
-One head, forward. All but `softmax` are linear in the length; fixed costs show below 2,048.
+One head, forward. All but `softmax`, and `forgetting`, are linear in the length; fixed costs show
+below 2,048.
 """
 
 

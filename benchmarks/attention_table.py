@@ -3,7 +3,8 @@
     python -m benchmarks.attention_table speed growth
 
 Times are the best of several rounds in which all rules take turns, in one process; read the
-ratios: ``ratio`` measures those alone, as processor time, for a rule that comes later. Progress is kept in ``--cache`` (JSON), so that an interrupted run goes on.
+ratios: ``ratio`` measures those alone, as processor time, for a rule that comes later.  Progress
+is kept in ``--cache`` (JSON), so that an interrupted run goes on.
 """
 
 from __future__ import annotations
@@ -107,7 +108,9 @@ def growth(name, rounds):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("kinds", nargs="*", help="speed, ratio, step, growth; none: only write the page")
+    parser.add_argument(
+        "kinds", nargs="*", help="speed, ratio, step, growth; none: only write the page"
+    )
     parser.add_argument("--rules", default=",".join(NAMES))
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--out", type=Path, default=Path("docs/the-family.md"))

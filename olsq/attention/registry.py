@@ -169,15 +169,15 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "gated_delta_product",
         "S = gamma S; n times: S = S (I - beta_j k_j k_j^T) + beta_j v_j k_j^T", _memory,
-        "forget, weight per step", {"VK": 11}, f"{SQUARED} at each of n pairs",
+        "forget, weight per step (costs are of 2 steps)", {"VK": 11}, f"{SQUARED} at each of n pairs",
         "gradient, n steps one after the other, after forgetting", (TOKEN, GRADIENT),
         "Siems et al. 2025, sec. 3",
     ),
     Rule(
         "kda", "S = S diag(a) (I - beta k k^T) + beta v k^T", _memory,
-        "forget (scalar or per key dimension), weight", {"VK": 7}, SQUARED,
+        "forget (scalar or per key dimension), weight, erase", {"VK": 7}, SQUARED,
         "gradient, step beta, after forgetting per dimension", (TOKEN, GRADIENT),
-        "Kimi Team 2025, sec. 3",
+        "Kimi Team 2025, sec. 3; Gated DeltaNet-2 (2026) for erase",
     ),
     Rule(
         "comba", "S = S (gamma I - b beta k k^T) + beta v k^T", _memory,
@@ -199,7 +199,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "preconditioned_delta",
         "a = c a + d k*k; S = gamma S (I - beta k (M k)^T) + beta v (M k)^T",
-        lambda K, V: {"memory": (V, K), "curvature": (K,)}, "forget, weight, of the curvature too",
+        lambda K, V: {"memory": (V, K), "curvature": (K,)},
+        "forget (scalar or per key dimension), weight, of the curvature too",
         {"VK": 7, "K": 12}, SQUARED, "gradient, preconditioned by a diagonal M(a)",
         (TOKEN, CONDITIONED), "Tumma et al. 2026",
     ),

@@ -105,9 +105,8 @@ class GatedDeltaProduct(Gated):
 class Comba(Gated):
     """Comba: a delta rule with feedback of its own share, in the error and in what is read.
 
-    ``S = S (gamma I - b beta k k^T) + beta v k^T``, ``o = S (q - d k)``, with
-    ``gamma = sigmoid(W e + b)`` and ``beta = sigmoid(W e + b)`` per head, as in :class:`GatedDelta`,
-    and a learned b in (0, 1) and d per head.
+    ``S = S (gamma I - b beta k k^T) + beta v k^T``, ``o = S (q - d k)``, with the gates gamma and
+    beta of :class:`GatedDelta`, and a learned b in (0, 1) and d per head.
 
     Parameters
     ----------

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 from jax import Array
 
 from olsq import attention
+from olsq.nn.gated import ChannelDecay
 from olsq.nn.heads import Gate, HeadMixer
-from olsq.nn.parts import LowRank, at_least_float32, check_sizes, split_keys
-
-SLOWEST, FASTEST = 0.001, 0.1  # steps that channels start with, as Mamba's
+from olsq.nn.parts import LowRank, check_sizes, split_keys
 
 
 class KDA(HeadMixer):
@@ -33,25 +30,29 @@ class KDA(HeadMixer):
         Of both low ranks; the value size if not given, as in the paper.
     output_gate : bool
         Gate what is read.
+    separate_gates : bool
+        Gated DeltaNet-2: instead of beta, a gate ``sigmoid(W e + b)`` per key dimension for what is
+        erased and one per value channel for what is written.
     negative_eigenvalues : bool
-        Twice the beta, up to 2, which makes reflections of steps.
+        Twice the beta, or the erase gate, up to 2, which makes reflections of steps.
 
     Attributes
     ----------
-    speed : array (H,)
-        log A, at first that of uniform numbers from 1 to 16.
+    decay : module
+        Of a: ``decay.speed`` (H,) is log A, at first that of uniform numbers from 1 to 16;
+        ``decay.project`` the low rank, whose steps ``softplus(b)`` start between .001 and .1.
 
     Notes
     -----
-    O(V K + C (V + K) + C^2 / 3) a token and head by chunks of C = 64, with scores that cost about
-    three times those of :class:`GatedDelta`; O(V K) one by one; the state is V K numbers a head.
-    Differentiable to any order in both modes.  The paper convolves values too, which
-    ``convolve_values`` does, and applies silu to them, which nothing here does.  Steps
-    ``softplus(b)`` start between .001 and .1, where its code starts them all at log 2.
+    O(V K + C (V + K) + C^2 / 3) a token and head by chunks of C = 64, in which scores per key
+    dimension cost more than :class:`GatedDelta`'s; O(V K) one by one; the state is V K numbers a
+    head.  Differentiable to any order in both modes.  The paper convolves values too, which
+    ``convolve_values`` does, and applies silu to them, which nothing here does; its code starts all
+    steps at log 2.
 
     References
     ----------
-    Kimi Team, "Kimi Linear" (2025), section 3 and 4.
+    Kimi Team, "Kimi Linear" (2025), section 3.
 
     Examples
     --------
@@ -61,9 +62,10 @@ class KDA(HeadMixer):
     (1, 2, 4, 4)
     """
 
-    strength: Gate
-    decay: LowRank
-    speed: Array  # (H,)
+    strength: Gate | None
+    erase: Gate | None
+    admit: Gate | None
+    decay: ChannelDecay
     reading: LowRank | None
     negative_eigenvalues: bool = eqx.field(static=True)
 
@@ -76,6 +78,7 @@ class KDA(HeadMixer):
         heads: int,
         rank: int | None = None,
         output_gate: bool = True,
+        separate_gates: bool = False,
         negative_eigenvalues: bool = False,
         key: Array,
         **options: Any,
@@ -83,27 +86,34 @@ class KDA(HeadMixer):
         super().__init__(dim, heads=heads, key=key, **options)
         rank = self.value_size if rank is None else rank
         check_sizes(rank=rank)
-        keys = split_keys(
-            jax.random.fold_in(key, 1), ("strength", "decay", "start", "speed", "reading")
-        )
-        self.strength = Gate(dim, heads, key=keys["strength"])
-        channels = heads * self.mapped_size
-        low, high = math.log(SLOWEST), math.log(FASTEST)
-        start = jnp.exp(jax.random.uniform(keys["start"], (channels,), minval=low, maxval=high))
-        start = jnp.log(jnp.expm1(start))  # softplus of it is the step
-        self.decay = LowRank(dim, channels, rank, key=keys["decay"], bias=start)
-        self.speed = jnp.log(jax.random.uniform(keys["speed"], (heads,), minval=1.0, maxval=16.0))
-        wide = heads * self.value_size
-        self.reading = None
+        names = ("strength", "erase", "admit", "decay", "reading")
+        keys = split_keys(jax.random.fold_in(key, 1), names)
+        self.strength = self.erase = self.admit = self.reading = None
+        if separate_gates:
+            self.erase = Gate(dim, heads * self.mapped_size, key=keys["erase"])
+            self.admit = Gate(dim, heads * self.value_size, key=keys["admit"])
+        else:
+            self.strength = Gate(dim, heads, key=keys["strength"])
+        self.decay = ChannelDecay(dim, heads, self.mapped_size, rank, key=keys["decay"])
         if output_gate:
+            wide = heads * self.value_size
             self.reading = LowRank(dim, wide, rank, key=keys["reading"], bias=0.0)
         self.negative_eigenvalues = negative_eigenvalues
 
     def arguments(self, x: Array) -> dict[str, Any]:
-        wide = at_least_float32(x)
-        steps = jax.nn.softplus(self.split_heads(self.decay(wide)))
-        beta = jax.nn.sigmoid(self.strength(x)) * (2 if self.negative_eigenvalues else 1)
-        return {"log_forget": -jnp.exp(self.speed)[:, None] * steps, "weight": beta}
+        most = 2 if self.negative_eigenvalues else 1
+        given: dict[str, Any] = {"log_forget": self.decay(x)}
+        if self.strength is not None:
+            given["weight"] = most * jax.nn.sigmoid(self.strength(x))
+        if self.erase is not None:
+            given["erase"] = most * jax.nn.sigmoid(self.split_heads(self.erase(x)))
+        return given
+
+    def read(self, x: Array, recent: Any, segment_ids: Array | None) -> tuple[Any, ...]:
+        q, k, v, arguments, recent = super().read(x, recent, segment_ids)
+        if self.admit is not None:
+            v = (jax.nn.sigmoid(self.split_heads(self.admit(x))) * v).astype(v.dtype)
+        return q, k, v, arguments, recent
 
     def gate_outputs(self, o: Array, x: Array) -> Array:
         if self.reading is None:

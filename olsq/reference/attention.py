@@ -169,14 +169,15 @@ def delta(q, k, v, *, weight=None, state=None):
     return stacked(out, v.shape[1]), (S,)
 
 
-def kda(q, k, v, *, forget=None, log_forget=None, weight=None, state=None):
-    """S = S diag(a) (I - beta k k^T) + beta v k^T, the gate one number or one per key dimension."""
+def kda(q, k, v, *, forget=None, log_forget=None, weight=None, erase=None, state=None):
+    """S = S diag(a) (I - beta (b k) k^T) + beta v k^T, a and b one number or one per dimension."""
     q, k, v = f64(q, k, v)
+    b = per_token(erase, len(q))
     a, beta = factors(forget, log_forget, len(q)), per_token(weight, len(q))
     (S,) = started(state, (v.shape[1], k.shape[1]))
     eye, out = np.eye(k.shape[1]), []
     for t in range(len(q)):
-        S = S @ (a[t] * eye) @ (eye - beta[t] * np.outer(k[t], k[t]))
+        S = S @ (a[t] * eye) @ (eye - beta[t] * np.outer(b[t] * k[t], k[t]))
         S = S + beta[t] * np.outer(v[t], k[t])
         out.append(S @ q[t])
     return stacked(out, v.shape[1]), (S,)
@@ -240,7 +241,7 @@ def preconditioned_delta(
         a = c[t] * a + (d[t] * k[t] ** 2 if beta[t] != 0 else 0)
         s = np.log(a + eps) - center
         written = base ** (-s / (1 + np.abs(s))) * k[t]
-        S = gamma[t] * S @ (eye - beta[t] * np.outer(k[t], written))
+        S = S * gamma[t] @ (eye - beta[t] * np.outer(k[t], written))
         S = S + beta[t] * np.outer(v[t], written)
         out.append(S @ q[t])
     return stacked(out, v.shape[1]), (S, a)

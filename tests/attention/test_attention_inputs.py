@@ -16,6 +16,7 @@ every = pytest.mark.parametrize("row", ROWS, ids=str)
 T = 3
 PLAIN = ("forget", "log_forget", "weight", "input_gate", "recurrence_gate", "step")
 PLAIN += ("learning_rate", "curvature_forget", "curvature_weight", "mix", "ridge", "feedback")
+PLAIN += ("erase",)
 SHARES = ("mix", "removal_rate")  # these lie in [0, 1], as gates do
 
 

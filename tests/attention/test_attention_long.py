@@ -41,6 +41,9 @@ RULES = {
     "longhorn": {"weight": SCALAR},
     "kda": {"forget": VECTOR, "weight": SCALAR},
     "rwkv7": {"forget": VECTOR, "removal_rate": VECTOR},
+    "preconditioned_delta vector": {
+        "forget": VECTOR, "weight": SCALAR, "curvature_forget": SCALAR,
+    },
     "preconditioned_delta": {"forget": SCALAR, "weight": SCALAR, "curvature_forget": SCALAR},
 }
 

@@ -110,6 +110,8 @@ def reference(row, layer, x):
     elif not gates_are_keys:
         k = scale * features(layer, k)
     q = scale * features(layer, q)
+    if getattr(layer, "admit", None) is not None:
+        v = v * sigmoid(gate(layer.admit, x)).reshape(v.shape)
     if row.mixer == "comba":
         q = q - f64(layer.correction)[:, None] * k
     if getattr(layer, "rope_base", None):
@@ -191,10 +193,19 @@ def forgetting(layer, x):
 
 
 def channelled(layer, x):
-    """KDA's: exp(-A softplus) per key dimension, and beta, doubled if asked for."""
-    steps = softplus(low_rank(layer.decay, x)).reshape(len(x), layer.heads, -1)
-    beta = strength(layer, x)["weight"] * (2 if layer.negative_eigenvalues else 1)
-    return {"forget": np.exp(-np.exp(f64(layer.speed))[:, None] * steps), "weight": beta}
+    """KDA's: gates per key dimension, and beta, or what is erased of each; doubled if asked for."""
+    given = {"forget": channel_decay(layer.decay, x, layer.heads)}
+    most = 2 if layer.negative_eigenvalues else 1
+    if layer.erase is not None:
+        erase = sigmoid(gate(layer.erase, x)).reshape(len(x), layer.heads, -1)
+        return {**given, "erase": most * erase}
+    return {**given, "weight": most * strength(layer, x)["weight"]}
+
+
+def channel_decay(p, x, heads):
+    """exp(-A softplus) per key dimension."""
+    steps = softplus(low_rank(p.project, x)).reshape(len(x), heads, -1)
+    return np.exp(-np.exp(f64(p.speed))[:, None] * steps)
 
 
 def stepwise(layer, x):
@@ -210,6 +221,8 @@ def corrected(layer, x):
 def curved(layer, x):
     given = gated(layer, x)
     keep = sigmoid(gate(layer.curvature_forget, x))
+    if layer.vector is not None:
+        given["forget"] = channel_decay(layer.vector, x, layer.heads)
     return {**given, "curvature_forget": keep, "curvature_weight": given["weight"]}
 
 

@@ -17,9 +17,19 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.attention.recurrences.delta import unit_inverse
+from olsq.attention.recurrences.delta import delta_rule, unit_inverse
 from olsq.attention.recurrences.scan import walk
 from olsq.attention.recurrences.vector import scores_and_reach
+
+
+def delta_of_any_gates(
+    q: Array, k: Array, written: Array, v: Array, gates: Any, weight: Any, memory: Array
+) -> tuple[Array, Array]:
+    """``u_t = beta_t (v_t - S_{t-1} diag(a_t) k_t)``, gates (N, T), (N, T, K) or None for all 1."""
+    if gates is None or gates.ndim == 2:
+        return delta_rule(q, k, written, v, gates, weight, memory)
+    beta = 1.0 if weight is None else weight[..., None]
+    return vector_delta(q, beta * gates * k, written, beta * v, gates, memory)
 
 
 def vector_delta(

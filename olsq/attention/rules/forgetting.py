@@ -54,7 +54,8 @@ class ForgettingKeyValues(NamedTuple):
         def pad(x: Array) -> Array:
             return jnp.pad(x, [(0, 0), (0, 0), (0, room)] + [(0, 0)] * (jnp.ndim(x) - 3))
 
-        return ForgettingKeyValues(*map(pad, self[:4]), self.length)
+        keys, values, log_decay, present = map(pad, self[:4])
+        return ForgettingKeyValues(keys, values, log_decay, present, self.length)
 
 
 def forgetting(
@@ -178,10 +179,10 @@ def forgetting(
         visible = present[:, None] & (jnp.arange(room, dtype=taken.dtype) <= taken + at[:, :, None])
         visible = visible & (orders[:, None] == order[..., None])
         first = at[:, 0].max(initial=0)
-        fade = until(first)[:, None] + jnp.cumsum(logs, 1)[..., None]
+        older = jnp.pad(until(first), ((0, 0), (0, q.shape[1])))  # the last block may reach beyond
+        fade = older[:, None] + jnp.cumsum(logs, 1)[..., None]
         # Between two rows of the block, gates are added from the one to the other.
         inside = jnp.cumsum(jnp.tril(logs[..., None] * jnp.ones_like(logs[:, None]), -1), 1)
-        fade = jnp.pad(fade, ((0, 0), (0, 0), (0, q.shape[1])))  # the last block may reach beyond
         fade = jax.lax.dynamic_update_slice_in_dim(fade, inside, taken + first, 2)[..., :room]
         return attend(q, clean_k, clean_v, visible, sample_lost, scale, fade)
 
@@ -191,9 +192,7 @@ def forgetting(
     last = order[:, -1:] if t else jnp.zeros((n, 1), order.dtype)
     stays = present & (orders == last)
     decay = jnp.where(stays, until(jnp.full((), t, taken.dtype)), 0)
-    return unfold(
-        out, ForgettingKeyValues(keys, values, decay, stays, cache.length + t), layout
-    )
+    return unfold(out, ForgettingKeyValues(keys, values, decay, stays, cache.length + t), layout)
 
 
 def forgetting_step(

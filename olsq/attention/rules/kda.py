@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq.attention.arguments import check_inputs, check_state, restore_layout
-from olsq.attention.recurrences.delta import delta_rule
-from olsq.attention.recurrences.vector_delta import vector_delta
+from olsq import checks
+from olsq.attention.arguments import check_inputs, check_state, per_token, restore_layout
+from olsq.attention.recurrences.vector_delta import delta_of_any_gates
 from olsq.attention.states import Memory, empty
 from olsq.attention.steps import one_token
 
@@ -20,6 +21,7 @@ def kda(
     forget: ArrayLike | None = None,
     log_forget: ArrayLike | None = None,
     weight: ArrayLike | None = None,
+    erase: ArrayLike | None = None,
     state: Memory | None = None,
     segment_ids: ArrayLike | None = None,
 ) -> tuple[Array, Memory]:
@@ -41,6 +43,11 @@ def kda(
     weight : array, optional
         Step sizes beta >= 0, broadcast to (B, T, H).  Default 1.  0 leaves a token out, finite or
         not.  1 with ``|k| = 1`` replaces what the memory said about k.
+    erase : array (B, T, H, K) or what broadcasts to it, optional
+        b >= 0, which makes the rule that of Gated DeltaNet-2,
+        ``S = S diag(a) (I - beta (b*k) k^T) + beta v k^T``: how much of what the memory says each
+        key dimension takes away.  Default 1.  Its write gates, one per value channel, multiply v
+        before the rule.
     state : Memory, optional
         As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
@@ -66,7 +73,8 @@ def kda(
     References
     ----------
     Kimi Team, "Kimi Linear: An Expressive, Efficient Attention Architecture" (2025), arXiv
-    2510.26692, section 3.
+    2510.26692, section 3; "Gated DeltaNet-2: Decoupling Erase and Write in Linear Attention" (2026)
+    for ``erase``, as the layer of that name in flash-linear-attention states it.
 
     Examples
     --------
@@ -80,18 +88,18 @@ def kda(
         q, k, v, forget=forget, log_forget=log_forget, weight=weight, segment_ids=segment_ids,
         state=state, vector=True,
     )  # fmt: skip
-    zero = empty(layout, tokens.v.shape[-1], tokens.k.shape[-1])
-    opened, state_lost = check_state(state, zero, layout)
-    if tokens.forget is None or tokens.forget.ndim == 2:
-        out, memory = delta_rule(
-            tokens.q, tokens.k, tokens.k, tokens.v, tokens.forget, tokens.weight, opened.matrix
-        )
-    else:
-        beta = 1.0 if tokens.weight is None else tokens.weight[..., None]
-        out, memory = vector_delta(
-            tokens.q, beta * tokens.forget * tokens.k, tokens.k, beta * tokens.v, tokens.forget,
-            opened.matrix,
-        )  # fmt: skip
+    width = tokens.k.shape[-1]
+    read = tokens.k
+    if erase is not None:
+        checks.check_weight(erase, name="erase", of="channel")
+        gates = per_token("erase", erase, layout, width)
+        fine = jnp.isfinite(gates).all(-1)
+        tokens = tokens._replace(sample_lost=tokens.sample_lost | ~fine)
+        read = jnp.where(fine[..., None], gates, 0) * read
+    opened, state_lost = check_state(state, empty(layout, tokens.v.shape[-1], width), layout)
+    out, memory = delta_of_any_gates(
+        tokens.q, read, tokens.k, tokens.v, tokens.forget, tokens.weight, opened.matrix
+    )
     return restore_layout(out, Memory(memory), tokens, state_lost, layout)
 
 
@@ -103,6 +111,7 @@ def kda_step(
     forget: ArrayLike | None = None,
     log_forget: ArrayLike | None = None,
     weight: ArrayLike | None = None,
+    erase: ArrayLike | None = None,
     state: Memory | None = None,
 ) -> tuple[Array, Memory]:
     """One token of :func:`kda`, on the same state.
@@ -113,6 +122,8 @@ def kda_step(
     forget, log_forget : array (B, H, K), or (B, H) or what broadcasts to it, optional
         As for :func:`kda`.
     weight : array (B, H) or what broadcasts to it, optional
+        As for :func:`kda`.
+    erase : array (B, H, K) or what broadcasts to it, optional
         As for :func:`kda`.
     state : Memory, optional
 
@@ -137,7 +148,8 @@ def kda_step(
     Array([0.625], dtype=float32)
     """
     given = one_token(
-        {"q": q, "k": k, "v": v}, {"forget": forget, "log_forget": log_forget, "weight": weight}
+        {"q": q, "k": k, "v": v},
+        {"forget": forget, "log_forget": log_forget, "weight": weight, "erase": erase},
     )
     o, state = kda(**given, state=state)
     return o[:, 0], state
