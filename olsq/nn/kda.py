@@ -112,7 +112,7 @@ class KDA(HeadMixer):
     def read(self, x: Array, recent: Any, segment_ids: Array | None) -> tuple[Any, ...]:
         q, k, v, arguments, recent = super().read(x, recent, segment_ids)
         if self.admit is not None:
-            v = (jax.nn.sigmoid(self.split_heads(self.admit(x))) * v).astype(v.dtype)
+            v = v * jax.nn.sigmoid(self.split_heads(self.admit(x))).astype(v.dtype)
         return q, k, v, arguments, recent
 
     def gate_outputs(self, o: Array, x: Array) -> Array:
