@@ -35,8 +35,8 @@ Of the newer rules, `gated_delta_product` takes several gradient steps a token, 
 its own; `kda` takes `gated_delta`'s step after every key dimension has decayed at its own rate.
 `comba` steps from the memory before it decays, and takes only a share of what it says for its
 answer; `rwkv7` steps from there too and, where it writes what it removes, preconditions the step by
-a rate for each key dimension. `forgetting` takes no step: it solves the kernel-weighted average anew for
-each query, with gates that discount old samples as they do in `mesa`.
+a rate for each key dimension. `forgetting` takes no step: it solves the kernel-weighted average
+anew for each query, with gates that discount old samples as they do in `mesa`.
 
 ![One pass over correlated keys](img/family-one-shot.png)
 

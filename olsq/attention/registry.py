@@ -169,7 +169,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "gated_delta_product",
         "S = gamma S; n times: S = S (I - beta_j k_j k_j^T) + beta_j v_j k_j^T", _memory,
-        "forget, weight per step (costs are of 2 steps)", {"VK": 11}, f"{SQUARED} at each of n pairs",
+        "forget, weight per step (costs are of 2 steps)", {"VK": 11},
+        f"{SQUARED} at each of n pairs",
         "gradient, n steps one after the other, after forgetting", (TOKEN, GRADIENT),
         "Siems et al. 2025, sec. 3",
     ),
