@@ -32,6 +32,14 @@ def arguments(name, t, heads=8, width=64, seed=0):
     special = {
         "hgrn2": ((q, v), {"forget": vector}),
         "rwkv6": ((q, k, v), {"forget": vector, "bonus": np.ones((heads, width))}),
+        "rwkv7": (
+            (q, k, v),
+            {"forget": vector, "removal_key": k, "removal_rate": 10 * vector - 9},
+        ),
+        "gated_delta_product": (
+            (q, np.stack([k, np.roll(k, 1, -1)], 3), np.stack([v, v[..., ::-1]], 3)),
+            {"forget": forget, "weight": np.stack([weight, 1 - weight], 3)},
+        ),
         "mamba": (
             (q, k, v),
             {"step": 0.1 * vector, "rate": np.zeros((heads, width, width))},
@@ -57,6 +65,9 @@ def arguments(name, t, heads=8, width=64, seed=0):
         ),
     }
     options = {
+        "forgetting": {"forget": forget},
+        "kda": {"forget": vector, "weight": weight},
+        "comba": {**gated, "feedback": 0.5 + weight / 2},
         "mamba2": {"forget": forget},
         "gla": gated,
         "delta": {"weight": weight},

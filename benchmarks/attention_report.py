@@ -31,6 +31,13 @@ A gate makes any of them forget: it shrinks the state before the step, which is 
 loss. Moving right or down costs more per token and remembers more: a delta rule corrects what it
 already says about a key, a solve corrects what it says about all of them at once.
 
+Of the newer rules, `gated_delta_product` takes several gradient steps a token, each on a pair of
+its own; `kda` takes `gated_delta`'s step after every key dimension has decayed at its own rate.
+`comba` steps from the memory before it decays, and takes only a share of what it says for its
+answer; `rwkv7` steps from there too and, where it writes what it removes, preconditions the step by
+a rate for each key dimension. `forgetting` takes no step: it solves the kernel-weighted average
+anew for each query, with gates that discount old samples as they do in `mesa`.
+
 ![One pass over correlated keys](img/family-one-shot.png)
 
 How wrong each memory is about all pairs it was shown, after one to thirty passes over eight
@@ -61,10 +68,16 @@ takes turns with `gla` in one process, best of several rounds: read ratios, not 
 the largest of one head against its float64 recurrence, relative to the largest output.
 
 """
+LATER = """
+Rules added since, and two older ones to compare with: processor time over that of `gla`, taking
+turns, the same sizes ({date}: {cpu}, {cores} busy cores, JAX {jax}).
+
+"""
 GROWTH = """
 ![Time against length](img/family-time.png)
 
-One head, forward. All but `softmax` are linear in the length; fixed costs show below 2,048.
+One head, forward. All but `softmax`, and `forgetting`, are linear in the length; fixed costs show
+below 2,048.
 """
 
 
@@ -116,6 +129,14 @@ def write(cache, out):
         lines.append(MEASURED.format(**cache["about"]))
         head = "| rule | forward, ms | / gla | with backward, ms | / gla | one token, ms | error |"
         lines += table(head, list(measured_rows(cache)))
+    later = {r.name: cache[f"ratio|{r.name}"] for r in RULES if f"ratio|{r.name}" in cache}
+    if later:
+        lines.append(LATER.format(**next(iter(later.values()))["about"]))
+        head = "| rule | forward / gla | with backward / gla | error |"
+        lines += table(head, [
+            [f"`{name}`", f"{x['forward']:.1f}", f"{x['both']:.1f}", f"{x['error']:.0e}"]
+            for name, x in later.items()
+        ])  # fmt: skip
     out.parent.joinpath("img").mkdir(parents=True, exist_ok=True)
     one_shot(out.parent / "img/family-one-shot.png")
     if any(k.startswith("growth|") for k in cache):

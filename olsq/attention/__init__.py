@@ -4,10 +4,14 @@ A rule takes ``q, k, v`` of shape (batch, time, heads, dim) and returns the outp
 after the last token; ``<rule>_step`` does one token on the same state.
 """
 
+from olsq.attention.rules.comba import comba, comba_step
 from olsq.attention.rules.delta import delta, delta_step, gated_delta, gated_delta_step
+from olsq.attention.rules.delta_product import gated_delta_product, gated_delta_product_step
+from olsq.attention.rules.forgetting import ForgettingKeyValues, forgetting, forgetting_step
 from olsq.attention.rules.gla import gla, gla_step
 from olsq.attention.rules.intention import intention
 from olsq.attention.rules.kalman import kalman, kalman_step
+from olsq.attention.rules.kda import kda, kda_step
 from olsq.attention.rules.linear import linear, linear_step
 from olsq.attention.rules.longhorn import longhorn, longhorn_step
 from olsq.attention.rules.mamba import mamba, mamba_step
@@ -23,6 +27,7 @@ from olsq.attention.rules.preconditioned_delta import (
 )
 from olsq.attention.rules.retention import retention, retention_step
 from olsq.attention.rules.rg_lru import Hidden, rg_lru, rg_lru_step
+from olsq.attention.rules.rwkv7 import rwkv7, rwkv7_step
 from olsq.attention.rules.sliding_window import (
     RecentTokens,
     sliding_window,
@@ -35,6 +40,7 @@ from olsq.attention.rules.vector import hgrn2, hgrn2_step, rwkv6, rwkv6_step
 from olsq.attention.states import Memory, Normalised
 
 __all__ = [
+    "ForgettingKeyValues",
     "Hidden",
     "KeyValues",
     "MLSTMState",
@@ -45,9 +51,15 @@ __all__ = [
     "RecentTokens",
     "TTTLinearState",
     "TTTMLPState",
+    "comba",
+    "comba_step",
     "delta",
     "delta_step",
+    "forgetting",
+    "forgetting_step",
     "gated_delta",
+    "gated_delta_product",
+    "gated_delta_product_step",
     "gated_delta_step",
     "gla",
     "gla_step",
@@ -56,6 +68,8 @@ __all__ = [
     "intention",
     "kalman",
     "kalman_step",
+    "kda",
+    "kda_step",
     "linear",
     "linear_step",
     "longhorn",
@@ -80,6 +94,8 @@ __all__ = [
     "rg_lru_step",
     "rwkv6",
     "rwkv6_step",
+    "rwkv7",
+    "rwkv7_step",
     "sliding_window",
     "sliding_window_step",
     "softmax",

@@ -108,6 +108,13 @@ RULES: tuple[Rule, ...] = (
         (KERNEL, EXACT), "Beltagy et al. 2020, sec. 3.1",
     ),
     Rule(
+        "forgetting", "o = sum_i softmax_i(q . k_i / sqrt(K) + log gates i+1..t) v_i",
+        lambda K, V: {"keys": ("T", K), "values": ("T", V), "log_decay": ("T",)}, "forget",
+        {"TK": 2, "TV": 2, "T": 2}, "sum_i zeta_i exp(q . k_i) |v_i - o|^2",
+        "exact, for each query (local constants); gates discount samples",
+        (KERNEL, EXACT), "Lin et al. 2025, sec. 3",
+    ),
+    Rule(
         "linear", "S += w v phi(k)^T; o = S phi(q) [/ z . phi(q)]", _memory, "weight", {"VK": 4},
         HOPFIELD, "gradient, step w", (DOT, GRADIENT), "Katharopoulos et al. 2020, eq. 10-12",
     ),
@@ -160,6 +167,32 @@ RULES: tuple[Rule, ...] = (
         "gradient, step beta, after forgetting", (TOKEN, GRADIENT), "Yang et al. 2025, eq. 10",
     ),
     Rule(
+        "gated_delta_product",
+        "S = gamma S; n times: S = S (I - beta_j k_j k_j^T) + beta_j v_j k_j^T", _memory,
+        "forget, weight per step (costs are of 2 steps)", {"VK": 11},
+        f"{SQUARED} at each of n pairs",
+        "gradient, n steps one after the other, after forgetting", (TOKEN, GRADIENT),
+        "Siems et al. 2025, sec. 3",
+    ),
+    Rule(
+        "kda", "S = S diag(a) (I - beta k k^T) + beta v k^T", _memory,
+        "forget (scalar or per key dimension), weight, erase", {"VK": 7}, SQUARED,
+        "gradient, step beta, after forgetting per dimension", (TOKEN, GRADIENT),
+        "Kimi Team 2025, sec. 3; Gated DeltaNet-2 (2026) for erase",
+    ),
+    Rule(
+        "comba", "S = S (gamma I - b beta k k^T) + beta v k^T", _memory,
+        "forget, weight, feedback", {"VK": 7}, "|v - b S k|^2 / (2 b)",
+        "gradient, step beta, from before forgetting", (TOKEN, GRADIENT), "Hu et al. 2025",
+    ),
+    Rule(
+        "rwkv7", "S = S (diag(w) - r (a*r)^T) + v k^T", _memory,
+        "forget per key dimension, removal key and rate", {"VK": 9},
+        "|v - S r|^2 / 2, where k = a*r",
+        "gradient, preconditioned by diag(a), from before forgetting",
+        (TOKEN, CONDITIONED), "Peng et al. 2025a",
+    ),
+    Rule(
         "longhorn", "S = S (1 - d k*k) + d v k^T, d = beta / (1 + beta k . k)", _memory,
         "weight, per token or value channel", {"VK": 5}, f"{SQUARED} + |S - S_old|^2 / (2 beta)",
         "implicit (proximal), diagonal", (TOKEN, CONDITIONED), "Liu et al. 2024, eq. 7",
@@ -167,7 +200,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "preconditioned_delta",
         "a = c a + d k*k; S = gamma S (I - beta k (M k)^T) + beta v (M k)^T",
-        lambda K, V: {"memory": (V, K), "curvature": (K,)}, "forget, weight, of the curvature too",
+        lambda K, V: {"memory": (V, K), "curvature": (K,)},
+        "forget (scalar or per key dimension), weight, of the curvature too",
         {"VK": 7, "K": 12}, SQUARED, "gradient, preconditioned by a diagonal M(a)",
         (TOKEN, CONDITIONED), "Tumma et al. 2026",
     ),

@@ -1,4 +1,4 @@
-"""What softmax attention over everything and over a window share."""
+"""What softmax attention over everything, over a window and with forget gates share."""
 
 from __future__ import annotations
 
@@ -12,14 +12,20 @@ from olsq.attention.arguments import Layout
 from olsq.sequence.jax.tiles import finite
 
 
-def attend(q: Array, k: Array, v: Array, visible: Array, sample_lost: Array, scale: Any) -> Array:
-    """Rows of streams (N, C, K) against keys (N, S, K); a row that sees a bad key is NaN."""
+def attend(
+    q: Array, k: Array, v: Array, visible: Array, sample_lost: Array, scale: Any, fade: Any = None
+) -> Array:
+    """Rows of streams (N, C, K) against keys (N, S, K); a row that sees a bad key is NaN.
+
+    ``fade`` (N, C, S) is added to the scores, if given.
+    """
     output_lost = (visible & sample_lost[:, None]).any(-1) | ~finite(q)
     q = jnp.where(finite(q)[..., None], q, 0)
     # A row that sees nothing only pads the last block.
     visible = visible | ~visible.any(-1, keepdims=True)
     # jax.nn.dot_product_attention wants K = V and rounds its scores to float32.
     scores = jnp.einsum("ntk,nsk->nts", q, k) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    scores = scores if fade is None else scores + fade
     share = jax.nn.softmax(jnp.where(visible, scores, -jnp.inf), axis=-1)
     out = jnp.einsum("nts,nsv->ntv", share, v)
     return jnp.where(output_lost[..., None], jnp.nan, out)

@@ -20,11 +20,14 @@ from olsq.nn.base import Mixer, MixerState
 from olsq.nn.blocks import Backbone, Block, SwiGLU
 from olsq.nn.conditioning import Diagnostics
 from olsq.nn.delta import Delta, GatedDelta, Longhorn, PreconditionedDelta
+from olsq.nn.delta_product import Comba, GatedDeltaProduct
 from olsq.nn.diagnostics import diagnose
 from olsq.nn.files import load, load_into, save
 from olsq.nn.fla import from_fla
+from olsq.nn.forgetting import Forgetting
 from olsq.nn.generation import generate
 from olsq.nn.heads import HeadMixer
+from olsq.nn.kda import KDA
 from olsq.nn.linear import GLA, HGRN2, RWKV6, LinearAttention, Mamba2, Retention
 from olsq.nn.mixers import MIXERS, mixer, register_mixer
 from olsq.nn.mlstm import MLSTM
@@ -33,6 +36,7 @@ from olsq.nn.parts import Linear, RMSNorm, ShortConvolution
 from olsq.nn.presets import PRESETS, MesaNet, hawk_mesa, preset, state_tracking, thesis_hybrid
 from olsq.nn.recurrent import Hawk, Mamba
 from olsq.nn.regressions import Intention, Kalman, MesaWindow
+from olsq.nn.rwkv7 import RWKV7
 from olsq.nn.sharding import shard, shard_batch
 from olsq.nn.softmax import SlidingWindow, Softmax
 from olsq.nn.solved import Mesa, MesaDiscounted
@@ -42,16 +46,21 @@ from olsq.nn.ttt import TTTMLP, TTTLinear
 __all__ = [
     "GLA",
     "HGRN2",
+    "KDA",
     "MIXERS",
     "MLSTM",
     "PRESETS",
     "RWKV6",
+    "RWKV7",
     "TTTMLP",
     "Backbone",
     "Block",
+    "Comba",
     "Delta",
     "Diagnostics",
+    "Forgetting",
     "GatedDelta",
+    "GatedDeltaProduct",
     "Hawk",
     "HeadMixer",
     "Intention",

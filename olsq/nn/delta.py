@@ -8,7 +8,7 @@ import jax
 from jax import Array
 
 from olsq import attention
-from olsq.nn.gated import Gated
+from olsq.nn.gated import ChannelDecay, Gated
 from olsq.nn.heads import Gate, HeadMixer
 
 
@@ -141,12 +141,14 @@ class PreconditionedDelta(Gated):
     ----------
     dim, heads, key_size, value_size, ... :
         As for every mixer: see :class:`HeadMixer`.
+    vector_gates : bool
+        Preconditioned KDA: forget per key dimension instead, by the gates of :class:`KDA`.
     forget_bound, forget_floor, forget_bias : optional
         Of gamma: see :class:`GatedDelta`.  Not ``signed``, and always ``weighted``.
 
     Notes
     -----
-    Costs what :class:`GatedDelta` does; the state is V K + K numbers a head.
+    Costs what :class:`GatedDelta` does, or :class:`KDA`; the state is V K + K numbers a head.
 
     References
     ----------
@@ -162,14 +164,22 @@ class PreconditionedDelta(Gated):
     """
 
     curvature_forget: Gate
+    vector: ChannelDecay | None
     rule = staticmethod(attention.preconditioned_delta)
 
-    def __init__(self, dim: int, *, heads: int, key: Array, **options: Any) -> None:
+    def __init__(
+        self, dim: int, *, heads: int, vector_gates: bool = False, key: Array, **options: Any
+    ) -> None:
         super().__init__(dim, heads=heads, weighted=True, key=key, **options)
-        key = jax.random.fold_in(key, 2)
-        self.curvature_forget = Gate(dim, heads, key=key, bias=3.0)
+        self.curvature_forget = Gate(dim, heads, key=jax.random.fold_in(key, 2), bias=3.0)
+        self.vector = None
+        if vector_gates:
+            width, key = self.mapped_size, jax.random.fold_in(key, 3)
+            self.vector = ChannelDecay(dim, heads, width, self.value_size, key=key)
 
     def arguments(self, x: Array) -> dict[str, Any]:
         given = super().arguments(x)
         keep = jax.nn.sigmoid(self.curvature_forget(x))
+        if self.vector is not None:
+            given["log_forget"] = self.vector(x)
         return {**given, "curvature_forget": keep, "curvature_weight": given["weight"]}

@@ -11,8 +11,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.nn.heads import Gate, HeadMixer
-from olsq.nn.parts import split_keys
+from olsq.nn.parts import LowRank, at_least_float32, split_keys
 
+SLOWEST, FASTEST = 0.001, 0.1  # steps that the gates of channels start with
 RIDGE_FLOOR, RIDGE_START = 0.25, 1.0  # the paper's
 
 
@@ -69,6 +70,35 @@ class Gated(HeadMixer):
         if floor:
             logs = jnp.log(floor + (1 - floor) * jnp.exp(logs))
         return {**given, "log_forget": logs + jnp.log1p(shrink)}
+
+
+class ChannelDecay(eqx.Module):
+    """Logs of gates per key dimension, ``-A softplus(W e + b)`` through a low rank, one A per head.
+
+    Attributes
+    ----------
+    project : LowRank
+        Steps ``softplus(b)`` start between .001 and .1, as Mamba's.
+    speed : array (H,)
+        log A, at first that of uniform numbers from 1 to 16.
+    """
+
+    project: LowRank
+    speed: Array  # (H,)
+
+    def __init__(self, dim: int, heads: int, width: int, rank: int, *, key: Array) -> None:
+        keys = split_keys(key, ("project", "start", "speed"))
+        low, high = math.log(SLOWEST), math.log(FASTEST)
+        start = jax.random.uniform(keys["start"], (heads * width,), minval=low, maxval=high)
+        bias = jnp.log(jnp.expm1(jnp.exp(start)))
+        self.project = LowRank(dim, heads * width, rank, key=keys["project"], bias=bias)
+        self.speed = jnp.log(jax.random.uniform(keys["speed"], (heads,), minval=1.0, maxval=16.0))
+
+    def __call__(self, x: Array) -> Array:
+        steps = jax.nn.softplus(self.project(at_least_float32(x)))
+        heads = self.speed.shape[0]
+        steps = steps.reshape(*x.shape[:2], heads, steps.shape[-1] // heads)
+        return -jnp.exp(self.speed)[:, None] * steps
 
 
 class Ridge(eqx.Module):

@@ -202,9 +202,13 @@ class HeadMixer(Mixer):
         """Outputs of the heads (B, T, H, V), normalised, gated by x, projected to (B, T, dim)."""
         if self.norm is not None:
             o = self.norm(o)
-        if self.output_gate is not None:
-            o = o * jax.nn.silu(self.split_heads(self.output_gate(x))).astype(o.dtype)
-        return self.output_proj(jax.lax.collapse(o, 2).astype(x.dtype))
+        return self.output_proj(jax.lax.collapse(self.gate_outputs(o, x), 2).astype(x.dtype))
+
+    def gate_outputs(self, o: Array, x: Array) -> Array:
+        """What the heads read (B, T, H, V), gated by x (B, T, dim) where the mixer does that."""
+        if self.output_gate is None:
+            return o
+        return o * jax.nn.silu(self.split_heads(self.output_gate(x))).astype(o.dtype)
 
 
 class Gate(eqx.Module):

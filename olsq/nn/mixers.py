@@ -9,10 +9,14 @@ from jax import Array
 
 from olsq.nn.base import Mixer
 from olsq.nn.delta import Delta, GatedDelta, Longhorn, PreconditionedDelta
+from olsq.nn.delta_product import Comba, GatedDeltaProduct
+from olsq.nn.forgetting import Forgetting
+from olsq.nn.kda import KDA
 from olsq.nn.linear import GLA, HGRN2, RWKV6, LinearAttention, Mamba2, Retention
 from olsq.nn.mlstm import MLSTM
 from olsq.nn.recurrent import Hawk, Mamba
 from olsq.nn.regressions import Intention, Kalman, MesaWindow
+from olsq.nn.rwkv7 import RWKV7
 from olsq.nn.softmax import SlidingWindow, Softmax
 from olsq.nn.solved import Mesa, MesaDiscounted
 from olsq.nn.ttt import TTTMLP, TTTLinear
@@ -20,6 +24,7 @@ from olsq.nn.ttt import TTTMLP, TTTLinear
 MIXERS: dict[str, Any] = {  # classes of Mixer
     "softmax": Softmax,
     "sliding_window": SlidingWindow,
+    "forgetting": Forgetting,
     "linear": LinearAttention,
     "retention": Retention,
     "mamba2": Mamba2,
@@ -30,6 +35,10 @@ MIXERS: dict[str, Any] = {  # classes of Mixer
     "mlstm": MLSTM,
     "delta": Delta,
     "gated_delta": GatedDelta,
+    "gated_delta_product": GatedDeltaProduct,
+    "kda": KDA,
+    "comba": Comba,
+    "rwkv7": RWKV7,
     "longhorn": Longhorn,
     "preconditioned_delta": PreconditionedDelta,
     "hawk": Hawk,

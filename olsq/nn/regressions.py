@@ -75,6 +75,8 @@ class Kalman(Gated):
     """Gated KalmaNet's rule: a ridge that follows the size of the memory, and a mix with q.
 
     ``o = G (x (H + Lambda)^-1 + 1 - x) q``, ``Lambda = ratio |H|_F``, ``x = sigmoid(W e + b)``.
+    The write gate multiplies keys and values, so that its square is the rule's weight, as in the
+    published layer.
 
     Parameters
     ----------
@@ -125,7 +127,10 @@ class Kalman(Gated):
 
     def arguments(self, x: Array) -> dict[str, Any]:
         mix = jax.nn.sigmoid(self.mixing(x))
-        return {**super().arguments(x), "mix": mix, "ratio": self.ratio, "solver": self.solver}
+        given = super().arguments(x)
+        if "weight" in given:
+            given["weight"] = given["weight"] ** 2
+        return {**given, "mix": mix, "ratio": self.ratio, "solver": self.solver}
 
 
 class Intention(HeadMixer):

@@ -169,6 +169,63 @@ def delta(q, k, v, *, weight=None, state=None):
     return stacked(out, v.shape[1]), (S,)
 
 
+def kda(q, k, v, *, forget=None, log_forget=None, weight=None, erase=None, state=None):
+    """S = S diag(a) (I - beta (b k) k^T) + beta v k^T, a and b one number or one per dimension."""
+    q, k, v = f64(q, k, v)
+    b = per_token(erase, len(q))
+    a, beta = factors(forget, log_forget, len(q)), per_token(weight, len(q))
+    (S,) = started(state, (v.shape[1], k.shape[1]))
+    eye, out = np.eye(k.shape[1]), []
+    for t in range(len(q)):
+        S = S @ (a[t] * eye) @ (eye - beta[t] * np.outer(b[t] * k[t], k[t]))
+        S = S + beta[t] * np.outer(v[t], k[t])
+        out.append(S @ q[t])
+    return stacked(out, v.shape[1]), (S,)
+
+
+def rwkv7(
+    q, k, v, *, removal_key, removal_rate, forget=None, log_forget=None, state=None
+):  # fmt: skip
+    """S = S (diag(w) - r (a r)^T) + v k^T."""
+    q, k, v, r, a = f64(q, k, v, removal_key, removal_rate)
+    w = factors(forget, log_forget, len(q))
+    (S,) = started(state, (v.shape[1], k.shape[1]))
+    eye, out = np.eye(k.shape[1]), []
+    for t in range(len(q)):
+        S = S @ (w[t] * eye - np.outer(r[t], a[t] * r[t])) + np.outer(v[t], k[t])
+        out.append(S @ q[t])
+    return stacked(out, v.shape[1]), (S,)
+
+
+def comba(q, k, v, *, forget=None, log_forget=None, weight=None, feedback=None, state=None):
+    """S = S (gamma I - b beta k k^T) + beta v k^T."""
+    q, k, v = f64(q, k, v)
+    gamma, beta = factors(forget, log_forget, len(q)), per_token(weight, len(q))
+    b = per_token(feedback, len(q))
+    (S,) = started(state, (v.shape[1], k.shape[1]))
+    eye, out = np.eye(k.shape[1]), []
+    for t in range(len(q)):
+        S = S @ (gamma[t] * eye - b[t] * beta[t] * np.outer(k[t], k[t]))
+        S = S + beta[t] * np.outer(v[t], k[t])
+        out.append(S @ q[t])
+    return stacked(out, v.shape[1]), (S,)
+
+
+def gated_delta_product(q, k, v, *, forget=None, log_forget=None, weight=None, state=None):
+    """S = gamma S, then S = S - beta_j (S k_j - v_j) k_j^T for each of k (T, n, K), v (T, n, V)."""
+    q, k, v = f64(q, k, v)
+    gamma = factors(forget, log_forget, len(q))
+    beta = np.broadcast_to(per_token(weight, len(q)).T, k.shape[1::-1]).T
+    (S,) = started(state, (v.shape[2], k.shape[2]))
+    out = []
+    for t in range(len(q)):
+        S = gamma[t] * S
+        for j in range(k.shape[1]):
+            S = S - beta[t, j] * np.outer(S @ k[t, j] - v[t, j], k[t, j])
+        out.append(S @ q[t])
+    return stacked(out, v.shape[2]), (S,)
+
+
 def preconditioned_delta(
     q, k, v, *, forget=None, log_forget=None, weight=None, curvature_forget=None,
     curvature_weight=None, base=1.5, center=-0.2, eps=1e-6, state=None,
@@ -184,7 +241,7 @@ def preconditioned_delta(
         a = c[t] * a + (d[t] * k[t] ** 2 if beta[t] != 0 else 0)
         s = np.log(a + eps) - center
         written = base ** (-s / (1 + np.abs(s))) * k[t]
-        S = gamma[t] * S @ (eye - beta[t] * np.outer(k[t], written))
+        S = S * gamma[t] @ (eye - beta[t] * np.outer(k[t], written))
         S = S + beta[t] * np.outer(v[t], written)
         out.append(S @ q[t])
     return stacked(out, v.shape[1]), (S, a)

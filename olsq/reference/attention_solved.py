@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from olsq.reference import sequence
-from olsq.reference.attention import f64, per_token, stacked, started
+from olsq.reference.attention import f64, factors, per_token, stacked, started
 
 
 def softmax(q, k, v, *, scale=None, window=None):
@@ -22,6 +22,21 @@ def softmax(q, k, v, *, scale=None, window=None):
         score = scale * k[seen] @ q[t]
         a = np.exp(score - score.max())
         out.append(a @ v[seen] / a.sum())
+    return stacked(out, v.shape[1]), ()
+
+
+def forgetting(q, k, v, *, forget=None, log_forget=None, scale=None):
+    """Softmax over all tokens so far, each times the gates after it."""
+    q, k, v = f64(q, k, v)
+    gamma = factors(forget, log_forget, len(q))
+    scale = q.shape[1] ** -0.5 if scale is None else scale
+    out = []
+    for t in range(len(q)):
+        score = scale * k[: t + 1] @ q[t]
+        a = np.exp(score - score.max())
+        for i in range(t + 1):
+            a[i] *= np.prod(gamma[i + 1 : t + 1])
+        out.append(a @ v[: t + 1] / a.sum())
     return stacked(out, v.shape[1]), ()
 
 

@@ -31,12 +31,16 @@ from attention_draws import (
     one_width,
     queries_and_values,
     rates,
+    removals,
     ridge,
+    several,
     shares,
     sigmoids,
     signed,
     steps,
+    two_weights,
     vector_gates,
+    vector_shares,
     weights,
 )
 
@@ -64,6 +68,7 @@ class Row:
     forget: str | None = None  # the argument whose 0 forgets the past
     weight: str | None = None  # the argument whose 0 leaves a token out
     late: bool = False  # gates apply after the read
+    resets: bool = True  # a gate of 0 forgets all of the past: no error is taken before it
     window: int = T  # how many tokens are remembered
     causal: bool = True
     fresh: bool = False  # differentiated from no past: a state would leave arguments unused
@@ -122,6 +127,16 @@ ROWS = [
         oracle.preconditioned_delta, attention.PreconditionedState,
         forget="forget", weight="weight",
         smooth=(0, 1, 3)),
+    Row("kda", "kda", drawing(forget=vector_gates, weight=weights, erase=vector_shares),
+        oracle.kda, attention.Memory, forget="forget", weight="weight"),
+    Row("rwkv7", "rwkv7",
+        drawing(log_forget=logs(vector_gates), removal_key=removals, removal_rate=vector_shares),
+        oracle.rwkv7, attention.Memory, forget="log_forget", resets=False),
+    Row("comba", "comba", drawing(forget=gates, weight=weights, feedback=shares), oracle.comba,
+        attention.Memory, forget="forget", weight="weight", resets=False),
+    Row("gated_delta_product", "gated_delta_product",
+        drawing(several, forget=gates, weight=two_weights), oracle.gated_delta_product,
+        attention.Memory, forget="forget", weight="weight"),
     Row("longhorn", "longhorn", drawing(weight=weights), oracle.longhorn, attention.Memory,
         weight="weight"),
     Row("longhorn channels", "longhorn", drawing(weight=channel_weights), oracle.longhorn,
@@ -144,6 +159,8 @@ ROWS = [
         attention.TTTMLPState, fixed=network, packed=("w1", "b1", "w2", "b2"),
         options={"mini_batch": 4, "eps": 0.01}, weight="learning_rate", fresh=True),
     Row("softmax", "softmax", drawing(), solved.softmax, mine={"capacity": PRIOR + T}),
+    Row("forgetting", "forgetting", drawing(forget=gates), solved.forgetting,
+        mine={"capacity": PRIOR + T}, forget="forget", smooth=(0, 2, 3)),
     Row("sliding_window", "sliding_window", drawing(), solved.sliding_window,
         options={"window": 5}, window=5),
     Row("mesa", "mesa", drawing(forget=gates, weight=weights), solved.mesa, Moments, fixed=ridge,

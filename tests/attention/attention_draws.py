@@ -90,6 +90,35 @@ def mild(rng, t):
     return rng.uniform(0.9, 1, (B, t, H))
 
 
+def several(rng, t):
+    """Two keys and values a token; of some tokens the first, of others both are zero."""
+    k = unit(rng.normal(size=(B, t, H, 2, K)))
+    k[2, ::4] = 0
+    k[2, 1::8, :, 0] = 0
+    v = rng.normal(size=(B, t, H, 2, V))
+    return {"q": rng.normal(size=(B, t, H, K)), "k": k, "v": v}
+
+
+def two_weights(rng, t):
+    w = weights(rng, t, 2)
+    w[3, :, :, 1] *= 2  # reflections, and beyond a projection
+    return w
+
+
+def removals(rng, t):
+    k = unit(rng.normal(size=(B, t, H, K)))
+    k[2, ::4] = 0
+    k[3, 1::2] = k[3, 0:1]  # one key over and over
+    return k
+
+
+def vector_shares(rng, t):
+    a = rng.uniform(size=(B, t, H, K))
+    a[1, ::3] = 1
+    a[2, ::5] = 0
+    return a
+
+
 def one_width(rng, t):
     """Values as wide as keys, wide enough for a layer normalisation to leave something."""
     return {n: rng.normal(size=(B, t, H, WIDTH)) for n in "qkv"}

@@ -138,6 +138,53 @@ def test_preconditioning_by_one_is_gated_delta(stream):
     close(attention.preconditioned_delta(*qkv(stream), **gates, base=1.0)[0], want, 1e-13)
 
 
+def test_newer_delta_rules_are_the_older_ones_at_their_simplest(stream):
+    q, k, v, g, w = (stream[n] for n in "qkvgw")
+    vector = jnp.broadcast_to(g[..., None], k.shape)
+    pairs = [jnp.stack([x, jnp.flip(x, 1)], 3) for x in (k, v)]
+    rows = [x.swapaxes(2, 3).reshape(B, 2 * T, H, -1) for x in pairs]  # one step after the other
+    twice = jnp.repeat(w, 2, 1)
+
+    @quick
+    def both():
+        gated = attention.gated_delta(q, k, v, forget=g, weight=w)
+        comba = attention.comba(q, k, v, forget=g, weight=w)
+        removal = {"removal_key": k, "removal_rate": w[..., None]}
+        steps = jnp.stack([w, w], -1)
+        return (
+            (attention.kda(q, k, v, forget=vector, weight=w), gated),
+            (attention.kda(q, k, v, forget=g, weight=w), gated),
+            (attention.gated_delta_product(
+                q, k[:, :, :, None], v[:, :, :, None], forget=g, weight=w[..., None]), gated),
+            (attention.comba(q, k, v, weight=w), attention.delta(q, k, v, weight=w)),
+            (attention.rwkv7(q, w[..., None] * k, v, forget=g, **removal), comba),
+            (attention.gated_delta_product(q, *pairs, weight=steps),
+             [x[:, 1::2] if i == 0 else x for i, x in enumerate(attention.delta(
+                 jnp.repeat(q, 2, 1), *rows, weight=twice))]),
+        )  # fmt: skip
+
+    for (got, end), (want, last) in both():
+        close(got, want, 1e-12)
+        close(end.matrix, last.matrix, 1e-12)
+
+
+def test_forgetting_nothing_is_softmax_and_logs_are_gates(stream):
+    q, k, v = qkv(stream)
+
+    @quick
+    def rules():
+        return (
+            attention.forgetting(q, k, v)[0], attention.softmax(q, k, v)[0],
+            attention.forgetting(q, k, v, forget=stream["g"])[0],
+            attention.forgetting(q, k, v, log_forget=jnp.log(stream["g"]))[0],
+        )  # fmt: skip
+
+    free, full, gated, logged = rules()
+    close(free, full, 1e-13)
+    close(logged, gated, 1e-13)
+    assert np.abs(gated - full).max() > 0.1
+
+
 def test_intention_is_the_last_row_of_mesa(stream):
     want, state = attention.mesa(*qkv(stream), weight=stream["w"], ridge=0.3)
     got, moments = attention.intention(*qkv(stream), weight=stream["w"], ridge=0.3)
@@ -253,6 +300,30 @@ def test_kalmans_chebyshev_steps_reach_what_they_promise(stream):
     got, _ = attention.kalman(*qkv(stream), **gates)
     want, _ = attention.kalman(*qkv(stream), **gates, solver=olsq.ChunkExact())
     close(got, want, 1e-3)  # the bound is 3e-4 in the energy norm
+
+
+def test_kalman_takes_the_steps_of_the_published_layer(stream):
+    """Chebyshev's, from q times the step size, between Lambda and Lambda + |H|; then the mix."""
+    ratio, steps, mix = 0.05, 4, 0.7
+    solver = olsq.Chebyshev(steps, eigenvalue_ratio=1 / ratio)
+    gates = {"forget": stream["g"], "weight": stream["w"] ** 2}  # that multiplies keys and values
+    got, _ = attention.kalman(*qkv(stream), **gates, ratio=ratio, mix=mix, solver=solver)
+    q, k, v, g, w = (np.asarray(stream[n])[0, :, 0] for n in "qkvgw")
+    gram, cross, want = np.zeros((K, K)), np.zeros((V, K)), []
+    for t in range(T):
+        gram = g[t] * gram + np.outer(w[t] * k[t], w[t] * k[t])
+        cross = g[t] * cross + np.outer(w[t] * v[t], w[t] * k[t])
+        size = np.linalg.norm(gram)
+        ridge = ratio * size
+        step = 2 / (2 * ridge + size)
+        quarter = (size / (2 * ridge + size)) ** 2 / 4
+        before, x, omega = np.zeros(K), step * q[t], 2.0
+        for _ in range(steps):
+            omega = 1 / (1 - quarter * omega)
+            residual = gram @ x + ridge * x - q[t]
+            before, x = x, omega * (x - step * residual) + (1 - omega) * before
+        want.append(cross @ (mix * x + (1 - mix) * q[t]))
+    close(got[0, :, 0], np.array(want), 1e-11)
 
 
 def test_the_query_factor_is_that_of_the_released_ttt_models():

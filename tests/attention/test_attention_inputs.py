@@ -15,7 +15,9 @@ from tests.unreal import KINDS
 every = pytest.mark.parametrize("row", ROWS, ids=str)
 T = 3
 PLAIN = ("forget", "log_forget", "weight", "input_gate", "recurrence_gate", "step")
-PLAIN += ("learning_rate", "curvature_forget", "curvature_weight", "mix", "ridge")
+PLAIN += ("learning_rate", "curvature_forget", "curvature_weight", "mix", "ridge", "feedback")
+PLAIN += ("erase",)
+SHARES = ("mix", "removal_rate")  # these lie in [0, 1], as gates do
 
 
 def some(row):
@@ -47,12 +49,12 @@ def test_shapes_are_checked(row):
 @every
 def test_values_are_checked(row):
     arrays, _ = some(row)
-    for name in set(arrays) & set(PLAIN):
+    for name in set(arrays) & set(PLAIN + SHARES):
         wrong = arrays[name].copy()
         below = -1.1 if row.mine.get("signed") and name == "forget" else -0.1
         wrong.flat[-1] = 0.1 if name == "log_forget" else below
         refused(row, {**arrays, name: wrong}, rf"\b{name}\b")
-        if "forget" in name or "gate" in name or name == "mix":
+        if "forget" in name or "gate" in name or name in SHARES:
             wrong.flat[-1] = 1.1
             refused(row, {**arrays, name: wrong}, rf"\b{name}\b")
         if name == "ridge":
@@ -93,6 +95,19 @@ def test_retention_has_a_gate_for_each_head():
     np.testing.assert_allclose(o[0, 1, :, 0], 1 + 1 - 2.0 ** -(5 + np.arange(3)), rtol=1e-15)
     with pytest.raises(ValueError, match="forget"):
         attention.retention(x, x, x, forget=np.ones((2, 3)))
+
+
+def test_steps_of_a_token_are_checked():
+    q, k = np.ones((1, 2, 1, 3)), np.ones((1, 2, 1, 2, 3))
+    rule = attention.gated_delta_product
+    with pytest.raises(ValueError, match=r"k must have shape \(batch, time, heads, steps, dim\)"):
+        rule(q, q, k)
+    with pytest.raises(ValueError, match="steps of k and v must agree"):
+        rule(q, k, k[:, :, :, :1])
+    with pytest.raises(ValueError, match=r"weight has shape \(1, 2, 1\).*\(1, 2, 1, 2\)"):
+        rule(q, k, k, weight=np.full((1, 2, 1), 0.5))
+    with pytest.raises(ValueError, match="weight must be >= 0"):
+        rule(q, k, k, weight=np.array([1.0, -1.0]))
 
 
 def test_a_lost_curvature_outlives_the_reset_of_the_memory():

@@ -39,6 +39,11 @@ RULES = {
     "gated_delta": {"forget": SCALAR, "weight": SCALAR},
     "gated_delta signed": {"forget": SCALAR, "weight": SCALAR},
     "longhorn": {"weight": SCALAR},
+    "kda": {"forget": VECTOR, "weight": SCALAR},
+    "rwkv7": {"forget": VECTOR, "removal_rate": VECTOR},
+    "preconditioned_delta vector": {
+        "forget": VECTOR, "weight": SCALAR, "curvature_forget": SCALAR,
+    },
     "preconditioned_delta": {"forget": SCALAR, "weight": SCALAR, "curvature_forget": SCALAR},
 }
 
@@ -59,6 +64,10 @@ def test_float32_stays_close_over_8192_tokens(row, gates):
         options["forget"] *= rng.choice([-1, 1], options["forget"].shape)
     if "weight" in RULES[row]:
         options["weight"] = rng.uniform(0.1, 1, SCALAR)
+    if name == "rwkv7":  # as the paper does: what is removed is near what is written
+        options["removal_rate"] = rng.uniform(0, 1, VECTOR)
+        options["removal_key"] = k + 0.1 * rng.normal(size=VECTOR)
+        options["removal_key"] /= np.linalg.norm(options["removal_key"], axis=-1, keepdims=True)
     bonus = {"bonus": rng.uniform(0, 1, (1, K))} if name == "rwkv6" else {}
     streams, options, bonus = jax.tree.map(np.float32, (streams, options, bonus))
     static = {"signed": True} if "signed" in row else {}
@@ -69,3 +78,28 @@ def test_float32_stays_close_over_8192_tokens(row, gates):
     assert got.dtype == jnp.float32
     assert np.abs(got[0, :, 0] - want).max() <= 1e-5 * np.abs(want).max()
     assert np.abs(state[0][0, 0] - last[0]).max() <= 1e-5 * np.abs(last[0]).max()
+
+
+@pytest.mark.parametrize("gates", [harsh, gentle, resetting], ids=lambda g: g.__name__)
+def test_scores_fade_over_blocks_of_queries_as_they_do_in_float64(gates):
+    """Logs of gates add up to -4,000, which float32 holds to 2e-4: no difference of sums serves."""
+    rng, length = np.random.default_rng(6), 1200
+    q, k, v = 3 * rng.normal(size=(3, 1, length, 1, 4)).astype(np.float32)
+    forget = gates(rng, (1, length, 1)).astype(np.float32)
+    first, state = attention.forgetting(
+        *(x[:, :700] for x in (q, k, v)), forget=forget[:, :700], capacity=length
+    )
+    second, _ = attention.forgetting(
+        *(x[:, 700:] for x in (q, k, v)), forget=forget[:, 700:], state=state
+    )
+    got = np.concatenate([first, second], 1)[0, :, 0]
+    assert got.dtype == np.float32
+    a, b, c = (np.asarray(x[0, :, 0], float) for x in (q, k, v))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.log(np.asarray(forget[0, :, 0], float))
+        fade = np.cumsum(np.tril(np.broadcast_to(logs[:, None], (length, length)), -1), 0)
+    fade = np.where(np.tri(length, dtype=bool), np.where(np.isnan(fade), -np.inf, fade), -np.inf)
+    scores = a @ b.T / 2 + fade
+    share = np.exp(scores - scores.max(1, keepdims=True))
+    want = share @ c / share.sum(1, keepdims=True)
+    assert np.abs(got - want).max() <= 3e-6 * np.abs(want).max()

@@ -32,8 +32,14 @@ SHARED = {
         ("array (B, T, H, V)", f"{UNSCALED}, of one width V."),  # of test-time training
     ],
     "q, v": [("array (B, T, H, K), (B, T, H, V)", "Queries (the paper's output gate; not scaled)")],
-    "q": [("array (B, S, H, K)", "Queries;")],
-    "k, v": [("array (B, T, H, K), (B, T, H, V)", "Keys and values.")],
+    "q": [
+        ("array (B, S, H, K)", "Queries;"),
+        ("array (B, T, H, K)", "Queries (not scaled)."),  # gated_delta_product
+    ],
+    "k, v": [
+        ("array (B, T, H, K), (B, T, H, V)", "Keys and values."),
+        ("array (B, T, H, n, K), (B, T, H, n, V)", "Keys and values, n of each a token"),
+    ],
     "forget, log_forget": [
         (
             OPTIONAL,
@@ -41,6 +47,10 @@ SHARED = {
             "forgets everything before its token.",
         ),
         (OPTIONAL, "Gates in [0, 1], or their logs: one per token, broadcast to (B, T, H)"),  # gla
+        (
+            OPTIONAL,
+            "Gates in [0, 1], or their logs, broadcast to (B, T, H).  Default 1.  Since the error",
+        ),  # comba
         ("array (B, T, H, K)", "Gates a in [0, 1], or their logs; needed"),  # hgrn2
         (
             "array (B, T, H, K), or (B, T, H) or what broadcasts to it, optional",
@@ -53,6 +63,7 @@ SHARED = {
         (OPTIONAL, f"Write strengths beta >= 0, {LEFT_OUT}"),
         (OPTIONAL, f"Step sizes beta >= 0, {LEFT_OUT}"),
         (OPTIONAL, "Step sizes beta >= 0: one per token, broadcast to (B, T, H); or"),  # longhorn
+        ("array (B, T, H, n) or (n,), optional", "Step sizes beta >= 0.  Default 1.  0 leaves a"),
         (OPTIONAL, f"Input gates i >= 0, {LEFT_OUT}"),
         (OPTIONAL, f"Sample weights >= 0, {LEFT_OUT}"),
         (OPTIONAL, f"Sample weights beta >= 0, {LEFT_OUT}"),
@@ -73,6 +84,7 @@ SHARED = {
     ],
     "adjoint": [('{"implicit", "unrolled"}', "See :func:`olsq.online_lstsq`.")],
     "window": [("int", "Tokens that a query sees, its own included.")],
+    "capacity": [("int, optional", "Tokens that the returned cache has room for")],
     "scale": [("float, optional", "Of the scores; ``K**-0.5`` if None.")],
     "state": [("{state}, optional", "As returned for the tokens before; an empty past if None.")],
     "segment_ids": [
@@ -112,6 +124,7 @@ OWN = {
     "mesa_step": {"ridge"},
     "mesa_discounted_step": {"ridge"},
     "softmax_step": {"capacity"},
+    "forgetting_step": {"capacity"},
 }
 GATE = "(B, H) or what broadcasts to it, optional"
 CHANNELS = "array (B, T, H, V) or what broadcasts to it"

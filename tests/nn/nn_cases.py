@@ -12,10 +12,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from nn_reference import (
+    channelled,
+    corrected,
     curved,
     decays,
     exponential,
     f64,
+    forgetting,
     gated,
     mixed,
     network,
@@ -23,6 +26,7 @@ from nn_reference import (
     rates,
     ridge,
     steps,
+    stepwise,
     strength,
     vector_gated,
 )
@@ -99,6 +103,8 @@ LINEAR, MLP = ("w", "b"), ("w1", "b1", "w2", "b2")
 ROWS = [
     Row("softmax", solved.softmax, plain),
     Row("sliding_window", solved.sliding_window, plain, own=FEW, options=WINDOW),
+    Row("forgetting", solved.forgetting, lambda d, h, k, v: plain(d, h, k, v) + d * h + h,
+        forgetting),
     Row("linear", oracle.linear, counted()),
     Row("retention", oracle.retention, counted(),
         fixed=lambda layer: {"forget": [1 - 2.0 ** -(5 + h) for h in range(layer.heads)]}),
@@ -113,6 +119,14 @@ ROWS = [
     Row("mlstm", oracle.mlstm, counted(2), exponential),
     Row("delta", oracle.delta, counted(1), strength),
     Row("gated_delta", oracle.gated_delta, counted(2), gated),
+    Row("gated_delta_product", oracle.gated_delta_product,
+        counted(3, lambda d, h, k, v: d * h * (k + v) + 4 * h * k), stepwise),
+    Row("kda", oracle.kda,
+        counted(1, lambda d, h, k, v: through(h * k, d, v) + h + through(h * v, d, v)),
+        channelled),
+    Row("comba", oracle.comba, counted(2, lambda d, h, k, v: 2 * h), corrected),
+    Row("rwkv7", oracle.rwkv7, counted(0, lambda d, h, k, v: 2 * through(h * k, d)
+        + through(h * v, d) - h * v + 3 * h * k)),
     Row("longhorn", oracle.longhorn, counted(1), strength),
     Row("preconditioned_delta", oracle.preconditioned_delta, counted(3), curved),
     Row("hawk", oracle.rg_lru, of_hawk),
@@ -146,6 +160,10 @@ VARIANTS = [
         name="linear elu", options={"feature_map": "elu", "normalise": False, "normaliser": True}),
     Row("linear", oracle.linear, counted(), name="linear dpfp shifted",
         options={"feature_map": "dpfp", "nu": 2, "key_shift": True}),
+    Row("kda", oracle.kda, counted(), channelled, name="kda separate gates",
+        options={"separate_gates": True, "negative_eigenvalues": True}),
+    Row("preconditioned_delta", oracle.preconditioned_delta, counted(), curved,
+        name="preconditioned kda", options={"vector_gates": True}),
     Row("delta", oracle.delta, counted(1), strength, name="delta wide values",
         options={"convolve_values": True, "key_size": 4, "value_size": 7}),
     Row("softmax", solved.softmax, counted(), name="softmax without positions",

@@ -98,11 +98,22 @@ def reference(row, layer, x):
     """Outputs (T, dim) of one stream (T, dim)."""
     if row.mixer == "hawk":
         return hawk(layer, x)
+    if row.mixer == "rwkv7":
+        return rwkv7(layer, x)
     q, k, v = projected(layer, x)
     timed, fixed = row.gates(layer, x), row.fixed(layer)
     scale = layer.key_size**-0.25 if row.mixer == "mlstm" and not layer.normalise else 1.0
     gates_are_keys = row.mixer == "hgrn2"
-    q, k = scale * features(layer, q), k if gates_are_keys else scale * features(layer, k)
+    if row.mixer == "gated_delta_product":
+        k, v = (y.reshape(*y.shape[:2], layer.steps, -1) for y in (k, v))
+        k = np.stack([features(layer, k[:, :, j]) for j in range(layer.steps)], 2)
+    elif not gates_are_keys:
+        k = scale * features(layer, k)
+    q = scale * features(layer, q)
+    if getattr(layer, "admit", None) is not None:
+        v = v * sigmoid(gate(layer.admit, x)).reshape(v.shape)
+    if row.mixer == "comba":
+        q = q - f64(layer.correction)[:, None] * k
     if getattr(layer, "rope_base", None):
         q, k = turned(q, layer.rope_base), turned(k, layer.rope_base)
     heads = []
@@ -118,6 +129,8 @@ def reference(row, layer, x):
         o = rms(layer.norm, o)
     if layer.output_gate is not None:
         o = o * silu(dense(layer.output_gate, x)).reshape(o.shape)
+    if row.mixer == "kda":
+        o = o * sigmoid(low_rank(layer.reading, x)).reshape(o.shape)
     return dense(layer.output_proj, o.reshape(len(x), -1))
 
 
@@ -132,6 +145,25 @@ def hawk(layer, x):
         heads.append(out)
     h = np.concatenate(heads, -1)
     return dense(layer.output_proj, h * gelu(dense(layer.gate, x)))
+
+
+def rwkv7(layer, x):
+    """RWKV-7, but for its shift and the residual of values: removal, writing, bonus and gate."""
+    q, k, v = projected(layer, x)
+    pre = dense(layer.decay.up, np.tanh(dense(layer.decay.down, x))).reshape(k.shape)
+    w = np.exp(-np.exp(-0.5) * sigmoid(pre))
+    a = sigmoid(low_rank(layer.rate, x)).reshape(k.shape)
+    r = k * f64(layer.removal_scale)
+    r = r / np.sqrt((r**2).sum(-1, keepdims=True) + EPS)
+    k = k * (1 + (a - 1) * f64(layer.rate_share))
+    o = np.stack([
+        oracle.rwkv7(q[:, h], k[:, h], v[:, h], removal_key=r[:, h], removal_rate=a[:, h],
+                     forget=w[:, h])[0]
+        for h in range(layer.heads)
+    ], 1)  # fmt: skip
+    o = rms(layer.norm, o) + (q * k * f64(layer.bonus)).sum(-1, keepdims=True) * v
+    o = o * dense(layer.gate.up, sigmoid(dense(layer.gate.down, x))).reshape(o.shape)
+    return dense(layer.output_proj, o.reshape(len(x), -1))
 
 
 def strength(layer, x):
@@ -156,9 +188,41 @@ def vector_gated(layer, x):
     return gated(layer, x) | {"forget": each.reshape(len(x), layer.heads, -1)}
 
 
+def forgetting(layer, x):
+    return {"forget": sigmoid(gate(layer.forget, x))}
+
+
+def channelled(layer, x):
+    """KDA's: gates per key dimension, and beta, or what is erased of each; doubled if asked for."""
+    given = {"forget": channel_decay(layer.decay, x, layer.heads)}
+    most = 2 if layer.negative_eigenvalues else 1
+    if layer.erase is not None:
+        erase = sigmoid(gate(layer.erase, x)).reshape(len(x), layer.heads, -1)
+        return {**given, "erase": most * erase}
+    return {**given, "weight": most * strength(layer, x)["weight"]}
+
+
+def channel_decay(p, x, heads):
+    """exp(-A softplus) per key dimension."""
+    steps = softplus(low_rank(p.project, x)).reshape(len(x), heads, -1)
+    return np.exp(-np.exp(f64(p.speed))[:, None] * steps)
+
+
+def stepwise(layer, x):
+    beta = 2 * sigmoid(gate(layer.rates, x)).reshape(len(x), layer.heads, -1)
+    return {**gated(layer, x), "weight": beta}
+
+
+def corrected(layer, x):
+    b = np.broadcast_to(sigmoid(f64(layer.feedback)), (len(x), layer.heads))
+    return {**gated(layer, x), "feedback": b}
+
+
 def curved(layer, x):
     given = gated(layer, x)
     keep = sigmoid(gate(layer.curvature_forget, x))
+    if layer.vector is not None:
+        given["forget"] = channel_decay(layer.vector, x, layer.heads)
     return {**given, "curvature_forget": keep, "curvature_weight": given["weight"]}
 
 
@@ -185,7 +249,9 @@ def rates(layer, x):
 
 
 def mixed(layer, x):
-    return gated(layer, x) | {"mix": sigmoid(gate(layer.mixing, x))}
+    """The write gate multiplies keys and values: squared, it is their weight."""
+    given = gated(layer, x)
+    return given | {"weight": given["weight"] ** 2, "mix": sigmoid(gate(layer.mixing, x))}
 
 
 def ridge(layer):

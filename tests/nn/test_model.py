@@ -293,7 +293,7 @@ def test_patterns_repeat_and_mlps_can_be_left_out():
 
 def test_what_models_refuse():
     for options, message in (
-        ({"mixer": ("mesa", "mamab")}, r"unknown mixer 'mamab'; known are delta, .*mesa"),
+        ({"mixer": ("mesa", "mamab")}, r"unknown mixer 'mamab'; known are comba, delta, .*mesa"),
         ({"mixer": "intention"}, r"mixer 'intention' is not causal"),
         ({"mixer": ()}, r"mixer must name at least one"),
         ({"dim": 0}, r"dim must be a whole number of at least 1, got 0"),
@@ -347,7 +347,7 @@ def test_what_layers_refuse():
     with pytest.raises(ValueError, match=r"x must have shape \(batch, time, 16\)"):
         mixed()[0].backbone(np.zeros((1, 3, 8), np.float32))
     for name, options, message in (
-        ("mesas", {}, r"unknown mixer 'mesas'; known are delta, "),
+        ("mesas", {}, r"unknown mixer 'mesas'; known are comba, delta, "),
         ("gla", {"window": 3}, r"mixer 'gla' has no option 'window': see GLA"),
         ("hawk", {"key_size": 3}, r"mixer 'hawk' has no option 'key_size'"),
         ("hawk", {"width": 7}, r"width 7 must be a multiple of heads 2"),

@@ -6,7 +6,9 @@ product of Householder-like factors), with D and zeta as in ``_linear``::
     (I + B) U = diag(beta) (V - diag(zeta) K S_0^T),   B[t, i] = beta_t D[t, i] k_t . w_i,  i < t
     O = (Q W^T * D) U + diag(zeta) Q S_0^T,            S = zeta_C S_0 + U^T diag(D[C, :]) W
 
-w = k is the delta rule: one gradient step on ``|v - S k|^2 / 2`` a token.
+w = k is the delta rule: one gradient step on ``|v - S k|^2 / 2`` a token.  Where the error is
+taken before the token's gate, ``v_t - S_{t-1} k_t``, D and zeta of B and of the error are those of
+the token before.
 """
 
 from __future__ import annotations
@@ -23,17 +25,22 @@ SMALLEST = 8  # blocks up to this width are inverted row by row
 
 
 def delta_rule(
-    q: Array, k: Array, written: Array, v: Array, gates: Any, weight: Any, memory: Array
-) -> tuple[Array, Array]:
-    """Outputs (N, T, V) and the last memory (N, V, K)."""
+    q: Array, k: Array, written: Array, v: Array, gates: Any, weight: Any, memory: Array,
+    *, before: bool = False,
+) -> tuple[Array, Array]:  # fmt: skip
+    """Outputs (N, T, V) and the last memory (N, V, K).
+
+    ``before``: the error is that of the memory which the token's gate has not shrunk yet.
+    """
 
     def step(memory: Array, x: Any) -> tuple[Array, Array]:
         table, zeta = products(x["gates"], None, x["k"].shape[1], memory.dtype)
         weight = 1.0 if x["weight"] is None else x["weight"][..., None]
         decay = 1.0 if zeta is None else zeta[..., None]
         w = x["written"]
-        below = jnp.tril(table * jnp.einsum("ntk,nik->nti", x["k"], w), -1)
-        error = x["v"] - decay * jnp.einsum("ntk,nvk->ntv", x["k"], memory)
+        reach, faded = _previous(table, decay) if before else (table, decay)
+        below = jnp.tril(reach * jnp.einsum("ntk,nik->nti", x["k"], w), -1)
+        error = x["v"] - faded * jnp.einsum("ntk,nvk->ntv", x["k"], memory)
         u = jnp.einsum("nti,niv->ntv", unit_inverse(weight * below), weight * error)
         scores = table * jnp.einsum("ntk,nik->nti", x["q"], w)
         out = jnp.einsum("nti,niv->ntv", scores, u)
@@ -45,6 +52,14 @@ def delta_rule(
     gates = None if gates is None else (gates, 1.0)
     # Without weights, what pads the last chunk is absent because its keys are zero.
     return walk(step, memory, {**streams, "gates": gates, "weight": weight})
+
+
+def _previous(table: Array, decay: Any) -> tuple[Array, Any]:
+    """D and zeta (N, C, 1), or 1 where nothing is forgotten, of the token before each."""
+    table = jnp.pad(table[:, :-1], ((0, 0), (1, 0), (0, 0)))
+    if isinstance(decay, float):
+        return table, decay
+    return table, jnp.pad(decay[:, :-1], ((0, 0), (1, 0), (0, 0)), constant_values=1)
 
 
 def unit_inverse(below: Array) -> Array:

@@ -9,6 +9,7 @@ usual form, overflow float32 at gates below 1e-1.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -29,7 +30,7 @@ def vector_gated(
     """
 
     def step(memory: Array, x: Any) -> tuple[Array, Array]:
-        scores, read, kept = scores_and_reach(x["q"], x["k"], x["gates"], before)
+        [[scores]], [read], kept = scores_and_reach([(x["q"], before)], [x["k"]], x["gates"])
         out = jnp.einsum("nti,niv->ntv", scores, x["v"])
         out = out + jnp.einsum("ntk,nvk->ntv", x["q"] * read, memory)
         total = x["gates"][:, 0] * kept[:, 0]  # the first gate, and all after the first key
@@ -39,9 +40,16 @@ def vector_gated(
     return walk(step, memory, {"q": q, "k": k, "v": v, "gates": (gates, 1.0)})
 
 
-def scores_and_reach(q: Array, k: Array, gates: Array, before: bool) -> tuple[Array, Array, Array]:
-    """Scores (N, C, C), gates from the start to what each query reads, and after each key."""
-    n, c, width = k.shape
+def scores_and_reach(
+    readers: Sequence[tuple[Array, bool]], keys: Sequence[Array], gates: Array
+) -> tuple[list[list[Array]], list[Array], Array]:
+    """Scores (N, C, C) of every reader with every key, and the gates on the way.
+
+    A reader is vectors (N, C, K), and whether they read the memory from before their token, or
+    from after it.  Also returned: for each reader, the gates from the start to what it reads,
+    (N, C, K); and those after each key, (N, C, K).
+    """
+    n, c, width = gates.shape
     size = c
     while size > SMALLEST and size % 2 == 0:
         size //= 2
@@ -50,24 +58,34 @@ def scores_and_reach(q: Array, k: Array, gates: Array, before: bool) -> tuple[Ar
     upto = [jnp.ones_like(a[:, :, 0])]  # product of gates 0 .. t-1
     table = [jnp.zeros_like(a)]  # of gates i+1 .. t-1, 0 unless i < t
     for t in range(size):
-        itself = jnp.zeros((size, 1), k.dtype).at[t].set(1)
+        itself = jnp.zeros((size, 1), gates.dtype).at[t].set(1)
         table.append(table[-1] * a[:, :, t, None] + itself)
         upto.append(upto[-1] * a[:, :, t])
-    first = 0 if before else 1
-    pairs, read = (jnp.stack(x[first : first + size], 2) for x in (table, upto))
-    scores = (q.reshape(blocks)[:, :, :, None] * pairs * k.reshape(blocks)[:, :, None]).sum(-1)
+    scores, reads = [], []
+    for q, before in readers:
+        first = 0 if before else 1
+        pairs, read = (jnp.stack(x[first : first + size], 2) for x in (table, upto))
+        ahead = q.reshape(blocks)[:, :, :, None] * pairs
+        scores.append([(ahead * k.reshape(blocks)[:, :, None]).sum(-1) for k in keys])
+        reads.append(read)
     after = table[size]  # product of gates i+1 .. end
     total = upto[size]
     while size < c:
-        q_side = q.reshape(n, c // (2 * size), 2, size, width)[:, :, 1] * read[:, 1::2]
-        k_side = k.reshape(n, c // (2 * size), 2, size, width)[:, :, 0] * after[:, 0::2]
-        corner = jnp.einsum("nbtk,nbik->nbti", q_side, k_side)
-        upper = jnp.concatenate([scores[:, 0::2], jnp.zeros_like(corner)], -1)
-        lower = jnp.concatenate([corner, scores[:, 1::2]], -1)
-        scores = jnp.concatenate([upper, lower], 2)
+        half = (n, c // (2 * size), 2, size, width)
         left, right = total[:, 0::2, None], total[:, 1::2, None]
-        read = jnp.concatenate([read[:, 0::2], read[:, 1::2] * left], 2)
+        first = [k.reshape(half)[:, :, 0] * after[:, 0::2] for k in keys]
+        for i, (q, _) in enumerate(readers):
+            second = q.reshape(half)[:, :, 1] * reads[i][:, 1::2]
+            scores[i] = [_joined(s, second, k) for s, k in zip(scores[i], first, strict=True)]
+            reads[i] = jnp.concatenate([reads[i][:, 0::2], reads[i][:, 1::2] * left], 2)
         after = jnp.concatenate([after[:, 0::2] * right, after[:, 1::2]], 2)
         total = total[:, 0::2] * total[:, 1::2]
         size *= 2
-    return scores[:, 0], read[:, 0], after[:, 0]
+    return [[s[:, 0] for s in line] for line in scores], [r[:, 0] for r in reads], after[:, 0]
+
+
+def _joined(scores: Array, q: Array, k: Array) -> Array:
+    """Scores of blocks twice as long, from both halves' and the corner that factors at the seam."""
+    corner = jnp.einsum("nbtk,nbik->nbti", q, k)
+    upper = jnp.concatenate([scores[:, 0::2], jnp.zeros_like(corner)], -1)
+    return jnp.concatenate([upper, jnp.concatenate([corner, scores[:, 1::2]], -1)], 2)

@@ -78,6 +78,10 @@ def kalman(
 
     Notes
     -----
+    The steps are those of the layer that flash-linear-attention has since published, which also
+    reads with ``K**-0.5`` of the query: from ``q`` over the middle of those bounds; and gradients
+    are those of the solved problem, the ridge's among them.
+
     The norms come from one more gated linear attention: ``|H_t|^2 = gamma^2 |H_{t-1}|^2 + 2 beta
     k^T H_t k - beta^2 |k|^4``.
 

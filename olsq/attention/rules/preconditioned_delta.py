@@ -16,8 +16,8 @@ from olsq.attention.arguments import (
     resets,
     restore_layout,
 )
-from olsq.attention.recurrences.delta import delta_rule
 from olsq.attention.recurrences.linear import accumulate
+from olsq.attention.recurrences.vector_delta import delta_of_any_gates
 from olsq.attention.states import empty
 from olsq.attention.steps import one_token
 from olsq.sequence.jax.gates import lost_tokens
@@ -64,8 +64,9 @@ def preconditioned_delta(
     q, k, v : array (B, T, H, K), (B, T, H, K), (B, T, H, V)
         Queries (not scaled), keys, values.  The published code normalises q and k and scales q.
     forget, log_forget : array, optional
-        Gates in [0, 1], or their logs, broadcast to (B, T, H).  Default 1.  A gate of 0 forgets
-        everything before its token.
+        Gates in [0, 1], or their logs: one per token, broadcast to (B, T, H); or, as four axes, one
+        per key dimension, broadcast to (B, T, H, K), which is Preconditioned KDA.  Default 1.
+        Gates of 0 in all dimensions forget everything before their token.
     weight : array, optional
         Step sizes beta >= 0, broadcast to (B, T, H).  Default 1.  0 leaves a token out, finite or
         not.
@@ -109,7 +110,7 @@ def preconditioned_delta(
     """
     tokens, layout = check_inputs(
         q, k, v, forget=forget, log_forget=log_forget, weight=weight, segment_ids=segment_ids,
-        state=state,
+        state=state, vector=True,
     )  # fmt: skip
     keys, values = tokens.k.shape[-1], tokens.v.shape[-1]
     zero = empty(layout, values, keys)
@@ -131,7 +132,7 @@ def preconditioned_delta(
     squares, curvature = accumulate(tokens.k**2, rate, learn, opened.curvature)
     s = jnp.log(squares + eps) - center
     scaling = base ** (-s / (1 + jnp.abs(s)))
-    out, memory = delta_rule(
+    out, memory = delta_of_any_gates(
         tokens.q, tokens.k, scaling * tokens.k, tokens.v, tokens.forget, tokens.weight,
         opened.matrix,
     )  # fmt: skip
@@ -169,7 +170,9 @@ def preconditioned_delta_step(
     Parameters
     ----------
     q, k, v : array (B, H, K), (B, H, K), (B, H, V)
-    forget, log_forget, weight : array (B, H) or what broadcasts to it, optional
+    forget, log_forget : array (B, H, K), or (B, H) or what broadcasts to it, optional
+        As for :func:`preconditioned_delta`.
+    weight : array (B, H) or what broadcasts to it, optional
         As for :func:`preconditioned_delta`.
     curvature_forget, curvature_weight : array (B, H) or what broadcasts to it, optional
         As for :func:`preconditioned_delta`.

@@ -1,0 +1,72 @@
+"""``S_t = S_{t-1} diag(a_t) + u_t w_t^T + v_t k_t^T``, ``u_t = x_t - S_{t-1} r_t``, by chunks.
+
+Delta rules with a gate for each key dimension.  The error u is of the memory before the token's
+gates; where a rule takes it after them, r is the key times the gates.  Inside a chunk, with scores
+that :mod:`olsq.attention.recurrences.vector` makes of products of gates alone, A[t, i] of readers
+that see the memory before their token (i < t), Z of those that see it after (i <= t)::
+
+    (I + A_rw) U = X - (R * g) S_0^T - A_rk V,    O = Z_qw U + Z_qk V + (Q * g) S_0^T,
+
+g the gates from the start of the chunk to what is read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+
+from olsq.attention.recurrences.delta import delta_rule, unit_inverse
+from olsq.attention.recurrences.scan import walk
+from olsq.attention.recurrences.vector import scores_and_reach
+
+
+def delta_of_any_gates(
+    q: Array, k: Array, written: Array, v: Array, gates: Any, weight: Any, memory: Array
+) -> tuple[Array, Array]:
+    """``u_t = beta_t (v_t - S_{t-1} diag(a_t) k_t)``, gates (N, T), (N, T, K) or None for all 1."""
+    if gates is None or gates.ndim == 2:
+        return delta_rule(q, k, written, v, gates, weight, memory)
+    beta = 1.0 if weight is None else weight[..., None]
+    return vector_delta(q, beta * gates * k, written, beta * v, gates, memory)
+
+
+def vector_delta(
+    q: Array,
+    read: Array,
+    written: Array,
+    target: Array | None,
+    gates: Array,
+    memory: Array,
+    added: tuple[Array, Array] | None = None,
+) -> tuple[Array, Array]:
+    """Outputs (N, T, V) and the last memory (N, V, K); gates (N, T, K).
+
+    ``read`` is r, ``written`` w, ``target`` x (0 if None), ``added`` the pair k, v (none if None).
+    """
+    streams: dict[str, Any] = {"q": q, "read": read, "written": written, "target": target}
+    streams["gates"] = (gates, 1.0)
+    streams["k"], streams["v"] = (None, None) if added is None else added
+
+    def step(memory: Array, x: Any) -> tuple[Array, Array]:
+        keys = [x["written"]] if added is None else [x["written"], x["k"]]
+        readers = [(x["q"], False), (x["read"], True)]
+        (seen, below), (upto, reach), after = scores_and_reach(readers, keys, x["gates"])
+        error = -jnp.einsum("ntk,nvk->ntv", x["read"] * reach, memory)
+        if x["target"] is not None:
+            error = error + x["target"]
+        if added is not None:
+            error = error - jnp.einsum("nti,niv->ntv", below[1], x["v"])
+        u = jnp.einsum("nti,niv->ntv", unit_inverse(below[0]), error)
+        out = jnp.einsum("nti,niv->ntv", seen[0], u)
+        out = out + jnp.einsum("ntk,nvk->ntv", x["q"] * upto, memory)
+        total = x["gates"][:, 0] * after[:, 0]
+        kept = memory * total[:, None, :]
+        kept = kept + jnp.einsum("niv,nik->nvk", u, x["written"] * after)
+        if added is not None:
+            out = out + jnp.einsum("nti,niv->ntv", seen[1], x["v"])
+            kept = kept + jnp.einsum("niv,nik->nvk", x["v"], x["k"] * after)
+        return kept, out
+
+    return walk(step, memory, streams)

@@ -1,0 +1,150 @@
+"""Comba: the gated delta rule with an error of its own share, taken before forgetting."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from olsq.attention.arguments import check_inputs, check_state, check_weight, restore_layout
+from olsq.attention.recurrences.delta import delta_rule
+from olsq.attention.states import Memory, empty
+from olsq.attention.steps import one_token
+from olsq.sequence.jax.gates import lost_tokens
+
+
+def comba(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    *,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
+    feedback: ArrayLike | None = None,
+    state: Memory | None = None,
+    segment_ids: ArrayLike | None = None,
+) -> tuple[Array, Memory]:
+    """Comba: ``S = S (gamma I - b beta k k^T) + beta v k^T``, a scalar plus low rank.
+
+    A gradient step on ``|v - S k|^2 / 2`` of size beta, in which the memory's own answer counts for
+    the share b, and from the memory before forgetting.
+
+    Parameters
+    ----------
+    q, k, v : array (B, T, H, K), (B, T, H, K), (B, T, H, V)
+        Queries (not scaled), keys, values.  The paper reads with ``q - d k``: give that as q.  The
+        rule is stable for ``b beta |k|^2 <= 1 + gamma``: normalise the keys.
+    forget, log_forget : array, optional
+        Gates in [0, 1], or their logs, broadcast to (B, T, H).  Default 1.  Since the error is of
+        the memory before them, a gate of 0 does not forget everything.
+    weight : array, optional
+        Step sizes beta >= 0, broadcast to (B, T, H).  Default 1.  0 leaves a token out, finite or
+        not.
+    feedback : array, optional
+        Share b >= 0 of the memory's answer in the error, broadcast to (B, T, H).  Default 1.
+    state : Memory, optional
+        As returned for the tokens before; an empty past if None.
+    segment_ids : int array (B, T), optional
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
+
+    Returns
+    -------
+    output : array (B, T, H, V)
+        In the dtype of q, k, v.  NaN from a non-finite token to the end of its segment.
+    state : Memory
+
+    Raises
+    ------
+    ValueError
+        If shapes, gates, weights, feedback or segment ids do not fit.
+
+    Notes
+    -----
+    Costs what :func:`gated_delta` does.  Differentiable to any order in both modes, also at gates
+    of 0.  That the error is of the memory before forgetting follows the kernel of the authors that
+    flash-linear-attention has; with normalised keys that kernel also normalises b away, which the
+    paper and this rule do not.
+
+    References
+    ----------
+    Hu et al., "Improving Bilinear RNNs with Closed-loop Control" (2025), arXiv 2506.02475.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 3, 1, 1))
+    >>> o, state = olsq.attention.comba(x, x, x, forget=0.5, weight=0.5, feedback=0.5)
+    >>> o[0, :, 0, 0]
+    Array([0.5    , 0.625  , 0.65625], dtype=float32)
+    """
+    tokens, layout = check_inputs(
+        q, k, v, forget=forget, log_forget=log_forget, weight=weight, segment_ids=segment_ids,
+        state=state,
+    )  # fmt: skip
+    read = tokens.k
+    share = check_weight("feedback", feedback, layout)
+    if share is not None:
+        fine = jnp.isfinite(share)
+        tokens = tokens._replace(sample_lost=tokens.sample_lost | ~fine)
+        read = jnp.where(fine, share, 0)[..., None] * read
+    if tokens.start is not None:  # the past of a segment's first token is empty
+        read = jnp.where(tokens.start[..., None], 0, read)
+    zero = empty(layout, tokens.v.shape[-1], tokens.k.shape[-1])
+    opened, state_lost = check_state(state, zero, layout)
+    out, memory = delta_rule(
+        tokens.q, read, tokens.k, tokens.v, tokens.forget, tokens.weight, opened.matrix, before=True
+    )
+    lost = lost_tokens(tokens.sample_lost, tokens.start, state_lost)
+    return restore_layout(
+        out, Memory(memory), tokens, state_lost, layout, (lost, lost[:, -1:].any(-1))
+    )
+
+
+def comba_step(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    *,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
+    feedback: ArrayLike | None = None,
+    state: Memory | None = None,
+) -> tuple[Array, Memory]:
+    """One token of :func:`comba`, on the same state.
+
+    Parameters
+    ----------
+    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
+    forget, log_forget, weight : array (B, H) or what broadcasts to it, optional
+        As for :func:`comba`.
+    feedback : array (B, H) or what broadcasts to it, optional
+        As for :func:`comba`.
+    state : Memory, optional
+
+    Returns
+    -------
+    output : array (B, H, V)
+    state : Memory
+        Give it to the next call.
+
+    Raises
+    ------
+    ValueError
+        As :func:`comba`.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 1, 1))
+    >>> o, state = olsq.attention.comba_step(x, x, x, forget=0.5, weight=0.5, feedback=0.5)
+    >>> o[0, 0]
+    Array([0.5], dtype=float32)
+    """
+    given = one_token(
+        {"q": q, "k": k, "v": v},
+        {"forget": forget, "log_forget": log_forget, "weight": weight, "feedback": feedback},
+    )
+    o, state = comba(**given, state=state)
+    return o[:, 0], state

@@ -1,0 +1,259 @@
+"""Forgetting attention: softmax over everything, with forget gates on the scores."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from olsq.attention.arguments import (
+    Layout,
+    check_segments,
+    check_streams,
+    fold_state,
+    per_token,
+)
+from olsq.attention.recurrences.window import over_windows
+from olsq.attention.scores import attend, unfold
+from olsq.attention.steps import one_token
+from olsq.checks import check_forget, concrete
+from olsq.sequence.jax.tiles import finite
+
+ROWS = 512  # queries scored at once
+
+
+class ForgettingKeyValues(NamedTuple):
+    """Cache of :func:`forgetting`: room for M tokens, of which ``length`` are taken.
+
+    Attributes
+    ----------
+    keys : array (B, H, M, K)
+    values : array (B, H, M, V)
+    log_decay : array (B, H, M)
+        Sum of the logs of the gates after each token.
+    present : bool array (B, H, M)
+        Tokens of the running segment, since the last gate of 0.
+    length : int32 array (B, H)
+    """
+
+    keys: Array
+    values: Array
+    log_decay: Array
+    present: Array
+    length: Array
+
+    def grown(self, capacity: int) -> ForgettingKeyValues:
+        """The same cache with room for ``capacity`` tokens."""
+        room = capacity - jnp.shape(self.present)[2]
+        if room < 0:
+            raise ValueError(f"capacity must be at least {capacity - room}, got {capacity}")
+
+        def pad(x: Array) -> Array:
+            return jnp.pad(x, [(0, 0), (0, 0), (0, room)] + [(0, 0)] * (jnp.ndim(x) - 3))
+
+        keys, values, log_decay, present = map(pad, self[:4])
+        return ForgettingKeyValues(keys, values, log_decay, present, self.length)
+
+
+def forgetting(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    *,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    scale: float | None = None,
+    capacity: int | None = None,
+    state: ForgettingKeyValues | None = None,
+    segment_ids: ArrayLike | None = None,
+) -> tuple[Array, ForgettingKeyValues]:
+    """Forgetting attention (FoX): causal softmax whose scores fade with the gates in between.
+
+    ``o_t = sum_i softmax_i(scale q_t . k_i + log(gamma_{i+1} ... gamma_t)) v_i``.
+
+    Parameters
+    ----------
+    q, k, v : array (B, T, H, K), (B, T, H, K), (B, T, H, V)
+        Queries, keys, values.
+    forget, log_forget : array, optional
+        Gates in [0, 1], or their logs, broadcast to (B, T, H).  Default 1.  A gate of 0 forgets
+        everything before its token.
+    scale : float, optional
+        Of the scores; ``K**-0.5`` if None.
+    capacity : int, optional
+        Tokens that the returned cache has room for; the stream's length if None.
+    state : ForgettingKeyValues, optional
+        As returned for the tokens before; an empty past if None.  The cache must have room for T
+        more (see :meth:`ForgettingKeyValues.grown`).
+    segment_ids : int array (B, T), optional
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
+
+    Returns
+    -------
+    output : array (B, T, H, V)
+        In the dtype of q, k, v.  NaN from a non-finite token on until a gate of 0, never before.
+    state : ForgettingKeyValues
+
+    Raises
+    ------
+    ValueError
+        If shapes, gates or segment ids do not fit, or the cache is full.  Where its length is
+        traced, a full cache gives NaN.
+
+    Notes
+    -----
+    O(T M (K + V)); memory O(512 M) a stream.  Logs of gates are only ever added up, between a key
+    and its query, never subtracted: the sum's error is relative to itself, however long the stream.
+    The derivative by a gate that is exactly 0 is taken to be 0.
+
+    References
+    ----------
+    Lin et al., "Forgetting Transformer: Softmax Attention with a Forget Gate" (2025), arXiv
+    2503.02130, section 3.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.arange(3.0)[None, :, None, None]
+    >>> o, state = olsq.attention.forgetting(0 * x, x, x, forget=0.5)
+    >>> [round(float(y), 3) for y in o[0, :, 0, 0]]
+    [0.0, 0.667, 1.429]
+    """
+    if state is not None and not isinstance(state, ForgettingKeyValues):
+        raise TypeError(
+            f"state must be a ForgettingKeyValues, as returned, got {type(state).__name__}"
+        )
+    q, k, v, layout = check_streams(q, k, v, state)
+    logs, unknown, reset = _check_logs(forget, log_forget, layout)
+    start = check_segments(segment_ids, layout)
+    reset = reset if start is None else reset | start
+    logs = jnp.where(reset, 0, logs)
+    n, t = q.shape[:2]
+    room = t if state is None else jnp.shape(state.present)[2]
+    if state is None and capacity is not None:
+        if capacity < t:
+            raise ValueError(f"capacity must be at least the length {t}, got {capacity}")
+        room = capacity
+    shape = (layout.batch, layout.heads, room)
+    zero = ForgettingKeyValues(
+        jnp.zeros((*shape, k.shape[-1]), layout.working),
+        jnp.zeros((*shape, v.shape[-1]), layout.working),
+        jnp.zeros(shape, layout.working),
+        jnp.zeros(shape, bool),
+        jnp.zeros(shape[:2], jnp.int32),
+    )
+    cache: ForgettingKeyValues = fold_state(state, zero, layout)
+    taken = cache.length.max(initial=0)
+    seen = concrete(taken)
+    if seen is not None and int(seen) + t > room:
+        raise ValueError(
+            f"state is full: it has room for {room} tokens, holds {int(seen)} and is to take {t} "
+            "more; give state.grown(capacity)"
+        )
+    order = jnp.cumsum(reset, 1, dtype=jnp.int32)
+
+    def put(old: Array, new: Array) -> Array:
+        return jax.lax.dynamic_update_slice_in_dim(old, new.astype(old.dtype), taken, 1)
+
+    keys = put(cache.keys, jnp.where(unknown[..., None], jnp.nan, k))
+    values = put(cache.values, v)
+    present = put(cache.present, jnp.ones((n, t), bool))
+    orders = put(jnp.zeros((n, room), order.dtype), order)
+    sample_lost = ~(finite(keys) & finite(values)) & present
+    clean_k, clean_v = (jnp.where(sample_lost[..., None], 0, x) for x in (keys, values))
+    cached = jnp.where(cache.present, cache.log_decay, 0)
+    place = jnp.arange(t, dtype=taken.dtype)
+
+    def until(stop: Array) -> Array:
+        """Logs of the gates after each token (N, M) and before token ``stop``, added up."""
+        counted = jnp.where(place < stop, logs, 0)
+        after = jnp.flip(jnp.cumsum(jnp.flip(counted, 1), 1), 1)  # from each token on
+        after = jnp.pad(after[:, 1:], ((0, 0), (0, min(t, 1))))
+        return put(cached + counted.sum(1, keepdims=True), after)
+
+    def rows(x: tuple[Array, ...]) -> Array:
+        q, order, at, logs = x
+        visible = present[:, None] & (jnp.arange(room, dtype=taken.dtype) <= taken + at[:, :, None])
+        visible = visible & (orders[:, None] == order[..., None])
+        first = at[:, 0].max(initial=0)
+        older = jnp.pad(until(first), ((0, 0), (0, q.shape[1])))  # the last block may reach beyond
+        fade = older[:, None] + jnp.cumsum(logs, 1)[..., None]
+        # Between two rows of the block, gates are added from the one to the other.
+        inside = jnp.cumsum(jnp.tril(logs[..., None] * jnp.ones_like(logs[:, None]), -1), 1)
+        fade = jax.lax.dynamic_update_slice_in_dim(fade, inside, taken + first, 2)[..., :room]
+        return attend(q, clean_k, clean_v, visible, sample_lost, scale, fade)
+
+    at = jnp.broadcast_to(place, (n, t))
+    out = over_windows(lambda x, _: rows(x), (q, order, at, logs), (), 1, ROWS)
+    out = jnp.where(taken + t > room, jnp.nan, out)
+    last = order[:, -1:] if t else jnp.zeros((n, 1), order.dtype)
+    stays = present & (orders == last)
+    decay = jnp.where(stays, until(jnp.full((), t, taken.dtype)), 0)
+    return unfold(out, ForgettingKeyValues(keys, values, decay, stays, cache.length + t), layout)
+
+
+def forgetting_step(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    *,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    scale: float | None = None,
+    capacity: int | None = None,
+    state: ForgettingKeyValues | None = None,
+) -> tuple[Array, ForgettingKeyValues]:
+    """One token of :func:`forgetting`, on the same state.
+
+    Parameters
+    ----------
+    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
+    forget, log_forget : array (B, H) or what broadcasts to it, optional
+        As for :func:`forgetting`.
+    scale : float, optional
+        As for :func:`forgetting`.
+    capacity : int, optional
+        Room of the cache that the first token makes; later ones find theirs in the state.
+    state : ForgettingKeyValues, optional
+
+    Returns
+    -------
+    output : array (B, H, V)
+    state : ForgettingKeyValues
+        Give it to the next call.
+
+    Raises
+    ------
+    ValueError
+        As :func:`forgetting`.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 1, 1))
+    >>> o, state = olsq.attention.forgetting_step(x, x, x, capacity=2)
+    >>> o, state = olsq.attention.forgetting_step(x, x, 4 * x, forget=0.5, state=state)
+    >>> round(float(o[0, 0, 0]), 5)
+    3.0
+    """
+    given = one_token({"q": q, "k": k, "v": v}, {"forget": forget, "log_forget": log_forget})
+    o, state = forgetting(**given, scale=scale, capacity=capacity, state=state)
+    return o[:, 0], state
+
+
+def _check_logs(forget: Any, log_forget: Any, layout: Layout) -> tuple[Array, Array, Array]:
+    """Logs of the gates, which of them are unknown, and which are of 0, each (N, T).
+
+    A log is 0 where the gate is unknown or 0.
+    """
+    check_forget(forget, log_forget)
+    if log_forget is not None:
+        logs = per_token("log_forget", log_forget, layout)
+        unknown, reset = jnp.isnan(logs), jnp.isneginf(logs)
+        return jnp.where(unknown | reset, 0, logs), unknown, reset
+    gates = per_token("forget", 1.0 if forget is None else forget, layout)
+    unknown, reset = jnp.isnan(gates), gates == 0
+    return jnp.log(jnp.where(unknown | reset, 1, gates)), unknown, reset
