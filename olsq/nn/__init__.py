@@ -23,7 +23,7 @@ from olsq.nn.delta import Delta, GatedDelta, Longhorn, PreconditionedDelta
 from olsq.nn.diagnostics import diagnose
 from olsq.nn.files import load, load_into, save
 from olsq.nn.fla import from_fla
-from olsq.nn.generation import generate
+from olsq.nn.generation import TokenStream, generate
 from olsq.nn.heads import HeadMixer
 from olsq.nn.linear import GLA, HGRN2, RWKV6, LinearAttention, Mamba2, Retention
 from olsq.nn.mixers import MIXERS, mixer, register_mixer
@@ -36,6 +36,7 @@ from olsq.nn.regressions import Intention, Kalman, MesaWindow
 from olsq.nn.sharding import shard, shard_batch
 from olsq.nn.softmax import SlidingWindow, Softmax
 from olsq.nn.solved import Mesa, MesaDiscounted
+from olsq.nn.states import take_rows
 from olsq.nn.surgery import count_parameters, map_mixers, mixers_of, with_solver
 from olsq.nn.ttt import TTTMLP, TTTLinear
 
@@ -76,6 +77,7 @@ __all__ = [
     "Softmax",
     "SwiGLU",
     "TTTLinear",
+    "TokenStream",
     "count_parameters",
     "diagnose",
     "from_fla",
@@ -92,6 +94,7 @@ __all__ = [
     "shard",
     "shard_batch",
     "state_tracking",
+    "take_rows",
     "thesis_hybrid",
     "with_solver",
 ]
