@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq import attention
-from olsq.attention.rules.softmax import KeyValues
 from olsq.checks import concrete
 from olsq.nn.base import MixerState
 from olsq.nn.heads import HeadMixer
@@ -106,7 +105,7 @@ class Softmax(HeadMixer):
             If the capacity is too small; under ``jax.jit``, where the number of tokens that it
             holds cannot be seen, if the cache could not take ``tokens`` even if it were empty.
         """
-        if not (self.grows and isinstance(state.rule, KeyValues)):
+        if not self.grows:
             return state
         room, taken = state.rule.present.shape[2], concrete(state.rule.length)
         needed = tokens + (0 if taken is None else int(taken.max(initial=0)))
