@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -40,9 +41,11 @@ def _ragged(tokens: Any) -> list[Any] | None:
     """The rows, if ``tokens`` is a list of sequences that are not all equally long."""
     if not isinstance(tokens, (list, tuple)):
         return None
+    if any(concrete(token) is None for token in jax.tree.leaves(tokens)):
+        return None
     if any(isinstance(row, (str, bytes)) or np.ndim(row) != 1 for row in tokens):
         return None  # what they are is checked later, or it is more than two axes
-    if len({len(row) for row in tokens}) < 2 or any(concrete(row) is None for row in tokens):
+    if len({len(row) for row in tokens}) < 2:
         return None
     return [np.asarray(row) for row in tokens]
 

@@ -89,7 +89,7 @@ def test_a_conversation_goes_on_from_its_state(run, olsq_command, monkeypatch):
     code, out, err = olsq_command("chat", run, "--tokens", 3, "--temperature", 0)
     assert (code, err, len(asked)) == (0, "", 3)
     assert out.endswith("\n")
-    # All that was said before the second answer, read at once: its last token comes with the answer.
+    # All that was said before the second answer, but for the token that it is drawn from.
     before, answer = asked[1]
     assert answer
     said = [*b"Good morning, and how do you do today?\n", *answer]
