@@ -136,12 +136,12 @@ def test_truncation_keeps_the_likeliest_whatever_the_logits():
     np.testing.assert_array_equal(sharp, [[-np.inf, 1000.0, -np.inf]])
 
 
-RAGGED = [[3, 1, 4, 1], [9], [2, 6]]
+RAGGED, WIDTH = [[3, 1, 4, 1], [9], [2, 6]], 18
 
 
 def greedy(forward, prompts, penalty=1.0):
     """Greedy decoding of prompts of several lengths by the whole forward."""
-    lines = np.zeros((len(prompts), 4 + STEPS), np.int32)
+    lines = np.zeros((len(prompts), WIDTH), np.int32)
     ends = np.array([len(prompt) for prompt in prompts])
     for line, prompt in zip(lines, prompts, strict=True):
         line[: len(prompt)] = prompt
@@ -156,26 +156,23 @@ def greedy(forward, prompts, penalty=1.0):
 
 
 def test_prompts_of_several_lengths_go_on_as_each_alone():
-    model, forward = small("mesa", "softmax")
+    model, forward = small("softmax", "hawk")
     want = greedy(forward, RAGGED)
-    assert len(np.unique(want)) > 3
+    assert len(np.unique(want)) > 2
     found, state = model.generate(RAGGED, STEPS, temperature=0, return_state=True)
     np.testing.assert_array_equal(found, want)
     array = np.array([row + [5] * (4 - len(row)) for row in RAGGED], np.int64)
     again = model.generate(array, np.int64(STEPS), lengths=np.array([4, 1, 2]), temperature=0)
     np.testing.assert_array_equal(again, want)
     # A second turn, from the state after all of that.
-    more = model.generate([[7], [8, 2], [1]], STEPS, temperature=0, state=state)
-    for row, prompt, turn, answer in zip(more, RAGGED, [[7], [8, 2], [1]], want, strict=True):
-        line = np.array([[*prompt, *answer, *turn, *np.asarray(row)]])
-        line = np.pad(line, ((0, 0), (0, 4 + 2 * STEPS + 2 - line.shape[1])))
-        length = len(prompt) + STEPS + len(turn)
-        logits = np.asarray(forward(line))[0, length - 1 : length - 1 + STEPS]
-        np.testing.assert_array_equal(row, logits.argmax(-1))
+    turn = [[7], [8, 2], [1]]
+    more = model.generate(turn, STEPS, temperature=0, state=state)
+    said = [[*a, *b, *c] for a, b, c in zip(RAGGED, want.tolist(), turn, strict=True)]
+    np.testing.assert_array_equal(more, greedy(forward, said))
 
 
 def test_a_row_ends_where_it_is_told_to_and_its_state_too():
-    model, forward = small("mesa", "softmax")
+    model, forward = small("softmax", "hawk")
     want = greedy(forward, RAGGED)
     token, pair = int(want[0, 1]), [int(t) for t in want[1, 1:3]]
     ends = [end_of(row, token, pair) for row in want]
@@ -191,7 +188,7 @@ def test_a_row_ends_where_it_is_told_to_and_its_state_too():
     np.testing.assert_array_equal(np.stack(pieces, 1), cut[:, : max(ends)])
     assert {piece.dtype for piece in pieces} == {np.dtype(np.int32)}
     said = [prompt + row[row >= 0].tolist() for prompt, row in zip(RAGGED, cut, strict=True)]
-    line = np.array([[*row, 10, *[0] * (3 + STEPS - len(row))] for row in said])
+    line = np.array([[*row, 10, *[0] * (WIDTH - 1 - len(row))] for row in said])
     truth = np.asarray(forward(line))[np.arange(3), [len(row) for row in said]]
     for after in (state, stream.state):
         logits, _ = quick(model.step)(np.full(3, 10), after)
@@ -229,7 +226,7 @@ def test_streams_and_samples_draw_the_same():
 
 
 def test_a_penalty_is_its_definition():
-    model, forward = small("mesa", "softmax")
+    model, forward = small("softmax", "hawk")
     want = greedy(forward, RAGGED, 1.5)
     assert not np.array_equal(want, greedy(forward, RAGGED))
     found = model.generate(RAGGED, STEPS, temperature=0, repetition_penalty=1.5)
