@@ -156,7 +156,7 @@ def greedy(forward, prompts, penalty=1.0):
 
 
 def test_prompts_of_several_lengths_go_on_as_each_alone():
-    model, forward = small("softmax", "hawk")
+    model, forward = small("softmax")
     want = greedy(forward, RAGGED)
     assert len(np.unique(want)) > 2
     found, state = model.generate(RAGGED, STEPS, temperature=0, return_state=True)
@@ -172,7 +172,7 @@ def test_prompts_of_several_lengths_go_on_as_each_alone():
 
 
 def test_a_row_ends_where_it_is_told_to_and_its_state_too():
-    model, forward = small("softmax", "hawk")
+    model, forward = small("softmax")
     want = greedy(forward, RAGGED)
     token, pair = int(want[0, 1]), [int(t) for t in want[1, 1:3]]
     ends = [end_of(row, token, pair) for row in want]
@@ -226,7 +226,7 @@ def test_streams_and_samples_draw_the_same():
 
 
 def test_a_penalty_is_its_definition():
-    model, forward = small("softmax", "hawk")
+    model, forward = small("softmax")
     want = greedy(forward, RAGGED, 1.5)
     assert not np.array_equal(want, greedy(forward, RAGGED))
     found = model.generate(RAGGED, STEPS, temperature=0, repetition_penalty=1.5)
