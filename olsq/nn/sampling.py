@@ -130,9 +130,7 @@ def _is_token(x: Any) -> bool:
     return isinstance(x, (np.ndarray, jax.Array)) and x.ndim == 0 and x.dtype.kind in "iu"
 
 
-def draw(
-    logits: Array, keys: Array, place: Any, sampling: Sampling, seen: Array | None
-) -> Array:
+def draw(logits: Array, keys: Array, place: Any, sampling: Sampling, seen: Array | None) -> Array:
     """Tokens (R,) from logits (R, V), with the keys' numbers for this place; ``seen`` (R, V)."""
     if sampling.penalty is not None and seen is not None:
         penalty = jnp.asarray(sampling.penalty, logits.dtype)
