@@ -87,6 +87,17 @@ def read(
         raise UnreadableError(str(error)) from error
 
 
+def metadata(path: Path) -> dict[str, str]:
+    """The metadata alone; errors as those of :func:`read`."""
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"there is no file {path}")
+    try:
+        with safe_open(os.fspath(path), framework="np") as file:
+            return dict(file.metadata() or {})
+    except SafetensorError as error:
+        raise UnreadableError(str(error)) from error
+
+
 def checksum(start: bytes, arrays: Mapping[str, NDArray], label: Callable[..., str]) -> str:
     """SHA-256 of ``start`` and, by name, of ``label(name, array)`` and the bytes of every array."""
     total = hashlib.sha256(start)

@@ -1,6 +1,6 @@
-"""The command ``olsq``: demo, fit, train.
+"""The command ``olsq``: demo, fit, predict, train, sample, chat.
 
-Needs ``pip install "online-least-squares[cli]"``; train also the extra ``nn``.
+Needs ``pip install "online-least-squares[cli]"``; the last three also the extra ``nn``.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ import olsq
 from olsq.cli.errors import CommandError
 from olsq.cli.fit.command import fit
 from olsq.cli.predict.command import predict
+from olsq.cli.sample.command import chat, sample
 from olsq.cli.train.command import train
 
 EXIT_CODES = (
@@ -99,3 +100,5 @@ def demo(
 app.command(epilog=EXIT_CODES)(fit)
 app.command(epilog=EXIT_CODES)(predict)
 app.command(epilog=EXIT_CODES)(train)
+app.command(epilog=EXIT_CODES)(sample)
+app.command(epilog=EXIT_CODES)(chat)

@@ -25,7 +25,7 @@ from olsq.nn.diagnostics import diagnose
 from olsq.nn.files import load, load_into, save
 from olsq.nn.fla import from_fla
 from olsq.nn.forgetting import Forgetting
-from olsq.nn.generation import generate
+from olsq.nn.generation import TokenStream, generate
 from olsq.nn.heads import HeadMixer
 from olsq.nn.kda import KDA
 from olsq.nn.linear import GLA, HGRN2, RWKV6, LinearAttention, Mamba2, Retention
@@ -40,6 +40,7 @@ from olsq.nn.rwkv7 import RWKV7
 from olsq.nn.sharding import shard, shard_batch
 from olsq.nn.softmax import SlidingWindow, Softmax
 from olsq.nn.solved import Mesa, MesaDiscounted
+from olsq.nn.states import take_rows
 from olsq.nn.surgery import count_parameters, map_mixers, mixers_of, with_solver
 from olsq.nn.ttt import TTTMLP, TTTLinear
 
@@ -85,6 +86,7 @@ __all__ = [
     "Softmax",
     "SwiGLU",
     "TTTLinear",
+    "TokenStream",
     "count_parameters",
     "diagnose",
     "from_fla",
@@ -101,6 +103,7 @@ __all__ = [
     "shard",
     "shard_batch",
     "state_tracking",
+    "take_rows",
     "thesis_hybrid",
     "with_solver",
 ]

@@ -27,6 +27,11 @@ class MixerState(NamedTuple):
         positions (B,), and these.
     rule : pytree
         State of the rule in :mod:`olsq.attention`.
+
+    Notes
+    -----
+    The first axis of every array is the batch, so that rows can be taken and chosen
+    (:func:`olsq.nn.take_rows`); only a number without axes is shared by them.
     """
 
     convolution: Any
@@ -82,7 +87,8 @@ class Mixer(eqx.Module):
         segment_ids : int array (B, T), optional
             Sequences packed into one row: non-decreasing; nothing passes from one to the next.
         capacity : int, optional
-            Tokens that the returned cache has room for, where a rule's cache grows.
+            Tokens that the returned cache has room for, where a rule's cache grows.  Without it
+            the cache of a stream that goes on grows as needed, outside ``jax.jit``.
 
         Returns
         -------
@@ -102,11 +108,34 @@ class Mixer(eqx.Module):
     ) -> tuple[Array, MixerState]:
         """Outputs (B, T, dim) and the state after the last token."""
 
+    @property
+    def grows(self) -> bool:
+        """Whether its state grows with the stream, so that it needs a capacity."""
+        return False
+
+    def reserve(self, state: MixerState, tokens: int, capacity: int | None) -> MixerState:
+        """The state with room for ``tokens`` more, or for ``capacity`` in all.
+
+        As it is, unless the state grows.
+        """
+        return state
+
+    def room(self, state: MixerState) -> tuple[int, int]:
+        """Tokens that a state that grows has room for, and those it holds, as far as can be seen.
+
+        All of them, under ``jax.jit``.
+        """
+        return 0, 0
+
     def start_decoding(self, state: MixerState) -> MixerState:
         """The state in the form that is cheapest to decode with, one token at a time.
 
         As it is, unless a mixer has another; the layer takes either.
         """
+        return state
+
+    def stop_decoding(self, state: MixerState) -> MixerState:
+        """The state in the form that sequences leave: :meth:`start_decoding` undone."""
         return state
 
     @classmethod

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args, overload
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jax import Array
 from numpy.typing import ArrayLike
 
@@ -202,7 +203,7 @@ class Backbone(eqx.Module):
             If ``state`` was given, be it None.
         """
         stream = check_stream("x", x, self.dim)
-        past = [None] * len(self.blocks) if state is ABSENT or state is None else state
+        past = self.check_state(None if state is ABSENT else state, stream.shape[0])
         after = []
         for block, before in zip(self.blocks, past, strict=True):
             stream, left = self._run(block, stream, before, segment_ids, capacity)
@@ -223,6 +224,61 @@ class Backbone(eqx.Module):
         return tuple(
             block.mixer.start_decoding(each) for block, each in zip(self.blocks, state, strict=True)
         )
+
+    def stop_decoding(self, state: States) -> States:
+        """:meth:`start_decoding` undone: states as sequences leave them."""
+        return tuple(
+            block.mixer.stop_decoding(each) for block, each in zip(self.blocks, state, strict=True)
+        )
+
+    def reserve(self, state: States, tokens: int, capacity: int | None = None) -> States:
+        """States with room for ``tokens`` more, or ``capacity`` in all, where they grow.
+
+        See :meth:`Mixer.reserve`.
+        """
+        return tuple(
+            block.mixer.reserve(each, tokens, capacity)
+            for block, each in zip(self.blocks, state, strict=True)
+        )
+
+    def capacity_for(self, state: States | None, tokens: int) -> int | None:
+        """A capacity for ``tokens`` more: the room there is, or at least twice as much.
+
+        Where the number of tokens held cannot be seen the room counts as taken.
+        """
+        if not self.grows:
+            return None
+        if state is None:
+            return tokens
+        found = [
+            block.mixer.room(each)
+            for block, each in zip(self.blocks, state, strict=True) if block.mixer.grows
+        ]  # fmt: skip
+        room, taken = max(room for room, _ in found), max(taken for _, taken in found)
+        return room if taken + tokens <= room else max(taken + tokens, 2 * room)
+
+    @property
+    def grows(self) -> bool:
+        """Whether a state grows with the stream: that of softmax attention does."""
+        return any(block.mixer.grows for block in self.blocks)
+
+    def check_state(self, state: States | None, batch: int) -> Sequence[MixerState | None]:
+        """One state, or None, per block; ValueError if these are of other blocks or batches."""
+        if state is None:
+            return [None] * len(self.blocks)
+        each = state if isinstance(state, tuple) else ()
+        if len(each) != len(self.blocks) or not all(isinstance(s, MixerState) for s in each):
+            raise ValueError(
+                f"state must be a tuple of {len(self.blocks)} MixerState, one per block, as it was "
+                f"returned; got a {type(state).__name__} of {[type(s).__name__ for s in each]}"
+            )
+        shapes = (jnp.shape(leaf) for leaf in jax.tree.leaves(state))
+        if others := {shape[0] for shape in shapes if shape and shape[0] != batch}:
+            raise ValueError(
+                f"state is of a batch of {min(others)} where this one has {batch} rows: see "
+                "olsq.nn.take_rows"
+            )
+        return state
 
 
 def pattern(mixer: Kinds, blocks: int) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from olsq.nn.base import ABSENT
 from olsq.nn.blocks import Backbone, Remat, States
 from olsq.nn.configuration import encode
-from olsq.nn.generation import generate
+from olsq.nn.decoding import Decoder
 from olsq.nn.mixers import DEFAULT, MIXERS, Kinds, mixer_names
 from olsq.nn.parts import NORM_EPS, check_sizes, check_tokens, split_keys
 from olsq.nn.surgery import with_solver
@@ -27,7 +27,7 @@ Dtype = Literal["float32", "bfloat16", "float64"]
 Initialisation = Literal["calibrated", "fan-in"]
 
 
-class LanguageModel(eqx.Module):
+class LanguageModel(Decoder):
     """A decoder of residual blocks with tied, softly capped logits: the MesaNet paper's backbone.
 
     Parameters
@@ -243,45 +243,6 @@ class LanguageModel(eqx.Module):
         if self.soft_cap is not None:
             scores = self.soft_cap * jnp.tanh(scores / self.soft_cap)
         return scores
-
-    def prefill(
-        self, tokens: ArrayLike, *, capacity: int | None = None, state: States | None = None
-    ) -> tuple[Array, States]:
-        """Read a prompt: logits (B, vocab_size) of the token after it, and the state to go on from.
-
-        ``capacity`` is the number of tokens, the prompt's included, that caches of softmax
-        attention have room for; the prompt's length if None.  Every other state has a constant
-        size.
-        """
-        y, after = self.hidden(tokens, state=state, capacity=capacity)
-        if not y.shape[1]:
-            raise ValueError("tokens must hold at least one token, got an empty prompt")
-        return self.logits(y[:, -1:])[:, 0], self.backbone.start_decoding(after)
-
-    def step(self, token: ArrayLike, state: States) -> tuple[Array, States]:
-        """One token on.
-
-        Parameters
-        ----------
-        token : int array (B,)
-        state : tuple of MixerState
-            Of :meth:`prefill` or of the step before.
-
-        Returns
-        -------
-        logits : array (B, vocab_size)
-            Of the token after it.
-        state : tuple of MixerState
-        """
-        y, after = self.hidden(jnp.asarray(token)[:, None], state=state)
-        return self.logits(y)[:, 0], after
-
-    def generate(self, tokens: ArrayLike, steps: int, **options: Any) -> Array:
-        """Sample a continuation: int32 (B, steps) after prompts (B, T).
-
-        Options are those of :func:`olsq.nn.generate`: key, temperature, top_k and top_p.
-        """
-        return generate(self, tokens, steps, **options)
 
     def with_solver(self, solver: Solver | None) -> LanguageModel:
         """A new model of the same weights with another solver; see :func:`olsq.nn.with_solver`."""

@@ -232,6 +232,7 @@ def check_tokens(tokens: ArrayLike, vocab_size: int) -> Array:
     if array.ndim != 2 or not jnp.issubdtype(array.dtype, jnp.integer):
         raise ValueError(
             f"tokens must be integers of shape (batch, time), got {array.dtype} {array.shape}"
+            + ("; one prompt is tokens[None]" if array.ndim == 1 else "")
         )
     refuse("tokens", tokens, lambda t: (t < 0) | (t >= vocab_size), f"lie in [0, {vocab_size})")
     return array

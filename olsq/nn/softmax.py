@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jax import Array
 
 from olsq import attention
+from olsq.checks import concrete
 from olsq.nn.base import MixerState
 from olsq.nn.heads import HeadMixer
 from olsq.nn.parts import check_sizes, rotate
@@ -30,8 +32,13 @@ class Softmax(HeadMixer):
     Notes
     -----
     O(M (K + V)) a token and head, whose cache has room for M tokens, M (K + V) numbers.  M is
-    ``capacity`` where the layer is called without a past, the length of that call if None; a cache
-    that is full raises ValueError.  A state's ``convolution`` begins with the next positions (B,).
+    ``capacity``, or the length of the first call if None; after that a cache that is full grows to
+    twice its size.  Under ``jax.jit`` it cannot: its length is not known there, and a token for
+    which there is no room reads NaN.  Give a capacity before, or ``layer.reserve(state, tokens,
+    capacity)``.
+
+    A state's ``convolution`` begins with the next positions (B,), counted from the beginning of the
+    running segment.
 
     References
     ----------
@@ -70,18 +77,63 @@ class Softmax(HeadMixer):
         zero = (jnp.zeros(b, jnp.int32), None)
         (first, recent), memory = (zero, None) if state is None else state
         q, k, v, arguments, recent = self.read(x, recent, segment_ids)
+        at = positions(first, t, segment_ids)
         if self.rope_base is not None:
-            at = first[:, None] + jnp.arange(t)
             q, k = rotate(q, at, self.rope_base), rotate(k, at, self.rope_base)
         if self.grows and memory is None and capacity is not None:
             arguments["capacity"] = capacity
+        if state is not None:
+            memory = self.reserve(state, t, capacity).rule
         o, memory = self.attend(q, k, v, arguments, state=memory, segment_ids=segment_ids)
-        return self.write(o, x), MixerState((first + t, recent), memory)
+        following = at[:, -1] + 1 if t else first
+        return self.write(o, x), MixerState((following, recent), memory)
 
     @property
     def grows(self) -> bool:
-        """Whether the cache grows with the stream, and so needs a capacity."""
         return True
+
+    def room(self, state: MixerState) -> tuple[int, int]:
+        room, taken = state.rule.present.shape[2], concrete(state.rule.length)
+        return room, room if taken is None else int(taken.max(initial=0))
+
+    def reserve(self, state: MixerState, tokens: int, capacity: int | None) -> MixerState:
+        """Make room in the cache: to ``capacity``, or as ``tokens`` more need it, then doubling.
+
+        Raises
+        ------
+        ValueError
+            If the capacity is too small; under ``jax.jit``, where the number of tokens that it
+            holds cannot be seen, if the cache could not take ``tokens`` even if it were empty.
+        """
+        if not self.grows:
+            return state
+        room, taken = state.rule.present.shape[2], concrete(state.rule.length)
+        needed = tokens + (0 if taken is None else int(taken.max(initial=0)))
+        if capacity is None and needed <= room:
+            return state
+        if taken is None and capacity is None:
+            raise ValueError(
+                f"the cache has room for {room} tokens and is to take {needed} more; under jax.jit "
+                "it does not grow by itself: give capacity=, all tokens it is to hold, those "
+                "before included"
+            )
+        if capacity is not None and capacity < needed:
+            raise ValueError(
+                f"capacity must be at least {needed}, the tokens before included, got {capacity}"
+            )
+        wanted = max(needed, 2 * room) if capacity is None else max(room, capacity)
+        return state._replace(rule=state.rule.grown(wanted))
+
+
+def positions(first: Array, tokens: int, segment_ids: Array | None) -> Array:
+    """Positions (B, T) that go on from ``first`` (B,), and from 0 in each segment after."""
+    step = jnp.arange(tokens, dtype=first.dtype)
+    at = first[:, None] + step
+    if segment_ids is None:
+        return at
+    new = jnp.pad(segment_ids[:, 1:] != segment_ids[:, :-1], ((0, 0), (1, 0)))[:, :tokens]
+    begin = jax.lax.cummax(jnp.where(new, step, 0), axis=1)
+    return jnp.where(begin > 0, step - begin, at)
 
 
 class SlidingWindow(Softmax):

@@ -106,7 +106,8 @@ class Mesa(Gated):
         if not isinstance(memory, DecodeState):
             return super().attend(q, k, v, arguments, **given)
         if q.shape[1] != 1 or given["segment_ids"] is not None:
-            raise ValueError("a state made for decoding takes one token at a time, unsegmented")
+            # Several tokens at once are a sequence: a new factor pays where theirs has stopped.
+            return super().attend(q, k, v, arguments, **{**given, "state": memory.moments})
         names = {"weight", "log_forget"} & arguments.keys()
         gates = {name: arguments[name][:, 0] for name in names}
         o, memory = attention.mesa_step(q[:, 0], k[:, 0], v[:, 0], **gates, state=memory)
@@ -118,6 +119,11 @@ class Mesa(Gated):
         if self.exact_solver is None or not isinstance(state.rule, Moments):
             return state
         return state._replace(rule=start_decoding(state.rule, ridge=self.ridge()))
+
+    def stop_decoding(self, state: MixerState) -> MixerState:
+        """The moments alone."""
+        rule = state.rule.moments if isinstance(state.rule, DecodeState) else state.rule
+        return state._replace(rule=rule)
 
     @property
     def exact_solver(self) -> ChunkExact | None:

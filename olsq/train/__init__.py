@@ -26,6 +26,7 @@ from olsq.train.log import Log, Record
 from olsq.train.losses import token_loss, token_losses
 from olsq.train.optimiser import decay_mask
 from olsq.train.results import sample_text, write_results
+from olsq.train.runs import Run, load_run
 from olsq.train.step import Metrics, make_step
 from olsq.train.tokenizers import (
     BytePairTokenizer,
@@ -47,12 +48,14 @@ __all__ = [
     "Metrics",
     "PositionBins",
     "Record",
+    "Run",
     "TrainConfig",
     "Trainer",
     "TrainingError",
     "decay_mask",
     "evaluate",
     "fit",
+    "load_run",
     "make_step",
     "make_tokenizer",
     "plot_loss",

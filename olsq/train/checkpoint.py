@@ -191,6 +191,16 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     )  # fmt: skip
 
 
+def read_tokenizer(path: str | os.PathLike[str]) -> Tokenizer | None:
+    """The tokenizer of a checkpoint, without reading the tensors; errors as read_checkpoint's."""
+    name = os.fspath(path)
+    try:
+        saved = _notes(name, tensors.metadata(path))["content"]["tokenizer"]
+    except (tensors.UnreadableError, json.JSONDecodeError) as error:
+        raise CheckpointError(f"{name} is truncated, damaged or no checkpoint ({error})") from None
+    return None if saved is None else tokenizer_from_dict(saved)
+
+
 def _notes(name: str, metadata: dict[str, str]) -> dict[str, Any]:
     """What the metadata say, in the version that is read here."""
     notes = json.loads(metadata.get(KEY, "null"))

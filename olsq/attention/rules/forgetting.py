@@ -28,6 +28,8 @@ ROWS = 512  # queries scored at once
 class ForgettingKeyValues(NamedTuple):
     """Cache of :func:`forgetting`: room for M tokens, of which ``length`` are taken.
 
+    All streams write to the same place, as in the cache of :func:`softmax`.
+
     Attributes
     ----------
     keys : array (B, H, M, K)
@@ -192,7 +194,8 @@ def forgetting(
     last = order[:, -1:] if t else jnp.zeros((n, 1), order.dtype)
     stays = present & (orders == last)
     decay = jnp.where(stays, until(jnp.full((), t, taken.dtype)), 0)
-    return unfold(out, ForgettingKeyValues(keys, values, decay, stays, cache.length + t), layout)
+    length = jnp.broadcast_to(taken + t, (n,)).astype(cache.length.dtype)
+    return unfold(out, ForgettingKeyValues(keys, values, decay, stays, length), layout)
 
 
 def forgetting_step(

@@ -22,6 +22,9 @@ ROWS = 512  # queries scored at once
 class KeyValues(NamedTuple):
     """Cache of :func:`softmax`: room for M tokens, of which ``length`` are taken.
 
+    All streams write to the same place, the first that none of them has taken; where one of them
+    was left behind its tokens are not ``present``.
+
     Attributes
     ----------
     keys : array (B, H, M, K)
@@ -149,7 +152,8 @@ def softmax(
     out = over_windows(lambda x, _: rows(x), (q, order, at), (), 1, ROWS)
     out = jnp.where(taken + t > room, jnp.nan, out)
     last = order[:, -1:] if t else jnp.zeros((n, 1), order.dtype)
-    kept = KeyValues(keys, values, present & (orders == last), cache.length + t)
+    length = jnp.broadcast_to(taken + t, (n,)).astype(cache.length.dtype)
+    kept = KeyValues(keys, values, present & (orders == last), length)
     return unfold(out, kept, layout)
 
 

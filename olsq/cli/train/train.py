@@ -10,6 +10,7 @@ from rich.console import Console
 
 from olsq.cli.errors import CommandError, InputError, Interrupted
 from olsq.cli.interrupts import Interrupts
+from olsq.cli.libraries import check_libraries
 from olsq.cli.train.options import TrainOptions, option
 from olsq.cli.train.report import StepProgress, print_report
 
@@ -42,7 +43,7 @@ def run_train(options: TrainOptions, console: Console, progress_console: Console
         If the run failed for another reason, a full disk for example.
     """
     options.check()
-    _check_libraries()
+    check_libraries("train", "equinox", "optax", "safetensors")
     trainer, content = prepare(options)
     from olsq.train import CheckpointError, TrainingError
 
@@ -156,18 +157,6 @@ def _make_model(options: TrainOptions, vocab_size: int, solver: Any) -> Any:
         key_size=options.key_size, mixer=options.mixers, solver=solver, dtype=dtype,
         key=jax.random.key(options.seed),
     )  # fmt: skip
-
-
-def _check_libraries() -> None:
-    """Raise CommandError, saying what to install, if a library is missing."""
-    from importlib.util import find_spec
-
-    for name in ("equinox", "optax", "safetensors"):
-        if find_spec(name) is None:
-            raise CommandError(
-                f"{name} is not installed; olsq train needs "
-                'pip install "online-least-squares[cli,nn]"'
-            )
 
 
 def _explain(differences: dict[str, tuple[Any, Any]]) -> str:

@@ -1,0 +1,1 @@
+"""``olsq sample`` and ``olsq chat``: text from a trained model."""

@@ -1,0 +1,54 @@
+"""Tokens as text while they come: letters of several bytes, and texts that end a sample."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Sequence
+from typing import Any
+
+
+class TextStream:
+    """Decodes tokens one by one; a letter is given when its last byte has come.
+
+    Parameters
+    ----------
+    tokenizer : ByteTokenizer or BytePairTokenizer
+    stop : sequence of str
+        Texts after the first of which it has ended; nothing that follows is given.
+
+    Attributes
+    ----------
+    ended : bool
+
+    Examples
+    --------
+    >>> from olsq.train import ByteTokenizer
+    >>> stream = TextStream(ByteTokenizer(), ["."])
+    >>> [stream.add(token) for token in "é. a".encode()], stream.ended
+    (['', 'é', '.', '', ''], True)
+    """
+
+    def __init__(self, tokenizer: Any, stop: Sequence[str] = ()) -> None:
+        self._tokenizer = tokenizer
+        self._stops = [text.encode() for text in stop]
+        self._most = max(map(len, self._stops), default=1) - 1
+        self._tail = b""  # as much as a stop can have begun with
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self.ended = False
+
+    def add(self, token: Any) -> str:
+        """The text that the token completes."""
+        if self.ended:
+            return ""
+        piece = self._tokenizer.decode_bytes([token])
+        joined, before = self._tail + piece, len(self._tail)
+        places = [joined.find(stop) + len(stop) for stop in self._stops if stop in joined]
+        if places:
+            self.ended = True
+            piece = piece[: max(0, min(places) - before)]
+        self._tail = joined[len(joined) - min(self._most, len(joined)) :]
+        return self._decoder.decode(piece, final=self.ended)
+
+    def rest(self) -> str:
+        """What is left of a letter that was never completed."""
+        return self._decoder.decode(b"", final=True)

@@ -1,0 +1,245 @@
+"""Decoding: prompts of one length or of several, on from any state, then token by token."""
+
+from __future__ import annotations
+
+import abc
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpy.typing import ArrayLike
+
+from olsq.checks import concrete
+from olsq.nn.blocks import Backbone, States
+from olsq.nn.generation import generate
+from olsq.nn.prompts import padded_on_the_left, read_prompts
+from olsq.nn.states import choose_rows
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+class _Plain:
+    """A method given as a function of its own each time, hashed by identity.
+
+    Equinox binds methods as modules, equal if their weights are, and ``jax.jit`` takes no function
+    that it cannot hash; it also looks through those that Python binds.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.__doc__ = function.__doc__
+
+    def __get__(self, owner: Any, kind: type | None = None) -> Any:
+        if owner is None:
+            return self.function
+        bound = functools.partial(self.function, owner)
+        vars(bound).update(__doc__=self.__doc__, __name__=self.function.__name__)
+        return bound
+
+
+def plain(method: Method) -> Method:
+    """A method of a module that ``jax.jit`` takes as it is."""
+    return _Plain(method)  # pyright: ignore[reportReturnType]
+
+
+class Decoder(eqx.Module):
+    """What a language model does with states: ``prefill``, ``step`` and ``generate``.
+
+    Of a subclass it needs ``vocab_size``, ``dtype``, ``backbone``, ``hidden`` and ``logits``, those
+    of :class:`LanguageModel`.
+    """
+
+    backbone: eqx.AbstractVar[Backbone]
+
+    @abc.abstractmethod
+    def hidden(self, tokens: ArrayLike, **options: Any) -> Any:
+        """The stream after the last norm; see :meth:`LanguageModel.hidden`."""
+
+    @abc.abstractmethod
+    def logits(self, y: Array) -> Array:
+        """Logits of a stream; see :meth:`LanguageModel.logits`."""
+
+    @plain
+    def prefill(
+        self,
+        tokens: Any,
+        *,
+        state: States | None = None,
+        lengths: ArrayLike | None = None,
+        segment_ids: ArrayLike | None = None,
+        capacity: int | None = None,
+    ) -> tuple[Array, States]:
+        """Read prompts, from the beginning or on from a state: what follows each, and the state.
+
+        A conversation goes on from turn to turn, a long prompt is read in pieces, and the result is
+        that of reading everything at once.
+
+        Parameters
+        ----------
+        tokens : int array (B, T), or list of B lists
+            In [0, vocab_size), T >= 1.  Lists may have different lengths.
+        state : tuple of MixerState, optional
+            Of the tokens before: of this method, of :meth:`step` or of a call.  It is not changed.
+        lengths : int array (B,), optional
+            Tokens of each prompt, in [1, T]; the rest of its row is padding, of any token.  With a
+            state also 0: that row stays as it was.
+        segment_ids : int array (B, T), optional
+            Documents packed into one row, non-decreasing; the state is that of the last one.
+            Padding on the left is a document of its own: 0 there, 1 in the prompt.
+        capacity : int, optional
+            Tokens, those before and padding included, that caches of softmax attention have room
+            for; every other state has a constant size.  If None the prompt's length; a cache that
+            goes on then grows as needed.  Under ``jax.jit`` it cannot grow by itself.
+
+        Returns
+        -------
+        logits : array (B, vocab_size)
+            Of the token after each prompt; NaN in rows that had no token.
+        state : tuple of MixerState
+            In the form that is cheapest to decode with.
+
+        Raises
+        ------
+        ValueError
+            If tokens, lengths, segment ids, capacity or state do not fit; under ``jax.jit`` if a
+            cache would have to grow and no capacity is given.
+
+        Notes
+        -----
+        Prompts of several lengths cost as many tokens as the longest, B times.  After a state they
+        are read in pieces of halving size, at most twice as many tokens and ``log2 T`` calls, so
+        that padding reaches no state.
+
+        Examples
+        --------
+        >>> import jax, numpy as np, olsq.nn
+        >>> model = olsq.nn.LanguageModel(8, dim=8, blocks=1, heads=2, key=jax.random.key(0))
+        >>> _, state = model.prefill([[1, 2], [3, 4]])
+        >>> more, _ = model.prefill([[5, 6, 7], [5]], state=state)
+        >>> whole, _ = model.prefill([[1, 2, 5, 6, 7], [3, 4, 5]])
+        >>> bool(np.allclose(more, whole, atol=1e-5))
+        True
+        """
+        logits, after = _prefill(self, tokens, state, lengths, segment_ids, capacity)
+        return logits, self.backbone.start_decoding(after)
+
+    @plain
+    def step(self, token: ArrayLike, state: States) -> tuple[Array, States]:
+        """One token on.
+
+        Parameters
+        ----------
+        token : int array (B,)
+        state : tuple of MixerState
+            Of :meth:`prefill` or of the step before.
+
+        Returns
+        -------
+        logits : array (B, vocab_size)
+            Of the token after it.
+        state : tuple of MixerState
+
+        Notes
+        -----
+        ``jax.jit(model.step)`` compiles it, with the weights as constants.  Caches of softmax
+        attention grow outside ``jax.jit`` only; where one is full under it the logits are NaN: give
+        ``capacity`` to :meth:`prefill`.
+        """
+        given = jnp.asarray(token)
+        if given.ndim != 1 or not jnp.issubdtype(given.dtype, jnp.integer):
+            raise ValueError(
+                f"token must be integers of shape (batch,), got {given.dtype} {given.shape}"
+            )
+        y, after = self.hidden(given[:, None], state=state)
+        return self.logits(y)[:, 0], after
+
+    def generate(self, prompts: Any, steps: int, **options: Any) -> Any:
+        """Sample a continuation: int32 (B, steps) after prompts (B, T).
+
+        Options are those of :func:`olsq.nn.generate`: key, lengths, state, temperature, top_k,
+        top_p, min_p, repetition_penalty, num_samples, stop, stream, return_state.
+        """
+        return generate(self, prompts, steps, **options)
+
+
+def _prefill(
+    model: Any,
+    tokens: ArrayLike,
+    state: Any,
+    lengths: ArrayLike | None,
+    segment_ids: ArrayLike | None,
+    capacity: int | None,
+) -> tuple[Array, Any]:
+    """What :meth:`Decoder.prefill` returns, before its state is made ready for decoding."""
+    backbone = model.backbone
+    given, own = read_prompts(tokens, lengths, model.vocab_size, 0 if state is not None else 1)
+    if own is not None and segment_ids is not None:
+        raise ValueError(
+            "lengths and segment_ids: give one of them; padding can be a segment of its own, on "
+            "the left"
+        )
+    if capacity is not None and not isinstance(capacity, (int, np.integer)):
+        raise ValueError(f"capacity must be a whole number (static under jit), got {capacity!r}")
+    if state is not None:
+        backbone.check_state(state, given.shape[0])
+        state = backbone.stop_decoding(state)
+        if capacity is None and backbone.grows and _traced(state):
+            raise ValueError(
+                "capacity is needed under jax.jit, where a cache of softmax attention cannot grow "
+                "by itself: give capacity=, all tokens it is to hold, those before included"
+            )
+    if own is None:
+        y, after = model.hidden(given, state=state, segment_ids=segment_ids, capacity=capacity)
+        return model.logits(y[:, -1:])[:, 0], after
+    if state is None:
+        given, ids = padded_on_the_left(given, own)
+        y, after = model.hidden(given, state=None, segment_ids=ids, capacity=capacity)
+        return model.logits(y[:, -1:])[:, 0], after
+    y, after = _go_on(model, given, state, own, capacity)
+    return model.logits(y[:, None])[:, 0], after
+
+
+def _traced(tree: Any) -> bool:
+    return any(concrete(x) is None for x in jax.tree.leaves(tree))
+
+
+def _go_on(
+    model: Any, tokens: Array, state: Any, lengths: Any, capacity: int | None
+) -> tuple[Array, Any]:
+    """The stream (B, dim) after the last of each row's tokens, NaN where it has none; the state.
+
+    There is no token that would leave every state as it was, and padding must not reach one.  So
+    rows take pieces of their own: first what all have, then halves, each row those that fill its
+    length.  A piece is computed for all rows and kept by those that take it, but has a place in
+    the caches of all.
+    """
+    b, t = tokens.shape
+    sizes = list(_sizes(t, concrete(lengths)))
+    more = max(0, sum(sizes) - t)
+    state = model.backbone.reserve(state, sum(sizes), None if capacity is None else capacity + more)
+    taken = jnp.zeros(b, jnp.int32)
+    last = jnp.full((b, model.backbone.dim), jnp.nan, model.dtype)
+    for size in sizes:
+        at = jnp.minimum(taken[:, None] + jnp.arange(size, dtype=jnp.int32), t - 1)
+        y, after = model.hidden(jnp.take_along_axis(tokens, at, 1), state=state)
+        takes = taken + size <= jnp.asarray(lengths)
+        state = choose_rows(takes, after, state)
+        last = jnp.where(takes[:, None], y[:, -1], last)
+        taken = taken + jnp.where(takes, size, 0)
+    return last, state
+
+
+def _sizes(most: int, lengths: Any) -> Iterator[int]:
+    """Sizes of pieces that make up every length up to ``most``, or those that can be seen."""
+    common = 0 if lengths is None else int(lengths.min())
+    if common:
+        yield common
+    rest = most - common if lengths is None else int(lengths.max()) - common
+    for bit in reversed(range(rest.bit_length())):
+        if lengths is None or ((lengths - common) >> bit & 1).any():
+            yield 1 << bit

@@ -1,0 +1,80 @@
+"""Reading prompts: of one length or of several, from the beginning or on from any state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from olsq.checks import concrete
+from olsq.nn.parts import check_tokens
+
+
+def read_prompts(tokens: Any, lengths: Any, vocab_size: int, least: int) -> tuple[Array, Any]:
+    """Prompts (B, T), padded on the right, and how long each is (B,); None: all T.
+
+    Lists of different lengths are padded; arrays come with ``lengths``, each in [least, T].
+
+    Raises
+    ------
+    ValueError
+        If the tokens or the lengths do not fit.
+    """
+    rows = _ragged(tokens)
+    if rows is not None:
+        if lengths is not None:
+            raise ValueError("lengths: lists of different lengths have their own; give one of them")
+        lengths = np.array([len(row) for row in rows])
+        tokens = np.zeros((len(rows), lengths.max()), np.result_type(*(r for r in rows if len(r))))
+        for row, given in zip(tokens, rows, strict=True):
+            row[: len(given)] = given
+    given = check_tokens(tokens, vocab_size)
+    if not given.shape[1]:
+        raise ValueError("tokens must hold at least one token, got an empty prompt")
+    return given, None if lengths is None else _check_lengths(lengths, given.shape, least)
+
+
+def _ragged(tokens: Any) -> list[Any] | None:
+    """The rows, if ``tokens`` is a list of sequences that are not all equally long."""
+    if not isinstance(tokens, (list, tuple)):
+        return None
+    if any(concrete(token) is None for token in jax.tree.leaves(tokens)):
+        return None
+    if any(isinstance(row, (str, bytes)) or np.ndim(row) != 1 for row in tokens):
+        return None  # what they are is checked later, or it is more than two axes
+    if len({len(row) for row in tokens}) < 2:
+        return None
+    return [np.asarray(row) for row in tokens]
+
+
+def _check_lengths(lengths: Any, shape: tuple[int, ...], least: int) -> Any:
+    """Lengths (B,) as given, or as int32; None if all rows are full."""
+    given = jnp.asarray(lengths)
+    if given.shape != shape[:1] or not jnp.issubdtype(given.dtype, jnp.integer):
+        raise ValueError(
+            f"lengths must be integers of shape {shape[:1]}, one per prompt, got {given.dtype} "
+            f"{given.shape}"
+        )
+    seen = concrete(lengths)
+    if seen is None:
+        return given.astype(jnp.int32)
+    if ((seen < least) | (seen > shape[1])).any():
+        row = int(((seen < least) | (seen > shape[1])).argmax())
+        empty = "" if least == 0 else " (0 needs a state)"
+        raise ValueError(
+            f"lengths must lie in [{least}, {shape[1]}], got {seen[row]} at row {row}{empty}"
+        )
+    return None if (seen == shape[1]).all() else seen.astype(np.int32)
+
+
+def padded_on_the_left(tokens: Array, lengths: Any) -> tuple[Array, Array]:
+    """Prompts (B, T) moved to the end of their rows, and segment ids: 0 of padding, 1 of prompts.
+
+    A segment begins with an empty past, so padding before it leaves nothing behind, in any mixer.
+    """
+    t = tokens.shape[1]
+    at = jnp.arange(t, dtype=jnp.int32) - (t - jnp.asarray(lengths, jnp.int32)[:, None])
+    return jnp.take_along_axis(tokens, jnp.maximum(at, 0), 1), (at >= 0).astype(jnp.int32)

@@ -1,0 +1,179 @@
+"""``olsq sample`` and ``olsq chat``: streams, pipes, Ctrl-C, states that go from turn to turn."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+import olsq.nn
+from olsq.cli.sample.text import TextStream
+from olsq.train import BytePairTokenizer, ByteTokenizer, Log, load_run
+from olsq.train.checkpoint import write_checkpoint
+
+from .conftest import olsq_command
+
+__all__ = ["olsq_command"]
+
+PROMPT = "To be"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A directory like those of olsq train, of a model that was never trained."""
+    folder = tmp_path_factory.mktemp("run")
+    model = olsq.nn.LanguageModel(
+        256, dim=8, blocks=1, heads=2, mixer="hawk", key=jax.random.key(0)
+    )
+    olsq.nn.save(folder / "model.safetensors", model)
+    content = {
+        "step": 0, "config": {}, "setup": {}, "data": "", "tokenizer": ByteTokenizer().to_dict(),
+    }  # fmt: skip
+    write_checkpoint(folder / "checkpoint.safetensors", {}, content, Log())
+    return folder
+
+
+def tokens_of(model, text, steps, **options):
+    found = model.generate(ByteTokenizer().encode(text)[None], steps, top_k=40, **options)
+    return ByteTokenizer().decode(np.asarray(found).ravel())
+
+
+def piped(monkeypatch, text):
+    monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+
+
+def test_one_sample_comes_as_it_is_drawn(run, olsq_command, monkeypatch):
+    want = tokens_of(load_run(run).model, PROMPT, 12, key=5, temperature=0.8)
+    code, out, err = olsq_command("sample", run, "--prompt", PROMPT, "--tokens", 12, "--seed", 5)
+    assert (code, err) == (0, "")
+    assert out.rstrip("\n") == (PROMPT + want).rstrip("\n")
+    piped(monkeypatch, PROMPT)
+    assert olsq_command("sample", run, "--tokens", 12, "--seed", 5)[1] == out
+    stop = next(letter for letter in want[2:] if letter.isascii() and letter != "\n")
+    code, out, _ = olsq_command(
+        "sample", run, "--prompt", PROMPT, "--tokens", 12, "--seed", 5, "--stop", stop
+    )
+    assert out == PROMPT + want[: want.index(stop) + 1] + "\n"
+
+
+def test_several_prompts_and_samples_are_told_apart(run, olsq_command):
+    code, out, _ = olsq_command(
+        "sample", run, "--prompt", PROMPT, "--prompt", "Or", "--samples", 2, "--tokens", 4,
+        "--temperature", 0,
+    )  # fmt: skip
+    assert code == 0
+    for heading in ("prompt 1, sample 1", "prompt 1, sample 2", "prompt 2, sample 2"):
+        assert f"--- {heading}\n" in out
+    assert out.count(PROMPT) == 2
+
+
+def test_a_conversation_goes_on_from_its_state(run, olsq_command, monkeypatch):
+    piped(monkeypatch, "Good morning, and how do you do today?\nYes\n\n")
+    asked, drawn = [], []
+    generate, add = olsq.nn.LanguageModel.generate, TextStream.add
+
+    def generate_and_tell(model, prompts, steps, **options):
+        asked.append((options["state"], drawn.copy()))
+        return generate(model, prompts, steps, **options)
+
+    def add_and_tell(stream, token):
+        drawn.append(int(token))
+        return add(stream, token)
+
+    monkeypatch.setattr(olsq.nn.LanguageModel, "generate", generate_and_tell)
+    monkeypatch.setattr(TextStream, "add", add_and_tell)
+    code, out, err = olsq_command("chat", run, "--tokens", 3, "--temperature", 0)
+    assert (code, err, len(asked)) == (0, "", 3)
+    assert out.endswith("\n")
+    # All that was said before the second answer, but for the token that it is drawn from.
+    before, answer = asked[1]
+    assert answer
+    said = [*b"Good morning, and how do you do today?\n", *answer]
+    said += [*b"\n"] * (said[-1] != ord("\n")) + [*b"Yes"]
+    _, state = jax.jit(load_run(run).model.prefill)(np.array([said]))
+    for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(state), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+@pytest.mark.parametrize("command", ["sample", "chat"])
+def test_ctrl_c_ends_the_line(command, run, olsq_command, monkeypatch):
+    add = TextStream.add
+    calls = []
+
+    def interrupted(stream, token):
+        calls.append(token)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return add(stream, token)
+
+    monkeypatch.setattr(TextStream, "add", interrupted)
+    piped(monkeypatch, PROMPT + "\n")
+    code, out, err = olsq_command(command, run, "--tokens", 12)
+    assert (code, err) == (130, "")
+    assert out.endswith("\n")
+
+
+CASES = [
+    ("--prompt x --tokens 0", "--tokens must be at least 1, got 0"),
+    ("--prompt x --samples 0", "--samples must be at least 1, got 0"),
+    ("--prompt x --seed -1", "--seed must be at least 0, got -1"),
+    ("--prompt x --top-k -1", "--top-k must be at least 0, got -1"),
+    ("--prompt x --temperature -1", "--temperature must be >= 0 and finite"),
+    ("--prompt x --top-p 0", "--top-p must lie in (0, 1], got 0"),
+    ("--prompt x --min-p 2", "--min-p must lie in [0, 1], got 2"),
+    ("--prompt x --repetition-penalty 0", "--repetition-penalty must be a positive number"),
+    ("--prompt - --prompt -", "--prompt - can be given once"),
+    ("", "the prompt is empty"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), CASES, ids=[case[0] for case in CASES])
+def test_one_line_and_exit_code_2(arguments, message, run, olsq_command, monkeypatch):
+    piped(monkeypatch, "")
+    code, out, err = olsq_command("sample", run, *arguments.split())
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert message in err
+
+
+def test_runs_that_cannot_be_sampled(run, tmp_path, olsq_command, monkeypatch):
+    for folder, message in (
+        (tmp_path / "none", "none is not a directory: give the --out of olsq train"),
+        (tmp_path, "has no checkpoint.safetensors: it is no run of olsq train"),
+    ):
+        code, _, err = olsq_command("chat", folder)
+        assert (code, err.count("\n")) == (2, 1)
+        assert message in err
+    half = tmp_path / "half"
+    half.mkdir()
+    checkpoint = half / "checkpoint.safetensors"
+    checkpoint.write_bytes((run / "checkpoint.safetensors").read_bytes())
+    assert "its run is not finished" in olsq_command("chat", half)[2]
+    (half / "model.safetensors").write_bytes((run / "model.safetensors").read_bytes()[:1000])
+    assert olsq_command("chat", half)[0] == 2
+    checkpoint.write_bytes(b"no checkpoint at all")
+    assert "truncated, damaged or no checkpoint" in olsq_command("chat", half)[2]
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda n: None if n == "equinox" else find(n))
+    code, _, err = olsq_command("chat", run)
+    assert code == 1
+    assert 'olsq chat needs pip install "online-least-squares[cli,nn]"' in err
+
+
+def test_text_comes_letter_by_letter_and_ends_where_told():
+    tokenizer = BytePairTokenizer.train("naïve café . " * 9, 270)
+    text = "naïve café. Ω naïve"
+    for stop, want in (
+        ([], text),
+        (["é. Ω"], "naïve café. Ω"),
+        (["q", "a"], "na"),
+        (["ve c"],) * 2,
+    ):
+        stream = TextStream(tokenizer, stop)
+        got = "".join(stream.add(token) for token in tokenizer.encode(text)) + stream.rest()
+        assert got == (want if isinstance(want, str) else "naïve c")
+    half = TextStream(tokenizer)
+    assert (half.add(0xC3), half.rest()) == ("", "\ufffd")
