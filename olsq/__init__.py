@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from olsq import attention as attention
     from olsq import datasets as datasets
     from olsq import features as features
+    from olsq import forgetting as forgetting
     from olsq import icl as icl
     from olsq import linalg as linalg
     from olsq import nn as nn
@@ -113,6 +114,7 @@ _SUBMODULES = frozenset(
         "attention",
         "datasets",
         "features",
+        "forgetting",
         "icl",
         "linalg",
         "nn",

@@ -84,7 +84,9 @@ ROOMS = {
     "reference": set(),
     "datasets": set(),
     "linalg": BASE,
-    "online": {*BASE, "linalg", "solvers", "sequence"},  # the last to merge JAX moments
+    "forgetting": BASE,
+    # sequence only to merge moments that are JAX arrays
+    "online": {*BASE, "forgetting", "linalg", "solvers", "sequence"},
     "sequence": {*BASE, "solvers"},
     "attention": {*BASE, "solvers", "sequence"},
     "nn": {*BASE, "solvers", "sequence", "attention"},

@@ -9,11 +9,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from olsq.checks import check_choice
+from olsq.forgetting.base import Forgetting
+from olsq.forgetting.by_row import ByTime
 from olsq.online.base import StreamingRegressor
 from olsq.online.conventions import MISSING, check_cov
 from olsq.online.durations import Duration, is_duration, number_duration, parse_duration
 from olsq.online.form_switch import METHODS, FormSwitch, resolve_method
+from olsq.online.forms.adaptive import AdaptiveForm
 from olsq.online.forms.limits import state_dtype_name
+from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.inputs import check_ridge_size
 from olsq.online.learning import Origin
 from olsq.online.moments import check as check_moments
@@ -33,9 +37,10 @@ class RecursiveLeastSquares(StreamingRegressor):
 
     Parameters
     ----------
-    forget : float or array, default 1
+    forget : float, array or Forgetting, default 1
         Forgetting factor in [0, 1]; 1 forgets nothing, 0 starts afresh.  An array gives one
-        factor for each row of every call.  After a 0 (and ``ridge=0``, or a discounted ridge) the
+        factor for each row of every call.  A strategy of :mod:`olsq.forgetting`, such as
+        ``Directional(0.98)``, forgets in its own way, and says what it combines with.  After a 0 (and ``ridge=0``, or a discounted ridge) the
         coefficients are those of minimum norm until rows determine them; :func:`online_lstsq`
         gives NaN there, since a decision about rank has no derivative.
     half_life : float, str or timedelta, optional
@@ -240,6 +245,7 @@ class RecursiveLeastSquares(StreamingRegressor):
             ridge = np.zeros_like(ridge)
         origin = self._make_origin(d, 0 if m == 1 else m, dtype, ridge)
         switch = switch_from(moments, self._resolved_method, ridge, **self._form_options(origin))
+        switch = self._forgetting_of(switch)
         engine = TargetGroups.together(switch, m, self.missing == "skip_target")
         self._settle(origin, engine, residual=np.empty((0, m), dtype))
 
@@ -247,6 +253,10 @@ class RecursiveLeastSquares(StreamingRegressor):
     TIMED = "half_life"
 
     def _duration(self, timed: bool) -> Duration | None:
+        if isinstance(self.forget, ByTime):
+            half_life = self.forget.half_life
+            of_dates = is_duration(half_life)
+            return (parse_duration if of_dates else number_duration)(half_life, "half_life")
         if self.half_life is None:
             return None
         if is_duration(self.half_life):
@@ -262,6 +272,9 @@ class RecursiveLeastSquares(StreamingRegressor):
         check_choice(self.method, "method", ("auto", *METHODS))
         check_choice(self.missing, "missing", MISSING)
         check_cov(self.cov)
+        if isinstance(self.forget, Forgetting):
+            state_dtype_name(self.state_dtype)
+            self.forget.refuse_options({k: getattr(self, k) for k in self._parameter_names()})
         if state_dtype_name(self.state_dtype) == "float32" and self._resolved_method != "sqrt":
             raise ValueError(
                 f"state_dtype='float32' keeps too few digits for method={self.method!r}, which "
@@ -270,7 +283,9 @@ class RecursiveLeastSquares(StreamingRegressor):
 
     def _gates(self, forget: ArrayLike | None, n_rows: int) -> NDArray[np.float64]:
         factors: Any = self.forget if forget is None else forget
-        if forget is None and self.half_life is not None:
+        if isinstance(self.forget, Forgetting):
+            factors = self._factors_of(self.forget, forget)
+        elif forget is None and self.half_life is not None:
             if not (np.ndim(factors) == 0 and factors == 1):
                 raise ValueError("forget and half_life exclude each other: give one of them")
             if is_duration(self.half_life):  # the factors come with the times
@@ -289,6 +304,55 @@ class RecursiveLeastSquares(StreamingRegressor):
             raise _needs_information(method)
         return gates
 
+    def _factors_of(self, strategy: Forgetting, forget: Any) -> Any:
+        """The factors of a strategy's rows, or those of the call instead where it allows it."""
+        method = self._resolved_method
+        if isinstance(strategy, ByTime) and self.ridge_mode == "fixed" and method != "information":
+            raise _needs_information(method)
+        if forget is None:
+            return strategy.row_factor()
+        if not strategy.weights_rows:
+            raise ValueError(
+                f"forget= of a call and forget={type(strategy).__name__}(...) of the estimator "
+                "exclude each other: leave it out, or make the estimator with a factor"
+            )
+        return forget
+
+    def _forgetting_of(self, switch: FormSwitch) -> FormSwitch:
+        """The state before any row, in the form that the way of forgetting needs."""
+        if isinstance(self.forget, Forgetting) and not self.forget.weights_rows:
+            assert isinstance(switch.form, SquareRootForm)
+            switch.form = AdaptiveForm.of(switch.form, self.forget)
+        return switch
+
+    def _check_frozen(self) -> None:
+        super()._check_frozen()
+        made_with = getattr(self._engine.form, "forget", None)
+        now = self.forget
+        if isinstance(now, Forgetting) and now.weights_rows:
+            now = None
+        if (now if isinstance(now, Forgetting) else None) != made_with:
+            raise ValueError(
+                f"forget is {self.forget!r} now, but this {type(self).__name__} has learnt rows "
+                f"with {'a factor for each row' if made_with is None else f'forget={made_with!r}'},"
+                " and its state cannot change over: call fit to start anew, or set forget back"
+            )
+
+    @property
+    def forgetting_(self) -> dict[str, Any]:
+        """What the way of forgetting knows of itself after the last row.
+
+        "factor" of that row, where it varies; "noise_variance", "statistic" and "breaks" of the
+        strategies that judge errors (see :mod:`olsq.forgetting`); else empty.  A variance is a
+        number, or an array (m,).  With ``missing="skip_target"`` of the first group of targets.
+        """
+        form = self._form()
+        with self._locked():
+            found = form.state() if isinstance(form, AdaptiveForm) else {}
+        if "noise_variance" in found and self._origin.n_targets == 0:
+            found["noise_variance"] = float(found["noise_variance"][0])
+        return found
+
     def _start_ridge(self, n_features: int) -> NDArray[np.float64]:
         if self.prior is None:
             return super()._start_ridge(n_features)
@@ -304,10 +368,11 @@ class RecursiveLeastSquares(StreamingRegressor):
                 )
             options = self._form_options(origin)
             del options["discounted"], options["sandwich"]
-            return prior_switch(R, z, self._resolved_method, **options)
-        return FormSwitch.start(
+            return self._forgetting_of(prior_switch(R, z, self._resolved_method, **options))
+        switch = FormSwitch.start(
             self._resolved_method, origin.ridge, origin.columns, **self._form_options(origin)
         )
+        return self._forgetting_of(switch)
 
     def _before_first_row(self) -> Self | None:
         if self.prior is None or hasattr(self, "_engine"):
@@ -330,6 +395,8 @@ class RecursiveLeastSquares(StreamingRegressor):
 
     @property
     def _resolved_method(self) -> str:
+        if isinstance(self.forget, Forgetting) and not self.forget.weights_rows:
+            return "sqrt"
         return resolve_method(self.method, state_dtype_name(self.state_dtype), self.ridge_mode)
 
 

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.forgetting.base import Forgetting, from_dict
 from olsq.online.durations import DATES, LARGEST, is_duration
+from olsq.online.forms.adaptive_kernels import N_MEMORY
 from olsq.online.forms.information import InformationForm
 from olsq.online.forms.limits import state_dtype_name
 from olsq.online.options import check_forget, check_ridge, forget_from_half_life
@@ -25,6 +27,7 @@ _FORMS: dict[str, dict[str, tuple[Any, ...]]] = {
         "H": ("d", "d"), "G": ("m", "d"), "squares": ("m",), "ridge": ("d",), **_COUNTERS,
     },
 }  # fmt: skip
+_FORMS["adaptive"] = _FORMS["sqrt"] | {"memory": (N_MEMORY,), "variances": ("m",)}
 _RECURSION: dict[str, tuple[Any, ...]] = {"clock": (3,)}
 _RING: dict[str, tuple[Any, ...]] = {
     "ring_X": ("w", "d"), "ring_Y": ("w", "m"), "ring_w": ("w",), "place": (3,),
@@ -108,7 +111,9 @@ def _check_parameters(estimator: Any, n_features: int) -> None:
         half_life = getattr(estimator, "half_life", None)
         if half_life is not None and not is_duration(half_life):
             forget_from_half_life(half_life)
-        check_forget(getattr(estimator, "forget", 1.0))
+        forget = getattr(estimator, "forget", 1.0)
+        if not isinstance(forget, Forgetting):
+            check_forget(forget)
     except TypeError as error:
         raise ValueError(str(error)) from None
     want(estimator.fit_intercept in (True, False), "fit_intercept", estimator.fit_intercept)
@@ -143,6 +148,9 @@ def _check_arguments(estimator: Any, dtype: str, arguments: dict[str, Any]) -> N
     want(arguments.get("precision") == precision, "precision", arguments.get("precision"))
     for name, value in arguments.items():
         if name == "precision":
+            continue
+        if name == "forget":
+            want(from_dict(value) == estimator.forget, "forget of the state", value)
             continue
         fits = name in same and isinstance(value, bool) and value == bool(same[name])
         want(fits, f"argument {name} of the state", value)
@@ -188,6 +196,10 @@ def _check_engine(
     form: Any = engine.get("form")
     want(isinstance(form, str) and form in _FORMS, "form", form)
     extra = {"discounted", "solving"} if form == InformationForm.name else set()
+    forget = getattr(estimator, "forget", 1.0)
+    adaptive = isinstance(forget, Forgetting) and not forget.weights_rows
+    want((form == "adaptive") == adaptive, "form", form)
+    extra |= {"forget"} if adaptive else set()
     arguments = engine["arguments"]
     want(arguments.keys() == {"intercept", "precision", *extra}, "arguments", arguments)
     if window is None:
@@ -195,7 +207,8 @@ def _check_engine(
         method = engine.get("method")
         want(method == estimator._resolved_method, "method", method)
         # The covariance form falls back on the square-root form; the others stay what they are.
-        fits = form == {"sqrt": "sqrt", "information": "information"}.get(str(method), form)
+        of_sqrt = "adaptive" if adaptive else "sqrt"
+        fits = form == {"sqrt": of_sqrt, "information": "information"}.get(str(method), form)
         want(fits and (form == "information") == (method == "information"), "form", form)
         stored = _STORED.get(form, set())
     else:
@@ -241,7 +254,7 @@ def _check_counters(arrays: dict[str, NDArray], window: int | None) -> None:
         count, slot, _ = arrays["place"]
         want(0 <= count <= window and 0 <= slot < window, "place", arrays["place"].tolist())
         want(bool((arrays["ring_w"] >= 0).all()), "ring_w", "a negative weight")
-    for name in ("ridge", "columns", "tally", "loss", "squares", "held"):
+    for name in ("ridge", "columns", "tally", "loss", "squares", "held", "memory", "variances"):
         for prefix in ("", "form_"):
             array = arrays.get(prefix + name)
             want(array is None or bool((array >= 0).all()), prefix + name, "a negative number")

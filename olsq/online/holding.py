@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from olsq.forgetting.base import Forgetting
 from olsq.online import durations, frozen, inputs
 from olsq.online.conventions import EstimatorConventions
 from olsq.online.durations import Duration
@@ -194,6 +195,8 @@ def _plain(value: Any, name: str) -> Any:
         return {name: _plain(np.asarray(part), name) for name, part in value._asdict().items()}
     if isinstance(value, (tuple, list)):
         return [_plain(part, name) for part in value]
+    if isinstance(value, Forgetting):
+        return value.to_dict()
     value = durations.plain(value, name)
     if isinstance(value, np.ndarray):
         return value.tolist()

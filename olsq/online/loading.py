@@ -7,6 +7,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from olsq.forgetting.base import from_dict
 from olsq.online import files
 from olsq.online.estimator import RecursiveLeastSquares
 from olsq.online.file_checks import check_arrays, check_header
@@ -42,6 +43,8 @@ def restore(
             return bank_files.read(FilterBank, header, arrays)
         if kind is GroupedLeastSquares:
             return grouped.read(header, arrays)
+        if isinstance(given := header.get("parameters"), dict) and "forget" in given:
+            header["parameters"] = given | {"forget": from_dict(given["forget"])}
         check_header(kind, header)
         estimator = kind(**header["parameters"])
         check_arrays(header, arrays, estimator)

@@ -8,6 +8,7 @@ from typing import Any, TypeVar, overload
 import numpy as np
 
 from olsq.checks import shown
+from olsq.forgetting.base import Forgetting
 from olsq.online import form_switch, frozen, moments, targets, window
 from olsq.online.base import StreamingRegressor
 from olsq.online.durations import is_duration, parse_duration
@@ -177,6 +178,13 @@ def _check_same(first: StreamingRegressor, second: StreamingRegressor) -> None:
             "cannot merge: the second estimator began from a prior, which would count twice; make "
             "it without one"
         )
+    for estimator in (first, second):
+        forget = getattr(estimator, "forget", None)
+        if isinstance(forget, Forgetting) and not forget.weights_rows:
+            raise ValueError(
+                f"cannot merge: what forget={type(forget).__name__}(...) does to a row depends on "
+                "the rows before it. Learn the streams one after the other, or use a factor"
+            )
     for name in a.keys() - _MAY_DIFFER:
         same = np.array_equal(np.asarray(a[name]), np.asarray(b[name]))
         if not (same or (name == "window" and _same_length(a[name], b[name]))):

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.forgetting.base import Forgetting
 from olsq.online.form_switch import IN_FORM, FormSwitch
 from olsq.online.forms import covariance_kernels as kernels
 from olsq.online.forms.covariance import CovarianceForm
@@ -77,7 +78,8 @@ def _found(estimator: Any) -> ShortWay:
         and estimator._log_weights is None
         and origin.dtype == DOUBLE
         and estimator._duration(estimator._timing is not None) is None
-        and all(type(value) in IMMUTABLE for value in values)  # an array may change in place
+        # an array may change in place
+        and all(type(value) in IMMUTABLE or isinstance(value, Forgetting) for value in values)
     ):
         shape, gate = (1, origin.n_features), float(estimator._gates(None, 1)[0])
     return ShortWay(engine, parameters, values, shape, gate, origin.intercept, switch)

@@ -6,11 +6,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from olsq.checks import refuse, shown
+from olsq.forgetting.base import Forgetting
 from olsq.reals import real_array
 
 
 def check_forget(forget: ArrayLike, name: str = "forget") -> NDArray[np.float64]:
     """Return the forgetting factors as float64; raise ValueError if any is outside [0, 1]."""
+    if isinstance(forget, Forgetting):
+        raise TypeError(
+            f"{name} must be a number or an array here; strategies such as {type(forget).__name__} "
+            "are for RecursiveLeastSquares and coefficient_path"
+        )
     gates = real_array(forget, name).astype(np.float64, copy=False)
     if gates.ndim == 0 and 0.0 <= gates <= 1.0:
         return gates

@@ -6,13 +6,14 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from olsq.online.forms.adaptive import AdaptiveForm
 from olsq.online.forms.covariance import CovarianceForm
 from olsq.online.forms.form import Form
 from olsq.online.forms.information import InformationForm
 from olsq.online.forms.square_root import SquareRootForm
 
 FORMS: dict[str, Any] = {
-    kind.name: kind for kind in (SquareRootForm, CovarianceForm, InformationForm)
+    kind.name: kind for kind in (SquareRootForm, CovarianceForm, InformationForm, AdaptiveForm)
 }
 
 

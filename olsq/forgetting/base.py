@@ -1,0 +1,146 @@
+"""What every way of forgetting has."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.checks import check_real, shown
+
+# Entries of ``options``, the numbers of a strategy that its kernel takes.
+FACTOR, SHORTEST, LONGEST, NOISE, NOISE_ROWS, RATIO, THRESHOLD, KEEP = range(8)
+N_OPTIONS = 8
+TRACE = SMALLEST = CYCLIC = SHORTEST  # strategies of other kinds use the place otherwise
+
+
+class Forgetting:
+    """Base of the ways of forgetting; a frozen dataclass of its options.
+
+    Attributes
+    ----------
+    window : float
+        The steady-state window: of how many rows the present estimate is made, as the strategy's
+        own documentation defines it.
+    weights_rows : bool
+        Whether it gives each row a factor that no data decide.  Then every option of the estimator
+        combines with it; the others have a state of their own, in square-root form.
+    """
+
+    code: ClassVar[int] = -1  # the branch of the kernel
+    weights_rows: ClassVar[bool] = False
+    error_driven: ClassVar[bool] = False  # one decision for all targets, from their residuals
+
+    @property
+    def window(self) -> float:
+        raise NotImplementedError
+
+    def row_factor(self) -> float:
+        """The factor of a row, if it is one number that no data decide; else 1."""
+        return 1.0
+
+    def options(self) -> NDArray[np.float64]:
+        """The numbers (8,) for the kernel."""
+        return np.zeros(N_OPTIONS)
+
+    def vectors(self, n_coefficients: int) -> NDArray[np.float64]:
+        """The vectors (r, k) for the kernel; ValueError if they are not of k coefficients."""
+        return np.zeros((0, n_coefficients))
+
+    def refuse_options(self, parameters: dict[str, Any]) -> None:
+        """Raise ValueError if a parameter of the estimator does not combine with this."""
+        name = type(self).__name__
+        if parameters["half_life"] is not None:
+            raise ValueError(f"forget={name}(...) and half_life exclude each other: give one")
+        if self.weights_rows:
+            return
+        kept = {
+            "method": ("auto", "sqrt"), "ridge_mode": ("discounted",), "cov": ("posterior",),
+        }  # fmt: skip
+        if self.error_driven:
+            kept["missing"] = ("skip", "raise")
+        for option, allowed in kept.items():
+            if parameters[option] not in allowed:
+                choices = " or ".join(map(repr, allowed))
+                raise ValueError(
+                    f"forget={name}(...) does not combine with {option}={parameters[option]!r}; "
+                    f"use {option}={choices}, or forget=Exponential(factor)"
+                )
+        if np.dtype(parameters["state_dtype"]) != np.float64:
+            raise ValueError(f"forget={name}(...) needs state_dtype='float64'")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The strategy as JSON can hold it; :func:`olsq.forgetting.base.from_dict` reads it."""
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
+        return {"forgetting": type(self).__name__, **fields}
+
+    def _set(self, **values: Any) -> Self:
+        """Replace options by what they were read as (of a frozen object, while it is made)."""
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+        return self
+
+
+def from_dict(given: Any) -> Any:
+    """The strategy of :meth:`Forgetting.to_dict`; whatever else is given comes back as it is."""
+    if not (isinstance(given, dict) and "forgetting" in given):
+        return given
+    from olsq import forgetting
+
+    fields = {k: v for k, v in given.items() if k != "forgetting"}
+    kind = getattr(forgetting, str(given["forgetting"]), None)
+    if not (isinstance(kind, type) and issubclass(kind, Forgetting)) or kind is Forgetting:
+        raise ValueError(f"forget cannot be a {given['forgetting']!r}, which this olsq has not")
+    try:
+        return kind(**fields)
+    except TypeError as error:
+        raise ValueError(f"forget cannot be {given!r}: {error}") from None
+
+
+def number(value: Any, name: str, low: float, high: float, rule: str) -> float:
+    """A number within (low, high); ValueError with the ``rule`` if it is not."""
+    if isinstance(value, (bool, str)) or np.ndim(value) != 0:
+        raise ValueError(f"{name} must be a number, got {shown(value)}")
+    check_real(name, value)
+    found = float(value)
+    if not low < found < high:
+        raise ValueError(f"{name} must {rule}, got {found!r}")
+    return found
+
+
+def read_factor(value: Any, name: str = "factor") -> float:
+    """A forgetting factor in (0, 1]."""
+    above = math.nextafter(1.0, 2.0)
+    return number(value, name, 0.0, above, "lie in (0, 1] (1 forgets nothing)")
+
+
+def rows_of(factor: float) -> float:
+    """``1 / (1 - factor)``, the sum of the weights."""
+    return math.inf if factor == 1 else 1.0 / (1.0 - factor)
+
+
+def numbers(value: Any, name: str) -> Any:
+    """A number, or a tuple of numbers (of tuples, for a matrix), which is what can be compared."""
+    check_real(name, value)
+    array = np.asarray(value, np.float64)
+    if array.ndim > 2 or array.size == 0:
+        raise ValueError(f"{name} must be a number, a vector or a matrix, got {shown(value)}")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} must be finite, got {shown(value)}")
+    if array.ndim == 2:
+        return tuple(tuple(row) for row in array.tolist())
+    return float(array) if array.ndim == 0 else tuple(array.tolist())
+
+
+def per_coefficient(value: Any, name: str, k: int) -> NDArray[np.float64]:
+    """A number or one for each of k coefficients as (k,)."""
+    vector = np.asarray(value, np.float64)
+    if vector.ndim == 1 and vector.size != k:
+        raise ValueError(
+            f"{name} must be a number or one for each of {k} coefficients (the intercept's first, "
+            f"where there is one), got {vector.size}"
+        )
+    return np.broadcast_to(vector, (k,))

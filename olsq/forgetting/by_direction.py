@@ -1,0 +1,355 @@
+"""Forgetting that is not one number a row: by coefficient, by direction, with bounds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.checks import shown
+from olsq.forgetting.base import (
+    CYCLIC,
+    FACTOR,
+    SMALLEST,
+    TRACE,
+    Forgetting,
+    number,
+    numbers,
+    per_coefficient,
+    read_factor,
+    rows_of,
+)
+
+
+@dataclass(frozen=True)
+class PerCoefficient(Forgetting):
+    """Vector forgetting: a factor for each coefficient.
+
+    ``Rbar_t = F R_{t-1} F`` with ``F = diag(sqrt(factors))``, that is ``Pbar = F^-1 P F^-1``.
+
+    Parameters
+    ----------
+    factors : sequence of float (k,)
+        In (0, 1], one for each coefficient, the intercept's first where there is one.
+
+    Notes
+    -----
+    Steady-state window: ``1 / (1 - factor_j)`` rows for coefficient j alone; ``window`` is the
+    longest.  With equal factors it is exponential forgetting, to rounding.  With others it
+    minimises no weighted sum of squares: it is the recursion.  ``sigma2_`` forgets with the largest
+    factor.  Wind-up as of exponential forgetting, and protected like it.  Does not merge.
+
+    References: Saelid & Foss 1983, "Adaptive controllers with a vector variable forgetting factor";
+    Vahidi, Stefanopoulou & Peng 2005.
+
+    Examples
+    --------
+    >>> import olsq
+    >>> olsq.forgetting.PerCoefficient([1.0, 0.9, 0.98]).factors
+    (1.0, 0.9, 0.98)
+    """
+
+    factors: Any
+    code: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        factors = numbers(self.factors, "factors")
+        if not isinstance(factors, tuple) or isinstance(factors[0], tuple):
+            raise ValueError(
+                f"factors must be one for each coefficient, got {shown(self.factors)}; one for all "
+                "is Exponential(factor)"
+            )
+        self._set(factors=tuple(read_factor(f, "factors") for f in factors))
+
+    @property
+    def window(self) -> float:
+        return round(rows_of(max(self.factors)), 9)
+
+    def options(self) -> NDArray[np.float64]:
+        options = super().options()
+        options[FACTOR] = max(self.factors)
+        return options
+
+    def vectors(self, n_coefficients: int) -> NDArray[np.float64]:
+        vector = per_coefficient(self.factors, "factors", n_coefficients)
+        return np.sqrt(vector)[None].copy()
+
+
+@dataclass(frozen=True)
+class Directional(Forgetting):
+    """Directional forgetting (SIFt): only in the direction that the row brings news of.
+
+    ``Rbar_t = R - (1 - factor) R x x^T R / (x^T R x)`` with ``R = R_{t-1}``, that is ``Pbar = P +
+    (1 / factor - 1) x x^T / (x^T R x)``: the information along x is forgotten, and nothing else.
+
+    Parameters
+    ----------
+    factor : float
+        In (0, 1].
+    smallest : float, default 0
+        Rows shorter than this, ``sqrt(w) |x| < smallest`` (with an intercept |x| is never below
+        1), are information-filtered: they neither teach nor make forget.
+
+    Notes
+    -----
+    Steady-state window: ``1 / (1 - factor)`` of the rows *that excite a direction*; what none does
+    is kept for ever, at its value and with its standard error.  So nothing winds up: for rows with
+    ``smallest <= |x| <= b`` the eigenvalues of R have bounds that need no persistent excitation
+    (the paper gives them).  For one direction alone it is exponential forgetting; where
+    many are excited at once it forgets less in each (d directions: about d rows longer a window).
+    It minimises no weighted sum of squares: it is the recursion.  ``sigma2_`` is the mean of ``w
+    e^2 / s`` with exponential weights.  A row of weight 0 makes nothing forget.  Does not merge.
+
+    References: Lai & Bernstein 2024, "SIFt-RLS: Subspace of information forgetting recursive least
+    squares" (arXiv 2404.10844), for rows one at a time; there it equals Cao & Schwartz 2000, "A
+    directional forgetting algorithm based on the decomposition of the information matrix".
+
+    Examples
+    --------
+    >>> import numpy as np, olsq
+    >>> est = olsq.RecursiveLeastSquares(forget=olsq.forgetting.Directional(0.9))
+    >>> X = np.random.default_rng(0).standard_normal((5000, 2))
+    >>> X[100:, 1] = 0.0  # a regressor that falls silent
+    >>> _ = est.fit(X, X @ [1.0, 2.0])
+    >>> est.coef_.round(3), est.determined_
+    (array([1., 2.]), array([ True,  True]))
+    """
+
+    factor: float
+    smallest: float = 0.0
+    code: ClassVar[int] = 3
+
+    def __post_init__(self) -> None:
+        rule = "be >= 0 and finite"
+        self._set(
+            factor=read_factor(self.factor),
+            smallest=number(self.smallest, "smallest", -1e-300, 1e150, rule),
+        )
+
+    @property
+    def window(self) -> float:
+        return round(rows_of(self.factor), 9)
+
+    def options(self) -> NDArray[np.float64]:
+        options = super().options()
+        options[FACTOR], options[SMALLEST] = self.factor, self.smallest
+        return options
+
+
+@dataclass(frozen=True)
+class ExponentialResetting(Forgetting):
+    """Exponential forgetting towards a level of information instead of towards none.
+
+    ``Rbar_t = factor R_{t-1} + (1 - factor) L`` with ``L = diag(information)``, the part that is
+    added observing "the coefficient has its present value", so that nothing moves.
+
+    Parameters
+    ----------
+    factor : float
+        In (0, 1].
+    information : float or sequence (k,), default 1
+        What the information of a quiet direction tends to, as a ridge: coefficient j's standard
+        error is then at most about ``sqrt(sigma2 / information_j)``.  Positive.
+    cyclic : bool, default True
+        Add to one coefficient a row, in turn, ``(1 - factor^k) information_j`` every k rows: O(d^2)
+        a row; it keeps the information between ``factor^(k - 1)`` times that and that.
+        False: to all at every row, the equation above, O(d^3).
+
+    Notes
+    -----
+    Steady-state window: ``1 / (1 - factor)`` rows, and as much again as ``information`` is worth.
+    ``R_t >= information`` (cyclic: ``>= factor^(k - 1) information``) from any start at or above
+    it.  Other than with ``ridge_mode="fixed"`` the coefficients are not drawn to zero but to where
+    they are.  ``sigma2_`` is the mean of ``w e^2 / s`` with exponential weights.  Does not merge.
+
+    References: Salgado, Goodwin & Middleton 1988, "Modified least squares algorithm incorporating
+    exponential resetting and forgetting", whose modified P-recursion costs O(d^3); in information
+    form, and cyclic: Lai & Bernstein 2023, "Exponential resetting and cyclic resetting recursive
+    least squares".
+
+    Examples
+    --------
+    >>> import numpy as np, olsq
+    >>> est = olsq.RecursiveLeastSquares(
+    ...     forget=olsq.forgetting.ExponentialResetting(0.9, information=4.0), fit_intercept=False)
+    >>> _ = est.fit(np.eye(2), [1.0, 2.0]).partial_fit(np.zeros((500, 2)), np.zeros(500))
+    >>> est.moments().gram.round(1), est.coef_.round(2)
+    (array([[3.6, 0. ],
+           [0. , 4. ]]), array([1., 2.]))
+    """
+
+    factor: float
+    information: Any = 1.0
+    cyclic: bool = True
+    code: ClassVar[int] = 4
+
+    def __post_init__(self) -> None:
+        information = numbers(self.information, "information")
+        entries = information if isinstance(information, tuple) else (information,)
+        if isinstance(entries[0], tuple) or not all(entry > 0 for entry in entries):
+            raise ValueError(
+                "information must be positive, a number or one for each coefficient, got "
+                f"{shown(self.information)}"
+            )
+        if self.cyclic not in (True, False):
+            raise ValueError(f"cyclic must be True or False, got {self.cyclic!r}")
+        self._set(
+            factor=read_factor(self.factor), information=information, cyclic=bool(self.cyclic)
+        )
+
+    @property
+    def window(self) -> float:
+        return round(rows_of(self.factor), 9)
+
+    def options(self) -> NDArray[np.float64]:
+        options = super().options()
+        options[FACTOR], options[CYCLIC] = self.factor, float(self.cyclic)
+        return options
+
+    def vectors(self, n_coefficients: int) -> NDArray[np.float64]:
+        vector = per_coefficient(self.information, "information", n_coefficients)
+        share = 1.0 - self.factor ** (n_coefficients if self.cyclic else 1)
+        return (vector * share)[None].copy()
+
+
+@dataclass(frozen=True)
+class BoundedTrace(Forgetting):
+    """Exponential forgetting that stops where the covariance's trace reaches a bound.
+
+    ``Rbar_t = factor_t R_{t-1}`` with ``factor_t = min(1, max(factor, tr P_{t-1} / trace))``, so
+    that ``tr Pbar_t <= trace`` once it has come below it.
+
+    Parameters
+    ----------
+    factor : float
+        In (0, 1]; near 0 it is the constant-trace algorithm.
+    trace : float
+        The bound on ``tr P``, the sum of the coefficients' variances (the intercept's too) in units
+        of the noise's variance.  It depends on the regressors' units: scale them alike.
+
+    Notes
+    -----
+    Steady-state window: ``1 / (1 - factor)`` rows where that keeps the trace below the bound, else
+    ``tr(S^-1) / trace`` rows, with S the mean of ``w x x^T``.  A quiet stretch stops all forgetting
+    when the trace is reached; where one direction stays quiet, the others are not forgotten any
+    more either.  Until the trace has come below the bound nothing is forgotten.  Exact weighted
+    least squares for the factors so far.  Does not merge.
+
+    References: Goodwin & Sin 1984, ch. 6 (constant trace); Astrom & Wittenmark 1995, ch. 11; the
+    bound on P of Salgado, Goodwin & Middleton 1988.
+
+    Examples
+    --------
+    >>> import numpy as np, olsq
+    >>> est = olsq.RecursiveLeastSquares(
+    ...     forget=olsq.forgetting.BoundedTrace(0.9, trace=2.0), ridge=1.0, fit_intercept=False)
+    >>> _ = est.fit(np.eye(2), [1.0, 2.0]).partial_fit(np.zeros((500, 2)), np.zeros(500))
+    >>> round(float(np.linalg.inv(est.moments().gram).trace()), 6), est.coef_
+    (2.0, array([0.5, 1. ]))
+    """
+
+    factor: float
+    trace: float
+    code: ClassVar[int] = 5
+
+    def __post_init__(self) -> None:
+        rule = "be positive and finite"
+        self._set(
+            factor=read_factor(self.factor), trace=number(self.trace, "trace", 0.0, 1e300, rule)
+        )
+
+    @property
+    def window(self) -> float:
+        return round(rows_of(self.factor), 9)
+
+    def options(self) -> NDArray[np.float64]:
+        options = super().options()
+        options[FACTOR], options[TRACE] = self.factor, self.trace
+        return options
+
+
+@dataclass(frozen=True)
+class RandomWalk(Forgetting):
+    """The Kalman filter of coefficients that drift: ``theta_t = theta_{t-1} + noise`` of known size.
+
+    ``Pbar_t = P_{t-1} + Q``.
+
+    Parameters
+    ----------
+    drift : float, sequence (k,) or matrix (k, k)
+        Q, the covariance of a row's step in units of the noise's variance: a number for every
+        coefficient, variances, or a symmetric positive semidefinite matrix.  k counts the
+        intercept, first, where there is one.  A coefficient of drift 0 is constant.
+
+    Notes
+    -----
+    Steady-state window for one regressor of mean square v: ``1 / 2 + sqrt(1 / 4 + 1 / (Q v))`` rows
+    (the inverse of ``1 - 1 / (1 + Pbar v)``); ``window`` takes the largest variance of Q, and v = 1.
+    Exactly the posterior of the state-space model with the ridge or ``prior`` as its start; a
+    quiet direction's variance grows by Q a row, not without bounds but without exponential: nothing
+    winds up.  ``sigma2_`` is the model's, the mean of ``w e^2 / s``.  ``leverage`` and
+    ``predict_interval`` are of the next row: of ``P + Q``.  A row of weight 0 lets time pass, a
+    skipped row does not.  O(r d^2) time a row, with r the rank of Q: O(d^3) if all drift.  Does not
+    merge.
+
+    References: Kalman 1960; Ljung & Gunnarsson 1990 (tracking as a Kalman filter); Harvey 1989, ch. 3.
+
+    Examples
+    --------
+    >>> import numpy as np, olsq
+    >>> walk = olsq.forgetting.RandomWalk(0.5)
+    >>> est = olsq.RecursiveLeastSquares(forget=walk, ridge=1.0, fit_intercept=False)
+    >>> _ = est.fit(np.ones((100, 1)), np.ones(100))  # Pbar solves Pbar^2 - Q Pbar - Q = 0
+    >>> est.leverage(np.ones((1, 1))), walk.window
+    (array([1.]), 2.0)
+    """
+
+    drift: Any
+    code: ClassVar[int] = 6
+
+    def __post_init__(self) -> None:
+        drift = numbers(self.drift, "drift")
+        array = np.asarray(drift)
+        if array.ndim == 2:
+            _root(array)
+        elif not (array >= 0).all():
+            raise ValueError(f"drift must be >= 0, got {shown(self.drift)}")
+        self._set(drift=drift)
+
+    @property
+    def window(self) -> float:
+        array = np.asarray(self.drift)
+        largest = float((np.diagonal(array) if array.ndim == 2 else array).max())
+        return math.inf if largest == 0 else 0.5 + math.sqrt(0.25 + 1.0 / largest)
+
+    def vectors(self, n_coefficients: int) -> NDArray[np.float64]:
+        array, k = np.asarray(self.drift), n_coefficients
+        if array.ndim == 2:
+            if array.shape != (k, k):
+                raise ValueError(
+                    f"drift must be ({k}, {k}), for {k} coefficients with the intercept, got "
+                    f"{array.shape}"
+                )
+            return _root(array)
+        variances = per_coefficient(self.drift, "drift", k)
+        return np.ascontiguousarray(np.diag(np.sqrt(variances))[variances > 0])
+
+
+def _root(drift: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Vectors (r, k) whose outer products add up to ``drift``."""
+    wrong = drift.shape[0] != drift.shape[1]
+    scale = np.sqrt(np.maximum(np.diagonal(drift), 0.0))
+    if not wrong:
+        units = np.where(scale > 0, scale, 1.0)
+        scaled = drift / np.outer(units, units)
+        wrong = bool((np.abs(scaled - scaled.T) > 1e-8).any())
+        if not wrong:
+            values, vectors = np.linalg.eigh(0.5 * (scaled + scaled.T))
+            wrong = bool((values < -1e-10).any())
+    if wrong:
+        raise ValueError("drift must be a symmetric, positive semidefinite matrix")
+    known = values > 1e-14 * max(values[-1], 1e-300)
+    return np.ascontiguousarray((vectors[:, known] * np.sqrt(values[known])).T * units)

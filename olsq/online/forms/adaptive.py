@@ -1,0 +1,106 @@
+"""The square-root form under a way of forgetting that has a state of its own."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.forgetting.base import Forgetting, from_dict
+from olsq.online.forms import adaptive_update as kernels
+from olsq.online.forms.adaptive_kernels import (
+    BREAKS,
+    GATE,
+    LAST_TRACE,
+    N_MEMORY,
+    RESET,
+    ROWS,
+    STATISTIC,
+    VARIABLE,
+    WALK,
+)
+from olsq.online.forms.limits import DOUBLE
+from olsq.online.forms.rows import Rows, Trace
+from olsq.online.forms.square_root import SquareRootForm
+
+
+@dataclass(eq=False)
+class AdaptiveForm(SquareRootForm):
+    """The square-root form, with ``memory`` (7,) and ``variances`` (m,) of the strategy ``forget``.
+
+    ``variances`` are the noise's, by target, for the strategies that estimate them; the entries of
+    ``memory`` are described with the kernels.
+    """
+
+    memory: NDArray[np.float64] = field(default_factory=lambda: np.zeros(N_MEMORY))
+    variances: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+    _: KW_ONLY
+    intercept: bool
+    forget: Any  # a Forgetting, or what it was saved as
+    precision: tuple[str, str] = DOUBLE
+
+    name: ClassVar[str] = "adaptive"
+    ARRAYS: ClassVar[tuple[str, ...]] = (*SquareRootForm.ARRAYS, "memory", "variances")
+    ARGUMENTS: ClassVar[tuple[str, ...]] = ("intercept", "precision", "forget")
+    PER_TARGET: ClassVar[dict[str, int]] = {"z": 0, "loss": 0, "variances": 0}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.forget = from_dict(self.forget)
+        self.strategy = (
+            int(self.forget.code), self.forget.options(), self.forget.vectors(self.R.shape[0])
+        )  # fmt: skip
+
+    @classmethod
+    def of(cls, form: SquareRootForm, forget: Forgetting) -> AdaptiveForm:
+        """A form that goes on from a square-root form's state; ValueError if sizes do not fit."""
+        memory = np.zeros(N_MEMORY)
+        memory[GATE] = 1.0
+        return cls(
+            form.R, form.z, form.columns, form.tally, form.loss, form.held, form.spread, memory,
+            np.zeros(form.z.shape[0]), intercept=form.intercept, forget=forget,
+            precision=form.precision,
+        )  # fmt: skip
+
+    def update(self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace) -> int:
+        """Absorb rows start..stop; write their a-priori residuals and the trace."""
+        t = start
+        while t < stop:
+            t, held = kernels.update(
+                self.R, self.z, self.columns, self.tally, self.loss, self.memory, self.variances,
+                *self.strategy, rows.X, rows.Y, rows.weights, t, stop, self.limits.square_root,
+                residual, trace.arrays,
+            )  # fmt: skip
+            self.held += held
+            if t < stop:  # a new direction: what it determines is not known yet to forget it
+                self._take_alone(rows, t, residual, trace)
+                self.memory[LAST_TRACE] = 0.0
+                t += 1
+        return stop
+
+    def leverage(self, X: NDArray) -> NDArray:
+        """``x . P x`` (n,); of the next row's P where coefficients walk."""
+        leverage = super().leverage(X)
+        code, _, vectors = self.strategy
+        return leverage + ((X @ vectors.T) ** 2).sum(1) if code == WALK else leverage
+
+    def state(self) -> dict[str, Any]:
+        """The strategy's own numbers, for who wants to see them."""
+        code, found = self.strategy[0], {"factor": float(self.memory[GATE])}
+        if code not in (VARIABLE, RESET):
+            return found if "trace" in self.forget.to_dict() else {}
+        given = self.forget.noise_variance
+        known = given is not None or self.memory[ROWS] > 0
+        sizes = np.full(self.variances.size, given) if given is not None else self.variances.copy()
+        found["noise_variance"] = sizes if known else np.full(sizes.size, np.inf)
+        if code == RESET:
+            found["statistic"] = float(self.memory[STATISTIC])
+            found["breaks"] = int(self.memory[BREAKS])
+        return found
+
+    def describe(self) -> dict[str, Any]:
+        described = super().describe()
+        described["arguments"] |= {"forget": self.forget.to_dict()}
+        return described

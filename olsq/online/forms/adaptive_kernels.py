@@ -1,0 +1,267 @@
+"""Numba kernels of the ways of forgetting that are not one given factor a row.
+
+They work on the square-root form: R upper triangular with ``R^T R`` the information matrix, and
+``R theta_l = z_l``.  All that they do to it is orthogonal, or scales it, so that it stays the factor
+of a positive semidefinite matrix whatever is rounded.  ``olsq.forgetting`` has the equations.
+"""
+
+from __future__ import annotations
+
+import math
+
+from olsq.forgetting.base import (
+    CYCLIC,
+    FACTOR,
+    KEEP,
+    LONGEST,
+    NOISE,
+    NOISE_ROWS,
+    RATIO,
+    SHORTEST,
+    SMALLEST,
+    THRESHOLD,
+    TRACE,
+)
+from olsq.kernel import kernel
+from olsq.online.forms.square_root_kernels import rotate
+from olsq.online.forms.triangular_kernels import back_substitute, inverse_diagonal
+
+VARIABLE, RESET, PER_COEFFICIENT, DIRECTIONAL, RESETTING, BOUNDED, WALK = range(7)
+
+# Entries of ``memory``, the numbers of a strategy's state: the last row's factor; rows behind the
+# noise's variance; the test's statistic; breaks found; the coefficient whose turn it is, or the
+# rows since the trace was computed; the trace of P (0: not known); rows since the start or a break.
+GATE, ROWS, STATISTIC, BREAKS, TURN, LAST_TRACE, SEEN = range(7)
+N_MEMORY = 7
+
+CLIP = 9.0  # an error counts for at most so many times the noise's variance ...
+CLIPPED = 1.0 / 0.9905  # ... and what that leaves out of the mean of Gaussian errors, inverted
+
+
+@kernel(forceinline=True)
+def inflate(R, z, g, row, rest):
+    """Bring R, z from P to ``P + g g^T``, with the coefficients R theta = z as they are.
+
+    ``theta' = theta + g w`` with w of variance 1 is the system of rows ``[1 | 0]`` and
+    ``[-R g | R]`` in (w, theta'); rotations from the last row up clear the column of w, and keep R
+    triangular (the square-root information filter's time update; Bierman 1977, ch. 6).
+    ``g`` (d,); row (d,) and rest (m,) are scratch.
+    """
+    d, m = R.shape[0], z.shape[0]
+    for k in range(d):
+        row[k] = 0.0
+    for target in range(m):
+        rest[target] = 0.0
+    pivot = 1.0
+    for i in range(d - 1, -1, -1):
+        own = R[i]
+        v = 0.0
+        for k in range(i, d):
+            v += own[k] * g[k]
+        if v == 0:
+            continue
+        length = math.hypot(pivot, v)
+        c, s = pivot / length, v / length
+        pivot = length
+        # By increments: a rounded cosine near 1 would shrink R systematically.
+        tau = s / (1.0 + c)
+        for k in range(i, d):
+            old, new = own[k], row[k]
+            own[k] = old + s * (new - tau * old)
+            row[k] = new - s * (old + tau * new)
+        for target in range(m):
+            old, new = z[target, i], rest[target]
+            z[target, i] = old + s * (new - tau * old)
+            rest[target] = new - s * (old + tau * new)
+
+
+@kernel(forceinline=True)
+def scale(R, z, factor):
+    """R, z times a factor."""
+    d, m = R.shape[0], z.shape[0]
+    for i in range(d):
+        for k in range(i, d):
+            R[i, k] *= factor
+        for target in range(m):
+            z[target, i] *= factor
+
+
+@kernel(forceinline=True)
+def scale_columns(R, z, factors, theta):
+    """Column j of R times ``factors[j]``, the coefficients as they are."""
+    d, m = R.shape[0], z.shape[0]
+    back_substitute(R, z, theta)
+    for i in range(d):
+        for k in range(i, d):
+            R[i, k] *= factors[k]
+        for target in range(m):
+            total = 0.0
+            for k in range(i, d):
+                total += R[i, k] * theta[target, k]
+            z[target, i] = total
+
+
+@kernel(forceinline=True)
+def observe_as_they_are(R, z, shares, first, count, theta, x, y, noise):
+    """Add ``shares[j]`` of information to coefficients first..first + count, in turn, unmoved."""
+    d, m = R.shape[0], z.shape[0]
+    back_substitute(R, z, theta)
+    for i in range(count):
+        j = (first + i) % d
+        for k in range(d):
+            x[k] = noise[k] = 0.0
+        x[j] = math.sqrt(shares[j])
+        for target in range(m):
+            y[target] = x[j] * theta[target, j]
+        rotate(R, z, x, y, 1.0, noise)
+
+
+@kernel(forceinline=True)
+def standardised(memory, variances, options, residual, weight, leverage, own, first):
+    """``z^2 = w e^2 / (s sigma2)`` of each target into ``own``; whether they can be judged.
+
+    The estimate of sigma2 goes on with the row.  ``first`` rows, at the start and after a break,
+    are left to determine the coefficients, and as many and 10 more to start the mean with.
+    """
+    m = residual.shape[0]
+    memory[SEEN] += 1
+    settled = memory[SEEN] > first
+    given, known = options[NOISE] > 0, options[NOISE] > 0 or memory[ROWS] >= first + 10
+    if not given and settled:
+        memory[ROWS] = min(memory[ROWS] + 1, max(options[NOISE_ROWS], first + 10.0))
+    for target in range(m):
+        square = weight * residual[target] ** 2 / (1.0 + weight * leverage)
+        variance = options[NOISE] if given else variances[target]
+        own[target] = square / variance if variance > 0 else (CLIP if square > 0 else 0.0)
+        if not given and settled:
+            if known and variance > 0:
+                square = CLIPPED * min(square, CLIP * variance)
+            variances[target] = variance + (square - variance) / memory[ROWS]
+    return known and settled
+
+
+@kernel(forceinline=True)
+def factor_by_error(kind, options, memory, variances, residual, weight, leverage, own, d):
+    """The factor of a row that its errors decide, for the kinds VARIABLE and RESET."""
+    if weight == 0:
+        return memory[GATE] if kind == VARIABLE else options[FACTOR]
+    judged = standardised(memory, variances, options, residual, weight, leverage, own, d)
+    m = own.shape[0]
+    if not judged:
+        return options[LONGEST] if kind == VARIABLE else options[FACTOR]
+    if kind == VARIABLE:
+        total = 0.0
+        for target in range(m):
+            total += own[target]
+        wanted = 1.0 - options[FACTOR] * total / m
+        return min(max(wanted, options[SHORTEST]), options[LONGEST])
+    ratio = options[RATIO]
+    for target in range(m):
+        square = min(own[target], options[SHORTEST])
+        memory[STATISTIC] += 0.5 * ((1.0 - 1.0 / ratio) * square - math.log(ratio))
+    memory[STATISTIC] = max(memory[STATISTIC], 0.0)
+    if memory[STATISTIC] >= options[THRESHOLD]:
+        memory[STATISTIC] = memory[SEEN] = 0.0
+        memory[BREAKS] += 1
+        return options[KEEP]
+    return options[FACTOR]
+
+
+@kernel(forceinline=True)
+def factor_by_trace(options, memory, R, inverse, diagonal):
+    """The factor that keeps the trace of P bounded.
+
+    The trace is computed afresh every d rows, O(d^2) a row, and carried between: dividing by
+    factors enlarges its rounding error like that of P.
+    """
+    d = R.shape[0]
+    if memory[LAST_TRACE] <= 0 or memory[TURN] >= d:
+        inverse_diagonal(R, inverse, diagonal)
+        total = 0.0
+        for j in range(d):
+            total += diagonal[j]
+        memory[LAST_TRACE] = total
+        memory[TURN] = 0
+    return min(1.0, max(options[FACTOR], memory[LAST_TRACE] / options[TRACE]))
+
+
+@kernel(forceinline=True)
+def carry_trace(memory, R, p, u, factor, weight, leverage):
+    """The trace of P after a row with ``p = R^-T x`` and ``leverage = p.p``, before R changes."""
+    d = R.shape[0]
+    size = 0.0
+    for i in range(d - 1, -1, -1):  # u = R^-1 p = P x
+        total = p[i]
+        for k in range(i + 1, d):
+            total -= R[i, k] * u[k]
+        u[i] = total / R[i, i]
+        size += u[i] * u[i]
+    before = memory[LAST_TRACE]
+    after = before - weight * size / (factor + weight * leverage)
+    memory[LAST_TRACE] = after / factor if after > 1e-3 * before else 0.0  # digits were cancelled
+    memory[TURN] += 1
+
+
+@kernel(forceinline=True)
+def forget(
+    kind, options, vectors, memory, variances, R, z, x, p, weight, leverage, residual, theta, row,
+    rest, g, inverse,
+):  # fmt: skip
+    """Bring R, z to the state before row x is learnt.
+
+    Returns the factor that is left for the rotation to apply, and the one that counts of rows and
+    the loss forget with.  x (d,), residual (m,), p = R^-T x; the others are scratch.
+    """
+    d = R.shape[0]
+    factor = options[FACTOR]
+    if kind == VARIABLE or kind == RESET:
+        gate = factor_by_error(
+            kind, options, memory, variances, residual, weight, leverage, rest, d
+        )
+        memory[GATE] = gate
+        return gate, gate
+    if kind == BOUNDED:
+        gate = factor_by_trace(options, memory, R, inverse, g)
+        carry_trace(memory, R, p, g, gate, weight, leverage)
+        memory[GATE] = gate
+        return gate, gate
+    if kind == PER_COEFFICIENT:
+        scale_columns(R, z, vectors[0], theta)
+        return 1.0, factor
+    if kind == DIRECTIONAL:
+        size = 0.0  # of R x
+        if weight > 0 and leverage > 0:
+            for i in range(d):
+                total = 0.0
+                for k in range(i, d):
+                    total += R[i, k] * x[k]
+                size += total * total
+        if size == 0 or factor == 1:
+            return 1.0, factor if weight > 0 else 1.0
+        share = math.sqrt((1.0 / factor - 1.0) / size)
+        for k in range(d):
+            g[k] = share * x[k]
+        inflate(R, z, g, row, rest)
+        return 1.0, factor
+    if kind == RESETTING:
+        if factor < 1:
+            scale(R, z, math.sqrt(factor))
+            count = 1 if options[CYCLIC] > 0 else d
+            turn = int(memory[TURN]) % d
+            observe_as_they_are(R, z, vectors[0], turn, count, theta, row, rest, g)
+            memory[TURN] = (turn + count) % d
+        return 1.0, factor
+    for r in range(vectors.shape[0]):
+        inflate(R, z, vectors[r], row, rest)
+    return 1.0, 1.0
+
+
+@kernel(forceinline=True)
+def passed_over(kind, options, x, weight):
+    """Whether a row is shorter than directional forgetting takes."""
+    if kind != DIRECTIONAL or options[SMALLEST] <= 0:
+        return False
+    size = 0.0
+    for k in range(x.shape[0]):
+        size += x[k] * x[k]
+    return weight * size < options[SMALLEST] ** 2

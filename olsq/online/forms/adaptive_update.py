@@ -1,0 +1,145 @@
+"""The one compiled loop over rows of the ways of forgetting that have a state of their own."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from olsq.forgetting.base import N_OPTIONS
+from olsq.kernel import kernel
+from olsq.online.forms.adaptive_kernels import (
+    BOUNDED,
+    LAST_TRACE,
+    N_MEMORY,
+    PER_COEFFICIENT,
+    RESET,
+    RESETTING,
+    VARIABLE,
+    forget,
+    passed_over,
+)
+from olsq.online.forms.edges import check_rows, check_state, check_trace
+from olsq.online.forms.square_root_kernels import (
+    DECAY,
+    add_square,
+    count_row,
+    is_held,
+    keep_determined,
+    noise_level,
+    record,
+    rotate,
+)
+from olsq.online.forms.triangular_kernels import back_substitute, forward_solve, inverse_diagonal
+
+
+@kernel(forceinline=True)
+def check_strategy(kind, options, vectors, memory, variances, d, m):
+    """options (8,), memory (7,), variances (m,), vectors (r, d)."""
+    one = kind == PER_COEFFICIENT or kind == RESETTING
+    if (
+        options.shape != (N_OPTIONS,) or memory.shape != (N_MEMORY,) or variances.shape != (m,)
+        or vectors.shape[1] != d or (one and vectors.shape[0] != 1)
+    ):  # fmt: skip
+        raise ValueError("the arrays of a way of forgetting do not have shapes that fit the state")
+
+
+@kernel(forceinline=True)
+def column_lengths(R, columns, x):
+    """The squared lengths of R's columns; where x has an entry they are those last excited."""
+    d = R.shape[0]
+    for k in range(d):
+        columns[0, k] = 0.0
+    for i in range(d):
+        for k in range(i, d):
+            columns[0, k] += R[i, k] * R[i, k]
+    for k in range(d):
+        if x[k] != 0:
+            columns[1, k] = columns[0, k]
+
+
+@kernel()
+def update(
+    R, z, columns, tally, loss, memory, variances, kind, options, vectors, X, Y, weights, start,
+    stop, limits, residual, trace,
+):  # fmt: skip
+    """Absorb rows start..stop; return (first row not absorbed, number of coefficients held).
+
+    As :func:`olsq.online.forms.square_root_kernels.update`, with the way of forgetting ``kind``,
+    its numbers ``options`` and ``vectors``, and its state ``memory`` and ``variances``.  Nothing is
+    forgotten while a coefficient is undetermined.  O(d^2) a row but for what ``forget`` says.
+    """
+    d, m = R.shape[0], z.shape[0]
+    check_state(R, z, columns, tally, loss)
+    check_rows(X, Y, weights, start, stop, residual, d, m)
+    check_trace(trace, X.shape[0], d, m)
+    check_strategy(kind, options, vectors, memory, variances, d, m)
+    coefs, diags, _, _, recursive, _ = trace
+    want_path = coefs.shape[0] > 0
+    p, x, y, noise = np.empty(d), np.empty(d), np.empty(m), np.empty(d)
+    theta, row, rest, g = np.empty((m, d)), np.empty(d), np.empty(m), np.empty(d)
+    inverse = np.empty((d, d) if want_path or kind == BOUNDED else (0, 0))
+    by_factor = kind == VARIABLE or kind == RESET or kind == BOUNDED
+    held = 0
+    for t in range(start, stop):
+        full = True
+        for j in range(d):
+            full = full and R[j, j] != 0
+            x[j] = X[t, j]
+            noise[j] = abs(x[j])
+        if want_path and not full:
+            return t, held
+        if forward_solve(R, x, p, columns, noise_level(limits, d, tally), noise) >= 0:
+            return t, held
+        leverage = 0.0
+        for k in range(d):
+            leverage += p[k] * p[k]
+        for target in range(m):
+            total = Y[t, target]
+            for k in range(d):
+                total -= z[target, k] * p[k]
+            residual[t, target] = total
+        weight = weights[t]
+        gate, counted = 1.0, 1.0
+        if full and not passed_over(kind, options, X[t], weight):
+            gate, counted = forget(
+                kind, options, vectors, memory, variances, R, z, X[t], p, weight, leverage,
+                residual[t], theta, row, rest, g, inverse,
+            )  # fmt: skip
+            if not by_factor:
+                tally[DECAY] = 0.0  # the ridge is no penalty of a known size any more
+        elif full:
+            weight = 0.0
+        root_weight = math.sqrt(weight)
+        for k in range(d):
+            x[k] = root_weight * X[t, k]
+            if weight > 0:
+                noise[k] *= root_weight
+            if by_factor:
+                add_square(columns, k, gate, x[k] * x[k])
+        for target in range(m):
+            y[target] = root_weight * Y[t, target]
+        rotate(R, z, x, y, math.sqrt(gate), noise)
+        for target in range(m):
+            loss[target] = counted * loss[target] + y[target] * y[target]
+            if want_path:
+                recursive[t, target] = math.copysign(y[target], residual[t, target])
+        count_row(tally, counted, weight)
+        if not by_factor:
+            for k in range(d):
+                x[k] = root_weight * X[t, k]
+            column_lengths(R, columns, x)
+        if tally[DECAY] < 1:
+            pin = 4 * noise_level(limits, d, tally)
+            count = keep_determined(R, z, columns, pin, limits[1], theta, x, y, noise)
+            held += count
+            if count > 0:
+                memory[LAST_TRACE] = 0.0
+        if want_path:
+            back_substitute(R, z, theta)
+            inverse_diagonal(R, inverse, diags[t])
+            for k in range(d):
+                if is_held(diags[t, k], columns[0, k], columns[1, k], limits, d, tally):
+                    diags[t, k] = math.inf
+            record(trace, t, theta, loss, tally, d, 0.0)
+    return stop, held
