@@ -10,11 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.checks import check_real, shown
-
-# Entries of ``options``, the numbers of a strategy that its kernel takes.
-FACTOR, SHORTEST, LONGEST, NOISE, NOISE_ROWS, RATIO, THRESHOLD, KEEP = range(8)
-N_OPTIONS = 8
-TRACE = SMALLEST = CYCLIC = SHORTEST  # strategies of other kinds use the place otherwise
+from olsq.forgetting.entries import N_OPTIONS
 
 
 class Forgetting:

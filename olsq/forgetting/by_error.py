@@ -9,19 +9,19 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.forgetting.base import (
+from olsq.forgetting.base import Forgetting, number, read_factor, rows_of
+from olsq.forgetting.entries import (
     FACTOR,
     KEEP,
     LONGEST,
     NOISE,
     NOISE_ROWS,
+    OUTLIER,
     RATIO,
+    RESET,
     SHORTEST,
     THRESHOLD,
-    Forgetting,
-    number,
-    read_factor,
-    rows_of,
+    VARIABLE,
 )
 
 LARGE = 1e300  # "finite"
@@ -63,8 +63,8 @@ class Variable(Forgetting):
     with weights that the data choose: at each row the exact minimiser for the factors so far, but
     standard errors take the factors for given.  Several targets share the factor of their mean
     ratio, so ``missing="skip_target"`` is refused.  An outlier is taken for a break, and costs the
-    memory of a row of factor ``1 - 1 / shortest``.  A noise level that rises for good by f is
-    followed in about ``10 memory log(f) / 8`` rows.  A row of weight 0 repeats the last factor.
+    memory of a row of factor ``1 - 1 / shortest``.  A noise level that rises for good
+    keeps the window short until the estimate has followed, in some ``10 memory`` rows.  A row of weight 0 repeats the last factor.
     Does not merge: the factors depend on what came before.
 
     References: Fortescue, Kershenbaum & Ydstie 1981, "Implementation of self-tuning regulators with
@@ -78,16 +78,17 @@ class Variable(Forgetting):
     >>> rng = np.random.default_rng(0)
     >>> X = rng.standard_normal((1000, 2))
     >>> y = np.where(np.arange(1000) < 500, X[:, 0], -X[:, 0]) + 0.1 * rng.standard_normal(1000)
-    >>> path = olsq.coefficient_path(X, y, forget=olsq.forgetting.Variable(200), ridge=1e-3)
-    >>> bool(np.abs(path.coef[540] - [-1.0, 0.0]).max() < 0.2)
-    True
+    >>> path = olsq.coefficient_path(X, y, forget=olsq.forgetting.Variable(200, shortest=5))
+    >>> path.coef[[490, 580]].round(1) + 0.0
+    array([[ 1.,  0.],
+           [-1.,  0.]])
     """
 
     memory: float
     shortest: float | None = None
     longest: float | None = None
     noise_variance: float | None = None
-    code: ClassVar[int] = 0
+    code: ClassVar[int] = VARIABLE
     error_driven: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -179,7 +180,7 @@ class ResetOnBreak(Forgetting):
     keep: float = 1e-4
     outlier: float = 3.0
     noise_variance: float | None = None
-    code: ClassVar[int] = 1
+    code: ClassVar[int] = RESET
     error_driven: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -192,10 +193,11 @@ class ResetOnBreak(Forgetting):
             outlier=number(self.outlier, "outlier", 0.0, LARGE, "be positive"),
             noise_variance=_noise(self.noise_variance),
         )
-        if (1 - 1 / self.ratio) * self.outlier**2 <= math.log(self.ratio):
+        least = math.sqrt(math.log(self.ratio) / (1 - 1 / self.ratio))
+        if self.outlier <= least:
             raise ValueError(
-                f"outlier={self.outlier!r} clips every error below what ratio={self.ratio!r} needs "
-                "to see: no break could be found"
+                f"outlier must be more than {least:.3g} to find breaks of ratio={self.ratio!r}: "
+                f"smaller errors speak for none, got {self.outlier!r}"
             )
 
     @property
@@ -205,7 +207,7 @@ class ResetOnBreak(Forgetting):
     def options(self) -> NDArray[np.float64]:
         options = super().options()
         options[FACTOR], options[RATIO], options[KEEP] = self.factor, self.ratio, self.keep
-        options[SHORTEST] = self.outlier**2
+        options[OUTLIER] = self.outlier**2
         options[THRESHOLD] = math.log(self.rows_between_false_alarms)
         options[NOISE], options[NOISE_ROWS] = self.noise_variance or 0.0, 1000.0
         return options

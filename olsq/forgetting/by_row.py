@@ -145,7 +145,9 @@ class ByTime(Forgetting):
             rule = "be positive and finite"
             self._set(half_life=number(value, "half_life", 0.0, math.inf, rule))
         elif not value.strip():
-            raise ValueError(f"half_life must be a length of time such as '30D', got {shown(value)}")
+            raise ValueError(
+                f"half_life must be a length of time such as '30D', got {shown(value)}"
+            )
 
     @property
     def window(self) -> float:

@@ -12,6 +12,7 @@ from olsq.online import frozen
 from olsq.online.estimator import RecursiveLeastSquares
 from olsq.online.form_switch import FormSwitch
 from olsq.online.forms import covariance
+from olsq.online.forms.adaptive import AdaptiveForm
 from olsq.online.forms.covariance import CovarianceForm
 from olsq.online.forms.information import InformationForm
 from olsq.online.forms.square_root import SquareRootForm
@@ -29,6 +30,9 @@ def with_features(estimator: RecursiveLeastSquares, n_features: int) -> Recursiv
     origin, added = estimator._origin, n_features - estimator.n_features_in_
     if added < 0 or np.ndim(estimator.ridge) or estimator.prior is not None:
         raise ValueError("features can only be added, under one ridge and without a prior")
+    if isinstance(form := estimator._engine.form, AdaptiveForm):
+        name = type(form.forget).__name__
+        raise ValueError(f"features cannot be added under forget={name}(...): use a factor")
     ridge = check_ridge(estimator.ridge, added)
     other = copy.copy(estimator)
     groups = [Group(targets, _widened(engine, ridge)) for targets, engine in other._engine.groups]

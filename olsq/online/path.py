@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from olsq.forgetting.base import Forgetting
 from olsq.online import frames
 from olsq.online.frames import Labels
 from olsq.online.times import as_array, name_of, read_times
@@ -221,7 +222,7 @@ def coefficient_path(
     X: ArrayLike,
     y: ArrayLike,
     *,
-    forget: ArrayLike = 1.0,
+    forget: Any = 1.0,
     half_life: Any = None,
     sample_weight: ArrayLike | None = None,
     ridge: ArrayLike = 0.0,
@@ -247,8 +248,9 @@ def coefficient_path(
         and :meth:`CoefficientPath.plot`.
     y : array or series (n,), or array or frame (n, m)
         Targets.
-    forget : float or array (n,), default 1
-        Forgetting factors in [0, 1]; row t's factor multiplies everything before row t.
+    forget : float, array (n,) or Forgetting, default 1
+        Forgetting factors in [0, 1]; row t's factor multiplies everything before row t.  Or a
+        strategy of :mod:`olsq.forgetting`.
     half_life : float, str or timedelta, optional
         Samples, or time ("30D"), after which a weight has halved; instead of ``forget``.  See
         :class:`RecursiveLeastSquares`.
@@ -320,6 +322,8 @@ def coefficient_path(
     >>> bool(np.all(np.abs(path.coef[-1] - [1.0, -2.0]) < 0.05))
     True
     """
+    if isinstance(forget, Forgetting) and window is not None:
+        raise ValueError("window and forget exclude each other: give one of them")
     if by is not None:
         # The other parameters: nothing else has a name yet.
         options = {name: value for name, value in locals().items() if name not in ("X", "y", "by")}

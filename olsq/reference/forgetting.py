@@ -144,7 +144,7 @@ def _noise(given: float | None, rows: float, k: int) -> Callable[[Row, bool], An
         counted[0] = min(counted[0] + 1, max(rows, k + 10))
         if before is None:
             before = np.zeros_like(own)
-        target = np.minimum(own, 9 * before) / 0.9905 if known else own
+        target = np.minimum(own, 9 * before) / 0.9950 if known else own
         variances[0] = before + (target - before) / counted[0]
         return own / before if known else None
 

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from olsq.forgetting.base import Forgetting, from_dict
+from olsq.forgetting.entries import PER_COEFFICIENT, RESET, VARIABLE, WALK
 from olsq.online.forms import adaptive_update as kernels
 from olsq.online.forms.adaptive_kernels import (
     BREAKS,
     GATE,
     LAST_TRACE,
     N_MEMORY,
-    RESET,
     ROWS,
     STATISTIC,
-    VARIABLE,
-    WALK,
 )
 from olsq.online.forms.limits import DOUBLE
 from olsq.online.forms.rows import Rows, Trace
@@ -49,6 +47,9 @@ class AdaptiveForm(SquareRootForm):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.forget = from_dict(self.forget)
+        if self.forget.code == PER_COEFFICIENT:
+            # Rows of R whose entries differ in size by more would cancel in back substitution.
+            self.limits = replace(self.limits, floor=1e-12)
         self.strategy = (
             int(self.forget.code), self.forget.options(), self.forget.vectors(self.R.shape[0])
         )  # fmt: skip

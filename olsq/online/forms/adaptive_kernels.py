@@ -9,24 +9,29 @@ from __future__ import annotations
 
 import math
 
-from olsq.forgetting.base import (
+from olsq.forgetting.entries import (
+    BOUNDED,
     CYCLIC,
+    DIRECTIONAL,
     FACTOR,
     KEEP,
     LONGEST,
     NOISE,
     NOISE_ROWS,
+    OUTLIER,
+    PER_COEFFICIENT,
     RATIO,
+    RESET,
+    RESETTING,
     SHORTEST,
     SMALLEST,
     THRESHOLD,
     TRACE,
+    VARIABLE,
 )
 from olsq.kernel import kernel
 from olsq.online.forms.square_root_kernels import rotate
 from olsq.online.forms.triangular_kernels import back_substitute, inverse_diagonal
-
-VARIABLE, RESET, PER_COEFFICIENT, DIRECTIONAL, RESETTING, BOUNDED, WALK = range(7)
 
 # Entries of ``memory``, the numbers of a strategy's state: the last row's factor; rows behind the
 # noise's variance; the test's statistic; breaks found; the coefficient whose turn it is, or the
@@ -35,7 +40,7 @@ GATE, ROWS, STATISTIC, BREAKS, TURN, LAST_TRACE, SEEN = range(7)
 N_MEMORY = 7
 
 CLIP = 9.0  # an error counts for at most so many times the noise's variance ...
-CLIPPED = 1.0 / 0.9905  # ... and what that leaves out of the mean of Gaussian errors, inverted
+CLIPPED = 1.0 / 0.9950  # ... and what that leaves out of the mean of Gaussian errors, inverted
 
 
 @kernel(forceinline=True)
@@ -52,12 +57,15 @@ def inflate(R, z, g, row, rest):
         row[k] = 0.0
     for target in range(m):
         rest[target] = 0.0
+    last = d - 1
+    while last >= 0 and g[last] == 0:
+        last -= 1
     pivot = 1.0
-    for i in range(d - 1, -1, -1):
-        own = R[i]
+    for i in range(last, -1, -1):
+        own, other = R[i, i:], row[i:]
         v = 0.0
-        for k in range(i, d):
-            v += own[k] * g[k]
+        for k in range(last + 1 - i):
+            v += own[k] * g[i + k]
         if v == 0:
             continue
         length = math.hypot(pivot, v)
@@ -65,10 +73,10 @@ def inflate(R, z, g, row, rest):
         pivot = length
         # By increments: a rounded cosine near 1 would shrink R systematically.
         tau = s / (1.0 + c)
-        for k in range(i, d):
-            old, new = own[k], row[k]
+        for k in range(own.shape[0]):
+            old, new = own[k], other[k]
             own[k] = old + s * (new - tau * old)
-            row[k] = new - s * (old + tau * new)
+            other[k] = new - s * (old + tau * new)
         for target in range(m):
             old, new = z[target, i], rest[target]
             z[target, i] = old + s * (new - tau * old)
@@ -92,12 +100,14 @@ def scale_columns(R, z, factors, theta):
     d, m = R.shape[0], z.shape[0]
     back_substitute(R, z, theta)
     for i in range(d):
-        for k in range(i, d):
-            R[i, k] *= factors[k]
+        own, part = R[i, i:], factors[i:]
+        for k in range(own.shape[0]):
+            own[k] *= part[k]
         for target in range(m):
+            known = theta[target, i:]
             total = 0.0
-            for k in range(i, d):
-                total += R[i, k] * theta[target, k]
+            for k in range(own.shape[0]):
+                total += own[k] * known[k]
             z[target, i] = total
 
 
@@ -157,7 +167,7 @@ def factor_by_error(kind, options, memory, variances, residual, weight, leverage
         return min(max(wanted, options[SHORTEST]), options[LONGEST])
     ratio = options[RATIO]
     for target in range(m):
-        square = min(own[target], options[SHORTEST])
+        square = min(own[target], options[OUTLIER])
         memory[STATISTIC] += 0.5 * ((1.0 - 1.0 / ratio) * square - math.log(ratio))
     memory[STATISTIC] = max(memory[STATISTIC], 0.0)
     if memory[STATISTIC] >= options[THRESHOLD]:
@@ -232,9 +242,10 @@ def forget(
         size = 0.0  # of R x
         if weight > 0 and leverage > 0:
             for i in range(d):
+                own, part = R[i, i:], x[i:]
                 total = 0.0
-                for k in range(i, d):
-                    total += R[i, k] * x[k]
+                for k in range(own.shape[0]):
+                    total += own[k] * part[k]
                 size += total * total
         if size == 0 or factor == 1:
             return 1.0, factor if weight > 0 else 1.0

@@ -6,19 +6,16 @@ import math
 
 import numpy as np
 
-from olsq.forgetting.base import N_OPTIONS
-from olsq.kernel import kernel
-from olsq.online.forms.adaptive_kernels import (
+from olsq.forgetting.entries import (
     BOUNDED,
-    LAST_TRACE,
-    N_MEMORY,
+    N_OPTIONS,
     PER_COEFFICIENT,
     RESET,
     RESETTING,
     VARIABLE,
-    forget,
-    passed_over,
 )
+from olsq.kernel import kernel
+from olsq.online.forms.adaptive_kernels import LAST_TRACE, N_MEMORY, forget, passed_over
 from olsq.online.forms.edges import check_rows, check_state, check_trace
 from olsq.online.forms.square_root_kernels import (
     DECAY,
@@ -51,8 +48,9 @@ def column_lengths(R, columns, x):
     for k in range(d):
         columns[0, k] = 0.0
     for i in range(d):
-        for k in range(i, d):
-            columns[0, k] += R[i, k] * R[i, k]
+        own, sums = R[i, i:], columns[0, i:]
+        for k in range(own.shape[0]):
+            sums[k] += own[k] * own[k]
     for k in range(d):
         if x[k] != 0:
             columns[1, k] = columns[0, k]

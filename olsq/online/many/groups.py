@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.forgetting.base import Forgetting
+from olsq.forgetting.by_row import ByTime
 from olsq.online.durations import DATES, is_duration
 from olsq.online.estimator import RecursiveLeastSquares
 from olsq.online.forms.limits import state_dtype_name
@@ -82,6 +84,12 @@ def _in_time(
     Times go up within every group, not from one group to the next.
     """
     times = options["times"]
+    if isinstance(options["forget"], ByTime):
+        given = {name: options[name] for name in ("forget", "half_life")}
+        RecursiveLeastSquares(**given)._check_parameters()
+        options = options | {"half_life": options["forget"].half_life, "forget": 1.0}
+        if times is None and not is_duration(options["half_life"]):
+            raise ValueError("forget=ByTime(number) needs times=, numbers in its unit")
     half_life, window = options["half_life"], options["window"]
     lengths = is_duration(half_life) or is_duration(window) or isinstance(window, float)
     lengths = lengths or (half_life is not None and times is not None)
@@ -102,7 +110,8 @@ def _estimator(options: dict[str, Any]) -> RecursiveLeastSquares | None:
     names = RecursiveLeastSquares._parameter_names()
     estimator = RecursiveLeastSquares(**{k: v for k, v in options.items() if k in names})
     estimator._check_parameters()
-    return None if estimator._resolved_method == "information" else estimator
+    of_its_own = isinstance(estimator.forget, Forgetting) and not estimator.forget.weights_rows
+    return None if of_its_own or estimator._resolved_method == "information" else estimator
 
 
 class Timed(NamedTuple):
