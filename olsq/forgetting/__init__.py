@@ -11,13 +11,8 @@ No strategy moves a coefficient: ``thetabar_t = theta_{t-1}``.
 """
 
 from olsq.forgetting.base import Forgetting
-from olsq.forgetting.by_direction import (
-    BoundedTrace,
-    Directional,
-    ExponentialResetting,
-    PerCoefficient,
-    RandomWalk,
-)
+from olsq.forgetting.by_covariance import BoundedTrace, RandomWalk
+from olsq.forgetting.by_direction import Directional, ExponentialResetting, PerCoefficient
 from olsq.forgetting.by_error import ResetOnBreak, Variable
 from olsq.forgetting.by_row import ByTime, Exponential, Stabilised
 

@@ -1,8 +1,7 @@
-"""Forgetting that is not one number a row: by coefficient, by direction, with bounds."""
+"""Forgetting that differs by coefficient or direction."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,15 +11,12 @@ from numpy.typing import NDArray
 from olsq.checks import shown
 from olsq.forgetting.base import Forgetting, number, numbers, per_coefficient, read_factor, rows_of
 from olsq.forgetting.entries import (
-    BOUNDED,
     CYCLIC,
     DIRECTIONAL,
     FACTOR,
     PER_COEFFICIENT,
     RESETTING,
     SMALLEST,
-    TRACE,
-    WALK,
 )
 
 
@@ -40,8 +36,8 @@ class PerCoefficient(Forgetting):
     Steady-state window: ``1 / (1 - factor_j)`` rows for coefficient j alone; ``window`` is the
     longest.  With equal factors it is exponential forgetting, to rounding.  With others it
     minimises no weighted sum of squares: it is the recursion.  ``sigma2_`` forgets with the largest
-    factor.  It winds up as exponential forgetting does, and is protected like it: a quiet coefficient
-    is held when its information has fallen by 1e-12.  Does not merge.
+    factor.  It winds up as exponential forgetting does, and is protected like it: a quiet
+    coefficient is held when its information has fallen by 1e-12.  Does not merge.
 
     References: Saelid & Foss 1983, "Adaptive controllers with a vector variable forgetting factor";
     Vahidi, Stefanopoulou & Peng 2005.
@@ -216,143 +212,3 @@ class ExponentialResetting(Forgetting):
         vector = per_coefficient(self.information, "information", n_coefficients)
         share = 1.0 - self.factor ** (n_coefficients if self.cyclic else 1)
         return (vector * share)[None].copy()
-
-
-@dataclass(frozen=True)
-class BoundedTrace(Forgetting):
-    """Exponential forgetting that stops where the covariance's trace reaches a bound.
-
-    ``Rbar_t = factor_t R_{t-1}`` with ``factor_t = min(1, max(factor, tr P_{t-1} / trace))``, so
-    that ``tr Pbar_t <= trace`` once it has come below it.
-
-    Parameters
-    ----------
-    factor : float
-        In (0, 1]; near 0 it is the constant-trace algorithm.
-    trace : float
-        The bound on ``tr P``, the sum of the coefficients' variances (the intercept's too) in units
-        of the noise's variance.  It depends on the regressors' units: scale them alike.
-
-    Notes
-    -----
-    Steady-state window: ``1 / (1 - factor)`` rows where that keeps the trace below the bound, else
-    ``tr(S^-1) / trace`` rows, with S the mean of ``w x x^T``.  A quiet stretch stops all forgetting
-    when the trace is reached; where one direction stays quiet, the others are not forgotten any
-    more either.  Until the trace has come below the bound nothing is forgotten.  Exact weighted
-    least squares for the factors so far.  Does not merge.
-
-    References: Goodwin & Sin 1984, ch. 6 (constant trace); Astrom & Wittenmark 1995, ch. 11; the
-    bound on P of Salgado, Goodwin & Middleton 1988.
-
-    Examples
-    --------
-    >>> import numpy as np, olsq
-    >>> est = olsq.RecursiveLeastSquares(
-    ...     forget=olsq.forgetting.BoundedTrace(0.9, trace=2.0), ridge=1.0, fit_intercept=False)
-    >>> _ = est.fit(np.eye(2), [1.0, 2.0]).partial_fit(np.zeros((500, 2)), np.zeros(500))
-    >>> round(float(np.linalg.inv(est.moments().gram).trace()), 6), est.coef_
-    (2.0, array([0.5       , 1.05263158]))
-    """
-
-    factor: float
-    trace: float
-    code: ClassVar[int] = BOUNDED
-
-    def __post_init__(self) -> None:
-        rule = "be positive and finite"
-        self._set(
-            factor=read_factor(self.factor), trace=number(self.trace, "trace", 0.0, 1e300, rule)
-        )
-
-    @property
-    def window(self) -> float:
-        return round(rows_of(self.factor), 9)
-
-    def options(self) -> NDArray[np.float64]:
-        options = super().options()
-        options[FACTOR], options[TRACE] = self.factor, self.trace
-        return options
-
-
-@dataclass(frozen=True)
-class RandomWalk(Forgetting):
-    """The Kalman filter of coefficients that drift: ``theta_t = theta_{t-1} + noise`` of known size.
-
-    ``Pbar_t = P_{t-1} + Q``.
-
-    Parameters
-    ----------
-    drift : float, sequence (k,) or matrix (k, k)
-        Q, the covariance of a row's step in units of the noise's variance: a number for every
-        coefficient, variances, or a symmetric positive semidefinite matrix.  k counts the
-        intercept, first, where there is one.  A coefficient of drift 0 is constant.
-
-    Notes
-    -----
-    Steady-state window for one regressor of mean square v: ``1 / 2 + sqrt(1 / 4 + 1 / (Q v))`` rows
-    (the inverse of ``1 - 1 / (1 + Pbar v)``); ``window`` takes the largest variance of Q, and v = 1.
-    Exactly the posterior of the state-space model with the ridge or ``prior`` as its start; a
-    quiet direction's variance grows by Q a row, not without bounds but without exponential: nothing
-    winds up.  ``sigma2_`` is the model's, the mean of ``w e^2 / s``.  ``leverage`` and
-    ``predict_interval`` are of the next row: of ``P + Q``.  A row of weight 0 lets time pass, a
-    skipped row does not.  O(r d^2) time a row, with r the rank of Q: O(d^3) if all drift.  Does not
-    merge.
-
-    References: Kalman 1960; Ljung & Gunnarsson 1990 (tracking as a Kalman filter); Harvey 1989, ch. 3.
-
-    Examples
-    --------
-    >>> import numpy as np, olsq
-    >>> walk = olsq.forgetting.RandomWalk(0.5)
-    >>> est = olsq.RecursiveLeastSquares(forget=walk, ridge=1.0, fit_intercept=False)
-    >>> _ = est.fit(np.ones((100, 1)), np.ones(100))  # Pbar solves Pbar^2 - Q Pbar - Q = 0
-    >>> est.leverage(np.ones((1, 1))), walk.window
-    (array([1.]), 2.0)
-    """
-
-    drift: Any
-    code: ClassVar[int] = WALK
-
-    def __post_init__(self) -> None:
-        drift = numbers(self.drift, "drift")
-        array = np.asarray(drift)
-        if array.ndim == 2:
-            _root(array)
-        elif not (array >= 0).all():
-            raise ValueError(f"drift must be >= 0, got {shown(self.drift)}")
-        self._set(drift=drift)
-
-    @property
-    def window(self) -> float:
-        array = np.asarray(self.drift)
-        largest = float((np.diagonal(array) if array.ndim == 2 else array).max())
-        return math.inf if largest == 0 else 0.5 + math.sqrt(0.25 + 1.0 / largest)
-
-    def vectors(self, n_coefficients: int) -> NDArray[np.float64]:
-        array, k = np.asarray(self.drift), n_coefficients
-        if array.ndim == 2:
-            if array.shape != (k, k):
-                raise ValueError(
-                    f"drift must be ({k}, {k}), for {k} coefficients with the intercept, got "
-                    f"{array.shape}"
-                )
-            return _root(array)
-        variances = per_coefficient(self.drift, "drift", k)
-        return np.ascontiguousarray(np.diag(np.sqrt(variances))[variances > 0])
-
-
-def _root(drift: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Vectors (r, k) whose outer products add up to ``drift``."""
-    wrong = drift.shape[0] != drift.shape[1]
-    scale = np.sqrt(np.maximum(np.diagonal(drift), 0.0))
-    if not wrong:
-        units = np.where(scale > 0, scale, 1.0)
-        scaled = drift / np.outer(units, units)
-        wrong = bool((np.abs(scaled - scaled.T) > 1e-8).any())
-        if not wrong:
-            values, vectors = np.linalg.eigh(0.5 * (scaled + scaled.T))
-            wrong = bool((values < -1e-10).any())
-    if wrong:
-        raise ValueError("drift must be a symmetric, positive semidefinite matrix")
-    known = values > 1e-14 * max(values[-1], 1e-300)
-    return np.ascontiguousarray((vectors[:, known] * np.sqrt(values[known])).T * units)

@@ -63,9 +63,9 @@ class Variable(Forgetting):
     with weights that the data choose: at each row the exact minimiser for the factors so far, but
     standard errors take the factors for given.  Several targets share the factor of their mean
     ratio, so ``missing="skip_target"`` is refused.  An outlier is taken for a break, and costs the
-    memory of a row of factor ``1 - 1 / shortest``.  A noise level that rises for good
-    keeps the window short until the estimate has followed, in some ``10 memory`` rows.  A row of weight 0 repeats the last factor.
-    Does not merge: the factors depend on what came before.
+    memory of a row of factor ``1 - 1 / shortest``.  A noise level that rises for good keeps
+    the window short until the estimate has followed, in some ``10 memory`` rows.  A row of weight 0
+    repeats the last factor.  Does not merge: the factors depend on what came before.
 
     References: Fortescue, Kershenbaum & Ydstie 1981, "Implementation of self-tuning regulators with
     variable forgetting factors" (``Sigma_0 = sigma2 memory``), whose one bound is

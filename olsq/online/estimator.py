@@ -11,13 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 from olsq.checks import check_choice
 from olsq.forgetting.base import Forgetting
 from olsq.forgetting.by_row import ByTime
-from olsq.online.base import StreamingRegressor
 from olsq.online.conventions import MISSING, check_cov
 from olsq.online.durations import Duration, is_duration, number_duration, parse_duration
 from olsq.online.form_switch import METHODS, FormSwitch, resolve_method
-from olsq.online.forms.adaptive import AdaptiveForm
 from olsq.online.forms.limits import state_dtype_name
-from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.inputs import check_ridge_size
 from olsq.online.learning import Origin
 from olsq.online.moments import check as check_moments
@@ -25,11 +22,12 @@ from olsq.online.moments import switch_from
 from olsq.online.options import check_forget, check_per_row, check_ridge, forget_from_half_life
 from olsq.online.prior import factor_of
 from olsq.online.prior import switch_from as prior_switch
+from olsq.online.strategies import ForgetsByStrategy, needs_information
 from olsq.online.targets import TargetGroups
 from olsq.problem import RIDGE_MODES, Moments
 
 
-class RecursiveLeastSquares(StreamingRegressor):
+class RecursiveLeastSquares(ForgetsByStrategy):
     """Least squares solved again after every sample, with forgetting, without drift.
 
     Minimises, after every row t, ``sum_i zeta_ti w_i (y_i - x_i . coef - intercept)^2
@@ -40,9 +38,10 @@ class RecursiveLeastSquares(StreamingRegressor):
     forget : float, array or Forgetting, default 1
         Forgetting factor in [0, 1]; 1 forgets nothing, 0 starts afresh.  An array gives one
         factor for each row of every call.  A strategy of :mod:`olsq.forgetting`, such as
-        ``Directional(0.98)``, forgets in its own way, and says what it combines with.  After a 0 (and ``ridge=0``, or a discounted ridge) the
-        coefficients are those of minimum norm until rows determine them; :func:`online_lstsq`
-        gives NaN there, since a decision about rank has no derivative.
+        ``Directional(0.98)``, forgets in its own way, and says what it combines with.  After a 0
+        (and ``ridge=0``, or a discounted ridge) the coefficients are those of minimum norm until
+        rows determine them; :func:`online_lstsq` gives NaN there, since a decision about rank has
+        no derivative.
     half_life : float, str or timedelta, optional
         Instead of ``forget``: the number of samples after which a weight has halved, or the time
         after which it has, for rows at irregular times: text such as "30D" or "36h", a timedelta,
@@ -292,7 +291,7 @@ class RecursiveLeastSquares(StreamingRegressor):
                 parse_duration(self.half_life, "half_life")
                 method, factors = self._resolved_method, 1.0
                 if self.ridge_mode == "fixed" and method != "information":
-                    raise _needs_information(method)
+                    raise needs_information(method)
             else:
                 factors = forget_from_half_life(self.half_life)
         if type(factors) is float and 0.0 <= factors <= 1.0:  # the usual case, row by row
@@ -301,57 +300,8 @@ class RecursiveLeastSquares(StreamingRegressor):
             gates = check_per_row(check_forget(factors), n_rows, "forget")
         method = self._resolved_method
         if self.ridge_mode == "fixed" and method != "information" and n_rows and gates.min() < 1:
-            raise _needs_information(method)
+            raise needs_information(method)
         return gates
-
-    def _factors_of(self, strategy: Forgetting, forget: Any) -> Any:
-        """The factors of a strategy's rows, or those of the call instead where it allows it."""
-        method = self._resolved_method
-        if isinstance(strategy, ByTime) and self.ridge_mode == "fixed" and method != "information":
-            raise _needs_information(method)
-        if forget is None:
-            return strategy.row_factor()
-        if not strategy.weights_rows:
-            raise ValueError(
-                f"forget= of a call and forget={type(strategy).__name__}(...) of the estimator "
-                "exclude each other: leave it out, or make the estimator with a factor"
-            )
-        return forget
-
-    def _forgetting_of(self, switch: FormSwitch) -> FormSwitch:
-        """The state before any row, in the form that the way of forgetting needs."""
-        if isinstance(self.forget, Forgetting) and not self.forget.weights_rows:
-            assert isinstance(switch.form, SquareRootForm)
-            switch.form = AdaptiveForm.of(switch.form, self.forget)
-        return switch
-
-    def _check_frozen(self) -> None:
-        super()._check_frozen()
-        made_with = getattr(self._engine.form, "forget", None)
-        now = self.forget
-        if isinstance(now, Forgetting) and now.weights_rows:
-            now = None
-        if (now if isinstance(now, Forgetting) else None) != made_with:
-            raise ValueError(
-                f"forget is {self.forget!r} now, but this {type(self).__name__} has learnt rows "
-                f"with {'a factor for each row' if made_with is None else f'forget={made_with!r}'},"
-                " and its state cannot change over: call fit to start anew, or set forget back"
-            )
-
-    @property
-    def forgetting_(self) -> dict[str, Any]:
-        """What the way of forgetting knows of itself after the last row.
-
-        "factor" of that row, where it varies; "noise_variance", "statistic" and "breaks" of the
-        strategies that judge errors (see :mod:`olsq.forgetting`); else empty.  A variance is a
-        number, or an array (m,).  With ``missing="skip_target"`` of the first group of targets.
-        """
-        form = self._form()
-        with self._locked():
-            found = form.state() if isinstance(form, AdaptiveForm) else {}
-        if "noise_variance" in found and self._origin.n_targets == 0:
-            found["noise_variance"] = float(found["noise_variance"][0])
-        return found
 
     def _start_ridge(self, n_features: int) -> NDArray[np.float64]:
         if self.prior is None:
@@ -398,11 +348,3 @@ class RecursiveLeastSquares(StreamingRegressor):
         if isinstance(self.forget, Forgetting) and not self.forget.weights_rows:
             return "sqrt"
         return resolve_method(self.method, state_dtype_name(self.state_dtype), self.ridge_mode)
-
-
-def _needs_information(method: str) -> ValueError:
-    """The error for forgetting under a ridge that stays, with a method that cannot."""
-    return ValueError(
-        f"method={method!r} forgets the ridge with the data; ridge_mode='fixed' "
-        "with forget < 1 needs method='information' (or 'auto') and a float64 state"
-    )

@@ -24,7 +24,6 @@ ESTIMATORS = [
     olsq.RecursiveLeastSquares(method="information", ridge_mode="fixed"),
     olsq.RecursiveLeastSquares(missing="raise", ridge=0.0),
     olsq.RollingLeastSquares(),
-    olsq.RecursiveLeastSquares(forget=olsq.forgetting.Directional(0.98)),
 ]
 
 

@@ -1,8 +1,9 @@
 """Numba kernels of the ways of forgetting that are not one given factor a row.
 
 They work on the square-root form: R upper triangular with ``R^T R`` the information matrix, and
-``R theta_l = z_l``.  All that they do to it is orthogonal, or scales it, so that it stays the factor
-of a positive semidefinite matrix whatever is rounded.  ``olsq.forgetting`` has the equations.
+``R theta_l = z_l``.  All that they do to it is orthogonal, or scales it, so that it stays the
+factor of a positive semidefinite matrix whatever is rounded.  :mod:`olsq.forgetting` has the
+equations.
 """
 
 from __future__ import annotations
@@ -224,7 +225,7 @@ def forget(
     """
     d = R.shape[0]
     factor = options[FACTOR]
-    if kind == VARIABLE or kind == RESET:
+    if kind in (VARIABLE, RESET):
         gate = factor_by_error(
             kind, options, memory, variances, residual, weight, leverage, rest, d
         )

@@ -33,7 +33,7 @@ from olsq.online.forms.triangular_kernels import back_substitute, forward_solve,
 @kernel(forceinline=True)
 def check_strategy(kind, options, vectors, memory, variances, d, m):
     """options (8,), memory (7,), variances (m,), vectors (r, d)."""
-    one = kind == PER_COEFFICIENT or kind == RESETTING
+    one = kind in (PER_COEFFICIENT, RESETTING)
     if (
         options.shape != (N_OPTIONS,) or memory.shape != (N_MEMORY,) or variances.shape != (m,)
         or vectors.shape[1] != d or (one and vectors.shape[0] != 1)
@@ -77,7 +77,7 @@ def update(
     p, x, y, noise = np.empty(d), np.empty(d), np.empty(m), np.empty(d)
     theta, row, rest, g = np.empty((m, d)), np.empty(d), np.empty(m), np.empty(d)
     inverse = np.empty((d, d) if want_path or kind == BOUNDED else (0, 0))
-    by_factor = kind == VARIABLE or kind == RESET or kind == BOUNDED
+    by_factor = kind in (VARIABLE, RESET, BOUNDED)
     held = 0
     for t in range(start, stop):
         full = True
