@@ -89,7 +89,8 @@ class AdaptiveForm(SquareRootForm):
 
     def state(self) -> dict[str, Any]:
         """The strategy's own numbers, for who wants to see them."""
-        code, found = self.strategy[0], {"factor": float(self.memory[GATE])}
+        code = self.strategy[0]
+        found: dict[str, Any] = {"factor": float(self.memory[GATE])}
         if code not in (VARIABLE, RESET):
             return found if "trace" in self.forget.to_dict() else {}
         given = self.forget.noise_variance
