@@ -273,9 +273,7 @@ def main() -> None:
             "machine": machine.describe(), "errors": errors(), "one_stream": along_one_stream(), "times": times(),
             "agreement": agreement(),
         }  # fmt: skip
-        before = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-        quick = "--quick" in sys.argv and "rounding" in before
-        result["rounding"] = before["rounding"] if quick else rounding()
+        result["rounding"] = rounding()
         RESULTS.write_text(json.dumps(result, indent=1) + "\n")
     write_page(json.loads(RESULTS.read_text()))
 

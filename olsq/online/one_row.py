@@ -20,14 +20,18 @@ from numpy.typing import NDArray
 
 from olsq.forgetting.base import Forgetting
 from olsq.online.form_switch import IN_FORM, FormSwitch
+from olsq.online.forms import adaptive_update
 from olsq.online.forms import covariance_kernels as kernels
+from olsq.online.forms.adaptive import AdaptiveForm
 from olsq.online.forms.covariance import CovarianceForm
+from olsq.online.forms.rows import Trace
 from olsq.online.frozen import IMMUTABLE
 from olsq.online.targets import TargetGroups
 from olsq.problem import LARGEST
 
 DOUBLE = np.dtype(np.float64)
 SETTLED = LARGEST[DOUBLE] ** 2  # squares that cannot overflow
+ONE = np.ones(1)
 UNUSUAL = (-1, -1)  # the shape of no array
 
 
@@ -73,7 +77,7 @@ def _found(estimator: Any) -> ShortWay:
     switch, shape, gate = engine.engine, UNUSUAL, 1.0
     if (
         isinstance(switch, FormSwitch)
-        and switch.method == "covariance"
+        and (switch.method == "covariance" or type(switch.form) is AdaptiveForm)
         and not (engine.parting or origin.sandwich or origin.n_targets)
         and estimator._log_weights is None
         and origin.dtype == DOUBLE
@@ -102,6 +106,8 @@ def learn(estimator: Any, X: Any, y: Any) -> tuple[float, NDArray] | None:
     if way is None or not _fits(way, X):
         return None
     form = way.switch.form
+    if type(form) is AdaptiveForm:
+        return _learn_adaptively(estimator, form, X, y, way.intercept)
     if type(form) is not CovarianceForm:
         return None
     residual = np.empty((1, 1))
@@ -115,6 +121,30 @@ def learn(estimator: Any, X: Any, y: Any) -> tuple[float, NDArray] | None:
     estimator.n_samples_seen_ += 1
     estimator._residual = residual
     return prediction, residual
+
+
+def _learn_adaptively(
+    estimator: Any, form: AdaptiveForm, X: NDArray, y: NDArray, intercept: bool
+) -> tuple[float, NDArray] | None:
+    """:func:`learn` under a way of forgetting with a state of its own, by the one kernel it has."""
+    target = y.item()
+    if not (np.vdot(X, X) <= SETTLED and target * target <= SETTLED):
+        return None
+    if intercept:
+        X, given = np.ones((1, X.shape[1] + 1)), X
+        X[0, 1:] = given[0]
+    residual = np.empty((1, 1))
+    trace = Trace.none(1, X.shape[1]).arrays
+    done, held = adaptive_update.update(
+        form.R, form.z, form.columns, form.tally, form.loss, form.memory, form.variances,
+        *form.strategy, X, y[:, None], ONE, 0, 1, form.limits.square_root, residual, trace,
+    )  # fmt: skip
+    if done == 0:
+        return None
+    form.held += held
+    estimator.n_samples_seen_ += 1
+    estimator._residual = residual
+    return target - residual.item(), residual
 
 
 def predict(estimator: Any, X: Any) -> NDArray | None:

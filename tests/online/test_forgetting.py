@@ -124,6 +124,27 @@ def test_blocks_rows_copies_and_files_go_on_with_the_same_bits(case, tmp_path):
         assert str(other.forgetting_) == str(whole.forgetting_)
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_single_rows_take_a_short_way_to_the_same_bits(case):
+    X, Y, _ = stream("jump")
+    y = Y[:, 0].copy()
+    block = olsq.RecursiveLeastSquares(forget=CASES[case][0]).partial_fit(X, y)
+    est, alone = clone(block), clone(block)
+    for t in range(N):
+        predicted = est.predict(X[t : t + 1])[0] if t else 0.0
+        prediction, residual = est.step(X[t], y[t])
+        assert prediction == pytest.approx(predicted, rel=1e-9, abs=1e-9)
+        assert residual == block.residual_[t]
+        alone.partial_fit(X[t : t + 1], y[t : t + 1])
+        if t == 50:
+            assert np.isnan(est.step(X[t] * np.nan, 1.0)[1])
+            assert np.isnan(est.step(X[t], np.inf)[1])
+    for other in (est, alone):
+        np.testing.assert_array_equal(other.coef_, block.coef_)
+        assert other.sigma2_ == block.sigma2_
+        assert other.n_samples_seen_ == N
+
+
 @pytest.mark.parametrize(
     ("strategy", "plain"),
     [
