@@ -140,7 +140,7 @@ def processor_time(run: Callable[[], Any]) -> float:
 
 
 def times(repeats: int = 9) -> dict[str, dict[str, float]]:
-    """Microseconds a row, least of ``repeats``, all in turn: blocks of 4000 rows, and rows alone."""
+    """Microseconds a row, least of ``repeats``, in turn: in blocks of 4000 rows, and rows alone."""
     X, _, y = stream("drift", 0)
     few = X[:400], y[:400]
     subjects: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {}
@@ -240,9 +240,7 @@ def rounding() -> dict[str, dict[str, float]]:
         x = np.tile(X[:, t].astype(wide), (count, 1))
         R[:2] *= root
         u = (R[2:4] * x[2:4, None]).sum(2)
-        R[2:4] -= (
-            (1 - wide(0.97)) / (u * x[2:4]).sum(1)[:, None, None] * u[:, :, None] * u[:, None]
-        )
+        R[2:4] -= (1 - wide(0.97)) / (u * x[2:4]).sum(1)[:, None, None] * u[:, :, None] * u[:, None]
         R[4:6] *= wide(0.99)
         R[4:6, t % 3, t % 3] += share
         trace = P[6:8, 0, 0] + P[6:8, 1, 1] + P[6:8, 2, 2]
@@ -270,8 +268,8 @@ def main() -> None:
     if "--report" not in sys.argv:
         result = {
             "command": "python -m benchmarks.forgetting", "seed": SEED, "seeds": SEEDS,
-            "machine": machine.describe(), "errors": errors(), "one_stream": along_one_stream(), "times": times(),
-            "agreement": agreement(),
+            "machine": machine.describe(), "errors": errors(),
+            "one_stream": along_one_stream(), "times": times(), "agreement": agreement(),
         }  # fmt: skip
         result["rounding"] = rounding()
         RESULTS.write_text(json.dumps(result, indent=1) + "\n")

@@ -1,4 +1,4 @@
-"""The tables and the figure of ``docs/forgetting.md``, from what ``benchmarks.forgetting`` stored."""
+"""Tables and figure of ``docs/forgetting.md``, from what ``benchmarks.forgetting`` stored."""
 
 from __future__ import annotations
 

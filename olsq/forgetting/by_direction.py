@@ -87,8 +87,8 @@ class Directional(Forgetting):
     factor : float
         In (0, 1].
     smallest : float, default 0
-        Rows shorter than this, ``sqrt(w) |x| < smallest`` (with an intercept |x| is never below
-        1), are information-filtered: they neither teach nor make forget.
+        Rows shorter than this, ``sqrt(w) |x| < smallest`` (with an intercept x is never shorter
+        than 1), are information-filtered: they neither teach nor make forget.
 
     Notes
     -----
