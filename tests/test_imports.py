@@ -156,6 +156,7 @@ def test_making_a_solver_imports_no_backend():
 import sys, olsq
 for name in ("ChunkExact", "ConjugateGradient", "Chebyshev", "Neumann", "Recursive", "Dense"):
     getattr(olsq, name)()
+olsq.forgetting.Directional(0.9)
 print([m for m in ("jax", "numba", "scipy") if m in sys.modules])
 """
     assert run(code) == "[]"

@@ -117,6 +117,8 @@ class RecursiveLeastSquares(ForgetsByStrategy):
         How many directions, and which coefficients (d,), are determined.
     n_held_ : int
         How often wind-up protection acted.
+    forgetting_ : dict
+        What a strategy given as ``forget`` found: factor, noise variance, breaks.
     n_features_in_, feature_names_in_, metadata_
 
     Notes
