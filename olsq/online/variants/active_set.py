@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import lstsq, qr, solve_triangular
+from scipy.linalg import lstsq, null_space, qr, solve_triangular
 from scipy.optimize import linprog, nnls
 
 EPS = float(np.finfo(np.float64).eps)
@@ -59,7 +59,6 @@ def minimise(
     R, limits = R / length, constraints.scaled(length)
     x = start * length
     at = np.where(x <= limits.lower, LOWER, np.where(x >= limits.upper, UPPER, FREE))
-    tolerance = 64 * z.size * EPS * float(np.linalg.norm(z))
     for step in range(100 + 20 * z.size):
         p = _to_minimum(R, z, limits, x, at == FREE)
         blocked, share = _first_bound(x, p, limits, at)
@@ -68,9 +67,11 @@ def minimise(
             at[blocked] = UPPER if p[blocked] > 0 else LOWER
             x[blocked] = (limits.upper if p[blocked] > 0 else limits.lower)[blocked]
             continue
-        leaving = _leaving(R.T @ (R @ x - z), limits, at, tolerance, first=step > 10 * z.size)
+        leaving = _leaving(R, z, limits, x, at, first=step > 10 * z.size)
         if not leaving.size:
-            return _on_face(R, z, limits, at) / length
+            x = _on_face(R, z, limits, at) / length
+            x = np.where(at == LOWER, constraints.lower, np.where(at == UPPER, constraints.upper, x))
+            return np.clip(x, constraints.lower, constraints.upper)
         at[leaving] = FREE
     raise ArithmeticError("the active set did not settle; this is a defect, please report it")
 
@@ -106,6 +107,13 @@ def _rank(T: NDArray) -> int:
     return int(np.count_nonzero(np.abs(np.diagonal(T)) > 64 * max(T.shape) * EPS))
 
 
+def _rank_of(A: NDArray) -> int:
+    """The rank of equations A (q, d) whose rows are parts of vectors of unit length."""
+    if not A.size:
+        return 0
+    return _rank(np.atleast_2d(qr(A.T, mode="r", pivoting=True, check_finite=False)[0]))
+
+
 def _first_bound(
     x: NDArray, p: NDArray, limits: Constraints, at: NDArray
 ) -> tuple[int, float]:
@@ -119,44 +127,58 @@ def _first_bound(
 
 
 def _leaving(
-    gradient: NDArray, limits: Constraints, at: NDArray, tolerance: float, *, first: bool
+    R: NDArray, z: NDArray, limits: Constraints, x: NDArray, at: NDArray, *, first: bool
 ) -> NDArray[np.intp]:
     """Variables to take off their bounds, as the objective falls that way; none at the minimum.
 
-    ``first`` takes the one of lowest index (Bland's rule: no cycles), else the steepest.
+    ``first`` takes the one of lowest index (Bland's rule: no cycles), else the steepest.  The slope
+    along variable j is that of what its column has outside of the span of the free ones: the
+    gradient's own entry loses its digits where that is little.
     """
-    free, held = at == FREE, at != FREE
-    if not held.any():
-        return np.empty(0, np.intp)
-    A, slope = limits.A, gradient
+    free, fixed = at == FREE, limits.lower == limits.upper
+    held = np.flatnonzero(~free & ~fixed)
+    rest = z - R @ x
+    if not held.size:
+        return held
+    C, span = R[:, held], R[:, free]
     if limits.b.size:
-        T, _ = qr(A[:, free].T, mode="r", pivoting=True) if free.any() else (np.zeros((1, 1)), 0)
-        U, _ = qr(A.T, mode="r", pivoting=True)
-        if _rank(np.asarray(T)) < _rank(np.asarray(U)):
-            return _off_a_corner(gradient, limits, at, tolerance)
-        slope = gradient - A.T @ lstsq(A[:, free].T, gradient[free], check_finite=False)[0]
-    fixed = limits.lower == limits.upper
-    wrong = np.where(held & ~fixed, at * slope, 0.0)
-    if not wrong.max() > tolerance:
+        A, free_A = limits.A, limits.A[:, free]
+        if _rank_of(free_A) < _rank_of(A):
+            return _off_a_corner(R, rest, limits, at)
+        C = C - span @ lstsq(free_A, A[:, held], check_finite=False)[0]  # the equations hold on
+        span = span @ null_space(free_A)
+    if span.shape[1]:
+        Q, T, _ = qr(span, mode="economic", pivoting=True, check_finite=False)
+        Q = Q[:, : _rank(T)]
+        length = np.linalg.norm(C, axis=0)
+        for _ in range(2):
+            C = C - Q @ (Q.T @ C)
+    else:
+        length = np.linalg.norm(C, axis=0)
+    error = np.linalg.norm(C, axis=0) * np.linalg.norm(z) + length * np.linalg.norm(rest)
+    falls = -at[held] * (C.T @ rest)
+    wrong = np.where(falls > 64 * z.size * EPS * error, falls, 0.0)
+    if not wrong.any():
         return np.empty(0, np.intp)
-    return np.array([np.argmax(wrong > tolerance) if first else np.argmax(wrong)])
+    return held[[np.argmax(wrong > 0) if first else np.argmax(wrong)]]
 
 
 def _off_a_corner(
-    gradient: NDArray, limits: Constraints, at: NDArray, tolerance: float
+    R: NDArray, rest: NDArray, limits: Constraints, at: NDArray
 ) -> NDArray[np.intp]:
     """:func:`_leaving` where the free variables alone cannot follow the equations.
 
     Their multipliers are not unique then.  The part of the gradient outside of the cone of all
     multipliers is minus the steepest feasible direction (Moreau).
     """
-    fixed = limits.lower == limits.upper
+    gradient, fixed = -(R.T @ rest), limits.lower == limits.upper
     normals = [limits.A.T, -limits.A.T]
     for side in (LOWER, UPPER):
         normals.append(-side * np.eye(at.size)[:, (at == side) & ~fixed])
     both = np.eye(at.size)[:, (at != FREE) & fixed]
     cone = np.hstack([*normals, both, -both])
     direction = cone @ nnls(cone, gradient)[0] - gradient
+    tolerance = 64 * at.size * EPS * np.linalg.norm(R) * np.linalg.norm(rest)
     return np.flatnonzero((at != FREE) & (np.abs(direction) > tolerance))
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import lstsq
+from scipy.linalg import lstsq, solve_triangular
 
 from olsq.kernel import kernel
 
@@ -26,39 +26,30 @@ class Penalty(NamedTuple):
 
 def solve(
     R: NDArray[np.float64], z: NDArray[np.float64], penalty: Penalty, start: NDArray[np.float64],
-    enough: float, rounding: float, max_sweeps: int,
+    max_sweeps: int,
 ) -> tuple[NDArray[np.float64], float, int]:  # fmt: skip
     """The minimiser x (d,), its duality gap, and the sweeps that it took; from ``start`` (d,).
 
-    The support and signs of the start are tried as they are; where the optimality conditions
-    fail, sweeps of coordinate descent change them, and the new ones are tried.  It ends when the
-    conditions hold; else where the gap is down to ``rounding``, or to ``enough`` if the columns of
-    the support depend on each other, or with the best there is after ``max_sweeps``.
+    The minimum over the signs of the start is tried first.  Where the optimality conditions fail,
+    sweeps of coordinate descent change the signs, and the minimum over these is next.  The
+    objective falls from one set of signs to another, so it ends; after ``max_sweeps`` with the best
+    there is.
     """
     length = np.linalg.norm(R, axis=0)
-    length[length == 0] = 1.0  # rounding is judged in columns of unit length
+    present = length > 0
+    length[~present] = 1.0  # rounding is judged in columns of unit length
     R, penalty = R / length, Penalty(penalty.l1 / length, penalty.l2 / length**2)
-    present = np.abs(R).max(axis=0, initial=0.0) > 0
-    x, sweeps, signs, goal = np.where(present, start * length, 0.0), 0, None, rounding
-    best, least = x, np.inf
+    rounding = 64 * z.size * EPS * float(np.linalg.norm(z))
+    x, sweeps = np.where(present, start * length, 0.0), 0
     gram = cross = None
     while True:
-        now = np.where(penalty.l1 > 0, np.sign(x), present).astype(np.int8)
-        if signs is None or (now != signs).any():  # not tried yet
-            signs = now
-            exact = _on_support(R, z, penalty, signs)
-            goal = rounding if exact is not None else enough
-            if exact is not None and _optimal(R, z, penalty, exact, signs):
-                return exact / length, duality_gap(R, z, penalty, exact), sweeps
-        gap = duality_gap(R, z, penalty, x)
-        if gap < least:
-            best, least = x.copy(), gap
-        if sweeps >= max_sweeps or (sweeps > 0 and gap <= goal):
-            return best / length, least, sweeps
+        x = minimum_over_signs(R, z, penalty, x, present)
+        slope = np.abs(R.T @ (z - R @ x))[x == 0]
+        if sweeps >= max_sweeps or (slope <= penalty.l1[x == 0] + rounding).all():
+            return x / length, duality_gap(R, z, penalty, x), sweeps
         if gram is None or cross is None:
             gram, cross = R.T @ R, R.T @ z
         count = min(SWEEPS, max_sweeps - sweeps)
-        x = x.copy()
         descend(gram, cross, penalty.l1, penalty.l2, x, count)
         sweeps += count
 
@@ -93,35 +84,48 @@ def descend(gram, cross, l1, l2, x, sweeps):
                     rest[k] -= change * row[k]
 
 
-def _on_support(
-    R: NDArray, z: NDArray, penalty: Penalty, signs: NDArray
-) -> NDArray[np.float64] | None:
-    """The minimum (d,) over coefficients of these signs, wherever it is; None if there is none."""
-    support = np.flatnonzero(signs)
-    x = np.zeros(z.size)
-    if not support.size:
-        return x
-    root = np.diag(np.sqrt(penalty.l2[support]))
-    Q, T = np.linalg.qr(np.vstack([R[:, support], root]))
+def minimum_over_signs(
+    R: NDArray, z: NDArray, penalty: Penalty, x: NDArray, present: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """The minimum over the points with x's signs, or zeros, on the way to which none is passed.
+
+    Where a coefficient would change its sign on the straight way there, it stays 0, and the way
+    goes on from that point without it (the line search of Lee et al. 2007).  Where columns depend
+    on each other the way is along their dependence, on which the squares stay what they are.
+    """
+    x = x.copy()
+    while True:
+        support = np.flatnonzero(np.where(penalty.l1 > 0, x != 0, present))
+        if not support.size:
+            return x
+        signs, l1 = np.sign(x[support]), penalty.l1[support]
+        rows = np.vstack([R[:, support], np.diag(np.sqrt(penalty.l2[support]))])
+        way = _way_to_minimum(rows, np.append(z, np.zeros(support.size)), l1, signs, x[support])
+        meets = (l1 > 0) & (signs * (x[support] + way) <= 0)
+        shares = np.where(meets, -x[support] / np.where(meets, way, 1.0), np.inf)
+        j = int(np.argmin(shares))
+        x[support] += min(shares[j], 1.0) * way
+        if not meets.any():
+            return x
+        x[support[j]] = 0.0
+
+
+def _way_to_minimum(
+    A: NDArray, b: NDArray, l1: NDArray, signs: NDArray, x: NDArray
+) -> NDArray[np.float64]:
+    """From x (k,) to the minimum of ``|A x - b|^2 / 2 + (l1 signs) . x``, or as far as there is."""
+    Q, T = np.linalg.qr(A)
     pivots = np.abs(np.diagonal(T))
-    if pivots.min() <= 8 * z.size * EPS:
-        if penalty.l1[support].any():
-            return None  # dependent columns: several answers, and coordinate descent's is one
-        x[support] = lstsq(np.vstack([R[:, support], root]), np.append(z, np.zeros(len(root))))[0]
-        return x
-    pull = np.linalg.solve(T.T, penalty.l1[support] * signs[support])
-    x[support] = np.linalg.solve(T, Q[: z.size].T @ z - pull)
-    return x
-
-
-def _optimal(R: NDArray, z: NDArray, penalty: Penalty, x: NDArray, signs: NDArray) -> bool:
-    """Whether the optimality conditions hold to rounding, where x is the minimum on its support."""
-    penalised = penalty.l1 > 0
-    if (penalised & (x * signs < 0)).any():
-        return False
-    rounding = 64 * z.size * EPS * float(np.linalg.norm(z))
-    slope = np.abs(R.T @ (z - R @ x))[signs == 0]
-    return bool((slope <= penalty.l1[signs == 0] + rounding).all())
+    if pivots.min() > 8 * len(b) * EPS:
+        pull = solve_triangular(T, l1 * signs, trans=1, check_finite=False)
+        return solve_triangular(T, Q.T @ b - pull, check_finite=False) - x
+    if not l1.any():
+        return lstsq(A, b - A @ x, check_finite=False)[0]
+    free = np.linalg.svd(A)[2][-1]
+    if free @ (l1 * signs) > 0:
+        free = -free
+    meets = signs * free < 0  # one of them at least, as all have a penalty
+    return free * (-x[meets] / free[meets]).min()
 
 
 def duality_gap(R: NDArray, z: NDArray, penalty: Penalty, x: NDArray) -> float:

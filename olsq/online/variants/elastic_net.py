@@ -36,9 +36,10 @@ class OnlineElasticNet(Variant):
     fit_intercept : bool, default True
         The intercept is not penalised.
     tol : float, default 1e-10
-        Largest duality gap in units of the targets' (centred) mean square.
-    max_iter : int, default 10000
-        Sweeps of coordinate descent, after which there is a warning.
+        Duality gap, in units of the targets' (centred) mean square, above which there is a warning
+        that ``max_iter`` was not enough.
+    max_iter : int, default 1000
+        Sweeps of coordinate descent at most.
     missing : {"skip", "raise", "skip_target"}
     state_dtype : {"float64", "float32"}
 
@@ -88,7 +89,7 @@ class OnlineElasticNet(Variant):
         half_life: Any = None,
         fit_intercept: bool = True,
         tol: float = 1e-10,
-        max_iter: int = 10_000,
+        max_iter: int = 1000,
         missing: str = "skip",
         state_dtype: Any = "float64",
     ) -> None:
@@ -150,12 +151,9 @@ class OnlineElasticNet(Variant):
             if weight == 0 or not target.any():  # nothing to be fitted
                 continue
             scale = float(target @ target + form.loss[k])
-            enough, rounding = self.tol * scale, 8 * len(R) * EPS * scale
-            slopes[k], gap, sweeps = solve(
-                R, target, Penalty(l1, l2), last[k], enough, rounding, int(self.max_iter)
-            )
+            slopes[k], gap, sweeps = solve(R, target, Penalty(l1, l2), last[k], int(self.max_iter))
             report[k] = gap / weight, sweeps
-            if gap > max(enough, rounding):
+            if gap > max(self.tol, 64 * len(R) * EPS) * scale:
                 warnings.warn(
                     f"the duality gap is {gap / weight:.3g} after max_iter={self.max_iter} sweeps, "
                     f"above tol={self.tol} of the targets' mean square: raise max_iter or alpha",
