@@ -246,9 +246,7 @@ def test_kernel_is_the_problem_of_the_paper(budget):
     X = rng.uniform(-2, 2, (150, 2))
     y = np.sin(2 * X[:, 0]) + X[:, 1] + 0.1 * rng.standard_normal(150)
     w = rng.uniform(0.5, 2, 150)
-    est = olsq.KernelLeastSquares(
-        gamma=0.5, threshold=0.1, budget=budget, forget=0.98, ridge=0.3
-    )
+    est = olsq.KernelLeastSquares(gamma=0.5, threshold=0.1, budget=budget, forget=0.98, ridge=0.3)
     est.fit(X[:5], y[:5], w[:5]).partial_fit(X[5:90], y[5:90], w[5:90])
     est.partial_fit(X[90:], y[90:], w[90:])
     zeta = w * gates_product(0.98, 150)

@@ -70,7 +70,9 @@ def minimise(
         leaving = _leaving(R, z, limits, x, at, first=step > 10 * z.size)
         if not leaving.size:
             x = _on_face(R, z, limits, at) / length
-            x = np.where(at == LOWER, constraints.lower, np.where(at == UPPER, constraints.upper, x))
+            x = np.where(
+                at == LOWER, constraints.lower, np.where(at == UPPER, constraints.upper, x)
+            )
             return np.clip(x, constraints.lower, constraints.upper)
         at[leaving] = FREE
     raise ArithmeticError("the active set did not settle; this is a defect, please report it")
@@ -114,9 +116,7 @@ def _rank_of(A: NDArray) -> int:
     return _rank(np.atleast_2d(qr(A.T, mode="r", pivoting=True, check_finite=False)[0]))
 
 
-def _first_bound(
-    x: NDArray, p: NDArray, limits: Constraints, at: NDArray
-) -> tuple[int, float]:
+def _first_bound(x: NDArray, p: NDArray, limits: Constraints, at: NDArray) -> tuple[int, float]:
     """The free variable that meets a bound first on the way, or -1, and the share of the way."""
     share = np.full(x.size, np.inf)
     up, down = (at == FREE) & (x + p > limits.upper), (at == FREE) & (x + p < limits.lower)
@@ -163,9 +163,7 @@ def _leaving(
     return held[[np.argmax(wrong > 0) if first else np.argmax(wrong)]]
 
 
-def _off_a_corner(
-    R: NDArray, rest: NDArray, limits: Constraints, at: NDArray
-) -> NDArray[np.intp]:
+def _off_a_corner(R: NDArray, rest: NDArray, limits: Constraints, at: NDArray) -> NDArray[np.intp]:
     """:func:`_leaving` where the free variables alone cannot follow the equations.
 
     Their multipliers are not unique then.  The part of the gradient outside of the cone of all

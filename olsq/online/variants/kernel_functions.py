@@ -40,4 +40,6 @@ class KernelFunction(NamedTuple):
         if self.name in ("rbf", "laplacian"):
             return np.ones(len(X))
         square = (X**2).sum(1)
-        return square if self.name == "linear" else (self.gamma * square + self.coef0) ** self.degree
+        return (
+            square if self.name == "linear" else (self.gamma * square + self.coef0) ** self.degree
+        )

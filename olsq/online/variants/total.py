@@ -116,8 +116,7 @@ class TotalLeastSquares(Variant):
 
     @property
     def gap_(self) -> float:
-        """The difference of two singular values, over the largest, that makes the solution unique.
-        """
+        """The difference of two singular values, over the largest, that makes the solution unique."""
         with self._locked():
             self._engine_or_raise()
             super()._solution(self._engine.engine)
