@@ -15,13 +15,14 @@ from sklearn.utils.estimator_checks import check_estimator
 import olsq
 from olsq.online import files
 
-ROBUST = olsq.RobustLeastSquares(loss="student", forget=0.98)
+ROBUST = olsq.RobustLeastSquares(loss="student", forget=0.98, warm_up=0)
+WARM = olsq.RobustLeastSquares(scale_window=30, warm_up=45)
 CONSTRAINED = olsq.ConstrainedLeastSquares(bounds="nonnegative", forget=0.98)
 EQUALITY = olsq.ConstrainedLeastSquares(equality=([[1.0, 1.0, 1.0]], [1.0]), bounds=(-0.5, 2.0))
 SPARSE = olsq.OnlineElasticNet(0.05, forget=0.98)
 TOTAL = olsq.TotalLeastSquares([1.0, 0.0, 2.0], forget=0.98)
 KERNEL = olsq.KernelLeastSquares(gamma=0.3, threshold=0.1, forget=0.98, fit_intercept=True)
-VARIANTS = [ROBUST, CONSTRAINED, EQUALITY, SPARSE, TOTAL, KERNEL]
+VARIANTS = [ROBUST, WARM, CONSTRAINED, EQUALITY, SPARSE, TOTAL, KERNEL]
 # A weighted row passes once, with one residual; a repeated one passes again, and is judged again.
 IN_PASSING = {
     "check_sample_weight_equivalence_on_dense_data": "a row is weighted by its residual in passing"
@@ -92,7 +93,8 @@ def test_merging(estimator):
     assert both.n_samples_seen_ == 60
     if isinstance(estimator, olsq.RobustLeastSquares):  # with the weights that the rows got
         weights = w * np.concatenate([first.weights_, second.weights_])
-        want = olsq.RecursiveLeastSquares(forget=0.98, method="sqrt").fit(X, y, weights)
+        plain = olsq.RecursiveLeastSquares(forget=estimator.forget, method="sqrt")
+        want = plain.fit(X, y, weights)
         np.testing.assert_allclose(both.coef_, want.coef_, rtol=1e-10)
         residuals = np.abs(np.concatenate([first.residual_, second.residual_]))
         assert both.scale_ == pytest.approx(np.median(residuals), rel=0.5)
@@ -213,6 +215,7 @@ def test_what_only_reading_depends_on_may_change_between_rows():
     [
         (olsq.RobustLeastSquares(loss="tukey"), "loss must be one of"),
         (olsq.RobustLeastSquares(threshold=0), "threshold must be a number > 0"),
+        (olsq.RobustLeastSquares(warm_up=-1), "warm_up must be None or"),
         (olsq.RobustLeastSquares(scale_window=3), "scale_window must be an integer >= 8"),
         (olsq.RobustLeastSquares(missing="skip_target"), "missing must be one of"),
         (olsq.TotalLeastSquares(-1.0), "noise_ratio must be"),

@@ -72,7 +72,7 @@ def test_robust_is_the_weighted_problem_with_the_weights_of_its_own_past(kind, l
     y[30::7] += 30 * rng.standard_normal(len(y[30::7]))
     w[50] = 0.0
     est = olsq.RobustLeastSquares(
-        loss=loss, threshold=1.345, dof=3.0, forget=0.97, ridge=0.1, scale_window=20
+        loss=loss, threshold=1.345, dof=3.0, forget=0.97, ridge=0.1, scale_window=20, warm_up=0
     )
     rows = np.column_stack([np.ones(120), X])
     options = {"forget": 0.97, "ridge": 0.1, "kind": loss, "parameter": parameter, "window": 20}
@@ -90,7 +90,7 @@ def test_robust_is_exact_given_its_weights_where_moments_would_not_be(kind):
     rng = np.random.default_rng(4)
     X = hard_regressors(kind)
     y = X @ [1.0, 2.0, 3.0] + rng.standard_normal(N)
-    est = olsq.RobustLeastSquares(ridge=0.0, forget=0.98).fit(X, y)
+    est = olsq.RobustLeastSquares(ridge=0.0, forget=0.98, warm_up=0).fit(X, y)
     assert est.weights_.min() < 1
     root = np.sqrt(est.weights_ * gates_product(0.98, N))
     A = np.column_stack([np.ones(N), X]) * root[:, None]
@@ -103,7 +103,7 @@ def test_robust_stands_outliers_that_move_least_squares():
     rng = np.random.default_rng(5)
     X = rng.standard_normal((1500, 3))
     y = X @ [1.0, -2.0, 0.5] + 0.1 * rng.standard_normal(1500)
-    bad = (rng.random(1500) < 0.2) & (np.arange(1500) > 30)  # from when there is a scale
+    bad = rng.random(1500) < 0.1
     y[bad] += 20 + 10 * rng.standard_normal(bad.sum())
     plain = olsq.RecursiveLeastSquares().fit(X, y)
     for loss, error in (("huber", 0.1), ("student", 0.03)):
@@ -112,6 +112,28 @@ def test_robust_stands_outliers_that_move_least_squares():
         assert abs(est.intercept_) < 5 * error < abs(plain.intercept_)
         assert np.median(est.weights_[bad]) < 0.02 + 0.02 * (loss == "huber")
     assert est.scale_ == pytest.approx(0.1, rel=0.5)
+
+
+@pytest.mark.parametrize("loss", ["huber", "student"])
+def test_the_first_rows_are_weighted_together(loss):
+    """The weights are a fixed point: they are those of the residuals that they lead to."""
+    rng = np.random.default_rng(15)
+    X, w = hard_regressors("white", n=32), rng.uniform(0.3, 1.5, 32)
+    y = X @ [1.0, -2.0, 0.5] + 4 + 0.1 * rng.standard_normal(32)
+    y[:6] += 20.0
+    est = olsq.RobustLeastSquares(loss=loss, forget=0.98, ridge=0.01)
+    est.fit(X[:10], y[:10], w[:10]).partial_fit(X[10:], y[10:], w[10:])  # 32 = 3 * 4 + 20
+    zeta, A = w * gates_product(0.98, 32), np.column_stack([np.ones(32), X])
+    theta = np.append(est.intercept_, est.coef_)
+    residual = (y - A @ theta) * np.sqrt(32 / (32 - 4))
+    quartile = 0.6744897501960817 if loss == "huber" else student_t(4).ppf(0.75)
+    u = residual / np.median(np.abs(residual)) * quartile
+    assert est.scale_ == pytest.approx(np.median(np.abs(residual)) / quartile)
+    u *= np.sqrt((32 - 4) / 32)  # the scale is raised, the residual is not
+    passed = np.minimum(1, 1.345 / np.abs(u)) if loss == "huber" else 5 / (4 + u**2)
+    H = A.T @ ((zeta * passed)[:, None] * A) + 0.01 * 0.98**32 * np.diag([0, 1, 1, 1])
+    np.testing.assert_allclose(theta, np.linalg.solve(H, A.T @ (zeta * passed * y)), rtol=1e-7)
+    assert np.abs(theta - [4, 1, -2, 0.5]).max() < 0.3
 
 
 def test_a_perfect_fit_is_no_outlier_and_a_jump_is_learnt():
@@ -128,7 +150,7 @@ def test_several_targets_have_one_weight_a_row():
     X = rng.standard_normal((200, 2))
     Y = X @ rng.standard_normal((2, 2)) + 0.1 * rng.standard_normal((200, 2))
     Y[100, 1] += 100
-    est = olsq.RobustLeastSquares(loss="student").fit(X, Y)
+    est = olsq.RobustLeastSquares(loss="student", warm_up=0).fit(X, Y)
     assert est.weights_[100] < 1e-3
     assert est.scale_.shape == (2,)
     root = np.sqrt(est.weights_)[:, None]

@@ -216,7 +216,7 @@ def test_elastic_net_against_scikit_learn():
 
 
 def test_the_last_support_is_tried_before_any_sweep():
-    X, y, w, _ = stream("white")
+    X, y, _, _ = stream("white")
     est = olsq.OnlineElasticNet(0.1).fit(X[:50], y[:50])
     assert est.n_iter_ > 0
     est.partial_fit(X[50:51], y[50:51])

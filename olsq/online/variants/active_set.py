@@ -8,11 +8,12 @@ of R.  Finite: the objective falls from face to face.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import lstsq, null_space, qr, solve_triangular
+from scipy import linalg
+from scipy.linalg import null_space, solve_triangular
 from scipy.optimize import linprog, nnls
 
 EPS = float(np.finfo(np.float64).eps)
@@ -87,9 +88,9 @@ def _to_minimum(
         return p
     R, A = R[:, free], limits.A[:, free]
     if not limits.b.size:
-        p[free] = lstsq(R, rest, cond=8 * z.size * EPS, check_finite=False)[0]
+        p[free] = _lstsq(R, rest)
         return p
-    Q, T, order = qr(A.T, pivoting=True, check_finite=False)
+    Q, T, order = _pivoted(A.T)
     rank = _rank(T)
     onto = np.zeros(Q.shape[0])
     if rank:
@@ -98,10 +99,22 @@ def _to_minimum(
         onto = Q[:, :rank] @ solved
     along = Q[:, rank:]
     if along.shape[1]:
-        y = lstsq(R @ along, rest - R @ onto, cond=8 * z.size * EPS, check_finite=False)[0]
+        y = _lstsq(R @ along, rest - R @ onto)
         onto = onto + along @ y
     p[free] = onto
     return p
+
+
+def _pivoted(A: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+    """Q, square, and T with ``A[:, order] = Q T``, the columns in the order of what they add."""
+    Q, T, order = linalg.qr(A, pivoting=True, check_finite=False)  # type: ignore[misc]
+    return np.asarray(Q), np.asarray(T), np.asarray(order)
+
+
+def _lstsq(A: NDArray, b: NDArray) -> NDArray[np.float64]:
+    """The x of minimum norm with ``A x`` nearest to b."""
+    solved: Any = linalg.lstsq(A, b, cond=8 * max(A.shape) * EPS, check_finite=False)
+    return solved[0]
 
 
 def _rank(T: NDArray) -> int:
@@ -113,7 +126,7 @@ def _rank_of(A: NDArray) -> int:
     """The rank of equations A (q, d) whose rows are parts of vectors of unit length."""
     if not A.size:
         return 0
-    return _rank(np.atleast_2d(qr(A.T, mode="r", pivoting=True, check_finite=False)[0]))
+    return _rank(_pivoted(A.T)[1])
 
 
 def _first_bound(x: NDArray, p: NDArray, limits: Constraints, at: NDArray) -> tuple[int, float]:
@@ -145,10 +158,10 @@ def _leaving(
         A, free_A = limits.A, limits.A[:, free]
         if _rank_of(free_A) < _rank_of(A):
             return _off_a_corner(R, rest, limits, at)
-        C = C - span @ lstsq(free_A, A[:, held], check_finite=False)[0]  # the equations hold on
+        C = C - span @ _lstsq(free_A, A[:, held])  # the equations hold on
         span = span @ null_space(free_A)
     if span.shape[1]:
-        Q, T, _ = qr(span, mode="economic", pivoting=True, check_finite=False)
+        Q, T, _ = _pivoted(span)
         Q = Q[:, : _rank(T)]
         length = np.linalg.norm(C, axis=0)
         for _ in range(2):

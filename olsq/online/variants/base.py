@@ -53,18 +53,20 @@ class Variant(StreamingRegressor):
     forget: Any
     half_life: Any
 
-    predict_interval = NotHere(_ERRORS)
-    leverage = NotHere(_ERRORS)
-    cov_params = NotHere(_ERRORS)
-    t_test = NotHere(_ERRORS)
-    wald_test = NotHere(_ERRORS)
-    sample_coef = NotHere(_ERRORS)
-    summary = NotHere(_ERRORS)
-    sigma2_ = NotHere(_ERRORS)
-    coef_stderr_ = NotHere(_ERRORS)
-    intercept_stderr_ = NotHere(_ERRORS)
-    determined_ = NotHere("what data determine is not a matter of least squares' coefficients here")
-    rank_ = NotHere("what data determine is not a matter of least squares' coefficients here")
+    predict_interval: Any = NotHere(_ERRORS)
+    leverage: Any = NotHere(_ERRORS)
+    cov_params: Any = NotHere(_ERRORS)
+    t_test: Any = NotHere(_ERRORS)
+    wald_test: Any = NotHere(_ERRORS)
+    sample_coef: Any = NotHere(_ERRORS)
+    summary: Any = NotHere(_ERRORS)
+    sigma2_: Any = NotHere(_ERRORS)
+    coef_stderr_: Any = NotHere(_ERRORS)
+    intercept_stderr_: Any = NotHere(_ERRORS)
+    determined_: Any = NotHere(
+        "what data determine is not a matter of least squares' coefficients here"
+    )
+    rank_: Any = NotHere("what data determine is not a matter of least squares' coefficients here")
 
     # -- to be given by subclasses ----------------------------------------------------------------
 
@@ -148,7 +150,7 @@ class Variant(StreamingRegressor):
     def _solution(self, engine: Any) -> NDArray[np.float64]:
         """The coefficients of an engine, found once for a state and the parameters."""
         asked = self._asked()
-        known, theta = engine.solution or (None, None)
+        known, theta = engine.solution or (None, np.empty(0))
         # Targets that part take the solution of all along: too many rows.
         if not (engine.fresh and known == asked and len(theta) == engine.form.loss.size):
             theta = self._solve(engine)

@@ -66,7 +66,7 @@ class ConstrainedLeastSquares(Variant):
     >>> y = X @ [0.7, 0.5, -0.2] + 0.01 * rng.standard_normal(200)
     >>> est = olsq.ConstrainedLeastSquares(equality=(np.ones(3), 1.0), bounds="nonnegative")
     >>> est.fit(X, y).coef_.round(2)
-    array([0.6, 0.4, 0. ])
+    array([0.61, 0.39, 0.  ])
     >>> est.active_
     array([ 0,  0, -1])
     """

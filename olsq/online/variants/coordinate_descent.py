@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import lstsq, solve_triangular
+from scipy.linalg import solve_triangular
 
 from olsq.kernel import kernel
 
@@ -120,7 +120,7 @@ def _way_to_minimum(
         pull = solve_triangular(T, l1 * signs, trans=1, check_finite=False)
         return solve_triangular(T, Q.T @ b - pull, check_finite=False) - x
     if not l1.any():
-        return lstsq(A, b - A @ x, check_finite=False)[0]
+        return np.linalg.lstsq(A, b - A @ x, rcond=8 * len(b) * EPS)[0]
     free = np.linalg.svd(A)[2][-1]
     if free @ (l1 * signs) > 0:
         free = -free

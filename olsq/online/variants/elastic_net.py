@@ -117,7 +117,7 @@ class OnlineElasticNet(Variant):
     def _report(self) -> NDArray[np.float64]:
         with self._locked():
             self._theta()
-            groups = self._engine.groups
+            groups: Any = self._engine.groups
             order = np.argsort(np.concatenate([group.targets for group in groups]))
             return np.concatenate([group.engine.report for group in groups])[order]
 

@@ -86,8 +86,8 @@ class KernelLeastSquares(Variant):
 
     ENGINE: ClassVar[Any] = DictionarySwitch
     RESIDUALS = True
-    coef_ = NotHere(_NO_COEF)
-    moments = NotHere("its state is in coordinates of the dictionary")
+    coef_: Any = NotHere(_NO_COEF)
+    moments: Any = NotHere("its state is in coordinates of the dictionary")
 
     def __init__(
         self,
@@ -117,18 +117,22 @@ class KernelLeastSquares(Variant):
         self.missing = missing
 
     @property
+    def _state(self) -> Any:
+        return self._engine.engine
+
+    @property
     def dictionary_(self) -> NDArray[np.float64]:
         """The points (b, d)."""
         self._engine_or_raise()
         with self._locked():
-            return self._engine.engine.points.copy()
+            return self._state.points.copy()
 
     @property
     def dual_coef_(self) -> NDArray[np.floating]:
         """Weights of the points, (b,) or (b, m)."""
         with self._locked():
             theta = self._theta()[:, self._first :]
-            dual = clip_to(self._engine.engine.dual(theta), self._origin.dtype)
+            dual = clip_to(self._state.dual(theta), self._origin.dtype)
         return dual[0] if self._origin.n_targets == 0 else dual.T
 
     def _check_parameters(self) -> None:
@@ -177,7 +181,7 @@ class KernelLeastSquares(Variant):
         return engine.form.coefficients()
 
     def _mean(self, rows: NDArray) -> NDArray[np.float64]:
-        theta, first, engine = self._theta(), self._first, self._engine.engine
+        theta, first, engine = self._theta(), self._first, self._state
         out = np.full((len(rows), len(theta)), np.nan)
         known = np.flatnonzero(np.isfinite(rows).all(axis=1))
         for start in range(0, known.size, BLOCK_ROWS):
@@ -190,7 +194,7 @@ class KernelLeastSquares(Variant):
 
     def _restore(self, header: dict[str, Any], arrays: dict[str, NDArray]) -> None:
         super()._restore(header, arrays)
-        engine = self._engine.engine
+        engine = self._state
         engine.kernel, engine.novelty = self._function(header["n_features"])
 
     def _file_sizes(self, engine: dict[str, Any], header: dict[str, Any], d: int) -> dict[str, int]:

@@ -10,50 +10,94 @@ from scipy.special import stdtrit
 
 from olsq.checks import check_choice
 from olsq.online.forms.rows import Rows, Trace
+from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.learning import Origin
 from olsq.online.variants.base import Variant
 from olsq.online.variants.engine import VariantSwitch
 from olsq.online.variants.robust_kernels import HUBER, STUDENT, scales_of, update
+from olsq.online.variants.robust_start import weights_together
 from olsq.reals import real_array
 
 LOSSES = ("huber", "student")
 NORMAL_QUARTILE = 0.6744897501960817
-COUNT, NEXT = 0, 1
+COUNT, NEXT, HELD = 0, 1, 2  # of recent_at; HELD: first rows so far, -1 once they are done with
 
 
 class RobustSwitch(VariantSwitch):
     """A square-root state, and the residuals that the running scale is made of.
 
-    ``recent`` (w, m) is a ring of standardised a-priori residuals, ``recent_at`` (2,) how many
-    there are and where the next one goes.  ``rule`` = (loss, threshold or degrees of freedom,
-    quartile of the noise) is given before each call; ``passed`` are the weights it gave.
+    ``recent`` (w, m) is a ring of standardised a-priori residuals, ``recent_at`` (3,) how many
+    there are, where the next one goes, and how many of the ``first`` rows (s, k + m + 2) are held:
+    regressors, targets, gate, weight.  ``ridge`` (k,) is what the state began with.  ``rule`` =
+    (loss, threshold or degrees of freedom, quartile of the noise) is given before each call;
+    ``passed`` are the weights it gave.
     """
 
     rule: tuple[int, float, float]
     recent: NDArray[np.float64]
     recent_at: NDArray[np.int64]
+    first: NDArray[np.float64]
+    ridge: NDArray[np.float64]
     passed: tuple[NDArray[np.float64], ...] = ()
 
     def update(
         self, rows: Rows, residual: NDArray, trace: Trace, times: NDArray | None = None
     ) -> None:
         self.fresh = False
-        form, n = self.form, rows.X.shape[0]
-        passed, t = np.ones(n), 0
-        form.widen()
+        n, passed = rows.X.shape[0], np.ones(rows.X.shape[0])
+        self.passed = (*self.passed, passed)
+        t = 0
         while t < n:
+            if rows.gates[t] == 0:  # a new start, for the scale too
+                self.recent_at[:] = 0, 0, 0
+            resets = np.flatnonzero(rows.gates[t + 1 :] == 0)
+            stop = t + 1 + int(resets[0]) if resets.size else n
+            room = len(self.first) - self.recent_at[HELD]
+            if self.recent_at[HELD] < 0 or not room:
+                self._pass(rows, t, stop, residual, passed)
+                t = stop
+                continue
+            stop = min(stop, t + int(room))
+            place = slice(self.recent_at[HELD], self.recent_at[HELD] + stop - t)
+            self.first[place] = np.column_stack([a[t:stop] for a in rows])
+            self._pass(rows, t, stop, residual, passed)
+            self.recent_at[HELD] += stop - t
+            if self.recent_at[HELD] == len(self.first):
+                self._start_again()
+            t = stop
+
+    def _pass(self, rows: Rows, t: int, stop: int, residual: NDArray, passed: NDArray) -> None:
+        """Learn rows t..stop, each weighted as it passes."""
+        form = self.form
+        form.widen()
+        while t < stop:
             t, held = update(
-                form.R, form.z, form.columns, form.tally, form.loss, *rows, t, n,
+                form.R, form.z, form.columns, form.tally, form.loss, *rows, t, stop,
                 form.limits.square_root, residual, passed, self.recent, self.recent_at, self.rule,
             )  # fmt: skip
             form.held += held
-            if t < n:  # a reset or a direction that is new: no row to be judged by another
-                if rows.gates[t] == 0:
-                    self.recent_at[:] = 0
-                form._take_alone(rows, t, residual, trace)
+            if t < stop:  # a reset, or a direction that is new: no row to be judged by another
+                form._take_alone(rows, t, residual, Trace.none(*form.z.shape))
                 t += 1
         form.narrow()
-        self.passed = (*self.passed, passed)
+
+    def _start_again(self) -> None:
+        """Weigh the first rows together, and learn them with these weights from the beginning."""
+        k, m = self.form.z.shape[1], self.form.loss.size
+        X, Y, gates, weights = np.split(self.first, [k, k + m, k + m + 1], axis=1)
+        X, Y, gates, weights = X.copy(), Y.copy(), gates[:, 0].copy(), weights[:, 0].copy()
+        left = np.append(np.cumprod(gates[::-1])[::-1], 1.0)  # of what was before each row
+        robust, residual = weights_together(
+            X, Y, left[1:] * weights, left[0] * self.ridge, self.rule
+        )
+        form = SquareRootForm.start(self.ridge, m, self.form.intercept, self.form.precision)
+        form.absorb(Rows(X, Y, gates, weights * robust), np.empty(Y.shape), Trace.none(m, k))
+        form.held += self.form.held
+        self.form = form
+        kept = residual[weights > 0][-len(self.recent) :]
+        self.recent[: len(kept)] = kept
+        self.recent_at[:] = len(kept), len(kept) % len(self.recent), -1
+        self.first[:] = 0.0
 
     def scales(self) -> NDArray[np.float64]:
         """The running scale (m,); NaN while there are too few residuals."""
@@ -62,18 +106,20 @@ class RobustSwitch(VariantSwitch):
         return out if known else np.full(out.size, np.nan)
 
     def arrays(self) -> dict[str, NDArray]:
-        return super().arrays() | {"recent": self.recent, "recent_at": self.recent_at}
+        own = {"recent": self.recent, "recent_at": self.recent_at, "first": self.first}
+        return super().arrays() | own
 
     @classmethod
     def restore(cls, description: dict[str, Any], arrays: dict[str, NDArray]) -> RobustSwitch:
         switch = super().restore(description, arrays)
         assert isinstance(switch, RobustSwitch)
         switch.recent, switch.recent_at = arrays["recent"], arrays["recent_at"]
+        switch.first, switch.ridge = arrays["first"], arrays["full_ridge"]
         return switch
 
     def in_order(self) -> NDArray[np.float64]:
         """The residuals, the oldest first."""
-        count, following = self.recent_at
+        count, following, _ = self.recent_at
         return np.roll(self.recent, -int(following), axis=0)[len(self.recent) - count :]
 
     def merged(self, other: Self, ridge: NDArray, half_life: float | None) -> Self:
@@ -83,7 +129,8 @@ class RobustSwitch(VariantSwitch):
         every = np.concatenate([self.in_order(), other.in_order()])[-size:]
         both.recent = np.zeros_like(other.recent)
         both.recent[: len(every)] = every
-        both.recent_at = np.array([len(every), len(every) % size])
+        both.recent_at = np.array([len(every), len(every) % size, -1])
+        both.first, both.ridge = np.zeros_like(other.first), other.ridge
         return both
 
 
@@ -94,8 +141,8 @@ class RobustLeastSquares(Variant):
     passes.  Given these weights the estimate after every row is the **exact** solution of the
     weighted least-squares problem, forgetting and ridge included.  The weights are **not** those of
     the M-estimate of all rows at once, which would be judged again by every new estimate: a row
-    that passed while the coefficients were poor keeps the weight that it got, and outliers among
-    the first rows, before there is a scale, count in full.
+    that passed while the coefficients were poor keeps the weight that it got.  Only the first
+    ``warm_up`` rows are weighted together, as their M-estimate, when they are all there.
 
     Parameters
     ----------
@@ -109,6 +156,10 @@ class RobustLeastSquares(Variant):
         Degrees of freedom of "student".
     scale_window : int, default 100
         How many of the last residuals the scale is made of.
+    warm_up : int, optional
+        How many first rows are held, and weighted together once they are all there; until then
+        they count as they pass, in full while there is no scale.  Default 3 k + 20 for k
+        coefficients; 0: none.
     forget, half_life : float, default 1
         See :class:`RecursiveLeastSquares`.
     ridge : float or array (d,), default 1e-3
@@ -121,8 +172,8 @@ class RobustLeastSquares(Variant):
     coef_ : array (d,) or (m, d)
     intercept_ : float or array (m,)
     weights_ : array (n,)
-        What the rows of the last call were weighted with, besides ``sample_weight``; NaN in
-        skipped rows.  Near 0: an outlier.
+        What the rows of the last call were weighted with as they passed, besides
+        ``sample_weight``; NaN in skipped rows.  Near 0: an outlier.
     scale_ : float or array (m,)
         The noise's scale now; NaN while there are fewer than 8 residuals.
     residual_ : array (n,) or (n, m)
@@ -137,10 +188,12 @@ class RobustLeastSquares(Variant):
     the coefficients every row looks like an outlier until the scale has followed.  Residuals of
     rows that are mostly a new direction (``x . P x > 1``) do not count for it.  Several targets
     have one weight a row, by the mean square of their residuals in scales (Student: the
-    multivariate t with independent scales).
+    multivariate t with independent scales).  A large residual is what it goes by: a row with
+    regressors so far out that it pulls the fit onto itself is not seen.
 
     Merging is exact for the weights that the rows got in their own streams; these are not what one
-    estimator over both would have given.  O(d^2 + m d + m scale_window) a row.  No standard
+    estimator over both would have given (and first rows still held are not weighted together any
+    more).  O(d^2 + m d + m scale_window) a row.  No standard
     errors (the weights depend on the data), no derivatives.
 
     References: Huber & Ronchetti 2009, ch. 7; Lange, Little & Taylor 1989 (t weights); Zou, Chan
@@ -171,6 +224,7 @@ class RobustLeastSquares(Variant):
         threshold: float = 1.345,
         dof: float = 4.0,
         scale_window: int = 100,
+        warm_up: int | None = None,
         forget: Any = 1.0,
         half_life: Any = None,
         ridge: Any = 1e-3,
@@ -182,6 +236,7 @@ class RobustLeastSquares(Variant):
         self.threshold = threshold
         self.dof = dof
         self.scale_window = scale_window
+        self.warm_up = warm_up
         self.forget = forget
         self.half_life = half_life
         self.ridge = ridge
@@ -204,10 +259,10 @@ class RobustLeastSquares(Variant):
     @property
     def scale_(self) -> Any:
         """The noise's scale now, a number or (m,); NaN while there are too few residuals."""
-        self._engine_or_raise()
         with self._locked():
-            self._engine.engine.rule = self._rule()
-            return self._shaped(self._engine.engine.scales())
+            engine = self._engine_or_raise().engine
+            engine.rule = self._rule()
+            return self._shaped(engine.scales())
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -219,6 +274,14 @@ class RobustLeastSquares(Variant):
         size = self.scale_window
         if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 8:
             raise ValueError(f"scale_window must be an integer >= 8, got {size!r}")
+        size = self.warm_up
+        whole = isinstance(size, (int, np.integer)) and not isinstance(size, bool)
+        if size is not None and not (whole and size >= 0):
+            raise ValueError(f"warm_up must be None or an integer >= 0, got {size!r}")
+
+    def _warm_up(self, k: int) -> int:
+        """How many first rows a state of k columns holds."""
+        return 3 * k + 20 if self.warm_up is None else int(self.warm_up)
 
     def _rule(self) -> tuple[int, float, float]:
         """What the kernel goes by: the loss, its parameter, the quartile of the noise."""
@@ -229,7 +292,10 @@ class RobustLeastSquares(Variant):
     def _start(self, origin: Origin) -> RobustSwitch:
         switch = super()._start(origin)
         switch.recent = np.zeros((int(self.scale_window), origin.columns))
-        switch.recent_at = np.zeros(2, np.int64)
+        switch.recent_at = np.array([0, 0, 0 if self._warm_up(origin.ridge.size) else -1])
+        width = origin.ridge.size + origin.columns + 2
+        switch.first = np.zeros((self._warm_up(origin.ridge.size), width))
+        switch.ridge = origin.ridge
         switch.rule = self._rule()
         return switch
 
@@ -239,27 +305,32 @@ class RobustLeastSquares(Variant):
         with self._locked():
             if hasattr(self, "_engine"):
                 self._check_parameters()
-                self._engine.engine.rule, self._engine.engine.passed = self._rule(), ()
+                engine = self._engine_or_raise().engine
+                engine.rule, engine.passed = self._rule(), ()
             super()._learn(*args, **kwargs)
             if hasattr(self, "_engine"):
-                self._passed = np.concatenate([np.empty(0), *self._engine.engine.passed])
-                self._engine.engine.passed = ()
+                engine = self._engine_or_raise().engine
+                self._passed = np.concatenate([np.empty(0), *engine.passed])
+                engine.passed = ()
 
     def _solve(self, engine: Any) -> NDArray[np.float64]:
         return engine.form.coefficients()
 
     def _restore(self, header: dict[str, Any], arrays: dict[str, NDArray]) -> None:
         super()._restore(header, arrays)
-        self._engine.engine.rule = self._rule()
+        self._engine_or_raise().engine.rule = self._rule()
 
     def _file_sizes(self, engine: dict[str, Any], header: dict[str, Any], d: int) -> dict[str, int]:
-        return {"d": d, "w": int(self.scale_window)}
+        m, rows = max(header["n_targets"], 1), self._warm_up(d)
+        return {"d": d, "w": int(self.scale_window), "f": rows, "width": d + m + 2}
 
     def _file_arrays(self) -> dict[str, tuple[Any, ...]]:
-        return {"recent": ("w", "m"), "recent_at": (2,)}
+        return {"recent": ("w", "m"), "recent_at": (3,), "first": ("f", "width")}
 
     def _check_file(self, arrays: dict[str, NDArray]) -> None:
-        count, following = arrays["recent_at"]
+        count, following, held = arrays["recent_at"]
         size = int(self.scale_window)
-        if not (0 <= count <= size and 0 <= following < size):
+        first = arrays["first"]
+        fits = 0 <= count <= size and 0 <= following < size and -1 <= held < max(len(first), 1)
+        if not fits or (first[:, -2:] < 0).any():
             raise ValueError(f"recent_at cannot be {arrays['recent_at'].tolist()}")

@@ -1,4 +1,4 @@
-"""Numba kernels of robust least squares: a row's weight, and rows that are weighted as they pass."""
+"""Numba kernels of robust least squares: rows that are weighted as they pass."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def update(
 
     As ``square_root_kernels.update``: returns (first row not absorbed, coefficients held), and
     stops before a reset and before a row in a direction that is new.  ``recent`` (w, m) and
-    ``recent_at`` (count, next place) are the ring of standardised residuals, ``rule`` the loss,
+    ``recent_at`` (count, next place, ..) are the ring of standardised residuals, ``rule`` the loss,
     its parameter, and the quartile of the noise.
     """
     kind, parameter, quartile = rule
@@ -61,7 +61,7 @@ def update(
     check_rows(X, Y, weights, start, stop, residual, d, m)
     check_gates(gates, n)
     check_gates(passed, n)
-    if recent.shape[1] != m or recent_at.shape != (2,) or not 0 <= recent_at[0] <= window:
+    if recent.shape[1] != m or recent_at.shape != (3,) or not 0 <= recent_at[0] <= window:
         raise ValueError("the ring of residuals does not fit the state")
     if not 0 <= recent_at[1] < window:
         raise ValueError("the ring of residuals does not fit the state")

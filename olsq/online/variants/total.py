@@ -93,7 +93,7 @@ class TotalLeastSquares(Variant):
 
     ENGINE: ClassVar[Any] = TotalSwitch
     CHANGEABLE: ClassVar[frozenset[str]] = Variant.CHANGEABLE | {"noise_ratio", "nongeneric"}
-    moments = NotHere("its state is of the columns of X and y together")
+    moments: Any = NotHere("its state is of the columns of X and y together")
 
     def __init__(
         self,
@@ -116,11 +116,11 @@ class TotalLeastSquares(Variant):
 
     @property
     def gap_(self) -> float:
-        """The difference of two singular values, over the largest, that makes the solution unique."""
+        """How far apart the two singular values are between which the solution lies."""
         with self._locked():
-            self._engine_or_raise()
-            super()._solution(self._engine.engine)
-            return self._engine.engine.gap
+            engine = self._engine_or_raise().engine
+            super()._solution(engine)
+            return engine.gap
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
