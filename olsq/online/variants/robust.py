@@ -63,7 +63,7 @@ class RobustSwitch(VariantSwitch):
             self._pass(rows, t, stop, residual, passed)
             self.recent_at[HELD] += stop - t
             if self.recent_at[HELD] == len(self.first):
-                self._start_again()
+                self._revise(self._start_again(), stop)
             t = stop
 
     def _pass(self, rows: Rows, t: int, stop: int, residual: NDArray, passed: NDArray) -> None:
@@ -81,8 +81,19 @@ class RobustSwitch(VariantSwitch):
                 t += 1
         form.narrow()
 
-    def _start_again(self) -> None:
-        """Weigh the first rows together, and learn them with these weights from the beginning."""
+    def _revise(self, robust: NDArray[np.float64], stop: int) -> None:
+        """Note the weights (s,) of the first rows, up to ``stop`` of this block, where they passed
+        in this call."""
+        for block in reversed(self.passed):
+            end = stop if block is self.passed[-1] else len(block)
+            size = min(end, len(robust))
+            block[end - size : end], robust = robust[len(robust) - size :], robust[: -size or None]
+            if size < end or not len(robust):
+                return
+
+    def _start_again(self) -> NDArray[np.float64]:
+        """Weigh the first rows together, and learn them with these weights from the beginning;
+        returns the weights (s,)."""
         k, m = self.form.z.shape[1], self.form.loss.size
         X, Y, gates, weights = np.split(self.first, [k, k + m, k + m + 1], axis=1)
         X, Y, gates, weights = X.copy(), Y.copy(), gates[:, 0].copy(), weights[:, 0].copy()
@@ -98,6 +109,7 @@ class RobustSwitch(VariantSwitch):
         self.recent[: len(kept)] = kept
         self.recent_at[:] = len(kept), len(kept) % len(self.recent), -1
         self.first[:] = 0.0
+        return robust
 
     def scales(self) -> NDArray[np.float64]:
         """The running scale (m,); NaN while there are too few residuals."""
@@ -172,8 +184,9 @@ class RobustLeastSquares(Variant):
     coef_ : array (d,) or (m, d)
     intercept_ : float or array (m,)
     weights_ : array (n,)
-        What the rows of the last call were weighted with as they passed, besides
-        ``sample_weight``; NaN in skipped rows.  Near 0: an outlier.
+        What the rows of the last call were weighted with, besides ``sample_weight``; NaN in
+        skipped rows.  Near 0: an outlier.  Weights of first rows that are held are preliminary,
+        and final in the call in which they are weighted together.
     scale_ : float or array (m,)
         The noise's scale now; NaN while there are fewer than 8 residuals.
     residual_ : array (n,) or (n, m)
