@@ -56,7 +56,7 @@ def stream(name: str, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def centred(X: np.ndarray, y: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Rows times the root of their weights about the weighted means, which come third and fourth."""
+    """Rows about their weighted means, times the roots of the weights; and these means."""
     mx, my, root = w @ X / w.sum(), w @ y / w.sum(), np.sqrt(w)
     return (X - mx) * root[:, None], (y - my) * root, mx, my
 

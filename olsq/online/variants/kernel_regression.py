@@ -68,7 +68,7 @@ class KernelLeastSquares(Variant):
     the dictionary's span, ``L L^T`` its kernel matrix: well conditioned where the kernel matrix is
     not, and a new point is one more coordinate.  O(b (b + d)) a row and a prediction, O(b^2 + b d)
     memory.  The budget does not follow inputs that drift away: its points stay.  The ridge is
-    forgotten with the rows, so under forgetting the budget should be well below ``1 / (1 - forget)``.
+    forgotten with the rows: under forgetting the budget should be well below ``1 / (1 - forget)``.
 
     Two states have different dictionaries and are not merged.  No standard errors, no derivatives.
 
