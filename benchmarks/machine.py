@@ -17,6 +17,7 @@ PACKAGES = (
     "river",
     "filterpy",
     "statsmodels",
+    "scikit-learn",
     "polars",
     "polars-ols",
 )

@@ -20,7 +20,7 @@ def load(path: str | os.PathLike[str]) -> Any:
 
     Returns
     -------
-    RecursiveLeastSquares, RollingLeastSquares, FeatureBuilder or olsq.nn.LanguageModel
+    estimator, FeatureBuilder or olsq.nn.LanguageModel
         An estimator or a builder continues bit for bit as the saved one would have; its
         ``metadata_`` is the dictionary given to ``save``.  A model has the same outputs, bit for
         bit.

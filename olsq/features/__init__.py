@@ -13,6 +13,7 @@ from olsq.features.fourier import Fourier
 from olsq.features.lags import Lags
 from olsq.features.narx import NARX
 from olsq.features.one_hot import OneHot
+from olsq.features.random_fourier import RandomFourier
 from olsq.features.trend import Trend
 from olsq.features.union import Union
 
@@ -25,6 +26,7 @@ __all__ = [
     "Fourier",
     "Lags",
     "OneHot",
+    "RandomFourier",
     "Trend",
     "Union",
 ]

@@ -8,14 +8,25 @@ from olsq.online.many.grouped import GroupedLeastSquares
 from olsq.online.merging import merge
 from olsq.online.path import CoefficientPath, coefficient_path
 from olsq.online.rolling import RollingLeastSquares
+from olsq.online.variants.constrained import ConstrainedLeastSquares
+from olsq.online.variants.elastic_net import OnlineElasticNet
+from olsq.online.variants.kernel_regression import KernelLeastSquares
+from olsq.online.variants.robust import RobustLeastSquares
+from olsq.online.variants.total import NotGenericError, TotalLeastSquares
 
 __all__ = [
     "CoefficientPath",
+    "ConstrainedLeastSquares",
     "FilterBank",
     "GroupedLeastSquares",
+    "KernelLeastSquares",
+    "NotGenericError",
+    "OnlineElasticNet",
     "RecursiveLeastSquares",
+    "RobustLeastSquares",
     "RollingLeastSquares",
     "StateFileError",
+    "TotalLeastSquares",
     "coefficient_path",
     "load",
     "merge",

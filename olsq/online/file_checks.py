@@ -33,7 +33,7 @@ _RING: dict[str, tuple[Any, ...]] = {
     "ring_X": ("w", "d"), "ring_Y": ("w", "m"), "ring_w": ("w",), "place": (3,),
     "monitor": (2,), "ridge": ("d",),
 }  # fmt: skip
-_COUNTS = {"held", "clock", "place"}
+_COUNTS = {"held", "clock", "place", "recent_at"}
 _TIMES = {"ring_t", "span"}  # int64 nanoseconds of dates, or float64
 # Of the state's dtype; in a window these are the rows, and the form is float64.
 _STORED = {"sqrt": {"R", "z", "spread"}, "rolling": {"ring_X", "ring_Y"}}
@@ -193,6 +193,8 @@ def _check_engine(
         window = max(1, np.size(arrays.get("ring_w", ())))
     spread = d if getattr(estimator, "cov", "posterior") == "sandwich" else 0
     sizes: dict[Any, Any] = {"d": d, "m": m, "w": window, "s": spread}
+    if hasattr(estimator, "_file_sizes"):  # of a variant, whose state has columns of its own
+        sizes |= estimator._file_sizes(engine, header, d)
     form: Any = engine.get("form")
     want(isinstance(form, str) and form in _FORMS, "form", form)
     extra = {"discounted", "solving"} if form == InformationForm.name else set()
@@ -204,6 +206,7 @@ def _check_engine(
     want(arguments.keys() == {"intercept", "precision", *extra}, "arguments", arguments)
     if window is None:
         wanted = _FORMS[form] | _RECURSION
+        wanted = wanted | (estimator._file_arrays() if hasattr(estimator, "_file_arrays") else {})
         method = engine.get("method")
         want(method == estimator._resolved_method, "method", method)
         # The covariance form falls back on the square-root form; the others stay what they are.
@@ -226,6 +229,8 @@ def _check_engine(
         dtype = np.dtype(of_time if name in _TIMES else dtype)
         _check_array(name, arrays[name], tuple(sizes.get(n, n) for n in shape), dtype)
     _check_counters(arrays, window)
+    if hasattr(estimator, "_check_file"):
+        estimator._check_file(arrays)
     if timing is not None:
         _check_times(arrays, timing)
     if window is not None:

@@ -35,7 +35,7 @@ def with_features(estimator: RecursiveLeastSquares, n_features: int) -> Recursiv
         raise ValueError(f"features cannot be added under forget={name}(...): use a factor")
     ridge = check_ridge(estimator.ridge, added)
     other = copy.copy(estimator)
-    groups = [Group(targets, _widened(engine, ridge)) for targets, engine in other._engine.groups]
+    groups = [Group(targets, widened(engine, ridge)) for targets, engine in other._engine.groups]
     whole = origin._replace(
         n_features=n_features, ridge=np.concatenate([origin.ridge, ridge]), names=None,
         made_with=frozen.snapshot(estimator),
@@ -48,8 +48,8 @@ def with_features(estimator: RecursiveLeastSquares, n_features: int) -> Recursiv
     return other
 
 
-def _widened(switch: Any, ridge: NDArray[np.float64]) -> FormSwitch:
-    """The state with coefficients of these ridges (n,) after its own."""
+def widened(switch: Any, ridge: NDArray[np.float64]) -> FormSwitch:
+    """The state with coefficients of these ridges (n,) after its own, 0 in every row so far."""
     form = switch.form
     if isinstance(form, CovarianceForm):
         form = covariance.to_square_root(form)

@@ -16,11 +16,20 @@ from olsq.online.many import grouped
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.grouped import GroupedLeastSquares
 from olsq.online.rolling import RollingLeastSquares
+from olsq.online.variants.constrained import ConstrainedLeastSquares
+from olsq.online.variants.elastic_net import OnlineElasticNet
+from olsq.online.variants.kernel_regression import KernelLeastSquares
+from olsq.online.variants.robust import RobustLeastSquares
+from olsq.online.variants.total import TotalLeastSquares
 
 _ESTIMATORS: dict[str, type[Any]] = {
     kind.__name__: kind
-    for kind in (RecursiveLeastSquares, RollingLeastSquares, FilterBank, GroupedLeastSquares)
-}
+    for kind in (
+        RecursiveLeastSquares, RollingLeastSquares, FilterBank, GroupedLeastSquares,
+        RobustLeastSquares, ConstrainedLeastSquares, OnlineElasticNet, TotalLeastSquares,
+        KernelLeastSquares,
+    )
+}  # fmt: skip
 
 
 def load(path: str | os.PathLike[str]) -> Any:

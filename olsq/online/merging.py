@@ -19,6 +19,7 @@ from olsq.online.many.bank import FilterBank
 from olsq.online.many.grouped import GroupedLeastSquares
 from olsq.online.options import check_forget
 from olsq.online.times import Timing, time_shown
+from olsq.online.variants.engine import VariantSwitch
 from olsq.online.window import RollingWindow
 from olsq.problem import AnArray, Moments
 
@@ -116,6 +117,8 @@ def merge(first: Any, second: Any, *, forget: Any = None) -> Any:
     def engines(a: Any, b: Any) -> Any:
         if isinstance(a, RollingWindow):
             return window.merge(a, b, None if timing is None else timing.last)
+        if isinstance(a, VariantSwitch):
+            return a.merged(b, second._origin.ridge, length)
         return form_switch.merge(a, b, second._origin.ridge, length)
 
     result._engine = targets.merge(first._engine, second._engine, engines)
@@ -185,7 +188,7 @@ def _check_same(first: StreamingRegressor, second: StreamingRegressor) -> None:
                 f"cannot merge: what forget={type(forget).__name__}(...) does to a row depends on "
                 "the rows before it. Learn the streams one after the other, or use a factor"
             )
-    for name in a.keys() - _MAY_DIFFER:
+    for name in a.keys() - _MAY_DIFFER - type(first).CHANGEABLE:
         same = np.array_equal(np.asarray(a[name]), np.asarray(b[name]))
         if not (same or (name == "window" and _same_length(a[name], b[name]))):
             one, other = shown(a[name]), shown(b[name])

@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 import olsq
-from olsq.features import ARX, FIR, NARX, Fourier, Lags, OneHot, Trend, Union
+from olsq.features import ARX, FIR, NARX, Fourier, Lags, OneHot, RandomFourier, Trend, Union
 from olsq.online import files
 
 ORDER = "rows are a stream: another order, or a part of it, has other features"
@@ -38,6 +38,7 @@ IN_TIME = {
         (Trend(of=0), {}),
         (OneHot(), {}),
         (OneHot(unseen="other", drop="first"), {}),
+        (RandomFourier(8), {}),
         (Union([FIR(2), Trend()], passthrough=True), IN_TIME),
     ],
     ids=repr,

@@ -1,0 +1,1 @@
+"""Estimators that are least squares at heart, on the square-root state of the plain one."""

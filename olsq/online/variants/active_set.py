@@ -1,0 +1,201 @@
+"""Least squares under linear equations and bounds, by a primal active-set method on a factor.
+
+Minimises ``|R x - z|`` subject to ``A x = b`` and ``lower <= x <= upper``.  Each step solves the
+problem on the face of the free variables in an orthonormal basis of what the equations leave
+(Lawson & Hanson 1974, ch. 20 to 23; Nocedal & Wright 2006, 16.5), so the condition number is that
+of R.  Finite: the objective falls from face to face.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+from scipy.linalg import null_space, solve_triangular
+from scipy.optimize import linprog, nnls
+
+EPS = float(np.finfo(np.float64).eps)
+LOWER, FREE, UPPER = -1, 0, 1
+
+
+class Constraints(NamedTuple):
+    """``A x = b`` with A (q, d), b (q,), and bounds (d,), which may be infinite."""
+
+    A: NDArray[np.float64]
+    b: NDArray[np.float64]
+    lower: NDArray[np.float64]
+    upper: NDArray[np.float64]
+
+    def scaled(self, length: NDArray[np.float64]) -> Constraints:
+        """The constraints of ``length * x``."""
+        A = self.A / length
+        size = np.linalg.norm(A, axis=1)
+        size[size == 0] = 1.0
+        return Constraints(
+            A / size[:, None], self.b / size, self.lower * length, self.upper * length
+        )
+
+    def feasible(self) -> NDArray[np.float64] | None:
+        """Any x within the constraints; None where there is none."""
+        if not self.b.size:
+            return np.clip(0.0, self.lower, self.upper)
+        bounds = np.column_stack([self.lower, self.upper])
+        found = linprog(np.zeros(self.lower.size), A_eq=self.A, b_eq=self.b, bounds=bounds)
+        return None if found.x is None else np.clip(found.x, self.lower, self.upper)
+
+
+def minimise(
+    R: NDArray[np.float64], z: NDArray[np.float64], constraints: Constraints,
+    start: NDArray[np.float64],
+) -> NDArray[np.float64]:  # fmt: skip
+    """The minimiser x (d,); ``start`` (d,) satisfies the constraints.
+
+    Where R leaves it undetermined it is one of them, in the rest as near to the start as the face
+    allows.  O(d^3) a face; from the last solution of a stream usually one or two.
+    """
+    length = np.linalg.norm(R, axis=0)
+    length[length == 0] = 1.0  # tolerances are those of columns of unit length
+    R, limits = R / length, constraints.scaled(length)
+    x = start * length
+    at = np.where(x <= limits.lower, LOWER, np.where(x >= limits.upper, UPPER, FREE))
+    for step in range(100 + 20 * z.size):
+        p = _to_minimum(R, z, limits, x, at == FREE)
+        blocked, share = _first_bound(x, p, limits, at)
+        x = x + share * p
+        if blocked >= 0:
+            at[blocked] = UPPER if p[blocked] > 0 else LOWER
+            x[blocked] = (limits.upper if p[blocked] > 0 else limits.lower)[blocked]
+            continue
+        leaving = _leaving(R, z, limits, x, at, first=step > 10 * z.size)
+        if not leaving.size:
+            x = _on_face(R, z, limits, at) / length
+            x = np.where(
+                at == LOWER, constraints.lower, np.where(at == UPPER, constraints.upper, x)
+            )
+            return np.clip(x, constraints.lower, constraints.upper)
+        at[leaving] = FREE
+    raise ArithmeticError("the active set did not settle; this is a defect, please report it")
+
+
+def _to_minimum(
+    R: NDArray, z: NDArray, limits: Constraints, x: NDArray, free: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """The step (d,) from x to the minimum over the free variables, back onto the equations."""
+    p, rest = np.zeros_like(x), z - R @ x
+    if not free.any():
+        return p
+    R, A = R[:, free], limits.A[:, free]
+    if not limits.b.size:
+        p[free] = _lstsq(R, rest)
+        return p
+    Q, T, order = _pivoted(A.T)
+    rank = _rank(T)
+    onto = np.zeros(Q.shape[0])
+    if rank:
+        off = (limits.b - limits.A @ x)[order[:rank]]
+        solved = solve_triangular(T[:rank, :rank], off, trans=1, check_finite=False)
+        onto = Q[:, :rank] @ solved
+    along = Q[:, rank:]
+    if along.shape[1]:
+        y = _lstsq(R @ along, rest - R @ onto)
+        onto = onto + along @ y
+    p[free] = onto
+    return p
+
+
+def _pivoted(A: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+    """Q, square, and T with ``A[:, order] = Q T``, the columns in the order of what they add."""
+    Q, T, order = linalg.qr(A, pivoting=True, check_finite=False)  # type: ignore[misc]
+    return np.asarray(Q), np.asarray(T), np.asarray(order)
+
+
+def _lstsq(A: NDArray, b: NDArray) -> NDArray[np.float64]:
+    """The x of minimum norm with ``A x`` nearest to b."""
+    solved: Any = linalg.lstsq(A, b, cond=8 * max(A.shape) * EPS, check_finite=False)
+    return solved[0]
+
+
+def _rank(T: NDArray) -> int:
+    """The rank of a pivoted triangle whose columns are parts of vectors of unit length."""
+    return int(np.count_nonzero(np.abs(np.diagonal(T)) > 64 * max(T.shape) * EPS))
+
+
+def _rank_of(A: NDArray) -> int:
+    """The rank of equations A (q, d) whose rows are parts of vectors of unit length."""
+    if not A.size:
+        return 0
+    return _rank(_pivoted(A.T)[1])
+
+
+def _first_bound(x: NDArray, p: NDArray, limits: Constraints, at: NDArray) -> tuple[int, float]:
+    """The free variable that meets a bound first on the way, or -1, and the share of the way."""
+    share = np.full(x.size, np.inf)
+    up, down = (at == FREE) & (x + p > limits.upper), (at == FREE) & (x + p < limits.lower)
+    share[up] = (limits.upper - x)[up] / p[up]
+    share[down] = (limits.lower - x)[down] / p[down]
+    j = int(np.argmin(share))
+    return (j, max(float(share[j]), 0.0)) if share[j] < np.inf else (-1, 1.0)
+
+
+def _leaving(
+    R: NDArray, z: NDArray, limits: Constraints, x: NDArray, at: NDArray, *, first: bool
+) -> NDArray[np.intp]:
+    """Variables to take off their bounds, as the objective falls that way; none at the minimum.
+
+    ``first`` takes the one of lowest index (Bland's rule: no cycles), else the steepest.  The slope
+    along variable j is that of what its column has outside of the span of the free ones: the
+    gradient's own entry loses its digits where that is little.
+    """
+    free, fixed = at == FREE, limits.lower == limits.upper
+    held = np.flatnonzero(~free & ~fixed)
+    rest = z - R @ x
+    if not held.size:
+        return held
+    C, span = R[:, held], R[:, free]
+    if limits.b.size:
+        A, free_A = limits.A, limits.A[:, free]
+        if _rank_of(free_A) < _rank_of(A):
+            return _off_a_corner(R, rest, limits, at)
+        C = C - span @ _lstsq(free_A, A[:, held])  # the equations hold on
+        span = span @ null_space(free_A)
+    if span.shape[1]:
+        Q, T, _ = _pivoted(span)
+        Q = Q[:, : _rank(T)]
+        length = np.linalg.norm(C, axis=0)
+        for _ in range(2):
+            C = C - Q @ (Q.T @ C)
+    else:
+        length = np.linalg.norm(C, axis=0)
+    error = np.linalg.norm(C, axis=0) * np.linalg.norm(z) + length * np.linalg.norm(rest)
+    falls = -at[held] * (C.T @ rest)
+    wrong = np.where(falls > 64 * z.size * EPS * error, falls, 0.0)
+    if not wrong.any():
+        return np.empty(0, np.intp)
+    return held[[np.argmax(wrong > 0) if first else np.argmax(wrong)]]
+
+
+def _off_a_corner(R: NDArray, rest: NDArray, limits: Constraints, at: NDArray) -> NDArray[np.intp]:
+    """:func:`_leaving` where the free variables alone cannot follow the equations.
+
+    Their multipliers are not unique then.  The part of the gradient outside of the cone of all
+    multipliers is minus the steepest feasible direction (Moreau).
+    """
+    gradient, fixed = -(R.T @ rest), limits.lower == limits.upper
+    normals = [limits.A.T, -limits.A.T]
+    for side in (LOWER, UPPER):
+        normals.append(-side * np.eye(at.size)[:, (at == side) & ~fixed])
+    both = np.eye(at.size)[:, (at != FREE) & fixed]
+    cone = np.hstack([*normals, both, -both])
+    direction = cone @ nnls(cone, gradient)[0] - gradient
+    tolerance = 64 * at.size * EPS * np.linalg.norm(R) * np.linalg.norm(rest)
+    return np.flatnonzero((at != FREE) & (np.abs(direction) > tolerance))
+
+
+def _on_face(R: NDArray, z: NDArray, limits: Constraints, at: NDArray) -> NDArray[np.float64]:
+    """The minimum over a face, whatever way led there."""
+    x = np.where(at == LOWER, limits.lower, np.where(at == UPPER, limits.upper, 0.0))
+    for _ in range(2):  # the second refines the first
+        x = x + _to_minimum(R, z, limits, x, at == FREE)
+    return np.where(at == FREE, np.clip(x, limits.lower, limits.upper), x)

@@ -1,0 +1,117 @@
+"""The state of kernel least squares: a dictionary, and least squares in the span of its points.
+
+With K the kernel matrix of the dictionary and ``K = L L^T``, the features ``phi(x) = L^-1 k(x)``
+are coordinates in an orthonormal basis of that span.  A point that joins the dictionary adds one
+coordinate and leaves the others as they were, as L's new row does; rows before it are taken for
+their projections (that is the approximation of Engel, Mannor & Meir), so that they are 0 along it.
+So the recursion is plain recursive least squares whose regressors grow in number, and is as exact.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+
+from olsq.online.forms.rows import Rows, Trace
+from olsq.online.growing import widened
+from olsq.online.variants.engine import VariantSwitch
+from olsq.online.variants.kernel_functions import KernelFunction
+
+CHUNK = 256  # rows whose features are made together: those after a new point are made again
+
+
+class Novelty(NamedTuple):
+    """When a point joins the dictionary, and with what penalty on its coordinate."""
+
+    threshold: float  # share of k(x, x) that the dictionary must miss
+    budget: int
+    ridge: float
+
+
+class DictionarySwitch(VariantSwitch):
+    """A square-root state in the coordinates of a dictionary.
+
+    ``points`` (b, d), ``root`` (b, b) lower triangular; ``kernel`` and ``novelty`` are the
+    estimator's.
+    """
+
+    points: NDArray[np.float64]
+    root: NDArray[np.float64]
+    kernel: KernelFunction
+    novelty: Novelty
+
+    def features(self, X: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """phi (n, b) of rows X (n, d), and what the span misses of k(x, x) (n,)."""
+        whole = self.kernel.diagonal(X)
+        if not len(self.points):
+            return np.zeros((len(X), 0)), whole
+        between = self.kernel.between(self.points, X)
+        phi = solve_triangular(self.root, between, lower=True, check_finite=False).T
+        return phi, whole - (phi**2).sum(1)
+
+    def update(
+        self, rows: Rows, residual: NDArray, trace: Trace, times: NDArray | None = None
+    ) -> None:
+        self.fresh = False
+        first, t, n = int(self.form.intercept), 0, rows.X.shape[0]
+        X = np.ascontiguousarray(rows.X[:, first:])
+        while t < n:
+            some = X[t : t + CHUNK]
+            phi, missed = self.features(some)
+            new = np.flatnonzero(missed > self.novelty.threshold * self.kernel.diagonal(some))
+            if len(self.points) >= self.novelty.budget:
+                new = new[:0]
+            count = int(new[0]) if new.size else len(some)
+            self._absorb(rows, t, phi[:count], residual)
+            t += count
+            if new.size:
+                phi = self._join(some[count], phi[count], float(missed[count]))
+                self._absorb(rows, t, phi[None], residual)
+                t += 1
+
+    def _absorb(self, rows: Rows, t: int, phi: NDArray, residual: NDArray) -> None:
+        """Learn rows t, t + 1, .. by their features (r, b)."""
+        part = slice(t, t + len(phi))
+        ones = rows.X[part, : int(self.form.intercept)]
+        wide = Rows(np.hstack([ones, phi]), *(a[part] for a in rows[1:]))
+        own = np.empty((len(phi), residual.shape[1]))
+        self.form.absorb(wide, own, Trace.none(residual.shape[1], wide.X.shape[1]))
+        residual[part] = own
+
+    def _join(self, x: NDArray, phi: NDArray, missed: float) -> NDArray[np.float64]:
+        """Take a point x into the dictionary; returns its features, one more than before."""
+        phi, b = np.append(phi, np.sqrt(missed)), len(self.points)
+        root = np.zeros((b + 1, b + 1))
+        root[:b, :b], root[b] = self.root, phi
+        self.points, self.root = np.vstack([self.points, x]), root
+        self.form = widened(self, np.array([self.novelty.ridge])).form
+        return phi
+
+    def dual(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Weights (m, b) of the dictionary's points from coefficients of features (m, b)."""
+        return solve_triangular(self.root, theta.T, lower=True, trans=1, check_finite=False).T
+
+    # -- saving, merging --------------------------------------------------------------------------
+
+    def arrays(self) -> dict[str, NDArray]:
+        return super().arrays() | {"points": self.points, "root": self.root}
+
+    def describe(self) -> dict[str, Any]:
+        return super().describe() | {"points": len(self.points)}
+
+    @classmethod
+    def restore(cls, description: dict[str, Any], arrays: dict[str, NDArray]) -> DictionarySwitch:
+        switch = super().restore(description, arrays)
+        assert isinstance(switch, DictionarySwitch)
+        switch.points, switch.root = arrays["points"], arrays["root"]
+        return switch
+
+    def merged(self, other: Self, ridge: NDArray, half_life: float | None) -> Self:
+        raise ValueError(
+            "cannot merge: two kernel states are in the coordinates of different dictionaries, and "
+            "what a row is along the other's points is forgotten; learn both streams with one "
+            "estimator, or with RecursiveLeastSquares on features.RandomFourier, which merges"
+        )

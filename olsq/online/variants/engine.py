@@ -1,0 +1,34 @@
+"""The square-root state of the variants, and the solution that was last read from it."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from numpy.typing import NDArray
+
+from olsq.online import form_switch
+from olsq.online.form_switch import FormSwitch
+from olsq.online.forms.rows import Rows, Trace
+
+
+class VariantSwitch(FormSwitch):
+    """A square-root state that remembers the last solution: the next search starts there.
+
+    ``solution`` is a cache (what it was read for, what was read), which files do not hold: a
+    solution depends on the state and the parameters alone, not on where its search began.
+    ``fresh`` says whether it is of the state as it is now.
+    """
+
+    solution: tuple[Any, Any] | None = None
+    fresh = False
+
+    def update(
+        self, rows: Rows, residual: NDArray, trace: Trace, times: NDArray | None = None
+    ) -> None:
+        self.fresh = False
+        super().update(rows, residual, trace, times)
+
+    def merged(self, other: Self, ridge: NDArray, half_life: float | None) -> Self:
+        """The state that saw the rows of this one and then other's."""
+        both = form_switch.merge(self, other, ridge, half_life)
+        return type(self)(both.form, both.method, both.clock, both.span)
