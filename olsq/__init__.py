@@ -15,6 +15,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from olsq import attention as attention
     from olsq import datasets as datasets
+    from olsq import distributed as distributed
     from olsq import features as features
     from olsq import icl as icl
     from olsq import nn as nn
@@ -109,6 +110,7 @@ _SUBMODULES = frozenset(
     (
         "attention",
         "datasets",
+        "distributed",
         "features",
         "icl",
         "nn",
