@@ -11,6 +11,7 @@ from dask.highlevelgraph import HighLevelGraph
 from olsq.distributed import scans
 from olsq.distributed.parameters import work
 from olsq.distributed.partitions import partitions
+from olsq.online import piece_paths
 
 
 def fit(
@@ -98,6 +99,8 @@ def fit(
             )
         parameters["window"] = window
     table = partitions(X, **given)
+    if by is not None:
+        piece_paths.check_groups(parameters)
     job = work(parameters, table.columns, by is not None, window is not None)
     token = tokenize("fit", table.blocks, parameters, table.columns, window)
     graph: scans.Graph = {

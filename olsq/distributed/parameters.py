@@ -9,10 +9,8 @@ import numpy as np
 
 from olsq.distributed.work import Work
 from olsq.online import (
-    GroupedLeastSquares,
     RecursiveLeastSquares,
     RollingLeastSquares,
-    piece_paths,
     pieces,
     tails,
 )
@@ -48,10 +46,6 @@ def work(parameters: dict[str, Any], columns: dict[str, Any], by: bool, rolling:
         tails.check(estimator)
     else:
         pieces.check(estimator)
-        if by:
-            of_group = inspect.signature(GroupedLeastSquares).parameters
-            given = {name: value for name, value in parameters.items() if name in of_group}
-            piece_paths.check_groups(given | {"missing": "skip", "method": "auto"})
     return Work(estimator.get_params(deep=False), columns, rolling, by)
 
 

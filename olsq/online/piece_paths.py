@@ -73,7 +73,9 @@ def grouped(
     parameters: dict[str, Any], found: dict[Any, RecursiveLeastSquares]
 ) -> GroupedLeastSquares:
     """The groups that began with their ridge and have learnt what each one's piece says."""
-    groups = GroupedLeastSquares(**parameters)
+    known = set(GroupedLeastSquares._parameter_names())
+    own = {name: value for name, value in parameters.items() if name in known}
+    groups = GroupedLeastSquares(**own)
     bank = FilterBank(len(found), **groups.get_params())
     one = RecursiveLeastSquares(**parameters)
     first: Any = next(iter(found.values()))
