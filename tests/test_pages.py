@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).parents[1] / "docs"
-PAGES = ["coming-from.md", "frames-and-time.md", "inference.md", "index.md"]
+PAGES = ["coming-from.md", "frames-and-time.md", "inference.md", "many-machines.md", "index.md"]
 PAGES += sorted(
     str(p.relative_to(DOCS)) for part in ("start", "concepts") for p in (DOCS / part).glob("*.md")
 )

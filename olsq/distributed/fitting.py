@@ -102,11 +102,12 @@ def fit(
     if by is not None:
         piece_paths.check_groups(parameters)
     job = work(parameters, table.columns, by is not None, window is not None)
+    learn = job.of_pieces()
     token = tokenize("fit", table.blocks, parameters, table.columns, window)
     graph: scans.Graph = {
-        (f"state-{token}", i): (job.state, *blocks) for i, blocks in enumerate(table.blocks)
+        (f"state-{token}", i): (learn.state, *blocks) for i, blocks in enumerate(table.blocks)
     }
-    levels = scans.reduced(graph, list(graph), job.merged, token)
+    levels = scans.reduced(graph, list(graph), learn.merged, token)
     name = f"fit-{token}"
     graph[name] = (job.finished, levels[-1][0])
     layers = HighLevelGraph.from_collections(name, graph, dependencies=table.dependencies)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+import dask.array as da
 import numpy as np
 
 PER_ROW = ("y", "sample_weight", "forget", "times", "by")
@@ -14,8 +15,8 @@ class Partitions(NamedTuple):
     """The blocks of X, y, sample_weight, forget, times and by, partition by partition.
 
     ``blocks`` holds a tuple of six keys or None for each partition; ``dependencies`` the
-    collections they are keys of; ``rows`` the number of rows of each, NaN where unknown; ``columns``
-    which of the six are columns of X, by name; ``meta`` X and y with no rows.
+    collections they are keys of; ``rows`` the number of rows of each, NaN where unknown;
+    ``columns`` which of the six are columns of X, by name; ``meta`` X and y with no rows.
     """
 
     blocks: list[tuple[Any, ...]]
@@ -76,7 +77,7 @@ def partitions(X: Any, **given: Any) -> Partitions:
         metas[name] = data._meta
         parts.append(keys)
         dependencies += more
-    meta_X = X._meta if is_frame(X) else np.empty((0, X.shape[1]), X.dtype)
+    meta_X: Any = X._meta if is_frame(X) else np.empty((0, X.shape[1]), X.dtype)
     blocks = list(zip(*parts, strict=True))
     found = Partitions(blocks, dependencies, rows, columns, (meta_X, metas.get("y")))
     y_meta = metas.get("y")
@@ -90,6 +91,9 @@ def partitions(X: Any, **given: Any) -> Partitions:
     if meta_X.shape[1] == 0:
         raise ValueError("X has no column left to be a regressor")
     return found._replace(meta=(meta_X, y_meta))
+
+
+new_array: Any = da.Array  # which a type checker takes for its __new__ of a subclass
 
 
 def _names_columns(data: Any) -> bool:
@@ -126,23 +130,22 @@ def _aligned(name: str, data: Any, X: Any, rows: tuple[float, ...]) -> Any:
                 f"{name} must be a Dask collection with X's partitions, got {type(data).__name__}: "
                 "how many rows each partition of X has is not known"
             )
-        import dask.array as da
-
         data = np.asarray(data)
         _check_rows(name, data.shape[:1], rows)
-        data = da.from_array(data, chunks=(tuple(map(int, rows)), *((-1,) * (data.ndim - 1))))
+        chunks: Any = (tuple(map(int, rows)), *((-1,) * (data.ndim - 1)))
+        data = da.from_array(data, chunks=chunks)
     if is_frame(data):
         if data.npartitions != len(rows):
             raise ValueError(
                 f"{name} has {data.npartitions} partitions and X has {len(rows)}: repartition one "
                 "of them, or give the name of a column of X"
             )
-        if is_frame(X) and X.known_divisions and data.known_divisions:
-            if tuple(X.divisions) != tuple(data.divisions):
-                raise ValueError(
-                    f"the divisions of {name} and X differ: {name}.repartition(divisions="
-                    "X.divisions) brings them in line"
-                )
+        known = is_frame(X) and X.known_divisions and data.known_divisions
+        if known and tuple(X.divisions) != tuple(data.divisions):
+            raise ValueError(
+                f"the divisions of {name} and X differ: {name}.repartition(divisions="
+                "X.divisions) brings them in line"
+            )
         return data
     if data.ndim == 2 and data.numblocks[1] > 1:
         data = data.rechunk({1: -1})

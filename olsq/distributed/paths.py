@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import dask.array as da
@@ -14,7 +15,7 @@ from dask.highlevelgraph import HighLevelGraph
 from olsq.distributed import scans
 from olsq.distributed.fitting import is_number
 from olsq.distributed.parameters import work
-from olsq.distributed.partitions import partitions
+from olsq.distributed.partitions import new_array, partitions
 from olsq.online import coefficient_path as whole_path
 from olsq.online import piece_paths
 
@@ -138,13 +139,14 @@ def coefficient_path(
             given["forget"] = forget
     table = partitions(X, **given)
     job = work(of_path, table.columns, by is not None, rolling)
-    job = type(job)(job.parameters, job.columns, rolling, job.by, options)
+    job = replace(job, options=options)
+    learn = job.of_pieces()
     token = tokenize("path", table.blocks, of_path, options, table.columns)
     graph: scans.Graph = {
-        (f"state-{token}", i): (job.state, *blocks) for i, blocks in enumerate(table.blocks)
+        (f"state-{token}", i): (learn.state, *blocks) for i, blocks in enumerate(table.blocks)
     }
-    levels = scans.reduced(graph, list(graph), job.merged, token)
-    before = scans.before_each(graph, levels, job.merged, token)
+    levels = scans.reduced(graph, list(graph), learn.merged, token)
+    before = scans.before_each(graph, levels, learn.merged, token)
     name = f"path-{token}"
     for i, (state, blocks) in enumerate(zip(before, table.blocks, strict=True)):
         graph[name, i] = (job.path, state, *blocks)
@@ -167,9 +169,9 @@ def _array(
     """One field of all partitions' paths."""
     own = f"{field}-{name}"
     rest = (0,) * (meta.ndim - 1)
-    graph = {(own, i, *rest): (getattr, (name, i), field) for i in range(len(rows))}
+    graph: scans.Graph = {(own, i, *rest): (getattr, (name, i), field) for i in range(len(rows))}
     chunks = (rows, *((size,) for size in meta.shape[1:]))
     chunks = tuple(tuple(int(c) if c == c else c for c in axis) for axis in chunks)
-    dependencies = [Delayed((name, 0), layers, layer=name)]
+    dependencies: list[Any] = [Delayed((name, 0), layers, layer=name)]
     every = HighLevelGraph.from_collections(own, graph, dependencies=dependencies)
-    return da.Array(every, own, chunks, meta=meta)
+    return new_array(every, own, chunks, meta=meta)

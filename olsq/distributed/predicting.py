@@ -11,7 +11,7 @@ import numpy as np
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
-from olsq.distributed.partitions import partitions
+from olsq.distributed.partitions import new_array, partitions
 from olsq.distributed.work import predicted
 
 
@@ -70,4 +70,4 @@ def predict(estimator: Any, X: Any, *, by: Any = None) -> da.Array:
     layers = HighLevelGraph.from_collections(name, graph, dependencies=dependencies)
     rows = tuple(int(c) if c == c else c for c in table.rows)
     chunks = (rows, *((m,) for m in targets))
-    return da.Array(layers, name, chunks, meta=np.empty((0, *targets), like.dtype))
+    return new_array(layers, name, chunks, meta=np.empty((0, *targets), like.dtype))

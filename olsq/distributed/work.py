@@ -7,7 +7,7 @@ may hold the same state.
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,12 @@ class Work:
         """A new one, which has learnt nothing."""
         kind = RollingLeastSquares if self.rolling else RecursiveLeastSquares
         return kind(**copy.deepcopy(self.parameters))
+
+    def of_pieces(self) -> Work:
+        """The same for states, which know no prior: it need not travel with every task."""
+        if self.rolling:
+            return self
+        return replace(self, parameters=self.parameters | {"prior": None})
 
     def rows(self, blocks: tuple[Any, ...]) -> Rows:
         """The rows of a partition, from the blocks of X, y, sample_weight, forget, times, by."""

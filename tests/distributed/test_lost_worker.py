@@ -14,7 +14,7 @@ from olsq import distributed
 
 
 def block(path, seed):
-    """The rows of a partition; the first time that the third is asked for, its process is killed."""
+    """The rows of a partition; who makes the third for the first time is killed."""
     if seed == 3 and not path.exists():
         path.touch()
         os._exit(1)  # as the kernel kills a process that is out of memory

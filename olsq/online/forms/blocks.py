@@ -18,7 +18,7 @@ from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import lapack
+from scipy.linalg import get_lapack_funcs
 
 from olsq.online.forms.rows import Rows, forgotten
 from olsq.online.forms.square_root import SquareRootForm, merged_spread, merged_tally
@@ -30,7 +30,8 @@ from olsq.online.forms.square_root_kernels import (
     noise_level,
 )
 
-PANEL = 32  # columns of a block reflector: the fastest of 8, 32, 64 from 16 to 256 coefficients
+(_tpqrt,) = get_lapack_funcs(("tpqrt",), dtype=np.float64)
+PANEL = 16  # columns of a block reflector: within a tenth of the best of 8, 16, 32 at d 16 to 1024
 
 
 def absorb_blocks(form: SquareRootForm, blocks: Iterable[Rows]) -> None:
@@ -92,7 +93,7 @@ def stacked(first: SquareRootForm, second: SquareRootForm) -> SquareRootForm:
 def _rotated(A: NDArray, B: NDArray, triangular: bool = False) -> NDArray:
     """The triangular factor of A (k, k), upper triangular, over B (b, k); both are destroyed."""
     k = A.shape[0]
-    factor, _, _, info = lapack.dtpqrt(
+    factor, _, _, info = _tpqrt(
         k if triangular else 0, min(PANEL, k), A, B, overwrite_a=True, overwrite_b=True
     )
     assert info == 0, info
