@@ -106,8 +106,8 @@ def coefficient_path(
     >>> X = da.random.default_rng(0).standard_normal((500, 2), chunks=(100, 2))
     >>> y = X @ np.array([1.0, -2.0])
     >>> path = olsq.distributed.coefficient_path(X, y, forget=0.98)
-    >>> path.coef
-    dask.array<coef, shape=(500, 2), dtype=float64, chunksize=(100, 2), chunktype=numpy.ndarray>
+    >>> path.coef.shape, path.coef.numblocks
+    ((500, 2), (5, 1))
     >>> path.coef[-1].compute().round(6)
     array([ 1., -2.])
     """
