@@ -4,7 +4,6 @@
     python -m benchmarks.dask_rows rows --partitions 1000
     python -m benchmarks.dask_rows memory               # peak memory by number of partitions
     python -m benchmarks.dask_rows workers              # 1 to 4 workers, predicted and measured
-    python -m benchmarks.dask_rows tasks                # what a partition costs beside its rows
     python -m benchmarks.dask_rows figure               # docs/img/how-far.png
 
 Each writes its part of ``benchmarks/results/dask_rows.json``, with command, seed and date.  Rows
@@ -172,7 +171,7 @@ def memory(args: argparse.Namespace) -> None:
         ("fit", "synchronous", 400_000), ("fit", "threads", 400_000),
         ("path", "synchronous", 100_000),
     ):  # fmt: skip
-        for partitions in (8, 32, 128):
+        for partitions in (8, 64):
             command = [
                 sys.executable, "-m", "benchmarks.dask_rows", "one-memory", "--what", what,
                 "--scheduler", scheduler, "--partitions", str(partitions), "--rows", str(n),
@@ -236,27 +235,6 @@ def workers(args: argparse.Namespace) -> None:
     record("workers", {"cores": os.cpu_count(), "table": table})
 
 
-def tasks(_: argparse.Namespace) -> None:
-    """What a partition costs beside its arithmetic: of two rows each."""
-    from distributed import Client, LocalCluster
-
-    partitions = 1000
-    with dask.config.set(scheduler="synchronous"):
-        alone = least(lambda: distributed.fit(*data(partitions, 2, 4)), 2) / partitions
-    with LocalCluster(
-        n_workers=1, threads_per_worker=1, dashboard_address=":0", memory_limit=0
-    ) as cluster, Client(cluster) as client:  # fmt: skip
-        # The scheduler and the client are this process; the worker is another.
-        before = client.run(time.process_time)
-        scheduling = least(lambda: distributed.fit(*data(partitions, 2, 4)), 2) / partitions
-        after = client.run(time.process_time)
-        working = max(after[w] - before[w] for w in after) / partitions / 3
-    record("tasks", {
-        "partitions": partitions, "synchronous_seconds": alone,
-        "client_and_scheduler_seconds": scheduling, "worker_seconds": working,
-    })  # fmt: skip
-
-
 def figure(_: argparse.Namespace) -> None:
     """Rows a second and merges by d; workers, predicted and measured."""
     import matplotlib
@@ -300,7 +278,7 @@ def main() -> None:
     parts = parser.add_subparsers(required=True)
     for name, run in {
         "constants": constants, "rows": rows, "memory": memory, "one-memory": one_memory,
-        "workers": workers, "tasks": tasks, "figure": figure,
+        "workers": workers, "figure": figure,
     }.items():  # fmt: skip
         part = parts.add_parser(name)
         part.set_defaults(run=run)
