@@ -95,10 +95,10 @@ def coefficient_path(
     -----
     Two passes over the data: one to the states of partitions, whose exclusive scan along a tree (at
     most two merges a partition, depth 2 log2) is the state before each; a second from there, row
-    by row.  Dask holds a partition between the two if memory allows, or reads it again where it
-    spills.  A window takes, instead of states, the rows at the end of the partitions before it
-    that it still holds.  O(n d^2) time, O(partitions) tasks, memory of the partitions in progress,
-    their paths, and O(log partitions) states (with ``by``: of all groups).  No derivatives.
+    by row.  A window takes, instead of states, the rows at the end of the partitions before it
+    that it still holds.  O(n d^2) time, O(partitions) tasks.  Memory is not bounded by a partition
+    as that of :func:`fit` is: Dask keeps part of the rows from one pass to the other (docs/how-far.md
+    has it measured); a cluster spills them.  No derivatives.
 
     Examples
     --------

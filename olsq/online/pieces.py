@@ -104,9 +104,7 @@ def merged(
     return _put_together(first, second)
 
 
-def begun(
-    estimator: RecursiveLeastSquares, piece: RecursiveLeastSquares
-) -> RecursiveLeastSquares:
+def begun(estimator: RecursiveLeastSquares, piece: RecursiveLeastSquares) -> RecursiveLeastSquares:
     """The estimator that began with its ridge or prior and has learnt what the piece says."""
     given = piece._origin
     other: Any = copy.copy(estimator)
