@@ -97,8 +97,8 @@ def coefficient_path(
     most two merges a partition, depth 2 log2) is the state before each; a second from there, row
     by row.  A window takes, instead of states, the rows at the end of the partitions before it
     that it still holds.  O(n d^2) time, O(partitions) tasks.  Memory is not bounded by a partition
-    as that of :func:`fit` is: Dask keeps part of the rows from one pass to the other (docs/how-far.md
-    has it measured); a cluster spills them.  No derivatives.
+    as that of :func:`fit` is: Dask keeps part of the rows from one pass to the other
+    (docs/how-far.md has it measured); a cluster spills them.  No derivatives.
 
     Examples
     --------
