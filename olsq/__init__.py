@@ -15,6 +15,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from olsq import attention as attention
     from olsq import datasets as datasets
+    from olsq import distributed as distributed
     from olsq import features as features
     from olsq import forgetting as forgetting
     from olsq import icl as icl
@@ -131,6 +132,7 @@ _SUBMODULES = frozenset(
     (
         "attention",
         "datasets",
+        "distributed",
         "features",
         "forgetting",
         "icl",

@@ -96,6 +96,7 @@ ROOMS = {
     "stability": {*BASE, "online"},
     "plot": {*BASE, "online", "stability"},
     "features": {*BASE, "online"},
+    "distributed": {*BASE, "online"},
     "tuning": {*BASE, "solvers", "online", "sequence"},
 }
 

@@ -11,7 +11,7 @@ import pytest
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = ["coming-from.md", "decoding.md", "frames-and-time.md", "inference.md", "index.md"]
-PAGES += ["forgetting.md", "linalg.md", "service.md", "variants.md"]
+PAGES += ["forgetting.md", "linalg.md", "many-machines.md", "service.md", "variants.md"]
 PAGES += sorted(
     str(p.relative_to(DOCS)) for part in ("start", "concepts") for p in (DOCS / part).glob("*.md")
 )

@@ -98,7 +98,7 @@ class FormSwitch:
                 )
                 self.clock[TO_RETRY] -= done - t
                 if self.clock[TO_RETRY] == 0:
-                    self._try_covariance()
+                    self.try_covariance()
             t = done
 
     def _leave_covariance(self) -> None:
@@ -109,7 +109,7 @@ class FormSwitch:
         self.clock[:] = wait, wait, 0
         self.form = covariance.to_square_root(self.form)
 
-    def _try_covariance(self) -> None:
+    def try_covariance(self) -> None:
         assert isinstance(self.form, SquareRootForm)
         form = covariance.from_square_root(self.form)
         if form is not None:
@@ -185,5 +185,5 @@ def _merged(first: FormSwitch, second: FormSwitch, ridge: NDArray) -> FormSwitch
     assert isinstance(parts[1], SquareRootForm)
     merged = FormSwitch(square_root.merge(parts[0], parts[1], ridge), first.method, clock)
     if first.method == "covariance":
-        merged._try_covariance()
+        merged.try_covariance()
     return merged

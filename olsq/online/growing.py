@@ -77,7 +77,7 @@ def widened(switch: Any, ridge: NDArray[np.float64]) -> FormSwitch:
     wide.narrow()
     new = FormSwitch(wide, switch.method, np.array([1, d + n, 0]), switch.span)
     if switch.method == "covariance":
-        new._try_covariance()
+        new.try_covariance()
     return new
 
 

@@ -104,7 +104,7 @@ def absorb(
     residual = np.empty((n, m), origin.dtype)
     collectors, calls = [], []
     for targets, part in engine.groups:
-        own, every = _forgetting_in_time(call.of(targets), part), len(targets) == m
+        own, every = forgetting_in_time(call.of(targets), part), len(targets) == m
         calls.append(own)
         collector = None
         if want_path:
@@ -128,7 +128,7 @@ def absorb(
     return Absorbed(engine, residual, calls, path)
 
 
-def _forgetting_in_time(call: Call, engine: Any) -> Call:
+def forgetting_in_time(call: Call, engine: Any) -> Call:
     """The call with the factors of its half-life in time, which the engine's last row decides."""
     if call.half_life is None or call.times is None:
         return call
@@ -148,7 +148,7 @@ def _feed(
     if usable is not None:
         residual[:] = np.nan
     for block in _blocks(n, None if empty is not None else usable, k):
-        rows = _prepare(call, block, empty, origin.intercept)
+        rows = prepare(call, block, empty, origin.intercept)
         trace = Trace.none(m, k)
         if collector:
             trace = collector.trace(block, rows.X.shape[0])
@@ -164,7 +164,7 @@ def _feed(
             collector.recursive[~empty] = np.nan
 
 
-def _prepare(call: Call, block: Block, usable: NDArray[np.bool_] | None, intercept: bool) -> Rows:
+def prepare(call: Call, block: Block, usable: NDArray[np.bool_] | None, intercept: bool) -> Rows:
     """The rows of a block in float64, with the intercept's column of ones.
 
     Those that are not ``usable`` (n,) become rows of zeros and weight 0.

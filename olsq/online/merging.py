@@ -108,9 +108,9 @@ def merge(first: Any, second: Any, *, forget: Any = None) -> Any:
     first, second = copy.copy(first), copy.copy(second)  # each as it is now
     for estimator in (first, second):
         estimator._check_frozen()
-    _check_same(first, second)
+    check_same(first, second)
     result = copy.copy(second)
-    timing = result._timing = _timing_of_both(first, second)
+    timing = result._timing = timing_of_both(first, second)
     duration = second._duration(timing is not None)
     length = None if duration is None else duration.length
 
@@ -127,12 +127,12 @@ def merge(first: Any, second: Any, *, forget: Any = None) -> Any:
         result._origin = second._origin._replace(
             ridge=first._origin.ridge, made_with=frozen.snapshot(result)
         )
-    result._log_weights = _merged_logs(first, second, length)
+    result._log_weights = merged_logs(first, second, length)
     result.n_samples_seen_ = first.n_samples_seen_ + second.n_samples_seen_
     return result
 
 
-def _merged_logs(first: StreamingRegressor, second: StreamingRegressor, length: Any) -> Any:
+def merged_logs(first: StreamingRegressor, second: StreamingRegressor, length: Any) -> Any:
     """The forgotten sums of the logarithms of the weights, of second's rows after first's."""
     if first._log_weights is None and second._log_weights is None:
         return None
@@ -149,7 +149,7 @@ def _merged_logs(first: StreamingRegressor, second: StreamingRegressor, length: 
     return decay * first._log_weight_sums() + second._log_weight_sums()
 
 
-def _timing_of_both(first: StreamingRegressor, second: StreamingRegressor) -> Timing | None:
+def timing_of_both(first: StreamingRegressor, second: StreamingRegressor) -> Timing | None:
     """When the rows of both were; ValueError if second's do not come after first's."""
     a, b = first._timing, second._timing
     if a is None or b is None:
@@ -174,7 +174,7 @@ def _same_length(one: Any, other: Any) -> bool:
     return parse_duration(one, "window") == parse_duration(other, "window")
 
 
-def _check_same(first: StreamingRegressor, second: StreamingRegressor) -> None:
+def check_same(first: StreamingRegressor, second: StreamingRegressor) -> None:
     a, b = first.get_params(), second.get_params()
     if b.get("prior") is not None:
         raise ValueError(

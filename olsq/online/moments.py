@@ -104,7 +104,7 @@ def switch_from(
     form.narrow()
     switch = FormSwitch(form, method, clock)
     if method == "covariance":
-        switch._try_covariance()
+        switch.try_covariance()
     return switch
 
 

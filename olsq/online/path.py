@@ -346,7 +346,7 @@ def coefficient_path(
             fit_intercept=fit_intercept, method=method, missing=missing, state_dtype=state_dtype,
             cov=cov,
         )  # fmt: skip
-        return _path_of(estimator, X, y, sample_weight, times)
+        return path_of(estimator, X, y, sample_weight, times)
     if half_life is not None or not np.all(real_array(forget, "forget") == 1):
         raise ValueError("window and forget (or half_life) exclude each other: give one of them")
     check_cov(cov)
@@ -359,15 +359,17 @@ def coefficient_path(
         window=window, min_samples=min_samples, ridge=ridge, fit_intercept=fit_intercept,
         missing=missing, state_dtype=state_dtype, window_of=window_of,
     )  # fmt: skip
-    return _path_of(rolling, X, y, sample_weight, times)
+    return path_of(rolling, X, y, sample_weight, times)
 
 
-def _path_of(estimator: Any, X: Any, y: Any, sample_weight: Any, times: Any) -> CoefficientPath:
-    """The path of an estimator before its first row; times that do not count are labels."""
+def path_of(
+    estimator: Any, X: Any, y: Any, sample_weight: Any, times: Any, forget: Any = None
+) -> CoefficientPath:
+    """The path of an estimator over its next rows; times that do not count are labels."""
     if times is None or estimator._duration(True) is not None:
-        return estimator.partial_fit_path(X, y, sample_weight, times=times)
+        return estimator.partial_fit_path(X, y, sample_weight, forget=forget, times=times)
     kind, values = read_times(times)
-    path = estimator.partial_fit_path(X, y, sample_weight)
+    path = estimator.partial_fit_path(X, y, sample_weight, forget=forget)
     if len(values) != len(path.residual):
         raise ValueError(
             f"times must hold one time for each of {len(path.residual)} rows, got {len(values)}"

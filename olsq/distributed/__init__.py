@@ -1,0 +1,21 @@
+"""Least squares over Dask arrays and data frames: many machines, or one that the data do not fit.
+
+Every partition is reduced to a state of d^2 numbers, states merge in order along a tree, and the
+result is that of one machine.  Needs Dask: ``pip install "online-least-squares[dask]"``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+
+if importlib.util.find_spec("dask") is None:  # pragma: no cover
+    raise ImportError(
+        "olsq.distributed needs Dask, which is not installed: pip install "
+        '"online-least-squares[dask]"'
+    )
+
+from olsq.distributed.fitting import fit
+from olsq.distributed.paths import DistributedPath, coefficient_path
+from olsq.distributed.predicting import predict
+
+__all__ = ["DistributedPath", "coefficient_path", "fit", "predict"]

@@ -1,0 +1,65 @@
+"""Which estimator the arguments ask for, and what cannot be put together from partitions."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+
+from olsq.distributed.work import Work
+from olsq.online import (
+    RecursiveLeastSquares,
+    RollingLeastSquares,
+    pieces,
+    tails,
+)
+
+# Those whose states of pieces, learnt apart, merge into the state of the whole.
+MERGEABLE = {
+    "forget", "half_life", "ridge", "ridge_mode", "fit_intercept", "method", "missing",
+    "residuals", "state_dtype", "cov", "prior",
+}  # fmt: skip
+
+
+def work(parameters: dict[str, Any], columns: dict[str, Any], by: bool, rolling: bool) -> Work:
+    """What to do with partitions, with parameters that were checked.
+
+    Raises TypeError for names that no estimator has, ValueError for values out of range and for
+    parameters whose states do not merge.
+    """
+    kind = RollingLeastSquares if rolling else RecursiveLeastSquares
+    known = set(inspect.signature(kind).parameters)
+    if rolling:
+        wrong = {"forget", "half_life"} & parameters.keys()
+        if wrong:
+            raise ValueError(
+                "window and forget (or half_life) exclude each other: give one of them"
+            )
+    unknown = sorted(parameters.keys() - known)
+    if unknown:
+        raise TypeError(f"{unknown[0]!r} is no parameter of {kind.__name__}: {sorted(known)}")
+    if not rolling:
+        refuse(parameters)
+    estimator: Any = kind(**parameters)
+    if rolling:
+        tails.check(estimator)
+    else:
+        pieces.check(estimator)
+    return Work(estimator.get_params(deep=False), columns, rolling, by)
+
+
+def refuse(parameters: dict[str, Any]) -> None:
+    """Raise ValueError for what has no associative merge."""
+    default = inspect.signature(RecursiveLeastSquares).parameters
+    for name in parameters.keys() - MERGEABLE:
+        value = parameters[name]
+        if value is not default[name].default and value != default[name].default:
+            raise ValueError(
+                f"{name}={value!r} has no associative merge: what a row does depends on the state "
+                "that it meets, which a partition learnt apart from those before it does not know. "
+                "Feed the partitions in order to one estimator: for part in X.partitions: "
+                "est.partial_fit(...)"
+            )
+    if np.ndim(parameters.get("forget", 1.0)) > 0:
+        raise ValueError("forget must be a number, or a Dask array with X's rows")

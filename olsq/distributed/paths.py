@@ -1,0 +1,177 @@
+"""Coefficient paths over partitions: a scan of states, then each partition from where it begins."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import dask.array as da
+import numpy as np
+from dask.base import tokenize
+from dask.delayed import Delayed
+from dask.highlevelgraph import HighLevelGraph
+
+from olsq.distributed import scans
+from olsq.distributed.fitting import is_number
+from olsq.distributed.parameters import work
+from olsq.distributed.partitions import new_array, partitions
+from olsq.online import coefficient_path as whole_path
+from olsq.online import piece_paths
+
+
+class PathFields(NamedTuple):
+    """The arrays of a :class:`DistributedPath`, which documents them."""
+
+    coef: da.Array
+    intercept: da.Array
+    residual: da.Array
+    recursive_residual: da.Array
+    sigma2: da.Array
+    stderr: da.Array
+    intercept_stderr: da.Array
+
+
+class DistributedPath(PathFields):
+    """A coefficient path as Dask arrays, lazily, in the partitions of X.
+
+    The fields are those of :class:`olsq.CoefficientPath`: ``coef`` (n, d) or (n, m, d),
+    ``intercept``, ``residual``, ``recursive_residual``, ``sigma2`` (n,) or (n, m), ``stderr`` as
+    ``coef`` and ``intercept_stderr`` as ``intercept``.  Compute several at once with
+    ``dask.compute(path.coef, path.stderr)``: each partition is learnt once for all.
+    """
+
+    partitions: list[Delayed]  # a CoefficientPath each
+    meta: Any  # an empty one
+
+    def to_frame(self) -> Any:
+        """The path as a Dask data frame of pandas' frames, the columns as
+        :meth:`olsq.CoefficientPath.to_frame` names them.
+
+        Examples
+        --------
+        >>> import dask.array as da, olsq.distributed
+        >>> X = da.arange(1.0, 5.0, chunks=2)[:, None]
+        >>> path = olsq.distributed.coefficient_path(X, 2.0 * X[:, 0])
+        >>> path.to_frame()["x0"].compute().tolist()
+        [2.0, 2.0, 2.0, 2.0]
+        """
+        import dask.dataframe as dd
+
+        meta = self.meta.to_frame(kind="pandas")
+        frames = [part.to_frame(kind="pandas") for part in self.partitions]
+        return dd.from_delayed(frames, meta=meta, verify_meta=False)
+
+
+def coefficient_path(
+    X: Any, y: Any, *, forget: Any = None, sample_weight: Any = None, times: Any = None,
+    by: Any = None, window: Any = None, **parameters: Any,
+) -> DistributedPath:  # fmt: skip
+    """Coefficients after every row of Dask collections: expanding, exponential or rolling.
+
+    Parameters
+    ----------
+    X, y, sample_weight, times, forget, by
+        Dask collections, or names of columns of X, as in :func:`fit`.
+    window : int, float, str or timedelta, optional
+        Only the last ``window`` rows count, or those of the last "90D".
+    **parameters
+        The other ones of :func:`olsq.coefficient_path`, with its defaults: no ridge and no
+        intercept unless asked for.
+
+    Returns
+    -------
+    DistributedPath
+        Lazy.  What it computes is :func:`olsq.coefficient_path` of all rows on one machine, but
+        for rounding; see the notes of :func:`fit`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`fit`.  Rows that cannot be learnt read NaN in ``residual`` and the estimate before
+        them, also where there is no row at all that can.
+
+    Notes
+    -----
+    Two passes over the data: one to the states of partitions, whose exclusive scan along a tree (at
+    most two merges a partition, depth 2 log2) is the state before each; a second from there, row
+    by row.  A window takes, instead of states, the rows at the end of the partitions before it
+    that it still holds.  O(n d^2) time, O(partitions) tasks.  Memory is not bounded by a partition
+    as that of :func:`fit` is: Dask keeps part of the rows from one pass to the other
+    (docs/how-far.md has it measured); a cluster spills them.  No derivatives.
+
+    Examples
+    --------
+    >>> import dask.array as da, numpy as np, olsq.distributed
+    >>> X = da.random.default_rng(0).standard_normal((500, 2), chunks=(100, 2))
+    >>> y = X @ np.array([1.0, -2.0])
+    >>> path = olsq.distributed.coefficient_path(X, y, forget=0.98)
+    >>> path.coef.shape, path.coef.numblocks
+    ((500, 2), (5, 1))
+    >>> path.coef[-1].compute().round(6)
+    array([ 1., -2.])
+    """
+    defaults = inspect.signature(whole_path).parameters
+    unknown = sorted(parameters.keys() - defaults.keys())
+    if unknown:
+        raise TypeError(f"{unknown[0]!r} is no parameter of coefficient_path")
+    if y is None:
+        raise ValueError("y must be given: a Dask collection, or the name of a column of X")
+    given = {"y": y, "sample_weight": sample_weight, "times": times, "by": by}
+    rolling, options = window is not None, parameters
+    of_path = {"ridge": 0.0, "fit_intercept": False} | parameters
+    if rolling:
+        if forget is not None and not (is_number(forget) and forget == 1):
+            raise ValueError("window and forget exclude each other: give one of them")
+        if parameters.get("cov", "posterior") != "posterior":
+            raise ValueError("cov='sandwich' is for forgetting, not for a window")
+        options = parameters | {"window": window}
+        # What a path in a window does not use: fixed and discounted are one without forgetting.
+        of_path = {k: v for k, v in of_path.items() if k not in ("ridge_mode", "method", "cov")}
+        of_path["window"] = window
+    else:
+        for name in ("min_samples", "window_of"):
+            if of_path.pop(name, None) is not None:
+                raise ValueError(f"{name} needs window")
+        if is_number(forget):
+            of_path["forget"] = forget
+        else:
+            given["forget"] = forget
+    table = partitions(X, **given)
+    job = work(of_path, table.columns, by is not None, rolling)
+    job = replace(job, options=options)
+    learn = job.of_pieces()
+    token = tokenize("path", table.blocks, of_path, options, table.columns)
+    graph: scans.Graph = {
+        (f"state-{token}", i): (learn.state, *blocks) for i, blocks in enumerate(table.blocks)
+    }
+    levels = scans.reduced(graph, list(graph), learn.merged, token)
+    before = scans.before_each(graph, levels, learn.merged, token)
+    name = f"path-{token}"
+    for i, (state, blocks) in enumerate(zip(before, table.blocks, strict=True)):
+        graph[name, i] = (job.path, state, *blocks)
+    layers = HighLevelGraph.from_collections(name, graph, dependencies=table.dependencies)
+    meta = piece_paths.blank(*table.meta, job.parameters["fit_intercept"])
+    arrays = [_array(layers, name, field, a, table.rows) for field, a in _fields(meta)]
+    path = DistributedPath(*arrays)
+    path.partitions = [Delayed((name, i), layers, layer=name) for i in range(len(table.blocks))]
+    path.meta = meta
+    return path
+
+
+def _fields(meta: Any) -> list[tuple[str, np.ndarray]]:
+    return list(zip(meta._fields, meta, strict=True))
+
+
+def _array(
+    layers: HighLevelGraph, name: str, field: str, meta: np.ndarray, rows: tuple[float, ...]
+) -> da.Array:
+    """One field of all partitions' paths."""
+    own = f"{field}-{name}"
+    rest = (0,) * (meta.ndim - 1)
+    graph: scans.Graph = {(own, i, *rest): (getattr, (name, i), field) for i in range(len(rows))}
+    chunks = (rows, *((size,) for size in meta.shape[1:]))
+    chunks = tuple(tuple(int(c) if c == c else c for c in axis) for axis in chunks)
+    dependencies: list[Any] = [Delayed((name, 0), layers, layer=name)]
+    every = HighLevelGraph.from_collections(own, graph, dependencies=dependencies)
+    return new_array(every, own, chunks, meta=meta)

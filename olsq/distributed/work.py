@@ -1,0 +1,169 @@
+"""What is done with one partition, or two states: plain functions that run on the workers.
+
+None changes what it is given, since a task may run again after a worker is lost, and another task
+may hold the same state.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from olsq.online import (
+    CoefficientPath,
+    RecursiveLeastSquares,
+    RollingLeastSquares,
+    piece_paths,
+    pieces,
+    tails,
+)
+from olsq.online import coefficient_path as whole_path
+from olsq.online.tails import Rows, Tail
+
+
+@dataclass(frozen=True)
+class Work:
+    """What to do with partitions; ``columns`` says what is found in which columns of X.
+
+    ``parameters`` are those of the estimator, a :class:`RollingLeastSquares` if ``rolling``;
+    ``by`` says whether rows have labels of groups.
+    """
+
+    parameters: dict[str, Any]
+    columns: dict[str, Any]
+    rolling: bool
+    by: bool
+    options: dict[str, Any] | None = None  # of a rolling path, as coefficient_path takes them
+
+    def estimator(self) -> Any:
+        """A new one, which has learnt nothing."""
+        kind = RollingLeastSquares if self.rolling else RecursiveLeastSquares
+        return kind(**copy.deepcopy(self.parameters))
+
+    def of_pieces(self) -> Work:
+        """The same for states, which know no prior: it need not travel with every task."""
+        if self.rolling:
+            return self
+        return replace(self, parameters=self.parameters | {"prior": None})
+
+    def rows(self, blocks: tuple[Any, ...]) -> Rows:
+        """The rows of a partition, from the blocks of X, y, sample_weight, forget, times, by."""
+        rows = Rows(*blocks)
+        if not self.columns:
+            return rows
+        X, taken = rows.X, []
+        found = {name: X[column] for name, column in self.columns.items()}
+        for column in self.columns.values():
+            taken += column if isinstance(column, list) else [column]
+        return rows._replace(X=X.drop(columns=taken), **found)
+
+    # -- states -----------------------------------------------------------------------------------
+
+    def state(self, *blocks: Any) -> Any:
+        """What a partition says: a piece, one for each group, or the tail of a window."""
+        rows = self.rows(blocks)
+        est = self.estimator()
+        if self.rolling:
+            return tails.tail(est, rows)
+        if not self.by:
+            return _learnt(est, rows)
+        self._check_labels(rows)
+        groups = tails.groups(rows.by, rows.n)
+        return {key: _learnt(est, rows.take(own)) for key, own in groups}
+
+    def merged(self, first: Any, second: Any) -> Any:
+        """The state of first's rows and then second's."""
+        if self.rolling:
+            return tails.merged(self.estimator(), first, second)
+        if not self.by:
+            return pieces.merged(first, second)
+        both = dict(first)
+        for key, piece in second.items():
+            both[key] = pieces.merged(both.get(key), piece)
+        return both
+
+    def _check_labels(self, rows: Rows) -> None:
+        if self.parameters.get("missing") != "raise":
+            return
+        labelled = np.zeros(rows.n, np.bool_)
+        for _, own in tails.groups(rows.by, rows.n):
+            labelled[own] = True
+        if not labelled.all():
+            raise ValueError(
+                f"by has no label in row {int(np.argmin(labelled))} of a partition; such rows are "
+                "passed over with missing='skip'"
+            )
+
+    # -- results ----------------------------------------------------------------------------------
+
+    def finished(self, state: Any) -> Any:
+        """The fitted estimator of the state of all rows."""
+        if self.by:
+            state = {key: piece for key, piece in state.items() if piece is not None}
+        samples = getattr(state, "samples", getattr(state, "n_samples_seen_", None))
+        if not state:
+            raise ValueError("no row is left to learn from: each has a missing value")
+        if samples == 0:
+            raise ValueError("sample_weight is zero in every row; no row is left to learn from")
+        if isinstance(state, Tail):
+            return tails.estimator_of(self.estimator(), state)
+        if self.by:
+            return piece_paths.grouped(self.parameters, state)
+        return pieces.begun(self.estimator(), state)
+
+    def path(self, before: Any, *blocks: Any) -> CoefficientPath:
+        """The path over a partition's rows, after the state of all rows before it."""
+        rows = self.rows(blocks)
+        intercept = self.parameters["fit_intercept"]
+        if self.rolling:
+            return self._rolling_path(before, rows)
+        est = self.estimator()
+        if not self.by:
+            return _path_after(est, before, rows)
+        self._check_labels(rows)
+        before = before or {}
+        found = []
+        for key, own in tails.groups(rows.by, rows.n):
+            part = rows.take(own)
+            found.append((own, _path_after(est, before.get(key), part._replace(by=None))))
+        like = piece_paths.blank(rows.X, rows.y, intercept)
+        whole = piece_paths.scattered(found, rows.n, like)
+        return whole.labelled(piece_paths.labels_of(rows.X, rows.y, intercept, rows.times))
+
+    def _rolling_path(self, before: Tail | None, rows: Rows) -> CoefficientPath:
+        assert self.options is not None
+        intercept = self.parameters["fit_intercept"]
+        last = None if before is None else before.rows
+        every = rows if last is None else tails.joined(last, rows)
+        labels = piece_paths.labels_of(rows.X, rows.y, intercept, rows.times)
+        if not rows.n or not tails.any_usable(self.estimator(), every):
+            return piece_paths.blank(rows.X, rows.y, intercept, np.nan, labels)
+        found = whole_path(
+            every.X, every.y, sample_weight=every.sample_weight, times=every.times, by=every.by,
+            **self.options,
+        )  # fmt: skip
+        return CoefficientPath(*(a[every.n - rows.n :] for a in found)).labelled(labels)
+
+
+def _learnt(estimator: RecursiveLeastSquares, rows: Rows) -> RecursiveLeastSquares | None:
+    X, y, weight, forget, times, _ = rows
+    return pieces.learnt(estimator, X, y, weight, forget=forget, times=times)
+
+
+def _path_after(
+    estimator: RecursiveLeastSquares, piece: RecursiveLeastSquares | None, rows: Rows
+) -> CoefficientPath:
+    X, y, weight, forget, times, _ = rows
+    est = copy.copy(estimator)
+    return piece_paths.path_after(est, piece, X, y, weight, forget=forget, times=times)
+
+
+def predicted(columns: dict[str, Any], estimator: Any, X: Any, by: Any) -> Any:
+    """Predictions (n,) or (n, m) for a partition of X."""
+    if "by" in columns:
+        X, by = X.drop(columns=[columns["by"]]), X[columns["by"]]
+    out = estimator.predict(X) if by is None else estimator.predict(X, by=by)
+    return np.asarray(out)

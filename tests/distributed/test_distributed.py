@@ -1,0 +1,299 @@
+"""Fits, paths and predictions over partitions against one machine and a dense solution."""
+
+from __future__ import annotations
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+
+import olsq
+from olsq import distributed
+
+N = 240
+CUTS = (0, 1, 60, 0, 39, 90, 50)  # rows of the partitions: empty ones, one of one row
+
+
+@pytest.fixture(autouse=True)
+def in_this_thread():
+    with dask.config.set(scheduler="synchronous"):
+        yield
+
+
+def stream(seed=0, d=3):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((N, d)) + 0.5
+    drift = np.linspace(0, 1, N)
+    y = X @ np.arange(1.0, d + 1) + 2.0 + drift * X[:, 0] + rng.standard_normal(N)
+    weight = rng.uniform(0, 2, N)
+    weight[::9] = 0.0
+    return X, y, weight
+
+
+def cut(array, unknown=False):
+    """In-memory rows as a Dask array in ``CUTS``; of unknown sizes if asked."""
+    blocks = np.split(array, np.cumsum(CUTS)[:-1])
+    chunks = ((np.nan,) * len(CUTS) if unknown else CUTS, *((s,) for s in array.shape[1:]))
+    name = f"cut-{id(array)}-{unknown}"
+    graph = {(name, i, *(0,) * (array.ndim - 1)): block for i, block in enumerate(blocks)}
+    return da.Array(graph, name, chunks, meta=array[:0])
+
+
+def assert_same_fit(found, one, rtol=1e-12):
+    for name in ("coef_", "intercept_", "sigma2_", "coef_stderr_"):
+        want = np.asarray(getattr(one, name))
+        size = np.abs(want[np.isfinite(want)]).max(initial=0.0)
+        np.testing.assert_allclose(getattr(found, name), want, rtol=rtol, atol=rtol * size)
+    assert found.n_samples_seen_ == one.n_samples_seen_
+    np.testing.assert_array_equal(found.rank_, one.rank_)
+    np.testing.assert_array_equal(found.determined_, one.determined_)
+
+
+def assert_same_path(found, one, rtol=1e-11):
+    for name, got, want in zip(one._fields, dask.compute(*found), one, strict=True):
+        want = np.asarray(want)
+        size = np.abs(want[np.isfinite(want)]).max(initial=0.0)
+        np.testing.assert_allclose(got, want, rtol=rtol, atol=rtol * size, err_msg=name)
+
+
+FITS = [
+    {},
+    {"forget": 0.97, "ridge": 0.0, "cov": "sandwich"},
+    {"half_life": 30, "method": "sqrt", "ridge": [1.0, 0.0, 1e-8]},
+    {"forget": 0.97, "ridge_mode": "fixed", "ridge": 0.5},
+    {"ridge_mode": "fixed", "ridge": 0.5, "method": "sqrt"},
+    {"prior": (np.full(4, 0.3), np.full(4, 0.05)), "forget": 0.99},
+    {"method": "information", "ridge": 1e-3},
+]
+
+
+@pytest.mark.parametrize("parameters", FITS, ids=lambda p: "-".join(p) or "default")
+def test_fit_is_that_of_one_machine(parameters):
+    X, y, weight = stream()
+    X[5::11, 1] = np.nan
+    X[1:61] = np.nan  # a whole partition with nothing to learn
+    one = olsq.RecursiveLeastSquares(**parameters).fit(X, y, weight)
+    found = distributed.fit(cut(X), cut(y), sample_weight=weight, **parameters)
+    assert_same_fit(found, one)
+    # Both go on alike, and are what was asked for.
+    assert found.get_params().keys() == one.get_params().keys()
+    more = np.ones((2, 3)), np.zeros(2)
+    assert_same_fit(found.partial_fit(*more), one.partial_fit(*more))
+    likelihoods = [est.summary().log_likelihood for est in (found, one)]
+    assert likelihoods[0] == pytest.approx(likelihoods[1], rel=1e-10)
+
+
+def test_forgetting_by_row_resets_and_unknown_sizes():
+    X, y, _ = stream(1)
+    gates = np.full(N, 0.98)
+    gates[130] = 0.0
+    one = olsq.RecursiveLeastSquares(ridge=1.0).partial_fit(X, y, forget=gates)
+    found = distributed.fit(
+        cut(X, unknown=True), cut(y, unknown=True), forget=cut(gates, unknown=True), ridge=1.0
+    )
+    assert_same_fit(found, one)
+    wide = da.from_array(X, chunks=(70, 2))  # columns in pieces, y in other partitions
+    found = distributed.fit(wide, da.from_array(y, chunks=11), forget=gates, ridge=1.0)
+    assert_same_fit(found, one)
+
+
+def test_ill_conditioned_fit_keeps_the_digits_of_qr():
+    # cond(X) = 1e10: moments, which square it, have no digit left.
+    X, y, _ = stream(2, d=6)
+    U, _, V = np.linalg.svd(X, full_matrices=False)
+    X = (U * np.logspace(0, -10, 6)) @ V
+    y = X @ np.linspace(1, 2, 6) + 1e-12 * y
+    want, *_ = np.linalg.lstsq(X, y, rcond=None)
+    options = {"ridge": 0.0, "fit_intercept": False, "method": "sqrt"}
+    found = distributed.fit(cut(X), cut(y), **options).coef_
+    error = np.linalg.norm(found - want) / np.linalg.norm(want)
+    assert error < 64 * 1e10 * np.finfo(np.float64).eps * 1e-1  # 1.4e-6; measured 1e-7
+    gram = X.T @ X
+    squared = np.linalg.lstsq(gram, X.T @ y, rcond=1e-17)[0]
+    assert np.linalg.norm(squared - want) > 1e3 * error * np.linalg.norm(want)
+
+
+@pytest.mark.parametrize("forget", [1.0, 0.98])
+def test_dependent_columns_and_scales(forget):
+    X, y, _ = stream(3)
+    X = np.column_stack([X[:, 0], X[:, 0], X[:, 1] * 1e3, X[:, 0] + X[:, 2] * 1e-3, np.zeros(N)])
+    X[:60, 3] = 3 * X[:60, 0]  # dependent in the first partitions only
+    one = olsq.RecursiveLeastSquares(forget=forget, ridge=0.0).fit(X, y)
+    found = distributed.fit(cut(X), cut(y), forget=forget, ridge=0.0)
+    assert one.rank_ == 4
+    assert_same_fit(found, one, rtol=1e-10)  # scales and a near dependence of 1e3 each
+    np.testing.assert_allclose(found.predict(X), one.predict(X), rtol=1e-10, atol=1e-10)
+
+
+def test_float32_rows_and_states():
+    X, y, weight = (a.astype(np.float32) for a in stream(4))
+    X = np.column_stack([X, X[:, 0] * np.float32(0.3)])  # dependent up to float32's rounding
+    for state_dtype in ("float64", "float32"):
+        parameters = {"ridge": 0.0, "state_dtype": state_dtype, "forget": 0.99}
+        one = olsq.RecursiveLeastSquares(**parameters).fit(X, y, weight)
+        found = distributed.fit(cut(X), cut(y), sample_weight=cut(weight), **parameters)
+        assert found.coef_.dtype == np.float32
+        assert found.rank_ == one.rank_ == 4
+        np.testing.assert_allclose(found.coef_, one.coef_, rtol=2e-5)
+
+
+def test_targets_that_miss_different_rows():
+    X, y, weight = stream(5)
+    Y = np.column_stack([y, y**2, -y])
+    Y[::3, 1] = np.nan
+    Y[:100, 2] = np.nan
+    parameters = {"missing": "skip_target", "forget": 0.99}
+    one = olsq.RecursiveLeastSquares(**parameters).fit(X, Y, weight)
+    assert_same_fit(distributed.fit(cut(X), cut(Y), sample_weight=weight, **parameters), one)
+    path = olsq.coefficient_path(X, Y, sample_weight=weight, **parameters)
+    found = distributed.coefficient_path(cut(X), cut(Y), sample_weight=weight, **parameters)
+    assert found.coef.shape == (N, 3, 3)
+    assert_same_path(found, path)
+
+
+def test_half_life_in_time_and_windows_of_time():
+    X, y, _ = stream(6)
+    times = np.cumsum(np.random.default_rng(0).uniform(0, 2, N))
+    X[100:140] = np.nan
+    one = olsq.RecursiveLeastSquares(half_life=25.0).fit(X, y, times=times)
+    found = distributed.fit(cut(X), cut(y), times=cut(times), half_life=25.0)
+    assert_same_fit(found, one)
+    path = olsq.coefficient_path(X, y, times=times, window=40.0, min_samples=5)
+    got = distributed.coefficient_path(cut(X), cut(y), times=times, window=40.0, min_samples=5)
+    assert_same_path(got, path)
+    with pytest.raises(ValueError, match="times must not go back"):
+        distributed.fit(cut(X), cut(y), times=times[::-1].copy(), half_life=25.0)
+
+
+@pytest.mark.parametrize("parameters", [
+    {"forget": 0.97, "fit_intercept": True}, {"forget": 0.97, "ridge": 0.3, "ridge_mode": "fixed"},
+    {"window": 45, "ridge": 1e-3, "min_samples": 4}, {"window": 45, "window_of": "positions"},
+], ids=lambda p: "-".join(p))  # fmt: skip
+def test_path_is_that_of_one_machine(parameters):
+    X, y, weight = stream(7)
+    X[:70, 0] = np.nan  # the first partitions have nothing to learn
+    y[100:120] = np.nan
+    one = olsq.coefficient_path(X, y, sample_weight=weight, **parameters)
+    found = distributed.coefficient_path(cut(X), cut(y), sample_weight=cut(weight), **parameters)
+    assert found.coef.chunks == (CUTS, (3,))
+    assert_same_path(found, one)
+
+
+def test_window_fit_over_several_partitions():
+    X, y, _ = stream(8)
+    y[-60:-50] = np.nan
+    one = olsq.RollingLeastSquares(130).fit(X, y)
+    assert_same_fit(distributed.fit(cut(X), cut(y), window=130), one)
+
+
+def test_groups():
+    X, y, weight = stream(9)
+    rng = np.random.default_rng(1)
+    by = rng.choice(np.array(["a", "b", "c", "late"]), N)
+    by[(by == "late") & (np.arange(N) < 200)] = "a"
+    X[rng.random(N) < 0.1, 0] = np.nan
+    options = {"forget": 0.98, "ridge": 0.1}
+    one = olsq.GroupedLeastSquares(**options).partial_fit(X, y, weight, by=by)
+    found = distributed.fit(cut(X), cut(y), sample_weight=weight, by=cut(by), **options)
+    assert found.keys() == one.keys()
+    assert_same_fit(found["late"], one["late"])
+    np.testing.assert_allclose(found.coef_, one.coef_, rtol=1e-12, atol=1e-12)
+    np.testing.assert_array_equal(found.n_samples_seen_, one.n_samples_seen_)
+    predicted = distributed.predict(found, cut(X), by=cut(by))
+    np.testing.assert_allclose(predicted, one.predict(X, by=by), rtol=1e-11)
+    for more in ({}, {"window": 20}):
+        options = {"by": by, "ridge": 0.1} | more
+        path = olsq.coefficient_path(X, y, **options)
+        assert_same_path(distributed.coefficient_path(cut(X), cut(y), **options), path)
+
+
+def test_frames_by_names_of_columns():
+    X, y, weight = stream(10)
+    index = pd.date_range("2024-01-01", periods=N)
+    frame = pd.DataFrame(X, columns=["a", "b", "c"], index=index)
+    whole = frame.assign(y=y, w=weight)
+    table = dd.from_pandas(whole, npartitions=4)
+    one = olsq.RecursiveLeastSquares(half_life="30D").fit(frame, whole["y"], weight)
+    found = distributed.fit(table, "y", sample_weight="w", half_life="30D")
+    assert_same_fit(found, one)
+    assert list(found.feature_names_in_) == ["a", "b", "c"]
+    parts = table[["a", "b", "c"]], table["y"]  # collections of their own instead
+    assert_same_fit(distributed.fit(*parts, sample_weight=table["w"], half_life="30D"), one)
+    path = olsq.coefficient_path(frame, whole["y"], window="60D", fit_intercept=True)
+    got = distributed.coefficient_path(*parts, window="60D", fit_intercept=True)
+    pd.testing.assert_frame_equal(got.to_frame().compute(), path.to_frame(), check_freq=False)
+    np.testing.assert_allclose(distributed.predict(one, parts[0]), one.predict(frame), rtol=1e-13)
+
+
+def test_lazy_and_of_as_many_tasks_as_partitions():
+    sizes = []
+    for parts in (32, 64):
+        X = da.ones((parts * 4, 2), chunks=(4, 2))
+        delayed = distributed.fit(X, X[:, 0], compute=False)
+        path = distributed.coefficient_path(X, X[:, 0])
+        sizes.append([len(dict(c.__dask_graph__())) for c in (delayed, path.coef)])
+    small, large = np.array(sizes)
+    assert (large <= 2 * small + 16).all()
+    assert (large <= 10 * 64).all()
+    assert delayed.compute().n_samples_seen_ == 256
+
+
+def test_a_task_that_runs_twice_finds_what_it_found():
+    # What makes a lost worker harmless: no task changes a state that another may be given.
+    X, y, _ = stream(11)
+    path = distributed.coefficient_path(cut(X), cut(y), forget=0.9)
+    graph = dict(path.coef.__dask_graph__())
+    wanted = path.coef.__dask_keys__()
+    first = dask.get(graph, [wanted, wanted])[0]
+    state = distributed.fit(cut(X), cut(y), compute=False)
+    assert state.compute().coef_.tobytes() == state.compute().coef_.tobytes()
+    whole = np.concatenate([np.concatenate(part) for part in first])
+    np.testing.assert_array_equal(whole, path.coef.compute())
+
+
+def test_refusals_name_what_is_wrong():
+    X, y, weight = stream(12)
+    a, b = cut(X), cut(y)
+    refused = [
+        (TypeError, "X must be a Dask array", lambda: distributed.fit(X, y)),
+        (ValueError, "two axes", lambda: distributed.fit(b, b)),
+        (ValueError, "y must be given", lambda: distributed.fit(a, None)),
+        (ValueError, "one entry for each", lambda: distributed.fit(a, b[:-1])),
+        (TypeError, "how many rows", lambda: distributed.fit(cut(X, unknown=True), y)),
+        (ValueError, "partitions", lambda: distributed.fit(
+            cut(X, unknown=True), cut(y, unknown=True).blocks[1:])),
+        (TypeError, "no data frame", lambda: distributed.fit(a, "y")),
+        (TypeError, "'nonsense' is no parameter", lambda: distributed.fit(a, b, nonsense=1)),
+        (ValueError, "exclude each other", lambda: distributed.fit(a, b, window=5, forget=0.9)),
+        (ValueError, "forget", lambda: distributed.fit(a, b, forget=1.5)),
+        (ValueError, "no groups of windows", lambda: distributed.fit(a, b, by=y, window=5)),
+        (ValueError, "needs window", lambda: distributed.coefficient_path(a, b, min_samples=3)),
+        (ValueError, "information", lambda: distributed.fit(
+            a, b, ridge_mode="fixed", method="sqrt", forget=0.9)),
+        (ValueError, "missing value", lambda: distributed.fit(a, b * np.nan)),
+        (ValueError, "zero in every row", lambda: distributed.fit(a, b, sample_weight=0 * weight)),
+        (ValueError, "contains NaN", lambda: distributed.fit(a, b * np.nan, missing="raise")),
+        (ValueError, "features", lambda: distributed.predict(distributed.fit(a, b), a[:, :2])),
+    ]  # fmt: skip
+    for kind, message, call in refused:
+        with pytest.raises(kind, match=message):
+            call()
+
+
+def test_what_has_no_associative_merge_is_refused(monkeypatch):
+    from olsq.distributed import parameters
+
+    monkeypatch.setattr(parameters, "MERGEABLE", parameters.MERGEABLE - {"cov"})
+    X, y, _ = stream(13)
+    with pytest.raises(ValueError, match="no associative merge"):
+        distributed.fit(cut(X), cut(y), cov="sandwich")
+    distributed.fit(cut(X), cut(y), cov="posterior")  # its default is nothing that was asked for
+
+
+def test_every_parameter_of_the_estimator_was_thought_of():
+    # A new one must be put among those that merge, or is refused: either is a decision.
+    from olsq.distributed.parameters import MERGEABLE
+
+    assert set(olsq.RecursiveLeastSquares().get_params()) >= MERGEABLE
