@@ -96,7 +96,7 @@ ROOMS = {
     "stability": {*BASE, "online"},
     "plot": {*BASE, "online", "stability"},
     "features": {*BASE, "online"},
-    "distributed": {*BASE, "online"},
+    "distributed": {*BASE, "forgetting", "online"},
     "tuning": {*BASE, "solvers", "online", "sequence"},
 }
 

@@ -11,6 +11,7 @@ from dask.highlevelgraph import HighLevelGraph
 from olsq.distributed import scans
 from olsq.distributed.parameters import work
 from olsq.distributed.partitions import partitions
+from olsq.forgetting import Forgetting
 from olsq.online import piece_paths
 
 
@@ -116,5 +117,11 @@ def fit(
 
 
 def is_number(forget: Any) -> bool:
-    """Whether forget is one number for all rows."""
+    """Whether forget is one number for all rows; a way of forgetting is refused."""
+    if isinstance(forget, Forgetting):
+        raise ValueError(
+            f"forget={type(forget).__name__}(...) is not put together from partitions: give a "
+            "number or half_life=, or feed the partitions in order to one estimator: for part in "
+            "X.partitions: est.partial_fit(...)"
+        )
     return isinstance(forget, (int, float)) or (hasattr(forget, "item") and forget.ndim == 0)

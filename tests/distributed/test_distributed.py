@@ -282,6 +282,13 @@ def test_refusals_name_what_is_wrong():
             call()
 
 
+def test_ways_of_forgetting_are_refused():
+    X, y = da.ones((10, 2), chunks=(5, 2)), da.ones(10, chunks=5)
+    for door in (olsq.distributed.fit, olsq.distributed.coefficient_path):
+        with pytest.raises(ValueError, match=r"forget=Directional\(\.\.\.\) is not put together"):
+            door(X, y, forget=olsq.forgetting.Directional(0.9))
+
+
 def test_what_has_no_associative_merge_is_refused(monkeypatch):
     from olsq.distributed import parameters
 
