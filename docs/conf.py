@@ -16,7 +16,12 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
+sys.path.insert(0, str(HERE))
+
+import gallery  # noqa: E402
 import olsq  # noqa: E402
+
+gallery.write()
 
 project = "olsq"
 author = "olsq developers"

@@ -79,10 +79,12 @@ def test_every_page_is_reached_from_the_landing_page():
     reached, ahead = set(), [DOCS / "index.md"]
     while ahead:
         page = ahead.pop()
+        if page == DOCS / "gallery" / "index.md":  # made while building
+            continue
         assert page.exists(), page
         if page not in reached:
             reached.add(page)
             ahead += entries(page)
-    made = {"_build", "generated"}
+    made = {"_build", "generated", "gallery"}
     pages = {page for page in DOCS.rglob("*.md") if not made & {*page.parts}}
     assert pages - reached == set()

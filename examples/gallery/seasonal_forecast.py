@@ -1,6 +1,6 @@
 """Forecast CO2 at Mauna Loa half a year ahead, every week, with intervals.
 
-    python examples/streams/seasonal_forecast.py [--figure co2.png]
+    python examples/gallery/seasonal_forecast.py [--figure co2.png]
 
 A trend and three harmonics of the year, forgotten with a half-life of two years, at the dates of
 the weeks that were measured: weeks are missing, and nothing is filled in.  A regression's intervals

@@ -1,6 +1,6 @@
 """Cancel the echo of a loudspeaker in a room whose door opens half-way.
 
-    python examples/streams/echo_canceller.py [--figure echo.png]
+    python examples/gallery/echo_canceller.py [--figure echo.png]
 
 The microphone hears the far end's speech through 128 taps of a room, and noise 40 dB below.  The
 measure is the echo return loss enhancement (ITU-T G.168), how far the echo is below what it was,

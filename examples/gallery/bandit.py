@@ -1,6 +1,6 @@
 """Choose among ten articles for readers who differ: LinUCB and Thompson sampling.
 
-    python examples/streams/bandit.py [--steps 2000] [--peers 1] [--figure bandit.png]
+    python examples/gallery/bandit.py [--steps 2000] [--peers 1] [--figure bandit.png]
 
 Each article has a linear reward of its own in eight features of the reader, with noise.  Regret is
 what was lost against knowing the rewards.  ``--peers 1`` runs mabwiser's policies beside it, on the

@@ -1,6 +1,6 @@
 """Betas of many assets to three factors over a rolling year, as a frame with dates and names.
 
-    python examples/streams/rolling_betas.py [--assets 500] [--figure betas.png]
+    python examples/gallery/rolling_betas.py [--assets 500] [--figure betas.png]
 
 Ten years of daily returns, simulated: three factors with volatility that comes and goes, betas that
 wander, noise of 1 % a day, a holiday now and then.  Beside it statsmodels' RollingOLS and pandas'

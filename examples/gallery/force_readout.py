@@ -1,6 +1,6 @@
 """Teach a reservoir to oscillate like Mackey and Glass's equation, then let it run on its own.
 
-    python examples/streams/force_readout.py [--figure force.png]
+    python examples/gallery/force_readout.py [--figure force.png]
 
 FORCE learning (Sussillo & Abbott 2009): a random recurrent network's read-out is fed back into it
 while recursive least squares corrects the read-out at every step.  The text-book update is four

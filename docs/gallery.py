@@ -1,0 +1,94 @@
+"""Pages of the gallery, from the scripts in ``examples/gallery``: run by ``conf.py`` at every build.
+
+Scripts are not executed here.  The tests run them, with their assertions; their figures are in
+``docs/img``.  A page is the script's docstring, its figure, the lines marked as the use, the source.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+HERE = Path(__file__).parent
+SCRIPTS = HERE.parent / "examples" / "gallery"
+PAGES = HERE / "gallery"
+
+# Script -> its figure, in the order of the page.
+STREAMS = {
+    "sensor_calibration": "gallery-sensor_calibration.png",
+    "rolling_betas": "stream-betas.png",
+    "echo_canceller": "stream-echo.png",
+    "bandit": "stream-bandit.png",
+    "force_readout": "stream-force.png",
+    "seasonal_forecast": "stream-co2.png",
+    "larger_than_memory": "gallery-larger_than_memory.png",
+}
+SEQUENCES = {
+    "learn_features": "gallery-learn_features.png",
+    "in_context_regression": "gallery-in_context_regression.png",
+    "train_and_sample": "gallery-train_and_sample.png",
+    "swap_solvers": "gallery-swap_solvers.png",
+    "shard_sequence": "gallery-shard_sequence.png",
+    "property_test": "gallery-property_test.png",
+}
+USE = re.compile(r"^ *# \[use\]\n(.*?)^ *# \[end\]$", re.S | re.M)
+
+
+def parts(name: str) -> tuple[str, str, str]:
+    """Title, command and text of a script's docstring."""
+    text = ast.get_docstring(ast.parse((SCRIPTS / f"{name}.py").read_text()))
+    title, command, rest = text.split("\n\n", 2)
+    return title.rstrip("."), command.strip(), rest
+
+
+def page(name: str, figure: str) -> str:
+    """Markdown of one script's page."""
+    title, command, text = parts(name)
+    return f"""# {title}
+
+{text}
+
+![{title}](../img/{figure})
+
+```sh
+{command}
+```
+
+```{{literalinclude}} ../../examples/gallery/{name}.py
+:language: python
+```
+"""
+
+
+def card(name: str, figure: str) -> str:
+    """One card of the index, with its thumbnail."""
+    title, _, _ = parts(name)
+    return f""":::{{grid-item-card}}
+:link: {name}
+:link-type: doc
+:img-top: ../img/{figure}
+
+{title}
+:::
+"""
+
+
+def index() -> str:
+    """Markdown of the gallery's first page."""
+    text = "# Gallery\n\nScripts that run in seconds and assert what they say. Each takes `--figure`.\n\n"
+    for head, scripts in (("Streams of rows", STREAMS), ("Sequences and layers", SEQUENCES)):
+        text += f"## {head}\n\n::::{{grid}} 1 2 3 3\n:gutter: 3\n\n"
+        text += "\n".join(card(*item) for item in scripts.items()) + "\n::::\n\n"
+    names = "\n".join([*STREAMS, *SEQUENCES])
+    return text + f"```{{toctree}}\n:hidden:\n\n{names}\n```\n"
+
+
+def write() -> None:
+    """Write every page; one that is as it was keeps its date, so that it is not built again."""
+    PAGES.mkdir(exist_ok=True)
+    pages = {name: page(name, figure) for name, figure in {**STREAMS, **SEQUENCES}.items()}
+    for name, text in {**pages, "index": index()}.items():
+        target = PAGES / f"{name}.md"
+        if not target.exists() or target.read_text() != text:
+            target.write_text(text)

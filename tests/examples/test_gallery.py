@@ -1,0 +1,78 @@
+"""The gallery's scripts hold their own claims; docs/five-streams.md shows the lines of five."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import matplotlib
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = ROOT / "examples" / "gallery"
+FIVE = ["rolling_betas", "echo_canceller", "bandit", "force_readout", "seasonal_forecast"]
+STREAMS = ["sensor_calibration", "larger_than_memory"]
+SEQUENCES = [
+    "learn_features",
+    "in_context_regression",
+    "train_and_sample",
+    "swap_solvers",
+    "property_test",
+]
+APART = ["shard_sequence"]  # needs devices, which JAX takes before it starts
+NAMES = [*FIVE, *STREAMS, *SEQUENCES]
+QUICK = {
+    "rolling_betas": ["--assets", "12"],
+    "bandit": ["--steps", "600"],
+    "larger_than_memory": ["--rows", "500000"],
+}
+MARKED = re.compile(r"^ *# \[use\]\n(.*?)^ *# \[end\]$", re.S | re.M)
+
+
+def test_every_script_is_tested():
+    assert {path.stem for path in SCRIPTS.glob("*.py")} == {*NAMES, *APART, "figures"}
+
+
+def test_every_script_is_in_the_gallery(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    gallery = importlib.import_module("gallery")
+    shown = {**gallery.STREAMS, **gallery.SEQUENCES}
+    assert set(shown) == {*NAMES, *APART}
+    for name, figure in shown.items():
+        assert (ROOT / "docs" / "img" / figure).exists()
+        assert f"literalinclude}} ../../examples/gallery/{name}.py" in gallery.page(name, figure)
+    assert gallery.index().count("grid-item-card") == len(shown)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_script_holds_what_it_claims(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "path", [str(SCRIPTS), *sys.path])
+    matplotlib.use("agg")
+    figure = tmp_path / "figure.png"
+    importlib.import_module(name).main([*QUICK.get(name, []), "--figure", str(figure)])
+    assert figure.stat().st_size > 10_000
+    assert capsys.readouterr().out
+
+
+def test_a_sequence_is_solved_on_several_devices(tmp_path):
+    command = [sys.executable, str(SCRIPTS / "shard_sequence.py"), "--tokens", "256"]
+    figure = tmp_path / "figure.png"
+    done = subprocess.run(
+        [*command, "--figure", str(figure)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "256 tokens on 4 devices" in done.stdout
+    assert figure.stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("name", FIVE)
+def test_the_page_shows_the_lines_that_use_olsq(name):
+    page = (ROOT / "docs" / "five-streams.md").read_text()
+    (use,) = MARKED.findall((SCRIPTS / f"{name}.py").read_text())
+    code = textwrap.dedent(use).rstrip()
+    assert len(code.splitlines()) <= 25
+    assert f"```python\n{code}\n```" in page
