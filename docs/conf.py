@@ -19,6 +19,7 @@ sys.path.insert(0, str(HERE.parent))
 sys.path.insert(0, str(HERE))
 
 import gallery  # noqa: E402
+
 import olsq  # noqa: E402
 
 gallery.write()

@@ -1,13 +1,12 @@
-"""Pages of the gallery, from the scripts in ``examples/gallery``: run by ``conf.py`` at every build.
+"""Pages of the gallery, from the scripts in ``examples/gallery``; ``conf.py`` runs it.
 
 Scripts are not executed here.  The tests run them, with their assertions; their figures are in
-``docs/img``.  A page is the script's docstring, its figure, the lines marked as the use, the source.
+``docs/img``.  A page is the script's docstring, its figure and its source.
 """
 
 from __future__ import annotations
 
 import ast
-import re
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -32,7 +31,6 @@ SEQUENCES = {
     "shard_sequence": "gallery-shard_sequence.png",
     "property_test": "gallery-property_test.png",
 }
-USE = re.compile(r"^ *# \[use\]\n(.*?)^ *# \[end\]$", re.S | re.M)
 
 
 def parts(name: str) -> tuple[str, str, str]:
@@ -76,7 +74,7 @@ def card(name: str, figure: str) -> str:
 
 def index() -> str:
     """Markdown of the gallery's first page."""
-    text = "# Gallery\n\nScripts that run in seconds and assert what they say. Each takes `--figure`.\n\n"
+    text = "# Gallery\n\nScripts that assert what they say. Each takes `--figure`.\n\n"
     for head, scripts in (("Streams of rows", STREAMS), ("Sequences and layers", SEQUENCES)):
         text += f"## {head}\n\n::::{{grid}} 1 2 3 3\n:gutter: 3\n\n"
         text += "\n".join(card(*item) for item in scripts.items()) + "\n::::\n\n"

@@ -3,7 +3,7 @@
     python examples/gallery/larger_than_memory.py [--rows 20000000] [--figure memory.png]
 
 The rows lie in a file that is mapped, never read whole.  The estimator is fed with blocks; what it
-keeps does not grow.  The last block is interrupted on purpose, and the fit goes on from its state.
+keeps does not grow.  Half-way the estimator is saved and loaded, and the fit goes on.
 """
 
 from __future__ import annotations
