@@ -32,9 +32,11 @@ def main(arguments: list[str] | None = None) -> None:
     here = NamedSharding(mesh, P("time", None))
     parts = [jax.device_put(x, here) for x in (k, v, q)]  # T / devices tokens on each
 
+    solver = olsq.ChunkExact(shards=mesh.size)
+
     @jax.jit
     def solve(k, v, q):
-        return olsq.online_lstsq(k, v, q, forget=0.999, ridge=0.1, shards=mesh.size)
+        return olsq.online_lstsq(k, v, q, forget=0.999, ridge=0.1, solver=solver)
 
     sharded = solve(*parts)
     # [end]
