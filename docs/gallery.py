@@ -22,6 +22,7 @@ STREAMS = {
     "force_readout": "stream-force.png",
     "seasonal_forecast": "stream-co2.png",
     "larger_than_memory": "gallery-larger_than_memory.png",
+    "dask_cluster": "gallery-dask_cluster.png",
 }
 SEQUENCES = {
     "learn_features": "gallery-learn_features.png",
