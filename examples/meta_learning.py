@@ -41,7 +41,7 @@ from meta_learners import METHODS, TEST_SHOTS, Method, Task, draw, exam
 from task_training import add_result, load_results, save_results
 
 NAME = "meta-learning"
-BATCH, META_STEPS, TUNING_STEPS, EVERY = 16, 10_000, 1_500, 500
+BATCH, META_STEPS, TUNING_STEPS, EVERY = 16, 4_000, 1_500, 500
 TUNING_SEED = 100
 
 
