@@ -16,8 +16,8 @@ from jax import Array
 from olsq import checks
 from olsq.checks import check_forget, check_real, concrete, refuse, shown
 from olsq.sequence.jax.gates import lost_tokens
-from olsq.sequence.jax.pieces import delayed
 from olsq.sequence.jax.inputs import all_ones, promoted, working_dtype
+from olsq.sequence.jax.pieces import delayed
 from olsq.sequence.jax.tiles import finite
 
 

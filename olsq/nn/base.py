@@ -176,4 +176,4 @@ class Mixer(eqx.Module):
         Recurrences with a memory then work on each device's piece of time and exchange what
         pieces make of the memory; a rule that cannot is given the whole of time by the compiler.
         """
-        return self._with(shards=shards)
+        return self if shards == self.shards else self._with(shards=shards)

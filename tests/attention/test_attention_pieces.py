@@ -1,4 +1,4 @@
-"""Recurrences on pieces of time are those of the whole, derivatives too, on gates that break them."""
+"""Recurrences on pieces of time are those of the whole, derivatives too, on hard gates."""
 
 from __future__ import annotations
 
@@ -93,13 +93,19 @@ def test_what_runs_along_time():
     def join(a, b):
         return a[0] + b[0], jnp.maximum(a[1] + b[0], b[1])
 
-    found = []
-    for pieces in (1, PIECES):
-        with time_in_pieces(pieces):
-            found.append([
-                running_max(order), lost_tokens(lost, reset, start), lost_tokens(lost, None, start),
-                running(join, sums, (0.0, -jnp.inf)), [delayed(x, before, i) for i in range(5)],
-            ])  # fmt: skip
+    @jax.jit
+    def both():
+        found = []
+        for pieces in (1, PIECES):
+            with time_in_pieces(pieces):
+                found.append([
+                    running_max(order), lost_tokens(lost, reset, start),
+                    lost_tokens(lost, None, start), running(join, sums, (0.0, -jnp.inf)),
+                    [delayed(x, before, i) for i in range(5)],
+                ])  # fmt: skip
+        return found
+
+    found = both()
     for a, b in zip(*map(jax.tree.leaves, found), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-13, atol=1e-13)
     np.testing.assert_array_equal(found[1][4][2], jnp.concatenate([before[:, 2:], x[:, :-2]], 1))

@@ -1,4 +1,4 @@
-"""Time in pieces, one per device: what a recurrence does so that no device needs the others' tokens.
+"""Time in pieces, one per device, so that no device needs the tokens of the others.
 
 Inside :func:`time_in_pieces` whatever runs along time is done in each piece by itself, and the
 pieces are joined by summaries whose size does not depend on how long time is.  Values are those of
