@@ -11,6 +11,7 @@ from olsq.attention.recurrences.delta import delta_rule
 from olsq.attention.recurrences.elementwise import diagonal, elementwise
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.recurrences.vector import vector_gated
+from olsq.attention.recurrences.vector_delta import vector_delta
 from olsq.sequence.jax.gates import lost_tokens
 from olsq.sequence.jax.pieces import (
     delayed,
@@ -52,6 +53,12 @@ RULES = {
     ),
     "delta": lambda q, k, v, gates, weight, memory, rate: delta_rule(
         q, k, k, v, gates[..., 0], weight, memory
+    ),
+    "delta, before": lambda q, k, v, gates, weight, memory, rate: delta_rule(
+        q, k, k, v, gates[..., 0], weight, memory, before=True
+    ),
+    "vector delta": lambda q, k, v, gates, weight, memory, rate: vector_delta(
+        q, gates * k, k, v, gates, memory, (q / 4, v)
     ),
     "elementwise": lambda q, k, v, gates, weight, memory, rate: elementwise(
         q, k, v, lambda x: x["gates"][:, :, None] ** (x["on"][:, None, None] * rate),
