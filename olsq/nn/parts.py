@@ -172,7 +172,7 @@ def taps(
         recent = jnp.zeros((b, before, channels), x.dtype)
     recent = recent.astype(x.dtype)
     # What a state remembers belongs to the segment of the first token.
-    earlier = None if segment_ids is None else jnp.repeat(segment_ids[:, :1], before, 1)
+    earlier: Any = None if segment_ids is None else jnp.repeat(segment_ids[:, :1], before, 1)
     total = jnp.zeros_like(x)
     for i in range(before + 1):
         tap = delayed(x, recent, i)

@@ -36,9 +36,8 @@ def delta_rule(
     pieces = pieces_of(q.shape[1])
     if pieces == 1:
         return _delta_rule(q, k, written, v, gates, weight, memory, before)
-    q, k, written, v, gates, weight = (
-        None if x is None else cut(x, pieces) for x in (q, k, written, v, gates, weight)
-    )
+    q, k, written, v = (cut(x, pieces) for x in (q, k, written, v))
+    gates, weight = (None if x is None else cut(x, pieces) for x in (gates, weight))
     n, values, width = len(q), *memory.shape[1:]
     # Rows of the memory do not know of one another: those that begin as the identity and write
     # nothing end as what the piece does to a row.

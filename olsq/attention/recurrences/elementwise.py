@@ -61,22 +61,22 @@ def elementwise(
 
     # Keys before values: the read then adds rows, which vectorises, instead of within them.
     memory = jnp.swapaxes(memory, 1, 2)
-    streams = {**streams, "q": q, "k": k, "v": v, "start": start}
+    given: dict[str, Any] = {**streams, "q": q, "k": k, "v": v, "start": start}
     pieces = pieces_of(q.shape[1])
     if pieces == 1:
-        out, memory = along(token, memory, streams)
+        out, memory = along(token, memory, given)
     else:
         # By vmap: ``factors`` may hold what belongs to each of the N streams.
         def by_piece(x: Any) -> Array:
             return x.reshape(pieces, -1, *x.shape[1:])
 
-        streams = jax.tree.map(lambda x: by_piece(cut(x, pieces)), streams)
+        given = jax.tree.map(lambda x: by_piece(cut(x, pieces)), given)
         zero = jnp.zeros((pieces, *memory.shape), memory.dtype)
         first = (zero, jnp.ones_like(zero))
-        ends = jax.vmap(lambda carry, x: along(summary, carry, x)[1])(first, streams)
+        ends = jax.vmap(lambda carry, x: along(summary, carry, x)[1])(first, given)
         add, factor = (x.reshape(-1, *x.shape[2:]) for x in ends)
         before, memory = link(factor, add, memory)
-        out = jax.vmap(lambda carry, x: along(token, carry, x)[0])(by_piece(before), streams)
+        out = jax.vmap(lambda carry, x: along(token, carry, x)[0])(by_piece(before), given)
         out = join(out.reshape(-1, *out.shape[2:]), pieces)
     return out, jnp.swapaxes(memory, 1, 2)
 

@@ -34,12 +34,13 @@ def gated_linear(
     pieces = pieces_of(q.shape[1])
     if pieces == 1:
         return _gated_linear(q, k, v, gates, weight, memory)
-    streams = [None if x is None else cut(x, pieces) for x in (q, k, v, gates, weight)]
+    q, k, v = (cut(x, pieces) for x in (q, k, v))
+    gates, weight = (None if x is None else cut(x, pieces) for x in (gates, weight))
     zero = jnp.zeros((pieces * memory.shape[0], *memory.shape[1:]), memory.dtype)
-    add = _gated_linear(*streams, zero)[1]
-    factor = jnp.ones(zero.shape[:1], zero.dtype) if gates is None else gates_of_pieces(streams[3])
+    add = _gated_linear(q, k, v, gates, weight, zero)[1]
+    factor = jnp.ones(zero.shape[:1], zero.dtype) if gates is None else gates_of_pieces(gates)
     before, last = link(factor[:, None, None], add, memory)
-    return join(_gated_linear(*streams, before)[0], pieces), last
+    return join(_gated_linear(q, k, v, gates, weight, before)[0], pieces), last
 
 
 def _gated_linear(

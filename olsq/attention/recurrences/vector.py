@@ -32,12 +32,12 @@ def vector_gated(
     pieces = pieces_of(q.shape[1])
     if pieces == 1:
         return _vector_gated(q, k, v, gates, memory, before)
-    streams = [cut(x, pieces) for x in (q, k, v, gates)]
+    q, k, v, gates = (cut(x, pieces) for x in (q, k, v, gates))
     zero = jnp.zeros((pieces * memory.shape[0], *memory.shape[1:]), memory.dtype)
-    add = _vector_gated(*streams, zero, before)[1]
-    factor = gates_of_pieces(streams[3])[:, None]
+    add = _vector_gated(q, k, v, gates, zero, before)[1]
+    factor = gates_of_pieces(gates)[:, None]
     earlier, last = link(factor, add, memory)
-    return join(_vector_gated(*streams, earlier, before)[0], pieces), last
+    return join(_vector_gated(q, k, v, gates, earlier, before)[0], pieces), last
 
 
 def _vector_gated(

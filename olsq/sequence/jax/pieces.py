@@ -100,7 +100,7 @@ def running_max(x: Array) -> Array:
     return jnp.maximum(inside, before[:, :, None]).reshape(x.shape[0], -1)
 
 
-def running(combine: Callable[[Tree, Tree], Tree], x: Tree, identity: Tree) -> Tree:
+def running(combine: Callable[[Tree, Tree], Tree], x: Tree, identity: Any) -> Tree:
     """``jax.lax.associative_scan`` along time of arrays (N, T); ``identity`` are numbers."""
     first = jax.tree.leaves(x)[0]
     pieces = pieces_of(first.shape[1])
