@@ -17,6 +17,7 @@ from olsq import checks
 from olsq.checks import check_forget, check_real, concrete, refuse, shown
 from olsq.sequence.jax.gates import lost_tokens
 from olsq.sequence.jax.inputs import all_ones, promoted, working_dtype
+from olsq.sequence.jax.pieces import delayed
 from olsq.sequence.jax.tiles import finite
 
 
@@ -147,7 +148,7 @@ def check_segments(segment_ids: Any, layout: Layout) -> Array | None:
         raise ValueError(
             "segment_ids must not decrease along time: packed sequences follow one another"
         )
-    start = jnp.pad(ids[:, 1:] != ids[:, :-1], ((0, 0), (1, 0)))
+    start = ids != delayed(ids, ids[:, :1])
     return jnp.repeat(start, layout.heads, axis=0)
 
 

@@ -23,6 +23,7 @@ from olsq.attention.recurrences.linear import accumulate, gated_linear
 from olsq.checks import check_forget, check_real
 from olsq.problem import Moments
 from olsq.sequence.jax.inputs import promoted
+from olsq.sequence.jax.pieces import running
 from olsq.sequence.jax.triangular import inverse_spd
 
 SMALLEST_SHARE = 1e-30  # of a ridge: what float32 still holds
@@ -83,10 +84,9 @@ def ridge_left(
     def join(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
         return jnp.where(b[1], b[0], a[0] * b[0]), a[1] | b[1]
 
-    gone, _ = jax.lax.associative_scan(join, (jnp.where(gates == 0, 0, 1), start), axis=1)
-    left, _ = jax.lax.associative_scan(join, (jnp.where(gates == 0, 1, gates), start), axis=1)
-    left = jnp.maximum(left, SMALLEST_SHARE)
-    first = jnp.cumsum(start, 1) == 0
+    gone, _ = running(join, (jnp.where(gates == 0, 0, 1), start), (1, False))
+    left, begun = running(join, (jnp.where(gates == 0, 1, gates), start), (1.0, False))
+    left, first = jnp.maximum(left, SMALLEST_SHARE), ~begun
     shape = (layout.batch, layout.heads, layout.length)
     return left.reshape(shape), first.reshape(shape), (gone == 0).reshape(shape)
 

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from olsq.nn.conditioning import Diagnostics
 from olsq.nn.parts import check_segment_ids, check_stream
+from olsq.sequence.jax.pieces import time_in_pieces
 from olsq.solvers import Solver
 
 ABSENT: Any = object()  # "no state was given", where None is the state of an empty past
@@ -55,12 +56,15 @@ class Mixer(eqx.Module):
         Whether it has heads whose width is an option.
     solver : solver of :mod:`olsq` or None
         Of its regression, where it has such a field; None there is the mixer's default.
+    shards : int
+        How many devices time is split over: see :meth:`shard_time`.
     """
 
     dim: eqx.AbstractVar[int]
     causal: ClassVar[bool] = True
     takes_key_size: ClassVar[bool] = True
     solver: ClassVar[Solver | None] = None
+    shards: int = eqx.field(static=True, default=1, kw_only=True)
 
     @overload
     def __call__(
@@ -99,7 +103,8 @@ class Mixer(eqx.Module):
         x = check_stream("x", x, self.dim)
         ids = None if segment_ids is None else check_segment_ids(segment_ids, x.shape[:2])
         past = None if state is ABSENT else state
-        y, after = self.mix(x, past, ids, capacity)
+        with time_in_pieces(self.shards):
+            y, after = self.mix(x, past, ids, capacity)
         return y if state is ABSENT else (y, after)
 
     @abc.abstractmethod
@@ -148,12 +153,14 @@ class Mixer(eqx.Module):
 
         As it is, if it solves nothing.
         """
-        if not self.solves():
-            return self
+        return self._with(solver=solver) if self.solves() else self
+
+    def _with(self, **changed: Any) -> Self:
+        """A copy with some fields changed."""
         copy = object.__new__(type(self))
         for field in dataclasses.fields(self):
-            object.__setattr__(copy, field.name, getattr(self, field.name))
-        object.__setattr__(copy, "solver", solver)
+            value = changed.get(field.name, getattr(self, field.name))
+            object.__setattr__(copy, field.name, value)
         return copy
 
     def diagnose(self, x: Array, every: int) -> Diagnostics | None:
@@ -166,6 +173,7 @@ class Mixer(eqx.Module):
     def shard_time(self, shards: int) -> Self:
         """The same weights, told that time is split over ``shards`` devices.
 
-        As it is, unless a mixer can work on its pieces; the compiler gathers time for the others.
+        Recurrences with a memory then work on each device's piece of time and exchange what
+        pieces make of the memory; a rule that cannot is given the whole of time by the compiler.
         """
-        return self
+        return self if shards == self.shards else self._with(shards=shards)

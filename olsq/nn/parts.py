@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from olsq.checks import refuse, shown
 from olsq.sequence.jax.inputs import promoted
+from olsq.sequence.jax.pieces import delayed
 
 UNIT_EPS = 1e-6  # added to |x|^2 where x is scaled to length 1: a zero stays zero
 NORM_EPS = 1e-6
@@ -169,21 +170,22 @@ def taps(
     before = kernel.shape[0] - 1
     if recent is None:
         recent = jnp.zeros((b, before, channels), x.dtype)
-    line = jnp.concatenate([recent.astype(x.dtype), x], 1)
-    if segment_ids is None:
-        same = None
-    else:  # what a state remembers belongs to the segment of the first token
-        ids = jnp.concatenate([jnp.repeat(segment_ids[:, :1], before, 1), segment_ids], 1)
-        same = [ids[:, before:] == ids[:, before - i : before - i + t] for i in range(before + 1)]
+    recent = recent.astype(x.dtype)
+    # What a state remembers belongs to the segment of the first token.
+    earlier: Any = None if segment_ids is None else jnp.repeat(segment_ids[:, :1], before, 1)
     total = jnp.zeros_like(x)
     for i in range(before + 1):
-        tap = line[:, before - i : before - i + t]
-        if same is not None:
-            tap = jnp.where(same[i][..., None], tap, 0)
+        tap = delayed(x, recent, i)
+        if segment_ids is not None:
+            same = segment_ids == delayed(segment_ids, earlier, i)
+            tap = jnp.where(same[..., None], tap, 0)
         total = total + kernel[i] * tap
-    kept = line[:, line.shape[1] - before :]
+    kept = jnp.concatenate([recent, x[:, max(t - before, 0) :]], 1)
+    kept = kept[:, kept.shape[1] - before :]
     if segment_ids is not None and t:
-        kept = jnp.where((ids[:, t:] == ids[:, -1:])[..., None], kept, 0)
+        ids = jnp.concatenate([earlier, segment_ids[:, max(t - before, 0) :]], 1)
+        same = ids[:, ids.shape[1] - before :] == segment_ids[:, -1:]
+        kept = jnp.where(same[..., None], kept, 0)
     return total, kept
 
 

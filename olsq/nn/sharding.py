@@ -33,8 +33,7 @@ def shard(
         if None.
     sequence : str, optional
         Axis of the mesh that time will be split over: mixers are told
-        (:meth:`Mixer.shard_time`), and Mesa layers then have every device work on its own time
-        (``olsq.ChunkExact(shards=...)``).
+        (:meth:`Mixer.shard_time`), and have every device work on its own time.
 
     Raises
     ------
@@ -43,9 +42,12 @@ def shard(
 
     Notes
     -----
-    With time on many devices, those of Mesa layers with their exact solver exchange summaries and
-    parts no larger than their own share of the stream.  Of every other rule the compiler gathers
-    whole sequences on every device: values are the same, but split rows instead of time there.
+    With time on many devices, each works on its piece from an empty memory first; what pieces make
+    of a memory (a decay, or for delta rules a K x K matrix, and what is added) is joined by an
+    associative scan over the devices; then each works on its piece again from the memory before
+    it.  No message grows with time.  So do all mixers with a memory of fixed size but the TTT
+    layers and those of MesaWindow and Intention; of these, and of softmax attention, the compiler
+    gathers whole sequences: values are the same, but split rows instead of time there.
 
     Examples
     --------

@@ -142,10 +142,11 @@ class Mesa(Gated):
         )  # fmt: skip
 
     def shard_time(self, shards: int) -> Self:
-        """Told to an exact solver, as ``olsq.ChunkExact(shards=...)``."""
+        """Told to an exact solver too, as ``olsq.ChunkExact(shards=...)``."""
+        layer = super().shard_time(shards)
         if self.exact_solver is None:
-            return self
-        return self.with_solver(dataclasses.replace(self.exact_solver, shards=shards))
+            return layer
+        return layer.with_solver(dataclasses.replace(self.exact_solver, shards=shards))
 
 
 class MesaDiscounted(Mesa):

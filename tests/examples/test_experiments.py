@@ -18,8 +18,8 @@ from olsq.train import decay_mask
 
 EXPERIMENTS = Path(__file__).parents[2] / "examples" / "experiments"
 SHARED = {
-    "claim_effects", "dynamics_tasks", "icl_training", "regression_tasks", "sander_claims",
-    "task_training",
+    "claim_effects", "dynamics_tasks", "icl_training", "meta_learners", "regression_tasks",
+    "sander_claims", "task_training",
 }  # fmt: skip
 # These run for longer than they compile; the others are compiled quickly, like all tests.
 RUNNING = {"gdpp", "softmax_heads"}

@@ -107,5 +107,7 @@ def test_a_mixer_without_a_solver_has_none():
     assert not layer.solves()
     assert layer.solver is None
     assert layer.with_solver(CHEAP) is layer
-    assert layer.shard_time(8) is layer
+    assert layer.shard_time(1) is layer
+    assert layer.shard_time(8).shards == 8
+    assert layer.shards == 1
     assert layer.diagnose(jnp.ones((1, 4, 8)), 1) is None

@@ -64,12 +64,56 @@ print("equal")
 """
 
 
+SENT = """
+import re
+import equinox as eqx, jax, jax.numpy as jnp, numpy as np
+import olsq.nn
+
+# Scalar gates and running maxima, gates per entry, products of matrices; channels, differentiated.
+mesh, length = jax.make_mesh((8,), ("time",)), 1024
+tokens, _ = olsq.nn.shard_batch((np.ones((1, length), np.int32),) * 2, mesh, None, "time")
+segments, _ = olsq.nn.shard_batch((np.arange(length)[None] // 300,) * 2, mesh, None, "time")
+
+def largest(text):
+    kinds = "all-gather|all-reduce|collective-permute|all-to-all|reduce-scatter"
+    sent = re.findall(rf"= (.*?) (?:{kinds})(?:-start)?\\(", text)
+    shapes = re.findall(r"[a-z]+[0-9]+\\[([0-9,]*)\\]|pred\\[([0-9,]*)\\]", " ".join(sent))
+    return max(int(np.prod([int(n) for n in (a or b).split(",") if n])) for a, b in shapes)
+
+def program(mixers, differentiate):
+    model = olsq.nn.LanguageModel(
+        4, dim=4, blocks=len(mixers), heads=1, mixer=mixers, mlp_ratio=0, key=jax.random.key(0)
+    )
+    model = olsq.nn.shard(model, mesh, sequence="time")
+    def loss(model, tokens, segments):
+        return jnp.sin(model(tokens, segment_ids=segments)).sum()
+    run = eqx.filter_jit(eqx.filter_grad(loss) if differentiate else loss)
+    return run.lower(model, tokens, segments).compile().compiled.as_text()
+
+for mixers, differentiate in (
+    (("mlstm", "mamba", "gated_delta"), False), (("hawk",), True),
+):
+    sent = largest(program(mixers, differentiate))
+    print(mixers, sent, flush=True)
+    assert sent < length // 2, sent
+"""
+
+
+def test_what_crosses_does_not_grow_with_time():
+    assert on_eight_devices(SENT).count("(") == 2
+
+
 def test_eight_devices():
+    assert "equal" in on_eight_devices(PROGRAM)
+
+
+def on_eight_devices(program):
+    """What ``program`` prints in a process with eight CPU devices."""
     flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
     flags += f" {fast_flags()}"
     env = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
+        [sys.executable, "-c", program],
         env=env,
         capture_output=True,
         text=True,
@@ -77,7 +121,7 @@ def test_eight_devices():
         timeout=600,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "equal" in done.stdout
+    return done.stdout
 
 
 def mesh(shape=(1,), names=("data",)):

@@ -20,6 +20,7 @@ from jax import Array
 
 from olsq.attention.recurrences.linear import products
 from olsq.attention.recurrences.scan import walk
+from olsq.sequence.jax.pieces import cut, join, link, pieces_of
 
 SMALLEST = 8  # blocks up to this width are inverted row by row
 
@@ -32,6 +33,28 @@ def delta_rule(
 
     ``before``: the error is that of the memory which the token's gate has not shrunk yet.
     """
+    pieces = pieces_of(q.shape[1])
+    if pieces == 1:
+        return _delta_rule(q, k, written, v, gates, weight, memory, before)
+    q, k, written, v = (cut(x, pieces) for x in (q, k, written, v))
+    gates, weight = (None if x is None else cut(x, pieces) for x in (gates, weight))
+    n, values, width = len(q), *memory.shape[1:]
+    # Rows of the memory do not know of one another: those that begin as the identity and write
+    # nothing end as what the piece does to a row.
+    eye = jnp.broadcast_to(jnp.eye(width, dtype=memory.dtype), (n, width, width))
+    begin = jnp.concatenate([jnp.zeros((n, values, width), memory.dtype), eye], 1)
+    wide = jnp.concatenate([v, jnp.zeros((*v.shape[:2], width), v.dtype)], -1)
+    end = _delta_rule(q, k, written, wide, gates, weight, begin, before)[1]
+    starts, last = link(
+        end[:, values:], end[:, :values], memory, lambda m, s: s @ m, lambda a, b: a @ b
+    )
+    return join(_delta_rule(q, k, written, v, gates, weight, starts, before)[0], pieces), last
+
+
+def _delta_rule(
+    q: Any, k: Any, written: Any, v: Any, gates: Any, weight: Any, memory: Array, before: bool
+) -> tuple[Array, Array]:
+    """:func:`delta_rule` of a whole stream."""
 
     def step(memory: Array, x: Any) -> tuple[Array, Array]:
         table, zeta = products(x["gates"], None, x["k"].shape[1], memory.dtype)

@@ -16,6 +16,7 @@ from jax import Array
 
 from olsq.attention.recurrences.scan import walk
 from olsq.sequence.jax.control import scan
+from olsq.sequence.jax.pieces import cut, gates_of_pieces, join, link, pieces_of
 
 
 def elementwise(
@@ -36,22 +37,47 @@ def elementwise(
     before which everything is forgotten.
     """
 
+    def held(x: Any) -> Array:
+        made = factors(x)
+        return made if start is None else jnp.where(x["start"][:, None, None], 0, made)
+
     def token(memory: Array, x: Any) -> tuple[Array, Array]:
-        held = factors(x)
-        if start is not None:
-            held = jnp.where(x["start"][:, None, None], 0, held)
-        memory = held * memory + x["k"][:, :, None] * x["v"][:, None, :]
+        memory = held(x) * memory + x["k"][:, :, None] * x["v"][:, None, :]
         return memory, (memory * x["q"][:, :, None]).sum(1)
 
-    def step(memory: Array, x: Any) -> tuple[Array, Array]:
-        rows = {name: jnp.moveaxis(s, 1, 0) for name, s in x.items() if s is not None}
-        memory, out = scan(jax.checkpoint(token, prevent_cse=False), memory, rows)
-        return memory, jnp.moveaxis(out, 0, 1)
+    def summary(carry: Any, x: Any) -> tuple[Any, Array]:
+        made = held(x)
+        memory = made * carry[0] + x["k"][:, :, None] * x["v"][:, None, :]
+        return (memory, made * carry[1]), x["q"][:, 0]
+
+    def along(token: Any, carry: Any, streams: dict[str, Any]) -> tuple[Array, Any]:
+        def step(carry: Any, x: Any) -> tuple[Any, Array]:
+            rows = {name: jnp.moveaxis(s, 1, 0) for name, s in x.items() if s is not None}
+            carry, out = scan(jax.checkpoint(token, prevent_cse=False), carry, rows)
+            return carry, jnp.moveaxis(out, 0, 1)
+
+        begun = streams["start"]
+        return walk(step, carry, {**streams, "start": None if begun is None else (begun, False)})
 
     # Keys before values: the read then adds rows, which vectorises, instead of within them.
-    streams = {**streams, "q": q, "k": k, "v": v}
-    padded = {**streams, "start": None if start is None else (start, False)}
-    out, memory = walk(step, jnp.swapaxes(memory, 1, 2), padded)
+    memory = jnp.swapaxes(memory, 1, 2)
+    given: dict[str, Any] = {**streams, "q": q, "k": k, "v": v, "start": start}
+    pieces = pieces_of(q.shape[1])
+    if pieces == 1:
+        out, memory = along(token, memory, given)
+    else:
+        # By vmap: ``factors`` may hold what belongs to each of the N streams.
+        def by_piece(x: Any) -> Array:
+            return x.reshape(pieces, -1, *x.shape[1:])
+
+        given = jax.tree.map(lambda x: by_piece(cut(x, pieces)), given)
+        zero = jnp.zeros((pieces, *memory.shape), memory.dtype)
+        first = (zero, jnp.ones_like(zero))
+        ends = jax.vmap(lambda carry, x: along(summary, carry, x)[1])(first, given)
+        add, factor = (x.reshape(-1, *x.shape[2:]) for x in ends)
+        before, memory = link(factor, add, memory)
+        out = jax.vmap(lambda carry, x: along(token, carry, x)[0])(by_piece(before), given)
+        out = join(out.reshape(-1, *out.shape[2:]), pieces)
     return out, jnp.swapaxes(memory, 1, 2)
 
 
@@ -71,4 +97,12 @@ def diagonal(
 
     if start is not None:
         factors = jnp.where(start[..., None], 0, factors)
-    return walk(step, hidden, {"factors": (factors, 1.0), "add": add})
+    pieces = pieces_of(add.shape[1])
+    if pieces == 1:
+        return walk(step, hidden, {"factors": (factors, 1.0), "add": add})
+    streams = {"factors": (cut(factors, pieces), 1.0), "add": cut(add, pieces)}
+    zero = jnp.zeros((pieces * hidden.shape[0], *hidden.shape[1:]), hidden.dtype)
+    before, last = link(
+        gates_of_pieces(streams["factors"][0]), walk(step, zero, streams)[1], hidden
+    )
+    return join(walk(step, before, streams)[0], pieces), last

@@ -15,6 +15,7 @@ from jax import Array
 
 from olsq.attention.recurrences.scan import walk
 from olsq.sequence.jax.gates import gate_products
+from olsq.sequence.jax.pieces import cut, gates_of_pieces, join, link, pieces_of
 
 
 def products(gates: Any, weight: Any, size: int, dtype: Any) -> tuple[Array, Any]:
@@ -30,6 +31,22 @@ def gated_linear(
     q: Array, k: Array, v: Array, gates: Any, weight: Any, memory: Array
 ) -> tuple[Array, Array]:
     """Outputs (N, T, V) and the last memory (N, V, K) of a scalar-gated linear recurrence."""
+    pieces = pieces_of(q.shape[1])
+    if pieces == 1:
+        return _gated_linear(q, k, v, gates, weight, memory)
+    q, k, v = (cut(x, pieces) for x in (q, k, v))
+    gates, weight = (None if x is None else cut(x, pieces) for x in (gates, weight))
+    zero = jnp.zeros((pieces * memory.shape[0], *memory.shape[1:]), memory.dtype)
+    add = _gated_linear(q, k, v, gates, weight, zero)[1]
+    factor = jnp.ones(zero.shape[:1], zero.dtype) if gates is None else gates_of_pieces(gates)
+    before, last = link(factor[:, None, None], add, memory)
+    return join(_gated_linear(q, k, v, gates, weight, before)[0], pieces), last
+
+
+def _gated_linear(
+    q: Any, k: Any, v: Any, gates: Any, weight: Any, memory: Array
+) -> tuple[Array, Array]:
+    """:func:`gated_linear` of a whole stream."""
 
     def step(memory: Array, x: Any) -> tuple[Array, Array]:
         table, zeta = products(x["gates"], x["weight"], x["k"].shape[1], memory.dtype)

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.attention.recurrences.scan import walk
+from olsq.sequence.jax.pieces import cut, gates_of_pieces, join, link, pieces_of
 
 SMALLEST = 8  # blocks up to this length are scored pair by pair
 
@@ -28,6 +29,21 @@ def vector_gated(
     ``before``: token t reads the memory from before it, ``o_t = S_{t-1} q_t``, of
     ``S_t = S_{t-1} diag(a_t) + v_t k_t^T``.
     """
+    pieces = pieces_of(q.shape[1])
+    if pieces == 1:
+        return _vector_gated(q, k, v, gates, memory, before)
+    q, k, v, gates = (cut(x, pieces) for x in (q, k, v, gates))
+    zero = jnp.zeros((pieces * memory.shape[0], *memory.shape[1:]), memory.dtype)
+    add = _vector_gated(q, k, v, gates, zero, before)[1]
+    factor = gates_of_pieces(gates)[:, None]
+    earlier, last = link(factor, add, memory)
+    return join(_vector_gated(q, k, v, gates, earlier, before)[0], pieces), last
+
+
+def _vector_gated(
+    q: Array, k: Array, v: Array, gates: Array, memory: Array, before: bool
+) -> tuple[Array, Array]:
+    """:func:`vector_gated` of a whole stream."""
 
     def step(memory: Array, x: Any) -> tuple[Array, Array]:
         [[scores]], [read], kept = scores_and_reach([(x["q"], before)], [x["k"]], x["gates"])

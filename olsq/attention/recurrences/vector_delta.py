@@ -20,6 +20,7 @@ from jax import Array
 from olsq.attention.recurrences.delta import delta_rule, unit_inverse
 from olsq.attention.recurrences.scan import walk
 from olsq.attention.recurrences.vector import scores_and_reach
+from olsq.sequence.jax.pieces import cut, join, link, pieces_of
 
 
 def delta_of_any_gates(
@@ -45,6 +46,35 @@ def vector_delta(
 
     ``read`` is r, ``written`` w, ``target`` x (0 if None), ``added`` the pair k, v (none if None).
     """
+    pieces = pieces_of(q.shape[1])
+    if pieces == 1:
+        return _vector_delta(q, read, written, target, gates, memory, added)
+    q, read, written, gates = (cut(x, pieces) for x in (q, read, written, gates))
+    target = None if target is None else cut(target, pieces)
+    added = None if added is None else (cut(added[0], pieces), cut(added[1], pieces))
+    n, values, width = len(q), *memory.shape[1:]
+
+    def wider(x: Array) -> Array:
+        return jnp.concatenate([x, jnp.zeros((*x.shape[:2], width), x.dtype)], -1)
+
+    # As for delta_rule: rows that begin as the identity end as what the piece does to a row.
+    eye = jnp.broadcast_to(jnp.eye(width, dtype=memory.dtype), (n, width, width))
+    begin = jnp.concatenate([jnp.zeros((n, values, width), memory.dtype), eye], 1)
+    aim = None if target is None else wider(target)
+    more = None if added is None else (added[0], wider(added[1]))
+    end = _vector_delta(q, read, written, aim, gates, begin, more)[1]
+    starts, last = link(
+        end[:, values:], end[:, :values], memory, lambda m, s: s @ m, lambda a, b: a @ b
+    )
+    out = _vector_delta(q, read, written, target, gates, starts, added)[0]
+    return join(out, pieces), last
+
+
+def _vector_delta(
+    q: Array, read: Array, written: Array, target: Array | None, gates: Array, memory: Array,
+    added: tuple[Array, Array] | None,
+) -> tuple[Array, Array]:  # fmt: skip
+    """:func:`vector_delta` of a whole stream."""
     streams: dict[str, Any] = {"q": q, "read": read, "written": written, "target": target}
     streams["gates"] = (gates, 1.0)
     streams["k"], streams["v"] = (None, None) if added is None else added

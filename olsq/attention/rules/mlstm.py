@@ -14,6 +14,7 @@ from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.states import empty
 from olsq.attention.steps import one_token
 from olsq.checks import refuse
+from olsq.sequence.jax.pieces import delayed, running
 
 
 class MLSTMState(NamedTuple):
@@ -196,9 +197,11 @@ def _stabilise(gates: Any, logs: Array, start: Array) -> tuple[Array, Array, Arr
     def join(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
         return a[0] + b[0], jnp.maximum(a[1] + b[0], b[1])
 
-    sums, maxima = jax.lax.associative_scan(join, (log_gates, jax.lax.stop_gradient(logs)), axis=1)
+    sums, maxima = running(
+        join, (log_gates, jax.lax.stop_gradient(logs)), (0.0, -jnp.inf)
+    )
     maxima = jnp.maximum(maxima, sums + start[:, None])
-    before = jnp.concatenate([start[:, None], maxima[:, :-1]], 1)
+    before = delayed(maxima, start[:, None])
     empty = jnp.isneginf(maxima)
     now = jnp.where(empty, 0, maxima)
     # exp(m_{t-1} - m_t) overflows where the gate is tiny; together they are at most 1, but for

@@ -22,6 +22,7 @@ from olsq.attention.states import Memory, empty
 from olsq.attention.steps import one_token
 from olsq.checks import check_real
 from olsq.sequence.jax.gates import lost_tokens
+from olsq.sequence.jax.pieces import delayed
 
 
 def hgrn2(
@@ -261,7 +262,7 @@ def _output_lost(tokens: Tokens, gates: Array, unknown: Array, state_lost: Array
     if tokens.sample_lost.shape[1] == 0:
         return None
     after = lost_tokens(tokens.sample_lost | unknown, (gates == 0).all(-1), state_lost)
-    before = jnp.concatenate([state_lost[:, None], after[:, :-1]], 1)
+    before = delayed(after, state_lost[:, None])
     if tokens.start is not None:
         before = before & ~tokens.start
     return before | tokens.sample_lost, after[:, -1]

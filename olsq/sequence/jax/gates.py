@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from olsq.sequence.jax.pieces import running_max
+
 
 def gate_products(gates: Array, logs: Array) -> tuple[Array, Array]:
     """Products of gates over the last axis, C long: D[t, i] = gates i+1..t, zeta_t = gates 0..t.
@@ -57,9 +59,9 @@ def states_before(factor: Array, add: Array, start: Array) -> tuple[Array, Array
 def lost_tokens(sample_lost: Array, reset: Array | None, start: Array) -> Array:
     """Which tokens (B, n) a loss reaches: from a lost sample, or the start, to the next reset."""
     order = jnp.arange(1, sample_lost.shape[1] + 1)
-    latest_lost = jax.lax.cummax(jnp.where(sample_lost, order, 0), axis=1)
+    latest_lost = running_max(jnp.where(sample_lost, order, 0))
     if reset is None:
         return (latest_lost > 0) | start[:, None]
-    latest_reset = jax.lax.cummax(jnp.where(reset, order, 0), axis=1)
+    latest_reset = running_max(jnp.where(reset, order, 0))
     inside = (latest_lost >= latest_reset) & (latest_lost > 0)
     return inside | (start[:, None] & (latest_reset == 0))

@@ -1,0 +1,136 @@
+"""Time in pieces, one per device, so that no device needs the tokens of the others.
+
+Inside :func:`time_in_pieces` whatever runs along time is done in each piece by itself, and the
+pieces are joined by summaries whose size does not depend on how long time is.  Values are those of
+the whole to rounding.  Where arrays are split over devices along time, into as many pieces, the
+compiler then has nothing to gather but the summaries.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+Tree = TypeVar("Tree")
+
+_pieces: ContextVar[int] = ContextVar("pieces of time", default=1)
+
+
+@contextlib.contextmanager
+def time_in_pieces(count: int) -> Iterator[None]:
+    """What is traced inside works on ``count`` pieces of time, where they divide it evenly."""
+    before = _pieces.set(count)
+    try:
+        yield
+    finally:
+        _pieces.reset(before)
+
+
+def pieces_of(length: int, shortest: int = 1) -> int:
+    """How many pieces ``length`` tokens are in: 1 unless all are as long, ``shortest`` at least."""
+    count = _pieces.get()
+    return count if length % count == 0 and length // count >= shortest else 1
+
+
+def cut(x: Array, pieces: int) -> Array:
+    """(N, T, ...) to (pieces N, T / pieces, ...): the axis that is split stays in front."""
+    x = x.reshape(x.shape[0], pieces, -1, *x.shape[2:])
+    return jnp.moveaxis(x, 1, 0).reshape(-1, *x.shape[2:])
+
+
+def join(x: Array, pieces: int) -> Array:
+    """The reverse of :func:`cut`."""
+    x = jnp.moveaxis(x.reshape(pieces, -1, *x.shape[1:]), 0, 1)
+    return x.reshape(x.shape[0], -1, *x.shape[3:])
+
+
+def link(
+    transition: Array,
+    add: Array,
+    start: Array,
+    apply: Callable[[Array, Array], Array] = jnp.multiply,
+    compose: Callable[[Array, Array], Array] = jnp.multiply,
+) -> tuple[Array, Array]:
+    """States before each piece, (pieces N, ...), and after the last, (N, ...).
+
+    A piece takes a state s to ``apply(transition, s) + add``: both (pieces N, ...), as of
+    :func:`cut`, and start (N, ...).  ``compose(a, b)`` is transition a, then b.  An associative
+    scan over the pieces: log2(pieces) levels, whose arrays are states.
+    """
+    n = start.shape[0]
+    by_piece = [x.reshape(-1, n, *x.shape[1:]) for x in (transition, add)]
+
+    def after(a: Any, b: Any) -> Any:
+        return compose(a[0], b[0]), apply(b[0], a[1]) + b[1]
+
+    moves, sums = jax.lax.associative_scan(after, tuple(by_piece), axis=0)
+    states = apply(moves, start[None]) + sums
+    before = jnp.concatenate([start[None], states[:-1]])
+    return before.reshape(-1, *start.shape[1:]), states[-1]
+
+
+def gates_of_pieces(gates: Array) -> Array:
+    """Products of gates along time, (N, T, ...) to (N, ...), with the digits of their logs.
+
+    As :func:`~olsq.sequence.jax.gates.gate_products`: derivatives are those of the product, right
+    where a gate is 0 too.
+    """
+    plain = jax.lax.stop_gradient(gates)
+    logs = jnp.log(jnp.where(plain > 0, plain, 1)).sum(1)
+    rounded = jnp.prod(gates, 1)
+    value = jnp.where((plain > 0).all(1), jnp.exp(logs), jax.lax.stop_gradient(rounded))
+    return rounded + jax.lax.stop_gradient(value - rounded)
+
+
+def running_max(x: Array) -> Array:
+    """``jax.lax.cummax`` of whole numbers >= 0 along time, (N, T)."""
+    pieces = pieces_of(x.shape[1])
+    if pieces == 1:
+        return jax.lax.cummax(x, axis=1)
+    x = x.reshape(x.shape[0], pieces, -1)
+    inside = jax.lax.cummax(x, axis=2)
+    ends = jax.lax.cummax(inside[:, :, -1], axis=1)
+    before = jnp.pad(ends[:, :-1], ((0, 0), (1, 0)))
+    return jnp.maximum(inside, before[:, :, None]).reshape(x.shape[0], -1)
+
+
+def running(combine: Callable[[Tree, Tree], Tree], x: Tree, identity: Any) -> Tree:
+    """``jax.lax.associative_scan`` along time of arrays (N, T); ``identity`` are numbers."""
+    first = jax.tree.leaves(x)[0]
+    pieces = pieces_of(first.shape[1])
+    if pieces == 1:
+        return jax.lax.associative_scan(combine, x, axis=1)
+    n = first.shape[0]
+    inside = jax.tree.map(lambda x: x.reshape(n, pieces, -1), x)
+    inside = jax.lax.associative_scan(combine, inside, axis=2)
+    ends = jax.lax.associative_scan(combine, jax.tree.map(lambda x: x[:, :, -1], inside), axis=1)
+
+    def earlier(x: Array, nothing: Any) -> Array:
+        return jnp.pad(x[:, :-1], ((0, 0), (1, 0)), constant_values=nothing)[:, :, None]
+
+    whole = combine(jax.tree.map(earlier, ends, identity), inside)
+    return jax.tree.map(lambda x: x.reshape(n, -1), whole)
+
+
+def delayed(x: Array, before: Array, steps: int = 1) -> Array:
+    """``x_{t - steps}`` of x (N, T, ...), the first from the last of ``before`` (N, w, ...).
+
+    Neighbouring pieces pass ``steps`` tokens on, whatever their length.
+    """
+    if not steps:
+        return x
+    pieces = pieces_of(x.shape[1], steps)
+    n, t = x.shape[:2]
+    if pieces == 1:
+        return jnp.concatenate([before[:, before.shape[1] - steps :], x], 1)[:, :t]
+    y = x.reshape(n, pieces, t // pieces, *x.shape[2:])
+    rest = y.shape[2] - steps
+    ends = y[:, :, rest:]
+    first = jnp.concatenate([before[:, None, before.shape[1] - steps :], ends[:, :-1]], 1)
+    return jnp.concatenate([first, y[:, :, :rest]], 2).reshape(x.shape)

@@ -1,0 +1,139 @@
+"""Recurrences on pieces of time are those of the whole, derivatives too, on hard gates."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from olsq.attention.recurrences.delta import delta_rule
+from olsq.attention.recurrences.elementwise import diagonal, elementwise
+from olsq.attention.recurrences.linear import gated_linear
+from olsq.attention.recurrences.vector import vector_gated
+from olsq.attention.recurrences.vector_delta import vector_delta
+from olsq.sequence.jax.gates import lost_tokens
+from olsq.sequence.jax.pieces import (
+    delayed,
+    gates_of_pieces,
+    pieces_of,
+    running,
+    running_max,
+    time_in_pieces,
+)
+
+N, T, K, V, PIECES = 3, 24, 4, 3, 4
+
+
+def streams() -> dict:
+    """Row 0 has mild gates, row 1 gates of 0 and tiny ones, row 2 a whole piece of 1 - 1e-12."""
+    rng = np.random.default_rng(0)
+    q, k = rng.normal(size=(2, N, T, K))
+    k[2, 5:9] = k[2, 5]  # one key again and again
+    k[0, 12:18] = 0
+    gates = rng.uniform(0.5, 1, (N, T, K))
+    gates[1, [0, 6, 7, 13]] = 0
+    gates[1, 15:18] = 1e-30
+    gates[2, 6:12] = 1 - 1e-12
+    return {
+        "q": q, "k": k / np.linalg.norm(k, axis=-1, keepdims=True).clip(1), "gates": gates,
+        "v": rng.normal(size=(N, T, V)), "weight": rng.uniform(0, 2, (N, T)),
+        "memory": rng.normal(size=(N, V, K)), "rate": rng.uniform(0, 1, (N, K, V)),
+    }  # fmt: skip
+
+
+RULES = {
+    "scalar": lambda q, k, v, gates, weight, memory, rate: gated_linear(
+        q, k, v, gates[..., 0], weight, memory
+    ),
+    "sum": lambda q, k, v, gates, weight, memory, rate: gated_linear(q, k, v, None, None, memory),
+    "vector": lambda q, k, v, gates, weight, memory, rate: vector_gated(q, k, v, gates, memory),
+    "vector, before": lambda q, k, v, gates, weight, memory, rate: vector_gated(
+        q, k, v, gates, memory, before=True
+    ),
+    "delta": lambda q, k, v, gates, weight, memory, rate: delta_rule(
+        q, k, k, v, gates[..., 0], weight, memory
+    ),
+    "delta, before": lambda q, k, v, gates, weight, memory, rate: delta_rule(
+        q, k, k, v, gates[..., 0], weight, memory, before=True
+    ),
+    "vector delta": lambda q, k, v, gates, weight, memory, rate: vector_delta(
+        q, gates * k, k, v, gates, memory, (q / 4, v)
+    ),
+    "elementwise": lambda q, k, v, gates, weight, memory, rate: elementwise(
+        q, k, v, lambda x: x["gates"][:, :, None] ** (x["on"][:, None, None] * rate),
+        {"gates": gates + 1e-3, "on": jnp.ones((N, T))}, memory,
+        start=jnp.zeros((N, T), bool).at[1, 9].set(True),
+    ),
+    "diagonal": lambda q, k, v, gates, weight, memory, rate: diagonal(
+        gates[..., :V], v, memory[..., 0]
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_pieces_are_the_whole(name):
+    given = jax.tree.map(jnp.asarray, streams())
+
+    def both(given):
+        results = []
+        for pieces in (1, PIECES):
+            with time_in_pieces(pieces):
+                loss = lambda x: sum(jnp.sin(y).sum() for y in RULES[name](**x))  # noqa: E731
+                results.append((RULES[name](**given), jax.grad(loss)(given)))
+        return results
+
+    whole, pieces = jax.jit(both)(given)
+    for a, b in zip(jax.tree.leaves(pieces), jax.tree.leaves(whole), strict=True):
+        assert np.isfinite(b).all()
+        np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-11 * (1 + np.abs(b).max()))
+
+
+def test_what_runs_along_time():
+    rng = np.random.default_rng(1)
+    order = jnp.asarray(rng.permutation(T)[None] * np.ones((2, 1), int))
+    lost, reset = (jnp.asarray(rng.random((2, 5, T)) < 0.1).reshape(10, T) for _ in range(2))
+    sums = jnp.asarray(rng.normal(size=(2, T))), jnp.asarray(rng.normal(size=(2, T)))
+    x, before = jnp.asarray(rng.normal(size=(2, T, 3))), jnp.asarray(rng.normal(size=(2, 4, 3)))
+    start = jnp.arange(10) % 2 == 0
+
+    def join(a, b):
+        return a[0] + b[0], jnp.maximum(a[1] + b[0], b[1])
+
+    @jax.jit
+    def both():
+        found = []
+        for pieces in (1, PIECES):
+            with time_in_pieces(pieces):
+                found.append([
+                    running_max(order), lost_tokens(lost, reset, start),
+                    lost_tokens(lost, None, start), running(join, sums, (0.0, -jnp.inf)),
+                    [delayed(x, before, i) for i in range(5)],
+                ])  # fmt: skip
+        return found
+
+    found = both()
+    for a, b in zip(*map(jax.tree.leaves, found), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-13, atol=1e-13)
+    np.testing.assert_array_equal(found[1][4][2], jnp.concatenate([before[:, 2:], x[:, :-2]], 1))
+
+
+def test_products_of_gates_keep_digits_and_derivatives_at_zero():
+    gates = jnp.array([[0.5, 0.0, 0.25], [0.5, 0.5, 0.5], [0.0, 0.0, 1.0]])
+    np.testing.assert_allclose(gates_of_pieces(gates), [0, 0.125, 0], rtol=1e-15)
+    slope = jax.grad(lambda g: gates_of_pieces(g).sum())(gates)
+    want = [[0, 0.125, 0], [0.25, 0.25, 0.25], [0, 0, 0]]
+    np.testing.assert_allclose(slope, want, atol=1e-15)
+    long = jnp.full((1, 4096), 1 - 1e-4, jnp.float32)
+    want = np.exp(4096 * np.log(np.float64(long[0, 0])))
+    np.testing.assert_allclose(gates_of_pieces(long)[0], want, rtol=1e-6)
+
+
+def test_times_that_are_not_split():
+    with time_in_pieces(4):
+        assert [pieces_of(n) for n in (0, 1, 4, 7, 8)] == [1, 1, 4, 1, 4]
+        assert pieces_of(8, 3) == 1
+        with pytest.raises(ZeroDivisionError), time_in_pieces(2):
+            raise ZeroDivisionError
+        assert pieces_of(8) == 4
+    assert pieces_of(8) == 1
