@@ -113,7 +113,14 @@ def copy_mathjax(app, error):
                 shutil.copy(source, target)
 
 
+def of_other_libraries(app, what, name, thing, skip, options):
+    """Leave out methods that classes inherit from river and the like: they have pages there."""
+    module = (getattr(thing, "__module__", None) or "").partition(".")[0]
+    return True if module in ("river", "sklearn", "equinox") else None
+
+
 def setup(app):
     """Called by Sphinx."""
+    app.connect("autodoc-skip-member", of_other_libraries)
     app.connect("build-finished", copy_mathjax)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
