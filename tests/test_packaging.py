@@ -71,6 +71,7 @@ def test_benchmarks_import_what_their_environment_has():
 def test_tests_import_what_the_extra_dev_has():
     known = provided("dev") | {"olsq", "benchmarks", "tests"} | set(sys.stdlib_module_names)
     known |= {"ml_dtypes"}  # comes with JAX
+    known |= {path.stem for path in (ROOT / "examples").glob("*.py")}
     for path in sorted((ROOT / "tests").rglob("*.py")):
         beside = {p.stem for p in path.parent.glob("*.py")}
         assert set(imported(path)) <= known | beside, path

@@ -158,9 +158,11 @@ class Mixer(eqx.Module):
     def _with(self, **changed: Any) -> Self:
         """A copy with some fields changed."""
         copy = object.__new__(type(self))
+        # A default that was never set stays the class's: set, it would be another tree to JAX.
+        known = {**vars(self), **changed}
         for field in dataclasses.fields(self):
-            value = changed.get(field.name, getattr(self, field.name))
-            object.__setattr__(copy, field.name, value)
+            if field.name in known:
+                object.__setattr__(copy, field.name, known[field.name])
         return copy
 
     def diagnose(self, x: Array, every: int) -> Diagnostics | None:
