@@ -66,6 +66,13 @@ class Mixer(eqx.Module):
     solver: ClassVar[Solver | None] = None
     shards: int = eqx.field(static=True, default=1, kw_only=True)
 
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        # Of every instance, whatever its __init__ does: Equinox takes a layer without one of its
+        # fields for another kind of object.
+        self = super().__new__(cls)
+        object.__setattr__(self, "shards", 1)
+        return self
+
     @overload
     def __call__(
         self, x: ArrayLike, *, segment_ids: ArrayLike | None = None, capacity: int | None = None
@@ -158,11 +165,9 @@ class Mixer(eqx.Module):
     def _with(self, **changed: Any) -> Self:
         """A copy with some fields changed."""
         copy = object.__new__(type(self))
-        # A default that was never set stays the class's: set, it would be another tree to JAX.
-        known = {**vars(self), **changed}
         for field in dataclasses.fields(self):
-            if field.name in known:
-                object.__setattr__(copy, field.name, known[field.name])
+            value = changed.get(field.name, getattr(self, field.name))
+            object.__setattr__(copy, field.name, value)
         return copy
 
     def diagnose(self, x: Array, every: int) -> Diagnostics | None:
