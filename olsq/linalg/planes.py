@@ -73,7 +73,7 @@ def givens(a: Any, b: Any) -> Givens:
     --------
     >>> from olsq.linalg import givens
     >>> c, s, r = givens(3.0, -4.0)
-    >>> float(c), float(s), float(r)
+    >>> round(float(c), 15), round(float(s), 15), round(float(r), 15)
     (0.6, -0.8, 5.0)
     """
     a, b = prepare(a=a, b=b)

@@ -14,7 +14,7 @@ CAUSAL = sorted(name for name, kind in MIXERS.items() if kind.causal)
 # Arrays with two axes or more that are no matrices of a projection or a gate.
 LEFT_ALONE = {
     "embedding", "scale", "kernel", "raw", "rate", "skip", "bonus", "initial", "norm_scale",
-    "norm_bias", "input_bias", "recurrence_bias",
+    "norm_bias", "input_bias", "recurrence_bias", "removal_scale", "rate_share",
 }  # fmt: skip
 
 
