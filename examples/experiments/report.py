@@ -274,6 +274,7 @@ TREE = """
 :hidden:
 
 claims
+meta-learning
 ```
 """
 

@@ -86,4 +86,5 @@ def main(folder: str) -> None:
     print(kills, len(seen), len(set(seen)))
 
 
-main(sys.argv[1])
+if __name__ == "__main__":
+    main(sys.argv[1])
