@@ -19,7 +19,7 @@ from olsq.online.inputs import check_ridge_size
 from olsq.online.learning import Origin
 from olsq.online.moments import check as check_moments
 from olsq.online.moments import switch_from
-from olsq.online.options import check_forget, check_per_row, check_ridge, forget_from_half_life
+from olsq.online.options import check_forget, check_per_row, check_ridge, forget_or_half_life
 from olsq.online.prior import factor_of
 from olsq.online.prior import switch_from as prior_switch
 from olsq.online.strategies import ForgetsByStrategy, needs_information
@@ -286,16 +286,12 @@ class RecursiveLeastSquares(ForgetsByStrategy):
         factors: Any = self.forget if forget is None else forget
         if isinstance(self.forget, Forgetting):
             factors = self._factors_of(self.forget, forget)
-        elif forget is None and self.half_life is not None:
-            if not (np.ndim(factors) == 0 and factors == 1):
-                raise ValueError("forget and half_life exclude each other: give one of them")
-            if is_duration(self.half_life):  # the factors come with the times
-                parse_duration(self.half_life, "half_life")
-                method, factors = self._resolved_method, 1.0
-                if self.ridge_mode == "fixed" and method != "information":
-                    raise needs_information(method)
-            else:
-                factors = forget_from_half_life(self.half_life)
+        elif forget is None:
+            factors = forget_or_half_life(self.forget, self.half_life)
+            in_time = is_duration(self.half_life)  # whose factors come with the times
+            method = self._resolved_method
+            if in_time and self.ridge_mode == "fixed" and method != "information":
+                raise needs_information(method)
         if type(factors) is float and 0.0 <= factors <= 1.0:  # the usual case, row by row
             gates = np.full(n_rows, factors)
         else:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from olsq.checks import refuse, shown
 from olsq.forgetting.base import Forgetting
+from olsq.online.durations import is_duration, parse_duration
 from olsq.reals import real_array
 
 
@@ -38,6 +41,22 @@ def forget_from_half_life(half_life: float) -> float:
     if not (isinstance(half_life, (int, float, np.integer, np.floating)) and half_life > 0):
         raise ValueError(f"half_life must be a positive number of samples, got {shown(half_life)}")
     return float(2.0 ** (-1.0 / float(half_life)))
+
+
+def forget_or_half_life(forget: Any, half_life: Any, *, in_time: bool = True) -> Any:
+    """The factors that the two parameters mean, of which one may be given.
+
+    A half-life in time gives 1, since its factors come with the times; where ``in_time`` is False
+    it is refused.
+    """
+    if half_life is None:
+        return forget
+    if not (np.ndim(forget) == 0 and forget == 1):
+        raise ValueError("forget and half_life exclude each other: give one of them")
+    if in_time and is_duration(half_life):
+        parse_duration(half_life, "half_life")
+        return 1.0
+    return forget_from_half_life(half_life)
 
 
 def check_ridge(ridge: ArrayLike, n_features: int) -> NDArray[np.float64]:

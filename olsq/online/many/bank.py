@@ -26,7 +26,7 @@ from olsq.online.many.rows import (
     settled,
 )
 from olsq.online.many.state import BankState, Kind
-from olsq.online.options import check_forget, check_weight, forget_from_half_life
+from olsq.online.options import check_forget, check_weight, forget_or_half_life
 from olsq.online.prior import factor_of, switch_from
 from olsq.online.targets import TargetGroups
 from olsq.problem import LARGEST
@@ -262,11 +262,7 @@ class FilterBank(EstimatorConventions, BankReading):
         """The factors of a call: a number, or an array that goes with its rows."""
         if forget is not None:
             return check_forget(forget)
-        if self.half_life is not None:
-            if not (np.ndim(self.forget) == 0 and self.forget == 1):
-                raise ValueError("forget and half_life exclude each other: give one of them")
-            return np.asarray(forget_from_half_life(self.half_life))
-        gates = check_forget(self.forget)
+        gates = check_forget(forget_or_half_life(self.forget, self.half_life, in_time=False))
         if gates.ndim == 0:
             return gates
         if gates.shape != (int(self.n),):

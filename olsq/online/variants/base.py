@@ -12,7 +12,7 @@ from olsq.online.base import StreamingRegressor
 from olsq.online.durations import Duration, is_duration, number_duration, parse_duration
 from olsq.online.forms.limits import state_dtype_name
 from olsq.online.learning import Origin
-from olsq.online.options import check_forget, check_per_row, forget_from_half_life
+from olsq.online.options import check_forget, check_per_row, forget_or_half_life
 from olsq.online.path import CoefficientPath
 from olsq.online.reading import FittedAttributes
 from olsq.online.variants.engine import VariantSwitch
@@ -105,12 +105,7 @@ class Variant(StreamingRegressor):
         return number_duration(self.half_life, "half_life") if timed else None
 
     def _gates(self, forget: ArrayLike | None, n_rows: int) -> NDArray[np.float64]:
-        factors: Any = self.forget if forget is None else forget
-        if forget is None and self.half_life is not None:
-            if not (np.ndim(factors) == 0 and factors == 1):
-                raise ValueError("forget and half_life exclude each other: give one of them")
-            in_time = is_duration(self.half_life)  # the factors come with the times
-            factors = 1.0 if in_time else forget_from_half_life(self.half_life)
+        factors = forget_or_half_life(self.forget, self.half_life) if forget is None else forget
         return check_per_row(check_forget(factors), n_rows, "forget")
 
     def _start(self, origin: Origin) -> Any:
