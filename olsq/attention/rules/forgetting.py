@@ -16,10 +16,11 @@ from olsq.attention.arguments import (
     fold_state,
     per_token,
 )
+from olsq.attention.caches import room_in, taken_in
 from olsq.attention.recurrences.window import over_windows
 from olsq.attention.scores import attend, unfold
 from olsq.attention.steps import one_token
-from olsq.checks import check_forget, concrete
+from olsq.checks import check_forget
 from olsq.sequence.jax.tiles import finite
 
 ROWS = 512  # queries scored at once
@@ -134,11 +135,7 @@ def forgetting(
     reset = reset if start is None else reset | start
     logs = jnp.where(reset, 0, logs)
     n, t = q.shape[:2]
-    room = t if state is None else jnp.shape(state.present)[2]
-    if state is None and capacity is not None:
-        if capacity < t:
-            raise ValueError(f"capacity must be at least the length {t}, got {capacity}")
-        room = capacity
+    room = room_in(state, capacity, t)
     shape = (layout.batch, layout.heads, room)
     zero = ForgettingKeyValues(
         jnp.zeros((*shape, k.shape[-1]), layout.working),
@@ -148,13 +145,7 @@ def forgetting(
         jnp.zeros(shape[:2], jnp.int32),
     )
     cache: ForgettingKeyValues = fold_state(state, zero, layout)
-    taken = cache.length.max(initial=0)
-    seen = concrete(taken)
-    if seen is not None and int(seen) + t > room:
-        raise ValueError(
-            f"state is full: it has room for {room} tokens, holds {int(seen)} and is to take {t} "
-            "more; give state.grown(capacity)"
-        )
+    taken = taken_in(cache.length, t, room)
     order = jnp.cumsum(reset, 1, dtype=jnp.int32)
 
     def put(old: Array, new: Array) -> Array:

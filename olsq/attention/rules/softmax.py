@@ -10,10 +10,10 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.attention.arguments import check_segments, check_streams, fold_state
+from olsq.attention.caches import room_in, taken_in
 from olsq.attention.recurrences.window import over_windows
 from olsq.attention.scores import attend, unfold
 from olsq.attention.steps import one_token
-from olsq.checks import concrete
 from olsq.sequence.jax.tiles import finite
 
 ROWS = 512  # queries scored at once
@@ -111,11 +111,7 @@ def softmax(
     q, k, v, layout = check_streams(q, k, v, state)
     start = check_segments(segment_ids, layout)
     n, t = q.shape[:2]
-    room = t if state is None else jnp.shape(state.present)[2]
-    if state is None and capacity is not None:
-        if capacity < t:
-            raise ValueError(f"capacity must be at least the length {t}, got {capacity}")
-        room = capacity
+    room = room_in(state, capacity, t)
     shape = (layout.batch, layout.heads, room)
     zero = KeyValues(
         jnp.zeros((*shape, k.shape[-1]), layout.working),
@@ -124,13 +120,7 @@ def softmax(
         jnp.zeros(shape[:2], jnp.int32),
     )
     cache: KeyValues = fold_state(state, zero, layout)
-    taken = cache.length.max(initial=0)
-    seen = concrete(taken)
-    if seen is not None and int(seen) + t > room:
-        raise ValueError(
-            f"state is full: it has room for {room} tokens, holds {int(seen)} and is to take {t} "
-            "more; give state.grown(capacity)"
-        )
+    taken = taken_in(cache.length, t, room)
     order = jnp.zeros((n, t), jnp.int32) if start is None else jnp.cumsum(start, 1)
 
     def put(old: Array, new: Array) -> Array:
