@@ -1,11 +1,13 @@
 """``olsq demo``: its numbers are those of the estimators, baselines included."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import olsq
+from olsq.cli.demo.in_context import FORGET, LATE, RIDGE, TOKENS, drifting_sequences
 from olsq.cli.demo.studies import co2_study, compare, macro_study, scored_rows
 
 from .conftest import start
@@ -37,6 +39,19 @@ def test_comparison_is_honest(study):
     ]
 
 
+def dense_error_at_the_end(forget):
+    """Part of the values' square that a ridge regression on all pairs before each key misses."""
+    keys, values = (x[:, :, 0].astype(float) for x in drifting_sequences())
+    squared = []
+    for t in range(1, TOKENS)[LATE]:
+        k, v = keys[:, :t], values[:, :t]
+        weights = forget ** np.arange(t - 1, -1, -1)[:, None]
+        moments = np.swapaxes(k, 1, 2) @ (weights * k) + RIDGE * np.eye(k.shape[-1])
+        coef = np.linalg.solve(moments, np.swapaxes(k, 1, 2) @ (weights * v))
+        squared.append((np.einsum("bi,bij->bj", keys[:, t], coef) - values[:, t]) ** 2)
+    return np.mean(squared) / np.mean(values**2)
+
+
 def test_demo_prints_tables_and_saves_the_figure(tmp_path):
     figure = tmp_path / "demo.png"
     process = start("demo", "--out", figure)
@@ -44,6 +59,10 @@ def test_demo_prints_tables_and_saves_the_figure(tmp_path):
     assert (process.returncode, err) == (0, b"")
     assert figure.read_bytes().startswith(b"\x89PNG")
     flat = " ".join(out.decode().split())
+    solved = " %.2f %%" % (100 * dense_error_at_the_end(FORGET))
+    assert re.search(r"forgetting 0.95 [\d.]+ %" + re.escape(solved), flat)
+    solved = " %.2f %%" % (100 * dense_error_at_the_end(1.0))
+    assert re.search(r"nothing forgotten [\d.]+ %" + re.escape(solved), flat)
     for words in (
         "olsq, half-life 26 weeks 0.331 0.420",
         "last value 1.108 1.351",

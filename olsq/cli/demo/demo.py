@@ -1,4 +1,4 @@
-"""``olsq demo``: two regressions on bundled data, told in plain words."""
+"""``olsq demo``: two regressions on bundled data and one read in context, in plain words."""
 
 from __future__ import annotations
 
@@ -10,6 +10,17 @@ from rich.console import Console
 from rich.table import Table
 
 import olsq
+from olsq.cli.demo.in_context import (
+    DIM,
+    EARLY,
+    JUMP,
+    LATE,
+    SEQUENCES,
+    TOKENS,
+    Reading,
+    drifting_sequences,
+    read_sequences,
+)
 from olsq.cli.demo.studies import Entry, Study, co2_study, compare, macro_study, scored_rows
 from olsq.cli.errors import InputError
 from olsq.cli.fit.options import FIGURES
@@ -23,9 +34,15 @@ CO2_WORDS = """\
 the next value from a straight line and a yearly wave. The line bends and the wave grows, so
 a memory that fades does much better than one that keeps everything."""
 
+CONTEXT_TITLE = "A regression inside a sequence"
+CONTEXT_WORDS = f"""\
+{SEQUENCES} sequences of {TOKENS} keys and values, {DIM} numbers each. Every sequence hides a linear
+map of its own, which drifts and, at token {JUMP}, jumps. Attention rules learn it while they read:
+linear attention adds up, the delta rules take one gradient step a token, Mesa solves."""
+
 
 def run_demo(out: Path, console: Console) -> None:
-    """Run both studies, print what they show, save the figure at ``out``.
+    """Run all three acts, print what they show, save the figure at ``out``.
 
     Raises
     ------
@@ -50,15 +67,48 @@ def run_demo(out: Path, console: Console) -> None:
     console.print(
         "[dim]* has already seen the rows it is asked for: no forecast, shown for comparison[/dim]"
     )
+    console.print()
+    readings = _tell_context(console)
     with console.status("Drawing ..."):
         from olsq.cli.demo.figure import draw_demo
 
         try:
-            draw_demo(macro, co2).savefig(out, dpi=150)
+            draw_demo(macro, co2, readings).savefig(out, dpi=150)
         except OSError as error:
             raise InputError(f"cannot write {out}: {error.strerror}") from None
     console.print(f"\nFigure: [bold]{out}[/bold]", soft_wrap=True)
     console.print("Your own data: olsq fit DATA.csv --target COLUMN")
+    console.print("Layers that solve: olsq.attention, olsq.nn, olsq train")
+
+
+def _tell_context(console: Console) -> list[Reading]:
+    """Print the third act and return what its figure shows."""
+    console.print(f"[bold]3. {CONTEXT_TITLE}[/bold]   [cyan]value ~ key, by token[/cyan]")
+    console.print(" ".join(CONTEXT_WORDS.split()))
+    with console.status("Compiling three attention rules (some seconds) ..."):
+        readings = read_sequences(*drifting_sequences())
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("squared error of the next value, of the values' square")
+    for heading in ("before the jump", "at the end"):
+        table.add_column(heading, justify="right")
+    for reading in readings:
+        early, late = (f"{100 * reading.error[part].mean():.2f} %" for part in (EARLY, LATE))
+        style = "bold green" if reading.best else None
+        table.add_row(reading.name, early, late, style=style)
+    console.print(table)
+    console.print(_context_verdict(readings))
+    return readings
+
+
+def _context_verdict(readings: list[Reading]) -> str:
+    """One sentence on what solving and forgetting did, from the numbers themselves."""
+    late = [float(reading.error[LATE].mean()) for reading in readings]
+    solved, others = late[-1], late[1:3]
+    return (
+        f"At the end the solve that forgets has {min(others) / solved:.1f} times less error than"
+        f" the better delta rule, and {late[-2] / solved:.0f} times less than the solve that remembers"
+        " all, which mixes both maps."
+    )
 
 
 def _warm_up() -> None:

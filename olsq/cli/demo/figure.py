@@ -1,4 +1,4 @@
-"""The figure of ``olsq demo``: both regressions side by side."""
+"""The figure of ``olsq demo``: both regressions side by side, and the third act below."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.cli.demo.in_context import JUMP, TOKENS, Reading
 from olsq.cli.demo.studies import Study, paths
 from olsq.plot import cusum
 from olsq.plot.drawing import (
@@ -27,12 +28,19 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+SMOOTHED = 8  # tokens that a point of the third act's lines averages
+LIGHT_ORANGE, LIGHT_BLUE = "#eda766", "#7fb3d5"
 
-def draw_demo(macro: Study, co2: Study) -> Figure:
-    """Data and predictions, a coefficient with its band, errors and CUSUM, one study a column."""
+
+def draw_demo(macro: Study, co2: Study, readings: Sequence[Reading]) -> Figure:
+    """Data and predictions, a coefficient with its band, errors and CUSUM, one study a column.
+
+    Below both, the errors of the attention rules by token.
+    """
     with house_style():
-        figure = new_figure(11, 10.5, roomy_layout())
-        axes = figure.subplots(4, 2, sharex="col", gridspec_kw={"height_ratios": [5, 5, 4, 4]})
+        figure = new_figure(11, 14, roomy_layout())
+        above, below = figure.subfigures(2, 1, height_ratios=[3, 1])
+        axes = above.subplots(4, 2, sharex="col", gridspec_kw={"height_ratios": [5, 5, 4, 4]})
         _column(axes[:, 0], macro, "Price points per billion dollars of money")
         _column(axes[:, 1], co2, "Growth of CO2 in ppm a year")
         axes[0, 0].set_ylabel("consumer price index")
@@ -40,7 +48,27 @@ def draw_demo(macro: Study, co2: Study) -> Figure:
         _zoom(axes[0, 1], co2, since=1998.0)
         for year, height, words in ((1998.0, 2.78, "El Niño 1998"), (1992.9, 0.4, "Pinatubo 1991")):
             axes[1, 1].text(year, height, words, color=MUTED, fontsize=8, ha="center")
+        _readings(below.subplots(), readings)
     return figure
+
+
+def _readings(ax: Axes, readings: Sequence[Reading]) -> None:
+    """Errors by token on a log axis, each line named where it ends."""
+    colors = (MUTED, LIGHT_ORANGE, ORANGE, LIGHT_BLUE, BLUE)
+    for reading, color in zip(readings, colors, strict=True):
+        smooth = np.convolve(reading.error, np.full(SMOOTHED, 1 / SMOOTHED), "valid")
+        token = np.arange(len(smooth)) + SMOOTHED
+        ax.semilogy(token, smooth, color=color, linewidth=2 if reading.best else 1.4)
+        name = reading.name.replace(", ", ",\n")
+        ax.annotate(
+            name, (token[-1], smooth[-1]), (6, 0), textcoords="offset points", color=color,
+            fontsize=8.5, va="center", fontweight="bold", annotation_clip=False,
+        )  # fmt: skip
+    ax.axvline(JUMP, color=MUTED, linewidth=0.8, linestyle=":")
+    ax.set_xlim(0, TOKENS * 1.25)
+    ax.set_xticks(range(0, TOKENS + 1, TOKENS // 8))
+    ax.set_xlabel("token")
+    ax.set_title("A regression inside a sequence: squared error of the next value, 1 = no answer")
 
 
 def _column(axes: Sequence[Axes], study: Study, slope: str) -> None:
@@ -59,7 +87,7 @@ def _column(axes: Sequence[Axes], study: Study, slope: str) -> None:
     _legend(middle, (study.memory, BLUE), ("nothing forgotten", ORANGE))
     error = np.where(np.arange(len(x)) >= study.burn_in, forgetting.residual, np.nan)
     draw_residuals(errors, x, error, error, running_rms(error**2, max(len(x) // 20, 5)))
-    errors.set_title(f"One-step-ahead errors, {study.memory}")
+    errors.set_title(f"Errors, {study.memory}")
     result = cusum(everything)
     draw_cusum(test, x[result.row], result.value, result.bound)
     test.set_title("CUSUM, nothing forgotten")
