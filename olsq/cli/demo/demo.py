@@ -106,8 +106,8 @@ def _context_verdict(readings: list[Reading]) -> str:
     solved, others = late[-1], late[1:3]
     return (
         f"At the end the solve that forgets has {min(others) / solved:.1f} times less error than"
-        f" the better delta rule, and {late[-2] / solved:.0f} times less than the solve that remembers"
-        " all, which mixes both maps."
+        f" the better delta rule, and {late[-2] / solved:.0f} times less than the solve that"
+        " remembers all, which mixes both maps."
     )
 
 
