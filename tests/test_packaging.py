@@ -8,6 +8,7 @@ import json
 import re
 import sys
 import tomllib
+from importlib.metadata import metadata
 from itertools import chain
 from pathlib import Path
 
@@ -114,3 +115,15 @@ def test_plots_name_their_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match=r'plots need matplotlib: pip install "online-least-'):
         path.plot()
+
+
+def test_the_index_shows_no_link_into_the_repository():
+    """The installed description is the README, but for links that only lead somewhere here."""
+    shown = metadata(NAME).get_payload()
+    outside_code = re.sub(r"^```.*?^```$", "", shown, flags=re.S | re.M)
+    targets = re.findall(r"\]\(([^)]*)\)", outside_code)
+    assert all(re.match(r"https?://", target) for target in targets)
+    readme = (ROOT / "README.md").read_text()
+    assert re.findall(r"^```.*?^```$", shown, re.S | re.M) == re.findall(
+        r"^```.*?^```$", readme, re.S | re.M
+    )
