@@ -5,17 +5,31 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
 DOCS = Path(__file__).parents[1] / "docs"
-PAGES = ["coming-from.md", "decoding.md", "frames-and-time.md", "inference.md", "index.md"]
-PAGES += ["forgetting.md", "linalg.md", "many-machines.md", "service.md", "variants.md"]
-PAGES += sorted(
-    str(p.relative_to(DOCS)) for part in ("start", "concepts") for p in (DOCS / part).glob("*.md")
+FOLDERS = ("start", "concepts", "guides")
+ELSEWHERE = {  # pages of sessions, or of an example's code, and who runs them
+    "extending.md": "test_extending.py",
+    "features.md": "features/test_builder_conventions.py",
+    "five-streams.md": "examples/test_gallery.py",
+    "in-context-learning.md": "icl/test_icl_page.py",
+    "layers-interop.md": "nn/test_flax.py",
+    "many-regressions.md": "online/test_groups.py",
+    "stability.md": "test_stability.py",
+    "tasks.md": "tasks/test_page.py",
+    "testing.md": "testing/test_testing_page.py",
+    "training.md": "train/test_step.py",
+    "tuning.md": "online/test_tune.py",
+}
+PAGES = sorted(
+    str(page.relative_to(DOCS))
+    for page in chain(DOCS.glob("*.md"), *((DOCS / part).glob("*.md") for part in FOLDERS))
+    if "```python" in page.read_text() and page.name not in ELSEWHERE
 )
-PAGES = [page for page in PAGES if "```python" in (DOCS / page).read_text()]
 BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```)?", re.S | re.M)
 
 
@@ -31,3 +45,8 @@ def test_blocks_run_and_print_what_the_page_shows(page, tmp_path, monkeypatch):
             exec(compile(code, f"{page} block {number}", "exec"), names)
         if shown:
             assert printed.getvalue() == shown, f"{page} block {number}"
+
+
+@pytest.mark.parametrize(("page", "test"), ELSEWHERE.items())
+def test_other_pages_with_code_are_read_by_a_test_of_their_own(page, test):
+    assert page in (Path(__file__).parent / test).read_text()
