@@ -1,1 +1,1 @@
-"""Benchmarks of olsq: stability (``benchmarks.stability``) and speed (asv, ``online_table``)."""
+"""Benchmarks of olsq: asv's suites, reports (the tables and figures of the docs), support."""

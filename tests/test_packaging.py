@@ -65,7 +65,7 @@ def test_benchmarks_import_what_their_environment_has():
     settings = json.loads((ROOT / "benchmarks" / "asv.conf.json").read_text())
     extras = re.search(r"\[([\w,]+)\]", settings["install_command"][0]).group(1).split(",")
     known = provided(*extras) | {"olsq", "benchmarks"} | set(sys.stdlib_module_names)
-    for path in sorted((ROOT / "benchmarks").glob("*.py")):
+    for path in sorted((ROOT / "benchmarks").rglob("*.py")):
         assert set(imported(path)) <= known, path
 
 

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from benchmarks.attention_inputs import arguments, static
-from benchmarks.attention_report import map_of_rules, rows_of_rules
+from benchmarks.reports.attention_report import map_of_rules, rows_of_rules
+from benchmarks.support.attention_inputs import arguments, static
 from olsq.attention.registry import BY_NAME, RULES
 
 WINDOW, TOKENS, HEADS, WIDTH = 256, 16, 2, 32

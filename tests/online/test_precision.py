@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import olsq
-from benchmarks import collinear_cases as collinear
+from benchmarks.support import collinear_cases as collinear
 from tests.online import streams
 from tests.online.judge import coefficient_error
 
@@ -29,7 +29,7 @@ def rows(n, offset, seed=0):
 @pytest.mark.parametrize("offset", [0.0, 1000.0])
 @pytest.mark.parametrize("method", ["covariance", "sqrt", "information"])
 def test_a_long_memory_of_float32_rows_is_that_of_the_same_rows_in_float64(method, forget, offset):
-    """A million rows; benchmarks/long_float32.py has the ten million."""
+    """A million rows; benchmarks/reports/long_float32.py has the ten million."""
     narrow, wide = (RLS(forget=forget, method=method, residuals=False) for _ in range(2))
     for X, y in rows(1_000_000, offset):
         narrow.partial_fit(X, y)
@@ -102,7 +102,7 @@ def test_float32_rows_are_not_copied_whole():
 
 @pytest.mark.parametrize("seed", range(40))
 def test_float32_rows_with_dependent_columns(seed):
-    """40 seeds; benchmarks/collinear_float32.py has the thousand."""
+    """40 seeds; benchmarks/reports/collinear_float32.py has the thousand."""
     case = collinear.draw(seed)
     assert not collinear.complaints(case), case.parameters
 

@@ -109,7 +109,7 @@ def test_a_passing_outlier_leaves_no_trace():
 
 @pytest.mark.parametrize("kappa", [1.0, 1e3])
 def test_never_drifts(kappa):
-    """A million samples; benchmarks/stability.py has the ten million."""
+    """A million samples; benchmarks/reports/stability.py has the ten million."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((1_000_000, 3)) @ np.diag([1.0, 1.0, 1 / kappa]) @ np.ones((3, 3))
     X = X + rng.standard_normal((1_000_000, 3)) / kappa

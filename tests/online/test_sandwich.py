@@ -112,7 +112,7 @@ def test_undetermined_coefficients_have_no_error(method, ridge_mode):
 @pytest.mark.parametrize("forget", [1.0, 0.99, 0.95])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_coverage(forget, weighted):
-    """300 streams of 4 coefficients; benchmarks/coverage.py has the 2,000 of each kind.
+    """300 streams of 4 coefficients; benchmarks/reports/coverage.py has the 2,000 of each kind.
 
     A band that covers 95 % of the time covers a count that is binomial if coefficients of one
     stream are taken for independent, which the white regressors here make them nearly.  Between

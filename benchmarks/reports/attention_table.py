@@ -1,0 +1,136 @@
+"""Speed and error of every attention rule: writes docs/the-family.md and its figures.
+
+    python -m benchmarks.reports.attention_table speed growth
+
+Times are the best of several rounds in which all rules take turns, in one process; read the
+ratios: ``ratio`` measures those alone, as processor time, for a rule that comes later.  Progress
+is kept in ``--cache`` (JSON), so that an interrupted run goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from benchmarks.reports.attention_report import write
+from benchmarks.reports.sequence_table import about, take_turns
+from benchmarks.support.attention_inputs import arguments, one_head, runner, static
+from olsq.attention.registry import BY_NAME, RULES
+
+NAMES = [rule.name for rule in RULES]
+LENGTHS = (512, 2048, 8192, 32768)
+
+
+def gradient(f):
+    """Gradient of the outputs' square by every array."""
+    return jax.jit(jax.grad(lambda x, named: (f(x, named) ** 2).sum(), argnums=(0, 1)))
+
+
+def speed(name, rounds, t=4096):
+    """Milliseconds forward, forward + backward, and error against float64, of one rule and gla."""
+    rows = {}
+    for rule in dict.fromkeys((name, "gla")):
+        arrays, named = arguments(rule, t)
+        ahead, back = jax.jit(runner(rule)), gradient(runner(rule))
+        rows[rule] = {"args": (arrays, named), "forward": ahead, "both": back}
+    found = {}
+    for mode in ("forward", "both"):
+        runs = {r: (lambda x=x, mode=mode: x[mode](*x["args"])) for r, x in rows.items()}
+        best = take_turns(runs, (), rounds)
+        found[mode] = {"ms": best[name] * 1e3, "gla": best["gla"] * 1e3}
+    arrays, named = rows[name]["args"]
+    got = np.asarray(rows[name]["forward"](arrays, named), np.float64)[0, :, 0]
+    want = one_head(name, arrays, named)
+    found["error"] = float(np.abs(got - want).max() / np.abs(want).max())
+    return found
+
+
+def ratio(name, rounds, t=4096):
+    """Processor time over gla's, forward and with the backward pass, and the error, of one rule."""
+    found = {"about": about()}
+    rows = {rule: arguments(rule, t) for rule in dict.fromkeys((name, "gla"))}
+    for mode, make in (("forward", jax.jit), ("both", gradient)):
+        runs = {rule: make(runner(rule)) for rule in rows}
+        best = dict.fromkeys(rows, np.inf)
+        for turn in range(rounds + 1):  # the first compiles
+            for rule, args in rows.items():
+                begin = time.process_time()
+                out = jax.block_until_ready(runs[rule](*args))
+                used = time.process_time() - begin
+                best[rule] = min(best[rule], used) if turn else np.inf
+                if mode == "forward" and rule == name:
+                    got = np.asarray(out, np.float64)[0, :, 0]
+        found[mode] = best[name] / best["gla"]
+    want = one_head(name, *rows[name])
+    return {**found, "error": float(np.abs(got - want).max() / np.abs(want).max())}
+
+
+def step(name, rounds, t=64, heads=8, width=64):
+    """Milliseconds and XLA's flops of one token on the state after t others."""
+    rule = BY_NAME[name]
+    if rule.one_token is None:
+        return None
+    arrays, named = arguments(name, t, heads, width)
+    room = {"capacity": 1024} if name in ("softmax", "forgetting") else {}
+    _, state = rule.function(*arrays, **named, **static(name), **room)
+
+    def last(key, x):
+        if key in ("rate", "bonus", "initial", "ridge") or jnp.ndim(x) == 0:
+            return x
+        return x[:, -1]
+
+    token = tuple(x[:, -1] for x in arrays)
+    options = {n: jax.tree.map(lambda a, n=n: last(n, a), x) for n, x in named.items()}
+    if name == "mesa_discounted":
+        options.pop("ridge")  # the state holds it
+    fixed = static(name)
+    run = jax.jit(lambda x, named, state: rule.one_token(*x, **named, **fixed, state=state))
+    cost = run.lower(token, options, state).compile().cost_analysis()
+    ms = take_turns({"": run}, (token, options, state), 20 * rounds)[""] * 1e3
+    return {"ms": ms, "flops": cost["flops"] / heads}
+
+
+def growth(name, rounds):
+    """Milliseconds forward against T, one head of width 64."""
+    found = {}
+    for t in LENGTHS:
+        arrays, named = arguments(name, t, heads=1)
+        best = take_turns({"": jax.jit(runner(name))}, (arrays, named), rounds)
+        found[t] = best[""] * 1e3
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "kinds", nargs="*", help="speed, ratio, step, growth; none: only write the page"
+    )
+    parser.add_argument("--rules", default=",".join(NAMES))
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--out", type=Path, default=Path("docs/the-family.md"))
+    parser.add_argument("--cache", type=Path, default=Path("benchmarks/results/attention.json"))
+    given = parser.parse_args()
+    cache = json.loads(given.cache.read_text()) if given.cache.exists() else {}
+    if set(given.kinds) - {"ratio"}:  # which says of each row where and when it was measured
+        cache["about"] = about()
+    measure = {"speed": speed, "ratio": ratio, "step": step, "growth": growth}
+    if unknown := set(given.kinds) - set(measure):
+        parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(measure)}")
+    todo = [f"{kind}|{name}" for kind in given.kinds for name in given.rules.split(",")]
+    for i, key in enumerate(todo):
+        if key not in cache:
+            kind, name = key.split("|")
+            cache[key] = measure[kind](name, given.rounds)
+            given.cache.write_text(json.dumps(cache, indent=1))
+        print(f"{i + 1}/{len(todo)} {key} {cache[key]}", flush=True)
+    write(cache, given.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""Tables and figure of ``docs/forgetting.md``, from what ``forgetting.py`` stored."""
+
+from __future__ import annotations
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+
+from ..support.machine import sentence
+from ..support.marked import replace_between
+from .forgetting import PHASE, PHASES, STREAMS
+from .numerics_figures import BLUE, DOCS, GREY, STYLE
+
+PAGE = DOCS / "forgetting.md"
+FIGURE = DOCS / "img" / "forgetting.png"
+USUAL = "Exponential(.99)"
+
+
+def table(columns: list[str], rows: list[tuple[str, list[float]]]) -> str:
+    """Numbers by row and column, the least of each column in bold."""
+    values = np.array([v for _, v in rows])
+    best = values.round(3).min(0)
+    lines = [f"| | {' | '.join(columns)} |", "|---|" + "---:|" * len(columns)]
+    for label, own in rows:
+        cells = [
+            f"**{v:.3f}**" if round(v, 3) == b else f"{v:.3f}"
+            for v, b in zip(own, best, strict=True)
+        ]
+        lines.append(f"| `{label}` | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def error_table(result: dict) -> str:
+    columns = [*STREAMS[:4], "back", *STREAMS[4:]]
+    rows = [(k, [v[c][0] for c in columns]) for k, v in result["errors"].items()]
+    return table(columns, rows)
+
+
+def phases(result: dict) -> list[tuple[str, list[float]]]:
+    """The root mean square by phase, of all rows of it but the first 200 of the stream."""
+    found = []
+    for label, pieces in result["one_stream"].items():
+        squares = np.array(pieces).reshape(len(PHASES), -1) ** 2
+        means = [squares[0, 10:].mean(), *squares[1:].mean(1)]
+        found.append((label, [float(np.sqrt(v)) for v in means]))
+    return found
+
+
+def time_table(result: dict) -> str:
+    usual = result["times"][USUAL]
+    lines = [
+        "| | a row of a block | a row alone (`step`) | against `Exponential` |",
+        "|---|---:|---:|---:|",
+    ]
+    for label, entry in result["times"].items():
+        block = f"{entry['block']:.2f} us" if "block" in entry else ""
+        ratios = [entry[k] / usual[k] for k in ("block", "row") if k in entry]
+        against = ", ".join(f"{r:.1f}" for r in ratios)
+        lines.append(f"| `{label}` | {block} | {entry['row']:.1f} us | {against} |")
+    return "\n".join(lines)
+
+
+def rounding_table(result: dict) -> str:
+    lines = ["| | collinear | quiet |", "|---|---:|---:|"]
+    for label, entry in result["rounding"].items():
+        cells = [f"{entry[k]:.0e}" if k in entry else "held" for k in ("collinear", "quiet")]
+        lines.append(f"| `{label}` | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def draw(result: dict) -> None:
+    """Each strategy along the one stream, beside exponential forgetting."""
+    lines = result["one_stream"]
+    labels = list(lines)
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(3, 3, figsize=(10, 6.6), sharex=True, sharey=True)
+        at = 20 * np.arange(len(lines[USUAL])) + 10
+        for axis, label in zip(axes.flat, labels, strict=True):
+            for k in range(1, len(PHASES), 2):
+                axis.axvspan(k * PHASE, (k + 1) * PHASE, color="0.94", lw=0)
+            axis.semilogy(at, lines[USUAL], color=GREY, lw=0.8)
+            axis.semilogy(at, lines[label], color=BLUE, lw=0.9)
+            axis.set_title(label, loc="left", fontsize=8)
+            axis.set_ylim(0.03, 6)
+            axis.grid(axis="x", visible=False)
+        for axis in axes[0]:
+            for k, phase in enumerate(PHASES):
+                axis.text(
+                    (k + 0.5) * PHASE, 5.2, phase.replace("after a ", ""), ha="center", va="top",
+                    fontsize=6, color="0.35",
+                )  # fmt: skip
+        for axis in axes[-1]:
+            axis.set_xlabel("row")
+        axes[1, 0].set_ylabel("RMS of one-step-ahead prediction less signal (noise 1)")
+        figure.tight_layout()
+        figure.savefig(FIGURE)
+        plt.close(figure)
+
+
+def write_page(result: dict) -> None:
+    replace_between(PAGE, "errors", error_table(result))
+    replace_between(PAGE, "one-stream", table(list(PHASES), phases(result)))
+    replace_between(PAGE, "times", time_table(result))
+    replace_between(PAGE, "rounding", rounding_table(result))
+    facts = (
+        f"`{result['command']}`, seed {result['seed']}, {result['seeds']} streams each. "
+        f"{sentence(result['machine'])}"
+    )
+    replace_between(PAGE, "measured", facts)
+    draw(result)

@@ -1,0 +1,112 @@
+"""The default solver beside plain conjugate gradient at every kind of gates, in one process.
+
+    python -m benchmarks.reports.sequence_gates  # five minutes; rewrites the table in the docs
+
+8 heads, 2,048 tokens, d 64, Zipf tokens, float32.  Conjugate gradient stops at 1e-6, the default
+goes on to rounding.  "mixed" are gates of .999 with .1 at every 20th token on average, "resets"
+have a 0 at every 500th.  The sides take turns.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import olsq
+from benchmarks.reports.numpy_solvers import alternate
+from benchmarks.support import machine, marked
+from benchmarks.support.sequence_streams import make
+from olsq.reference import sequence as reference
+
+RESULTS = Path(__file__).parents[1] / "results" / "sequence_gates.json"
+PAGE = Path(__file__).parents[2] / "docs" / "choosing-a-solver.md"
+HEADS, LENGTH, WIDTH = 8, 2048, 64
+GATES = (0.3, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.999, 1.0, "mixed", "resets")
+RIDGES = (1.0, 0.01)
+SOLVERS = {"default": None, "cg": olsq.ConjugateGradient(400, 1e-6)}
+
+
+def gates_of(kind: float | str) -> np.ndarray:
+    """Gates (H, T) by name, or all equal."""
+    chance = np.random.default_rng(0).uniform(size=(HEADS, LENGTH))
+    if kind == "mixed":
+        gates = np.where(chance < 0.05, 0.1, 0.999)
+    elif kind == "resets":
+        gates = np.where(chance < 0.002, 0.0, 0.999)
+    else:
+        gates = np.full(chance.shape, kind)
+    return gates.astype(np.float32)
+
+
+def solved(solver: str, ridge: float, arrays: tuple[Any, ...]) -> Callable[[], Any]:
+    """A compiled solve, ready to run."""
+
+    @jax.jit
+    def run(k: Any, v: Any, q: Any, g: Any) -> Any:
+        return olsq.online_lstsq(k, v, q, forget=g, ridge=ridge, solver=SOLVERS[solver]).value
+
+    on_device = tuple(map(jnp.asarray, arrays))
+    return lambda: run(*on_device)
+
+
+class Gates:
+    """Time of the default solver at harsh gates and mild ones."""
+
+    params = (list(map(str, GATES)), list(RIDGES))
+    param_names = ("gates", "ridge")
+    timeout = 600
+
+    def setup(self, kind: str, ridge: float) -> None:
+        gates = gates_of(kind if kind in GATES else float(kind))
+        arrays = (*make("tokens", HEADS, LENGTH, WIDTH, WIDTH), gates)
+        self.runs = [solved(name, ridge, arrays) for name in SOLVERS]
+        for run in self.runs:
+            jax.block_until_ready(run())
+
+    def time_default(self, *_: Any) -> None:
+        jax.block_until_ready(self.runs[0]())
+
+    def track_ratio_to_cg(self, *_: Any) -> float:
+        """Its time over that of conjugate gradient to 1e-6, taken in turn."""
+        ours, plain = alternate(*self.runs)
+        return ours / plain
+
+
+def main() -> None:
+    """Command line."""
+    streams = make("tokens", HEADS, LENGTH, WIDTH, WIDTH)
+    lines = ["| ridge | gates | default ms | CG ms | ratio | error default | error CG |"]
+    lines, rows = [*lines, "|---|---|---|---|---|---|---|"], []
+    for ridge in RIDGES:
+        for kind in GATES:
+            gates = gates_of(kind)
+            runs = [solved(name, ridge, (*streams, gates)) for name in SOLVERS]
+            wide = [np.asarray(x[0], np.float64) for x in streams]
+            truth = reference.solve(
+                *wide, forget=gates[0].astype(np.float64), ridge=np.full(WIDTH, ridge)
+            ).value
+            size = np.abs(truth).max()
+            errors = [float(np.abs(np.asarray(run())[0] - truth).max() / size) for run in runs]
+            ours, plain = alternate(*runs)
+            rows.append([ridge, kind, ours, plain, *errors])
+            lines.append(
+                f"| {ridge:g} | {kind} | {1e3 * ours:.0f} | {1e3 * plain:.0f} "
+                f"| {ours / plain:.2f} | {errors[0]:.0e} | {errors[1]:.0e} |"
+            )
+            print(lines[-1], flush=True)
+    RESULTS.write_text(json.dumps({"machine": machine.describe(), "rows": rows}, indent=1) + "\n")
+    date = datetime.date.today().isoformat()
+    note = "Errors are those of an output, relative to the largest."
+    lines += ["", f"Best of 7, taken in turn; {date}. {note}"]
+    marked.replace_between(PAGE, "gates", "\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""Markdown of the speed results, put into ``docs/speed.md``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..support import machine
+from ..support.marked import replace_between
+
+PAGE = Path(__file__).parents[2] / "docs" / "speed.md"
+GROUPS = {
+    "bound": None,
+    "whole array": "olsq covariance",
+    "one row at a time": None,
+    "coefficient path": "olsq coefficient_path",
+    "rolling window": "olsq rolling path",
+}
+
+
+def duration(ns: float) -> str:
+    """Nanoseconds with a unit and three digits."""
+    for unit, size in (("ns", 1.0), ("us", 1e3), ("ms", 1e6)):
+        if ns < 1000 * size or unit == "ms":
+            return f"{ns / size:.3g} {unit}"
+    raise AssertionError("unreachable")
+
+
+def _cell(record: dict | None) -> str:
+    if record is None:
+        return "-"
+    error = "" if record["error"] is None else f" ({record['error']:.0e})"
+    return duration(record["ns"]) + error
+
+
+def _ratio(record: dict | None, baseline: dict | None) -> str:
+    if record is None or baseline is None:
+        return "-"
+    return f"{record['ns'] / baseline['ns']:.3g}"
+
+
+def _rows(records: list[dict], m: int) -> tuple[list[int], dict[tuple[str, str], dict[int, dict]]]:
+    mine = [r for r in records if r["m"] == m]
+    sizes = sorted({r["d"] for r in mine})
+    table: dict[tuple[str, str], dict[int, dict]] = {}
+    for r in mine:
+        table.setdefault((r["group"], r["method"]), {})[r["d"]] = r
+    return sizes, table
+
+
+def times(records: list[dict], m: int) -> str:
+    """Table of time per row (and error of the coefficients)."""
+    sizes, table = _rows(records, m)
+    lines = [
+        "| | " + " | ".join(f"d = {d}" for d in sizes) + " |",
+        "|---|" + "---|" * len(sizes),
+    ]
+    for group in GROUPS:
+        members = {name: cells for (g, name), cells in table.items() if g == group}
+        if members:
+            lines.append(f"| **{group}** |" + " |" * len(sizes))
+        for name, cells in members.items():
+            lines.append(f"| {name} | " + " | ".join(_cell(cells.get(d)) for d in sizes) + " |")
+    return "\n".join(lines)
+
+
+def ratios(records: list[dict]) -> str:
+    """Table of how many times slower than olsq's method of the same group the others are."""
+    sizes, table = _rows(records, 1)
+    lines = [
+        "| times slower than | method | " + " | ".join(f"d = {d}" for d in sizes) + " |",
+        "|---|---|" + "---|" * len(sizes),
+    ]
+    for group, baseline in GROUPS.items():
+        if baseline is None:
+            continue
+        base = table.get((group, baseline), {})
+        for (g, name), cells in table.items():
+            if g == group and not name.startswith("olsq"):
+                row = " | ".join(_ratio(cells.get(d), base.get(d)) for d in sizes)
+                lines.append(f"| {baseline} | {name} | {row} |")
+    return "\n".join(lines)
+
+
+def write(results: dict) -> None:
+    """Rewrite the marked parts of the page."""
+    records = results["records"]
+    replace_between(PAGE, "machine", machine.sentence(results["machine"]))
+    replace_between(PAGE, "times", times(records, 1))
+    replace_between(PAGE, "ratios", ratios(records))
+    replace_between(PAGE, "targets", times(records, 10))
