@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks.reports.attention_report import write
 from benchmarks.reports.sequence_table import about, take_turns
-from benchmarks.support.attention_inputs import arguments, one_head, runner, static
+from benchmarks.suites.attention_inputs import arguments, one_head, runner, static
 from olsq.attention.registry import BY_NAME, RULES
 
 NAMES = [rule.name for rule in RULES]

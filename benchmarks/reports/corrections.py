@@ -12,8 +12,8 @@ import jax.numpy as jnp
 
 import olsq
 from benchmarks.reports.numpy_solvers import alternate
+from benchmarks.suites.sequence_streams import make
 from benchmarks.support import machine
-from benchmarks.support.sequence_streams import make
 from olsq.sequence.jax import chunk_exact
 
 

@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import olsq
+from benchmarks.suites.sequence_streams import unit
 from benchmarks.support import machine, marked
-from benchmarks.support.sequence_streams import unit
 from olsq.reference import sequence as reference
 from olsq.sequence.jax import online_lstsq
 

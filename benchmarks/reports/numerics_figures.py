@@ -11,7 +11,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from ..support import streams
+from ..suites import streams
 from ..support.peers import (
     Filterpy,
     Olsq,

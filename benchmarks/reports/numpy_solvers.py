@@ -21,8 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import olsq
+from benchmarks.suites.sequence_streams import exact, make
 from benchmarks.support import machine, marked
-from benchmarks.support.sequence_streams import exact, make
 from olsq.sequence import jax as in_jax
 
 RESULTS = Path(__file__).parents[1] / "results" / "numpy_solvers.json"

@@ -20,7 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ..support import machine, streams
+from ..suites import streams
+from ..support import machine
 from ..support.peers import available
 from ..support.speed_methods import FORGET, METHODS, RIDGE, Method, window_for
 from .speed_report import write

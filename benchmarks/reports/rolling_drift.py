@@ -13,7 +13,8 @@ from collections.abc import Callable
 import numpy as np
 from numba import njit
 
-from ..support import peers, streams
+from ..suites import streams
+from ..support import peers
 from ..support.reference import checkpoints, solve_at
 
 WINDOW, D = 250, 8

@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import olsq
-from benchmarks.support.sequence_streams import errors, exact, make
+from benchmarks.suites.sequence_streams import errors, exact, make
 
 
 def main():

@@ -21,8 +21,8 @@ import numpy as np
 
 import olsq
 from benchmarks.reports.numpy_solvers import alternate
+from benchmarks.suites.sequence_streams import make
 from benchmarks.support import machine, marked
-from benchmarks.support.sequence_streams import make
 from olsq.reference import sequence as reference
 
 RESULTS = Path(__file__).parents[1] / "results" / "sequence_gates.json"

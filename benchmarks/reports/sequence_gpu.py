@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import olsq
-from benchmarks.support.sequence_streams import errors, exact, make
+from benchmarks.suites.sequence_streams import errors, exact, make
 
 BATCH, HEADS, WIDTH, GATE, RIDGE = 4, 8, 128, 0.999, 1.0
 

@@ -23,8 +23,8 @@ import numpy as np
 import olsq
 from benchmarks.reports.sequence_report import table
 from benchmarks.reports.sequence_table import forward
+from benchmarks.suites.sequence_streams import exact, make
 from benchmarks.support import machine
-from benchmarks.support.sequence_streams import exact, make
 
 RIDGE = 0.25
 SHAPES = [(8, 4096, 64, 64), (4, 4096, 128, 128), *((1, 5000, d, 1) for d in (2, 4, 8, 16, 32))]

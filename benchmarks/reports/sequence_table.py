@@ -19,8 +19,8 @@ import numpy as np
 
 import olsq
 from benchmarks.reports.sequence_report import write
+from benchmarks.suites.sequence_streams import STREAMS, errors, exact, make
 from benchmarks.support import machine
-from benchmarks.support.sequence_streams import STREAMS, errors, exact, make
 from olsq.attention import gla
 from olsq.sequence.jax import solve_query, start_decoding
 

@@ -1,48 +1,49 @@
-"""asv: time, memory and error of every attention rule."""
+"""Every attention rule: time forward and backward, and its compiled temporaries."""
 
 from __future__ import annotations
 
 import jax
-import numpy as np
 
-from benchmarks.support.attention_inputs import arguments, one_head, runner
-from olsq.attention.registry import RULES
+from .common import need, ratio
 
-NAMES = [rule.name for rule in RULES]
+RULES = [
+    "softmax", "sliding_window", "forgetting", "linear", "retention", "mamba2", "gla", "hgrn2",
+    "rwkv6", "mamba", "mlstm", "delta", "gated_delta", "gated_delta_product", "kda", "comba",
+    "rwkv7", "longhorn", "preconditioned_delta", "rg_lru", "ttt_linear", "ttt_mlp", "mesa",
+    "mesa_discounted", "mesa_window", "kalman", "intention",
+]  # fmt: skip
+LENGTH, HEADS, WIDTH = 512, 2, 32
 
 
-class Family:
-    """One sequence of 4,096 tokens, 8 heads of width 64."""
+def compiled(name: str, mode: str):
+    """A jitted rule and its arguments."""
+    need("olsq.attention.registry", "olsq.reference.attention_solved", f"olsq.attention.{name}")
+    from .attention_inputs import arguments, runner
 
-    params = (NAMES, ["forward", "forward+backward"])
+    args = arguments(name, LENGTH, HEADS, WIDTH)
+    rule = runner(name)
+    if mode == "forward":
+        return jax.jit(rule), args
+    return jax.jit(jax.grad(lambda x, named: (rule(x, named) ** 2).sum(), argnums=(0, 1))), args
+
+
+class Rules:
+    """One sequence of 512 tokens, 2 heads of width 32, float32."""
+
+    params = (RULES, ["forward", "forward+backward"])
     param_names = ("rule", "mode")
     timeout = 600
 
-    def setup(self, name, mode):
-        self.args = arguments(name, 4096)
-        f = runner(name)
-        if mode == "forward":
-            self.run = jax.jit(f)
-        else:
-            self.run = jax.jit(jax.grad(lambda x, named: (f(x, named) ** 2).sum(), argnums=(0, 1)))
+    def setup(self, rule: str, mode: str) -> None:
+        self.run, self.args = compiled(rule, mode)
+        self.time_rule()
+
+    def time_rule(self, *_) -> None:
         jax.block_until_ready(self.run(*self.args))
 
-    def time_rule(self, *_):
-        jax.block_until_ready(self.run(*self.args))
+    def track_over_gla(self, rule: str, mode: str) -> float:
+        """Over gated linear attention in the same mode."""
+        run, args = compiled("gla", mode)
+        return ratio(self.time_rule, lambda: jax.block_until_ready(run(*args)))
 
-    def track_temporary_bytes(self, *_):
-        return self.run.lower(*self.args).compile().memory_analysis().temp_size_in_bytes
-
-
-class Error:
-    """Largest error of one head against its float64 recurrence, relative to the largest output."""
-
-    params = NAMES
-    param_names = ("rule",)
-    timeout = 600
-
-    def track_error(self, name):
-        arrays, named = arguments(name, 4096)
-        got = np.asarray(jax.jit(runner(name))(arrays, named), np.float64)[0, :, 0]
-        want = one_head(name, arrays, named)
-        return float(np.abs(got - want).max() / np.abs(want).max())
+    track_over_gla.unit = "ratio of processor time"

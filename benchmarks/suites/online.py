@@ -1,62 +1,75 @@
-"""asv benchmarks of the online solvers: time, peak memory against an empty baseline, and error.
-
-``asv run`` keeps the history; ``benchmarks.reports.online_table`` compares with other libraries.
-"""
+"""Streams of rows: many rows at once, one at a time, many regressions side by side."""
 
 from __future__ import annotations
 
 import numpy as np
 
-import olsq
-
-from ..reports.online_table import data, dense
-from ..support import streams
-from ..support.speed_methods import FORGET, RIDGE, window_for
+from .common import FORGET, RIDGE, need, ratio, regression, textbook, touch
 
 SIZES = [4, 16, 64, 256]
 METHODS = ["covariance", "sqrt", "information"]
-TARGETS = [1, 10]
 
 
-def _rows(d: int, m: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    X, y = data(d, m)
-    n = max(4 * d, 200_000 // d)
-    return X[:n], y[:n]
+def rows(d: int, m: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """About 100,000 entries, at least 4 d rows."""
+    return regression(max(4 * d, 100_000 // d), d, m)
+
+
+def estimator(method: str = "auto"):
+    (kind,) = need("olsq.RecursiveLeastSquares")
+    return kind(forget=FORGET, ridge=RIDGE, fit_intercept=False, method=method)
 
 
 class WholeArray:
     """``partial_fit`` of many rows at once."""
 
-    params = (SIZES, TARGETS, METHODS)
+    params = (SIZES, [1, 10], METHODS)
     param_names = ("d", "m", "method")
 
     def setup(self, d: int, m: int, method: str) -> None:
-        self.X, self.y = _rows(d, m)
+        self.X, self.y = rows(d, m)
         self.time_fit(d, m, method)
 
     def time_fit(self, d: int, m: int, method: str) -> None:
-        self.est = olsq.RecursiveLeastSquares(
-            forget=FORGET, ridge=RIDGE, fit_intercept=False, method=method
-        ).partial_fit(self.X, self.y)
-        self.coef = self.est.coef_
-
-    def track_error(self, d: int, m: int, method: str) -> float:
-        exact = dense("forget", self.X, self.y)
-        return float(np.max(np.abs(self.coef - exact)) / np.max(np.abs(exact)))
-
-    track_error.unit = "largest relative error of the coefficients"
+        estimator(method).partial_fit(self.X, self.y).coef_  # noqa: B018
 
 
-class OneRow:
-    """``partial_fit`` and ``predict`` of a single row: what Python costs."""
+class Ratios:
+    """Many rows at once, beside a bound and beside the textbook's loop, in one process."""
 
     params = (SIZES, METHODS)
     param_names = ("d", "method")
 
     def setup(self, d: int, method: str) -> None:
-        X, y = _rows(d)
-        self.est = olsq.RecursiveLeastSquares(forget=FORGET, ridge=RIDGE, method=method)
-        self.est.partial_fit(X, y)
+        self.X, self.y = rows(d)
+        self.fit = lambda: estimator(method).partial_fit(self.X, self.y).coef_
+        self.fit()
+
+    def track_over_traffic(self, d: int, method: str) -> float:
+        """Over one pass through a triangle of P for each row: no update can do less."""
+        P = np.ones(d * (d + 1) // 2)
+        return ratio(self.fit, lambda: touch(P, len(self.X), 1.0))
+
+    def track_over_textbook(self, d: int, method: str) -> float:
+        """Over the textbook's recursion, compiled."""
+
+        def theirs() -> None:
+            textbook(self.X, self.y, np.eye(d) / RIDGE, np.zeros(d), FORGET)
+
+        return ratio(self.fit, theirs)
+
+    track_over_traffic.unit = track_over_textbook.unit = "ratio of processor time"
+
+
+class OneRow:
+    """``partial_fit``, ``step`` and ``predict`` of a single row: what Python costs."""
+
+    params = ([4, 64], METHODS)
+    param_names = ("d", "method")
+
+    def setup(self, d: int, method: str) -> None:
+        X, y = rows(d)
+        self.est = estimator(method).partial_fit(X, y)
         self.x, self.y = X[:1], y[:1]
 
     def time_partial_fit(self, d: int, method: str) -> None:
@@ -66,60 +79,43 @@ class OneRow:
         self.est.predict(self.x)
 
 
-class Path:
-    """Coefficients after every row, exponential and rolling."""
+class Step:
+    """``step``: predict, then learn, one row."""
 
-    params = (SIZES, TARGETS, ["forget", "rolling"])
-    param_names = ("d", "m", "kind")
-
-    def setup(self, d: int, m: int, kind: str) -> None:
-        self.X, self.y = _rows(d, m)
-        self.options = {"window": window_for(d)} if kind == "rolling" else {"forget": FORGET}
-        self.options["ridge"] = 0.0 if kind == "rolling" else RIDGE
-        self.time_path(d, m, kind)
-
-    def time_path(self, d: int, m: int, kind: str) -> None:
-        self.path = olsq.coefficient_path(self.X, self.y, **self.options)
-
-    def peakmem_path(self, d: int, m: int, kind: str) -> None:
-        olsq.coefficient_path(self.X, self.y, **self.options)
-
-    def peakmem_baseline(self, d: int, m: int, kind: str) -> None:
-        """Everything but the second path: subtract it."""
-
-    def track_error(self, d: int, m: int, kind: str) -> float:
-        exact = dense(kind, self.X, self.y)
-        return float(np.max(np.abs(self.path.coef[-1] - exact)) / np.max(np.abs(exact)))
-
-
-class Rolling:
-    """``RollingLeastSquares`` fed a whole array."""
-
-    params = (SIZES,)
+    params = ([4, 64],)
     param_names = ("d",)
 
     def setup(self, d: int) -> None:
-        self.X, self.y = _rows(d)
-        self.time_fit(d)
+        need("olsq.RecursiveLeastSquares.step")
+        X, y = rows(d)
+        self.est = estimator().partial_fit(X, y)
+        self.x, self.y = X[0], float(y[0])
+        self.est.step(self.x, self.y)
 
-    def time_fit(self, d: int) -> None:
-        olsq.RollingLeastSquares(window=window_for(d), fit_intercept=False).partial_fit(
-            self.X, self.y
-        )
+    def time_step(self, d: int) -> None:
+        self.est.step(self.x, self.y)
 
 
-class LongStreams:
-    """Error after a long ill-conditioned stream, in units of the noise."""
+class Bank:
+    """A row for each of n regressions of 4 coefficients: a bank over a loop of estimators."""
 
-    params = ([1e2, 1e4, 1e6], METHODS)
-    param_names = ("condition", "method")
+    params = ([100, 10_000],)
+    param_names = ("n",)
 
-    def track_fit_error(self, condition: float, method: str) -> float:
-        from ..support.reference import solve_at
+    def setup(self, n: int) -> None:
+        (bank,) = need("olsq.FilterBank")
+        rng = np.random.default_rng(0)
+        self.X, self.y = rng.standard_normal((n, 4)), rng.standard_normal(n)
+        self.bank = bank(n, forget=FORGET)
+        self.bank.partial_fit(self.X, self.y)
 
-        stream = streams.conditioned(100_000, 8, condition)
-        est = olsq.RecursiveLeastSquares(
-            forget=0.99, ridge=RIDGE, fit_intercept=False, method=method
-        ).partial_fit(stream.X, stream.y)
-        (exact,) = solve_at(stream.X, stream.y, [100_000], 0.99, RIDGE)
-        return exact.fit_error(est.coef_) / stream.noise
+    def time_rows(self, n: int) -> None:
+        self.bank.partial_fit(self.X, self.y)
+
+    def track_over_loop(self, n: int) -> float:
+        """Per regression, over ``partial_fit`` of one estimator."""
+        one = estimator().partial_fit(self.X, self.y)
+        x, y = self.X[:1], self.y[:1]
+        return ratio(lambda: self.time_rows(n), lambda: one.partial_fit(x, y)) / n
+
+    track_over_loop.unit = "ratio of processor time"

@@ -1,4 +1,4 @@
-"""asv: time and error of the sequence solvers, forward and forward + backward."""
+"""Whole sequences: every solver at two widths and three kinds of gates, forward."""
 
 from __future__ import annotations
 
@@ -6,74 +6,128 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import olsq
-from benchmarks.support.sequence_streams import errors, exact, make
-from olsq.attention import gla
+from .common import need, ratio
+from .sequence_streams import make
 
+HEADS, LENGTH, RIDGE = 2, 512, 0.25
 SOLVERS = {
-    "floor": "gla",
     "default": None,
-    "chunk-exact 1": olsq.ChunkExact(corrections=1),
-    "chunk-exact 2": olsq.ChunkExact(corrections=2),
-    "cg 1e-4": olsq.ConjugateGradient(tol=1e-4, max_steps=100),
-    "cg 30": olsq.ConjugateGradient(tol=0.0),
+    "chunk-exact": ("ChunkExact", {}),
+    "chunk-exact, 2 corrections": ("ChunkExact", {"corrections": 2}),
+    "cg, 1e-4": ("ConjugateGradient", {"tol": 1e-4, "max_steps": 100}),
+    "cg, 30 steps": ("ConjugateGradient", {"tol": 0.0}),
+    "chebyshev, 30 steps": ("Chebyshev", {"steps": 30}),
+    "neumann, 30 terms": ("Neumann", {"terms": 30}),
+    "recursive": ("Recursive", {}),
+    "dense": ("Dense", {}),
 }
-SHAPES = {"H8 T4096 d64": (8, 4096, 64), "H4 T4096 d128": (4, 4096, 128)}
+GATES = ["0.999", "1", "mixed"]
 
 
-def compiled(solver, mode, gate, heads, t, d):
-    """A jitted function of the stream and its arguments."""
+def solver_of(name: str):
+    """A solver by its name here."""
+    if SOLVERS[name] is None:
+        return None
+    kind, options = SOLVERS[name]
+    return need(f"olsq.{kind}")[0](**options)
+
+
+def gates_of(kind: str, t: int, heads: int = HEADS) -> np.ndarray:
+    """Gates (heads, t): all alike, or .999 with .1 at every 20th token on average."""
+    if kind != "mixed":
+        return np.full((heads, t), float(kind), np.float32)
+    low = np.random.default_rng(1).random((heads, t)) < 0.05
+    return np.where(low, 0.1, 0.999).astype(np.float32)
+
+
+def problem(d: int, gates: str = "0.999", t: int = LENGTH, heads: int = HEADS) -> tuple:
+    """keys, values, queries and gates as float32 JAX arrays."""
     arrays = make("tokens", heads, t, d, d)
-    args = tuple(map(jnp.asarray, (*arrays, np.full((heads, t), gate, np.float32))))
+    return tuple(map(jnp.asarray, (*arrays, gates_of(gates, t, heads))))
+
+
+def solve(solver: str):
+    """A jitted function of keys, values, queries and gates: the values."""
+    (online_lstsq,) = need("olsq.online_lstsq")
+    made = solver_of(solver)
 
     def value(k, v, q, g):
-        if solver == "floor":
-            return gla(*(x[:, :, None] for x in (q, k, v)), forget=g[..., None])[0]
-        return olsq.online_lstsq(k, v, q, forget=g, ridge=0.25, solver=SOLVERS[solver]).value
+        return online_lstsq(k, v, q, forget=g, ridge=RIDGE, solver=made).value
 
-    if mode == "forward":
-        return jax.jit(value), args
-    return jax.jit(jax.grad(lambda *a: (value(*a) ** 2).sum(), argnums=(0, 1, 2, 3))), args
+    return jax.jit(value)
 
 
-class Sequence:
-    """Whole sequences at two sizes."""
+def floor():
+    """Gated linear attention on the same arrays: no solve at all."""
+    (gla,) = need("olsq.attention.gla")
 
-    params = (list(SHAPES), list(SOLVERS), ["forward", "forward+backward"], [0.999, 1.0])
-    param_names = ("shape", "solver", "mode", "gate")
+    def value(k, v, q, g):
+        return gla(*(x[:, :, None] for x in (q, k, v)), forget=g[..., None])[0]
+
+    return jax.jit(value)
+
+
+class Solvers:
+    """2 heads, 512 tokens, Zipf tokens, ridge .25, float32."""
+
+    params = (list(SOLVERS), [16, 64], GATES)
+    param_names = ("solver", "d", "gates")
     timeout = 600
 
-    def setup(self, shape, solver, mode, gate):
-        self.run, self.args = compiled(solver, mode, gate, *SHAPES[shape])
-        jax.block_until_ready(self.run(*self.args))
+    def setup(self, solver: str, d: int, gates: str) -> None:
+        self.args = problem(d, gates)
+        run = solve(solver)
+        self.run = lambda: jax.block_until_ready(run(*self.args))
+        self.run()
 
-    def time_solver(self, *_):
-        jax.block_until_ready(self.run(*self.args))
+    def time_solver(self, *_) -> None:
+        self.run()
+
+    def track_over_gla(self, *_) -> float:
+        """Over gated linear attention, which shares the memory and solves nothing."""
+        other = floor()
+        return ratio(self.run, lambda: jax.block_until_ready(other(*self.args)))
+
+    track_over_gla.unit = "ratio of processor time"
 
 
 class Growth:
-    """Time against T, one head of width 64: linear."""
+    """Time of four times the tokens over time of the tokens: 4 is linear."""
 
-    params = ([512, 4096, 65536], ["floor", "chunk-exact 2", "cg 30"])
-    param_names = ("T", "solver")
+    params = (["default", "cg, 30 steps", "recursive"],)
+    param_names = ("solver",)
     timeout = 600
 
-    def setup(self, t, solver):
-        self.run, self.args = compiled(solver, "forward", 0.999, 1, t, 64)
-        jax.block_until_ready(self.run(*self.args))
+    def track_growth(self, solver: str) -> float:
+        run = solve(solver)
+        short, long = problem(32, t=512), problem(32, t=2048)
+        calls = (lambda a=a: jax.block_until_ready(run(*a)) for a in (long, short))
+        return ratio(*calls)
 
-    def time_solver(self, *_):
-        jax.block_until_ready(self.run(*self.args))
+    track_growth.unit = "ratio of processor time"
 
 
-class Accuracy:
-    """Largest relative error of o against a dense float64 solve per token."""
+class NumPy:
+    """NumPy arrays in and out, over the same solver in JAX, jitted."""
 
-    params = (["default", "chunk-exact 1", "chunk-exact 2", "cg 30"], [0.9, 0.999, 1.0])
-    param_names = ("solver", "gate")
-    unit = "relative error"
+    params = (["default", "cg, 30 steps", "recursive", "dense"],)
+    param_names = ("solver",)
+    timeout = 600
 
-    def track_error(self, solver, gate):
-        run, args = compiled(solver, "forward", gate, 1, 1024, 64)
-        k, v, q = (np.asarray(a[0]) for a in args[:3])
-        return errors(np.asarray(run(*args)[0], np.float64), exact(k, v, q, gate, 0.25))[1]
+    def setup(self, solver: str) -> None:
+        (online_lstsq,) = need("olsq.online_lstsq")
+        self.arrays = problem(64)
+        k, v, q, g = map(np.asarray, self.arrays)
+        made = solver_of(solver)
+        self.run = lambda: online_lstsq(k, v, q, forget=g, ridge=RIDGE, solver=made).value
+        if not isinstance(self.run(), np.ndarray):
+            raise NotImplementedError("this commit has no NumPy form of the solver")
+
+    def time_numpy(self, solver: str) -> None:
+        self.run()
+
+    def track_over_jax(self, solver: str) -> float:
+        other = solve(solver)
+        return ratio(self.run, lambda: jax.block_until_ready(other(*self.arrays)))
+
+    track_over_jax.unit = "ratio of processor time"

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from . import streams
+from ..suites import streams
 from .peers import PEERS
 from .reference import Solution, checkpoints, solve_at
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import pytest
 
 from benchmarks.reports.attention_report import map_of_rules, rows_of_rules
-from benchmarks.support.attention_inputs import arguments, static
+from benchmarks.suites.attention_inputs import arguments, static
 from olsq.attention.registry import BY_NAME, RULES
 
 WINDOW, TOKENS, HEADS, WIDTH = 256, 16, 2, 32
