@@ -114,8 +114,8 @@ def escape(text):
     return text.replace("|", "\\|")
 
 
-def write(cache, out):
-    """Write the page and its figures."""
+def text(cache):
+    """The page."""
     lines = [INTRO, *map_of_rules(), AFTER_MAP]
     lines += rows_of_rules()
     lines.append(COSTS)
@@ -137,15 +137,21 @@ def write(cache, out):
             [f"`{name}`", f"{x['forward']:.1f}", f"{x['both']:.1f}", f"{x['error']:.0e}"]
             for name, x in later.items()
         ])  # fmt: skip
-    out.parent.joinpath("img").mkdir(parents=True, exist_ok=True)
-    one_shot(out.parent / "img/family-one-shot.png")
     if any(k.startswith("growth|") for k in cache):
-        growth(cache, out.parent / "img/family-time.png")
         lines.append(GROWTH)
     text = "\n".join(lines)
     while "\n\n\n" in text:
         text = text.replace("\n\n\n", "\n\n")
-    out.write_text(text.rstrip("\n") + "\n")
+    return text.rstrip("\n") + "\n"
+
+
+def write(cache, out):
+    """Write the page and its figures."""
+    out.parent.joinpath("img").mkdir(parents=True, exist_ok=True)
+    one_shot(out.parent / "img/family-one-shot.png")
+    if any(k.startswith("growth|") for k in cache):
+        growth(cache, out.parent / "img/family-time.png")
+    out.write_text(text(cache))
 
 
 def measured_rows(cache):

@@ -99,14 +99,23 @@ def draw(result: dict) -> None:
         plt.close(figure)
 
 
-def write_page(result: dict) -> None:
-    replace_between(PAGE, "errors", error_table(result))
-    replace_between(PAGE, "one-stream", table(list(PHASES), phases(result)))
-    replace_between(PAGE, "times", time_table(result))
-    replace_between(PAGE, "rounding", rounding_table(result))
+def tables(result: dict) -> dict[str, str]:
+    """The marked parts of the page."""
     facts = (
         f"`{result['command']}`, seed {result['seed']}, {result['seeds']} streams each. "
         f"{sentence(result['machine'])}"
     )
-    replace_between(PAGE, "measured", facts)
+    return {
+        "errors": error_table(result),
+        "one-stream": table(list(PHASES), phases(result)),
+        "times": time_table(result),
+        "rounding": rounding_table(result),
+        "measured": facts,
+    }
+
+
+def write_page(result: dict) -> None:
+    """Rewrite the marked parts of the page and its figure."""
+    for name, text in tables(result).items():
+        replace_between(PAGE, name, text)
     draw(result)

@@ -105,6 +105,17 @@ def in_numpy(stream: Stream) -> NDArray[Any]:
     ).value
 
 
+def table(result: dict[str, Any]) -> str:
+    """The page's table, out of the results."""
+    lines = ["| solver | dtype | streams with NaN | error, median | 99 % | largest |"]
+    lines += ["|---|---|---|---|---|---|"]
+    for name, dtype, nan, low, high, most in result["rows"]:
+        lines.append(f"| {name} | {dtype} | {nan} | {low:.1g} | {high:.1g} | {most:.2g} |")
+    n = result["streams"]
+    lines += ["", f"{n} streams of {T} tokens, d = {D}, seeds 0 to {n - 1}; {result['date']}."]
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description="How wrong each token is beside hard ones.")
@@ -117,8 +128,6 @@ def main() -> None:
         "one Cholesky a token (`Dense`)": in_jax(olsq.Dense()),
         "`ConjugateGradient(200, 1e-6)`": in_jax(olsq.ConjugateGradient(200, 1e-6)),
     }
-    lines = ["| solver | dtype | streams with NaN | error, median | 99 % | largest |"]
-    lines += ["|---|---|---|---|---|---|"]
     rows = []
     for name, solve in ways.items():
         for dtype in (np.float32, np.float64):
@@ -133,13 +142,11 @@ def main() -> None:
             low, high, most = np.quantile(np.concatenate(errors), [0.5, 0.99, 1.0])
             row = [name, np.dtype(dtype).name, nan, float(low), float(high), float(most)]
             rows.append(row)
-            lines.append(f"| {name} | {row[1]} | {nan} | {low:.1g} | {high:.1g} | {most:.2g} |")
-            print(lines[-1], flush=True)
+            print(*row, flush=True)
     date = datetime.date.today().isoformat()
     result = {"streams": n, "date": date, "machine": machine.describe(), "rows": rows}
     RESULTS.write_text(json.dumps(result, indent=1) + "\n")
-    lines += ["", f"{n} streams of {T} tokens, d = {D}, seeds 0 to {n - 1}; {date}."]
-    marked.replace_between(PAGE, "hard", "\n".join(lines))
+    marked.replace_between(PAGE, "hard", table(result))
 
 
 if __name__ == "__main__":

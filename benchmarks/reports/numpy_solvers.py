@@ -138,6 +138,18 @@ class NumpyGradient:
         return numpy / jax_
 
 
+def table(rows: list[list[Any]]) -> str:
+    """The page's table: milliseconds, their ratio and errors of both sides."""
+    lines = ["| solver | NumPy ms | JAX ms | NumPy / JAX | error NumPy | error JAX |"]
+    lines += ["|---|---|---|---|---|---|"]
+    for name, ours, theirs, error, other in rows:
+        lines.append(
+            f"| {name} | {1e3 * ours:.0f} | {1e3 * theirs:.0f} | {ours / theirs:.2f} "
+            f"| {error:.0e} | {other:.0e} |"
+        )
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Command line."""
     jax.config.update("jax_enable_x64", True)
@@ -145,17 +157,11 @@ def main() -> None:
     k, v, q, _ = given
     truth = exact(k[0], v[0], q[0], GATE, RIDGE)
     size = np.abs(truth).max()
-    lines = ["| solver | NumPy ms | JAX ms | NumPy / JAX | error NumPy | error JAX |"]
-    lines += ["|---|---|---|---|---|---|"]
     rows = []
 
     def add(name: str, times: tuple[float, float], errors: tuple[float, float]) -> None:
         rows.append([name, *times, *errors])
-        lines.append(
-            f"| {name} | {1e3 * times[0]:.0f} | {1e3 * times[1]:.0f} | {times[0] / times[1]:.2f} "
-            f"| {errors[0]:.0e} | {errors[1]:.0e} |"
-        )
-        print(lines[-1], flush=True)
+        print(*rows[-1], flush=True)
 
     for name, solver in SOLVERS.items():
         ours, theirs = outputs(solver, given)
@@ -170,8 +176,8 @@ def main() -> None:
     date = datetime.date.today().isoformat()
     RESULTS.write_text(json.dumps({"machine": machine.describe(), "rows": rows}, indent=1) + "\n")
     note = "The gradient's error is the distance between the sides."
-    lines += ["", f"Best of {ROUNDS}, taken in turn; {date}. {note}"]
-    marked.replace_between(PAGE, "numpy solvers", "\n".join(lines))
+    text = f"{table(rows)}\n\nBest of {ROUNDS}, taken in turn; {date}. {note}"
+    marked.replace_between(PAGE, "numpy solvers", text)
 
 
 if __name__ == "__main__":

@@ -79,11 +79,22 @@ class Gates:
         return ours / plain
 
 
+def table(rows: list[list[Any]]) -> str:
+    """The page's table: milliseconds, their ratio and errors of both solvers."""
+    lines = ["| ridge | gates | default ms | CG ms | ratio | error default | error CG |"]
+    lines.append("|---|---|---|---|---|---|---|")
+    for ridge, kind, ours, plain, error, other in rows:
+        lines.append(
+            f"| {ridge:g} | {kind} | {1e3 * ours:.0f} | {1e3 * plain:.0f} "
+            f"| {ours / plain:.2f} | {error:.0e} | {other:.0e} |"
+        )
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Command line."""
     streams = make("tokens", HEADS, LENGTH, WIDTH, WIDTH)
-    lines = ["| ridge | gates | default ms | CG ms | ratio | error default | error CG |"]
-    lines, rows = [*lines, "|---|---|---|---|---|---|---|"], []
+    rows: list[list[Any]] = []
     for ridge in RIDGES:
         for kind in GATES:
             gates = gates_of(kind)
@@ -96,16 +107,12 @@ def main() -> None:
             errors = [float(np.abs(np.asarray(run())[0] - truth).max() / size) for run in runs]
             ours, plain = alternate(*runs)
             rows.append([ridge, kind, ours, plain, *errors])
-            lines.append(
-                f"| {ridge:g} | {kind} | {1e3 * ours:.0f} | {1e3 * plain:.0f} "
-                f"| {ours / plain:.2f} | {errors[0]:.0e} | {errors[1]:.0e} |"
-            )
-            print(lines[-1], flush=True)
+            print(*rows[-1], flush=True)
     RESULTS.write_text(json.dumps({"machine": machine.describe(), "rows": rows}, indent=1) + "\n")
     date = datetime.date.today().isoformat()
     note = "Errors are those of an output, relative to the largest."
-    lines += ["", f"Best of 7, taken in turn; {date}. {note}"]
-    marked.replace_between(PAGE, "gates", "\n".join(lines))
+    text = f"{table(rows)}\n\nBest of 7, taken in turn; {date}. {note}"
+    marked.replace_between(PAGE, "gates", text)
 
 
 if __name__ == "__main__":

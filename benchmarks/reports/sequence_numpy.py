@@ -64,6 +64,12 @@ def row(shape, dtype, gate, rounds):
     return f"H{heads} T{t} d{d} m{m}", np.dtype(dtype).name, gate, *times, spread
 
 
+def table_of(rows):
+    """The page's table."""
+    head = "| shape | dtype | gates | NumPy ms (error) | JAX ms (error) | JAX / NumPy |"
+    return "\n".join(table(head, rows)).strip()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", help="Markdown file with the marks; printed only if left out")
@@ -81,9 +87,8 @@ def main():
     found = machine.describe()
     text = "\n".join(
         [
-            *table(
-                "| shape | dtype | gates | NumPy ms (error) | JAX ms (error) | JAX / NumPy |", rows
-            ),
+            table_of(rows),
+            "",
             f"Measured {found['date']} on {found['cpu']} ({found['cores']} cores, shared), "
             f"JAX {jax.__version__}, NumPy {np.__version__}.",
         ]

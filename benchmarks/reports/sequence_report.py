@@ -126,8 +126,12 @@ def iterations(cache):
     return lines
 
 
-def write(cache, out):
+def text(cache):
     """All tables, in Markdown."""
-    text = ABOUT.format(**cache["about"])
-    lines = [text, *speed(cache), *growth(cache), *iterations(cache)]
-    Path(out).write_text("\n".join(lines))
+    about = ABOUT.format(**cache["about"])
+    return "\n".join([about, *speed(cache), *growth(cache), *iterations(cache)])
+
+
+def write(cache, out):
+    """Write the page."""
+    Path(out).write_text(text(cache))

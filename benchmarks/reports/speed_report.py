@@ -81,10 +81,18 @@ def ratios(records: list[dict]) -> str:
     return "\n".join(lines)
 
 
+def tables(results: dict) -> dict[str, str]:
+    """The marked parts of the page."""
+    records = results["records"]
+    return {
+        "machine": machine.sentence(results["machine"]),
+        "times": times(records, 1),
+        "ratios": ratios(records),
+        "targets": times(records, 10),
+    }
+
+
 def write(results: dict) -> None:
     """Rewrite the marked parts of the page."""
-    records = results["records"]
-    replace_between(PAGE, "machine", machine.sentence(results["machine"]))
-    replace_between(PAGE, "times", times(records, 1))
-    replace_between(PAGE, "ratios", ratios(records))
-    replace_between(PAGE, "targets", times(records, 10))
+    for name, text in tables(results).items():
+        replace_between(PAGE, name, text)

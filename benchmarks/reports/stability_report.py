@@ -57,26 +57,34 @@ def main_table(cells: dict, dtype: type, methods: list[str]) -> str:
     return _table(methods, rows)
 
 
-def write(results: dict) -> None:
-    """Rewrite the marked parts of the page and its figures."""
+def tables(results: dict) -> dict[str, str]:
+    """The marked parts of the page."""
     cells = results["cells"]
     everyone = [*OLSQ, *PEERS]  # ours first: a page need not be scrolled to see them
     facts = results["machine"].get("olsq") or results["machine"]["peers"]
     words = machine.sentence(facts)
     if again := results["machine"].get("olsq, float32 rows"):
         words += f" olsq's float32 rows again on {again['date']} on {again['cpu']}."
-    replace_between(PAGE, "machine", words)
-    replace_between(PAGE, "float64", main_table(cells, np.float64, everyone))
-    replace_between(PAGE, "float32", main_table(cells, np.float32, FLOAT32_METHODS))
     special = [(case.name, cells.get(case.name, {})) for case in special_cases()]
     streaming = [name for name in everyone if name != "statsmodels"]
-    replace_between(PAGE, "special", _table(streaming, special))
     rolling = []
     for name, (_, rows) in rolling_drift.STREAMS.items():
         found = cells.get(f"rolling {name}", {})
         for record in found.values():
             record["short"] = record["n"] < rows
         rolling.append((f"{name}, {count(rows)} rows", found))
-    replace_between(PAGE, "rolling", _table(list(rolling_drift.METHODS), rolling))
-    replace_between(PAGE, "nist", nist.table())
+    return {
+        "machine": words,
+        "float64": main_table(cells, np.float64, everyone),
+        "float32": main_table(cells, np.float32, FLOAT32_METHODS),
+        "special": _table(streaming, special),
+        "rolling": _table(list(rolling_drift.METHODS), rolling),
+        "nist": nist.table(),
+    }
+
+
+def write(results: dict) -> None:
+    """Rewrite the marked parts of the page and its figures."""
+    for name, text in tables(results).items():
+        replace_between(PAGE, name, text)
     draw()

@@ -1,0 +1,117 @@
+"""Make every table and figure that the docs quote again, or check that pages and results agree.
+
+    python -m benchmarks.reports                # measures all: about three hours on an idle core
+    python -m benchmarks.reports --only many    # one of them
+    python -m benchmarks.reports --check        # pages against stored results: seconds
+    python -m benchmarks.reports --list
+
+Prints the machine and the versions first.  The exit code is 1 if a number that a page quotes has
+moved by more than its report's spread, or, with --check, if a page does not say what is stored.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+
+from ..support import machine
+from ..support.marked import replace_between
+from .registry import BY_NAME, ELSEWHERE, REPORTS, TYPED, Report, pages
+from .traced import DOCS, ROOT, TABLE, block, moved, tables_outside
+
+
+def check(report: Report) -> list[str]:
+    """What a page says otherwise than the stored results."""
+    found = report.stored()
+    if found is None:
+        return []
+    wrong = []
+    for (page, marker), text in report.blocks(found).items():
+        if text.strip() not in block(page, marker):
+            place = f"docs/{page}" + (f", {marker}" if marker else "")
+            wrong.append(f"{report.name}: {place} is not what {report.results.name} says")
+    return wrong
+
+
+def untraced() -> list[str]:
+    """Tables of numbers that no report makes and that no other home is known for."""
+    places = [place for r in REPORTS if (stored := r.stored()) for place in r.blocks(stored)]
+    whole = {f"docs/{page}" for page, marker in places if marker is None}
+    found = []
+    for page in pages():
+        name = str(page.relative_to(ROOT))
+        if name in whole or any(home in page.parts for home in ELSEWHERE):
+            continue
+        found += [f"{name}: {head}" for head in tables_outside(page)]
+    return [table for table in found if table not in TYPED]
+
+
+def run(report: Report) -> list[str]:
+    """Measure, put the numbers into the pages, and say which have moved beyond the spread."""
+    old = report.stored()
+    before = report.blocks(old) if old is not None else {}
+    if not report.printed:
+        report.results.unlink(missing_ok=True)  # scripts that resume would find nothing to do
+    try:
+        measure(report)
+    except BaseException:
+        if old is not None:
+            report.results.write_text(json.dumps(old, indent=1) + "\n")
+        raise
+    wrong = []
+    for place, text in report.blocks(report.stored()).items():
+        wrong += moved(before.get(place, text), text, report.spread)
+        if place[1] is None:
+            (DOCS / place[0]).write_text(text.strip() + "\n", encoding="utf-8")
+        elif not report.printed and text.strip() in block(*place):
+            continue  # the script has written it, with the day's date beside it
+        else:
+            replace_between(DOCS / place[0], place[1], text)
+    return wrong
+
+
+def measure(report: Report) -> None:
+    """Run its commands; store what a printing one prints."""
+    for command in report.commands:
+        name, *arguments = command.split()
+        call = [sys.executable, "-m", f"benchmarks.reports.{name}", *arguments]
+        print("$ python " + " ".join(call[1:]), flush=True)
+        done = subprocess.run(call, cwd=ROOT, stdout=subprocess.PIPE if report.printed else None,
+                              text=True, check=True)  # fmt: skip
+        if report.printed:
+            print(done.stdout)
+            tables = [table.strip() for table in TABLE.findall(done.stdout + "\n")]
+            found = {"command": " ".join(call[1:]), "machine": machine.describe(), "tables": tables}
+            report.results.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Command line; the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.reports", description=__doc__,
+                                     formatter_class=argparse.RawTextHelpFormatter)  # fmt: skip
+    parser.add_argument("--only", nargs="+", choices=sorted(BY_NAME), help="these reports")
+    parser.add_argument("--check", action="store_true", help="hold pages against stored results")
+    parser.add_argument("--list", action="store_true", help="reports, minutes, pages")
+    options = parser.parse_args(arguments)
+    chosen = [BY_NAME[name] for name in options.only] if options.only else list(REPORTS)
+    print(re.sub("^Measured", "On", machine.sentence(machine.describe())))
+    if options.list:
+        for r in chosen:
+            found = r.stored()
+            where = sorted({page for page, _ in r.blocks(found)}) if found else ["not run yet"]
+            print(f"{r.name:18} {r.minutes:4g} min  spread {r.spread:.0%}  {', '.join(where)}")
+        return 0
+    wrong: list[str] = []
+    for report in chosen:
+        wrong += check(report) if options.check else run(report)
+    if options.check and not options.only:
+        wrong += [f"no report makes this table: {table}" for table in untraced()]
+    print("\n".join(wrong) if wrong else f"{len(chosen)} reports: nothing has moved")
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,275 @@
+"""The page docs/history.md: what asv measured over commits of this repository.
+
+    python -m benchmarks.reports.history           # from asv's results in .asv, page and figure
+    python -m benchmarks.reports.history --page    # from benchmarks/results/history.json
+
+asv's own dashboard (``asv publish``) loads its scripts from servers; this page loads nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+ASV = ROOT / ".asv" / "results"
+RESULTS = ROOT / "benchmarks" / "results" / "history.json"
+PAGE = ROOT / "docs" / "history.md"
+FIGURE = ROOT / "docs" / "img" / "history.png"
+INTRO = """\
+# Over the history
+
+What [asv](benchmarks.md) measured at {n} commits of this repository, all with today's suites and
+the same versions of other libraries. A dash: the commit had no such thing, or it was not measured.
+
+The machine was busy throughout: {cores} cores of an {cpu} with ten to twenty processes ready to
+run. So times are left out. What stands here does not depend on who else runs: errors, peak memory
+over an empty baseline, and ratios of processor time that were taken in turn in one process. Ratios
+of short calls still scatter by a fifth.
+
+| commit | date | subject |
+|---|---|---|
+{commits}
+
+![Errors and memory over the commits](img/history.png)
+"""
+
+
+def log(commit: str, form: str) -> str:
+    """A field of a commit."""
+    call = ["git", "log", "-1", "--date=format:%Y-%m-%d %H:%M", f"--format={form}", commit]
+    return subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def collect(folder: Path) -> dict[str, Any]:
+    """asv's results of all commits, those with a value only: what the page needs."""
+    from ..support.machine import describe
+
+    about = json.loads((folder / "benchmarks.json").read_text())
+    commits, found = [], {}
+    for path in folder.glob("*/*-*.json"):
+        stored = json.loads(path.read_text())
+        commit = stored["commit_hash"][:7]
+        commits.append((int(log(commit, "%ct")), commit))
+        for name, row in stored["results"].items():
+            values = row[0] if row and row[0] is not None else None
+            if name not in about or values is None:
+                continue
+            entry = found.setdefault(name, {"unit": about[name]["unit"], "values": {}})
+            entry["names"], entry["params"] = about[name]["param_names"], row[1]
+            entry["values"][commit] = [v if v == v else None for v in values]
+    rows = [[c, log(c, "%cd"), log(c, "%s")] for _, c in sorted(commits)]
+    return {"machine": describe(), "commits": rows, "benchmarks": dict(sorted(found.items()))}
+
+
+def values_of(found: dict, name: str, keep: Callable[[tuple], tuple | None]) -> dict[tuple, list]:
+    """Per kept parameters, the largest value of each commit; parameters as asv writes them."""
+    entry = found["benchmarks"].get(name)
+    if entry is None:
+        return {}
+    rows: dict[tuple, list] = {}
+    commits = [commit for commit, _, _ in found["commits"]]
+    for i, params in enumerate(itertools.product(*entry["params"])):
+        key = keep(tuple(p.strip("'") for p in params))
+        if key is None:
+            continue
+        row = rows.setdefault(key, [None] * len(commits))
+        for j, commit in enumerate(commits):
+            values = entry["values"].get(commit)
+            if values and values[i] is not None:
+                row[j] = values[i] if row[j] is None else max(row[j], values[i])
+    return {key: row for key, row in rows.items() if any(v is not None for v in row)}
+
+
+def table(found: dict, head: str, rows: dict[tuple, list], form: Callable[[float], str]) -> str:
+    """A Markdown table: a column for each commit."""
+    commits = [commit for commit, _, _ in found["commits"]]
+    lines = [f"| {head} | " + " | ".join(f"`{c}`" for c in commits) + " |"]
+    lines.append("|---" * (len(commits) + head.count("|") + 1) + "|")
+    for key, row in rows.items():
+        cells = ["–" if v is None else form(v) for v in row]
+        lines.append("| " + " | ".join([*key, *cells]) + " |")
+    return "\n".join(lines)
+
+
+def everything(params: tuple) -> tuple:
+    return params
+
+
+def memory_over_empty(found: dict) -> dict[tuple, list]:
+    """Peak memory of each case less that of the empty one."""
+    rows = values_of(found, "memory.Streams.peakmem_rows", everything)
+    empty = rows.pop(("empty",), None)
+    if empty is None:
+        return {}
+    return {
+        key: [None if v is None or e is None else v - e for v, e in zip(row, empty, strict=True)]
+        for key, row in rows.items()
+    }
+
+
+SECTIONS: tuple[tuple[str, str, str, Callable[[dict], dict], Callable[[float], str]], ...] = (
+    (
+        "Errors of streams of rows",
+        "Last coefficients of 20,000 rows of 8 regressors against one dense float64 solve, next\n"
+        "to the largest. At condition 1e6 that solve itself is off by 3e-12.",
+        "method | stream",
+        lambda f: values_of(f, "accuracy.Online.track_error", everything),
+        lambda v: f"{v:.0e}",
+    ),
+    (
+        "Errors of whole sequences",
+        "512 tokens in float32, d 32, ridge .25: the largest relative error of an output over\n"
+        "tokens and over four streams (Zipf tokens, AR(1), long runs, one token for ever).\n"
+        "Solvers of a fixed number of steps are shown as they are, where it is too few, too.",
+        "solver | gate",
+        lambda f: values_of(f, "accuracy.Sequence.track_error", lambda p: (p[0], p[2])),
+        lambda v: f"{v:.0e}",
+    ),
+    (
+        "Peak memory",
+        "Of 200,000 rows of 16 regressors, over a process that holds the rows and the same code\n"
+        "and computes nothing; MB. The coefficients of a path alone are 26 MB.",
+        "what",
+        memory_over_empty,
+        lambda v: f"{v / 1e6:.0f}",
+    ),
+    (
+        "Temporaries of compiled programs",
+        "Bytes that XLA sets aside beside arguments and results, 2 heads, 512 tokens, d 64; kB.",
+        "solver | mode",
+        lambda f: values_of(f, "memory.Temporaries.track_temporary_bytes", everything),
+        lambda v: f"{v / 1e3:.0f}",
+    ),
+    (
+        "Ratios: many rows at once",
+        "16 regressors, processor time of `partial_fit` over one pass through a triangle of P a\n"
+        "row, which no update can do without, and over the textbook's recursion, compiled.",
+        "over | method",
+        lambda f: {
+            (label, key[1]): row
+            for label in ("traffic", "textbook")
+            for key, row in values_of(f, f"online.Ratios.track_over_{label}", everything).items()
+        },
+        lambda v: f"{v:.2g}",
+    ),
+    (
+        "Ratios: paths and windows",
+        "A path over learning the same rows (d 16); a rolling window over exponential forgetting.",
+        "what | case",
+        lambda f: {
+            **{
+                ("path", ", ".join(key)): row
+                for key, row in values_of(f, "paths.Ratios.track_over_last", everything).items()
+            },
+            **{
+                ("window", f"d {key[0]}"): row
+                for key, row in values_of(
+                    f, "rolling.Rolling.track_over_forgetting", everything
+                ).items()
+            },
+        },
+        lambda v: f"{v:.2g}",
+    ),
+    (
+        "Ratios: sequence solvers",
+        "Over gated linear attention, which solves nothing: 2 heads, 512 tokens, d 64.",
+        "solver | d | gates",
+        lambda f: values_of(f, "sequence.Solvers.track_over_gla", everything),
+        lambda v: f"{v:.2g}",
+    ),
+    (
+        "Other libraries",
+        "Processor time of 300 rows, over olsq's `partial_fit` of them in the same process.",
+        "library | d",
+        lambda f: values_of(f, "peers.Loops.track_speedup", everything),
+        lambda v: f"{v:.2g}",
+    ),
+    (
+        "What an import brings",
+        "Modules in `sys.modules` after `import olsq`.",
+        "what",
+        lambda f: values_of(f, "startup.Import.track_modules", lambda _: ("modules",)),
+        lambda v: f"{v:.0f}",
+    ),
+)
+
+
+def text(found: dict) -> str:
+    """The page."""
+    commits = "\n".join(f"| `{c}` | {when} | {subject} |" for c, when, subject in found["commits"])
+    machine = found["machine"]
+    parts = [
+        INTRO.format(
+            n=len(found["commits"]), commits=commits, cpu=machine["cpu"], cores=machine["cores"]
+        )
+    ]
+    for title, words, head, rows_of, form in SECTIONS:
+        if rows := rows_of(found):
+            parts.append(f"## {title}\n\n{words}\n\n{table(found, head, rows, form)}\n")
+    return "\n".join(parts)
+
+
+def draw(found: dict) -> None:
+    """Errors and memory over the commits."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    labels = [f"{commit}\n{when[5:16]}" for commit, when, _ in found["commits"]]
+    online = values_of(
+        found, "accuracy.Online.track_error",
+        lambda p: (p[0],) if p[1] == "condition 1e4" else None,
+    )  # fmt: skip
+    sequence = values_of(
+        found, "accuracy.Sequence.track_error", lambda p: (p[0],) if p[2] == "0.999" else None
+    )
+    memory = memory_over_empty(found)
+    panels = [
+        ("error of coefficients, condition 1e4", online, 1.0),
+        ("largest error of an output, gates .999", sequence, 1.0),
+        ("peak memory over an empty baseline, MB", memory, 1e-6),
+    ]
+    panels = [panel for panel in panels if panel[1]]
+    figure, axes = plt.subplots(
+        1, len(panels), figsize=(5 * len(panels), 4.4), layout="constrained", squeeze=False
+    )
+    marks = itertools.cycle("osv^Dx+*<")
+    for axis, (title, rows, scale) in zip(axes[0], panels, strict=True):
+        for key, row in rows.items():
+            known = [(i, v * scale) for i, v in enumerate(row) if v is not None]
+            axis.plot(*zip(*known, strict=True), marker=next(marks), ms=4, lw=1.2, label=key[0])
+        axis.set_title(title, loc="left", fontsize=10)
+        axis.set_xticks(range(len(labels)), labels, fontsize=7)
+        axis.set_xlim(-0.3, len(labels) - 0.7)
+        if scale == 1.0:
+            axis.set_yscale("log")
+        else:
+            axis.set_ylim(bottom=0)
+        axis.grid(axis="y", alpha=0.3)
+        axis.legend(fontsize=7, frameon=False)
+    figure.savefig(FIGURE, dpi=120)
+    plt.close(figure)
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--page", action="store_true", help="only write the page")
+    if parser.parse_args().page:
+        found = json.loads(RESULTS.read_text())
+    else:
+        found = collect(ASV)
+        RESULTS.write_text(json.dumps(found) + "\n")
+    PAGE.write_text(text(found).strip() + "\n")
+    draw(found)
+
+
+if __name__ == "__main__":
+    main()

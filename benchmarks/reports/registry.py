@@ -1,0 +1,241 @@
+"""Every report: what measures it, where its results lie, and which blocks of which pages quote it.
+
+A spread is what a number may move by from one run to the next before a report fails: 0.5 for times
+on a shared machine, less where the script measures ratios in turn or counts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .traced import ROOT
+
+RESULTS = Path(__file__).parents[1] / "results"
+Blocks = dict[tuple[str, str | None], str]  # (page, marker) -> text; marker None: the whole page
+
+
+@dataclass(frozen=True)
+class Report:
+    """One report.
+
+    Attributes
+    ----------
+    name : str
+        What ``--only`` takes; ``benchmarks/results/NAME.json`` holds its numbers.
+    commands : tuple of str
+        Modules of ``benchmarks.reports`` with their arguments, which measure and store.
+    blocks : callable
+        Texts of the pages out of the stored results.
+    spread : float
+        Relative movement of a quoted number that is noise.
+    minutes : float
+        Roughly, on an idle core.
+    figures : tuple of str
+        Pictures under ``docs/`` that its commands draw.
+    printed : bool
+        The command only prints Markdown tables: they are stored from its output.
+    """
+
+    name: str
+    commands: tuple[str, ...]
+    blocks: Callable[[Any], Blocks]
+    spread: float
+    minutes: float
+    figures: tuple[str, ...] = ()
+    printed: bool = False
+
+    @property
+    def results(self) -> Path:
+        return RESULTS / f"{self.name}.json"
+
+    def stored(self) -> Any:
+        """Its results, or None where it has not been run yet."""
+        return json.loads(self.results.read_text()) if self.results.exists() else None
+
+
+def stability(found: dict) -> Blocks:
+    from .stability_report import tables
+
+    return {("numerics.md", marker): text for marker, text in tables(found).items()}
+
+
+def speed(found: dict) -> Blocks:
+    from .speed_report import tables
+
+    return {("speed.md", marker): text for marker, text in tables(found).items()}
+
+
+def forgetting(found: dict) -> Blocks:
+    from .forgetting_report import tables
+
+    return {("forgetting.md", marker): text for marker, text in tables(found).items()}
+
+
+def many(found: dict) -> Blocks:
+    from ..support.machine import sentence
+    from .many import table
+
+    text = f"{table(found['cases'])}\n\n{sentence(found['machine'])}"
+    return {("many-regressions.md", "many"): text}
+
+
+def variants(found: dict) -> Blocks:
+    from ..support.machine import sentence
+    from .variants import table
+
+    text = f"{table(found['methods'])}\n\n{sentence(found['machine'])}"
+    return {("variants.md", "variants"): text}
+
+
+def hard_tokens(found: dict) -> Blocks:
+    from .hard_tokens import table
+
+    return {("chunk-exact.md", "hard"): table(found)}
+
+
+def numpy_solvers(found: dict) -> Blocks:
+    from .numpy_solvers import table
+
+    return {("choosing-a-solver.md", "numpy solvers"): table(found["rows"])}
+
+
+def sequence_gates(found: dict) -> Blocks:
+    from .sequence_gates import table
+
+    return {("choosing-a-solver.md", "gates"): table(found["rows"])}
+
+
+def sequence_numpy(found: list) -> Blocks:
+    from .sequence_numpy import table_of
+
+    return {("choosing-a-solver.md", "numpy"): table_of(found)}
+
+
+def sequence(found: dict) -> Blocks:
+    from .sequence_report import text
+
+    return {("sequence-tables.md", None): text(found)}
+
+
+def attention(found: dict) -> Blocks:
+    from .attention_report import text
+
+    return {("the-family.md", None): text(found)}
+
+
+def cli_memory(found: dict) -> Blocks:
+    lines = ["| run | peak resident memory | rows a second |", "|---|---|---|"]
+    labels = {
+        "fit": "`olsq fit`",
+        "fit with --state": "... with `--state`",
+        "fit with --out .csv, --plot, --state": (
+            "... with `--out path.csv --plot fit.png --state run.olsq`"
+        ),
+        "fit with --out .parquet": "... with `--out path.parquet`",
+        "fit --window 250": "... with `--window 250`",
+    }
+    for run in found["runs"]:
+        rate = round(run["rows_per_second"], -3)
+        lines.append(f"| {labels[run['case']]} | {run['peak_mb']:.0f} MB | {rate:,} |")
+    return {("cli.md", "memory"): "\n".join(lines)}
+
+
+def history(found: dict) -> Blocks:
+    from .history import text
+
+    return {("history.md", None): text(found)}
+
+
+def printed(page: str, *markers: str) -> Callable[[dict], Blocks]:
+    """Blocks of a script that prints its tables: the first ones, in order."""
+
+    def blocks(found: dict) -> Blocks:
+        texts = found["tables"][: len(markers)]
+        return {(page, m): text for m, text in zip(markers, texts, strict=True)}
+
+    return blocks
+
+
+REPORTS = (
+    Report(
+        "stability", ("stability",), stability, 0.5, 30,
+        ("img/numerics-drift.png", "img/numerics-windup.png"),
+    ),
+    Report("speed", ("online_table",), speed, 0.5, 15),
+    Report("forgetting", ("forgetting",), forgetting, 0.5, 10, ("img/forgetting.png",)),
+    Report("many", ("many",), many, 0.4, 2),
+    Report("variants", ("variants",), variants, 0.5, 10, ("img/variants.png",)),
+    Report("hard_tokens", ("hard_tokens",), hard_tokens, 0.3, 5),
+    Report("numpy_solvers", ("numpy_solvers",), numpy_solvers, 0.5, 4),
+    Report("sequence_gates", ("sequence_gates",), sequence_gates, 0.5, 5),
+    Report(
+        "sequence_numpy", ("sequence_numpy --out docs/choosing-a-solver.md",), sequence_numpy,
+        0.5, 6,
+    ),
+    Report(
+        "sequence",
+        ("sequence_table speed memory growth small decoding iterations", "sequence_figure"),
+        sequence, 0.5, 30, ("img/chunk-exact.png",),
+    ),
+    Report(
+        "attention", ("attention_table speed step growth",), attention, 0.5, 40,
+        ("img/family-one-shot.png", "img/family-time.png"),
+    ),
+    Report("history", ("history",), history, 0.5, 90, ("img/history.png",)),
+    Report("cli_memory", ("cli_memory",), cli_memory, 0.5, 5),
+    Report("coverage", ("coverage",), printed("numerics.md", "coverage"), 0.02, 5, printed=True),
+    Report(
+        "long_float32", ("long_float32",),
+        printed("numerics.md", "long float32", "float32 states"), 0.5, 10, printed=True,
+    ),
+    Report(
+        "linalg", ("linalg",), printed("linalg.md", "cholesky", "qr", "batch"), 0.5, 3,
+        printed=True,
+    ),
+    Report(
+        "linalg_downdates", ("linalg_downdates",), printed("linalg.md", "downdates"), 0.3, 1,
+        printed=True,
+    ),
+)  # fmt: skip
+BY_NAME = {report.name: report for report in REPORTS}
+
+# Pages whose numbers have another home, with the reason; the tests let no other page quote any.
+ELSEWHERE = {
+    "how-far.md": "typed from benchmarks/results/dask_rows.json, which reports/dask_rows.py made",
+    "results": "made by examples/experiments from docs/results/*.json",
+    "README.md": "tests/test_readme.py holds it against docs/speed.md and cli_memory.json",
+    "defects.md": "each row names the test or script that measures it",
+}
+
+# Tables on other pages that are not measured by a report, each with where its numbers come from.
+TYPED = {
+    "docs/chunk-exact.md: | idea | result |": "ideas that were tried and given up; no script kept",
+    "docs/concepts/forgetting.md: | `forget` | half-life in rows | effective rows |": "arithmetic",
+    "docs/concepts/square-roots.md: "
+    "| condition of the regressors | the textbook's inverse | `method=\"sqrt\"` |": (
+        "rounded from the float64 table of numerics.md"
+    ),
+    "docs/five-streams.md: | 2,520 days, `--assets 500` | time | error of the market beta |": (
+        "printed by examples/gallery/rolling_betas.py"
+    ),
+    "docs/five-streams.md: | echo return loss enhancement | after one second | at the door "
+    "| at the end |": "printed by examples/gallery/echo_canceller.py",
+    "docs/five-streams.md: | 2,000 readers (`--peers 1`) | regret | time per step |": (
+        "printed by examples/gallery/bandit.py"
+    ),
+    "docs/five-streams.md: | 2,067 forecasts, each made 26 weeks before | error "
+    "| 90 % intervals cover | width |": "printed by examples/gallery/seasonal_forecast.py",
+    "docs/layers.md: | width | 64 | 256 | 512 | 1024 |": "no script kept",
+    "docs/tasks.md: | test at the baseline | asked for in a sequence | guess "
+    "| most frequent next token | most that can be known |": "counted once; no script kept",
+    "docs/tasks.md: | | Poli et al., code | MesaNet paper |": "from the papers",
+}
+
+
+def pages() -> list[Path]:
+    """The README and every page of the documentation."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -1,0 +1,93 @@
+"""Benchmarks: asv's suites stand alone, and pages say what their reports stored."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from benchmarks.reports import __main__ as reports
+from benchmarks.reports.registry import REPORTS
+from benchmarks.reports.traced import block, moved, tables_outside
+from benchmarks.suites import common
+
+ROOT = Path(__file__).parents[1]
+BENCHMARKS = ROOT / "benchmarks"
+SUITES = "online paths rolling sequence gradients decode layers memory accuracy startup peers"
+
+
+def test_suites_import_nothing_else_of_benchmarks():
+    settings = json.loads((BENCHMARKS / "asv.conf.json").read_text())
+    folder = BENCHMARKS / settings["benchmark_dir"]
+    assert {f"{name}.py" for name in SUITES.split()} <= {path.name for path in folder.iterdir()}
+    for path in folder.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                assert node.level < 2, path
+                assert node.level or not (node.module or "").startswith("benchmarks"), path
+            if isinstance(node, ast.Import):
+                assert not any(a.name.startswith("benchmarks") for a in node.names), path
+
+
+def test_readme_has_ten_lines_and_folders_say_who_they_are():
+    assert len((BENCHMARKS / "README.md").read_text().splitlines()) <= 10
+    for folder in ("suites", "reports", "support", "results"):
+        assert (BENCHMARKS / folder).is_dir()
+
+
+def test_what_a_commit_lacks_is_skipped_with_the_reason():
+    assert common.need("olsq.RecursiveLeastSquares.partial_fit")
+    with pytest.raises(NotImplementedError, match=r"has no olsq\.Clairvoyant"):
+        common.need("olsq.Clairvoyant")
+    with pytest.raises(NotImplementedError, match="pip install no-such-library"):
+        common.library("no_such_library", "no-such-library")
+
+
+def test_a_ratio_is_of_processor_time():
+    def work(n):
+        return lambda: sum(range(n))
+
+    assert 2 < common.ratio(work(400_000), work(100_000), seconds=0.05) < 8
+
+
+def test_pages_say_what_is_stored(capsys):
+    wrong = reports.main(["--check"])
+    assert not wrong, capsys.readouterr().out
+
+
+def test_a_page_that_says_otherwise_is_found(monkeypatch, tmp_path):
+    many = next(report for report in REPORTS if report.name == "many")
+    (page, marker) = next(iter(many.blocks(many.stored())))
+    text = (ROOT / "docs" / page).read_text()
+    number = re.search(r"\d\.\de\+\d\d", block(page, marker))[0]
+    (tmp_path / page).write_text(text.replace(number, "9.9e+09"))
+    monkeypatch.setattr("benchmarks.reports.traced.DOCS", tmp_path)
+    assert reports.check(many)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "spread", "far"),
+    [
+        ("| a | 1.20 |", "| a | 1.25 |", 0.1, False),
+        ("| a | 1.20 |", "| a | 1.90 |", 0.1, True),
+        ("| a | 3e-16 |", "| a | 8e-16 |", 0.1, False),  # an error: the order counts
+        ("| a | 3e-16 |", "| a | 3e-12 |", 0.1, True),
+        ("| a | 0 |", "| a | 3 |", 0.5, True),
+        ("| a | 12,000 |", "| a | 13,000 |", 0.2, False),
+        ("| a | lost |", "| a | 1e-9 |", 0.5, True),  # words that change always count
+        ("| a | 1 |\n| b | 1 |", "| a | 1 |", 0.5, True),
+        ("On 2026-01-01.", "On 2027-02-02.", 0.0, False),
+    ],
+)
+def test_numbers_that_moved_by_more_than_the_spread(old, new, spread, far):
+    assert bool(moved(old, new, spread)) is far
+
+
+def test_tables_between_no_markers_are_found(tmp_path):
+    page = tmp_path / "page.md"
+    table = "| method | time |\n|---|---|\n| a | 1.5 |\n| b | 2.5 |\n| c | 3.5 |\n"
+    page.write_text(f"{table}\n<!-- x:begin -->\n\n{table}\n<!-- x:end -->\n")
+    assert tables_outside(page) == ["| method | time |"]
