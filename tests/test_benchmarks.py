@@ -68,6 +68,41 @@ def test_a_page_that_says_otherwise_is_found(monkeypatch, tmp_path):
     assert reports.check(many)
 
 
+def short(value):
+    """An error as the README writes it: 2e-4."""
+    return f"{value:.0e}".replace("e-0", "e-")
+
+
+def test_the_readme_quotes_what_is_stored():
+    rows = (ROOT / "README.md").read_text().splitlines()
+    rows = [re.sub(r"[*\s]", "", row) for row in rows if row.startswith("|")]
+    results = {n: json.loads((BENCHMARKS / "results" / f"{n}.json").read_text())
+               for n in ("sequence", "sequence_numpy", "stability")}  # fmt: skip
+    found = results["sequence"]["speed|H8 T4096 d64|0.999"]
+    default, cg, gla = (found[n] for n in ("default", "CG, 30 steps", "gated linear attention"))
+    forward, both = (f"{x:.0f}ms" for x in default[:2])
+    assert any(row.endswith(f"|{forward}|{both}|{short(default[3])}|") for row in rows)
+    for name, other, digits, error in (
+        ("30conjugate", cg, 1, short(cg[3])), ("gatedlinear", gla, 2, ""),
+    ):  # fmt: skip
+        (row,) = (row for row in rows if row.startswith(f"|{name}"))
+        _, _, *cells, last, _ = row.split("|")
+        for cell, theirs, ours in zip(cells, other, default, strict=False):
+            assert float(cell.rstrip("x")) == pytest.approx(theirs / ours, abs=0.6 * 10**-digits)
+        assert last == error
+    cells = results["stability"]["cells"]
+    for condition, label in (("1e+06", "1e6"), ("1e+08", "1e8")):
+        found = cells[f"float64 cond {condition} forget 0.99"]
+        (row,) = (row for row in rows if row.startswith(f"|1e6rows,condition{label}"))
+        for cell, name in zip(
+            row.split("|")[2:-1], ("olsq covariance", "river", "padasip", "polars-ols"), strict=True
+        ):
+            one = found[name]
+            lost = "raises" if "Error" in one["status"] else "NaN"
+            said = lost if one["status"] != "ok" else "lost" if one["lost_at"] else None
+            assert cell == (said or short(one["error"])), row
+
+
 @pytest.mark.parametrize(
     ("old", "new", "spread", "far"),
     [

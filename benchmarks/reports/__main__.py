@@ -63,7 +63,7 @@ def run(report: Report) -> list[str]:
         raise
     wrong = []
     for place, text in report.blocks(report.stored()).items():
-        wrong += moved(before.get(place, text), text, report.spread)
+        wrong += moved(before[place] if before else block(*place), text, report.spread)
         if place[1] is None:
             (DOCS / place[0]).write_text(text.strip() + "\n", encoding="utf-8")
         elif not report.printed and text.strip() in block(*place):

@@ -187,6 +187,13 @@ REPORTS = (
     ),
     Report("history", ("history",), history, 0.5, 90, ("img/history.png",)),
     Report("cli_memory", ("cli_memory",), cli_memory, 0.5, 5),
+    Report("cli_speed", ("cli_speed",), lambda found: {}, 0.5, 5),
+    Report(
+        "dask_rows",
+        ("dask_rows constants", "dask_rows rows --partitions 150", "dask_rows memory",
+         "dask_rows workers --repeats 1", "dask_rows figure"),
+        lambda found: {}, 0.5, 90, ("img/how-far.png",),
+    ),
     Report("coverage", ("coverage",), printed("numerics.md", "coverage"), 0.02, 5, printed=True),
     Report(
         "long_float32", ("long_float32",),
@@ -207,7 +214,7 @@ BY_NAME = {report.name: report for report in REPORTS}
 ELSEWHERE = {
     "how-far.md": "typed from benchmarks/results/dask_rows.json, which reports/dask_rows.py made",
     "results": "made by examples/experiments from docs/results/*.json",
-    "README.md": "tests/test_readme.py holds it against docs/speed.md and cli_memory.json",
+    "README.md": "tests/test_readme.py and test_benchmarks.py hold it against stored results",
     "defects.md": "each row names the test or script that measures it",
 }
 
