@@ -8,10 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from olsq.attention.registry import BY_NAME
-from olsq.reference import attention as recurrences
-from olsq.reference import attention_solved as solved
-
 WINDOW = 256
 STATIC = {"window": WINDOW}  # what jit must not trace
 
@@ -97,12 +93,17 @@ def static(name):
 
 def runner(name):
     """The rule as a function of (arrays, keyword arrays): outputs only."""
+    from olsq.attention.registry import BY_NAME  # commits before it are measured too
+
     rule, fixed = BY_NAME[name].function, static(name)
     return lambda arrays, named: rule(*arrays, **named, **fixed)[0]
 
 
 def one_head(name, arrays, named, head=0):
     """Outputs (T, V) of one head by the float64 recurrence."""
+
+    from olsq.reference import attention as recurrences
+    from olsq.reference import attention_solved as solved
 
     def of_head(key, x):
         x = np.asarray(x, np.float64)
