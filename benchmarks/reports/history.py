@@ -124,8 +124,8 @@ SECTIONS: tuple[tuple[str, str, str, Callable[[dict], dict], Callable[[float], s
     ),
     (
         "Errors of whole sequences",
-        "512 tokens in float32, d 32, ridge .25: the largest relative error of an output over\n"
-        "tokens and over four streams (Zipf tokens, AR(1), long runs, one token for ever).\n"
+        "512 tokens in float32, d 32, ridge .25: the largest error of an output, next to the\n"
+        "largest output, over four streams (Zipf tokens, AR(1), long runs, one token for ever).\n"
         "Solvers of a fixed number of steps are shown as they are, where it is too few, too.",
         "solver | gate",
         lambda f: values_of(f, "accuracy.Sequence.track_error", lambda p: (p[0], p[2])),
@@ -237,23 +237,23 @@ def draw(found: dict) -> None:
         ("peak memory over an empty baseline, MB", memory, 1e-6),
     ]
     panels = [panel for panel in panels if panel[1]]
-    figure, axes = plt.subplots(
-        1, len(panels), figsize=(5 * len(panels), 4.4), layout="constrained", squeeze=False
+    figure, axes = plt.subplots(  # one above the other: to be read on a phone, too
+        len(panels), 1, figsize=(7, 3.3 * len(panels)), layout="constrained", squeeze=False
     )
     marks = itertools.cycle("osv^Dx+*<")
-    for axis, (title, rows, scale) in zip(axes[0], panels, strict=True):
+    for axis, (title, rows, scale) in zip(axes[:, 0], panels, strict=True):
         for key, row in rows.items():
             known = [(i, v * scale) for i, v in enumerate(row) if v is not None]
             axis.plot(*zip(*known, strict=True), marker=next(marks), ms=4, lw=1.2, label=key[0])
         axis.set_title(title, loc="left", fontsize=10)
-        axis.set_xticks(range(len(labels)), labels, fontsize=7)
+        axis.set_xticks(range(len(labels)), labels, fontsize=8)
         axis.set_xlim(-0.3, len(labels) - 0.7)
         if scale == 1.0:
             axis.set_yscale("log")
         else:
             axis.set_ylim(bottom=0)
         axis.grid(axis="y", alpha=0.3)
-        axis.legend(fontsize=7, frameon=False)
+        axis.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     figure.savefig(FIGURE, dpi=120)
     plt.close(figure)
 

@@ -99,7 +99,7 @@ class Online:
 
 
 class Sequence:
-    """Largest error of an output over its 512 tokens, d 32, ridge .25, float32."""
+    """Largest error of an output of 512 tokens, next to the largest; d 32, ridge .25, float32."""
 
     params = (list(SOLVERS), list(STREAMS), [0.9, 0.999, 1.0])
     param_names = ("solver", "stream", "gate")
@@ -107,9 +107,13 @@ class Sequence:
 
     def setup_cache(self) -> dict:
         answers = {
-            (stream, gate): exact(*(a[0] for a in make(stream, 1, 512, 32, 32)), gate, RIDGE)
+            (stream, gate, discounted): exact(
+                *(a[0] for a in make(stream, 1, 512, 32, 32)), gate, RIDGE, discounted=discounted
+            )
             for stream in self.params[1]
             for gate in self.params[2]
+            for discounted in (False, True)
+            if not discounted or gate > 0.99  # below, the ridge is lost, and the problem with it
         }
         found = {}
         for solver in self.params[0]:
@@ -118,14 +122,14 @@ class Sequence:
             except NotImplementedError as error:
                 run = error
 
-            def case(stream, gate, run=run):
+            def case(stream, gate, run=run, discounted=solver == "recursive"):
                 if isinstance(run, Exception):
                     raise run
+                if (stream, gate, discounted) not in answers:
+                    raise NotImplementedError("the problem has forgotten its ridge")
                 k, v, q = make(stream, 1, 512, 32, 32)
                 got = run(k, v, q, np.full((1, 512), gate, np.float32))
-                want = answers[stream, gate]
-                gap = np.linalg.norm(np.asarray(got[0], np.float64) - want, axis=-1)
-                return float((gap / np.linalg.norm(want, axis=-1)).max())
+                return relative_error(got[0], answers[stream, gate, discounted])
 
             found |= collect(
                 {

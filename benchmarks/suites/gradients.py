@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from .common import need, ratio
-from .sequence import RIDGE, problem, solve, solver_of
+from .sequence import RIDGE, problem, problem_of, solve, solver_of
 
 SOLVERS = ["default", "chunk-exact, 2 corrections", "cg, 30 steps", "recursive", "dense"]
 
@@ -17,7 +17,7 @@ def gradient(solver: str, adjoint: str = "implicit"):
     made = solver_of(solver)
 
     def loss(k, v, q, g):
-        options = {"forget": g, "ridge": RIDGE, "solver": made, "adjoint": adjoint}
+        options = {"forget": g, "solver": made, "adjoint": adjoint, **problem_of(solver)}
         return (online_lstsq(k, v, q, **options).value ** 2).sum()
 
     return jax.jit(jax.grad(loss, argnums=(0, 1, 2, 3)))

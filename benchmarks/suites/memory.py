@@ -50,7 +50,7 @@ class Sequence:
         need("olsq.online_lstsq_vjp")  # before it there was another NumPy form, or none
         import numpy as np
 
-        from .sequence import solver_of
+        from .sequence import problem_of, solver_of
         from .sequence_streams import make
 
         self.arrays = make("tokens", 1, 4096, 64, 64)
@@ -58,8 +58,8 @@ class Sequence:
 
         def run(name, arrays):
             if name != "empty":
-                solver = solver_of(name)
-                self.kept = online_lstsq(*arrays, forget=gate, ridge=0.25, solver=solver)
+                options = {"solver": solver_of(name), **problem_of(name)}
+                self.kept = online_lstsq(*arrays, forget=gate, **options)
 
         self.run = run
         for name in self.params[0]:

@@ -32,6 +32,11 @@ def solver_of(name: str):
     return need(f"olsq.{kind}")[0](**options)
 
 
+def problem_of(name: str) -> dict:
+    """Ridge and its mode: with forgetting, the recursion solves the discounted problem only."""
+    return {"ridge": RIDGE, "ridge_mode": "discounted" if name == "recursive" else "fixed"}
+
+
 def gates_of(kind: str, t: int, heads: int = HEADS) -> np.ndarray:
     """Gates (heads, t): all alike, or .999 with .1 at every 20th token on average."""
     if kind != "mixed":
@@ -49,10 +54,10 @@ def problem(d: int, gates: str = "0.999", t: int = LENGTH, heads: int = HEADS) -
 def solve(solver: str):
     """A jitted function of keys, values, queries and gates: the values."""
     (online_lstsq,) = need("olsq.online_lstsq")
-    made = solver_of(solver)
+    made, which = solver_of(solver), problem_of(solver)
 
     def value(k, v, q, g):
-        return online_lstsq(k, v, q, forget=g, ridge=RIDGE, solver=made).value
+        return online_lstsq(k, v, q, forget=g, solver=made, **which).value
 
     return jax.jit(value)
 
@@ -118,8 +123,8 @@ class NumPy:
         (online_lstsq,) = need("olsq.online_lstsq")
         self.arrays = problem(64)
         k, v, q, g = map(np.asarray, self.arrays)
-        made = solver_of(solver)
-        self.run = lambda: online_lstsq(k, v, q, forget=g, ridge=RIDGE, solver=made).value
+        made, which = solver_of(solver), problem_of(solver)
+        self.run = lambda: online_lstsq(k, v, q, forget=g, solver=made, **which).value
         if not isinstance(self.run(), np.ndarray):
             raise NotImplementedError("this commit has no NumPy form of the solver")
 

@@ -45,8 +45,11 @@ def make(stream, heads, t, d, m, seed=0):
     return tuple(x.astype(np.float32) for x in (k, rng.normal(size=(heads, t, m)), q))
 
 
-def exact(k, v, q, gate, ridge, block=512):
-    """Float64 outputs of one head, (T, m): one dense solve per token."""
+def exact(k, v, q, gate, ridge, block=512, discounted=False):
+    """Float64 outputs of one head, (T, m): one dense solve per token.
+
+    ``discounted``: the ridge is multiplied by all gates so far.
+    """
     k, v, q = (x.astype(np.float64) for x in (k, v, q))
     d, m = k.shape[1], v.shape[1]
     gate = float(np.float32(gate))  # the gate that the float32 solvers are given
@@ -57,7 +60,9 @@ def exact(k, v, q, gate, ridge, block=512):
         for t in range(len(kv)):
             state = gate * state + np.outer(kv[t], k[i + t])
             states[t] = state
-        x = np.linalg.solve(states[:, :d] + ridge * np.eye(d), q[i : i + block, :, None])
+        left = gate ** np.arange(i + 1, i + len(kv) + 1) if discounted else np.ones(len(kv))
+        ridges = ridge * left[:, None, None] * np.eye(d)
+        x = np.linalg.solve(states[:, :d] + ridges, q[i : i + block, :, None])
         out.append((states[:, d:] @ x)[..., 0])
     return np.concatenate(out)
 
