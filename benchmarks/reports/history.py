@@ -51,11 +51,11 @@ def collect(folder: Path) -> dict[str, Any]:
     from ..support.machine import describe
 
     about = json.loads((folder / "benchmarks.json").read_text())
-    commits, found = [], {}
+    commits, found = set(), {}
     for path in folder.glob("*/*-*.json"):
         stored = json.loads(path.read_text())
         commit = stored["commit_hash"][:7]
-        commits.append((int(log(commit, "%ct")), commit))
+        commits.add((int(log(commit, "%ct")), commit))
         for name, row in stored["results"].items():
             values = row[0] if row and row[0] is not None else None
             if name not in about or values is None:
