@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,34 @@ def test_a_page_that_says_otherwise_is_found(monkeypatch, tmp_path):
     (tmp_path / page).write_text(text.replace(number, "9.9e+09"))
     monkeypatch.setattr("benchmarks.reports.traced.DOCS", tmp_path)
     assert reports.check(many)
+
+
+@pytest.mark.parametrize(("factor", "far"), [(1.05, False), (3.0, True)])
+def test_a_run_rewrites_the_page_and_says_what_moved(factor, far, monkeypatch, tmp_path):
+    many = next(report for report in REPORTS if report.name == "many")
+    stored = many.stored()
+    ((page, marker),) = many.blocks(stored)
+    (tmp_path / page).write_text((ROOT / "docs" / page).read_text())
+    (tmp_path / "many.json").write_text(json.dumps(stored))
+    for name in ("traced.DOCS", "__main__.DOCS", "registry.RESULTS"):
+        monkeypatch.setattr(f"benchmarks.reports.{name}", tmp_path)
+
+    def measure(report):
+        for case in stored["cases"].values():
+            case["ratio"] *= factor
+        report.results.write_text(json.dumps(stored))
+
+    monkeypatch.setattr(reports, "measure", measure)
+    assert bool(reports.run(many)) is far
+    assert many.blocks(stored)[page, marker] == block(page, marker)
+
+    def broken(report):
+        raise subprocess.CalledProcessError(1, "many")
+
+    monkeypatch.setattr(reports, "measure", broken)
+    (complaint,) = reports.run(many)
+    assert complaint.startswith("many: ")
+    assert many.stored() == stored  # put back
 
 
 def short(value):

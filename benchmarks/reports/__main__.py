@@ -52,15 +52,18 @@ def untraced() -> list[str]:
 def run(report: Report) -> list[str]:
     """Measure, put the numbers into the pages, and say which have moved beyond the spread."""
     old = report.stored()
+    kept = report.results.read_bytes() if old is not None else None
     before = report.blocks(old) if old is not None else {}
     if not report.printed:
         report.results.unlink(missing_ok=True)  # scripts that resume would find nothing to do
     try:
         measure(report)
-    except BaseException:
-        if old is not None:
-            report.results.write_text(json.dumps(old, indent=1) + "\n")
-        raise
+    except BaseException as error:
+        if kept is not None:
+            report.results.write_bytes(kept)
+        if not isinstance(error, subprocess.CalledProcessError):
+            raise
+        return [f"{report.name}: {error}"]
     wrong = []
     for place, text in report.blocks(report.stored()).items():
         wrong += moved(before[place] if before else block(*place), text, report.spread)
