@@ -90,7 +90,8 @@ class Programs:
         need("olsq.online_lstsq")
 
     def track_compile(self, solver: str, mode: str) -> float:
-        options = "" if solver == "default" else f"solver=olsq.{solver}()"
+        options = "" if solver == "default" else f"solver=olsq.{solver}(), "
+        options += "ridge_mode='discounted'" if solver == "Recursive" else ""
         return fresh(SOLVE.format(options=options, gradient=mode != "forward"))
 
     track_compile.unit = "processor seconds"
