@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from typing import Any, Self
 
@@ -25,12 +26,18 @@ def check_cov(cov: object) -> None:
     check_choice(cov, "cov", ("posterior", "sandwich"))
 
 
+@functools.cache
+def _signature(cls: type) -> dict[str, inspect.Parameter]:
+    """Parameters of the constructor, which every call of an estimator asks for."""
+    return {name: p for name, p in inspect.signature(cls).parameters.items() if name != "self"}
+
+
 class Parameters:
     """Parameters by name, and representation, for what only stores parameters."""
 
     @classmethod
     def _parameter_names(cls) -> list[str]:
-        return [p for p in inspect.signature(cls).parameters if p != "self"]
+        return list(_signature(cls))
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Parameters of the constructor, by name (``deep`` is there for scikit-learn)."""
@@ -48,7 +55,7 @@ class Parameters:
         return self
 
     def __repr__(self) -> str:
-        defaults = inspect.signature(type(self)).parameters
+        defaults = _signature(type(self))
         changed = [
             f"{name}={value!r}"
             for name, value in self.get_params().items()

@@ -8,12 +8,12 @@ attempts fail, so that the cubic cost of an attempt is always paid for by rows.
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.online.copying import copied
 from olsq.online.forms import covariance, information, kinds, square_root
 from olsq.online.forms.covariance import CovarianceForm
 from olsq.online.forms.form import Form
@@ -75,7 +75,7 @@ class FormSwitch:
         return cls(form, method, np.array([wait, wait, 0]))
 
     def copy(self) -> FormSwitch:
-        return copy.deepcopy(self)
+        return copied(self)
 
     def update(
         self, rows: Rows, residual: NDArray, trace: Trace, times: NDArray | None = None

@@ -7,13 +7,13 @@ the ring grows (by doubling) to the largest number of rows that the window has h
 
 from __future__ import annotations
 
-import copy
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from olsq.online import rolling_kernels as kernels
+from olsq.online.copying import copied
 from olsq.online.durations import DATES, Duration
 from olsq.online.forms import covariance, kinds
 from olsq.online.forms.covariance import CovarianceForm
@@ -69,7 +69,7 @@ class RollingWindow:
         return self.duration is not None or bool(self.place[kernels.POSITIONS])
 
     def copy(self) -> RollingWindow:
-        return copy.deepcopy(self)
+        return copied(self)
 
     def rows(self) -> Rows:
         """The window's rows, oldest first."""
