@@ -29,8 +29,9 @@ the same versions of other libraries. A dash: the commit had no such thing, or i
 
 The machine was busy throughout: {cores} cores of an {cpu} with ten to twenty processes ready to
 run. So times are left out. Errors and peak memory over an empty baseline do not depend on who else
-runs. Ratios of processor time, taken in turn in one process, depend little on it: where nothing
-had changed they came out up to a fifth apart, those over memory traffic up to a factor of 1.6.
+runs. Ratios of processor time, taken in turn in one process, depend on it less than times do: most
+came out within a fifth of each other where nothing had changed, but those over memory traffic, a
+rival of microseconds, and over river came out up to a factor of 1.7 apart.
 
 | commit | date | subject |
 |---|---|---|
