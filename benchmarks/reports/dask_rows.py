@@ -159,8 +159,13 @@ def one_memory(args: argparse.Namespace) -> None:
     with dask.config.set(scheduler=args.scheduler):
         if args.what == "fit":
             distributed.fit(X, y)
+        elif args.what == "predictions":
+            est = olsq.RecursiveLeastSquares().fit(*dask.compute(X[:100], y[:100]))
+            distributed.predict(est, X).sum().compute()
         else:
-            distributed.coefficient_path(X, y, forget=0.999).coef.sum(axis=0).compute()
+            how: Any = {"window": 1000} if args.what == "rolling path" else {"forget": 0.999}
+            how["reread"] = args.what != "path, rows kept"
+            distributed.coefficient_path(X, y, **how).coef.sum(axis=0).compute()
     print(json.dumps({"before_MiB": before, "peak_MiB": peak()}))
 
 
@@ -169,7 +174,9 @@ def memory(args: argparse.Namespace) -> None:
     table = []
     for what, scheduler, n in (
         ("fit", "synchronous", 400_000), ("fit", "threads", 400_000),
-        ("path", "synchronous", 100_000),
+        ("path", "synchronous", 100_000), ("path", "threads", 100_000),
+        ("rolling path", "synchronous", 100_000), ("path, rows kept", "synchronous", 100_000),
+        ("predictions", "synchronous", 400_000),
     ):  # fmt: skip
         for partitions in (8, 64):
             command = [
