@@ -186,9 +186,9 @@ def test_what_does_not_hold_is_not_there(estimator):
             getattr(est, name)
     if est._walk is not None:
         assert np.isnan(clone(est).partial_fit_path(X, y).stderr).all()
-        return
-    with pytest.raises(NotImplementedError, match="loop over the rows"):
-        est.partial_fit_path(X, y)
+    else:
+        with pytest.raises(NotImplementedError, match="loop over the rows"):
+            est.partial_fit_path(X, y)
     if not est.RESIDUALS:
         with pytest.raises(AttributeError, match=r"step\(x, y\) returns them"):
             _ = est.residual_
