@@ -135,8 +135,8 @@ class Variant(StreamingRegressor):
     def _recorded(self, *args: Any, **kwargs: Any) -> CoefficientPath:
         """Learn, and give the path of the solutions."""
         recorder = Recorder(self._walk, functools.partial(Variant._solution, self))
-        began, engines = "_engine" in self.__dict__, []
-        before = None
+        began, before = "_engine" in self.__dict__, None
+        engines: list[Any] = []
         if began:
             self._check_parameters()
             engines = [group.engine for group in self._engine.groups]
