@@ -1,6 +1,6 @@
 """Drifting coefficients by the covariance recursion, O(d^2) a row, and by olsq's square root.
 
-    python -m benchmarks.random_walk_forms
+    python -m benchmarks.reports.random_walk_forms
 
 Prints the largest error of a coefficient after 1000 rows, each in units of its column, relative to
 the largest: against the covariance recursion in extended precision (64 bits of mantissa).
