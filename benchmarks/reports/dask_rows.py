@@ -159,8 +159,13 @@ def one_memory(args: argparse.Namespace) -> None:
     with dask.config.set(scheduler=args.scheduler):
         if args.what == "fit":
             distributed.fit(X, y)
+        elif args.what == "predictions":
+            est = olsq.RecursiveLeastSquares().fit(*dask.compute(X[:100], y[:100]))
+            distributed.predict(est, X).sum().compute()
         else:
-            distributed.coefficient_path(X, y, forget=0.999).coef.sum(axis=0).compute()
+            how: Any = {"window": 1000} if args.what == "rolling path" else {"forget": 0.999}
+            how["reread"] = args.what != "path, rows kept"
+            distributed.coefficient_path(X, y, **how).coef.sum(axis=0).compute()
     print(json.dumps({"before_MiB": before, "peak_MiB": peak()}))
 
 
@@ -169,7 +174,9 @@ def memory(args: argparse.Namespace) -> None:
     table = []
     for what, scheduler, n in (
         ("fit", "synchronous", 400_000), ("fit", "threads", 400_000),
-        ("path", "synchronous", 100_000),
+        ("path", "synchronous", 100_000), ("path", "threads", 100_000),
+        ("rolling path", "synchronous", 100_000), ("path, rows kept", "synchronous", 100_000),
+        ("predictions", "synchronous", 400_000),
     ):  # fmt: skip
         for partitions in (8, 64):
             command = [
@@ -198,38 +205,61 @@ def seconds_a_partition(n: int, d: int) -> float:
     return float(np.median(found[1:]))
 
 
+def spent(client: Any, function: Callable[[], Any]) -> tuple[np.ndarray, float]:
+    """Processor time (workers,) that a call takes on each worker, and its wall time."""
+    before, began = client.run(time.process_time), time.time()
+    function()
+    wall, after = time.time() - began, client.run(time.process_time)
+    return np.array([after[w] - before[w] for w in after]), wall
+
+
+def of_partitions(client: Any, d: int, partitions: int, upkeep: float) -> float:
+    """Processor time of a worker for a partition's tasks and merges, whatever its rows."""
+    few = 2 * d
+    rows = float(np.mean(list(client.run(seconds_a_partition, few, d).values())))
+    X, y = data(partitions, few, d)
+    found = []
+    for _ in range(3):
+        own, wall = spent(client, lambda: distributed.fit(X, y))
+        found.append((own.sum() - upkeep * wall * len(own)) / partitions - rows)
+    return max(float(np.median(found)), 0.0)
+
+
 def workers(args: argparse.Namespace) -> None:
     """Fits on 1 to 4 worker processes, in turn, beside what the cost model says.
 
     Processor time of the busiest worker is what a fit takes where each has a core of its own; wall
     time is on two cores that others use too.  What others do also slows the arithmetic down, so the
-    model takes what a partition costs alone on the same workers just before.
+    model takes what a partition costs alone on the same workers just before and after, what a
+    worker takes for itself in a second without tasks, and what the tasks and merges of a partition
+    of few rows cost on one worker.
     """
     from distributed import Client, LocalCluster
 
-    constants = {row["d"]: row for row in json.loads(RESULTS.read_text())["constants"]["table"]}
     table = []
     for d, n, partitions in ((16, 200_000, 24), (256, 4_096, 24)):
         for _ in range(args.repeats):
+            tasks = 0.0
             for count in (1, 2, 3, 4):
                 with LocalCluster(
                     n_workers=count, threads_per_worker=1, dashboard_address=":0", memory_limit=0
                 ) as cluster, Client(cluster) as client:  # fmt: skip
                     distributed.fit(*data(4 * count, 2 * d, d))  # imports and compiles
-                    alone = client.run(seconds_a_partition, n, d).values()
+                    idle, seconds = spent(client, lambda: time.sleep(4))
+                    upkeep = float(idle.mean()) / seconds
+                    if count == 1:
+                        tasks = of_partitions(client, d, partitions, upkeep)
                     X, y = data(partitions, n, d)
-                    before, began = client.run(time.process_time), time.time()
-                    distributed.fit(X, y)
-                    wall = time.time() - began
-                    after = client.run(time.process_time)
-                depth = int(np.ceil(np.log2(partitions)))
-                each, merge = float(np.mean(list(alone))), constants[d]["merge_seconds"]
+                    alone = list(client.run(seconds_a_partition, n, d).values())
+                    own, wall = spent(client, lambda: distributed.fit(X, y))  # noqa: B023
+                    alone += client.run(seconds_a_partition, n, d).values()
+                each, share = float(np.mean(alone)), -(-partitions // count)
                 table.append({
                     "d": d, "rows": n * partitions, "partitions": partitions, "workers": count,
-                    "partition_seconds": each,
-                    "predicted_seconds": -(-partitions // count) * each + depth * merge,
-                    "busiest_worker_seconds": max(after[w] - before[w] for w in after),
-                    "wall_seconds": wall,
+                    "partition_seconds": each, "tasks_seconds": tasks, "upkeep": upkeep,
+                    "arithmetic_seconds": share * each,
+                    "predicted_seconds": share * (each + tasks) + upkeep * wall,
+                    "busiest_worker_seconds": float(own.max()), "wall_seconds": wall,
                 })  # fmt: skip
                 print(table[-1], flush=True)
     record("workers", {"cores": os.cpu_count(), "table": table})

@@ -18,7 +18,7 @@ import scipy.linalg
 from olsq.linalg import cholesky_downdate, cholesky_update, qr_delete, qr_insert
 
 SIZES, COLUMNS = [8, 32, 128, 512], [1, 8, 64]
-SHAPES = [(50, 8), (500, 8), (500, 64)]  # m, n
+SHAPES = [(16, 8), (50, 8), (500, 8), (128, 64), (500, 64), (300, 256)]  # m, n
 
 
 def factor(d: int) -> tuple[np.ndarray, np.ndarray]:

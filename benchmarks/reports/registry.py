@@ -190,7 +190,7 @@ REPORTS = (
     Report("cli_speed", ("cli_speed",), lambda found: {}, 0.5, 5),
     Report(
         "dask_rows",
-        ("dask_rows constants", "dask_rows rows --partitions 150", "dask_rows memory",
+        ("dask_rows constants", "dask_rows rows --partitions 1000", "dask_rows memory",
          "dask_rows workers --repeats 1", "dask_rows figure"),
         lambda found: {}, 0.5, 90, ("img/how-far.png",),
     ),
@@ -201,6 +201,10 @@ REPORTS = (
     ),
     Report(
         "linalg", ("linalg",), printed("linalg.md", "cholesky", "qr", "batch"), 0.5, 3,
+        printed=True,
+    ),
+    Report(
+        "random_walk_forms", ("random_walk_forms",), printed("forgetting.md", "walks"), 0.5, 1,
         printed=True,
     ),
     Report(

@@ -163,6 +163,24 @@ def run_online(make: Callable, name: str, seed: int) -> tuple[float, float]:
     return judged(name, predicted, clean, getattr(est, "coef_", None)), seconds
 
 
+def path_seconds(make: Callable) -> float | None:
+    """Seconds a row of a path, coefficients after every row in one call; None where there is none.
+
+    The least of some runs: a few milliseconds are easily disturbed.
+    """
+    X, y, _ = stream("steady", 0)
+    try:
+        make().partial_fit_path(X, y)
+    except NotImplementedError:
+        return None
+    found = []
+    for _ in range(5):
+        est, start = make(), time.process_time()
+        est.partial_fit_path(X, y)
+        found.append((time.process_time() - start) / N)
+    return min(found)
+
+
 def run_again(fit: Callable, name: str, seed: int) -> tuple[float, float]:
     """The same for a solver that is fitted again and again; seconds are those of a fit."""
     X, y, clean = stream(name, seed)
@@ -188,18 +206,20 @@ def measure(seeds: int) -> dict[str, dict]:
     """Errors by stream, and microseconds a row, of each method."""
     found: dict[str, dict] = {}
 
-    def note(label: str, of: str, run: Callable) -> None:
+    def note(label: str, of: str, run: Callable, path: float | None = None) -> None:
         errors, times = {}, []
         for name in STREAMS:
             both = [run(name, seed) for seed in range(seeds)]
             errors[name] = float(np.mean([error for error, _ in both]))
             times += [seconds for _, seconds in both]
-        found[label] = {"of": of, "errors": errors, "microseconds": 1e6 * float(np.median(times))}
+        found[label] = {"of": of, "errors": errors, "microseconds": 1e6 * float(np.median(times)),
+                        "path_microseconds": None if path is None else 1e6 * path}  # fmt: skip
         print(label, {k: round(v, 3) for k, v in errors.items()}, flush=True)
 
     for label, (make, others) in makers().items():
         run_online(make, "steady", 99)  # compiles
-        note(label, label, lambda name, seed, make=make: run_online(make, name, seed))
+        path = path_seconds(make)
+        note(label, label, lambda name, seed, make=make: run_online(make, name, seed), path)
         for other, fit in others.items():
             note(other, label, lambda name, seed, fit=fit: run_again(fit, name, seed))
     return found
@@ -207,12 +227,15 @@ def measure(seeds: int) -> dict[str, dict]:
 
 def table(found: dict[str, dict]) -> str:
     """The page's table; outside solvers in italics under the estimator of their problem."""
-    lines = ["| | " + " | ".join(STREAMS) + " | µs a row |", "| --- |" + " ---: |" * 8]
+    lines = ["| | " + " | ".join(STREAMS) + " | µs a step | µs a row of a path |"]
+    lines.append("| --- |" + " ---: |" * (len(STREAMS) + 2))
     for label, row in found.items():
         shown = f"`{label}`".replace(", ", "`, ", 1).removesuffix("`" if ", " in label else "\0")
         name = shown if row["of"] == label else f"*{label}*"
         cells = ["–" if np.isnan(e) else f"{e:.3f}" for e in row["errors"].values()]
-        lines.append(f"| {name} | {' | '.join(cells)} | {row['microseconds']:,.0f} |")
+        path = row.get("path_microseconds")
+        cells += [f"{row['microseconds']:,.0f}", "–" if path is None else f"{path:.1f}"]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -16,6 +16,7 @@ from olsq.distributed import scans
 from olsq.distributed.fitting import is_number
 from olsq.distributed.parameters import work
 from olsq.distributed.partitions import new_array, partitions
+from olsq.distributed.rereading import second_pass
 from olsq.online import coefficient_path as whole_path
 from olsq.online import piece_paths
 
@@ -65,7 +66,7 @@ class DistributedPath(PathFields):
 
 def coefficient_path(
     X: Any, y: Any, *, forget: Any = None, sample_weight: Any = None, times: Any = None,
-    by: Any = None, window: Any = None, **parameters: Any,
+    by: Any = None, window: Any = None, reread: bool = True, **parameters: Any,
 ) -> DistributedPath:  # fmt: skip
     """Coefficients after every row of Dask collections: expanding, exponential or rolling.
 
@@ -75,6 +76,12 @@ def coefficient_path(
         Dask collections, or names of columns of X, as in :func:`fit`.
     window : int, float, str or timedelta, optional
         Only the last ``window`` rows count, or those of the last "90D".
+    reread : bool, default True
+        Whether the second pass reads (or generates) each partition again, so that none waits in
+        memory between the passes; what makes the rows must make the same ones twice.  False: read
+        once, where that costs more than the memory of all rows.  Partitions that are in memory
+        already (``X.persist()``) and what several partitions come from (a shuffle) are never made
+        again.
     **parameters
         The other ones of :func:`olsq.coefficient_path`, with its defaults: no ridge and no
         intercept unless asked for.
@@ -96,9 +103,9 @@ def coefficient_path(
     Two passes over the data: one to the states of partitions, whose exclusive scan along a tree (at
     most two merges a partition, depth 2 log2) is the state before each; a second from there, row
     by row.  A window takes, instead of states, the rows at the end of the partitions before it
-    that it still holds.  O(n d^2) time, O(partitions) tasks.  Memory is not bounded by a partition
-    as that of :func:`fit` is: Dask keeps part of the rows from one pass to the other
-    (docs/how-far.md has it measured); a cluster spills them.  No derivatives.
+    that it still holds.  O(n d^2) time, O(partitions) tasks; of each worker the memory of its
+    partitions in progress, their paths, and states of 8 d^2 bytes, one a partition in all
+    (docs/how-far.md has it measured).  No derivatives.
 
     Examples
     --------
@@ -141,15 +148,19 @@ def coefficient_path(
     job = work(of_path, table.columns, by is not None, rolling)
     job = replace(job, options=options)
     learn = job.of_pieces()
-    token = tokenize("path", table.blocks, of_path, options, table.columns)
+    token = tokenize("path", table.blocks, of_path, options, table.columns, reread)
     graph: scans.Graph = {
         (f"state-{token}", i): (learn.state, *blocks) for i, blocks in enumerate(table.blocks)
     }
     levels = scans.reduced(graph, list(graph), learn.merged, token)
     before = scans.before_each(graph, levels, learn.merged, token)
     name = f"path-{token}"
-    for i, (state, blocks) in enumerate(zip(before, table.blocks, strict=True)):
-        graph[name, i] = (job.path, state, *blocks)
+    if reread:
+        second = second_pass(job.path, before, table.blocks, table.dependencies)
+    else:
+        pairs = zip(before, table.blocks, strict=True)
+        second = [(job.path, state, *blocks) for state, blocks in pairs]
+    graph.update({(name, i): task for i, task in enumerate(second)})
     layers = HighLevelGraph.from_collections(name, graph, dependencies=table.dependencies)
     meta = piece_paths.blank(*table.meta, job.parameters["fit_intercept"])
     arrays = [_array(layers, name, field, a, table.rows) for field, a in _fields(meta)]

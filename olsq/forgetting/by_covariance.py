@@ -99,8 +99,10 @@ class RandomWalk(Forgetting):
     quiet direction's variance grows by Q a row, not without bounds but without exponential: nothing
     winds up.  ``sigma2_`` is the model's, the mean of ``w e^2 / s``.  ``leverage`` and
     ``predict_interval`` are of the next row: of ``P + Q``.  A row of weight 0 lets time pass, a
-    skipped row does not.  O(r d^2) time a row, with r the rank of Q: O(d^3) if all drift.  Does not
-    merge.
+    skipped row does not.  O(r d^2) time a row, with r the rank of Q (O(d^3) if all drift): each
+    direction of Q is rotated into a factor of P's inverse.  (On P itself Q is an addition, in
+    O(d^2); collinear regressors and diffuse starts lose two to three digits more there, which
+    docs/forgetting.md has measured.)  Does not merge.
 
     References: Kalman 1960; Ljung & Gunnarsson 1990 (tracking as a Kalman filter); Harvey 1989.
 

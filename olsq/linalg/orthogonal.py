@@ -99,6 +99,8 @@ def qr_insert(Q: Any, R: Any, u: Any, k: Any, *, which: Which = "row") -> tuple[
            [3., 4.],
            [5., 7.]])
     """
+    if short := _short_way("qr_insert", (Q, R, u), k, which):
+        return short
     Q, R, u = prepare(Q=Q, R=R, u=u)
     check_which(which)
     m, n = check_pair(Q, R)
@@ -166,12 +168,27 @@ def qr_delete(Q: Any, R: Any, k: Any, p: int = 1, *, which: Which = "row") -> tu
     array([[3., 4.],
            [5., 7.]])
     """
+    if type(p) is int and p == 1 and (short := _short_way("qr_delete", (Q, R), k, which)):
+        return short
     Q, R = prepare(Q=Q, R=R)
     check_which(which)
     m, n = check_pair(Q, R)
     p = check_count(p)
     k = check_place(k, m if which == "row" else n, p, "row" if which == "row" else "column")
     return _done("Q and R", "qr_delete", (Q, R), k, p, which)
+
+
+def _short_way(function: str, arrays: tuple[Any, ...], *options: Any) -> tuple[Any, Any] | None:
+    """One row or column of one factorisation in float64: no batch, and checks in the kernel.
+
+    None where anything is unusual, for the general way to do or to refuse.
+    """
+    for x in arrays:
+        if type(x) is not np.ndarray or x.dtype != np.float64:
+            return None
+    from olsq.linalg.numpy import single
+
+    return getattr(single, function)(*arrays, *options)
 
 
 def _done(names: str, function: str, arrays: tuple[Any, ...], *options: Any) -> tuple[Any, Any]:

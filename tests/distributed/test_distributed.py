@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import dask
 import dask.array as da
 import dask.dataframe as dd
@@ -304,3 +306,69 @@ def test_every_parameter_of_the_estimator_was_thought_of():
     from olsq.distributed.parameters import MERGEABLE
 
     assert set(olsq.RecursiveLeastSquares().get_params()) >= MERGEABLE
+
+
+def random_rows(i):
+    """Three regressors and a target."""
+    return np.random.default_rng(i).standard_normal((20, 4))
+
+
+@pytest.mark.parametrize("how", [{"forget": 0.98}, {"window": 30}], ids=lambda p: "-".join(p))
+def test_a_path_holds_a_partition_at_a_time(how):
+    alive, counts = set(), []
+
+    def made(i):
+        rows = random_rows(i)
+        alive.add(token := object())
+        counts.append(len(alive))
+        weakref.finalize(rows, alive.remove, token)  # views keep the rows alive, copies do not
+        return rows
+
+    make = dask.delayed(made)
+    whole = da.concatenate([da.from_delayed(make(i), (20, 4), float) for i in range(24)])
+    rows = np.concatenate([random_rows(i) for i in range(24)])
+    one = olsq.coefficient_path(rows[:, :3], rows[:, 3], **how)
+    for reread in (True, False):
+        counts.clear()
+        path = distributed.coefficient_path(whole[:, :3], whole[:, 3], reread=reread, **how)
+        got = path.coef.compute()
+        np.testing.assert_allclose(got, one.coef, rtol=1e-12, atol=1e-13, equal_nan=True)
+        # Nothing comes after the last partition, so that its state is not asked for.
+        assert len(counts) == (47 if reread else 24)
+        assert max(counts) <= 2 if reread else max(counts) > 8
+    counts.clear()
+    first = distributed.coefficient_path(whole[:, :3], whole[:, 3], **how).coef[:5].compute()
+    assert (len(counts), len(first)) == (1, 5)
+    kept = whole.persist()
+    counts.clear()
+    again = distributed.coefficient_path(kept[:, :3], kept[:, 3], **how).coef.compute()
+    np.testing.assert_array_equal(again, got)
+    assert not counts
+
+
+def test_rereading_what_partitions_share_and_tables():
+    calls = []
+
+    def read(i):
+        calls.append(i)
+        return random_rows(i)
+
+    shared = dask.delayed(read)(0)  # both partitions are parts of it
+    X = da.concatenate([da.from_delayed(shared[:10], (10, 4), float),
+                        da.from_delayed(shared[10:], (10, 4), float)])  # fmt: skip
+    got = distributed.coefficient_path(X[:, :3], X[:, 3]).coef.compute()
+    want = olsq.coefficient_path(random_rows(0)[:, :3], random_rows(0)[:, 3]).coef
+    np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-13, equal_nan=True)
+    assert calls == [0]
+
+    def frame(i):
+        calls.append(i)
+        return pd.DataFrame(random_rows(i), columns=list("abcy"))
+
+    table = dd.from_map(frame, range(3))
+    calls.clear()
+    got = distributed.coefficient_path(table, "y").coef.compute()
+    rows = np.concatenate([random_rows(i) for i in range(3)])
+    want = olsq.coefficient_path(rows[:, :3], rows[:, 3]).coef
+    np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-13, equal_nan=True)
+    assert sorted(calls) == [0, 0, 1, 1, 2]

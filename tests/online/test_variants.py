@@ -184,8 +184,11 @@ def test_what_does_not_hold_is_not_there(estimator):
         assert not hasattr(est, name)
         with pytest.raises(AttributeError, match="standard errors of least squares do not hold"):
             getattr(est, name)
-    with pytest.raises(NotImplementedError, match="loop over the rows"):
-        est.partial_fit_path(X, y)
+    if est._walk is not None:
+        assert np.isnan(clone(est).partial_fit_path(X, y).stderr).all()
+    else:
+        with pytest.raises(NotImplementedError, match="loop over the rows"):
+            est.partial_fit_path(X, y)
     if not est.RESIDUALS:
         with pytest.raises(AttributeError, match=r"step\(x, y\) returns them"):
             _ = est.residual_

@@ -16,6 +16,8 @@ from scipy import linalg
 from scipy.linalg import null_space, solve_triangular
 from scipy.optimize import linprog, nnls
 
+from olsq.online.variants import active_set_kernels
+
 EPS = float(np.finfo(np.float64).eps)
 LOWER, FREE, UPPER = -1, 0, 1
 
@@ -44,6 +46,22 @@ class Constraints(NamedTuple):
         bounds = np.column_stack([self.lower, self.upper])
         found = linprog(np.zeros(self.lower.size), A_eq=self.A, b_eq=self.b, bounds=bounds)
         return None if found.x is None else np.clip(found.x, self.lower, self.upper)
+
+
+def solve(
+    R: NDArray[np.float64], z: NDArray[np.float64], constraints: Constraints,
+    start: NDArray[np.float64],
+) -> NDArray[np.float64]:  # fmt: skip
+    """:func:`minimise`, by the compiled search where that can decide; ``start`` is feasible.
+
+    The answer depends on the face alone, whichever search found it.
+    """
+    x = np.array(start)
+    if active_set_kernels.settle(R, z, *constraints, x, True):
+        return x
+    found = minimise(R, z, constraints, start)
+    again = found.copy()
+    return again if active_set_kernels.settle(R, z, *constraints, again, False) else found
 
 
 def minimise(

@@ -8,8 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.online.conventions import MISSING
+from olsq.online.forms.rows import Rows
 from olsq.online.learning import Call, Origin
-from olsq.online.variants.active_set import Constraints, minimise
+from olsq.online.variants import active_set_kernels
+from olsq.online.variants.active_set import Constraints, solve
 from olsq.online.variants.base import Variant, centred, with_intercept
 from olsq.reals import real_array
 
@@ -158,8 +160,19 @@ class ConstrainedLeastSquares(Variant):
         R, z = centred(form, intercept)
         limits = self._constraints(R.shape[0])
         starts = self._starts(engine, limits, z.shape)
-        found = [minimise(R, target, limits, x) for target, x in zip(z, starts, strict=True)]
+        found = [solve(R, target, limits, x) for target, x in zip(z, starts, strict=True)]
         return with_intercept(form, np.array(found), intercept)
+
+    def _walk(
+        self, engine: Any, rows: Rows, start: int, residual: NDArray, out: NDArray
+    ) -> tuple[int, int]:
+        _, m, k = out.shape
+        limits = self._constraints(k - self._first)
+        slopes = np.array(self._starts(engine, limits, (m, k - self._first)), order="C")
+        return self._walked(
+            active_set_kernels.walk, engine, rows, start, residual, *limits, self._first, slopes,
+            out=out,
+        )  # fmt: skip
 
     def _starts(self, engine: Any, limits: Constraints, shape: tuple[int, ...]) -> NDArray:
         """Points (m, d) that satisfy the constraints: the last solution if that is under them."""

@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.online.conventions import MISSING
+from olsq.online.forms.rows import Rows
 from olsq.online.forms.square_root_kernels import WEIGHT
+from olsq.online.variants import support_kernels
 from olsq.online.variants.base import Variant, centred, with_intercept
 from olsq.online.variants.coordinate_descent import EPS, Penalty, solve
 from olsq.reals import real_array
@@ -151,7 +153,7 @@ class OnlineElasticNet(Variant):
             if weight == 0 or not target.any():  # nothing to be fitted
                 continue
             scale = float(target @ target + form.loss[k])
-            slopes[k], gap, sweeps = solve(R, target, Penalty(l1, l2), last[k], int(self.max_iter))
+            slopes[k], gap, sweeps = self._solved(R, target, Penalty(l1, l2), last[k])
             report[k] = gap / weight, sweeps
             if gap > max(self.tol, 64 * len(R) * EPS) * scale:
                 warnings.warn(
@@ -162,3 +164,25 @@ class OnlineElasticNet(Variant):
                 )
         engine.report = report
         return with_intercept(form, slopes, intercept)
+
+    def _solved(
+        self, R: NDArray, z: NDArray, penalty: Penalty, start: NDArray
+    ) -> tuple[NDArray, float, int]:
+        """By the kernel, or where it says that columns are dependent, by the general method."""
+        x, most = start.copy(), int(self.max_iter)
+        gap, sweeps = support_kernels.settle(R, z, *penalty, x, most)
+        return (x, gap, sweeps) if gap >= 0 else solve(R, z, penalty, start, most)
+
+    def _walk(
+        self, engine: Any, rows: Rows, start: int, residual: NDArray, out: NDArray
+    ) -> tuple[int, int]:
+        _, m, k = out.shape
+        slopes = np.zeros((m, k - self._first))
+        if engine.solution is not None and engine.solution[1].shape == (m, k):
+            slopes[:] = engine.solution[1][:, self._first :]
+        alpha, share = float(self.alpha), float(self.l1_ratio)
+        return self._walked(
+            support_kernels.walk, engine, rows, start, residual, alpha * share,
+            alpha * (1.0 - share), bool(self.standardize), float(self.tol), int(self.max_iter),
+            self._first, slopes, out=out,
+        )  # fmt: skip

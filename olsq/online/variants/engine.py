@@ -21,12 +21,16 @@ class VariantSwitch(FormSwitch):
 
     solution: tuple[Any, Any] | None = None
     fresh = False
+    recorder: Any = None  # of the call that wants a solution after every row
 
     def update(
         self, rows: Rows, residual: NDArray, trace: Trace, times: NDArray | None = None
     ) -> None:
         self.fresh = False
-        super().update(rows, residual, trace, times)
+        if self.recorder is None:
+            super().update(rows, residual, trace, times)
+        else:
+            self.recorder.learn(self, rows, residual)
 
     def merged(self, other: Self, ridge: NDArray, half_life: float | None) -> Self:
         """The state that saw the rows of this one and then other's."""

@@ -11,8 +11,10 @@ from scipy.linalg import qr, solve_triangular, svd
 from olsq.checks import check_choice
 from olsq.online.forms.rows import Rows, Trace
 from olsq.online.learning import Origin
+from olsq.online.variants import total_kernels
 from olsq.online.variants.base import NotHere, Variant
 from olsq.online.variants.engine import VariantSwitch
+from olsq.online.variants.steps import WAITING
 from olsq.reals import real_array
 
 
@@ -47,7 +49,7 @@ class TotalLeastSquares(Variant):
     nongeneric : {"nan", "raise"}
         What coefficients are where there is no unique solution (fewer rows than coefficients, a
         singular value with several vectors, or one with no part in y): NaN, or an error when they
-        are read.
+        are read.  A path (:meth:`partial_fit_path`) has NaN there either way.
     forget, half_life : float, default 1
         See :class:`RecursiveLeastSquares`.
     fit_intercept : bool, default True
@@ -147,7 +149,7 @@ class TotalLeastSquares(Variant):
         return np.broadcast_to(ratio, (d,))
 
     def _asked(self) -> Any:
-        return self._ratio(self.n_features_in_).tolist()
+        return self._ratio(self._origin.n_features).tolist()
 
     def _start(self, origin: Origin) -> Any:
         return self._start_of_size(origin, np.zeros(origin.ridge.size + origin.columns))
@@ -158,9 +160,23 @@ class TotalLeastSquares(Variant):
     def _solve(self, engine: Any) -> NDArray[np.float64]:
         form, m = engine.form, self._origin.columns
         first, noise = self._first, form._noise
-        exact = np.concatenate([np.zeros(first), self._ratio(self.n_features_in_)])
-        theta, engine.gap = total_least_squares(form.R.astype(np.float64), exact, m, noise)
+        exact = np.concatenate([np.zeros(first), self._ratio(self._origin.n_features)])
+        S = form.R.astype(np.float64)
+        if m == 1:
+            theta = np.empty((1, exact.size))
+            usual, engine.gap = total_kernels.solve(S, exact, noise, theta[0])
+            if usual:
+                return theta
+        theta, engine.gap = total_least_squares(S, exact, m, noise)
         return theta
+
+    def _walk(
+        self, engine: Any, rows: Rows, start: int, residual: NDArray, out: NDArray
+    ) -> tuple[int, int]:
+        if out.shape[1] > 1:  # several targets: no kernel learns a row
+            return WAITING, start
+        exact = np.concatenate([np.zeros(self._first), self._ratio(self._origin.n_features)])
+        return self._walked(total_kernels.walk, engine, rows, start, residual, exact, out=out)
 
     def _solution(self, engine: Any) -> NDArray[np.float64]:
         theta = super()._solution(engine)

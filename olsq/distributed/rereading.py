@@ -1,0 +1,98 @@
+"""A second pass that reads the rows again, one partition at a time.
+
+Where two passes share a partition in one graph, Dask keeps it from the first to the second, which
+begins when the first is through: all rows may be in memory at once.  So whatever leads to one
+partition alone (reading a file, generating, slicing, cleaning) goes into the second pass's task of
+that partition and runs there again.  What several partitions come from (a shuffle, one array in
+memory), and what is in memory already (persisted partitions), remains an argument of the task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from dask.core import get, istask
+from dask.highlevelgraph import HighLevelGraph
+
+SHARED = -1
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The tasks that lead to one partition, and what is done with it.
+
+    ``graph`` holds the tasks by their keys, ``given`` the keys that a call is given the values of,
+    ``blocks`` the six keys or None that ``work`` is given the values of after the state.
+    """
+
+    work: Callable[..., Any]
+    graph: dict[Any, Any]
+    given: tuple[Any, ...]
+    blocks: tuple[Any, ...]
+
+    def __call__(self, before: Any, *values: Any) -> Any:
+        """``work(before, *blocks)``, the blocks computed from the values of ``given``."""
+        known = dict(zip(self.given, values, strict=True))
+        inner = [key for key in self.blocks if key is not None and key not in known]
+        # dask.get would call the callbacks of the computation that this is a task of: a progress
+        # bar would begin anew.
+        known.update(zip(inner, get(dict(self.graph), inner, dict(known)), strict=True))
+        return self.work(before, *(None if key is None else known[key] for key in self.blocks))
+
+
+def second_pass(
+    work: Callable[..., Any], befores: list[Any], blocks: list[tuple[Any, ...]],
+    dependencies: list[Any],
+) -> list[tuple[Any, ...]]:  # fmt: skip
+    """The tasks of the partitions: ``work`` after the state of key ``befores[i]``, rows read anew.
+
+    ``blocks`` and ``dependencies`` are those of :class:`Partitions`.  O(tasks) of the whole graph.
+    """
+    layers = HighLevelGraph.from_collections("", {}, dependencies=dependencies)
+    tasks, needs = dict(layers), layers.get_all_dependencies()
+    owner: dict[Any, int] = {}
+    for i, keys in enumerate(blocks):
+        _claim(i, [key for key in keys if key is not None], tasks, needs, owner)
+    found = []
+    for i, (before, keys) in enumerate(zip(befores, blocks, strict=True)):
+        inner, given, ahead = {}, {}, [key for key in keys if key is not None]
+        while ahead:
+            key = ahead.pop()
+            if owner[key] != i:
+                given[key] = None
+            elif key not in inner:
+                inner[key] = tasks[key]
+                ahead.extend(needs[key])
+        reading = Reading(work, inner, tuple(given), keys)
+        found.append((reading, before, *given))
+    return found
+
+
+def _claim(
+    i: int, ahead: list[Any], tasks: dict[Any, Any], needs: Any, owner: dict[Any, int]
+) -> None:
+    """Note partition i as the owner of its tasks; those that have one already are shared."""
+    seen = set()
+    while ahead:
+        key = ahead.pop()
+        if key in seen:
+            continue
+        seen.add(key)
+        if _is_held(key, tasks, needs[key]) or owner.get(key, i) != i:
+            if owner.get(key) == SHARED:
+                continue
+            owner[key] = SHARED
+        else:
+            owner[key] = i
+        ahead.extend(needs[key])
+
+
+def _is_held(key: Any, tasks: dict[Any, Any], needs: Any) -> bool:
+    """Whether this is in memory already, or made at once of what is.
+
+    A future of a cluster is a node that needs itself, or what a task needs without being a node.
+    """
+    outside = getattr(tasks[key], "dependencies", frozenset()) - tasks.keys()
+    return bool(outside) or not (istask(tasks[key]) or needs - {key})

@@ -1,0 +1,74 @@
+"""What the compiled solutions share: small triangles, and how a walk over rows may end."""
+
+from __future__ import annotations
+
+import math
+
+from olsq.kernel import kernel
+from olsq.linalg.numpy.rotations import LARGE, SMALL
+
+# A walk learnt and solved all rows; it waits before a row that a kernel does not learn; it learnt
+# a row whose solution is left to the general method.
+DONE, WAITING, ABSORBED = 0, 1, 2
+
+
+@kernel(forceinline=True)
+def norm(x):
+    """``|x|``, scaled where squares would leave the range."""
+    largest = 0.0
+    for i in range(x.shape[0]):
+        largest = max(largest, abs(x[i]))
+    if largest == 0:
+        return 0.0
+    scale = 1.0 if SMALL < largest < LARGE else 1.0 / largest
+    total = 0.0
+    for i in range(x.shape[0]):
+        total += (scale * x[i]) * (scale * x[i])
+    return math.sqrt(total) / scale
+
+
+@kernel(forceinline=True)
+def triangularise(W, pivots, least, u):
+    """Reflect the rows of W until its first columns are triangular; False where a pivot <= least.
+
+    Householder's reflections (Golub & Van Loan 2013, 5.1), of columns of length 1 or less, whose
+    squares need no scaling.  u is scratch, as long as a row.
+    """
+    n, columns = W.shape
+    for j in range(min(pivots, n)):
+        pivot, square = W[j, j], 0.0
+        for i in range(j + 1, n):
+            square += W[i, j] * W[i, j]
+        if square > 0:
+            length = -math.copysign(math.sqrt(pivot * pivot + square), pivot)
+            lead = pivot - length
+            share = -1.0 / (length * lead)
+            for c in range(j + 1, columns):
+                u[c] = lead * W[j, c]
+            for i in range(j + 1, n):
+                for c in range(j + 1, columns):
+                    u[c] += W[i, j] * W[i, c]
+            for c in range(j + 1, columns):
+                u[c] *= share
+                W[j, c] -= lead * u[c]
+            for i in range(j + 1, n):
+                for c in range(j + 1, columns):
+                    W[i, c] -= W[i, j] * u[c]
+                W[i, j] = 0.0
+            W[j, j] = length
+        if abs(W[j, j]) <= least:
+            return False
+    return pivots <= n
+
+
+@kernel(forceinline=True)
+def fill(R, z, slopes, first, out):
+    """The coefficients (m, k) of slopes (m, d), with the intercept that belongs to them."""
+    for target in range(z.shape[0]):
+        if first:
+            rest = z[target, 0]
+            for j in range(slopes.shape[1]):
+                rest -= R[0, j + 1] * slopes[target, j]
+            out[target, 0] = rest / R[0, 0] if R[0, 0] != 0 else 0.0
+        for j in range(slopes.shape[1]):
+            out[target, first + j] = slopes[target, j]

@@ -1,0 +1,146 @@
+"""Total least squares for one target, compiled: singular vectors by one-sided Jacobi rotations.
+
+Columns are rotated in pairs until all are orthogonal (Hestenes 1958; Golub & Van Loan 2013, 8.6.3):
+their lengths are the singular values, and the rotations the right singular vectors.  A solution
+depends on the factor alone, not on the row before.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from olsq.kernel import kernel
+from olsq.online.forms.square_root_kernels import noise_level, update
+from olsq.online.variants.steps import ABSORBED, DONE, WAITING, norm
+
+EPS = float(np.finfo(np.float64).eps)
+MOST_SWEEPS = 40
+
+
+@kernel(forceinline=True)
+def orthogonalise(A, V):
+    """Rotate the rows of A (p, n), and V's with them, until A's are orthogonal; False: not yet.
+
+    A holds the columns of the matrix as its rows, which lie side by side in memory.
+    """
+    p, n, v = A.shape[0], A.shape[1], V.shape[1]
+    whole = 0.0
+    for i in range(p):
+        whole += norm(A[i])
+    for _ in range(MOST_SWEEPS):
+        still = True
+        for i in range(p - 1):
+            for j in range(i + 1, p):
+                a, b, g = 0.0, 0.0, 0.0
+                for r in range(n):
+                    a += A[i, r] * A[i, r]
+                    b += A[j, r] * A[j, r]
+                    g += A[i, r] * A[j, r]
+                # A column of rounding errors alone has no direction to be turned to.
+                smaller = math.sqrt(min(a, b))
+                if abs(g) <= 2 * EPS * math.sqrt(a) * math.sqrt(b) or smaller <= 0.01 * EPS * whole:
+                    continue
+                still = False
+                zeta = (b - a) / (2 * g)
+                t = 1.0 / (abs(zeta) + math.sqrt(1.0 + zeta * zeta))
+                if zeta < 0:
+                    t = -t
+                c = 1.0 / math.sqrt(1.0 + t * t)
+                s = c * t
+                for r in range(n):
+                    x, y = A[i, r], A[j, r]
+                    A[i, r], A[j, r] = c * x - s * y, s * x + c * y
+                for r in range(v):
+                    x, y = V[i, r], V[j, r]
+                    V[i, r], V[j, r] = c * x - s * y, s * x + c * y
+        if still:
+            return True
+    return False
+
+
+@kernel()
+def solve(S, ratio, noise, theta):
+    """theta (k,) from a factor S (k + 1, k + 1) of ``[X y]``, NaN where it is not unique.
+
+    Returns (whether this is a usual case, gap).  The first of ``ratio`` (k,), and only these, may
+    be 0.
+    """
+    k = ratio.shape[0]
+    if S.shape != (k + 1, k + 1) or theta.shape != (k,):
+        raise ValueError("the shapes of the factor and the coefficients do not fit together")
+    q = 0
+    while q < k and ratio[q] == 0:
+        q += 1
+    for j in range(q, k):
+        if ratio[j] == 0:
+            return False, 0.0
+    for j in range(k):
+        theta[j] = math.nan
+    for j in range(q):
+        if abs(S[j, j]) <= 8 * noise * norm(S[: j + 1, j]):
+            return True, 0.0
+    p = k - q
+    scale = 0.0
+    for i in range(q, k + 1):
+        for j in range(i, k + 1):
+            scale = max(scale, abs(S[i, j]))
+    if p == 0 or scale == 0:
+        return False, 0.0
+    A, V, B = np.zeros((p + 1, p + 1)), np.zeros((p + 1, p + 1)), np.zeros((p, p))
+    for j in range(p + 1):
+        error = scale * (ratio[q + j] if j < p else 1.0)
+        V[j, j] = 1.0
+        for i in range(j + 1):
+            A[j, i] = S[q + i, q + j] / error
+            if j < p:
+                B[j, i] = A[j, i]
+    if not (orthogonalise(A, V) and orthogonalise(B, np.empty((p, 0)))):
+        return False, 0.0
+    least, alone, largest, place = math.inf, math.inf, 0.0, 0
+    for j in range(p + 1):
+        value = norm(A[j])
+        largest = max(largest, value)
+        if value < least:
+            least, place = value, j
+        if j < p:
+            alone = min(alone, norm(B[j]))
+    gap = (alone - least) / largest
+    last = V[place, p]
+    if not gap > 8 * (noise + p * EPS) or abs(last) <= 1e-12:
+        return True, max(gap, 0.0)
+    for j in range(p):
+        theta[q + j] = -V[place, j] / last / ratio[q + j]
+    for i in range(q - 1, -1, -1):
+        total = S[i, k]
+        for j in range(i + 1, k):
+            total -= S[i, j] * theta[j]
+        theta[i] = total / S[i, i]
+    return True, gap
+
+
+@kernel()
+def walk(state, rows, start, limits, residual, trace, ratio, out):
+    """Learn rows ``[x y]`` from ``start`` on and solve after each; (how it ended, row, held).
+
+    ``ratio`` (k,) is each column's error in units of y's; ``out`` (n, 1, k) takes the solutions.
+    """
+    S, z, columns, tally, loss, spread = state
+    X, Y, gates, weights = rows
+    k = ratio.shape[0]
+    if S.shape != (k + 1, k + 1) or out.shape != (X.shape[0], 1, k):
+        raise ValueError("the shapes of the solutions and the state do not fit together")
+    held = 0
+    for t in range(start, X.shape[0]):
+        done, count = update(
+            S, z, columns, tally, loss, spread, X, Y, gates, weights, t, t + 1, limits, residual,
+            trace,
+        )  # fmt: skip
+        held += count
+        if done == t:
+            return WAITING, t, held
+        usual, _ = solve(S, ratio, noise_level(limits, k + 1, tally), out[t, 0])
+        if not usual:
+            return ABSORBED, t, held
+    return DONE, X.shape[0], held
