@@ -99,6 +99,13 @@ def after(logs: Array) -> Array:
     return jnp.pad(sums[:, 1:], ((0, 0), (0, min(logs.shape[1], 1))))
 
 
+def after_all(logs: Array) -> Array:
+    """:func:`after` of (N, T), time in pieces or not."""
+    pieces = pieces_of(logs.shape[1])
+    own, by_piece = cut(logs, pieces), np.arange(pieces)
+    return join(after(own) + _over_pieces(by_piece > by_piece[:, None], own), pieces)
+
+
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1, 2))
 def _attend(pieces: int, room: int, scale: float, floats: Streams, whole: Streams) -> Array:
     """What the rows of all pieces read, packed."""

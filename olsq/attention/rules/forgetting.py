@@ -16,7 +16,7 @@ from olsq.attention.arguments import (
     per_token,
 )
 from olsq.attention.caches import put, room_in, taken_in
-from olsq.attention.recurrences.ring import Past, after, fades, ring_attention
+from olsq.attention.recurrences.ring import Past, after_all, fades, ring_attention
 from olsq.attention.recurrences.window import in_blocks
 from olsq.attention.scores import attend, unfold
 from olsq.attention.steps import one_token
@@ -161,7 +161,8 @@ def forgetting(
     def until(stop: Array) -> Array:
         """Logs of the gates after each token (N, M) and before token ``stop``, added up."""
         counted = jnp.where(place < stop, logs, 0)
-        return put(cached + counted.sum(1, keepdims=True), after(counted), taken, room)
+        older = None if state is None else cached + counted.sum(1, keepdims=True)
+        return put(older, after_all(counted), taken, room)
 
     def rows(x: tuple[Array, ...]) -> Array:
         q, order, at, logs = x

@@ -152,7 +152,8 @@ def mesa_window(
         share = jnp.where(seen, share * weight[:, None], 0)
         gram = _gram(k, share, weight, later, zeta, size, before)
         moments = Moments(gram, jnp.eye(keys, dtype=gram.dtype))
-        solution = query(moments, queries, ridge=lam[:, None])
+        ridges = jnp.tile(lam, (len(queries) // n, 1))  # of every piece of time
+        solution = query(moments, queries, ridge=ridges[:, None])
         scores = jnp.einsum("ntk,nik->nti", solution, k) * share
         out = jnp.einsum("nti,niv->ntv", scores, v)
         visible = seen & (resets[:, None] == resets[:, before:, None])

@@ -162,11 +162,14 @@ def with_before(x: Array, before: Array, pieces: int) -> Array:
     reach = -(-width // length)
     spare = [(0, 0), (reach * length - width, 0)] + [(0, 0)] * (x.ndim - 2)
     first = cut(jnp.pad(before, spare), reach) if reach else before
+    index = jnp.repeat(jnp.arange(pieces), n).reshape(-1, *[1] * (x.ndim - 1))
     parts = []
     for back in range(reach, 0, -1):
         size = min(length, width - (back - 1) * length)
-        old, new = (y[:, length - size :] for y in (first[(reach - back) * n :], own))
-        parts.append(jnp.concatenate([old[: pieces * n], new[: max(0, pieces - back) * n]]))
+        new = rolled(own[:, length - size :], pieces, back)
+        old = first[(reach - back) * n :, length - size :][: pieces * n]
+        old = jnp.pad(old, [(0, pieces * n - old.shape[0])] + [(0, 0)] * (x.ndim - 1))
+        parts.append(jnp.where(index < back, old, new))
     return jnp.concatenate([*parts, own], 1)
 
 
