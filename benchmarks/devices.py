@@ -49,7 +49,7 @@ def received(text: str, devices: int) -> dict[str, float]:
                 other = (devices - 1) / devices
                 share = {"all-gather": other, "all-reduce": 2 * other}.get(found[2], 1.0)
                 total[found[2]] = total.get(found[2], 0) + times * share * size
-            trips = re.search(r'known_trip_count\D+(\d+)', line)
+            trips = re.search(r"known_trip_count\D+(\d+)", line)
             for called in re.findall(r"(?:body|calls|to_apply|true_computation)=%([\w.\-]+)", line):
                 if called in bodies:
                     count(called, times * (int(trips[1]) if trips and "body=" in line else 1))

@@ -196,11 +196,9 @@ def _among(
     if logs is not None:
         rows["fade"] = jnp.cumsum(logs, 1)
         tokens["fade"] = after(logs)
-    rows, tokens = (
-        jax.tree.map(lambda x, y: _choose(here, *((x, y) if mine else (y, x))), x, came)
-        for mine, x in ((True, rows), (False, tokens))
-        for came in (rolled(x, pieces, step),)
-    )
+    visitors, offered = rolled((rows, tokens), pieces, step)
+    rows = jax.tree.map(functools.partial(_choose, here), rows, visitors)
+    tokens = jax.tree.map(functools.partial(_choose, here), offered, tokens)
     if logs is not None:
         # Gates of the pieces between: those after the keys' and before the rows'.
         late = np.where(here, by_piece, by_piece - step + pieces)[:, None]

@@ -16,8 +16,8 @@ from olsq.sequence.jax.chunks import Chunks, cross_norm, read_out, system_produc
 from olsq.sequence.jax.control import custom_linear_solve, scan, together
 from olsq.sequence.jax.factor import FACTOR
 from olsq.sequence.jax.inputs import Stream, check, least_eigenvalue
-from olsq.sequence.jax.precision import in_full_precision
 from olsq.sequence.jax.pieces import pieces_of
+from olsq.sequence.jax.precision import in_full_precision
 from olsq.sequence.jax.shards import join, split
 from olsq.sequence.jax.solver import JaxSolver
 from olsq.sequence.jax.tiles import (
