@@ -69,8 +69,8 @@ def prod(shape: str) -> int:
 def predicted(name: str, p: int, length: int = LENGTH) -> tuple[float, float]:
     """Bytes that a device receives, forward and with gradients, float32, one row.
 
-    Softmax around the ring: queries, keys and values in each of P / 2 steps, and what visitors read
-    goes back, but not in the last step; backward all of it once more, with the log-sum-exp, and the
+    Softmax around the ring: queries, keys, values and the numbers of their segments in each of P / 2
+    steps, and what visitors read goes back, but not in the last step; backward all of it once more, with the log-sum-exp, and the
     slopes of queries, keys and values.  A window: once there, and its slopes back.  A memory: of
     all devices to all.  In turn: the learner of one head, H + P - 1 times.
     """
@@ -80,9 +80,9 @@ def predicted(name: str, p: int, length: int = LENGTH) -> tuple[float, float]:
     tokens = HEADS * length // p  # of all heads in a piece
     if name == "softmax":
         steps, back = p // 2, (p - 1) // 2
-        there, home = 2 * k + v, v + 1
+        there, home = 2 * k + v + 2, v + 1
         forward = tokens * (steps * there + back * home)
-        backward = tokens * (steps * (there + 1 + there) + back * home)
+        backward = tokens * (steps * (there + 1 + there - 2) + back * home)
     elif name == "sliding_window":
         forward = HEADS * (WINDOW - 1) * (k + v)
         backward = forward
@@ -93,7 +93,8 @@ def predicted(name: str, p: int, length: int = LENGTH) -> tuple[float, float]:
     else:
         forward = (p - 1) * HEADS * k * v
         backward = forward
-    return 4.0 * forward, 4.0 * (forward + backward)
+    weights = 2 * (p - 1) / p * 4 * DIM**2
+    return 4.0 * forward, 4.0 * (forward + backward + weights)
 
 
 def one(devices: int) -> None:
