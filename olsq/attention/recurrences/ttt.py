@@ -140,7 +140,7 @@ def learn(
     def run(learner: Learner, streams: Any, own: Any) -> tuple[Array, Learner]:
         (scale, bias), initial, factor = own
         return _learn(
-            *streams, learner, Norm(scale, bias, norm.eps), mini_batch, initial, aligned, factor
+            streams, learner, Norm(scale, bias, norm.eps), mini_batch, initial, aligned, factor
         )
 
     own = (norm[:2], initial, factor)
@@ -148,11 +148,7 @@ def learn(
 
 
 def _learn(
-    q: Array,
-    k: Array,
-    v: Array,
-    rates: Array,
-    segments: Array | None,
+    given: Any,
     learner: Learner,
     norm: Norm,
     mini_batch: int,
@@ -160,7 +156,8 @@ def _learn(
     fresh: bool,
     factor: Array | None,
 ) -> tuple[Array, Learner]:
-    """:func:`learn` of whole streams."""
+    """:func:`learn` of whole streams: queries, keys, values, rates and segments."""
+    q, k, v, rates, segments = given
     n, length, _ = q.shape
     streams: dict[str, Any] = {"q": q, "k": k, "v": v, "rates": rates}
     single = segments is not None or length <= 1

@@ -1,6 +1,6 @@
 """One layer with its tokens over 1 to 8 virtual devices: bytes between them, memory, time.
 
-    python -m benchmarks.devices            # writes benchmarks/results/devices.json
+    python -m benchmarks.reports.devices            # writes benchmarks/results/devices.json
 
 Bytes are counted in the compiled program, what a device receives: of an all-gather all but its own
 part, of an all-reduce twice that; those in a loop as often as it runs.  They are compared with a
@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).parent / "results" / "devices.json"
+RESULTS = Path(__file__).parents[1] / "results" / "devices.json"
 SEED, LENGTH, DIM, HEADS, WINDOW, MINI_BATCH = 0, 2048, 64, 4, 64, 16
 OPTIONS: dict[str, dict[str, Any]] = {
     "softmax": {},
@@ -143,13 +143,13 @@ def main() -> None:
     if len(sys.argv) > 1:
         one(int(sys.argv[1]))
         return
-    from . import machine
+    from ..support import machine
 
     measured = {}
     for devices in DEVICES:
         flags = f"--xla_force_host_platform_device_count={devices}"
         env = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
-        command = [sys.executable, "-m", "benchmarks.devices", str(devices)]
+        command = [sys.executable, "-m", "benchmarks.reports.devices", str(devices)]
         done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True)
         measured[devices] = json.loads(done.stdout)
         for name, row in measured[devices].items():
@@ -158,7 +158,7 @@ def main() -> None:
             )
     sizes = {"tokens": LENGTH, "dim": DIM, "heads": HEADS, "window": WINDOW, "rows": 1}
     facts = {
-        "command": "python -m benchmarks.devices", "seed": SEED, "machine": machine.describe(),
+        "command": "python -m benchmarks.reports.devices", "seed": SEED, "machine": machine.describe(),
         "sizes": {**sizes, "mini_batch": MINI_BATCH, "dtype": "float32"}, "devices": measured,
     }  # fmt: skip
     RESULTS.write_text(json.dumps(facts, indent=1) + "\n")
