@@ -69,10 +69,11 @@ def prod(shape: str) -> int:
 def predicted(name: str, p: int, length: int = LENGTH) -> tuple[float, float]:
     """Bytes that a device receives, forward and with gradients, float32, one row.
 
-    Softmax around the ring: queries, keys, values and the numbers of their segments in each of P / 2
-    steps, and what visitors read goes back, but not in the last step; backward all of it once more, with the log-sum-exp, and the
-    slopes of queries, keys and values.  A window: once there, and its slopes back.  A memory: of
-    all devices to all.  In turn: the learner of one head, H + P - 1 times.
+    Softmax around the ring: queries, keys, values and the numbers of their segments in each of
+    P / 2 steps, and what visitors read goes back, but not in the last step; backward all of it once
+    more, with the log-sum-exp, and the slopes of queries, keys and values.  A window: once there,
+    and its slopes back.  A memory: of all devices to all.  In turn: the learner of one head,
+    H + P - 1 times.  The gradient of four matrices DIM x DIM is summed.
     """
     if p == 1:
         return 0.0, 0.0
@@ -158,7 +159,8 @@ def main() -> None:
             )
     sizes = {"tokens": LENGTH, "dim": DIM, "heads": HEADS, "window": WINDOW, "rows": 1}
     facts = {
-        "command": "python -m benchmarks.reports.devices", "seed": SEED, "machine": machine.describe(),
+        "command": "python -m benchmarks.reports.devices",
+        "seed": SEED, "machine": machine.describe(),
         "sizes": {**sizes, "mini_batch": MINI_BATCH, "dtype": "float32"}, "devices": measured,
     }  # fmt: skip
     RESULTS.write_text(json.dumps(facts, indent=1) + "\n")

@@ -213,8 +213,8 @@ BY_NAME = {report.name: report for report in REPORTS}
 
 # Pages whose numbers have another home, with the reason; the tests let no other page quote any.
 ELSEWHERE = {
-    "how-far.md": "typed from benchmarks/results/dask_rows.json and devices.json, which reports/dask_rows.py and "
-    "devices.py made",
+    "how-far.md": "typed from dask_rows.json and devices.json in benchmarks/results, which "
+    "reports/dask_rows.py and reports/devices.py made",
     "results": "made by examples/experiments from docs/results/*.json",
     "README.md": "tests/test_readme.py and test_benchmarks.py hold it against stored results",
     "defects.md": "each row names the test or script that measures it",
