@@ -194,6 +194,7 @@ REPORTS = (
          "dask_rows workers --repeats 1", "dask_rows figure"),
         lambda found: {}, 0.5, 90, ("img/how-far.png",),
     ),
+    Report("devices", ("devices",), lambda found: {}, 0.5, 20),
     Report("coverage", ("coverage",), printed("numerics.md", "coverage"), 0.02, 5, printed=True),
     Report(
         "long_float32", ("long_float32",),
@@ -216,7 +217,8 @@ BY_NAME = {report.name: report for report in REPORTS}
 
 # Pages whose numbers have another home, with the reason; the tests let no other page quote any.
 ELSEWHERE = {
-    "how-far.md": "typed from benchmarks/results/dask_rows.json, which reports/dask_rows.py made",
+    "how-far.md": "typed from dask_rows.json and devices.json in benchmarks/results, which "
+    "reports/dask_rows.py and reports/devices.py made",
     "results": "made by examples/experiments from docs/results/*.json",
     "README.md": "tests/test_readme.py and test_benchmarks.py hold it against stored results",
     "defects.md": "each row names the test or script that measures it",

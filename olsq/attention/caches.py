@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 
 from olsq.checks import concrete
+from olsq.sequence.jax.pieces import cut, join, pieces_of, rolled
 
 
 def room_in(state: Any, capacity: int | None, t: int) -> int:
@@ -34,3 +36,31 @@ def taken_in(length: Array, t: int, room: int) -> Array:
             "more; give state.grown(capacity)"
         )
     return taken
+
+
+def put(old: Array | None, new: Array, taken: Array, room: int) -> Array:
+    """A cache (N, room, ...) with ``new`` tokens (N, T, ...) from place ``taken`` on; None: empty.
+
+    Where time is in pieces, the room is too, and new tokens go around the ring to their places.
+    """
+    pieces = pieces_of(new.shape[1])
+    if old is None:
+        spare = [(0, 0), (0, room - new.shape[1])] + [(0, 0)] * (new.ndim - 2)
+        return jnp.pad(new, spare)
+    new = new.astype(old.dtype)
+    if pieces == 1 or room % pieces:
+        return jax.lax.dynamic_update_slice_in_dim(old, new, taken, 1)
+    old, new = cut(old, pieces), cut(new, pieces)
+    by_piece = jnp.arange(pieces)
+    for step in range(pieces):
+        # Which of the visiting tokens goes to each place, (P, room / P).
+        begin = taken + (by_piece - step) % pieces * new.shape[1]
+        index = jnp.arange(room).reshape(pieces, -1) - begin[:, None]
+        here = (index >= 0) & (index < new.shape[1])
+        index, here = (
+            jnp.repeat(x, old.shape[0] // pieces, 0).reshape(*old.shape[:2], *[1] * (old.ndim - 2))
+            for x in (index, here)
+        )
+        moved = jnp.take_along_axis(rolled(new, pieces, step), index, 1, mode="clip")
+        old = jnp.where(here, moved, old)
+    return join(old, pieces)

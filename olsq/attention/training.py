@@ -71,6 +71,7 @@ def train(
     out, learner = learn(
         tokens.q, tokens.k, tokens.v, rates, learner, Norm(scale, bias, norm[2]), mini_batch,
         segments=tokens.start, initial=initial, fresh=state is None, factor=factor,
+        groups=h,
     )  # fmt: skip
     end = kind(*sum((*learner.now, *learner.start), ()), learner.position)
     return restore_layout(out, end, tokens, state_lost, layout)

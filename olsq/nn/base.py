@@ -180,7 +180,7 @@ class Mixer(eqx.Module):
     def shard_time(self, shards: int) -> Self:
         """The same weights, told that time is split over ``shards`` devices.
 
-        Recurrences with a memory then work on each device's piece of time and exchange what
-        pieces make of the memory; a rule that cannot is given the whole of time by the compiler.
+        Rules then work on each device's piece of time and exchange memories, windows or, around a
+        ring, pieces; what else runs along time is given the whole of it by the compiler.
         """
         return self if shards == self.shards else self._with(shards=shards)

@@ -42,12 +42,13 @@ def shard(
 
     Notes
     -----
-    With time on many devices, each works on its piece from an empty memory first; what pieces make
-    of a memory (a decay, or for delta rules a K x K matrix, and what is added) is joined by an
-    associative scan over the devices; then each works on its piece again from the memory before
-    it.  No message grows with time.  So do all mixers with a memory of fixed size but the TTT
-    layers and those of MesaWindow and Intention; of these, and of softmax attention, the compiler
-    gathers whole sequences: values are the same, but split rows instead of time there.
+    With time on many devices, no device ever has the whole of it.  Where a memory has a fixed size,
+    each works on its piece from an empty one; what pieces make of a memory (a decay, or for delta
+    rules a K x K matrix, and what is added) is joined by an associative scan over the devices; then
+    each works on its piece again from the memory before it.  A window comes from the neighbour.
+    Softmax attention passes pieces of keys and queries around a ring (T / 2 of each are received,
+    piece by piece), and TTT layers take their turns, one head after the other.  Gradients go the
+    same ways.
 
     Examples
     --------

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -14,6 +13,7 @@ from olsq.checks import concrete
 from olsq.nn.base import MixerState
 from olsq.nn.heads import HeadMixer
 from olsq.nn.parts import check_sizes, rotate
+from olsq.sequence.jax.pieces import delayed, running_max
 
 
 class Softmax(HeadMixer):
@@ -131,8 +131,8 @@ def positions(first: Array, tokens: int, segment_ids: Array | None) -> Array:
     at = first[:, None] + step
     if segment_ids is None:
         return at
-    new = jnp.pad(segment_ids[:, 1:] != segment_ids[:, :-1], ((0, 0), (1, 0)))[:, :tokens]
-    begin = jax.lax.cummax(jnp.where(new, step, 0), axis=1)
+    new = segment_ids != delayed(segment_ids, segment_ids[:, :1])
+    begin = running_max(jnp.where(new, step, 0))
     return jnp.where(begin > 0, step - begin, at)
 
 

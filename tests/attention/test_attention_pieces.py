@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from olsq import attention
 from olsq.attention.recurrences.delta import delta_rule
 from olsq.attention.recurrences.elementwise import diagonal, elementwise
 from olsq.attention.recurrences.linear import gated_linear
@@ -21,6 +22,7 @@ from olsq.sequence.jax.pieces import (
     running_max,
     time_in_pieces,
 )
+from tests.versions import quick
 
 N, T, K, V, PIECES = 3, 24, 4, 3, 4
 
@@ -87,6 +89,84 @@ def test_pieces_are_the_whole(name):
     for a, b in zip(jax.tree.leaves(pieces), jax.tree.leaves(whole), strict=True):
         assert np.isfinite(b).all()
         np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-11 * (1 + np.abs(b).max()))
+
+
+def rules() -> dict:
+    """Rules that do not sum up a piece, by name, with what they are given by token and besides."""
+    rng = np.random.default_rng(2)
+    start = rng.normal(size=(2, 3, 3)), rng.normal(size=(2, 3))
+    return {
+        "softmax": (attention.softmax, "qkv", {"capacity": 24}),
+        "forgetting": (attention.forgetting, ("q", "k", "v", "forget"), {"capacity": 22}),
+        "sliding_window": (attention.sliding_window, "qkv", {"window": 7}),
+        "mesa_window": (
+            attention.mesa_window, ("q", "k", "v", "forget", "weight"),
+            {"window": 4, "ridge": 0.3},
+        ),
+        "ttt_linear": (
+            attention.ttt_linear, ("q", "k", "v", "learning_rate"),
+            {"initial": start, "mini_batch": 3, "query_factor": np.array([1, 0.7, 0.5])},
+        ),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["softmax", "forgetting", "sliding_window", "mesa_window",
+                                  "ttt_linear"])  # fmt: skip
+def test_rules_go_on_from_a_state_in_pieces(name):
+    rule, names, options = rules()[name]
+    rng = np.random.default_rng(3)
+
+    def draw(t):
+        gates = rng.uniform(0.5, 1, (2, t, 2))
+        gates[0, [2, 5]], gates[1, 3:6] = 0, 1e-30
+        drawn = {n: rng.normal(size=(2, t, 2, 3)) for n in "qkv"}
+        rest = {n: rng.uniform(0, 1, (2, t, 2)) for n in ("weight", "learning_rate")}
+        return {n: x for n, x in ({"forget": gates} | drawn | rest).items() if n in names}
+
+    given = draw(10), draw(12)
+    segments = np.array([[0] * 5 + [1] * 7, [0] * 12])
+    later = {n: x for n, x in options.items() if n != "capacity"}
+
+    def run(given, pieces):
+        state = rule(**given[0], **options)[1]
+        with time_in_pieces(pieces):
+            return rule(**given[1], **later, state=state, segment_ids=segments)
+
+    def whole(given, pieces):
+        def loss(given):
+            found = run(given, pieces)
+            return sum(jnp.sin(x).sum() for x in jax.tree.leaves(found) if x.dtype == float), found
+
+        return jax.value_and_grad(loss, has_aux=True)(given)
+
+    pieces, want = (quick(lambda given, p=p: whole(given, p))(given) for p in (3, 1))
+    for a, b in zip(jax.tree.leaves(pieces), jax.tree.leaves(want), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-12)
+
+
+def test_ring_of_lost_tokens_and_steep_gates():
+    """A lost token reaches its segment's end; twice differentiated, forwards over reverse."""
+    q, k, v = np.random.default_rng(4).normal(size=(3, 1, 8, 1, 2))
+    k[0, 3] = np.nan
+    q[0, 6] = np.inf
+    gates = np.array([1, 1, 1e-300, 1, 1, 0.5, 1 - 1e-12, 1])[None, :, None]
+    ids = np.array([[0] * 5 + [1] * 3])
+    whole = attention.forgetting(q, k, v, forget=gates, segment_ids=ids)[0]
+    with time_in_pieces(4):
+        pieces = attention.forgetting(q, k, v, forget=gates, segment_ids=ids)[0]
+    np.testing.assert_allclose(pieces, whole, rtol=1e-13)
+    assert np.isnan(pieces[0, :, 0, 0]).tolist() == [False] * 3 + [True] * 2 + [False, True, False]
+
+    def curved(q, pieces):
+        with time_in_pieces(pieces):
+            return jnp.sin(attention.softmax(q, v, v)[0]).sum()
+
+    q = np.where(np.isfinite(q), q, 1)
+    twice = [
+        quick(lambda q, p=p: jax.jvp(jax.grad(lambda q: curved(q, p)), (q,), (v,))[1])(q)
+        for p in (4, 1)
+    ]
+    np.testing.assert_allclose(*twice, rtol=1e-10, atol=1e-13)
 
 
 def test_what_runs_along_time():

@@ -13,7 +13,7 @@ from attention_cases import ROWS, arrays_of, call, timed, window
 jax.config.update("jax_enable_x64", True)
 # One of each way to walk a stream and to use a parameter; the others are traced, which is where
 # types that do not fit are found.
-compiled = {"retention", "mamba", "softmax", "mesa"}
+compiled = {"retention", "mamba", "softmax"}
 seen = set()
 for row in ROWS:
     arrays = window(row, arrays_of(row)[0], 9)

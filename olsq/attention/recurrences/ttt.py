@@ -23,6 +23,8 @@ from jax import Array
 
 from olsq.attention.recurrences.scan import walk
 from olsq.sequence.jax.control import scan
+from olsq.sequence.jax.pieces import pieces_of
+from olsq.sequence.jax.pipeline import in_turn
 
 GROUP = 16  # mini-batches, and 64 single tokens, whose weights the backward pass makes again
 
@@ -122,14 +124,40 @@ def learn(
     initial: Layers,
     fresh: bool = False,
     factor: Array | None = None,
+    groups: int = 1,
 ) -> tuple[Array, Learner]:
     """Outputs (N, T, V) and the learner after the last token.
 
     ``segments`` (N, T) names tokens at which learning starts again from ``initial``; mini-batches
     then begin where the data say, and tokens are taken one by one.  ``fresh``: the stream begins a
     mini-batch, and needs no moving to meet its bounds.  ``factor`` (N, mini_batch) is that of the
-    queries by their place.
+    queries by their place.  Where time is in pieces, they take their turns with ``groups`` of
+    streams.
     """
+    pieces = pieces_of(q.shape[1])
+    aligned = fresh and (pieces == 1 or q.shape[1] // pieces % mini_batch == 0)
+
+    def run(learner: Learner, streams: Any, own: Any) -> tuple[Array, Learner]:
+        (scale, bias), initial, factor = own
+        return _learn(
+            streams, learner, Norm(scale, bias, norm.eps), mini_batch, initial, aligned, factor
+        )
+
+    own = (norm[:2], initial, factor)
+    return in_turn(run, learner, (q, k, v, rates, segments), own, groups)
+
+
+def _learn(
+    given: Any,
+    learner: Learner,
+    norm: Norm,
+    mini_batch: int,
+    initial: Layers,
+    fresh: bool,
+    factor: Array | None,
+) -> tuple[Array, Learner]:
+    """:func:`learn` of whole streams: queries, keys, values, rates and segments."""
+    q, k, v, rates, segments = given
     n, length, _ = q.shape
     streams: dict[str, Any] = {"q": q, "k": k, "v": v, "rates": rates}
     single = segments is not None or length <= 1

@@ -10,17 +10,37 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.attention.recurrences.scan import chunk_size
+from olsq.sequence.jax.pieces import cut, join, pieces_of, with_before
 
 
 def over_windows(
-    block: Callable[[Any, Any], Array], rows: Any, tokens: Any, window: int, chunk: int
+    block: Callable[[Any, Any], Array],
+    rows: Any,
+    before: Any,
+    tokens: Any,
+    window: int,
+    chunk: int,
 ) -> Array:
     """``block(rows, tokens)`` on blocks of C rows: outputs (N, T, ...).
 
-    ``rows`` (N, T, ...) are what belongs to a query; ``tokens`` (N, window - 1 + T, ...) begin
-    ``window - 1`` before the first query, so that row r of a block may see its tokens r to
-    r + window - 1, of C + window - 1.  One block at a time, and again in the backward pass.
+    ``rows`` (N, T, ...) are what belongs to a query.  Its block sees ``tokens`` (N, T, ...) and
+    what is ``before`` them, (N, window - 1, ...), joined: row r may see tokens r to r + window - 1
+    of C + window - 1.  One block at a time, and again in the backward pass.  Where time is in
+    pieces, a piece is passed the window before it.
     """
+    pieces = pieces_of(jax.tree.leaves(rows)[0].shape[1])
+    if pieces == 1:
+        tokens = jax.tree.map(lambda x, y: jnp.concatenate([x, y], 1), before, tokens)
+        return in_blocks(block, rows, tokens, window, chunk)
+    tokens = jax.tree.map(lambda x, y: with_before(y, x, pieces), before, tokens)
+    rows = jax.tree.map(lambda x: cut(x, pieces), rows)
+    return join(in_blocks(block, rows, tokens, window, chunk), pieces)
+
+
+def in_blocks(
+    block: Callable[[Any, Any], Array], rows: Any, tokens: Any, window: int, chunk: int
+) -> Array:
+    """:func:`over_windows` of whole streams, ``tokens`` (N, window - 1 + T, ...)."""
     first = jax.tree.leaves(rows)[0]
     n, length = first.shape[:2]
     size = chunk_size(length, chunk)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
@@ -16,11 +15,13 @@ from olsq.attention.arguments import (
     fold_state,
     per_token,
 )
-from olsq.attention.caches import room_in, taken_in
-from olsq.attention.recurrences.window import over_windows
+from olsq.attention.caches import put, room_in, taken_in
+from olsq.attention.recurrences.ring import Past, after_all, fades, ring_attention
+from olsq.attention.recurrences.window import in_blocks
 from olsq.attention.scores import attend, unfold
 from olsq.attention.steps import one_token
 from olsq.checks import check_forget
+from olsq.sequence.jax.pieces import pieces_of, running_sum
 from olsq.sequence.jax.tiles import finite
 
 ROWS = 512  # queries scored at once
@@ -146,15 +147,12 @@ def forgetting(
     )
     cache: ForgettingKeyValues = fold_state(state, zero, layout)
     taken = taken_in(cache.length, t, room)
-    order = jnp.cumsum(reset, 1, dtype=jnp.int32)
-
-    def put(old: Array, new: Array) -> Array:
-        return jax.lax.dynamic_update_slice_in_dim(old, new.astype(old.dtype), taken, 1)
-
-    keys = put(cache.keys, jnp.where(unknown[..., None], jnp.nan, k))
-    values = put(cache.values, v)
-    present = put(cache.present, jnp.ones((n, t), bool))
-    orders = put(jnp.zeros((n, room), order.dtype), order)
+    order = running_sum(reset)
+    k = jnp.where(unknown[..., None], jnp.nan, k)
+    held = (cache.keys, cache.values, cache.present) if state is not None else (None, None, None)
+    now = k, v, jnp.ones((n, t), bool)
+    keys, values, present = (put(*x, taken, room) for x in zip(held, now, strict=True))
+    orders = put(jnp.zeros((n, room), order.dtype), order, taken, room)
     sample_lost = ~(finite(keys) & finite(values)) & present
     clean_k, clean_v = (jnp.where(sample_lost[..., None], 0, x) for x in (keys, values))
     cached = jnp.where(cache.present, cache.log_decay, 0)
@@ -163,24 +161,23 @@ def forgetting(
     def until(stop: Array) -> Array:
         """Logs of the gates after each token (N, M) and before token ``stop``, added up."""
         counted = jnp.where(place < stop, logs, 0)
-        after = jnp.flip(jnp.cumsum(jnp.flip(counted, 1), 1), 1)  # from each token on
-        after = jnp.pad(after[:, 1:], ((0, 0), (0, min(t, 1))))
-        return put(cached + counted.sum(1, keepdims=True), after)
+        older = None if state is None else cached + counted.sum(1, keepdims=True)
+        return put(older, after_all(counted), taken, room)
 
     def rows(x: tuple[Array, ...]) -> Array:
         q, order, at, logs = x
         visible = present[:, None] & (jnp.arange(room, dtype=taken.dtype) <= taken + at[:, :, None])
         visible = visible & (orders[:, None] == order[..., None])
         first = at[:, 0].max(initial=0)
-        older = jnp.pad(until(first), ((0, 0), (0, q.shape[1])))  # the last block may reach beyond
-        fade = older[:, None] + jnp.cumsum(logs, 1)[..., None]
-        # Between two rows of the block, gates are added from the one to the other.
-        inside = jnp.cumsum(jnp.tril(logs[..., None] * jnp.ones_like(logs[:, None]), -1), 1)
-        fade = jax.lax.dynamic_update_slice_in_dim(fade, inside, taken + first, 2)[..., :room]
+        fade = fades(until(first), logs, taken + first)
         return attend(q, clean_k, clean_v, visible, sample_lost, scale, fade)
 
-    at = jnp.broadcast_to(place, (n, t))
-    out = over_windows(lambda x, _: rows(x), (q, order, at, logs), (), 1, ROWS)
+    if pieces_of(t) > 1:
+        past = None if state is None else Past(*cache[:2], cache.present, cached)
+        out = ring_attention(q, k, v, reset, logs, scale, past)
+    else:
+        at = jnp.broadcast_to(place, (n, t))
+        out = in_blocks(lambda x, _: rows(x), (q, order, at, logs), (), 1, ROWS)
     out = jnp.where(taken + t > room, jnp.nan, out)
     last = order[:, -1:] if t else jnp.zeros((n, 1), order.dtype)
     stays = present & (orders == last)

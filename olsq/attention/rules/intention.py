@@ -21,6 +21,7 @@ from olsq.attention.regression import check_moments, clean
 from olsq.checks import concrete
 from olsq.problem import Moments
 from olsq.sequence.jax import query
+from olsq.sequence.jax.pieces import running_sum
 from olsq.sequence.jax.tiles import finite
 
 
@@ -96,7 +97,7 @@ def intention(
     check_moments(state, given["k"], given["v"])
     layout = layout_of((asked["q"], *given.values()), state, b, t, h)
     first = check_segments(segment_ids, layout)
-    order = jnp.zeros((b * h, t), jnp.int32) if first is None else jnp.cumsum(first, 1)
+    order = jnp.zeros((b * h, t), jnp.int32) if first is None else running_sum(first)
     count = 1 if first is None else _most_segments(segment_ids, segments)
     if first is not None and s != t:
         raise ValueError(f"q must be as long as k with segment_ids, got {s} and {t}")

@@ -21,6 +21,7 @@ from olsq.attention.steps import one_token
 from olsq.problem import Moments
 from olsq.sequence.jax import query
 from olsq.sequence.jax.gates import gate_products
+from olsq.sequence.jax.pieces import last_tokens, running_sum
 from olsq.sequence.jax.precision import in_full_precision
 from olsq.sequence.jax.tiles import finite
 
@@ -127,10 +128,16 @@ def mesa_window(
     # A lost token is kept as such: it leaves the window one day.
     raw = [jnp.where(tokens.sample_lost[..., None], jnp.nan, x) for x in (tokens.k, tokens.v)]
     now = (*raw, gates, weights)
-    streams = RecentSamples(*(jnp.concatenate(x, 1) for x in zip(recent, now, strict=True)))
-    sample_lost = ~(finite(streams.keys) & finite(streams.values))
-    resets = jnp.cumsum(streams.forget == 0, 1)
-    clean = [jnp.where(sample_lost[..., None], 0, x) for x in streams[:2]]
+
+    def readable(samples: Any, resets: Array) -> tuple[Array, ...]:
+        k, v, gates, weight = samples
+        sample_lost = ~(finite(k) & finite(v))
+        k, v = (jnp.where(sample_lost[..., None], 0, x) for x in (k, v))
+        return k, v, gates, weight, sample_lost, resets
+
+    # Resets are counted from the stream's beginning, those before it downwards.
+    since = jnp.cumsum((recent.forget == 0)[:, ::-1], 1)[:, ::-1]
+    earlier = jnp.pad(since, ((0, 0), (0, 1)))[:, 1:]
 
     def block(queries: Array, parts: Any) -> Array:
         k, v, gates, weight, sample_lost, resets = parts
@@ -145,17 +152,18 @@ def mesa_window(
         share = jnp.where(seen, share * weight[:, None], 0)
         gram = _gram(k, share, weight, later, zeta, size, before)
         moments = Moments(gram, jnp.eye(keys, dtype=gram.dtype))
-        solution = query(moments, queries, ridge=lam[:, None])
+        ridges = jnp.tile(lam, (len(queries) // n, 1))  # of every piece of time
+        solution = query(moments, queries, ridge=ridges[:, None])
         scores = jnp.einsum("ntk,nik->nti", solution, k) * share
         out = jnp.einsum("nti,niv->ntv", scores, v)
         visible = seen & (resets[:, None] == resets[:, before:, None])
         return jnp.where((visible & sample_lost[:, None]).any(-1)[..., None], jnp.nan, out)
 
-    parts = (*clean, streams.forget, streams.weight, sample_lost, resets)
-    out = over_windows(block, tokens.q, parts, window, min(ROWS, max(8, window)))
+    parts = readable(recent, -earlier), readable(now, running_sum(gates == 0))
+    out = over_windows(block, tokens.q, *parts, window, min(ROWS, max(8, window)))
     out = jnp.where(tokens.query_finite[..., None], out, jnp.nan)
     value = jnp.moveaxis(out.reshape(layout.batch, layout.heads, t, out.shape[-1]), 1, 2)
-    kept = (x[:, x.shape[1] - before :] for x in streams)
+    kept = map(last_tokens, now, recent)
     kept = (x.reshape(layout.batch, layout.heads, *x.shape[1:]) for x in kept)
     return value.astype(layout.dtype), RecentSamples(*kept)
 

@@ -12,6 +12,7 @@ from olsq.attention.arguments import check_count, check_segments, check_streams,
 from olsq.attention.recurrences.window import inside, over_windows
 from olsq.attention.scores import attend, unfold
 from olsq.attention.steps import one_token
+from olsq.sequence.jax.pieces import last_tokens, running_sum
 from olsq.sequence.jax.tiles import finite
 
 
@@ -95,12 +96,15 @@ def sliding_window(
         jnp.zeros(shape, bool),
     )
     cache: RecentTokens = fold_state(state, zero, layout)
-    order = jnp.zeros((n, t), jnp.int32) if start is None else jnp.cumsum(start, 1)
-    keys, values = (jnp.concatenate(x, 1) for x in ((cache.keys, k), (cache.values, v)))
-    present = jnp.concatenate([cache.present, jnp.ones((n, t), bool)], 1)
-    orders = jnp.concatenate([jnp.zeros((n, before), order.dtype), order], 1)
-    sample_lost = ~(finite(keys) & finite(values)) & present
-    clean = [jnp.where(sample_lost[..., None], 0, x) for x in (keys, values)]
+    order = jnp.zeros((n, t), jnp.int32) if start is None else running_sum(start)
+
+    def readable(k: Array, v: Array, present: Array, order: Array) -> tuple[Array, ...]:
+        sample_lost = ~(finite(k) & finite(v)) & present
+        k, v = (jnp.where(sample_lost[..., None], 0, x) for x in (k, v))
+        return k, v, present, order, sample_lost
+
+    older = readable(*cache, jnp.zeros((n, before), order.dtype))
+    tokens = readable(k, v, jnp.ones((n, t), bool), order)
 
     def block(rows: Any, tokens: Any) -> Array:
         q, order = rows
@@ -109,11 +113,11 @@ def sliding_window(
         visible = visible & (orders[:, None] == order[..., None])
         return attend(q, keys, values, visible, sample_lost, scale)
 
-    tokens = (*clean, present, orders, sample_lost)
-    out = over_windows(block, (q, order), tokens, window, max(64, window))
+    out = over_windows(block, (q, order), older, tokens, window, max(64, window))
     last = order[:, -1:] if t else jnp.zeros((n, 1), order.dtype)
-    present = present & (orders == last)
-    kept = RecentTokens(*(x[:, x.shape[1] - before :] for x in (keys, values, present)))
+    now = k, v, order == last
+    past = cache.keys, cache.values, cache.present & (last == 0)
+    kept = RecentTokens(*map(last_tokens, now, past))
     return unfold(out, kept, layout)
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.attention.arguments import check_segments, check_streams, fold_state
-from olsq.attention.caches import room_in, taken_in
-from olsq.attention.recurrences.window import over_windows
+from olsq.attention.caches import put, room_in, taken_in
+from olsq.attention.recurrences.ring import Past, ring_attention
+from olsq.attention.recurrences.window import in_blocks
 from olsq.attention.scores import attend, unfold
 from olsq.attention.steps import one_token
+from olsq.sequence.jax.pieces import pieces_of, running_sum
 from olsq.sequence.jax.tiles import finite
 
 ROWS = 512  # queries scored at once
@@ -121,14 +122,11 @@ def softmax(
     )
     cache: KeyValues = fold_state(state, zero, layout)
     taken = taken_in(cache.length, t, room)
-    order = jnp.zeros((n, t), jnp.int32) if start is None else jnp.cumsum(start, 1)
-
-    def put(old: Array, new: Array) -> Array:
-        return jax.lax.dynamic_update_slice_in_dim(old, new.astype(old.dtype), taken, 1)
-
-    keys, values = put(cache.keys, k), put(cache.values, v)
-    present = put(cache.present, jnp.ones((n, t), bool))
-    orders = put(jnp.zeros((n, room), order.dtype), order)
+    order = jnp.zeros((n, t), jnp.int32) if start is None else running_sum(start)
+    held = tuple(cache[:3]) if state is not None else (None, None, None)
+    now = k, v, jnp.ones((n, t), bool)
+    keys, values, present = (put(*x, taken, room) for x in zip(held, now, strict=True))
+    orders = put(jnp.zeros((n, room), order.dtype), order, taken, room)
     sample_lost = ~(finite(keys) & finite(values)) & present
     clean_k, clean_v = (jnp.where(sample_lost[..., None], 0, x) for x in (keys, values))
 
@@ -138,8 +136,12 @@ def softmax(
         visible = visible & (orders[:, None] == order[..., None])
         return attend(q, clean_k, clean_v, visible, sample_lost, scale)
 
-    at = jnp.broadcast_to(jnp.arange(t, dtype=taken.dtype), (n, t))
-    out = over_windows(lambda x, _: rows(x), (q, order, at), (), 1, ROWS)
+    if pieces_of(t) > 1:
+        past = None if state is None else Past(*cache[:3], None)
+        out = ring_attention(q, k, v, start, None, scale, past)
+    else:
+        at = jnp.broadcast_to(jnp.arange(t, dtype=taken.dtype), (n, t))
+        out = in_blocks(lambda x, _: rows(x), (q, order, at), (), 1, ROWS)
     out = jnp.where(taken + t > room, jnp.nan, out)
     last = order[:, -1:] if t else jnp.zeros((n, 1), order.dtype)
     length = jnp.broadcast_to(taken + t, (n,)).astype(cache.length.dtype)

@@ -100,6 +100,11 @@ def running_max(x: Array) -> Array:
     return jnp.maximum(inside, before[:, :, None]).reshape(x.shape[0], -1)
 
 
+def running_sum(x: Array) -> Array:
+    """``jnp.cumsum`` of whole numbers or truths along time, (N, T), as int32."""
+    return running(jnp.add, x.astype(jnp.int32), 0)
+
+
 def running(combine: Callable[[Tree, Tree], Tree], x: Tree, identity: Any) -> Tree:
     """``jax.lax.associative_scan`` along time of arrays (N, T); ``identity`` are numbers."""
     first = jax.tree.leaves(x)[0]
@@ -134,3 +139,46 @@ def delayed(x: Array, before: Array, steps: int = 1) -> Array:
     ends = y[:, :, rest:]
     first = jnp.concatenate([before[:, None, before.shape[1] - steps :], ends[:, :-1]], 1)
     return jnp.concatenate([first, y[:, :, :rest]], 2).reshape(x.shape)
+
+
+def rolled(x: Tree, pieces: int, steps: int) -> Tree:
+    """Pieces (pieces N, ...) passed on: piece i is what piece i - steps was, around the ring."""
+
+    def one(x: Array) -> Array:
+        by_piece = x.reshape(pieces, -1, *x.shape[1:])
+        return jnp.roll(by_piece, steps, 0).reshape(x.shape)
+
+    return jax.tree.map(one, x)
+
+
+def with_before(x: Array, before: Array, pieces: int) -> Array:
+    """Pieces of x (N, T, ...), each after the w tokens that precede it: (pieces N, w + L, ...).
+
+    ``before`` (N, w, ...) are those before the first.  Each piece gets tails of as many pieces
+    before it as w tokens reach into, one for all w up to the length L of a piece.
+    """
+    own, (n, width) = cut(x, pieces), before.shape[:2]
+    length = own.shape[1]
+    reach = -(-width // length)
+    spare = [(0, 0), (reach * length - width, 0)] + [(0, 0)] * (x.ndim - 2)
+    first = cut(jnp.pad(before, spare), reach) if reach else before
+    index = jnp.repeat(jnp.arange(pieces), n).reshape(-1, *[1] * (x.ndim - 1))
+    parts = []
+    for back in range(reach, 0, -1):
+        size = min(length, width - (back - 1) * length)
+        new = rolled(own[:, length - size :], pieces, back)
+        old = first[(reach - back) * n :, length - size :][: pieces * n]
+        old = jnp.pad(old, [(0, pieces * n - old.shape[0])] + [(0, 0)] * (x.ndim - 1))
+        parts.append(jnp.where(index < back, old, new))
+    return jnp.concatenate([*parts, own], 1)
+
+
+def last_tokens(x: Array, before: Array) -> Array:
+    """The last w of the tokens ``before`` (N, w, ...) and x (N, T, ...) after them."""
+    width, length = before.shape[1], x.shape[1]
+    pieces = pieces_of(length, width)
+    if pieces == 1:
+        return jnp.concatenate([before, x], 1)[:, length:]
+    each = length // pieces
+    by_piece = x.reshape(x.shape[0], pieces, each, *x.shape[2:])
+    return by_piece[:, :, each - width :][:, -1]

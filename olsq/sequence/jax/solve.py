@@ -16,6 +16,7 @@ from olsq.sequence.jax.chunks import Chunks, cross_norm, read_out, system_produc
 from olsq.sequence.jax.control import custom_linear_solve, scan, together
 from olsq.sequence.jax.factor import FACTOR
 from olsq.sequence.jax.inputs import Stream, check, least_eigenvalue
+from olsq.sequence.jax.pieces import pieces_of
 from olsq.sequence.jax.precision import in_full_precision
 from olsq.sequence.jax.shards import join, split
 from olsq.sequence.jax.solver import JaxSolver
@@ -84,7 +85,8 @@ def online_lstsq(
         stats = Stats(jnp.zeros((*batch, length), jnp.int32), empty, empty, empty)
         final = stream.state
     else:
-        value, final, sizes = solve_stream(stream, chosen.jax(), unrolls)
+        shards = max(chosen.shards, pieces_of(length))
+        value, final, sizes = solve_stream(stream, chosen.jax(), unrolls, shards)
         stats = certify(stream, value, sizes, dtype)
         value = value.reshape(*batch, length, m).astype(dtype)
         stats = Stats(*(s.reshape(*batch, length) for s in stats))
@@ -92,15 +94,15 @@ def online_lstsq(
     return Solution(value, final, stats)
 
 
-@partial(jax.jit, static_argnames=("solver", "unrolls"))
+@partial(jax.jit, static_argnames=("solver", "unrolls", "shards"))
 @in_full_precision
 def solve_stream(
-    stream: Stream, solver: JaxSolver, unrolls: bool
+    stream: Stream, solver: JaxSolver, unrolls: bool, shards: int = 1
 ) -> tuple[Array, Moments[Array], TokenSizes]:
     """The whole computation on a flat batch: (B, T, m), final moments, sizes (B, T)."""
     b, length, _ = stream.values.shape
-    if solver.options.shards > 1:
-        pieces, last = split(stream, solver.options.chunk, solver.options.shards)
+    if shards > 1:
+        pieces, last = split(stream, solver.options.chunk, shards)
         value, _, sizes = solve_tiles(pieces, solver, unrolls)
         return join(value, b, length), last, TokenSizes(*(join(s, b, length) for s in sizes))
     groups = group_count(stream, solver.options.chunk)

@@ -1,0 +1,269 @@
+"""Softmax attention whose time is in pieces, one per device: pieces of keys meet those of queries.
+
+With P pieces, queries of piece i need the keys of pieces 0..i.  In step s, piece i meets what comes
+from piece i - s around the ring: keys and values, which its queries read, if i >= s.  Otherwise
+what comes is later in time, and it is the *queries* that come which read the keys here, and what
+they read is sent back.  So P/2 + 1 steps do all pairs, every device has the same work, and nothing
+is scored only to be masked but half of each piece's own tokens, and of one step if P is even.
+
+What rows read from some keys is packed, (..., V + 1): the mean of the values and the log of the
+sum of exponentials; two of these merge into one.  Logs of gates are added up from a key to its
+query: to the end of the key's piece, over the pieces between, and from the start of the query's.
+
+Derivatives are those of sums with the final log-sum-exp held: sums are linear, so that nothing a
+step received or made has to be kept for the backward pass, which sends it again.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from olsq.attention.recurrences.window import in_blocks
+from olsq.sequence.jax.gates import lost_tokens
+from olsq.sequence.jax.pieces import cut, join, pieces_of, rolled, running_sum
+from olsq.sequence.jax.tiles import finite
+
+ROWS = 512  # queries scored at once
+Streams = dict[str, Any]  # arrays (P N, L, ...) by name
+
+
+class Past(NamedTuple):
+    """Tokens in a cache."""
+
+    k: Array  # (N, M, K)
+    v: Array  # (N, M, V)
+    present: Array  # (N, M) bool
+    after: Array | None  # (N, M) logs of the gates after each, with gates
+
+
+def ring_attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    reset: Array | None,
+    logs: Array | None,
+    scale: float | None,
+    past: Past | None,
+) -> Array:
+    """What queries (N, T, K) read of keys (N, T, K) and values (N, T, V), causally: (N, T, V).
+
+    ``reset`` (N, T) are tokens that nothing before is read from, ``logs`` (N, T) of the gates; None
+    for none.  A row that reads a bad token, or is one, is NaN.
+    """
+    pieces = pieces_of(q.shape[1])
+    lost, query_finite = ~(finite(k) & finite(v)), finite(q)
+    state_lost = jnp.zeros(q.shape[:1], bool)
+    q, k, v = (jnp.where(ok[..., None], x, 0) for ok, x in
+               ((query_finite, q), (~lost, k), (~lost, v)))  # fmt: skip
+    order = jnp.zeros(lost.shape, jnp.int32) if reset is None else running_sum(reset)
+    floats: Streams = {"q": q, "k": k, "v": v, "logs": logs}
+    floats = jax.tree.map(lambda x: cut(x, pieces), floats)
+    whole: Streams = {"order": cut(order, pieces)}
+    room = 0
+    if past is not None:
+        known = finite(past.k) & finite(past.v)
+        state_lost = (~known & past.present).any(1)
+        room = pieces if past.present.shape[1] % pieces == 0 else 1
+        held = {n: jnp.where(known[..., None], x, 0) for n, x in (("k", past.k), ("v", past.v))}
+        held = jax.tree.map(lambda x: cut(x, room), {**held, "after": past.after})
+        floats["past"], whole["past"] = held, cut(jnp.where(past.present, 0, -1), room)
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    out = join(_attend(pieces, room, scale, floats, whole)[..., :-1], pieces)
+    output_lost = lost_tokens(lost, reset, state_lost) | ~query_finite
+    return jnp.where(output_lost[..., None], jnp.nan, out)
+
+
+def fades(older: Array, logs: Array, first: Array) -> Array:
+    """Logs of the gates (N, C, S) between S tokens and C rows, of which row r is token first + r.
+
+    ``older`` (N, S) are those after each token and before the rows, ``logs`` (N, C) of the rows.
+    """
+    size = logs.shape[1]
+    older = jnp.pad(older, ((0, 0), (0, size)))  # the last block may reach beyond
+    fade = older[:, None] + jnp.cumsum(logs, 1)[..., None]
+    # Between two rows of the block, gates are added from the one to the other.
+    inside = jnp.cumsum(jnp.tril(logs[..., None] * jnp.ones_like(logs[:, None]), -1), 1)
+    return jax.lax.dynamic_update_slice_in_dim(fade, inside, first, 2)[..., :-size]
+
+
+def after(logs: Array) -> Array:
+    """Sums of (N, L) over what comes after each token, added from the end."""
+    sums = jnp.flip(jnp.cumsum(jnp.flip(logs, 1), 1), 1)
+    return jnp.pad(sums[:, 1:], ((0, 0), (0, min(logs.shape[1], 1))))
+
+
+def after_all(logs: Array) -> Array:
+    """:func:`after` of (N, T), time in pieces or not."""
+    pieces = pieces_of(logs.shape[1])
+    own, by_piece = cut(logs, pieces), np.arange(pieces)
+    return join(after(own) + _over_pieces(by_piece > by_piece[:, None], own), pieces)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1, 2))
+def _attend(pieces: int, room: int, scale: float, floats: Streams, whole: Streams) -> Array:
+    """What the rows of all pieces read, packed."""
+    found = None
+    for meeting in _meetings(pieces, room):
+        for part in meeting(_read, scale, floats, whole, None):
+            found = part if found is None else _merge(found, part)
+    assert found is not None
+    return found
+
+
+@_attend.defjvp
+def _attend_jvp(pieces: int, room: int, scale: float, primals: Any, tangents: Any) -> Any:
+    """The sums' tangents, with the log-sum-exp held, and from these the mean's and its own."""
+    floats, whole = primals
+    out = _attend(pieces, room, scale, floats, whole)
+
+    def sums(floats: Streams) -> Array:
+        total = jnp.zeros_like(out)
+        for meeting in _meetings(pieces, room):
+            again = jax.checkpoint(functools.partial(meeting, _sums, scale))
+            total = sum(again(floats, whole, out[..., -1]), total)
+        return total
+
+    slope = jax.jvp(sums, (floats,), (tangents[0],))[1]
+    own = slope[..., -1:]
+    return out, jnp.concatenate([slope[..., :-1] - out[..., :-1] * own, own], -1)
+
+
+def _read(scores: Array, v: Array, _: Any) -> Array:
+    """Rows with scores (N, C, S), packed."""
+    most = jax.lax.stop_gradient(scores.max(-1, keepdims=True))
+    share = jnp.exp(scores - jnp.where(jnp.isfinite(most), most, 0))
+    total = share.sum(-1, keepdims=True)
+    mean = jnp.einsum("nts,nsv->ntv", share, v) / jnp.where(total > 0, total, 1)
+    return jnp.concatenate([mean, most + jnp.log(jnp.where(total > 0, total, 1))], -1)
+
+
+def _sums(scores: Array, v: Array, log_total: Array) -> Array:
+    """Sums of values and of shares, given the log of the sum of exponentials (N, C)."""
+    share = jnp.exp(scores - log_total[..., None])
+    return jnp.concatenate([jnp.einsum("nts,nsv->ntv", share, v), share.sum(-1, keepdims=True)], -1)
+
+
+def _merge(one: Array, other: Array) -> Array:
+    """What is read from two sets of keys, from what is read from each."""
+    logs = one[..., -1:], other[..., -1:]
+    most = jax.lax.stop_gradient(jnp.maximum(*logs))
+    shares = [jnp.exp(x - jnp.where(jnp.isfinite(most), most, 0)) for x in logs]
+    total = shares[0] + shares[1]
+    total = jnp.where(total > 0, total, 1)
+    mean = (shares[0] * one[..., :-1] + shares[1] * other[..., :-1]) / total
+    return jnp.concatenate([mean, most + jnp.log(total)], -1)
+
+
+def _meetings(pieces: int, room: int) -> Iterator[Callable[..., tuple[Array, ...]]]:
+    """``meeting(reduce, scale, floats, whole, log_total)`` for all: packed parts, rows at home."""
+    for step in range(pieces // 2 + 1):
+        yield functools.partial(_among, pieces, step)
+    for step in range(room):
+        yield functools.partial(_with_past, pieces, step, room)
+
+
+def _among(
+    pieces: int, step: int, reduce: Any, scale: float, floats: Streams, whole: Streams, total: Any
+) -> tuple[Array, ...]:
+    """Each piece with the one ``step`` before it, whichever of them is later."""
+    logs = floats["logs"]
+    tokens = {"k": floats["k"], "v": floats["v"], "order": whole["order"]}
+    rows = {"q": floats["q"], "order": whole["order"], "total": total}
+    n, t = rows["order"].shape
+    if step == 0:
+        place = jnp.arange(t)
+        rows |= {"at": jnp.broadcast_to(place, (n, t)), "logs": logs}
+
+        def own(block: Streams, visible: Array) -> tuple[Any, Array]:
+            at = block["at"]
+            visible = visible & (place <= at[..., None])
+            if logs is None:
+                return None, visible
+            first = at[:, 0].max(initial=0)
+            return fades(after(jnp.where(place < first, logs, 0)), block["logs"], first), visible
+
+        return (_score(reduce, scale, rows, tokens, own),)
+    by_piece = np.arange(pieces)
+    here = by_piece >= step  # which have the rows; of a pair on opposite sides only one
+    there = ~here & (2 * step != pieces)
+    if logs is not None:
+        rows["fade"] = jnp.cumsum(logs, 1)
+        tokens["fade"] = after(logs)
+    visitors, offered = rolled((rows, tokens), pieces, step)
+    rows = jax.tree.map(functools.partial(_choose, here), rows, visitors)
+    tokens = jax.tree.map(functools.partial(_choose, here), offered, tokens)
+    if logs is not None:
+        # Gates of the pieces between: those after the keys' and before the rows'.
+        late = np.where(here, by_piece, by_piece - step + pieces)[:, None]
+        early = np.where(here, by_piece - step, by_piece)[:, None]
+        between = (by_piece < late) & (by_piece > early)
+        rows["fade"] = rows["fade"] + _over_pieces(between, logs)
+
+    def outer(block: Streams, visible: Array) -> tuple[Any, Array]:
+        if logs is None:
+            return None, visible
+        return block["fade"][..., None] + tokens["fade"][:, None], visible
+
+    part = _score(reduce, scale, rows, tokens, outer)
+    nothing = jnp.zeros_like(part).at[..., -1].set(-jnp.inf if total is None else 0)
+    mine = _choose(here, part, nothing)
+    if not there.any():
+        return (mine,)
+    return mine, rolled(_choose(there, part, nothing), pieces, -step)
+
+
+def _with_past(
+    pieces: int, step: int, room: int, reduce: Any, scale: float, floats: Streams,
+    whole: Streams, total: Any,
+) -> tuple[Array, ...]:  # fmt: skip
+    """All rows with the past, a piece of it if it is in pieces too."""
+    tokens = {**floats["past"], "order": whole["past"]}
+    if room == pieces:
+        tokens = rolled(tokens, pieces, step)
+    else:
+        tokens = jax.tree.map(lambda x: jnp.tile(x, (pieces, *[1] * (x.ndim - 1))), tokens)
+    rows = {"q": floats["q"], "order": whole["order"], "total": total}
+    logs = floats["logs"]
+    if logs is not None:
+        by_piece = np.arange(pieces)
+        rows["fade"] = jnp.cumsum(logs, 1) + _over_pieces(by_piece < by_piece[:, None], logs)
+
+    def outer(block: Streams, visible: Array) -> tuple[Any, Array]:
+        if logs is None:
+            return None, visible
+        return block["fade"][..., None] + tokens["after"][:, None], visible
+
+    return (_score(reduce, scale, rows, tokens, outer),)
+
+
+def _score(reduce: Any, scale: float, rows: Streams, tokens: Streams, fade: Any) -> Array:
+    """``reduce`` of the scores of rows (N, L, ...) with tokens (N, S, ...), block by block."""
+
+    def block(rows: Streams, _: Any) -> Array:
+        visible = rows["order"][..., None] == tokens["order"][:, None]
+        scores = jnp.einsum("ntk,nsk->nts", rows["q"], tokens["k"]) * scale
+        added, visible = fade(rows, visible)
+        scores = scores if added is None else scores + added
+        return reduce(jnp.where(visible, scores, -jnp.inf), tokens["v"], rows["total"])
+
+    return in_blocks(block, rows, (), 1, ROWS)
+
+
+def _choose(pieces: Any, these: Array, those: Array) -> Array:
+    """``these`` (P N, ...) in some pieces (P,), ``those`` in the others."""
+    shape = (len(pieces), *[1] * these.ndim)
+    x, y = (x.reshape(len(pieces), -1, *x.shape[1:]) for x in (these, those))
+    return jnp.where(jnp.asarray(pieces).reshape(shape), x, y).reshape(these.shape)
+
+
+def _over_pieces(mask: Any, logs: Array) -> Array:
+    """Sums of logs (P N, L) over the pieces that each of P pieces has in its row, (P N, 1)."""
+    totals = logs.reshape(len(mask), -1, logs.shape[1]).sum(2)
+    return jnp.where(mask[..., None], totals[None], 0).sum(1).reshape(-1, 1)
