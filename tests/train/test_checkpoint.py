@@ -13,9 +13,15 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from olsq.train import CheckpointError, CheckpointMismatch, fit, read_checkpoint
+from olsq.train import (
+    CheckpointError,
+    CheckpointMismatch,
+    CorpusTrainer,
+    fit,
+    read_checkpoint,
+)
 from olsq.train import checkpoint as checkpoint_module
-from tests.train.small import SmallModel, config, corpus, same_bits, trainer, weights
+from tests.train.small import TEXT, SmallModel, config, corpus, same_bits, trainer, weights
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -30,7 +36,7 @@ def stopped_after(directory, steps, **options):
 
 def everything(run):
     """Weights, the optimiser's state and the log of a run, to be compared."""
-    found = checkpoint_module.named_arrays("o", run._optimiser)
+    found = checkpoint_module.named_arrays("o", run._state)
     return [*weights(run.model), *(np.asarray(x) for x in found.values())], run.log.as_csv()
 
 
@@ -112,8 +118,7 @@ def test_other_options_are_named(tmp_path):
 
 def test_other_text_is_refused(tmp_path):
     stopped_after(tmp_path, 3)
-    other = trainer(tmp_path)
-    other.corpus.train[5] += 1
+    other = CorpusTrainer(SmallModel(), corpus(TEXT.replace("q", "k", 1)), config(), directory=tmp_path)
     with pytest.raises(CheckpointMismatch, match="the text was"):
         other.resume()
 
