@@ -32,7 +32,8 @@ from olsq.train.results import sample_text, write_results
 from olsq.train.runs import Run, load_run
 from olsq.train.step import Metrics, make_scan, make_step
 from olsq.train.text import CorpusTrainer, fit
-from olsq.train.token_files import Progress, TokenFiles, open_tokens, write_tokens
+from olsq.train.token_files import TokenFiles, open_tokens
+from olsq.train.tokenising import Progress, write_tokens
 from olsq.train.tokenizers import (
     BytePairTokenizer,
     ByteTokenizer,

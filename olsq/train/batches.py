@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -108,6 +109,22 @@ def shuffled_rows(
         return take(orders[epoch][place * batch : (place + 1) * batch])
 
     return Batches(draw, digest)
+
+
+def check_batches(batches: Any) -> None:
+    """Raise TypeError for what is neither a function of the step nor an iterable."""
+    if not callable(batches) and not isinstance(batches, Iterable):
+        raise TypeError(
+            "batches must be a function of the step or an iterable of batches, got "
+            f"{type(batches).__name__}"
+        )
+
+
+def batches_from(batches: Callable[[int], Any] | Iterable[Any], step: int) -> Iterator[Any]:
+    """Batches from a step on; those of an iterable before it are read and left."""
+    if callable(batches):
+        return (batches(number) for number in itertools.count(step))
+    return itertools.islice(iter(batches), step, None)
 
 
 def digest_of(arrays: Any) -> str:

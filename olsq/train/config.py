@@ -81,10 +81,7 @@ class TrainConfig:
     def __post_init__(self) -> None:
         whole = ["steps", "batch", "length", "accumulate", "evaluate_sequences"]
         whole += ["evaluate_every"] * (self.evaluate_every is not None)
-        for name in whole:
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+        check_counts(**{name: getattr(self, name) for name in whole})
         for name in ("lr", "eps", "clip"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be a positive number, got {getattr(self, name)!r}")
@@ -130,3 +127,10 @@ class TrainConfig:
     def to_dict(self) -> dict[str, Any]:
         """Every field by name."""
         return dataclasses.asdict(self)
+
+
+def check_counts(least: int = 1, /, **counts: Any) -> None:
+    """Raise ValueError, naming it, for a number that is not whole or less than ``least``."""
+    for name, value in counts.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,7 +16,9 @@ import optax
 
 from olsq.nn import shard, shard_batch
 from olsq.train.averaging import averaged, with_average
+from olsq.train.batches import batches_from, check_batches
 from olsq.train.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
+from olsq.train.config import check_counts
 from olsq.train.log import Log, Record
 from olsq.train.losses import next_token_loss
 from olsq.train.recorder import Recorder, TrainingError
@@ -128,19 +129,9 @@ class Trainer:
         ahead: int = 1,
     ) -> None:
         every = max(steps // 20, 1) if evaluate_every is None else evaluate_every
-        for name, value, least in (
-            ("steps", steps, 1), ("accumulate", accumulate, 1), ("evaluate_every", every, 1),
-            ("ahead", ahead, 0),
-        ):  # fmt: skip
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ValueError(
-                    f"{name} must be a whole number of at least {least}, got {value!r}"
-                )
-        if not callable(batches) and not isinstance(batches, Iterable):
-            raise TypeError(
-                "batches must be a function of the step or an iterable of batches, got "
-                f"{type(batches).__name__}"
-            )
+        check_counts(steps=steps, accumulate=accumulate, evaluate_every=every)
+        check_counts(0, ahead=ahead)
+        check_batches(batches)
         self.batches, self.steps, self.callbacks = batches, steps, tuple(callbacks)
         self.evaluation, self.evaluate_every, self.ahead = evaluation, every, ahead
         self.directory = None if directory is None else Path(directory)
@@ -268,7 +259,7 @@ class Trainer:
         return {name: float(value) for name, value in scores.items()}
 
     def _train(self) -> Iterator[Record]:
-        clock, source = time.monotonic(), self._source()
+        clock, source = time.monotonic(), batches_from(self.batches, self.step)
         while self.step < self.steps:
             evaluated = self._begin(next(source, None))
             self._recorder.settle(0 if evaluated else self.ahead)
@@ -280,12 +271,6 @@ class Trainer:
                     callback(record)
                 yield record
 
-    def _source(self) -> Iterator[Any]:
-        """The batches from this step on."""
-        if callable(self.batches):
-            return (self.batches(step) for step in itertools.count(self.step))
-        return itertools.islice(iter(self.batches), self.step, None)
-
     def _begin(self, batch: Any) -> bool:
         """Begin a step; nothing waits for it but an evaluation, if one is due: whether it was."""
         if batch is None:
@@ -296,7 +281,7 @@ class Trainer:
         batch, options = as_batch(batch), {}
         if self._mesh is not None:
             axis = self._mesh.axis_names[0]
-            batch = tuple(shard_batch(x, self._mesh, axis) for x in batch)
+            batch = shard_batch(batch, self._mesh, axis)
         if self._key is not None:
             options["key"] = jax.random.fold_in(self._key, self.step)
         rate: Any = np.nan

@@ -63,7 +63,9 @@ def read_data(options: TrainOptions) -> Data:
         tokenizer = make_tokenizer(options.tokenizer, first)
     except ImportError as error:
         raise CommandError(str(error)) from None
-    except (ValueError, OSError) as error:
+    except OSError as error:
+        raise InputError(f"--tokenizer: cannot read {error.filename}: {error.strerror}") from None
+    except ValueError as error:
         raise InputError(f"--tokenizer: {error}") from None
     corpus = Corpus.from_text(content, tokenizer, options.validation)
     rest = len(content) - len(first)

@@ -23,8 +23,8 @@ def train(
     tokenizer: Annotated[
         str,
         typer.Option(
-            help="bytes; bpe:N: N tokens, pairs of bytes merged as the training part suggests; or a "
-            "tokenizer.json of Hugging Face (needs the library tokenizers).",
+            help="bytes; bpe:N: N tokens, pairs of bytes merged as the training part suggests; or "
+            "a tokenizer.json of Hugging Face (needs the library tokenizers).",
             rich_help_panel="Text",
         ),
     ] = "bytes",

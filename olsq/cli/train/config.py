@@ -66,7 +66,8 @@ def read_config(path: Path) -> dict[str, Any]:
     for name, value in found.items():
         field = FIELDS.get(name)
         if field is None:
-            raise InputError(f"{path} has an unknown option {name!r}; known are {', '.join(FIELDS)}")
+            known = ", ".join(FIELDS)
+            raise InputError(f"{path} has an unknown option {name!r}; known are {known}")
         kind = str(field.type).removesuffix(" | None")
         right = isinstance(value, TYPES[kind]) and (isinstance(value, bool) == (kind == "bool"))
         if kind.startswith("dict"):
