@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
+from olsq.train.config import check_counts
 from olsq.train.losses import BatchLoss
 
 __all__ = ["Metrics", "make_scan", "make_step"]
@@ -40,9 +41,10 @@ class Metrics(NamedTuple):
 
 
 def make_step(
-    loss: Callable[..., Any],
+    loss: Callable[..., Any] | None,
     optimizer: optax.GradientTransformation,
     *,
+    gradient: Callable[..., tuple[Any, Any]] | None = None,
     accumulate: int = 1,
     donate: bool = False,
 ) -> Callable[..., tuple[Any, Any, Metrics]]:
@@ -55,6 +57,9 @@ def make_step(
         given one.
     optimizer : optax.GradientTransformation
         Its state starts as ``optimizer.init(equinox.filter(model, equinox.is_inexact_array))``.
+    gradient : callable, optional
+        ``gradient(model, *batch)``, a loss and the gradient to use with it in place of the
+        derivative of ``loss``, which is None then: a meta-gradient, an estimator.
     accumulate : int
         Parts in which a batch is computed one after the other, to save memory; their losses and
         gradients are averaged with the weights of the :class:`BatchLoss` of each.
@@ -92,7 +97,7 @@ def make_step(
     >>> bool(metrics.loss < 1.5), bool(metrics.skipped)
     (True, False)
     """
-    update = _make_update(loss, optimizer, accumulate)
+    update = _make_update(loss, gradient, optimizer, accumulate)
 
     def run(given: Any, model: Any, state: Any) -> tuple[Any, Any, Metrics]:
         return update(model, state, *given)
@@ -106,11 +111,12 @@ def make_step(
 
 
 def make_scan(
-    loss: Callable[..., Any],
+    loss: Callable[..., Any] | None,
     optimizer: optax.GradientTransformation,
     draw: Callable[[Array], Any],
     *,
     steps: int,
+    gradient: Callable[..., tuple[Any, Any]] | None = None,
 ) -> Callable[[Any, Any, Array, Any], tuple[Any, Any, Metrics]]:
     """Many updates in one program, on data drawn inside it: for small models and synthetic tasks.
 
@@ -123,6 +129,8 @@ def make_scan(
         From a key to a batch: a tuple of arrays, or one array.
     steps : int
         In one call.
+    gradient : callable, optional
+        As for :func:`make_step`.
 
     Returns
     -------
@@ -152,7 +160,7 @@ def make_scan(
     >>> [round(float(w), 3) for w in weights], metrics.loss.shape
     ([2.0, -1.0], (100,))
     """
-    update = _make_update(loss, optimizer, 1)
+    update = _make_update(loss, gradient, optimizer, 1)
 
     @eqx.filter_jit
     def run(model: Any, state: Any, key: Array, start: Any) -> tuple[Any, Any, Metrics]:
@@ -176,20 +184,30 @@ def as_batch(batch: Any) -> tuple[Any, ...]:
 
 
 def _make_update(
-    loss: Callable[..., Any], optimizer: optax.GradientTransformation, accumulate: int
-) -> Update:
+    loss: Callable[..., Any] | None, gradient: Callable[..., Any] | None,
+    optimizer: optax.GradientTransformation, accumulate: int,
+) -> Update:  # fmt: skip
     """The update before it is compiled: ``update(model, state, batch, options)``."""
+    if (loss is None) == (gradient is None):
+        raise ValueError("give a loss, or None for it and gradient=, not both")
+    check_counts(accumulate=accumulate)
     optimizer = optax.with_extra_args_support(optimizer)
 
     def measured(model: Any, batch: Any, given: dict[str, Any]) -> tuple[Array, BatchLoss]:
-        found = loss(model, *batch, **given)
-        parts = found if isinstance(found, BatchLoss) else BatchLoss(found)
-        mean = jnp.asarray(parts.mean)
-        return mean, BatchLoss(mean, jnp.asarray(parts.weight, mean.dtype), dict(parts.extra))
+        assert loss is not None
+        found = _as_loss(loss(model, *batch, **given))
+        return found.mean, found
 
-    value_and_grad = eqx.filter_value_and_grad(measured, has_aux=True)
+    def given_gradient(model: Any, batch: Any, given: dict[str, Any]) -> tuple[Any, Any]:
+        assert gradient is not None
+        value, slope = gradient(model, *batch, **given)
+        found = _as_loss(value)
+        return (found.mean, found), slope
 
-    def gradient(model: Any, batch: Any, given: dict[str, Any]) -> tuple[Any, Any, Any]:
+    derived = eqx.filter_value_and_grad(measured, has_aux=True)
+    value_and_grad = derived if gradient is None else given_gradient
+
+    def whole(model: Any, batch: Any, given: dict[str, Any]) -> tuple[Any, Any, Any]:
         """The mean loss, its gradient and what else is reported."""
         if accumulate == 1:
             (value, found), slope = value_and_grad(model, batch, given)
@@ -218,7 +236,7 @@ def _make_update(
         model: Any, state: Any, batch: tuple[Any, ...], options: dict[str, Any]
     ) -> tuple[Any, Any, Metrics]:
         given = {"key": options["key"]} if options.get("key") is not None else {}
-        value, gradients, extra = gradient(model, batch, given)
+        value, gradients, extra = whole(model, batch, given)
         norm = jnp.sqrt(sum(jnp.sum(jnp.abs(g) ** 2) for g in jax.tree.leaves(gradients)))
         finite = jnp.isfinite(value) & jnp.isfinite(norm)
         weights, rest = eqx.partition(model, eqx.is_inexact_array)
@@ -233,6 +251,13 @@ def _make_update(
         return model, jax.tree.map(keep, new_state, state), Metrics(value, norm, ~finite, extra)
 
     return update
+
+
+def _as_loss(found: Any) -> BatchLoss:
+    """What a loss returned, with arrays of one dtype."""
+    parts = found if isinstance(found, BatchLoss) else BatchLoss(found)
+    mean = jnp.asarray(parts.mean)
+    return BatchLoss(mean, jnp.asarray(parts.weight, mean.dtype), dict(parts.extra))
 
 
 def _cut(x: Any, parts: int) -> Any:

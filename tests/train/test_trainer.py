@@ -211,7 +211,7 @@ def test_shuffled_rows_are_all_seen_in_every_epoch():
 
 
 def test_what_a_trainer_cannot_be_given():
-    with pytest.raises(TypeError, match="a function of the step or an iterable .* got int"):
+    with pytest.raises(TypeError, match=r"a function of the step or an iterable .* got int"):
         make(batches=3)
     with pytest.raises(ValueError, match="steps must be a whole number of at least 1, got 0"):
         make(steps=0)
