@@ -24,6 +24,7 @@ from olsq.train.config import TrainConfig
 from olsq.train.corpus import Corpus
 from olsq.train.evaluation import Evaluation, PositionBins, evaluate
 from olsq.train.figures import plot_loss, plot_perplexity
+from olsq.train.huggingface import HuggingFaceTokenizer
 from olsq.train.log import Log, Record
 from olsq.train.losses import IGNORE, BatchLoss, next_token_loss, token_loss, token_losses
 from olsq.train.optimiser import decay_mask
@@ -55,6 +56,7 @@ __all__ = [
     "Corpus",
     "CorpusTrainer",
     "Evaluation",
+    "HuggingFaceTokenizer",
     "Log",
     "Metrics",
     "Packed",

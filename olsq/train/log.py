@@ -44,6 +44,20 @@ class Record(NamedTuple):
     validation_loss: float | None = None
     scores: Mapping[str, float] = {}
 
+    def numbers(self) -> dict[str, float]:
+        """Every number that there is, by name, but for the step: for loggers.
+
+        Examples
+        --------
+        >>> from olsq.train import Record
+        >>> Record(7, 2.5, 0.5, float("nan"), False, None, {"nll": 2.25}).numbers()
+        {'loss': 2.5, 'gradient_norm': 0.5, 'skipped': 0.0, 'nll': 2.25}
+        """
+        found = {name: getattr(self, name) for name in COLUMNS[1:]} | dict(self.scores)
+        if np.isnan(self.learning_rate):
+            del found["learning_rate"]
+        return {name: float(value) for name, value in found.items() if value is not None}
+
     def as_row(self, scores: tuple[str, ...] = ()) -> str:
         """A line of the CSV file, with columns for ``scores``; nine digits hold a float32."""
         rate = "" if np.isnan(self.learning_rate) else f"{self.learning_rate:.9g}"
