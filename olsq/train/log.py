@@ -179,6 +179,7 @@ class LogFile:
     def _start(self) -> None:
         if self._path is None:
             return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
         self._scores = self._log.scores
         write_atomically(self._path, self._log.as_csv().encode())
         self._file = self._path.open("a", encoding="utf-8", newline="")

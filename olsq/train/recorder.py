@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,12 +23,12 @@ class TrainingError(RuntimeError):
 
 
 class Begun(NamedTuple):
-    """A step that was begun, and what its evaluation found if it had one."""
+    """A step that was begun, and how to evaluate it if that is due."""
 
     step: int
     metrics: Metrics
     rate: Any
-    scores: Mapping[str, float]
+    evaluate: Callable[[], Mapping[str, float]] | None
 
 
 class Recorder:
@@ -53,11 +53,18 @@ class Recorder:
         with LogFile(path, self.log) as self._file:
             yield
 
-    def begin(self, step: int, metrics: Metrics, rate: Any, scores: Mapping[str, float]) -> None:
-        """Note a step; its numbers start on their way here."""
+    def begin(
+        self, step: int, metrics: Metrics, rate: Any,
+        evaluate: Callable[[], Mapping[str, float]] | None,
+    ) -> None:  # fmt: skip
+        """Note a step; its numbers start on their way here.
+
+        A step that is evaluated must be settled before the next one is begun: the evaluation is of
+        the weights as they are then.
+        """
         for number in jax.tree.leaves(metrics):
             number.copy_to_host_async()
-        self._begun.append(Begun(step, metrics, rate, scores))
+        self._begun.append(Begun(step, metrics, rate, evaluate))
 
     def settle(self, most: int) -> None:
         """Wait for steps until at most ``most`` are under way, and make their records.
@@ -89,7 +96,7 @@ class Recorder:
 def _record(begun: Begun) -> Record:
     """The record of a step, once its numbers are here."""
     loss, norm, skipped, extra = jax.device_get(begun.metrics)
-    evaluated = dict(begun.scores)
+    evaluated = {} if begun.evaluate is None else dict(begun.evaluate())
     validation = evaluated.pop("loss", None)
     return Record(
         begun.step, float(loss), float(norm), float(begun.rate), bool(skipped), validation,

@@ -56,31 +56,28 @@ class Trainer:
     evaluate_every : int, optional
         Steps between two evaluations, a twentieth of them if None; the last step has one too.
     learning_rate : callable, optional
-        From the step to a rate that the optimiser's ``update`` is given as ``learning_rate=``, and
-        that is logged.  An optimiser with a schedule of its own needs none.
+        From the step to a rate, which is logged and given to the optimiser's ``update``; an
+        optimiser with a schedule of its own needs none.
     accumulate : int
         Parts in which a batch is computed, see :func:`make_step`.
     average : float, optional
         Keep an exponential moving average of the weights, see :func:`with_average`; evaluations
         are then of it.
     key : jax.random.key, optional
-        For dropout: the loss is given ``key=``, another at every step, which depends on the step
-        only.
+        For dropout: the loss is given ``key=``, which depends on the step only.
     mesh : jax.sharding.Mesh, optional
         Devices: each has all weights, and its part of the rows of a batch along the mesh's first
         axis.
     directory : path, optional
-        For ``checkpoint.safetensors`` and ``log.csv``; it is made if need be.  None writes nothing.
+        For ``checkpoint.safetensors`` (with the tokenizer) and ``log.csv``; None writes nothing.
     tokenizer : optional
-        Saved in checkpoints.
     setup : dict, optional
         What else makes this run what it is, as JSON can hold it; a run goes on only from a
         checkpoint with the same.
     checkpoint_every : float
         Seconds between two checkpoints.
     ahead : int
-        Steps that may be under way when a record is made.  With 0 every step is waited for before
-        the next is begun, and the device then waits for Python.
+        Steps that may be under way when a record is made.  With 0 the device waits for Python.
 
     Attributes
     ----------
@@ -181,7 +178,7 @@ class Trainer:
         if self.checkpoint_path is None or not self.checkpoint_path.exists():
             return False
         found = read_checkpoint(self.checkpoint_path)
-        found.check(self.options(), self.setup, self._data_digest())
+        found.check(self.options(), self.setup, getattr(self.batches, "digest", ""))
         weights, rest = eqx.partition(self._model, eqx.is_inexact_array)
         weights, state = found.restore("weights", weights), found.restore("optimiser", self._state)
         self._model, self._state = self._place(eqx.combine(weights, rest)), self._place(state)
@@ -201,7 +198,7 @@ class Trainer:
         weights = eqx.filter(self._model, eqx.is_inexact_array)
         notes = {
             "step": self.step, "config": self.options(), "setup": self.setup,
-            "data": self._data_digest(),
+            "data": getattr(self.batches, "digest", ""),
             "tokenizer": None if self.tokenizer is None else self.tokenizer.to_dict(),
         }  # fmt: skip
         trees = {"weights": weights, "optimiser": self._state}
@@ -235,11 +232,7 @@ class Trainer:
             raise CheckpointError(
                 f"{self.checkpoint_path} exists: resume from it, or choose another directory"
             )
-        path = None
-        if self.directory is not None:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            path = self.directory / LOG
-        with self._recorder.writing(path):
+        with self._recorder.writing(None if self.directory is None else self.directory / LOG):
             try:
                 yield from self._train()
             finally:
@@ -261,18 +254,24 @@ class Trainer:
     def _train(self) -> Iterator[Record]:
         clock, source = time.monotonic(), batches_from(self.batches, self.step)
         while self.step < self.steps:
-            evaluated = self._begin(next(source, None))
-            self._recorder.settle(0 if evaluated else self.ahead)
+            due = self._begin(next(source, None))
+            self._recorder.settle(min(self.ahead, 1) if due else self.ahead)
             if time.monotonic() - clock >= self.checkpoint_every:
                 self.save()
                 clock = time.monotonic()
-            for record in self._recorder.take():
-                for callback in self.callbacks:
-                    callback(record)
-                yield record
+            yield from self._deliver()
+            if due:  # evaluated before another step changes the weights
+                self._recorder.settle(0)
+                yield from self._deliver()
+
+    def _deliver(self) -> Iterator[Record]:
+        for record in self._recorder.take():
+            for callback in self.callbacks:
+                callback(record)
+            yield record
 
     def _begin(self, batch: Any) -> bool:
-        """Begin a step; nothing waits for it but an evaluation, if one is due: whether it was."""
+        """Begin a step, and wait for nothing; whether it is to be evaluated."""
         if batch is None:
             raise TrainingError(
                 f"there is no batch for step {self.step + 1:,} of {self.steps:,}: give an iterable "
@@ -292,12 +291,9 @@ class Trainer:
         )
         self.step += 1
         due = self.step % self.evaluate_every == 0 or self.step == self.steps
-        self._recorder.begin(self.step, metrics, rate, self.score() if due else {})
+        self._recorder.begin(self.step, metrics, rate, self.score if due else None)
         return due
 
     def _place(self, tree: Any) -> Any:
         """A pytree with its arrays on every device of the mesh."""
         return tree if self._mesh is None else shard(tree, self._mesh)
-
-    def _data_digest(self) -> str:
-        return getattr(self.batches, "digest", "")

@@ -108,16 +108,26 @@ def test_numbers_are_fetched_when_the_next_step_has_begun():
         asked.append(step)
         return rows(step)
 
-    run = make(batches=batches, callbacks=[lambda record: seen.append((record.step, len(asked)))])
-    run.fit()
+    def note(record):
+        seen.append((record.step, len(asked)))
+
+    make(batches=batches, callbacks=[note]).fit()
     ahead = dict(seen)
     assert ahead[1] == 2
     assert ahead[2] == 3
     assert ahead[4] == 4  # it was evaluated: nothing is ahead
     asked.clear()
     seen.clear()
-    make(batches=batches, ahead=0, callbacks=run.callbacks).fit()
+    make(batches=batches, ahead=0, callbacks=[note]).fit()
     assert all(step == count for step, count in seen)
+
+
+def test_what_was_begun_before_an_evaluation_is_reported_before_it():
+    order, run = [], make(steps=5)
+    run.evaluation = lambda model: order.append("evaluated") or 0.0
+    run.callbacks = (lambda record: order.append(record.step),)
+    run.fit()
+    assert order == [1, 2, 3, "evaluated", 4, "evaluated", 5]
 
 
 def test_parts_of_a_batch_count_as_much_as_they_ask():
