@@ -28,7 +28,7 @@ from olsq.nn.forgetting import Forgetting
 from olsq.nn.generation import TokenStream, generate
 from olsq.nn.heads import HeadMixer
 from olsq.nn.kda import KDA
-from olsq.nn.kinds import parameter, parameter_kinds
+from olsq.nn.kinds import kind, parameter_kinds
 from olsq.nn.linear import GLA, HGRN2, RWKV6, LinearAttention, Mamba2, Retention
 from olsq.nn.mixers import MIXERS, mixer, register_mixer
 from olsq.nn.mlstm import MLSTM
@@ -94,12 +94,12 @@ __all__ = [
     "from_fla",
     "generate",
     "hawk_mesa",
+    "kind",
     "load",
     "load_into",
     "map_mixers",
     "mixer",
     "mixers_of",
-    "parameter",
     "parameter_kinds",
     "preset",
     "register_mixer",

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 import equinox as eqx
 import jax
 
-__all__ = ["ParameterKind", "parameter", "parameter_kinds"]
+__all__ = ["ParameterKind", "kind", "parameter_kinds"]
 
 ParameterKind = Literal["matrix", "bias", "scale", "convolution", "embedding", "ridge", "other"]
 KINDS: tuple[ParameterKind, ...] = get_args(ParameterKind)
@@ -19,33 +19,35 @@ THEIRS: dict[str, ParameterKind] = {
 }  # fmt: skip
 
 
-def parameter(kind: ParameterKind, **options: Any) -> Any:
-    """A field of a layer that says what its array is, for :func:`parameter_kinds`.
+def kind(name: ParameterKind) -> dict[str, ParameterKind]:
+    """What a field of a layer says its array is: metadata, for :func:`parameter_kinds`.
 
     Parameters
     ----------
-    kind : {"matrix", "bias", "scale", "convolution", "embedding", "ridge", "other"}
-    **options
-        Of :func:`equinox.field`.
+    name : {"matrix", "bias", "scale", "convolution", "embedding", "ridge", "other"}
+
+    Returns
+    -------
+    dict
+        For ``equinox.field(metadata=...)``.
 
     Raises
     ------
     ValueError
-        If the kind is unknown.
+        If the name is unknown.
 
     Examples
     --------
     >>> import equinox as eqx, jax, olsq.nn
     >>> class Mix(eqx.Module):
-    ...     weight: jax.Array = olsq.nn.parameter("matrix")
+    ...     weight: jax.Array = eqx.field(metadata=olsq.nn.kind("matrix"))
     ...     speed: jax.Array
     >>> olsq.nn.parameter_kinds(Mix(jax.numpy.ones((2, 2)), jax.numpy.ones(2)))
     Mix(weight='matrix', speed='other')
     """
-    if kind not in KINDS:
-        raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
-    metadata = {**options.pop("metadata", {}), KEY: kind}
-    return eqx.field(metadata=metadata, **options)
+    if name not in KINDS:
+        raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {name!r}")
+    return {KEY: name}
 
 
 def parameter_kinds(tree: Any) -> Any:
@@ -61,7 +63,7 @@ def parameter_kinds(tree: Any) -> Any:
     -------
     pytree of str
         "matrix", "bias", "scale", "convolution", "embedding", "ridge" or "other": what the layer
-        declares with :func:`parameter`, the innermost layer first.  Layers of ``equinox.nn`` are
+        declares with :func:`kind`, the innermost layer first.  Layers of ``equinox.nn`` are
         known.  An array in a field that says nothing is "other"; one in no layer at all (in a
         dict, say) is a "matrix" if it has two axes or more.
 
@@ -79,16 +81,16 @@ def parameter_kinds(tree: Any) -> Any:
 
 def _kind(node: Any, path: tuple[Any, ...], leaf: Any) -> ParameterKind:
     """The kind of the leaf at ``path`` below ``node``."""
-    kind: ParameterKind | None = None
+    found: ParameterKind | None = None
     inside = False
     for part in path:
         if isinstance(node, eqx.Module):
             inside = True
-            kind = _declared(type(node), getattr(part, "name", "")) or kind
+            found = _declared(type(node), getattr(part, "name", "")) or found
         node = _below(node, part)
-    if kind is None:
-        kind = "matrix" if not inside and getattr(leaf, "ndim", 0) >= 2 else "other"
-    return kind
+    if found is None:
+        found = "matrix" if not inside and getattr(leaf, "ndim", 0) >= 2 else "other"
+    return found
 
 
 def _declared(layer: type, name: str) -> ParameterKind | None:
@@ -100,7 +102,7 @@ def _declared(layer: type, name: str) -> ParameterKind | None:
         return None
     if "bias" in name:
         return "bias"
-    return next((kind for word, kind in THEIRS.items() if word in layer.__name__), None)
+    return next((each for word, each in THEIRS.items() if word in layer.__name__), None)
 
 
 def _below(node: Any, part: Any) -> Any:

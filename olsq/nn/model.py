@@ -16,7 +16,7 @@ from olsq.nn.base import ABSENT
 from olsq.nn.blocks import Backbone, Remat, States
 from olsq.nn.configuration import encode
 from olsq.nn.decoding import Decoder
-from olsq.nn.kinds import parameter
+from olsq.nn.kinds import kind
 from olsq.nn.mixers import DEFAULT, MIXERS, Kinds, mixer_names
 from olsq.nn.parts import NORM_EPS, check_sizes, check_tokens, dropout, split_keys
 from olsq.nn.surgery import with_solver
@@ -87,8 +87,8 @@ class LanguageModel(Decoder):
     von Oswald et al., "MesaNet" (2025), appendices D.1 and F.2.
     """
 
-    embedding: Array = parameter("embedding")  # (vocab_size, dim)
-    head: Array | None = parameter("matrix")  # (vocab_size, dim), if not tied
+    embedding: Array = eqx.field(metadata=kind("embedding"))  # (vocab_size, dim)
+    head: Array | None = eqx.field(metadata=kind("matrix"))  # (vocab_size, dim), if not tied
     backbone: Backbone
     vocab_size: int = eqx.field(static=True)
     soft_cap: float | None = eqx.field(static=True)

@@ -13,7 +13,7 @@ from jax import Array
 from numpy.typing import ArrayLike
 
 from olsq.checks import refuse, shown
-from olsq.nn.kinds import parameter
+from olsq.nn.kinds import kind
 from olsq.sequence.jax.inputs import promoted
 from olsq.sequence.jax.pieces import delayed
 
@@ -46,8 +46,8 @@ class Linear(eqx.Module):
     ((1, 6, 3), (3,))
     """
 
-    weight: Array = parameter("matrix")  # (inputs, outputs)
-    bias: Array | None = parameter("bias")  # (outputs,)
+    weight: Array = eqx.field(metadata=kind("matrix"))  # (inputs, outputs)
+    bias: Array | None = eqx.field(metadata=kind("bias"))  # (outputs,)
 
     def __init__(
         self, inputs: int, outputs: int, *, key: Array, gain: float = 1.0, bias: Any = None
@@ -91,7 +91,7 @@ class RMSNorm(eqx.Module):
     [0.849, 1.131]
     """
 
-    scale: Array = parameter("scale")  # (..., width): leading axes are heads
+    scale: Array = eqx.field(metadata=kind("scale"))  # (..., width): leading axes are heads
     eps: float = eqx.field(static=True)
 
     def __init__(self, *shape: int, eps: float = NORM_EPS) -> None:
@@ -129,8 +129,8 @@ class ShortConvolution(eqx.Module):
     ((1, 6, 8), (1, 3, 8))
     """
 
-    kernel: Array = parameter("convolution")  # (width, channels)
-    bias: Array | None = parameter("bias")  # (channels,)
+    kernel: Array = eqx.field(metadata=kind("convolution"))  # (width, channels)
+    bias: Array | None = eqx.field(metadata=kind("bias"))  # (channels,)
 
     def __init__(self, width: int, channels: int, *, key: Array, bias: bool = False) -> None:
         self.kernel = jax.random.normal(key, (width, channels)) / math.sqrt(width)

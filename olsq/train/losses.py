@@ -178,16 +178,14 @@ def _batch_loss(
         mask = jnp.asarray(mask)
         counts = mask if counts is None else jnp.where(counts, mask, 0)
     losses, log_z = _losses(logits, targets)
-    if counts is None:
-        total = jnp.asarray(losses.size, losses.dtype)
-        average = jnp.mean
-    else:
-        wide = counts.astype(losses.dtype)
-        total = wide.sum()
+    wide = None if counts is None else counts.astype(losses.dtype)
+    total = jnp.asarray(losses.size, losses.dtype) if wide is None else wide.sum()
 
-        def average(x: Array) -> Array:
-            # A position that counts nothing may hold anything: its number is left out, not * 0.
-            return jnp.where(wide != 0, x * wide, 0).sum() / jnp.where(total > 0, total, 1)
+    def average(x: Array) -> Array:
+        if wide is None:
+            return x.mean()
+        # A position that counts nothing may hold anything: its number is left out, not times 0.
+        return jnp.where(wide != 0, x * wide, 0).sum() / jnp.where(total > 0, total, 1)
 
     nll = average(losses)
     if not z_loss:

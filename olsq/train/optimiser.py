@@ -49,7 +49,7 @@ def decay_mask(params: Params, kinds: Collection[ParameterKind] = ("matrix",)) -
     -----
     ``olsq.train.fit`` and ``olsq train`` use it.  A mixer of your own is decayed where it keeps its
     matrices in ``olsq.nn.Linear`` or ``equinox.nn.Linear``, or declares them:
-    ``weight: jax.Array = olsq.nn.parameter("matrix")``.
+    ``weight: jax.Array = equinox.field(metadata=olsq.nn.kind("matrix"))``.
 
     Examples
     --------

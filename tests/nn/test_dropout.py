@@ -65,12 +65,12 @@ def test_files_keep_the_rate(tmp_path):
 class Odd(eqx.Module):
     """Names that say nothing of what the fields hold, and one that misleads."""
 
-    stuff: jax.Array = olsq.nn.parameter("matrix")
+    stuff: jax.Array = eqx.field(metadata=olsq.nn.kind("matrix"))
     weight: jax.Array
     inner: olsq.nn.RMSNorm
     theirs: eqx.nn.Linear
     norm: eqx.nn.LayerNorm
-    wrapped: dict = olsq.nn.parameter("ridge")
+    wrapped: dict = eqx.field(metadata=olsq.nn.kind("ridge"))
 
 
 def test_kinds_are_what_layers_declare():
@@ -88,4 +88,4 @@ def test_kinds_are_what_layers_declare():
         "w": "matrix", "b": ["other"],
     }  # fmt: skip
     with pytest.raises(ValueError, match="kind must be one of matrix, bias"):
-        olsq.nn.parameter("weight")
+        olsq.nn.kind("weight")
