@@ -246,6 +246,14 @@ def test_a_config_file_makes_the_same_run(finished, tmp_path):
     assert gather({"config": path, "preset": "5m"}).blocks == 6  # the command line's comes first
 
 
+def test_the_config_file_of_the_page_is_read(tmp_path):
+    page = (REPOSITORY / "docs" / "training.md").read_text(encoding="utf-8")
+    (tmp_path / "c.toml").write_text(re.findall(r"```toml\n(.*?)```", page, flags=re.DOTALL)[0])
+    options = gather({"config": tmp_path / "c.toml", "mixer_option": ["hawk.convolution=false"]})
+    assert (options.mixers, options.dim, options.steps) == (["hawk", "mesa"], 128, 5000)
+    assert options.mixer_options == {"mesa": {"ridge_floor": 0.1}, "hawk": {"convolution": False}}
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
