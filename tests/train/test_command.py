@@ -209,6 +209,17 @@ def test_missing_library_says_what_to_install(name, tmp_path, monkeypatch, olsq_
     assert '"online-least-squares[cli,nn]"' in err
 
 
+def test_a_tokenizer_file_without_its_library(tmp_path, monkeypatch, olsq_command):
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    (tmp_path / "t.json").write_text("{}")
+    code, _, err = olsq_command(
+        "train", "--tokenizer", tmp_path / "t.json", "--out", tmp_path / "run"
+    )
+    assert (code, err.count("\n")) == (1, 1)
+    assert 'pip install "online-least-squares[tokenizers]"' in err
+    assert not (tmp_path / "run").exists()
+
+
 def test_other_commands_import_neither_jax_nor_equinox():
     code = """
 import sys
