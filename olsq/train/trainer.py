@@ -290,7 +290,8 @@ class Trainer:
             self._model, self._state, *batch, **options
         )
         self.step += 1
-        due = self.step % self.evaluate_every == 0 or self.step == self.steps
+        due = self.evaluation is not None and self.step % self.evaluate_every == 0
+        due = due or self.step == self.steps
         self._recorder.begin(self.step, metrics, rate, self.score if due else None)
         return due
 
