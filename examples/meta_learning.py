@@ -40,6 +40,8 @@ from icl_training import options, run_notes, x64
 from meta_learners import METHODS, TEST_SHOTS, Method, Task, draw, exam
 from task_training import add_result, load_results, save_results
 
+from olsq.train import make_scan
+
 NAME = "meta-learning"
 BATCH, META_STEPS, TUNING_STEPS, EVERY = 16, 4_000, 1_500, 500
 TUNING_SEED = 100
@@ -68,16 +70,15 @@ def tune(o: dict[str, Any]) -> Any:
     """Adam; the mask takes plain steps, as equation 4.9 has it."""
     adam = optax.scale_by_adam()
 
-    def update(slope: Any, memory: Any, p: Any) -> Any:
-        if "mask" not in p:
-            change, memory = adam.update(slope, memory)
-            return jax.tree.map(lambda x, d: x - o["lr"] * d, p, change), memory
-        change, memory = adam.update(slope["start"], memory)
-        start = jax.tree.map(lambda x, d: x - o["lr"] * d, p["start"], change)
-        mask = jax.tree.map(lambda m, g: m - o["mask lr"] * g, p["mask"], slope["mask"])
+    def update(slope: Any, memory: Any, p: Any = None) -> Any:
+        change, memory = adam.update(slope.get("start", slope), memory)
+        start = jax.tree.map(lambda d: -o["lr"] * d, change)
+        if "mask" not in slope:
+            return start, memory
+        mask = jax.tree.map(lambda g: -o["mask lr"] * g, slope["mask"])
         return {"start": start, "mask": mask}, memory
 
-    return (lambda p: adam.init(p.get("start", p))), update
+    return optax.GradientTransformation(lambda p: adam.init(p.get("start", p)), update)
 
 
 def clipped(slope: Any) -> Any:
@@ -101,15 +102,18 @@ def train(name: str, choices: dict[str, Any], seeds: Any, steps: int, every: int
 
     def advance(p: Any, memory: Any, o: Any, seed: Any, start: Any) -> Any:
         key = jax.random.key(seed + 1_000, impl="rbg")
-        update = tune(o)[1]
 
-        def step(state: Any, number: Any) -> Any:
-            tasks = jax.vmap(draw)(jax.random.split(jax.random.fold_in(key, number), BATCH))
-            _, slope = jax.vmap(lambda task: method.gradient(state[0], task, o))(tasks)
-            slope = jax.tree.map(lambda g: g.mean(0), jax.vmap(clipped)(slope))
-            return update(slope, state[1], state[0]), None
+        def tasks(key: Any) -> Any:
+            return (jax.vmap(draw)(jax.random.split(key, BATCH)),)
 
-        return jax.lax.scan(step, (p, memory), start + jnp.arange(every))[0]
+        def gradient(p: Any, tasks: Any) -> Any:
+            value, slope = jax.vmap(lambda task: method.gradient(p, task, o))(tasks)
+            # A task whose inner loop has diverged has no loss; its gradient counts as 0.
+            value = jnp.where(jnp.isfinite(value), value, 0.0).mean()
+            return value, jax.tree.map(lambda g: g.mean(0), jax.vmap(clipped)(slope))
+
+        scan = make_scan(None, tune(o), tasks, steps=every, gradient=gradient)
+        return scan(p, memory, key, start)[:2]
 
     def look(p: Any, o: Any) -> Any:
         seen = {"error": errors(method, p, o, *test, (5, 10)).mean(-1)}
@@ -192,7 +196,8 @@ def check_shapes(method: Method) -> None:
     def step(key: Any, x: Any, y: Any) -> Any:
         p = method.begin(key)
         _, slope = method.gradient(p, draw(key), o)
-        return p, update(clipped(slope), begin(p), p)[0], errors(method, p, o, x, y, (1, 5))
+        change, _ = update(clipped(slope), begin(p), p)
+        return p, optax.apply_updates(p, change), errors(method, p, o, x, y, (1, 5))
 
     before, after, scores = jax.eval_shape(step, jax.random.key(0), x, y)
     assert jax.tree.map(jnp.shape, before) == jax.tree.map(jnp.shape, after)

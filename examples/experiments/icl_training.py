@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
+
+from olsq.train import make_scan
 
 # A context in which float64 is float64; JAX has moved it.
 x64 = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64
@@ -38,18 +39,7 @@ def train(
     """
     every = min(every, steps)
 
-    @jax.jit
-    def advance(weights: Any, memory: Any, start: Any) -> Any:
-        def step(state: Any, number: Any) -> Any:
-            weights, memory = state
-            batch = draw(jax.random.fold_in(key, number))
-            value, slope = jax.value_and_grad(loss)(weights, batch)
-            change, memory = tune.update(slope, memory, weights)
-            return (optax.apply_updates(weights, change), memory), value
-
-        state, values = jax.lax.scan(step, (weights, memory), start + jnp.arange(every))
-        return *state, values.mean()
-
+    advance = make_scan(loss, tune, lambda key: (draw(key),), steps=every)
     measured = jax.jit(measure) if measure is not None else None
     record: dict[str, list[Any]] = {"step": [], "loss": []}
 
@@ -65,7 +55,8 @@ def train(
     memory = tune.init(weights)
     note(0, float("nan"))
     for start in range(0, steps, every):
-        weights, memory, value = advance(weights, memory, start)
+        weights, memory, metrics = advance(weights, memory, key, start)
+        value = metrics.loss.mean()
         if not np.isfinite(value):
             raise FloatingPointError(f"loss {value} before step {start + every}")
         note(start + every, float(value))

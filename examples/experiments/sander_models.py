@@ -22,6 +22,7 @@ from icl_training import x64
 from olsq.icl import descend
 from olsq.icl.autoregressive import augmented_tokens, non_augmented
 from olsq.tasks import random_orthogonal
+from olsq.train import make_scan
 
 DIM, LENGTH = 5, 50
 DEPTHS = (1, 2, 3, 4, 5, 6)
@@ -215,28 +216,22 @@ def fit(part: str, model: Any, train: Any, test: Any, *, seed: int = 0, **change
     steps, size, marks = settings.values()
     began = time.perf_counter()
     tune = optax.adam(optax.cosine_decay_schedule(RATE[part], steps, 0.01))
-    weights, static = eqx.partition(model, eqx.is_inexact_array)
     kind = jnp.complex64 if np.iscomplexobj(train) else jnp.float32
     train, test = jnp.asarray(train, kind), jnp.asarray(test, kind)
 
-    def loss(weights: Any, states: Any) -> Any:
-        return errors(eqx.combine(weights, static), states).mean()
+    def loss(model: Any, states: Any) -> Any:
+        return errors(model, states).mean()
 
-    def step(carry: Any, key: Any) -> Any:
-        weights, memory = carry
+    def draw(key: Any) -> Any:
         picked = jax.random.randint(key, (size,), 0, len(train))
-        rows = train if size == len(train) else train[picked]
-        value, slope = jax.value_and_grad(loss)(weights, rows)
-        change, memory = tune.update(slope, memory, weights)
-        return (optax.apply_updates(weights, change), memory), value
+        return train if size == len(train) else train[picked]
 
-    advance = jax.jit(lambda carry, keys: jax.lax.scan(step, carry, keys))
-    carry = weights, tune.init(weights)
-    curve = []
-    for keys in jax.random.split(jax.random.key(seed), (marks, steps // marks)):
-        carry, values = advance(carry, keys)
-        curve.append(float(values.mean()))
-    model = eqx.combine(carry[0], static)
+    between, key = steps // marks, jax.random.key(seed)
+    advance = make_scan(loss, tune, draw, steps=between)
+    memory, curve = tune.init(eqx.filter(model, eqx.is_inexact_array)), []
+    for mark in range(marks):
+        model, memory, metrics = advance(model, memory, key, mark * between)
+        curve.append(float(metrics.loss.mean()))
     tested = np.asarray(eqx.filter_jit(errors)(model, test), np.float64)
     record = {
         "seed": seed, "steps": steps, "batch": size, "mse": float(tested.mean()),

@@ -19,10 +19,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from task_training import DECAYED, add_result, load_results, loss_of, optimiser
+from task_training import DECAYED, add_result, load_results, optimiser
 
 import olsq.datasets
 import olsq.nn
+from olsq.train import Trainer
 
 NAME = "stability"
 RATES = (3e-4, 1e-3, 3e-3)
@@ -49,22 +50,16 @@ def screaming(steps: int, seed: int) -> Iterator[Any]:
 def run(mixer: str, lr: float, steps: int) -> dict[str, Any]:
     """Losses, and how many steps met a number that is not finite."""
     model = olsq.nn.LanguageModel(256, mixer=mixer, key=jax.random.key(0), **MODEL)
-    tune = optimiser(lr, steps, warm_up=steps // 20, weight_decay=0.1)
-    memory = tune.init(eqx.filter(model, eqx.is_inexact_array))
-
-    @eqx.filter_jit
-    def step(model: Any, memory: Any, rows: Any) -> Any:
-        loss, slope = eqx.filter_value_and_grad(loss_of)(model, rows[:, :-1], rows[:, 1:])
-        change, memory = tune.update(slope, memory, eqx.filter(model, eqx.is_inexact_array))
-        model = eqx.apply_updates(model, change)
-        numbers = jax.tree.leaves(eqx.filter((loss, slope, model), eqx.is_inexact_array))
-        return model, memory, loss, jnp.all(jnp.stack([jnp.isfinite(x).all() for x in numbers]))
-
-    began, losses, broken = time.perf_counter(), [], 0
-    for rows in screaming(steps, seed=0):
-        model, memory, loss, fine = step(model, memory, rows)
-        losses.append(float(loss))
-        broken += not bool(fine)
+    trainer = Trainer(
+        model, batches=screaming(steps, seed=0), steps=steps,
+        optimizer=optimiser(lr, steps, warm_up=steps // 20, weight_decay=0.1),
+    )  # fmt: skip
+    began = time.perf_counter()
+    log = trainer.fit().log
+    losses, broken = log["loss"].tolist(), log.skipped
+    # A step of finite numbers leaves finite weights, unless an update overflows.
+    weights = jax.tree.leaves(eqx.filter(trainer.model, eqx.is_inexact_array))
+    broken += not all(bool(jnp.isfinite(x).all()) for x in weights)
     return {
         "first_loss": losses[0], "last_loss": float(np.mean(losses[-50:])), "largest": max(losses),
         "not_finite": broken, "steps": steps, "decayed": DECAYED,

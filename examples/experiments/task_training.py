@@ -16,7 +16,7 @@ import optax
 
 from olsq.tasks import Tokens, token_accuracy
 from olsq.tasks.tokens import IGNORE
-from olsq.train import decay_mask, make_step, token_loss
+from olsq.train import Trainer, decay_mask, token_loss
 
 DECAYED = "projections and gates"  # absent in runs in which all with two axes or more decayed
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
@@ -77,28 +77,30 @@ def train(
     ``test`` may be a function that scores a model: a dict with ``micro``, which is compared with
     the target.
     """
-    tune = optimiser(lr, steps, warm_up=warm_up, weight_decay=weight_decay)
-    step, memory = make_step(loss_of, tune), tune.init(eqx.filter(model, eqx.is_inexact_array))
+    trainer = Trainer(
+        model, batches=data, loss=loss_of, steps=steps, evaluate_every=every,
+        optimizer=optimiser(lr, steps, warm_up=warm_up, weight_decay=weight_decay),
+        evaluation=test if callable(test) else lambda model: accuracy(model, test),
+    )  # fmt: skip
     record: dict[str, Any] = {"step": [], "loss": []}
     began, losses = time.perf_counter(), []
-    for number, (inputs, targets) in enumerate(data, 1):
-        model, memory, metrics = step(model, memory, inputs, targets)
-        losses.append(float(metrics.loss))
-        if metrics.skipped:
-            norm = float(metrics.gradient_norm)
-            raise FloatingPointError(f"loss {losses[-1]}, gradient {norm} at step {number}")
-        if number % every == 0 or number == steps:
-            scored = test(model) if callable(test) else accuracy(model, test)
-            row = {"step": number, "loss": float(np.mean(losses)), **scored}
+    for done in trainer.run():
+        losses.append(done.loss)
+        if done.skipped:
+            raise FloatingPointError(
+                f"loss {done.loss}, gradient {done.gradient_norm} at step {done.step}"
+            )
+        if scored := done.scores:
+            row = {"step": done.step, "loss": float(np.mean(losses)), **scored}
             for name, value in row.items():
                 record.setdefault(name, []).append(value)
             losses = []
-            say(f"step {number:5d}  loss {row['loss']:.4f}  accuracy {row['micro']:.4f}")
+            say(f"step {done.step:5d}  loss {row['loss']:.4f}  accuracy {row['micro']:.4f}")
             if scored["micro"] >= target:
                 break
     record["seconds"] = time.perf_counter() - began
     record["decayed"] = DECAYED
-    return model, record
+    return trainer.model, record
 
 
 def load_results(name: str) -> dict[str, Any]:

@@ -8,7 +8,6 @@ learns it in seconds.  It must learn the sentences by heart, and cannot know whi
 
 from __future__ import annotations
 
-import equinox as eqx
 import figures
 import jax
 import jax.numpy as jnp
@@ -16,7 +15,7 @@ import numpy as np
 import optax
 
 import olsq.nn
-from olsq.train import decay_mask, make_step, token_loss
+from olsq.train import Corpus, Trainer, decay_mask
 
 SENTENCES = [b"every row is learnt once. ", b"nothing drifts. ", b"the answer is exact. "]
 
@@ -34,16 +33,11 @@ def main(arguments: list[str] | None = None) -> None:
     optimizer = optax.chain(
         optax.clip_by_global_norm(1.0), optax.adamw(rate, weight_decay=0.1, mask=decay_mask)
     )
-    step = make_step(lambda model, x, y: token_loss(model(x), y), optimizer)
-    state = optimizer.init(eqx.filter(model, eqx.is_inexact_array))
-    losses = []
-    for _ in range(options.steps):
-        starts = rng.integers(0, len(data) - 65, 16)
-        batch = np.stack([data[s : s + 65] for s in starts])
-        model, state, metrics = step(model, state, batch[:, :-1], batch[:, 1:])
-        losses.append(float(metrics.loss))
+    batches = Corpus.split(data).batches(batch=16, length=64)
+    trainer = Trainer(model, batches=batches, optimizer=optimizer, steps=options.steps).fit()
+    losses = trainer.log["loss"]
     prompt = jnp.array([list(b"nothing dr")])
-    more = model.generate(prompt, 40, key=jax.random.key(1), temperature=0.5)
+    more = trainer.model.generate(prompt, 40, key=jax.random.key(1), temperature=0.5)
     # [end]
     said = bytes(np.asarray(more[0], np.uint8)).decode(errors="replace")
     print(f"loss: {losses[0]:.2f} to {np.mean(losses[-10:]):.2f} nats a byte")

@@ -17,7 +17,7 @@ except ImportError as error:
     ) from error
 
 from olsq.nn.base import Mixer, MixerState
-from olsq.nn.blocks import Backbone, Block, SwiGLU
+from olsq.nn.blocks import Backbone
 from olsq.nn.conditioning import Diagnostics
 from olsq.nn.delta import Delta, GatedDelta, Longhorn, PreconditionedDelta
 from olsq.nn.delta_product import Comba, GatedDeltaProduct
@@ -28,6 +28,7 @@ from olsq.nn.forgetting import Forgetting
 from olsq.nn.generation import TokenStream, generate
 from olsq.nn.heads import HeadMixer
 from olsq.nn.kda import KDA
+from olsq.nn.kinds import kind, parameter_kinds
 from olsq.nn.linear import GLA, HGRN2, RWKV6, LinearAttention, Mamba2, Retention
 from olsq.nn.mixers import MIXERS, mixer, register_mixer
 from olsq.nn.mlstm import MLSTM
@@ -36,6 +37,7 @@ from olsq.nn.parts import Linear, RMSNorm, ShortConvolution
 from olsq.nn.presets import PRESETS, MesaNet, hawk_mesa, preset, state_tracking, thesis_hybrid
 from olsq.nn.recurrent import Hawk, Mamba
 from olsq.nn.regressions import Intention, Kalman, MesaWindow
+from olsq.nn.residual import Block, SwiGLU
 from olsq.nn.rwkv7 import RWKV7
 from olsq.nn.sharding import shard, shard_batch
 from olsq.nn.softmax import SlidingWindow, Softmax
@@ -92,11 +94,13 @@ __all__ = [
     "from_fla",
     "generate",
     "hawk_mesa",
+    "kind",
     "load",
     "load_into",
     "map_mixers",
     "mixer",
     "mixers_of",
+    "parameter_kinds",
     "preset",
     "register_mixer",
     "save",

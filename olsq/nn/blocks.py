@@ -12,9 +12,10 @@ import jax.numpy as jnp
 from jax import Array
 from numpy.typing import ArrayLike
 
-from olsq.nn.base import ABSENT, Mixer, MixerState
+from olsq.nn.base import ABSENT, MixerState
 from olsq.nn.mixers import DEFAULT, MIXERS, Kinds, mixer, mixer_names
-from olsq.nn.parts import NORM_EPS, Linear, RMSNorm, check_sizes, check_stream, split_keys
+from olsq.nn.parts import NORM_EPS, RMSNorm, check_dropout, check_sizes, check_stream
+from olsq.nn.residual import Block, SwiGLU
 
 Remat = Literal["none", "dots", "full"]
 States = tuple[MixerState, ...]  # one per block
@@ -22,96 +23,6 @@ POLICIES = {
     "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
     "full": jax.checkpoint_policies.nothing_saveable,
 }
-
-
-class SwiGLU(eqx.Module):
-    """``(silu(x A) * x B) C``, a gated MLP without biases: streams (..., dim) to streams.
-
-    Parameters
-    ----------
-    dim : int
-    width : int, optional
-        Of both branches; ``ratio dim``, rounded, if None.
-    ratio : float
-    output_gain : float
-        Of C, as for :class:`HeadMixer`.
-    key : jax.random.key
-
-    Examples
-    --------
-    >>> import jax, olsq.nn
-    >>> mlp = olsq.nn.SwiGLU(8, key=jax.random.key(0))
-    >>> mlp(jax.numpy.ones((1, 6, 8))).shape, mlp.up.weight.shape
-    ((1, 6, 8), (8, 24))
-    """
-
-    gate: Linear
-    up: Linear
-    down: Linear
-
-    def __init__(
-        self, dim: int, *, width: int | None = None, ratio: float = 3.0, output_gain: float = 1.0,
-        key: Array,
-    ) -> None:  # fmt: skip
-        width = round(ratio * dim) if width is None else width
-        check_sizes(dim=dim, width=width)
-        keys = split_keys(key, ("gate", "up", "down"))
-        self.gate = Linear(dim, width, key=keys["gate"])
-        self.up = Linear(dim, width, key=keys["up"])
-        self.down = Linear(width, dim, key=keys["down"], gain=output_gain)
-
-    def __call__(self, x: Array) -> Array:
-        return self.down(jax.nn.silu(self.gate(x)) * self.up(x))
-
-
-class Block(eqx.Module):
-    """``x + mixer(norm(x))``, then ``x + mlp(norm(x))``; ``mlp`` None leaves the second out.
-
-    Parameters
-    ----------
-    dim : int
-    mixer : Mixer
-    mlp : SwiGLU or None
-    norm_eps : float
-        Of both norms.
-
-    Examples
-    --------
-    >>> import jax, olsq.nn
-    >>> key = jax.random.key(0)
-    >>> block = olsq.nn.Block(8, olsq.nn.GLA(8, heads=2, key=key), None)
-    >>> y, state = jax.eval_shape(lambda x: block(x, None, None, None), jax.numpy.ones((1, 6, 8)))
-    >>> y.shape, state.rule.matrix.shape
-    ((1, 6, 8), (1, 2, 4, 4))
-    """
-
-    mixer_norm: RMSNorm
-    mixer: Mixer
-    mlp_norm: RMSNorm | None
-    mlp: SwiGLU | None
-
-    def __init__(
-        self, dim: int, mixer: Mixer, mlp: SwiGLU | None, norm_eps: float = NORM_EPS
-    ) -> None:
-        self.mixer_norm, self.mixer = RMSNorm(dim, eps=norm_eps), mixer
-        self.mlp_norm = None if mlp is None else RMSNorm(dim, eps=norm_eps)
-        self.mlp = mlp
-
-    def __call__(
-        self, x: Array, state: MixerState | None, segment_ids: ArrayLike | None,
-        capacity: int | None,
-    ) -> tuple[Array, MixerState]:  # fmt: skip
-        """The stream (B, T, dim) after the block, and the state of its mixer, always.
-
-        Arguments are those of :meth:`Mixer.__call__`, all given; None where there are none.
-        """
-        y, after = self.mixer(
-            self.mixer_norm(x), state=state, segment_ids=segment_ids, capacity=capacity
-        )
-        x = x + y
-        if self.mlp is not None and self.mlp_norm is not None:
-            x = x + self.mlp(self.mlp_norm(x))
-        return x, after
 
 
 class Backbone(eqx.Module):
@@ -128,6 +39,9 @@ class Backbone(eqx.Module):
         Width of the MLP over ``dim``; 0 leaves MLPs out.
     norm_eps : float
         Of the norms of the stream; a mixer's own is one of its options.
+    dropout : float
+        Rate, in [0, 1), at which what mixers and MLPs add to the stream is dropped; in calls that
+        are given a key only.
     remat : {"none", "dots", "full"}
         What the backward pass computes again: nothing, all but the matrix products, or each block
         from its input.
@@ -143,6 +57,7 @@ class Backbone(eqx.Module):
     norm: RMSNorm
     dim: int = eqx.field(static=True)
     remat: Remat = eqx.field(static=True)
+    dropout: float = eqx.field(static=True)
 
     def __init__(
         self,
@@ -155,35 +70,42 @@ class Backbone(eqx.Module):
         mixer_options: Mapping[str, Mapping[str, Any]] | None = None,
         mlp_ratio: float = 3.0,
         norm_eps: float = NORM_EPS,
+        dropout: float = 0.0,
         remat: Remat = "none",
         key: Array,
     ) -> None:
         check_sizes(dim=dim, blocks=blocks, heads=heads)
         if remat not in get_args(Remat):
             raise ValueError(f"remat must be one of {get_args(Remat)}, got {remat!r}")
+        check_dropout(dropout)
         names = pattern(mixer, blocks)
         options = dict(mixer_options or {})
         if stray := sorted(set(options) - set(names)):
             raise ValueError(f"mixer_options has {stray}, but the mixers are {sorted(set(names))}")
         gain = math.sqrt(2 / blocks)
         self.blocks = tuple(
-            _block(dim, heads, key_size, name, options.get(name, {}), mlp_ratio, norm_eps, gain, k)
+            _block(
+                dim, heads, key_size, name, options.get(name, {}), mlp_ratio, norm_eps, dropout,
+                gain, k,
+            )
             for name, k in zip(names, jax.random.split(key, blocks), strict=True)
-        )
+        )  # fmt: skip
         self.norm, self.dim, self.remat = RMSNorm(dim, eps=norm_eps), dim, remat
+        self.dropout = dropout
 
     @overload
     def __call__(
-        self, x: ArrayLike, *, segment_ids: ArrayLike | None = None, capacity: int | None = None
-    ) -> Array: ...
+        self, x: ArrayLike, *, segment_ids: ArrayLike | None = None, capacity: int | None = None,
+        key: Array | None = None,
+    ) -> Array: ...  # fmt: skip
     @overload
     def __call__(
         self, x: ArrayLike, *, state: States | None, segment_ids: ArrayLike | None = None,
-        capacity: int | None = None,
+        capacity: int | None = None, key: Array | None = None,
     ) -> tuple[Array, States]: ...  # fmt: skip
     def __call__(
         self, x: ArrayLike, *, state: States | None = ABSENT,
-        segment_ids: ArrayLike | None = None, capacity: int | None = None,
+        segment_ids: ArrayLike | None = None, capacity: int | None = None, key: Array | None = None,
     ) -> Array | tuple[Array, States]:  # fmt: skip
         """As a mixer's: ``y = backbone(x)`` or ``y, state = backbone(x, state=...)``.
 
@@ -194,6 +116,8 @@ class Backbone(eqx.Module):
             One per block; None for no past.  If given, the new states are returned too.
         segment_ids, capacity : optional
             As for :meth:`Mixer.__call__`.
+        key : jax.random.key, optional
+            For dropout; without one nothing is dropped.
 
         Returns
         -------
@@ -204,9 +128,11 @@ class Backbone(eqx.Module):
         """
         stream = check_stream("x", x, self.dim)
         past = self.check_state(None if state is ABSENT else state, stream.shape[0])
+        count = len(self.blocks)
+        keys = [None] * count if key is None else jax.random.split(key, count)
         after = []
-        for block, before in zip(self.blocks, past, strict=True):
-            stream, left = self._run(block, stream, before, segment_ids, capacity)
+        for block, before, own in zip(self.blocks, past, keys, strict=True):
+            stream, left = self._run(block, stream, before, segment_ids, capacity, own)
             after.append(left)
         y = self.norm(stream)
         return y if state is ABSENT else (y, tuple(after))
@@ -291,11 +217,11 @@ def pattern(mixer: Kinds, blocks: int) -> tuple[str, ...]:
 
 def _block(
     dim: int, heads: int, key_size: int | None, name: str, options: Mapping[str, Any],
-    mlp_ratio: float, norm_eps: float, gain: float, key: Array,
+    mlp_ratio: float, norm_eps: float, dropout: float, gain: float, key: Array,
 ) -> Block:  # fmt: skip
     first, second = jax.random.split(key)
     sized = key_size is not None and MIXERS[name].takes_key_size
     sizes = {"key_size": key_size} if sized else {}
     given = {**sizes, "output_gain": gain, **options}
     mlp = SwiGLU(dim, ratio=mlp_ratio, output_gain=gain, key=second) if mlp_ratio else None
-    return Block(dim, mixer(name, dim, heads=heads, key=first, **given), mlp, norm_eps)
+    return Block(dim, mixer(name, dim, heads=heads, key=first, **given), mlp, norm_eps, dropout)

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.nn.heads import Gate, HeadMixer
+from olsq.nn.kinds import kind
 from olsq.nn.parts import LowRank, at_least_float32, split_keys
 
 SLOWEST, FASTEST = 0.001, 0.1  # steps that the gates of channels start with
@@ -104,7 +105,7 @@ class ChannelDecay(eqx.Module):
 class Ridge(eqx.Module):
     """A ridge per head and key dimension, ``floor + softplus(raw)``."""
 
-    raw: Array  # (H, K)
+    raw: Array = eqx.field(metadata=kind("ridge"))  # (H, K)
     floor: float = eqx.field(static=True)
 
     def __init__(self, heads: int, width: int, *, floor: float, start: float) -> None:

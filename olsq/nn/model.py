@@ -16,8 +16,9 @@ from olsq.nn.base import ABSENT
 from olsq.nn.blocks import Backbone, Remat, States
 from olsq.nn.configuration import encode
 from olsq.nn.decoding import Decoder
+from olsq.nn.kinds import kind
 from olsq.nn.mixers import DEFAULT, MIXERS, Kinds, mixer_names
-from olsq.nn.parts import NORM_EPS, check_sizes, check_tokens, split_keys
+from olsq.nn.parts import NORM_EPS, check_sizes, check_tokens, dropout, split_keys
 from olsq.nn.surgery import with_solver
 from olsq.sequence.jax.inputs import promoted
 from olsq.solvers import Solver
@@ -50,6 +51,9 @@ class LanguageModel(Decoder):
         Read logits with the embedding; with weights of their own, ``head``, if False.
     scale_embedding : bool
         Multiply embeddings by ``sqrt(dim)`` where they enter the stream.
+    dropout : float
+        Rate at which embeddings, and what each mixer and MLP adds to the stream, are dropped: in
+        calls that are given a ``key``, in no other, so in neither evaluation nor decoding.
     norm_eps : float
         Of the norms of the stream; a mixer's own is one of its options.
     initialisation : {"calibrated", "fan-in"}
@@ -83,8 +87,8 @@ class LanguageModel(Decoder):
     von Oswald et al., "MesaNet" (2025), appendices D.1 and F.2.
     """
 
-    embedding: Array  # (vocab_size, dim)
-    head: Array | None  # (vocab_size, dim), if not tied
+    embedding: Array = eqx.field(metadata=kind("embedding"))  # (vocab_size, dim)
+    head: Array | None = eqx.field(metadata=kind("matrix"))  # (vocab_size, dim), if not tied
     backbone: Backbone
     vocab_size: int = eqx.field(static=True)
     soft_cap: float | None = eqx.field(static=True)
@@ -108,6 +112,7 @@ class LanguageModel(Decoder):
         soft_cap: float | None = SOFT_CAP,
         tied: bool = True,
         scale_embedding: bool = True,
+        dropout: float = 0.0,
         norm_eps: float = NORM_EPS,
         initialisation: Initialisation = "calibrated",
         dtype: Dtype = "float32",
@@ -130,6 +135,7 @@ class LanguageModel(Decoder):
             "mixer_options": {name: dict(o) for name, o in (mixer_options or {}).items()},
             "dtype": dtype, "remat": remat, "tied": tied, "scale_embedding": scale_embedding,
             "norm_eps": norm_eps,
+            **({"dropout": dropout} if dropout else {}),  # earlier versions read files without
         })  # fmt: skip
         keys = split_keys(key, ("embedding", "backbone", "head"))
         # Fan-in over the logits' side; scaled by sqrt(dim) where it enters the stream.
@@ -138,8 +144,8 @@ class LanguageModel(Decoder):
         self.head = None if tied else jax.random.normal(keys["head"], shape) / math.sqrt(dim)
         self.backbone = Backbone(
             dim, blocks=blocks, heads=heads, key_size=key_size, mixer=names,
-            mixer_options=mixer_options, mlp_ratio=mlp_ratio, norm_eps=norm_eps, remat=remat,
-            key=keys["backbone"],
+            mixer_options=mixer_options, mlp_ratio=mlp_ratio, norm_eps=norm_eps,
+            dropout=dropout, remat=remat, key=keys["backbone"],
         )  # fmt: skip
         if initialisation == "calibrated":
             # After the norm a stream is sqrt(dim) long, and near a multiple of its own embedding.
@@ -153,16 +159,16 @@ class LanguageModel(Decoder):
     @overload
     def __call__(
         self, tokens: ArrayLike, *, segment_ids: ArrayLike | None = None,
-        capacity: int | None = None,
+        capacity: int | None = None, key: Array | None = None,
     ) -> Array: ...  # fmt: skip
     @overload
     def __call__(
         self, tokens: ArrayLike, *, state: States | None, segment_ids: ArrayLike | None = None,
-        capacity: int | None = None,
+        capacity: int | None = None, key: Array | None = None,
     ) -> tuple[Array, States]: ...  # fmt: skip
     def __call__(
         self, tokens: ArrayLike, *, state: States | None = ABSENT,
-        segment_ids: ArrayLike | None = None, capacity: int | None = None,
+        segment_ids: ArrayLike | None = None, capacity: int | None = None, key: Array | None = None,
     ) -> Array | tuple[Array, States]:  # fmt: skip
         """Logits of the token after each.
 
@@ -176,6 +182,8 @@ class LanguageModel(Decoder):
             Documents packed into one row: non-decreasing; none sees another.
         capacity : int, optional
             Tokens that caches of softmax attention have room for.
+        key : jax.random.key, optional
+            For dropout; without one nothing is dropped.
 
         Returns
         -------
@@ -190,30 +198,32 @@ class LanguageModel(Decoder):
             If the tokens are not integers of two axes, or outside the vocabulary.
         """
         if state is ABSENT:
-            return self.logits(self.hidden(tokens, segment_ids=segment_ids))
-        y, after = self.hidden(tokens, state=state, segment_ids=segment_ids, capacity=capacity)
+            return self.logits(self.hidden(tokens, segment_ids=segment_ids, key=key))
+        y, after = self.hidden(
+            tokens, state=state, segment_ids=segment_ids, capacity=capacity, key=key
+        )
         return self.logits(y), after
 
     @overload
     def hidden(
         self, tokens: ArrayLike, *, segment_ids: ArrayLike | None = None,
-        capacity: int | None = None,
+        capacity: int | None = None, key: Array | None = None,
     ) -> Array: ...  # fmt: skip
     @overload
     def hidden(
         self, tokens: ArrayLike, *, state: States | None, segment_ids: ArrayLike | None = None,
-        capacity: int | None = None,
+        capacity: int | None = None, key: Array | None = None,
     ) -> tuple[Array, States]: ...  # fmt: skip
     def hidden(
         self, tokens: ArrayLike, *, state: States | None = ABSENT,
-        segment_ids: ArrayLike | None = None, capacity: int | None = None,
+        segment_ids: ArrayLike | None = None, capacity: int | None = None, key: Array | None = None,
     ) -> Array | tuple[Array, States]:  # fmt: skip
         """The stream after the last norm, from which logits are read.
 
         Parameters
         ----------
         tokens : int array (B, T)
-        state, segment_ids, capacity : optional
+        state, segment_ids, capacity, key : optional
             As for a call of the model.
 
         Returns
@@ -221,8 +231,9 @@ class LanguageModel(Decoder):
         y : array (B, T, dim)
             In the model's dtype; and the new state if ``state`` was given.
         """
-        x = self.embed(tokens)
-        return self.backbone(x, state=state, segment_ids=segment_ids, capacity=capacity)
+        first, rest = (None, None) if key is None else jax.random.split(key)
+        x = dropout(self.embed(tokens), self.backbone.dropout, first)
+        return self.backbone(x, state=state, segment_ids=segment_ids, capacity=capacity, key=rest)
 
     def embed(self, tokens: ArrayLike) -> Array:
         """What enters the first block for tokens (B, T): (B, T, dim), in the model's dtype."""

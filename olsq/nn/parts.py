@@ -13,6 +13,7 @@ from jax import Array
 from numpy.typing import ArrayLike
 
 from olsq.checks import refuse, shown
+from olsq.nn.kinds import kind
 from olsq.sequence.jax.inputs import promoted
 from olsq.sequence.jax.pieces import delayed
 
@@ -45,8 +46,8 @@ class Linear(eqx.Module):
     ((1, 6, 3), (3,))
     """
 
-    weight: Array  # (inputs, outputs)
-    bias: Array | None  # (outputs,)
+    weight: Array = eqx.field(metadata=kind("matrix"))  # (inputs, outputs)
+    bias: Array | None = eqx.field(metadata=kind("bias"))  # (outputs,)
 
     def __init__(
         self, inputs: int, outputs: int, *, key: Array, gain: float = 1.0, bias: Any = None
@@ -90,7 +91,7 @@ class RMSNorm(eqx.Module):
     [0.849, 1.131]
     """
 
-    scale: Array  # (..., width): leading axes are heads
+    scale: Array = eqx.field(metadata=kind("scale"))  # (..., width): leading axes are heads
     eps: float = eqx.field(static=True)
 
     def __init__(self, *shape: int, eps: float = NORM_EPS) -> None:
@@ -128,8 +129,8 @@ class ShortConvolution(eqx.Module):
     ((1, 6, 8), (1, 3, 8))
     """
 
-    kernel: Array  # (width, channels)
-    bias: Array | None  # (channels,)
+    kernel: Array = eqx.field(metadata=kind("convolution"))  # (width, channels)
+    bias: Array | None = eqx.field(metadata=kind("bias"))  # (channels,)
 
     def __init__(self, width: int, channels: int, *, key: Array, bias: bool = False) -> None:
         self.kernel = jax.random.normal(key, (width, channels)) / math.sqrt(width)
@@ -187,6 +188,23 @@ def taps(
         same = ids[:, ids.shape[1] - before :] == segment_ids[:, -1:]
         kept = jnp.where(same[..., None], kept, 0)
     return total, kept
+
+
+def dropout(x: Array, rate: float, key: Array | None) -> Array:
+    """x with each number set to 0 with probability ``rate``, the others scaled up by as much.
+
+    As it is where there is no key: in evaluation and decoding.
+    """
+    if key is None or rate == 0:
+        return x
+    kept = jax.random.bernoulli(key, 1.0 - rate, x.shape)
+    return jnp.where(kept, x / (1.0 - rate), 0).astype(x.dtype)
+
+
+def check_dropout(rate: Any) -> None:
+    """Raise ValueError for a rate that is no probability below 1."""
+    if not isinstance(rate, (int, float)) or isinstance(rate, bool) or not 0 <= rate < 1:
+        raise ValueError(f"dropout must lie in [0, 1), got {shown(rate)}")
 
 
 def at_least_float32(x: Array) -> Array:

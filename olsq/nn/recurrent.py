@@ -13,6 +13,7 @@ from jax import Array
 from olsq import attention
 from olsq.nn.base import Mixer, MixerState
 from olsq.nn.heads import WIDTH, HeadMixer
+from olsq.nn.kinds import kind
 from olsq.nn.parts import (
     Linear,
     LowRank,
@@ -106,9 +107,9 @@ class Hawk(Mixer):
     branch: Linear
     gate: Linear
     convolution: ShortConvolution
-    input_gate: Array  # (H, V, V)
+    input_gate: Array = eqx.field(metadata=kind("matrix"))  # (H, V, V)
     input_bias: Array  # (H, V)
-    recurrence_gate: Array
+    recurrence_gate: Array = eqx.field(metadata=kind("matrix"))
     recurrence_bias: Array
     rate: Array  # (H, V)
     output_proj: Linear

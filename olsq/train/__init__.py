@@ -12,6 +12,8 @@ except ImportError as error:
         f'olsq.train needs {error.name}: pip install "online-least-squares[nn]"', name=error.name
     ) from error
 
+from olsq.train.averaging import AverageState, averaged, with_average
+from olsq.train.batches import Batches, shuffled
 from olsq.train.checkpoint import (
     Checkpoint,
     CheckpointError,
@@ -22,48 +24,70 @@ from olsq.train.config import TrainConfig
 from olsq.train.corpus import Corpus
 from olsq.train.evaluation import Evaluation, PositionBins, evaluate
 from olsq.train.figures import plot_loss, plot_perplexity
+from olsq.train.huggingface import HuggingFaceTokenizer
 from olsq.train.log import Log, Record
-from olsq.train.losses import token_loss, token_losses
+from olsq.train.losses import IGNORE, BatchLoss, next_token_loss, token_loss, token_losses
 from olsq.train.optimiser import decay_mask
+from olsq.train.packing import Packed, pack
 from olsq.train.results import sample_text, write_results
 from olsq.train.runs import Run, load_run
-from olsq.train.step import Metrics, make_step
+from olsq.train.step import Metrics, make_scan, make_step
+from olsq.train.text import CorpusTrainer, fit
+from olsq.train.token_files import TokenFiles, open_tokens
+from olsq.train.tokenising import Progress, write_tokens
 from olsq.train.tokenizers import (
     BytePairTokenizer,
     ByteTokenizer,
     make_tokenizer,
     tokenizer_from_dict,
 )
-from olsq.train.trainer import Trainer, TrainingError, fit
+from olsq.train.trainer import Trainer, TrainingError
 
 __all__ = [
+    "IGNORE",
+    "AverageState",
+    "BatchLoss",
+    "Batches",
     "BytePairTokenizer",
     "ByteTokenizer",
     "Checkpoint",
     "CheckpointError",
     "CheckpointMismatch",
     "Corpus",
+    "CorpusTrainer",
     "Evaluation",
+    "HuggingFaceTokenizer",
     "Log",
     "Metrics",
+    "Packed",
     "PositionBins",
+    "Progress",
     "Record",
     "Run",
+    "TokenFiles",
     "TrainConfig",
     "Trainer",
     "TrainingError",
+    "averaged",
     "decay_mask",
     "evaluate",
     "fit",
     "load_run",
+    "make_scan",
     "make_step",
     "make_tokenizer",
+    "next_token_loss",
+    "open_tokens",
+    "pack",
     "plot_loss",
     "plot_perplexity",
     "read_checkpoint",
     "sample_text",
+    "shuffled",
     "token_loss",
     "token_losses",
     "tokenizer_from_dict",
+    "with_average",
     "write_results",
+    "write_tokens",
 ]

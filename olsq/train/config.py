@@ -37,8 +37,12 @@ class TrainConfig:
         Largest global norm of a gradient.
     accumulate : int
         Parts in which a batch is computed one after the other, to save memory.
+    z_loss : float
+        Times the mean of ``log(Z)^2``, added to the loss; see :func:`token_loss`.
+    average : float or None
+        Keep an exponential moving average of the weights with this decay, and evaluate it.
     seed : int
-        Of the order of the data: a batch depends on it and the step only.
+        Of the order of the data, and of dropout: a batch depends on it and the step only.
     evaluate_every : int or None
         Steps between two validation losses; None is a twentieth of ``steps``.
     evaluate_sequences : int
@@ -68,6 +72,8 @@ class TrainConfig:
     eps: float = 1e-8
     clip: float = 1.0
     accumulate: int = 1
+    z_loss: float = 0.0
+    average: float | None = None
     seed: int = 0
     evaluate_every: int | None = None
     evaluate_sequences: int = 64
@@ -75,18 +81,18 @@ class TrainConfig:
     def __post_init__(self) -> None:
         whole = ["steps", "batch", "length", "accumulate", "evaluate_sequences"]
         whole += ["evaluate_every"] * (self.evaluate_every is not None)
-        for name in whole:
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+        check_counts(**{name: getattr(self, name) for name in whole})
         for name in ("lr", "eps", "clip"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be a positive number, got {getattr(self, name)!r}")
         for name in ("beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must lie in [0, 1), got {getattr(self, name)!r}")
-        if not 0 <= self.weight_decay < math.inf:
-            raise ValueError(f"weight_decay must not be negative, got {self.weight_decay!r}")
+        for name in ("weight_decay", "z_loss"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must not be negative, got {getattr(self, name)!r}")
+        if self.average is not None and not 0 < self.average < 1:
+            raise ValueError(f"average must lie between 0 and 1, got {self.average!r}")
         if self.warmup is not None and not 0 <= self.warmup <= self.steps:
             raise ValueError(
                 f"warmup must lie between 0 and the {self.steps} steps, got {self.warmup!r}"
@@ -121,3 +127,10 @@ class TrainConfig:
     def to_dict(self) -> dict[str, Any]:
         """Every field by name."""
         return dataclasses.asdict(self)
+
+
+def check_counts(least: int = 1, /, **counts: Any) -> None:
+    """Raise ValueError, naming it, for a number that is not whole or less than ``least``."""
+    for name, value in counts.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from olsq.train.batches import Batches
+from olsq.train.token_files import TokenFiles
+
+if TYPE_CHECKING:
+    from olsq.train.tokenizers import Tokenizer
 
 __all__ = ["Corpus"]
 
@@ -16,7 +25,9 @@ class Corpus:
 
     Attributes
     ----------
-    train, validation : int32 array (n,), (m,)
+    train, validation : int array (n,), (m,)
+        Read-only.  They may be memory-mapped files or :class:`TokenFiles`, and are then read a
+        batch at a time.
 
     Examples
     --------
@@ -31,11 +42,20 @@ class Corpus:
     [900, 930, 960]
     """
 
-    train: NDArray[np.int32]
-    validation: NDArray[np.int32]
+    train: NDArray[Any] | TokenFiles
+    validation: NDArray[Any] | TokenFiles
+
+    def __post_init__(self) -> None:
+        # Read-only views: their digest is computed once, and must stay theirs.
+        for name in ("train", "validation"):
+            tokens = _tokens(getattr(self, name))
+            if not isinstance(tokens, TokenFiles):
+                tokens = tokens.view()
+                tokens.flags.writeable = False
+            object.__setattr__(self, name, tokens)
 
     @classmethod
-    def split(cls, tokens: ArrayLike, validation: float = 0.1) -> Corpus:
+    def split(cls, tokens: ArrayLike | TokenFiles, validation: float = 0.1) -> Corpus:
         """Cut the last ``validation`` of ``tokens`` (n,) off.
 
         Raises
@@ -43,23 +63,45 @@ class Corpus:
         ValueError
             If there are no tokens, or the fraction does not lie in (0, 1).
         """
-        array = np.asarray(tokens)
-        if array.ndim != 1 or array.dtype.kind not in "iu":
-            raise ValueError(
-                f"tokens must be one sequence of whole numbers, got {array.dtype} {array.shape}"
-            )
+        array = _tokens(tokens)
         if not array.size:
             raise ValueError("there are no tokens: the text is empty")
-        if not 0 < validation < 1:
-            raise ValueError(f"validation must lie between 0 and 1, got {validation!r}")
-        cut = array.size - max(round(validation * array.size), 1)
-        array = array.astype(np.int32)
+        cut = training_size(array.size, validation)
+        if isinstance(array, TokenFiles):
+            return cls(array.part(0, cut), array.part(cut, array.size))
         return cls(array[:cut], array[cut:])
+
+    @classmethod
+    def from_text(
+        cls, text: str | bytes, tokenizer: Tokenizer, validation: float = 0.1
+    ) -> Corpus:
+        """The tokens of a text whose last ``validation`` is cut off before it is tokenised.
+
+        Nothing of the validation part is in a token of the training part, and
+        :func:`training_part` gives the text that a tokenizer may learn from.
+        """
+        content = text.encode("utf-8") if isinstance(text, str) else text
+        first = training_part(content, validation)
+        return cls(tokenizer.encode(first), tokenizer.encode(content[len(first) :]))
 
     @property
     def size(self) -> int:
         """Number of tokens in both parts."""
         return len(self.train) + len(self.validation)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the tokens, as int32 whatever their dtype; computed once."""
+        digest = hashlib.sha256()
+        for mark, tokens in ((b"", self.train), (b"|", self.validation)):
+            digest.update(mark)
+            if isinstance(tokens, TokenFiles):
+                digest.update(tokens.digest.encode())
+                continue
+            for start in range(0, len(tokens), 1 << 22):  # a file need not fit into memory
+                piece = tokens[start : start + (1 << 22)].astype(np.int32)
+                digest.update(piece.data)
+        return digest.hexdigest()
 
     def check(self, length: int, vocab_size: int | None = None) -> None:
         """Raise ValueError if a sequence does not fit, or a token is not in the vocabulary."""
@@ -79,7 +121,19 @@ class Corpus:
         """Training sequences of one step (batch, length + 1), each from a uniform start."""
         rng = np.random.default_rng((seed, step))
         starts = rng.integers(0, len(self.train) - length, batch)
-        return self.train[starts[:, None] + np.arange(length + 1)]
+        return self.train[starts[:, None] + np.arange(length + 1)].astype(np.int32, copy=False)
+
+    def batches(self, *, batch: int, length: int, seed: int = 0) -> Batches:
+        """:meth:`batch` of every step, for :class:`olsq.train.Trainer`.
+
+        Raises
+        ------
+        ValueError
+            If a sequence does not fit.
+        """
+        self.check(length)
+        options = {"batch": batch, "length": length, "seed": seed}
+        return Batches(lambda step: self.batch(step=step, **options), self.digest)
 
     def windows(self, length: int, most: int | None = None) -> NDArray[np.int32]:
         """Validation sequences (n, length + 1) side by side: each token is predicted once.
@@ -90,4 +144,33 @@ class Corpus:
         chosen = np.arange(n)
         if most is not None and n > most:
             chosen = np.arange(most) * n // most
-        return self.validation[chosen[:, None] * length + np.arange(length + 1)]
+        places = chosen[:, None] * length + np.arange(length + 1)
+        return self.validation[places].astype(np.int32, copy=False)
+
+
+def training_size(size: int, validation: float) -> int:
+    """How many of ``size`` tokens or bytes come before the validation part, of at least one."""
+    if not 0 < validation < 1:
+        raise ValueError(f"validation must lie between 0 and 1, got {validation!r}")
+    return size - max(round(validation * size), 1)
+
+
+def training_part(content: bytes, validation: float) -> bytes:
+    """The beginning of a text without its last ``validation``, cut between two characters."""
+    cut = training_size(len(content), validation)
+    for shorter in range(min(cut, 4)):  # a character of UTF-8 has at most four bytes
+        if content[cut - shorter] & 0xC0 != 0x80:
+            return content[: cut - shorter]
+    return content[:cut]
+
+
+def _tokens(tokens: Any) -> Any:
+    """One sequence of whole numbers; int32 unless it is in files."""
+    if isinstance(tokens, TokenFiles):
+        return tokens
+    array = np.asanyarray(tokens)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise ValueError(
+            f"tokens must be one sequence of whole numbers, got {array.dtype} {array.shape}"
+        )
+    return array if isinstance(array, np.memmap) else array.astype(np.int32, copy=False)

@@ -17,7 +17,7 @@ __all__ = ["plot_loss", "plot_perplexity"]
 
 
 def plot_loss(log: Log, *, title: str = "Loss") -> Figure:
-    """Training loss of every step, its running mean, and the validation loss.
+    """Training loss of every step, its average around each, and the validation loss.
 
     Parameters
     ----------
@@ -39,8 +39,8 @@ def plot_loss(log: Log, *, title: str = "Loss") -> Figure:
         figure = new_figure(7.2, 4.0)
         ax = figure.subplots()
         ax.plot(step[done], loss[done], color=BLUE, alpha=0.25, linewidth=0.8)
-        smooth = _running_mean(loss[done], max(len(loss) // 50, 1))
-        ax.plot(step[done], smooth, color=BLUE, label="training, running mean")
+        smooth = centred_mean(loss[done], max(len(loss) // 50, 1))
+        ax.plot(step[done], smooth, color=BLUE, label="training, averaged")
         ax.plot(
             step[known], validation[known], "o-", color=ORANGE, markersize=3, clip_on=False,
             label="validation",
@@ -102,14 +102,15 @@ def plot_perplexity(evaluation: Evaluation, *, title: str = "Perplexity by posit
     return figure
 
 
-def _running_mean(x: NDArray[np.float64], width: int) -> NDArray[np.float64]:
-    """Mean of the last ``width`` values, of fewer at the start."""
-    if not x.size:
-        return x
+def centred_mean(x: NDArray[np.float64], width: int) -> NDArray[np.float64]:
+    """Mean of up to ``width`` values around each, as many before it as after: it does not lag.
+
+    The window shrinks towards both ends, so that a straight line stays one there too.
+    """
     total = np.concatenate([[0.0], np.cumsum(x)])
-    end = np.arange(1, len(x) + 1)
-    start = np.maximum(end - width, 0)
-    return (total[end] - total[start]) / (end - start)
+    at = np.arange(len(x))
+    half = np.minimum(np.minimum(at, len(x) - 1 - at), width // 2)
+    return (total[at + half + 1] - total[at - half]) / (2 * half + 1)
 
 
 def _limits(values: NDArray[np.float64]) -> tuple[float, float]:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
+
+from olsq.files import write_atomically
 
 __all__ = ["Log", "Record"]
 
@@ -22,10 +27,13 @@ class Record(NamedTuple):
     loss, gradient_norm : float
         Of the step's batch, before the update; the norm before clipping.
     learning_rate : float
+        NaN where only the optimiser knows it.
     skipped : bool
         The loss or the gradient was not finite, and the weights were left alone.
     validation_loss : float or None
         After the update, where it was computed.
+    scores : mapping of str to float
+        What the loss (``BatchLoss.extra``) and the evaluation report besides.
     """
 
     step: int
@@ -34,12 +42,29 @@ class Record(NamedTuple):
     learning_rate: float
     skipped: bool
     validation_loss: float | None = None
+    scores: Mapping[str, float] = {}
 
-    def as_row(self) -> str:
-        """A line of the CSV file; nine digits hold a float32 exactly."""
-        numbers = f"{self.loss:.9g},{self.gradient_norm:.9g},{self.learning_rate:.9g}"
-        last = "" if self.validation_loss is None else f"{self.validation_loss:.9g}"
-        return f"{self.step},{numbers},{int(self.skipped)},{last}\n"
+    def numbers(self) -> dict[str, float]:
+        """Every number that there is, by name, but for the step: for loggers.
+
+        Examples
+        --------
+        >>> from olsq.train import Record
+        >>> Record(7, 2.5, 0.5, float("nan"), False, None, {"nll": 2.25}).numbers()
+        {'loss': 2.5, 'gradient_norm': 0.5, 'skipped': 0.0, 'nll': 2.25}
+        """
+        found = {name: getattr(self, name) for name in COLUMNS[1:]} | dict(self.scores)
+        if np.isnan(self.learning_rate):
+            del found["learning_rate"]
+        return {name: float(value) for name, value in found.items() if value is not None}
+
+    def as_row(self, scores: tuple[str, ...] = ()) -> str:
+        """A line of the CSV file, with columns for ``scores``; nine digits hold a float32."""
+        rate = "" if np.isnan(self.learning_rate) else f"{self.learning_rate:.9g}"
+        cells = [str(self.step), f"{self.loss:.9g}", f"{self.gradient_norm:.9g}", rate]
+        last = [self.validation_loss, *(self.scores.get(name) for name in scores)]
+        cells += [str(int(self.skipped)), *("" if x is None else f"{x:.9g}" for x in last)]
+        return ",".join(cells) + "\n"
 
 
 class Log:
@@ -67,9 +92,20 @@ class Log:
         return len(self.records)
 
     def __getitem__(self, column: str) -> NDArray[np.float64]:
-        """One column (n,), NaN where there is no value."""
-        values = [getattr(record, column) for record in self.records]
+        """One column (n,), of a score too, NaN where there is no value."""
+        if column in COLUMNS:
+            values = [getattr(record, column) for record in self.records]
+        elif column in self.scores:
+            values = [record.scores.get(column) for record in self.records]
+        else:
+            known = ", ".join((*COLUMNS, *self.scores))
+            raise KeyError(f"the log has no column {column!r}; it has {known}")
         return np.array([np.nan if v is None else v for v in values], dtype=np.float64)
+
+    @property
+    def scores(self) -> tuple[str, ...]:
+        """Names of all scores, sorted."""
+        return tuple(sorted({name for record in self.records for name in record.scores}))
 
     @property
     def skipped(self) -> int:
@@ -82,24 +118,73 @@ class Log:
 
     def as_csv(self) -> str:
         """The whole file, the header first."""
-        return header() + "".join(record.as_row() for record in self.records)
+        names = self.scores
+        return header(names) + "".join(record.as_row(names) for record in self.records)
 
     def to_arrays(self) -> dict[str, NDArray[np.float64]]:
         """Every column (n,) by name."""
-        return {name: self[name] for name in COLUMNS}
+        return {name: self[name] for name in (*COLUMNS, *self.scores)}
 
     @classmethod
-    def from_arrays(cls, arrays: dict[str, NDArray[np.float64]]) -> Log:
+    def from_arrays(cls, arrays: Mapping[str, NDArray[np.float64]]) -> Log:
         """The log whose ``to_arrays`` returned ``arrays``."""
         log = cls()
+        names = [name for name in arrays if name not in COLUMNS]
+        others = zip(*(arrays[name].tolist() for name in names), strict=True) if names else None
         for step, loss, norm, rate, skipped, validation in zip(
             *(arrays[name].tolist() for name in COLUMNS), strict=True
         ):
             evaluated = None if np.isnan(validation) else validation
-            log.append(Record(int(step), loss, norm, rate, bool(skipped), evaluated))
+            row = zip(names, next(others), strict=True) if others else ()
+            scores = {name: value for name, value in row if not np.isnan(value)}
+            log.append(Record(int(step), loss, norm, rate, bool(skipped), evaluated, scores))
         return log
 
 
-def header() -> str:
+class LogFile:
+    """``log.csv`` of a run: starts as the log so far, and gets a line with every record.
+
+    Use as a context manager; without a path it writes nothing.
+    """
+
+    def __init__(self, path: Path | None, log: Log) -> None:
+        self._path, self._log = path, log
+        self._file: TextIO | None = None
+        self._scores: tuple[str, ...] = ()
+
+    def __enter__(self) -> Self:
+        # Lines written after the checkpoint was are of steps that are done again.
+        self._start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        if self._file is not None:
+            self._file.close()
+        self._file = None
+
+    def write(self, record: Record) -> None:
+        """Write the line of the log's last record."""
+        if self._file is None:
+            return
+        if set(record.scores) - set(self._scores):  # a column more: the file begins anew
+            self._file.close()
+            self._start()
+            return
+        self._file.write(record.as_row(self._scores))
+        self._file.flush()
+
+    def _start(self) -> None:
+        if self._path is None:
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._scores = self._log.scores
+        write_atomically(self._path, self._log.as_csv().encode())
+        self._file = self._path.open("a", encoding="utf-8", newline="")
+
+
+def header(scores: tuple[str, ...] = ()) -> str:
     """First line of the CSV file."""
-    return ",".join(COLUMNS) + "\n"
+    return ",".join((*COLUMNS, *scores)) + "\n"

@@ -1,13 +1,38 @@
-"""The cross-entropy of tokens, of each and on average."""
+"""The cross-entropy of tokens: of each, on average, and of a model on a batch."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-__all__ = ["token_loss", "token_losses"]
+__all__ = ["IGNORE", "BatchLoss", "next_token_loss", "token_loss", "token_losses"]
+
+IGNORE = -100  # a target that asks for nothing; torch's, and that of olsq.tasks
+
+
+class BatchLoss(NamedTuple):
+    """A mean, and of how much it is one: what a loss may return instead of a number.
+
+    Attributes
+    ----------
+    mean : scalar
+        What is minimised.
+    weight : scalar
+        What the mean is over, the number of targets for example.  Where a batch is computed in
+        parts, its loss and gradient are the means over its parts with these weights: those of the
+        whole batch, however unequally the parts are masked.
+    extra : mapping of str to scalar
+        Other numbers to report, averaged in the same way.
+    """
+
+    mean: Any
+    weight: Any = 1.0
+    extra: Mapping[str, Any] = {}
 
 
 def token_losses(logits: ArrayLike, targets: ArrayLike) -> Array:
@@ -30,13 +55,17 @@ def token_losses(logits: ArrayLike, targets: ArrayLike) -> Array:
     >>> token_losses(jnp.log(jnp.array([[0.75, 0.25]])), jnp.array([1])).round(4)
     Array([1.3863], dtype=float32)
     """
-    logits = jnp.asarray(logits)
-    logits = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
-    chosen = jnp.take_along_axis(logits, jnp.asarray(targets)[..., None], -1)[..., 0]
-    return jax.nn.logsumexp(logits, -1) - chosen
+    return _losses(logits, targets)[0]
 
 
-def token_loss(logits: ArrayLike, targets: ArrayLike, *, ignore: int | None = None) -> Array:
+def token_loss(
+    logits: ArrayLike,
+    targets: ArrayLike,
+    *,
+    ignore: int | None = None,
+    mask: ArrayLike | None = None,
+    z_loss: float = 0.0,
+) -> Array:
     """Mean negative log-likelihood of the targets that are asked for.
 
     Parameters
@@ -44,13 +73,21 @@ def token_loss(logits: ArrayLike, targets: ArrayLike, *, ignore: int | None = No
     logits : array (..., vocabulary)
     targets : int array (...)
     ignore : int, optional
-        A target that asks for nothing, such as ``olsq.tasks.tokens.IGNORE``; all others count
-        alike.
+        A target that asks for nothing, such as ``olsq.train.IGNORE``; all others count alike.
+    mask : bool or float array (...), optional
+        What each target counts, 0 or False for nothing.
+    z_loss : float
+        Times the mean of ``log(Z)^2``, added: Z is what the exponentials of the logits sum to, and
+        near 1 logits neither drift nor overflow in bfloat16.
 
     Returns
     -------
     scalar
         In nats; 0 where no target is asked for.
+
+    References
+    ----------
+    Chowdhery et al., "PaLM" (2022), section 5: ``z_loss=1e-4``.
 
     Examples
     --------
@@ -59,10 +96,98 @@ def token_loss(logits: ArrayLike, targets: ArrayLike, *, ignore: int | None = No
     >>> logits = jnp.log(jnp.array([[0.75, 0.25], [0.5, 0.5], [0.5, 0.5]]))
     >>> token_loss(logits, jnp.array([1, -1, -1]), ignore=-1).round(4)
     Array(1.3863, dtype=float32)
+    >>> token_loss(logits, jnp.array([1, 0, 0]), mask=jnp.array([1, 0, 0])).round(4)
+    Array(1.3863, dtype=float32)
     """
-    if ignore is None:
-        return token_losses(logits, targets).mean()
+    found = _batch_loss(logits, targets, ignore, mask, z_loss)
+    return found.mean
+
+
+def next_token_loss(
+    model: Any,
+    tokens: ArrayLike,
+    targets: ArrayLike | None = None,
+    segment_ids: ArrayLike | None = None,
+    *,
+    mask: ArrayLike | None = None,
+    z_loss: float = 0.0,
+    key: Array | None = None,
+) -> BatchLoss:
+    """The loss of a language model on a batch: what :class:`Trainer` minimises by default.
+
+    Parameters
+    ----------
+    model : callable
+        From tokens (B, T) to logits (B, T, vocabulary); ``segment_ids=`` and ``key=`` are given
+        where they are.
+    tokens : int array (B, T), or (B, T + 1) without targets
+        Then each is to be predicted from those before.
+    targets : int array (B, T), optional
+        ``olsq.train.IGNORE``, -100, asks for nothing.
+    segment_ids : int array (B, T), optional
+        Documents packed into a row, as :func:`olsq.train.pack` returns them.
+    mask : bool or float array (B, T), optional
+        What each target counts.
+    z_loss : float
+        See :func:`token_loss`.
+    key : jax.random.key, optional
+        For dropout.
+
+    Returns
+    -------
+    BatchLoss
+        Its weight is the number of targets; ``extra`` has ``"nll"``, the loss without the z-loss,
+        if there is one.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from olsq.train import next_token_loss
+    >>> found = next_token_loss(lambda x: jnp.zeros((*x.shape, 8)), jnp.zeros((2, 5), int))
+    >>> round(float(jnp.exp(found.mean)), 3), int(found.weight)
+    (8.0, 8)
+    """
+    tokens = jnp.asarray(tokens)
+    if targets is None:
+        tokens, targets = tokens[:, :-1], tokens[:, 1:]
+    given: dict[str, Any] = {} if segment_ids is None else {"segment_ids": segment_ids}
+    if key is not None:
+        given["key"] = key
+    return _batch_loss(model(tokens, **given), targets, IGNORE, mask, z_loss)
+
+
+def _losses(logits: ArrayLike, targets: ArrayLike) -> tuple[Array, Array]:
+    """Losses, and ``log Z``, of every position."""
+    logits = jnp.asarray(logits)
+    logits = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
+    chosen = jnp.take_along_axis(logits, jnp.asarray(targets)[..., None], -1)[..., 0]
+    log_z = jax.nn.logsumexp(logits, -1)
+    return log_z - chosen, log_z
+
+
+def _batch_loss(
+    logits: ArrayLike, targets: ArrayLike, ignore: int | None, mask: ArrayLike | None,
+    z_loss: float,
+) -> BatchLoss:  # fmt: skip
     targets = jnp.asarray(targets)
-    asked = targets != ignore
-    losses = token_losses(logits, jnp.where(asked, targets, 0))
-    return jnp.where(asked, losses, 0).sum() / jnp.maximum(asked.sum(), 1)
+    counts = None
+    if ignore is not None:
+        counts = targets != ignore
+        targets = jnp.where(counts, targets, 0)
+    if mask is not None:
+        mask = jnp.asarray(mask)
+        counts = mask if counts is None else jnp.where(counts, mask, 0)
+    losses, log_z = _losses(logits, targets)
+    wide = None if counts is None else counts.astype(losses.dtype)
+    total = jnp.asarray(losses.size, losses.dtype) if wide is None else wide.sum()
+
+    def average(x: Array) -> Array:
+        if wide is None:
+            return x.mean()
+        # A position that counts nothing may hold anything: its number is left out, not times 0.
+        return jnp.where(wide != 0, x * wide, 0).sum() / jnp.where(total > 0, total, 1)
+
+    nll = average(losses)
+    if not z_loss:
+        return BatchLoss(nll, total)
+    return BatchLoss(nll + z_loss * average(log_z * log_z), total, {"nll": nll})

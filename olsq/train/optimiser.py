@@ -2,37 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
 
-import equinox as eqx
 import jax
 import optax
-from jax import Array
 
-from olsq.nn.names import path_names
-from olsq.train.config import TrainConfig
-from olsq.train.losses import token_loss
-from olsq.train.step import Metrics, make_step
+from olsq.nn.kinds import KINDS, ParameterKind, parameter_kinds
 
-__all__ = ["adamw", "decay_mask", "initial_state", "training_step"]
+if TYPE_CHECKING:
+    from olsq.train.config import TrainConfig
+
+__all__ = ["adamw", "decay_mask"]
 
 Params = Any  # the model with None where there is no weight
 
 
-def decay_mask(params: Params) -> Any:
+def decay_mask(params: Params, kinds: Collection[ParameterKind] = ("matrix",)) -> Any:
     """Which weights a decoupled weight decay should shrink: the matrices of projections and gates.
 
-    A field named ``weight``, ``head`` or ending in ``_gate`` with two axes or more, outside
-    embeddings.  Norm scales, biases, convolution kernels, ridges, learned rates, initial states
-    and embeddings, tied ones included, are left alone, however many axes they have: shrinking
-    them would move a ridge or the scale of the logits, not regularise.
+    By what each layer says of its weights, :func:`olsq.nn.parameter_kinds`, not by what fields are
+    called.  Norm scales, biases, convolution kernels, ridges, learned rates, initial states and
+    embeddings, tied ones included, are left alone, however many axes they have: shrinking them
+    would move a ridge or the scale of the logits, not regularise.
 
     Parameters
     ----------
     params : pytree
         Weights, with None where there is none: ``equinox.filter(model, equinox.is_inexact_array)``.
         Arrays of any dtype, or anything else that has ``ndim``.
+    kinds : collection of str
+        Kinds that decay, others than matrices with ``functools.partial(decay_mask, kinds=...)``.
 
     Returns
     -------
@@ -40,11 +40,16 @@ def decay_mask(params: Params) -> Any:
         In the shape of ``params``: what ``optax.adamw`` and ``optax.add_decayed_weights`` take as
         their ``mask``.
 
+    Raises
+    ------
+    ValueError
+        If a kind is unknown.
+
     Notes
     -----
-    ``olsq.train.fit`` and ``olsq train`` use it.  It goes by the names of the fields, as the
-    layers of `olsq.nn` have them: a mixer of your own is decayed where it keeps its matrices in
-    `olsq.nn.Linear`, or in fields named as above.
+    ``olsq.train.fit`` and ``olsq train`` use it.  A mixer of your own is decayed where it keeps its
+    matrices in ``olsq.nn.Linear`` or ``equinox.nn.Linear``, or declares them:
+    ``weight: jax.Array = equinox.field(metadata=olsq.nn.kind("matrix"))``.
 
     Examples
     --------
@@ -57,14 +62,9 @@ def decay_mask(params: Params) -> Any:
     (False, False, False, True)
     >>> optimizer = optax.adamw(1e-3, weight_decay=0.1, mask=decay_mask)
     """
-
-    def decide(path: tuple[Any, ...], leaf: Any) -> bool:
-        names = [name.lower() for name in path_names(path)]
-        last = next((name for name in reversed(names) if not name.isdigit()), "")
-        matrix = last in ("weight", "head") or last.endswith("_gate")
-        return matrix and leaf.ndim >= 2 and not any("embed" in name for name in names)
-
-    return jax.tree_util.tree_map_with_path(decide, params)
+    if unknown := set(kinds) - set(KINDS):
+        raise ValueError(f"kinds must be of {', '.join(KINDS)}, got {sorted(unknown)[0]!r}")
+    return jax.tree.map(lambda kind: kind in kinds, parameter_kinds(params))
 
 
 def adamw(config: TrainConfig) -> optax.GradientTransformationExtraArgs:
@@ -84,31 +84,3 @@ def _scale_by_given_rate() -> optax.GradientTransformationExtraArgs:
         return jax.tree.map(lambda u: -rate.astype(u.dtype) * u, updates), state
 
     return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
-
-
-def initial_state(config: TrainConfig, params: Params) -> Any:
-    """The optimiser's state before the first step."""
-    return adamw(config).init(params)
-
-
-def training_step(config: TrainConfig, static: Any) -> Callable[..., tuple[Params, Any, Metrics]]:
-    """The compiled update ``params, state, metrics = step(params, state, tokens, learning_rate=)``.
-
-    Parameters
-    ----------
-    config : TrainConfig
-    static : pytree
-        The model with None where it has weights (``equinox.partition``).
-
-    Returns
-    -------
-    callable
-        ``tokens`` is (batch, length + 1).  Weights and state given to it must not be used again:
-        their memory is.
-    """
-
-    def loss(params: Params, tokens: Array) -> Array:
-        model = eqx.combine(params, static)
-        return token_loss(model(tokens[:, :-1]), tokens[:, 1:])
-
-    return make_step(loss, adamw(config), accumulate=config.accumulate, donate=True)

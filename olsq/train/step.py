@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -11,11 +11,16 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-__all__ = ["Metrics", "make_step"]
+from olsq.train.config import check_counts
+from olsq.train.losses import BatchLoss
+
+__all__ = ["Metrics", "make_scan", "make_step"]
+
+Update = Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], tuple[Any, Any, "Metrics"]]
 
 
 class Metrics(NamedTuple):
-    """What a step reports.
+    """What a step reports, as arrays on the device: reading one waits for the step.
 
     Attributes
     ----------
@@ -25,17 +30,21 @@ class Metrics(NamedTuple):
         As the optimiser is given it, before any clipping.
     skipped : bool
         Whether the loss or the norm was not finite, so that nothing was changed.
+    extra : dict of str to scalar
+        What the loss reports beside its mean.
     """
 
     loss: Array
     gradient_norm: Array
     skipped: Array
+    extra: Mapping[str, Array] = {}
 
 
 def make_step(
-    loss: Callable[..., Any],
+    loss: Callable[..., Any] | None,
     optimizer: optax.GradientTransformation,
     *,
+    gradient: Callable[..., tuple[Any, Any]] | None = None,
     accumulate: int = 1,
     donate: bool = False,
 ) -> Callable[..., tuple[Any, Any, Metrics]]:
@@ -44,12 +53,16 @@ def make_step(
     Parameters
     ----------
     loss : callable
-        ``loss(model, *batch)``, a scalar.
+        ``loss(model, *batch)``: a scalar or a :class:`BatchLoss`; and ``key=``, where a step is
+        given one.
     optimizer : optax.GradientTransformation
         Its state starts as ``optimizer.init(equinox.filter(model, equinox.is_inexact_array))``.
+    gradient : callable, optional
+        ``gradient(model, *batch)``, a loss and the gradient to use with it in place of the
+        derivative of ``loss``, which is None then: a meta-gradient, an estimator.
     accumulate : int
         Parts in which a batch is computed one after the other, to save memory; their losses and
-        gradients are averaged.
+        gradients are averaged with the weights of the :class:`BatchLoss` of each.
     donate : bool
         Let a step use the memory of the model and the state it is given, which must not be used
         again.
@@ -57,8 +70,13 @@ def make_step(
     Returns
     -------
     callable
-        Of a model, a state, arrays whose first axis is the batch's, and keywords for the
-        optimiser's ``update``.
+        Of a model, a state, arrays whose first axis is the batch's, and keywords: ``key``, for the
+        loss, a part of a batch gets one of its own; others for the optimiser's ``update``.
+
+    Raises
+    ------
+    ValueError
+        When the step is called with a batch that ``accumulate`` does not divide.
 
     Notes
     -----
@@ -79,40 +97,171 @@ def make_step(
     >>> bool(metrics.loss < 1.5), bool(metrics.skipped)
     (True, False)
     """
-    optimizer = optax.with_extra_args_support(optimizer)
+    update = _make_update(loss, gradient, optimizer, accumulate)
 
-    def gradient(model: Any, batch: Any) -> tuple[Array, Any]:
-        value_and_grad = eqx.filter_value_and_grad(loss)
-        if accumulate == 1:
-            return value_and_grad(model, *batch)
-        parts = jax.tree.map(lambda x: x.reshape(accumulate, -1, *x.shape[1:]), batch)
+    def run(given: Any, model: Any, state: Any) -> tuple[Any, Any, Metrics]:
+        return update(model, state, *given)
 
-        def add(total: Any, part: Any) -> tuple[Any, None]:
-            return jax.tree.map(jnp.add, total, value_and_grad(model, *part)), None
-
-        weights = eqx.filter(model, eqx.is_inexact_array)
-        zero = (jnp.zeros(()), jax.tree.map(jnp.zeros_like, weights))
-        total, _ = jax.lax.scan(add, zero, parts)
-        return jax.tree.map(lambda x: x / accumulate, total)
-
-    def update(given: Any, model: Any, state: Any) -> tuple[Any, Any, Metrics]:
-        batch, options = given
-        value, gradients = gradient(model, batch)
-        norm = jnp.sqrt(sum(jnp.sum(g * g) for g in jax.tree.leaves(gradients)))
-        finite = jnp.isfinite(value) & jnp.isfinite(norm)
-        weights, rest = eqx.partition(model, eqx.is_inexact_array)
-        updates, new_state = optimizer.update(gradients, state, weights, **options)
-        new_weights = jax.tree.map(jnp.add, weights, updates)
-
-        def keep(new: Array, old: Array) -> Array:
-            return jnp.where(finite, new, old)
-
-        model = eqx.combine(jax.tree.map(keep, new_weights, weights), rest)
-        return model, jax.tree.map(keep, new_state, state), Metrics(value, norm, ~finite)
-
-    compiled = eqx.filter_jit(update, donate="all-except-first" if donate else "none")
+    compiled = eqx.filter_jit(run, donate="all-except-first" if donate else "none")
 
     def step(model: Any, state: Any, *batch: Any, **options: Any) -> tuple[Any, Any, Metrics]:
         return compiled((batch, options), model, state)
 
     return step
+
+
+def make_scan(
+    loss: Callable[..., Any] | None,
+    optimizer: optax.GradientTransformation,
+    draw: Callable[[Array], Any],
+    *,
+    steps: int,
+    gradient: Callable[..., tuple[Any, Any]] | None = None,
+) -> Callable[[Any, Any, Array, Any], tuple[Any, Any, Metrics]]:
+    """Many updates in one program, on data drawn inside it: for small models and synthetic tasks.
+
+    Parameters
+    ----------
+    loss : callable
+        ``loss(model, *batch)``, as for :func:`make_step`.
+    optimizer : optax.GradientTransformation
+    draw : callable
+        From a key to a batch: a tuple of arrays, or one array.
+    steps : int
+        In one call.
+    gradient : callable, optional
+        As for :func:`make_step`.
+
+    Returns
+    -------
+    callable
+        ``model, state, metrics = scan(model, state, key, start)``.  Step number i, from ``start``
+        on, draws its batch with ``jax.random.fold_in(key, i)``; every field of the metrics is
+        an array (steps,).
+
+    Notes
+    -----
+    No step waits for Python, which for a model of a few thousand weights is most of the time.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, optax
+    >>> from olsq.train import make_scan
+    >>> slope = jnp.array([2.0, -1.0])
+    >>> def draw(key):
+    ...     x = jax.random.normal(key, (8, 2))
+    ...     return x, x @ slope
+    >>> def loss(weights, x, y):
+    ...     return jnp.mean((x @ weights - y) ** 2)
+    >>> optimizer = optax.sgd(0.1)
+    >>> scan = make_scan(loss, optimizer, draw, steps=100)
+    >>> weights = jnp.zeros(2)
+    >>> weights, state, metrics = scan(weights, optimizer.init(weights), jax.random.key(0), 0)
+    >>> [round(float(w), 3) for w in weights], metrics.loss.shape
+    ([2.0, -1.0], (100,))
+    """
+    update = _make_update(loss, gradient, optimizer, 1)
+
+    @eqx.filter_jit
+    def run(model: Any, state: Any, key: Array, start: Any) -> tuple[Any, Any, Metrics]:
+        dynamic, static = eqx.partition((model, state), eqx.is_array)
+
+        def one(carry: Any, number: Array) -> tuple[Any, Metrics]:
+            model, state = eqx.combine(carry, static)
+            batch = as_batch(draw(jax.random.fold_in(key, number)))
+            model, state, metrics = update(model, state, batch, {})
+            return eqx.filter((model, state), eqx.is_array), metrics
+
+        dynamic, metrics = jax.lax.scan(one, dynamic, start + jnp.arange(steps))
+        return *eqx.combine(dynamic, static), metrics
+
+    return run
+
+
+def as_batch(batch: Any) -> tuple[Any, ...]:
+    """The arguments of a loss after the model: a tuple's members, or the batch itself."""
+    return tuple(batch) if isinstance(batch, tuple) else (batch,)
+
+
+def _make_update(
+    loss: Callable[..., Any] | None, gradient: Callable[..., Any] | None,
+    optimizer: optax.GradientTransformation, accumulate: int,
+) -> Update:  # fmt: skip
+    """The update before it is compiled: ``update(model, state, batch, options)``."""
+    if (loss is None) == (gradient is None):
+        raise ValueError("give a loss, or None for it and gradient=, not both")
+    check_counts(accumulate=accumulate)
+    optimizer = optax.with_extra_args_support(optimizer)
+
+    def measured(model: Any, batch: Any, given: dict[str, Any]) -> tuple[Array, BatchLoss]:
+        assert loss is not None
+        found = _as_loss(loss(model, *batch, **given))
+        return found.mean, found
+
+    def given_gradient(model: Any, batch: Any, given: dict[str, Any]) -> tuple[Any, Any]:
+        assert gradient is not None
+        value, slope = gradient(model, *batch, **given)
+        found = _as_loss(value)
+        return (found.mean, found), slope
+
+    derived = eqx.filter_value_and_grad(measured, has_aux=True)
+    value_and_grad = derived if gradient is None else given_gradient
+
+    def whole(model: Any, batch: Any, given: dict[str, Any]) -> tuple[Any, Any, Any]:
+        """The mean loss, its gradient and what else is reported."""
+        if accumulate == 1:
+            (value, found), slope = value_and_grad(model, batch, given)
+            return value, slope, found.extra
+        keys = jax.random.split(given["key"], accumulate) if given else None
+        parts = jax.tree.map(lambda x: _cut(x, accumulate), batch), keys
+
+        def one(part: Any) -> tuple[Any, Array]:
+            rows, key = part
+            own = {} if key is None else {"key": key}
+            (value, found), slope = value_and_grad(model, rows, own)
+            return (value, slope, found.extra), found.weight
+
+        def add(total: Any, part: Any) -> tuple[Any, None]:
+            found, weight = one(part)
+            # A part with nothing to predict adds nothing, not 0 times what might be NaN.
+            scaled = jax.tree.map(lambda x: jnp.where(weight > 0, weight * x, 0), found)
+            return jax.tree.map(jnp.add, total, (scaled, weight)), None
+
+        shapes = jax.eval_shape(one, jax.tree.map(lambda x: x[0], parts))
+        zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+        (total, weight), _ = jax.lax.scan(add, zero, parts)
+        return jax.tree.map(lambda x: x / jnp.where(weight > 0, weight, 1), total)
+
+    def update(
+        model: Any, state: Any, batch: tuple[Any, ...], options: dict[str, Any]
+    ) -> tuple[Any, Any, Metrics]:
+        given = {"key": options["key"]} if options.get("key") is not None else {}
+        value, gradients, extra = whole(model, batch, given)
+        norm = jnp.sqrt(sum(jnp.sum(jnp.abs(g) ** 2) for g in jax.tree.leaves(gradients)))
+        finite = jnp.isfinite(value) & jnp.isfinite(norm)
+        weights, rest = eqx.partition(model, eqx.is_inexact_array)
+        others = {name: x for name, x in options.items() if name != "key"}
+        updates, new_state = optimizer.update(gradients, state, weights, **others)
+        new_weights = optax.apply_updates(weights, updates)
+
+        def keep(new: Any, old: Any) -> Any:
+            return jnp.where(finite, new, old) if eqx.is_array(new) else new
+
+        model = eqx.combine(jax.tree.map(keep, new_weights, weights), rest)
+        return model, jax.tree.map(keep, new_state, state), Metrics(value, norm, ~finite, extra)
+
+    return update
+
+
+def _as_loss(found: Any) -> BatchLoss:
+    """What a loss returned, with arrays of one dtype."""
+    parts = found if isinstance(found, BatchLoss) else BatchLoss(found)
+    mean = jnp.asarray(parts.mean)
+    return BatchLoss(mean, jnp.asarray(parts.weight, mean.dtype), dict(parts.extra))
+
+
+def _cut(x: Any, parts: int) -> Any:
+    """A batch (B, ...) as (parts, B / parts, ...)."""
+    if x.shape[0] % parts:
+        raise ValueError(f"a batch of {x.shape[0]} rows cannot be computed in {parts} equal parts")
+    return x.reshape(parts, -1, *x.shape[1:])

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from olsq.train.huggingface import HuggingFaceTokenizer
+
 __all__ = ["BytePairTokenizer", "ByteTokenizer", "make_tokenizer", "tokenizer_from_dict"]
 
 # A word with the space before it, a number, punctuation, white space.  Merges stay inside a word,
@@ -154,23 +156,38 @@ class BytePairTokenizer:
         return {"kind": "bpe", "merges": [list(pair) for pair in self.merges]}
 
 
-Tokenizer = ByteTokenizer | BytePairTokenizer
+Tokenizer = ByteTokenizer | BytePairTokenizer | HuggingFaceTokenizer
 
 
 def make_tokenizer(spec: str, text: str | bytes) -> Tokenizer:
-    """The tokenizer ``spec`` names: ``bytes``, or ``bpe:1024`` trained on ``text``.
+    """The tokenizer ``spec`` names.
+
+    Parameters
+    ----------
+    spec : str
+        ``bytes``; ``bpe:1024``, trained on ``text``; or the path of a ``tokenizer.json`` of
+        Hugging Face, read with their library ``tokenizers``.
+    text : str or bytes
+        To learn from: give the training part only.
 
     Raises
     ------
     ValueError
-        If ``spec`` is neither.
+        If ``spec`` is none of these, or the file is no tokenizer.
+    FileNotFoundError
+        If there is no such file.
+    ImportError
+        If the library ``tokenizers`` is needed and not installed.
     """
     kind, colon, size = spec.partition(":")
     if spec == "bytes":
         return ByteTokenizer()
+    if spec.endswith(".json"):
+        return HuggingFaceTokenizer.from_file(spec)
     if kind != "bpe" or not colon or not size.isdecimal() or int(size) <= 256:
         raise ValueError(
-            f"the tokenizer must be bytes, or bpe:N with more than 256 tokens, got {spec!r}"
+            "the tokenizer must be bytes, or bpe:N with more than 256 tokens, or the path of a "
+            f"tokenizer.json, got {spec!r}"
         )
     return BytePairTokenizer.train(text, int(size))
 
@@ -181,6 +198,8 @@ def tokenizer_from_dict(saved: dict[str, Any]) -> Tokenizer:
         return ByteTokenizer()
     if saved["kind"] == "bpe":
         return BytePairTokenizer([(a, b) for a, b in saved["merges"]])
+    if saved["kind"] == "huggingface":
+        return HuggingFaceTokenizer(saved["json"])
     raise ValueError(f"unknown kind of tokenizer: {saved['kind']!r}")
 
 

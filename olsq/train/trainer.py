@@ -2,120 +2,165 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Self
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
-from olsq.files import write_atomically
+from olsq.nn import shard, shard_batch
+from olsq.train.averaging import averaged, with_average
+from olsq.train.batches import batches_from, check_batches
 from olsq.train.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
-from olsq.train.config import TrainConfig
-from olsq.train.corpus import Corpus
-from olsq.train.evaluation import Evaluation, evaluate
+from olsq.train.config import check_counts
 from olsq.train.log import Log, Record
-from olsq.train.optimiser import initial_state, training_step
+from olsq.train.losses import next_token_loss
+from olsq.train.recorder import Recorder, TrainingError
+from olsq.train.step import as_batch, make_step
 from olsq.train.tokenizers import Tokenizer
 
-__all__ = ["Trainer", "TrainingError", "fit"]
+__all__ = ["Trainer", "TrainingError"]
 
 CHECKPOINT, LOG = "checkpoint.safetensors", "log.csv"
-MOST_SKIPPED = 100  # steps in a row
 
-
-class TrainingError(RuntimeError):
-    """Training cannot go on: no step has a finite loss and gradient any more."""
+Evaluate = Callable[[Any], float | Mapping[str, float]]
 
 
 class Trainer:
-    """Trains a model on a corpus, and can stop and go on anywhere.
+    """Trains any model on any batches with any optimiser, and can stop and go on anywhere.
 
     Parameters
     ----------
-    model : Equinox module
-        ``model(tokens)`` maps (B, T) int32 to logits (B, T, vocabulary).  Its floating-point
-        arrays are trained, in copies: ``model`` itself stays as it is.
-    corpus : Corpus
-    config : TrainConfig
+    model : Equinox module, or pytree
+        Its floating-point arrays are trained, in copies: ``model`` itself stays as it is.
+    batches : callable or iterable
+        From the step (0, 1, ...) to its batch, such as ``corpus.batches(...)`` and
+        :func:`olsq.train.shuffled`; or an iterable of batches, of which a run that goes on reads
+        those it has had once more.  A batch is a tuple, the arguments of the loss after the model,
+        or one argument; the first axis of every array is the batch's.
+    optimizer : optax.GradientTransformation
+    steps : int
+        Updates of the weights.
+    loss : callable
+        ``loss(model, *batch)``: a scalar or a :class:`BatchLoss`.
+    callbacks : sequence of callable
+        Each is called with every :class:`Record`, in order.
+    evaluation : callable, optional
+        From the model to its validation loss, or to numbers by name of which ``"loss"`` is it.
+    evaluate_every : int, optional
+        Steps between two evaluations, a twentieth of them if None; the last step has one too.
+    learning_rate : callable, optional
+        From the step to a rate, which is logged and given to the optimiser's ``update``; an
+        optimiser with a schedule of its own needs none.
+    accumulate : int
+        Parts in which a batch is computed, see :func:`make_step`.
+    average : float, optional
+        Keep an exponential moving average of the weights, see :func:`with_average`; evaluations
+        are then of it.
+    key : jax.random.key, optional
+        For dropout: the loss is given ``key=``, which depends on the step only.
+    mesh : jax.sharding.Mesh, optional
+        Devices: each has all weights, and its part of the rows of a batch along the mesh's first
+        axis.
     directory : path, optional
-        For ``checkpoint.safetensors`` and ``log.csv``; it is made if need be.  None writes nothing.
+        For ``checkpoint.safetensors`` (with the tokenizer) and ``log.csv``; None writes nothing.
     tokenizer : optional
-        Saved in checkpoints.
     setup : dict, optional
-        Options the model was made with, as JSON can hold them; a run goes on only from a
+        What else makes this run what it is, as JSON can hold it; a run goes on only from a
         checkpoint with the same.
     checkpoint_every : float
         Seconds between two checkpoints.
+    ahead : int
+        Steps that may be under way when a record is made.  With 0 the device waits for Python.
 
     Attributes
     ----------
     step : int
-        Steps done.
+        Steps begun; those of :attr:`log` are done.
     log : Log
-
-    Raises
-    ------
-    ValueError
-        If sequences do not fit into the corpus, or its tokens into the model's vocabulary.
 
     Examples
     --------
-    >>> import equinox as eqx, jax, numpy as np
-    >>> from olsq.train import Corpus, TrainConfig, Trainer
-    >>> class Bigram(eqx.Module):
-    ...     table: jax.Array = eqx.field(default_factory=lambda: jax.numpy.zeros((4, 4)))
-    ...     def __call__(self, tokens):
-    ...         return self.table[tokens]
-    >>> corpus = Corpus.split(np.arange(1000) % 4)
-    >>> trainer = Trainer(Bigram(), corpus, TrainConfig(steps=300, batch=4, length=8, lr=0.1))
-    >>> losses = [record.loss for record in trainer.run()]
-    >>> round(losses[0], 3), losses[-1] < 0.05
-    (1.386, True)
+    >>> import jax, jax.numpy as jnp, numpy as np, optax
+    >>> from olsq.train import Trainer
+    >>> def batches(step):
+    ...     x = np.random.default_rng(step).normal(size=(8, 2))
+    ...     return x, x @ [2.0, -1.0]
+    >>> def loss(weights, x, y):
+    ...     return jnp.mean((x @ weights - y) ** 2)
+    >>> trainer = Trainer(
+    ...     jnp.zeros(2), batches=batches, loss=loss, optimizer=optax.sgd(0.1), steps=100
+    ... )
+    >>> for record in trainer.run():
+    ...     pass
+    >>> [round(float(w), 3) for w in trainer.model], record.step
+    ([2.0, -1.0], 100)
     """
 
     def __init__(
         self,
         model: Any,
-        corpus: Corpus,
-        config: TrainConfig,
         *,
+        batches: Callable[[int], Any] | Iterable[Any],
+        optimizer: optax.GradientTransformation,
+        steps: int,
+        loss: Callable[..., Any] = next_token_loss,
+        callbacks: Sequence[Callable[[Record], object]] = (),
+        evaluation: Evaluate | None = None,
+        evaluate_every: int | None = None,
+        learning_rate: Callable[[Any], Any] | None = None,
+        accumulate: int = 1,
+        average: float | None = None,
+        key: jax.Array | None = None,
+        mesh: jax.sharding.Mesh | None = None,
         directory: str | os.PathLike[str] | None = None,
         tokenizer: Tokenizer | None = None,
         setup: dict[str, Any] | None = None,
         checkpoint_every: float = 60.0,
+        ahead: int = 1,
     ) -> None:
-        self.corpus, self.config, self.tokenizer = corpus, config, tokenizer
+        every = max(steps // 20, 1) if evaluate_every is None else evaluate_every
+        check_counts(steps=steps, accumulate=accumulate, evaluate_every=every)
+        check_counts(0, ahead=ahead)
+        check_batches(batches)
+        self.batches, self.steps, self.callbacks = batches, steps, tuple(callbacks)
+        self.evaluation, self.evaluate_every, self.ahead = evaluation, every, ahead
         self.directory = None if directory is None else Path(directory)
-        self.setup = {} if setup is None else dict(setup)
-        self.checkpoint_every = checkpoint_every
-        corpus.check(config.length)
-        corpus.check(config.length, vocabulary_of(model, config.length))
-        self._params, self._static = eqx.partition(model, eqx.is_inexact_array)
+        self.tokenizer, self.setup = tokenizer, {} if setup is None else dict(setup)
+        self.checkpoint_every, self._average, self._key = checkpoint_every, average, key
+        self._accumulate, self._mesh = accumulate, mesh
+        if average is not None:
+            optimizer = with_average(optimizer, average)
         # Copies, because a step overwrites what it is given; of a definite type, because a weakly
         # typed weight (made from a Python number) would have the second step compiled again.
-        self._params = jax.tree.map(lambda x: jnp.array(x, dtype=x.dtype), self._params)
-        self._optimiser = initial_state(config, self._params)
-        self._step = training_step(config, self._static)
-        self._learning_rate = jax.jit(config.learning_rate)
-        self._windows = corpus.windows(config.length, config.evaluate_sequences)
-        self.log = Log()
-        self._saved = -1
+        weights, rest = eqx.partition(model, eqx.is_inexact_array)
+        weights = jax.tree.map(lambda x: jnp.array(x, dtype=x.dtype), weights)
+        self._model = self._place(eqx.combine(weights, rest))
+        self._state = self._place(optimizer.init(eqx.filter(self._model, eqx.is_inexact_array)))
+        self._update = make_step(loss, optimizer, accumulate=accumulate, donate=True)
+        self._learning_rate = None if learning_rate is None else jax.jit(learning_rate)
+        self.step, self._recorder, self._saved = 0, Recorder(Log()), -1
 
     @property
-    def step(self) -> int:
-        """Steps done."""
-        return len(self.log)
+    def log(self) -> Log:
+        """Records of the steps done."""
+        return self._recorder.log
 
     @property
     def model(self) -> Any:
         """The model as trained so far."""
-        return eqx.combine(jax.tree.map(jnp.copy, self._params), self._static)
+        return jax.tree.map(lambda x: jnp.copy(x) if eqx.is_array(x) else x, self._model)
+
+    @property
+    def averaged(self) -> Any:
+        """The model with averaged weights, where there is an average; otherwise :attr:`model`."""
+        return self.model if self._average is None else averaged(self._model, self._state)
 
     @property
     def checkpoint_path(self) -> Path | None:
@@ -133,42 +178,53 @@ class Trainer:
         if self.checkpoint_path is None or not self.checkpoint_path.exists():
             return False
         found = read_checkpoint(self.checkpoint_path)
-        found.check(self.config.to_dict(), self.setup, self._data_digest())
-        params = found.restore("weights", self._params)
-        optimiser = found.restore("optimiser", self._optimiser)
-        self._params, self._optimiser, self.log = params, optimiser, found.log
+        found.check(self.options(), self.setup, getattr(self.batches, "digest", ""))
+        weights, rest = eqx.partition(self._model, eqx.is_inexact_array)
+        weights, state = found.restore("weights", weights), found.restore("optimiser", self._state)
+        self._model, self._state = self._place(eqx.combine(weights, rest)), self._place(state)
+        self._recorder, self.step = Recorder(found.log), found.step
         self._saved = self.step
         return True
 
     def save(self) -> None:
-        """Write the checkpoint, unless there is no directory or nothing new."""
+        """Write the checkpoint, unless there is no directory or nothing new.
+
+        Waits for the steps under way, whose records :meth:`run` has yet to yield.
+        """
+        self._recorder.settle(0)
         if self.checkpoint_path is None or self._saved == self.step:
             return
-        write_checkpoint(
-            self.checkpoint_path,
-            {"weights": self._params, "optimiser": self._optimiser},
-            {
-                "step": self.step,
-                "config": self.config.to_dict(),
-                "setup": self.setup,
-                "data": self._data_digest(),
-                "tokenizer": None if self.tokenizer is None else self.tokenizer.to_dict(),
-            },
-            self.log,
-        )
+        self.checkpoint_path.parent.mkdir(parents=True, exist_ok=True)
+        weights = eqx.filter(self._model, eqx.is_inexact_array)
+        notes = {
+            "step": self.step, "config": self.options(), "setup": self.setup,
+            "data": getattr(self.batches, "digest", ""),
+            "tokenizer": None if self.tokenizer is None else self.tokenizer.to_dict(),
+        }  # fmt: skip
+        trees = {"weights": weights, "optimiser": self._state}
+        write_checkpoint(self.checkpoint_path, trees, notes, self.log)
         self._saved = self.step
+
+    def fit(self, *, resume: bool = False) -> Self:
+        """Train to the last step, from the checkpoint in the directory if asked to."""
+        if resume:
+            self.resume()
+        for _ in self.run():
+            pass
+        return self
 
     def run(self) -> Iterator[Record]:
         """Train to the last step, yielding a record after each; checkpoints as time passes.
 
-        The caller may stop iterating at any record, and call :meth:`save`.
+        The caller may stop iterating at any record, and call :meth:`save`.  Then up to ``ahead``
+        more steps were begun: they are done, logged and saved too.
 
         Raises
         ------
         CheckpointError
             If the directory holds a checkpoint that this trainer has neither written nor resumed.
         TrainingError
-            If a hundred steps in a row were skipped.
+            If a hundred steps in a row were skipped, or there are no more batches.
         OSError
             If a file cannot be written.
         """
@@ -176,118 +232,69 @@ class Trainer:
             raise CheckpointError(
                 f"{self.checkpoint_path} exists: resume from it, or choose another directory"
             )
-        if self.directory is None:
-            yield from self._train(None)
-            return
-        self.directory.mkdir(parents=True, exist_ok=True)
-        # Lines written after the checkpoint was are of steps that are done again.
-        write_atomically(self.directory / LOG, self.log.as_csv().encode())
-        with open(self.directory / LOG, "a", encoding="utf-8", newline="") as file:
-            yield from self._train(file)
+        with self._recorder.writing(None if self.directory is None else self.directory / LOG):
+            try:
+                yield from self._train()
+            finally:
+                self._recorder.settle(0)  # the caller may have left: the log is whole
         self.save()
 
-    def _train(self, file: TextIO | None) -> Iterator[Record]:
-        clock = time.monotonic()
-        in_a_row = 0
-        while self.step < self.config.steps:
-            record = self._advance()
-            if file is not None:
-                file.write(record.as_row())
-                file.flush()
-            in_a_row = in_a_row + 1 if record.skipped else 0
-            if in_a_row == MOST_SKIPPED:
-                raise TrainingError(
-                    f"{MOST_SKIPPED} steps in a row, the last of them step {self.step}, had a loss "
-                    "or gradient that is not finite, so the weights no longer change: start again "
-                    "with a smaller learning rate"
-                )
+    def options(self) -> dict[str, Any]:
+        """Options that a checkpoint must have been written with, as JSON can hold them."""
+        return {"steps": self.steps, "accumulate": self._accumulate, "average": self._average}
+
+    def score(self) -> dict[str, float]:
+        """What ``evaluation`` says of the weights so far, averaged ones if there are."""
+        if self.evaluation is None:
+            return {}
+        found = self.evaluation(self.averaged)
+        scores = dict(found) if isinstance(found, Mapping) else {"loss": found}
+        return {name: float(value) for name, value in scores.items()}
+
+    def _train(self) -> Iterator[Record]:
+        clock, source = time.monotonic(), batches_from(self.batches, self.step)
+        while self.step < self.steps:
+            due = self._begin(next(source, None))
+            self._recorder.settle(min(self.ahead, 1) if due else self.ahead)
             if time.monotonic() - clock >= self.checkpoint_every:
                 self.save()
                 clock = time.monotonic()
+            yield from self._deliver()
+            if due:  # evaluated before another step changes the weights
+                self._recorder.settle(0)
+                yield from self._deliver()
+
+    def _deliver(self) -> Iterator[Record]:
+        for record in self._recorder.take():
+            for callback in self.callbacks:
+                callback(record)
             yield record
 
-    def _advance(self) -> Record:
-        """One step, evaluated where one is due, and logged."""
-        config, index = self.config, self.step
-        tokens = self.corpus.batch(
-            seed=config.seed, step=index, batch=config.batch, length=config.length
+    def _begin(self, batch: Any) -> bool:
+        """Begin a step, and wait for nothing; whether it is to be evaluated."""
+        if batch is None:
+            raise TrainingError(
+                f"there is no batch for step {self.step + 1:,} of {self.steps:,}: give an iterable "
+                "without end, or a function of the step"
+            )
+        batch, options = as_batch(batch), {}
+        if self._mesh is not None:
+            axis = self._mesh.axis_names[0]
+            batch = shard_batch(batch, self._mesh, axis)
+        if self._key is not None:
+            options["key"] = jax.random.fold_in(self._key, self.step)
+        rate: Any = np.nan
+        if self._learning_rate is not None:
+            rate = options["learning_rate"] = self._learning_rate(np.int32(self.step))
+        self._model, self._state, metrics = self._update(
+            self._model, self._state, *batch, **options
         )
-        rate = self._learning_rate(np.int32(index))
-        self._params, self._optimiser, metrics = self._step(
-            self._params, self._optimiser, tokens, learning_rate=rate
-        )
-        loss, norm, skipped = jax.device_get(metrics)
-        done = index + 1
-        validation = None
-        if done % config.evaluation_steps == 0 or done == config.steps:
-            validation = self._evaluate(self._windows).loss
-        record = Record(done, float(loss), float(norm), float(rate), bool(skipped), validation)
-        self.log.append(record)
-        return record
+        self.step += 1
+        due = self.evaluation is not None and self.step % self.evaluate_every == 0
+        due = due or self.step == self.steps
+        self._recorder.begin(self.step, metrics, rate, self.score if due else None)
+        return due
 
-    def evaluate(self) -> Evaluation:
-        """Losses of the whole validation part."""
-        return self._evaluate(self.corpus.windows(self.config.length))
-
-    def _evaluate(self, windows: Any) -> Evaluation:
-        size = self.config.batch // self.config.accumulate
-        return evaluate(eqx.combine(self._params, self._static), windows, batch=size)
-
-    def _data_digest(self) -> str:
-        digest = hashlib.sha256(self.corpus.train.tobytes())
-        digest.update(b"|" + self.corpus.validation.tobytes())
-        return digest.hexdigest()
-
-
-def fit(
-    model: Any,
-    corpus: Corpus,
-    config: TrainConfig,
-    *,
-    resume: bool = False,
-    callback: Callable[[Record], object] | None = None,
-    **options: Any,
-) -> Trainer:
-    """Train a model to the last step.
-
-    Parameters
-    ----------
-    model, corpus, config
-        As for :class:`Trainer`.
-    resume : bool
-        Go on from the checkpoint in the directory, if there is one: to the same weights, bit for
-        bit, as without the stop.
-    callback : callable, optional
-        Called with every :class:`Record`.
-    **options
-        Others of :class:`Trainer`: ``directory``, ``tokenizer``, ``setup``, ``checkpoint_every``.
-
-    Returns
-    -------
-    Trainer
-        ``model``, ``log`` and ``evaluate()``.
-
-    Raises
-    ------
-    CheckpointError, TrainingError, ValueError, OSError
-        As :meth:`Trainer.resume` and :meth:`Trainer.run`.
-    """
-    trainer = Trainer(model, corpus, config, **options)
-    if resume:
-        trainer.resume()
-    for record in trainer.run():
-        if callback is not None:
-            callback(record)
-    return trainer
-
-
-def vocabulary_of(model: Any, length: int) -> int:
-    """Number of logits of a model; ValueError if it does not map tokens to logits."""
-    tokens = jax.ShapeDtypeStruct((1, length), jnp.int32)
-    shape = getattr(eqx.filter_eval_shape(model, tokens), "shape", None)
-    if shape is None or len(shape) != 3 or shape[:2] != tokens.shape:
-        raise ValueError(
-            f"the model must map tokens (batch, time) to logits (batch, time, vocabulary), got "
-            f"{shape} from {tokens.shape}"
-        )
-    return shape[2]
+    def _place(self, tree: Any) -> Any:
+        """A pytree with its arrays on every device of the mesh."""
+        return tree if self._mesh is None else shard(tree, self._mesh)

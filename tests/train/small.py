@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from olsq.train import ByteTokenizer, Corpus, TrainConfig, Trainer
+from olsq.train import ByteTokenizer, Corpus, CorpusTrainer, TrainConfig
 
 TEXT = "The quick brown fox jumps over the lazy dog. " * 40
 
@@ -48,7 +48,7 @@ def corpus(text=TEXT):
 def trainer(directory=None, **options):
     changes = options.pop("config", {})
     model = options.pop("model", None) or SmallModel()
-    return Trainer(
+    return CorpusTrainer(
         model, corpus(), config(**changes), directory=directory, tokenizer=ByteTokenizer(),
         **options,
     )  # fmt: skip

@@ -13,15 +13,21 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from olsq.train import CheckpointError, CheckpointMismatch, fit, read_checkpoint
+from olsq.train import (
+    CheckpointError,
+    CheckpointMismatch,
+    CorpusTrainer,
+    fit,
+    read_checkpoint,
+)
 from olsq.train import checkpoint as checkpoint_module
-from tests.train.small import SmallModel, config, corpus, same_bits, trainer, weights
+from tests.train.small import TEXT, SmallModel, config, corpus, same_bits, trainer, weights
 
 REPOSITORY = Path(__file__).parents[2]
 
 
 def stopped_after(directory, steps, **options):
-    """A trainer that was left, with a checkpoint, after ``steps`` steps."""
+    """A trainer that was left, with a checkpoint, at the record of ``steps``, one step ahead."""
     run = trainer(directory, **options)
     list(itertools.islice(run.run(), steps))
     run.save()
@@ -30,7 +36,7 @@ def stopped_after(directory, steps, **options):
 
 def everything(run):
     """Weights, the optimiser's state and the log of a run, to be compared."""
-    found = checkpoint_module.named_arrays("o", run._optimiser)
+    found = checkpoint_module.named_arrays("o", run._state)
     return [*weights(run.model), *(np.asarray(x) for x in found.values())], run.log.as_csv()
 
 
@@ -40,7 +46,7 @@ def test_stopped_anywhere_and_resumed_is_the_same_run(tmp_path):
     stopped_after(tmp_path / "parts", 7)
     second = trainer(tmp_path / "parts")
     assert second.resume()
-    assert second.step == 7
+    assert second.step == 8
     list(itertools.islice(second.run(), 20))
     second.save()
     last = trainer(tmp_path / "parts")
@@ -112,8 +118,8 @@ def test_other_options_are_named(tmp_path):
 
 def test_other_text_is_refused(tmp_path):
     stopped_after(tmp_path, 3)
-    other = trainer(tmp_path)
-    other.corpus.train[5] += 1
+    data = corpus(TEXT.replace("q", "k", 1))
+    other = CorpusTrainer(SmallModel(), data, config(), directory=tmp_path)
     with pytest.raises(CheckpointMismatch, match="the text was"):
         other.resume()
 
@@ -211,11 +217,11 @@ def test_bfloat16_weights_survive(tmp_path):
 def test_checkpoint_knows_its_tokenizer_and_step(tmp_path):
     stopped_after(tmp_path, 3)
     found = read_checkpoint(tmp_path / "checkpoint.safetensors")
-    assert found.step == 3
+    assert found.step == 4
     assert found.tokenizer is not None
     assert found.tokenizer.name == "bytes"
     assert found.config["lr"] == 3e-3
-    assert len(found.log) == 3
+    assert len(found.log) == 4
 
 
 def test_no_checkpoint_to_resume_from(tmp_path):

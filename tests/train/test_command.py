@@ -1,5 +1,6 @@
 """``olsq train``: one line for every user error, files of a run, Ctrl-C and --resume."""
 
+import dataclasses
 import importlib.util
 import re
 import shutil
@@ -9,7 +10,10 @@ import sys
 import numpy as np
 import pytest
 
-from olsq.train import read_checkpoint
+from olsq.cli.errors import InputError
+from olsq.cli.train.config import gather, write_config
+from olsq.train import Corpus, make_tokenizer, read_checkpoint
+from olsq.train.corpus import training_part
 from tests.cli.conftest import REPOSITORY, environment, olsq_command
 from tests.train.small import TEXT
 
@@ -52,8 +56,8 @@ def test_files_of_a_run(finished, text):
 
     out, printed, progress = finished
     assert {path.name for path in out.iterdir()} == {
-        "checkpoint.safetensors", "log.csv", "loss.png", "model.safetensors", "perplexity.png",
-        "positions.csv",
+        "checkpoint.safetensors", "config.toml", "log.csv", "loss.png", "model.safetensors",
+        "perplexity.png", "positions.csv",
     }  # fmt: skip
     assert [path.name for path in out.parent.iterdir()] == ["out"]
     assert len((out / "log.csv").read_text().splitlines()) == 7
@@ -76,11 +80,13 @@ def test_ctrl_c_saves_and_resume_ends_with_the_same_bytes(finished, text, tmp_pa
     done = in_a_process("tests.train.interrupted", *arguments)
     assert done.returncode == 130
     assert done.stdout == ""
-    assert "olsq: stopped after step 3; go on with: olsq train 'x y' --resume" in done.stderr
-    assert {p.name for p in (tmp_path / "run").iterdir()} == {"checkpoint.safetensors", "log.csv"}
+    # The record of the third step is read when the fourth has begun.
+    assert "olsq: stopped after step 4; go on with: olsq train 'x y' --resume" in done.stderr
+    written = {"checkpoint.safetensors", "config.toml", "log.csv"}
+    assert {p.name for p in (tmp_path / "run").iterdir()} == written
     done = in_a_process("olsq.cli", *arguments, "--resume", "--sample", "0")
     assert done.returncode == 0
-    assert "going on after step 3" in done.stderr
+    assert "going on after step 4" in done.stderr
     for name in ("checkpoint.safetensors", "log.csv", "positions.csv"):
         assert (tmp_path / "run" / name).read_bytes() == (finished[0] / name).read_bytes()
 
@@ -128,7 +134,7 @@ CASES = [
     ("--dtype int8", "--dtype must be float32 or bfloat16, got 'int8'"),
     ("--steps 0", "--steps must be a whole number of at least 1, got 0"),
     ("--batch x", "Invalid value for '--batch'"),
-    ("--batch 4 --accumulate 3", "--batch must be a multiple of accumulate"),
+    ("--batch 4 --accumulate 3", "--batch must be a multiple of --accumulate times --devices"),
     ("--length 5000", "too few for sequences of 5000"),
     ("--lr -1", "--lr must be a positive number, got -1"),
     ("--lr nan", "--lr must be a positive number, got nan"),
@@ -137,7 +143,20 @@ CASES = [
     ("--seed -1", "--seed must be a whole number of at least 0"),
     ("--validation 1.5", "--validation must lie between 0 and 1, got 1.5"),
     ("--tokenizer words", "--tokenizer: the tokenizer must be bytes, or bpe:N"),
-    ("--tokenizer bpe:256", "with more than 256 tokens, got 'bpe:256'"),
+    ("--tokenizer bpe:256", "the path of a tokenizer.json, got 'bpe:256'"),
+    ("--tokenizer none.json", "--tokenizer: cannot read none.json: No such file"),
+    ("--mixer-option mesa", "--mixer-option must look like mesa.ridge_floor=0.1, got 'mesa'"),
+    ("--mixer-option mesa.speed=3", "mixer 'mesa' has no option 'speed': see Mesa"),
+    ("--mixer-option gla.heads=3", "mixer_options has ['gla'], but the mixers are ['mesa']"),
+    ("--preset huge", "--preset: unknown preset 'huge'; known are 1m, 5m, "),
+    ("--remat some", "--remat must be none, dots, full, got 'some'"),
+    ("--dropout 1", "--dropout must lie in [0, 1), got 1"),
+    ("--average 1", "--average must lie between 0 and 1, got 1.0"),
+    ("--z-loss -1", "--z-loss must not be negative, got -1.0"),
+    ("--devices 0", "--devices must be at least 1, got 0"),
+    ("--devices 16", "--devices is 16, but JAX has 1 (cpu)"),
+    ("--config none.toml", "cannot read none.toml: No such file or directory"),
+    ("--config fox.txt", "fox.txt is not TOML: "),
     ("--sample -1", "--sample must not be negative"),
     ("--checkpoint-every -1", "--checkpoint-every must be finite and not negative"),
     ("--out fox.txt", "cannot write to fox.txt: it is not a directory"),
@@ -190,6 +209,17 @@ def test_missing_library_says_what_to_install(name, tmp_path, monkeypatch, olsq_
     assert '"online-least-squares[cli,nn]"' in err
 
 
+def test_a_tokenizer_file_without_its_library(tmp_path, monkeypatch, olsq_command):
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    (tmp_path / "t.json").write_text("{}")
+    code, _, err = olsq_command(
+        "train", "--tokenizer", tmp_path / "t.json", "--out", tmp_path / "run"
+    )
+    assert (code, err.count("\n")) == (1, 1)
+    assert 'pip install "online-least-squares[tokenizers]"' in err
+    assert not (tmp_path / "run").exists()
+
+
 def test_other_commands_import_neither_jax_nor_equinox():
     code = """
 import sys
@@ -204,8 +234,69 @@ print([m for m in ("jax", "equinox", "optax", "safetensors") if m in sys.modules
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+def test_a_config_file_makes_the_same_run(finished, tmp_path):
+    out = finished[0]
+    options = gather({"config": out / "config.toml"})
+    assert (options.mixer, options.dim, options.tokenizer, options.out) == (
+        "gla", 8, "bpe:270", out,
+    )  # fmt: skip
+    assert write_config(options) == (out / "config.toml").read_text()
+    path = tmp_path / "c.toml"
+    path.write_text(
+        'preset = "1m"\nblocks = 2\nlr = 1\ntext = "a \\"b\\".txt"\n'
+        "[mixer_options.mesa]\nridge_floor = 0.5\nnorm_eps = 1e-5\n"
+    )
+    options = gather({"config": path, "heads": 8, "mixer_option": ["mesa.ridge_floor=2"]})
+    assert (options.dim, options.blocks, options.heads, options.lr) == (128, 2, 8, 1)
+    assert options.mixer_options == {"mesa": {"ridge_floor": 2, "norm_eps": 1e-5}}
+    (tmp_path / "again.toml").write_text(write_config(options))
+    again = gather({"config": tmp_path / "again.toml"})
+    assert again == dataclasses.replace(
+        options, text=options.text.absolute(), out=options.out.absolute()
+    )
+    assert gather({"config": path, "preset": "5m"}).blocks == 6  # the command line's comes first
+
+
+def test_the_config_file_of_the_page_is_read(tmp_path):
+    page = (REPOSITORY / "docs" / "training.md").read_text(encoding="utf-8")
+    (tmp_path / "c.toml").write_text(re.findall(r"```toml\n(.*?)```", page, flags=re.DOTALL)[0])
+    options = gather({"config": tmp_path / "c.toml", "mixer_option": ["hawk.convolution=false"]})
+    assert (options.mixers, options.dim, options.steps) == (["hawk", "mesa"], 128, 5000)
+    assert options.mixer_options == {"mesa": {"ridge_floor": 0.1}, "hawk": {"convolution": False}}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("speed = 3", "has an unknown option 'speed'; known are text, out, mixer"),
+        ('steps = "many"', "steps must be a whole number, got 'many'"),
+        ("steps = true", "steps must be a whole number, got True"),
+        ("resume = 1", "resume must be true or false, got 1"),
+        ("mixer_options = {mesa = 1}", "mixer_options must be tables of options by mixer"),
+    ],
+)
+def test_config_files_that_cannot_be_used(text, message, tmp_path):
+    path = tmp_path / "c.toml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=re.escape(message)):
+        gather({"config": path})
+
+
+def test_merges_are_learned_on_the_training_part():
+    first = "é" * 100 + "ab" * 40
+    text = (first + "xyxy" * 60).encode()
+    assert training_part(text, 240 / len(text)) == first.encode()
+    assert training_part(("é" * 5).encode(), 0.1) == ("é" * 4).encode()  # not within a letter
+    tokenizer = make_tokenizer("bpe:260", training_part(text, 240 / len(text)))
+    pieces = b"".join(tokenizer.decode_bytes([token]) for token in range(256, 260))
+    assert b"x" not in pieces
+    corpus = Corpus.from_text(text, tokenizer, 240 / len(text))
+    assert tokenizer.decode(corpus.train) == first
+    assert tokenizer.decode(corpus.validation) == "xyxy" * 60
+
+
 def test_page_names_options_and_solvers_that_exist(olsq_command, monkeypatch):
-    from olsq.cli.train.train import SOLVERS
+    from olsq.cli.train.build import SOLVERS
 
     monkeypatch.setenv("COLUMNS", "120")
     page = (REPOSITORY / "docs" / "training.md").read_text(encoding="utf-8")

@@ -9,8 +9,19 @@ import numpy as np
 import optax
 import pytest
 
-from olsq.train import Corpus, Log, Trainer, TrainingError, evaluate, fit
-from olsq.train.optimiser import decay_mask, initial_state, path_names, training_step
+from olsq.nn.names import path_names
+from olsq.train import (
+    Corpus,
+    CorpusTrainer,
+    Log,
+    TrainingError,
+    decay_mask,
+    evaluate,
+    fit,
+    make_step,
+    next_token_loss,
+)
+from olsq.train.optimiser import adamw
 from tests.train.small import SmallModel, config, corpus, same_bits, trainer, weights
 
 
@@ -97,8 +108,9 @@ def test_step_is_optax_adamw():
                     mask=decay_mask),
     )  # fmt: skip
     state = reference.init(params)
-    mine, opt = jax.tree.map(jnp.copy, params), initial_state(options, params)
-    step, rate = training_step(options, static), jax.jit(options.learning_rate)
+    mine, opt = eqx.combine(jax.tree.map(jnp.copy, params), static), adamw(options).init(params)
+    step = make_step(next_token_loss, adamw(options), donate=True)
+    rate = jax.jit(options.learning_rate)
 
     def loss(p, tokens):
         logits = eqx.combine(p, static)(tokens[:, :-1])
@@ -116,7 +128,7 @@ def test_step_is_optax_adamw():
         mine, opt, metrics = step(mine, opt, tokens, learning_rate=rate(index))
         np.testing.assert_allclose(metrics.loss, value, rtol=1e-6)
         np.testing.assert_allclose(metrics.gradient_norm, optax.tree.norm(gradient), rtol=1e-5)
-    for x, y in zip(jax.tree.leaves(mine), jax.tree.leaves(params), strict=True):
+    for x, y in zip(weights(mine), jax.tree.leaves(params), strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-7)
 
 
@@ -139,7 +151,7 @@ def test_only_matrices_outside_the_embedding_decay():
 
 
 def test_bad_steps_are_skipped_counted_and_leave_no_trace():
-    run = trainer(model=Poisoned(bad=(ord("q"),)))
+    run = trainer(model=Poisoned(bad=(ord("q"),)), ahead=0)
     before = weights(run.model)
     for record in run.run():
         after = weights(run.model)
@@ -153,7 +165,7 @@ def test_bad_steps_are_skipped_counted_and_leave_no_trace():
 
 
 def test_a_run_without_a_good_step_ends_with_advice():
-    run = trainer(model=Poisoned(bad=tuple(range(256))), config={"steps": 200})
+    run = trainer(model=Poisoned(bad=tuple(range(256))), config={"steps": 200}, ahead=0)
     with pytest.raises(TrainingError, match=r"100 steps in a row.*smaller learning rate"):
         list(run.run())
     assert run.step == 100
@@ -224,10 +236,10 @@ def test_data_that_cannot_be_trained_on():
     with pytest.raises(ValueError, match="validation must lie"):
         Corpus.split(np.zeros(5, int), validation=1.0)
     with pytest.raises(ValueError, match="training part has 18 tokens: too few"):
-        Trainer(SmallModel(), Corpus.split(np.zeros(20, int)), config(length=32))
+        CorpusTrainer(SmallModel(), Corpus.split(np.zeros(20, int)), config(length=32))
     with pytest.raises(ValueError, match="tokens from 0 to 99, the model knows 0 to 49"):
-        Trainer(SmallModel(50), Corpus.split(np.arange(1000) % 100), config())
+        CorpusTrainer(SmallModel(50), Corpus.split(np.arange(1000) % 100), config())
     with pytest.raises(ValueError, match="must map tokens"):
-        Trainer(lambda tokens: tokens, corpus(), config())
+        CorpusTrainer(lambda tokens: tokens, corpus(), config())
     with pytest.raises(ValueError, match="windows must be"):
         evaluate(SmallModel(), np.zeros((3, 1), int))

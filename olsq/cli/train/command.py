@@ -10,10 +10,12 @@ from rich.console import Console
 
 
 def train(
+    context: typer.Context,
     text: Annotated[
         Path | None,
         typer.Argument(
-            help="A text file; bytes of any encoding.",
+            help="A text file, bytes of any encoding; or a folder of tokens that "
+            "olsq.train.write_tokens wrote.",
             show_default="two novels by Jane Austen that ship with olsq",
             metavar="TEXT",
         ),
@@ -21,7 +23,8 @@ def train(
     tokenizer: Annotated[
         str,
         typer.Option(
-            help="bytes, or bpe:N: N tokens, pairs of bytes merged as TEXT suggests.",
+            help="bytes; bpe:N: N tokens, pairs of bytes merged as the training part suggests; or "
+            "a tokenizer.json of Hugging Face (needs the library tokenizers).",
             rich_help_panel="Text",
         ),
     ] = "bytes",
@@ -50,6 +53,21 @@ def train(
             rich_help_panel="Model",
         ),
     ] = None,
+    mixer_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="An option of a mixer: mesa.ridge_floor=0.1. May be given several times.",
+            metavar="MIXER.NAME=VALUE",
+            rich_help_panel="Model",
+        ),
+    ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            help="1m, 5m, 140m, 440m or 940m: --dim, --blocks, --heads and --key-size by name.",
+            rich_help_panel="Model",
+        ),
+    ] = None,
     dim: Annotated[
         int, typer.Option(help="Width of the residual stream.", rich_help_panel="Model")
     ] = 128,
@@ -70,6 +88,20 @@ def train(
             rich_help_panel="Model",
         ),
     ] = "float32",
+    dropout: Annotated[
+        float,
+        typer.Option(
+            help="Rate at which embeddings and what blocks add are dropped, in training only.",
+            rich_help_panel="Model",
+        ),
+    ] = 0.0,
+    remat: Annotated[
+        str,
+        typer.Option(
+            help="none, dots or full: what the backward pass computes again to save memory.",
+            rich_help_panel="Model",
+        ),
+    ] = "none",
     batch: Annotated[
         int, typer.Option(help="Sequences in a step.", rich_help_panel="Training")
     ] = 16,
@@ -77,6 +109,12 @@ def train(
         int,
         typer.Option(
             help="Parts in which a batch is computed, to save memory.", rich_help_panel="Training"
+        ),
+    ] = 1,
+    devices: Annotated[
+        int,
+        typer.Option(
+            help="Devices that share the rows of a batch.", rich_help_panel="Training"
         ),
     ] = 1,
     steps: Annotated[
@@ -102,6 +140,21 @@ def train(
     clip: Annotated[
         float, typer.Option(help="Largest norm of a gradient.", rich_help_panel="Training")
     ] = 1.0,
+    z_loss: Annotated[
+        float,
+        typer.Option(
+            help="Times the mean of log(Z)^2, added to the loss; 1e-4 keeps logits in place.",
+            rich_help_panel="Training",
+        ),
+    ] = 0.0,
+    average: Annotated[
+        float | None,
+        typer.Option(
+            help="Evaluate and save an exponential moving average of the weights: .999.",
+            show_default="the weights themselves",
+            rich_help_panel="Training",
+        ),
+    ] = None,
     seed: Annotated[
         int,
         typer.Option(
@@ -127,6 +180,14 @@ def train(
         int,
         typer.Option(help="Tokens of the sample at the end; 0: none.", rich_help_panel="Results"),
     ] = 300,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="Options from a TOML file, such as the config.toml of another run; those given "
+            "here come first.",
+            rich_help_panel="Results",
+        ),
+    ] = None,
     resume: Annotated[
         bool,
         typer.Option(
@@ -144,16 +205,15 @@ def train(
 ) -> None:
     """Train a language model on a text, with any mixer of olsq.nn in the same backbone.
 
-    Ctrl-C saves a checkpoint; the same command with --resume goes on.
+    Ctrl-C saves a checkpoint; the same command with --resume goes on. Every run writes its options
+    to config.toml in --out, from which --config makes it again.
     """
-    from olsq.cli.train.options import TrainOptions
+    from olsq.cli.train.config import gather
     from olsq.cli.train.train import run_train
 
-    options = TrainOptions(
-        text=text, out=out, mixer=mixer, solver=solver, dim=dim, blocks=blocks, heads=heads,
-        key_size=key_size, dtype=dtype, tokenizer=tokenizer, validation=validation, length=length,
-        batch=batch, accumulate=accumulate, steps=steps, lr=lr, warmup=warmup,
-        weight_decay=weight_decay, clip=clip, seed=seed, evaluate_every=evaluate_every,
-        sample=sample, resume=resume, checkpoint_every=checkpoint_every,
-    )  # fmt: skip
-    run_train(options, Console(), Console(stderr=True))
+    given = {
+        name: value
+        for name, value in context.params.items()
+        if getattr(context.get_parameter_source(name), "name", "") != "DEFAULT"
+    }
+    run_train(gather(given), Console(), Console(stderr=True))

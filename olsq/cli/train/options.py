@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from olsq.train import TrainConfig
 
 DTYPES = ("float32", "bfloat16")
+REMAT = ("none", "dots", "full")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,24 +21,31 @@ class TrainOptions:
     """What the user asked ``olsq train`` for; the names are those of the options."""
 
     text: Path | None = None
-    out: Path
+    out: Path = Path("olsq-run")
     mixer: str = "mesa"
+    mixer_options: dict[str, dict[str, Any]] = field(default_factory=dict)
     solver: str | None = None
+    preset: str | None = None
     dim: int = 128
     blocks: int = 4
     heads: int = 4
     key_size: int | None = None
     dtype: str = "float32"
+    dropout: float = 0.0
+    remat: str = "none"
     tokenizer: str = "bytes"
     validation: float = 0.1
     length: int = 256
     batch: int = 16
     accumulate: int = 1
+    devices: int = 1
     steps: int = 1000
     lr: float = 1e-3
     warmup: int | None = None
     weight_decay: float = 0.1
     clip: float = 1.0
+    z_loss: float = 0.0
+    average: float | None = None
     seed: int = 0
     evaluate_every: int | None = None
     sample: int = 300
@@ -51,12 +59,21 @@ class TrainOptions:
 
     def check(self) -> None:
         """Raise InputError, naming the option, for a value that cannot be used."""
-        for name in ("dim", "blocks", "heads", "key_size"):
+        for name in ("dim", "blocks", "heads", "key_size", "devices"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InputError(f"{option(name)} must be at least 1, got {value}")
         if self.dtype not in DTYPES:
             raise InputError(f"--dtype must be {' or '.join(DTYPES)}, got {self.dtype!r}")
+        if self.remat not in REMAT:
+            raise InputError(f"--remat must be {', '.join(REMAT)}, got {self.remat!r}")
+        if not 0 <= self.dropout < 1:
+            raise InputError(f"--dropout must lie in [0, 1), got {self.dropout:g}")
+        if self.batch % (self.accumulate * self.devices or 1):
+            raise InputError(
+                f"--batch must be a multiple of --accumulate times --devices, got {self.batch}, "
+                f"{self.accumulate} and {self.devices}"
+            )
         if not 0 < self.validation < 1:
             raise InputError(f"--validation must lie between 0 and 1, got {self.validation:g}")
         if self.sample < 0:
@@ -90,7 +107,7 @@ class TrainOptions:
 
         names = (
             "steps", "batch", "length", "lr", "warmup", "weight_decay", "clip", "accumulate",
-            "seed", "evaluate_every",
+            "seed", "evaluate_every", "z_loss", "average",
         )  # fmt: skip
         try:
             return TrainConfig(**{name: getattr(self, name) for name in names})
@@ -103,6 +120,9 @@ class TrainOptions:
         names = ("mixer", "dim", "blocks", "heads", "key_size", "dtype", "tokenizer", "validation")
         given = {name: getattr(self, name) for name in names}
         given["mixer"] = ",".join(self.mixers)
+        # Checkpoints of runs without these do not name them.
+        extra = {"dropout": self.dropout, "mixer_options": self.mixer_options}
+        given |= {name: value for name, value in extra.items() if value}
         return {**given, "solver": None if solver is None else repr(solver)}
 
     def describe(self) -> str:

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from olsq.train import Evaluation, Record, Trainer
+    from olsq.train import CorpusTrainer, Evaluation, Record
 
 
 class StepProgress:
@@ -27,11 +27,11 @@ class StepProgress:
     Parameters
     ----------
     console : Console
-    trainer : Trainer
+    trainer : CorpusTrainer
         At the step from which it goes on.
     """
 
-    def __init__(self, console: Console, trainer: Trainer) -> None:
+    def __init__(self, console: Console, trainer: CorpusTrainer) -> None:
         self._console, config = console, trainer.config
         self._steps, self._tokens = config.steps, config.batch * config.length
         self._seconds, self._timed = 0.0, 0
@@ -99,7 +99,7 @@ class StepProgress:
 
 def print_report(
     console: Console,
-    trainer: Trainer,
+    trainer: CorpusTrainer,
     evaluation: Evaluation,
     *,
     heading: str,

@@ -1,0 +1,115 @@
+"""What a weight is: a matrix, a bias, a norm's scale, ..., as the layer that holds it declares."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+import equinox as eqx
+import jax
+
+__all__ = ["ParameterKind", "kind", "parameter_kinds"]
+
+ParameterKind = Literal["matrix", "bias", "scale", "convolution", "embedding", "ridge", "other"]
+KINDS: tuple[ParameterKind, ...] = get_args(ParameterKind)
+KEY = "olsq.kind"  # of a field's metadata
+# What equinox.nn's own layers hold in fields that say nothing: by the words of the class's name.
+THEIRS: dict[str, ParameterKind] = {
+    "Conv": "convolution", "Embedding": "embedding", "Norm": "scale", "Linear": "matrix",
+    "Cell": "matrix",
+}  # fmt: skip
+
+
+def kind(name: ParameterKind) -> dict[str, ParameterKind]:
+    """What a field of a layer says its array is: metadata, for :func:`parameter_kinds`.
+
+    Parameters
+    ----------
+    name : {"matrix", "bias", "scale", "convolution", "embedding", "ridge", "other"}
+
+    Returns
+    -------
+    dict
+        For ``equinox.field(metadata=...)``.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown.
+
+    Examples
+    --------
+    >>> import equinox as eqx, jax, olsq.nn
+    >>> class Mix(eqx.Module):
+    ...     weight: jax.Array = eqx.field(metadata=olsq.nn.kind("matrix"))
+    ...     speed: jax.Array
+    >>> olsq.nn.parameter_kinds(Mix(jax.numpy.ones((2, 2)), jax.numpy.ones(2)))
+    Mix(weight='matrix', speed='other')
+    """
+    if name not in KINDS:
+        raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {name!r}")
+    return {KEY: name}
+
+
+def parameter_kinds(tree: Any) -> Any:
+    """The kind of every array of a model, in the shape of the model.
+
+    Parameters
+    ----------
+    tree : pytree
+        A model, its weights (``equinox.filter(model, equinox.is_inexact_array)``) or their
+        gradients.
+
+    Returns
+    -------
+    pytree of str
+        "matrix", "bias", "scale", "convolution", "embedding", "ridge" or "other": what the layer
+        declares with :func:`kind`, the innermost layer first.  Layers of ``equinox.nn`` are
+        known.  An array in a field that says nothing is "other"; one in no layer at all (in a
+        dict, say) is a "matrix" if it has two axes or more.
+
+    Examples
+    --------
+    >>> import jax, olsq.nn
+    >>> layer = olsq.nn.Mesa(8, heads=2, key=jax.random.key(0))
+    >>> kinds = olsq.nn.parameter_kinds(layer)
+    >>> kinds.query_proj.weight, kinds.convolution.kernel, kinds.ridge.raw, kinds.norm.scale
+    ('matrix', 'convolution', 'ridge', 'scale')
+    """
+    found, structure = jax.tree_util.tree_flatten_with_path(tree)
+    return jax.tree.unflatten(structure, [_kind(tree, path, leaf) for path, leaf in found])
+
+
+def _kind(node: Any, path: tuple[Any, ...], leaf: Any) -> ParameterKind:
+    """The kind of the leaf at ``path`` below ``node``."""
+    found: ParameterKind | None = None
+    inside = False
+    for part in path:
+        if isinstance(node, eqx.Module):
+            inside = True
+            found = _declared(type(node), getattr(part, "name", "")) or found
+        node = _below(node, part)
+    if found is None:
+        found = "matrix" if not inside and getattr(leaf, "ndim", 0) >= 2 else "other"
+    return found
+
+
+def _declared(layer: type, name: str) -> ParameterKind | None:
+    """What a field of a layer's class says of itself, or what is known of it."""
+    declared = getattr(layer, "__dataclass_fields__", {}).get(name)
+    if declared is not None and KEY in declared.metadata:
+        return declared.metadata[KEY]
+    if not layer.__module__.startswith("equinox.nn"):
+        return None
+    if "bias" in name:
+        return "bias"
+    return next((each for word, each in THEIRS.items() if word in layer.__name__), None)
+
+
+def _below(node: Any, part: Any) -> Any:
+    """The child of a node that a part of a path names; None where that cannot be known."""
+    try:
+        if hasattr(part, "name"):
+            return getattr(node, part.name)
+        return node[part.key if hasattr(part, "key") else part.idx]
+    except (AttributeError, KeyError, IndexError, TypeError):
+        return None

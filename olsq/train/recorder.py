@@ -1,0 +1,104 @@
+"""Records of steps whose numbers are still on the device: read late, so that nothing waits."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+
+from olsq.train.log import Log, LogFile, Record
+from olsq.train.step import Metrics
+
+__all__ = ["Recorder", "TrainingError"]
+
+MOST_SKIPPED = 100  # steps in a row
+
+
+class TrainingError(RuntimeError):
+    """Training cannot go on: no step has a finite loss any more, or there is no more data."""
+
+
+class Begun(NamedTuple):
+    """A step that was begun, and how to evaluate it if that is due."""
+
+    step: int
+    metrics: Metrics
+    rate: Any
+    evaluate: Callable[[], Mapping[str, float]] | None
+
+
+class Recorder:
+    """Makes records of steps, in order, and keeps them: in the log, in its file, for the caller.
+
+    Parameters
+    ----------
+    log : Log
+        Of the steps before.
+    """
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self._begun: deque[Begun] = deque()
+        self._ready: deque[Record] = deque()
+        self._file = LogFile(None, log)
+        self._skipped_in_a_row = 0
+
+    @contextmanager
+    def writing(self, path: Path | None) -> Iterator[None]:
+        """While it lasts, records are written to a file, which begins with the log so far."""
+        with LogFile(path, self.log) as self._file:
+            yield
+
+    def begin(
+        self, step: int, metrics: Metrics, rate: Any,
+        evaluate: Callable[[], Mapping[str, float]] | None,
+    ) -> None:  # fmt: skip
+        """Note a step; its numbers start on their way here.
+
+        A step that is evaluated must be settled before the next one is begun: the evaluation is of
+        the weights as they are then.
+        """
+        for number in jax.tree.leaves(metrics):
+            number.copy_to_host_async()
+        self._begun.append(Begun(step, metrics, rate, evaluate))
+
+    def settle(self, most: int) -> None:
+        """Wait for steps until at most ``most`` are under way, and make their records.
+
+        Raises
+        ------
+        TrainingError
+            If a hundred steps in a row were skipped.
+        """
+        while len(self._begun) > most:
+            record = _record(self._begun.popleft())
+            self.log.append(record)
+            self._file.write(record)
+            self._ready.append(record)
+            self._skipped_in_a_row = self._skipped_in_a_row + 1 if record.skipped else 0
+            if self._skipped_in_a_row == MOST_SKIPPED:
+                raise TrainingError(
+                    f"{MOST_SKIPPED} steps in a row, the last of them step {record.step}, had a "
+                    "loss or gradient that is not finite, so the weights no longer change: start "
+                    "again with a smaller learning rate"
+                )
+
+    def take(self) -> Iterator[Record]:
+        """The records that the caller has not had."""
+        while self._ready:
+            yield self._ready.popleft()
+
+
+def _record(begun: Begun) -> Record:
+    """The record of a step, once its numbers are here."""
+    loss, norm, skipped, extra = jax.device_get(begun.metrics)
+    evaluated = {} if begun.evaluate is None else dict(begun.evaluate())
+    validation = evaluated.pop("loss", None)
+    return Record(
+        begun.step, float(loss), float(norm), float(begun.rate), bool(skipped), validation,
+        {**{name: float(value) for name, value in extra.items()}, **evaluated},
+    )  # fmt: skip

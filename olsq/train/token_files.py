@@ -1,0 +1,189 @@
+"""Tokens in files, read as memory-mapped shards."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.train.batches import Batches, shuffled_rows
+from olsq.train.packing import fill, plan
+from olsq.train.tokenizers import Tokenizer, tokenizer_from_dict
+
+__all__ = ["TokenFiles", "open_tokens"]
+
+INDEX, VERSION = "index.json", 1
+
+
+class TokenFiles:
+    """Tokens of a folder that :func:`olsq.train.write_tokens` wrote, as one long sequence.
+
+    Nothing is read before it is asked for.  It indexes like an array (n,) of tokens, so that a
+    :class:`Corpus` can be made of it, and knows its documents.
+
+    Attributes
+    ----------
+    shards : list of memory-mapped arrays
+    ends : int array (documents,)
+        Where each document ends.
+    tokenizer : tokenizer or None
+    digest : str
+        SHA-256 of the tokens and where documents end, as it was when they were written.
+    bytes_per_token : float
+        Of the whole folder.
+    """
+
+    def __init__(
+        self, shards: list[NDArray], ends: NDArray[np.int64], largest: int,
+        tokenizer: Tokenizer | None, digest: str, bytes_per_token: float,
+    ) -> None:  # fmt: skip
+        self.shards, self.ends, self._largest = shards, ends, largest
+        self.tokenizer, self.digest, self.bytes_per_token = tokenizer, digest, bytes_per_token
+        self._edges = np.cumsum([0, *(len(shard) for shard in shards)])
+
+    ndim = 1
+
+    def __len__(self) -> int:
+        """Number of tokens."""
+        return int(self._edges[-1])
+
+    @property
+    def size(self) -> int:
+        """Number of tokens."""
+        return len(self)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Of the files."""
+        return self.shards[0].dtype
+
+    def min(self) -> int:
+        """A bound from below on the tokens."""
+        return 0
+
+    def max(self) -> int:
+        """The largest token of the folder."""
+        return self._largest
+
+    def __getitem__(self, index: Any) -> NDArray[np.int32]:
+        """Tokens at an integer, a slice or an array of integers, as int32."""
+        if isinstance(index, slice):
+            return self._range(*index.indices(len(self)))
+        places = np.asarray(index)
+        if places.size and not (places.min() >= -len(self) and places.max() < len(self)):
+            raise IndexError(f"tokens are numbered 0 to {len(self) - 1:,}")
+        places = np.where(places < 0, places + len(self), places)
+        shard = np.searchsorted(self._edges, places, side="right") - 1
+        found = np.empty(places.shape, np.int32)
+        for number in np.unique(shard):
+            here = shard == number
+            found[here] = self.shards[number][places[here] - self._edges[number]]
+        return found
+
+    def part(self, start: int, stop: int) -> TokenFiles:
+        """The tokens from ``start`` to ``stop``, still in their files; documents are cut there."""
+        shards = []
+        for shard, edge in zip(self.shards, self._edges[:-1], strict=True):
+            low, high = max(start - edge, 0), min(stop - edge, len(shard))
+            if low < high:
+                shards.append(shard[low:high])
+        inside = self.ends[(self.ends > start) & (self.ends < stop)] - start
+        ends = np.append(inside, stop - start) if stop > start else inside
+        digest = hashlib.sha256(f"{self.digest} {start} {stop}".encode()).hexdigest()
+        empty = [np.zeros(0, self.dtype)]
+        return TokenFiles(
+            shards or empty, ends, self._largest, self.tokenizer, digest, self.bytes_per_token
+        )
+
+    def documents(self) -> Iterator[NDArray[np.int32]]:
+        """The tokens of each document, in order."""
+        start = 0
+        for end in self.ends.tolist():
+            yield self[start:end]
+            start = end
+
+    def packed(self, *, batch: int, length: int, seed: int = 0, split: bool = True) -> Batches:
+        """Batches of whole documents, packed into rows as :func:`olsq.train.pack` does.
+
+        Only where documents end is held in memory; their tokens are read a batch at a time.
+
+        Parameters
+        ----------
+        batch, length : int
+            Rows of a batch, and tokens of a row.
+        seed : int
+            Of the order of the rows, another in every epoch.
+        split : bool
+            See :func:`pack`.
+
+        Returns
+        -------
+        Batches
+            Of :class:`Packed`.
+        """
+        starts = np.concatenate([[0], self.ends[:-1]])
+        rows = plan((self.ends - starts).tolist(), length, split=split)
+
+        def read(document: int, start: int, stop: int) -> NDArray:
+            return self[starts[document] + start : starts[document] + stop]
+
+        def take(chosen: NDArray) -> Any:
+            return fill([rows[i] for i in chosen], length, read)
+
+        return shuffled_rows(take, len(rows), batch, seed, self.digest)
+
+    def _range(self, start: int, stop: int, stride: int) -> NDArray[np.int32]:
+        if stride != 1:
+            return self[np.arange(start, stop, stride)]
+        pieces = [np.zeros(0, np.int32)]
+        for shard, edge in zip(self.shards, self._edges[:-1], strict=True):
+            low, high = max(start - edge, 0), min(stop - edge, len(shard))
+            if low < high:
+                pieces.append(shard[low:high].astype(np.int32))
+        return np.concatenate(pieces)
+
+
+def open_tokens(directory: str | os.PathLike[str]) -> TokenFiles:
+    """The tokens of a folder that :func:`olsq.train.write_tokens` wrote, memory-mapped.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no ``index.json``: it is no such folder, or the pass was broken off.
+    ValueError
+        If a file is damaged, or not as the index says.
+    """
+    folder = Path(directory)
+    try:
+        index = json.loads((folder / INDEX).read_bytes())
+        if index["version"] != VERSION:
+            raise ValueError(f"{folder} has format {index['version']}, this olsq reads {VERSION}")
+        shards = [_mapped(folder / shard["file"], shard["tokens"]) for shard in index["shards"]]
+        ends = np.load(folder / "documents.npy", allow_pickle=False)
+        tokenizer = tokenizer_from_dict(index["tokenizer"])
+        ratio = index["bytes"] / max(sum(len(shard) for shard in shards), 1)
+        return TokenFiles(shards, ends, index["largest"], tokenizer, index["sha256"], ratio)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            2, "not a folder of tokens, or its writing was broken off", error.filename
+        ) from None
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+        raise ValueError(f"{folder / INDEX} is damaged or foreign ({error!r})") from None
+
+
+def is_token_folder(path: str | os.PathLike[str]) -> bool:
+    """Whether :func:`olsq.train.write_tokens` finished there."""
+    return (Path(path) / INDEX).is_file()
+
+
+def _mapped(path: Path, tokens: int) -> NDArray:
+    array = np.load(path, mmap_mode="r", allow_pickle=False)
+    if array.shape != (tokens,) or array.dtype.kind != "u":
+        raise ValueError(f"{path} holds {array.dtype} {array.shape}, not {tokens:,} tokens")
+    return array
