@@ -135,7 +135,8 @@ class Backbone(eqx.Module):
     ``2 / blocks`` of that (MesaNet, appendix D.1).
 
     Under ``jax.jit`` blocks that repeat, alone or as a pattern, are compiled once and run as a
-    loop over their stacked arrays, so that the time to compile does not grow with depth.
+    loop over their stacked arrays, so that the time to compile does not grow with depth: from two
+    blocks on where one solves a regression, else from twelve.
     """
 
     blocks: tuple[Block, ...]

@@ -17,6 +17,12 @@ TOKENS = np.array([[3, 1, 4, 1, 5, 2, 6], [5, 3, 5, 0, 7, 1, 0]])
 SEGMENTS = np.array([[0, 0, 0, 1, 1, 1, 1], [0, 0, 1, 1, 1, 2, 2]])
 
 
+@pytest.fixture
+def eager_loops(monkeypatch):
+    """Loops of two blocks already, whichever they are: cheap ones are enough to test them with."""
+    monkeypatch.setattr(depth, "LEAST", 2)
+
+
 def model_of(*mixers, blocks=None, **options):
     sizes = {"dim": 8, "heads": 2, "blocks": blocks or len(mixers), "key": jax.random.key(0)}
     return nn.LanguageModel(8, mixer=mixers, **{**sizes, **options})
@@ -51,6 +57,7 @@ def one_by_one(monkeypatch):
     monkeypatch.setattr(depth, "_plan", lambda blocks, *_: iter([(0, len(blocks), 1)]))
 
 
+@pytest.mark.usefixtures("eager_loops")
 @pytest.mark.parametrize(
     ("mixers", "blocks", "plan", "remat"),
     [
@@ -70,7 +77,8 @@ def test_a_loop_gives_what_blocks_one_by_one_give(monkeypatch, mixers, blocks, p
         np.testing.assert_allclose(a, b, atol=1e-4 * max(1e-3, float(jnp.abs(b).max())))
 
 
-def test_a_loop_goes_on_from_the_state_of_each_block(monkeypatch):
+@pytest.mark.usefixtures("eager_loops")
+def test_a_loop_goes_on_from_the_state_of_each_block():
     model = model_of("linear", blocks=3)
     state = model(TOKENS, state=None)[1]
     arrays, static = eqx.partition(model, eqx.is_array)
@@ -86,6 +94,7 @@ def test_a_loop_goes_on_from_the_state_of_each_block(monkeypatch):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.usefixtures("eager_loops")
 def test_the_program_does_not_grow_with_depth():
     def products(blocks):
         model = model_of("gla", blocks=blocks)
@@ -95,6 +104,7 @@ def test_the_program_does_not_grow_with_depth():
     assert products(1) <= products(2)
 
 
+@pytest.mark.usefixtures("eager_loops")
 def test_what_differs_is_not_one_loop():
     model = model_of("gla", "linear", "gla", "linear", "gla", "gla", "gla", "hawk")
     assert plan_of(model) == [(0, 2, 2), (4, 1, 3), (7, 1, 1)]
@@ -109,12 +119,19 @@ def test_what_differs_is_not_one_loop():
     assert plan_of(wider) == [(0, 1, 2), (2, 1, 1)]
 
 
+@pytest.mark.usefixtures("eager_loops")
 def test_single_tokens_and_caches_that_may_grow_go_one_by_one():
     model = model_of("softmax", blocks=2)
     assert plan_of(model, length=1) == [(0, 2, 1)]
     state = model(TOKENS, state=None, capacity=16)[1]
     assert plan_of(model) == [(0, 1, 2)]
     assert plan_of(model, state=state) == [(0, 2, 1)]
+
+
+def test_blocks_that_compile_soon_are_a_loop_only_where_there_are_many():
+    assert plan_of(model_of("linear", blocks=11)) == [(i, 1, 1) for i in range(11)]
+    assert plan_of(model_of("linear", blocks=12)) == [(0, 1, 12)]
+    assert plan_of(model_of("linear", "mesa", blocks=4)) == [(0, 2, 2)]
 
 
 def test_outside_of_traces_blocks_run_as_they_are(monkeypatch):
