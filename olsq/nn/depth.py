@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.core import Tracer
 
 from olsq.nn.base import MixerState
 from olsq.sequence.jax.control import scan
@@ -25,7 +26,7 @@ POLICIES = {
 def through(
     blocks: Sequence[Any], x: Array, past: Sequence[MixerState | None], segment_ids: Any,
     capacity: int | None, remat: Remat, keep: bool,
-) -> tuple[Array, tuple[MixerState | None, ...]]:  # fmt: skip
+) -> tuple[Array, tuple[Any, ...]]:  # fmt: skip
     """The stream (B, T, dim) after all ``blocks``, and the state of each, None unless ``keep``.
 
     While JAX traces, blocks that repeat are one :func:`jax.lax.scan` over their stacked arrays:
@@ -39,7 +40,7 @@ def through(
     A single token goes through them one by one: to stack weights takes as long as to read them,
     which is what a token costs.  So does a stream whose caches may have to grow.
     """
-    after: list[MixerState | None] = []
+    after: list[Any] = []
     ids = None if segment_ids is None else jnp.asarray(segment_ids)
     given = ids, None if capacity is None else int(capacity), remat, keep
     for at, period, times in _plan(blocks, x, past, capacity):
@@ -108,7 +109,7 @@ def _plan(
             enough = times > 1 and (solves or period * times >= LEAST)
             if enough and period * times > best[0] * best[1]:
                 best = period, times
-        yield at, *best
+        yield at, best[0], best[1]
         at += best[0] * best[1]
 
 
@@ -129,4 +130,4 @@ def _is_array(x: Any) -> bool:
 
 
 def _traced(tree: Any) -> bool:
-    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
+    return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree))
