@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, get_args, overload
+from typing import Any, get_args, overload
 
 import equinox as eqx
 import jax
@@ -13,16 +13,12 @@ from jax import Array
 from numpy.typing import ArrayLike
 
 from olsq.nn.base import ABSENT, MixerState
+from olsq.nn.depth import Remat, through
 from olsq.nn.mixers import DEFAULT, MIXERS, Kinds, mixer, mixer_names
 from olsq.nn.parts import NORM_EPS, RMSNorm, check_dropout, check_sizes, check_stream
 from olsq.nn.residual import Block, SwiGLU
 
-Remat = Literal["none", "dots", "full"]
 States = tuple[MixerState, ...]  # one per block
-POLICIES = {
-    "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
-    "full": jax.checkpoint_policies.nothing_saveable,
-}
 
 
 class Backbone(eqx.Module):
@@ -51,6 +47,10 @@ class Backbone(eqx.Module):
     -----
     Weights start normal in "fan in" mode; those that write to the stream have variance
     ``2 / blocks`` of that (MesaNet, appendix D.1).
+
+    Under ``jax.jit`` blocks that repeat, alone or as a pattern, are compiled once and run as a
+    loop over their stacked arrays, so that the time to compile does not grow with depth: from two
+    blocks on where one solves a regression, else from twelve.
     """
 
     blocks: tuple[Block, ...]
@@ -128,19 +128,12 @@ class Backbone(eqx.Module):
         """
         stream = check_stream("x", x, self.dim)
         past = self.check_state(None if state is ABSENT else state, stream.shape[0])
-        count = len(self.blocks)
-        keys = [None] * count if key is None else jax.random.split(key, count)
-        after = []
-        for block, before, own in zip(self.blocks, past, keys, strict=True):
-            stream, left = self._run(block, stream, before, segment_ids, capacity, own)
-            after.append(left)
+        keys = (None,) * len(past) if key is None else tuple(jax.random.split(key, len(past)))
+        stream, after = through(
+            self.blocks, stream, past, keys, segment_ids, capacity, self.remat, state is not ABSENT
+        )
         y = self.norm(stream)
-        return y if state is ABSENT else (y, tuple(after))
-
-    def _run(self, block: Block, x: Array, *given: Any) -> tuple[Array, MixerState]:
-        if self.remat == "none":
-            return block(x, *given)
-        return eqx.filter_checkpoint(block, policy=POLICIES[self.remat])(x, *given)
+        return y if state is ABSENT else (y, after)
 
     def start_decoding(self, state: States) -> States:
         """States, one per block, in the form that is cheapest to decode with.

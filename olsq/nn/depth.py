@@ -1,0 +1,139 @@
+"""Blocks in depth: those that repeat are compiled once, as the body of one loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.core import Tracer
+
+from olsq.nn.base import MixerState
+from olsq.sequence.jax.control import scan
+
+Remat = Literal["none", "dots", "full"]
+LEAST = 12  # blocks in a run that are worth a loop, where none of their mixers solves a regression
+POLICIES = {
+    "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
+    "full": jax.checkpoint_policies.nothing_saveable,
+}
+
+
+def through(
+    blocks: Sequence[Any], x: Array, past: Sequence[MixerState | None],
+    keys: Sequence[Array | None], segment_ids: Any, capacity: int | None, remat: Remat, keep: bool,
+) -> tuple[Array, tuple[Any, ...]]:  # fmt: skip
+    """The stream (B, T, dim) after all ``blocks``, and the state of each, None unless ``keep``.
+
+    ``keys`` draw each block's dropout, None where nothing is dropped.
+
+    While JAX traces, blocks that repeat are one :func:`jax.lax.scan` over their stacked arrays:
+    the time to compile then does not grow with depth.  For all that reads, changes or saves a
+    model its blocks stay one after the other.
+
+    A loop stacks what the backward pass needs, which costs some time on every call.  A block that
+    solves a regression takes seconds to compile, and two of them are a loop; others take a fraction
+    of a second, and are one from ``LEAST`` blocks on.
+
+    A single token goes through them one by one: to stack weights takes as long as to read them,
+    which is what a token costs.  So does a stream whose caches may have to grow.
+    """
+    after: list[Any] = []
+    ids = None if segment_ids is None else jnp.asarray(segment_ids)
+    given = ids, None if capacity is None else int(capacity), remat, keep
+    for at, period, times in _plan(blocks, x, past, capacity):
+        here = slice(at, at + period * times)
+        if times > 1:
+            own = tuple(past[here]), tuple(keys[here])
+            x, left = _repeated(tuple(blocks[here]), x, *own, period, given)
+        else:
+            x, left = _in_turn(blocks[here], x, past[here], keys[here], given)
+        after.extend(left)
+    return x, tuple(after)
+
+
+def _in_turn(
+    blocks: Any, x: Array, past: Any, keys: Any, given: Any
+) -> tuple[Array, tuple[Any, ...]]:
+    """The blocks one after the other."""
+    segment_ids, capacity, remat, keep = given
+    after = []
+    for block, before, key in zip(blocks, past, keys, strict=True):
+        call = block
+        if remat != "none":
+            call = eqx.filter_checkpoint(block, policy=POLICIES[remat])
+        x, left = call(x, before, segment_ids, capacity, key)
+        after.append(left if keep else None)
+    return x, tuple(after)
+
+
+@eqx.filter_jit  # so that a gradient taken outside of jit compiles the loop only once
+def _repeated(
+    blocks: Any, x: Array, past: Any, keys: Any, period: int, given: Any
+) -> tuple[Array, tuple[Any, ...]]:
+    """Blocks of which each is like the one ``period`` before it, as a loop over the periods."""
+    parts = [slice(i, i + period) for i in range(0, len(blocks), period)]
+    turns = [(blocks[part], past[part], keys[part]) for part in parts]
+    arrays, rest = zip(*(eqx.partition(turn, _is_array) for turn in turns), strict=True)
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *arrays)
+
+    def step(x: Array, leaves: Any) -> tuple[Array, Any]:
+        here, before, own = eqx.combine(leaves, rest[0])
+        return _in_turn(here, x, before, own, given)
+
+    first = jax.tree.map(lambda leaf: leaf[0], stacked)
+    if jax.eval_shape(lambda: step(x, first)[0]).dtype != x.dtype:
+        return _in_turn(blocks, x, past, keys, given)  # a loop cannot carry what changes its dtype
+    x, after = scan(step, x, stacked)
+    left = (jax.tree.map(lambda leaf, i=i: leaf[i], after) for i in range(len(turns)))
+    return x, tuple(state for turn in left for state in turn)
+
+
+def _plan(
+    blocks: Sequence[Any], x: Array, past: Sequence[Any], capacity: int | None
+) -> Iterator[tuple[int, int, int]]:
+    """(first, period, times) of the runs that make up all blocks, in order; times 1: no loop."""
+    count, at = len(blocks), 0
+    grows = capacity is None and any(
+        block.mixer.grows and before is not None for block, before in zip(blocks, past, strict=True)
+    )
+    if count < 2 or x.shape[1] == 1 or grows or not _traced((x, list(blocks), list(past))):
+        yield 0, count, 1
+        return
+    looks = [_look((block, before)) for block, before in zip(blocks, past, strict=True)]
+    while at < count:
+        best = 1, 1
+        for period in range(1, (count - at) // 2 + 1):
+            times = 1
+            while looks[at : at + period] == looks[at + times * period : at + (times + 1) * period]:
+                times += 1
+            solves = any(block.mixer.solves() for block in blocks[at : at + period])
+            enough = times > 1 and (solves or period * times >= LEAST)
+            if enough and period * times > best[0] * best[1]:
+                best = period, times
+        yield at, best[0], best[1]
+        at += best[0] * best[1]
+
+
+def _look(tree: Any) -> Any:
+    """All of a tree but the values of its arrays; equal of trees that one loop can walk."""
+    arrays, rest = eqx.partition(tree, _is_array)
+    leaves, structure = jax.tree.flatten(rest)
+    try:
+        hash((structure, tuple(leaves)))
+    except TypeError:  # nothing that jax.jit could compare
+        return object()
+    shapes = [(np.shape(leaf), leaf.dtype) for leaf in jax.tree.leaves(arrays)]
+    return shapes, structure, leaves
+
+
+def _is_array(x: Any) -> bool:
+    return isinstance(x, (jax.Array, np.ndarray))
+
+
+def _traced(tree: Any) -> bool:
+    return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree))
