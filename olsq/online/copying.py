@@ -28,8 +28,8 @@ def _copied(state: Any, made: dict[int, Any]) -> Any:
         return state
     if id(state) in made:
         return made[id(state)]
-    if kind is np.ndarray and state.dtype != object:
-        twin = state.copy("K")
+    if isinstance(state, np.ndarray) and kind is np.ndarray and state.dtype != object:
+        twin: Any = state.copy("K")
     elif hasattr(state, "__dict__") and kind.__module__.startswith("olsq.online."):
         twin = made[id(state)] = object.__new__(kind)
         twin.__dict__.update({name: _copied(x, made) for name, x in vars(state).items()})

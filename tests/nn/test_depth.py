@@ -143,12 +143,12 @@ def test_a_block_that_changes_the_dtype_is_not_looped():
     class Widening(eqx.Module):
         mixer: eqx.Module = nn.SwiGLU(8, key=jax.random.key(0))
 
-        def __call__(self, x, state, segment_ids, capacity):
+        def __call__(self, x, state, segment_ids, capacity, key):
             return x.astype(jnp.float32), None
 
     blocks = (Widening(), Widening())
     y = jax.eval_shape(
-        lambda x: depth._repeated(blocks, x, (None, None), 1, (None, None, "none", False))[0],
+        lambda x: depth._repeated(blocks, x, *2 * ((None, None),), 1, (None, None, "none", False))[0],
         jnp.zeros((1, 4, 8), jnp.bfloat16),
     )
     assert y.dtype == jnp.float32

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +39,8 @@ def draw_demo(macro: Study, co2: Study, readings: Sequence[Reading]) -> Figure:
     """
     with house_style():
         figure = new_figure(11, 14, roomy_layout())
-        above, below = figure.subfigures(2, 1, height_ratios=[3, 1])
+        parts: Any = figure.subfigures(2, 1, height_ratios=[3, 1])
+        above, below = parts
         axes = above.subplots(4, 2, sharex="col", gridspec_kw={"height_ratios": [5, 5, 4, 4]})
         _column(axes[:, 0], macro, "Price points per billion dollars of money")
         _column(axes[:, 1], co2, "Growth of CO2 in ppm a year")
