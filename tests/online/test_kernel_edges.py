@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from olsq.online import rolling_kernels as rolling
+from olsq.online.forms import covariance_blocks as blocks
 from olsq.online.forms import covariance_kernels as covariance
 from olsq.online.forms import moment_kernels as moments
 from olsq.online.forms import square_root_kernels as square_root
@@ -57,7 +58,7 @@ def calls(traced):
     yield covariance.update, [
         *state(), spread, V, np.zeros(1), *rows(), 0, N, LIMITS, residual, robust,
     ]  # fmt: skip
-    yield covariance.update_blocked, [*state(), spread, *rows(), 0, N, LIMITS, residual, record]
+    yield blocks.update_blocked, [*state(), spread, *rows(), 0, N, LIMITS, residual, record]
     yield square_root.update, [
         *state(), spread, *rows(), 0, N, (2e-16, 1e-60, 0.0), residual, robust,
     ]  # fmt: skip

@@ -167,6 +167,12 @@ def record(trace, t, theta, loss, tally, rank, used):
         losses[t, target] = loss[target]
         for k in range(theta.shape[1]):
             coefs[t, target, k] = theta[target, k]
+    record_counts(counts, t, tally, rank, used)
+
+
+@kernel(forceinline=True)
+def record_counts(counts, t, tally, rank, used):
+    """Write what an estimate rests on after row t."""
     for k in range(tally.shape[0]):
         counts[t, k] = tally[k]
     counts[t, RANK], counts[t, USED] = rank, used
