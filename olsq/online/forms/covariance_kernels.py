@@ -141,7 +141,7 @@ def update(
         absorb_squares(spread, X, gates, weights, t, t + 1)
         if want_path:
             record(trace, t, theta, loss, tally, d, used[0])
-            for k in range(d):
+            for k in range(d if diags.shape[0] > 0 else 0):
                 diags[t, k] = P[k, k]
             for k in range(V.shape[0]):
                 sandwich[t, k] = V[k, k]

@@ -47,7 +47,7 @@ def check_trace(trace, n, d, m):
         coefs.shape != (n, m, d) or losses.shape != (n, m)
         or (diags.shape[0] > 0 and diags.shape != (n, d))
         or counts.shape != (n, 6) or recursive.shape != (n, m)
-        or (sandwich.shape[0] > 0 and sandwich.shape != (n, d))
+        or (sandwich.shape[0] > 0 and (sandwich.shape != (n, d) or diags.shape[0] == 0))
     ):  # fmt: skip
         raise ValueError("the shapes of the trace do not fit rows and state")
 

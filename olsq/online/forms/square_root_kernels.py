@@ -245,7 +245,7 @@ def update(
     want_path = coefs.shape[0] > 0
     p, x, y, noise = np.empty(d), np.empty(d), np.empty(m), np.empty(d)
     theta = np.empty((m, d))
-    inverse = np.empty((d, d) if want_path else (0, 0))
+    inverse = np.empty((d, d) if diags.shape[0] > 0 else (0, 0))
     held = 0
     for t in range(start, stop):
         full = True
@@ -275,13 +275,14 @@ def update(
         absorb_squares(spread, X, gates, weights, t, t + 1)
         if want_path:
             back_substitute(R, z, theta)
-            inverse_diagonal(R, inverse, diags[t])
             used = 0.0
-            if sandwich.shape[0] > 0:
-                used = sandwich_diagonal(spread, inverse, sandwich[t])
-            for k in range(d):
-                if is_held(diags[t, k], columns[0, k], columns[1, k], limits, d, tally):
-                    diags[t, k] = math.inf
+            if diags.shape[0] > 0:
+                inverse_diagonal(R, inverse, diags[t])
+                if sandwich.shape[0] > 0:
+                    used = sandwich_diagonal(spread, inverse, sandwich[t])
+                for k in range(d):
+                    if is_held(diags[t, k], columns[0, k], columns[1, k], limits, d, tally):
+                        diags[t, k] = math.inf
             record(trace, t, theta, loss, tally, d, used)
     return stop, held
 
