@@ -145,7 +145,7 @@ class StreamingRegressor(StateHolder):
             )
         with self._locked():
             if time is None and (short := one_row.learn(self, X, Y)) is not None:
-                return short[0], short[1].item()
+                return short[0], (short[1][0].copy() if several else short[1].item())
             known = fitted or self._before_first_row() is not None
             before = self.predict(X)[0] if known else np.zeros(np.shape(Y[0]))
             self.partial_fit(X, Y, times=None if time is None else [time])

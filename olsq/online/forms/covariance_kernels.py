@@ -201,6 +201,41 @@ def absorb_row(P, theta, columns, tally, loss, x, y, gate, weight, limits, u, er
     return True
 
 
+@kernel(forceinline=True)
+def take_row(
+    P, theta, columns, tally, loss, X, Y, gate, intercept, settled, limits, residual, prediction
+):  # fmt: skip
+    """:func:`learn_row` of targets Y (1, m), whose predictions go into ``prediction`` (m,)."""
+    k, first, m = P.shape[0], 1 if intercept else 0, theta.shape[0]
+    if X.shape[0] != 1 or X.shape[1] + first != k or Y.shape != (1, m) or prediction.shape != (m,):
+        raise ValueError("the shape of the row does not fit the state")
+    squares, fine = 0.0, True
+    for j in range(k - first):
+        squares += X[0, j] * X[0, j]
+    for target in range(m):
+        fine = fine and Y[0, target] * Y[0, target] <= settled
+    if not (squares <= settled and fine):
+        return False
+    x = np.empty((1, k))
+    x[0, 0] = 1.0
+    for j in range(first, k):
+        x[0, j] = X[0, j - first]
+    for target in range(m):
+        total = 0.0
+        for j in range(k):
+            total += theta[target, j] * x[0, j]
+        prediction[target] = total
+    nothing = np.empty((0, 0))  # of a trace that is not wanted, shapes do not count
+    trace = np.empty((0, 1, k)), nothing, nothing, nothing, nothing, nothing
+    gates, weights = np.empty(1), np.empty(1)
+    gates[0], weights[0] = gate, 1.0
+    done = update(
+        P, theta, columns, tally, loss, nothing, nothing, weights, x, Y, gates, weights, 0, 1,
+        limits, residual, trace,
+    )  # fmt: skip
+    return done == 1
+
+
 @kernel()
 def learn_row(P, theta, columns, tally, loss, X, y, gate, intercept, settled, limits, residual):
     """Absorb one row X (1, d), y of weight 1: whether that was done, and the prediction before.
@@ -208,43 +243,35 @@ def learn_row(P, theta, columns, tally, loss, X, y, gate, intercept, settled, li
     Nothing is changed where it was not: a row that the form must not take, or whose squares are
     not within ``settled``, as a non-finite row's are not.
     """
-    k, first = P.shape[0], 1 if intercept else 0
-    if X.shape[0] != 1 or X.shape[1] + first != k or theta.shape[0] != 1:
-        raise ValueError("the shape of the row does not fit the state")
-    squares = 0.0
-    for j in range(k - first):
-        squares += X[0, j] * X[0, j]
-    if not (squares <= settled and y * y <= settled):
-        return False, 0.0
-    x, Y = np.empty((1, k)), np.empty((1, 1))
-    x[0, 0] = 1.0
-    for j in range(first, k):
-        x[0, j] = X[0, j - first]
+    Y, prediction = np.empty((1, 1)), np.empty(1)
     Y[0, 0] = y
-    prediction = 0.0
-    for j in range(k):
-        prediction += theta[0, j] * x[0, j]
-    nothing = np.empty((0, 0))
-    trace = (
-        np.empty((0, 1, k)), np.empty((0, k)), np.empty((0, 1)), np.empty((0, 6)),
-        np.empty((0, 1)), np.empty((0, k)),
-    )  # fmt: skip
-    gates, weights = np.empty(1), np.empty(1)
-    gates[0], weights[0] = gate, 1.0
-    done = update(
-        P, theta, columns, tally, loss, nothing, nothing, np.zeros(1), x, Y, gates, weights, 0, 1,
-        limits, residual, trace,
-    )  # fmt: skip
-    return done == 1, prediction
+    done = take_row(
+        P, theta, columns, tally, loss, X, Y, gate, intercept, settled, limits, residual, prediction
+    )
+    return done, prediction[0]
 
 
 @kernel()
-def predict_row(theta, X, intercept):
-    """The prediction for one row X (1, d)."""
+def learn_row_of_targets(
+    P, theta, columns, tally, loss, X, Y, gate, intercept, settled, limits, residual, prediction
+):  # fmt: skip
+    """The same for several targets Y (1, m); ``prediction`` (m,) receives what was predicted."""
+    return take_row(
+        P, theta, columns, tally, loss, X, Y, gate, intercept, settled, limits, residual, prediction
+    )
+
+
+@kernel()
+def predict_row(theta, X, intercept, out):
+    """Predictions (1, m) for one row X (1, d) into ``out``; whether all of them are finite."""
     first = 1 if intercept else 0
-    if X.shape[0] != 1 or X.shape[1] + first != theta.shape[1]:
+    if X.shape[0] != 1 or X.shape[1] + first != theta.shape[1] or out.shape != (1, theta.shape[0]):
         raise ValueError("the shape of the row does not fit the state")
-    total = theta[0, 0] if intercept else 0.0
-    for j in range(X.shape[1]):
-        total += theta[0, first + j] * X[0, j]
-    return total
+    finite = True
+    for target in range(theta.shape[0]):
+        total = theta[target, 0] if intercept else 0.0
+        for j in range(X.shape[1]):
+            total += theta[target, first + j] * X[0, j]
+        out[0, target] = total
+        finite = finite and math.isfinite(total)
+    return finite
