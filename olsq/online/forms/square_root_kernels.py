@@ -61,8 +61,10 @@ def rotate(R, z, x, y, root_gate, noise):
                 z[target, j] = sign * y[target]
                 y[target] = 0
             for i in range(j + 1, d if g != 1 else 0):
-                R[i, i:] *= g
-                z[:, i] *= g
+                for k in range(i, d):  # expressions of slices take seconds to compile
+                    R[i, k] *= g
+                for target in range(m):
+                    z[target, i] *= g
             return
         c, s, R[j, j] = givens(pivot, xj)
         unabsorbed *= abs(c)
