@@ -251,7 +251,10 @@ def update_blocked(
     eps, inverse = np.empty(BLOCK), np.empty(BLOCK)
     t = start
     while t + BLOCK <= stop:
-        if not (trusted(P, columns, limits) and weigh_block(gates, weights, t, root_w, decay)):
+        if not weigh_block(gates, weights, t, root_w, decay):
+            return t
+        left = decay[BLOCK - 1]  # P may have grown by its inverse at the block's end
+        if not trusted(P, columns, (limits[0], limits[1] * left, limits[2] * left)):
             return t
         multiply_block(X, t, P, 0, d, N)
         multiply_block(N, 0, X, t, BLOCK, S)
