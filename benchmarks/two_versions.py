@@ -1,6 +1,6 @@
 """Streams of rows in two checkouts of olsq, in turn: how much faster the one is than the other.
 
-    python benchmarks/two_versions.py OLD NEW [--repeats 11] [--write]
+    python -m benchmarks.two_versions OLD NEW [--repeats 11] [--write]
 
 Starts one worker in each folder, which both stay, and asks them in turn for the processor time of
 the same case: the least of four runs after a first one.  The median of the ratios counts, since a
@@ -85,7 +85,7 @@ def worker(folder: Path) -> subprocess.Popen[str]:
     environment = os.environ | {"PYTHONPATH": str(folder)} | dict.fromkeys(
         ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
     )  # fmt: skip
-    command = [sys.executable, str(Path(__file__).resolve()), "--worker"]
+    command = [sys.executable, "-P", str(Path(__file__).resolve()), "--worker"]
     return subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
         cwd=folder,

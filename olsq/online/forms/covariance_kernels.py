@@ -273,5 +273,5 @@ def predict_row(theta, X, intercept, out):
         for j in range(X.shape[1]):
             total += theta[target, first + j] * X[0, j]
         out[0, target] = total
-        finite = finite and math.isfinite(total)
+        finite = finite and abs(total) < math.inf  # not isfinite: reordering folds it
     return finite
