@@ -1,6 +1,6 @@
 """Streams of rows in two checkouts of olsq, in turn: how much faster the one is than the other.
 
-    python -m benchmarks.two_versions OLD NEW [--repeats 11] [--write]
+    python -m benchmarks.reports.two_versions OLD NEW [--repeats 11] [--write]
 
 Starts one worker in each folder, which both stay, and asks them in turn for the processor time of
 the same case: the least of four runs after a first one.  The median of the ratios counts, since a
@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-RESULT = Path(__file__).parent / "results" / "two_versions.json"
+RESULT = Path(__file__).parents[1] / "results" / "two_versions.json"
 FORGET = {"forget": 0.999, "ridge": 1e-3}
 # What is compared: a name, the case of the old version, the case of the new one.
 CASES = [
