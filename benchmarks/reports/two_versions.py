@@ -19,11 +19,12 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 RESULT = Path(__file__).parents[1] / "results" / "two_versions.json"
-FORGET = {"forget": 0.999, "ridge": 1e-3}
+FORGET: dict[str, Any] = {"forget": 0.999, "ridge": 1e-3}
 # What is compared: a name, the case of the old version, the case of the new one.
 CASES = [
     *[(f"whole array, d {d}", f"whole {d}", f"whole {d}") for d in (4, 16, 64, 256)],
@@ -104,7 +105,7 @@ def main() -> None:
     """Command line."""
     if "--worker" in sys.argv:
         return work()
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("old", type=Path)
     parser.add_argument("new", type=Path)
     parser.add_argument("--repeats", type=int, default=11)
