@@ -323,8 +323,8 @@ def coefficient_path(
     With ``by``, all groups go through one compiled loop; with ``window``, ``method="information"``
     or ``missing="skip_target"`` one after another (docs/many-regressions.md: what one costs).
 
-    O(n d^2) time and O(n d) memory.  Blocks of eight rows share each pass over the matrix (the
-    chunk-exact recursion).  No derivatives: see ``olsq.online_lstsq``.
+    O(n d^2) time and O(n d) memory.  From 24 coefficients on, blocks of eight rows share each
+    pass over the matrix (the chunk-exact recursion).  No derivatives: see ``olsq.online_lstsq``.
 
     Examples
     --------
