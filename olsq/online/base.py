@@ -145,7 +145,7 @@ class StreamingRegressor(StateHolder):
             )
         with self._locked():
             if time is None and (short := one_row.learn(self, X, Y)) is not None:
-                return short[0], short[1].item()
+                return short[0], (short[1][0].copy() if several else short[1].item())
             known = fitted or self._before_first_row() is not None
             before = self.predict(X)[0] if known else np.zeros(np.shape(Y[0]))
             self.partial_fit(X, Y, times=None if time is None else [time])
@@ -163,8 +163,11 @@ class StreamingRegressor(StateHolder):
         *,
         forget: ArrayLike | None = None,
         times: Any = None,
+        statistics: bool = True,
     ) -> CoefficientPath:
         """Learn like :meth:`partial_fit` and return the coefficients after every row.
+
+        ``statistics=False`` leaves out noise variances and standard errors, which read NaN then.
 
         Returns
         -------
@@ -172,7 +175,10 @@ class StreamingRegressor(StateHolder):
             O(n d) memory, for these rows only.
         """
         labels = Labels.of(X, y)
-        path = self._learn(X, y, sample_weight, forget, times, restart=False, want_path=True)
+        path = self._learn(
+            X, y, sample_weight, forget, times, restart=False, want_path=True,
+            statistics=statistics,
+        )  # fmt: skip
         assert path is not None
         if times is not None:
             labels = labels._replace(times=as_array(*read_times(times)), time_name=name_of(times))
@@ -189,7 +195,7 @@ class StreamingRegressor(StateHolder):
 
     def _learn(
         self, X: Any, y: Any, sample_weight: Any, forget: Any, times: Any, *, restart: bool,
-        want_path: bool,
+        want_path: bool, statistics: bool = True,
     ) -> CoefficientPath | None:  # fmt: skip
         with self._locked():
             fitted = not restart and hasattr(self, "_engine")
@@ -216,8 +222,10 @@ class StreamingRegressor(StateHolder):
                 origin, seen = self._origin_of(call), 0
                 parting = self.missing == "skip_target"
                 engine = TargetGroups.together(self._start(origin), origin.columns, parting)
-            options = {"began": fitted, "want_path": want_path, "fewest": self._fewest}
-            found = absorb(engine, call, origin, **options)
+            found = absorb(
+                engine, call, origin, began=fitted, want_path=want_path, fewest=self._fewest,
+                statistics=statistics,
+            )  # fmt: skip
             logs = self._log_weights_after(found, began=fitted, weighted=sample_weight)
             known = want_path or engine.form.reports_residuals
             residual = found.residual if known else None

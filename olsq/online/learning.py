@@ -21,6 +21,7 @@ from olsq.online.targets import TargetGroups
 from olsq.online.times import half_life_gates, span_after
 
 BLOCK_ENTRIES = 131072  # regressors prepared at a time: what fits a core's cache
+PATH_ENTRIES = 32768  # the same with coefficients and variances after every row beside them
 
 Block = slice | NDArray[np.int64]
 
@@ -92,11 +93,13 @@ class Absorbed(NamedTuple):
 
 
 def absorb(
-    engine: TargetGroups, call: Call, origin: Origin, *, began: bool, want_path: bool, fewest: int
-) -> Absorbed:
+    engine: TargetGroups, call: Call, origin: Origin, *, began: bool, want_path: bool, fewest: int,
+    statistics: bool = True,
+) -> Absorbed:  # fmt: skip
     """Feed a call to an engine, which changes.
 
-    ``began`` says whether it has learnt rows before; a path is NaN below ``fewest`` samples.
+    ``began`` says whether it has learnt rows before; a path is NaN below ``fewest`` samples, and
+    has ``statistics`` or NaN in their place.
     """
     if call.usable is not None:
         engine = engine.split(call.usable)
@@ -108,7 +111,9 @@ def absorb(
         calls.append(own)
         collector = None
         if want_path:
-            collector = PathCollector(n, len(targets), k, origin.dtype, origin.sandwich)
+            collector = PathCollector(
+                n, len(targets), k, origin.dtype, origin.sandwich, statistics
+            )
             if began and own.usable is not None:
                 given = origin.ridge, origin.discounted, origin.sandwich
                 collector.begin(part.form, *statistics_of(part.form, *given))
@@ -147,7 +152,7 @@ def _feed(
     empty = usable if engine.positions else None
     if usable is not None:
         residual[:] = np.nan
-    for block in _blocks(n, None if empty is not None else usable, k):
+    for block in _blocks(n, None if empty is not None else usable, k, collector is not None):
         rows = prepare(call, block, empty, origin.intercept)
         trace = Trace.none(m, k)
         if collector:
@@ -183,9 +188,12 @@ def prepare(call: Call, block: Block, usable: NDArray[np.bool_] | None, intercep
     return Rows(rows, np.ascontiguousarray(targets, np.float64), call.gates[block], weights)
 
 
-def _blocks(n: int, usable: NDArray[np.bool_] | None, k: int) -> Iterator[Block]:
+def _blocks(
+    n: int, usable: NDArray[np.bool_] | None, k: int, want_path: bool
+) -> Iterator[Block]:  # fmt: skip
     """The usable rows of a call in pieces that fit the cache: slices, or indices under a mask."""
-    size = max(64, BLOCK_ENTRIES // k)
+    # Whole blocks of eight rows, so that the covariance form shares out rows alike in all calls.
+    size = max(64, (PATH_ENTRIES if want_path else BLOCK_ENTRIES) // k // 8 * 8)
     for start in range(0, n, size):
         stop = min(start + size, n)
         if usable is None or usable[start:stop].all():

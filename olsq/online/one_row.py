@@ -42,6 +42,7 @@ class ShortWay(NamedTuple):
     parameters: Callable[[Any], tuple[Any, ...]]
     values: tuple[Any, ...]
     shape: tuple[int, int]  # of a row that may go this way
+    target: tuple[int, ...]  # and of its y
     gate: float
     intercept: bool
     switch: Any  # the engine's FormSwitch
@@ -78,7 +79,7 @@ def _found(estimator: Any) -> ShortWay:
     if (
         isinstance(switch, FormSwitch)
         and (switch.method == "covariance" or type(switch.form) is AdaptiveForm)
-        and not (engine.parting or origin.sandwich or origin.n_targets)
+        and not (engine.parting or origin.sandwich)
         and estimator._log_weights is None
         and origin.dtype == DOUBLE
         and estimator._duration(estimator._timing is not None) is None
@@ -86,7 +87,8 @@ def _found(estimator: Any) -> ShortWay:
         and all(type(value) in IMMUTABLE or isinstance(value, Forgetting) for value in values)
     ):
         shape, gate = (1, origin.n_features), float(estimator._gates(None, 1)[0])
-    return ShortWay(engine, parameters, values, shape, gate, origin.intercept, switch)
+    target = (1, origin.n_targets) if origin.n_targets else (1,)
+    return ShortWay(engine, parameters, values, shape, target, gate, origin.intercept, switch)
 
 
 def _fits(way: ShortWay, X: Any) -> bool:
@@ -95,26 +97,38 @@ def _fits(way: ShortWay, X: Any) -> bool:
     )  # fmt: skip
 
 
-def learn(estimator: Any, X: Any, y: Any) -> tuple[float, NDArray] | None:
-    """Learn a row X (1, d), y (1,): the prediction before and the residual (1, 1).
+def learn(estimator: Any, X: Any, y: Any) -> tuple[Any, NDArray] | None:
+    """Learn a row X (1, d), y (1,) or (1, m): the prediction before and the residual (1, m).
+
+    The prediction is a number, or an array (m,) where the targets are several.
 
     None if the row has to go the general way, with nothing changed.
     """
-    if not (type(y) is np.ndarray and y.shape == (1,) and y.dtype is DOUBLE):
+    if not (type(y) is np.ndarray and y.dtype is DOUBLE):
         return None
     way = of(estimator)
-    if way is None or not _fits(way, X):
+    if way is None or not _fits(way, X) or y.shape != way.target:
         return None
     form = way.switch.form
     if type(form) is AdaptiveForm:
         return _learn_adaptively(estimator, form, X, y, way.intercept)
     if type(form) is not CovarianceForm:
         return None
-    residual = np.empty((1, 1))
-    done, prediction = kernels.learn_row(
-        form.P, form.theta, form.columns, form.tally, form.loss, X, y.item(), way.gate,
-        way.intercept, SETTLED, form.limits.covariance, residual,
-    )  # fmt: skip
+    prediction: Any
+    if y.ndim == 1:
+        residual = np.empty((1, 1))
+        done, prediction = kernels.learn_row(
+            form.P, form.theta, form.columns, form.tally, form.loss, X, y.item(), way.gate,
+            way.intercept, SETTLED, form.limits.covariance, residual,
+        )  # fmt: skip
+    elif y.flags.carray:
+        residual, prediction = np.empty(y.shape), np.empty(y.shape[1])
+        done = kernels.learn_row_of_targets(
+            form.P, form.theta, form.columns, form.tally, form.loss, X, y, way.gate,
+            way.intercept, SETTLED, form.limits.covariance, residual, prediction,
+        )  # fmt: skip
+    else:
+        return None
     if not done:
         return None
     way.switch.clock[IN_FORM] += 1
@@ -125,30 +139,30 @@ def learn(estimator: Any, X: Any, y: Any) -> tuple[float, NDArray] | None:
 
 def _learn_adaptively(
     estimator: Any, form: AdaptiveForm, X: NDArray, y: NDArray, intercept: bool
-) -> tuple[float, NDArray] | None:
+) -> tuple[Any, NDArray] | None:
     """:func:`learn` under a way of forgetting with a state of its own, by the one kernel it has."""
-    target = y.item()
-    if not (np.vdot(X, X) <= SETTLED and target * target <= SETTLED):
+    if not (np.vdot(X, X) <= SETTLED and np.vdot(y, y) <= SETTLED):
         return None
     if intercept:
         X, given = np.ones((1, X.shape[1] + 1)), X
         X[0, 1:] = given[0]
-    residual = np.empty((1, 1))
-    trace = Trace.none(1, X.shape[1]).arrays
+    Y = np.ascontiguousarray(y.reshape(1, -1))
+    residual = np.empty(Y.shape)
+    trace = Trace.none(Y.shape[1], X.shape[1]).arrays
     done, held = adaptive_update.update(
         form.R, form.z, form.columns, form.tally, form.loss, form.memory, form.variances,
-        *form.strategy, X, y[:, None], ONE, 0, 1, form.limits.square_root, residual, trace,
+        *form.strategy, X, Y, ONE, 0, 1, form.limits.square_root, residual, trace,
     )  # fmt: skip
     if done == 0:
         return None
     form.held += held
     estimator.n_samples_seen_ += 1
     estimator._residual = residual
-    return target - residual.item(), residual
+    return (Y[0] - residual[0] if y.ndim == 2 else y.item() - residual.item()), residual
 
 
 def predict(estimator: Any, X: Any) -> NDArray | None:
-    """The prediction (1,) for a row X (1, d); None if it has to go the general way."""
+    """The prediction (1,) or (1, m) for a row X (1, d); None if it has to go the general way."""
     try:
         way = of(estimator, keep=False)
     except (TypeError, ValueError):  # parameters that no row can be learnt with
@@ -158,6 +172,8 @@ def predict(estimator: Any, X: Any) -> NDArray | None:
     form = way.switch.form
     if type(form) is not CovarianceForm:
         return None
-    value = kernels.predict_row(form.theta, X, way.intercept)
+    out = np.empty((1, form.theta.shape[0]))
     # A row that is not finite is missing, which the parameters say what to do with.
-    return np.array([value]) if value - value == 0 else None
+    if not kernels.predict_row(form.theta, X, way.intercept, out):
+        return None
+    return out if len(way.target) == 2 else out[0]

@@ -77,6 +77,17 @@ class CoefficientPath(PathArrays):
         """The path with some arrays replaced, and its labels."""
         return super()._replace(**fields).labelled(self.labels)
 
+    def bare(self) -> Self:
+        """The path without noise variances and standard errors, which read NaN."""
+        names = "sigma2", "stderr", "intercept_stderr"
+        nothing = {n: np.broadcast_to(np.nan, getattr(self, n).shape) for n in names}
+        return self._replace(**nothing)
+
+    @property
+    def _has_statistics(self) -> bool:
+        """Whether sigma2 and standard errors were computed: else they are one number, spread."""
+        return any(self.stderr.strides) or not self.stderr.size
+
     def to_frame(self, *, names: Sequence[str] | None = None, kind: str | None = None) -> Any:
         """The path as a data frame, one row for each row of the data.
 
@@ -208,8 +219,9 @@ class CoefficientPath(PathArrays):
         coefs = [*([self.intercept] if first else []), *self.coef.T]
         errors = [*([self.intercept_stderr] if first else []), *self.stderr.T]
         names = [*first, *features]
-        statistics = ("residual", "recursive_residual", "sigma2")
-        stderr = [f"{name}_stderr" for name in names]
+        known = self._has_statistics
+        statistics = ("residual", "recursive_residual", *(["sigma2"] if known else []))
+        errors, stderr = (errors, [f"{name}_stderr" for name in names]) if known else ([], [])
         frames.refuse_twice([*names, *statistics, *stderr])
         return (
             dict(zip(names, coefs, strict=True))
@@ -237,6 +249,7 @@ def coefficient_path(
     window_of: str | None = None,
     times: Any = None,
     by: Any = None,
+    statistics: bool = True,
 ) -> CoefficientPath:
     """Coefficients of a regression after every row: expanding, exponential or rolling.
 
@@ -292,6 +305,9 @@ def coefficient_path(
         regressor then.  The rows of each label are a regression of their own, in order; row
         i of the path is the estimate of its group after row i.  A row whose label is missing (NaN,
         None) reads NaN, or is refused with ``missing="raise"``.
+    statistics : bool, default True
+        Whether to compute ``sigma2`` and the standard errors.  Without them a path takes half the
+        memory and less time; they read NaN, and frames leave them out.
 
     Returns
     -------
@@ -327,11 +343,13 @@ def coefficient_path(
     if by is not None:
         # The other parameters: nothing else has a name yet.
         options = {name: value for name, value in locals().items() if name not in ("X", "y", "by")}
+        del options["statistics"]
         from olsq.online.many.groups import grouped_path
         from olsq.online.many.labels import taken_out
 
         X, by = taken_out(X, by)
-        return grouped_path(coefficient_path, X, y, by, options)
+        path = grouped_path(coefficient_path, X, y, by, options)
+        return path if statistics else path.bare()
     from olsq.online.conventions import check_cov
     from olsq.online.estimator import RecursiveLeastSquares
     from olsq.online.rolling import RollingLeastSquares
@@ -346,7 +364,7 @@ def coefficient_path(
             fit_intercept=fit_intercept, method=method, missing=missing, state_dtype=state_dtype,
             cov=cov,
         )  # fmt: skip
-        return path_of(estimator, X, y, sample_weight, times)
+        return path_of(estimator, X, y, sample_weight, times, statistics=statistics)
     if half_life is not None or not np.all(real_array(forget, "forget") == 1):
         raise ValueError("window and forget (or half_life) exclude each other: give one of them")
     check_cov(cov)
@@ -359,17 +377,19 @@ def coefficient_path(
         window=window, min_samples=min_samples, ridge=ridge, fit_intercept=fit_intercept,
         missing=missing, state_dtype=state_dtype, window_of=window_of,
     )  # fmt: skip
-    return path_of(rolling, X, y, sample_weight, times)
+    return path_of(rolling, X, y, sample_weight, times, statistics=statistics)
 
 
 def path_of(
-    estimator: Any, X: Any, y: Any, sample_weight: Any, times: Any, forget: Any = None
-) -> CoefficientPath:
+    estimator: Any, X: Any, y: Any, sample_weight: Any, times: Any, forget: Any = None,
+    statistics: bool = True,
+) -> CoefficientPath:  # fmt: skip
     """The path of an estimator over its next rows; times that do not count are labels."""
+    options = {"forget": forget} if statistics else {"forget": forget, "statistics": False}
     if times is None or estimator._duration(True) is not None:
-        return estimator.partial_fit_path(X, y, sample_weight, forget=forget, times=times)
+        return estimator.partial_fit_path(X, y, sample_weight, times=times, **options)
     kind, values = read_times(times)
-    path = estimator.partial_fit_path(X, y, sample_weight, forget=forget)
+    path = estimator.partial_fit_path(X, y, sample_weight, **options)
     if len(values) != len(path.residual):
         raise ValueError(
             f"times must hold one time for each of {len(path.residual)} rows, got {len(values)}"

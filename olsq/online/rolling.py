@@ -179,10 +179,13 @@ class RollingLeastSquares(StreamingRegressor):
         *,
         forget: ArrayLike | None = None,
         times: Any = None,
+        statistics: bool = True,
     ) -> CoefficientPath:
         """Learn like :meth:`partial_fit` and return the coefficients after every row.
 
         Rows with fewer than ``min_samples`` samples in their window are NaN in everything but the
         residuals.
         """
-        return super().partial_fit_path(X, y, sample_weight, forget=forget, times=times)
+        return super().partial_fit_path(
+            X, y, sample_weight, forget=forget, times=times, statistics=statistics
+        )

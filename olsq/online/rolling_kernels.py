@@ -126,7 +126,7 @@ def update(
         if not enters and out == 0:  # not a sample: it only gets its residual
             if coefs.shape[0] > 0:
                 record(trace, t, theta, loss, tally, d, 0.0)
-                for k in range(d):
+                for k in range(d if diags.shape[0] > 0 else 0):
                     diags[t, k] = P[k, k]
             fresh = True
             continue
@@ -181,7 +181,7 @@ def update(
             return t + 1, REBUILD
         if coefs.shape[0] > 0:
             record(trace, t, theta, loss, tally, d, 0.0)
-            for k in range(d):
+            for k in range(d if diags.shape[0] > 0 else 0):
                 diags[t, k] = P[k, k]
     return stop, DONE
 
@@ -226,7 +226,8 @@ def update_square_root(
         if not enters and out == 0:
             if coefs.shape[0] > 0:
                 back_substitute(R, z, theta)
-                inverse_diagonal(R, inverse, diags[t])
+                if diags.shape[0] > 0:
+                    inverse_diagonal(R, inverse, diags[t])
                 record(trace, t, theta, loss, tally, d, 0.0)
             continue
         root = math.sqrt(weight)
@@ -276,6 +277,7 @@ def update_square_root(
             return t + 1, REBUILD
         if coefs.shape[0] > 0:
             back_substitute(R, z, theta)
-            inverse_diagonal(R, inverse, diags[t])
+            if diags.shape[0] > 0:
+                inverse_diagonal(R, inverse, diags[t])
             record(trace, t, theta, loss, tally, d, 0.0)
     return stop, DONE

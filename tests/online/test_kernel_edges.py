@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from olsq.online import rolling_kernels as rolling
+from olsq.online.forms import covariance_blocks as blocks
 from olsq.online.forms import covariance_kernels as covariance
+from olsq.online.forms import moment_blocks
 from olsq.online.forms import moment_kernels as moments
 from olsq.online.forms import square_root_kernels as square_root
 from olsq.online.forms.rows import Trace
@@ -57,7 +59,7 @@ def calls(traced):
     yield covariance.update, [
         *state(), spread, V, np.zeros(1), *rows(), 0, N, LIMITS, residual, robust,
     ]  # fmt: skip
-    yield covariance.update_blocked, [*state(), spread, *rows(), 0, N, LIMITS, residual, record]
+    yield blocks.update_blocked, [*state(), spread, *rows(), 0, N, LIMITS, residual, record]
     yield square_root.update, [
         *state(), spread, *rows(), 0, N, (2e-16, 1e-60, 0.0), residual, robust,
     ]  # fmt: skip
@@ -83,6 +85,10 @@ def calls(traced):
         (1e-60, 1e-14), residual, robust,
     ]  # fmt: skip
     if not traced:
+        yield moment_blocks.update_in_blocks, [
+            H, G, squares, columns, tally, spread, np.ones(D), True, *rows(), 0, N, 5,
+            (1e-60, 1e-14), 1e6, residual,
+        ]  # fmt: skip
         yield moments.gates_and_counts, [columns, tally, X, w, w, 1e-60, np.zeros(N)]
 
 
@@ -113,7 +119,7 @@ def misuses(arguments):
             yield [*arguments[:i], other, *arguments[i + 1 :]]
 
 
-CALLS = [(traced, i) for traced in (False, True) for i in range(9 - traced)]
+CALLS = [(traced, i) for traced in (False, True) for i in range(10 - 2 * traced)]
 
 
 @pytest.mark.parametrize(("traced", "which"), CALLS)

@@ -76,7 +76,7 @@ def update(
     want_path = coefs.shape[0] > 0
     p, x, y, noise = np.empty(d), np.empty(d), np.empty(m), np.empty(d)
     theta, row, rest, g = np.empty((m, d)), np.empty(d), np.empty(m), np.empty(d)
-    inverse = np.empty((d, d) if want_path or kind == BOUNDED else (0, 0))
+    inverse = np.empty((d, d) if diags.shape[0] > 0 or kind == BOUNDED else (0, 0))
     by_factor = kind in (VARIABLE, RESET, BOUNDED)
     held = 0
     for t in range(start, stop):
@@ -135,8 +135,9 @@ def update(
                 memory[LAST_TRACE] = 0.0
         if want_path:
             back_substitute(R, z, theta)
-            inverse_diagonal(R, inverse, diags[t])
-            for k in range(d):
+            if diags.shape[0] > 0:
+                inverse_diagonal(R, inverse, diags[t])
+            for k in range(d if diags.shape[0] > 0 else 0):
                 if is_held(diags[t, k], columns[0, k], columns[1, k], limits, d, tally):
                     diags[t, k] = math.inf
             record(trace, t, theta, loss, tally, d, 0.0)

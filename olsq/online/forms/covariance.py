@@ -12,6 +12,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.online.forms import covariance_blocks as blocks
 from olsq.online.forms import covariance_kernels as kernels
 from olsq.online.forms.form import Form
 from olsq.online.forms.limits import DOUBLE, limits_for
@@ -20,7 +21,9 @@ from olsq.online.forms.rows import Rows, Trace
 from olsq.online.forms.square_root import SquareRootForm, counters
 from olsq.problem import Moments
 
-BLOCKED_FROM = 24  # number of coefficients from which blocks of eight rows pay
+# Number of coefficients from which blocks of eight rows are used.  They are faster below too, and
+# lose a digit to single rows on regressors with a large mean.
+BLOCKED_FROM = 24
 
 
 @dataclass(eq=False)
@@ -71,14 +74,14 @@ class CovarianceForm(Form):
         if len(trace.sandwich):
             half = self.spread @ self.P
             V, used[0] = half.T @ half, (half * self.spread).sum()
-        if self.P.shape[0] < BLOCKED_FROM or V.size:
+        if self.P.shape[0] < BLOCKED_FROM or V.size:  # blocks do not carry V along
             return kernels.update(
                 *state, V, used, *rows, start, stop, bounds, residual, trace.arrays
             )
         t = start
         while t < stop:
-            t = kernels.update_blocked(*state, *rows, t, stop, bounds, residual, trace.arrays)
-            single_rows_end = min(t + kernels.BLOCK, stop)
+            t = blocks.update_blocked(*state, *rows, t, stop, bounds, residual, trace.arrays)
+            single_rows_end = min(t + blocks.BLOCK, stop)
             done = kernels.update(
                 *state, V, used, *rows, t, single_rows_end, bounds, residual, trace.arrays
             )

@@ -4,7 +4,7 @@ P stays bitwise symmetric because entry (i, j) and entry (j, i) go through the s
 the same numbers: the update subtracts ``h h^T`` and multiplies by one scalar.  (The textbook
 ``(P - g (x^T P)) / gamma`` does not: its antisymmetric rounding error grows like gamma^-t.)
 
-Both kernels stop *before* a row that the form cannot take without losing digits; the caller then
+The kernels stop *before* a row that the form cannot take without losing digits; the caller then
 moves to the square-root form.  Two bounds say when, neither depends on the units of the data:
 
 * leverage: the row would shrink P in its direction by ``1 + beta x.P x / gamma``; the digits of
@@ -29,7 +29,6 @@ from olsq.online.forms.edges import (
 )
 from olsq.online.forms.square_root_kernels import absorb_squares, add_square, count_row, record
 
-BLOCK = 8  # rows that share one pass over P in update_blocked; the loops are unrolled by hand
 UNEXCITED = 1e-9  # a column whose information has shrunk this far is winding up
 SMALLEST_GATE = 1e-4  # stronger forgetting than this is left to the square-root form
 
@@ -38,13 +37,12 @@ SMALLEST_GATE = 1e-4  # stronger forgetting than this is left to the square-root
 def trusted(P, columns, limits):
     """Whether every variance inflation factor and every magnitude is within bounds."""
     inflation, largest_variance = limits[1], limits[2]
+    outside = 0  # counted, for a loop that may return early does not vectorise
     for j in range(P.shape[0]):
-        variance = P[j, j]
-        if not (0 < variance < largest_variance and variance * columns[0, j] < inflation):
-            return False
-        if columns[0, j] < UNEXCITED * columns[1, j]:
-            return False
-    return True
+        variance, now = P[j, j], columns[0, j]
+        within = (variance > 0) & (variance < largest_variance) & (variance * now < inflation)
+        outside += 0 if within & (now >= UNEXCITED * columns[1, j]) else 1
+    return outside == 0
 
 
 @kernel(forceinline=True)
@@ -143,7 +141,7 @@ def update(
         absorb_squares(spread, X, gates, weights, t, t + 1)
         if want_path:
             record(trace, t, theta, loss, tally, d, used[0])
-            for k in range(d):
+            for k in range(d if diags.shape[0] > 0 else 0):
                 diags[t, k] = P[k, k]
             for k in range(V.shape[0]):
                 sandwich[t, k] = V[k, k]
@@ -204,132 +202,38 @@ def absorb_row(P, theta, columns, tally, loss, x, y, gate, weight, limits, u, er
 
 
 @kernel(forceinline=True)
-def subtract_block(P, N, scale):
-    """P = (P - N^T N) scale for N (8, d), two rows at a time.
-
-    Every entry is computed in the same order from the same products, so symmetry is kept.
-    """
-    d = P.shape[0]
-    n0, n1, n2, n3, n4, n5, n6, n7 = N[0], N[1], N[2], N[3], N[4], N[5], N[6], N[7]
-    for i in range(0, d - 1, 2):
-        a0, a1, a2, a3 = n0[i], n1[i], n2[i], n3[i]
-        a4, a5, a6, a7 = n4[i], n5[i], n6[i], n7[i]
-        b0, b1, b2, b3 = n0[i + 1], n1[i + 1], n2[i + 1], n3[i + 1]
-        b4, b5, b6, b7 = n4[i + 1], n5[i + 1], n6[i + 1], n7[i + 1]
-        upper, lower = P[i], P[i + 1]
-        for k in range(d):
-            m0, m1, m2, m3 = n0[k], n1[k], n2[k], n3[k]
-            m4, m5, m6, m7 = n4[k], n5[k], n6[k], n7[k]
-            sum_a = a0 * m0 + a1 * m1 + a2 * m2 + a3 * m3 + a4 * m4 + a5 * m5 + a6 * m6 + a7 * m7
-            sum_b = b0 * m0 + b1 * m1 + b2 * m2 + b3 * m3 + b4 * m4 + b5 * m5 + b6 * m6 + b7 * m7
-            upper[k] = (upper[k] - sum_a) * scale
-            lower[k] = (lower[k] - sum_b) * scale
-    if d % 2:  # the last row by symmetry from the rows above, its own diagonal computed
-        last = d - 1
-        for k in range(last):
-            P[last, k] = P[k, last]
-        total = P[last, last]
-        for c in range(BLOCK):
-            total -= N[c, last] * N[c, last]
-        P[last, last] = total * scale
-
-
-@kernel(forceinline=True)
-def update_blocked(
-    P, theta, columns, tally, loss, spread, X, Y, gates, weights, start, stop, limits, residual,
-    trace,
+def take_row(
+    P, theta, columns, tally, loss, X, Y, gate, intercept, settled, limits, residual, prediction
 ):  # fmt: skip
-    """The same as :func:`update` in blocks of eight rows (the chunk-exact recursion).
-
-    With w_t = beta_t / zeta_t, ``S = I + K~ P K~^T = L L^T`` and ``N = L^-1 K~ P`` give every
-    step of the block at once: ``e_t = L_tt eps_t / sqrt(w_t)`` with ``eps = L^-1 e~``,
-    ``theta_t = theta_0 + sum_{i<=t} eps_i n_i``, ``P_t = (P - sum_{i<=t} n_i n_i^T) / zeta_t``.
-    Stops before a block that is incomplete or that the form cannot take.
-    """
-    d, m = P.shape[0], theta.shape[0]
-    check_state(P, theta, columns, tally, loss)
-    check_rows(X, Y, weights, start, stop, residual, d, m)
-    check_gates(gates, X.shape[0])
-    check_trace(trace, X.shape[0], d, m)
-    coefs, diags, _, _, recursive, sandwich = trace
-    check_spread(spread, d, False)
-    if coefs.shape[0] > 0 and sandwich.shape[0] > 0:
-        raise ValueError("blocks of rows do not trace a sandwich: its shape must be (0, d)")
-    want_path = coefs.shape[0] > 0
-    N = np.empty((BLOCK, d))
-    L = np.empty((BLOCK, BLOCK))
-    root_w, decay = np.empty(BLOCK), np.empty(BLOCK)
-    eps = np.empty((m, BLOCK))
-    t = start
-    while t + BLOCK <= stop:
-        if not trusted(P, columns, limits):
-            return t
-        product = 1.0
-        usable = True
-        for i in range(BLOCK):
-            product *= gates[t + i]
-            usable = usable and product > SMALLEST_GATE and weights[t + i] > 0
-            decay[i] = product
-            root_w[i] = math.sqrt(weights[t + i] / product) if usable else 0.0
-        if not usable:
-            return t
-        np.dot(X[t : t + BLOCK], P, N)
-        for i in range(BLOCK):
-            for k in range(i + 1):
-                total = 0.0
-                for j in range(d):
-                    total += N[i, j] * X[t + k, j]
-                inner = total * root_w[i] * root_w[k]
-                for j in range(k):
-                    inner -= L[i, j] * L[k, j]
-                if k < i:
-                    L[i, k] = inner / L[k, k]
-                elif 0 <= inner <= limits[0]:
-                    L[i, i] = math.sqrt(1.0 + inner)
-                else:
-                    return t
-        for i in range(BLOCK):
-            scale = root_w[i] / L[i, i]
-            for j in range(d):
-                N[i, j] *= scale
-            for k in range(i):
-                factor = L[i, k] / L[i, i]
-                for j in range(d):
-                    N[i, j] -= factor * N[k, j]
-        for target in range(m):
-            for i in range(BLOCK):
-                error = Y[t + i, target]
-                for j in range(d):
-                    error -= theta[target, j] * X[t + i, j]
-                scaled = error * root_w[i]
-                for k in range(i):
-                    scaled -= L[i, k] * eps[target, k]
-                eps[target, i] = scaled / L[i, i]
-                residual[t + i, target] = scaled / root_w[i]
-        for i in range(BLOCK):
-            gate = gates[t + i]
-            for j in range(d):
-                add_square(columns, j, gate, weights[t + i] * X[t + i, j] ** 2)
-            count_row(tally, gate, weights[t + i])
-            for target in range(m):
-                step = eps[target, i]
-                for j in range(d):
-                    theta[target, j] += step * N[i, j]
-                loss[target] = gate * loss[target] + decay[i] * step**2
-            if want_path:
-                record(trace, t + i, theta, loss, tally, d, 0.0)
-                for target in range(m):
-                    recursive[t + i, target] = eps[target, i] * math.sqrt(decay[i])
-                inverse = 1.0 / decay[i]
-                for j in range(d):
-                    total = P[j, j]
-                    for k in range(i + 1):
-                        total -= N[k, j] * N[k, j]
-                    diags[t + i, j] = total * inverse
-        absorb_squares(spread, X, gates, weights, t, t + BLOCK)
-        subtract_block(P, N, 1.0 / decay[BLOCK - 1])
-        t += BLOCK
-    return t
+    """:func:`learn_row` of targets Y (1, m), whose predictions go into ``prediction`` (m,)."""
+    k, first, m = P.shape[0], 1 if intercept else 0, theta.shape[0]
+    if X.shape[0] != 1 or X.shape[1] + first != k or Y.shape != (1, m) or prediction.shape != (m,):
+        raise ValueError("the shape of the row does not fit the state")
+    squares, fine = 0.0, True
+    for j in range(k - first):
+        squares += X[0, j] * X[0, j]
+    for target in range(m):
+        fine = fine and Y[0, target] * Y[0, target] <= settled
+    if not (squares <= settled and fine):
+        return False
+    x = np.empty((1, k))
+    x[0, 0] = 1.0
+    for j in range(first, k):
+        x[0, j] = X[0, j - first]
+    for target in range(m):
+        total = 0.0
+        for j in range(k):
+            total += theta[target, j] * x[0, j]
+        prediction[target] = total
+    nothing = np.empty((0, 0))  # of a trace that is not wanted, shapes do not count
+    trace = np.empty((0, 1, k)), nothing, nothing, nothing, nothing, nothing
+    gates, weights = np.empty(1), np.empty(1)
+    gates[0], weights[0] = gate, 1.0
+    done = update(
+        P, theta, columns, tally, loss, nothing, nothing, weights, x, Y, gates, weights, 0, 1,
+        limits, residual, trace,
+    )  # fmt: skip
+    return done == 1
 
 
 @kernel()
@@ -339,43 +243,35 @@ def learn_row(P, theta, columns, tally, loss, X, y, gate, intercept, settled, li
     Nothing is changed where it was not: a row that the form must not take, or whose squares are
     not within ``settled``, as a non-finite row's are not.
     """
-    k, first = P.shape[0], 1 if intercept else 0
-    if X.shape[0] != 1 or X.shape[1] + first != k or theta.shape[0] != 1:
-        raise ValueError("the shape of the row does not fit the state")
-    squares = 0.0
-    for j in range(k - first):
-        squares += X[0, j] * X[0, j]
-    if not (squares <= settled and y * y <= settled):
-        return False, 0.0
-    x, Y = np.empty((1, k)), np.empty((1, 1))
-    x[0, 0] = 1.0
-    for j in range(first, k):
-        x[0, j] = X[0, j - first]
+    Y, prediction = np.empty((1, 1)), np.empty(1)
     Y[0, 0] = y
-    prediction = 0.0
-    for j in range(k):
-        prediction += theta[0, j] * x[0, j]
-    nothing = np.empty((0, 0))
-    trace = (
-        np.empty((0, 1, k)), np.empty((0, k)), np.empty((0, 1)), np.empty((0, 6)),
-        np.empty((0, 1)), np.empty((0, k)),
-    )  # fmt: skip
-    gates, weights = np.empty(1), np.empty(1)
-    gates[0], weights[0] = gate, 1.0
-    done = update(
-        P, theta, columns, tally, loss, nothing, nothing, np.zeros(1), x, Y, gates, weights, 0, 1,
-        limits, residual, trace,
-    )  # fmt: skip
-    return done == 1, prediction
+    done = take_row(
+        P, theta, columns, tally, loss, X, Y, gate, intercept, settled, limits, residual, prediction
+    )
+    return done, prediction[0]
 
 
 @kernel()
-def predict_row(theta, X, intercept):
-    """The prediction for one row X (1, d)."""
+def learn_row_of_targets(
+    P, theta, columns, tally, loss, X, Y, gate, intercept, settled, limits, residual, prediction
+):  # fmt: skip
+    """The same for several targets Y (1, m); ``prediction`` (m,) receives what was predicted."""
+    return take_row(
+        P, theta, columns, tally, loss, X, Y, gate, intercept, settled, limits, residual, prediction
+    )
+
+
+@kernel()
+def predict_row(theta, X, intercept, out):
+    """Predictions (1, m) for one row X (1, d) into ``out``; whether all of them are finite."""
     first = 1 if intercept else 0
-    if X.shape[0] != 1 or X.shape[1] + first != theta.shape[1]:
+    if X.shape[0] != 1 or X.shape[1] + first != theta.shape[1] or out.shape != (1, theta.shape[0]):
         raise ValueError("the shape of the row does not fit the state")
-    total = theta[0, 0] if intercept else 0.0
-    for j in range(X.shape[1]):
-        total += theta[0, first + j] * X[0, j]
-    return total
+    finite = True
+    for target in range(theta.shape[0]):
+        total = theta[target, 0] if intercept else 0.0
+        for j in range(X.shape[1]):
+            total += theta[target, first + j] * X[0, j]
+        out[0, target] = total
+        finite = finite and abs(total) < math.inf  # not isfinite: reordering folds it
+    return finite

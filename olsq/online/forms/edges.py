@@ -39,14 +39,15 @@ def check_gates(gates, n):
 
 @kernel(forceinline=True)
 def check_trace(trace, n, d, m):
-    """A trace of n rows, or an empty one."""
+    """A trace of n rows, with variances or without them, or an empty one."""
     coefs, diags, losses, counts, recursive, sandwich = trace
     if coefs.shape[0] == 0:
         return
     if (
-        coefs.shape != (n, m, d) or diags.shape != (n, d) or losses.shape != (n, m)
+        coefs.shape != (n, m, d) or losses.shape != (n, m)
+        or (diags.shape[0] > 0 and diags.shape != (n, d))
         or counts.shape != (n, 6) or recursive.shape != (n, m)
-        or (sandwich.shape[0] > 0 and sandwich.shape != (n, d))
+        or (sandwich.shape[0] > 0 and (sandwich.shape != (n, d) or diags.shape[0] == 0))
     ):  # fmt: skip
         raise ValueError("the shapes of the trace do not fit rows and state")
 

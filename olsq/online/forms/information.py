@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
+from olsq.online.forms import moment_blocks
 from olsq.online.forms import moment_kernels as kernels
 from olsq.online.forms.form import Form
 from olsq.online.forms.limits import DOUBLE, limits_for
@@ -26,6 +27,7 @@ from olsq.online.forms.triangular_kernels import inverse_diagonal
 from olsq.problem import Moments
 
 _BLOCK = 512  # rows per matrix product
+SINGLE_ROWS = 64  # rows taken one at a time before blocks are tried again
 
 
 @dataclass(eq=False)
@@ -116,6 +118,27 @@ class InformationForm(Form):
             self.accumulate(Rows(*(a[start:stop] for a in rows)))
             residual[start:stop] = np.nan
             return stop
+        fixed = not self.discounted and self.ridge.any() and (rows.gates[start:stop] != 1).any()
+        if trace.wanted or fixed:  # a block's gates would not multiply all of M
+            return self._solve_rows(rows, start, stop, residual, trace)
+        # As many rows as coefficients: then a row's share of the factor is O(d^2).
+        block = int(np.clip(self.H.shape[0], 8, 64))
+        state = self.H, self.G, self.squares, self.columns, self.tally, self.spread
+        limits, t = (self.floor, self._lost), start
+        while t < stop:
+            done = moment_blocks.update_in_blocks(
+                *state, self.ridge, self.discounted, *rows, t, stop, min(block, stop - t), limits,
+                self.limits.leverage, residual,
+            )  # fmt: skip
+            if done == t:
+                done = self._solve_rows(rows, t, min(t + SINGLE_ROWS, stop), residual, trace)
+            t = done
+        return stop
+
+    def _solve_rows(
+        self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace
+    ) -> int:
+        """:meth:`update` of rows start..stop, with a factor for each."""
         theta = self.coefficients()
         t = start
         while t < stop:

@@ -158,8 +158,9 @@ def update_solving(
             return t + 1, False
         solve(R, G, theta)
         if coefs.shape[0] > 0:
-            inverse_diagonal(R, inverse, diags[t])
             used = 0.0
+            if diags.shape[0] > 0:
+                inverse_diagonal(R, inverse, diags[t])
             if sandwich.shape[0] > 0:
                 used = sandwich_diagonal(spread, inverse, sandwich[t])
             for target in range(m):

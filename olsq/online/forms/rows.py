@@ -26,7 +26,7 @@ class Trace(NamedTuple):
     counts (n, 6): the tally (see ``square_root_kernels``), the rank and ``tr(P S)``;
     recursive (n, m): the a-priori residual over its standard deviation in units of the noise,
     ``e_t sqrt(beta gamma / (gamma + beta x.P x))`` (0 where the row determined a new direction);
-    sandwich (n, d) the diagonal of ``P S P``, or (0, d) where it is not wanted.
+    sandwich (n, d) the diagonal of ``P S P``.  variance and sandwich may be (0, d): not wanted.
     """
 
     coef: NDArray[np.float64]
@@ -37,16 +37,23 @@ class Trace(NamedTuple):
     sandwich: NDArray[np.float64]
 
     @classmethod
-    def empty(cls, n: int, m: int, d: int, sandwich: bool = False) -> Trace:
+    def empty(
+        cls, n: int, m: int, d: int, sandwich: bool = False, variance: bool = True
+    ) -> Trace:
         return cls(
-            np.empty((n, m, d)), np.empty((n, d)), np.empty((n, m)), np.empty((n, 6)),
-            np.empty((n, m)), np.empty((n if sandwich else 0, d)),
+            np.empty((n, m, d)), np.empty((n if variance else 0, d)), np.empty((n, m)),
+            np.empty((n, 6)), np.empty((n, m)), np.empty((n if sandwich and variance else 0, d)),
         )  # fmt: skip
+
+    def first(self, n: int) -> Trace:
+        """The first n rows of the arrays."""
+        return Trace(*(a[:n] for a in self))
 
     def write(self, t: int, form: Any) -> None:
         """Everything but the recursive residual, from a form's own reading."""
-        self.coef[t], self.variance[t] = form.coefficients(), form.inverse_diagonal()
-        self.loss[t], used = form.loss, 0.0
+        self.coef[t], self.loss[t], used = form.coefficients(), form.loss, 0.0
+        if len(self.variance):
+            self.variance[t] = form.inverse_diagonal()
         if len(self.sandwich):
             self.sandwich[t], used = form.sandwich()
         self.counts[t] = (*form.tally, form.rank, used)

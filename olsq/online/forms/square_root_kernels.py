@@ -61,8 +61,10 @@ def rotate(R, z, x, y, root_gate, noise):
                 z[target, j] = sign * y[target]
                 y[target] = 0
             for i in range(j + 1, d if g != 1 else 0):
-                R[i, i:] *= g
-                z[:, i] *= g
+                for k in range(i, d):  # expressions of slices take seconds to compile
+                    R[i, k] *= g
+                for target in range(m):
+                    z[target, i] *= g
             return
         c, s, R[j, j] = givens(pivot, xj)
         unabsorbed *= abs(c)
@@ -167,6 +169,12 @@ def record(trace, t, theta, loss, tally, rank, used):
         losses[t, target] = loss[target]
         for k in range(theta.shape[1]):
             coefs[t, target, k] = theta[target, k]
+    record_counts(counts, t, tally, rank, used)
+
+
+@kernel(forceinline=True)
+def record_counts(counts, t, tally, rank, used):
+    """Write what an estimate rests on after row t."""
     for k in range(tally.shape[0]):
         counts[t, k] = tally[k]
     counts[t, RANK], counts[t, USED] = rank, used
@@ -239,7 +247,7 @@ def update(
     want_path = coefs.shape[0] > 0
     p, x, y, noise = np.empty(d), np.empty(d), np.empty(m), np.empty(d)
     theta = np.empty((m, d))
-    inverse = np.empty((d, d) if want_path else (0, 0))
+    inverse = np.empty((d, d) if diags.shape[0] > 0 else (0, 0))
     held = 0
     for t in range(start, stop):
         full = True
@@ -269,13 +277,14 @@ def update(
         absorb_squares(spread, X, gates, weights, t, t + 1)
         if want_path:
             back_substitute(R, z, theta)
-            inverse_diagonal(R, inverse, diags[t])
             used = 0.0
-            if sandwich.shape[0] > 0:
-                used = sandwich_diagonal(spread, inverse, sandwich[t])
-            for k in range(d):
-                if is_held(diags[t, k], columns[0, k], columns[1, k], limits, d, tally):
-                    diags[t, k] = math.inf
+            if diags.shape[0] > 0:
+                inverse_diagonal(R, inverse, diags[t])
+                if sandwich.shape[0] > 0:
+                    used = sandwich_diagonal(spread, inverse, sandwich[t])
+                for k in range(d):
+                    if is_held(diags[t, k], columns[0, k], columns[1, k], limits, d, tally):
+                        diags[t, k] = math.inf
             record(trace, t, theta, loss, tally, d, used)
     return stop, held
 

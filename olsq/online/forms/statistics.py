@@ -73,11 +73,13 @@ def fill_statistics(loss, coef, variance, sandwich, counts, ridge, discounted, s
                     stderr[t, target, j] = math.inf
                 continue
             root = math.sqrt(estimate)
-            for j in range(d):
-                spread = sandwich[t, j] if robust else variance[t, j]
-                # Not 0 * inf: an undetermined coefficient of a perfect fit.
-                known = math.isfinite(variance[t, j]) and math.isfinite(spread)
-                stderr[t, target, j] = root * math.sqrt(spread) if known else math.inf
+            for j in range(d):  # not 0 * inf: an undetermined coefficient of a perfect fit
+                size = variance[t, j]
+                stderr[t, target, j] = root * math.sqrt(size) if size < math.inf else math.inf
+            for j in range(d if robust else 0):
+                size = sandwich[t, j]
+                known = math.isfinite(variance[t, j]) and math.isfinite(size)
+                stderr[t, target, j] = root * math.sqrt(size) if known else math.inf
 
 
 @kernel(forceinline=True)
@@ -85,8 +87,9 @@ def _coefficients(counts, variance, decay, ridge):
     """The effective number of coefficients, ``rank - tr(Lambda P)``; variance (d,) is P's."""
     prior = 0.0
     for j in range(ridge.shape[0]):
-        if math.isfinite(variance[j]):
-            prior += min(decay * ridge[j] * variance[j], 1.0)
+        held = decay * ridge[j] * variance[j]
+        held = held if held < 1.0 else 1.0
+        prior += held if variance[j] < math.inf else 0.0
     return counts[RANK] - prior
 
 

@@ -1,0 +1,167 @@
+"""Numba kernel of the information form: a-priori residuals with one factor for a block of rows.
+
+Between two factorisations ``M = H + decay Lambda = R^T R`` a block's rows follow the covariance
+form's recursion, which the factor gives without an inverse: with ``A = R^-T K~^T`` for the weighted
+rows K~ of the block, ``I + A^T A = L L^T`` and the residuals are ``e_t = L_tt eps_t / sqrt(w_t)``,
+``eps = L^-1 e~``, as in ``covariance_blocks``.  It holds where gates multiply all of M: the ridge
+is forgotten with the data, or nothing is.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from olsq.kernel import kernel
+from olsq.online.forms.covariance_kernels import SMALLEST_GATE
+from olsq.online.forms.edges import check_gates, check_rows, check_spread, check_state
+from olsq.online.forms.moment_kernels import effective_gate, factorise, solve
+from olsq.online.forms.square_root_kernels import DECAY, absorb_squares, add_square, count_row
+
+
+@kernel(forceinline=True)
+def whiten(R, A):
+    """A = R^-T A for R (d, d) upper triangular and A (d, b), a column for every row of a block."""
+    d, b = A.shape
+    for k in range(d):
+        inverse = 1.0 / R[k, k]
+        for j in range(b):
+            A[k, j] *= inverse
+        for i in range(k + 1, d):
+            factor = R[k, i]
+            for j in range(b):
+                A[i, j] -= factor * A[k, j]
+
+
+@kernel(forceinline=True)
+def gram_factor(A, S, leverage):
+    """S (b, b) = lower L with ``L L^T = I + A^T A``; False where a leverage is beyond the bound."""
+    d, b = A.shape
+    for i in range(b):
+        for j in range(i + 1):
+            S[i, j] = 0.0
+    for k in range(d):
+        for i in range(b):
+            factor = A[k, i]
+            for j in range(i + 1):
+                S[i, j] += factor * A[k, j]
+    for i in range(b):
+        for j in range(i + 1):
+            total = S[i, j]
+            for k in range(j):
+                total -= S[i, k] * S[j, k]
+            if j < i:
+                S[i, j] = total / S[j, j]
+            elif 0 <= total <= leverage:
+                S[i, i] = math.sqrt(1.0 + total)
+            else:
+                return False
+    return True
+
+
+@kernel(forceinline=True)
+def weigh_rows(columns, gates, weights, X, t, b, floor, whole, root_w):
+    """Fill root_w (b,) for rows t..t+b; whether one factor serves them all.
+
+    ``whole`` says whether gates multiply all of M.
+    """
+    product = 1.0
+    for i in range(b):
+        gate, weight = gates[t + i], weights[t + i]
+        # Gates that the floor on the information would change are left to single rows.
+        if gate != 1 and not (whole and effective_gate(product * gate, columns, floor) != 1):
+            return False
+        product *= gate
+        if not (product > SMALLEST_GATE and weight > 0):
+            return False
+        root_w[i] = math.sqrt(weight / product)
+    return True
+
+
+@kernel(forceinline=True)
+def update_in_blocks(
+    H, G, squares, columns, tally, spread, ridge, discounted, X, Y, gates, weights, start, stop,
+    block, limits, leverage, residual,
+):  # fmt: skip
+    """Absorb rows in blocks of ``block`` with their a-priori residuals, one factor for each.
+
+    Stops before a block that is incomplete, or that single rows have to take: M is singular, a
+    leverage is beyond the bound, a gate changes the ridge's part in M, a weight is 0.
+    ``limits`` as in ``moment_kernels.update_solving``.
+    """
+    floor, lost = limits
+    d, m = H.shape[0], G.shape[0]
+    check_state(H, G, columns, tally, squares)
+    check_rows(X, Y, weights, start, stop, residual, d, m)
+    check_gates(gates, X.shape[0])
+    check_spread(spread, d, False)
+    if ridge.shape != (d,) or block < 1:
+        raise ValueError("ridge does not have a shape that fits the moments, or block is 0")
+    whole = discounted or not (ridge > 0).any()
+    R, theta = np.empty((d, d)), np.empty((m, d))
+    A, S = np.empty((d, block)), np.empty((block, block))
+    root_w, eps = np.empty(block), np.empty(block)
+    t = start
+    while t + block <= stop:
+        if not weigh_rows(columns, gates, weights, X, t, block, floor, whole, root_w):
+            return t
+        if not factorise(H, ridge, tally[DECAY] if discounted else 1.0, lost, R):
+            return t
+        for k in range(d):
+            for i in range(block):
+                A[k, i] = root_w[i] * X[t + i, k]
+        whiten(R, A)
+        if not gram_factor(A, S, leverage):
+            return t
+        solve(R, G, theta)
+        for target in range(m):
+            for i in range(block):
+                error = Y[t + i, target]
+                for k in range(d):
+                    error -= theta[target, k] * X[t + i, k]
+                error *= root_w[i]
+                for k in range(i):
+                    error -= S[i, k] * eps[k]
+                eps[i] = error / S[i, i]
+                residual[t + i, target] = error / root_w[i]
+        for i in range(t, t + block):
+            gate, weight = gates[i], weights[i]
+            for k in range(d):
+                add_square(columns, k, gate, weight * X[i, k] * X[i, k])
+            count_row(tally, gate, weight)
+            for target in range(m):
+                yw = weight * Y[i, target]
+                squares[target] = gate * squares[target] + yw * Y[i, target]
+                for k in range(d):
+                    G[target, k] = gate * G[target, k] + yw * X[i, k]
+        absorb_moments(H, X, root_w, gates, t, block)
+        if spread.shape[0] > 0:
+            absorb_squares(spread, X, gates, weights, t, t + block)
+        t += block
+    return t
+
+
+@kernel(forceinline=True)
+def absorb_moments(H, X, root_w, gates, t, block):
+    """``H = Z (H + K~^T K~)`` for the rows K~ of a block and the product Z of its gates."""
+    d, decay = H.shape[0], 1.0
+    for i in range(block):
+        decay *= gates[t + i]
+    K = np.empty((block, d))
+    for i in range(block):
+        for k in range(d):
+            K[i, k] = root_w[i] * X[t + i, k]
+    for i in range(d):  # four rows of K at a time, each entry's sum in one order: H stays symmetric
+        for c in range(0, block - 3, 4):
+            a0, a1, a2, a3 = K[c, i], K[c + 1, i], K[c + 2, i], K[c + 3, i]
+            for k in range(d):
+                H[i, k] += (a0 * K[c, k] + a1 * K[c + 1, k]) + (
+                    a2 * K[c + 2, k] + a3 * K[c + 3, k]
+                )
+        for c in range(block - block % 4, block):
+            factor = K[c, i]
+            for k in range(d):
+                H[i, k] += factor * K[c, k]
+        for k in range(d):
+            H[i, k] *= decay
