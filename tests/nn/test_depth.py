@@ -147,8 +147,9 @@ def test_a_block_that_changes_the_dtype_is_not_looped():
             return x.astype(jnp.float32), None
 
     blocks = (Widening(), Widening())
+    nothing, given = (None, None), (None, None, "none", False)
     y = jax.eval_shape(
-        lambda x: depth._repeated(blocks, x, *2 * ((None, None),), 1, (None, None, "none", False))[0],
+        lambda x: depth._repeated(blocks, x, nothing, nothing, 1, given)[0],
         jnp.zeros((1, 4, 8), jnp.bfloat16),
     )
     assert y.dtype == jnp.float32
