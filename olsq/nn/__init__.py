@@ -23,7 +23,7 @@ from olsq.nn.delta import Delta, GatedDelta, Longhorn, PreconditionedDelta
 from olsq.nn.delta_product import Comba, GatedDeltaProduct
 from olsq.nn.diagnostics import diagnose
 from olsq.nn.files import load, load_into, save
-from olsq.nn.fla import from_fla
+from olsq.nn.fla import FlaWeights, from_fla, to_fla
 from olsq.nn.forgetting import Forgetting
 from olsq.nn.generation import TokenStream, generate
 from olsq.nn.heads import HeadMixer
@@ -61,6 +61,7 @@ __all__ = [
     "Comba",
     "Delta",
     "Diagnostics",
+    "FlaWeights",
     "Forgetting",
     "GatedDelta",
     "GatedDeltaProduct",
@@ -109,6 +110,7 @@ __all__ = [
     "state_tracking",
     "take_rows",
     "thesis_hybrid",
+    "to_fla",
     "with_solver",
 ]
 

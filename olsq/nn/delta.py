@@ -17,9 +17,12 @@ class Stepped(HeadMixer):
 
     strength: Gate
 
-    def __init__(self, dim: int, *, heads: int, key: Array, **options: Any) -> None:
+    def __init__(
+        self, dim: int, *, heads: int, strength_bias: bool = True, key: Array, **options: Any
+    ) -> None:
         super().__init__(dim, heads=heads, key=key, **options)
-        self.strength = Gate(dim, heads, key=jax.random.fold_in(key, 1))
+        key, started = jax.random.fold_in(key, 1), 0.0 if strength_bias else None
+        self.strength = Gate(dim, heads, key=key, bias=started)
 
     def arguments(self, x: Array) -> dict[str, Any]:
         return {"weight": jax.nn.sigmoid(self.strength(x))}
@@ -34,6 +37,8 @@ class Delta(Stepped):
     ----------
     dim, heads, key_size, value_size, ... :
         As for every mixer: see :class:`HeadMixer`.
+    strength_bias : bool
+        False leaves out beta's b.
 
     Notes
     -----
@@ -73,10 +78,15 @@ class GatedDelta(Gated):
         f in [0, 1): makes gamma ``f + (1 - f) sigmoid(W e + b)``, before the bound.
     forget_bias : float or array (H,)
         Where gamma's b starts; 0, so around a half, if not given.
+    forget_speed : bool
+        Gamma is ``sigmoid(W e + b)^A``, one learned A per head, ``exp(speed)``, at first 1: the
+        gate of Mamba-2 and of the paper, ``exp(-A softplus(W e + b))``, with the other sign inside.
     signed : bool
         Gamma is ``tanh(W e + b)``, in (-1, 1), for state tracking; it has no floor then.
     weighted : bool
         False leaves the write gate out: beta is 1.
+    strength_bias : bool
+        False leaves out beta's b.
 
     Notes
     -----
