@@ -18,7 +18,7 @@ from olsq.nn.parts import ShortConvolution
 
 Config = Mapping[str, Any]
 Options = dict[str, Any]
-UNSET: Any = object()
+Allowed = dict[str, tuple[Any, ...]]  # an option of theirs: the first is its default
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Layout:
     kind: ClassVar[Any]  # our class
     mixer: ClassVar[str]  # its name among our mixers
     fixed: ClassVar[Options] = {}  # options of ours that are the same for all of theirs
-    allowed: ClassVar[dict[str, tuple[Any, ...]]] = {}  # what we have of each option of theirs
+    allowed: ClassVar[Allowed] = {}  # what we have of each option of theirs
     layer_only: ClassVar[Options] = {}  # options that their models never pass to a layer
     projections: ClassVar[dict[str, str]] = {
         "q_proj": "query_proj", "k_proj": "key_proj", "v_proj": "value_proj",
@@ -82,7 +82,7 @@ class Layout:
 
     def sizes(self, arrays: Arrays, at: str, config: Config) -> Sizes:
         """Sizes that weights and configuration tell."""
-        query, key, value = self.projections
+        query, _, value = self.projections
         inner, dim = self.axes(arrays, f"{at}{query}.weight", 2)
         read = inner if self.one_size else self.axes(arrays, f"{at}{value}.weight", 2)[0]
         heads = self.heads(arrays, at, config, read)

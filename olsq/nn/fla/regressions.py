@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
 
 from olsq.nn.delta import Delta, GatedDelta
 from olsq.nn.delta_product import GatedDeltaProduct
-from olsq.nn.fla.layout import Config, Headed, Layout, Options, Sizes
+from olsq.nn.fla.layout import Allowed, Config, Headed, Layout, Options, Sizes
 from olsq.nn.fla.parts import NEGATED, PLAIN, Arrays, Form, Part, by_head, by_step, linear
 from olsq.nn.gated import RIDGE_FLOOR, Gated
 from olsq.nn.kda import KDA
@@ -22,12 +22,12 @@ STEPPED: Options = {"value_map": "silu", "strength_bias": False}
 class DeltaLayout(Layout):
     model_type, architecture, title = "delta_net", "DeltaNetForCausalLM", "DeltaNet"
     kind, mixer, per_head = Delta, "delta", "b_proj"
-    fixed = STEPPED
-    allowed = {
+    fixed: ClassVar[Options] = STEPPED
+    allowed: ClassVar[Allowed] = {
         "use_beta": (True,), "allow_neg_eigval": (False,), "qk_activation": ("silu",),
         "qk_norm": ("l2",),
     }  # fmt: skip
-    layer_only = {"conv_bias": False}
+    layer_only: ClassVar[Options] = {"conv_bias": False}
 
     def parts(self, s: Sizes, norm: str) -> list[Part]:
         return [*super().parts(s, norm), linear("b_proj", "strength.project", s.heads, s.dim)]
@@ -37,8 +37,8 @@ class GatedLayout(Headed):
     """Delta rules with Mamba-2's forget gate, ``exp(-exp(A_log) softplus(W x + dt_bias))``."""
 
     per_head = "a_proj"
-    fixed = STEPPED | {"forget_speed": True}
-    layer_only = {"conv_bias": False}
+    fixed: ClassVar[Options] = STEPPED | {"forget_speed": True}
+    layer_only: ClassVar[Options] = {"conv_bias": False}
 
     def parts(self, s: Sizes, norm: str) -> list[Part]:
         return [
@@ -60,7 +60,7 @@ class GatedLayout(Headed):
 class GatedDeltaLayout(GatedLayout):
     model_type, architecture = "gated_deltanet", "GatedDeltaNetForCausalLM"
     title, kind, mixer = "GatedDeltaNet", GatedDelta, "gated_delta"
-    allowed = {
+    allowed: ClassVar[Allowed] = {
         "allow_neg_eigval": (False,), "output_gate_activation": ("swish", "silu", "sigmoid")
     }  # fmt: skip
 
@@ -81,7 +81,7 @@ class DeltaProductLayout(GatedLayout):
     model_type, architecture = "gated_deltaproduct", "GatedDeltaProductForCausalLM"
     title, kind, mixer = "GatedDeltaProduct", GatedDeltaProduct, "gated_delta_product"
     gate_option = "use_output_gate"
-    allowed = {"use_forget_gate": (True,)}
+    allowed: ClassVar[Allowed] = {"use_forget_gate": (True,)}
 
     def refuse(self, config: Config) -> None:
         super().refuse(config)
@@ -120,9 +120,9 @@ class KDALayout(Headed):
     model_type, architecture, title = "kda", "KDAForCausalLM", "KimiDeltaAttention"
     kind, mixer, per_head = KDA, "kda", "b_proj"
     gate_option = ""
-    fixed = STEPPED
-    allowed = {"safe_gate": (False,), "lower_bound": (None,)}
-    layer_only = {"conv_bias": False}
+    fixed: ClassVar[Options] = STEPPED
+    allowed: ClassVar[Allowed] = {"safe_gate": (False,), "lower_bound": (None,)}
+    layer_only: ClassVar[Options] = {"conv_bias": False}
 
     def options(self, s: Sizes, config: Config, eps: float) -> Options:
         reflects = bool(config.get("allow_neg_eigval", False))
@@ -154,8 +154,8 @@ class MesaLayout(Headed):
     gate_option = "use_output_gate"
     always_convolved = one_size = True
     scaled = False
-    fixed = {"forget_bound": None}
-    layer_only = {"conv_bias": False}
+    fixed: ClassVar[Options] = {"forget_bound": None}
+    layer_only: ClassVar[Options] = {"conv_bias": False}
 
     def options(self, s: Sizes, config: Config, eps: float) -> Options:
         floor = config.get("lambda_lower_bound", RIDGE_FLOOR)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
-from olsq.nn.fla.layout import Config, Layout, Options, Sizes
+from olsq.nn.fla.layout import Allowed, Config, Layout, Options, Sizes
 from olsq.nn.fla.parts import Arrays, Part, linear
 from olsq.nn.forgetting import Forgetting
 from olsq.nn.linear import GLA, HGRN2, LinearAttention, Retention
@@ -19,8 +19,12 @@ class Sum(Layout):
 
     norms = ("g_norm_swish_gate", "g_norm")
     gate_option = "use_output_gate"
-    fixed = {"normalise": False}
-    allowed = {"feature_map": (None,), "gate_fn": SWISH, "elementwise_affine": (True, None)}
+    fixed: ClassVar[Options] = {"normalise": False}
+    allowed: ClassVar[Allowed] = {
+        "feature_map": (None,),
+        "gate_fn": SWISH,
+        "elementwise_affine": (True, None),
+    }
 
     def options(self, s: Sizes, config: Config, eps: float) -> Options:
         maps = ("silu", "silu") if s.width else ("identity", "identity")
@@ -31,11 +35,11 @@ class Sum(Layout):
 class GLALayout(Sum):
     model_type, architecture, title = "gla", "GLAForCausalLM", "GLA"
     kind, mixer = GLA, "gla"
-    fixed = {"normalise": False, "vector_gates": True, "weighted": False}
-    allowed = Sum.allowed | {
+    fixed: ClassVar[Options] = {"normalise": False, "vector_gates": True, "weighted": False}
+    allowed: ClassVar[Allowed] = Sum.allowed | {
         "clamp_min": (None,), "gate_logit_normalizer": (16,), "use_gk": (True,), "use_gv": (False,),
     }  # fmt: skip
-    layer_only = {"conv_bias": False, "gate_low_rank_dim": 16}
+    layer_only: ClassVar[Options] = {"conv_bias": False, "gate_low_rank_dim": 16}
 
     def rank(self, arrays: Arrays, at: str) -> int:
         return self.axes(arrays, f"{at}gk_proj.0.weight", 2)[0]
@@ -66,18 +70,18 @@ class GLALayout(Sum):
 class RetentionLayout(Sum):
     model_type, architecture, title = "retnet", "RetNetForCausalLM", "RetNet"
     kind, mixer = Retention, "retention"
-    fixed = {"normalise": False, "rope_base": ROPE}
-    layer_only = {"conv_bias": False}
+    fixed: ClassVar[Options] = {"normalise": False, "rope_base": ROPE}
+    layer_only: ClassVar[Options] = {"conv_bias": False}
 
 
 class LinearLayout(Layout):
     model_type, architecture = "linear_attn", "LinearAttentionForCausalLM"
     title, kind, mixer = "LinearAttention", LinearAttention, "linear"
-    fixed = {"normalise": False, "convolution": False}
+    fixed: ClassVar[Options] = {"normalise": False, "convolution": False}
     taps = ()
     norms = ("norm",)
     gate_option = ""
-    allowed = {
+    allowed: ClassVar[Allowed] = {
         "feature_map": ("elementwise_product", "elu", "identity"), "norm_q": (False,),
         "norm_k": (False,), "output_norm": ("rmsnorm",), "elementwise_affine": (True, None),
     }  # fmt: skip
@@ -112,14 +116,18 @@ class LinearLayout(Layout):
 class HGRN2Layout(Layout):
     model_type, architecture, title = "hgrn2", "HGRN2ForCausalLM", "HGRN2"
     kind, mixer = HGRN2, "hgrn2"
-    projections = {"q_proj": "query_proj", "f_proj": "key_proj", "i_proj": "value_proj"}
+    projections: ClassVar[dict[str, str]] = {
+        "q_proj": "query_proj",
+        "f_proj": "key_proj",
+        "i_proj": "value_proj",
+    }
     taps = ("q_conv1d", "f_conv1d", "i_conv1d")
     norms = ("g_norm",)
     gate_option = ""
     one_size = square = True
-    fixed = {"feature_map": "silu", "normalise": False, "joint_norm": True}
-    allowed = {"use_lower_bound": (False,), "elementwise_affine": (True, None)}
-    layer_only = {"conv_bias": False}
+    fixed: ClassVar[Options] = {"feature_map": "silu", "normalise": False, "joint_norm": True}
+    allowed: ClassVar[Allowed] = {"use_lower_bound": (False,), "elementwise_affine": (True, None)}
+    layer_only: ClassVar[Options] = {"conv_bias": False}
 
     def heads(self, arrays: Arrays, at: str, config: Config, read: int) -> int:
         size = config.get("expand_ratio")
@@ -146,7 +154,7 @@ class SoftmaxLayout(Layout):
     kind, mixer = Softmax, "softmax"
     taps, norms, gate_option = (), (), ""
     one_size = square = True
-    allowed = {"qkv_bias": (False,), "qk_norm": (False,), "window_size": (None,)}
+    allowed: ClassVar[Allowed] = {"qkv_bias": (False,), "qk_norm": (False,), "window_size": (None,)}
 
     def refuse(self, config: Config) -> None:
         super().refuse(config)
@@ -165,7 +173,7 @@ class SoftmaxLayout(Layout):
 
 class WindowLayout(SoftmaxLayout):
     kind, mixer = SlidingWindow, "sliding_window"
-    allowed = {"qkv_bias": (False,), "qk_norm": (False,)}
+    allowed: ClassVar[Allowed] = {"qkv_bias": (False,), "qk_norm": (False,)}
 
     def options(self, s: Sizes, config: Config, eps: float) -> Options:
         return {**super().options(s, config, eps), "window": config["window_size"]}
@@ -180,8 +188,8 @@ class ForgettingLayout(Layout):
     taps, norms, gate_option = (), (), "use_output_gate"
     one_size = square = True
     per_head = "f_proj"
-    fixed = {"gate_map": "sigmoid"}
-    allowed = {"qkv_bias": (False,), "qk_norm": (False,), "window_size": (None,)}
+    fixed: ClassVar[Options] = {"gate_map": "sigmoid"}
+    allowed: ClassVar[Allowed] = {"qkv_bias": (False,), "qk_norm": (False,), "window_size": (None,)}
 
     def parts(self, s: Sizes, norm: str) -> list[Part]:
         return [
