@@ -35,6 +35,7 @@ from olsq.nn.mlstm import MLSTM
 from olsq.nn.model import LanguageModel
 from olsq.nn.parts import Linear, RMSNorm, ShortConvolution
 from olsq.nn.presets import PRESETS, MesaNet, hawk_mesa, preset, state_tracking, thesis_hybrid
+from olsq.nn.pretrained import Pretrained, load_pretrained, save_pretrained
 from olsq.nn.recurrent import Hawk, Mamba
 from olsq.nn.regressions import Intention, Kalman, MesaWindow
 from olsq.nn.residual import Block, SwiGLU
@@ -82,6 +83,7 @@ __all__ = [
     "Mixer",
     "MixerState",
     "PreconditionedDelta",
+    "Pretrained",
     "RMSNorm",
     "Retention",
     "ShortConvolution",
@@ -98,6 +100,7 @@ __all__ = [
     "kind",
     "load",
     "load_into",
+    "load_pretrained",
     "map_mixers",
     "mixer",
     "mixers_of",
@@ -105,6 +108,7 @@ __all__ = [
     "preset",
     "register_mixer",
     "save",
+    "save_pretrained",
     "shard",
     "shard_batch",
     "state_tracking",

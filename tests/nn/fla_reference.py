@@ -225,6 +225,8 @@ PRODUCT |= {"b_proj.weight": (STEPS * HEADS, DIM)} | taps(K, V) | {
 KIMI = {"A_log": (HEADS,), "dt_bias": (K,), "f_proj.0.weight": (VALUE, DIM)}
 KIMI |= {"f_proj.1.weight": (K, VALUE), "g_proj.0.weight": (VALUE, DIM)}
 KIMI |= {"g_proj.1.weight": (V, VALUE), "g_proj.1.bias": (V,)}
+GATES = {"f_proj.weight": (HEADS, DIM), "f_proj.bias": (HEADS,), "g_proj.weight": (DIM, DIM)}
+HGRN = projections(DIM, DIM, DIM, "qfi") | taps(DIM, DIM, "qfi") | {"g_norm.weight": (DIM,)}
 SIGMOID = {"output_gate_activation": "sigmoid"}
 
 # name: what computes it, shapes of its weights, its configuration
@@ -241,8 +243,7 @@ LAYERS = {
         {"feature_map": "elu", "norm_feature_map": True},
     ),
     "hgrn2": (
-        hgrn2, projections(DIM, DIM, DIM, "qfi") | taps(DIM, DIM, "qfi") | {"g_norm.weight": (DIM,)},
-        {"expand_ratio": DIM // HEADS},
+        hgrn2, HGRN, {"expand_ratio": DIM // HEADS},
     ),
     "delta_net": (delta_net, PLAIN | STRENGTH | taps(K, V) | NORM, {}),
     "gated_deltanet": (
@@ -253,9 +254,7 @@ LAYERS = {
     ),
     "kda": (kda, PLAIN | KIMI | STRENGTH | taps(K, V) | NORM, {"allow_neg_eigval": True}),
     "forgetting_transformer": (
-        forgetting_transformer,
-        SQUARE | {"f_proj.weight": (HEADS, DIM), "f_proj.bias": (HEADS,), "g_proj.weight": (DIM, DIM)},
-        {},
+        forgetting_transformer, SQUARE | GATES, {},
     ),
     "transformer": (transformer, SQUARE, {"num_heads": HEADS, "rope_theta": 100.0}),
     "transformer, window": (transformer, SQUARE, {"num_heads": HEADS, "window_size": 3}),

@@ -45,3 +45,122 @@ def test_outputs_and_round_trip(name):
     assert jax.tree.structure(third) == jax.tree.structure(layer)
     for key, value in named_arrays(layer).items():
         np.testing.assert_array_equal(named_arrays(third)[key], value, key)
+
+
+def test_without_a_configuration():
+    rng = np.random.default_rng(20)
+    for name, kind in (
+        ("gla", olsq.nn.GLA),
+        ("retnet", olsq.nn.Retention),
+        ("delta_net", olsq.nn.Delta),
+        ("gated_deltanet", olsq.nn.GatedDelta),
+        ("kda", olsq.nn.KDA),
+        ("forgetting_transformer", olsq.nn.Forgetting),
+    ):
+        assert type(olsq.nn.from_fla(reference.weights(name, rng))) is kind
+
+
+def model_of(mixer, options=None, **more):
+    given = {"dim": 8, "blocks": 1, "heads": 2, "soft_cap": None, **more}
+    options = {mixer: options or {}} if isinstance(mixer, str) else options
+    return olsq.nn.LanguageModel(
+        11, mixer=mixer, mixer_options=options, key=jax.random.key(3), **given
+    )
+
+
+def varied(tree, seed=0):
+    """The same with random numbers in all weights."""
+    rng = np.random.default_rng(seed)
+    return jax.tree.map(lambda x: x + 0.3 * rng.normal(size=x.shape), tree)
+
+
+RETENTION = {
+    "normalise": False, "feature_map": "identity", "convolution": False, "rope_base": 10000.0,
+    "norm_eps": 4e-6,
+}  # fmt: skip
+
+
+def test_a_model_with_scales_per_head_and_scaled_embeddings():
+    """What has no place of its own there moves, and the logits stay."""
+    model = varied(model_of("retention", RETENTION, dtype="float64"))
+    weights, config = olsq.nn.to_fla(model)
+    assert config["architectures"] == ["RetNetForCausalLM"]
+    assert not config["tie_word_embeddings"]
+    np.testing.assert_array_equal(weights["model.layers.0.attn.g_norm.weight"], np.ones(4))
+    np.testing.assert_array_equal(weights["lm_head.weight"], model.embedding)
+    again = olsq.nn.from_fla(weights, config=config)
+    tokens = np.arange(6)[None] % 11
+    run = eqx.filter_jit(lambda model: model(tokens))
+    np.testing.assert_allclose(run(again), run(model), rtol=1e-9, atol=1e-9)
+
+
+def test_rotated_retention_goes_on_from_a_state():
+    name = "retnet"
+    weights = reference.weights(name, np.random.default_rng(4))
+    layer, x = read(name, weights), np.random.default_rng(5).normal(size=(1, 6, reference.DIM))
+    run = eqx.filter_jit(lambda x, state: layer(x, state=state))
+    state, rows = run(x[:, :0], None)[1], []
+    for at in (0, 2, 4):
+        y, state = run(x[:, at : at + 2], state)
+        rows.append(y[0])
+    want = reference.output(name, x[0], weights)
+    np.testing.assert_allclose(np.concatenate(rows), want, rtol=1e-9, atol=1e-10)
+
+
+def test_a_layer_without_a_speed_has_speed_one():
+    options = {"value_map": "silu", "strength_bias": False, "convolve_values": True}
+    layer = olsq.nn.GatedDelta(8, heads=2, key=jax.random.key(0), **options)
+    weights, _ = olsq.nn.to_fla(layer)
+    np.testing.assert_array_equal(weights["A_log"], [0, 0])
+
+
+def layer_of(kind, **options):
+    return kind(8, heads=2, key=jax.random.key(0), **options)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: layer_of(olsq.nn.GatedDelta), r"value_map is 'identity', not 'silu'"),
+        (lambda: layer_of(olsq.nn.GatedDelta), r"strength\.project\.bias has no place there"),
+        (lambda: layer_of(olsq.nn.GLA), r"vector is missing"),
+        (lambda: layer_of(olsq.nn.Softmax, key_size=3), "6 and 6 wide together, not 8"),
+        (lambda: layer_of(olsq.nn.Softmax, rope_base=None), "rope_theta must be a number"),
+        (lambda: layer_of(olsq.nn.LinearAttention), "feature_map must be 'elu' or 'identity', got"),
+        (lambda: layer_of(olsq.nn.Mesa, forget_bound=None, value_size=3), "value_size 3, not key"),
+        (lambda: layer_of(olsq.nn.Comba), "Comba has no counterpart: there, queries"),
+        (lambda: layer_of(olsq.nn.RWKV7), "RWKV7 has no counterpart.*those that have are Delta"),
+        (lambda: model_of("retention", soft_cap=30.0), r"soft_cap=30\.0 \(make it with"),
+        (lambda: model_of(("gla", "mesa"), {}, blocks=2), r"several kinds \(GLA, Mesa\)"),
+        (lambda: model_of("retention", RETENTION, mlp_ratio=0), "blocks without an MLP"),
+        (lambda: model_of("retention", {**RETENTION, "norm_eps": 1e-6}), r'"norm_eps": 4e-06'),
+        (lambda: 3, "must be a layer of olsq.nn or a LanguageModel, got a int"),
+    ],
+)
+def test_what_cannot_be_written(make, message):
+    with pytest.raises(ValueError, match=message):
+        olsq.nn.to_fla(make())
+
+
+WEIGHTS = {n: reference.weights(n, np.random.default_rng(6)) for n in NAMES}
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "message"),
+    [
+        ("gla", {"model_type": "mamba2"}, "model_type 'mamba2'.*has no counterpart here; .*kda"),
+        ("gla", {"model_type": "comba"}, "Comba has no counterpart"),
+        ("gla", {"num_heads": 2, "num_kv_heads": 1}, "num_kv_heads 1 is not num_heads 2"),
+        ("gla", {"clamp_min": 0.1}, "clamp_min=0.1 has no counterpart in olsq.nn.GLA.*None"),
+        ("gla", {"model_type": "kda"}, "missing: b_proj.weight"),
+        ("delta_net", {"qk_norm": "sum"}, "qk_norm='sum'.*that of 'l2'"),
+        ("linear_attn", {}, "feature_map must be 'elu' or 'identity', got"),
+        ("hgrn2", {}, "do not tell its heads: give config={'expand_ratio'"),
+        ("hgrn2", {"expand_ratio": 4, "use_lower_bound": True}, "use_lower_bound=True"),
+        ("transformer", {}, "do not tell its heads: give config={'num_heads'"),
+        ("gated_deltaproduct", {}, "config must give allow_neg_eigval"),
+    ],
+)
+def test_what_cannot_be_read(name, config, message):
+    with pytest.raises(ValueError, match=message):
+        olsq.nn.from_fla(WEIGHTS[name], config=config)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from olsq.nn.fla.layout import Allowed, Config, Layout, Options, Sizes
 from olsq.nn.fla.parts import Arrays, Part, linear
 from olsq.nn.forgetting import Forgetting
-from olsq.nn.linear import GLA, HGRN2, LinearAttention, Retention
+from olsq.nn.linear import GLA, HGRN2, RANK, LinearAttention, Retention
 from olsq.nn.softmax import SlidingWindow, Softmax
 
 SWISH = ("swish", "silu")
@@ -60,7 +60,7 @@ class GLALayout(Sum):
         return {"forget.project.weight": (s.dim, s.heads), "forget.project.bias": (s.heads,)}
 
     def sizes_of(self, layer: Any) -> Sizes:
-        rank = 0 if layer.vector is None else layer.vector.down.weight.shape[1]
+        rank = RANK if layer.vector is None else layer.vector.down.weight.shape[1]
         return replaced(super().sizes_of(layer), rank=rank)
 
     def config(self, layer: Any, s: Sizes) -> Options:
@@ -88,10 +88,11 @@ class LinearLayout(Layout):
 
     def refuse(self, config: Config) -> None:
         super().refuse(config)
-        if config.get("feature_map") not in ("elu", "identity"):
+        given = config.get("feature_map")
+        if given not in ("elu", "identity"):
             raise ValueError(
-                "config must give feature_map, 'elu' or 'identity': weights do not tell it, and "
-                "the learned 'elementwise_product' has no counterpart in olsq.nn.LinearAttention"
+                f"feature_map must be 'elu' or 'identity', got {given!r}: weights do not tell it, "
+                "and others, such as the learned 'elementwise_product', have no counterpart"
             )
 
     def options(self, s: Sizes, config: Config, eps: float) -> Options:

@@ -131,7 +131,7 @@ def _layer(layout: Layout, mixer: Any, at: str, eps: float) -> tuple[Arrays, Opt
 
 
 def _model(model: LanguageModel) -> FlaWeights:
-    mixers = mixers_of(model)
+    mixers: list[Any] = list(mixers_of(model))
     kinds = sorted({type(mixer).__name__ for mixer in mixers})
     wrong = []
     if len(kinds) > 1:
