@@ -75,8 +75,11 @@ def test_our_layout(tmp_path):
     assert tokenizer_from_dict(found.tokenizer).merges == tokenizer.merges
     assert found.config["vocab_size"] == 300
     text = (folder / "README.md").read_text()
-    for said in ("# small", 'load_pretrained("small")', "gla x 1, mesa x 1", "Nine lines", "300",
-                 f"{olsq.nn.count_parameters(model):,}", "tokenizers.Tokenizer.from_file"):  # fmt: skip
+    count = f"{olsq.nn.count_parameters(model):,}"
+    for said in (
+        "# small", 'load_pretrained("small")', "gla x 1, mesa x 1", "Nine lines", "300", count,
+        "tokenizers.Tokenizer.from_file",
+    ):  # fmt: skip
         assert said in text
     assert tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json")).encode("low").ids
 
@@ -112,7 +115,7 @@ def test_their_layout_whole_and_in_parts(tmp_path):
         olsq.nn.load_pretrained(folder)
     index["weight_map"] = dict.fromkeys(names, "a.safetensors")
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(ValueError, match=r"do not make a GLA; missing: .*and \d+ more"):
+    with pytest.raises(ValueError, match=r"do not make a GLA; missing: model"):
         olsq.nn.load_pretrained(folder)
     index["weight_map"] = {"x": "../a.safetensors"}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))

@@ -82,8 +82,8 @@ class LinearLayout(Layout):
     norms = ("norm",)
     gate_option = ""
     allowed: ClassVar[Allowed] = {
-        "feature_map": ("elementwise_product", "elu", "identity"), "norm_q": (False,),
-        "norm_k": (False,), "output_norm": ("rmsnorm",), "elementwise_affine": (True, None),
+        "norm_q": (False,), "norm_k": (False,), "output_norm": ("rmsnorm",),
+        "elementwise_affine": (True, None),
     }  # fmt: skip
 
     def refuse(self, config: Config) -> None:
