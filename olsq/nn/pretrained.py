@@ -191,7 +191,7 @@ def load_pretrained(folder: Folder, *, dtype: Any = None) -> Pretrained:
     >>> olsq.nn.save_pretrained(model, folder)
     >>> model, tokenizer, config = olsq.nn.load_pretrained(folder)
     >>> config["model_type"], config["parameters"], tokenizer
-    ('olsq', 5984, None)
+    ('olsq', 7666, None)
     """
     place = Path(folder)
     config = _json(place / CONFIG)

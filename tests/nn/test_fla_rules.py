@@ -164,3 +164,39 @@ WEIGHTS = {n: reference.weights(n, np.random.default_rng(6)) for n in NAMES}
 def test_what_cannot_be_read(name, config, message):
     with pytest.raises(ValueError, match=message):
         olsq.nn.from_fla(WEIGHTS[name], config=config)
+
+
+def test_logits_of_a_model():
+    name, rng = "gated_deltanet", np.random.default_rng(7)
+    dim, width, at = reference.DIM, 5, "model.layers.0."
+    own = reference.weights(name, rng)
+    shapes = {"gate_proj": (width, dim), "up_proj": (width, dim), "down_proj": (dim, width)}
+    mlp = {f"mlp.{n}.weight": rng.normal(size=shape) for n, shape in shapes.items()}
+    embedding, head = rng.normal(size=(2, 11, dim))
+    scales = {f"{at}{n}_norm.weight": rng.normal(size=dim) for n in ("attn", "mlp")}
+    weights = {"model.embeddings.weight": embedding, "lm_head.weight": head, **scales}
+    weights |= {f"{at}attn.{n}": x for n, x in own.items()}
+    weights |= {f"{at}{n}": x for n, x in mlp.items()}
+    weights["model.norm.weight"] = rng.normal(size=dim)
+    tokens = rng.integers(0, 11, 7)
+
+    x = embedding[tokens]
+    x = x + reference.output(name, reference.rms(x, scales[f"{at}attn_norm.weight"]), own)
+    y = reference.rms(x, scales[f"{at}mlp_norm.weight"])
+    y = reference.silu(reference.linear(y, mlp, "mlp.gate_proj")) * (
+        reference.linear(y, mlp, "mlp.up_proj")
+    )
+    x = x + reference.linear(y, mlp, "mlp.down_proj")
+    want = reference.rms(x, weights["model.norm.weight"]) @ head.T
+
+    model = read(name, weights, num_hidden_layers=1)
+    logits = eqx.filter_jit(lambda tokens: model(tokens))(tokens[None])
+    np.testing.assert_allclose(logits[0], want, rtol=1e-9, atol=1e-9)
+    # Their models' convolutions have no biases.
+    with pytest.raises(ValueError, match="their models make layers with conv_bias=False"):
+        olsq.nn.to_fla(model)
+    plain = {n: x for n, x in weights.items() if "conv1d.bias" not in n}
+    again, _ = olsq.nn.to_fla(read(name, plain))
+    assert again.keys() == plain.keys()
+    for key, value in plain.items():
+        np.testing.assert_array_equal(again[key], value, key)
