@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import equinox as eqx
 import jax
 from jax import Array
 
 from olsq import attention
 from olsq.nn.gated import ChannelDecay, Gated
 from olsq.nn.heads import Gate, HeadMixer
+
+
+def doubled(given: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of a rule with twice the step size."""
+    return {**given, "weight": 2 * given["weight"]}
 
 
 class Stepped(HeadMixer):
@@ -39,6 +45,8 @@ class Delta(Stepped):
         As for every mixer: see :class:`HeadMixer`.
     strength_bias : bool
         False leaves out beta's b.
+    negative_eigenvalues : bool
+        Twice the beta, up to 2, which makes reflections of steps.
 
     Notes
     -----
@@ -58,7 +66,20 @@ class Delta(Stepped):
     ((1, 6, 8), (1, 2, 4, 4))
     """
 
+    negative_eigenvalues: bool = eqx.field(static=True)
+
     rule = staticmethod(attention.delta)
+
+    def __init__(
+        self, dim: int, *, heads: int, negative_eigenvalues: bool = False, key: Array,
+        **options: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(dim, heads=heads, key=key, **options)
+        self.negative_eigenvalues = negative_eigenvalues
+
+    def arguments(self, x: Array) -> dict[str, Any]:
+        given = super().arguments(x)
+        return doubled(given) if self.negative_eigenvalues else given
 
 
 class GatedDelta(Gated):
@@ -87,6 +108,8 @@ class GatedDelta(Gated):
         False leaves the write gate out: beta is 1.
     strength_bias : bool
         False leaves out beta's b.
+    negative_eigenvalues : bool
+        Twice the beta, up to 2, which makes reflections of steps.
 
     Notes
     -----
@@ -106,8 +129,23 @@ class GatedDelta(Gated):
     ((1, 6, 8), (1, 2, 4, 4))
     """
 
+    negative_eigenvalues: bool = eqx.field(static=True)
+
     rule = staticmethod(attention.gated_delta)
     signs = True
+
+    def __init__(
+        self, dim: int, *, heads: int, negative_eigenvalues: bool = False, key: Array,
+        **options: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(dim, heads=heads, key=key, **options)
+        if negative_eigenvalues and self.strength is None:
+            raise ValueError("negative_eigenvalues are of write gates: not with weighted=False")
+        self.negative_eigenvalues = negative_eigenvalues
+
+    def arguments(self, x: Array) -> dict[str, Any]:
+        given = super().arguments(x)
+        return doubled(given) if self.negative_eigenvalues else given
 
 
 class Longhorn(Stepped):

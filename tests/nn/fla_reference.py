@@ -147,7 +147,7 @@ def mamba_gate(x, w):
 
 def delta_net(x, w, c):
     q, k, v = streams(x, w, c, silu)
-    beta = sigmoid(linear(x, w, "b_proj"))[..., None]
+    beta = sigmoid(linear(x, w, "b_proj"))[..., None] * (2 if c.get("allow_neg_eigval") else 1)
     decay = np.ones((*q.shape[:2], 1))
     o = corrected(unit(q), unit(k)[:, :, None], v[:, :, None], beta, decay)
     return written(o, x, w, "o_norm.weight")
@@ -155,7 +155,7 @@ def delta_net(x, w, c):
 
 def gated_deltanet(x, w, c):
     q, k, v = streams(x, w, c, silu)
-    beta = sigmoid(linear(x, w, "b_proj"))[..., None]
+    beta = sigmoid(linear(x, w, "b_proj"))[..., None] * (2 if c.get("allow_neg_eigval") else 1)
     o = corrected(unit(q), unit(k)[:, :, None], v[:, :, None], beta, mamba_gate(x, w))
     gate = sigmoid if c.get("output_gate_activation") == "sigmoid" else silu
     return written(o, x, w, "o_norm.weight", gate)
@@ -227,7 +227,7 @@ KIMI |= {"f_proj.1.weight": (K, VALUE), "g_proj.0.weight": (VALUE, DIM)}
 KIMI |= {"g_proj.1.weight": (V, VALUE), "g_proj.1.bias": (V,)}
 GATES = {"f_proj.weight": (HEADS, DIM), "f_proj.bias": (HEADS,), "g_proj.weight": (DIM, DIM)}
 HGRN = projections(DIM, DIM, DIM, "qfi") | taps(DIM, DIM, "qfi") | {"g_norm.weight": (DIM,)}
-SIGMOID = {"output_gate_activation": "sigmoid"}
+SIGMOID = {"output_gate_activation": "sigmoid", "allow_neg_eigval": True}
 
 # name: what computes it, shapes of its weights, its configuration
 LAYERS = {
@@ -245,7 +245,7 @@ LAYERS = {
     "hgrn2": (
         hgrn2, HGRN, {"expand_ratio": DIM // HEADS},
     ),
-    "delta_net": (delta_net, PLAIN | STRENGTH | taps(K, V) | NORM, {}),
+    "delta_net": (delta_net, PLAIN | STRENGTH | taps(K, V) | NORM, {"allow_neg_eigval": True}),
     "gated_deltanet": (
         gated_deltanet, PLAIN | PER_HEAD | STRENGTH | taps(K, V, bias=True) | NORM | GATE, SIGMOID
     ),

@@ -24,13 +24,19 @@ class DeltaLayout(Layout):
     kind, mixer, per_head = Delta, "delta", "b_proj"
     fixed: ClassVar[Options] = STEPPED
     allowed: ClassVar[Allowed] = {
-        "use_beta": (True,), "allow_neg_eigval": (False,), "qk_activation": ("silu",),
-        "qk_norm": ("l2",),
+        "use_beta": (True,), "qk_activation": ("silu",), "qk_norm": ("l2",),
     }  # fmt: skip
     layer_only: ClassVar[Options] = {"conv_bias": False}
 
+    def options(self, s: Sizes, config: Config, eps: float) -> Options:
+        reflects = bool(config.get("allow_neg_eigval", False))
+        return {**super().options(s, config, eps), "negative_eigenvalues": reflects}
+
     def parts(self, s: Sizes, norm: str) -> list[Part]:
         return [*super().parts(s, norm), linear("b_proj", "strength.project", s.heads, s.dim)]
+
+    def config(self, layer: Any, s: Sizes) -> Options:
+        return {**super().config(layer, s), "allow_neg_eigval": layer.negative_eigenvalues}
 
 
 class GatedLayout(Headed):
@@ -60,21 +66,25 @@ class GatedLayout(Headed):
 class GatedDeltaLayout(GatedLayout):
     model_type, architecture = "gated_deltanet", "GatedDeltaNetForCausalLM"
     title, kind, mixer = "GatedDeltaNet", GatedDelta, "gated_delta"
-    allowed: ClassVar[Allowed] = {
-        "allow_neg_eigval": (False,), "output_gate_activation": ("swish", "silu", "sigmoid")
-    }  # fmt: skip
+    allowed: ClassVar[Allowed] = {"output_gate_activation": ("swish", "silu", "sigmoid")}
 
     def options(self, s: Sizes, config: Config, eps: float) -> Options:
         kind = config.get("output_gate_activation", "swish")
         gate = "sigmoid" if kind == "sigmoid" else "silu"
-        return {**super().options(s, config, eps), "gate_map": gate}
+        given = {
+            "gate_map": gate, "negative_eigenvalues": bool(config.get("allow_neg_eigval", False))
+        }  # fmt: skip
+        return {**super().options(s, config, eps), **given}
 
     def parts(self, s: Sizes, norm: str) -> list[Part]:
         return [*super().parts(s, norm), linear("b_proj", "strength.project", s.heads, s.dim)]
 
     def config(self, layer: Any, s: Sizes) -> Options:
         kind = "sigmoid" if layer.gate_map == "sigmoid" else "swish"
-        return {**super().config(layer, s), "output_gate_activation": kind}
+        return {
+            **super().config(layer, s), "output_gate_activation": kind,
+            "allow_neg_eigval": layer.negative_eigenvalues,
+        }  # fmt: skip
 
 
 class DeltaProductLayout(GatedLayout):
