@@ -25,13 +25,14 @@ model = AutoModelForCausalLM.from_pretrained("{folder}")
 or, without it, `model, tokenizer, config = olsq.nn.load_pretrained("{folder}")` after
 `import olsq.nn`.
 """
-TOKENS = """
-`tokenizer.json` is read by `tokenizers.Tokenizer.from_file`{ours}.
+TOKENS = """\
+`tokenizer.json` is read by `tokenizers.Tokenizer.from_file`; here, by
+`olsq.train.tokenizer_from_dict(tokenizer)`.
 """
 
 
 def card(
-    model: Any, *, folder: str, layout: str, name: str, data: str | None, tokenizer: str | None
+    model: Any, *, folder: str, layout: str, name: str, data: str | None, tokenizer: bool
 ) -> str:
     """The text of the card.
 
@@ -43,7 +44,8 @@ def card(
     layout : {"olsq", "fla"}
     data : str or None
         What it was trained on.
-    tokenizer : {"ours", "other"} or None
+    tokenizer : bool
+        Whether there is one.
     """
     backbone, mixers = model.backbone, mixers_of(model)
     counted = Counter(NAMES.get(type(mixer), type(mixer).__name__) for mixer in mixers)
@@ -66,9 +68,8 @@ def card(
         "A causal language model: tokens in, logits of the next one out.", "",
         "## Load it", "", load.format(folder=folder),
     ]  # fmt: skip
-    if tokenizer is not None:
-        more = "; here, by `olsq.train.tokenizer_from_dict(tokenizer)`"
-        lines.append(TOKENS.format(ours=more if tokenizer == "ours" else "").strip() + "\n")
+    if tokenizer:
+        lines.append(TOKENS)
     lines += ["## Sizes", "", "| | |", "| --- | --- |"]
     lines += [f"| {key} | {value} |" for key, value in rows.items()]
     lines += ["", "## Training data", "", data or "Not stated.", ""]

@@ -36,8 +36,7 @@ class Pretrained(NamedTuple):
     ----------
     model : LanguageModel
     tokenizer : dict or None
-        What ``olsq.train.tokenizer_from_dict`` takes; None if there is no ``tokenizer.json``, or
-        one of another kind, which ``tokenizers.Tokenizer.from_file`` reads.
+        What ``olsq.train.tokenizer_from_dict`` takes; None if there is no ``tokenizer.json``.
     config : dict
         What ``config.json`` says.
     """
@@ -119,12 +118,10 @@ def save_pretrained(
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise FileExistsError(f"{target} exists and is not an empty folder: choose another name")
     theirs = to_fla(model) if layout == "fla" else None
-    texts, kind = {}, None
+    texts: dict[str, str] = {}
     if tokenizer is not None:
         texts[TOKENIZER] = tokenizer_json(tokenizer)
-        count, saved = vocabulary_of(texts[TOKENIZER])
-        kind = "other" if saved is None else "ours"
-        _check_vocabulary(count, model.vocab_size)
+        _check_vocabulary(vocabulary_of(texts[TOKENIZER])[0], model.vocab_size)
     if theirs is None:
         config = _configuration(model)
     else:  # weights have a dtype of their own, whatever that of the activations was here
@@ -132,7 +129,7 @@ def save_pretrained(
     texts[CONFIG] = json.dumps(config, indent=2, sort_keys=True) + "\n"
     texts[CARD] = card(
         model, folder=target.name, layout=layout, name=name or target.name, data=data,
-        tokenizer=kind,
+        tokenizer=tokenizer is not None,
     )  # fmt: skip
 
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -67,6 +67,8 @@ def tokenizer_json(tokenizer: Any) -> str:
     if hasattr(tokenizer, "to_str"):
         return tokenizer.to_str()
     saved = tokenizer.to_dict() if hasattr(tokenizer, "to_dict") else None
+    if isinstance(saved, Mapping) and saved.get("kind") == "huggingface":
+        return saved["json"]
     if not isinstance(saved, Mapping) or saved.get("kind") not in ("bytes", "bpe"):
         raise ValueError(
             "tokenizer must be one of olsq.train, a tokenizers.Tokenizer, or the path of a "
@@ -103,10 +105,10 @@ def tokenizer_json(tokenizer: Any) -> str:
     }, ensure_ascii=False, indent=1)  # fmt: skip
 
 
-def vocabulary_of(text: str) -> tuple[int | None, dict[str, Any] | None]:
+def vocabulary_of(text: str) -> tuple[int | None, dict[str, Any]]:
     """How many tokens a ``tokenizer.json`` has, and what makes it with :mod:`olsq.train`.
 
-    None for the first where the file does not say, for the second where it is not one of ours.
+    None for the first where the file does not say.
 
     Raises
     ------
@@ -116,19 +118,20 @@ def vocabulary_of(text: str) -> tuple[int | None, dict[str, Any] | None]:
     found = json.loads(text)
     if not isinstance(found, dict):
         raise ValueError("it is not a JSON object")
+    theirs = {"kind": "huggingface", "json": text}
     model = found.get("model") or {}
     vocab = model.get("vocab")
     added = [token["id"] for token in found.get("added_tokens") or ()]
     if not isinstance(vocab, dict):
         count = len(vocab) if isinstance(vocab, list) else None
-        return count, None
+        return count, theirs
     count = 1 + max([*vocab.values(), *added], default=-1)
     steps = (found.get("pre_tokenizer") or {}).get("pretokenizers") or []
     ours = any((step.get("pattern") or {}).get("Regex") == WORDS for step in steps)
     if not ours or added or sorted(vocab.values()) != list(range(count)):
-        return count, None
+        return count, theirs
     if [vocab.get(letter) for letter in ALPHABET] != list(range(256)):
-        return count, None
+        return count, theirs
     pairs = [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]
     merges = [[vocab[a], vocab[b]] for a, b in pairs]
     return count, {"kind": "bpe", "merges": merges} if merges else {"kind": "bytes"}

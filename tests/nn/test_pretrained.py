@@ -123,11 +123,14 @@ def test_their_layout_whole_and_in_parts(tmp_path):
         olsq.nn.load_pretrained(folder)
 
 
-def test_a_finished_run_and_a_tokenizer_of_theirs(tmp_path):
+def test_a_tokenizer_of_theirs(tmp_path):
     theirs = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "b": 1}, unk_token="a"))
-    for i, given in enumerate((theirs, tmp_path / "0" / "tokenizer.json")):
+    read = tokenizer_from_dict({"kind": "huggingface", "json": theirs.to_str()})
+    for i, given in enumerate((theirs, tmp_path / "0" / "tokenizer.json", read)):
         olsq.nn.save_pretrained(MODEL, tmp_path / str(i), tokenizer=given)
-        assert olsq.nn.load_pretrained(tmp_path / str(i)).tokenizer is None
+        saved = olsq.nn.load_pretrained(tmp_path / str(i)).tokenizer
+        assert saved is not None
+        assert tokenizer_from_dict(saved).encode("b").tolist() == [1]
         again = tokenizers.Tokenizer.from_file(str(tmp_path / str(i) / "tokenizer.json"))
         assert again.get_vocab() == {"a": 0, "b": 1}
 
