@@ -23,7 +23,7 @@ from olsq.nn.delta import Delta, GatedDelta, Longhorn, PreconditionedDelta
 from olsq.nn.delta_product import Comba, GatedDeltaProduct
 from olsq.nn.diagnostics import diagnose
 from olsq.nn.files import load, load_into, save
-from olsq.nn.fla import from_fla
+from olsq.nn.fla import FlaWeights, from_fla, to_fla
 from olsq.nn.forgetting import Forgetting
 from olsq.nn.generation import TokenStream, generate
 from olsq.nn.heads import HeadMixer
@@ -35,6 +35,7 @@ from olsq.nn.mlstm import MLSTM
 from olsq.nn.model import LanguageModel
 from olsq.nn.parts import Linear, RMSNorm, ShortConvolution
 from olsq.nn.presets import PRESETS, MesaNet, hawk_mesa, preset, state_tracking, thesis_hybrid
+from olsq.nn.pretrained import Pretrained, load_pretrained, save_pretrained
 from olsq.nn.recurrent import Hawk, Mamba
 from olsq.nn.regressions import Intention, Kalman, MesaWindow
 from olsq.nn.residual import Block, SwiGLU
@@ -61,6 +62,7 @@ __all__ = [
     "Comba",
     "Delta",
     "Diagnostics",
+    "FlaWeights",
     "Forgetting",
     "GatedDelta",
     "GatedDeltaProduct",
@@ -81,6 +83,7 @@ __all__ = [
     "Mixer",
     "MixerState",
     "PreconditionedDelta",
+    "Pretrained",
     "RMSNorm",
     "Retention",
     "ShortConvolution",
@@ -97,6 +100,7 @@ __all__ = [
     "kind",
     "load",
     "load_into",
+    "load_pretrained",
     "map_mixers",
     "mixer",
     "mixers_of",
@@ -104,11 +108,13 @@ __all__ = [
     "preset",
     "register_mixer",
     "save",
+    "save_pretrained",
     "shard",
     "shard_batch",
     "state_tracking",
     "take_rows",
     "thesis_hybrid",
+    "to_fla",
     "with_solver",
 ]
 

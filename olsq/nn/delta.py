@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import equinox as eqx
 import jax
 from jax import Array
 
@@ -12,14 +13,22 @@ from olsq.nn.gated import ChannelDecay, Gated
 from olsq.nn.heads import Gate, HeadMixer
 
 
+def doubled(given: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of a rule with twice the step size."""
+    return {**given, "weight": 2 * given["weight"]}
+
+
 class Stepped(HeadMixer):
     """A step size per head, ``beta = sigmoid(W e + b)``."""
 
     strength: Gate
 
-    def __init__(self, dim: int, *, heads: int, key: Array, **options: Any) -> None:
+    def __init__(
+        self, dim: int, *, heads: int, strength_bias: bool = True, key: Array, **options: Any
+    ) -> None:
         super().__init__(dim, heads=heads, key=key, **options)
-        self.strength = Gate(dim, heads, key=jax.random.fold_in(key, 1))
+        key, started = jax.random.fold_in(key, 1), 0.0 if strength_bias else None
+        self.strength = Gate(dim, heads, key=key, bias=started)
 
     def arguments(self, x: Array) -> dict[str, Any]:
         return {"weight": jax.nn.sigmoid(self.strength(x))}
@@ -34,6 +43,10 @@ class Delta(Stepped):
     ----------
     dim, heads, key_size, value_size, ... :
         As for every mixer: see :class:`HeadMixer`.
+    strength_bias : bool
+        False leaves out beta's b.
+    negative_eigenvalues : bool
+        Twice the beta, up to 2, which makes reflections of steps.
 
     Notes
     -----
@@ -53,7 +66,20 @@ class Delta(Stepped):
     ((1, 6, 8), (1, 2, 4, 4))
     """
 
+    negative_eigenvalues: bool = eqx.field(static=True)
+
     rule = staticmethod(attention.delta)
+
+    def __init__(
+        self, dim: int, *, heads: int, negative_eigenvalues: bool = False, key: Array,
+        **options: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(dim, heads=heads, key=key, **options)
+        self.negative_eigenvalues = negative_eigenvalues
+
+    def arguments(self, x: Array) -> dict[str, Any]:
+        given = super().arguments(x)
+        return doubled(given) if self.negative_eigenvalues else given
 
 
 class GatedDelta(Gated):
@@ -73,10 +99,17 @@ class GatedDelta(Gated):
         f in [0, 1): makes gamma ``f + (1 - f) sigmoid(W e + b)``, before the bound.
     forget_bias : float or array (H,)
         Where gamma's b starts; 0, so around a half, if not given.
+    forget_speed : bool
+        Gamma is ``sigmoid(W e + b)^A``, one learned A per head, ``exp(speed)``, at first 1: the
+        gate of Mamba-2 and of the paper, ``exp(-A softplus(W e + b))``, with the other sign inside.
     signed : bool
         Gamma is ``tanh(W e + b)``, in (-1, 1), for state tracking; it has no floor then.
     weighted : bool
         False leaves the write gate out: beta is 1.
+    strength_bias : bool
+        False leaves out beta's b.
+    negative_eigenvalues : bool
+        Twice the beta, up to 2, which makes reflections of steps.
 
     Notes
     -----
@@ -96,8 +129,23 @@ class GatedDelta(Gated):
     ((1, 6, 8), (1, 2, 4, 4))
     """
 
+    negative_eigenvalues: bool = eqx.field(static=True)
+
     rule = staticmethod(attention.gated_delta)
     signs = True
+
+    def __init__(
+        self, dim: int, *, heads: int, negative_eigenvalues: bool = False, key: Array,
+        **options: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(dim, heads=heads, key=key, **options)
+        if negative_eigenvalues and self.strength is None:
+            raise ValueError("negative_eigenvalues are of write gates: not with weighted=False")
+        self.negative_eigenvalues = negative_eigenvalues
+
+    def arguments(self, x: Array) -> dict[str, Any]:
+        given = super().arguments(x)
+        return doubled(given) if self.negative_eigenvalues else given
 
 
 class Longhorn(Stepped):

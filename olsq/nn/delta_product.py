@@ -31,7 +31,9 @@ class GatedDeltaProduct(Gated):
     negative_eigenvalues : bool
         Let beta be up to 2, so that a step may reflect: state tracking needs it.  False leaves out
         the factor 2.
-    forget_bound, forget_floor, forget_bias : optional
+    strength_bias : bool
+        False leaves out beta's b.
+    forget_bound, forget_floor, forget_bias, forget_speed : optional
         Of gamma: see :class:`GatedDelta`.  Not ``signed``, and always with step sizes.
 
     Notes
@@ -65,6 +67,7 @@ class GatedDeltaProduct(Gated):
         heads: int,
         steps: int = 2,
         negative_eigenvalues: bool = True,
+        strength_bias: bool = True,
         convolution_width: int = WIDTH,
         convolution_bias: bool = False,
         key: Array,
@@ -85,7 +88,8 @@ class GatedDeltaProduct(Gated):
             self.convolution = ShortConvolution(
                 convolution_width, channels, bias=convolution_bias, key=keys["convolution"]
             )
-        self.rates = Gate(dim, heads * steps, key=keys["rates"])
+        started = 0.0 if strength_bias else None
+        self.rates = Gate(dim, heads * steps, key=keys["rates"], bias=started)
         self.steps, self.negative_eigenvalues = steps, negative_eigenvalues
 
     def arguments(self, x: Array) -> dict[str, Any]:

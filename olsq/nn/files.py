@@ -222,10 +222,11 @@ def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
 def _check_format(path: Path, names: list[str], metadata: Mapping[str, str]) -> None:
     found = metadata.get("olsq.format")
     if found is None:
-        theirs = any(name.endswith("lambda_params") for name in names)
+        theirs = any(name.endswith(("lambda_params", "q_proj.weight")) for name in names)
         hint = (
             "its names are those of flash-linear-attention: read it with "
-            "olsq.nn.from_fla(safetensors.numpy.load_file(path))"
+            "olsq.nn.from_fla(safetensors.numpy.load_file(path)), or its folder with "
+            "olsq.nn.load_pretrained"
             if theirs
             else f"it holds {listed(names)}"
         )

@@ -23,6 +23,7 @@ class Gated(HeadMixer):
 
     forget: Gate
     strength: Gate | None
+    speed: Array | None  # (H,)
     forget_bound: float | None = eqx.field(static=True)
     forget_floor: float = eqx.field(static=True)
     signed: bool = eqx.field(static=True)
@@ -36,8 +37,10 @@ class Gated(HeadMixer):
         forget_bound: float | None = None,
         forget_floor: float = 0.0,
         forget_bias: Any = 0.0,
+        forget_speed: bool = False,
         signed: bool = False,
         weighted: bool = True,
+        strength_bias: bool = True,
         key: Array,
         **options: Any,
     ) -> None:
@@ -53,9 +56,13 @@ class Gated(HeadMixer):
             )
         if signed and forget_floor:
             raise ValueError("signed gates have no floor: give forget_floor=0")
+        if signed and forget_speed:
+            raise ValueError("signed gates have no speed: give forget_speed=False")
         keys = split_keys(jax.random.fold_in(key, 1), ("forget", "strength"))
         self.forget = Gate(dim, heads, key=keys["forget"], bias=forget_bias)
-        self.strength = Gate(dim, heads, key=keys["strength"]) if weighted else None
+        started = 0.0 if strength_bias else None
+        self.strength = Gate(dim, heads, key=keys["strength"], bias=started) if weighted else None
+        self.speed = jnp.zeros(heads) if forget_speed else None
         self.forget_bound, self.forget_floor, self.signed = forget_bound, forget_floor, signed
 
     def arguments(self, x: Array) -> dict[str, Any]:
@@ -68,6 +75,8 @@ class Gated(HeadMixer):
         if self.signed:
             return {**given, "forget": jnp.tanh(gate) * (1 + shrink), "signed": True}
         logs = jax.nn.log_sigmoid(gate)
+        if self.speed is not None:
+            logs = jnp.exp(self.speed) * logs
         if floor:
             logs = jnp.log(floor + (1 - floor) * jnp.exp(logs))
         return {**given, "log_forget": logs + jnp.log1p(shrink)}

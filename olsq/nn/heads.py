@@ -28,6 +28,8 @@ from olsq.nn.parts import (
 WIDTH = 4  # of the short convolutions
 FeatureMap = Literal["silu", "identity", "elu", "dpfp"]
 FEATURE_MAPS = get_args(FeatureMap)
+ValueMap = Literal["identity", "silu"]
+GateMap = Literal["silu", "sigmoid"]
 
 
 class HeadMixer(Mixer):
@@ -41,6 +43,8 @@ class HeadMixer(Mixer):
         ``key_size = dim // heads`` and ``value_size = key_size`` if not given.
     feature_map : {"silu", "identity", "elu", "dpfp"}
         Of queries and keys, before they are normalised.  "dpfp" makes keys ``2 nu`` times wider.
+    value_map : {"identity", "silu"}
+        Of values.
     normalise : bool
         Scale queries and keys to length 1.
     convolution : bool
@@ -52,6 +56,8 @@ class HeadMixer(Mixer):
         RMS norm of what each head reads.
     output_gate : bool
         Multiply what the heads read, normalised, by ``silu(W x)``.
+    gate_map : {"silu", "sigmoid"}
+        What is made of ``W x`` there.
     norm_eps : float
         Of the norm of what each head reads.
     output_gain : float
@@ -72,6 +78,8 @@ class HeadMixer(Mixer):
     key_size: int = eqx.field(static=True)
     value_size: int = eqx.field(static=True)
     feature_map: FeatureMap = eqx.field(static=True)
+    value_map: ValueMap = eqx.field(static=True)
+    gate_map: GateMap = eqx.field(static=True)
     nu: int = eqx.field(static=True)
     normalise: bool = eqx.field(static=True)
     convolved: tuple[str, ...] = eqx.field(static=True)
@@ -86,6 +94,7 @@ class HeadMixer(Mixer):
         key_size: int | None = None,
         value_size: int | None = None,
         feature_map: FeatureMap = "silu",
+        value_map: ValueMap = "identity",
         nu: int = 1,
         normalise: bool = True,
         convolution: bool = True,
@@ -95,6 +104,7 @@ class HeadMixer(Mixer):
         key_shift: bool = False,
         output_norm: bool = True,
         output_gate: bool = False,
+        gate_map: GateMap = "silu",
         norm_eps: float = NORM_EPS,
         output_gain: float = 1.0,
         key: Array,
@@ -106,10 +116,16 @@ class HeadMixer(Mixer):
             key_size = dim // heads
         value_size = key_size if value_size is None else value_size
         check_sizes(dim=dim, heads=heads, key_size=key_size, value_size=value_size, nu=nu)
-        if feature_map not in FEATURE_MAPS:
-            raise ValueError(f"feature_map must be one of {FEATURE_MAPS}, got {feature_map!r}")
+        for name, given, known in (
+            ("feature_map", feature_map, FEATURE_MAPS),
+            ("value_map", value_map, get_args(ValueMap)),
+            ("gate_map", gate_map, get_args(GateMap)),
+        ):
+            if given not in known:
+                raise ValueError(f"{name} must be one of {known}, got {given!r}")
         self.dim, self.heads, self.key_size, self.value_size = dim, heads, key_size, value_size
         self.feature_map, self.nu, self.normalise = feature_map, nu, normalise
+        self.value_map, self.gate_map = value_map, gate_map
         keys = split_keys(key, ("query", "key", "value", "output", "convolution", "gate"))
         self.query_proj = Linear(dim, heads * key_size, key=keys["query"])
         self.key_proj = Linear(dim, heads * key_size, key=keys["key"])
@@ -139,7 +155,7 @@ class HeadMixer(Mixer):
     def project(
         self, x: Array, recent: Array | None, segment_ids: Array | None
     ) -> tuple[dict[str, Array], Array | None]:
-        """Queries, keys and values of x (B, T, dim), convolved.
+        """Queries, keys and values of x (B, T, dim), convolved, and values mapped.
 
         Returns
         -------
@@ -159,6 +175,8 @@ class HeadMixer(Mixer):
                 ends.append(total)
             parts = jnp.split(joined, ends[:-1], -1)
             streams.update(zip(self.convolved, parts, strict=True))
+        if self.value_map == "silu":
+            streams["value"] = jax.nn.silu(streams["value"])
         return streams, recent
 
     def features(self, x: Array) -> Array:
@@ -208,7 +226,9 @@ class HeadMixer(Mixer):
         """What the heads read (B, T, H, V), gated by x (B, T, dim) where the mixer does that."""
         if self.output_gate is None:
             return o
-        return o * jax.nn.silu(self.split_heads(self.output_gate(x))).astype(o.dtype)
+        gate = self.split_heads(self.output_gate(x))
+        gate = jax.nn.silu(gate) if self.gate_map == "silu" else jax.nn.sigmoid(gate)
+        return o * gate.astype(o.dtype)
 
 
 class Gate(eqx.Module):
@@ -216,7 +236,7 @@ class Gate(eqx.Module):
 
     project: Linear
 
-    def __init__(self, dim: int, outputs: int, *, key: Array, bias: ArrayLike = 0.0) -> None:
+    def __init__(self, dim: int, outputs: int, *, key: Array, bias: ArrayLike | None = 0.0) -> None:
         self.project = Linear(dim, outputs, key=key, bias=bias)
 
     def __call__(self, x: Array) -> Array:

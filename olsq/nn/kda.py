@@ -33,6 +33,8 @@ class KDA(HeadMixer):
     separate_gates : bool
         Gated DeltaNet-2: instead of beta, a gate ``sigmoid(W e + b)`` per key dimension for what is
         erased and one per value channel for what is written.
+    strength_bias : bool
+        False leaves out beta's b.
     negative_eigenvalues : bool
         Twice the beta, or the erase gate, up to 2, which makes reflections of steps.
 
@@ -47,8 +49,7 @@ class KDA(HeadMixer):
     O(V K + C (V + K) + C^2 / 3) a token and head by chunks of C = 64, in which scores per key
     dimension cost more than :class:`GatedDelta`'s; O(V K) one by one; the state is V K numbers a
     head.  Differentiable to any order in both modes.  The paper convolves values too, which
-    ``convolve_values`` does, and applies silu to them, which nothing here does; its code starts all
-    steps at log 2.
+    ``convolve_values`` does, and applies silu to them (``value_map="silu"``).
 
     References
     ----------
@@ -79,6 +80,7 @@ class KDA(HeadMixer):
         rank: int | None = None,
         output_gate: bool = True,
         separate_gates: bool = False,
+        strength_bias: bool = True,
         negative_eigenvalues: bool = False,
         key: Array,
         **options: Any,
@@ -93,7 +95,8 @@ class KDA(HeadMixer):
             self.erase = Gate(dim, heads * self.mapped_size, key=keys["erase"])
             self.admit = Gate(dim, heads * self.value_size, key=keys["admit"])
         else:
-            self.strength = Gate(dim, heads, key=keys["strength"])
+            started = 0.0 if strength_bias else None
+            self.strength = Gate(dim, heads, key=keys["strength"], bias=started)
         self.decay = ChannelDecay(dim, heads, self.mapped_size, rank, key=keys["decay"])
         if output_gate:
             wide = heads * self.value_size

@@ -10,9 +10,10 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq import attention
+from olsq.nn.base import MixerState
 from olsq.nn.gated import Gated
 from olsq.nn.heads import HeadMixer
-from olsq.nn.parts import LowRank, at_least_float32
+from olsq.nn.parts import LowRank, RMSNorm, at_least_float32, check_sizes, positions, rotate
 
 RANK = 16  # of projections to a gate per key dimension
 
@@ -60,8 +61,14 @@ class LinearAttention(HeadMixer):
 class Retention(HeadMixer):
     """Retention: ``S = gamma_h S + v k^T``, ``o = S q``, one fixed factor per head.
 
-    ``gamma_h = 1 - 2^-(5 + h)``, h from 0, without the paper's rotation.  Parameters: see
-    :class:`HeadMixer`.
+    ``gamma_h = 1 - 2^-(5 + h)``, h from 0.
+
+    Parameters
+    ----------
+    dim, heads, key_size, value_size, ... :
+        As for every mixer: see :class:`HeadMixer`.
+    rope_base : float or None
+        Of the paper's rotation of queries and keys, as for :class:`Softmax`; none if None.
 
     Notes
     -----
@@ -78,7 +85,29 @@ class Retention(HeadMixer):
     {'forget': Array([0.96875  , 0.984375 , 0.9921875], dtype=float32)}
     """
 
+    rope_base: float | None = eqx.field(static=True)
     rule = staticmethod(attention.retention)
+
+    def __init__(
+        self, dim: int, *, heads: int, rope_base: float | None = None, key: Array, **options: Any
+    ) -> None:
+        super().__init__(dim, heads=heads, key=key, **options)
+        self.rope_base = rope_base
+
+    def mix(
+        self, x: Array, state: MixerState | None, segment_ids: Array | None, capacity: int | None
+    ) -> tuple[Array, MixerState]:
+        if self.rope_base is None:
+            return super().mix(x, state, segment_ids, capacity)
+        b, t, _ = x.shape
+        zero = (jnp.zeros(b, jnp.int32), None)
+        (first, recent), memory = (zero, None) if state is None else state
+        q, k, v, arguments, recent = self.read(x, recent, segment_ids)
+        at = positions(first, t, segment_ids)
+        q, k = rotate(q, at, self.rope_base), rotate(k, at, self.rope_base)
+        o, memory = self.attend(q, k, v, arguments, state=memory, segment_ids=segment_ids)
+        following = at[:, -1] + 1 if t else first
+        return self.write(o, x), MixerState((following, recent), memory)
 
     def arguments(self, x: Array) -> dict[str, Any]:
         return {"forget": 1 - 2.0 ** -(5 + jnp.arange(self.heads, dtype=float))}
@@ -95,7 +124,9 @@ class GLA(Gated):
         As for every mixer: see :class:`HeadMixer`.
     vector_gates : bool
         Forget by one gate per key dimension instead, ``S = S diag(a) + beta v k^T`` with
-        ``a = sigmoid(W e + b)^(1/16)`` through rank 16, as in Yang et al.; slower by chunks.
+        ``a = sigmoid(W e + b)^(1/16)`` through ``rank``, as in Yang et al.; slower by chunks.
+    rank : int
+        Of these gates' projection.
     forget_bound, forget_floor, forget_bias, signed, weighted : optional
         Of scalar gates: see :class:`GatedDelta`.  Not ``signed`` with ``vector_gates``.
 
@@ -122,15 +153,17 @@ class GLA(Gated):
     signs = True
 
     def __init__(
-        self, dim: int, *, heads: int, vector_gates: bool = False, key: Array, **options: Any
-    ) -> None:
+        self, dim: int, *, heads: int, vector_gates: bool = False, rank: int = RANK, key: Array,
+        **options: Any,
+    ) -> None:  # fmt: skip
         super().__init__(dim, heads=heads, key=key, **options)
+        check_sizes(rank=rank)
         self.vector = None
         if vector_gates:
             if self.signed:
                 raise ValueError("signed gates are scalars: not with vector_gates")
             outputs, key = heads * self.mapped_size, jax.random.fold_in(key, 2)
-            self.vector = LowRank(dim, outputs, RANK, key=key, bias=0.0)
+            self.vector = LowRank(dim, outputs, rank, key=key, bias=0.0)
 
     def arguments(self, x: Array) -> dict[str, Any]:
         given = super().arguments(x)
@@ -180,7 +213,8 @@ class HGRN2(HeadMixer):
     """HGRN-2: ``S = S diag(a) + v (1 - a)^T``, ``o = S q``; a gate is one minus the key.
 
     ``a = sigmoid(k)`` per key dimension, without the paper's lower bound.  Parameters: see
-    :class:`HeadMixer`; ``feature_map`` (not "dpfp") and ``normalise`` (False) are of queries only.
+    :class:`HeadMixer`; ``feature_map`` (not "dpfp") and ``normalise`` (False) are of queries only;
+    ``joint_norm`` makes one RMS norm of what all heads read together, as in the authors' code.
 
     Notes
     -----
@@ -198,12 +232,24 @@ class HGRN2(HeadMixer):
     (1, 2, 4, 4)
     """
 
+    joint_norm: bool = eqx.field(static=True)
     rule = staticmethod(attention.hgrn2)
 
-    def __init__(self, dim: int, *, heads: int, key: Array, **options: Any) -> None:
+    def __init__(
+        self, dim: int, *, heads: int, joint_norm: bool = False, key: Array, **options: Any
+    ) -> None:
         if options.get("feature_map") == "dpfp":
             raise ValueError('feature_map "dpfp" widens queries, which must fit HGRN2\'s gates')
         super().__init__(dim, heads=heads, key=key, **{"normalise": False, **options})
+        self.joint_norm = joint_norm
+        if joint_norm and self.norm is not None:
+            self.norm = RMSNorm(heads * self.value_size, eps=self.norm.eps)
+
+    def write(self, o: Array, x: Array) -> Array:
+        return super().write(jax.lax.collapse(o, 2) if self.joint_norm else o, x)
+
+    def gate_outputs(self, o: Array, x: Array) -> Array:
+        return super().gate_outputs(self.split_heads(o) if self.joint_norm else o, x)
 
     def attend(
         self, q: Array, k: Array, v: Array, arguments: dict[str, Any], **given: Any

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from olsq.checks import refuse, shown
 from olsq.nn.kinds import kind
 from olsq.sequence.jax.inputs import promoted
-from olsq.sequence.jax.pieces import delayed
+from olsq.sequence.jax.pieces import delayed, running_max
 
 UNIT_EPS = 1e-6  # added to |x|^2 where x is scaled to length 1: a zero stays zero
 NORM_EPS = 1e-6
@@ -227,6 +227,17 @@ def rotate(x: Array, positions: Array, base: float = 10000.0) -> Array:
     wide = at_least_float32(x)
     a, b, rest = wide[..., :half], wide[..., half : 2 * half], wide[..., 2 * half :]
     return jnp.concatenate([a * cos - b * sin, a * sin + b * cos, rest], -1).astype(x.dtype)
+
+
+def positions(first: Array, tokens: int, segment_ids: Array | None) -> Array:
+    """Positions (B, T) that go on from ``first`` (B,), and from 0 in each segment after."""
+    step = jnp.arange(tokens, dtype=first.dtype)
+    at = first[:, None] + step
+    if segment_ids is None:
+        return at
+    new = segment_ids != delayed(segment_ids, segment_ids[:, :1])
+    begin = running_max(jnp.where(new, step, 0))
+    return jnp.where(begin > 0, step - begin, at)
 
 
 def check_sizes(**sizes: Any) -> None:

@@ -12,8 +12,7 @@ from olsq import attention
 from olsq.checks import concrete
 from olsq.nn.base import MixerState
 from olsq.nn.heads import HeadMixer
-from olsq.nn.parts import check_sizes, rotate
-from olsq.sequence.jax.pieces import delayed, running_max
+from olsq.nn.parts import check_sizes, positions, rotate
 
 
 class Softmax(HeadMixer):
@@ -123,17 +122,6 @@ class Softmax(HeadMixer):
             )
         wanted = max(needed, 2 * room) if capacity is None else max(room, capacity)
         return state._replace(rule=state.rule.grown(wanted))
-
-
-def positions(first: Array, tokens: int, segment_ids: Array | None) -> Array:
-    """Positions (B, T) that go on from ``first`` (B,), and from 0 in each segment after."""
-    step = jnp.arange(tokens, dtype=first.dtype)
-    at = first[:, None] + step
-    if segment_ids is None:
-        return at
-    new = segment_ids != delayed(segment_ids, segment_ids[:, :1])
-    begin = running_max(jnp.where(new, step, 0))
-    return jnp.where(begin > 0, step - begin, at)
 
 
 class SlidingWindow(Softmax):

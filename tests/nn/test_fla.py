@@ -243,10 +243,10 @@ LAYER, MODEL = layer_weights(RNG), model_weights(RNG)
 @pytest.mark.parametrize(
     ("weights", "config", "message"),
     [
-        ({}, None, "not the weights of a MesaNet.*none"),
-        ({"weight": np.ones(3)}, None, "not the weights of a MesaNet.*they are weight"),
+        ({}, None, "not the weights of a layer.*none"),
+        ({"weight": np.ones(3)}, None, "not the weights of a layer.*they are weight"),
         (without(LAYER, "o_norm.weight", "b_proj.bias"), None,
-         r"missing: b_proj\.bias, o_norm\.weight"),
+         r"missing: o_norm\.weight, b_proj\.bias"),
         (without(LAYER, "q_proj.weight"), None, r"missing: q_proj\.weight"),
         (LAYER, {"use_output_gate": True}, r"missing: g_proj\.weight"),
         ({**LAYER, "d_proj.weight": np.ones(2)}, None, r"unknown: d_proj\.weight"),

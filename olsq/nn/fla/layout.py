@@ -1,0 +1,269 @@
+"""What the layouts of all rules have in common: sizes, projections, convolutions, norm, gate."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from olsq.nn.fla.parts import PLAIN, TAPS, Arrays, Form, Part, linear, shared
+from olsq.nn.heads import HeadMixer
+from olsq.nn.parts import ShortConvolution
+
+Config = Mapping[str, Any]
+Options = dict[str, Any]
+Allowed = dict[str, tuple[Any, ...]]  # an option of theirs: the first is its default
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """Of a layer."""
+
+    dim: int
+    heads: int
+    key: int
+    value: int
+    width: int  # of the convolutions; 0 if there are none
+    bias: bool  # of the convolutions
+    gate: bool  # whether what is read is gated by a full projection
+    steps: int = 1  # of a delta product
+    rank: int = 0  # of low ranks
+
+
+class Layout:
+    """How one kind of layer is written there: names, shapes, options.
+
+    Subclasses fill in the table of names and override what is special.
+    """
+
+    model_type: ClassVar[str]  # of its configuration
+    architecture: ClassVar[str]  # of its causal language model
+    title: ClassVar[str]  # in messages
+    kind: ClassVar[Any]  # our class
+    mixer: ClassVar[str]  # its name among our mixers
+    fixed: ClassVar[Options] = {}  # options of ours that are the same for all of theirs
+    allowed: ClassVar[Allowed] = {}  # what we have of each option of theirs
+    layer_only: ClassVar[Options] = {}  # options that their models never pass to a layer
+    projections: ClassVar[dict[str, str]] = {
+        "q_proj": "query_proj", "k_proj": "key_proj", "v_proj": "value_proj",
+    }  # fmt: skip
+    taps: ClassVar[tuple[str, ...]] = ("q_conv1d", "k_conv1d", "v_conv1d")
+    norms: ClassVar[tuple[str, ...]] = ("o_norm",)  # the first is what we write with a gate
+    per_head: ClassVar[str | None] = None  # a weight with a row for each head
+    gate_option: ClassVar[str] = "use_gate"
+    always_convolved: ClassVar[bool] = False
+    scaled: ClassVar[bool] = True  # queries are divided by sqrt(key size) there
+    one_size: ClassVar[bool] = False  # values are as wide as keys
+    square: ClassVar[bool] = False  # and heads together as wide as the stream
+
+    # --- from theirs
+
+    def refuse(self, config: Config) -> None:
+        """Raise ValueError for options of theirs that we have no counterpart of."""
+        heads = config.get("num_heads")
+        for name in ("num_kv_heads", "num_v_heads"):
+            if config.get(name) not in (None, heads):
+                raise ValueError(
+                    f"{name} {config[name]} is not num_heads {heads}: heads that share keys or "
+                    f"values have no counterpart in olsq.nn.{self.kind.__name__}"
+                )
+        for name, known in self.allowed.items():
+            if config.get(name, known[0]) not in known:
+                raise ValueError(
+                    f"{name}={config[name]!r} has no counterpart in olsq.nn.{self.kind.__name__}, "
+                    f"which computes that of {' or '.join(map(repr, known))}"
+                )
+
+    def sizes(self, arrays: Arrays, at: str, config: Config) -> Sizes:
+        """Sizes that weights and configuration tell."""
+        query, _, value = self.projections
+        inner, dim = self.axes(arrays, f"{at}{query}.weight", 2)
+        read = inner if self.one_size else self.axes(arrays, f"{at}{value}.weight", 2)[0]
+        heads = self.heads(arrays, at, config, read)
+        steps = self.steps(arrays, at, inner, config)
+        if not heads or inner % heads:
+            raise ValueError(f"{at}{query}.weight has {inner} rows, for {heads} heads of one size")
+        if read % (heads * steps):
+            raise ValueError(f"{at}{value}.weight has {read} rows, for {heads} heads of one size")
+        first = self.taps[0] if self.taps else ""
+        width = 0
+        if f"{at}{first}.weight" in arrays:
+            *_, width = self.axes(arrays, f"{at}{first}.weight", 3)
+        elif self.taps and (self.always_convolved or config.get("use_short_conv")):
+            width = config.get("conv_size", 4)
+        return Sizes(
+            dim, heads, inner // heads, read // heads // steps, width,
+            bias=f"{at}{first}.bias" in arrays or bool(width and config.get("conv_bias")),
+            gate=f"{at}g_proj.weight" in arrays or bool(config.get(self.gate_option)),
+            steps=steps, rank=self.rank(arrays, at),
+        )  # fmt: skip
+
+    def heads(self, arrays: Arrays, at: str, config: Config, read: int) -> int:
+        if self.per_head is not None:
+            return self.axes(arrays, f"{at}{self.per_head}.weight", 2)[0]
+        for norm in self.norms:
+            if f"{at}{norm}.weight" in arrays:
+                return read // self.axes(arrays, f"{at}{norm}.weight", 1)[0]
+        if config.get("num_heads") is None:
+            raise ValueError(
+                f"weights of a {self.title} do not tell its heads: give config={{'num_heads': ...}}"
+            )
+        return config["num_heads"]
+
+    def steps(self, arrays: Arrays, at: str, inner: int, config: Config) -> int:
+        return 1
+
+    def rank(self, arrays: Arrays, at: str) -> int:
+        return 0
+
+    def axes(self, arrays: Arrays, name: str, count: int) -> tuple[int, ...]:
+        """The shape of a weight that must be there."""
+        if name not in arrays:
+            raise ValueError(f"the weights do not make a {self.title}; missing: {name}")
+        if arrays[name].ndim != count:
+            raise ValueError(f"{name} must have {count} axes, got shape {arrays[name].shape}")
+        return arrays[name].shape
+
+    def options(self, s: Sizes, config: Config, eps: float) -> Options:
+        """Of our mixer."""
+        given: Options = {"output_gate": s.gate, **self.fixed}
+        if self.norms:
+            given["norm_eps"] = eps * s.key if self.scaled else eps
+        if s.value != s.key:
+            given["value_size"] = s.value
+        if self.taps:
+            given["convolution"] = bool(s.width)
+            if s.width:
+                given |= {"convolution_width": s.width, "convolution_bias": s.bias}
+                given["convolve_values"] = len(self.taps) == 3
+        return given
+
+    def outline(self, s: Sizes, config: Config, eps: float) -> Any:
+        """Our layer with shapes where it has arrays."""
+        given = self.options(s, config, eps)
+        return eqx.filter_eval_shape(
+            lambda: self.kind(s.dim, heads=s.heads, key_size=s.key, key=jax.random.key(0), **given)
+        )
+
+    def parts(self, s: Sizes, norm: str) -> list[Part]:
+        """Every weight there and its place here; ``norm`` is what the norm is called."""
+        widths = self.widths(s)
+        made = [
+            linear(theirs, ours, widths[ours], s.dim, self.channels(ours, s))
+            for theirs, ours in self.projections.items()
+        ]
+        made.append(linear("o_proj", "output_proj", s.dim, s.heads * s.value))
+        if s.gate:
+            made.append(linear("g_proj", "output_gate", s.heads * s.value, s.dim))
+        # Of ours, the kernel is one, over the channels of all that are convolved.
+        for name, ours in zip(
+            self.taps if s.width else (), self.projections.values(), strict=False
+        ):
+            channels, form = widths[ours], self.channels(ours, s)
+            kernel = Form(
+                lambda x, form=form: TAPS.ours(form.ours(x)),
+                lambda x, form=form: form.theirs(TAPS.theirs(x)),
+            )
+            shape = (channels, 1, s.width)
+            made.append(Part(f"{name}.weight", "convolution.kernel", shape, kernel))
+            if s.bias:
+                made.append(Part(f"{name}.bias", "convolution.bias", (channels,), form))
+        if self.norms:
+            made.append(Part(f"{norm}.weight", "norm.scale", (s.value,), shared(s.heads)))
+        return made
+
+    def widths(self, s: Sizes) -> dict[str, int]:
+        """Outputs of our projections."""
+        return {
+            "query_proj": s.heads * s.key,
+            "key_proj": s.heads * s.steps * s.key,
+            "value_proj": s.heads * s.steps * s.value,
+        }
+
+    def channels(self, ours: str, s: Sizes) -> Form:
+        """The order of a projection's outputs."""
+        return PLAIN
+
+    def idle(self, s: Sizes) -> dict[str, tuple[int, ...]]:
+        """Weights of ours that do nothing in such a layer, by their shapes."""
+        return {}
+
+    def norm_name(self, arrays: Arrays, at: str, s: Sizes) -> str:
+        """What the norm is called: that depends on their fused kernels."""
+        there = [name for name in self.norms if f"{at}{name}.weight" in arrays]
+        return there[0] if there else self.norm_written(s)
+
+    def norm_written(self, s: Sizes) -> str:
+        return self.norms[0 if s.gate else -1] if self.norms else ""
+
+    # --- to theirs
+
+    def prepared(self, layer: Any) -> Any:
+        """The same layer with what differs between heads there moved to where it may differ."""
+        scale = None if layer.norm is None else np.asarray(layer.norm.scale)
+        if scale is None or scale.ndim == 1 or (scale == scale[:1]).all():
+            return layer
+        weight = layer.output_proj.weight * jnp.reshape(scale, (-1, 1))
+        return eqx.tree_at(
+            lambda m: (m.output_proj.weight, m.norm.scale), layer, (weight, jnp.ones_like(scale))
+        )
+
+    def sizes_of(self, layer: HeadMixer) -> Sizes:
+        taps = layer.convolution
+        learned = isinstance(taps, ShortConvolution)
+        return Sizes(
+            layer.dim, layer.heads, layer.key_size, layer.value_size,
+            width=taps.kernel.shape[0] if learned else 0,
+            bias=learned and taps.bias is not None,
+            gate=layer.output_gate is not None, steps=getattr(layer, "steps", 1),
+        )  # fmt: skip
+
+    def eps_of(self, layer: Any, s: Sizes) -> float | None:
+        """Their ``norm_eps``; None if there is no norm."""
+        if layer.norm is None:
+            return None
+        return layer.norm.eps / s.key if self.scaled else layer.norm.eps
+
+    def config(self, layer: Any, s: Sizes) -> Options:
+        """Their options of the layer, but for the eps of its norm."""
+        made: Options = {"hidden_size": s.dim, "num_heads": s.heads, **self.shape_options(s)}
+        if self.taps:
+            made |= {"use_short_conv": bool(s.width), "conv_bias": s.bias}
+            made |= {"conv_size": s.width} if s.width else {}
+        if self.gate_option:
+            made[self.gate_option] = s.gate
+        return made
+
+    def shape_options(self, s: Sizes) -> Options:
+        """How they say the sizes of keys and values."""
+        return {
+            "expand_k": expansion(s.heads * s.key, s.dim),
+            "expand_v": expansion(s.heads * s.value, s.dim),
+        }
+
+    def compared(self, s: Sizes) -> Options:
+        """Sizes under their names, to compare with a configuration."""
+        named: Options = {"hidden_size": s.dim, "num_heads": s.heads}
+        return named | ({"conv_size": s.width} if s.width else {})
+
+
+class Headed(Layout):
+    """A layout whose sizes are told by ``head_dim`` and ``expand_v``."""
+
+    def shape_options(self, s: Sizes) -> Options:
+        return {"head_dim": s.key, "expand_v": expansion(s.value, s.key)}
+
+    def compared(self, s: Sizes) -> Options:
+        return {**super().compared(s), "head_dim": s.key}
+
+
+def expansion(width: int, of: int) -> float:
+    """A factor that makes ``int(of * factor)`` the width: theirs is cut off, not rounded."""
+    ratio = width / of
+    return ratio if int(of * ratio) == width else math.nextafter(ratio, math.inf)

@@ -1,0 +1,212 @@
+"""Their weights as our layers and models."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from olsq.nn.files import filled, listed
+from olsq.nn.fla.known import layout_of
+from olsq.nn.fla.layout import Layout, Options, Sizes
+from olsq.nn.fla.parts import Arrays, to_ours
+from olsq.nn.model import Dtype, LanguageModel
+from olsq.sequence.jax.inputs import promoted
+
+LAYER_EPS, MODEL_EPS = 1e-5, 1e-6  # its defaults for a layer alone and for a model
+MLP = {"gate_proj": "gate", "up_proj": "up", "down_proj": "down"}
+LAYER = re.compile(r"model\.layers\.(\d+)\.")
+
+
+def from_fla(
+    state_dict: Mapping[str, Any], *, config: Any = None, dtype: Dtype | None = None
+) -> Any:
+    """The layer or model of flash-linear-attention that has these weights.
+
+    Parameters
+    ----------
+    state_dict : mapping of str to array
+        All weights of a layer (``q_proj.weight``, ...) or of a causal language model
+        (``model.layers.0.attn.q_proj.weight``, ...): NumPy or JAX arrays, what safetensors loads,
+        or PyTorch tensors, which are taken to the CPU.
+    config : mapping or configuration, optional
+        What the weights do not tell, under its names: ``model_type`` where several kinds have
+        weights of these names, ``num_heads`` of softmax attention, ``norm_eps`` (1e-5 for a layer,
+        1e-6 for a model, if not given), ``lambda_lower_bound`` (0.25), ``feature_map``,
+        ``tie_word_embeddings`` (False), ...  Sizes in it are compared with the weights', and
+        options without a counterpart refused.
+    dtype : {"float32", "bfloat16", "float64"}, optional
+        Of a model's activations; float32 if None, and float64 for float64 weights with
+        ``jax_enable_x64``.  A layer computes in the dtype of its input.
+
+    Returns
+    -------
+    Mixer or LanguageModel
+        With float32 weights (float64 kept with ``jax_enable_x64``).  A Mesa has an exact solver.
+        Their kernels take at most 30 steps of conjugate gradients instead:
+        ``olsq.nn.with_solver(model, olsq.ConjugateGradient(max_steps=30))`` is nearest to them.
+
+    Raises
+    ------
+    ValueError
+        If the kind of layer or an option has no counterpart, names are missing or unknown, shapes
+        or sizes do not fit each other, or the model mixes kinds of layers.
+
+    See Also
+    --------
+    to_fla : The other way.
+
+    Notes
+    -----
+    The norm's scale that heads share there is repeated for each head, so that training ours from
+    there lets heads differ.  Queries that are divided by ``sqrt(key_size)`` there are not here:
+    the norm of what is read takes it out, with ``norm_eps`` times ``key_size``.
+
+    Examples
+    --------
+    >>> import numpy as np, olsq.nn
+    >>> rng = np.random.default_rng(0)
+    >>> shapes = {f"{name}_proj.weight": (8, 8) for name in "qkvo"}
+    >>> shapes |= {f"{name}_proj.weight": (2, 8) for name in "ab"}
+    >>> shapes |= {f"{name}_proj.bias": (2,) for name in "ab"}
+    >>> shapes |= {f"{name}_conv1d.weight": (8, 1, 4) for name in "qk"}
+    >>> shapes |= {"lambda_params": (8,), "o_norm.weight": (4,)}
+    >>> layer = olsq.nn.from_fla({name: rng.normal(size=s) for name, s in shapes.items()})
+    >>> type(layer).__name__, layer.dim, layer.heads, layer.key_size
+    ('Mesa', 8, 2, 4)
+    """
+    options = _options(config)
+    arrays = {name: _array(name, value) for name, value in state_dict.items()}
+    whole = any(LAYER.match(name) for name in arrays)
+    if whole and options.get("attn") is not None:
+        raise ValueError(
+            "a model with layers of softmax attention between others (config.attn) cannot be read: "
+            "its heads are not those of the others"
+        )
+    layout = layout_of(arrays, "model.layers.0.attn." if whole else "", options)
+    if "model.lower_bounds" in arrays:
+        options = {**options, "use_lower_bound": True}
+    layout.refuse(options)
+    return _model(layout, arrays, options, dtype) if whole else _layer(layout, arrays, options)
+
+
+def _layer(layout: Layout, arrays: Arrays, options: Options) -> Any:
+    s = layout.sizes(arrays, "", options)
+    parts = layout.parts(s, layout.norm_name(arrays, "", s))
+    shapes = {part.theirs: part.shape for part in parts}
+    _fit(layout, arrays, shapes, options, layout.compared(s))
+    template = layout.outline(s, options, options.get("norm_eps", LAYER_EPS))
+    return filled(template, _ours(layout, arrays, "", s), "the state_dict")
+
+
+def _model(layout: Layout, arrays: Arrays, options: Options, dtype: Dtype | None) -> LanguageModel:
+    if options.get("hidden_act", "swish") not in ("swish", "silu"):
+        raise ValueError(f"hidden_act must be 'swish', got {options['hidden_act']!r}")
+    if options.get("attnres_block_size") is not None:
+        raise ValueError("attention over blocks (attnres_block_size) has no counterpart here")
+    at = "model.layers.0."
+    s = layout.sizes(arrays, f"{at}attn.", options)
+    vocab_size, dim = layout.axes(arrays, "model.embeddings.weight", 2)
+    width, _ = layout.axes(arrays, f"{at}mlp.gate_proj.weight", 2)
+    found = {int(match[1]) for match in map(LAYER.match, arrays) if match}
+    blocks = options.get("num_hidden_layers", max(found) + 1)
+    tied = bool(options.get("tie_word_embeddings", False))
+
+    shapes = {"model.embeddings.weight": (vocab_size, dim), "model.norm.weight": (dim,)}
+    if not tied or "lm_head.weight" in arrays:
+        shapes["lm_head.weight"] = (vocab_size, dim)
+    norm = layout.norm_name(arrays, f"{at}attn.", s)
+    for i in range(blocks):
+        at = f"model.layers.{i}."
+        shapes |= {f"{at}attn.{p.theirs}": p.shape for p in layout.parts(s, norm)}
+        shapes |= {f"{at}{name}_norm.weight": (dim,) for name in ("attn", "mlp")}
+        shapes |= {f"{at}mlp.{name}.weight": (width, dim) for name in ("gate_proj", "up_proj")}
+        shapes[f"{at}mlp.down_proj.weight"] = (dim, width)
+    sizes = {**layout.compared(s), "vocab_size": vocab_size, "intermediate_size": width}
+    _fit(layout, arrays, shapes, options, sizes)
+    embedding = arrays["model.embeddings.weight"]
+    if tied and not np.array_equal(arrays.get("lm_head.weight", embedding), embedding):
+        raise ValueError("config ties the logits to the embedding, but lm_head.weight differs")
+
+    eps = options.get("norm_eps", MODEL_EPS)
+    working: Any = dtype or str(embedding.dtype)
+    own = layout.options(s, options, eps)
+    template = eqx.filter_eval_shape(
+        lambda: LanguageModel(
+            vocab_size, dim=dim, blocks=blocks, heads=s.heads, key_size=s.key,
+            mixer=layout.mixer, mixer_options={layout.mixer: own}, mlp_ratio=width / dim,
+            soft_cap=None, tied=tied, scale_embedding=False, norm_eps=eps, dtype=working,
+            key=jax.random.key(0),
+        )
+    )  # fmt: skip
+    ours = {"embedding": embedding, "backbone.norm.scale": arrays["model.norm.weight"]}
+    if not tied:
+        ours["head"] = arrays["lm_head.weight"]
+    for i in range(blocks):
+        at, to = f"model.layers.{i}.", f"backbone.blocks.{i}."
+        mixer = _ours(layout, arrays, f"{at}attn.", s)
+        ours |= {f"{to}mixer.{name}": x for name, x in mixer.items()}
+        ours[f"{to}mixer_norm.scale"] = arrays[f"{at}attn_norm.weight"]
+        ours[f"{to}mlp_norm.scale"] = arrays[f"{at}mlp_norm.weight"]
+        for name, part in MLP.items():
+            ours[f"{to}mlp.{part}.weight"] = arrays[f"{at}mlp.{name}.weight"].T
+    return filled(template, ours, "the state_dict")
+
+
+def _ours(layout: Layout, arrays: Arrays, at: str, s: Sizes) -> Arrays:
+    """A layer's weights in our names and layout; those that do nothing there are 0."""
+    made = to_ours(layout.parts(s, layout.norm_name(arrays, at, s)), arrays, at)
+    kind = next(iter(made.values())).dtype
+    return made | {name: np.zeros(shape, kind) for name, shape in layout.idle(s).items()}
+
+
+def _fit(
+    layout: Layout, arrays: Arrays, shapes: dict[str, tuple[int, ...]], options: Options,
+    sizes: Options,
+) -> None:  # fmt: skip
+    """Raise ValueError unless the weights are all there, nothing else is, and sizes agree."""
+    wrong = [
+        f"{name} {x.shape}, not {shapes[name]}"
+        for name, x in arrays.items()
+        if name in shapes and x.shape != shapes[name]
+    ]
+    missing = [name for name in shapes if name not in arrays]
+    unknown = [name for name in arrays if name not in shapes]
+    differ = [
+        f"{name} {options[name]}, not {size}"
+        for name, size in sizes.items()
+        if options.get(name) not in (None, size)
+    ]
+    faults = {"missing": missing, "unknown": unknown, "shapes": wrong, "config": differ}
+    found = "; ".join(f"{kind}: {listed(names)}" for kind, names in faults.items() if names)
+    if found:
+        tie = "lm_head.weight" in missing
+        hint = ' (config={"tie_word_embeddings": True} reads logits with the embedding)'
+        raise ValueError(f"the weights do not make a {layout.title}; {found}{hint if tie else ''}")
+
+
+def _array(name: str, value: Any) -> np.ndarray:
+    """A weight in NumPy, float32 or better: PyTorch's without importing it."""
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+        value = (value if "float64" in str(value.dtype) else value.float()).numpy()
+    array = np.asarray(value)
+    if not jnp.issubdtype(array.dtype, jnp.floating):
+        raise ValueError(f"{name} must be floating-point, got {array.dtype}")
+    wide = promoted(array, jnp.float32)
+    return array.astype(jax.dtypes.canonicalize_dtype(wide))
+
+
+def _options(config: Any) -> Options:
+    if config is None:
+        return {}
+    if hasattr(config, "to_dict"):
+        config = config.to_dict()
+    if not isinstance(config, Mapping):
+        raise ValueError(f"config must be a mapping or a configuration, got {type(config)}")
+    return dict(config)

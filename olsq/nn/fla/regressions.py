@@ -1,0 +1,188 @@
+"""Layouts of delta rules and of MesaNet: what steps on a regression, or solves it."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+
+from olsq.nn.delta import Delta, GatedDelta
+from olsq.nn.delta_product import GatedDeltaProduct
+from olsq.nn.fla.layout import Allowed, Config, Headed, Layout, Options, Sizes
+from olsq.nn.fla.parts import NEGATED, PLAIN, Arrays, Form, Part, by_head, by_step, linear
+from olsq.nn.gated import RIDGE_FLOOR, Gated
+from olsq.nn.kda import KDA
+from olsq.nn.solved import Mesa
+
+# Keys and queries are normalised there too; values go through silu, with or without a convolution.
+STEPPED: Options = {"value_map": "silu", "strength_bias": False}
+
+
+class DeltaLayout(Layout):
+    model_type, architecture, title = "delta_net", "DeltaNetForCausalLM", "DeltaNet"
+    kind, mixer, per_head = Delta, "delta", "b_proj"
+    fixed: ClassVar[Options] = STEPPED
+    allowed: ClassVar[Allowed] = {
+        "use_beta": (True,), "qk_activation": ("silu",), "qk_norm": ("l2",),
+    }  # fmt: skip
+    layer_only: ClassVar[Options] = {"conv_bias": False}
+
+    def options(self, s: Sizes, config: Config, eps: float) -> Options:
+        reflects = bool(config.get("allow_neg_eigval", False))
+        return {**super().options(s, config, eps), "negative_eigenvalues": reflects}
+
+    def parts(self, s: Sizes, norm: str) -> list[Part]:
+        return [*super().parts(s, norm), linear("b_proj", "strength.project", s.heads, s.dim)]
+
+    def config(self, layer: Any, s: Sizes) -> Options:
+        return {**super().config(layer, s), "allow_neg_eigval": layer.negative_eigenvalues}
+
+
+class GatedLayout(Headed):
+    """Delta rules with Mamba-2's forget gate, ``exp(-exp(A_log) softplus(W x + dt_bias))``."""
+
+    per_head = "a_proj"
+    fixed: ClassVar[Options] = STEPPED | {"forget_speed": True}
+    layer_only: ClassVar[Options] = {"conv_bias": False}
+
+    def parts(self, s: Sizes, norm: str) -> list[Part]:
+        return [
+            *super().parts(s, norm),
+            linear("a_proj", "forget.project", s.heads, s.dim, NEGATED),
+            Part("dt_bias", "forget.project.bias", (s.heads,), NEGATED),
+            Part("A_log", "speed", (s.heads,)),
+        ]
+
+    def prepared(self, layer: Any) -> Any:
+        layer = super().prepared(layer)
+        if not isinstance(layer, Gated) or layer.speed is not None:
+            return layer
+        return eqx.tree_at(
+            lambda m: m.speed, layer, jnp.zeros(layer.heads), is_leaf=lambda x: x is None
+        )
+
+
+class GatedDeltaLayout(GatedLayout):
+    model_type, architecture = "gated_deltanet", "GatedDeltaNetForCausalLM"
+    title, kind, mixer = "GatedDeltaNet", GatedDelta, "gated_delta"
+    allowed: ClassVar[Allowed] = {"output_gate_activation": ("swish", "silu", "sigmoid")}
+
+    def options(self, s: Sizes, config: Config, eps: float) -> Options:
+        kind = config.get("output_gate_activation", "swish")
+        gate = "sigmoid" if kind == "sigmoid" else "silu"
+        given = {
+            "gate_map": gate, "negative_eigenvalues": bool(config.get("allow_neg_eigval", False))
+        }  # fmt: skip
+        return {**super().options(s, config, eps), **given}
+
+    def parts(self, s: Sizes, norm: str) -> list[Part]:
+        return [*super().parts(s, norm), linear("b_proj", "strength.project", s.heads, s.dim)]
+
+    def config(self, layer: Any, s: Sizes) -> Options:
+        kind = "sigmoid" if layer.gate_map == "sigmoid" else "swish"
+        return {
+            **super().config(layer, s), "output_gate_activation": kind,
+            "allow_neg_eigval": layer.negative_eigenvalues,
+        }  # fmt: skip
+
+
+class DeltaProductLayout(GatedLayout):
+    model_type, architecture = "gated_deltaproduct", "GatedDeltaProductForCausalLM"
+    title, kind, mixer = "GatedDeltaProduct", GatedDeltaProduct, "gated_delta_product"
+    gate_option = "use_output_gate"
+    allowed: ClassVar[Allowed] = {"use_forget_gate": (True,)}
+
+    def refuse(self, config: Config) -> None:
+        super().refuse(config)
+        if config.get("allow_neg_eigval") not in (True, False):
+            raise ValueError(
+                "config must give allow_neg_eigval, True or False: weights do not tell it"
+            )
+
+    def steps(self, arrays: Arrays, at: str, inner: int, config: Config) -> int:
+        rows, _ = self.axes(arrays, f"{at}k_proj.weight", 2)
+        return max(1, rows // max(1, inner))
+
+    def options(self, s: Sizes, config: Config, eps: float) -> Options:
+        given = {"steps": s.steps, "negative_eigenvalues": bool(config["allow_neg_eigval"])}
+        return {**super().options(s, config, eps), **given}
+
+    def channels(self, ours: str, s: Sizes) -> Form:
+        return PLAIN if ours == "query_proj" else by_step(s.steps, s.heads)
+
+    def parts(self, s: Sizes, norm: str) -> list[Part]:
+        order = by_step(s.steps, s.heads)
+        rates = linear("b_proj", "rates.project", s.heads * s.steps, s.dim, order)
+        return [*super().parts(s, norm), rates]
+
+    def config(self, layer: Any, s: Sizes) -> Options:
+        return {
+            **super().config(layer, s), "num_householder": s.steps, "use_forget_gate": True,
+            "allow_neg_eigval": layer.negative_eigenvalues,
+        }  # fmt: skip
+
+    def compared(self, s: Sizes) -> Options:
+        return {**super().compared(s), "num_householder": s.steps}
+
+
+class KDALayout(Headed):
+    model_type, architecture, title = "kda", "KDAForCausalLM", "KimiDeltaAttention"
+    kind, mixer, per_head = KDA, "kda", "b_proj"
+    gate_option = ""
+    fixed: ClassVar[Options] = STEPPED
+    allowed: ClassVar[Allowed] = {"safe_gate": (False,), "lower_bound": (None,)}
+    layer_only: ClassVar[Options] = {"conv_bias": False}
+
+    def options(self, s: Sizes, config: Config, eps: float) -> Options:
+        reflects = bool(config.get("allow_neg_eigval", False))
+        given = {"output_gate": True, "negative_eigenvalues": reflects}
+        return {**super().options(s, config, eps), **given}
+
+    def parts(self, s: Sizes, norm: str) -> list[Part]:
+        inner, read, rank = s.heads * s.key, s.heads * s.value, s.value
+        return [
+            *super().parts(s, norm),
+            linear("f_proj.0", "decay.project.down", rank, s.dim),
+            linear("f_proj.1", "decay.project.up", inner, rank),
+            Part("dt_bias", "decay.project.up.bias", (inner,)),
+            Part("A_log", "decay.speed", (s.heads,)),
+            linear("b_proj", "strength.project", s.heads, s.dim),
+            linear("g_proj.0", "reading.down", rank, s.dim),
+            linear("g_proj.1", "reading.up", read, rank),
+            Part("g_proj.1.bias", "reading.up.bias", (read,)),
+        ]
+
+    def config(self, layer: Any, s: Sizes) -> Options:
+        return {**super().config(layer, s), "allow_neg_eigval": layer.negative_eigenvalues}
+
+
+class MesaLayout(Headed):
+    model_type, architecture, title = "mesa_net", "MesaNetForCausalLM", "MesaNet"
+    kind, mixer, per_head = Mesa, "mesa", "a_proj"
+    taps = ("q_conv1d", "k_conv1d")
+    gate_option = "use_output_gate"
+    always_convolved = one_size = True
+    scaled = False
+    fixed: ClassVar[Options] = {"forget_bound": None}
+    layer_only: ClassVar[Options] = {"conv_bias": False}
+
+    def options(self, s: Sizes, config: Config, eps: float) -> Options:
+        floor = config.get("lambda_lower_bound", RIDGE_FLOOR)
+        given = {"ridge_floor": floor, "ridge_start": floor + 1.0}
+        return {**super().options(s, config, eps), **given}
+
+    def parts(self, s: Sizes, norm: str) -> list[Part]:
+        gates = {"a_proj": "forget.project", "b_proj": "strength.project"}
+        made = super().parts(s, norm)
+        for theirs, ours in gates.items():
+            made.append(linear(theirs, ours, s.heads, s.dim))
+            made.append(Part(f"{theirs}.bias", f"{ours}.bias", (s.heads,)))
+        ridge = Part("lambda_params", "ridge.raw", (s.heads * s.key,), by_head(s.heads))
+        return [*made, ridge]
+
+    def shape_options(self, s: Sizes) -> Options:
+        return {"head_dim": s.key}
+
+    def config(self, layer: Any, s: Sizes) -> Options:
+        return {**super().config(layer, s), "lambda_lower_bound": layer.ridge.floor}
