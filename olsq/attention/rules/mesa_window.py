@@ -152,7 +152,7 @@ def mesa_window(
         share = jnp.where(seen, share * weight[:, None], 0)
         gram = _gram(k, share, weight, later, zeta, size, before)
         moments = Moments(gram, jnp.eye(keys, dtype=gram.dtype))
-        ridges = jnp.tile(lam, (len(queries) // n, 1))  # of every piece of time
+        ridges = jnp.tile(lam, (queries.shape[0] // n, 1))  # of every piece of time
         solution = query(moments, queries, ridge=ridges[:, None])
         scores = jnp.einsum("ntk,nik->nti", solution, k) * share
         out = jnp.einsum("nti,niv->ntv", scores, v)
