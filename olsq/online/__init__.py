@@ -6,13 +6,14 @@ from olsq.online.loading import load
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.grouped import GroupedLeastSquares
 from olsq.online.merging import merge
-from olsq.online.path import CoefficientPath, coefficient_path
+from olsq.online.path import CoefficientPath
 from olsq.online.rolling import RollingLeastSquares
 from olsq.online.variants.constrained import ConstrainedLeastSquares
 from olsq.online.variants.elastic_net import OnlineElasticNet
 from olsq.online.variants.kernel_regression import KernelLeastSquares
 from olsq.online.variants.robust import RobustLeastSquares
 from olsq.online.variants.total import NotGenericError, TotalLeastSquares
+from olsq.online.whole import coefficient_path
 
 __all__ = [
     "CoefficientPath",

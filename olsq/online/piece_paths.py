@@ -12,8 +12,9 @@ from olsq.online.estimator import RecursiveLeastSquares
 from olsq.online.frames import Labels
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.grouped import GroupedLeastSquares
-from olsq.online.path import CoefficientPath, path_of
+from olsq.online.path import CoefficientPath
 from olsq.online.times import as_array, name_of, read_times
+from olsq.online.whole import path_of
 from olsq.reals import real_array
 
 

@@ -1,58 +1,22 @@
-"""What an estimator says about its coefficients: covariance, tests, draws and a summary."""
+"""What an estimator says about its coefficients: covariance, tests and a summary."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import fdtrc, stdtr
 
-from olsq.checks import shown
 from olsq.online.forms.form import Form
 from olsq.online.inference import robust
-from olsq.online.inference.predicting import Predictions, check_level
-from olsq.online.inference.restrictions import restrictions
+from olsq.online.inference.drawing import Draws
+from olsq.online.inference.predicting import check_level
+from olsq.online.inference.restrictions import Contrasts, WaldTest, restrictions
 from olsq.online.inference.summary import Summary, summarise
-from olsq.reals import real_array
 
 
-class Contrasts(NamedTuple):
-    """Estimates of r linear combinations of coefficients; (r,), or (m, r) of m targets.
-
-    Attributes
-    ----------
-    effect : array
-        ``R theta - value``.
-    stderr : array
-        inf where rows so far do not determine the combination.
-    statistic, pvalue : array
-        t and its two-sided probability under the restriction; 0 and 1 where undetermined.
-    lower, upper : array
-        Confidence bounds of the effect.
-    freedom : number or array (m,)
-        Degrees of freedom of t.
-    """
-
-    effect: NDArray[np.float64]
-    stderr: NDArray[np.float64]
-    statistic: NDArray[np.float64]
-    pvalue: NDArray[np.float64]
-    lower: NDArray[np.float64]
-    upper: NDArray[np.float64]
-    freedom: Any
-
-
-class WaldTest(NamedTuple):
-    """F statistic of r restrictions at once and its probability; numbers, or (m,) of m targets."""
-
-    statistic: Any
-    pvalue: Any
-    restrictions: int
-    freedom: Any
-
-
-class Inference(Predictions):
+class Inference(Draws):
     """Uncertainty of the coefficients of a fitted estimator."""
 
     def cov_params(
@@ -248,86 +212,6 @@ class Inference(Predictions):
             statistic, pvalue, df = (x if np.ndim(x) else x[()] for x in parts)
             return WaldTest(statistic, pvalue, r, df)
 
-    def sample_coef(
-        self,
-        rng: np.random.Generator | int | None = None,
-        size: int = 1,
-        *,
-        sigma2: ArrayLike | None = None,
-        return_intercept: bool = False,
-    ) -> Any:
-        """Draws of the coefficients from their normal distribution, for Thompson sampling.
-
-        Parameters
-        ----------
-        rng : numpy Generator or seed, optional
-        size : int, default 1
-            Number of draws.
-        sigma2 : number or array (m,), optional
-            The noise variance, where it is known or chosen (the v^2 of Thompson sampling);
-            ``sigma2_`` by default, which needs more rows than coefficients.
-        return_intercept : bool, default False
-            Whether to return the draws of the intercept too.
-
-        Returns
-        -------
-        coef : array (size, d) or (size, m, d)
-            float64; targets are drawn independently of each other.
-        intercept : array (size,) or (size, m)
-            Only with ``return_intercept``.
-
-        Raises
-        ------
-        NotFittedError
-            Before the first sample.
-        ValueError
-            If rows so far do not determine all coefficients or the noise variance (a positive
-            ridge and ``sigma2=`` do from the first row on), or size or sigma2 is out of range.
-
-        Notes
-        -----
-        ``theta + sqrt(sigma2) B u`` with u standard normal and ``B B^T = P``, by the triangular
-        factor of the state; with ``cov="sandwich"`` of covariance ``P S P``.  O(d^2) a draw and
-        O(d^3) a call.  Reference: Agrawal & Goyal 2013, algorithm 1.
-
-        Examples
-        --------
-        >>> import numpy as np, olsq
-        >>> est = olsq.RecursiveLeastSquares(ridge=1.0, fit_intercept=False)
-        >>> est.fit(np.eye(2), [1.0, 2.0]).sample_coef(0, size=1000, sigma2=1.0).std(0).round(1)
-        array([0.7, 0.7])
-        """
-        if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 0:
-            raise ValueError(f"size must be a whole number of draws, got {shown(size)}")
-        generator = np.random.default_rng(rng)
-        if (other := self._before_first_row()) is not None:
-            options: dict[str, Any] = {"sigma2": sigma2, "return_intercept": return_intercept}
-            return other.sample_coef(generator, size, **options)
-        self._form()
-        with self._locked():
-            noise = self._noise_to_draw(sigma2)
-            k, sandwich = self._origin.ridge.size, self._origin.sandwich
-
-            def of_form(form: Form) -> NDArray:
-                if not (form.full_rank and form.determined().all()):
-                    raise ValueError(
-                        "rows so far do not determine all coefficients (see determined_), so that "
-                        "there is no distribution to draw from; use a positive ridge, or wait"
-                    )
-                W = generator.standard_normal((form.loss.size * size, k))
-                if sandwich:
-                    W, _ = form.whitened(W @ form.spread.astype(np.float64))
-                return form.unwhitened(W).reshape(form.loss.size, size, k)
-
-            spread = np.sqrt(noise)[:, None, None] * self._by_target(of_form)
-            draws = self._theta()[:, None] + spread
-            shaped = draws[0] if self._origin.n_targets == 0 else draws.transpose(1, 0, 2)
-            coef = np.ascontiguousarray(shaped[..., self._first :])
-            if not return_intercept:
-                return coef
-            first = shaped[..., 0].copy() if self._first else np.zeros(shaped.shape[:-1])
-            return coef, first
-
     def summary(self, *, level: float = 0.95) -> Summary:
         """What the rows so far say, as a table to print or to show in a notebook.
 
@@ -379,26 +263,6 @@ class Inference(Predictions):
         """Variances (m, r) of the combinations R (r, k), in units of the noise variance."""
         found = form.sandwich_leverage(R) if self._origin.sandwich else form.leverage(R)
         return np.broadcast_to(found, (form.loss.size, R.shape[0]))
-
-    def _noise_to_draw(self, sigma2: ArrayLike | None) -> NDArray[np.float64]:
-        """The noise variances (m,) to draw with."""
-        if sigma2 is None:
-            noise = self._statistics()[0]
-            if np.isinf(noise).any():
-                raise ValueError(
-                    "rows so far do not determine the noise variance: give sigma2=, or wait for "
-                    "more rows than coefficients"
-                )
-            return noise
-        noise = real_array(sigma2, "sigma2").astype(np.float64)
-        if noise.ndim > 1 or noise.size not in (1, self._origin.columns):
-            raise ValueError(
-                f"sigma2 must be a number or one number per target ({self._origin.columns}), got "
-                f"an array of shape {noise.shape}"
-            )
-        if not (np.isfinite(noise).all() and (noise >= 0).all()):
-            raise ValueError(f"sigma2 must be finite and >= 0, got {sigma2!r}")
-        return np.broadcast_to(noise, (self._origin.columns,))
 
 
 def _deviations(form: Form, R: NDArray, sandwich: bool) -> NDArray[np.float64]:

@@ -2,12 +2,47 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from olsq.reals import real_array
+
+
+class Contrasts(NamedTuple):
+    """Estimates of r linear combinations of coefficients; (r,), or (m, r) of m targets.
+
+    Attributes
+    ----------
+    effect : array
+        ``R theta - value``.
+    stderr : array
+        inf where rows so far do not determine the combination.
+    statistic, pvalue : array
+        t and its two-sided probability under the restriction; 0 and 1 where undetermined.
+    lower, upper : array
+        Confidence bounds of the effect.
+    freedom : number or array (m,)
+        Degrees of freedom of t.
+    """
+
+    effect: NDArray[np.float64]
+    stderr: NDArray[np.float64]
+    statistic: NDArray[np.float64]
+    pvalue: NDArray[np.float64]
+    lower: NDArray[np.float64]
+    upper: NDArray[np.float64]
+    freedom: Any
+
+
+class WaldTest(NamedTuple):
+    """F statistic of r restrictions at once and its probability; numbers, or (m,) of m targets."""
+
+    statistic: Any
+    pvalue: Any
+    restrictions: int
+    freedom: Any
 
 
 def restrictions(

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import stdtrit
 
 from olsq.online import frozen, inputs
 from olsq.online.forms.rows import clip_to
@@ -15,11 +14,10 @@ from olsq.online.locking import Locked
 from olsq.online.many import batch_kernels
 from olsq.online.many import files as bank_files
 from olsq.online.many.parallel import in_pieces, share
-from olsq.online.many.rows import check_index, check_number, check_X
-from olsq.online.many.state import BankState, Estimates, Kind, freedom_of
+from olsq.online.many.rows import check_index, check_X
+from olsq.online.many.state import BankState, Estimates, Kind
 from olsq.online.prior import factor_of
 from olsq.online.saving import Saved
-from olsq.reals import real_array
 
 PREDICTED = 1e5  # multiplications that pay for a thread
 READ_AT_ONCE = 4096  # filters whose dense algebra is in memory at a time
@@ -198,153 +196,6 @@ class BankReading(Locked, Saved):
         found = clip_to(out, self._dtype).reshape(*axes, theta.shape[1])
         found = found[..., 0] if self._n_targets == 0 else found
         return found[0] if single else found
-
-    def leverage(self, X: ArrayLike, *, which: ArrayLike | None = None) -> NDArray:
-        """``x P x`` with P the inverse information: a prediction's variance in units of sigma2.
-
-        Parameters
-        ----------
-        X, which
-            As in :meth:`predict`.
-
-        Returns
-        -------
-        array (n,) or (n, T)
-            inf for a row that points in a direction nothing is known about, NaN for one with a
-            non-finite regressor.  Of a state in square-root form P is not formed: ``|R^-T x|^2``.
-
-        Examples
-        --------
-        The upper confidence bounds of LinUCB, for all arms and one context:
-
-        >>> import numpy as np, olsq
-        >>> arms = olsq.FilterBank(4, n_features=2, ridge=1.0, fit_intercept=False)
-        >>> context = np.array([1.0, 2.0])
-        >>> arms.predict(context) + 0.5 * np.sqrt(arms.leverage(context))
-        array([1.11803399, 1.11803399, 1.11803399, 1.11803399])
-        """
-        with self._locked():
-            state, single, filters, rows = self._asked(X, which)
-            axes = rows.shape[:-1]
-            x = rows[:, None] if rows.ndim == 2 else rows
-            x = x.astype(np.float64)
-            if self._first:
-                x = np.concatenate([np.ones((*x.shape[:-1], 1)), x], axis=-1)
-            found = state.leverage(filters, x)
-        found = found.reshape(axes)
-        return found[0] if single else found
-
-    def _reach(
-        self, rows: NDArray, filters: NDArray[np.int64], level: float, observation: bool
-    ) -> NDArray[np.float64]:
-        """Half of the width (n, m) of the intervals of rows (n, d), each of its filter; see
-        :meth:`RecursiveLeastSquares.predict_interval`.  inf where rows do not determine it.
-        """
-        state, kind = self._state_or_raise(), self._kind
-        out = np.empty((filters.size, state.coefs.shape[1]))
-        for start in range(0, filters.size, READ_AT_ONCE):
-            part = slice(start, start + READ_AT_ONCE)
-            asked, place = np.unique(filters[part], return_inverse=True)
-            found = state.estimates(asked, kind)
-            sigma2, _ = state.statistics(asked, kind, found)
-            freedom = freedom_of(state.tally[asked], state.ridge[asked], kind, found)
-            known = freedom > 0
-            quantile = stdtrit(np.where(known, freedom, 1.0), 0.5 + 0.5 * level)
-            factor = np.where(known, quantile, np.inf)[:, None] * np.sqrt(sigma2)
-            x = np.ones((place.size, rows.shape[1] + self._first))
-            x[:, self._first :] = rows[part]
-            spread = state.leverage(filters[part], x[:, None])[:, 0]
-            if state.spread.shape[1] > 0:
-                spread = self._sandwich_leverage(state, filters[part], x, spread)
-            deviation = np.sqrt(spread + (1.0 if observation else 0.0))[:, None]
-            with np.errstate(invalid="ignore"):
-                out[part] = factor[place] * deviation
-        out[np.isnan(out)] = np.inf  # no spread at all, and nothing to tell it from
-        return out
-
-    def _sandwich_leverage(
-        self, state: BankState, filters: NDArray[np.int64], x: NDArray, leverage: NDArray
-    ) -> NDArray[np.float64]:
-        """``x P S P x`` (n,) of rows (n, k); inf where ``leverage`` (n,) is."""
-        B = state.spreads(filters)
-        found = np.einsum("nji,nj->ni", B, x)
-        found = np.where(np.isfinite(leverage), (found**2).sum(axis=1), leverage)
-        for row in np.flatnonzero(np.isnan(found) & np.isfinite(x).all(axis=1)):
-            # Some coefficients of the filter are undetermined, but not those that x asks for.
-            form = state.switch(int(filters[row]), self._kind).form
-            found[row] = form.sandwich_leverage(x[row : row + 1])[0]
-        return found
-
-    def sample_coef(
-        self,
-        rng: np.random.Generator | int | None = None,
-        size: int = 1,
-        *,
-        sigma2: ArrayLike | None = None,
-        which: ArrayLike | None = None,
-        return_intercept: bool = False,
-    ) -> Any:
-        """Draws of every filter's coefficients from their normal distribution (Thompson sampling).
-
-        Parameters
-        ----------
-        rng : numpy Generator or seed, optional
-        size : int, default 1
-            Number of draws.
-        sigma2 : number or array (n,) or (n, m), optional
-            Noise variances, where they are known or chosen; default ``sigma2_``.
-        which : array (b,) of int, optional
-            The filters to draw for, instead of all n.
-        return_intercept : bool, default False
-
-        Returns
-        -------
-        coef : array (size, n, d) or (size, n, m, d)
-        intercept : array (size, n) or (size, n, m)
-            Only with ``return_intercept``.
-
-        Raises
-        ------
-        ValueError
-            If a filter's rows do not determine its coefficients or noise variance (a positive ridge
-            and ``sigma2=`` always do), or size or sigma2 is out of range.
-
-        Notes
-        -----
-        As :meth:`RecursiveLeastSquares.sample_coef`; O(d^3) a filter and O(d^2) a draw.
-        """
-        check_number(size, "size")
-        with self._locked():
-            state = self._state_or_raise()
-            filters = np.arange(len(state)) if which is None else check_index(which, len(state))
-            theta, B = state.theta(filters, self._kind), state.spreads(filters)
-            own = None if sigma2 is not None else self._estimates()[1][filters]
-        if np.isnan(B).any():
-            f = filters[int(np.argmax(np.isnan(B).any(axis=(1, 2))))]
-            raise ValueError(
-                f"the coefficients of filter {f} are undetermined, so that they have no "
-                "distribution: give a positive ridge"
-            )
-        if own is None:
-            given = real_array(sigma2, "sigma2").astype(np.float64)
-            given = given[:, None] if given.ndim == 1 else given
-            if given.ndim and given.shape not in ((filters.size, 1), theta.shape[:2]):
-                raise ValueError(
-                    f"sigma2 must be a number or an array ({filters.size},), got {given.shape}"
-                )
-            own = np.broadcast_to(given, theta.shape[:2])
-        if not (np.isfinite(own) & (own >= 0)).all():
-            raise ValueError(
-                "sigma2 must be finite and >= 0; where filters have too few rows for an estimate "
-                "give sigma2="
-            )
-        u = np.random.default_rng(rng).standard_normal((size, *theta.shape))
-        draws = theta + np.sqrt(own)[..., None] * (u @ np.swapaxes(B, 1, 2))
-        draws = draws[:, :, 0] if self._n_targets == 0 else draws
-        coef = draws[..., self._first :]
-        if not return_intercept:
-            return coef
-        return coef, draws[..., 0] if self._first else np.zeros(draws.shape[:-1])
 
     def _asked(
         self, X: ArrayLike, which: ArrayLike | None

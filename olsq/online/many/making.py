@@ -1,0 +1,109 @@
+"""The state of a bank before any row, from its parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.checks import check_choice, shown
+from olsq.online import frozen, inputs
+from olsq.online.conventions import check_cov
+from olsq.online.form_switch import resolve_method
+from olsq.online.forms.limits import state_dtype_name
+from olsq.online.many.rows import check_number
+from olsq.online.many.state import BankState, Kind
+from olsq.online.prior import factor_of, switch_from
+from olsq.reals import real_array
+
+
+class BankMaking:
+    """Checks of the parameters, and the states that they begin with."""
+
+    n: int
+    n_features: int | None
+    ridge: Any
+    fit_intercept: bool
+    method: str
+    missing: str
+    state_dtype: Any
+    cov: str
+    prior: Any
+
+    def _check_parameters(self) -> None:
+        check_number(self.n, "n")
+        if self.n_features is not None:
+            check_number(self.n_features, "n_features")
+        check_choice(self.method, "method", ("auto", "covariance", "sqrt"))
+        check_choice(self.missing, "missing", ("skip", "raise"))
+        check_cov(self.cov)
+        if self.prior is not None and self.cov == "sandwich":
+            raise ValueError("prior and cov='sandwich' exclude each other: a prior is no noisy row")
+        if state_dtype_name(self.state_dtype) == "float32" and self._method != "sqrt":
+            raise ValueError(
+                f"state_dtype='float32' keeps too few digits for method={self.method!r}, which "
+                "squares the condition number; use method='sqrt' (or 'auto')"
+            )
+
+    @property
+    def _method(self) -> str:
+        return resolve_method(self.method, state_dtype_name(self.state_dtype), "discounted")
+
+    # -- the state --------------------------------------------------------------------------------
+
+    def _begin(self, d: int, n_targets: int, dtype: np.dtype) -> None:
+        """Take the state before any row."""
+        kind = self._kind_of(dtype)
+        self._settle(self._fresh(kind, d, n_targets), kind, d, n_targets, dtype)
+
+    def _fresh(self, kind: Kind, d: int, n_targets: int, n: int | None = None) -> BankState:
+        """The state of all filters before any row, or of n like the first."""
+        ridge = self._full_ridge(d)
+        inputs.check_ridge_size(ridge, np.dtype(state_dtype_name(self.state_dtype)))
+        ridge = ridge if n is None else np.repeat(ridge[:1], n, axis=0)
+        if self.prior is None:
+            return BankState.start(kind, ridge, max(n_targets, 1), self.cov == "sandwich")
+        R, z, _ = factor_of(self.prior, kind.intercept)
+        if z.shape != (max(n_targets, 1), ridge.shape[1]):
+            raise ValueError(
+                f"the prior is of {z.shape[1]} coefficients and {z.shape[0]} targets; these rows "
+                f"have {ridge.shape[1]} (the intercept counts) and {max(n_targets, 1)}"
+            )
+        switch = switch_from(
+            R, z, kind.method, intercept=kind.intercept, solving=True, precision=kind.precision
+        )
+        one = BankState.start(kind, ridge[:1], z.shape[0])
+        one.set_switch(0, switch, 0)
+        return one.take(np.zeros(ridge.shape[0], np.int64))
+
+    def _kind_of(self, dtype: np.dtype) -> Kind:
+        precision = state_dtype_name(self.state_dtype), dtype.name
+        return Kind(bool(self.fit_intercept), True, self._method, precision)
+
+    def _full_ridge(self, d: int) -> NDArray[np.float64]:
+        """The ridge (n, k) of every filter, the intercept's zero first."""
+        ridge = real_array(self.ridge, "ridge").astype(np.float64, copy=False)
+        n, first = int(self.n), int(bool(self.fit_intercept))
+        if self.prior is not None:  # it takes the ridge's place
+            return np.zeros((n, d + first))
+        if ridge.shape not in ((), (d,), (n, d)):
+            raise ValueError(
+                f"ridge must be a number, an array ({d},) or an array ({n}, {d}), got an array of "
+                f"shape {ridge.shape}"
+            )
+        if not (np.isfinite(ridge).all() and (ridge >= 0).all()):
+            raise ValueError(f"ridge must be finite and >= 0, got {shown(self.ridge)}")
+        full = np.zeros((n, d + first))
+        full[:, first:] = ridge
+        return full
+
+    def _settle(
+        self, state: BankState, kind: Kind, d: int, n_targets: int, dtype: np.dtype,
+        metadata: dict[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        self.__dict__.update(
+            _state=state, _kind=kind, _n_targets=n_targets, _dtype=np.dtype(dtype),
+            _made_with=frozen.snapshot(self), _residual=None, n_features_in_=d,
+            metadata_=metadata or {},
+        )  # fmt: skip
