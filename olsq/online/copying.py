@@ -30,10 +30,16 @@ def _copied(state: Any, made: dict[int, Any]) -> Any:
         return made[id(state)]
     if isinstance(state, np.ndarray) and kind is np.ndarray and state.dtype != object:
         twin: Any = state.copy("K")
-    elif hasattr(state, "__dict__") and kind.__module__.startswith("olsq.online."):
+    elif _of_attributes(kind, state):
         twin = made[id(state)] = object.__new__(kind)
         twin.__dict__.update({name: _copied(x, made) for name, x in vars(state).items()})
     else:
         return copy.deepcopy(state, made)
     made[id(state)] = twin
     return twin
+
+
+def _of_attributes(kind: type, state: Any) -> bool:
+    """Whether an object of ours is its attributes: it says nothing else of how to copy it."""
+    own = kind.__module__.startswith("olsq.online.")
+    return own and hasattr(state, "__dict__") and not hasattr(kind, "__deepcopy__")

@@ -21,7 +21,7 @@ from olsq.attention.steps import one_token
 from olsq.problem import Moments
 from olsq.sequence.jax import query
 from olsq.sequence.jax.gates import gate_products
-from olsq.sequence.jax.pieces import last_tokens, running_sum
+from olsq.sequence.jax.pieces import last_tokens, pieces_of, running_sum
 from olsq.sequence.jax.precision import in_full_precision
 from olsq.sequence.jax.tiles import finite
 
@@ -136,7 +136,7 @@ def mesa_window(
         return k, v, gates, weight, sample_lost, resets
 
     # Resets are counted from the stream's beginning, those before it downwards.
-    since = jnp.cumsum((recent.forget == 0)[:, ::-1], 1)[:, ::-1]
+    since = jnp.cumsum((recent.forget == 0)[:, ::-1], 1, jnp.int32)[:, ::-1]
     earlier = jnp.pad(since, ((0, 0), (0, 1)))[:, 1:]
 
     def block(queries: Array, parts: Any) -> Array:
@@ -152,7 +152,7 @@ def mesa_window(
         share = jnp.where(seen, share * weight[:, None], 0)
         gram = _gram(k, share, weight, later, zeta, size, before)
         moments = Moments(gram, jnp.eye(keys, dtype=gram.dtype))
-        ridges = jnp.tile(lam, (queries.shape[0] // n, 1))  # of every piece of time
+        ridges = jnp.tile(lam, (pieces_of(t), 1))  # of every piece of time
         solution = query(moments, queries, ridge=ridges[:, None])
         scores = jnp.einsum("ntk,nik->nti", solution, k) * share
         out = jnp.einsum("nti,niv->ntv", scores, v)

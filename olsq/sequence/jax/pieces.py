@@ -40,14 +40,20 @@ def pieces_of(length: int, shortest: int = 1) -> int:
 
 def cut(x: Array, pieces: int) -> Array:
     """(N, T, ...) to (pieces N, T / pieces, ...): the axis that is split stays in front."""
-    x = x.reshape(x.shape[0], pieces, -1, *x.shape[2:])
-    return jnp.moveaxis(x, 1, 0).reshape(-1, *x.shape[2:])
+    if pieces == 1:
+        return x
+    n, length = x.shape[0], x.shape[1] // pieces
+    x = jnp.moveaxis(x.reshape(n, pieces, length, *x.shape[2:]), 1, 0)
+    return x.reshape(pieces * n, *x.shape[2:])
 
 
 def join(x: Array, pieces: int) -> Array:
     """The reverse of :func:`cut`."""
-    x = jnp.moveaxis(x.reshape(pieces, -1, *x.shape[1:]), 0, 1)
-    return x.reshape(x.shape[0], -1, *x.shape[3:])
+    if pieces == 1:
+        return x
+    n, length = x.shape[0] // pieces, x.shape[1]
+    x = jnp.moveaxis(x.reshape(pieces, n, length, *x.shape[2:]), 0, 1)
+    return x.reshape(n, pieces * length, *x.shape[3:])
 
 
 def link(
@@ -111,8 +117,8 @@ def running(combine: Callable[[Tree, Tree], Tree], x: Tree, identity: Any) -> Tr
     pieces = pieces_of(first.shape[1])
     if pieces == 1:
         return jax.lax.associative_scan(combine, x, axis=1)
-    n = first.shape[0]
-    inside = jax.tree.map(lambda x: x.reshape(n, pieces, -1), x)
+    n, length = first.shape[0], first.shape[1] // pieces
+    inside = jax.tree.map(lambda x: x.reshape(n, pieces, length), x)
     inside = jax.lax.associative_scan(combine, inside, axis=2)
     ends = jax.lax.associative_scan(combine, jax.tree.map(lambda x: x[:, :, -1], inside), axis=1)
 
@@ -120,7 +126,7 @@ def running(combine: Callable[[Tree, Tree], Tree], x: Tree, identity: Any) -> Tr
         return jnp.pad(x[:, :-1], ((0, 0), (1, 0)), constant_values=nothing)[:, :, None]
 
     whole = combine(jax.tree.map(earlier, ends, identity), inside)
-    return jax.tree.map(lambda x: x.reshape(n, -1), whole)
+    return jax.tree.map(lambda x: x.reshape(n, pieces * length), whole)
 
 
 def delayed(x: Array, before: Array, steps: int = 1) -> Array:
