@@ -232,6 +232,10 @@ TYPED = {
     "| condition of the regressors | the textbook's inverse | `method=\"sqrt\"` |": (
         "rounded from the float64 table of numerics.md"
     ),
+    "docs/development.md: "
+    "| package | statements | branches | | package | statements | branches |": (
+        "printed by coverage.py over the whole suite, with the settings above the table"
+    ),
     "docs/five-streams.md: | 2,520 days, `--assets 500` | time | error of the market beta |": (
         "printed by examples/gallery/rolling_betas.py"
     ),
