@@ -1,7 +1,6 @@
-"""asv benchmarks of :mod:`olsq.linalg`, and the table of docs/linalg.md.
+"""The tables of docs/linalg.md: :mod:`olsq.linalg` beside SciPy and LAPACK.
 
-    python -m benchmarks.reports.linalg            # prints the table: minutes
-    asv run --bench linalg
+    python -m benchmarks.reports.linalg            # prints the tables: minutes
 
 Times are processor time, the least of several repetitions, taken in turn.
 """

@@ -88,56 +88,6 @@ def gradients(given: tuple[Any, ...]) -> tuple[Callable[[], Any], Callable[[], A
     return ours, lambda: theirs(*on_device)
 
 
-class NumpySolvers:
-    """Outputs of every solver on NumPy arrays."""
-
-    params = tuple(SOLVERS)
-    param_names = ("solver",)
-    timeout = 600
-
-    def setup(self, name: str) -> None:
-        self.ours, self.theirs = outputs(SOLVERS[name], streams())
-        self.ours()
-
-    def time_numpy(self, _: str) -> None:
-        self.ours()
-
-    def track_ratio_to_jax(self, _: str) -> float:
-        """NumPy's time over that of jitted JAX, taken in turn."""
-        jax.block_until_ready(self.theirs())
-        numpy, jax_ = alternate(self.ours, self.theirs)
-        return numpy / jax_
-
-    def track_error(self, _: str) -> float:
-        """Of an output of the first head, relative to the largest, against float64."""
-        k, v, q, _gates = streams()
-        truth = exact(k[0], v[0], q[0], GATE, RIDGE)
-        return float(np.abs(self.ours()[0] - truth).max() / np.abs(truth).max())
-
-
-class NumpyGradient:
-    """The gradient on NumPy arrays, float64 on both sides."""
-
-    timeout = 600
-
-    def setup(self) -> None:
-        jax.config.update("jax_enable_x64", True)
-        self.ours, self.theirs = gradients(streams(np.float64))
-        self.ours()
-
-    def teardown(self) -> None:
-        jax.config.update("jax_enable_x64", False)
-
-    def time_numpy(self) -> None:
-        self.ours()
-
-    def track_ratio_to_jax(self) -> float:
-        """NumPy's time over that of jitted JAX, taken in turn."""
-        jax.block_until_ready(self.theirs())
-        numpy, jax_ = alternate(self.ours, self.theirs)
-        return numpy / jax_
-
-
 def table(rows: list[list[Any]]) -> str:
     """The page's table: milliseconds, their ratio and errors of both sides."""
     lines = ["| solver | NumPy ms | JAX ms | NumPy / JAX | error NumPy | error JAX |"]

@@ -56,29 +56,6 @@ def solved(solver: str, ridge: float, arrays: tuple[Any, ...]) -> Callable[[], A
     return lambda: run(*on_device)
 
 
-class Gates:
-    """Time of the default solver at harsh gates and mild ones."""
-
-    params = (list(map(str, GATES)), list(RIDGES))
-    param_names = ("gates", "ridge")
-    timeout = 600
-
-    def setup(self, kind: str, ridge: float) -> None:
-        gates = gates_of(kind if kind in GATES else float(kind))
-        arrays = (*make("tokens", HEADS, LENGTH, WIDTH, WIDTH), gates)
-        self.runs = [solved(name, ridge, arrays) for name in SOLVERS]
-        for run in self.runs:
-            jax.block_until_ready(run())
-
-    def time_default(self, *_: Any) -> None:
-        jax.block_until_ready(self.runs[0]())
-
-    def track_ratio_to_cg(self, *_: Any) -> float:
-        """Its time over that of conjugate gradient to 1e-6, taken in turn."""
-        ours, plain = alternate(*self.runs)
-        return ours / plain
-
-
 def table(rows: list[list[Any]]) -> str:
     """The page's table: milliseconds, their ratio and errors of both solvers."""
     lines = ["| ridge | gates | default ms | CG ms | ratio | error default | error CG |"]
