@@ -9,6 +9,9 @@ for everything outside the smallest blocks, is also faster than both.
 
 from __future__ import annotations
 
+from typing import Any
+
+import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -63,16 +66,28 @@ def inverse_spd(a: Array) -> Array:
 
 
 def _eliminate(a: Array) -> Array:
-    """:func:`inverse_cholesky` by elimination on [a | 1], the batch on the last axis."""
+    """:func:`inverse_cholesky` by elimination on [a | 1], the batch on the last axis.
+
+    Column j of what is left of ``a`` is needed no longer once row j is eliminated: column j of the
+    inverse takes its place.  One loop over rows, which compiles in half the time that as many
+    steps take one after the other, and is no slower.
+    """
     n = a.shape[-1]
-    rest = jnp.moveaxis(a.reshape(-1, n, n), 0, -1)
-    unit = jnp.broadcast_to(jnp.eye(n, dtype=a.dtype)[..., None], rest.shape)
-    rest, rows = jnp.concatenate([rest, unit], 1), []
-    for j in range(n):  # rest: rows j.. and columns j.. of what is left of [a | 1]
-        row = rest[0] / jnp.sqrt(rest[0, 0])
-        rows.append(row[n - j : 2 * n - j])
-        rest = rest[1:, 1:] - row[1 : n - j, None] * row[None, 1:]
-    return jnp.moveaxis(jnp.stack(rows), -1, 0).reshape(a.shape)
+    rows = jnp.arange(n)
+
+    def step(j: Any, x: Array) -> Array:
+        this = (rows == j)[:, None]
+        pivot_row = jax.lax.dynamic_index_in_dim(x, j, 0, keepdims=False)
+        pivot = jax.lax.dynamic_index_in_dim(pivot_row, j, 0, keepdims=False)
+        scale = 1 / jnp.sqrt(pivot)
+        row = jnp.where(this, scale, pivot_row * scale)
+        column = jax.lax.dynamic_index_in_dim(x, j, 1, keepdims=False) * scale
+        column = jnp.where((rows > j)[:, None], column, 0)
+        x = jnp.where(this[None], 0, x) - column[:, None] * row
+        return jnp.where(this[:, None], row, x)
+
+    x = jax.lax.fori_loop(0, n, step, jnp.moveaxis(a.reshape(-1, n, n), 0, -1))
+    return jnp.tril(jnp.moveaxis(x, -1, 0)).reshape(a.shape)
 
 
 def _product(a: Array, b: Array) -> Array:
