@@ -1,4 +1,7 @@
-"""For every test, those in docstrings too: programs are compiled quickly, and not kept too long.
+"""For every test, those in docstrings too: which run, and how their programs are compiled.
+
+`pytest` alone leaves out the tests marked `slow`; `pytest --slow` runs them too, and so does naming
+a folder, a file or a test.
 
 Compiling is most of the tests' time.  Most of XLA's optimisations are off, which saves more than
 half of it, also in the programs that tests start: they inherit the environment.  JAX's older way
@@ -32,6 +35,23 @@ if (0, 5, 3) <= tuple(map(int, re.findall(r"\d+", version("jaxlib"))[:3])) < (0,
     os.environ["XLA_FLAGS"] += f" {QUICK_FUSIONS}"
 
 _finished = 0
+
+
+def pytest_addoption(parser):
+    parser.addoption("--slow", action="store_true", help="also run the tests marked slow")
+
+
+def pytest_configure(config):
+    if config.args_source is not config.ArgsSource.TESTPATHS:  # somebody asked for these
+        config.option.slow = True
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.option.slow:
+        return
+    left_out = [item for item in items if item.get_closest_marker("slow")]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if not item.get_closest_marker("slow")]
 
 
 def pytest_runtest_logfinish(nodeid, location):

@@ -8,7 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 
+
+@pytest.mark.slow
 def test_no_kernel_leaves_its_arrays(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "tests.bounds_program"],

@@ -30,10 +30,13 @@ PAGES = sorted(
     for page in chain(DOCS.glob("*.md"), *((DOCS / part).glob("*.md") for part in FOLDERS))
     if "```python" in page.read_text() and page.name not in ELSEWHERE
 )
+SLOW = {"decoding.md", "layers.md"}  # many layers to compile
 BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```)?", re.S | re.M)
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=pytest.mark.slow if page in SLOW else ()) for page in PAGES]
+)
 def test_blocks_run_and_print_what_the_page_shows(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {}

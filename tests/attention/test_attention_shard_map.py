@@ -24,6 +24,7 @@ print(*sorted(seen))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(jax, "shard_map"), reason="jax.shard_map came with jax 0.6")
 def test_rows_over_two_devices():
     assert on_two_devices(PROGRAM).split("\n")[-2].split() == sorted(r.name for r in RULES)

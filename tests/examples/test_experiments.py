@@ -26,6 +26,7 @@ RUNNING = {"gdpp", "softmax_heads"}
 NAMES = sorted(path.stem for path in EXPERIMENTS.glob("*.py") if path.stem not in SHARED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_quick(name, monkeypatch):
     monkeypatch.setattr(sys, "path", [str(EXPERIMENTS), *sys.path])

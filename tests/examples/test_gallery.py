@@ -23,6 +23,7 @@ SEQUENCES = [
     "swap_solvers",
     "property_test",
 ]
+SLOW = {"learn_features", "in_context_regression", "train_and_sample", "swap_solvers"}  # they train
 APART = ["shard_sequence"]  # needs devices, which JAX takes before it starts
 NAMES = [*FIVE, *STREAMS, *SEQUENCES]
 QUICK = {
@@ -48,7 +49,9 @@ def test_every_script_is_in_the_gallery(monkeypatch):
     assert gallery.index().count("grid-item-card") == len(shown)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in NAMES]
+)
 def test_a_script_holds_what_it_claims(name, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "path", [str(SCRIPTS), *sys.path])
     matplotlib.use("agg")
@@ -58,6 +61,7 @@ def test_a_script_holds_what_it_claims(name, tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_sequence_is_solved_on_several_devices(tmp_path):
     command = [sys.executable, str(SCRIPTS / "shard_sequence.py"), "--tokens", "256"]
     figure = tmp_path / "figure.png"

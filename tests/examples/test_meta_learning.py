@@ -6,9 +6,12 @@ import importlib
 import sys
 from pathlib import Path
 
+import pytest
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
+@pytest.mark.slow
 def test_quick(monkeypatch):
     monkeypatch.setattr(sys, "path", [str(EXAMPLES), *sys.path])
     importlib.import_module("meta_learning").main(["--quick"])

@@ -60,6 +60,7 @@ print("equal")
 
 
 
+@pytest.mark.slow
 def test_every_mixer_along_time():
     """What its compiled program sends, values and gradients: see ``sharded_mixers.py``."""
     script = Path(__file__).with_name("sharded_mixers.py")

@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_solvers_are_right_with_all_of_xlas_optimisations():
     environment = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
     environment |= {"JAX_DISABLE_MOST_OPTIMIZATIONS": "0", "JAX_PLATFORMS": "cpu"}

@@ -62,6 +62,7 @@ for carried in (False, True):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(jax, "shard_map"), reason="jax.shard_map came with jax 0.6")
 def test_streams_over_two_devices():
     assert on_two_devices(PROGRAM).count("equal") > 20
