@@ -36,7 +36,9 @@ its own; `kda` takes `gated_delta`'s step after every key dimension has decayed 
 `comba` steps from the memory before it decays, and takes only a share of what it says for its
 answer; `rwkv7` steps from there too and, where it writes what it removes, preconditions the step by
 a rate for each key dimension. `forgetting` takes no step: it solves the kernel-weighted average
-anew for each query, with gates that discount old samples as they do in `mesa`.
+anew for each query, with gates that discount old samples as they do in `mesa`. `gsa` solves it over
+a fixed number of slots, each a leaky average of keys and of values: a gradient step of size 1 - a_m
+towards the token on `|k - k_m|^2 / 2 + |v - v_m|^2 / 2`, whatever the other slots hold.
 
 ![One pass over correlated keys](img/family-one-shot.png)
 

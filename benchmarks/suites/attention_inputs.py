@@ -63,6 +63,7 @@ def arguments(name, t, heads=8, width=64, seed=0):
     options = {
         "forgetting": {"forget": forget},
         "kda": {"forget": vector, "weight": weight},
+        "gsa": {"forget": vector},
         "comba": {**gated, "feedback": 0.5 + weight / 2},
         "mamba2": {"forget": forget},
         "gla": gated,

@@ -9,6 +9,7 @@ from olsq.attention.rules.delta import delta, delta_step, gated_delta, gated_del
 from olsq.attention.rules.delta_product import gated_delta_product, gated_delta_product_step
 from olsq.attention.rules.forgetting import ForgettingKeyValues, forgetting, forgetting_step
 from olsq.attention.rules.gla import gla, gla_step
+from olsq.attention.rules.gsa import SlotMemory, gsa, gsa_step
 from olsq.attention.rules.intention import intention
 from olsq.attention.rules.kalman import kalman, kalman_step
 from olsq.attention.rules.kda import kda, kda_step
@@ -49,6 +50,7 @@ __all__ = [
     "PreconditionedState",
     "RecentSamples",
     "RecentTokens",
+    "SlotMemory",
     "TTTLinearState",
     "TTTMLPState",
     "comba",
@@ -63,6 +65,8 @@ __all__ = [
     "gated_delta_step",
     "gla",
     "gla_step",
+    "gsa",
+    "gsa_step",
     "hgrn2",
     "hgrn2_step",
     "intention",

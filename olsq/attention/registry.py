@@ -115,6 +115,14 @@ RULES: tuple[Rule, ...] = (
         (KERNEL, EXACT), "Lin et al. 2025, sec. 3",
     ),
     Rule(
+        "gsa", "k_m = a_m k_m + (1 - a_m) k; v_m likewise; o = sum_m softmax_m(q . k_m) v_m",
+        lambda K, V: {"keys": (K, K), "values": (K, V)},
+        "forget per slot, weight (costs are of K slots)", {"KK": 5, "VK": 5},
+        "sum_m exp(q . k_m) |v_m - o|^2, and |k - k_m|^2 + |v - v_m|^2 of each slot",
+        "exact over slots, for each query; a slot by a gradient step of size 1 - a_m",
+        (KERNEL, GRADIENT), "Zhang et al. 2024, sec. 3",
+    ),
+    Rule(
         "linear", "S += w v phi(k)^T; o = S phi(q) [/ z . phi(q)]", _memory, "weight", {"VK": 4},
         HOPFIELD, "gradient, step w", (DOT, GRADIENT), "Katharopoulos et al. 2020, eq. 10-12",
     ),

@@ -26,6 +26,7 @@ from olsq.nn.files import load, load_into, save
 from olsq.nn.fla import FlaWeights, from_fla, to_fla
 from olsq.nn.forgetting import Forgetting
 from olsq.nn.generation import TokenStream, generate
+from olsq.nn.gsa import GSA
 from olsq.nn.heads import HeadMixer
 from olsq.nn.kda import KDA
 from olsq.nn.kinds import kind, parameter_kinds
@@ -49,6 +50,7 @@ from olsq.nn.ttt import TTTMLP, TTTLinear
 
 __all__ = [
     "GLA",
+    "GSA",
     "HGRN2",
     "KDA",
     "MIXERS",

@@ -11,6 +11,7 @@ from olsq.nn.base import Mixer
 from olsq.nn.delta import Delta, GatedDelta, Longhorn, PreconditionedDelta
 from olsq.nn.delta_product import Comba, GatedDeltaProduct
 from olsq.nn.forgetting import Forgetting
+from olsq.nn.gsa import GSA
 from olsq.nn.kda import KDA
 from olsq.nn.linear import GLA, HGRN2, RWKV6, LinearAttention, Mamba2, Retention
 from olsq.nn.mlstm import MLSTM
@@ -25,6 +26,7 @@ MIXERS: dict[str, Any] = {  # classes of Mixer
     "softmax": Softmax,
     "sliding_window": SlidingWindow,
     "forgetting": Forgetting,
+    "gsa": GSA,
     "linear": LinearAttention,
     "retention": Retention,
     "mamba2": Mamba2,

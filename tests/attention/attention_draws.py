@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 T, H, K, V = 130, 2, 3, 2  # two chunks and two tokens; K != V
+SLOTS = 5
 KINDS = ("plain", "hard gates", "absent tokens", "small gates")
 B = len(KINDS)
 LOST, RESET, ABSENT = 20, 40, 3  # a token to spoil, the gate of 0 after it, every which is absent
@@ -130,6 +131,17 @@ def rates(rng, t):
 
 def channel_weights(rng, t):
     return weights(rng, t, V)
+
+
+def slot_gates(rng, t):
+    return gates(rng, t, SLOTS)
+
+
+def slot_weights(rng, t):
+    """Strengths per slot; of some tokens some are 0, of others all."""
+    w = weights(rng, t, SLOTS)
+    w[0, ::2, :, 1] = 0
+    return w
 
 
 def shares(rng, t):

@@ -185,6 +185,18 @@ def test_forgetting_nothing_is_softmax_and_logs_are_gates(stream):
     assert np.abs(gated - full).max() > 0.1
 
 
+def test_slots_that_hold_a_token_each_are_softmax(stream):
+    q, k, v = qkv(stream)
+    own = jnp.broadcast_to(jnp.eye(T)[None, :, None], (B, T, H, T))  # one more slot a token
+    kept = jnp.ones((B, T, H, T))
+    o, state = attention.gsa(q, k, v, forget=kept, weight=own, scale=0.5)
+    close(o[:, -1], attention.softmax(q, k, v, scale=0.5)[0][:, -1], 1e-13)
+    close(state.values, jnp.swapaxes(v, 1, 2), 1e-14)
+    one = attention.gsa(q, k, v, forget=stream["g"][..., None])[0]
+    share = {"forget": stream["g"], "weight": 1 - stream["g"]}
+    close(one, attention.gla(jnp.ones((B, T, H, 1)), jnp.ones((B, T, H, 1)), v, **share)[0], 1e-13)
+
+
 def test_intention_is_the_last_row_of_mesa(stream):
     want, state = attention.mesa(*qkv(stream), weight=stream["w"], ridge=0.3)
     got, moments = attention.intention(*qkv(stream), weight=stream["w"], ridge=0.3)

@@ -32,6 +32,7 @@ RULES = {
     "gla vector": {"forget": VECTOR, "weight": SCALAR},
     "gla signed": {"forget": SCALAR, "weight": SCALAR},
     "gla vector signed": {"forget": VECTOR, "weight": SCALAR},
+    "gsa": {"forget": VECTOR},
     "hgrn2": {"forget": VECTOR},
     "rwkv6": {"forget": VECTOR},
     "mlstm": {"forget": SCALAR, "weight": SCALAR},

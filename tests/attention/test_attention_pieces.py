@@ -11,6 +11,7 @@ from olsq import attention
 from olsq.attention.recurrences.delta import delta_rule
 from olsq.attention.recurrences.elementwise import diagonal, elementwise
 from olsq.attention.recurrences.linear import gated_linear
+from olsq.attention.recurrences.slots import row_gated
 from olsq.attention.recurrences.vector import vector_gated
 from olsq.attention.recurrences.vector_delta import vector_delta
 from olsq.sequence.jax.gates import lost_tokens
@@ -53,6 +54,7 @@ RULES = {
     "vector, before": lambda q, k, v, gates, weight, memory, rate: vector_gated(
         q, k, v, gates, memory, before=True
     ),
+    "rows": lambda q, k, v, gates, weight, memory, rate: row_gated(q, k, v, gates[..., :V], memory),
     "delta": lambda q, k, v, gates, weight, memory, rate: delta_rule(
         q, k, k, v, gates[..., 0], weight, memory
     ),

@@ -28,7 +28,7 @@ AS_LINEAR = "As for :func:`ttt_linear`."
 SHARED = {
     "q, k, v": [
         (QKV, UNSCALED),
-        (QKV, "Queries, keys, values."),  # of softmax, which scales
+        (QKV, "Queries, keys, values."),  # of softmax and gsa, which scale
         ("array (B, T, H, V)", f"{UNSCALED}, of one width V."),  # of test-time training
     ],
     "q, v": [("array (B, T, H, K), (B, T, H, V)", "Queries (the paper's output gate; not scaled)")],
@@ -52,6 +52,7 @@ SHARED = {
             "Gates in [0, 1], or their logs, broadcast to (B, T, H).  Default 1.  Since the error",
         ),  # comba
         ("array (B, T, H, K)", "Gates a in [0, 1], or their logs; needed"),  # hgrn2
+        ("array (B, T, H, M)", "Gates a in [0, 1], or their logs, one per slot:"),  # gsa
         (
             "array (B, T, H, K), or (B, T, H) or what broadcasts to it, optional",
             "Gates w in [0, 1], or their logs: per key dimension, or one per token.",
@@ -64,6 +65,7 @@ SHARED = {
         (OPTIONAL, f"Step sizes beta >= 0, {LEFT_OUT}"),
         (OPTIONAL, "Step sizes beta >= 0: one per token, broadcast to (B, T, H); or"),  # longhorn
         ("array (B, T, H, n) or (n,), optional", "Step sizes beta >= 0.  Default 1.  0 leaves a"),
+        (OPTIONAL, "Write strengths >= 0: per slot, broadcast to (B, T, H, M), or one per"),  # gsa
         (OPTIONAL, f"Input gates i >= 0, {LEFT_OUT}"),
         (OPTIONAL, f"Sample weights >= 0, {LEFT_OUT}"),
         (OPTIONAL, f"Sample weights beta >= 0, {LEFT_OUT}"),
@@ -85,7 +87,10 @@ SHARED = {
     "adjoint": [('{"implicit", "unrolled"}', "See :func:`olsq.online_lstsq`.")],
     "window": [("int", "Tokens that a query sees, its own included.")],
     "capacity": [("int, optional", "Tokens that the returned cache has room for")],
-    "scale": [("float, optional", "Of the scores; ``K**-0.5`` if None.")],
+    "scale": [
+        ("float, optional", "Of the scores; ``K**-0.5`` if None."),
+        ("float", "Of the scores."),  # gsa
+    ],
     "state": [("{state}, optional", "As returned for the tokens before; an empty past if None.")],
     "segment_ids": [
         (IDS, f"{SEGMENTS} nothing passes from one to the next."),

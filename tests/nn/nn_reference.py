@@ -208,6 +208,11 @@ def channel_decay(p, x, heads):
     return np.exp(-np.exp(f64(p.speed))[:, None] * steps)
 
 
+def slotted(layer, x):
+    each = sigmoid(gate(layer.forget, x)) ** (1 / 8)
+    return {"forget": each.reshape(len(x), layer.heads, layer.slots)}
+
+
 def stepwise(layer, x):
     beta = 2 * sigmoid(gate(layer.rates, x)).reshape(len(x), layer.heads, -1)
     return {**gated(layer, x), "weight": beta}

@@ -1,0 +1,206 @@
+"""Gated slot attention: a softmax over a fixed number of slots that forget at their own rates."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from olsq.attention.arguments import (
+    check_gates,
+    check_inputs,
+    check_state,
+    check_weight,
+    leave_out,
+    per_token,
+    restore_layout,
+)
+from olsq.attention.recurrences.slots import row_gated
+from olsq.attention.recurrences.vector import vector_gated
+from olsq.attention.steps import one_token
+from olsq.checks import check_real
+
+
+class SlotMemory(NamedTuple):
+    """State of :func:`gsa`: M slots, each with a key and a value.
+
+    Attributes
+    ----------
+    keys : array (B, H, M, K)
+    values : array (B, H, M, V)
+    """
+
+    keys: Array
+    values: Array
+
+
+def gsa(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    *,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
+    scale: float = 1.0,
+    state: SlotMemory | None = None,
+    segment_ids: ArrayLike | None = None,
+) -> tuple[Array, SlotMemory]:
+    """Gated slot attention: softmax over M slots, whose keys and values are leaky averages.
+
+    Slot m keeps ``k_m = a_m k_m + (1 - a_m) k`` and ``v_m = a_m v_m + (1 - a_m) v``, and a query
+    reads ``sum_m softmax_m(scale q . k_m) v_m``.
+
+    Parameters
+    ----------
+    q, k, v : array (B, T, H, K), (B, T, H, K), (B, T, H, V)
+        Queries, keys, values.
+    forget, log_forget : array (B, T, H, M)
+        Gates a in [0, 1], or their logs, one per slot: their last axis says how many slots there
+        are.  A token whose gates are all 0 forgets everything before it.
+    weight : array, optional
+        Write strengths >= 0: per slot, broadcast to (B, T, H, M), or one per token, broadcast to
+        (B, T, H).  Default 1 - a.  0 in all slots leaves a token out, finite or not.
+    scale : float
+        Of the scores.
+    state : SlotMemory, optional
+        As returned for the tokens before; an empty past if None.
+    segment_ids : int array (B, T), optional
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
+
+    Returns
+    -------
+    output : array (B, T, H, V)
+        In the dtype of q, k, v.  NaN from a non-finite token until all gates are 0, never before.
+    state : SlotMemory
+
+    Raises
+    ------
+    ValueError
+        If shapes, gates, weights or segment ids do not fit.
+
+    Notes
+    -----
+    Two gated linear memories with a softmax between them: one that keys write to, gated by row, and
+    one that is read by the softmax, gated by column.  O(M (K + V)) and O(M C), C = 64 a chunk; the
+    state is M (K + V) numbers a head.  No gate is ever divided by.  Differentiable to any order in
+    both modes, also at gates of 0.  Slots start at 0, as in the authors' kernels; the paper's
+    scores are not scaled.
+
+    References
+    ----------
+    Zhang et al., "Gated Slot Attention for Efficient Linear-Time Sequence Modeling" (2024), arXiv
+    2409.07146, section 3.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 3, 1, 1))
+    >>> a = jnp.broadcast_to(jnp.array([0.0, 0.5]), (1, 3, 1, 2))  # the last token; an average
+    >>> o, state = olsq.attention.gsa(x, 0 * x, x, forget=a)
+    >>> o[0, :, 0, 0]
+    Array([0.75  , 0.875 , 0.9375], dtype=float32)
+    >>> state.values[0, 0, :, 0]
+    Array([1.   , 0.875], dtype=float32)
+    """
+    given: Any
+    name, given = ("forget", forget) if log_forget is None else ("log_forget", log_forget)
+    if (forget is None) == (log_forget is None):
+        raise ValueError("give forget or log_forget, one of the two: they say how many slots")
+    check_real(name, given)
+    if jnp.ndim(given) != 4:
+        raise ValueError(
+            f"{name} must have a gate for each slot, (batch, time, heads, slots), got shape "
+            f"{jnp.shape(given)}"
+        )
+    slots = jnp.shape(given)[-1]
+    tokens, layout = check_inputs(q, k, v, segment_ids=segment_ids, state=state)
+    n, t = tokens.q.shape[:2]
+    gates = check_gates(forget, log_forget, layout, slots)
+    strength: Any = check_weight("weight", weight, layout, slots)
+    gates = jnp.ones((n, t, slots), layout.working) if gates is None else gates
+    unknown = jnp.isnan(gates).any(-1)
+    gates = jnp.where(unknown[..., None], 1, gates)
+    if weight is None:
+        written = _share(log_forget, gates, layout, slots, unknown)
+    else:
+        tokens, strength = leave_out(
+            tokens, jnp.ones((n, t), layout.working) if strength is None else strength
+        )
+        strength = strength if strength.ndim == 3 else strength[..., None]
+        written = jnp.broadcast_to(strength, (n, t, slots))
+    if tokens.start is not None:
+        gates = jnp.where(tokens.start[..., None], 0, gates)
+    tokens = tokens._replace(forget=gates, sample_lost=tokens.sample_lost | unknown)
+    shape = (layout.batch, layout.heads, slots)
+    zero = SlotMemory(*(jnp.zeros((*shape, x.shape[-1]), layout.working) for x in tokens[1:3]))
+    opened, state_lost = check_state(state, zero, layout)
+    scores, keys = row_gated(tokens.q, tokens.k, written, gates, opened.keys)
+    read = jax.nn.softmax(scale * scores, -1)
+    out, values = vector_gated(read, written, tokens.v, gates, jnp.swapaxes(opened.values, 1, 2))
+    return restore_layout(
+        out, SlotMemory(keys, jnp.swapaxes(values, 1, 2)), tokens, state_lost, layout
+    )
+
+
+def gsa_step(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    *,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
+    scale: float = 1.0,
+    state: SlotMemory | None = None,
+) -> tuple[Array, SlotMemory]:
+    """One token of :func:`gsa`, on the same state.
+
+    Parameters
+    ----------
+    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
+    forget, log_forget : array (B, H, M)
+        As for :func:`gsa`.
+    weight : array (B, H, M), or (B, H) or what broadcasts to it, optional
+        As for :func:`gsa`.
+    scale : float
+        As for :func:`gsa`.
+    state : SlotMemory, optional
+
+    Returns
+    -------
+    output : array (B, H, V)
+    state : SlotMemory
+        Give it to the next call.
+
+    Raises
+    ------
+    ValueError
+        As :func:`gsa`.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 1, 1))
+    >>> a = jnp.array([[[0.0, 0.5]]])
+    >>> o, state = olsq.attention.gsa_step(x, 0 * x, x, forget=a)
+    >>> o, state = olsq.attention.gsa_step(x, 0 * x, x, forget=a, state=state)
+    >>> o[0, 0]
+    Array([0.875], dtype=float32)
+    """
+    given = one_token(
+        {"q": q, "k": k, "v": v}, {"forget": forget, "log_forget": log_forget, "weight": weight}
+    )
+    o, state = gsa(**given, scale=scale, state=state)
+    return o[:, 0], state
+
+
+def _share(log_forget: Any, gates: Array, layout: Any, slots: int, unknown: Array) -> Array:
+    """``1 - a`` (N, T, M), to the last digit also where logs are given."""
+    if log_forget is None:
+        return 1 - gates
+    logs = per_token("log_forget", log_forget, layout, slots)
+    return -jnp.expm1(jnp.where(unknown[..., None], 0, logs))
