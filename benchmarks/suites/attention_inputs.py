@@ -24,6 +24,7 @@ def arguments(name, t, heads=8, width=64, seed=0):
     forget = rng.uniform(0.99, 1, (1, t, heads))
     weight = rng.uniform(0, 1, (1, t, heads))
     vector = rng.uniform(0.9, 1, (1, t, heads, width))
+    levels = rng.uniform(0, 1, (1, t, heads, 11))
     gated = {"forget": forget, "weight": weight}
     special = {
         "hgrn2": ((q, v), {"forget": vector}),
@@ -64,6 +65,7 @@ def arguments(name, t, heads=8, width=64, seed=0):
         "forgetting": {"forget": forget},
         "kda": {"forget": vector, "weight": weight},
         "gsa": {"forget": vector},
+        "log_linear_mamba2": {"forget": forget, "level_weight": levels},
         "comba": {**gated, "feedback": 0.5 + weight / 2},
         "mamba2": {"forget": forget},
         "gla": gated,

@@ -14,6 +14,11 @@ from olsq.attention.rules.intention import intention
 from olsq.attention.rules.kalman import kalman, kalman_step
 from olsq.attention.rules.kda import kda, kda_step
 from olsq.attention.rules.linear import linear, linear_step
+from olsq.attention.rules.log_linear import (
+    LogLinearState,
+    log_linear_mamba2,
+    log_linear_mamba2_step,
+)
 from olsq.attention.rules.longhorn import longhorn, longhorn_step
 from olsq.attention.rules.mamba import mamba, mamba_step
 from olsq.attention.rules.mamba2 import mamba2, mamba2_step
@@ -44,6 +49,7 @@ __all__ = [
     "ForgettingKeyValues",
     "Hidden",
     "KeyValues",
+    "LogLinearState",
     "MLSTMState",
     "Memory",
     "Normalised",
@@ -76,6 +82,8 @@ __all__ = [
     "kda_step",
     "linear",
     "linear_step",
+    "log_linear_mamba2",
+    "log_linear_mamba2_step",
     "longhorn",
     "longhorn_step",
     "mamba",

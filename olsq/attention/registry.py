@@ -137,6 +137,14 @@ RULES: tuple[Rule, ...] = (
         (DOT, GRADIENT), "Dao and Gu 2024, sec. 5",
     ),
     Rule(
+        "log_linear_mamba2",
+        "S_0 = v k^T; S_l = gamma S_l, merging as a Fenwick tree; o = sum_l lambda_l S_l q",
+        lambda K, V: {"memory": (11, V, K)},
+        "forget, weight of each level (costs are of 11 levels: 1,024 tokens)", {"VK": 46},
+        f"{HOPFIELD} + (1 - gamma) |S|^2 / 2 of each block of tokens", "gradient, step 1",
+        (DOT, GRADIENT), "Guo et al. 2025, sec. 3",
+    ),
+    Rule(
         "gla", "S = gamma S + beta v k^T, or S = S diag(a) + beta v k^T", _memory,
         "forget (scalar or per key dimension; may be signed), weight", {"VK": 5},
         f"{HOPFIELD} + (1 - gamma) |S|^2 / (2 beta)", "gradient, step beta",

@@ -31,6 +31,7 @@ from olsq.nn.heads import HeadMixer
 from olsq.nn.kda import KDA
 from olsq.nn.kinds import kind, parameter_kinds
 from olsq.nn.linear import GLA, HGRN2, RWKV6, LinearAttention, Mamba2, Retention
+from olsq.nn.log_linear import LogLinearMamba2
 from olsq.nn.mixers import MIXERS, mixer, register_mixer
 from olsq.nn.mlstm import MLSTM
 from olsq.nn.model import LanguageModel
@@ -75,6 +76,7 @@ __all__ = [
     "LanguageModel",
     "Linear",
     "LinearAttention",
+    "LogLinearMamba2",
     "Longhorn",
     "Mamba",
     "Mamba2",

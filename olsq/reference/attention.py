@@ -90,6 +90,27 @@ def mamba2(q, k, v, *, forget=None, log_forget=None, state=None):
     return stacked(out, v.shape[1]), (S,)
 
 
+def log_linear_mamba2(q, k, v, *, level_weight, forget=None, log_forget=None, state=None):
+    """o = sum_l lambda_l S_l q; at position p levels up to p's lowest digit 1 merge into the next.
+
+    With L levels, what would be in a level beyond the last is in the last.
+    """
+    q, k, v, lam = f64(q, k, v, level_weight)
+    gamma = factors(forget, log_forget, len(q))
+    S, start = started(state, (lam.shape[1], v.shape[1], k.shape[1]), ())
+    out = []
+    for t in range(len(q)):
+        S, p = gamma[t] * S, int(start) + t
+        if p:
+            lowest = next(i for i in range(64) if p >> i & 1)
+            level = min(lowest + 1, len(S) - 1)
+            S[level] = S[: level + 1].sum(0)
+            S[:level] = 0
+        S[0] = S[0] + np.outer(v[t], k[t])
+        out.append(sum(lam[t, i] * S[i] @ q[t] for i in range(len(S))))
+    return stacked(out, v.shape[1]), (S, start + len(q))
+
+
 def retention(q, k, v, *, forget, state=None):
     """S = gamma S + v k^T with one number gamma."""
     q, k, v = f64(q, k, v)

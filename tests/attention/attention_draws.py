@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 T, H, K, V = 130, 2, 3, 2  # two chunks and two tokens; K != V
-SLOTS = 5
+SLOTS, LEVELS = 5, 9
 KINDS = ("plain", "hard gates", "absent tokens", "small gates")
 B = len(KINDS)
 LOST, RESET, ABSENT = 20, 40, 3  # a token to spoil, the gate of 0 after it, every which is absent
@@ -131,6 +131,10 @@ def rates(rng, t):
 
 def channel_weights(rng, t):
     return weights(rng, t, V)
+
+
+def level_weights(rng, t):
+    return rng.normal(size=(B, t, H, LEVELS))
 
 
 def slot_gates(rng, t):

@@ -210,7 +210,8 @@ def test_a_gate_that_is_nan_loses_what_follows(row):
     assert error(o[:, :at], clean[:, :at]) < 1e-11
     assert error(o[:, :, 1], clean[:, :, 1]) < 1e-11
     assert np.isnan(o[[0, 2, 3], at : at + row.window, 0]).all()
-    assert all(np.isnan(x[0, 0]).all() for x in compared(row, end))
+    ends = [x for x in compared(row, end) if np.issubdtype(x.dtype, np.floating)]
+    assert all(np.isnan(x[0, 0]).all() for x in ends)
 
 
 @every

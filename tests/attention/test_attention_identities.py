@@ -197,6 +197,33 @@ def test_slots_that_hold_a_token_each_are_softmax(stream):
     close(one, attention.gla(jnp.ones((B, T, H, 1)), jnp.ones((B, T, H, 1)), v, **share)[0], 1e-13)
 
 
+@pytest.mark.parametrize("levels", [1, 4, 8])
+def test_levels_are_digits_in_which_positions_differ(stream, levels):
+    """As the paper's mask, the last level taking what is beyond; weights of 1 are mamba2."""
+    q, k, v = qkv(stream)
+    g, first = stream["g"], 5  # tokens in a state before these: no chunk begins at a power of 2
+    weights = np.random.default_rng(1).normal(size=(B, T, H, levels))
+    run = quick(attention.log_linear_mamba2)
+    _, state = run(*(x[:, :first] for x in (q, k, v)), level_weight=weights[:, :first],
+                   forget=g[:, :first])  # fmt: skip
+    o, end = run(*(x[:, first:] for x in (q, k, v)), level_weight=weights[:, first:],
+                 forget=g[:, first:], state=state)  # fmt: skip
+    t, i = np.indices((T, T))
+    level = np.array([[min(int(a ^ b).bit_length(), levels - 1) for b in range(T)]
+                      for a in range(T)])  # fmt: skip
+    for b, h in np.ndindex(B, H):
+        a, x, y = (np.asarray(s[b, :, h]) for s in (q, k, v))
+        fade = np.array([[np.prod(g[b, j + 1 : s + 1, h]) for j in range(T)] for s in range(T)])
+        mask = np.where(i <= t, weights[b, t, h, level] * fade, 0)
+        close(o[b, :, h], ((a @ x.T) * mask @ y)[first:], 1e-12)
+    assert (np.asarray(end.position) == T).all()
+    if levels > 1:
+        plain = attention.log_linear_mamba2(q, k, v, level_weight=np.ones_like(weights), forget=g)
+        want, last = attention.mamba2(q, k, v, forget=g)
+        close(plain[0], want, 1e-13)
+        close(plain[1].matrix.sum(2), last.matrix, 1e-13)
+
+
 def test_intention_is_the_last_row_of_mesa(stream):
     want, state = attention.mesa(*qkv(stream), weight=stream["w"], ridge=0.3)
     got, moments = attention.intention(*qkv(stream), weight=stream["w"], ridge=0.3)

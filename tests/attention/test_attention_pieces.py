@@ -10,6 +10,7 @@ import pytest
 from olsq import attention
 from olsq.attention.recurrences.delta import delta_rule
 from olsq.attention.recurrences.elementwise import diagonal, elementwise
+from olsq.attention.recurrences.levels import fenwick
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.recurrences.slots import row_gated
 from olsq.attention.recurrences.vector import vector_gated
@@ -55,6 +56,11 @@ RULES = {
         q, k, v, gates, memory, before=True
     ),
     "rows": lambda q, k, v, gates, weight, memory, rate: row_gated(q, k, v, gates[..., :V], memory),
+    "levels": lambda q, k, v, gates, weight, memory, rate: fenwick(
+        q, k, v, gates[..., 0], jnp.sin(jnp.cumsum(weight, 1)[..., None] * jnp.arange(1, 6)),
+        jnp.arange(3, 3 + T) + jnp.zeros((N, 1), int), jnp.full(N, 2),
+        memory[:, None] * jnp.arange(1.0, 6)[:, None, None],
+    ),
     "delta": lambda q, k, v, gates, weight, memory, rate: delta_rule(
         q, k, k, v, gates[..., 0], weight, memory
     ),

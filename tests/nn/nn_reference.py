@@ -213,6 +213,11 @@ def slotted(layer, x):
     return {"forget": each.reshape(len(x), layer.heads, layer.slots)}
 
 
+def levelled(layer, x):
+    each = softplus(gate(layer.level, x))
+    return {**gated(layer, x), "level_weight": each.reshape(len(x), layer.heads, layer.levels)}
+
+
 def stepwise(layer, x):
     beta = 2 * sigmoid(gate(layer.rates, x)).reshape(len(x), layer.heads, -1)
     return {**gated(layer, x), "weight": beta}

@@ -22,12 +22,13 @@ SMALL = olsq.ChunkExact(chunk=8)  # compiles sooner
 OPTIONS = {
     "sliding_window": {"window": 9}, "mesa_window": {"window": 9}, "intention": {"segments": 4},
     "ttt_linear": {"mini_batch": 8}, "ttt_mlp": {"mini_batch": 8},
+    "log_linear_mamba2": {"levels": 3},
     "mesa": {"solver": SMALL}, "mesa_discounted": {"solver": SMALL},
 }  # fmt: skip
 # Recurrences that test_attention_pieces.py compares, or that delta and mesa have.
 KIN = {
     "gated_delta", "gated_delta_product", "kda", "comba", "rwkv7", "preconditioned_delta",
-    "mesa_discounted", "gsa",
+    "mesa_discounted", "gsa", "log_linear_mamba2",
 }  # fmt: skip
 KINDS = "all-gather|all-reduce|collective-permute|all-to-all|reduce-scatter|collective-broadcast"
 
