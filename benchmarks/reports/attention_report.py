@@ -38,8 +38,10 @@ answer; `rwkv7` steps from there too and, where it writes what it removes, preco
 a rate for each key dimension. `forgetting` takes no step: it solves the kernel-weighted average
 anew for each query, with gates that discount old samples as they do in `mesa`. `gsa` solves it over
 a fixed number of slots, each a leaky average of keys and of values: a gradient step of size 1 - a_m
-towards the token on `|k - k_m|^2 / 2 + |v - v_m|^2 / 2`, whatever the other slots hold. `log_linear_mamba2` takes the gradient step of `mamba2` on the dot
-product in a memory for each block of tokens, and a token weighs what it reads of near and far ones.
+towards the token on `|k - k_m|^2 / 2 + |v - v_m|^2 / 2`, whatever the other slots hold.
+`log_linear_mamba2` takes the gradient step of `mamba2` on the dot product in a memory for each
+block of tokens, and a token weighs what it reads of near and far ones. `mamba3` divides that step
+between a token and the one before it, and turns all earlier keys by angles that the token says.
 
 ![One pass over correlated keys](img/family-one-shot.png)
 

@@ -65,6 +65,7 @@ def arguments(name, t, heads=8, width=64, seed=0):
         "forgetting": {"forget": forget},
         "kda": {"forget": vector, "weight": weight},
         "gsa": {"forget": vector},
+        "mamba3": {**gated, "angle": vector[..., : width // 4]},
         "log_linear_mamba2": {"forget": forget, "level_weight": levels},
         "comba": {**gated, "feedback": 0.5 + weight / 2},
         "mamba2": {"forget": forget},

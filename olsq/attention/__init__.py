@@ -22,6 +22,7 @@ from olsq.attention.rules.log_linear import (
 from olsq.attention.rules.longhorn import longhorn, longhorn_step
 from olsq.attention.rules.mamba import mamba, mamba_step
 from olsq.attention.rules.mamba2 import mamba2, mamba2_step
+from olsq.attention.rules.mamba3 import Mamba3State, mamba3, mamba3_step
 from olsq.attention.rules.mesa import mesa, mesa_step
 from olsq.attention.rules.mesa_discounted import mesa_discounted, mesa_discounted_step
 from olsq.attention.rules.mesa_window import RecentSamples, mesa_window, mesa_window_step
@@ -51,6 +52,7 @@ __all__ = [
     "KeyValues",
     "LogLinearState",
     "MLSTMState",
+    "Mamba3State",
     "Memory",
     "Normalised",
     "PreconditionedState",
@@ -89,6 +91,8 @@ __all__ = [
     "mamba",
     "mamba2",
     "mamba2_step",
+    "mamba3",
+    "mamba3_step",
     "mamba_step",
     "mesa",
     "mesa_discounted",

@@ -145,6 +145,13 @@ RULES: tuple[Rule, ...] = (
         (DOT, GRADIENT), "Guo et al. 2025, sec. 3",
     ),
     Rule(
+        "mamba3", "S = gamma (S + (1 - x) d v' k'^T) R^T + x d v k^T, v', k' of the token before",
+        lambda K, V: {"memory": (V, K), "key": (K,), "value": (V,)},
+        "forget, step d and its share x, angles of R", {"VK": 8},
+        "-v . S k at both ends of a step, + (1 - gamma) |S|^2 / 2", "gradient, step d",
+        (DOT, GRADIENT), "Lahoti et al. 2026",
+    ),
+    Rule(
         "gla", "S = gamma S + beta v k^T, or S = S diag(a) + beta v k^T", _memory,
         "forget (scalar or per key dimension; may be signed), weight", {"VK": 5},
         f"{HOPFIELD} + (1 - gamma) |S|^2 / (2 beta)", "gradient, step beta",

@@ -32,6 +32,7 @@ from olsq.nn.kda import KDA
 from olsq.nn.kinds import kind, parameter_kinds
 from olsq.nn.linear import GLA, HGRN2, RWKV6, LinearAttention, Mamba2, Retention
 from olsq.nn.log_linear import LogLinearMamba2
+from olsq.nn.mamba3 import Mamba3
 from olsq.nn.mixers import MIXERS, mixer, register_mixer
 from olsq.nn.mlstm import MLSTM
 from olsq.nn.model import LanguageModel
@@ -80,6 +81,7 @@ __all__ = [
     "Longhorn",
     "Mamba",
     "Mamba2",
+    "Mamba3",
     "Mesa",
     "MesaDiscounted",
     "MesaNet",

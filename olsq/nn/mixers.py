@@ -15,6 +15,7 @@ from olsq.nn.gsa import GSA
 from olsq.nn.kda import KDA
 from olsq.nn.linear import GLA, HGRN2, RWKV6, LinearAttention, Mamba2, Retention
 from olsq.nn.log_linear import LogLinearMamba2
+from olsq.nn.mamba3 import Mamba3
 from olsq.nn.mlstm import MLSTM
 from olsq.nn.recurrent import Hawk, Mamba
 from olsq.nn.regressions import Intention, Kalman, MesaWindow
@@ -32,6 +33,7 @@ MIXERS: dict[str, Any] = {  # classes of Mixer
     "retention": Retention,
     "mamba2": Mamba2,
     "log_linear_mamba2": LogLinearMamba2,
+    "mamba3": Mamba3,
     "gla": GLA,
     "hgrn2": HGRN2,
     "rwkv6": RWKV6,

@@ -111,6 +111,28 @@ def log_linear_mamba2(q, k, v, *, level_weight, forget=None, log_forget=None, st
     return stacked(out, v.shape[1]), (S, start + len(q))
 
 
+def mamba3(
+    q, k, v, *, forget=None, log_forget=None, weight=None, trapezoid=None, angle=None, state=None
+):  # fmt: skip
+    """S = gamma (S + (1 - x) d v' k'^T) R^T + x d v k^T, R turning by -angle, v', k' the last."""
+    q, k, v = f64(q, k, v)
+    gamma, d = factors(forget, log_forget, len(q)), per_token(weight, len(q))
+    x = per_token(0.5 if trapezoid is None else trapezoid, len(q))
+    S, key, value = started(state, (v.shape[1], k.shape[1]), (k.shape[1],), (v.shape[1],))
+    out = []
+    for t in range(len(q)):
+        R = np.eye(k.shape[1])
+        for j, a in enumerate(() if angle is None else np.asarray(angle, np.float64)[t]):
+            R[2 * j : 2 * j + 2, 2 * j : 2 * j + 2] = [
+                [np.cos(a), np.sin(a)], [-np.sin(a), np.cos(a)]
+            ]  # fmt: skip
+        S = gamma[t] * (S + (1 - x[t]) * d[t] * np.outer(value, key)) @ R.T
+        key, value = k[t], v[t]
+        S = S + x[t] * d[t] * np.outer(value, key)
+        out.append(S @ q[t])
+    return stacked(out, v.shape[1]), (S, key, value)
+
+
 def retention(q, k, v, *, forget, state=None):
     """S = gamma S + v k^T with one number gamma."""
     q, k, v = f64(q, k, v)

@@ -137,6 +137,12 @@ def level_weights(rng, t):
     return rng.normal(size=(B, t, H, LEVELS))
 
 
+def angles(rng, t):
+    a = rng.normal(size=(B, t, H, 1))
+    a[3] *= 100  # many times around
+    return a
+
+
 def slot_gates(rng, t):
     return gates(rng, t, SLOTS)
 

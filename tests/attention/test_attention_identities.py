@@ -132,6 +132,16 @@ def test_longhorn_on_one_hot_keys_is_delta_with_its_implicit_step(stream):
     close(attention.longhorn(stream["q"], hot, stream["v"], weight=stream["w"])[0], want, 1e-12)
 
 
+def test_mamba3_that_steps_at_the_end_and_does_not_turn_is_gla(stream):
+    gates = {"forget": stream["g"], "weight": stream["w"]}
+    want, last = attention.gla(*qkv(stream), **gates)
+    got, end = attention.mamba3(*qkv(stream), **gates, trapezoid=1.0)
+    close(got, want, 1e-13)
+    close(end.matrix, last.matrix, 1e-13)
+    with pytest.raises(ValueError, match=r"angle must have one for each pair.*at most 2 of 5"):
+        attention.mamba3(*qkv(stream), angle=np.ones((B, T, H, 3)))
+
+
 def test_preconditioning_by_one_is_gated_delta(stream):
     gates = {"forget": stream["g"], "weight": stream["w"]}
     want, _ = attention.gated_delta(*qkv(stream), **gates)

@@ -17,7 +17,7 @@ T = 3
 PLAIN = ("forget", "log_forget", "weight", "input_gate", "recurrence_gate", "step")
 PLAIN += ("learning_rate", "curvature_forget", "curvature_weight", "mix", "ridge", "feedback")
 PLAIN += ("erase",)
-SHARES = ("mix", "removal_rate")  # these lie in [0, 1], as gates do
+SHARES = ("mix", "removal_rate", "trapezoid")  # these lie in [0, 1], as gates do
 
 
 def some(row):

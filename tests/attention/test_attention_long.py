@@ -33,6 +33,7 @@ RULES = {
     "gla signed": {"forget": SCALAR, "weight": SCALAR},
     "gla vector signed": {"forget": VECTOR, "weight": SCALAR},
     "gsa": {"forget": VECTOR},
+    "mamba3": {"forget": SCALAR, "weight": SCALAR, "trapezoid": SCALAR, "angle": (1, T, 1, 3)},
     "hgrn2": {"forget": VECTOR},
     "rwkv6": {"forget": VECTOR},
     "mlstm": {"forget": SCALAR, "weight": SCALAR},

@@ -65,6 +65,7 @@ SHARED = {
         (OPTIONAL, f"Step sizes beta >= 0, {LEFT_OUT}"),
         (OPTIONAL, "Step sizes beta >= 0: one per token, broadcast to (B, T, H); or"),  # longhorn
         ("array (B, T, H, n) or (n,), optional", "Step sizes beta >= 0.  Default 1.  0 leaves a"),
+        (OPTIONAL, "Steps d >= 0, broadcast to (B, T, H).  Default 1.  0 does not leave"),  # mamba3
         (OPTIONAL, "Write strengths >= 0: per slot, broadcast to (B, T, H, M), or one per"),  # gsa
         (OPTIONAL, f"Input gates i >= 0, {LEFT_OUT}"),
         (OPTIONAL, f"Sample weights >= 0, {LEFT_OUT}"),

@@ -30,6 +30,7 @@ from nn_reference import (
     steps,
     stepwise,
     strength,
+    turning,
     vector_gated,
 )
 
@@ -114,6 +115,8 @@ ROWS = [
     Row("mamba2", oracle.mamba2, counted(1), gated),
     Row("log_linear_mamba2", oracle.log_linear_mamba2,
         counted(1, lambda d, h, k, v: 12 * (d * h + h)), levelled),
+    Row("mamba3", oracle.mamba3, lambda d, h, k, v: heads_of(d, h, k, v, convolution=False)
+        + 3 * d * h + h + d * (k // 4) + 2 * k + 2 * h * k + h + d * h * v, turning),
     Row("gla", oracle.gla, counted(2), gated),
     Row("hgrn2", oracle.hgrn2, counted()),
     Row("rwkv6", oracle.rwkv6, counted(0, lambda d, h, k, v: h * k + through(h * k, d)), decays,

@@ -112,6 +112,9 @@ def reference(row, layer, x):
     q = scale * features(layer, q)
     if getattr(layer, "admit", None) is not None:
         v = v * sigmoid(gate(layer.admit, x)).reshape(v.shape)
+    if row.mixer == "mamba3":
+        q = rms(layer.query_norm, q) + f64(layer.query_bias)
+        k = rms(layer.key_norm, k) + f64(layer.key_bias)
     if row.mixer == "comba":
         q = q - f64(layer.correction)[:, None] * k
     if getattr(layer, "rope_base", None):
@@ -125,6 +128,8 @@ def reference(row, layer, x):
         arrays |= {"forget": sigmoid(k[:, h])} if gates_are_keys else {"k": k[:, h]}
         heads.append(row.oracle(**arrays, **given, **row.own(layer))[0])
     o = np.stack(heads, 1)
+    if row.mixer == "mamba3":
+        o = o + f64(layer.skip)[:, None] * v
     if layer.norm is not None:
         o = rms(layer.norm, o)
     if layer.output_gate is not None:
@@ -216,6 +221,15 @@ def slotted(layer, x):
 def levelled(layer, x):
     each = softplus(gate(layer.level, x))
     return {**gated(layer, x), "level_weight": each.reshape(len(x), layer.heads, layer.levels)}
+
+
+def turning(layer, x):
+    step, speed = softplus(gate(layer.step, x)), np.pi * np.tanh(gate(layer.angle, x))
+    return {
+        "forget": np.exp(-step * np.maximum(softplus(gate(layer.decay, x)), 1e-4)), "weight": step,
+        "trapezoid": sigmoid(gate(layer.trapezoid, x)),
+        "angle": step[..., None] * speed[:, None],
+    }  # fmt: skip
 
 
 def stepwise(layer, x):

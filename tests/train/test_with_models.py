@@ -23,6 +23,7 @@ CAUSAL = sorted(name for name, kind in MIXERS.items() if kind.causal)
 LEFT_ALONE = {
     "embedding", "scale", "kernel", "raw", "rate", "skip", "bonus", "initial", "norm_scale",
     "norm_bias", "input_bias", "recurrence_bias", "removal_scale", "rate_share",
+    "query_bias", "key_bias",
 }  # fmt: skip
 
 

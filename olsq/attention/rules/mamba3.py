@@ -1,0 +1,243 @@
+"""Mamba-3: Mamba-2 by the trapezoidal rule, with a memory that turns by angles of the data's."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from olsq.attention.arguments import (
+    Layout,
+    Tokens,
+    check_inputs,
+    check_state,
+    check_weight,
+    per_token,
+    restore_layout,
+)
+from olsq.attention.recurrences.linear import gated_linear
+from olsq.attention.steps import one_token
+from olsq.checks import check_real, refuse
+from olsq.sequence.jax.pieces import delayed, running
+from olsq.sequence.jax.tiles import finite
+
+
+class Mamba3State(NamedTuple):
+    """State of :func:`mamba3`: the memory, and the last token, which the next one writes again.
+
+    Attributes
+    ----------
+    matrix : array (B, H, V, K)
+        ``S``, turned so that the last token's query reads ``S q``.
+    key : array (B, H, K)
+    value : array (B, H, V)
+    """
+
+    matrix: Array
+    key: Array
+    value: Array
+
+
+def mamba3(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    *,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
+    trapezoid: ArrayLike | None = None,
+    angle: ArrayLike | None = None,
+    state: Mamba3State | None = None,
+    segment_ids: ArrayLike | None = None,
+) -> tuple[Array, Mamba3State]:
+    """The state space of Mamba-3, one input and output a head: trapezoidal, and turning.
+
+    ``S = gamma (S + (1 - x) d v' k'^T) R^T + x d v k^T``, ``o = S q``, where v', k' are those of
+    the token before, d is the step, x its share at its end, and R turns pairs of key dimensions.
+
+    Parameters
+    ----------
+    q, k, v : array (B, T, H, K), (B, T, H, K), (B, T, H, V)
+        Queries (not scaled), keys, values: the paper's C, B and x.  The skip is the caller's.
+    forget, log_forget : array, optional
+        Gates in [0, 1], or their logs, broadcast to (B, T, H).  Default 1.  A gate of 0 forgets
+        everything before its token.  The paper's ``exp(d A)``, or ``d A``.
+    weight : array, optional
+        Steps d >= 0, broadcast to (B, T, H).  Default 1.  0 does not leave a token out: the step
+        after it begins with it.
+    trapezoid : array, optional
+        Share x in [0, 1] of a step that its end has, broadcast to (B, T, H).  Default 1/2, the
+        trapezoidal rule; 1 is Mamba-2's, with steps.
+    angle : array (B, T, H, R), optional
+        Angles in radians that a step turns the first 2 R key dimensions by, two neighbours at a
+        time; the paper's ``d theta``.  They do not turn if None.
+    state : Mamba3State, optional
+        As returned for the tokens before; an empty past if None.
+    segment_ids : int array (B, T), optional
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
+
+    Returns
+    -------
+    output : array (B, T, H, V)
+        In the dtype of q, k, v.  NaN from a non-finite token on until a gate of 0, never before.
+    state : Mamba3State
+
+    Raises
+    ------
+    ValueError
+        If shapes, gates, steps, shares or segment ids do not fit, or there are more angles than
+        pairs of key dimensions.
+
+    Notes
+    -----
+    O(T V K) and O(T C (V + K)), C = 64 a chunk.  Queries and keys are turned by all angles up to
+    their token, which gives the memory's turning (a data-dependent rotary embedding); what a step
+    takes of both its ends is one write, of the token before, and a product with the token's own key
+    at the read.  Angles are multiplied up as unit complex numbers, never added up, and a state
+    holds none.  Differentiable to any order in both modes, also at gates of 0.
+
+    Followed: the recurrence and its rotary form as the paper (eq. of the exponential-trapezoidal
+    step) and public implementations have them.  They turn neighbouring pairs of the leading
+    dimensions where there is one input and output, as here; left out are inputs and outputs of
+    rank R ("MIMO").  Not compared with the authors' kernels, which need a GPU.
+
+    References
+    ----------
+    Lahoti et al., "Mamba-3: Improved Sequence Modeling using State Space Principles" (2026), arXiv
+    2603.15569.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 4, 1, 2))
+    >>> o, state = olsq.attention.mamba3(x, x / 2, x, forget=0.5)
+    >>> o[0, :, 0, 0]
+    Array([0.5  , 1.   , 1.25 , 1.375], dtype=float32)
+    >>> turns = jnp.full((1, 4, 1, 1), jnp.pi)  # a token is read with its sign turned at each step
+    >>> o, state = olsq.attention.mamba3(x, x / 2, x, angle=turns, trapezoid=1.0)
+    >>> o[0, :, 0, 0].round(4) + 0
+    Array([1., 0., 1., 0.], dtype=float32)
+    """
+    tokens, layout = check_inputs(
+        q, k, v, forget=forget, log_forget=log_forget, segment_ids=segment_ids, state=state
+    )
+    n, t = tokens.q.shape[:2]
+    steps = check_weight("weight", weight, layout)
+    steps = jnp.ones((n, t), layout.working) if steps is None else steps
+    share: Any = 0.5 if trapezoid is None else trapezoid
+    refuse("trapezoid", share, lambda x: (x < 0) | (x > 1), "lie in [0, 1]")
+    share = per_token("trapezoid", share, layout)
+    known = jnp.isfinite(steps) & jnp.isfinite(share)
+    steps, share = (jnp.where(known, x, 0) for x in (steps, share))
+    tokens = tokens._replace(sample_lost=tokens.sample_lost | ~known)
+    tokens, turns = _turns(angle, tokens, layout)
+    values, keys = tokens.v.shape[-1], tokens.k.shape[-1]
+    shape = (layout.batch, layout.heads)
+    zero = Mamba3State(
+        *(jnp.zeros((*shape, *x), layout.working) for x in ((values, keys), (keys,), (values,)))
+    )
+    opened, state_lost = check_state(state, zero, layout)
+    turned, read = (tokens.k, tokens.q) if turns is None else (
+        _turn(x, *turns) for x in (tokens.k, tokens.q)
+    )  # fmt: skip
+    # S without what a token writes at the end of its step: that is written with the next one's.
+    late = share * steps
+    write = delayed(late, jnp.zeros((n, 1), late.dtype)) + (1 - share) * steps
+    write = write if tokens.forget is None else tokens.forget * write
+    before = delayed(turned, opened.key[:, None]), delayed(tokens.v, opened.value[:, None])
+    out, memory = gated_linear(read, *before, tokens.forget, write, opened.matrix)
+    own = (read * turned).sum(-1, keepdims=True)
+    out = out + late[..., None] * own * tokens.v
+    last = opened
+    if t:
+        memory = memory + jnp.einsum("n,nv,nk->nvk", late[:, -1], tokens.v[:, -1], turned[:, -1])
+        if turns is not None:
+            cos, sin = (x[:, -1, None] for x in turns)
+            memory = _turn(memory, cos, -sin)
+        last = Mamba3State(memory, tokens.k[:, -1], tokens.v[:, -1])
+    return restore_layout(out, last, tokens, state_lost, layout)
+
+
+def mamba3_step(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    *,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
+    trapezoid: ArrayLike | None = None,
+    angle: ArrayLike | None = None,
+    state: Mamba3State | None = None,
+) -> tuple[Array, Mamba3State]:
+    """One token of :func:`mamba3`, on the same state.
+
+    Parameters
+    ----------
+    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
+    forget, log_forget, weight, trapezoid : array (B, H) or what broadcasts to it, optional
+        As for :func:`mamba3`.
+    angle : array (B, H, R), optional
+        As for :func:`mamba3`.
+    state : Mamba3State, optional
+
+    Returns
+    -------
+    output : array (B, H, V)
+    state : Mamba3State
+        Give it to the next call.
+
+    Raises
+    ------
+    ValueError
+        As :func:`mamba3`.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 1, 1))
+    >>> o, state = olsq.attention.mamba3_step(x, x, x, forget=0.5)
+    >>> o, state = olsq.attention.mamba3_step(x, x, x, forget=0.5, state=state)
+    >>> o[0, 0]
+    Array([1.], dtype=float32)
+    """
+    timed = {"forget": forget, "log_forget": log_forget, "weight": weight}
+    given = one_token({"q": q, "k": k, "v": v}, {**timed, "trapezoid": trapezoid, "angle": angle})
+    o, state = mamba3(**given, state=state)
+    return o[:, 0], state
+
+
+def _turns(angle: Any, tokens: Tokens, layout: Layout) -> tuple[Tokens, Any]:
+    """Cosines and sines (N, T, R) of all angles up to each token; None where nothing turns."""
+    if angle is None:
+        return tokens, None
+    check_real("angle", angle)
+    pairs = tokens.k.shape[-1] // 2
+    if jnp.ndim(angle) != 4 or jnp.shape(angle)[-1] > pairs:
+        raise ValueError(
+            f"angle must have one for each pair it turns, (batch, time, heads, at most {pairs} of "
+            f"{tokens.k.shape[-1]} key dimensions), got shape {jnp.shape(angle)}"
+        )
+    angles = per_token("angle", angle, layout, jnp.shape(angle)[-1])
+    known = finite(angles)
+    angles = jnp.where(known[..., None], angles, 0)
+    tokens = tokens._replace(sample_lost=tokens.sample_lost | ~known)
+    n, t, r = angles.shape
+    angles = jnp.swapaxes(angles, 1, 2).reshape(n * r, t)
+
+    def follow(a: Any, b: Any) -> Any:
+        return a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]
+
+    found = running(follow, (jnp.cos(angles), jnp.sin(angles)), (1.0, 0.0)) if t else (angles,) * 2
+    return tokens, tuple(jnp.swapaxes(x.reshape(n, r, t), 1, 2) for x in found)
+
+
+def _turn(x: Array, cos: Array, sin: Array) -> Array:
+    """Neighbours among the first 2 R of x (..., K), turned by angles (..., R)."""
+    width = 2 * cos.shape[-1]
+    a, b = x[..., 0:width:2], x[..., 1:width:2]
+    pairs = jnp.stack([a * cos - b * sin, a * sin + b * cos], -1)
+    return jnp.concatenate([pairs.reshape(*x.shape[:-1], width), x[..., width:]], -1)

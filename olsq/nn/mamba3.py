@@ -1,0 +1,121 @@
+"""Mamba-3 as a layer."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from olsq import attention
+from olsq.nn.gated import FASTEST, SLOWEST
+from olsq.nn.heads import Gate, HeadMixer
+from olsq.nn.kinds import kind
+from olsq.nn.parts import RMSNorm, split_keys
+
+SLOWEST_DECAY = 1e-4  # A is -this at most
+
+
+class Mamba3(HeadMixer):
+    """Mamba-3, one input and output a head: ``S = gamma (S + (1 - x) d v' k'^T) R^T + x d v k^T``.
+
+    Per head, steps ``d = softplus(W e + b)``, decay ``gamma = exp(-d softplus(W e))``, and the
+    share ``x = sigmoid(W e)`` of a step that its end has; v', k' are of the token before.  R turns
+    pairs of key dimensions by ``pi d tanh(W e)``.  Queries and keys get an RMS norm and a bias, and
+    values a skip: ``o = S q + D v``.
+
+    Parameters
+    ----------
+    dim, heads, key_size, value_size, ... :
+        As for every mixer: see :class:`HeadMixer`; ``feature_map="identity"``, ``normalise=False``,
+        ``convolution=False`` and ``output_gate=True`` here, as the authors have it.
+    angles : int, optional
+        Pairs that turn, the same angles for all heads but for d; half of them, ``key_size // 4``,
+        and one at least, if None.  0 for none.
+
+    Attributes
+    ----------
+    query_bias, key_bias : array (H, K)
+        At first 1.
+    skip : array (H,)
+        D, at first 1.
+
+    Notes
+    -----
+    Costs what :class:`GLA` does; the state is V K + V + K numbers a head.  Values of d start
+    between .001 and .1.  Differentiable to any order in both modes.  The authors' norm of what is
+    read is optional and theirs has no MLP beside it; ranks above 1 ("MIMO") are left out.
+
+    References
+    ----------
+    Lahoti et al., "Mamba-3: Improved Sequence Modeling using State Space Principles" (2026); gates,
+    angles and starts as in public implementations, of which decays differ: softplus is that of
+    flash-linear-attention.
+
+    Examples
+    --------
+    >>> import jax, olsq.nn
+    >>> layer = olsq.nn.Mamba3(8, heads=2, key=jax.random.key(0))
+    >>> state = layer(jax.numpy.ones((1, 6, 8)), state=None)[1].rule
+    >>> state.matrix.shape, state.key.shape
+    ((1, 2, 4, 4), (1, 2, 4))
+    """
+
+    step: Gate
+    decay: Gate
+    trapezoid: Gate
+    angle: Gate | None
+    query_norm: RMSNorm
+    key_norm: RMSNorm
+    query_bias: Array = eqx.field(metadata=kind("bias"))  # (H, K)
+    key_bias: Array = eqx.field(metadata=kind("bias"))
+    skip: Array  # (H,)
+
+    rule = staticmethod(attention.mamba3)
+
+    def __init__(
+        self, dim: int, *, heads: int, angles: int | None = None, key: Array, **options: Any
+    ) -> None:
+        theirs: dict[str, Any] = {"feature_map": "identity", "normalise": False}
+        theirs |= {"convolution": False, "output_gate": True}
+        super().__init__(dim, heads=heads, key=key, **{**theirs, **options})
+        width = self.mapped_size
+        angles = min(max(width // 4, 1), width // 2) if angles is None else angles
+        if not 0 <= angles <= width // 2:
+            raise ValueError(f"angles must lie in [0, {width // 2}], pairs of keys, got {angles}")
+        names = ("step", "decay", "trapezoid", "angle", "start")
+        keys = split_keys(jax.random.fold_in(key, 1), names)
+        low, high = math.log(SLOWEST), math.log(FASTEST)
+        start = jnp.exp(jax.random.uniform(keys["start"], (heads,), minval=low, maxval=high))
+        self.step = Gate(dim, heads, key=keys["step"], bias=jnp.log(jnp.expm1(start)))
+        self.decay = Gate(dim, heads, key=keys["decay"], bias=None)
+        self.trapezoid = Gate(dim, heads, key=keys["trapezoid"], bias=None)
+        self.angle = Gate(dim, angles, key=keys["angle"], bias=None) if angles else None
+        self.query_norm, self.key_norm = (RMSNorm(width) for _ in range(2))
+        self.query_bias, self.key_bias = (jnp.ones((heads, width)) for _ in range(2))
+        self.skip = jnp.ones(heads)
+
+    def arguments(self, x: Array) -> dict[str, Any]:
+        step = jax.nn.softplus(self.step(x))
+        decay = jnp.maximum(jax.nn.softplus(self.decay(x)), SLOWEST_DECAY)
+        given = {"log_forget": -step * decay, "weight": step}
+        given["trapezoid"] = jax.nn.sigmoid(self.trapezoid(x))
+        if self.angle is not None:
+            speed = math.pi * jnp.tanh(self.angle(x))
+            given["angle"] = step[..., None] * speed[:, :, None]
+        return given
+
+    def attend(
+        self, q: Array, k: Array, v: Array, arguments: dict[str, Any], **given: Any
+    ) -> tuple[Array, Any]:
+        o, state = super().attend(q, k, v, arguments, **given)
+        return o + self.skip[:, None].astype(v.dtype) * v, state
+
+    def read(self, x: Array, recent: Any, segment_ids: Array | None) -> tuple[Any, ...]:
+        q, k, v, arguments, recent = super().read(x, recent, segment_ids)
+        q = self.query_norm(q) + self.query_bias.astype(q.dtype)
+        k = self.key_norm(k) + self.key_bias.astype(k.dtype)
+        return q, k, v, arguments, recent
