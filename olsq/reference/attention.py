@@ -150,13 +150,11 @@ def gsa(q, k, v, *, forget=None, log_forget=None, weight=None, scale=1.0, state=
     a = factors(forget, log_forget, len(q))
     w = -np.expm1(*f64(log_forget)) if log_forget is not None else 1 - a
     w = w if weight is None else np.broadcast_to(per_token(weight, len(q)).T, a.T.shape).T
-    start = started(state, (a.shape[1], k.shape[1]), (a.shape[1], v.shape[1]))
-    keys, values = (np.array(x) for x in start)
+    keys, values = started(state, (a.shape[1], k.shape[1]), (a.shape[1], v.shape[1]))
     out = []
     for t in range(len(q)):
-        for m in range(a.shape[1]):
-            keys[m] = a[t, m] * keys[m] + w[t, m] * k[t]
-            values[m] = a[t, m] * values[m] + w[t, m] * v[t]
+        keys = a[t][:, None] * keys + np.outer(w[t], k[t])
+        values = a[t][:, None] * values + np.outer(w[t], v[t])
         score = np.exp(scale * (keys @ q[t]) - max(scale * (keys @ q[t])))
         out.append(score @ values / score.sum())
     return stacked(out, v.shape[1]), (keys, values)

@@ -164,7 +164,6 @@ VARIANTS = [
         options={"forget_floor": 0.7, "forget_bound": None, "output_norm": False}),
     Row("gla", oracle.gla, counted(2), vector_gated, name="gla vector",
         options={"vector_gates": True, "forget_bias": 1.0}),
-    Row("gsa", oracle.gsa, counted(), slotted, name="gsa of three slots", options={"slots": 3}),
     Row("linear", oracle.linear, counted(), own=option(normalise="normaliser"),
         name="linear elu", options={"feature_map": "elu", "normalise": False, "normaliser": True}),
     Row("linear", oracle.linear, counted(), name="linear dpfp shifted",

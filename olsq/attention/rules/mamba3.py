@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
@@ -231,8 +232,11 @@ def _turns(angle: Any, tokens: Tokens, layout: Layout) -> tuple[Tokens, Any]:
     def follow(a: Any, b: Any) -> Any:
         return a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]
 
-    found = running(follow, (jnp.cos(angles), jnp.sin(angles)), (1.0, 0.0)) if t else (angles,) * 2
-    return tokens, tuple(jnp.swapaxes(x.reshape(n, r, t), 1, 2) for x in found)
+    if not t:
+        return tokens, (jnp.swapaxes(angles.reshape(n, r, t), 1, 2),) * 2
+    cos, sin = running(follow, (jnp.cos(angles), jnp.sin(angles)), (1.0, 0.0))
+    size = jax.lax.rsqrt(cos * cos + sin * sin)  # 1, but for rounding, which would add up
+    return tokens, tuple(jnp.swapaxes((x * size).reshape(n, r, t), 1, 2) for x in (cos, sin))
 
 
 def _turn(x: Array, cos: Array, sin: Array) -> Array:
