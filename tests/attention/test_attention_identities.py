@@ -134,8 +134,14 @@ def test_longhorn_on_one_hot_keys_is_delta_with_its_implicit_step(stream):
 
 def test_mamba3_that_steps_at_the_end_and_does_not_turn_is_gla(stream):
     gates = {"forget": stream["g"], "weight": stream["w"]}
-    want, last = attention.gla(*qkv(stream), **gates)
-    got, end = attention.mamba3(*qkv(stream), **gates, trapezoid=1.0)
+
+    @quick
+    def rules():
+        return attention.gla(*qkv(stream), **gates), attention.mamba3(
+            *qkv(stream), **gates, trapezoid=1.0
+        )
+
+    (want, last), (got, end) = rules()
     close(got, want, 1e-13)
     close(end.matrix, last.matrix, 1e-13)
     with pytest.raises(ValueError, match=r"angle must have one for each pair.*at most 2 of 5"):
@@ -197,41 +203,53 @@ def test_forgetting_nothing_is_softmax_and_logs_are_gates(stream):
 
 def test_slots_that_hold_a_token_each_are_softmax(stream):
     q, k, v = qkv(stream)
-    own = jnp.broadcast_to(jnp.eye(T)[None, :, None], (B, T, H, T))  # one more slot a token
-    kept = jnp.ones((B, T, H, T))
-    o, state = attention.gsa(q, k, v, forget=kept, weight=own, scale=0.5)
-    close(o[:, -1], attention.softmax(q, k, v, scale=0.5)[0][:, -1], 1e-13)
-    close(state.values, jnp.swapaxes(v, 1, 2), 1e-14)
-    one = attention.gsa(q, k, v, forget=stream["g"][..., None])[0]
-    share = {"forget": stream["g"], "weight": 1 - stream["g"]}
-    close(one, attention.gla(jnp.ones((B, T, H, 1)), jnp.ones((B, T, H, 1)), v, **share)[0], 1e-13)
+    g = stream["g"]
+    own = np.broadcast_to(np.eye(T)[None, :, None], (B, T, H, T))  # one more slot a token
+    one = np.ones((B, T, H, 1))
+
+    @quick
+    def rules():
+        return (
+            attention.gsa(q, k, v, forget=0 * own + 1, weight=own, scale=0.5),
+            attention.softmax(q, k, v, scale=0.5)[0],
+            attention.gsa(q, k, v, forget=g[..., None])[0],
+            attention.gla(one, one, v, forget=g, weight=1 - g)[0],
+        )
+
+    (o, state), want, single, average = rules()
+    close(o[:, -1], want[:, -1], 1e-13)
+    close(state.values, np.swapaxes(v, 1, 2), 1e-14)
+    close(single, average, 1e-13)
 
 
-@pytest.mark.parametrize("levels", [1, 4])
-def test_levels_are_digits_in_which_positions_differ(stream, levels):
+def test_levels_are_digits_in_which_positions_differ(stream):
     """As the paper's mask, the last level taking what is beyond; weights of 1 are mamba2."""
     q, k, v = qkv(stream)
-    g, first = stream["g"], 5  # tokens in a state before these: no chunk begins at a power of 2
+    g, first, levels = stream["g"], 5, 4  # tokens in a state before these: no power of 2
     weights = np.random.default_rng(1).normal(size=(B, T, H, levels))
-    run = quick(attention.log_linear_mamba2)
-    _, state = run(*(x[:, :first] for x in (q, k, v)), level_weight=weights[:, :first],
-                   forget=g[:, :first])  # fmt: skip
-    o, end = run(*(x[:, first:] for x in (q, k, v)), level_weight=weights[:, first:],
-                 forget=g[:, first:], state=state)  # fmt: skip
+    rule = attention.log_linear_mamba2
+
+    @quick
+    def rules():
+        head, tail = ({"level_weight": weights[:, cut], "forget": g[:, cut]}
+                      for cut in (slice(first), slice(first, T)))  # fmt: skip
+        _, state = rule(*(x[:, :first] for x in (q, k, v)), **head)
+        parts = rule(*(x[:, first:] for x in (q, k, v)), **tail, state=state)
+        plain = rule(q, k, v, level_weight=0 * weights + 1, forget=g)
+        return parts, plain, attention.mamba2(q, k, v, forget=g)
+
+    (o, end), (plain, memories), (want, last) = rules()
     t, i = np.indices((T, T))
-    level = np.array([[min(int(a ^ b).bit_length(), levels - 1) for b in range(T)]
-                      for a in range(T)])  # fmt: skip
+    digits = np.vectorize(lambda a, b: int(a ^ b).bit_length())(t, i)
+    level = np.minimum(digits, levels - 1)
     for b, h in np.ndindex(B, H):
         a, x, y = (np.asarray(s[b, :, h]) for s in (q, k, v))
-        fade = np.array([[np.prod(g[b, j + 1 : s + 1, h]) for j in range(T)] for s in range(T)])
-        mask = np.where(i <= t, weights[b, t, h, level] * fade, 0)
+        total = np.cumprod(g[b, :, h])  # gates from .8 on: 40 of them divide well
+        mask = np.where(i <= t, weights[b, t, h, level] * (total[:, None] / total), 0)
         close(o[b, :, h], ((a @ x.T) * mask @ y)[first:], 1e-12)
     assert (np.asarray(end.position) == T).all()
-    if levels > 1:
-        plain = attention.log_linear_mamba2(q, k, v, level_weight=np.ones_like(weights), forget=g)
-        want, last = attention.mamba2(q, k, v, forget=g)
-        close(plain[0], want, 1e-13)
-        close(plain[1].matrix.sum(2), last.matrix, 1e-13)
+    close(plain, want, 1e-13)
+    close(memories.matrix.sum(2), last.matrix, 1e-13)
 
 
 def test_intention_is_the_last_row_of_mesa(stream):
