@@ -58,7 +58,7 @@ RULES = {
     "rows": lambda q, k, v, gates, weight, memory, rate: row_gated(q, k, v, gates[..., :V], memory),
     "levels": lambda q, k, v, gates, weight, memory, rate: fenwick(
         q, k, v, gates[..., 0], jnp.sin(jnp.cumsum(weight, 1)[..., None] * jnp.arange(1, 6)),
-        jnp.arange(3, 3 + T) + jnp.zeros((N, 1), int), jnp.full(N, 2),
+        jnp.broadcast_to(jnp.arange(3, 3 + T, dtype="int32"), (N, T)), jnp.full(N, 2, "int32"),
         memory[:, None] * jnp.arange(1.0, 6)[:, None, None],
     ),
     "delta": lambda q, k, v, gates, weight, memory, rate: delta_rule(

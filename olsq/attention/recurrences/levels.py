@@ -22,7 +22,7 @@ from olsq.sequence.jax.pieces import cut, delayed, gates_of_pieces, join, link, 
 
 def level_between(a: Array, b: Array, levels: int) -> Array:
     """The level of position a, read at b, or of b at a (int32); the last at most."""
-    digits = 32 - jax.lax.clz(jnp.bitwise_xor(a, b))
+    digits = 32 - jax.lax.clz(jnp.bitwise_xor(a, b).astype(jnp.int32))
     return jnp.minimum(digits, levels - 1)
 
 
