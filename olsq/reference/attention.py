@@ -144,22 +144,6 @@ def retention(q, k, v, *, forget, state=None):
     return stacked(out, v.shape[1]), (S,)
 
 
-def gsa(q, k, v, *, forget=None, log_forget=None, weight=None, scale=1.0, state=None):
-    """Slots forget and write by a gate each; o = softmax(scale (slot keys) q) (slot values)."""
-    q, k, v = f64(q, k, v)
-    a = factors(forget, log_forget, len(q))
-    w = -np.expm1(*f64(log_forget)) if log_forget is not None else 1 - a
-    w = w if weight is None else np.broadcast_to(per_token(weight, len(q)).T, a.T.shape).T
-    keys, values = started(state, (a.shape[1], k.shape[1]), (a.shape[1], v.shape[1]))
-    out = []
-    for t in range(len(q)):
-        keys = a[t][:, None] * keys + np.outer(w[t], k[t])
-        values = a[t][:, None] * values + np.outer(w[t], v[t])
-        score = np.exp(scale * (keys @ q[t]) - max(scale * (keys @ q[t])))
-        out.append(score @ values / score.sum())
-    return stacked(out, v.shape[1]), (keys, values)
-
-
 def hgrn2(q, v, *, forget=None, log_forget=None, state=None):
     """S = S diag(a) + v (1 - a)^T."""
     q, v = f64(q, v)

@@ -116,7 +116,7 @@ ROWS = [
         oracle.gla, attention.Memory, mine=SIGNED, forget="forget", weight="weight"),
     Row("gated_delta signed", "gated_delta", drawing(forget=signed(gates), weight=weights),
         oracle.gated_delta, attention.Memory, mine=SIGNED, forget="forget", weight="weight"),
-    Row("gsa", "gsa", drawing(forget=slot_gates, weight=slot_weights), oracle.gsa,
+    Row("gsa", "gsa", drawing(forget=slot_gates, weight=slot_weights), solved.gsa,
         attention.SlotMemory, options={"scale": 0.7}, forget="forget", weight="weight"),
     Row("hgrn2", "hgrn2", drawing(queries_and_values, forget=vector_gates), oracle.hgrn2,
         attention.Memory, ("q", "v"), forget="forget"),

@@ -108,7 +108,7 @@ ROWS = [
     Row("sliding_window", solved.sliding_window, plain, own=FEW, options=WINDOW),
     Row("forgetting", solved.forgetting, lambda d, h, k, v: plain(d, h, k, v) + d * h + h,
         forgetting),
-    Row("gsa", oracle.gsa, counted(0, lambda d, h, k, v: d * h * k), slotted),
+    Row("gsa", solved.gsa, counted(0, lambda d, h, k, v: d * h * k), slotted),
     Row("linear", oracle.linear, counted()),
     Row("retention", oracle.retention, counted(),
         fixed=lambda layer: {"forget": [1 - 2.0 ** -(5 + h) for h in range(layer.heads)]}),

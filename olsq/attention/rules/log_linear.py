@@ -89,7 +89,7 @@ def log_linear_mamba2(
 
     References
     ----------
-    Guo et al., "Log-Linear Attention" (2025), arXiv 2506.04761, sections 3.1 to 3.3.
+    Guo et al., "Log-Linear Attention" (2025), arXiv 2506.04761, section 3.
 
     Examples
     --------
