@@ -103,33 +103,35 @@ def train(
     return trainer.model, record
 
 
-def load_results(name: str) -> dict[str, Any]:
+def load_results(name: str, folder: Path = RESULTS) -> dict[str, Any]:
     """What earlier runs of an experiment left: it goes on from there."""
-    path = RESULTS / f"{name}.json"
+    path = folder / f"{name}.json"
     return json.loads(path.read_text()) if path.exists() else {}
 
 
-def add_result(name: str, keys: tuple[str, ...], value: Any) -> dict[str, Any]:
+def add_result(
+    name: str, keys: tuple[str, ...], value: Any, folder: Path = RESULTS
+) -> dict[str, Any]:
     """Set ``results[keys...] = value`` in the file, which other processes may write too; all of it.
 
     So that one experiment can run on several cores, each process with its own mixers.
     """
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    with open(RESULTS / f".{name}.lock", "w") as lock:
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / f".{name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        results = load_results(name)
+        results = load_results(name, folder)
         inner = results
         for key in keys[:-1]:
             inner = inner.setdefault(key, {})
         inner[keys[-1]] = value
-        save_results(name, results)
+        save_results(name, results, folder)
     return results
 
 
-def save_results(name: str, results: dict[str, Any]) -> None:
+def save_results(name: str, results: dict[str, Any], folder: Path = RESULTS) -> None:
     """Write results whole or not at all."""
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    path = RESULTS / f"{name}.json"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.json"
     draft = path.with_suffix(".tmp")
     draft.write_text(json.dumps(results, indent=1) + "\n")
     draft.replace(path)

@@ -3,6 +3,7 @@
 from olsq.tasks import mad, tokens
 from olsq.tasks._mqar import mqar
 from olsq.tasks._parity import parity
+from olsq.tasks._words import word_problem
 from olsq.tasks.dynamics import (
     FewShot,
     LinearDynamics,
@@ -45,4 +46,5 @@ __all__ = [
     "regbench_splits",
     "token_accuracy",
     "tokens",
+    "word_problem",
 ]

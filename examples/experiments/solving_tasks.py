@@ -1,0 +1,151 @@
+"""The tasks and models of ``when_to_solve.py``: the same two blocks around every mixer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import drifting_regression as regression
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from task_training import loss_of
+
+import olsq
+import olsq.nn
+from olsq.tasks import mqar, word_problem
+from olsq.tasks.tokens import IGNORE
+
+MIXERS = ("mesa", "gla", "gated_delta", "softmax", "mamba2", "kda", "hawk-mesa", "mesa_discounted")
+# Mixers of a task beside these, and what they are given: state tracking needs transitions that are
+# more than a fading.
+TRACKING: dict[str, tuple[str, dict[str, Any]]] = {
+    "mesa, signed": ("mesa", {"signed": True}),
+    "gated_delta, beta 2": ("gated_delta", {"negative_eigenvalues": True}),
+    "gated_delta_product": ("gated_delta_product", {}),
+}
+# Gates above .99, its default, cannot follow coefficients that move within 64 tokens.
+QUICKER = {"forget_floor": 0.9}
+# A token holds a whole pair and the rules are to fit a linear map: no convolution, no map of the
+# keys, and no norm that would take the size of what is read.
+LINEAR = {"feature_map": "identity", "convolution": False, "output_norm": False}
+VALID, TEST = 1_000_000, 2_000_000  # seeds that no batch has
+
+
+class Task(NamedTuple):
+    """How to draw, model and score.
+
+    ``draw(rng, n)`` gives inputs and targets, ``build(mixer, key, size)`` a model, ``errors(guess,
+    targets)`` what is wrong at every position, NaN where nothing is asked for; a score is the mean
+    over the positions ``scored``.
+    """
+
+    draw: Callable[[np.random.Generator, int], tuple[Any, Any]]
+    build: Callable[..., Any]
+    loss: Callable[[Any, Any, Any], Any]
+    errors: Callable[[Any, Any], Any]
+    scored: slice
+    rates: tuple[float, ...]
+    batch: int
+    steps: int
+    size: dict[str, Any]
+    extra: tuple[str, ...] = ()
+    references: Callable[[], dict[str, Any]] | None = None
+
+
+class Regressor(eqx.Module):
+    """Vectors in, vectors out: a linear map, blocks, a linear map."""
+
+    first: olsq.nn.Linear
+    backbone: olsq.nn.Backbone
+    last: olsq.nn.Linear
+
+    def __init__(self, inputs: int, outputs: int, *, dim: int, key: Any, **sizes: Any) -> None:
+        keys = jax.random.split(key, 3)
+        self.first = olsq.nn.Linear(inputs, dim, key=keys[0])
+        self.backbone = olsq.nn.Backbone(dim, key=keys[1], **sizes)
+        self.last = olsq.nn.Linear(dim, outputs, key=keys[2])
+
+    def __call__(self, x: Any) -> Any:
+        return self.last(self.backbone(self.first(x)))
+
+
+def mixer_of(name: str, common: dict[str, Any]) -> dict[str, Any]:
+    """``mixer=`` and ``mixer_options=`` of a name of :data:`MIXERS` or :data:`TRACKING`."""
+    kind, own = TRACKING.get(name, (name, {}))
+    kinds = ("hawk", "mesa") if kind == "hawk-mesa" else (kind,)
+    given = {k: {**common, **own} for k in kinds if k != "hawk"}
+    if kind == "mesa_discounted":
+        given[kind].update(QUICKER)
+    if kind == "softmax":
+        given[kind] = own
+    return {"mixer": kinds, "mixer_options": {k: o for k, o in given.items() if o}}
+
+
+def drifting(drift: regression.Drift, length: int = 64, **run: Any) -> Task:
+    """Regression with this drift."""
+
+    def draw(rng: np.random.Generator, n: int) -> tuple[Any, Any]:
+        x, y = regression.draw(rng, drift, n, length)
+        return regression.tokens(x, y), y.astype(np.float32)
+
+    def build(name: str, key: Any, size: dict[str, Any]) -> Any:
+        wide = 2 * regression.INPUTS + regression.OUTPUTS
+        return Regressor(wide, regression.OUTPUTS, key=key, **size, **mixer_of(name, LINEAR))
+
+    return Task(
+        draw, build, lambda model, x, y: jnp.mean((model(x) - y) ** 2),
+        lambda guess, y: (guess - y) ** 2, slice(length // 2, None),
+        **{"rates": (3e-3, 1e-2, 3e-2), "batch": 16, "steps": 800,
+           "size": {"dim": 32, "blocks": 2, "heads": 2, "key_size": 16}, **run},
+        references=lambda: regression.references(drift, TEST, 512, length, length // 2),
+    )  # fmt: skip
+
+
+def language(
+    draw: Callable[[np.random.Generator, int], Any], vocab: int, size: dict[str, Any], **run: Any
+) -> Task:
+    """Tokens to be told a token each; errors are shares of wrong answers."""
+
+    def build(name: str, key: Any, size: dict[str, Any]) -> Any:
+        return olsq.nn.LanguageModel(vocab, key=key, **size, **mixer_of(name, {}))
+
+    def errors(scores: Any, targets: Any) -> Any:
+        wrong = (jnp.argmax(scores, -1) != targets).astype(jnp.float32)
+        return jnp.where(targets == IGNORE, jnp.nan, wrong)
+
+    return Task(
+        draw, build, loss_of, errors, slice(None),
+        **{"rates": (1e-3, 3e-3, 1e-2), "batch": 32, "steps": 800, "size": size, **run},
+    )  # fmt: skip
+
+
+def tracking(degree: int, length: int = 32, **run: Any) -> Task:
+    """The word problem of the permutations of ``degree`` things."""
+    vocab = int(np.prod(range(1, degree + 1)))
+    return language(
+        lambda rng, n: word_problem(n, rng, degree=degree, length=length), vocab,
+        {"dim": 32, "blocks": 2, "heads": 2, "key_size": 16, "initialisation": "fan-in"},
+        **{"extra": tuple(TRACKING), **run},
+    )  # fmt: skip
+
+
+def recall(pairs: int, key_size: int, length: int = 64, **run: Any) -> Task:
+    """Multi-query recall of ``pairs`` pairs with two heads of ``key_size``."""
+    return language(
+        lambda rng, n: mqar(n, rng, vocab=64, length=length, num_kv_pairs=pairs), 64,
+        {"dim": 32, "blocks": 2, "heads": 2, "key_size": key_size, "initialisation": "fan-in"},
+        **run,
+    )  # fmt: skip
+
+
+TASKS: dict[str, Task] = {
+    "drift-slow": drifting(regression.Drift(1 - 1 / 256)),
+    "drift-fast": drifting(regression.Drift(1 - 1 / 32)),
+    "drift-none": drifting(regression.Drift(1.0)),
+    "switches": drifting(regression.Drift(1 - 1 / 64, switches=True)),
+    "s3": tracking(3),
+    **{f"mqar-{p}-pairs-{k}-wide": recall(p, k) for p in (16, 8) for k in (4, 8, 16)},
+    "s5": tracking(5),
+}

@@ -1,0 +1,188 @@
+"""When is solving worth it?  Mixers that solve a regression beside those that take a step.
+
+    python examples/experiments/when_to_solve.py                  # the grid; resumes; hours
+    python examples/experiments/when_to_solve.py --minutes 30     # begins no run after that
+    python examples/experiments/when_to_solve.py --tasks drift-slow --mixers mesa gla
+    python examples/experiments/when_to_solve.py --speed          # what a step costs, and flops
+    python examples/experiments/when_to_solve.py --figures        # from the runs there are
+    python examples/experiments/when_to_solve.py --quick          # one small pair, asserted
+
+Tasks, in this order: regression in context whose coefficients drift slowly, fast, not at all, or
+switch; the word problem of S3; multi-query recall of 8 and 16 pairs with keys of 4, 8 and 16;
+the word problem of S5.  Every mixer has the same two blocks of width 32 and gets three learning
+rates with seed 0, then two more seeds at the rate whose validation error is least.  A run is
+written to when-to-solve.json as it ends, and is not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from solving_report import draw_figures
+from solving_speed import measure
+from solving_tasks import MIXERS, TASKS, TEST, VALID, Task
+from task_training import RESULTS, add_result, load_results, optimiser
+
+import olsq.nn
+from olsq.train import Trainer, TrainingError
+
+NAME = "when-to-solve"
+SEEDS = (0, 1, 2)
+POINTS = 16  # of a learning curve
+
+
+def run(task: Task, mixer: str, lr: float, seed: int, *, tests: int = 512) -> dict[str, Any]:
+    """Train once; errors by position on test sequences, and the score on validation ones."""
+    began, clock = time.process_time(), time.perf_counter()
+    model = task.build(mixer, jax.random.key(seed), task.size)
+
+    def batch(step: int) -> Any:
+        return tuple(task.draw(np.random.default_rng([seed, step]), task.batch))
+
+    trainer = Trainer(
+        model, batches=batch, loss=task.loss, steps=task.steps,
+        optimizer=optimiser(lr, task.steps, warm_up=50, weight_decay=0.01),
+    )  # fmt: skip
+    record: dict[str, Any] = {"parameters": olsq.nn.count_parameters(model), "steps": task.steps}
+    try:
+        skipped = [(done.loss, done.skipped) for done in trainer.run()]
+    except TrainingError as error:  # a hundred steps in a row that were not finite
+        return {**record, "score": None, "failed": str(error)}
+    losses = np.array([loss for loss, _ in skipped])
+    every = max(task.steps // POINTS, 1)
+    curve = losses[: every * (task.steps // every)].reshape(-1, every)
+    predict = eqx.filter_jit(lambda model, x: model(x))
+
+    def errors(seed: int, n: int) -> Any:
+        given, targets = task.draw(np.random.default_rng([seed, 0]), n)
+        parts = [
+            np.asarray(task.errors(predict(trainer.model, a), b), np.float64)
+            for a, b in zip(*(np.array_split(x, max(n // 64, 1)) for x in (given, targets)),
+                            strict=True)
+        ]  # fmt: skip
+        return np.concatenate(parts)
+
+    test = errors(TEST, tests)
+    if not np.isfinite(curve[-1]).all() or not np.isfinite(test[:, task.scored]).any():
+        return {**record, "score": None, "failed": "what it says is not finite"}
+    flat = test.reshape(*test.shape[:2], -1)
+    asked = ~np.isnan(flat).all((0, 2))
+    by_position = [
+        float(np.nanmean(flat[:, t])) if asked[t] else None for t in range(flat.shape[1])
+    ]
+    return {
+        **record,
+        "score": float(np.nanmean(flat[:, task.scored])),
+        "validation": float(np.nanmean(errors(VALID, tests // 2)[:, task.scored])),
+        "by_position": by_position,
+        "curve": {"step": [every * (i + 1) for i in range(len(curve))],
+                  "loss": np.nanmean(curve, -1).tolist()},
+        "skipped": int(sum(bad for _, bad in skipped)),
+        "processor_seconds": round(time.process_time() - began, 1),
+        "seconds": round(time.perf_counter() - clock, 1),
+        "date": time.strftime("%Y-%m-%d"),
+    }  # fmt: skip
+
+
+def key_of(mixer: str, lr: float, seed: int) -> str:
+    """The name of a run in the results of its task."""
+    return f"{mixer}, lr {lr:g}, seed {seed}"
+
+
+def best_rate(runs: dict[str, Any], task: Task, mixer: str) -> float | None:
+    """The rate of least validation error with seed 0, once all were tried; ties to the lower."""
+    scores = {lr: runs.get(key_of(mixer, lr, 0)) for lr in task.rates}
+    if not all(scores.values()):
+        return None
+    known = {lr: r["validation"] for lr, r in scores.items() if r and r["score"] is not None}
+    return min(known, key=lambda lr: (known[lr], lr)) if known else None
+
+
+def missing(
+    name: str, task: Task, mixers: list[str], where: Path, seeds: tuple[int, ...] = SEEDS
+) -> Iterator[tuple[str, float, int]]:
+    """Runs of a task that are not there yet, those of the best rate once it is known."""
+    def runs() -> dict[str, Any]:
+        return load_results(NAME, where).get("runs", {}).get(name, {})
+
+    for mixer in mixers:
+        for lr in task.rates:
+            if key_of(mixer, lr, seeds[0]) not in runs():
+                yield mixer, lr, seeds[0]
+        best = best_rate(runs(), task, mixer)
+        for seed in seeds[1:]:
+            if best is not None and key_of(mixer, best, seed) not in runs():
+                yield mixer, best, seed
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    known = [*MIXERS, *dict.fromkeys(extra for task in TASKS.values() for extra in task.extra)]
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS), metavar="TASK")
+    parser.add_argument("--mixers", nargs="+", choices=known, metavar="MIXER")
+    parser.add_argument("--minutes", type=float, help="begin no run after so many")
+    parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER")
+    for option, what in (("speed", "measure what steps cost"), ("figures", "draw them only"),
+                         ("quick", "one small pair, asserted")):  # fmt: skip
+        parser.add_argument(f"--{option}", action="store_true", help=what)
+    args = parser.parse_args(argv)
+    if args.quick:
+        return quick()
+    where = args.results
+    if args.speed:
+        for name in args.tasks:
+            task = TASKS[name]
+            mixers = [m for m in args.mixers or (*MIXERS, *task.extra)]
+            add_result(NAME, ("speed", name), measure(task, mixers), where)
+        return None
+    if not args.figures:
+        train_all(args.tasks, args.mixers, where, args.minutes)
+    draw_figures(load_results(NAME, where), where)
+    return None
+
+
+def train_all(
+    tasks: list[str], mixers: list[str] | None, where: Path, minutes: float | None
+) -> None:
+    """Every run that is not there, in order, as long as there is time; one line for each."""
+    began = time.monotonic()
+    for name in tasks:
+        task = TASKS[name]
+        done = load_results(NAME, where)
+        if task.references and name not in done.get("references", {}):
+            add_result(NAME, ("references", name), task.references(), where)
+        chosen = [m for m in mixers or MIXERS + task.extra if m in MIXERS + task.extra]
+        for mixer, lr, seed in missing(name, task, chosen, where):
+            spent = (time.monotonic() - began) / 60
+            if minutes is not None and spent > minutes:
+                print(f"{spent:.0f} minutes: stopped before {name}, {mixer}", flush=True)
+                return
+            found = run(task, mixer, lr, seed)
+            add_result(NAME, ("runs", name, key_of(mixer, lr, seed)), found, where)
+            score = "failed" if found["score"] is None else f"{found['score']:.4f}"
+            print(f"{time.strftime('%H:%M:%S')} {spent:5.1f} min  {name}: "
+                  f"{key_of(mixer, lr, seed)}: {score} in {found.get('seconds', 0):.0f} s "
+                  f"({found.get('processor_seconds', 0):.0f} of a processor)", flush=True)  # fmt: skip
+
+
+def quick() -> None:
+    """Delta rule against sums, small: steps beat sums where inputs are correlated."""
+    small = {"dim": 16, "blocks": 1, "heads": 1, "key_size": 12}
+    task = TASKS["drift-slow"]._replace(steps=40, batch=8, size=small)
+    found = run(task, "gla", 1e-2, 0, tests=64)
+    first, last = found["curve"]["loss"][0], found["curve"]["loss"][-1]
+    assert last < first, found
+    assert 0.0 < found["score"] < 2.0, found
+
+
+if __name__ == "__main__":
+    main()
