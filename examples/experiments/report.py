@@ -15,6 +15,7 @@ import numpy as np
 from language_models import MIXERS, RATES, SEEDS, best_rate, key_of
 from parity import end_of
 from scipy.stats import spearmanr
+from solving_report import section as when_to_solve
 from task_training import RESULTS, load_results
 
 INTRO = """\
@@ -260,6 +261,7 @@ that is not finite (in the loss, the gradient or the weights), and the loss at t
 
 
 SECTIONS = {
+    "when-to-solve": when_to_solve,
     "noisy-recall": noisy_recall,
     "parity": parity,
     "language-models": language_models,

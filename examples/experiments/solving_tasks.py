@@ -18,8 +18,11 @@ from olsq.tasks import mqar, word_problem
 from olsq.tasks.tokens import IGNORE
 
 MIXERS = ("mesa", "gla", "gated_delta", "softmax", "mamba2", "kda", "hawk-mesa", "mesa_discounted")
-# Mixers of a task beside these, and what they are given: state tracking needs transitions that are
-# more than a fading.
+# Mixers of a task beside these, and what they are given.  Noise of variance .01 wants a ridge far
+# below the layer's floor of .25; state tracking needs transitions that are more than a fading.
+SMALL_RIDGE: dict[str, tuple[str, dict[str, Any]]] = {
+    "mesa, small ridge": ("mesa", {"ridge_floor": 1e-3, "ridge_start": 0.05}),
+}
 TRACKING: dict[str, tuple[str, dict[str, Any]]] = {
     "mesa, signed": ("mesa", {"signed": True}),
     "gated_delta, beta 2": ("gated_delta", {"negative_eigenvalues": True}),
@@ -50,6 +53,7 @@ class Task(NamedTuple):
     batch: int
     steps: int
     size: dict[str, Any]
+    timed: str  # the task whose models, and so times, are the same
     extra: tuple[str, ...] = ()
     references: Callable[[], dict[str, Any]] | None = None
 
@@ -72,8 +76,8 @@ class Regressor(eqx.Module):
 
 
 def mixer_of(name: str, common: dict[str, Any]) -> dict[str, Any]:
-    """``mixer=`` and ``mixer_options=`` of a name of :data:`MIXERS` or :data:`TRACKING`."""
-    kind, own = TRACKING.get(name, (name, {}))
+    """``mixer=`` and ``mixer_options=`` of a name of :data:`MIXERS` or a task's ``extra``."""
+    kind, own = {**SMALL_RIDGE, **TRACKING}.get(name, (name, {}))
     kinds = ("hawk", "mesa") if kind == "hawk-mesa" else (kind,)
     given = {k: {**common, **own} for k in kinds if k != "hawk"}
     if kind == "mesa_discounted":
@@ -98,7 +102,8 @@ def drifting(drift: regression.Drift, length: int = 64, **run: Any) -> Task:
         draw, build, lambda model, x, y: jnp.mean((model(x) - y) ** 2),
         lambda guess, y: (guess - y) ** 2, slice(length // 2, None),
         **{"rates": (3e-3, 1e-2, 3e-2), "batch": 16, "steps": 800,
-           "size": {"dim": 32, "blocks": 2, "heads": 2, "key_size": 16}, **run},
+           "size": {"dim": 32, "blocks": 2, "heads": 2, "key_size": 16},
+           "timed": "drift-slow", "extra": tuple(SMALL_RIDGE), **run},
         references=lambda: regression.references(drift, TEST, 512, length, length // 2),
     )  # fmt: skip
 
@@ -127,7 +132,7 @@ def tracking(degree: int, length: int = 32, **run: Any) -> Task:
     return language(
         lambda rng, n: word_problem(n, rng, degree=degree, length=length), vocab,
         {"dim": 32, "blocks": 2, "heads": 2, "key_size": 16, "initialisation": "fan-in"},
-        **{"extra": tuple(TRACKING), **run},
+        **{"extra": tuple(TRACKING), "timed": f"s{degree}", **run},
     )  # fmt: skip
 
 
@@ -136,7 +141,7 @@ def recall(pairs: int, key_size: int, length: int = 64, **run: Any) -> Task:
     return language(
         lambda rng, n: mqar(n, rng, vocab=64, length=length, num_kv_pairs=pairs), 64,
         {"dim": 32, "blocks": 2, "heads": 2, "key_size": key_size, "initialisation": "fan-in"},
-        **run,
+        **{"timed": f"mqar-16-pairs-{key_size}-wide", **run},
     )  # fmt: skip
 
 

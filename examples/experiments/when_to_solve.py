@@ -17,6 +17,7 @@ written to when-to-solve.json as it ends, and is not run again.
 from __future__ import annotations
 
 import argparse
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,16 +26,15 @@ from typing import Any
 import equinox as eqx
 import jax
 import numpy as np
-from solving_report import draw_figures
-from solving_speed import measure
+from drifting_regression import Drift, references
+from solving_report import NAME, SEEDS, best_rate, draw_figures, key_of, section
+from solving_speed import flops, measure
 from solving_tasks import MIXERS, TASKS, TEST, VALID, Task
 from task_training import RESULTS, add_result, load_results, optimiser
 
 import olsq.nn
 from olsq.train import Trainer, TrainingError
 
-NAME = "when-to-solve"
-SEEDS = (0, 1, 2)
 POINTS = 16  # of a learning curve
 
 
@@ -91,24 +91,11 @@ def run(task: Task, mixer: str, lr: float, seed: int, *, tests: int = 512) -> di
     }  # fmt: skip
 
 
-def key_of(mixer: str, lr: float, seed: int) -> str:
-    """The name of a run in the results of its task."""
-    return f"{mixer}, lr {lr:g}, seed {seed}"
-
-
-def best_rate(runs: dict[str, Any], task: Task, mixer: str) -> float | None:
-    """The rate of least validation error with seed 0, once all were tried; ties to the lower."""
-    scores = {lr: runs.get(key_of(mixer, lr, 0)) for lr in task.rates}
-    if not all(scores.values()):
-        return None
-    known = {lr: r["validation"] for lr, r in scores.items() if r and r["score"] is not None}
-    return min(known, key=lambda lr: (known[lr], lr)) if known else None
-
-
 def missing(
     name: str, task: Task, mixers: list[str], where: Path, seeds: tuple[int, ...] = SEEDS
 ) -> Iterator[tuple[str, float, int]]:
     """Runs of a task that are not there yet, those of the best rate once it is known."""
+
     def runs() -> dict[str, Any]:
         return load_results(NAME, where).get("runs", {}).get(name, {})
 
@@ -141,7 +128,7 @@ def main(argv: list[str] | None = None) -> None:
     if args.speed:
         for name in args.tasks:
             task = TASKS[name]
-            mixers = [m for m in args.mixers or (*MIXERS, *task.extra)]
+            mixers = list(args.mixers or (*MIXERS, *task.extra))
             add_result(NAME, ("speed", name), measure(task, mixers), where)
         return None
     if not args.figures:
@@ -169,19 +156,36 @@ def train_all(
             found = run(task, mixer, lr, seed)
             add_result(NAME, ("runs", name, key_of(mixer, lr, seed)), found, where)
             score = "failed" if found["score"] is None else f"{found['score']:.4f}"
-            print(f"{time.strftime('%H:%M:%S')} {spent:5.1f} min  {name}: "
-                  f"{key_of(mixer, lr, seed)}: {score} in {found.get('seconds', 0):.0f} s "
-                  f"({found.get('processor_seconds', 0):.0f} of a processor)", flush=True)  # fmt: skip
+            now, seconds = time.strftime("%H:%M:%S"), found.get("processor_seconds", 0.0)
+            key = key_of(mixer, lr, seed)
+            print(f"{now} {name}: {key}: {score}, {seconds:.0f} s of a processor", flush=True)
 
 
 def quick() -> None:
-    """Delta rule against sums, small: steps beat sums where inputs are correlated."""
+    """One mixer, small: it learns, flops are counted, a page of few runs can be drawn."""
     small = {"dim": 16, "blocks": 1, "heads": 1, "key_size": 12}
     task = TASKS["drift-slow"]._replace(steps=40, batch=8, size=small)
     found = run(task, "gla", 1e-2, 0, tests=64)
-    first, last = found["curve"]["loss"][0], found["curve"]["loss"][-1]
-    assert last < first, found
+    losses = found["curve"]["loss"]
+    assert np.mean(losses[-4:]) < np.mean(losses[:4]), losses
     assert 0.0 < found["score"] < 2.0, found
+    a, b = np.ones((3, 5), np.float32), np.ones((5, 5), np.float32)
+    assert flops(lambda a, b: a @ b, a, b) == (2 * 3 * 5 * 5, False)
+    looped = flops(lambda a, b: jax.lax.fori_loop(0, 7, lambda _, a: a @ b, a), a, b)
+    assert looped[0] >= 7 * 2 * 3 * 5 * 5, looped
+    errors = references(Drift(1 - 1 / 256), 0, 32, 64, 32)
+    means = {name: np.mean(e["by_position"][32:]) for name, e in errors.items()}
+    assert means["Bayes"] < min(e for name, e in means.items() if name != "Bayes"), means
+    tried = [(lr, 0) for lr in task.rates] + [(min(task.rates), 1)]
+    results = {
+        "runs": {"drift-slow": {key_of("gla", lr, seed): found for lr, seed in tried}},
+        "references": {"drift-slow": errors},
+        "speed": {"drift-slow": {"mixers": {"gla": {"tokens_per_second": 1.0, "flops": 1.0}}}},
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        draw_figures(results, Path(folder))
+        assert len(list(Path(folder).glob("*.png"))) == 2
+    assert "not enough runs yet" in section(results)
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ def word_problem(
     >>> from olsq.tasks import word_problem
     >>> data = word_problem(1, 3, length=6)
     >>> data.inputs[0].tolist(), data.targets[0].tolist()
-    ([4, 0, 1, 1, 1, 4], [4, 4, 5, 4, 5, 1])
+    ([4, 0, 1, 1, 1, 4], [4, 4, 2, 4, 2, 1])
     """
     check_integers(n=(n, 0), degree=(degree, 2, MOST_DEGREE), length=(length, 1))
     if not isinstance(even, (bool, np.bool_)):

@@ -19,7 +19,8 @@ from olsq.train import decay_mask
 EXPERIMENTS = Path(__file__).parents[2] / "examples" / "experiments"
 SHARED = {
     "claim_effects", "dynamics_tasks", "icl_training", "meta_learners", "regression_tasks",
-    "sander_claims", "task_training",
+    "sander_claims", "task_training", "drifting_regression", "panels", "solving_report",
+    "solving_speed", "solving_tasks",
 }  # fmt: skip
 # These run for longer than they compile; the others are compiled quickly, like all tests.
 RUNNING = {"gdpp", "softmax_heads"}

@@ -1,0 +1,74 @@
+"""Figures of the experiments: panels under each other, so that a telephone can show them.
+
+At 375 pixels a page shows a figure 5 inches wide with its 9-point letters 9 pixels high.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import matplotlib.pyplot as plt
+
+from olsq.plot.drawing import MUTED, house_style
+from olsq.plot.labels import label_lines, label_points
+
+__all__ = [
+    "COLOURS",
+    "colour_of",
+    "in_house_style",
+    "label_lines",
+    "label_points",
+    "line",
+    "panels",
+]
+
+WIDTH = 5.0  # inches
+# Dark enough to be read as letters on white, and told apart with any colour vision.
+COLOURS = (
+    "#2166ac", "#d9730d", "#1b7f4d", "#c0362c", "#7b4fa3", "#8a6100", "#0a8a9a", "#c2388a",
+    "#4d4d4d",
+)  # fmt: skip
+# The same colour for a mixer in every figure.
+MIXER_COLOURS = {
+    name: COLOURS[i]
+    for i, name in enumerate(
+        ("mesa", "gla", "gated_delta", "softmax", "kda", "mamba2", "hawk-mesa", "mesa_discounted")
+    )
+} | {"delta": "#4d4d4d", "hawk": "#8fb31d", "mlstm": "#a0522d", "sliding_window": "#7f7f7f"}
+
+
+def colour_of(mixer: str) -> str:
+    """A mixer's colour; one beside those in the table is grey."""
+    return MIXER_COLOURS.get(mixer, COLOURS[-1])
+
+
+def in_house_style(draw: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that draws, run in the style of :mod:`olsq.plot`."""
+
+    @functools.wraps(draw)
+    def styled(*arguments: Any, **options: Any) -> Any:
+        with house_style():
+            return draw(*arguments, **options)
+
+    return styled
+
+
+def panels(
+    rows: int, columns: int = 1, *, height: float = 2.5, width: float = WIDTH, **shared: Any
+) -> tuple[Any, Any]:
+    """A figure and its axes, as ``plt.subplots`` returns them; ``height`` is a row's, in inches."""
+    return plt.subplots(
+        rows, columns, figsize=(width, 0.2 + height * rows), layout="constrained", **shared
+    )
+
+
+def line(ax: Any, height: float, text: str, *, across: float = 0.0, below: bool = False) -> None:
+    """A thin line at a height, with words on it that begin at a share of the width."""
+    ax.axhline(height, color=MUTED, lw=0.8, ls=(0, (4, 3)), zorder=0)
+    ax.annotate(
+        text, (across, height), (2, -2 if below else 2), xycoords=("axes fraction", "data"),
+        textcoords="offset points", fontsize=7.5, color=MUTED, va="top" if below else "bottom",
+        annotation_clip=False, ha="left" if across < 0.9 else "right",
+    )  # fmt: skip

@@ -1,0 +1,186 @@
+"""Names written at the ends of lines, where a legend would have to be looked up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
+
+__all__ = ["label_lines", "label_points", "spread"]
+
+
+def label_lines(
+    ax: Axes,
+    lines: Sequence[Line2D] | None = None,
+    *,
+    fontsize: float = 8.0,
+    gap: float = 5.0,
+    edge: bool = False,
+) -> list[Any]:
+    """Write each line's label behind its last point, in its colour; labels do not overlap.
+
+    Call it once limits and scales are set, for all axes of a figure in turn.
+
+    Parameters
+    ----------
+    ax : matplotlib Axes
+    lines : sequence of Line2D, optional
+        Those to label; all of the axes with a label that does not begin with "_" if None.
+    fontsize, gap : float
+        In points: the size of the letters, and the space between a line's end and its label.
+    edge : bool
+        Write all labels at the right edge of the axes, one under the other, though lines end before
+        it.
+
+    Returns
+    -------
+    list of matplotlib Annotation
+        In the order of the lines that have a point to label.
+
+    Notes
+    -----
+    Labels are moved up or down only, as little as it takes, in the order of the lines' ends; one
+    that had to move far is tied to its line by a thin stroke.
+    """
+    chosen = ax.get_lines() if lines is None else lines
+    named = [(line, str(line.get_label())) for line in chosen]
+    ends = [(line, name, _end(ax, line)) for line, name in named if not name.startswith("_")]
+    ends = [(line, name, end) for line, name, end in ends if end is not None]
+    if not ends:
+        return []
+    ax.figure.draw_without_rendering()  # a layout engine sets heights now, not before
+    points = 72.0 / ax.figure.dpi
+    box = ax.get_window_extent()
+    places = np.array([ax.transData.transform(end) for *_, end in ends]) * points
+    right, bottom, top = box.x1 * points, box.y0 * points, box.y1 * points
+    wanted = np.clip(places[:, 1], bottom, top)
+    columns = np.zeros(len(ends)) if edge else np.round(places[:, 0] / (6 * fontsize))
+    heights = wanted.copy()
+    for column in np.unique(columns):
+        same = columns == column
+        heights[same] = spread(wanted[same], 1.15 * fontsize, bottom, top)
+    drawn = []
+    for (line, name, end), place, height in zip(ends, places, heights, strict=True):
+        across = (right - place[0] if edge else 0.0) + gap
+        moved = height - place[1]
+        far = abs(moved) > 0.6 * fontsize
+        stroke: dict[str, Any] = {
+            "arrowstyle": "-", "color": line.get_color(), "linewidth": 0.5, "shrinkA": 0,
+            "shrinkB": 0, "relpos": (0.0, 0.5),
+        }  # fmt: skip
+        drawn.append(ax.annotate(
+            name, end, (across + (gap if far else 0.0), moved), textcoords="offset points",
+            fontsize=fontsize, color=line.get_color(), ha="left", va="center",
+            annotation_clip=False, arrowprops=stroke if far else None,
+        ))  # fmt: skip
+    return drawn
+
+
+def spread(
+    wanted: NDArray[np.float64], least: float, bottom: float = -np.inf, top: float = np.inf
+) -> NDArray[np.float64]:
+    """Heights at least ``least`` apart, in the order of those wanted and as near as can be.
+
+    Neighbours that would touch are moved as one block around the mean of what they want: the
+    least-squares answer (pool adjacent violators).  Blocks stay between ``bottom`` and ``top``
+    where they fit.
+    """
+    order = np.argsort(wanted, kind="stable")
+    # In heights less their rank times the distance the condition is that they do not fall.
+    free = np.asarray(wanted, float)[order] - least * np.arange(len(order))
+    blocks: list[tuple[float, int]] = []
+    for value in free:
+        mean, count = float(value), 1
+        while blocks and blocks[-1][0] > mean:
+            other, more = blocks.pop()
+            mean = (mean * count + other * more) / (count + more)
+            count += more
+        blocks.append((mean, count))
+    level = np.concatenate([np.full(count, mean) for mean, count in blocks])
+    level = np.maximum(np.minimum(level, top - least * (len(order) - 1)), bottom)
+    found = np.empty(len(order))
+    found[order] = level + least * np.arange(len(order))
+    return found
+
+
+def label_points(
+    ax: Axes, points: Sequence[tuple[float, float, str, Any]], *, fontsize: float = 8.0
+) -> list[Any]:
+    """Write a name beside each point, where it covers neither a point nor another name.
+
+    Parameters
+    ----------
+    ax : matplotlib Axes
+        With its limits and scales set.
+    points : sequence of (x, y, name, colour)
+        In the order in which they choose; a name of "" is a point to keep clear of.
+    fontsize : float
+        In points.
+
+    Returns
+    -------
+    list of matplotlib Annotation
+        Of the points with a name.
+
+    Notes
+    -----
+    Each takes the best of 16 places around its point, two distances in eight directions: the one
+    that covers least, the nearer of equals.
+    """
+    figure = ax.figure
+    figure.draw_without_rendering()
+    scale = figure.dpi / 72.0
+    dots = [ax.transData.transform((x, y)) for x, y, *_ in points]
+    taken = [(x - 3 * scale, y - 3 * scale, x + 3 * scale, y + 3 * scale) for x, y in dots]
+    frame = ax.get_window_extent()
+    drawn = []
+    for (x, y, name, colour), (left, low) in zip(points, dots, strict=True):
+        if not name:
+            continue
+        text = ax.annotate(
+            name, (x, y), (0, 0), textcoords="offset points", fontsize=fontsize, color=colour,
+            ha="left", va="bottom", annotation_clip=False,
+        )  # fmt: skip
+        size = text.get_window_extent()
+        wide, tall = size.width, size.height
+        choices = []
+        for far in (5.0, 14.0):
+            for across, up in DIRECTIONS:
+                gap = far * scale
+                corner = (
+                    left + across * gap - (wide if across < 0 else wide / 2 if not across else 0),
+                    low + up * gap - (tall if up < 0 else tall / 2 if not up else 0),
+                )
+                box = (*corner, corner[0] + wide, corner[1] + tall)
+                outside = wide * tall - _overlap(box, (frame.x0, frame.y0, frame.x1, frame.y1))
+                covered = sum(_overlap(box, other) for other in taken) + outside
+                choices.append((round(covered), far, len(choices), corner, box))
+        *_, corner, box = min(choices)
+        text.set_position(((corner[0] - left) / scale, (corner[1] - low) / scale))
+        taken.append(box)
+        drawn.append(text)
+    return drawn
+
+
+DIRECTIONS = ((1, 0), (0, 1), (0, -1), (-1, 0), (1, 1), (1, -1), (-1, 1), (-1, -1))
+
+
+def _overlap(a: tuple[float, ...], b: tuple[float, ...]) -> float:
+    """The area that two boxes (left, bottom, right, top) share."""
+    across = min(a[2], b[2]) - max(a[0], b[0])
+    up = min(a[3], b[3]) - max(a[1], b[1])
+    return across * up if across > 0 and up > 0 else 0.0
+
+
+def _end(ax: Axes, line: Line2D) -> tuple[float, float] | None:
+    """The last finite point of a line that lies within the horizontal limits, as plain numbers."""
+    data = np.asarray(line.get_xydata(), float)
+    low, high = sorted(ax.get_xlim())
+    seen = np.isfinite(data).all(-1) & (data[:, 0] >= low) & (data[:, 0] <= high)
+    return tuple(data[seen][-1].tolist()) if seen.any() else None
