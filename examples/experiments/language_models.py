@@ -19,8 +19,8 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import matplotlib.pyplot as plt
 import numpy as np
+from panels import COLOURS, colour_of, in_house_style, label_lines, line, panels, seed_lines
 from task_training import RESULTS, add_result, load_results
 
 import olsq
@@ -128,10 +128,11 @@ def best_rate(runs: dict[str, Any], name: str) -> float | None:
     return min(means, key=means.__getitem__) if means else None
 
 
+@in_house_style
 def figure(results: dict[str, Any]) -> Any:
     """Loss at both rates; by position against softmax, and in training, at the better one."""
     runs = results["runs"]
-    fig, axes = plt.subplots(1, 3, figsize=(15, 4.2), layout="constrained")
+    fig, axes = panels(3, height=3.0)
     rows = []
     for name in MIXERS:
         lr = best_rate(runs, name)
@@ -142,28 +143,32 @@ def figure(results: dict[str, Any]) -> Any:
     for j, lr in enumerate(RATES):
         for i, (name, _, _) in enumerate(order):
             losses = [runs[key]["loss"] for s in SEEDS if (key := key_of(name, lr, s)) in runs]
-            label = f"learning rate {lr:g}" if i == 0 else None
-            axes[0].plot(losses, [i] * len(losses), "os"[j], color=f"C{j}", ms=5, label=label)
-    axes[0].legend(fontsize=8, frameon=False)
+            axes[0].plot(losses, [i] * len(losses), "os"[j], color=COLOURS[j], ms=4)
+            if i == 0 and losses:
+                axes[0].annotate(
+                    f"rate {lr:g}", (losses[-1], i), (8, 0), textcoords="offset points",
+                    fontsize=8, color=COLOURS[j], va="center",
+                )  # fmt: skip
     axes[0].set_yticks(range(len(order)), [row[0] for row in order])
     axes[0].invert_yaxis()
     axes[0].set(xlabel="validation loss, nats a token (dots: seeds)", title="Loss")
     softmax = {row[0]: row[2] for row in rows}.get("softmax")
-    for i, (name, _, found) in enumerate(rows):
-        style = {"label": name, "color": f"C{i}", "lw": 2.2 if "mesa" in name else 1.2}
+    for name, _, found in rows:
         first, last = (np.array(x) for x in found[0]["position"])
         middle = np.sqrt(first * last)
-        if softmax is not None:
+        if softmax is not None and name != "softmax":
             paired = zip(found, softmax, strict=False)
             gap = [np.array(a["by_position"]) - b["by_position"] for a, b in paired]
-            axes[1].plot(middle, np.mean(gap, 0), **style)
-        curve = np.mean([r["validation"] for r in found], 0)
-        axes[2].plot(found[0]["steps"], curve, **style)
-    axes[1].axhline(0, color="k", lw=0.6)
+            seed_lines(axes[1], middle, gap, colour_of(name), name)
+        curves = [r["validation"] for r in found]
+        seed_lines(axes[2], found[0]["steps"], curves, colour_of(name), name)
+    line(axes[1], 0.0, "softmax", across=0.3)
     axes[1].set(xscale="log", xlabel="position in the sequence", ylabel="nats a token",
-                title="Loss minus that of softmax, by position, better rate")  # fmt: skip
-    axes[2].set(xlabel="step", ylabel="validation loss", title="Training, better rate")
-    axes[2].legend(fontsize=8, ncols=2, frameon=False)
+                title="Loss minus that of softmax, better rate")  # fmt: skip
+    axes[2].set(xlabel="step", ylabel="validation loss", title="Training, better rate",
+                xlim=(100, None), ylim=(3.5, 4.6))  # fmt: skip
+    for ax in axes[1:]:
+        label_lines(ax)
     return fig
 
 

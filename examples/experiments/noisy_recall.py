@@ -16,6 +16,8 @@ from typing import Any
 
 import jax
 import matplotlib.pyplot as plt
+import numpy as np
+from panels import COLOURS, in_house_style, panels
 from task_training import RESULTS, add_result, batches, load_results, train
 
 import olsq
@@ -28,6 +30,7 @@ MODEL: dict[str, Any] = {
 }  # fmt: skip
 STEPS, LR, BATCH, SEQUENCES = 1500, 3e-3, 32, 6400
 GOAL = 0.99
+SOLVED = ("mesa", "mesa_discounted", "mesa_window", "kalman", "hawk-mesa")
 # Two keys with one of two values each: a guess is right half of the time.  Conjugate gradient
 # compiles in half of the exact solver's time, which is most of it.
 QUICK_OPTIONS = {"vocab": 8, "noise_vocab": 4, "length": 32}
@@ -52,33 +55,34 @@ def run(
     return record
 
 
+@in_house_style
 def figure(results: dict[str, Any]) -> Any:
-    """Learning curves, one panel per kind of memory, the goal as a line."""
-    kinds = {
-        "attention": ("softmax", "sliding_window"),
-        "sums": ("linear", "retention", "mamba2", "gla", "hgrn2", "rwkv6", "mlstm"),
-        "entry by entry": ("mamba", "longhorn", "hawk", "hawk-mesa"),
-        "delta rules, test-time training": (
-            "delta", "gated_delta", "preconditioned_delta", "ttt_linear", "ttt_mlp",
-        ),
-        "regressions solved": ("mesa", "mesa_discounted", "mesa_window", "kalman"),
-    }  # fmt: skip
-    shape = {"figsize": (16, 3.6), "sharex": True, "sharey": True, "layout": "constrained"}
-    fig, axes = plt.subplots(1, len(kinds), **shape)
-    for ax, (title, names) in zip(axes, kinds.items(), strict=True):
-        for i, name in enumerate(names):
-            if name not in results:
-                continue
-            r = results[name]
-            ax.plot(
-                r["step"], r["micro"], label=name, lw=1.8, color=f"C{i}",
-                ls=("-", "--", ":", "-.")[i % 4], marker="o", ms=2.5,
-            )  # fmt: skip
-        ax.axhline(GOAL, color="0.6", lw=0.8, zorder=0)
-        ax.set(title=title, xlabel="step", xlim=(0, None), ylim=(0, 1.02))
-        if ax.lines[:-1]:
-            ax.legend(fontsize=8, loc="lower right", frameon=False)
-    axes[0].set_ylabel("test accuracy of recalled values")
+    """Learning curves, a lane for each mixer, in the order in which they reach the goal."""
+
+    def reached(name: str) -> tuple[float, float]:
+        found = results[name]
+        steps = [s for s, a in zip(found["step"], found["micro"], strict=True) if a >= GOAL]
+        return (steps[0] if steps else np.inf), -max(found["micro"])
+
+    order = sorted(results, key=reached)
+    fig, ax = panels(1, height=0.4 + 0.21 * len(order))
+    for i, name in enumerate(order):
+        found, solved = results[name], name in SOLVED
+        step, height = [0, *found["step"]], -i + 0.9 * np.array([0, *found["micro"]])
+        colour = COLOURS[0] if solved else COLOURS[-1]
+        ax.fill_between(step, -i, height, color=colour, alpha=0.25, lw=0)
+        ax.plot(step, height, color=colour, lw=1.0)
+        if np.isfinite(reached(name)[0]):
+            ax.plot(reached(name)[0], -i + 0.9 * GOAL, "o", color=colour, ms=3.5)
+        else:
+            best = f"not {GOAL:.0%}: {max(found['micro']):.3f}"
+            ax.annotate(best, (found["step"][-1], height[-1]), (0, -3), fontsize=7.5,
+                        textcoords="offset points", ha="right", va="top", color=colour)  # fmt: skip
+    ax.set_yticks(np.arange(len(order)) * -1.0 + 0.35, order)
+    ax.tick_params(axis="y", length=0)
+    ax.grid(visible=False, axis="y")
+    ax.set(xlabel="step", xlim=(0, None), ylim=(0.1 - len(order), 1.05))
+    ax.set_title(f"Test accuracy from 0 to 1 in each lane; dot: {GOAL:.0%}; blue: solves")
     return fig
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import matplotlib.pyplot as plt
+import numpy as np
 
 from olsq.plot.drawing import MUTED, house_style
 from olsq.plot.labels import label_lines, label_points
@@ -72,3 +73,14 @@ def line(ax: Any, height: float, text: str, *, across: float = 0.0, below: bool 
         textcoords="offset points", fontsize=7.5, color=MUTED, va="top" if below else "bottom",
         annotation_clip=False, ha="left" if across < 0.9 else "right",
     )  # fmt: skip
+
+
+def seed_lines(ax: Any, x: Any, runs: Any, colour: str, label: str, *, mean: bool = True) -> None:
+    """A thin line for every seed of ``runs`` (seeds, points), and their mean, which is labelled."""
+    for run in runs:
+        ax.plot(x, run, color=colour, lw=0.6, alpha=0.45 if mean else 1.0, label="_seed")
+    if mean:
+        ax.plot(x, sum(np.asarray(run, float) for run in runs) / len(runs), color=colour,
+                lw=1.4, label=label)  # fmt: skip
+    else:
+        ax.lines[-1].set_label(label)

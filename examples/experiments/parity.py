@@ -17,9 +17,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import matplotlib.pyplot as plt
 import numpy as np
 from icl_training import Claim, options, run_notes
+from panels import COLOURS, in_house_style, label_lines, line, panels
 from task_training import RESULTS, add_result, load_results, save_results, train
 
 import olsq
@@ -70,24 +70,28 @@ def run(
     )  # fmt: skip
 
 
+@in_house_style
 def figure(runs: dict[str, Any]) -> Any:
-    """Learning curves at length 40, and accuracy by position up to length 256."""
-    fig, axes = plt.subplots(1, 2, figsize=(11, 3.8), layout="constrained")
+    """Learning curves at length 40, and accuracy by position up to length 256; a line a seed."""
+    fig, axes = panels(2)
     for i, gates in enumerate(GATES):
         for key, found in runs.items():
             if not (key.startswith(gates) and usual(key)):
                 continue
-            label = f"gates in {gates}" if key.endswith("seed 0") else None
-            axes[0].plot(found["step"], found["micro"], color=f"C{i}", label=label, alpha=0.8)
+            own = {"color": COLOURS[i], "lw": 0.9}
+            own["label"] = f"gates in\n{gates}" if key.endswith("seed 2") else "_seed"
+            axes[0].plot(found["step"], found["micro"], **own)
             means = np.convolve(found["by_position"], np.ones(8) / 8, "valid")
-            axes[1].plot(np.arange(len(means)) + 4.5, means, color=f"C{i}", alpha=0.8)
+            axes[1].plot(np.arange(len(means)) + 4.5, means, **own)
     for ax in axes:
-        ax.axhline(0.5, color="0.6", lw=0.8)
+        line(ax, 0.5, "guessing", below=True)
         ax.set_ylim(0.4, 1.03)
-    axes[0].set(xlabel="step", ylabel="accuracy", title=f"Training on length {LENGTH}")
-    axes[0].legend(frameon=False)
+        ax.set_ylabel("accuracy")
+    axes[0].set(xlabel="step", title=f"Training on length {LENGTH}")
     axes[1].axvline(LENGTH, color="0.6", lw=0.8, ls=":")
     axes[1].set(xlabel="position (running mean of 8)", title=f"Tested up to length {LONG}")
+    for ax in axes:
+        label_lines(ax)
     return fig
 
 

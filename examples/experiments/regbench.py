@@ -17,9 +17,9 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import matplotlib.pyplot as plt
 import numpy as np
 from icl_training import Claim, options, run_notes
+from panels import colour_of, in_house_style, label_lines, line, panels, seed_lines
 from task_training import RESULTS, add_result, batches, load_results, save_results, train
 
 import olsq.nn
@@ -106,22 +106,22 @@ def claims(results: dict[str, Any]) -> dict[str, Claim]:
     }
 
 
+@in_house_style
 def figure(results: dict[str, Any]) -> Any:
-    """Validity over training, the controls as lines."""
-    fig, ax = plt.subplots(figsize=(7, 4), layout="constrained")
+    """Validity over training, a line a seed, the controls as lines."""
+    fig, ax = panels(1, height=3.2)
+    seeds: dict[str, list[Any]] = {}
     for key, r in results["runs"].items():
-        mixer, seed = key.split(", ")
-        colour = f"C{MIXERS.index(mixer)}"
-        ax.plot(r["step"], r["micro"], color=colour, lw=1.2, label=mixer if seed == "0" else None)
+        seeds.setdefault(key.split(", ")[0], []).append(r)
+    for mixer, runs in seeds.items():
+        scores = [r["micro"] for r in runs]
+        seed_lines(ax, runs[0]["step"], scores, colour_of(mixer), mixer, mean=False)
     for name, accuracy in results["controls"].items():
         if name != "oracle":
-            ax.axhline(accuracy, color="0.5", lw=0.8, ls="--")
-            ax.annotate(
-                name, (1, accuracy), (-4, 3), xycoords=("axes fraction", "data"),
-                textcoords="offset points", fontsize=8, ha="right",
-            )  # fmt: skip
-    ax.set(xlabel="step", ylabel="share of valid next symbols", ylim=(0.2, 1.02))
-    ax.legend(fontsize=8, frameon=False)
+            line(ax, accuracy, name, across=0.3)
+    ax.set(xlabel="step", ylabel="share of valid next symbols", ylim=(0.4, 0.92))
+    ax.set_xlim(0, max(runs[0]["step"][-1] for runs in seeds.values()))
+    label_lines(ax)
     return fig
 
 
