@@ -22,6 +22,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from dynamics_tasks import BATCH, DIM, LENGTH, errors, sequences, test_set
 from icl_training import Claim, decayed, options, run_notes, train, x64
+from panels import COLOURS, in_house_style, label_lines, panels
 from scipy.stats import spearmanr
 from task_training import RESULTS, add_result, load_results, save_results
 
@@ -140,30 +141,39 @@ def claims(results: dict[str, Any]) -> dict[str, Claim]:
     return out
 
 
+@in_house_style
 def figure(results: dict[str, Any]) -> Any:
     """Figure 3.3: losses by depth, along the sequence, and the probes."""
     one = load_results("dynamics-one-layer")
-    fig, axes = plt.subplots(1, 3, figsize=(14, 3.8), layout="constrained")
+    fig, axes = panels(3, height=2.8)
     curves = {"1 layer": one["runs"]["linear, 0"]} if "runs" in one else {}
     curves |= {f"{k.split(',')[0]} layers": r for k, r in results["runs"].items() if ", 0" in k}
     if "mesa, 0" in one.get("runs", {}):
         curves["mesa layer"] = one["runs"]["mesa, 0"]
     for i, (name, r) in enumerate(curves.items()):
-        colour = "C3" if "mesa" in name else plt.cm.viridis(i / len(curves))
+        colour = COLOURS[3] if "mesa" in name else shade(i, len(curves))
         axes[0].plot(r["record"]["step"], r["record"]["test"], color=colour, label=name)
-        axes[1].semilogy(range(1, LENGTH + 1), r["by_step"], color=colour)
-    axes[0].set(xlabel="step", ylabel="test loss", title="Training", ylim=(0, 2))
-    axes[0].legend(fontsize=8, frameon=False)
+        axes[1].semilogy(range(1, LENGTH + 1), r["by_step"], color=colour, label=name)
+    axes[0].set(xlabel="step", ylabel="test loss", title="Training", ylim=(0, 1.2))
     axes[1].set(xlabel="t", ylabel="half squared error", title="Along the sequence")
     shown = {key: found for key, found in results["probes"].items() if ", 0" in key}
     for i, (key, found) in enumerate(shown.items()):
+        depth = key.split(",")[0]
         for name, style in (("target", "o-"), ("inverse", "s--")):
-            label = f"{key.split(',')[0]} layers, {name}"
-            axes[2].plot(found[name], style, color=plt.cm.viridis(i / 5), ms=4, label=label)
+            label = f"of {depth}" if name == "target" else "_" + name
+            axes[2].plot(found[name], style, color=shade(i + 1, 6), ms=3, lw=1, label=label)
+    for name, height in (("next state", 0.3), ("preconditioned input (dashed)", 0.8)):
+        axes[2].text(1.5, height, name, fontsize=8, color="0.3")
     axes[2].set(xlabel="layer (0: input)", ylabel="error share of a constant's", title="Probes",
                 ylim=(0, 1.05))  # fmt: skip
-    axes[2].legend(fontsize=8, frameon=False)
+    for ax in axes:
+        label_lines(ax)
     return fig
+
+
+def shade(i: int, n: int) -> Any:
+    """The i-th of n colours from dark to light, the lightest of which can be read on white."""
+    return plt.cm.viridis(0.8 * i / max(n - 1, 1))
 
 
 def main(argv: list[str] | None = None) -> None:

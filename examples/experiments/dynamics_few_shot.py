@@ -17,11 +17,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import matplotlib.pyplot as plt
 import numpy as np
 import optax
 from dynamics_tasks import DIM, errors, least_squares, mesa_prediction
 from icl_training import Claim, options, run_notes, train
+from panels import COLOURS, in_house_style, label_lines, panels
 from task_training import RESULTS, load_results, save_results
 
 from olsq.icl import AttentionWeights
@@ -162,18 +162,23 @@ def claims(runs: list[dict[str, Any]]) -> dict[str, Claim]:
     }
 
 
+@in_house_style
 def figure(results: dict[str, Any]) -> Any:
-    """Figure 3.5B."""
-    fig, ax = plt.subplots(figsize=(6.5, 4), layout="constrained")
+    """Figure 3.5B; a line a seed."""
+    fig, ax = panels(1, height=3.2)
     pairs = np.arange(1, PAIRS + 1)
+    names = {"mesa": ("mesa layer", COLOURS[3], "-"),
+             "control": ("ridge regression,\nall neighbours", "k", "--"),
+             "mesa, separator": ("mesa layer,\ntuned separator", COLOURS[0], "-")}  # fmt: skip
     for i, r in enumerate(results["runs"]):
-        for name, style in (("mesa", "C3-"), ("control", "k--"), ("mesa, separator", "C0-")):
-            label = {"mesa": "mesa layer", "control": "ridge regression, all neighbours",
-                     "mesa, separator": "mesa layer, tuned separator"}[name]  # fmt: skip
-            ax.semilogy(pairs, r[name], style, lw=1, label=label if i == 0 else None)
-    ax.plot(pairs, results["clean"], "k:", lw=1, label="ridge regression, true pairs only")
+        for name, (label, colour, style) in names.items():
+            ax.semilogy(pairs, r[name], style, color=colour, lw=0.9,
+                        label="_seed" if i else label)  # fmt: skip
+    ax.plot(pairs, results["clean"], "k:", lw=1, label="_clean")
     ax.set(xlabel="pair", ylabel="half squared error", ylim=(0.3, None))
-    ax.legend(fontsize=8, frameon=False)
+    ax.annotate("ridge regression,\ntrue pairs only", (pairs[8], results["clean"][8]), (6, 4),
+                textcoords="offset points", fontsize=8)  # fmt: skip
+    label_lines(ax)
     return fig
 
 

@@ -17,7 +17,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import matplotlib.pyplot as plt
 import numpy as np
 from dynamics_tasks import (
     BATCH,
@@ -32,6 +31,7 @@ from dynamics_tasks import (
     test_set,
 )  # fmt: skip
 from icl_training import Claim, decayed, options, run_notes, train
+from panels import COLOURS, in_house_style, label_lines, line, panels
 from task_training import RESULTS, add_result, load_results, save_results
 
 from olsq.icl import (
@@ -179,27 +179,35 @@ def spread(values: Any) -> str:
     return f"{np.mean(values):.4f} ± {np.std(values):.4f}"
 
 
+@in_house_style
 def figure(found: dict[str, Any], runs: dict[str, Any]) -> Any:
-    """Figure 3.2: losses over training, and over the sequence."""
-    fig, axes = plt.subplots(1, 2, figsize=(11, 3.8), layout="constrained")
-    lines = {"gd": ("gradient descent, one step", "k--"),
-             "least squares": ("least squares", "k:")}  # fmt: skip
-    colours = {"linear": "C0", "mesa": "C3"}
+    """Figure 3.2: losses over training, and over the sequence; a thin line a seed."""
+    fig, axes = panels(2, height=2.8)
+    steps: dict[str, Any] = {}
+    colours = {"linear": COLOURS[0], "mesa": COLOURS[3]}
     for key, r in runs.items():
         kind, seed = key.split(", ")
-        first = f"trained {kind} layer" if seed == "0" else None
-        axes[0].plot(r["record"]["step"], r["record"]["test"], colours[kind], lw=1, label=first)
-        axes[1].semilogy(range(1, 51), r["by_step"], colours[kind], lw=1, label=first)
+        own = {"color": colours[kind], "lw": 0.9}
+        own["label"] = f"{kind} layer,\ntrained" if seed == "0" else "_seed"
+        axes[0].plot(r["record"]["step"], r["record"]["test"], **own)
+        axes[1].semilogy(range(1, 51), r["by_step"], **own)
         if kind == "linear":
-            last = "its few numbers (RevAlg-1)" if seed == "0" else None
-            axes[0].plot(r["record"]["step"][-1], r["revalg"], "C2o", ms=6, mfc="none", label=last)
-    for name, (label, style) in lines.items():
-        axes[0].axhline(found[name]["loss"], color="k", ls=style[1:], lw=1, label=label)
-        axes[1].semilogy(range(1, 51), found[name]["by_step"], style, lw=1, label=label)
+            at = r["record"]["step"][-1], r["revalg"]
+            axes[0].plot(*at, "o", color=COLOURS[2], ms=6, mfc="none", label="_numbers")
+            steps["its few numbers (RevAlg-1)"] = at
+    for name, at in steps.items():
+        axes[0].annotate(name, at, (0, 8), textcoords="offset points", fontsize=8, ha="right",
+                         color=COLOURS[2])  # fmt: skip
+    rules = {"gd": ("one step of GD", (0, (5, 3))),
+             "least squares": ("least squares", (0, (1, 1.5)))}  # fmt: skip
+    for name, (label, style) in rules.items():
+        line(axes[0], found[name]["loss"], label, across=0.3, below=True)
+        axes[1].semilogy(range(1, 51), found[name]["by_step"], color="k", ls=style, lw=1,
+                         label=label)  # fmt: skip
     axes[0].set(xlabel="step", ylabel="test loss", title="Training", ylim=(0, 2))
     axes[1].set(xlabel="t", ylabel="half squared error", title="Along the sequence, after training")
     for ax in axes:
-        ax.legend(fontsize=8, frameon=False)
+        label_lines(ax, edge=True)
     return fig
 
 

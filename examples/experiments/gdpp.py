@@ -18,10 +18,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import matplotlib.pyplot as plt
 import numpy as np
 import scipy.optimize
 from icl_training import Claim, adam, options, run_notes, settle, train
+from panels import COLOURS, in_house_style, label_lines, line, panels
 from regression_tasks import (
     DIM,
     RANGE,
@@ -233,39 +233,44 @@ def trained_claims(results: dict[str, Any]) -> dict[str, Claim]:
     }
 
 
+@in_house_style
 def figure(results: dict[str, Any]) -> Any:
-    """Figure 2.5's panels for 10 samples, and figure 2.7's."""
-    fig, axes = plt.subplots(2, 3, figsize=(13, 7), layout="constrained")
-    axes[1, 2].axis("off")
-    axes = axes.ravel()[:5]
+    """Figure 2.5's panels for 10 samples, and figure 2.7's; a thin line a seed."""
+    fig, axes = panels(5, height=2.6)
+    blue, green, red = COLOURS[0], COLOURS[2], COLOURS[3]
     runs = {key: r for key, r in results.get("runs", {}).items() if key.startswith("10,")}
     for i, r in enumerate(runs.values()):
-        record, first = r["record"], i == 0
-        axes[0].plot(record["step"], record["test"], "C0", lw=1, label="transformer" * first)
-        for name, color in (("gd", "C3"), ("gd++", "C2")):
-            label = f"cosine with {name.upper()}" * first
-            axes[1].plot(record["step"], record[f"cosine {name}"], color, lw=1, label=label)
-            label = f"two steps of {name.upper()}" * first
-            axes[0].axhline(r[name], color=color, ls="--", lw=1, label=label)
+        record, thin = r["record"], {"lw": 0.9}
+        label = "_seed" if i else "transformer"
+        axes[0].plot(record["step"], record["test"], color=blue, label=label, **thin)
+        for name, colour in (("gd", red), ("gd++", green)):
+            cosine = "_seed" if i else f"cosine with\n{name.upper()}"
+            axes[1].plot(record["step"], record[f"cosine {name}"], color=colour, label=cosine,
+                         **thin)  # fmt: skip
+            if not i:
+                line(axes[0], r[name], f"two steps of {name.upper()}", across=0.3,
+                     below=name == "gd++")  # fmt: skip
         ours, theirs = np.array(r["elsewhere"]).T
-        axes[2].semilogy(r["scales"], ours, "C0", lw=1, label="transformer" * first)
-        axes[2].semilogy(r["scales"], theirs, "C2--", lw=1, label="GD++" * first)
+        axes[2].semilogy(r["scales"], ours, color=blue, label=label, **thin)
+        axes[2].semilogy(r["scales"], theirs, "--", color=green,
+                         label="_seed" if i else "GD++", **thin)  # fmt: skip
     axes[0].set(xlabel="step", ylabel="loss of the query", title="Two layers, 10 samples")
     axes[1].set(xlabel="step", title="Alignment")
     axes[2].set(xlabel="scale of the inputs", ylabel="loss", title="Other data")
     for i, samples in enumerate(SAMPLES):
-        line = np.linspace(0, EXTREMES[samples][1], 200)
+        across = np.linspace(0, EXTREMES[samples][1], 200)
         gamma = GAMMAS[samples]
-        axes[3].plot(line, gdpp_spectrum(line, gamma), f"C{i}", label=f"N {samples}, γ {gamma:g}")
+        axes[3].plot(across, gdpp_spectrum(across, gamma), color=COLOURS[i],
+                     label=f"N {samples},\nγ {gamma:g}")  # fmt: skip
     axes[3].set(xlabel="eigenvalue before", ylabel="after", title="GD++'s map of the spectrum")
     kappa = results["conditions"]
-    axes[4].semilogy(kappa["gamma"], kappa["0.5"], "C1", label="median, 25 samples")
-    axes[4].fill_between(kappa["gamma"], kappa["0.1"], kappa["0.9"], color="C1", alpha=0.25,
-                         label="8 of 10 tasks")  # fmt: skip
+    axes[4].semilogy(kappa["gamma"], kappa["0.5"], color=COLOURS[1])
+    axes[4].fill_between(kappa["gamma"], kappa["0.1"], kappa["0.9"], color=COLOURS[1], alpha=0.25)
     axes[4].axvline(GAMMAS[25], color="0.5", ls=":", lw=1)
-    axes[4].set(xlabel="γ (dotted: trained)", title="Condition number", ylim=(1, 1e4))
-    for ax in axes:
-        ax.legend(fontsize=8, frameon=False)
+    axes[4].set(xlabel="γ (dotted: trained)", ylim=(1, 1e4),
+                title="Condition number, 25 samples: median and 8 of 10")  # fmt: skip
+    for ax in axes[:4]:
+        label_lines(ax)
     return fig
 
 

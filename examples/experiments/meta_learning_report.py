@@ -14,6 +14,7 @@ import matplotlib.pyplot as plt
 import meta_learners as learners
 import numpy as np
 from meta_learners import METHODS, TEST_SHOTS
+from panels import COLOURS, in_house_style, label_lines, panels, seed_lines
 from report import table
 from task_training import RESULTS, load_results
 
@@ -68,36 +69,36 @@ def frozen_table(final: dict[str, Any]) -> str:
     return table(["parameters", "frozen at first, %", "frozen at the end, %"], rows)
 
 
+@in_house_style
 def figure(done: dict[str, Any]) -> Any:
-    """Errors by shots, errors by gradient evaluations, frozen shares by layer."""
-    fig, axes = plt.subplots(1, 3, figsize=(15, 4.2), layout="constrained")
+    """Errors by shots, errors by gradient evaluations, frozen shares by layer; a line a seed."""
+    fig, axes = panels(3, height=3.0)
     for i, name in enumerate(METHODS):
         if name not in done:
             continue
         final = done[name]["final"]
         errors, record = np.array(final["same"]["median"]), np.array(final["record"])[1:, :, 1]
-        axes[0].semilogy(TEST_SHOTS, errors.mean(0), f"C{i}o-", ms=4, label=name)
-        axes[0].fill_between(TEST_SHOTS, errors.min(0), errors.max(0), color=f"C{i}", alpha=0.15)
+        seed_lines(axes[0], TEST_SHOTS, errors, COLOURS[i], name)
         work = np.array(final["step"][1:]) * evaluations(name)
-        axes[1].loglog(work, record.mean(1), f"C{i}", label=name)
-        axes[1].fill_between(work, record.min(1), record.max(1), color=f"C{i}", alpha=0.15)
+        seed_lines(axes[1], work, record.T, COLOURS[i], name)
     axes[0].axvline(learners.SHOTS, color="k", ls=":", lw=1)
     axes[0].set(
-        xlabel="points to learn from", ylabel="median of mean square errors", title="New tasks"
-    )
-    axes[1].set(xlabel="gradient evaluations per task slot", title="Meta-training, ten points")
+        xlabel="points to learn from", ylabel="median of mean square errors", title="New tasks",
+        yscale="log",
+    )  # fmt: skip
+    axes[1].set(
+        xlabel="gradient evaluations per task slot", title="Meta-training, ten points",
+        ylabel="mean square error", xscale="log", yscale="log",
+    )  # fmt: skip
     axes[1].xaxis.set_minor_formatter("")  # decades are enough
     if "sparse-MAML" in done:
         final = done["sparse-MAML"]["final"]
         for i, name in enumerate(LAYERS):
             share = 100 * np.array([r[name] for r in final["frozen"]])  # (steps, seeds)
-            axes[2].plot(final["step"], share.mean(1), f"C{i}", label=name)
-            axes[2].fill_between(
-                final["step"], share.min(1), share.max(1), color=f"C{i}", alpha=0.15
-            )
-    axes[2].set(xlabel="meta-step", ylabel="%", ylim=(0, 100), title="Frozen by sparse-MAML")
-    for ax in axes[: 3 if "sparse-MAML" in done else 2]:
-        ax.legend(fontsize=8, frameon=False)
+            seed_lines(axes[2], final["step"], share.T, COLOURS[i], name)
+    axes[2].set(xlabel="meta-step", ylabel="%", ylim=(0, 101), title="Frozen by sparse-MAML")
+    for ax in axes:
+        label_lines(ax, [drawn for drawn in ax.lines if str(drawn.get_label())[0] != "_"])
     return fig
 
 

@@ -16,10 +16,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import matplotlib.pyplot as plt
 import numpy as np
 import optax
 from icl_training import Claim, adam, options, run_notes, train
+from panels import COLOURS, in_house_style, label_lines, line, panels
 from regression_tasks import (
     DIM,
     SAMPLES,
@@ -178,42 +178,49 @@ def claims(runs: list[dict[str, Any]]) -> dict[str, Claim]:
     }
 
 
+@in_house_style
 def figure(runs: list[dict[str, Any]]) -> Any:
-    """The four panels of figure 2.3, and figure 2.12."""
-    fig, axes = plt.subplots(2, 3, figsize=(13, 7), layout="constrained")
-    axes = axes.ravel()
-    axes[5].axis("off")
+    """The panels of figure 2.3, and figure 2.12; a thin line a seed."""
+    fig, axes = panels(5, height=2.6)
+    black, blue, green, orange, red = "k", COLOURS[0], COLOURS[2], COLOURS[1], COLOURS[3]
     for i, r in enumerate(runs):
-        record, label = r["record"], "trained layer" if i == 0 else None
-        axes[0].plot(record["step"], record["test"], color="C0", lw=1, label=label)
-        axes[1].plot(record["step"], record["cosine"], color="C2", lw=1)
-        for name, color in (("model distance", "C3"), ("prediction distance", "C1")):
-            label = name if i == 0 else None
-            axes[1].plot(record["step"], record[name], color=color, lw=1, label=label)
+        record, first = r["record"], i == 0
+
+        def draw(ax: Any, x: Any, y: Any, colour: str, label: str, first: bool = first,
+                 **own: Any) -> None:  # fmt: skip
+            ax.plot(x, y, color=colour, label=label if first else "_seed", **{"lw": 0.9, **own})
+
+        draw(axes[0], record["step"], record["test"], blue, "trained\nlayer")
+        draw(axes[1], record["step"], record["cosine"], green, "cosine of\nthe models")
+        draw(axes[1], record["step"], record["model distance"], red, "distance\nof models")
+        draw(axes[1], record["step"], record["prediction distance"], orange,
+             "distance of\npredictions")  # fmt: skip
         for kind, style in (("inputs", "-"), ("teacher", "--")):
             ours, theirs = np.array(r["elsewhere"][kind]).T
-            label = (f"trained, scaled {kind}", f"GD, scaled {kind}") if i == 0 else (None, None)
-            axes[3].semilogy(SCALES, ours, style, color="C0", lw=1, label=label[0])
-            axes[3].semilogy(SCALES, theirs, style, color="k", lw=2.5, alpha=0.3, label=label[1])
-    axes[0].axhline(runs[0]["gd"], color="k", ls="--", lw=1, label="gradient descent, one step")
+            draw(axes[3], SCALES, ours, blue, f"scaled\n{kind}", ls=style)
+            draw(axes[3], SCALES, theirs, black, "_gd", ls=style, lw=2.5, alpha=0.3)
+    line(axes[0], runs[0]["gd"], "gradient descent, one step", across=0.3)
     axes[0].set(xlabel="step", ylabel="loss of the query", title="Training")
-    axes[1].plot([], [], color="C2", label="cosine of the models")
     axes[1].set(xlabel="step", title="Alignment with gradient descent", ylim=(-0.05, 1.05))
-    names = {"gd": "gradient\ndescent", "lsa": "trained", "between": "halfway"}
+    names = {"gd": "gradient descent", "lsa": "trained", "between": "halfway"}
     for i, name in enumerate(names):
-        axes[2].plot([i] * len(runs), [r[name] for r in runs], "o", color="C0", alpha=0.6)
+        axes[2].plot([i] * len(runs), [r[name] for r in runs], "o", color=blue, alpha=0.6)
     axes[2].set_xticks(range(len(names)), names.values())
     axes[2].set(title="Loss at weights between the two", ylim=(0, 0.3), xlim=(-0.5, 2.5))
-    axes[3].set(xlabel="scale", ylabel="loss", title="Other data than in training")
+    axes[3].set(xlabel="scale", ylabel="loss", title="Other data than in training (grey: GD)",
+                yscale="log")  # fmt: skip
     for i, damping in enumerate(DAMPINGS):
         curves = runs[0]["repeated"][str(damping)]["curves"]
         for curve, style in zip(curves, ("-", "--"), strict=True):
-            label = f"damping {damping:g}" if style == "-" else None
-            axes[4].semilogy(np.array(curve, float), style, color=f"C{i}", label=label)
+            height = np.array(curve, float)
+            axes[4].semilogy(height, style, color=COLOURS[i], label="_curve")
+        inside = np.flatnonzero(height < 10)[-1]
+        axes[4].annotate(f"damping {damping:g}", (inside, height[inside]), (4, -8),
+                         textcoords="offset points", color=COLOURS[i], fontsize=8)  # fmt: skip
     axes[4].set(xlabel="times applied (dashed: gradient descent)", title="Repeated",
-                ylim=(1e-2, 10))  # fmt: skip
-    for ax in (axes[0], axes[1], axes[3], axes[4]):
-        ax.legend(fontsize=8, frameon=False)
+                ylim=(1e-2, 10), xlim=(0, 60))  # fmt: skip
+    for ax in (axes[0], axes[1], axes[3]):
+        label_lines(ax)
     return fig
 
 

@@ -17,6 +17,7 @@ from olsq.plot.labels import label_lines, label_points
 
 __all__ = [
     "COLOURS",
+    "WIDTH",
     "colour_of",
     "in_house_style",
     "label_lines",

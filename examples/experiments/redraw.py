@@ -1,4 +1,6 @@
-"""Every picture of docs/results from the results that are stored: nothing is trained.
+"""Pictures of docs/results from the results that are stored: nothing is trained.
+
+Two show matrices, which are not stored: sander_population.py makes them again in minutes.
 
     python examples/experiments/redraw.py                   # all
     python examples/experiments/redraw.py parity regbench   # some
@@ -11,19 +13,67 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
+import dynamics_deep
+import dynamics_few_shot
+import dynamics_one_layer
+import gdpp
 import language_models
 import matplotlib.pyplot as plt
+import meta_learning_report
 import noisy_recall
+import one_step_gd
 import parity
 import regbench
+import sander_trained
+import sine_regression
+import softmax_heads
 import solving_report
+import test_time_compute
 from task_training import RESULTS, load_results
 
+
+def read(draw: Callable[..., Any], name: str, *keys: str, **options: Any) -> Callable[[], Any]:
+    """A picture of what is stored under a name, or of its parts."""
+
+    def picture() -> Any:
+        results = load_results(name)
+        return draw(*([results[key] for key in keys] or [results]), **options)
+
+    return picture
+
+
+def of_rows(
+    draw: Callable[[list[Any]], Any], name: str, part: str = "runs"
+) -> Callable[[], Any]:
+    """A picture of the list of runs, or of those of a part."""
+    return lambda: draw(list(load_results(name)[part].values()))
+
+
 PICTURES: dict[str, Callable[[], Any]] = {
-    "language-models": lambda: language_models.figure(load_results("language-models")),
-    "noisy-recall": lambda: noisy_recall.figure(load_results("noisy-recall")),
-    "parity": lambda: parity.figure(load_results("parity")["runs"]),
-    "regbench": lambda: regbench.figure(load_results("regbench")),
+    "dynamics-deep": read(dynamics_deep.figure, "dynamics-deep"),
+    "dynamics-few-shot": read(dynamics_few_shot.figure, "dynamics-few-shot"),
+    "dynamics-one-layer": read(
+        dynamics_one_layer.figure, "dynamics-one-layer", "controls", "runs"
+    ),
+    "gdpp": read(gdpp.figure, "gdpp"),
+    "meta-learning": read(meta_learning_report.figure, "meta-learning", "methods"),
+    "one-step-gd": of_rows(one_step_gd.figure, "one-step-gd"),
+    **{
+        f"sander-{part}": of_rows(draw, "sander-trained", part)
+        for part, (_, _, draw) in sander_trained.PARTS.items()
+    },
+    "sine-regression": of_rows(sine_regression.figure, "sine-regression"),
+    "softmax-heads": read(softmax_heads.figure, "softmax-heads", "runs"),
+    "test-time-compute-language": read(
+        test_time_compute.figure, "test-time-compute", "language", trained=256
+    ),
+    "test-time-compute-recall": read(
+        test_time_compute.figure, "test-time-compute", "noisy recall", trained=127
+    ),
+    "language-models": read(language_models.figure, "language-models"),
+    "noisy-recall": read(noisy_recall.figure, "noisy-recall"),
+    "parity": read(parity.figure, "parity", "runs"),
+    "regbench": read(regbench.figure, "regbench"),
 }
 
 

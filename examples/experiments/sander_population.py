@@ -25,9 +25,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import matplotlib.pyplot as plt
 import numpy as np
 from icl_training import options, run_notes, x64
+from panels import COLOURS, in_house_style, panels
 from task_training import RESULTS, save_results
 
 from olsq.icl.autoregressive_losses import (
@@ -171,39 +171,44 @@ def ones(values: Any) -> tuple[float, float, float, float]:
     return 0.5, columns + 0.5, rows + 0.5, 0.5
 
 
+@in_house_style
 def figure_3(unitary: dict[str, Any], rotations: dict[str, Any]) -> Any:
     """A, B, B^T A and P after training, for both families."""
-    fig, axes = plt.subplots(2, 4, figsize=(11, 5.8), layout="constrained")
-    for axis_row, found, name in zip(
-        axes, (unitary, rotations), ("unitary, H = 10", "rotations, H = 8"), strict=True
+    fig, axes = panels(4, 2, height=2.3)
+    for column, found, name in zip(
+        axes.T, (unitary, rotations), ("unitary, H = 10", "rotations, H = 8"), strict=True
     ):
-        panels = {"A": found["a"], "B": found["b"], "$B^T A$": found["b"].T @ found["a"]}
-        for ax, (title, values) in zip(axis_row, {**panels, "P": found["p"]}.items(), strict=True):
+        shown = {"A": found["a"], "B": found["b"], "$B^T A$": found["b"].T @ found["a"]}
+        for ax, (title, values) in zip(column, {**shown, "P": found["p"]}.items(), strict=True):
             image = ax.imshow(values, cmap="cividis", extent=ones(values))
             fig.colorbar(image, ax=ax, shrink=0.8)
-            ax.set_title(title)
-        axis_row[0].set(ylabel=f"{name}\n\nhead", xlabel="coordinate")
-        axis_row[3].set(ylabel="T − 1", xlabel="t")
+            ax.set_title(f"{title}, {name}")
+            ax.grid(visible=False)
+        column[0].set(ylabel="head", xlabel="coordinate")
+        column[3].set(ylabel="T − 1", xlabel="t")
     return fig
 
 
+@in_house_style
 def figure_6(found: list[dict[str, Any]]) -> Any:
     """P with P[T-1, T] masked, its last row, and the cosine encoding to compare with."""
-    fig, axes = plt.subplots(2, 5, figsize=(13, 5.4), layout="constrained")
-    for ax, each in zip(axes.T, found, strict=False):
+    fig, axes = panels(5, 2, height=2.0)
+    for ax, each in zip(axes, found, strict=False):
         shown = np.tril(each["p"])[:, :-1]
         visible = np.where(np.tri(len(shown)) > 0, shown, np.nan)
         ax[0].imshow(visible, cmap="viridis", extent=ones(shown))
-        ax[0].set(title=f"µ = {each['mu']}", xlabel="t", ylabel="T − 1")
-        ax[1].plot(np.arange(1, len(shown) + 1), shown[-1])
+        ax[0].set(title=f"µ = {each['mu']}", ylabel="T − 1")
+        ax[1].plot(np.arange(1, len(shown) + 1), shown[-1], color=COLOURS[0])
         ax[1].axhline(0.0, color="0.6", lw=0.8)
-        ax[1].set(xlabel="t", title=f"last row; masked {each['p_T']:.3f}")
+        ax[1].set(title=f"last row; masked {each['p_T']:.3f}")
     place = np.arange(LENGTH)[:, None] / 10_000.0 ** (2.0 * np.arange(64) / 128)
     cosine = np.concatenate([np.sin(place), np.cos(place)], 1)
-    axes[0, 4].imshow(cosine @ cosine.T, cmap="viridis", extent=ones(cosine @ cosine.T))
-    axes[0, 4].set(title="cosine encoding, $pp^T$", xlabel="t", ylabel="T")
-    axes[1, 4].plot(np.arange(1, LENGTH + 1), (cosine @ cosine.T)[-1])
-    axes[1, 4].set(xlabel="t", title="last row")
+    axes[4, 0].imshow(cosine @ cosine.T, cmap="viridis", extent=ones(cosine @ cosine.T))
+    axes[4, 0].set(title="cosine encoding, $pp^T$", xlabel="t", ylabel="T")
+    axes[4, 1].plot(np.arange(1, LENGTH + 1), (cosine @ cosine.T)[-1], color=COLOURS[0])
+    axes[4, 1].set(xlabel="t", title="last row")
+    for ax in axes[:, 0]:
+        ax.grid(visible=False)
     return fig
 
 

@@ -31,6 +31,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import sander_models as models
 from icl_training import options, run_notes
+from panels import COLOURS, in_house_style, label_lines, panels
 from sander_claims import (
     DEEP,
     FIRST,
@@ -96,54 +97,65 @@ def scalar(softmax: bool, mlp: bool, seed: int, **changed: int) -> dict[str, Any
     return {"softmax": softmax, "mlp": mlp} | record
 
 
+@in_house_style
 def figure_5(rows: list[dict[str, Any]]) -> Any:
-    fig, ax = plt.subplots(figsize=(5, 3.6), layout="constrained")
+    fig, ax = panels(1, height=3.2)
     for seed in sorted({row["seed"] for row in rows}):  # not their mean: some runs get stuck
         errors = [mean_of(rows, layers=n, steps=DEEP, seed=seed) for n in DEPTHS]
-        ax.plot(DEPTHS, errors, "C0o-", lw=1, label=None if seed else "model, by seed")
-    ax.plot(4, mean_of(rows, layers=4, steps=LONGER), "C0*", label="model, trained longer")
-    for rule, style in zip(RULES, ("C1s--", "C2s:"), strict=True):
+        ax.plot(DEPTHS, errors, "o-", color=COLOURS[0], lw=0.9, ms=4, label=f"model, seed {seed}")
+    longer = mean_of(rows, layers=4, steps=LONGER)
+    ax.plot(4, longer, "*", color=COLOURS[0], label="_longer")
+    ax.annotate("trained longer", (4, longer), (6, -3), textcoords="offset points", fontsize=8,
+                color=COLOURS[0])  # fmt: skip
+    for rule, colour in zip(RULES, COLOURS[1:3], strict=True):
         errors = [mean_of(rows, f"descent, {rule}", layers=n) for n in DEPTHS]
-        ax.plot(DEPTHS, errors, style, label=f"gradient descent, steps {rule}")
+        ax.plot(DEPTHS, errors, "s--", color=colour, lw=0.9, ms=4, label=f"descent,\nsteps {rule}")
     ax.set(xlabel="depth, steps", ylabel="mean squared error", yscale="log")
-    fig.legend(loc="outside upper center", ncols=2, fontsize="small")
+    label_lines(ax)
     return fig
 
 
+@in_house_style
 def figure_7(rows: list[dict[str, Any]]) -> Any:
-    fig, ax = plt.subplots(figsize=(5, 3.6), layout="constrained")
-    for copies, name in ((1, "$e_t = s_t$"), (2, "$e_t = (s_t, s_t)$")):
-        ax.plot(HEADS, [mean_of(rows, heads=n, copies=copies) for n in HEADS], "o-", label=name)
+    fig, ax = panels(1, height=3.0)
+    for i, (copies, name) in enumerate(((1, "$e_t = s_t$"), (2, "$e_t = (s_t, s_t)$"))):
+        for seed in sorted({row["seed"] for row in rows}):
+            errors = [mean_of(rows, heads=n, copies=copies, seed=seed) for n in HEADS]
+            ax.plot(HEADS, errors, "o-", color=COLOURS[i], lw=0.9, ms=3,
+                    label="_seed" if seed else name)  # fmt: skip
     ax.set(xlabel="heads", ylabel="mean squared error", xscale="log", xticks=HEADS)
     ax.set_xticks(HEADS, [str(n) for n in HEADS])
     ax.minorticks_off()
     ax.set_ylim(0)
-    ax.legend()
+    label_lines(ax)
     return fig
 
 
+@in_house_style
 def figure_8(rows: list[dict[str, Any]]) -> Any:
-    fig, axes = plt.subplots(len(FIRST), 2, figsize=(7, 6), layout="constrained")
+    fig, axes = panels(len(FIRST), 2, height=2.3)
     for line, first in zip(axes, FIRST, strict=True):
         row = next(row for row in rows if row["first state"] == first)
         for ax, values, when in zip(line, row["sum of B^T B"], ("start", "end"), strict=True):
-            fig.colorbar(ax.imshow(np.abs(values), cmap="viridis"), ax=ax)
+            fig.colorbar(ax.imshow(np.abs(values), cmap="viridis"), ax=ax, shrink=0.8)
             ax.set_title(f"{first} $s_1$, {when}: {row[f'off / diagonal, {when}']:.2f}")
+            ax.grid(visible=False)
     fig.suptitle(r"$|\sum_h B_h^\top B_h|$ and its mean off the diagonal over that on it")
     return fig
 
 
+@in_house_style
 def figure_9(rows: list[dict[str, Any]]) -> Any:
-    fig, ax = plt.subplots(figsize=(5, 3.6), layout="constrained")
+    fig, ax = panels(1, height=3.2)
     for row in rows:
         name = ("softmax" if row["softmax"] else "linear") + (", MLP" if row["mlp"] else "")
         losses = row["training loss"]
         steps = row["steps"] * (np.arange(len(losses)) + 0.5) / len(losses)
-        color, style = "C1" if row["softmax"] else "C0", "--" if row["mlp"] else "-"
-        label = name if row["seed"] == rows[0]["seed"] else None
-        ax.plot(steps, losses, style, color=color, label=label)
+        color, style = COLOURS[int(row["softmax"])], "--" if row["mlp"] else "-"
+        label = name if row["seed"] == rows[0]["seed"] else "_seed"
+        ax.plot(steps, losses, style, color=color, lw=0.9, label=label)
     ax.set(xlabel="step", ylabel="training loss", yscale="log")
-    ax.legend()
+    label_lines(ax)
     return fig
 
 

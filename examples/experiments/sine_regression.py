@@ -18,10 +18,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import matplotlib.pyplot as plt
 import numpy as np
 import optax
 from icl_training import Claim, adam, options, run_notes, train
+from panels import COLOURS, in_house_style, label_lines, panels
 from regression_tasks import alignment, half_mse
 from task_training import RESULTS, add_result, load_results, save_results
 
@@ -151,23 +151,24 @@ def claims(runs: list[dict[str, Any]]) -> dict[str, Claim]:
     }  # fmt: skip
 
 
+@in_house_style
 def figure(runs: list[dict[str, Any]]) -> Any:
     """One task before and after the step, and the losses over training."""
-    fig, axes = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
-    line = np.linspace(-5, 5, 101)
+    fig, axes = panels(2, height=2.7)
+    across = np.linspace(-5, 5, 101)
     for i, kind in enumerate(MODELS):
-        axes[0].plot(line, runs[0][kind]["curve"], f"C{i}", label=f"{kind}, adjusted")
-        axes[0].plot(line, runs[0][kind]["initial"], f"C{i}:", lw=1, label="its start")
+        own = {"color": COLOURS[i]}
+        axes[0].plot(across, runs[0][kind]["curve"], label=f"{kind},\nadjusted", **own)
+        axes[0].plot(across, runs[0][kind]["initial"], ":", lw=1, label="_start", **own)
         for j, r in enumerate(runs):
-            record = r[kind]["record"]
-            label = kind if j == 0 else None
-            axes[1].semilogy(record["step"], record["test"], f"C{i}", lw=1, label=label)
-    axes[0].plot(*runs[0]["one task"], "ko", ms=4, label="data")
-    low, high = axes[0].get_ylim()
-    axes[0].set(xlabel="x", title="One task", ylim=(low, high + 0.5 * (high - low)))  # the legend's
+            record, label = r[kind]["record"], "_seed" if j else kind
+            axes[1].semilogy(record["step"], record["test"], lw=0.9, label=label, **own)
+    axes[0].plot(*runs[0]["one task"], "ko", ms=4, label="_data")
+    axes[0].set(xlabel="x", title="One task (dots), before (dotted) and after the step")
+    axes[0].set_xlim(-5, 5)
     axes[1].set(xlabel="step", ylabel="loss of the query", title="Training")
     for ax in axes:
-        ax.legend(fontsize=8, frameon=False)
+        label_lines(ax)
     return fig
 
 

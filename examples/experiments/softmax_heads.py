@@ -22,6 +22,7 @@ import numpy as np
 import optax
 from icl_training import Claim, adam, options, run_notes, train
 from one_step_gd import construction
+from panels import COLOURS, WIDTH, in_house_style, label_lines, line
 from regression_tasks import DIM, alignment, half_mse, predict, query_gradient, start, tasks
 from task_training import RESULTS, add_result, load_results, save_results
 
@@ -87,26 +88,33 @@ def claims(runs: dict[str, Any]) -> dict[str, Claim]:
     }
 
 
+@in_house_style
 def figure(runs: dict[str, Any]) -> Any:
     """Losses, alignment, and the two heads' products and their sum."""
-    fig, axes = plt.subplots(1, 5, figsize=(18, 3.4), layout="constrained")
+    fig = plt.figure(figsize=(WIDTH, 6.8), layout="constrained")
+    grid = fig.add_gridspec(3, 3, height_ratios=(1.3, 1.3, 1))
+    curves = [fig.add_subplot(grid[i, :]) for i in range(2)]
     for key, r in runs.items():
         heads, seed = key.split(", ")
-        label = f"{heads} softmax head" + "s" * (heads == "2") if seed == "0" else None
-        for ax, name in zip(axes, ("test", "cosine"), strict=False):
-            ax.plot(r["record"]["step"], r["record"][name], f"C{heads}", lw=1, label=label)
+        label = f"{heads} softmax\nhead" + "s" * (heads == "2") if seed == "0" else "_seed"
+        for ax, name in zip(curves, ("test", "cosine"), strict=True):
+            ax.plot(r["record"]["step"], r["record"][name], color=COLOURS[int(heads)], lw=0.9,
+                    label=label)  # fmt: skip
     one = runs["2, 0"]
-    axes[0].axhline(one["gd"], color="k", ls="--", lw=1, label="gradient descent")
-    axes[0].set(xlabel="step", ylabel="loss of the query", title="Training")
-    axes[1].set(xlabel="step", title="Cosine with gradient descent", ylim=(-0.05, 1.05))
-    axes[0].legend(fontsize=8, frameon=False)
-    panels = dict(zip(("head 1", "head 2"), np.array(one["heads"]), strict=True))
-    panels["sum"] = sum(panels.values())
-    top = max(np.abs(x).max() for x in panels.values())
-    for ax, (title, values) in zip(axes[2:], panels.items(), strict=True):
+    line(curves[0], one["gd"], "gradient descent", across=0.4, below=True)
+    curves[0].set(xlabel="step", ylabel="loss of the query", title="Training")
+    curves[1].set(xlabel="step", title="Cosine with gradient descent", ylim=(-0.05, 1.05))
+    parts = dict(zip(("head 1", "head 2"), np.array(one["heads"]), strict=True))
+    parts["sum"] = sum(parts.values())
+    top = max(np.abs(x).max() for x in parts.values())
+    for i, (title, values) in enumerate(parts.items()):
+        ax = fig.add_subplot(grid[2, i])
         image = ax.imshow(values, cmap="RdBu_r", vmin=-top, vmax=top)
         ax.set(title=f"η W$_K^T$W$_Q$, {title}", xticks=[], yticks=[])
-    fig.colorbar(image, ax=axes[4], shrink=0.8)
+        ax.title.set_size(8)
+    fig.colorbar(image, ax=ax, shrink=0.8)
+    for ax in curves:
+        label_lines(ax)
     return fig
 
 

@@ -25,6 +25,7 @@ import numpy as np
 from language_models import load_corpus, make_model
 from matplotlib.ticker import LogLocator
 from noisy_recall import SEQUENCES
+from panels import COLOURS, in_house_style, label_points, panels
 from scipy.stats import spearmanr
 from task_training import RESULTS, add_result, batches, loss_of, train
 
@@ -86,38 +87,52 @@ def conditions(model: Any, windows: Any, every: int = 8) -> dict[str, Any]:
     return {"positions": positions, "heads": heads}
 
 
+@in_house_style
 def figure(found: dict[str, Any], trained: int) -> Any:
-    """The four panels of the page."""
-    fig, axes = plt.subplots(1, 4, figsize=(17, 3.9), layout="constrained")
+    """Losses by steps, condition numbers by position, and the steps that they take."""
+    fig, axes = panels(3, height=2.9)
     spent, heads = found["spend"], found["conditions"]["heads"]
-    axes[0].plot(spent["steps"], np.array(spent["fixed"]) - spent["exact"], "o-")
-    axes[0].set(xlabel="conjugate-gradient steps, fixed",
-                ylabel="loss - loss of the exact solution", title="Fixed steps")  # fmt: skip
+    ax = axes[0]
     tol, steps, loss = np.array(spent["adaptive"]).T
     excess = loss - spent["exact"]
-    axes[1].plot(steps, excess, "o-", color="C1")
-    for t, x, y in zip(tol, steps, excess, strict=True):
-        axes[1].annotate(f"{t:g}", (x, y), (4, 4), textcoords="offset points", fontsize=7)
-    for ax in axes[:2]:
-        # Signed: fewer steps may also gain.  Linear around 0, where rounding is all there is.
-        ax.set_yscale("symlog", linthresh=1e-5)
-        ax.axhline(0, color="0.6", lw=0.8, zorder=0)
-    axes[1].set(xlabel="mean steps a token", title="Stopping at a tolerance (labels)")
+    ax.plot(spent["steps"], np.array(spent["fixed"]) - spent["exact"], "o-", ms=3,
+            color=COLOURS[0])  # fmt: skip
+    ax.plot(steps, excess, "o-", ms=3, color=COLOURS[1])
+    # Signed: fewer steps may also gain.  Linear around 0, where rounding is all there is.
+    ax.set_yscale("symlog", linthresh=1e-5)
+    ax.axhline(0, color="0.6", lw=0.8, zorder=0)
+    ax.set(xlabel="conjugate-gradient steps a token", ylabel="loss - loss of the exact solution",
+           title="Steps fixed (blue), or by a tolerance (named)", xlim=(-0.3, 12))  # fmt: skip
     at = np.array(found["conditions"]["positions"]) + 1
+    bar = plt.cm.ScalarMappable(plt.Normalize(0, 1), "viridis_r")
     for head in heads:
-        axes[2].loglog(at, head["condition"], color=plt.cm.viridis(head["forget"]), lw=1.2)
-    label_log(axes[2].yaxis, heads)
-    axes[2].axvline(trained, color="0.6", ls=":", lw=0.8)
-    axes[2].set(xlabel="position", title="Condition number by head (colour: mean gate)")
-    bar = plt.cm.ScalarMappable(plt.Normalize(0, 1), "viridis")
-    fig.colorbar(bar, ax=axes[2], label="mean forget gate")
+        axes[1].loglog(at, smoothed(head["condition"]), color=bar.to_rgba(head["forget"]), lw=1)
+    label_log(axes[1].yaxis, heads)
+    axes[1].axvline(trained, color="0.6", ls=":", lw=0.8)
+    axes[1].set(xlabel="position", ylabel="condition number", title="Condition number by head")
     kappa = [head["condition"][-1] for head in heads]
     gates, spent_steps = ([head[name] for head in heads] for name in ("forget", "steps"))
-    axes[3].scatter(kappa, spent_steps, c=gates, cmap="viridis", vmin=0, vmax=1)
-    axes[3].set(xscale="log", xlabel="condition number at the end", ylabel="steps to 1e-4",
+    axes[2].scatter(kappa, spent_steps, c=bar.to_rgba(gates))
+    axes[2].set(xscale="log", xlabel="condition number at the end", ylabel="steps to 1e-4",
                 title="Harder heads take more steps")  # fmt: skip
-    label_log(axes[3].xaxis, heads)
+    label_log(axes[2].xaxis, heads)
+    fig.colorbar(bar, ax=axes[1:], label="mean forget gate")
+    names = [(t, n, y) for t, n, y in zip(tol, steps, excess, strict=True)]
+    fixed = np.array(spent["fixed"]) - spent["exact"]
+    label_points(ax, [
+        *((n, y, f"{t:g}", COLOURS[1]) for t, n, y in names),
+        *((n, y, "", "k") for n, y in zip(spent["steps"], fixed, strict=True)),
+    ], fontsize=7.5)  # fmt: skip
     return fig
+
+
+def smoothed(values: list[float], width: int = 9) -> Any:
+    """A running geometric mean of long series, whose window shrinks towards both ends."""
+    logs = np.log(values)
+    if len(logs) < 4 * width:
+        return np.exp(logs)
+    half = [min(i, len(logs) - 1 - i, width // 2) for i in range(len(logs))]
+    return np.exp([logs[i - h : i + h + 1].mean() for i, h in enumerate(half)])
 
 
 def label_log(axis: Any, heads: list[dict[str, Any]]) -> None:

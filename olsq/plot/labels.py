@@ -58,16 +58,16 @@ def label_lines(
     points = 72.0 / ax.figure.dpi
     box = ax.get_window_extent()
     places = np.array([ax.transData.transform(end) for *_, end in ends]) * points
-    right, bottom, top = box.x1 * points, box.y0 * points, box.y1 * points
+    bottom, top = box.y0 * points, box.y1 * points
     wanted = np.clip(places[:, 1], bottom, top)
     columns = np.zeros(len(ends)) if edge else np.round(places[:, 0] / (6 * fontsize))
+    tall = 1.15 * fontsize * max(name.count("\n") + 1 for _, name, _ in ends)
     heights = wanted.copy()
     for column in np.unique(columns):
         same = columns == column
-        heights[same] = spread(wanted[same], 1.15 * fontsize, bottom, top)
+        heights[same] = spread(wanted[same], tall, bottom, top)
     drawn = []
     for (line, name, end), place, height in zip(ends, places, heights, strict=True):
-        across = (right - place[0] if edge else 0.0) + gap
         moved = height - place[1]
         far = abs(moved) > 0.6 * fontsize
         stroke: dict[str, Any] = {
@@ -75,7 +75,8 @@ def label_lines(
             "shrinkB": 0, "relpos": (0.0, 0.5),
         }  # fmt: skip
         drawn.append(ax.annotate(
-            name, end, (across + (gap if far else 0.0), moved), textcoords="offset points",
+            name, (1.0, end[1]) if edge else end, (gap + (gap if far else 0.0), moved),
+            xycoords=("axes fraction", "data") if edge else "data", textcoords="offset points",
             fontsize=fontsize, color=line.get_color(), ha="left", va="center",
             annotation_clip=False, arrowprops=stroke if far else None,
         ))  # fmt: skip
