@@ -63,9 +63,11 @@ def test_labels_of_lines(axes):
 
 def test_labels_stand_where_lines_end(axes):
     (short,) = axes.plot([0, 3, 20], [0.1, 0.5, 0.7], label="leaves")  # its last point is outside
+    axes.plot([0, 4, 10], [0.1, 0.9, 300], label="rises")
     axes.plot([0, 10], [0.1, 0.5], label="stays")
-    first, last = label_lines(axes)
+    first, up, last = label_lines(axes)
     assert tuple(first.xy) == (3, 0.5)
+    assert tuple(up.xy) == (4, 0.9)
     assert tuple(last.xy) == (10, 0.5)
     (at_edge,) = label_lines(axes, [short], edge=True)
     axes.figure.draw_without_rendering()

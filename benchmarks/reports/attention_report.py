@@ -12,6 +12,7 @@ import olsq
 from benchmarks.reports.sequence_report import table
 from olsq import attention
 from olsq.attention.registry import METHODS, OBJECTIVES, RULES
+from olsq.plot.labels import label_lines
 
 INTRO = """\
 # The family
@@ -172,18 +173,26 @@ def measured_rows(cache):
         yield [f"`{rule.name}`", *cells, last, f"{found['error']:.0e}"]
 
 
+# The rules that are compared most; the others are grey.
+COLOURS = {
+    "mesa": "#2166ac", "mesa_discounted": "#2166ac", "gla": "#d9730d", "gated_delta": "#1b7f4d",
+    "softmax": "#c0362c", "mamba2": "#8a6100", "kalman": "#7b4fa3",
+}  # fmt: skip
+
+
 def growth(cache, path):
-    """Time against T of all rules, the slow ones named at their ends."""
-    figure, axes = plt.subplots(figsize=(8, 5.2), layout="constrained")
+    """Time against T of all rules, named at their ends."""
+    figure, axes = plt.subplots(figsize=(5, 5), layout="constrained")
     found = {r.name: cache[f"growth|{r.name}"] for r in RULES if f"growth|{r.name}" in cache}
     order = sorted(found, key=lambda n: -list(found[n].values())[-1])
-    colours = plt.get_cmap("turbo")(np.linspace(0.03, 0.97, len(order)))
-    for name, colour in zip(order, colours, strict=True):
+    for name in order:
+        colour = COLOURS.get(name, "#7a7a7a")
         t = np.array(list(map(int, found[name])))
-        axes.loglog(t, list(found[name].values()), "o-", ms=3, lw=1.2, color=colour, label=name)
+        axes.loglog(t, list(found[name].values()), "o-", ms=2, lw=0.9, color=colour, label=name)
     axes.set(xlabel="tokens", ylabel="milliseconds, one head of width 64", xticks=t, xticklabels=t)
     axes.minorticks_off()
-    axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5), title="slowest first")
+    axes.spines[["top", "right"]].set_visible(False)
+    label_lines(axes, fontsize=7.5)
     figure.savefig(path, dpi=150)
     plt.close(figure)
 

@@ -272,12 +272,14 @@ def figure(_: argparse.Namespace) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
+    from olsq.plot.labels import label_lines
+
     found = json.loads(RESULTS.read_text())
-    blue, orange, grey = "#0072B2", "#E69F00", "#777777"
+    blue, orange = "#0072B2", "#b37a00"
     style = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False,
              "legend.frameon": False, "axes.grid": True, "grid.alpha": 0.25}  # fmt: skip
     with plt.rc_context(style):
-        fig, (left, middle, right) = plt.subplots(1, 3, figsize=(10, 3.2), layout="constrained")
+        fig, (left, middle, right) = plt.subplots(3, 1, figsize=(5, 7.6), layout="constrained")
         table = found["constants"]["table"]
         d = np.array([row["d"] for row in table], float)
         left.loglog(d, [row["rows_per_second"] for row in table], "o-", color=blue)
@@ -286,19 +288,19 @@ def figure(_: argparse.Namespace) -> None:
         middle.loglog(d, [row["state_bytes"] / 1e9 for row in table], "s--", color=orange,
                       label="gigabytes")  # fmt: skip
         middle.set(xlabel="coefficients d", title="a merge")
-        middle.legend()
         sizes = sorted({row["d"] for row in found["workers"]["table"]})
         for size, mark, colour in zip(sizes, "os", (blue, orange), strict=True):
             own = [row for row in found["workers"]["table"] if row["d"] == size]
             count = [row["workers"] for row in own]
             busiest = [row["busiest_worker_seconds"] for row in own]
-            right.plot(count, busiest, mark, color=colour, label=f"d = {size}, measured")
+            right.plot(count, busiest, mark, color=colour, label=f"d = {size}")
             right.plot(count[:4], [row["predicted_seconds"] for row in own[:4]], "-",
                        color=colour, lw=1)  # fmt: skip
-        right.plot([], [], "-", color=grey, lw=1, label="predicted")
-        right.set(xlabel="workers", title="seconds of the busiest worker", xticks=[1, 2, 3, 4])
+        right.set(xlabel="workers", xticks=[1, 2, 3, 4],
+                  title="seconds of the busiest worker (line: predicted)")  # fmt: skip
         right.set_ylim(bottom=0)
-        right.legend()
+        for ax in (middle, right):
+            label_lines(ax)
         fig.savefig(FIGURE, dpi=140)
 
 

@@ -228,6 +228,8 @@ def draw(found: dict) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
+    from olsq.plot.labels import label_lines
+
     labels = [f"{commit}\n{when[5:16]}" for commit, when, _ in found["commits"]]
     online = values_of(
         found, "accuracy.Online.track_error",
@@ -244,7 +246,7 @@ def draw(found: dict) -> None:
     ]
     panels = [panel for panel in panels if panel[1]]
     figure, axes = plt.subplots(  # one above the other: to be read on a phone, too
-        len(panels), 1, figsize=(7, 3.3 * len(panels)), layout="constrained", squeeze=False
+        len(panels), 1, figsize=(5, 2.8 * len(panels)), layout="constrained", squeeze=False
     )
     marks = itertools.cycle("osv^Dx+*<")
     for axis, (title, rows, scale) in zip(axes[:, 0], panels, strict=True):
@@ -252,15 +254,16 @@ def draw(found: dict) -> None:
             known = [(i, v * scale) for i, v in enumerate(row) if v is not None]
             axis.plot(*zip(*known, strict=True), marker=next(marks), ms=4, lw=1.2, label=key[0])
         axis.set_title(title, loc="left", fontsize=10)
-        axis.set_xticks(range(len(labels)), labels, fontsize=8)
-        axis.set_xlim(-0.3, len(labels) - 0.7)
+        axis.set_xticks(range(len(labels)), labels, fontsize=6.5)
+        axis.set_xlim(-0.3, len(labels) - 0.9)
         if scale == 1.0:
             axis.set_yscale("log")
         else:
             axis.set_ylim(bottom=0)
         axis.grid(axis="y", alpha=0.3)
-        axis.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
-    figure.savefig(FIGURE, dpi=120)
+        axis.spines[["top", "right"]].set_visible(False)
+        label_lines(axis, edge=True)
+    figure.savefig(FIGURE, dpi=150)
     plt.close(figure)
 
 

@@ -11,6 +11,8 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
+from olsq.plot.labels import label_lines
+
 from ..suites import streams
 from ..support.peers import (
     Filterpy,
@@ -56,12 +58,12 @@ def drift() -> None:
     stream = streams.conditioned(n, D, 1e6)
     points = [p for p in checkpoints(n) if p >= 2 * D]
     exact = solve_at(stream.X, stream.y, points, forget, RIDGE)
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+    figure, (left, right) = plt.subplots(2, 1, figsize=(5, 5.8), layout="constrained")
     for label, make, colour in (
-        ("textbook, P x reused", TextbookReuse, RED),
+        ("textbook,\nP x reused", TextbookReuse, RED),
         ("padasip", Padasip, ORANGE),
-        ("filterpy (Joseph)", Filterpy, GREY),
-        ("olsq covariance", OlsqCovariance, GREEN),
+        ("filterpy\n(Joseph)", Filterpy, GREY),
+        ("olsq\ncovariance", OlsqCovariance, GREEN),
         ("olsq sqrt", OlsqSqrt, BLUE),
     ):
         coefs = _trajectory(make, stream, forget, points, lambda m: np.array(m.coef()))
@@ -77,7 +79,7 @@ def drift() -> None:
         ylabel="fit error / noise",
         title="forget .99, condition number 1e6, float64",
     )
-    left.legend(fontsize=8, loc="upper left")
+    label_lines(left)
 
     # on a linear axis of logarithms: the growth law is a straight line, and may pass 1e308
     for forget, colour in ((0.95, RED), (0.99, ORANGE), (0.999, GREY)):
@@ -92,9 +94,9 @@ def drift() -> None:
         ylim=(-18, 6),
         xlabel="thousand rows",
         ylabel="log$_{10}$ of the largest entry of |P - P'|",
-        title="P x reused: asymmetry grows as forget$^{-t}$ (dotted)",
+        title="P x reused: asymmetry as forget$^{-t}$ (dotted)",
     )
-    right.legend(fontsize=8, loc="lower right")
+    label_lines(right)
     figure.savefig(DOCS / "img" / "numerics-drift.png")
     plt.close(figure)
 
@@ -108,13 +110,13 @@ def windup() -> None:
     import olsq
 
     forget = 0.98
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+    figure, (left, right) = plt.subplots(2, 1, figsize=(5, 5.8), layout="constrained")
 
     stream = streams.silence(2_000, 40_000, 2_000, D)
     points = list(range(500, len(stream.y) + 1, 500))
     # logarithms again: the textbook's P passes 1e308
     for make, read, label, colour, style in (
-        (Textbook, _largest_entry, "textbook (NaN at the end)", RED, "-"),
+        (Textbook, _largest_entry, "textbook\n(NaN at the end)", RED, "-"),
         (OlsqCovariance, _largest_variance, "olsq covariance", GREEN, "-"),
         (OlsqSqrt, _largest_variance, "olsq sqrt", BLUE, "--"),
     ):
@@ -127,7 +129,7 @@ def windup() -> None:
         ylabel="log$_{10}$ of the largest P$_{jj}$",
         title="40,000 zero regressors, forget .98",
     )
-    left.legend(fontsize=8, loc="upper left")
+    label_lines(left)
 
     faint = streams.conditioned(3_000, D, seed=1)
     silent = slice(1_000, 2_000)
@@ -139,7 +141,7 @@ def windup() -> None:
         )
         path = est.partial_fit_path(faint.X, faint.y)
         distance = np.linalg.norm(path.coef - faint.coef, axis=1)
-        right.semilogy(distance, color=colour, lw=1.2, label=f'ridge_mode="{mode}"')
+        right.semilogy(distance, color=colour, lw=1.2, label=f'ridge_mode=\n"{mode}"')
     right.axvspan(1_000, 2_000, color="black", alpha=0.06, lw=0)
     right.text(1_500, 0.004, "regressors\n1000 times fainter", fontsize=8, ha="center")
     right.set(
@@ -148,7 +150,7 @@ def windup() -> None:
         ylabel="distance to the true coefficients",
         title="faint regressors: an exact answer can be a bad one",
     )
-    right.legend(fontsize=8, loc="upper left", bbox_to_anchor=(0, 0.98))
+    label_lines(right)
     figure.savefig(DOCS / "img" / "numerics-windup.png")
     plt.close(figure)
 

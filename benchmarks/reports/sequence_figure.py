@@ -13,6 +13,7 @@ import numpy as np
 
 import olsq
 from benchmarks.suites.sequence_streams import errors, exact, make
+from olsq.plot.labels import label_lines
 
 
 def main():
@@ -20,7 +21,7 @@ def main():
     parser.add_argument("--out", default="docs/img/chunk-exact.png")
     out = parser.parse_args().out
     jax.config.update("jax_enable_x64", True)
-    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(12, 3.8), layout="constrained")
+    figure, (left, middle, right) = plt.subplots(3, 1, figsize=(5, 8.6), layout="constrained")
 
     rng = np.random.default_rng(0)
     d, c = 16, 48
@@ -41,7 +42,7 @@ def main():
     middle.set(
         title="fₜ: spectrum of PM lies between 1 and fₜ", xlabel="token of the chunk", ylabel="fₜ"
     )
-    middle.legend(frameon=False)
+    label_lines(middle)
 
     keys, values, queries = (x.astype(np.float64) for x in make("tokens", 1, 512, 32, 4))
     for i, gate in enumerate((0.9999, 0.999, 0.99, 0.97)):
@@ -73,7 +74,8 @@ def main():
         ylabel="relative error",
         ylim=(1e-16, 3),
     )
-    figure.savefig(out, dpi=110)
+    label_lines(right)
+    figure.savefig(out, dpi=150)
 
 
 if __name__ == "__main__":

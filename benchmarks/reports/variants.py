@@ -245,22 +245,26 @@ def figure(found: dict[str, dict]) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    colours = ["#777777", "#0072B2", "#56B4E9", "#009E73", "#E69F00", "#CC79A7", "#D55E00"]
+    from olsq.plot.labels import label_lines
+
+    colours = ["#555555", "#0072B2", "#2f9bd6", "#00805c", "#b37a00", "#b3498a", "#D55E00"]
     own = [label for label, row in found.items() if row["of"] == label]
-    fig, axes = plt.subplots(figsize=(9, 4.2), layout="constrained")
+    fig, axes = plt.subplots(figsize=(5, 4.4), layout="constrained")
     for i, label in enumerate(own):
-        places = np.arange(len(STREAMS)) + 0.1 * (i - 3)
+        places = np.arange(len(STREAMS)) + 0.06 * (i - 3)
         values = list(found[label]["errors"].values())
-        axes.plot(places, values, "o", color=colours[i], label=label, markersize=6)
+        name = label.replace("LeastSquares", "\nLeastSquares")
+        axes.plot(places, values, "o-", color=colours[i], label=name, markersize=4, lw=0.6)
         for other, row in found.items():
             if row["of"] == label != other:
                 values = list(row["errors"].values())
-                axes.plot(places, values, "_", color=colours[i], markersize=11, mew=1.5)
+                axes.plot(places, values, "_", color=colours[i], markersize=8, mew=1.5)
     axes.set(yscale="log", ylabel="error, root mean square")
-    axes.set_xticks(range(len(STREAMS)), [*STREAMS[:-1], "errors in X\n(of coefficients)"])
+    axes.set_xticks(range(len(STREAMS)), [*STREAMS[:-1], "errors in X\n(coefficients)"], rotation=40,
+                    ha="right")  # fmt: skip
     axes.grid(axis="y", alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=8, ncols=2)
+    label_lines(axes, edge=True)
     fig.savefig(DOCS / "img" / "variants.png", dpi=140)
 
 

@@ -254,7 +254,8 @@ def figure(results: dict[str, Any]) -> Any:
         axes[2].semilogy(r["scales"], ours, color=blue, label=label, **thin)
         axes[2].semilogy(r["scales"], theirs, "--", color=green,
                          label="_seed" if i else "GD++", **thin)  # fmt: skip
-    axes[0].set(xlabel="step", ylabel="loss of the query", title="Two layers, 10 samples")
+    axes[0].set(xlabel="step", ylabel="loss of the query", title="Two layers, 10 samples",
+                ylim=(0.06, None))  # fmt: skip
     axes[1].set(xlabel="step", title="Alignment")
     axes[2].set(xlabel="scale of the inputs", ylabel="loss", title="Other data")
     for i, samples in enumerate(SAMPLES):

@@ -164,7 +164,7 @@ def figure(runs: list[dict[str, Any]]) -> Any:
             record, label = r[kind]["record"], "_seed" if j else kind
             axes[1].semilogy(record["step"], record["test"], lw=0.9, label=label, **own)
     axes[0].plot(*runs[0]["one task"], "ko", ms=4, label="_data")
-    axes[0].set(xlabel="x", title="One task (dots), before (dotted) and after the step")
+    axes[0].set(xlabel="x", title="One task, before (dotted) and after")
     axes[0].set_xlim(-5, 5)
     axes[1].set(xlabel="step", ylabel="loss of the query", title="Training")
     for ax in axes:

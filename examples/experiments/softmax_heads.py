@@ -102,7 +102,7 @@ def figure(runs: dict[str, Any]) -> Any:
                     label=label)  # fmt: skip
     one = runs["2, 0"]
     line(curves[0], one["gd"], "gradient descent", across=0.4, below=True)
-    curves[0].set(xlabel="step", ylabel="loss of the query", title="Training")
+    curves[0].set(xlabel="step", ylabel="loss of the query", title="Training", ylim=(0.17, None))
     curves[1].set(xlabel="step", title="Cosine with gradient descent", ylim=(-0.05, 1.05))
     parts = dict(zip(("head 1", "head 2"), np.array(one["heads"]), strict=True))
     parts["sum"] = sum(parts.values())
@@ -110,8 +110,9 @@ def figure(runs: dict[str, Any]) -> Any:
     for i, (title, values) in enumerate(parts.items()):
         ax = fig.add_subplot(grid[2, i])
         image = ax.imshow(values, cmap="RdBu_r", vmin=-top, vmax=top)
-        ax.set(title=f"η W$_K^T$W$_Q$, {title}", xticks=[], yticks=[])
-        ax.title.set_size(8)
+        ax.set(title=title, xticks=[], yticks=[])
+        if i == 0:
+            ax.set_ylabel("η W$_K^T$W$_Q$")
     fig.colorbar(image, ax=ax, shrink=0.8)
     for ax in curves:
         label_lines(ax)

@@ -87,9 +87,8 @@ def main(arguments: list[str] | None = None) -> None:
         for (policy, who), curve in curves.items():
             style = "-" if who == "olsq" else ":"
             color = "C0" if policy == "LinUCB" else "C1"
-            axes.plot(curve, style, color=color, label=f"{policy}, {who}")
+            axes.plot(curve, style, color=color, label=f"{policy},\n{who}")
         axes.set(xlabel="readers", ylabel="regret so far")
-        axes.legend(frameon=False, ncol=2)
 
     figures.save(options.figure, draw)
 

@@ -80,12 +80,11 @@ def main(arguments: list[str] | None = None) -> None:
 
     def draw(axes):
         times = (np.arange(len(ours)) + 0.5) / 4
-        axes.plot(times, ours, label="recursive least squares")
-        axes.plot(times, theirs, label="normalised LMS")
+        axes.plot(times, ours, label="recursive\nleast squares")
+        axes.plot(times, theirs, label="normalised\nLMS")
         axes.axvline(SECONDS / 2, color="0.6", lw=0.8)
         axes.annotate("the door opens", (SECONDS / 2 + 0.04, 55))
         axes.set(xlabel="seconds", ylabel="echo return loss enhancement, dB", ylim=(0, None))
-        axes.legend(frameon=False, loc="lower right")
 
     figures.save(options.figure, draw)
 

@@ -29,11 +29,16 @@ def save(path: str | None, draw: Callable[[Any], None], rows: int = 1) -> None:
     matplotlib.use("agg")
     import matplotlib.pyplot as plt
 
+    from olsq.plot.labels import label_lines
+
+    # 5.4 inches: a page shows it at 375 pixels with letters that can be read.
     figure, axes = plt.subplots(
-        rows, figsize=(8, 2.2 + 1.6 * rows), layout="constrained", sharex=rows > 1
+        rows, figsize=(5.4, 1.6 + 1.6 * rows), layout="constrained", sharex=rows > 1
     )
     draw(axes)
     for one in axes if rows > 1 else [axes]:
         one.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=130)
+    for one in axes if rows > 1 else [axes]:
+        label_lines(one)  # those that have a name
+    figure.savefig(path, dpi=150)
     plt.close(figure)

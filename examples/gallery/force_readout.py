@@ -65,7 +65,6 @@ def main(arguments: list[str] | None = None) -> None:
         axes.axvline(0, color="0.3", lw=0.8)
         axes.annotate("on its own from here", (8, 2.1))
         axes.set(xlabel="steps after teaching", ylabel="deviations", ylim=(-3, 2.6))
-        axes.legend(loc="lower left", frameon=False, ncol=2)
 
     figures.save(options.figure, draw)
 

@@ -71,7 +71,6 @@ def main(arguments: list[str] | None = None) -> None:
         ax.axvline(TOKENS // 2, color="#6b7785", lw=0.8, ls=":")
         ax.set_xlabel("token (the map jumps at the dotted line)")
         ax.set_title("Squared error of the next value", loc="left")
-        ax.legend(frameon=False, fontsize=8, ncols=2)
 
     figures.save(options.figure, draw)
 

@@ -64,10 +64,9 @@ def main(arguments: list[str] | None = None) -> None:
     assert peak < 40e6  # some copies of one block in float64, whatever the file's size
 
     def draw(ax):
-        ax.loglog(seen, error, color="#2166ac", label="largest error of a coefficient")
+        ax.loglog(seen, error, color="#2166ac", label="largest error\nof a coefficient")
         ax.loglog(seen, np.array(seen) ** -0.5, color="#6b7785", lw=1, ls=":", label="1 / root n")
         ax.set_xlabel("rows read")
-        ax.legend(frameon=False)
 
     figures.save(options.figure, draw)
 

@@ -61,14 +61,13 @@ def main(arguments: list[str] | None = None) -> None:
     assert found
 
     def draw(ax):
-        ax.semilogy(np.maximum(error, 1e-17), color="#c0362c", label="a random stream")
+        ax.semilogy(np.maximum(error, 1e-17), color="#c0362c", label="a random\nstream")
         uneven = k * np.logspace(0, -3, 4)  # keys that hardly ever point in some directions
         exact = olsq.online_lstsq(uneven, v, q, ridge=1e-4).value
         here = olsq.online_lstsq(uneven, v, q, ridge=1e-4, solver=Stabilised(1e-3)).value
-        ax.semilogy(np.abs(here - exact).max(-1), color="#2166ac", label="uneven keys, small ridge")
+        ax.semilogy(np.abs(here - exact).max(-1), color="#2166ac", label="uneven keys,\nsmall ridge")
         ax.set_xlabel("token")
         ax.set_title("Error of the solver with the mistake", loc="left")
-        ax.legend(frameon=False)
 
     figures.save(options.figure, draw)
 

@@ -87,10 +87,9 @@ def main(arguments: list[str] | None = None) -> None:
             table.index[260:], *(table["market"][260:] + s * 2 * table["market_stderr"][260:]
                                  for s in (-1, 1)), alpha=0.2, lw=0,
         )  # fmt: skip
-        axes.plot(table.index[260:], table["market"][260:], label="one year, two standard errors")
+        axes.plot(table.index[260:], table["market"][260:], label="one year, two\nstandard errors")
         axes.plot(table.index, truth[:, 7, 0], color="0.3", lw=1, label="true")
         axes.set(ylabel="market beta of A007")
-        axes.legend(frameon=False)
 
     figures.save(options.figure, draw)
 

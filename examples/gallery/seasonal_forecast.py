@@ -70,10 +70,9 @@ def main(arguments: list[str] | None = None) -> None:
         some = dates > np.datetime64("1994-01-01")
         both = mean + np.outer([-1, 1], reach[:, 1]).reshape(2, -1)
         axes.fill_between(dates[some], *both[:, some], alpha=0.25, lw=0)
-        axes.plot(dates[some], mean[some], label="forecast of 26 weeks before, 90 %")
+        axes.plot(dates[some], mean[some], label="forecast of\n26 weeks\nbefore, 90 %")
         axes.plot(dates[some], co2[some], ".", ms=2.5, color="0.2", label="measured")
         axes.set(ylabel="CO2, ppm")
-        axes.legend(frameon=False)
 
     figures.save(options.figure, draw)
 

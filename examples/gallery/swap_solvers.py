@@ -53,7 +53,6 @@ def main(arguments: list[str] | None = None) -> None:
         ax.set_ylim(1e-7, 2)
         ax.set_xticks(STEPS, [str(n) for n in STEPS])
         ax.set_title("Largest error of an output, relative", loc="left")
-        ax.legend(frameon=False)
 
     figures.save(options.figure, draw)
 

@@ -23,7 +23,7 @@ def label_lines(
     gap: float = 5.0,
     edge: bool = False,
 ) -> list[Any]:
-    """Write each line's label behind its last point, in its colour; labels do not overlap.
+    """Write each line's label behind its last point in sight, in its colour, none over another.
 
     Call it once limits and scales are set, for all axes of a figure in turn.
 
@@ -180,8 +180,8 @@ def _overlap(a: tuple[float, ...], b: tuple[float, ...]) -> float:
 
 
 def _end(ax: Axes, line: Line2D) -> tuple[float, float] | None:
-    """The last finite point of a line that lies within the horizontal limits, as plain numbers."""
+    """The last point of a line that lies within the limits of the axes, as plain numbers."""
     data = np.asarray(line.get_xydata(), float)
-    low, high = sorted(ax.get_xlim())
-    seen = np.isfinite(data).all(-1) & (data[:, 0] >= low) & (data[:, 0] <= high)
+    low, high = np.sort(np.stack([ax.get_xlim(), ax.get_ylim()], -1), 0)
+    seen = ((data >= low) & (data <= high)).all(-1)  # nor where it is not finite
     return tuple(data[seen][-1].tolist()) if seen.any() else None
