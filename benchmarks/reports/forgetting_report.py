@@ -73,28 +73,28 @@ def rounding_table(result: dict) -> str:
 def draw(result: dict) -> None:
     """Each strategy along the one stream, beside exponential forgetting."""
     lines = result["one_stream"]
-    labels = list(lines)
+    labels = [label for label in lines if label != USUAL]  # that one is in every panel
     with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(3, 3, figsize=(10, 6.6), sharex=True, sharey=True)
+        figure, axes = plt.subplots(
+            len(labels), figsize=(5, 1.2 * len(labels)), sharex=True, sharey=True,
+            layout="constrained",
+        )  # fmt: skip
         at = 20 * np.arange(len(lines[USUAL])) + 10
-        for axis, label in zip(axes.flat, labels, strict=True):
+        for axis, label in zip(axes, labels, strict=True):
             for k in range(1, len(PHASES), 2):
                 axis.axvspan(k * PHASE, (k + 1) * PHASE, color="0.94", lw=0)
             axis.semilogy(at, lines[USUAL], color=GREY, lw=0.8)
             axis.semilogy(at, lines[label], color=BLUE, lw=0.9)
-            axis.set_title(label, loc="left", fontsize=8)
+            axis.set_title(f"{label}; grey: {USUAL}", loc="left", fontsize=8)
             axis.set_ylim(0.03, 6)
             axis.grid(axis="x", visible=False)
-        for axis in axes[0]:
-            for k, phase in enumerate(PHASES):
-                axis.text(
-                    (k + 0.5) * PHASE, 5.2, phase.replace("after a ", ""), ha="center", va="top",
-                    fontsize=6, color="0.35",
-                )  # fmt: skip
-        for axis in axes[-1]:
-            axis.set_xlabel("row")
-        axes[1, 0].set_ylabel("RMS of one-step-ahead prediction less signal (noise 1)")
-        figure.tight_layout()
+        for k, phase in enumerate(PHASES):
+            axes[0].text(
+                (k + 0.5) * PHASE, 5.2, phase.replace("after a ", "").replace(" ", "\n"),
+                ha="center", va="top", fontsize=7, color="0.35",
+            )  # fmt: skip
+        axes[-1].set_xlabel("row")
+        figure.supylabel("RMS of one-step-ahead prediction less signal (noise 1)", fontsize=9)
         figure.savefig(FIGURE)
         plt.close(figure)
 

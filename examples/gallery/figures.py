@@ -38,6 +38,7 @@ def save(path: str | None, draw: Callable[[Any], None], rows: int = 1) -> None:
     draw(axes)
     for one in axes if rows > 1 else [axes]:
         one.spines[["top", "right"]].set_visible(False)
+        one.tick_params(axis="x", labelsize=8)  # room for years and large numbers
     for one in axes if rows > 1 else [axes]:
         label_lines(one)  # those that have a name
     figure.savefig(path, dpi=150)
