@@ -38,7 +38,13 @@ MIXER_COLOURS = {
     for i, name in enumerate(
         ("mesa", "gla", "gated_delta", "softmax", "kda", "mamba2", "hawk-mesa", "mesa_discounted")
     )
-} | {"delta": "#4d4d4d", "hawk": "#8fb31d", "mlstm": "#a0522d", "sliding_window": "#7f7f7f"}
+} | {
+    "mesa, small ridge": "#0b2e5c",
+    "delta": "#4d4d4d",
+    "hawk": "#8fb31d",
+    "mlstm": "#a0522d",
+    "sliding_window": "#7f7f7f",
+}
 
 
 def colour_of(mixer: str) -> str:

@@ -42,9 +42,7 @@ def read(draw: Callable[..., Any], name: str, *keys: str, **options: Any) -> Cal
     return picture
 
 
-def of_rows(
-    draw: Callable[[list[Any]], Any], name: str, part: str = "runs"
-) -> Callable[[], Any]:
+def of_rows(draw: Callable[[list[Any]], Any], name: str, part: str = "runs") -> Callable[[], Any]:
     """A picture of the list of runs, or of those of a part."""
     return lambda: draw(list(load_results(name)[part].values()))
 
@@ -52,9 +50,7 @@ def of_rows(
 PICTURES: dict[str, Callable[[], Any]] = {
     "dynamics-deep": read(dynamics_deep.figure, "dynamics-deep"),
     "dynamics-few-shot": read(dynamics_few_shot.figure, "dynamics-few-shot"),
-    "dynamics-one-layer": read(
-        dynamics_one_layer.figure, "dynamics-one-layer", "controls", "runs"
-    ),
+    "dynamics-one-layer": read(dynamics_one_layer.figure, "dynamics-one-layer", "controls", "runs"),
     "gdpp": read(gdpp.figure, "gdpp"),
     "meta-learning": read(meta_learning_report.figure, "meta-learning", "methods"),
     "one-step-gd": of_rows(one_step_gd.figure, "one-step-gd"),

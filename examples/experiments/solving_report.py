@@ -206,10 +206,22 @@ def verdict(results: dict[str, Any], name: str) -> str:
         f"{'less' if share < 0 else 'more'} than the best that does not, `{theirs.mixer}` "
         f"({ours.mean:.4f} and {theirs.mean:.4f}){price}"
     )
+    said += as_shipped(rows, ours, theirs)
     if not separate:
         return f"**cannot be told** from {len(SEEDS)} seeds each, which overlap: {said}"
     word = "worth it" if share < 0 else "not worth it"
     return f"**{word}**: {said}; all {len(SEEDS)} seeds of one are below all of the other"
+
+
+def as_shipped(rows: list[Found], ours: Found, theirs: Found) -> str:
+    """What the layer does with its own settings, where the best that solves has others."""
+    plain = [row for row in rows if row.mixer == SAME_TIME.get(ours.mixer)]
+    if not plain:
+        return ""
+    share = plain[0].mean / theirs.mean - 1
+    scores = ", ".join(f"{score:.4f}" for score in plain[0].scores)
+    return (f" (`{plain[0].mixer}` with the settings it comes with: {abs(share):.0%} "
+            f"{'less' if share < 0 else 'more'}; {scores})")  # fmt: skip
 
 
 def rows_of(results: dict[str, Any], name: str) -> list[list[str]]:
@@ -269,7 +281,8 @@ tuned: recursive least squares, one gradient step a pair (LMS, the delta rule) a
 Bayes predictor, a Kalman filter that knows the drift, or where coefficients switch a mixture over the last switch.
 Mixers that solve or step have linear keys here, no convolution and no norm of what they read; `mesa_discounted` has
 gates above .9 instead of .99, and "small ridge" is `mesa` whose ridge starts at .05 and may fall to .001 instead of
-the layer's 1 and .25.
+the layer's 1 and .25. That variant was added once the first runs of `mesa` were seen: a ridge of .25 is far above what
+noise of variance .01 asks for, so it knows something of the task that gates and steps of the others have to learn.
 {POSITIONS if positions else ""}
 {chr(10).join(parts)}
 "Edge" marks a best rate at the end of its grid: a better one may lie beyond. Times are the least of 9 rounds of 3
