@@ -260,8 +260,8 @@ def figure(found: dict[str, dict]) -> None:
                 values = list(row["errors"].values())
                 axes.plot(places, values, "_", color=colours[i], markersize=8, mew=1.5)
     axes.set(yscale="log", ylabel="error, root mean square")
-    axes.set_xticks(range(len(STREAMS)), [*STREAMS[:-1], "errors in X\n(coefficients)"], rotation=40,
-                    ha="right")  # fmt: skip
+    names = [*STREAMS[:-1], "errors in X\n(coefficients)"]
+    axes.set_xticks(range(len(STREAMS)), names, rotation=40, ha="right")
     axes.grid(axis="y", alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     label_lines(axes, edge=True)

@@ -65,7 +65,8 @@ def main(arguments: list[str] | None = None) -> None:
         uneven = k * np.logspace(0, -3, 4)  # keys that hardly ever point in some directions
         exact = olsq.online_lstsq(uneven, v, q, ridge=1e-4).value
         here = olsq.online_lstsq(uneven, v, q, ridge=1e-4, solver=Stabilised(1e-3)).value
-        ax.semilogy(np.abs(here - exact).max(-1), color="#2166ac", label="uneven keys,\nsmall ridge")
+        worst = np.abs(here - exact).max(-1)
+        ax.semilogy(worst, color="#2166ac", label="uneven keys,\nsmall ridge")
         ax.set_xlabel("token")
         ax.set_title("Error of the solver with the mistake", loc="left")
 

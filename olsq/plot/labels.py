@@ -54,8 +54,8 @@ def label_lines(
     ends = [(line, name, end) for line, name, end in ends if end is not None]
     if not ends:
         return []
-    ax.figure.draw_without_rendering()  # a layout engine sets heights now, not before
-    points = 72.0 / ax.figure.dpi
+    figure = _laid_out(ax)
+    points = 72.0 / figure.dpi
     box = ax.get_window_extent()
     places = np.array([ax.transData.transform(end) for *_, end in ends]) * points
     bottom, top = box.y0 * points, box.y1 * points
@@ -134,8 +134,7 @@ def label_points(
     Each takes the best of 16 places around its point, two distances in eight directions: the one
     that covers least, the nearer of equals.
     """
-    figure = ax.figure
-    figure.draw_without_rendering()
+    figure = _laid_out(ax)
     scale = figure.dpi / 72.0
     dots = [ax.transData.transform((x, y)) for x, y, *_ in points]
     taken = [(x - 3 * scale, y - 3 * scale, x + 3 * scale, y + 3 * scale) for x, y in dots]
@@ -170,6 +169,13 @@ def label_points(
 
 
 DIRECTIONS = ((1, 0), (0, 1), (0, -1), (-1, 0), (1, 1), (1, -1), (-1, 1), (-1, -1))
+
+
+def _laid_out(ax: Axes) -> Any:
+    """The whole figure of the axes, after a layout engine has set their places."""
+    figure: Any = getattr(ax.figure, "figure", None) or ax.figure
+    figure.draw_without_rendering()
+    return figure
 
 
 def _overlap(a: tuple[float, ...], b: tuple[float, ...]) -> float:
