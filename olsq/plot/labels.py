@@ -137,7 +137,8 @@ def label_points(
     figure = _laid_out(ax)
     scale = figure.dpi / 72.0
     dots = [ax.transData.transform((x, y)) for x, y, *_ in points]
-    taken = [(x - 3 * scale, y - 3 * scale, x + 3 * scale, y + 3 * scale) for x, y in dots]
+    reach = 4 * scale  # half of what a usual dot takes
+    taken = [(x - reach, y - reach, x + reach, y + reach) for x, y in dots]
     frame = ax.get_window_extent()
     drawn = []
     for (x, y, name, colour), (left, low) in zip(points, dots, strict=True):
