@@ -194,7 +194,7 @@ def verdict(results: dict[str, Any], name: str) -> str:
     others = [row for row in rows if row.mixer not in SOLVING]
     if not solving or not others:
         return "not enough runs yet for a verdict"
-    ours, theirs = solving[0], others[0]
+    ours, theirs = cheapest(solving), cheapest(others)
     if max(ours.mean, theirs.mean) < 0.01 and not regresses(name):
         return f"`{ours.mixer}` and `{theirs.mixer}` both get more than 99 % right: no difference"
     separate = max(ours.scores) < min(theirs.scores) or max(theirs.scores) < min(ours.scores)
@@ -214,6 +214,12 @@ def verdict(results: dict[str, Any], name: str) -> str:
         return f"**cannot be told** from {len(SEEDS)} seeds each, which overlap: {said}"
     word = "worth it" if share <= -GAIN else "hardly worth it" if share < 0 else "not worth it"
     return f"**{word}**: {said}; all {len(SEEDS)} seeds of one are below all of the other"
+
+
+def cheapest(rows: list[Found]) -> Found:
+    """Of mixers in order of their error the one that costs least, within 2 % of the first."""
+    near = [row for row in rows if row.mean <= 1.02 * rows[0].mean and row.cost]
+    return min(near, key=lambda row: row.cost or 0.0, default=rows[0])
 
 
 def as_shipped(rows: list[Found], ours: Found, theirs: Found) -> str:
@@ -284,7 +290,7 @@ then seeds 1 and 2 at the rate whose validation error was least. Scores are of 5
 ![Error against the time of a training step, for each task]({NAME}.png)
 
 Filled dots solve a regression at every token, open ones do not; a dash is a seed. What the runs say, where "hardly" is
-less than {GAIN:.0%} of the error:
+less than {GAIN:.0%} of the error, and "best" the cheapest within 2 % of it:
 
 {verdicts}
 
