@@ -26,6 +26,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from olsq.problem import Moments
+from olsq.sequence.jax import query
 from olsq.sequence.jax.chunks import Chunks
 from olsq.sequence.jax.control import cond, custom_linear_solve, scan, together, while_loop
 from olsq.sequence.jax.factor import Factor, apply, factorise, max_over_vmap
@@ -70,7 +72,8 @@ def solve_keys(
         a = gates[:, 0]
         written = (weight * k[:, 0])[:, :, None] * k
         gram = a[:, :, None] * gram * a[:, None, :] + written
-        return query(Moments(gram, jnp.eye(k.shape[2], dtype=k.dtype)), k[:, 0], ridge=ridge)[:, None], gram
+        eye = jnp.broadcast_to(jnp.eye(k.shape[2], dtype=k.dtype), gram.shape)
+        return query(Moments(gram, eye), k[:, 0], ridge=ridge)[:, None], gram
     pieces = pieces_of(k.shape[1])
     if pieces == 1:
         return _solve_keys(k, gates, weight, ridge, gram)
@@ -174,7 +177,7 @@ def product(systems: Systems, x: Array) -> Array:
         scores = scores * weight.reshape(halves)[:, :, 0, None]
         seen = reach * jnp.einsum("nbti,nbik->nbtk", scores, keys)
         own = own + jnp.stack([jnp.zeros_like(seen), seen], 2).reshape(x.shape)
-    far = faded.reach * jnp.einsum("ntk,nkj->ntj", faded.reach * x, systems.gram)
+    far = faded.reach * jnp.einsum("ntk,njk->ntj", faded.reach * x, systems.gram)
     return own + far + systems.ridge * x
 
 
