@@ -26,14 +26,13 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.problem import Moments
-from olsq.sequence.jax import query
 from olsq.sequence.jax.chunks import Chunks
 from olsq.sequence.jax.control import cond, custom_linear_solve, scan, together, while_loop
 from olsq.sequence.jax.factor import Factor, apply, factorise, max_over_vmap
 from olsq.sequence.jax.iterations import balanced, conjugate_gradient, scaled
 from olsq.sequence.jax.pieces import cut, gates_of_pieces, join, link, pieces_of
 from olsq.sequence.jax.solve import save_factors
+from olsq.sequence.jax.triangular import guarded_inverse_cholesky
 from olsq.solvers.thresholds import FLOOR, ROUNDED
 
 CHUNK = 16  # tokens of a chunk: a longer one spreads the gates further from its reference
@@ -69,21 +68,33 @@ def solve_keys(
     """Solutions w (N, T, K) and the last gram (N, K, K); D's diagonals (N, T, K), ridge (N, K)."""
     weight = jnp.ones(k.shape[:2], k.dtype) if weight is None else weight
     if k.shape[1] == 1:
-        a = gates[:, 0]
-        written = (weight * k[:, 0])[:, :, None] * k
-        gram = a[:, :, None] * gram * a[:, None, :] + written
-        eye = jnp.broadcast_to(jnp.eye(k.shape[2], dtype=k.dtype), gram.shape)
-        return query(Moments(gram, eye), k[:, 0], ridge=ridge)[:, None], gram
+        return _solve_key(k[:, 0], gates[:, 0], weight, ridge, gram)
     pieces = pieces_of(k.shape[1])
     if pieces == 1:
         return _solve_keys(k, gates, weight, ridge, gram)
     k, gates, weight = (cut(x, pieces) for x in (k, gates, weight))
     ridge = jnp.tile(ridge, (pieces, 1))
-    zero = jnp.zeros((len(k), *gram.shape[1:]), gram.dtype)
+    zero = jnp.zeros((k.shape[0], *gram.shape[1:]), gram.dtype)
     add = _solve_keys(k, gates, weight, ridge, zero, only_gram=True)[1]
     fade = gates_of_pieces(gates)
     before, last = link(fade[:, :, None] * fade[:, None, :], add, gram)
     return join(_solve_keys(k, gates, weight, ridge, before)[0], pieces), last
+
+
+def _solve_key(
+    k: Array, gates: Array, weight: Array, ridge: Array, gram: Array
+) -> tuple[Array, Array]:
+    """:func:`solve_keys` of one token (N, K), by the Cholesky factor of its system."""
+    gram = gates[:, :, None] * gram * gates[:, None, :] + (weight * k)[:, :, None] * k[:, None]
+    system = jnp.where(jnp.eye(k.shape[1], dtype=bool), gram + ridge[:, :, None], gram)
+    inverse = guarded_inverse_cholesky(jax.lax.stop_gradient(system))
+
+    def solve(_: Any, b: Array) -> Array:
+        return jnp.einsum("nji,nj->ni", inverse, jnp.einsum("nij,nj->ni", inverse, b))
+
+    system, k = together((system, k))
+    w = custom_linear_solve(lambda x: jnp.einsum("nij,nj->ni", system, x), k, solve, symmetric=True)
+    return w[:, None], gram
 
 
 def _solve_keys(
@@ -111,7 +122,7 @@ def _solve_keys(
         before, last = _before(gram, total, add, chunks)
         if only_gram:
             return last, None
-        every = jnp.repeat(ridge, chunks, 0)[:, None]
+        every = jnp.broadcast_to(ridge[:, None], (n, chunks, width)).reshape(n * chunks, 1, width)
         w = _solve(Systems(faded, weight, before, every), k, gates)
         return last, w.reshape(n, chunks * c, width)
 
@@ -124,7 +135,7 @@ def _solve_keys(
 
 def _before(gram: Array, total: Array, add: Array, chunks: int) -> tuple[Array, Array]:
     """Grams before each chunk of a tile (N chunks, K, K), and after the last (N, K, K)."""
-    n = len(gram)
+    n = gram.shape[0]
     by_chunk = [jnp.moveaxis(x.reshape(n, chunks, *x.shape[1:]), 1, 0) for x in (total, add)]
 
     def step(gram: Array, x: Any) -> tuple[Array, Array]:
@@ -187,12 +198,12 @@ def _solve(systems: Systems, k: Array, gates: Array) -> Array:
     held, keys, factors = jax.lax.stop_gradient((systems, k, gates))
 
     def solve(_: Any, b: Array) -> Array:
-        return scaled(b, lambda b: _iterate(held, keys, factors, b))[0]
+        return scaled(b, lambda b: iterate(held, keys, factors, b))[0]
 
     return custom_linear_solve(lambda x: product(systems, x), k, solve, symmetric=True)
 
 
-def _iterate(systems: Systems, k: Array, gates: Array, b: Array) -> tuple[Array, Array]:
+def iterate(systems: Systems, k: Array, gates: Array, b: Array) -> tuple[Array, Array]:
     """Conjugate gradient for any right-hand sides (M, C, K); also the steps of each token."""
     logs = jnp.log(jnp.maximum(gates, jnp.exp(FLOOR)))
     sums = jnp.cumsum(logs, 1)

@@ -128,7 +128,7 @@ def mesa_channel(
     zero = empty(layout, values, keys).matrix
     gram = jnp.zeros((layout.batch, layout.heads, keys, keys), layout.working)
     opened, state_lost = check_state(state, MesaChannelState(zero, gram), layout)
-    if layout.length:
+    if 0 not in (layout.batch, layout.length):
         fades = _roots(tokens.forget, tokens.k)
         lam = per_head("ridge", ridge, layout, keys)
         written, gram = solve_keys(tokens.k, fades, tokens.weight, lam, opened.gram)
