@@ -102,6 +102,19 @@ def test_without_gates_it_is_mesa_and_with_a_ridge_that_fades_the_estimator():
     np.testing.assert_allclose(state.matrix[0, 0], est.coef_, rtol=1e-9, atol=1e-9)
 
 
+def test_a_key_whose_square_overflows_is_lost_and_spoils_nothing_before_it():
+    q, k, v, w = draw()
+    empty = np.zeros((1, 1, 4, 4))
+    given = np.full(k.shape, 0.9), np.ones(4), attention.MesaChannelState(empty, empty)
+    clean, _ = run(q, k, v, w, *given)
+    k[:, 9] = 1e200
+    o, _ = run(q, k, v, w, *given)
+    np.testing.assert_array_equal(o[:, :9], clean[:, :9])
+    assert np.isnan(o[:, 9:]).all()
+    w[:, 9] = 0  # left out
+    assert np.isfinite(run(q, k, v, w, *given)[0]).all()
+
+
 def test_what_is_refused():
     q, k, v, _ = draw(3)
     with pytest.raises(ValueError, match="ridge must be > 0"):

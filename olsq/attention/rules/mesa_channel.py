@@ -124,6 +124,11 @@ def mesa_channel(
         q, k, v, forget=forget, log_forget=log_forget, weight=weight, segment_ids=segment_ids,
         state=state, vector=True,
     )  # fmt: skip
+    fine = jnp.isfinite((tokens.k**2).sum(-1))  # else H overflows
+    huge = ~fine if tokens.weight is None else ~fine & (tokens.weight != 0)
+    tokens = tokens._replace(
+        k=jnp.where(fine[..., None], tokens.k, 0), sample_lost=tokens.sample_lost | huge
+    )
     keys, values = tokens.k.shape[-1], tokens.v.shape[-1]
     zero = empty(layout, values, keys).matrix
     gram = jnp.zeros((layout.batch, layout.heads, keys, keys), layout.working)
