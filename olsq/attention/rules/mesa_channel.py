@@ -117,7 +117,7 @@ def mesa_channel(
     >>> x = jnp.ones((1, 3, 1, 1))
     >>> o, state = olsq.attention.mesa_channel(x, x, x, ridge=1.0, forget=0.5 * x)
     >>> [round(float(y), 3) for y in o[0, :, 0, 0]]
-    [0.5, 0.8, 0.927]
+    [0.5, 0.7, 0.809]
     """
     check_positive("ridge", ridge)
     tokens, layout = check_inputs(
@@ -200,7 +200,7 @@ def mesa_channel_step(
     >>> o, state = olsq.attention.mesa_channel_step(x, x, x, ridge=1.0, forget=0.5 * x)
     >>> o, state = olsq.attention.mesa_channel_step(x, x, x, ridge=1.0, forget=0.5 * x, state=state)
     >>> round(float(o[0, 0, 0]), 3)
-    0.8
+    0.7
     """
     given = one_token(
         {"q": q, "k": k, "v": v}, {"forget": forget, "log_forget": log_forget, "weight": weight}
