@@ -43,6 +43,9 @@ towards the token on `|k - k_m|^2 / 2 + |v - v_m|^2 / 2`, whatever the other slo
 `log_linear_mamba2` takes the gradient step of `mamba2` on the dot product in a memory for each
 block of tokens, and a token weighs what it reads of near and far ones. `mamba3` divides that step
 between a token and the one before it, and turns all earlier keys by angles that the token says.
+`mesa_channel` has a gate per key dimension that takes from what is known of the dimension's
+coefficients and leaves them as they are, so that new samples count for more
+([why](chunk-exact.md#a-gate-per-key-dimension)).
 
 ![One pass over correlated keys](img/family-one-shot.png)
 

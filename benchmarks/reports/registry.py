@@ -97,6 +97,24 @@ def hard_tokens(found: dict) -> Blocks:
     return {("chunk-exact.md", "hard"): table(found)}
 
 
+def channel_gates(found: dict) -> Blocks:
+    from .channel_gates import form_table, solve_table
+
+    return {
+        ("chunk-exact.md", "channel forms"): form_table(found["forms"]),
+        ("chunk-exact.md", "channel solves"): solve_table(found["solves"], found["date"]),
+    }
+
+
+def limited_moments(found: dict) -> Blocks:
+    from .limited_moments import error_table, time_table
+
+    return {
+        ("chunk-exact.md", "limited errors"): error_table(found["errors"]),
+        ("chunk-exact.md", "limited times"): time_table(found["times"]),
+    }
+
+
 def numpy_solvers(found: dict) -> Blocks:
     from .numpy_solvers import table
 
@@ -170,6 +188,8 @@ REPORTS = (
     Report("many", ("many",), many, 0.4, 2),
     Report("variants", ("variants",), variants, 0.5, 10, ("img/variants.png",)),
     Report("hard_tokens", ("hard_tokens",), hard_tokens, 0.3, 5),
+    Report("channel_gates", ("channel_gates",), channel_gates, 0.5, 5),
+    Report("limited_moments", ("limited_moments",), limited_moments, 0.5, 3),
     Report("numpy_solvers", ("numpy_solvers",), numpy_solvers, 0.5, 4),
     Report("sequence_gates", ("sequence_gates",), sequence_gates, 0.5, 5),
     Report(

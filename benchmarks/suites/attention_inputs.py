@@ -76,6 +76,7 @@ def arguments(name, t, heads=8, width=64, seed=0):
         "preconditioned_delta": gated,
         "mesa": {**gated, "ridge": 1.0},
         "mesa_discounted": {**gated, "ridge": 1.0},
+        "mesa_channel": {"forget": vector, "weight": weight, "ridge": 1.0},
         "mesa_window": {**gated, "ridge": 1.0},
         "kalman": gated,
         "intention": {"weight": weight, "ridge": 1.0},

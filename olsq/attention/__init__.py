@@ -24,6 +24,11 @@ from olsq.attention.rules.mamba import mamba, mamba_step
 from olsq.attention.rules.mamba2 import mamba2, mamba2_step
 from olsq.attention.rules.mamba3 import Mamba3State, mamba3, mamba3_step
 from olsq.attention.rules.mesa import mesa, mesa_step
+from olsq.attention.rules.mesa_channel import (
+    MesaChannelState,
+    mesa_channel,
+    mesa_channel_step,
+)
 from olsq.attention.rules.mesa_discounted import mesa_discounted, mesa_discounted_step
 from olsq.attention.rules.mesa_window import RecentSamples, mesa_window, mesa_window_step
 from olsq.attention.rules.mlstm import MLSTMState, mlstm, mlstm_step
@@ -54,6 +59,7 @@ __all__ = [
     "MLSTMState",
     "Mamba3State",
     "Memory",
+    "MesaChannelState",
     "Normalised",
     "PreconditionedState",
     "RecentSamples",
@@ -95,6 +101,8 @@ __all__ = [
     "mamba3_step",
     "mamba_step",
     "mesa",
+    "mesa_channel",
+    "mesa_channel_step",
     "mesa_discounted",
     "mesa_discounted_step",
     "mesa_step",

@@ -265,6 +265,15 @@ RULES: tuple[Rule, ...] = (
         "exact (online Newton)", (ALL, EXACT), "von Oswald et al. 2025, eq. 17-24",
     ),
     Rule(
+        "mesa_channel", "H = D H D + beta k k^T; S = S + beta (v - S k) ((H + Lambda)^-1 k)^T",
+        lambda K, V: {"memory": (V, K), "gram": (K, K)},
+        "forget (scalar or per key dimension: D^2), weight, ridge",
+        {"VK": 6, "KK": 4, "KKK": 2},
+        "beta |v - S k|^2 / 2 + tr((S - S_old) (D H_old D + Lambda) (S - S_old)^T) / 2",
+        "implicit (proximal), in the metric of what is known; exact without gates",
+        (ALL, CONDITIONED), "vector forgetting: Saelid and Foss 1983",
+    ),
+    Rule(
         "mesa_window", "mesa over the last w tokens",
         lambda K, V: {
             "keys": ("w", K), "values": ("w", V), "forget": ("w",), "weight": ("w",)

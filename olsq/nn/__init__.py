@@ -40,7 +40,7 @@ from olsq.nn.parts import Linear, RMSNorm, ShortConvolution
 from olsq.nn.presets import PRESETS, MesaNet, hawk_mesa, preset, state_tracking, thesis_hybrid
 from olsq.nn.pretrained import Pretrained, load_pretrained, save_pretrained
 from olsq.nn.recurrent import Hawk, Mamba
-from olsq.nn.regressions import Intention, Kalman, MesaWindow
+from olsq.nn.regressions import Intention, Kalman, MesaChannel, MesaWindow
 from olsq.nn.residual import Block, SwiGLU
 from olsq.nn.rwkv7 import RWKV7
 from olsq.nn.sharding import shard, shard_batch
@@ -83,6 +83,7 @@ __all__ = [
     "Mamba2",
     "Mamba3",
     "Mesa",
+    "MesaChannel",
     "MesaDiscounted",
     "MesaNet",
     "MesaWindow",

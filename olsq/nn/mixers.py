@@ -18,7 +18,7 @@ from olsq.nn.log_linear import LogLinearMamba2
 from olsq.nn.mamba3 import Mamba3
 from olsq.nn.mlstm import MLSTM
 from olsq.nn.recurrent import Hawk, Mamba
-from olsq.nn.regressions import Intention, Kalman, MesaWindow
+from olsq.nn.regressions import Intention, Kalman, MesaChannel, MesaWindow
 from olsq.nn.rwkv7 import RWKV7
 from olsq.nn.softmax import SlidingWindow, Softmax
 from olsq.nn.solved import Mesa, MesaDiscounted
@@ -52,6 +52,7 @@ MIXERS: dict[str, Any] = {  # classes of Mixer
     "ttt_mlp": TTTMLP,
     "mesa": Mesa,
     "mesa_discounted": MesaDiscounted,
+    "mesa_channel": MesaChannel,
     "mesa_window": MesaWindow,
     "kalman": Kalman,
     "intention": Intention,

@@ -1,4 +1,4 @@
-"""Mixers that solve another regression than Mesa's: windows, Kalman's ridge, the whole context."""
+"""Mixers that solve another regression than Mesa's: windows, gates by channel, other ridges."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import jax
 from jax import Array
 
 from olsq import attention
-from olsq.nn.gated import RIDGE_FLOOR, RIDGE_START, Gated, Ridge
+from olsq.nn.gated import RIDGE_FLOOR, RIDGE_START, ChannelDecay, Gated, Ridge
 from olsq.nn.heads import Gate, HeadMixer
-from olsq.nn.parts import check_sizes
+from olsq.nn.parts import check_sizes, split_keys
 from olsq.solvers import Solver
 
 
@@ -69,6 +69,71 @@ class MesaWindow(Gated):
 
     def arguments(self, x: Array) -> dict[str, Any]:
         return {**super().arguments(x), "ridge": self.ridge(), "window": self.window}
+
+
+class MesaChannel(HeadMixer):
+    """Mesa with a gate per key dimension, which takes from what is known and not from what is.
+
+    ``H = D H D + beta k k^T``, ``S = S + beta (v - S k) ((H + Lambda)^-1 k)^T``, ``o = S q``, with
+    ``D^2 = exp(-A softplus(W e + b))`` through a low rank, one A per head, as in :class:`KDA`, and
+    ``beta = sigmoid(W e + b)`` per head.
+
+    Parameters
+    ----------
+    dim, heads, key_size, value_size, ... :
+        As for every mixer: see :class:`HeadMixer`.
+    rank : int, optional
+        Of the gates' low rank; the value size if not given.
+    ridge_floor, ridge_start : float
+        As for :class:`Mesa`.
+
+    Attributes
+    ----------
+    decay : module
+        Of the gates: ``decay.speed`` (H,) is log A, at first that of uniform numbers from 1 to 16;
+        ``decay.project`` the low rank, whose steps ``softplus(b)`` start between .001 and .1.
+
+    Notes
+    -----
+    O(s T K^2 + T K V) a head for s steps of conjugate gradient, some 5 to 25; O(K^3) a token in
+    decoding; K (K + V) numbers of state.
+
+    Examples
+    --------
+    >>> import jax, olsq.nn
+    >>> layer = olsq.nn.MesaChannel(8, heads=2, key=jax.random.key(0))
+    >>> layer(jax.numpy.ones((1, 6, 8)), state=None)[1].rule.gram.shape
+    (1, 2, 4, 4)
+    """
+
+    strength: Gate
+    decay: ChannelDecay
+    ridge: Ridge
+
+    rule = staticmethod(attention.mesa_channel)
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        heads: int,
+        rank: int | None = None,
+        ridge_floor: float = RIDGE_FLOOR,
+        ridge_start: float = RIDGE_START,
+        key: Array,
+        **options: Any,
+    ) -> None:
+        super().__init__(dim, heads=heads, key=key, **options)
+        rank = self.value_size if rank is None else rank
+        check_sizes(rank=rank)
+        keys = split_keys(jax.random.fold_in(key, 1), ("strength", "decay"))
+        self.strength = Gate(dim, heads, key=keys["strength"])
+        self.decay = ChannelDecay(dim, heads, self.mapped_size, rank, key=keys["decay"])
+        self.ridge = Ridge(self.heads, self.mapped_size, floor=ridge_floor, start=ridge_start)
+
+    def arguments(self, x: Array) -> dict[str, Any]:
+        weight = jax.nn.sigmoid(self.strength(x))
+        return {"log_forget": self.decay(x), "weight": weight, "ridge": self.ridge()}
 
 
 class Kalman(Gated):

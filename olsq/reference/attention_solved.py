@@ -89,6 +89,21 @@ def mesa_discounted(q, k, v, *, forget=None, weight=None, ridge=None, state=None
     return path.value, (path.grams[-1], path.crosses[-1])
 
 
+def mesa_channel(q, k, v, *, forget=None, log_forget=None, weight=None, ridge, state=None):
+    """H = D H D + beta k k^T, D = diag(a)^(1/2); S += beta (v - S k) ((H + ridge)^-1 k)^T."""
+    q, k, v, ridge = f64(q, k, v, ridge)
+    a, beta = factors(forget, log_forget, len(q)), per_token(weight, len(q))
+    d, m = k.shape[1], v.shape[1]
+    S, H = started(state, (m, d), (d, d))
+    floor, out = np.diag(np.broadcast_to(ridge, d)), []
+    for t in range(len(q)):
+        D = np.sqrt(np.broadcast_to(a[t], d))
+        H = D[:, None] * H * D + beta[t] * np.outer(k[t], k[t])
+        S = S + beta[t] * np.outer(v[t] - S @ k[t], np.linalg.solve(H + floor, k[t]))
+        out.append(S @ q[t])
+    return stacked(out, m), (S, H)
+
+
 def mesa_window(q, k, v, *, window, forget=None, weight=None, ridge):
     """Ridge regression on the last ``window`` tokens."""
     q, k, v, ridge = f64(q, k, v, ridge)

@@ -15,6 +15,7 @@ from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.recurrences.slots import row_gated
 from olsq.attention.recurrences.vector import vector_gated
 from olsq.attention.recurrences.vector_delta import vector_delta
+from olsq.attention.recurrences.vector_solve import solve_keys
 from olsq.sequence.jax.gates import lost_tokens
 from olsq.sequence.jax.pieces import (
     delayed,
@@ -69,6 +70,9 @@ RULES = {
     ),
     "vector delta": lambda q, k, v, gates, weight, memory, rate: vector_delta(
         q, gates * k, k, v, gates, memory, (q / 4, v)
+    ),
+    "solved keys": lambda q, k, v, gates, weight, memory, rate: solve_keys(
+        k, gates, weight, 0.1 + q[:, 0] ** 2, jnp.einsum("nvk,nvj->nkj", memory, memory)
     ),
     "elementwise": lambda q, k, v, gates, weight, memory, rate: elementwise(
         q, k, v, lambda x: x["gates"][:, :, None] ** (x["on"][:, None, None] * rate),

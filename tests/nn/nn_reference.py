@@ -207,6 +207,11 @@ def channelled(layer, x):
     return {**given, "weight": most * strength(layer, x)["weight"]}
 
 
+def informed(layer, x):
+    """Gates per key dimension, and beta."""
+    return {"forget": channel_decay(layer.decay, x, layer.heads), **strength(layer, x)}
+
+
 def channel_decay(p, x, heads):
     """exp(-A softplus) per key dimension."""
     steps = softplus(low_rank(p.project, x)).reshape(len(x), heads, -1)

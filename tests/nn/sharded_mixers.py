@@ -28,7 +28,7 @@ OPTIONS = {
 # Recurrences that test_attention_pieces.py compares, or that delta and mesa have.
 KIN = {
     "gated_delta", "gated_delta_product", "kda", "comba", "rwkv7", "preconditioned_delta",
-    "mesa_discounted", "gsa", "log_linear_mamba2",
+    "mesa_channel", "mesa_discounted", "gsa", "log_linear_mamba2",
 }  # fmt: skip
 KINDS = "all-gather|all-reduce|collective-permute|all-to-all|reduce-scatter|collective-broadcast"
 

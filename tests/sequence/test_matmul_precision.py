@@ -95,7 +95,7 @@ def test_decoding():
     ("rule", "options"),
     [
         ("mesa", {}), ("mesa", {"signed": True}), ("mesa_window", {"window": 5}),
-        ("mesa_discounted", {}), ("kalman", {}),
+        ("mesa_discounted", {}), ("mesa_channel", {}), ("kalman", {}),
     ],
 )  # fmt: skip
 def test_rules_that_solve(rule, options):

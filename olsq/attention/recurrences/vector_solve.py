@@ -1,0 +1,247 @@
+"""``w_t = (H_t + Lambda)^{-1} k_t`` for ``H_t = D_t H_{t-1} D_t + beta_t k_t k_t^T``, by chunks.
+
+D_t is diagonal: every key dimension fades at its own rate.  With P_t the product of the gates
+from the start of a chunk to t and any diagonal reference P_r, ``F_t = P_r / P_t`` and
+``k~_i = F_i k_i``::
+
+    H_t + Lambda = F_t^{-1} (P_r H P_r + sum_{i<=t} beta_i k~_i k~_i^T + Lambda F_t^2) F_t^{-1}
+
+H from before the chunk.  In brackets nothing fades; the ridge is one per token and dimension.  So
+the factors of :mod:`olsq.sequence.jax.factor`, made of the keys k~ with Lambda for the ridge, give
+an inverse ``F_t (R - sum n n^T) F_t`` for every token whose product with the system has a spectrum
+between 1 and the entries of F_t^2: known from the gates alone.  Where all gates are mild it leaves
+conjugate gradient a few steps.  Where one is not, little is remembered in its dimension: steps in
+units of the ridge come first, and factors, F cut off, only if these promise no end.
+
+Products with the systems divide by no gate.  Keys fade block by block, as the scores do in
+:mod:`olsq.attention.recurrences.vector`, so that gates may be tiny, or 0, and derivatives are
+those of products.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from olsq.sequence.jax.chunks import Chunks
+from olsq.sequence.jax.control import cond, custom_linear_solve, scan, together, while_loop
+from olsq.sequence.jax.factor import Factor, apply, factorise, max_over_vmap
+from olsq.sequence.jax.iterations import balanced, conjugate_gradient, scaled
+from olsq.sequence.jax.pieces import cut, gates_of_pieces, join, link, pieces_of
+from olsq.sequence.jax.solve import save_factors
+from olsq.sequence.jax.triangular import guarded_inverse_cholesky
+from olsq.solvers.thresholds import FLOOR, ROUNDED
+
+CHUNK = 16  # tokens of a chunk: a longer one spreads the gates further from its reference
+MOST_CHUNKS = 16  # of a tile, which are worked on at once
+SMALLEST = 8  # blocks up to this length fade pair by pair
+CACHED = 2**18  # numbers in the largest array of a tile on a CPU, the pairs: 1 MiB of float32
+MILD = 0.7  # |log F^2| up to which factors come first
+CUT = 1.0  # |log F| at which it is cut off for tokens that factors only precondition
+TRIAL = 24  # steps in units of the ridge before their rate decides whether to make factors
+
+
+class Faded(NamedTuple):
+    """Keys of chunks (M, C, K) as each token of theirs sees them, and the gates on the way."""
+
+    pairs: Array  # (M, C/s, s, s, K): key i at token t of the same block, 0 for i > t
+    seams: list[tuple[Array, Array]]  # gates from a seam to t, keys at the seam, by level
+    reach: Array  # (M, C, K): gates from the start to t
+    tail: Array  # (M, C, K): keys at the end
+
+
+class Systems(NamedTuple):
+    """What the systems of chunks are made of, as :func:`product` takes it."""
+
+    faded: Faded
+    weight: Array  # (M, C)
+    gram: Array  # (M, K, K), before the chunk
+    ridge: Array  # (M, 1, K)
+
+
+def solve_keys(
+    k: Array, gates: Array, weight: Array | None, ridge: Array, gram: Array
+) -> tuple[Array, Array]:
+    """Solutions w (N, T, K) and the last gram (N, K, K); D's diagonals (N, T, K), ridge (N, K)."""
+    weight = jnp.ones(k.shape[:2], k.dtype) if weight is None else weight
+    if k.shape[1] == 1:
+        return _solve_key(k[:, 0], gates[:, 0], weight, ridge, gram)
+    pieces = pieces_of(k.shape[1])
+    if pieces == 1:
+        return _solve_keys(k, gates, weight, ridge, gram)
+    k, gates, weight = (cut(x, pieces) for x in (k, gates, weight))
+    ridge = jnp.tile(ridge, (pieces, 1))
+    zero = jnp.zeros((k.shape[0], *gram.shape[1:]), gram.dtype)
+    add = _solve_keys(k, gates, weight, ridge, zero, only_gram=True)[1]
+    fade = gates_of_pieces(gates)
+    before, last = link(fade[:, :, None] * fade[:, None, :], add, gram)
+    return join(_solve_keys(k, gates, weight, ridge, before)[0], pieces), last
+
+
+def _solve_key(
+    k: Array, gates: Array, weight: Array, ridge: Array, gram: Array
+) -> tuple[Array, Array]:
+    """:func:`solve_keys` of one token (N, K), by the Cholesky factor of its system."""
+    gram = gates[:, :, None] * gram * gates[:, None, :] + (weight * k)[:, :, None] * k[:, None]
+    system = jnp.where(jnp.eye(k.shape[1], dtype=bool), gram + ridge[:, :, None], gram)
+    inverse = guarded_inverse_cholesky(jax.lax.stop_gradient(system))
+
+    def solve(_: Any, b: Array) -> Array:
+        return jnp.einsum("nji,nj->ni", inverse, jnp.einsum("nij,nj->ni", inverse, b))
+
+    system, k = together((system, k))
+    w = custom_linear_solve(lambda x: jnp.einsum("nij,nj->ni", system, x), k, solve, symmetric=True)
+    return w[:, None], gram
+
+
+def _solve_keys(
+    k: Array, gates: Array, weight: Array, ridge: Array, gram: Array, only_gram: bool = False
+) -> tuple[Array, Array]:
+    """:func:`solve_keys` of a whole stream, tile by tile."""
+    n, length, width = k.shape
+    c = length if length < 8 else min(CHUNK, -(-length // 8) * 8)
+    chunks = max(1, -(-length // c))
+    budget = CACHED if jax.default_backend() == "cpu" else 256 * CACHED
+    streams = n if isinstance(n, int) else 1  # a batch of any size, a symbol
+    most = max(1, min(MOST_CHUNKS, budget // (streams * c * SMALLEST * width)))
+    tiles = -(-chunks // most)
+    chunks = -(-chunks // tiles)
+
+    def tiled(x: Array, fill: float) -> Array:
+        pad = [(0, 0), (0, tiles * chunks * c - length)] + [(0, 0)] * (x.ndim - 2)
+        x = jnp.pad(x, pad, constant_values=fill)
+        return jnp.moveaxis(x.reshape(n, tiles, chunks, c, *x.shape[2:]), 1, 0)
+
+    def step(gram: Array, tile: tuple[Array, ...]) -> tuple[Array, Array | None]:
+        k, gates, weight = (x.reshape(n * chunks, *x.shape[2:]) for x in tile)
+        faded, total = fade(k, gates)
+        add = jnp.einsum("nik,nij->nkj", faded.tail * weight[..., None], faded.tail)
+        before, last = _before(gram, total, add, chunks)
+        if only_gram:
+            return last, None
+        every = jnp.broadcast_to(ridge[:, None], (n, chunks, width)).reshape(n * chunks, 1, width)
+        w = _solve(Systems(faded, weight, before, every), k, gates)
+        return last, w.reshape(n, chunks * c, width)
+
+    again = jax.checkpoint(step, policy=save_factors, prevent_cse=False)
+    last, w = scan(again, gram, (tiled(k, 0), tiled(gates, 1), tiled(weight, 0)))
+    if w is None:
+        return k, last
+    return jnp.moveaxis(w, 0, 1).reshape(n, -1, width)[:, :length], last
+
+
+def _before(gram: Array, total: Array, add: Array, chunks: int) -> tuple[Array, Array]:
+    """Grams before each chunk of a tile (N chunks, K, K), and after the last (N, K, K)."""
+    n = gram.shape[0]
+    by_chunk = [jnp.moveaxis(x.reshape(n, chunks, *x.shape[1:]), 1, 0) for x in (total, add)]
+
+    def step(gram: Array, x: Any) -> tuple[Array, Array]:
+        total, add = x
+        return total[:, :, None] * gram * total[:, None, :] + add, gram
+
+    last, before = scan(step, gram, tuple(by_chunk))
+    return jnp.moveaxis(before, 0, 1).reshape(n * chunks, *gram.shape[1:]), last
+
+
+def fade(k: Array, gates: Array) -> tuple[Faded, Array]:
+    """Keys and gates (M, C, K) of chunks as :class:`Faded`, and the product of all gates (M, K)."""
+    m, c, width = k.shape
+    size = c
+    while size > SMALLEST and size % 2 == 0:
+        size //= 2
+    blocks = (m, c // size, size, width)
+    a, own = gates.reshape(blocks), k.reshape(blocks)
+    reach = [a[:, :, 0]]
+    rows = [jnp.zeros_like(own)]
+    for t in range(size):
+        itself = jnp.zeros((size, 1), k.dtype).at[t].set(1)
+        rows.append(rows[-1] * a[:, :, t, None] + itself * own[:, :, t, None])
+        if t:
+            reach.append(reach[-1] * a[:, :, t])
+    pairs, tail, reach = jnp.stack(rows[1:], 2), rows[-1], jnp.stack(reach, 2)
+    seams = []
+    while size < c:
+        left, right = reach[:, 0::2], reach[:, 1::2]
+        seams.append((right, tail[:, 0::2]))
+        tail = jnp.concatenate([tail[:, 0::2] * right[:, :, -1:], tail[:, 1::2]], 2)
+        reach = jnp.concatenate([left, right * left[:, :, -1:]], 2)
+        size *= 2
+    return Faded(pairs, seams, reach[:, 0], tail[:, 0]), reach[:, 0, -1]
+
+
+def product(systems: Systems, x: Array) -> Array:
+    """``(H_t + Lambda) x_t`` of every token, (M, C, K)."""
+    faded, (m, c, width) = systems.faded, x.shape
+    size = faded.pairs.shape[2]
+    weight = systems.weight
+    scores = (x.reshape(m, c // size, size, 1, width) * faded.pairs).sum(-1)
+    scores = scores * weight.reshape(m, c // size, 1, size)
+    own = (scores[..., None] * faded.pairs).sum(-2).reshape(x.shape)
+    for reach, keys in faded.seams:
+        size = keys.shape[2]
+        halves = (m, c // (2 * size), 2, size)
+        read = x.reshape(*halves, width)[:, :, 1] * reach
+        scores = jnp.einsum("nbtk,nbik->nbti", read, keys)
+        scores = scores * weight.reshape(halves)[:, :, 0, None]
+        seen = reach * jnp.einsum("nbti,nbik->nbtk", scores, keys)
+        own = own + jnp.stack([jnp.zeros_like(seen), seen], 2).reshape(x.shape)
+    far = faded.reach * jnp.einsum("ntk,njk->ntj", faded.reach * x, systems.gram)
+    return own + far + systems.ridge * x
+
+
+def _solve(systems: Systems, k: Array, gates: Array) -> Array:
+    """``(H_t + Lambda)^{-1} k_t``, with the derivatives of the solved systems."""
+    systems, k, gates = together((systems, k, gates))
+    held, keys, factors = jax.lax.stop_gradient((systems, k, gates))
+
+    def solve(_: Any, b: Array) -> Array:
+        return scaled(b, lambda b: iterate(held, keys, factors, b))[0]
+
+    return custom_linear_solve(lambda x: product(systems, x), k, solve, symmetric=True)
+
+
+def iterate(systems: Systems, k: Array, gates: Array, b: Array) -> tuple[Array, Array]:
+    """Conjugate gradient for any right-hand sides (M, C, K); also the steps of each token."""
+    logs = jnp.log(jnp.maximum(gates, jnp.exp(FLOOR)))
+    sums = jnp.cumsum(logs, 1)
+    middle = (sums[:, :1] + sums[:, -1:]) / 2
+    gap = middle - sums
+    mild = ~max_over_vmap((2 * jnp.abs(gap) > MILD).any())
+    scale = jnp.exp(jnp.clip(gap, -CUT, CUT))
+
+    def made() -> Factor:
+        start = jnp.exp(jnp.maximum(middle, FLOOR))
+        gram = jnp.swapaxes(start, 1, 2) * systems.gram * start
+        nothing = jnp.zeros((), b.dtype)
+        chunks = Chunks(
+            (scale * k)[:, None], nothing, nothing, nothing, None, None, None,
+            systems.weight[:, None], systems.ridge[:, None], gram[:, None], nothing, nothing,
+        )  # fmt: skip
+        return factorise(chunks, None, None, chunks.ridge, exact=False)
+
+    empty = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(made))
+
+    def phase(carry: Any) -> Any:
+        x, steps, _, factored, count = carry
+        factor = cond(factored, made, lambda: empty)
+
+        def precondition(r: Array) -> Array:
+            by_factor = lambda: scale * apply(factor, (scale * r)[:, None])[:, 0]  # noqa: E731
+            return cond(factored, by_factor, lambda: r / systems.ridge)
+
+        x, more, done = conjugate_gradient(
+            lambda x: product(systems, x), balanced(precondition, b), b, x,
+            tol=ROUNDED * float(jnp.finfo(b.dtype).eps) / 4, max_steps=8 * b.shape[-1] + TRIAL,
+            unroll=False, trial=jnp.where(factored, 8 * b.shape[-1], TRIAL),
+        )  # fmt: skip
+        return x, steps + more, done[..., 0], jnp.ones_like(factored), count + 1
+
+    def going(carry: Any) -> Array:
+        return (carry[4] < 2) & max_over_vmap((~carry[2]).any())
+
+    begin = jnp.zeros_like(b), jnp.zeros(b.shape[:-1], jnp.int32), jnp.zeros(b.shape[:-1], bool)
+    x, steps, *_ = while_loop(going, phase, (*begin, mild, jnp.int32(0)))
+    return x, steps

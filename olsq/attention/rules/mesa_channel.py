@@ -1,0 +1,209 @@
+"""Mesa whose information is forgotten per key dimension: vector forgetting as attention."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from olsq.attention.arguments import (
+    check_inputs,
+    check_positive,
+    check_state,
+    per_head,
+    restore_layout,
+    with_resets,
+)
+from olsq.attention.recurrences.delta import delta_rule
+from olsq.attention.recurrences.vector_solve import solve_keys
+from olsq.attention.states import empty
+from olsq.attention.steps import one_token
+from olsq.sequence.jax.gates import lost_tokens
+from olsq.sequence.jax.precision import in_full_precision
+
+
+class MesaChannelState(NamedTuple):
+    """State of :func:`mesa_channel`.
+
+    Attributes
+    ----------
+    matrix : array (B, H, V, K)
+        The coefficients S; a query reads ``S q``.
+    gram : array (B, H, K, K)
+        H, what is known of them beyond the ridge.
+    """
+
+    matrix: Array
+    gram: Array
+
+
+@in_full_precision
+def mesa_channel(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    *,
+    ridge: ArrayLike,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
+    state: MesaChannelState | None = None,
+    segment_ids: ArrayLike | None = None,
+) -> tuple[Array, MesaChannelState]:
+    """Mesa with a gate per key dimension: recursive least squares with vector forgetting.
+
+    ``H = D H D + beta k k^T``, ``D = diag(a)^(1/2)``, and
+    ``S = S + beta (v - S k) ((H + Lambda)^{-1} k)^T``, ``o = S q``.  A gate takes from what is
+    known of its dimension's coefficients, not from the coefficients: the smaller it is, the faster
+    they follow what comes.
+
+    Parameters
+    ----------
+    q, k, v : array (B, T, H, K), (B, T, H, K), (B, T, H, V)
+        Queries (not scaled), keys, values.
+    ridge : array
+        Diagonal of Lambda, > 0: a number, (K,) or (H, K).  It is not forgotten.
+    forget, log_forget : array, optional
+        Gates in [0, 1], or their logs: one per token, broadcast to (B, T, H); or, as four axes, one
+        per key dimension, broadcast to (B, T, H, K).  Default 1, which is :func:`mesa` without
+        gates.  After gates of 0 the coefficients are still there, with nothing behind them but the
+        ridge: only a new segment clears them.
+    weight : array, optional
+        Sample weights beta >= 0, broadcast to (B, T, H).  Default 1.  0 leaves a token out, finite
+        or not.
+    state : MesaChannelState, optional
+        As returned for the tokens before; an empty past if None.
+    segment_ids : int array (B, T), optional
+        Sequences packed into one row: non-decreasing; nothing passes from one to the next.
+
+    Returns
+    -------
+    output : array (B, T, H, V)
+        In the dtype of q, k, v.  NaN from a non-finite token on until the next segment, never
+        before.
+    state : MesaChannelState
+
+    Raises
+    ------
+    ValueError
+        If shapes, gates, weights, ridge or segment ids do not fit.
+
+    Notes
+    -----
+    A token minimises ``beta |v - S k|^2 / 2`` plus ``(S - S_old) (D H D + Lambda) (S - S_old)^T /
+    2``.  With gates below 1 no one sum of squares is minimised, and pieces of a stream merge by
+    products of matrices, not by sums.  With one gate for all dimensions it is :func:`mesa`'s
+    forgetting but for the ridge, which here holds S where it is and does not pull it to 0.
+
+    ``(H + Lambda)^{-1} k`` of all tokens comes from conjugate gradient to the dtype's rounding,
+    preconditioned by an inverse for every token out of two Cholesky factors a chunk where gates are
+    mild or the ridge is small: see "Chunk-exact least squares" in the documentation.  O(T K^2)
+    a step, and O(K (V + C)) for S.  One token: O(K^3).
+
+    Derivatives in both modes, those of the solved systems.  The one with respect to a gate that is
+    exactly 0 is infinite, as the root's is; 0 is returned.
+
+    References
+    ----------
+    Saelid and Foss, "Adaptive controllers with a vector variable forgetting factor" (1983), the
+    recursion that :class:`olsq.forgetting.PerCoefficient` has too; its ridge, its chunks and its
+    use as attention are this package's.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 3, 1, 1))
+    >>> o, state = olsq.attention.mesa_channel(x, x, x, ridge=1.0, forget=0.5 * x)
+    >>> [round(float(y), 3) for y in o[0, :, 0, 0]]
+    [0.5, 0.7, 0.809]
+    """
+    check_positive("ridge", ridge)
+    tokens, layout = check_inputs(
+        q, k, v, forget=forget, log_forget=log_forget, weight=weight, segment_ids=segment_ids,
+        state=state, vector=True,
+    )  # fmt: skip
+    fine = jnp.isfinite((tokens.k**2).sum(-1))  # else H overflows
+    huge = ~fine if tokens.weight is None else ~fine & (tokens.weight != 0)
+    tokens = tokens._replace(
+        k=jnp.where(fine[..., None], tokens.k, 0), sample_lost=tokens.sample_lost | huge
+    )
+    keys, values = tokens.k.shape[-1], tokens.v.shape[-1]
+    zero = empty(layout, values, keys).matrix
+    gram = jnp.zeros((layout.batch, layout.heads, keys, keys), layout.working)
+    opened, state_lost = check_state(state, MesaChannelState(zero, gram), layout)
+    if 0 not in (layout.batch, layout.length):
+        fades = _roots(tokens.forget, tokens.k)
+        lam = per_head("ridge", ridge, layout, keys)
+        written, gram = solve_keys(tokens.k, fades, tokens.weight, lam, opened.gram)
+        clears = with_resets(None, tokens.start, layout.working)
+        out, matrix = delta_rule(
+            tokens.q, tokens.k, written, tokens.v, clears, tokens.weight, opened.matrix
+        )
+    else:
+        out, (matrix, gram) = tokens.v, opened
+    lost = lost_tokens(tokens.sample_lost, tokens.start, state_lost) if layout.length else None
+    output_lost = None if lost is None else (lost, lost[:, -1])
+    state = MesaChannelState(matrix, gram)
+    return restore_layout(out, state, tokens, state_lost, layout, output_lost)
+
+
+def _roots(gates: Array | None, k: Array) -> Array:
+    """Square roots of gates, one per key dimension, whose derivative at 0 is 0."""
+    if gates is None:
+        return jnp.ones_like(k)
+    positive = gates > 0
+    roots = jnp.where(positive, jnp.sqrt(jnp.where(positive, gates, 1)), 0)
+    return roots if roots.ndim == 3 else jnp.broadcast_to(roots[..., None], k.shape)
+
+
+def mesa_channel_step(
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    *,
+    ridge: ArrayLike,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
+    state: MesaChannelState | None = None,
+) -> tuple[Array, MesaChannelState]:
+    """One token of :func:`mesa_channel`, on the same state.
+
+    Parameters
+    ----------
+    q, k, v : array (B, H, K), (B, H, K), (B, H, V)
+    ridge : array
+        As for :func:`mesa_channel`.
+    forget, log_forget : array (B, H, K), or (B, H) or what broadcasts to it, optional
+        As for :func:`mesa_channel`.
+    weight : array (B, H) or what broadcasts to it, optional
+        As for :func:`mesa_channel`.
+    state : MesaChannelState, optional
+
+    Returns
+    -------
+    output : array (B, H, V)
+    state : MesaChannelState
+        Give it to the next call.
+
+    Raises
+    ------
+    ValueError
+        As :func:`mesa_channel`.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, olsq
+    >>> x = jnp.ones((1, 1, 1))
+    >>> o, state = olsq.attention.mesa_channel_step(x, x, x, ridge=1.0, forget=0.5 * x)
+    >>> o, state = olsq.attention.mesa_channel_step(x, x, x, ridge=1.0, forget=0.5 * x, state=state)
+    >>> round(float(o[0, 0, 0]), 3)
+    0.7
+    """
+    given = one_token(
+        {"q": q, "k": k, "v": v}, {"forget": forget, "log_forget": log_forget, "weight": weight}
+    )
+    o, state = mesa_channel(**given, ridge=ridge, state=state)
+    return o[:, 0], state
