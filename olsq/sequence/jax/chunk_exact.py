@@ -120,19 +120,45 @@ class JaxChunkExact(JaxSolver):
     def prepare(self, chunks: Chunks) -> ChunkFactors:
         """Factorise every chunk; nothing here is differentiated."""
         sums, ridge = sums_of_logs(chunks), reference_ridge(chunks)
-        if sums is None or self.options.corrections is not None:
+        harsh = self._harsh(sums)
+        if harsh is None:
             factor = factorise(chunks, sums, _middle(sums), ridge)
-            needs_cg = None if self.options.corrections is not None else self._loses_digits(factor)
-            return ChunkFactors(factor, sums, None, needs_cg, *self._bounds(chunks, factor, ridge))
-        harsh = max_over_vmap(((sums[..., 0] - sums[..., -1]) / 2 > MILD_LOG_SCALE).any())
+        else:
 
-        def made() -> Factor:
-            return factorise(chunks, sums, _middle(sums), ridge, LIMIT)
+            def made() -> Factor:
+                return factorise(chunks, sums, _middle(sums), ridge, LIMIT)
 
-        first = cond(harsh, lambda: _nothing_like(made), made)
-        needs_cg = harsh | self._loses_digits(first)
-        bounds = self._bounds(chunks, first, ridge)
-        return ChunkFactors(first, sums, harsh, needs_cg, *bounds)
+            factor = cond(harsh, lambda: _nothing_like(made), made)
+        return self._described(chunks, factor, sums, harsh)
+
+    def _harsh(self, sums: Any) -> Any:
+        """Whether a chunk forgets too much for one reference, () bool; None: no matter."""
+        if sums is None or self.options.corrections is not None:
+            return None
+        return max_over_vmap(((sums[..., 0] - sums[..., -1]) / 2 > MILD_LOG_SCALE).any())
+
+    def _described(self, chunks: Chunks, factor: Factor, sums: Any, harsh: Any) -> ChunkFactors:
+        """Factors, with all that the gates and ridges say of them."""
+        needs_cg = None if self.options.corrections is not None else self._loses_digits(factor)
+        if harsh is not None:
+            needs_cg = harsh | needs_cg
+        bounds = self._bounds(chunks, factor, reference_ridge(chunks))
+        return ChunkFactors(factor, sums, harsh, needs_cg, *bounds)
+
+    def saved(self, prepared: Any) -> Any:
+        """R, N and growth: the two Cholesky factorisations."""
+        factor: Factor = prepared.first
+        return factor.inverse, factor.rows, factor.growth
+
+    def restored(self, chunks: Chunks, saved: Any) -> ChunkFactors:
+        """:meth:`prepare` without its factorisations."""
+        sums = sums_of_logs(chunks)
+        inverse, rows, growth = saved
+        harsh = self._harsh(sums)
+        scale = None if sums is None else jnp.exp(_middle(sums)[..., None] - sums)[..., None]
+        if harsh is not None:
+            scale = jnp.where(harsh, 0, scale)
+        return self._described(chunks, Factor(inverse, rows, scale, growth), sums, harsh)
 
     def _loses_digits(self, factor: Factor) -> Array:
         """Whether ``R - sum n n^T`` cancels more digits than ``tol`` leaves: () bool.

@@ -24,8 +24,23 @@ class JaxConjugateGradient(JaxSolver):
     def prepare(self, chunks: Chunks) -> Any:
         """The preconditioner's factors, or the diagonal of every system for the first iterate."""
         if self.options.preconditioner == "chunk":
-            return JaxChunkExact(ChunkExact(chunk=self.options.chunk)).prepare(chunks)
+            return self._factors.prepare(chunks)
         return system_diagonal(chunks) if self.options.start == "jacobi" else None
+
+    @property
+    def _factors(self) -> JaxChunkExact:
+        """What makes the preconditioner."""
+        return JaxChunkExact(ChunkExact(chunk=self.options.chunk))
+
+    def saved(self, prepared: Any) -> Any:
+        """The preconditioner's factorisations."""
+        return self._factors.saved(prepared) if self.options.preconditioner == "chunk" else ()
+
+    def restored(self, chunks: Chunks, saved: Any) -> Any:
+        """:meth:`prepare` without the factorisations."""
+        if self.options.preconditioner == "chunk":
+            return self._factors.restored(chunks, saved)
+        return self.prepare(chunks)
 
     def solve(self, chunks: Chunks, prepared: Any, b: Array, unroll: bool = False):
         """Solve (H_t + Lambda_t) x_t = b_t for every token; also the steps of each."""

@@ -31,6 +31,14 @@ class JaxSolver:
         """The same systems, which are symmetric, for the implicit gradient."""
         return self.solve(chunks, prepared, b)
 
+    def saved(self, prepared: Any) -> tuple[Array, ...]:
+        """What a backward pass keeps of ``prepared``: arrays (B, n, ...)."""
+        return ()
+
+    def restored(self, chunks: Chunks, saved: tuple[Array, ...]) -> Any:
+        """``prepared`` from what was kept of it; by default it is made again."""
+        return self.prepare(chunks)
+
     def solve_unrolled(self, chunks: Chunks, prepared: Any, b: Array) -> tuple[Array, Array]:
         """The same steps, to be differentiated through."""
         return self.solve(chunks, prepared, b)

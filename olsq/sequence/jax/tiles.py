@@ -6,6 +6,7 @@ it is larger.  Tiles are walked in time order, the chunks of a tile are worked o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +14,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.problem import Moments
-from olsq.sequence.jax.chunks import Chunks
+from olsq.sequence.jax.chunks import Chunks, cross_norm, read_out, system_product, system_trace
 from olsq.sequence.jax.gates import gate_products, lost_tokens, states_before
 from olsq.sequence.jax.inputs import Stream
 
@@ -31,6 +32,17 @@ class Tile(NamedTuple):
     logs: Any  # (B, n, C); None: all 1
     weight: Any  # (B, n, C); None: all 1
     ridge: Any  # (B, n, C, d) where there is one per token, else None
+
+
+class TokenSizes(NamedTuple):
+    """What a tile says of each of its tokens, (B, n, C) each; see :class:`olsq.problem.Sizes`."""
+
+    steps: Array
+    query: Array
+    solution: Array
+    left: Array
+    trace: Array
+    cross: Array
 
 
 class Carry(NamedTuple):
@@ -69,17 +81,22 @@ def answerable(stream: Stream) -> Stream:
     return stream._replace(queries=jnp.where(few[..., None], jnp.nan, stream.queries))
 
 
-def cut_into_tiles(stream: Stream, chunk: int) -> tuple[Tile, Array | None]:
-    """Tiles of ``stream``, padded with absent tokens, and the ridge all tokens share."""
-    stream = answerable(stream)
-    b, length, d = stream.keys.shape
+def tile_shape(b: Any, length: int, d: int, chunk: int) -> tuple[int, int, int]:
+    """Tiles of ``b`` streams, chunks of a tile and tokens of a chunk."""
     c = min(chunk, -(-length // 8) * 8)
     n = -(-length // c)
     budget = CACHED if jax.default_backend() == "cpu" else 256 * CACHED
     streams = b if isinstance(b, int) else 1
     most = max(1, min(MOST_CHUNKS, budget // (streams * c * max(d, c))))
     count = -(-n // most)
-    n = -(-n // count)
+    return count, -(-n // count), c
+
+
+def cut_into_tiles(stream: Stream, chunk: int) -> tuple[Tile, Array | None]:
+    """Tiles of ``stream``, padded with absent tokens, and the ridge all tokens share."""
+    stream = answerable(stream)
+    b, length, d = stream.keys.shape
+    count, n, c = tile_shape(b, length, d, chunk)
 
     def cut(x: Any, fill: float = 0.0) -> Any:
         if x is None:
@@ -174,3 +191,22 @@ def clean(tile: Tile) -> tuple[Tile, Array]:
         sample_lost = sample_lost | unknown
     tile = tile._replace(keys=keys, values=values, weight=weight, gates=gates, logs=logs)
     return tile, sample_lost
+
+
+def tile_outputs(
+    chunks: Chunks, solve: Callable[[Array], tuple[Array, Array]]
+) -> tuple[Array, TokenSizes, Array]:
+    """Outputs (B, n, C, m) of a tile, NaN where the query or the past is not finite; sizes; x.
+
+    ``solve`` returns the solutions of finite right-hand sides and the steps of each.
+    """
+    query_finite = finite(chunks.queries)[..., None]
+    queries = jnp.where(query_finite, chunks.queries, 0)
+    solution, steps = solve(queries)
+    known = query_finite & ~chunks.output_lost[..., None]
+    value = jnp.where(known, read_out(chunks, solution), jnp.nan)
+
+    given, q, x = jax.lax.stop_gradient((chunks, queries, solution))
+    query, size, left = (jnp.linalg.norm(a, axis=-1) for a in (q, x, q - system_product(given, x)))
+    trace = system_trace(given)[..., 0]
+    return value, TokenSizes(steps, query, size, left, trace, cross_norm(given)), solution

@@ -1,0 +1,206 @@
+"""The gradient of a tile, by hand: one more solve with the same factors, then products.
+
+With ``M_t x_t = q_t`` and ``o_t = G_t x_t``, a cotangent ``do`` of the outputs gives::
+
+    ge_t = G_t^T do_t        e_t = M_t^{-1} ge_t        dq = e
+    dG_t = do_t x_t^T        dM_t = -e_t x_t^T          dLambda = -e * x
+
+M and G are sums over samples, ``sum_i D_ti k_i k_i^T`` and ``sum_i D_ti v_i k_i^T``, and the moments
+before the chunk.  With ``S = x K^T``, ``E = e K^T`` and ``U = do V^T``, all (C, C)::
+
+    dK = ((U - E) D)^T x - (S D)^T e        dV = (S D)^T do        dD = S (U - E)
+
+Gates are in D, in zeta and in the products over whole chunks.  Where they are mild, the gradient by
+the log of a gate is a sum over pairs (t, i) that it lies between, which is a sum over all t from
+there on less one over all i from there on.  Where they are not, that would cancel, and a gate may be
+0: there the products themselves are differentiated.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from olsq.problem import Moments
+from olsq.sequence.jax.chunks import Chunks
+from olsq.sequence.jax.control import cond
+from olsq.sequence.jax.factor import max_over_vmap
+from olsq.sequence.jax.gates import gate_products
+from olsq.sequence.jax.solver import JaxSolver
+from olsq.sequence.jax.tiles import Tile, finite
+from olsq.solvers.thresholds import MILD_LOG_SCALE
+
+
+class TileGradient(NamedTuple):
+    """Cotangents of a tile, in the shapes of what they belong to."""
+
+    keys: Array
+    values: Array
+    queries: Array
+    forget: Any  # None where nothing is forgotten
+    weight: Any  # None without weights
+    ridge: Array  # (B, n, C, d), for every token
+    gram: Array  # (B, d, d), of the moments before the tile
+    cross: Array  # (B, m, d)
+
+
+class ChunkProducts(NamedTuple):
+    """Products of the gates of whole chunks; see :func:`~olsq.sequence.jax.gates.states_before`."""
+
+    table: Array  # (B, n, n)
+    start: Array  # (B, n)
+
+
+def chunk_products(factor: Array) -> ChunkProducts:
+    """Of ``factor`` (B, n), each chunk's product of gates."""
+    constant = jax.lax.stop_gradient(factor)
+    logs = jnp.log(jnp.where(constant == 0, 1, constant))
+    return ChunkProducts(*gate_products(factor, logs))
+
+
+def rows(a: Array, b: Array) -> Array:
+    """``a b^T`` of every chunk."""
+    return jnp.einsum("bnti,bnsi->bnts", a, b)
+
+
+def columns(a: Array, b: Array) -> Array:
+    """``a^T b`` of every chunk."""
+    return jnp.einsum("bnti,bntj->bnij", a, b)
+
+
+def dot(a: Array, b: Array) -> Array:
+    """Inner products over the last axis."""
+    return (a * b).sum(-1)
+
+
+def tile_gradient(
+    tile: Tile,
+    chunks: Chunks,
+    end: Moments[Array],
+    solver: JaxSolver,
+    prepared: Any,
+    x: Array,
+    do: Array,
+    d_end: Moments[Array],
+) -> TileGradient:
+    """Cotangents of ``tile`` as given, from those of its outputs and of the moments after it.
+
+    ``chunks`` is the tile opened, ``end`` the moments after it, ``prepared`` and ``x`` what its
+    solver made of it.  Costs one solve and 14 to 15 products of a chunk.
+    """
+    keys, values, decay, zeta = chunks.keys, chunks.values, chunks.decay, chunks.zeta
+    query_finite = finite(tile.queries)[..., None]
+    do = jnp.where(query_finite & ~chunks.output_lost[..., None], do, 0)
+
+    def from_start(y: Array) -> Array:
+        return y if zeta is None else zeta[..., None] * y
+
+    outer = rows(do, values)
+    far = do @ chunks.cross
+    e = solver.solve_transposed(chunks, prepared, (outer * decay) @ keys + from_start(far))[0]
+    scores = rows(x, keys)
+    change = outer - rows(e, keys)
+    seen = scores * decay
+    d_keys = columns(change * decay, x) - columns(seen, e)
+    d_values = columns(seen, do)
+    own = -columns(from_start(e), x), columns(from_start(do), x)
+
+    b, n = keys.shape[:2]
+    factor = jnp.ones((b, n), keys.dtype) if zeta is None else zeta[..., -1]
+    through = chunk_products(factor)
+    after = [jnp.concatenate([o[:, 1:], d[:, None]], 1) for o, d in zip(own, d_end, strict=True)]
+    d_gram, d_cross = (jnp.einsum("bts,btpq->bspq", through.table, a) for a in after)
+    before = [
+        o[:, 0] + jnp.einsum("bt,btpq->bpq", through.start, a)
+        for o, a in zip(own, after, strict=True)
+    ]
+    tail = jnp.broadcast_to(decay[..., -1, :], keys.shape[:-1])
+    by_gram, by_cross = keys @ (d_gram + jnp.swapaxes(d_gram, -1, -2)), values @ d_cross
+    d_keys = d_keys + tail[..., None] * (by_gram + by_cross)
+    d_values = d_values + jnp.einsum("bnti,bnji->bntj", tail[..., None] * keys, d_cross)
+    d_tail = dot(keys, by_gram / 2 + by_cross)
+
+    fine = jnp.isfinite(dot(tile.keys, tile.keys)) & finite(tile.values)
+    forget = weight = None
+    if tile.weight is not None or tile.gates is not None:
+        d_zeta = dot(far, x) - dot(e, jnp.einsum("bnti,bnji->bntj", x, chunks.gram))
+        states = [
+            jnp.concatenate([s[:, 1:], last[:, None]], 1)
+            for s, last in zip((chunks.gram, chunks.cross), end, strict=True)
+        ]
+        forget, weight = _gradient_of_gates(
+            tile, chunks, change * scores, d_tail, d_zeta, after, states
+        )
+    return TileGradient(
+        jnp.where(fine[..., None], d_keys, 0),
+        jnp.where(fine[..., None], d_values, 0),
+        jnp.where(query_finite, e, 0),
+        forget,
+        weight,
+        -e * x,
+        *before,
+    )
+
+
+def _gradient_of_gates(
+    tile: Tile,
+    chunks: Chunks,
+    d_decay: Array,
+    d_tail: Array,
+    d_zeta: Array,
+    after: list[Array],
+    states: list[Array],
+) -> tuple[Any, Any]:
+    """Cotangents (B, n, C) of gates and weights, None where there are none.
+
+    ``d_decay`` (B, n, C, C) and ``d_tail`` (B, n, C) are those of D and, through the moments after
+    the chunk, of its last row; ``d_zeta`` (B, n, C) those of zeta; ``after`` those of the moments
+    after each chunk, whose values are ``states``.
+    """
+    keys, c = chunks.keys, chunks.keys.shape[2]
+    plain = jnp.tril(jnp.ones((c, c), keys.dtype))
+    if chunks.gates is not None:
+        plain = gate_products(chunks.gates, chunks.logs)[0]
+    last = plain[..., -1, :]
+    forget = weight = None
+    if chunks.weight is not None:
+        weight = (d_decay * plain).sum(-2) + last * d_tail
+        weight = jnp.where(jnp.isfinite(tile.weight), weight, 0)
+    if chunks.gates is None:
+        return forget, weight
+
+    def mild() -> Array:
+        pairs = d_decay * chunks.decay
+        sample = pairs.sum(-2)
+        far = chunks.decay[..., -1, :] * d_tail
+        sums = far.sum(-1)
+        chunk = sum((a * s).sum((-2, -1)) for a, s in zip(after, states, strict=True)) - sums
+        chunk = jnp.cumsum(chunk[:, ::-1], 1)[:, ::-1]
+        token = pairs.sum(-1) + chunks.zeta * d_zeta - sample - far
+        token = token.at[..., -1].add(sums + chunk)
+        return jnp.cumsum(token[..., ::-1], -1)[..., ::-1] / chunks.gates
+
+    def harsh() -> Array:
+        weighted = 1 if chunks.weight is None else chunks.weight[..., None, :]
+        d_table = (d_decay * weighted).at[..., -1, :].add(
+            d_tail if chunks.weight is None else chunks.weight * d_tail
+        )
+        tailed = chunks.decay[..., -1, :, None] * keys
+        adds = columns(keys, tailed), columns(chunks.values, tailed)
+        starts = [chunks.gram[:, 0], chunks.cross[:, 0]]
+        d_through = sum(jnp.einsum("btpq,bspq->bts", a, s) for a, s in zip(after, adds, strict=True))
+        d_start = sum(jnp.einsum("btpq,bpq->bt", a, s) for a, s in zip(after, starts, strict=True))
+
+        def products(gates: Array) -> Any:
+            table, zeta = gate_products(gates, chunks.logs)
+            return table, zeta, chunk_products(zeta[..., -1])
+
+        back = jax.vjp(products, chunks.gates)[1]
+        return back((d_table, d_zeta, ChunkProducts(d_through, d_start)))[0]
+
+    steep = (chunks.gates == 0) | (jnp.abs(chunks.logs).sum(-1, keepdims=True) > 2 * MILD_LOG_SCALE)
+    forget = cond(max_over_vmap(steep.any()), harsh, mild)
+    return jnp.where(jnp.isnan(tile.gates), 0, forget), weight

@@ -1,0 +1,252 @@
+"""The whole computation as a primitive of JAX's, whose gradient is written by hand.
+
+Three primitives: the outputs, their tangents, and the cotangents of the arrays.  The tangents are
+linear, and the transpose of that map is the third; the transpose of the third is the second again.
+So reverse mode runs the loop of :func:`~olsq.sequence.jax.walk.backward`, and forward mode stays.
+The derivatives of tangents and cotangents by the arrays themselves are taken of the functions that
+JAX differentiates: derivatives of any order are right, whatever they are made of.
+
+``jax.custom_vjp`` would take forward mode away, ``jax.custom_derivatives.linear_call`` the second
+order, and JAX 0.10 drops custom rules in forward over reverse mode inside a ``scan``.
+
+All operands and results have the batch of streams as their leading axis, so ``vmap`` makes a larger
+batch of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+from olsq.problem import Moments
+from olsq.sequence.jax import walk
+from olsq.sequence.jax.autodiff import solve_in_groups
+from olsq.sequence.jax.inputs import Stream
+from olsq.sequence.jax.precision import in_full_precision
+from olsq.sequence.jax.solver import JaxSolver
+from olsq.sequence.jax.tiles import TokenSizes
+
+OUTPUTS = 3  # that have derivatives: values and the final moments
+
+
+class Setting(NamedTuple):
+    """What a primitive is told beside its arrays."""
+
+    names: tuple[str, ...]  # of the arrays of the stream, of those that there are
+    solver: JaxSolver
+
+    def stream(self, arrays: Any) -> Stream:
+        """The stream that ``arrays`` are of."""
+        by_name = dict(zip(self.names, arrays, strict=True))
+        state = Moments(by_name.pop("gram"), by_name.pop("cross"))
+        absent = dict.fromkeys((*Stream._fields[:-2], "floor"))
+        return Stream(**(absent | by_name), state=state)
+
+
+def solve_by_primitive(
+    stream: Stream, solver: JaxSolver
+) -> tuple[Array, Moments[Array], TokenSizes]:
+    """Outputs (B, T, m), final moments and sizes (B, T) of a stream."""
+    given = stream._asdict() | stream.state._asdict()
+    given = {n: x for n, x in given.items() if n not in ("state", "floor") and x is not None}
+    setting = Setting(tuple(given), solver)
+    value, gram, cross, *sizes = solve_p.bind(*given.values(), setting=setting, keeps=False)
+    return value, Moments(gram, cross), TokenSizes(*sizes)
+
+
+@partial(jax.jit, static_argnames=("setting", "keeps"))
+@in_full_precision
+def _solve(*arrays: Array, setting: Setting, keeps: bool) -> list[Array]:
+    """Outputs, sizes, and what the gradient needs if it is to be kept."""
+    return jax.tree.leaves(walk.forward(setting.stream(arrays), setting.solver, keeps))
+
+
+def _differentiable(setting: Setting, *arrays: Array) -> tuple[Array, ...]:
+    """The outputs, by functions that JAX differentiates."""
+    value, moments, _ = solve_in_groups(setting.stream(arrays), setting.solver, False)
+    return value, *moments
+
+
+def _with(setting: Setting, arrays: Any, wrt: tuple[str, ...]) -> tuple[Any, tuple[Array, ...]]:
+    """:func:`_differentiable` as a function of the arrays ``wrt``, and what these are."""
+    by_name = dict(zip(setting.names, arrays, strict=True))
+
+    def function(*chosen: Array) -> tuple[Array, ...]:
+        return _differentiable(setting, *(by_name | dict(zip(wrt, chosen, strict=True))).values())
+
+    return function, tuple(by_name[n] for n in wrt)
+
+
+@partial(jax.jit, static_argnames=("setting", "wrt"))
+@in_full_precision
+def _tangent(*operands: Array, setting: Setting, wrt: tuple[str, ...]) -> tuple[Array, ...]:
+    """Tangents of the outputs from the arrays, what was kept, and tangents of the arrays ``wrt``."""
+    arrays, _, tangents = _parted(operands, setting, len(wrt))
+    function, chosen = _with(setting, arrays, wrt)
+    return jax.jvp(function, chosen, tangents)[1]
+
+
+@partial(jax.jit, static_argnames=("setting", "wrt"))
+@in_full_precision
+def _cotangent(*operands: Array, setting: Setting, wrt: tuple[str, ...]) -> tuple[Array, ...]:
+    """Cotangents of the arrays ``wrt`` from the arrays, what was kept, and those of the outputs."""
+    arrays, (x, *factors, gram, cross, lost), (d_value, *d_moments) = _parted(
+        operands, setting, OUTPUTS
+    )
+    kept = walk.Kept(x, tuple(factors), gram, cross, lost)
+    stream = setting.stream(arrays)
+    made = walk.backward(stream, setting.solver, kept, d_value, Moments(*d_moments))
+    return tuple(getattr(made, n) for n in wrt)
+
+
+def _parted(operands: Any, setting: Setting, last: int) -> tuple[Any, Any, Any]:
+    """The arrays, what was kept, and the ``last`` operands."""
+    first, end = len(setting.names), len(operands) - last
+    return tuple(operands[:first]), tuple(operands[first:end]), tuple(operands[end:])
+
+
+def _primitive(name: str, function: Callable[..., Any]) -> Primitive:
+    """A primitive that is computed by ``function``, jitted, whose results are many."""
+    made = Primitive(name)
+    made.multiple_results = True
+    made.def_impl(function)
+
+    def shapes(*avals: Any, **params: Any) -> list[Any]:
+        given = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals]
+        out = jax.eval_shape(partial(function, **params), *given)
+        return [jax.core.ShapedArray(x.shape, x.dtype) for x in out]
+
+    def batched(operands: Any, axes: Any, **params: Any) -> tuple[list[Array], list[int]]:
+        many = next(x.shape[a] for x, a in zip(operands, axes, strict=True) if a is not None)
+
+        def folded(x: Array, axis: Any) -> Array:
+            if axis is None:
+                x = jnp.broadcast_to(x, (many, *x.shape))
+            else:
+                x = jnp.moveaxis(x, axis, 0)
+            return x.reshape(many * x.shape[1], *x.shape[2:])
+
+        out = made.bind(*map(folded, operands, axes), **params)
+        return [x.reshape(many, -1, *x.shape[1:]) for x in out], [0] * len(out)
+
+    made.def_abstract_eval(shapes)
+    batching.primitive_batchers[made] = batched
+    mlir.register_lowering(made, mlir.lower_fun(function, multiple_results=True))
+    return made
+
+
+solve_p = _primitive("online_lstsq", _solve)
+tangent_p = _primitive("online_lstsq_tangent", _tangent)
+cotangent_p = _primitive("online_lstsq_cotangent", _cotangent)
+
+
+def _nothing(x: Any) -> ad.Zero:
+    """The tangent of what has no derivative."""
+    return ad.Zero(jax.core.ShapedArray(x.shape, x.dtype).to_tangent_aval())
+
+
+def _sum(parts: Any) -> Any:
+    """The sum of some tuples of tangents; zeros that are known to be none add nothing."""
+    return [sum(xs[1:], xs[0]) for xs in zip(*parts, strict=True)]
+
+
+def _solve_jvp(primals: Any, tangents: Any, *, setting: Setting, keeps: bool) -> Any:
+    """Outputs and their tangents; what is kept for them has none."""
+    out = solve_p.bind(*primals, setting=setting, keeps=True)
+    kept = out[OUTPUTS + len(TokenSizes._fields) :]
+    moving = [
+        (n, t)
+        for n, t in zip(setting.names, tangents, strict=True)
+        if n != "log_forget" and type(t) is not ad.Zero
+    ]
+    shown = out if keeps else out[: OUTPUTS + len(TokenSizes._fields)]
+    if not moving:
+        return shown, [_nothing(x) for x in shown]
+    wrt, given = zip(*moving, strict=True)
+    d_out = tangent_p.bind(*primals, *kept, *given, setting=setting, wrt=wrt)
+    return shown, [*d_out, *(_nothing(x) for x in shown[OUTPUTS:])]
+
+
+def _linear_jvp(
+    itself: Primitive,
+    last: Callable[[tuple[str, ...]], int],
+    apply: Callable[..., Any],
+    primals: Any,
+    tangents: Any,
+    *,
+    setting: Setting,
+    wrt: tuple[str, ...],
+) -> Any:
+    """Of a primitive that is linear in its last operands: by these, and by the arrays.
+
+    ``apply(setting, wrt, arrays, *last)`` is the same map, that JAX differentiates.  What was kept
+    depends on the arrays alone, and ``apply`` on the arrays without it: it has no part in this.
+    """
+    arrays, kept, linear = _parted(primals, setting, last(wrt))
+    d_arrays, _, d_linear = _parted(tangents, setting, last(wrt))
+    out = itself.bind(*primals, setting=setting, wrt=wrt)
+    parts = []
+    if any(type(t) is not ad.Zero for t in d_linear):
+        given = map(ad.instantiate_zeros, d_linear)
+        parts.append(itself.bind(*arrays, *kept, *given, setting=setting, wrt=wrt))
+    moving = [i for i, t in enumerate(d_arrays) if type(t) is not ad.Zero]
+    moving = [i for i in moving if setting.names[i] != "log_forget"]
+    if moving:
+
+        def by_arrays(*chosen: Array) -> Any:
+            whole = dict(enumerate(arrays)) | dict(zip(moving, chosen, strict=True))
+            return apply(setting, wrt, tuple(whole.values()), *linear)
+
+        at, along = [arrays[i] for i in moving], [d_arrays[i] for i in moving]
+        parts.append(jax.jvp(by_arrays, at, along)[1])
+    return out, _sum(parts) if parts else [_nothing(x) for x in out]
+
+
+@in_full_precision
+def _apply_tangent(setting: Setting, wrt: Any, arrays: Any, *tangents: Array) -> Any:
+    function, chosen = _with(setting, arrays, wrt)
+    return jax.jvp(function, chosen, tangents)[1]
+
+
+@in_full_precision
+def _apply_cotangent(setting: Setting, wrt: Any, arrays: Any, *cotangents: Array) -> Any:
+    function, chosen = _with(setting, arrays, wrt)
+    return jax.vjp(function, *chosen)[1](cotangents)
+
+
+def _tangent_transpose(
+    cotangents: Any, *operands: Any, setting: Setting, wrt: tuple[str, ...]
+) -> Any:
+    """By the tangents: the third primitive."""
+    arrays, kept, tangents = _parted(operands, setting, len(wrt))
+    given = map(ad.instantiate_zeros, cotangents)
+    out = cotangent_p.bind(*arrays, *kept, *given, setting=setting, wrt=wrt)
+    wanted = [x if ad.is_undefined_primal(t) else None for t, x in zip(tangents, out, strict=True)]
+    return [None] * (len(arrays) + len(kept)) + wanted
+
+
+def _cotangent_transpose(
+    tangents: Any, *operands: Any, setting: Setting, wrt: tuple[str, ...]
+) -> Any:
+    """By the cotangents: the second primitive."""
+    arrays, kept, cotangents = _parted(operands, setting, OUTPUTS)
+    given = map(ad.instantiate_zeros, tangents)
+    out = tangent_p.bind(*arrays, *kept, *given, setting=setting, wrt=wrt)
+    wanted = [x if ad.is_undefined_primal(c) else None for c, x in zip(cotangents, out, strict=True)]
+    return [None] * (len(arrays) + len(kept)) + wanted
+
+
+ad.primitive_jvps[solve_p] = _solve_jvp
+ad.primitive_jvps[tangent_p] = partial(_linear_jvp, tangent_p, len, _apply_tangent)
+ad.primitive_jvps[cotangent_p] = partial(
+    _linear_jvp, cotangent_p, lambda _: OUTPUTS, _apply_cotangent
+)
+ad.primitive_transposes[tangent_p] = _tangent_transpose
+ad.primitive_transposes[cotangent_p] = _cotangent_transpose
