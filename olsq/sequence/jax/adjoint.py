@@ -5,15 +5,15 @@ With ``M_t x_t = q_t`` and ``o_t = G_t x_t``, a cotangent ``do`` of the outputs 
     ge_t = G_t^T do_t        e_t = M_t^{-1} ge_t        dq = e
     dG_t = do_t x_t^T        dM_t = -e_t x_t^T          dLambda = -e * x
 
-M and G are sums over samples, ``sum_i D_ti k_i k_i^T`` and ``sum_i D_ti v_i k_i^T``, and the moments
-before the chunk.  With ``S = x K^T``, ``E = e K^T`` and ``U = do V^T``, all (C, C)::
+M and G are sums over samples, ``sum_i D_ti k_i k_i^T`` and ``sum_i D_ti v_i k_i^T``, and the
+moments before the chunk.  With ``S = x K^T``, ``E = e K^T`` and ``U = do V^T``, all (C, C)::
 
     dK = ((U - E) D)^T x - (S D)^T e        dV = (S D)^T do        dD = S (U - E)
 
 Gates are in D, in zeta and in the products over whole chunks.  Where they are mild, the gradient by
 the log of a gate is a sum over pairs (t, i) that it lies between, which is a sum over all t from
-there on less one over all i from there on.  Where they are not, that would cancel, and a gate may be
-0: there the products themselves are differentiated.
+there on less one over all i from there on.  Where they are not, that would cancel, and a gate may
+be 0: there the products themselves are differentiated.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.problem import Moments
-from olsq.sequence.jax.chunks import Chunks
+from olsq.sequence.jax.chunks import Chunks, read_out, system_product
 from olsq.sequence.jax.control import cond
 from olsq.sequence.jax.factor import max_over_vmap
 from olsq.sequence.jax.gates import gate_products
 from olsq.sequence.jax.solver import JaxSolver
-from olsq.sequence.jax.tiles import Tile, finite
+from olsq.sequence.jax.tiles import Carry, Tile, finite, open_tile
 from olsq.solvers.thresholds import MILD_LOG_SCALE
 
 
@@ -145,6 +145,46 @@ def tile_gradient(
     )
 
 
+def tile_tangent(
+    tile: Tile,
+    ridge: Any,
+    carry: Carry,
+    solver: JaxSolver,
+    saved: tuple[Array, ...],
+    x: Array,
+    d_tile: Tile,
+    d_ridge: Any,
+    d_start: Moments[Array],
+) -> tuple[Array, Moments[Array]]:
+    """Tangents of the outputs of a tile and of the moments after it: ``M dx = dq - dM x``.
+
+    None in ``d_tile`` is no tangent; ``saved`` is what is left of the factors.
+    """
+    fields = {n: t for n, t in d_tile._asdict().items() if t is not None}
+    if ridge is not None and d_ridge is None:
+        d_ridge = jnp.zeros_like(ridge)
+
+    def opened(fields: dict[str, Array], ridge: Any, start: Moments[Array]) -> Any:
+        chunks, after = open_tile(tile._replace(**fields), ridge, Carry(*start, carry.state_lost))
+        end = Moments(after.gram, after.cross)
+        return (chunks._replace(output_lost=None), end), chunks.output_lost
+
+    at = {n: getattr(tile, n) for n in fields}, ridge, Moments(carry.gram, carry.cross)
+    (chunks, _), (d_chunks, d_end), lost = jax.jvp(
+        opened, at, (fields, d_ridge, d_start), has_aux=True
+    )
+    whole = chunks._replace(output_lost=lost)
+    d_product = jax.jvp(lambda c: system_product(c, x), (chunks,), (d_chunks,))[1]
+    query_finite = finite(tile.queries)[..., None]
+    d_x = solver.solve(
+        whole,
+        solver.restored(whole, saved),
+        jnp.where(query_finite, d_chunks.queries, 0) - d_product,
+    )[0]
+    d_value = jax.jvp(read_out, (chunks, x), (d_chunks, d_x))[1]
+    return jnp.where(query_finite & ~lost[..., None], d_value, 0), d_end
+
+
 def _gradient_of_gates(
     tile: Tile,
     chunks: Chunks,
@@ -191,15 +231,15 @@ def _gradient_of_gates(
         tailed = chunks.decay[..., -1, :, None] * keys
         adds = columns(keys, tailed), columns(chunks.values, tailed)
         starts = [chunks.gram[:, 0], chunks.cross[:, 0]]
-        d_through = sum(jnp.einsum("btpq,bspq->bts", a, s) for a, s in zip(after, adds, strict=True))
-        d_start = sum(jnp.einsum("btpq,bpq->bt", a, s) for a, s in zip(after, starts, strict=True))
+        through = [jnp.einsum("btpq,bspq->bts", *pair) for pair in zip(after, adds, strict=True)]
+        spent = [jnp.einsum("btpq,bpq->bt", *pair) for pair in zip(after, starts, strict=True)]
 
         def products(gates: Array) -> Any:
             table, zeta = gate_products(gates, chunks.logs)
             return table, zeta, chunk_products(zeta[..., -1])
 
         back = jax.vjp(products, chunks.gates)[1]
-        return back((d_table, d_zeta, ChunkProducts(d_through, d_start)))[0]
+        return back((d_table, d_zeta, ChunkProducts(sum(through), sum(spent))))[0]
 
     steep = (chunks.gates == 0) | (jnp.abs(chunks.logs).sum(-1, keepdims=True) > 2 * MILD_LOG_SCALE)
     forget = cond(max_over_vmap(steep.any()), harsh, mild)

@@ -1,6 +1,6 @@
 """All tiles of a batch by functions that JAX differentiates, in any mode and to any order.
 
-This is what differentiates unrolled steps, derivatives of the second order and more, and whatever is
+Unrolled steps are differentiated so, derivatives of the second order and more, and whatever is
 inside ``shard_map``; :mod:`~olsq.sequence.jax.primitive` has a loop and a gradient of its own.
 """
 

@@ -87,23 +87,29 @@ def _with(setting: Setting, arrays: Any, wrt: tuple[str, ...]) -> tuple[Any, tup
 @partial(jax.jit, static_argnames=("setting", "wrt"))
 @in_full_precision
 def _tangent(*operands: Array, setting: Setting, wrt: tuple[str, ...]) -> tuple[Array, ...]:
-    """Tangents of the outputs from the arrays, what was kept, and tangents of the arrays ``wrt``."""
-    arrays, _, tangents = _parted(operands, setting, len(wrt))
-    function, chosen = _with(setting, arrays, wrt)
-    return jax.jvp(function, chosen, tangents)[1]
+    """Tangents of the outputs from the arrays, what was kept, and tangents of ``wrt``."""
+    arrays, kept, tangents = _parted(operands, setting, len(wrt))
+    moved = dict.fromkeys(setting.names) | dict(zip(wrt, tangents, strict=True))
+    d_value, d_moments = walk.tangent(
+        setting.stream(arrays), setting.solver, _kept(kept), setting.stream(moved.values())
+    )
+    return d_value, *d_moments
 
 
 @partial(jax.jit, static_argnames=("setting", "wrt"))
 @in_full_precision
 def _cotangent(*operands: Array, setting: Setting, wrt: tuple[str, ...]) -> tuple[Array, ...]:
-    """Cotangents of the arrays ``wrt`` from the arrays, what was kept, and those of the outputs."""
-    arrays, (x, *factors, gram, cross, lost), (d_value, *d_moments) = _parted(
-        operands, setting, OUTPUTS
-    )
-    kept = walk.Kept(x, tuple(factors), gram, cross, lost)
+    """Cotangents of ``wrt`` from the arrays, what was kept, and those of the outputs."""
+    arrays, kept, (d_value, *d_moments) = _parted(operands, setting, OUTPUTS)
     stream = setting.stream(arrays)
-    made = walk.backward(stream, setting.solver, kept, d_value, Moments(*d_moments))
+    made = walk.backward(stream, setting.solver, _kept(kept), d_value, Moments(*d_moments))
     return tuple(getattr(made, n) for n in wrt)
+
+
+def _kept(leaves: Any) -> walk.Kept:
+    """What was kept, of its leaves."""
+    x, *factors, gram, cross, lost = leaves
+    return walk.Kept(x, tuple(factors), gram, cross, lost)
 
 
 def _parted(operands: Any, setting: Setting, last: int) -> tuple[Any, Any, Any]:
@@ -127,10 +133,8 @@ def _primitive(name: str, function: Callable[..., Any]) -> Primitive:
         many = next(x.shape[a] for x, a in zip(operands, axes, strict=True) if a is not None)
 
         def folded(x: Array, axis: Any) -> Array:
-            if axis is None:
-                x = jnp.broadcast_to(x, (many, *x.shape))
-            else:
-                x = jnp.moveaxis(x, axis, 0)
+            whole = (many, *x.shape)
+            x = jnp.broadcast_to(x, whole) if axis is None else jnp.moveaxis(x, axis, 0)
             return x.reshape(many * x.shape[1], *x.shape[2:])
 
         out = made.bind(*map(folded, operands, axes), **params)
@@ -221,26 +225,29 @@ def _apply_cotangent(setting: Setting, wrt: Any, arrays: Any, *cotangents: Array
     return jax.vjp(function, *chosen)[1](cotangents)
 
 
+def _asked_for(operands: Any, made: list[Any]) -> list[Any]:
+    """What was ``made`` for the operands that a transpose is taken by, None for the others."""
+    return [x if ad.is_undefined_primal(o) else None for o, x in zip(operands, made, strict=True)]
+
+
 def _tangent_transpose(
     cotangents: Any, *operands: Any, setting: Setting, wrt: tuple[str, ...]
 ) -> Any:
     """By the tangents: the third primitive."""
-    arrays, kept, tangents = _parted(operands, setting, len(wrt))
+    arrays, kept, _ = _parted(operands, setting, len(wrt))
     given = map(ad.instantiate_zeros, cotangents)
     out = cotangent_p.bind(*arrays, *kept, *given, setting=setting, wrt=wrt)
-    wanted = [x if ad.is_undefined_primal(t) else None for t, x in zip(tangents, out, strict=True)]
-    return [None] * (len(arrays) + len(kept)) + wanted
+    return _asked_for(operands, [None] * (len(arrays) + len(kept)) + list(out))
 
 
 def _cotangent_transpose(
     tangents: Any, *operands: Any, setting: Setting, wrt: tuple[str, ...]
 ) -> Any:
     """By the cotangents: the second primitive."""
-    arrays, kept, cotangents = _parted(operands, setting, OUTPUTS)
+    arrays, kept, _ = _parted(operands, setting, OUTPUTS)
     given = map(ad.instantiate_zeros, tangents)
     out = tangent_p.bind(*arrays, *kept, *given, setting=setting, wrt=wrt)
-    wanted = [x if ad.is_undefined_primal(c) else None for c, x in zip(cotangents, out, strict=True)]
-    return [None] * (len(arrays) + len(kept)) + wanted
+    return _asked_for(operands, [None] * (len(arrays) + len(kept)) + list(out))
 
 
 ad.primitive_jvps[solve_p] = _solve_jvp

@@ -23,6 +23,7 @@ from olsq.sequence.jax.solver import JaxSolver
 from olsq.sequence.jax.tiles import TokenSizes, answerable
 from olsq.solvers import ChunkExact, Solver
 
+
 def online_lstsq(
     keys: ArrayLike,
     values: ArrayLike,

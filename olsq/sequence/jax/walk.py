@@ -15,7 +15,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.problem import Moments
-from olsq.sequence.jax.adjoint import TileGradient, tile_gradient
+from olsq.sequence.jax.adjoint import TileGradient, tile_gradient, tile_tangent
+from olsq.sequence.jax.grid import Grid, padded
 from olsq.sequence.jax.inputs import Stream
 from olsq.sequence.jax.solver import JaxSolver
 from olsq.sequence.jax.tiles import (
@@ -23,11 +24,9 @@ from olsq.sequence.jax.tiles import (
     Tile,
     TokenSizes,
     final_moments,
-    group_count,
     initial_carry,
     open_tile,
     tile_outputs,
-    tile_shape,
 )
 
 Nest = Any
@@ -41,109 +40,6 @@ class Kept(NamedTuple):
     gram: Array  # (B, tiles, d, d), before each tile
     cross: Array  # (B, tiles, m, d)
     lost: Array  # (B, tiles + 1) bool: a loss reaches this tile, and the end
-
-
-class Grid(NamedTuple):
-    """How a batch is cut: groups of streams, and tiles of ``n`` chunks of ``c`` tokens."""
-
-    groups: int
-    streams: Any  # of a group
-    tiles: int  # of a stream
-    n: int
-    c: int
-
-    @classmethod
-    def of(cls, stream: Stream, chunk: int) -> Grid:
-        """The cut of ``stream``."""
-        groups, (b, length, d) = group_count(stream, chunk), stream.keys.shape
-        streams = b if groups == 1 else b // groups
-        return cls(groups, streams, *tile_shape(streams, length, d, chunk))
-
-    @property
-    def length(self) -> int:
-        """Tokens of a stream with those that pad it."""
-        return self.tiles * self.n * self.c
-
-    def place(self, i: Array) -> tuple[Array | int, Array]:
-        """Where step i is: its first stream, and the number of its tile."""
-        if self.groups == 1:
-            return 0, i
-        return i // self.tiles * self.streams, i % self.tiles
-
-    def take(self, x: Any, i: Any, each: int | None = None) -> Any:
-        """From x (B, tiles * each, ...) what belongs to step i, (streams, each, ...).
-
-        Without ``each``, from x (B, ...) what belongs to the streams of step i.
-        """
-        first, tile = self.place(i)
-        if each is None:
-            return x if self.groups == 1 else jax.lax.dynamic_slice_in_dim(x, first, self.streams)
-        at = (first, tile * each, *[0] * (x.ndim - 2))
-        return jax.lax.dynamic_slice(x, at, (self.streams, each, *x.shape[2:]))
-
-    def put(self, x: Array, part: Array, i: Any, each: int | None = None) -> Array:
-        """x with what :meth:`take` takes of it replaced by ``part``."""
-        first, tile = self.place(i)
-        if each is None:
-            if self.groups == 1:
-                return part
-            return jax.lax.dynamic_update_slice_in_dim(x, part, first, 0)
-        return jax.lax.dynamic_update_slice(x, part, (first, tile * each, *[0] * (x.ndim - 2)))
-
-    def room(self, part: Any, each: int | None = None) -> Array:
-        """Zeros for the ``part`` of every step."""
-        b = self.streams if self.groups == 1 else self.groups * self.streams
-        rest = part.shape[1:] if each is None else (self.tiles * each, *part.shape[2:])
-        return jnp.zeros((b, *rest), part.dtype)
-
-    def by_chunk(self, x: Any) -> Any:
-        """(streams, n c, ...) to (streams, n, c, ...)."""
-        return None if x is None else x.reshape(x.shape[0], self.n, self.c, *x.shape[2:])
-
-    def by_token(self, x: Array) -> Array:
-        """The reverse of :meth:`by_chunk`."""
-        return x.reshape(x.shape[0], self.n * self.c, *x.shape[3:])
-
-    def tile(self, stream: Stream, i: Any) -> tuple[Tile, Any]:
-        """The tile of step i, and the ridge that its tokens share."""
-        each = self.n * self.c
-
-        def cut(x: Any) -> Any:
-            return None if x is None else self.by_chunk(self.take(x, i, each))
-
-        ridge, shared = stream.ridge, None
-        if ridge is not None and ridge.shape[1] == 1:
-            ridge, shared = None, self.take(ridge, i)[:, :, None]
-        return Tile(
-            cut(stream.keys),
-            cut(stream.values),
-            cut(stream.queries),
-            cut(stream.forget),
-            cut(stream.log_forget),
-            cut(stream.weight),
-            cut(ridge),
-        ), shared
-
-
-def padded(stream: Stream, grid: Grid) -> Stream:
-    """``stream`` with absent tokens up to a whole number of tiles."""
-    length = stream.keys.shape[1]
-
-    def pad(x: Any, fill: float = 0.0) -> Any:
-        if x is None or x.shape[1] != length or grid.length == length:
-            return x
-        spare = [(0, 0), (0, grid.length - length)] + [(0, 0)] * (x.ndim - 2)
-        return jnp.pad(x, spare, constant_values=fill)
-
-    return stream._replace(
-        keys=pad(stream.keys),
-        values=pad(stream.values),
-        queries=pad(stream.queries),
-        forget=pad(stream.forget, 1.0),
-        log_forget=pad(stream.log_forget),
-        weight=pad(stream.weight),
-        ridge=pad(stream.ridge, 1.0),
-    )
 
 
 @partial(jax.jit, static_argnames="solver", inline=True)
@@ -160,7 +56,7 @@ def forward(
 ) -> tuple[Array, Moments[Array], TokenSizes, Any]:
     """Outputs (B, T, m), final moments, sizes (B, T), and :class:`Kept` or None."""
     grid, length = Grid.of(stream, solver.options.chunk), stream.keys.shape[1]
-    stream, start = padded(stream, grid), initial_carry(stream.state)
+    stream, start = padded(stream, grid, length), initial_carry(stream.state)
     each = grid.n * grid.c
 
     def step(state: Any, i: Array) -> Any:
@@ -202,6 +98,59 @@ def forward(
     return value, final_moments(ends), sizes, kept
 
 
+@partial(jax.jit, static_argnames="solver", inline=True)
+def _tile_tangent(
+    tile: Tile,
+    ridge: Any,
+    carry: Carry,
+    x: Array,
+    saved: Nest,
+    moved: tuple[Tile, Any, Moments[Array]],
+    solver: JaxSolver,
+) -> tuple[Array, Moments[Array]]:
+    """Tangents of a tile's outputs and of the moments after it."""
+    return tile_tangent(tile, ridge, carry, solver, saved, x, *moved)
+
+
+def tangent(
+    stream: Stream, solver: JaxSolver, kept: Kept, moved: Stream
+) -> tuple[Array, Moments[Array]]:
+    """Tangents of outputs and final moments from those of the stream, None where it rests."""
+    grid, length = Grid.of(stream, solver.options.chunk), stream.keys.shape[1]
+    each, count = grid.n * grid.c, grid.groups * grid.tiles
+    stream, moved = padded(stream, grid, length), padded(moved, grid, length, 0.0)
+    lost = kept.lost[:, 0, None, None]
+    start = Moments(
+        *(
+            jnp.zeros_like(s) if d is None else jnp.where(lost, 0, d)
+            for s, d in zip(stream.state, moved.state, strict=True)
+        )
+    )
+
+    def step(state: Any, i: Array) -> Any:
+        before, value, ends = state
+        if grid.groups > 1:
+            fresh = i % grid.tiles == 0
+            before = jax.tree.map(lambda s, c: jnp.where(fresh, grid.take(s, i), c), start, before)
+        gram, cross, lost = (grid.take(s, i, 1)[:, 0] for s in (kept.gram, kept.cross, kept.lost))
+        x = grid.by_chunk(grid.take(kept.solution, i, each))
+        saved = jax.tree.map(lambda x: grid.take(x, i, grid.n), kept.factors)
+        d_tile, d_ridge = grid.tile(moved, i)
+        tile, ridge = grid.tile(stream, i)
+        made, after = _tile_tangent(
+            tile, ridge, Carry(gram, cross, lost), x, saved, (d_tile, d_ridge, before), solver
+        )
+        value = grid.put(value, grid.by_token(made), i, each)
+        return (after, value, jax.tree.map(lambda e, a: grid.put(e, a, i), ends, after)), None
+
+    first = jax.tree.map(lambda s: grid.take(s, 0), start)
+    (_, value, ends), _ = jax.lax.scan(
+        step, (first, jnp.zeros_like(stream.values), start), jnp.arange(count)
+    )
+    lost = kept.lost[:, -1, None, None]
+    return value[:, :length], Moments(*(jnp.where(lost, 0, d) for d in ends))
+
+
 class Cotangents(NamedTuple):
     """Of everything that a stream can be differentiated by; None where it has none."""
 
@@ -239,7 +188,7 @@ def backward(
     """Cotangents of a stream from those of its outputs (B, T, m) and of its final moments."""
     grid, length = Grid.of(stream, solver.options.chunk), stream.keys.shape[1]
     each, count = grid.n * grid.c, grid.groups * grid.tiles
-    given, stream = stream, padded(stream, grid)
+    given, stream = stream, padded(stream, grid, length)
     d_value = jnp.pad(d_value, [(0, 0), (0, grid.length - length), (0, 0)])
     d_last = Moments(*(jnp.where(kept.lost[:, -1, None, None], 0, d) for d in d_moments))
     shared = given.ridge is not None and given.ridge.shape[1] == 1
