@@ -225,8 +225,10 @@ def _gradient_of_gates(
 
     def harsh() -> Array:
         weighted = 1 if chunks.weight is None else chunks.weight[..., None, :]
-        d_table = (d_decay * weighted).at[..., -1, :].add(
-            d_tail if chunks.weight is None else chunks.weight * d_tail
+        d_table = (
+            (d_decay * weighted)
+            .at[..., -1, :]
+            .add(d_tail if chunks.weight is None else chunks.weight * d_tail)
         )
         tailed = chunks.decay[..., -1, :, None] * keys
         adds = columns(keys, tailed), columns(chunks.values, tailed)

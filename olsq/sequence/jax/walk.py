@@ -200,9 +200,7 @@ def backward(
             d_end = jax.tree.map(lambda s, c: jnp.where(fresh, grid.take(s, i), c), d_last, d_end)
             d_shared = jax.tree.map(lambda c: jnp.where(fresh, 0, c), d_shared)
         tile, ridge = grid.tile(stream, i)
-        gram, cross, lost = (
-            grid.take(s, i, 1)[:, 0] for s in (kept.gram, kept.cross, kept.lost)
-        )
+        gram, cross, lost = (grid.take(s, i, 1)[:, 0] for s in (kept.gram, kept.cross, kept.lost))
         x, do = (grid.by_chunk(grid.take(a, i, each)) for a in (kept.solution, d_value))
         saved = jax.tree.map(lambda x: grid.take(x, i, grid.n), kept.factors)
         made = _tile_backward(tile, ridge, Carry(gram, cross, lost), x, saved, do, d_end, solver)
