@@ -165,7 +165,8 @@ def tile_tangent(
         d_ridge = jnp.zeros_like(ridge)
 
     def opened(fields: dict[str, Array], ridge: Any, start: Moments[Array]) -> Any:
-        chunks, after = open_tile(tile._replace(**fields), ridge, Carry(*start, carry.state_lost))
+        begun = Carry(start.gram, start.cross, carry.state_lost)
+        chunks, after = open_tile(tile._replace(**fields), ridge, begun)
         end = Moments(after.gram, after.cross)
         return (chunks._replace(output_lost=None), end), chunks.output_lost
 
@@ -233,15 +234,17 @@ def _gradient_of_gates(
         tailed = chunks.decay[..., -1, :, None] * keys
         adds = columns(keys, tailed), columns(chunks.values, tailed)
         starts = [chunks.gram[:, 0], chunks.cross[:, 0]]
-        through = [jnp.einsum("btpq,bspq->bts", *pair) for pair in zip(after, adds, strict=True)]
-        spent = [jnp.einsum("btpq,bpq->bt", *pair) for pair in zip(after, starts, strict=True)]
+        through, other = (
+            jnp.einsum("btpq,bspq->bts", a, s) for a, s in zip(after, adds, strict=True)
+        )
+        spent, rest = (jnp.einsum("btpq,bpq->bt", a, s) for a, s in zip(after, starts, strict=True))
 
         def products(gates: Array) -> Any:
             table, zeta = gate_products(gates, chunks.logs)
             return table, zeta, chunk_products(zeta[..., -1])
 
         back = jax.vjp(products, chunks.gates)[1]
-        return back((d_table, d_zeta, ChunkProducts(sum(through), sum(spent))))[0]
+        return back((d_table, d_zeta, ChunkProducts(through + other, spent + rest)))[0]
 
     steep = (chunks.gates == 0) | (jnp.abs(chunks.logs).sum(-1, keepdims=True) > 2 * MILD_LOG_SCALE)
     forget = cond(max_over_vmap(steep.any()), harsh, mild)

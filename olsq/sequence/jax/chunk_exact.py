@@ -155,9 +155,10 @@ class JaxChunkExact(JaxSolver):
         sums = sums_of_logs(chunks)
         inverse, rows, growth = saved
         harsh = self._harsh(sums)
-        scale = None if sums is None else jnp.exp(_middle(sums)[..., None] - sums)[..., None]
-        if harsh is not None:
-            scale = jnp.where(harsh, 0, scale)
+        scale = None
+        if sums is not None:
+            scale = jnp.exp(_middle(sums)[..., None] - sums)[..., None]
+            scale = scale if harsh is None else jnp.where(harsh, 0, scale)
         return self._described(chunks, Factor(inverse, rows, scale, growth), sums, harsh)
 
     def _loses_digits(self, factor: Factor) -> Array:

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
@@ -46,8 +47,8 @@ class Setting(NamedTuple):
         """The stream that ``arrays`` are of."""
         by_name = dict(zip(self.names, arrays, strict=True))
         state = Moments(by_name.pop("gram"), by_name.pop("cross"))
-        absent = dict.fromkeys((*Stream._fields[:-2], "floor"))
-        return Stream(**(absent | by_name), state=state)
+        fields: Any = dict.fromkeys(Stream._fields) | by_name | {"state": state}
+        return Stream(**fields)
 
 
 def solve_by_primitive(
@@ -127,7 +128,7 @@ def _primitive(name: str, function: Callable[..., Any]) -> Primitive:
     def shapes(*avals: Any, **params: Any) -> list[Any]:
         given = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals]
         out = jax.eval_shape(partial(function, **params), *given)
-        return [jax.core.ShapedArray(x.shape, x.dtype) for x in out]
+        return [ShapedArray(x.shape, x.dtype) for x in out]
 
     def batched(operands: Any, axes: Any, **params: Any) -> tuple[list[Array], list[int]]:
         many = next(x.shape[a] for x, a in zip(operands, axes, strict=True) if a is not None)
@@ -153,7 +154,7 @@ cotangent_p = _primitive("online_lstsq_cotangent", _cotangent)
 
 def _nothing(x: Any) -> ad.Zero:
     """The tangent of what has no derivative."""
-    return ad.Zero(jax.core.ShapedArray(x.shape, x.dtype).to_tangent_aval())
+    return ad.Zero(ShapedArray(x.shape, x.dtype).to_tangent_aval())
 
 
 def _sum(parts: Any) -> Any:

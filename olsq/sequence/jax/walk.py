@@ -82,7 +82,7 @@ def forward(
     after, made, saved = jax.eval_shape(
         lambda stream, carry: _tile_forward(*grid.tile(stream, 0), carry, solver), stream, first
     )
-    rooms = (
+    rooms: Any = (
         jax.tree.map(grid.room, after),
         jax.tree.map(lambda x: grid.room(jax.eval_shape(grid.by_token, x), each), drop(made)),
         jax.tree.map(lambda x: grid.room(x, grid.n), saved) if keep else (),
@@ -188,10 +188,11 @@ def backward(
     """Cotangents of a stream from those of its outputs (B, T, m) and of its final moments."""
     grid, length = Grid.of(stream, solver.options.chunk), stream.keys.shape[1]
     each, count = grid.n * grid.c, grid.groups * grid.tiles
-    given, stream = stream, padded(stream, grid, length)
+    ridge, stream = stream.ridge, padded(stream, grid, length)
     d_value = jnp.pad(d_value, [(0, 0), (0, grid.length - length), (0, 0)])
     d_last = Moments(*(jnp.where(kept.lost[:, -1, None, None], 0, d) for d in d_moments))
-    shared = given.ridge is not None and given.ridge.shape[1] == 1
+    shared = ridge is not None and ridge.shape[1] == 1
+    d_ridge = jnp.zeros_like(ridge) if ridge is not None and shared else ()
 
     def step(state: Any, i: Array) -> Any:
         d_end, d_shared, tokens, starts = state
@@ -207,28 +208,19 @@ def backward(
         d_end = Moments(made.gram, made.cross)
         if shared:
             d_shared = d_shared + made.ridge.sum((1, 2))[:, None]
-        parts = by_token(made)
+        parts = {n: grid.by_token(getattr(made, n)) for n in tokens}
         tokens = jax.tree.map(lambda x, y: grid.put(x, y, i, each), tokens, parts)
         starts = jax.tree.map(lambda x, y: grid.put(x, y, i), starts, (d_end, d_shared))
         return (d_end, d_shared, tokens, starts), None
 
-    def by_token(made: TileGradient) -> dict[str, Array]:
-        names = ("keys", "values", "queries", "forget", "weight", "ridge")
-        wanted = {n: getattr(made, n) for n in names if getattr(given, n) is not None}
-        if shared:
-            del wanted["ridge"]
-        return {n: grid.by_token(x) for n, x in wanted.items()}
-
-    rooms = {
-        n: jnp.zeros_like(getattr(stream, n))
-        for n in ("keys", "values", "queries", "forget", "weight", "ridge")
-        if getattr(given, n) is not None and not (n == "ridge" and shared)
-    }
+    names = ["keys", "values", "queries", "forget", "weight", *([] if shared else ["ridge"])]
+    rooms = {n: getattr(stream, n) for n in names}
+    rooms = {n: jnp.zeros_like(x) for n, x in rooms.items() if x is not None}
     d_end = jax.tree.map(lambda s: grid.take(s, 0), d_last)
-    d_shared = jnp.zeros_like(grid.take(given.ridge, 0)) if shared else ()
-    starts = (d_last, jnp.zeros_like(given.ridge) if shared else ())
+    d_shared = jax.tree.map(lambda x: grid.take(x, 0), d_ridge)
+    state: Any = (d_end, d_shared, rooms, (d_last, d_ridge))
     (_, _, tokens, (d_start, d_ridge)), _ = jax.lax.scan(
-        step, (d_end, d_shared, rooms, starts), jnp.arange(count), reverse=True
+        step, state, jnp.arange(count), reverse=True
     )
     tokens = {n: x[:, :length] for n, x in tokens.items()}
     lost = kept.lost[:, 0, None, None]
