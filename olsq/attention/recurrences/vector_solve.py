@@ -26,12 +26,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from olsq.sequence.jax.autodiff import save_factors
 from olsq.sequence.jax.chunks import Chunks
 from olsq.sequence.jax.control import cond, custom_linear_solve, scan, together, while_loop
 from olsq.sequence.jax.factor import Factor, apply, factorise, max_over_vmap
 from olsq.sequence.jax.iterations import balanced, conjugate_gradient, scaled
 from olsq.sequence.jax.pieces import cut, gates_of_pieces, join, link, pieces_of
-from olsq.sequence.jax.solve import save_factors
 from olsq.sequence.jax.triangular import guarded_inverse_cholesky
 from olsq.solvers.thresholds import FLOOR, ROUNDED
 
