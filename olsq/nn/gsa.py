@@ -16,7 +16,7 @@ POWER = 8  # gates are sigmoids to the power of 1/8, the authors' choice
 
 
 class GSA(HeadMixer):
-    """Gated slot attention: softmax over slots, ``o = sum_m softmax_m(q . k_m) v_m``.
+    """Gated slot attention: softmax over slots, ``o = sum_m softmax_m(k_m^T q) v_m``.
 
     Each slot averages keys and values at its own rate, ``k_m = a_m k_m + (1 - a_m) k`` and v_m
     likewise, with gates ``a = sigmoid(W e)^(1/8)`` per slot.

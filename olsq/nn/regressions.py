@@ -72,7 +72,7 @@ class MesaWindow(Gated):
 
 
 class MesaChannel(HeadMixer):
-    """Mesa with a gate per key dimension, which takes from what is known and not from what is.
+    """Mesa with a gate per key dimension, on the information and not on the coefficients.
 
     ``H = D H D + beta k k^T``, ``S = S + beta (v - S k) ((H + Lambda)^-1 k)^T``, ``o = S q``, with
     ``D^2 = exp(-A softplus(W e + b))`` through a low rank, one A per head, as in :class:`KDA`, and
