@@ -247,6 +247,7 @@ def test_a_filter_goes_on_as_an_estimator():
         whole.partial_fit(X[i], y[i, :, 0])
         np.testing.assert_allclose(est.coef_, whole.coef_, atol=1e-10)
         assert est.forget == bank.forget[i]
+        np.testing.assert_array_equal(est.ridge, bank.ridge[i])
         assert bank.n_samples_seen_[i] == 20  # a copy
     with pytest.raises(IndexError, match="no filter 6"):
         bank[6]

@@ -341,3 +341,10 @@ def test_score_leaves_rows_with_a_missing_value_out(kind):
             kind(missing="raise").fit(X, Y).score(here, there)
     with pytest.raises(ValueError, match="no row is left to score"):
         est.score(X * np.nan, Y)
+
+
+def test_score_of_a_target_that_does_not_vary_is_all_or_nothing():
+    """Nothing is explained of it, or nothing is left: R^2 has no denominator."""
+    est = RLS(fit_intercept=False, ridge=0.0).fit([[1.0]], [2.0])
+    assert est.score([[1.0], [1.0]], [2.0, 2.0]) == 1.0
+    assert est.score([[1.0], [1.0]], [3.0, 3.0]) == 0.0

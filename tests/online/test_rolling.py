@@ -123,6 +123,20 @@ def test_never_drifts(kappa):
         np.testing.assert_allclose(est.coef_, truth, rtol=1e-8)
 
 
+def test_a_factor_is_made_anew_before_large_rows_that_left_show():
+    """Each leaves roundings of its own size; kept as it is, the factor would be off by 1e-6."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((1500, 3))
+    X[:, 2] = X[:, 1] + 1e-5 * X[:, 2]  # the square-root form
+    X[60::40] *= 1e3
+    y = X @ [1.0, 2.0, 3.0] + 0.1 * rng.standard_normal(1500)
+    coef = olsq.coefficient_path(X, y, window=20, ridge=0.0).coef
+    for t in range(20, 1500):
+        inside = X[t - 19 : t + 1]
+        want = inside @ np.linalg.lstsq(inside, y[t - 19 : t + 1], rcond=None)[0]
+        assert np.linalg.norm(inside @ coef[t] - want) < 2e-9 * np.linalg.norm(want)
+
+
 @pytest.mark.parametrize("form", ["covariance", "sqrt"])
 def test_the_statistics_of_columns_are_the_windows(form, monkeypatch):
     """They decide when the form is made anew: wrong ones make it late, or needlessly often."""

@@ -448,7 +448,10 @@ def test_numbers_as_times():
 
 @pytest.mark.parametrize(
     "text",
-    ["90D", "2h", "15min", "1W", "500ms", "1D12h", "1.5h", "2 days", "10us", "7ns", "1h 30min"],
+    [
+        "90D", "2h", "15min", "1W", "500ms", "1D12h", "1.5h", "2 days", "10us", "7ns", "1h 30min",
+        "45s", "3 seconds",
+    ],
 )
 def test_lengths_of_time_are_pandas(text):
     want = pd.Timedelta(text)
