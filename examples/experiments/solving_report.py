@@ -91,9 +91,14 @@ def regresses(name: str) -> bool:
     return TASKS[name].references is not None
 
 
+def compared(results: dict[str, Any]) -> list[str]:
+    """Tasks with something to compare: one mixer alone says nothing."""
+    return [name for name in TASKS if len(found_on(results, name)) > 1]
+
+
 def draw_figures(results: dict[str, Any], where: Path) -> None:
     """The pictures of the section, of those tasks that have something to show."""
-    names = [name for name in TASKS if found_on(results, name)]
+    names = compared(results)
     timed = [name for name in names if any(row.cost for row in found_on(results, name))]
     if timed:
         save(cost_figure(results, timed), where / f"{NAME}.png")
@@ -268,7 +273,7 @@ HEAD = ["mixer", "best rate", "error, by seed", "over the best possible", "time 
 
 def section(results: dict[str, Any]) -> str:
     """The part of the page of results."""
-    names = [name for name in TASKS if found_on(results, name)]
+    names = compared(results)
     runs = [run for name in names for run in results["runs"][name].values()]
     dates = sorted({run["date"] for run in runs if "date" in run})
     hours = sum(run.get("processor_seconds", 0.0) for run in runs) / 3600
