@@ -229,8 +229,11 @@ def iterate(systems: Systems, k: Array, gates: Array, b: Array) -> tuple[Array, 
         factor = cond(factored, made, lambda: empty)
 
         def precondition(r: Array) -> Array:
-            by_factor = lambda: scale * apply(factor, (scale * r)[:, None])[:, 0]  # noqa: E731
-            return cond(factored, by_factor, lambda: r / systems.ridge)
+            return cond(
+                factored,
+                lambda: scale * apply(factor, (scale * r)[:, None])[:, 0],
+                lambda: r / systems.ridge,
+            )
 
         x, more, done = conjugate_gradient(
             lambda x: product(systems, x), balanced(precondition, b), b, x,
