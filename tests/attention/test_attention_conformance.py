@@ -22,7 +22,7 @@ from attention_cases import (
 )
 from attention_draws import KINDS, LOST, RESET, B, H, T, V
 
-every = pytest.mark.parametrize("row", ROWS, ids=str)
+every = pytest.mark.parametrize("row", ROWS, ids=str, scope="module")
 HALF = 64
 # First tokens of segments: in the first chunk, a token alone, at and after the chunk's edge.
 STARTS = (0, 7, 30, 31, 64, 66, 101)

@@ -1,6 +1,6 @@
 """8,192 tokens in float32: errors do not grow, with gates near 1 or down to 1e-3."""
 
-from functools import partial
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -51,8 +51,15 @@ RULES = {
 }
 
 
+@cache
+def compiled(name, signed):
+    """A jitted rule: all its gates share the compilation."""
+    rule = getattr(attention, name)
+    return jax.jit(partial(rule, signed=True) if signed else rule)
+
+
 @pytest.mark.parametrize("gates", [harsh, gentle, resetting], ids=lambda g: g.__name__)
-@pytest.mark.parametrize("row", RULES)
+@pytest.mark.parametrize("row", RULES, scope="module")
 def test_float32_stays_close_over_8192_tokens(row, gates):
     rng = np.random.default_rng(5)
     q, k = rng.normal(size=(2, *VECTOR))
@@ -73,9 +80,7 @@ def test_float32_stays_close_over_8192_tokens(row, gates):
         options["removal_key"] /= np.linalg.norm(options["removal_key"], axis=-1, keepdims=True)
     bonus = {"bonus": rng.uniform(0, 1, (1, K))} if name == "rwkv6" else {}
     streams, options, bonus = jax.tree.map(np.float32, (streams, options, bonus))
-    static = {"signed": True} if "signed" in row else {}
-    rule = jax.jit(partial(getattr(attention, name), **static))
-    got, state = rule(*map(jnp.asarray, streams), **options, **bonus)
+    got, state = compiled(name, "signed" in row)(*map(jnp.asarray, streams), **options, **bonus)
     one = {n: x[0, :, 0] for n, x in options.items()} | {n: x[0] for n, x in bonus.items()}
     recurrence = getattr(oracle, name, None) or getattr(solved, name)
     want, last = recurrence(*(x[0, :, 0] for x in streams), **one)

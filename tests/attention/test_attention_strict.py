@@ -5,12 +5,12 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from attention_cases import ROWS, arrays_of, call, timed, window
 from jax import export
 
-every = pytest.mark.parametrize("row", ROWS, ids=str)
-DTYPES = (jnp.float32, jnp.bfloat16, jnp.float16, jnp.float64)
+from tests.tiers import leading
+
+DTYPES = (jnp.bfloat16, jnp.float64)  # a constant in single precision is refused beside either
 
 
 def shapes(row, dtype, batch=2, token=False):
@@ -27,7 +27,7 @@ def total(f):
     return lambda a: f(a).astype(jnp.float32).sum()
 
 
-@every
+@leading(ROWS)
 def test_strict_dtype_promotion(row):
     def whole(a):
         return call(row, a)[0]
@@ -49,7 +49,7 @@ def test_strict_dtype_promotion(row):
         assert jax.eval_shape(whole, mixed).dtype == jnp.bfloat16
 
 
-@every
+@leading(ROWS)
 def test_a_batch_of_any_size(row):
     (batch,) = export.symbolic_shape("b")
     given = shapes(row, jnp.float32, batch)

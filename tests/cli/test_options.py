@@ -246,8 +246,15 @@ FULL = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-@pytest.mark.parametrize("kind", [".csv", ".parquet"])
+@pytest.mark.parametrize(
+    ("kind", "suffix"),
+    [
+        (".csv", ".parquet"),
+        (".parquet", ".csv"),
+        pytest.param(".csv", ".csv", marks=pytest.mark.slow),
+        pytest.param(".parquet", ".parquet", marks=pytest.mark.slow),
+    ],
+)
 def test_everything_at_once_resumes_to_the_same_bytes(kind, suffix, tmp_path, olsq_command):
     frame = rows_with_everything()
     data = tmp_path / f"d{kind}"

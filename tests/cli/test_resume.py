@@ -91,7 +91,9 @@ def resume_from_pipe(whole):
     return out.decode()
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "signum", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_signal_saves_and_tells_how_to_go_on(whole, signum):
     _, suffix, (_, expected), folder = whole
     code, out, err = stopped_through_a_pipe(whole, signum)
@@ -118,6 +120,7 @@ def test_kill_in_the_middle_of_a_write(whole):
     assert results(folder, suffix)[1] == expected
 
 
+@pytest.mark.slow
 def test_killed_again_and_again_ends_with_the_same_bytes(whole):
     data, suffix, expected, folder = whole
     pauses = itertools.cycle([0.0, 0.03, 0.11, 0.07, 0.2])

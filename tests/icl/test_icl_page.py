@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "in-context-learning.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_blocks_print_what_the_page_shows():
     blocks = "\n".join(re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL))
     test = doctest.DocTestParser().get_doctest(blocks, {}, "in-context-learning.md", None, 0)

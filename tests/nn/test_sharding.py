@@ -68,6 +68,7 @@ def test_every_mixer_along_time():
     assert sorted(line.split()[0] for line in lines) == sorted(olsq.nn.MIXERS)
 
 
+@pytest.mark.slow
 def test_eight_devices():
     assert "equal" in on_eight_devices("-c", PROGRAM)
 

@@ -32,7 +32,7 @@ from olsq.reference import sequence as oracle
 from olsq.sequence.jax import online_lstsq  # whatever the arrays are
 from olsq.testing import check_solver
 
-both = pytest.mark.parametrize(("row", "mode"), PAIRS, ids=IDS)
+both = pytest.mark.parametrize(("row", "mode"), PAIRS, ids=IDS, scope="module")
 NAMES = ("keys", "values", "queries", "forget", "weight", "ridge")
 
 
@@ -86,8 +86,10 @@ def allowed(row, dtype, stream, path, base):
 @pytest.mark.parametrize("dtype", [np.float64, np.float32], ids=["f64", "f32"])
 @pytest.mark.parametrize(
     ("row", "mode", "adjoint"),
-    [(*pair, "implicit") for pair in PAIRS] + [(*p, "unrolled") for p in PAIRS if p[0].unrolls],
-    ids=IDS + [f"{row.name}-{mode}-unrolled" for row, mode in PAIRS if row.unrolls],
+    [pytest.param(*pair, "implicit", id=name) for pair, name in zip(PAIRS, IDS, strict=True)]
+    + [pytest.param(*pair, "unrolled", id=f"{name}-unrolled")
+       for pair, name in zip(PAIRS, IDS, strict=True) if pair[0].unrolls],
+    scope="module",
 )
 def test_solution_and_gradients_match_the_oracle(row, mode, dtype, adjoint):
     tight = dtype == np.float64

@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import re
 import jax, jax.numpy as jnp, numpy as np
@@ -60,6 +62,7 @@ assert crossing(both, longer) == sizes
 """
 
 
+@pytest.mark.slow
 def test_time_sharded_over_eight_devices():
     flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
     env = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}

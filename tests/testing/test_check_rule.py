@@ -21,7 +21,9 @@ RULES = {
 }
 
 
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in ("gla", "mesa") else pytest.mark.slow) for n in RULES]
+)
 def test_rules_of_the_family_have_every_property(name):
     known, options = RULES[name]
     rule, step = (getattr(attention, n) for n in (name, f"{name}_step"))

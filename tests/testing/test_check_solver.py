@@ -61,7 +61,7 @@ def test_shipped_solvers_have_every_property_on_numpy_arrays(name):
 
 @pytest.mark.parametrize(
     ("name", "mode"),
-    [("chunk-exact", "fixed"), ("few terms", "discounted")],  # others: tests/sequence
+    [("few terms", "discounted")],  # others: tests/sequence
 )
 def test_shipped_solvers_have_every_property_in_jax(name, mode):
     solver, claims = SOLVERS[name]

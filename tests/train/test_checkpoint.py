@@ -62,6 +62,7 @@ def test_stopped_anywhere_and_resumed_is_the_same_run(tmp_path):
     assert list(last.run()) == []
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments_and_resumed_is_the_same_run(tmp_path):
     """SIGKILL while steps are made and checkpoints, one a step, are written."""
     steps, rng = 150, random.Random(0)
