@@ -162,7 +162,7 @@ def gate_between(first: FormSwitch, second: FormSwitch, half_life: float) -> flo
 def _forgotten(switch: FormSwitch, gate: float) -> FormSwitch:
     """A copy of the state after a row of this forgetting factor, and of weight 0."""
     other, (m, d) = switch.copy(), switch.form.coefficients().shape
-    rows = Rows(np.zeros((1, d)), np.zeros((1, m)), np.array([gate]), np.zeros(1))
+    rows = Rows.of(np.zeros((1, d)), np.zeros((1, m)), np.array([gate]), np.zeros(1))
     other.update(rows, np.empty((1, m)), Trace.none(m, d))
     return other
 

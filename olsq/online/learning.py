@@ -185,7 +185,7 @@ def prepare(call: Call, block: Block, usable: NDArray[np.bool_] | None, intercep
         rows[:, 1:] = chosen
     else:
         rows = np.ascontiguousarray(chosen, np.float64)
-    return Rows(rows, np.ascontiguousarray(targets, np.float64), call.gates[block], weights)
+    return Rows.of(rows, np.ascontiguousarray(targets, np.float64), call.gates[block], weights)
 
 
 def _blocks(

@@ -75,7 +75,7 @@ class RollingWindow:
         """The window's rows, oldest first."""
         order, count = self._order, self.place[kernels.FILLED]
         X, Y = (a[order].astype(np.float64, copy=False) for a in (self.ring_X, self.ring_Y))
-        return Rows(X, Y, np.ones(count), self.ring_w[order])
+        return Rows.of(X, Y, np.ones(count), self.ring_w[order])
 
     @property
     def _order(self) -> NDArray[np.int64]:

@@ -9,14 +9,30 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 
+def read_only(array: NDArray) -> NDArray:
+    """A view that cannot be written.
+
+    Numba compiles a kernel anew where an argument may be written and where it may not: a frame's
+    columns may not, an array's may.  What kernels only read is given to them in one way.
+    """
+    if array.flags.writeable:
+        array = array.view()
+        array.flags.writeable = False
+    return array
+
+
 class Rows(NamedTuple):
     """Checked, finite rows in float64: X (n, d), Y (n, m), contiguous; gates and weights (n,).
-    Where the model has an intercept, column 0 of X is 1."""
+    Where the model has an intercept, column 0 of X is 1.  Made by :meth:`of`."""
 
     X: NDArray[np.float64]
     Y: NDArray[np.float64]
     gates: NDArray[np.float64]
     weights: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, X: NDArray, Y: NDArray, gates: NDArray, weights: NDArray) -> Rows:
+        return cls(read_only(X), read_only(Y), read_only(gates), read_only(weights))
 
 
 class Trace(NamedTuple):

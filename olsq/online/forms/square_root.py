@@ -130,7 +130,7 @@ class SquareRootForm(Form):
         known = np.diagonal(R) != 0
         X, Y = np.ascontiguousarray(R[known]), np.ascontiguousarray(z.T[known])
         n, (m, d) = X.shape[0], self.z.shape
-        rows = Rows(X, Y, np.ones(n), np.ones(n))
+        rows = Rows.of(X, Y, np.ones(n), np.ones(n))
         own, self.spread = self.spread, np.empty((0, 0))
         self.update(rows, 0, n, np.empty((n, m)), Trace.none(m, d))
         self.spread = own

@@ -70,7 +70,7 @@ def rows_of(estimator: Any, data: Any) -> tuple[Rows, NDArray[np.bool_]]:
     after = np.append(np.cumprod(gates[:0:-1])[::-1], 1.0)
     whole = np.ones((X.shape[0], X.shape[1] + estimator._first))
     whole[:, estimator._first :] = X
-    return Rows(whole, Y.astype(np.float64), gates, weights * after), usable
+    return Rows.of(whole, Y.astype(np.float64), gates, weights * after), usable
 
 
 def _gates_in_time(

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.online.forms.covariance import square_root_of
+from olsq.online.forms.rows import read_only
 from olsq.online.many import batch_kernels, kernels
 from olsq.online.many.kernels import COVARIANCE, IN_FORM, LONGEST_WAIT, SQUARE_ROOT, WAIT
 from olsq.online.many.parallel import in_pieces, share, uninterrupted
@@ -66,7 +67,11 @@ def learn(
     """
     # Kernels compute in float64: compiled for one kind of rows, and there is no other to mistake.
     rows = rows._replace(
-        X=np.ascontiguousarray(rows.X, np.float64), Y=np.ascontiguousarray(rows.Y, np.float64)
+        X=read_only(np.ascontiguousarray(rows.X, np.float64)),
+        Y=read_only(np.ascontiguousarray(rows.Y, np.float64)),
+        gates=read_only(rows.gates),
+        weights=read_only(rows.weights),
+        usable=read_only(rows.usable),
     )
     residual = np.empty(rows.Y.shape)
     if rows.usable.size:

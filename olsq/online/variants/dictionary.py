@@ -76,7 +76,7 @@ class DictionarySwitch(VariantSwitch):
         """Learn rows t, t + 1, .. by their features (r, b)."""
         part = slice(t, t + len(phi))
         ones = rows.X[part, : int(self.form.intercept)]
-        wide = Rows(np.hstack([ones, phi]), *(a[part] for a in rows[1:]))
+        wide = Rows.of(np.hstack([ones, phi]), *(a[part] for a in rows[1:]))
         own = np.empty((len(phi), residual.shape[1]))
         self.form.absorb(wide, own, Trace.none(residual.shape[1], wide.X.shape[1]))
         residual[part] = own

@@ -95,7 +95,7 @@ class RobustSwitch(VariantSwitch):
             X, Y, left[1:] * weights, left[0] * self.ridge, self.rule
         )
         form = SquareRootForm.start(self.ridge, m, self.form.intercept, self.form.precision)
-        form.absorb(Rows(X, Y, gates, weights * robust), np.empty(Y.shape), Trace.none(m, k))
+        form.absorb(Rows.of(X, Y, gates, weights * robust), np.empty(Y.shape), Trace.none(m, k))
         form.held += self.form.held
         self.form = form
         kept = residual[weights > 0][-len(self.recent) :]
