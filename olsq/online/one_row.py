@@ -24,14 +24,14 @@ from olsq.online.forms import adaptive_update
 from olsq.online.forms import covariance_kernels as kernels
 from olsq.online.forms.adaptive import AdaptiveForm
 from olsq.online.forms.covariance import CovarianceForm
-from olsq.online.forms.rows import Trace
+from olsq.online.forms.rows import Trace, read_only
 from olsq.online.frozen import IMMUTABLE
 from olsq.online.targets import TargetGroups
 from olsq.problem import LARGEST
 
 DOUBLE = np.dtype(np.float64)
 SETTLED = LARGEST[DOUBLE] ** 2  # squares that cannot overflow
-ONE = np.ones(1)
+ONE = read_only(np.ones(1))
 UNUSUAL = (-1, -1)  # the shape of no array
 
 
@@ -146,7 +146,7 @@ def _learn_adaptively(
     if intercept:
         X, given = np.ones((1, X.shape[1] + 1)), X
         X[0, 1:] = given[0]
-    Y = np.ascontiguousarray(y.reshape(1, -1))
+    X, Y = read_only(X), read_only(np.ascontiguousarray(y.reshape(1, -1)))
     residual = np.empty(Y.shape)
     trace = Trace.none(Y.shape[1], X.shape[1]).arrays
     done, held = adaptive_update.update(

@@ -11,7 +11,7 @@ from olsq.online.forms import covariance_kernels as covariance
 from olsq.online.forms import moment_blocks
 from olsq.online.forms import moment_kernels as moments
 from olsq.online.forms import square_root_kernels as square_root
-from olsq.online.forms.rows import Trace
+from olsq.online.forms.rows import Rows, Trace
 from olsq.online.window import EVERY_ROW
 
 N, D, M, WINDOW = 16, 3, 2, 5
@@ -28,7 +28,10 @@ def state():
 
 
 def rows():
-    return [rng.standard_normal((N, D)), rng.standard_normal((N, M)), np.ones(N), np.ones(N)]
+    """As estimators give them to kernels: not to be written."""
+    return list(
+        Rows.of(rng.standard_normal((N, D)), rng.standard_normal((N, M)), np.ones(N), np.ones(N))
+    )
 
 
 def ring():
@@ -94,7 +97,9 @@ def calls(traced):
 
 def shorter(array):
     for axis in range(array.ndim if array.size else 0):
-        yield np.ascontiguousarray(np.delete(array, -1, axis))
+        less = np.ascontiguousarray(np.delete(array, -1, axis))
+        less.flags.writeable = array.flags.writeable
+        yield less
 
 
 def misuses(arguments):
