@@ -108,7 +108,7 @@ def backward(
     state: Any = (d_moments, jnp.zeros_like(ridge) if shared else (), rooms)
     (d_start, d_ridge, made), _ = jax.lax.scan(step, state, blocks(whole), reverse=True)
     made = {n: x[:, :length] for n, x in made.items()}
-    found = {n: made.get(n) for n in names} | ({"ridge": d_ridge} if shared else {})
+    found: dict[str, Any] = {n: made.get(n) for n in names} | ({"ridge": d_ridge} if shared else {})
     return Cotangents(**found, gram=d_start.gram, cross=d_start.cross)
 
 

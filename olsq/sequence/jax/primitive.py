@@ -110,8 +110,9 @@ def _cotangent(*operands: Array, setting: Setting, wrt: tuple[str, ...]) -> tupl
 
 def _kept(leaves: Any) -> Kept:
     """What was kept, of its leaves."""
-    if len(leaves) == 2:
-        return Kept(None, (), *leaves, None)
+    if len(leaves) == 2:  # of blocks
+        gram, cross = leaves
+        return Kept(None, (), gram, cross, None)
     x, *factors, gram, cross, lost = leaves
     return Kept(x, tuple(factors), gram, cross, lost)
 
