@@ -105,7 +105,7 @@ def backward(
     names = ["keys", "values", "queries", "forget", "weight", *([] if shared else ["ridge"])]
     rooms = {n: getattr(whole, n) for n in names}
     rooms = {n: jnp.zeros_like(x) for n, x in rooms.items() if x is not None}
-    state: Any = (d_moments, jnp.zeros_like(ridge) if shared else (), rooms)
+    state: Any = (d_moments, jnp.zeros_like(ridge) if ridge is not None and shared else (), rooms)
     (d_start, d_ridge, made), _ = jax.lax.scan(step, state, blocks(whole), reverse=True)
     made = {n: x[:, :length] for n, x in made.items()}
     found: dict[str, Any] = {n: made.get(n) for n in names} | ({"ridge": d_ridge} if shared else {})
