@@ -1,15 +1,22 @@
 """Time, memory and error of the default solver by length: one head, d 64, gates .999, float32.
 
-    python -m benchmarks.reports.long_sequence 65536 1048576    # prints; minutes, 7 GiB at 2^20
+    python -m benchmarks.reports.long_sequence             # to 2^20: minutes, 4 GiB; stores results
+    python -m benchmarks.reports.long_sequence 65536       # prints only
 
-Processor time of the least of a few runs, and what the compiled program keeps.  The error is that
-of the middle and the last output against a dense float64 solve, relative to them.
+Every length in a process of its own: processor time of the least of a few runs, what the compiled
+program keeps beside arguments and results, and by how much the process grew at its peak, results
+included (Linux; None elsewhere).  The error is that of the middle and the last output against a
+dense float64 solve, relative to them.
 """
 
 from __future__ import annotations
 
+import gc
+import json
+import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -17,9 +24,13 @@ import jax.numpy as jnp
 import numpy as np
 
 import olsq
+from benchmarks.support import machine
 
 WIDTH, GATE, RIDGE, WORDS = 64, 0.999, 0.25, 2000
 REACH = 40_000  # tokens of memory: .999 to this power is below float64's rounding
+LENGTHS = tuple(2**n for n in range(14, 21, 2))
+RESULTS = Path(__file__).parents[1] / "results" / "long_sequence.json"
+MIB = 2**20
 
 
 def stream(length: int) -> tuple[Any, ...]:
@@ -57,21 +68,78 @@ def error(given: tuple[Any, ...], value: Any) -> float:
     return max(found)
 
 
+def resident(field: str) -> float | None:
+    """MiB of this process: VmRSS now, VmHWM at its peak; None where the system does not say."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return None
+    line = next(x for x in status.read_text().splitlines() if x.startswith(field))
+    return int(line.split()[1]) / 1024
+
+
+def reset_peak() -> float | None:
+    """MiB of this process now, from where its peak is counted on."""
+    gc.collect()
+    if resident("VmRSS") is not None:
+        Path("/proc/self/clear_refs").write_text("5")
+    return resident("VmRSS")
+
+
+def measure(length: int) -> dict[str, Any]:
+    """Both passes over ``length`` tokens, in this process."""
+    given, found = stream(length), {"tokens": length}
+    for name, function in (("forward", forward), ("gradient", with_backward)):
+        program = jax.jit(function).lower(*given).compile()
+        before, seconds, out = reset_peak(), [], None
+        for _ in range(3):
+            out = None
+            start = time.process_time()
+            out = jax.block_until_ready(program(*given))
+            seconds.append(time.process_time() - start)
+        peak = resident("VmHWM")
+        found[name] = {
+            "seconds": min(seconds),
+            "kept_mib": program.memory_analysis().temp_size_in_bytes / MIB,
+            "results_mib": sum(x.nbytes for x in jax.tree.leaves(out)) / MIB,
+            "peak_mib": None if before is None or peak is None else peak - before,
+            "error": error(given, out if name == "forward" else out[0]),
+        }
+    return found
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """The page's table."""
+    lines = [
+        "| tokens | forward | with gradients | kept, forward | kept, with gradients "
+        "| results | process grew by |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        cells = [f"{row['tokens']:,}"]
+        for name in ("forward", "gradient"):
+            s = row[name]["seconds"]
+            cells.append(f"{s:.2f} s, {1e6 * s / row['tokens']:.1f} µs a token")
+        cells += [f"{row[n]['kept_mib']:.0f} MiB" for n in ("forward", "gradient")]
+        cells += [f"{row['gradient'][n]:.0f} MiB" for n in ("results_mib", "peak_mib")]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 def main() -> None:
-    for length in map(int, sys.argv[1:] or ["65536"]):
-        given = stream(length)
-        for name, function in (("forward", forward), ("with backward", with_backward)):
-            program = jax.jit(function).lower(*given).compile()
-            kept = program.memory_analysis().temp_size_in_bytes / 2**20
-            seconds = []
-            for _ in range(3):
-                start = time.process_time()
-                out = jax.block_until_ready(program(*given))
-                seconds.append(time.process_time() - start)
-            least = min(seconds)
-            said = f"{name} {length}: {least:.2f} s, {1e6 * least / length:.1f} us a token"
-            value = out if name == "forward" else out[0]
-            print(f"{said}, {kept:.0f} MiB, error {error(given, value):.1e}", flush=True)
+    lengths = [int(x) for x in sys.argv[1:] if x != "--here"]
+    if "--here" in sys.argv:
+        print(json.dumps(measure(lengths[0])))
+        return
+    rows = []
+    for length in lengths or LENGTHS:
+        command = [sys.executable, "-m", "benchmarks.reports.long_sequence", str(length), "--here"]
+        out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+        rows.append(json.loads(out.splitlines()[-1]))
+        print(rows[-1], flush=True)
+        if not lengths:
+            found = {"rows": rows, "machine": machine.describe()}
+            RESULTS.write_text(json.dumps(found, indent=1) + "\n")
+    print(table(rows))
 
 
 if __name__ == "__main__":

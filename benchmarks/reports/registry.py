@@ -127,6 +127,12 @@ def sequence_gates(found: dict) -> Blocks:
     return {("choosing-a-solver.md", "gates"): table(found["rows"])}
 
 
+def long_sequence(found: dict) -> Blocks:
+    from .long_sequence import table
+
+    return {("chunk-exact.md", "long"): table(found["rows"])}
+
+
 def sequence_numpy(found: list) -> Blocks:
     from .sequence_numpy import table_of
 
@@ -192,6 +198,7 @@ REPORTS = (
     Report("limited_moments", ("limited_moments",), limited_moments, 0.5, 3),
     Report("numpy_solvers", ("numpy_solvers",), numpy_solvers, 0.5, 4),
     Report("sequence_gates", ("sequence_gates",), sequence_gates, 0.5, 5),
+    Report("long_sequence", ("long_sequence",), long_sequence, 0.5, 5),
     Report(
         "sequence_numpy", ("sequence_numpy --out docs/choosing-a-solver.md",), sequence_numpy,
         0.5, 6,

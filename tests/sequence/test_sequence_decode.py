@@ -84,6 +84,31 @@ def test_batches_resets_and_absent_samples():
             assert error(value[i], want) < 1e-12
 
 
+@pytest.mark.parametrize("scale", [1e-15, 1e15])
+def test_a_carried_factor_does_not_notice_the_scale_of_keys(scale):
+    rng = np.random.default_rng(2)
+    d, n = 8, 40
+    keys, queries = rng.normal(size=(2, n, d))
+    ridge = scale**2
+    zero = jnp.zeros((d, d), jnp.float32)
+    state = start_decoding(olsq.Moments(zero, zero), ridge=ridge)
+
+    @jax.jit
+    def step(state, token):
+        k, q = token
+        state = olsq.update(state, scale * k, k, forget=0.9)
+        return state, solve_query(state, q)
+
+    tokens = jnp.asarray(keys, jnp.float32), jnp.asarray(queries, jnp.float32)
+    _, (value, steps) = jax.lax.scan(step, state, tokens)
+    H = np.zeros((d, d))
+    for t in range(n):
+        H = 0.9 * H + np.outer(keys[t], keys[t])
+        want = H @ np.linalg.solve(H + np.eye(d), queries[t]) / scale
+        assert error(value[t], want) < 1e-4
+    assert steps.max() < 4 * d
+
+
 def test_discounted_decoding_and_conversion_both_ways():
     s = streams()[0]["walk .99"]
     path = exact(s, "discounted")

@@ -18,9 +18,9 @@ from olsq.checks import (
     check_weight,
 )
 from olsq.problem import DecodeState, Moments
-from olsq.sequence.jax.control import cond, custom_linear_solve, together
+from olsq.sequence.jax.control import cond, custom_linear_solve, together, while_loop
 from olsq.sequence.jax.inputs import check_moments, promoted
-from olsq.sequence.jax.iterations import conjugate_gradient, scaled
+from olsq.sequence.jax.iterations import Product, divide, dot, scaled
 from olsq.sequence.jax.precision import in_full_precision
 from olsq.sequence.jax.triangular import guarded_inverse_cholesky
 
@@ -137,18 +137,7 @@ def solve_query(
         return jnp.einsum("...ij,...j->...i", inverse, r)
 
     def solve(product: Any, b: Array) -> tuple[Array, Array]:
-        return scaled(
-            b,
-            lambda b: conjugate_gradient(
-                product,
-                precondition,
-                b,
-                precondition(b),
-                tol=tol,
-                max_steps=4 * b.shape[-1],
-                unroll=False,
-            )[:2],
-        )
+        return scaled(b, lambda b: _refined(product, precondition, b, tol))
 
     x, steps = custom_linear_solve(product, q, solve, symmetric=True, has_aux=True)
     return jnp.einsum("...ij,...j->...i", state.moments.cross, x), steps
@@ -178,6 +167,50 @@ def _inverse(gram: Array, ridge: Array) -> Array:
     eye = jnp.eye(gram.shape[-1], dtype=gram.dtype)
     half = guarded_inverse_cholesky(jax.lax.stop_gradient(gram + ridge[..., None] * eye))
     return jnp.einsum("...ki,...kj->...ij", half, half)
+
+
+def _refined(
+    product: Product, precondition: Product, b: Array, tol: float
+) -> tuple[Array, Array]:
+    """Conjugate gradient from ``precondition(b)`` on, and the steps of each right-hand side.
+
+    :func:`~olsq.sequence.jax.iterations.conjugate_gradient` for the one or two steps that one token
+    takes: a residual is preconditioned only if a step follows, and what has to be finite is summed
+    with the residual.  A right-hand side at its goal, or whose step would overflow, stays as it is.
+    """
+
+    def squares(r: Array, x: Array) -> Array:
+        return (r * r + 0 * x).sum(-1, keepdims=True)  # no number where x is none
+
+    goal = tol * tol * dot(b, b)
+    x = precondition(b)
+    # Halfway between the units of b and of x, or products underflow where x is 1e30 or 1e-30.
+    unit = jnp.abs(x).max(-1, keepdims=True)
+    unit = jnp.where(jnp.isfinite(unit) & (unit > 0), jax.lax.rsqrt(unit), 1)
+    r = b - product(x)
+    left = squares(r, x)
+    steps = jnp.zeros(b.shape[:-1], jnp.int32)
+    state = x, r, jnp.zeros_like(b), jnp.ones_like(left), left > goal, steps, jnp.int32(0)
+
+    def step(state: Any) -> Any:
+        x, r, p, rz, active, steps, i = state
+        z = precondition(unit * r)
+        rz_new = dot(r, z)
+        p = z + divide(rz_new, rz) * p
+        mp = product(p)
+        alpha = divide(rz_new, jnp.where(active, dot(p, mp), 0))
+        x_new, r_new = x + alpha * p, r - alpha * mp
+        left = squares(r_new, x_new)
+        taken = active & jnp.isfinite(left)
+        x, r = jnp.where(taken, x_new, x), jnp.where(taken, r_new, r)
+        steps = steps + active[..., 0].astype(jnp.int32)
+        return x, r, p, rz_new, taken & (left > goal), steps, i + 1
+
+    def going(state: Any) -> Array:
+        return (state[-1] < 4 * b.shape[-1]) & state[4].any()
+
+    state = while_loop(going, step, state)
+    return state[0], state[5]
 
 
 def _carry_inverse(

@@ -95,15 +95,20 @@ class Grid(NamedTuple):
 
 
 def padded(stream: Stream, grid: Grid, length: int, one: float = 1.0) -> Stream:
-    """``stream`` of ``length`` tokens with absent ones up to a whole number of tiles.
+    """``stream`` of ``length`` tokens with absent ones up to a whole number of tiles."""
+    return padded_to(stream, length, grid.length, one)
+
+
+def padded_to(stream: Stream, length: int, whole: int, one: float = 1.0) -> Stream:
+    """``stream`` of ``length`` tokens with absent ones up to ``whole``.
 
     Its gates and ridges are ``one`` there: 0 where they are tangents.
     """
 
     def pad(x: Any, fill: float = 0.0) -> Any:
-        if x is None or x.shape[1] != length or grid.length == length:
+        if x is None or x.shape[1] != length or whole == length:
             return x
-        spare = [(0, 0), (0, grid.length - length)] + [(0, 0)] * (x.ndim - 2)
+        spare = [(0, 0), (0, whole - length)] + [(0, 0)] * (x.ndim - 2)
         return jnp.pad(x, spare, constant_values=fill)
 
     return stream._replace(

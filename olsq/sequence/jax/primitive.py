@@ -2,7 +2,7 @@
 
 Three primitives: the outputs, their tangents, and the cotangents of the arrays.  The tangents are
 linear, and the transpose of that map is the third; the transpose of the third is the second again.
-So reverse mode runs the loop of :func:`~olsq.sequence.jax.walk.backward`, and forward mode stays.
+So reverse mode runs the loop of :func:`~olsq.sequence.jax.blocks.backward`, and forward mode stays.
 The derivatives of tangents and cotangents by the arrays themselves are taken of the functions that
 JAX differentiates: derivatives of any order are right, whatever they are made of.
 
@@ -27,12 +27,13 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from olsq.problem import Moments
-from olsq.sequence.jax import walk
+from olsq.sequence.jax import blocks
 from olsq.sequence.jax.autodiff import solve_in_groups
 from olsq.sequence.jax.inputs import Stream
 from olsq.sequence.jax.precision import in_full_precision
 from olsq.sequence.jax.solver import JaxSolver
 from olsq.sequence.jax.tiles import TokenSizes
+from olsq.sequence.jax.walk import Kept
 
 OUTPUTS = 3  # that have derivatives: values and the final moments
 
@@ -66,7 +67,7 @@ def solve_by_primitive(
 @in_full_precision
 def _solve(*arrays: Array, setting: Setting, keeps: bool) -> list[Array]:
     """Outputs, sizes, and what the gradient needs if it is to be kept."""
-    return jax.tree.leaves(walk.forward(setting.stream(arrays), setting.solver, keeps))
+    return jax.tree.leaves(blocks.forward(setting.stream(arrays), setting.solver, keeps))
 
 
 def _differentiable(setting: Setting, *arrays: Array) -> tuple[Array, ...]:
@@ -91,7 +92,7 @@ def _tangent(*operands: Array, setting: Setting, wrt: tuple[str, ...]) -> tuple[
     """Tangents of the outputs from the arrays, what was kept, and tangents of ``wrt``."""
     arrays, kept, tangents = _parted(operands, setting, len(wrt))
     moved = dict.fromkeys(setting.names) | dict(zip(wrt, tangents, strict=True))
-    d_value, d_moments = walk.tangent(
+    d_value, d_moments = blocks.tangent(
         setting.stream(arrays), setting.solver, _kept(kept), setting.stream(moved.values())
     )
     return d_value, *d_moments
@@ -103,14 +104,17 @@ def _cotangent(*operands: Array, setting: Setting, wrt: tuple[str, ...]) -> tupl
     """Cotangents of ``wrt`` from the arrays, what was kept, and those of the outputs."""
     arrays, kept, (d_value, *d_moments) = _parted(operands, setting, OUTPUTS)
     stream = setting.stream(arrays)
-    made = walk.backward(stream, setting.solver, _kept(kept), d_value, Moments(*d_moments))
+    made = blocks.backward(stream, setting.solver, _kept(kept), d_value, Moments(*d_moments))
     return tuple(getattr(made, n) for n in wrt)
 
 
-def _kept(leaves: Any) -> walk.Kept:
+def _kept(leaves: Any) -> Kept:
     """What was kept, of its leaves."""
+    if len(leaves) == 2:  # of blocks
+        gram, cross = leaves
+        return Kept(None, (), gram, cross, None)
     x, *factors, gram, cross, lost = leaves
-    return walk.Kept(x, tuple(factors), gram, cross, lost)
+    return Kept(x, tuple(factors), gram, cross, lost)
 
 
 def _parted(operands: Any, setting: Setting, last: int) -> tuple[Any, Any, Any]:

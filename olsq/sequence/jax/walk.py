@@ -33,13 +33,17 @@ Nest = Any
 
 
 class Kept(NamedTuple):
-    """What the backward loop needs of the forward one; the batch is the leading axis of all."""
+    """What the backward loop needs of the forward one; the batch is the leading axis of all.
 
-    solution: Array  # (B, T', d), T' a whole number of tiles
+    Of a long sequence only the moments, before each of its blocks; see
+    :mod:`~olsq.sequence.jax.blocks`.
+    """
+
+    solution: Any  # (B, T', d), T' a whole number of tiles; None: blocks
     factors: tuple[Array, ...]  # (B, chunks, ...): what the solver says
     gram: Array  # (B, tiles, d, d), before each tile
     cross: Array  # (B, tiles, m, d)
-    lost: Array  # (B, tiles + 1) bool: a loss reaches this tile, and the end
+    lost: Any  # (B, tiles + 1) bool: a loss reaches this tile, and the end; None: blocks
 
 
 @partial(jax.jit, static_argnames="solver", inline=True)

@@ -1,0 +1,75 @@
+"""Long sequences keep moments at the ends of blocks only: their derivatives are those of all."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import olsq
+from olsq.sequence.jax import blocks, walk
+from olsq.sequence.jax.inputs import check
+
+B, T, D, M = 2, 41, 3, 2  # two blocks of 16 tokens and a piece of one
+
+
+def streams():
+    rng = np.random.default_rng(0)
+    k, q = rng.normal(size=(2, B, T, D))
+    gates = np.where(rng.uniform(size=(B, T)) < 0.05, 0, rng.uniform(0.8, 1, (B, T)))
+    gates[1, 30:] = 0.9
+    k[1, 35] = np.nan  # lost from here on, over the end of a block
+    ridge = rng.uniform(0.5, 1, (B, T, D))
+    state = olsq.Moments(np.tile(np.eye(D), (B, 1, 1)), rng.normal(size=(B, M, D)))
+    given = {"forget": gates, "weight": rng.uniform(size=(B, T)), "ridge": ridge}
+    return (k, rng.normal(size=(B, T, M)), q), given, state
+
+
+def wavy(tree):
+    return jax.tree.map(lambda x: jnp.sin(jnp.arange(x.size, dtype=x.dtype)).reshape(x.shape), tree)
+
+
+def test_derivatives_in_blocks_are_those_of_the_whole(monkeypatch):
+    monkeypatch.setattr(blocks, "LONG", 20)
+    monkeypatch.setattr(blocks, "BLOCK", 16)
+    arrays, given, state = streams()
+    stream, *_ = check(
+        *arrays, given["forget"], None, given["weight"], given["ridge"], "fixed", state
+    )
+    solver = olsq.ChunkExact(chunk=8).jax()
+
+    def found(walked):
+        @jax.jit
+        def run(stream):
+            value, moments, _, kept = walked.forward(stream, solver, True)
+            moved = wavy(stream._replace(log_forget=None))
+            back = walked.backward(stream, solver, kept, *wavy((value, moments)))
+            assert (kept.solution is None) == (walked is blocks)
+            return value, moments, walked.tangent(stream, solver, kept, moved), back
+
+        return run(stream)
+
+    for got, want in zip(*map(jax.tree.leaves, map(found, (blocks, walk))), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
+
+
+def test_the_gradient_of_a_long_sequence_takes_them(monkeypatch):
+    monkeypatch.setattr(blocks, "LONG", 20)
+    monkeypatch.setattr(blocks, "BLOCK", 16)
+    rng = np.random.default_rng(1)
+    k, v, q = rng.normal(size=(3, 37, 2))
+    walked = []
+    whole = blocks.backward
+    monkeypatch.setattr(blocks, "backward", lambda *x: walked.append(x[2]) or whole(*x))
+
+    @jax.jit
+    def loss(k, ridge):
+        return jnp.sin(olsq.online_lstsq(k, jnp.asarray(v), q, forget=0.9, ridge=ridge).value).sum()
+
+    k, ridge = jnp.asarray(k), jnp.asarray(0.5)
+    by_key, by_ridge = jax.grad(loss, (0, 1))(k, ridge)
+    assert [kept.solution for kept in walked] == [None]
+    step, along = 1e-6, rng.normal(size=k.shape)
+    ends = (loss(k + s * step * along, ridge + s * step) for s in (1, -1))
+    want = (next(ends) - next(ends)) / (2 * step)
+    assert abs((by_key * along).sum() + by_ridge - want) < 1e-6 * max(1, abs(want))
