@@ -23,7 +23,6 @@ from olsq.attention.recurrences.scan import walk
 from olsq.sequence.jax.control import scan
 from olsq.sequence.jax.pieces import cut, gates_of_pieces, join, link, pieces_of
 
-
 product = partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)  # as exact as a sum
 
 
