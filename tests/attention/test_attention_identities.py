@@ -226,7 +226,8 @@ def test_softmax_by_blocks_is_softmax_of_all_scores(monkeypatch):
         close(got, want, 1e-12)
     lost = found(q, k.at[1, 20].set(jnp.nan), v)[1]
     reached = (ids[1] == ids[1, 20]) & (np.arange(length) >= 20)
-    assert (np.isnan(lost[1, :, 0, 0]) == reached).all() and np.isfinite(lost[0]).all()
+    assert (np.isnan(lost[1, :, 0, 0]) == reached).all()
+    assert np.isfinite(lost[0]).all()
 
 
 def test_slots_that_hold_a_token_each_are_softmax(stream):
