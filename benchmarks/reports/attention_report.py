@@ -73,11 +73,11 @@ MEASURED = """
 
 {date}: {cpu}, {cores} cores, {sgemm} GF/s in a large float32 product, JAX {jax}. One sequence of
 4,096 tokens, 8 heads, K = V = 64, float32; one token is on the state after 64 others. Each rule
-takes turns with `gla` in one process, best of several rounds: read ratios, not times. Flops are those
-of matrix products and factorisations, counted in the traced program (`benchmarks/support/flops.py`),
-and the peak is that of large products which took turns too; elementwise rules (`mamba`, `rg_lru`) work
-mostly on what is not counted. Errors are the largest of one head against its float64 recurrence,
-relative to the largest output.
+takes turns with `gla` in one process, best of several rounds: read ratios, not times. Flops are
+those of matrix products and factorisations, counted in the traced program
+(`benchmarks/support/flops.py`), and the peak is that of large products which took turns too;
+elementwise rules (`mamba`, `rg_lru`) work mostly on what is not counted. Errors are the largest of
+one head against its float64 recurrence, relative to the largest output.
 
 """
 LATER = """
@@ -205,7 +205,8 @@ def growth(cache, path):
     t = np.array(sorted({int(x) for rows in found.values() for x in rows}))
     for name in order:
         colour = COLOURS.get(name, "#7a7a7a")
-        axes.loglog([int(x) for x in found[name]], list(found[name].values()), "o-", ms=2, lw=0.9, color=colour, label=name)
+        tokens, ms = map(int, found[name]), found[name].values()
+        axes.loglog(list(tokens), list(ms), "o-", ms=2, lw=0.9, color=colour, label=name)
     axes.set(xlabel="tokens", ylabel="milliseconds, one head of width 64", xticks=t, xticklabels=t)
     axes.minorticks_off()
     axes.spines[["top", "right"]].set_visible(False)

@@ -50,7 +50,7 @@ def speed(name, rounds, t=4096):
     rows = {rule: arguments(rule, t) for rule in dict.fromkeys((name, "gla"))}
     found = {}
     for mode in ("forward", "both"):
-        runs = {r: (lambda r=r, x=x: jitted(r)[mode](*x)) for r, x in rows.items()}
+        runs = {r: partial(jitted(r)[mode], *x) for r, x in rows.items()}
         best = take_turns({**runs, "peak": sgemm()}, (), rounds)
         work = {r: matrix_flops(jitted(r)[mode], *x) for r, x in rows.items()}
         found[mode] = {
@@ -135,7 +135,8 @@ def main():
     cache = json.loads(given.cache.read_text()) if given.cache.exists() else {}
     if set(given.kinds) - {"ratio"}:  # which says of each row where and when it was measured
         cache["about"] = about()
-    measure = {"speed": partial(speed, t=given.tokens), "ratio": ratio, "step": step, "growth": growth}
+    of_length = partial(speed, t=given.tokens)
+    measure = {"speed": of_length, "ratio": ratio, "step": step, "growth": growth}
     if unknown := set(given.kinds) - set(measure):
         parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(measure)}")
     todo = [f"{kind}|{name}" for kind in given.kinds for name in given.rules.split(",")]

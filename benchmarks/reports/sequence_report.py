@@ -14,8 +14,8 @@ Made by `python -m benchmarks.reports.sequence_table speed memory growth small d
 0.25, one process in which all methods take turns, best of several rounds; read ratios, not times.
 Errors are of o against a dense float64 solve per token. The floor is gated linear attention,
 `olsq.attention.gla`: no solve. Flops are those of matrix products and factorisations, counted in
-the traced program (`benchmarks/support/flops.py`), and the peak is that of large products which took
-turns with the methods. No GPU has been measured;
+the traced program (`benchmarks/support/flops.py`), and the peak is that of large products
+which took turns with the methods. No GPU has been measured;
 `benchmarks/reports/sequence_gpu.py` is ready.
 """
 STEPS = """\

@@ -1,8 +1,7 @@
 """Flops of matrix products, factorisations and triangular solves in a traced JAX function.
 
-What a table divides by time to say a share of a machine's peak, for every rule and solver from one
-place.  Elementwise work is not counted, nor is what the caller cannot see: a loop whose number of
-steps depends on values has no count.
+What a table divides by time to say a share of a machine's peak: one place for all rules and
+solvers.  Elementwise work is not counted; a loop that ends when a value says so has no count.
 """
 
 from __future__ import annotations
@@ -16,13 +15,12 @@ from jax.interpreters.partial_eval import dce_jaxpr
 
 
 def matrix_flops(function, *args, steps=None):
-    """Flops of ``function(*args)``, arrays or their shapes; None where a loop's length is not known.
+    """Flops of ``function(*args)``, arrays or their shapes; None where a loop has no known length.
 
-    ``steps`` is the length of loops that go on until something holds.
-
-    Multiplications and additions; n^3 / 3 a Cholesky factor of n rows, n^2 a
-    right-hand side of a triangular solve.  Of branches the dearest is counted; what checkpoints make
-    again is counted as often as it is made.
+    Multiplications and additions; n^3 / 3 a Cholesky factor of n rows, n^2 a right-hand side of a
+    triangular solve.  Of branches, the dearest that has a count is counted (a solver's other branch
+    is conjugate gradient, where gates are harsh); what checkpoints make again is counted as often
+    as it is made.  ``steps`` is the length of loops that go on until something holds.
     """
     return _of_used(jax.make_jaxpr(function)(*args).jaxpr, steps)
 

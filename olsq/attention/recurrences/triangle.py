@@ -35,8 +35,8 @@ def triangle_attention(
     """
     count, length = q.shape[:2]
     lost, query_finite = ~(finite(k) & finite(v)), finite(q)
-    scale = q.shape[-1] ** -0.5 if scale is None else scale
-    q = jnp.where(query_finite[..., None], q * scale, 0)
+    factor = q.shape[-1] ** -0.5 if scale is None else scale
+    q = jnp.where(query_finite[..., None], q * factor, 0)
     k, v = (jnp.where(lost[..., None], 0, x) for x in (k, v))
     v = jnp.concatenate([v, jnp.ones_like(v[..., :1])], -1)
     order = None if reset is None else running_sum(reset)
