@@ -73,8 +73,11 @@ MEASURED = """
 
 {date}: {cpu}, {cores} cores, {sgemm} GF/s in a large float32 product, JAX {jax}. One sequence of
 4,096 tokens, 8 heads, K = V = 64, float32; one token is on the state after 64 others. Each rule
-takes turns with `gla` in one process, best of several rounds: read ratios, not times. Errors are
-the largest of one head against its float64 recurrence, relative to the largest output.
+takes turns with `gla` in one process, best of several rounds: read ratios, not times. Flops are
+those of matrix products and factorisations, counted in the traced program
+(`benchmarks/support/flops.py`), and the peak is that of large products which took turns too;
+elementwise rules (`mamba`, `rg_lru`) work mostly on what is not counted. Errors are the largest of
+one head against its float64 recurrence, relative to the largest output.
 
 """
 LATER = """
@@ -136,7 +139,9 @@ def text(cache):
     lines += table("| rule | remembers | flops | that is | XLA |", body)
     if "about" in cache:
         lines.append(MEASURED.format(**cache["about"]))
-        head = "| rule | forward, ms | / gla | with backward, ms | / gla | one token, ms | error |"
+        columns = "/ gla | flops / gla | of peak"
+        head = f"| rule | forward, ms | {columns} | with backward, ms | {columns} | one token, ms "
+        head += "| error |"
         lines += table(head, list(measured_rows(cache)))
     later = {r.name: cache[f"ratio|{r.name}"] for r in RULES if f"ratio|{r.name}" in cache}
     if later:
@@ -171,9 +176,18 @@ def measured_rows(cache):
         cells = []
         for mode in ("forward", "both"):
             ms, floor = found[mode]["ms"], found[mode]["gla"]
-            cells += [f"{ms:.0f}", f"{ms / floor:.1f}"]
+            cells += [f"{ms:.0f}", f"{ms / floor:.1f}", *work(found[mode])]
         last = f"{step['ms']:.2f}" if step else ""
         yield [f"`{rule.name}`", *cells, last, f"{found['error']:.0e}"]
+
+
+def work(found):
+    """Flops over those of gla, and the share of the peak; empty where flops are not known."""
+    flops = found.get("flops")
+    if not flops:
+        return ["", ""]
+    ratio, rate = flops / found["gla_flops"], flops / (found["ms"] / 1e3)
+    return [f"{ratio:.1f}", f"{rate / found['peak']:.0%}"]
 
 
 # The rules that are compared most; the others are grey.
@@ -188,10 +202,11 @@ def growth(cache, path):
     figure, axes = plt.subplots(figsize=(5, 5), layout="constrained")
     found = {r.name: cache[f"growth|{r.name}"] for r in RULES if f"growth|{r.name}" in cache}
     order = sorted(found, key=lambda n: -list(found[n].values())[-1])
+    t = np.array(sorted({int(x) for rows in found.values() for x in rows}))
     for name in order:
         colour = COLOURS.get(name, "#7a7a7a")
-        t = np.array(list(map(int, found[name])))
-        axes.loglog(t, list(found[name].values()), "o-", ms=2, lw=0.9, color=colour, label=name)
+        tokens, ms = map(int, found[name]), found[name].values()
+        axes.loglog(list(tokens), list(ms), "o-", ms=2, lw=0.9, color=colour, label=name)
     axes.set(xlabel="tokens", ylabel="milliseconds, one head of width 64", xticks=t, xticklabels=t)
     axes.minorticks_off()
     axes.spines[["top", "right"]].set_visible(False)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from functools import cache, partial
 from pathlib import Path
 
 import jax
@@ -19,12 +20,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.reports.attention_report import write
-from benchmarks.reports.sequence_table import about, take_turns
+from benchmarks.reports.sequence_table import SGEMM_FLOPS, about, sgemm, take_turns
 from benchmarks.suites.attention_inputs import arguments, one_head, runner, static
+from benchmarks.support.flops import matrix_flops
 from olsq.attention.registry import BY_NAME, RULES
 
 NAMES = [rule.name for rule in RULES]
 LENGTHS = (512, 2048, 8192, 32768)
+QUADRATIC = ("softmax", "forgetting")
 
 
 def gradient(f):
@@ -32,20 +35,30 @@ def gradient(f):
     return jax.jit(jax.grad(lambda x, named: (f(x, named) ** 2).sum(), argnums=(0, 1)))
 
 
+@cache
+def jitted(rule):
+    """A rule and its gradient; gla, which all others take turns with, compiles once."""
+    return {"forward": jax.jit(runner(rule)), "both": gradient(runner(rule))}
+
+
 def speed(name, rounds, t=4096):
-    """Milliseconds forward, forward + backward, and error against float64, of one rule and gla."""
-    rows = {}
-    for rule in dict.fromkeys((name, "gla")):
-        arrays, named = arguments(rule, t)
-        ahead, back = jax.jit(runner(rule)), gradient(runner(rule))
-        rows[rule] = {"args": (arrays, named), "forward": ahead, "both": back}
+    """Time and work of one rule and gla, forward and with the backward pass, and its error.
+
+    Milliseconds, flops of matrix products, and the flops a second of large products that took turns
+    with both ("peak"); the error is against float64, relative to the largest output.
+    """
+    rows = {rule: arguments(rule, t) for rule in dict.fromkeys((name, "gla"))}
     found = {}
     for mode in ("forward", "both"):
-        runs = {r: (lambda x=x, mode=mode: x[mode](*x["args"])) for r, x in rows.items()}
-        best = take_turns(runs, (), rounds)
-        found[mode] = {"ms": best[name] * 1e3, "gla": best["gla"] * 1e3}
-    arrays, named = rows[name]["args"]
-    got = np.asarray(rows[name]["forward"](arrays, named), np.float64)[0, :, 0]
+        runs = {r: partial(jitted(r)[mode], *x) for r, x in rows.items()}
+        best = take_turns({**runs, "peak": sgemm()}, (), rounds)
+        work = {r: matrix_flops(jitted(r)[mode], *x) for r, x in rows.items()}
+        found[mode] = {
+            "ms": best[name] * 1e3, "gla": best["gla"] * 1e3, "flops": work[name],
+            "gla_flops": work["gla"], "peak": SGEMM_FLOPS / best["peak"],
+        }  # fmt: skip
+    arrays, named = rows[name]
+    got = np.asarray(jitted(name)["forward"](arrays, named), np.float64)[0, :, 0]
     want = one_head(name, arrays, named)
     found["error"] = float(np.abs(got - want).max() / np.abs(want).max())
     return found
@@ -100,6 +113,8 @@ def growth(name, rounds):
     """Milliseconds forward against T, one head of width 64."""
     found = {}
     for t in LENGTHS:
+        if name in QUADRATIC and t > 8192:
+            continue  # the slope is plain, and each run would take as long as all other rules
         arrays, named = arguments(name, t, heads=1)
         best = take_turns({"": jax.jit(runner(name))}, (arrays, named), rounds)
         found[t] = best[""] * 1e3
@@ -112,14 +127,16 @@ def main():
         "kinds", nargs="*", help="speed, ratio, step, growth; none: only write the page"
     )
     parser.add_argument("--rules", default=",".join(NAMES))
-    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--tokens", type=int, default=4096, help="of speed")
     parser.add_argument("--out", type=Path, default=Path("docs/the-family.md"))
     parser.add_argument("--cache", type=Path, default=Path("benchmarks/results/attention.json"))
     given = parser.parse_args()
     cache = json.loads(given.cache.read_text()) if given.cache.exists() else {}
     if set(given.kinds) - {"ratio"}:  # which says of each row where and when it was measured
         cache["about"] = about()
-    measure = {"speed": speed, "ratio": ratio, "step": step, "growth": growth}
+    of_length = partial(speed, t=given.tokens)
+    measure = {"speed": of_length, "ratio": ratio, "step": step, "growth": growth}
     if unknown := set(given.kinds) - set(measure):
         parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(measure)}")
     todo = [f"{kind}|{name}" for kind in given.kinds for name in given.rules.split(",")]

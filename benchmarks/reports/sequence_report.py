@@ -13,7 +13,9 @@ Made by `python -m benchmarks.reports.sequence_table speed memory growth small d
 {date}: {cpu}, {cores} cores, {sgemm} GF/s in a large float32 product, JAX {jax}. float32, ridge
 0.25, one process in which all methods take turns, best of several rounds; read ratios, not times.
 Errors are of o against a dense float64 solve per token. The floor is gated linear attention,
-`olsq.attention.gla`: no solve. No GPU has been measured;
+`olsq.attention.gla`: no solve. Flops are those of matrix products and factorisations, counted in
+the traced program (`benchmarks/support/flops.py`), and the peak is that of large products
+which took turns with the methods. No GPU has been measured;
 `benchmarks/reports/sequence_gpu.py` is ready.
 """
 STEPS = """\
@@ -26,19 +28,20 @@ to all that was seen and their outputs nearly 0: no float32 method can hold the 
 """
 
 
-def products(name, d, chunk=64):
-    """Thousands of multiply-adds per token (values as wide as keys), or None if not fixed."""
-    moments, product = 2 * d * d, 2 * chunk * d + d * d
-    inverse = d**3 * 2 / 3 / chunk * 2  # Cholesky and inverse of d, and R
-    factors = inverse + chunk * chunk * 2 / 3 + 2 * chunk * d + d * d
-    applies = {"ChunkExact, 1 correction": 2, "ChunkExact, 2 corrections": 3}
-    if name == FLOOR:
-        return (moments + product) / 1e3
-    if name == CG:
-        return (moments + 32 * product) / 1e3
-    if name in applies:
-        return (moments + factors + (applies[name] + 1) * product) / 1e3
-    return None
+def shares(row, peaks):
+    """Shares of the machine's peak, forward and forward + backward, where flops are known."""
+    return [
+        f"{flops / (ms / 1e3) / peak:.0%}" if flops else ""
+        for ms, flops, peak in zip(row[:2], row[4:], peaks, strict=True)
+    ]
+
+
+def of_floor(row, floor):
+    """Flops over those of the floor, forward and forward + backward."""
+    return [
+        f"{mine / its:.1f}" if mine and its else ""
+        for mine, its in zip(row[4:], floor[4:], strict=True)
+    ]
 
 
 def pick(cache, kind):
@@ -56,20 +59,20 @@ def speed(cache):
     """Time, ratios, share of the machine's peak, and error of every method."""
     lines = []
     for (shape, gate), rows in pick(cache, "speed"):
+        rows = {n: [*row, None, None][:6] for n, row in rows.items()}  # older ones have no flops
+        peaks = rows.pop("peak", [1, 1])[:2]
         floor, cg = rows[FLOOR], rows[CG]
-        heads, t, d = (int(word[1:]) for word in shape.split())
         body = []
-        for n, (a, b, mid, top) in rows.items():
-            work = products(n, d)
-            peak = cache["about"]["sgemm"] * 1e9
-            share = f"{work * 2e3 * heads * t / (a / 1e3) / peak:.0%}" if work else ""
+        for n, row in rows.items():
+            (a, b, mid, top), of_peak, work = row[:4], shares(row, peaks), of_floor(row, floor)
             error = ("", "") if n == FLOOR else (f"{mid:.0e}", f"{top:.0e}")
-            ahead = (f"{a:.0f}", f"{a / floor[0]:.2f}", f"{cg[0] / a:.1f}", share)
-            both = (f"{b:.0f}", f"{b / floor[1]:.2f}", f"{cg[1] / b:.1f}")
+            ahead = (f"{a:.0f}", f"{a / floor[0]:.2f}", work[0], of_peak[0], f"{cg[0] / a:.1f}")
+            both = (f"{b:.0f}", f"{b / floor[1]:.2f}", work[1], of_peak[1], f"{cg[1] / b:.1f}")
             body.append((n, *ahead, *both, *error))
         lines += [f"## {shape}, gates {gate}, Zipf tokens", ""]
-        head = "| method | forward ms | x floor | CG-30 / it | of sgemm peak | fwd+bwd ms "
-        lines += table(head + "| x floor | CG-30 / it | error median | max |", body)
+        columns = "x floor | flops x floor | of sgemm peak | CG-30 / it"
+        head = f"| method | forward ms | {columns} | fwd+bwd ms | {columns} | error median | max |"
+        lines += table(head, body)
     return lines
 
 

@@ -21,12 +21,14 @@ import olsq
 from benchmarks.reports.sequence_report import write
 from benchmarks.suites.sequence_streams import STREAMS, errors, exact, make
 from benchmarks.support import machine
+from benchmarks.support.flops import matrix_flops
 from olsq.attention import gla
 from olsq.sequence.jax import solve_query, start_decoding
 
 RIDGE = 0.25
 GATES = (0.7, 0.9, 0.97, 0.99, 0.999, 0.9999, 1.0)
 SHAPES = {"H8 T4096 d64": (8, 4096, 64), "H4 T4096 d128": (4, 4096, 128)}
+FIXED = {"CG, 30 steps": 30}  # steps of a loop that would end where a tolerance is met
 FLOOR = "gated linear attention"
 SOLVERS = {
     FLOOR: FLOOR,
@@ -72,13 +74,25 @@ def about():
 
 
 def sgemm_peak():
+    return SGEMM_FLOPS / take_turns({"": sgemm()}, (), 5)[""] / 1e9
+
+
+SGEMM_FLOPS = 2 * 2048**3
+
+
+def sgemm():
+    """A large product in float32, which says what the machine can do: a function of anything."""
     a = jnp.ones((2048, 2048), jnp.float32)
-    f = jax.jit(lambda a: a @ a)
-    return 2 * 2048**3 / take_turns({"": f}, (a,), 5)[""] / 1e9
+    product = jax.jit(lambda a: a @ a)
+    return lambda *_: product(a)
 
 
 def speed(shape, gate, rounds):
-    """Rows of (method, forward ms, forward+backward ms, median error, max error)."""
+    """Times, errors and work of every method.
+
+    Rows of (forward ms, forward+backward ms, median error, max error, flops forward, forward +
+    backward), and under "peak" the flops a second of large products that took turns with them.
+    """
     heads, t, d = SHAPES[shape]
     k, v, q = make("tokens", heads, t, d, d)
     args = tuple(map(jnp.asarray, (k, v, q, np.full((heads, t), gate, np.float32))))
@@ -88,11 +102,14 @@ def speed(shape, gate, rounds):
         return jax.jit(jax.grad(lambda *a: (f(*a) ** 2).sum(), argnums=(0, 1, 2, 3)))
 
     both = {n: gradient(f) for n, f in ahead.items()}
-    one = take_turns(ahead, args, rounds)
-    two = take_turns(both, args, max(rounds // 2, 2))
+    one = take_turns({**ahead, "peak": sgemm()}, args, rounds)
+    two = take_turns({**both, "peak": sgemm()}, args, max(rounds // 2, 2))
+    work = {n: [matrix_flops(m[n], *args, steps=FIXED.get(n)) for m in (ahead, both)]
+            for n in SOLVERS}  # fmt: skip
     want = exact(k[0], v[0], q[0], gate, RIDGE)
     found = {n: errors(np.asarray(f(*args)[0], np.float64), want) for n, f in ahead.items()}
-    return {n: [one[n] * 1e3, two[n] * 1e3, *found[n]] for n in SOLVERS}
+    rows = {n: [one[n] * 1e3, two[n] * 1e3, *found[n], *work[n]] for n in SOLVERS}
+    return {**rows, "peak": [SGEMM_FLOPS / x["peak"] for x in (one, two)]}
 
 
 def memory(shape, gate=0.999):
@@ -188,7 +205,7 @@ def main():
     )
     parser.add_argument("--out", default="docs/sequence-tables.md")
     parser.add_argument("--cache", default="benchmarks/results/sequence.json")
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="d 64 and T 2048 only")
     options = parser.parse_args()
     path = Path(options.cache)

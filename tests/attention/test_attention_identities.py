@@ -8,6 +8,7 @@ from attention_cases import quick
 
 import olsq
 from olsq import attention
+from olsq.attention.recurrences import triangle
 from olsq.attention.registry import RULES
 from olsq.reference import attention_solved as solved
 
@@ -199,6 +200,34 @@ def test_forgetting_nothing_is_softmax_and_logs_are_gates(stream):
     close(free, full, 1e-13)
     close(logged, gated, 1e-13)
     assert np.abs(gated - full).max() > 0.1
+
+
+def test_softmax_by_blocks_is_softmax_of_all_scores(monkeypatch):
+    monkeypatch.setattr(triangle, "ROWS", 8)
+    length = 37  # three pairs of blocks
+    rng = np.random.default_rng(length)
+    q, k, v, c = (jnp.asarray(rng.normal(size=(2, length, 1, 3))) for _ in range(4))
+    q = 30 * q  # a row's largest score is far from those of other blocks
+    ids = np.sort(rng.integers(0, 3, (2, length)), 1)
+    seen = np.tril(np.ones((length, length), bool)) & (ids[:, None] == ids[:, :, None])
+
+    def blocks(q, k, v):
+        out = attention.softmax(q, k, v, segment_ids=ids)[0]
+        return (out * c).sum(), out
+
+    def dense(q, k, v):
+        scores = jnp.einsum("bthk,bshk->bts", q, k) / 3**0.5
+        share = jax.nn.softmax(jnp.where(seen, scores, -jnp.inf))
+        out = jnp.einsum("bts,bshv->bthv", share, v)
+        return (out * c).sum(), out
+
+    found, wanted = (quick(jax.grad(f, (0, 1, 2), has_aux=True)) for f in (blocks, dense))
+    for got, want in zip(*map(jax.tree.leaves, (found(q, k, v), wanted(q, k, v))), strict=True):
+        close(got, want, 1e-12)
+    lost = found(q, k.at[1, 20].set(jnp.nan), v)[1]
+    reached = (ids[1] == ids[1, 20]) & (np.arange(length) >= 20)
+    assert (np.isnan(lost[1, :, 0, 0]) == reached).all()
+    assert np.isfinite(lost[0]).all()
 
 
 def test_slots_that_hold_a_token_each_are_softmax(stream):

@@ -11,6 +11,7 @@ from jax.typing import ArrayLike
 from olsq.attention.arguments import check_segments, check_streams, fold_state
 from olsq.attention.caches import put, room_in, taken_in
 from olsq.attention.recurrences.ring import Past, ring_attention
+from olsq.attention.recurrences.triangle import triangle_attention
 from olsq.attention.recurrences.window import in_blocks
 from olsq.attention.scores import attend, unfold
 from olsq.attention.steps import one_token
@@ -93,7 +94,8 @@ def softmax(
 
     Notes
     -----
-    O(T M (K + V)); memory O(512 M) a stream.
+    O(T (T + P) (K + V)), P tokens in the state.  From an empty state, scores above the diagonal are
+    not made, and memory is O(T) a stream; after one, O(512 M).
 
     References
     ----------
@@ -139,6 +141,8 @@ def softmax(
     if pieces_of(t) > 1:
         past = None if state is None else Past(*cache[:3], None)
         out = ring_attention(q, k, v, start, None, scale, past)
+    elif state is None and t > 1:
+        out = triangle_attention(q, k, v, start, scale)
     else:
         at = jnp.broadcast_to(jnp.arange(t, dtype=taken.dtype), (n, t))
         out = in_blocks(lambda x, _: rows(x), (q, order, at), (), 1, ROWS)

@@ -1,0 +1,102 @@
+"""Causal softmax attention of a whole stream, without the scores above the diagonal.
+
+Time is cut into an even number of blocks.  A step does the rows of the i-th block and of the i-th
+from the end: together these see as many blocks of keys, whichever i, so that all steps have one
+shape, and of all scores only half of those on the diagonal are made to be masked.  All blocks of
+scores of a step are one product.  Values have a column of ones beside them, whose mean is what the
+others are divided by.
+
+On a CPU a step has one stream: its scores stay in cache, where those of all would not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from olsq.sequence.jax.control import scan
+from olsq.sequence.jax.gates import lost_tokens
+from olsq.sequence.jax.pieces import running_sum
+from olsq.sequence.jax.tiles import finite
+
+ROWS = 128  # tokens of a block, at most
+
+
+def triangle_attention(
+    q: Array, k: Array, v: Array, reset: Array | None, scale: float | None
+) -> Array:
+    """What queries (N, T, K) read of keys (N, T, K) and values (N, T, V), causally: (N, T, V).
+
+    ``reset`` (N, T) are tokens that nothing before is read from, None for none.  A row that reads a
+    token which is not finite, or is one, is NaN.  Memory O(T) a stream, also for the gradient.
+    """
+    count, length = q.shape[:2]
+    lost, query_finite = ~(finite(k) & finite(v)), finite(q)
+    factor = q.shape[-1] ** -0.5 if scale is None else scale
+    q = jnp.where(query_finite[..., None], q * factor, 0)
+    k, v = (jnp.where(lost[..., None], 0, x) for x in (k, v))
+    v = jnp.concatenate([v, jnp.ones_like(v[..., :1])], -1)
+    order = None if reset is None else running_sum(reset)
+    pairs = max(1, -(-length // (2 * ROWS)))
+    size = -(-length // (16 * pairs)) * 8  # of 2 pairs blocks
+    alone = jax.default_backend() == "cpu" and jax.device_count() == 1 and isinstance(count, int)
+    groups = count if alone else 1
+
+    def cut(x: Any) -> Any:
+        if x is None:
+            return None
+        pad = [(0, 0), (0, 2 * pairs * size - length)] + [(0, 0)] * (x.ndim - 2)
+        x = jnp.pad(x, pad) if pad[1][1] else x
+        return x.reshape(groups, 1 if alone else count, 2 * pairs, size, *x.shape[2:])
+
+    def streams(_: Any, x: Any) -> tuple[Any, Array]:
+        x = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), x)  # (blocks, n, size, ...)
+
+        def step(_: Any, i: Array) -> tuple[Any, Array]:
+            return None, again(*x, i)
+
+        _, out = scan(step, None, jnp.arange(pairs))
+        out = jnp.concatenate([out[:, 0], out[::-1, 1]])  # first blocks, then the last backwards
+        return None, jnp.moveaxis(out, 0, 1)
+
+    again = jax.checkpoint(_pair, prevent_cse=False)
+    _, out = scan(streams, None, tuple(map(cut, (q, k, v, order))))
+    out = out.reshape(count, -1, out.shape[-1])[:, :length]
+    start = jnp.zeros((count,), bool)
+    output_lost = lost_tokens(lost, reset, start) | ~query_finite
+    return jnp.where(output_lost[..., None], jnp.nan, out)
+
+
+def _pair(q: Array, k: Array, v: Array, order: Any, i: Array) -> Array:
+    """What rows of block i and of the i-th from the end read, (2, n, size, V).
+
+    All blocks are given, (2 P, n, size, ...).
+    """
+    blocks, n, size, _ = q.shape
+    tile = jnp.arange(blocks + 1)
+    late = tile > i  # tiles 0..i are of the first block, the others of the second
+    row = jnp.where(late, blocks - 1 - i, i)
+    column = jnp.where(late, tile - i - 1, tile)
+
+    def tiles(x: Array, at: Array) -> Array:
+        x = jnp.take(x, at, axis=0, mode="clip")
+        return x.reshape(-1, *x.shape[2:])
+
+    seen = (column < row)[:, None, None] | jnp.tril(jnp.ones((size, size), bool))
+    seen = jnp.repeat(seen, n, 0)
+    if order is not None:
+        seen = seen & (tiles(order, row)[..., None] == tiles(order, column)[:, None])
+    scores = jnp.einsum("ntk,nsk->nts", tiles(q, row), tiles(k, column))
+    scores = jnp.where(seen, scores, -jnp.inf)
+    # The largest score of a row, of all tiles of its block; every row sees itself.
+    most = jax.lax.stop_gradient(scores).max(-1).reshape(blocks + 1, n, size)
+    mine = late == jnp.array([[False], [True]])  # (2, tiles)
+    most = jnp.where(mine[:, :, None, None], most, -jnp.inf).max(1)
+    most = jnp.where(late[:, None, None], most[1], most[0]).reshape(-1, size, 1)
+    read = jnp.einsum("nts,nsv->ntv", jnp.exp(scores - most), tiles(v, column))
+    total = mine.astype(read.dtype) @ read.reshape(blocks + 1, -1)
+    total = total.reshape(2, n, size, -1)
+    return total[..., :-1] / total[..., -1:]
