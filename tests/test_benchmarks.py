@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.reports import __main__ as reports
+from benchmarks.reports import untied
+from benchmarks.reports.prose import QUOTES, Quote
 from benchmarks.reports.registry import REPORTS
 from benchmarks.reports.traced import block, moved, tables_outside
 from benchmarks.suites import common
@@ -67,6 +69,31 @@ def test_a_page_that_says_otherwise_is_found(monkeypatch, tmp_path):
     (tmp_path / page).write_text(text.replace(number, "9.9e+09"))
     monkeypatch.setattr("benchmarks.reports.traced.DOCS", tmp_path)
     assert reports.check(many)
+
+
+@pytest.mark.parametrize(("factor", "wrong"), [(1.1, 0), (0.9, 0), (4.0, 1), (0.2, 1)])
+def test_a_sentence_further_from_the_results_than_the_spread_is_found(factor, wrong, monkeypatch):
+    old = next(quote for quote in QUOTES if quote.reports == "variants")
+    moved = Quote(old.page, old.text, old.reports, lambda s: [factor * v for v in old.values(s)])
+    monkeypatch.setattr(reports, "QUOTES", [moved])
+    assert bool(reports.quoted(["variants"])) == bool(reports.quoted([])) == wrong
+    assert not reports.quoted(["many"])
+
+
+def test_a_sentence_that_is_gone_is_found(monkeypatch):
+    said = Quote("README.md", "olsq takes {} years", "many", lambda s: [1.0])
+    (complaint,) = said.wrong([0], 0.5)
+    assert complaint.startswith("no such sentence in README.md")
+    monkeypatch.setattr(untied, "UNTIED", [("README.md", "takes 3 years", "nobody waited")])
+    assert untied.gone() == ["README.md no longer says: takes 3 years"]
+
+
+def test_no_report_is_without_a_page():
+    told = {name for quote in QUOTES for name in quote.reports.split()}
+    for report in REPORTS:
+        stored = report.stored()
+        assert stored is not None, f"never run: {report.name}"
+        assert report.name in told or report.blocks(stored), report.name
 
 
 @pytest.mark.parametrize(("factor", "far"), [(1.05, False), (3.0, True)])

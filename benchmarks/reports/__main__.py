@@ -16,11 +16,14 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Collection
 
 from ..support import machine
 from ..support.marked import replace_between
-from .registry import BY_NAME, ELSEWHERE, REPORTS, TYPED, Report, pages
+from .prose import QUOTES
+from .registry import BY_NAME, ELSEWHERE, REPORTS, RESULTS, TYPED, Report, pages
 from .traced import DOCS, ROOT, TABLE, block, moved, tables_outside
+from .untied import gone, table
 
 
 def check(report: Report) -> list[str]:
@@ -34,6 +37,32 @@ def check(report: Report) -> list[str]:
             place = f"docs/{page}" + (f", {marker}" if marker else "")
             wrong.append(f"{report.name}: {place} is not what {report.results.name} says")
     return wrong
+
+
+def prose_of(name: str) -> set[str]:
+    """Pages whose sentences quote a report."""
+    return {q.page.removeprefix("docs/") for q in QUOTES if name in q.reports.split()}
+
+
+def quoted(names: Collection[str]) -> list[str]:
+    """Sentences that quote one of these results, and are further from them than the spread."""
+    wrong = []
+    for quote in QUOTES:
+        sources = quote.reports.split()
+        if names and not set(sources) & set(names):
+            continue
+        paths = [RESULTS / f"{one}.json" for one in sources]
+        if not all(path.exists() for path in paths):
+            continue  # lost when a run was broken off, which is said elsewhere
+        spread = max((BY_NAME[one].spread for one in sources if one in BY_NAME), default=0.5)
+        wrong += quote.wrong([json.loads(path.read_text()) for path in paths], spread)
+    return wrong
+
+
+def unlisted() -> list[str]:
+    """What is wrong with the list of sentences that no report holds."""
+    shown = block("benchmarks.md", "untied") == table()
+    return gone() + ([] if shown else ["docs/benchmarks.md, untied: not what untied.py says"])
 
 
 def untraced() -> list[str]:
@@ -73,7 +102,7 @@ def run(report: Report) -> list[str]:
             continue  # the script has written it, with the day's date beside it
         else:
             replace_between(DOCS / place[0], place[1], text)
-    return wrong
+    return wrong + quoted([report.name])
 
 
 def measure(report: Report) -> None:
@@ -104,14 +133,17 @@ def main(arguments: list[str] | None = None) -> int:
     if options.list:
         for r in chosen:
             found = r.stored()
-            where = sorted({page for page, _ in r.blocks(found)}) if found else ["not run yet"]
+            where = {page for page, _ in r.blocks(found)} | prose_of(r.name) if found else ()
+            where = sorted(where) or ["not run yet"]
             print(f"{r.name:18} {r.minutes:4g} min  spread {r.spread:.0%}  {', '.join(where)}")
         return 0
     wrong: list[str] = []
     for report in chosen:
         wrong += check(report) if options.check else run(report)
+    if options.check:
+        wrong += quoted(options.only or [])
     if options.check and not options.only:
-        wrong += [f"no report makes this table: {table}" for table in untraced()]
+        wrong += [f"no report makes this table: {head}" for head in untraced()] + unlisted()
     print("\n".join(wrong) if wrong else f"{len(chosen)} reports: nothing has moved")
     return int(bool(wrong))
 

@@ -1,0 +1,201 @@
+"""Measured numbers in sentences: which result each comes from, and which come from none.
+
+A table is rewritten by its report.  A sentence is written by hand, so it is only held: ``--check``
+fails where a quoted number is further from the stored result than the report's spread.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .traced import ROOT, apart
+
+HOLE = r"([-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?)"
+
+
+@dataclass(frozen=True)
+class Quote:
+    """A sentence of a page with its numbers.
+
+    Attributes
+    ----------
+    page : str
+        From the root of the repository.
+    text : str
+        Part of a sentence, ``{}`` where its numbers stand; line ends count as spaces.
+    reports : str
+        Names of the reports whose stored results ``values`` takes, in order.
+    values : callable
+        The numbers out of the results, in the units of the sentence.
+    spread : float or None
+        Relative movement that is noise; None: the largest of the reports'.
+    """
+
+    page: str
+    text: str
+    reports: str
+    values: Callable[..., Sequence[float]]
+    spread: float | None = None
+
+    def numbers(self) -> list[str] | None:
+        """Its numbers as the page writes them; None where the page has no such sentence."""
+        words = re.split(r"\s+", self.text.strip())
+        pattern = r"\s+".join(re.escape(word).replace(r"\{\}", HOLE) for word in words)
+        found = re.search(pattern, (ROOT / self.page).read_text(encoding="utf-8"))
+        return list(found.groups()) if found else None
+
+    def wrong(self, stored: Sequence[Any], spread: float) -> list[str]:
+        """What the page says otherwise than the results."""
+        written, place = self.numbers(), f"{self.page}: {self.text}"
+        if written is None:
+            return [f"no such sentence in {place}"]
+        measured = self.values(*stored)
+        return [
+            f"{place}: {text} is written, {value:.3g} measured"
+            for text, value in zip(written, measured, strict=True)
+            if apart((text, float(text.replace(",", ""))), (text, value), self.spread or spread)
+        ]
+
+
+def row(found: dict[str, Any], part: str, **wanted: Any) -> dict[str, Any]:
+    """The row of a table of dask_rows.json with these entries."""
+    (one,) = (r for r in found[part]["table"] if all(r[k] == v for k, v in wanted.items()))
+    return one
+
+
+def speed_of(found: dict[str, Any], method: str, d: int) -> float:
+    """Nanoseconds a row of one target."""
+    return next(r["ns"] for r in found["records"]
+                if (r["method"], r["d"], r["m"]) == (method, d, 1))  # fmt: skip
+
+
+def sides(found: list, dtype: str) -> list[float]:
+    """JAX's time over NumPy's, of all streams but the narrowest."""
+    return [float(r[5].split()[0]) for r in found if r[1] == dtype and "d2" not in r[0]]
+
+
+def two_versions(found: dict[str, Any], start: str) -> list[float]:
+    """Before, after and the ratios of the cases that begin so."""
+    rows = [r for r in found["records"] if r["case"].startswith(start)]
+    return [r[k] for k in ("old_ns", "new_ns", "times_faster") for r in rows]
+
+
+def sketches(found: dict[str, Any]) -> list[float]:
+    """Errors of a sketch of rank 32, in per cent, from least to most."""
+    return sorted(100 * r[2] for r in found["errors"] if r[0].startswith("sketch of rank 32"))
+
+
+def busiest(found: dict[str, Any], d: int) -> list[float]:
+    """Seconds on the clock of a fit on 1, 2, 3 and 4 workers."""
+    return [r["wall_seconds"] for r in found["workers"]["table"] if r["d"] == d]
+
+
+def short(found: dict[str, Any]) -> list[float]:
+    """Per cent that predictions were off, and factors that arithmetic was short: least, most."""
+    table = found["workers"]["table"]
+    off = [100 * abs(r["busiest_worker_seconds"] / r["predicted_seconds"] - 1) for r in table]
+    alone = [r["busiest_worker_seconds"] / r["arithmetic_seconds"] for r in table]
+    return [max(off), min(alone), max(alone)]
+
+
+HOW_FAR, SPEED, CLI = "docs/how-far.md", "docs/speed.md", "docs/cli.md"
+QUOTES = (
+    Quote("README.md", "A Python call costs some {} us", "speed",
+          lambda s: [speed_of(s, "olsq partial_fit", 4) / 1e3]),
+    Quote("README.md", "Without forgetting the first ratio is {}x.", "sequence",
+          lambda s: [s["speed|H8 T4096 d64|1.0"]["CG, 30 steps"][0]
+                     / s["speed|H8 T4096 d64|1.0"]["default"][0]], 0.1),
+    Quote("docs/choosing-a-solver.md",
+          "JAX takes {} to {} times as long in float64 and {} to {} times in float32",
+          "sequence_numpy",
+          lambda s: [f(sides(s, t)) for t in ("float64", "float32") for f in (min, max)], 0.1),
+    Quote("docs/choosing-a-solver.md", "(d 2), where both take {} to {} ms", "sequence_numpy",
+          lambda s: [f(float(c.split()[0]) for r in s if "d2" in r[0] and r[1] == "float32"
+                       for c in r[3:5]) for f in (min, max)], 0.2),
+    Quote("docs/choosing-a-solver.md", "side solves every token exactly in {} times what",
+          "sequence_numpy sequence",
+          lambda n, s: [float(n[0][3].split()[0])
+                        / s["speed|H8 T4096 d64|0.999"]["gated linear attention"][0]], 0.2),
+    Quote("docs/chunk-exact.md", "still {} to {} % off", "limited_moments",
+          lambda s: [sketches(s)[0], sketches(s)[-1]], 0.1),
+    Quote("docs/chunk-exact.md", "predicts {} to {} times worse where", "limited_moments",
+          lambda s: sorted(r[3] for r in s["errors"] if "best of rank 32" in r[0])[1:], 0.1),
+    Quote("docs/chunk-exact.md", "{} of a `gla` token in decoding", "limited_moments",
+          lambda s: [s["times"]["mesa"] - s["times"]["gla"]]),
+    Quote(CLI, "on a {} GB file of {} million rows and {} columns", "cli_memory",
+          lambda s: [s["file"]["bytes"] / 1e9, s["file"]["rows"] / 1e6, s["file"]["columns"]],
+          0.02),
+    Quote(CLI, "`olsq fit` {} seconds, where Polars' own scan of the file takes {} and the kernel "
+          "on arrays {} on their own: {} times their sum. The start of Python and its imports ({})",
+          "cli_speed",
+          lambda s: [*s["processor_seconds"].values(), s["fit_over_its_parts"],
+                     s["start_of_olsq_fit"]]),
+    Quote("docs/linalg.md", "d = 300, {} for k = 10 and {} for k = 300", "linalg_downdates",
+          lambda s: [float(x) for k in (10, 300)
+                     for x in re.findall(rf"\| 300 \| {k} \| ([\d.]+),", s["tables"][1])]),
+    Quote("docs/variants.md", "whose {} to {} µs are Python's", "variants",
+          lambda s: [f(s["methods"][n]["microseconds"] for n in STEPS) for f in (min, max)]),
+    Quote("docs/variants.md", "1/{} of a fresh `nnls`, and 1/{} of a fresh `svd`", "variants",
+          lambda s: [s["methods"][fresh]["microseconds"] / s["methods"][ours]["path_microseconds"]
+                     for fresh, ours in (("SciPy nnls", STEPS[2]), ("NumPy svd", STEPS[4]))]),
+    Quote(SPEED, "* whole array, d 4, 16, 64, 256: {}, {}, {}, {} ns a row before; "
+          "{}, {}, {}, {} after ({}, {}, {}, {} times)", "two_versions",
+          lambda s: two_versions(s, "whole array"), 0.03),
+    Quote(SPEED, "* `coefficient_path`: {}, {}, {}, {} ns before; {}, {}, {}, {} after "
+          "({}, {}, {}, {} times)", "two_versions",
+          lambda s: two_versions(s, "coefficient_path"), 0.03),
+    Quote(SPEED, "with `statistics=False`, d 16, 64, 256: {}, {}, {} ns ({}, {}, {} times)",
+          "two_versions", lambda s: two_versions(s, "the same")[3:], 0.03),
+    Quote(SPEED, "with residuals, d 4, 16, 64: {}, {}, {} ns before; {}, {}, {} after "
+          "({}, {}, {} times)", "two_versions", lambda s: two_versions(s, "information"), 0.03),
+    Quote(SPEED, "one row with 3 targets: {}, {} and {} us before; {}, {} and {} after "
+          "({}, {} and {} times)", "two_versions",
+          lambda s: [v / unit for name, unit in (("old_ns", 1e3), ("new_ns", 1e3),
+                                                 ("times_faster", 1))
+                     for r in s["records"] if "3 targets" in r["case"] for v in [r[name]]], 0.03),
+    Quote(HOW_FAR, "({} ms at d = 16, {} ms at d = 256)", "dask_rows",
+          lambda s: [1e3 * row(s, "workers", d=d, workers=1)["tasks_seconds"] for d in (16, 256)]),
+    Quote(HOW_FAR, "over memory): {} to {} ms of each second", "dask_rows",
+          lambda s: [f(1e3 * r["upkeep"] for r in s["workers"]["table"]) for f in (min, max)]),
+    Quote(HOW_FAR, "(normal numbers here: {} million rows a second at d = 4, {} thousand at "
+          "d = 1024)", "dask_rows",
+          lambda s: [row(s, "constants", d=4)["generated_per_second"] / 1e6,
+                     row(s, "constants", d=1024)["generated_per_second"] / 1e3]),
+    Quote(HOW_FAR, "{} rows of 8 regressors, {} GiB in {} partitions of {} MiB", "dask_rows",
+          lambda s: [s["rows"][k] for k in ("rows", "data_GiB", "partitions", "partition_MiB")],
+          0.02),
+    Quote(HOW_FAR, "grew from {} MiB to a peak of {} MiB, and took {} s of processor time "
+          "({} million rows", "dask_rows",
+          lambda s: [s["rows"]["peak_before_MiB"], s["rows"]["peak_MiB"], s["rows"]["cpu_seconds"],
+                     s["rows"]["rows_per_cpu_second"] / 1e6], 0.2),
+    Quote(HOW_FAR, "half of it; {} minutes on the clock", "dask_rows",
+          lambda s: [s["rows"]["wall_seconds"] / 60]),
+    Quote(HOW_FAR, "within {} standard errors of the truth; the largest error is {}, the noise's "
+          "variance {} instead", "dask_rows",
+          lambda s: [s["rows"][k] for k in ("largest_error_in_stderr", "largest_error", "sigma2")],
+          0.02),
+    Quote(HOW_FAR, "which stood at {} MiB before", "dask_rows",
+          lambda s: [s["memory"]["table"][0]["before_MiB"]], 0.05),
+    Quote(HOW_FAR, "Within {} %, where arithmetic alone was short by a factor of {} to {}.",
+          "dask_rows", short, 0.1),
+    Quote(HOW_FAR, "a fit of {} to {} seconds on the clock costs", "dask_rows",
+          lambda s: [min(busiest(s, 16)), max(busiest(s, 16))], 0.05),
+    Quote(HOW_FAR, "costs each worker {} to {} s to stay alive, and {} partitions {} s of tasks",
+          "dask_rows",
+          lambda s: [f(r["upkeep"] * r["wall_seconds"] for r in s["workers"]["table"]
+                       if r["d"] == 16) for f in (min, max)]
+          + [24, 24 * row(s, "workers", d=16, workers=1)["tasks_seconds"]], 0.1),
+    Quote(HOW_FAR, "d = 16 took {}, {}, {} and {} s, d = 256 took {}, {}, {} and {} s",
+          "dask_rows", lambda s: busiest(s, 16) + busiest(s, 256), 0.05),
+    Quote(HOW_FAR, "1e9 / {}e3 = {} s", "dask_rows",
+          lambda s: [row(s, "constants", d=1024)["rows_per_second"] / 1e3,
+                     1e9 / row(s, "constants", d=1024)["rows_per_second"]], 0.05),
+    Quote(HOW_FAR, "an `all-reduce` of {} kB for the window at {} devices", "devices",
+          lambda s: [s["devices"]["8"]["sliding_window"]["forward"]["by_kind"]["all-reduce"] / 1e3,
+                     8], 0.05),
+)  # fmt: skip
+STEPS = ("RobustLeastSquares, Huber", "RobustLeastSquares, Student",
+         "ConstrainedLeastSquares, >= 0", "OnlineElasticNet", "TotalLeastSquares")  # fmt: skip

@@ -1,0 +1,102 @@
+"""Measured numbers that no stored result holds: where each stands, and why.
+
+``docs/benchmarks.md`` shows the list; ``--check`` fails where it and the page differ, or where a
+page no longer says what is listed.
+"""
+
+from __future__ import annotations
+
+import re
+
+from .traced import ROOT
+
+ONCE = "measured once, by hand; no script kept"
+UNTIED = (  # page, how the sentence goes, why nothing holds it
+    ("README.md", "(a float64 array; else some 20)", ONCE),
+    (
+        "docs/chunk-exact.md",
+        "65,536 tokens 0.22 s forward",
+        "printed by `long_sequence`, not stored",
+    ),
+    ("docs/cli.md", "took 1.4 times the processor time of one regression", ONCE),
+    ("docs/cli.md", "About 245 MB of that is Python, Numba and Polars", ONCE),
+    ("docs/cli.md", "peaked at 334 MB on a 400 MB file", "what was not used; " + ONCE),
+    (
+        "docs/development.md",
+        "97 % of statements, 93 % of branches",
+        "hours of tests; printed by coverage.py",
+    ),
+    (
+        "docs/development.md",
+        "takes 12 ms of processor time more than `import numpy`",
+        "asv's suite `startup` follows it",
+    ),
+    (
+        "docs/five-streams.md",
+        "their times are a hundred times that",
+        "printed by the examples, not stored",
+    ),
+    ("docs/layers.md", "the loss was 2.72", ONCE),
+    (
+        "docs/layers.md",
+        "blocks one by one 28, 39 and 46 s",
+        ONCE,
+    ),
+    ("docs/linalg.md", "downdate is 2.1 units of 2.2e-16", "a bound in `tests/linalg` holds it"),
+    ("docs/linalg.md", "A call costs about 14 µs of Python", ONCE),
+    (
+        "docs/many-machines.md",
+        "one machine's coefficients to 8e-16",
+        "run once with Ray, as the page says",
+    ),
+    (
+        "docs/many-machines.md",
+        "one machine's coefficients to 9e-16",
+        "run once with Spark, as the page says",
+    ),
+    ("docs/many-regressions.md", "a thirty-sixth and a fourteenth of the processor time", ONCE),
+    ("docs/many-regressions.md", "some 0.5 ms around the loop", ONCE),
+    (
+        "docs/numerics.md",
+        "came out as 3.040 after 4 million rows",
+        "an ordinary float32 state, which olsq no longer has",
+    ),
+    (
+        "docs/numerics.md",
+        "of 1,000 seeds none leaves the sane range",
+        "printed by `collinear_float32`, not stored",
+    ),
+    (
+        "docs/speed.md",
+        "Blocks are faster there too (1.5 times at d = 4)",
+        "what was not used; " + ONCE,
+    ),
+    ("docs/stability.md", "wrong by 5e-15 of the largest", ONCE),
+    ("docs/tasks.md", "In 2.4% of test sequences", "counted once; no script kept"),
+    (
+        "docs/training.md",
+        "Its last validation loss is 1.620 nats a byte",
+        "the command stands beside it; five minutes",
+    ),
+    ("docs/tuning.md", "in all the time of 300 to 600 passes", ONCE),
+)
+
+
+def spaced(text: str) -> str:
+    """Line ends as spaces."""
+    return re.sub(r"\s+", " ", text)
+
+
+def table() -> str:
+    """The list as it stands on docs/benchmarks.md."""
+    lines = ["| page | sentence | why |", "|---|---|---|"]
+    lines += [
+        f"| {page.removeprefix('docs/')} | {text} ... | {why} |" for page, text, why in UNTIED
+    ]
+    return "\n".join(lines)
+
+
+def gone() -> list[str]:
+    """Entries whose sentence no page has."""
+    texts = {p: spaced((ROOT / p).read_text(encoding="utf-8")) for p in {u[0] for u in UNTIED}}
+    return [f"{page} no longer says: {text}" for page, text, _ in UNTIED if text not in texts[page]]
