@@ -79,6 +79,7 @@ def small_states() -> None:
     The estimator takes the first hundred rows; after them its kernel is called in a compiled loop,
     which does what calls of the estimator do.
     """
+    print()  # ends the table above
     print("| memory | offset | rows a call | slopes | intercept |\n|---|---|---|---|---|")
     for memory, offset, batch in [
         (1e4, 0.0, 1), (1e5, 0.0, 1), (1e6, 0.0, 1), (1e7, 0.0, 1), (1e4, 10.0, 1), (1e5, 10.0, 1),
