@@ -66,6 +66,7 @@ UNTIED = (  # page, how the sentence goes, why nothing holds it
         "of 1,000 seeds none leaves the sane range",
         "printed by `collinear_float32`, not stored",
     ),
+    ("docs/project/newcomers-walk.md", "23 s of processor time", "one walk on one day"),
     (
         "docs/speed.md",
         "Blocks are faster there too (1.5 times at d = 4)",
