@@ -118,9 +118,11 @@ def minimum_norm(R, z, known, noise, first, theta):
     (b, d, _), m = R.shape, z.shape[1]
     if (
         R.shape != (b, d, d) or z.shape != (b, m, d) or theta.shape != z.shape
-        or known.shape != (d,) or noise.shape != (b,) or first > d
+        or known.shape != (d,) or noise.shape != (b,)
     ):  # fmt: skip
         raise ValueError("the shapes of factors, targets and coefficients do not fit together")
+    if not 0 <= first <= 1 or (first == 1 and not (d > 0 and known[0])):
+        raise ValueError("first must be 0, or 1 in states whose shape and pivots begin with it")
     r = 0
     for k in range(d):
         r += 1 if known[k] else 0
