@@ -35,8 +35,9 @@ EVERY_ROW = np.empty(0, np.int64)  # no count of rows that leave: the ring is th
 class RollingWindow:
     """The rows in the window and the solution for them, all in float64.
 
-    ``form`` is updated and downdated row by row: a covariance form where that is accurate, else a
-    square-root form; where coefficients are undetermined it is made anew from the window's rows.
+    ``form`` is updated and downdated by each row (or by four, in ``rolling_blocks``): a covariance
+    form where that is accurate, else a square-root form; where coefficients are undetermined it is
+    made anew from the window's rows.
     In a window of time, ``duration``, the ring also holds the times of its rows.
     """
 
