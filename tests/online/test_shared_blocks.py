@@ -91,10 +91,10 @@ def test_residuals_by_one_factor_are_those_of_a_solve_for_each_row(kind, options
 
 
 @pytest.mark.parametrize("kind", STREAMS)
-@pytest.mark.parametrize("options", [{"forget": 0.99}, {"forget": 0.9, "fit_intercept": True}])
+@pytest.mark.parametrize("options", [{"forget": 0.995}, {"forget": 0.9, "fit_intercept": True}])
 def test_a_fixed_ridge_that_rows_outgrow_costs_no_factor_a_row(kind, options, monkeypatch):
-    X, y, weight, _ = stream(kind, 17, 2, n=260)
-    options = {"fit_intercept": False, "ridge_mode": "fixed", "ridge": 1e-5} | options
+    X, y, weight, _ = stream(kind, 40, 2, n=400)
+    options = {"fit_intercept": False, "ridge_mode": "fixed", "ridge": 1.0} | options
     blocks, rows = (
         olsq.RecursiveLeastSquares(method="information", **options) for _ in range(2)
     )
@@ -108,8 +108,8 @@ def test_a_fixed_ridge_that_rows_outgrow_costs_no_factor_a_row(kind, options, mo
     monkeypatch.setattr(InformationForm, "_solve_rows", counted)
     monkeypatch.setattr(information, "SINGLE_ROWS", 17)
     blocks.partial_fit(X, y, weight)
-    if kind == "plain" and options["forget"] == 0.99:
-        assert sum(singles) < 130  # first rows, and after one of weight 0
+    if kind == "plain" and options["forget"] == 0.995:
+        assert sum(singles) < 250  # first rows, and after one of weight 0
     path = rows.partial_fit_path(X, y, weight)
     size = np.abs(y[np.isfinite(y)]).max()
     hard = kind in ("scales", "collinear")  # what squaring the condition number leaves
