@@ -30,7 +30,10 @@ CASES = [
     *[(f"whole array, d {d}", f"whole {d}", f"whole {d}") for d in (4, 16, 64, 256)],
     *[(f"coefficient_path, d {d}", f"path {d}", f"path {d}") for d in (4, 16, 64, 256)],
     *[(f"the same, statistics=False, d {d}", f"path {d}", f"bare {d}") for d in (16, 64, 256)],
+    *[(f"rolling path, statistics=False, d {d}", f"rolling {d}", f"rolling {d}")
+      for d in (4, 16, 64)],
     *[(f"information, residuals, d {d}", f"moments {d}", f"moments {d}") for d in (4, 16, 64)],
+    *[(f"the same, fixed ridge, d {d}", f"fixed {d}", f"fixed {d}") for d in (4, 16, 64)],
     *[(f"{call} of one row, 3 targets", f"{call} 4", f"{call} 4")
       for call in ("partial_fit", "step", "predict")],
 ]  # fmt: skip
@@ -43,15 +46,23 @@ def make(case: str) -> tuple[int, Callable[[], object]]:
     kind, d = case.split()[0], int(case.split()[1])
     rng = np.random.default_rng(0)
     one = kind in ("partial_fit", "step", "predict")
-    n = 2000 if one else max((40_000 if kind == "moments" else 200_000) // d, 20 * d)
+    solving = kind in ("moments", "fixed")
+    n = 2000 if one else max((40_000 if solving else 200_000) // d, 20 * d)
+    if kind == "rolling":  # 32 windows at least, the filling of the first one included
+        n = max(n, 32 * max(100, 4 * d))
     X = rng.standard_normal((n, d))
     y = X @ rng.standard_normal((d, 3) if one else d)
     y = y + rng.standard_normal(y.shape)
     if kind in ("path", "bare"):
         options = FORGET if kind == "path" else {**FORGET, "statistics": False}
         return n, lambda: olsq.coefficient_path(X, y, **options)
-    method = "information" if kind == "moments" else "covariance"
-    est = olsq.RecursiveLeastSquares(**FORGET, fit_intercept=False, method=method)
+    if kind == "rolling":
+        window = max(100, 4 * d)
+        return n, lambda: olsq.coefficient_path(X, y, window=window, statistics=False)
+    est = olsq.RecursiveLeastSquares(
+        **FORGET, fit_intercept=False, method="information" if solving else "covariance",
+        ridge_mode="fixed" if kind == "fixed" else "discounted",
+    )  # fmt: skip
     if not one:
         return n, lambda: est.fit(X, y)
     est.fit(X, y)

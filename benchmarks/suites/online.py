@@ -34,6 +34,25 @@ class WholeArray:
         estimator(method).partial_fit(self.X, self.y).coef_  # noqa: B018
 
 
+class FixedRidge:
+    """Residuals of the information form under a ridge that is not forgotten with the data."""
+
+    params = ([4, 16, 64],)
+    param_names = ("d",)
+
+    def setup(self, d: int) -> None:
+        (kind,) = need("olsq.RecursiveLeastSquares")
+        self.X, self.y = rows(d)
+        self.est = kind(
+            forget=FORGET, ridge=RIDGE, ridge_mode="fixed", fit_intercept=False,
+            method="information",
+        )  # fmt: skip
+        self.time_fit(d)
+
+    def time_fit(self, d: int) -> None:
+        self.est.fit(self.X, self.y)
+
+
 class Ratios:
     """Many rows at once, beside a bound and beside the textbook's loop, in one process."""
 

@@ -32,6 +32,25 @@ class Path:
         self.path(self.X, self.y, **self.options)
 
 
+class Bare:
+    """``coefficient_path`` without noise variances and standard errors."""
+
+    params = (SIZES, ["forget", "rolling"])
+    param_names = ("d", "kind")
+
+    def setup(self, d: int, kind: str) -> None:
+        (self.path,) = need("olsq.coefficient_path")
+        self.X, self.y = regression(max(100_000 // d, 8 * max(100, 4 * d)), d)
+        self.options = options_of(kind, d)
+        try:
+            self.time_path(d, kind)
+        except TypeError as error:
+            raise NotImplementedError(f"this commit has no statistics=False: {error}") from error
+
+    def time_path(self, d: int, kind: str) -> None:
+        self.path(self.X, self.y, statistics=False, **self.options)
+
+
 class Ratios:
     """A whole path over learning the same rows and reading the last coefficients only."""
 

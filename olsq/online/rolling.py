@@ -62,10 +62,11 @@ class RollingLeastSquares(StreamingRegressor):
     -----
     O(d^2 + m d) time per row that comes or leaves; O(window (d + m) + d^2) memory (of time: for
     the most rows that the window has held, up to twice over); computed in float64 whatever the
-    dtype of X.  Each row is added by a rank-one update and the oldest removed by a downdate; a
-    running bound on the error of both triggers a rebuild from the window's rows (O(window d^2)),
-    so that the estimate never drifts.  Nearly collinear windows are kept in square-root form
-    (several times slower); where coefficients are undetermined every row is a rebuild.
+    dtype of X.  Each row is added by a rank-one update and the oldest removed by a downdate (from
+    32 coefficients on four of both share a pass); a running bound on the error of both triggers a
+    rebuild from the window's rows (O(window d^2)), so that the estimate never drifts.  Nearly
+    collinear windows are kept in square-root form (several times slower); where coefficients are
+    undetermined every row is a rebuild.
 
     Examples
     --------

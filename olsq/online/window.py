@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from olsq.online import rolling_blocks as blocks
 from olsq.online import rolling_kernels as kernels
 from olsq.online.copying import copied
 from olsq.online.durations import DATES, Duration
@@ -24,14 +25,19 @@ from olsq.online.forms.square_root import SquareRootForm
 TOLERATED_ERROR = 1e-10  # bound on P's accumulated relative error at which it is rebuilt
 TOLERATED_ROUNDINGS = 4000  # the same for the square-root form, in units of the rounding error
 SMALLEST_RING = 16  # slots of the ring that grows, to begin with
+# Number of coefficients from which blocks of four rows that enter and four that leave are used;
+# below, single rows are as quick.
+BLOCKED_FROM = 32
+MOST_SINGLE_ROWS = 1024  # taken one at a time before another attempt at blocks
 EVERY_ROW = np.empty(0, np.int64)  # no count of rows that leave: the ring is the window
 
 
 class RollingWindow:
     """The rows in the window and the solution for them, all in float64.
 
-    ``form`` is updated and downdated row by row: a covariance form where that is accurate, else a
-    square-root form; where coefficients are undetermined it is made anew from the window's rows.
+    ``form`` is updated and downdated by each row (or by four, in ``rolling_blocks``): a covariance
+    form where that is accurate, else a square-root form; where coefficients are undetermined it is
+    made anew from the window's rows.
     In a window of time, ``duration``, the ring also holds the times of its rows.
     """
 
@@ -100,16 +106,22 @@ class RollingWindow:
         leaving = EVERY_ROW if times is None else self._make_room(rows.weights > 0, times)
         exits = np.flatnonzero(leaving)
         ring = self.ring_X, self.ring_Y, self.ring_w, self.place
-        t = 0
+        t, single = 0, blocks.ROWS
         while t < n:
             form = self.form
             data = (*ring, rows.X, rows.Y, rows.weights, leaving, t, n)
             if isinstance(form, CovarianceForm):
                 limits = form.limits.leverage, form.limits.inflation, TOLERATED_ERROR
-                t, answer = kernels.update(
-                    form.P, form.theta, form.columns, form.tally, form.loss, self.monitor, *data,
-                    limits, residual, trace.arrays,
-                )  # fmt: skip
+                state = form.P, form.theta, form.columns, form.tally, form.loss, self.monitor
+                filled = self._fills_until(t, n, exits) if self.duration is None else 0
+                if filled or self.ridge.size < BLOCKED_FROM:
+                    data = (*data[:-1], filled or n)
+                else:
+                    done = blocks.update_in_blocks(*state, *data, limits, residual, trace.arrays)
+                    # Where blocks do not serve, more and more single rows before another attempt.
+                    single = blocks.ROWS if done > t else min(2 * single, MOST_SINGLE_ROWS)
+                    data = (*data[:-2], done, min(done + single, n))
+                t, answer = kernels.update(*state, *data, limits, residual, trace.arrays)
             elif stop := self._fills_until(t, n, exits):
                 t, answer = self._fill(form, rows, t, stop, residual, trace), kernels.DONE
             elif form.full_rank:

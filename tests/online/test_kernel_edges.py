@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from olsq.online import rolling_blocks
 from olsq.online import rolling_kernels as rolling
 from olsq.online.forms import covariance_blocks as blocks
 from olsq.online.forms import covariance_kernels as covariance
 from olsq.online.forms import moment_blocks
 from olsq.online.forms import moment_kernels as moments
 from olsq.online.forms import square_root_kernels as square_root
+from olsq.online.forms.minimum_norm_kernels import minimum_norm
 from olsq.online.forms.rows import Rows, Trace
 from olsq.online.window import EVERY_ROW
 
@@ -87,7 +89,15 @@ def calls(traced):
         H, G, squares, columns, tally, spread, np.zeros((M, D)), np.ones(D), True, *rows(), 0, N,
         (1e-60, 1e-14), residual, robust,
     ]  # fmt: skip
+    yield rolling_blocks.update_in_blocks, [
+        *state(), monitor, *full_ring(), X, Y, w, EVERY_ROW, 0, N, (1e6, 1e8, 1e-10), residual,
+        record,
+    ]  # fmt: skip
     if not traced:
+        yield minimum_norm, [
+            np.ones((2, D, D)), np.ones((2, M, D)), np.arange(D) < 2, np.zeros(2), 1,
+            np.zeros((2, M, D)),
+        ]  # fmt: skip
         yield moment_blocks.update_in_blocks, [
             H, G, squares, columns, tally, spread, np.ones(D), True, *rows(), 0, N, 5,
             (1e-60, 1e-14), 1e6, residual,
@@ -124,7 +134,7 @@ def misuses(arguments):
             yield [*arguments[:i], other, *arguments[i + 1 :]]
 
 
-CALLS = [(traced, i) for traced in (False, True) for i in range(10 - 2 * traced)]
+CALLS = [(traced, i) for traced in (False, True) for i in range(12 - 3 * traced)]
 
 
 @pytest.mark.parametrize(("traced", "which"), CALLS)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import olsq
+from olsq.online import window as rolling_window
 from olsq.reference import regression as oracle
 from tests.online import streams
 from tests.online.judge import check_optimal, coefficient_error, tolerance
@@ -14,15 +15,17 @@ from tests.online.judge import check_optimal, coefficient_error, tolerance
 @pytest.mark.parametrize("regressors", streams.REGRESSORS)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize(
-    ("window", "ridge", "intercept", "targets"),
+    ("window", "ridge", "intercept", "targets", "blocked_from"),
     [
-        (1, 0.0, False, 1), (3, 0.0, True, 1), (12, 0.0, True, 2), (12, 0.3, False, 1),
-        (30, 0.3, True, 1),
+        (1, 0.0, False, 1, 99), (3, 0.0, True, 1, 1), (12, 0.0, True, 2, 99),
+        (12, 0.0, True, 2, 1), (12, 0.3, False, 1, 99), (12, 0.3, False, 1, 1),
+        (30, 0.3, True, 1, 99),
     ],
 )  # fmt: skip
 def test_agrees_with_oracle_after_every_sample(
-    regressors, dtype, window, ridge, intercept, targets
+    regressors, dtype, window, ridge, intercept, targets, blocked_from, monkeypatch
 ):
+    monkeypatch.setattr(rolling_window, "BLOCKED_FROM", blocked_from)
     stream = streams.make(regressors, "gates vary", m=targets)
     X, Y = stream.X.astype(dtype), stream.y.astype(dtype)
     est = olsq.RollingLeastSquares(window, ridge=ridge, fit_intercept=intercept)

@@ -146,17 +146,18 @@ def variances(P, N, inverse_decay, diags, t):
 
 
 @kernel(forceinline=True)
-def subtract_block(P, N, scale):
-    """P = (P - N^T N) scale for N (8, d), two rows at a time.
+def subtract_block(P, N, scale, odd):
+    """P = (P - N^T N) scale for N (8, d), two rows at a time; every second row of N has the
+    sign ``odd``.
 
     Every entry is computed in the same order from the same products, so symmetry is kept.
     """
     d = P.shape[0]
     for i in range(0, d - 1, 2):
-        a0, a1, a2, a3 = N[0, i], N[1, i], N[2, i], N[3, i]
-        a4, a5, a6, a7 = N[4, i], N[5, i], N[6, i], N[7, i]
-        b0, b1, b2, b3 = N[0, i + 1], N[1, i + 1], N[2, i + 1], N[3, i + 1]
-        b4, b5, b6, b7 = N[4, i + 1], N[5, i + 1], N[6, i + 1], N[7, i + 1]
+        a0, a1, a2, a3 = N[0, i], odd * N[1, i], N[2, i], odd * N[3, i]
+        a4, a5, a6, a7 = N[4, i], odd * N[5, i], N[6, i], odd * N[7, i]
+        b0, b1, b2, b3 = N[0, i + 1], odd * N[1, i + 1], N[2, i + 1], odd * N[3, i + 1]
+        b4, b5, b6, b7 = N[4, i + 1], odd * N[5, i + 1], N[6, i + 1], odd * N[7, i + 1]
         for k in range(d):
             m0, m1, m2, m3 = N[0, k], N[1, k], N[2, k], N[3, k]
             m4, m5, m6, m7 = N[4, k], N[5, k], N[6, k], N[7, k]
@@ -170,7 +171,7 @@ def subtract_block(P, N, scale):
             P[last, k] = P[k, last]
         total = P[last, last]
         for c in range(BLOCK):
-            total -= N[c, last] * N[c, last]
+            total -= (1.0 if c % 2 == 0 else odd) * N[c, last] * N[c, last]
         P[last, last] = total * scale
 
 
@@ -284,6 +285,6 @@ def update_blocked(
             variances(P, N, inverse_decay, diags, t)
         if spread.shape[0] > 0:
             absorb_squares(spread, X, gates, weights, t, t + BLOCK)
-        subtract_block(P, N, inverse_decay[BLOCK - 1])
+        subtract_block(P, N, inverse_decay[BLOCK - 1], 1.0)
         t += BLOCK
     return t

@@ -27,7 +27,8 @@ from olsq.online.forms.triangular_kernels import inverse_diagonal
 from olsq.problem import Moments
 
 _BLOCK = 512  # rows per matrix product
-SINGLE_ROWS = 64  # rows taken one at a time before blocks are tried again
+SINGLE_ROWS = 64  # rows taken one at a time before blocks are tried again, the first time
+MOST_SINGLE_ROWS = 1024
 
 
 @dataclass(eq=False)
@@ -118,20 +119,22 @@ class InformationForm(Form):
             self.accumulate(Rows(*(a[start:stop] for a in rows)))
             residual[start:stop] = np.nan
             return stop
-        fixed = not self.discounted and self.ridge.any() and (rows.gates[start:stop] != 1).any()
-        if trace.wanted or fixed:  # a block's gates would not multiply all of M
+        if trace.wanted:
             return self._solve_rows(rows, start, stop, residual, trace)
         # As many rows as coefficients: then a row's share of the factor is O(d^2).
         block = int(np.clip(self.H.shape[0], 8, 64))
         state = self.H, self.G, self.squares, self.columns, self.tally, self.spread
-        limits, t = (self.floor, self._lost), start
+        limits, t, single = (self.floor, self._lost), start, SINGLE_ROWS
         while t < stop:
             done = moment_blocks.update_in_blocks(
                 *state, self.ridge, self.discounted, *rows, t, stop, min(block, stop - t), limits,
                 self.limits.leverage, residual,
             )  # fmt: skip
             if done == t:
-                done = self._solve_rows(rows, t, min(t + SINGLE_ROWS, stop), residual, trace)
+                done = self._solve_rows(rows, t, min(t + single, stop), residual, trace)
+                single = min(2 * single, MOST_SINGLE_ROWS)
+            else:
+                single = SINGLE_ROWS
             t = done
         return stop
 

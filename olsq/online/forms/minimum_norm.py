@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.online.forms.minimum_norm_kernels import minimum_norm
 from olsq.online.forms.triangular_kernels import inverse_diagonal, inverse_diagonals
 
 
@@ -35,22 +36,14 @@ def solution(
     R (..., d, d) and z (..., m, d) may be many at once, all with the same pivots ``known`` (d,);
     ``noise`` (...) is the relative rounding error of each.
     """
-    R = without_rounding(R, known, noise)
-    theta = np.zeros_like(z)
-    first = 1 if intercept and known[0] else 0
-    rows = np.flatnonzero(known[first:]) + first
-    if rows.size:
-        # R_known theta = z has full row rank: theta = Q (L^-1 z) with R_known^T = Q L^T.
-        known_rows = R[..., rows, first:]
-        Q, L = np.linalg.qr(_transposed(known_rows))
-        solve = triangular_inverse(L)[0] @ _transposed(Q)
-        theta[..., first:] = z[..., rows] @ solve
-        # One refinement, since mixed units cost digits in Q.
-        rest = z[..., rows] - theta[..., first:] @ _transposed(known_rows)
-        theta[..., first:] += rest @ solve
-    if first:
-        others = (theta[..., 1:] @ R[..., 0, 1:, None])[..., 0]
-        theta[..., 0] = (z[..., 0] - others) / R[..., 0, :1]
+    (m, d), first = z.shape[-2:], int(intercept and known[0])
+    theta = np.empty(z.shape)
+    count = z.size // (m * d) if z.size else 0
+    noises = np.broadcast_to(np.asarray(noise, np.float64), z.shape[:-2]).reshape(count)
+    minimum_norm(
+        np.ascontiguousarray(R).reshape(count, d, d), np.ascontiguousarray(z).reshape(count, m, d),
+        known, np.ascontiguousarray(noises), first, theta.reshape(count, m, d),
+    )  # fmt: skip
     return theta
 
 
@@ -80,38 +73,8 @@ def variances(R: NDArray, root: NDArray) -> NDArray:
     return variance
 
 
-def without_rounding(R: NDArray, known: NDArray[np.bool_], noise: Any) -> NDArray:
-    """R (..., d, d) with the rounding error taken out of its columns without a pivot.
-
-    Column j is ``R_known b`` for a vector b of regression coefficients.  An error of ``noise``
-    times the column's length makes errors of ``noise |R_j| |row i of R_known^-1|`` in b_i: what is
-    smaller is not told from zero.
-    """
-    pivots, free = np.flatnonzero(known)[:, None], np.flatnonzero(~known)
-    if not free.size or not pivots.size:
-        return R
-    inverse, _ = triangular_inverse(R[..., pivots, pivots.T])
-    b = inverse @ R[..., pivots, free]
-    columns = _lengths(_transposed(R[..., free]))[..., None, :]
-    with np.errstate(over="ignore"):
-        allowed = np.asarray(noise)[..., None, None] * (_lengths(inverse)[..., None] * columns)
-    small = np.abs(b) <= allowed
-    if not b[small].any():
-        return R
-    R = R.copy()
-    R[..., pivots, free] -= R[..., pivots, pivots.T] @ np.where(small, b, 0.0)
-    return R
-
-
 def _transposed(matrices: NDArray) -> NDArray:
     return np.swapaxes(matrices, -1, -2)
-
-
-def _lengths(rows: NDArray) -> NDArray:
-    """Euclidean norms of rows, whose squares may overflow."""
-    largest = np.abs(rows).max(axis=-1, initial=0.0)
-    largest[largest == 0] = 1.0
-    return np.linalg.norm(rows / largest[..., None], axis=-1) * largest
 
 
 def null_space(vectors: NDArray, error: NDArray) -> NDArray:

@@ -4,7 +4,7 @@ Between two factorisations ``M = H + decay Lambda = R^T R`` a block's rows follo
 form's recursion, which the factor gives without an inverse: with ``A = R^-T K~^T`` for the weighted
 rows K~ of the block, ``I + A^T A = L L^T`` and the residuals are ``e_t = L_tt eps_t / sqrt(w_t)``,
 ``eps = L^-1 e~``, as in ``covariance_blocks``.  It holds where gates multiply all of M: the ridge
-is forgotten with the data, or nothing is.
+is forgotten with the data, or nothing is.  Elsewhere ``ridge_blocks`` corrects the residuals.
 """
 
 from __future__ import annotations
@@ -17,21 +17,8 @@ from olsq.kernel import kernel
 from olsq.online.forms.covariance_kernels import SMALLEST_GATE
 from olsq.online.forms.edges import check_gates, check_rows, check_spread, check_state
 from olsq.online.forms.moment_kernels import effective_gate, factorise, solve
+from olsq.online.forms.ridge_blocks import SMALLEST, correct_residuals, whiten
 from olsq.online.forms.square_root_kernels import DECAY, absorb_squares, add_square, count_row
-
-
-@kernel(forceinline=True)
-def whiten(R, A):
-    """A = R^-T A for R (d, d) upper triangular and A (d, b), a column for every row of a block."""
-    d, b = A.shape
-    for k in range(d):
-        inverse = 1.0 / R[k, k]
-        for j in range(b):
-            A[k, j] *= inverse
-        for i in range(k + 1, d):
-            factor = R[k, i]
-            for j in range(b):
-                A[i, j] -= factor * A[k, j]
 
 
 @kernel(forceinline=True)
@@ -61,20 +48,18 @@ def gram_factor(A, S, leverage):
 
 
 @kernel(forceinline=True)
-def weigh_rows(columns, gates, weights, X, t, b, floor, whole, root_w):
-    """Fill root_w (b,) for rows t..t+b; whether one factor serves them all.
-
-    ``whole`` says whether gates multiply all of M.
-    """
+def weigh_rows(columns, gates, weights, t, b, floor, root_w, decay):
+    """Fill root_w, decay (b,) for rows t..t+b; whether one factor serves them all."""
     product = 1.0
     for i in range(b):
         gate, weight = gates[t + i], weights[t + i]
         # Gates that the floor on the information would change are left to single rows.
-        if gate != 1 and not (whole and effective_gate(product * gate, columns, floor) != 1):
+        if gate != 1 and effective_gate(product * gate, columns, floor) == 1:
             return False
         product *= gate
         if not (product > SMALLEST_GATE and weight > 0):
             return False
+        decay[i] = product
         root_w[i] = math.sqrt(weight / product)
     return True
 
@@ -87,7 +72,7 @@ def update_in_blocks(
     """Absorb rows in blocks of ``block`` with their a-priori residuals, one factor for each.
 
     Stops before a block that is incomplete, or that single rows have to take: M is singular, a
-    leverage is beyond the bound, a gate changes the ridge's part in M, a weight is 0.
+    leverage is beyond the bound, a fixed ridge outweighs what is forgotten, a weight is 0.
     ``limits`` as in ``moment_kernels.update_solving``.
     """
     floor, lost = limits
@@ -101,12 +86,17 @@ def update_in_blocks(
     whole = discounted or not (ridge > 0).any()
     R, theta = np.empty((d, d)), np.empty((m, d))
     A, S = np.empty((d, block)), np.empty((block, block))
-    root_w, eps = np.empty(block), np.empty(block)
+    root_w, decay, eps = np.empty(block), np.empty(block), np.empty((m, block))
     t = start
     while t + block <= stop:
-        if not weigh_rows(columns, gates, weights, X, t, block, floor, whole, root_w):
+        if not weigh_rows(columns, gates, weights, t, block, floor, root_w, decay):
             return t
-        if not factorise(H, ridge, tally[DECAY] if discounted else 1.0, lost, R):
+        exact = whole or decay[block - 1] == 1
+        if not exact and d < SMALLEST:
+            return t
+        # What a fixed ridge would be before the block if gates multiplied it too: the middle.
+        middle = 1.0 if exact else 1.0 / math.sqrt(decay[block - 1])
+        if not factorise(H, ridge, tally[DECAY] if discounted else middle, lost, R):
             return t
         for k in range(d):
             for i in range(block):
@@ -122,9 +112,13 @@ def update_in_blocks(
                     error -= theta[target, k] * X[t + i, k]
                 error *= root_w[i]
                 for k in range(i):
-                    error -= S[i, k] * eps[k]
-                eps[i] = error / S[i, i]
+                    error -= S[i, k] * eps[target, k]
+                eps[target, i] = error / S[i, i]
                 residual[t + i, target] = error / root_w[i]
+        if not exact and not correct_residuals(
+            R, S, A, ridge, middle, root_w, decay, theta, eps, residual, t
+        ):
+            return t
         for i in range(t, t + block):
             gate, weight = gates[i], weights[i]
             for k in range(d):

@@ -79,15 +79,17 @@ class SquareRootForm(Form):
 
     def update(self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace) -> int:
         """Absorb rows start..stop; write their a-priori residuals and the trace."""
-        t = start
+        t, theta = start, None
         while t < stop:
+            before = t
             t, held = kernels.update(
                 self.R, self.z, self.columns, self.tally, self.loss, self.spread, *rows, t, stop,
                 self.limits.square_root, residual, trace.arrays,
             )  # fmt: skip
             self.held += held
             if t < stop:
-                self._take_alone(rows, t, residual, trace)
+                # Coefficients that this row's trace asks for are the next one's to predict with.
+                theta = self._take_alone(rows, t, residual, trace, theta if t == before else None)
                 t += 1
         return stop
 
@@ -96,11 +98,16 @@ class SquareRootForm(Form):
         super().absorb(rows, residual, trace)
         self.narrow()
 
-    def _take_alone(self, rows: Rows, t: int, residual: NDArray, trace: Trace) -> None:
-        """Absorb one row that is a reset, a new direction, or on a path while undetermined."""
+    def _take_alone(
+        self, rows: Rows, t: int, residual: NDArray, trace: Trace, theta: NDArray | None = None
+    ) -> NDArray | None:
+        """Absorb one row that is a reset, a new direction, or on a path while undetermined.
+
+        ``theta`` may be the coefficients before it; returns those after it, on a path.
+        """
         d, m = self.R.shape[0], self.z.shape[0]
         x, target, gate, weight = (a[t] for a in rows)
-        residual[t] = target - self.coefficients() @ x
+        residual[t] = target - (self.coefficients() if theta is None else theta) @ x
         new, p, noise = self._project(x)
         recursive_scale = 0.0
         if gate > 0 and new < 0:
@@ -118,6 +125,8 @@ class SquareRootForm(Form):
         if trace.wanted:
             trace.write(t, self)
             trace.recursive[t] = residual[t] * recursive_scale
+            return trace.coef[t]
+        return None
 
     def _project(self, x: NDArray) -> tuple[int, NDArray, NDArray]:
         """First new direction of x or -1, ``p = R^-T x``, and the noise level of each x_j."""
