@@ -13,11 +13,6 @@ from .traced import ROOT
 ONCE = "measured once, by hand; no script kept"
 UNTIED = (  # page, how the sentence goes, why nothing holds it
     ("README.md", "(a float64 array; else some 20)", ONCE),
-    (
-        "docs/chunk-exact.md",
-        "65,536 tokens 0.22 s forward",
-        "printed by `long_sequence`, not stored",
-    ),
     ("docs/cli.md", "took 1.4 times the processor time of one regression", ONCE),
     ("docs/cli.md", "About 245 MB of that is Python, Numba and Polars", ONCE),
     ("docs/cli.md", "peaked at 334 MB on a 400 MB file", "what was not used; " + ONCE),

@@ -34,6 +34,8 @@ def triangle_attention(
     token which is not finite, or is one, is NaN.  Memory O(T) a stream, also for the gradient.
     """
     count, length = q.shape[:2]
+    if isinstance(count, int) and not count:
+        return jnp.zeros(v.shape, v.dtype)
     lost, query_finite = ~(finite(k) & finite(v)), finite(q)
     factor = q.shape[-1] ** -0.5 if scale is None else scale
     q = jnp.where(query_finite[..., None], q * factor, 0)
