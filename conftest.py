@@ -23,6 +23,8 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+import pytest
+
 MAPS = Path("/proc/self/maps")
 EVERY, MOST = 10, 12_000
 
@@ -34,6 +36,7 @@ os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {ONE_PIECE}".strip
 if (0, 5, 3) <= tuple(map(int, re.findall(r"\d+", version("jaxlib"))[:3])) < (0, 11):
     os.environ["XLA_FLAGS"] += f" {QUICK_FUSIONS}"
 
+PLACE = pytest.StashKey[int]()
 _finished = 0
 
 
@@ -47,11 +50,26 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
+    by_row(items)
     if config.option.slow:
         return
     left_out = [item for item in items if item.get_closest_marker("slow")]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if not item.get_closest_marker("slow")]
+
+
+def by_row(items):
+    """Put a module's tests of one ``row`` of a table next to each other.
+
+    They share compiled programs, which would else be forgotten, or be another worker's.
+    """
+    first = {}
+    for at, item in enumerate(items):
+        given = getattr(item, "callspec", None)
+        row = given and given.params.get("row")
+        key = (item.path, str(row), str(given.params.get("mode"))) if row is not None else at
+        item.stash[PLACE] = first.setdefault(key, at)
+    items.sort(key=lambda item: item.stash[PLACE])
 
 
 def pytest_runtest_logfinish(nodeid, location):

@@ -20,4 +20,4 @@ def leading(rows: Iterable[Any], names: Collection[str] = LEADING) -> Any:
     marked = [
         pytest.param(row, marks=() if str(row) in names else pytest.mark.slow) for row in rows
     ]
-    return pytest.mark.parametrize("row", marked, ids=str, scope="module")
+    return pytest.mark.parametrize("row", marked, ids=str)

@@ -22,7 +22,9 @@ from attention_cases import (
 )
 from attention_draws import KINDS, LOST, RESET, B, H, T, V
 
-every = pytest.mark.parametrize("row", ROWS, ids=str, scope="module")
+from tests.tiers import leading
+
+every = pytest.mark.parametrize("row", ROWS, ids=str)
 HALF = 64
 # First tokens of segments: in the first chunk, a token alone, at and after the chunk's edge.
 STARTS = (0, 7, 30, 31, 64, 66, 101)
@@ -78,14 +80,14 @@ def test_float32_is_the_oracle(row):
 
 
 @pytest.mark.parametrize("length", [1, 7, 64])
-@every
+@leading(ROWS)
 def test_any_length(row, length):
     arrays, prior, state, _ = whole(row)
     first = window(row, arrays, length)
     check(row, first, prior, compiled(row)(first, state), 1e-11, length)
 
 
-@every
+@leading(ROWS)
 def test_eight_tokens_under_vmap(row):
     arrays, prior, state, _ = whole(row)
     first = window(row, arrays, 8)
@@ -214,7 +216,7 @@ def test_a_gate_that_is_nan_loses_what_follows(row):
     assert all(np.isnan(x[0, 0]).all() for x in ends)
 
 
-@every
+@leading(ROWS)
 def test_bfloat16_is_worked_on_in_float32(row):
     arrays = cast(row, window(row, arrays_of(row)[0], 7), np.float32)
     half = {n: jnp.asarray(a, jnp.bfloat16) if n in row.arrays else a for n, a in arrays.items()}

@@ -10,7 +10,7 @@ import pytest
 from attention_cases import ROWS, arrays_of, begin, call, compared, exact, quick, timed
 from attention_draws import KINDS, B
 
-every = pytest.mark.parametrize("row", ROWS, ids=str, scope="module")
+every = pytest.mark.parametrize("row", ROWS, ids=str)
 T = 9
 CONSTANT = ("maximum", "position")  # fields that carry no gradient
 

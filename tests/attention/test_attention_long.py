@@ -59,7 +59,7 @@ def compiled(name, signed):
 
 
 @pytest.mark.parametrize("gates", [harsh, gentle, resetting], ids=lambda g: g.__name__)
-@pytest.mark.parametrize("row", RULES, scope="module")
+@pytest.mark.parametrize("row", RULES)
 def test_float32_stays_close_over_8192_tokens(row, gates):
     rng = np.random.default_rng(5)
     q, k = rng.normal(size=(2, *VECTOR))

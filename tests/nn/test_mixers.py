@@ -27,8 +27,8 @@ from olsq import nn
 from olsq.attention.registry import RULES
 from tests.tiers import leading
 
-every = pytest.mark.parametrize("row", ROWS, ids=str, scope="module")
-causal = pytest.mark.parametrize("row", [r for r in ROWS if r.causal], ids=str)
+every = pytest.mark.parametrize("row", ROWS, ids=str)
+causal = leading([r for r in ROWS if r.causal])
 T, HALF = 17, 8
 # Of each stream: first tokens of its three segments, of 1 and 8 tokens in either order, and 8.
 STARTS = ((0, 1, 9), (0, 8, 9))

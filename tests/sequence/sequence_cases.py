@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pytest
 
 import olsq
 from olsq.reference import sequence as oracle
@@ -138,6 +139,12 @@ ROWS = [
 ]
 PAIRS = [(row, mode) for row in ROWS for mode in row.modes]
 IDS = [f"{row.name}-{mode}" for row, mode in PAIRS]
+# What else a test of all rows takes; others are slow.
+LEADING = ("chunk-exact-fixed", "chunk-exact-discounted", "cg-fixed", "recursive-discounted")
+LED = [
+    pytest.param(*pair, id=name, marks=() if name in LEADING else pytest.mark.slow)
+    for pair, name in zip(PAIRS, IDS, strict=True)
+]
 
 
 def claims(row, mode):

@@ -15,6 +15,7 @@ import pytest
 from sequence_cases import (
     EPS,
     IDS,
+    LED,
     PAIRS,
     D,
     M,
@@ -32,7 +33,7 @@ from olsq.reference import sequence as oracle
 from olsq.sequence.jax import online_lstsq  # whatever the arrays are
 from olsq.testing import check_solver
 
-both = pytest.mark.parametrize(("row", "mode"), PAIRS, ids=IDS, scope="module")
+both = pytest.mark.parametrize(("row", "mode"), PAIRS, ids=IDS)
 NAMES = ("keys", "values", "queries", "forget", "weight", "ridge")
 
 
@@ -83,14 +84,19 @@ def allowed(row, dtype, stream, path, base):
     return max(tol, row.rate(path.systems, stream["ridge"])) if row.rate else tol
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32], ids=["f64", "f32"])
-@pytest.mark.parametrize(
-    ("row", "mode", "adjoint"),
-    [pytest.param(*pair, "implicit", id=name) for pair, name in zip(PAIRS, IDS, strict=True)]
-    + [pytest.param(*pair, "unrolled", id=f"{name}-unrolled")
-       for pair, name in zip(PAIRS, IDS, strict=True) if pair[0].unrolls],
-    scope="module",
-)
+def cases():
+    """Rows, implicit and unrolled, in both precisions; unrolled float32 is slow."""
+    for dtype, bits in ((np.float64, "f64"), (np.float32, "f32")):
+        for pair, name in zip(PAIRS, IDS, strict=True):
+            yield pytest.param(*pair, dtype, "implicit", id=f"{name}-{bits}")
+            if pair[0].unrolls:
+                yield pytest.param(
+                    *pair, dtype, "unrolled", id=f"{name}-unrolled-{bits}",
+                    marks=pytest.mark.slow if bits == "f32" else (),
+                )  # fmt: skip
+
+
+@pytest.mark.parametrize(("row", "mode", "dtype", "adjoint"), list(cases()))
 def test_solution_and_gradients_match_the_oracle(row, mode, dtype, adjoint):
     tight = dtype == np.float64
     for group in claims(row, mode):
@@ -137,7 +143,7 @@ def test_solution_and_gradients_match_the_oracle(row, mode, dtype, adjoint):
             assert error(got_state[1][i], want["cross"]) < tol, (name, "cross")
 
 
-@both
+@pytest.mark.parametrize(("row", "mode"), LED)
 def test_every_property(row, mode):
     group = {n: s for group in claims(row, mode) for n, s in group.items()}
     check_solver(

@@ -9,7 +9,7 @@ import pytest
 from jax import export
 
 import olsq
-from tests.sequence.sequence_cases import IDS, PAIRS, D, M
+from tests.sequence.sequence_cases import LED, PAIRS, D, M
 
 T = 9
 DTYPES = (jnp.bfloat16, jnp.float64)  # a constant in single precision is refused beside either
@@ -36,7 +36,7 @@ def total(f):
     return lambda a: f(a).astype(jnp.float32).sum()
 
 
-@pytest.mark.parametrize(("row", "mode"), PAIRS, ids=IDS)
+@pytest.mark.parametrize(("row", "mode"), LED)
 def test_strict_dtype_promotion(row, mode):
     with jax.numpy_dtype_promotion("strict"):
         for dtype in DTYPES:
@@ -67,7 +67,7 @@ def test_strict_dtype_promotion_of_decoding():
             jax.eval_shape(jax.value_and_grad(two), given)
 
 
-@pytest.mark.parametrize(("row", "mode"), PAIRS, ids=IDS)
+@pytest.mark.parametrize(("row", "mode"), LED)
 def test_a_batch_of_any_size(row, mode):
     (batch,) = export.symbolic_shape("b")
     f = jax.jit(run(row, mode))
