@@ -146,6 +146,7 @@ def test_the_packages_own_kernels_are_under_the_digest():
     assert _cache.source_digest(PACKAGE) in str(kernels.update._cache.cache_path)
 
 
+@pytest.mark.slow
 def test_a_kernel_holds_all_that_it_calls(tmp_path):
     """Else a process that compiled it computes other last bits than one that loaded it.
 

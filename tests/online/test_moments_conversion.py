@@ -121,7 +121,9 @@ def test_both_sides_have_the_same_moments(double, method, ridge_mode, intercept)
         np.testing.assert_allclose(answer, est.predict(x[None])[0], rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(
+    "dtype", [np.float64, pytest.param(np.float32, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize(("method", "ridge_mode"), MODES)
 def test_going_on_from_a_jax_solution_and_back(double, method, ridge_mode, intercept, dtype):

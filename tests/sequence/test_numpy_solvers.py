@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from sequence_cases import (
     IDS,
+    LEADING,
     PAIRS,
     D,
     M,
@@ -31,7 +32,7 @@ from olsq.sequence import jax as in_jax
 from olsq.testing import check_solver
 
 ROWS = pytest.mark.parametrize(("row", "mode"), PAIRS, ids=IDS)
-SLOW = pytest.mark.slow  # thousands of terms; float64 is not
+SLOW = pytest.mark.slow
 DTYPES = pytest.mark.parametrize("dtype", [np.float64, np.float32], ids=["f64", "f32"])
 
 
@@ -47,7 +48,7 @@ def given(s, mode, state=None):
     [pytest.param(row, mode, dtype, id=f"{name}-{bits}", marks=marks)
      for (row, mode), name in zip(PAIRS, IDS, strict=True)
      for dtype, bits in ((np.float64, "f64"), (np.float32, "f32"))
-     for marks in [SLOW if (row.name, bits) == ("neumann", "f32") else ()]],
+     for marks in [SLOW if bits == "f32" and name not in LEADING else ()]],
 )  # fmt: skip
 def test_every_property(row, mode, dtype):
     for group in filter(None, claims(row, mode)):
