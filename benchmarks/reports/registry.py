@@ -133,6 +133,12 @@ def long_sequence(found: dict) -> Blocks:
     return {("chunk-exact.md", "long"): table(found["rows"])}
 
 
+def training_step(found: dict) -> Blocks:
+    from .training_step import table
+
+    return {("training.md", "step"): table(found)}
+
+
 def sequence_numpy(found: list) -> Blocks:
     from .sequence_numpy import table_of
 
@@ -216,6 +222,7 @@ REPORTS = (
     Report("numpy_solvers", ("numpy_solvers",), numpy_solvers, 0.5, 4),
     Report("sequence_gates", ("sequence_gates",), sequence_gates, 0.5, 5),
     Report("long_sequence", ("long_sequence",), long_sequence, 0.5, 5),
+    Report("training_step", ("training_step",), training_step, 0.5, 4),
     Report(
         "sequence_numpy", ("sequence_numpy --out docs/choosing-a-solver.md",), sequence_numpy,
         0.5, 6,

@@ -1,0 +1,112 @@
+"""A training step of layers that solve, beside one of gated linear attention: docs/training.md.
+
+    python -m benchmarks.reports.training_step          # a few minutes; stores its results
+
+Loss and gradient of 4 blocks, width 128, 4 heads of 32, on 4 sequences of 512 tokens in float32,
+with the gates that new layers have.  Models take turns in one process; the least of several rounds
+counts.  The same again in a process whose allocator keeps what it has been given (``KEEPING``).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+import optax
+
+import olsq
+from benchmarks.support import machine
+from olsq import nn
+
+RESULTS = Path(__file__).parents[1] / "results" / "training_step.json"
+WIDTH, BLOCKS, HEADS, LENGTH, BATCH, VOCABULARY, ROUNDS = 128, 4, 4, 512, 4, 256, 7
+KEEPING = {
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": "10" + "0" * 10,
+}
+SHOWN = {
+    "gla": ("gla", None),
+    "mesa": ("mesa", None),
+    "mesa, CG to 1e-6": ("mesa", olsq.ConjugateGradient(tol=1e-6)),
+    "mesa, CG, 30 steps": ("mesa", olsq.ConjugateGradient(tol=0.0)),
+}
+
+
+def step(mixer: str, solver: Any) -> tuple[Any, tuple[Any, Any]]:
+    """The jitted loss and gradient of a model, and its arguments."""
+    options = {} if solver is None else {"solver": solver}
+    model = nn.LanguageModel(
+        VOCABULARY, dim=WIDTH, blocks=BLOCKS, heads=HEADS, mixer=mixer, mixer_options=options,
+        key=jax.random.key(0),
+    )  # fmt: skip
+    weights, static = eqx.partition(model, eqx.is_inexact_array)
+    tokens = np.random.default_rng(0).integers(0, VOCABULARY, (BATCH, LENGTH + 1))
+
+    def loss(weights: Any, tokens: Any) -> Any:
+        logits = eqx.combine(weights, static)(tokens[:, :-1])
+        return optax.softmax_cross_entropy_with_integer_labels(logits, tokens[:, 1:]).mean()
+
+    return jax.jit(jax.value_and_grad(loss)), (weights, tokens)
+
+
+def measure() -> dict[str, dict[str, float]]:
+    """Milliseconds a step, and processor seconds to compile it, by name."""
+    found, runs = {}, {}
+    for name, (mixer, solver) in SHOWN.items():
+        function, given = step(mixer, solver)
+        start = time.process_time()
+        program = function.lower(*given).compile()
+        found[name] = {"compile_s": time.process_time() - start, "ms": np.inf}
+        runs[name] = (program, given)
+        jax.block_until_ready(program(*given))
+    for _ in range(ROUNDS):
+        for name, (program, given) in runs.items():
+            start = time.perf_counter()
+            jax.block_until_ready(program(*given))
+            found[name]["ms"] = min(found[name]["ms"], 1e3 * (time.perf_counter() - start))
+    return found
+
+
+def table(found: dict[str, Any]) -> str:
+    """The page's table."""
+    plain, keeping = found["plain"], found["keeping"]
+    lines = [
+        "| layers | ms a step | / gla | memory kept: ms a step | / gla | compiling, processor s |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, row in plain.items():
+        kept = keeping[name]["ms"]
+        lines.append(
+            f"| `{name}` | {row['ms']:.0f} | {row['ms'] / plain['gla']['ms']:.2f} | {kept:.0f} "
+            f"| {kept / keeping['gla']['ms']:.2f} | {row['compile_s']:.0f} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    if "--here" in sys.argv:
+        print(json.dumps(measure()))
+        return
+    found: dict[str, Any] = {"machine": machine.describe()}
+    for way, more in (("plain", {}), ("keeping", KEEPING)):
+        out = subprocess.run(
+            [sys.executable, "-m", "benchmarks.reports.training_step", "--here"],
+            env={**os.environ, **more}, check=True, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        found[way] = json.loads(out.stdout.splitlines()[-1])
+        print(way, found[way], flush=True)
+    RESULTS.write_text(json.dumps(found, indent=1) + "\n")
+    print(table(found))
+
+
+if __name__ == "__main__":
+    main()
