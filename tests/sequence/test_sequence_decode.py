@@ -165,3 +165,25 @@ def test_errors():
         olsq.query(start_decoding(state, ridge=1.0), np.ones(D), ridge=1.0)
     with pytest.raises(ValueError, match="state must be Moments"):
         olsq.query((np.ones((D, 2)), np.ones((M, D))), np.ones(D))
+
+
+@pytest.mark.parametrize("carried", [True, False])
+def test_a_token_outside_of_jit_compiles_nothing_anew(carried):
+    """A loop or branch whose body is a closure would be compiled at every call, and kept."""
+    count = [0]
+
+    def compiled(event, _, **__):
+        count[0] += event.endswith("backend_compile_duration")
+
+    state = olsq.Moments(jnp.eye(3), jnp.zeros((2, 3)))
+    ridge = {"ridge": 0.5}
+    if carried:
+        state, ridge = olsq.sequence.start_decoding(state, ridge=0.5), {}
+    key, value = jnp.arange(3.0), jnp.arange(2.0)
+    jax.monitoring.register_event_duration_secs_listener(compiled)
+    for turn in range(2):
+        before = count[0]
+        state = olsq.update(state, key, value, forget=0.9)
+        jax.block_until_ready(olsq.query(state, key, **ridge))
+        assert turn == 0 or count[0] == before
+    assert count[0] > 0

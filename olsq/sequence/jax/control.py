@@ -23,6 +23,16 @@ import jax.numpy as jnp
 from jax import Array
 
 
+def once(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """``function`` compiled once for each shape where it is called outside of ``jax.jit``.
+
+    Eagerly, JAX compiles a loop or branch anew at every call whose step or branch is a closure made
+    in that call.  Traced, the function is part of the program around it as if it had not been
+    compiled.
+    """
+    return jax.jit(function, inline=True, **options)
+
+
 def manual() -> bool:
     """Whether the call is traced inside ``shard_map``."""
     mesh = getattr(jax.sharding, "get_abstract_mesh", lambda: None)()

@@ -18,7 +18,7 @@ from olsq.checks import (
     check_weight,
 )
 from olsq.problem import DecodeState, Moments
-from olsq.sequence.jax.control import cond, custom_linear_solve, together, while_loop
+from olsq.sequence.jax.control import cond, custom_linear_solve, once, together, while_loop
 from olsq.sequence.jax.inputs import check_moments, promoted
 from olsq.sequence.jax.iterations import Product, divide, dot, scaled
 from olsq.sequence.jax.precision import in_full_precision
@@ -103,6 +103,12 @@ def query(
         lam = jnp.broadcast_to(jnp.asarray(ridge, q.dtype), (*system.shape[:-2], q.shape[-1]))
         system = system + lam[..., None] * jnp.eye(q.shape[-1], dtype=q.dtype)
         bounded = (lam > 0).all(-1)
+    return _answer(system, bounded, moments.cross, q)
+
+
+@once
+def _answer(system: Array, bounded: Array, cross: Array, q: Array) -> Array:
+    """``cross system^-1 q``, by a factorisation."""
     inv = guarded_inverse_cholesky(jax.lax.stop_gradient(system), bounded)
 
     def solve(_, b: Array) -> Array:
@@ -114,7 +120,7 @@ def query(
     x = custom_linear_solve(
         lambda x: jnp.einsum("...ij,...j->...i", system, x), q, solve, symmetric=True
     )
-    return jnp.einsum("...ij,...j->...i", moments.cross, x)
+    return jnp.einsum("...ij,...j->...i", cross, x)
 
 
 @in_full_precision
@@ -125,6 +131,14 @@ def solve_query(
     q = _as_query(query, state.moments)
     if tol is None:
         tol = 1e-7 if q.dtype == jnp.float32 else 1e-14
+    # A tolerance that is traced may differ between the devices of a mesh, which JAX does not expect
+    # of what a linear solve closes over: then as it is.
+    answer = _answer_once if isinstance(tol, float) else _answer_in_steps
+    return answer(state, q, tol)
+
+
+def _answer_in_steps(state: DecodeState, q: Array, tol: Any) -> tuple[Array, Array]:
+    """:func:`solve_query` of a checked query."""
     gram, ridge = state.moments.gram, state.ridge
     batch = jnp.broadcast_shapes(q.shape[:-1], gram.shape[:-2])
     q = jnp.broadcast_to(q, (*batch, q.shape[-1]))
@@ -141,6 +155,9 @@ def solve_query(
 
     x, steps = custom_linear_solve(product, q, solve, symmetric=True, has_aux=True)
     return jnp.einsum("...ij,...j->...i", state.moments.cross, x), steps
+
+
+_answer_once = once(_answer_in_steps, static_argnames="tol")
 
 
 def merge_moments(first: Moments, second: Moments, *, forget: ArrayLike = 1.0) -> Moments[Array]:
@@ -213,6 +230,7 @@ def _refined(
     return state[0], state[5]
 
 
+@once
 def _carry_inverse(
     state: DecodeState[Array], new: Moments[Array], key: Array, gate: Array, weight: Array
 ) -> dict[str, Array]:

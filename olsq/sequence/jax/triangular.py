@@ -15,12 +15,13 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.sequence.jax.control import cond
+from olsq.sequence.jax.control import cond, once
 
 SMALLEST = 8  # blocks up to this width are eliminated row by row, all matrices of a batch at once
 FUSED = 4  # products up to this inner width are faster as one fused sum
 
 
+@once
 def inverse_cholesky(a: Array) -> Array:
     """X, lower triangular, with ``X a X^T = 1`` for a positive definite (..., n, n); else NaN.
 
@@ -41,6 +42,7 @@ def inverse_cholesky(a: Array) -> Array:
     )
 
 
+@once
 def guarded_inverse_cholesky(a: Array, bounded: Array | bool = True) -> Array:
     """:func:`inverse_cholesky`; that of ``a + ridge`` where ``a`` is definite but not to rounding.
 
