@@ -45,8 +45,8 @@ def step(mixer: str, solver: Any) -> tuple[Any, tuple[Any, Any]]:
     """The jitted loss and gradient of a model, and its arguments."""
     options = {} if solver is None else {"solver": solver}
     model = nn.LanguageModel(
-        VOCABULARY, dim=WIDTH, blocks=BLOCKS, heads=HEADS, mixer=mixer, mixer_options={mixer: options},
-        key=jax.random.key(0),
+        VOCABULARY, dim=WIDTH, blocks=BLOCKS, heads=HEADS, mixer=mixer,
+        mixer_options={mixer: options}, key=jax.random.key(0),
     )  # fmt: skip
     weights, static = eqx.partition(model, eqx.is_inexact_array)
     tokens = np.random.default_rng(0).integers(0, VOCABULARY, (BATCH, LENGTH + 1))
