@@ -24,13 +24,7 @@ from olsq.online.forms.covariance_blocks import (
     solve_block,
     subtract_block,
 )
-from olsq.online.forms.edges import (
-    check_leaving,
-    check_ring,
-    check_rows,
-    check_state,
-    check_trace,
-)
+from olsq.online.forms.edges import check_rolling
 from olsq.online.forms.square_root_kernels import COUNT, COUNT_SQUARED, WEIGHT, record_counts
 from olsq.online.rolling_kernels import (
     FILLED,
@@ -193,11 +187,10 @@ def update_in_blocks(
     single rows would have the form made anew: nothing of it has been changed then.
     """
     d, m, window = P.shape[0], theta.shape[0], ring_X.shape[0]
-    check_state(P, theta, columns, tally, loss)
-    check_rows(X, Y, weights, start, stop, residual, d, m)
-    check_trace(trace, X.shape[0], d, m)
-    check_ring(ring_X, ring_Y, ring_w, place, monitor, d, m)
-    check_leaving(leaving, weights, place, window, start, stop)
+    check_rolling(
+        P, theta, columns, tally, loss, monitor, ring_X, ring_Y, ring_w, place, X, Y, weights,
+        leaving, start, stop, residual, trace,
+    )  # fmt: skip
     coefs, diags, losses, counts, recursive, _ = trace
     want_path = coefs.shape[0] > 0
     K, N, squares = np.empty((BLOCK, d)), np.empty((BLOCK, d)), np.empty(d)

@@ -7,13 +7,7 @@ import math
 import numpy as np
 
 from olsq.kernel import kernel
-from olsq.online.forms.edges import (
-    check_leaving,
-    check_ring,
-    check_rows,
-    check_state,
-    check_trace,
-)
+from olsq.online.forms.edges import check_rolling
 from olsq.online.forms.square_root_kernels import (
     COUNT,
     COUNT_SQUARED,
@@ -90,11 +84,10 @@ def update(
     Rows enter before the oldest leaves, so that P never passes through a smaller window.
     """
     d, m, window = P.shape[0], theta.shape[0], ring_X.shape[0]
-    check_state(P, theta, columns, tally, loss)
-    check_rows(X, Y, weights, start, stop, residual, d, m)
-    check_trace(trace, X.shape[0], d, m)
-    check_ring(ring_X, ring_Y, ring_w, place, monitor, d, m)
-    check_leaving(leaving, weights, place, window, start, stop)
+    check_rolling(
+        P, theta, columns, tally, loss, monitor, ring_X, ring_Y, ring_w, place, X, Y, weights,
+        leaving, start, stop, residual, trace,
+    )  # fmt: skip
     coefs, diags, _, _, recursive, _ = trace
     u, h = np.empty(d), np.empty(d)
     fresh = True
@@ -197,11 +190,10 @@ def update_square_root(
     covariance form the condition number does not enter.
     """
     d, m, window = R.shape[0], z.shape[0], ring_X.shape[0]
-    check_state(R, z, columns, tally, loss)
-    check_rows(X, Y, weights, start, stop, residual, d, m)
-    check_trace(trace, X.shape[0], d, m)
-    check_ring(ring_X, ring_Y, ring_w, place, monitor, d, m)
-    check_leaving(leaving, weights, place, window, start, stop)
+    check_rolling(
+        R, z, columns, tally, loss, monitor, ring_X, ring_Y, ring_w, place, X, Y, weights,
+        leaving, start, stop, residual, trace,
+    )  # fmt: skip
     coefs, diags, _, _, recursive, _ = trace
     p, x, y, noise = np.empty(d), np.empty(d), np.empty(m), np.zeros(d)
     theta = np.empty((m, d))

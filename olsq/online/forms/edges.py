@@ -96,3 +96,17 @@ def check_leaving(leaving, weights, place, window, start, stop):
         count += (1 if weights[t] > 0 or place[2] != 0 else 0) - leaving[t]
         if count > window:
             raise ValueError("more rows would enter the ring than its shape has slots")
+
+
+@kernel(forceinline=True)
+def check_rolling(
+    matrix, coefs, columns, tally, loss, monitor, ring_X, ring_Y, ring_w, place, X, Y, weights,
+    leaving, start, stop, residual, trace,
+):  # fmt: skip
+    """All of the above that a rolling window's kernels are given."""
+    d, m = matrix.shape[0], coefs.shape[0]
+    check_state(matrix, coefs, columns, tally, loss)
+    check_rows(X, Y, weights, start, stop, residual, d, m)
+    check_trace(trace, X.shape[0], d, m)
+    check_ring(ring_X, ring_Y, ring_w, place, monitor, d, m)
+    check_leaving(leaving, weights, place, ring_w.shape[0], start, stop)
