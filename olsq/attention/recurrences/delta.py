@@ -13,6 +13,7 @@ the token before.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -20,11 +21,13 @@ from jax import Array
 
 from olsq.attention.recurrences.linear import products
 from olsq.attention.recurrences.scan import walk
+from olsq.sequence.jax.control import once
 from olsq.sequence.jax.pieces import cut, join, link, pieces_of
 
 SMALLEST = 8  # blocks up to this width are inverted row by row
 
 
+@partial(once, static_argnames="before")
 def delta_rule(
     q: Array, k: Array, written: Array, v: Array, gates: Any, weight: Any, memory: Array,
     *, before: bool = False,

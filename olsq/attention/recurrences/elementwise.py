@@ -20,32 +20,35 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.attention.recurrences.scan import walk
-from olsq.sequence.jax.control import scan
+from olsq.sequence.jax.control import once, scan
 from olsq.sequence.jax.pieces import cut, gates_of_pieces, join, link, pieces_of
 
 product = partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)  # as exact as a sum
 
 
+@partial(once, static_argnames="factors")
 def elementwise(
     q: Array,
     k: Array,
     v: Array,
-    factors: Callable[[dict[str, Array]], Array],
+    factors: Callable[[dict[str, Array], Any], Array],
     streams: dict[str, Array],
     memory: Array,
     *,
+    own: Any = None,
     start: Array | None = None,
 ) -> tuple[Array, Array]:
     """Outputs (N, T, V) and the last memory (N, V, K) of ``o_t = S_t q_t``.
 
     ``factors`` makes A_t^T, (N, K, V) or what broadcasts to it, from the t-th slices of
-    ``streams``: arrays (N, T, ...) by name, to which "k" and "v" are added.  It must give 1
-    where all of them are 0, which is what pads the last chunk.  ``start`` (N, T) names the tokens
-    before which everything is forgotten.
+    ``streams``: arrays (N, T, ...) by name, to which "k" and "v" are added, and from ``own``, which
+    no token changes.  It must give 1 where all streams are 0, which is what pads the last chunk,
+    and be a function of a module's: one that is made in the call is compiled in every call.
+    ``start`` (N, T) names the tokens before which everything is forgotten.
     """
 
     def held(x: Any) -> Array:
-        made = factors(x)
+        made = factors(x, own)
         return made if start is None else jnp.where(x["start"][:, None, None], 0, made)
 
     def written(x: Any) -> Array:
@@ -76,7 +79,7 @@ def elementwise(
     if pieces == 1:
         out, memory = along(token, memory, given)
     else:
-        # By vmap: ``factors`` may hold what belongs to each of the N streams.
+        # By vmap: ``own`` may belong to each of the N streams.
         def by_piece(x: Any) -> Array:
             return x.reshape(pieces, -1, *x.shape[1:])
 
@@ -91,6 +94,7 @@ def elementwise(
     return out, jnp.swapaxes(memory, 1, 2)
 
 
+@once
 def diagonal(
     factors: Array, add: Array, hidden: Array, *, start: Array | None = None
 ) -> tuple[Array, Array]:

@@ -17,6 +17,7 @@ from jax import Array
 
 from olsq.attention.recurrences.linear import products
 from olsq.attention.recurrences.scan import walk
+from olsq.sequence.jax.control import once
 from olsq.sequence.jax.pieces import cut, delayed, gates_of_pieces, join, link, pieces_of
 
 
@@ -26,6 +27,7 @@ def level_between(a: Array, b: Array, levels: int) -> Array:
     return jnp.minimum(digits, levels - 1)
 
 
+@once
 def fenwick(
     q: Array, k: Array, v: Array, gates: Any, weights: Array, position: Array, before: Array,
     memory: Array,

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.attention.recurrences.scan import walk
+from olsq.sequence.jax.control import once
 from olsq.sequence.jax.gates import gate_products
 from olsq.sequence.jax.pieces import cut, gates_of_pieces, join, link, pieces_of
 
@@ -27,6 +28,7 @@ def products(gates: Any, weight: Any, size: int, dtype: Any) -> tuple[Array, Any
     return (table if weight is None else table * weight[:, None, :]), zeta
 
 
+@once
 def gated_linear(
     q: Array, k: Array, v: Array, gates: Any, weight: Any, memory: Array
 ) -> tuple[Array, Array]:

@@ -17,9 +17,11 @@ from jax import Array
 
 from olsq.attention.recurrences.scan import walk
 from olsq.attention.recurrences.vector import SMALLEST
+from olsq.sequence.jax.control import once
 from olsq.sequence.jax.pieces import cut, gates_of_pieces, join, link, pieces_of
 
 
+@once
 def row_gated(q: Array, k: Array, v: Array, gates: Array, memory: Array) -> tuple[Array, Array]:
     """Outputs ``S_t q_t`` (N, T, V) and the last memory (N, V, K); gates (N, T, V)."""
     pieces = pieces_of(q.shape[1])

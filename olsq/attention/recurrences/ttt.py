@@ -15,6 +15,7 @@ has the steps so far as they are, and the next mini-batch starts where the last 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -22,7 +23,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.attention.recurrences.scan import walk
-from olsq.sequence.jax.control import scan
+from olsq.sequence.jax.control import once, scan
 from olsq.sequence.jax.pieces import pieces_of
 from olsq.sequence.jax.pipeline import in_turn
 
@@ -111,6 +112,7 @@ def moved_on(learner: Learner, factor: Array | None) -> Layers:
     return jax.tree.map(one, learner.start, learner.now)
 
 
+@partial(once, static_argnames=("mini_batch", "fresh", "groups"))
 def learn(
     q: Array,
     k: Array,

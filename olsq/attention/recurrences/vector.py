@@ -10,17 +10,20 @@ usual form, overflow float32 at gates below 1e-1.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
 from jax import Array
 
 from olsq.attention.recurrences.scan import walk
+from olsq.sequence.jax.control import once
 from olsq.sequence.jax.pieces import cut, gates_of_pieces, join, link, pieces_of
 
 SMALLEST = 8  # blocks up to this length are scored pair by pair
 
 
+@partial(once, static_argnames="before")
 def vector_gated(
     q: Array, k: Array, v: Array, gates: Array, memory: Array, *, before: bool = False
 ) -> tuple[Array, Array]:

@@ -20,6 +20,7 @@ from jax import Array
 from olsq.attention.recurrences.delta import delta_rule, unit_inverse
 from olsq.attention.recurrences.scan import walk
 from olsq.attention.recurrences.vector import scores_and_reach
+from olsq.sequence.jax.control import once
 from olsq.sequence.jax.pieces import cut, join, link, pieces_of
 
 
@@ -33,6 +34,7 @@ def delta_of_any_gates(
     return vector_delta(q, beta * gates * k, written, beta * v, gates, memory)
 
 
+@once
 def vector_delta(
     q: Array,
     read: Array,

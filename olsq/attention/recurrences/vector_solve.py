@@ -28,7 +28,14 @@ from jax import Array
 
 from olsq.sequence.jax.autodiff import save_factors
 from olsq.sequence.jax.chunks import Chunks
-from olsq.sequence.jax.control import cond, custom_linear_solve, scan, together, while_loop
+from olsq.sequence.jax.control import (
+    cond,
+    custom_linear_solve,
+    once,
+    scan,
+    together,
+    while_loop,
+)
 from olsq.sequence.jax.factor import Factor, apply, factorise, max_over_vmap
 from olsq.sequence.jax.iterations import balanced, conjugate_gradient, scaled
 from olsq.sequence.jax.pieces import cut, gates_of_pieces, join, link, pieces_of
@@ -62,6 +69,7 @@ class Systems(NamedTuple):
     ridge: Array  # (M, 1, K)
 
 
+@once
 def solve_keys(
     k: Array, gates: Array, weight: Array | None, ridge: Array, gram: Array
 ) -> tuple[Array, Array]:

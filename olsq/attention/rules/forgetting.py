@@ -21,6 +21,7 @@ from olsq.attention.recurrences.window import in_blocks
 from olsq.attention.scores import attend, unfold
 from olsq.attention.steps import one_token
 from olsq.checks import check_forget
+from olsq.sequence.jax.control import once
 from olsq.sequence.jax.pieces import pieces_of, running_sum
 from olsq.sequence.jax.tiles import finite
 
@@ -156,32 +157,17 @@ def forgetting(
     sample_lost = ~(finite(keys) & finite(values)) & present
     clean_k, clean_v = (jnp.where(sample_lost[..., None], 0, x) for x in (keys, values))
     cached = jnp.where(cache.present, cache.log_decay, 0)
-    place = jnp.arange(t, dtype=taken.dtype)
-
-    def until(stop: Array) -> Array:
-        """Logs of the gates after each token (N, M) and before token ``stop``, added up."""
-        counted = jnp.where(place < stop, logs, 0)
-        older = None if state is None else cached + counted.sum(1, keepdims=True)
-        return put(older, after_all(counted), taken, room)
-
-    def rows(x: tuple[Array, ...]) -> Array:
-        q, order, at, logs = x
-        visible = present[:, None] & (jnp.arange(room, dtype=taken.dtype) <= taken + at[:, :, None])
-        visible = visible & (orders[:, None] == order[..., None])
-        first = at[:, 0].max(initial=0)
-        fade = fades(until(first), logs, taken + first)
-        return attend(q, clean_k, clean_v, visible, sample_lost, scale, fade)
-
+    gates = logs, None if state is None else cached, taken
     if pieces_of(t) > 1:
         past = None if state is None else Past(*cache[:2], cache.present, cached)
         out = ring_attention(q, k, v, reset, logs, scale, past)
     else:
-        at = jnp.broadcast_to(place, (n, t))
-        out = in_blocks(lambda x, _: rows(x), (q, order, at, logs), (), 1, ROWS)
+        kept = clean_k, clean_v, present, orders, sample_lost
+        out = _read(q, order, kept, gates, scale)
     out = jnp.where(taken + t > room, jnp.nan, out)
     last = order[:, -1:] if t else jnp.zeros((n, 1), order.dtype)
     stays = present & (orders == last)
-    decay = jnp.where(stays, until(jnp.full((), t, taken.dtype)), 0)
+    decay = jnp.where(stays, _until(jnp.full((), t, taken.dtype), gates, room), 0)
     length = jnp.broadcast_to(taken + t, (n,)).astype(cache.length.dtype)
     return unfold(out, ForgettingKeyValues(keys, values, decay, stays, length), layout)
 
@@ -248,3 +234,34 @@ def _check_logs(forget: Any, log_forget: Any, layout: Layout) -> tuple[Array, Ar
     gates = per_token("forget", 1.0 if forget is None else forget, layout)
     unknown, reset = jnp.isnan(gates), gates == 0
     return jnp.log(jnp.where(unknown | reset, 1, gates)), unknown, reset
+
+
+def _until(stop: Array, gates: tuple[Array, Array | None, Array], room: int) -> Array:
+    """Logs of the gates after each token (N, M) and before token ``stop``, added up.
+
+    ``gates`` are the tokens' own logs (N, T), those after each token of the cache before them
+    (N, M), and the number of these.
+    """
+    logs, cached, taken = gates
+    counted = jnp.where(jnp.arange(logs.shape[1], dtype=taken.dtype) < stop, logs, 0)
+    older = None if cached is None else cached + counted.sum(1, keepdims=True)
+    return put(older, after_all(counted), taken, room)
+
+
+@once
+def _read(q: Array, order: Array, held: tuple[Array, ...], gates: Any, scale: Any) -> Array:
+    """What queries (N, T, K) read of a cache (N, M, ...), which their own tokens are in."""
+    k, v, present, orders, sample_lost = held
+    logs, _, taken = gates
+    place = jnp.arange(present.shape[1], dtype=taken.dtype)
+
+    def rows(x: tuple[Array, ...], _: Any) -> Array:
+        q, order, at, logs = x
+        visible = present[:, None] & (place <= taken + at[:, :, None])
+        visible = visible & (orders[:, None] == order[..., None])
+        first = at[:, 0].max(initial=0)
+        fade = fades(_until(first, gates, len(place)), logs, taken + first)
+        return attend(q, k, v, visible, sample_lost, scale, fade)
+
+    at = jnp.broadcast_to(jnp.arange(q.shape[1], dtype=taken.dtype), q.shape[:2])
+    return in_blocks(rows, (q, order, at, logs), (), 1, ROWS)

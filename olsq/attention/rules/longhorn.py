@@ -137,6 +137,6 @@ def longhorn_step(
     return o[:, 0], state
 
 
-def factors(x: dict[str, Array]) -> Array:
+def factors(x: dict[str, Array], _: None) -> Array:
     """What a token leaves of each entry, (N, K, V)."""
     return 1 - (x["k"] ** 2)[:, :, None] * x["d"][:, None, :]

@@ -94,12 +94,9 @@ def mamba(
     direct = None if skip is None else per_head("skip", skip, layout, values)[:, None]
     opened, state_lost = check_state(state, empty(layout, values, keys), layout)
 
-    def factors(x: dict[str, Array]) -> Array:
-        return jnp.exp(-x["step"][:, None, :] * speed)
-
     out, memory = elementwise(
         tokens.q, tokens.k, times * tokens.v, factors, {"step": times}, opened.matrix,
-        start=tokens.start,
+        own=speed, start=tokens.start,
     )  # fmt: skip
     if direct is not None:
         out = out + direct * tokens.v
@@ -155,3 +152,8 @@ def mamba_step(
     given = one_token({"q": q, "k": k, "v": v}, {"step": step})
     o, state = mamba(**given, rate=rate, skip=skip, state=state)
     return o[:, 0], state
+
+
+def factors(x: dict[str, Array], speed: Array) -> Array:
+    """What a token leaves of each entry, (N, K, V), speeds likewise."""
+    return jnp.exp(-x["step"][:, None, :] * speed)

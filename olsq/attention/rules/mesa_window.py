@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -20,6 +21,7 @@ from olsq.attention.recurrences.window import inside, over_windows
 from olsq.attention.steps import one_token
 from olsq.problem import Moments
 from olsq.sequence.jax import query
+from olsq.sequence.jax.control import once
 from olsq.sequence.jax.gates import gate_products
 from olsq.sequence.jax.pieces import last_tokens, pieces_of, running_sum
 from olsq.sequence.jax.precision import in_full_precision
@@ -139,28 +141,8 @@ def mesa_window(
     since = jnp.cumsum((recent.forget == 0)[:, ::-1], 1, jnp.int32)[:, ::-1]
     earlier = jnp.pad(since, ((0, 0), (0, 1)))[:, 1:]
 
-    def block(queries: Array, parts: Any) -> Array:
-        k, v, gates, weight, sample_lost, resets = parts
-        size = queries.shape[1]
-        seen = inside(size, window)
-        # Products of gates: after each earlier token to the block's start, then inside the block.
-        later = jnp.cumprod(gates[:, 1:before][:, ::-1], 1)[:, ::-1]
-        later = jnp.concatenate([later, jnp.ones_like(gates[:, :1])], 1)[:, :before]
-        own = gates[:, before:]
-        table, zeta = gate_products(own, jnp.log(jnp.where(own == 0, 1, own)))
-        share = jnp.concatenate([zeta[..., None] * later[:, None], table], -1)
-        share = jnp.where(seen, share * weight[:, None], 0)
-        gram = _gram(k, share, weight, later, zeta, size, before)
-        moments = Moments(gram, jnp.eye(keys, dtype=gram.dtype))
-        ridges = jnp.tile(lam, (pieces_of(t), 1))  # of every piece of time
-        solution = query(moments, queries, ridge=ridges[:, None])
-        scores = jnp.einsum("ntk,nik->nti", solution, k) * share
-        out = jnp.einsum("nti,niv->ntv", scores, v)
-        visible = seen & (resets[:, None] == resets[:, before:, None])
-        return jnp.where((visible & sample_lost[:, None]).any(-1)[..., None], jnp.nan, out)
-
     parts = readable(recent, -earlier), readable(now, running_sum(gates == 0))
-    out = over_windows(block, tokens.q, *parts, window, min(ROWS, max(8, window)))
+    out = _solved(tokens.q, *parts, lam, window=window)
     out = jnp.where(tokens.query_finite[..., None], out, jnp.nan)
     value = jnp.moveaxis(out.reshape(layout.batch, layout.heads, t, out.shape[-1]), 1, 2)
     kept = map(last_tokens, now, recent)
@@ -217,6 +199,34 @@ def mesa_window_step(
     )
     o, state = mesa_window(**given, window=window, ridge=ridge, state=state)
     return o[:, 0], state
+
+
+@partial(once, static_argnames="window")
+def _solved(queries: Array, older: Any, tokens: Any, ridge: Array, *, window: int) -> Array:
+    """Outputs of queries (N, T, K) from tokens (N, T, ...) and the window - 1 before them."""
+    before, pieces = window - 1, pieces_of(queries.shape[1])
+
+    def block(queries: Array, parts: Any) -> Array:
+        k, v, gates, weight, sample_lost, resets = parts
+        size = queries.shape[1]
+        seen = inside(size, window)
+        # Products of gates: after each earlier token to the block's start, then inside the block.
+        later = jnp.cumprod(gates[:, 1:before][:, ::-1], 1)[:, ::-1]
+        later = jnp.concatenate([later, jnp.ones_like(gates[:, :1])], 1)[:, :before]
+        own = gates[:, before:]
+        table, zeta = gate_products(own, jnp.log(jnp.where(own == 0, 1, own)))
+        share = jnp.concatenate([zeta[..., None] * later[:, None], table], -1)
+        share = jnp.where(seen, share * weight[:, None], 0)
+        gram = _gram(k, share, weight, later, zeta, size, before)
+        moments = Moments(gram, jnp.eye(gram.shape[-1], dtype=gram.dtype))
+        ridges = jnp.tile(ridge, (pieces, 1))  # of every piece of time
+        solution = query(moments, queries, ridge=ridges[:, None])
+        scores = jnp.einsum("ntk,nik->nti", solution, k) * share
+        out = jnp.einsum("nti,niv->ntv", scores, v)
+        visible = seen & (resets[:, None] == resets[:, before:, None])
+        return jnp.where((visible & sample_lost[:, None]).any(-1)[..., None], jnp.nan, out)
+
+    return over_windows(block, queries, older, tokens, window, min(ROWS, max(8, window)))
 
 
 def _gram(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ from olsq.attention.arguments import check_count, check_segments, check_streams,
 from olsq.attention.recurrences.window import inside, over_windows
 from olsq.attention.scores import attend, unfold
 from olsq.attention.steps import one_token
+from olsq.sequence.jax.control import once
 from olsq.sequence.jax.pieces import last_tokens, running_sum
 from olsq.sequence.jax.tiles import finite
 
@@ -106,14 +108,7 @@ def sliding_window(
     older = readable(*cache, jnp.zeros((n, before), order.dtype))
     tokens = readable(k, v, jnp.ones((n, t), bool), order)
 
-    def block(rows: Any, tokens: Any) -> Array:
-        q, order = rows
-        keys, values, present, orders, sample_lost = tokens
-        visible = present[:, None] & inside(q.shape[1], window)
-        visible = visible & (orders[:, None] == order[..., None])
-        return attend(q, keys, values, visible, sample_lost, scale)
-
-    out = over_windows(block, (q, order), older, tokens, window, max(64, window))
+    out = _read((q, order), older, tokens, scale, window=window)
     last = order[:, -1:] if t else jnp.zeros((n, 1), order.dtype)
     now = k, v, order == last
     past = cache.keys, cache.values, cache.present & (last == 0)
@@ -163,3 +158,17 @@ def sliding_window_step(
     given = one_token({"q": q, "k": k, "v": v})
     o, state = sliding_window(**given, window=window, scale=scale, state=state)
     return o[:, 0], state
+
+
+@partial(once, static_argnames="window")
+def _read(rows: Any, older: Any, tokens: Any, scale: Any, *, window: int) -> Array:
+    """What queries and their sequences' numbers, (N, T, ...), read of tokens and those before."""
+
+    def block(rows: Any, tokens: Any) -> Array:
+        q, order = rows
+        keys, values, present, orders, sample_lost = tokens
+        visible = present[:, None] & inside(q.shape[1], window)
+        visible = visible & (orders[:, None] == order[..., None])
+        return attend(q, keys, values, visible, sample_lost, scale)
+
+    return over_windows(block, rows, older, tokens, window, max(64, window))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
@@ -15,6 +15,7 @@ from olsq.attention.recurrences.triangle import triangle_attention
 from olsq.attention.recurrences.window import in_blocks
 from olsq.attention.scores import attend, unfold
 from olsq.attention.steps import one_token
+from olsq.sequence.jax.control import once
 from olsq.sequence.jax.pieces import pieces_of, running_sum
 from olsq.sequence.jax.tiles import finite
 
@@ -132,20 +133,14 @@ def softmax(
     sample_lost = ~(finite(keys) & finite(values)) & present
     clean_k, clean_v = (jnp.where(sample_lost[..., None], 0, x) for x in (keys, values))
 
-    def rows(x: tuple[Array, Array, Array]) -> Array:
-        q, order, at = x
-        visible = present[:, None] & (jnp.arange(room, dtype=taken.dtype) <= taken + at[:, :, None])
-        visible = visible & (orders[:, None] == order[..., None])
-        return attend(q, clean_k, clean_v, visible, sample_lost, scale)
-
     if pieces_of(t) > 1:
         past = None if state is None else Past(*cache[:3], None)
         out = ring_attention(q, k, v, start, None, scale, past)
     elif state is None and t > 1:
         out = triangle_attention(q, k, v, start, scale)
     else:
-        at = jnp.broadcast_to(jnp.arange(t, dtype=taken.dtype), (n, t))
-        out = in_blocks(lambda x, _: rows(x), (q, order, at), (), 1, ROWS)
+        held = clean_k, clean_v, present, orders, sample_lost
+        out = _read(q, order, held, taken, scale)
     out = jnp.where(taken + t > room, jnp.nan, out)
     last = order[:, -1:] if t else jnp.zeros((n, 1), order.dtype)
     length = jnp.broadcast_to(taken + t, (n,)).astype(cache.length.dtype)
@@ -196,3 +191,19 @@ def softmax_step(
     given = one_token({"q": q, "k": k, "v": v})
     o, state = softmax(**given, scale=scale, capacity=capacity, state=state)
     return o[:, 0], state
+
+
+@once
+def _read(q: Array, order: Array, held: tuple[Array, ...], taken: Array, scale: Any) -> Array:
+    """What queries (N, T, K) read of a cache (N, M, ...) that the first of them is at ``taken``."""
+    k, v, present, orders, sample_lost = held
+    place = jnp.arange(present.shape[1], dtype=taken.dtype)
+
+    def rows(x: tuple[Array, Array, Array], _: Any) -> Array:
+        q, order, at = x
+        visible = present[:, None] & (place <= taken + at[:, :, None])
+        visible = visible & (orders[:, None] == order[..., None])
+        return attend(q, k, v, visible, sample_lost, scale)
+
+    at = jnp.broadcast_to(jnp.arange(q.shape[1], dtype=taken.dtype), q.shape[:2])
+    return in_blocks(rows, (q, order, at), (), 1, ROWS)

@@ -22,15 +22,31 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from olsq.sequence.jax.pieces import count_of_pieces
+
 
 def once(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     """``function`` compiled once for each shape where it is called outside of ``jax.jit``.
 
     Eagerly, JAX compiles a loop or branch anew at every call whose step or branch is a closure made
-    in that call.  Traced, the function is part of the program around it as if it had not been
-    compiled.
+    in that call, and its derivatives too if the function is taken apart where it is called
+    (``inline=True``).  In a program around it, XLA puts the function in its place.  How many pieces
+    time is in belongs to the program, and is no argument: each number has its own.
     """
-    return jax.jit(function, inline=True, **options)
+
+    @functools.cache
+    def compiled(_: int) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def own(*args: Any, **named: Any) -> Any:
+            return function(*args, **named)
+
+        return jax.jit(own, **options)
+
+    @functools.wraps(function)
+    def call(*args: Any, **named: Any) -> Any:
+        return compiled(count_of_pieces())(*args, **named)
+
+    return call
 
 
 def manual() -> bool:

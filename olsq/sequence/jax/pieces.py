@@ -32,9 +32,14 @@ def time_in_pieces(count: int) -> Iterator[None]:
         _pieces.reset(before)
 
 
+def count_of_pieces() -> int:
+    """How many pieces time is in where :func:`pieces_of` allows it: 1 but in a context."""
+    return _pieces.get()
+
+
 def pieces_of(length: int, shortest: int = 1) -> int:
     """How many pieces ``length`` tokens are in: 1 unless all are as long, ``shortest`` at least."""
-    count = _pieces.get()
+    count = count_of_pieces()
     return count if length % count == 0 and length // count >= shortest else 1
 
 
