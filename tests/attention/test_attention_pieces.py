@@ -47,6 +47,11 @@ def streams() -> dict:
     }  # fmt: skip
 
 
+def at_rates(x, rate):
+    """Factors of the memory's entries, a power of the token's gate for each."""
+    return x["gates"][:, :, None] ** (x["on"][:, None, None] * rate)
+
+
 RULES = {
     "scalar": lambda q, k, v, gates, weight, memory, rate: gated_linear(
         q, k, v, gates[..., 0], weight, memory
@@ -75,8 +80,7 @@ RULES = {
         k, gates, weight, 0.1 + q[:, 0] ** 2, jnp.einsum("nvk,nvj->nkj", memory, memory)
     ),
     "elementwise": lambda q, k, v, gates, weight, memory, rate: elementwise(
-        q, k, v, lambda x: x["gates"][:, :, None] ** (x["on"][:, None, None] * rate),
-        {"gates": gates + 1e-3, "on": jnp.ones((N, T))}, memory,
+        q, k, v, at_rates, {"gates": gates + 1e-3, "on": jnp.ones((N, T))}, memory, own=rate,
         start=jnp.zeros((N, T), bool).at[1, 9].set(True),
     ),
     "diagonal": lambda q, k, v, gates, weight, memory, rate: diagonal(
