@@ -14,10 +14,11 @@ import numpy as np
 from jax import Array
 
 from olsq import checks
+from olsq.attention.recurrences.scan import Heads, fold_heads
 from olsq.checks import check_forget, check_real, concrete, refuse, shown
 from olsq.sequence.jax.gates import lost_tokens
 from olsq.sequence.jax.inputs import all_ones, promoted, working_dtype
-from olsq.sequence.jax.pieces import delayed
+from olsq.sequence.jax.pieces import count_of_pieces, delayed
 from olsq.sequence.jax.tiles import finite
 
 
@@ -42,6 +43,7 @@ class Tokens(NamedTuple):
     start: Any  # (N, T) bool, first tokens of segments; None: no segments
     sample_lost: Array  # (N, T) bool, neither finite nor left out
     query_finite: Array  # (N, T) bool, queries that are finite
+    given: tuple[Heads, ...] | None = None  # q, k, v; None where nothing gains by them
 
 
 def check_heads(**arrays: Any) -> tuple[dict[str, Array], int, int, int]:
@@ -60,12 +62,6 @@ def check_heads(**arrays: Any) -> tuple[dict[str, Array], int, int, int]:
         raise ValueError(f"batch, time and heads must agree, got {described}; repeat shared heads")
     b, t, h, _ = next(iter(given.values())).shape
     return given, b, t, h
-
-
-def fold_heads(x: Array) -> Array:
-    """(B, T, H, ...) to (B * H, T, ...)."""
-    x = jnp.moveaxis(x, 2, 1)
-    return x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
 
 
 def per_token(name: str, x: Any, layout: Layout, width: int | None = None) -> Array:
@@ -180,12 +176,15 @@ def check_inputs(
 
     ``vector``: gates may be per key dimension; ``signed``: as for :func:`check_gates`.
     """
+    unfolded = q, k, v
     q, k, v, layout = check_streams(q, k, v, state)
+    unfolded = tuple(jnp.asarray(x) for x in unfolded)
     width = k.shape[-1] if vector else None
     gates = check_gates(forget, log_forget, layout, width, signed=signed)
     weight = check_weight("weight", weight, layout)
     start = check_segments(segment_ids, layout)
-    sample_finite = finite(k) & finite(v)
+    query_finite, *finite_parts = (fold_heads(finite(x)) for x in unfolded)
+    sample_finite = finite_parts[0] & finite_parts[1]
     sample_lost = ~sample_finite
     k, v = (jnp.where(sample_finite[..., None], x, 0) for x in (k, v))
     if weight is not None:
@@ -196,9 +195,17 @@ def check_inputs(
         sample_lost = sample_lost | (unknown if unknown.ndim == 2 else unknown.any(-1))
         gates = jnp.where(unknown, 1, gates)
     gates = with_resets(gates, start, layout.working)
-    query_finite = finite(q)
+    given = None
+    if one_cpu() and count_of_pieces() == 1:
+        kept = query_finite, sample_finite, sample_finite
+        given = tuple(Heads(*pair) for pair in zip(unfolded, kept, strict=True))
     q = jnp.where(query_finite[..., None], q, 0)
-    return Tokens(q, k, v, gates, weight, start, sample_lost, query_finite), layout
+    return Tokens(q, k, v, gates, weight, start, sample_lost, query_finite, given), layout
+
+
+def one_cpu() -> bool:
+    """Whether there is no other device: then :class:`Heads` pay."""
+    return jax.default_backend() == "cpu" and jax.device_count() == 1
 
 
 def with_resets(gates: Array | None, start: Array | None, dtype: Any) -> Array | None:
@@ -273,24 +280,39 @@ def restore_layout(
 ) -> tuple[Array, Any]:
     """Outputs (B, T, H, V) and the state (B, H, ...), NaN where what they rest on was lost.
 
-    ``spoilt`` (N, T) and (N,), outputs and state, where a rule's losses travel in their own way.
+    ``output_lost`` (N, T) and (N,), of outputs and state, where a rule's losses travel in their own
+    way.  Outputs of :class:`Heads` are unfolded, and NaN where they have to be.
     """
     b, t, h = layout.batch, layout.length, layout.heads
-    end = state_lost
-    if t:
-        if output_lost is None:
-            reach = lost_tokens(tokens.sample_lost, resets(tokens), state_lost)
-            output_lost = reach, reach[:, -1]
+    if output_lost is None:
+        output_lost = reach(tokens, state_lost)
+    end = output_lost[1] if t else state_lost
+    if value.ndim == 3:
         value = jnp.where((tokens.query_finite & ~output_lost[0])[..., None], value, jnp.nan)
-        end = output_lost[1]
-    value = value.reshape(b, h, t, value.shape[-1])
+        value = jnp.moveaxis(value.reshape(b, h, t, value.shape[-1]), 1, 2)
 
     def out(x: Array) -> Array:
         if jnp.issubdtype(x.dtype, jnp.floating):
             x = jnp.where(end.reshape(-1, *[1] * (x.ndim - 1)), jnp.nan, x)
         return x.reshape(b, h, *x.shape[1:])
 
-    return jnp.moveaxis(value, 1, 2).astype(layout.dtype), type(state)(*map(out, state))
+    return value.astype(layout.dtype), type(state)(*map(out, state))
+
+
+def reach(tokens: Tokens, state_lost: Array) -> tuple[Array, Array]:
+    """Which outputs (N, T) and states (N,) rest on a token or state that was lost."""
+    if not tokens.sample_lost.shape[1]:
+        return tokens.sample_lost, state_lost
+    lost = lost_tokens(tokens.sample_lost, resets(tokens), state_lost)
+    return lost, lost[:, -1]
+
+
+def as_given(tokens: Tokens, state_lost: Array, layout: Layout) -> tuple[Any, dict[str, Any]]:
+    """Queries, keys and values for a recurrence that folds heads as it goes, and its options."""
+    if tokens.given is None:
+        return tokens[:3], {}
+    seen = tokens.query_finite & ~reach(tokens, state_lost)[0]
+    return tokens.given, {"seen": seen, "dtype": layout.dtype}
 
 
 def leave_out(tokens: Tokens, strength: Array | None) -> tuple[Tokens, Array | None]:

@@ -27,15 +27,20 @@ from olsq.sequence.jax.pieces import cut, join, link, pieces_of
 SMALLEST = 8  # blocks up to this width are inverted row by row
 
 
-@partial(once, static_argnames="before")
+@partial(once, static_argnames=("before", "dtype"))
 def delta_rule(
-    q: Array, k: Array, written: Array, v: Array, gates: Any, weight: Any, memory: Array,
-    *, before: bool = False,
+    q: Any, k: Any, written: Any, v: Any, gates: Any, weight: Any, memory: Array,
+    *, before: bool = False, seen: Any = None, dtype: Any = None,
 ) -> tuple[Array, Array]:  # fmt: skip
-    """Outputs (N, T, V) and the last memory (N, V, K).
+    """Outputs (N, T, V) and the last memory (N, V, K); ``written`` None: w = k.
 
-    ``before``: the error is that of the memory which the token's gate has not shrunk yet.
+    ``before``: the error is that of the memory which the token's gate has not shrunk yet.  Arrays
+    may be :class:`~olsq.attention.recurrences.scan.Heads`; ``seen`` and ``dtype`` are then those of
+    :func:`~olsq.attention.recurrences.scan.walk`.
     """
+    if seen is not None:
+        return _delta_rule(q, k, written, v, gates, weight, memory, before, seen, dtype)
+    written = k if written is None else written
     pieces = pieces_of(q.shape[1])
     if pieces == 1:
         return _delta_rule(q, k, written, v, gates, weight, memory, before)
@@ -55,15 +60,16 @@ def delta_rule(
 
 
 def _delta_rule(
-    q: Any, k: Any, written: Any, v: Any, gates: Any, weight: Any, memory: Array, before: bool
-) -> tuple[Array, Array]:
+    q: Any, k: Any, written: Any, v: Any, gates: Any, weight: Any, memory: Array, before: bool,
+    seen: Any = None, dtype: Any = None,
+) -> tuple[Array, Array]:  # fmt: skip
     """:func:`delta_rule` of a whole stream."""
 
     def step(memory: Array, x: Any) -> tuple[Array, Array]:
         table, zeta = products(x["gates"], None, x["k"].shape[1], memory.dtype)
         weight = 1.0 if x["weight"] is None else x["weight"][..., None]
         decay = 1.0 if zeta is None else zeta[..., None]
-        w = x["written"]
+        w = x["k"] if x["written"] is None else x["written"]
         reach, faded = _previous(table, decay) if before else (table, decay)
         below = jnp.tril(reach * jnp.einsum("ntk,nik->nti", x["k"], w), -1)
         error = x["v"] - faded * jnp.einsum("ntk,nvk->ntv", x["k"], memory)
@@ -74,10 +80,11 @@ def _delta_rule(
         kept = memory if zeta is None else zeta[:, -1, None, None] * memory
         return kept + jnp.einsum("niv,nik->nvk", u, w * table[:, -1, :, None]), out
 
-    streams = {"q": q, "k": k, "written": written, "v": v}
+    streams: dict[str, Any] = {"q": q, "k": k, "written": written, "v": v}
     gates = None if gates is None else (gates, 1.0)
     # Without weights, what pads the last chunk is absent because its keys are zero.
-    return walk(step, memory, {**streams, "gates": gates, "weight": weight})
+    streams |= {"gates": gates, "weight": weight}
+    return walk(step, memory, streams, seen=seen, dtype=dtype)
 
 
 def _previous(table: Array, decay: Any) -> tuple[Array, Any]:

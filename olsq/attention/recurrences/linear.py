@@ -8,6 +8,7 @@ With D[t, i] the product of gates i+1..t (lower triangular) and zeta_t that of g
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -28,11 +29,18 @@ def products(gates: Any, weight: Any, size: int, dtype: Any) -> tuple[Array, Any
     return (table if weight is None else table * weight[:, None, :]), zeta
 
 
-@once
+@partial(once, static_argnames="dtype")
 def gated_linear(
-    q: Array, k: Array, v: Array, gates: Any, weight: Any, memory: Array
-) -> tuple[Array, Array]:
-    """Outputs (N, T, V) and the last memory (N, V, K) of a scalar-gated linear recurrence."""
+    q: Any, k: Any, v: Any, gates: Any, weight: Any, memory: Array, seen: Any = None,
+    dtype: Any = None,
+) -> tuple[Array, Array]:  # fmt: skip
+    """Outputs (N, T, V) and the last memory (N, V, K) of a scalar-gated linear recurrence.
+
+    Queries, keys and values may be :class:`~olsq.attention.recurrences.scan.Heads`; ``seen`` and
+    ``dtype`` are then those of :func:`~olsq.attention.recurrences.scan.walk`.
+    """
+    if seen is not None:
+        return _gated_linear(q, k, v, gates, weight, memory, seen, dtype)
     pieces = pieces_of(q.shape[1])
     if pieces == 1:
         return _gated_linear(q, k, v, gates, weight, memory)
@@ -46,8 +54,9 @@ def gated_linear(
 
 
 def _gated_linear(
-    q: Any, k: Any, v: Any, gates: Any, weight: Any, memory: Array
-) -> tuple[Array, Array]:
+    q: Any, k: Any, v: Any, gates: Any, weight: Any, memory: Array, seen: Any = None,
+    dtype: Any = None,
+) -> tuple[Array, Array]:  # fmt: skip
     """:func:`gated_linear` of a whole stream."""
 
     def step(memory: Array, x: Any) -> tuple[Array, Array]:
@@ -61,7 +70,7 @@ def _gated_linear(
         return kept + jnp.einsum("niv,nik->nvk", x["v"], written), out
 
     streams = {"q": q, "k": k, "v": v, "gates": None if gates is None else (gates, 1)}
-    return walk(step, memory, {**streams, "weight": weight})
+    return walk(step, memory, {**streams, "weight": weight}, seen=seen, dtype=dtype)
 
 
 def accumulate(x: Array, gates: Any, weight: Any, start: Array) -> tuple[Array, Array]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -16,39 +16,114 @@ CHUNK = 64
 Carry = TypeVar("Carry")
 
 
+class Heads(NamedTuple):
+    """Streams (N, T, dim) in the caller's layout, to be folded and cleaned chunk by chunk.
+
+    Done to all tokens before, it makes an array of its own of each, and reading fresh memory takes
+    a CPU as long as all that a chunk multiplies.
+    """
+
+    array: Array  # (B, T, H, dim), N = B H
+    kept: Array  # (N, T) bool: what is elsewhere counts as 0
+
+
 def walk(
     step: Callable[[Carry, Any], tuple[Carry, Array]],
     carry: Carry,
     streams: dict[str, Any],
     *,
     chunk: int = CHUNK,
+    seen: Array | None = None,
+    dtype: Any = None,
 ) -> tuple[Array, Carry]:
     """Scan ``step(carry, pieces)`` over chunks of streams (N, T, ...); outputs (N, T, ...).
 
     A stream may be None, or a pair (array, what to pad it with); 0 if not said, and 1 for gates
-    is what makes a padded token change nothing.  The backward pass keeps the carries and makes
-    the rest of a chunk again.
+    is what makes a padded token change nothing.  Where some are :class:`Heads`, outputs are
+    (B, T, H, ...) of ``dtype``, and NaN but where they are ``seen`` (N, T).  The backward pass
+    keeps the carries and makes the rest of a chunk again.
     """
+    if seen is not None:
+        return _walk_heads(step, carry, streams, seen, dtype, chunk)
     arrays = {name: s if isinstance(s, tuple) else (s, 0.0) for name, s in streams.items()}
-    n, length = next(a.shape[:2] for a, _ in arrays.values() if a is not None)
-    size = chunk_size(length, chunk)
-    count = max(1, -(-length // size))
-
-    def cut(x: Any, fill: float) -> Any:
-        if x is None:
-            return None
-        pad = [(0, 0), (0, count * size - length)] + [(0, 0)] * (x.ndim - 2)
-        x = jnp.pad(x, pad, constant_values=fill)
-        return jnp.moveaxis(x.reshape(n, count, size, *x.shape[2:]), 1, 0)
-
-    pieces = {name: cut(*pair) for name, pair in arrays.items()}
+    length = next(a.shape[1] for a, _ in arrays.values() if a is not None)
+    pieces = {name: _cut(a, fill, chunk) for name, (a, fill) in arrays.items()}
     again = jax.checkpoint(step, prevent_cse=False)
     carry, out = scan(again, carry, pieces)
+    return jax.tree.map(lambda x: _join(x)[:, :length], out), carry
 
-    def join(x: Array) -> Array:
-        return jnp.moveaxis(x, 0, 1).reshape(n, count * size, *x.shape[3:])[:, :length]
 
-    return jax.tree.map(join, out), carry
+def _walk_heads(
+    step: Callable[[Any, Any], tuple[Any, Array]],
+    carry: Any,
+    streams: dict[str, Any],
+    seen: Array,
+    dtype: Any,
+    chunk: int,
+) -> tuple[Array, Any]:
+    """:func:`walk` of streams some of which are :class:`Heads`."""
+    given = {name: s for name, s in streams.items() if isinstance(s, Heads)}
+    batch, length, heads = next(iter(given.values())).array.shape[:3]
+    working = jax.tree.leaves(carry)[0].dtype
+    # Chunks of one row are (C, H, dim): XLA copies arrays whose axis of length 1 is elsewhere.
+    alone = isinstance(batch, int) and batch == 1
+    pairs = {
+        name: s if isinstance(s, tuple) else (s, 0.0)
+        for name, s in streams.items()
+        if name not in given
+    }
+    pieces = {
+        "own": {name: _cut(a, fill, chunk) for name, (a, fill) in pairs.items()},
+        "given": {name: _cut(s.array, 0, chunk, alone) for name, s in given.items()},
+        "kept": {name: _cut(s.kept, False, chunk) for name, s in given.items()},
+        "seen": _cut(seen, False, chunk),
+    }
+
+    def folded(x: Array) -> Array:
+        return jnp.moveaxis(x, 1, 0) if alone else fold_heads(x)
+
+    def one(carry: Any, x: Any) -> tuple[Any, Array]:
+        clean = {
+            name: jnp.where(x["kept"][name][..., None], folded(a).astype(working), 0)
+            for name, a in x["given"].items()
+        }
+        carry, out = step(carry, x["own"] | clean)
+        out = jnp.where(x["seen"][..., None], out, jnp.nan)
+        out = out if alone else out.reshape(batch, heads, *out.shape[1:])
+        return carry, jnp.moveaxis(out, -3, -2).astype(dtype)
+
+    carry, out = scan(jax.checkpoint(one, prevent_cse=False), carry, pieces)
+    out = out.reshape(1, out.shape[0] * out.shape[1], *out.shape[2:]) if alone else _join(out)
+    return out[:, :length], carry
+
+
+def fold_heads(x: Array) -> Array:
+    """(B, T, H, ...) to (B * H, T, ...)."""
+    x = jnp.moveaxis(x, 2, 1)
+    return x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
+
+
+def _cut(x: Any, fill: float, chunk: int, alone: bool = False) -> Any:
+    """(N, T, ...) to chunks (count, N, C, ...), the last one filled up; None stays.
+
+    ``alone``: there is one row, and its chunks are (count, C, ...).
+    """
+    if x is None:
+        return None
+    length = x.shape[1]
+    size = chunk_size(length, chunk)
+    count = max(1, -(-length // size))
+    pad = [(0, 0), (0, count * size - length)] + [(0, 0)] * (x.ndim - 2)
+    x = jnp.pad(x, pad, constant_values=fill)
+    if alone:
+        return x.reshape(count, size, *x.shape[2:])
+    return jnp.moveaxis(x.reshape(x.shape[0], count, size, *x.shape[2:]), 1, 0)
+
+
+def _join(x: Array) -> Array:
+    """The reverse of :func:`_cut`, the filling still there."""
+    x = jnp.moveaxis(x, 0, 1)
+    return x.reshape(x.shape[0], x.shape[1] * x.shape[2], *x.shape[3:])
 
 
 def chunk_size(length: int, chunk: int = CHUNK) -> int:

@@ -7,7 +7,13 @@ from typing import Any
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq.attention.arguments import Tokens, check_inputs, check_state, restore_layout
+from olsq.attention.arguments import (
+    Tokens,
+    as_given,
+    check_inputs,
+    check_state,
+    restore_layout,
+)
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.recurrences.vector import vector_gated
 from olsq.attention.states import Memory, empty
@@ -152,6 +158,7 @@ def gated_memory(
         v = tokens.v if tokens.weight is None else tokens.weight[..., None] * tokens.v
         out, memory = vector_gated(tokens.q, tokens.k, v, tokens.forget, opened.matrix)
     else:
-        out, memory = gated_linear(*tokens[:5], opened.matrix)
+        streams, options = as_given(tokens, state_lost, layout)
+        out, memory = gated_linear(*streams, tokens.forget, tokens.weight, opened.matrix, **options)
     memory = memory if final_sign is None else memory * final_sign
     return restore_layout(out, Memory(memory), tokens, state_lost, layout)

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import jax.numpy as jnp
 from jax import Array
 
-Tokens = TypeVar("Tokens", bound=Any)  # a named tuple with q, k and forget
+Tokens = TypeVar("Tokens", bound=Any)  # a named tuple with q, k, forget and given
 
 
 def magnitudes(gates: Array) -> Array:
@@ -45,5 +45,7 @@ def unsigned(tokens: Tokens) -> tuple[Tokens, Any]:
         return tokens, None
     sigma = running_signs(gates, 1)
     each = sigma if gates.ndim == 3 else sigma[..., None]
-    upright = tokens._replace(q=each * tokens.q, k=each * tokens.k, forget=magnitudes(gates))
+    upright = tokens._replace(
+        q=each * tokens.q, k=each * tokens.k, forget=magnitudes(gates), given=None
+    )
     return upright, each[:, -1:]

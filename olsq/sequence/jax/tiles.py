@@ -170,8 +170,11 @@ def open_tile(tile: Tile, ridge: Any, carry: Carry) -> tuple[Chunks, Carry]:
 
 
 def finite(x: Array) -> Array:
-    """Whether all of the last axis is finite; a sum of x * 0 is much faster than a test each."""
-    return (x * 0).sum(-1) == 0
+    """Whether all of the last axis is finite; a sum of x - x is faster than a test each.
+
+    (One of x * 0 is as fast where an axis was moved before, and 60 times as slow where none was.)
+    """
+    return (x - x).sum(-1) == 0
 
 
 def clean(tile: Tile) -> tuple[Tile, Array]:

@@ -1,0 +1,58 @@
+"""Streams read in the caller's layout, chunk by chunk, are those folded and cleaned before."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from olsq import attention
+from olsq.attention import arguments
+
+B, T, H, K, V = 2, 70, 2, 4, 3  # two chunks, the last one filled up
+
+
+def streams(dtype):
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.normal(size=(B, T, H, d)) / 2 for d in (K, K, V))
+    k /= np.linalg.norm(k, axis=-1, keepdims=True)
+    q[0, 3, 1, 0], k[1, 66, 0, 1], v[0, 20, 1, 2] = np.nan, np.inf, np.nan
+    gates, weight = rng.uniform(size=(2, B, T, H))
+    gates[0, 40, 1] = 0  # forgets the loss
+    arrays = tuple(jnp.asarray(x, dtype) for x in (q, k, v))
+    return arrays, {"forget": gates, "weight": weight}
+
+
+@pytest.mark.parametrize(
+    ("rule", "dtype"), [(attention.gla, jnp.float32), (attention.gated_delta, jnp.bfloat16)]
+)
+def test_heads_are_folded_on_the_way(rule, dtype, monkeypatch):
+    arrays, gates = streams(dtype)
+    ids = jnp.repeat(jnp.arange(2), T // 2)[None].repeat(B, 0)
+
+    def value_and_slopes(arrays, **options):
+        run = partial(rule, **options, segment_ids=ids[: len(arrays[0])])
+        (out, state), back = jax.vjp(lambda *a: run(*a), *arrays)
+        ones = jax.tree.map(lambda x: jnp.where(jnp.isnan(x), 0, jnp.ones_like(x)), (out, state))
+        return out, state, back(ones)
+
+    found = value_and_slopes(arrays, **gates)
+    assert found[0].dtype == dtype
+    assert np.isnan(found[0]).any()
+    rows = [
+        value_and_slopes(
+            [x[i : i + 1] for x in arrays], **{n: g[i : i + 1] for n, g in gates.items()}
+        )
+        for i in range(B)
+    ]
+    rows = jax.tree.map(lambda *x: jnp.concatenate(x), *rows)
+    monkeypatch.setattr(arguments, "one_cpu", lambda: False)
+    before = value_and_slopes(arrays, **gates)
+    tol = {"rtol": 2e-2, "atol": 2e-2} if dtype == jnp.bfloat16 else {"rtol": 1e-4, "atol": 1e-5}
+    for other in (rows, before):
+        jax.tree.map(
+            lambda a, b: np.testing.assert_allclose(*map(np.float64, (a, b)), **tol), found, other
+        )
