@@ -9,7 +9,13 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq.attention.arguments import check_count, check_inputs, check_state, restore_layout
+from olsq.attention.arguments import (
+    as_given,
+    check_count,
+    check_inputs,
+    check_state,
+    restore_layout,
+)
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.states import Memory, Normalised, empty
 from olsq.attention.steps import one_token
@@ -104,7 +110,10 @@ def linear(
     if normalise:
         v = jnp.concatenate([v, jnp.ones_like(v[..., :1])], -1)
         memory = jnp.concatenate([memory, opened.normaliser[:, None]], 1)
-    out, memory = gated_linear(phi_q, phi_k, v, tokens.forget, tokens.weight, memory)
+    streams, options = (phi_q, phi_k, v), {}
+    if feature_map == "identity" and not normalise:
+        streams, options = as_given(tokens, state_lost, layout)
+    out, memory = gated_linear(*streams, tokens.forget, tokens.weight, memory, **options)
     if normalise:
         out = divide(out[..., :-1], out[..., -1:])
         return restore_layout(
