@@ -231,3 +231,15 @@ def test_samples_too_large_for_their_dtype_are_no_other_tokens_matter(dtype):
     options = {n: x if n == "ridge" else x[:9] for n, x in options.items()}
     alone = olsq.online_lstsq(*short, **options).value
     np.testing.assert_allclose(alone, want[:9], rtol=1e-12 if dtype == np.float64 else 1e-5)
+
+
+def test_what_truncates_is_not_unrolled_through_factors():
+    arrays, options = stream(0.99)
+    few = olsq.ChunkExact(corrections=1)
+    with pytest.raises(ValueError, match=r'ChunkExact\(corrections=1\).*use adjoint="implicit"'):
+        olsq.online_lstsq(*arrays, **options, solver=few, adjoint="unrolled")
+    assert olsq.ChunkExact().check_unrolled() is None  # its answer is the exact one
+    with pytest.raises(ValueError, match="steps must be at least 0 and chunk at least 1"):
+        olsq.Chebyshev(steps=-1)
+    with pytest.raises(ValueError, match=r"eigenvalue_ratio must be > 0 or None, got 0"):
+        olsq.Chebyshev(eigenvalue_ratio=0)
