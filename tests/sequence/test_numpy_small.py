@@ -11,6 +11,7 @@ import pytest
 from sequence_cases import unit
 
 import olsq
+from olsq.reference import iterations
 from olsq.sequence.numpy import blas, chunk, tokens
 from olsq.solvers.thresholds import MOST_CORRECTIONS, correction_error
 
@@ -71,7 +72,7 @@ HARD = {
 def test_every_solver_is_right_and_bounds_its_error_as_documented(name):
     arrays, options = stream(**HARD[name])
     arrays[0][options["weight"] == 0] = np.nan  # absent
-    value, systems, size, trace = dense(arrays, options)
+    value, _, size, trace = dense(arrays, options)
     ridge = np.broadcast_to(options["ridge"], (T, D))
     rounded = (8 + 2 * T**0.5) * EPS[np.float64]
     bound = rounded * ((trace + ridge.max(1)) * size + 1) / ridge.min(1)
@@ -81,6 +82,18 @@ def test_every_solver_is_right_and_bounds_its_error_as_documented(name):
         assert (fit.stats.bound >= bound * (1 - 1e-9)).all(), solver
         if solver in ("default", "dense", "cg, chunk"):  # they leave no more than rounding
             assert (fit.stats.bound < 2 * bound).all(), solver
+
+
+@pytest.mark.parametrize("length", [0, 1, 9])  # 9: a chunk of 8, and one token
+def test_short_streams(length):
+    arrays, options = stream(0.9)
+    value, _, _, _ = dense(arrays, options)
+    arrays = [a[:length] for a in arrays]
+    options = {n: x if n == "ridge" else x[:length] for n, x in options.items()}
+    for solver, chosen in FIXED.items():
+        fit = olsq.online_lstsq(*arrays, **options, solver=chosen)
+        assert fit.value.shape == (length, M)
+        assert np.abs(fit.value - value[:length]).max(initial=0) < 1e-9, solver
 
 
 def needed(low, high, tolerance):
@@ -193,6 +206,25 @@ def test_the_ridge_that_is_left_is_bounded_from_both_sides():
         np.testing.assert_allclose(B, want, atol=1e-14)
         rows = np.abs(want).sum(1).max()
         assert bound == pytest.approx(min(1, rows, np.linalg.norm(want)), rel=1e-12)
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3])
+def test_corrections_are_the_chebyshev_iterates_of_the_plain_loop(steps):
+    count, rng = 3, np.random.default_rng(9)
+    W, ratio = rng.normal(size=(D, D)), np.array([0.5, 1.0, 2.0])
+    gap, q = rng.uniform(0.1, 1, (count, D)), rng.normal(size=(count, D))
+    low, high = np.array([0.5, 1.0, 0.7]), np.array([3.0, 9.0, 20.0])  # bounds need not be right
+    got, scores = q.copy(), np.zeros((count, count))
+    chunk.correct(
+        blas.addresses(), got, np.zeros((count, D)), W, np.zeros((D, D)), ratio, gap, False, low,
+        high, steps, scores, count,
+    )  # fmt: skip
+    for t in range(count):
+        left = W @ np.diag(gap[t]) @ W.T
+        x = iterations.chebyshev(
+            np.eye(D) + ratio[t] * left, ratio[t] * q[t], steps=steps, low=low[t], high=high[t]
+        )
+        np.testing.assert_allclose(got[t], q[t] - left @ x, rtol=1e-9)
 
 
 def test_residuals_and_backward_errors_are_those_of_the_dense_system():
