@@ -79,8 +79,29 @@ def test_gates_that_are_left_out():
     plain = Gated.arguments(layer("kalman"), X)["weight"]
     np.testing.assert_allclose(weights, np.asarray(plain) ** 2, rtol=1e-6)
     assert "weight" not in layer("kalman", weighted=False).arguments(X)
-    with pytest.raises(ValueError, match="output_gate: RWKV7 always has a gate of its own"):
-        layer("rwkv7", output_gate=True)
+    for name, options, message in (
+        ("rwkv7", {"output_gate": True}, "output_gate: RWKV7 always has a gate of its own"),
+        ("gla", {"signed": True, "forget_speed": True}, "signed gates have no speed"),
+        ("gated_delta", {"weighted": False, "negative_eigenvalues": True},
+         "negative_eigenvalues are of write gates: not with weighted=False"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=message):
+            layer(name, **options)
+
+
+def test_gates_and_weights_have_one_entry_for_each_slot_or_level():
+    x = X[:, :, None]
+    with pytest.raises(ValueError, match=r"forget must have a gate for each slot, .*\(1, 3, 1\)"):
+        attention.gsa(x, x, x, forget=np.ones((1, 3, 1)))
+    for given in (np.ones((1, 3, 1)), np.ones((1, 3, 1, 0))):
+        with pytest.raises(ValueError, match="level_weight must have a weight for each level"):
+            attention.log_linear_mamba2(x, x, x, level_weight=given)
+
+
+def test_softmax_layers_between_others_are_not_read():
+    arrays = {"model.layers.0.attn.q_proj.weight": np.zeros((8, 8))}
+    with pytest.raises(ValueError, match=r"between others \(config\.attn\) cannot be read"):
+        nn.from_fla(arrays, config={"attn": {"layers": [1]}})
 
 
 def test_names_of_mixers_keep_their_meaning(monkeypatch):
