@@ -38,11 +38,13 @@ def stream(gate=1.0, ridge=0.25, weight=1.0, dtype=np.float64, seed=0):
     return arrays, {**{n: x.astype(float) for n, x in options.items()}, "ridge": ridge}
 
 
-def dense(arrays, options):
+def dense(arrays, options, discounted=False):
     """Per token: the answer of smallest norm, the system, |x| and the trace of H."""
     keys, values, queries = (np.asarray(a, float) for a in arrays)
     ridge = np.broadcast_to(np.asarray(options["ridge"], float), (T, D))
     gram, cross, out = np.zeros((D, D)), np.zeros((M, D)), []
+    if discounted:
+        gram, ridge = np.diag(ridge[0]), np.zeros((T, D))
     for t in range(T):
         w, k = options["weight"][t], keys[t]
         gram, cross = options["forget"][t] * gram, options["forget"][t] * cross
@@ -82,6 +84,67 @@ def test_every_solver_is_right_and_bounds_its_error_as_documented(name):
         assert (fit.stats.bound >= bound * (1 - 1e-9)).all(), solver
         if solver in ("default", "dense", "cg, chunk"):  # they leave no more than rounding
             assert (fit.stats.bound < 2 * bound).all(), solver
+
+
+DISCOUNTED = {
+    **{name: FIXED[name] for name in ("default", "chunk-exact", "cg", "dense", "neumann")},
+    "recursive": olsq.Recursive(chunk=8),
+}
+
+
+@pytest.mark.parametrize("name", ["no forgetting", "ridges of features", "weights"])
+def test_every_solver_is_right_with_a_ridge_that_is_forgotten(name):
+    arrays, options = stream(**HARD[name])
+    arrays[0][options["weight"] == 0] = np.nan
+    value, systems, size, trace = dense(arrays, options, discounted=True)
+    floor = np.min(options["ridge"]) * np.cumprod(options["forget"])
+    bound = (8 + 2 * T**0.5) * EPS[np.float64] * (trace * size + 1) / floor
+    for solver, chosen in DISCOUNTED.items():
+        fit = olsq.online_lstsq(*arrays, **options, ridge_mode="discounted", solver=chosen)
+        assert np.abs(fit.value - value).max() < 1e-9, solver
+        left = np.abs(fit.stats.bound / bound - 1)
+        assert left.max() < (1 if solver in ("default", "dense") else 1e9), solver
+        np.testing.assert_allclose(fit.state.gram, systems[-1], rtol=1e-12, atol=1e-12)
+
+
+def test_one_ridge_for_all_tokens_and_no_forgetting_is_recursive_too():
+    arrays, options = stream(
+        **HARD["no forgetting"] | {"ridge": HARD["ridges of features"]["ridge"]}
+    )
+    fit = olsq.online_lstsq(*arrays, **options, solver=olsq.Recursive(chunk=8))
+    assert np.abs(fit.value - dense(arrays, options)[0]).max() < 1e-9
+    arrays, options = stream(**HARD["a ridge each, no forgetting"])
+    with pytest.raises(ValueError, match="Recursive needs one ridge for all tokens, got one per"):
+        olsq.online_lstsq(*arrays, **options, solver=olsq.Recursive(chunk=8))
+
+
+def test_streams_without_features_have_answers_and_gradients_of_their_shapes():
+    keys, values = np.zeros((3, 0)), np.ones((3, M))
+    for solver in FIXED.values():
+        fit = olsq.online_lstsq(keys, values, keys, ridge=1.0, solver=solver)
+        np.testing.assert_array_equal(fit.value, np.zeros((3, M)))
+        slopes = olsq.online_lstsq_vjp(keys, values, keys, values, ridge=1.0, solver=solver)
+        assert slopes.keys.shape == (3, 0)
+        assert not slopes.values.any()
+
+
+@DTYPES
+def test_decoding_begins_fresh_and_takes_queries_of_any_size(dtype):
+    arrays, options = stream(0.9, dtype=dtype)
+    state = olsq.online_lstsq(*arrays, **options).state
+    state = olsq.sequence.start_decoding(state, ridge=0.25)
+    assert state.age == 0
+    for t in range(5):
+        state = olsq.update(state, arrays[0][t], arrays[1][t], forget=0.8)
+        assert state.age == t + 1
+    q = arrays[2][0]
+    value = olsq.query(state, q)
+    system = state.moments.gram.astype(float) + 0.25 * np.eye(D)
+    want = state.moments.cross.astype(float) @ np.linalg.solve(system, q.astype(float))
+    np.testing.assert_allclose(value, want, rtol=1e-10 if dtype == np.float64 else 1e-4)
+    for power in (-60, 60) if dtype == np.float32 else (-600, 600):  # squared, it is none
+        size = dtype(2.0) ** dtype(power)
+        np.testing.assert_array_equal(olsq.query(state, size * q), size * value)
 
 
 @pytest.mark.parametrize("length", [0, 1, 9])  # 9: a chunk of 8, and one token
