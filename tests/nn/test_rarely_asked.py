@@ -121,3 +121,10 @@ def test_names_of_mixers_keep_their_meaning(monkeypatch):
     nn.register_mixer("own", Own)  # again the same: nothing to say
     with pytest.raises(TypeError, match="of its own making"):  # not taken for a wrong option
         layer("own")
+
+
+def test_lower_bounds_of_gates_are_told_by_the_weights_of_a_model():
+    names = [f"model.layers.0.attn.{n}_proj.weight" for n in ("q", "f", "i", "o")]
+    arrays = {name: np.zeros((8, 8)) for name in names} | {"model.lower_bounds": np.zeros((1, 8))}
+    with pytest.raises(ValueError, match=r"use_lower_bound=True has no counterpart .*HGRN2"):
+        nn.from_fla(arrays, config={"model_type": "hgrn2", "expand_ratio": 4})
