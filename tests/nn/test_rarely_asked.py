@@ -79,11 +79,14 @@ def test_gates_that_are_left_out():
     plain = Gated.arguments(layer("kalman"), X)["weight"]
     np.testing.assert_allclose(weights, np.asarray(plain) ** 2, rtol=1e-6)
     assert "weight" not in layer("kalman", weighted=False).arguments(X)
+    unturned = layer("mamba3", angles=0)
+    assert set(unturned.arguments(X)) == {"log_forget", "weight", "trapezoid"}
     for name, options, message in (
         ("rwkv7", {"output_gate": True}, "output_gate: RWKV7 always has a gate of its own"),
         ("gla", {"signed": True, "forget_speed": True}, "signed gates have no speed"),
         ("gated_delta", {"weighted": False, "negative_eigenvalues": True},
          "negative_eigenvalues are of write gates: not with weighted=False"),
+        ("mamba3", {"angles": 3}, r"angles must lie in \[0, 2\], pairs of keys, got 3"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=message):
             layer(name, **options)
@@ -96,6 +99,8 @@ def test_gates_and_weights_have_one_entry_for_each_slot_or_level():
     for given in (np.ones((1, 3, 1)), np.ones((1, 3, 1, 0))):
         with pytest.raises(ValueError, match="level_weight must have a weight for each level"):
             attention.log_linear_mamba2(x, x, x, level_weight=given)
+    with pytest.raises(ValueError, match=r"bonus must have shape \(1, 8\), got \(1, 7\)"):
+        attention.rwkv6(x, x, x, bonus=np.ones((1, 7)))
 
 
 def test_softmax_layers_between_others_are_not_read():
