@@ -112,6 +112,21 @@ def test_a_missing_extra_is_named(module, absent, extra, monkeypatch):
     assert str(caught.value) == f"{module} needs {absent}: {hint}"
 
 
+def test_the_version_is_said_without_the_command_line_s_extra(monkeypatch, capsys):
+    from olsq.cli import main
+
+    monkeypatch.delitem(sys.modules, "olsq.cli.app", raising=False)
+    monkeypatch.setitem(sys.modules, "typer", None)
+    with pytest.raises(SystemExit) as left:
+        main(["--version"])
+    assert (left.value.code, capsys.readouterr().out) == (0, f"olsq {olsq.__version__}\n")
+    with pytest.raises(SystemExit) as left:
+        main(["fit", "--version"])
+    assert left.value.code == 1
+    hint = 'typer is not installed; the command line needs pip install "online-least-squares[cli]"'
+    assert hint in capsys.readouterr().err
+
+
 def test_plots_name_their_extra(monkeypatch):
     path = olsq.coefficient_path([[1.0], [2.0], [3.0]], [1.0, 3.0, 2.0])
     monkeypatch.setitem(sys.modules, "matplotlib", None)

@@ -34,6 +34,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] not in {"matplotlib", "polars", "rich", "typer"}:
             raise
+        if list(sys.argv[1:] if arguments is None else arguments) == ["--version"]:
+            from olsq import __version__
+
+            print(f"olsq {__version__}")
+            sys.exit(0)
         print(
             f"olsq: {error.name} is not installed; the command line needs "
             'pip install "online-least-squares[cli]"',

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -13,7 +14,7 @@ from olsq.checks import check_real, shown
 from olsq.forgetting.entries import N_OPTIONS
 
 
-class Forgetting:
+class Forgetting(ABC):
     """Base of the ways of forgetting; a frozen dataclass of its options.
 
     Attributes
@@ -31,8 +32,9 @@ class Forgetting:
     error_driven: ClassVar[bool] = False  # one decision for all targets, from their residuals
 
     @property
+    @abstractmethod
     def window(self) -> float:
-        raise NotImplementedError
+        """The steady-state window in rows: see the class."""
 
     def row_factor(self) -> float:
         """The factor of a row, if it is one number that no data decide; else 1."""

@@ -272,6 +272,13 @@ def test_refusals_name_what_is_wrong():
         (ValueError, "forget", lambda: distributed.fit(a, b, forget=1.5)),
         (ValueError, "no groups of windows", lambda: distributed.fit(a, b, by=y, window=5)),
         (ValueError, "needs window", lambda: distributed.coefficient_path(a, b, min_samples=3)),
+        (TypeError, "'nonsense' is no parameter of coefficient_path",
+            lambda: distributed.coefficient_path(a, b, nonsense=1)),
+        (ValueError, "y must be given", lambda: distributed.coefficient_path(a, None)),
+        (ValueError, "window and forget exclude each other",
+            lambda: distributed.coefficient_path(a, b, window=5, forget=0.9)),
+        (ValueError, "cov='sandwich' is for forgetting",
+            lambda: distributed.coefficient_path(a, b, window=5, cov="sandwich")),
         (ValueError, "information", lambda: distributed.fit(
             a, b, ridge_mode="fixed", method="sqrt", forget=0.9)),
         (ValueError, "missing value", lambda: distributed.fit(a, b * np.nan)),

@@ -95,6 +95,7 @@ def test_frames_come_out_where_asked(kind):
     with config_context(transform_output=kind):
         other = Lags(2).fit_transform(X, y)
         assert type(other) is type(out)
+        assert isinstance(lags.set_output().peek(X), type(out))  # leaves it as it is
         assert isinstance(lags.set_output(transform="default").peek(X), np.ndarray)
     with pytest.raises(ValueError, match="transform must be one of"):
         lags.set_output(transform="arrow")

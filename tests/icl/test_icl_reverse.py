@@ -164,3 +164,5 @@ def test_reverse_engineering_refuses_what_does_not_fit():
     for call in (icl.rescale, icl.interpolate):
         with pytest.raises(ValueError, match="must have the same heads and width"):
             call(layer, icl.mesa_gd_weights(ZERO, 0.1))
+    with pytest.raises(ValueError, match="weights and reference must have the same heads"):
+        icl.interpolate(layer, icl.mesa_gd_weights(ZERO, 0.1), correct=False)

@@ -270,6 +270,7 @@ def test_windows_of_the_error_driven():
     assert F.Variable(50).window == 50
     assert 1 / mean == pytest.approx(50, rel=0.1)  # clipping at a tenth of it shortens no mean
     assert F.ResetOnBreak(0.99).window == 100
+    assert F.BoundedTrace(0.99, trace=1.0).window == 100
     assert F.ResetOnBreak().window == F.ByTime("1D").window == np.inf
 
 

@@ -1,8 +1,10 @@
 """Public members that no other test asks, each against an oracle of its own."""
 
+import datetime
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 import sklearn
 
@@ -74,3 +76,78 @@ def test_every_request_for_metadata_is_kept():
         "forget": "gates",
     }
     assert requests.predict.requests == {"return_std": True}
+
+
+def test_a_length_of_time_may_be_python_s_or_pandas():
+    day = datetime.timedelta(days=1, microseconds=3)
+    assert olsq.forgetting.ByTime(day).half_life == f"{(86_400 * 10**6 + 3) * 1000}ns"
+    finer = pd.Timedelta(day) + pd.Timedelta(7, "ns")
+    assert olsq.forgetting.ByTime(finer).half_life == f"{(86_400 * 10**6 + 3) * 1000 + 7}ns"
+    times = np.datetime64("2026-01-01") + np.arange(60) * np.timedelta64(9, "h")
+    fits = [
+        olsq.RecursiveLeastSquares(forget=olsq.forgetting.ByTime(length)).fit(X, Y, times=times)
+        for length in (datetime.timedelta(hours=9), "9h", np.timedelta64(9, "h"))
+    ]
+    for other in fits[1:]:
+        np.testing.assert_array_equal(other.coef_, fits[0].coef_)
+    want = olsq.RecursiveLeastSquares(forget=0.5).fit(X, Y).coef_
+    np.testing.assert_allclose(fits[0].coef_, want, rtol=1e-9)
+
+
+def test_moments_go_on_with_a_factor_for_each_row():
+    start = olsq.RecursiveLeastSquares(forget=0.9).fit(X[:50], Y[:50])
+    given = {"ridge_mode": "discounted", "fit_intercept": True}
+    gates = np.linspace(0.5, 1, 10)
+    est = olsq.RecursiveLeastSquares.from_moments(start.moments(), forget=gates, **given)
+    est.partial_fit(X[50:], Y[50:])
+    whole = olsq.RecursiveLeastSquares(forget=np.r_[np.full(50, 0.9), gates]).fit(X, Y)
+    np.testing.assert_allclose(est.coef_, whole.coef_, rtol=1e-8)
+    with pytest.raises(ValueError, match="forget"):
+        olsq.RecursiveLeastSquares.from_moments(start.moments(), forget=1.5, **given)
+
+
+def test_a_bank_grows_before_its_first_row():
+    rows, y = RNG.standard_normal((5, 8, 3)), RNG.standard_normal((5, 8))
+    bank = olsq.FilterBank(3, forget=0.9).grow(2)
+    assert bank.n == 5
+    want = olsq.FilterBank(5, forget=0.9).partial_fit(rows, y)
+    np.testing.assert_array_equal(bank.partial_fit(rows, y).coef_, want.coef_)
+    with pytest.raises(ValueError, match="more"):
+        bank.grow(-1)
+    assert bank.n == 5
+
+
+def test_what_the_last_call_left_is_not_in_files(tmp_path):
+    bank = olsq.FilterBank(2).partial_fit(RNG.standard_normal((2, 8, 3)), np.ones((2, 8)))
+    assert bank.residual_.shape == (2, 8)
+    bank.save(tmp_path / "bank.olsq")
+    assert olsq.load(tmp_path / "bank.olsq").residual_.shape == (0,)
+    est = olsq.RobustLeastSquares().fit(X, Y)
+    assert est.weights_.shape == (60,)
+    est.save(tmp_path / "robust.olsq")
+    again = olsq.load(tmp_path / "robust.olsq")
+    with pytest.raises(AttributeError, match="weights_ are not kept in files: learn a row first"):
+        again.weights_  # noqa: B018
+    assert again.partial_fit(X[:1], Y[:1]).weights_.shape == (1,)
+
+
+def test_choices_not_made_leave_what_was_chosen():
+    frame, target = pd.DataFrame(X, columns=list("abc")), pd.Series(Y, name="y")
+    est = olsq.RecursiveLeastSquares().set_output(predict="input").set_output().fit(frame, target)
+    assert isinstance(est.predict(frame), pd.Series)
+    before = est.get_params()
+    with pytest.raises(ValueError, match=r"Invalid parameter 'rigde' for estimator Recursive"):
+        est.set_params(rigde=2.0)
+    assert est.get_params() == before
+    lags = olsq.features.Lags(2)
+    with pytest.raises(ValueError, match=r"Invalid parameter 'lag' for estimator Lags"):
+        lags.set_params(lag=3)
+    assert lags.lags == 2
+
+
+def test_a_path_is_drawn_over_the_times_of_its_rows():
+    times = np.sort(RNG.uniform(0, 9, 60))
+    path = olsq.coefficient_path(X, Y, forget=0.9, times=pd.Series(times, name="hours"))
+    axes = path.plot(names=["a", "b", "c"]).axes
+    assert axes[-1].get_xlabel() == "hours"
+    np.testing.assert_array_equal(axes[0].lines[0].get_xdata(), times)

@@ -43,6 +43,20 @@ def test_a_solver_that_stops_early_is_told_by_its_bound(steps):
 
 
 @SIDES
+def test_residuals_are_relative_to_queries_of_any_size(solve):
+    queries = Q * 10.0 ** np.arange(-19, T - 19)[:, None].clip(-9, 9).astype(np.float32)
+    queries[7] = 0
+    first = olsq.ConjugateGradient(0, start="query")  # answers with the query itself
+    stats = solve(K, V, queries, forget=0.95, ridge=0.3, solver=first).stats
+    systems = reference.solve(K, V, queries, forget=0.95, ridge=0.3).systems
+    left = np.linalg.norm(queries - (systems @ queries[..., None])[..., 0], axis=1)
+    size = np.linalg.norm(queries, axis=1)
+    want = np.divide(left, size, out=np.zeros(T), where=size > 0)
+    np.testing.assert_allclose(stats.residual, want, rtol=1e-5)
+    np.testing.assert_allclose(stats.bound, left / 0.3, rtol=1e-3)
+
+
+@SIDES
 def test_bounds_are_infinite_where_nothing_is_known(solve):
     keys = K.copy()
     keys[20] = np.nan

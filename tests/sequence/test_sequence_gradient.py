@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 import olsq
+from olsq.reference import sequence as oracle
+from olsq.sequence import jax as in_jax
 from olsq.sequence.jax import tiles
 from olsq.sequence.jax.autodiff import solve_in_groups
 from olsq.sequence.jax.inputs import check
@@ -103,3 +105,18 @@ def test_reverse_mode_runs_the_gradient_by_hand(way):
     names = list(primitives(jax.make_jaxpr(grad)(jnp.ones((2, 9, 2), jnp.float32)).jaxpr))
     assert "online_lstsq_cotangent" in names
     assert "online_lstsq_tangent" not in names
+
+
+def test_weights_have_their_gradient_where_nothing_is_forgotten():
+    rng = np.random.default_rng(6)
+    keys, values, queries = (rng.normal(size=(12, n)) for n in (D, M, D))
+    weight, upstream = rng.uniform(0, 2, 12), rng.normal(size=(12, M))
+
+    def loss(weight):
+        fit = in_jax.online_lstsq(
+            keys, values, queries, weight=weight, ridge=0.5, solver=olsq.ChunkExact(chunk=CHUNK)
+        )
+        return (fit.value * upstream).sum()
+
+    want = oracle.gradients(keys, values, queries, upstream, weight=weight, ridge=0.5)
+    np.testing.assert_allclose(jax.jit(jax.grad(loss))(weight), want["weight"], rtol=1e-8)

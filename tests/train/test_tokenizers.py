@@ -1,15 +1,23 @@
 """Tokenizers give back the same bytes, whatever the bytes."""
 
 import itertools
+import sys
 import time
 
 import numpy as np
 import pytest
+import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
 from olsq.datasets import austen
-from olsq.train import BytePairTokenizer, ByteTokenizer, make_tokenizer, tokenizer_from_dict
+from olsq.train import (
+    BytePairTokenizer,
+    ByteTokenizer,
+    HuggingFaceTokenizer,
+    make_tokenizer,
+    tokenizer_from_dict,
+)
 
 TEXT = austen()[:100_000]
 PAIRS = BytePairTokenizer.train(TEXT, 400)
@@ -116,3 +124,22 @@ def test_tokens_outside_the_vocabulary():
         BytePairTokenizer.train(TEXT, 256)
     with pytest.raises(ValueError, match="does not exist yet"):
         BytePairTokenizer([(256, 1)])
+
+
+def test_a_tokenizer_of_hugging_face_refuses_what_it_cannot_read(monkeypatch):
+    models, of = tokenizers.models, HuggingFaceTokenizer
+    with pytest.raises(ValueError, match="not a tokenizer of the library tokenizers"):
+        of("{}")
+    with pytest.raises(ValueError, match="the tokenizer has no tokens"):
+        of(tokenizers.Tokenizer(models.WordLevel({}, "?")).to_str())
+    words = of(tokenizers.Tokenizer(models.WordLevel({"a": 0, "b": 1}, "b")).to_str())
+    assert words.vocab_size == 2
+    assert words.decode(words.encode("a")) == "a"
+    for tokens in ([-1], [0, 2]):
+        with pytest.raises(ValueError, match="tokens must lie between 0 and 1"):
+            words.decode(tokens)
+    with pytest.raises(ValueError, match=r"tokens must be one sequence, got shape \(1, 1\)"):
+        words.decode([[0]])
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(ImportError, match=r'pip install "online-least-squares\[tokenizers\]"'):
+        of("{}")

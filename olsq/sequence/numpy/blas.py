@@ -22,6 +22,7 @@ from olsq.kernel import kernel
 
 TILE = 64
 BLOCK = 16
+BELIEVED = 1e6  # inflation below which a factor without pivoting is no singular matrix's
 PLAIN, TURNED = np.uint8(ord("N")), np.uint8(ord("T"))
 
 
@@ -244,11 +245,27 @@ def pivoted(A, C, tolerance):
 
 
 @kernel()
+def inflation(A, W):
+    """Largest ``A_jj (A^-1)_jj``, with ``W^T W = A^-1``: how ill-conditioned A is in any units."""
+    d, worst = W.shape[0], 0.0
+    for j in range(d):
+        total = 0.0
+        for i in range(d):
+            total += W[i, j] * W[i, j]
+        worst = max(worst, total * A[j, j])
+    return worst
+
+
+@kernel()
 def whiten(blas, A, W, scratch, spare):
     """W with ``W^T W = A^-1``, or the pseudo-inverse of a singular A (float64); returns the rank.
 
     Singular: A = C C^T with C (d, rank) has ``A^+ = W^T W``, ``W = (C^T C)^-1 C^T``.  -1: A has
     overflown, which would else pass for rank 0.
+
+    Without pivoting, a last pivot that should be 0 is rounding times the condition k of what is
+    before it.  So a factor may only be believed if its inflation, at least ``max(k, 1 / (k eps))``
+    where it is wrong, is well below ``eps^-1/2``; else pivots decide.
     """
     d, trace = A.shape[0], 0.0
     for i in range(d):
@@ -257,9 +274,12 @@ def whiten(blas, A, W, scratch, spare):
         return -1
     tolerance = 8 * d * 2.0**-52
     copy(A, scratch)
-    if inverse_factor(blas, scratch, W, d, tolerance):
+    regular = inverse_factor(blas, scratch, W, d, tolerance)
+    if regular and inflation(A, W) < BELIEVED:
         return d
     rank = pivoted(A, spare, tolerance)
+    if regular and rank == d:
+        return d
     inner, C = np.empty((d, d)), np.empty((d, max(rank, 1)))
     for i in range(d):
         for j in range(rank):

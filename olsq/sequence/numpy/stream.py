@@ -16,7 +16,7 @@ import math
 import numpy as np
 
 from olsq.kernel import kernel
-from olsq.sequence.numpy.blas import copy, multiply_nt, multiply_tn, scale, whiten
+from olsq.sequence.numpy.blas import copy, inflation, multiply_nt, multiply_tn, scale, whiten
 from olsq.sequence.numpy.chunk import solve_chunk
 from olsq.sequence.numpy.tokens import inside, solve_tokens
 
@@ -105,20 +105,12 @@ def absorb(blas, chunk, first, count, ratio, gram, cross):
 
 
 @kernel()
-def inflation(system, W):
-    """Largest ``A_jj (A^-1)_jj``: how ill-conditioned A is in the best units.
-
-    Infinite where float32 is too narrow for A itself.
-    """
-    d, worst = W.shape[0], 0.0
-    for j in range(d):
+def fits_single(system):
+    """Whether float32 is wide enough for the products of a system."""
+    for j in range(system.shape[0]):  # noqa: SIM110 (kernels have no generators)
         if not SMALLEST < system[j, j] < 1 / SMALLEST:
-            return np.inf
-        total = 0.0
-        for i in range(d):
-            total += W[i, j] * W[i, j]
-        worst = max(worst, total * system[j, j])
-    return worst
+            return False
+    return True
 
 
 @kernel()
@@ -170,7 +162,7 @@ def try_chunk(
     multiply_nt(blas, cross, W, Z, ratio[0])
     done = np.int64(0)  # a literal would be another type
     if keys.itemsize == 4:
-        if inflation(system, W) < INFLATION:
+        if fits_single(system) and inflation(system, W) < INFLATION:
             kind = keys.dtype
             single = np.empty((d, d), kind), np.empty((d, d), kind), np.empty((m, d), kind)
             done, corrections = solve_chunk(
