@@ -27,6 +27,7 @@ import pytest
 
 MAPS = Path("/proc/self/maps")
 EVERY, MOST = 10, 12_000
+GARBAGE = 100_000, 50, 50  # after how many objects, and how many looks at the younger ones
 
 ONE_PIECE = "--xla_cpu_parallel_codegen_split_count=1"
 QUICK_FUSIONS = "--xla_cpu_use_fusion_emitters=false"
@@ -35,6 +36,8 @@ os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {ONE_PIECE}".strip()
 if (0, 5, 3) <= tuple(map(int, re.findall(r"\d+", version("jaxlib"))[:3])) < (0, 11):
     os.environ["XLA_FLAGS"] += f" {QUICK_FUSIONS}"
+
+gc.set_threshold(*GARBAGE)
 
 PLACE = pytest.StashKey[int]()
 _finished = 0
