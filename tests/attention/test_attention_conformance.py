@@ -80,7 +80,7 @@ def test_float32_is_the_oracle(row):
     check(row, arrays, None, (o, state), 1e-5)
 
 
-@pytest.mark.parametrize("length", [1, 7, 64])
+@pytest.mark.parametrize("length", [1, pytest.param(7, marks=pytest.mark.slow), 64])
 @leading(ROWS)
 def test_any_length(row, length):
     arrays, prior, state, _ = whole(row)
