@@ -26,7 +26,7 @@ from pathlib import Path
 import pytest
 
 MAPS = Path("/proc/self/maps")
-EVERY, MOST = 10, 12_000
+EVERY, MOST = 25, 12_000
 GARBAGE = 100_000, 50, 50  # after how many objects, and how many looks at the younger ones
 
 ONE_PIECE = "--xla_cpu_parallel_codegen_split_count=1"
