@@ -9,6 +9,10 @@ of compiling fusions gives programs of the same meaning in two thirds of the tim
 longer has it.  XLA cuts a program into up to 32 pieces to compile them in parallel: with a worker
 for every core that only adds a fifth to the work, and gives each piece mappings of its own.
 
+Tracing and compiling make millions of objects, and whenever Python looks for garbage JAX looks for
+its own too: every 700 objects, a fifth of the time of tests under JAX and a tenth of those that
+compile kernels; every 100,000, a twelfth and less.
+
 JAX maps several pieces of memory for a compiled program and keeps them while it remembers the
 program.  Linux lets a process have 65,530; a worker that runs thousands of tests gets there, and
 dies inside the compiler.  Programs take memory too: a worker forgets them well before.
