@@ -30,7 +30,7 @@ PAGES = sorted(
     for page in chain(DOCS.glob("*.md"), *((DOCS / part).glob("*.md") for part in FOLDERS))
     if "```python" in page.read_text() and page.name not in ELSEWHERE
 )
-SLOW = {"decoding.md", "layers.md"}  # many layers to compile
+SLOW = {"decoding.md", "layers.md", "start/layers.md"}  # many layers to compile; README has some
 BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```)?", re.S | re.M)
 
 

@@ -22,9 +22,10 @@ from attention_cases import (
 )
 from attention_draws import KINDS, LOST, RESET, B, H, T, V
 
-from tests.tiers import leading
+from tests.tiers import leading, once_a_rule
 
 every = pytest.mark.parametrize("row", ROWS, ids=str)
+each_rule = once_a_rule(ROWS)
 HALF = 64
 # First tokens of segments: in the first chunk, a token alone, at and after the chunk's edge.
 STARTS = (0, 7, 30, 31, 64, 66, 101)
@@ -71,7 +72,7 @@ def test_float64_is_the_oracle(row):
     check(row, arrays, prior, got, 1e-11)
 
 
-@every
+@each_rule
 def test_float32_is_the_oracle(row):
     arrays = cast(row, arrays_of(row)[0], np.float32)
     o, state = compiled(row)(arrays)
@@ -79,7 +80,7 @@ def test_float32_is_the_oracle(row):
     check(row, arrays, None, (o, state), 1e-5)
 
 
-@pytest.mark.parametrize("length", [1, 7, 64])
+@pytest.mark.parametrize("length", [1, pytest.param(7, marks=pytest.mark.slow), 64])
 @leading(ROWS)
 def test_any_length(row, length):
     arrays, prior, state, _ = whole(row)
@@ -100,7 +101,7 @@ def test_eight_tokens_under_vmap(row):
     check(row, first, prior, jax.tree.map(lambda x: np.flip(x[1], 0), got), 1e-11)
 
 
-@every
+@each_rule
 def test_one_token_at_a_time(row):
     arrays, prior, state, _ = whole(row)
     if not row.causal:
@@ -113,7 +114,7 @@ def test_one_token_at_a_time(row):
     check(row, window(row, arrays, 12), prior, (np.stack(outputs, 1), state), 1e-11)
 
 
-@every
+@each_rule
 def test_it_goes_on_from_its_state(row):
     arrays, prior, state, (o, _) = whole(row)
     if row.causal:
@@ -131,7 +132,7 @@ def segments():
     return ids
 
 
-@every
+@each_rule
 def test_segments_are_sequences_of_their_own(row):
     arrays, prior, state, _ = whole(row)
     o, end = compiled(row)(arrays, state, segments())
@@ -148,7 +149,7 @@ def test_segments_are_sequences_of_their_own(row):
                     assert error(x[b, h], state[j]) < 1e-11, (kind, j)
 
 
-@every
+@each_rule
 def test_a_lost_sample_spoils_nothing_before_it_and_nothing_in_the_next_segment(row):
     arrays, _, state, (clean, clean_end) = whole(row)
     cut = 42  # inside the segment from 31 to 63, and not a token that is left out
@@ -168,7 +169,7 @@ def test_a_lost_sample_spoils_nothing_before_it_and_nothing_in_the_next_segment(
         assert error(a, b) < 1e-11
 
 
-@every
+@each_rule
 def test_what_is_not_finite(row):
     arrays, _, state, (clean, clean_end) = whole(row)
     spoilt = {n: a.copy() for n, a in arrays.items()}
@@ -200,7 +201,7 @@ def test_what_is_not_finite(row):
         assert error(np.where(gone, 0, a), np.where(gone, 0, b)) < 1e-11
 
 
-@every
+@each_rule
 def test_a_gate_that_is_nan_loses_what_follows(row):
     if row.forget is None:
         return

@@ -6,11 +6,12 @@ from functools import cache
 
 import jax
 import numpy as np
-import pytest
 from attention_cases import ROWS, arrays_of, begin, call, compared, exact, quick, timed
 from attention_draws import KINDS, B
 
-every = pytest.mark.parametrize("row", ROWS, ids=str)
+from tests.tiers import once_a_rule
+
+each_rule = once_a_rule(ROWS)
 T = 9
 CONSTANT = ("maximum", "position")  # fields that carry no gradient
 
@@ -117,7 +118,7 @@ def differences(row, arrays, before, up):
     return found
 
 
-@every
+@each_rule
 def test_derivatives_are_those_of_the_oracle(row):
     arrays, before = setting(row)
     up = upstream(row, arrays, before, np.random.default_rng(2))
@@ -142,7 +143,7 @@ def test_derivatives_are_those_of_the_oracle(row):
     assert abs(ahead - behind) < 1e-6 * size
 
 
-@every
+@each_rule
 def test_gradients_know_nothing_of_a_future_that_is_not_finite(row):
     if not row.causal:
         return

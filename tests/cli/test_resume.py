@@ -91,6 +91,15 @@ def resume_from_pipe(whole):
     return out.decode()
 
 
+QUICK = pytest.mark.parametrize(  # parquet is killed, text is asked to stop
+    "uninterrupted", [".csv", pytest.param(".parquet", marks=pytest.mark.slow)], indirect=True
+)
+LATER = pytest.mark.parametrize(
+    "uninterrupted", [pytest.param(".csv", marks=pytest.mark.slow), ".parquet"], indirect=True
+)
+
+
+@QUICK
 @pytest.mark.parametrize(
     "signum", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
 )
@@ -110,6 +119,7 @@ def test_signal_saves_and_tells_how_to_go_on(whole, signum):
     )
 
 
+@LATER
 def test_kill_in_the_middle_of_a_write(whole):
     _, suffix, (_, expected), folder = whole
     code, _, _ = stopped_through_a_pipe(whole, signal.SIGKILL)

@@ -26,6 +26,8 @@ from tests.online.converting import (
 from tests.online.judge import tolerance
 from tests.versions import x64
 
+SLOW = pytest.mark.slow
+
 
 @pytest.mark.parametrize("targets", [1, 2])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -93,6 +95,10 @@ def double():
         yield
 
 
+# To JAX an intercept is a column of ones among the keys.
+INTERCEPT = pytest.mark.parametrize("intercept", [True, pytest.param(False, marks=SLOW)])
+
+
 def as_keys(X, intercept):
     return np.hstack([np.ones((len(X), 1)), X]) if intercept else X
 
@@ -101,7 +107,7 @@ def as_ridge(ridge, d, intercept):
     return np.r_[np.zeros(int(intercept)), np.full(d, ridge)]
 
 
-@pytest.mark.parametrize("intercept", [True, False])
+@INTERCEPT
 @pytest.mark.parametrize(("method", "ridge_mode"), MODES)
 def test_both_sides_have_the_same_moments(double, method, ridge_mode, intercept):
     X, y, gates, weights = streams.make("white", "gates vary", m=2)
@@ -121,10 +127,8 @@ def test_both_sides_have_the_same_moments(double, method, ridge_mode, intercept)
         np.testing.assert_allclose(answer, est.predict(x[None])[0], rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    "dtype", [np.float64, pytest.param(np.float32, marks=pytest.mark.slow)]
-)
-@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("dtype", [np.float64, pytest.param(np.float32, marks=SLOW)])
+@INTERCEPT
 @pytest.mark.parametrize(("method", "ridge_mode"), MODES)
 def test_going_on_from_a_jax_solution_and_back(double, method, ridge_mode, intercept, dtype):
     X, y, gates, weights = streams.make("white", "gates .95", m=2)
