@@ -85,7 +85,7 @@ def preconditioner(chunks: Chunks, p: ChunkFactors) -> Callable[[Array], Array]:
         def at(centre: Array) -> Factor:
             return factorise(chunks, p.sums, centre, ridge, LIMIT, exact=False)
 
-        # One after the other: XLA compiles equal kernels once, and those of one reference are there.
+        # One after the other: XLA compiles equal kernels once, and these are those of the first.
         first, second = where.centres
         return at(first), at(second)
 
