@@ -206,9 +206,9 @@ def main(argv: list[str] | None = None) -> None:
     if args.quick:
         model = make_model(16, "recall", "spread", 0)
         gates = mean_gates(model, np.zeros((1, 8), np.int32))[0]
-        assert sorted(gates) == gates, gates
-        assert gates[0] > 0.7, gates
-        assert gates[-1] > 0.99, gates
+        # each within three of its start in log-odds: a token's projection moves it by about one
+        apart = np.log(gates) - np.log1p(-np.array(gates)) - np.array(STARTS["spread"])
+        assert np.abs(apart).max() < 3, gates
         return
     results = {"runs": {}, **load_results(NAME)}
     if not args.draw:
