@@ -12,6 +12,7 @@ import re
 from typing import Any
 
 import numpy as np
+from gate_start_report import section as gate_start
 from language_models import MIXERS, RATES, SEEDS, best_rate, key_of
 from parity import end_of
 from scipy.stats import spearmanr
@@ -263,6 +264,7 @@ that is not finite (in the loss, the gradient or the weights), and the loss at t
 SECTIONS = {
     "when-to-solve": when_to_solve,
     "noisy-recall": noisy_recall,
+    "gate-start": gate_start,
     "parity": parity,
     "language-models": language_models,
     "test-time-compute": test_time_compute,

@@ -17,6 +17,7 @@ from olsq.reference import sequence as oracle
 from olsq.sequence import jax as in_jax
 from olsq.sequence.jax import tiles
 from olsq.sequence.jax.autodiff import solve_in_groups
+from olsq.sequence.jax.gates import gate_gradient, gate_products
 from olsq.sequence.jax.inputs import check
 from olsq.sequence.jax.primitive import solve_by_primitive
 
@@ -120,3 +121,19 @@ def test_weights_have_their_gradient_where_nothing_is_forgotten():
 
     want = oracle.gradients(keys, values, queries, upstream, weight=weight, ridge=0.5)
     np.testing.assert_allclose(jax.jit(jax.grad(loss))(weight), want["weight"], rtol=1e-8)
+
+
+def test_gradient_of_gates_by_hand_is_that_of_their_products():
+    """Also at gates of 0, more than one of them, and where products underflow."""
+    rng = np.random.default_rng(3)
+    gates = rng.uniform(0.1, 1, (2, 3, 16))
+    gates[0, 1, 4] = gates[1, 2, 0] = gates[1, 2, 9] = 0
+    gates[1, 1] = 1e-60
+
+    def products(gates):
+        return gate_products(gates, jnp.log(jnp.where(gates == 0, 1, gates)))
+
+    (table, zeta), back = jax.vjp(products, jnp.asarray(gates))
+    given = rng.normal(size=table.shape), rng.normal(size=zeta.shape)
+    want = back(tuple(map(jnp.asarray, given)))[0]
+    np.testing.assert_allclose(gate_gradient(table, zeta, *given), want, rtol=1e-12, atol=1e-13)

@@ -13,7 +13,7 @@ moments before the chunk.  With ``S = x K^T``, ``E = e K^T`` and ``U = do V^T``,
 Gates are in D, in zeta and in the products over whole chunks.  Where they are mild, the gradient by
 the log of a gate is a sum over pairs (t, i) that it lies between, which is a sum over all t from
 there on less one over all i from there on.  Where they are not, that would cancel, and a gate may
-be 0: there the products themselves are differentiated.
+be 0: there it is :func:`~olsq.sequence.jax.gates.gate_gradient`'s sum of products.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from olsq.problem import Moments
 from olsq.sequence.jax.chunks import Chunks, read_out, system_product
 from olsq.sequence.jax.control import cond
 from olsq.sequence.jax.factor import max_over_vmap
-from olsq.sequence.jax.gates import gate_products
+from olsq.sequence.jax.gates import gate_gradient, gate_products
 from olsq.sequence.jax.solver import JaxSolver
 from olsq.sequence.jax.tiles import Carry, Tile, finite, open_tile
 from olsq.solvers.thresholds import MILD_LOG_SCALE
@@ -132,7 +132,7 @@ def tile_gradient(
             for s, last in zip((chunks.gram, chunks.cross), end, strict=True)
         ]
         forget, weight = _gradient_of_gates(
-            tile, chunks, change * scores, d_tail, d_zeta, after, states
+            tile, chunks, change * scores, d_tail, d_zeta, after, states, through
         )
     return TileGradient(
         jnp.where(fine[..., None], d_keys, 0),
@@ -194,12 +194,13 @@ def _gradient_of_gates(
     d_zeta: Array,
     after: list[Array],
     states: list[Array],
+    pieces: ChunkProducts,
 ) -> tuple[Any, Any]:
     """Cotangents (B, n, C) of gates and weights, None where there are none.
 
     ``d_decay`` (B, n, C, C) and ``d_tail`` (B, n, C) are those of D and, through the moments after
     the chunk, of its last row; ``d_zeta`` (B, n, C) those of zeta; ``after`` those of the moments
-    after each chunk, whose values are ``states``.
+    after each chunk, whose values are ``states``; ``pieces`` are the products over whole chunks.
     """
     keys, c = chunks.keys, chunks.keys.shape[2]
     plain = jnp.tril(jnp.ones((c, c), keys.dtype))
@@ -238,13 +239,8 @@ def _gradient_of_gates(
             jnp.einsum("btpq,bspq->bts", a, s) for a, s in zip(after, adds, strict=True)
         )
         spent, rest = (jnp.einsum("btpq,bpq->bt", a, s) for a, s in zip(after, starts, strict=True))
-
-        def products(gates: Array) -> Any:
-            table, zeta = gate_products(gates, chunks.logs)
-            return table, zeta, chunk_products(zeta[..., -1])
-
-        back = jax.vjp(products, chunks.gates)[1]
-        return back((d_table, d_zeta, ChunkProducts(through + other, spent + rest)))[0]
+        d_factor = gate_gradient(*pieces, through + other, spent + rest)
+        return gate_gradient(plain, chunks.zeta, d_table, d_zeta.at[..., -1].add(d_factor))
 
     steep = (chunks.gates == 0) | (jnp.abs(chunks.logs).sum(-1, keepdims=True) > 2 * MILD_LOG_SCALE)
     forget = cond(max_over_vmap(steep.any()), harsh, mild)

@@ -85,8 +85,9 @@ def preconditioner(chunks: Chunks, p: ChunkFactors) -> Callable[[Array], Array]:
         def at(centre: Array) -> Factor:
             return factorise(chunks, p.sums, centre, ridge, LIMIT, exact=False)
 
-        made = jax.vmap(at)(jnp.stack(where.centres))  # compiles once
-        return jax.tree.map(lambda x: x[0], made), jax.tree.map(lambda x: x[1], made)
+        # One after the other: XLA compiles equal kernels once, and these are those of the first.
+        first, second = where.centres
+        return at(first), at(second)
 
     first, second = cond(p.harsh, factors, lambda: (p.first, p.first))
     after, within_scale = where.after[..., None], where.within(p.sums, MAX_LOG_SCALE)[..., None]

@@ -43,6 +43,18 @@ def gate_products(gates: Array, logs: Array) -> tuple[Array, Array]:
     return table[..., 0, :, :], zeta + jax.lax.stop_gradient(value - zeta)
 
 
+def gate_gradient(table: Array, zeta: Array, d_table: Array, d_zeta: Array) -> Array:
+    """Cotangents of the gates (..., C) from those of their products D and zeta.
+
+    A gate j is in ``D[t, i] = D[t, j] g_j D[j - 1, i]`` for i < j <= t and in ``zeta_t = D[t, j]
+    g_j zeta_{j - 1}``: products only, so that it is right at a gate of exactly 0.
+    """
+    later = jnp.einsum("...tj,...ti->...ji", table, d_table)
+    before = jnp.pad(table[..., :-1, :], [(0, 0)] * (table.ndim - 2) + [(1, 0), (0, 0)])
+    start = jnp.concatenate([jnp.ones_like(zeta[..., :1]), zeta[..., :-1]], -1)
+    return (later * before).sum(-1) + start * jnp.einsum("...tj,...t->...j", table, d_zeta)
+
+
 def states_before(factor: Array, add: Array, start: Array) -> tuple[Array, Array]:
     """States before each piece, (B, n, p, q), and after the last: ``s <- factor s + add``.
 
