@@ -33,7 +33,8 @@ PAGES = sorted(
     for page in chain(DOCS.glob("*.md"), *((DOCS / part).glob("*.md") for part in FOLDERS))
     if "```python" in page.read_text() and page.name not in ELSEWHERE
 )
-SLOW = {"decoding.md", "guides/from-data-to-a-served-model.md", "layers.md"}  # many layers to compile
+# Many layers to compile.
+SLOW = {"decoding.md", "guides/from-data-to-a-served-model.md", "layers.md"}
 BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```)?", re.S | re.M)
 
 
