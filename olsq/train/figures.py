@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["plot_loss", "plot_perplexity"]
 
+SIZE = 5.4, 3.3  # inches: letters of 8 points can be read on a phone
+
 
 def plot_loss(log: Log, *, title: str = "Loss") -> Figure:
     """Training loss of every step, its average around each, and the validation loss.
@@ -30,17 +32,18 @@ def plot_loss(log: Log, *, title: str = "Loss") -> Figure:
     matplotlib.figure.Figure
         Skipped steps are marked at the lower edge.
     """
-    from olsq.plot.drawing import BLUE, MUTED, ORANGE, RED, house_style, new_figure
+    from olsq.plot.drawing import BLUE, ORANGE, RED, house_style, new_figure
+    from olsq.plot.labels import label_lines
 
     step, loss, validation = log["step"], log["loss"], log["validation_loss"]
     done = np.isfinite(loss)
     known = np.isfinite(validation)
     with house_style():
-        figure = new_figure(7.2, 4.0)
+        figure = new_figure(*SIZE)
         ax = figure.subplots()
         ax.plot(step[done], loss[done], color=BLUE, alpha=0.25, linewidth=0.8)
         smooth = centred_mean(loss[done], max(len(loss) // 50, 1))
-        ax.plot(step[done], smooth, color=BLUE, label="training, averaged")
+        ax.plot(step[done], smooth, color=BLUE, label="training,\naveraged")
         ax.plot(
             step[known], validation[known], "o-", color=ORANGE, markersize=3, clip_on=False,
             label="validation",
@@ -50,7 +53,11 @@ def plot_loss(log: Log, *, title: str = "Loss") -> Figure:
             ax.plot(
                 step[skipped], np.zeros(skipped.sum()), "|", color=RED, markersize=9,
                 transform=ax.get_xaxis_transform(), clip_on=False,
-                label=f"skipped: not finite ({skipped.sum():,})",
+            )  # fmt: skip
+            # On the left, where a loss is far from the lower edge.
+            ax.text(
+                0.015, 0.06, f"skipped, not finite: {skipped.sum():,}", color=RED, fontsize=8,
+                transform=ax.transAxes,
             )  # fmt: skip
         if known.any():
             last = validation[known][-1]
@@ -61,7 +68,7 @@ def plot_loss(log: Log, *, title: str = "Loss") -> Figure:
         ax.set_title(title)
         ax.set_xlabel("step")
         ax.set_ylabel("loss, nats a token")
-        ax.legend(frameon=False, labelcolor=MUTED)
+        label_lines(ax)
     return figure
 
 
@@ -79,7 +86,7 @@ def plot_perplexity(evaluation: Evaluation, *, title: str = "Perplexity by posit
     center = np.exp(bins.loss)
     half = 1.96 * np.nan_to_num(bins.error)
     with house_style():
-        figure = new_figure(7.2, 4.0)
+        figure = new_figure(*SIZE)
         ax = figure.subplots()
         low, high = np.exp(bins.loss - half), np.exp(bins.loss + half)
         ax.errorbar(
