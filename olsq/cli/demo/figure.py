@@ -38,7 +38,7 @@ def draw_demo(macro: Study, co2: Study, readings: Sequence[Reading]) -> Figure:
         axes[0].set_ylabel("consumer price index")
         axes[2].set_ylabel("CO2 in ppm")
         _zoom(axes[2], co2, since=1998.0)
-        for year, height, words in ((1997.0, 2.78, "El Niño 1998"), (1992.0, 0.4, "Pinatubo 1991")):
+        for year, height, words in ((1995.5, 2.55, "El Niño 1998"), (1992.0, 0.4, "Pinatubo 1991")):
             axes[3].text(year, height, words, color=MUTED, fontsize=8, ha="center")
         for ax, named in lines:
             label_lines(ax, named)
@@ -60,6 +60,7 @@ def _readings(ax: Axes, readings: Sequence[Reading]) -> list[Line2D]:
     ax.set_xlim(0, TOKENS)
     ax.set_xticks(range(0, TOKENS + 1, TOKENS // 4))
     ax.set_xlabel("token")
+    ax.set_ylabel("squared error of the next value")
     ax.set_title("Regression inside a sequence: error, 1 = no answer")
     return drawn
 
@@ -74,6 +75,8 @@ def _study(top: Axes, bottom: Axes, study: Study, slope: str) -> list[tuple[Axes
         drawn += _band(bottom, x, path.coef[:, 0], path.stderr[:, 0], study.burn_in, color, name)
     bottom.axhline(0, color=MUTED, linewidth=0.7)
     bottom.set_title(f"{slope}, with 95 % band")
+    low, high = bottom.get_ylim()
+    bottom.set_ylim(min(low, 0), high + 0.12 * (high - low))
     for ax in (top, bottom):
         ax.set_xlim(x[0], x[-1])
     return [(top, top.get_lines()), (bottom, drawn)]
