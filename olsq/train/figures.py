@@ -30,7 +30,7 @@ def plot_loss(log: Log, *, title: str = "Loss") -> Figure:
     Returns
     -------
     matplotlib.figure.Figure
-        Skipped steps are marked at the lower edge.
+        Skipped steps are marked at the lower edge; the last validation loss is at its line.
     """
     from olsq.plot.drawing import BLUE, ORANGE, RED, house_style, new_figure
     from olsq.plot.labels import label_lines
@@ -46,7 +46,7 @@ def plot_loss(log: Log, *, title: str = "Loss") -> Figure:
         ax.plot(step[done], smooth, color=BLUE, label="training,\naveraged")
         ax.plot(
             step[known], validation[known], "o-", color=ORANGE, markersize=3, clip_on=False,
-            label="validation",
+            label=f"validation\n{validation[known][-1]:.3f}" if known.any() else "_",
         )  # fmt: skip
         skipped = log["skipped"] > 0
         if skipped.any():
@@ -59,10 +59,6 @@ def plot_loss(log: Log, *, title: str = "Loss") -> Figure:
                 0.015, 0.06, f"skipped, not finite: {skipped.sum():,}", color=RED, fontsize=8,
                 transform=ax.transAxes,
             )  # fmt: skip
-        if known.any():
-            last = validation[known][-1]
-            note = f"validation {last:.3f} nats, perplexity {np.exp(last):.2f}"
-            ax.set_title(note, loc="right", color=ORANGE, fontweight="normal", fontsize=8.5)
         ax.set_ylim(_limits(np.concatenate([smooth, validation[known]])))
         ax.set_xlim(0, max(step[-1], 1))
         ax.set_title(title)
@@ -101,8 +97,11 @@ def plot_perplexity(evaluation: Evaluation, *, title: str = "Perplexity by posit
         ax.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
         ax.yaxis.set_major_formatter(StrMethodFormatter("{x:,.4g}"))
         ax.yaxis.set_minor_locator(NullLocator())
-        note = f"all positions: {evaluation.perplexity:.2f}"
-        ax.set_title(note, loc="right", color=MUTED, fontweight="normal", fontsize=8.5)
+        ax.annotate(
+            f"all\n{evaluation.perplexity:.2f}", (1.0, evaluation.perplexity), (5, 0),
+            xycoords=ax.get_yaxis_transform(), textcoords="offset points", color=MUTED, fontsize=8,
+            va="center", annotation_clip=False,
+        )  # fmt: skip
         ax.set_title(title)
         ax.set_xlabel("position of the predicted token in the sequence")
         ax.set_ylabel("perplexity")
