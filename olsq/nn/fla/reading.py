@@ -122,7 +122,7 @@ def _model(layout: Layout, arrays: Arrays, options: Options, dtype: Dtype | None
     blocks = options.get("num_hidden_layers", max(found) + 1)
     tied = bool(options.get("tie_word_embeddings", False))
 
-    shapes = {f"{names.body}.embeddings.weight": (vocab_size, dim)}
+    shapes: dict[str, tuple[int, ...]] = {f"{names.body}.embeddings.weight": (vocab_size, dim)}
     shapes[f"{names.body}.{names.norm}.weight"] = (dim,)
     if not tied or "lm_head.weight" in arrays:
         shapes["lm_head.weight"] = (vocab_size, dim)

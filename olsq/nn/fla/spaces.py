@@ -54,7 +54,7 @@ class Mamba3Layout(Layout):
                 raise ValueError(f"{name} is {config[name]}, but the weights have {found}")
         counts = (inner, inner, groups * key, groups * key, heads, heads, heads)
         pieces = dict(zip(PIECES, np.split(arrays[f"{at}{IN}"], np.cumsum(counts)), strict=True))
-        for name in "BC":
+        for name in ("B", "C"):
             shared = pieces[name].reshape(groups, key, dim)
             pieces[name] = shared.repeat(heads // groups, 0).reshape(heads * key, dim)
         rest = {name: x for name, x in arrays.items() if name != f"{at}{IN}"}
