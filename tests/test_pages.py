@@ -7,8 +7,11 @@ import io
 import re
 from itertools import chain
 from pathlib import Path
+from unittest import mock
 
 import pytest
+
+import olsq.nn
 
 DOCS = Path(__file__).parents[1] / "docs"
 FOLDERS = ("start", "concepts", "guides")
@@ -30,13 +33,17 @@ PAGES = sorted(
     for page in chain(DOCS.glob("*.md"), *((DOCS / part).glob("*.md") for part in FOLDERS))
     if "```python" in page.read_text() and page.name not in ELSEWHERE
 )
-SLOW = {"decoding.md", "layers.md", "start/layers.md"}  # many layers to compile; README has some
+# Many layers to compile; README has some of them.
+SLOW = {
+    "decoding.md", "guides/from-data-to-a-served-model.md", "layers.md", "start/layers.md",
+}  # fmt: skip
 BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```)?", re.S | re.M)
 
 
 @pytest.mark.parametrize(
     "page", [pytest.param(page, marks=pytest.mark.slow if page in SLOW else ()) for page in PAGES]
 )
+@mock.patch.dict(olsq.nn.MIXERS)  # a page may register its own
 def test_blocks_run_and_print_what_the_page_shows(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {}

@@ -307,6 +307,9 @@ TYPED = {
     "docs/tasks.md: | test at the baseline | asked for in a sequence | guess "
     "| most frequent next token | most that can be known |": "counted once; no script kept",
     "docs/tasks.md: | | Poli et al., code | MesaNet paper |": "from the papers",
+    "docs/project/newcomers-walk.md: | step | processor time | what happened |": (
+        "one walk on one day, by hand"
+    ),
 }
 
 

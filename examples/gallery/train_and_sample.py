@@ -46,9 +46,13 @@ def main(arguments: list[str] | None = None) -> None:
     assert said.startswith("ifts. ")
 
     def draw(ax):
-        ax.semilogy(losses, color="#2166ac")
+        # Which of three sentences comes next cannot be known.
+        chance = np.log(3) / np.mean([len(sentence) for sentence in SENTENCES])
+        ax.semilogy(losses, color="#2166ac", label="training")
+        ends, name = [0, len(losses) - 1], "the choice of\nsentences"
+        ax.plot(ends, [chance, chance], color="#6b7280", linewidth=1, label=name)
         ax.set_xlabel("step")
-        ax.set_title("Training loss in nats a byte", loc="left")
+        ax.set_title("Loss in nats a byte", loc="left")
 
     figures.save(options.figure, draw)
 

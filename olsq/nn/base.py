@@ -70,7 +70,9 @@ class Mixer(eqx.Module):
         # Of every instance, whatever its __init__ does: Equinox takes a layer without one of its
         # fields for another kind of object.
         self = super().__new__(cls)
-        object.__setattr__(self, "shards", 1)
+        for field in dataclasses.fields(cls):
+            if field.default is not dataclasses.MISSING:
+                object.__setattr__(self, field.name, field.default)
         return self
 
     @overload

@@ -187,7 +187,8 @@ def _prefill(
         raise ValueError(f"capacity must be a whole number (static under jit), got {capacity!r}")
     if state is not None:
         backbone.check_state(state, given.shape[0])
-        state = backbone.stop_decoding(state)
+        if given.shape[1] > 1 or own is not None or segment_ids is not None:
+            state = backbone.stop_decoding(state)  # one token is a step, which compiles sooner too
         if capacity is None and backbone.grows and _traced(state):
             raise ValueError(
                 "capacity is needed under jax.jit, where a cache of softmax attention cannot grow "

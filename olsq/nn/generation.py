@@ -136,7 +136,7 @@ def generate(
     if state is not None:
         model.backbone.check_state(state, rows)
     capacity = model.backbone.capacity_for(state, prompts.shape[1] + steps)
-    logits, state = _read_prompts(model, prompts, own, state, capacity)
+    logits, state = compiled_prefill(model, prompts, own, state, capacity)
     shape: tuple[int, ...] = (rows,)
     if num_samples is not None:
         shape = rows, samples
@@ -202,9 +202,10 @@ class TokenStream:
 
 
 @eqx.filter_jit
-def _read_prompts(
+def compiled_prefill(
     model: Any, prompts: Array, lengths: Any, state: Any, capacity: int | None
 ) -> tuple[Array, Any]:
+    """:meth:`Decoder.prefill`, compiled once for each shape."""
     return model.prefill(prompts, lengths=lengths, state=state, capacity=capacity)
 
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import equinox as eqx
 import jax
 from jax import Array
 
 from olsq import attention
-from olsq.nn.heads import Gate, HeadMixer
+from olsq.nn.heads import Gate, JointlyNormed, ValueMap
 from olsq.nn.parts import check_sizes
 
 POWER = 8  # gates are sigmoids to the power of 1/8, the authors' choice
 
 
-class GSA(HeadMixer):
+class GSA(JointlyNormed):
     """Gated slot attention: softmax over slots, ``o = sum_m softmax_m(k_m^T q) v_m``.
 
     Each slot averages keys and values at its own rate, ``k_m = a_m k_m + (1 - a_m) k`` and v_m
@@ -28,12 +28,17 @@ class GSA(HeadMixer):
         vectors lie in [-1, 1], where no softmax chooses.
     slots : int, optional
         M, per head; ``key_size`` if None.
+    read_map : {"identity", "silu"}
+        Of what is read, before its norm.
+    joint_norm : bool
+        One RMS norm of what all heads read together.
 
     Notes
     -----
     O(M (K + V + C)) a token and head by chunks of C = 64, O(M (K + V)) one by one; the state is
-    M (K + V) numbers a head.  Differentiable to any order in both modes.  The authors' layer puts
-    a SiLU on values (``value_map="silu"`` here) and on what is read, and one norm over all heads.
+    M (K + V) numbers a head.  Differentiable to any order in both modes.  The authors' layer has
+    a SiLU on values (``value_map="silu"``) and on what is read (``read_map="silu"``), and
+    ``joint_norm``.
 
     References
     ----------
@@ -50,17 +55,24 @@ class GSA(HeadMixer):
 
     forget: Gate
     slots: int = eqx.field(static=True)
+    read_map: ValueMap = eqx.field(static=True)
 
     rule = staticmethod(attention.gsa)
 
     def __init__(
-        self, dim: int, *, heads: int, slots: int | None = None, key: Array, **options: Any
-    ) -> None:
+        self, dim: int, *, heads: int, slots: int | None = None, read_map: ValueMap = "identity",
+        key: Array, **options: Any,
+    ) -> None:  # fmt: skip
+        if read_map not in get_args(ValueMap):
+            raise ValueError(f"read_map must be one of {get_args(ValueMap)}, got {read_map!r}")
         super().__init__(dim, heads=heads, key=key, **{"normalise": False, **options})
         slots = self.key_size if slots is None else slots
         check_sizes(slots=slots)
         self.forget = Gate(dim, heads * slots, key=jax.random.fold_in(key, 1), bias=None)
-        self.slots = slots
+        self.slots, self.read_map = slots, read_map
 
     def arguments(self, x: Array) -> dict[str, Any]:
         return {"log_forget": jax.nn.log_sigmoid(self.split_heads(self.forget(x))) / POWER}
+
+    def write(self, o: Array, x: Array) -> Array:
+        return super().write(jax.nn.silu(o) if self.read_map == "silu" else o, x)

@@ -231,6 +231,24 @@ class HeadMixer(Mixer):
         return o * gate.astype(o.dtype)
 
 
+class JointlyNormed(HeadMixer):
+    """Heads whose outputs may have one RMS norm together: ``joint_norm=True``, not one each."""
+
+    joint_norm: bool = eqx.field(static=True)
+
+    def __init__(self, dim: int, *, joint_norm: bool = False, **options: Any) -> None:
+        super().__init__(dim, **options)
+        self.joint_norm = joint_norm
+        if joint_norm and self.norm is not None:
+            self.norm = RMSNorm(self.heads * self.value_size, eps=self.norm.eps)
+
+    def write(self, o: Array, x: Array) -> Array:
+        return super().write(jax.lax.collapse(o, 2) if self.joint_norm else o, x)
+
+    def gate_outputs(self, o: Array, x: Array) -> Array:
+        return super().gate_outputs(self.split_heads(o) if self.joint_norm else o, x)
+
+
 class Gate(eqx.Module):
     """Pre-activations of a gate per head, in float32 or better: sigmoids resolve gates near 1."""
 

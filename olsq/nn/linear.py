@@ -12,8 +12,8 @@ from jax import Array
 from olsq import attention
 from olsq.nn.base import MixerState
 from olsq.nn.gated import Gated
-from olsq.nn.heads import HeadMixer
-from olsq.nn.parts import LowRank, RMSNorm, at_least_float32, check_sizes, positions, rotate
+from olsq.nn.heads import HeadMixer, JointlyNormed
+from olsq.nn.parts import LowRank, at_least_float32, check_sizes, positions, rotate
 
 RANK = 16  # of projections to a gate per key dimension
 
@@ -209,7 +209,7 @@ class Mamba2(Gated):
         super().__init__(dim, heads=heads, weighted=False, key=key, **options)
 
 
-class HGRN2(HeadMixer):
+class HGRN2(JointlyNormed):
     """HGRN-2: ``S = S diag(a) + v (1 - a)^T``, ``o = S q``; a gate is one minus the key.
 
     ``a = sigmoid(k)`` per key dimension, without the paper's lower bound.  Parameters: see
@@ -232,24 +232,12 @@ class HGRN2(HeadMixer):
     (1, 2, 4, 4)
     """
 
-    joint_norm: bool = eqx.field(static=True)
     rule = staticmethod(attention.hgrn2)
 
-    def __init__(
-        self, dim: int, *, heads: int, joint_norm: bool = False, key: Array, **options: Any
-    ) -> None:
+    def __init__(self, dim: int, *, heads: int, key: Array, **options: Any) -> None:
         if options.get("feature_map") == "dpfp":
             raise ValueError('feature_map "dpfp" widens queries, which must fit HGRN2\'s gates')
         super().__init__(dim, heads=heads, key=key, **{"normalise": False, **options})
-        self.joint_norm = joint_norm
-        if joint_norm and self.norm is not None:
-            self.norm = RMSNorm(heads * self.value_size, eps=self.norm.eps)
-
-    def write(self, o: Array, x: Array) -> Array:
-        return super().write(jax.lax.collapse(o, 2) if self.joint_norm else o, x)
-
-    def gate_outputs(self, o: Array, x: Array) -> Array:
-        return super().gate_outputs(self.split_heads(o) if self.joint_norm else o, x)
 
     def attend(
         self, q: Array, k: Array, v: Array, arguments: dict[str, Any], **given: Any

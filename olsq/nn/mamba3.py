@@ -14,7 +14,7 @@ from olsq import attention
 from olsq.nn.gated import FASTEST, SLOWEST
 from olsq.nn.heads import Gate, HeadMixer
 from olsq.nn.kinds import kind
-from olsq.nn.parts import RMSNorm, split_keys
+from olsq.nn.parts import NORM_EPS, RMSNorm, split_keys
 
 SLOWEST_DECAY = 1e-4  # A is -this at most
 
@@ -31,7 +31,8 @@ class Mamba3(HeadMixer):
     ----------
     dim, heads, key_size, value_size, ... :
         As for every mixer: see :class:`HeadMixer`; ``feature_map="identity"``, ``normalise=False``,
-        ``convolution=False`` and ``output_gate=True`` here, as the authors have it.
+        ``convolution=False`` and ``output_gate=True`` here, as the authors have it; ``norm_eps``
+        is of the norms of queries and keys too.
     angles : int, optional
         Pairs that turn, the same angles for all heads but for d; half of them, ``key_size // 4``,
         and one at least, if None.  0 for none.
@@ -82,7 +83,7 @@ class Mamba3(HeadMixer):
         theirs: dict[str, Any] = {"feature_map": "identity", "normalise": False}
         theirs |= {"convolution": False, "output_gate": True}
         super().__init__(dim, heads=heads, key=key, **{**theirs, **options})
-        width = self.mapped_size
+        width, eps = self.mapped_size, options.get("norm_eps", NORM_EPS)
         angles = min(max(width // 4, 1), width // 2) if angles is None else angles
         if not 0 <= angles <= width // 2:
             raise ValueError(f"angles must lie in [0, {width // 2}], pairs of keys, got {angles}")
@@ -94,7 +95,7 @@ class Mamba3(HeadMixer):
         self.decay = Gate(dim, heads, key=keys["decay"], bias=None)
         self.trapezoid = Gate(dim, heads, key=keys["trapezoid"], bias=None)
         self.angle = Gate(dim, angles, key=keys["angle"], bias=None) if angles else None
-        self.query_norm, self.key_norm = (RMSNorm(width) for _ in range(2))
+        self.query_norm, self.key_norm = (RMSNorm(width, eps=eps) for _ in range(2))
         self.query_bias, self.key_bias = (jnp.ones((heads, width)) for _ in range(2))
         self.skip = jnp.ones(heads)
 

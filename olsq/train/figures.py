@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["plot_loss", "plot_perplexity"]
 
+SIZE = 5.4, 3.3  # inches: letters of 8 points can be read on a phone
+
 
 def plot_loss(log: Log, *, title: str = "Loss") -> Figure:
     """Training loss of every step, its average around each, and the validation loss.
@@ -28,40 +30,41 @@ def plot_loss(log: Log, *, title: str = "Loss") -> Figure:
     Returns
     -------
     matplotlib.figure.Figure
-        Skipped steps are marked at the lower edge.
+        Skipped steps are marked at the lower edge; the last validation loss is at its line.
     """
-    from olsq.plot.drawing import BLUE, MUTED, ORANGE, RED, house_style, new_figure
+    from olsq.plot.drawing import BLUE, ORANGE, RED, house_style, new_figure
+    from olsq.plot.labels import label_lines
 
     step, loss, validation = log["step"], log["loss"], log["validation_loss"]
     done = np.isfinite(loss)
     known = np.isfinite(validation)
     with house_style():
-        figure = new_figure(7.2, 4.0)
+        figure = new_figure(*SIZE)
         ax = figure.subplots()
         ax.plot(step[done], loss[done], color=BLUE, alpha=0.25, linewidth=0.8)
         smooth = centred_mean(loss[done], max(len(loss) // 50, 1))
-        ax.plot(step[done], smooth, color=BLUE, label="training, averaged")
+        ax.plot(step[done], smooth, color=BLUE, label="training,\naveraged")
         ax.plot(
             step[known], validation[known], "o-", color=ORANGE, markersize=3, clip_on=False,
-            label="validation",
+            label=f"validation\n{validation[known][-1]:.3f}" if known.any() else "_",
         )  # fmt: skip
         skipped = log["skipped"] > 0
         if skipped.any():
             ax.plot(
                 step[skipped], np.zeros(skipped.sum()), "|", color=RED, markersize=9,
                 transform=ax.get_xaxis_transform(), clip_on=False,
-                label=f"skipped: not finite ({skipped.sum():,})",
             )  # fmt: skip
-        if known.any():
-            last = validation[known][-1]
-            note = f"validation {last:.3f} nats, perplexity {np.exp(last):.2f}"
-            ax.set_title(note, loc="right", color=ORANGE, fontweight="normal", fontsize=8.5)
+            # On the left, where a loss is far from the lower edge.
+            ax.text(
+                0.015, 0.06, f"skipped, not finite: {skipped.sum():,}", color=RED, fontsize=8,
+                transform=ax.transAxes,
+            )  # fmt: skip
         ax.set_ylim(_limits(np.concatenate([smooth, validation[known]])))
         ax.set_xlim(0, max(step[-1], 1))
         ax.set_title(title)
         ax.set_xlabel("step")
         ax.set_ylabel("loss, nats a token")
-        ax.legend(frameon=False, labelcolor=MUTED)
+        label_lines(ax)
     return figure
 
 
@@ -79,7 +82,7 @@ def plot_perplexity(evaluation: Evaluation, *, title: str = "Perplexity by posit
     center = np.exp(bins.loss)
     half = 1.96 * np.nan_to_num(bins.error)
     with house_style():
-        figure = new_figure(7.2, 4.0)
+        figure = new_figure(*SIZE)
         ax = figure.subplots()
         low, high = np.exp(bins.loss - half), np.exp(bins.loss + half)
         ax.errorbar(
@@ -94,8 +97,11 @@ def plot_perplexity(evaluation: Evaluation, *, title: str = "Perplexity by posit
         ax.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
         ax.yaxis.set_major_formatter(StrMethodFormatter("{x:,.4g}"))
         ax.yaxis.set_minor_locator(NullLocator())
-        note = f"all positions: {evaluation.perplexity:.2f}"
-        ax.set_title(note, loc="right", color=MUTED, fontweight="normal", fontsize=8.5)
+        ax.annotate(
+            f"all\n{evaluation.perplexity:.2f}", (1.0, evaluation.perplexity), (5, 0),
+            xycoords=ax.get_yaxis_transform(), textcoords="offset points", color=MUTED, fontsize=8,
+            va="center", annotation_clip=False,
+        )  # fmt: skip
         ax.set_title(title)
         ax.set_xlabel("position of the predicted token in the sequence")
         ax.set_ylabel("perplexity")

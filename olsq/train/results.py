@@ -82,5 +82,5 @@ def sample_text(
 
 def _png(figure: Any) -> bytes:
     buffer = io.BytesIO()
-    figure.savefig(buffer, dpi=150, format="png")
+    figure.savefig(buffer, dpi=200, format="png")
     return buffer.getvalue()

@@ -47,7 +47,7 @@ CASES = [
     ("header.csv --target y", "header.csv has a header but no rows"),
     ("constant.csv --target y", "target 'y' is constant (2 in all 3 rows)"),
     ("text.csv --target y --features x", "'y' is not numeric: row 2 of text.csv holds 'abc'"),
-    ("text.csv --target x", "'z' is not numeric: row 1 of text.csv holds 'a' (choose columns"),
+    ("text.csv --target x", "'z' is not numeric: row 1 of text.csv holds 'a' (leave it out"),
     ("ragged.csv --target y", "row 2 of ragged.csv has 3 cells, the header has 2"),
     ("open-quote.csv --target y", "quotation mark is left open"),
     ("stray-quote.csv --target y --features x", "rows 1 to 2 of stray-quote.csv are not well-"),

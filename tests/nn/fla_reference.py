@@ -195,6 +195,55 @@ def transformer(x, w, c):
     return written(o, x, w, None)
 
 
+def gsa(x, w, c):
+    q, k, v = streams(x, w, c, silu)
+    stay = (sigmoid(linear(x, w, "f_proj")) ** (1 / 8)).reshape(len(x), c["num_heads"], -1)
+    o = np.zeros_like(v)
+    for h in range(c["num_heads"]):
+        keys, values = (np.zeros((stay.shape[-1], y.shape[-1])) for y in (k, v))
+        for t in range(len(x)):
+            a = stay[t, h][:, None]
+            keys, values = a * keys + (1 - a) * k[t, h], a * values + (1 - a) * v[t, h]
+            p = np.exp(keys @ q[t, h])
+            o[t, h] = p @ values / p.sum()
+    return linear(rms(silu(o).reshape(len(x), -1), w["g_norm.weight"]), w, "o_proj")
+
+
+def mamba3(x, w, c):
+    """Discretised as exponential-trapezoidal; keys and queries turn by all angles so far."""
+    heads, key, inner = len(w["dt_bias"]), len(w["B_norm.weight"]), w["out_proj.weight"].shape[1]
+    groups = c["n_groups"]
+    ends = np.cumsum([inner, inner, groups * key, groups * key, heads, heads, heads])
+    z, v, b, q, dt, a, trap, angle = np.split(linear(x, w, "in_proj"), ends, -1)
+    step = softplus(dt + w["dt_bias"])
+    alpha = np.exp(-step * np.maximum(softplus(a), 1e-4))
+    share = sigmoid(trap)
+    theta = np.cumsum(np.pi * np.tanh(angle)[:, None] * step[..., None], 0)  # (T, H, R)
+
+    def ready(y, name):
+        y = rms(y.reshape(len(x), groups, key), w[f"{name}_norm.weight"])
+        y = np.stack([y[:, h * groups // heads] for h in range(heads)], 1) + w[f"{name}_bias"][:, 0]
+        turns = y[..., 0 : 2 * theta.shape[-1] : 2] + 1j * y[..., 1 : 2 * theta.shape[-1] : 2]
+        turns = turns * np.exp(1j * theta)
+        y[..., 0 : 2 * theta.shape[-1] : 2] = turns.real
+        y[..., 1 : 2 * theta.shape[-1] : 2] = turns.imag
+        return y
+
+    k, q = ready(b, "B"), ready(q, "C")
+    v, z = (y.reshape(len(x), heads, -1) for y in (v, z))
+    o = np.zeros_like(v)
+    for h in range(heads):
+        state, before = np.zeros((v.shape[-1], key)), np.zeros((v.shape[-1], key))
+        for t in range(len(x)):
+            now = np.outer(v[t, h], k[t, h])
+            late = share[t, h] * step[t, h]
+            state = alpha[t, h] * (state + (step[t, h] - late) * before) + late * now
+            o[t, h], before = state @ q[t, h] + w["D"][h] * v[t, h], now
+    if "norm.weight" in w:
+        o = rms(o, w["norm.weight"].reshape(heads, -1))
+    return linear((o * silu(z)).reshape(len(x), -1), w, "out_proj")
+
+
 # --- weights by their names
 
 
@@ -229,6 +278,16 @@ GATES = {"f_proj.weight": (HEADS, DIM), "f_proj.bias": (HEADS,), "g_proj.weight"
 HGRN = projections(DIM, DIM, DIM, "qfi") | taps(DIM, DIM, "qfi") | {"g_norm.weight": (DIM,)}
 SIGMOID = {"output_gate_activation": "sigmoid", "allow_neg_eigval": True}
 
+
+
+def space(groups, angles):
+    rows = 2 * V + 2 * groups * KEY + 3 * HEADS + angles
+    shapes = {"in_proj.weight": (rows, DIM), "out_proj.weight": (DIM, V)}
+    shapes |= {f"{name}_bias": (HEADS, 1, KEY) for name in "BC"}
+    shapes |= {f"{name}_norm.weight": (KEY,) for name in "BC"}
+    return shapes | {"dt_bias": (HEADS,), "D": (HEADS,)}
+
+
 # name: what computes it, shapes of its weights, its configuration
 LAYERS = {
     "gla": (gla, PLAIN | LOW | GATE | {"g_norm_swish_gate.weight": (VALUE,)}, {}),
@@ -258,6 +317,15 @@ LAYERS = {
     ),
     "transformer": (transformer, SQUARE, {"num_heads": HEADS, "rope_theta": 100.0}),
     "transformer, window": (transformer, SQUARE, {"num_heads": HEADS, "window_size": 3}),
+    "gsa": (
+        gsa,
+        projections(DIM, K, DIM) | {"f_proj.weight": (HEADS * 3, DIM), "g_norm.weight": (DIM,)},
+        {"num_heads": HEADS, "num_slots": 3},
+    ),
+    "mamba3": (mamba3, space(2, 1), {"n_groups": 2}),
+    "mamba3, normed": (
+        mamba3, space(2, 2) | {"norm.weight": (V,)}, {"n_groups": 2, "is_outproj_norm": True}
+    ),
 }  # fmt: skip
 
 

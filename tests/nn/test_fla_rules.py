@@ -47,6 +47,38 @@ def test_outputs_and_round_trip(name):
         np.testing.assert_array_equal(named_arrays(third)[key], value, key)
 
 
+def test_a_model_of_mamba3_whose_heads_share_keys():
+    """Keys of a group come back once for each head; blocks have no MLPs, names are others."""
+    rng = np.random.default_rng(8)
+    shapes = reference.space(1, 1)
+    own = {name: rng.normal(size=shape) for name, shape in shapes.items()}
+    weights = {f"backbone.layers.0.mixer.{name}": x for name, x in own.items()}
+    embedding, head = rng.normal(size=(2, 11, reference.DIM))
+    weights |= {"backbone.embeddings.weight": embedding, "lm_head.weight": head}
+    scale, last = rng.normal(size=(2, reference.DIM))
+    weights |= {"backbone.layers.0.norm.weight": scale, "backbone.norm_f.weight": last}
+    tokens = rng.integers(0, 11, 7)
+    x = embedding[tokens]
+    x = x + reference.mamba3(reference.rms(x, scale), own, {"n_groups": 1})
+    want = reference.rms(x, last) @ head.T
+
+    model = olsq.nn.from_fla(weights, config={"norm_eps": reference.EPS})
+    run = eqx.filter_jit(lambda model: model(tokens[None])[0])
+    np.testing.assert_allclose(run(model), want, rtol=1e-9, atol=1e-9)
+    again, config = olsq.nn.to_fla(model)
+    assert config["architectures"] == ["Mamba3ForCausalLM"]
+    assert config["n_groups"] == reference.HEADS
+    assert "intermediate_size" not in config
+    theirs = again.pop("backbone.layers.0.mixer.in_proj.weight")
+    assert theirs.shape == reference.space(reference.HEADS, 1)["in_proj.weight"]
+    for name, value in again.items():
+        np.testing.assert_array_equal(value, weights[name], name)
+    again["backbone.layers.0.mixer.in_proj.weight"] = theirs
+    third = olsq.nn.from_fla(again, config=config)
+    for key, value in named_arrays(model).items():
+        np.testing.assert_array_equal(named_arrays(third)[key], value, key)
+
+
 def test_without_a_configuration():
     rng = np.random.default_rng(20)
     for name, kind in (
@@ -56,6 +88,7 @@ def test_without_a_configuration():
         ("gated_deltanet", olsq.nn.GatedDelta),
         ("kda", olsq.nn.KDA),
         ("forgetting_transformer", olsq.nn.Forgetting),
+        ("mamba3", olsq.nn.Mamba3),
     ):
         assert type(olsq.nn.from_fla(reference.weights(name, rng))) is kind
 
@@ -134,6 +167,12 @@ def layer_of(kind, **options):
         (lambda: model_of(("gla", "mesa"), {}, blocks=2), r"several kinds \(GLA, Mesa\)"),
         (lambda: model_of("retention", RETENTION, mlp_ratio=0), "blocks without an MLP"),
         (lambda: model_of("retention", {**RETENTION, "norm_eps": 1e-6}), r'"norm_eps": 4e-06'),
+        (lambda: layer_of(olsq.nn.GSA), "joint_norm is False, not True"),
+        (lambda: layer_of(olsq.nn.GSA, joint_norm=True, value_size=3), "6 wide together, not 8"),
+        (lambda: layer_of(olsq.nn.Mamba3, angles=0), r"rope_fraction=0\.0 has no counterpart"),
+        (lambda: layer_of(olsq.nn.Mamba3, output_gate=False), "output_gate is missing"),
+        (lambda: model_of("mamba3"), r"MLPs \(give mlp_ratio=0\)"),
+        (lambda: layer_of(olsq.nn.LogLinearMamba2), "LogLinearMamba2 has no counterpart"),
         (lambda: 3, "must be a layer of olsq.nn or a LanguageModel, got a int"),
     ],
 )
@@ -159,6 +198,13 @@ WEIGHTS = {n: reference.weights(n, np.random.default_rng(6)) for n in NAMES}
         ("hgrn2", {"expand_ratio": 4, "use_lower_bound": True}, "use_lower_bound=True"),
         ("transformer", {}, "do not tell its heads: give config={'num_heads'"),
         ("gated_deltaproduct", {}, "config must give allow_neg_eigval"),
+        ("gsa", {}, "do not tell its heads: give config={'num_heads'"),
+        ("gsa", {"num_heads": 4}, "as many rows for each head, 4"),
+        ("gsa", {"num_heads": 2, "use_short_conv": True}, "use_short_conv=True has no counterpart"),
+        ("mamba3", {"is_mimo": True}, "is_mimo=True has no counterpart"),
+        ("mamba3", {"rope_fraction": 1.0}, r"rope_fraction is 1\.0, but the weights have 0\.5"),
+        ("mamba3", {"head_dim": 4}, "head_dim 4, not 3"),
+        ("mamba3, normed", {"is_outproj_norm": False}, "is_outproj_norm False, not True"),
     ],
 )
 def test_what_cannot_be_read(name, config, message):

@@ -18,12 +18,8 @@ CHEAP = olsq.ConjugateGradient(max_steps=3)
 class Fitted(nn.HeadMixer):
     """A mixer with a solver, that says nothing else."""
 
-    solver: olsq.solvers.Solver | None = eqx.field(static=True)
+    solver: olsq.solvers.Solver | None = eqx.field(static=True, default=None)  # and no __init__
     rule = staticmethod(olsq.attention.mesa)
-
-    def __init__(self, dim, *, solver=None, **options):
-        super().__init__(dim, **options)
-        self.solver = solver
 
     def arguments(self, x):
         return {"ridge": 1.0, "solver": self.solver}

@@ -73,7 +73,7 @@ def run_demo(out: Path, console: Console) -> None:
         from olsq.cli.demo.figure import draw_demo
 
         try:
-            draw_demo(macro, co2, readings).savefig(out, dpi=150)
+            draw_demo(macro, co2, readings).savefig(out, dpi=200)
         except OSError as error:
             raise InputError(f"cannot write {out}: {error.strerror}") from None
     console.print(f"\nFigure: [bold]{out}[/bold]", soft_wrap=True)

@@ -66,13 +66,7 @@ class Conversation:
     """
 
     def __init__(self, run: Run, options: SampleOptions, progress_console: Console) -> None:
-        import equinox as eqx
-
-        def prefill(model: Any, tokens: Any, state: Any, capacity: int | None) -> Any:
-            return model.prefill(tokens, state=state, capacity=capacity)
-
         self._run, self._options, self._console = run, options, progress_console
-        self._prefill = eqx.filter_jit(prefill)
         self._given = options.sampling(run.model.vocab_size)
         self._turns, self._begun = 0, False  # whether the last line has no end
         self.state: Any = None
@@ -98,9 +92,14 @@ class Conversation:
 
     def _read(self, tokens: Any) -> None:
         """Take in tokens (n,) by pieces of two sizes."""
+        import jax.numpy as jnp
+
+        from olsq.nn.generation import compiled_prefill
+
         whole = len(tokens) // PIECE * PIECE
         pieces = [*np.split(tokens[:whole], range(PIECE, whole, PIECE))] if whole else []
         backbone = self._run.model.backbone
         for piece in [*pieces, *tokens[whole:, None]]:
             capacity = backbone.capacity_for(self.state, len(piece))
-            _, self.state = self._prefill(self._run.model, piece[None], self.state, capacity)
+            given = jnp.asarray(piece[None])
+            _, self.state = compiled_prefill(self._run.model, given, None, self.state, capacity)

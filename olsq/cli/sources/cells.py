@@ -151,7 +151,9 @@ class CellParser:
     def _hint(self, cell: str, start: int) -> str:
         if self.separator != "," and cell.count(",") == 1 and not self._decimal_comma:
             return " (write decimals with a point, or give --decimal ,)"
-        return " (choose columns with --features, or --categorical)" if start == 0 else ""
+        if start:
+            return ""
+        return " (leave it out with --exclude, or see --features, --categorical, --by)"
 
 
 def _shortened(cell: str, most: int = 40) -> str:

@@ -55,7 +55,7 @@ class ParquetSource(Source):
             if not (dtype.is_numeric() or dtype == pl.Boolean or name in self.table.text):
                 raise InputError(
                     f"column {name!r} is not numeric: {path} stores it as {dtype} "
-                    "(choose columns with --features, or --categorical)"
+                    "(leave it out with --exclude, or see --features, --categorical, --by)"
                 )
         self.chunk_rows = reading.chunk_rows or default_chunk_rows(len(self.columns.all))
         self._scan = scan.select(

@@ -67,6 +67,11 @@ def run_train(options: TrainOptions, console: Console, progress_console: Console
 
 def prepare(options: TrainOptions) -> tuple[CorpusTrainer, float]:
     """The trainer, brought to where its checkpoint is, and bytes a token; nothing is written."""
+    if not options.resume and (options.out / "checkpoint.safetensors").exists():
+        raise InputError(
+            f"{options.out} holds a checkpoint: add --resume to go on from it, or choose another "
+            "directory"
+        )
     from olsq.train import CheckpointError, CheckpointMismatch, CorpusTrainer
 
     config = options.config()
@@ -82,11 +87,6 @@ def prepare(options: TrainOptions) -> tuple[CorpusTrainer, float]:
         )  # fmt: skip
     except ValueError as error:
         raise InputError(str(error)) from None
-    if not options.resume and (options.out / "checkpoint.safetensors").exists():
-        raise InputError(
-            f"{options.out} holds a checkpoint: add --resume to go on from it, or choose another "
-            "directory"
-        )
     if options.resume:
         try:
             trainer.resume()

@@ -12,9 +12,11 @@ from olsq.nn.fla.regressions import (
     KDALayout,
     MesaLayout,
 )
+from olsq.nn.fla.spaces import Mamba3Layout
 from olsq.nn.fla.sums import (
     ForgettingLayout,
     GLALayout,
+    GSALayout,
     HGRN2Layout,
     LinearLayout,
     RetentionLayout,
@@ -25,7 +27,7 @@ from olsq.nn.fla.sums import (
 LAYOUTS: tuple[Layout, ...] = (
     MesaLayout(), GLALayout(), RetentionLayout(), LinearLayout(), HGRN2Layout(), DeltaLayout(),
     GatedDeltaLayout(), DeltaProductLayout(), KDALayout(), ForgettingLayout(), SoftmaxLayout(),
-    WindowLayout(),
+    WindowLayout(), GSALayout(), Mamba3Layout(),
 )  # fmt: skip
 TYPES = {layout.model_type: layout for layout in LAYOUTS if not isinstance(layout, WindowLayout)}
 KINDS = {layout.kind: layout for layout in LAYOUTS}
@@ -64,7 +66,9 @@ def _recognised(arrays: Arrays, at: str) -> str:
         "gla": ("gk_proj.0.weight",),
         "hgrn2": ("i_proj.weight",),
         "forgetting_transformer": ("f_proj.bias",),
-        "comba": ("A_log", "D"),
+        "comba": ("A_log", "D", "k_proj.weight"),
+        "gsa": ("f_proj.weight", "k_proj.weight", "g_norm.weight"),
+        "mamba3": ("in_proj.weight", "B_norm.weight", "C_norm.weight"),
     }
     for kind, names in signs.items():
         if has(*names):

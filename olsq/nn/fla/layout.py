@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -34,6 +34,23 @@ class Sizes:
     gate: bool  # whether what is read is gated by a full projection
     steps: int = 1  # of a delta product
     rank: int = 0  # of low ranks
+    count: int = 0  # of slots, or of angles that turn
+    normed: bool = True  # whether what is read goes through a norm
+
+
+class Names(NamedTuple):
+    """What the parts of a causal language model are called, and what the eps of its norms is."""
+
+    body: str = "model"
+    mixer: str = "attn"
+    mixer_norm: str = "attn_norm"
+    mlp_norm: str | None = "mlp_norm"  # None if its blocks have no MLPs
+    norm: str = "norm"
+    eps: float = 1e-6  # unless the configuration says
+
+    def block(self, i: int) -> str:
+        """What names of block i begin with."""
+        return f"{self.body}.layers.{i}."
 
 
 class Layout:
@@ -47,6 +64,7 @@ class Layout:
     title: ClassVar[str]  # in messages
     kind: ClassVar[Any]  # our class
     mixer: ClassVar[str]  # its name among our mixers
+    names: ClassVar[Names] = Names()
     fixed: ClassVar[Options] = {}  # options of ours that are the same for all of theirs
     allowed: ClassVar[Allowed] = {}  # what we have of each option of theirs
     layer_only: ClassVar[Options] = {}  # options that their models never pass to a layer
@@ -54,6 +72,7 @@ class Layout:
         "q_proj": "query_proj", "k_proj": "key_proj", "v_proj": "value_proj",
     }  # fmt: skip
     taps: ClassVar[tuple[str, ...]] = ("q_conv1d", "k_conv1d", "v_conv1d")
+    output: ClassVar[str] = "o_proj"
     norms: ClassVar[tuple[str, ...]] = ("o_norm",)  # the first is what we write with a gate
     per_head: ClassVar[str | None] = None  # a weight with a row for each head
     gate_option: ClassVar[str] = "use_gate"
@@ -79,6 +98,10 @@ class Layout:
                     f"{name}={config[name]!r} has no counterpart in olsq.nn.{self.kind.__name__}, "
                     f"which computes that of {' or '.join(map(repr, known))}"
                 )
+
+    def opened(self, arrays: Arrays, at: str, config: Config) -> Arrays:
+        """The weights with those of several of ours cut into them."""
+        return arrays
 
     def sizes(self, arrays: Arrays, at: str, config: Config) -> Sizes:
         """Sizes that weights and configuration tell."""
@@ -158,7 +181,7 @@ class Layout:
             linear(theirs, ours, widths[ours], s.dim, self.channels(ours, s))
             for theirs, ours in self.projections.items()
         ]
-        made.append(linear("o_proj", "output_proj", s.dim, s.heads * s.value))
+        made.append(linear(self.output, "output_proj", s.dim, s.heads * s.value))
         if s.gate:
             made.append(linear("g_proj", "output_gate", s.heads * s.value, s.dim))
         # Of ours, the kernel is one, over the channels of all that are convolved.
@@ -223,6 +246,14 @@ class Layout:
             bias=learned and taps.bias is not None,
             gate=layer.output_gate is not None, steps=getattr(layer, "steps", 1),
         )  # fmt: skip
+
+    def closed(self, arrays: Arrays, at: str) -> Arrays:
+        """:meth:`opened` undone."""
+        return arrays
+
+    def norm_of(self, layer: Any) -> Any:
+        """The norm whose eps is that of the configuration; None if there is none."""
+        return layer.norm
 
     def eps_of(self, layer: Any, s: Sizes) -> float | None:
         """Their ``norm_eps``; None if there is no norm."""

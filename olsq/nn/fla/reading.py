@@ -18,9 +18,10 @@ from olsq.nn.fla.parts import Arrays, to_ours
 from olsq.nn.model import Dtype, LanguageModel
 from olsq.sequence.jax.inputs import promoted
 
-LAYER_EPS, MODEL_EPS = 1e-5, 1e-6  # its defaults for a layer alone and for a model
+LAYER_EPS = 1e-5  # its default for a layer alone
 MLP = {"gate_proj": "gate", "up_proj": "up", "down_proj": "down"}
-LAYER = re.compile(r"model\.layers\.(\d+)\.")
+LAYER = re.compile(r"(?:model|backbone)\.layers\.(\d+)\.")
+MIXERS = re.compile(r"(?:model\.layers\.\d+\.attn|backbone\.layers\.\d+\.mixer)\.")
 
 
 def from_fla(
@@ -88,10 +89,13 @@ def from_fla(
             "a model with layers of softmax attention between others (config.attn) cannot be read: "
             "its heads are not those of the others"
         )
-    layout = layout_of(arrays, "model.layers.0.attn." if whole else "", options)
+    mixers = sorted({match[0] for match in map(MIXERS.match, arrays) if match})
+    layout = layout_of(arrays, mixers[0] if mixers else "", options)
     if "model.lower_bounds" in arrays:
         options = {**options, "use_lower_bound": True}
     layout.refuse(options)
+    for at in mixers if whole else [""]:
+        arrays = layout.opened(arrays, at, options)
     return _model(layout, arrays, options, dtype) if whole else _layer(layout, arrays, options)
 
 
@@ -109,31 +113,37 @@ def _model(layout: Layout, arrays: Arrays, options: Options, dtype: Dtype | None
         raise ValueError(f"hidden_act must be 'swish', got {options['hidden_act']!r}")
     if options.get("attnres_block_size") is not None:
         raise ValueError("attention over blocks (attnres_block_size) has no counterpart here")
-    at = "model.layers.0."
-    s = layout.sizes(arrays, f"{at}attn.", options)
-    vocab_size, dim = layout.axes(arrays, "model.embeddings.weight", 2)
-    width, _ = layout.axes(arrays, f"{at}mlp.gate_proj.weight", 2)
+    names = layout.names
+    at = names.block(0)
+    s = layout.sizes(arrays, f"{at}{names.mixer}.", options)
+    vocab_size, dim = layout.axes(arrays, f"{names.body}.embeddings.weight", 2)
+    width = layout.axes(arrays, f"{at}mlp.gate_proj.weight", 2)[0] if names.mlp_norm else 0
     found = {int(match[1]) for match in map(LAYER.match, arrays) if match}
     blocks = options.get("num_hidden_layers", max(found) + 1)
     tied = bool(options.get("tie_word_embeddings", False))
 
-    shapes = {"model.embeddings.weight": (vocab_size, dim), "model.norm.weight": (dim,)}
+    shapes: dict[str, tuple[int, ...]] = {f"{names.body}.embeddings.weight": (vocab_size, dim)}
+    shapes[f"{names.body}.{names.norm}.weight"] = (dim,)
     if not tied or "lm_head.weight" in arrays:
         shapes["lm_head.weight"] = (vocab_size, dim)
-    norm = layout.norm_name(arrays, f"{at}attn.", s)
+    norm = layout.norm_name(arrays, f"{at}{names.mixer}.", s)
     for i in range(blocks):
-        at = f"model.layers.{i}."
-        shapes |= {f"{at}attn.{p.theirs}": p.shape for p in layout.parts(s, norm)}
-        shapes |= {f"{at}{name}_norm.weight": (dim,) for name in ("attn", "mlp")}
+        at = names.block(i)
+        shapes |= {f"{at}{names.mixer}.{p.theirs}": p.shape for p in layout.parts(s, norm)}
+        shapes[f"{at}{names.mixer_norm}.weight"] = (dim,)
+        if names.mlp_norm is None:
+            continue
+        shapes[f"{at}{names.mlp_norm}.weight"] = (dim,)
         shapes |= {f"{at}mlp.{name}.weight": (width, dim) for name in ("gate_proj", "up_proj")}
         shapes[f"{at}mlp.down_proj.weight"] = (dim, width)
-    sizes = {**layout.compared(s), "vocab_size": vocab_size, "intermediate_size": width}
+    sizes = {**layout.compared(s), "vocab_size": vocab_size}
+    sizes |= {"intermediate_size": width} if width else {}
     _fit(layout, arrays, shapes, options, sizes)
-    embedding = arrays["model.embeddings.weight"]
+    embedding = arrays[f"{names.body}.embeddings.weight"]
     if tied and not np.array_equal(arrays.get("lm_head.weight", embedding), embedding):
         raise ValueError("config ties the logits to the embedding, but lm_head.weight differs")
 
-    eps = options.get("norm_eps", MODEL_EPS)
+    eps = options.get("norm_eps", names.eps)
     working: Any = dtype or str(embedding.dtype)
     own = layout.options(s, options, eps)
     template = eqx.filter_eval_shape(
@@ -144,15 +154,18 @@ def _model(layout: Layout, arrays: Arrays, options: Options, dtype: Dtype | None
             key=jax.random.key(0),
         )
     )  # fmt: skip
-    ours = {"embedding": embedding, "backbone.norm.scale": arrays["model.norm.weight"]}
+    last = arrays[f"{names.body}.{names.norm}.weight"]
+    ours = {"embedding": embedding, "backbone.norm.scale": last}
     if not tied:
         ours["head"] = arrays["lm_head.weight"]
     for i in range(blocks):
-        at, to = f"model.layers.{i}.", f"backbone.blocks.{i}."
-        mixer = _ours(layout, arrays, f"{at}attn.", s)
+        at, to = names.block(i), f"backbone.blocks.{i}."
+        mixer = _ours(layout, arrays, f"{at}{names.mixer}.", s)
         ours |= {f"{to}mixer.{name}": x for name, x in mixer.items()}
-        ours[f"{to}mixer_norm.scale"] = arrays[f"{at}attn_norm.weight"]
-        ours[f"{to}mlp_norm.scale"] = arrays[f"{at}mlp_norm.weight"]
+        ours[f"{to}mixer_norm.scale"] = arrays[f"{at}{names.mixer_norm}.weight"]
+        if names.mlp_norm is None:
+            continue
+        ours[f"{to}mlp_norm.scale"] = arrays[f"{at}{names.mlp_norm}.weight"]
         for name, part in MLP.items():
             ours[f"{to}mlp.{part}.weight"] = arrays[f"{at}mlp.{name}.weight"].T
     return filled(template, ours, "the state_dict")

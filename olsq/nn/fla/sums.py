@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from olsq.nn.fla.layout import Allowed, Config, Layout, Options, Sizes
 from olsq.nn.fla.parts import Arrays, Part, linear
 from olsq.nn.forgetting import Forgetting
+from olsq.nn.gsa import GSA, POWER
 from olsq.nn.linear import GLA, HGRN2, RANK, LinearAttention, Retention
 from olsq.nn.softmax import SlidingWindow, Softmax
 
@@ -148,6 +149,66 @@ class HGRN2Layout(Layout):
 
     def compared(self, s: Sizes) -> Options:
         return {**super().compared(s), "expand_ratio": s.key}
+
+
+class GSALayout(Layout):
+    model_type, architecture, title = "gsa", "GSAForCausalLM", "GatedSlotAttention"
+    kind, mixer = GSA, "gsa"
+    taps, norms, gate_option = (), ("g_norm",), ""  # their use_output_gate does nothing
+    scaled = False
+    fixed: ClassVar[Options] = {
+        "normalise": False, "convolution": False, "value_map": "silu", "read_map": "silu",
+        "joint_norm": True,
+    }  # fmt: skip
+    # After a convolution, which has a silu of its own, theirs are mapped twice.
+    allowed: ClassVar[Allowed] = {
+        "use_short_conv": (False,), "feature_map": SWISH, "gate_logit_normalizer": (POWER,),
+        "scale": (1.0,), "elementwise_affine": (True, None),
+    }  # fmt: skip
+
+    def heads(self, arrays: Arrays, at: str, config: Config, read: int) -> int:
+        if config.get("num_heads") is None:
+            raise ValueError(
+                "weights of a GatedSlotAttention do not tell its heads: give "
+                "config={'num_heads': ...}"
+            )
+        return config["num_heads"]
+
+    def sizes(self, arrays: Arrays, at: str, config: Config) -> Sizes:
+        s = super().sizes(arrays, at, config)
+        slots, over = divmod(self.axes(arrays, f"{at}f_proj.weight", 2)[0], s.heads)
+        if over:
+            raise ValueError(f"{at}f_proj.weight must have as many rows for each head, {s.heads}")
+        return replaced(s, count=slots)
+
+    def options(self, s: Sizes, config: Config, eps: float) -> Options:
+        return {**super().options(s, config, eps), "slots": s.count}
+
+    def parts(self, s: Sizes, norm: str) -> list[Part]:
+        return [
+            *(part for part in super().parts(s, norm) if part.ours != "norm.scale"),
+            linear("f_proj", "forget.project", s.heads * s.count, s.dim),
+            Part(f"{norm}.weight", "norm.scale", (s.dim,)),
+        ]
+
+    def sizes_of(self, layer: Any) -> Sizes:
+        return replaced(super().sizes_of(layer), count=layer.slots)
+
+    def prepared(self, layer: Any) -> Any:
+        if not layer.joint_norm:
+            return layer  # which is named
+        if layer.heads * layer.value_size != layer.dim:
+            raise ValueError(
+                f"heads are {layer.heads * layer.value_size} wide together, not {layer.dim}: the "
+                "norm of flash-linear-attention's GatedSlotAttention is as wide as the stream"
+            )
+        return layer
+
+    def config(self, layer: Any, s: Sizes) -> Options:
+        return {**super().config(layer, s), "num_slots": s.count}
+
+    def compared(self, s: Sizes) -> Options:
+        return {**super().compared(s), "num_slots": s.count}
 
 
 class SoftmaxLayout(Layout):

@@ -47,7 +47,7 @@ def to_fla(model: Any) -> FlaWeights:
     model : Mixer or LanguageModel
         A layer that both libraries compute alike, with the options that theirs has: GLA with
         ``vector_gates``, GatedDelta with ``value_map="silu"`` and so on, as :func:`from_fla` makes
-        them.  A model also needs ``soft_cap=None``, MLPs, and one kind of mixer.
+        them.  A model also needs ``soft_cap=None``, MLPs (for Mamba-3 none), and one kind of mixer.
 
     Returns
     -------
@@ -127,32 +127,34 @@ def _layer(layout: Layout, mixer: Any, at: str, eps: float) -> tuple[Arrays, Opt
             f"computes: {'; '.join(differ)}"
         )
     arrays = {name: np.asarray(x) for name, x in named_arrays(own).items()}
-    return to_theirs(layout.parts(s, layout.norm_written(s)), arrays, at), config
+    written = to_theirs(layout.parts(s, layout.norm_written(s)), arrays, at)
+    return layout.closed(written, at), config
 
 
 def _model(model: LanguageModel) -> FlaWeights:
     mixers: list[Any] = list(mixers_of(model))
     kinds = sorted({type(mixer).__name__ for mixer in mixers})
-    wrong = []
+    layout, wrong = _layout(mixers[0]), []
+    names = layout.names
     if len(kinds) > 1:
         wrong.append(f"mixers of several kinds ({', '.join(kinds)})")
     if model.soft_cap is not None:
         wrong.append(f"soft_cap={model.soft_cap} (make it with soft_cap=None)")
-    if any(block.mlp is None for block in model.backbone.blocks):
-        wrong.append("blocks without an MLP")
+    if any((block.mlp is None) != (names.mlp_norm is None) for block in model.backbone.blocks):
+        wrong.append("blocks without an MLP" if names.mlp_norm else "MLPs (give mlp_ratio=0)")
     if wrong:
         raise ValueError(
             f"the model has what models of flash-linear-attention do not: {'; '.join(wrong)}"
         )
-    layout = _layout(mixers[0])
     eps = model.backbone.norm.eps
-    made = [_layer(layout, mixer, f"model.layers.{i}.attn.", eps) for i, mixer in enumerate(mixers)]
+    places = [f"{names.block(i)}{names.mixer}." for i in range(len(mixers))]
+    made = [_layer(layout, *each, eps) for each in zip(mixers, places, strict=True)]
     config = made[0][1]
     if any(other != config for _, other in made):
         raise ValueError("the blocks' mixers have different options: theirs share one")
     if not math.isclose(config["norm_eps"], eps, rel_tol=1e-9):
         times = eps / config["norm_eps"]
-        name, own = layout.mixer, mixers[0].norm.eps * times
+        name, own = layout.mixer, layout.norm_of(mixers[0]).eps * times
         raise ValueError(
             f"norms of the stream have norm_eps={eps}, and those of the mixers stand for "
             f"{config['norm_eps']:g} there, where one number is for both: make the model with "
@@ -167,26 +169,29 @@ def _model(model: LanguageModel) -> FlaWeights:
     if model.scale_embedding:
         embedding = np.asarray(model.embedding * math.sqrt(embedding.shape[1]))
     tied = model.head is None and not model.scale_embedding
-    weights = {"model.embeddings.weight": embedding}
+    weights = {f"{names.body}.embeddings.weight": embedding}
     for i, (mixer, _) in enumerate(made):
-        at, block = f"model.layers.{i}.", model.backbone.blocks[i]
+        at, block = names.block(i), model.backbone.blocks[i]
         weights |= mixer
-        weights[f"{at}attn_norm.weight"] = np.asarray(block.mixer_norm.scale)
-        assert block.mlp is not None
-        assert block.mlp_norm is not None
-        weights[f"{at}mlp_norm.weight"] = np.asarray(block.mlp_norm.scale)
+        weights[f"{at}{names.mixer_norm}.weight"] = np.asarray(block.mixer_norm.scale)
+        if block.mlp is None or block.mlp_norm is None:
+            continue
+        weights[f"{at}{names.mlp_norm}.weight"] = np.asarray(block.mlp_norm.scale)
         for name, part in MLP.items():
             weight = np.asarray(getattr(block.mlp, part).weight)
             weights[f"{at}mlp.{name}.weight"] = np.ascontiguousarray(weight.T)
-    weights["model.norm.weight"] = np.asarray(model.backbone.norm.scale)
+    weights[f"{names.body}.{names.norm}.weight"] = np.asarray(model.backbone.norm.scale)
     if not tied:
         weights["lm_head.weight"] = head
-    width = weights["model.layers.0.mlp.up_proj.weight"].shape[0]
-    return FlaWeights(weights, {
+    written = {
         "architectures": [layout.architecture], **config, "norm_eps": eps,
         "vocab_size": model.vocab_size, "num_hidden_layers": len(mixers),
-        "intermediate_size": width, "hidden_act": "swish", "tie_word_embeddings": tied,
-    })  # fmt: skip
+        "hidden_act": "swish", "tie_word_embeddings": tied,
+    }  # fmt: skip
+    if names.mlp_norm:
+        width = weights[f"{names.block(0)}mlp.up_proj.weight"].shape[0]
+        written["intermediate_size"] = width
+    return FlaWeights(weights, written)
 
 
 def _differences(found: Any, wanted: Any, path: str) -> Differences:
