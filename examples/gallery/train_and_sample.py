@@ -51,6 +51,7 @@ def main(arguments: list[str] | None = None) -> None:
         ax.semilogy(losses, color="#2166ac", label="training")
         ends, name = [0, len(losses) - 1], "the choice of\nsentences"
         ax.plot(ends, [chance, chance], color="#6b7280", linewidth=1, label=name)
+        ax.set_ylim(bottom=chance / 2)  # room for its name
         ax.set_xlabel("step")
         ax.set_title("Loss in nats a byte", loc="left")
 
