@@ -9,6 +9,7 @@ import numpy as np
 
 DATA = Path(__file__).parents[2] / "tests" / "golden" / "nist.json"
 NAMES = ("longley", "norris")
+METHODS = ("sqrt", "covariance", "information")
 
 
 def digits(value: np.ndarray, certified: np.ndarray) -> float:
@@ -16,20 +17,18 @@ def digits(value: np.ndarray, certified: np.ndarray) -> float:
     return float(-np.log10(max(np.max(np.abs(value / certified - 1)), 1e-16)))
 
 
-def table() -> str:
-    """Markdown table: data sets by methods, with the textbook solutions beside them."""
+def measure() -> dict[str, list[float]]:
+    """Digits by data set: those of ``METHODS``, of batch QR and of the normal equations.
+
+    The last digit depends on where in memory LAPACK finds its arrays.
+    """
     import olsq
 
-    data = json.loads(DATA.read_text(encoding="utf-8"))
-    methods = ("sqrt", "covariance", "information")
-    lines = [
-        "| | " + " | ".join(f"olsq {m}" for m in methods) + " | batch QR | normal equations |",
-        "|---|" + "---|" * (len(methods) + 2),
-    ]
+    data, found = json.loads(DATA.read_text(encoding="utf-8")), {}
     for name in NAMES:
         X, y, certified = (np.array(data[name][key]) for key in ("X", "y", "coef"))
         cells = []
-        for method in methods:
+        for method in METHODS:
             est = olsq.RecursiveLeastSquares(ridge=0.0, method=method)
             for row, target in zip(X, y, strict=True):
                 est.partial_fit(row[None], [target])
@@ -38,5 +37,16 @@ def table() -> str:
         q, r = np.linalg.qr(design)
         cells.append(digits(np.linalg.solve(r, q.T @ y), certified))
         cells.append(digits(np.linalg.solve(design.T @ design, design.T @ y), certified))
+        found[name] = [round(cell, 1) for cell in cells]
+    return found
+
+
+def table(found: dict[str, list[float]]) -> str:
+    """Markdown table: data sets by methods, with the textbook solutions beside them."""
+    lines = [
+        "| | " + " | ".join(f"olsq {m}" for m in METHODS) + " | batch QR | normal equations |",
+        "|---|" + "---|" * (len(METHODS) + 2),
+    ]
+    for name, cells in found.items():
         lines.append(f"| {name.capitalize()} | " + " | ".join(f"{c:.1f}" for c in cells) + " |")
     return "\n".join(lines)

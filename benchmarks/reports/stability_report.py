@@ -79,7 +79,7 @@ def tables(results: dict) -> dict[str, str]:
         "float32": main_table(cells, np.float32, FLOAT32_METHODS),
         "special": _table(streaming, special),
         "rolling": _table(list(rolling_drift.METHODS), rolling),
-        "nist": nist.table(),
+        "nist": nist.table(results["nist"]),
     }
 
 

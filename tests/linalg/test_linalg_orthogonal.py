@@ -154,7 +154,8 @@ def test_batches_jit_and_a_traced_place():
     assert Q1.shape == (2, 3, 5, 4)
     alone = qr_insert(Q[1, 2], R[1, 2], u[2], 1, which="col")[1]  # which goes another way
     np.testing.assert_allclose(R1[1, 2], alone, rtol=0, atol=30 * EPS)
-    assert np.array_equal(qr_delete(Q, R, 1)[1][1, 2], qr_delete(Q[1, 2], R[1, 2], 1)[1])
+    alone = qr_delete(Q[1, 2], R[1, 2], 1)[1]
+    np.testing.assert_allclose(qr_delete(Q, R, 1)[1][1, 2], alone, rtol=0, atol=30 * EPS)
     assert qr_delete(Q.astype(np.float32), R.astype(np.float32), 1)[0].dtype == np.float32
 
     insert = jax.jit(functools.partial(qr_insert, which="col"))
