@@ -14,6 +14,14 @@ RECALL = """\
 LANGUAGE = """\
 **Bytes of two novels**, sequences of 256, batches of 4, width 64 with heads of 16; 48 test sequences."""
 
+CHOICE = """
+A memory of two tokens does not find what lies further back: no seed that started at one half learnt recall in this time, and
+all that started at .99 are on the way or there. On bytes, where most is said by the last few, the starts' means end
+within 1.2 % of each other after 300 steps; which of them is better for a language model cannot be told at this size.
+Layers start at one half, as the paper's do; `forget_bias=4.6` starts them at .99, and one number for each head, as
+`[2.2, 3.8, 5.4, 6.9]`, spreads them.
+"""
+
 
 def steps_to(record: dict[str, Any], goal: float = GOAL) -> float:
     """The step at which accuracy reached the goal, between two measurements by a straight line."""
@@ -73,7 +81,8 @@ for every start.
         for start in STARTS:
             found = at_best(runs, task, start)
             losses = " / ".join(f"{r['test_loss'][-1]:.3f}" for r in found)
-            reached = " / ".join(f"{steps_to(r):.0f}" for r in found)
+            steps = (steps_to(r) for r in found)
+            reached = " / ".join(f"{n:.0f}" if np.isfinite(n) else "never" for n in steps)
             gates = [np.mean([g for r in found for g in r["gates"][i][b]])
                      for i in (0, 1) for b in range(BLOCKS)]  # fmt: skip
             cells = [f"`{start}`", f"{best_rate(runs, task, start):g}", losses]
@@ -86,4 +95,4 @@ for every start.
         for line in (lines, ["---"] * len(lines), *rows):
             text += "| " + " | ".join(line) + " |\n"
         text += f"\nAgainst `{PAPER}`: {verdict(runs, task)}.\n"
-    return text
+    return text + CHOICE
