@@ -43,7 +43,9 @@ class Tokens(NamedTuple):
     start: Any  # (N, T) bool, first tokens of segments; None: no segments
     sample_lost: Array  # (N, T) bool, neither finite nor left out
     query_finite: Array  # (N, T) bool, queries that are finite
-    given: tuple[Heads, ...] | None = None  # q, k, v; None where nothing gains by them
+    # q, k, v for a recurrence that folds heads as it goes; None where nothing gains by it, and to
+    # be made None by whoever replaces q, k or v.
+    given: tuple[Heads, ...] | None = None
 
 
 def check_heads(**arrays: Any) -> tuple[dict[str, Array], int, int, int]:
@@ -183,8 +185,10 @@ def check_inputs(
     gates = check_gates(forget, log_forget, layout, width, signed=signed)
     weight = check_weight("weight", weight, layout)
     start = check_segments(segment_ids, layout)
-    query_finite, *finite_parts = (fold_heads(finite(x)) for x in unfolded)
-    sample_finite = finite_parts[0] & finite_parts[1]
+    query_finite, key_finite, value_finite = (
+        fold_heads(finite(x.astype(layout.working))) for x in unfolded
+    )
+    sample_finite = key_finite & value_finite
     sample_lost = ~sample_finite
     k, v = (jnp.where(sample_finite[..., None], x, 0) for x in (k, v))
     if weight is not None:

@@ -56,3 +56,10 @@ def test_heads_are_folded_on_the_way(rule, dtype, monkeypatch):
         jax.tree.map(
             lambda a, b: np.testing.assert_allclose(*map(np.float64, (a, b)), **tol), found, other
         )
+
+
+def test_truths_are_numbers():
+    """No dtype of a sample is subtracted before it is made a number."""
+    x = np.ones((1, 2, 1, 2), bool)
+    out, _ = attention.gla(x, x, x)
+    np.testing.assert_array_equal(out[0, :, 0], [[2, 2], [4, 4]])
