@@ -311,12 +311,11 @@ def reach(tokens: Tokens, state_lost: Array) -> tuple[Array, Array]:
     return lost, lost[:, -1]
 
 
-def as_given(tokens: Tokens, state_lost: Array, layout: Layout) -> tuple[Any, dict[str, Any]]:
+def as_given(tokens: Tokens, output_lost: Array, layout: Layout) -> tuple[Any, dict[str, Any]]:
     """Queries, keys and values for a recurrence that folds heads as it goes, and its options."""
     if tokens.given is None:
         return tokens[:3], {}
-    seen = tokens.query_finite & ~reach(tokens, state_lost)[0]
-    return tokens.given, {"seen": seen, "dtype": layout.dtype}
+    return tokens.given, {"seen": tokens.query_finite & ~output_lost, "dtype": layout.dtype}
 
 
 def leave_out(tokens: Tokens, strength: Array | None) -> tuple[Tokens, Array | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq.attention.arguments import as_given, check_inputs, check_state, restore_layout
+from olsq.attention.arguments import as_given, check_inputs, check_state, reach, restore_layout
 from olsq.attention.recurrences.delta import delta_rule
 from olsq.attention.states import Memory, empty
 from olsq.attention.steps import one_token
@@ -82,10 +82,11 @@ def gated_delta(
     opened, state_lost = check_state(
         state, empty(layout, tokens.v.shape[-1], tokens.k.shape[-1]), layout
     )
-    (q, k, v), options = as_given(tokens, state_lost, layout)
+    lost = reach(tokens, state_lost)
+    (q, k, v), options = as_given(tokens, lost[0], layout)
     out, memory = delta_rule(q, k, None, v, tokens.forget, tokens.weight, opened.matrix, **options)
     memory = memory if final_sign is None else memory * final_sign
-    return restore_layout(out, Memory(memory), tokens, state_lost, layout)
+    return restore_layout(out, Memory(memory), tokens, state_lost, layout, lost)
 
 
 def gated_delta_step(

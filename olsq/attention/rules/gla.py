@@ -12,6 +12,7 @@ from olsq.attention.arguments import (
     as_given,
     check_inputs,
     check_state,
+    reach,
     restore_layout,
 )
 from olsq.attention.recurrences.linear import gated_linear
@@ -154,11 +155,12 @@ def gated_memory(
     opened, state_lost = check_state(
         state, empty(layout, tokens.v.shape[-1], tokens.k.shape[-1]), layout
     )
+    lost = reach(tokens, state_lost)
     if tokens.forget is not None and tokens.forget.ndim == 3:
         v = tokens.v if tokens.weight is None else tokens.weight[..., None] * tokens.v
         out, memory = vector_gated(tokens.q, tokens.k, v, tokens.forget, opened.matrix)
     else:
-        streams, options = as_given(tokens, state_lost, layout)
+        streams, options = as_given(tokens, lost[0], layout)
         out, memory = gated_linear(*streams, tokens.forget, tokens.weight, opened.matrix, **options)
     memory = memory if final_sign is None else memory * final_sign
-    return restore_layout(out, Memory(memory), tokens, state_lost, layout)
+    return restore_layout(out, Memory(memory), tokens, state_lost, layout, lost)

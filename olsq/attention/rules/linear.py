@@ -14,6 +14,7 @@ from olsq.attention.arguments import (
     check_count,
     check_inputs,
     check_state,
+    reach,
     restore_layout,
 )
 from olsq.attention.recurrences.linear import gated_linear
@@ -110,16 +111,17 @@ def linear(
     if normalise:
         v = jnp.concatenate([v, jnp.ones_like(v[..., :1])], -1)
         memory = jnp.concatenate([memory, opened.normaliser[:, None]], 1)
+    lost = reach(tokens, state_lost)
     streams, options = (phi_q, phi_k, v), {}
     if feature_map == "identity" and not normalise:
-        streams, options = as_given(tokens, state_lost, layout)
+        streams, options = as_given(tokens, lost[0], layout)
     out, memory = gated_linear(*streams, tokens.forget, tokens.weight, memory, **options)
     if normalise:
         out = divide(out[..., :-1], out[..., -1:])
         return restore_layout(
-            out, Normalised(memory[:, :-1], memory[:, -1]), tokens, state_lost, layout
+            out, Normalised(memory[:, :-1], memory[:, -1]), tokens, state_lost, layout, lost
         )
-    return restore_layout(out, Memory(memory), tokens, state_lost, layout)
+    return restore_layout(out, Memory(memory), tokens, state_lost, layout, lost)
 
 
 def linear_step(
