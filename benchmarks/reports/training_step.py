@@ -39,8 +39,8 @@ SHOWN: dict[str, tuple[str, dict[str, Any]]] = {
     "mesa": ("mesa", {}),
     "mesa, CG to 1e-6": ("mesa", {"solver": olsq.ConjugateGradient(tol=1e-6)}),
     "mesa, CG, 30 steps": ("mesa", {"solver": olsq.ConjugateGradient(tol=0.0)}),
+    "mesa, gates near .5": ("mesa", {"forget_bias": 0.0}),
     "mesa, gates near .9": ("mesa", {"forget_bias": float(np.log(9))}),
-    "mesa, gates near .99": ("mesa", {"forget_bias": float(np.log(99))}),
     "mesa, gates near .999": ("mesa", {"forget_bias": float(np.log(999))}),
 }
 

@@ -47,6 +47,7 @@ STARTS: dict[str, list[float]] = {
     "0.5": [0.0] * HEADS,
     "0.9": [logit(0.9)] * HEADS,
     "0.99": [logit(0.99)] * HEADS,
+    "0.999": [logit(0.999)] * HEADS,
     "spread": [logit(1 - 1 / memory) for memory in np.geomspace(10, 1000, HEADS)],
 }
 BLOCKS = 2
@@ -221,7 +222,7 @@ def main(argv: list[str] | None = None) -> None:
             print(f"{key}: {loss:.4f} in {seconds:.0f} s", flush=True)
             found["date"] = datetime.date.today().isoformat()
             add_result(NAME, ("command",), " ".join(["python", *sys.argv[:1]]))
-            results = {**results, "runs": {**results["runs"], key: found}}
+            results["runs"][key] = found  # which the plan reads on the way
             add_result(NAME, ("runs", key), found)
     fig = figure(results)
     fig.savefig(RESULTS / f"{NAME}.png", dpi=150)

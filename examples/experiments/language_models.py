@@ -21,7 +21,7 @@ import equinox as eqx
 import jax
 import numpy as np
 from panels import COLOURS, colour_of, in_house_style, label_lines, line, panels, seed_lines
-from task_training import RESULTS, add_result, load_results
+from task_training import RESULTS, add_result, load_results, paper_gates
 
 import olsq
 import olsq.datasets
@@ -50,7 +50,9 @@ BINS = 12
 
 
 def make_model(mixer: Any, vocab_size: int, seed: int, **sizes: Any) -> Any:
-    options = {"sliding_window": {"window": WINDOW}} if mixer == "sliding_window" else None
+    options: dict[str, Any] = paper_gates(*([mixer] if isinstance(mixer, str) else mixer))
+    if mixer == "sliding_window":
+        options = {mixer: {"window": WINDOW}}
     return olsq.nn.LanguageModel(
         vocab_size, mixer=mixer, mixer_options=options, key=jax.random.key(seed),
         **{**MODEL, **sizes},

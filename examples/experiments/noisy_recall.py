@@ -18,7 +18,7 @@ import jax
 import matplotlib.pyplot as plt
 import numpy as np
 from panels import COLOURS, in_house_style, panels
-from task_training import RESULTS, add_result, batches, load_results, train
+from task_training import RESULTS, add_result, batches, load_results, paper_gates, train
 
 import olsq
 import olsq.nn
@@ -47,7 +47,10 @@ def run(
     setting = setting._replace(n_train=SEQUENCES, options=options)
     data, test = mad.split(setting, seed, n_test=128 if quick else 320)
     size = {**MODEL, **(QUICK_MODEL if quick else {})}
-    model = olsq.nn.LanguageModel(setting.classes, mixer=mixer, key=jax.random.key(seed), **size)
+    gates = paper_gates(*([mixer] if isinstance(mixer, str) else mixer))
+    model = olsq.nn.LanguageModel(
+        setting.classes, mixer=mixer, mixer_options=gates, key=jax.random.key(seed), **size
+    )
     stream = batches(data, QUICK_BATCH if quick else BATCH, steps, seed)
     lr, every = (QUICK_LR, 25) if quick else (LR, 50)
     _, record = train(model, stream, test, steps=steps, lr=lr, target=target, every=every)

@@ -31,7 +31,10 @@ MODEL: dict[str, Any] = {
     "dim": 32, "blocks": 2, "heads": 2, "key_size": 16, "initialisation": "fan-in",
 }  # fmt: skip
 LENGTH, LONG, BATCH, STEPS = 40, 256, 128, 2000
-GATES = {"(-1, 1)": {"signed": True}, "(0, 1)": {"ridge_floor": 49.0, "ridge_start": 50.0}}
+GATES = {
+    "(-1, 1)": {"signed": True},
+    "(0, 1)": {"forget_bias": 0.0, "ridge_floor": 49.0, "ridge_start": 50.0},
+}
 
 
 def fresh(seed: int, steps: int, batch: int, length: int) -> Iterator[tuple[Any, Any]]:

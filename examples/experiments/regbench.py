@@ -20,7 +20,15 @@ import jax
 import numpy as np
 from icl_training import Claim, options, run_notes
 from panels import colour_of, in_house_style, label_lines, line, panels, seed_lines
-from task_training import RESULTS, add_result, batches, load_results, save_results, train
+from task_training import (
+    RESULTS,
+    add_result,
+    batches,
+    load_results,
+    paper_gates,
+    save_results,
+    train,
+)
 
 import olsq.nn
 from olsq.tasks import (
@@ -64,7 +72,9 @@ def run(mixer: str, seed: int, given: Any, steps: int, **sizes: Any) -> dict[str
     learn, test = given
     symbols = LANGUAGE["n_letters"] + 2
     sizes = {**MODEL, **sizes}
-    model = olsq.nn.LanguageModel(symbols, mixer=mixer, key=jax.random.key(seed), **sizes)
+    model = olsq.nn.LanguageModel(
+        symbols, mixer=mixer, mixer_options=paper_gates(mixer), key=jax.random.key(seed), **sizes
+    )
     logits = eqx.filter_jit(lambda model, x: model(x))
 
     def score(model: Any) -> dict[str, float]:

@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from task_training import loss_of
+from task_training import loss_of, paper_gates
 
 import olsq
 import olsq.nn
@@ -79,7 +79,8 @@ def mixer_of(name: str, common: dict[str, Any]) -> dict[str, Any]:
     """``mixer=`` and ``mixer_options=`` of a name of :data:`MIXERS` or a task's ``extra``."""
     kind, own = {**SMALL_RIDGE, **TRACKING}.get(name, (name, {}))
     kinds = ("hawk", "mesa") if kind == "hawk-mesa" else (kind,)
-    given = {k: {**common, **own} for k in kinds if k != "hawk"}
+    gates = paper_gates(*kinds)
+    given = {k: {**gates.get(k, {}), **common, **own} for k in kinds if k != "hawk"}
     if kind == "mesa_discounted":
         given[kind].update(QUICKER)
     if kind == "softmax":

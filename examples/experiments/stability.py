@@ -19,7 +19,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from task_training import DECAYED, add_result, load_results, optimiser
+from task_training import DECAYED, add_result, load_results, optimiser, paper_gates
 
 import olsq.datasets
 import olsq.nn
@@ -49,7 +49,9 @@ def screaming(steps: int, seed: int) -> Iterator[Any]:
 
 def run(mixer: str, lr: float, steps: int) -> dict[str, Any]:
     """Losses, and how many steps met a number that is not finite."""
-    model = olsq.nn.LanguageModel(256, mixer=mixer, key=jax.random.key(0), **MODEL)
+    model = olsq.nn.LanguageModel(
+        256, mixer=mixer, mixer_options=paper_gates(mixer), key=jax.random.key(0), **MODEL
+    )
     trainer = Trainer(
         model, batches=screaming(steps, seed=0), steps=steps,
         optimizer=optimiser(lr, steps, warm_up=steps // 20, weight_decay=0.1),

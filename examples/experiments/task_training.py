@@ -22,6 +22,14 @@ DECAYED = "projections and gates"  # absent in runs in which all with two axes o
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
 
 
+def paper_gates(*mixers: str) -> dict[str, dict[str, Any]]:
+    """``mixer_options`` with which Mesa layers' gates start at one half, as in their paper.
+
+    All results here were found so, but for those of ``gate_start.py``.
+    """
+    return {"mesa": {"forget_bias": 0.0}} if "mesa" in mixers else {}
+
+
 def loss_of(model: Any, inputs: Any, targets: Any) -> Any:
     """Mean cross entropy over the targets that are asked for."""
     return token_loss(model(inputs), targets, ignore=IGNORE)

@@ -27,7 +27,7 @@ from matplotlib.ticker import LogLocator
 from noisy_recall import SEQUENCES
 from panels import COLOURS, in_house_style, label_points, panels
 from scipy.stats import spearmanr
-from task_training import RESULTS, add_result, batches, loss_of, train
+from task_training import RESULTS, add_result, batches, loss_of, paper_gates, train
 
 import olsq
 import olsq.nn
@@ -160,8 +160,9 @@ def recall() -> tuple[Any, Any]:
     setting = mad.BASELINES["noisy_recall"]._replace(n_train=SEQUENCES)
     data, test = mad.split(setting, 0, n_test=320)
     model = olsq.nn.LanguageModel(
-        setting.classes, mixer="mesa", key=jax.random.key(0), **noisy_recall.MODEL
-    )
+        setting.classes, mixer="mesa", mixer_options=paper_gates("mesa"),
+        key=jax.random.key(0), **noisy_recall.MODEL,
+    )  # fmt: skip
     stream = batches(data, noisy_recall.BATCH, 400, 0)
     model, _ = train(model, stream, test, steps=400, lr=noisy_recall.LR, target=2.0)
     return model, test

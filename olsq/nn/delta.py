@@ -50,7 +50,7 @@ class Delta(Stepped):
 
     Notes
     -----
-    O(V K + C (V + K) + C^2 / 3) a token and head by chunks of C = 64, O(V K) one by one; the state
+    O(V K + C (V + K) + C^2 / 3) a token and head by chunks of C <= 64, O(V K) one by one; the state
     is V K numbers a head.  Differentiable to any order in both modes.
 
     References
@@ -113,7 +113,7 @@ class GatedDelta(Gated):
 
     Notes
     -----
-    O(V K + C (V + K) + C^2 / 3) a token and head by chunks of C = 64, O(V K) one by one; the state
+    O(V K + C (V + K) + C^2 / 3) a token and head by chunks of C <= 64, O(V K) one by one; the state
     is V K numbers a head.  Differentiable to any order in both modes.
 
     References

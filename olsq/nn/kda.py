@@ -46,7 +46,7 @@ class KDA(HeadMixer):
 
     Notes
     -----
-    O(V K + C (V + K) + C^2 / 3) a token and head by chunks of C = 64, in which scores per key
+    O(V K + C (V + K) + C^2 / 3) a token and head by chunks of C <= 64, in which scores per key
     dimension cost more than :class:`GatedDelta`'s; O(V K) one by one; the state is V K numbers a
     head.  Differentiable to any order in both modes.  The paper convolves values too, which
     ``convolve_values`` does, and applies silu to them (``value_map="silu"``).

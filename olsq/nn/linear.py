@@ -132,7 +132,7 @@ class GLA(Gated):
 
     Notes
     -----
-    O(V K + C (V + K)) a token and head by chunks of C = 64, O(V K) one by one; the state is V K
+    O(V K + C (V + K)) a token and head by chunks of C <= 64, O(V K) one by one; the state is V K
     numbers a head.  Differentiable to any order in both modes.
 
     References

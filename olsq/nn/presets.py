@@ -21,7 +21,6 @@ PRESETS: dict[Size, dict[str, int]] = {
     "940m": {"dim": 1536, "blocks": 28, "heads": 12, "key_size": 128},
 }
 HAWK_MESA = ("hawk", "mesa")
-PAPER: dict[str, Any] = {"initialisation": "fan-in"}  # of the MesaNet paper's own models
 
 
 def preset(
@@ -59,6 +58,16 @@ def preset(
     return LanguageModel(vocab_size, mixer=mixer, key=key, **{**PRESETS[size], **options})
 
 
+def as_published(
+    options: dict[str, Any], mixers: tuple[str, ...] = ("mesa",), **mesa: Any
+) -> dict[str, Any]:
+    """``options`` of a model where not given as in the MesaNet paper: weights, gates, ``mesa``."""
+    own = dict(options.get("mixer_options") or {})
+    if "mesa" in mixers:
+        own["mesa"] = {"forget_bias": 0.0, **mesa, **own.get("mesa", {})}
+    return {"initialisation": "fan-in", **options, "mixer_options": own}
+
+
 def MesaNet(vocab_size: int, *, key: Array, **options: Any) -> LanguageModel:
     """A :class:`LanguageModel` with Mesa layers, the MesaNet paper's model.
 
@@ -69,7 +78,8 @@ def MesaNet(vocab_size: int, *, key: Array, **options: Any) -> LanguageModel:
     **options
         Of :class:`LanguageModel`, but for ``mixer``: ``dim``, ``blocks`` and ``heads`` are needed.
         ``initialisation`` is the paper's unless given, "fan-in", whose first losses and gradients
-        grow with the width: "calibrated" is the better start for a model of your own.
+        grow with the width, and so are its gates, which start at one half and learn recall late:
+        :class:`LanguageModel` is the better start for a model of your own.
 
     References
     ----------
@@ -82,7 +92,7 @@ def MesaNet(vocab_size: int, *, key: Array, **options: Any) -> LanguageModel:
     >>> [type(mixer).__name__ for mixer in olsq.nn.mixers_of(model)]
     ['Mesa', 'Mesa']
     """
-    return LanguageModel(vocab_size, mixer="mesa", key=key, **{**PAPER, **options})
+    return LanguageModel(vocab_size, mixer="mesa", key=key, **as_published(options))
 
 
 def hawk_mesa(vocab_size: int, *, key: Array, **options: Any) -> LanguageModel:
@@ -101,14 +111,14 @@ def hawk_mesa(vocab_size: int, *, key: Array, **options: Any) -> LanguageModel:
     >>> [type(mixer).__name__ for mixer in olsq.nn.mixers_of(model)]
     ['Hawk', 'Mesa']
     """
-    return LanguageModel(vocab_size, mixer=HAWK_MESA, key=key, **{**PAPER, **options})
+    mixers = HAWK_MESA[: options.get("blocks")]  # one block is a Hawk, and takes no Mesa's options
+    return LanguageModel(vocab_size, mixer=HAWK_MESA, key=key, **as_published(options, mixers))
 
 
 def state_tracking(vocab_size: int, *, key: Array, **options: Any) -> LanguageModel:
     """A MesaNet with gates in (-1, 1) and a ridge from 50, at least 49: it can learn parity.
 
-    Parameters are those of :func:`MesaNet`, its initialisation too, but for ``mixer_options``,
-    which it sets.
+    Parameters are those of :func:`MesaNet`, its initialisation too.
 
     Notes
     -----
@@ -127,10 +137,7 @@ def state_tracking(vocab_size: int, *, key: Array, **options: Any) -> LanguageMo
     >>> layer.signed, layer.ridge.floor
     (True, 49.0)
     """
-    return LanguageModel(
-        vocab_size, mixer="mesa", mixer_options={"mesa": {"signed": True}}, key=key,
-        **{**PAPER, **options},
-    )  # fmt: skip
+    return LanguageModel(vocab_size, mixer="mesa", key=key, **as_published(options, signed=True))
 
 
 def thesis_hybrid(

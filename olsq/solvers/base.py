@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from numpy.typing import NDArray
 
@@ -21,8 +22,8 @@ class Solver:
     ----------
     ridge_modes : tuple of str
         The problems it solves.
-    chunk : int
-        Tokens per chunk.
+    chunk : int or None
+        Tokens per chunk; None: what is fastest for the width of the keys and the device.
     shards : int
         Pieces of the time axis that are summarised independently (JAX).
 
@@ -34,8 +35,12 @@ class Solver:
     """
 
     ridge_modes: ClassVar[tuple[str, ...]] = ("fixed", "discounted")
-    chunk: int
+    chunk: int | None
     shards: int = 1
+
+    def sized(self, chunk: int) -> Self:
+        """This solver with chunks of ``chunk`` tokens, unless it says how long its own are."""
+        return self if self.chunk is not None else replace(self, chunk=chunk)  # type: ignore
 
     def ridge_modes_without_forgetting(self) -> tuple[str, ...]:
         """The problems it solves where every gate is 1, and the two are one."""

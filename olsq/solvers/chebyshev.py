@@ -20,8 +20,9 @@ class Chebyshev(Solver):
     ----------
     steps : int
         Steps after the first iterate ``q / middle``.
-    chunk : int
-        Tokens per chunk of the matrix products.
+    chunk : int, optional
+        Tokens per chunk of the matrix products.  None: what is fastest for keys of this width
+        on this device, 16 to 64.
     eigenvalue_ratio : float, optional
         Largest eigenvalue of H_t in units of the token's largest ridge, where it is known: for a
         ridge of ``ratio`` times a norm of H_t it is ``1 / ratio``.  Too small a number diverges.
@@ -47,13 +48,13 @@ class Chebyshev(Solver):
     """
 
     steps: int = 30
-    chunk: int = 64
+    chunk: int | None = None
     eigenvalue_ratio: float | None = None
 
     ridge_modes: ClassVar[tuple[str, ...]] = ("fixed",)
 
     def __post_init__(self) -> None:
-        if self.steps < 0 or self.chunk < 1:
+        if self.steps < 0 or not (self.chunk is None or self.chunk >= 1):
             raise ValueError("steps must be at least 0 and chunk at least 1")
         if self.eigenvalue_ratio is not None and not self.eigenvalue_ratio > 0:
             raise ValueError(f"eigenvalue_ratio must be > 0 or None, got {self.eigenvalue_ratio}")

@@ -30,8 +30,8 @@ class ChunkExact(Solver):
 
     Parameters
     ----------
-    chunk : int
-        Tokens per chunk.
+    chunk : int, optional
+        Tokens per chunk.  None: what is fastest for keys of this width on this device, 16 to 64.
     corrections : int, optional
         Number of Chebyshev steps in the fixed problem, whatever the gates are.  None chooses
         from the gates for an error of ``tol``.
@@ -66,14 +66,14 @@ class ChunkExact(Solver):
     ChunkExact(chunk=32, corrections=None, tol=None, max_steps=200, shards=1)
     """
 
-    chunk: int = 64
+    chunk: int | None = None
     corrections: int | None = None
     tol: float | None = None
     max_steps: int = 200
     shards: int = 1
 
     def __post_init__(self) -> None:
-        if self.chunk < 1 or self.shards < 1 or self.max_steps < 1:
+        if self.shards < 1 or self.max_steps < 1 or not (self.chunk is None or self.chunk >= 1):
             raise ValueError("chunk, shards and max_steps must be at least 1")
         if self.corrections is not None and self.corrections < 0:
             raise ValueError(f"corrections must be >= 0 or None, got {self.corrections}")
@@ -97,7 +97,7 @@ class ChunkExact(Solver):
         if self.corrections is None or log_forget is None or forget is None:
             return
         sums = np.where(forget == 0, FLOOR, np.maximum(np.nan_to_num(log_forget), FLOOR))
-        c = min(self.chunk, sums.shape[1])
+        c = sums.shape[1] if self.chunk is None else min(self.chunk, sums.shape[1])
         starts = np.arange(0, sums.shape[1], c)
         spans = np.add.reduceat(sums, starts, axis=1) - sums[:, starts]
         left = correction_error(float(np.exp(-spans.min())), self.corrections)

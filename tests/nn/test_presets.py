@@ -73,6 +73,25 @@ def test_models_of_the_paper_start_as_the_paper_has_it():
     assert nn.MesaNet(9, initialisation="calibrated", **sizes).backbone.norm.scale[0] == 0.25
 
 
+def gates_at_the_start(model):
+    """Forget gates of Mesa layers for a token of zeros, without the bound."""
+    layers = [m for m in nn.mixers_of(model) if isinstance(m, nn.Mesa)]
+    gates = [jax.nn.sigmoid(m.forget.project.bias) for m in layers]
+    return np.unique(np.array(gates, float).round(4)).tolist()
+
+
+def test_gates_start_where_recall_is_learnt_and_where_the_paper_has_them():
+    sizes = {"dim": 16, "blocks": 2, "heads": 2, "key": jax.random.key(0)}
+    makers = nn.LanguageModel, nn.MesaNet, nn.hawk_mesa, nn.state_tracking
+    starts = {m.__name__: gates_at_the_start(m(9, **sizes)) for m in makers}
+    assert starts == {"LanguageModel": [0.99], "MesaNet": [0.5], "hawk_mesa": [0.5],
+                      "state_tracking": [0.5]}  # fmt: skip
+    own = {"mixer_options": {"mesa": {"forget_bias": 2.0}}}
+    for make in makers[1:]:
+        assert gates_at_the_start(make(9, **sizes, **own)) == [0.8808]
+    assert nn.mixers_of(nn.state_tracking(9, **sizes, **own))[0].signed
+
+
 def runs(model):
     tokens = np.array([[3, 1, 4, 1, 5]])
     logits = np.asarray(quick(lambda t: model(t))(tokens))

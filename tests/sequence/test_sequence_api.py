@@ -162,6 +162,20 @@ def dense(k, v, q, g, w, r):
     return jax.lax.scan(step, zero, (k, v, q, g, w))[1]
 
 
+@pytest.mark.parametrize("d, chunk", [(3, 32), (64, 32), (65, 64)])
+def test_solvers_that_do_not_say_have_chunks_that_suit_the_width(d, chunk):
+    k, v, q = np.random.default_rng(0).standard_normal((3, 130, d)).astype(np.float32)
+
+    def program(solver):
+        def value(k):
+            return online_lstsq(k, v, q, forget=0.99, ridge=1.0, solver=solver).value
+
+        return jax.jit(value).lower(k).as_text()
+
+    assert program(olsq.ConjugateGradient()) == program(olsq.ConjugateGradient(chunk=chunk))
+    assert program(None) == program(olsq.ChunkExact(chunk=chunk)) != program(olsq.ChunkExact(16))
+
+
 @pytest.mark.parametrize("solver", [None, olsq.ConjugateGradient(40, 1e-14)], ids=["default", "cg"])
 def test_second_order_matches_plain_differentiation(solver):
     _, args = stream("resets", 1)

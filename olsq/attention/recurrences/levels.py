@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.attention.recurrences.linear import products
-from olsq.attention.recurrences.scan import walk
+from olsq.attention.recurrences.scan import LONG, walk
 from olsq.sequence.jax.control import once
 from olsq.sequence.jax.pieces import cut, delayed, gates_of_pieces, join, link, pieces_of
 
@@ -102,4 +102,4 @@ def _fenwick(
 
     streams = {"q": q, "k": k, "v": v, "gates": None if gates is None else (gates, 1)}
     streams |= {"weights": weights, "position": (position, -1), "earlier": earlier}
-    return walk(step, memory, streams)
+    return walk(step, memory, streams, chunk=LONG)

@@ -11,7 +11,7 @@ from jax import Array
 
 from olsq.sequence.jax.control import scan
 
-CHUNK = 64
+LONG = 64
 
 Carry = TypeVar("Carry")
 
@@ -32,7 +32,7 @@ def walk(
     carry: Carry,
     streams: dict[str, Any],
     *,
-    chunk: int = CHUNK,
+    chunk: int | None = None,
     seen: Array | None = None,
     dtype: Any = None,
 ) -> tuple[Array, Carry]:
@@ -40,9 +40,11 @@ def walk(
 
     A stream may be None, or a pair (array, what to pad it with); 0 if not said, and 1 for gates
     is what makes a padded token change nothing.  Where some are :class:`Heads`, outputs are
-    (B, T, H, ...) of ``dtype``, and NaN but where they are ``seen`` (N, T).  The backward pass
-    keeps the carries and makes the rest of a chunk again.
+    (B, T, H, ...) of ``dtype``, and NaN but where they are ``seen`` (N, T).  ``chunk`` is
+    :func:`usual_chunk` unless given.  The backward pass keeps the carries and makes the rest of a
+    chunk again.
     """
+    chunk = usual_chunk() if chunk is None else chunk
     if seen is not None:
         return _walk_heads(step, carry, streams, seen, dtype, chunk)
     arrays = {name: s if isinstance(s, tuple) else (s, 0.0) for name, s in streams.items()}
@@ -126,6 +128,11 @@ def _join(x: Array) -> Array:
     return x.reshape(x.shape[0], x.shape[1] * x.shape[2], *x.shape[3:])
 
 
-def chunk_size(length: int, chunk: int = CHUNK) -> int:
+def usual_chunk() -> int:
+    """Tokens of a chunk.  Half as many on a CPU: the products within it are what it spares."""
+    return LONG // 2 if jax.default_backend() == "cpu" else LONG
+
+
+def chunk_size(length: int, chunk: int) -> int:
     """Length of a chunk: of a short stream all of it, rounded up to a multiple of 8 from 8 on."""
     return max(1, length) if length < 8 else min(chunk, -(-length // 8) * 8)

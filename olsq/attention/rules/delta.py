@@ -58,7 +58,7 @@ def gated_delta(
 
     Notes
     -----
-    One triangular inverse a chunk of C = 64: O(T (V K + C (V + K) + C^2 / 3)).  Differentiable to
+    One triangular inverse a chunk of C <= 64: O(T (V K + C (V + K) + C^2 / 3)).  Differentiable to
     any order in both modes.
 
     References

@@ -68,7 +68,7 @@ def gla(
 
     Notes
     -----
-    O(T V K) and O(T C (V + K)), C = 64 a chunk; vector gates cost about five times as much.  No
+    O(T V K) and O(T C (V + K)), C <= 64 a chunk; vector gates cost about five times as much.  No
     gate is ever divided by.  Differentiable to any order in both modes, also at gates of 0.
 
     References

@@ -66,7 +66,7 @@ def kda(
 
     Notes
     -----
-    One triangular inverse a chunk of C = 64, and two tables of scores that no gate is divided by:
+    One triangular inverse a chunk of C <= 64, and two tables of scores that no gate is divided by:
     O(T (V K + C (V + K) + C^2 / 3)).  Differentiable to any order in both modes, also at gates of
     0.  The published code scales queries by ``K**-0.5``.
 

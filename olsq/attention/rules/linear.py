@@ -82,7 +82,7 @@ def linear(
 
     Notes
     -----
-    O(T V K) and O(T C (V + K)), C = 64 a chunk.  Differentiable to any order in both modes.
+    O(T V K) and O(T C (V + K)), C <= 64 a chunk.  Differentiable to any order in both modes.
 
     References
     ----------

@@ -94,7 +94,7 @@ def mamba3(
 
     Notes
     -----
-    O(T V K) and O(T C (V + K)), C = 64 a chunk.  Queries and keys are turned by all angles up to
+    O(T V K) and O(T C (V + K)), C <= 64 a chunk.  Queries and keys are turned by all angles up to
     their token, which gives the memory's turning (a data-dependent rotary embedding); what a step
     takes of both its ends is one write, of the token before, and a product with the token's own key
     at the read.  Angles are multiplied up as unit complex numbers, never added up, and a state

@@ -63,7 +63,7 @@ def rwkv7(
 
     Notes
     -----
-    One triangular inverse a chunk of C = 64, and four tables of scores that no gate is divided by:
+    One triangular inverse a chunk of C <= 64, and four tables of scores that no gate is divided by:
     O(T (V K + C (V + K) + C^2 / 3)).  Differentiable to any order in both modes, also at gates of
     0.  What the paper makes q, k, v, r, a and w of is the layer's business, as are the bonus of a
     token's own key and the residual of values.

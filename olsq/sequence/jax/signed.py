@@ -28,6 +28,7 @@ from olsq.sequence.jax.iterations import UNSOUND, conjugate_gradient, scaled
 from olsq.sequence.jax.signs import magnitudes, running_signs
 from olsq.sequence.jax.solve import certify, online_lstsq, solve_stream
 from olsq.sequence.jax.solver import JaxSolver
+from olsq.sequence.jax.tiles import chunk_length
 from olsq.solvers import ConjugateGradient, Dense, Solver
 
 
@@ -40,7 +41,7 @@ def signed_lstsq(
     The value is NaN, and its steps -1, where a system is not positive definite; other tokens and
     gradients do not notice.
     """
-    inner = Dense() if solver is None else solver
+    inner = (Dense() if solver is None else solver).sized(chunk_length(keys.shape[-1]))
     if not isinstance(inner, (Dense, ConjugateGradient)) or getattr(inner, "preconditioner", None):
         given = type(inner).__name__
         given += ' with preconditioner="chunk"' if isinstance(inner, ConjugateGradient) else ""
@@ -104,7 +105,7 @@ class Signed(Solver):
     ridge_modes: ClassVar[tuple[str, ...]] = ("fixed",)
 
     @property
-    def chunk(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def chunk(self) -> int | None:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.inner.chunk
 
     def jax(self) -> JaxSolver:

@@ -20,7 +20,7 @@ from olsq.sequence.jax.precision import in_full_precision
 from olsq.sequence.jax.primitive import solve_by_primitive
 from olsq.sequence.jax.shards import join, split
 from olsq.sequence.jax.solver import JaxSolver
-from olsq.sequence.jax.tiles import TokenSizes, answerable
+from olsq.sequence.jax.tiles import TokenSizes, answerable, chunk_length
 from olsq.solvers import ChunkExact, Solver
 
 
@@ -43,10 +43,10 @@ def online_lstsq(
     Every array is converted: float64 needs ``jax_enable_x64``, and ``Solution`` holds JAX arrays.
     """
     check_choice(adjoint, "adjoint", ("implicit", "unrolled"))
-    chosen = ChunkExact() if solver is None else solver
     stream, batch, dtype = check(
         keys, values, queries, forget, log_forget, weight, ridge, ridge_mode, state
     )
+    chosen = (ChunkExact() if solver is None else solver).sized(chunk_length(stream.keys.shape[2]))
     chosen.check_ridge_mode(ridge_mode, forgets=stream.forget is not None)
     chosen.review(*(None if g is None else concrete(g) for g in (stream.log_forget, stream.forget)))
     unrolls = adjoint == "unrolled" and chosen.truncates

@@ -19,6 +19,7 @@ from olsq.sequence.jax.gates import gate_products, lost_tokens, states_before
 from olsq.sequence.jax.inputs import Stream
 
 CACHED = 2**19  # numbers in one array of a tile on a CPU: 2 MiB of float32
+WIDE = 64  # width of keys above which a factor a chunk is dearer than what shorter chunks save
 MOST_CHUNKS = 16  # chunks of a tile: their boundary moments cost this many products a chunk
 
 
@@ -51,6 +52,15 @@ class Carry(NamedTuple):
     gram: Array  # (B, d, d)
     cross: Array  # (B, m, d)
     state_lost: Array  # (B,) bool
+
+
+def chunk_length(d: int) -> int:
+    """Tokens per chunk of solvers that do not say.
+
+    Of a short chunk the gates are near its reference, and the products within it are fewer; of a
+    long one more tokens share a factor, and an accelerator has larger products.
+    """
+    return 32 if jax.default_backend() == "cpu" and d <= WIDE else 64
 
 
 def group_count(stream: Stream, chunk: int) -> int:

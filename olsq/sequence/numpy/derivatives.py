@@ -29,7 +29,7 @@ from olsq.sequence.numpy.chunks import (
     transpose,
 )
 from olsq.sequence.numpy.inputs import answerable, spread
-from olsq.sequence.numpy.solve import Given, check, clean, run
+from olsq.sequence.numpy.solve import CHUNK, Given, check, clean, run
 from olsq.sequence.numpy.solver import NumpySolver
 from olsq.solvers import ChunkExact, Solver
 
@@ -45,7 +45,7 @@ def solve_vjp(
         values=given.values.astype(np.float64),
         queries=given.queries.astype(np.float64),
     )
-    chosen = ChunkExact() if solver is None else solver
+    chosen = (ChunkExact() if solver is None else solver).sized(CHUNK)
     chosen.check_ridge_mode(problem["ridge_mode"], forgets=not (given.gates == 1).all())
     form = chosen.numpy()
     count, length, d = given.keys.shape

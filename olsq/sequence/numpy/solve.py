@@ -35,11 +35,12 @@ from olsq.sequence.numpy.solver import NumpySolver
 from olsq.sequence.numpy.tokens import moment_sizes
 from olsq.solvers import ChunkExact, Solver
 
+CHUNK = 64  # tokens per chunk of solvers that do not say; there is Python between two of them
 LITTLE_WORK = 2e6  # multiply-adds below which starting threads costs more than it gains
 
 
 def chunk_length(d: int) -> int:
-    """Tokens per chunk: longer ones share a factor of size d among more tokens."""
+    """Most tokens of a chunk of the kernels: longer ones share a factor of size d among more."""
     return 16 if d <= 8 else 32 if d <= 32 else 64
 
 
@@ -154,7 +155,7 @@ def solve_whole(
     Streams run on as many threads as Numba would use, and do not see one another's bits.
     """
     given = check(keys, values, queries, **problem)
-    chosen = ChunkExact() if solver is None else solver
+    chosen = (ChunkExact() if solver is None else solver).sized(CHUNK)
     forgets = not (given.gates == 1).all()
     chosen.check_ridge_mode(problem.get("ridge_mode", "fixed"), forgets)
     if forgets:
