@@ -162,7 +162,7 @@ def dense(k, v, q, g, w, r):
     return jax.lax.scan(step, zero, (k, v, q, g, w))[1]
 
 
-@pytest.mark.parametrize("d, chunk", [(3, 32), (64, 32), (65, 64)])
+@pytest.mark.parametrize(("d", "chunk"), [(3, 32), (64, 32), (65, 64)])
 def test_solvers_that_do_not_say_have_chunks_that_suit_the_width(d, chunk):
     k, v, q = np.random.default_rng(0).standard_normal((3, 130, d)).astype(np.float32)
 
