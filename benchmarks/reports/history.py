@@ -1,6 +1,6 @@
 """The page docs/history.md: what asv measured over commits of this repository.
 
-    python -m benchmarks.reports.history           # from asv's results in .asv, page and figure
+    python -m benchmarks.reports.history           # adds asv's results in .asv, page and figure
     python -m benchmarks.reports.history --page    # from benchmarks/results/history.json
 
 asv's own dashboard (``asv publish``) loads its scripts from servers; this page loads nothing.
@@ -27,11 +27,13 @@ INTRO = """\
 What [asv](benchmarks.md) measured at {n} commits of this repository, all with today's suites and
 the same versions of other libraries. A dash: the commit had no such thing, or it was not measured.
 
-The machine was busy throughout: {cores} cores of an {cpu} with ten to twenty processes ready to
-run. So times are left out. Errors and peak memory over an empty baseline do not depend on who else
-runs. Ratios of processor time, taken in turn in one process, depend on it less than times do: most
-came out within a fifth of each other where nothing had changed, but those over memory traffic, a
-rival of microseconds, and over river came out up to a factor of 1.7 apart.
+Two machines of {cores} cores of an {cpu} each. One was busy, with ten to twenty processes ready to
+run. Errors and peak memory over an empty baseline do not depend on who else runs. Ratios of
+processor time, taken in turn in one process, depend on it less than times do: most came out within
+a fifth of each other where nothing had changed, but those over memory traffic, a rival of
+microseconds, and over river came out up to a factor of 1.7 apart. What it measured is under
+"Errors", "Memory" and "Ratios". The other was quiet: attention rules, layers, gradients, decoding
+and all times are its.
 
 | commit | date | subject |
 |---|---|---|
@@ -68,6 +70,20 @@ def collect(folder: Path) -> dict[str, Any]:
     return {"machine": describe(), "commits": rows, "benchmarks": dict(sorted(found.items()))}
 
 
+def merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """Stored results with what was measured since: later values of a benchmark and commit count."""
+    benchmarks = dict(old["benchmarks"])
+    for name, entry in new["benchmarks"].items():
+        before = benchmarks.get(name, entry)
+        same = (before["names"], before["params"]) == (entry["names"], entry["params"])
+        values = (before["values"] if same else {}) | entry["values"]
+        benchmarks[name] = {**entry, "values": values}
+    rows = {commit: [commit, when, what] for commit, when, what in old["commits"]}
+    rows |= {commit: [commit, when, what] for commit, when, what in new["commits"]}
+    by_date = sorted(rows.values(), key=lambda row: row[1])
+    return {**new, "commits": by_date, "benchmarks": dict(sorted(benchmarks.items()))}
+
+
 def values_of(found: dict, name: str, keep: Callable[[tuple], tuple | None]) -> dict[tuple, list]:
     """Per kept parameters, the largest value of each commit; parameters as asv writes them."""
     entry = found["benchmarks"].get(name)
@@ -101,6 +117,32 @@ def table(found: dict, head: str, rows: dict[tuple, list], form: Callable[[float
 def two_digits(value: float) -> str:
     """A ratio."""
     return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def milliseconds(value: float) -> str:
+    """Seconds, in ms, two digits."""
+    ms = 1e3 * value
+    return f"{ms:.0f}" if ms >= 10 else f"{ms:.2g}"
+
+
+def times(found: dict) -> dict[tuple, list]:
+    """Of streams and of whole sequences: what was timed, its case."""
+    named = {
+        "rows, one at a time": "online.OneRow.time_partial_fit",
+        "predictions, one at a time": "online.OneRow.time_predict",
+        "rows, an array": "online.WholeArray.time_fit",
+        "coefficients after every row": "paths.Path.time_path",
+        "a sequence": "sequence.Solvers.time_solver",
+        "a sequence and its gradient": "gradients.Gradients.time_gradient",
+        "a token": "decode.Token.time_token",
+        "a token, by its factor": "decode.Factor.time_token",
+        "a model's token": "layers.Decoding.time_token",
+    }
+    return {
+        (label, ", ".join(key)): row
+        for label, name in named.items()
+        for key, row in values_of(found, name, everything).items()
+    }
 
 
 def everything(params: tuple) -> tuple:
@@ -197,6 +239,59 @@ SECTIONS: tuple[tuple[str, str, str, Callable[[dict], dict], Callable[[float], s
         two_digits,
     ),
     (
+        "Attention rules",
+        "Forward and backward over gated linear attention's, processor time: 512 tokens, 2 heads of\n"
+        "width 32, float32.",
+        "rule",
+        lambda f: values_of(
+            f, "attention.Rules.track_over_gla", lambda p: p[:1] if "+" in p[1] else None
+        ),
+        two_digits,
+    ),
+    (
+        "Layers: a training step",
+        "Loss and gradient of a model of a million parameters on 2 sequences of 128 tokens, over the\n"
+        "same with linear attention, processor time.",
+        "mixer",
+        lambda f: values_of(f, "layers.Training.track_over_linear", everything),
+        two_digits,
+    ),
+    (
+        "Layers: temporaries of a training step",
+        "Bytes that XLA sets aside; MB.",
+        "mixer",
+        lambda f: values_of(f, "layers.Training.track_temporary_bytes", everything),
+        lambda v: f"{v / 1e6:.0f}",
+    ),
+    (
+        "Layers: the state after a prompt",
+        "Bytes of one stream after 128 tokens; kB.",
+        "mixer",
+        lambda f: values_of(f, "layers.Decoding.track_state_bytes", everything),
+        lambda v: f"{v / 1e3:.0f}",
+    ),
+    (
+        "Gradients",
+        "Forward and backward over forward alone, processor time: 2 heads, 512 tokens, gates .999.",
+        "solver | d",
+        lambda f: values_of(f, "gradients.Gradients.track_over_forward", everything),
+        two_digits,
+    ),
+    (
+        "Decoding",
+        "`update` and `query` of 8 heads over the same update with a product in place of the solve.",
+        "d | arrays",
+        lambda f: values_of(f, "decode.Token.track_over_gla", everything),
+        two_digits,
+    ),
+    (
+        "Times",
+        "Milliseconds, the median of asv's rounds, on the quiet machine.",
+        "what | case",
+        times,
+        milliseconds,
+    ),
+    (
         "What an import brings",
         "Modules in `sys.modules` after `import olsq`.",
         "what",
@@ -274,7 +369,7 @@ def main() -> None:
     if parser.parse_args().page:
         found = json.loads(RESULTS.read_text())
     else:
-        found = collect(ASV)
+        found = merged(json.loads(RESULTS.read_text()), collect(ASV))
         RESULTS.write_text(json.dumps(found) + "\n")
     PAGE.write_text(text(found).strip() + "\n")
     draw(found)

@@ -209,7 +209,9 @@ def main():
     parser.add_argument("--quick", action="store_true", help="d 64 and T 2048 only")
     options = parser.parse_args()
     path = Path(options.cache)
-    cache = json.loads(path.read_text()) if path.exists() else {"about": about()}
+    cache = json.loads(path.read_text()) if path.exists() else {}
+    if "about" not in cache:
+        cache["about"] = about()
     jobs = []
     if "speed" in options.what:
         shapes = list(SHAPES)[:1] if options.quick else list(SHAPES)

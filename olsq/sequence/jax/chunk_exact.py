@@ -36,7 +36,7 @@ from olsq.solvers.thresholds import (
 LIMIT = math.exp(2 * MAX_LOG_SCALE)
 TRIAL = 24  # steps without factors before their rate decides whether to make some
 NEAR = 2.0  # |log f| up to which a factor saves more steps than it costs
-SERVED = 0.9  # share of the tokens that are so near where factors are worth making soon
+SERVED = 0.97  # share of the tokens that are so near where factors are worth making soon
 UNROLLED_COUNTS = 3  # Chebyshev steps up to which each count is compiled by itself
 
 
