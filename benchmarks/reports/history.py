@@ -31,9 +31,11 @@ Two machines of {cores} cores of an {cpu} each. One was busy, with ten to twenty
 run. Errors and peak memory over an empty baseline do not depend on who else runs. Ratios of
 processor time, taken in turn in one process, depend on it less than times do: most came out within
 a fifth of each other where nothing had changed, but those over memory traffic, a rival of
-microseconds, and over river came out up to a factor of 1.7 apart. What it measured is under
-"Errors", "Memory" and "Ratios". The other was quiet: attention rules, layers, gradients, decoding
-and all times are its.
+microseconds, and over river came out up to a factor of 1.7 apart. So it was for errors, memory,
+and ratios of rows, paths, windows, solvers and libraries. For attention rules, layers, gradients,
+decoding and all times, the other machine ran two suites at once, one on each core, and nothing
+else; a time is the least certain of them where it is below a tenth of a millisecond. Not every
+rule, mixer and solver was measured at every commit.
 
 | commit | date | subject |
 |---|---|---|
@@ -240,8 +242,8 @@ SECTIONS: tuple[tuple[str, str, str, Callable[[dict], dict], Callable[[float], s
     ),
     (
         "Attention rules",
-        "Forward and backward over gated linear attention's, processor time: 512 tokens, 2 heads of\n"
-        "width 32, float32.",
+        "Forward and backward over gated linear attention's, processor time: 512 tokens, 2 heads\n"
+        "of width 32, float32.",
         "rule",
         lambda f: values_of(
             f, "attention.Rules.track_over_gla", lambda p: p[:1] if "+" in p[1] else None
@@ -250,8 +252,8 @@ SECTIONS: tuple[tuple[str, str, str, Callable[[dict], dict], Callable[[float], s
     ),
     (
         "Layers: a training step",
-        "Loss and gradient of a model of a million parameters on 2 sequences of 128 tokens, over the\n"
-        "same with linear attention, processor time.",
+        "Loss and gradient of a model of a million parameters on 2 sequences of 128 tokens, over\n"
+        "the same with linear attention, processor time.",
         "mixer",
         lambda f: values_of(f, "layers.Training.track_over_linear", everything),
         two_digits,
@@ -279,14 +281,15 @@ SECTIONS: tuple[tuple[str, str, str, Callable[[dict], dict], Callable[[float], s
     ),
     (
         "Decoding",
-        "`update` and `query` of 8 heads over the same update with a product in place of the solve.",
+        "`update` and `query` of 8 heads over the same update with a product in place of the\n"
+        "solve.",
         "d | arrays",
         lambda f: values_of(f, "decode.Token.track_over_gla", everything),
         two_digits,
     ),
     (
         "Times",
-        "Milliseconds, the median of asv's rounds, on the quiet machine.",
+        "Milliseconds on one core, the median of asv's three.",
         "what | case",
         times,
         milliseconds,

@@ -105,7 +105,7 @@ HOW_FAR, SPEED, CLI = "docs/how-far.md", "docs/speed.md", "docs/cli.md"
 QUOTES = (
     Quote("README.md", "A Python call costs some {} us", "speed",
           lambda s: [speed_of(s, "olsq partial_fit", 4) / 1e3]),
-    Quote("README.md", "Without forgetting the first ratio is {}x.", "sequence",
+    Quote("README.md", "Without forgetting conjugate gradient takes {}x.", "sequence",
           lambda s: [s["speed|H8 T4096 d64|1.0"]["CG, 30 steps"][0]
                      / s["speed|H8 T4096 d64|1.0"]["default"][0]], 0.1),
     Quote("docs/choosing-a-solver.md",
