@@ -328,7 +328,6 @@ def draw(found: dict) -> None:
 
     from olsq.plot.labels import label_lines
 
-    labels = [f"{commit}\n{when[5:16]}" for commit, when, _ in found["commits"]]
     online = values_of(
         found, "accuracy.Online.track_error",
         lambda p: (p[0],) if p[1] == "condition 1e4" else None,
@@ -343,13 +342,16 @@ def draw(found: dict) -> None:
         ("peak memory over an empty baseline, MB", memory, 1e-6),
     ]
     panels = [panel for panel in panels if panel[1]]
+    every = [row for _, rows, _ in panels for row in rows.values()]
+    shown = [j for j in range(len(found["commits"])) if any(row[j] is not None for row in every)]
+    labels = [f"{found['commits'][j][0]}\n{found['commits'][j][1][5:10]}" for j in shown]
     figure, axes = plt.subplots(  # one above the other: to be read on a phone, too
         len(panels), 1, figsize=(5, 2.8 * len(panels)), layout="constrained", squeeze=False
     )
     marks = itertools.cycle("osv^Dx+*<")
     for axis, (title, rows, scale) in zip(axes[:, 0], panels, strict=True):
         for key, row in rows.items():
-            known = [(i, v * scale) for i, v in enumerate(row) if v is not None]
+            known = [(i, row[j] * scale) for i, j in enumerate(shown) if row[j] is not None]
             axis.plot(*zip(*known, strict=True), marker=next(marks), ms=4, lw=1.2, label=key[0])
         axis.set_title(title, loc="left", fontsize=10)
         axis.set_xticks(range(len(labels)), labels, fontsize=6.5)
