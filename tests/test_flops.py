@@ -7,7 +7,7 @@ import pytest
 import olsq
 from benchmarks.support.flops import matrix_flops
 
-H, T, D, C = 2, 128, 16, 64
+H, T, D, C = 2, 128, 16, 32  # C: tokens of a chunk on a CPU
 
 
 def shapes():
