@@ -33,8 +33,8 @@ processor time, taken in turn in one process, depend on it less than times do: m
 a fifth of each other where nothing had changed, but those over memory traffic, a rival of
 microseconds, and over river came out up to a factor of 1.7 apart. So it was for errors, memory,
 and ratios of rows, paths, windows, solvers and libraries. For attention rules, layers, gradients,
-decoding and all times, the other machine ran two suites at once, one on each core, and nothing
-else; a time is the least certain of them where it is below a tenth of a millisecond. Not every
+decoding and all times, the other machine ran two programs at once, one on each core; a
+time is the least certain of them where it is below a tenth of a millisecond. Not every
 rule, mixer and solver was measured at every commit.
 
 | commit | date | subject |

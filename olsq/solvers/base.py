@@ -40,7 +40,7 @@ class Solver:
 
     def sized(self, chunk: int) -> Self:
         """This solver with chunks of ``chunk`` tokens, unless it says how long its own are."""
-        return self if self.chunk is not None else replace(self, chunk=chunk)  # type: ignore
+        return self if self.chunk is not None else replace(self, chunk=chunk)  # type: ignore[type-var]
 
     def ridge_modes_without_forgetting(self) -> tuple[str, ...]:
         """The problems it solves where every gate is 1, and the two are one."""
