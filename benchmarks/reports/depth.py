@@ -40,7 +40,7 @@ def compiled(way: str, model: Any, tokens: Any) -> tuple[Any, float]:
 
 
 def main() -> None:
-    depth.LEAST = 2  # a loop of any mixer, to see what it would cost
+    depth.LEAST = depth.LEAST_SOLVING = 2  # to see what a loop of any blocks would cost
     tokens = jax.random.randint(jax.random.key(1), (4, 513), 0, 256)
     for case in sys.argv[1:] or ["mesa,4"]:
         mixer, blocks = case.split(",")

@@ -16,7 +16,8 @@ from olsq.nn.base import MixerState
 from olsq.sequence.jax.control import scan
 
 Remat = Literal["none", "dots", "full"]
-LEAST = 12  # blocks in a run that are worth a loop, where none of their mixers solves a regression
+# Blocks in a run that are worth a loop: those that solve a regression, and blocks of any kind.
+LEAST_SOLVING, LEAST = 6, 12
 POLICIES = {
     "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
     "full": jax.checkpoint_policies.nothing_saveable,
@@ -35,9 +36,9 @@ def through(
     the time to compile then does not grow with depth.  For all that reads, changes or saves a
     model its blocks stay one after the other.
 
-    A loop stacks what the backward pass needs, which costs some time on every call.  A block that
-    solves a regression takes seconds to compile, and two of them are a loop; others take a fraction
-    of a second, and are one from ``LEAST`` blocks on.
+    A loop stacks what the backward pass needs, which costs some time on every call.  Blocks that
+    solve a regression take seconds each to compile, and ``LEAST_SOLVING`` of them are a loop;
+    others take a fraction of a second, and are one from ``LEAST`` blocks on.
 
     A single token goes through them one by one: to stack weights takes as long as to read them,
     which is what a token costs.  So does a stream whose caches may have to grow.
@@ -111,9 +112,9 @@ def _plan(
             times = 1
             while looks[at : at + period] == looks[at + times * period : at + (times + 1) * period]:
                 times += 1
-            solves = any(block.mixer.solves() for block in blocks[at : at + period])
-            enough = times > 1 and (solves or period * times >= LEAST)
-            if enough and period * times > best[0] * best[1]:
+            solving = times * sum(block.mixer.solves() for block in blocks[at : at + period])
+            enough = solving >= LEAST_SOLVING or period * times >= LEAST
+            if times > 1 and enough and period * times > best[0] * best[1]:
                 best = period, times
         yield at, best[0], best[1]
         at += best[0] * best[1]

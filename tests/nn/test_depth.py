@@ -21,6 +21,7 @@ SEGMENTS = np.array([[0, 0, 0, 1, 1, 1, 1], [0, 0, 1, 1, 1, 2, 2]])
 def eager_loops(monkeypatch):
     """Loops of two blocks already, whichever they are: cheap ones are enough to test them with."""
     monkeypatch.setattr(depth, "LEAST", 2)
+    monkeypatch.setattr(depth, "LEAST_SOLVING", 2)
 
 
 def model_of(*mixers, blocks=None, **options):
@@ -131,7 +132,10 @@ def test_single_tokens_and_caches_that_may_grow_go_one_by_one():
 def test_blocks_that_compile_soon_are_a_loop_only_where_there_are_many():
     assert plan_of(model_of("linear", blocks=11)) == [(i, 1, 1) for i in range(11)]
     assert plan_of(model_of("linear", blocks=12)) == [(0, 1, 12)]
-    assert plan_of(model_of("linear", "mesa", blocks=4)) == [(0, 2, 2)]
+    assert plan_of(model_of("mesa", blocks=5)) == [(i, 1, 1) for i in range(5)]
+    assert plan_of(model_of("mesa", blocks=6)) == [(0, 1, 6)]
+    assert plan_of(model_of("linear", "mesa", blocks=10)) == [(i, 1, 1) for i in range(10)]
+    assert plan_of(model_of("linear", "mesa", blocks=12)) == [(0, 2, 6)]
 
 
 def test_outside_of_traces_blocks_run_as_they_are(monkeypatch):
