@@ -16,14 +16,13 @@ from jax import Array
 from olsq import checks
 from olsq.attention.recurrences.scan import Heads, fold_heads
 from olsq.checks import check_forget, check_real, concrete, refuse, shown
-from olsq.sequence.jax.gates import lost_tokens
 from olsq.sequence.jax.inputs import all_ones, promoted, working_dtype
 from olsq.sequence.jax.pieces import count_of_pieces, delayed
 from olsq.sequence.jax.tiles import finite
 
 
 class Layout(NamedTuple):
-    """What :func:`restore_layout` needs to give results back in the caller's shape and dtype."""
+    """What results need to be given back in the shape and dtype of the arguments."""
 
     batch: int
     length: int
@@ -264,74 +263,6 @@ def check_state(state: Any, zero: Any, layout: Layout) -> tuple[Any, Array]:
         return jnp.where(state_lost.reshape(-1, *[1] * (x.ndim - 1)), jnp.zeros_like(x), x)
 
     return type(zero)(*map(clean, folded)), state_lost
-
-
-def resets(tokens: Tokens) -> Array | None:
-    """Tokens (N, T) before which everything is forgotten, a loss too; None: there are none."""
-    gates = tokens.forget
-    if gates is None:
-        return None
-    return gates == 0 if gates.ndim == 2 else (gates == 0).all(-1)
-
-
-def restore_layout(
-    value: Array,
-    state: Any,
-    tokens: Tokens,
-    state_lost: Array,
-    layout: Layout,
-    output_lost: Any = None,
-) -> tuple[Array, Any]:
-    """Outputs (B, T, H, V) and the state (B, H, ...), NaN where what they rest on was lost.
-
-    ``output_lost`` (N, T) and (N,), of outputs and state, where a rule's losses travel in their own
-    way.  Outputs of :class:`Heads` are unfolded, and NaN where they have to be.
-    """
-    b, t, h = layout.batch, layout.length, layout.heads
-    if output_lost is None:
-        output_lost = reach(tokens, state_lost)
-    end = output_lost[1] if t else state_lost
-    if value.ndim == 3:
-        value = jnp.where((tokens.query_finite & ~output_lost[0])[..., None], value, jnp.nan)
-        value = jnp.moveaxis(value.reshape(b, h, t, value.shape[-1]), 1, 2)
-
-    def out(x: Array) -> Array:
-        if jnp.issubdtype(x.dtype, jnp.floating):
-            x = jnp.where(end.reshape(-1, *[1] * (x.ndim - 1)), jnp.nan, x)
-        return x.reshape(b, h, *x.shape[1:])
-
-    return value.astype(layout.dtype), type(state)(*map(out, state))
-
-
-def reach(tokens: Tokens, state_lost: Array) -> tuple[Array, Array]:
-    """Which outputs (N, T) and states (N,) rest on a token or state that was lost."""
-    if not tokens.sample_lost.shape[1]:
-        return tokens.sample_lost, state_lost
-    lost = lost_tokens(tokens.sample_lost, resets(tokens), state_lost)
-    return lost, lost[:, -1]
-
-
-def as_given(tokens: Tokens, output_lost: Array, layout: Layout) -> tuple[Any, dict[str, Any]]:
-    """Queries, keys and values for a recurrence that folds heads as it goes, and its options."""
-    if tokens.given is None:
-        return tokens[:3], {}
-    return tokens.given, {"seen": tokens.query_finite & ~output_lost, "dtype": layout.dtype}
-
-
-def leave_out(tokens: Tokens, strength: Array | None) -> tuple[Tokens, Array | None]:
-    """Tokens of strength 0 are absent, finite or not; one whose strength is not finite is lost.
-
-    For a write strength (N, T), or (N, T, V) with one per value channel, that :func:`check_inputs`
-    was not given as ``weight``.  Returned with the strength cleaned.
-    """
-    if strength is None:
-        return tokens, None
-    known = jnp.isfinite(strength)
-    written, unknown = strength != 0, ~known
-    if strength.ndim == 3:
-        written, unknown = written.any(-1), unknown.any(-1)
-    lost = (tokens.sample_lost & written) | unknown
-    return tokens._replace(sample_lost=lost), jnp.where(known, strength, 0)
 
 
 def per_head(name: str, x: Any, layout: Layout, *dims: int) -> Array:

@@ -13,10 +13,9 @@ from olsq.attention.arguments import (
     check_count,
     check_state,
     check_weight,
-    leave_out,
     per_head,
-    restore_layout,
 )
+from olsq.attention.lost import leave_out, restore_layout
 from olsq.attention.recurrences.ttt import Layers, Learner, Norm, learn
 from olsq.checks import refuse
 

@@ -97,7 +97,7 @@ class ChunkExact(Solver):
         if self.corrections is None or log_forget is None or forget is None:
             return
         sums = np.where(forget == 0, FLOOR, np.maximum(np.nan_to_num(log_forget), FLOOR))
-        c = sums.shape[1] if self.chunk is None else min(self.chunk, sums.shape[1])
+        c = min(self.chunk or sums.shape[1], sums.shape[1])
         starts = np.arange(0, sums.shape[1], c)
         spans = np.add.reduceat(sums, starts, axis=1) - sums[:, starts]
         left = correction_error(float(np.exp(-spans.min())), self.corrections)

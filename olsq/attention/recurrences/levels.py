@@ -16,9 +16,11 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.attention.recurrences.linear import products
-from olsq.attention.recurrences.scan import LONG, walk
+from olsq.attention.recurrences.scan import walk
 from olsq.sequence.jax.control import once
 from olsq.sequence.jax.pieces import cut, delayed, gates_of_pieces, join, link, pieces_of
+
+CHUNK = 64  # tokens: of shorter ones the memories of all levels are read more often
 
 
 def level_between(a: Array, b: Array, levels: int) -> Array:
@@ -102,4 +104,4 @@ def _fenwick(
 
     streams = {"q": q, "k": k, "v": v, "gates": None if gates is None else (gates, 1)}
     streams |= {"weights": weights, "position": (position, -1), "earlier": earlier}
-    return walk(step, memory, streams, chunk=LONG)
+    return walk(step, memory, streams, chunk=CHUNK)

@@ -10,8 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.sequence.jax.control import scan
-
-LONG = 64
+from olsq.sequence.jax.tiles import chunk_length
 
 Carry = TypeVar("Carry")
 
@@ -41,10 +40,10 @@ def walk(
     A stream may be None, or a pair (array, what to pad it with); 0 if not said, and 1 for gates
     is what makes a padded token change nothing.  Where some are :class:`Heads`, outputs are
     (B, T, H, ...) of ``dtype``, and NaN but where they are ``seen`` (N, T).  ``chunk`` is
-    :func:`usual_chunk` unless given.  The backward pass keeps the carries and makes the rest of a
+    :func:`chunk_length` unless given.  The backward pass keeps the carries and makes the rest of a
     chunk again.
     """
-    chunk = usual_chunk() if chunk is None else chunk
+    chunk = chunk_length() if chunk is None else chunk
     if seen is not None:
         return _walk_heads(step, carry, streams, seen, dtype, chunk)
     arrays = {name: s if isinstance(s, tuple) else (s, 0.0) for name, s in streams.items()}
@@ -126,11 +125,6 @@ def _join(x: Array) -> Array:
     """The reverse of :func:`_cut`, the filling still there."""
     x = jnp.moveaxis(x, 0, 1)
     return x.reshape(x.shape[0], x.shape[1] * x.shape[2], *x.shape[3:])
-
-
-def usual_chunk() -> int:
-    """Tokens of a chunk.  Half as many on a CPU: the products within it are what it spares."""
-    return LONG // 2 if jax.default_backend() == "cpu" else LONG
 
 
 def chunk_size(length: int, chunk: int) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq.attention.arguments import as_given, check_inputs, check_state, reach, restore_layout
+from olsq.attention.arguments import check_inputs, check_state
+from olsq.attention.lost import as_given, reach, restore_layout
 from olsq.attention.recurrences.delta import delta_rule
 from olsq.attention.states import Memory, empty
 from olsq.attention.steps import one_token

@@ -18,11 +18,10 @@ from olsq.attention.arguments import (
     check_state,
     fold_heads,
     layout_of,
-    leave_out,
     per_token,
-    restore_layout,
     with_resets,
 )
+from olsq.attention.lost import leave_out, restore_layout
 from olsq.attention.recurrences.delta import delta_rule
 from olsq.attention.states import Memory, empty
 from olsq.attention.steps import one_token

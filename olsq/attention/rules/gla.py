@@ -7,14 +7,8 @@ from typing import Any
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq.attention.arguments import (
-    Tokens,
-    as_given,
-    check_inputs,
-    check_state,
-    reach,
-    restore_layout,
-)
+from olsq.attention.arguments import Tokens, check_inputs, check_state
+from olsq.attention.lost import as_given, reach, restore_layout
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.recurrences.vector import vector_gated
 from olsq.attention.states import Memory, empty

@@ -9,15 +9,8 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq.attention.arguments import (
-    check_gates,
-    check_inputs,
-    check_state,
-    check_weight,
-    leave_out,
-    per_token,
-    restore_layout,
-)
+from olsq.attention.arguments import check_gates, check_inputs, check_state, check_weight, per_token
+from olsq.attention.lost import leave_out, restore_layout
 from olsq.attention.recurrences.slots import row_gated
 from olsq.attention.recurrences.vector import vector_gated
 from olsq.attention.steps import one_token

@@ -7,7 +7,8 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq import checks
-from olsq.attention.arguments import check_inputs, check_state, per_token, restore_layout
+from olsq.attention.arguments import check_inputs, check_state, per_token
+from olsq.attention.lost import restore_layout
 from olsq.attention.recurrences.vector_delta import delta_of_any_gates
 from olsq.attention.states import Memory, empty
 from olsq.attention.steps import one_token

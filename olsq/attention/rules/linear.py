@@ -9,14 +9,8 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq.attention.arguments import (
-    as_given,
-    check_count,
-    check_inputs,
-    check_state,
-    reach,
-    restore_layout,
-)
+from olsq.attention.arguments import check_count, check_inputs, check_state
+from olsq.attention.lost import as_given, reach, restore_layout
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.states import Memory, Normalised, empty
 from olsq.attention.steps import one_token

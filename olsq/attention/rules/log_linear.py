@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq.attention.arguments import check_inputs, check_state, per_token, restore_layout
+from olsq.attention.arguments import check_inputs, check_state, per_token
+from olsq.attention.lost import restore_layout
 from olsq.attention.recurrences.levels import fenwick
 from olsq.attention.steps import one_token
 from olsq.checks import check_real

@@ -6,13 +6,8 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq.attention.arguments import (
-    check_inputs,
-    check_state,
-    check_weight,
-    leave_out,
-    restore_layout,
-)
+from olsq.attention.arguments import check_inputs, check_state, check_weight
+from olsq.attention.lost import leave_out, restore_layout
 from olsq.attention.recurrences.elementwise import elementwise
 from olsq.attention.recurrences.vector import vector_gated
 from olsq.attention.states import Memory, empty

@@ -6,15 +6,8 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq.attention.arguments import (
-    check_inputs,
-    check_state,
-    fold_heads,
-    leave_out,
-    per_head,
-    per_token,
-    restore_layout,
-)
+from olsq.attention.arguments import check_inputs, check_state, fold_heads, per_head, per_token
+from olsq.attention.lost import leave_out, restore_layout
 from olsq.attention.recurrences.elementwise import elementwise
 from olsq.attention.states import Memory, empty
 from olsq.attention.steps import one_token

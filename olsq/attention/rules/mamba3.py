@@ -16,8 +16,8 @@ from olsq.attention.arguments import (
     check_state,
     check_weight,
     per_token,
-    restore_layout,
 )
+from olsq.attention.lost import restore_layout
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.steps import one_token
 from olsq.checks import check_real, refuse

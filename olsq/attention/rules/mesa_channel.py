@@ -13,9 +13,9 @@ from olsq.attention.arguments import (
     check_positive,
     check_state,
     per_head,
-    restore_layout,
     with_resets,
 )
+from olsq.attention.lost import restore_layout
 from olsq.attention.recurrences.delta import delta_rule
 from olsq.attention.recurrences.vector_solve import solve_keys
 from olsq.attention.states import empty

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq.attention.arguments import Tokens, check_inputs, check_state, per_token, restore_layout
+from olsq.attention.arguments import Tokens, check_inputs, check_state, per_token
+from olsq.attention.lost import restore_layout
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.states import empty
 from olsq.attention.steps import one_token

@@ -8,14 +8,8 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq.attention.arguments import (
-    check_gates,
-    check_inputs,
-    check_state,
-    check_weight,
-    resets,
-    restore_layout,
-)
+from olsq.attention.arguments import check_gates, check_inputs, check_state, check_weight
+from olsq.attention.lost import resets, restore_layout
 from olsq.attention.recurrences.linear import accumulate
 from olsq.attention.recurrences.vector_delta import delta_of_any_gates
 from olsq.attention.states import empty

@@ -18,8 +18,8 @@ from olsq.attention.arguments import (
     layout_of,
     per_head,
     per_token,
-    restore_layout,
 )
+from olsq.attention.lost import restore_layout
 from olsq.attention.recurrences.elementwise import diagonal
 from olsq.attention.steps import one_token
 from olsq.checks import refuse

@@ -15,8 +15,8 @@ from olsq.attention.arguments import (
     check_inputs,
     check_state,
     layout_of,
-    restore_layout,
 )
+from olsq.attention.lost import restore_layout
 from olsq.attention.recurrences.vector import vector_gated
 from olsq.attention.states import Memory, empty
 from olsq.attention.steps import one_token

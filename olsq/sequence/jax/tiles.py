@@ -54,8 +54,8 @@ class Carry(NamedTuple):
     state_lost: Array  # (B,) bool
 
 
-def chunk_length(d: int) -> int:
-    """Tokens per chunk of solvers that do not say.
+def chunk_length(d: int = 0) -> int:
+    """Tokens per chunk where nobody says, of what makes a factor (d, d) a chunk; 0: makes none.
 
     Of a short chunk the gates are near its reference, and the products within it are fewer; of a
     long one more tokens share a factor, and an accelerator has larger products.

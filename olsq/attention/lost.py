@@ -1,0 +1,79 @@
+"""What rests on a token or state that was lost, and results as the caller gave his arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+
+from olsq.attention.arguments import Layout, Tokens
+from olsq.sequence.jax.gates import lost_tokens
+
+
+def leave_out(tokens: Tokens, strength: Array | None) -> tuple[Tokens, Array | None]:
+    """Tokens of strength 0 are absent, finite or not; one whose strength is not finite is lost.
+
+    For a write strength (N, T), or (N, T, V) with one per value channel, that :func:`check_inputs`
+    was not given as ``weight``.  Returned with the strength cleaned.
+    """
+    if strength is None:
+        return tokens, None
+    known = jnp.isfinite(strength)
+    written, unknown = strength != 0, ~known
+    if strength.ndim == 3:
+        written, unknown = written.any(-1), unknown.any(-1)
+    lost = (tokens.sample_lost & written) | unknown
+    return tokens._replace(sample_lost=lost), jnp.where(known, strength, 0)
+
+
+def resets(tokens: Tokens) -> Array | None:
+    """Tokens (N, T) before which everything is forgotten, a loss too; None: there are none."""
+    gates = tokens.forget
+    if gates is None:
+        return None
+    return gates == 0 if gates.ndim == 2 else (gates == 0).all(-1)
+
+
+def reach(tokens: Tokens, state_lost: Array) -> tuple[Array, Array]:
+    """Which outputs (N, T) and states (N,) rest on a token or state that was lost."""
+    if not tokens.sample_lost.shape[1]:
+        return tokens.sample_lost, state_lost
+    lost = lost_tokens(tokens.sample_lost, resets(tokens), state_lost)
+    return lost, lost[:, -1]
+
+
+def as_given(tokens: Tokens, output_lost: Array, layout: Layout) -> tuple[Any, dict[str, Any]]:
+    """Queries, keys and values for a recurrence that folds heads as it goes, and its options."""
+    if tokens.given is None:
+        return tokens[:3], {}
+    return tokens.given, {"seen": tokens.query_finite & ~output_lost, "dtype": layout.dtype}
+
+
+def restore_layout(
+    value: Array,
+    state: Any,
+    tokens: Tokens,
+    state_lost: Array,
+    layout: Layout,
+    output_lost: Any = None,
+) -> tuple[Array, Any]:
+    """Outputs (B, T, H, V) and the state (B, H, ...), NaN where what they rest on was lost.
+
+    ``output_lost`` (N, T) and (N,), of outputs and state, where a rule's losses travel in their own
+    way.  Outputs of :class:`Heads` are unfolded, and NaN where they have to be.
+    """
+    b, t, h = layout.batch, layout.length, layout.heads
+    if output_lost is None:
+        output_lost = reach(tokens, state_lost)
+    end = output_lost[1] if t else state_lost
+    if value.ndim == 3:
+        value = jnp.where((tokens.query_finite & ~output_lost[0])[..., None], value, jnp.nan)
+        value = jnp.moveaxis(value.reshape(b, h, t, value.shape[-1]), 1, 2)
+
+    def out(x: Array) -> Array:
+        if jnp.issubdtype(x.dtype, jnp.floating):
+            x = jnp.where(end.reshape(-1, *[1] * (x.ndim - 1)), jnp.nan, x)
+        return x.reshape(b, h, *x.shape[1:])
+
+    return value.astype(layout.dtype), type(state)(*map(out, state))
