@@ -32,11 +32,6 @@ UNTIED = (  # page, how the sentence goes, why nothing holds it
         "printed by the examples, not stored",
     ),
     ("docs/layers.md", "the loss was 2.72", ONCE),
-    (
-        "docs/layers.md",
-        "blocks one by one 28, 39 and 46 s",
-        ONCE,
-    ),
     ("docs/linalg.md", "downdate is 2.1 units of 2.2e-16", "a bound in `tests/linalg` holds it"),
     ("docs/linalg.md", "A call costs about 14 µs of Python", ONCE),
     (
