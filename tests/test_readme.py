@@ -61,6 +61,14 @@ def test_speeds_are_compared_like_for_like(row):
                 assert float(cell.rstrip("x")) == pytest.approx(theirs / ours, rel=0.04)
 
 
+def test_the_landing_page_has_rows_of_the_readme():
+    page = (ROOT / "docs" / "index.md").read_text()
+    table = page.partition("| one regression, forgetting")[2].partition("\n\n")[0]
+    rows = table.splitlines()[2:]
+    assert len(rows) >= 4
+    assert not [row for row in rows if row not in README]
+
+
 def test_the_command_lines_page_has_the_numbers_measured():
     page = (ROOT / "docs" / "cli.md").read_text()
     result = json.loads((ROOT / "benchmarks" / "results" / "cli_memory.json").read_text())
