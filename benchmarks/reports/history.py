@@ -242,12 +242,9 @@ SECTIONS: tuple[tuple[str, str, str, Callable[[dict], dict], Callable[[float], s
     ),
     (
         "Attention rules",
-        "Forward and backward over gated linear attention's, processor time: 512 tokens, 2 heads\n"
-        "of width 32, float32.",
-        "rule",
-        lambda f: values_of(
-            f, "attention.Rules.track_over_gla", lambda p: p[:1] if "+" in p[1] else None
-        ),
+        "Over gated linear attention's, processor time: 512 tokens, 2 heads of width 32, float32.",
+        "rule | mode",
+        lambda f: values_of(f, "attention.Rules.track_over_gla", lambda p: p),
         two_digits,
     ),
     (

@@ -49,8 +49,8 @@ class Backbone(eqx.Module):
     ``2 / blocks`` of that (MesaNet, appendix D.1).
 
     Under ``jax.jit`` blocks that repeat, alone or as a pattern, are compiled once and run as a
-    loop over their stacked arrays, so that the time to compile does not grow with depth: from two
-    blocks on where one solves a regression, else from twelve.
+    loop over their stacked arrays, so that the time to compile does not grow with depth: from six
+    blocks on that solve a regression, or twelve of any kind.
     """
 
     blocks: tuple[Block, ...]
