@@ -27,15 +27,12 @@ INTRO = """\
 What [asv](benchmarks.md) measured at {n} commits of this repository, all with today's suites and
 the same versions of other libraries. A dash: the commit had no such thing, or it was not measured.
 
-Two machines of {cores} cores of an {cpu} each. One was busy, with ten to twenty processes ready to
-run. Errors and peak memory over an empty baseline do not depend on who else runs. Ratios of
-processor time, taken in turn in one process, depend on it less than times do: most came out within
-a fifth of each other where nothing had changed, but those over memory traffic, a rival of
-microseconds, and over river came out up to a factor of 1.7 apart. So it was for errors, memory,
-and ratios of rows, paths, windows, solvers and libraries. For attention rules, layers, gradients,
-decoding and all times, the other machine ran two programs at once, one on each core; a
-time is the least certain of them where it is below a tenth of a millisecond. Not every
-rule, mixer and solver was measured at every commit.
+A machine of {cores} cores of an {cpu}, which ran two programs at once, one on each core. Errors
+and peak memory over an empty baseline do not depend on who else runs, and ratios of processor time,
+taken in turn in one process, hardly do. A time is the least certain of all where it is below a
+tenth of a millisecond. Errors, temporaries and ratios of sequence solvers at the three older
+commits are of another machine, a busy one, of the same kind. Not every rule, mixer and solver was
+measured at every commit.
 
 | commit | date | subject |
 |---|---|---|
@@ -210,7 +207,7 @@ SECTIONS: tuple[tuple[str, str, str, Callable[[dict], dict], Callable[[float], s
     ),
     (
         "Ratios: paths and windows",
-        "A path over learning the same rows (d 16); a rolling window over exponential forgetting.",
+        "A path over learning the same rows, by d; a rolling window over exponential forgetting.",
         "what | case",
         lambda f: {
             **{

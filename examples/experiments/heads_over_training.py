@@ -104,7 +104,8 @@ def figure(runs: dict[str, Any]) -> Any:
     axes[1].set(
         yscale="log", ylabel="condition number", title="Condition number, tokens 129 to 256"
     )
-    axes[1].yaxis.set_major_formatter("{x:g}")
+    for which in (axes[1].yaxis.set_major_formatter, axes[1].yaxis.set_minor_formatter):
+        which("{x:g}")
     axes[2].set(ylabel="steps", xlabel="training step",
                 title="Conjugate-gradient steps to 1e-4, tokens 129 to 256")  # fmt: skip
     for ax in axes:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from gate_start_report import section as gate_start
+from heads_report import section as heads_over_training
 from language_models import MIXERS, RATES, SEEDS, best_rate, key_of
 from parity import end_of
 from scipy.stats import spearmanr
@@ -268,6 +269,7 @@ SECTIONS = {
     "parity": parity,
     "language-models": language_models,
     "test-time-compute": test_time_compute,
+    "heads-over-training": heads_over_training,
     "stability": stability,
 }
 
