@@ -33,6 +33,11 @@ def hardest(starts: dict[str, list[dict[str, Any]]]) -> float:
     return max(np.max(run["heads"]["condition"]) for runs in starts.values() for run in runs)
 
 
+def signed(gap: float) -> str:
+    """A difference in nats, 0 where it rounds to it."""
+    return f"{gap:+.4f}" if round(gap, 4) else "0"
+
+
 def lost_by(starts: dict[str, list[dict[str, Any]]], steps: int) -> float:
     """The most that a run loses by so many steps in place of the exact solution."""
     spent = [run["spend"] for runs in starts.values() for run in runs]
@@ -55,16 +60,16 @@ def section(results: dict[str, Any]) -> str:
         for at in (0, len(first["steps"]) // 2, -1):
             heads = [spread(heads_of(runs, name, at), form) for name, form in
                      (("forget", ".2f"), ("condition", ".3g"), ("steps", ".1f"))]  # fmt: skip
-            rows.append(f"| {start} | {first['steps'][at]} | {' | '.join(heads)} |")
+            rows.append(f"| {start} | {first['steps'][at]:,} | {' | '.join(heads)} |")
         for run in runs:
             spent = run["spend"]
-            gaps = (f"{loss - spent['exact']:+.4f}" for loss in spent["fixed"])
+            gaps = (signed(loss - spent["exact"]) for loss in spent["fixed"])
             tol = next(row for row in spent["adaptive"] if row[0] == 1e-4)
             lost.append(
                 f"| {start} | {run['loss']:.3f} | {' | '.join(gaps)} | {tol[1]:.1f} | "
                 f"{run['rank_correlation']:+.2f} |"
             )
-    fixed = [str(n) for n in first["spend"]["steps"]]
+    fixed = [f"{n} steps" for n in first["spend"]["steps"]]
     dates = max(run["date"] for run in results["runs"].values())
     return f"""
 ## Heads over training
@@ -90,10 +95,9 @@ steps a token to a tolerance of 1e-4; rank correlation over heads of mean gate a
 
 Heads part ways in the first few hundred steps and stay where they are. Those that began near .99
 and remember take six to nine steps, those that let go three or four; of those that began at one
-half only {found(starts["one half"])} of {total(starts["one half"])} learnt to remember. No condition
-number is above {hardest(starts):.0f} at any time: a memory is short next to the ridge. So three
+half, {found(starts["one half"])} of {total(starts["one half"])} learnt to. No condition number is above {hardest(starts):.0f} at any time: a memory is short next to the ridge. So three
 steps lose at most {lost_by(starts, 3):.4f} nats and five {lost_by(starts, 5):.4f}, and the starts end within
-{apart(starts):.3f} nats of each other, by their means. Gates and condition numbers go together where
+{apart(starts):.4f} nats of each other, by their means. Gates and condition numbers go together where
 there are both kinds of heads, as the paper says. That five steps cost something, and that heads grow
 harder over training, is not seen: it wants longer memories than a model of this size learns from
 sequences of 256 tokens.
