@@ -19,6 +19,7 @@ from typing import Any
 import jax
 import numpy as np
 from language_models import MODEL, load_corpus
+from matplotlib.ticker import LogLocator
 from panels import COLOURS, in_house_style, label_lines, panels
 from scipy.stats import spearmanr
 from task_training import RESULTS, add_result, load_results, paper_gates
@@ -104,6 +105,7 @@ def figure(runs: dict[str, Any]) -> Any:
     axes[1].set(
         yscale="log", ylabel="condition number", title="Condition number, tokens 129 to 256"
     )
+    axes[1].yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
     for which in (axes[1].yaxis.set_major_formatter, axes[1].yaxis.set_minor_formatter):
         which("{x:g}")
     axes[2].set(ylabel="steps", xlabel="training step",
