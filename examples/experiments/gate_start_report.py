@@ -20,7 +20,7 @@ all that started at .99 are on the way or there. On bytes, where most is said by
 within 1.4 % of each other after 300 steps; which of them is better for a language model cannot be told at this size.
 So Mesa layers start at .99. `forget_bias=0.0` starts them at one half, as the paper's do, and as `olsq.nn.MesaNet` and
 `olsq.nn.hawk_mesa` do; one number for each head, as `[2.2, 3.8, 5.4, 6.9]`, spreads them. The other results of this page that
-train Mesa layers were found with the paper's start.
+train Mesa layers were found with the paper's start, but for [heads over training](#heads-over-training), which has both.
 """
 
 

@@ -233,8 +233,8 @@ The figures show the signed difference, linear within 1e-5 of nothing: without a
 than when it is solved exactly.
 
 The language model has been trained for 300 steps only. Its gates are still near one half, so that it remembers a few
-tokens, its systems are nearly the ridge alone, and three steps solve them: the paper's picture, of heads whose condition
-numbers grow, needs longer training.
+tokens, its systems are nearly the ridge alone, and three steps solve them: [four times the training](#heads-over-training)
+makes one head in sixteen remember, and no system hard.
 """
     return text
 
