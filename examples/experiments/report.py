@@ -234,7 +234,7 @@ than when it is solved exactly.
 
 The language model has been trained for 300 steps only. Its gates are still near one half, so that it remembers a few
 tokens, its systems are nearly the ridge alone, and three steps solve them: [four times the training](#heads-over-training)
-makes one head in sixteen remember, and no system hard.
+hardly changes that.
 """
     return text
 

@@ -40,7 +40,8 @@ class Solver:
 
     def sized(self, chunk: int) -> Self:
         """This solver with chunks of ``chunk`` tokens, unless it says how long its own are."""
-        return self if self.chunk is not None else replace(self, chunk=chunk)  # type: ignore[type-var]
+        solver: Any = self  # a dataclass, which this base is not
+        return self if self.chunk is not None else replace(solver, chunk=chunk)
 
     def ridge_modes_without_forgetting(self) -> tuple[str, ...]:
         """The problems it solves where every gate is 1, and the two are one."""

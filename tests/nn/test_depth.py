@@ -129,7 +129,7 @@ def test_single_tokens_and_caches_that_may_grow_go_one_by_one():
     assert plan_of(model, state=state) == [(0, 2, 1)]
 
 
-def test_blocks_that_compile_soon_are_a_loop_only_where_there_are_many():
+def test_blocks_are_a_loop_only_where_there_are_many():
     assert plan_of(model_of("linear", blocks=11)) == [(i, 1, 1) for i in range(11)]
     assert plan_of(model_of("linear", blocks=12)) == [(0, 1, 12)]
     assert plan_of(model_of("mesa", blocks=5)) == [(i, 1, 1) for i in range(5)]

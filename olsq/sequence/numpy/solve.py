@@ -169,7 +169,8 @@ def solve_whole(
     least = least_eigenvalue(given.gram).reshape(count, 1) if given.discounted else None
     arrays = given.keys, given.values, given.queries, given.weights, given.gates, given.ridges
     log_spread = kernels.LOG_SPREAD_DISCOUNTED if given.discounted else kernels.LOG_SPREAD
-    options = log_spread, min(chosen.chunk or CHUNK, chunk_length(d))
+    assert chosen.chunk is not None  # it is sized
+    options = log_spread, min(chosen.chunk, chunk_length(d))
     own_kernels = chosen == ChunkExact(chunk=chosen.chunk, shards=chosen.shards)
     form = None if own_kernels else chosen.numpy()
 
