@@ -144,3 +144,21 @@ def test_the_discounted_problem_under_harsh_gates(name, dtype):
         )
         wrong = np.abs(fit.value - want.value).max(1)
         assert (wrong <= bound * size).all()
+
+
+@pytest.mark.parametrize("gate", [0.9, 0.5, 0.05])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_ridges_far_apart_by_key_keep_every_digit_under_harsh_gates(gate, dtype):
+    """Key entries in the units of their ridge, from 0 over 1e-3 to 1e9."""
+    ridge = np.concatenate([[0.0, 1e9], 10.0 ** RNG.uniform(-3, 3, D - 2)])
+    forget = np.where(np.arange(T) % 16 == 9, gate**8, gate)
+    kept = {"forget": forget.astype(dtype), "ridge": ridge.astype(dtype)}
+    arrays = [x.astype(dtype) for x in (KEYS, VALUES, QUERIES)]
+    want = reference.solve(*arrays, **kept)
+    scale = np.sqrt(np.diagonal(want.systems, axis1=1, axis2=2))
+    condition = np.linalg.cond(want.systems / scale[:, :, None] / scale[:, None])
+    fit = online_lstsq(*map(jnp.asarray, arrays), **kept)
+    wrong = np.abs(fit.value - want.value).max(1)
+    bound = np.maximum(1e-11 if dtype == np.float64 else 1e-5, 30 * condition * EPS[dtype])
+    size = np.maximum(np.abs(want.value).max(1), np.abs(want.value).max() / 20)
+    assert (wrong <= bound * size).all()

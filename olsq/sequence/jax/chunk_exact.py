@@ -37,6 +37,7 @@ LIMIT = math.exp(2 * MAX_LOG_SCALE)
 TRIAL = 24  # steps without factors before their rate decides whether to make some
 NEAR = 2.0  # |log f| up to which a factor saves more steps than it costs
 SERVED = 0.97  # share of the tokens that are so near where factors are worth making soon
+MOST_UNITS = 1e9  # whose squares float32 can hold beside what they multiply
 UNROLLED_COUNTS = 3  # Chebyshev steps up to which each count is compiled by itself
 
 
@@ -100,6 +101,39 @@ def preconditioner(chunks: Chunks, p: ChunkFactors) -> Callable[[Array], Array]:
         return jnp.where(within_scale, y, unit * r)
 
     return inner
+
+
+def by_ridge(chunks: Chunks, b: Array, **options: Any) -> tuple[Array, Array, Array]:
+    """Conjugate gradient preconditioned by the ridge: iterates, steps, whether it got there.
+
+    By its ridge a system is 1 + a sum of few samples, which takes as many steps; by its diagonal it
+    would not be.
+    """
+
+    def product(x: Array) -> Array:
+        return system_product(chunks, x)
+
+    if chunks.ridge is None:
+        return conjugate_gradient(product, lambda r: r, b, None, **options)
+    ridge = jnp.where(chunks.ridge > 0, chunks.ridge, 1)
+    if ridge.shape[2] > 1:  # one a token
+        inner = balanced(lambda r: r / ridge, b)
+        return conjugate_gradient(product, inner, b, None, **options)
+    # Keys in its units, once, in place of residuals in them at every step: a tenth of the whole.
+    units = jnp.minimum(jnp.sqrt(ridge / ridge.min(-1, keepdims=True)), MOST_UNITS)
+    own = chunks._replace(
+        keys=chunks.keys / units,
+        gram=chunks.gram / units / jnp.swapaxes(units, -1, -2),
+        ridge=chunks.ridge / units / units,
+    )
+
+    def solve(b: Array) -> tuple[Array, Array, Array]:
+        return conjugate_gradient(
+            lambda x: system_product(own, x), lambda r: r, b, None, units=units, **options
+        )
+
+    y, *found = scaled(b / units, solve)
+    return y / units, *found
 
 
 def _nothing_like(made: Callable[[], Any]) -> Any:
@@ -252,17 +286,12 @@ class JaxChunkExact(JaxSolver):
         def run(b: Array) -> tuple[Array, Array]:
             if p.harsh is None:
                 return by_factors(b, None)
-            # By its ridge a system is 1 + a sum of few samples, which takes as many steps; by its
-            # diagonal it would not be.
-            ridge = jnp.ones((), b.dtype) if chunks.ridge is None else chunks.ridge
-            ridge = jnp.where(ridge > 0, ridge, 1)
             d = b.shape[-1]
             most = jnp.where(p.harsh, self.options.max_steps + 8 * d, 0)
             near = references(p.sums, p.harsh).within(p.sums, NEAR).mean() > SERVED
-            x, steps, done = conjugate_gradient(
-                product, balanced(lambda r: r / ridge, b), b, None, max_steps=most,
-                trial=jnp.where(near, TRIAL, 4 * d), **options,
-            )  # fmt: skip
+            x, steps, done = by_ridge(
+                chunks, b, max_steps=most, trial=jnp.where(near, TRIAL, 4 * d), **options
+            )
 
             def rest() -> tuple[Array, Array]:
                 y, more = by_factors(b, x)

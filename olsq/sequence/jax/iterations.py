@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVarTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ from olsq.sequence.jax.control import fori_loop, scan, while_loop
 
 UNSOUND = -1  # steps of a token whose system was found not to be positive definite
 Product = Callable[[Array], Array]
+Rest = TypeVarTuple("Rest")
 
 
 def dot(a: Array, b: Array) -> Array:
@@ -20,12 +21,15 @@ def dot(a: Array, b: Array) -> Array:
     return (a * b).sum(-1, keepdims=True)
 
 
-def scaled(b: Array, solve: Callable[[Array], tuple[Array, Array]]) -> tuple[Array, Array]:
-    """Solve for b divided by its largest entry, token by token: no overflow, no underflow."""
+def scaled(b: Array, solve: Callable[[Array], tuple[Array, *Rest]]) -> tuple[Array, *Rest]:
+    """Solve for b divided by its largest entry, token by token: no overflow, no underflow.
+
+    ``solve`` returns the solution first, then what has no scale.
+    """
     size = jax.lax.stop_gradient(jnp.max(jnp.abs(b), axis=-1, keepdims=True))
     size = jnp.where(size > 0, size, 1)
-    x, steps = solve(b / size)
-    return x * size, steps
+    x, *found = solve(b / size)
+    return x * size, *found
 
 
 @jax.custom_jvp
@@ -66,6 +70,7 @@ def conjugate_gradient(
     unroll: bool,
     sound: Array | None = None,
     trial: Array | None = None,
+    units: Array | float = 1,
 ) -> tuple[Array, Array, Array]:
     """Preconditioned conjugate gradient; every token stops at ``|b - M x| <= tol |b|``.
 
@@ -82,13 +87,20 @@ def conjugate_gradient(
     may be indefinite give ``sound`` (..., 1), True where nothing is known against one: such a
     direction then ends its token, and the steps of a token that is not sound are ``UNSOUND``.
 
+    ``units`` are those of b and M x by entry, where the residual is to be measured in others than
+    the iteration takes it in.
+
     With ``trial`` all stop when, after so many steps, the rate of one promises no end within
     ``3 trial`` more.
     """
-    goal = jax.lax.stop_gradient(tol * tol * dot(b, b))
+
+    def measure(r):
+        return dot(r * units, r * units)
+
+    goal = jax.lax.stop_gradient(tol * tol * measure(b))
     x, r = (jnp.zeros_like(b), b) if start is None else (start, b - product(start))
     z = precondition(r)
-    left = first_left = dot(r, r)
+    left = first_left = measure(r)
     active = left > goal if sound is None else (left > goal) & sound
     steps = jnp.zeros(b.shape[:-1], jnp.int32)
     state = (x, r, z, dot(r, z), active, left, steps, sound, jnp.int32(0))
@@ -100,7 +112,7 @@ def conjugate_gradient(
         # masked inside: the derivative of a / b at a stopped token may overflow, and 0 * inf
         alpha = divide(rz, jnp.where(active, curvature, 0))
         x_new, r_new = x + alpha * p, r - alpha * mp
-        new_left, size = dot(r_new, r_new), dot(x_new, x_new)
+        new_left, size = measure(r_new), dot(x_new, x_new)
         taken = active & jnp.isfinite(new_left) & jnp.isfinite(size)
         if sound is not None:
             sound = sound & (~active | (curvature > 0))
