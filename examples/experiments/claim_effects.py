@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.stats import spearmanr
+from scipy.stats import combine_pvalues, spearmanr
 from task_training import load_results
 
 MET, NOT_MET, TOO_SMALL = "met", "not met", "cannot be tested at this size"
@@ -203,6 +203,27 @@ def spending(r: dict[str, Any]) -> dict[str, Effect]:
     return out
 
 
+def over_training(r: dict[str, Any]) -> dict[str, Effect]:
+    runs = list(r["runs"].values())
+    fixed = [dict(zip(x["spend"]["steps"], x["spend"]["fixed"], strict=True)) for x in runs]
+    hurt = max(f[5] - f[30] for f in fixed)
+    worst = max(np.max(x["heads"]["condition"]) for x in runs)
+    models = f"{len(runs)} models"
+    said = ", ".join(f"{x['rank_correlation_p']:.1g}" for x in runs)
+    chance = combine_pvalues([x["rank_correlation_p"] for x in runs]).pvalue
+    return {
+        "D4, language, two starts of the gates": Effect(
+            f"5 steps cost at most {hurt:+.1e}", models,
+            "" if hurt > 1e-4 else
+            f"condition numbers of at most {worst:.0f}: five steps solve such systems",
+        ),
+        "D5, language, two starts of the gates": Effect(
+            f"p = {said}; {chance:.1g} together (Fisher)", f"16 heads of each of {models}",
+            "" if chance < CHANCE else "no more than chance",
+        ),
+    }  # fmt: skip
+
+
 def population(r: dict[str, Any]) -> dict[str, Effect]:
     off = [x["largest |p_T C - I|"] for x in r["unitary"]]
     got = [x["reached"] for x in r["rotations"]]
@@ -251,6 +272,7 @@ MAKERS: dict[str, Callable[[dict[str, Any]], dict[str, Effect]]] = {
     "regbench": languages,
     "parity": parities,
     "test-time-compute": spending,
+    "heads-over-training": over_training,
     "sander-population": population,
     "sander-trained": trained,
 }

@@ -181,6 +181,32 @@ def spending_rows() -> Iterator[Row]:
         )  # fmt: skip
 
 
+def training_rows() -> Iterator[Row]:
+    runs = load_results("heads-over-training").get("runs", {}).values()
+    if not runs:
+        return
+    fixed = [dict(zip(r["spend"]["steps"], r["spend"]["fixed"], strict=True)) for r in runs]
+    adaptive = [next(x for x in r["spend"]["adaptive"] if x[0] == 1e-4) for r in runs]
+    gap = max((a[2] - f[30] for a, f in zip(adaptive, fixed, strict=True)), key=abs)
+    hurt, steps = max(f[5] - f[30] for f in fixed), [a[1] for a in adaptive]
+    yield Row(
+        "D4, language, two starts of the gates", "as D4, language",
+        f"loss {gap:+.1e} from that of 30 steps, {min(steps):.1f} to {max(steps):.1f} steps on "
+        f"average; 5 fixed steps {hurt:+.1e}: the largest of {len(runs)} runs, gates from one half "
+        "and from .99", "as D4, language",
+        abs(gap) < 1e-3 and max(steps) < 15 and hurt > 1e-4, "heads_over_training.py",
+    )  # fmt: skip
+    ranks = [r["rank_correlation"] for r in runs]
+    yield Row(
+        "D5, language, two starts of the gates", "as D5, language",
+        "rank correlation over heads of mean gate and condition number, by run: "
+        + ", ".join(f"{rank:.2f}" for rank in ranks), "> 0 in every run", min(ranks) > 0,
+        "heads_over_training.py",
+        "that condition numbers grow over training is not seen: see "
+        "[the section](index.md#heads-over-training)",
+    )  # fmt: skip
+
+
 def bounds_row() -> Row:
     return Row(
         "D6", "keys of norm 1 and a ridge of at least .25 bound the condition number; the cap "
@@ -260,8 +286,8 @@ def older() -> str:
 
 
 def page() -> str:
-    rows = [*stored_rows(), recall_row(), *spending_rows(), bounds_row(),
-            *population_rows()]  # fmt: skip
+    rows = [*stored_rows(), recall_row(), *spending_rows(), *training_rows(),
+            bounds_row(), *population_rows()]  # fmt: skip
     rows.sort(key=lambda row: (row.name[0], int(row.name.split(",")[0][1:]), row.name))
     head = (
         "| | the paper | here | criterion | verdict | effect | n | script |\n"

@@ -27,7 +27,7 @@ import regbench
 import sander_trained
 import sine_regression
 import softmax_heads
-import solving_report
+import solving_figures
 import test_time_compute
 from task_training import RESULTS, load_results
 
@@ -88,7 +88,7 @@ def main(argv: list[str] | None = None) -> None:
             figure.savefig(RESULTS / f"{name}.png", dpi=150)
         plt.close(figure)
     if not args.quick and not args.names:
-        solving_report.draw_figures(load_results(solving_report.NAME), RESULTS)
+        solving_figures.draw_figures(load_results(solving_figures.NAME), RESULTS)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -30,6 +31,9 @@ TRACKING: dict[str, tuple[str, dict[str, Any]]] = {
 }
 # Gates above .99, its default, cannot follow coefficients that move within 64 tokens.
 QUICKER = {"forget_floor": 0.9}
+# Recall asks for what came 60 tokens ago, which a gate near one half has lost; the others' gates
+# start near 1 by themselves.
+KEPT = {name: {"forget_bias": math.log(99.0)} for name in ("mesa", "gla", "gated_delta")}
 # A token holds a whole pair and the rules are to fit a linear map: no convolution, no map of the
 # keys, and no norm that would take the size of what is read.
 LINEAR = {"feature_map": "identity", "convolution": False, "output_norm": False}
@@ -75,13 +79,19 @@ class Regressor(eqx.Module):
         return self.last(self.backbone(self.first(x)))
 
 
-def mixer_of(name: str, common: dict[str, Any]) -> dict[str, Any]:
-    """``mixer=`` and ``mixer_options=`` of a name of :data:`MIXERS` or a task's ``extra``."""
+def mixer_of(
+    name: str, common: dict[str, Any], gates: dict[str, dict[str, Any]] | None = None
+) -> dict[str, Any]:
+    """``mixer=`` and ``mixer_options=`` of a name of :data:`MIXERS` or a task's ``extra``.
+
+    Gates of ``gates`` are for their kinds only; without, those of the Mesa paper and quick ones.
+    """
     kind, own = {**SMALL_RIDGE, **TRACKING}.get(name, (name, {}))
     kinds = ("hawk", "mesa") if kind == "hawk-mesa" else (kind,)
-    gates = paper_gates(*kinds)
+    quick = gates is None
+    gates = paper_gates(*kinds) if gates is None else gates
     given = {k: {**gates.get(k, {}), **common, **own} for k in kinds if k != "hawk"}
-    if kind == "mesa_discounted":
+    if kind == "mesa_discounted" and quick:
         given[kind].update(QUICKER)
     if kind == "softmax":
         given[kind] = own
@@ -110,12 +120,13 @@ def drifting(drift: regression.Drift, length: int = 64, **run: Any) -> Task:
 
 
 def language(
-    draw: Callable[[np.random.Generator, int], Any], vocab: int, size: dict[str, Any], **run: Any
-) -> Task:
+    draw: Callable[[np.random.Generator, int], Any], vocab: int, size: dict[str, Any],
+    gates: dict[str, dict[str, Any]] | None = None, **run: Any,
+) -> Task:  # fmt: skip
     """Tokens to be told a token each; errors are shares of wrong answers."""
 
     def build(name: str, key: Any, size: dict[str, Any]) -> Any:
-        return olsq.nn.LanguageModel(vocab, key=key, **size, **mixer_of(name, {}))
+        return olsq.nn.LanguageModel(vocab, key=key, **size, **mixer_of(name, {}, gates))
 
     def errors(scores: Any, targets: Any) -> Any:
         wrong = (jnp.argmax(scores, -1) != targets).astype(jnp.float32)
@@ -138,11 +149,17 @@ def tracking(degree: int, length: int = 32, **run: Any) -> Task:
 
 
 def recall(pairs: int, key_size: int, length: int = 64, **run: Any) -> Task:
-    """Multi-query recall of ``pairs`` pairs with two heads of ``key_size``."""
+    """Multi-query recall of ``pairs`` pairs with two heads of ``key_size``, blanks in between."""
+
+    def draw(rng: np.random.Generator, n: int) -> Any:
+        given = {"vocab": 64, "length": length, "num_kv_pairs": pairs}
+        return mqar(n, rng, **given, random_non_queries=False)
+
     return language(
-        lambda rng, n: mqar(n, rng, vocab=64, length=length, num_kv_pairs=pairs), 64,
+        draw, 64,
         {"dim": 32, "blocks": 2, "heads": 2, "key_size": key_size, "initialisation": "fan-in"},
-        **{"timed": f"mqar-16-pairs-{key_size}-wide", **run},
+        KEPT,
+        **{"timed": f"mqar-16-pairs-{key_size}-wide", "rates": (3e-3, 1e-2, 3e-2), **run},
     )  # fmt: skip
 
 

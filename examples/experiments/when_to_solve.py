@@ -27,7 +27,9 @@ import equinox as eqx
 import jax
 import numpy as np
 from drifting_regression import Drift, references
-from solving_report import NAME, SEEDS, best_rate, draw_figures, key_of, section
+from solving_figures import draw_figures
+from solving_found import NAME, SEEDS, best_rate, key_of
+from solving_report import section
 from solving_speed import flops, measure
 from solving_tasks import MIXERS, TASKS, TEST, VALID, Task
 from task_training import RESULTS, add_result, load_results, optimiser

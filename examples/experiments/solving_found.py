@@ -1,0 +1,102 @@
+"""What the runs of ``when_to_solve.py`` found: each mixer of a task at its best rate."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from solving_tasks import MIXERS, TASKS, Task
+
+NAME = "when-to-solve"
+SEEDS = (0, 1, 2)
+SOLVING = ("mesa", "mesa_discounted", "hawk-mesa", "mesa, signed", "mesa, small ridge")
+SAME_TIME = {"mesa, small ridge": "mesa"}  # but for a number
+TITLES = {
+    "drift-none": "Regression, coefficients at rest",
+    "drift-slow": "Regression, slow drift (half-life 177 pairs)",
+    "drift-fast": "Regression, fast drift (half-life 22 pairs)",
+    "switches": "Regression, new coefficients every 64 pairs",
+    "s3": "Word problem of S3, 32 letters",
+    "s5": "Word problem of S5, 32 letters",
+}
+
+
+def key_of(mixer: str, lr: float, seed: int) -> str:
+    """The name of a run in the results of its task."""
+    return f"{mixer}, lr {lr:g}, seed {seed}"
+
+
+def best_rate(runs: dict[str, Any], task: Task, mixer: str) -> float | None:
+    """The rate of least validation error with seed 0, once all were tried; ties to the lower."""
+    tried = {lr: runs.get(key_of(mixer, lr, SEEDS[0])) for lr in task.rates}
+    if not all(tried.values()):
+        return None
+    known = {lr: r["validation"] for lr, r in tried.items() if r and r["score"] is not None}
+    return min(known, key=lambda lr: (known[lr], lr)) if known else None
+
+
+class Found(NamedTuple):
+    """What is known of a mixer on a task at its best rate."""
+
+    mixer: str
+    rate: float
+    runs: list[dict[str, Any]]  # by seed
+    cost: float | None  # processor time of a training step over that of gla
+    flops: float | None  # a token of a training step
+
+    @property
+    def scores(self) -> list[float]:
+        return [r["score"] for r in self.runs]
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(self.scores))
+
+
+def found_on(results: dict[str, Any], name: str) -> list[Found]:
+    """Mixers whose three rates were tried, from the least mean score on."""
+    task, runs = TASKS[name], results.get("runs", {}).get(name, {})
+    speed = results.get("speed", {}).get(task.timed, {}).get("mixers", {})
+    rows = []
+    for mixer in (*MIXERS, *task.extra):
+        rate = best_rate(runs, task, mixer)
+        if rate is None:
+            continue
+        own = [runs.get(key_of(mixer, rate, seed)) for seed in SEEDS]
+        done = [r for r in own if r and r["score"] is not None]
+        cost = flops = None
+        timed = SAME_TIME.get(mixer, mixer)
+        if timed in speed and "gla" in speed:
+            cost = speed["gla"]["tokens_per_second"] / speed[timed]["tokens_per_second"]
+            flops = speed[timed]["flops"]
+        rows.append(Found(mixer, rate, done, cost, flops))
+    return sorted(rows, key=lambda r: r.mean)
+
+
+def title_of(name: str) -> str:
+    """A task in words."""
+    if name in TITLES:
+        return TITLES[name]
+    pairs, wide = sizes_of(name)
+    return f"Recall of {pairs} pairs, keys of {wide}"
+
+
+def recalls(name: str) -> bool:
+    """Whether a task is one of the sweep over pairs and widths of keys."""
+    return name.startswith("mqar-")
+
+
+def sizes_of(name: str) -> tuple[int, int]:
+    """Pairs and width of a key of a task of recall."""
+    _, pairs, _, wide, _ = name.split("-")
+    return int(pairs), int(wide)
+
+
+def regresses(name: str) -> bool:
+    """Whether a score is a mean squared error; otherwise it is a share of wrong answers."""
+    return TASKS[name].references is not None
+
+
+def compared(results: dict[str, Any]) -> list[str]:
+    """Tasks with something to compare: one mixer alone says nothing."""
+    return [name for name in TASKS if len(found_on(results, name)) > 1]
