@@ -1,6 +1,8 @@
 """The page docs/history.md: what asv measured over commits of this repository.
 
     python -m benchmarks.reports.history           # adds asv's results in .asv, page and figure
+    python -m benchmarks.reports.history --results a/.asv/results b/.asv/results
+    python -m benchmarks.reports.history --commits 29a9343 4691d4c    # leaves the others out
     python -m benchmarks.reports.history --page    # from benchmarks/results/history.json
 
 asv's own dashboard (``asv publish``) loads its scripts from servers; this page loads nothing.
@@ -9,37 +11,18 @@ asv's own dashboard (``asv publish``) loads its scripts from servers; this page 
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from .history_page import draw, text
 
 ROOT = Path(__file__).parents[2]
 ASV = ROOT / ".asv" / "results"
 RESULTS = ROOT / "benchmarks" / "results" / "history.json"
 PAGE = ROOT / "docs" / "history.md"
 FIGURE = ROOT / "docs" / "img" / "history.png"
-INTRO = """\
-# Over the history
-
-What [asv](benchmarks.md) measured at {n} commits of this repository, all with today's suites and
-the same versions of other libraries. A dash: the commit had no such thing, or it was not measured.
-
-A machine of {cores} cores of an {cpu}, which ran two programs at once, one on each core. Errors
-and peak memory over an empty baseline do not depend on who else runs, and ratios of processor time,
-taken in turn in one process, hardly do. A time is the least certain of all where it is below a
-tenth of a millisecond. Errors, temporaries and ratios of sequence solvers at the three older
-commits are of another machine, a busy one, of the same kind. Not every rule, mixer and solver was
-measured at every commit.
-
-| commit | date | subject |
-|---|---|---|
-{commits}
-
-![Errors and memory over the commits](img/history.png)
-"""
 
 
 def log(commit: str, form: str) -> str:
@@ -83,295 +66,43 @@ def merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     return {**new, "commits": by_date, "benchmarks": dict(sorted(benchmarks.items()))}
 
 
-def values_of(found: dict, name: str, keep: Callable[[tuple], tuple | None]) -> dict[tuple, list]:
-    """Per kept parameters, the largest value of each commit; parameters as asv writes them."""
-    entry = found["benchmarks"].get(name)
-    if entry is None:
-        return {}
-    rows: dict[tuple, list] = {}
-    commits = [commit for commit, _, _ in found["commits"]]
-    for i, params in enumerate(itertools.product(*entry["params"])):
-        key = keep(tuple(p.strip("'") for p in params))
-        if key is None:
-            continue
-        row = rows.setdefault(key, [None] * len(commits))
-        for j, commit in enumerate(commits):
-            values = entry["values"].get(commit)
-            if values and values[i] is not None:
-                row[j] = values[i] if row[j] is None else max(row[j], values[i])
-    return {key: row for key, row in rows.items() if any(v is not None for v in row)}
-
-
-def table(found: dict, head: str, rows: dict[tuple, list], form: Callable[[float], str]) -> str:
-    """A Markdown table: a column for each commit."""
-    commits = [commit for commit, _, _ in found["commits"]]
-    lines = [f"| {head} | " + " | ".join(f"`{c}`" for c in commits) + " |"]
-    lines.append("|---" * (len(commits) + head.count("|") + 1) + "|")
-    for key, row in rows.items():
-        cells = ["–" if v is None else form(v) for v in row]
-        lines.append("| " + " | ".join([*key, *cells]) + " |")
-    return "\n".join(lines)
-
-
-def two_digits(value: float) -> str:
-    """A ratio."""
-    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
-
-
-def milliseconds(value: float) -> str:
-    """Seconds, in ms, two digits."""
-    ms = 1e3 * value
-    return f"{ms:.0f}" if ms >= 10 else f"{ms:.2g}"
-
-
-def times(found: dict) -> dict[tuple, list]:
-    """Of streams and of whole sequences: what was timed, its case."""
-    named = {
-        "rows, one at a time": "online.OneRow.time_partial_fit",
-        "predictions, one at a time": "online.OneRow.time_predict",
-        "rows, an array": "online.WholeArray.time_fit",
-        "coefficients after every row": "paths.Path.time_path",
-        "a sequence": "sequence.Solvers.time_solver",
-        "a sequence and its gradient": "gradients.Gradients.time_gradient",
-        "a token": "decode.Token.time_token",
-        "a token, by its factor": "decode.Factor.time_token",
-        "a model's token": "layers.Decoding.time_token",
+def kept(found: dict[str, Any], commits: list[str]) -> dict[str, Any]:
+    """Of these commits alone; a benchmark that none of them has goes."""
+    if unknown := set(commits) - {commit for commit, _, _ in found["commits"]}:
+        raise SystemExit(f"no results of {', '.join(sorted(unknown))}")
+    benchmarks = {
+        name: {**entry, "values": values}
+        for name, entry in found["benchmarks"].items()
+        if (values := {c: v for c, v in entry["values"].items() if c in commits})
     }
-    return {
-        (label, ", ".join(key)): row
-        for label, name in named.items()
-        for key, row in values_of(found, name, everything).items()
-    }
-
-
-def everything(params: tuple) -> tuple:
-    return params
-
-
-def memory_over_empty(found: dict) -> dict[tuple, list]:
-    """Peak memory of each case less that of the empty one."""
-    rows = values_of(found, "memory.Streams.peakmem_rows", everything)
-    empty = rows.pop(("empty",), None)
-    if empty is None:
-        return {}
-    return {
-        key: [None if v is None or e is None else v - e for v, e in zip(row, empty, strict=True)]
-        for key, row in rows.items()
-    }
-
-
-SECTIONS: tuple[tuple[str, str, str, Callable[[dict], dict], Callable[[float], str]], ...] = (
-    (
-        "Errors of streams of rows",
-        "Last coefficients of 20,000 rows of 8 regressors against one dense float64 solve, next\n"
-        "to the largest. At condition 1e6 that solve itself is off by 3e-12.",
-        "method | stream",
-        lambda f: values_of(f, "accuracy.Online.track_error", everything),
-        lambda v: f"{v:.0e}",
-    ),
-    (
-        "Errors of whole sequences",
-        "512 tokens in float32, d 32, ridge .25: the largest error of an output, next to the\n"
-        "largest output, over four streams (Zipf tokens, AR(1), long runs, one token for ever).\n"
-        "Solvers of a fixed number of steps are shown as they are, where it is too few, too.",
-        "solver | gate",
-        lambda f: values_of(f, "accuracy.Sequence.track_error", lambda p: (p[0], p[2])),
-        lambda v: f"{v:.0e}",
-    ),
-    (
-        "Peak memory",
-        "Of 200,000 rows of 16 regressors, over a process that holds the rows and the same code\n"
-        "and computes nothing; MB. The coefficients of a path alone are 26 MB.",
-        "what",
-        memory_over_empty,
-        lambda v: f"{v / 1e6:.0f}",
-    ),
-    (
-        "Temporaries of compiled programs",
-        "Bytes that XLA sets aside beside arguments and results, 2 heads, 512 tokens, d 64; kB.",
-        "solver | mode",
-        lambda f: values_of(f, "memory.Temporaries.track_temporary_bytes", everything),
-        lambda v: f"{v / 1e3:.0f}",
-    ),
-    (
-        "Ratios: many rows at once",
-        "16 regressors, processor time of `partial_fit` over one pass through a triangle of P a\n"
-        "row, which no update can do without, and over the textbook's recursion, compiled.",
-        "over | method",
-        lambda f: {
-            (label, key[1]): row
-            for label in ("traffic", "textbook")
-            for key, row in values_of(f, f"online.Ratios.track_over_{label}", everything).items()
-        },
-        two_digits,
-    ),
-    (
-        "Ratios: paths and windows",
-        "A path over learning the same rows, by d; a rolling window over exponential forgetting.",
-        "what | case",
-        lambda f: {
-            **{
-                ("path", ", ".join(key)): row
-                for key, row in values_of(f, "paths.Ratios.track_over_last", everything).items()
-            },
-            **{
-                ("window", f"d {key[0]}"): row
-                for key, row in values_of(
-                    f, "rolling.Rolling.track_over_forgetting", everything
-                ).items()
-            },
-        },
-        two_digits,
-    ),
-    (
-        "Ratios: sequence solvers",
-        "Over gated linear attention, which solves nothing: 2 heads, 512 tokens, d 64.",
-        "solver | d | gates",
-        lambda f: values_of(f, "sequence.Solvers.track_over_gla", everything),
-        two_digits,
-    ),
-    (
-        "Other libraries",
-        "Processor time of 300 rows, over olsq's `partial_fit` of them in the same process.",
-        "library | d",
-        lambda f: values_of(f, "peers.Loops.track_speedup", everything),
-        two_digits,
-    ),
-    (
-        "Attention rules",
-        "Over gated linear attention's, processor time: 512 tokens, 2 heads of width 32, float32.",
-        "rule | mode",
-        lambda f: values_of(f, "attention.Rules.track_over_gla", lambda p: p),
-        two_digits,
-    ),
-    (
-        "Layers: a training step",
-        "Loss and gradient of a model of a million parameters on 2 sequences of 128 tokens, over\n"
-        "the same with linear attention, processor time.",
-        "mixer",
-        lambda f: values_of(f, "layers.Training.track_over_linear", everything),
-        two_digits,
-    ),
-    (
-        "Layers: temporaries of a training step",
-        "Bytes that XLA sets aside; MB.",
-        "mixer",
-        lambda f: values_of(f, "layers.Training.track_temporary_bytes", everything),
-        lambda v: f"{v / 1e6:.0f}",
-    ),
-    (
-        "Layers: the state after a prompt",
-        "Bytes of one stream after 128 tokens; kB.",
-        "mixer",
-        lambda f: values_of(f, "layers.Decoding.track_state_bytes", everything),
-        lambda v: f"{v / 1e3:.0f}",
-    ),
-    (
-        "Gradients",
-        "Forward and backward over forward alone, processor time: 2 heads, 512 tokens, gates .999.",
-        "solver | d",
-        lambda f: values_of(f, "gradients.Gradients.track_over_forward", everything),
-        two_digits,
-    ),
-    (
-        "Decoding",
-        "`update` and `query` of 8 heads over the same update with a product in place of the\n"
-        "solve.",
-        "d | arrays",
-        lambda f: values_of(f, "decode.Token.track_over_gla", everything),
-        two_digits,
-    ),
-    (
-        "Times",
-        "Milliseconds on one core, the median of asv's three.",
-        "what | case",
-        times,
-        milliseconds,
-    ),
-    (
-        "What an import brings",
-        "Modules in `sys.modules` after `import olsq`.",
-        "what",
-        lambda f: values_of(f, "startup.Import.track_modules", lambda _: ("modules",)),
-        lambda v: f"{v:.0f}",
-    ),
-)
-
-
-def text(found: dict) -> str:
-    """The page."""
-    commits = "\n".join(f"| `{c}` | {when} | {subject} |" for c, when, subject in found["commits"])
-    machine = found["machine"]
-    parts = [
-        INTRO.format(
-            n=len(found["commits"]), commits=commits, cpu=machine["cpu"], cores=machine["cores"]
-        )
-    ]
-    for title, words, head, rows_of, form in SECTIONS:
-        if rows := rows_of(found):
-            parts.append(f"## {title}\n\n{words}\n\n{table(found, head, rows, form)}\n")
-    return "\n".join(parts)
-
-
-def draw(found: dict) -> None:
-    """Errors and memory over the commits."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    from olsq.plot.labels import label_lines
-
-    online = values_of(
-        found, "accuracy.Online.track_error",
-        lambda p: (p[0],) if p[1] == "condition 1e4" else None,
-    )  # fmt: skip
-    sequence = values_of(
-        found, "accuracy.Sequence.track_error", lambda p: (p[0],) if p[2] == "0.999" else None
-    )
-    memory = memory_over_empty(found)
-    panels = [
-        ("error of coefficients, condition 1e4", online, 1.0),
-        ("largest error of an output, gates .999", sequence, 1.0),
-        ("peak memory over an empty baseline, MB", memory, 1e-6),
-    ]
-    panels = [panel for panel in panels if panel[1]]
-    every = [row for _, rows, _ in panels for row in rows.values()]
-    shown = [j for j in range(len(found["commits"])) if any(row[j] is not None for row in every)]
-    labels = [f"{found['commits'][j][0]}\n{found['commits'][j][1][5:10]}" for j in shown]
-    figure, axes = plt.subplots(  # one above the other: to be read on a phone, too
-        len(panels), 1, figsize=(5, 2.8 * len(panels)), layout="constrained", squeeze=False
-    )
-    marks = itertools.cycle("osv^Dx+*<")
-    for axis, (title, rows, scale) in zip(axes[:, 0], panels, strict=True):
-        for key, row in rows.items():
-            known = [(i, row[j] * scale) for i, j in enumerate(shown) if row[j] is not None]
-            axis.plot(*zip(*known, strict=True), marker=next(marks), ms=4, lw=1.2, label=key[0])
-        axis.set_title(title, loc="left", fontsize=10)
-        axis.set_xticks(range(len(labels)), labels, fontsize=6.5)
-        axis.set_xlim(-0.3, len(labels) - 0.9)
-        if scale == 1.0:
-            axis.set_yscale("log")
-        else:
-            axis.set_ylim(bottom=0)
-        axis.grid(axis="y", alpha=0.3)
-        axis.spines[["top", "right"]].set_visible(False)
-        label_lines(axis, edge=True)
-    figure.savefig(FIGURE, dpi=150)
-    plt.close(figure)
+    rows = [row for row in found["commits"] if row[0] in commits]
+    return {**found, "commits": rows, "benchmarks": benchmarks}
 
 
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--page", action="store_true", help="only write the page")
-    if parser.parse_args().page:
-        found = json.loads(RESULTS.read_text())
-    else:
-        found = merged(json.loads(RESULTS.read_text()), collect(ASV))
+    parser.add_argument(
+        "--results",
+        nargs="+",
+        type=Path,
+        default=[ASV],
+        metavar="FOLDER",
+        help="asv's results, of this clone or of others, the newest last",
+    )
+    parser.add_argument("--commits", nargs="+", metavar="HASH", help="keep these, by seven digits")
+    args = parser.parse_args()  # fmt: skip
+    found = json.loads(RESULTS.read_text())
+    if not args.page:
+        for folder in args.results:
+            found = merged(found, collect(folder))
+    if args.commits:
+        found = kept(found, args.commits)
+    if args.commits or not args.page:
         RESULTS.write_text(json.dumps(found) + "\n")
     PAGE.write_text(text(found).strip() + "\n")
-    draw(found)
+    draw(found, FIGURE)
 
 
 if __name__ == "__main__":

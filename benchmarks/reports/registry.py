@@ -175,7 +175,7 @@ def cli_memory(found: dict) -> Blocks:
 
 
 def history(found: dict) -> Blocks:
-    from .history import text
+    from .history_page import text
 
     return {("history.md", None): text(found)}
 
