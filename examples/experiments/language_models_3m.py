@@ -143,6 +143,7 @@ def main(argv: list[str] | None = None) -> None:
                 break
             key = key_of(mixer, lr)
             folder = args.models / f"{NAME}-{mixer}-{lr:.2g}" if kind == "runs" else None
+            jax.clear_caches()  # programs of the run before: mappings of memory, and memory
             row = run(mixer, lr, steps, corpus, folder)
             add_result(NAME, (kind, key), row)
             spent = f"{row['processor_seconds']} s of a processor"

@@ -155,6 +155,7 @@ def train_all(
             if minutes is not None and spent > minutes:
                 print(f"{spent:.0f} minutes: stopped before {name}, {mixer}", flush=True)
                 return
+            jax.clear_caches()  # a run's programs are of no use to the next, and are 1,100 mappings
             found = run(task, mixer, lr, seed)
             add_result(NAME, ("runs", name, key_of(mixer, lr, seed)), found, where)
             score = "failed" if found["score"] is None else f"{found['score']:.4f}"
