@@ -16,8 +16,8 @@ TITLES = {
     "drift-slow": "Regression, slow drift (half-life 177 pairs)",
     "drift-fast": "Regression, fast drift (half-life 22 pairs)",
     "switches": "Regression, new coefficients every 64 pairs",
-    "s3": "Word problem of S3, 32 letters",
-    "s5": "Word problem of S5, 32 letters",
+    "s3": "Word problem of S3, 12 letters",
+    "s5": "Word problem of S5, 12 letters",
 }
 
 

@@ -8,7 +8,7 @@
     python examples/experiments/when_to_solve.py --quick          # one small pair, asserted
 
 Tasks, in this order: regression in context whose coefficients drift slowly, fast, not at all, or
-switch; the word problem of S3; multi-query recall of 8 and 16 pairs with keys of 4, 8 and 16;
+switch; the word problem of S3; multi-query recall of 4 and 8 pairs with keys of 2, 4 and 8;
 the word problem of S5.  Every mixer has the same two blocks of width 32 and gets three learning
 rates with seed 0, then two more seeds at the rate whose validation error is least.  A run is
 written to when-to-solve.json as it ends, and is not run again.
