@@ -24,6 +24,7 @@ from typing import Any
 import jax
 import numpy as np
 from language_models import BINS, MIXERS
+from language_models_3m_report import section
 from panels import colour_of, in_house_style, label_lines, line, panels
 from task_training import RESULTS, add_result, load_results
 
@@ -164,7 +165,9 @@ def quick() -> None:
         assert next_rate(search, "gla") == wanted, (search, wanted)
         if wanted is not None:  # best at 1e-2
             search[key_of("gla", wanted)] = {"loss": abs(math.log(wanted / 1e-2))}
-    figure({key_of(name, 1e-2): row for name in ("gla", "softmax")})
+    runs = {key_of(name, 1e-2): row for name in ("gla", "softmax")}
+    figure(runs)
+    assert "| `softmax` | 0.01 |" in section({"runs": runs, "search": runs})
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import numpy as np
 from gate_start_report import section as gate_start
 from heads_report import section as heads_over_training
 from language_models import MIXERS, RATES, SEEDS, best_rate, key_of
+from language_models_3m_report import section as language_models_3m
 from parity import end_of
 from scipy.stats import spearmanr
 from solving_report import section as when_to_solve
@@ -268,6 +269,7 @@ SECTIONS = {
     "gate-start": gate_start,
     "parity": parity,
     "language-models": language_models,
+    "language-models-3m": language_models_3m,
     "test-time-compute": test_time_compute,
     "heads-over-training": heads_over_training,
     "stability": stability,

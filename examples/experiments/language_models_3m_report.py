@@ -1,0 +1,73 @@
+"""The section of the results page on models of 3M parameters; see ``language_models_3m.py``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+def parts(key: str) -> tuple[str, str]:
+    """Mixer and rate of a key."""
+    mixer, _, lr = key.rpartition(", lr ")
+    return mixer, lr
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """In Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def searched(search: dict[str, Any]) -> str:
+    """A line a mixer: losses by the rates that were tried."""
+    by_mixer: dict[str, dict[float, float]] = {}
+    for key, row in search.items():
+        mixer, lr = parts(key)
+        by_mixer.setdefault(mixer, {})[float(lr)] = row["loss"]
+    rates = sorted({lr for tried in by_mixer.values() for lr in tried})
+    rows = [
+        [f"`{mixer}`", *(f"{tried[lr]:.3f}" if lr in tried else "" for lr in rates)]
+        for mixer, tried in by_mixer.items()
+    ]
+    return table(["mixer", *(f"rate {lr:g}" for lr in rates)], rows)
+
+
+def ended(runs: dict[str, Any]) -> str:
+    """A line a mixer, the least loss first."""
+    rows = []
+    for key, row in sorted(runs.items(), key=lambda item: item[1]["loss"]):
+        mixer, lr = parts(key)
+        hours = f"{row['processor_seconds'] / 3600:.1f}"
+        late = f"{row['by_position'][-1]:.3f}"
+        rows.append([f"`{mixer}`", lr, f"{row['parameters']:,}", f"{row['loss']:.4f}", late, hours])
+    head = ["mixer", "rate", "parameters", "validation loss", "of the last positions",
+            "hours of a processor"]  # fmt: skip
+    return table(head, rows)
+
+
+def section(results: dict[str, Any]) -> str:
+    """The rates that were tried, and where the long runs ended."""
+    search, runs = results.get("search", {}), results.get("runs", {})
+    if len(runs) < 2:
+        return ""
+    losses = [row["loss"] for row in runs.values()]
+    dates = sorted(row["date"] for row in (*search.values(), *runs.values()))
+    steps = max(row["steps"][-1] for row in runs.values())
+    first, last = (row[-1] for row in next(iter(runs.values()))["position"])
+    return f"""
+## Language models of 3M parameters
+
+`python examples/experiments/language_models_3m.py`, {" to ".join(dict.fromkeys([dates[0], dates[-1]]))}. Four blocks of width 256, 4 heads of 64,
+bytes of two novels, {steps:,} steps of 4 sequences of 512 tokens: {steps * 4 * 512 / 1e6:.1f}M tokens, ten times those of the
+models above. Losses are nats a byte; "the last positions" are {first:,} to {last:,}. One seed of each.
+
+![Loss over training, and by position against softmax](language-models-3m.png)
+
+{ended(runs)}
+
+They are {np.ptp(losses):.3f} nats apart in all. Peak rates were chosen by the loss after 300 steps, with further rates
+as long as the best was an end of the grid:
+
+{searched(search)}
+"""  # noqa: E501
