@@ -78,6 +78,7 @@ def bayes_errors(x: NDArray, y: NDArray, drift: Drift) -> NDArray[np.float64]:
         odds = np.log(np.maximum(share, 1e-300)) - 0.5 * (
             y.shape[-1] * np.log(variance) + (missed**2).sum(-1) / variance
         )
+        odds -= np.logaddexp.reduce(odds, axis=1, keepdims=True)  # a switch has odds 1 - a of all
         gain = px / variance[..., None]
         w = w + gain[..., None] * missed[:, :, None]
         p = p - gain[..., None] * px[:, :, None]

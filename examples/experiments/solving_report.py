@@ -65,8 +65,8 @@ def as_shipped(rows: list[Found], ours: Found, theirs: Found) -> str:
         return ""
     share = plain[0].mean / theirs.mean - 1
     scores = ", ".join(f"{score:.4f}" for score in plain[0].scores)
-    return (f" (`{plain[0].mixer}` with the settings it comes with: {abs(share):.0%} "
-            f"{'less' if share < 0 else 'more'}; {scores})")  # fmt: skip
+    beside = f"{abs(share):.0%} {'less' if share < 0 else 'more'}" if round(share, 2) else "as much"
+    return f" (`{plain[0].mixer}` with the settings it comes with: {beside}; {scores})"
 
 
 def rows_of(results: dict[str, Any], name: str) -> list[list[str]]:

@@ -176,9 +176,11 @@ def quick() -> None:
     assert flops(lambda a, b: a @ b, a, b) == (2 * 3 * 5 * 5, False)
     looped = flops(lambda a, b: jax.lax.fori_loop(0, 7, lambda _, a: a @ b, a), a, b)
     assert looped[0] >= 7 * 2 * 3 * 5 * 5, looped
-    errors = references(Drift(1 - 1 / 256), 0, 32, 64, 32)
-    means = {name: np.mean(e["by_position"][32:]) for name, e in errors.items()}
-    assert means["Bayes"] < min(e for name, e in means.items() if name != "Bayes"), means
+    for drift in (Drift(1 - 1 / 256), Drift(1 - 1 / 32, switches=True)):
+        errors = references(drift, 0, 256, 64, 32)
+        bayes, *others = (np.array(e["by_position"]) for e in errors.values())
+        assert all(bayes[32:].mean() < e[32:].mean() for e in others), errors
+        assert all((bayes[1:] < 1.05 * e[1:]).all() for e in others), errors
     tried = [(lr, 0) for lr in task.rates] + [(min(task.rates), 1)]
     two = ("gla", "mamba2")  # as if both had been run
     results = {
