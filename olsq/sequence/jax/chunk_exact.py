@@ -132,8 +132,8 @@ def by_ridge(chunks: Chunks, b: Array, **options: Any) -> tuple[Array, Array, Ar
             lambda x: system_product(own, x), lambda r: r, b, None, units=units, **options
         )
 
-    y, *found = scaled(b / units, solve)
-    return y / units, *found
+    y, steps, done = scaled(b / units, solve)
+    return y / units, steps, done
 
 
 def _nothing_like(made: Callable[[], Any]) -> Any:

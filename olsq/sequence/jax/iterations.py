@@ -28,8 +28,8 @@ def scaled(b: Array, solve: Callable[[Array], tuple[Array, *Rest]]) -> tuple[Arr
     """
     size = jax.lax.stop_gradient(jnp.max(jnp.abs(b), axis=-1, keepdims=True))
     size = jnp.where(size > 0, size, 1)
-    x, *found = solve(b / size)
-    return x * size, *found
+    found = solve(b / size)
+    return found[0] * size, *found[1:]
 
 
 @jax.custom_jvp
