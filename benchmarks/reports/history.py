@@ -92,7 +92,7 @@ def main() -> None:
         help="asv's results, of this clone or of others, the newest last",
     )
     parser.add_argument("--commits", nargs="+", metavar="HASH", help="keep these, by seven digits")
-    args = parser.parse_args()  # fmt: skip
+    args = parser.parse_args()
     found = json.loads(RESULTS.read_text())
     if not args.page:
         for folder in args.results:

@@ -25,8 +25,8 @@ Oswald's, of which chapter 2 is "Transformers learn in-context by gradient desce
 Sander et al. (2024) and RegBench (Akyürek et al. 2024). Every number comes from the script in its
 row. Where settings are smaller than the paper's, the script's first lines say so. Criteria were set
 before the runs, but those of B3, B4, C5, E2 and E3 ("on most", ranges, after how many steps two
-layers are compared, the longer run) were worded after a first look at the data. Machine: two shared
-cores.
+layers are compared, the longer run) were worded after a first look at the data, and the rows of D4
+and D5 with two starts were added after their runs. Machine: two shared cores.
 
 A criterion is *met* or *not met*. *Cannot be tested at this size* is said where models, data or
 seeds are too few for the criterion to mean what the claim says, whichever way it came out; the row

@@ -5,18 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from tables import table
 
 
 def parts(key: str) -> tuple[str, str]:
     """Mixer and rate of a key."""
     mixer, _, lr = key.rpartition(", lr ")
     return mixer, lr
-
-
-def table(head: list[str], rows: list[list[str]]) -> str:
-    """In Markdown."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def searched(search: dict[str, Any]) -> str:
@@ -53,21 +48,22 @@ def section(results: dict[str, Any]) -> str:
         return ""
     losses = [row["loss"] for row in runs.values()]
     dates = sorted(row["date"] for row in (*search.values(), *runs.values()))
+    when = " to ".join(dict.fromkeys([dates[0], dates[-1]]))
     steps = max(row["steps"][-1] for row in runs.values())
+    tokens = steps * 4 * 512 / 1e6
     first, last = (row[-1] for row in next(iter(runs.values()))["position"])
     return f"""
 ## Language models of 3M parameters
 
-`python examples/experiments/language_models_3m.py`, {" to ".join(dict.fromkeys([dates[0], dates[-1]]))}. Four blocks of width 256, 4 heads of 64,
-bytes of two novels, {steps:,} steps of 4 sequences of 512 tokens: {steps * 4 * 512 / 1e6:.1f}M tokens, ten times those of the
-models above. Losses are nats a byte; "the last positions" are {first:,} to {last:,}. One seed of each.
+`python examples/experiments/language_models_3m.py`, {when}. Four blocks of width 256, 4 heads
+of 64, bytes of two novels, {steps:,} steps of 4 sequences of 512 tokens: {tokens:.1f}M tokens, ten
+times those of the models above. Losses are nats a byte; "the last positions" are {first:,} to
+{last:,}. One seed of each.
 
 ![Loss over training, and by position against softmax](language-models-3m.png)
 
 {ended(runs)}
+They are {np.ptp(losses):.3f} nats apart in all. Peak rates were chosen by the loss after 300
+steps, with further rates as long as the best was an end of the grid:
 
-They are {np.ptp(losses):.3f} nats apart in all. Peak rates were chosen by the loss after 300 steps, with further rates
-as long as the best was an end of the grid:
-
-{searched(search)}
-"""  # noqa: E501
+{searched(search)}"""

@@ -19,6 +19,7 @@ from language_models_3m_report import section as language_models_3m
 from parity import end_of
 from scipy.stats import spearmanr
 from solving_report import section as when_to_solve
+from tables import table
 from task_training import RESULTS, load_results
 
 INTRO = """\
@@ -29,11 +30,6 @@ this page is made from their results by `report.py` there. Machine: two shared c
 machine, often busy with other work, so compare times only where it is said that they were taken
 alone. Dates are of the runs. Each script has a `--quick` mode that the tests run.
 """
-
-
-def table(head: list[str], rows: list[list[Any]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines) + "\n"
 
 
 def noisy_recall(results: dict[str, Any]) -> str:
