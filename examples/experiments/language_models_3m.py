@@ -51,7 +51,9 @@ def run(
     model = olsq.nn.LanguageModel(
         256, mixer=MIXERS[mixer], key=jax.random.key(0), **{**MODEL, **sizes}
     )
-    config = TrainConfig(steps=steps, batch=4, length=512, lr=lr)
+    # A search is judged by its end; twenty validations on the way would be a third of its time.
+    every = steps if steps == SEARCH else None
+    config = TrainConfig(steps=steps, batch=4, length=512, lr=lr, evaluate_every=every)
     began = time.process_time()
     trainer = fit(model, corpus, config, resume=folder is not None, directory=folder)
     found = trainer.evaluate()
