@@ -15,7 +15,8 @@ from task_training import loss_of, paper_gates
 
 import olsq
 import olsq.nn
-from olsq.tasks import mqar, word_problem
+from olsq.tasks import allowed_symbols, mad, mqar, parity, regbench_splits, word_problem
+from olsq.tasks.regbench_controls import scored
 from olsq.tasks.tokens import IGNORE
 
 MIXERS = ("mesa", "gla", "gated_delta", "softmax", "mamba2", "kda", "hawk-mesa", "mesa_discounted")
@@ -138,12 +139,14 @@ def language(
     )  # fmt: skip
 
 
+SMALL = {"dim": 32, "blocks": 2, "heads": 2, "key_size": 16, "initialisation": "fan-in"}
+
+
 def tracking(degree: int, length: int = 12, **run: Any) -> Task:
     """The word problem of the permutations of ``degree`` things."""
     vocab = int(np.prod(range(1, degree + 1)))
     return language(
-        lambda rng, n: word_problem(n, rng, degree=degree, length=length), vocab,
-        {"dim": 32, "blocks": 2, "heads": 2, "key_size": 16, "initialisation": "fan-in"},
+        lambda rng, n: word_problem(n, rng, degree=degree, length=length), vocab, SMALL,
         **{"extra": tuple(TRACKING), "timed": f"s{degree}", "steps": 2400, **run},
     )  # fmt: skip
 
@@ -156,11 +159,58 @@ def recall(pairs: int, key_size: int, length: int = 32, **run: Any) -> Task:
         return mqar(n, rng, **given, random_non_queries=False)
 
     return language(
-        draw, 32,
-        {"dim": 32, "blocks": 2, "heads": 2, "key_size": key_size, "initialisation": "fan-in"},
-        KEPT,
+        draw, 32, {**SMALL, "key_size": key_size}, KEPT,
         **{"timed": f"mqar-8-pairs-{key_size}-wide", "rates": (3e-3, 1e-2, 3e-2), **run},
     )  # fmt: skip
+
+
+def parities(length: int = 24, **run: Any) -> Task:
+    """Whether there was an odd number of ones so far, at every bit."""
+    return language(
+        lambda rng, n: parity(n, rng, length=length), 2, SMALL,
+        **{"extra": tuple(TRACKING), "timed": "parity", "steps": 1600, **run},
+    )  # fmt: skip
+
+
+def noisy_recall(length: int = 64, **run: Any) -> Task:
+    """MAD's noisy recall at half its length, asked for the values of keys that were there."""
+    options = {**mad.BASELINES["noisy_recall"].options, "length": length, "test": True}
+    return language(
+        lambda rng, n: mad.noisy_recall(n, rng, **options), 32, SMALL, KEPT,
+        **{"timed": "noisy-recall", "rates": (3e-3, 1e-2, 3e-2), **run},
+    )  # fmt: skip
+
+
+LANGUAGE = {"max_states": 6, "n_letters": 8, "words": (8, 8), "max_word": 8}
+LANGUAGE_LENGTH = 64  # the longest of many hundred sequences
+
+
+def random_languages(**run: Any) -> Task:
+    """RegBench, reduced: eight words of an automaton of its own in every sequence.
+
+    A target is the next symbol and, as bits, all symbols that can come next: any of them is right.
+    """
+
+    def draw(rng: np.random.Generator, n: int) -> Any:
+        (data,) = regbench_splits([n], rng, **LANGUAGE)
+        allowed = allowed_symbols(data) & scored(data)[..., None]
+        bits = (allowed << np.arange(allowed.shape[-1])).sum(-1)
+        pad = [(0, 0), (0, max(LANGUAGE_LENGTH - bits.shape[1], 0))]
+        given, labels, bits = (
+            np.pad(x, pad, constant_values=fill)[:, :LANGUAGE_LENGTH]
+            for x, fill in ((data.inputs, 0), (data.labels, IGNORE), (bits, 0))
+        )
+        return given, np.stack([labels, bits], -1).astype(np.int32)
+
+    def errors(scores: Any, targets: Any) -> Any:
+        wrong = 1.0 - (targets[..., 1] >> jnp.argmax(scores, -1)) % 2
+        return jnp.where(targets[..., 1] == 0, jnp.nan, wrong)
+
+    symbols = LANGUAGE["n_letters"] + 2
+    task = language(
+        draw, symbols, SMALL, **{"timed": "regbench", "rates": (3e-3, 1e-2, 3e-2), **run}
+    )
+    return task._replace(loss=lambda model, x, y: loss_of(model, x, y[..., 0]), errors=errors)
 
 
 TASKS: dict[str, Task] = {
@@ -171,4 +221,7 @@ TASKS: dict[str, Task] = {
     "s3": tracking(3),
     **{f"mqar-{p}-pairs-{k}-wide": recall(p, k) for p in (8, 4) for k in (4, 2, 8)},
     "s5": tracking(5),
+    "parity": parities(),
+    "noisy-recall": noisy_recall(),
+    "regbench": random_languages(),
 }

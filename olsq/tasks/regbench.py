@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from olsq.tasks._automata import CHUNK, Automata, random_automata
 from olsq.tasks._checks import check_integers, generator
+from olsq.tasks.tokens import IGNORE
 
 __all__ = ["IGNORE", "PAD", "Automata", "RegBench", "random_automata", "regbench_splits"]
 
 PAD = 0  # letters are 1 ... L, the separator is L + 1
-IGNORE = -1
 
 
 class RegBench(NamedTuple):
@@ -27,7 +27,7 @@ class RegBench(NamedTuple):
     inputs : array (n, T), int32
         Symbols; padded at the end.
     labels : array (n, T), int32
-        The next symbol, or -1 (``IGNORE``) where nothing is to be learned: padding, and the
+        The next symbol, or -100 (``IGNORE``) where nothing is to be learned: padding, and the
         separators, because the end of a word cannot be predicted.
     state : array (n, T), int8
         State of the automaton after reading the symbol: 0, the start, after a separator and in

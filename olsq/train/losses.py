@@ -7,8 +7,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
+
+from olsq.checks import concrete, refuse
 
 __all__ = ["IGNORE", "BatchLoss", "next_token_loss", "token_loss", "token_losses"]
 
@@ -48,6 +51,12 @@ def token_losses(logits: ArrayLike, targets: ArrayLike) -> Array:
     array (...)
         In nats; float32, or float64 for float64 logits.
 
+    Raises
+    ------
+    ValueError
+        If a target is outside the vocabulary.  Where targets are traced, as in a jitted step, its
+        loss is NaN instead.
+
     Examples
     --------
     >>> import jax.numpy as jnp
@@ -55,6 +64,7 @@ def token_losses(logits: ArrayLike, targets: ArrayLike) -> Array:
     >>> token_losses(jnp.log(jnp.array([[0.75, 0.25]])), jnp.array([1])).round(4)
     Array([1.3863], dtype=float32)
     """
+    _check(targets, None, np.shape(logits)[-1])
     return _losses(logits, targets)[0]
 
 
@@ -84,6 +94,13 @@ def token_loss(
     -------
     scalar
         In nats; 0 where no target is asked for.
+
+    Raises
+    ------
+    ValueError
+        If a target that counts is outside the vocabulary: -1 is not the last token.  Where targets
+        are traced, as in a jitted step, the loss is NaN instead, and a :class:`Trainer` does not
+        take the step.
 
     References
     ----------
@@ -160,7 +177,10 @@ def _losses(logits: ArrayLike, targets: ArrayLike) -> tuple[Array, Array]:
     """Losses, and ``log Z``, of every position."""
     logits = jnp.asarray(logits)
     logits = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
-    chosen = jnp.take_along_axis(logits, jnp.asarray(targets)[..., None], -1)[..., 0]
+    targets = jnp.asarray(targets)
+    # An index below 0 would count from the end.  One too large is filled with NaN.
+    inside = jnp.where(targets < 0, logits.shape[-1], targets)
+    chosen = jnp.take_along_axis(logits, inside[..., None], -1, mode="fill")[..., 0]
     log_z = jax.nn.logsumexp(logits, -1)
     return log_z - chosen, log_z
 
@@ -177,6 +197,7 @@ def _batch_loss(
     if mask is not None:
         mask = jnp.asarray(mask)
         counts = mask if counts is None else jnp.where(counts, mask, 0)
+    _check(targets, counts, np.shape(logits)[-1])
     losses, log_z = _losses(logits, targets)
     wide = None if counts is None else counts.astype(losses.dtype)
     total = jnp.asarray(losses.size, losses.dtype) if wide is None else wide.sum()
@@ -191,3 +212,13 @@ def _batch_loss(
     if not z_loss:
         return BatchLoss(nll, total)
     return BatchLoss(nll + z_loss * average(log_z * log_z), total, {"nll": nll})
+
+
+def _check(targets: ArrayLike, counts: Array | None, vocabulary: int) -> None:
+    """Targets that can be seen, and count, are tokens."""
+    seen, counted = concrete(targets), None if counts is None else concrete(counts)
+    if seen is None or (counts is not None and counted is None):
+        return
+    wanted = seen if counted is None else np.where(counted != 0, seen, 0)
+    rule = f"lie in [0, {vocabulary}), or be the number that is ignored"
+    refuse("targets", wanted, lambda t: (t < 0) | (t >= vocabulary), rule)

@@ -84,7 +84,8 @@ class Recorder:
                 raise TrainingError(
                     f"{MOST_SKIPPED} steps in a row, the last of them step {record.step}, had a "
                     "loss or gradient that is not finite, so the weights no longer change: start "
-                    "again with a smaller learning rate"
+                    "again with a smaller learning rate; if none was finite, look at the batches: "
+                    "a target outside the vocabulary has a loss of NaN"
                 )
 
     def take(self) -> Iterator[Record]:

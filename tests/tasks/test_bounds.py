@@ -9,6 +9,7 @@ import pytest
 
 import olsq.tasks
 from olsq.tasks import mad
+from olsq.tasks.tokens import IGNORE
 
 # The generator, and small arguments that it takes.
 GENERATORS = {
@@ -183,7 +184,7 @@ def test_automata_of_many_letters_are_read(n_letters):
     assert letters.min() >= 1
     assert n_letters * 0.8 < letters.max() <= n_letters
     assert data.labels.max() <= n_letters
-    assert data.labels.min() == -1
+    assert data.labels.min() == IGNORE
     i, t = np.nonzero(data.labels > 0)
     assert olsq.tasks.allowed_symbols(data)[i, t, data.labels[i, t]].all()
     scores = olsq.tasks.oracle_probabilities(data)

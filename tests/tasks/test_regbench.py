@@ -7,8 +7,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
+import olsq.tasks
+import olsq.train
 from olsq.tasks._automata import _draw, canonical
-from olsq.tasks.regbench import PAD, random_automata, regbench_splits
+from olsq.tasks.regbench import IGNORE, PAD, random_automata, regbench_splits
 from olsq.tasks.regbench_controls import (
     allowed_symbols,
     alphabet_probabilities,
@@ -18,6 +20,7 @@ from olsq.tasks.regbench_controls import (
     regbench_distance,
     scored,
 )
+from olsq.train import token_loss, token_losses
 
 SMALL = {"max_states": 6, "n_letters": 8, "words": (5, 10), "max_word": 12}
 
@@ -144,11 +147,11 @@ def test_sequences_are_read_by_their_automaton(options):
             here = 0 if row[t] == separator else int(table[here, row[t] - 1])
             assert here >= 0
             assert state[t] == here
-            assert labels[t] == -1 or table[here, labels[t] - 1] >= 0
-        following = np.where(row[1:length] == separator, -1, row[1:length])
+            assert labels[t] == IGNORE or table[here, labels[t] - 1] >= 0
+        following = np.where(row[1:length] == separator, IGNORE, row[1:length])
         np.testing.assert_array_equal(labels[: length - 1], following)
         assert labels[length - 1] != PAD
-        assert (labels[length:] == -1).all()
+        assert (labels[length:] == IGNORE).all()
         assert (row[length:] == PAD).all()
         assert (state[length:] == 0).all()
 
@@ -295,3 +298,14 @@ def test_automata_are_a_tuple_of_arrays_and_seeded():
     assert [field.shape for field in automata] == [(2, 12, 18), (2,)]
     for field, same in zip(automata, again, strict=True):
         np.testing.assert_array_equal(field, same)
+
+
+def test_the_loss_counts_letters_only():
+    """Nothing is learned from padding and ends of words with the number that losses leave out."""
+    (data,) = regbench_splits([20], 3, **SMALL)
+    logits = np.random.default_rng(0).normal(size=(*data.labels.shape, 10)).astype("f")
+    asked = data.labels > 0
+    want = token_losses(logits[asked], data.labels[asked]).mean()
+    assert (~asked).sum() > 100
+    assert token_loss(logits, data.labels, ignore=olsq.train.IGNORE) == pytest.approx(want)
+    assert olsq.train.IGNORE == olsq.tasks.tokens.IGNORE == IGNORE

@@ -39,6 +39,25 @@ def test_losses_equal_the_definition():
     assert token_loss(LOGITS, np.full((3, 4), IGNORE), ignore=IGNORE) == 0
 
 
+@pytest.mark.parametrize("wrong", [-1, -7, -8, 7, 8, IGNORE])
+def test_targets_outside_the_vocabulary_are_refused(wrong):
+    """None stands for a token counted from the end; in a compiled step they have no loss."""
+    targets = TARGETS.copy()
+    targets[1, 2] = wrong
+    for loss in (token_loss, token_losses):
+        with pytest.raises(ValueError, match=rf"targets must lie in \[0, 7\).*{wrong}.*\[1, 2\]"):
+            loss(LOGITS.astype("f"), targets)
+        found = np.asarray(jax.jit(loss)(LOGITS.astype("f"), targets))
+        assert np.isnan(found).sum() == 1
+    counted = np.ones((3, 4))
+    counted[1, 2] = 0
+    want = definition(LOGITS, TARGETS)[counted > 0].mean()
+    compiled = jax.jit(token_loss, static_argnames="ignore")
+    for take in (token_loss, compiled):
+        for given in ({"mask": counted}, {"ignore": wrong}):
+            np.testing.assert_allclose(take(LOGITS.astype("f"), targets, **given), want, rtol=1e-6)
+
+
 def test_losses_are_in_float32_or_better():
     assert token_losses(jnp.asarray(LOGITS, jnp.bfloat16), TARGETS).dtype == jnp.float32
     with x64(True):
