@@ -8,11 +8,14 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.ticker import FuncFormatter, NullFormatter
-from panels import colour_of, in_house_style, label_lines, label_points, line, panels
+from panels import COLOURS, colour_of, in_house_style, label_lines, label_points, line, panels
 from solving_found import (
     NAME,
     SOLVING,
+    Comparison,
+    all_right,
     compared,
+    comparison,
     found_on,
     recalls,
     regresses,
@@ -28,6 +31,8 @@ def draw_figures(results: dict[str, Any], where: Path) -> None:
     """The pictures of the section, of those tasks that have something to show."""
     names = compared(results)
     shown = [name for name in names if not recalls(name) or name == RECALL]
+    if known := {n: c for n in names if (c := comparison(results, n)) and not all_right(n, c)}:
+        save(answer_figure(known), where / f"{NAME}-answer.png")
     timed = [name for name in shown if any(row.cost for row in found_on(results, name))]
     if timed:
         save(cost_figure(results, timed), where / f"{NAME}.png")
@@ -50,6 +55,36 @@ def save(figure: Any, path: Path) -> None:
     """Write and close."""
     figure.savefig(path, dpi=150)
     plt.close(figure)
+
+
+@in_house_style
+def answer_figure(known: dict[str, Comparison]) -> Any:
+    """Error of what solves over that of what does not: a row a task, a bar what its seeds allow."""
+    figure, ax = panels(1, height=0.9 + 0.42 * len(known))
+    for row, (name, found) in enumerate(known.items()):
+        ours, theirs = found.ours.scores, found.theirs.scores
+        ends = [min(ours) / max(theirs), max(ours) / min(theirs)]
+        colour = COLOURS[0] if found.separate else "0.55"
+        ax.plot(ends, [-row, -row], color=colour, lw=1.6, solid_capstyle="butt")
+        face = colour if found.separate else "white"
+        ax.plot(found.ratio, -row, "o", color=colour, ms=5, mfc=face)
+        price = f", {found.price:.1f} × time" if found.price else ""
+        title = title_of(name).partition(" (")[0]
+        about = f"{title}: {found.ours.mixer} / {found.theirs.mixer}{price}"
+        ax.annotate(
+            about, (0, -row), (0, 7), xycoords=("axes fraction", "data"),
+            textcoords="offset points", fontsize=7.5, color="0.3", va="bottom",
+            in_layout=False, bbox={"color": "white", "pad": 1},
+        )  # fmt: skip
+    ax.axvline(1.0, color="0.4", lw=0.8, ls=(0, (4, 3)))
+    ax.set_yticks([])
+    ax.set_ylim(0.6 - len(known), 0.8)
+    ax.set_xscale("log")
+    ax.set_xlabel("error of what solves / of what does not")
+    ax.xaxis.set_major_locator(plt.FixedLocator([0.1, 0.2, 0.5, 1, 2, 5, 10]))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+    ax.xaxis.set_minor_formatter(NullFormatter())
+    return figure
 
 
 @in_house_style

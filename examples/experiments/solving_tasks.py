@@ -15,7 +15,16 @@ from task_training import loss_of, paper_gates
 
 import olsq
 import olsq.nn
-from olsq.tasks import allowed_symbols, mad, mqar, parity, regbench_splits, word_problem
+from olsq.tasks import (
+    allowed_symbols,
+    mad,
+    mqar,
+    ngram_probabilities,
+    parity,
+    regbench_accuracy,
+    regbench_splits,
+    word_problem,
+)
 from olsq.tasks.regbench_controls import scored
 from olsq.tasks.tokens import IGNORE
 
@@ -211,6 +220,12 @@ def random_languages(**run: Any) -> Task:
         draw, symbols, SMALL, **{"timed": "regbench", "rates": (3e-3, 1e-2, 3e-2), **run}
     )
     return task._replace(loss=lambda model, x, y: loss_of(model, x, y[..., 0]), errors=errors)
+
+
+def ngram_errors(n: int = 512) -> float:
+    """Share of wrong answers of 3-grams of the sequence itself."""
+    (data,) = regbench_splits([n], np.random.default_rng([TEST, 0]), **LANGUAGE)
+    return 1.0 - regbench_accuracy(ngram_probabilities(data), data)
 
 
 TASKS: dict[str, Task] = {
