@@ -155,16 +155,20 @@ def languages(r: dict[str, Any]) -> dict[str, Effect]:
     others = max(mean[name] for name in mean if name not in ("mesa", "softmax"))
     seeds = min(map(len, ends.values()))
     control = r["controls"]["3-grams of the sequence"]
-    why = (
-        f"{seeds} seed of most mixers, differences of a hundredth, all models below 3-grams "
-        f"({control:.3f}), and the criterion leaves softmax out"
-        if seeds < 3 or max(mean.values()) < control else ""
-    )  # fmt: skip
+    count = f"{seeds} seed" + "s" * (seeds > 1)
+    apart = max(np.ptp(x) for x in ends.values())
+    doubts = [
+        f"{count} of each" if seeds < 3 else "",
+        f"seeds of one mixer are up to {apart:.3f} apart" if seeds > 1 else "",
+        f"all models are below 3-grams ({control:.3f})" if max(mean.values()) < control else "",
+        "the criterion leaves softmax out",
+    ]
+    why = ", ".join(filter(None, doubts)) if any(doubts[:3:2]) else ""
     size = (
         f"mesa {mean['mesa'] - others:+.3f} from the best other recurrent mixer, "
         f"{mean['mesa'] - mean['softmax']:+.3f} from softmax"
     )
-    return {"D2": Effect(size, f"{seeds} seed", why)}
+    return {"D2": Effect(size, count, why)}
 
 
 def parities(r: dict[str, Any]) -> dict[str, Effect]:

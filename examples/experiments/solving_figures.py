@@ -112,7 +112,7 @@ def cost_figure(results: dict[str, Any], names: list[str]) -> Any:
                     line(ax, height, label, below=crowded)
                     lowest = min(lowest, height)
             ax.set_yscale("log")
-            ax.set_ylim(0.93 * lowest, 1.12 * highest)
+            ax.set_ylim(0.87 * lowest, 1.12 * highest)
             ax.yaxis.set_major_locator(plt.MaxNLocator(5))
             ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
             ax.yaxis.set_minor_formatter(NullFormatter())

@@ -83,7 +83,7 @@ def rows_of(results: dict[str, Any], name: str) -> list[list[str]]:
 def waiting(done: list[str]) -> str:
     """A sentence on the tasks of which nothing can be shown yet."""
     left = [title_of(name) for name in TASKS if name not in done]
-    said = "; ".join(title[0].lower() + title[1:] for title in left)
+    said = "; ".join(t if t.startswith("RegBench") else t[0].lower() + t[1:] for t in left)
     return (
         f"\nOf the grid these tasks have still to run, so that nothing is said of them: {said}.\n"
         * bool(left)
