@@ -21,9 +21,11 @@ from solving_found import (
     regresses,
     sizes_of,
     title_of,
+    waiting_for,
 )
 from solving_tasks import TASKS
 
+WIDEST = 12.0  # a ratio beyond is drawn here, as an arrow
 RECALL = "mqar-8-pairs-4-wide"  # the task of recall that is shown beside its cost
 
 
@@ -31,7 +33,8 @@ def draw_figures(results: dict[str, Any], where: Path) -> None:
     """The pictures of the section, of those tasks that have something to show."""
     names = compared(results)
     shown = [name for name in names if not recalls(name) or name == RECALL]
-    if known := {n: c for n in names if (c := comparison(results, n)) and not all_right(n, c)}:
+    whole = [name for name in names if not waiting_for(results, name)]
+    if known := {n: c for n in whole if (c := comparison(results, n)) and not all_right(n, c)}:
         save(answer_figure(known), where / f"{NAME}-answer.png")
     timed = [name for name in shown if any(row.cost for row in found_on(results, name))]
     if timed:
@@ -62,12 +65,12 @@ def answer_figure(known: dict[str, Comparison]) -> Any:
     """Error of what solves over that of what does not: a row a task, a bar what its seeds allow."""
     figure, ax = panels(1, height=0.9 + 0.42 * len(known))
     for row, (name, found) in enumerate(known.items()):
-        ours, theirs = found.ours.scores, found.theirs.scores
-        ends = [min(ours) / max(theirs), max(ours) / min(theirs)]
         colour = COLOURS[0] if found.separate else "0.55"
-        ax.plot(ends, [-row, -row], color=colour, lw=1.6, solid_capstyle="butt")
+        ends = np.clip([*found.ratios, found.ratio], 1 / WIDEST, WIDEST)
+        ax.plot(ends[:2], [-row, -row], color=colour, lw=1.6, solid_capstyle="butt")
         face = colour if found.separate else "white"
-        ax.plot(found.ratio, -row, "o", color=colour, ms=5, mfc=face)
+        beyond = "o" if ends[2] == found.ratio else ">" if found.ratio > 1 else "<"
+        ax.plot(ends[2], -row, beyond, color=colour, ms=5, mfc=face)
         price = f", {found.price:.1f} × time" if found.price else ""
         title = title_of(name).partition(" (")[0]
         about = f"{title}: {found.ours.mixer} / {found.theirs.mixer}{price}"
@@ -81,7 +84,9 @@ def answer_figure(known: dict[str, Comparison]) -> Any:
     ax.set_ylim(0.6 - len(known), 0.8)
     ax.set_xscale("log")
     ax.set_xlabel("error of what solves / of what does not")
-    ax.xaxis.set_major_locator(plt.FixedLocator([0.1, 0.2, 0.5, 1, 2, 5, 10]))
+    ax.xaxis.set_major_locator(
+        plt.FixedLocator([1e-3, 0.01, 0.1, 0.2, 0.5, 1, 2, 5, 10, 100, 1000])
+    )
     ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
     ax.xaxis.set_minor_formatter(NullFormatter())
     return figure
@@ -118,7 +123,8 @@ def cost_figure(results: dict[str, Any], names: list[str]) -> Any:
             ax.yaxis.set_minor_formatter(NullFormatter())
             ax.set_ylabel("squared error")
         else:
-            ax.set_ylim(-0.05, 1.05)
+            room = max(0.1 * (highest - lowest), 0.05)
+            ax.set_ylim(max(lowest - room, -0.03), highest + room)
             ax.set_ylabel("share wrong")
         ax.set_title(title_of(name))
         ax.set_xscale("log")

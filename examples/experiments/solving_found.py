@@ -9,6 +9,7 @@ from solving_tasks import MIXERS, TASKS, Task
 
 NAME = "when-to-solve"
 SEEDS = (0, 1, 2)
+LEAST = 1e-4  # errors below are as good as none: one question in ten thousand
 SOLVING = ("mesa", "mesa_discounted", "hawk-mesa", "mesa, signed", "mesa, small ridge")
 SAME_TIME = {"mesa, small ridge": "mesa"}  # but for a number
 TITLES = {
@@ -114,7 +115,13 @@ class Comparison(NamedTuple):
     @property
     def ratio(self) -> float:
         """Error of what solves over that of what does not."""
-        return self.ours.mean / self.theirs.mean
+        return max(self.ours.mean, LEAST) / max(self.theirs.mean, LEAST)
+
+    @property
+    def ratios(self) -> tuple[float, float]:
+        """The least and the largest that a seed of one gives with a seed of the other."""
+        ours, theirs = (np.maximum(row.scores, LEAST) for row in self)
+        return min(ours) / max(theirs), max(ours) / min(theirs)
 
     @property
     def price(self) -> float | None:
@@ -152,3 +159,8 @@ def cheapest(rows: list[Found]) -> Found:
 def all_right(name: str, found: Comparison) -> bool:
     """Whether both answer all but every hundredth question, so that there is nothing to gain."""
     return max(found.ours.mean, found.theirs.mean) < 0.01 and not regresses(name)
+
+
+def waiting_for(results: dict[str, Any], name: str) -> int:
+    """How many of the mixers of every task have still to run on this one."""
+    return len(set(MIXERS) - {row.mixer for row in found_on(results, name)})

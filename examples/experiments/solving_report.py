@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from solving_figures import swept
 from solving_found import (
+    LEAST,
     NAME,
     SAME_TIME,
     SEEDS,
@@ -18,6 +19,7 @@ from solving_found import (
     recalls,
     regresses,
     title_of,
+    waiting_for,
 )
 from solving_tasks import LANGUAGE, MIXERS, TASKS, ngram_errors
 from tables import table
@@ -36,14 +38,18 @@ def verdict(results: dict[str, Any], name: str) -> str:
     rows = [row for row in found_on(results, name) if len(row.runs) == len(SEEDS)]
     share = found.ratio - 1
     price = f", for {found.price:.1f} times its processor time" if found.price else ""
-    said = (
-        f"the best that solves, `{ours.mixer}`, errs {abs(share):.0%} "
-        f"{'less' if share < 0 else 'more'} than the best that does not, `{theirs.mixer}` "
-        f"({ours.mean:.4f} and {theirs.mean:.4f}){price}"
-    )
+    names = f"the best that solves, `{ours.mixer}`", f"the best that does not, `{theirs.mixer}`"
+    if min(ours.mean, theirs.mean) < 10 * LEAST:
+        shares = [f"{row.mean:.4f}" for row in (ours, theirs)]
+        said = f"{names[0]}, is wrong {shares[0]} of the time, {names[1]}, {shares[1]}{price}"
+    else:
+        said = (
+            f"{names[0]}, errs {abs(share):.0%} {'less' if share < 0 else 'more'} than {names[1]} "
+            f"({ours.mean:.4f} and {theirs.mean:.4f}){price}"
+        )
     said += as_shipped(rows, ours, theirs)
-    if few := len(MIXERS) - sum(row.mixer in MIXERS for row in rows):
-        said += f"; {few} mixers have still to run"
+    if few := waiting_for(results, name):
+        return f"not decided, {few} of {len(MIXERS)} mixers have still to run: so far {said}"
     if not found.separate:
         return f"**cannot be told** from {len(SEEDS)} seeds each, which overlap: {said}"
     word = "worth it" if share <= -GAIN else "hardly worth it" if share < 0 else "not worth it"
@@ -117,6 +123,7 @@ then seeds 1 and 2 at the rate whose validation error was least. Scores are of 5
 ![Error of what solves over that of what does not, for each task]({NAME}-answer.png)
 
 Left of the line solving errs less; a bar is what the seeds allow, and where it crosses the line they cannot tell.
+Errors below 1 in 10,000 count as that, an arrow is a ratio beyond 12; tasks that both get right are left out.
 Each task by itself, against what a step costs:
 
 ![Error against the time of a training step, for each task]({NAME}.png)
