@@ -40,6 +40,7 @@ MIXER_COLOURS = {
     )
 } | {
     "mesa, small ridge": "#0b2e5c",
+    "softmax, convolution": "#7d1a1a",
     "delta": "#4d4d4d",
     "hawk": "#8fb31d",
     "mlstm": "#a0522d",

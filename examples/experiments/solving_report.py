@@ -164,7 +164,9 @@ pairs in 64 tokens, was left (no results kept): from one half `mesa` and `mamba2
 and more wrong at each of three rates, and from .99 seeds of one mixer lay as far apart as mixers
 did, those of `mesa` from 10 to 87 of 100 wrong. `hawk-mesa` is shown but takes no part in the
 verdicts on recall: its hawk block remembers in the whole width of the model, which narrow keys do
-not narrow, and hawk without mesa was not run.
+not narrow, and hawk without mesa was not run. `softmax` comes without the short convolution that
+all other mixers have; "softmax, convolution" has it, here and in RegBench, and was added once
+noisy recall had shown what it is worth.
 """
 CAPACITY = f"""
 ![Share of wrong answers against the width of a key]({NAME}-capacity.png)

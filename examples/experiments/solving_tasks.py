@@ -39,6 +39,11 @@ TRACKING: dict[str, tuple[str, dict[str, Any]]] = {
     "gated_delta, beta 2": ("gated_delta", {"negative_eigenvalues": True}),
     "gated_delta_product": ("gated_delta_product", {}),
 }
+# The layer comes without the short convolution that all others have, and with which one block can
+# tell a value by the key before it.
+CONVOLVED: dict[str, tuple[str, dict[str, Any]]] = {
+    "softmax, convolution": ("softmax", {"convolution": True}),
+}
 # Gates above .99, its default, cannot follow coefficients that move within 64 tokens.
 QUICKER = {"forget_floor": 0.9}
 # Recall asks for what came 30 tokens ago, which a gate near one half has lost.  KDA's channels have
@@ -96,7 +101,7 @@ def mixer_of(
 
     Gates of ``gates`` are for their kinds only; without, those of the Mesa paper and quick ones.
     """
-    kind, own = {**SMALL_RIDGE, **TRACKING}.get(name, (name, {}))
+    kind, own = {**SMALL_RIDGE, **TRACKING, **CONVOLVED}.get(name, (name, {}))
     kinds = ("hawk", "mesa") if kind == "hawk-mesa" else (kind,)
     quick = gates is None
     gates = paper_gates(*kinds) if gates is None else gates
@@ -169,7 +174,8 @@ def recall(pairs: int, key_size: int, length: int = 32, **run: Any) -> Task:
 
     return language(
         draw, 32, {**SMALL, "key_size": key_size}, KEPT,
-        **{"timed": f"mqar-8-pairs-{key_size}-wide", "rates": (3e-3, 1e-2, 3e-2), **run},
+        **{"extra": tuple(CONVOLVED), "timed": f"mqar-8-pairs-{key_size}-wide",
+           "rates": (3e-3, 1e-2, 3e-2), **run},
     )  # fmt: skip
 
 
@@ -186,7 +192,7 @@ def noisy_recall(length: int = 64, **run: Any) -> Task:
     options = {**mad.BASELINES["noisy_recall"].options, "length": length, "test": True}
     return language(
         lambda rng, n: mad.noisy_recall(n, rng, **options), 32, SMALL, KEPT,
-        **{"timed": "noisy-recall", "rates": (3e-3, 1e-2, 3e-2), **run},
+        **{"extra": tuple(CONVOLVED), "timed": "noisy-recall", "rates": (3e-3, 1e-2, 3e-2), **run},
     )  # fmt: skip
 
 
@@ -217,8 +223,9 @@ def random_languages(**run: Any) -> Task:
 
     symbols = LANGUAGE["n_letters"] + 2
     task = language(
-        draw, symbols, SMALL, **{"timed": "regbench", "rates": (3e-3, 1e-2, 3e-2), **run}
-    )
+        draw, symbols, SMALL,
+        **{"extra": tuple(CONVOLVED), "timed": "regbench", "rates": (3e-3, 1e-2, 3e-2), **run},
+    )  # fmt: skip
     return task._replace(loss=lambda model, x, y: loss_of(model, x, y[..., 0]), errors=errors)
 
 
