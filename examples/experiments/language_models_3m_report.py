@@ -58,7 +58,7 @@ def section(results: dict[str, Any]) -> str:
 `python examples/experiments/language_models_3m.py`, {when}. Four blocks of width 256, 4 heads
 of 64, bytes of two novels, {steps:,} steps of 4 sequences of 512 tokens: {tokens:.1f}M tokens, ten
 times those of the models above. Losses are nats a byte; "the last positions" are {first:,} to
-{last:,}. One seed of each.
+{last:,}. One seed of each. `softmax` has no short convolution, all others do.
 
 ![Loss over training, and by position against softmax](language-models-3m.png)
 

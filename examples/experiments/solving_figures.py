@@ -34,7 +34,7 @@ def draw_figures(results: dict[str, Any], where: Path) -> None:
     names = compared(results)
     shown = [name for name in names if not recalls(name) or name == RECALL]
     whole = [name for name in names if not waiting_for(results, name)]
-    if known := {n: c for n in whole if (c := comparison(results, n)) and not all_right(n, c)}:
+    if known := [row for name in whole for row in told_of(results, name)]:
         save(answer_figure(known), where / f"{NAME}-answer.png")
     timed = [name for name in shown if any(row.cost for row in found_on(results, name))]
     if timed:
@@ -43,6 +43,18 @@ def draw_figures(results: dict[str, Any], where: Path) -> None:
         save(position_figure(results, drifting), where / f"{NAME}-positions.png")
     if sweeps := swept(names):
         save(capacity_figure(results, sweeps), where / f"{NAME}-capacity.png")
+
+
+def told_of(results: dict[str, Any], name: str) -> list[tuple[str, Comparison]]:
+    """What solves beside the best that does not, and beside the best whose state does not grow."""
+    title = title_of(name).partition(" (")[0]
+    rows: list[tuple[str, Comparison]] = []
+    for fixed in (False, True):
+        found = comparison(results, name, fixed)
+        if found is None or all_right(name, found) or any(found == row for _, row in rows):
+            continue
+        rows.append((f"{title}, states of fixed size" if fixed else title, found))
+    return rows
 
 
 def swept(names: list[str]) -> dict[int, dict[int, str]]:
@@ -61,10 +73,10 @@ def save(figure: Any, path: Path) -> None:
 
 
 @in_house_style
-def answer_figure(known: dict[str, Comparison]) -> Any:
+def answer_figure(known: list[tuple[str, Comparison]]) -> Any:
     """Error of what solves over that of what does not: a row a task, a bar what its seeds allow."""
     figure, ax = panels(1, height=0.9 + 0.42 * len(known))
-    for row, (name, found) in enumerate(known.items()):
+    for row, (title, found) in enumerate(known):
         colour = COLOURS[0] if found.separate else "0.55"
         ends = np.clip([*found.ratios, found.ratio], 1 / WIDEST, WIDEST)
         ax.plot(ends[:2], [-row, -row], color=colour, lw=1.6, solid_capstyle="butt")
@@ -72,7 +84,6 @@ def answer_figure(known: dict[str, Comparison]) -> Any:
         beyond = "o" if ends[2] == found.ratio else ">" if found.ratio > 1 else "<"
         ax.plot(ends[2], -row, beyond, color=colour, ms=5, mfc=face)
         price = f", {found.price:.1f} × time" if found.price else ""
-        title = title_of(name).partition(" (")[0]
         about = f"{title}: {found.ours.mixer} / {found.theirs.mixer}{price}"
         ax.annotate(
             about, (0, -row), (0, 7), xycoords=("axes fraction", "data"),

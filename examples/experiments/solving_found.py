@@ -56,6 +56,11 @@ class Found(NamedTuple):
     def mean(self) -> float:
         return float(np.mean(self.scores))
 
+    @property
+    def grows(self) -> bool:
+        """Whether its state has every token in it."""
+        return self.mixer.startswith("softmax")
+
 
 def found_on(results: dict[str, Any], name: str) -> list[Found]:
     """Mixers whose three rates were tried, from the least mean score on."""
@@ -136,17 +141,20 @@ class Comparison(NamedTuple):
         return max(ours) < min(theirs) or max(theirs) < min(ours)
 
 
-def comparison(results: dict[str, Any], name: str) -> Comparison | None:
+def comparison(
+    results: dict[str, Any], name: str, fixed_state: bool = False
+) -> Comparison | None:
     """Of a task; None where a side has no mixer with all its seeds.
 
-    Where the width of keys is what limits recall, ``hawk-mesa`` is beside the comparison: its other
-    block remembers in the whole width of the model, and what that gains is not the solving's.
+    With ``fixed_state`` the other side is without softmax, which keeps every token.  Where the
+    width of keys is what limits recall, ``hawk-mesa`` is beside the comparison: its other block
+    remembers in the whole width of the model, and what that gains is not the solving's.
     """
     rows = [row for row in found_on(results, name) if len(row.runs) == len(SEEDS)]
     if recalls(name):
         rows = [row for row in rows if row.mixer != "hawk-mesa"]
     solving = [row for row in rows if row.mixer in SOLVING]
-    others = [row for row in rows if row.mixer not in SOLVING]
+    others = [row for row in rows if row.mixer not in SOLVING and not (fixed_state and row.grows)]
     return Comparison(cheapest(solving), cheapest(others)) if solving and others else None
 
 

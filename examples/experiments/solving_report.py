@@ -11,6 +11,7 @@ from solving_found import (
     NAME,
     SAME_TIME,
     SEEDS,
+    Comparison,
     Found,
     all_right,
     compared,
@@ -48,12 +49,27 @@ def verdict(results: dict[str, Any], name: str) -> str:
             f"({ours.mean:.4f} and {theirs.mean:.4f}){price}"
         )
     said += as_shipped(rows, ours, theirs)
+    beside = comparison(results, name, fixed_state=True) if theirs.grows else None
+    fixed = f". {among_fixed(beside)}" if beside else ""
     if few := waiting_for(results, name):
         return f"not decided, {few} of {len(MIXERS)} mixers have still to run: so far {said}"
     if not found.separate:
-        return f"**cannot be told** from {len(SEEDS)} seeds each, which overlap: {said}"
+        return f"**cannot be told** from {len(SEEDS)} seeds each, which overlap: {said}{fixed}"
     word = "worth it" if share <= -GAIN else "hardly worth it" if share < 0 else "not worth it"
-    return f"**{word}**: {said}; all {len(SEEDS)} seeds of one are below all of the other"
+    apart = f"all {len(SEEDS)} seeds of one are below all of the other"
+    return f"**{word}**: {said}; {apart}{fixed}"
+
+
+def among_fixed(found: Comparison) -> str:
+    """What solves beside the best that does not of those whose state has a fixed size."""
+    ours, theirs = found
+    share = found.ratio - 1
+    told = "all seeds on one side" if found.separate else "seeds overlap"
+    less = f"{abs(share):.0%} {'less' if share < 0 else 'more'}"
+    return (
+        f"Of those that do not keep every token `{theirs.mixer}` is the best that does not solve, "
+        f"{theirs.mean:.4f}: `{ours.mixer}` errs {less} ({told})"
+    )
 
 
 def as_shipped(rows: list[Found], ours: Found, theirs: Found) -> str:
@@ -124,6 +140,7 @@ then seeds 1 and 2 at the rate whose validation error was least. Scores are of 5
 
 Left of the line solving errs less; a bar is what the seeds allow, and where it crosses the line they cannot tell.
 Errors below 1 in 10,000 count as that, an arrow is a ratio beyond 12; tasks that both get right are left out.
+Where softmax is the best of the others, which keeps every token, the best whose state has a fixed size follows.
 Each task by itself, against what a step costs:
 
 ![Error against the time of a training step, for each task]({NAME}.png)
@@ -165,8 +182,8 @@ and more wrong at each of three rates, and from .99 seeds of one mixer lay as fa
 did, those of `mesa` from 10 to 87 of 100 wrong. `hawk-mesa` is shown but takes no part in the
 verdicts on recall: its hawk block remembers in the whole width of the model, which narrow keys do
 not narrow, and hawk without mesa was not run. `softmax` comes without the short convolution that
-all other mixers have; "softmax, convolution" has it, here and in RegBench, and was added once
-noisy recall had shown what it is worth.
+all other mixers have, as in the MesaNet paper; "softmax, convolution" has it, in all tasks of
+tokens, and was added once noisy recall had shown what it is worth.
 """
 CAPACITY = f"""
 ![Share of wrong answers against the width of a key]({NAME}-capacity.png)

@@ -161,7 +161,7 @@ def tracking(degree: int, length: int = 12, **run: Any) -> Task:
     vocab = int(np.prod(range(1, degree + 1)))
     return language(
         lambda rng, n: word_problem(n, rng, degree=degree, length=length), vocab, SMALL,
-        **{"extra": tuple(TRACKING), "timed": f"s{degree}", "steps": 2400, **run},
+        **{"extra": (*TRACKING, *CONVOLVED), "timed": f"s{degree}", "steps": 2400, **run},
     )  # fmt: skip
 
 
@@ -183,7 +183,7 @@ def parities(length: int = 24, **run: Any) -> Task:
     """Whether there was an odd number of ones so far, at every bit."""
     return language(
         lambda rng, n: parity(n, rng, length=length), 2, SMALL,
-        **{"extra": tuple(TRACKING), "timed": "parity", "steps": 1600, **run},
+        **{"extra": (*TRACKING, *CONVOLVED), "timed": "parity", "steps": 1600, **run},
     )  # fmt: skip
 
 

@@ -30,6 +30,10 @@ class Softmax(HeadMixer):
 
     Notes
     -----
+    ``convolution=True`` lets one layer tell a token by the one before it.  For recall that is most
+    of the work: two small blocks got noisy recall wholly right with it in 800 training steps, and
+    two thirds of it wrong without, after four times as many too.
+
     O(M (K + V)) a token and head, whose cache has room for M tokens, M (K + V) numbers.  M is
     ``capacity``, or the length of the first call if None; after that a cache that is full grows to
     twice its size.  Under ``jax.jit`` it cannot: its length is not known there, and a token for
