@@ -1,6 +1,6 @@
-"""Language models of 3M parameters on ten times the tokens of language_models.py: six mixers.
+"""Language models of 3M parameters on ten times the tokens of language_models.py.
 
-    python examples/experiments/language_models_3m.py                # resumes; some 5 hours
+    python examples/experiments/language_models_3m.py                # resumes; 8 hours
     python examples/experiments/language_models_3m.py --minutes 60   # begins no run after that
     python examples/experiments/language_models_3m.py --figures      # from the runs there are
     python examples/experiments/language_models_3m.py --quick        # seconds, asserted
@@ -24,7 +24,7 @@ from typing import Any
 import jax
 import numpy as np
 from language_models import BINS, MIXERS
-from language_models_3m_report import section
+from language_models_3m_report import parts, section
 from panels import colour_of, in_house_style, label_lines, line, panels
 from task_training import RESULTS, add_result, load_results
 
@@ -33,7 +33,9 @@ import olsq.nn
 from olsq.train import ByteTokenizer, Corpus, TrainConfig, fit
 
 NAME = "language-models-3m"
-CHOSEN = ("mesa", "gla", "gated_delta", "mamba2", "softmax", "hawk-mesa")
+# Softmax comes without the short convolution that the others have, and is there with it too.
+CONVOLVED = "softmax, convolution"
+CHOSEN = ("mesa", "gla", "gated_delta", "mamba2", CONVOLVED, "hawk-mesa", "softmax")
 MODEL: dict[str, Any] = {"dim": 256, "blocks": 4, "heads": 4, "key_size": 64}
 RATES, FACTOR = (1e-3, 3e-3, 1e-2), 10**0.5
 SEARCH, STEPS = 300, 3000
@@ -48,8 +50,11 @@ def run(
     mixer: str, lr: float, steps: int, corpus: Corpus, folder: Path | None = None, **sizes: Any
 ) -> dict[str, Any]:
     """Train one model, on from the checkpoint in ``folder`` where there is one."""
+    kind, options = MIXERS.get(mixer), {}
+    if mixer == CONVOLVED:
+        kind, options = "softmax", {"softmax": {"convolution": True}}
     model = olsq.nn.LanguageModel(
-        256, mixer=MIXERS[mixer], key=jax.random.key(0), **{**MODEL, **sizes}
+        256, mixer=kind, mixer_options=options, key=jax.random.key(0), **{**MODEL, **sizes}
     )
     # A search is judged by its end; twenty validations on the way would be a third of its time.
     every = steps if steps == SEARCH else None
@@ -75,8 +80,8 @@ def key_of(mixer: str, lr: float) -> str:
 
 def rates_of(search: dict[str, Any], mixer: str) -> dict[float, float]:
     """Losses by the rates that were tried, in order."""
-    tried = {float(key.rpartition(" ")[2]): row["loss"] for key, row in search.items()
-             if key.startswith(f"{mixer}, ")}  # fmt: skip
+    found = {parts(key): row["loss"] for key, row in search.items()}
+    tried = {float(lr): loss for (name, lr), loss in found.items() if name == mixer}
     return {lr: loss if math.isfinite(loss) else math.inf for lr, loss in sorted(tried.items())}
 
 
@@ -108,7 +113,7 @@ def missing(mixers: tuple[str, ...]) -> Iterator[tuple[str, str, float, int]]:
 def figure(runs: dict[str, Any]) -> Any:
     """Validation loss over training, and by position against softmax."""
     fig, axes = panels(2, height=3.0)
-    by_mixer = {key.partition(",")[0]: row for key, row in runs.items()}
+    by_mixer = {parts(key)[0]: row for key, row in runs.items()}
     softmax = by_mixer.get("softmax")
     for name, row in by_mixer.items():
         axes[0].plot(row["steps"], row["validation"], color=colour_of(name), label=name)
@@ -145,7 +150,8 @@ def main(argv: list[str] | None = None) -> None:
             if (time.monotonic() - began) / 60 > args.minutes:
                 break
             key = key_of(mixer, lr)
-            folder = args.models / f"{NAME}-{mixer}-{lr:.2g}" if kind == "runs" else None
+            name = f"{NAME}-{mixer.replace(', ', '-')}-{lr:.2g}"
+            folder = args.models / name if kind == "runs" else None
             jax.clear_caches()  # programs of the run before: mappings of memory, and memory
             row = run(mixer, lr, steps, corpus, folder)
             add_result(NAME, (kind, key), row)

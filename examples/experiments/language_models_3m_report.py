@@ -28,16 +28,20 @@ def searched(search: dict[str, Any]) -> str:
     return table(["mixer", *(f"rate {lr:g}" for lr in rates)], rows)
 
 
-def ended(runs: dict[str, Any]) -> str:
-    """A line a mixer, the least loss first."""
+def ended(runs: dict[str, Any], search: dict[str, Any]) -> str:
+    """A line a mixer, the least loss first.
+
+    Times are of the short run at the same rate: a long one may have been stopped and resumed.
+    """
     rows = []
     for key, row in sorted(runs.items(), key=lambda item: item[1]["loss"]):
         mixer, lr = parts(key)
-        hours = f"{row['processor_seconds'] / 3600:.1f}"
+        short = search[key]
+        seconds = f"{short['processor_seconds'] / short['steps'][-1]:.2f}"
         late = f"{row['by_position'][-1]:.3f}"
-        rows.append([f"`{mixer}`", lr, f"{row['parameters']:,}", f"{row['loss']:.4f}", late, hours])
+        rows.append([f"`{mixer}`", lr, f"{row['parameters']:,}", f"{row['loss']:.4f}", late, seconds])
     head = ["mixer", "rate", "parameters", "validation loss", "of the last positions",
-            "hours of a processor"]  # fmt: skip
+            "processor seconds a step"]  # fmt: skip
     return table(head, rows)
 
 
@@ -58,11 +62,12 @@ def section(results: dict[str, Any]) -> str:
 `python examples/experiments/language_models_3m.py`, {when}. Four blocks of width 256, 4 heads
 of 64, bytes of two novels, {steps:,} steps of 4 sequences of 512 tokens: {tokens:.1f}M tokens, ten
 times those of the models above. Losses are nats a byte; "the last positions" are {first:,} to
-{last:,}. One seed of each. `softmax` has no short convolution, all others do.
+{last:,}. One seed of each. `softmax` comes without the short convolution that the
+others have, and is there with it too.
 
 ![Loss over training, and by position against softmax](language-models-3m.png)
 
-{ended(runs)}
+{ended(runs, search)}
 They are {np.ptp(losses):.3f} nats apart in all. Peak rates were chosen by the loss after 300
 steps, with further rates as long as the best was an end of the grid:
 
