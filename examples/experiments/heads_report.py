@@ -71,7 +71,8 @@ def section(results: dict[str, Any]) -> str:
     every = [run for runs in starts.values() for run in runs]
     (long, short), (held, let_go) = by_memory(every), by_memory(starts["one half"])
     fixed = ["1 step" if n == 1 else f"{n} steps" for n in first["spend"]["steps"]]
-    dates = max(run["date"] for run in results["runs"].values())
+    days = sorted(run["date"] for run in results["runs"].values())
+    dates = " to ".join(dict.fromkeys([days[0], days[-1]]))
     return f"""
 ## Heads over training
 
