@@ -26,16 +26,20 @@ from solving_tasks import LANGUAGE, MIXERS, TASKS, ngram_errors
 from tables import table
 
 GAIN = 0.1  # less error than this is hardly worth a price
+WORDS = (
+    "worth it", "hardly worth it", "not worth it", "no difference", "cannot be told", "not decided",
+)  # fmt: skip
 
 
-def verdict(results: dict[str, Any], name: str) -> str:
-    """Whether what solves beats what does not, by how much, at what cost, from how many seeds."""
+def verdict(results: dict[str, Any], name: str) -> tuple[str, str]:
+    """Whether what solves beats what does not; by how much, at what cost, from how many seeds."""
     found = comparison(results, name)
     if found is None:
-        return "not enough runs yet for a verdict"
+        return "not decided", "not enough runs yet for a verdict"
     ours, theirs = found.ours, found.theirs
     if all_right(name, found):
-        return f"`{ours.mixer}` and `{theirs.mixer}` both get more than 99 % right: no difference"
+        both = f"`{ours.mixer}` and `{theirs.mixer}` both get"
+        return word_of(name, found), f"{both} more than 99 % right"
     rows = [row for row in found_on(results, name) if len(row.runs) == len(SEEDS)]
     share = found.ratio - 1
     price = f", for {found.price:.1f} times its processor time" if found.price else ""
@@ -52,12 +56,43 @@ def verdict(results: dict[str, Any], name: str) -> str:
     beside = comparison(results, name, fixed_state=True) if theirs.grows else None
     fixed = f". {among_fixed(beside)}" if beside else ""
     if few := waiting_for(results, name):
-        return f"not decided, {few} of {len(MIXERS)} mixers have still to run: so far {said}"
-    if not found.separate:
-        return f"**cannot be told** from {len(SEEDS)} seeds each, which overlap: {said}{fixed}"
-    word = "worth it" if share <= -GAIN else "hardly worth it" if share < 0 else "not worth it"
+        return "not decided", f"{few} of {len(MIXERS)} mixers have still to run: so far {said}"
     apart = f"all {len(SEEDS)} seeds of one are below all of the other"
-    return f"**{word}**: {said}; {apart}{fixed}"
+    seeds = apart if found.separate else f"the {len(SEEDS)} seeds of each overlap"
+    return word_of(name, found), f"{said}; {seeds}{fixed}"
+
+
+def word_of(name: str, found: Comparison) -> str:
+    """One of :data:`WORDS`."""
+    if all_right(name, found):
+        return "no difference"
+    if not found.separate:
+        return "cannot be told"
+    share = found.ratio - 1
+    return "worth it" if share <= -GAIN else "hardly worth it" if share < 0 else "not worth it"
+
+
+def in_short(results: dict[str, Any], verdicts: dict[str, tuple[str, str]]) -> str:
+    """The tasks by what was found of them, and what changes where no state may grow."""
+    by_word: dict[str, list[str]] = {}
+    for name, (word, _) in verdicts.items():
+        by_word.setdefault(word, []).append(name)
+    lines = [f"**{word[0].upper()}{word[1:]}**: {titles(by_word[word])}"
+             for word in WORDS if word in by_word]  # fmt: skip
+    changed: dict[str, list[str]] = {}
+    for name, (word, _) in verdicts.items():
+        fixed = comparison(results, name, fixed_state=True)
+        if fixed and word != "not decided" and (other := word_of(name, fixed)) != word:
+            changed.setdefault(other, []).append(name)
+    if changed:
+        others = "; ".join(f"{titles(names)} (now *{word}*)" for word, names in changed.items())
+        lines.append(f"Without softmax, whose state grows with every token, these change: {others}")
+    return "\n".join(f"* {text}." for text in lines)
+
+
+def titles(names: list[str]) -> str:
+    """Of tasks, in one line."""
+    return "; ".join(title_of(name).partition(" (")[0] for name in names)
 
 
 def among_fixed(found: Comparison) -> str:
@@ -122,7 +157,10 @@ def section(results: dict[str, Any]) -> str:
     runs = [run for name in names for run in results["runs"][name].values()]
     dates = sorted({run["date"] for run in runs if "date" in run})
     hours = sum(run.get("processor_seconds", 0.0) for run in runs) / 3600
-    verdicts = "\n".join(f"* {title_of(name)}: {verdict(results, name)}." for name in names)
+    told = {name: verdict(results, name) for name in names}
+    verdicts = "\n".join(
+        f"* {title_of(name)}: **{word}**: {said}." for name, (word, said) in told.items()
+    )
     parts = []
     for name in names:
         head = [h for h in HEAD if regresses(name) or not h.startswith("over")]
@@ -135,6 +173,10 @@ def section(results: dict[str, Any]) -> str:
 `python examples/experiments/when_to_solve.py`, {" to ".join(dict.fromkeys([dates[0], dates[-1]]))}, {len(runs)} runs, {hours:.1f} hours of one
 processor. Two blocks of width 32 with two heads around every mixer, 800 steps, 2,400 of word problems, 1,600 of parity; each of three learning rates with seed 0,
 then seeds 1 and 2 at the rate whose validation error was least. Scores are of 512 test sequences that no choice saw.
+
+{in_short(results, told)}
+
+In the regressions what solves is `mesa` with a smaller ridge than it comes with; what that is worth stands below.
 
 ![Error of what solves over that of what does not, for each task]({NAME}-answer.png)
 

@@ -30,9 +30,9 @@ class Softmax(HeadMixer):
 
     Notes
     -----
-    ``convolution=True`` lets one layer tell a token by the one before it.  For recall that is most
-    of the work: two small blocks got noisy recall wholly right with it in 800 training steps, and
-    two thirds of it wrong without, after four times as many too.
+    ``convolution=True`` lets one layer tell a token by the one before it.  For recall that is much
+    of the work: two blocks of width 32 got noisy recall wholly right with it in 800 training steps,
+    and two thirds of it wrong without; of width 64 they learnt it without too, last of the rules.
 
     O(M (K + V)) a token and head, whose cache has room for M tokens, M (K + V) numbers.  M is
     ``capacity``, or the length of the first call if None; after that a cache that is full grows to
