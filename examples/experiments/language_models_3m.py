@@ -111,21 +111,21 @@ def missing(mixers: tuple[str, ...]) -> Iterator[tuple[str, str, float, int]]:
 
 @in_house_style
 def figure(runs: dict[str, Any]) -> Any:
-    """Validation loss over training, and by position against softmax."""
+    """Validation loss over training, and by position against softmax with the convolution."""
     fig, axes = panels(2, height=3.0)
     by_mixer = {parts(key)[0]: row for key, row in runs.items()}
-    softmax = by_mixer.get("softmax")
+    softmax = by_mixer.get(CONVOLVED)
     for name, row in by_mixer.items():
         axes[0].plot(row["steps"], row["validation"], color=colour_of(name), label=name)
         first, last = map(np.array, row["position"])
-        if softmax is not None and name != "softmax":
+        if softmax is not None and name != CONVOLVED:
             gap = np.subtract(row["by_position"], softmax["by_position"])
             axes[1].plot(np.sqrt(first * last), gap, color=colour_of(name), label=name)
-    axes[0].set(xlabel="step", ylabel="validation loss, nats a token", title="Training",
+    axes[0].set(xlabel="step", ylabel="validation loss, nats a byte", title="Training",
                 xlim=(STEPS / 10, None))  # fmt: skip
-    line(axes[1], 0.0, "softmax", across=0.3)
-    axes[1].set(xscale="log", xlabel="position in the sequence", ylabel="nats a token",
-                title="Loss minus that of softmax")  # fmt: skip
+    line(axes[1], 0.0, CONVOLVED, across=0.3)
+    axes[1].set(xscale="log", xlabel="position in the sequence", ylabel="nats a byte",
+                title=f"Loss minus that of {CONVOLVED}")  # fmt: skip
     for ax in axes:
         label_lines(ax)
     return fig
@@ -173,9 +173,9 @@ def quick() -> None:
         assert next_rate(search, "gla") == wanted, (search, wanted)
         if wanted is not None:  # best at 1e-2
             search[key_of("gla", wanted)] = {"loss": abs(math.log(wanted / 1e-2))}
-    runs = {key_of(name, 1e-2): row for name in ("gla", "softmax")}
+    runs = {key_of(name, 1e-2): row for name in ("gla", CONVOLVED)}
     figure(runs)
-    assert "| `softmax` | 0.01 |" in section({"runs": runs, "search": runs})
+    assert f"| `{CONVOLVED}` | 0.01 |" in section({"runs": runs, "search": runs})
 
 
 if __name__ == "__main__":
