@@ -116,13 +116,15 @@ def figure(runs: dict[str, Any]) -> Any:
     by_mixer = {parts(key)[0]: row for key, row in runs.items()}
     softmax = by_mixer.get(CONVOLVED)
     for name, row in by_mixer.items():
-        axes[0].plot(row["steps"], row["validation"], color=colour_of(name), label=name)
+        late = np.array(row["steps"]) >= STEPS / 5  # the fall before it hides all that is between
+        shown = slice(None) if not late.any() else late
+        steps, losses = (np.array(row[field])[shown] for field in ("steps", "validation"))
+        axes[0].plot(steps, losses, color=colour_of(name), label=name)
         first, last = map(np.array, row["position"])
         if softmax is not None and name != CONVOLVED:
             gap = np.subtract(row["by_position"], softmax["by_position"])
             axes[1].plot(np.sqrt(first * last), gap, color=colour_of(name), label=name)
-    axes[0].set(xlabel="step", ylabel="validation loss, nats a byte", title="Training",
-                xlim=(STEPS / 10, None))  # fmt: skip
+    axes[0].set(xlabel="step", ylabel="validation loss, nats a byte", title="Training")
     line(axes[1], 0.0, CONVOLVED, across=0.3)
     axes[1].set(xscale="log", xlabel="position in the sequence", ylabel="nats a byte",
                 title=f"Loss minus that of {CONVOLVED}")  # fmt: skip

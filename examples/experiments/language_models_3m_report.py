@@ -46,6 +46,15 @@ def ended(runs: dict[str, Any], search: dict[str, Any]) -> str:
     return table(head, rows)
 
 
+def untrained(search: dict[str, Any], runs: dict[str, Any]) -> str:
+    """Mixers of the search that have no long run."""
+    mixers = dict.fromkeys(parts(key)[0] for key in search)
+    short = [name for name in mixers if name not in {parts(key)[0] for key in runs}]
+    if not short:
+        return ""
+    return f" Searched, but not trained for longer: {', '.join(f'`{name}`' for name in short)}."
+
+
 def section(results: dict[str, Any]) -> str:
     """The rates that were tried, and where the long runs ended."""
     search, runs = results.get("search", {}), results.get("runs", {})
@@ -62,11 +71,12 @@ def section(results: dict[str, Any]) -> str:
 
 `python examples/experiments/language_models_3m.py`, {when}. Four blocks of width 256, 4 heads
 of 64, bytes of two novels, {steps:,} steps of 4 sequences of 512 tokens: {tokens:.1f}M tokens, ten
-times those of the models above. Losses are nats a byte; "the last positions" are {first:,} to
-{last:,}. One seed of each. `softmax` comes without the short convolution that the
-others have, and is there with it too.
+times those of the models above, five times through the novels. Losses are nats a byte; "the last
+positions" are {first:,} to {last:,}. One seed of each, so that nothing is known of the spread
+between seeds. `softmax` comes without the short convolution that the others have; with it, it
+is `softmax, convolution`.{untrained(search, runs)}
 
-![Loss over training, and by position against softmax](language-models-3m.png)
+![Loss over training, and by position against softmax with a convolution](language-models-3m.png)
 
 {ended(runs, search)}
 They are {np.ptp(losses):.3f} nats apart in all. Peak rates were chosen by the loss after 300
