@@ -77,8 +77,22 @@ def rotate(row: Array, X: Array, c: Array, q: Array) -> tuple[Array, Array]:
     return new, X - q[:, None] * (row + share * u)
 
 
+def _lead_with_largest(row: Array, X: Array, column: Any) -> tuple[Array, Array]:
+    """Swap ``row`` with the row of X whose entry in ``column`` is largest, if that is larger."""
+    if X.shape[0] == 0:
+        return row, X
+    pivot = jax.lax.dynamic_index_in_dim(row, column, 0, False)
+    size = jnp.abs(jax.lax.dynamic_index_in_dim(X, column, 1, False))
+    at = jnp.argmax(size)
+    swap = size.max() > jnp.abs(pivot)
+    here = (jnp.arange(X.shape[0]) == at) & swap  # a mask fuses, a scatter does not
+    led = jnp.where(swap, jax.lax.dynamic_index_in_dim(X, at, 0, False), row)
+    return led, jnp.where(here[:, None], row, X)
+
+
 def eliminate(row: Array, X: Array, column: Any) -> tuple[Array, Array]:
     """Rotate the rows X into ``row`` so that their entries in ``column`` vanish; row's is >= 0."""
+    row, X = _lead_with_largest(row, X, column)
     pivot = jax.lax.dynamic_index_in_dim(row, column, 0, False)
     sign = jnp.where(pivot < 0, -1, 1).astype(row.dtype)
     b = jax.lax.dynamic_index_in_dim(X, column, 1, False)

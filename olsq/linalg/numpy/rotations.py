@@ -9,6 +9,12 @@ With ``c = a / r`` and ``q = b / r`` it is ::
 orthogonal for any k: a Givens rotation for k = 1 (Rutishauser's form, by increments, so that a
 rounded cosine near 1 does not shrink the row systematically), and smooth where b = 0, which a
 Householder reflection is not.  :mod:`olsq.linalg.jax.rotations` has the same formulas.
+
+Increments lose digits where the cosine is small: X' is then c X - s row, made of terms that cancel
+to it.  A row far below the one that is rotated into it (a factor after a long gap) has all its
+digits there.  So a plane rotation with c < 1/2 is applied as it is written, and a block is led by
+its largest row: after the swap c is at least 1 / sqrt(k + 1), and each row keeps its own digits
+(Cox & Higham 1998, "Stability of Householder QR factorization for weighted least squares").
 """
 
 from __future__ import annotations
@@ -94,7 +100,13 @@ def inverse_rotation(a, X, j, q):
 
 @kernel(forceinline=True)
 def rotate_pair(row, x, c, s, g):
-    """``(row, x) <- (c g row + s x, c x - s g row)``, with ``c >= 0``, by increments."""
+    """``(row, x) <- (c g row + s x, c x - s g row)``, with ``c >= 0``; each keeps its own digits."""
+    if c < 0.5:  # increments would be rounded at the size of x, which c x may be far below
+        for i in range(row.shape[0]):
+            old, new = g * row[i], x[i]
+            row[i] = c * old + s * new
+            x[i] = c * new - s * old
+        return
     tau = s / (1.0 + c)
     for i in range(row.shape[0]):
         old, new = g * row[i], x[i]
@@ -154,6 +166,22 @@ def rotate_block(row, X, c, q, start, u):
 
 
 @kernel(forceinline=True)
+def lead_with_largest(row, X, column):
+    """Swap ``row`` with the row of X whose entry in ``column`` is largest, if that is larger.
+
+    From ``column`` on; the entry that is swapped into ``row`` becomes positive with its row.
+    """
+    largest, at = abs(row[column]), -1
+    for i in range(X.shape[0] if X.shape[0] > 1 else 0):  # a pair has its own formula
+        if abs(X[i, column]) > largest:
+            largest, at = abs(X[i, column]), i
+    if at >= 0:
+        sign = -1.0 if X[at, column] < 0 else 1.0
+        for col in range(column, row.shape[0]):
+            row[col], X[at, col] = sign * X[at, col], row[col]
+
+
+@kernel(forceinline=True)
 def eliminate(W, j, X, column, q, u):
     """Rotate the rows X into row j of W so that their entries in ``column`` vanish; W's is >= 0."""
     row = W[j]
@@ -165,6 +193,7 @@ def eliminate(W, j, X, column, q, u):
         zero = zero and X[i, column] == 0
     if zero:
         return
+    lead_with_largest(row, X, column)
     c, r = rotation(row[column], X, column, q)
     rotate_block(row, X, c, q, column + 1, u)
     row[column] = r

@@ -24,6 +24,7 @@ from olsq.online.forms.edges import check_gates, check_rows, check_spread, check
 from olsq.online.forms.triangular_kernels import back_substitute, forward_solve, inverse_diagonal
 
 COUNT, COUNT_SQUARED, DECAY, WEIGHT = 0, 1, 2, 3
+FAINTEST = 2.0**-1000  # the least that gates above 0 leave of anything: its root is a normal number
 RANK, USED = 4, 5  # a trace's row of counts goes on with the rank and tr(P S)
 
 
@@ -40,8 +41,9 @@ def rotate(R, z, x, y, root_gate, noise):
     unabsorbed = 1.0
     for j in range(d):
         xj = x[j]
-        # Rounding is relative to the row itself, however much of it has been absorbed.
-        if abs(xj) <= noise[j] * max(unabsorbed, 0.05):
+        # Rotations keep a row's digits however little of it is left, so its noise shrinks with it:
+        # what an old row has to say far below the new one (after a gap) is there to be learnt.
+        if abs(xj) <= noise[j] * unabsorbed:
             x[j] = 0
             if g != 1:
                 row = R[j, j:]
@@ -113,7 +115,8 @@ def count_row(tally, gate, weight):
     seen = 1.0 if weight > 0 else 0.0
     tally[COUNT] = gate * tally[COUNT] + seen
     tally[COUNT_SQUARED] = gate * gate * tally[COUNT_SQUARED] + seen
-    tally[DECAY] *= gate
+    # Never 0 but after a reset: what a merge leaves of older rows is faint, and is there.
+    tally[DECAY] = max(gate * tally[DECAY], FAINTEST) if gate > 0 and tally[DECAY] > 0 else 0.0
     tally[WEIGHT] = gate * tally[WEIGHT] + weight
 
 
