@@ -27,6 +27,7 @@ _FORMS: dict[str, dict[str, tuple[Any, ...]]] = {
         "H": ("d", "d"), "G": ("m", "d"), "squares": ("m",), "ridge": ("d",), **_COUNTERS,
     },
 }  # fmt: skip
+_OPTIONAL = {"information": {"past_gram": ("d", "d"), "past_cross": ("m", "d")}}
 _FORMS["adaptive"] = _FORMS["sqrt"] | {"memory": (N_MEMORY,), "variances": ("m",)}
 _RECURSION: dict[str, tuple[Any, ...]] = {"clock": (3,)}
 _RING: dict[str, tuple[Any, ...]] = {
@@ -218,6 +219,9 @@ def _check_engine(
         want(form != InformationForm.name, "form", form)
         wanted = _RING | {f"form_{name}": shape for name, shape in _FORMS[form].items()}
         stored = _STORED["rolling"]
+    optional = _OPTIONAL.get(form, {})
+    if window is None and arrays.keys() & optional.keys():  # all of them, or none
+        wanted = wanted | optional
     if timing is not None:
         span = (min(np.size(arrays.get("span", ())), 2),)
         wanted = wanted | ({"span": span} if window is None else {"ring_t": ("w",)})

@@ -69,6 +69,9 @@ def widened(switch: Any, ridge: NDArray[np.float64]) -> FormSwitch:
             squares=form.squares, ridge=np.concatenate([form.ridge, ridge]),
             discounted=form.discounted, solving=form.solving, **shared,
         )  # fmt: skip
+        if form.past_gram is not None and form.past_cross is not None:
+            wide.past_gram = _block(form.past_gram, np.zeros(n))
+            wide.past_cross = np.hstack([form.past_cross, np.zeros((m, n))])
         return FormSwitch(wide, switch.method, switch.clock, switch.span)
     wide = SquareRootForm(
         R=_block(form.R.astype(np.float64), np.sqrt(left)),

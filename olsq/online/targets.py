@@ -146,7 +146,8 @@ def select(engine: Engine, targets: NDArray[np.int64]) -> Engine:
     engine = engine.copy()
     for part in (engine, engine.form):
         for name, axis in getattr(part, "PER_TARGET", {}).items():
-            setattr(part, name, np.take(getattr(part, name), targets, axis))
+            if getattr(part, name) is not None:
+                setattr(part, name, np.take(getattr(part, name), targets, axis))
     return engine
 
 

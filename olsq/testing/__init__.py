@@ -15,13 +15,16 @@ except ImportError as error:
 
 from olsq.testing.estimator_check import check_estimator_stream
 from olsq.testing.estimator_subject import Problem
+from olsq.testing.interruptions import INTERRUPTIONS, Interruption, interruption
 from olsq.testing.kinds import KINDS, Stream
 from olsq.testing.rule_check import check_rule
 from olsq.testing.solver_check import check_solver
 from olsq.testing.strategies import Regression, gates, regressions, ridges, streams
 
 __all__ = [
+    "INTERRUPTIONS",
     "KINDS",
+    "Interruption",
     "Problem",
     "Regression",
     "Stream",
@@ -29,6 +32,7 @@ __all__ = [
     "check_rule",
     "check_solver",
     "gates",
+    "interruption",
     "regressions",
     "ridges",
     "streams",

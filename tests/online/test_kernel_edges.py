@@ -102,7 +102,7 @@ def calls(traced):
             H, G, squares, columns, tally, spread, np.ones(D), True, *rows(), 0, N, 5,
             (1e-60, 1e-14), 1e6, residual,
         ]  # fmt: skip
-        yield moments.gates_and_counts, [columns, tally, X, w, w, 1e-60, np.zeros(N)]
+        yield moments.gates_and_counts, [columns, tally, X, w, w, 1e-60, np.zeros(N), np.zeros(D)]
 
 
 def shorter(array):

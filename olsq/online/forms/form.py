@@ -25,6 +25,7 @@ class Form(ABC):
 
     name: ClassVar[str]
     ARRAYS: ClassVar[tuple[str, ...]]  # the state, with what the file calls it
+    OPTIONAL: ClassVar[tuple[str, ...]] = ()  # arrays that a state may be without: None then
     ARGUMENTS: ClassVar[tuple[str, ...]] = ("intercept", "precision")  # what else makes a form
     PER_TARGET: ClassVar[dict[str, int]]  # the arrays with an axis of targets, and that axis
     reports_residuals: bool = True
@@ -110,7 +111,8 @@ class Form(ABC):
 
     def arrays(self) -> dict[str, NDArray]:
         """Every array of the state, by name."""
-        return {name: getattr(self, name) for name in self.ARRAYS}
+        optional = [name for name in self.OPTIONAL if getattr(self, name) is not None]
+        return {name: getattr(self, name) for name in (*self.ARRAYS, *optional)}
 
     def describe(self) -> dict[str, Any]:
         """What :func:`olsq.online.forms.kinds.restore` needs besides the arrays."""

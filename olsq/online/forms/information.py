@@ -4,6 +4,10 @@ Updating is one rank-one addition, or one matrix product for many rows; it is th
 ``ridge_mode="fixed"`` with forgetting, since the ridge is added only at the solve.  It squares the
 condition number: regressors worse than about 1e7 lose all digits here, and the minimum-norm
 solution takes over.
+
+Moments are sums, in which a gap of 50 half-lives leaves nothing of what was known before it.  So
+the moments of before are kept beside the sum until newer rows determine every coefficient, and
+decide what these leave open (:func:`settled`).
 """
 
 from __future__ import annotations
@@ -35,6 +39,8 @@ MOST_SINGLE_ROWS = 1024
 class InformationForm(Form):
     """H (d, d) and G (m, d) of the data alone (float64), the ridge (d,) and its mode.
 
+    ``past_gram`` (d, d) and ``past_cross`` (m, d) are the moments, ridge included, of before a gap
+    that newer rows have not made up for; None without one.
     ``squares`` (m,) is the forgotten sum of ``beta y^2``; ``columns``, ``tally``, ``held`` and
     ``spread`` as in the other forms.  ``solving`` says whether updates report a-priori residuals.
     """
@@ -52,13 +58,16 @@ class InformationForm(Form):
     discounted: bool
     solving: bool
     precision: tuple[str, str] = DOUBLE
+    past_gram: NDArray[np.float64] | None = None
+    past_cross: NDArray[np.float64] | None = None
 
     name: ClassVar[str] = "information"
     ARRAYS: ClassVar[tuple[str, ...]] = (
         "H", "G", "squares", "columns", "tally", "held", "ridge", "spread",
     )  # fmt: skip
     ARGUMENTS: ClassVar[tuple[str, ...]] = (*Form.ARGUMENTS, "discounted", "solving")
-    PER_TARGET: ClassVar[dict[str, int]] = {"G": 0, "squares": 0}  # the axis of targets
+    OPTIONAL: ClassVar[tuple[str, ...]] = ("past_gram", "past_cross")
+    PER_TARGET: ClassVar[dict[str, int]] = {"G": 0, "squares": 0, "past_cross": 0}
 
     def __post_init__(self) -> None:
         self.limits = limits_for(*self.precision)
@@ -93,9 +102,9 @@ class InformationForm(Form):
         """Absorb rows by matrix products, with no solve and no residuals."""
         for start in range(0, rows.X.shape[0], _BLOCK):
             X, Y, gates, weights = (a[start : start + _BLOCK] for a in rows)
-            effective = np.empty_like(gates)
+            effective, left = np.empty_like(gates), np.empty(X.shape[1])
             kernels.gates_and_counts(
-                self.columns, self.tally, X, gates, weights, self.floor, effective
+                self.columns, self.tally, X, gates, weights, self.floor, effective, left
             )
             kernels.absorb_squares(self.spread, X, effective, weights, 0, gates.size)
             after = np.ones_like(effective)  # product of the gates after each row
@@ -103,9 +112,10 @@ class InformationForm(Form):
             decay = after[0] * effective[0]
             root = np.sqrt(weights * after)[:, None]
             scaled_X, scaled_Y = root * X, root * Y
-            self.H *= decay
+            held = left.max(initial=0.0) > (1 + 1e-9) * decay  # or the products differ by rounding
+            self.H *= np.maximum.outer(left, left) if held else decay
             self.H += scaled_X.T @ scaled_X
-            self.G *= decay
+            self.G *= left if held else decay
             self.G += scaled_Y.T @ scaled_X
             self.squares = forgotten(self.squares, decay)
             self.squares += (scaled_Y**2).sum(0)
@@ -115,6 +125,39 @@ class InformationForm(Form):
 
         Without ``solving`` and a trace it is :meth:`accumulate`, and residuals are NaN.
         """
+        while start < stop:
+            if rows.gates[start] < kernels.GAP:
+                self._remember(float(rows.gates[start]))
+            end = kernels.next_gap(rows.gates, start + 1, stop)
+            self._update_between_gaps(rows, start, end, residual, trace)
+            start = end
+        if self.past_gram is not None and self.full_rank:
+            self.past_gram = self.past_cross = None
+        return stop
+
+    def _remember(self, gate: float) -> None:
+        """Keep the moments of before a gap, which are about to become too small for the sum."""
+        if gate == 0:
+            self.past_gram = self.past_cross = None
+            return
+        loss = self.loss
+        gram, cross = self.H + self._decay * np.diag(self.ridge), self.G.copy()
+        if self.past_gram is not None and self.past_cross is not None and not self.full_rank:
+            # What even older rows say counts for what these leave open, like rounding beside them.
+            now, before = np.diagonal(gram), np.diagonal(self.past_gram)
+            ratio = now[before > 0] / before[before > 0]
+            share = 1e-8 * (ratio.max() if now.any() else 1e8)
+            gram, cross = gram + share * self.past_gram, cross + share * self.past_cross
+        self.past_gram, self.past_cross = gram, cross
+        if gate < float(np.finfo(np.float64).eps):
+            # The sum goes on with the new rows alone: beside them the rest is rounding, and in a
+            # column that stays silent it would pass for what new rows say.
+            self.H[:], self.G[:], self.squares, self.tally[DECAY] = 0.0, 0.0, loss, 0.0
+
+    def _update_between_gaps(
+        self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace
+    ) -> int:
+        """:meth:`update` of rows with no gap after the first."""
         if not (self.solving or trace.wanted):
             self.accumulate(Rows(*(a[start:stop] for a in rows)))
             residual[start:stop] = np.nan
@@ -198,6 +241,9 @@ class InformationForm(Form):
         if R is not None:
             kernels.solve(R, self.G, theta)
             return theta
+        if self.past_gram is not None and self.past_cross is not None:
+            own = self.H + self._decay * np.diag(self.ridge), self.G
+            return settled([own, (self.past_gram, self.past_cross)], 4 * self._lost)
         A, G = self._centred()
         values, vectors, scale, kept = self._spectrum(A)
         first = theta.shape[1] - A.shape[0]
@@ -315,14 +361,43 @@ class InformationForm(Form):
         return Moments(self.H + np.diag(held), self.G.copy())
 
 
+def settled(levels: list[tuple[NDArray, NDArray]], lost: float) -> NDArray[np.float64]:
+    """theta (m, d) that minimises the first objective, among those the second, and so on.
+
+    Each level is a gram (d, d) and a cross (m, d); what all of them leave open is of minimum norm
+    in the columns' own lengths.  The limit of adding them up with shares 1 >> s >> s^2 ...
+    """
+    (m, d), free = levels[0][1].shape, np.eye(levels[0][0].shape[0])
+    theta = np.zeros((m, d))
+    for gram, cross in levels:
+        reduced = free.T @ gram @ free
+        diagonal = np.diagonal(reduced)
+        scale = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+        values, vectors = np.linalg.eigh(reduced / np.outer(scale, scale))
+        kept = values > lost * max(values.max(initial=0.0), 0.0)
+        known = vectors[:, kept]
+        for _ in range(2):  # the second is a refinement
+            rest = (cross - theta @ gram) @ free / scale
+            theta = theta + (rest @ known / values[kept]) @ known.T / scale @ free.T
+        free = free / scale @ vectors[:, ~kept]
+        if free.shape[1] == 0:
+            break
+    return theta
+
+
 def merge(first: InformationForm, second: InformationForm) -> InformationForm:
     """The form that saw first's rows and then second's: ``H = Z_b H_a + H_b``."""
     decay = second.tally[DECAY]
-    return InformationForm(
+    merged = InformationForm(
         decay * first.H + second.H, decay * first.G + second.G,
         forgotten(first.squares, decay) + second.squares,
         decay * first.columns + second.columns, merged_tally(first.tally, second.tally),
         first.held + second.held, first.ridge,
         merged_spread(first.spread, second.spread, decay), intercept=first.intercept,
         discounted=first.discounted, solving=second.solving, precision=first.precision,
+        past_gram=second.past_gram, past_cross=second.past_cross,
     )  # fmt: skip
+    if 0 < decay < kernels.GAP and second.past_gram is None and not merged.full_rank:
+        merged.past_gram = first.H + first._decay * np.diag(first.ridge)
+        merged.past_cross = first.G.copy()
+    return merged

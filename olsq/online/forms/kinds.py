@@ -22,4 +22,5 @@ def restore(description: dict[str, Any], arrays: dict[str, NDArray]) -> Form:
     kind = FORMS[description["form"]]
     arguments = dict(description["arguments"])
     arguments["precision"] = tuple(arguments["precision"])
-    return kind(**{name: arrays[name] for name in kind.ARRAYS}, **arguments)
+    names = (*kind.ARRAYS, *(name for name in kind.OPTIONAL if name in arrays))
+    return kind(**{name: arrays[name] for name in names}, **arguments)

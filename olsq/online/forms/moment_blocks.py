@@ -16,7 +16,7 @@ import numpy as np
 from olsq.kernel import kernel
 from olsq.online.forms.covariance_kernels import SMALLEST_GATE
 from olsq.online.forms.edges import check_gates, check_rows, check_spread, check_state
-from olsq.online.forms.moment_kernels import effective_gate, factorise, solve
+from olsq.online.forms.moment_kernels import factorise, sinks, solve
 from olsq.online.forms.ridge_blocks import SMALLEST, correct_residuals, whiten
 from olsq.online.forms.square_root_kernels import DECAY, absorb_squares, add_square, count_row
 
@@ -54,7 +54,7 @@ def weigh_rows(columns, gates, weights, t, b, floor, root_w, decay):
     for i in range(b):
         gate, weight = gates[t + i], weights[t + i]
         # Gates that the floor on the information would change are left to single rows.
-        if gate != 1 and effective_gate(product * gate, columns, floor) == 1:
+        if gate != 1 and sinks(product * gate, columns, floor):
             return False
         product *= gate
         if not (product > SMALLEST_GATE and weight > 0):

@@ -18,35 +18,87 @@ from olsq.online.forms.square_root_kernels import (
 )
 from olsq.online.forms.triangular_kernels import back_substitute, forward_solve, inverse_diagonal
 
+# A gate below this may leave the older rows below the rounding of newer ones.  Moments added up
+# lose 16 digits there, and keep 12 above.
+GAP = 1e-4
+
 
 @kernel(forceinline=True)
 def effective_gate(gate, columns, floor):
-    """The gate, or 1 where all columns would sink below ``floor`` x their last excited level.
+    """The gate, or the smallest that keeps one column at ``floor`` x its last excited level.
 
-    Only an absence of any excitation gets there; forgetting on would end in underflow.
+    Only a gap or an absence of any excitation gets there; forgetting on would end in underflow.
     A gate of exactly 0 is a reset, and is obeyed.
     """
     if gate == 0 or gate == 1:
         return gate
+    least = 1.0
     for j in range(columns.shape[1]):
-        if gate * columns[0, j] >= floor * columns[1, j]:
-            return gate
-    return 1.0
+        now, excited = columns[0, j], columns[1, j]
+        if excited > 0:  # a column that was never excited has nothing to lose
+            if gate * now >= floor * excited:
+                return gate
+            if floor * excited < least * now:
+                least = floor * excited / now
+    return max(gate, least)
 
 
 @kernel(forceinline=True)
-def gates_and_counts(columns, tally, X, gates, weights, floor, effective):
-    """Fill ``effective`` with the gates after the floor, and bring columns and tally forward."""
+def next_gap(gates, start, stop):
+    """The first row of start..stop with a gate that leaves little, or nothing; else stop."""
+    for t in range(start, min(stop, gates.shape[0])):
+        if gates[t] < GAP:
+            return t
+    return stop
+
+
+@kernel(forceinline=True)
+def sinks(gate, columns, floor):
+    """Whether this gate would bring a column below ``floor`` x its last excited level."""
+    below = 0
+    for j in range(columns.shape[1]):
+        below += 1 if gate * columns[0, j] < floor * columns[1, j] else 0
+    return below > 0 and gate > 0
+
+
+@kernel(forceinline=True)
+def fill_shares(gate, columns, floor, shares):
+    """What is left of each column's information: the gate, or what keeps it at its floor.
+
+    Forgetting on would end in denormal numbers, whose quotients are no coefficients.  A row and a
+    column of H keep the larger share of their two: all that is held is 1e-60 of what it was, so
+    that the others do not notice.
+    """
+    for j in range(shares.shape[0]):
+        now, least = columns[0, j], floor * columns[1, j]
+        shares[j] = gate
+        if gate > 0 and gate * now < least:
+            shares[j] = min(least / now, 1.0) if now > 0 else 1.0
+
+
+@kernel(forceinline=True)
+def gates_and_counts(columns, tally, X, gates, weights, floor, effective, left):
+    """Fill ``effective`` with the gates after the floor, and bring columns and tally forward.
+
+    ``left`` (d,) receives what all rows leave of each column.
+    """
     n, d = X.shape
     check_gates(gates, n)
     check_gates(effective, n)
     if weights.shape != (n,) or columns.shape != (2, d) or tally.shape != (4,):
         raise ValueError("the shapes of rows, weights and counters do not fit together")
+    if left.shape != (d,):
+        raise ValueError("left does not have the shape of the columns")
+    shares = np.empty(d)
+    for k in range(d):
+        left[k] = 1.0
     for t in range(X.shape[0]):
         gate = effective_gate(gates[t], columns, floor)
         effective[t] = gate
-        for k in range(X.shape[1]):
-            add_square(columns, k, gate, weights[t] * X[t, k] ** 2)
+        fill_shares(gate, columns, floor, shares)
+        for k in range(d):
+            left[k] *= shares[k]
+            add_square(columns, k, shares[k], weights[t] * X[t, k] ** 2)
         count_row(tally, gate, weights[t])
 
 
@@ -117,6 +169,7 @@ def update_solving(
     check_spread(spread, d, sandwich.shape[0] > 0)
     R, inverse = np.empty((d, d)), np.empty((d, d))
     x, p, noise, loss = np.empty(d), np.empty(d), np.empty(d), np.empty(m)
+    shares = np.empty(d)
     effective = gates.copy()
     factored = factorise(H, ridge, tally[DECAY] if discounted else 1.0, lost, R)
     for t in range(start, stop):
@@ -139,17 +192,25 @@ def update_solving(
             share = weight * gate / (gate + weight * leverage) if weight * gate > 0 else 0.0
             for target in range(m):
                 recursive[t, target] = residual[t, target] * math.sqrt(share)
+        held = sinks(gate, columns, floor)
+        if held:
+            fill_shares(gate, columns, floor, shares)
         for i in range(d):
             xi = weight * X[t, i]
-            for k in range(d):
-                H[i, k] = gate * H[i, k] + xi * X[t, k]
-            add_square(columns, i, gate, xi * X[t, i])
+            if held:
+                for k in range(d):
+                    H[i, k] = max(shares[i], shares[k]) * H[i, k] + xi * X[t, k]
+                add_square(columns, i, shares[i], xi * X[t, i])
+            else:
+                for k in range(d):
+                    H[i, k] = gate * H[i, k] + xi * X[t, k]
+                add_square(columns, i, gate, xi * X[t, i])
         for target in range(m):
             yw = weight * Y[t, target]
             past = gate * squares[target] if gate > 0 else 0.0  # which may be unknown: infinite
             squares[target] = past + yw * Y[t, target]
             for k in range(d):
-                G[target, k] = gate * G[target, k] + yw * X[t, k]
+                G[target, k] = (shares[k] if held else gate) * G[target, k] + yw * X[t, k]
         count_row(tally, gate, weight)
         absorb_squares(spread, X, effective, weights, t, t + 1)
         decay = tally[DECAY] if discounted else 1.0
