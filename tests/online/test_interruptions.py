@@ -267,7 +267,9 @@ DOORS = {
     "constrained": by_estimator(
         lambda: olsq.ConstrainedLeastSquares(bounds=(-1e4, 1e4), half_life=1.0)
     ),
-    "elastic net": by_estimator(lambda: olsq.OnlineElasticNet(alpha=1e-14, half_life=1.0, tol=1e-6)),
+    "elastic net": by_estimator(
+        lambda: olsq.OnlineElasticNet(alpha=1e-14, half_life=1.0, tol=1e-6)
+    ),
     "merging": by_merging,
     "sequence, NumPy": by_sequence,
     "sequence, JAX": lambda s: by_sequence(s, numpy=False),

@@ -33,8 +33,12 @@ def stream(kind, d, m, n=137):
 
 
 def assert_same(one, other, scale, rtol=1e-7):
-    coef, level = one.coef_ * scale, np.abs(other.coef_ * scale).max()
-    np.testing.assert_allclose(coef, other.coef_ * scale, rtol=rtol, atol=rtol * level)
+    coef, want = one.coef_ * scale, other.coef_ * scale
+    level = np.abs(want).max()
+    # A coefficient that is held moves by its share of the rounding of what is determined: a factor
+    # with 14 digits less than the rows' own holds it, and those rows come in another order here.
+    error = np.where(other.determined_, rtol, 100 * rtol)
+    assert (np.abs(coef - want) <= error * (level + np.abs(want))).all()
     np.testing.assert_allclose(one.sigma2_, other.sigma2_, rtol=1e-6)
     np.testing.assert_allclose(one.coef_stderr_, other.coef_stderr_, rtol=1e-5)
 

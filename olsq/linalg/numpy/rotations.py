@@ -100,7 +100,7 @@ def inverse_rotation(a, X, j, q):
 
 @kernel(forceinline=True)
 def rotate_pair(row, x, c, s, g):
-    """``(row, x) <- (c g row + s x, c x - s g row)``, with ``c >= 0``; each keeps its own digits."""
+    """``(row, x) <- (c g row + s x, c x - s g row)``, with ``c >= 0``; no digit is lost."""
     if c < 0.5:  # increments would be rounded at the size of x, which c x may be far below
         for i in range(row.shape[0]):
             old, new = g * row[i], x[i]

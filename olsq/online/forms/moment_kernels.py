@@ -32,15 +32,14 @@ def effective_gate(gate, columns, floor):
     """
     if gate == 0 or gate == 1:
         return gate
-    least = 1.0
+    least = math.inf
     for j in range(columns.shape[1]):
         now, excited = columns[0, j], columns[1, j]
         if excited > 0:  # a column that was never excited has nothing to lose
             if gate * now >= floor * excited:
                 return gate
-            if floor * excited < least * now:
-                least = floor * excited / now
-    return max(gate, least)
+            least = min(least, floor * excited / now if floor * excited < now else 1.0)
+    return gate if least == math.inf else least
 
 
 @kernel(forceinline=True)
