@@ -16,6 +16,7 @@ from olsq.online.path import CoefficientPath
 from olsq.online.targets import TargetGroups
 from olsq.online.times import Timing, as_array, name_of, read_times, times_of_call
 from olsq.problem import LARGEST
+from olsq.reals import real_array
 
 
 class StreamingRegressor(StateHolder):
@@ -64,8 +65,10 @@ class StreamingRegressor(StateHolder):
         Parameters
         ----------
         X : array (n, d)
-            Regressors; n may be 0.  The first call decides the dtype of what comes out: float32
-            for float32, otherwise float64.  All is computed in float64, a block of rows at a time.
+            Regressors; n may be 0, but for the first call, which decides the dtype of what comes
+            out: float32 for float32, otherwise float64.  All is computed in float64, a block of
+            rows at a time.  A first call may hold no row that can be learnt: the estimator is
+            fitted then, and what it predicts is its prior, or 0.
         y : array (n,) or (n, m)
         sample_weight : array (n,), optional
             Weights >= 0.  A row of weight 0 teaches nothing but lets forgetting go on.
@@ -111,8 +114,8 @@ class StreamingRegressor(StateHolder):
         Returns
         -------
         prediction : number or array (m,)
-            Made before the row is learnt; 0, the prior's mean, for the first row.  NaN where x has
-            a missing value.
+            Made before the row is learnt; 0, or the prior's, while there is no estimate.  NaN
+            where x has a missing value.
         residual : number or array (m,)
             ``y - prediction``; NaN where the row cannot be learnt.
 
@@ -146,14 +149,20 @@ class StreamingRegressor(StateHolder):
         with self._locked():
             if time is None and (short := one_row.learn(self, X, Y)) is not None:
                 return short[0], (short[1][0].copy() if several else short[1].item())
-            known = fitted or self._before_first_row() is not None
-            before = self.predict(X)[0] if known else np.zeros(np.shape(Y[0]))
-            self.partial_fit(X, Y, times=None if time is None else [time])
-            if not self.__sklearn_is_fitted__():  # skipped
-                residual = np.full(np.shape(before), np.nan)
+            known = self._has_estimate()
+            if known:
+                before = self.predict(X)[0]
             else:
-                residual = Y[0] - before if self._residual is None else self.residual_[0]
+                row = real_array(X, "x")
+                before = np.full(np.shape(Y[0]), 0.0 if np.isfinite(row).all() else np.nan)
+            self.partial_fit(X, Y, times=None if time is None else [time])
+            own = known and self._residual is not None
+            residual = self.residual_[0] if own else Y[0] - before
         return (before, residual) if several else (before.item(), residual.item())
+
+    def _has_estimate(self) -> bool:
+        """Whether :meth:`predict` has something to predict with."""
+        return "_engine" in self.__dict__ or self._before_first_row() is not None
 
     def partial_fit_path(
         self,
@@ -204,10 +213,8 @@ class StreamingRegressor(StateHolder):
             self._check_parameters()
             origin = self._origin if fitted else None
             call = self._check_call(X, y, sample_weight, forget, origin)
-            if not fitted and call.usable is not None and not call.usable.any():
-                if restart or want_path:
-                    raise inputs.no_usable_row(call.Y)
-                return None  # skipped rows before the first: as if they had never come
+            if restart and call.nothing_usable:
+                raise inputs.no_usable_row(call.Y)
             call, timing = self._in_time(call, times, X, y, forget, fitted)
             labels = Labels.of(X, y) if self._frames_out else None
             if restart and not call.weights.any():

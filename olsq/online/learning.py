@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from olsq.online.collector import PathCollector, joined
 from olsq.online.forms.rows import Rows, Trace, clip_to
+from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.forms.statistics import statistics_of
 from olsq.online.frozen import MadeWith
 from olsq.online.path import CoefficientPath
@@ -61,6 +62,11 @@ class Call(NamedTuple):
     targets: tuple[str, ...] | None = None  # names
     times: NDArray | None = None  # (n,), of a stream whose window or half-life is one of time
     half_life: float | None = None  # in the unit of times
+
+    @property
+    def nothing_usable(self) -> bool:
+        """Whether every row has to be skipped."""
+        return self.usable is not None and not self.usable.any()
 
     @property
     def n_samples(self) -> int:
@@ -152,7 +158,10 @@ def _feed(
     empty = usable if engine.positions else None
     if usable is not None:
         residual[:] = np.nan
-    for block in _blocks(n, None if empty is not None else usable, k, collector is not None):
+    blocks = list(_blocks(n, None if empty is not None else usable, k, collector is not None))
+    if not blocks and isinstance(engine.form, SquareRootForm):
+        engine.form.narrow()  # as every row leaves it
+    for block in blocks:
         rows = prepare(call, block, empty, origin.intercept)
         trace = Trace.none(m, k)
         if collector:

@@ -32,7 +32,7 @@ def path_after(
     if not len(X):
         return blank(X, y, estimator.fit_intercept)
     call = estimator._check_call(X, y, sample_weight, forget, None)
-    if call.usable is not None and not call.usable.any():
+    if call.nothing_usable:
         return blank(X, y, estimator.fit_intercept)
     return path_of(estimator, X, y, sample_weight, times, forget)
 

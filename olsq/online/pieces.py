@@ -49,14 +49,17 @@ def learnt(
     if estimator._resolved_method == "information":
         moments: Any = copy.copy(estimator).set_params(residuals=False)
         moments.partial_fit(X, y, sample_weight, forget=forget, times=times)
-        return moments if moments.__sklearn_is_fitted__() else None
+        if moments.n_samples_seen_ > 0:
+            return moments
+        call = moments._check_call(X, y, sample_weight, forget, None)
+        return None if call.nothing_usable else moments  # rows of weight 0 let forgetting go on
     piece: Any = copy.copy(estimator)
     piece.set_params(ridge=0.0, ridge_mode="discounted", method="sqrt", prior=None)
     piece.set_params(state_dtype="float64")  # rounded once, at the end
     estimator._gates(forget, 1 if np.ndim(forget) == 0 else len(X))  # may forbid to forget
     piece._check_parameters()
     call = piece._check_call(X, y, sample_weight, forget, None)
-    if call.usable is not None and not call.usable.any():
+    if call.nothing_usable:
         return None
     call, timing = piece._in_time(call, times, X, y, forget, False)
     origin = piece._origin_of(call)

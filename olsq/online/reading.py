@@ -91,8 +91,8 @@ class FittedAttributes(Locked):
     def intercept_(self) -> Any:
         """Intercept, a number or (m,); 0 without one."""
         theta = self._coefficients()
-        column = theta[:, 0] if self._first else np.zeros_like(theta[:, 0])
-        return self._shaped(column.copy())
+        column = theta[:, 0].copy() if self._first else np.zeros(len(theta), theta.dtype)
+        return self._shaped(column)
 
     @property
     def _first(self) -> int:

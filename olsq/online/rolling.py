@@ -152,12 +152,18 @@ class RollingLeastSquares(StreamingRegressor):
 
     def _form(self) -> Any:
         form = super()._form()
-        count = min(int(f.tally[COUNT]) for f in self._engine.forms)
-        if count < self._fewest:
+        if (count := self._samples_held()) < self._fewest:
             raise inputs.not_fitted(
                 self, f"{count} of min_samples={self._fewest} rows seen: no estimate yet"
             )
         return form
+
+    def _samples_held(self) -> int:
+        """Samples in the window: of the target that has the fewest."""
+        return min(int(form.tally[COUNT]) for form in self._engine.forms)
+
+    def _has_estimate(self) -> bool:
+        return "_engine" in self.__dict__ and self._samples_held() >= self._fewest
 
     def _log_weight_sums(self) -> NDArray[np.float64]:
         sums = np.zeros(self._origin.columns)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from olsq.forgetting.base import Forgetting
+from olsq.online.inputs import no_usable_row
 from olsq.online.path import CoefficientPath
 from olsq.online.times import as_array, name_of, read_times
 from olsq.reals import real_array
@@ -169,10 +170,16 @@ def path_of(
 ) -> CoefficientPath:  # fmt: skip
     """The path of an estimator over its next rows; times that do not count are labels."""
     options = {"forget": forget} if statistics else {"forget": forget, "statistics": False}
-    if times is None or estimator._duration(True) is not None:
-        return estimator.partial_fit_path(X, y, sample_weight, times=times, **options)
-    kind, values = read_times(times)
-    path = estimator.partial_fit_path(X, y, sample_weight, **options)
+    fresh = not estimator.__sklearn_is_fitted__()
+    counted = times is not None and estimator._duration(True) is None
+    kind, values = read_times(times) if counted else (None, None)
+    path = estimator.partial_fit_path(
+        X, y, sample_weight, times=None if counted else times, **options
+    )
+    if fresh and np.isnan(path.residual).all():
+        raise no_usable_row(real_array(y, "y"))
+    if values is None:
+        return path
     if len(values) != len(path.residual):
         raise ValueError(
             f"times must hold one time for each of {len(path.residual)} rows, got {len(values)}"

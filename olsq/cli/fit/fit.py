@@ -22,7 +22,7 @@ from olsq.cli.fit.options import Estimator, FitOptions
 from olsq.cli.fit.output import Output, output_names
 from olsq.cli.fit.report import print_report, warn_of_unnamed
 from olsq.cli.fit.scores import Scores
-from olsq.cli.fit.target_path import PathOfTarget, hidden_before, unlearned_path
+from olsq.cli.fit.target_path import PathOfTarget, hidden_before
 from olsq.cli.fit.trace import Trace
 from olsq.cli.fit.usable import usable_rows
 from olsq.cli.interrupts import Interrupts
@@ -167,18 +167,14 @@ class FitRun:
         X = self.design.matrix(chunk)
         y, weight, used = usable_rows(chunk, X, self.source.columns, self.options.missing)
         target = y[:, 0] if y.shape[1] == 1 else y
-        if not used.any() and not self._started and chunk.by is None:
-            # The estimator cannot begin with a row it must skip; such rows only pass through.
-            path = unlearned_path(X.shape, target.shape)
-        elif self.output is None and not self.traces:
+        if self.output is None and not self.traces:
             path = None
             learned = self._call(self.estimator.partial_fit, X, target, weight, chunk)
             residual = learned.residual_
         else:
             path = self._call(self.estimator.partial_fit_path, X, target, weight, chunk)
-            if chunk.by is not None:
-                learned = self.scores[0].learned_before(used, chunk.by) + used
-                path = hidden_before(path, learned > 0)
+            learned = self.scores[0].learned_before(used, chunk.by) + used
+            path = hidden_before(path, learned > 0)
         if path is not None:
             residual = path.residual
             parts = [
@@ -207,10 +203,6 @@ class FitRun:
             scores.update(np.ascontiguousarray(y[:, j]), residual[:, j], used, chunk.by)
         self.design.advance(chunk)
 
-    @property
-    def _started(self) -> bool:
-        return bool(self.scores) and self.scores[0].used > 0
-
     def _call(
         self, learn: Any, X: NDArray, y: NDArray, weight: NDArray | None, chunk: Chunk
     ) -> Any:
@@ -229,7 +221,7 @@ class FitRun:
 
     def _save(self) -> bool:
         """Write a checkpoint if one is wanted and there is anything to save."""
-        if self.options.state is None or not self._started:
+        if self.options.state is None or not self.scores or not self.scores[0].rows:
             return False
         parts = {
             "output": self.output.checkpoint() if self.output else None,
@@ -275,7 +267,10 @@ class FitRun:
             raise InputError(f"{source.name} has a header but no rows")
         for target, scores in zip(source.columns.targets, self.scores, strict=True):
             if not scores.used:
-                raise InputError(f"all {scores.rows:,} rows of {source.name} have a missing value")
+                reason = f"all {scores.rows:,} rows of {source.name} have a missing value"
+                if self._save():
+                    reason += f"; when it has more rows, go on with: {self._command()}"
+                raise InputError(reason)
             if scores.smallest == scores.largest:
                 raise InputError(
                     f"the target {target!r} is constant ({scores.first:g} in all "

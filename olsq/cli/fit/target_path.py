@@ -57,20 +57,9 @@ class PathOfTarget(NamedTuple):
 
 
 def hidden_before(path: CoefficientPath, begun: NDArray[np.bool_]) -> CoefficientPath:
-    """The path without the coefficients of rows whose group has learned none yet."""
+    """The path without the coefficients of rows before the first one that was learned."""
     if begun.all():
         return path
     coef, intercept = path.coef.copy(), path.intercept.copy()
     coef[~begun], intercept[~begun] = np.nan, np.nan
     return path._replace(coef=coef, intercept=intercept)
-
-
-def unlearned_path(X_shape: tuple[int, ...], y_shape: tuple[int, ...]) -> CoefficientPath:
-    """The path over rows before the first that can be learned."""
-    nothing, unknown = np.full(y_shape, np.nan), np.full(y_shape, np.inf)
-    shape = (*y_shape, X_shape[1])
-    return CoefficientPath(
-        coef=np.full(shape, np.nan), intercept=nothing, residual=nothing,
-        recursive_residual=nothing, sigma2=unknown, stderr=np.full(shape, np.inf),
-        intercept_stderr=unknown,
-    )  # fmt: skip

@@ -182,10 +182,10 @@ class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
         self, X: Any, y: Any, sample_weight: Any, by: Any, forget: Any, *, want_path: bool = False
     ) -> CoefficientPath | None:
         fitted = "_bank" in self.__dict__
-        if np.ndim(self.forget) > 0 or np.ndim(self.ridge) > 1:
+        if np.ndim(self.forget) > 0 or np.ndim(self.half_life) > 0 or np.ndim(self.ridge) > 1:
             raise ValueError(
-                "forget must be a number and ridge a number or an array (d,), the same for all "
-                "groups"
+                "forget and half_life must be a number and ridge a number or an array (d,), the "
+                "same for all groups"
             )
         if fitted:
             self._check_frozen()
@@ -280,8 +280,10 @@ class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
 def read(header: dict[str, Any], arrays: dict[str, NDArray]) -> GroupedLeastSquares:
     """The groups that header and arrays are of; ValueError if they cannot be."""
     bank = bank_files.read(FilterBank, header, arrays)
-    keys = [_read(key) for key in header["keys"]] if isinstance(header.get("keys"), list) else []
-    if not 0 < len(keys) <= len(bank) or len(set(keys)) < len(keys):
+    if not isinstance(header.get("keys"), list):
+        raise ValueError("keys must be a list")
+    keys = [_read(key) for key in header["keys"]]  # none before the first row with a label
+    if not len(keys) <= len(bank) or len(set(keys)) < len(keys):
         raise ValueError("keys cannot be those of the groups")
     names = GroupedLeastSquares._parameter_names()
     groups = GroupedLeastSquares(**{k: v for k, v in bank.get_params().items() if k in names})

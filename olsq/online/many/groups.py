@@ -64,7 +64,7 @@ def grouped_path(
         found = _one_by_one(alone, rows, y, order, begins, ends, options)
         return found.labelled(labels)
     call = estimator._check_call(X, y, options["sample_weight"], None, None)
-    if call.usable is not None and not call.usable.any():
+    if call.nothing_usable:
         raise no_usable_row(call.Y)
     origin = estimator._origin_of(call)
     kind = Kind(

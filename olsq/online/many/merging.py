@@ -73,7 +73,7 @@ def merge_groups(first: GroupedLeastSquares, second: GroupedLeastSquares) -> Gro
     places = {**first._places}
     for key in second._places:
         places.setdefault(key, len(places))
-    total = len(places)
+    total = max(len(places), 1)  # a bank has a filter, whether or not a label has come
     states = []
     for groups, bank in ((first, a), (second, b)):
         target = np.array([places[key] for key in groups._places], np.int64)

@@ -13,7 +13,6 @@ from olsq.online.base import StreamingRegressor
 from olsq.online.durations import Duration, is_duration, number_duration, parse_duration
 from olsq.online.forms.limits import state_dtype_name
 from olsq.online.forms.rows import Rows, Trace
-from olsq.online.inputs import no_usable_row
 from olsq.online.learning import Call, Origin
 from olsq.online.options import check_forget, check_per_row, forget_or_half_life
 from olsq.online.path import CoefficientPath
@@ -147,8 +146,6 @@ class Variant(StreamingRegressor):
             engine.recorder = recorder
         try:
             super()._learn(*args, want_path=False, **kwargs)
-            if "_engine" not in self.__dict__:
-                raise no_usable_row(recorder.call.Y)
             origin, groups = self._origin, self._engine.groups
             engines += [group.engine for group in groups]
             if before is None:
