@@ -138,3 +138,71 @@ class Bank:
         return ratio(lambda: self.time_rows(n), lambda: one.partial_fit(x, y)) / n
 
     track_over_loop.unit = "ratio of processor time"
+
+
+class Bandit:
+    """A turn of a bandit of n arms and 16 regressors, beside batched NumPy in one process.
+
+    NumPy keeps the inverses P (n, d, d) and the coefficients (n, d): an update is the rank-one
+    formula on views of one arm, ``P @ x`` its product of all arms with the context, and a draw
+    factors all of P with ``np.linalg.cholesky``.
+    """
+
+    params = ([100, 1000],)
+    param_names = ("n",)
+
+    def setup(self, n: int) -> None:
+        (kind,) = need("olsq.FilterBank")
+        rng, d = np.random.default_rng(0), 16
+        self.bank = kind(n, n_features=d, ridge=1.0, fit_intercept=False)
+        self.x, self.rng = rng.standard_normal(d), rng
+        self.P, self.theta = np.tile(np.eye(d), (n, 1, 1)), np.zeros((n, d))
+        for _ in range(3):
+            rows, y = rng.standard_normal((n, d)), rng.standard_normal(n)
+            self.bank.partial_fit(rows, y)
+            for i in range(n):
+                self.numpy_update(i, rows[i], y[i])
+
+    def numpy_update(self, i: int, x: np.ndarray, y: float) -> None:
+        u = self.P[i] @ x
+        gain = u / (1 + x @ u)
+        self.theta[i] += gain * (y - x @ self.theta[i])
+        self.P[i] -= np.outer(gain, u)
+
+    def ours(self) -> np.ndarray:
+        return self.bank.predict(self.x) + 0.5 * np.sqrt(self.bank.leverage(self.x))
+
+    def theirs(self) -> np.ndarray:
+        u = self.P @ self.x
+        return self.theta @ self.x + 0.5 * np.sqrt((u * self.x).sum(axis=1))
+
+    def time_update(self, n: int) -> None:
+        self.bank.partial_fit(self.x, 1.0, which=3)
+
+    def track_update(self, n: int) -> float:
+        """Over NumPy's rank-one update."""
+        own = lambda: self.bank.partial_fit(self.x, 1.0, which=3)  # noqa: E731
+        return ratio(own, lambda: self.numpy_update(3, self.x, 1.0))
+
+    def track_linucb(self, n: int) -> float:
+        """A decision by upper confidence bounds, and an update."""
+
+        def own() -> None:
+            self.bank.partial_fit(self.x, 1.0, which=int(np.argmax(self.ours())))
+
+        return ratio(own, lambda: self.numpy_update(int(np.argmax(self.theirs())), self.x, 1.0))
+
+    def track_thompson(self, n: int) -> float:
+        """A decision by draws of all coefficients."""
+
+        def own() -> int:
+            return int(np.argmax(self.bank.sample_coef(self.rng, sigma2=1.0)[0] @ self.x))
+
+        def theirs() -> int:
+            u = self.rng.standard_normal((*self.theta.shape, 1))
+            draws = self.theta + (np.linalg.cholesky(self.P) @ u)[..., 0]
+            return int(np.argmax(draws @ self.x))
+
+        return ratio(own, theirs)
+
+    track_update.unit = track_linucb.unit = track_thompson.unit = "ratio of processor time"

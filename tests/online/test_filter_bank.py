@@ -462,3 +462,94 @@ def test_no_filters_asked():
     assert bank.partial_fit(np.empty((0, 2)), [], which=[]).residual_.shape == (0,)
     assert bank.predict(np.empty((0, 2)), which=[]).shape == (0,)
     assert bank.partial_fit(np.empty((2, 0, 2)), np.empty((2, 0))).predict(ROW).shape == (2,)
+
+
+# -- one filter at a time -------------------------------------------------------------------------
+
+EACH = {
+    "forget": {"forget": np.array([0.9, 0.95, 1.0])},
+    "forget in a list": {"forget": [0.9, 0.95, 1.0]},
+    "half_life": {"half_life": np.array([5.0, 20.0, 80.0])},
+    "ridge": {"ridge": np.array([[0.1, 0.2], [1.0, 2.0], [3.0, 4.0]])},
+    "one for all": {"forget": 0.9},
+    "sqrt": {"forget": np.array([0.9, 0.95, 1.0]), "method": "sqrt"},
+    "sandwich": {"forget": np.array([0.9, 0.95, 1.0]), "cov": "sandwich"},
+    "float32": {"forget": np.array([0.9, 0.95, 1.0]), "state_dtype": "float32"},
+}
+
+
+@pytest.mark.parametrize("m", [0, 2])
+@pytest.mark.parametrize("name", EACH)
+def test_one_filter_learns_with_its_own_parameters(name, m):
+    """A number, a list of one and rows for all filters in which only one has weight: the same."""
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((40, 2)), rng.standard_normal((40, m) if m else 40)
+    one, listed, several = (olsq.FilterBank(3, n_features=2, **EACH[name]) for _ in range(3))
+    for t in range(40):
+        i = int(rng.integers(3)) - (3 if t % 2 else 0)
+        if t % 3:
+            one.partial_fit(X[t], y[t], which=i)
+        else:
+            prediction, residual = one.step(X[t], y[t] if m else float(y[t]), which=i)
+            np.testing.assert_allclose(prediction + residual, y[t], rtol=1e-6)
+        assert one.residual_.shape == y[t].shape
+        listed.partial_fit(X[t : t + 1], y[t : t + 1], which=[i])
+        several.partial_fit(X[None, t : t + 1], y[None, t : t + 1], which=[i])
+        np.testing.assert_allclose(one.residual_, listed.residual_[0], rtol=1e-5, atol=1e-6)
+    for other in (listed, several):
+        np.testing.assert_allclose(one.coef_, other.coef_, rtol=1e-5, atol=1e-6)
+        np.testing.assert_array_equal(one.n_samples_seen_, other.n_samples_seen_)
+    one.partial_fit(X, y, which=2)
+    listed.partial_fit(X[None], y[None], which=[2])
+    np.testing.assert_allclose(one[2].coef_, listed[2].coef_, rtol=1e-5, atol=1e-6)
+    again = olsq.loads(one.to_bytes())
+    for bank in (one, again):
+        bank.partial_fit(X[0], y[0], which=1)
+    np.testing.assert_array_equal(one.coef_, again.coef_)
+    draws = one.sample_coef(0, 4, which=1, sigma2=1.0)
+    assert draws.shape == ((4, m, 2) if m else (4, 2))
+    np.testing.assert_array_equal(draws, one.sample_coef(0, 4, which=[1], sigma2=1.0)[:, 0])
+
+
+def test_the_short_way_refuses_what_the_general_way_refuses():
+    forget = np.array([0.9, 0.95])
+    bank = olsq.FilterBank(2, forget=forget).partial_fit(ROW, Y)
+    x = np.array([1.0, 2.0])
+    bank.partial_fit(x, 1.0, which=1)
+    before = bank._state.copy()
+
+    def bad_gate():
+        forget[0] = 1.5  # of another filter: the array is refused as a whole
+        try:
+            bank.partial_fit(x, 1.0, which=1)
+        finally:
+            forget[0] = 0.9
+
+    for call, match in (
+        (lambda: bank.partial_fit(x, 1.0, which=2), "filter 2"),
+        (lambda: bank.partial_fit(x[:1], 1.0, which=1), "2 features"),
+        (lambda: bank.partial_fit(x * 1e200, 1.0, which=1), "overflow"),
+        (lambda: bank.partial_fit(x, np.ones(2), which=1), "y must have shape"),
+        (lambda: bank.partial_fit(x, 1.0, [1.0], which=1), r"must be a number, got an array"),
+        (lambda: bank.set_params(missing="raise").partial_fit(x * np.nan, 1.0, which=1), "NaN"),
+        (lambda: bank.set_params(ridge=3.0).step(x, 1.0, which=1), r"ridge is 3\.0 now"),
+        (lambda: bank.set_params(ridge=1e-3) and bad_gate(), "forget must"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            call()
+        for name, array in before.arrays().items():
+            np.testing.assert_array_equal(array, getattr(bank._state, name), err_msg=name)
+    with pytest.raises(TypeError, match="integers"):
+        bank.partial_fit(x, 1.0, which=True)
+    with pytest.raises(ValueError, match="half_life must be a number or one number per filter"):
+        olsq.FilterBank(2, half_life=np.ones(3)).partial_fit(ROW, Y)
+
+
+def test_shared_contexts_are_answered_as_rows_of_their_own():
+    X, y, _, _ = many("mixed units")
+    bank = olsq.FilterBank(N, ridge=0.1).partial_fit(X[:, :9], y[:, :9, 0])
+    bank.partial_fit(X[0, 9], 1.0, forget=0.0, which=0)  # in square-root form
+    for row in (X[0, 20], X[0, 20] * 1e-160, np.array([1.0, np.nan, 2.0])):
+        rows = np.tile(row, (N, 1))
+        np.testing.assert_array_equal(bank.predict(row), bank.predict(rows))
+        np.testing.assert_allclose(bank.leverage(row), bank.leverage(rows), rtol=1e-12)

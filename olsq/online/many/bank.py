@@ -14,6 +14,7 @@ from olsq.online.conventions import EstimatorConventions
 from olsq.online.estimator import RecursiveLeastSquares
 from olsq.online.forms.limits import state_dtype_name
 from olsq.online.forms.rows import clip_to
+from olsq.online.many import one_row
 from olsq.online.many.learning import BankPath, BankRows, learn
 from olsq.online.many.making import BankMaking
 from olsq.online.many.paths import carry, open_path
@@ -26,7 +27,12 @@ from olsq.online.many.rows import (
 )
 from olsq.online.many.state import BankState
 from olsq.online.many.uncertainty import BankUncertainty
-from olsq.online.options import check_forget, check_weight, forget_or_half_life
+from olsq.online.options import (
+    check_forget,
+    check_weight,
+    forget_from_half_life,
+    forget_or_half_life,
+)
 from olsq.online.targets import TargetGroups
 from olsq.problem import LARGEST
 from olsq.reals import real_array
@@ -47,7 +53,7 @@ class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
         coefficient is 0; otherwise the first row decides it.
     forget : float or array (n,), default 1
         Forgetting factor in [0, 1], or one for each filter.
-    half_life : float, optional
+    half_life : float or array (n,), optional
         Number of samples after which a weight has halved; instead of ``forget``.
     ridge : float, array (d,) or array (n, d), default 1e-3
         Penalty on the squared coefficients, never on the intercept; forgotten with the data.  0 is
@@ -178,7 +184,9 @@ class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
         Ctrl-C takes effect once the call is done.
         """
         with self._locked():
-            self._learn(X, y, sample_weight, forget, which)
+            usual = sample_weight is None and forget is None
+            if not usual or one_row.learn(self, X, y, which) is None:
+                self._learn(X, y, sample_weight, forget, which)
         return self
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
@@ -211,13 +219,19 @@ class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
             As :meth:`partial_fit`.
         """
         with self._locked():
+            if (short := one_row.learn(self, X, y, which)) is not None:
+                return short[0][()], short[1]  # a number where there is one
             rows = index_rows(real_array(X, "X"), which, int(self.n))
             if rows.ndim != 2 or (which is not None and np.unique(which).size < np.size(which)):
                 raise ValueError("step takes one row for each filter; partial_fit takes several")
-            known = "_state" in self.__dict__ or self.prior is not None
-            before = self.predict(X, which=which) if known else np.zeros(np.shape(y))
+            if "_state" in self.__dict__ or self.prior is not None:
+                before = self.predict(X, which=which)
+                self._learn(X, y, None, None, which)
+                return before, self.residual_
             self._learn(X, y, None, None, which)
-            return before, self.residual_
+            before, lost = np.zeros_like(self.residual_), ~np.isfinite(rows).all(axis=1)
+            before[lost[0] if np.ndim(which) == 0 and which is not None else lost] = np.nan
+            return before[()], self.residual_
 
     def _learn(
         self, X: Any, y: Any, sample_weight: Any, forget: Any, which: Any, *,
@@ -230,11 +244,13 @@ class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
         self._check_parameters()
         n = int(self.n)
         filters = None if which is None else check_index(which, n)
+        single = which is not None and np.ndim(which) == 0
         given = check_rows(
             X, y, filters, n, self.n_features_in_ if fitted else self.n_features,
-            self._n_targets if fitted else None, which is not None and np.ndim(which) == 0,
+            self._n_targets if fitted else None, single,
         )  # fmt: skip
-        gates = given.per_row(self._forget(forget, filters), "forget")
+        own = self._forget(which if single else filters) if forget is None else forget
+        gates = given.per_row(check_forget(own), "forget")
         weights = given.per_row(1.0 if sample_weight is None else sample_weight, "sample_weight")
         check_weight(weights, weights.size)
         stored = np.dtype(state_dtype_name(self.state_dtype))
@@ -257,28 +273,32 @@ class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
         self._residual = clip_to(residual, self._dtype).reshape(given.shape)
         return path
 
-    def _forget(self, forget: Any, filters: NDArray | None) -> NDArray:
-        """The factors of a call: a number, or an array that goes with its rows."""
-        if forget is not None:
-            return check_forget(forget)
-        gates = check_forget(forget_or_half_life(self.forget, self.half_life, in_time=False))
-        if gates.ndim == 0:
-            return gates
-        if gates.shape != (int(self.n),):
-            raise ValueError(
-                f"forget must be a number or one number per filter ({self.n}), got an array of "
-                f"shape {gates.shape}"
-            )
-        return gates if filters is None else gates[filters]
+    def _forget(self, which: Any) -> NDArray:
+        """The bank's own factors: a number, or one for each of the filters ``which``."""
+        given = {"forget": self.forget, "half_life": self.half_life}
+        for name, value in given.items():
+            if np.ndim(value) and np.shape(value) != (int(self.n),):
+                raise ValueError(
+                    f"{name} must be a number or one number per filter ({self.n}), got an array "
+                    f"of shape {np.shape(value)}"
+                )
+        if np.ndim(self.half_life):
+            forget_or_half_life(self.forget, 1.0)  # refuses both
+            half_lives = real_array(self.half_life, "half_life").tolist()
+            gates = np.array([forget_from_half_life(length) for length in half_lives])
+        else:
+            factors = forget_or_half_life(self.forget, self.half_life, in_time=False)
+            gates = check_forget(factors)
+        return gates if which is None or gates.ndim == 0 else gates[which]
 
     def grow(self, more: int) -> Self:
         """Add ``more`` filters that have seen no row, after those there are; they change ``n``.
 
-        Raises ValueError where ``forget`` or ``ridge`` has one value for each filter: those of the
-        new ones are not known.
+        Raises ValueError where ``forget``, ``half_life`` or ``ridge`` has one value for each
+        filter: those of the new ones are not known.
         """
         check_number(more, "more")
-        if np.ndim(self.forget) > 0 or np.ndim(self.ridge) > 1:
+        if np.ndim(self.forget) > 0 or np.ndim(self.half_life) > 0 or np.ndim(self.ridge) > 1:
             raise ValueError("a bank with a forget or ridge for each filter cannot grow")
         with self._locked():
             n = int(self.n)
@@ -310,10 +330,10 @@ class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
 
     def _estimator(self, state: BankState, f: int) -> RecursiveLeastSquares:
         first, ridge = int(self._kind.intercept), state.ridge[f].copy()
-        gates = np.asarray(self.forget)
+        gates, half_lives = np.asarray(self.forget), np.asarray(self.half_life)
         est = RecursiveLeastSquares(
             forget=self.forget if gates.ndim == 0 else float(gates[f]),
-            half_life=self.half_life,
+            half_life=self.half_life if half_lives.ndim == 0 else float(half_lives[f]),
             ridge=self.ridge if np.ndim(self.ridge) < 2 else ridge[first:],
             fit_intercept=self.fit_intercept, method=self.method, missing=self.missing,
             state_dtype=self.state_dtype, cov=self.cov, prior=self.prior,

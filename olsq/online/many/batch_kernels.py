@@ -107,24 +107,3 @@ def statistics_each(loss, coef, variance, sandwich, counts, ridge, discounted, s
             loss[i:j], coef[i:j], variance[i:j], sandwich[i:j] if robust else sandwich, counts[i:j],
             ridge[i], discounted, sigma2[i:j], stderr[i:j],
         )  # fmt: skip
-
-
-@kernel()
-def predict(theta, begins, ends, order, X, intercept, begin, end, out):
-    """``x . coef + intercept`` of every row into out (N, m); NaN where x has a missing value.
-
-    theta (b, m, k) has the coefficients for rows ``order[begins[i]:ends[i]]``.
-    """
-    m, k = theta.shape[1], theta.shape[2]
-    first = 1 if intercept else 0
-    for i in range(begin, end):
-        for s in range(begins[i], ends[i]):
-            row = order[s]
-            finite = True
-            for j in range(k - first):
-                finite = finite and math.isfinite(X[row, j])
-            for target in range(m):
-                total = theta[i, target, 0] if intercept else 0.0
-                for j in range(k - first):
-                    total += theta[i, target, first + j] * X[row, j]
-                out[row, target] = total if finite else math.nan

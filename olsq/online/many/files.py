@@ -48,7 +48,7 @@ def read(kind: type[Any], header: dict[str, Any], arrays: dict[str, NDArray]) ->
     bank = kind(**parameters)
     try:
         bank._check_parameters()
-        bank._forget(None, None)
+        bank._forget(None)
         ridge = bank._full_ridge(header["n_features"])
     except TypeError as error:
         raise ValueError(str(error)) from None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,16 +12,31 @@ from numpy.typing import ArrayLike, NDArray
 from olsq.online import frozen, inputs
 from olsq.online.forms.rows import clip_to
 from olsq.online.locking import Locked
-from olsq.online.many import batch_kernels
+from olsq.online.many import decision_kernels
 from olsq.online.many import files as bank_files
+from olsq.online.many.kernels import COVARIANCE
 from olsq.online.many.parallel import in_pieces, share
 from olsq.online.many.rows import check_index, check_X
 from olsq.online.many.state import BankState, Estimates, Kind
 from olsq.online.prior import factor_of
 from olsq.online.saving import Saved
+from olsq.reals import real_array
 
-PREDICTED = 1e5  # multiplications that pay for a thread
+PREDICTED = 1e6  # multiplications that pay for a thread
 READ_AT_ONCE = 4096  # filters whose dense algebra is in memory at a time
+
+
+class Asked(NamedTuple):
+    """Rows (N, d) of ``filters`` (b,), as many for each; one row (1, d) is for all of them.
+
+    ``axes`` = (b, T) or (b,) are those of the answer, whose first is left out if ``single``.
+    """
+
+    state: BankState
+    filters: NDArray[np.int64]
+    rows: NDArray[np.float64]
+    axes: tuple[int, ...]
+    single: bool
 
 
 class BankReading(Locked, Saved):
@@ -50,6 +66,7 @@ class BankReading(Locked, Saved):
             if "_state" in state:
                 state["_state"] = self._state.copy()
         state.pop("_lock", None)
+        state.pop("_short_way", None)
         return state
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -83,13 +100,17 @@ class BankReading(Locked, Saved):
         """Drop the axis of targets (the second) if y has none."""
         return per_target[:, 0] if self._n_targets == 0 else per_target
 
-    def _estimates(self) -> tuple[Estimates, NDArray, NDArray]:
-        """What all filters know, with sigma2 (n, m) and standard errors (n, m, k)."""
+    def _estimates(
+        self, chosen: NDArray[np.int64] | None = None
+    ) -> tuple[Estimates, NDArray, NDArray]:
+        """What all filters know, or those ``chosen`` (b,), with sigma2 (b, m) and standard errors
+        (b, m, k).
+        """
         with self._locked():
             state = self._state_or_raise()
-            parts = []
-            for start in range(0, len(state), READ_AT_ONCE):
-                filters = np.arange(start, min(start + READ_AT_ONCE, len(state)))
+            every, parts = np.arange(len(state)) if chosen is None else chosen, []
+            for start in range(0, max(every.size, 1), READ_AT_ONCE):
+                filters = every[start : start + READ_AT_ONCE]
                 found = state.estimates(filters, self._kind)
                 parts.append((found, *state.statistics(filters, self._kind, found)))
             everything = Estimates(
@@ -184,32 +205,38 @@ class BankReading(Locked, Saved):
             ``missing="raise"``; NotFittedError before the first row without ``n_features``.
         """
         with self._locked():
-            state, single, filters, rows = self._asked(X, which)
-            theta = state.theta(filters, self._kind)
-        axes = rows.shape[:-1]
-        T = axes[1] if len(axes) == 2 else 1
-        flat = np.ascontiguousarray(rows.reshape(filters.size * T, rows.shape[-1]))
-        out, begins = np.empty((flat.shape[0], theta.shape[1])), np.arange(filters.size) * T
-        given = theta, begins, begins + T, np.arange(flat.shape[0]), flat, self._kind.intercept
-        bounds = share(np.full(filters.size, T * theta.shape[1] * theta.shape[2]), PREDICTED)
-        in_pieces(lambda begin, end: batch_kernels.predict(*given, begin, end, out), bounds)
-        found = clip_to(out, self._dtype).reshape(*axes, theta.shape[1])
+            asked = self._asked(X, which)
+            state, places = asked.state, asked.filters
+            theta = state.coefs
+            if not (theta.dtype == np.float64 and (state.forms[places] == COVARIANCE).all()):
+                theta, places = state.theta(places, self._kind), np.arange(places.size)
+            m, k = theta.shape[1:]
+            out = np.empty((math.prod(asked.axes), m))
+            work = np.full(places.size, len(out) // max(places.size, 1) * m * k)
+            given = theta, places, asked.rows, self._kind.intercept
+            in_pieces(
+                lambda begin, end: decision_kernels.predict(*given, begin, end, out),
+                share(work, PREDICTED),
+            )
+        found = clip_to(out, self._dtype).reshape(*asked.axes, m)
         found = found[..., 0] if self._n_targets == 0 else found
-        return found[0] if single else found
+        return found[0] if asked.single else found
 
-    def _asked(
-        self, X: ArrayLike, which: ArrayLike | None
-    ) -> tuple[BankState, bool, NDArray[np.int64], NDArray]:
+    def _asked(self, X: ArrayLike, which: ArrayLike | None) -> Asked:
+        """What a call asks, checked."""
         state = self._state_or_raise()
         single = which is not None and np.ndim(which) == 0
         filters = np.arange(len(state)) if which is None else check_index(which, len(state))
-        rows = check_X(X, filters[0] if single else filters, filters.size, self.n_features_in_)
-        if self.missing == "raise" and not np.isfinite(rows).all():
+        given = real_array(X, "X")
+        rows = check_X(given, filters[0] if single else filters, filters.size, self.n_features_in_)
+        if self.missing == "raise" and not np.isfinite(given).all():
             raise ValueError(
                 "Input X contains NaN or infinity; FilterBank predicts NaN for such rows with "
                 "missing='skip'."
             )
-        return state, single, filters, rows
+        axes = rows.shape[:-1]
+        rows = given[None] if given.ndim == 1 else rows.reshape(math.prod(axes), rows.shape[-1])
+        return Asked(state, filters, np.ascontiguousarray(rows, np.float64), axes, single)
 
     # -- saving -----------------------------------------------------------------------------------
 

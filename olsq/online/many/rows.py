@@ -42,10 +42,13 @@ class GivenRows(NamedTuple):
             spread = None
         fits = array.ndim == len(self.rows) and array.shape[:1] == self.rows[:1]
         if spread is None or not (fits or array.ndim == 0):
-            axes = "or one number per filter" if len(self.rows) == 1 else "or one per filter or row"
+            axes = f" or one number per filter {self.rows}"
+            if len(self.rows) == 2:
+                axes = f" or one per filter or row {self.rows}"
+            if self.single:
+                axes = f" or one number per row {self.rows[1:]}" if len(self.rows) == 2 else ""
             raise ValueError(
-                f"{name} must be a number {axes} {self.rows}, got an array of shape "
-                f"{np.shape(value)}"
+                f"{name} must be a number{axes}, got an array of shape {np.shape(value)}"
             )
         return np.ascontiguousarray(spread).reshape(-1)
 

@@ -15,9 +15,10 @@ from olsq.online.forms.minimum_norm import inverse_root, solution, variances
 from olsq.online.forms.rows import clip_to
 from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.forms.square_root_kernels import COUNT, COUNT_SQUARED, DECAY
-from olsq.online.many import batch_kernels
+from olsq.online.many import batch_kernels, decision_kernels
 from olsq.online.many.kernels import COVARIANCE, SQUARE_ROOT
 
+LARGEST_TOGETHER = 32  # coefficients of filters that are factored together: they fit the cache
 FORM_ARRAYS = ("columns", "tally", "loss", "held", "spread")
 
 
@@ -199,7 +200,7 @@ class BankState:
     def estimates(self, filters: NDArray[np.int64], kind: Kind) -> Estimates:
         """What some filters know."""
         b, k = filters.size, self.matrix.shape[1]
-        variance = np.diagonal(self.matrix[filters], axis1=1, axis2=2).astype(np.float64)
+        variance = np.diagonal(self.matrix, axis1=1, axis2=2)[filters].astype(np.float64)
         rank = np.full(b, k)
         robust = self.spread.shape[1] > 0
         sandwich, used = np.zeros((b if robust else 0, k)), np.zeros(b)
@@ -255,24 +256,58 @@ class BankState:
             B = np.where(known, np.swapaxes(half, 1, 2), np.nan)
         return B
 
-    def leverage(self, filters: NDArray[np.int64], x: NDArray) -> NDArray[np.float64]:
-        """``x P x`` (b, T) of rows x (b, T, k); inf where x has a part that nothing is known of."""
+    def draws(
+        self, filters: NDArray[np.int64], theta: NDArray, scale: NDArray, u: NDArray
+    ) -> NDArray[np.float64]:
+        """``theta + scale B u`` (size, b, m, k), B as in :meth:`spreads`.
+
+        theta (b, m, k), scale (b, m), standard normal u (size, b, m, k).
+        """
+        size, b, m, k = u.shape
+        quick = (self.forms[filters] == COVARIANCE).all() and k <= LARGEST_TOGETHER
+        if quick and self.matrix.dtype == np.float64 and self.spread.shape[1] == 0:
+            out = np.empty_like(u)
+            given = self.forms, self.matrix, filters, theta, np.ascontiguousarray(scale), u
+            decision_kernels.draw(*given, 0, b, out)
+            return out
+        B = self.spreads(filters)
+        # As many products for each filter as there are draws: one of matrices.
+        moved = np.swapaxes(u, 0, 1).reshape(b, size * m, k) @ np.swapaxes(B, 1, 2)
+        return theta + scale[..., None] * np.swapaxes(moved.reshape(b, size, m, k), 0, 1)
+
+    def leverage(
+        self, filters: NDArray[np.int64], rows: NDArray[np.float64], intercept: bool, n: int
+    ) -> NDArray[np.float64]:
+        """``x P x`` (n,) of rows (n, d), as many for each filter, or (1, d) for all of them.
+
+        inf where x has a part that nothing is known of, NaN where it has a missing value.
+        """
+        out = np.empty(n)
+        if self.matrix.dtype == np.float64:
+            given = self.forms, self.matrix, filters, rows, intercept
+            decision_kernels.leverage(*given, 0, filters.size, out)
+        by_pivots = self._by_pivots(filters)
+        if not by_pivots:
+            return out
+        b, found = filters.size, out.reshape(filters.size, -1)
+        x = np.broadcast_to(rows, (n, rows.shape[1]))
+        if intercept:
+            x = np.column_stack([np.ones(n), x])
+        x = x.reshape(b, -1, x.shape[1])
         with np.errstate(invalid="ignore"):
-            P = self.matrix[filters].astype(np.float64)
-            found = ((x @ P) * x).sum(axis=2)  # P or R; the latter's are replaced
-            for chosen, known in self._by_pivots(filters):
-                R, rows = P[chosen], x[chosen]
+            for chosen, known in by_pivots:
+                R, own = self.matrix[filters[chosen]].astype(np.float64), x[chosen]
                 root = inverse_root(R, known)
-                p = rows @ root
+                p = own @ root
                 size = (p**2).sum(axis=2)
                 if not known.all():
-                    rest = np.abs(p @ np.swapaxes(R @ root, 1, 2) @ R - rows)
+                    rest = np.abs(p @ np.swapaxes(R @ root, 1, 2) @ R - own)
                     length = np.linalg.norm(R, axis=1)[:, None] * np.sqrt(size)[..., None]
-                    unknown = rest > 1e-8 * np.maximum(np.abs(rows), length)
+                    unknown = rest > 1e-8 * np.maximum(np.abs(own), length)
                     size[unknown.any(axis=2)] = np.inf
+                size[~np.isfinite(own).all(axis=2)] = np.nan
                 found[chosen] = size
-        found[~np.isfinite(x).all(axis=2)] = np.nan
-        return found
+        return out
 
     def _by_pivots(
         self, filters: NDArray[np.int64]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -42,15 +43,11 @@ class BankUncertainty(BankReading):
         array([1.11803399, 1.11803399, 1.11803399, 1.11803399])
         """
         with self._locked():
-            state, single, filters, rows = self._asked(X, which)
-            axes = rows.shape[:-1]
-            x = rows[:, None] if rows.ndim == 2 else rows
-            x = x.astype(np.float64)
-            if self._first:
-                x = np.concatenate([np.ones((*x.shape[:-1], 1)), x], axis=-1)
-            found = state.leverage(filters, x)
-        found = found.reshape(axes)
-        return found[0] if single else found
+            asked = self._asked(X, which)
+            found = asked.state.leverage(asked.filters, asked.rows, self._kind.intercept,
+                                         math.prod(asked.axes))
+        found = found.reshape(asked.axes)
+        return found[0] if asked.single else found
 
     def _reach(
         self, rows: NDArray, filters: NDArray[np.int64], level: float, observation: bool
@@ -69,10 +66,11 @@ class BankUncertainty(BankReading):
             known = freedom > 0
             quantile = stdtrit(np.where(known, freedom, 1.0), 0.5 + 0.5 * level)
             factor = np.where(known, quantile, np.inf)[:, None] * np.sqrt(sigma2)
-            x = np.ones((place.size, rows.shape[1] + self._first))
-            x[:, self._first :] = rows[part]
-            spread = state.leverage(filters[part], x[:, None])[:, 0]
+            own = np.ascontiguousarray(rows[part], np.float64)
+            spread = state.leverage(filters[part], own, kind.intercept, place.size)
             if state.spread.shape[1] > 0:
+                x = np.ones((place.size, rows.shape[1] + self._first))
+                x[:, self._first :] = rows[part]
                 spread = self._sandwich_leverage(state, filters[part], x, spread)
             deviation = np.sqrt(spread + (1.0 if observation else 0.0))[:, None]
             with np.errstate(invalid="ignore"):
@@ -111,8 +109,8 @@ class BankUncertainty(BankReading):
             Number of draws.
         sigma2 : number or array (n,) or (n, m), optional
             Noise variances, where they are known or chosen; default ``sigma2_``.
-        which : array (b,) of int, optional
-            The filters to draw for, instead of all n.
+        which : int or array (b,) of int, optional
+            The filters to draw for, instead of all n; an int is one filter, whose axis is left out.
         return_intercept : bool, default False
 
         Returns
@@ -133,33 +131,39 @@ class BankUncertainty(BankReading):
         """
         check_number(size, "size")
         with self._locked():
-            state = self._state_or_raise()
+            state, kind = self._state_or_raise(), self._kind
             filters = np.arange(len(state)) if which is None else check_index(which, len(state))
-            theta, B = state.theta(filters, self._kind), state.spreads(filters)
-            own = None if sigma2 is not None else self._estimates()[1][filters]
-        if np.isnan(B).any():
-            f = filters[int(np.argmax(np.isnan(B).any(axis=(1, 2))))]
-            raise ValueError(
-                f"the coefficients of filter {f} are undetermined, so that they have no "
-                "distribution: give a positive ridge"
-            )
-        if own is None:
-            given = real_array(sigma2, "sigma2").astype(np.float64)
-            given = given[:, None] if given.ndim == 1 else given
-            if given.ndim and given.shape not in ((filters.size, 1), theta.shape[:2]):
+            theta = state.theta(filters, kind)
+            if sigma2 is None:
+                own = self._estimates(filters)[1]
+            else:
+                own = _noise_variances(sigma2, filters.size, theta.shape[1])
+            if not (np.isfinite(own) & (own >= 0)).all():
                 raise ValueError(
-                    f"sigma2 must be a number or an array ({filters.size},), got {given.shape}"
+                    "sigma2 must be finite and >= 0; where filters have too few rows for an "
+                    "estimate give sigma2="
                 )
-            own = np.broadcast_to(given, theta.shape[:2])
-        if not (np.isfinite(own) & (own >= 0)).all():
+            u = np.random.default_rng(rng).standard_normal((size, *theta.shape))
+            draws = state.draws(filters, theta, np.sqrt(own), u)
+        lost = np.isnan(draws).any(axis=(0, 2, 3))
+        if lost.any():
             raise ValueError(
-                "sigma2 must be finite and >= 0; where filters have too few rows for an estimate "
-                "give sigma2="
+                f"the coefficients of filter {filters[int(np.argmax(lost))]} are undetermined, so "
+                "that they have no distribution: give a positive ridge"
             )
-        u = np.random.default_rng(rng).standard_normal((size, *theta.shape))
-        draws = theta + np.sqrt(own)[..., None] * (u @ np.swapaxes(B, 1, 2))
         draws = draws[:, :, 0] if self._n_targets == 0 else draws
+        if which is not None and np.ndim(which) == 0:
+            draws = draws[:, 0]
         coef = draws[..., self._first :]
         if not return_intercept:
             return coef
         return coef, draws[..., 0] if self._first else np.zeros(draws.shape[:-1])
+
+
+def _noise_variances(sigma2: ArrayLike, b: int, m: int) -> NDArray[np.float64]:
+    """sigma2 (b, m) of b filters."""
+    given = real_array(sigma2, "sigma2").astype(np.float64)
+    given = given[:, None] if given.ndim == 1 else given
+    if given.ndim and given.shape not in ((b, 1), (b, m)):
+        raise ValueError(f"sigma2 must be a number or an array ({b},), got {given.shape}")
+    return np.broadcast_to(given, (b, m))
