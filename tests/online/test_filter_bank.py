@@ -529,7 +529,7 @@ def test_the_short_way_refuses_what_the_general_way_refuses():
         (lambda: bank.partial_fit(x, 1.0, which=2), "filter 2"),
         (lambda: bank.partial_fit(x[:1], 1.0, which=1), "2 features"),
         (lambda: bank.partial_fit(x * 1e200, 1.0, which=1), "overflow"),
-        (lambda: bank.partial_fit(x, np.ones(2), which=1), "y must have shape"),
+        (lambda: bank.partial_fit(x, np.ones(2), which=1), "y must have no axis of targets"),
         (lambda: bank.partial_fit(x, 1.0, [1.0], which=1), r"must be a number, got an array"),
         (lambda: bank.set_params(missing="raise").partial_fit(x * np.nan, 1.0, which=1), "NaN"),
         (lambda: bank.set_params(ridge=3.0).step(x, 1.0, which=1), r"ridge is 3\.0 now"),

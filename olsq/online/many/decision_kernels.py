@@ -119,14 +119,14 @@ def leverage(forms, matrix, filters, X, intercept, begin, end, out):
         raise ValueError("the shapes of rows and leverages do not fit the bank")
     x, u, outer = np.ones(k), np.empty(k), np.empty(k * k)
     every = matrix.reshape(matrix.shape[0], k * k)
-    finite, safe = True, True
+    finite, safe, ready = True, True, False
     for i in range(begin, end):
         if forms[filters[i]] != COVARIANCE:
             continue
         P, flat = matrix[filters[i]], every[filters[i]]
         for s in range(i * each, (i + 1) * each):
-            if s == begin * each or not shared:
-                finite, safe = True, True
+            if not (ready and shared):
+                finite, safe, ready = True, True, True
                 for j in range(k - first):
                     x[first + j] = X[0 if shared else s, j]
                     size = abs(x[first + j])
