@@ -158,10 +158,9 @@ def _feed(
     empty = usable if engine.positions else None
     if usable is not None:
         residual[:] = np.nan
-    blocks = list(_blocks(n, None if empty is not None else usable, k, collector is not None))
-    if not blocks and isinstance(engine.form, SquareRootForm):
+    if call.nothing_usable and isinstance(engine.form, SquareRootForm):
         engine.form.narrow()  # as every row leaves it
-    for block in blocks:
+    for block in _blocks(n, None if empty is not None else usable, k, collector is not None):
         rows = prepare(call, block, empty, origin.intercept)
         trace = Trace.none(m, k)
         if collector:

@@ -171,15 +171,16 @@ def path_of(
     """The path of an estimator over its next rows; times that do not count are labels."""
     options = {"forget": forget} if statistics else {"forget": forget, "statistics": False}
     fresh = not estimator.__sklearn_is_fitted__()
-    counted = times is not None and estimator._duration(True) is None
-    kind, values = read_times(times) if counted else (None, None)
+    labels_only = times is not None and estimator._duration(True) is None
+    given = read_times(times) if labels_only else None
     path = estimator.partial_fit_path(
-        X, y, sample_weight, times=None if counted else times, **options
+        X, y, sample_weight, times=None if labels_only else times, **options
     )
     if fresh and np.isnan(path.residual).all():
         raise no_usable_row(real_array(y, "y"))
-    if values is None:
+    if given is None:
         return path
+    kind, values = given
     if len(values) != len(path.residual):
         raise ValueError(
             f"times must hold one time for each of {len(path.residual)} rows, got {len(values)}"

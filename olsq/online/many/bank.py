@@ -117,7 +117,7 @@ class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
         *,
         n_features: int | None = None,
         forget: Any = 1.0,
-        half_life: float | None = None,
+        half_life: Any = None,
         ridge: Any = 1e-3,
         fit_intercept: bool = True,
         method: str = "auto",
@@ -230,7 +230,8 @@ class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
                 return before, self.residual_
             self._learn(X, y, None, None, which)
             before, lost = np.zeros_like(self.residual_), ~np.isfinite(rows).all(axis=1)
-            before[lost[0] if np.ndim(which) == 0 and which is not None else lost] = np.nan
+            single = which is not None and np.ndim(which) == 0
+            before[lost.all() if single else lost] = np.nan
             return before[()], self.residual_
 
     def _learn(

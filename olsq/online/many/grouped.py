@@ -78,7 +78,7 @@ class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
         self,
         *,
         forget: Any = 1.0,
-        half_life: float | None = None,
+        half_life: Any = None,
         ridge: Any = 1e-3,
         fit_intercept: bool = True,
         method: str = "auto",
