@@ -30,6 +30,56 @@ def test_bounds_hold_and_are_not_idle(solve, mode):
     assert fit.check(0.1) is fit
 
 
+@SIDES
+@MODES
+def test_dense_answers_beyond_the_condition_number_of_float32(solve, mode):
+    # A ridge of 1e-9 beside keys of length 1: until they span the space, the systems are definite,
+    # but not to rounding.
+    data = {"forget": np.float32(0.95), "ridge": np.float32(1e-9), "ridge_mode": mode}
+    fit = solve(K, V, Q, solver=olsq.Dense(chunk=16), **data)
+    want = reference.solve(K, V, Q, **data)
+    assert np.linalg.cond(want.systems).max() > 1e8
+    assert np.isfinite(fit.value).all()
+    assert np.isfinite(fit.stats.value_bound).all()
+    wrong = np.linalg.norm(fit.value - want.value, axis=1)
+    assert (wrong <= fit.stats.value_bound).all()
+
+
+@SIDES
+@MODES
+@pytest.mark.parametrize("low, high", [(-17, 17), (-17, 0), (0, 18)])
+def test_dense_answers_whatever_the_units_of_the_coordinates(solve, mode, low, high):
+    size = np.logspace(low, high, D).astype(np.float32)
+    data = {"forget": 0.95, "ridge_mode": mode}
+    fit = solve(K * size, V, Q * size, ridge=0.1 * size**2, solver=olsq.Dense(chunk=16), **data)
+    want = reference.solve(K, V, Q, ridge=0.1, **data).value
+    np.testing.assert_allclose(fit.value, want, atol=1e-4, rtol=1e-4)
+
+
+@MODES
+@pytest.mark.parametrize("adjoint", ["implicit", "unrolled"])
+def test_derivatives_of_dense_beyond_float32_are_finite_and_else_exact(mode, adjoint):
+    def loss(ridge):
+        def of(keys, values, queries):
+            fit = online_lstsq(
+                keys, values, queries, forget=0.95, ridge=ridge, ridge_mode=mode,
+                solver=olsq.Dense(chunk=16), adjoint=adjoint,
+            )  # fmt: skip
+            return (fit.value * V).sum()
+
+        return of
+
+    for derivative in jax.grad(loss(np.float32(1e-9)), (0, 1, 2))(K, V, Q):
+        assert np.isfinite(derivative).all()
+    # Keys in other units by powers of ten: the same problem, with the derivatives in other units.
+    size = np.logspace(-8, 4, D).astype(np.float32)
+    got = jax.grad(loss(0.3 * size**2), (0, 1, 2))(K * size, V, Q * size)
+    want = jax.grad(loss(0.3 * np.ones(D, np.float32)), (0, 1, 2))(K, V, Q)
+    for ours, theirs, unit_ in zip(got, want, (size, 1, size), strict=True):
+        largest = np.abs(theirs).max()
+        np.testing.assert_allclose(ours * unit_, theirs, atol=1e-4 * largest, rtol=1e-4)
+
+
 @pytest.mark.parametrize("steps", [0, 1, 3])
 def test_a_solver_that_stops_early_is_told_by_its_bound(steps):
     fit = online_lstsq(

@@ -31,12 +31,13 @@ from olsq.sequence.jax.chunks import Chunks
 from olsq.sequence.jax.control import (
     cond,
     custom_linear_solve,
+    max_over_vmap,
     once,
     scan,
     together,
     while_loop,
 )
-from olsq.sequence.jax.factor import Factor, apply, factorise, max_over_vmap
+from olsq.sequence.jax.factor import Factor, apply, factorise
 from olsq.sequence.jax.iterations import balanced, conjugate_gradient, scaled
 from olsq.sequence.jax.pieces import cut, gates_of_pieces, join, link, pieces_of
 from olsq.sequence.jax.triangular import guarded_inverse_cholesky

@@ -26,8 +26,7 @@ from jax import Array
 
 from olsq.problem import Moments
 from olsq.sequence.jax.chunks import Chunks, read_out, system_product
-from olsq.sequence.jax.control import cond
-from olsq.sequence.jax.factor import max_over_vmap
+from olsq.sequence.jax.control import cond, max_over_vmap
 from olsq.sequence.jax.gates import gate_gradient, gate_products
 from olsq.sequence.jax.solver import JaxSolver
 from olsq.sequence.jax.tiles import Carry, Tile, finite, open_tile

@@ -12,12 +12,11 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.sequence.jax.chunks import Chunks, system_product
-from olsq.sequence.jax.control import cond, switch
+from olsq.sequence.jax.control import cond, max_over_vmap, switch
 from olsq.sequence.jax.factor import (
     Factor,
     apply,
     factorise,
-    max_over_vmap,
     reference_ridge,
     sums_of_logs,
 )

@@ -119,6 +119,21 @@ def switch(index: Any, branches: Any, *operands: Any) -> Any:
     return jax.lax.switch(index, branches, *operands)
 
 
+@jax.custom_batching.custom_vmap
+def max_over_vmap(x: Array) -> Array:
+    """x, and under ``vmap`` its largest over the batch: a branch then stays one branch.
+
+    A condition that differs between the elements of a batch makes JAX run both branches.
+    """
+    return x
+
+
+@max_over_vmap.def_vmap
+def _max_over_batch(axis_size: int, in_batched: list[bool], x: Array) -> tuple[Array, bool]:
+    """Under vmap the batch is one more axis to take the largest over; the result has none."""
+    return max_over_vmap(x.max(0)), False
+
+
 def cond(true: Any, yes: Callable[..., Any], no: Callable[..., Any], *operands: Any) -> Any:
     """:func:`jax.lax.cond`."""
     if not manual():

@@ -21,27 +21,12 @@ from jax import Array
 from jax.ad_checkpoint import checkpoint_name
 
 from olsq.sequence.jax.chunks import Chunks
-from olsq.sequence.jax.control import cond
+from olsq.sequence.jax.control import cond, max_over_vmap
 from olsq.sequence.jax.triangular import inverse_cholesky
 from olsq.solvers.thresholds import FLOOR
 
 FACTOR = "olsq factor"  # names what a backward pass keeps
 SINGULAR = 0.02  # relative error of S or P beyond which a chunk needs care
-
-
-@jax.custom_batching.custom_vmap
-def max_over_vmap(x: Array) -> Array:
-    """x, and under ``vmap`` its largest over the batch: a branch then stays one branch.
-
-    A condition that differs between the elements of a batch makes JAX run both branches.
-    """
-    return x
-
-
-@max_over_vmap.def_vmap
-def _max_over_batch(axis_size: int, in_batched: list[bool], x: Array) -> tuple[Array, bool]:
-    """Under vmap the batch is one more axis to take the largest over; the result has none."""
-    return max_over_vmap(x.max(0)), False
 
 
 class Factor(NamedTuple):

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.sequence.jax.control import cond, once
+from olsq.sequence.jax.control import cond, max_over_vmap, once
 
 SMALLEST = 8  # blocks up to this width are eliminated row by row, all matrices of a batch at once
 FUSED = 4  # products up to this inner width are faster as one fused sum
@@ -58,7 +58,7 @@ def guarded_inverse_cholesky(a: Array, bounded: Array | bool = True) -> Array:
         ridge = 4 * n * jnp.finfo(a.dtype).eps * diagonal[..., None] * jnp.eye(n, dtype=a.dtype)
         return jnp.where(failed[..., None, None], inverse_cholesky(a + ridge), inverse)
 
-    return cond(failed.any(), again, lambda: inverse)
+    return cond(max_over_vmap(failed.any()), again, lambda: inverse)
 
 
 def inverse_spd(a: Array) -> Array:

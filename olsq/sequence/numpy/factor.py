@@ -87,6 +87,25 @@ def inverse_factors(systems: NDArray) -> NDArray:
     return inverses.reshape(systems.shape)
 
 
+def guarded_inverse_factors(
+    systems: NDArray, definite: NDArray | bool = True
+) -> tuple[NDArray, NDArray]:
+    """:func:`inverse_factors`, and (...) which are those of ``A + 4 d eps diag(A)`` instead.
+
+    They are where A is singular to rounding: the dtype cannot tell it from that neighbour.
+    ``definite`` (...) says which matrices are positive definite in exact arithmetic; the others,
+    and those that hold a NaN, stay NaN.
+    """
+    inverses = inverse_factors(systems)
+    lost = np.isnan(inverses).any((-2, -1)) & definite
+    if lost.any():
+        d, info = systems.shape[-1], np.finfo(systems.dtype)
+        diagonal = np.diagonal(systems[lost], axis1=-2, axis2=-1) + info.tiny
+        shift = 4 * d * float(info.eps) * diagonal[..., None] * np.eye(d, dtype=systems.dtype)
+        inverses[lost] = inverse_factors(systems[lost] + shift)
+    return inverses, lost
+
+
 def reference_ridge(chunk: Chunk) -> NDArray | None:
     """One ridge per chunk, (B, 1, d): the geometric mean over its tokens."""
     if chunk.ridge is None or chunk.ridge.shape[1] == 1:
@@ -112,15 +131,10 @@ def factorise(
         scale = np.exp(gap)[..., None].astype(dtype)
         keys = keys * np.exp(np.minimum(gap, np.log(limit)) / 2)[..., None].astype(dtype)
     keys = keys * np.sqrt(chunk.weight)[..., None].astype(dtype)
-    eye = np.eye(d, dtype=dtype)
     if ridge is not None:
-        system += ridge * eye
-    half, growth = inverse_factors(system), np.zeros(len(system))
-    lost = np.isnan(half).any((1, 2))
-    if lost.any():
-        diagonal = np.diagonal(system[lost], axis1=1, axis2=2) + np.finfo(dtype).tiny
-        half[lost] = inverse_factors(system[lost] + 4 * d * eps * diagonal[..., None] * eye)
-        growth[lost] = np.inf
+        system += ridge * np.eye(d, dtype=dtype)
+    half, lost = guarded_inverse_factors(system)
+    growth = np.where(lost, np.inf, 0.0)
     inverse, rows = np.empty_like(half), np.empty_like(chunk.keys)
     if d > 0:
         factor_chunks(addresses(), keys, half, SINGULAR / (c * eps), inverse, rows, growth)
