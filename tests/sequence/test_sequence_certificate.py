@@ -47,7 +47,7 @@ def test_dense_answers_beyond_the_condition_number_of_float32(solve, mode):
 
 @SIDES
 @MODES
-@pytest.mark.parametrize("low, high", [(-17, 17), (-17, 0), (0, 18)])
+@pytest.mark.parametrize(("low", "high"), [(-17, 17), (-17, 0), (0, 18)])
 def test_dense_answers_whatever_the_units_of_the_coordinates(solve, mode, low, high):
     size = np.logspace(low, high, D).astype(np.float32)
     data = {"forget": 0.95, "ridge_mode": mode}

@@ -97,7 +97,7 @@ def guarded_inverse_factors(
     and those that hold a NaN, stay NaN.
     """
     inverses = inverse_factors(systems)
-    lost = np.isnan(inverses).any((-2, -1)) & definite
+    lost = np.logical_and(np.isnan(inverses).any((-2, -1)), definite)
     if lost.any():
         d, info = systems.shape[-1], np.finfo(systems.dtype)
         diagonal = np.diagonal(systems[lost], axis1=-2, axis2=-1) + info.tiny
