@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from olsq.online import inputs, one_row
-from olsq.online.frames import Labels, column_names
+from olsq.online.frames import Labels, check_same_index, column_names
 from olsq.online.holding import StateHolder
 from olsq.online.learning import Absorbed, Call, Origin, absorb
 from olsq.online.options import check_weight
@@ -279,6 +279,7 @@ class StreamingRegressor(StateHolder):
         rows_X = inputs.check_X(X, self, origin.n_features if origin else None, allow_empty=fitted)
         n = rows_X.shape[0]
         rows_y = inputs.check_y(y, self, n, origin.n_targets if origin else None)
+        check_same_index(X=X, y=y, sample_weight=sample_weight, forget=forget)
         names = inputs.feature_names(X) if type(X) is not np.ndarray else None
         if fitted and names is not None:
             inputs.check_feature_names(X, getattr(self, "feature_names_in_", None))
@@ -294,6 +295,8 @@ class StreamingRegressor(StateHolder):
         self, call: Call, times: Any, X: Any, y: Any, forget: Any, fitted: bool
     ) -> tuple[Call, Timing | None]:
         """The call with its times, and the stream's after it; unchanged where rows count."""
+        if times is not None:
+            check_same_index(X=X, y=y, times=times)
         before = self._timing if fitted else None
         duration = self._duration(times is not None or before is not None)
         value = f"{self.TIMED}={getattr(self, self.TIMED, None)!r}"

@@ -59,12 +59,8 @@ class Labels(NamedTuple):
             return cls()
         frame, target = wrapped(X), wrapped(y)
         kinds = [part.implementation.value for part in (frame, target) if part is not None]
+        check_same_index(X=X, y=y)
         index, other = row_index(X), row_index(y)
-        if index is not None and other is not None and not index.equals(other):
-            raise ValueError(
-                "X and y have different indexes: rows are taken in the order they come in, so "
-                "bring them in line first, for instance X, y = X.align(y, join='inner', axis=0)"
-            )
         return cls(
             kinds[0] if kinds else None, other if index is None else index,
             _names(frame), _names(target),
@@ -91,6 +87,35 @@ def row_index(data: Any) -> Any:
     """The index of a frame or series where its rows have one (pandas), else None."""
     index = getattr(data, "index", None)
     return None if callable(index) or not hasattr(index, "equals") else index
+
+
+def check_same_index(**data: Any) -> None:
+    """Raise ValueError if two of the named arguments have indices (pandas) with other labels.
+
+    Rows are used in the order in which they are given, so labels that differ mean that rows which
+    do not belong together would be learned as one.  Arguments of different lengths are left to the
+    check of the lengths.
+    """
+    first_name, first = "", None
+    for name, given in data.items():
+        index = None if isinstance(given, _PLAIN) else row_index(given)
+        if index is None:
+            continue
+        if first is None:
+            first_name, first = name, index
+        elif index is not first and len(index) == len(first) and not index.equals(first):
+            raise ValueError(_different_rows(first_name, first, name, index))
+
+
+def _different_rows(first_name: str, first: Any, name: str, index: Any) -> str:
+    """Say where the indices of two arguments, of one length, first differ and what to do."""
+    pairs = enumerate(zip(first, index, strict=True))
+    where = next((f" (row {t}: {a!s} and {b!s})" for t, (a, b) in pairs if a != b), "")
+    return (
+        f"{first_name} and {name} have different indexes{where}, and rows are taken in the order "
+        f"they come in: align them first, as in {first_name}, {name} = {first_name}.align({name}, "
+        "join='inner', axis=0), or pass arrays, as from .to_numpy(), to go by position"
+    )
 
 
 def dates_of_index(index: Any) -> NDArray | None:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.online import RecursiveLeastSquares, coefficient_path
+from olsq.online.frames import check_same_index
 from olsq.online.inputs import check_X, check_y
 
 
@@ -41,6 +42,7 @@ def check_data(X: Any, y: Any, fit_intercept: bool) -> Data:
     judge = RecursiveLeastSquares()
     rows = check_X(X, judge, None, allow_empty=False).astype(np.float64, copy=False)
     target = check_y(y, judge, len(rows), None).astype(np.float64, copy=False)
+    check_same_index(X=X, y=y)
     if target.ndim != 1:
         raise ValueError(f"y must be one target (n,), got shape {target.shape}")
     complete = np.isfinite(rows).all(axis=1) & np.isfinite(target)

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from olsq.checks import check_choice, shown
 from olsq.online import RecursiveLeastSquares
+from olsq.online.frames import check_same_index
 from olsq.online.inputs import check_X, check_y, usable_rows
 from olsq.online.options import check_forget, check_ridge, check_weight
 from olsq.problem import RIDGE_MODES
@@ -163,6 +164,7 @@ def tune(
     judge = RecursiveLeastSquares(missing=missing)
     rows = check_X(X, judge, None, allow_empty=False).astype(np.float64, copy=False)
     targets = check_y(y, judge, len(rows), None).astype(np.float64, copy=False)
+    check_same_index(X=X, y=y, sample_weight=sample_weight)
     weights = check_weight(sample_weight, len(rows))
     shape = None if ridge_shape is None else check_ridge(ridge_shape, rows.shape[1])
     if shape is not None and not shape.any():

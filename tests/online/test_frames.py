@@ -127,6 +127,71 @@ def test_pandas_keeps_its_index(index):
     assert path.to_frame(kind="polars").height == N
 
 
+LEARNING = {
+    "fit": lambda X, y, **more: olsq.RecursiveLeastSquares().fit(X, y, **more),
+    "partial_fit": lambda X, y, **more: olsq.RecursiveLeastSquares().partial_fit(X, y, **more),
+    "window": lambda X, y, **more: olsq.RollingLeastSquares(window=5).fit(X, y, **more),
+    "path": lambda X, y, **more: olsq.coefficient_path(X, y, forget=0.9, **more),
+    "windows": lambda X, y, **more: olsq.coefficient_path(X, y, window=5, **more),
+    "by": lambda X, y, **more: olsq.coefficient_path(X, y, by=np.arange(N) % 2, **more),
+    "groups": lambda X, y, **more: olsq.GroupedLeastSquares().fit(
+        X, y, by=np.arange(N) % 2, **more
+    ),
+    "tune": lambda X, y, **more: olsq.tune(X, y, forget=1.0, **more),
+    "cusum": lambda X, y, **more: olsq.stability.ols_cusum(X, y),
+}
+OTHERS = {
+    "other labels": pd.RangeIndex(1, N + 1),
+    "another order": pd.RangeIndex(N - 1, -1, -1),
+    "dates": DAYS,
+}
+
+
+@pytest.mark.parametrize("learn", LEARNING.values(), ids=LEARNING)
+@pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
+def test_rows_with_other_labels_are_refused(learn, other):
+    data = pd.DataFrame(X, columns=NAMES)
+    first = f"row 0: 0 and {other[0]}"
+    with pytest.raises(ValueError, match=f"X and y have different indexes.*{first}.*align"):
+        learn(data, pd.Series(Y[:, 0], other))
+    learn(data, Y[:, 0])  # an array has no labels
+    learn(X, pd.Series(Y[:, 0], other))
+    learn(data, pd.Series(Y[:, 0]))
+
+
+@pytest.mark.parametrize("learn", ["fit", "partial_fit", "path", "by", "groups", "tune"])
+def test_weights_with_other_labels_are_refused(learn):
+    data, y = pd.DataFrame(X, columns=NAMES), pd.Series(Y[:, 0])
+    weight = pd.Series(np.ones(N), range(1, N + 1))
+    with pytest.raises(ValueError, match="X and sample_weight have different indexes"):
+        LEARNING[learn](data, y, sample_weight=weight)
+    LEARNING[learn](data, y, sample_weight=weight.reset_index(drop=True))
+
+
+def test_labels_factors_and_times_with_other_indexes_are_refused():
+    data, y, other = pd.DataFrame(X, columns=NAMES), pd.Series(Y[:, 0]), range(1, N + 1)
+    with pytest.raises(ValueError, match="X and by have different indexes"):
+        olsq.coefficient_path(data, y, by=pd.Series(np.arange(N) % 2, other))
+    with pytest.raises(ValueError, match="X and by have different indexes"):
+        olsq.GroupedLeastSquares().fit(data, y, by=pd.Series(np.arange(N) % 2, other))
+    est = olsq.RecursiveLeastSquares(half_life="3D").fit(data, y, times=DAYS)
+    before = est.dumps() if hasattr(est, "dumps") else est.coef_.tobytes()
+    with pytest.raises(ValueError, match="X and times have different indexes"):
+        est.partial_fit(data, y, times=pd.Series(DAYS + pd.Timedelta("999D"), other))
+    after = est.dumps() if hasattr(est, "dumps") else est.coef_.tobytes()
+    assert before == after
+    with pytest.raises(ValueError, match="X and forget have different indexes"):
+        olsq.RecursiveLeastSquares().partial_fit(data, y, forget=pd.Series(np.ones(N), other))
+
+
+def test_prediction_is_not_compared_with_the_rows_learned():
+    est = olsq.RecursiveLeastSquares().fit(pd.DataFrame(X, columns=NAMES), pd.Series(Y[:, 0]))
+    new = pd.DataFrame(X, columns=NAMES, index=DAYS)
+    np.testing.assert_array_equal(est.predict(new), est.predict(new.reset_index(drop=True)))
+    assert len(est.predict_interval(new)) == 2
+    assert len(est.leverage(new)) == N
+
+
 def test_indexes_that_differ_are_refused():
     data = pd.DataFrame(X, columns=NAMES, index=DAYS)
     y = pd.Series(Y[:, 0], DAYS[::-1])

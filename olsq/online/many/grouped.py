@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from olsq.online import frozen, inputs
 from olsq.online.conventions import EstimatorConventions
-from olsq.online.frames import Labels
+from olsq.online.frames import Labels, check_same_index
 from olsq.online.many import files as bank_files
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.group_reading import GroupReading
@@ -191,6 +191,7 @@ class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
             self._check_frozen()
         places: dict[Any, int] = dict(self._places) if fitted else {}
         X, by = taken_out(X, by)
+        check_same_index(X=X, y=y, by=by, sample_weight=sample_weight, forget=forget)
         X, y = inputs.check_X(X, self, None, allow_empty=fitted), real_array(y, "y")
         codes, fresh = encode(by, X.shape[0], places)
         for key in fresh:

@@ -13,7 +13,7 @@ from olsq.forgetting.by_row import ByTime
 from olsq.online.durations import DATES, is_duration
 from olsq.online.estimator import RecursiveLeastSquares
 from olsq.online.forms.limits import state_dtype_name
-from olsq.online.frames import Labels
+from olsq.online.frames import Labels, check_same_index
 from olsq.online.inputs import has_index, no_usable_row
 from olsq.online.learning import Call, Origin
 from olsq.online.many.labels import MISSING, encode
@@ -37,6 +37,8 @@ def grouped_path(
     rows = real_array(X, "X")
     if rows.ndim != 2:
         return alone(X, y, **options)  # which refuses it
+    given = ("sample_weight", "times", "forget")
+    check_same_index(X=X, y=y, by=by, **{name: options.get(name) for name in given})
     labels = Labels.of(X, y)._replace(intercept=bool(options["fit_intercept"]))
     options, of_path = _in_time(X, y, rows.shape[0], options)
     labels = labels._replace(**of_path)
