@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -67,7 +68,7 @@ class Design:
                 names.append(feature)
         for target in self.columns.targets:
             names += [f"{target}_lag{k}" for k in range(1, self.lags + 1)]
-        twice = sorted({name for name in names if names.count(name) > 1})
+        twice = sorted(name for name, count in Counter(names).items() if count > 1)
         if twice:
             raise InputError(f"two regressors would be named {twice[0]!r}: rename a column")
         return names

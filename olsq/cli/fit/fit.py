@@ -22,6 +22,7 @@ from olsq.cli.fit.options import Estimator, FitOptions
 from olsq.cli.fit.output import Output, output_names
 from olsq.cli.fit.report import print_report, warn_of_unnamed
 from olsq.cli.fit.scores import Scores
+from olsq.cli.fit.size import check_size
 from olsq.cli.fit.target_path import PathOfTarget, hidden_before
 from olsq.cli.fit.trace import Trace
 from olsq.cli.fit.usable import usable_rows
@@ -53,7 +54,7 @@ def run_fit(options: FitOptions, console: Console, progress_console: Console) ->
     source = open_source(options.data, options.reading())
     warn_of_unnamed(source, progress_console)
     with source, Interrupts() as interrupts:
-        run = FitRun(options, source, found)
+        run = FitRun(options, source, found, progress_console)
         done = False
         try:
             run.learn(interrupts, progress_console)
@@ -80,12 +81,15 @@ class FitRun:
         Opened at its first row.
     found : tuple or None
         Estimator and notes of the checkpoint to go on from.
+    console : Console
+        Where to say how much memory many coefficients take.
     """
 
     def __init__(
-        self, options: FitOptions, source: Source, found: tuple[Estimator, dict[str, Any]] | None
-    ) -> None:
-        self.options, self.source = options, source
+        self, options: FitOptions, source: Source, found: tuple[Estimator, dict[str, Any]] | None,
+        console: Console,
+    ) -> None:  # fmt: skip
+        self.options, self.source, self._console = options, source, console
         self.design = Design(
             source.columns, source.table, options.lags, intercept=options.intercept
         )
@@ -110,6 +114,9 @@ class FitRun:
         options, source, notes = self.options, self.source, self.notes
         targets, regressors = source.columns.targets, self.design.names()
         names = [*(["intercept"] if options.intercept else []), *regressors]
+        check_size(
+            source.name, len(names), grouped=options.by is not None, console=self._console
+        )
         kind = Scores if options.by is None else GroupScores
         # Of many regressions the figure shows where they have come to.
         traced = options.plot is not None and options.by is None

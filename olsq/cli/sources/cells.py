@@ -57,8 +57,10 @@ class CellParser:
         self._decimal_comma = reading.decimal == ","
         # Columns are renamed c0, c1, ... so that odd or repeated names cannot confuse the parser.
         self._head = separator.join(f"c{j}" for j in range(len(header))).encode() + b"\n"
-        self._keys = {name: f"c{self.header.index(name)}" for name in columns.all}
-        self._numeric = [key for name, key in self._keys.items() if name not in table.text]
+        places = {name: j for j, name in enumerate(self.header)}
+        self._keys = {name: f"c{places[name]}" for name in columns.all}
+        text = table.text
+        self._numeric = [key for name, key in self._keys.items() if name not in text]
         self._with_words = False  # whether words for missing values were met
         self._by_text = False  # whether cells were met that need the third parser
 

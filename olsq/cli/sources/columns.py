@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -130,21 +131,25 @@ def choose_columns(header: list[str], reading: Reading) -> Columns:
             if name not in others and INDEX_NAME.fullmatch(name)
         ]
         unnamed = {header[place] for place in left_out}
-        features = tuple(name for name in header if name not in others | unnamed)
+        others |= unnamed
+        features = tuple(name for name in header if name not in others)
     columns = Columns(
         targets, tuple(features), reading.weight, reading.time, tuple(left_out), reading.by
     )
-    absent = [name for name in columns.all if name not in header]
+    # A table may have 100,000 columns: each is looked up, never searched for.
+    used, there = columns.all, Counter(header)
+    absent = [name for name in used if name not in there]
     if absent:
         column = "column" if len(absent) == 1 else "columns"
         raise InputError(
             f"no {column} {', '.join(map(repr, absent))} in the data; "
             f"{_suggestion(absent[0], header)}"
         )
-    for name in columns.all:
-        if header.count(name) > 1:
+    uses = Counter(used)
+    for name in used:
+        if there[name] > 1:
             raise InputError(f"the data have more than one column named {name!r}")
-        if columns.all.count(name) > 1:
+        if uses[name] > 1:
             raise InputError(
                 f"column {name!r} is used twice (target, features, weight, time and by differ)"
             )

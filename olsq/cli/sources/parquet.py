@@ -50,16 +50,17 @@ class ParquetSource(Source):
         self.header = list(schema.names())
         self.columns = choose_columns(self.header, reading)
         self.table = TableBuilder(self.name, self.columns, reading)
+        text = self.table.text
         for name in self.columns.all:
             dtype = schema[name]
-            if not (dtype.is_numeric() or dtype == pl.Boolean or name in self.table.text):
+            if not (dtype.is_numeric() or dtype == pl.Boolean or name in text):
                 raise InputError(
                     f"column {name!r} is not numeric: {path} stores it as {dtype} "
                     "(leave it out with --exclude, or see --features, --categorical, --by)"
                 )
         self.chunk_rows = reading.chunk_rows or default_chunk_rows(len(self.columns.all))
         self._scan = scan.select(
-            pl.col(name) if name in self.table.text else pl.col(name).cast(pl.Float64)
+            pl.col(name) if name in text else pl.col(name).cast(pl.Float64)
             for name in self.columns.all
         )
         if self.table.time is not None and schema[self.table.time.name] != pl.String:
