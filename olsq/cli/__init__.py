@@ -6,8 +6,12 @@ Needs ``pip install "online-least-squares[cli]"``; the last three also the extra
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
 
 __all__ = ["main"]
 
@@ -30,7 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # waits for the first (measured on two busy cores: 20 times slower), and each holds a buffer.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
-        from olsq.cli.app import run
+        with _quiet_start():
+            from olsq.cli.app import run
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] not in {"matplotlib", "polars", "rich", "typer"}:
             raise
@@ -46,3 +51,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
         sys.exit(1)
     sys.exit(run(sys.argv[1:] if arguments is None else list(arguments)))
+
+
+@contextmanager
+def _quiet_start() -> Iterator[None]:
+    """Let a signal end the process with one line while libraries are imported.
+
+    A KeyboardInterrupt may be raised anywhere in them, and there is nothing to save yet.
+    """
+
+    def stop(signum: int, frame: FrameType | None) -> None:
+        os.write(2, b"olsq: stopped\n")
+        os._exit(128 + signum)
+
+    signals = [signal.SIGINT, signal.SIGTERM]
+    if threading.current_thread() is not threading.main_thread():
+        signals = []
+    previous = {signum: signal.signal(signum, stop) for signum in signals}
+    try:
+        yield
+    finally:
+        for signum, handler in previous.items():
+            signal.signal(signum, handler)

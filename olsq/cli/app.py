@@ -15,6 +15,7 @@ from olsq.cli.errors import CommandError
 from olsq.cli.fit.command import fit
 from olsq.cli.predict.command import predict
 from olsq.cli.sample.command import chat, sample
+from olsq.cli.terminal import printable
 from olsq.cli.train.command import train
 
 EXIT_CODES = (
@@ -33,15 +34,33 @@ app = typer.Typer(
 
 def run(arguments: list[str]) -> int:
     """Run the command line; return its exit code.  Errors are one line on standard error."""
+    code = _run(arguments)
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        # Python would flush again when it exits, and print a traceback.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            return code
+        if not code:
+            return _fail(f"cannot write to standard output: {error.strerror}", 1)
+    return code
+
+
+def _run(arguments: list[str]) -> int:
+    """Run the command line; what is left in the buffer of standard output is not written yet."""
     try:
         result = app(arguments, standalone_mode=False, prog_name="olsq")
+    except SystemExit as error:
+        # Typer exits with 1 where the reader of our output (head, say) has gone: not an error.
+        if isinstance(error.__context__, BrokenPipeError):
+            return 0
+        raise
     except CommandError as error:
         return _fail(str(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         return _fail("stopped", 130)
     except BrokenPipeError:
-        # The reader of our output (head, say) has gone: not an error, and nothing more to flush.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
         return _fail(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), 1)
@@ -56,7 +75,9 @@ def run(arguments: list[str]) -> int:
 
 
 def _fail(message: str, code: int) -> int:
-    print(f"olsq: {' '.join(message.split())}", file=sys.stderr)
+    # What a file holds (the names of its columns, say) must not move the terminal's cursor.
+    text = printable(" ".join(message.split()))
+    print(f"olsq: {text}", file=sys.stderr)
     return code
 
 

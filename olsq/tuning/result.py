@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,6 +102,63 @@ class Tuning(NamedTuple):
     at_bound: tuple[str, ...]
     message: str
     mixture: Mixture | None = None
+
+    def __repr__(self) -> str:
+        """What was chosen, what it is worth, and where the search ended, in a few lines."""
+        ridge = np.asarray(self.ridge)
+        shown = f"{float(ridge):.6g}" if ridge.ndim == 0 else (
+            f"{ridge.size} numbers from {ridge.min():.4g} to {ridge.max():.4g}"
+        )
+        lines = [
+            f"Tuning: forget={self.forget:.8g} (half-life {self.half_life:.4g} rows), "
+            f"ridge={shown}",
+            f"  loss        {self.loss:.6g}  (weighted mean squared one-step-ahead error)",
+        ]
+        ones = np.flatnonzero(np.asarray(self.curve.forget) == 1)
+        if self.forget < 1 and ones.size:
+            beside = float(np.asarray(self.curve.loss)[ones[-1]])
+            gain = f", {100 * (1 - self.loss / beside):.3g} % saved" if beside > 0 else ""
+            lines.append(f"  at forget=1 {beside:.6g}{gain}")
+        if self.at_bound:
+            lines.append(f"  at the end of its range: {', '.join(self.at_bound)}")
+        if self.mixture is not None:
+            lines.append(f"  mixture of {np.asarray(self.mixture.forget).size} regressions")
+        if self.message:
+            lines.append(f"  {self.message}")
+        lines.append("  arrays: .curve, .ridge_curve, .path; .plot() draws the first two")
+        return "\n".join(lines)
+
+    def plot(self) -> Any:
+        """Draw the loss along the forgetting factor and along the ridge.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+
+        Raises
+        ------
+        ImportError
+            Without matplotlib: the extra ``plot``.
+        """
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(9, 3.5), layout="constrained")
+        left, right = figure.subplots(1, 2, sharey=True)
+        memory = 1 / np.maximum(1 - np.asarray(self.curve.forget), 1e-12)
+        finite = np.asarray(self.curve.forget) < 1
+        left.plot(memory[finite], np.asarray(self.curve.loss)[finite], marker=".")
+        left.set(xscale="log", xlabel="memory 1 / (1 - forget), rows", ylabel="mean squared error")
+        for loss in np.asarray(self.curve.loss)[~finite][:1]:
+            left.axhline(loss, linestyle=":", color="0.4", label="forget = 1")
+            left.legend(frameon=False)
+        if self.forget < 1:
+            left.axvline(1 / (1 - self.forget), color="0.7", linewidth=1)
+        right.plot(self.ridge_curve.ridge, self.ridge_curve.loss, marker=".")
+        positive = np.asarray(self.ridge_curve.ridge)
+        positive = positive[positive > 0]
+        right.set_xscale("symlog", linthresh=float(positive.min(initial=1.0)))
+        right.set_xlabel("ridge")
+        return figure
 
     @property
     def half_life(self) -> float:

@@ -67,7 +67,12 @@ def run_fit(options: FitOptions, console: Console, progress_console: Console) ->
             # Without a state file nobody can go on with a part file: leave none behind.
             if not done:
                 run.close(discard=options.state is None or not options.state.exists())
-        run.report(console)
+        try:
+            run.report(console)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise CommandError(f"cannot write to standard output: {error.strerror}") from None
 
 
 class FitRun:

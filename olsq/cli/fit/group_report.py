@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 from rich import box
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from olsq.cli.fit.report import SKILL, errors_table, rows_learned
 from olsq.cli.fit.scores import Scores
+from olsq.cli.terminal import escape
 from olsq.online import GroupedLeastSquares
 
 MOST_GROUPS = 20

@@ -74,6 +74,8 @@ class Output:
         self._bytes = self._crc = 0
         try:
             self._file: BinaryIO = self._start() if mark is None else self._continue(mark)
+        except BrokenPipeError:
+            raise
         except OSError as error:
             raise InputError(f"cannot write {path}: {error.strerror}") from None
 
@@ -231,7 +233,12 @@ class Printed(Output):
 
     def _start(self) -> BinaryIO:
         self._file = sys.stdout.buffer
-        self._write(self._head())
+        try:
+            self._write(self._head())
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise CommandError(f"cannot write to standard output: {error.strerror}") from None
         return self._file
 
     def finish(self) -> None:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 from rich import box
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from olsq.cli.fit.scores import Scores
 from olsq.cli.sources.source import Source
+from olsq.cli.terminal import escape, printable
 from olsq.online import RecursiveLeastSquares, RollingLeastSquares
 
 Alone = RecursiveLeastSquares | RollingLeastSquares
@@ -54,7 +54,7 @@ def print_report(
         console.print(*shown, sep="\n")
         console.print(SKILL, style="dim")
     for line in files:
-        console.print(line, soft_wrap=True)
+        console.print(printable(line), soft_wrap=True)
 
 
 def _coefficients(

@@ -146,7 +146,8 @@ def run_predict(options: PredictOptions, progress_console: Console) -> None:
         except BrokenPipeError:
             raise
         except OSError as error:
-            raise CommandError(f"{error.strerror}: {error.filename or 'writing failed'}") from None
+            where = error.filename or options.out or "standard output"
+            raise CommandError(f"cannot write to {where}: {error.strerror}") from None
         finally:
             if not done and run.output is not None:
                 run.output.close(discard=True)

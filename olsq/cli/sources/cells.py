@@ -12,6 +12,7 @@ does not parse, and stays there:
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Sequence
 
 import polars as pl
@@ -21,6 +22,8 @@ from olsq.cli.sources.columns import Chunk, Columns, Reading
 from olsq.cli.sources.table import TableBuilder
 
 Block = bytes | memoryview
+# Groups of three digits: 1,000 or 1'000'000.50.
+THOUSANDS = re.compile(r"[-+]?\d{1,3}([,'\u2019 \u00a0\u202f]\d{3})+(\.\d*)?")
 
 
 class CellParser:
@@ -151,6 +154,11 @@ class CellParser:
         )
 
     def _hint(self, cell: str, start: int) -> str:
+        if THOUSANDS.fullmatch(cell.strip()):
+            return (
+                " (write thousands without a separator; if the mark is a decimal comma, give "
+                "--decimal ,)"
+            )
         if self.separator != "," and cell.count(",") == 1 and not self._decimal_comma:
             return " (write decimals with a point, or give --decimal ,)"
         if start:

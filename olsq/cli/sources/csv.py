@@ -39,15 +39,20 @@ class CsvSource(Source):
         Columns and how they are written.  Without a separator, it is the commonest of comma,
         semicolon, tab and bar in the header.
 
+    pipe : Path, optional
+        A file without positions (a named pipe), read as standard input is.
+
     Raises
     ------
     InputError
         If the input is empty, is not CSV, or lacks a column.
     """
 
-    def __init__(self, path: Path | None, reading: Reading) -> None:
+    def __init__(self, path: Path | None, reading: Reading, pipe: Path | None = None) -> None:
         super().__init__(path)
-        self._bytes = ByteStream(path, self.name, reading.encoding, reading.comment)
+        if pipe is not None:
+            self.name = str(pipe)
+        self._bytes = ByteStream(path, self.name, reading.encoding, reading.comment, pipe)
         try:
             self._records = RecordReader(self._bytes.text)
             head, self._header_bytes = self._read_header()
@@ -77,6 +82,11 @@ class CsvSource(Source):
             head = block.decode("utf-8-sig").rstrip("\r\n")
         except UnicodeDecodeError:
             raise InputError(f"{self.name} is not UTF-8 text ({advice})") from None
+        if not head.strip():
+            raise InputError(
+                f"the first line of {self.name} is blank, and it must name the columns: remove it "
+                "(--comment leaves out lines with a mark)"
+            )
         if "\r" in head:
             raise InputError(f"{self.name} ends its lines with a bare carriage return; use \\n")
         self.crc, self._consumed = zlib.crc32(block), len(block)

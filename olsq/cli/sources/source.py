@@ -103,6 +103,9 @@ def open_source(data: str, reading: Reading) -> Source:
         return CsvSource(None, reading)
     path = Path(data)
     try:
+        # Opening a pipe to look at its first bytes would take them from it.
+        if not path.is_file() and not path.is_dir() and path.exists():
+            return CsvSource(None, reading, pipe=path)
         with path.open("rb") as file:
             magic = file.read(len(PARQUET_MAGIC))
     except FileNotFoundError:

@@ -39,6 +39,8 @@ class ByteStream:
         A Python codec; None and UTF-8 pass the bytes on.
     comment : str or None
         Lines that begin with this are left out (not inside quotation marks).
+    pipe : Path, optional
+        A named pipe or another file without positions, read in place of standard input.
 
     Attributes
     ----------
@@ -52,11 +54,14 @@ class ByteStream:
     """
 
     def __init__(
-        self, path: Path | None, name: str, encoding: str | None, comment: str | None
-    ) -> None:
+        self, path: Path | None, name: str, encoding: str | None, comment: str | None,
+        pipe: Path | None = None,
+    ) -> None:  # fmt: skip
         codec = check_encoding(encoding)
         self.path, self.name, self.encoding = path, name, encoding
-        self.raw: BinaryIO = sys.stdin.buffer if path is None else path.open("rb")
+        opened = path or pipe
+        self._ours = opened is not None
+        self.raw: BinaryIO = sys.stdin.buffer if opened is None else opened.open("rb")
         try:
             self.compression = None if path is None else _compression(self.raw)
             self.text: Any = _decompressed(self.raw, self.compression, name)
@@ -94,7 +99,7 @@ class ByteStream:
 
     def close(self) -> None:
         """Close the file; standard input is left open."""
-        if self.path is not None:
+        if self._ours:
             self.raw.close()
 
 

@@ -27,6 +27,7 @@ class Inference(Draws):
         Parameters
         ----------
         kind : {"HC0", "HC1", "HC2", "HC3", "hac"}, optional
+            In capitals or not.
             For noise whose variance differs from row to row (White), or that is correlated
             too (Newey-West); by default what ``cov`` says.
         lags : int
@@ -70,7 +71,7 @@ class Inference(Draws):
                 raise ValueError("lags and data are for a kind of covariance: give kind= too")
             with self._locked():
                 return self._shaped(self._covariances())
-        lags = robust.check_kind(kind, lags)
+        kind, lags = robust.check_kind(kind, lags)
         with self._locked():
             rows, usable = robust.rows_of(self, data)
             theta, k = self._theta(), self._origin.ridge.size

@@ -21,19 +21,24 @@ from olsq.online.times import half_life_gates, times_of_call
 KINDS = ("HC0", "HC1", "HC2", "HC3", "hac")
 
 
-def check_kind(kind: Any, lags: Any) -> int:
-    """Refuse what is no kind of covariance; the number of lags, 0 but for "hac"."""
+def check_kind(kind: Any, lags: Any) -> tuple[str, int]:
+    """The kind as it is spelled in KINDS, given in any case, and the lags, 0 but for "hac".
+
+    Raises ValueError for what is no kind of covariance.
+    """
+    if isinstance(kind, str):
+        kind = {name.lower(): name for name in KINDS}.get(kind.lower(), kind)
     check_choice(kind, "kind", KINDS)
     if kind != "hac":
         if lags is not None:
             raise ValueError(f"lags are for kind='hac', not for kind={kind!r}: leave them out")
-        return 0
+        return kind, 0
     if isinstance(lags, bool) or not isinstance(lags, (int, np.integer)) or lags < 0:
         raise ValueError(
             f"kind='hac' needs lags, a whole number of rows over which noise is correlated, got "
             f"{lags!r}; a usual choice is 4 (n / 100)^(2/9)"
         )
-    return int(lags)
+    return kind, int(lags)
 
 
 def rows_of(estimator: Any, data: Any) -> tuple[Rows, NDArray[np.bool_]]:

@@ -1,0 +1,18 @@
+"""Text from files and options, made safe to print on a terminal."""
+
+from __future__ import annotations
+
+from rich import markup
+
+
+def printable(text: str) -> str:
+    """``text`` with control characters written as escapes, such as ``\\x1b``.
+
+    A column's name must not move the cursor, change colours or hide what was printed before it.
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def escape(text: str) -> str:
+    """Printable ``text`` that Rich does not read as markup."""
+    return markup.escape(printable(text))
