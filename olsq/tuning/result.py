@@ -153,10 +153,12 @@ class Tuning(NamedTuple):
             left.legend(frameon=False)
         if self.forget < 1:
             left.axvline(1 / (1 - self.forget), color="0.7", linewidth=1)
-        right.plot(self.ridge_curve.ridge, self.ridge_curve.loss, marker=".")
-        positive = np.asarray(self.ridge_curve.ridge)
-        positive = positive[positive > 0]
-        right.set_xscale("symlog", linthresh=float(positive.min(initial=1.0)))
+        ridges, losses = np.asarray(self.ridge_curve.ridge), np.asarray(self.ridge_curve.loss)
+        right.plot(ridges[ridges > 0], losses[ridges > 0], marker=".")
+        right.set_xscale("log")
+        for loss in losses[ridges == 0][:1]:
+            right.axhline(loss, linestyle=":", color="0.4", label="ridge = 0")
+            right.legend(frameon=False)
         right.set_xlabel("ridge")
         return figure
 

@@ -505,3 +505,28 @@ def test_the_pages_blocks_print_what_it_shows():
     failed = []
     doctest.DocTestRunner().run(test, out=failed.append)
     assert failed == []
+
+
+def test_a_result_prints_in_a_few_lines_and_draws_its_curves():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 2))
+    y = np.einsum("nd,nd->n", X, np.cumsum(0.1 * rng.normal(size=X.shape), axis=0))
+    tuned = olsq.tune(X, y)
+    text = repr(tuned)
+    assert len(text.splitlines()) <= 10
+    assert f"forget={tuned.forget:.8g}" in text
+    assert "at forget=1" in text
+    assert "% saved" in text
+    assert [len(axis.lines) > 0 for axis in tuned.plot().axes] == [True, True]
+    assert len(repr(olsq.tune(X, y, method="mixture")).splitlines()) <= 10
+
+
+def test_kinds_of_covariance_are_taken_in_any_case():
+    X, y = np.eye(3)[[0, 1, 2, 0, 1, 2]], np.arange(6.0)
+    est = olsq.RecursiveLeastSquares(fit_intercept=False).fit(X, y)
+    for kind, lags in (("HC0", None), ("HC3", None), ("hac", 1)):
+        for other in (kind.lower(), kind.upper()):
+            np.testing.assert_array_equal(
+                est.cov_params(other, lags=lags, data=(X, y)),
+                est.cov_params(kind, lags=lags, data=(X, y)),
+            )
