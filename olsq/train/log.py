@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Self, TextIO
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.files import write_atomically
+from olsq.files import AppendedFile
 
 __all__ = ["Log", "Record"]
 
@@ -149,7 +149,7 @@ class LogFile:
 
     def __init__(self, path: Path | None, log: Log) -> None:
         self._path, self._log = path, log
-        self._file: TextIO | None = None
+        self._file: AppendedFile | None = None
         self._scores: tuple[str, ...] = ()
 
     def __enter__(self) -> Self:
@@ -173,16 +173,14 @@ class LogFile:
             self._file.close()
             self._start()
             return
-        self._file.write(record.as_row(self._scores))
-        self._file.flush()
+        self._file.append(record.as_row(self._scores).encode())
 
     def _start(self) -> None:
         if self._path is None:
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._scores = self._log.scores
-        write_atomically(self._path, self._log.as_csv().encode())
-        self._file = self._path.open("a", encoding="utf-8", newline="")
+        self._file = AppendedFile(self._path, self._log.as_csv().encode())
 
 
 def header(scores: tuple[str, ...] = ()) -> str:

@@ -24,6 +24,7 @@ from olsq.cli.demo.in_context import (
 from olsq.cli.demo.studies import Entry, Study, co2_study, compare, macro_study, scored_rows
 from olsq.cli.errors import InputError
 from olsq.cli.fit.options import FIGURES
+from olsq.cli.paths import check_paths
 
 MACRO_WORDS = """\
 203 quarters, 1959 to 2009. Each quarter olsq predicts the consumer price index from the money stock
@@ -51,8 +52,7 @@ def run_demo(out: Path, console: Console) -> None:
     """
     if out.suffix.lower() not in FIGURES:
         raise InputError(f"--out must end in {', '.join(FIGURES)}, got {out.name}")
-    if not out.parent.is_dir():
-        raise InputError(f"cannot write {out}: there is no directory {out.parent}")
+    check_paths([], [("--out", out)])
     macro, co2 = macro_study(), co2_study()
     with console.status("Compiling the kernels (the first run only; some ten seconds) ..."):
         _warm_up()
@@ -71,9 +71,10 @@ def run_demo(out: Path, console: Console) -> None:
     readings = _tell_context(console)
     with console.status("Drawing ..."):
         from olsq.cli.demo.figure import draw_demo
+        from olsq.plot.saving import save_figure
 
         try:
-            draw_demo(macro, co2, readings).savefig(out, dpi=200)
+            save_figure(draw_demo(macro, co2, readings), out, dpi=200)
         except OSError as error:
             raise InputError(f"cannot write {out}: {error.strerror}") from None
     console.print(f"\nFigure: [bold]{out}[/bold]", soft_wrap=True)

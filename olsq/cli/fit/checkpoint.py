@@ -49,8 +49,8 @@ def make_notes(
 ) -> dict[str, Any]:
     """Notes for a checkpoint at ``position`` of ``source``.
 
-    Nothing in them depends on the time or on how often checkpoints were made, so that a run that
-    was interrupted ends with the same bytes as one that was not.
+    Nothing in those of a finished run depends on the time or on how often checkpoints were made, so
+    that one that was interrupted ends with the same bytes as one that was not.
     """
     return {
         KEY: {

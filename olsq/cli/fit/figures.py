@@ -10,13 +10,7 @@ from olsq.cli.fit.options import FitOptions
 from olsq.cli.fit.trace import Trace
 from olsq.cli.sources.times import TimeColumn
 from olsq.online import GroupedLeastSquares
-
-
-def figure_paths(plot: Path | None, targets: Sequence[str]) -> list[Path]:
-    """Names of the figures: with several targets each has its own, fit.y1.png for y1."""
-    if plot is None or len(targets) == 1:
-        return [] if plot is None else [plot]
-    return [plot.with_name(f"{plot.stem}.{target}{plot.suffix}") for target in targets]
+from olsq.plot.saving import save_figure
 
 
 def draw_by_group(
@@ -33,7 +27,7 @@ def draw_by_group(
         labels, coef[learned], stderr[learned], names,
         title=f"{options.targets[target]} by {options.by}   ({options.describe()})",
     )  # fmt: skip
-    figure.savefig(path, dpi=150)
+    save_figure(figure, path, dpi=150)
 
 
 def draw(
@@ -51,4 +45,4 @@ def draw(
         title=f"{target}   ({options.describe()})",
         xlabel="row" if time is None else time.name,
     )
-    figure.savefig(path, dpi=150)
+    save_figure(figure, path, dpi=150)

@@ -14,7 +14,7 @@ from rich.console import Console
 from olsq.cli.errors import CommandError, InputError, Interrupted
 from olsq.cli.fit.checkpoint import load_checkpoint, make_notes, rejoin
 from olsq.cli.fit.design import Design
-from olsq.cli.fit.figures import draw, draw_by_group, figure_paths
+from olsq.cli.fit.figures import draw, draw_by_group
 from olsq.cli.fit.group_report import print_group_report
 from olsq.cli.fit.group_scores import GroupScores
 from olsq.cli.fit.intervals import Intervals
@@ -27,6 +27,7 @@ from olsq.cli.fit.target_path import PathOfTarget, hidden_before
 from olsq.cli.fit.trace import Trace
 from olsq.cli.fit.usable import usable_rows
 from olsq.cli.interrupts import Interrupts
+from olsq.cli.paths import locked_paths
 from olsq.cli.progress import RowProgress
 from olsq.cli.sources.columns import Chunk
 from olsq.cli.sources.source import Source, open_source
@@ -46,6 +47,12 @@ def run_fit(options: FitOptions, console: Console, progress_console: Console) ->
         If the run failed for another reason, a full disk for example.
     """
     options.check()
+    with locked_paths(*(path for _, path in options.written())):
+        _run_locked(options, console, progress_console)
+
+
+def _run_locked(options: FitOptions, console: Console, progress_console: Console) -> None:
+    """Fit; no other run writes any of the files meanwhile."""
     found = None
     if options.resume and options.state is not None:
         found = load_checkpoint(options.state)
@@ -64,7 +71,7 @@ def run_fit(options: FitOptions, console: Console, progress_console: Console) ->
             reason = f"{error.strerror}: {error.filename or 'writing failed'}"
             raise CommandError(f"{reason}; {run.how_to_go_on()}") from None
         finally:
-            # Without a state file nobody can go on with a part file: leave none behind.
+            # Without a state file nobody can go on with a draft: leave none behind.
             if not done:
                 run.close(discard=options.state is None or not options.state.exists())
         try:
@@ -291,7 +298,8 @@ class FitRun:
         self._save()
         if self.output is not None:
             self.output.finish()
-        figures = figure_paths(self.options.plot, source.columns.targets)
+            self._save()  # now without the draft, which has become the output
+        figures = self.options.figures()
         if isinstance(self.estimator, GroupedLeastSquares):
             for j, path in enumerate(figures):
                 draw_by_group(self.estimator, self.design.names(), j, self.options, path)
@@ -306,7 +314,7 @@ class FitRun:
     def report(self, console: Console) -> None:
         """Print the tables."""
         options, columns = self.options, self.source.columns
-        figures = figure_paths(options.plot, columns.targets)
+        figures = options.figures()
         written = [("every row", options.out), *(("figure", path) for path in figures)]
         written.append(("state", options.state))
         files = [f"{what}: {path}" for what, path in written if path is not None]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from olsq.cli.errors import InputError
 from olsq.cli.fit.output import DEFAULT_GROUPS, FORMATS, GROUPS
+from olsq.cli.paths import check_paths
 from olsq.cli.sources.columns import Reading
 from olsq.cli.sources.streams import check_encoding
 from olsq.online import GroupedLeastSquares, RecursiveLeastSquares, RollingLeastSquares
@@ -159,6 +159,23 @@ class FitOptions:
                     "with it)"
                 )
 
+    def figures(self) -> list[Path]:
+        """Names of the figures: with several targets each has its own, fit.y1.png for y1."""
+        plot = self.plot
+        if plot is None or len(self.targets) == 1:
+            return [] if plot is None else [plot]
+        try:
+            return [plot.with_name(f"{plot.stem}.{name}{plot.suffix}") for name in self.targets]
+        except ValueError:
+            raise InputError(
+                f"--plot: a target's name cannot be part of a file's: {', '.join(self.targets)}"
+            ) from None
+
+    def written(self) -> list[tuple[str, Path]]:
+        """Return every file that the run writes, after the option that asks for it."""
+        named = [("--out", self.out), *(("--plot", path) for path in self.figures())]
+        return [(what, path) for what, path in (*named, ("--state", self.state)) if path]
+
     def _check_files(self) -> None:
         if self.resume and self.state is None:
             raise InputError("--resume needs --state, the file to resume from")
@@ -166,21 +183,8 @@ class FitOptions:
             raise InputError(f"--plot must end in {', '.join(FIGURES)}, got {self.plot.name}")
         if self.out is not None and self.out.suffix not in FORMATS:
             raise InputError(f"--out must end in {' or '.join(FORMATS)}, got {self.out.name}")
-        taken: dict[Path, str] = {}
-        if self.data != "-":
-            taken[Path(self.data).resolve()] = "the data"
-        for option, path in (("--out", self.out), ("--plot", self.plot), ("--state", self.state)):
-            if path is None:
-                continue
-            if path.resolve() in taken:
-                raise InputError(f"{option} and {taken[path.resolve()]} are the same file: {path}")
-            if not path.parent.is_dir():
-                raise InputError(f"cannot write {path}: there is no directory {path.parent}")
-            if path.is_dir():
-                raise InputError(f"cannot write {path}: it is a directory")
-            if not os.access(path if path.exists() else path.parent, os.W_OK):
-                raise InputError(f"cannot write {path}: permission denied")
-            taken[path.resolve()] = option
+        reads = [] if self.data == "-" else [("the data", Path(self.data))]
+        check_paths(reads, self.written())
         if self.state is not None and self.state.exists() and not self.resume:
             raise InputError(
                 f"{self.state} exists: add --resume to go on from it, or delete it to start again"

@@ -1,15 +1,14 @@
 """Write predictions, residuals and coefficients so that a crash can never leave a wrong file.
 
-Rows are appended to ``<out>.part``; its length and checksum go into every checkpoint.  A resumed
-run cuts the part file back to that length, whatever was written after it, and goes on.  Only a
-completed run gives the file its final name.  For Parquet, which cannot be appended to, the part
-file holds the rows as plain float64 numbers and is converted, in constant memory, at the end.
+Rows are appended to a draft beside the file; its name, length and checksum go into every
+checkpoint.  A resumed run goes on with the draft only if it begins with what they describe, and
+cuts off whatever was written after it.  Only a completed run gives the file its name.  For
+Parquet, which cannot be appended to, the draft holds the rows as plain float64 numbers and is
+converted, in constant memory, at the end.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
 import sys
 import zlib
 from collections.abc import Iterator, Sequence
@@ -22,8 +21,10 @@ from numpy.typing import NDArray
 from polars.io.plugins import register_io_source
 
 from olsq.cli.errors import CommandError, InputError
+from olsq.cli.polars_errors import reading_parquet, writing_parquet
 from olsq.cli.sources.groups import GroupColumn
 from olsq.cli.sources.times import TimeColumn
+from olsq.files import Draft
 
 READ_BYTES = 1 << 20
 ROW_GROUP_ROWS = 65_536
@@ -31,7 +32,7 @@ FORMATS = (".csv", ".parquet")
 # What --columns chooses from, in the order of the file, and what is written without it.
 GROUPS = ("prediction", "interval", "residual", "coef", "stderr", "sigma")
 DEFAULT_GROUPS = ("prediction", "residual", "coef")
-Mark = dict[str, int]
+Mark = dict[str, Any]  # bytes, crc, and the draft's name (None: of a finished file)
 
 
 class Output:
@@ -46,15 +47,15 @@ class Output:
     time : TimeColumn or None
         The column before ``row``.
     mark : dict or None
-        Where a checkpoint left the part file (:meth:`checkpoint`); None starts afresh.
+        Where a checkpoint left the draft (:meth:`checkpoint`); None starts afresh.
     groups : GroupColumn, optional
         The column of labels before ``row``.
 
     Raises
     ------
     InputError
-        If the name has another ending, the file cannot be written, or the part file does not
-        hold what the checkpoint says.
+        If the name has another ending, the file cannot be written, or the draft does not begin
+        with what the checkpoint says.
     """
 
     def __init__(
@@ -64,7 +65,6 @@ class Output:
         if path.suffix not in FORMATS:
             raise InputError(f"--out must end in {' or '.join(FORMATS)}, got {path.name}")
         self.path = path
-        self.part = path.with_name(path.name + ".part")
         self._time, self._groups = time, groups
         first = [column.name for column in (time, groups) if column is not None]
         self._names = [*first, "row", *names]
@@ -72,49 +72,73 @@ class Output:
             raise CommandError("two output columns would have the same name")
         self._parquet = path.suffix == ".parquet"
         self._bytes = self._crc = 0
+        self._draft: Draft | None = None
+        self._recorded = False  # whether a state names the draft
         try:
-            self._file: BinaryIO = self._start() if mark is None else self._continue(mark)
+            self._start() if mark is None else self._continue(mark)
         except BrokenPipeError:
             raise
         except OSError as error:
             raise InputError(f"cannot write {path}: {error.strerror}") from None
+        except BaseException:
+            self.close(discard=True)
+            raise
 
-    def _start(self) -> BinaryIO:
-        file = self.part.open("wb")
-        self._file = file
+    def _start(self) -> None:
+        self._draft = Draft(self.path)
         if not self._parquet:
             self._write(self._head())
-        return file
 
     def _head(self) -> bytes:
         return ",".join(map(_quoted, self._names)).encode() + b"\n"
 
-    def _continue(self, mark: Mark) -> BinaryIO:
-        # An earlier run that finished left no part file: its result goes back under construction.
-        rebuilt = self._parquet and not self.part.exists() and self.path.exists()
-        if rebuilt:
-            self._unconvert()
-        present = self.part if self.part.exists() else self.path
-        if not present.exists():
-            raise InputError(f"cannot resume: {self.part} is gone; delete the state to start again")
-        with present.open("rb") as file:
-            while self._bytes < mark["bytes"]:
-                block = file.read(min(READ_BYTES, mark["bytes"] - self._bytes))
-                if not block:
-                    break
-                self._crc = zlib.crc32(block, self._crc)
-                self._bytes += len(block)
+    def _continue(self, mark: Mark) -> None:
+        whole = isinstance(mark, dict) and type(mark.get("bytes")) is int and mark["bytes"] >= 0
+        if not whole or type(mark.get("crc")) is not int:
+            raise InputError("cannot resume: the state does not say how far the output had come")
+        # Earlier versions kept the draft under this name.
+        name = mark.get("part", self.path.name + ".part")
+        if name is not None and not isinstance(name, str):
+            raise InputError("cannot resume: the state names no draft of the output")
+        if name is not None:
+            try:
+                self._draft = Draft.adopt(self.path, name)
+                self._recorded = True
+            except FileNotFoundError:
+                pass  # killed after the file had got its name, before the state said so
+            except OSError as error:
+                raise InputError(f"cannot resume: {name}: {error.strerror}") from None
+        if self._draft is None:
+            if not self.path.exists():
+                gone = self.path if name is None else self.path.with_name(name)
+                raise InputError(f"cannot resume: {gone} is gone; delete the state to start again")
+            # The finished file stays as it is until the new one is complete.
+            self._draft = Draft(self.path)
+            self._unconvert() if self._parquet else self._copy(mark["bytes"])
+        present = name if self._recorded else self.path
+        file = self._draft.file
+        file.seek(0)
+        while self._bytes < mark["bytes"]:
+            block = file.read(min(READ_BYTES, mark["bytes"] - self._bytes))
+            if not block:
+                break
+            self._crc = zlib.crc32(block, self._crc)
+            self._bytes += len(block)
         if (self._bytes, self._crc) != (mark["bytes"], mark["crc"]):
-            if rebuilt:
-                self.part.unlink()
             raise InputError(f"cannot resume: {present} is not the file the state describes")
-        if present != self.part:
-            os.replace(present, self.part)
-        os.truncate(self.part, mark["bytes"])
-        return self.part.open("ab")
+        self._draft.cut(mark["bytes"])
+
+    def _copy(self, most: int) -> None:
+        """Begin with the first bytes of the finished file."""
+        assert self._draft is not None
+        with self.path.open("rb") as file:
+            while most > 0 and (block := file.read(min(READ_BYTES, most))):
+                self._draft.write(block)
+                most -= len(block)
 
     def _write(self, data: bytes) -> None:
-        self._file.write(data)
+        assert self._draft is not None
+        self._draft.write(data)
         self._crc = zlib.crc32(data, self._crc)
         self._bytes += len(data)
 
@@ -151,35 +175,42 @@ class Output:
 
     def checkpoint(self) -> Mark:
         """Force everything appended onto the disk and return where that is."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        return {"bytes": self._bytes, "crc": self._crc}
+        mark: Mark = {"bytes": self._bytes, "crc": self._crc, "part": None}
+        if self._draft is not None:  # it is no longer there once the file is finished
+            self._draft.sync()
+            mark["part"] = self._draft.keep()
+            self._recorded = True
+        return mark
 
     def finish(self) -> None:
         """Give the file its final name."""
-        self.checkpoint()
-        self._file.close()
+        assert self._draft is not None
         if self._parquet:
-            written = self.path.with_name(self.path.name + ".writing")
-            self._converted().sink_parquet(
-                written, row_group_size=ROW_GROUP_ROWS, maintain_order=True
-            )
-            os.replace(written, self.path)
-            self.part.unlink()
+            with Draft(self.path) as written:
+                with writing_parquet(str(self.path)):
+                    self._converted().sink_parquet(
+                        written.file, row_group_size=ROW_GROUP_ROWS, maintain_order=True
+                    )
+                written.commit()
+            self._draft.discard()
         else:
-            os.replace(self.part, self.path)
+            self._draft.commit()
+        self._draft = None
 
     def close(self, *, discard: bool) -> None:
-        """Stop writing without finishing; with ``discard`` nothing is left behind."""
-        # What could not be written is lost on a full disk; a resumed run cuts off the rest of it.
-        with contextlib.suppress(OSError):
-            self._file.close()
-        if discard:
-            self.part.unlink(missing_ok=True)
+        """Stop writing without finishing.
+
+        With ``discard`` nothing is left behind, nor is a draft that no state names.
+        """
+        if self._draft is not None:
+            if discard or not self._recorded:
+                self._draft.discard()
+            self._draft.close()
 
     def _converted(self) -> pl.LazyFrame:
-        """The part file's rows as a lazy frame that is read piece by piece."""
-        width = len(self._names)
+        """Return the draft's rows as a lazy frame that is read piece by piece."""
+        assert self._draft is not None
+        file, width = self._draft.file, len(self._names)
         schema: dict[str, Any] = dict.fromkeys(self._names, pl.Float64) | {"row": pl.Int64}
         if self._time is not None:
             schema[self._time.name] = self._time.dtype
@@ -193,24 +224,24 @@ class Output:
             batch_size: int | None,
         ) -> Iterator[pl.DataFrame]:
             rows_per_read = max(READ_BYTES // (8 * width), 1)
-            with self.part.open("rb") as file:
-                while block := file.read(8 * width * rows_per_read):
-                    yield self._frame(np.frombuffer(block).reshape(-1, width))
+            file.seek(0)
+            while block := file.read(8 * width * rows_per_read):
+                yield self._frame(np.frombuffer(block).reshape(-1, width))
 
         return register_io_source(pieces, schema=schema)
 
     def _unconvert(self) -> None:
-        """Rebuild the part file of a finished Parquet file."""
-        scan = pl.scan_parquet(self.path)
-        if scan.collect_schema().names() != self._names:
-            raise InputError(f"cannot resume: {self.path} is not the file the state describes")
-        n = int(scan.select(pl.len()).collect().item())
-        with self.part.open("wb") as file:
+        """Write the rows of a finished Parquet file into the draft."""
+        assert self._draft is not None
+        with reading_parquet(str(self.path)):
+            scan = pl.scan_parquet(self.path)
+            if scan.collect_schema().names() != self._names:
+                raise InputError(f"cannot resume: {self.path} is not the file the state describes")
+            n = int(scan.select(pl.len()).collect().item())
             for at in range(0, n, ROW_GROUP_ROWS):
                 frame = scan.slice(at, ROW_GROUP_ROWS).collect()
-                file.write(
-                    np.column_stack([self._plain(frame[name]) for name in self._names]).tobytes()
-                )
+                columns = [self._plain(frame[name]) for name in self._names]
+                self._draft.write(np.column_stack(columns).tobytes())
 
     def _plain(self, column: pl.Series) -> NDArray[np.float64]:
         """A column of the finished file as the numbers it was made from."""
@@ -231,15 +262,17 @@ class Printed(Output):
     ) -> None:
         super().__init__(Path("standard output.csv"), names, time, None, groups)
 
-    def _start(self) -> BinaryIO:
-        self._file = sys.stdout.buffer
+    def _start(self) -> None:
+        self._file: BinaryIO = sys.stdout.buffer
         try:
             self._write(self._head())
         except BrokenPipeError:
             raise
         except OSError as error:
             raise CommandError(f"cannot write to standard output: {error.strerror}") from None
-        return self._file
+
+    def _write(self, data: bytes) -> None:
+        self._file.write(data)
 
     def finish(self) -> None:
         """See to it that everything is on its way."""

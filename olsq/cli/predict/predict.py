@@ -17,6 +17,7 @@ from olsq.cli.fit.design import Design
 from olsq.cli.fit.options import Estimator, check_format
 from olsq.cli.fit.output import FORMATS, Output, Printed
 from olsq.cli.interrupts import Interrupts
+from olsq.cli.paths import check_paths, locked_paths
 from olsq.cli.progress import RowProgress
 from olsq.cli.sources.columns import Chunk, Reading
 from olsq.cli.sources.source import Source, open_source
@@ -49,11 +50,8 @@ class PredictOptions:
             return
         if self.out.suffix not in FORMATS:
             raise InputError(f"--out must end in {' or '.join(FORMATS)}, got {self.out.name}")
-        for what, path in (("the data", self.data), ("the state", str(self.state))):
-            if path != "-" and Path(path).resolve() == self.out.resolve():
-                raise InputError(f"--out and {what} are the same file: {self.out}")
-        if not self.out.parent.is_dir():
-            raise InputError(f"cannot write {self.out}: there is no directory {self.out.parent}")
+        reads = [] if self.data == "-" else [("the data", Path(self.data))]
+        check_paths([*reads, ("the state", self.state)], [("--out", self.out)])
 
 
 class Model:
@@ -136,7 +134,11 @@ def run_predict(options: PredictOptions, progress_console: Console) -> None:
     options.check()
     model = Model(options.state)
     source = open_source(options.data, model.reading(options))
-    with source, Interrupts() as interrupts:
+    with (
+        source,
+        locked_paths(*([options.out] if options.out else [])),
+        Interrupts() as interrupts,
+    ):
         run = PredictRun(options, model, source)
         done = False
         try:

@@ -14,6 +14,7 @@ from pathlib import Path
 import polars as pl
 
 from olsq.cli.errors import InputError
+from olsq.cli.polars_errors import reading_parquet
 from olsq.cli.sources.columns import Chunk, Reading, choose_columns
 from olsq.cli.sources.source import Position, Source, default_chunk_rows
 from olsq.cli.sources.table import TableBuilder
@@ -40,13 +41,10 @@ class ParquetSource(Source):
 
     def __init__(self, path: Path, reading: Reading) -> None:
         super().__init__(path)
-        scan = pl.scan_parquet(path)
-        try:
+        with reading_parquet(str(path)):
+            scan = pl.scan_parquet(path)
             schema = scan.collect_schema()
             self._total = int(scan.select(pl.len()).collect().item())
-        except (pl.exceptions.PolarsError, OSError) as error:
-            reason = str(error).splitlines()[0]
-            raise InputError(f"{path} is a damaged Parquet file: {reason}") from None
         self.header = list(schema.names())
         self.columns = choose_columns(self.header, reading)
         self.table = TableBuilder(self.name, self.columns, reading)
@@ -91,11 +89,8 @@ class ParquetSource(Source):
     def _slices(self, stop: int) -> Iterator[Chunk]:
         while self.rows < min(stop, self._total):
             length = min(CHUNKS_PER_READ * self.chunk_rows, stop - self.rows)
-            try:
+            with reading_parquet(self.name):
                 frame = self._scan.slice(self.rows, length).collect()
-            except (pl.exceptions.PolarsError, OSError) as error:
-                reason = str(error).splitlines()[0]
-                raise InputError(f"{self.name} is a damaged Parquet file: {reason}") from None
             cells = frame.to_dict()
             if not self.rows:
                 self.table.settle(cells, self.chunk_rows)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from olsq.cli.errors import InputError
+from olsq.files import same_file
 
 if TYPE_CHECKING:
     from olsq.train import TrainConfig
@@ -86,6 +87,20 @@ class TrainOptions:
             raise InputError(f"cannot write to {self.out}: it is not a directory")
         if not self.out.absolute().parent.is_dir():
             raise InputError(f"cannot make {self.out}: there is no directory {self.out.parent}")
+
+    def check_files(self) -> None:
+        """Raise InputError if a file that the run reads is one that it writes."""
+        names = (
+            "checkpoint.safetensors", "log.csv", "config.toml", "loss.png", "perplexity.png",
+            "positions.csv", "model.safetensors", ".olsq-lock",
+        )  # fmt: skip
+        reads = [("the text", self.text)]
+        if self.tokenizer.endswith(".json"):
+            reads.append(("--tokenizer", Path(self.tokenizer)))
+        for what, path in reads:
+            for name in names:
+                if path is not None and same_file(path, self.out / name):
+                    raise InputError(f"{what} is a file that the run writes: {path}")
 
     def read(self) -> bytes:
         """The text, as bytes."""

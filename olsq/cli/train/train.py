@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sys
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from rich.console import Console
 from olsq.cli.errors import CommandError, InputError, Interrupted
 from olsq.cli.interrupts import Interrupts
 from olsq.cli.libraries import check_libraries
+from olsq.cli.paths import locked_paths
 from olsq.cli.train.build import make_mesh, make_model, make_solver, read_data
 from olsq.cli.train.config import CONFIG, write_config
 from olsq.cli.train.options import TrainOptions, option
@@ -38,6 +40,20 @@ def run_train(options: TrainOptions, console: Console, progress_console: Console
     """
     options.check()
     check_libraries("train", "equinox", "optax", "safetensors")
+    options.check_files()
+    made = not options.out.exists()
+    options.out.mkdir(exist_ok=True)
+    try:
+        with locked_paths(options.out):
+            _train_locked(options, console, progress_console)
+    finally:
+        if made:  # a run that was refused leaves no empty folder
+            with contextlib.suppress(OSError):
+                options.out.rmdir()
+
+
+def _train_locked(options: TrainOptions, console: Console, progress_console: Console) -> None:
+    """Train; no other run writes into the folder meanwhile."""
     with progress_console.status("reading and tokenising"):
         trainer, bytes_per_token = prepare(options)
     from olsq.train import CheckpointError, TrainingError
@@ -48,7 +64,6 @@ def run_train(options: TrainOptions, console: Console, progress_console: Console
         progress_console.print(f"{trainer.checkpoint_path} does not exist yet: from step 1")
     progress = StepProgress(progress_console, trainer)
     try:
-        options.out.mkdir(exist_ok=True)
         write_atomically(options.out / CONFIG, write_config(options).encode())
         with Interrupts() as interrupts, progress:
             for record in trainer.run():

@@ -1,0 +1,65 @@
+"""The files that a command reads and writes: no two of them are the same, and no other run's."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from olsq.cli.errors import CommandError, InputError
+from olsq.files import InUseError, lock_path, locked, same_file
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+Named = tuple[str, Path]  # what the user calls it, and where it is
+
+
+def check_paths(reads: Sequence[Named], writes: Sequence[Named]) -> None:
+    """Check, before anything is read or written, that every file can be written as asked.
+
+    Raises
+    ------
+    InputError
+        If two of the files, or a file and the lock of another, are the same, or one cannot be
+        written.
+    """
+    taken = list(reads)
+    for option, path in writes:
+        for other, place in taken:
+            if same_file(path, place):
+                raise InputError(f"{option} and {other} are the same file: {path}")
+        folder = Path(os.path.realpath(path)).parent
+        if not folder.is_dir():
+            raise InputError(f"cannot write {path}: there is no directory {path.parent}")
+        if path.is_dir():
+            raise InputError(f"cannot write {path}: it is a directory")
+        if path.exists() and not path.is_file():
+            raise InputError(f"cannot write {path}: it is not a regular file")
+        if not all(os.access(p, os.W_OK) for p in (folder, path) if p.exists()):
+            raise InputError(f"cannot write {path}: permission denied")
+        taken.append((option, path))
+    for option, path in writes:
+        for other, place in taken:
+            if same_file(lock_path(path), place):
+                raise InputError(f"{other} is the file that {option} is locked by: {place}")
+
+
+@contextlib.contextmanager
+def locked_paths(*paths: Path) -> Iterator[None]:
+    """Keep every other run from writing these files and folders.
+
+    Raises
+    ------
+    InputError
+        If another run is writing one of them, or a lock cannot be made.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(locked(*paths))
+        except InUseError as error:
+            raise InputError(str(error)) from None
+        except OSError as error:
+            kind = CommandError if error.errno in FULL else InputError
+            raise kind(f"cannot write {error.filename}: {error.strerror}") from None
+        yield

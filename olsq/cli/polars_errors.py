@@ -1,0 +1,78 @@
+"""Errors of Polars about Parquet files, and panics of its Rust code, as one line."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
+
+import polars as pl
+
+from olsq.cli.errors import InputError
+
+# What Polars raises: a panic is no Exception.
+ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
+
+
+@contextlib.contextmanager
+def reading_parquet(name: str) -> Iterator[None]:
+    """Turn what a damaged Parquet file raises into an InputError with its name."""
+    try:
+        with _without_panics():
+            yield
+    except (*ERRORS, OSError) as error:
+        raise InputError(
+            f"{name} is a damaged Parquet file: {_reason(error)} (write it again from its source)"
+        ) from None
+
+
+@contextlib.contextmanager
+def writing_parquet(name: str) -> Iterator[None]:
+    """Turn what Polars raises on a full disk into the OSError of the system, with the name."""
+    try:
+        with _without_panics():
+            yield
+    except ERRORS as error:
+        number = re.search(r"\(os error (\d+)\)", str(error))
+        if number is None:
+            raise OSError(None, f"Parquet could not be written ({_reason(error)})", name) from None
+        code = int(number[1])
+        raise OSError(code, os.strerror(code), name) from None
+
+
+def _reason(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+@contextlib.contextmanager
+def _without_panics() -> Iterator[None]:
+    """Hold back what is written to standard error, and drop it if Polars fails.
+
+    Rust prints a report of every panic, with a stack trace, to the descriptor itself.
+    """
+    try:
+        kept = os.dup(2)
+    except OSError:  # there is no standard error
+        yield
+        return
+    failed = False
+    with tempfile.TemporaryFile() as held:
+        sys.stderr.flush()
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        except ERRORS:
+            failed = True
+            raise
+        finally:
+            with contextlib.suppress(OSError, ValueError):
+                sys.stderr.flush()
+            os.dup2(kept, 2)
+            os.close(kept)
+            if not failed:
+                held.seek(0)
+                with contextlib.suppress(OSError):
+                    os.write(2, held.read())

@@ -1,0 +1,12 @@
+"""Files that are complete under their name, or not there: all that the package writes goes here."""
+
+from olsq.files.appended import AppendedFile
+from olsq.files.atomic import write_atomically
+from olsq.files.draft import Draft
+from olsq.files.locks import InUseError, lock_path, locked
+from olsq.files.names import same_file, temporary_name
+
+__all__ = [
+    "AppendedFile", "Draft", "InUseError", "lock_path", "locked", "same_file", "temporary_name",
+    "write_atomically",
+]  # fmt: skip

@@ -1,0 +1,154 @@
+"""Locks that keep a second run from writing the same files.
+
+The lock is an advisory one on an open file, ``.o.csv.olsq-lock`` beside ``o.csv``, so that it goes
+with its process, however that ends.  The file itself means nothing: one that a killed process has
+left is locked and removed by the next run.  It holds the process and the time, for the message.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import errno
+import os
+import socket
+import stat
+from collections.abc import Iterator
+
+from olsq.files.descriptors import NO_FOLLOW, is_named, try_lock
+from olsq.files.names import Path, stem
+
+ENDING = "olsq-lock"
+_MAGIC = "olsq lock"
+_WINDOWS = os.name == "nt"
+
+
+class InUseError(Exception):
+    """Another run is writing the file."""
+
+
+def lock_path(path: Path) -> str:
+    """Return the name of the lock of a file, or of a folder, in which it then lies."""
+    target = os.path.realpath(path)
+    if os.path.isdir(target):
+        return os.path.join(target, f".{ENDING}")
+    folder, base = os.path.split(target)
+    return os.path.join(folder, f".{stem(base)}.{ENDING}")
+
+
+@contextlib.contextmanager
+def locked(*paths: Path) -> Iterator[None]:
+    """Lock files, and folders, that are to be written; readers are not kept out.
+
+    Parameters
+    ----------
+    *paths : path
+        Files, which need not be there, and folders.  Of links, what they point to is locked.
+
+    Raises
+    ------
+    InUseError
+        If another process, or thread, has one of them locked.
+    OSError
+        If a lock cannot be made, because its folder cannot be written for example; its
+        ``filename`` is that of the file to be locked.
+
+    Notes
+    -----
+    Where the file system has no locks this locks nothing.  Whether a lock bars processes on
+    other hosts is up to the file system, too: NFS does from version 4 on, many others do not.
+    """
+    # In one order, so that of two runs with the same files one gets all of them.
+    chosen = sorted({lock_path(path): os.fspath(path) for path in paths}.items())
+    with contextlib.ExitStack() as stack:
+        for place, shown in chosen:
+            try:
+                stack.enter_context(_lock(place, shown))
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, shown) from None
+        yield
+
+
+@contextlib.contextmanager
+def _lock(place: str, shown: str) -> Iterator[None]:
+    descriptor = _open_locked(place, shown)
+    try:
+        _sign(descriptor)
+        yield
+    finally:
+        # Removed while still locked: who has opened the same file meanwhile finds, once he has its
+        # lock, that it is no longer the one of this name.
+        if not _WINDOWS:
+            _remove(place, descriptor)
+        os.close(descriptor)
+        if _WINDOWS:
+            with contextlib.suppress(OSError):  # fails if another process has it open
+                os.unlink(place)
+
+
+def _open_locked(place: str, shown: str) -> int:
+    while True:
+        descriptor = _open(place)
+        try:
+            _check(descriptor, place)
+            try:
+                free = try_lock(descriptor)
+            except OSError:  # a file system without locks
+                return descriptor
+            if not free:
+                raise InUseError(f"another run is writing {shown}{_owner(descriptor)}")
+            if is_named(descriptor, place):
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # of a run that was just ending
+
+
+def _open(place: str) -> int:
+    try:
+        return os.open(place, os.O_RDWR | os.O_CREAT | NO_FOLLOW, 0o666)
+    except PermissionError:  # left by another user: it can be locked, if not written
+        return os.open(place, os.O_RDONLY | NO_FOLLOW)
+
+
+def _check(descriptor: int, place: str) -> None:
+    """Raise FileExistsError if the file is not one that :func:`_sign` has written, nor empty."""
+    status = os.fstat(descriptor)
+    ours = stat.S_ISREG(status.st_mode) and status.st_nlink <= 1
+    if not ours or (status.st_size and not _content(descriptor).startswith(_MAGIC)):
+        raise FileExistsError(errno.EEXIST, f"{place} is in the way, and no lock of olsq", place)
+
+
+def _content(descriptor: int) -> str:
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return os.read(descriptor, 1000).decode("utf-8", "replace")
+
+
+def _sign(descriptor: int) -> None:
+    now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+    text = f"{_MAGIC}\n{os.getpid()}\n{now}\n{socket.gethostname()}\n"
+    with contextlib.suppress(OSError):  # another user's, or the disk is full: the lock holds
+        os.ftruncate(descriptor, 0)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        os.write(descriptor, text.encode())
+
+
+def _owner(descriptor: int) -> str:
+    """Who has the lock, as far as the file says it."""
+    try:
+        magic, pid, since, host = _content(descriptor).splitlines()[:4]
+        began = datetime.datetime.fromisoformat(since).astimezone()
+    except (ValueError, OSError):  # not yet written
+        return ""
+    if magic != _MAGIC or not pid.isdigit():
+        return ""
+    today = began.date() == datetime.date.today()
+    place = "" if host == socket.gethostname() else f" on {host}"
+    return f" (process {pid}{place}, since {began:{'%H:%M' if today else '%Y-%m-%d %H:%M'}})"
+
+
+def _remove(place: str, descriptor: int) -> None:
+    with contextlib.suppress(OSError):
+        if is_named(descriptor, place):
+            os.unlink(place)
