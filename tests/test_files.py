@@ -159,10 +159,10 @@ try:
     files.write_atomically("f", b"x" * 50_000, b"x" * 60_000)
 except OSError as error:
     print(error.strerror, error.filename, os.listdir("."))
-log = files.AppendedFile("log", b"first\n")
+log = files.AppendedFile("log", b"first\\n")
 try:
     for _ in range(3):
-        log.append(b"y" * 49_999 + b"\n")
+        log.append(b"y" * 49_999 + b"\\n")
 except OSError as error:
     print(error.strerror, error.filename, os.path.getsize("log"))
 """
@@ -170,7 +170,7 @@ except OSError as error:
         [sys.executable, "-c", code], cwd=tmp_path, env=environment(), capture_output=True,
         text=True,
     )  # fmt: skip
-    assert done.stdout.splitlines() == ["File too large f []", "File too large log 50006"]
+    assert done.stdout.splitlines() == ["File too large f []", "No space left on device log 50006"]
 
 
 class TestKeptDrafts:

@@ -11,8 +11,15 @@ from types import TracebackType
 from typing import Self
 
 from olsq.files.descriptors import CREATE, NO_FOLLOW, is_named, lock_if_possible, try_lock
-from olsq.files.names import KEPT, TEMPORARY, Path, is_kept, is_temporary
-from olsq.files.names import status_of_old, temporary_name
+from olsq.files.names import (
+    KEPT,
+    TEMPORARY,
+    Path,
+    is_kept,
+    is_temporary,
+    status_of_old,
+    temporary_name,
+)
 
 _WINDOWS = os.name == "nt"  # there, an open file can neither be renamed nor removed
 _tidied: set[str] = set()

@@ -26,9 +26,7 @@ def temporary_name(target: str, ending: str = TEMPORARY) -> str:
 def is_temporary(name: str, base: str) -> bool:
     """Whether ``name`` is one that :func:`temporary_name` gives to temporary files of ``base``."""
     start = f".{stem(base)}."
-    return name.startswith(start) and bool(
-        re.fullmatch(r"[0-9a-f]{16}\.tmp", name[len(start) :])
-    )
+    return name.startswith(start) and bool(re.fullmatch(r"[0-9a-f]{16}\.tmp", name[len(start) :]))
 
 
 def is_kept(name: str) -> bool:

@@ -346,7 +346,7 @@ def test_full_disk_says_how_to_go_on(table, tmp_path, olsq_command, monkeypatch)
         from olsq.cli.fit.output import Output
 
         def full(self, *arguments):
-            raise OSError(28, "No space left on device", str(self.part))
+            raise OSError(28, "No space left on device", str(self.path))
 
         patch.setattr(Output, "append", full)
         code, _, err = olsq_command(*arguments, "--resume")
