@@ -213,7 +213,8 @@ def test_disk_full_is_a_runtime_failure(suffix, directory):
         env=environment(), capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 1
-    assert done.stderr == f"olsq: File too large: o{suffix}; nothing was saved (--state FILE saves)\n"
+    reason = f"File too large: o{suffix}; nothing was saved (--state FILE saves)"
+    assert done.stderr == f"olsq: {reason}\n"
     assert sorted(path.name for path in directory.iterdir()) == before
 
 

@@ -16,8 +16,12 @@ def waiting_run(tmp_path, *options):
     process.stdin.write(csv_text(*make_rows(300)).encode())
     process.stdin.flush()
     end = time.monotonic() + PATIENCE
-    while not list(tmp_path.glob(".*.olsq-lock")):
-        assert process.poll() is None and time.monotonic() < end
+    ready = [".*.olsq-lock", *([".o.csv.*.tmp"] if "--out" in options else [])]
+    while not all(list(tmp_path.glob(name)) for name in ready) or not all(
+        path.stat().st_size for path in tmp_path.glob(ready[0])
+    ):
+        assert process.poll() is None
+        assert time.monotonic() < end
         time.sleep(0.02)
     return process
 
