@@ -214,6 +214,71 @@ def test_total_loses_no_digits_to_squaring():
     assert np.abs(-v[:2] / v[2] - [1, 2]).max() > 1e-2  # from moments
 
 
+def total_problems():
+    """Random X (n, d), Y (n, m): plain, noisy, few rows, and those that barely have a solution."""
+    for seed in range(240):
+        rng = np.random.default_rng(seed)
+        d, m = rng.integers(1, 5), rng.integers(1, 4)
+        kind = ("noisy", "quiet", "few rows", "nearly none")[seed % 4]
+        n = d + (0 if kind == "few rows" else m + rng.integers(0, 20))
+        X, Y = rng.standard_normal((n, d)), rng.standard_normal((n, m))
+        if kind == "quiet":
+            Y = X @ rng.standard_normal((d, m)) + 0.1 * Y
+        if kind == "nearly none":  # the weakest direction of X and the targets: almost orthogonal
+            U, values, Vt = np.linalg.svd(X, full_matrices=False)
+            values[-1] = 0.1
+            X = (U * values) @ Vt
+            along = 10.0 ** rng.uniform(-9, 0) * rng.standard_normal((1, m))
+            Y += U[:, -1:] @ (along - U[:, -1:].T @ Y)
+        yield kind, X, Y
+
+
+def test_total_has_every_unique_solution():
+    """Unique if and only if the last right singular vectors are and their last block is regular."""
+    counts, harder = dict.fromkeys(("noisy", "quiet", "few rows", "nearly none"), 0), 0
+    for kind, X, Y in total_problems():
+        d, m = X.shape[1], Y.shape[1]
+        values, Vt = np.linalg.svd(np.hstack([X, Y]))[1:]
+        values, V = np.append(values, np.zeros(m))[: d + m], Vt.T[:, d:]
+        part = np.linalg.svd(V[d:], compute_uv=False)[-1]
+        gap = (values[d - 1] - values[d]) / values[0] * part
+        harder += bool(np.linalg.svd(X, compute_uv=False)[-1] <= values[d])
+        est = olsq.TotalLeastSquares(fit_intercept=False, nongeneric="raise").fit(X, Y)
+        if gap < 1e-11:  # the problems' own rounding errors: either answer is right
+            continue
+        want = -np.linalg.solve(V[d:].T, V[:d].T)
+        size = np.linalg.norm(want) + 1
+        assert np.linalg.norm(est.coef_ - want) <= 200 * np.finfo(float).eps / gap * size, kind
+        assert est.gap_ == pytest.approx(gap, rel=1e-6 + 1e-13 / gap)
+        path = olsq.TotalLeastSquares(fit_intercept=False).partial_fit_path(X, Y).coef[-1]
+        np.testing.assert_allclose(path, est.coef_, rtol=1e-12 / gap)
+        counts[kind] += 1
+    assert min(counts.values()) >= 50  # of 60 each
+    assert harder >= 40  # where X alone does not have the gap that is sufficient
+
+
+def test_total_says_why_there_is_no_solution():
+    """Several targets that have nothing to do with the weakest column: more rows do not help."""
+    rng = np.random.default_rng(16)
+    Q = np.linalg.qr(rng.standard_normal((200, 4)))[0]
+    X, Y = Q[:, :2] * [2.0, 0.1], Q[:, 2:] * [1.0, 0.5]
+    est = olsq.TotalLeastSquares(fit_intercept=False).fit(X, Y)
+    assert np.isnan(est.coef_).all()
+    assert est.gap_ < 1e-13
+    est.set_params(nongeneric="raise")
+    with pytest.raises(olsq.NotGenericError, match="more rows of this kind will not"):
+        _ = est.coef_
+    est.set_params(noise_ratio=[1.0, 0.0])  # the weak column is exact: that is a solution
+    np.testing.assert_allclose(est.coef_, 0.0, atol=1e-12)
+    twice = np.repeat(X[:, :1], 2, axis=1)
+    for est, reason in (
+        (olsq.TotalLeastSquares([0.0, 0.0], nongeneric="raise"), "the exact columns .* depend"),
+        (olsq.TotalLeastSquares(nongeneric="raise"), "has no solution here"),
+    ):
+        with pytest.raises(olsq.NotGenericError, match=reason):
+            _ = est.fit(twice, Y).coef_
+
+
 @pytest.mark.parametrize("case", ["few rows", "constant column", "no part in y", "nothing"])
 def test_total_refuses_what_is_not_generic(case):
     X, y = np.random.default_rng(10).standard_normal((30, 2)), np.zeros(30)
@@ -230,7 +295,9 @@ def test_total_refuses_what_is_not_generic(case):
     assert np.isnan(est.coef_).all()
     assert np.isnan(est.predict(X)).all()
     est.set_params(nongeneric="raise")
-    with pytest.raises(olsq.NotGenericError, match="do not determine"):
+    alone = case in ("constant column", "no part in y")  # the weakest direction, of X alone
+    reason = "has no solution here" if alone else "do not determine"
+    with pytest.raises(olsq.NotGenericError, match=reason):
         _ = est.coef_
     more = np.random.default_rng(11).standard_normal((50, 2))
     est.partial_fit(100 * more, 100 * (more @ [1.0, 2.0]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from olsq.online.variants import total_kernels
 from olsq.online.variants.base import NotHere, Variant
 from olsq.online.variants.engine import VariantSwitch
 from olsq.online.variants.steps import WAITING
+from olsq.online.variants.total_kernels import EPS, MOST_ROUNDING
 from olsq.reals import real_array
 
 
@@ -47,9 +48,11 @@ class TotalLeastSquares(Variant):
         Standard deviation of each regressor's error in units of that of the targets'.  0: the
         column is exact (the intercept's always is); all 0 is ordinary least squares.
     nongeneric : {"nan", "raise"}
-        What coefficients are where there is no unique solution (fewer rows than coefficients, a
-        singular value with several vectors, or one with no part in y): NaN, or an error when they
-        are read.  A path (:meth:`partial_fit_path`) has NaN there either way.
+        What coefficients are where there is no unique solution: NaN, or an error that says why when
+        they are read.  That is where several fit equally well (fewer rows than coefficients,
+        dependent columns: more rows help) and where none exists (a combination of the regressors
+        that varies less than its errors and has nothing to do with the targets: more rows do not
+        help).  A path (:meth:`partial_fit_path`) has NaN there either way.
     forget, half_life : float, default 1
         See :class:`RecursiveLeastSquares`.
     fit_intercept : bool, default True
@@ -61,8 +64,11 @@ class TotalLeastSquares(Variant):
     coef_ : array (d,) or (m, d)
     intercept_ : float or array (m,)
     gap_ : float
-        The distance between the two singular values whose difference makes the solution unique,
-        in units of the largest: errors in the data are amplified by its inverse.
+        How well conditioned the solution is: relative errors of size e in the data change the
+        coefficients by a relative error of up to about ``e / gap_``.  It is the distance of the two
+        singular values of ``[X Y]`` between which the solution lies, in units of the largest,
+        times the smallest singular value of the last block of singular vectors; coefficients are
+        NaN where it does not stand out from rounding errors.  1 where all columns are exact.
     n_samples_seen_, n_features_in_, feature_names_in_, metadata_
 
     Notes
@@ -159,15 +165,14 @@ class TotalLeastSquares(Variant):
 
     def _solve(self, engine: Any) -> NDArray[np.float64]:
         form, m = engine.form, self._origin.columns
-        first, noise = self._first, form._noise
-        exact = np.concatenate([np.zeros(first), self._ratio(self._origin.n_features)])
+        exact, noise = self._exact(), form._noise
         S = form.R.astype(np.float64)
         if m == 1:
             theta = np.empty((1, exact.size))
             usual, engine.gap = total_kernels.solve(S, exact, noise, theta[0])
             if usual:
                 return theta
-        theta, engine.gap = total_least_squares(S, exact, m, noise)
+        theta, engine.gap, _ = total_least_squares(S, exact, m, noise)
         return theta
 
     def _walk(
@@ -175,26 +180,63 @@ class TotalLeastSquares(Variant):
     ) -> tuple[int, int]:
         if out.shape[1] > 1:  # several targets: no kernel learns a row
             return WAITING, start
-        exact = np.concatenate([np.zeros(self._first), self._ratio(self._origin.n_features)])
-        return self._walked(total_kernels.walk, engine, rows, start, residual, exact, out=out)
+        walk = total_kernels.walk
+        return self._walked(walk, engine, rows, start, residual, self._exact(), out=out)
 
     def _solution(self, engine: Any) -> NDArray[np.float64]:
         theta = super()._solution(engine)
         if self.nongeneric == "raise" and not np.isfinite(theta).all():
-            raise NotGenericError(
-                f"{self.n_samples_seen_} rows do not determine the total least squares solution: "
-                "learn more rows, drop dependent columns, or take nongeneric='nan'"
-            )
+            exact, form = self._exact(), engine.form
+            S, m = form.R.astype(np.float64), self._origin.columns
+            reason = total_least_squares(S, exact, m, form._noise).reason or SEVERAL
+            message = reason.format(rows=self.n_samples_seen_)
+            raise NotGenericError(f"{message}; nongeneric='nan' gives NaN instead of this error")
         return theta
+
+    def _exact(self) -> NDArray[np.float64]:
+        """The columns' errors (k,) in units of the targets', 0 for the intercept's."""
+        return np.concatenate([np.zeros(self._first), self._ratio(self._origin.n_features)])
+
+
+EXACT_DEPEND = (
+    "the exact columns (noise_ratio 0, and the intercept) depend on each other: drop one, or learn "
+    "rows that tell them apart"
+)
+SEVERAL = (
+    "{rows} rows do not determine the total least squares solution, several fit equally well: "
+    "learn more rows, or drop columns that depend on others"
+)
+NONE = (
+    "total least squares has no solution here, and more rows of this kind will not give it one: a "
+    "combination of the regressors varies less than its errors (or not at all), and independently "
+    "of the targets.  Drop a regressor, or set noise_ratio to what the errors are"
+)
+
+
+class Solution(NamedTuple):
+    """Coefficients (m, k), NaN where there are none, how well conditioned, and why there are none.
+
+    ``reason`` is "" or one of the messages above.
+    """
+
+    theta: NDArray[np.float64]
+    gap: float
+    reason: str = ""
 
 
 def total_least_squares(
     S: NDArray[np.float64], ratio: NDArray[np.float64], m: int, noise: float
-) -> tuple[NDArray[np.float64], float]:
-    """Coefficients (m, k) from a factor S (k + m, k + m) of the columns ``[X Y]``, and the gap.
+) -> Solution:
+    """Solve total least squares from a factor S (k + m, k + m) of the columns ``[X Y]``.
 
     ``ratio`` (k,) is each column's error in units of Y's, 0 for exact ones; ``noise`` the relative
-    rounding error of S.  NaN where the solution is not unique or does not exist.
+    rounding error of S's columns.
+
+    With V_2 the last m right singular vectors of the columns that have errors, V_12 its rows of X
+    and V_22 those of Y, the coefficients are ``-V_12 V_22^-1``.  They exist and are unique if and
+    only if V_2 is (the singular values beside it differ) and V_22 is regular (Van Huffel &
+    Vandewalle 1991, ch. 3).  Errors of size E turn V_2 by ``E / (sigma_p - sigma_p+1)``, which the
+    inverse of V_22 amplifies: the coefficients' relative error is about ``E / (sigma_1 gap)``.
     """
     k = ratio.size
     theta = np.full((m, k), np.nan)
@@ -202,25 +244,27 @@ def total_least_squares(
     q = int(np.count_nonzero(ratio == 0))
     if q and (np.diff(order) != 1).any():  # exact columns first
         S = np.asarray(qr(S[:, [*order, *range(k, k + m)]], mode="r", check_finite=False)[0])
-    length = np.linalg.norm(S[:, :q], axis=0)
-    if (np.abs(np.diagonal(S)[:q]) <= 8 * noise * length).any():
-        return theta, 0.0
-    errors = ratio[order[q:]]
-    rest = S[q:, q:] / np.concatenate([errors, np.ones(m)])
+    length = np.linalg.norm(S, axis=0)
+    if (np.abs(np.diagonal(S)[:q]) <= MOST_ROUNDING * noise * length[:q]).any():
+        return Solution(theta, 0.0, EXACT_DEPEND)
     p = k - q
+    slopes, gap = np.zeros((m, 0)), 1.0
     if p:
-        values, Vt = svd(rest, check_finite=False)[1:]
-        alone = svd(rest[:, :p], compute_uv=False, check_finite=False)
-        gap = float(alone[-1] - values[p]) / values[0] if values[0] > 0 else 0.0
+        errors = np.concatenate([ratio[order[q:]], np.ones(m)])
+        values, Vt = svd(S[q:, q:] / errors, check_finite=False)[1:]
+        if values[0] == 0:
+            return Solution(theta, 0.0, SEVERAL)
         V = Vt[p:].T  # the m smallest
-        part, size = V[p:], svd(V[p:], compute_uv=False, check_finite=False)
-        if gap <= 8 * (noise + p * np.finfo(np.float64).eps) or size[-1] <= 1e-12:
-            return theta, max(gap, 0.0)
-        slopes = -np.linalg.solve(part.T, V[:p].T) / errors
-    else:
-        slopes, gap = np.zeros((m, 0)), 1.0
+        apart = float(values[p - 1] - values[p]) / values[0]
+        part = float(svd(V[p:], compute_uv=False, check_finite=False)[-1])
+        gap = apart * part
+        # Rounding is relative to whole columns, with the part that exact columns took out of them.
+        rounding = (noise + p * EPS) * np.linalg.norm(length[q:] / errors) / values[0]
+        if not gap > MOST_ROUNDING * rounding:
+            return Solution(theta, gap, NONE if apart > MOST_ROUNDING * rounding else SEVERAL)
+        slopes = -np.linalg.solve(V[p:].T, V[:p].T) / errors[:p]
     theta[:, order[q:]] = slopes
     if q:
         known = S[:q, k:] - S[:q, q:k] @ slopes.T
         theta[:, order[:q]] = solve_triangular(S[:q, :q], known, check_finite=False).T
-    return theta, gap
+    return Solution(theta, gap)

@@ -3,6 +3,11 @@
 Columns are rotated in pairs until all are orthogonal (Hestenes 1958; Golub & Van Loan 2013, 8.6.3):
 their lengths are the singular values, and the rotations the right singular vectors.  A solution
 depends on the factor alone, not on the row before.
+
+A solution exists and is unique if two conditions hold (Van Huffel & Vandewalle 1991, ch. 3):
+the last two singular values of ``[X y]`` differ, so that there is one smallest singular vector,
+and that vector has a part in y.  Rounding errors of size E turn the vector by E over that
+difference, so that a part that is not larger cannot be told from 0.
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ from olsq.online.variants.steps import ABSORBED, DONE, WAITING, norm
 
 EPS = float(np.finfo(np.float64).eps)
 MOST_SWEEPS = 40
+MOST_ROUNDING = 8.0  # a solution whose gap is not this many rounding errors is not told from none
 
 
 @kernel(forceinline=True)
@@ -88,28 +94,33 @@ def solve(S, ratio, noise, theta):
             scale = max(scale, abs(S[i, j]))
     if p == 0 or scale == 0:
         return False, 0.0
-    A, V, B = np.zeros((p + 1, p + 1)), np.zeros((p + 1, p + 1)), np.zeros((p, p))
+    A, V = np.zeros((p + 1, p + 1)), np.zeros((p + 1, p + 1))
+    whole = 0.0
     for j in range(p + 1):
         error = scale * (ratio[q + j] if j < p else 1.0)
         V[j, j] = 1.0
         for i in range(j + 1):
             A[j, i] = S[q + i, q + j] / error
-            if j < p:
-                B[j, i] = A[j, i]
-    if not (orthogonalise(A, V) and orthogonalise(B, np.empty((p, 0)))):
+        # Rounding is relative to whole columns, with the part that exact columns took out of them.
+        length = norm(S[: q + j + 1, q + j]) / error
+        whole += length * length
+    if not orthogonalise(A, V):
         return False, 0.0
-    least, alone, largest, place = math.inf, math.inf, 0.0, 0
+    least, second, largest, place = math.inf, math.inf, 0.0, 0
     for j in range(p + 1):
         value = norm(A[j])
         largest = max(largest, value)
         if value < least:
-            least, place = value, j
-        if j < p:
-            alone = min(alone, norm(B[j]))
-    gap = (alone - least) / largest
+            second, least, place = least, value, j
+        else:
+            second = min(second, value)
+    if largest == 0:
+        return True, 0.0
     last = V[place, p]
-    if not gap > 8 * (noise + p * EPS) or abs(last) <= 1e-12:
-        return True, max(gap, 0.0)
+    gap = (second - least) / largest * abs(last)
+    rounding = (noise + p * EPS) * math.sqrt(whole) / largest
+    if not gap > MOST_ROUNDING * rounding:
+        return True, gap
     for j in range(p):
         theta[q + j] = -V[place, j] / last / ratio[q + j]
     for i in range(q - 1, -1, -1):
