@@ -10,6 +10,7 @@ from scipy.special import stdtrit
 
 from olsq.checks import check_choice
 from olsq.online.learning import Origin
+from olsq.online.reading import FittedAttributes
 from olsq.online.variants.base import Variant
 from olsq.online.variants.robust_engine import RobustSwitch
 from olsq.online.variants.robust_kernels import HUBER, STUDENT
@@ -43,7 +44,8 @@ class RobustLeastSquares(Variant):
         How many of the last residuals the scale is made of.
     warm_up : int, optional
         How many first rows are held, and weighted together once they are all there; until then
-        they count as they pass, in full while there is no scale.  Default 3 k + 20 for k
+        they count as they pass, in full while there is no scale.  Rows that repeat the one before
+        them are one row here, so that a silent start is held too.  Default 3 k + 20 for k
         coefficients; 0: none.
     forget, half_life : float, default 1
         See :class:`RecursiveLeastSquares`.
@@ -61,7 +63,13 @@ class RobustLeastSquares(Variant):
         skipped rows.  Near 0: an outlier.  Weights of first rows that are held are preliminary,
         and final in the call in which they are weighted together.
     scale_ : float or array (m,)
-        The noise's scale now; NaN while there are fewer than 8 residuals.
+        The noise's scale now; NaN while there are fewer than 8 residuals that say something of it,
+        when rows count in full.  0: nine tenths of them are 0 to rounding, and rows that do not fit
+        exactly hardly count until the scale has followed.
+    determined_ : array (d,)
+        Which coefficients the weighted rows and the ridge determine.
+    rank_ : int
+        Number of directions that they determine, the intercept's among them.
     residual_ : array (n,) or (n, m)
         A-priori residuals of the last call.
     n_samples_seen_, n_features_in_, feature_names_in_, metadata_
@@ -71,11 +79,22 @@ class RobustLeastSquares(Variant):
     The scale is the median of the last absolute residuals, each divided by ``sqrt(1 + x . P x)``,
     over the quartile of the noise assumed (normal, or t of ``dof``): up to half of them may be
     outliers, and it follows noise that changes within ``scale_window / 2`` rows.  After a jump of
-    the coefficients every row looks like an outlier until the scale has followed.  Residuals of
-    rows that are mostly a new direction (``x . P x > 1``) do not count for it.  Several targets
+    the coefficients every row looks like an outlier until the scale has followed.  Several targets
     have one weight a row, by the mean square of their residuals in scales (Student: the
     multivariate t with independent scales).  A large residual is what it goes by: a row with
     regressors so far out that it pulls the fit onto itself is not seen.
+
+    Silence is no noise.  Residuals below their own rounding errors are 0, and the scale is the
+    median of those that are not 0, unless nine tenths are: then the fit is exact, the scale is 0
+    and the rest, a tenth at most, are outliers.  Rows of zeros, and rows that only repeat what the
+    intercept knows, do not count for the scale when they fit exactly.  After a silent or noise-free
+    start rows therefore count in full at once, or within ``scale_window / 10`` rows.  Where most
+    rows are idle and the others are noisy, the idle ones' small residuals are the scale, and the
+    others count for little.
+
+    Rows along a direction that only the ridge knows count in full: their residuals are the
+    coefficients' own size, which no scale of noise judges.  They do not count for the scale, nor
+    do other rows that are mostly a new direction (``x . P x > 1``) and count at least half.
 
     Merging is exact for the weights that the rows got in their own streams; these are not what one
     estimator over both would have given (and first rows still held are not weighted together any
@@ -129,6 +148,9 @@ class RobustLeastSquares(Variant):
         self.fit_intercept = fit_intercept
         self.missing = missing
         self.state_dtype = state_dtype
+
+    determined_: Any = FittedAttributes.determined_
+    rank_: Any = FittedAttributes.rank_
 
     @property
     def weights_(self) -> NDArray[np.float64]:
@@ -192,12 +214,12 @@ class RobustLeastSquares(Variant):
             if hasattr(self, "_engine"):
                 self._check_parameters()
                 engine = self._engine_or_raise().engine
-                engine.rule, engine.passed = self._rule(), ()
+                engine.rule, engine.passed, engine.places = self._rule(), (), ()
             super()._learn(*args, **kwargs)
             if hasattr(self, "_engine"):
                 engine = self._engine_or_raise().engine
                 self._passed = np.concatenate([np.empty(0), *engine.passed])
-                engine.passed = ()
+                engine.passed, engine.places = (), ()
 
     def _solve(self, engine: Any) -> NDArray[np.float64]:
         return engine.form.coefficients()

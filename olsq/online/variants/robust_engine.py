@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -9,11 +10,14 @@ from numpy.typing import NDArray
 
 from olsq.online.forms.rows import Rows, Trace
 from olsq.online.forms.square_root import SquareRootForm
+from olsq.online.forms.square_root_kernels import DECAY, WEIGHT
 from olsq.online.variants.engine import VariantSwitch
-from olsq.online.variants.robust_kernels import scales_of, update
+from olsq.online.variants.robust_kernels import FEWEST, scales_of, update
 from olsq.online.variants.robust_start import weights_together
+from olsq.online.variants.steps import norm
 
 COUNT, NEXT, HELD = 0, 1, 2  # of recent_at; HELD: first rows so far, -1 once they are done with
+SMALLEST_GATE = 1e-200
 
 
 class RobustSwitch(VariantSwitch):
@@ -23,7 +27,8 @@ class RobustSwitch(VariantSwitch):
     there are, where the next one goes, and how many of the ``first`` rows (s, k + m + 2) are held:
     regressors, targets, gate, weight.  ``ridge`` (k,) is what the state began with.  ``rule`` =
     (loss, threshold or degrees of freedom, quartile of the noise) is given before each call;
-    ``passed`` are the weights it gave.
+    ``passed`` are the weights it gave, and ``places`` the rows of this call that first rows stand
+    for: (first row, weights of a block, rows in it).
     """
 
     rule: tuple[int, float, float]
@@ -32,6 +37,7 @@ class RobustSwitch(VariantSwitch):
     first: NDArray[np.float64]
     ridge: NDArray[np.float64]
     passed: tuple[NDArray[np.float64], ...] = ()
+    places: tuple[tuple[int, NDArray, slice], ...] = ()
 
     def update(
         self, rows: Rows, residual: NDArray, trace: Trace, times: NDArray | None = None
@@ -50,14 +56,45 @@ class RobustSwitch(VariantSwitch):
                 self._pass(rows, t, stop, residual, passed)
                 t = stop
                 continue
-            stop = min(stop, t + int(room))
-            place = slice(self.recent_at[HELD], self.recent_at[HELD] + stop - t)
-            self.first[place] = np.column_stack([a[t:stop] for a in rows])
+            stop = self._hold(rows, t, stop, int(room), passed)
             self._pass(rows, t, stop, residual, passed)
-            self.recent_at[HELD] += stop - t
             if self.recent_at[HELD] == len(self.first):
-                self._revise(self._start_again(), stop)
+                robust = self._start_again()
+                for slot, block, part in self.places:
+                    block[part] = robust[slot]
+                self.places = ()
             t = stop
+
+    def _hold(self, rows: Rows, t: int, stop: int, room: int, passed: NDArray) -> int:
+        """Keep rows from t on as first rows until there is no ``room``; returns the row after them.
+
+        Rows that repeat the one before them share its place, with what is left of their weights:
+        the same information, so that a silent start does not use the places up.
+        """
+        held = int(self.recent_at[HELD])
+        values = np.hstack([rows.X[t:stop], rows.Y[t:stop]])
+        before = self.first[held - 1 : held, :-2] if held else np.full_like(values[:1], np.nan)
+        new = (values != np.concatenate([before, values[:-1]])).any(axis=1)
+        starts = np.flatnonzero(new)
+        n = int(starts[room]) if len(starts) > room else len(values)
+        edges = np.unique([0, *starts[:room], n])
+        for i, end in pairwise(edges):
+            gates, weights = rows.gates[t + i : t + end], rows.weights[t + i : t + end]
+            left = np.append(np.cumprod(gates[::-1])[::-1], 1.0)  # of what was before each row
+            gate, weight = left[0], float((left[1:] * weights).sum())
+            if new[i]:
+                held += 1
+            else:
+                gate, weight = (
+                    gate * self.first[held - 1, -2],
+                    weight + gate * self.first[held - 1, -1],
+                )
+            if gates.all():
+                gate = max(gate, SMALLEST_GATE)  # a factor of 0 is a reset
+            self.first[held - 1] = *values[i], gate, weight
+            self.places += ((held - 1, passed, slice(t + i, t + end)),)
+        self.recent_at[HELD] = held
+        return t + n
 
     def _pass(self, rows: Rows, t: int, stop: int, residual: NDArray, passed: NDArray) -> None:
         """Learn rows t..stop, each weighted as it passes."""
@@ -67,22 +104,13 @@ class RobustSwitch(VariantSwitch):
             t, held = update(
                 form.R, form.z, form.columns, form.tally, form.loss, *rows, t, stop,
                 form.limits.square_root, residual, passed, self.recent, self.recent_at, self.rule,
+                self.ridge, int(form.intercept),
             )  # fmt: skip
             form.held += held
             if t < stop:  # a reset, or a direction that is new: no row to be judged by another
                 form._take_alone(rows, t, residual, Trace.none(*form.z.shape))
                 t += 1
         form.narrow()
-
-    def _revise(self, robust: NDArray[np.float64], stop: int) -> None:
-        """Note the weights (s,) of the first rows, up to ``stop`` of this block, where they passed
-        in this call."""
-        for block in reversed(self.passed):
-            end = stop if block is self.passed[-1] else len(block)
-            size = min(end, len(robust))
-            block[end - size : end], robust = robust[len(robust) - size :], robust[: -size or None]
-            if size < end or not len(robust):
-                return
 
     def _start_again(self) -> NDArray[np.float64]:
         """Weigh the first rows together, and learn them with these weights from the beginning;
@@ -92,23 +120,31 @@ class RobustSwitch(VariantSwitch):
         X, Y, gates, weights = X.copy(), Y.copy(), gates[:, 0].copy(), weights[:, 0].copy()
         left = np.append(np.cumprod(gates[::-1])[::-1], 1.0)  # of what was before each row
         robust, residual = weights_together(
-            X, Y, left[1:] * weights, left[0] * self.ridge, self.rule
+            X, Y, left[1:] * weights, left[0] * self.ridge, self.rule, self.form._noise
         )
         form = SquareRootForm.start(self.ridge, m, self.form.intercept, self.form.precision)
         form.absorb(Rows.of(X, Y, gates, weights * robust), np.empty(Y.shape), Trace.none(m, k))
         form.held += self.form.held
+        form.tally[:DECAY] = self.form.tally[:DECAY]  # the rows, some of which share a place
         self.form = form
-        kept = residual[weights > 0][-len(self.recent) :]
+        kept = residual[(weights > 0) & ~self._idle(X, residual)][-len(self.recent) :]
         self.recent[: len(kept)] = kept
         self.recent_at[:] = len(kept), len(kept) % len(self.recent), -1
         self.first[:] = 0.0
         return robust
 
+    def _idle(self, X: NDArray, residual: NDArray) -> NDArray[np.bool_]:
+        """Which rows (n,) fit exactly and say nothing of the slopes: those the scale leaves out."""
+        first, weight = int(self.form.intercept), self.form.tally[WEIGHT]
+        length = np.array([norm(self.form._project(x)[1][first:]) for x in X])
+        return (residual == 0).all(axis=1) & (length * np.sqrt(weight) < 0.5)
+
     def scales(self) -> NDArray[np.float64]:
         """The running scale (m,); NaN while there are too few residuals."""
-        out = np.empty(self.recent.shape[1])
-        known = scales_of(self.recent, int(self.recent_at[COUNT]), self.rule[2], out)
-        return out if known else np.full(out.size, np.nan)
+        out = np.full(self.recent.shape[1], np.nan)
+        if self.recent_at[COUNT] >= FEWEST:
+            scales_of(self.recent, int(self.recent_at[COUNT]), self.rule[2], out)
+        return out
 
     def arrays(self) -> dict[str, NDArray]:
         own = {"recent": self.recent, "recent_at": self.recent_at, "first": self.first}

@@ -8,8 +8,9 @@ import numpy as np
 
 from olsq.kernel import kernel
 from olsq.online.forms.edges import check_gates, check_rows, check_state
-from olsq.online.forms.square_root_kernels import absorb, noise_level
+from olsq.online.forms.square_root_kernels import DECAY, WEIGHT, absorb, noise_level
 from olsq.online.forms.triangular_kernels import forward_solve
+from olsq.online.variants.steps import norm
 
 HUBER, STUDENT = 0, 1
 FEWEST = 8  # residuals below which there is no scale
@@ -17,15 +18,58 @@ FEWEST = 8  # residuals below which there is no scale
 
 @kernel(forceinline=True)
 def scales_of(recent, count, quartile, out):
-    """The scale of each target, the median of its residuals over ``quartile``, into out (m,).
+    """Write the scale of each target, from the first ``count`` residuals (n, m), into out (m,).
 
-    False, and nothing written, where there are too few.
+    It is the median of the absolute residuals that are not 0 over ``quartile``.  Residuals of 0 are
+    no sample of any noise, but where at least nine tenths are 0 the scale is 0: the rest are
+    outliers from an exact fit.  The residual at nine tenths of all bounds the scale on the way.
     """
-    if count < FEWEST:
-        return False
     for target in range(recent.shape[1]):
-        out[target] = np.median(np.abs(recent[:count, target])) / quartile
-    return True
+        sizes = np.abs(recent[:count, target])
+        zeros = 0
+        for i in range(count):
+            zeros += sizes[i] == 0
+        if zeros == 0:
+            out[target] = np.median(sizes) / quartile
+            continue
+        sizes = np.sort(sizes)
+        most = sizes[(9 * count) // 10]
+        if most > 0:
+            most = min(most, np.median(sizes[zeros:]))
+        out[target] = most / quartile
+
+
+@kernel(forceinline=True)
+def ridge_alone(R, p, length, left):
+    """Whether most of what is known along ``P x`` is the ridge; ``p = R^-T x`` has this length.
+
+    With ``v = P x = R^-1 p`` the information along v is ``v . R^T R v = |p|^2``, of which
+    ``left . v^2`` is what forgetting has left of the ridge (k,).
+    """
+    d = R.shape[0]
+    v = np.empty(d)
+    for i in range(d - 1, -1, -1):
+        v[i] = 0.0
+        if R[i, i] != 0:
+            total = p[i] / length
+            for k in range(i + 1, d):
+                total -= R[i, k] * v[k]
+            v[i] = total / R[i, i]
+    share = 0.0
+    for i in range(d):
+        part = math.sqrt(left[i]) * v[i]
+        share += part * part
+    return share > 0.5
+
+
+@kernel(forceinline=True)
+def remember(recent, recent_at, standard):
+    """Put standardised residuals (m,) into the ring, in the place of the oldest ones."""
+    window, place = recent.shape[0], recent_at[1]
+    for target in range(standard.shape[0]):
+        recent[place, target] = standard[target]
+    recent_at[0] = min(recent_at[0] + 1, window)
+    recent_at[1] = (place + 1) % window
 
 
 @kernel(forceinline=True)
@@ -45,14 +89,15 @@ def weight_of(residual, scales, loss, parameter):
 @kernel(forceinline=True)
 def update(
     R, z, columns, tally, loss, X, Y, gates, weights, start, stop, limits, residual, passed,
-    recent, recent_at, rule,
+    recent, recent_at, rule, ridge, first,
 ):  # fmt: skip
     """Absorb rows start..stop, each times its weight, which goes to ``passed`` (n,).
 
     As ``square_root_kernels.update``: returns (first row not absorbed, coefficients held), and
     stops before a reset and before a row in a direction that is new.  ``recent`` (w, m) and
     ``recent_at`` (count, next place, ..) are the ring of standardised residuals, ``rule`` the loss,
-    its parameter, and the quartile of the noise.
+    its parameter, and the quartile of the noise; ``ridge`` (k,) is what the state began with, and
+    ``first`` the number of intercepts, 0 or 1.
     """
     kind, parameter, quartile = rule
     d, m = R.shape[0], z.shape[0]
@@ -63,10 +108,11 @@ def update(
     check_gates(passed, n)
     if recent.shape[1] != m or recent_at.shape != (3,) or not 0 <= recent_at[0] <= window:
         raise ValueError("the ring of residuals does not fit the state")
-    if not 0 <= recent_at[1] < window:
+    if not 0 <= recent_at[1] < window or ridge.shape != (d,) or not 0 <= first <= d:
         raise ValueError("the ring of residuals does not fit the state")
     p, x, y, noise = np.empty(d), np.empty(d), np.empty(m), np.empty(d)
     theta, scales, standard = np.empty((m, d)), np.empty(m), np.empty(m)
+    exact = np.empty(m)
     held = 0
     for t in range(start, stop):
         for j in range(d):
@@ -74,28 +120,48 @@ def update(
             noise[j] = abs(x[j])
         if gates[t] == 0:
             return t, held
-        if forward_solve(R, x, p, columns, noise_level(limits, d, tally), noise) >= 0:
+        level = noise_level(limits, d, tally)
+        if forward_solve(R, x, p, columns, level, noise) >= 0:
             return t, held
-        leverage = 0.0
-        for k in range(d):
-            leverage += p[k] * p[k]
-        leverage /= gates[t]
+        # |p|^2 is the leverage before forgetting.  The length itself does not leave the range.
+        length = norm(p)
+        leverage = length / math.sqrt(gates[t])
+        spread = math.hypot(1.0, leverage)
+        fits = True
         for target in range(m):
             total = Y[t, target]
             for k in range(d):
                 total -= z[target, k] * p[k]
             residual[t, target] = total
-            standard[target] = total / math.sqrt(1.0 + leverage)
-        if scales_of(recent, recent_at[0], quartile, scales):
-            passed[t] = weight_of(standard, scales, kind, parameter)
+            standard[target] = total / spread
+            # A residual below the rounding errors of its own computation is 0.
+            exact[target] = level * (abs(Y[t, target]) + length * norm(z[target])) / spread
+            if abs(standard[target]) <= exact[target]:
+                standard[target] = 0.0
+            else:
+                fits = False
+        if recent_at[0] >= FEWEST:
+            # Residuals along directions that only the ridge knows are the coefficients' own size:
+            # no scale of the noise tells whether they are outliers.
+            for j in range(d):
+                x[j] = max(tally[DECAY], limits[1]) * ridge[j]
+            if not (leverage > 1 and ridge_alone(R, p, length, x)):
+                scales_of(recent, recent_at[0], quartile, scales)
+                for target in range(m):
+                    scales[target] = max(scales[target], exact[target])
+                passed[t] = weight_of(standard, scales, kind, parameter)
+        # What a row along known slopes fits exactly says something of the noise; what a row of
+        # zeros, or one like all before it, fits exactly says nothing.  Rows bring 1 per coefficient
+        # of (leverage x sum of weights) on average.
+        idle = fits and norm(p[first:]) * math.sqrt(tally[WEIGHT]) < 0.5
         held += absorb(
             R, z, columns, tally, loss, X[t], Y[t], gates[t], weights[t] * passed[t], limits,
             noise, x, y, theta,
         )  # fmt: skip
-        if weights[t] > 0 and leverage <= 1.0:
-            place = recent_at[1]
-            for target in range(m):
-                recent[place, target] = standard[target]
-            recent_at[0] = min(recent_at[0] + 1, window)
-            recent_at[1] = (place + 1) % window
+        # A row that was mostly a new direction has told of its coefficient, not of the noise.  One
+        # that was refused has not, and the direction is still as new: without these residuals the
+        # scale would never learn that such rows are usual by now.
+        told = leverage > 1 and passed[t] >= 0.5
+        if weights[t] > 0 and not (told or idle):
+            remember(recent, recent_at, standard)
     return stop, held

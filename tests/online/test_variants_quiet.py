@@ -1,0 +1,71 @@
+"""Variants on streams that start quiet, pause, or change their noise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import olsq
+from olsq.testing import interruption
+
+TRUTH = np.array([1.0, 2.0, -1.0])
+
+
+def stream(start: str, rows: int, intercept: bool, life: int = 1500):
+    rng = np.random.default_rng([rows, intercept])
+    X = rng.standard_normal((rows + life, 3))
+    y = X @ TRUTH + 3.0 * intercept
+    noise = 0.1 * rng.standard_normal(len(X))
+    if start == "noise-free":
+        noise[:rows] = 0.0
+    else:
+        X[:rows], y[:rows], noise[:rows] = (0.0 if start == "zeros" else 1.5), 0.0, 0.0
+    return X, y + noise
+
+
+@pytest.mark.parametrize("loss", ["huber", "student"])
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("start", ["zeros", "constant", "noise-free"])
+@pytest.mark.parametrize("rows", [1, 29, 60, 500, 10_000])
+def test_robust_learns_after_a_quiet_start(rows, start, intercept, loss):
+    """Within twice the error of plain least squares, and it still resists outliers then."""
+    X, y = stream(start, rows, intercept)
+    options = {"fit_intercept": intercept, "forget": 0.99}
+    est = olsq.RobustLeastSquares(loss=loss, **options)
+    plain = olsq.RecursiveLeastSquares(**options)
+    for e in (est, plain):
+        e.partial_fit(X[:rows], y[:rows])
+        e.partial_fit(X[rows:], y[rows:])
+    assert est.determined_.all()
+    assert est.rank_ == 3 + intercept
+    assert np.abs(est.coef_ - TRUTH).max() <= 2 * np.abs(plain.coef_ - TRUTH).max() + 0.02
+    np.testing.assert_allclose(est.scale_, 0.1, rtol=0.5)
+    hit = X[-50:] @ TRUTH + 3.0 * intercept + np.where(np.arange(50) % 5 == 0, 100.0, 0.0)
+    est.partial_fit(X[-50:], hit)
+    assert (est.weights_[::5] < 0.05).all()
+    assert np.abs(est.coef_ - TRUTH).max() < 0.1
+
+
+@pytest.mark.parametrize(
+    ("kind", "size"), [("gap", 960), ("bursts", 300), ("noise rises", 100), ("noise falls", 100)]
+)
+def test_robust_follows_a_gap_and_noise_that_changes(kind, size):
+    s = interruption(kind, size, rows=400)
+    est = olsq.RobustLeastSquares(half_life=2.0)
+    est.partial_fit(s.X, s.y, times=s.times)
+    loaded = olsq.loads(est.to_bytes())
+    np.testing.assert_array_equal(loaded.coef_, est.coef_)
+    fresh = olsq.RecursiveLeastSquares(half_life=2.0)
+    fresh.partial_fit(s.X[s.alive :], s.y[s.alive :], times=s.times[s.alive :])
+    noise = 10.0 if kind == "noise rises" else 0.1
+    assert np.abs(est.coef_ - fresh.coef_).max() <= noise
+
+
+def test_robust_rows_that_repeat_do_not_use_up_the_first_places():
+    """One by one as at once: the weights together are those of the rows that differ."""
+    X, y = stream("zeros", 200, True, 300)
+    whole = olsq.RobustLeastSquares().partial_fit(X, y)
+    rows = olsq.RobustLeastSquares()
+    for t in range(len(X)):
+        rows.partial_fit(X[t : t + 1], y[t : t + 1])
+    np.testing.assert_allclose(rows.coef_, whole.coef_, rtol=1e-10)
