@@ -52,6 +52,8 @@ def check_header(kind: type[Any], header: dict[str, Any]) -> None:
     parameters, n, names = header["parameters"], header["n_features"], header["feature_names"]
     want(isinstance(parameters, dict), "parameters", parameters)
     want(parameters.keys() <= set(kind._parameter_names()), "parameters", parameters)
+    for name, value in getattr(kind, "BEFORE", {}).items():  # of files older than the parameter
+        parameters.setdefault(name, value)
     want(type(n) is int and n >= 1, "n_features", n)
     for name in ("n_targets", "n_samples_seen"):
         want(type(header[name]) is int and header[name] >= 0, name, header[name])

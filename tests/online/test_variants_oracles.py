@@ -326,21 +326,27 @@ def aldkrls(X, y, zeta, *, gamma, threshold, budget, left):
     A = np.array([np.pad(a, (0, len(points) - len(a))) for a in parts])
     K = rbf(X[points], X[points], gamma)
     F = A @ K
-    H = F.T @ (zeta[:, None] * F) + left * K
+    L = np.linalg.cholesky(K)  # the ridge of each coordinate of an orthonormal basis
+    H = F.T @ (zeta[:, None] * F) + L * left @ L.T
     return X[points], np.linalg.solve(H, F.T @ (zeta * y))
 
 
+@pytest.mark.parametrize("mode", ["fixed", "discounted"])
 @pytest.mark.parametrize("budget", [50, 6])
-def test_kernel_is_the_problem_of_the_paper(budget):
+def test_kernel_is_the_problem_of_the_paper(budget, mode):
     rng = np.random.default_rng(12)
     X = rng.uniform(-2, 2, (150, 2))
     y = np.sin(2 * X[:, 0]) + X[:, 1] + 0.1 * rng.standard_normal(150)
     w = rng.uniform(0.5, 2, 150)
-    est = olsq.KernelLeastSquares(gamma=0.5, threshold=0.1, budget=budget, forget=0.98, ridge=0.3)
+    est = olsq.KernelLeastSquares(
+        gamma=0.5, threshold=0.1, budget=budget, forget=0.98, ridge=0.3, ridge_mode=mode
+    )
     est.fit(X[:5], y[:5], w[:5]).partial_fit(X[5:90], y[5:90], w[5:90])
     est.partial_fit(X[90:], y[90:], w[90:])
     zeta = w * gates_product(0.98, 150)
-    options = {"gamma": 0.5, "threshold": 0.1, "budget": budget, "left": 0.3 * 0.98**150}
+    left = est._engine.engine.left if mode == "fixed" else 0.98**150
+    assert mode == "discounted" or ((left >= 0.5) & (left <= 1.0)).all()
+    options = {"gamma": 0.5, "threshold": 0.1, "budget": budget, "left": 0.3 * left}
     points, dual = aldkrls(X, y, zeta, **options)
     np.testing.assert_array_equal(est.dictionary_, points)
     assert 6 <= len(points) <= budget

@@ -69,3 +69,38 @@ def test_robust_rows_that_repeat_do_not_use_up_the_first_places():
     for t in range(len(X)):
         rows.partial_fit(X[t : t + 1], y[t : t + 1])
     np.testing.assert_allclose(rows.coef_, whole.coef_, rtol=1e-10)
+
+
+@pytest.mark.parametrize("forget", [0.99, 0.9, 0.5])
+def test_kernel_does_not_explode_where_rows_have_been_before(forget):
+    """1e8 to 1e19 with a ridge that is forgotten; the truth is at most 1."""
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.uniform(-3, 0, 300), rng.uniform(2, 5, 2000)])[:, None]
+    y = np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(len(X))
+    est = olsq.KernelLeastSquares(gamma=1.0, threshold=1e-3, forget=forget)
+    est.partial_fit(X[:300], y[:300])
+    for t in range(300, len(X), 100):
+        est.partial_fit(X[t : t + 100], y[t : t + 100])
+        assert np.abs(est.predict(np.linspace(-4, 6, 100)[:, None])).max() < 4
+    loaded = olsq.loads(est.to_bytes())
+    for e in (est, loaded):
+        e.partial_fit(X[:250], y[:250])  # back again
+    np.testing.assert_array_equal(loaded.dual_coef_, est.dual_coef_)
+    here = np.linspace(-2.8, -0.2, 50)[:, None]
+    error = np.abs(est.predict(here)[:, None] - np.sin(2 * here)).max()
+    assert error < (0.5 if forget < 0.9 else 0.3)
+
+
+def test_kernel_keeps_its_ridge_through_a_gap_and_a_reset():
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-3, 3, (60, 1))
+    y = np.sin(X[:, 0])
+    est = olsq.KernelLeastSquares(gamma=1.0, half_life=1.0)
+    est.partial_fit(X[:40], y[:40], times=np.arange(40.0))
+    est.partial_fit(X[40:41], y[40:41], times=[2000.0])
+    new, old = est.predict(X[40:41]), est.predict(-X[40:41])
+    assert abs(new[0] - y[40]) < 0.01
+    assert abs(old[0]) <= 1.0
+    reset = olsq.KernelLeastSquares(gamma=1.0).partial_fit(X[:40], y[:40])
+    reset.partial_fit(X[40:41], y[40:41], forget=[0.0])
+    np.testing.assert_allclose(reset.predict(X), est.predict(X), atol=1e-6)

@@ -5,6 +5,11 @@ are coordinates in an orthonormal basis of that span.  A point that joins the di
 coordinate and leaves the others as they were, as L's new row does; rows before it are taken for
 their projections (that is the approximation of Engel, Mannor & Meir), so that they are 0 along it.
 So the recursion is plain recursive least squares whose regressors grow in number, and is as exact.
+
+Forgetting leaves little of what is known along coordinates of a region that inputs have left, and
+a ridge that decays with it leaves them free: the tails of their functions then fit the noise of the
+region that inputs are in now, and explode where they are large.  A ridge that stays prevents it.
+It is topped up, coordinate by coordinate, by the observation "0, with the weight that is missing".
 """
 
 from __future__ import annotations
@@ -16,10 +21,12 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from olsq.online.forms.rows import Rows, Trace
+from olsq.online.forms.square_root_kernels import DECAY
 from olsq.online.growing import widened
 from olsq.online.variants.engine import VariantSwitch
 from olsq.online.variants.kernel_functions import KernelFunction
 
+LEAST_SHARE = 0.5  # of a fixed ridge; 1 would cost a rotation for each coordinate and row
 CHUNK = 256  # rows whose features are made together: those after a new point are made again
 
 
@@ -29,17 +36,19 @@ class Novelty(NamedTuple):
     threshold: float  # share of k(x, x) that the dictionary must miss
     budget: int
     ridge: float
+    fixed: bool  # whether the ridge stays under forgetting
 
 
 class DictionarySwitch(VariantSwitch):
     """A square-root state in the coordinates of a dictionary.
 
-    ``points`` (b, d), ``root`` (b, b) lower triangular; ``kernel`` and ``novelty`` are the
-    estimator's.
+    ``points`` (b, d), ``root`` (b, b) lower triangular; ``left`` (b,) is the share of a fixed ridge
+    that is there, 1 if it is not fixed; ``kernel`` and ``novelty`` are the estimator's.
     """
 
     points: NDArray[np.float64]
     root: NDArray[np.float64]
+    left: NDArray[np.float64]
     kernel: KernelFunction
     novelty: Novelty
 
@@ -73,13 +82,39 @@ class DictionarySwitch(VariantSwitch):
                 t += 1
 
     def _absorb(self, rows: Rows, t: int, phi: NDArray, residual: NDArray) -> None:
-        """Learn rows t, t + 1, .. by their features (r, b)."""
-        part = slice(t, t + len(phi))
-        ones = rows.X[part, : int(self.form.intercept)]
-        wide = Rows.of(np.hstack([ones, phi]), *(a[part] for a in rows[1:]))
-        own = np.empty((len(phi), residual.shape[1]))
-        self.form.absorb(wide, own, Trace.none(residual.shape[1], wide.X.shape[1]))
-        residual[part] = own
+        """Learn rows t, t + 1, .. by their features (r, b), and keep a fixed ridge."""
+        start = 0
+        while start < len(phi):
+            decay = np.cumprod(rows.gates[t + start : t + len(phi)])
+            stop, fixed = len(phi), self.novelty.fixed and len(self.left) > 0
+            if fixed:  # up to the row that leaves too little
+                stop = start + int((self.left.min() * decay >= LEAST_SHARE).sum()) + 1
+                stop = min(stop, len(phi))
+            part = slice(t + start, t + stop)
+            ones = rows.X[part, : int(self.form.intercept)]
+            wide = Rows.of(np.hstack([ones, phi[start:stop]]), *(a[part] for a in rows[1:]))
+            own = np.empty((stop - start, residual.shape[1]))
+            self.form.absorb(wide, own, Trace.none(residual.shape[1], wide.X.shape[1]))
+            residual[part] = own
+            if fixed:
+                self.left = self.left * decay[stop - start - 1]
+                self._top_up()
+            start = stop
+
+    def _top_up(self) -> None:
+        """Bring the ridge of coordinates that have lost too much of it back to the whole."""
+        form, first = self.form, int(self.form.intercept)
+        form.tally[DECAY] = 1.0  # the ridge of a point that joins
+        low = np.flatnonzero(self.left < LEAST_SHARE)
+        if not low.size:
+            return
+        X = np.zeros((low.size, form.columns.shape[1]))
+        X[np.arange(low.size), first + low] = np.sqrt(self.novelty.ridge * (1 - self.left[low]))
+        tally, ones = form.tally.copy(), np.ones(low.size)
+        Y = np.zeros((low.size, form.loss.size))
+        form.absorb(Rows.of(X, Y, ones, ones), np.empty(Y.shape), Trace.none(Y.shape[1], len(X[0])))
+        form.tally[:] = tally  # they are no samples
+        self.left[low] = 1.0
 
     def _join(self, x: NDArray, phi: NDArray, missed: float) -> NDArray[np.float64]:
         """Take a point x into the dictionary; returns its features, one more than before."""
@@ -87,6 +122,7 @@ class DictionarySwitch(VariantSwitch):
         root = np.zeros((b + 1, b + 1))
         root[:b, :b], root[b] = self.root, phi
         self.points, self.root = np.vstack([self.points, x]), root
+        self.left = np.append(self.left, 1.0)
         self.form = widened(self, np.array([self.novelty.ridge])).form
         return phi
 
@@ -97,7 +133,8 @@ class DictionarySwitch(VariantSwitch):
     # -- saving, merging --------------------------------------------------------------------------
 
     def arrays(self) -> dict[str, NDArray]:
-        return super().arrays() | {"points": self.points, "root": self.root}
+        own = {"points": self.points, "root": self.root}
+        return super().arrays() | own | ({"left": self.left} if self.novelty.fixed else {})
 
     def describe(self) -> dict[str, Any]:
         return super().describe() | {"points": len(self.points)}
@@ -107,6 +144,7 @@ class DictionarySwitch(VariantSwitch):
         switch = super().restore(description, arrays)
         assert isinstance(switch, DictionarySwitch)
         switch.points, switch.root = arrays["points"], arrays["root"]
+        switch.left = arrays.get("left", np.ones(len(switch.points)))
         return switch
 
     def merged(self, other: Self, ridge: NDArray, half_life: float | None) -> Self:

@@ -28,10 +28,10 @@ class KernelLeastSquares(Variant):
     joins it, up to ``budget`` points (approximate linear dependence; Engel, Mannor & Meir 2004).
     The function is ``f(x) = sum_j dual_coef_j k(x, dictionary_j)``, plus an intercept, and
     minimises ``sum_i zeta_ti w_i (y_i - f(x_i))^2 + lambda_t |f|^2`` (the norm of the kernel's
-    space) among those functions: **exactly** kernel ridge regression with the dictionary (the
-    "subset of regressors") for all rows that passed after it was complete.  A row from before a
-    point joined is taken for its projection on the dictionary of that time, which misses at most
-    ``threshold`` of its squared length.
+    space) among those functions: at forget 1 **exactly** kernel ridge regression with the
+    dictionary (the "subset of regressors") for all rows that passed after it was complete.  A row
+    from before a point joined is taken for its projection on the dictionary of that time, which
+    misses at most ``threshold`` of its squared length.
 
     Parameters
     ----------
@@ -49,7 +49,13 @@ class KernelLeastSquares(Variant):
     forget, half_life : float, default 1
         See :class:`RecursiveLeastSquares`.
     ridge : float, default 1e-3
-        Penalty on the squared norm of the function, forgotten with the data; not on the intercept.
+        Penalty on the squared norm of the function; not on the intercept.
+    ridge_mode : {"fixed", "discounted"}
+        Under forgetting: "fixed" keeps the ridge of each coordinate between half and the whole of
+        ``ridge``, so that the function returns to 0 where rows have not been for long.
+        "discounted" forgets it with the rows, which is the classical recursion, and unsafe: where
+        rows have not been, the function fits the noise of where they are now, and grows without
+        bound (1e8 after some thousand rows).
     fit_intercept : bool, default False
     missing : {"skip", "raise"}
 
@@ -67,8 +73,8 @@ class KernelLeastSquares(Variant):
     The engine is the square-root form in the coordinates ``L^-1 k(x)`` of an orthonormal basis of
     the dictionary's span, ``L L^T`` its kernel matrix: well conditioned where the kernel matrix is
     not, and a new point is one more coordinate.  O(b (b + d)) a row and a prediction, O(b^2 + b d)
-    memory.  The budget does not follow inputs that drift away: its points stay.  The ridge is
-    forgotten with the rows: under forgetting the budget should be well below ``1 / (1 - forget)``.
+    memory; a fixed ridge under forgetting costs O(b^3) more per half-life.  The budget does not
+    follow inputs that drift away: its points stay.
 
     Two states have different dictionaries and are not merged.  No standard errors, no derivatives.
 
@@ -86,6 +92,7 @@ class KernelLeastSquares(Variant):
     """
 
     ENGINE: ClassVar[Any] = DictionarySwitch
+    BEFORE: ClassVar[dict[str, Any]] = {"ridge_mode": "discounted"}  # in files without it
     RESIDUALS = True
     coef_: Any = NotHere(_NO_COEF)
     moments: Any = NotHere("its state is in coordinates of the dictionary")
@@ -102,6 +109,7 @@ class KernelLeastSquares(Variant):
         forget: Any = 1.0,
         half_life: Any = None,
         ridge: Any = 1e-3,
+        ridge_mode: str = "fixed",
         fit_intercept: bool = False,
         missing: str = "skip",
     ) -> None:
@@ -114,6 +122,7 @@ class KernelLeastSquares(Variant):
         self.forget = forget
         self.half_life = half_life
         self.ridge = ridge
+        self.ridge_mode = ridge_mode
         self.fit_intercept = fit_intercept
         self.missing = missing
 
@@ -139,6 +148,7 @@ class KernelLeastSquares(Variant):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_choice(self.kernel, "kernel", KERNELS)
+        check_choice(self.ridge_mode, "ridge_mode", ("fixed", "discounted"))
         check_ridge(self.ridge, 1)
         if np.ndim(self.ridge):
             raise ValueError("ridge must be one number: it is of the norm of the function")
@@ -160,7 +170,10 @@ class KernelLeastSquares(Variant):
     def _function(self, d: int) -> tuple[KernelFunction, Novelty]:
         gamma = 1.0 / d if self.gamma is None else float(self.gamma)
         function = KernelFunction(self.kernel, gamma, int(self.degree), float(self.coef0))
-        return function, Novelty(float(self.threshold), int(self.budget), float(self.ridge))
+        novelty = Novelty(
+            float(self.threshold), int(self.budget), float(self.ridge), self.ridge_mode == "fixed"
+        )
+        return function, novelty
 
     def _start_ridge(self, n_features: int) -> NDArray[np.float64]:
         check_ridge_size(check_ridge(self.ridge, 1), self._stored)
@@ -169,7 +182,7 @@ class KernelLeastSquares(Variant):
     def _start(self, origin: Origin) -> Any:
         switch = self._start_of_size(origin, np.zeros(self._width(origin, 0)))
         switch.points = np.zeros((0, origin.n_features))
-        switch.root = np.zeros((0, 0))
+        switch.root, switch.left = np.zeros((0, 0)), np.zeros(0)
         switch.kernel, switch.novelty = self._function(origin.n_features)
         return switch
 
@@ -205,8 +218,12 @@ class KernelLeastSquares(Variant):
         return {"d": b + int(bool(self.fit_intercept)), "b": b, "x": header["n_features"]}
 
     def _file_arrays(self) -> dict[str, tuple[Any, ...]]:
-        return {"points": ("b", "x"), "root": ("b", "b")}
+        fixed = {"left": ("b",)} if self.ridge_mode == "fixed" else {}
+        return {"points": ("b", "x"), "root": ("b", "b")} | fixed
 
     def _check_file(self, arrays: dict[str, NDArray]) -> None:
         if not (np.diagonal(arrays["root"]) > 0).all():
             raise ValueError("root must be a triangle with a positive diagonal")
+        left = arrays.get("left", np.zeros(0))
+        if not ((left >= 0) & (left <= 1)).all():
+            raise ValueError("left must hold shares of the ridge, from 0 to 1")
