@@ -248,6 +248,10 @@ REPORTS = (
     Report("devices", ("devices",), devices, 0.5, 20),
     Report("coverage", ("coverage",), printed("numerics.md", "coverage"), 0.02, 5, printed=True),
     Report(
+        "interruptions", ("interruptions",), printed("numerics.md", "night", "silent start"), 0.02,
+        1, printed=True,
+    ),
+    Report(
         "long_float32", ("long_float32",),
         printed("numerics.md", "long float32", "float32 states"), 0.5, 10, printed=True,
     ),
