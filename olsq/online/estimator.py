@@ -131,8 +131,12 @@ class RecursiveLeastSquares(ForgetsByStrategy):
     coefficient is observed "at its present value" with just enough weight to stay determined
     (stabilised forgetting): it does not move, nothing overflows, other directions keep forgetting.
     So is a regressor that has been zero until its information fell by 1e-60 (float32 states:
-    1e-12).  Held coefficients are not ``determined_``.  "information" has nothing to hold with;
-    there a lost coefficient becomes minimum norm, or returns to zero with ``ridge_mode="fixed"``.
+    1e-12).  Held coefficients are not ``determined_``.  "information" holds only that regressor;
+    other directions that are lost become minimum norm, or return to zero with
+    ``ridge_mode="fixed"``.
+
+    Gaps: rows after a gap of any number of half-lives decide what they determine, and the rows
+    before it what these leave open, with every method.
 
     References: Golub & Van Loan 2013, 6.5 (updating QR); Haykin 2014, ch. 10 and 15; Kulhavy &
     Zarrop 1993 (stabilised forgetting).

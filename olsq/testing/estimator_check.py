@@ -69,8 +69,9 @@ def check_estimator_stream(
     invariance" (rows come one by one, in blocks or at once), "resumption" (from a pickled copy, and
     for the estimators of olsq from a file, bit for bit), "merging", "scale equivariance",
     "permutation of targets", "causality" (a row that is not finite is refused or skipped, and
-    changes nothing), "absent rows" (a row of weight 0 teaches nothing) and "counting"
-    (``n_samples_seen_``).
+    changes nothing), "absent rows" (a row of weight 0 teaches nothing), "counting"
+    (``n_samples_seen_``) and "interruptions" (silent starts, gaps, bursts, and amplitudes over 100
+    decades, of :func:`olsq.testing.interruption`; gaps where a row may bring its factor).
 
     Examples
     --------
@@ -92,6 +93,7 @@ def check_estimator_stream(
         }
     for name, data in streams.items():
         properties.check_stream(subject, data._replace(kind=name))
+    properties.check_interruptions(subject)
 
     def look(trial: Findings, drawn: Regression) -> None:
         mine = subject._replace(findings=trial)

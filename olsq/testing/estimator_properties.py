@@ -20,14 +20,20 @@ from olsq.testing.estimator_subject import (
     judge,
     rows,
 )
+from olsq.testing.interruptions import interruption
 from olsq.testing.strategies import Regression
 
 ORACLE, PREFIX, CHUNK, RESUME = "oracle", "prefix invariance", "chunk invariance", "resumption"
 MERGE, SCALE, PERMUTE = "merging", "scale equivariance", "permutation of targets"
 CAUSAL, ABSENT, COUNT = "causality", "absent rows", "counting"
+INTERRUPT = "interruptions"
 PROPERTIES = (
-    ORACLE, PREFIX, CHUNK, RESUME, MERGE, SCALE, PERMUTE, CAUSAL, ABSENT, COUNT,
+    ORACLE, PREFIX, CHUNK, RESUME, MERGE, SCALE, PERMUTE, CAUSAL, ABSENT, COUNT, INTERRUPT,
 )  # fmt: skip
+# Of kinds that rows without factors of their own have, and of those that need them.
+QUIET = (("silent start", 60), ("constant start", 60), ("amplitude rises", 100),
+         ("amplitude falls", 100), ("column scales", 6))  # fmt: skip
+PAUSES = (("gap", 30), ("gap", 300), ("bursts", 300))
 
 BLOCK = 7
 OF_OLSQ = RecursiveLeastSquares, RollingLeastSquares
@@ -75,6 +81,26 @@ def check_merging(s: Subject, data: Regression) -> None:
     both = s.merge(*map(s.fed, pieces))
     worst = max(condition(s, piece) for piece in pieces)  # what a piece lost stays lost
     judge(s, MERGE, "", both, data, s.fed(data), worst)
+
+
+def check_interruptions(s: Subject) -> None:
+    """Streams that start quiet, pause or change their scale end in the minimum of the objective.
+
+    A pickled copy, made at the first row of the new life, goes on as the original does.
+    """
+    if not s.findings.wants(INTERRUPT):
+        return
+    for kind, size in (*QUIET, *(PAUSES if s.forgets else ())):
+        stream = interruption(kind, size, features=3, rows=12)
+        ones = np.ones(len(stream.X))
+        forget = stream.forget if kind in ("gap", "bursts") else ones
+        y = np.column_stack([stream.y, -stream.y])
+        data = Regression(f"{kind} {size}", stream.X, y, ones, forget, 0.0)
+        est = s.fed(data, *range(stream.alive, len(stream.X)))
+        judge(s, INTERRUPT, "", est, data)
+        first, rest = rows(data, None, stream.alive + 1), rows(data, stream.alive + 1, None)
+        resumed = s.fed(rest, est=pickle.loads(pickle.dumps(s.fed(first))))
+        judge(s, INTERRUPT, ", a copy at the first row", resumed, data)
 
 
 def check_prefix(s: Subject, data: Regression) -> None:

@@ -270,11 +270,14 @@ DOORS = {
     "elastic net": by_estimator(
         lambda: olsq.OnlineElasticNet(alpha=1e-14, half_life=1.0, tol=1e-6)
     ),
+    "robust": by_estimator(lambda: olsq.RobustLeastSquares(half_life=1.0)),
     "merging": by_merging,
     "sequence, NumPy": by_sequence,
     "sequence, JAX": lambda s: by_sequence(s, numpy=False),
     "decoding": by_decoding,
 }  # fmt: skip
+# A robust fit weights rows by its own scale: it is another estimate of the same coefficients.
+WITHIN = {"robust": 0.1}
 # Numbers that float32 does not have.
 NARROW = {"float32 state", "sequence, JAX"}
 
@@ -289,7 +292,7 @@ NARROW = {"float32 state", "sequence, JAX"}
     ],
 )
 def test_after_twenty_half_lives_the_past_is_over(door, kind, size):
-    """As a fit that has seen the last stretch only, to a thousandth of the targets."""
+    """As a fit that has seen the last stretch only, to a thousandth of the targets; see WITHIN."""
     s = interruption(kind, size, rows=LONG)
     coef, intercept = DOORS[door](s)
     fresh = olsq.RecursiveLeastSquares(half_life=1.0, method="sqrt", ridge=0.0)
@@ -297,4 +300,4 @@ def test_after_twenty_half_lives_the_past_is_over(door, kind, size):
     error = np.abs((coef - fresh.coef_) * np.abs(s.X[-20:]).max(0))
     if not kind.startswith("amplitude"):  # where older rows are larger, theirs is the intercept
         error = np.append(error, np.abs(intercept - fresh.intercept_))
-    assert (error <= 1e-3 * np.abs(s.y[-20:]).max()).all(), error
+    assert (error <= WITHIN.get(door, 1e-3) * np.abs(s.y[-20:]).max()).all(), error
