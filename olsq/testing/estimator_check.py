@@ -70,7 +70,7 @@ def check_estimator_stream(
     for the estimators of olsq from a file, bit for bit), "merging", "scale equivariance",
     "permutation of targets", "causality" (a row that is not finite is refused or skipped, and
     changes nothing), "absent rows" (a row of weight 0 teaches nothing), "counting"
-    (``n_samples_seen_``) and "interruptions" (silent starts, gaps, bursts, and amplitudes over 100
+    (``n_samples_seen_``) and "interruptions" (silent starts, gaps, bursts, and amplitudes over six
     decades, of :func:`olsq.testing.interruption`; gaps where a row may bring its factor).
 
     Examples

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 
 import numpy as np
 import pytest
+from scipy import linalg
 from scipy.optimize import lsq_linear, nnls
 from sklearn.linear_model import ElasticNet, Lasso
 
@@ -119,6 +121,37 @@ def test_equations_against_a_dense_kkt_system():
     np.testing.assert_allclose(est.coef_, want[1 : D + 1], rtol=1e-9)
     assert est.intercept_ == pytest.approx(want[0], rel=1e-9)
     np.testing.assert_allclose(C @ est.coef_, c, rtol=1e-13)
+
+
+def best_of_all_faces(R, z, constraints):
+    """The least |R x - z| over the constraints, by trying each variable at each bound and free."""
+    d, best = len(z), np.inf
+    for at in itertools.product((-1, 0, 1), repeat=d):
+        at = np.array(at)
+        x = np.where(at < 0, constraints.lower, constraints.upper)
+        free = at == 0
+        x[free] = 0.0
+        if free.any():
+            A, b = constraints.A[:, free], constraints.b - constraints.A @ x
+            onto, along = np.linalg.pinv(A) @ b, linalg.null_space(A)
+            rest = z - R @ x - R[:, free] @ onto
+            x[free] = onto + along @ np.linalg.lstsq(R[:, free] @ along, rest, rcond=None)[0]
+        inside = (x >= constraints.lower - 1e-9) & (x <= constraints.upper + 1e-9)
+        if inside.all() and np.abs(constraints.A @ x - constraints.b).max() < 1e-9:
+            best = min(best, np.linalg.norm(R @ x - z))
+    return best
+
+
+def test_the_search_leaves_a_degenerate_corner():
+    """Every variable at a bound, on the equation: freeing what wants to move went in a circle."""
+    constraints = Constraints(np.ones((1, 4)), np.ones(1), np.full(4, -0.5), np.ones(4))
+    start = np.array([1.0, -0.5, 1.0, -0.5])
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        R, z = np.triu(rng.standard_normal((4, 4))), rng.standard_normal(4)
+        x = minimise(R, z, constraints, start)
+        assert abs(x.sum() - 1) < 1e-12
+        assert np.linalg.norm(R @ x - z) <= best_of_all_faces(R, z, constraints) + 1e-12
 
 
 def test_constraints_do_not_square_the_condition_number():

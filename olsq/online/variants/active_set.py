@@ -86,7 +86,14 @@ def minimise(
             at[blocked] = UPPER if p[blocked] > 0 else LOWER
             x[blocked] = (limits.upper if p[blocked] > 0 else limits.lower)[blocked]
             continue
-        leaving = _leaving(R, z, limits, x, at, first=step > 10 * z.size)
+        if _is_corner(limits, at):
+            direction = _descent_from_corner(R, z - R @ x, limits, at)
+            if direction.any():
+                x, at = _move_along(R, z, limits, x, direction, at)
+                continue
+            leaving = np.empty(0, np.intp)
+        else:
+            leaving = _leaving(R, z, limits, x, at, first=step > 10 * z.size)
         if not leaving.size:
             x = _on_face(R, z, limits, at) / length
             x = np.where(
@@ -174,8 +181,6 @@ def _leaving(
     C, span = R[:, held], R[:, free]
     if limits.b.size:
         A, free_A = limits.A, limits.A[:, free]
-        if _rank_of(free_A) < _rank_of(A):
-            return _off_a_corner(R, rest, limits, at)
         C = C - span @ _lstsq(free_A, A[:, held])  # the equations hold on
         span = span @ null_space(free_A)
     if span.shape[1]:
@@ -194,11 +199,20 @@ def _leaving(
     return held[[np.argmax(wrong > 0) if first else np.argmax(wrong)]]
 
 
-def _off_a_corner(R: NDArray, rest: NDArray, limits: Constraints, at: NDArray) -> NDArray[np.intp]:
-    """:func:`_leaving` where the free variables alone cannot follow the equations.
+def _is_corner(limits: Constraints, at: NDArray) -> bool:
+    """Whether the free variables alone cannot follow the equations (a degenerate corner)."""
+    if not limits.b.size or (at == FREE).all():
+        return False
+    return _rank_of(limits.A[:, at == FREE]) < _rank_of(limits.A)
 
-    Their multipliers are not unique then.  The part of the gradient outside of the cone of all
-    multipliers is minus the steepest feasible direction (Moreau).
+
+def _descent_from_corner(
+    R: NDArray, rest: NDArray, limits: Constraints, at: NDArray
+) -> NDArray[np.float64]:
+    """The steepest feasible direction (d,) of descent from a corner; zeros at the minimum.
+
+    The multipliers of a degenerate corner are not unique.  The part of the gradient outside of the
+    cone of all multipliers is minus the steepest feasible direction (Moreau).
     """
     gradient, fixed = -(R.T @ rest), limits.lower == limits.upper
     normals = [limits.A.T, -limits.A.T]
@@ -208,7 +222,33 @@ def _off_a_corner(R: NDArray, rest: NDArray, limits: Constraints, at: NDArray) -
     cone = np.hstack([*normals, both, -both])
     direction = cone @ nnls(cone, gradient)[0] - gradient
     tolerance = 64 * at.size * EPS * np.linalg.norm(R) * np.linalg.norm(rest)
-    return np.flatnonzero((at != FREE) & (np.abs(direction) > tolerance))
+    return np.where(np.abs(direction) > tolerance, direction, 0.0)
+
+
+def _move_along(
+    R: NDArray, z: NDArray, limits: Constraints, x: NDArray, direction: NDArray, at: NDArray
+) -> tuple[NDArray[np.float64], NDArray]:
+    """Go from x along a direction of descent to the minimum on it or to the first bound.
+
+    Freeing the variables that move is not enough: the minimum over them may lie beyond a bound of
+    one of them, which is then held again at a step of length 0, and so on in a circle.  A step
+    along the direction itself lowers the objective, so that no corner is met twice.
+    """
+    image = R @ direction
+    square = float(image @ image)
+    share = float(image @ (z - R @ x)) / square if square > 0 else np.inf
+    with np.errstate(divide="ignore", invalid="ignore"):
+        room = np.where(direction > 0, limits.upper - x, limits.lower - x) / direction
+    room[direction == 0] = np.inf
+    j = int(np.argmin(room))
+    at = np.where(direction != 0, FREE, at)
+    if room[j] <= share:
+        share = max(float(room[j]), 0.0)
+    x = np.clip(x + share * direction, limits.lower, limits.upper)
+    if room[j] <= share:
+        at[j] = UPPER if direction[j] > 0 else LOWER
+        x[j] = (limits.upper if direction[j] > 0 else limits.lower)[j]
+    return x, at
 
 
 def _on_face(R: NDArray, z: NDArray, limits: Constraints, at: NDArray) -> NDArray[np.float64]:

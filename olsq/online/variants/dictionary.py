@@ -36,7 +36,7 @@ class Novelty(NamedTuple):
     threshold: float  # share of k(x, x) that the dictionary must miss
     budget: int
     ridge: float
-    fixed: bool  # whether the ridge stays under forgetting
+    fixed: bool = False  # whether the ridge stays under forgetting; pickles of 0.2.0 have none
 
 
 class DictionarySwitch(VariantSwitch):
@@ -48,7 +48,7 @@ class DictionarySwitch(VariantSwitch):
 
     points: NDArray[np.float64]
     root: NDArray[np.float64]
-    left: NDArray[np.float64]
+    left: NDArray[np.float64] = np.zeros(0)  # pickles of 0.2.0 have none
     kernel: KernelFunction
     novelty: Novelty
 

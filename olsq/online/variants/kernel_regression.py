@@ -126,6 +126,10 @@ class KernelLeastSquares(Variant):
         self.fit_intercept = fit_intercept
         self.missing = missing
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore a pickle; those of 0.2.0 have no ``ridge_mode``, and their ridge was forgotten."""
+        self.__dict__.update({"ridge_mode": "discounted"} | state)
+
     @property
     def _state(self) -> Any:
         return self._engine.engine
