@@ -127,7 +127,7 @@ class KernelLeastSquares(Variant):
         self.missing = missing
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore a pickle; those of 0.2.0 have no ``ridge_mode``, and their ridge was forgotten."""
+        """Restore a pickle; those of 0.2.0 have no ``ridge_mode`` and a discounted ridge."""
         self.__dict__.update({"ridge_mode": "discounted"} | state)
 
     @property
