@@ -14,7 +14,7 @@ import olsq
 from olsq.cli.errors import CommandError
 from olsq.cli.fit.command import fit
 from olsq.cli.predict.command import predict
-from olsq.cli.sample.command import chat, sample
+from olsq.cli.sample.command import sample
 from olsq.cli.terminal import printable
 from olsq.cli.train.command import train
 
@@ -122,4 +122,3 @@ app.command(epilog=EXIT_CODES)(fit)
 app.command(epilog=EXIT_CODES)(predict)
 app.command(epilog=EXIT_CODES)(train)
 app.command(epilog=EXIT_CODES)(sample)
-app.command(epilog=EXIT_CODES)(chat)

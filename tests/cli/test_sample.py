@@ -1,4 +1,4 @@
-"""``olsq sample`` and ``olsq chat``: streams, pipes, Ctrl-C, states that go from turn to turn."""
+"""``olsq sample``: streams, pipes, Ctrl-C."""
 
 from __future__ import annotations
 
@@ -71,36 +71,7 @@ def test_several_prompts_and_samples_are_told_apart(run, olsq_command):
     assert out.count(PROMPT) == 2
 
 
-def test_a_conversation_goes_on_from_its_state(run, olsq_command, monkeypatch):
-    piped(monkeypatch, "Good morning, and how do you do today?\nYes\n\n")
-    asked, drawn = [], []
-    generate, add = olsq.nn.LanguageModel.generate, TextStream.add
-
-    def generate_and_tell(model, prompts, steps, **options):
-        asked.append((options["state"], drawn.copy()))
-        return generate(model, prompts, steps, **options)
-
-    def add_and_tell(stream, token):
-        drawn.append(int(token))
-        return add(stream, token)
-
-    monkeypatch.setattr(olsq.nn.LanguageModel, "generate", generate_and_tell)
-    monkeypatch.setattr(TextStream, "add", add_and_tell)
-    code, out, err = olsq_command("chat", run, "--tokens", 3, "--temperature", 0)
-    assert (code, err, len(asked)) == (0, "", 3)
-    assert out.endswith("\n")
-    # All that was said before the second answer, but for the token that it is drawn from.
-    before, answer = asked[1]
-    assert answer
-    said = [*b"Good morning, and how do you do today?\n", *answer]
-    said += [*b"\n"] * (said[-1] != ord("\n")) + [*b"Yes"]
-    _, state = jax.jit(load_run(run).model.prefill)(np.array([said]))
-    for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(state), strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-5)
-
-
-@pytest.mark.parametrize("command", ["sample", "chat"])
-def test_ctrl_c_ends_the_line(command, run, olsq_command, monkeypatch):
+def test_ctrl_c_ends_the_line(run, olsq_command, monkeypatch):
     add = TextStream.add
     calls = []
 
@@ -112,7 +83,7 @@ def test_ctrl_c_ends_the_line(command, run, olsq_command, monkeypatch):
 
     monkeypatch.setattr(TextStream, "add", interrupted)
     piped(monkeypatch, PROMPT + "\n")
-    code, out, err = olsq_command(command, run, "--tokens", 12)
+    code, out, err = olsq_command("sample", run, "--tokens", 12)
     assert (code, err) == (130, "")
     assert out.endswith("\n")
 
@@ -144,23 +115,23 @@ def test_runs_that_cannot_be_sampled(run, tmp_path, olsq_command, monkeypatch):
         (tmp_path / "none", "none is not a directory: give the --out of olsq train"),
         (tmp_path, "has no checkpoint.safetensors: it is no run of olsq train"),
     ):
-        code, _, err = olsq_command("chat", folder)
+        code, _, err = olsq_command("sample", folder, "--prompt", "x")
         assert (code, err.count("\n")) == (2, 1)
         assert message in err
     half = tmp_path / "half"
     half.mkdir()
     checkpoint = half / "checkpoint.safetensors"
     checkpoint.write_bytes((run / "checkpoint.safetensors").read_bytes())
-    assert "its run is not finished" in olsq_command("chat", half)[2]
+    assert "its run is not finished" in olsq_command("sample", half, "--prompt", "x")[2]
     (half / "model.safetensors").write_bytes((run / "model.safetensors").read_bytes()[:1000])
-    assert olsq_command("chat", half)[0] == 2
+    assert olsq_command("sample", half, "--prompt", "x")[0] == 2
     checkpoint.write_bytes(b"no checkpoint at all")
-    assert "truncated, damaged or no checkpoint" in olsq_command("chat", half)[2]
+    assert "truncated, damaged or no checkpoint" in olsq_command("sample", half, "--prompt", "x")[2]
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda n: None if n == "equinox" else find(n))
-    code, _, err = olsq_command("chat", run)
+    code, _, err = olsq_command("sample", run, "--prompt", "x")
     assert code == 1
-    assert 'olsq chat needs pip install "online-least-squares[cli,nn]"' in err
+    assert 'olsq sample needs pip install "online-least-squares[cli,nn]"' in err
 
 
 def test_text_comes_letter_by_letter_and_ends_where_told():

@@ -1,1 +1,1 @@
-"""``olsq sample`` and ``olsq chat``: text from a trained model."""
+"""``olsq sample``: text from a trained model."""

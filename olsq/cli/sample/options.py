@@ -1,4 +1,4 @@
-"""The options of ``olsq sample`` and ``olsq chat``, checked before a model is read."""
+"""The options of ``olsq sample``, checked before a model is read."""
 
 from __future__ import annotations
 

@@ -30,29 +30,29 @@ def run_sample(options: SampleOptions, progress_console: Console) -> None:
     """
     options.check()
     prompts = _prompts(options)
-    run = open_run("sample", options)
-    tokens = [encode(run, prompt) for prompt in prompts]
+    run = _open_run(options)
+    tokens = [_encode(run, prompt) for prompt in prompts]
     given = {"key": options.seed, **options.sampling(run.model.vocab_size)}
     if len(prompts) == 1 and options.samples == 1:
         with progress_console.status("reading"):
             stream = run.model.generate(tokens, options.tokens, stream=True, **given)
-        write(prompts[0])
-        _, text = print_stream(run, stream, options)
+        _write(prompts[0])
+        text = _print_stream(run, stream, options)
         if not text.endswith("\n"):
-            write("\n")
+            _write("\n")
         return
     with progress_console.status("sampling"):
         found = run.model.generate(tokens, options.tokens, num_samples=options.samples, **given)
     for i, (prompt, rows) in enumerate(zip(prompts, np.asarray(found), strict=True), 1):
         for j, row in enumerate(rows, 1):
-            write(f"--- prompt {i}, sample {j}\n{prompt}")
+            _write(f"--- prompt {i}, sample {j}\n{prompt}")
             stream = TextStream(run.tokenizer, options.stop)
             text = "".join(stream.add(token) for token in row if not stream.ended) + stream.rest()
-            write(text if text.endswith("\n") else text + "\n")
+            _write(text if text.endswith("\n") else text + "\n")
 
 
-def open_run(command: str, options: SampleOptions) -> Run:
-    """The model and tokenizer in the directory.
+def _open_run(options: SampleOptions) -> Run:
+    """Load the model and the tokenizer of the directory.
 
     Raises
     ------
@@ -61,7 +61,7 @@ def open_run(command: str, options: SampleOptions) -> Run:
     InputError
         If there is no such model.
     """
-    check_libraries(command, "equinox", "optax", "safetensors")
+    check_libraries("sample", "equinox", "optax", "safetensors")
     from olsq.train import load_run
 
     try:
@@ -70,36 +70,31 @@ def open_run(command: str, options: SampleOptions) -> Run:
         raise InputError(str(error)) from None
 
 
-def encode(run: Run, text: str) -> Any:
-    """Tokens (n,) of a text that is not empty."""
+def _encode(run: Run, text: str) -> Any:
+    """Encode a text that is not empty as tokens (n,)."""
     # What a terminal could not decode goes back to the bytes that it was.
     return run.tokenizer.encode(text.encode("utf-8", errors="surrogateescape"))
 
 
-def print_stream(
-    run: Run, stream: Iterable[Any], options: SampleOptions, stopped: Any = None
-) -> tuple[Any, str]:
-    """Print a row of tokens as text while they come; the stream, and what was printed.
-
-    ``stopped()`` says whether to leave off after the token just printed.
-    """
+def _print_stream(run: Run, stream: Iterable[Any], options: SampleOptions) -> str:
+    """Print a row of tokens as text while they are drawn, and return the text."""
     text, shown = TextStream(run.tokenizer, options.stop), []
     try:
         for token in stream:
             shown.append(text.add(token[0]))
-            write(shown[-1])
-            if text.ended or (stopped is not None and stopped()):
+            _write(shown[-1])
+            if text.ended:
                 break
     except KeyboardInterrupt:
-        write("\n")
+        _write("\n")
         raise
     shown.append(text.rest())
-    write(shown[-1])
-    return stream, "".join(shown)
+    _write(shown[-1])
+    return "".join(shown)
 
 
-def write(text: str) -> None:
-    """Show text at once; what standard output cannot encode as a question mark."""
+def _write(text: str) -> None:
+    """Print text at once, with a question mark for what standard output cannot encode."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     sys.stdout.write(text.encode(encoding, errors="replace").decode(encoding))
     sys.stdout.flush()
