@@ -30,7 +30,8 @@ from olsq.cli.interrupts import Interrupts
 from olsq.cli.paths import locked_paths
 from olsq.cli.progress import RowProgress
 from olsq.cli.sources.columns import Chunk
-from olsq.cli.sources.source import Source, open_source
+from olsq.cli.sources.opening import open_source
+from olsq.cli.sources.source import Source
 from olsq.online import GroupedLeastSquares
 
 

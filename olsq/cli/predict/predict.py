@@ -20,7 +20,8 @@ from olsq.cli.interrupts import Interrupts
 from olsq.cli.paths import check_paths, locked_paths
 from olsq.cli.progress import RowProgress
 from olsq.cli.sources.columns import Chunk, Reading
-from olsq.cli.sources.source import Source, open_source
+from olsq.cli.sources.opening import open_source
+from olsq.cli.sources.source import Source
 
 
 @dataclass(frozen=True, kw_only=True)
