@@ -1,4 +1,4 @@
-"""A whole sequence at once, and one token at a time: six solvers for one problem.
+"""Least squares over whole sequences and one token at a time: six solvers for one problem.
 
 NumPy arrays are solved by :mod:`olsq.sequence.numpy`, without importing JAX, JAX arrays by
 :mod:`olsq.sequence.jax`.

@@ -1,4 +1,6 @@
-"""The public function for whole sequences: NumPy arrays go to kernels, everything else to JAX."""
+"""Public function for whole sequences: sends NumPy arrays to Numba kernels and everything else to
+JAX.
+"""
 
 from __future__ import annotations
 
@@ -217,7 +219,7 @@ def online_lstsq_vjp(
     state: Moments | None = None,
     solver: Solver | None = None,
 ) -> Gradients:
-    """Gradient of ``sum(cotangent * online_lstsq(...).value)`` for everything that goes in.
+    """Compute the gradient of ``sum(cotangent * online_lstsq(...).value)`` by every input.
 
     Parameters
     ----------

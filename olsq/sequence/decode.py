@@ -1,4 +1,4 @@
-"""One token at a time, for NumPy and JAX states: the public functions, which choose the side."""
+"""Decode one token at a time: public functions that choose NumPy or JAX by their arguments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ AnyState = TypeVar("AnyState", bound=Moments | DecodeState)
 
 
 def _side(*arguments: Any) -> Any:
-    """The module that serves these arguments."""
+    """Return the decoding module for these arguments: JAX's if any of them is a JAX array."""
     if holds_jax(*arguments):
         from olsq.sequence.jax import decode
     else:
@@ -24,7 +24,7 @@ def _side(*arguments: Any) -> Any:
 def start_decoding(
     state: Moments[AnArray], *, ridge: ArrayLike | None = None
 ) -> DecodeState[AnArray]:
-    """Factorise ``state`` once, so that :func:`update` and :func:`query` need not.
+    """Factorise ``state`` once, so that :func:`update` and :func:`query` do not have to.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def update(
     forget: ArrayLike = 1.0,
     weight: ArrayLike = 1.0,
 ) -> AnyState:
-    """Take in one token: ``H <- forget H + weight k k^T``, ``G <- forget G + weight v k^T``.
+    """Absorb one token: ``H <- forget H + weight k k^T``, ``G <- forget G + weight v k^T``.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ def query(
 def merge_moments(
     first: Moments[AnArray], second: Moments[AnArray], *, forget: ArrayLike = 1.0
 ) -> Moments[AnArray]:
-    """Moments of two consecutive pieces of a stream: ``forget * first + second``.
+    """Merge the moments of two consecutive pieces of a stream: ``forget * first + second``.
 
     Parameters
     ----------

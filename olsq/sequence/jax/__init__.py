@@ -1,4 +1,4 @@
-"""Whole sequences in JAX: the same functions as :mod:`olsq.sequence`, whatever their arrays are.
+"""Whole sequences in JAX: the functions of :mod:`olsq.sequence` for arrays of any kind.
 
 Every array is converted: float64 needs ``jax_enable_x64``.
 """

@@ -1,4 +1,4 @@
-"""The gradient of a tile, by hand: one more solve with the same factors, then products.
+"""Hand-written gradient of a tile: one more solve with the same factors, then matrix products.
 
 With ``M_t x_t = q_t`` and ``o_t = G_t x_t``, a cotangent ``do`` of the outputs gives::
 
@@ -34,7 +34,7 @@ from olsq.solvers.thresholds import MILD_LOG_SCALE
 
 
 class TileGradient(NamedTuple):
-    """Cotangents of a tile, in the shapes of what they belong to."""
+    """Cotangents of a tile's arrays, each in the shape of its array."""
 
     keys: Array
     values: Array
@@ -47,31 +47,34 @@ class TileGradient(NamedTuple):
 
 
 class ChunkProducts(NamedTuple):
-    """Products of the gates of whole chunks; see :func:`~olsq.sequence.jax.gates.states_before`."""
+    """Products of the gates over whole chunks; see :func:`~olsq.sequence.jax.gates.states_before`.
+    """
 
     table: Array  # (B, n, n)
     start: Array  # (B, n)
 
 
 def chunk_products(factor: Array) -> ChunkProducts:
-    """Of ``factor`` (B, n), each chunk's product of gates."""
+    """Compute the products of gates over runs of chunks from ``factor`` (B, n), the product within
+    each.
+    """
     constant = jax.lax.stop_gradient(factor)
     logs = jnp.log(jnp.where(constant == 0, 1, constant))
     return ChunkProducts(*gate_products(factor, logs))
 
 
 def rows(a: Array, b: Array) -> Array:
-    """``a b^T`` of every chunk."""
+    """Compute ``a b^T`` for every chunk."""
     return jnp.einsum("bnti,bnsi->bnts", a, b)
 
 
 def columns(a: Array, b: Array) -> Array:
-    """``a^T b`` of every chunk."""
+    """Compute ``a^T b`` for every chunk."""
     return jnp.einsum("bnti,bntj->bnij", a, b)
 
 
 def dot(a: Array, b: Array) -> Array:
-    """Inner products over the last axis."""
+    """Compute inner products over the last axis."""
     return (a * b).sum(-1)
 
 
@@ -85,10 +88,11 @@ def tile_gradient(
     do: Array,
     d_end: Moments[Array],
 ) -> TileGradient:
-    """Cotangents of ``tile`` as given, from those of its outputs and of the moments after it.
+    """Compute the cotangents of ``tile`` from those of its outputs and of the moments after it.
 
-    ``chunks`` is the tile opened, ``end`` the moments after it, ``prepared`` and ``x`` what its
-    solver made of it.  Costs one solve and 14 to 15 products of a chunk.
+    ``chunks`` is the tile as :func:`~olsq.sequence.jax.tiles.open_tile` returns it, ``end`` the
+    moments after it, ``prepared`` the solver's factors and ``x`` its solutions. Costs one solve and
+    14 to 15 products of a chunk.
     """
     keys, values, decay, zeta = chunks.keys, chunks.values, chunks.decay, chunks.zeta
     query_finite = finite(tile.queries)[..., None]
@@ -97,14 +101,18 @@ def tile_gradient(
     def from_start(y: Array) -> Array:
         return y if zeta is None else zeta[..., None] * y
 
+    # U = do V^T; e_t = M_t^{-1} G_t^T do_t with the factors of the forward solve
     outer = rows(do, values)
     far = do @ chunks.cross
     e = solver.solve_transposed(chunks, prepared, (outer * decay) @ keys + from_start(far))[0]
     scores = rows(x, keys)
     change = outer - rows(e, keys)
     seen = scores * decay
+    # dK = ((U - E) D)^T x - (S D)^T e;  dV = (S D)^T do
     d_keys = columns(change * decay, x) - columns(seen, e)
     d_values = columns(seen, do)
+    # Moments before each chunk: dH = -sum_t zeta_t e_t x_t^T, dG = sum_t zeta_t do_t x_t^T, plus
+    # what later chunks pass back through the products of the gates between them.
     own = -columns(from_start(e), x), columns(from_start(do), x)
 
     b, n = keys.shape[:2]
@@ -117,6 +125,8 @@ def tile_gradient(
         for o, a in zip(own, after, strict=True)
     ]
     tail = jnp.broadcast_to(decay[..., -1, :], keys.shape[:-1])
+    # Through the moments after the chunk, whose decay weights are the last row of D: dk = D (dH +
+    # dH^T) k + D dG^T v, dv = D dG k
     by_gram, by_cross = keys @ (d_gram + jnp.swapaxes(d_gram, -1, -2)), values @ d_cross
     d_keys = d_keys + tail[..., None] * (by_gram + by_cross)
     d_values = d_values + jnp.einsum("bnti,bnji->bntj", tail[..., None] * keys, d_cross)
@@ -155,9 +165,10 @@ def tile_tangent(
     d_ridge: Any,
     d_start: Moments[Array],
 ) -> tuple[Array, Moments[Array]]:
-    """Tangents of the outputs of a tile and of the moments after it: ``M dx = dq - dM x``.
+    """Compute the tangents of a tile's outputs and of the moments after it: ``M dx = dq - dM x``.
 
-    None in ``d_tile`` is no tangent; ``saved`` is what is left of the factors.
+    A field of ``d_tile`` that is None has no tangent; ``saved`` are the factors that the solver
+    kept.
     """
     fields = {n: t for n, t in d_tile._asdict().items() if t is not None}
     if ridge is not None and d_ridge is None:
@@ -174,6 +185,7 @@ def tile_tangent(
         opened, at, (fields, d_ridge, d_start), has_aux=True
     )
     whole = chunks._replace(output_lost=lost)
+    # dM x, with x held fixed
     d_product = jax.jvp(lambda c: system_product(c, x), (chunks,), (d_chunks,))[1]
     query_finite = finite(tile.queries)[..., None]
     d_x = solver.solve(
@@ -195,7 +207,7 @@ def _gradient_of_gates(
     states: list[Array],
     pieces: ChunkProducts,
 ) -> tuple[Any, Any]:
-    """Cotangents (B, n, C) of gates and weights, None where there are none.
+    """Compute the cotangents (B, n, C) of gates and weights; None where there are none.
 
     ``d_decay`` (B, n, C, C) and ``d_tail`` (B, n, C) are those of D and, through the moments after
     the chunk, of its last row; ``d_zeta`` (B, n, C) those of zeta; ``after`` those of the moments
@@ -213,6 +225,8 @@ def _gradient_of_gates(
     if chunks.gates is None:
         return forget, weight
 
+    # gamma_j d/dgamma_j = sum over the pairs (t, i) with i < j <= t, as a difference of two
+    # cumulative sums from the end
     def mild() -> Array:
         pairs = d_decay * chunks.decay
         sample = pairs.sum(-2)
@@ -241,6 +255,9 @@ def _gradient_of_gates(
         d_factor = gate_gradient(*pieces, through + other, spent + rest)
         return gate_gradient(plain, chunks.zeta, d_table, d_zeta.at[..., -1].add(d_factor))
 
+    # (jnp.abs(chunks.logs).sum(-1, keepdims=True) > 2 * MILD_LOG_SCALE) | `mild` divides by the
+    # gates and subtracts cumulative sums: wrong at a gate of 0, and it cancels where a chunk
+    # forgets much.
     steep = (chunks.gates == 0) | (jnp.abs(chunks.logs).sum(-1, keepdims=True) > 2 * MILD_LOG_SCALE)
     forget = cond(max_over_vmap(steep.any()), harsh, mild)
     return jnp.where(jnp.isnan(tile.gates), 0, forget), weight

@@ -1,4 +1,4 @@
-"""All tiles of a batch by functions that JAX differentiates, in any mode and to any order.
+"""Solve all tiles of a batch by functions that JAX differentiates, in any mode and to any order.
 
 Unrolled steps are differentiated so, derivatives of the second order and more, and whatever is
 inside ``shard_map``; :mod:`~olsq.sequence.jax.primitive` has a loop and a gradient of its own.
@@ -35,14 +35,17 @@ _FACTORS = jax.checkpoint_policies.save_only_these_names(FACTOR)
 
 
 def save_factors(primitive: Any, *avals: Any, **params: Any) -> Any:
-    """What a backward pass keeps of a tile: factors and solutions; it makes the rest again."""
+    """Choose what a backward pass keeps of a tile: factors and solutions; the rest is recomputed.
+    """
     return primitive.name == "custom_linear_solve" or _FACTORS(primitive, *avals, **params)
 
 
 def solve_in_groups(
     stream: Stream, solver: JaxSolver, unrolls: bool
 ) -> tuple[Array, Moments[Array], TokenSizes]:
-    """Outputs (B, T, m), final moments, sizes (B, T), so many streams at a time as fit a cache."""
+    """Solve as many streams at a time as fit a cache: outputs (B, T, m), final moments, sizes (B,
+    T).
+    """
     b, groups = stream.keys.shape[0], group_count(stream, solver.options.chunk)
     if groups == 1:
         return solve_tiles(stream, solver, unrolls)
@@ -54,7 +57,7 @@ def solve_in_groups(
 def solve_tiles(
     stream: Stream, solver: JaxSolver, unrolls: bool
 ) -> tuple[Array, Moments[Array], TokenSizes]:
-    """All tiles of ``stream``, one after another in time."""
+    """Solve all tiles of ``stream``, one after another in time."""
     b, length, _ = stream.values.shape
     tiles, ridge = cut_into_tiles(stream, solver.options.chunk)
 
@@ -76,7 +79,7 @@ def solve_tiles(
 def solve_systems(
     chunks: Chunks, queries: Array, solver: JaxSolver, unrolls: bool
 ) -> tuple[Array, Array]:
-    """``q*_t = (H_t + Lambda_t)^{-1} q_t`` with the derivative rule asked for.
+    """Solve ``q*_t = (H_t + Lambda_t)^{-1} q_t`` with implicit or unrolled derivatives.
 
     Implicit: from ``M q* = q``, ``dq* = M^{-1} (dq - dM q*)``, and in reverse ``e* = M^{-1} g``
     gives ``dq = e*`` and ``dM = -e* q*^T``: one more solve with the same factors, then the
@@ -93,6 +96,7 @@ def solve_systems(
     def solve(_: Any, b: Array) -> tuple[Array, Array]:
         return solver.solve(constant, prepared, b)
 
+    # Systems are symmetric: a solver without a solve of its own for the transpose reuses its solve.
     if type(solver).solve_transposed is JaxSolver.solve_transposed:
         return custom_linear_solve(product, queries, solve, symmetric=True, has_aux=True)
 

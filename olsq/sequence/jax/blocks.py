@@ -1,4 +1,4 @@
-"""Long sequences: a derivative that keeps moments at the ends of blocks, and makes the rest again.
+"""Derivatives of long sequences: keep the moments at the ends of blocks and recompute the rest.
 
 The loops of :mod:`~olsq.sequence.jax.walk` keep three numbers for each of a key: solutions and the
 two factors.  Past ``LONG`` tokens that would be more than the arrays themselves.  So a sequence is
@@ -32,7 +32,9 @@ TIMED = ("keys", "values", "queries", "forget", "log_forget", "weight")
 def forward(
     stream: Stream, solver: JaxSolver, keep: bool
 ) -> tuple[Array, Moments[Array], TokenSizes, Any]:
-    """:func:`olsq.sequence.jax.walk.forward`; in blocks if it is long and derivatives follow."""
+    """Solve a stream as :func:`olsq.sequence.jax.walk.forward`, in blocks if it is long and
+    derivatives follow.
+    """
     length = stream.keys.shape[1]
     if not keep or length <= LONG:
         return walk.forward(stream, solver, keep)
@@ -56,7 +58,7 @@ def forward(
 def tangent(
     stream: Stream, solver: JaxSolver, kept: Kept, moved: Stream
 ) -> tuple[Array, Moments[Array]]:
-    """:func:`olsq.sequence.jax.walk.tangent` of what :func:`forward` kept."""
+    """Compute tangents as :func:`olsq.sequence.jax.walk.tangent` from what :func:`forward` kept."""
     if kept.solution is not None:
         return walk.tangent(stream, solver, kept, moved)
     length = stream.keys.shape[1]
@@ -82,7 +84,8 @@ def tangent(
 def backward(
     stream: Stream, solver: JaxSolver, kept: Kept, d_value: Array, d_moments: Moments[Array]
 ) -> Cotangents:
-    """:func:`olsq.sequence.jax.walk.backward` of what :func:`forward` kept."""
+    """Compute cotangents as :func:`olsq.sequence.jax.walk.backward` from what :func:`forward` kept.
+    """
     if kept.solution is not None:
         return walk.backward(stream, solver, kept, d_value, d_moments)
     length = stream.keys.shape[1]
@@ -113,17 +116,17 @@ def backward(
 
 
 def padded(stream: Stream, length: int, one: float = 1.0) -> Stream:
-    """``stream`` with absent tokens up to a whole number of blocks; see ``grid.padded``."""
+    """Pad ``stream`` with absent tokens to a whole number of blocks; see ``grid.padded_to``."""
     return padded_to(stream, length, -(-length // BLOCK) * BLOCK, one)
 
 
 def blocks(stream: Stream) -> Array:
-    """The numbers of its blocks."""
+    """Return the indices of the blocks of a padded stream."""
     return jnp.arange(stream.keys.shape[1] // BLOCK)
 
 
 def block(stream: Stream, i: Any, state: Any) -> Stream:
-    """Block i of ``stream``, begun from ``state``."""
+    """Cut block i out of ``stream``, starting from ``state``."""
 
     def cut(x: Any) -> Any:
         return None if x is None else jax.lax.dynamic_slice_in_dim(x, i * BLOCK, BLOCK, 1)
@@ -136,7 +139,7 @@ def block(stream: Stream, i: Any, state: Any) -> Stream:
 
 
 def put(whole: Any, parts: Any, i: Array) -> Any:
-    """``whole`` (B, T, ...) with block i replaced."""
+    """Replace block i of ``whole`` (B, T, ...) by ``parts``."""
 
     def one(x: Array, part: Array) -> Array:
         return jax.lax.dynamic_update_slice_in_dim(x, part, i * BLOCK, 1)
@@ -145,5 +148,5 @@ def put(whole: Any, parts: Any, i: Array) -> Any:
 
 
 def room(part: Any, length: int) -> Array:
-    """Zeros (B, length, ...) for what is made of every block."""
+    """Allocate zeros (B, length, ...) for the results ``part`` of every block."""
     return jnp.zeros((part.shape[0], length, *part.shape[2:]), part.dtype)

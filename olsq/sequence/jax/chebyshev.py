@@ -1,4 +1,4 @@
-"""Chebyshev iteration on every token at once, from bounds on the spectrum."""
+"""Chebyshev iteration for all tokens at once, from bounds on the spectrum."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ class JaxChebyshev(JaxSolver):
     options: Chebyshev
 
     def prepare(self, chunks: Chunks) -> Any:
-        """Bounds of the spectrum of every token's system, (B, n, C, 1) each."""
+        """Bound the spectrum of every token's system from below and above, (B, n, C, 1) each."""
+        # H_t is positive semidefinite: min(Lambda) <= spectrum <= trace(H_t) + max(Lambda).
         low = chunks.ridge.min(-1, keepdims=True)
         top = chunks.ridge.max(-1, keepdims=True)
         high = top + (
@@ -32,7 +33,7 @@ class JaxChebyshev(JaxSolver):
         return jnp.broadcast_to(low, high.shape), high
 
     def solve(self, chunks: Chunks, prepared: Any, b: Array) -> tuple[Array, Array]:
-        """Solve (H_t + Lambda_t) x_t = b_t for every token; also the steps of each."""
+        """Solve (H_t + Lambda_t) x_t = b_t for every token; also return the steps of each."""
         low, high = prepared
         x = chebyshev(lambda x: system_product(chunks, x), b, low, high, self.options.steps)
         return x, jnp.full(b.shape[:-1], self.options.steps, jnp.int32)

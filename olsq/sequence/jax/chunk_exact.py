@@ -1,4 +1,4 @@
-"""Chunk-exact least squares: every token of a chunk solved with two Cholesky factorisations."""
+"""Chunk-exact least squares: solve every token of a chunk with two Cholesky factorisations."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ UNROLLED_COUNTS = 3  # Chebyshev steps up to which each count is compiled by its
 
 
 class ChunkFactors(NamedTuple):
-    """Factors of a tile with one reference a chunk; nothing of use where its gates are harsh."""
+    """Factors of a tile with one reference per chunk; not used where its gates are harsh."""
 
     first: Factor
     sums: Any  # cumulative log gates (B, n, C); None: all gates 1
@@ -52,21 +52,24 @@ class ChunkFactors(NamedTuple):
 
 
 class References(NamedTuple):
-    """Where the two references of a chunk are, as logs: one on each side of its smallest gate."""
+    """Reference points of a chunk, as logs: one on each side of its smallest gate."""
 
     after: Array  # (B, n, C) bool: tokens that the second serves
     centres: tuple[Array, Array]  # (B, n) each
 
     def within(self, sums: Array, limit: float) -> Array:
-        """Which tokens (B, n, C) are so near theirs."""
+        """Return a mask (B, n, C) of the tokens within ``limit`` of their reference."""
         first, second = self.centres
         own = jnp.where(self.after, second[..., None], first[..., None])
         return jnp.abs(own - sums) <= limit
 
 
 def references(sums: Array, harsh: Any) -> References:
-    """The references of every chunk; one in the middle, the first, where gates are not harsh."""
+    """Choose the references of every chunk: one in the middle (the first) where gates are not
+    harsh.
+    """
     c = sums.shape[-1]
+    # The first token after the smallest gate; `append` keeps the last position from being chosen.
     steepest = jnp.argmin(jnp.diff(sums, axis=-1, append=jnp.inf), -1) + 1
     split = jnp.where(harsh, steepest, c)[..., None]
     last = jnp.take_along_axis(sums, split - 1, -1)[..., 0]
@@ -76,7 +79,9 @@ def references(sums: Array, harsh: Any) -> References:
 
 
 def preconditioner(chunks: Chunks, p: ChunkFactors) -> Callable[[Array], Array]:
-    """``r -> P_t r_t`` with each token's own reference, or a multiple of r where none covers it."""
+    """Return ``r -> P_t r_t`` with each token's own reference, or a multiple of r where none covers
+    it.
+    """
     if p.harsh is None:
         return lambda r: apply(p.first, r)
     where, ridge = references(p.sums, p.harsh), reference_ridge(chunks)
@@ -103,10 +108,10 @@ def preconditioner(chunks: Chunks, p: ChunkFactors) -> Callable[[Array], Array]:
 
 
 def by_ridge(chunks: Chunks, b: Array, **options: Any) -> tuple[Array, Array, Array]:
-    """Conjugate gradient preconditioned by the ridge: iterates, steps, whether it got there.
+    """Run conjugate gradient preconditioned by the ridge: iterates, steps, whether each converged.
 
-    By its ridge a system is 1 + a sum of few samples, which takes as many steps; by its diagonal it
-    would not be.
+    Divided by its ridge, a system is 1 plus a sum of few samples, so that conjugate gradient takes
+    about as many steps as there are samples. Divided by its diagonal, it is not.
     """
 
     def product(x: Array) -> Array:
@@ -136,12 +141,12 @@ def by_ridge(chunks: Chunks, b: Array, **options: Any) -> tuple[Array, Array, Ar
 
 
 def _nothing_like(made: Callable[[], Any]) -> Any:
-    """Zeros of the shapes that ``made`` returns."""
+    """Return zeros of the shapes that ``made`` returns, without running it."""
     return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(made))
 
 
 def _middle(sums: Any) -> Any:
-    """The reference in the geometric middle of a chunk's gates, as a log (B, n); None without."""
+    """Return the geometric middle of a chunk's gates, as a log (B, n); None without gates."""
     return None if sums is None else (sums[..., 0] + sums[..., -1]) / 2
 
 
@@ -166,13 +171,15 @@ class JaxChunkExact(JaxSolver):
         return self._described(chunks, factor, sums, harsh)
 
     def _harsh(self, sums: Any) -> Any:
-        """Whether a chunk forgets too much for one reference, () bool; None: no matter."""
+        """Test whether a chunk forgets too much for one reference: () bool, or None where it cannot
+        matter.
+        """
         if sums is None or self.options.corrections is not None:
             return None
         return max_over_vmap(((sums[..., 0] - sums[..., -1]) / 2 > MILD_LOG_SCALE).any())
 
     def _described(self, chunks: Chunks, factor: Factor, sums: Any, harsh: Any) -> ChunkFactors:
-        """Factors, with all that the gates and ridges say of them."""
+        """Add the bounds that follow from gates and ridges to the factors."""
         needs_cg = None if self.options.corrections is not None else self._loses_digits(factor)
         if harsh is not None:
             needs_cg = harsh | needs_cg
@@ -180,12 +187,12 @@ class JaxChunkExact(JaxSolver):
         return ChunkFactors(factor, sums, harsh, needs_cg, *bounds)
 
     def saved(self, prepared: Any) -> Any:
-        """R, N and growth: the two Cholesky factorisations."""
+        """Return R, N and the growth, which hold the two Cholesky factorisations."""
         factor: Factor = prepared.first
         return factor.inverse, factor.rows, factor.growth
 
     def restored(self, chunks: Chunks, saved: Any) -> ChunkFactors:
-        """:meth:`prepare` without its factorisations."""
+        """Rebuild the result of :meth:`prepare` without its factorisations."""
         sums = sums_of_logs(chunks)
         inverse, rows, growth = saved
         harsh = self._harsh(sums)
@@ -196,7 +203,7 @@ class JaxChunkExact(JaxSolver):
         return self._described(chunks, Factor(inverse, rows, scale, growth), sums, harsh)
 
     def _loses_digits(self, factor: Factor) -> Array:
-        """Whether ``R - sum n n^T`` cancels more digits than ``tol`` leaves: () bool.
+        """Test whether ``R - sum n n^T`` cancels more digits than ``tol`` leaves: () bool.
 
         The largest pivot ``1 + k R k`` is how much larger R is than P in some direction.
         """
@@ -206,7 +213,9 @@ class JaxChunkExact(JaxSolver):
         return ~(factor.growth.max() <= limit)
 
     def _bounds(self, chunks: Chunks, factor: Factor, ridge: Any) -> tuple[Any, Any]:
-        """Spectrum of P_t M_t from the ridges alone; (None, None) where it is exactly 1."""
+        """Bound the spectrum of P_t M_t from gates and ridges alone; (None, None) where it is
+        exactly 1.
+        """
         if chunks.ridge is None or (factor.scale is None and chunks.ridge.shape[2] == 1):
             return None, None
         ratio = jnp.where(ridge > 0, chunks.ridge / jnp.where(ridge > 0, ridge, 1), 1)
@@ -218,7 +227,7 @@ class JaxChunkExact(JaxSolver):
         )
 
     def solve(self, chunks: Chunks, prepared: Any, b: Array) -> tuple[Array, Array]:
-        """Solve (H_t + Lambda_t) x_t = b_t for every token; also the corrections of each."""
+        """Solve (H_t + Lambda_t) x_t = b_t for every token; also return the corrections of each."""
         p: ChunkFactors = prepared
         if p.needs_cg is None:
             return self._corrected(chunks, p, b, self.options.corrections)
@@ -237,13 +246,14 @@ class JaxChunkExact(JaxSolver):
         return switch(jnp.where(needs_cg, UNROLLED_COUNTS + 1, count), few + many)
 
     def _tolerance(self, dtype: Any) -> float:
-        """The relative error wanted: the option, or ``ROUNDED`` eps of the dtype."""
+        """Return the relative error to reach: the option, or ``ROUNDED`` eps of the dtype."""
         return (
             ROUNDED * float(jnp.finfo(dtype).eps) if self.options.tol is None else self.options.tol
         )
 
     def _steps(self, p: ChunkFactors, dtype: Any) -> Array:
-        """Chebyshev steps that the worst bound of the stream needs."""
+        """Count the Chebyshev steps that the worst bound of the stream needs."""
+        # Error of m Chebyshev steps <= 2 rho^(m+1), rho = (sqrt(kappa)-1) / (sqrt(kappa)+1).
         kappa = (p.eig_max / p.eig_min).max()
         left = correction_error(kappa, jnp.arange(MOST_CORRECTIONS + 1, dtype=kappa.dtype))
         # more than the most: too many, as of a kappa that is no number
@@ -252,7 +262,9 @@ class JaxChunkExact(JaxSolver):
     def _corrected(
         self, chunks: Chunks, p: ChunkFactors, b: Array, steps: Any
     ) -> tuple[Array, Array]:
-        """Chebyshev on ``x + P (Lambda_t - L / f_t) x = P b``: one apply per step, no products."""
+        """Run Chebyshev on ``x + P (Lambda_t - L / f_t) x = P b``: one apply per step, no inner
+        products.
+        """
         if p.eig_min is None:
             return apply(p.first, b), jnp.zeros(b.shape[:-1], jnp.int32)
         count = jnp.broadcast_to(jnp.asarray(steps, jnp.int32), b.shape[:-1])
@@ -262,14 +274,14 @@ class JaxChunkExact(JaxSolver):
         ), count
 
     def _own_ridge(self, chunks: Chunks, factor: Factor) -> Array:
-        """``L / f_t``, with which P_t is an inverse, (B, n, C or 1, d)."""
+        """Return ``L / f_t``, the ridge for which P_t is the exact inverse, (B, n, C or 1, d)."""
         ridge: Any = reference_ridge(chunks)
         return ridge if factor.scale is None else ridge / factor.scale
 
     def _conjugate(self, chunks: Chunks, p: ChunkFactors, b: Array) -> tuple[Array, Array]:
-        """Conjugate gradient: without factors where gates are harsh, then with them.
+        """Run conjugate gradient: without factors where gates are harsh, then with them.
 
-        What forgets fast is soon solved: factors would cost more than the few steps they save.
+        Systems of fast forgetting take few steps: factors would cost more than the steps they save.
         """
 
         def product(x: Array) -> Array:

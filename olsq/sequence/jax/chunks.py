@@ -30,25 +30,26 @@ class Chunks(NamedTuple):
 
 
 def moment_product(x, left, right, decay, boundary, zeta):
-    """(sum_i decay_ti left_i right_i^T + zeta_t boundary) x_t for every t of every chunk."""
+    """Compute (sum_i decay_ti left_i right_i^T + zeta_t boundary) x_t for every t of every chunk.
+    """
     scores = jnp.einsum("bnti,bnsi->bnts", x, right) * decay
     far = jnp.einsum("bnti,bnji->bntj", x, boundary)
     return scores @ left + (far if zeta is None else zeta[..., None] * far)
 
 
 def system_product(chunks: Chunks, x: jax.Array) -> jax.Array:
-    """(H_t + Lambda_t) x_t for every token: the matrix that all solvers invert."""
+    """Compute (H_t + Lambda_t) x_t for every token: the matrix that all solvers invert."""
     y = moment_product(x, chunks.keys, chunks.keys, chunks.decay, chunks.gram, chunks.zeta)
     return y if chunks.ridge is None else y + chunks.ridge * x
 
 
 def read_out(chunks: Chunks, x: jax.Array) -> jax.Array:
-    """o_t = G_t x_t for every token: gated linear attention with queries x."""
+    """Compute o_t = G_t x_t for every token: gated linear attention with queries x."""
     return moment_product(x, chunks.values, chunks.keys, chunks.decay, chunks.cross, chunks.zeta)
 
 
 def system_diagonal(chunks: Chunks) -> jax.Array:
-    """diag(H_t + Lambda_t), (B, n, C, d)."""
+    """Compute diag(H_t + Lambda_t), (B, n, C, d)."""
     own = chunks.decay @ (chunks.keys**2)
     far = jnp.diagonal(chunks.gram, axis1=-2, axis2=-1)[:, :, None]
     y = own + (far if chunks.zeta is None else chunks.zeta[..., None] * far)
@@ -56,14 +57,14 @@ def system_diagonal(chunks: Chunks) -> jax.Array:
 
 
 def system_trace(chunks: Chunks) -> jax.Array:
-    """trace(H_t), (B, n, C, 1): an upper bound of its norm that costs one small product."""
+    """Compute trace(H_t), (B, n, C, 1): an upper bound of its norm for one small product."""
     own = chunks.decay @ (chunks.keys**2).sum(-1, keepdims=True)
     far = jnp.trace(chunks.gram, axis1=-2, axis2=-1)[:, :, None, None]
     return own + (far if chunks.zeta is None else chunks.zeta[..., None] * far)
 
 
 def cross_norm(chunks: Chunks) -> jax.Array:
-    """At least the norm of G_t, (B, n, C): a sum of the norms of what G_t is a sum of."""
+    """Bound the norm of G_t from above, (B, n, C), by the sum of the norms of its terms."""
     keys, values = (jnp.linalg.norm(x, axis=-1) for x in (chunks.keys, chunks.values))
     own = (chunks.decay @ (keys * values)[..., None])[..., 0]
     far = jnp.linalg.norm(chunks.cross, axis=(-2, -1))[..., None]

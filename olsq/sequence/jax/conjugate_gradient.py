@@ -1,4 +1,4 @@
-"""Conjugate gradient on every token at once: the Mesa layer's solver, and its reference here."""
+"""Conjugate gradient for all tokens at once: the solver of the Mesa layer."""
 
 from __future__ import annotations
 
@@ -22,28 +22,29 @@ class JaxConjugateGradient(JaxSolver):
     options: ConjugateGradient
 
     def prepare(self, chunks: Chunks) -> Any:
-        """The preconditioner's factors, or the diagonal of every system for the first iterate."""
+        """Compute the preconditioner's factors, or every system's diagonal for the first iterate.
+        """
         if self.options.preconditioner == "chunk":
             return self._factors.prepare(chunks)
         return system_diagonal(chunks) if self.options.start == "jacobi" else None
 
     @property
     def _factors(self) -> JaxChunkExact:
-        """What makes the preconditioner."""
+        """Return the chunk-exact solver whose factors are the preconditioner."""
         return JaxChunkExact(ChunkExact(chunk=self.options.chunk))
 
     def saved(self, prepared: Any) -> Any:
-        """The preconditioner's factorisations."""
+        """Return the preconditioner's factorisations."""
         return self._factors.saved(prepared) if self.options.preconditioner == "chunk" else ()
 
     def restored(self, chunks: Chunks, saved: Any) -> Any:
-        """:meth:`prepare` without the factorisations."""
+        """Rebuild the result of :meth:`prepare` without the factorisations."""
         if self.options.preconditioner == "chunk":
             return self._factors.restored(chunks, saved)
         return self.prepare(chunks)
 
     def solve(self, chunks: Chunks, prepared: Any, b: Array, unroll: bool = False):
-        """Solve (H_t + Lambda_t) x_t = b_t for every token; also the steps of each."""
+        """Solve (H_t + Lambda_t) x_t = b_t for every token; also return the steps of each."""
         options = self.options
         stop = {"tol": options.tol, "max_steps": options.max_steps, "unroll": unroll}
 
@@ -69,5 +70,5 @@ class JaxConjugateGradient(JaxSolver):
         return scaled(b, run if options.preconditioner is None else run_preconditioned)
 
     def solve_unrolled(self, chunks: Chunks, prepared: Any, b: Array) -> tuple[Array, Array]:
-        """Exactly ``max_steps`` masked steps that reverse mode can walk back through."""
+        """Run exactly ``max_steps`` masked steps, which reverse mode can differentiate."""
         return self.solve(chunks, prepared, b, unroll=True)

@@ -1,4 +1,4 @@
-"""JAX's loops and branches, whose carries and results may begin as constants inside ``shard_map``.
+"""JAX's loops and branches for carries that start as constants, also inside ``shard_map``.
 
 ``jax.shard_map`` types every array by the mesh axes it varies over.  A loop's carry has to begin
 with the type that the step leaves it with, and branches have to agree; but ``jnp.zeros`` varies
@@ -26,7 +26,7 @@ from olsq.sequence.jax.pieces import count_of_pieces
 
 
 def once(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """``function`` compiled once for each shape where it is called outside of ``jax.jit``.
+    """Compile ``function`` once per shape where it is called outside of ``jax.jit``.
 
     Eagerly, JAX compiles a loop or branch anew at every call whose step or branch is a closure made
     in that call, and its derivatives too if the function is taken apart where it is called
@@ -50,23 +50,25 @@ def once(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
 
 
 def manual() -> bool:
-    """Whether the call is traced inside ``shard_map``."""
+    """Test whether the call is traced inside ``shard_map``."""
     mesh = getattr(jax.sharding, "get_abstract_mesh", lambda: None)()
     return bool(getattr(mesh, "manual_axes", ()))
 
 
 def varying_like(x: Any, *like: Any) -> Any:
-    """``x``, varying over the mesh axes that it or any of the arrays ``like`` varies over."""
+    """Return ``x``, typed as varying over every mesh axis that it or an array of ``like`` varies
+    over.
+    """
     nevers = [(y != y).any() & False for y in jax.lax.stop_gradient(like)]
     never = functools.reduce(operator.or_, nevers)
     return jnp.where(never, jnp.zeros_like(x), x)
 
 
 def together(arrays: Any) -> Any:
-    """All ``arrays`` of a nest varying over the same mesh axes.
+    """Make all ``arrays`` of a nest vary over the same mesh axes.
 
-    For what a linear map closes over: JAX casts the constants of ``custom_linear_solve`` to what
-    the right-hand side varies over, and does not expect the map to have done so.
+    Needed for what a linear map closes over: JAX casts the constants of ``custom_linear_solve`` to
+    the axes of the right-hand side, and does not expect the map to have done so.
     """
     if not manual():
         return arrays
@@ -75,14 +77,14 @@ def together(arrays: Any) -> Any:
 
 
 def alike(x: Any, *others: Any) -> Any:
-    """``x`` with every leaf varying like the same leaf of each of ``others``."""
+    """Return ``x`` with every leaf varying like the same leaf of each of ``others``."""
     for other in others:
         x = jax.tree.map(varying_like, x, other)
     return x
 
 
 def settle(step: Callable[[Any], Any], carry: Any) -> Any:
-    """``carry`` with the types that ``step`` leaves it with, over and over."""
+    """Give ``carry`` the types that ``step`` returns, so that a loop can carry it."""
     if not manual():
         return carry
     for _ in range(2):  # a leaf may vary like one that itself came to vary
@@ -91,7 +93,7 @@ def settle(step: Callable[[Any], Any], carry: Any) -> Any:
 
 
 def scan(step: Callable[[Any, Any], Any], carry: Any, xs: Any, **options: Any) -> tuple[Any, Any]:
-    """:func:`jax.lax.scan`."""
+    """Run :func:`jax.lax.scan`, with the carry's types settled inside ``shard_map``."""
     if manual() and all(x.shape[0] for x in jax.tree.leaves(xs)):
         first = jax.lax.stop_gradient(jax.tree.map(lambda x: x[0], xs))
         carry = settle(lambda carry: step(carry, first)[0], carry)
@@ -99,18 +101,18 @@ def scan(step: Callable[[Any, Any], Any], carry: Any, xs: Any, **options: Any) -
 
 
 def while_loop(going: Callable[[Any], Array], step: Callable[[Any], Any], carry: Any) -> Any:
-    """:func:`jax.lax.while_loop`."""
+    """Run :func:`jax.lax.while_loop`, with the carry's types settled inside ``shard_map``."""
     return jax.lax.while_loop(going, step, settle(step, carry))
 
 
 def fori_loop(low: Any, high: Any, step: Callable[[Any, Any], Any], carry: Any) -> Any:
-    """:func:`jax.lax.fori_loop`."""
+    """Run :func:`jax.lax.fori_loop`, with the carry's types settled inside ``shard_map``."""
     carry = settle(lambda carry: step(jnp.int32(0), carry), carry)
     return jax.lax.fori_loop(low, high, step, carry)
 
 
 def switch(index: Any, branches: Any, *operands: Any) -> Any:
-    """:func:`jax.lax.switch`."""
+    """Run :func:`jax.lax.switch`, with results of one type inside ``shard_map``."""
     if manual():
         held = jax.lax.stop_gradient(operands)
         results = [branch(*held) for branch in branches]
@@ -121,7 +123,7 @@ def switch(index: Any, branches: Any, *operands: Any) -> Any:
 
 @jax.custom_batching.custom_vmap
 def max_over_vmap(x: Array) -> Array:
-    """x, and under ``vmap`` its largest over the batch: a branch then stays one branch.
+    """Return x; under ``vmap``, its maximum over the batch, so that a branch stays one branch.
 
     A condition that differs between the elements of a batch makes JAX run both branches.
     """
@@ -130,12 +132,12 @@ def max_over_vmap(x: Array) -> Array:
 
 @max_over_vmap.def_vmap
 def _max_over_batch(axis_size: int, in_batched: list[bool], x: Array) -> tuple[Array, bool]:
-    """Under vmap the batch is one more axis to take the largest over; the result has none."""
+    """Take the maximum over the batch axis that ``vmap`` adds; the result has no batch axis."""
     return max_over_vmap(x.max(0)), False
 
 
 def cond(true: Any, yes: Callable[..., Any], no: Callable[..., Any], *operands: Any) -> Any:
-    """:func:`jax.lax.cond`."""
+    """Run :func:`jax.lax.cond`, with results of one type inside ``shard_map``."""
     if not manual():
         return jax.lax.cond(true, yes, no, *operands)
     return switch(true.astype(jnp.int32), (no, yes), *operands)
@@ -144,7 +146,7 @@ def cond(true: Any, yes: Callable[..., Any], no: Callable[..., Any], *operands: 
 def custom_linear_solve(
     product: Any, b: Any, solve: Any, transpose_solve: Any = None, **options: Any
 ) -> Any:
-    """:func:`jax.lax.custom_linear_solve`, whose results must all vary over the same axes."""
+    """Run :func:`jax.lax.custom_linear_solve`, whose results must all vary over the same axes."""
 
     def cast(solve: Any) -> Any:
         return lambda product, b: together((b, solve(product, b)))[1]

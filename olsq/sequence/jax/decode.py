@@ -1,4 +1,5 @@
-"""One token at a time: update the moments, query the fit, with a factor carried along."""
+"""Decode one token at a time in JAX: update the moments and query the fit with a carried inverse.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ AnyState = TypeVar("AnyState", Moments, DecodeState)
 
 @in_full_precision
 def start_decoding(state: Moments, *, ridge: ArrayLike | None = None) -> DecodeState[Array]:
-    """The JAX side of :func:`olsq.sequence.start_decoding`, whatever the arrays are."""
+    """Run :func:`olsq.sequence.start_decoding` in JAX, for arrays of any kind."""
     moments = _as_moments(state)
     dtype = moments.gram.dtype
     if ridge is not None:
@@ -56,7 +57,7 @@ def update(
     forget: ArrayLike = 1.0,
     weight: ArrayLike = 1.0,
 ) -> AnyState:
-    """The JAX side of :func:`olsq.update`, whatever the arrays are."""
+    """Run :func:`olsq.update` in JAX, for arrays of any kind."""
     check_forget(forget)
     check_weight(weight)
     check_real("key", key)
@@ -72,6 +73,7 @@ def update(
     gate, w = forget[..., None, None], weight[..., None, None]
     batch = jnp.broadcast_shapes(key.shape[:-1], value.shape[:-1])
     both = [jnp.broadcast_to(x, (*batch, x.shape[-1])) for x in (key, value)]
+    # rows [k; v] k^T: the increments of H and G in one product
     outer = w * _outer(jnp.concatenate(both, -1), key)
     new = Moments(
         gate * zero_if_reset(moments.gram, gate) + outer[..., :d, :],
@@ -90,7 +92,7 @@ def query(
     ridge: ArrayLike | None = None,
     tol: float | None = None,
 ) -> Array:
-    """The JAX side of :func:`olsq.query`, whatever the arrays are."""
+    """Run :func:`olsq.query` in JAX, for arrays of any kind."""
     if isinstance(state, DecodeState):
         if ridge is not None:
             raise ValueError("ridge is part of a DecodeState; leave it out here")
@@ -108,7 +110,7 @@ def query(
 
 @once
 def _answer(system: Array, bounded: Array, cross: Array, q: Array) -> Array:
-    """``cross system^-1 q``, by a factorisation."""
+    """Compute ``cross system^-1 q`` by a factorisation."""
     inv = guarded_inverse_cholesky(jax.lax.stop_gradient(system), bounded)
 
     def solve(_, b: Array) -> Array:
@@ -127,7 +129,8 @@ def _answer(system: Array, bounded: Array, cross: Array, q: Array) -> Array:
 def solve_query(
     state: DecodeState, query: ArrayLike, tol: float | None = None
 ) -> tuple[Array, Array]:
-    """:func:`query` of a DecodeState, with the number of steps it took, (..., m) and (...)."""
+    """Solve one query of a DecodeState; return the output (..., m) and the number of steps (...).
+    """
     q = _as_query(query, state.moments)
     if tol is None:
         tol = 1e-7 if q.dtype == jnp.float32 else 1e-14
@@ -138,7 +141,7 @@ def solve_query(
 
 
 def _answer_in_steps(state: DecodeState, q: Array, tol: Any) -> tuple[Array, Array]:
-    """:func:`solve_query` of a checked query."""
+    """Solve a checked query of a DecodeState by preconditioned conjugate gradient."""
     gram, ridge = state.moments.gram, state.ridge
     batch = jnp.broadcast_shapes(q.shape[:-1], gram.shape[:-2])
     q = jnp.broadcast_to(q, (*batch, q.shape[-1]))
@@ -161,7 +164,7 @@ _answer_once = once(_answer_in_steps, static_argnames="tol")
 
 
 def merge_moments(first: Moments, second: Moments, *, forget: ArrayLike = 1.0) -> Moments[Array]:
-    """The JAX side of :func:`olsq.sequence.merge_moments`, whatever the arrays are."""
+    """Run :func:`olsq.sequence.merge_moments` in JAX, for arrays of any kind."""
     check_forget(forget)
     first, second = _as_moments(first), _as_moments(second)
     gate = jnp.asarray(forget, first.gram.dtype)[..., None, None]
@@ -169,18 +172,21 @@ def merge_moments(first: Moments, second: Moments, *, forget: ArrayLike = 1.0) -
 
 
 def _outer(a: Array, b: Array) -> Array:
-    """``a b^T``; of one array that is longer than b, which XLA makes seven times as fast on a CPU
-    as products that it fuses with the sums they go into."""
+    """Compute ``a b^T``.
+
+    Both of its uses share one array that is longer than b: XLA computes this seven times as fast on
+    a CPU as two products that it fuses with the sums they go into.
+    """
     return a[..., :, None] * b[..., None, :]
 
 
 def zero_if_reset(state: Array, gate: Array) -> Array:
-    """``state`` with non-finite entries dropped where the gate is 0, so that 0 * nan is 0."""
+    """Drop the non-finite entries of ``state`` where the gate is 0, so that 0 * nan is 0."""
     return jnp.where((gate == 0) & ~jnp.isfinite(state), 0, state)
 
 
 def _inverse(gram: Array, ridge: Array) -> Array:
-    """``(H + Lambda)^{-1}`` (..., d, d), without a gradient."""
+    """Compute ``(H + Lambda)^{-1}`` (..., d, d), without a gradient."""
     eye = jnp.eye(gram.shape[-1], dtype=gram.dtype)
     half = guarded_inverse_cholesky(jax.lax.stop_gradient(gram + ridge[..., None] * eye))
     return jnp.einsum("...ki,...kj->...ij", half, half)
@@ -189,7 +195,8 @@ def _inverse(gram: Array, ridge: Array) -> Array:
 def _refined(
     product: Product, precondition: Product, b: Array, tol: float
 ) -> tuple[Array, Array]:
-    """Conjugate gradient from ``precondition(b)`` on, and the steps of each right-hand side.
+    """Run conjugate gradient from ``precondition(b)``; also return the steps of each right-hand
+    side.
 
     :func:`~olsq.sequence.jax.iterations.conjugate_gradient` for the one or two steps that one token
     takes: a residual is preconditioned only if a step follows, and what has to be finite is summed
@@ -234,15 +241,21 @@ def _refined(
 def _carry_inverse(
     state: DecodeState[Array], new: Moments[Array], key: Array, gate: Array, weight: Array
 ) -> dict[str, Array]:
-    """Refresh the inverse when it is old or the gates have forgotten much, else rank one."""
+    """Refresh the inverse when it is old or the gates have forgotten much, else update it by rank
+    one.
+    """
     key, gate, weight = jax.lax.stop_gradient((key, gate, weight))
     product = jax.lax.stop_gradient(state.gate_product) * gate
     age = jnp.asarray(state.age) + 1
+    # (product < REFRESH_BELOW).any() | Rank-one updates discount the ridge inside the inverse with
+    # the gates, while the system keeps it whole: the further the gates' product falls, the worse
+    # the inverse preconditions.
     fresh = (age >= REFRESH_EVERY) | (product < REFRESH_BELOW).any()
     old = jax.lax.stop_gradient(state.inverse)
 
     def rank_one() -> tuple[Array, Array, Array]:
         u = jnp.einsum("...ij,...j->...i", old, key)
+        # P' = (P - h h^T) / gate,  h = u sqrt(w / s),  u = P k,  s = gate + w k.u
         s = gate + weight * (key * u).sum(-1)
         h = u * jnp.sqrt(weight / s)[..., None]
         cov = (old - h[..., :, None] * h[..., None, :]) / gate[..., None, None]
@@ -260,7 +273,7 @@ def _carry_inverse(
 
 
 def _as_moments(state: Any) -> Moments[Array]:
-    """Checked JAX moments of one dtype, at least float32."""
+    """Check moments and convert them to JAX arrays of one dtype, at least float32."""
     check_moments(state)
     gram, cross = (jnp.asarray(s) for s in state)
     dtype = promoted(gram, cross, jnp.float32)
@@ -269,7 +282,7 @@ def _as_moments(state: Any) -> Moments[Array]:
 
 
 def _as_query(query: Any, moments: Moments) -> Array:
-    """A checked query (..., d) in the dtype of the moments."""
+    """Check a query (..., d) and convert it to the dtype of the moments."""
     check_real("query", query)
     q = jnp.asarray(query, moments.gram.dtype)
     if q.shape[-1:] != moments.gram.shape[-1:]:

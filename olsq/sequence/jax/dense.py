@@ -1,4 +1,4 @@
-"""A dense factorisation for every token: the plain definition, and fast enough for small d."""
+"""A dense factorisation for every token: the plain definition, fast enough for small d."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class JaxDense(JaxSolver):
     options: Dense
 
     def prepare(self, chunks: Chunks) -> Any:
-        """Nothing: the factors of a chunk are made and dropped with it."""
+        """Return nothing: the factors of a chunk are computed and dropped within :meth:`solve`."""
         return ()
 
     def solve(self, chunks: Chunks, prepared: Any, b: Array) -> tuple[Array, Array]:
-        """Solve (H_t + Lambda_t) x_t = b_t for every token, chunk after chunk."""
+        """Solve (H_t + Lambda_t) x_t = b_t for every token, one chunk after another."""
         n, d = chunks.keys.shape[1], chunks.keys.shape[-1]
 
         def one(parts: tuple[Array, ...]) -> Array:
@@ -72,5 +72,6 @@ class JaxDense(JaxSolver):
             chunkwise(chunks.ridge, 0, (c, d)),
             jnp.moveaxis(b, 1, 0),
         )
+        # One chunk at a time: C systems (d, d) of every chunk at once would not fit in memory.
         x = jnp.moveaxis(jax.lax.map(one, parts), 0, 1)
         return x, jnp.zeros(b.shape[:-1], jnp.int32)

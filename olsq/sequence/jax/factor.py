@@ -1,4 +1,4 @@
-"""The chunk factorisation: an inverse for every token of a chunk out of two Cholesky factors.
+"""Chunk factorisation: an inverse for every token of a chunk from two Cholesky factors.
 
 Before a chunk let H be the moments and ``zeta_t`` the product of the chunk's gates up to t.  With
 a reference ``zeta_r`` and a ridge L::
@@ -29,7 +29,7 @@ SINGULAR = 0.02  # relative error of S or P beyond which a chunk needs care
 
 
 class Factor(NamedTuple):
-    """P_t of every token: R (B, n, d, d), N (B, n, C, d), f (B, n, C, 1) or None for 1."""
+    """P_t of every token: R (B, n, d, d), N (B, n, C, d), f (B, n, C, 1) or None where f is 1."""
 
     inverse: Array
     rows: Array
@@ -38,14 +38,14 @@ class Factor(NamedTuple):
 
 
 def sums_of_logs(chunks: Chunks) -> Array | None:
-    """Cumulative log gates within each chunk (B, n, C), a gate of 0 counting as e^FLOOR."""
+    """Sum the log gates within each chunk up to t (B, n, C), counting a gate of 0 as e^FLOOR."""
     if chunks.logs is None:
         return None
     return jnp.cumsum(jnp.where(chunks.gates == 0, FLOOR, jnp.maximum(chunks.logs, FLOOR)), -1)
 
 
 def reference_ridge(chunks: Chunks) -> Array | None:
-    """One ridge per chunk, (B, n or 1, 1, d): the geometric mean over its tokens."""
+    """Return one ridge per chunk, (B, n or 1, 1, d): the geometric mean over its tokens."""
     if chunks.ridge is None or chunks.ridge.shape[2] == 1:
         return chunks.ridge
     tiny = jnp.finfo(chunks.ridge.dtype).tiny
@@ -71,6 +71,7 @@ def factorise(
         system = jnp.exp(centre)[..., None, None] * system
         gap = centre[..., None] - sums
         scale = jnp.exp(gap)[..., None]
+        # k~_i = sqrt(weight_i zeta_r / zeta_i) k_i
         keys = keys * jnp.exp(jnp.minimum(gap, jnp.log(limit)) / 2)[..., None]
     if chunks.weight is not None:
         keys = keys * jnp.sqrt(chunks.weight)[..., None]
@@ -82,15 +83,16 @@ def factorise(
 
 
 def _factors(system: Array, keys: Array, floor: bool) -> tuple[Array, Array, Array]:
-    """R, N and growth, from ``S = 1 + (K~ R) K~^T`` while that keeps its digits.
+    """Compute R, N and growth from ``S = 1 + (K~ R) K~^T``, while that keeps its digits.
 
-    Its entries carry an error of ``|R| |k~|^2 eps``; where that is not small, S may come out
-    indefinite and the chunk is :func:`_careful`.
+    The entries of S carry an error of ``|R| |k~|^2 eps``. Where that is not small, S may come out
+    indefinite, and the chunk is factorised by :func:`_careful`.
     """
     eps = jnp.finfo(system.dtype).eps
     half = inverse_cholesky(system)
     inverse = _gram(half)
     rows = keys @ inverse
+    # S = 1 + K~ R K~^T = C C^T;  N = C^{-1} K~ R
     minors = jnp.einsum("bnti,bnsi->bnts", rows, keys) + jnp.eye(keys.shape[2], dtype=keys.dtype)
     rows = inverse_cholesky(minors) @ rows
     growth = jnp.diagonal(minors, axis1=-2, axis2=-1).max(-1)
@@ -108,7 +110,9 @@ def _factors(system: Array, keys: Array, floor: bool) -> tuple[Array, Array, Arr
 
 
 def _singular(half: Array, keys: Array, floor: bool) -> tuple[Array, Array]:
-    """Which systems are ``indefinite`` and which ``unbounded``, by their inverse factors X."""
+    """Find the systems that are ``indefinite`` and those that are ``unbounded``, from their inverse
+    factors X.
+    """
     info = jnp.finfo(half.dtype)
     leverage = ((keys @ jnp.swapaxes(half, -1, -2)) ** 2).sum(-1).max(-1)
     high = ~(leverage < (info.max if floor else SINGULAR / info.eps))
@@ -119,20 +123,21 @@ def _singular(half: Array, keys: Array, floor: bool) -> tuple[Array, Array]:
 def _careful(
     system: Array, keys: Array, indefinite: Any = True, unbounded: Any = None
 ) -> tuple[Array, Array, Array]:
-    """The same factors of chunks that are hard: finite and definite whatever the keys are.
+    """Compute the same factors for hard chunks: finite and definite whatever the keys are.
 
-    With ``R = X^T X`` and ``Y = K~ X^T``, ``S = 1 + Y Y^T`` is definite in any arithmetic.  P is
+    With ``R = X^T X`` and ``Y = K~ X^T``, ``S = 1 + Y Y^T`` is definite in any arithmetic. P is
     still a difference, ``R - sum n n^T``, that cancels as many digits as the leverages ``|y|^2``
-    have, so two guards keep it definite; what it then is not exact for, it preconditions:
+    have. Two guards keep it definite; where they make it inexact, it is a preconditioner:
 
-    * A key whose leverage is above ``cap`` enters with that leverage.  P is exact at the tokens
-      before it; at those after it, ``P M`` differs from 1 in that key's direction only.
-    * A system that is ``indefinite`` to rounding gets a ridge in proportion to its diagonal, which
-      a token feels only if its own condition number is beyond the dtype.  Where next to the keys
-      there is no system (``unbounded``: the discounted problem soon after a gate of 0, leverages
-      that overflow), the ridge is in proportion to the keys.
+    A key whose leverage is above ``cap`` enters with the cap. P is exact at the tokens before it;
+    at those after it, ``P M`` differs from 1 in that key's direction only.
 
-    Growth is infinite where there was a ridge.
+    A system that is ``indefinite`` to rounding gets a ridge in proportion to its diagonal, which a
+    token notices only if its own condition number is beyond the dtype. Where the system is
+    negligible beside the keys (``unbounded``: the discounted problem soon after a gate of 0,
+    leverages that overflow), the ridge is in proportion to the keys.
+
+    Growth is infinite where a ridge was added.
     """
     (c, d), eps = keys.shape[2:], jnp.finfo(system.dtype).eps
     own, total = jnp.diagonal(system, axis1=-2, axis2=-1), (keys**2).sum(-2)
@@ -154,12 +159,13 @@ def _careful(
 
 
 def _gram(half: Array) -> Array:
-    """``X^T X``: the inverse of a matrix whose Cholesky factor's inverse is X."""
+    """Compute ``X^T X``: the inverse of a matrix whose Cholesky factor has the inverse X."""
     return jnp.einsum("...ki,...kj->...ij", half, half)
 
 
 def apply(factor: Factor, x: Array) -> Array:
-    """P_t x_t for every token: causal linear attention with keys = values = n."""
+    """Compute P_t x_t for every token: causal linear attention with keys = values = n."""
+    # P_t x_t = f_t (R x_t - sum_{i<=t} n_i (n_i . x_t))
     scores = jnp.tril(jnp.einsum("bnti,bnsi->bnts", x, factor.rows))
     y = jnp.einsum("bnti,bnji->bntj", x, factor.inverse) - scores @ factor.rows
     return y if factor.scale is None else factor.scale * y

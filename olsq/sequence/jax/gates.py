@@ -1,4 +1,4 @@
-"""What gates do to a run of tokens or chunks: products of gates, states before, reach of a loss."""
+"""Gates over a run of tokens or chunks: their products, states before each, tokens lost to NaN."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from olsq.sequence.jax.pieces import running_max
 
 
 def gate_products(gates: Array, logs: Array) -> tuple[Array, Array]:
-    """Products of gates over the last axis, C long: D[t, i] = gates i+1..t, zeta_t = gates 0..t.
+    """Compute products of C gates: D[t, i] = gates i+1..t, zeta_t = gates 0..t.
 
     D (..., C, C) is made of products only, so that its derivatives of any order are right at a
     gate that is exactly 0, where those of quotients or logs are not.  (A derivative rule would say
@@ -19,6 +19,7 @@ def gate_products(gates: Array, logs: Array) -> tuple[Array, Array]:
     more than the gates do: its error is what accumulates from chunk to chunk.
     """
     c = size = gates.shape[-1]
+    # Blocks of at most 8 gates are multiplied row by row, then doubled by products of whole tables.
     while size > 8 and size % 2 == 0:
         size //= 2
     blocks = gates.reshape(*gates.shape[:-1], c // size, size)
@@ -38,13 +39,14 @@ def gate_products(gates: Array, logs: Array) -> tuple[Array, Array]:
         size *= 2
     zeta = start[..., 0, :]
     constant = jax.lax.stop_gradient(gates)
+    # The value of zeta from the logs, with the derivative of the product.
     sums = jnp.cumsum(jnp.where(constant == 0, 0, logs), axis=-1)
     value = jnp.where(jnp.cumsum(constant == 0, axis=-1) == 0, jnp.exp(sums), 0)
     return table[..., 0, :, :], zeta + jax.lax.stop_gradient(value - zeta)
 
 
 def gate_gradient(table: Array, zeta: Array, d_table: Array, d_zeta: Array) -> Array:
-    """Cotangents of the gates (..., C) from those of their products D and zeta.
+    """Compute the cotangents of the gates (..., C) from those of their products D and zeta.
 
     A gate j is in ``D[t, i] = D[t, j] g_j D[j - 1, i]`` for i < j <= t and in ``zeta_t = D[t, j]
     g_j zeta_{j - 1}``: products only, so that it is right at a gate of exactly 0.
@@ -56,10 +58,11 @@ def gate_gradient(table: Array, zeta: Array, d_table: Array, d_zeta: Array) -> A
 
 
 def states_before(factor: Array, add: Array, start: Array) -> tuple[Array, Array]:
-    """States before each piece, (B, n, p, q), and after the last: ``s <- factor s + add``.
+    """Compute the states before each piece, (B, n, p, q), and after the last: ``s <- factor s +
+    add``.
 
-    ``factor`` (B, n) is the product of each piece's gates, ``add`` (B, n, p, q) what the piece
-    adds, ``start`` (B, p, q).  One product with the table of :func:`gate_products` does all pieces.
+    ``factor`` (B, n) is the product of each piece's gates, ``add`` (B, n, p, q) its contribution,
+    ``start`` (B, p, q). One product with the table of :func:`gate_products` does all pieces.
     """
     constant = jax.lax.stop_gradient(factor)
     table, zeta = gate_products(factor, jnp.log(jnp.where(constant == 0, 1, constant)))
@@ -69,7 +72,9 @@ def states_before(factor: Array, add: Array, start: Array) -> tuple[Array, Array
 
 
 def lost_tokens(sample_lost: Array, reset: Array | None, start: Array) -> Array:
-    """Which tokens (B, n) a loss reaches: from a lost sample, or the start, to the next reset."""
+    """Return a mask (B, n) of the tokens that a loss reaches: from a lost sample, or the start, to
+    the next reset.
+    """
     order = jnp.arange(1, sample_lost.shape[1] + 1)
     latest_lost = running_max(jnp.where(sample_lost, order, 0))
     if reset is None:

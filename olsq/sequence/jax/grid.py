@@ -1,4 +1,4 @@
-"""Where in a batch a step of a loop over its tiles is, and what belongs to it."""
+"""The grid of groups and tiles that a loop over a batch walks, and the data of each step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from olsq.sequence.jax.tiles import Tile, group_count, tile_shape
 
 
 class Grid(NamedTuple):
-    """How a batch is cut: groups of streams, and tiles of ``n`` chunks of ``c`` tokens."""
+    """Division of a batch: groups of streams, and tiles of ``n`` chunks of ``c`` tokens."""
 
     groups: int
     streams: Any  # of a group
@@ -23,26 +23,26 @@ class Grid(NamedTuple):
 
     @classmethod
     def of(cls, stream: Stream, chunk: int) -> Grid:
-        """The cut of ``stream``."""
+        """Choose the grid for ``stream``."""
         groups, (b, length, d) = group_count(stream, chunk), stream.keys.shape
         streams = b if groups == 1 else b // groups
         return cls(groups, streams, *tile_shape(streams, length, d, chunk))
 
     @property
     def length(self) -> int:
-        """Tokens of a stream with those that pad it."""
+        """Number of tokens of a padded stream."""
         return self.tiles * self.n * self.c
 
     def place(self, i: Array) -> tuple[Array | int, Array]:
-        """Where step i is: its first stream, and the number of its tile."""
+        """Return the first stream and the tile number of step i."""
         if self.groups == 1:
             return 0, i
         return i // self.tiles * self.streams, i % self.tiles
 
     def take(self, x: Any, i: Any, each: int | None = None) -> Any:
-        """From x (B, tiles * each, ...) what belongs to step i, (streams, each, ...).
+        """Slice the part of step i, (streams, each, ...), out of x (B, tiles * each, ...).
 
-        Without ``each``, from x (B, ...) what belongs to the streams of step i.
+        Without ``each``, slice the streams of step i out of x (B, ...).
         """
         first, tile = self.place(i)
         if each is None:
@@ -51,7 +51,7 @@ class Grid(NamedTuple):
         return jax.lax.dynamic_slice(x, at, (self.streams, each, *x.shape[2:]))
 
     def put(self, x: Array, part: Array, i: Any, each: int | None = None) -> Array:
-        """x with what :meth:`take` takes of it replaced by ``part``."""
+        """Replace the slice of x that :meth:`take` returns by ``part``."""
         first, tile = self.place(i)
         if each is None:
             if self.groups == 1:
@@ -60,21 +60,21 @@ class Grid(NamedTuple):
         return jax.lax.dynamic_update_slice(x, part, (first, tile * each, *[0] * (x.ndim - 2)))
 
     def room(self, part: Any, each: int | None = None) -> Array:
-        """Zeros for the ``part`` of every step."""
+        """Allocate zeros for the results ``part`` of all steps."""
         b = self.streams if self.groups == 1 else self.groups * self.streams
         rest = part.shape[1:] if each is None else (self.tiles * each, *part.shape[2:])
         return jnp.zeros((b, *rest), part.dtype)
 
     def by_chunk(self, x: Any) -> Any:
-        """(streams, n c, ...) to (streams, n, c, ...)."""
+        """Reshape (streams, n c, ...) to (streams, n, c, ...)."""
         return None if x is None else x.reshape(x.shape[0], self.n, self.c, *x.shape[2:])
 
     def by_token(self, x: Array) -> Array:
-        """The reverse of :meth:`by_chunk`."""
+        """Reshape (streams, n, c, ...) to (streams, n c, ...), undoing :meth:`by_chunk`."""
         return x.reshape(x.shape[0], self.n * self.c, *x.shape[3:])
 
     def tile(self, stream: Stream, i: Any) -> tuple[Tile, Any]:
-        """The tile of step i, and the ridge that its tokens share."""
+        """Return the tile of step i, and the ridge that its tokens share."""
         each = self.n * self.c
 
         def cut(x: Any) -> Any:
@@ -95,14 +95,14 @@ class Grid(NamedTuple):
 
 
 def padded(stream: Stream, grid: Grid, length: int, one: float = 1.0) -> Stream:
-    """``stream`` of ``length`` tokens with absent ones up to a whole number of tiles."""
+    """Pad ``stream`` of ``length`` tokens with absent ones to a whole number of tiles."""
     return padded_to(stream, length, grid.length, one)
 
 
 def padded_to(stream: Stream, length: int, whole: int, one: float = 1.0) -> Stream:
-    """``stream`` of ``length`` tokens with absent ones up to ``whole``.
+    """Pad ``stream`` of ``length`` tokens with absent ones to ``whole`` tokens.
 
-    Its gates and ridges are ``one`` there: 0 where they are tangents.
+    The padding's gates and ridges are ``one``: 1 for arrays, 0 for tangents.
     """
 
     def pad(x: Any, fill: float = 0.0) -> Any:

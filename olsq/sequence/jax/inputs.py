@@ -1,4 +1,4 @@
-"""The public edge: shapes, dtypes and (where they can be seen) values, checked once."""
+"""Check the arguments of the JAX functions once: shapes, dtypes and, where concrete, values."""
 
 from __future__ import annotations
 
@@ -41,18 +41,19 @@ class Stream(NamedTuple):
 
 
 def size(batch: tuple[int, ...]) -> int:
-    """Number of streams in a batch shape: 1 for (), 0 for an empty batch."""
+    """Count the streams in a batch shape: 1 for (), 0 for an empty batch."""
     return math.prod(batch)  # of symbols too
 
 
 def promoted(*arrays: Any) -> jnp.dtype:
-    """Dtype of them all together, whatever users have set ``jax_numpy_dtype_promotion`` to."""
+    """Return the common dtype of arrays, whatever ``jax_numpy_dtype_promotion`` is set to."""
     with jax.numpy_dtype_promotion("standard"):
         return jnp.result_type(*arrays)
 
 
 def working_dtype(*arrays: Any) -> jnp.dtype:
-    """float64 if any array is (and x64 is on), else float32: half precision is never solved in."""
+    """Return float64 if any array has it (and x64 is on), else float32; half precision is widened.
+    """
     dtype = promoted(*arrays, jnp.float32)
     if not jnp.issubdtype(dtype, jnp.floating):
         raise TypeError(f"keys, values and queries must be real, got {dtype}; split complex data")
@@ -60,7 +61,7 @@ def working_dtype(*arrays: Any) -> jnp.dtype:
 
 
 def spread(name: str, x: Any, shape: tuple[int, ...], dtype: jnp.dtype, meaning: str) -> jax.Array:
-    """Broadcast ``x`` to ``shape``, or say which shape was wanted."""
+    """Broadcast ``x`` to ``shape``, or raise an error that names the shape it should have."""
     check_real(name, x)
     x = jnp.asarray(x, dtype)
     try:
@@ -70,7 +71,7 @@ def spread(name: str, x: Any, shape: tuple[int, ...], dtype: jnp.dtype, meaning:
 
 
 def all_ones(x: Any) -> bool:
-    """True when every entry of ``x`` can be seen to be 1."""
+    """Test whether every entry of ``x`` is known to be 1; False while it is traced."""
     seen = concrete(x)
     return seen is not None and bool((seen == 1).all())
 
@@ -78,7 +79,7 @@ def all_ones(x: Any) -> bool:
 def check_gates(
     forget: Any, log_forget: Any, batch: tuple[int, ...], length: int, dtype: jnp.dtype
 ) -> tuple[jax.Array | None, jax.Array | None]:
-    """Return (forget, log_forget), flat over the batch, or (None, None) when all are 1."""
+    """Return (forget, log_forget), flat over the batch, or (None, None) when all gates are 1."""
     check_forget(forget, log_forget)
     if log_forget is not None:
         logs = spread("log_forget", log_forget, (*batch, length), dtype, "batch and time")
@@ -90,6 +91,8 @@ def check_gates(
     if all_ones(forget):
         return None, None
     gates = gates.reshape(size(batch), length)
+    # log(0) and its derivative are never formed: a gate of 0 gets log 0 here and a mask where it is
+    # used.
     kept = jax.lax.stop_gradient(gates)
     return gates, jnp.log(jnp.where(kept == 0, 1, kept))
 
@@ -113,7 +116,7 @@ def check_ridge(
 
 
 def check_moments(state: Any) -> None:
-    """A state's parts must be real numbers."""
+    """Raise if the parts of a state are not real numbers."""
     for name, part in zip(Moments._fields, state, strict=True):
         check_real(f"state.{name}", part)
 
@@ -185,14 +188,16 @@ def check(
 
 
 def inverse_norm(gram: jax.Array) -> jax.Array:
-    """``1 / trace(gram^-1)``, which no eigenvalue is below; 0 where there is no inverse."""
+    """Compute ``1 / trace(gram^-1)``, a lower bound of the eigenvalues; 0 where there is no
+    inverse.
+    """
     half = inverse_cholesky(jax.lax.stop_gradient(gram))
     total = (half**2).sum((-2, -1))
     return jnp.where(jnp.isfinite(total), 1 / total, 0)
 
 
 def least_eigenvalue(stream: Stream) -> jax.Array:
-    """What no eigenvalue of a token's system is below, (B, T) or (B, 1): the ridge it has left."""
+    """Bound the eigenvalues of every token's system from below, (B, T) or (B, 1), by its ridge."""
     if stream.ridge is not None:
         return stream.ridge.min(-1)
     assert stream.floor is not None

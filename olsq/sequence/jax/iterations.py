@@ -1,4 +1,5 @@
-"""Iterations over all tokens at once: conjugate gradient and Chebyshev, with their bookkeeping."""
+"""Iterations over all tokens at once: conjugate gradient and Chebyshev, with their stopping rules.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +18,15 @@ Rest = TypeVarTuple("Rest")
 
 
 def dot(a: Array, b: Array) -> Array:
-    """Inner product over the last axis, kept as an axis of size 1."""
+    """Compute the inner product over the last axis, kept as an axis of size 1."""
     return (a * b).sum(-1, keepdims=True)
 
 
 def scaled(b: Array, solve: Callable[[Array], tuple[Array, *Rest]]) -> tuple[Array, *Rest]:
-    """Solve for b divided by its largest entry, token by token: no overflow, no underflow.
+    """Solve for b divided by its largest entry, token by token, so that nothing overflows or
+    underflows.
 
-    ``solve`` returns the solution first, then what has no scale.
+    ``solve`` returns the solution first, then results that do not scale with b.
     """
     size = jax.lax.stop_gradient(jnp.max(jnp.abs(b), axis=-1, keepdims=True))
     size = jnp.where(size > 0, size, 1)
@@ -34,13 +36,14 @@ def scaled(b: Array, solve: Callable[[Array], tuple[Array, *Rest]]) -> tuple[Arr
 
 @jax.custom_jvp
 def divide(a: Array, b: Array) -> Array:
-    """a / b where b > 0 and 0 elsewhere, with gradients that stay finite."""
+    """Compute a / b where b > 0 and 0 elsewhere, with gradients that stay finite."""
     return jnp.where(b > 0, a / jnp.where(b > 0, b, 1), 0)
 
 
 @divide.defjvp
 def _divide_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
-    """``(da - ratio db) / b``: linear in the tangents, so that it transposes."""
+    """Compute the tangent ``(da - ratio db) / b``: linear in the tangents, so that it transposes.
+    """
     # JAX's own divides by b squared, which is 0 where a residual has come down to rounding.
     (a, b), (da, db) = primals, tangents
     ratio = divide(a, b)
@@ -48,10 +51,11 @@ def _divide_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> 
 
 
 def balanced(precondition: Product, b: Array) -> Product:
-    """``precondition`` in the units of b, token by token: a multiple, which the iterates ignore.
+    """Rescale ``precondition`` to the units of b, token by token: a multiple, which iterates do not
+    notice.
 
-    An inverse of 1e20 is squared on the way, which float32 cannot hold.  Where the preconditioner
-    itself overflows, or makes nothing of b, it is left out.
+    An inverse of 1e20 is squared in the iteration, which float32 cannot hold. Where the
+    preconditioner itself overflows, or maps b to zero, it is left out.
     """
     made, size = (jnp.abs(x).max(-1, keepdims=True) for x in (precondition(b), b))
     sound = jnp.isfinite(made) & (made > 0) & (size > 0)
@@ -72,7 +76,7 @@ def conjugate_gradient(
     trial: Array | None = None,
     units: Array | float = 1,
 ) -> tuple[Array, Array, Array]:
-    """Preconditioned conjugate gradient; every token stops at ``|b - M x| <= tol |b|``.
+    """Run preconditioned conjugate gradient; every token stops at ``|b - M x| <= tol |b|``.
 
     Returns the iterates, the steps of each token, and whether it got there, (..., 1).  ``start``
     None is 0, which saves a product.
@@ -107,6 +111,7 @@ def conjugate_gradient(
 
     def step(state):
         x, r, p, rz, active, left, steps, sound, i = state
+        # alpha = r.z / p.Mp;  x += alpha p;  r -= alpha Mp;  p = z + (r'.z' / r.z) p
         mp = product(p)
         curvature = dot(p, mp)
         # masked inside: the derivative of a / b at a stopped token may overflow, and 0 * inf
@@ -144,7 +149,7 @@ def conjugate_gradient(
 
 
 def chebyshev(product: Product, b: Array, low: Array, high: Array, steps: Array | int) -> Array:
-    """``steps`` steps of Chebyshev iteration after x = b / middle; spectrum in [low, high].
+    """Run ``steps`` Chebyshev steps after x = b / middle, for a spectrum in [low, high].
 
     The bounds hold per token.  With equal bounds it is exact at once.  Error in the energy norm
     at most ``2 rho^(steps + 1)``, ``rho = (sqrt(k) - 1) / (sqrt(k) + 1)``, ``k = high / low``.

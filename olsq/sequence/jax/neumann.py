@@ -1,4 +1,4 @@
-"""Truncated Neumann series on every token at once."""
+"""Truncated Neumann series for all tokens at once."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ class JaxNeumann(JaxSolver):
     options: Neumann
 
     def prepare(self, chunks: Chunks) -> Any:
-        """An upper bound of the norm of every token's system: its trace, (B, n, C, 1)."""
+        """Bound the norm of every token's system from above by its trace, (B, n, C, 1)."""
         bound = system_trace(chunks)
         if chunks.ridge is not None:
             bound = bound + jnp.max(chunks.ridge, -1, keepdims=True)
         return bound
 
     def solve(self, chunks: Chunks, prepared: Any, b: Array) -> tuple[Array, Array]:
-        """Partial sum of the series for every token; also the terms."""
+        """Sum the first terms of the series for every token; also return their number."""
         scale = 1 / prepared
 
+        # x <- x + (b - M x) / c with c >= |M|, which converges for every positive definite M
         def step(x: Array, _: None) -> tuple[Array, None]:
             return x + scale * (b - system_product(chunks, x)), None
 

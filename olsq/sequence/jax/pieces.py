@@ -1,4 +1,5 @@
-"""Time in pieces, one per device, so that no device needs the tokens of the others.
+"""Sequence parallelism: cut time into pieces, one per device, so that no device needs the others'
+tokens.
 
 Inside :func:`time_in_pieces` whatever runs along time is done in each piece by itself, and the
 pieces are joined by summaries whose size does not depend on how long time is.  Values are those of
@@ -24,7 +25,7 @@ _pieces: ContextVar[int] = ContextVar("pieces of time", default=1)
 
 @contextlib.contextmanager
 def time_in_pieces(count: int) -> Iterator[None]:
-    """What is traced inside works on ``count`` pieces of time, where they divide it evenly."""
+    """Trace the code inside on ``count`` pieces of time, where ``count`` divides it evenly."""
     before = _pieces.set(count)
     try:
         yield
@@ -33,18 +34,20 @@ def time_in_pieces(count: int) -> Iterator[None]:
 
 
 def count_of_pieces() -> int:
-    """How many pieces time is in where :func:`pieces_of` allows it: 1 but in a context."""
+    """Return the number of pieces that :func:`time_in_pieces` has set; 1 outside of it."""
     return _pieces.get()
 
 
 def pieces_of(length: int, shortest: int = 1) -> int:
-    """How many pieces ``length`` tokens are in: 1 unless all are as long, ``shortest`` at least."""
+    """Return the number of pieces of ``length`` tokens: 1 unless all are equal and at least
+    ``shortest``.
+    """
     count = count_of_pieces()
     return count if length % count == 0 and length // count >= shortest else 1
 
 
 def cut(x: Array, pieces: int) -> Array:
-    """(N, T, ...) to (pieces N, T / pieces, ...): the axis that is split stays in front."""
+    """Reshape (N, T, ...) to (pieces N, T / pieces, ...), with the axis that is split in front."""
     if pieces == 1:
         return x
     n, length = x.shape[0], x.shape[1] // pieces
@@ -53,7 +56,7 @@ def cut(x: Array, pieces: int) -> Array:
 
 
 def join(x: Array, pieces: int) -> Array:
-    """The reverse of :func:`cut`."""
+    """Undo :func:`cut`: (pieces N, T / pieces, ...) to (N, T, ...)."""
     if pieces == 1:
         return x
     n, length = x.shape[0] // pieces, x.shape[1]
@@ -68,11 +71,11 @@ def link(
     apply: Callable[[Array, Array], Array] = jnp.multiply,
     compose: Callable[[Array, Array], Array] = jnp.multiply,
 ) -> tuple[Array, Array]:
-    """States before each piece, (pieces N, ...), and after the last, (N, ...).
+    """Compute the states before each piece, (pieces N, ...), and after the last, (N, ...).
 
-    A piece takes a state s to ``apply(transition, s) + add``: both (pieces N, ...), as of
-    :func:`cut`, and start (N, ...).  ``compose(a, b)`` is transition a, then b.  An associative
-    scan over the pieces: log2(pieces) levels, whose arrays are states.
+    A piece maps a state s to ``apply(transition, s) + add``: both (pieces N, ...), as :func:`cut`
+    returns them, and start (N, ...). ``compose(a, b)`` is transition a followed by b. An
+    associative scan over the pieces: log2(pieces) levels, whose arrays are states.
     """
     n = start.shape[0]
     by_piece = [x.reshape(-1, n, *x.shape[1:]) for x in (transition, add)]
@@ -87,7 +90,7 @@ def link(
 
 
 def gates_of_pieces(gates: Array) -> Array:
-    """Products of gates along time, (N, T, ...) to (N, ...), with the digits of their logs.
+    """Multiply gates along time, (N, T, ...) to (N, ...), with the precision of their logs.
 
     As :func:`~olsq.sequence.jax.gates.gate_products`: derivatives are those of the product, right
     where a gate is 0 too.
@@ -100,7 +103,7 @@ def gates_of_pieces(gates: Array) -> Array:
 
 
 def running_max(x: Array) -> Array:
-    """``jax.lax.cummax`` of whole numbers >= 0 along time, (N, T)."""
+    """Compute ``jax.lax.cummax`` of whole numbers >= 0 along time, (N, T), piece by piece."""
     pieces = pieces_of(x.shape[1])
     if pieces == 1:
         return jax.lax.cummax(x, axis=1)
@@ -112,12 +115,14 @@ def running_max(x: Array) -> Array:
 
 
 def running_sum(x: Array) -> Array:
-    """``jnp.cumsum`` of whole numbers or truths along time, (N, T), as int32."""
+    """Compute ``jnp.cumsum`` of whole numbers or booleans along time, (N, T), as int32."""
     return running(jnp.add, x.astype(jnp.int32), 0)
 
 
 def running(combine: Callable[[Tree, Tree], Tree], x: Tree, identity: Any) -> Tree:
-    """``jax.lax.associative_scan`` along time of arrays (N, T); ``identity`` are numbers."""
+    """Run ``jax.lax.associative_scan`` along time on arrays (N, T), piece by piece; ``identity``
+    are numbers.
+    """
     first = jax.tree.leaves(x)[0]
     pieces = pieces_of(first.shape[1])
     if pieces == 1:
@@ -135,9 +140,10 @@ def running(combine: Callable[[Tree, Tree], Tree], x: Tree, identity: Any) -> Tr
 
 
 def delayed(x: Array, before: Array, steps: int = 1) -> Array:
-    """``x_{t - steps}`` of x (N, T, ...), the first from the last of ``before`` (N, w, ...).
+    """Delay x (N, T, ...) by ``steps`` tokens; the first come from the end of ``before`` (N, w,
+    ...).
 
-    Neighbouring pieces pass ``steps`` tokens on, whatever their length.
+    Neighbouring pieces exchange ``steps`` tokens, whatever their length.
     """
     if not steps:
         return x
@@ -153,7 +159,7 @@ def delayed(x: Array, before: Array, steps: int = 1) -> Array:
 
 
 def rolled(x: Tree, pieces: int, steps: int) -> Tree:
-    """Pieces (pieces N, ...) passed on: piece i is what piece i - steps was, around the ring."""
+    """Pass pieces (pieces N, ...) on around the ring: piece i becomes piece i - steps."""
 
     def one(x: Array) -> Array:
         by_piece = x.reshape(pieces, -1, *x.shape[1:])
@@ -163,7 +169,7 @@ def rolled(x: Tree, pieces: int, steps: int) -> Tree:
 
 
 def with_before(x: Array, before: Array, pieces: int) -> Array:
-    """Pieces of x (N, T, ...), each after the w tokens that precede it: (pieces N, w + L, ...).
+    """Prepend to each piece of x (N, T, ...) the w tokens that precede it: (pieces N, w + L, ...).
 
     ``before`` (N, w, ...) are those before the first.  Each piece gets tails of as many pieces
     before it as w tokens reach into, one for all w up to the length L of a piece.
@@ -185,7 +191,7 @@ def with_before(x: Array, before: Array, pieces: int) -> Array:
 
 
 def last_tokens(x: Array, before: Array) -> Array:
-    """The last w of the tokens ``before`` (N, w, ...) and x (N, T, ...) after them."""
+    """Return the last w of the tokens ``before`` (N, w, ...) followed by x (N, T, ...)."""
     width, length = before.shape[1], x.shape[1]
     pieces = pieces_of(length, width)
     if pieces == 1:

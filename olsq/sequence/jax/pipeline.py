@@ -1,4 +1,5 @@
-"""Recurrences that no small summary holds: pieces of time in turn, each handing on its state.
+"""Sequence parallelism for recurrences whose state cannot be merged: devices take turns and pass
+the state on.
 
 A piece cannot begin before the one before it has ended, but streams are independent: they go
 through the pieces in groups, so that while one piece has the second group, the next has the first.
@@ -27,12 +28,13 @@ def in_turn(
     own: Tree,
     groups: int,
 ) -> tuple[Array, Tree]:
-    """``run(state, streams, own)`` along time, (N, T, V) and the state after the last token.
+    """Compute ``run(state, streams, own)`` along time: (N, T, V) and the state after the last
+    token.
 
-    Arrays of ``streams`` are (N, T, ...), those of ``state`` and of ``own``, what belongs to each
-    stream, (N, ...).  Stream n is in group n modulo ``groups``, which divides N, so that rows that
-    are split over other devices, the major axis of N, stay where they are.  The backward pass keeps
-    a state for each turn, and makes the rest of it again.
+    Arrays of ``streams`` are (N, T, ...); those of ``state`` and of ``own``, the arrays of each
+    stream without a time axis, are (N, ...). Stream n is in group n modulo ``groups``, which
+    divides N, so that rows that are split over other devices, the major axis of N, stay where they
+    are. The backward pass keeps one state per turn and recomputes the rest.
     """
     pieces = pieces_of(jax.tree.leaves(streams)[0].shape[1])
     if pieces == 1:
@@ -40,11 +42,11 @@ def in_turn(
     place = jnp.arange(pieces)
 
     def grouped(x: Array) -> Array:
-        """(N, ...) to (G, N / G, ...)."""
+        """Reshape (N, ...) to (G, N / G, ...)."""
         return jnp.moveaxis(x.reshape(-1, groups, *x.shape[1:]), 1, 0)
 
     def by_piece(x: Array) -> Array:
-        """(P N, ...) to (P, N, ...)."""
+        """Reshape (P N, ...) to (P, N, ...)."""
         return x.reshape(pieces, -1, *x.shape[1:])
 
     def folded(x: Array) -> Array:
@@ -54,7 +56,7 @@ def in_turn(
     state, own = jax.tree.map(grouped, (state, own))
 
     def turn(passed: Tree, at: Array) -> tuple[Array, Tree]:
-        """Outputs (P, N / G, L, V) and states after, from states handed on and each one's group."""
+        """Run one turn: outputs (P, N / G, L, V) and states after, from the states passed on."""
         group = jnp.clip(at - place, 0, groups - 1)
         # A piece whose turn it is not works on from a state that there is, so that all is finite.
         handed = (place > 0) & (at >= place)

@@ -16,7 +16,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def in_full_precision(function: Function) -> Function:
-    """Decorator: every matrix product of ``function``, and of its derivatives, is exact float32.
+    """Decorate ``function`` so that its matrix products and their derivatives are exact float32.
 
     Derivatives inherit the precision of the products that they are derivatives of.
     """

@@ -1,4 +1,4 @@
-"""The whole computation as a primitive of JAX's, whose gradient is written by hand.
+"""The solve as a JAX primitive with a hand-written gradient.
 
 Three primitives: the outputs, their tangents, and the cotangents of the arrays.  The tangents are
 linear, and the transpose of that map is the third; the transpose of the third is the second again.
@@ -39,13 +39,13 @@ OUTPUTS = 3  # that have derivatives: values and the final moments
 
 
 class Setting(NamedTuple):
-    """What a primitive is told beside its arrays."""
+    """Static parameters of a primitive."""
 
     names: tuple[str, ...]  # of the arrays of the stream, of those that there are
     solver: JaxSolver
 
     def stream(self, arrays: Any) -> Stream:
-        """The stream that ``arrays`` are of."""
+        """Build the stream from the operands ``arrays``."""
         by_name = dict(zip(self.names, arrays, strict=True))
         state = Moments(by_name.pop("gram"), by_name.pop("cross"))
         fields: Any = dict.fromkeys(Stream._fields) | by_name | {"state": state}
@@ -55,7 +55,7 @@ class Setting(NamedTuple):
 def solve_by_primitive(
     stream: Stream, solver: JaxSolver
 ) -> tuple[Array, Moments[Array], TokenSizes]:
-    """Outputs (B, T, m), final moments and sizes (B, T) of a stream."""
+    """Solve a stream: outputs (B, T, m), final moments and sizes (B, T)."""
     given = stream._asdict() | stream.state._asdict()
     given = {n: x for n, x in given.items() if n not in ("state", "floor") and x is not None}
     setting = Setting(tuple(given), solver)
@@ -66,18 +66,20 @@ def solve_by_primitive(
 @partial(jax.jit, static_argnames=("setting", "keeps"))
 @in_full_precision
 def _solve(*arrays: Array, setting: Setting, keeps: bool) -> list[Array]:
-    """Outputs, sizes, and what the gradient needs if it is to be kept."""
+    """Compute outputs and sizes, and with ``keeps`` also what the gradient needs."""
     return jax.tree.leaves(blocks.forward(setting.stream(arrays), setting.solver, keeps))
 
 
 def _differentiable(setting: Setting, *arrays: Array) -> tuple[Array, ...]:
-    """The outputs, by functions that JAX differentiates."""
+    """Compute the outputs by functions that JAX differentiates."""
     value, moments, _ = solve_in_groups(setting.stream(arrays), setting.solver, False)
     return value, *moments
 
 
 def _with(setting: Setting, arrays: Any, wrt: tuple[str, ...]) -> tuple[Any, tuple[Array, ...]]:
-    """:func:`_differentiable` as a function of the arrays ``wrt``, and what these are."""
+    """Return :func:`_differentiable` as a function of the arrays ``wrt``, and the values of these
+    arrays.
+    """
     by_name = dict(zip(setting.names, arrays, strict=True))
 
     def function(*chosen: Array) -> tuple[Array, ...]:
@@ -89,7 +91,8 @@ def _with(setting: Setting, arrays: Any, wrt: tuple[str, ...]) -> tuple[Any, tup
 @partial(jax.jit, static_argnames=("setting", "wrt"))
 @in_full_precision
 def _tangent(*operands: Array, setting: Setting, wrt: tuple[str, ...]) -> tuple[Array, ...]:
-    """Tangents of the outputs from the arrays, what was kept, and tangents of ``wrt``."""
+    """Compute the outputs' tangents from the arrays, the kept values and the tangents of ``wrt``.
+    """
     arrays, kept, tangents = _parted(operands, setting, len(wrt))
     moved = dict.fromkeys(setting.names) | dict(zip(wrt, tangents, strict=True))
     d_value, d_moments = blocks.tangent(
@@ -101,7 +104,9 @@ def _tangent(*operands: Array, setting: Setting, wrt: tuple[str, ...]) -> tuple[
 @partial(jax.jit, static_argnames=("setting", "wrt"))
 @in_full_precision
 def _cotangent(*operands: Array, setting: Setting, wrt: tuple[str, ...]) -> tuple[Array, ...]:
-    """Cotangents of ``wrt`` from the arrays, what was kept, and those of the outputs."""
+    """Compute the cotangents of ``wrt`` from the arrays, the kept values and the outputs'
+    cotangents.
+    """
     arrays, kept, (d_value, *d_moments) = _parted(operands, setting, OUTPUTS)
     stream = setting.stream(arrays)
     made = blocks.backward(stream, setting.solver, _kept(kept), d_value, Moments(*d_moments))
@@ -109,7 +114,7 @@ def _cotangent(*operands: Array, setting: Setting, wrt: tuple[str, ...]) -> tupl
 
 
 def _kept(leaves: Any) -> Kept:
-    """What was kept, of its leaves."""
+    """Rebuild :class:`Kept` from its leaves."""
     if len(leaves) == 2:  # of blocks
         gram, cross = leaves
         return Kept(None, (), gram, cross, None)
@@ -118,13 +123,13 @@ def _kept(leaves: Any) -> Kept:
 
 
 def _parted(operands: Any, setting: Setting, last: int) -> tuple[Any, Any, Any]:
-    """The arrays, what was kept, and the ``last`` operands."""
+    """Split operands into the arrays, the kept values and the ``last`` operands."""
     first, end = len(setting.names), len(operands) - last
     return tuple(operands[:first]), tuple(operands[first:end]), tuple(operands[end:])
 
 
 def _primitive(name: str, function: Callable[..., Any]) -> Primitive:
-    """A primitive that is computed by ``function``, jitted, whose results are many."""
+    """Make a primitive with several results that the jitted ``function`` computes."""
     made = Primitive(name)
     made.multiple_results = True
     made.def_impl(function)
@@ -157,17 +162,17 @@ cotangent_p = _primitive("online_lstsq_cotangent", _cotangent)
 
 
 def _nothing(x: Any) -> ad.Zero:
-    """The tangent of what has no derivative."""
+    """Return the zero tangent of a result without a derivative."""
     return ad.Zero(ShapedArray(x.shape, x.dtype).to_tangent_aval())
 
 
 def _sum(parts: Any) -> Any:
-    """The sum of some tuples of tangents; zeros that are known to be none add nothing."""
+    """Add tuples of tangents, entry by entry."""
     return [sum(xs[1:], xs[0]) for xs in zip(*parts, strict=True)]
 
 
 def _solve_jvp(primals: Any, tangents: Any, *, setting: Setting, keeps: bool) -> Any:
-    """Outputs and their tangents; what is kept for them has none."""
+    """Compute outputs and their tangents; the kept values have none."""
     out = solve_p.bind(*primals, setting=setting, keeps=True)
     kept = out[OUTPUTS + len(TokenSizes._fields) :]
     moving = [
@@ -193,10 +198,11 @@ def _linear_jvp(
     setting: Setting,
     wrt: tuple[str, ...],
 ) -> Any:
-    """Of a primitive that is linear in its last operands: by these, and by the arrays.
+    """Differentiate a primitive that is linear in its last operands: by these, and by the arrays.
 
-    ``apply(setting, wrt, arrays, *last)`` is the same map, that JAX differentiates.  What was kept
-    depends on the arrays alone, and ``apply`` on the arrays without it: it has no part in this.
+    ``apply(setting, wrt, arrays, *last)`` is the same map, written so that JAX differentiates it.
+    The kept values depend on the arrays alone, and ``apply`` does not use them, so they need no
+    tangents.
     """
     arrays, kept, linear = _parted(primals, setting, last(wrt))
     d_arrays, _, d_linear = _parted(tangents, setting, last(wrt))
@@ -231,14 +237,14 @@ def _apply_cotangent(setting: Setting, wrt: Any, arrays: Any, *cotangents: Array
 
 
 def _asked_for(operands: Any, made: list[Any]) -> list[Any]:
-    """What was ``made`` for the operands that a transpose is taken by, None for the others."""
+    """Select the results for the operands to transpose by; None for the others."""
     return [x if ad.is_undefined_primal(o) else None for o, x in zip(operands, made, strict=True)]
 
 
 def _tangent_transpose(
     cotangents: Any, *operands: Any, setting: Setting, wrt: tuple[str, ...]
 ) -> Any:
-    """By the tangents: the third primitive."""
+    """Transpose the tangent primitive by its tangents: the cotangent primitive."""
     arrays, kept, _ = _parted(operands, setting, len(wrt))
     given = map(ad.instantiate_zeros, cotangents)
     out = cotangent_p.bind(*arrays, *kept, *given, setting=setting, wrt=wrt)
@@ -248,7 +254,7 @@ def _tangent_transpose(
 def _cotangent_transpose(
     tangents: Any, *operands: Any, setting: Setting, wrt: tuple[str, ...]
 ) -> Any:
-    """By the cotangents: the second primitive."""
+    """Transpose the cotangent primitive by its cotangents: the tangent primitive."""
     arrays, kept, _ = _parted(operands, setting, OUTPUTS)
     given = map(ad.instantiate_zeros, tangents)
     out = tangent_p.bind(*arrays, *kept, *given, setting=setting, wrt=wrt)

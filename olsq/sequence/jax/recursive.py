@@ -22,7 +22,8 @@ class JaxRecursive(JaxSolver):
     options: Recursive
 
     def prepare(self, chunks: Chunks) -> Any:
-        """Covariance before the first token, and (to walk back from) after the last."""
+        """Compute the covariance before the first token and, for the reverse walk, after the last.
+        """
         if chunks.ridge is not None and chunks.ridge.shape[2] != 1:
             raise ValueError(
                 "solver Recursive needs one ridge for all tokens, got one per token; use "
@@ -41,7 +42,7 @@ class JaxRecursive(JaxSolver):
         return inverse_spd(chunks.gram[:, 0] + ridge), last
 
     def _tokens(self, chunks: Chunks, b: Array) -> tuple[Array, ...]:
-        """keys, gates, weights, b with time first: (T, B, ...)."""
+        """Return keys, gates, weights and b with time first: (T, B, ...)."""
         ones = jnp.ones(b.shape[:-1], b.dtype)
         gates = ones if chunks.gates is None else chunks.gates
         weight = ones if chunks.weight is None else chunks.weight
@@ -51,11 +52,11 @@ class JaxRecursive(JaxSolver):
         )
 
     def _untokens(self, x: Array, b: Array) -> tuple[Array, Array]:
-        """Solutions (T, B, d) back in the shape of b, (B, n, C, d), and steps of 0."""
+        """Reshape solutions (T, B, d) to the shape of b, (B, n, C, d); also return steps of 0."""
         return jnp.moveaxis(x, 0, 1).reshape(b.shape), jnp.zeros(b.shape[:-1], jnp.int32)
 
     def solve(self, chunks: Chunks, prepared: Any, b: Array) -> tuple[Array, Array]:
-        """``x_t = R_t b_t`` with ``R <- (R - h h^T) / gate``, ``h = R k sqrt(w / s)``."""
+        """Solve ``x_t = R_t b_t`` with ``R <- (R - h h^T) / gate``, ``h = R k sqrt(w / s)``."""
 
         def step(cov: Array, token: tuple[Array, ...]) -> tuple[Array, Array]:
             key, gate, weight, b = token
@@ -70,7 +71,8 @@ class JaxRecursive(JaxSolver):
         return self._untokens(x, b)
 
     def solve_transposed(self, chunks: Chunks, prepared: Any, b: Array) -> tuple[Array, Array]:
-        """The reverse walk: ``R_{t-1} = gate (R + u u^T w / (1 - w k.u))``, ``u = R_t k``."""
+        """Solve backwards in time: ``R_{t-1} = gate (R + u u^T w / (1 - w k.u))``, ``u = R_t k``.
+        """
         if not self.options.reverse:
             return self.solve(chunks, prepared, b)
 

@@ -1,4 +1,5 @@
-"""The time axis in pieces, one per device: only the moments of whole pieces cross between them."""
+"""Split the time axis into pieces, one per device: only the moments of whole pieces are exchanged.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +23,18 @@ from olsq.sequence.jax.tiles import (
 
 
 def split(stream: Stream, chunk: int, shards: int) -> tuple[Stream, Moments[Array]]:
-    """``stream`` as ``shards`` times as many streams, each with its state; and the final moments.
+    """Split ``stream`` into ``shards`` times as many streams, each with its state; also the final
+    moments.
 
-    Merging is associative, so a piece is summarised by what it makes of an empty state and by the
-    product of its gates; only those summaries, O(d^2) each, cross between devices.
+    Merging is associative, so a piece is summarised by its moments from an empty state and the
+    product of its gates. Only those summaries, O(d^2) each, are exchanged between devices.
     """
     stream = answerable(stream)  # pieces do not know of resets before them
     b, length, _ = stream.keys.shape
     each = -(-length // shards)
 
     def cut(x: Any, fill: float = 0.0) -> Any:
-        """(B, T, ...) to (shards B, T / shards, ...): the sharded axis stays in front."""
+        """Reshape (B, T, ...) to (shards B, T / shards, ...), with the sharded axis in front."""
         if x is None or x.shape[1] != length:
             return None if x is None else jnp.tile(x, (shards, *[1] * (x.ndim - 1)))
         pad = [(0, 0), (0, shards * each - length)] + [(0, 0)] * (x.ndim - 2)
@@ -60,7 +62,7 @@ def split(stream: Stream, chunk: int, shards: int) -> tuple[Stream, Moments[Arra
     totals = scan(walk, initial_carry(empty), tiles)[0]
 
     def by_stream(x: Array) -> Array:
-        """(shards B, ...) to (B, shards, ...)."""
+        """Reshape (shards B, ...) to (B, shards, ...)."""
         return jnp.moveaxis(x.reshape(shards, b, *x.shape[1:]), 0, 1)
 
     def by_shard(x: Array) -> Array:
@@ -92,6 +94,6 @@ def split(stream: Stream, chunk: int, shards: int) -> tuple[Stream, Moments[Arra
 
 
 def join(x: Array, b: int, length: int) -> Array:
-    """(shards B, T / shards, ...) back to (B, T, ...)."""
+    """Reshape (shards B, T / shards, ...) back to (B, T, ...)."""
     x = jnp.moveaxis(x.reshape(-1, b, *x.shape[1:]), 0, 1)
     return x.reshape(b, -1, *x.shape[3:])[:, :length]

@@ -1,4 +1,4 @@
-"""The regression at every token with signed gates: systems that need not be positive definite.
+"""Regression at every token with signed gates: systems that need not be positive definite.
 
 With sigma as in ``signs``, ``sigma_t H_t`` and ``sigma_t G_t`` are the moments of the same samples
 with gates ``|gamma|`` and weights ``sigma_i beta_i``.  Times sigma_t, the system is theirs with a
@@ -36,10 +36,10 @@ def signed_lstsq(
     keys: Array, values: Array, queries: Array, *, forget: Any, weight: Any, ridge: Any,
     state: Any, solver: Any, adjoint: Any,
 ) -> Solution[Array]:  # fmt: skip
-    """:func:`olsq.online_lstsq` on (B, H, T, dim), with gates (B, H, T) in [-1, 1].
+    """Solve :func:`olsq.online_lstsq` on (B, H, T, dim) with gates (B, H, T) in [-1, 1].
 
     The value is NaN, and its steps -1, where a system is not positive definite; other tokens and
-    gradients do not notice.
+    gradients are not affected.
     """
     inner = (Dense() if solver is None else solver).sized(chunk_length(keys.shape[-1]))
     if not isinstance(inner, (Dense, ConjugateGradient)) or getattr(inner, "preconditioner", None):
@@ -81,9 +81,9 @@ def signed_lstsq(
 
 
 def upright(chunks: Chunks) -> tuple[Array, Chunks]:
-    """Signs (B, n, C, 1) of the systems, by their ridges, and chunks with the systems times them.
+    """Make systems positive by the sign (B, n, C, 1) of their ridges; return signs and chunks.
 
-    Only what a system is made of: values, and moments after the chunk, are not turned.
+    Only the systems are multiplied: values, and moments after the chunk, stay as they are.
     """
     signs = jnp.where(chunks.ridge[..., :1] < 0, -1, 1).astype(chunks.keys.dtype)
     zeta = signs[..., 0] if chunks.zeta is None else signs[..., 0] * chunks.zeta
@@ -91,13 +91,13 @@ def upright(chunks: Chunks) -> tuple[Array, Chunks]:
 
 
 def join(x: Array, last: Array) -> Array:
-    """(..., d + 1) of (..., d) and (...)."""
+    """Append the entry ``last`` (...) to x (..., d), giving (..., d + 1)."""
     return jnp.concatenate([x, last[..., None].astype(x.dtype)], -1)
 
 
 @dataclass(frozen=True)
 class Signed(Solver):
-    """A solver, told that systems may be indefinite."""
+    """Solver wrapped for systems that may be indefinite."""
 
     inner: Solver
     unrolls: bool
@@ -114,13 +114,13 @@ class Signed(Solver):
 
 @dataclass(frozen=True)
 class SignedSystems(JaxSolver):
-    """A solver of systems times -1 or 1 that are positive definite.
+    """JAX form of a solver for systems that are positive definite up to their sign.
 
-    Where one is not, a query's solution is 0 and its steps ``UNSOUND``: the output is made NaN
-    outside, and no NaN meets the gradients of other tokens.  What ``olsq.sequence`` differentiates
-    through, as it does through unrolled steps, is the linear solve here.  Its rule is the same, but
-    the steps are the last entry of a solution: ``jax.jacfwd`` of JAX 0.10 fails on auxiliary
-    results.
+    Where a system is neither, a query's solution is 0 and its steps are ``UNSOUND``: the caller
+    makes the output NaN, and no NaN enters the gradients of other tokens. ``olsq.sequence``
+    differentiates through the linear solve here, as it does through unrolled steps. The rule is
+    that of the implicit solve, but the steps are the last entry of a solution, because
+    ``jax.jacfwd`` of JAX 0.10 fails on auxiliary results.
     """
 
     options: Signed
@@ -129,7 +129,7 @@ class SignedSystems(JaxSolver):
         return ()
 
     def solve_unrolled(self, chunks: Chunks, prepared: Any, b: Array) -> tuple[Array, Array]:
-        """Solutions, and the steps of each."""
+        """Solve for every token; also return the steps of each."""
         signs, systems = upright(chunks)
         b = signs * b
         if self.options.unrolls:
@@ -151,7 +151,9 @@ class SignedSystems(JaxSolver):
     solve = solve_unrolled
 
     def answer(self, systems: Chunks, b: Array, query: Array) -> tuple[Array, Array]:
-        """Solutions and steps for any right-hand sides, the queries among them."""
+        """Solve for any right-hand sides, with their steps; ``query`` are the right-hand sides of
+        the forward pass.
+        """
         if isinstance(self.options.inner, Dense):
             nothing = (b == 0).all(-1, keepdims=True)  # and so it asks for something
             x, steps = self.options.inner.jax().solve(systems, (), jnp.where(nothing, 1, b))
@@ -166,7 +168,7 @@ class SignedSystems(JaxSolver):
         return x, jnp.where(sound, steps, UNSOUND)
 
     def _conjugate(self, systems: Chunks, b: Array) -> tuple[Array, Array]:
-        """Conjugate gradient that ends a token at a direction without positive curvature."""
+        """Run conjugate gradient, ending a token at a direction without positive curvature."""
         options: Any = self.options.inner
         start, sound = b, jnp.ones_like(b[..., :1], bool)
         if options.start == "jacobi":

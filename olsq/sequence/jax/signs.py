@@ -1,4 +1,4 @@
-"""Gates in [-1, 1]: a rule with signed gates is the same rule with their absolute values.
+"""Gates in [-1, 1]: reduce a rule with signed gates to the same rule with their absolute values.
 
 With ``s_t = sign(gamma_t)``, sign(0) = 1, and ``sigma_t`` the product of s_1 .. s_t, the product of
 gates i+1 .. t is ``sigma_t sigma_i`` times that of their absolute values.  So a memory written with
@@ -25,20 +25,23 @@ Tokens = TypeVar("Tokens", bound=Any)  # a named tuple with q, k, forget and giv
 
 
 def magnitudes(gates: Array) -> Array:
-    """``|gates|``, with derivative 1 and not 0 at a gate of 0; NaN stays NaN."""
+    """Compute ``|gates|``, with derivative 1 and not 0 at a gate of 0; NaN stays NaN."""
     return jnp.where(gates < 0, -1, 1) * gates
 
 
 def running_signs(gates: Array, axis: int) -> Array:
-    """sigma: 1 where an even number of the gates so far is negative, else -1; exact, constant."""
+    """Compute sigma: 1 where an even number of the gates so far is negative, else -1; exact,
+    constant.
+    """
     odd = jnp.cumsum((gates < 0).astype(jnp.int32), axis) % 2
     return (1 - 2 * odd).astype(gates.dtype)
 
 
 def unsigned(tokens: Tokens) -> tuple[Tokens, Any]:
-    """Tokens of a rule with ``|gamma|``, and what its last memory (N, V, K) is to be turned by.
+    """Rewrite tokens for a rule with ``|gamma|``; also the sign to multiply its last memory (N, V,
+    K) by.
 
-    None where no gate is negative for certain: there are no gates, or no tokens.
+    The sign is None where no gate can be negative: there are no gates, or no tokens.
     """
     gates = tokens.forget
     if gates is None or not gates.shape[1]:

@@ -1,4 +1,4 @@
-"""The JAX function: one regression solved again after every token of a sequence."""
+"""JAX side of :func:`olsq.online_lstsq`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def online_lstsq(
     solver: Solver | None = None,
     adjoint: Literal["implicit", "unrolled"] = "implicit",
 ) -> Solution[Array]:
-    """The JAX side of :func:`olsq.online_lstsq`, which documents it, for NumPy arrays too.
+    """Run :func:`olsq.online_lstsq`, which documents it, in JAX, for NumPy arrays too.
 
     Every array is converted: float64 needs ``jax_enable_x64``, and ``Solution`` holds JAX arrays.
     """
@@ -72,7 +72,7 @@ def online_lstsq(
 def solve_stream(
     stream: Stream, solver: JaxSolver, unrolls: bool, shards: int = 1
 ) -> tuple[Array, Moments[Array], TokenSizes]:
-    """The whole computation on a flat batch: (B, T, m), final moments, sizes (B, T)."""
+    """Solve a flat batch: outputs (B, T, m), final moments, sizes (B, T)."""
     b, length, _ = stream.values.shape
     if shards > 1:
         pieces, last = split(stream, solver.options.chunk, shards)
@@ -84,7 +84,7 @@ def solve_stream(
 def solve_all(
     stream: Stream, solver: JaxSolver, unrolls: bool
 ) -> tuple[Array, Moments[Array], TokenSizes]:
-    """:func:`solve_stream` without pieces of time."""
+    """Solve a flat batch as :func:`solve_stream`, without splitting time into pieces."""
     if unrolls or manual():
         return solve_in_groups(stream, solver, unrolls)
     return solve_by_primitive(answerable(stream), solver)
@@ -93,7 +93,8 @@ def solve_all(
 @partial(jax.jit, static_argnames="dtype")
 @in_full_precision
 def certify(stream: Stream, value: Array, sizes: TokenSizes, dtype: Any) -> Stats[Array]:
-    """Residuals and error bounds (B, T) of a flat batch whose outputs are to be of ``dtype``."""
+    """Compute residuals and error bounds (B, T) of a flat batch whose outputs will have ``dtype``.
+    """
     stream, value, sizes = jax.lax.stop_gradient((stream, value, sizes))
     query, known = sizes.query, jnp.isfinite(value).all(-1)
     ridge = jnp.zeros((), query.dtype) if stream.ridge is None else stream.ridge.max(-1)

@@ -1,4 +1,4 @@
-"""What the JAX form of a solver is."""
+"""Interface of a solver's JAX form."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from olsq.sequence.jax.chunks import Chunks
 
 
 class JaxSolver:
-    """One factorisation shared by solves, for every token of a tile of chunks.
+    """A solver in JAX: one factorisation, shared by solves for every token of a tile of chunks.
 
     Hashable, because it is a static argument of compiled functions: a frozen dataclass whose one
     field is its description.
@@ -20,25 +20,29 @@ class JaxSolver:
     """The description, an :class:`olsq.solvers.Solver`."""
 
     def prepare(self, chunks: Chunks) -> Any:
-        """Whatever one factorisation can share between solves; nothing here is differentiated."""
+        """Compute what several solves can share, such as a factorisation; nothing here is
+        differentiated.
+        """
         raise NotImplementedError
 
     def solve(self, chunks: Chunks, prepared: Any, b: Array) -> tuple[Array, Array]:
-        """Solve (H_t + Lambda_t) x_t = b_t for every token (B, n, C, d); also the steps of each."""
+        """Solve (H_t + Lambda_t) x_t = b_t for every token (B, n, C, d); also return the steps of
+        each.
+        """
         raise NotImplementedError
 
     def solve_transposed(self, chunks: Chunks, prepared: Any, b: Array) -> tuple[Array, Array]:
-        """The same systems, which are symmetric, for the implicit gradient."""
+        """Solve the same systems, which are symmetric, for the implicit gradient."""
         return self.solve(chunks, prepared, b)
 
     def saved(self, prepared: Any) -> tuple[Array, ...]:
-        """What a backward pass keeps of ``prepared``: arrays (B, n, ...)."""
+        """Select what a backward pass keeps of ``prepared``: arrays (B, n, ...)."""
         return ()
 
     def restored(self, chunks: Chunks, saved: tuple[Array, ...]) -> Any:
-        """``prepared`` from what was kept of it; by default it is made again."""
+        """Rebuild ``prepared`` from what was kept of it; by default, compute it again."""
         return self.prepare(chunks)
 
     def solve_unrolled(self, chunks: Chunks, prepared: Any, b: Array) -> tuple[Array, Array]:
-        """The same steps, to be differentiated through."""
+        """Solve with the same steps, written so that they can be differentiated."""
         return self.solve(chunks, prepared, b)

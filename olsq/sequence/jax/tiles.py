@@ -24,7 +24,7 @@ MOST_CHUNKS = 16  # chunks of a tile: their boundary moments cost this many prod
 
 
 class Tile(NamedTuple):
-    """The samples of one tile, or with a leading axis of all tiles."""
+    """Samples of one tile, or of all tiles with one more leading axis."""
 
     keys: Array  # (B, n, C, d)
     values: Array  # (B, n, C, m)
@@ -36,7 +36,7 @@ class Tile(NamedTuple):
 
 
 class TokenSizes(NamedTuple):
-    """What a tile says of each of its tokens, (B, n, C) each; see :class:`olsq.problem.Sizes`."""
+    """Norms and steps of each token of a tile, (B, n, C) each; see :class:`olsq.problem.Sizes`."""
 
     steps: Array
     query: Array
@@ -47,7 +47,7 @@ class TokenSizes(NamedTuple):
 
 
 class Carry(NamedTuple):
-    """What goes from tile to tile: finite moments, and whether a loss goes with them."""
+    """Values passed from tile to tile: finite moments, and whether they were lost to NaN."""
 
     gram: Array  # (B, d, d)
     cross: Array  # (B, m, d)
@@ -55,18 +55,18 @@ class Carry(NamedTuple):
 
 
 def chunk_length(d: int = 0) -> int:
-    """Tokens per chunk where nobody says, of what makes a factor (d, d) a chunk; 0: makes none.
+    """Return the default tokens per chunk; pass ``d`` where each chunk has a factor (d, d), else 0.
 
-    Of a short chunk the gates are near its reference, and the products within it are fewer; of a
-    long one more tokens share a factor, and an accelerator has larger products.
+    In a short chunk gates are near its reference, and the products within it are fewer. In a long
+    one more tokens share a factor, and an accelerator has larger products.
     """
     return 32 if jax.default_backend() == "cpu" and d <= WIDE else 64
 
 
 def group_count(stream: Stream, chunk: int) -> int:
-    """Into how many groups of streams to cut the batch, so that a group's arrays stay in cache.
+    """Return the number of groups to cut the batch into, so that a group's arrays stay in cache.
 
-    One where several devices may share the batch: groups are worked on one after another.
+    It is 1 where several devices may share the batch: groups run one after another.
     """
     b, length, d = stream.keys.shape
     if jax.default_backend() != "cpu" or jax.device_count() > 1 or not isinstance(b, int):
@@ -76,10 +76,11 @@ def group_count(stream: Stream, chunk: int) -> int:
 
 
 def answerable(stream: Stream) -> Stream:
-    """The stream with NaN for queries that have no unique answer.
+    """Replace queries without a unique answer by NaN.
 
-    In the discounted problem a gate of 0 takes the ridge away too: until d samples came, counting
-    its own, the system is singular.  (A state may be singular as well; that is not seen here.)
+    In the discounted problem a gate of 0 forgets the ridge too: until d samples have come, counting
+    its own, the system is singular. (A given state may be singular as well; that is not checked
+    here.)
     """
     if stream.ridge is not None or stream.forget is None:
         return stream
@@ -87,12 +88,14 @@ def answerable(stream: Stream) -> Stream:
     total = jnp.cumsum(counts.astype(jnp.int32), axis=1)
     before = jnp.where(stream.forget == 0, total - counts.astype(jnp.int32), -1)
     start = jax.lax.cummax(before, axis=1)
+    # fewer than d samples since the last reset
     few = (start >= 0) & (total - start < stream.keys.shape[-1])
     return stream._replace(queries=jnp.where(few[..., None], jnp.nan, stream.queries))
 
 
 def tile_shape(b: Any, length: int, d: int, chunk: int) -> tuple[int, int, int]:
-    """Tiles of ``b`` streams, chunks of a tile and tokens of a chunk."""
+    """Return the number of tiles, the chunks per tile and the tokens per chunk for ``b`` streams.
+    """
     c = min(chunk, -(-length // 8) * 8)
     n = -(-length // c)
     budget = CACHED if jax.default_backend() == "cpu" else 256 * CACHED
@@ -103,7 +106,8 @@ def tile_shape(b: Any, length: int, d: int, chunk: int) -> tuple[int, int, int]:
 
 
 def cut_into_tiles(stream: Stream, chunk: int) -> tuple[Tile, Array | None]:
-    """Tiles of ``stream``, padded with absent tokens, and the ridge all tokens share."""
+    """Cut ``stream`` into tiles, padded with absent tokens; also return the ridge all tokens share.
+    """
     stream = answerable(stream)
     b, length, d = stream.keys.shape
     count, n, c = tile_shape(b, length, d, chunk)
@@ -130,7 +134,7 @@ def cut_into_tiles(stream: Stream, chunk: int) -> tuple[Tile, Array | None]:
 
 
 def initial_carry(state: Moments) -> Carry:
-    """The carry before the first tile; a non-finite state is a loss."""
+    """Return the carry before the first tile; a non-finite state counts as lost."""
     gram, cross = state
     state_lost = ~((gram * 0).sum((1, 2)) + (cross * 0).sum((1, 2)) == 0)
     gram, cross = (jnp.where(state_lost[:, None, None], 0, s) for s in state)
@@ -138,12 +142,13 @@ def initial_carry(state: Moments) -> Carry:
 
 
 def final_moments(carry: Carry) -> Moments[Array]:
-    """The moments after the last tile, NaN where they were lost."""
+    """Return the moments after the last tile, NaN where they were lost."""
     return Moments(*(jnp.where(carry.state_lost[:, None, None], jnp.nan, s) for s in carry[:2]))
 
 
 def open_tile(tile: Tile, ridge: Any, carry: Carry) -> tuple[Chunks, Carry]:
-    """Clean a tile and compute the moments before each of its chunks; also the next carry."""
+    """Clean a tile and compute the moments before each of its chunks; also return the next carry.
+    """
     tile, sample_lost = clean(tile)
     b, n, c, _ = tile.keys.shape
     if tile.gates is None:
@@ -156,6 +161,7 @@ def open_tile(tile: Tile, ridge: Any, carry: Carry) -> tuple[Chunks, Carry]:
         resets = (tile.gates == 0).reshape(b, -1)
     if tile.weight is not None:
         table = table * tile.weight[..., None, :]
+    # H after a chunk = zeta_C H + sum_i D_Ci k_i k_i^T, with D_C the last row of D; G likewise
     tail = jnp.broadcast_to(table[..., -1, :], (b, n, c))[..., None] * tile.keys
     chunk_sums = [jnp.einsum("bnci,bncj->bnij", left, tail) for left in (tile.keys, tile.values)]
     (gram, last_gram), (cross, last_cross) = (
@@ -180,15 +186,16 @@ def open_tile(tile: Tile, ridge: Any, carry: Carry) -> tuple[Chunks, Carry]:
 
 
 def finite(x: Array) -> Array:
-    """Whether all of the last axis is finite; a sum of x - x is faster than a test each.
+    """Test whether all of the last axis is finite, by a sum of x - x, which is faster than testing
+    each.
 
-    (One of x * 0 is as fast where an axis was moved before, and 60 times as slow where none was.)
+    (A sum of x * 0 is as fast where an axis was moved before, and 60 times as slow where none was.)
     """
     return (x - x).sum(-1) == 0
 
 
 def clean(tile: Tile) -> tuple[Tile, Array]:
-    """Replace non-finite samples by absent ones; also where, unless their weight is 0.
+    """Replace non-finite samples by absent ones; also return where, unless their weight is 0.
 
     A mask that multiplies would leak them: 0 * nan is nan, at EARLIER tokens of the chunk.
     """
@@ -209,7 +216,8 @@ def clean(tile: Tile) -> tuple[Tile, Array]:
 def tile_outputs(
     chunks: Chunks, solve: Callable[[Array], tuple[Array, Array]]
 ) -> tuple[Array, TokenSizes, Array]:
-    """Outputs (B, n, C, m) of a tile, NaN where the query or the past is not finite; sizes; x.
+    """Compute the outputs (B, n, C, m) of a tile, NaN where the query or the past is not finite;
+    sizes; x.
 
     ``solve`` returns the solutions of finite right-hand sides and the steps of each.
     """

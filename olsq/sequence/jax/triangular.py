@@ -23,7 +23,8 @@ FUSED = 4  # products up to this inner width are faster as one fused sum
 
 @once
 def inverse_cholesky(a: Array) -> Array:
-    """X, lower triangular, with ``X a X^T = 1`` for a positive definite (..., n, n); else NaN.
+    """Compute X, lower triangular, with ``X a X^T = 1`` for positive definite (..., n, n), else
+    NaN.
 
     Only the lower triangle of ``a`` is read.  With ``a = L L^T``, X is the inverse of L.
     """
@@ -31,6 +32,8 @@ def inverse_cholesky(a: Array) -> Array:
     if n <= SMALLEST:
         return _eliminate(a)
     half = (n // 2 + SMALLEST - 1) // SMALLEST * SMALLEST
+    # Block elimination: with L = [[L1, 0], [B, L2]], L^{-1} = [[X1, 0], [-X2 B X1, X2]], where B =
+    # a21 X1^T and X2 is the factor of the Schur complement a22 - B B^T.
     first = inverse_cholesky(a[..., :half, :half])
     below = _product(a[..., half:, :half], jnp.swapaxes(first, -1, -2))
     schur = a[..., half:, half:] - _product(below, jnp.swapaxes(below, -1, -2))
@@ -44,11 +47,11 @@ def inverse_cholesky(a: Array) -> Array:
 
 @once
 def guarded_inverse_cholesky(a: Array, bounded: Array | bool = True) -> Array:
-    """:func:`inverse_cholesky`; that of ``a + ridge`` where ``a`` is definite but not to rounding.
+    """Compute :func:`inverse_cholesky`, of ``a + ridge`` where ``a`` is singular to rounding.
 
-    The ridge, ``4 n eps`` of the diagonal, is what a matrix of condition ``1 / eps`` cannot tell.
-    ``bounded`` (...) says which matrices are known to be definite; the others read NaN if they are
-    not.  So do those that hold a NaN.
+    The ridge, ``4 n eps`` of the diagonal, is below the resolution of a matrix of condition ``1 /
+    eps``. ``bounded`` (...) says which matrices are known to be definite; the others read NaN if
+    they are not, as do those that contain a NaN.
     """
     inverse, n = inverse_cholesky(a), a.shape[-1]
     failed = ~jnp.isfinite((inverse**2).sum((-2, -1))) & bounded
@@ -62,17 +65,17 @@ def guarded_inverse_cholesky(a: Array, bounded: Array | bool = True) -> Array:
 
 
 def inverse_spd(a: Array) -> Array:
-    """Inverse of symmetric positive definite matrices (..., n, n); NaN where one is not."""
+    """Invert symmetric positive definite matrices (..., n, n); NaN where one is not."""
     inv = inverse_cholesky(a)
     return jnp.einsum("...ki,...kj->...ij", inv, inv)
 
 
 def _eliminate(a: Array) -> Array:
-    """:func:`inverse_cholesky` by elimination on [a | 1], the batch on the last axis.
+    """Compute :func:`inverse_cholesky` by elimination on [a | 1], the batch on the last axis.
 
-    Column j of what is left of ``a`` is needed no longer once row j is eliminated: column j of the
-    inverse takes its place.  One loop over rows, which compiles in half the time that as many
-    steps take one after the other, and is no slower.
+    Column j of the remaining ``a`` is no longer needed once row j is eliminated: column j of the
+    inverse takes its place. One loop over rows compiles in half the time of unrolled steps, and is
+    no slower.
     """
     n = a.shape[-1]
     rows = jnp.arange(n)
@@ -93,7 +96,7 @@ def _eliminate(a: Array) -> Array:
 
 
 def _product(a: Array, b: Array) -> Array:
-    """a b (..., n, n), as one fused sum where that is faster."""
+    """Multiply a b (..., n, n), as one fused sum where that is faster."""
     if a.shape[-1] <= FUSED:
         return (a[..., :, :, None] * b[..., None, :, :]).sum(-2)
     return a @ b

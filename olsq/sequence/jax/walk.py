@@ -1,4 +1,4 @@
-"""All tiles of a batch in one loop, forwards and, for the gradient, backwards.
+"""Loop over all tiles of a batch, forwards and, for the gradient, backwards.
 
 A step of the loop reads its tile from the arrays as they are and writes its outputs where they
 belong, so nothing is laid out anew, before or after.  The forward loop can keep what the backward
@@ -33,9 +33,10 @@ Nest = Any
 
 
 class Kept(NamedTuple):
-    """What the backward loop needs of the forward one; the batch is the leading axis of all.
+    """Values of the forward loop that the backward loop needs; the batch is the leading axis of
+    all.
 
-    Of a long sequence only the moments, before each of its blocks; see
+    For a long sequence, only the moments before each of its blocks; see
     :mod:`~olsq.sequence.jax.blocks`.
     """
 
@@ -48,7 +49,8 @@ class Kept(NamedTuple):
 
 @partial(jax.jit, static_argnames="solver", inline=True)
 def _tile_forward(tile: Tile, ridge: Any, carry: Carry, solver: JaxSolver) -> tuple[Any, ...]:
-    """The carry after a tile, its outputs by token, and what the backward pass keeps of it."""
+    """Solve one tile: the carry after it, its outputs by token, and what the backward pass keeps.
+    """
     chunks, after = open_tile(tile, ridge, carry)
     prepared = solver.prepare(chunks)
     value, sizes, x = tile_outputs(chunks, lambda q: solver.solve(chunks, prepared, q))
@@ -58,7 +60,7 @@ def _tile_forward(tile: Tile, ridge: Any, carry: Carry, solver: JaxSolver) -> tu
 def forward(
     stream: Stream, solver: JaxSolver, keep: bool
 ) -> tuple[Array, Moments[Array], TokenSizes, Any]:
-    """Outputs (B, T, m), final moments, sizes (B, T), and :class:`Kept` or None."""
+    """Solve a stream: outputs (B, T, m), final moments, sizes (B, T), and :class:`Kept` or None."""
     grid, length = Grid.of(stream, solver.options.chunk), stream.keys.shape[1]
     stream, start = padded(stream, grid, length), initial_carry(stream.state)
     each = grid.n * grid.c
@@ -112,14 +114,16 @@ def _tile_tangent(
     moved: tuple[Tile, Any, Moments[Array]],
     solver: JaxSolver,
 ) -> tuple[Array, Moments[Array]]:
-    """Tangents of a tile's outputs and of the moments after it."""
+    """Compute the tangents of a tile's outputs and of the moments after it."""
     return tile_tangent(tile, ridge, carry, solver, saved, x, *moved)
 
 
 def tangent(
     stream: Stream, solver: JaxSolver, kept: Kept, moved: Stream
 ) -> tuple[Array, Moments[Array]]:
-    """Tangents of outputs and final moments from those of the stream, None where it rests."""
+    """Compute tangents of outputs and final moments from those of the stream; None is a zero
+    tangent.
+    """
     grid, length = Grid.of(stream, solver.options.chunk), stream.keys.shape[1]
     each, count = grid.n * grid.c, grid.groups * grid.tiles
     stream, moved = padded(stream, grid, length), padded(moved, grid, length, 0.0)
@@ -156,7 +160,7 @@ def tangent(
 
 
 class Cotangents(NamedTuple):
-    """Of everything that a stream can be differentiated by; None where it has none."""
+    """Cotangents of every differentiable part of a stream; None where it has none."""
 
     keys: Array
     values: Array
@@ -179,7 +183,7 @@ def _tile_backward(
     d_end: Moments[Array],
     solver: JaxSolver,
 ) -> TileGradient:
-    """The gradient of a tile whose outputs have the cotangent ``do``."""
+    """Compute the gradient of a tile whose outputs have the cotangent ``do``."""
     chunks, after = open_tile(tile, ridge, carry)
     prepared = solver.restored(chunks, saved)
     end = Moments(after.gram, after.cross)
@@ -189,7 +193,7 @@ def _tile_backward(
 def backward(
     stream: Stream, solver: JaxSolver, kept: Kept, d_value: Array, d_moments: Moments[Array]
 ) -> Cotangents:
-    """Cotangents of a stream from those of its outputs (B, T, m) and of its final moments."""
+    """Compute a stream's cotangents from those of its outputs (B, T, m) and final moments."""
     grid, length = Grid.of(stream, solver.options.chunk), stream.keys.shape[1]
     each, count = grid.n * grid.c, grid.groups * grid.tiles
     ridge, stream = stream.ridge, padded(stream, grid, length)

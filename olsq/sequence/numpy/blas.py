@@ -1,4 +1,4 @@
-"""Matrix products and Cholesky factors inside kernels.
+"""Matrix products and Cholesky factors inside Numba kernels.
 
 Products call the BLAS that SciPy ships, through an address that is passed at run time: an address
 compiled into a cached kernel would be stale in the next process.  Every call is at most 64 wide in
@@ -28,7 +28,7 @@ PLAIN, TURNED = np.uint8(ord("N")), np.uint8(ord("T"))
 
 @cache
 def addresses() -> np.ndarray:
-    """Addresses of sgemm and dgemm in this process."""
+    """Return the addresses of sgemm and dgemm in this process."""
     names = ("sgemm", "dgemm")
     return np.array([get_cython_function_address("scipy.linalg.cython_blas", n) for n in names])
 
@@ -65,7 +65,9 @@ def call_gemm(typing_context: Any, address: Any, numbers: Any, a: Any, b: Any, c
 
 
 def product_of(number: Any) -> Any:
-    """Signature of :func:`multiply`, written down so that no constant becomes another version."""
+    """Return the type signature of :func:`multiply`, explicit so that constants cause no second
+    compilation.
+    """
     block = types.Tuple((number[:, ::1], types.int64, types.int64))
     size, factor, transposed = types.int64, types.float64, types.boolean
     return types.void(
@@ -85,7 +87,7 @@ def product_of(number: Any) -> Any:
 
 @kernel([product_of(types.float32), product_of(types.float64)])
 def multiply(blas, m, n, k, alpha, a, a_turned, b, b_turned, beta, c):
-    """C = alpha op(A) op(B) + beta C, C m by n, in row-major tiles.
+    """Compute C = alpha op(A) op(B) + beta C, C m by n, in row-major tiles.
 
     ``a``, ``b``, ``c`` = (array, row, column): a block of a C-contiguous matrix from there on.
     """
@@ -115,30 +117,30 @@ def multiply(blas, m, n, k, alpha, a, a_turned, b, b_turned, beta, c):
 
 @kernel()
 def multiply_nn(blas, A, B, out, alpha=1.0, beta=0.0):
-    """out = alpha A B + beta out; sizes are those of ``out`` and the columns of A."""
+    """Compute out = alpha A B + beta out; sizes are those of ``out`` and the columns of A."""
     n, m = out.shape
     multiply(blas, n, m, A.shape[1], alpha, (A, 0, 0), False, (B, 0, 0), False, beta, (out, 0, 0))
 
 
 @kernel()
 def multiply_nt(blas, A, B, out, alpha=1.0, beta=0.0):
-    """out = alpha A B^T + beta out."""
+    """Compute out = alpha A B^T + beta out."""
     n, m = out.shape
     multiply(blas, n, m, A.shape[1], alpha, (A, 0, 0), False, (B, 0, 0), True, beta, (out, 0, 0))
 
 
 @kernel()
 def multiply_tn(blas, A, B, out, alpha=1.0, beta=0.0):
-    """out = alpha A^T B + beta out."""
+    """Compute out = alpha A^T B + beta out."""
     n, m = out.shape
     multiply(blas, n, m, A.shape[0], alpha, (A, 0, 0), True, (B, 0, 0), False, beta, (out, 0, 0))
 
 
 @kernel()
 def scale(A, factor):
-    """A <- factor A; 0 makes zeros and NaN makes NaN of anything.
+    """Scale A <- factor A in place; a factor of 0 gives zeros and NaN gives NaN, whatever A holds.
 
-    A loop: NumPy's assignments compile for seconds, with the texts of errors they could raise.
+    A loop: NumPy's assignments compile for seconds, because of the error messages they could raise.
     """
     number = A.dtype.type
     for i in range(A.shape[0]):
@@ -176,9 +178,9 @@ def eliminate(work, size, floor, diagonal, first):
 
 @kernel()
 def inverse_factor(blas, A, W, n, floor):
-    """W = L^-1 where A = L L^T (n by n, symmetric, overwritten); False if A is singular.
+    """Compute W = L^-1 where A = L L^T (n by n, symmetric, overwritten); False if A is singular.
 
-    Singular: a pivot not above ``floor`` times its diagonal entry, whatever the units.
+    Singular means a pivot not above ``floor`` times its diagonal entry, whatever the units.
     """
     number = A.dtype.type
     work, panel = np.empty((BLOCK, 2 * BLOCK), A.dtype), np.empty((n, BLOCK), A.dtype)
@@ -218,7 +220,7 @@ def inverse_factor(blas, A, W, n, floor):
 
 @kernel()
 def pivoted(A, C, tolerance):
-    """Cholesky with pivoting, A = C C^T, C (d, rank); returns the rank."""
+    """Factorise by Cholesky with pivoting, A = C C^T, C (d, rank); return the rank."""
     d = A.shape[0]
     left, used = np.empty(d), np.zeros(d, np.bool_)
     for i in range(d):
@@ -246,7 +248,9 @@ def pivoted(A, C, tolerance):
 
 @kernel()
 def inflation(A, W):
-    """Largest ``A_jj (A^-1)_jj``, with ``W^T W = A^-1``: how ill-conditioned A is in any units."""
+    """Return the largest ``A_jj (A^-1)_jj``, with ``W^T W = A^-1``: the conditioning of A in any
+    units.
+    """
     d, worst = W.shape[0], 0.0
     for j in range(d):
         total = 0.0
@@ -258,14 +262,15 @@ def inflation(A, W):
 
 @kernel()
 def whiten(blas, A, W, scratch, spare):
-    """W with ``W^T W = A^-1``, or the pseudo-inverse of a singular A (float64); returns the rank.
+    """Compute W with ``W^T W = A^-1``, or the pseudo-inverse of a singular A (float64); return the
+    rank.
 
-    Singular: A = C C^T with C (d, rank) has ``A^+ = W^T W``, ``W = (C^T C)^-1 C^T``.  -1: A has
-    overflown, which would else pass for rank 0.
+    Singular: A = C C^T with C (d, rank) has ``A^+ = W^T W``, ``W = (C^T C)^-1 C^T``. A rank of -1
+    means that A has overflown, which would otherwise look like rank 0.
 
-    Without pivoting, a last pivot that should be 0 is rounding times the condition k of what is
-    before it.  So a factor may only be believed if its inflation, at least ``max(k, 1 / (k eps))``
-    where it is wrong, is well below ``eps^-1/2``; else pivots decide.
+    Without pivoting, a last pivot that should be 0 is rounding times the condition k of the matrix
+    before it. So a factor is accepted only if its inflation, at least ``max(k, 1 / (k eps))`` where
+    it is wrong, is well below ``eps^-1/2``; otherwise pivoting decides.
     """
     d, trace = A.shape[0], 0.0
     for i in range(d):

@@ -1,4 +1,4 @@
-"""Chebyshev iteration on every token of a chunk, from bounds on the spectrum."""
+"""Chebyshev iteration for every token of a chunk, from bounds on the spectrum."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ class NumpyChebyshev(NumpySolver):
     options: Chebyshev
 
     def prepare(self, chunk: Chunk) -> Any:
-        """Bounds of the spectrum of every token's system, (B, C, 1) or (B, 1, 1) each."""
+        """Bound the spectrum of every token's system from below and above, (B, C, 1) or (B, 1, 1)
+        each.
+        """
         assert chunk.ridge is not None
+        # H_t is positive semidefinite: min(Lambda) <= spectrum <= trace(H_t) + max(Lambda).
         low = chunk.ridge.min(-1, keepdims=True)
         top = chunk.ridge.max(-1, keepdims=True)
         ratio = self.options.eigenvalue_ratio
@@ -30,7 +33,7 @@ class NumpyChebyshev(NumpySolver):
         return low, high
 
     def solve(self, chunk: Chunk, prepared: Any, b: NDArray) -> tuple[NDArray, NDArray]:
-        """Solve (H_t + Lambda_t) x_t = b_t for every token; also the steps of each."""
+        """Solve (H_t + Lambda_t) x_t = b_t for every token; also return the steps of each."""
         low, high = prepared
         x = chebyshev(lambda x: system_product(chunk, x), b, low, high, self.options.steps)
         return x, np.full(b.shape[:-1], self.options.steps, np.int32)

@@ -1,4 +1,4 @@
-"""One chunk of a whole stream: every token solved from two Cholesky factors.
+"""Kernels for one chunk of one stream: every token solved from two Cholesky factors.
 
 With H the moments before the chunk, ``zeta_t`` the product of its gates up to t, a reference
 ``zeta_r``, ``f_t = zeta_r / zeta_t`` and a ridge L::
@@ -33,7 +33,7 @@ error_left = kernel()(correction_error)
 
 @kernel()
 def scaled_rows(chunk, first, count, sound, ratio, X, Y):
-    """X = sqrt(weight f) times keys and values, [K~; queries] above one another.
+    """Fill X with [K~; queries] above one another and Y with V~: samples times sqrt(weight f).
 
     Samples from ``sound`` on are left out.
     """
@@ -55,7 +55,7 @@ def scaled_rows(chunk, first, count, sound, ratio, X, Y):
 
 @kernel()
 def drop(A, first, count):
-    """Zero rows first..count."""
+    """Set rows first..count to zero."""
     for i in range(first, count):
         for j in range(A.shape[1]):
             A[i, j] = A.dtype.type(0)
@@ -63,7 +63,7 @@ def drop(A, first, count):
 
 @kernel()
 def finite_rows(A, count):
-    """How many rows from the first on are finite, of ``count``."""
+    """Count the finite rows before the first one that is not, up to ``count``."""
     for i in range(count):
         for j in range(A.shape[1]):
             if not math.isfinite(A[i, j]):
@@ -73,7 +73,7 @@ def finite_rows(A, count):
 
 @kernel()
 def lower(scores, count):
-    """Zero the entries above the diagonal: a token sees itself and the past."""
+    """Set the entries above the diagonal to zero: a token sees itself and the past."""
     for i in range(count):
         for j in range(i + 1, count):
             scores[i, j] = scores.dtype.type(0)
@@ -81,13 +81,14 @@ def lower(scores, count):
 
 @kernel()
 def steps_needed(lows, highs, tolerance):
-    """Chebyshev steps for ``tolerance`` on top of the order that reading out with y gains.
+    """Count the Chebyshev steps for ``tolerance``, given the order that reading out with y gains.
 
     -1: none, not even a first iterate; more than ``MOST_CORRECTIONS``: too many.
     """
     low = high = 1.0
     for i in range(lows.shape[0]):
         low, high = min(low, lows[i]), max(high, highs[i])
+    # Reading out with y = W (q - gap x) multiplies the error of x by the gap, at most `gain`.
     gain = max(high - 1, 1 - low)
     if gain <= tolerance:
         return -1
@@ -102,7 +103,7 @@ def steps_needed(lows, highs, tolerance):
 
 @kernel()
 def bounds(ridge, reference, ratio, count):
-    """Spectrum of P_t M_t from gates and ridges: (low, high), each (count,)."""
+    """Bound the spectrum of P_t M_t from gates and ridges: (low, high), each (count,)."""
     low, high = np.empty(count), np.empty(count)
     for i in range(count):
         low[i] = high[i] = 1.0
@@ -115,7 +116,8 @@ def bounds(ridge, reference, ratio, count):
 
 @kernel()
 def gaps(ridge, reference, ratio, uniform, like):
-    """``Lambda_t - L / f_t`` (count, d); if uniform its ratio to L, in the first column."""
+    """Compute ``Lambda_t - L / f_t`` (count, d); if uniform, its ratio to L, in the first column.
+    """
     count, d = ridge.shape
     gap, number = np.empty((count, d), like.dtype), like.dtype.type
     for i in range(count):
@@ -128,7 +130,7 @@ def gaps(ridge, reference, ratio, uniform, like):
 
 @kernel()
 def inner_apply(blas, y, N, ratio, scores, out, count):
-    """Rows ``f_t (I - sum_{i<=t} n_i n_i^T) y_t``; also leaves tril(y N^T) in ``scores``."""
+    """Compute rows ``f_t (I - sum_{i<=t} n_i n_i^T) y_t``; also leave tril(y N^T) in ``scores``."""
     d = N.shape[1]
     multiply_nt(blas, y, N, scores)
     lower(scores, count)
@@ -141,7 +143,7 @@ def inner_apply(blas, y, N, ratio, scores, out, count):
 
 @kernel()
 def ridge_product(blas, W, reference, B):
-    """B = W L W^T, what of the ridge is left beside the data; returns a bound of its norm."""
+    """Compute B = W L W^T, the ridge's share of the whitened system; return a bound of its norm."""
     d, number = W.shape[0], W.dtype.type
     scaled = np.empty(W.shape, W.dtype)
     for i in range(d):
@@ -160,7 +162,7 @@ def ridge_product(blas, W, reference, B):
 
 @kernel()
 def gap_apply(blas, x, W, B, gap, uniform, scratch, out, count):
-    """Rows ``W gap_t W^T x_t``; with one ridge for all tokens, a multiple of ``B x_t``."""
+    """Compute rows ``W gap_t W^T x_t``; with one ridge for all tokens, a multiple of ``B x_t``."""
     d = W.shape[0]
     if uniform:
         multiply_nn(blas, x, B, out)
@@ -177,7 +179,7 @@ def gap_apply(blas, x, W, B, gap, uniform, scratch, out, count):
 
 @kernel()
 def correct(blas, y, N, W, B, ratio, gap, uniform, low, high, steps, scores, count):
-    """Turn rows ``W q_t`` into ``W (q_t - gap_t x_t)``: ``steps`` Chebyshev steps for x."""
+    """Turn rows ``W q_t`` into ``W (q_t - gap_t x_t)``, with x from ``steps`` Chebyshev steps."""
     number, d = y.dtype.type, N.shape[1]
     shape, kind = (count, d), y.dtype
     x, change, product = np.empty(shape, kind), np.empty(shape, kind), np.empty(shape, kind)
@@ -195,6 +197,8 @@ def correct(blas, y, N, W, B, ratio, gap, uniform, low, high, steps, scores, cou
         inner_apply(blas, product, N, ratio, scores, inner, count)
         for i in range(count):
             middle, half = (high[i] + low[i]) / 2, (high[i] - low[i]) / 2
+            # Chebyshev: change <- rho' rho change + 2 rho' / half r, rho' = half / (2 middle - half
+            # rho)
             factor = 1 / (2 * middle - half * rho[i])
             a, b = number(half * factor * rho[i]), number(2 * factor)
             rho[i] = half * factor
@@ -210,7 +214,9 @@ def correct(blas, y, N, W, B, ratio, gap, uniform, low, high, steps, scores, cou
 
 @kernel()
 def true_residual(blas, X, x, A, ridge, reference, ratio, scores, count, norms, backward):
-    """``|q - M x|``, ``|x|`` and the normwise backward error of every token, on the true system."""
+    """Compute ``|q - M x|``, ``|x|`` and the normwise backward error of every token on the true
+    system.
+    """
     d = A.shape[0]
     far, near = np.empty((count, d), X.dtype), np.empty((count, d), X.dtype)
     multiply_nn(blas, x, A, far)
@@ -239,12 +245,13 @@ def solve_chunk(
     blas, chunk, first, count, rows, A, W, Z, ratio, ridge, reference, uniform, limits, value,
     norms,
 ):  # fmt: skip
-    """Outputs of tokens of a chunk in the precision of ``W``: how many from its first are good.
+    """Solve the tokens of a chunk in the precision of ``W``; return how many from the first are
+    good.
 
     ``rows`` = (skip, sound): samples from ``sound`` on are unknown, outputs before ``skip`` are
-    there already.  ``Z`` = zeta_r G W^T; ``uniform``: L is the ridge of every token; ``limits`` =
+    there already. ``Z`` = zeta_r G W^T; ``uniform``: L is the ridge of every token; ``limits`` =
     (tolerance of the corrections, largest pivot, largest backward error): the first token that
-    breaks one ends what is good.  Also returns the corrections.
+    breaks one ends the good ones. Also returns the number of corrections.
     """
     keys, values, _, _ = chunk
     skip, sound = rows
@@ -266,6 +273,8 @@ def solve_chunk(
             sound = i
             break
     sound = min(sound, finite_rows(V, sound))
+    # Lost rows become those of an identity, so that the factor of the rows before them is
+    # unchanged.
     for i in range(sound, count):
         for j in range(count):
             S[i, j] = S[j, i] = number(0)

@@ -46,7 +46,8 @@ class ChunkFactors(NamedTuple):
 
 
 def preconditioner(p: ChunkFactors) -> Callable[[NDArray], NDArray]:
-    """``r -> P_t r_t`` with each token's own reference, or a multiple of r where none covers it.
+    """Return ``r -> P_t r_t`` with each token's own reference, or a multiple of r where none covers
+    it.
 
     The multiple has the units of an inverse: it is also the first iterate.
     """
@@ -83,6 +84,8 @@ class NumpyChunkExact(NumpySolver):
         b, c = sums.shape
         split = np.full(b, c)
         if ((sums[:, 0] - sums[:, -1]) / 2 > MILD_LOG_SCALE).any():
+            # The first token after the smallest gate; `append` keeps the last position from being
+            # chosen.
             split = np.argmin(np.diff(sums, axis=1, append=np.inf), 1) + 1
         every, limit = np.arange(b), math.exp(2 * MAX_LOG_SCALE)
         first = factorise(chunk, (sums[:, 0] + sums[every, split - 1]) / 2, ridge, limit)
@@ -96,14 +99,16 @@ class NumpyChunkExact(NumpySolver):
         return ChunkFactors(first, second, after, exact, low, high)
 
     def _regular(self, factor: Factor) -> bool:
-        """Whether ``R - sum n n^T`` keeps the digits that the tolerance asks for."""
+        """Test whether ``R - sum n n^T`` keeps the digits that the tolerance asks for."""
         limit = REGULAR
         if self.options.tol is not None:
             limit = max(limit, 2 * self.options.tol / float(np.finfo(factor.rows.dtype).eps))
         return bool(factor.growth.max(initial=0) <= limit)
 
     def _bounds(self, chunk: Chunk, factor: Factor, ridge: Any) -> tuple[Any, Any]:
-        """Spectrum of P_t M_t from the ridges alone; (None, None) where it is exactly 1."""
+        """Bound the spectrum of P_t M_t from gates and ridges alone; (None, None) where it is
+        exactly 1.
+        """
         if chunk.ridge is None or (factor.scale is None and chunk.ridge.shape[1] == 1):
             return None, None
         ratio = np.where(ridge > 0, chunk.ridge / np.where(ridge > 0, ridge, 1), 1)
@@ -115,7 +120,7 @@ class NumpyChunkExact(NumpySolver):
         )
 
     def solve(self, chunk: Chunk, prepared: Any, b: NDArray) -> tuple[NDArray, NDArray]:
-        """Solve (H_t + Lambda_t) x_t = b_t for every token; also the corrections of each."""
+        """Solve (H_t + Lambda_t) x_t = b_t for every token; also return the corrections of each."""
         p: ChunkFactors = prepared
         if self.options.corrections is not None:
             return self._corrected(chunk, p, b, self.options.corrections)
@@ -139,7 +144,9 @@ class NumpyChunkExact(NumpySolver):
         return scaled(b, run)
 
     def _corrections(self, p: ChunkFactors, tol: float) -> int:
-        """Corrections that the worst bound needs; more than ``MOST_CORRECTIONS`` are too many."""
+        """Count the corrections that the worst bound needs; more than ``MOST_CORRECTIONS`` are too
+        many.
+        """
         if p.eig_min is None or p.eig_max is None:
             return 0
         kappa, steps = float((p.eig_max / p.eig_min).max(initial=1)), 0
@@ -150,7 +157,9 @@ class NumpyChunkExact(NumpySolver):
     def _corrected(
         self, chunk: Chunk, p: ChunkFactors, b: NDArray, steps: int
     ) -> tuple[NDArray, NDArray]:
-        """Chebyshev on ``x + P (Lambda_t - L / f_t) x = P b``: one apply per step, no products."""
+        """Run Chebyshev on ``x + P (Lambda_t - L / f_t) x = P b``: one apply per step, no inner
+        products.
+        """
         if p.eig_min is None or p.eig_max is None:
             return apply(p.first, b), np.zeros(b.shape[:-1], np.int32)
         own: Any = reference_ridge(chunk)

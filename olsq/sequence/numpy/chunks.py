@@ -1,4 +1,5 @@
-"""A chunk of every stream: gates, moments before it, and products with the moments of every token.
+"""One chunk of every stream: gates, moments before it, and products with the moments of every
+token.
 
 With C tokens a chunk arrays are (B, C, ...); every product is one batched matrix product over B.
 Gates and moments are float64 whatever the dtype of the chunk, and rounded to it once.
@@ -46,7 +47,9 @@ class Streams(NamedTuple):
 
 
 def gate_products(gates: NDArray) -> tuple[NDArray, NDArray]:
-    """D[t, i] = product of gates i+1..t (B, C, C), zeta_t = product of gates up to t (B, C)."""
+    """Compute D[t, i] = product of gates i+1..t (B, C, C), zeta_t = product of gates up to t (B,
+    C).
+    """
     table = np.zeros((*gates.shape, gates.shape[1]))
     multiply_gates(gates, table)
     return table, np.cumprod(gates, axis=1)
@@ -54,7 +57,7 @@ def gate_products(gates: NDArray) -> tuple[NDArray, NDArray]:
 
 @kernel()
 def multiply_gates(gates, table):
-    """Fill D (B, C, C), which is 0, with the products of gates i+1..t."""
+    """Fill D (B, C, C), initially 0, with the products of gates i+1..t."""
     streams, count = gates.shape
     for b in range(streams):
         for t in range(count):
@@ -65,7 +68,9 @@ def multiply_gates(gates, table):
 
 @kernel()
 def absorb_chunks(blas, keys, values, gates, weight, gram, cross):
-    """``H <- zeta_C H + sum_i tail_i k_i k_i^T``, ``G`` likewise, in float64, for every stream."""
+    """Update ``H <- zeta_C H + sum_i tail_i k_i k_i^T``, ``G`` likewise, in float64, for every
+    stream.
+    """
     streams, count, d = keys.shape
     m = values.shape[2]
     K, wide, V = np.empty((count, d)), np.empty((count, d)), np.empty((count, m))
@@ -86,7 +91,9 @@ def absorb_chunks(blas, keys, values, gates, weight, gram, cross):
 def walk(
     streams: Streams, chunk: int, gram: NDArray, cross: NDArray
 ) -> Iterator[tuple[int, Chunk]]:
-    """Chunks in time order, each with its first token; ``gram`` and ``cross`` become the last."""
+    """Yield chunks in time order, each with its first token; update ``gram`` and ``cross`` in
+    place.
+    """
     length = streams.keys.shape[1]
     for first in range(0, length, chunk):
         part = slice(first, first + chunk)
@@ -96,7 +103,7 @@ def walk(
 
 
 def open_chunk(streams: Streams, part: slice, gram: NDArray, cross: NDArray) -> Chunk:
-    """The tokens ``part`` of every stream, with the moments before them."""
+    """Build the chunk of the tokens ``part`` of every stream, with the moments before them."""
     dtype = streams.keys.dtype
     gates, weight = streams.gates[:, part], streams.weight[:, part]
     logs = None
@@ -105,6 +112,7 @@ def open_chunk(streams: Streams, part: slice, gram: NDArray, cross: NDArray) -> 
         table, zeta = np.tril(np.ones((1, c, c))), np.ones_like(gates)
     else:
         table, zeta = gate_products(gates)
+        # the log of a gate of 0 is -inf, raised to FLOOR
         with np.errstate(divide="ignore"):
             logs = np.cumsum(np.maximum(np.log(gates), FLOOR), axis=1)
     ridge = streams.ridge
@@ -126,18 +134,18 @@ def open_chunk(streams: Streams, part: slice, gram: NDArray, cross: NDArray) -> 
 
 
 def close_chunk(chunk: Chunk, gram: NDArray, cross: NDArray) -> None:
-    """Turn the float64 moments before a chunk into those after it."""
+    """Update the float64 moments before a chunk to those after it, in place."""
     if gram.shape[1] > 0:
         absorb_chunks(addresses(), chunk.keys, chunk.values, chunk.gates, chunk.weight, gram, cross)
 
 
 def transpose(x: NDArray) -> NDArray:
-    """The transpose of every matrix, without a copy."""
+    """Return the transpose of every matrix, without a copy."""
     return np.swapaxes(x, -1, -2)
 
 
 def system_product(chunk: Chunk, x: NDArray) -> NDArray:
-    """(H_t + Lambda_t) x_t for every token: the matrix that all solvers invert."""
+    """Compute (H_t + Lambda_t) x_t for every token: the matrix that all solvers invert."""
     (b, c, d), dtype = x.shape, x.dtype
     y, scores = np.empty_like(x), np.empty((c, c), dtype)
     ridge = np.empty((b, 0, d), dtype) if chunk.ridge is None else chunk.ridge
@@ -149,27 +157,27 @@ def system_product(chunk: Chunk, x: NDArray) -> NDArray:
 
 
 def read_out(chunk: Chunk, x: NDArray) -> NDArray:
-    """o_t = G_t x_t for every token: gated linear attention with queries x."""
+    """Compute o_t = G_t x_t for every token: gated linear attention with queries x."""
     scores = x @ transpose(chunk.keys)
     scores *= chunk.decay
     return scores @ chunk.values + chunk.zeta[..., None] * (x @ transpose(chunk.cross))
 
 
 def read_back(chunk: Chunk, upstream: NDArray) -> NDArray:
-    """G_t^T g_t for every token: what a read-out hands back to the solution."""
+    """Compute G_t^T g_t for every token, the transpose of :func:`read_out`."""
     scores = upstream @ transpose(chunk.values)
     scores *= chunk.decay
     return scores @ chunk.keys + chunk.zeta[..., None] * (upstream @ chunk.cross)
 
 
 def system_diagonal(chunk: Chunk) -> NDArray:
-    """diag(H_t + Lambda_t), (B, C, d)."""
+    """Compute diag(H_t + Lambda_t), (B, C, d)."""
     y = chunk.decay @ chunk.keys**2
     y = y + chunk.zeta[..., None] * np.diagonal(chunk.gram, axis1=1, axis2=2)[:, None]
     return y if chunk.ridge is None else y + chunk.ridge
 
 
 def system_trace(chunk: Chunk) -> NDArray:
-    """trace(H_t), (B, C, 1): an upper bound of its norm that costs one small product."""
+    """Compute trace(H_t), (B, C, 1): an upper bound of its norm for one small product."""
     own = chunk.decay @ (chunk.keys**2).sum(-1, keepdims=True)
     return own + chunk.zeta[..., None] * np.trace(chunk.gram, axis1=1, axis2=2)[:, None, None]

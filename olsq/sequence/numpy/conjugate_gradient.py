@@ -1,4 +1,4 @@
-"""Conjugate gradient on every token of a chunk, with a tolerance for each."""
+"""Conjugate gradient for every token of a chunk, with a tolerance for each."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ class NumpyConjugateGradient(NumpySolver):
     options: ConjugateGradient
 
     def prepare(self, chunk: Chunk) -> Any:
-        """The preconditioner's factors, or the diagonal of every system for the first iterate."""
+        """Compute the preconditioner's factors, or every system's diagonal for the first iterate.
+        """
         if self.options.preconditioner == "chunk":
             return NumpyChunkExact(ChunkExact()).prepare(chunk)
         return system_diagonal(chunk) if self.options.start == "jacobi" else None
 
     def solve(self, chunk: Chunk, prepared: Any, b: NDArray) -> tuple[NDArray, NDArray]:
-        """Solve (H_t + Lambda_t) x_t = b_t for every token; also the steps of each."""
+        """Solve (H_t + Lambda_t) x_t = b_t for every token; also return the steps of each."""
         options = self.options
         stop = {"tol": options.tol, "max_steps": options.max_steps}
 

@@ -1,4 +1,4 @@
-"""One token at a time for NumPy states: moments, and a carried inverse for queries.
+"""Decode one token at a time for NumPy states: moments, and a carried inverse for queries.
 
 The same steps as :mod:`olsq.sequence.jax.decode`, in kernels: a token costs microseconds.
 """
@@ -32,7 +32,7 @@ TOLERANCE = {SINGLE: 1e-7, DOUBLE: 1e-14}  # of a query's residual
 def start_decoding(
     state: Moments, *, ridge: ArrayLike | None = None
 ) -> DecodeState[NDArray[Any]]:
-    """:func:`olsq.sequence.start_decoding` for NumPy states."""
+    """Run :func:`olsq.sequence.start_decoding` for NumPy states."""
     moments = _as_moments(state)
     batch, d = moments.gram.shape[:-2], moments.gram.shape[-1]
     own = _as_ridge(0.0 if ridge is None else ridge, (*batch, d), moments.gram.dtype)
@@ -53,7 +53,7 @@ def update(
     forget: ArrayLike = 1.0,
     weight: ArrayLike = 1.0,
 ) -> Moments[NDArray[Any]] | DecodeState[NDArray[Any]]:
-    """:func:`olsq.update` for NumPy states."""
+    """Run :func:`olsq.update` for NumPy states."""
     if type(forget) is float and type(weight) is float and 0 <= forget <= 1 and 0 <= weight < 1e300:
         new = _update_one(state, key, value, forget, weight)
         if new is not None:
@@ -99,7 +99,7 @@ def query(
     ridge: ArrayLike | None = None,
     tol: float | None = None,
 ) -> NDArray:
-    """:func:`olsq.query` for NumPy states."""
+    """Run :func:`olsq.query` for NumPy states."""
     if type(state) is DecodeState and ridge is None:
         value = _query_one(state, query, tol)
         if value is not None:
@@ -134,7 +134,7 @@ def query(
 def merge_moments(
     first: Moments, second: Moments, *, forget: ArrayLike = 1.0
 ) -> Moments[NDArray[Any]]:
-    """:func:`olsq.sequence.merge_moments` for NumPy states."""
+    """Run :func:`olsq.sequence.merge_moments` for NumPy states."""
     gate = _checked(check_forget, forget, 1.0)[..., None, None]
     first, second = _as_moments(first), _as_moments(second)
     with np.errstate(invalid="ignore"):
@@ -146,7 +146,7 @@ def merge_moments(
 
 
 def _plain(dtype: np.dtype, *arrays: tuple[Any, tuple[int, ...]]) -> bool:
-    """Whether these are C-contiguous NumPy arrays of this dtype and of these shapes."""
+    """Test whether these are C-contiguous NumPy arrays of this dtype and these shapes."""
     for x, shape in arrays:
         if not (type(x) is np.ndarray and x.dtype is dtype and x.shape == shape):
             return False
@@ -158,7 +158,9 @@ def _plain(dtype: np.dtype, *arrays: tuple[Any, tuple[int, ...]]) -> bool:
 def _update_one(
     state: Any, key: Any, value: Any, gate: float, weight: float
 ) -> Moments[NDArray[Any]] | DecodeState[NDArray[Any]] | None:
-    """One token of one stream where there is nothing to convert or to spread; else None."""
+    """Update one stream by one token where nothing needs conversion or broadcasting; else return
+    None.
+    """
     carried = type(state) is DecodeState
     moments = state.moments if carried else state
     gram, cross = moments
@@ -184,7 +186,9 @@ def _update_one(
 
 
 def _query_one(state: DecodeState, query: Any, tol: float | None) -> NDArray | None:
-    """One query of one stream where there is nothing to convert or to spread; else None."""
+    """Answer one query of one stream where nothing needs conversion or broadcasting; else return
+    None.
+    """
     (gram, cross), ridge, inverse, _, _ = state
     dtype: Any = getattr(gram, "dtype", None)
     if (dtype is not SINGLE and dtype is not DOUBLE) or gram.ndim != 2 or np.ndim(cross) != 2:
@@ -200,7 +204,7 @@ def _query_one(state: DecodeState, query: Any, tol: float | None) -> NDArray | N
 
 
 def _as_moments(state: Any) -> Moments[NDArray[Any]]:
-    """Checked NumPy moments of one dtype, float32 or float64."""
+    """Check moments and convert them to NumPy arrays of one dtype, float32 or float64."""
     gram, cross = (np.asarray(part) for part in state)
     if gram.dtype != cross.dtype or gram.dtype not in (SINGLE, DOUBLE):
         for name, part in zip(Moments._fields, (gram, cross), strict=True):
@@ -212,29 +216,33 @@ def _as_moments(state: Any) -> Moments[NDArray[Any]]:
 
 
 def _checked(check: Callable[[Any], None], x: Any, most: float) -> NDArray:
-    """``x`` as float64; a float in [0, most], which ``check`` has nothing against, in no time."""
+    """Convert ``x`` to float64, calling ``check`` unless it is a float in [0, most], which is
+    always valid.
+    """
     if not (isinstance(x, float) and 0 <= x <= most):
         check(x)
     return np.asarray(x, np.float64)
 
 
 def _as_ridge(ridge: Any, shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
-    """A fresh ridge of this shape and dtype."""
+    """Check a ridge and copy it into a new array of this shape and dtype."""
     own = _checked(check_ridge, ridge, 1e300)
     return np.array(np.broadcast_to(own, shape), dtype, order="C")
 
 
 def _fresh(x: Any, shape: tuple[int, ...]) -> NDArray:
-    """A C-contiguous copy of ``x``, broadcast: a kernel will write to it."""
+    """Return a C-contiguous copy of ``x``, broadcast: a kernel will write to it."""
     return np.array(x if np.shape(x) == shape else np.broadcast_to(x, shape), order="C")
 
 
 def _spread(x: NDArray, shape: tuple[int, ...]) -> NDArray:
-    """``x`` broadcast and C-contiguous, itself where it is so already: kernels only read it."""
+    """Broadcast ``x`` to a C-contiguous array that kernels only read; no copy where it is one
+    already.
+    """
     # not ascontiguousarray, which gives a number an axis
     return np.asarray(x if x.shape == shape else np.broadcast_to(x, shape), order="C")
 
 
 def _flat(x: NDArray, axes: int) -> NDArray:
-    """One batch axis before the last ``axes``."""
+    """Reshape to one batch axis before the last ``axes``."""
     return x.reshape(-1, *x.shape[x.ndim - axes :])

@@ -1,4 +1,4 @@
-"""Kernels of decoding: one token of one stream, and of a batch of streams one after another.
+"""Kernels of decoding: one token of one stream, or of each stream of a batch in turn.
 
 ``*_one`` serve single streams, whose time goes into the call and not into the arithmetic.
 gram and inverse (d, d), cross (m, d); key, query and ridge (d,), value (m,); gate and weight are
@@ -20,7 +20,8 @@ REFRESH_BELOW = 0.3  # or as soon as the gates since then multiply to less than 
 
 @kernel()
 def add_outer(A, left, right, gate, weight, absent, out):
-    """``gate A + weight left right^T``; where ``absent`` only decayed; a gate of 0 drops NaN."""
+    """Compute ``gate A + weight left right^T``; only decay where ``absent``; a gate of 0 drops NaN.
+    """
     number = A.dtype.type
     for i in range(A.shape[0]):
         row = number(0) if absent else weight * left[i]
@@ -32,7 +33,7 @@ def add_outer(A, left, right, gate, weight, absent, out):
 
 @kernel()
 def absorb(gram, cross, key, value, gate, weight, new_gram, new_cross):
-    """``H' = gate H + w k k^T``, ``G' = gate G + w v k^T``; a gate of 0 drops even a NaN."""
+    """Update ``H' = gate H + w k k^T``, ``G' = gate G + w v k^T``; a gate of 0 drops even a NaN."""
     number, d, m = gram.dtype.type, gram.shape[0], cross.shape[0]
     gate, weight = number(gate), number(weight)
     absent = False  # of weight 0 and not finite: left out
@@ -47,14 +48,14 @@ def absorb(gram, cross, key, value, gate, weight, new_gram, new_cross):
 
 @kernel()
 def absorb_all(gram, cross, keys, values, gates, weights):
-    """:func:`absorb` in place, for every stream of a batch."""
+    """Run :func:`absorb` in place for every stream of a batch."""
     for b in range(gram.shape[0]):
         absorb(gram[b], cross[b], keys[b], values[b], gates[b], weights[b], gram[b], cross[b])
 
 
 @kernel()
 def refresh(blas, gram, ridge, ahead, inverse):
-    """The inverse of a system, its ridge times ``ahead``; NaN where there is none."""
+    """Invert a system with its ridge times ``ahead``; NaN where there is no inverse."""
     d, number = gram.shape[0], gram.dtype.type
     system, half = np.empty((d, d), gram.dtype), np.empty((d, d), gram.dtype)
     extra = number(0)
@@ -66,6 +67,8 @@ def refresh(blas, gram, ridge, ahead, inverse):
         sound = inverse_factor(blas, system, half, d, 0.0)
         if sound:
             break
+        # A second try with 4 d eps of the diagonal: a system singular to rounding cannot be told
+        # from it.
         extra = number(4 * d * (1.2e-7 if gram.itemsize == 4 else 2.3e-16))
     for i in range(d):
         for j in range(d):
@@ -77,14 +80,14 @@ def refresh(blas, gram, ridge, ahead, inverse):
 
 @kernel()
 def refresh_all(blas, gram, ridge, ahead, inverse):
-    """:func:`refresh` for every stream of a batch."""
+    """Run :func:`refresh` for every stream of a batch."""
     for b in range(gram.shape[0]):
         refresh(blas, gram[b], ridge[b], ahead[b], inverse[b])
 
 
 @kernel()
 def carry(inverse, key, gate, weight, new_inverse):
-    """``P' = (P - h h^T) / gate`` with ``h = P k sqrt(w / (gate + w k P k))``."""
+    """Update ``P' = (P - h h^T) / gate`` with ``h = P k sqrt(w / (gate + w k P k))``."""
     number, d = inverse.dtype.type, inverse.shape[0]
     gate, weight, leverage = number(gate), number(weight), number(0)
     u = np.empty(d, inverse.dtype)
@@ -95,6 +98,7 @@ def carry(inverse, key, gate, weight, new_inverse):
         u[i] = total
         leverage += total * key[i]
     innovation = gate + weight * leverage
+    # A key too large to square, or one without weight, only decays the inverse.
     if weight == 0 or not math.isfinite(leverage):
         weight, innovation = number(0), number(1)
         for i in range(d):
@@ -107,24 +111,26 @@ def carry(inverse, key, gate, weight, new_inverse):
 
 @kernel()
 def carry_all(inverse, keys, gates, weights):
-    """:func:`carry` in place, for every stream of a batch."""
+    """Run :func:`carry` in place for every stream of a batch."""
     for b in range(inverse.shape[0]):
         carry(inverse[b], keys[b], gates[b], weights[b], inverse[b])
 
 
 @kernel()
 def head_start(gates):
-    """What to start the ridge inside an inverse with, the gates having multiplied to ``gates``.
+    """Return the factor for the ridge inside a new inverse, after gates whose product is ``gates``.
 
-    They discount it from now on: so much too large, it is right halfway to the next refresh, if
-    gates stay as they were.
+    Gates discount that ridge until the next refresh: started too large by this factor, it is right
+    halfway there, if gates stay as they were.
     """
     return min(max(gates, REFRESH_BELOW), 1.0) ** -0.5
 
 
 @kernel()
 def update_one(blas, moments, inverse, ridge, token, gate, weight, since, age, new):
-    """A token of one stream with its inverse: the product of gates and the age after it."""
+    """Update one stream and its inverse by one token; return the product of gates and the age after
+    it.
+    """
     gram, cross = moments
     key, value = token
     new_gram, new_cross, new_inverse = new
@@ -139,7 +145,9 @@ def update_one(blas, moments, inverse, ridge, token, gate, weight, since, age, n
 
 @kernel()
 def solve_densely(blas, gram, cross, query, ridge, value):
-    """``G (H + Lambda)^-1 q`` by a factorisation in float64, the smallest solution if singular."""
+    """Compute ``G (H + Lambda)^-1 q`` by a factorisation in float64, the smallest solution if
+    singular.
+    """
     d, m = gram.shape[0], cross.shape[0]
     system, W = np.empty((d, d)), np.empty((d, d))
     scratch, spare = np.empty((d, d)), np.empty((d, d))
@@ -166,14 +174,14 @@ def solve_densely(blas, gram, cross, query, ridge, value):
 
 @kernel()
 def solve_densely_all(blas, gram, cross, queries, ridge, value):
-    """:func:`solve_densely` for every stream of a batch."""
+    """Run :func:`solve_densely` for every stream of a batch."""
     for b in range(gram.shape[0]):
         solve_densely(blas, gram[b], cross[b], queries[b], ridge[b], value[b])
 
 
 @kernel()
 def times(A, x, y):
-    """y = A x."""
+    """Compute y = A x."""
     for i in range(A.shape[0]):
         total = A.dtype.type(0)
         for j in range(A.shape[1]):
@@ -183,7 +191,7 @@ def times(A, x, y):
 
 @kernel()
 def dot(x, y):
-    """x . y."""
+    """Compute x . y."""
     total = x.dtype.type(0)
     for i in range(x.shape[0]):
         total += x[i] * y[i]
@@ -192,10 +200,12 @@ def dot(x, y):
 
 @kernel()
 def solve_carried(gram, cross, query, ridge, inverse, tol, most, value):
-    """The same by conjugate gradient on the true system, preconditioned by a carried inverse."""
+    """Compute ``G (H + Lambda)^-1 q`` by conjugate gradient, preconditioned by a carried inverse.
+    """
     number, d, kind = gram.dtype.type, gram.shape[0], gram.dtype
     x, r, p = np.empty(d, kind), np.empty(d, kind), np.empty(d, kind)
     z, mp = np.empty(d, kind), np.empty(d, kind)
+    # The query divided by its largest entry, so that its squares neither overflow nor underflow.
     largest = number(0)
     for i in range(d):
         largest = max(largest, abs(query[i]))
@@ -234,6 +244,6 @@ def solve_carried(gram, cross, query, ridge, inverse, tol, most, value):
 
 @kernel()
 def solve_carried_all(gram, cross, queries, ridge, inverse, tol, most, value):
-    """:func:`solve_carried` for every stream of a batch."""
+    """Run :func:`solve_carried` for every stream of a batch."""
     for b in range(gram.shape[0]):
         solve_carried(gram[b], cross[b], queries[b], ridge[b], inverse[b], tol, most, value[b])

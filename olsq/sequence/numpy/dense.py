@@ -21,12 +21,12 @@ class NumpyDense(NumpySolver):
     options: Dense
 
     def prepare(self, chunk: Chunk) -> Any:
-        """Scales D (B, C, d) and the factors X (B, C, d, d) with ``X D M D X^T = 1``.
+        """Compute scales D (B, C, d) and factors X (B, C, d, d) with ``X D M D X^T = 1``.
 
-        D holds powers of two that bring the diagonal of ``D M D`` to between 1/2 and 2: they round
-        nothing, and the inverse of a system whose units differ by 1e20 stays within the dtype.  A
-        system whose condition number is beyond the dtype is solved with ``4 d eps`` of its
-        diagonal added; without a ridge it need not be definite, and its factor is NaN.
+        D holds powers of two that bring the diagonal of ``D M D`` to between 1/2 and 2. They cause
+        no rounding, and the inverse of a system whose units differ by 1e20 stays within the dtype.
+        A system whose condition number is beyond the dtype is solved with ``4 d eps`` of its
+        diagonal added. Without a ridge it need not be definite, and its factor is then NaN.
         """
         (b, c, d), dtype = chunk.keys.shape, chunk.keys.dtype
         outer = chunk.keys[..., :, None] * chunk.keys[..., None, :]

@@ -1,4 +1,4 @@
-"""Implicit derivatives of a whole sequence: the reverse-mode gradient, in NumPy.
+"""Implicit derivatives of a whole sequence: the reverse-mode gradient in NumPy.
 
 With ``M_t x_t = q_t``, ``M_t = H_t + Lambda_t``, ``o_t = G_t x_t`` and an upstream gradient g_t,
 ``e_t = M_t^{-1} G_t^T g_t`` costs one more solve with the factors of the first, and::
@@ -38,7 +38,7 @@ def solve_vjp(
     keys: Any, values: Any, queries: Any, cotangent: Any, *, solver: Solver | None,
     **problem: Any,
 ) -> Gradients:  # fmt: skip
-    """:func:`olsq.online_lstsq_vjp`, which documents it."""
+    """Run :func:`olsq.online_lstsq_vjp`, which documents it."""
     given = check(keys, values, queries, **problem)
     given = given._replace(
         keys=given.keys.astype(np.float64),
@@ -106,14 +106,17 @@ def backward(
 
 
 def chunk_backward(form: NumpySolver, chunk: Chunk, g: NDArray, into: Gradients) -> None:
-    """Gradients of one chunk; ``into.gram`` and ``.cross`` hold what arrives after the chunk, and
-    then what arrives before it.
+    """Compute the gradients of one chunk into ``into``.
+
+    ``into.gram`` and ``into.cross`` hold the cotangents of the moments after the chunk on entry,
+    and those of the moments before it on return.
     """
     prepared = form.prepare(chunk)
     x = form.solve(chunk, prepared, chunk.queries)[0]
     e = form.solve_transposed(chunk, prepared, read_back(chunk, g))[0]
     has_cotangent = (g != 0).any(-1, keepdims=True)
     x, e = np.where(has_cotangent, x, 0), np.where(has_cotangent, e, 0)
+    # dq_t = e_t,  dLambda_t = -e_t * x_t
     into.queries[:], into.ridge[:] = e, -e * x
 
     keys, values = chunk.keys, chunk.values
@@ -127,6 +130,7 @@ def chunk_backward(form: NumpySolver, chunk: Chunk, g: NDArray, into: Gradients)
 
     ek, xk, gv_scores = e @ transpose(keys), x @ transpose(keys), g @ transpose(values)
     weighted = table * chunk.weight[:, None, :]
+    # dK = ((U - E) D)^T x - (X D)^T e, and through the moments after the chunk
     into.keys[:] = (
         transpose(weighted * (gv_scores - ek)) @ x
         - transpose(weighted * xk) @ e
@@ -155,5 +159,6 @@ def chunk_backward(form: NumpySolver, chunk: Chunk, g: NDArray, into: Gradients)
     past[:, 0, -1], past[:, 1:, -1] = 1.0, zeta[:, :-1]
     into.forget[:] = np.einsum("bji,bji->bj", arrive, past)
 
+    # dH = zeta_C dH' - sum_t zeta_t e_t x_t^T,  dG = zeta_C dG' + sum_t zeta_t g_t x_t^T
     into.gram[:] = zeta[:, -1, None, None] * after_gram - transpose(zeta[..., None] * e) @ x
     into.cross[:] = zeta[:, -1, None, None] * after_cross + transpose(zeta[..., None] * g) @ x

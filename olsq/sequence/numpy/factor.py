@@ -1,4 +1,4 @@
-"""The chunk factorisation of :mod:`olsq.sequence.jax.factor`, which derives it, in half form.
+"""Chunk factorisation as in :mod:`olsq.sequence.jax.factor`, which derives it, in half form.
 
 ``R = X^T X``, ``Y = K~ X^T``, ``S = 1 + Y Y^T = C C^T``, ``N = C^{-1} Y X``: definite in any
 arithmetic, so that one form serves mild chunks and hard ones.
@@ -27,7 +27,8 @@ SINGULAR = 0.02  # relative error of S or P beyond which a leverage is capped
 
 
 class Factor(NamedTuple):
-    """P_t of every token: R (B, d, d), N (B, C, d), f (B, C, 1) or None for 1, growth (B,)."""
+    """P_t of every token: R (B, d, d), N (B, C, d), f (B, C, 1) or None where f is 1, growth (B,).
+    """
 
     inverse: NDArray
     rows: NDArray
@@ -37,16 +38,17 @@ class Factor(NamedTuple):
 
 @kernel()
 def factor_all(blas, systems, inverses, sound):
-    """``inverse_factor`` of every matrix (n, d, d); which of them there is."""
+    """Run ``inverse_factor`` on every matrix (n, d, d), and store in ``sound`` which are definite.
+    """
     for i in range(systems.shape[0]):
         sound[i] = inverse_factor(blas, systems[i], inverses[i], systems.shape[1], 0.0)
 
 
 @kernel()
 def factor_chunks(blas, keys, half, cap, inverse, rows, growth):
-    """R (B, d, d) and N (B, C, d) from ``X`` = half and scaled keys; ``growth`` (B,) grows.
+    """Compute R (B, d, d) and N (B, C, d) from ``X`` = half and scaled keys; raise ``growth`` (B,).
 
-    A leverage above ``cap`` enters with it; N is NaN where S has no factor.
+    A leverage above ``cap`` enters as ``cap``; N is NaN where S has no factor.
     """
     streams, count, d = keys.shape
     kind, number = keys.dtype, keys.dtype.type
@@ -77,7 +79,9 @@ def factor_chunks(blas, keys, half, cap, inverse, rows, growth):
 
 
 def inverse_factors(systems: NDArray) -> NDArray:
-    """X, lower triangular, with ``X A X^T = 1`` for positive definite (..., d, d); else NaN."""
+    """Compute X, lower triangular, with ``X A X^T = 1`` for positive definite (..., d, d), else
+    NaN.
+    """
     d = systems.shape[-1]
     flat = np.array(systems, order="C").reshape(-1, d, d)
     inverses, sound = np.empty_like(flat), np.empty(len(flat), np.bool_)
@@ -90,11 +94,11 @@ def inverse_factors(systems: NDArray) -> NDArray:
 def guarded_inverse_factors(
     systems: NDArray, definite: NDArray | bool = True
 ) -> tuple[NDArray, NDArray]:
-    """:func:`inverse_factors`, and (...) which are those of ``A + 4 d eps diag(A)`` instead.
+    """Compute :func:`inverse_factors`, of ``A + 4 d eps diag(A)`` where A is singular to rounding.
 
-    They are where A is singular to rounding: the dtype cannot tell it from that neighbour.
-    ``definite`` (...) says which matrices are positive definite in exact arithmetic; the others,
-    and those that hold a NaN, stay NaN.
+    The dtype cannot tell such an A from that neighbour. Also returns a mask (...) of these
+    matrices. ``definite`` (...) says which matrices are positive definite in exact arithmetic; the
+    others, and those that contain a NaN, stay NaN.
     """
     inverses = inverse_factors(systems)
     lost = np.logical_and(np.isnan(inverses).any((-2, -1)), definite)
@@ -107,7 +111,7 @@ def guarded_inverse_factors(
 
 
 def reference_ridge(chunk: Chunk) -> NDArray | None:
-    """One ridge per chunk, (B, 1, d): the geometric mean over its tokens."""
+    """Return one ridge per chunk, (B, 1, d): the geometric mean over its tokens."""
     if chunk.ridge is None or chunk.ridge.shape[1] == 1:
         return chunk.ridge
     tiny = np.finfo(chunk.ridge.dtype).tiny
@@ -142,7 +146,7 @@ def factorise(
 
 
 def apply(factor: Factor, x: NDArray) -> NDArray:
-    """P_t x_t for every token: causal linear attention with keys = values = n."""
+    """Compute P_t x_t for every token: causal linear attention with keys = values = n."""
     b, c, _ = x.shape
     y, scores = np.empty_like(x), np.empty((c, c), x.dtype)
     scale = np.ones((b, c), x.dtype) if factor.scale is None else factor.scale[..., 0]

@@ -1,4 +1,5 @@
-"""Checks of a whole-sequence solve for NumPy arrays, in the words that the JAX side uses.
+"""Check the arguments of a whole-sequence solve on NumPy arrays, with the error messages of the JAX
+side.
 
 Every array comes back as a fresh C-contiguous copy: kernels are compiled for one memory layout.
 """
@@ -16,7 +17,7 @@ from olsq.problem import Moments
 
 
 def spread(name: str, x: Any, shape: tuple[int, ...], dtype: Any, meaning: str) -> NDArray:
-    """A copy of ``x`` broadcast to ``shape``, or an error that says what was wanted."""
+    """Copy ``x`` broadcast to ``shape``, or raise an error that names the shape it should have."""
     x = np.asarray(x)
     try:
         return np.array(np.broadcast_to(x, shape), dtype, order="C")
@@ -25,19 +26,20 @@ def spread(name: str, x: Any, shape: tuple[int, ...], dtype: Any, meaning: str) 
 
 
 def output_dtype(*arrays: NDArray) -> np.dtype:
-    """Dtype of the outputs: that of the floating-point arrays, float32 if none is."""
+    """Return the dtype of the outputs: that of the floating-point arrays, float32 if there is none.
+    """
     floats = [x.dtype for x in arrays if x.dtype.kind not in "biu"]
     return np.result_type(*floats) if floats else np.dtype(np.float32)
 
 
 def working_dtype(*arrays: NDArray) -> np.dtype:
-    """float64 if any array is, else float32: half precision is never solved in."""
+    """Return float64 if any array has it, else float32; half precision is widened."""
     wide = np.result_type(output_dtype(*arrays), np.float32).itemsize > 4
     return np.dtype(np.float64 if wide else np.float32)
 
 
 def check_gates(forget: Any, log_forget: Any, shape: tuple[int, ...]) -> NDArray:
-    """Forgetting factors (..., T) in float64."""
+    """Return checked forgetting factors (..., T) in float64."""
     check_forget(forget, log_forget)
     if log_forget is not None:
         logs = np.asarray(log_forget, np.float64)
@@ -48,7 +50,8 @@ def check_gates(forget: Any, log_forget: Any, shape: tuple[int, ...]) -> NDArray
 def check_ridge(
     ridge: Any, ridge_mode: str, has_state: bool, batch: tuple[int, ...], length: int, d: int
 ) -> NDArray:
-    """Ridge (..., 1 or T, d) in float64; zeros where the state already holds it."""
+    """Return the checked ridge (..., 1 or T, d) in float64; zeros where the state already holds it.
+    """
     axes = sequence_ridge_axes(ridge, ridge_mode, has_state, batch, length, d)
     if axes is None:
         return np.zeros((*batch, 1, d))
@@ -57,14 +60,14 @@ def check_ridge(
 
 
 def check_weight(weight: Any, shape: tuple[int, ...]) -> NDArray:
-    """Sample weights (..., T) in float64."""
+    """Return checked sample weights (..., T) in float64."""
     checks.check_weight(weight)
     weight = 1 if weight is None else weight
     return spread("weight", weight, shape, np.float64, "batch and time")
 
 
 def check_state(state: Any, batch: tuple[int, ...], d: int, m: int) -> Moments[NDArray[np.float64]]:
-    """Initial moments in float64, of their own memory."""
+    """Copy the initial moments to float64; zeros without a state."""
     if state is None:
         return Moments(np.zeros((*batch, d, d)), np.zeros((*batch, m, d)))
     gram, cross = state
@@ -75,9 +78,9 @@ def check_state(state: Any, batch: tuple[int, ...], d: int, m: int) -> Moments[N
 
 
 def answerable(gates: NDArray, weights: NDArray, d: int) -> NDArray:
-    """Which tokens (..., T) of the discounted problem have a unique answer.
+    """Return a mask (..., T) of the discounted problem's tokens that have a unique answer.
 
-    A gate of 0 takes the ridge away too: until d samples came, counting its own, there is none.
+    A gate of 0 forgets the ridge too: until d samples have come, counting its own, there is none.
     """
     total = np.cumsum(weights > 0, axis=-1)
     before = np.where(gates == 0, total - (weights > 0), -1)

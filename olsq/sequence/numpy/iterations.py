@@ -16,14 +16,16 @@ Product = Callable[[NDArray], NDArray]
 
 
 def dot(a: NDArray, b: NDArray) -> NDArray:
-    """Inner product over the last axis, kept as an axis of size 1."""
+    """Compute the inner product over the last axis, kept as an axis of size 1."""
     return np.einsum("...i,...i->...", a, b)[..., None]
 
 
 def scaled(
     b: NDArray, solve: Callable[[NDArray], tuple[NDArray, NDArray]]
 ) -> tuple[NDArray, NDArray]:
-    """Solve for b divided by its largest entry, token by token: no overflow, no underflow."""
+    """Solve for b divided by its largest entry, token by token, so that nothing overflows or
+    underflows.
+    """
     size = np.abs(b).max(-1, keepdims=True, initial=0)
     size = np.where(size > 0, size, 1)
     x, steps = solve(b / size)
@@ -31,13 +33,15 @@ def scaled(
 
 
 def divide(a: NDArray, b: NDArray) -> NDArray:
-    """a / b where b > 0 and 0 elsewhere."""
+    """Compute a / b where b > 0 and 0 elsewhere."""
     positive = b > 0
     return np.where(positive, a / np.where(positive, b, 1), 0)
 
 
 def balanced(precondition: Product, b: NDArray) -> Product:
-    """``precondition`` in the units of b, token by token: a multiple, which the iterates ignore."""
+    """Rescale ``precondition`` to the units of b, token by token: a multiple, which iterates do not
+    notice.
+    """
     made, size = (np.abs(x).max(-1, keepdims=True) for x in (precondition(b), b))
     sound = np.isfinite(made) & (made > 0) & (size > 0)
     unit = np.where(sound, made / np.where(size > 0, size, 1), 1)
@@ -47,7 +51,7 @@ def balanced(precondition: Product, b: NDArray) -> Product:
 def plain_conjugate_gradient(
     product: Product, b: NDArray, start: NDArray, *, tol: float, max_steps: int
 ) -> tuple[NDArray, NDArray]:
-    """Conjugate gradient; every token stops at ``|b - M x| <= tol |b|``."""
+    """Run conjugate gradient; every token stops at ``|b - M x| <= tol |b|``."""
     goal = (tol * tol * dot(b, b))[..., 0]
     x = start.copy()
     r = b - product(x)
@@ -69,7 +73,7 @@ def preconditioned_conjugate_gradient(
     tol: float,
     max_steps: int,
 ) -> tuple[NDArray, NDArray]:
-    """Preconditioned conjugate gradient from 0; every token stops at ``|b - M x| <= tol |b|``.
+    """Run preconditioned conjugate gradient from 0; every token stops at ``|b - M x| <= tol |b|``.
 
     A stopped token is frozen; a step that would overflow is not taken and ends its token.
     """
@@ -103,7 +107,7 @@ def preconditioned_conjugate_gradient(
 
 
 def chebyshev(product: Product, b: NDArray, low: NDArray, high: NDArray, steps: int) -> NDArray:
-    """``steps`` steps of Chebyshev iteration after x = b / middle; spectrum in [low, high].
+    """Run ``steps`` Chebyshev steps after x = b / middle, for a spectrum in [low, high].
 
     The bounds are (B, C, 1) or (B, 1, 1); float64 is best for them.
     """

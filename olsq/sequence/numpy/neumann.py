@@ -1,4 +1,4 @@
-"""Truncated Neumann series on every token of a chunk."""
+"""Truncated Neumann series for every token of a chunk."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ class NumpyNeumann(NumpySolver):
     options: Neumann
 
     def prepare(self, chunk: Chunk) -> Any:
-        """An upper bound of the norm of every token's system: its trace, (B, C, 1)."""
+        """Bound the norm of every token's system from above by its trace, (B, n, C, 1)."""
         bound = system_trace(chunk)
         return bound if chunk.ridge is None else bound + chunk.ridge.max(-1, keepdims=True)
 
     def solve(self, chunk: Chunk, prepared: Any, b: NDArray) -> tuple[NDArray, NDArray]:
-        """Partial sum of the series for every token; also the terms."""
+        """Sum the first terms of the series for every token; also return their number."""
         scale = 1 / prepared
         x, scale = scale * b, np.ascontiguousarray(scale[..., 0])
+        # x <- x + (b - M x) / c with c >= |M|, which converges for every positive definite M
         for _ in range(self.options.terms - 1):
             neumann_step(x, b, system_product(chunk, x), scale)
         return x, np.full(b.shape[:-1], self.options.terms, np.int32)

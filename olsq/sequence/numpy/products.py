@@ -1,4 +1,4 @@
-"""Kernels of the iterations: the product with every token's system, and a step's vector updates.
+"""Kernels of the iterations: products with every token's system, and each step's vector updates.
 
 A product is three calls of BLAS a stream with one pass over the scores between them; what a step
 does to its vectors is one pass too.  Both let go of Python's lock.
@@ -16,7 +16,7 @@ from olsq.sequence.numpy.blas import multiply_nn, multiply_nt
 
 @kernel()
 def multiply_systems(blas, x, keys, decay, zeta, gram, ridge, gated, scores, y):
-    """y = ((x K^T) * D) K + zeta (x H) + ridge x, for every stream (B, C, d); scores (C, C).
+    """Compute y = ((x K^T) * D) K + zeta (x H) + ridge x for every stream (B, C, d); scores (C, C).
 
     ``decay`` (B or 1, C, C); ``ridge`` (B, 1 or C, d), or (B, 0, d) where there is none.
     """
@@ -41,10 +41,10 @@ def multiply_systems(blas, x, keys, decay, zeta, gram, ridge, gated, scores, y):
 
 @kernel()
 def conjugate_step(x, r, p, product, size, goal, active, steps):
-    """One step of conjugate gradient at every ``active`` token, without a preconditioner.
+    """Take one conjugate-gradient step at every ``active`` token, without a preconditioner.
 
-    ``size`` (B, C) is |r|^2.  A step that would overflow is not taken and ends its token.  Returns
-    whether any token goes on.
+    ``size`` (B, C) is |r|^2. A step that would overflow is not taken and ends its token. Returns
+    whether any token is still active.
     """
     streams, count, d = x.shape
     number, go_on = x.dtype.type, False
@@ -55,6 +55,7 @@ def conjugate_step(x, r, p, product, size, goal, active, steps):
             curvature = left = length = number(0)
             for j in range(d):
                 curvature += p[b, t, j] * product[b, t, j]
+            # alpha = |r|^2 / p.Mp;  x += alpha p;  r -= alpha Mp;  p = r + (|r'|^2 / |r|^2) p
             alpha = size[b, t] / curvature if curvature > 0 else number(0)
             for j in range(d):
                 new = r[b, t, j] - alpha * product[b, t, j]
@@ -78,12 +79,13 @@ def conjugate_step(x, r, p, product, size, goal, active, steps):
 
 @kernel()
 def chebyshev_step(x, change, r, product, low, high, rho):
-    """One step of Chebyshev iteration at every token; low, high, rho (B, C)."""
+    """Take one Chebyshev step at every token; low, high, rho (B, C)."""
     streams, count, d = x.shape
     number = x.dtype.type
     for b in range(streams):
         for t in range(count):
             middle, half = (high[b, t] + low[b, t]) / 2, (high[b, t] - low[b, t]) / 2
+            # change <- rho' rho change + 2 rho' / half r,  rho' = half / (2 middle - half rho)
             factor = 1 / (2 * middle - half * rho[b, t])
             old, new = number(half * factor * rho[b, t]), number(2 * factor)
             rho[b, t] = half * factor
@@ -95,7 +97,7 @@ def chebyshev_step(x, change, r, product, low, high, rho):
 
 @kernel()
 def neumann_step(x, q, product, scale):
-    """``x <- x + scale (q - M x)`` at every token; scale (B, C)."""
+    """Take one Neumann step ``x <- x + scale (q - M x)`` at every token; scale (B, C)."""
     streams, count, d = x.shape
     for b in range(streams):
         for t in range(count):
@@ -105,7 +107,9 @@ def neumann_step(x, q, product, scale):
 
 @kernel()
 def apply_factors(blas, x, inverse, rows, scale, scaled, scores, y):
-    """y = f (x R - tril(x N^T) N) for every stream: the chunk's inverses applied; scores (C, C)."""
+    """Compute y = f (x R - tril(x N^T) N) for every stream, applying the chunk's inverses; scores
+    (C, C).
+    """
     streams, count, d = x.shape
     for b in range(streams):
         multiply_nt(blas, x[b], rows[b], scores)
@@ -122,7 +126,7 @@ def apply_factors(blas, x, inverse, rows, scale, scaled, scores, y):
 
 @kernel()
 def residual_norms(b, product, x, norms):
-    """``|b - M x|`` and ``|x|`` of every token in float64: norms (B, C, 2)."""
+    """Compute ``|b - M x|`` and ``|x|`` of every token in float64: norms (B, C, 2)."""
     streams, count, d = x.shape
     for s in range(streams):
         for t in range(count):
@@ -136,7 +140,7 @@ def residual_norms(b, product, x, norms):
 
 @kernel()
 def row_norms(x):
-    """``|x|`` of every row (B, T, d) in float64: (B, T)."""
+    """Compute ``|x|`` of every row (B, T, d) in float64: (B, T)."""
     streams, count, d = x.shape
     norms = np.empty((streams, count))
     for s in range(streams):

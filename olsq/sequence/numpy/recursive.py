@@ -22,7 +22,7 @@ class NumpyRecursive(NumpySolver):
     options: Recursive
 
     def prepare(self, chunk: Chunk) -> Any:
-        """The covariance before the chunk, (B, d, d)."""
+        """Compute the covariance before the chunk, (B, d, d)."""
         system = chunk.gram
         if chunk.ridge is not None:
             if chunk.ridge.shape[1] != 1:
@@ -37,7 +37,7 @@ class NumpyRecursive(NumpySolver):
         return np.swapaxes(half, -1, -2) @ half
 
     def solve(self, chunk: Chunk, prepared: Any, b: NDArray) -> tuple[NDArray, NDArray]:
-        """``x_t = R_t b_t`` with ``R <- (R - h h^T) / gate``, ``h = R k sqrt(w / s)``."""
+        """Solve ``x_t = R_t b_t`` with ``R <- (R - h h^T) / gate``, ``h = R k sqrt(w / s)``."""
         x = np.empty_like(b)
         walk_tokens(
             prepared.copy(), np.ascontiguousarray(chunk.keys), chunk.gates, chunk.weight,
@@ -48,7 +48,7 @@ class NumpyRecursive(NumpySolver):
 
 @kernel()
 def walk_tokens(covariance, keys, gates, weight, b, x):
-    """Solutions of every token; ``covariance`` (B, d, d) becomes that after the last."""
+    """Solve for every token in time order, updating ``covariance`` (B, d, d) in place."""
     streams, count, d = keys.shape
     number = keys.dtype.type
     u = np.empty(d, keys.dtype)

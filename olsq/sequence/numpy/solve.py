@@ -1,4 +1,4 @@
-"""A whole sequence of least-squares problems at once, for NumPy arrays on the CPU, without JAX.
+"""Least squares over whole sequences of NumPy arrays on the CPU, without JAX.
 
 The default solver goes through kernels that choose chunks and precision as they go
 (:mod:`.stream`); every other one through :func:`solve_by_chunks`, in chunks of its own length.
@@ -40,15 +40,18 @@ LITTLE_WORK = 2e6  # multiply-adds below which starting threads costs more than 
 
 
 def chunk_length(d: int) -> int:
-    """Most tokens of a chunk of the kernels: longer ones share a factor of size d among more."""
+    """Return the kernels' largest chunk length: a longer chunk shares a factor of size d among more
+    tokens.
+    """
     return 16 if d <= 8 else 32 if d <= 32 else 64
 
 
 def run(streams: int, work: float, piece: Callable[[int, int], None], pieces: int = 8) -> None:
-    """Call ``piece(first, last)`` over all streams, on several threads where it pays.
+    """Call ``piece(first, last)`` over all streams, on several threads where it is faster.
 
-    ``pieces`` a thread balance the load of kernels; one is best where Python is between them.
+    ``pieces`` per thread balance the load of kernels; one is best where Python runs between them.
     """
+    # The cores this process may use, fewer than the machine's in a container or under taskset.
     free = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     most: Any = config.NUMBA_NUM_THREADS  # pyright: ignore[reportAttributeAccessIssue]
     workers = min(streams, most, free or 1)
@@ -61,7 +64,7 @@ def run(streams: int, work: float, piece: Callable[[int, int], None], pieces: in
 
 
 def least_eigenvalue(gram: NDArray) -> NDArray:
-    """Least eigenvalue of symmetric matrices (..., d, d); 0 where one is not finite."""
+    """Compute the least eigenvalue of symmetric matrices (..., d, d); 0 where one is not finite."""
     sound = np.asarray(np.isfinite(gram).all((-2, -1)))
     safe = np.where(sound[..., None, None], gram, 0)
     return np.where(sound, np.linalg.eigvalsh(safe).min(-1, initial=np.inf), 0)
@@ -77,7 +80,9 @@ def certify(
     floor: NDArray,
     out: np.dtype,
 ) -> tuple[NDArray, NDArray, NDArray]:
-    """Residuals and error bounds (B, T); ``norms`` = (|q - M x|, |x|), see ``problem.Stats``."""
+    """Compute residuals and error bounds (B, T); ``norms`` = (|q - M x|, |x|), see
+    ``problem.Stats``.
+    """
     dtype = value.dtype
     eps = float(np.finfo(dtype).eps)
     out_eps = float(np.spacing(out.type(1)))  # of bfloat16 too, which np.finfo does not know
@@ -114,7 +119,7 @@ def check(
     keys: Any, values: Any, queries: Any, *, forget: Any = None, log_forget: Any = None,
     weight: Any = None, ridge: Any = None, ridge_mode: str = "fixed", state: Any = None,
 ) -> Given:  # fmt: skip
-    """Check every argument of :func:`olsq.online_lstsq`; fresh arrays."""
+    """Check every argument of :func:`olsq.online_lstsq`; return fresh arrays."""
     for name, x in (("keys", keys), ("values", values), ("queries", queries)):
         check_real(name, x)
     for name, x in zip(Moments._fields, state or (), strict=False):
@@ -149,7 +154,7 @@ def check(
 def solve_whole(
     keys: Any, values: Any, queries: Any, *, solver: Solver | None = None, **problem: Any
 ) -> Solution[NDArray[Any]]:
-    """:func:`olsq.online_lstsq` for NumPy arrays, on Numba kernels and BLAS.
+    """Run :func:`olsq.online_lstsq` for NumPy arrays, on Numba kernels and BLAS.
 
     Gates, weights, ridges and moments are float64 throughout, whatever the dtype of the stream.
     Streams run on as many threads as Numba would use, and do not see one another's bits.
@@ -204,10 +209,11 @@ def solve_whole(
 
 
 def clean(given: Given, part: slice) -> tuple[Streams, NDArray]:
-    """Streams with finite numbers only, and which tokens (B, T) a lost sample or state reaches.
+    """Remove non-finite numbers from streams; also mask the tokens (B, T) that a lost sample or
+    state reaches.
 
-    A sample that is not finite, or too large to square, is left out, and lost unless its weight is
-    0: everything after it is unknown until a gate of 0.
+    A sample that is not finite, or too large to square, is left out. It is lost unless its weight
+    is 0: everything after it is unknown until a gate of 0.
     """
     keys, values, queries = given.keys[part], given.values[part], given.queries[part]
     weights, gates = given.weights[part], given.gates[part]
@@ -235,7 +241,9 @@ def clean(given: Given, part: slice) -> tuple[Streams, NDArray]:
 def solve_by_chunks(
     form: NumpySolver, given: Given, part: slice, value: NDArray, steps: NDArray, norms: NDArray
 ) -> None:
-    """Outputs, steps and ``norms`` of some streams; their moments become the last."""
+    """Solve some streams chunk by chunk: outputs, steps and ``norms``; moments are updated in
+    place.
+    """
     streams, output_lost = clean(given, part)
     gram, cross = given.gram[part], given.cross[part]
     for moments in (gram, cross):

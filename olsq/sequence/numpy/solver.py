@@ -1,4 +1,4 @@
-"""What the NumPy form of a solver is."""
+"""Interface of a solver's NumPy form."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from olsq.sequence.numpy.chunks import Chunk
 
 
 class NumpySolver:
-    """One factorisation shared by solves, for every token of a chunk of streams.
+    """A solver in NumPy: one factorisation, shared by solves for every token of a chunk of streams.
 
     The same methods as :class:`olsq.sequence.jax.solver.JaxSolver`, on one chunk at a time.
     """
@@ -19,13 +19,15 @@ class NumpySolver:
     """The description, an :class:`olsq.solvers.Solver`."""
 
     def prepare(self, chunk: Chunk) -> Any:
-        """Whatever one factorisation can share between solves."""
+        """Compute what several solves can share, such as a factorisation."""
         raise NotImplementedError
 
     def solve(self, chunk: Chunk, prepared: Any, b: NDArray) -> tuple[NDArray, NDArray]:
-        """Solve (H_t + Lambda_t) x_t = b_t for every token (B, C, d); also the steps of each."""
+        """Solve (H_t + Lambda_t) x_t = b_t for every token (B, C, d); also return the steps of
+        each.
+        """
         raise NotImplementedError
 
     def solve_transposed(self, chunk: Chunk, prepared: Any, b: NDArray) -> tuple[NDArray, NDArray]:
-        """The same systems, which are symmetric, for the implicit gradient."""
+        """Solve the same systems, which are symmetric, for the implicit gradient."""
         return self.solve(chunk, prepared, b)

@@ -1,4 +1,4 @@
-"""A whole stream in one pass: chunks as long as their gates allow, each solved at once.
+"""Solve a whole stream in one pass: chunks as long as their gates allow, each solved at once.
 
 Moments are carried and factorised in float64 whatever the dtype of the stream, since they are what
 rounding accumulates in.  A chunk is tried in the stream's dtype, then in float64, then token by
@@ -35,7 +35,7 @@ LIMITS_DOUBLE = (1e-14, 30.0, 1e-13)
 
 @kernel()
 def spoils(t, keys, values, gates, weights):
-    """Whether the sample of token t makes everything after it unknown."""
+    """Test whether the sample of token t makes everything after it unknown."""
     if math.isnan(gates[t]) or not math.isfinite(weights[t]):
         return True
     if weights[t] == 0:
@@ -51,7 +51,7 @@ def spoils(t, keys, values, gates, weights):
 
 @kernel()
 def same_ridge(ridge, a, b):
-    """0: the ridges of two tokens are equal; 1: of about the same size; 2: far apart."""
+    """Compare the ridges of two tokens: 0 if equal, 1 if of about the same size, 2 if far apart."""
     result = 0
     for j in range(ridge.shape[1]):
         x, y = ridge[a, j], ridge[b, j]
@@ -64,9 +64,10 @@ def same_ridge(ridge, a, b):
 
 @kernel()
 def chunk_end(chunk, gates, ridge, spread, first, most):
-    """End of the longest chunk from ``first`` that one reference serves, and if one ridge does.
+    """Find the end of the longest chunk from ``first`` that one reference serves, and whether one
+    ridge does.
 
-    Gates and ridges lay it out, never samples: a later one must not change an earlier output.
+    Gates and ridges decide it, never samples: a later sample must not change an earlier output.
     """
     keys = chunk[0]
     total, uniform, t = 0.0, True, first + 1
@@ -87,7 +88,9 @@ def chunk_end(chunk, gates, ridge, spread, first, most):
 
 @kernel()
 def absorb(blas, chunk, first, count, ratio, gram, cross):
-    """Moments after the chunk: ``H <- (zeta_C / zeta_r) (zeta_r H + K~^T K~)``, in float64."""
+    """Advance the moments over a chunk: ``H <- (zeta_C / zeta_r) (zeta_r H + K~^T K~)``, in
+    float64.
+    """
     keys, values, _, weights = chunk
     d, m = keys.shape[1], values.shape[1]
     K, V = np.empty((count, d)), np.empty((count, m))
@@ -106,7 +109,7 @@ def absorb(blas, chunk, first, count, ratio, gram, cross):
 
 @kernel()
 def fits_single(system):
-    """Whether float32 is wide enough for the products of a system."""
+    """Test whether the range of float32 holds the products of a system."""
     for j in range(system.shape[0]):  # noqa: SIM110 (kernels have no generators)
         if not SMALLEST < system[j, j] < 1 / SMALLEST:
             return False
@@ -115,7 +118,7 @@ def fits_single(system):
 
 @kernel()
 def prepare(chunk, gates, ridge, first, count, uniform):
-    """``f_t`` (count,), ridges (count, d) and their reference L (d,) of one chunk."""
+    """Compute ``f_t`` (count,), ridges (count, d) and their reference L (d,) of one chunk."""
     d = ridge.shape[1]
     ratio, own, reference = np.empty(count), np.empty((count, d)), np.empty(d)
     total = 0.0
@@ -138,7 +141,7 @@ def prepare(chunk, gates, ridge, first, count, uniform):
 
 @kernel()
 def sound_tokens(chunk, gates, first, count):
-    """How many tokens from ``first`` on, of ``count``, come before one that spoils the rest."""
+    """Count the tokens from ``first`` on, up to ``count``, before the first with a lost sample."""
     keys, values, _, weights = chunk
     for i in range(count):
         if spoils(first + i, keys, values, gates, weights):
@@ -150,9 +153,10 @@ def sound_tokens(chunk, gates, first, count):
 def try_chunk(
     blas, chunk, first, count, sound, uniform, parts, singular, cross, work, value, steps, norms
 ):
-    """Solve a chunk in the cheapest precision that keeps its digits; how many of its tokens were.
+    """Solve a chunk in the cheapest precision that keeps its digits; return how many tokens were
+    solved.
 
-    Tokens from ``sound`` on are not asked for.
+    Tokens from ``sound`` on are not solved.
     """
     ratio, own, reference = parts
     keys = chunk[0]
@@ -187,7 +191,7 @@ def try_chunk(
 
 @kernel(inline="always")
 def advance(blas, chunk, gates, ridge, spread, most, first, moments, work, value, steps, norms):
-    """Solve the tokens from ``first`` on that go together; returns the first one not solved."""
+    """Solve the next chunk from ``first`` on; return the first token not solved."""
     gram, cross = moments
     system, W, scratch, spare = work
     d = gram.shape[0]
@@ -226,14 +230,14 @@ def advance(blas, chunk, gates, ridge, spread, most, first, moments, work, value
 
 @kernel()
 def erase(value, t):
-    """NaN as the output of token t."""
+    """Set the output of token t to NaN."""
     for j in range(value.shape[1]):
         value[t, j] = np.nan
 
 
 @kernel()
 def finite(A):
-    """Whether all of a matrix is finite."""
+    """Test whether all entries of a matrix are finite."""
     for i in range(A.shape[0]):
         for j in range(A.shape[1]):
             if not math.isfinite(A[i, j]):
@@ -243,7 +247,9 @@ def finite(A):
 
 @kernel()
 def blank(t, queries, ridge, value):
-    """NaN at a token whose query or ridge is not finite: no other token sees them."""
+    """Set the output of token t to NaN if its query or ridge is not finite; no other token sees
+    them.
+    """
     own = t if ridge.shape[0] > 1 else 0
     for j in range(queries.shape[1]):
         if not (math.isfinite(queries[t, j]) and math.isfinite(ridge[own, j])):
@@ -253,7 +259,7 @@ def blank(t, queries, ridge, value):
 
 @kernel(inline="always")
 def solve_stream(blas, chunk, gates, ridge, spread, most, moments, value, steps, norms):
-    """Solve every token of one stream; ``moments`` = (gram, cross), float64, become the last."""
+    """Solve every token of one stream; update ``moments`` = (gram, cross), float64, in place."""
     keys, values, queries, weights = chunk
     gram, cross = moments
     d = gram.shape[0]

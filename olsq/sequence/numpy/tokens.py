@@ -1,4 +1,4 @@
-"""Tokens solved one by one, and what a system without a unique solution needs."""
+"""Kernels that solve tokens one by one, and systems without a unique solution."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from olsq.sequence.numpy.blas import copy, whiten
 
 @kernel()
 def solve_tokens(blas, chunk, gates, first, count, ridge, gram, cross, work, value, norms):
-    """Tokens one by one, each from its own moments: where a chunk would lose digits.
+    """Solve tokens one by one, each from its own moments, where a chunk would lose digits.
 
-    A system without a unique solution (a ridge of 0 or forgotten, and too few samples) is given
-    the one of smallest norm.  ``gates[first]`` is inside the moments already.
+    A system without a unique solution (a ridge of 0 or forgotten, and too few samples) gets the one
+    of smallest norm. ``gates[first]`` is already applied to the moments.
     """
     keys, values, queries, weights = chunk
     d, m = keys.shape[1], values.shape[1]
@@ -69,9 +69,10 @@ def solve_tokens(blas, chunk, gates, first, count, ridge, gram, cross, work, val
 
 @kernel()
 def inside(W, system, keys, weights, first, count):
-    """How many keys from ``first`` on lie in the range of a singular system, of ``count``.
+    """Count the keys from ``first`` on, up to ``count``, that lie in the range of a singular
+    system.
 
-    ``W^T W`` is its pseudo-inverse.  Its rank does not grow before the first key that does not.
+    ``W^T W`` is its pseudo-inverse. Its rank does not grow before the first key outside the range.
     """
     d = W.shape[0]
     inner, mapped = np.empty(d), np.empty(d)
@@ -93,6 +94,7 @@ def inside(W, system, keys, weights, first, count):
             for j in range(d):
                 error -= system[i, j] * mapped[j]
             left += error * error
+        # A residual of 1e-7 of the key's norm: above rounding, far below a key with a part outside.
         if not left <= 1e-14 * size:
             return t - first
     return count
@@ -100,9 +102,10 @@ def inside(W, system, keys, weights, first, count):
 
 @kernel()
 def moment_sizes(first, last, arrays, gram, cross, trace, cross_size):
-    """Per token, the trace of H_t and a bound of the norm of G_t: a sum of norms; see ``problem``.
+    """Compute per token the trace of H_t and a bound of the norm of G_t, a sum of norms; see
+    ``problem``.
 
-    Samples that are not finite are left out: what they reach is NaN anyway.
+    Samples that are not finite are left out: the tokens they reach are NaN anyway.
     """
     keys, values, _, weights, gates, _ = arrays
     for b in range(first, last):
