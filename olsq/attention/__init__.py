@@ -1,4 +1,4 @@
-"""The family: every sequence-mixing rule that learns a map from keys to values as it goes.
+"""Attention rules: sequence mixers that learn a map from keys to values as they go.
 
 A rule takes ``q, k, v`` of shape (batch, time, heads, dim) and returns the outputs and the state
 after the last token; ``<rule>_step`` does one token on the same state.

@@ -1,4 +1,4 @@
-"""The public edge of every rule: shapes, gates, segments and non-finite samples, handled once.
+"""Check the arguments that rules share: shapes, gates, segments and non-finite samples.
 
 Rules take ``(batch, time, heads, dim)``.  Inside, heads are folded into the batch: N = B * H
 streams of T tokens, in float32, or in float64 where an input is.
@@ -22,7 +22,7 @@ from olsq.sequence.jax.tiles import finite
 
 
 class Layout(NamedTuple):
-    """What results need to be given back in the shape and dtype of the arguments."""
+    """Shape and dtype of the caller's arrays, needed to restore them on the results."""
 
     batch: int
     length: int
@@ -32,7 +32,7 @@ class Layout(NamedTuple):
 
 
 class Tokens(NamedTuple):
-    """Checked samples, cleaned: what is not finite is zero, absent, and named by the masks."""
+    """Checked and cleaned samples: non-finite ones are zero, absent, and marked in the masks."""
 
     q: Array  # (N, T, K)
     k: Array  # (N, T, K)
@@ -48,7 +48,9 @@ class Tokens(NamedTuple):
 
 
 def check_heads(**arrays: Any) -> tuple[dict[str, Array], int, int, int]:
-    """Arrays by name, each (B, T, H, dim) with one B, T and H; returned with (B, T, H)."""
+    """Convert arrays (B, T, H, dim) by name, check that B, T and H agree, and return them with (B,
+    T, H).
+    """
     for name, a in arrays.items():
         check_real(name, a)
     given = {name: jnp.asarray(a) for name, a in arrays.items()}
@@ -90,7 +92,8 @@ def check_gates(
     name: str = "forget",
     signed: bool | None = None,
 ) -> Array | None:
-    """Forgetting factors (N, T), or (N, T, width) where one per dimension is given; None: all 1.
+    """Check forgetting factors: return (N, T), or (N, T, width) with one per dimension; None: all
+    1.
 
     ``width`` is the number of dimensions a vector gate would have, None where a rule has none;
     ``signed`` says whether they may be negative, None where they never may.
@@ -106,7 +109,8 @@ def check_gates(
 
 
 def check_weight(name: str, weight: Any, layout: Layout, width: int | None = None) -> Array | None:
-    """Write strengths (N, T), or (N, T, width) where one per channel is given, >= 0; None: all 1.
+    """Check write strengths >= 0: return (N, T), or (N, T, width) with one per channel; None: all
+    1.
 
     ``width`` is the number of channels that may have one each, None where a rule has none.
     """
@@ -119,18 +123,18 @@ def check_weight(name: str, weight: Any, layout: Layout, width: int | None = Non
 
 
 def check_positive(name: str, x: Any) -> None:
-    """A ridge, or what makes one: > 0."""
+    """Raise unless ``x``, such as a ridge, is > 0."""
     refuse(name, x, lambda r: r <= 0, "be > 0")
 
 
 def check_count(name: str, count: Any) -> None:
-    """An option that counts: an integer, at least 1."""
+    """Raise unless ``count`` is an integer of at least 1."""
     if not (isinstance(count, int) and count >= 1):
         raise ValueError(f"{name} must be a positive integer, got {shown(count)}")
 
 
 def check_segments(segment_ids: Any, layout: Layout) -> Array | None:
-    """First tokens of segments (N, T): where the id differs from the token before."""
+    """Mark the first tokens of segments (N, T): where the id differs from the token before."""
     if segment_ids is None:
         return None
     ids = jnp.asarray(segment_ids)
@@ -150,7 +154,9 @@ def check_segments(segment_ids: Any, layout: Layout) -> Array | None:
 
 
 def check_streams(q: Any, k: Any, v: Any, state: Any) -> tuple[Array, Array, Array, Layout]:
-    """Queries, keys and values (N, T, dim) in the working dtype, and the layout."""
+    """Check queries, keys and values; return them as (N, T, dim) in the working dtype, and the
+    layout.
+    """
     given, b, t, h = check_heads(q=q, k=k, v=v)
     q, k, v = given["q"], given["k"], given["v"]
     if q.shape[-1] != k.shape[-1]:
@@ -207,12 +213,12 @@ def check_inputs(
 
 
 def one_cpu() -> bool:
-    """Whether there is no other device: then :class:`Heads` pay."""
+    """Test whether the CPU is the only device, where :class:`Heads` are faster."""
     return jax.default_backend() == "cpu" and jax.device_count() == 1
 
 
 def with_resets(gates: Array | None, start: Array | None, dtype: Any) -> Array | None:
-    """Gates that are 0 at the first token of a segment: nothing before it is remembered."""
+    """Set gates to 0 at the first token of a segment, so that nothing before it is remembered."""
     if start is None:
         return gates
     if gates is None:
@@ -221,7 +227,7 @@ def with_resets(gates: Array | None, start: Array | None, dtype: Any) -> Array |
 
 
 def layout_of(arrays: Any, state: Any, b: int, t: int, h: int) -> Layout:
-    """Output dtype from the arrays, working dtype from them and the state."""
+    """Build the layout: output dtype from the arrays, working dtype from them and the state."""
     out = promoted(*arrays)
     out = out if jnp.issubdtype(out, jnp.floating) else jnp.dtype(jnp.float32)
     for field, x in zip(getattr(state, "_fields", ()), state or (), strict=False):
@@ -231,7 +237,7 @@ def layout_of(arrays: Any, state: Any, b: int, t: int, h: int) -> Layout:
 
 
 def fold_state(state: Any, zero: Any, layout: Layout) -> Any:
-    """The state, or ``zero`` if None, checked against ``zero`` and with heads folded.
+    """Check the state against ``zero``, or use ``zero`` if it is None, and fold its heads.
 
     ``zero`` is the state of an empty past: a named tuple of arrays (B, H, ...).
     """
@@ -252,7 +258,7 @@ def fold_state(state: Any, zero: Any, layout: Layout) -> Any:
 
 
 def check_state(state: Any, zero: Any, layout: Layout) -> tuple[Any, Array]:
-    """:func:`fold_state`, cleaned, and which streams' states were lost (not a number), (N,)."""
+    """Run :func:`fold_state`, set states with NaN to zero, and return a mask of them, (N,)."""
     folded = fold_state(state, zero, layout)
     state_lost = jnp.zeros((layout.batch * layout.heads,), bool)
     for x in folded:

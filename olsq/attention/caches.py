@@ -1,4 +1,4 @@
-"""Room in the caches of rules that keep every token: how much there is, and whether it suffices."""
+"""Caches of rules that keep every token: their capacity and where new tokens are written."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from olsq.sequence.jax.pieces import cut, join, pieces_of, rolled
 
 
 def room_in(state: Any, capacity: int | None, t: int) -> int:
-    """Tokens that a cache has, or is to get, room for; ``capacity`` counts without a state."""
+    """Return the number of tokens a cache has space for; ``capacity`` counts without a state."""
     if state is not None:
         return jnp.shape(state.present)[2]
     if capacity is None:
@@ -24,9 +24,10 @@ def room_in(state: Any, capacity: int | None, t: int) -> int:
 
 
 def taken_in(length: Array, t: int, room: int) -> Array:
-    """Where t more tokens go: after all that any stream has; ValueError if they do not fit.
+    """Return the place where t more tokens go, after those of the longest stream; raise if they do
+    not fit.
 
-    Under ``jax.jit`` that cannot be seen, and what does not fit reads NaN.
+    Under ``jax.jit`` the length is not known, and tokens that do not fit read NaN.
     """
     taken = length.max(initial=0)
     seen = concrete(taken)
@@ -39,7 +40,8 @@ def taken_in(length: Array, t: int, room: int) -> Array:
 
 
 def put(old: Array | None, new: Array, taken: Array, room: int) -> Array:
-    """A cache (N, room, ...) with ``new`` tokens (N, T, ...) from place ``taken`` on; None: empty.
+    """Write ``new`` tokens (N, T, ...) into a cache (N, room, ...) from place ``taken`` on; None:
+    empty.
 
     Where time is in pieces, the room is too, and new tokens go around the ring to their places.
     """

@@ -1,4 +1,4 @@
-"""What rests on a token or state that was lost, and results as the caller gave his arrays."""
+"""Propagate NaN from non-finite tokens and states, and restore the caller's array layout."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from olsq.sequence.jax.gates import lost_tokens
 
 
 def leave_out(tokens: Tokens, strength: Array | None) -> tuple[Tokens, Array | None]:
-    """Tokens of strength 0 are absent, finite or not; one whose strength is not finite is lost.
+    """Make tokens of strength 0 absent, finite or not; mark those of a non-finite strength as lost.
 
     For a write strength (N, T), or (N, T, V) with one per value channel, that :func:`check_inputs`
-    was not given as ``weight``.  Returned with the strength cleaned.
+    was not given as ``weight``. Also returns the strength, cleaned.
     """
     if strength is None:
         return tokens, None
@@ -28,7 +28,9 @@ def leave_out(tokens: Tokens, strength: Array | None) -> tuple[Tokens, Array | N
 
 
 def resets(tokens: Tokens) -> Array | None:
-    """Tokens (N, T) before which everything is forgotten, a loss too; None: there are none."""
+    """Mark the tokens (N, T) before which everything is forgotten, a loss too; None: there are
+    none.
+    """
     gates = tokens.forget
     if gates is None:
         return None
@@ -36,7 +38,7 @@ def resets(tokens: Tokens) -> Array | None:
 
 
 def reach(tokens: Tokens, state_lost: Array) -> tuple[Array, Array]:
-    """Which outputs (N, T) and states (N,) rest on a token or state that was lost."""
+    """Mark the outputs (N, T) and states (N,) that depend on a lost token or state."""
     if not tokens.sample_lost.shape[1]:
         return tokens.sample_lost, state_lost
     lost = lost_tokens(tokens.sample_lost, resets(tokens), state_lost)
@@ -44,7 +46,9 @@ def reach(tokens: Tokens, state_lost: Array) -> tuple[Array, Array]:
 
 
 def as_given(tokens: Tokens, output_lost: Array, layout: Layout) -> tuple[Any, dict[str, Any]]:
-    """Queries, keys and values for a recurrence that folds heads as it goes, and its options."""
+    """Return queries, keys and values for a recurrence that folds heads as it goes, and its
+    options.
+    """
     if tokens.given is None:
         return tokens[:3], {}
     return tokens.given, {"seen": tokens.query_finite & ~output_lost, "dtype": layout.dtype}
@@ -58,10 +62,11 @@ def restore_layout(
     layout: Layout,
     output_lost: Any = None,
 ) -> tuple[Array, Any]:
-    """Outputs (B, T, H, V) and the state (B, H, ...), NaN where what they rest on was lost.
+    """Restore outputs (B, T, H, V) and the state (B, H, ...), NaN where a lost token reaches them.
 
-    ``output_lost`` (N, T) and (N,), of outputs and state, where a rule's losses travel in their own
-    way.  Outputs of :class:`Heads` are unfolded, and NaN where they have to be.
+    ``output_lost`` (N, T) and (N,), of outputs and state, is for rules that propagate losses
+    differently. Outputs computed from :class:`Heads` are unfolded already, and NaN where they have
+    to be.
     """
     b, t, h = layout.batch, layout.length, layout.heads
     if output_lost is None:

@@ -1,4 +1,4 @@
-"""One row per rule: what it keeps, what it costs, what it descends, and where it was published.
+"""Table of the rules: the state each keeps, its cost, its loss, and where it was published.
 
 The page "The family" of the documentation is made from these rows.
 """
@@ -61,13 +61,13 @@ class Rule:
         return getattr(attention, f"{self.name}_step", None)
 
     def state_size(self, K: int, V: int, T: int = 0, w: int = 0) -> int:
-        """Numbers that one head remembers, after T tokens or with a window of w."""
+        """Count the numbers that one head remembers, after T tokens or with a window of w."""
         named = {"T": T, "w": w - 1}
         shapes = self.state(K, V).values()
         return sum(prod(named[n] if isinstance(n, str) else n for n in shape) for shape in shapes)
 
     def flop_count(self, K: int, V: int, T: int = 0, w: int = 0) -> float:
-        """Multiplications and additions of one token and head."""
+        """Count the multiplications and additions of one token and head."""
         sizes = {"K": K, "V": V, "T": T, "w": w}
         return sum(c * prod(sizes[n] for n in term) for term, c in self.flops.items())
 

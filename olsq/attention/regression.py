@@ -1,4 +1,4 @@
-"""What the rules that solve a regression share: layout, ridges that are left, norms of H."""
+"""Helpers of the rules that solve a regression: layout, remaining ridges, norms of H."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def check_regression_inputs(
     q: Any, k: Any, v: Any, forget: Any, log_forget: Any, weight: Any, segment_ids: Any, state: Any,
     *, signed: bool | None = None,
 ) -> tuple[tuple[Array, Array, Array], dict[str, Any], Layout]:  # fmt: skip
-    """Keys, values, queries as (B, H, T, dim) and the gates and weights that belong to them."""
+    """Check keys, values, queries and gates; return them as (B, H, T, dim) with options and layout.
+    """
     given, b, t, h = check_heads(q=q, k=k, v=v)
     check_moments(state, given["k"], given["v"])
     layout = layout_of(tuple(given.values()), state, b, t, h)
@@ -55,7 +56,9 @@ def check_regression_inputs(
 
 
 def check_moments(state: Any, k: Array, v: Array) -> None:
-    """A state must be Moments of every head, for keys (B, T, H, K) and values (B, T, H, V)."""
+    """Raise unless the state is Moments of every head, for keys (B, T, H, K) and values (B, T, H,
+    V).
+    """
     if state is None:
         return
     if not isinstance(state, Moments):
@@ -71,10 +74,10 @@ def check_moments(state: Any, k: Array, v: Array) -> None:
 def ridge_left(
     forget: Any, log_forget: Any, segment_ids: Any, layout: Layout
 ) -> tuple[Array, Array, Array]:
-    """What is left of a segment's ridge at each token, each (B, H, T).
+    """Compute the share of a segment's ridge that remains at each token, (B, H, T).
 
-    The share, taken to be no less than ``SMALLEST_SHARE``; which tokens belong to the first
-    segment; and at which nothing is left since a gate of 0.
+    Returns the share, at least ``SMALLEST_SHARE``; a mask of the tokens of the first segment; and a
+    mask of those where nothing remains since a gate of 0.
     """
     gates = check_gates(forget, log_forget, layout)
     start = check_segments(segment_ids, layout)
@@ -92,10 +95,11 @@ def ridge_left(
 
 
 def spare_ridge(gram: Array) -> Array:
-    """A ridge (B, H) that the grams can spare: half of less than their smallest eigenvalues.
+    """Return a ridge (B, H) that can be subtracted from the grams: half a bound of their
+    eigenvalues.
 
-    Taken out of a gram and put into the ridge it changes no sum, but a solver that wants a ridge
-    has one.  0 from a singular gram.
+    Moving it from a gram to the ridge changes no system, but gives a solver that needs a ridge one.
+    It is 0 for a singular gram.
     """
     gram = jax.lax.stop_gradient(gram)
     spare = 0.5 / jnp.trace(inverse_spd(gram), axis1=-2, axis2=-1)
@@ -104,10 +108,11 @@ def spare_ridge(gram: Array) -> Array:
 
 
 def frobenius(tokens: Tokens, gram: Array) -> Array:
-    """Norms (N, T) of H_t: ``|H_t|^2 = gamma^2 |H_{t-1}|^2 + 2 beta k^T H_t k - beta^2 |k|^4``.
+    """Compute the norms (N, T) of H_t: ``|H_t|^2 = gamma^2 |H_{t-1}|^2 + 2 beta k^T H_t k - beta^2
+    |k|^4``.
 
-    The last two terms are one sum of squares and products that are at least half the first of
-    them: nothing cancels.
+    The last two terms are one sum of squares and products that are at least half the first of them:
+    nothing cancels.
     """
     read, _ = gated_linear(tokens.k, tokens.k, tokens.k, tokens.forget, tokens.weight, gram)
     size = (tokens.k**2).sum(-1)
@@ -121,14 +126,14 @@ def frobenius(tokens: Tokens, gram: Array) -> Array:
 
 
 def clean(state: Array) -> Array:
-    """A part of a state with heads folded, zero where it is not finite: those are lost."""
+    """Fold the heads of a part of a state, and set it to zero where it is not finite."""
     flat = state.reshape(-1, *state.shape[2:])
     fine = jnp.isfinite(flat).all((1, 2), keepdims=True)
     return jnp.where(fine, flat, 0)
 
 
 def gate(forget: Any, log_forget: Any, signed: bool | None = None) -> Any:
-    """The one of the two that is given, as a factor; ``signed`` as for :func:`check_gates`."""
+    """Return whichever of the two is given, as a factor; ``signed`` as for :func:`check_gates`."""
     check_forget(forget, log_forget, signed=signed)
     if log_forget is not None:
         return jnp.exp(log_forget)
@@ -136,13 +141,17 @@ def gate(forget: Any, log_forget: Any, signed: bool | None = None) -> Any:
 
 
 def check_token(q: Any, k: Any, v: Any) -> None:
-    """One token's query, key and value must be real; :mod:`olsq.sequence` has other names."""
+    """Raise unless one token's query, key and value are real; :mod:`olsq.sequence` names them
+    differently.
+    """
     for name, x in (("q", q), ("k", k), ("v", v)):
         check_real(name, x)
 
 
 def or_empty(state: Moments | None, k: Any, v: Any) -> Moments[Array]:
-    """The moments of one token's past, keys (..., K) and values (..., V); zero if None."""
+    """Return the state, or zero moments for keys (..., K) and values (..., V) of one token if it is
+    None.
+    """
     if state is not None:
         return state
     (*batch, keys), values = jnp.shape(k), jnp.shape(v)[-1]

@@ -1,4 +1,4 @@
-"""What softmax attention over everything, over a window and with forget gates share."""
+"""Masked softmax attention shared by softmax, sliding-window and forgetting attention."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from olsq.sequence.jax.tiles import finite
 def attend(
     q: Array, k: Array, v: Array, visible: Array, sample_lost: Array, scale: Any, fade: Any = None
 ) -> Array:
-    """Rows of streams (N, C, K) against keys (N, S, K); a row that sees a bad key is NaN.
+    """Attend from rows of streams (N, C, K) to keys (N, S, K); a row that sees a non-finite key is
+    NaN.
 
     ``fade`` (N, C, S) is added to the scores, if given.
     """
@@ -32,7 +33,7 @@ def attend(
 
 
 def unfold(out: Array, state: Any, layout: Layout) -> tuple[Array, Any]:
-    """Outputs (B, T, H, V) and the cache (B, H, ...)."""
+    """Reshape outputs to (B, T, H, V) and the cache to (B, H, ...)."""
     b, h = layout.batch, layout.heads
     value = jnp.moveaxis(out.reshape(b, h, *out.shape[1:]), 1, 2)
     return value.astype(layout.dtype), type(state)(*(x.reshape(b, h, *x.shape[1:]) for x in state))

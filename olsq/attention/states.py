@@ -1,4 +1,4 @@
-"""The state of most rules: a matrix from keys to values, the fast weights."""
+"""State of most rules: a matrix from keys to values, the fast weights."""
 
 from __future__ import annotations
 
@@ -37,5 +37,5 @@ class Normalised(NamedTuple):
 
 
 def empty(layout: Layout, values: int, keys: int) -> Memory:
-    """Memory of an empty past."""
+    """Return the memory of an empty past."""
     return Memory(jnp.zeros((layout.batch, layout.heads, values, keys), layout.working))

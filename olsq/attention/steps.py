@@ -1,4 +1,4 @@
-"""The one-token form of a rule: the rule itself on a sequence of length 1."""
+"""One-token form of a rule: the rule itself on a sequence of length 1."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from olsq.checks import check_real
 
 
 def one_token(tokens: dict[str, Any], timed: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Arguments by name as a rule takes them, with a time axis of length 1.
+    """Give arguments a time axis of length 1, by name, as a rule takes them.
 
-    ``tokens`` are arrays (B, H, dim).  ``timed`` are gates and the like: (B, H, ...) gets its time
-    axis; None, () and (H,), which hold for every token, stay as they are.  A sequence of length 1
-    is one chunk of one token, for which the chunk form costs what the recurrence does.
+    ``tokens`` are arrays (B, H, dim). ``timed`` are gates and the like: (B, H, ...) gets its time
+    axis; None, () and (H,), which hold for every token, stay as they are. A sequence of length 1 is
+    one chunk of one token, for which the chunk form costs what the recurrence does.
     """
     timed = timed or {}
     for name, x in {**timed, **tokens}.items():

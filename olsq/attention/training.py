@@ -1,4 +1,4 @@
-"""What the rules of test-time training share: where learning starts, and the learning."""
+"""Training loop shared by the rules of test-time training."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from olsq.checks import refuse
 
 
 def given(initial: Any, shapes: dict[str, Any], layout: Layout) -> list[Array]:
-    """The weights to start from, one of each for every stream; 0 where none are given."""
+    """Return the weights to start from, one of each for every stream; 0 where none are given."""
     if initial is None:
         initial = [0.0] * len(shapes)
     elif len(initial) != len(shapes):
@@ -41,7 +41,8 @@ def train(
     query_factor: Any,
     state: Any,
 ) -> tuple[Array, Any]:
-    """Outputs and state of a network with the named tuple ``kind`` as its state."""
+    """Train the network of a TTT rule whose state is the named tuple ``kind``; outputs and state.
+    """
     values, keys = tokens.v.shape[-1], tokens.k.shape[-1]
     if values != keys:
         raise ValueError(
@@ -77,5 +78,5 @@ def train(
 
 
 def pairs(parts: Any) -> Layers:
-    """Weights and biases in turn, as layers."""
+    """Group alternating weights and biases into layers."""
     return tuple(zip(parts[0::2], parts[1::2], strict=True))

@@ -1,1 +1,1 @@
-"""The recurrences that rules share: products within chunks, a scan between them."""
+"""Recurrences that rules share: products within chunks, a scan between them."""

@@ -32,10 +32,10 @@ def delta_rule(
     q: Any, k: Any, written: Any, v: Any, gates: Any, weight: Any, memory: Array,
     *, before: bool = False, seen: Any = None, dtype: Any = None,
 ) -> tuple[Array, Array]:  # fmt: skip
-    """Outputs (N, T, V) and the last memory (N, V, K); ``written`` None: w = k.
+    """Run the delta rule: outputs (N, T, V) and the last memory (N, V, K); ``written`` None: w = k.
 
-    ``before``: the error is that of the memory which the token's gate has not shrunk yet.  Arrays
-    may be :class:`~olsq.attention.recurrences.scan.Heads`; ``seen`` and ``dtype`` are then those of
+    ``before``: the error is that of the memory before the token's gate has shrunk it. Arrays may be
+    :class:`~olsq.attention.recurrences.scan.Heads`; ``seen`` and ``dtype`` are then those of
     :func:`~olsq.attention.recurrences.scan.walk`.
     """
     if seen is not None:
@@ -63,7 +63,7 @@ def _delta_rule(
     q: Any, k: Any, written: Any, v: Any, gates: Any, weight: Any, memory: Array, before: bool,
     seen: Any = None, dtype: Any = None,
 ) -> tuple[Array, Array]:  # fmt: skip
-    """:func:`delta_rule` of a whole stream."""
+    """Run :func:`delta_rule` on a whole stream, not in pieces."""
 
     def step(memory: Array, x: Any) -> tuple[Array, Array]:
         table, zeta = products(x["gates"], None, x["k"].shape[1], memory.dtype)
@@ -73,7 +73,9 @@ def _delta_rule(
         reach, faded = _previous(table, decay) if before else (table, decay)
         below = jnp.tril(reach * jnp.einsum("ntk,nik->nti", x["k"], w), -1)
         error = x["v"] - faded * jnp.einsum("ntk,nvk->ntv", x["k"], memory)
+        # (I + B) U = diag(beta) (V - diag(zeta) K S_0^T)
         u = jnp.einsum("nti,niv->ntv", unit_inverse(weight * below), weight * error)
+        # O = (Q W^T * D) U + diag(zeta) Q S_0^T;  S = zeta_C S_0 + U^T diag(D[C, :]) W
         scores = table * jnp.einsum("ntk,nik->nti", x["q"], w)
         out = jnp.einsum("nti,niv->ntv", scores, u)
         out = out + decay * jnp.einsum("ntk,nvk->ntv", x["q"], memory)
@@ -88,7 +90,7 @@ def _delta_rule(
 
 
 def _previous(table: Array, decay: Any) -> tuple[Array, Any]:
-    """D and zeta (N, C, 1), or 1 where nothing is forgotten, of the token before each."""
+    """Shift D and zeta (N, C, 1), or 1 where nothing is forgotten, to the token before each."""
     table = jnp.pad(table[:, :-1], ((0, 0), (1, 0), (0, 0)))
     if isinstance(decay, float):
         return table, decay
@@ -96,7 +98,7 @@ def _previous(table: Array, decay: Any) -> tuple[Array, Any]:
 
 
 def unit_inverse(below: Array) -> Array:
-    """Inverse of ``I + below``, below (N, C, C) strictly lower triangular, by halving."""
+    """Invert ``I + below``, below (N, C, C) strictly lower triangular, by halving."""
     c = below.shape[-1]
     if c <= SMALLEST:
         lanes = jnp.moveaxis(below, 0, -1)  # (C, C, N): all matrices of the batch at once
@@ -108,6 +110,7 @@ def unit_inverse(below: Array) -> Array:
         return jnp.moveaxis(jnp.stack(rows), -1, 0)
     half = c // 2
     first, second = unit_inverse(below[:, :half, :half]), unit_inverse(below[:, half:, half:])
+    # [[A, 0], [B, C]]^{-1} = [[A^-1, 0], [-C^-1 B A^-1, C^-1]]
     corner = -jnp.einsum("nab,nbc,ncd->nad", second, below[:, half:, :half], first)
     zero = jnp.zeros((below.shape[0], half, c - half), below.dtype)
     upper = jnp.concatenate([first, zero], -1)

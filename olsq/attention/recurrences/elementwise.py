@@ -38,13 +38,14 @@ def elementwise(
     own: Any = None,
     start: Array | None = None,
 ) -> tuple[Array, Array]:
-    """Outputs (N, T, V) and the last memory (N, V, K) of ``o_t = S_t q_t``.
+    """Run ``S_t = S_{t-1} * A_t + v_t k_t^T``, ``o_t = S_t q_t``: outputs and the last memory.
 
-    ``factors`` makes A_t^T, (N, K, V) or what broadcasts to it, from the t-th slices of
-    ``streams``: arrays (N, T, ...) by name, to which "k" and "v" are added, and from ``own``, which
-    no token changes.  It must give 1 where all streams are 0, which is what pads the last chunk,
-    and be a function of a module's: one that is made in the call is compiled in every call.
-    ``start`` (N, T) names the tokens before which everything is forgotten.
+    Outputs are (N, T, V), the memory (N, V, K). ``factors`` computes A_t^T, (N, K, V) or what
+    broadcasts to it, from the t-th slices of ``streams``, arrays (N, T, ...) by name, to which "k"
+    and "v" are added, and from ``own``, which is the same at every token. It must give 1 where all
+    streams are 0, as in the padding of the last chunk, and must be a function of a module: one that
+    is made in the call is compiled in every call. ``start`` (N, T) marks the tokens before which
+    everything is forgotten.
     """
 
     def held(x: Any) -> Array:
@@ -98,7 +99,7 @@ def elementwise(
 def diagonal(
     factors: Array, add: Array, hidden: Array, *, start: Array | None = None
 ) -> tuple[Array, Array]:
-    """``h_t = a_t h_{t-1} + b_t``, a and b (N, T, V): all h (N, T, V), and the last (N, V)."""
+    """Run ``h_t = a_t h_{t-1} + b_t``, a and b (N, T, V): all h (N, T, V), and the last (N, V)."""
 
     def token(hidden: Array, x: Any) -> tuple[Array, Array]:
         hidden = x["factors"] * hidden + x["add"]

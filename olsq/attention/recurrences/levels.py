@@ -24,7 +24,7 @@ CHUNK = 64  # tokens: of shorter ones the memories of all levels are read more o
 
 
 def level_between(a: Array, b: Array, levels: int) -> Array:
-    """The level of position a, read at b, or of b at a (int32); the last at most."""
+    """Return the level of position a, read at b, or of b at a (int32), at most the last."""
     digits = 32 - jax.lax.clz(jnp.bitwise_xor(a, b).astype(jnp.int32))
     return jnp.minimum(digits, levels - 1)
 
@@ -34,11 +34,12 @@ def fenwick(
     q: Array, k: Array, v: Array, gates: Any, weights: Array, position: Array, before: Array,
     memory: Array,
 ) -> tuple[Array, Array]:  # fmt: skip
-    """Outputs (N, T, V) and the memories (N, L, V, K), as read at the last token.
+    """Run the Fenwick tree: outputs (N, T, V) and the memories (N, L, V, K), as read at the last
+    token.
 
-    ``weights`` (N, T, L) are of the levels at each token; ``position`` (N, T) int32 counts the
-    tokens of a stream, and may begin anew where a gate is 0; ``before`` (N,) is the position of the
-    last token in ``memory`` (N, L, V, K).
+    ``weights`` (N, T, L) are those of the levels at each token; ``position`` (N, T) int32 counts
+    the tokens of a stream, and may start again where a gate is 0; ``before`` (N,) is the position
+    of the last token in ``memory`` (N, L, V, K).
     """
     earlier = delayed(position, before[:, None])
     pieces = pieces_of(q.shape[1])
@@ -69,7 +70,7 @@ def _fenwick(
     q: Array, k: Array, v: Array, gates: Any, weights: Array, position: Array, earlier: Array,
     memory: Array,
 ) -> tuple[Array, Array]:  # fmt: skip
-    """:func:`fenwick` of a whole stream."""
+    """Run :func:`fenwick` on a whole stream, not in pieces."""
     levels = memory.shape[1]
     each = jnp.arange(levels, dtype=position.dtype)
 

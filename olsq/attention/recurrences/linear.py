@@ -21,7 +21,7 @@ from olsq.sequence.jax.pieces import cut, gates_of_pieces, join, link, pieces_of
 
 
 def products(gates: Any, weight: Any, size: int, dtype: Any) -> tuple[Array, Any]:
-    """D diag(beta) (N or 1, C, C) and zeta (N, C), None where nothing is forgotten."""
+    """Compute D diag(beta) (N or 1, C, C) and zeta (N, C), None where nothing is forgotten."""
     if gates is None:
         table, zeta = jnp.tril(jnp.ones((1, size, size), dtype)), None
     else:
@@ -34,7 +34,7 @@ def gated_linear(
     q: Any, k: Any, v: Any, gates: Any, weight: Any, memory: Array, seen: Any = None,
     dtype: Any = None,
 ) -> tuple[Array, Array]:  # fmt: skip
-    """Outputs (N, T, V) and the last memory (N, V, K) of a scalar-gated linear recurrence.
+    """Run a scalar-gated linear recurrence: outputs (N, T, V) and the last memory (N, V, K).
 
     Queries, keys and values may be :class:`~olsq.attention.recurrences.scan.Heads`; ``seen`` and
     ``dtype`` are then those of :func:`~olsq.attention.recurrences.scan.walk`.
@@ -57,10 +57,12 @@ def _gated_linear(
     q: Any, k: Any, v: Any, gates: Any, weight: Any, memory: Array, seen: Any = None,
     dtype: Any = None,
 ) -> tuple[Array, Array]:  # fmt: skip
-    """:func:`gated_linear` of a whole stream."""
+    """Run :func:`gated_linear` on a whole stream, not in pieces."""
 
     def step(memory: Array, x: Any) -> tuple[Array, Array]:
         table, zeta = products(x["gates"], x["weight"], x["k"].shape[1], memory.dtype)
+        # O = (Q K^T * D diag(beta)) V + diag(zeta) Q S_0^T;  S = zeta_C S_0 + V^T diag(D[C, :]
+        # beta) K
         scores = jnp.einsum("ntk,nik->nti", x["q"], x["k"]) * table
         past = jnp.einsum("ntk,nvk->ntv", x["q"], memory)
         out = jnp.einsum("nti,niv->ntv", scores, x["v"])
@@ -74,7 +76,7 @@ def _gated_linear(
 
 
 def accumulate(x: Array, gates: Any, weight: Any, start: Array) -> tuple[Array, Array]:
-    """``a_t = c_t a_{t-1} + d_t x_t`` for every t, (N, T, K), and the last, (N, K)."""
+    """Run ``a_t = c_t a_{t-1} + d_t x_t``: every a_t, (N, T, K), and the last, (N, K)."""
     one = jnp.ones_like(x[..., :1])
     out, last = gated_linear(one, one, x, gates, weight, start[..., None])
     return out, last[..., 0]

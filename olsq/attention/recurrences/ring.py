@@ -1,4 +1,4 @@
-"""Softmax attention whose time is in pieces, one per device: pieces of keys meet those of queries.
+"""Softmax attention with time in pieces, one per device: pieces of keys travel around a ring.
 
 With P pieces, queries of piece i need the keys of pieces 0..i.  In step s, piece i meets what comes
 from piece i - s around the ring: keys and values, which its queries read, if i >= s.  Otherwise
@@ -35,7 +35,7 @@ Streams = dict[str, Any]  # arrays (P N, L, ...) by name
 
 
 class Past(NamedTuple):
-    """Tokens in a cache."""
+    """Tokens in a cache, which precede those of the call."""
 
     k: Array  # (N, M, K)
     v: Array  # (N, M, V)
@@ -52,10 +52,10 @@ def ring_attention(
     scale: float | None,
     past: Past | None,
 ) -> Array:
-    """What queries (N, T, K) read of keys (N, T, K) and values (N, T, V), causally: (N, T, V).
+    """Attend from queries (N, T, K) to keys (N, T, K) and values (N, T, V), causally: (N, T, V).
 
-    ``reset`` (N, T) are tokens that nothing before is read from, ``logs`` (N, T) of the gates; None
-    for none.  A row that reads a bad token, or is one, is NaN.
+    ``reset`` (N, T) marks tokens that read nothing before them, ``logs`` (N, T) are those of the
+    gates; None for none. A row that reads a non-finite token, or is one, is NaN.
     """
     pieces = pieces_of(q.shape[1])
     lost, query_finite = ~(finite(k) & finite(v)), finite(q)
@@ -81,9 +81,10 @@ def ring_attention(
 
 
 def fades(older: Array, logs: Array, first: Array) -> Array:
-    """Logs of the gates (N, C, S) between S tokens and C rows, of which row r is token first + r.
+    """Sum the logs of the gates (N, C, S) between S tokens and C rows; row r is token first + r.
 
-    ``older`` (N, S) are those after each token and before the rows, ``logs`` (N, C) of the rows.
+    ``older`` (N, S) are those after each token and before the rows, ``logs`` (N, C) those of the
+    rows.
     """
     size = logs.shape[1]
     older = jnp.pad(older, ((0, 0), (0, size)))  # the last block may reach beyond
@@ -94,13 +95,13 @@ def fades(older: Array, logs: Array, first: Array) -> Array:
 
 
 def after(logs: Array) -> Array:
-    """Sums of (N, L) over what comes after each token, added from the end."""
+    """Sum logs (N, L) over the tokens after each token, adding from the end."""
     sums = jnp.flip(jnp.cumsum(jnp.flip(logs, 1), 1), 1)
     return jnp.pad(sums[:, 1:], ((0, 0), (0, min(logs.shape[1], 1))))
 
 
 def after_all(logs: Array) -> Array:
-    """:func:`after` of (N, T), time in pieces or not."""
+    """Sum logs as :func:`after` for (N, T), whether time is in pieces or not."""
     pieces = pieces_of(logs.shape[1])
     if pieces == 1:
         return after(logs)
@@ -110,7 +111,7 @@ def after_all(logs: Array) -> Array:
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1, 2))
 def _attend(pieces: int, room: int, scale: float, floats: Streams, whole: Streams) -> Array:
-    """What the rows of all pieces read, packed."""
+    """Attend from the rows of all pieces; packed means and log-sum-exps."""
     found = None
     for meeting in _meetings(pieces, room):
         for part in meeting(_read, scale, floats, whole, None):
@@ -121,7 +122,9 @@ def _attend(pieces: int, room: int, scale: float, floats: Streams, whole: Stream
 
 @_attend.defjvp
 def _attend_jvp(pieces: int, room: int, scale: float, primals: Any, tangents: Any) -> Any:
-    """The sums' tangents, with the log-sum-exp held, and from these the mean's and its own."""
+    """Differentiate the sums, with the log-sum-exp held, and from these the mean and the
+    log-sum-exp.
+    """
     floats, whole = primals
     out = _attend(pieces, room, scale, floats, whole)
 
@@ -138,7 +141,7 @@ def _attend_jvp(pieces: int, room: int, scale: float, primals: Any, tangents: An
 
 
 def _read(scores: Array, v: Array, _: Any) -> Array:
-    """Rows with scores (N, C, S), packed."""
+    """Reduce rows with scores (N, C, S) to packed means and log-sum-exps."""
     most = jax.lax.stop_gradient(scores.max(-1, keepdims=True))
     share = jnp.exp(scores - jnp.where(jnp.isfinite(most), most, 0))
     total = share.sum(-1, keepdims=True)
@@ -147,13 +150,13 @@ def _read(scores: Array, v: Array, _: Any) -> Array:
 
 
 def _sums(scores: Array, v: Array, log_total: Array) -> Array:
-    """Sums of values and of shares, given the log of the sum of exponentials (N, C)."""
+    """Sum values and shares, given the log of the sum of exponentials (N, C)."""
     share = jnp.exp(scores - log_total[..., None])
     return jnp.concatenate([jnp.einsum("nts,nsv->ntv", share, v), share.sum(-1, keepdims=True)], -1)
 
 
 def _merge(one: Array, other: Array) -> Array:
-    """What is read from two sets of keys, from what is read from each."""
+    """Merge the packed results from two sets of keys into that of their union."""
     logs = one[..., -1:], other[..., -1:]
     most = jax.lax.stop_gradient(jnp.maximum(*logs))
     shares = [jnp.exp(x - jnp.where(jnp.isfinite(most), most, 0)) for x in logs]
@@ -164,7 +167,9 @@ def _merge(one: Array, other: Array) -> Array:
 
 
 def _meetings(pieces: int, room: int) -> Iterator[Callable[..., tuple[Array, ...]]]:
-    """``meeting(reduce, scale, floats, whole, log_total)`` for all: packed parts, rows at home."""
+    """Yield ``meeting(reduce, scale, floats, whole, log_total)`` for all pairs of pieces: packed
+    parts per row.
+    """
     for step in range(pieces // 2 + 1):
         yield functools.partial(_among, pieces, step)
     for step in range(room):
@@ -174,7 +179,7 @@ def _meetings(pieces: int, room: int) -> Iterator[Callable[..., tuple[Array, ...
 def _among(
     pieces: int, step: int, reduce: Any, scale: float, floats: Streams, whole: Streams, total: Any
 ) -> tuple[Array, ...]:
-    """Each piece with the one ``step`` before it, whichever of them is later."""
+    """Attend between each piece and the one ``step`` before it, whichever of them is later."""
     logs = floats["logs"]
     tokens = {"k": floats["k"], "v": floats["v"], "order": whole["order"]}
     rows = {"q": floats["q"], "order": whole["order"], "total": total}
@@ -225,7 +230,7 @@ def _with_past(
     pieces: int, step: int, room: int, reduce: Any, scale: float, floats: Streams,
     whole: Streams, total: Any,
 ) -> tuple[Array, ...]:  # fmt: skip
-    """All rows with the past, a piece of it if it is in pieces too."""
+    """Attend from all rows to the cache, or to one piece of it where it is in pieces too."""
     tokens = {**floats["past"], "order": whole["past"]}
     if room == pieces:
         tokens = rolled(tokens, pieces, step)
@@ -246,7 +251,8 @@ def _with_past(
 
 
 def _score(reduce: Any, scale: float, rows: Streams, tokens: Streams, fade: Any) -> Array:
-    """``reduce`` of the scores of rows (N, L, ...) with tokens (N, S, ...), block by block."""
+    """Apply ``reduce`` to the scores of rows (N, L, ...) with tokens (N, S, ...), block by block.
+    """
 
     def block(rows: Streams, _: Any) -> Array:
         visible = rows["order"][..., None] == tokens["order"][:, None]
@@ -259,13 +265,13 @@ def _score(reduce: Any, scale: float, rows: Streams, tokens: Streams, fade: Any)
 
 
 def _choose(pieces: Any, these: Array, those: Array) -> Array:
-    """``these`` (P N, ...) in some pieces (P,), ``those`` in the others."""
+    """Choose ``these`` (P N, ...) in some pieces (P,), ``those`` in the others."""
     shape = (len(pieces), *[1] * these.ndim)
     x, y = (x.reshape(len(pieces), -1, *x.shape[1:]) for x in (these, those))
     return jnp.where(jnp.asarray(pieces).reshape(shape), x, y).reshape(these.shape)
 
 
 def _over_pieces(mask: Any, logs: Array) -> Array:
-    """Sums of logs (P N, L) over the pieces that each of P pieces has in its row, (P N, 1)."""
+    """Sum logs (P N, L) over the pieces selected by each row of ``mask`` (P, P), (P N, 1)."""
     totals = logs.reshape(len(mask), -1, logs.shape[1]).sum(2)
     return jnp.where(mask[..., None], totals[None], 0).sum(1).reshape(-1, 1)

@@ -1,4 +1,4 @@
-"""Walk a stream chunk by chunk: the work inside a chunk is matrix products, the rest is a scan."""
+"""Scan a stream chunk by chunk: matrix products inside a chunk, a scan between chunks."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Carry = TypeVar("Carry")
 class Heads(NamedTuple):
     """Streams (N, T, dim) in the caller's layout, to be folded and cleaned chunk by chunk.
 
-    Done to all tokens before, it makes an array of its own of each, and reading fresh memory takes
-    a CPU as long as all that a chunk multiplies.
+    Folding and cleaning all tokens beforehand makes a copy of each array, and reading it again
+    takes a CPU as long as all the products of a chunk.
     """
 
     array: Array  # (B, T, H, dim), N = B H
@@ -37,11 +37,11 @@ def walk(
 ) -> tuple[Array, Carry]:
     """Scan ``step(carry, pieces)`` over chunks of streams (N, T, ...); outputs (N, T, ...).
 
-    A stream may be None, or a pair (array, what to pad it with); 0 if not said, and 1 for gates
-    is what makes a padded token change nothing.  Where some are :class:`Heads`, outputs are
-    (B, T, H, ...) of ``dtype``, and NaN but where they are ``seen`` (N, T).  ``chunk`` is
-    :func:`chunk_length` unless given.  The backward pass keeps the carries and makes the rest of a
-    chunk again.
+    A stream may be None, or a pair (array, padding value); the default padding is 0, and gates are
+    padded with 1, so that a padded token changes nothing. Where some streams are :class:`Heads`,
+    outputs are (B, T, H, ...) of ``dtype``, and NaN unless they are ``seen`` (N, T). ``chunk``
+    defaults to :func:`chunk_length`. The backward pass keeps the carries and recomputes the rest of
+    a chunk.
     """
     chunk = chunk_length() if chunk is None else chunk
     if seen is not None:
@@ -62,7 +62,7 @@ def _walk_heads(
     dtype: Any,
     chunk: int,
 ) -> tuple[Array, Any]:
-    """:func:`walk` of streams some of which are :class:`Heads`."""
+    """Run :func:`walk` on streams some of which are :class:`Heads`."""
     given = {name: s for name, s in streams.items() if isinstance(s, Heads)}
     batch, length, heads = next(iter(given.values())).array.shape[:3]
     working = jax.tree.leaves(carry)[0].dtype
@@ -99,13 +99,13 @@ def _walk_heads(
 
 
 def fold_heads(x: Array) -> Array:
-    """(B, T, H, ...) to (B * H, T, ...)."""
+    """Reshape (B, T, H, ...) to (B * H, T, ...)."""
     x = jnp.moveaxis(x, 2, 1)
     return x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
 
 
 def _cut(x: Any, fill: float, chunk: int, alone: bool = False) -> Any:
-    """(N, T, ...) to chunks (count, N, C, ...), the last one filled up; None stays.
+    """Cut (N, T, ...) into chunks (count, N, C, ...), padding the last one; None stays None.
 
     ``alone``: there is one row, and its chunks are (count, C, ...).
     """
@@ -122,11 +122,13 @@ def _cut(x: Any, fill: float, chunk: int, alone: bool = False) -> Any:
 
 
 def _join(x: Array) -> Array:
-    """The reverse of :func:`_cut`, the filling still there."""
+    """Undo :func:`_cut`, keeping the padding."""
     x = jnp.moveaxis(x, 0, 1)
     return x.reshape(x.shape[0], x.shape[1] * x.shape[2], *x.shape[3:])
 
 
 def chunk_size(length: int, chunk: int) -> int:
-    """Length of a chunk: of a short stream all of it, rounded up to a multiple of 8 from 8 on."""
+    """Return the length of a chunk: a short stream is one chunk, rounded up to a multiple of 8 from
+    8 on.
+    """
     return max(1, length) if length < 8 else min(chunk, -(-length // 8) * 8)

@@ -23,7 +23,9 @@ from olsq.sequence.jax.pieces import cut, gates_of_pieces, join, link, pieces_of
 
 @once
 def row_gated(q: Array, k: Array, v: Array, gates: Array, memory: Array) -> tuple[Array, Array]:
-    """Outputs ``S_t q_t`` (N, T, V) and the last memory (N, V, K); gates (N, T, V)."""
+    """Run ``S_t = diag(a_t) S_{t-1} + v_t k_t^T``: outputs ``S_t q_t`` (N, T, V), last memory (N,
+    V, K); gates (N, T, V).
+    """
     pieces = pieces_of(q.shape[1])
     if pieces == 1:
         return _row_gated(q, k, v, gates, memory)
@@ -35,7 +37,7 @@ def row_gated(q: Array, k: Array, v: Array, gates: Array, memory: Array) -> tupl
 
 
 def _row_gated(q: Array, k: Array, v: Array, gates: Array, memory: Array) -> tuple[Array, Array]:
-    """:func:`row_gated` of a whole stream."""
+    """Run :func:`row_gated` on a whole stream, not in pieces."""
 
     def step(memory: Array, x: Any) -> tuple[Array, Array]:
         out, upto, after = _inside(x["q"], x["k"], x["v"], x["gates"])
@@ -47,7 +49,9 @@ def _row_gated(q: Array, k: Array, v: Array, gates: Array, memory: Array) -> tup
 
 
 def _inside(q: Array, k: Array, v: Array, gates: Array) -> tuple[Array, Array, Array]:
-    """What a chunk (N, C, ...) reads of itself, and the gates up to and after each token."""
+    """Compute a chunk's reads of its own tokens (N, C, ...), and the gates up to and after each
+    token.
+    """
     n, c, width = gates.shape
     size = c
     while size > SMALLEST and size % 2 == 0:

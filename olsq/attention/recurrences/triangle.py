@@ -29,10 +29,10 @@ ROWS = 128  # tokens of a block, at most
 def triangle_attention(
     q: Array, k: Array, v: Array, reset: Array | None, scale: float | None
 ) -> Array:
-    """What queries (N, T, K) read of keys (N, T, K) and values (N, T, V), causally: (N, T, V).
+    """Attend from queries (N, T, K) to keys (N, T, K) and values (N, T, V), causally: (N, T, V).
 
-    ``reset`` (N, T) are tokens that nothing before is read from, None for none.  A row that reads a
-    token which is not finite, or is one, is NaN.  Memory O(T) a stream, also for the gradient.
+    ``reset`` (N, T) marks tokens that read nothing before them, None for none. A row that reads a
+    token which is not finite, or is one, is NaN. Memory O(T) per stream, also for the gradient.
     """
     count, length = q.shape[:2]
     if isinstance(count, int) and not count:
@@ -74,7 +74,7 @@ def triangle_attention(
 
 
 def _pair(q: Array, k: Array, v: Array, order: Any, i: Array) -> Array:
-    """What rows of block i and of the i-th from the end read, (2, n, size, V).
+    """Attend from the rows of block i and of the i-th block from the end, (2, n, size, V).
 
     All blocks are given, (2 P, n, size, ...).
     """

@@ -1,4 +1,4 @@
-"""Test-time training: a network learns keys to values by gradient steps, by mini-batches.
+"""Test-time training: a network learns keys to values by mini-batch gradient steps.
 
 The network is layers ``z = W x + b`` with gelu between them and ``x + LN(z)`` at the end.
 Gradients of a mini-batch are taken at the weights it started with, so that each is an outer product
@@ -41,7 +41,7 @@ class Norm(NamedTuple):
 
 
 class Learner(NamedTuple):
-    """A network on its way through a mini-batch."""
+    """A network and its position within a mini-batch."""
 
     now: Layers  # with all steps so far, as they are: no factor of a query in them
     start: Layers  # as the mini-batch began
@@ -49,19 +49,23 @@ class Learner(NamedTuple):
 
 
 def standardise(z: Array, eps: float) -> tuple[Array, Array]:
-    """z with mean 0 and variance 1, and what it was divided by."""
+    """Scale z to mean 0 and variance 1; also return the standard deviation."""
     centred = z - z.mean(-1, keepdims=True)
     deviation = jnp.sqrt((centred**2).mean(-1, keepdims=True) + eps)
     return centred / deviation, deviation
 
 
 def gradients(layers: Layers, k: Array, v: Array, norm: Norm) -> list[tuple[Array, Array]]:
-    """Inputs x_i (N, C, in) and gradients g_i (N, C, out) of ``|f(k) - v|^2 / 2``, by layer."""
+    """Compute the inputs x_i (N, C, in) and gradients g_i (N, C, out) of ``|f(k) - v|^2 / 2``, by
+    layer.
+    """
     inputs, outputs = [k], []
     for w, b in layers:
         outputs.append(jnp.einsum("noi,nti->nto", w, inputs[-1]) + b[:, None])
         inputs.append(jax.nn.gelu(outputs[-1]))
     unit, deviation = standardise(outputs[-1], norm.eps)
+    # Backward through f(k) = k + scale * LN(z) + bias: the gradient of LN removes the mean and the
+    # part along the normalised output, then divides by the deviation.
     pull = norm.scale * (k + norm.scale * unit + norm.bias - v)
     along = (pull * unit).mean(-1, keepdims=True)
     g = (pull - pull.mean(-1, keepdims=True) - unit * along) / deviation
@@ -77,12 +81,14 @@ def gradients(layers: Layers, k: Array, v: Array, norm: Norm) -> list[tuple[Arra
 def answer(
     layers: Layers, steps: Any, q: Array, norm: Norm, start: Layers, factor: Array | None
 ) -> Array:
-    """``f(q_t)`` by the weights after steps i <= t, (N, C, V); steps are inputs and eta_i g_i.
+    """Evaluate ``f(q_t)`` with the weights after steps i <= t, (N, C, V); steps are inputs and
+    eta_i g_i.
 
-    With a factor (N, C), by the weights that far on the way to them from ``start``.
+    With a factor (N, C), the weights are that fraction of the way from ``start`` to them.
     """
     x = z = q
     for (w, b), (inputs, step), (w0, b0) in zip(layers, steps, start, strict=True):
+        # W_t x + b_t = W x + b - sum_{i<=t} eta_i (x_i . x + 1) g_i
         scores = jnp.tril(jnp.einsum("nti,nsi->nts", x, inputs) + 1)
         z = jnp.einsum("noi,nti->nto", w, x) + b[:, None] - jnp.einsum("nts,nso->nto", scores, step)
         if factor is not None:
@@ -93,7 +99,7 @@ def answer(
 
 
 def choose(condition: Array, these: Layers, those: Layers) -> Layers:
-    """``these`` for streams (N,) where the condition holds, else ``those``."""
+    """Choose ``these`` for streams (N,) where the condition holds, else ``those``."""
 
     def one(a: Array, b: Array) -> Array:
         return jnp.where(condition.reshape(-1, *[1] * (a.ndim - 1)), a, b)
@@ -102,7 +108,7 @@ def choose(condition: Array, these: Layers, those: Layers) -> Layers:
 
 
 def moved_on(learner: Learner, factor: Array | None) -> Layers:
-    """Where the next mini-batch starts: the last query's factor (N,) of the way, or all of it."""
+    """Return the next mini-batch's start: the last query's factor (N,) of the way, or all of it."""
     if factor is None:
         return learner.now
 
@@ -128,12 +134,12 @@ def learn(
     factor: Array | None = None,
     groups: int = 1,
 ) -> tuple[Array, Learner]:
-    """Outputs (N, T, V) and the learner after the last token.
+    """Train on a stream: outputs (N, T, V) and the learner after the last token.
 
-    ``segments`` (N, T) names tokens at which learning starts again from ``initial``; mini-batches
-    then begin where the data say, and tokens are taken one by one.  ``fresh``: the stream begins a
-    mini-batch, and needs no moving to meet its bounds.  ``factor`` (N, mini_batch) is that of the
-    queries by their place.  Where time is in pieces, they take their turns with ``groups`` of
+    ``segments`` (N, T) marks tokens at which learning restarts from ``initial``; mini-batches then
+    begin at data-dependent places, and tokens are taken one by one. ``fresh``: the stream begins a
+    mini-batch, and need not be shifted to its boundaries. ``factor`` (N, mini_batch) is the
+    queries' factor by their place. Where time is in pieces, they take turns with ``groups`` of
     streams.
     """
     pieces = pieces_of(q.shape[1])
@@ -158,7 +164,7 @@ def _learn(
     fresh: bool,
     factor: Array | None,
 ) -> tuple[Array, Learner]:
-    """:func:`learn` of whole streams: queries, keys, values, rates and segments."""
+    """Run :func:`learn` on whole streams: queries, keys, values, rates and segments."""
     q, k, v, rates, segments = given
     n, length, _ = q.shape
     streams: dict[str, Any] = {"q": q, "k": k, "v": v, "rates": rates}
@@ -214,7 +220,7 @@ def _learn(
 
 
 def shifted(x: Array, offset: Array, most: int) -> Array:
-    """Streams (N, T, ...) moved ``offset`` (N,) tokens later, at most ``most``; zeros around."""
+    """Shift streams (N, T, ...) by ``offset`` (N,) tokens, at most ``most``, padding with zeros."""
 
     def one(x: Array, offset: Array) -> Array:
         room = jnp.zeros((x.shape[0] + most, *x.shape[1:]), x.dtype)

@@ -27,10 +27,10 @@ SMALLEST = 8  # blocks up to this length are scored pair by pair
 def vector_gated(
     q: Array, k: Array, v: Array, gates: Array, memory: Array, *, before: bool = False
 ) -> tuple[Array, Array]:
-    """Outputs (N, T, V) and the last memory (N, V, K); gates (N, T, K).
+    """Run ``S_t = S_{t-1} diag(a_t) + v_t k_t^T``: outputs (N, T, V), last memory (N, V, K).
 
-    ``before``: token t reads the memory from before it, ``o_t = S_{t-1} q_t``, of
-    ``S_t = S_{t-1} diag(a_t) + v_t k_t^T``.
+    Gates are (N, T, K). ``before``: token t reads the memory before it is updated, ``o_t = S_{t-1}
+    q_t``.
     """
     pieces = pieces_of(q.shape[1])
     if pieces == 1:
@@ -46,7 +46,7 @@ def vector_gated(
 def _vector_gated(
     q: Array, k: Array, v: Array, gates: Array, memory: Array, before: bool
 ) -> tuple[Array, Array]:
-    """:func:`vector_gated` of a whole stream."""
+    """Run :func:`vector_gated` on a whole stream, not in pieces."""
 
     def step(memory: Array, x: Any) -> tuple[Array, Array]:
         [[scores]], [read], kept = scores_and_reach([(x["q"], before)], [x["k"]], x["gates"])
@@ -62,11 +62,11 @@ def _vector_gated(
 def scores_and_reach(
     readers: Sequence[tuple[Array, bool]], keys: Sequence[Array], gates: Array
 ) -> tuple[list[list[Array]], list[Array], Array]:
-    """Scores (N, C, C) of every reader with every key, and the gates on the way.
+    """Compute scores (N, C, C) of every reader with every key, and the gates between them.
 
-    A reader is vectors (N, C, K), and whether they read the memory from before their token, or
-    from after it.  Also returned: for each reader, the gates from the start to what it reads,
-    (N, C, K); and those after each key, (N, C, K).
+    A reader is a pair: vectors (N, C, K), and whether they read the memory from before their token,
+    or from after it. Also returned: for each reader, the gates from the start to what it reads, (N,
+    C, K); and those after each key, (N, C, K).
     """
     n, c, width = gates.shape
     size = c
@@ -104,7 +104,7 @@ def scores_and_reach(
 
 
 def _joined(scores: Array, q: Array, k: Array) -> Array:
-    """Scores of blocks twice as long, from both halves' and the corner that factors at the seam."""
+    """Join the scores of two halves into a block's, with the corner that factors at the seam."""
     corner = jnp.einsum("nbtk,nbik->nbti", q, k)
     upper = jnp.concatenate([scores[:, 0::2], jnp.zeros_like(corner)], -1)
     return jnp.concatenate([upper, jnp.concatenate([corner, scores[:, 1::2]], -1)], 2)

@@ -27,7 +27,9 @@ from olsq.sequence.jax.pieces import cut, join, link, pieces_of
 def delta_of_any_gates(
     q: Array, k: Array, written: Array, v: Array, gates: Any, weight: Any, memory: Array
 ) -> tuple[Array, Array]:
-    """``u_t = beta_t (v_t - S_{t-1} diag(a_t) k_t)``, gates (N, T), (N, T, K) or None for all 1."""
+    """Run the delta rule for gates (N, T), (N, T, K) or None: ``u_t = beta_t (v_t - S_{t-1}
+    diag(a_t) k_t)``.
+    """
     if gates is None or gates.ndim == 2:
         return delta_rule(q, k, written, v, gates, weight, memory)
     beta = 1.0 if weight is None else weight[..., None]
@@ -44,7 +46,7 @@ def vector_delta(
     memory: Array,
     added: tuple[Array, Array] | None = None,
 ) -> tuple[Array, Array]:
-    """Outputs (N, T, V) and the last memory (N, V, K); gates (N, T, K).
+    """Run the delta rule with vector gates (N, T, K): outputs (N, T, V), last memory (N, V, K).
 
     ``read`` is r, ``written`` w, ``target`` x (0 if None), ``added`` the pair k, v (none if None).
     """
@@ -76,7 +78,7 @@ def _vector_delta(
     q: Array, read: Array, written: Array, target: Array | None, gates: Array, memory: Array,
     added: tuple[Array, Array] | None,
 ) -> tuple[Array, Array]:  # fmt: skip
-    """:func:`vector_delta` of a whole stream."""
+    """Run :func:`vector_delta` on a whole stream, not in pieces."""
     streams: dict[str, Any] = {"q": q, "read": read, "written": written, "target": target}
     streams["gates"] = (gates, 1.0)
     streams["k"], streams["v"] = (None, None) if added is None else added
@@ -90,6 +92,7 @@ def _vector_delta(
             error = error + x["target"]
         if added is not None:
             error = error - jnp.einsum("nti,niv->ntv", below[1], x["v"])
+        # (I + A_rw) U = X - (R * g) S_0^T - A_rk V;  O = Z_qw U + Z_qk V + (Q * g) S_0^T
         u = jnp.einsum("nti,niv->ntv", unit_inverse(below[0]), error)
         out = jnp.einsum("nti,niv->ntv", seen[0], u)
         out = out + jnp.einsum("ntk,nvk->ntv", x["q"] * upto, memory)

@@ -53,7 +53,7 @@ TRIAL = 24  # steps in units of the ridge before their rate decides whether to m
 
 
 class Faded(NamedTuple):
-    """Keys of chunks (M, C, K) as each token of theirs sees them, and the gates on the way."""
+    """Keys of chunks (M, C, K) as each of their tokens sees them, with the gates in between."""
 
     pairs: Array  # (M, C/s, s, s, K): key i at token t of the same block, 0 for i > t
     seams: list[tuple[Array, Array]]  # gates from a seam to t, keys at the seam, by level
@@ -62,7 +62,7 @@ class Faded(NamedTuple):
 
 
 class Systems(NamedTuple):
-    """What the systems of chunks are made of, as :func:`product` takes it."""
+    """The systems of chunks in factored form, as :func:`product` takes them."""
 
     faded: Faded
     weight: Array  # (M, C)
@@ -74,7 +74,9 @@ class Systems(NamedTuple):
 def solve_keys(
     k: Array, gates: Array, weight: Array | None, ridge: Array, gram: Array
 ) -> tuple[Array, Array]:
-    """Solutions w (N, T, K) and the last gram (N, K, K); D's diagonals (N, T, K), ridge (N, K)."""
+    """Solve for every key: w (N, T, K) and the last gram (N, K, K); D's diagonals (N, T, K), ridge
+    (N, K).
+    """
     weight = jnp.ones(k.shape[:2], k.dtype) if weight is None else weight
     if k.shape[1] == 1:
         return _solve_key(k[:, 0], gates[:, 0], weight, ridge, gram)
@@ -93,7 +95,7 @@ def solve_keys(
 def _solve_key(
     k: Array, gates: Array, weight: Array, ridge: Array, gram: Array
 ) -> tuple[Array, Array]:
-    """:func:`solve_keys` of one token (N, K), by the Cholesky factor of its system."""
+    """Solve for one token (N, K) by the Cholesky factor of its system."""
     gram = gates[:, :, None] * gram * gates[:, None, :] + (weight * k)[:, :, None] * k[:, None]
     system = jnp.where(jnp.eye(k.shape[1], dtype=bool), gram + ridge[:, :, None], gram)
     inverse = guarded_inverse_cholesky(jax.lax.stop_gradient(system))
@@ -109,7 +111,7 @@ def _solve_key(
 def _solve_keys(
     k: Array, gates: Array, weight: Array, ridge: Array, gram: Array, only_gram: bool = False
 ) -> tuple[Array, Array]:
-    """:func:`solve_keys` of a whole stream, tile by tile."""
+    """Run :func:`solve_keys` on a whole stream, tile by tile."""
     n, length, width = k.shape
     c = length if length < 8 else min(CHUNK, -(-length // 8) * 8)
     chunks = max(1, -(-length // c))
@@ -143,7 +145,8 @@ def _solve_keys(
 
 
 def _before(gram: Array, total: Array, add: Array, chunks: int) -> tuple[Array, Array]:
-    """Grams before each chunk of a tile (N chunks, K, K), and after the last (N, K, K)."""
+    """Compute the grams before each chunk of a tile (N chunks, K, K), and after the last (N, K, K).
+    """
     n = gram.shape[0]
     by_chunk = [jnp.moveaxis(x.reshape(n, chunks, *x.shape[1:]), 1, 0) for x in (total, add)]
 
@@ -156,7 +159,9 @@ def _before(gram: Array, total: Array, add: Array, chunks: int) -> tuple[Array, 
 
 
 def fade(k: Array, gates: Array) -> tuple[Faded, Array]:
-    """Keys and gates (M, C, K) of chunks as :class:`Faded`, and the product of all gates (M, K)."""
+    """Compute :class:`Faded` from keys and gates (M, C, K) of chunks, and the product of all gates
+    (M, K).
+    """
     m, c, width = k.shape
     size = c
     while size > SMALLEST and size % 2 == 0:
@@ -182,7 +187,7 @@ def fade(k: Array, gates: Array) -> tuple[Faded, Array]:
 
 
 def product(systems: Systems, x: Array) -> Array:
-    """``(H_t + Lambda) x_t`` of every token, (M, C, K)."""
+    """Compute ``(H_t + Lambda) x_t`` for every token, (M, C, K)."""
     faded, (m, c, width) = systems.faded, x.shape
     size = faded.pairs.shape[2]
     weight = systems.weight
@@ -202,7 +207,7 @@ def product(systems: Systems, x: Array) -> Array:
 
 
 def _solve(systems: Systems, k: Array, gates: Array) -> Array:
-    """``(H_t + Lambda)^{-1} k_t``, with the derivatives of the solved systems."""
+    """Solve ``(H_t + Lambda)^{-1} k_t`` with implicit derivatives."""
     systems, k, gates = together((systems, k, gates))
     held, keys, factors = jax.lax.stop_gradient((systems, k, gates))
 
@@ -213,7 +218,9 @@ def _solve(systems: Systems, k: Array, gates: Array) -> Array:
 
 
 def iterate(systems: Systems, k: Array, gates: Array, b: Array) -> tuple[Array, Array]:
-    """Conjugate gradient for any right-hand sides (M, C, K); also the steps of each token."""
+    """Run conjugate gradient for any right-hand sides (M, C, K); also return the steps of each
+    token.
+    """
     logs = jnp.log(jnp.maximum(gates, jnp.exp(FLOOR)))
     sums = jnp.cumsum(logs, 1)
     middle = (sums[:, :1] + sums[:, -1:]) / 2

@@ -1,4 +1,4 @@
-"""Sliding windows: every block of queries with the keys that any of them can see."""
+"""Sliding windows: each block of queries with the keys that any of them can see."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def over_windows(
     window: int,
     chunk: int,
 ) -> Array:
-    """``block(rows, tokens)`` on blocks of C rows: outputs (N, T, ...).
+    """Apply ``block(rows, tokens)`` to blocks of C rows: outputs (N, T, ...).
 
-    ``rows`` (N, T, ...) are what belongs to a query.  Its block sees ``tokens`` (N, T, ...) and
-    what is ``before`` them, (N, window - 1, ...), joined: row r may see tokens r to r + window - 1
-    of C + window - 1.  One block at a time, and again in the backward pass.  Where time is in
-    pieces, a piece is passed the window before it.
+    ``rows`` (N, T, ...) are the arrays of the queries. A block sees ``tokens`` (N, T, ...) preceded
+    by ``before``, (N, window - 1, ...): row r may see tokens r to r + window - 1 of C + window - 1.
+    One block at a time, recomputed in the backward pass. Where time is in pieces, a piece receives
+    the window before it.
     """
     pieces = pieces_of(jax.tree.leaves(rows)[0].shape[1])
     if pieces == 1:
@@ -40,7 +40,7 @@ def over_windows(
 def in_blocks(
     block: Callable[[Any, Any], Array], rows: Any, tokens: Any, window: int, chunk: int
 ) -> Array:
-    """:func:`over_windows` of whole streams, ``tokens`` (N, window - 1 + T, ...)."""
+    """Run :func:`over_windows` on whole streams, ``tokens`` (N, window - 1 + T, ...)."""
     first = jax.tree.leaves(rows)[0]
     n, length = first.shape[:2]
     size = chunk_size(length, chunk)
@@ -65,6 +65,6 @@ def in_blocks(
 
 
 def inside(size: int, window: int) -> Array:
-    """Which of C + window - 1 tokens each of C rows sees, (C, C + window - 1)."""
+    """Return the mask (C, C + window - 1) of the tokens that each of C rows sees."""
     row, token = jnp.arange(size)[:, None], jnp.arange(size + window - 1)
     return (token >= row) & (token < row + window)

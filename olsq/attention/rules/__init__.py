@@ -1,1 +1,1 @@
-"""The rules: every one on whole sequences and one token at a time."""
+"""Attention rules, each on whole sequences and one token at a time."""

@@ -1,4 +1,4 @@
-"""Comba: the gated delta rule with an error of its own share, taken before forgetting."""
+"""Comba: the gated delta rule whose error weighs the memory's prediction, before forgetting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Delta rules: each token corrects what the memory already says about its key."""
+"""Delta rules: each token corrects the memory's prediction for its key."""
 
 from __future__ import annotations
 

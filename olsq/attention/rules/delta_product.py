@@ -1,4 +1,4 @@
-"""Gated DeltaProduct: several delta steps a token."""
+"""Gated DeltaProduct: several delta steps per token."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def gated_delta_product_step(
 def _check_steps(
     q: Any, k: Any, v: Any, forget: Any, log_forget: Any, weight: Any, segment_ids: Any, state: Any
 ) -> tuple[Tokens, Layout, int]:
-    """The steps of all tokens in a row, (N, T n, ...), the layout of the tokens, and n.
+    """Lay the steps of all tokens in a row, (N, T n, ...); return them, the tokens' layout, and n.
 
     A token's gate and the start of a segment belong to its first step, its query to its last.
     """
@@ -196,7 +196,7 @@ def _check_steps(
 
 
 def _check_streams(q: Any, k: Any, v: Any, state: Any) -> tuple[Array, Array, Array, Layout, int]:
-    """Queries (N, T, K), keys and values (N, T, n, dim) in the working dtype, the layout, and n."""
+    """Check queries (N, T, K), keys and values (N, T, n, dim); return them, the layout, and n."""
     for name, x in (("k", k), ("v", v)):
         check_real(name, x)
         if jnp.ndim(x) != 5:

@@ -51,7 +51,7 @@ class ForgettingKeyValues(NamedTuple):
     length: Array
 
     def grown(self, capacity: int) -> ForgettingKeyValues:
-        """The same cache with room for ``capacity`` tokens."""
+        """Return the same cache with room for ``capacity`` tokens."""
         room = capacity - jnp.shape(self.present)[2]
         if room < 0:
             raise ValueError(f"capacity must be at least {capacity - room}, got {capacity}")
@@ -222,7 +222,7 @@ def forgetting_step(
 
 
 def _check_logs(forget: Any, log_forget: Any, layout: Layout) -> tuple[Array, Array, Array]:
-    """Logs of the gates, which of them are unknown, and which are of 0, each (N, T).
+    """Check gates; return their logs, which are unknown, and which are 0, each (N, T).
 
     A log is 0 where the gate is unknown or 0.
     """
@@ -237,10 +237,10 @@ def _check_logs(forget: Any, log_forget: Any, layout: Layout) -> tuple[Array, Ar
 
 
 def _until(stop: Array, gates: tuple[Array, Array | None, Array], room: int) -> Array:
-    """Logs of the gates after each token (N, M) and before token ``stop``, added up.
+    """Sum the logs of the gates after each token (N, M) and before token ``stop``.
 
-    ``gates`` are the tokens' own logs (N, T), those after each token of the cache before them
-    (N, M), and the number of these.
+    ``gates`` are the tokens' own logs (N, T), those after each token of the cache before them (N,
+    M), and the number of these.
     """
     logs, cached, taken = gates
     counted = jnp.where(jnp.arange(logs.shape[1], dtype=taken.dtype) < stop, logs, 0)
@@ -250,7 +250,7 @@ def _until(stop: Array, gates: tuple[Array, Array | None, Array], room: int) -> 
 
 @once
 def _read(q: Array, order: Array, held: tuple[Array, ...], gates: Any, scale: Any) -> Array:
-    """What queries (N, T, K) read of a cache (N, M, ...), which their own tokens are in."""
+    """Attend from queries (N, T, K) to a cache (N, M, ...) that contains their own tokens."""
     k, v, present, orders, sample_lost = held
     logs, _, taken = gates
     place = jnp.arange(present.shape[1], dtype=taken.dtype)

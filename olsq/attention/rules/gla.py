@@ -1,4 +1,4 @@
-"""Gated linear attention: a linear memory that a gate for each key channel makes forget."""
+"""Gated linear attention: a linear memory with a forget gate for each key channel."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def gla_step(
 def gated_memory(
     tokens: Tokens, layout: Any, state: Any, signed: bool = False
 ) -> tuple[Array, Memory]:
-    """The memory of checked tokens, whichever gates they have."""
+    """Run the linear memory on checked tokens, with scalar or vector gates."""
     tokens, final_sign = unsigned(tokens) if signed else (tokens, None)
     opened, state_lost = check_state(
         state, empty(layout, tokens.v.shape[-1], tokens.k.shape[-1]), layout

@@ -192,7 +192,7 @@ def gsa_step(
 
 
 def _share(log_forget: Any, gates: Array, layout: Any, slots: int, unknown: Array) -> Array:
-    """``1 - a`` (N, T, M), to the last digit also where logs are given."""
+    """Compute ``1 - a`` (N, T, M), to the last digit also where logs are given."""
     if log_forget is None:
         return 1 - gates
     logs = per_token("log_forget", log_forget, layout, slots)

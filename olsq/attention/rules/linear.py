@@ -1,4 +1,4 @@
-"""Linear attention, with features and a normaliser: a Hebbian memory that forgets nothing."""
+"""Linear attention with feature maps and a normaliser: a Hebbian memory that forgets nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ FEATURE_MAPS = ("identity", "elu", "dpfp")
 
 
 def features(x: Array, feature_map: str, nu: int) -> Array:
-    """phi(x) over the last axis: "identity", "elu" (``elu(x) + 1``) or "dpfp" (2 K nu wide)."""
+    """Compute phi(x) over the last axis: "identity", "elu" (``elu(x) + 1``) or "dpfp" (2 K nu
+    wide).
+    """
     if feature_map == "identity":
         return x
     if feature_map == "elu":
@@ -169,5 +171,5 @@ def linear_step(
 
 
 def divide(a: Array, b: Array) -> Array:
-    """a / b, 0 where b is exactly 0; derivatives are finite there too."""
+    """Compute a / b, 0 where b is exactly 0; derivatives are finite there too."""
     return jnp.where(b == 0, 0, a / jnp.where(b == 0, 1, b))

@@ -18,7 +18,7 @@ from olsq.sequence.jax.tiles import finite
 
 
 class LogLinearState(NamedTuple):
-    """State of :func:`log_linear_mamba2`: L memories, and where in the tree they are.
+    """State of :func:`log_linear_mamba2`: L memories, and the position in the tree.
 
     Attributes
     ----------
@@ -182,7 +182,7 @@ def log_linear_mamba2_step(
 
 
 def _positions(first: Array, start: Array | None, n: int, t: int) -> Array:
-    """Positions (N, T) int32 that go on from ``first`` (N,), and from 0 in each segment after."""
+    """Number the tokens (N, T) int32 from ``first`` (N,) on, and from 0 in each later segment."""
     order = jnp.arange(t, dtype=jnp.int32)
     at = jnp.broadcast_to(first[:, None] + order, (n, t))
     if start is None:

@@ -133,5 +133,5 @@ def longhorn_step(
 
 
 def factors(x: dict[str, Array], _: None) -> Array:
-    """What a token leaves of each entry, (N, K, V)."""
+    """Compute the factor of each entry of the memory, (N, K, V)."""
     return 1 - (x["k"] ** 2)[:, :, None] * x["d"][:, None, :]

@@ -1,4 +1,4 @@
-"""Mamba (S6): a state space whose steps are chosen by the input."""
+"""Mamba (S6): a state-space model whose step sizes depend on the input."""
 
 from __future__ import annotations
 
@@ -148,5 +148,5 @@ def mamba_step(
 
 
 def factors(x: dict[str, Array], speed: Array) -> Array:
-    """What a token leaves of each entry, (N, K, V), speeds likewise."""
+    """Compute the factor of each entry of the memory, (N, K, V), with speeds of the same shape."""
     return jnp.exp(-x["step"][:, None, :] * speed)

@@ -1,4 +1,4 @@
-"""Mamba-2: a linear memory that one gate a head makes forget."""
+"""Mamba-2: a linear memory with one forget gate per head."""
 
 from __future__ import annotations
 

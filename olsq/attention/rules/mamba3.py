@@ -1,4 +1,4 @@
-"""Mamba-3: Mamba-2 by the trapezoidal rule, with a memory that turns by angles of the data's."""
+"""Mamba-3: Mamba-2 by the trapezoidal rule, with a memory rotated by data-dependent angles."""
 
 from __future__ import annotations
 
@@ -212,7 +212,9 @@ def mamba3_step(
 
 
 def _turns(angle: Any, tokens: Tokens, layout: Layout) -> tuple[Tokens, Any]:
-    """Cosines and sines (N, T, R) of all angles up to each token; None where nothing turns."""
+    """Accumulate cosines and sines (N, T, R) of the angles up to each token; None where nothing
+    turns.
+    """
     if angle is None:
         return tokens, None
     check_real("angle", angle)
@@ -240,7 +242,7 @@ def _turns(angle: Any, tokens: Tokens, layout: Layout) -> tuple[Tokens, Any]:
 
 
 def _turn(x: Array, cos: Array, sin: Array) -> Array:
-    """Neighbours among the first 2 R of x (..., K), turned by angles (..., R)."""
+    """Rotate neighbouring pairs among the first 2 R of x (..., K) by angles (..., R)."""
     width = 2 * cos.shape[-1]
     a, b = x[..., 0:width:2], x[..., 1:width:2]
     pairs = jnp.stack([a * cos - b * sin, a * sin + b * cos], -1)

@@ -1,4 +1,4 @@
-"""The Mesa layer's rule: a regression solved at every token, by ``olsq.sequence``."""
+"""Mesa: a regression solved at every token by ``olsq.sequence``."""
 
 from __future__ import annotations
 

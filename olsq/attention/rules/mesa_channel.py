@@ -1,4 +1,4 @@
-"""Mesa whose information is forgotten per key dimension: vector forgetting as attention."""
+"""Mesa with a forget gate for each key dimension: vector forgetting as attention."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def mesa_channel(
 
 
 def _roots(gates: Array | None, k: Array) -> Array:
-    """Square roots of gates, one per key dimension, whose derivative at 0 is 0."""
+    """Compute the square roots of gates, one per key dimension, with derivative 0 at 0."""
     if gates is None:
         return jnp.ones_like(k)
     positive = gates > 0

@@ -1,4 +1,4 @@
-"""Mesa over a sliding window: what is older than the window is forgotten at once."""
+"""Mesa over a sliding window: samples older than the window are dropped."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def mesa_window_step(
 
 @partial(once, static_argnames="window")
 def _solved(queries: Array, older: Any, tokens: Any, ridge: Array, *, window: int) -> Array:
-    """Outputs of queries (N, T, K) from tokens (N, T, ...) and the window - 1 before them."""
+    """Solve queries (N, T, K) from tokens (N, T, ...) and the window - 1 tokens before them."""
     before, pieces = window - 1, pieces_of(queries.shape[1])
 
     def block(queries: Array, parts: Any) -> Array:
@@ -232,7 +232,8 @@ def _solved(queries: Array, older: Any, tokens: Any, ridge: Array, *, window: in
 def _gram(
     k: Array, share: Array, weight: Array, later: Array, zeta: Array, size: int, before: int
 ) -> Array:
-    """Grams (N, C, K, K): tokens that all rows see summed once, the others row by row."""
+    """Compute grams (N, C, K, K): tokens that all rows see are summed once, the others row by row.
+    """
     common = slice(size - 1, before)  # before the block, and in the window of its last row
     if common.start >= common.stop:
         return jnp.einsum("nti,nia,nib->ntab", share, k, k)

@@ -182,15 +182,17 @@ def mlstm_step(
 
 
 def _leave_out(tokens: Tokens, logs: Array) -> tuple[Tokens, Array]:
-    """Tokens of log weight -inf are absent, finite or not; those of NaN or inf spoil the rest."""
+    """Make tokens of log weight -inf absent, finite or not; mark those of NaN or inf as lost."""
     wrong = jnp.isnan(logs) | jnp.isposinf(logs)
     sample_lost = (tokens.sample_lost & ~jnp.isneginf(logs)) | wrong
     return tokens._replace(sample_lost=sample_lost), jnp.where(wrong, -jnp.inf, logs)
 
 
 def _stabilise(gates: Any, logs: Array, start: Array) -> tuple[Array, Array, Array]:
-    """Running maxima ``m_t = max(log f_t + m_{t-1}, log i_t)``, ``f exp(m_{t-1} - m_t)``,
-    ``exp(log i - m_t)``."""
+    """Compute running maxima m, and gates and weights scaled by them.
+
+    ``m_t = max(log f_t + m_{t-1}, log i_t)``, ``f exp(m_{t-1} - m_t)``, ``exp(log i - m_t)``.
+    """
     gates = jnp.ones_like(logs) if gates is None else gates
     plain = jax.lax.stop_gradient(gates)
     log_gates = jnp.log(plain)

@@ -1,4 +1,4 @@
-"""Retention: a linear memory whose gate is a number for each head."""
+"""Retention: a linear memory with one fixed gate per head."""
 
 from __future__ import annotations
 

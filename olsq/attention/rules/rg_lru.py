@@ -40,7 +40,9 @@ class Hidden(NamedTuple):
 
 
 def root(x: Array) -> Array:
-    """sqrt(x) for x >= 0, with a derivative of at most ``STEEPEST`` (to any order and mode)."""
+    """Compute sqrt(x) for x >= 0, with a derivative of at most ``STEEPEST`` (to any order and
+    mode).
+    """
     bend = 0.25 / STEEPEST**2
     here = jax.lax.stop_gradient(x)
     return jnp.where(

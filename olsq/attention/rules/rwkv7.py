@@ -1,4 +1,4 @@
-"""RWKV-7: a memory that removes along one key and writes along another."""
+"""RWKV-7: a memory that erases along one key and writes along another."""
 
 from __future__ import annotations
 

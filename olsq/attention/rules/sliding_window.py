@@ -162,7 +162,9 @@ def sliding_window_step(
 
 @partial(once, static_argnames="window")
 def _read(rows: Any, older: Any, tokens: Any, scale: Any, *, window: int) -> Array:
-    """What queries and their sequences' numbers, (N, T, ...), read of tokens and those before."""
+    """Attend from queries, with the numbers of their sequences, (N, T, ...), to tokens and those
+    before.
+    """
 
     def block(rows: Any, tokens: Any) -> Array:
         q, order = rows

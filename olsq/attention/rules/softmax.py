@@ -1,4 +1,4 @@
-"""Softmax attention over everything, with a cache as its state."""
+"""Softmax attention over all tokens, with a cache as its state."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class KeyValues(NamedTuple):
     length: Array
 
     def grown(self, capacity: int) -> KeyValues:
-        """The same cache with room for ``capacity`` tokens."""
+        """Return the same cache with room for ``capacity`` tokens."""
         room = capacity - jnp.shape(self.present)[2]
         if room < 0:
             raise ValueError(f"capacity must be at least {capacity - room}, got {capacity}")
@@ -195,7 +195,9 @@ def softmax_step(
 
 @once
 def _read(q: Array, order: Array, held: tuple[Array, ...], taken: Array, scale: Any) -> Array:
-    """What queries (N, T, K) read of a cache (N, M, ...) that the first of them is at ``taken``."""
+    """Attend from queries (N, T, K) to a cache (N, M, ...) whose place ``taken`` holds the first of
+    them.
+    """
     k, v, present, orders, sample_lost = held
     place = jnp.arange(present.shape[1], dtype=taken.dtype)
 

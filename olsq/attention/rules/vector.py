@@ -258,7 +258,9 @@ def rwkv6_step(
 
 
 def _output_lost(tokens: Tokens, gates: Array, unknown: Array, state_lost: Array) -> Any:
-    """What a loss reaches where gates apply after the read: a reset helps later tokens only."""
+    """Mark the tokens a loss reaches where gates apply after the read: a reset helps later tokens
+    only.
+    """
     if tokens.sample_lost.shape[1] == 0:
         return None
     after = lost_tokens(tokens.sample_lost | unknown, (gates == 0).all(-1), state_lost)
