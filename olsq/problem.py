@@ -43,7 +43,7 @@ LARGEST = {np.dtype(np.float64): 1e152, np.dtype(np.float32): 1e17}
 
 
 class Moments(NamedTuple, Generic[AnArray]):
-    """The whole state of the problem: what a stream has to remember.
+    """The whole state of the problem: the sums that a stream is reduced to.
 
     Attributes
     ----------
@@ -101,7 +101,7 @@ class AccuracyError(ArithmeticError):
 
 
 class Stats(NamedTuple, Generic[AnArray]):
-    """How hard each token was, and how wrong its answer can be.
+    """Steps, residual and error bounds of every token of a solution.
 
     With ``M = H + Lambda`` and x the solution a token was given for its query q, the error
     of x is ``M^{-1} (q - M x)``, and no eigenvalue of M is below the smallest ridge.  So the
@@ -137,7 +137,7 @@ class Stats(NamedTuple, Generic[AnArray]):
 
 
 class Gradients(NamedTuple):
-    """What :func:`olsq.online_lstsq_vjp` returns: the gradient of ``sum(cotangent * value)``.
+    """Result of :func:`olsq.online_lstsq_vjp`: the gradient of ``sum(cotangent * value)``.
 
     Attributes
     ----------
@@ -163,7 +163,7 @@ class Gradients(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """What the certificate of a token is made of, arrays of one shape each."""
+    """Norms from which the certificate of a token is computed, arrays of one shape each."""
 
     query: Any  # |q|
     solution: Any  # |x|
@@ -175,22 +175,23 @@ class Sizes(NamedTuple):
 
 
 def error_bounds(sizes: Sizes, floor: Any, length: int, eps: float, out_eps: float) -> Any:
-    """Bounds of the errors of x and of o; ``floor`` is the least eigenvalue that M can have.
+    """Bound the errors of x and of o; ``floor`` is a lower bound of M's eigenvalues.
 
-    A sum of n products in any order is wrong by about ``sqrt(n) eps`` of the sum of their
-    sizes (Higham and Mary, "A new approach to probabilistic rounding error analysis", 2019).  M, G
-    and their products are sums over the ``length`` tokens, in pieces: ``8 + 2 sqrt(length)``
-    holds with room for the gates' products too.
+    A sum of n products in any order is wrong by about ``sqrt(n) eps`` of the sum of their sizes
+    (Higham and Mary, "A new approach to probabilistic rounding error analysis", 2019). M, G and
+    their products are sums over the ``length`` tokens, in pieces: ``8 + 2 sqrt(length)`` covers the
+    gates' products too.
     """
     rounded = (8 + 2 * length**0.5) * eps
     size = (sizes.trace + sizes.ridge) * sizes.solution + sizes.query
+    # |M^{-1} r| <= |r| / lambda_min(M), plus the rounding of r itself
     bound = (sizes.left + rounded * size) / floor
     readout = sizes.cross * (bound + rounded * (sizes.solution + bound))
     return bound, readout + out_eps * sizes.value
 
 
 class Solution(NamedTuple, Generic[AnArray]):
-    """What :func:`olsq.online_lstsq` returns.
+    """Result of :func:`olsq.online_lstsq`.
 
     Attributes
     ----------

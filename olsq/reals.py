@@ -1,4 +1,4 @@
-"""Whatever holds real numbers as a float array, and an error for what does not.
+"""Convert real numbers of any container to a float array, and refuse everything else.
 
 NumPy would turn NaT into -9e18, "1.5" into 1.5, and drop an imaginary part or a mask.  Here text,
 dates and complex numbers are refused by the argument's name, and what is missing (a masked entry,
@@ -20,7 +20,7 @@ _DATES = (np.datetime64, np.timedelta64, datetime.date, datetime.time, datetime.
 
 
 def real_array(values: Any, name: str) -> NDArray:
-    """``values`` as float32 (if it is that) or float64, missing entries as NaN.
+    """Convert ``values`` to float32 (if it is that) or float64, with missing entries as NaN.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def _no() -> bool:
 
 
 def _gathered(values: Any, name: str) -> NDArray:
-    """One NumPy array, of whatever dtype."""
+    """Convert ``values`` to one NumPy array, of whatever dtype."""
     to_numpy = getattr(values, "to_numpy", None)
     if callable(getattr(values, "collect", None)) and hasattr(values, "collect_schema"):
         raise TypeError(f"{name} must be data, got a {type(values).__name__}: collect() it first")
@@ -79,7 +79,7 @@ def _gathered(values: Any, name: str) -> NDArray:
 
 
 def _from_arrow(values: Any, name: str) -> NDArray:
-    """An Arrow table, batch or array; its nulls are NaN, or None among objects."""
+    """Convert an Arrow table, batch or array; nulls become NaN, or None among objects."""
     table = hasattr(values, "column_names")
     columns = [np.asarray(column) for column in (values.columns if table else [values])]
     if any(column.dtype.kind in "mM" for column in columns):
@@ -108,7 +108,7 @@ def _from_array(array: NDArray, name: str) -> NDArray:
 
 
 def _filled(values: np.ma.MaskedArray, name: str) -> NDArray:
-    """A masked array with NaN where it is masked, whatever lies under the mask."""
+    """Return a masked array's data with NaN where it is masked, whatever lies under the mask."""
     mask = np.ma.getmaskarray(values)
     data = np.ma.getdata(values)
     if data.dtype.kind == "O":
@@ -119,7 +119,7 @@ def _filled(values: np.ma.MaskedArray, name: str) -> NDArray:
 
 
 def _number(value: Any, name: str) -> float:
-    """One entry of an array of objects."""
+    """Convert one entry of an object array to a float."""
     if type(value) is float:
         return value
     if value is None or value is np.ma.masked or type(value).__name__ == "NAType":
@@ -148,7 +148,8 @@ def _no_text(name: str, value: Any) -> ValueError:
 
 def _no_complex(name: str) -> ValueError:
     return ValueError(
-        f"{name} must be real. Complex data not supported: give real and imaginary parts apart"
+        f"{name} must be real. Complex data not supported: pass the real and imaginary parts as "
+        "separate columns"
     )
 
 

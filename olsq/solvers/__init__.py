@@ -1,4 +1,4 @@
-"""The solvers of whole sequences: what each one is, which problems it solves, what it promises.
+"""Solvers of whole sequences, as descriptions: the problems each one solves and what it guarantees.
 
 A solver is a frozen description.  Making one imports no backend: :meth:`Solver.numpy` and
 :meth:`Solver.jax` do, and return the form that computes.  Both forms of a solver take the same

@@ -1,4 +1,4 @@
-"""What every solver has, and what a new one inherits from."""
+"""Base class of the solvers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Solver:
-    """What a new solver inherits from; a frozen dataclass of its options.
+    """Base class of a solver: a frozen dataclass of its options.
 
     Override :meth:`numpy`, :meth:`jax` or both, and what the defaults below do not say.
     "Adding a solver" in the documentation builds one outside the package.
@@ -39,12 +39,14 @@ class Solver:
     shards: int = 1
 
     def sized(self, chunk: int) -> Self:
-        """This solver with chunks of ``chunk`` tokens, unless it says how long its own are."""
+        """Return this solver with chunks of ``chunk`` tokens, unless it has a chunk length of its
+        own.
+        """
         solver: Any = self  # a dataclass, which this base is not
         return self if self.chunk is not None else replace(solver, chunk=chunk)
 
     def ridge_modes_without_forgetting(self) -> tuple[str, ...]:
-        """The problems it solves where every gate is 1, and the two are one."""
+        """Return the problems it solves where every gate is 1, so that the two are equal."""
         return self.ridge_modes
 
     def check_ridge_mode(self, ridge_mode: str, forgets: bool) -> None:
@@ -59,9 +61,10 @@ class Solver:
 
     @property
     def truncates(self) -> bool:
-        """Whether it stops before the answer, so that its steps have a derivative of their own.
+        """Whether it stops before the exact solution, so that its steps have a derivative of their
+        own.
 
-        Else ``adjoint="unrolled"`` is the implicit one.
+        Otherwise ``adjoint="unrolled"`` equals the implicit derivative.
         """
         return True
 
@@ -69,12 +72,12 @@ class Solver:
         """Raise ValueError if its steps cannot be differentiated (``adjoint="unrolled"``)."""
 
     def review(self, log_forget: NDArray[Any] | None, forget: NDArray[Any] | None) -> None:
-        """Warn, or raise, where gates (B, T) that can be seen are outside what it serves."""
+        """Warn, or raise, where concrete gates (B, T) are outside the range it is accurate for."""
 
     def numpy(self) -> NumpySolver:
-        """The form that solves NumPy arrays, without JAX."""
+        """Return the form that solves NumPy arrays, without JAX."""
         raise NotImplementedError(f"solver {type(self).__name__} has no NumPy form")
 
     def jax(self) -> JaxSolver:
-        """The form that solves JAX arrays."""
+        """Return the form that solves JAX arrays."""
         raise NotImplementedError(f"solver {type(self).__name__} has no JAX form")

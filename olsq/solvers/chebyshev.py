@@ -1,4 +1,4 @@
-"""Chebyshev's iteration: its description."""
+"""Description of Chebyshev iteration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chunk by chunk through its factors: the description of the default solver."""
+"""Description of the default solver, which is exact chunk by chunk."""
 
 from __future__ import annotations
 
@@ -80,11 +80,13 @@ class ChunkExact(Solver):
 
     @property
     def truncates(self) -> bool:
-        """Only a fixed number of corrections is anything but the answer to rounding."""
+        """True with a fixed number of corrections; otherwise the solution is exact to rounding."""
         return self.corrections is not None
 
     def check_unrolled(self) -> None:
-        """Refuse: a derivative through the factors is wrong at a weight or a gate of exactly 0."""
+        """Raise for fixed corrections: a derivative through the factors is wrong at a weight or
+        gate of 0.
+        """
         if self.corrections is not None:
             raise ValueError(
                 f"ChunkExact(corrections={self.corrections}) starts from a factorisation, through "
@@ -93,7 +95,9 @@ class ChunkExact(Solver):
             )
 
     def review(self, log_forget: NDArray[Any] | None, forget: NDArray[Any] | None) -> None:
-        """Warn where fixed corrections leave more than ``TOO_FEW`` of the answer to gates seen."""
+        """Warn where fixed corrections may miss more than ``TOO_FEW`` of the solution at these
+        gates.
+        """
         if self.corrections is None or log_forget is None or forget is None:
             return
         sums = np.where(forget == 0, FLOOR, np.maximum(np.nan_to_num(log_forget), FLOOR))

@@ -1,4 +1,4 @@
-"""Conjugate gradient: its description."""
+"""Description of conjugate gradient."""
 
 from __future__ import annotations
 
@@ -70,7 +70,9 @@ class ConjugateGradient(Solver):
             raise ValueError(f"start must be 'jacobi' or 'query', got {self.start!r}")
 
     def check_unrolled(self) -> None:
-        """Refuse: a derivative through the factors is wrong at a weight or a gate of exactly 0."""
+        """Raise with a preconditioner: a derivative through its factors is wrong at a weight or
+        gate of 0.
+        """
         if self.preconditioner is not None:
             raise ValueError(
                 'ConjugateGradient(preconditioner="chunk") starts from a factorisation, through '

@@ -1,4 +1,4 @@
-"""One factorisation a token: its description."""
+"""Description of dense solves: one factorisation per token."""
 
 from __future__ import annotations
 

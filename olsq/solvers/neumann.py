@@ -1,4 +1,4 @@
-"""The truncated Neumann series: its description."""
+"""Description of the truncated Neumann series."""
 
 from __future__ import annotations
 

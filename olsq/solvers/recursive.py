@@ -1,4 +1,4 @@
-"""Recursive least squares: its description."""
+"""Description of recursive least squares."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Recursive(Solver):
     ridge_modes: ClassVar[tuple[str, ...]] = ("discounted",)
 
     def ridge_modes_without_forgetting(self) -> tuple[str, ...]:
-        """Both: the problems are one where nothing is forgotten."""
+        """Return both problems, which are equal where nothing is forgotten."""
         return ("discounted", "fixed")
 
     def __post_init__(self) -> None:

@@ -1,4 +1,6 @@
-"""Which gates chunks serve by what, and how many corrections: one policy for both backends."""
+"""Thresholds shared by both backends: which gates a chunk's factors cover, and how many
+corrections.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ TOO_FEW = 0.01  # part of the answer that fixed corrections may miss without a w
 
 
 def correction_error(kappa: Any, steps: Any) -> Any:
-    """What ``steps`` Chebyshev steps leave of the answer, on a spectrum of condition ``kappa``.
+    """Bound the relative error after ``steps`` Chebyshev steps, on a spectrum of condition
+    ``kappa``.
 
     A step shrinks the error by ``rho = (sqrt(kappa) - 1) / (sqrt(kappa) + 1)``: in the norm of
     ``P^{-1}`` it is ``2 rho^(steps + 1)``, in any between that and the one of M ``kappa`` times as
