@@ -1,4 +1,4 @@
-"""What models ask of a mixer, whichever it is: its call, its state, its solver."""
+"""Base class of mixers: the call, state and solver that models rely on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ABSENT: Any = object()  # "no state was given", where None is the state of an em
 
 
 class MixerState(NamedTuple):
-    """What a mixer remembers of the tokens so far.
+    """State of a mixer after the tokens so far.
 
     Attributes
     ----------
@@ -120,7 +120,7 @@ class Mixer(eqx.Module):
     def mix(
         self, x: Array, state: MixerState | None, segment_ids: Array | None, capacity: int | None
     ) -> tuple[Array, MixerState]:
-        """Outputs (B, T, dim) and the state after the last token."""
+        """Compute outputs (B, T, dim) and the state after the last token."""
 
     @property
     def grows(self) -> bool:
@@ -128,44 +128,46 @@ class Mixer(eqx.Module):
         return False
 
     def reserve(self, state: MixerState, tokens: int, capacity: int | None) -> MixerState:
-        """The state with room for ``tokens`` more, or for ``capacity`` in all.
+        """Make room in the state for ``tokens`` more, or for ``capacity`` in all.
 
-        As it is, unless the state grows.
+        Returns it unchanged unless the state grows.
         """
         return state
 
     def room(self, state: MixerState) -> tuple[int, int]:
-        """Tokens that a state that grows has room for, and those it holds, as far as can be seen.
+        """Return the capacity of a state that grows, and the tokens it holds, where they are
+        concrete.
 
-        All of them, under ``jax.jit``.
+        Under ``jax.jit`` the second equals the first.
         """
         return 0, 0
 
     def start_decoding(self, state: MixerState) -> MixerState:
-        """The state in the form that is cheapest to decode with, one token at a time.
+        """Convert the state to the form that is cheapest for decoding token by token.
 
-        As it is, unless a mixer has another; the layer takes either.
+        Returns it unchanged unless a mixer has another form; the layer accepts either.
         """
         return state
 
     def stop_decoding(self, state: MixerState) -> MixerState:
-        """The state in the form that sequences leave: :meth:`start_decoding` undone."""
+        """Convert the state back to the form that sequences return, undoing :meth:`start_decoding`.
+        """
         return state
 
     @classmethod
     def solves(cls) -> bool:
-        """Whether it has a solver that can be changed: a field of that name."""
+        """Test whether the mixer has a solver that can be changed: a field of that name."""
         return any(field.name == "solver" for field in dataclasses.fields(cls))
 
     def with_solver(self, solver: Solver | None) -> Self:
-        """The same weights with another solver, None for the default.
+        """Return the same weights with another solver, None for the default.
 
-        As it is, if it solves nothing.
+        A mixer without a solver is returned unchanged.
         """
         return self._with(solver=solver) if self.solves() else self
 
     def _with(self, **changed: Any) -> Self:
-        """A copy with some fields changed."""
+        """Copy the mixer with some fields changed."""
         copy = object.__new__(type(self))
         for field in dataclasses.fields(self):
             value = changed.get(field.name, getattr(self, field.name))
@@ -173,16 +175,17 @@ class Mixer(eqx.Module):
         return copy
 
     def diagnose(self, x: Array, every: int) -> Diagnostics | None:
-        """What it does at each token of x (B, T, dim); None if it has nothing to report.
+        """Report what the mixer does at each token of x (B, T, dim); None if it has nothing to
+        report.
 
         See :func:`olsq.nn.diagnose`.
         """
         return None
 
     def shard_time(self, shards: int) -> Self:
-        """The same weights, told that time is split over ``shards`` devices.
+        """Return the same weights, set for a time axis split over ``shards`` devices.
 
         Rules then work on each device's piece of time and exchange memories, windows or, around a
-        ring, pieces; what else runs along time is given the whole of it by the compiler.
+        ring, pieces; for other operations along time the compiler gathers all of it.
         """
         return self if shards == self.shards else self._with(shards=shards)

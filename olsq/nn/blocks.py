@@ -1,4 +1,4 @@
-"""The backbone: pre-norm blocks of a mixer and a gated MLP, on continuous streams."""
+"""Backbone: pre-norm blocks of a mixer and a gated MLP, on continuous streams."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Backbone(eqx.Module):
         self, x: ArrayLike, *, state: States | None = ABSENT,
         segment_ids: ArrayLike | None = None, capacity: int | None = None, key: Array | None = None,
     ) -> Array | tuple[Array, States]:  # fmt: skip
-        """As a mixer's: ``y = backbone(x)`` or ``y, state = backbone(x, state=...)``.
+        """Apply the blocks: ``y = backbone(x)`` or ``y, state = backbone(x, state=...)``.
 
         Parameters
         ----------
@@ -136,7 +136,7 @@ class Backbone(eqx.Module):
         return y if state is ABSENT else (y, after)
 
     def start_decoding(self, state: States) -> States:
-        """States, one per block, in the form that is cheapest to decode with.
+        """Convert states, one per block, to the form that is cheapest to decode with.
 
         See :meth:`Mixer.start_decoding`.
         """
@@ -145,13 +145,13 @@ class Backbone(eqx.Module):
         )
 
     def stop_decoding(self, state: States) -> States:
-        """:meth:`start_decoding` undone: states as sequences leave them."""
+        """Convert states back to the form that sequences return, undoing :meth:`start_decoding`."""
         return tuple(
             block.mixer.stop_decoding(each) for block, each in zip(self.blocks, state, strict=True)
         )
 
     def reserve(self, state: States, tokens: int, capacity: int | None = None) -> States:
-        """States with room for ``tokens`` more, or ``capacity`` in all, where they grow.
+        """Make room in states that grow for ``tokens`` more, or ``capacity`` in all.
 
         See :meth:`Mixer.reserve`.
         """
@@ -161,9 +161,9 @@ class Backbone(eqx.Module):
         )
 
     def capacity_for(self, state: States | None, tokens: int) -> int | None:
-        """A capacity for ``tokens`` more: the room there is, or at least twice as much.
+        """Return a capacity for ``tokens`` more: the present one, or at least twice as much.
 
-        Where the number of tokens held cannot be seen the room counts as taken.
+        Where the number of tokens held is traced, the cache counts as full.
         """
         if not self.grows:
             return None
@@ -178,11 +178,13 @@ class Backbone(eqx.Module):
 
     @property
     def grows(self) -> bool:
-        """Whether a state grows with the stream: that of softmax attention does."""
+        """Whether a state grows with the stream, as that of softmax attention does."""
         return any(block.mixer.grows for block in self.blocks)
 
     def check_state(self, state: States | None, batch: int) -> Sequence[MixerState | None]:
-        """One state, or None, per block; ValueError if these are of other blocks or batches."""
+        """Return one state, or None, per block; raise ValueError if they are of other blocks or
+        batches.
+        """
         if state is None:
             return [None] * len(self.blocks)
         each = state if isinstance(state, tuple) else ()
@@ -201,7 +203,7 @@ class Backbone(eqx.Module):
 
 
 def pattern(mixer: Kinds, blocks: int) -> tuple[str, ...]:
-    """The name of each block's mixer."""
+    """Return the name of each block's mixer."""
     names = mixer_names(mixer)
     if not names:
         raise ValueError("mixer must name at least one mixer, got an empty sequence")

@@ -1,4 +1,4 @@
-"""What a folder with a model says of itself: README.md."""
+"""Model card: the README.md of a folder with a model."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TOKENS = """\
 def card(
     model: Any, *, folder: str, layout: str, name: str, data: str | None, tokenizer: bool
 ) -> str:
-    """The text of the card.
+    """Write the text of a model card.
 
     Parameters
     ----------

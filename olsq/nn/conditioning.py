@@ -1,4 +1,4 @@
-"""What a layer that solves a regression does: steps, residuals, gates and condition numbers."""
+"""Diagnostics of a layer that solves a regression: steps, residuals, gates, condition numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from olsq.solvers import Solver
 
 
 class Diagnostics(NamedTuple):
-    """What a Mesa layer did at each token of (B, T).
+    """Steps, residuals, gates and condition numbers of a Mesa layer at each token of (B, T).
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ def of_regression(
     q: Array, k: Array, v: Array, *, log_forget: Array, weight: Array, ridge: Array,
     solver: Solver | None, every: int,
 ) -> Diagnostics:  # fmt: skip
-    """What a solver does at each token of a regression with a fixed ridge.
+    """Diagnose a solver at each token of a regression with a fixed ridge.
 
     Parameters
     ----------
@@ -74,7 +74,8 @@ def of_regression(
 
 
 def _condition(keys: Array, log_forget: Array, weight: Array, ridge: Array, t: Array) -> Array:
-    """Condition numbers (B, H) of ``H_t + Lambda`` for keys (B, H, T, K), gates (B, H, T)."""
+    """Compute condition numbers (B, H) of ``H_t + Lambda`` for keys (B, H, T, K), gates (B, H, T).
+    """
     logs = jnp.cumsum(log_forget, -1)
     here = jnp.take(logs, t, -1)[..., None]
     seen = jnp.arange(keys.shape[2]) <= t

@@ -1,4 +1,4 @@
-"""What a model was made from, as text: JSON, with solvers by name."""
+"""Options of a model as JSON text, with solvers by name."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from olsq.solvers import SOLVERS
 
 
 def encode(options: dict[str, Any]) -> str:
-    """The options as JSON text, keys sorted."""
+    """Write the options as JSON text, keys sorted."""
     return json.dumps(options, default=_plain, sort_keys=True)
 
 
 def decode(text: str) -> dict[str, Any]:
-    """The options of :func:`encode`, solvers made again.
+    """Rebuild the options and solvers from the text made by :func:`encode`.
 
     Raises
     ------

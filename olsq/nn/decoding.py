@@ -1,4 +1,4 @@
-"""Decoding: prompts of one length or of several, on from any state, then token by token."""
+"""Decoding: read prompts of equal or different lengths from any state, then token by token."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class _Plain:
-    """A method given as a function of its own each time, hashed by identity.
+    """A method that is returned as a plain function on each access, hashed by identity.
 
-    Equinox binds methods as modules, equal if their weights are, and ``jax.jit`` takes no function
-    that it cannot hash; it also looks through those that Python binds.
+    Equinox binds methods as modules, equal if their weights are, and ``jax.jit`` accepts no
+    function that it cannot hash; it also looks through the methods that Python binds.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -43,14 +43,14 @@ class _Plain:
 
 
 def plain(method: Method) -> Method:
-    """A method of a module that ``jax.jit`` takes as it is."""
+    """Make a method of a module hashable, so that ``jax.jit`` accepts it."""
     return _Plain(method)  # pyright: ignore[reportReturnType]
 
 
 class Decoder(eqx.Module):
-    """What a language model does with states: ``prefill``, ``step`` and ``generate``.
+    """Methods of a language model with states: ``prefill``, ``step`` and ``generate``.
 
-    Of a subclass it needs ``vocab_size``, ``dtype``, ``backbone``, ``hidden`` and ``logits``, those
+    A subclass has to have ``vocab_size``, ``dtype``, ``backbone``, ``hidden`` and ``logits``, those
     of :class:`LanguageModel`.
     """
 
@@ -58,11 +58,11 @@ class Decoder(eqx.Module):
 
     @abc.abstractmethod
     def hidden(self, tokens: ArrayLike, **options: Any) -> Any:
-        """The stream after the last norm; see :meth:`LanguageModel.hidden`."""
+        """Compute the stream after the last norm; see :meth:`LanguageModel.hidden`."""
 
     @abc.abstractmethod
     def logits(self, y: Array) -> Array:
-        """Logits of a stream; see :meth:`LanguageModel.logits`."""
+        """Compute the logits of a stream; see :meth:`LanguageModel.logits`."""
 
     @plain
     def prefill(
@@ -74,7 +74,8 @@ class Decoder(eqx.Module):
         segment_ids: ArrayLike | None = None,
         capacity: int | None = None,
     ) -> tuple[Array, States]:
-        """Read prompts, from the beginning or on from a state: what follows each, and the state.
+        """Read prompts, from the start or from a state; return the next token's logits and the
+        state.
 
         A conversation goes on from turn to turn, a long prompt is read in pieces, and the result is
         that of reading everything at once.
@@ -130,7 +131,7 @@ class Decoder(eqx.Module):
 
     @plain
     def step(self, token: ArrayLike, state: States) -> tuple[Array, States]:
-        """One token on.
+        """Read one token; return the next token's logits and the state.
 
         Parameters
         ----------
@@ -175,7 +176,7 @@ def _prefill(
     segment_ids: ArrayLike | None,
     capacity: int | None,
 ) -> tuple[Array, Any]:
-    """What :meth:`Decoder.prefill` returns, before its state is made ready for decoding."""
+    """Run :meth:`Decoder.prefill`, without converting its state for decoding."""
     backbone = model.backbone
     given, own = read_prompts(tokens, lengths, model.vocab_size, 0 if state is not None else 1)
     if own is not None and segment_ids is not None:
@@ -212,12 +213,13 @@ def _traced(tree: Any) -> bool:
 def _go_on(
     model: Any, tokens: Array, state: Any, lengths: Any, capacity: int | None
 ) -> tuple[Array, Any]:
-    """The stream (B, dim) after the last of each row's tokens, NaN where it has none; the state.
+    """Read each row's tokens from a state; return the stream (B, dim) after its last token, and the
+    state.
 
-    There is no token that would leave every state as it was, and padding must not reach one.  So
-    rows take pieces of their own: first what all have, then halves, each row those that fill its
-    length.  A piece is computed for all rows and kept by those that take it, but has a place in
-    the caches of all.
+    No token leaves every state unchanged, and padding must not reach one. So rows read pieces of
+    their own: first the length that all have, then powers of two, each row those that make up its
+    length. A piece is computed for all rows and kept by those that read it, but has a place in the
+    caches of all. The stream is NaN in a row without tokens.
     """
     b, t = tokens.shape
     sizes = list(_sizes(t, concrete(lengths)))
@@ -236,7 +238,8 @@ def _go_on(
 
 
 def _sizes(most: int, lengths: Any) -> Iterator[int]:
-    """Sizes of pieces that make up every length up to ``most``, or those that can be seen."""
+    """Yield the sizes of pieces that make up every length up to ``most``, or the concrete lengths.
+    """
     common = 0 if lengths is None else int(lengths.min())
     if common:
         yield common

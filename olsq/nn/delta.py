@@ -1,4 +1,4 @@
-"""Mixers that correct their memory towards each token: delta rules."""
+"""Delta-rule mixers, which correct their memory towards each token."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from olsq.nn.heads import Gate, HeadMixer
 
 
 def doubled(given: dict[str, Any]) -> dict[str, Any]:
-    """Arguments of a rule with twice the step size."""
+    """Double the step size among a rule's arguments."""
     return {**given, "weight": 2 * given["weight"]}
 
 
 class Stepped(HeadMixer):
-    """A step size per head, ``beta = sigmoid(W e + b)``."""
+    """Mixer with a step size per head, ``beta = sigmoid(W e + b)``."""
 
     strength: Gate
 

@@ -1,4 +1,4 @@
-"""Delta rules with more than a step a token, and with feedback: DeltaProduct and Comba."""
+"""Delta rules with several steps per token, and with feedback: DeltaProduct and Comba."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocks in depth: those that repeat are compiled once, as the body of one loop."""
+"""Run blocks in depth: repeated blocks are compiled once, as the body of one loop."""
 
 from __future__ import annotations
 
@@ -28,20 +28,21 @@ def through(
     blocks: Sequence[Any], x: Array, past: Sequence[MixerState | None],
     keys: Sequence[Array | None], segment_ids: Any, capacity: int | None, remat: Remat, keep: bool,
 ) -> tuple[Array, tuple[Any, ...]]:  # fmt: skip
-    """The stream (B, T, dim) after all ``blocks``, and the state of each, None unless ``keep``.
+    """Run all ``blocks``: the stream (B, T, dim) after them, and each one's state, None unless
+    ``keep``.
 
     ``keys`` draw each block's dropout, None where nothing is dropped.
 
-    While JAX traces, blocks that repeat are one :func:`jax.lax.scan` over their stacked arrays:
-    the time to compile then does not grow with depth.  For all that reads, changes or saves a
-    model its blocks stay one after the other.
+    While JAX traces, blocks that repeat are one :func:`jax.lax.scan` over their stacked arrays: the
+    time to compile then does not grow with depth. The model itself keeps its blocks one after the
+    other, for reading, changing and saving it.
 
-    A loop stacks what the backward pass needs, which costs some time on every call.  Blocks that
+    A loop stacks what the backward pass needs, which costs some time on every call. Blocks that
     solve a regression take seconds each to compile, and ``LEAST_SOLVING`` of them are a loop;
     others take a fraction of a second, and are one from ``LEAST`` blocks on.
 
-    A single token goes through them one by one: to stack weights takes as long as to read them,
-    which is what a token costs.  So does a stream whose caches may have to grow.
+    A single token goes through them one by one: stacking weights takes as long as reading them,
+    which is what a token costs. So does a stream whose caches may have to grow.
     """
     after: list[Any] = []
     ids = None if segment_ids is None else jnp.asarray(segment_ids)
@@ -60,7 +61,7 @@ def through(
 def _in_turn(
     blocks: Any, x: Array, past: Any, keys: Any, given: Any
 ) -> tuple[Array, tuple[Any, ...]]:
-    """The blocks one after the other."""
+    """Run the blocks one after the other."""
     segment_ids, capacity, remat, keep = given
     after = []
     for block, before, key in zip(blocks, past, keys, strict=True):
@@ -76,7 +77,7 @@ def _in_turn(
 def _repeated(
     blocks: Any, x: Array, past: Any, keys: Any, period: int, given: Any
 ) -> tuple[Array, tuple[Any, ...]]:
-    """Blocks of which each is like the one ``period`` before it, as a loop over the periods."""
+    """Run blocks, each like the one ``period`` before it, as a loop over the periods."""
     parts = [slice(i, i + period) for i in range(0, len(blocks), period)]
     turns = [(blocks[part], past[part], keys[part]) for part in parts]
     arrays, rest = zip(*(eqx.partition(turn, _is_array) for turn in turns), strict=True)
@@ -97,7 +98,8 @@ def _repeated(
 def _plan(
     blocks: Sequence[Any], x: Array, past: Sequence[Any], capacity: int | None
 ) -> Iterator[tuple[int, int, int]]:
-    """(first, period, times) of the runs that make up all blocks, in order; times 1: no loop."""
+    """Yield (first, period, times) of the runs that make up all blocks, in order; times 1: no loop.
+    """
     count, at = len(blocks), 0
     grows = capacity is None and any(
         block.mixer.grows and before is not None for block, before in zip(blocks, past, strict=True)
@@ -121,7 +123,7 @@ def _plan(
 
 
 def _look(tree: Any) -> Any:
-    """All of a tree but the values of its arrays; equal of trees that one loop can walk."""
+    """Return all of a tree but the values of its arrays; equal for trees that one loop can run."""
     arrays, rest = eqx.partition(tree, _is_array)
     leaves, structure = jax.tree.flatten(rest)
     try:

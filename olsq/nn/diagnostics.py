@@ -1,4 +1,4 @@
-"""What a trained model's Mesa layers do, block by block."""
+"""Diagnostics of a trained model's Mesa layers, block by block."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from olsq.nn.model import LanguageModel
 
 
 def diagnose(model: LanguageModel, tokens: ArrayLike, *, every: int = 16) -> dict[int, Diagnostics]:
-    """Run a model and report what each of its Mesa layers did, by the number of the block.
+    """Run a model and report what each of its Mesa layers does, by block number.
 
     Parameters
     ----------

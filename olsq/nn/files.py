@@ -1,4 +1,4 @@
-"""Models in files: weights as safetensors, what made the model in the file's metadata."""
+"""Model files: weights as safetensors, with the model's configuration in the metadata."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def save(path: Path, model: Any) -> None:
 
 
 def load(path: Path) -> LanguageModel:
-    """The model that :func:`save` wrote: its outputs are the same, bit for bit.
+    """Load the model that :func:`save` wrote: its outputs are the same, bit for bit.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ def load(path: Path) -> LanguageModel:
 
 
 def load_into(path: Path, template: Module) -> Module:
-    """A module like ``template`` with the weights of a file that :func:`save` wrote.
+    """Fill a module like ``template`` with the weights of a file that :func:`save` wrote.
 
     Parameters
     ----------
@@ -144,7 +144,9 @@ def load_into(path: Path, template: Module) -> Module:
 
 
 def filled(template: Any, arrays: Mapping[str, Any], source: Any) -> Any:
-    """``template`` with the arrays of those names; StateFileError if they do not fit it."""
+    """Replace the arrays of ``template`` by those of the same names; StateFileError if they do not
+    fit.
+    """
     wanted = named_arrays(template)
     shapes = {name: np.shape(arrays[name]) for name in wanted if name in arrays}
     faults = {
@@ -169,14 +171,14 @@ def filled(template: Any, arrays: Mapping[str, Any], source: Any) -> Any:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Names for a message: the first few, and how many more."""
+    """Format names for a message: the first few, and how many more."""
     names = list(names)
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(names[:SHOWN]) + more
 
 
 def _remade(metadata: Mapping[str, str]) -> LanguageModel:
-    """The model that the metadata describe, with shapes where it has arrays."""
+    """Rebuild the model that the metadata describe, with shapes where it has arrays."""
     options = decode(metadata["olsq.configuration"])
     given = decode(metadata["olsq.solvers"])["solvers"]
     model = eqx.filter_eval_shape(lambda: LanguageModel(**options, key=jax.random.key(0)))
@@ -188,7 +190,7 @@ def _remade(metadata: Mapping[str, str]) -> LanguageModel:
 
 
 def _outline(model: Any) -> Any:
-    """All of a model that is not the value of a weight."""
+    """Return everything of a model but the values of its weights."""
     leaves, structure = jax.tree.flatten(model)
     return structure, [np.shape(x) for x in leaves]
 
@@ -201,7 +203,8 @@ def _digest(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> st
 
 
 def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """Tensors and metadata of a file that :func:`save` wrote, unharmed."""
+    """Read tensors and metadata of a file that :func:`save` wrote, and check that it is undamaged.
+    """
     try:
         arrays, metadata = tensors.read(path, functools.partial(_check_format, path))
     except tensors.UnreadableError as error:

@@ -38,12 +38,12 @@ class Adapted(Weights):
             setattr(owner, last, nnx.Param(leaf))
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        """What the module that was adapted returns, with the weights as they are now."""
+        """Call the adapted module with the present weights."""
         return to_equinox(self)(*args, **options)
 
 
 def to_nnx(module: Any) -> Adapted:
-    """A module of :mod:`olsq.nn` as one of Flax NNX.
+    """Convert a module of :mod:`olsq.nn` to one of Flax NNX.
 
     Parameters
     ----------
@@ -88,7 +88,8 @@ def to_nnx(module: Any) -> Adapted:
 
 
 def to_equinox(module: Adapted) -> Any:
-    """The module of :mod:`olsq.nn` that :func:`to_nnx` was given, with the weights of today.
+    """Convert back to the module of :mod:`olsq.nn` that :func:`to_nnx` received, with the present
+    weights.
 
     Parameters
     ----------

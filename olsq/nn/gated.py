@@ -1,4 +1,4 @@
-"""What mixers with gates, or with a ridge, share."""
+"""Gates and ridges that several mixers share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ RIDGE_FLOOR, RIDGE_START = 0.25, 1.0  # the paper's
 
 
 class Gated(HeadMixer):
-    """Forget and write gates per head, and options of both: see :class:`GatedDelta`."""
+    """Mixer with forget and write gates per head; for the options of both see :class:`GatedDelta`.
+    """
 
     forget: Gate
     strength: Gate | None

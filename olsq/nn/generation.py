@@ -1,4 +1,4 @@
-"""Sampling from a language model, one token at a time, from prompts or on from a state."""
+"""Sampling from a language model token by token, from prompts or from a state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from olsq.nn.states import choose_rows, take_rows
 
 
 class Progress(NamedTuple):
-    """A continuation on its way, of R rows."""
+    """State of a running generation: R rows with their caches, last tokens and stopping rules."""
 
     state: Any  # of the tokens before the last one drawn, where that is waiting
     token: Any  # (R,) the last one drawn
@@ -205,13 +205,13 @@ class TokenStream:
 def compiled_prefill(
     model: Any, prompts: Array, lengths: Any, state: Any, capacity: int | None
 ) -> tuple[Array, Any]:
-    """:meth:`Decoder.prefill`, compiled once for each shape."""
+    """Run :meth:`Decoder.prefill`, compiled once for each shape."""
     return model.prefill(prompts, lengths=lengths, state=state, capacity=capacity)
 
 
 @partial(jax.jit, static_argnums=2)
 def _tokens_of(prompts: Array, lengths: Any, vocab_size: int) -> Array:
-    """Which tokens each prompt has, (B, V)."""
+    """Mark the tokens that each prompt contains, (B, V)."""
     b, t = prompts.shape
     if lengths is not None:  # padding is put outside, where it is dropped
         prompts = jnp.where(jnp.arange(t) < jnp.asarray(lengths)[:, None], prompts, vocab_size)
@@ -236,7 +236,8 @@ def next_tokens(
 
 
 def advance(model: Any, progress: Progress) -> tuple[Array, Progress]:
-    """Let the model read the tokens that wait; rows that have ended keep their state."""
+    """Let the model read the tokens drawn but not yet read; rows that have ended keep their state.
+    """
     logits, state = model.step(progress.token, progress.state)
     if progress.recent is not None:
         state = choose_rows(progress.waiting, state, progress.state)

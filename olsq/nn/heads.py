@@ -1,4 +1,4 @@
-"""Mixers with heads: the MesaNet paper's projections, convolution, gates and read-out."""
+"""Mixers with heads: the MesaNet paper's projections, convolution, gates and output."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ GateMap = Literal["silu", "sigmoid"]
 
 
 class HeadMixer(Mixer):
-    """Queries, keys and values of several heads, a rule, and the way back to the stream.
+    """Mixer with heads: queries, keys and values, a rule, and the projection back to the stream.
 
     Parameters
     ----------
@@ -149,13 +149,13 @@ class HeadMixer(Mixer):
 
     @property
     def mapped_size(self) -> int:
-        """Width of a head's keys as the rule sees them."""
+        """Width of a head's keys after the feature map."""
         return 2 * self.nu * self.key_size if self.feature_map == "dpfp" else self.key_size
 
     def project(
         self, x: Array, recent: Array | None, segment_ids: Array | None
     ) -> tuple[dict[str, Array], Array | None]:
-        """Queries, keys and values of x (B, T, dim), convolved, and values mapped.
+        """Compute queries, keys and values of x (B, T, dim), convolved, with values mapped.
 
         Returns
         -------
@@ -180,30 +180,34 @@ class HeadMixer(Mixer):
         return streams, recent
 
     def features(self, x: Array) -> Array:
-        """Queries or keys (B, T, H, key_size) as the rule sees them, (B, T, H, mapped_size)."""
+        """Map queries or keys (B, T, H, key_size) to the rule's inputs, (B, T, H, mapped_size)."""
         kind = self.feature_map
         x = jax.nn.silu(x) if kind == "silu" else mapped(x, kind, self.nu)
         return unit(x) if self.normalise else x
 
     def split_heads(self, x: Array) -> Array:
-        """A stream (B, T, H * size) as (B, T, H, size)."""
+        """Reshape a stream (B, T, H * size) to (B, T, H, size)."""
         return x.reshape(*x.shape[:2], self.heads, x.shape[-1] // self.heads)
 
     def arguments(self, x: Array) -> dict[str, Any]:
-        """Gates and other arguments of the rule by name, from the layer's input x (B, T, dim)."""
+        """Compute gates and other arguments of the rule by name, from the layer's input x (B, T,
+        dim).
+        """
         return {}
 
     def attend(
         self, q: Array, k: Array, v: Array, arguments: dict[str, Any], **given: Any
     ) -> tuple[Array, Any]:
-        """The rule: outputs (B, T, H, V) and its state.
+        """Run the rule: outputs (B, T, H, V) and its state.
 
         q and k are (B, T, H, K), v is (B, T, H, V); ``given`` are state and segment_ids.
         """
         return type(self).rule(q, k, v, **arguments, **given)
 
     def read(self, x: Array, recent: Any, segment_ids: Array | None) -> tuple[Any, ...]:
-        """``q, k, v``, (B, T, H, size) each, arguments of the rule and the convolution's state."""
+        """Compute ``q, k, v``, (B, T, H, size) each, the rule's arguments and the convolution's
+        state.
+        """
         streams, recent = self.project(x, recent, segment_ids)
         q, k, v = (self.split_heads(streams[name]) for name in ("query", "key", "value"))
         return self.features(q), self.features(k), v, self.arguments(x), recent
@@ -217,13 +221,16 @@ class HeadMixer(Mixer):
         return self.write(o, x), MixerState(recent, memory)
 
     def write(self, o: Array, x: Array) -> Array:
-        """Outputs of the heads (B, T, H, V), normalised, gated by x, projected to (B, T, dim)."""
+        """Normalise the outputs of the heads (B, T, H, V), gate them by x, project them to (B, T,
+        dim).
+        """
         if self.norm is not None:
             o = self.norm(o)
         return self.output_proj(jax.lax.collapse(self.gate_outputs(o, x), 2).astype(x.dtype))
 
     def gate_outputs(self, o: Array, x: Array) -> Array:
-        """What the heads read (B, T, H, V), gated by x (B, T, dim) where the mixer does that."""
+        """Gate the outputs of the heads (B, T, H, V) by x (B, T, dim), if the mixer has that gate.
+        """
         if self.output_gate is None:
             return o
         gate = self.split_heads(self.output_gate(x))
@@ -232,7 +239,7 @@ class HeadMixer(Mixer):
 
 
 class JointlyNormed(HeadMixer):
-    """Heads whose outputs may have one RMS norm together: ``joint_norm=True``, not one each."""
+    """Mixer whose heads may share one RMS norm of their outputs, with ``joint_norm=True``."""
 
     joint_norm: bool = eqx.field(static=True)
 

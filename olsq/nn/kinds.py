@@ -1,4 +1,4 @@
-"""What a weight is: a matrix, a bias, a norm's scale, ..., as the layer that holds it declares."""
+"""Kinds of weights (matrix, bias, norm scale, ...), as declared by the layers that hold them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ THEIRS: dict[str, ParameterKind] = {
 
 
 def kind(name: ParameterKind) -> dict[str, ParameterKind]:
-    """What a field of a layer says its array is: metadata, for :func:`parameter_kinds`.
+    """Declare the kind of a layer's array: field metadata for :func:`parameter_kinds`.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def kind(name: ParameterKind) -> dict[str, ParameterKind]:
 
 
 def parameter_kinds(tree: Any) -> Any:
-    """The kind of every array of a model, in the shape of the model.
+    """Return the kind of every array of a model, in the structure of the model.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def parameter_kinds(tree: Any) -> Any:
 
 
 def _kind(node: Any, path: tuple[Any, ...], leaf: Any) -> ParameterKind:
-    """The kind of the leaf at ``path`` below ``node``."""
+    """Return the kind of the leaf at ``path`` below ``node``."""
     found: ParameterKind | None = None
     inside = False
     for part in path:
@@ -94,7 +94,8 @@ def _kind(node: Any, path: tuple[Any, ...], leaf: Any) -> ParameterKind:
 
 
 def _declared(layer: type, name: str) -> ParameterKind | None:
-    """What a field of a layer's class says of itself, or what is known of it."""
+    """Return the kind that a field of a layer's class declares, or that is known for equinox.nn's.
+    """
     declared = getattr(layer, "__dataclass_fields__", {}).get(name)
     if declared is not None and KEY in declared.metadata:
         return declared.metadata[KEY]
@@ -106,7 +107,7 @@ def _declared(layer: type, name: str) -> ParameterKind | None:
 
 
 def _below(node: Any, part: Any) -> Any:
-    """The child of a node that a part of a path names; None where that cannot be known."""
+    """Return the child of a node that a part of a path names; None where that is unknown."""
     try:
         if hasattr(part, "name"):
             return getattr(node, part.name)

@@ -63,7 +63,7 @@ Kinds = str | type[Mixer] | Sequence[str | type[Mixer]]
 
 
 def register_mixer(name: str, kind: type[Mixer]) -> None:
-    """Let ``mixer=name`` mean a layer of your own, in models, files and the command line.
+    """Register a layer of your own under ``mixer=name``, for models, files and the command line.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def register_mixer(name: str, kind: type[Mixer]) -> None:
 
 
 def mixer_name(mixer: str | type[Mixer]) -> str:
-    """The name of a mixer given by name or class; a new class is registered under its own.
+    """Return the name of a mixer given by name or class; a new class is registered under its own.
 
     Raises
     ------
@@ -123,13 +123,13 @@ def mixer_name(mixer: str | type[Mixer]) -> str:
 
 
 def mixer_names(mixer: Kinds) -> tuple[str, ...]:
-    """Names of one mixer or several, given by name or class."""
+    """Return the names of one mixer or several, given by name or class."""
     one = isinstance(mixer, (str, type))
     return tuple(mixer_name(m) for m in ((mixer,) if one else mixer))  # pyright: ignore[reportGeneralTypeIssues]
 
 
 def mixer(name: str | type[Mixer], dim: int, *, heads: int, key: Array, **options: Any) -> Mixer:
-    """The mixer of that name.
+    """Make a mixer by name.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Language models: tokens in, logits out, any mixer between."""
+"""Language models: tokens in, logits out, with any mixer."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ class LanguageModel(Decoder):
         self, tokens: ArrayLike, *, state: States | None = ABSENT,
         segment_ids: ArrayLike | None = None, capacity: int | None = None, key: Array | None = None,
     ) -> Array | tuple[Array, States]:  # fmt: skip
-        """Logits of the token after each.
+        """Compute the logits of the token after each token.
 
         Parameters
         ----------
@@ -218,7 +218,7 @@ class LanguageModel(Decoder):
         self, tokens: ArrayLike, *, state: States | None = ABSENT,
         segment_ids: ArrayLike | None = None, capacity: int | None = None, key: Array | None = None,
     ) -> Array | tuple[Array, States]:  # fmt: skip
-        """The stream after the last norm, from which logits are read.
+        """Compute the stream after the last norm, from which logits are read.
 
         Parameters
         ----------
@@ -236,14 +236,15 @@ class LanguageModel(Decoder):
         return self.backbone(x, state=state, segment_ids=segment_ids, capacity=capacity, key=rest)
 
     def embed(self, tokens: ArrayLike) -> Array:
-        """What enters the first block for tokens (B, T): (B, T, dim), in the model's dtype."""
+        """Embed tokens (B, T) as the first block's input (B, T, dim), in the model's dtype."""
         x = self.embedding[check_tokens(tokens, self.vocab_size)]
         if self.scale_embedding:
             x = x * math.sqrt(self.embedding.shape[1])
         return x.astype(self.dtype)
 
     def logits(self, y: Array) -> Array:
-        """Logits (B, T, vocab_size) of a stream (B, T, dim) after the last norm, softly capped.
+        """Compute logits (B, T, vocab_size) of a stream (B, T, dim) after the last norm, softly
+        capped.
 
         Read with the embedding, or with ``head`` in a model that is not tied; float32 or better.
         """
@@ -256,5 +257,6 @@ class LanguageModel(Decoder):
         return scores
 
     def with_solver(self, solver: Solver | None) -> LanguageModel:
-        """A new model of the same weights with another solver; see :func:`olsq.nn.with_solver`."""
+        """Return a model of the same weights with another solver; see :func:`olsq.nn.with_solver`.
+        """
         return with_solver(self, solver)

@@ -61,7 +61,7 @@ class Linear(eqx.Module):
 
 
 class LowRank(eqx.Module):
-    """A projection to many outputs through few: ``x A B + b``."""
+    """Projection of low rank, ``x A B + b``."""
 
     down: Linear
     up: Linear
@@ -139,7 +139,8 @@ class ShortConvolution(eqx.Module):
     def __call__(
         self, x: Array, recent: Array | None, segment_ids: Array | None
     ) -> tuple[Array, Array]:
-        """Outputs (B, T, C), and the last ``width - 1`` inputs for the tokens that follow.
+        """Convolve x: outputs (B, T, C), and the last ``width - 1`` inputs for the following
+        tokens.
 
         Parameters
         ----------
@@ -154,7 +155,8 @@ class ShortConvolution(eqx.Module):
 
 
 class Shift(eqx.Module):
-    """Every token gets the channels of the token before it: a convolution that is not learned."""
+    """Shift by one token: every token gets the channels of the token before it; nothing is learned.
+    """
 
     def __call__(
         self, x: Array, recent: Array | None, segment_ids: Array | None
@@ -166,7 +168,7 @@ class Shift(eqx.Module):
 def taps(
     x: Array, kernel: Array, recent: Array | None, segment_ids: Array | None
 ) -> tuple[Array, Array]:
-    """A causal convolution that stays within segments; ``recent`` are the inputs before x."""
+    """Convolve causally within segments; ``recent`` are the inputs before x."""
     b, t, channels = x.shape
     before = kernel.shape[0] - 1
     if recent is None:
@@ -191,9 +193,10 @@ def taps(
 
 
 def dropout(x: Array, rate: float, key: Array | None) -> Array:
-    """x with each number set to 0 with probability ``rate``, the others scaled up by as much.
+    """Set each number of x to 0 with probability ``rate``, and scale the others by ``1 / (1 -
+    rate)``.
 
-    As it is where there is no key: in evaluation and decoding.
+    Returns x unchanged without a key, as in evaluation and decoding.
     """
     if key is None or rate == 0:
         return x
@@ -202,7 +205,7 @@ def dropout(x: Array, rate: float, key: Array | None) -> Array:
 
 
 def check_dropout(rate: Any) -> None:
-    """Raise ValueError for a rate that is no probability below 1."""
+    """Raise ValueError unless the rate is a probability below 1."""
     if not isinstance(rate, (int, float)) or isinstance(rate, bool) or not 0 <= rate < 1:
         raise ValueError(f"dropout must lie in [0, 1), got {shown(rate)}")
 
@@ -212,14 +215,14 @@ def at_least_float32(x: Array) -> Array:
 
 
 def unit(x: Array) -> Array:
-    """x scaled to length 1 over its last axis, in its own dtype."""
+    """Scale x to length 1 over its last axis, in its own dtype."""
     wide = at_least_float32(x)
     size = jax.lax.rsqrt(jnp.sum(wide * wide, -1, keepdims=True) + UNIT_EPS)
     return (wide * size).astype(x.dtype)
 
 
 def rotate(x: Array, positions: Array, base: float = 10000.0) -> Array:
-    """Rotary positions: pairs of channels (i, i + K/2) of x (B, T, H, K) turned by the position."""
+    """Apply rotary positions: rotate channels (i, i + K/2) of x (B, T, H, K) by the position."""
     half = x.shape[-1] // 2
     speeds = base ** (-jnp.arange(half) / half)
     angles = positions[:, :, None, None].astype(speeds.dtype) * speeds
@@ -230,7 +233,7 @@ def rotate(x: Array, positions: Array, base: float = 10000.0) -> Array:
 
 
 def positions(first: Array, tokens: int, segment_ids: Array | None) -> Array:
-    """Positions (B, T) that go on from ``first`` (B,), and from 0 in each segment after."""
+    """Number the tokens (B, T) from ``first`` (B,) on, and from 0 in each later segment."""
     step = jnp.arange(tokens, dtype=first.dtype)
     at = first[:, None] + step
     if segment_ids is None:
@@ -241,14 +244,14 @@ def positions(first: Array, tokens: int, segment_ids: Array | None) -> Array:
 
 
 def check_sizes(**sizes: Any) -> None:
-    """Raise ValueError for a size that is not a whole number of at least 1."""
+    """Raise ValueError unless every size is a whole number of at least 1."""
     for name, size in sizes.items():
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise ValueError(f"{name} must be a whole number of at least 1, got {shown(size)}")
 
 
 def check_stream(name: str, x: ArrayLike, width: int) -> Array:
-    """x as a floating array (batch, time, width)."""
+    """Check and convert x to a floating array (batch, time, width)."""
     x = jnp.asarray(x)
     if x.ndim != 3 or x.shape[-1] != width:
         raise ValueError(f"{name} must have shape (batch, time, {width}), got {x.shape}")
@@ -258,7 +261,7 @@ def check_stream(name: str, x: ArrayLike, width: int) -> Array:
 
 
 def check_tokens(tokens: ArrayLike, vocab_size: int) -> Array:
-    """Tokens as an integer array (B, T), inside the vocabulary where that can be seen."""
+    """Check and convert tokens to an integer array (B, T), within the vocabulary where concrete."""
     array = jnp.asarray(tokens)
     if array.ndim != 2 or not jnp.issubdtype(array.dtype, jnp.integer):
         raise ValueError(
@@ -270,7 +273,7 @@ def check_tokens(tokens: ArrayLike, vocab_size: int) -> Array:
 
 
 def check_segment_ids(segment_ids: ArrayLike, shape: tuple[int, ...]) -> Array:
-    """Segment ids as an integer array (batch, time)."""
+    """Check and convert segment ids to an integer array (batch, time)."""
     ids = jnp.asarray(segment_ids)
     if ids.shape != shape or not jnp.issubdtype(ids.dtype, jnp.integer):
         raise ValueError(
@@ -281,5 +284,5 @@ def check_segment_ids(segment_ids: ArrayLike, shape: tuple[int, ...]) -> Array:
 
 
 def split_keys(key: Array, names: Sequence[str]) -> dict[str, Array]:
-    """One random key per name, so that what one part draws never moves another's."""
+    """Derive one random key per name, so that what one part draws never changes another's."""
     return {name: jax.random.fold_in(key, i) for i, name in enumerate(names)}

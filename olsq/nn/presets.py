@@ -1,4 +1,4 @@
-"""Sizes by name, and the models of the papers."""
+"""Named model sizes, and the models of the papers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def preset(
     size: Size, *, vocab_size: int = GPT2_VOCABULARY, mixer: Kinds = DEFAULT, key: Array,
     **options: Any,
 ) -> LanguageModel:  # fmt: skip
-    """A language model of a named size.
+    """Make a language model of a named size.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def preset(
 def as_published(
     options: dict[str, Any], mixers: tuple[str, ...] = ("mesa",), **mesa: Any
 ) -> dict[str, Any]:
-    """``options`` of a model where not given as in the MesaNet paper: weights, gates, ``mesa``."""
+    """Fill in the MesaNet paper's initialisation and gates where ``options`` do not give them."""
     own = dict(options.get("mixer_options") or {})
     if "mesa" in mixers:
         own["mesa"] = {"forget_bias": 0.0, **mesa, **own.get("mesa", {})}
@@ -69,7 +69,7 @@ def as_published(
 
 
 def MesaNet(vocab_size: int, *, key: Array, **options: Any) -> LanguageModel:
-    """A :class:`LanguageModel` with Mesa layers, the MesaNet paper's model.
+    """Make the MesaNet paper's model: a :class:`LanguageModel` with Mesa layers.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def MesaNet(vocab_size: int, *, key: Array, **options: Any) -> LanguageModel:
 
 
 def hawk_mesa(vocab_size: int, *, key: Array, **options: Any) -> LanguageModel:
-    """A :class:`LanguageModel` with Hawk and Mesa blocks in turn, Hawk first.
+    """Make a :class:`LanguageModel` of alternating Hawk and Mesa blocks, Hawk first.
 
     Parameters are those of :func:`MesaNet`.
 
@@ -116,7 +116,8 @@ def hawk_mesa(vocab_size: int, *, key: Array, **options: Any) -> LanguageModel:
 
 
 def state_tracking(vocab_size: int, *, key: Array, **options: Any) -> LanguageModel:
-    """A MesaNet with gates in (-1, 1) and a ridge from 50, at least 49: it can learn parity.
+    """Make a MesaNet with gates in (-1, 1) and a ridge of at least 49, starting at 50: it can learn
+    parity.
 
     Parameters are those of :func:`MesaNet`, its initialisation too.
 
@@ -144,7 +145,7 @@ def thesis_hybrid(
     vocab_size: int, *, blocks: int, nu: int = 0,
     mixer: Literal["mesa", "mesa_discounted", "linear"] = "mesa", key: Array, **options: Any,
 ) -> LanguageModel:  # fmt: skip
-    """The thesis' hybrid: a softmax layer first, Mesa (or ``"linear"``) layers after it.
+    """Make the thesis' hybrid: a softmax layer, then Mesa (or ``"linear"``) layers.
 
     Parameters
     ----------

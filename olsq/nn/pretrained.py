@@ -1,4 +1,4 @@
-"""Models as folders that others can load: weights, configuration, tokenizer and a card."""
+"""Model folders that others can load: weights, configuration, tokenizer and a card."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OURS = "olsq"  # the model_type of a folder in our layout
 
 
 class Pretrained(NamedTuple):
-    """What :func:`load_pretrained` returns.
+    """Result of :func:`load_pretrained`: model, tokenizer and configuration.
 
     Attributes
     ----------
@@ -152,7 +152,7 @@ def save_pretrained(
 
 
 def load_pretrained(folder: Folder, *, dtype: Any = None) -> Pretrained:
-    """The model in a folder that :func:`save_pretrained` or flash-linear-attention wrote.
+    """Load the model in a folder that :func:`save_pretrained` or flash-linear-attention wrote.
 
     Parameters
     ----------
@@ -224,7 +224,7 @@ def load_pretrained(folder: Folder, *, dtype: Any = None) -> Pretrained:
 
 
 def _configuration(model: LanguageModel) -> dict[str, Any]:
-    """``config.json`` in our layout; what makes the model is in the weights' metadata too."""
+    """Return ``config.json`` in our layout; the weights' metadata hold the configuration too."""
     return {
         "model_type": OURS, "architectures": ["LanguageModel"], "olsq_version": olsq.__version__,
         "parameters": count_parameters(model), "vocab_size": model.vocab_size,
@@ -233,12 +233,12 @@ def _configuration(model: LanguageModel) -> dict[str, Any]:
 
 
 def _distinct(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """C-ordered arrays, as a file takes them."""
+    """Make arrays C-ordered, as a file needs them."""
     return {name: np.ascontiguousarray(x) for name, x in arrays.items()}
 
 
 def _weights(place: Path) -> dict[str, np.ndarray]:
-    """All weights of a folder, from one file or from the several that its index names."""
+    """Read all weights of a folder, from one file or from the files that its index names."""
     files = [WEIGHTS]
     if not (place / WEIGHTS).exists() and (place / INDEX).exists():
         files = sorted(set(_json(place / INDEX).get("weight_map", {}).values()))
@@ -271,7 +271,7 @@ def _need(path: Path) -> None:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    """An object in a file."""
+    """Read a JSON object from a file."""
     if not path.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {path.parent}")
     _need(path)

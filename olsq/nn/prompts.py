@@ -1,4 +1,4 @@
-"""Reading prompts: of one length or of several, from the beginning or on from any state."""
+"""Read prompts of one length or of several."""
 
 from __future__ import annotations
 
@@ -14,14 +14,9 @@ from olsq.nn.parts import check_tokens
 
 
 def read_prompts(tokens: Any, lengths: Any, vocab_size: int, least: int) -> tuple[Array, Any]:
-    """Prompts (B, T), padded on the right, and how long each is (B,); None: all T.
+    """Convert prompts to (B, T), padded on the right, and their lengths (B,); None: all T.
 
     Lists of different lengths are padded; arrays come with ``lengths``, each in [least, T].
-
-    Raises
-    ------
-    ValueError
-        If the tokens or the lengths do not fit.
     """
     rows = _ragged(tokens)
     if rows is not None:
@@ -38,7 +33,7 @@ def read_prompts(tokens: Any, lengths: Any, vocab_size: int, least: int) -> tupl
 
 
 def _ragged(tokens: Any) -> list[Any] | None:
-    """The rows, if ``tokens`` is a list of sequences that are not all equally long."""
+    """Return the rows if ``tokens`` is a list of sequences of different lengths, else None."""
     if not isinstance(tokens, (list, tuple)):
         return None
     if any(concrete(token) is None for token in jax.tree.leaves(tokens)):
@@ -51,7 +46,7 @@ def _ragged(tokens: Any) -> list[Any] | None:
 
 
 def _check_lengths(lengths: Any, shape: tuple[int, ...], least: int) -> Any:
-    """Lengths (B,) as given, or as int32; None if all rows are full."""
+    """Check lengths (B,); return them as given, or as int32, or None if all rows are full."""
     given = jnp.asarray(lengths)
     if given.shape != shape[:1] or not jnp.issubdtype(given.dtype, jnp.integer):
         raise ValueError(
@@ -71,9 +66,11 @@ def _check_lengths(lengths: Any, shape: tuple[int, ...], least: int) -> Any:
 
 
 def padded_on_the_left(tokens: Array, lengths: Any) -> tuple[Array, Array]:
-    """Prompts (B, T) moved to the end of their rows, and segment ids: 0 of padding, 1 of prompts.
+    """Move prompts (B, T) to the end of their rows; return them and segment ids, 0 for padding, 1
+    for prompts.
 
-    A segment begins with an empty past, so padding before it leaves nothing behind, in any mixer.
+    A segment begins with an empty past, so padding before it leaves nothing in the state of any
+    mixer.
     """
     t = tokens.shape[1]
     at = jnp.arange(t, dtype=jnp.int32) - (t - jnp.asarray(lengths, jnp.int32)[:, None])

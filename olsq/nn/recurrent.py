@@ -1,4 +1,4 @@
-"""Mixers gated entry by entry: Mamba's selective state space and Hawk's RG-LRU."""
+"""Mixers with elementwise gates: Mamba's selective state space and Hawk's RG-LRU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mixers that solve another regression than Mesa's: windows, gates by channel, other ridges."""
+"""Mixers that solve other regressions than Mesa's: windows, gates by channel, other ridges."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ class Kalman(Gated):
 
 
 class Intention(HeadMixer):
-    """Every query reads the regression on the whole context: not causal, for encoders.
+    """Non-causal mixer for encoders: every query reads the regression on the whole context.
 
     ``o_t = G_T (H_T + Lambda)^-1 q_t``, with the ridge of :class:`Mesa` and a write gate per head.
 

@@ -1,4 +1,4 @@
-"""A residual block: a mixer and a gated MLP, each behind a norm."""
+"""Residual block: a mixer and a gated MLP, each behind a norm."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class SwiGLU(eqx.Module):
 
 
 class Block(eqx.Module):
-    """``x + mixer(norm(x))``, then ``x + mlp(norm(x))``; ``mlp`` None leaves the second out.
+    """Residual block: ``x + mixer(norm(x))``, then ``x + mlp(norm(x))`` unless ``mlp`` is None.
 
     Parameters
     ----------
@@ -92,10 +92,10 @@ class Block(eqx.Module):
         self, x: Array, state: MixerState | None, segment_ids: ArrayLike | None,
         capacity: int | None, key: Array | None = None,
     ) -> tuple[Array, MixerState]:  # fmt: skip
-        """The stream (B, T, dim) after the block, and the state of its mixer, always.
+        """Run the block: the stream (B, T, dim) after it, and always the state of its mixer.
 
-        Arguments are those of :meth:`Mixer.__call__`, all given; None where there are none.
-        Nothing is dropped without a key.
+        Arguments are those of :meth:`Mixer.__call__`, all given; None where there are none. Nothing
+        is dropped without a key.
         """
         first, second = (None, None) if key is None else jax.random.split(key)
         y, after = self.mixer(

@@ -1,4 +1,4 @@
-"""What is drawn from logits: options, their order, keys, and where a continuation stops."""
+"""Sampling options: their order, random keys, and where a continuation stops."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Sampling(eqx.Module):
     def checked(
         cls, temperature: Any, top_k: Any, top_p: Any, min_p: Any, penalty: Any, vocab_size: int
     ) -> Self:
-        """The options as given; ValueError, naming the option, if one is out of range."""
+        """Check the options; ValueError, naming the option, if one is out of range."""
         if not 0 <= temperature < np.inf:
             raise ValueError(
                 f"temperature must be >= 0 and finite (0 takes the likeliest), got {temperature}"
@@ -55,7 +55,7 @@ class Sampling(eqx.Module):
 
 
 def whole(name: str, x: Any, least: int, most: int | None = None) -> int:
-    """A whole number of Python, NumPy or JAX, in [least, most]."""
+    """Check and convert a whole number of Python, NumPy or JAX in [least, most]."""
     try:
         number = operator.index(x)
     except TypeError:
@@ -67,7 +67,7 @@ def whole(name: str, x: Any, least: int, most: int | None = None) -> int:
 
 
 def row_keys(key: Any, rows: int, samples: int) -> Array:
-    """Keys (rows * samples,), samples of a row beside one another.
+    """Derive keys (rows * samples,), with the samples of a row beside one another.
 
     A row's key depends on its place and on nothing else of the batch: one key is folded with the
     place, keys (rows,) are those of the rows.
@@ -100,7 +100,7 @@ def _fold(key: Array, rows: int, samples: int) -> Array:
 
 
 def read_stops(stop: Any, vocab_size: int) -> Any:
-    """Sequences (S, L) that end a continuation, at the right of their rows, -1 before; None: none.
+    """Convert stop sequences to a table (S, L), right-aligned, with -1 before; None: none.
 
     ``stop`` is a token, or a list of tokens and sequences of tokens.
     """
@@ -131,7 +131,8 @@ def _is_token(x: Any) -> bool:
 
 
 def draw(logits: Array, keys: Array, place: Any, sampling: Sampling, seen: Array | None) -> Array:
-    """Tokens (R,) from logits (R, V), with the keys' numbers for this place; ``seen`` (R, V)."""
+    """Draw tokens (R,) from logits (R, V), with the keys folded with this place; ``seen`` (R, V).
+    """
     if sampling.penalty is not None and seen is not None:
         penalty = jnp.asarray(sampling.penalty, logits.dtype)
         weaker = jnp.where(logits > 0, logits / penalty, logits * penalty)
@@ -145,9 +146,9 @@ def draw(logits: Array, keys: Array, place: Any, sampling: Sampling, seen: Array
 
 
 def truncate(logits: Array, top_k: int | None, top_p: Any, min_p: Any = None) -> Array:
-    """Logits (B, V) with -inf where a token is not among the likeliest.
+    """Set logits (B, V) to -inf where a token is not among the likeliest.
 
-    Each bound is of the distribution that those before it left.
+    Each bound applies to the distribution that those before it left.
     """
     if top_k is not None:
         least = jax.lax.top_k(logits, top_k)[0][:, -1:]

@@ -17,7 +17,7 @@ Tree = TypeVar("Tree")
 def shard(
     model: Tree, mesh: Mesh, *, weights: str | None = None, sequence: str | None = None
 ) -> Tree:
-    """The same model with its weights on every device of a mesh.
+    """Place a model's weights on every device of a mesh.
 
     Call it, differentiate it and update it inside ``jax.jit`` (``eqx.filter_jit``) as ever, on what
     :func:`shard_batch` returns: values and gradients are those of one device to rounding.
@@ -77,7 +77,7 @@ def shard(
 def shard_batch(
     batch_of: Tree, mesh: Mesh, batch: str | None = "data", sequence: str | None = None
 ) -> Tree:
-    """Tokens, targets or streams with their rows, their time or both split over a mesh.
+    """Place tokens, targets or streams with their rows, their time or both split over a mesh.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ def shard_batch(
 
 
 def _automatic(mesh: Mesh, *axes: str | None) -> Mesh:
-    """The mesh with all axes left to the compiler, and the axes asked for among them."""
+    """Return the mesh with all axes left to the compiler, after checking the axes asked for."""
     for axis in axes:
         if axis is not None and axis not in mesh.axis_names:
             raise ValueError(f"the mesh has axes {mesh.axis_names}, not {axis!r}")
@@ -137,7 +137,7 @@ def _check_even(shape: tuple[int, ...], mesh: Any, *axes: str | None) -> None:
 
 
 def _spec(shape: tuple[int, ...], mesh: Mesh, axis: str | None) -> PartitionSpec:
-    """The longest axis that the devices divide, over ``axis``."""
+    """Split the longest axis that the devices divide over ``axis``."""
     if axis is None:
         return PartitionSpec()
     fitting = [(size, -i) for i, size in enumerate(shape) if size and size % mesh.shape[axis] == 0]

@@ -1,4 +1,4 @@
-"""Softmax attention with rotary positions, over everything or over a window."""
+"""Softmax attention with rotary positions, over all tokens or over a window."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Softmax(HeadMixer):
         return room, room if taken is None else int(taken.max(initial=0))
 
     def reserve(self, state: MixerState, tokens: int, capacity: int | None) -> MixerState:
-        """Make room in the cache: to ``capacity``, or as ``tokens`` more need it, then doubling.
+        """Make room in the cache: to ``capacity``, or for ``tokens`` more, then doubling it.
 
         Raises
         ------

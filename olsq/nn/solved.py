@@ -1,4 +1,4 @@
-"""Mixers that solve their regression at every token: Mesa, in both problems."""
+"""Mixers that solve their regression at every token: Mesa, for both problems."""
 
 from __future__ import annotations
 
@@ -122,25 +122,27 @@ class Mesa(Gated):
         return o[:, None], memory
 
     def start_decoding(self, state: MixerState) -> MixerState:
-        """Carry a factor of ``H + Lambda`` from token to token: O(K^2) a token where moments cost
-        O(K^3).  Only of an exact solver: a truncated one goes on as it is."""
+        """Carry a factor of ``H + Lambda`` from token to token: O(K^2) per token instead of O(K^3).
+
+        Only with an exact solver: the state of a truncated one stays as it is.
+        """
         if self.exact_solver is None or not isinstance(state.rule, Moments):
             return state
         return state._replace(rule=start_decoding(state.rule, ridge=self.ridge()))
 
     def stop_decoding(self, state: MixerState) -> MixerState:
-        """The moments alone."""
+        """Return the moments alone."""
         rule = state.rule.moments if isinstance(state.rule, DecodeState) else state.rule
         return state._replace(rule=rule)
 
     @property
     def exact_solver(self) -> ChunkExact | None:
-        """The solver, if it is the exact one."""
+        """The solver, if it is the exact one, else None."""
         solver = ChunkExact() if self.solver is None else self.solver
         return solver if isinstance(solver, ChunkExact) and not self.signed else None
 
     def diagnose(self, x: Array, every: int) -> Diagnostics | None:
-        """Steps, residuals, gates and condition numbers, unless gates are signed."""
+        """Report steps, residuals, gates and condition numbers, unless gates are signed."""
         if self.signed:
             return None
         q, k, v, arguments, _ = self.read(x, None, None)
@@ -150,7 +152,7 @@ class Mesa(Gated):
         )  # fmt: skip
 
     def shard_time(self, shards: int) -> Self:
-        """Told to an exact solver too, as ``olsq.ChunkExact(shards=...)``."""
+        """Pass the number of shards to an exact solver too, as ``olsq.ChunkExact(shards=...)``."""
         layer = super().shard_time(shards)
         if self.exact_solver is None:
             return layer

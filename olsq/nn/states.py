@@ -1,4 +1,4 @@
-"""States of a batch by rows: taking some of them, and choosing between two row by row."""
+"""States of a batch by rows: take some of them, or choose between two row by row."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ State = TypeVar("State")
 
 
 def take_rows(state: State, rows: ArrayLike) -> State:
-    """The state of some rows of a batch, in any order and as often as wanted.
+    """Take the state of some rows of a batch, in any order and any number of times.
 
     Parameters
     ----------
@@ -42,7 +42,8 @@ def take_rows(state: State, rows: ArrayLike) -> State:
 
 
 def choose_rows(rows: Array, new: State, old: State) -> State:
-    """``new`` in the rows (B,) that are True, ``old`` in the others; numbers of all rows: ``new``.
+    """Choose ``new`` in the rows (B,) that are True, ``old`` in the others; unbatched numbers:
+    ``new``.
 
     Both have one structure and the same shapes.
     """

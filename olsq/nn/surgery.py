@@ -1,4 +1,4 @@
-"""Changing what is not a weight in a trained model: solvers, and the spending of compute."""
+"""Change a trained model's solvers and other static options."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Tree = TypeVar("Tree")
 
 
 def mixers_of(tree: Any) -> list[Mixer]:
-    """All mixers of a model, in order.
+    """List all mixers of a model, in order.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def mixers_of(tree: Any) -> list[Mixer]:
 
 
 def map_mixers(function: Callable[[Mixer], Mixer], tree: Tree) -> Tree:
-    """The same model with every mixer replaced by ``function`` of it.
+    """Replace every mixer of a model by ``function`` of it.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def map_mixers(function: Callable[[Mixer], Mixer], tree: Tree) -> Tree:
 
 
 def with_solver(tree: Tree, solver: Solver | None) -> Tree:
-    """The same weights with another solver in every mixer that solves a regression.
+    """Replace the solver of every mixer that solves a regression, keeping the weights.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def _is_mixer(x: Any) -> bool:
 
 
 def count_parameters(tree: Any) -> int:
-    """Numbers in all weights of a model or layer.
+    """Count the numbers in all weights of a model or layer.
 
     Parameters
     ----------

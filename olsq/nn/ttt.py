@@ -1,4 +1,4 @@
-"""Mixers whose memory is a small network that learns: test-time training."""
+"""Test-time training mixers, whose memory is a small network that learns."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class TTTLinear(HeadMixer):
         self.base_rate, self.mini_batch = base_rate, mini_batch
 
     def start(self, key: Array) -> tuple[Array, ...]:
-        """Weights and biases where learning starts, normal with standard deviation .02."""
+        """Draw weights and biases where learning starts, normal with standard deviation .02."""
         h, v = self.heads, self.value_size
         return 0.02 * jax.random.normal(key, (h, v, v)), jnp.zeros((h, v))
 
@@ -100,7 +100,7 @@ class TTTLinear(HeadMixer):
         }  # fmt: skip
 
     def query_factor(self) -> Array | None:
-        """Factors (mini_batch,) of the query's place; None without."""
+        """Return factors (mini_batch,) by the query's place; None without."""
         if self.offset is None:
             return None
         places = jnp.arange(1, self.mini_batch + 1, dtype=self.offset.dtype)

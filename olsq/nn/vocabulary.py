@@ -1,4 +1,5 @@
-"""A vocabulary of bytes and merged pairs as ``tokenizer.json``, the form of Hugging Face's library.
+"""Tokenizers of bytes and merged pairs as ``tokenizer.json``, the file format of Hugging Face's
+library.
 
 There a token is written in letters: each byte is a character, of GPT-2's table, and words are split
 off after bytes have become characters, so that the split is that of the bytes here.
@@ -20,7 +21,7 @@ LONGEST = 32  # bytes of a word
 
 
 def _alphabet() -> list[str]:
-    """A character for each byte: itself where it can be seen, else one from 256 on, in order."""
+    """Return a character for each byte: itself if it is visible, else one from 256 on, in order."""
     seen = {*range(33, 127), *range(161, 173), *range(174, 256)}
     hidden = iter(range(256, 512))
     return [chr(byte if byte in seen else next(hidden)) for byte in range(256)]
@@ -30,13 +31,15 @@ ALPHABET = _alphabet()
 
 
 def _class(values: Sequence[int]) -> str:
-    """Characters of these bytes, between the brackets of a regular expression."""
+    """Write the characters of these bytes for use between the brackets of a regular expression."""
     found = [ALPHABET[byte] for byte in values]
     return "".join(f"\\{c}" if c in "\\[]^-&" else c for c in found)
 
 
 def _words() -> str:
-    """A word with the space before it, a number, punctuation, white space."""
+    """Return the pattern of one word: letters with a space before, digits, punctuation, white
+    space.
+    """
     most, space = f"{{1,{LONGEST}}}", ALPHABET[32]
     known = {*SPACES, *LETTERS, *DIGITS}
     marks = [byte for byte in range(128) if byte not in known]
@@ -49,7 +52,7 @@ WORDS = _words()
 
 
 def tokenizer_json(tokenizer: Any) -> str:
-    """The text of ``tokenizer.json`` for a tokenizer.
+    """Write a tokenizer as the text of ``tokenizer.json``.
 
     Parameters
     ----------
@@ -106,7 +109,8 @@ def tokenizer_json(tokenizer: Any) -> str:
 
 
 def vocabulary_of(text: str) -> tuple[int | None, dict[str, Any]]:
-    """How many tokens a ``tokenizer.json`` has, and what makes it with :mod:`olsq.train`.
+    """Count the tokens of a ``tokenizer.json``, and return the dictionary that :mod:`olsq.train`
+    reads.
 
     None for the first where the file does not say.
 

@@ -1,4 +1,4 @@
-"""Weights of flash-linear-attention, both ways, for every rule that both libraries compute alike.
+"""Convert weights to and from flash-linear-attention, for every rule that both compute alike.
 
 Names, shapes and formulas are those of its ``fla/layers`` and ``fla/models``.  What differs from
 ours in layout: projections are (outputs, inputs); the taps of a convolution are (channels, 1,

@@ -1,4 +1,4 @@
-"""Which layouts there are, and which one weights are in."""
+"""Registry of the layouts, and detection of the one that weights have."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ COMBA = (
 
 
 def layout_of(arrays: Arrays, at: str, config: Config) -> Layout:
-    """The layout of the weights whose names begin with ``at``: what is configured, or looks so."""
+    """Return the layout of the weights whose names begin with ``at``: the configured or detected
+    one.
+    """
     given = config.get("model_type")
     if given is None:
         given = _recognised(arrays, at)
@@ -55,7 +57,7 @@ def layout_of(arrays: Arrays, at: str, config: Config) -> Layout:
 
 
 def _recognised(arrays: Arrays, at: str) -> str:
-    """The model type that has weights of these names."""
+    """Detect the model type from the names of the weights."""
 
     def has(*names: str) -> bool:
         return all(f"{at}{name}" in arrays for name in names)

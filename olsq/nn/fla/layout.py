@@ -1,4 +1,4 @@
-"""What the layouts of all rules have in common: sizes, projections, convolutions, norm, gate."""
+"""Base layout of flash-linear-attention's layers: sizes, projections, convolutions, norm, gate."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Allowed = dict[str, tuple[Any, ...]]  # an option of theirs: the first is its de
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """Of a layer."""
+    """Sizes of a layer."""
 
     dim: int
     heads: int
@@ -39,7 +39,7 @@ class Sizes:
 
 
 class Names(NamedTuple):
-    """What the parts of a causal language model are called, and what the eps of its norms is."""
+    """Names of the parts of a causal language model, and the eps of its norms."""
 
     body: str = "model"
     mixer: str = "attn"
@@ -49,12 +49,12 @@ class Names(NamedTuple):
     eps: float = 1e-6  # unless the configuration says
 
     def block(self, i: int) -> str:
-        """What names of block i begin with."""
+        """Return the prefix of the names of block i."""
         return f"{self.body}.layers.{i}."
 
 
 class Layout:
-    """How one kind of layer is written there: names, shapes, options.
+    """Weights of one kind of layer in flash-linear-attention: names, shapes, options.
 
     Subclasses fill in the table of names and override what is special.
     """
@@ -84,7 +84,7 @@ class Layout:
     # --- from theirs
 
     def refuse(self, config: Config) -> None:
-        """Raise ValueError for options of theirs that we have no counterpart of."""
+        """Raise ValueError for options of theirs that have no counterpart here."""
         heads = config.get("num_heads")
         for name in ("num_kv_heads", "num_v_heads"):
             if config.get(name) not in (None, heads):
@@ -100,11 +100,11 @@ class Layout:
                 )
 
     def opened(self, arrays: Arrays, at: str, config: Config) -> Arrays:
-        """The weights with those of several of ours cut into them."""
+        """Split weights of theirs that hold several of ours."""
         return arrays
 
     def sizes(self, arrays: Arrays, at: str, config: Config) -> Sizes:
-        """Sizes that weights and configuration tell."""
+        """Determine the sizes from weights and configuration."""
         query, _, value = self.projections
         inner, dim = self.axes(arrays, f"{at}{query}.weight", 2)
         read = inner if self.one_size else self.axes(arrays, f"{at}{value}.weight", 2)[0]
@@ -146,7 +146,7 @@ class Layout:
         return 0
 
     def axes(self, arrays: Arrays, name: str, count: int) -> tuple[int, ...]:
-        """The shape of a weight that must be there."""
+        """Return the shape of a weight, raising if it is missing or has another number of axes."""
         if name not in arrays:
             raise ValueError(f"the weights do not make a {self.title}; missing: {name}")
         if arrays[name].ndim != count:
@@ -154,7 +154,7 @@ class Layout:
         return arrays[name].shape
 
     def options(self, s: Sizes, config: Config, eps: float) -> Options:
-        """Of our mixer."""
+        """Return the options of our mixer."""
         given: Options = {"output_gate": s.gate, **self.fixed}
         if self.norms:
             given["norm_eps"] = eps * s.key if self.scaled else eps
@@ -168,14 +168,14 @@ class Layout:
         return given
 
     def outline(self, s: Sizes, config: Config, eps: float) -> Any:
-        """Our layer with shapes where it has arrays."""
+        """Build our layer with shapes where it has arrays."""
         given = self.options(s, config, eps)
         return eqx.filter_eval_shape(
             lambda: self.kind(s.dim, heads=s.heads, key_size=s.key, key=jax.random.key(0), **given)
         )
 
     def parts(self, s: Sizes, norm: str) -> list[Part]:
-        """Every weight there and its place here; ``norm`` is what the norm is called."""
+        """List every weight there with its place here; ``norm`` is the name of the norm."""
         widths = self.widths(s)
         made = [
             linear(theirs, ours, widths[ours], s.dim, self.channels(ours, s))
@@ -202,7 +202,7 @@ class Layout:
         return made
 
     def widths(self, s: Sizes) -> dict[str, int]:
-        """Outputs of our projections."""
+        """Return the numbers of outputs of our projections."""
         return {
             "query_proj": s.heads * s.key,
             "key_proj": s.heads * s.steps * s.key,
@@ -210,15 +210,15 @@ class Layout:
         }
 
     def channels(self, ours: str, s: Sizes) -> Form:
-        """The order of a projection's outputs."""
+        """Return the order of a projection's outputs."""
         return PLAIN
 
     def idle(self, s: Sizes) -> dict[str, tuple[int, ...]]:
-        """Weights of ours that do nothing in such a layer, by their shapes."""
+        """Return the shapes of our weights that do nothing in such a layer, by name."""
         return {}
 
     def norm_name(self, arrays: Arrays, at: str, s: Sizes) -> str:
-        """What the norm is called: that depends on their fused kernels."""
+        """Return the name of the norm, which depends on their fused kernels."""
         there = [name for name in self.norms if f"{at}{name}.weight" in arrays]
         return there[0] if there else self.norm_written(s)
 
@@ -228,7 +228,7 @@ class Layout:
     # --- to theirs
 
     def prepared(self, layer: Any) -> Any:
-        """The same layer with what differs between heads there moved to where it may differ."""
+        """Move scales that differ between heads to weights that may differ between heads there."""
         scale = None if layer.norm is None else np.asarray(layer.norm.scale)
         if scale is None or scale.ndim == 1 or (scale == scale[:1]).all():
             return layer
@@ -248,21 +248,21 @@ class Layout:
         )  # fmt: skip
 
     def closed(self, arrays: Arrays, at: str) -> Arrays:
-        """:meth:`opened` undone."""
+        """Join the weights that :meth:`opened` splits."""
         return arrays
 
     def norm_of(self, layer: Any) -> Any:
-        """The norm whose eps is that of the configuration; None if there is none."""
+        """Return the norm whose eps is that of the configuration; None if there is none."""
         return layer.norm
 
     def eps_of(self, layer: Any, s: Sizes) -> float | None:
-        """Their ``norm_eps``; None if there is no norm."""
+        """Return their ``norm_eps``; None if there is no norm."""
         if layer.norm is None:
             return None
         return layer.norm.eps / s.key if self.scaled else layer.norm.eps
 
     def config(self, layer: Any, s: Sizes) -> Options:
-        """Their options of the layer, but for the eps of its norm."""
+        """Return their options of the layer, except the eps of its norm."""
         made: Options = {"hidden_size": s.dim, "num_heads": s.heads, **self.shape_options(s)}
         if self.taps:
             made |= {"use_short_conv": bool(s.width), "conv_bias": s.bias}
@@ -272,20 +272,20 @@ class Layout:
         return made
 
     def shape_options(self, s: Sizes) -> Options:
-        """How they say the sizes of keys and values."""
+        """Return the options by which they give the sizes of keys and values."""
         return {
             "expand_k": expansion(s.heads * s.key, s.dim),
             "expand_v": expansion(s.heads * s.value, s.dim),
         }
 
     def compared(self, s: Sizes) -> Options:
-        """Sizes under their names, to compare with a configuration."""
+        """Return the sizes under their names, to compare with a configuration."""
         named: Options = {"hidden_size": s.dim, "num_heads": s.heads}
         return named | ({"conv_size": s.width} if s.width else {})
 
 
 class Headed(Layout):
-    """A layout whose sizes are told by ``head_dim`` and ``expand_v``."""
+    """Layout whose sizes are given by ``head_dim`` and ``expand_v``."""
 
     def shape_options(self, s: Sizes) -> Options:
         return {"head_dim": s.key, "expand_v": expansion(s.value, s.key)}
@@ -295,6 +295,6 @@ class Headed(Layout):
 
 
 def expansion(width: int, of: int) -> float:
-    """A factor that makes ``int(of * factor)`` the width: theirs is cut off, not rounded."""
+    """Return a factor with ``int(of * factor) == width``: they truncate it, and do not round."""
     ratio = width / of
     return ratio if int(of * ratio) == width else math.nextafter(ratio, math.inf)

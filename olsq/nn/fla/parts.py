@@ -1,4 +1,4 @@
-"""One weight of theirs beside one of ours, and arrays taken from one to the other."""
+"""Pairs of a weight of theirs and one of ours, and the conversion of arrays between them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Turn = Callable[[np.ndarray], np.ndarray]
 
 
 class Form(NamedTuple):
-    """How a weight is laid out: from theirs to ours, and back."""
+    """Conversion of a weight's layout, in both directions."""
 
     ours: Turn
     theirs: Turn
@@ -38,22 +38,22 @@ TAPS = Form(lambda x: x[:, 0, ::-1].T, lambda x: x.T[:, None, ::-1])
 
 
 def chained(first: Form, second: Form) -> Form:
-    """``second`` after ``first``, from theirs to ours."""
+    """Compose two forms: ``second`` after ``first``, from theirs to ours."""
     return Form(lambda x: second.ours(first.ours(x)), lambda x: first.theirs(second.theirs(x)))
 
 
 def shared(heads: int) -> Form:
-    """One vector for all heads, a row for each of ours."""
+    """Return the form of one vector shared by all heads, repeated in a row per head here."""
     return Form(lambda x: np.tile(x, (heads, 1)), lambda x: x[0])
 
 
 def by_head(heads: int) -> Form:
-    """A flat vector, a row a head here."""
+    """Return the form of a flat vector that has one row per head here."""
     return Form(lambda x: x.reshape(heads, -1), lambda x: x.reshape(-1))
 
 
 def by_step(steps: int, heads: int) -> Form:
-    """Channels (step, head, size) of the first axis, (head, step, size) here."""
+    """Return the form of channels (step, head, size) on the first axis, (head, step, size) here."""
 
     def turned(x: np.ndarray, outer: int, inner: int) -> np.ndarray:
         blocks = x.reshape(outer, inner, -1, *x.shape[1:])
@@ -63,7 +63,7 @@ def by_step(steps: int, heads: int) -> Form:
 
 
 class Part(NamedTuple):
-    """A weight: its name there, its name here, its shape there and how it is laid out.
+    """One weight: its name there, its name here, its shape there and its form.
 
     Several of theirs with one name of ours lie side by side in it, along its last axis.
     """
@@ -75,12 +75,12 @@ class Part(NamedTuple):
 
 
 def linear(theirs: str, ours: str, outputs: int, inputs: int, form: Form = PLAIN) -> Part:
-    """The weight of a projection."""
+    """Return the part of a projection's weight."""
     return Part(f"{theirs}.weight", f"{ours}.weight", (outputs, inputs), chained(form, TRANSPOSED))
 
 
 def to_ours(parts: Sequence[Part], arrays: Arrays, at: str) -> Arrays:
-    """Weights in our names and layout; theirs begin with ``at``."""
+    """Convert weights to our names and layout; theirs begin with ``at``."""
     found: dict[str, list[np.ndarray]] = {}
     for part in parts:
         found.setdefault(part.ours, []).append(part.form.ours(arrays[at + part.theirs]))
@@ -88,7 +88,7 @@ def to_ours(parts: Sequence[Part], arrays: Arrays, at: str) -> Arrays:
 
 
 def to_theirs(parts: Sequence[Part], arrays: Arrays, at: str) -> Arrays:
-    """:func:`to_ours` undone."""
+    """Convert weights to their names and layout, undoing :func:`to_ours`."""
     count = Counter(part.ours for part in parts)
     taken: Counter[str] = Counter()
     theirs = {}

@@ -1,4 +1,4 @@
-"""Their weights as our layers and models."""
+"""Read flash-linear-attention's weights as our layers and models."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MIXERS = re.compile(r"(?:model\.layers\.\d+\.attn|backbone\.layers\.\d+\.mixer)\
 def from_fla(
     state_dict: Mapping[str, Any], *, config: Any = None, dtype: Dtype | None = None
 ) -> Any:
-    """The layer or model of flash-linear-attention that has these weights.
+    """Convert flash-linear-attention's weights to a layer or model.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ def _model(layout: Layout, arrays: Arrays, options: Options, dtype: Dtype | None
 
 
 def _ours(layout: Layout, arrays: Arrays, at: str, s: Sizes) -> Arrays:
-    """A layer's weights in our names and layout; those that do nothing there are 0."""
+    """Convert a layer's weights to our names and layout; those that do nothing there are 0."""
     made = to_ours(layout.parts(s, layout.norm_name(arrays, at, s)), arrays, at)
     kind = next(iter(made.values())).dtype
     return made | {name: np.zeros(shape, kind) for name, shape in layout.idle(s).items()}
@@ -182,7 +182,7 @@ def _fit(
     layout: Layout, arrays: Arrays, shapes: dict[str, tuple[int, ...]], options: Options,
     sizes: Options,
 ) -> None:  # fmt: skip
-    """Raise ValueError unless the weights are all there, nothing else is, and sizes agree."""
+    """Raise ValueError unless the weights are exactly those expected and all sizes agree."""
     wrong = [
         f"{name} {x.shape}, not {shapes[name]}"
         for name, x in arrays.items()
@@ -204,7 +204,7 @@ def _fit(
 
 
 def _array(name: str, value: Any) -> np.ndarray:
-    """A weight in NumPy, float32 or better: PyTorch's without importing it."""
+    """Convert a weight to NumPy, float32 or better; PyTorch's without importing it."""
     if hasattr(value, "detach"):
         value = value.detach().cpu()
         value = (value if "float64" in str(value.dtype) else value.float()).numpy()

@@ -1,4 +1,4 @@
-"""Layouts of delta rules and of MesaNet: what steps on a regression, or solves it."""
+"""Layouts of the delta rules and of MesaNet."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ class DeltaLayout(Layout):
 
 
 class GatedLayout(Headed):
-    """Delta rules with Mamba-2's forget gate, ``exp(-exp(A_log) softplus(W x + dt_bias))``."""
+    """Layout of delta rules with Mamba-2's forget gate, ``exp(-exp(A_log) softplus(W x +
+    dt_bias))``.
+    """
 
     per_head = "a_proj"
     fixed: ClassVar[Options] = STEPPED | {"forget_speed": True}

@@ -1,4 +1,4 @@
-"""Layouts of what is laid out like no other: Mamba-3, with one projection for everything."""
+"""Layout of Mamba-3, which has one projection for everything."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ RANK_ONE = Form(lambda x: x[:, 0], lambda x: x[:, None])  # of (heads, rank, siz
 
 
 class Mamba3Layout(Layout):
-    """Mamba-3 of one input and output a head ("SISO"), in blocks without MLPs.
+    """Layout of Mamba-3 with one input and output per head ("SISO"), in blocks without MLPs.
 
-    Its one projection is handled as its pieces, ``in_proj.x.weight`` and so on.  Groups of heads
-    that share keys and queries there are repeated here, so that they come back as groups of one.
+    Its one projection is handled as its pieces, ``in_proj.x.weight`` and so on. Groups of heads
+    that share keys and queries there are repeated here, so that they are written back as groups of
+    one.
     """
 
     model_type, architecture, title = "mamba3", "Mamba3ForCausalLM", "Mamba3"
@@ -128,6 +129,8 @@ class Mamba3Layout(Layout):
 
 
 def fraction(key: int, angles: int) -> float:
-    """The ``rope_fraction`` that makes so many angles; of none of theirs, what would make them."""
+    """Return the ``rope_fraction`` that gives this number of angles; if none of theirs does, the
+    exact ratio.
+    """
     made = (part for part in FRACTIONS if angles and int(key * part) // 2 == angles)
     return next(made, 2 * angles / key)

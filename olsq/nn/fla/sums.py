@@ -16,7 +16,7 @@ ROPE = 10000.0
 
 
 class Sum(Layout):
-    """Queries and keys without features, or of a convolution with silu; values likewise."""
+    """Layout with queries, keys and values that have no feature map, or a convolution with silu."""
 
     norms = ("g_norm_swish_gate", "g_norm")
     gate_option = "use_output_gate"

@@ -1,4 +1,4 @@
-"""Our layers and models as their weights and configuration."""
+"""Write our layers and models as weights and configuration of flash-linear-attention."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Differences = Iterator[str]
 
 
 class FlaWeights(NamedTuple):
-    """What :func:`to_fla` returns.
+    """Result of :func:`to_fla`: weights and configuration.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class FlaWeights(NamedTuple):
 
 
 def to_fla(model: Any) -> FlaWeights:
-    """The weights of flash-linear-attention that compute what this layer or model computes.
+    """Convert a layer or model to weights of flash-linear-attention that compute the same.
 
     Parameters
     ----------
@@ -104,7 +104,9 @@ def _layout(mixer: Mixer) -> Layout:
 
 
 def _layer(layout: Layout, mixer: Any, at: str, eps: float) -> tuple[Arrays, Options]:
-    """Weights whose names begin with ``at``, and options; ``eps`` is theirs if there is no norm."""
+    """Convert a layer to weights prefixed with ``at``, and options; ``eps`` is used if it has no
+    norm.
+    """
     own = layout.prepared(mixer)
     s = layout.sizes_of(own)
     their_eps = layout.eps_of(own, s)
@@ -195,7 +197,8 @@ def _model(model: LanguageModel) -> FlaWeights:
 
 
 def _differences(found: Any, wanted: Any, path: str) -> Differences:
-    """Options and weights in which a layer is not what reading it back would make."""
+    """Yield the options and weights in which a layer differs from what reading it back would make.
+    """
     for field in dataclasses.fields(found):
         name, place = field.name, f"{path}{field.name}"
         if name in FREE:
