@@ -1,4 +1,4 @@
-"""What every array argument has to be, checked once for NumPy and for JAX.
+"""Checks of array arguments, shared by NumPy and JAX.
 
 Shapes and dtypes are always checked, numbers where they can be seen: JAX traces some.  A NaN
 passes, it is data.  Making arrays of what was checked is left to each backend.
@@ -48,7 +48,7 @@ def check_real(name: str, x: Any) -> None:
 
 
 def concrete(x: Any) -> NDArray | None:
-    """The numbers of ``x`` as NumPy, or None while JAX is only tracing them."""
+    """Return the numbers of ``x`` as NumPy, or None while JAX is only tracing them."""
     jax = sys.modules.get("jax")
     if jax is not None and isinstance(x, jax.core.Tracer):
         return None
@@ -56,10 +56,10 @@ def concrete(x: Any) -> NDArray | None:
 
 
 def refuse(name: str, x: Any, wrong: Callable[[NDArray], NDArray], rule: str) -> None:
-    """Raise ValueError if ``wrong`` says so of any visible entry, with the first and its place.
+    """Raise ValueError if ``wrong`` is True for any concrete entry, naming the first and its place.
 
-    ``wrong`` is asked about float64.  TypeError if these are not real numbers, which is seen of
-    traced ones too.
+    ``wrong`` receives float64. TypeError if these are not real numbers, which is checked for traced
+    ones too.
     """
     check_real(name, x)
     seen = concrete(x)
@@ -76,19 +76,20 @@ def refuse(name: str, x: Any, wrong: Callable[[NDArray], NDArray], rule: str) ->
 def shape_error(
     name: str, shape: tuple[int, ...], wanted: tuple[int, ...], axes: str
 ) -> ValueError:
-    """The error of an array that cannot be spread over the axes it belongs to."""
+    """Return the error for an array that does not broadcast to the axes it belongs to."""
     return ValueError(f"{name} has shape {shape}, which does not broadcast to {wanted} ({axes})")
 
 
 def shown(value: object) -> str:
-    """``value`` as a user wrote it: 1.5 and '1.5', not np.float64(1.5) and np.str_('1.5')."""
+    """Format ``value`` as a user wrote it: 1.5 and '1.5', not np.float64(1.5) and np.str_('1.5').
+    """
     return repr(value.item() if isinstance(value, np.generic) else value)
 
 
 def holds_jax(*arguments: Any) -> bool:
-    """Whether any argument is a JAX array or tracer, or a tuple with one in it.
+    """Test whether any argument is a JAX array or tracer, or a tuple that contains one.
 
-    There is none before JAX is imported.
+    Always False before JAX is imported.
     """
     jax = sys.modules.get("jax")
     if jax is None:
@@ -111,7 +112,7 @@ def check_choice(value: object, name: str, choices: tuple[str, ...]) -> None:
 def check_forget(
     forget: Any, log_forget: Any = None, *, name: str = "forget", signed: bool | None = None
 ) -> None:
-    """Forgetting factors, or their logs, but not both.
+    """Raise unless these are forgetting factors or their logs, and not both.
 
     ``signed`` says whether factors may be negative; None where they never may.
     """
@@ -131,22 +132,23 @@ def check_forget(
 
 
 def check_weight(weight: Any, *, name: str = "weight", of: str = "sample") -> None:
-    """Weights of samples, or strengths of tokens: not negative."""
+    """Raise if a weight of a sample, or the strength of a token, is negative."""
     if weight is not None:
         refuse(name, weight, lambda w: w < 0, f"be >= 0 (0 leaves a {of} out)")
 
 
 def check_ridge(ridge: Any) -> None:
-    """A ridge: finite, not negative."""
+    """Raise unless a ridge is finite and not negative."""
     refuse("ridge", ridge, lambda r: (r < 0) | np.isinf(r), "be finite and >= 0")
 
 
 def sequence_ridge_axes(
     ridge: Any, ridge_mode: str, has_state: bool, batch: tuple[int, ...], length: int, d: int
 ) -> tuple[tuple[int, ...], str] | None:
-    """The axes that a sequence's ridge is spread over, (..., d) or (..., 1 or T, d), and in words.
+    """Return the axes a sequence's ridge broadcasts to, (..., d) or (..., 1 or T, d), and their
+    names.
 
-    None where it is part of the state: the discounted problem's gram holds it.
+    None where it is part of the state: the discounted problem's gram contains it.
     """
     check_choice(ridge_mode, "ridge_mode", RIDGE_MODES)
     discounted = ridge_mode == "discounted"
@@ -204,7 +206,7 @@ def check_streams(keys: Any, values: Any, queries: Any) -> tuple[tuple[int, ...]
 
 
 def check_moment_shapes(gram: tuple[int, ...], cross: tuple[int, ...]) -> None:
-    """The shapes of moments must belong together."""
+    """Raise unless the shapes of a gram and a cross moment belong together."""
     if gram[-1:] != gram[-2:-1] or cross[-1:] != gram[-1:]:
         raise ValueError(
             f"state must be Moments(gram (..., d, d), cross (..., m, d)), got {gram} and {cross}"
@@ -212,7 +214,7 @@ def check_moment_shapes(gram: tuple[int, ...], cross: tuple[int, ...]) -> None:
 
 
 def check_token_shapes(key: tuple[int, ...], value: tuple[int, ...], d: int, m: int) -> None:
-    """The shapes of one token's key and value must be those of its state."""
+    """Raise unless the shapes of one token's key and value are those of its state."""
     if key[-1:] != (d,) or value[-1:] != (m,):
         raise ValueError(
             f"key and value must end in ({d},) and ({m},) for this state, got {key} and {value}"
@@ -220,7 +222,7 @@ def check_token_shapes(key: tuple[int, ...], value: tuple[int, ...], d: int, m: 
 
 
 def broadcast_shapes(*shapes: tuple[Any, ...]) -> tuple[Any, ...]:
-    """NumPy's, for shapes whose sizes may be symbols too (a batch that JAX exports)."""
+    """Broadcast shapes as NumPy does, also where sizes are symbols (a batch that JAX exports)."""
     if len(set(shapes)) == 1:
         return shapes[0]
     if all(isinstance(n, int) for shape in shapes for n in shape):
@@ -235,7 +237,7 @@ def broadcast_shapes(*shapes: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _traced(x: Any) -> bool:
-    """Whether ``x`` is a nest of lists with a tracer of JAX in it, which has no numbers yet."""
+    """Test whether ``x`` is a nest of lists with a JAX tracer in it, which has no numbers yet."""
     if isinstance(x, (list, tuple)):
         return any(_traced(part) for part in x)
     return hasattr(x, "aval") and isinstance(x.dtype, np.dtype)

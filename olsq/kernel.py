@@ -1,4 +1,4 @@
-"""The one way kernels are compiled."""
+"""Decorator with which every Numba kernel of the package is compiled."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from olsq.kernel_cache import attach
 def kernel(
     signatures: Sequence[Any] = (), *, strict: bool = False, **options: Any
 ) -> Callable[[Callable[..., Any]], Any]:
-    """Decorator: compile a function for Numba, and keep the code on disk (``_cache``).
+    """Compile a function with Numba and keep the code on disk (``kernel_cache``).
 
-    With ``signatures`` it is compiled at once, and for those only.  ``forceinline=True`` compiles
-    it into every caller.  A call left standing finds another copy of it, with sums in another
+    With ``signatures`` it is compiled at once, and for those only. ``forceinline=True`` compiles it
+    into every caller. Without it, a call uses another copy of the function, with sums in another
     order, in the process that compiled it than in one that loaded it from disk: whatever a resumed
-    run must repeat to the last bit is inlined.  (The large kernels of whole sequences would take
-    twice as long to compile.)  ``strict=True`` keeps the order of operations as written, also where
+    run must repeat to the last bit is inlined. (The large kernels of whole sequences would take
+    twice as long to compile.) ``strict=True`` keeps the order of operations as written, also where
     it is inlined: for scaling against overflow, which a compiler free to reorder would undo.
     """
     # fastmath without "nnan"/"ninf": a test for finiteness must mean what it says.  Division

@@ -1,4 +1,4 @@
-"""Compiled kernels on disk, under a digest of every source file that they are made from.
+"""Cache of compiled kernels on disk, keyed by a digest of all their source files.
 
 Numba's own cache looks at the file of the function called.  A kernel it calls, or a constant from
 another module, may have changed since: then old and new code would mix.  Here one folder holds
@@ -29,7 +29,7 @@ _log = logging.getLogger("olsq")
 
 
 def attach(dispatcher: Any) -> None:
-    """Let a compiled function keep its code on disk, if there is a place for it."""
+    """Give a compiled function its cache on disk, if a folder can be written."""
     function = getattr(dispatcher, "py_func", None)
     if function is None:  # NUMBA_DISABLE_JIT
         return
@@ -39,7 +39,7 @@ def attach(dispatcher: Any) -> None:
 
 
 class KernelCache(FunctionCache):
-    """Numba's cache of a function in a folder of ours; a file that fails costs only its time."""
+    """Numba's function cache in a folder of ours; a file that fails only costs a compilation."""
 
     def __init__(self, function: Any, folder: Path) -> None:
         self._name, self._py_func = repr(function), function
@@ -86,7 +86,9 @@ class _Locator:
 
 @functools.cache
 def _folder(package: str) -> Path | None:
-    """The folder for the kernels of a package as its sources are now; None: nowhere."""
+    """Return the folder for the kernels of a package's present sources; None if none can be
+    written.
+    """
     origin = getattr(sys.modules.get(package), "__file__", None)
     digest = source_digest(Path(origin).parent) if origin else None
     if origin is None or digest is None:
@@ -117,7 +119,7 @@ def _hint(reason: str) -> None:
 
 
 def _places(root: Path) -> Iterator[Path]:
-    """Where compiled code may lie; never in a folder that others can write to."""
+    """Yield the folders where compiled code may be kept, never one that others can write to."""
     chosen = getattr(config, "CACHE_DIR", "")  # NUMBA_CACHE_DIR
     if chosen:
         yield Path(chosen)
@@ -138,7 +140,7 @@ def _places(root: Path) -> Iterator[Path]:
 
 
 def _tidy(place: Path, package: str, present: Path) -> None:
-    """Remove the folders of earlier sources but the ones last used."""
+    """Remove the folders of earlier sources except those used last."""
     others = []
     for folder in place.glob(f"{package}-kernels-*"):
         try:
@@ -155,10 +157,10 @@ def _remove(folder: Path) -> None:
 
 
 def source_digest(root: Path) -> str | None:
-    """Digest of all that decides what the kernels of the package at ``root`` compile to.
+    """Compute a digest of everything that decides what the kernels of a package compile to.
 
-    The files that define kernels, those of the package they import, directly or not, and the
-    versions of olsq, Numba and Python.  None if there are no sources.
+    That is the files of the package at ``root`` that define kernels, those they import, directly or
+    not, and the versions of olsq, Numba and Python. None if there are no sources.
     """
     sources = kernel_sources(root)
     if not sources:
@@ -179,7 +181,7 @@ def _version() -> str:
 
 
 def kernel_sources(root: Path) -> dict[Path, bytes]:
-    """Content of the files of a package that kernels are made from, by path."""
+    """Read the files of a package that kernels are made from; contents by path."""
     found: dict[Path, bytes] = {}
     contents = {path: path.read_bytes() for path in root.rglob("*.py")}
     waiting = [path for path, content in contents.items() if b"\n@kernel(" in content]
@@ -192,7 +194,9 @@ def kernel_sources(root: Path) -> dict[Path, bytes]:
 
 
 def _imported(root: Path, path: Path, content: bytes) -> Iterator[Path]:
-    """Files that may be meant by the imports in a file of the package (and some that are not)."""
+    """Yield the files that the imports in a file of the package may refer to (and some they do
+    not).
+    """
     for node in ast.walk(ast.parse(content)):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]

@@ -1,4 +1,4 @@
-"""Safetensors files: arrays by name and text by key, the same bytes for the same contents.
+"""Safetensors files: arrays by name and text by key, with identical bytes for identical contents.
 
 Models and checkpoints of their training are such files; each has a checksum of its own over its
 arrays.  An estimator's state file is not one: it is read where safetensors is not installed.
@@ -37,8 +37,8 @@ class UnreadableError(ValueError):
 def write(path: Path, arrays: Mapping[str, NDArray], metadata: Mapping[str, str]) -> None:
     """Write arrays, in C order, and metadata; the file appears complete or not at all.
 
-    Its bytes depend on nothing but the arguments.  (The library writes the metadata in an order
-    that differs from one process to the next.)
+    Its bytes depend on the arguments only. (The library writes the metadata in an order that
+    differs from one process to the next.)
     """
     order = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))  # aligned, as theirs
     header: dict[str, Any] = {"__metadata__": dict(sorted(metadata.items()))}
@@ -61,7 +61,7 @@ def write(path: Path, arrays: Mapping[str, NDArray], metadata: Mapping[str, str]
 def read(
     path: Path, check: Callable[[list[str], dict[str, str]], object]
 ) -> tuple[Arrays, dict[str, str]]:
-    """Arrays and metadata.
+    """Read arrays and metadata.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def read(
 
 
 def metadata(path: Path) -> dict[str, str]:
-    """The metadata alone; errors as those of :func:`read`."""
+    """Read the metadata alone; errors as those of :func:`read`."""
     if not os.path.exists(path):
         raise FileNotFoundError(f"there is no file {path}")
     try:
@@ -99,7 +99,9 @@ def metadata(path: Path) -> dict[str, str]:
 
 
 def checksum(start: bytes, arrays: Mapping[str, NDArray], label: Callable[..., str]) -> str:
-    """SHA-256 of ``start`` and, by name, of ``label(name, array)`` and the bytes of every array."""
+    """Compute the SHA-256 of ``start`` and, by name, of ``label(name, array)`` and every array's
+    bytes.
+    """
     total = hashlib.sha256(start)
     for name, array in sorted(arrays.items()):
         total.update(label(name, array).encode())
