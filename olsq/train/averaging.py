@@ -1,4 +1,4 @@
-"""An exponential moving average of the weights, kept by the optimiser."""
+"""Exponential moving average of the weights, kept by the optimiser."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["AverageState", "averaged", "with_average"]
 
 
 class AverageState(NamedTuple):
-    """The state of an optimiser made by :func:`with_average`.
+    """State of an optimiser made by :func:`with_average`.
 
     Attributes
     ----------
@@ -34,7 +34,7 @@ class AverageState(NamedTuple):
 def with_average(
     optimizer: optax.GradientTransformation, decay: float
 ) -> optax.GradientTransformationExtraArgs:
-    """An optimiser that also keeps an exponential moving average of the weights it makes.
+    """Make an optimiser that also keeps an exponential moving average of the weights.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def with_average(
 
 
 def averaged(model: Any, state: Any) -> Any:
-    """The model with the averaged weights.
+    """Return the model with the averaged weights.
 
     Parameters
     ----------
@@ -127,5 +127,5 @@ def averaged(model: Any, state: Any) -> Any:
 
 
 def _wide(x: Any) -> Any:
-    """The dtype a weight is averaged in."""
+    """Return the dtype in which a weight is averaged: at least float32."""
     return jnp.promote_types(x.dtype, jnp.float32)

@@ -1,4 +1,4 @@
-"""Batches as functions of the step: a run that goes on needs no state of its data."""
+"""Batches as functions of the step, so that a resumed run needs no state of its data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Batches", "shuffled"]
 
 
 class Batches:
-    """Which batch each step sees: a function of the step's number, and a name for it.
+    """Batches as a function of the step's number, with a digest of their data.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class Batches:
         self._draw, self.digest = draw, digest
 
     def __call__(self, step: int) -> Any:
-        """The batch of a step."""
+        """Return the batch of a step."""
         return self._draw(step)
 
     def __iter__(self) -> Iterator[Any]:
@@ -49,7 +49,7 @@ class Batches:
 
 
 def shuffled(arrays: Any, batch: int, *, seed: int = 0) -> Batches:
-    """Rows of a finite set, in a new random order in every epoch.
+    """Draw batches of rows of a finite set, in a new random order in every epoch.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ def shuffled(arrays: Any, batch: int, *, seed: int = 0) -> Batches:
 def shuffled_rows(
     take: Callable[[Any], Any], n: int, batch: int, seed: int, digest: str
 ) -> Batches:
-    """Batches ``take(rows)`` of n rows, in a new random order in every epoch."""
+    """Draw batches ``take(rows)`` of n rows, in a new random order in every epoch."""
     if isinstance(batch, bool) or not isinstance(batch, int) or not 1 <= batch <= n:
         raise ValueError(f"batch must be a whole number from 1 to the {n:,} rows, got {batch!r}")
     steps = n // batch
@@ -112,7 +112,7 @@ def shuffled_rows(
 
 
 def check_batches(batches: Any) -> None:
-    """Raise TypeError for what is neither a function of the step nor an iterable."""
+    """Raise TypeError unless ``batches`` is a function of the step or an iterable."""
     if not callable(batches) and not isinstance(batches, Iterable):
         raise TypeError(
             "batches must be a function of the step or an iterable of batches, got "
@@ -121,14 +121,14 @@ def check_batches(batches: Any) -> None:
 
 
 def batches_from(batches: Callable[[int], Any] | Iterable[Any], step: int) -> Iterator[Any]:
-    """Batches from a step on; those of an iterable before it are read and left."""
+    """Iterate over batches from a step on; those of an iterable before it are read and dropped."""
     if callable(batches):
         return (batches(number) for number in itertools.count(step))
     return itertools.islice(iter(batches), step, None)
 
 
 def digest_of(arrays: Any) -> str:
-    """SHA-256 of arrays, their shapes and types."""
+    """Compute the SHA-256 of arrays, their shapes and types."""
     digest = hashlib.sha256()
     for array in arrays:
         array = np.ascontiguousarray(array)

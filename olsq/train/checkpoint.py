@@ -1,4 +1,4 @@
-"""The checkpoint: everything a run needs to go on, in one safetensors file, all of it or nothing.
+"""Checkpoints: everything a run needs to resume, in one safetensors file written atomically.
 
 Tensors are named ``weights/...``, ``optimiser/...`` (paths in the model and in optax's state) and
 ``log/...``.  The metadata entry ``olsq train`` is JSON: ``version``, ``content`` (step, config,
@@ -49,13 +49,13 @@ class CheckpointMismatch(CheckpointError):
 
 
 def describe(differences: dict[str, tuple[Any, Any]]) -> str:
-    """Differences between two runs in words."""
+    """Describe the differences between two runs in words."""
     return "; ".join(f"{name} was {old} and is {new}" for name, (old, new) in differences.items())
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a checkpoint holds.
+    """Contents of a checkpoint.
 
     Attributes
     ----------
@@ -82,7 +82,7 @@ class Checkpoint:
     log: Log
 
     def check(self, config: dict[str, Any], setup: dict[str, Any], data: str) -> None:
-        """Raise CheckpointMismatch, naming what differs, if this is of another run."""
+        """Raise CheckpointMismatch, naming what differs, if the checkpoint is of another run."""
         differences: dict[str, tuple[Any, Any]] = {}
         for before, now in ((self.setup, _plain(setup)), (self.config, _plain(config))):
             for name in {**before, **now}:
@@ -94,7 +94,7 @@ class Checkpoint:
             raise CheckpointMismatch(self.path, differences)
 
     def restore(self, prefix: str, template: Any) -> Any:
-        """The pytree under ``prefix`` in the structure of ``template``.
+        """Rebuild the pytree under ``prefix`` in the structure of ``template``.
 
         Raises
         ------
@@ -123,7 +123,7 @@ class Checkpoint:
 
 
 def named_arrays(prefix: str, tree: Any) -> dict[str, Any]:
-    """The leaves of a pytree by their path, ``prefix/field/0/...``."""
+    """Return the leaves of a pytree by their path, ``prefix/field/0/...``."""
     return {
         "/".join([prefix, *path_names(path)]): leaf
         for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
@@ -136,7 +136,9 @@ def write_checkpoint(
     content: dict[str, Any],
     log: Log,
 ) -> None:
-    """Write ``trees`` by prefix, ``content`` and ``log``: the file is complete or not there."""
+    """Write ``trees`` by prefix, ``content`` and ``log`` to a file that appears complete or not at
+    all.
+    """
     arrays = {f"log/{name}": column for name, column in log.to_arrays().items()}
     for prefix, tree in trees.items():
         arrays |= {name: as_tensor(leaf) for name, leaf in named_arrays(prefix, tree).items()}
@@ -145,7 +147,7 @@ def write_checkpoint(
 
 
 def as_tensor(leaf: Any) -> NDArray:
-    """An array that safetensors can write from NumPy: bfloat16 as its bits."""
+    """Convert an array for safetensors' NumPy writer: bfloat16 as its bits."""
     array = np.array(leaf, order="C")
     return array.view(np.uint16) if array.dtype.kind == "V" else array
 
@@ -192,7 +194,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
 
 
 def read_tokenizer(path: str | os.PathLike[str]) -> Tokenizer | None:
-    """The tokenizer of a checkpoint, without reading the tensors; errors as read_checkpoint's."""
+    """Read the tokenizer of a checkpoint without its tensors; errors as read_checkpoint's."""
     name = os.fspath(path)
     try:
         saved = _notes(name, tensors.metadata(path))["content"]["tokenizer"]
@@ -202,7 +204,7 @@ def read_tokenizer(path: str | os.PathLike[str]) -> Tokenizer | None:
 
 
 def _notes(name: str, metadata: dict[str, str]) -> dict[str, Any]:
-    """What the metadata say, in the version that is read here."""
+    """Parse the metadata, checking that this version can read them."""
     notes = json.loads(metadata.get(KEY, "null"))
     if notes is None:
         raise CheckpointError(f"{name} is not a checkpoint of olsq train; {START_AGAIN}")
@@ -222,5 +224,5 @@ def _digest(content: dict[str, Any], arrays: dict[str, NDArray]) -> str:
 
 
 def _plain(options: dict[str, Any]) -> dict[str, Any]:
-    """Options as they come back from JSON: tuples as lists."""
+    """Return options as they come back from JSON: tuples as lists."""
     return json.loads(json.dumps(options))

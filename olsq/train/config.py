@@ -1,4 +1,4 @@
-"""How to train: numbers, checked once, and the learning rate they mean at each step."""
+"""Training options, checked once, and the learning rate at each step."""
 
 from __future__ import annotations
 
@@ -106,16 +106,16 @@ class TrainConfig:
 
     @property
     def warmup_steps(self) -> int:
-        """``warmup``, or its default."""
+        """``warmup`` or its default."""
         return min(self.steps // 10, 2000) if self.warmup is None else self.warmup
 
     @property
     def evaluation_steps(self) -> int:
-        """``evaluate_every``, or its default."""
+        """``evaluate_every`` or its default."""
         return max(self.steps // 20, 1) if self.evaluate_every is None else self.evaluate_every
 
     def learning_rate(self, step: Any) -> Any:
-        """Learning rate of the update that follows ``step`` updates."""
+        """Return the learning rate of the update that follows ``step`` updates."""
         decay = optax.schedules.cosine_decay_schedule(
             self.lr, max(self.steps - self.warmup_steps, 1), alpha=LAST_FRACTION
         )
@@ -125,12 +125,12 @@ class TrainConfig:
         return optax.schedules.join_schedules([rise, decay], [self.warmup_steps])(step)
 
     def to_dict(self) -> dict[str, Any]:
-        """Every field by name."""
+        """Return every field by name."""
         return dataclasses.asdict(self)
 
 
 def check_counts(least: int = 1, /, **counts: Any) -> None:
-    """Raise ValueError, naming it, for a number that is not whole or less than ``least``."""
+    """Raise ValueError, naming it, for a count that is not whole or is less than ``least``."""
     for name, value in counts.items():
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")

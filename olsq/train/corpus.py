@@ -1,4 +1,4 @@
-"""Batches of a text: which tokens a step sees depends on the seed and the step, on nothing else."""
+"""Batches of a text: the tokens of a step depend only on the seed and the step."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Corpus:
 
     @classmethod
     def split(cls, tokens: ArrayLike | TokenFiles, validation: float = 0.1) -> Corpus:
-        """Cut the last ``validation`` of ``tokens`` (n,) off.
+        """Split ``tokens`` (n,), taking the last ``validation`` for validation.
 
         Raises
         ------
@@ -75,10 +75,10 @@ class Corpus:
     def from_text(
         cls, text: str | bytes, tokenizer: Tokenizer, validation: float = 0.1
     ) -> Corpus:
-        """The tokens of a text whose last ``validation`` is cut off before it is tokenised.
+        """Tokenise a text after cutting off its last ``validation`` for validation.
 
-        Nothing of the validation part is in a token of the training part, and
-        :func:`training_part` gives the text that a tokenizer may learn from.
+        No token of the training part contains anything of the validation part, and
+        :func:`training_part` returns the text that a tokenizer may learn from.
         """
         content = text.encode("utf-8") if isinstance(text, str) else text
         first = training_part(content, validation)
@@ -118,13 +118,14 @@ class Corpus:
                 )
 
     def batch(self, *, seed: int, step: int, batch: int, length: int) -> NDArray[np.int32]:
-        """Training sequences of one step (batch, length + 1), each from a uniform start."""
+        """Return the training sequences of one step (batch, length + 1), each from a uniform start.
+        """
         rng = np.random.default_rng((seed, step))
         starts = rng.integers(0, len(self.train) - length, batch)
         return self.train[starts[:, None] + np.arange(length + 1)].astype(np.int32, copy=False)
 
     def batches(self, *, batch: int, length: int, seed: int = 0) -> Batches:
-        """:meth:`batch` of every step, for :class:`olsq.train.Trainer`.
+        """Return :meth:`batch` of every step, for :class:`olsq.train.Trainer`.
 
         Raises
         ------
@@ -136,9 +137,9 @@ class Corpus:
         return Batches(lambda step: self.batch(step=step, **options), self.digest)
 
     def windows(self, length: int, most: int | None = None) -> NDArray[np.int32]:
-        """Validation sequences (n, length + 1) side by side: each token is predicted once.
+        """Return validation sequences (n, length + 1) side by side: each token is predicted once.
 
-        ``most`` of them, evenly spread, if there are more.
+        If there are more than ``most``, that many of them, evenly spread.
         """
         n = (len(self.validation) - 1) // length
         chosen = np.arange(n)
@@ -149,14 +150,15 @@ class Corpus:
 
 
 def training_size(size: int, validation: float) -> int:
-    """How many of ``size`` tokens or bytes come before the validation part, of at least one."""
+    """Count the tokens or bytes, of ``size``, before the validation part, which has at least one.
+    """
     if not 0 < validation < 1:
         raise ValueError(f"validation must lie between 0 and 1, got {validation!r}")
     return size - max(round(validation * size), 1)
 
 
 def training_part(content: bytes, validation: float) -> bytes:
-    """The beginning of a text without its last ``validation``, cut between two characters."""
+    """Return a text without its last ``validation``, cut between two characters."""
     cut = training_size(len(content), validation)
     for shorter in range(min(cut, 4)):  # a character of UTF-8 has at most four bytes
         if content[cut - shorter] & 0xC0 != 0x80:
@@ -165,7 +167,7 @@ def training_part(content: bytes, validation: float) -> bytes:
 
 
 def _tokens(tokens: Any) -> Any:
-    """One sequence of whole numbers; int32 unless it is in files."""
+    """Check and convert one sequence of whole numbers; int32 unless it is in files."""
     if isinstance(tokens, TokenFiles):
         return tokens
     array = np.asanyarray(tokens)

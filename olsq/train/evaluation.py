@@ -1,4 +1,4 @@
-"""How well a model predicts: loss, perplexity, and both by position in the sequence."""
+"""Evaluation of a model: loss, perplexity, and both by position in the sequence."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Evaluation(NamedTuple):
         return self.losses.mean(0, dtype=np.float64)
 
     def binned(self, bins: int = 24) -> PositionBins:
-        """Mean losses over at most ``bins`` ranges of positions, wider to the right."""
+        """Average losses over at most ``bins`` ranges of positions, wider to the right."""
         t = self.losses.shape[1]
         edges = np.unique(np.round(np.geomspace(1, t + 1, bins + 1)).astype(np.int64))
         pairs = list(itertools.pairwise(edges))
@@ -81,7 +81,7 @@ def _losses(model: Any, windows: Array) -> Array:
 
 
 def evaluate(model: Any, windows: ArrayLike, *, batch: int = 16) -> Evaluation:
-    """Losses of every token of ``windows`` but the first of each.
+    """Compute the loss of every token of ``windows`` except the first of each.
 
     Parameters
     ----------

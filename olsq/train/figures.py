@@ -1,4 +1,4 @@
-"""Pictures of a run: the loss curve, and perplexity by position."""
+"""Figures of a run: the loss curve, and perplexity by position."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIZE = 5.4, 3.3  # inches: letters of 8 points can be read on a phone
 
 
 def plot_loss(log: Log, *, title: str = "Loss") -> Figure:
-    """Training loss of every step, its average around each, and the validation loss.
+    """Plot the training loss of every step, its moving average, and the validation loss.
 
     Parameters
     ----------
@@ -69,9 +69,9 @@ def plot_loss(log: Log, *, title: str = "Loss") -> Figure:
 
 
 def plot_perplexity(evaluation: Evaluation, *, title: str = "Perplexity by position") -> Figure:
-    """Perplexity over the position of the predicted token, with 95 % bars.
+    """Plot perplexity over the position of the predicted token, with 95 % bars.
 
-    A model that uses what it has read predicts better, the more it has read.
+    A model that uses its context predicts better, the more it has read.
     """
     from matplotlib.ticker import MaxNLocator, NullLocator, StrMethodFormatter
 
@@ -109,7 +109,8 @@ def plot_perplexity(evaluation: Evaluation, *, title: str = "Perplexity by posit
 
 
 def centred_mean(x: NDArray[np.float64], width: int) -> NDArray[np.float64]:
-    """Mean of up to ``width`` values around each, as many before it as after: it does not lag.
+    """Average up to ``width`` values around each, as many before it as after, so that it does not
+    lag.
 
     The window shrinks towards both ends, so that a straight line stays one there too.
     """
@@ -120,7 +121,7 @@ def centred_mean(x: NDArray[np.float64], width: int) -> NDArray[np.float64]:
 
 
 def _limits(values: NDArray[np.float64]) -> tuple[float, float]:
-    """Limits that show all but a wild few."""
+    """Choose axis limits that show all values but the 0.5 % largest."""
     if not values.size:
         return 0.0, 1.0
     bottom, top = values.min(), np.quantile(values, 0.995)

@@ -1,4 +1,4 @@
-"""Tokenizers in the files of Hugging Face's library ``tokenizers``, read by that library."""
+"""Tokenizers in the file format of Hugging Face's library ``tokenizers``, read by that library."""
 
 from __future__ import annotations
 
@@ -73,13 +73,13 @@ class HuggingFaceTokenizer:
         return f"huggingface:{self.vocab_size}"
 
     def encode(self, text: str | bytes) -> NDArray[np.int32]:
-        """Tokens of ``text`` (n,); bytes that are not UTF-8 become U+FFFD."""
+        """Tokenise ``text`` (n,); bytes that are not UTF-8 become U+FFFD."""
         content = text.decode("utf-8", errors="replace") if isinstance(text, bytes) else text
         found = self._tokenizer.encode(content, add_special_tokens=False)
         return np.array(found.ids, np.int32)
 
     def decode(self, tokens: ArrayLike) -> str:
-        """The text behind ``tokens``, special tokens included."""
+        """Return the text of ``tokens``, special tokens included."""
         ids = np.asarray(tokens, np.int64)
         if ids.ndim != 1:
             raise ValueError(f"tokens must be one sequence, got shape {ids.shape}")
@@ -88,20 +88,20 @@ class HuggingFaceTokenizer:
         return self._tokenizer.decode(ids.tolist(), skip_special_tokens=False)
 
     def decode_bytes(self, tokens: ArrayLike) -> bytes:
-        """The bytes of each token, joined: as text is shown while it is being drawn.
+        """Join the bytes of each token, for showing text while it is drawn.
 
-        The pieces of byte-level, sentencepiece and WordPiece tokenizers; what a decoder would do
-        across tokens besides is left out.
+        Handles byte-level, sentencepiece and WordPiece tokenizers; whatever else a decoder would do
+        across tokens is left out.
         """
         return b"".join(self._piece(int(token)) for token in np.asarray(tokens).ravel())
 
     def to_dict(self) -> dict[str, Any]:
-        """What :func:`tokenizer_from_dict` needs, as JSON can hold it."""
+        """Return what :func:`tokenizer_from_dict` needs, in types that JSON supports."""
         return {"kind": "huggingface", "json": self._json}
 
     @cached_property
     def _decoder(self) -> str:
-        """The decoder's description, as text to be searched."""
+        """The decoder's description, as text to search."""
         return json.dumps(json.loads(self._json).get("decoder"))
 
     def _piece(self, token: int) -> bytes:
@@ -120,7 +120,7 @@ class HuggingFaceTokenizer:
 
 
 def _bytes_by_letter() -> dict[str, int]:
-    """Which byte a letter of a byte-level token is: GPT-2's way of writing bytes as letters.
+    """Map each letter of a byte-level token to its byte, as GPT-2 writes bytes as letters.
 
     Bytes that print in Latin-1 are themselves; the others follow from U+0100 on, in order.
     """

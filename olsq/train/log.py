@@ -1,4 +1,4 @@
-"""What happened at every step, in memory, in checkpoints and as a CSV file."""
+"""Log of every step: in memory, in checkpoints and as a CSV file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COLUMNS = ("step", "loss", "gradient_norm", "learning_rate", "skipped", "validat
 
 
 class Record(NamedTuple):
-    """One step.
+    """Record of one step.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class Record(NamedTuple):
     scores: Mapping[str, float] = {}
 
     def numbers(self) -> dict[str, float]:
-        """Every number that there is, by name, but for the step: for loggers.
+        """Return every number of the record by name, except the step, for loggers.
 
         Examples
         --------
@@ -59,7 +59,9 @@ class Record(NamedTuple):
         return {name: float(value) for name, value in found.items() if value is not None}
 
     def as_row(self, scores: tuple[str, ...] = ()) -> str:
-        """A line of the CSV file, with columns for ``scores``; nine digits hold a float32."""
+        """Format a line of the CSV file, with columns for ``scores``; nine digits resolve a
+        float32.
+        """
         rate = "" if np.isnan(self.learning_rate) else f"{self.learning_rate:.9g}"
         cells = [str(self.step), f"{self.loss:.9g}", f"{self.gradient_norm:.9g}", rate]
         last = [self.validation_loss, *(self.scores.get(name) for name in scores)]
@@ -68,7 +70,7 @@ class Record(NamedTuple):
 
 
 class Log:
-    """Records of all steps so far.
+    """Log of all steps so far.
 
     Examples
     --------
@@ -88,11 +90,11 @@ class Log:
         self.records: list[Record] = []
 
     def __len__(self) -> int:
-        """Number of steps."""
+        """Return the number of steps."""
         return len(self.records)
 
     def __getitem__(self, column: str) -> NDArray[np.float64]:
-        """One column (n,), of a score too, NaN where there is no value."""
+        """Return one column (n,), also of a score, NaN where there is no value."""
         if column in COLUMNS:
             values = [getattr(record, column) for record in self.records]
         elif column in self.scores:
@@ -117,17 +119,17 @@ class Log:
         self.records.append(record)
 
     def as_csv(self) -> str:
-        """The whole file, the header first."""
+        """Return the whole file as text, starting with the header."""
         names = self.scores
         return header(names) + "".join(record.as_row(names) for record in self.records)
 
     def to_arrays(self) -> dict[str, NDArray[np.float64]]:
-        """Every column (n,) by name."""
+        """Return every column (n,) by name."""
         return {name: self[name] for name in (*COLUMNS, *self.scores)}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[np.float64]]) -> Log:
-        """The log whose ``to_arrays`` returned ``arrays``."""
+        """Rebuild the log from the arrays made by ``to_arrays``."""
         log = cls()
         names = [name for name in arrays if name not in COLUMNS]
         others = zip(*(arrays[name].tolist() for name in names), strict=True) if names else None
@@ -142,7 +144,7 @@ class Log:
 
 
 class LogFile:
-    """``log.csv`` of a run: starts as the log so far, and gets a line with every record.
+    """``log.csv`` of a run: starts as the log so far, and gets a line for every record.
 
     Use as a context manager; without a path it writes nothing.
     """
@@ -184,5 +186,5 @@ class LogFile:
 
 
 def header(scores: tuple[str, ...] = ()) -> str:
-    """First line of the CSV file."""
+    """Return the first line of the CSV file."""
     return ",".join((*COLUMNS, *scores)) + "\n"

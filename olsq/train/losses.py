@@ -1,4 +1,4 @@
-"""The cross-entropy of tokens: of each, on average, and of a model on a batch."""
+"""Cross-entropy of tokens: per token, averaged, and of a model on a batch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ IGNORE = -100  # a target that asks for nothing; torch's, and that of olsq.tasks
 
 
 class BatchLoss(NamedTuple):
-    """A mean, and of how much it is one: what a loss may return instead of a number.
+    """A mean loss with its weight, which a loss may return instead of a number.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class BatchLoss(NamedTuple):
 
 
 def token_losses(logits: ArrayLike, targets: ArrayLike) -> Array:
-    """Negative log-likelihood of every target.
+    """Compute the negative log-likelihood of every target.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def token_loss(
     mask: ArrayLike | None = None,
     z_loss: float = 0.0,
 ) -> Array:
-    """Mean negative log-likelihood of the targets that are asked for.
+    """Average the negative log-likelihood over the targets that count.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ def next_token_loss(
     z_loss: float = 0.0,
     key: Array | None = None,
 ) -> BatchLoss:
-    """The loss of a language model on a batch: what :class:`Trainer` minimises by default.
+    """Compute the loss of a language model on a batch, which :class:`Trainer` minimises by default.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ def next_token_loss(
 
 
 def _losses(logits: ArrayLike, targets: ArrayLike) -> tuple[Array, Array]:
-    """Losses, and ``log Z``, of every position."""
+    """Compute the losses and ``log Z`` of every position."""
     logits = jnp.asarray(logits)
     logits = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
     targets = jnp.asarray(targets)
@@ -215,7 +215,7 @@ def _batch_loss(
 
 
 def _check(targets: ArrayLike, counts: Array | None, vocabulary: int) -> None:
-    """Targets that can be seen, and count, are tokens."""
+    """Raise unless the targets that are concrete and count are tokens."""
     seen, counted = concrete(targets), None if counts is None else concrete(counts)
     if seen is None or (counts is not None and counted is None):
         return

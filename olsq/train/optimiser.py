@@ -1,4 +1,4 @@
-"""The optimiser of :func:`olsq.train.fit`: clipping, AdamW, and which weights decay."""
+"""Optimiser of :func:`olsq.train.fit`: clipping, AdamW, and the weights that decay."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ Params = Any  # the model with None where there is no weight
 
 
 def decay_mask(params: Params, kinds: Collection[ParameterKind] = ("matrix",)) -> Any:
-    """Which weights a decoupled weight decay should shrink: the matrices of projections and gates.
+    """Mask the weights that decoupled weight decay should shrink: matrices of projections and
+    gates.
 
     By what each layer says of its weights, :func:`olsq.nn.parameter_kinds`, not by what fields are
     called.  Norm scales, biases, convolution kernels, ridges, learned rates, initial states and
@@ -68,8 +69,11 @@ def decay_mask(params: Params, kinds: Collection[ParameterKind] = ("matrix",)) -
 
 
 def adamw(config: TrainConfig) -> optax.GradientTransformationExtraArgs:
-    """AdamW whose ``learning_rate`` is given with each update: it depends on the step, skipped or
-    not, and the optimiser's state counts updates made."""
+    """Make AdamW that receives ``learning_rate`` with each update.
+
+    The rate depends on the step, skipped or not, while the optimiser's state counts only the
+    updates made.
+    """
     return optax.chain(
         optax.clip_by_global_norm(config.clip),
         optax.scale_by_adam(b1=config.beta1, b2=config.beta2, eps=config.eps),

@@ -33,12 +33,12 @@ class Packed(NamedTuple):
     segment_ids: NDArray[np.int32]
 
     def rows(self, chosen: ArrayLike) -> Packed:
-        """Some of the rows."""
+        """Select some of the rows."""
         return Packed(*(x[np.asarray(chosen)] for x in self))
 
 
 def pack(documents: Iterable[ArrayLike], length: int, *, split: bool = True) -> Packed:
-    """Put documents of many lengths into rows of one length, without mixing them.
+    """Pack documents of many lengths into rows of one length, without mixing them.
 
     Parameters
     ----------
@@ -84,7 +84,9 @@ def pack(documents: Iterable[ArrayLike], length: int, *, split: bool = True) -> 
 
 
 def plan(sizes: Sequence[int], length: int, *, split: bool = True) -> list[list[Piece]]:
-    """Which pieces of documents of these sizes share a row; errors are those of :func:`pack`."""
+    """Choose which pieces of documents of these sizes share a row; errors are those of
+    :func:`pack`.
+    """
     if isinstance(length, bool) or not isinstance(length, int) or length < 1:
         raise ValueError(f"length must be a whole number of at least 1, got {length!r}")
     pieces: list[Piece] = []
@@ -104,7 +106,7 @@ def plan(sizes: Sequence[int], length: int, *, split: bool = True) -> list[list[
 def fill(
     rows: Sequence[list[Piece]], length: int, read: Callable[[int, int, int], NDArray]
 ) -> Packed:
-    """Rows of a plan, their tokens given by ``read(document, start, stop)``."""
+    """Fill the rows of a plan with tokens from ``read(document, start, stop)``."""
     tokens = np.zeros((len(rows), length), np.int32)
     targets = np.full((len(rows), length), IGNORE, np.int32)
     segment_ids = np.zeros((len(rows), length), np.int32)
@@ -122,7 +124,7 @@ def fill(
 
 
 def _document(document: ArrayLike, number: int) -> NDArray:
-    """One sequence of whole numbers."""
+    """Check and convert one sequence of whole numbers."""
     array = np.asarray(document)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise ValueError(
@@ -133,7 +135,7 @@ def _document(document: ArrayLike, number: int) -> NDArray:
 
 
 def _first_fit(pieces: Sequence[Piece], length: int) -> list[list[Piece]]:
-    """Which pieces share a row: the largest first, into the fullest row that has room."""
+    """Choose which pieces share a row: the largest first, into the fullest row that has room."""
     sizes = [stop - start - 1 for _, start, stop in pieces]
     rows: list[list[Piece]] = []
     by_room: list[deque[int]] = [deque() for _ in range(length + 1)]  # rows with that much room

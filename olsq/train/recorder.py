@@ -1,4 +1,4 @@
-"""Records of steps whose numbers are still on the device: read late, so that nothing waits."""
+"""Recorder of steps, which reads their numbers from the device late, so that nothing waits."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ MOST_SKIPPED = 100  # steps in a row
 
 
 class TrainingError(RuntimeError):
-    """Training cannot go on: no step has a finite loss any more, or there is no more data."""
+    """Training cannot continue: no step has a finite loss any more, or the data have ended."""
 
 
 class Begun(NamedTuple):
-    """A step that was begun, and how to evaluate it if that is due."""
+    """A step under way, and how to evaluate it if that is due."""
 
     step: int
     metrics: Metrics
@@ -32,7 +32,7 @@ class Begun(NamedTuple):
 
 
 class Recorder:
-    """Makes records of steps, in order, and keeps them: in the log, in its file, for the caller.
+    """Makes the records of steps, in order, for the log, its file and the caller.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class Recorder:
 
     @contextmanager
     def writing(self, path: Path | None) -> Iterator[None]:
-        """While it lasts, records are written to a file, which begins with the log so far."""
+        """Write records to a file, which begins with the log so far, within the context."""
         with LogFile(path, self.log) as self._file:
             yield
 
@@ -57,7 +57,7 @@ class Recorder:
         self, step: int, metrics: Metrics, rate: Any,
         evaluate: Callable[[], Mapping[str, float]] | None,
     ) -> None:  # fmt: skip
-        """Note a step; its numbers start on their way here.
+        """Note a step, and start copying its numbers to the host.
 
         A step that is evaluated must be settled before the next one is begun: the evaluation is of
         the weights as they are then.
@@ -89,13 +89,13 @@ class Recorder:
                 )
 
     def take(self) -> Iterator[Record]:
-        """The records that the caller has not had."""
+        """Yield the records that the caller has not had."""
         while self._ready:
             yield self._ready.popleft()
 
 
 def _record(begun: Begun) -> Record:
-    """The record of a step, once its numbers are here."""
+    """Make the record of a step, once its numbers have arrived."""
     loss, norm, skipped, extra = jax.device_get(begun.metrics)
     evaluated = {} if begun.evaluate is None else dict(begun.evaluate())
     validation = evaluated.pop("loss", None)

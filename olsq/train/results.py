@@ -1,4 +1,4 @@
-"""Files of a finished run, and a sample of what it learned to write."""
+"""Result files of a finished run, and sampled text."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def sample_text(
     temperature: float = 0.8,
     top_k: int | None = 40,
 ) -> str:
-    """A continuation of ``prompt`` by a model with ``generate``, as text.
+    """Sample a continuation of ``prompt`` from a model with ``generate``, as text.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""A finished run of ``olsq train``, read back: the model and its tokenizer."""
+"""Load a finished run of ``olsq train``: the model and its tokenizer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Run", "load_run"]
 
 
 class Run(NamedTuple):
-    """What :func:`load_run` returns.
+    """Result of :func:`load_run`: model and tokenizer.
 
     Attributes
     ----------
@@ -27,7 +27,7 @@ class Run(NamedTuple):
 
 
 def load_run(directory: str | os.PathLike[str]) -> Run:
-    """The model and the tokenizer in a directory that ``olsq train`` wrote.
+    """Load the model and the tokenizer from a directory that ``olsq train`` wrote.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""One update of the weights: loss, gradient, optimiser; nothing if a number is not finite."""
+"""One update of the weights: loss, gradient, optimiser; skipped if a number is not finite."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Update = Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], tuple[Any, Any, "
 
 
 class Metrics(NamedTuple):
-    """What a step reports, as arrays on the device: reading one waits for the step.
+    """Metrics of a step, as arrays on the device: reading one waits for the step.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ def make_step(
     accumulate: int = 1,
     donate: bool = False,
 ) -> Callable[..., tuple[Any, Any, Metrics]]:
-    """The compiled update ``model, state, metrics = step(model, state, *batch)``.
+    """Compile the update ``model, state, metrics = step(model, state, *batch)``.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ def make_scan(
     steps: int,
     gradient: Callable[..., tuple[Any, Any]] | None = None,
 ) -> Callable[[Any, Any, Array, Any], tuple[Any, Any, Metrics]]:
-    """Many updates in one program, on data drawn inside it: for small models and synthetic tasks.
+    """Compile many updates on data drawn inside the program, for small models and synthetic tasks.
 
     Parameters
     ----------
@@ -179,7 +179,7 @@ def make_scan(
 
 
 def as_batch(batch: Any) -> tuple[Any, ...]:
-    """The arguments of a loss after the model: a tuple's members, or the batch itself."""
+    """Return the arguments of a loss after the model: a tuple's members, or the batch itself."""
     return tuple(batch) if isinstance(batch, tuple) else (batch,)
 
 
@@ -187,7 +187,7 @@ def _make_update(
     loss: Callable[..., Any] | None, gradient: Callable[..., Any] | None,
     optimizer: optax.GradientTransformation, accumulate: int,
 ) -> Update:  # fmt: skip
-    """The update before it is compiled: ``update(model, state, batch, options)``."""
+    """Make the uncompiled update ``update(model, state, batch, options)``."""
     if (loss is None) == (gradient is None):
         raise ValueError("give a loss, or None for it and gradient=, not both")
     check_counts(accumulate=accumulate)
@@ -208,7 +208,7 @@ def _make_update(
     value_and_grad = derived if gradient is None else given_gradient
 
     def whole(model: Any, batch: Any, given: dict[str, Any]) -> tuple[Any, Any, Any]:
-        """The mean loss, its gradient and what else is reported."""
+        """Compute the mean loss, its gradient and the extra metrics."""
         if accumulate == 1:
             (value, found), slope = value_and_grad(model, batch, given)
             return value, slope, found.extra
@@ -254,14 +254,14 @@ def _make_update(
 
 
 def _as_loss(found: Any) -> BatchLoss:
-    """What a loss returned, with arrays of one dtype."""
+    """Convert what a loss returned to a BatchLoss with arrays of one dtype."""
     parts = found if isinstance(found, BatchLoss) else BatchLoss(found)
     mean = jnp.asarray(parts.mean)
     return BatchLoss(mean, jnp.asarray(parts.weight, mean.dtype), dict(parts.extra))
 
 
 def _cut(x: Any, parts: int) -> Any:
-    """A batch (B, ...) as (parts, B / parts, ...)."""
+    """Reshape a batch (B, ...) to (parts, B / parts, ...)."""
     if x.shape[0] % parts:
         raise ValueError(f"a batch of {x.shape[0]} rows cannot be computed in {parts} equal parts")
     return x.reshape(parts, -1, *x.shape[1:])

@@ -1,4 +1,4 @@
-"""Training on a corpus as the MesaNet paper does: windows of its tokens, AdamW, a cosine."""
+"""Training on a corpus as in the MesaNet paper: windows of its tokens, AdamW, a cosine schedule."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["CorpusTrainer", "fit"]
 
 
 class CorpusTrainer(Trainer):
-    """A :class:`Trainer` of a language model on a corpus, with the options of a config.
+    """:class:`Trainer` of a language model on a corpus, with the options of a config.
 
     Parameters
     ----------
@@ -74,11 +74,11 @@ class CorpusTrainer(Trainer):
         )  # fmt: skip
 
     def options(self) -> dict[str, Any]:
-        """Those of the config."""
+        """Return the options of the config."""
         return self.config.to_dict()
 
     def evaluate(self) -> Evaluation:
-        """Losses of the whole validation part."""
+        """Evaluate the losses of the whole validation part."""
         return self._evaluate(self.averaged, self.corpus.windows(self.config.length))
 
     def _validation_loss(self, model: Any) -> float:
@@ -126,7 +126,7 @@ def fit(
 
 
 def vocabulary_of(model: Any, length: int) -> int:
-    """Number of logits of a model; ValueError if it does not map tokens to logits."""
+    """Return the number of logits of a model; ValueError if it does not map tokens to logits."""
     tokens = jax.ShapeDtypeStruct((1, length), jnp.int32)
     shape = getattr(eqx.filter_eval_shape(model, tokens), "shape", None)
     if shape is None or len(shape) != 3 or shape[:2] != tokens.shape:
@@ -138,5 +138,5 @@ def vocabulary_of(model: Any, length: int) -> int:
 
 
 def drops(model: Any) -> bool:
-    """Whether a model has dropout, and so takes a key."""
+    """Test whether a model has dropout, and so takes a key."""
     return bool(np.any(getattr(getattr(model, "backbone", None), "dropout", 0)))

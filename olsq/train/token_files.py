@@ -50,7 +50,7 @@ class TokenFiles:
     ndim = 1
 
     def __len__(self) -> int:
-        """Number of tokens."""
+        """Return the number of tokens."""
         return int(self._edges[-1])
 
     @property
@@ -60,19 +60,19 @@ class TokenFiles:
 
     @property
     def dtype(self) -> np.dtype:
-        """Of the files."""
+        """Dtype of the files."""
         return self.shards[0].dtype
 
     def min(self) -> int:
-        """A bound from below on the tokens."""
+        """Return a lower bound of the tokens: 0."""
         return 0
 
     def max(self) -> int:
-        """The largest token of the folder."""
+        """Return the largest token of the folder."""
         return self._largest
 
     def __getitem__(self, index: Any) -> NDArray[np.int32]:
-        """Tokens at an integer, a slice or an array of integers, as int32."""
+        """Return the tokens at an integer, a slice or an array of integers, as int32."""
         if isinstance(index, slice):
             return self._range(*index.indices(len(self)))
         places = np.asarray(index)
@@ -87,7 +87,9 @@ class TokenFiles:
         return found
 
     def part(self, start: int, stop: int) -> TokenFiles:
-        """The tokens from ``start`` to ``stop``, still in their files; documents are cut there."""
+        """Return the tokens from ``start`` to ``stop``, still in their files; documents are cut
+        there.
+        """
         shards = []
         for shard, edge in zip(self.shards, self._edges[:-1], strict=True):
             low, high = max(start - edge, 0), min(stop - edge, len(shard))
@@ -102,14 +104,14 @@ class TokenFiles:
         )
 
     def documents(self) -> Iterator[NDArray[np.int32]]:
-        """The tokens of each document, in order."""
+        """Yield the tokens of each document, in order."""
         start = 0
         for end in self.ends.tolist():
             yield self[start:end]
             start = end
 
     def packed(self, *, batch: int, length: int, seed: int = 0, split: bool = True) -> Batches:
-        """Batches of whole documents, packed into rows as :func:`olsq.train.pack` does.
+        """Draw batches of whole documents, packed into rows as :func:`olsq.train.pack` does.
 
         Only where documents end is held in memory; their tokens are read a batch at a time.
 
@@ -150,7 +152,7 @@ class TokenFiles:
 
 
 def open_tokens(directory: str | os.PathLike[str]) -> TokenFiles:
-    """The tokens of a folder that :func:`olsq.train.write_tokens` wrote, memory-mapped.
+    """Open a folder that :func:`olsq.train.write_tokens` wrote, memory-mapped.
 
     Raises
     ------
@@ -178,7 +180,7 @@ def open_tokens(directory: str | os.PathLike[str]) -> TokenFiles:
 
 
 def is_token_folder(path: str | os.PathLike[str]) -> bool:
-    """Whether :func:`olsq.train.write_tokens` finished there."""
+    """Test whether :func:`olsq.train.write_tokens` completed in this folder."""
     return (Path(path) / INDEX).is_file()
 
 

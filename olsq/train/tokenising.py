@@ -1,4 +1,4 @@
-"""One pass of a tokenizer over documents, into files of tokens."""
+"""Tokenise documents once, into files of tokens."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHARD_TOKENS = 1 << 26
 
 
 class Progress(NamedTuple):
-    """How far a pass over documents has come.
+    """Progress of a pass over documents.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""From text to whole numbers and back, exactly: bytes as they are, or pairs of them merged."""
+"""Lossless tokenizers: bytes, or byte pairs merged."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ class ByteTokenizer:
     vocab_size = 256
 
     def encode(self, text: str | bytes) -> NDArray[np.int32]:
-        """Tokens of ``text`` (n,); bytes need not be UTF-8."""
+        """Tokenise ``text`` (n,); bytes need not be UTF-8."""
         return np.frombuffer(_as_bytes(text), np.uint8).astype(np.int32)
 
     def decode_bytes(self, tokens: ArrayLike) -> bytes:
-        """The bytes behind ``tokens`` (n,): the inverse of ``encode``."""
+        """Return the bytes of ``tokens`` (n,): the inverse of ``encode``."""
         return _checked(tokens, self.vocab_size).astype(np.uint8).tobytes()
 
     def decode(self, tokens: ArrayLike) -> str:
-        """The text behind ``tokens``; bytes that are not UTF-8 show as U+FFFD."""
+        """Return the text of ``tokens``; bytes that are not UTF-8 show as U+FFFD."""
         return self.decode_bytes(tokens).decode("utf-8", errors="replace")
 
     def to_dict(self) -> dict[str, Any]:
-        """What :func:`tokenizer_from_dict` needs, as JSON can hold it."""
+        """Return what :func:`tokenizer_from_dict` needs, in types that JSON supports."""
         return {"kind": "bytes"}
 
 
@@ -126,7 +126,7 @@ class BytePairTokenizer:
         return len(self._pieces)
 
     def encode(self, text: str | bytes) -> NDArray[np.int32]:
-        """Tokens of ``text`` (n,); bytes need not be UTF-8."""
+        """Tokenise ``text`` (n,); bytes need not be UTF-8."""
         words = _WORDS.findall(_as_bytes(text))
         known = self._known
         for word in set(words) - known.keys():
@@ -144,15 +144,15 @@ class BytePairTokenizer:
         return tuple(tokens)
 
     def decode_bytes(self, tokens: ArrayLike) -> bytes:
-        """The bytes behind ``tokens`` (n,): the inverse of ``encode``."""
+        """Return the bytes of ``tokens`` (n,): the inverse of ``encode``."""
         return b"".join(map(self._pieces.__getitem__, _checked(tokens, self.vocab_size).tolist()))
 
     def decode(self, tokens: ArrayLike) -> str:
-        """The text behind ``tokens``; bytes that are not UTF-8 show as U+FFFD."""
+        """Return the text of ``tokens``; bytes that are not UTF-8 show as U+FFFD."""
         return self.decode_bytes(tokens).decode("utf-8", errors="replace")
 
     def to_dict(self) -> dict[str, Any]:
-        """What :func:`tokenizer_from_dict` needs, as JSON can hold it."""
+        """Return what :func:`tokenizer_from_dict` needs, in types that JSON supports."""
         return {"kind": "bpe", "merges": [list(pair) for pair in self.merges]}
 
 
@@ -160,7 +160,7 @@ Tokenizer = ByteTokenizer | BytePairTokenizer | HuggingFaceTokenizer
 
 
 def make_tokenizer(spec: str, text: str | bytes) -> Tokenizer:
-    """The tokenizer ``spec`` names.
+    """Make the tokenizer that ``spec`` names.
 
     Parameters
     ----------
@@ -193,7 +193,7 @@ def make_tokenizer(spec: str, text: str | bytes) -> Tokenizer:
 
 
 def tokenizer_from_dict(saved: dict[str, Any]) -> Tokenizer:
-    """The tokenizer whose ``to_dict`` returned ``saved``."""
+    """Rebuild the tokenizer from the dictionary made by its ``to_dict``."""
     if saved["kind"] == "bytes":
         return ByteTokenizer()
     if saved["kind"] == "bpe":
@@ -230,7 +230,9 @@ def _merge(tokens: list[int], pair: tuple[int, int], new: int) -> list[int]:
 
 
 def _learn_merges(counted: Counter[bytes], most: int) -> list[tuple[int, int]]:
-    """The ``most`` merges; ties go to the smaller pair, so that the order of words is nothing."""
+    """Learn the ``most`` merges; ties go to the smaller pair, so that the order of words does not
+    matter.
+    """
     words = [(list(word), count) for word, count in counted.items()]
     counts: Counter[tuple[int, int]] = Counter()
     places: defaultdict[tuple[int, int], set[int]] = defaultdict(set)  # words with the pair

@@ -1,4 +1,4 @@
-"""The training loop: a step, a line in the log, now and then an evaluation and a checkpoint."""
+"""Training loop: steps, a log, evaluations and checkpoints."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Evaluate = Callable[[Any], float | Mapping[str, float]]
 
 
 class Trainer:
-    """Trains any model on any batches with any optimiser, and can stop and go on anywhere.
+    """Trains any model on any batches with any optimiser, and can stop and resume at any step.
 
     Parameters
     ----------
@@ -164,11 +164,11 @@ class Trainer:
 
     @property
     def checkpoint_path(self) -> Path | None:
-        """Where the checkpoint is or will be."""
+        """Path of the checkpoint; None without a directory."""
         return None if self.directory is None else self.directory / CHECKPOINT
 
     def resume(self) -> bool:
-        """Go on from the checkpoint in the directory; False if there is none.
+        """Resume from the checkpoint in the directory; False if there is none.
 
         Raises
         ------
@@ -240,11 +240,13 @@ class Trainer:
         self.save()
 
     def options(self) -> dict[str, Any]:
-        """Options that a checkpoint must have been written with, as JSON can hold them."""
+        """Return the options that a checkpoint must have been written with, in types that JSON
+        supports.
+        """
         return {"steps": self.steps, "accumulate": self._accumulate, "average": self._average}
 
     def score(self) -> dict[str, float]:
-        """What ``evaluation`` says of the weights so far, averaged ones if there are."""
+        """Evaluate the weights so far, averaged ones if there are; the scores by name."""
         if self.evaluation is None:
             return {}
         found = self.evaluation(self.averaged)
@@ -271,7 +273,7 @@ class Trainer:
             yield record
 
     def _begin(self, batch: Any) -> bool:
-        """Begin a step, and wait for nothing; whether it is to be evaluated."""
+        """Start a step without waiting for it; return whether it is to be evaluated."""
         if batch is None:
             raise TrainingError(
                 f"there is no batch for step {self.step + 1:,} of {self.steps:,}: give an iterable "
@@ -296,5 +298,5 @@ class Trainer:
         return due
 
     def _place(self, tree: Any) -> Any:
-        """A pytree with its arrays on every device of the mesh."""
+        """Put the arrays of a pytree on every device of the mesh."""
         return tree if self._mesh is None else shard(tree, self._mesh)
