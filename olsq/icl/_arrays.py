@@ -1,4 +1,4 @@
-"""What every function of this package does with its arguments first."""
+"""Conversions and checks of arguments in this package."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from olsq.checks import shown
 
 
 def floating(value: Any) -> Array:
-    """``value`` as a floating-point array; integers become the default float."""
+    """Convert ``value`` to a floating-point array; integers become the default float."""
     array = jnp.asarray(value)
     return array.astype(jnp.result_type(array, 1.0))
 
 
 def shaped(name: str, value: Any, shape: tuple[int | str, ...]) -> Array:
-    """``value`` as floating, or a ValueError unless its last axes are ``shape``.
+    """Convert ``value`` as floating, or raise ValueError unless its last axes are ``shape``.
 
     A letter in ``shape`` allows any size, and stands for the axis in the message.
     """
@@ -33,7 +33,7 @@ def shaped(name: str, value: Any, shape: tuple[int | str, ...]) -> Array:
 
 
 def matrix(name: str, value: Any) -> Array:
-    """``value`` as a floating matrix, or a ValueError."""
+    """Convert ``value`` to a floating matrix, or raise ValueError."""
     array = floating(value)
     if array.ndim != 2:
         raise ValueError(f"{name} must be a matrix, got shape {array.shape}")

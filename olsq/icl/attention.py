@@ -1,4 +1,4 @@
-"""Self-attention as the constructions write it: every head has P, W_V, W_K, W_Q of its own."""
+"""Self-attention as in the constructions: every head has its own P, W_V, W_K, W_Q."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def attention_update(
     causal: bool = False,
     context: int | None = None,
 ) -> Array:
-    """What a layer adds to every token: ``sum_h P_h V_h K_h^T q_h``.
+    """Compute what a layer adds to every token: ``sum_h P_h V_h K_h^T q_h``.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def attend(
     causal: bool = False,
     context: int | None = None,
 ) -> Array:
-    """Tokens after a layer: ``e + damping sum_h P_h V_h K_h^T q_h``.
+    """Apply a layer to tokens: ``e + damping sum_h P_h V_h K_h^T q_h``.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def run_layers(
     context: int | None = None,
     clip: float | None = None,
 ) -> Array:
-    """Tokens before the first and after every layer.
+    """Apply layers in turn; the tokens before the first and after every layer.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def roll_out(
     causal: bool = False,
     context: int | None = None,
 ) -> Array:
-    """The same layer again and again: tokens before the first and after every application.
+    """Apply the same layer repeatedly; the tokens before the first and after every application.
 
     Parameters
     ----------

@@ -128,7 +128,7 @@ def augmented_tokens(states: ArrayLike, before: ArrayLike | None = None) -> jax.
 
 
 def augmented_layer(tokens: ArrayLike, a: ArrayLike, b: ArrayLike) -> jax.Array:
-    """One head of causal linear attention with a skip connection (eq. 4), (..., T, 3d).
+    """Apply one head of causal linear attention with a skip connection (eq. 4), (..., T, 3d).
 
     ``out[T] = e[T] + sum over t <= T of <A e[T], e[t]> B e[t]`` where ``<x, y> = y* x``.  The
     first d coordinates of the result at T are the prediction of ``s[T + 1]``.
@@ -184,7 +184,7 @@ def augmented_weights(a: ArrayLike, b: ArrayLike, dim: int) -> tuple[jax.Array, 
 
 
 def non_augmented(tokens: ArrayLike, a: ArrayLike, b: ArrayLike, p: ArrayLike) -> jax.Array:
-    """Multi-head linear attention on bare tokens, with a positional encoding (eq. 6).
+    """Apply multi-head linear attention to bare tokens, with a positional encoding (eq. 6).
 
     ``out[T] = sum over h and t <= T of P[T - 1, t] <e[t], A_h e[T - 1]> B_h e[t]`` where
     ``<x, y> = y* x``: the query is the last token but one.

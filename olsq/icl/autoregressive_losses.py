@@ -34,7 +34,8 @@ __all__ = [
 def augmented_loss(
     a: ArrayLike, b: ArrayLike, *, dim: int, length: int, before: str = "inverse"
 ) -> jax.Array:
-    """Loss of the augmented model for independent eigenvalues, summed over T = 2 to L (lemma 4).
+    """Compute the augmented model's loss for independent eigenvalues, summed over T = 2 to L (lemma
+    4).
 
     Parameters
     ----------
@@ -75,7 +76,7 @@ def augmented_loss(
 
 @lru_cache(maxsize=64)
 def _augmented_form(dim: int, length: int, inverse: bool) -> tuple[NDArray, NDArray]:
-    """The quadratic form of `augmented_loss` in the eight products, for one coordinate."""
+    """Compute the quadratic form of `augmented_loss` in the eight products, for one coordinate."""
     square, linear = np.zeros((8, 8)), np.zeros(8)
     for last in range(2, length + 1):
         # Coordinate i of the output is a sum over j of monomials lam_j^m lam_i^n.  Those with
@@ -101,7 +102,7 @@ def _augmented_form(dim: int, length: int, inverse: bool) -> tuple[NDArray, NDAr
 
 
 def row_loss(c: ArrayLike, p: ArrayLike, *, rotations: bool = False) -> jax.Array:
-    """Loss of the non-augmented model with diagonal heads at one length T (proposition 4).
+    """Compute the non-augmented model's loss with diagonal heads at one length T (proposition 4).
 
     Parameters
     ----------
@@ -151,7 +152,7 @@ def row_loss(c: ArrayLike, p: ArrayLike, *, rotations: bool = False) -> jax.Arra
 def non_augmented_loss(
     a: ArrayLike, b: ArrayLike, p: ArrayLike, *, rotations: bool = False
 ) -> jax.Array:
-    """Loss of the non-augmented model with diagonal heads, summed over T = 2 to L.
+    """Compute the non-augmented model's loss with diagonal heads, summed over T = 2 to L.
 
     Parameters
     ----------
@@ -238,7 +239,8 @@ def conditioning_matrix(length: int, mu: float) -> NDArray[np.float64]:
 
 
 def position_loss(p: ArrayLike, mu: float) -> jax.Array:
-    """Loss of the model that has only a positional encoding (eq. 7), averaged over T = 2 to L.
+    """Compute the loss of the model with only a positional encoding (eq. 7), averaged over T = 2 to
+    L.
 
     At each T it is ``(p - e_T)^T H (p - e_T)`` with H of `conditioning_matrix`: the answer
     ``lam^T`` is what the token T would predict alone.
@@ -262,7 +264,8 @@ def position_loss(p: ArrayLike, mu: float) -> jax.Array:
 
 
 def position_gradient(p: ArrayLike, mu: float) -> jax.Array:
-    """Gradient of `position_loss`: ``2 / (L - 1) H (p - e_T)`` in each row, 0 beyond the token T.
+    """Compute the gradient of `position_loss`: ``2 / (L - 1) H (p - e_T)`` per row, 0 beyond the
+    token T.
 
     Examples
     --------

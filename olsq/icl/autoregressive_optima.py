@@ -1,4 +1,4 @@
-"""The weights that are best for the models of `olsq.icl.autoregressive`, in closed form.
+"""Optimal weights of the models of `olsq.icl.autoregressive`, in closed form.
 
 Source: M. Sander et al., "How do Transformers perform in-context autoregressive learning?" (ICML
 2024), propositions 2, 3, 5, 6 and lemma 3.
@@ -65,7 +65,7 @@ def best_step(length: int, dim: int, *, before: str = "inverse") -> float:
 
 
 def inverse_start(before: str) -> bool:
-    """Whether ``s[0] = W^-1 s[1]``; the other convention is zeros."""
+    """Test whether ``s[0] = W^-1 s[1]``; the other convention is zeros."""
     if before not in ("inverse", "zero"):
         raise ValueError(f'before must be "inverse" or "zero", got {before!r}')
     return before == "inverse"
@@ -173,7 +173,7 @@ def scalar_flow(
 def scalar_flow_limit(
     a: ArrayLike, b: ArrayLike, p: ArrayLike
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Return where the gradient flow of ``(p a b - 1)^2`` ends when ``p a b > 0`` (proposition 5).
+    """Return the limit of the gradient flow of ``(p a b - 1)^2`` for ``p a b > 0`` (proposition 5).
 
     All three squares grow by the same amount w, and no sign changes, so that the end is
     ``sign(x) sqrt(x^2 + w)`` with the one w that makes the product 1: found by bisection.

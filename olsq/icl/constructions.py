@@ -1,4 +1,4 @@
-"""Weights of attention layers that are gradient descent, token by token and exactly."""
+"""Weights of attention layers that compute gradient descent exactly, token by token."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from olsq.icl.weights import AttentionWeights, from_products
 
 
 def regression_tokens(x: Any, y: Any, query: Any, *, w0: Any = None) -> Array:
-    """Tokens ``(x_i, y_i)`` of a regression and ``(x, -W_0 x)`` of its queries.
+    """Build the tokens ``(x_i, y_i)`` of a regression and ``(x, -W_0 x)`` of its queries.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def regression_tokens(x: Any, y: Any, query: Any, *, w0: Any = None) -> Array:
 
 
 def gd_weights(w0: Any, rate: Any, samples: int) -> AttentionWeights:
-    """One step of gradient descent on ``1/(2N) sum |W x - y|^2`` as one linear head.
+    """Build one step of gradient descent on ``1/(2N) sum |W x - y|^2`` as one linear head.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def gd_weights(w0: Any, rate: Any, samples: int) -> AttentionWeights:
 
 
 def gdpp_weights(w0: Any, rate: Any, gamma: Any, samples: int) -> AttentionWeights:
-    """One step of GD++ as one linear head: :func:`gd_weights` and ``x -= gamma X X^T x``.
+    """Build one step of GD++ as one linear head: :func:`gd_weights` and ``x -= gamma X X^T x``.
 
     Parameters
     ----------
@@ -195,7 +195,7 @@ def with_positions(contents: Any) -> Array:
 def merge_weights(
     width: int, length: int, *, sharpness: Any = 1.0, clear: bool = False
 ) -> AttentionWeights:
-    """A layer that replaces every token's position by the content of the next token.
+    """Build a layer that replaces every token's position by the content of the next token.
 
     It turns x_1, y_1, x_2, y_2, ... into tokens ``(x_j, y_j)``, on which :func:`gd_weights` works.
 
@@ -263,6 +263,6 @@ def _pack(x: Array, y: Array, query: Array, w0: Array) -> Array:
 
 
 def _channels(inputs: int, targets: int) -> tuple[NDArray, NDArray]:
-    """Projections on the first and on the last entries of a token."""
+    """Return the projections on the first and on the last entries of a token."""
     first = np.diag(np.arange(inputs + targets) < inputs).astype(float)
     return first, np.eye(inputs + targets) - first

@@ -1,4 +1,4 @@
-"""Causal attention layers that learn the dynamics of a sequence while they read it."""
+"""Causal attention layers that learn the dynamics of a sequence while reading it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from olsq.icl.weights import AttentionWeights, from_products
 
 
 def previous(states: Any) -> Array:
-    """The states of one step before, ``s_0 = 0`` first: (..., T, d)."""
+    """Shift the states by one step, with ``s_0 = 0`` first: (..., T, d)."""
     states = shaped("states", states, ("T", "d"))
     return jnp.concatenate([jnp.zeros_like(states[..., :1, :]), states[..., :-1, :]], -2)
 
@@ -25,7 +25,7 @@ def previous(states: Any) -> Array:
 def dynamics_tokens(
     states: Any, *, w0: Any = None, targets: bool = False, positions: bool = False
 ) -> Array:
-    """Tokens ``(-W_0 s_t, s_t, s_{t-1})`` of a sequence, with ``s_0 = 0``.
+    """Build the tokens ``(-W_0 s_t, s_t, s_{t-1})`` of a sequence, with ``s_0 = 0``.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def dynamics_tokens(
 
 
 def mesa_gd_weights(w0: Any, rate: Any) -> AttentionWeights:
-    """One step of gradient descent on ``1/2 sum_{i<t} |s_{i+1} - W s_i|^2``, at every t.
+    """Build one step of gradient descent on ``1/2 sum_{i<t} |s_{i+1} - W s_i|^2``, at every t.
 
     Parameters
     ----------
@@ -106,7 +106,8 @@ def mesa_gd_weights(w0: Any, rate: Any) -> AttentionWeights:
 
 
 def online_gd_weights(w0: Any, rate: Any) -> AttentionWeights:
-    """A layer that descends and moves the targets, to be stacked: what causal layers can do.
+    """Build a layer for stacking that takes a gradient step and updates the targets, as causal
+    layers can.
 
     Parameters
     ----------
@@ -156,7 +157,8 @@ def online_gd_weights(w0: Any, rate: Any) -> AttentionWeights:
 
 
 def neumann_weights(dim: int, length: int, *, ridge: Any, scale: Any) -> AttentionWeights:
-    """A layer that makes one step towards ``(S_{t-1} S_{t-1}^T + ridge I)^{-1} s_t``, at every t.
+    """Build a layer that takes one step towards ``(S_{t-1} S_{t-1}^T + ridge I)^{-1} s_t``, at
+    every t.
 
     ``z_t += scale (s_t - (S_{t-1} S_{t-1}^T + ridge I) z_t)`` in the second channel.
 
@@ -204,7 +206,8 @@ def neumann_weights(dim: int, length: int, *, ridge: Any, scale: Any) -> Attenti
 
 
 def preconditioned_weights(dim: int, length: int) -> AttentionWeights:
-    """The layer after the :func:`neumann_weights`: one gradient step, from the input in channel 2.
+    """Build the layer after :func:`neumann_weights`: one gradient step, from the input in channel
+    2.
 
     Parameters
     ----------
@@ -248,7 +251,8 @@ def _pack(start: Array, states: Array, targets: bool) -> Array:
 def _blocks(
     channels: int, dim: int, entries: dict[tuple[int, int], float], width: int | None = None
 ) -> NDArray:
-    """A matrix of multiples of the identity, at the given channels; ``width`` pads it with 0."""
+    """Build a matrix of multiples of the identity at the given channels; ``width`` pads it with 0.
+    """
     size = channels * dim if width is None else width
     out = np.zeros((size, size))
     for (row, column), factor in entries.items():

@@ -1,4 +1,4 @@
-"""What the constructions are compared with: gradient descent, GD++, and GD++'s spectrum."""
+"""Baselines of the constructions: gradient descent, GD++, and the spectrum of GD++."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from olsq.icl._arrays import floating, shaped
 
 
 def descend(x: Any, y: Any, query: Any, *, rates: Any, gammas: Any = None, w0: Any = None) -> Array:
-    """Predictions of a linear model after every step of gradient descent, or of GD++.
+    """Predict with a linear model after every step of gradient descent, or of GD++.
 
     A step changes data, not weights: ``y_j += rate/N sum_i (W_0 x_i - y_i) x_i^T x_j`` on samples
     and on queries, which start at ``-W_0 x``.  With W_0 fixed that is gradient descent on
@@ -79,7 +79,8 @@ def descend(x: Any, y: Any, query: Any, *, rates: Any, gammas: Any = None, w0: A
 
 
 def best_rate(x: Any, y: Any, query: Any, target: Any) -> Array:
-    """The rate whose single step from ``W_0 = 0`` predicts the targets best, over all tasks.
+    """Compute the rate whose single step from ``W_0 = 0`` predicts the targets best, over all
+    tasks.
 
     The loss is quadratic in the rate: no search is needed.
 
@@ -115,7 +116,8 @@ def best_rate(x: Any, y: Any, query: Any, target: Any) -> Array:
 
 
 def gdpp_hessian(x: Any, gamma: Any) -> Array:
-    """Hessian ``(I - gamma H) H (I - gamma H)`` of the loss after a GD++ transformation.
+    """Compute the Hessian ``(I - gamma H) H (I - gamma H)`` of the loss after a GD++
+    transformation.
 
     Parameters
     ----------
@@ -145,7 +147,7 @@ def gdpp_hessian(x: Any, gamma: Any) -> Array:
 
 
 def gdpp_spectrum(eigenvalues: Any, gamma: Any) -> Array:
-    """Where GD++ moves eigenvalues of the Hessian: ``l - 2 gamma l^2 + gamma^2 l^3``.
+    """Map eigenvalues of the Hessian as GD++ does: ``l - 2 gamma l^2 + gamma^2 l^3``.
 
     Parameters
     ----------
@@ -174,7 +176,8 @@ def gdpp_spectrum(eigenvalues: Any, gamma: Any) -> Array:
 
 
 def gdpp_peak(gamma: Any) -> tuple[Array, Array]:
-    """The eigenvalue ``1/(3 gamma)`` that GD++ makes largest, and the largest, ``4/(27 gamma)``.
+    """Return the eigenvalue ``1/(3 gamma)`` that GD++ makes largest, and its image ``4/(27
+    gamma)``.
 
     Examples
     --------
@@ -187,7 +190,7 @@ def gdpp_peak(gamma: Any) -> tuple[Array, Array]:
 
 
 def gdpp_roots(gamma: Any) -> tuple[Array, Array]:
-    """The eigenvalues 0 and ``1/gamma`` that GD++ takes to 0.
+    """Return the eigenvalues 0 and ``1/gamma`` that GD++ maps to 0.
 
     Examples
     --------
@@ -200,7 +203,7 @@ def gdpp_roots(gamma: Any) -> tuple[Array, Array]:
 
 
 def gdpp_condition(eigenvalues: Any, gamma: Any) -> Array:
-    """Condition number of the Hessian after a GD++ transformation.
+    """Compute the condition number of the Hessian after a GD++ transformation.
 
     Parameters
     ----------

@@ -8,7 +8,7 @@ from olsq.icl.weights import AttentionWeights, Products, from_products, products
 
 
 def rescale(weights: AttentionWeights, reference: AttentionWeights) -> Products:
-    """Products of a layer, with W_K^T W_Q scaled to a reference's and P W_V inversely.
+    """Compute a layer's products, with W_K^T W_Q scaled to a reference's and P W_V inversely.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def interpolate(
     *,
     correct: bool = True,
 ) -> AttentionWeights:
-    """A layer between a trained one and a construction, in the space of their products.
+    """Interpolate between a trained layer and a construction, in the space of their products.
 
     Parameters
     ----------

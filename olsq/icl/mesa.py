@@ -1,4 +1,4 @@
-"""The mesa layer of the thesis: its recursions, its memory-free gradient, its Neumann series."""
+"""Mesa layer of the thesis: its recursions, its memory-free gradient, its Neumann series."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from olsq.icl.weights import AttentionWeights, check_weights
 
 
 def mesa_update(tokens: Any, weights: AttentionWeights, *, ridge: Any, forget: Any = None) -> Array:
-    """What a mesa layer adds to every token: ``sum_h P_h W_ht q_ht``, with W_ht fitted at every t.
+    """Compute what a mesa layer adds to every token: ``sum_h P_h W_ht q_ht``, W_ht fitted at every
+    t.
 
     ``W_ht`` minimises ``1/2 sum_{i<=t} zeta_ti |v_hi - W k_hi|^2 + zeta_t0 ridge_h/2 |W|^2`` with
     ``zeta_ti`` the product of the gates i + 1 to t.
@@ -67,7 +68,7 @@ def mesa_update(tokens: Any, weights: AttentionWeights, *, ridge: Any, forget: A
 
 
 def next_covariance(covariance: Any, key: Any, forget: Any = 1.0) -> Array:
-    """``(gamma R^{-1} + k k^T)^{-1}`` without an inverse.
+    """Update R: ``(gamma R^{-1} + k k^T)^{-1}`` without an inverse.
 
     Parameters
     ----------
@@ -102,7 +103,7 @@ def next_covariance(covariance: Any, key: Any, forget: Any = 1.0) -> Array:
 
 
 def previous_covariance(covariance: Any, key: Any, forget: Any = 1.0) -> Array:
-    """The inverse of :func:`next_covariance`: R_{t-1} from R_t.
+    """Undo :func:`next_covariance`: R_{t-1} from R_t.
 
     Parameters
     ----------
@@ -137,7 +138,7 @@ def previous_covariance(covariance: Any, key: Any, forget: Any = 1.0) -> Array:
 
 @jax.custom_vjp
 def preconditioned_queries(keys: Array, queries: Array, forget: Array, ridge: Array) -> Array:
-    """``R_t q_t`` for every t, with a gradient that stores no R but the last.
+    """Compute ``R_t q_t`` for every t, with a gradient that stores no R but the last.
 
     Parameters
     ----------
@@ -203,7 +204,7 @@ preconditioned_queries.defvjp(_queries_forward, _queries_backward)
 
 
 def neumann_scale(keys: Any, ridge: Any) -> Array:
-    """``1 / (largest eigenvalue of sum_t k_t k_t^T + ridge)``: safe at every token.
+    """Compute ``1 / (largest eigenvalue of sum_t k_t k_t^T + ridge)``: safe at every token.
 
     Parameters
     ----------
@@ -226,7 +227,7 @@ def neumann_scale(keys: Any, ridge: Any) -> Array:
 
 
 def neumann_queries(keys: Any, queries: Any, steps: int, *, ridge: Any, scale: Any) -> Array:
-    """Truncated Neumann series of ``(K_t K_t^T + ridge I)^{-1} q_t``, for all t at once.
+    """Sum the truncated Neumann series of ``(K_t K_t^T + ridge I)^{-1} q_t``, for all t at once.
 
     ``z <- scale q + z - scale (K_t K_t^T + ridge I) z`` from ``scale q``.
 

@@ -1,4 +1,4 @@
-"""Linear probes: what can be read off a layer's activations by a regression."""
+"""Linear probes: regressions that decode a target from a layer's activations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from olsq.icl.dynamics import previous
 
 
 class Probe(NamedTuple):
-    """A regression from activations to a target, and how well it does on new sequences.
+    """A regression from activations to a target, with its errors on new sequences.
 
     Attributes
     ----------
@@ -111,7 +111,7 @@ def linear_probe(
 
 
 def inverse_targets(states: Any, *, ridge: Any) -> Array:
-    """The preconditioned inputs ``(S_{t-1} S_{t-1}^T + ridge I)^{-1} s_t``, for every t.
+    """Compute the preconditioned inputs ``(S_{t-1} S_{t-1}^T + ridge I)^{-1} s_t``, for every t.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ def inverse_targets(states: Any, *, ridge: Any) -> Array:
 
 
 def implicit_predictions(states: Any, decoded: Any) -> Array:
-    """Predictions ``S_t S_{t-1}^T z_t`` of the next states from decoded preconditioned inputs z_t.
+    """Predict the next states, ``S_t S_{t-1}^T z_t``, from decoded preconditioned inputs z_t.
 
     Parameters
     ----------
@@ -184,7 +184,7 @@ def implicit_predictions(states: Any, decoded: Any) -> Array:
 
 @jax.jit
 def _fit(x: Array, y: Array, ridge: Any) -> tuple[Array, Array]:
-    """Ridge regression of y (n, m) on x (n, D), the intercept not shrunk."""
+    """Fit a ridge regression of y (n, m) on x (n, D), with the intercept not shrunk."""
     x_mean, y_mean = x.mean(0), y.mean(0)
     rows = jnp.sqrt(ridge * len(x)) * jnp.eye(x.shape[-1], dtype=x.dtype)
     left = jnp.concatenate([x - x_mean, rows])

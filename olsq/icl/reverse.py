@@ -1,4 +1,4 @@
-"""Reading algorithms out of trained layers: a number per block, and models made of them."""
+"""Reverse-engineering of trained layers: a number per block, and models built from them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from olsq.icl.weights import AttentionWeights, from_products, products
 
 
 class Blocks(NamedTuple):
-    """RevAlg-d: a layer of H heads on tokens of C channels, each block a multiple of the identity.
+    """A layer of H heads on tokens of C channels, each block a multiple of the identity (RevAlg-d).
 
     Attributes
     ----------
@@ -29,7 +29,7 @@ class Blocks(NamedTuple):
 
 
 def extract_blocks(weights: AttentionWeights, dim: int) -> Blocks:
-    """The mean diagonal of every d by d block of a layer's two products.
+    """Compute the mean diagonal of every d by d block of a layer's two products.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def extract_blocks(weights: AttentionWeights, dim: int) -> Blocks:
 
 
 def from_blocks(blocks: Blocks, dim: int) -> AttentionWeights:
-    """The layer whose products have the given multiples of the identity as blocks.
+    """Build the layer whose products have the given multiples of the identity as blocks.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def from_blocks(blocks: Blocks, dim: int) -> AttentionWeights:
 
 
 def revalg1_coefficients(blocks: Blocks) -> Array:
-    """The eight numbers that a single layer on ``(0, s_t, s_{t-1})`` depends on.
+    """Compute the eight numbers that a single layer on ``(0, s_t, s_{t-1})`` depends on.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ def revalg1_coefficients(blocks: Blocks) -> Array:
 
 
 def revalg1_terms(states: Any) -> Array:
-    """What the eight coefficients of :func:`revalg1` multiply.
+    """Compute the terms that the eight coefficients of :func:`revalg1` multiply.
 
     Parameters
     ----------
@@ -166,7 +166,8 @@ def revalg1_terms(states: Any) -> Array:
 
 
 def revalg1(states: Any, coefficients: Any) -> Array:
-    """What the reverse-engineered layer adds to the first channel: ``A_t s_t + B_t s_{t-1}``.
+    """Compute the reverse-engineered layer's update of the first channel: ``A_t s_t + B_t
+    s_{t-1}``.
 
     ``A_t = sum_{i<=t} a_1 s_i s_i^T + a_2 s_{i-1} s_i^T + a_3 s_i s_{i-1}^T + a_4 s_{i-1}
     s_{i-1}^T``, and B_t likewise.
@@ -206,7 +207,7 @@ def revalg1(states: Any, coefficients: Any) -> Array:
 
 
 def fit_revalg1(states: Any, targets: Any, *, keep: Any = None) -> Array:
-    """The coefficients of :func:`revalg1` that predict the targets best, by least squares.
+    """Fit the coefficients of :func:`revalg1` to the targets by least squares.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The weights of a self-attention layer, and the products of them that matter."""
+"""Weights of a self-attention layer, and the products of them that determine it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Products(NamedTuple):
 
 
 def products(weights: AttentionWeights) -> Products:
-    """W_K^T W_Q and P W_V of every head, each (H, D, D).
+    """Compute W_K^T W_Q and P W_V of every head, each (H, D, D).
 
     Raises
     ------
@@ -73,7 +73,8 @@ def products(weights: AttentionWeights) -> Products:
 
 
 def from_products(key_query: Any, projected_value: Any) -> AttentionWeights:
-    """Weights with given products: ``W_K = P = I``, ``W_Q`` and ``W_V`` the products themselves.
+    """Build weights with given products: ``W_K = P = I``, ``W_Q`` and ``W_V`` the products
+    themselves.
 
     Parameters
     ----------
@@ -111,7 +112,7 @@ def from_products(key_query: Any, projected_value: Any) -> AttentionWeights:
 def random_attention(
     key: Any, dim: int, *, heads: int = 1, key_size: int | None = None, scale: float = 2e-3
 ) -> AttentionWeights:
-    """Weights from N(0, scale^2), to train.
+    """Draw weights from N(0, scale^2), to train.
 
     Parameters
     ----------
@@ -141,7 +142,7 @@ def random_attention(
 
 
 def check_weights(weights: AttentionWeights) -> AttentionWeights:
-    """The weights as arrays; ValueError if their shapes do not fit."""
+    """Convert the weights to arrays; ValueError if their shapes do not fit."""
     key, query, value, projection = (floating(x) for x in weights)
     fits = all(x.ndim == 3 for x in (key, query, value, projection))
     if fits:

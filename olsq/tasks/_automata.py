@@ -1,4 +1,4 @@
-"""Random prefix-closed automata, minimised and named canonically, a whole batch at once."""
+"""Random prefix-closed automata, minimised and numbered canonically, a whole batch at once."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def _draw(
 
 
 def canonical(table: NDArray) -> NDArray:
-    """Return the minimal automata, states in breadth-first order from state 0.
+    """Minimise automata, with states in breadth-first order from state 0.
 
     Two states are joined exactly if the same words can be read from them.  That is the coarsest
     partition in which members read the same letters into the same parts, found by refining the

@@ -1,4 +1,4 @@
-"""Arguments of the generators: whole numbers, reals and seeds, refused by name."""
+"""Checks of the generators' arguments: whole numbers, reals and seeds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ MOST_REAL = 1e150  # squares of it are still finite
 
 
 def check_integers(**bounds: tuple[Any, ...]) -> None:
-    """Refuse a ``name=(value, least)`` or ``name=(value, least, most)`` outside its bounds.
+    """Raise unless each ``name=(value, least)`` or ``name=(value, least, most)`` is within its
+    bounds.
 
     Raises
     ------
@@ -39,7 +40,7 @@ def check_integers(**bounds: tuple[Any, ...]) -> None:
 
 
 def check_reals(**bounds: tuple[Any, float]) -> None:
-    """Refuse a ``name=(value, least)`` that is no finite real number of at least that.
+    """Raise unless each ``name=(value, least)`` is a finite real number of at least ``least``.
 
     Raises
     ------
@@ -61,7 +62,7 @@ def check_reals(**bounds: tuple[Any, float]) -> None:
 
 
 def generator(seed: Any, name: str = "seed") -> np.random.Generator:
-    """The source of randomness that a seed stands for.
+    """Return the random generator of a seed.
 
     Raises
     ------

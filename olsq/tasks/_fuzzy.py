@@ -1,4 +1,4 @@
-"""Recall where keys and values are words of several letters."""
+"""Recall task whose keys and values are words of several letters."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _draw(
     value_letters: int,
     test: bool,
 ) -> tuple[NDArray, NDArray]:
-    """Return tokens (n, length + 1), and which of them are values of keys that came before."""
+    """Draw tokens (n, length + 1); also mark those that are values of keys that came before."""
     n_keys = (vocab - 1) // 2
     fewest = (key_letters if test else 1) + 1
     pairs = length // fewest + 1  # column 0 is the pair to ask for in the end
@@ -148,7 +148,7 @@ def _draw(
 def _words(
     rng: np.random.Generator, shape: tuple[int, int], letters: int, fewest: int, most: int
 ) -> NDArray:
-    """Return words without repeated letters, (n, pairs, most), -1 after their last letter."""
+    """Draw words without repeated letters, (n, pairs, most), with -1 after their last letter."""
     word = np.empty((*shape, most), dtype=np.int64)
     for j in range(most):
         # the letters left are numbered: each earlier letter, in order, moves those above it up
@@ -162,7 +162,7 @@ def _words(
 
 
 def _first_occurrence(key: NDArray) -> NDArray:
-    """Return the column in which each key first comes in its row, (n, pairs)."""
+    """Return the column in which each key first occurs in its row, (n, pairs)."""
     n, pairs, _ = key.shape
     base = int(key.max(initial=0)) + 2
     code = np.zeros((n, pairs), dtype=np.int64)
@@ -180,7 +180,7 @@ def _first_occurrence(key: NDArray) -> NDArray:
 
 
 def _starts(size: NDArray) -> NDArray:
-    """Return where each pair but that of column 0 starts, (n, pairs)."""
+    """Return where each pair except that of column 0 starts, (n, pairs)."""
     start = size.cumsum(-1) - size - size[:, :1]
     start[:, 0] = -1
     return start

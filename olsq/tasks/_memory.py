@@ -1,4 +1,4 @@
-"""Selective copying, compression, and memorisation of a dictionary."""
+"""Memory tasks: selective copying, compression, and memorisation of a dictionary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Multi-query associative recall: pairs first, then their keys among other tokens."""
+"""Multi-query associative recall: pairs, then their keys among other tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recall of values that stand in the sequence, among noise or not."""
+"""Recall of values that occur earlier in the sequence, with or without noise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Word problems of the permutation groups: state tracking that no fading memory can do."""
+"""Word problems of the permutation groups: state tracking beyond any fading memory."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def word_problem(
 
 
 def _products(degree: int, even: bool) -> NDArray[np.int64]:
-    """``table[a, b]``, the number of "a after b", (g, g) for a group of g."""
+    """Compute ``table[a, b]``, the number of "a after b", (g, g) for a group of g."""
     members = np.array(list(permutations(range(degree))))
     if even:
         above, below = np.triu_indices(degree, 1)

@@ -1,4 +1,4 @@
-"""Sequences to learn from in context: linear dynamics and few-shot linear regression."""
+"""Sequences for in-context learning: linear dynamics and few-shot linear regression."""
 
 from __future__ import annotations
 

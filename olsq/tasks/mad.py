@@ -33,7 +33,7 @@ __all__ = [
 
 
 class Setting(NamedTuple):
-    """A task at one difficulty: what a model is trained and tested on once.
+    """A task at one difficulty, on which a model is trained and tested once.
 
     Attributes
     ----------

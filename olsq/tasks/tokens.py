@@ -1,4 +1,4 @@
-"""What the tasks over a vocabulary return, and how they are scored."""
+"""Result of the tasks over a vocabulary, and its scoring."""
 
 from __future__ import annotations
 
