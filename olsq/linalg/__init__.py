@@ -1,4 +1,4 @@
-"""Factorisations that follow their data: rows and columns in and out, without starting afresh.
+"""Update factorisations when rows or columns are added or removed, without starting afresh.
 
 NumPy arrays go to Numba kernels, without importing JAX, JAX arrays and tracers to functions that
 jit, vmap and differentiate.  docs/linalg.md says which to use when, and what was measured.

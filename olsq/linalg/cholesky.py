@@ -1,4 +1,4 @@
-"""Cholesky factors, updated and downdated: the public functions."""
+"""Updates and downdates of Cholesky factors: the public functions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def cholesky_update(
     factor: Array | ArrayLike, x: Array | ArrayLike, *, lower: bool = False
 ) -> Array: ...
 def cholesky_update(factor: Any, x: Any, *, lower: bool = False) -> Any:
-    """The Cholesky factor of ``A + x x^T`` from that of A, in O(d^2) for each column of x.
+    """Update a Cholesky factor from A to ``A + x x^T``, in O(d^2) for each column of x.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def cholesky_downdate(
     factor: Array | ArrayLike, x: Array | ArrayLike, *, lower: bool = False
 ) -> Array: ...
 def cholesky_downdate(factor: Any, x: Any, *, lower: bool = False) -> Any:
-    """The Cholesky factor of ``A - x x^T`` from that of A, in O(d^2) for each column of x.
+    """Downdate a Cholesky factor from A to ``A - x x^T``, in O(d^2) for each column of x.
 
     Parameters
     ----------
@@ -157,7 +157,8 @@ def cholesky_downdate(factor: Any, x: Any, *, lower: bool = False) -> Any:
 
 
 def _changed(function: str, factor: Any, x: Any, lower: bool) -> Any:
-    """Check, lay out as upper factors and rows, call the side's function, and lay out again."""
+    """Check and lay out the arguments as upper factors and rows, call the backend, undo the layout.
+    """
     factor, x = prepare(factor=factor, x=x)
     rows = as_rows("x", x, factor, check_square(factor), columns=True)
     R = factor.swapaxes(-1, -2) if lower else factor

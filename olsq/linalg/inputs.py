@@ -1,4 +1,4 @@
-"""What both sides check of their arguments, and how a batch is laid out for them."""
+"""Checks of the arguments shared by both backends, and the layout of batches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from olsq.reals import real_array
 
 
 def side(*arrays: Any) -> Any:
-    """``olsq.linalg.jax`` if any of the arrays is JAX's, else ``olsq.linalg.numpy``."""
+    """Return ``olsq.linalg.jax`` if any of the arrays is JAX's, else ``olsq.linalg.numpy``."""
     if holds_jax(*arrays):
         from olsq.linalg import jax as forms
     else:
@@ -22,7 +22,7 @@ def side(*arrays: Any) -> Any:
 
 
 def prepare(**arrays: Any) -> list[Any]:
-    """The arguments as arrays of one side and one dtype, float32 or float64.
+    """Convert the arguments to arrays of one backend and one dtype, float32 or float64.
 
     Raises
     ------
@@ -52,7 +52,7 @@ def prepare(**arrays: Any) -> list[Any]:
 
 
 def check_square(factor: Any) -> int:
-    """The width d of a factor (..., d, d)."""
+    """Return the width d of a factor (..., d, d); raise if it is not square."""
     shape = factor.shape
     if len(shape) < 2 or shape[-1] != shape[-2]:
         raise ValueError(f"factor must be square, of shape (..., d, d), got {shape}")
@@ -60,10 +60,10 @@ def check_square(factor: Any) -> int:
 
 
 def as_rows(name: str, x: Any, base: Any, width: int, columns: bool) -> Any:
-    """New vectors as rows (..., p, width); one for each matrix of the batch, or p of them.
+    """Convert new vectors to rows (..., p, width): one for each matrix of the batch, or p of them.
 
-    ``x`` has one axis fewer than ``base`` (one vector a matrix), or as many: (..., width, p) where
-    they are ``columns``, else (..., p, width).
+    ``x`` has one axis fewer than ``base`` (one vector per matrix), or as many: (..., width, p)
+    where they are ``columns``, else (..., p, width).
     """
     if x.ndim == base.ndim - 1:
         rows = x[..., None, :]
@@ -81,7 +81,7 @@ def as_rows(name: str, x: Any, base: Any, width: int, columns: bool) -> Any:
 
 
 def flat(names: str, *arrays: Any) -> tuple[list[Any], tuple[int, ...]]:
-    """Matrices with one batch axis each, their leading axes broadcast; and those axes."""
+    """Broadcast the leading axes of matrices and flatten them to one; also return their shape."""
     try:
         batch = broadcast_shapes(*(x.shape[:-2] for x in arrays))
     except ValueError:
@@ -92,7 +92,7 @@ def flat(names: str, *arrays: Any) -> tuple[list[Any], tuple[int, ...]]:
 
 
 def _spread(x: Any, batch: tuple[int, ...]) -> Any:
-    """``x`` with all the leading axes of the batch."""
+    """Broadcast ``x`` to all the leading axes of the batch."""
     if x.shape[:-2] == batch:
         return x
     if holds_jax(x):
@@ -103,7 +103,7 @@ def _spread(x: Any, batch: tuple[int, ...]) -> Any:
 
 
 def check_pair(Q: Any, R: Any) -> tuple[int, int]:
-    """m and n of a factorisation, full or economic."""
+    """Return m and n of a factorisation, full or economic; raise if Q and R do not fit."""
     fits = Q.ndim >= 2 and R.ndim == Q.ndim and Q.shape[-1] == R.shape[-2]
     if fits:
         (m, q), n = Q.shape[-2:], R.shape[-1]
@@ -116,14 +116,15 @@ def check_pair(Q: Any, R: Any) -> tuple[int, int]:
 
 
 def check_which(which: str) -> None:
-    """Rows or columns."""
+    """Raise unless ``which`` is "row" or "col"."""
     check_choice(which, "which", ("row", "col"))
 
 
 def check_place(k: Any, size: int, count: int, what: str) -> Any:
-    """Where ``count`` entries are deleted from ``size``, or (0) where some are put before one.
+    """Return the first of ``count`` entries to delete from ``size``; with ``count`` 0, where to
+    insert.
 
-    Negative positions count from the end, as in SciPy.  A tracer is taken as it is.
+    Negative positions count from the end, as in SciPy. A tracer is not checked.
     """
     if holds_jax(k) and concrete(k) is None:
         import jax.numpy as jnp
@@ -142,7 +143,7 @@ def check_place(k: Any, size: int, count: int, what: str) -> Any:
 
 
 def check_count(p: Any) -> int:
-    """How many to delete."""
+    """Return the number of rows or columns to delete, as an int; raise if it is negative."""
     try:
         count = operator.index(p)
     except TypeError:

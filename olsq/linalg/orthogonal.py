@@ -1,4 +1,4 @@
-"""QR factorisations with rows and columns put in and taken out: the public functions."""
+"""QR factorisations with rows and columns inserted and deleted: the public functions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def qr_insert(
     which: Which = "row",
 ) -> tuple[Array, Array]: ...
 def qr_insert(Q: Any, R: Any, u: Any, k: Any, *, which: Which = "row") -> tuple[Any, Any]:
-    """The QR factorisation of A with rows or columns put in, from that of A.
+    """Insert rows or columns into a QR factorisation.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ def qr_delete(
     Q: Array | ArrayLike, R: Array | ArrayLike, k: Place, p: int = 1, *, which: Which = "row"
 ) -> tuple[Array, Array]: ...
 def qr_delete(Q: Any, R: Any, k: Any, p: int = 1, *, which: Which = "row") -> tuple[Any, Any]:
-    """The QR factorisation of A with rows or columns taken out, from that of A.
+    """Delete rows or columns from a QR factorisation.
 
     Parameters
     ----------
@@ -179,9 +179,9 @@ def qr_delete(Q: Any, R: Any, k: Any, p: int = 1, *, which: Which = "row") -> tu
 
 
 def _short_way(function: str, arrays: tuple[Any, ...], *options: Any) -> tuple[Any, Any] | None:
-    """One row or column of one factorisation in float64: no batch, and checks in the kernel.
+    """Insert or delete one row or column of one float64 factorisation, with checks in the kernel.
 
-    None where anything is unusual, for the general way to do or to refuse.
+    None where anything is unusual, which the general functions then handle or refuse.
     """
     for x in arrays:
         if type(x) is not np.ndarray or x.dtype != np.float64:
@@ -192,7 +192,7 @@ def _short_way(function: str, arrays: tuple[Any, ...], *options: Any) -> tuple[A
 
 
 def _done(names: str, function: str, arrays: tuple[Any, ...], *options: Any) -> tuple[Any, Any]:
-    """Call the side's function on a flat batch, and give the batch its axes again."""
+    """Call the backend's function on a flat batch, and restore the batch axes."""
     flattened, batch = flat(names, *arrays)
     results = getattr(side(*flattened, options[0]), function)(*flattened, *options)
     Q, R = (x.astype(arrays[0].dtype).reshape(*batch, *x.shape[1:]) for x in results)

@@ -39,7 +39,7 @@ def givens(a: Plain, b: Plain) -> Givens[NDArray[Any]]: ...
 @overload
 def givens(a: Array | ArrayLike, b: Array | ArrayLike) -> Givens[Array]: ...
 def givens(a: Any, b: Any) -> Givens:
-    """Givens rotations of pairs of numbers: ``c a + s b = r >= 0`` and ``c b - s a = 0``.
+    """Compute Givens rotations of pairs of numbers: ``c a + s b = r >= 0`` and ``c b - s a = 0``.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The JAX forms: scans over rows, which jit, vmap and differentiate."""
+"""JAX backend: scans over rows, which jit, vmap and differentiate."""
 
 from olsq.linalg.jax.cholesky import cholesky_downdate, cholesky_update
 from olsq.linalg.jax.orthogonal import qr_delete, qr_insert

@@ -1,4 +1,4 @@
-"""Cholesky factors updated and downdated, as scans over the factor's rows."""
+"""Updates and downdates of Cholesky factors, as scans over the factor's rows."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from olsq.linalg.jax.rotations import absorb, inverse_rotation
 
 @jax.jit
 def cholesky_update(R: Array, X: Array) -> Array:
-    """The factor of ``R^T R + X^T X``: R (b, d, d) upper triangular, X (b, k, d)."""
+    """Compute the factor of ``R^T R + X^T X``: R (b, d, d) upper triangular, X (b, k, d)."""
     return jax.vmap(lambda R, X: jnp.triu(absorb(R, X, R.shape[0])[0]))(jnp.triu(R), X)
 
 
 @jax.jit
 def cholesky_downdate(R: Array, X: Array) -> Array:
-    """The factor of ``R^T R - X^T X``, all NaN where that is not positive definite."""
+    """Compute the factor of ``R^T R - X^T X``, all NaN where that is not positive definite."""
     return jax.vmap(_release)(jnp.triu(R), X)
 
 
 def _release(R: Array, X: Array) -> Array:
-    """One factor; the mixed form, see :func:`olsq.linalg.numpy.cholesky.release`."""
+    """Downdate one factor, in the mixed form of :func:`olsq.linalg.numpy.cholesky.release`."""
 
     d = R.shape[0]
 
@@ -32,6 +32,7 @@ def _release(R: Array, X: Array) -> Array:
         sign = jnp.where(pivot < 0, -1, 1).astype(row.dtype)
         c, q, r = inverse_rotation(sign * pivot, jax.lax.dynamic_index_in_dim(X, j, 1, False))
         u = (q[:, None] * X).sum(0)
+        # row = c row' + u, solved for row'; then X' = X - q (row' + u / (1 + c))
         row = (sign * row - u) / c
         X = X - q[:, None] * (row + u / (1 + c))
         return X, (jnp.where(jnp.arange(d) == j, r, row), c > 0)

@@ -1,4 +1,4 @@
-"""Rows and columns into and out of QR factorisations; as :mod:`olsq.linalg.numpy.orthogonal`.
+"""Insert and delete rows and columns in QR factorisations; as :mod:`olsq.linalg.numpy.orthogonal`.
 
 Functions are of one factorisation, and ``k`` may be traced: rotations of rows that have nothing to
 do are then by a zero angle.
@@ -18,14 +18,14 @@ from olsq.linalg.jax.rotations import absorb, eliminate, rotate, rotation
 
 @functools.partial(jax.jit, static_argnames="which")
 def qr_insert(Q: Array, R: Array, new: Array, k: Any, which: str) -> tuple[Array, Array]:
-    """Q (b, m, q), R (b, q, n) and new rows (b, p, n) or columns (b, p, m), before the k-th."""
+    """Insert rows (b, p, n) or columns (b, p, m) before the k-th, for Q (b, m, q), R (b, q, n)."""
     insert = _insert_rows if which == "row" else _insert_columns
     return jax.vmap(lambda Q, R, new: insert(Q, R, new, k))(Q, R, new)
 
 
 @functools.partial(jax.jit, static_argnames=("p", "which"))
 def qr_delete(Q: Array, R: Array, k: Any, p: int, which: str) -> tuple[Array, Array]:
-    """Q (b, m, q) and R (b, q, n) without rows or columns k, ..., k + p - 1."""
+    """Delete rows or columns k, ..., k + p - 1, for Q (b, m, q) and R (b, q, n)."""
     delete = _delete_rows if which == "row" else _delete_columns
     return jax.vmap(lambda Q, R: delete(Q, R, k, p))(Q, R)
 
@@ -77,21 +77,21 @@ def _delete_rows(Q: Array, R: Array, k: Any, p: int) -> tuple[Array, Array]:
 
 
 def _order_of_insertion(n: int, p: int, k: Any) -> Array:
-    """Where the n old and then p new entries go, if the new ones go before the k-th."""
+    """Return the order of n old and then p new entries, with the new ones before the k-th."""
     i = jnp.arange(n + p)
     return jnp.where(i < k, i, jnp.where(i < k + p, n + i - k, i - p))
 
 
 def _order_of_deletion(n: int, p: int, k: Any) -> Array:
-    """The n entries that are left of n + p without k, ..., k + p - 1."""
+    """Return the n entries that remain of n + p without k, ..., k + p - 1."""
     i = jnp.arange(n)
     return i + p * (i >= k)
 
 
 def _sweep(W: Array, column: Any, top: Any, full: int) -> Array:
-    """Zero ``column`` of W (q, N) below row ``top``, from below, by neighbouring rows.
+    """Set ``column`` of W (q, N) to zero below row ``top``, from below, rotating neighbouring rows.
 
-    R is zero in the rows from ``full`` on, which are taken together first.
+    R is zero in the rows from ``full`` on, which are rotated together first.
     """
     here = jnp.arange(W.shape[1]) == column
     last = min(full, len(W) - 1)
@@ -138,7 +138,9 @@ def _close_gap(W: Array, pivots: int, p: int) -> Array:
 
 
 def _complement(Q: Array, u: Array) -> tuple[Array, Array, Array]:
-    """w, v, rho with ``u = Q w + rho v``: see :func:`olsq.linalg.numpy.orthogonal.complement`."""
+    """Compute w, v, rho with ``u = Q w + rho v``: see
+    :func:`olsq.linalg.numpy.orthogonal.complement`.
+    """
     largest = jax.lax.stop_gradient(jnp.abs(u).max(initial=0))
     largest = jnp.where(largest > 0, largest, 1)
     u = u / largest
@@ -157,24 +159,26 @@ def _complement(Q: Array, u: Array) -> tuple[Array, Array, Array]:
 
 
 def _project(Q: Array, u: Array) -> tuple[Array, Array]:
-    """``Q^T u`` and what it leaves of u."""
+    """Compute ``Q^T u``, and the part of u orthogonal to Q."""
     w = _product(Q.T, u)
     return w, u - _product(Q, w)
 
 
 def _product(A: Array, x: Array) -> Array:
-    """``A x`` in the full precision of the dtype, whatever the device's default is."""
+    """Compute ``A x`` in the full precision of the dtype, whatever the device's default is."""
     return jnp.matmul(A, x, precision=jax.lax.Precision.HIGHEST)
 
 
 def _with_vector(Q: Array, R: Array, v: Array) -> tuple[Array, Array]:
-    """Q with the column v, R with a row of zeros: the same product."""
+    """Append the column v to Q and a row of zeros to R: the same product."""
     zeros = jnp.zeros((1, R.shape[1]), R.dtype)
     return jnp.concatenate([Q, v[:, None]], 1), jnp.concatenate([R, zeros])
 
 
 def _parts(W: Array, n: int) -> tuple[Array, Array]:
-    """Q and R of ``W = [R | Q^T]``, R with n columns and no negative number on its diagonal."""
+    """Split ``W = [R | Q^T]`` into Q and R, R with n columns and no negative number on its
+    diagonal.
+    """
     d = min(len(W), n)
     sign = jnp.where(jnp.diagonal(W[:d, :d]) < 0, -1, 1).astype(W.dtype)
     W = jnp.concatenate([sign[:, None] * W[:d], W[d:]])

@@ -23,7 +23,9 @@ from jax import Array
 
 
 def _length(x: Array) -> tuple[Array, Array]:
-    """The largest |x_i| (1 if all are 0) and ``|x / largest|``: neither over- nor underflows."""
+    """Return the largest |x_i| (1 if all are 0) and ``|x / largest|``: neither over- nor
+    underflows.
+    """
     largest = jnp.abs(x).max(initial=0)
     largest = jnp.where(largest > 0, largest, 1)
     return largest, jnp.sqrt(((x / largest) ** 2).sum())
@@ -31,7 +33,7 @@ def _length(x: Array) -> tuple[Array, Array]:
 
 @jax.custom_jvp
 def rotation(a: Array, b: Array) -> tuple[Array, Array, Array]:
-    """c, q (k,), r that take a >= 0 and b (k,) to r >= 0 and 0; (1, 0, 0) for zeros."""
+    """Compute c, q (k,), r that rotate a >= 0 and b (k,) to r >= 0 and 0; (1, 0, 0) for zeros."""
     largest, length = _length(jnp.concatenate([a[None], b]))
     zero = length == 0
     divisor = jnp.where(zero, 1, length)
@@ -50,11 +52,14 @@ def _rotation_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -
 
 @jax.custom_jvp
 def inverse_rotation(a: Array, b: Array) -> tuple[Array, Array, Array]:
-    """c, q (k,), r that take r and b (k,) to a and 0; c is NaN unless a > |b| or both are 0."""
+    """Compute c, q (k,), r that rotate r and b (k,) to a and 0; c is NaN unless a > |b| or both are
+    0.
+    """
     largest, length = _length(b)
     norm = largest * length
     zero = (a == 0) & (norm == 0)
     divisor = jnp.where(zero, 1, a)
+    # r^2 = (a - |b|) (a + |b|): two roots, so that the product cannot overflow
     r = jnp.where(a > norm, jnp.sqrt(a - norm) * jnp.sqrt(a + norm), jnp.where(zero, 0, jnp.nan))
     return jnp.where(zero, 1, r / divisor), b / divisor, r
 
@@ -73,6 +78,7 @@ def rotate(row: Array, X: Array, c: Array, q: Array) -> tuple[Array, Array]:
     """Apply the block rotation to row (N,) and X (k, N)."""
     u = (q[:, None] * X).sum(0)
     share = 1 / (1 + c)
+    # row' = c row + u with 1 - c = |q|^2 / (1 + c);  X' = X - q (row + u / (1 + c))
     new = row + (u - (q**2).sum() * share * row)
     return new, X - q[:, None] * (row + share * u)
 
@@ -118,7 +124,7 @@ def absorb(W: Array, X: Array, pivots: int) -> tuple[Array, Array]:
 
 @jax.jit
 def plane_rotation(a: Array, b: Array) -> tuple[Array, Array, Array]:
-    """c, s, r of numbers of one dtype; shapes broadcast."""
+    """Compute c, s, r for numbers of one dtype; shapes broadcast."""
     a, b = jnp.broadcast_arrays(a, b)
     sign = jnp.where(a < 0, -1, 1).astype(a.dtype)
     one = jax.vmap(lambda a, b: rotation(a, b[None]))

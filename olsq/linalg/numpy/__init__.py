@@ -1,4 +1,4 @@
-"""The NumPy forms: Numba kernels in float64, one loop over the batch."""
+"""NumPy backend: Numba kernels in float64, one loop over the batch."""
 
 from olsq.linalg.numpy.cholesky import cholesky_downdate, cholesky_update
 from olsq.linalg.numpy.orthogonal import qr_delete, qr_insert

@@ -1,4 +1,4 @@
-"""Cholesky factors of many matrices, updated and downdated by any number of rows."""
+"""Updates and downdates of the Cholesky factors of many matrices by any number of rows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def absorb(W, X, pivots, q, u):
 
 @kernel(forceinline=True)
 def clear_below(W, pivots):
-    """Zero what lies below the diagonal in the columns of pivots: nobody has read it."""
+    """Set the entries below the diagonal in the pivot columns to zero: they hold unread values."""
     for i in range(W.shape[0]):
         for j in range(min(i, pivots)):
             W[i, j] = 0.0
@@ -40,7 +40,7 @@ def clear_below(W, pivots):
 
 @kernel()
 def absorb_all(W, X, pivots):
-    """:func:`absorb` for every W (b, n, N) and X (b, k, N)."""
+    """Run :func:`absorb` for every W (b, n, N) and X (b, k, N)."""
     if W.shape[0] != X.shape[0] or W.shape[2] != X.shape[2]:
         raise ValueError("W and X do not have shapes that fit together")
     if pivots > min(W.shape[1], W.shape[2]):
@@ -53,7 +53,8 @@ def absorb_all(W, X, pivots):
 
 @kernel(forceinline=True)
 def settle_zero_pivots(R, x, q):
-    """Move a row with a zero pivot and a nonzero rest into the rows below; ``R^T R`` stays."""
+    """Move a row with a zero pivot and a nonzero rest into the rows below; ``R^T R`` is unchanged.
+    """
     d = R.shape[0]
     for j in range(d):
         if R[j, j] != 0:
@@ -72,10 +73,10 @@ def settle_zero_pivots(R, x, q):
 
 @kernel(forceinline=True)
 def release(R, X, q, u):
-    """Take the rows X (k, d) out of R (d, d); the first pivot that was lost, or -1.
+    """Remove the rows X (k, d) from R (d, d); return the first pivot that was lost, or -1.
 
-    The row is solved from the rotation that would put X back (``row = c row' + u``), and X goes on
-    through that same rotation, not through the hyperbolic one: the mixed form.
+    The row is solved from the rotation that would put X back (``row = c row' + u``), and X is
+    updated by that same rotation, not by the hyperbolic one: the mixed form.
     """
     d = R.shape[0]
     for j in range(d):
@@ -99,7 +100,9 @@ def release(R, X, q, u):
 
 @kernel()
 def release_all(R, X, lost):
-    """:func:`release` for every R (b, d, d) and X (b, k, d); the pivots lost into lost (b,)."""
+    """Run :func:`release` for every R (b, d, d) and X (b, k, d); store the lost pivots in lost
+    (b,).
+    """
     n, d, _ = R.shape
     if R.shape != (n, d, d) or X.shape != (n, X.shape[1], d) or lost.shape != (n,):
         raise ValueError("R, X and lost do not have shapes that fit together")
@@ -111,14 +114,16 @@ def release_all(R, X, lost):
 
 
 def cholesky_update(R: NDArray, X: NDArray) -> NDArray:
-    """The factor of ``R^T R + X^T X``: R (b, d, d) upper triangular, X (b, k, d), both finite."""
+    """Compute the factor of ``R^T R + X^T X``: R (b, d, d) upper triangular, X (b, k, d), both
+    finite.
+    """
     R, X = _copies(R, X)
     absorb_all(R, X, R.shape[-1])
     return R
 
 
 def cholesky_downdate(R: NDArray, X: NDArray) -> NDArray:
-    """The factor of ``R^T R - X^T X``; LinAlgError where that is not positive definite."""
+    """Compute the factor of ``R^T R - X^T X``; LinAlgError where that is not positive definite."""
     R, X = _copies(R, X)
     lost = np.empty(len(R), np.int64)
     release_all(R, X, lost)
@@ -135,5 +140,5 @@ def cholesky_downdate(R: NDArray, X: NDArray) -> NDArray:
 
 
 def _copies(R: NDArray, X: NDArray) -> tuple[NDArray, NDArray]:
-    """Both as float64 arrays that kernels may write to."""
+    """Copy both to float64 arrays that kernels may write to."""
     return np.array(R, np.float64, order="C"), np.array(X, np.float64, order="C")

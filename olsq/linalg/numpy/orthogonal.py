@@ -1,4 +1,4 @@
-"""Rows and columns into and out of QR factorisations, on ``W = [R | Q^T]``.
+"""Insert and delete rows and columns in QR factorisations, on ``W = [R | Q^T]``.
 
 An orthogonal map of W's rows changes R and Q together and leaves ``Q R`` as it is.  Economic
 factorisations are first completed by one vector where a column of Q is needed that is not there.
@@ -24,10 +24,11 @@ EPS = float(np.finfo(np.float64).eps)
 
 @kernel()
 def sweep_all(W, column, top, full):
-    """Zero ``column`` of every W (b, n, N) below row ``top``, from below, by neighbouring rows.
+    """Set ``column`` of every W (b, n, N) to zero below row ``top``, from below, rotating
+    neighbours.
 
-    Rows of R become rows of a Hessenberg matrix.  R is zero in the rows from ``full`` on, which
-    are taken together first.
+    Rows of R become rows of a Hessenberg matrix. R is zero in the rows from ``full`` on, which are
+    rotated together first.
     """
     n = W.shape[1]
     if not (0 <= column < W.shape[2] and top >= 0 and full >= 0):
@@ -49,7 +50,9 @@ def sweep_all(W, column, top, full):
 
 @kernel(forceinline=True)
 def collect(rows, j, column, q, u):
-    """One block rotation of row j and all rows below it, whole, that zeroes ``column`` below j."""
+    """Apply one block rotation to row j and all rows below it, whole, that zeroes ``column`` below
+    j.
+    """
     below = rows[j + 1 :]
     kept = np.empty((below.shape[0], 1))
     for i in range(below.shape[0]):
@@ -78,7 +81,7 @@ def close_gap_all(W, first, pivots, p):
 
 
 def qr_insert(Q: NDArray, R: NDArray, new: NDArray, k: int, which: str) -> tuple[NDArray, NDArray]:
-    """Q (b, m, q), R (b, q, n) and new rows (b, p, n) or columns (b, p, m), before the k-th."""
+    """Insert rows (b, p, n) or columns (b, p, m) before the k-th, for Q (b, m, q), R (b, q, n)."""
     Q, R, new = (x.astype(np.float64, copy=False) for x in (Q, R, new))
     insert = _insert_rows if which == "row" else _insert_columns
     return insert(Q, R, new, k)
@@ -115,7 +118,7 @@ def _insert_columns(Q: NDArray, R: NDArray, new: NDArray, k: int) -> tuple[NDArr
 
 
 def qr_delete(Q: NDArray, R: NDArray, k: int, p: int, which: str) -> tuple[NDArray, NDArray]:
-    """Q (b, m, q) and R (b, q, n) without rows or columns k, ..., k + p - 1."""
+    """Delete rows or columns k, ..., k + p - 1, for Q (b, m, q) and R (b, q, n)."""
     Q, R = (x.astype(np.float64, copy=False) for x in (Q, R))
     if which == "col":
         (m, q), n = Q.shape[1:], R.shape[-1]
@@ -135,12 +138,15 @@ def qr_delete(Q: NDArray, R: NDArray, k: int, p: int, which: str) -> tuple[NDArr
 
 
 def complement(Q: NDArray, u: NDArray) -> tuple[NDArray, NDArray, NDArray]:
-    """w, v, rho with ``u = Q w + rho v``, v of length 1 and orthogonal to Q (b, m, q), q < m.
+    """Compute w, v, rho with ``u = Q w + rho v``, v of length 1 and orthogonal to Q (b, m, q), q <
+    m.
 
-    Gram-Schmidt, with a second pass as in Daniel, Gragg, Kaufman & Stewart (1976).  Where u lies in
-    the span of Q to rounding, rho is 0 and v what is left of the unit vector furthest from it.
+    Gram-Schmidt, with a second pass as in Daniel, Gragg, Kaufman & Stewart (1976). Where u lies in
+    the span of Q to rounding, rho is 0 and v comes from the unit vector furthest from that span.
     """
     _, m, _ = Q.shape
+    # Scaled by a power of two, which rounds nothing, so that squares neither overflow nor
+    # underflow.
     exponent = np.frexp(np.abs(u).max(-1, keepdims=True, initial=0))[1]
     u = np.ldexp(u, -exponent)
     w, v = _project(Q, u)
@@ -158,18 +164,18 @@ def complement(Q: NDArray, u: NDArray) -> tuple[NDArray, NDArray, NDArray]:
 
 
 def _project(Q: NDArray, u: NDArray) -> tuple[NDArray, NDArray]:
-    """``Q^T u`` and what it leaves of u."""
+    """Compute ``Q^T u``, and the part of u orthogonal to Q."""
     w = _products(Q.swapaxes(1, 2), u)
     return w, u - _products(Q, w)
 
 
 def _products(A: NDArray, x: NDArray) -> NDArray:
-    """``A x`` for every A (b, ., .) and x (b, .)."""
+    """Compute ``A x`` for every A (b, ., .) and x (b, .)."""
     return (A @ x[..., None])[..., 0]
 
 
 def _with_vector(Q: NDArray, R: NDArray, v: NDArray) -> tuple[NDArray, NDArray]:
-    """Q with the column v, R with a row of zeros: the same product."""
+    """Append the column v to Q and a row of zeros to R: the same product."""
     return (
         np.concatenate([Q, v[..., None]], -1),
         np.concatenate([R, np.zeros((len(R), 1, R.shape[-1]))], 1),
@@ -177,7 +183,9 @@ def _with_vector(Q: NDArray, R: NDArray, v: NDArray) -> tuple[NDArray, NDArray]:
 
 
 def _parts(W: NDArray, n: int) -> tuple[NDArray, NDArray]:
-    """Q and R of ``W = [R | Q^T]``, R with n columns and no negative number on its diagonal."""
+    """Split ``W = [R | Q^T]`` into Q and R, R with n columns and no negative number on its
+    diagonal.
+    """
     d = min(W.shape[1], n)
     sign = np.ones(W.shape[:2])
     sign[:, :d] = np.where(np.diagonal(W[:, :d, :d], axis1=1, axis2=2) < 0, -1.0, 1.0)

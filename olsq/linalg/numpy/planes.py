@@ -11,13 +11,13 @@ from olsq.linalg.numpy.rotations import givens
 
 @kernel()
 def givens_all(a, b, out):
-    """:func:`givens` of every a (n,), b (n,), into out (3, n)."""
+    """Compute :func:`givens` of every a (n,), b (n,), into out (3, n)."""
     for i in range(a.shape[0]):
         out[0, i], out[1, i], out[2, i] = givens(a[i], b[i])
 
 
 def plane_rotation(a: NDArray, b: NDArray) -> tuple[NDArray, NDArray, NDArray]:
-    """c, s, r of numbers that are finite and of one dtype; shapes broadcast."""
+    """Compute c, s, r for numbers that are finite and of one dtype; shapes broadcast."""
     dtype = a.dtype
     a, b = np.broadcast_arrays(a, b)
     out = np.empty((3, a.size))

@@ -31,10 +31,11 @@ DOWN, UP = 2.0**-600, 2.0**600
 
 @kernel(forceinline=True)
 def givens(a, b):
-    """The rotation (c, s, r) with ``c a + s b = r >= 0`` and ``c b = s a``; (1, 0, 0) for zeros.
+    """Compute the rotation (c, s, r) with ``c a + s b = r >= 0`` and ``c b = s a``; (1, 0, 0) for
+    zeros.
 
-    ``hypot`` is right to half a unit where ``sqrt(a a + b b)`` is to one: in windows of noise-free
-    rows that half unit is the residual, and the other made them start afresh four times as often.
+    ``hypot`` is accurate to half a unit, ``sqrt(a a + b b)`` to one: in windows of noise-free rows
+    that half unit is the residual, and the square root made them start afresh four times as often.
     Its reciprocal serves both quotients, so it must not overflow.
     """
     if b == 0:
@@ -50,7 +51,7 @@ def givens(a, b):
 
 @kernel(strict=True, forceinline=True)
 def length_below(a, X, j):
-    """``(scale, |scale (a, X[:, j])|)``, where scale is a power of two."""
+    """Compute ``(scale, |scale (a, X[:, j])|)``, where scale is a power of two."""
     largest = abs(a)
     for i in range(X.shape[0]):
         largest = max(largest, abs(X[i, j]))
@@ -67,7 +68,8 @@ def length_below(a, X, j):
 
 @kernel(strict=True, forceinline=True)
 def rotation(a, X, j, q):
-    """c and r of the block rotation that takes (a, X[:, j]), a >= 0, to (r, 0); its q into q."""
+    """Compute c and r of the block rotation of (a, X[:, j]), a >= 0, to (r, 0); store its q in q.
+    """
     scale, length = length_below(a, X, j)
     if length == 0:
         for i in range(X.shape[0]):
@@ -80,7 +82,7 @@ def rotation(a, X, j, q):
 
 @kernel(strict=True, forceinline=True)
 def inverse_rotation(a, X, j, q):
-    """c and r of the block rotation that takes (r, X[:, j]) to (a, 0); its q into q.
+    """Compute c and r of the block rotation of (r, X[:, j]) to (a, 0); store its q in q.
 
     c < 0 where there is none, because ``a <= |X[:, j]|`` (unless both are 0).
     """
@@ -94,19 +96,23 @@ def inverse_rotation(a, X, j, q):
         return -1.0, 0.0
     for i in range(X.shape[0]):
         q[i] = X[i, j] / a
+    # r^2 = (a - |b|) (a + |b|): two roots, so that the product cannot overflow
     r = math.sqrt(a - norm) * math.sqrt(a + norm)
     return r / a, r
 
 
 @kernel(forceinline=True)
 def rotate_pair(row, x, c, s, g):
-    """``(row, x) <- (c g row + s x, c x - s g row)``, with ``c >= 0``; no digit is lost."""
+    """Apply ``(row, x) <- (c g row + s x, c x - s g row)``, with ``c >= 0``, without loss of
+    digits.
+    """
     if c < 0.5:  # increments would be rounded at the size of x, which c x may be far below
         for i in range(row.shape[0]):
             old, new = g * row[i], x[i]
             row[i] = c * old + s * new
             x[i] = c * new - s * old
         return
+    # By increments: row' = row + s (x - tau row), x' = x - s (row + tau x), tau = s / (1 + c)
     tau = s / (1.0 + c)
     for i in range(row.shape[0]):
         old, new = g * row[i], x[i]
@@ -116,7 +122,7 @@ def rotate_pair(row, x, c, s, g):
 
 @kernel(forceinline=True)
 def inner_rows(q, X, start, u):
-    """``u <- q^T X`` from column ``start`` on; returns ``|q|^2``.  Four rows share a pass."""
+    """Compute ``u <- q^T X`` from column ``start`` on; return ``|q|^2``. Four rows share a pass."""
     k = X.shape[0]
     v = u[start:]
     square = 0.0
@@ -140,7 +146,7 @@ def inner_rows(q, X, start, u):
 
 @kernel(forceinline=True)
 def subtract_outer(X, q, u, start):
-    """``X <- X - q u^T`` from column ``start`` on."""
+    """Update ``X <- X - q u^T`` from column ``start`` on."""
     v = u[start:]
     for i in range(X.shape[0]):
         a, x = q[i], X[i, start:]
@@ -159,6 +165,7 @@ def rotate_block(row, X, c, q, start, u):
     share = 1.0 / (1.0 + c)
     tail, v = row[start:], u[start:]
     for col in range(tail.shape[0]):
+        # row' = row + u - (1 - c) row;  v = row + u / (1 + c), for X' = X - q v^T
         old = tail[col]
         tail[col] = old + (v[col] - shrink * old)
         v[col] = old + share * v[col]

@@ -1,4 +1,4 @@
-"""One row or column into or out of one QR factorisation, with nothing laid out for a batch.
+"""Insert or delete one row or column of one QR factorisation, without a batch axis.
 
 Rows of ``Qt`` are the columns of Q, so that a rotation of neighbours runs along memory.  What
 general checks would refuse, and what is empty, is left to them: functions return None.
@@ -32,7 +32,7 @@ def turn(R, Qt, i, j, column):
 
 @kernel(forceinline=True)
 def make_positive(R, Qt):
-    """No negative number on R's diagonal."""
+    """Flip the signs of rows so that no number on R's diagonal is negative."""
     for i in range(min(R.shape[0], R.shape[1])):
         if R[i, i] < 0:
             for col in range(i, R.shape[1]):
@@ -43,7 +43,8 @@ def make_positive(R, Qt):
 
 @kernel(forceinline=True)
 def finite(x):
-    """Whether all of x is; a sum of x * 0 is much faster than a test each."""
+    """Test whether all of x is finite, by a sum of x * 0, which is much faster than testing each.
+    """
     total = 0.0
     for i in range(x.shape[0]):
         for col in range(x.shape[1]):
@@ -53,7 +54,7 @@ def finite(x):
 
 @kernel(forceinline=True)
 def project(Qt, count, v, w):
-    """Take ``Q^T v`` out of v, and add it to w; the length of what is left."""
+    """Subtract ``Q^T v`` from v, and add it to w; return the length of the remaining v."""
     for i in range(count):
         row = Qt[i]
         total = 0.0
@@ -70,11 +71,11 @@ def project(Qt, count, v, w):
 
 @kernel(forceinline=True)
 def complement(Qt, count, u, w):
-    """Row ``count`` of Qt becomes v with ``u = Q w + w[count] v``, orthogonal to the rows before.
+    """Set row ``count`` of Qt to v with ``u = Q w + w[count] v``, orthogonal to the rows before.
 
     Passes of Gram-Schmidt until one takes little away (Daniel, Gragg, Kaufman & Stewart 1976).
-    Where u lies in the span to rounding, ``w[count]`` is 0 and v what is left of the unit vector
-    furthest from it.  u is scaled by a power of two against overflow, and so is w.
+    Where u lies in the span to rounding, ``w[count]`` is 0 and v comes from the unit vector
+    furthest from that span. u is scaled by a power of two against overflow, and so is w.
     """
     m, v = u.shape[0], Qt[count]
     largest = 0.0
@@ -92,6 +93,7 @@ def complement(Qt, count, u, w):
     size = length = math.sqrt(square)
     for _ in range(4):
         before, length = length, project(Qt, count, v, w)
+        # A pass that keeps more than half of the length has lost no digits: v is orthogonal.
         if length <= 2 * m * EPS * size or 2 * length > before:
             break
     if length <= 2 * m * EPS * size:
@@ -145,9 +147,10 @@ def insert_row(R, Qt, place):
 
 @kernel()
 def insert_column(R, Qt, u, k, full):
-    """Make R (r, n + 1), with a place for column k, that of the matrix with column u (1, m).
+    """Complete R (r, n + 1) and Qt after inserting column u (1, m) at place k; False: not finite.
 
-    Qt (r, m) has, unless the factorisation is ``full``, one row more than there are columns of Q.
+    R has a place for column k. Qt (r, m) has, unless the factorisation is ``full``, one row more
+    than there are columns of Q.
     """
     r, n = R.shape[0], R.shape[1] - 1
     m = u.shape[1]
@@ -190,7 +193,7 @@ def insert_column(R, Qt, u, k, full):
 
 @kernel()
 def delete_row(R, Qt, k, full):
-    """Rotate row k of Q into the first row, which has it alone then; False: not finite.
+    """Rotate row k of Q into the first row, which alone holds it then; False: not finite.
 
     Without ``full`` the last rows of R (q + 1, n) and Qt (q + 1, m) are overwritten.
     """
@@ -245,7 +248,7 @@ def delete_column(R, Qt, k):
 
 
 def _sizes(Q: NDArray, R: NDArray, k: Any) -> bool:
-    """Whether Q and R belong together, and k is an index; not of what is empty."""
+    """Test whether Q and R are a nonempty factorisation, and k is an int."""
     if not (Q.ndim == R.ndim == 2 and type(k) is int and Q.size and R.size):
         return False
     (m, q), (rows, n) = Q.shape, R.shape
@@ -253,7 +256,7 @@ def _sizes(Q: NDArray, R: NDArray, k: Any) -> bool:
 
 
 def qr_insert(Q: NDArray, R: NDArray, u: NDArray, k: int, which: str) -> Pair | None:
-    """The public function for float64 and one vector; None where the general way has to go."""
+    """Insert one float64 vector; None where the general function has to be used."""
     if not _sizes(Q, R, k) or u.ndim != 1:
         return None
     (m, q), n = Q.shape, R.shape[1]
@@ -277,7 +280,7 @@ def qr_insert(Q: NDArray, R: NDArray, u: NDArray, k: int, which: str) -> Pair | 
 
 
 def qr_delete(Q: NDArray, R: NDArray, k: int, which: str) -> Pair | None:
-    """The public function for float64 and p = 1; None where the general way has to go."""
+    """Delete one row or column, in float64; None where the general function has to be used."""
     if not _sizes(Q, R, k):
         return None
     (m, q), n = Q.shape, R.shape[1]
