@@ -1,4 +1,6 @@
-"""Were the coefficients constant?  Recursive residuals, CUSUM tests, breaks, one-step scores."""
+"""Tests of parameter stability: recursive residuals, CUSUM tests, structural breaks, one-step
+scores.
+"""
 
 from olsq.stability.breaks import BreakTest, ChowTest, break_test, chow_test
 from olsq.stability.ols_residuals import OLSCusum, ols_cusum

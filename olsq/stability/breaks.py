@@ -1,4 +1,4 @@
-"""Breaks: Chow's test at a known row, the largest F along the path, the CUSUM of OLS residuals.
+"""Tests for structural breaks: Chow's test at a known row, and the largest F along the path.
 
 The residual sum of squares of the rows up to t is the sum of squared recursive residuals up to t
 (Brown, Durbin & Evans 1975, lemma 2).  So one path forwards and one backwards give the sums of both
@@ -18,7 +18,7 @@ from olsq.stability.data import check_data
 
 
 class ChowTest(NamedTuple):
-    """Chow's test of a break before a row.
+    """Result of Chow's test of a break before a row.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class ChowTest(NamedTuple):
 
 
 class BreakTest(NamedTuple):
-    """The test of a break at an unknown row, and where it would be.
+    """Result of the test of a break at an unknown row, with its estimated row.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class BreakTest(NamedTuple):
 def chow_test(
     X: ArrayLike, y: ArrayLike, row: int, *, fit_intercept: bool = False
 ) -> ChowTest:  # fmt: skip
-    """Test whether the coefficients before a row are those from it on.
+    """Test whether the coefficients before a row equal those from it on.
 
     Parameters
     ----------
@@ -215,7 +215,7 @@ def break_test(
 
 
 def _tail(c: float, k: int, ratio: float) -> float:
-    """P(sup of k-dimensional squared Bessel bridges over a range of this ratio > c)."""
+    """Approximate P(sup of k-dimensional squared Bessel bridges over a range of this ratio > c)."""
     if not c > k:  # the approximation is of the tail
         return 1.0
     if math.isinf(c):

@@ -1,4 +1,4 @@
-"""The complete rows of a regression, and residual sums of squares of their parts."""
+"""Complete rows of a regression, and residual sums of squares of parts of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from olsq.online.inputs import check_X, check_y
 
 
 class Data(NamedTuple):
-    """Complete rows, and where they were."""
+    """Complete rows of a regression, with their positions."""
 
     X: NDArray
     y: NDArray
@@ -21,24 +21,24 @@ class Data(NamedTuple):
     fit_intercept: bool
 
     def part(self, first: int, last: int) -> tuple[float, int]:
-        """Residual sum of squares and rank of some rows."""
+        """Return the residual sum of squares and the rank of some rows."""
         own = slice(first, last)
         est = self.estimator()
         est.partial_fit(self.X[own], self.y[own])
         return float(self.sums(self.X[own], self.y[own])[-1]), est.rank_
 
     def estimator(self) -> RecursiveLeastSquares:
-        """Least squares without a ridge."""
+        """Return a least-squares estimator without a ridge."""
         return RecursiveLeastSquares(ridge=0.0, fit_intercept=self.fit_intercept)
 
     def sums(self, X: NDArray, y: NDArray) -> NDArray[np.float64]:
-        """Residual sums of squares of the rows up to each."""
+        """Compute the residual sums of squares of the rows up to each row."""
         path = coefficient_path(X, y, fit_intercept=self.fit_intercept)
         return np.cumsum(path.recursive_residual.astype(np.float64) ** 2)
 
 
 def check_data(X: Any, y: Any, fit_intercept: bool) -> Data:
-    """Complete rows of one target, as float64."""
+    """Select the complete rows of one target, as float64."""
     judge = RecursiveLeastSquares()
     rows = check_X(X, judge, None, allow_empty=False).astype(np.float64, copy=False)
     target = check_y(y, judge, len(rows), None).astype(np.float64, copy=False)

@@ -1,4 +1,4 @@
-"""A test of constant coefficients from the residuals of the regression on all rows."""
+"""CUSUM test of constant coefficients from the residuals of the regression on all rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from olsq.stability.data import check_data
 
 
 class OLSCusum(NamedTuple):
-    """The CUSUM of the residuals at the final coefficients.
+    """CUSUM of the residuals at the final coefficients.
 
     Attributes
     ----------
@@ -34,7 +34,7 @@ class OLSCusum(NamedTuple):
 def ols_cusum(
     X: ArrayLike, y: ArrayLike, *, fit_intercept: bool = False, ddof: int | None = None
 ) -> OLSCusum:
-    """Test of constant coefficients by the cumulated residuals of the regression on all rows.
+    """Test for constant coefficients by the cumulated residuals of the regression on all rows.
 
     Parameters
     ----------

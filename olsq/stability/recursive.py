@@ -25,7 +25,7 @@ SQUARES_LINES = {
 
 
 class Cusum(NamedTuple):
-    """The CUSUM of recursive residuals and its lines.
+    """CUSUM of recursive residuals with its critical lines.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class Cusum(NamedTuple):
 
 
 class CusumSquares(NamedTuple):
-    """The CUSUM of squared recursive residuals and its lines.
+    """CUSUM of squared recursive residuals with its critical lines.
 
     Attributes
     ----------
@@ -83,22 +83,23 @@ def _first(row: NDArray[np.int64], outside: NDArray[np.bool_]) -> int | None:
 
 
 def cusum_line(place: ArrayLike, n: float, level: float = 0.05) -> NDArray[np.float64]:
-    """Brown, Durbin and Evans' line at the ``place``-th (from 1) of n recursive residuals."""
+    """Return Brown, Durbin and Evans' line at the ``place``-th (from 1) of n recursive residuals.
+    """
     return CUSUM_LINES[level] * (np.sqrt(n) + 2.0 * np.asarray(place) / np.sqrt(n))
 
 
 def tested_rows(recursive: NDArray[np.float64], n_coefs: int) -> NDArray[np.int64]:
-    """Rows whose recursive residual says something about constancy.
+    """Return the rows whose recursive residuals are informative about constancy.
 
-    Not those skipped as missing (NaN), those that determined a coefficient (0), and the first
-    ``n_coefs``, which under a small ridge say more about the ridge than about the data.
+    Excluded are rows skipped as missing (NaN), those that determined a coefficient (0), and the
+    first ``n_coefs``, which under a small ridge reflect the ridge more than the data.
     """
     row = np.flatnonzero(np.isfinite(recursive))[n_coefs:]
     return row[recursive[row] != 0]
 
 
 def cusum(path: CoefficientPath, *, level: float = 0.05) -> Cusum:
-    """CUSUM test of constant coefficients (Brown, Durbin and Evans, 1975).
+    """Test for constant coefficients by the CUSUM (Brown, Durbin and Evans, 1975).
 
     Parameters
     ----------
@@ -148,7 +149,7 @@ def cusum(path: CoefficientPath, *, level: float = 0.05) -> Cusum:
 
 
 def cusum_squares(path: CoefficientPath, *, level: float = 0.05) -> CusumSquares:
-    """CUSUM-of-squares test of constant coefficients and a constant variance.
+    """Test for constant coefficients and a constant variance by the CUSUM of squares.
 
     Parameters
     ----------
@@ -199,7 +200,7 @@ def cusum_squares(path: CoefficientPath, *, level: float = 0.05) -> CusumSquares
 
 
 def recursive_residuals(path: CoefficientPath) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Rows (k,) with a recursive residual, and the residuals (k,).
+    """Return the rows (k,) with a recursive residual, and the residuals (k,).
 
     Parameters
     ----------
@@ -235,7 +236,7 @@ def recursive_residuals(path: CoefficientPath) -> tuple[NDArray[np.int64], NDArr
 
 
 def _tested(path: CoefficientPath, what: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Rows that are tested, and their recursive residuals."""
+    """Return the tested rows and their recursive residuals; raise if there are fewer than two."""
     recursive = np.asarray(path.recursive_residual, float)
     if recursive.ndim != 1:
         raise ValueError(f"the {what} is of one target; the path has several")

@@ -1,4 +1,4 @@
-"""How well a path has predicted, one step ahead."""
+"""Scores of a path's one-step-ahead predictions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Scores(NamedTuple):
 
 
 def one_step_scores(path: CoefficientPath, y: ArrayLike, *, burn_in: int | None = None) -> Scores:
-    """Scores of ``path.residual``, each of which knows the rows before its own only.
+    """Score ``path.residual``, whose predictions use the earlier rows only.
 
     Parameters
     ----------
