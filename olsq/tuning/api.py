@@ -1,4 +1,4 @@
-"""The public function of tuning: checks, and the way back to the user's units."""
+"""Public function of tuning: checks, and the conversion back to the user's units."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def tune(
     y_range: tuple[ArrayLike, ArrayLike] | None = None,
     rule: Literal["aggregating", "average"] = "aggregating",
 ) -> Tuning:
-    """Forgetting factor and ridge with the least one-step-ahead squared error.
+    """Find the forgetting factor and ridge with the smallest one-step-ahead squared error.
 
     Every row is predicted from the rows before it and no other, as
     :class:`RecursiveLeastSquares` does when it learns: the loss is the weighted mean of
@@ -254,7 +254,7 @@ def _by_mixture(
 def _reported(
     problem: OneStepLoss, memories: Any, ridges: Any, found: gradient.Found, shape: NDArray | None
 ) -> Tuning:
-    """A result in the user's units, with its curves."""
+    """Build a result in the user's units, with its curves."""
     tried = tuple(np.array(column) for column in zip(*problem.tried, strict=True))
     curve, ridge_curve, path = (
         Curve(f, problem.reported_ridge(r), problem.reported(loss))
@@ -292,5 +292,5 @@ def _user_units(problem: OneStepLoss, made: Mixture, single: bool) -> Mixture:
 
 
 def _scaled(problem: OneStepLoss, ridge: NDArray | None) -> NDArray | None:
-    """Ridges in the units of the scaled data."""
+    """Convert ridges to the units of the scaled data."""
     return None if ridge is None else np.ldexp(ridge, -problem.ridge_unit)

@@ -14,7 +14,7 @@ from olsq.tuning.objective import OneStepLoss
 
 
 def check_bounds(name: str, bounds: Any, above: float | None) -> None:
-    """A pair of numbers in ascending order, positive (``above`` 0) or not negative."""
+    """Raise unless ``bounds`` is an ascending pair, positive (``above`` 0) or not negative."""
     if bounds is None:
         return
     pair = real_array(bounds, name)
@@ -32,7 +32,7 @@ def check_bounds(name: str, bounds: Any, above: float | None) -> None:
 def check_burn_in(
     burn_in: int | None, n_coefs: int, weights: NDArray, complete: NDArray
 ) -> int:  # fmt: skip
-    """Rows to leave out at the start, of those with weight and without missing values."""
+    """Return how many complete rows of positive weight to leave out at the start."""
     if burn_in is not None and not (isinstance(burn_in, (int, np.integer)) and burn_in >= 0):
         raise ValueError(f"burn_in must be an integer >= 0, got {shown(burn_in)}")
     skip = n_coefs if burn_in is None else int(burn_in)
@@ -46,7 +46,7 @@ def check_burn_in(
 
 
 def check_y_range(y_range: Any, Y: NDArray, problem: OneStepLoss) -> NDArray[np.float64]:
-    """(m, 2) in the units of the scaled data."""
+    """Return the range (m, 2) in the units of the scaled data."""
     if y_range is None:
         return np.stack([problem.Y.min(axis=0), problem.Y.max(axis=0)], axis=1)
     m = Y.shape[1]

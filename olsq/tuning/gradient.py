@@ -1,4 +1,4 @@
-"""Minimising the one-step-ahead loss: a coarse grid of starts, then L-BFGS-B with exact gradients.
+"""Minimise the one-step-ahead loss: a coarse grid of starts, then L-BFGS-B with exact gradients.
 
 The search is over ``z = (log memory, log ridge)`` with ``memory = 1 / (1 - forget)``, in which the
 loss bends about equally everywhere, and of ``log(loss)``, so that tolerances are relative.  forget
@@ -25,10 +25,10 @@ SAME = 1e-9  # relative difference of losses below which the simpler of two is t
 
 
 class Range(NamedTuple):
-    """Where one of the two is searched: its lowest and highest value, in the search's units.
+    """Search range of one of the two parameters, in the search's units.
 
-    ``limit`` says whether the value at infinity (forget = 1, ridge = 0) is allowed;
-    ``fixed`` is a value that is not searched.
+    ``limit`` says whether the value at infinity (forget = 1, ridge = 0) is allowed; ``fixed`` is a
+    value that is not searched.
     """
 
     low: float
@@ -38,19 +38,19 @@ class Range(NamedTuple):
 
 
 def memory_of(forget: float) -> float:
-    """``1 / (1 - forget)``, the rows that count."""
+    """Return the effective memory ``1 / (1 - forget)``, in rows."""
     return math.inf if forget == 1 else 1.0 / (1.0 - forget)
 
 
 def forget_of(memory: float) -> float:
-    """The inverse of :func:`memory_of`."""
+    """Return the forgetting factor of a memory, the inverse of :func:`memory_of`."""
     return 1.0 - 1.0 / memory
 
 
 def memory_range(
     problem: OneStepLoss, forget: float | None, bounds: tuple[float, float] | None
 ) -> Range:
-    """Memories to search: of as many rows as there are coefficients, or more."""
+    """Return the memories to search: at least as many rows as there are coefficients."""
     longest = 100.0 * len(problem.X)
     if bounds is None:
         least = forget_from_half_life(LEAST_HALF_LIFE)
@@ -64,7 +64,9 @@ def memory_range(
 def ridge_range(
     problem: OneStepLoss, ridge: float | None, bounds: tuple[float, float] | None
 ) -> Range:
-    """Ridges to search, around the mean square of a regressor; ``ridge`` is in scaled units."""
+    """Return the ridges to search, around the mean square of a regressor; ``ridge`` is in scaled
+    units.
+    """
     scale = problem.ridge_scale
     low, high = LEAST_RIDGE * scale, MOST_RIDGE * scale * len(problem.X)
     limit = True
@@ -77,7 +79,7 @@ def ridge_range(
 
 
 class Found(NamedTuple):
-    """The best place of a search, and how it ended."""
+    """Best point of a search, and how it ended."""
 
     forget: float
     ridge: float
@@ -87,7 +89,7 @@ class Found(NamedTuple):
 
 
 def minimise(problem: OneStepLoss, memories: Range, ridges: Range, starts: int) -> Found:
-    """The least loss within both ranges."""
+    """Find the smallest loss within both ranges."""
     search = _Search(problem, memories, ridges)
     free = search.free
     converged, best = True, search.place(search.grid()[0])
@@ -112,11 +114,11 @@ class _Search:
         self._grid: list[NDArray] | None = None
 
     def height(self, forget: float, ridge: float) -> float:
-        """What is minimised."""
+        """Return the objective of the search, the log of the loss."""
         return math.log(self.problem.loss(forget, ridge) + self.rounding)
 
     def place(self, z: NDArray) -> tuple[float, float]:
-        """(forget, ridge) at the coordinates of what is free."""
+        """Convert coordinates of the free parameters to (forget, ridge)."""
         left = list(z)
         values = []
         for own in (self.memories, self.ridges):
@@ -132,7 +134,7 @@ class _Search:
         )
 
     def grid(self) -> list[NDArray]:
-        """Coordinates of a coarse grid's local minima, the best first."""
+        """Return the coordinates of a coarse grid's local minima, the best first."""
         if self._grid is not None:
             return self._grid
         counts = {id(self.memories): GRID_MEMORIES, id(self.ridges): GRID_RIDGES}
@@ -157,7 +159,7 @@ class _Search:
         return self._grid
 
     def slope(self, z: NDArray) -> tuple[float, NDArray[np.float64]]:
-        """Height and its gradient in the coordinates."""
+        """Compute the objective and its gradient in the coordinates."""
         forget, ridge = self.place(z)
         found = self.problem.slope(forget, ridge)
         # d forget / d log memory = 1 / memory; d ridge / d log ridge = ridge
@@ -175,7 +177,9 @@ class _Search:
         )  # fmt: skip
 
     def descend(self, start: NDArray) -> tuple[tuple[float, float], bool]:
-        """The end of a descent, never higher than its start, and whether it converged."""
+        """Descend from a start; return the end, never higher than the start, and whether it
+        converged.
+        """
         from scipy.optimize import minimize
 
         limits = [(math.log(own.low), math.log(own.high)) for own in self.free]
@@ -190,7 +194,7 @@ class _Search:
         )  # fmt: skip
 
     def look_along(self, best: tuple[float, float]) -> tuple[float, float]:
-        """Go on from a lower place on one of the two curves through the best, as long as there is.
+        """Continue from lower points on the two curves through the best, while there are any.
 
         The curves are finer than the grid, and are reported in any case.
         """
@@ -210,7 +214,7 @@ class _Search:
         return best
 
     def finish(self, best: tuple[float, float], converged: bool) -> Found:
-        """Try the ends of the ranges, and say in words where the least loss is."""
+        """Try the ends of the ranges, and describe in words where the smallest loss is."""
         for forgets_nothing, no_ridge in ((True, False), (False, True), (True, True)):
             if forgets_nothing and (not self.memories.limit or self.memories.fixed is not None):
                 continue
@@ -229,7 +233,7 @@ class _Search:
         return Found(*best, self.problem.loss(*best), at_bound, "; ".join(words))
 
     def _ridge_alone(self, best: tuple[float, float]) -> tuple[float, float]:
-        """The best ridge without forgetting, from the one found with a little of it."""
+        """Optimise the ridge without forgetting, from the one found with a little forgetting."""
         if self.memories.fixed is not None:
             return best
         fixed = _Search(self.problem, self.memories._replace(fixed=1.0), self.ridges)
@@ -239,7 +243,7 @@ class _Search:
         return end if self.problem.loss(*end) < self.problem.loss(*best) else best
 
     def _ends(self, forget: float, ridge: float) -> tuple[tuple[str, ...], list[str]]:
-        """Which of the two are at an end of their range, and what is to be said of it."""
+        """Return the names of the parameters at an end of their range, and messages about them."""
         names, words = [], []
         if self.problem.loss(forget, ridge) <= self.rounding:
             words.append("the loss is zero to rounding: the rows do not say more")
@@ -272,7 +276,7 @@ class _Search:
 
 
 def along_forget(problem: OneStepLoss, memories: Range, at: Found) -> tuple[NDArray, ...]:
-    """Forgetting factors, ridges and losses along the forgetting factor."""
+    """Return forgetting factors, ridges and losses along the forgetting factor."""
     high = min(memories.high, max(memories.low, 4.0 * len(problem.X)))
     grid = {forget_of(m) for m in np.geomspace(memories.low, high, CURVE_POINTS)}
     grid |= {at.forget} | ({1.0} if memories.limit else set())
@@ -281,7 +285,7 @@ def along_forget(problem: OneStepLoss, memories: Range, at: Found) -> tuple[NDAr
 
 
 def along_ridge(problem: OneStepLoss, ridges: Range, at: Found) -> tuple[NDArray, ...]:
-    """The same along the ridge."""
+    """Return forgetting factors, ridges and losses along the ridge."""
     grid = set(np.geomspace(ridges.low, ridges.high, CURVE_POINTS).tolist())
     grid |= {at.ridge} | ({0.0} if ridges.limit else set())
     values = np.sort(list(grid))

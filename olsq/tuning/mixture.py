@@ -1,4 +1,4 @@
-"""Many regressions at once, weighed online by how well each has predicted.
+"""Mixture of many regressions, weighted online by their past predictions.
 
 Every expert k is a recursive regression with its own forgetting factor and ridge; its prediction
 ``p_kt``, clipped to an interval of length R, knows the rows before t only.  With
@@ -32,10 +32,10 @@ RULES = {"aggregating": 2.0, "average": 0.5}  # eta R^2 W
 def expert_predictions(
     problem: OneStepLoss, forget: float, ridge: float, X: NDArray, complete: NDArray
 ) -> NDArray[np.float64]:
-    """One expert's prediction (n, m) of every row of X (scaled), NaN where X has a missing value.
+    """Predict every row of X (scaled) with one expert, (n, m), NaN where X has a missing value.
 
-    ``complete`` (n,) are the rows that the problem holds; a row without its target is predicted
-    from the coefficients that the last complete one left.
+    ``complete`` (n,) marks the rows in the problem; a row without its target is predicted from the
+    coefficients after the last complete one.
     """
     m = problem.Y.shape[1]
     out = np.full((len(X), m), np.nan)
@@ -65,7 +65,7 @@ def mix(
     problem: OneStepLoss, forgets: NDArray, ridges: NDArray, X: NDArray, complete: NDArray,
     y_range: NDArray, rule: str,
 ) -> Mixture:  # fmt: skip
-    """The mixture of the experts (forgets[k], ridges[k]), in the units of the scaled data.
+    """Compute the mixture of the experts (forgets[k], ridges[k]), in the units of the scaled data.
 
     ``y_range`` is (m, 2).
     """

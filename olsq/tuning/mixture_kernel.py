@@ -9,10 +9,10 @@ from olsq.kernel import kernel
 
 @kernel()
 def aggregate(experts, target, weight, low, high, eta, averaging, prediction, shares):
-    """Predict every row from experts (n, K), then weigh them by their squared error.
+    """Predict every row from experts (n, K), then reweight them by their squared error.
 
-    ``prediction`` (n,) and ``shares`` (n, K), the weights before the row, are filled in.  A row
-    with ``weight`` 0 changes no share.
+    Fills ``prediction`` (n,) and ``shares`` (n, K), the weights before each row. A row with
+    ``weight`` 0 changes no share.
     """
     n, K = experts.shape
     logs = np.zeros(K)

@@ -1,4 +1,4 @@
-"""The one objective of tuning: the one-step-ahead squared loss, and its exact gradient.
+"""Objective of tuning: the one-step-ahead squared loss, and its exact gradient.
 
 With e_t the a-priori residual of row t (its prediction knows the rows before it and no other),
 
@@ -33,7 +33,7 @@ class Slope(NamedTuple):
 
 
 def exponent(values: NDArray) -> int:
-    """The power of two that brings the largest magnitude into [1/2, 1); 0 for zeros only."""
+    """Return the power of two that brings the largest magnitude into [1/2, 1); 0 for zeros only."""
     return int(np.frexp(np.abs(values).max(initial=0.0))[1])
 
 
@@ -77,12 +77,12 @@ class OneStepLoss:
 
     @property
     def n_coefs(self) -> int:
-        """Coefficients of one target."""
+        """Number of coefficients of one target."""
         return self._keys.shape[1]
 
     @property
     def ridge_scale(self) -> float:
-        """Ridge that weighs as much as one row, on average: the mean square over the features."""
+        """Ridge that weighs as much as one row on average: the mean square over the features."""
         own = self._keys[:, int(self.fit_intercept) :]
         squares = self.weights @ own**2 / len(own)
         penalised = self.shape > 0
@@ -92,28 +92,29 @@ class OneStepLoss:
         return scale if scale > 0 else 1.0
 
     def estimator(self, forget: float, ridge: float) -> RecursiveLeastSquares:
-        """The regression that is judged, of scaled data."""
+        """Return the regression to evaluate, for scaled data."""
         return RecursiveLeastSquares(
             forget=forget, ridge=ridge * self.shape, ridge_mode=self.ridge_mode,
             fit_intercept=self.fit_intercept,
         )  # fmt: skip
 
     def residuals(self, forget: float, ridge: float) -> NDArray[np.float64]:
-        """A-priori residuals (n, m) of the scaled data."""
+        """Compute the a-priori residuals (n, m) of the scaled data."""
         fitted = self.estimator(forget, ridge).partial_fit(self.X, self.Y, self.weights)
         return fitted.residual_
 
     def loss(self, forget: float, ridge: float) -> float:
-        """The loss in units of the scaled data, computed once for a place."""
+        """Compute the loss in the units of the scaled data, once per point."""
         if (forget, ridge) not in self.known:
             self.judge(forget, ridge, self.residuals(forget, ridge))
         return self.known[forget, ridge]
 
     def slope(self, forget: float, ridge: float) -> Slope:
-        """The loss and its gradient, by the implicit derivative of every row's solution.
+        """Compute the loss and its gradient, by the implicit derivative of every row's solution.
 
-        The loss depends on the two through every prediction ``k_t^T H_{t-1}^{-1} G_{t-1}^T``, a
-        whole sequence whose queries are the next rows' keys; each row has the same gate.
+        The loss depends on both parameters through every prediction ``k_t^T H_{t-1}^{-1}
+        G_{t-1}^T``: a whole sequence whose queries are the next rows' keys, with the same gate at
+        each row.
         """
         residuals = self.residuals(forget, ridge)
         loss = self.judge(forget, ridge, residuals)
@@ -135,17 +136,17 @@ class OneStepLoss:
         )
 
     def reported(self, loss: Any) -> Any:
-        """Losses in the user's units."""
+        """Convert losses to the user's units."""
         with np.errstate(over="ignore", under="ignore"):
             return np.ldexp(loss, self.loss_unit)
 
     def reported_ridge(self, ridge: Any) -> Any:
-        """Ridges in the user's units (of ``ridge_shape``, where there is one)."""
+        """Convert ridges to the user's units (of ``ridge_shape``, where there is one)."""
         with np.errstate(over="ignore", under="ignore"):
             return np.ldexp(ridge, self.ridge_unit)
 
     def judge(self, forget: float, ridge: float, residuals: NDArray) -> float:
-        """The loss of these residuals, noted as tried."""
+        """Compute the loss of these residuals, and record it as tried."""
         loss = float(self.scored @ np.einsum("tj,tj->t", residuals, residuals))
         self.tried.append((forget, ridge, loss))
         self.known[forget, ridge] = loss

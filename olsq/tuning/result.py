@@ -1,4 +1,4 @@
-"""What :func:`olsq.tune` returns."""
+"""Result of :func:`olsq.tune`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 
 class Curve(NamedTuple):
-    """The one-step-ahead loss at k places.
+    """One-step-ahead losses at k points.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class Mixture(NamedTuple):
 
 
 class Tuning(NamedTuple):
-    """A forgetting factor and a ridge, with what they were chosen from.
+    """A forgetting factor and a ridge, with the losses that they were chosen by.
 
     Attributes
     ----------
@@ -104,7 +104,7 @@ class Tuning(NamedTuple):
     mixture: Mixture | None = None
 
     def __repr__(self) -> str:
-        """What was chosen, what it is worth, and where the search ended, in a few lines."""
+        """Summarise the choice, its loss, and where the search ended, in a few lines."""
         ridge = np.asarray(self.ridge)
         shown = f"{float(ridge):.6g}" if ridge.ndim == 0 else (
             f"{ridge.size} numbers from {ridge.min():.4g} to {ridge.max():.4g}"
