@@ -1,4 +1,4 @@
-"""Least squares over Dask arrays and data frames: many machines, or one that the data do not fit.
+"""Least squares on Dask arrays and data frames, on many machines or larger than memory.
 
 Every partition is reduced to a state of d^2 numbers, states merge in order along a tree, and the
 result is that of one machine.  Needs Dask: ``pip install "online-least-squares[dask]"``.

@@ -1,4 +1,4 @@
-"""Exact fits over partitions: a state of each, merged in order along a tree."""
+"""Exact fits over partitions: one state per partition, merged in order along a tree."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def fit(
     X: Any, y: Any, *, sample_weight: Any = None, forget: Any = None, times: Any = None,
     by: Any = None, window: Any = None, compute: bool = True, **parameters: Any,
 ) -> Any:  # fmt: skip
-    """The estimator that has learnt all rows of Dask collections, in order.
+    """Fit an estimator to all rows of Dask collections, in order.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ def fit(
 
 
 def is_number(forget: Any) -> bool:
-    """Whether forget is one number for all rows; a way of forgetting is refused."""
+    """Test whether forget is one number for all rows; raise for a forgetting strategy."""
     if isinstance(forget, Forgetting):
         raise ValueError(
             f"forget={type(forget).__name__}(...) is not put together from partitions: give a "

@@ -1,4 +1,5 @@
-"""Which estimator the arguments ask for, and what cannot be put together from partitions."""
+"""Check the parameters of distributed fits: the estimator they describe, and what cannot be merged.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ MERGEABLE = {
 
 
 def work(parameters: dict[str, Any], columns: dict[str, Any], by: bool, rolling: bool) -> Work:
-    """What to do with partitions, with parameters that were checked.
+    """Build the work on partitions from checked parameters.
 
     Raises TypeError for names that no estimator has, ValueError for values out of range and for
     parameters whose states do not merge.
@@ -50,7 +51,7 @@ def work(parameters: dict[str, Any], columns: dict[str, Any], by: bool, rolling:
 
 
 def refuse(parameters: dict[str, Any]) -> None:
-    """Raise ValueError for what has no associative merge."""
+    """Raise ValueError for parameters without an associative merge."""
     default = inspect.signature(RecursiveLeastSquares).parameters
     for name in parameters.keys() - MERGEABLE:
         value = parameters[name]

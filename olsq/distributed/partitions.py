@@ -1,4 +1,4 @@
-"""Dask collections as partitions that belong together: X, y and what comes with each row."""
+"""Dask collections as aligned partitions: X, y and the other arrays with one entry per row."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PER_ROW = ("y", "sample_weight", "forget", "times", "by")
 
 
 class Partitions(NamedTuple):
-    """The blocks of X, y, sample_weight, forget, times and by, partition by partition.
+    """Blocks of X, y, sample_weight, forget, times and by, partition by partition.
 
     ``blocks`` holds a tuple of six keys or None for each partition; ``dependencies`` the
     collections they are keys of; ``rows`` the number of rows of each, NaN where unknown;
@@ -32,20 +32,20 @@ class Partitions(NamedTuple):
 
 
 def is_frame(data: Any) -> bool:
-    """Whether data is a Dask data frame or series."""
+    """Test whether data is a Dask data frame or series."""
     return hasattr(data, "npartitions") and hasattr(data, "divisions")
 
 
 def is_array(data: Any) -> bool:
-    """Whether data is a Dask array."""
+    """Test whether data is a Dask array."""
     return hasattr(data, "dask") and hasattr(data, "chunks") and hasattr(data, "rechunk")
 
 
 def partitions(X: Any, **given: Any) -> Partitions:
-    """X and what was given for its rows (``PER_ROW``; None: nothing), as partitions.
+    """Align X and the arrays given for its rows (``PER_ROW``; None: not given) as partitions.
 
-    Raises TypeError for what is no Dask collection, ValueError for collections whose partitions
-    do not fit together.  Reads no data.
+    Raises TypeError for what is no Dask collection, ValueError for collections whose partitions do
+    not fit together. Reads no data.
     """
     if is_array(X):
         if X.ndim != 2:
@@ -112,7 +112,7 @@ def _column(X: Any, name: str, data: Any) -> Any:
 
 
 def _keys(data: Any) -> tuple[list[Any], list[Any]]:
-    """The key of every partition, and the collection that knows how to compute them."""
+    """Return the key of every partition, and the collection that computes them."""
     if is_frame(data):
         delayed = data.to_delayed()
         return [part.key for part in delayed], delayed[:1]  # they share one graph
@@ -121,7 +121,7 @@ def _keys(data: Any) -> tuple[list[Any], list[Any]]:
 
 
 def _aligned(name: str, data: Any, X: Any, rows: tuple[float, ...]) -> Any:
-    """The rows of ``data`` in X's partitions."""
+    """Bring the rows of ``data`` into X's partitions."""
     if not (is_array(data) or is_frame(data)):
         if isinstance(data, str):
             raise TypeError(f"{name}={data!r} names a column, but X is no data frame")

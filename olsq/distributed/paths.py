@@ -1,4 +1,5 @@
-"""Coefficient paths over partitions: a scan of states, then each partition from where it begins."""
+"""Coefficient paths over partitions: a scan of states, then each partition from its starting state.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from olsq.online import piece_paths
 
 
 class PathFields(NamedTuple):
-    """The arrays of a :class:`DistributedPath`, which documents them."""
+    """Arrays of a :class:`DistributedPath`, which documents them."""
 
     coef: da.Array
     intercept: da.Array
@@ -46,8 +47,8 @@ class DistributedPath(PathFields):
     meta: Any  # an empty one
 
     def to_frame(self) -> Any:
-        """The path as a Dask data frame of pandas' frames, the columns as
-        :meth:`olsq.CoefficientPath.to_frame` names them.
+        """Convert the path to a Dask data frame, with columns as in
+        :meth:`olsq.CoefficientPath.to_frame`.
 
         Examples
         --------
@@ -68,7 +69,7 @@ def coefficient_path(
     X: Any, y: Any, *, forget: Any = None, sample_weight: Any = None, times: Any = None,
     by: Any = None, window: Any = None, reread: bool = True, **parameters: Any,
 ) -> DistributedPath:  # fmt: skip
-    """Coefficients after every row of Dask collections: expanding, exponential or rolling.
+    """Compute coefficients after every row of Dask collections: expanding, exponential or rolling.
 
     Parameters
     ----------
@@ -177,7 +178,7 @@ def _fields(meta: Any) -> list[tuple[str, np.ndarray]]:
 def _array(
     layers: HighLevelGraph, name: str, field: str, meta: np.ndarray, rows: tuple[float, ...]
 ) -> da.Array:
-    """One field of all partitions' paths."""
+    """Collect one field of all partitions' paths into a Dask array."""
     own = f"{field}-{name}"
     rest = (0,) * (meta.ndim - 1)
     graph: scans.Graph = {(own, i, *rest): (getattr, (name, i), field) for i in range(len(rows))}

@@ -16,7 +16,7 @@ from olsq.distributed.work import predicted
 
 
 def predict(estimator: Any, X: Any, *, by: Any = None) -> da.Array:
-    """Predictions of a fitted estimator for every row of X, lazily.
+    """Predict every row of X with a fitted estimator, lazily.
 
     Parameters
     ----------

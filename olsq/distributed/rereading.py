@@ -1,4 +1,4 @@
-"""A second pass that reads the rows again, one partition at a time.
+"""Second pass over the rows, which reads them again one partition at a time.
 
 Where two passes share a partition in one graph, Dask keeps it from the first to the second, which
 begins when the first is through: all rows may be in memory at once.  So whatever leads to one
@@ -21,10 +21,10 @@ SHARED = -1
 
 @dataclass(frozen=True)
 class Reading:
-    """The tasks that lead to one partition, and what is done with it.
+    """The tasks that lead to one partition, and the work on it, as one task.
 
-    ``graph`` holds the tasks by their keys, ``given`` the keys that a call is given the values of,
-    ``blocks`` the six keys or None that ``work`` is given the values of after the state.
+    ``graph`` holds the tasks by their keys, ``given`` the keys whose values a call receives,
+    ``blocks`` the six keys or None whose values ``work`` receives after the state.
     """
 
     work: Callable[..., Any]
@@ -33,7 +33,7 @@ class Reading:
     blocks: tuple[Any, ...]
 
     def __call__(self, before: Any, *values: Any) -> Any:
-        """``work(before, *blocks)``, the blocks computed from the values of ``given``."""
+        """Run ``work(before, *blocks)``, computing the blocks from the values of ``given``."""
         known = dict(zip(self.given, values, strict=True))
         inner = [key for key in self.blocks if key is not None and key not in known]
         # dask.get would call the callbacks of the computation that this is a task of: a progress
@@ -46,9 +46,10 @@ def second_pass(
     work: Callable[..., Any], befores: list[Any], blocks: list[tuple[Any, ...]],
     dependencies: list[Any],
 ) -> list[tuple[Any, ...]]:  # fmt: skip
-    """The tasks of the partitions: ``work`` after the state of key ``befores[i]``, rows read anew.
+    """Build the tasks of the partitions: ``work`` after the state of key ``befores[i]``, rows
+    reread.
 
-    ``blocks`` and ``dependencies`` are those of :class:`Partitions`.  O(tasks) of the whole graph.
+    ``blocks`` and ``dependencies`` are those of :class:`Partitions`. O(tasks) of the whole graph.
     """
     layers = HighLevelGraph.from_collections("", {}, dependencies=dependencies)
     tasks, needs = dict(layers), layers.get_all_dependencies()
@@ -73,7 +74,8 @@ def second_pass(
 def _claim(
     i: int, ahead: list[Any], tasks: dict[Any, Any], needs: Any, owner: dict[Any, int]
 ) -> None:
-    """Note partition i as the owner of its tasks; those that have one already are shared."""
+    """Record partition i as the owner of its tasks; those that already have an owner become shared.
+    """
     seen = set()
     while ahead:
         key = ahead.pop()
@@ -90,7 +92,7 @@ def _claim(
 
 
 def _is_held(key: Any, tasks: dict[Any, Any], needs: Any) -> bool:
-    """Whether this is in memory already, or made at once of what is.
+    """Test whether this is in memory already, or computed directly from what is.
 
     A future of a cluster is a node that needs itself, or what a task needs without being a node.
     """

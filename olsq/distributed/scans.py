@@ -14,7 +14,7 @@ Graph = dict[Any, Any]
 
 
 def reduced(graph: Graph, keys: list[Any], merge: Callable[..., Any], name: str) -> list[list[Any]]:
-    """Add the tasks of the tree to ``graph``; the keys of its levels, the root's last."""
+    """Add the tasks of the tree to ``graph``; return the keys of its levels, the root's last."""
     levels = [keys]
     while len(levels[-1]) > 1:
         below, level = levels[-1], []
@@ -32,7 +32,7 @@ def reduced(graph: Graph, keys: list[Any], merge: Callable[..., Any], name: str)
 def before_each(
     graph: Graph, levels: list[list[Any]], merge: Callable[..., Any], name: str
 ) -> list[Any]:
-    """The keys of the states of all partitions before each, None before the first."""
+    """Return the keys of the states of all partitions before each, None before the first."""
     before: list[Any] = [None]
     for depth in range(len(levels) - 2, -1, -1):
         below, wanted = levels[depth], []

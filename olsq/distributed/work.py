@@ -1,4 +1,4 @@
-"""What is done with one partition, or two states: plain functions that run on the workers.
+"""Work on one partition, or two states: plain functions that run on the workers.
 
 None changes what it is given, since a task may run again after a worker is lost, and another task
 may hold the same state.
@@ -26,10 +26,10 @@ from olsq.online.tails import Rows, Tail
 
 @dataclass(frozen=True)
 class Work:
-    """What to do with partitions; ``columns`` says what is found in which columns of X.
+    """Work on partitions; ``columns`` gives the columns of X that hold y, weights, and so on.
 
-    ``parameters`` are those of the estimator, a :class:`RollingLeastSquares` if ``rolling``;
-    ``by`` says whether rows have labels of groups.
+    ``parameters`` are those of the estimator, a :class:`RollingLeastSquares` if ``rolling``; ``by``
+    says whether rows have labels of groups.
     """
 
     parameters: dict[str, Any]
@@ -39,18 +39,22 @@ class Work:
     options: dict[str, Any] | None = None  # of a rolling path, as coefficient_path takes them
 
     def estimator(self) -> Any:
-        """A new one, which has learnt nothing."""
+        """Make a new estimator, without any rows."""
         kind = RollingLeastSquares if self.rolling else RecursiveLeastSquares
         return kind(**copy.deepcopy(self.parameters))
 
     def of_pieces(self) -> Work:
-        """The same for states, which know no prior: it need not travel with every task."""
+        """Return the work for states, which hold no prior, so that it need not travel with every
+        task.
+        """
         if self.rolling:
             return self
         return replace(self, parameters=self.parameters | {"prior": None})
 
     def rows(self, blocks: tuple[Any, ...]) -> Rows:
-        """The rows of a partition, from the blocks of X, y, sample_weight, forget, times, by."""
+        """Collect the rows of a partition from the blocks of X, y, sample_weight, forget, times,
+        by.
+        """
         rows = Rows(*blocks)
         if not self.columns:
             return rows
@@ -63,7 +67,7 @@ class Work:
     # -- states -----------------------------------------------------------------------------------
 
     def state(self, *blocks: Any) -> Any:
-        """What a partition says: a piece, one for each group, or the tail of a window."""
+        """Reduce a partition to its state: a piece, one per group, or the tail of a window."""
         rows = self.rows(blocks)
         est = self.estimator()
         if self.rolling:
@@ -75,7 +79,7 @@ class Work:
         return {key: _learnt(est, rows.take(own)) for key, own in groups}
 
     def merged(self, first: Any, second: Any) -> Any:
-        """The state of first's rows and then second's."""
+        """Merge the states of first's rows and then second's."""
         if self.rolling:
             return tails.merged(self.estimator(), first, second)
         if not self.by:
@@ -100,7 +104,7 @@ class Work:
     # -- results ----------------------------------------------------------------------------------
 
     def finished(self, state: Any) -> Any:
-        """The fitted estimator of the state of all rows."""
+        """Build the fitted estimator from the state of all rows."""
         if self.by:
             state = {key: piece for key, piece in state.items() if piece is not None}
         samples = getattr(state, "samples", getattr(state, "n_samples_seen_", None))
@@ -115,7 +119,7 @@ class Work:
         return pieces.begun(self.estimator(), state)
 
     def path(self, before: Any, *blocks: Any) -> CoefficientPath:
-        """The path over a partition's rows, after the state of all rows before it."""
+        """Compute the path over a partition's rows, after the state of all rows before it."""
         rows = self.rows(blocks)
         intercept = self.parameters["fit_intercept"]
         if self.rolling:
@@ -162,7 +166,7 @@ def _path_after(
 
 
 def predicted(columns: dict[str, Any], estimator: Any, X: Any, by: Any) -> Any:
-    """Predictions (n,) or (n, m) for a partition of X."""
+    """Predict a partition of X, (n,) or (n, m)."""
     if "by" in columns:
         X, by = X.drop(columns=[columns["by"]]), X[columns["by"]]
     out = estimator.predict(X) if by is None else estimator.predict(X, by=by)
