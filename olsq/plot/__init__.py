@@ -1,4 +1,4 @@
-"""Pictures of a regression that moves: coefficient paths, one-step-ahead residuals, CUSUM.
+"""Figures of time-varying regressions: coefficient paths, one-step-ahead residuals, CUSUM.
 
 matplotlib is imported inside the functions that draw, so importing this module (or olsq) does not
 load it; install it with ``pip install "online-least-squares[plot]"``.  ``cusum`` needs NumPy only.

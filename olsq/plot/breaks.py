@@ -1,4 +1,4 @@
-"""Figures of the tests for breaks: the CUSUM of squares, and F along the path."""
+"""Figures of the tests for structural breaks: the CUSUM of squares, and F along the path."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _positions(rows: NDArray[np.int64], x: ArrayLike | None) -> NDArray:
 
 
 def _place(position: object) -> str:
-    """A row number, a year, or a date."""
+    """Format a row number, a year, or a date."""
     if isinstance(position, (int, float, np.number)):
         return f"{position:g}"
     return str(position)

@@ -48,14 +48,16 @@ STYLE: dict[Any, Any] = {
 
 
 def new_figure(width: float, height: float, layout: Any = "constrained") -> Figure:
-    """An empty figure; width and height in inches."""
+    """Make an empty figure; width and height in inches."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout=layout)
 
 
 def house_style():
-    """Context in which matplotlib draws in the house style; names the extra where it is missing."""
+    """Return a context with the house style of figures; ImportError names the extra without
+    matplotlib.
+    """
     try:
         import matplotlib as mpl
     except ImportError as error:
@@ -66,14 +68,14 @@ def house_style():
 
 
 def roomy_layout():
-    """Constrained layout with space between the panels for their titles."""
+    """Return a constrained layout with space between the panels for their titles."""
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     return ConstrainedLayoutEngine(h_pad=0.09, w_pad=0.1)
 
 
 def _robust_limits(low: NDArray, high: NDArray) -> tuple[float, float] | None:
-    """Vertical limits that ignore the wild first rows; None where nothing is finite."""
+    """Compute vertical limits that ignore the first, erratic rows; None where nothing is finite."""
     settled = slice(len(low) // 20, None)
     ends = np.concatenate([low[settled], high[settled]])
     ends = ends[np.isfinite(ends)]
@@ -85,7 +87,7 @@ def _robust_limits(low: NDArray, high: NDArray) -> tuple[float, float] | None:
 
 
 def _finish_x(ax: Axes, x: NDArray) -> None:
-    """No empty margins; dates without repetition; row numbers as 500k and 2M, not as powers."""
+    """Format the horizontal axis: no margins, concise dates, row numbers as 500k and 2M."""
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
     from matplotlib.ticker import EngFormatter
 
@@ -105,7 +107,7 @@ def _line_width(n: int) -> float:
 def draw_coefficient(
     ax: Axes, x: NDArray, coef: NDArray, stderr: NDArray, *, title: str = "", color: str = BLUE
 ) -> None:
-    """One coefficient with its 95 % band and its last value written at the end of the line."""
+    """Draw one coefficient with its 95 % band, its last value written at the end of the line."""
     finite = np.isfinite(stderr)
     half = 1.96 * np.where(finite, stderr, np.nan)
     ax.fill_between(x, coef - half, coef + half, color=color, alpha=0.18, linewidth=0)
@@ -124,10 +126,10 @@ def draw_coefficient(
 def draw_residuals(
     ax: Axes, x: NDArray, low: NDArray, high: NDArray, rms: NDArray, sample: NDArray | None = None
 ) -> None:
-    """One-step-ahead errors as bars, or as bands where bars would be a solid block.
+    """Draw one-step-ahead errors as bars, or as bands where bars would be a solid block.
 
-    Behind each of the n points are rows whose smallest and largest errors are ``low`` and ``high``
-    (n,); ``sample`` (n, k) holds some of them, NaN where there are fewer.  The bands are the range
+    Each of the n points stands for rows whose smallest and largest errors are ``low`` and ``high``
+    (n,); ``sample`` (n, k) holds some of them, NaN where there are fewer. The bands are the range
     and the running quantiles that hold 90 % and 50 %; the lines are ``rms`` (n,).
     """
     quantiles = None if len(x) <= MOST_BARS else running_quantiles(
@@ -167,7 +169,7 @@ def draw_residuals(
 def draw_cusum(
     ax: Axes, x: NDArray, value: NDArray, bound: NDArray, level: float = 0.05
 ) -> None:
-    """The CUSUM path, its lines of this level, and where it first leaves them."""
+    """Draw the CUSUM path, its lines of this level, and the first crossing."""
     ax.axhline(0, color=MUTED, linewidth=0.7)
     ax.plot(x, value, color=BLUE, linewidth=_line_width(len(x)))
     ax.plot(x, bound, color=RED, linewidth=1, linestyle=(0, (4, 3)))
@@ -184,7 +186,7 @@ def draw_cusum(
 
 
 def _place(x: Any) -> str:
-    """A horizontal position in words."""
+    """Format a horizontal position."""
     if isinstance(x, np.datetime64):
         day = x.astype("datetime64[D]")
         return str(day) if x == day else str(x.astype("datetime64[m]")).replace("T", " ")
@@ -192,12 +194,12 @@ def _place(x: Any) -> str:
 
 
 class Curves(NamedTuple):
-    """What one regression's figure shows, at no more points than a figure has pixels.
+    """Data of one regression's figure, at no more points than a figure has pixels.
 
     ``x`` (n,); ``coef`` and ``stderr`` (n, k); ``names`` k labels; ``low``, ``high`` and ``square``
-    (n,) the smallest, largest and mean squared error of the rows behind each point; ``cusum`` (n,)
-    and its 5 % line ``bound`` (n,), None where that does not apply; ``sample`` (n, k) some of the
-    errors behind each point, NaN where there are fewer.
+    (n,) the smallest, largest and mean squared error of the rows of each point; ``cusum`` (n,) and
+    its 5 % line ``bound`` (n,), None where that does not apply; ``sample`` (n, k) some of the
+    errors of each point, NaN where there are fewer.
     """
 
     x: NDArray

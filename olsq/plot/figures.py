@@ -1,4 +1,4 @@
-"""The public figures: coefficients over time, one-step-ahead errors, CUSUM, all on one page."""
+"""Public figures: coefficients over time, one-step-ahead errors, CUSUM, all on one page."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MAX_POINTS = 4000
 
 
 def _axis(n: int, x: ArrayLike | None) -> NDArray:
-    """Horizontal positions: ``x`` if given, else row numbers from 1."""
+    """Return the horizontal positions: ``x`` if given, else row numbers from 1."""
     if x is None:
         return np.arange(1, n + 1)
     x = np.asarray(x)
@@ -40,7 +40,9 @@ def _axis(n: int, x: ArrayLike | None) -> NDArray:
 
 
 def _stacked(path: CoefficientPath, names: Sequence[str] | None):
-    """Coefficients with the intercept, if there is one, as a first column."""
+    """Return coefficients, errors and names, with the intercept, if there is one, as a first
+    column.
+    """
     coef, stderr = np.asarray(path.coef), np.asarray(path.stderr)
     if coef.ndim != 2:
         raise ValueError("plots show one target; pass a path whose coef has shape (n, d)")
@@ -55,7 +57,7 @@ def _stacked(path: CoefficientPath, names: Sequence[str] | None):
 
 
 def _thin(n: int) -> NDArray[np.intp]:
-    """Rows to draw: all of them, or MAX_POINTS evenly spaced ones ending with the last."""
+    """Choose the rows to draw: all, or MAX_POINTS evenly spaced ones ending with the last."""
     return np.unique(np.linspace(0, n - 1, min(n, MAX_POINTS)).astype(np.intp))
 
 

@@ -1,4 +1,4 @@
-"""One regression's coefficients in every group: dots with error bars, or curves of quantiles."""
+"""Figures of one regression per group: dots with error bars, or curves of quantiles."""
 
 from __future__ import annotations
 
@@ -22,18 +22,10 @@ LONGEST_LABEL = 24
 def draw_groups(
     labels: Sequence[str], coef: NDArray, stderr: NDArray, names: Sequence[str], *, title: str = ""
 ) -> Figure:
-    """A panel for each coefficient (at most six, those that differ most between the groups).
+    """Draw a panel for each coefficient (at most six, those that differ most between the groups).
 
-    Up to 40 groups are named, in the order of the alphabet, and drawn as dots with 95 % bars.  Of
-    more, each panel is the curve of its coefficient's quantiles.
-
-    Parameters
-    ----------
-    labels : sequence of str (groups,)
-    coef, stderr : arrays (groups, k)
-        Standard errors are inf where a group does not determine the coefficient.
-    names : sequence of str (k,)
-    title : str
+    Up to 40 groups are named, in alphabetical order, and drawn as dots with 95 % bars. For more,
+    each panel is the curve of its coefficient's quantiles.
     """
     chosen = _most_different(coef, stderr)
     few = len(labels) <= MOST_DOTS
@@ -63,7 +55,7 @@ def draw_groups(
 
 
 def _most_different(coef: NDArray, stderr: NDArray) -> NDArray[np.int64]:
-    """The coefficients whose spread over the groups is largest in units of their errors."""
+    """Choose the coefficients whose spread over the groups is largest relative to their errors."""
     known = np.where(np.isfinite(stderr), stderr, np.nan)
     with np.errstate(invalid="ignore", divide="ignore"):
         typical = np.sqrt(np.array([_median(column**2) for column in known.T]))
@@ -77,7 +69,7 @@ def _median(values: NDArray) -> float:
 
 
 def _draw_dots(ax: Axes, labels: Sequence[str] | None, coef: NDArray, stderr: NDArray) -> None:
-    """One coefficient of each group with its 95 % bar; undetermined ones are open circles."""
+    """Draw one coefficient of each group with its 95 % bar; undetermined ones are open circles."""
     place, known = np.arange(len(coef)), np.isfinite(stderr)
     half = 1.96 * np.where(known, stderr, 0.0)
     low, high = (coef - half).min(), (coef + half).max()
@@ -101,7 +93,7 @@ def _draw_dots(ax: Axes, labels: Sequence[str] | None, coef: NDArray, stderr: ND
 
 
 def _draw_quantiles(ax: Axes, coef: NDArray, stderr: NDArray) -> None:
-    """Groups in the order of their coefficients, with the 95 % band of their errors."""
+    """Draw groups in the order of their coefficients, with the 95 % band of their errors."""
     known = np.isfinite(stderr)
     coef, stderr = coef[known], stderr[known]
     left_out = int((~known).sum())
@@ -129,7 +121,7 @@ def _draw_quantiles(ax: Axes, coef: NDArray, stderr: NDArray) -> None:
 
 
 def _smooth(values: NDArray) -> NDArray:
-    """Running medians over a fiftieth of the values."""
+    """Compute running medians over a fiftieth of the values."""
     width = max(len(values) // 50, 1)
     if width == 1:
         return values

@@ -1,4 +1,4 @@
-"""Names written at the ends of lines, where a legend would have to be looked up."""
+"""Labels at the ends of lines and beside points, in place of a legend."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def label_lines(
     gap: float = 5.0,
     edge: bool = False,
 ) -> list[Any]:
-    """Write each line's label behind its last point in sight, in its colour, none over another.
+    """Label each line behind its last visible point, in its colour, without overlaps.
 
     Call it once limits and scales are set, for all axes of a figure in turn.
 
@@ -86,11 +86,12 @@ def label_lines(
 def spread(
     wanted: NDArray[np.float64], least: float, bottom: float = -np.inf, top: float = np.inf
 ) -> NDArray[np.float64]:
-    """Heights at least ``least`` apart, in the order of those wanted and as near as can be.
+    """Move heights to be at least ``least`` apart, in the order of ``wanted`` and as near as
+    possible.
 
-    Neighbours that would touch are moved as one block around the mean of what they want: the
-    least-squares answer (pool adjacent violators).  Blocks stay between ``bottom`` and ``top``
-    where they fit.
+    Neighbours that would touch are moved as one block around the mean of their wanted heights,
+    which is the least-squares solution (pool adjacent violators). Blocks stay between ``bottom``
+    and ``top`` where they fit.
     """
     order = np.argsort(wanted, kind="stable")
     # In heights less their rank times the distance the condition is that they do not fall.
@@ -173,21 +174,21 @@ DIRECTIONS = ((1, 0), (0, 1), (0, -1), (-1, 0), (1, 1), (1, -1), (-1, 1), (-1, -
 
 
 def _laid_out(ax: Axes) -> Any:
-    """The whole figure of the axes, after a layout engine has set their places."""
+    """Return the whole figure of the axes, after a layout engine has set their places."""
     figure: Any = getattr(ax.figure, "figure", None) or ax.figure
     figure.draw_without_rendering()
     return figure
 
 
 def _overlap(a: tuple[float, ...], b: tuple[float, ...]) -> float:
-    """The area that two boxes (left, bottom, right, top) share."""
+    """Compute the area that two boxes (left, bottom, right, top) share."""
     across = min(a[2], b[2]) - max(a[0], b[0])
     up = min(a[3], b[3]) - max(a[1], b[1])
     return across * up if across > 0 and up > 0 else 0.0
 
 
 def _end(ax: Axes, line: Line2D) -> tuple[float, float] | None:
-    """The last point of a line that lies within the limits of the axes, as plain numbers."""
+    """Return the last point of a line that lies within the limits of the axes, as plain numbers."""
     data = np.asarray(line.get_xydata(), float)
     low, high = np.sort(np.stack([ax.get_xlim(), ax.get_ylim()], -1), 0)
     seen = ((data >= low) & (data <= high)).all(-1)  # nor where it is not finite

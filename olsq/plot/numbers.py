@@ -13,7 +13,7 @@ MOST_BLOCKS = 40
 
 
 def rounded(value: float, error: float) -> str:
-    """``value ± error`` with as many digits as the error leaves any meaning to.
+    """Format ``value ± error`` with as many digits as the error makes meaningful.
 
     The error keeps one significant digit, two if the first is 1 (rounding .14 to .1 would change it
     by 30 %), and the value ends at the same place.
@@ -47,7 +47,7 @@ def rounded(value: float, error: float) -> str:
 
 
 def running_rms(square: NDArray, width: int) -> NDArray[np.float64]:
-    """Centred root mean square over ``width`` entries, NaN entries left out."""
+    """Compute the centred root mean square over ``width`` entries, leaving out NaN."""
     kernel = np.ones(min(width, max(len(square), 1)))
     known = np.isfinite(square)
     total = np.convolve(np.where(known, square, 0.0), kernel, mode="same")[: len(square)]
@@ -56,10 +56,10 @@ def running_rms(square: NDArray, width: int) -> NDArray[np.float64]:
 
 
 def running_quantiles(sample: NDArray) -> NDArray[np.float64] | None:
-    """The 5, 25, 75 and 95 % quantiles around each of n points, (n, 4).
+    """Compute the 5, 25, 75 and 95 % quantiles around each of n points, (n, 4).
 
-    Those of blocks of neighbours with at least QUANTILE_ROWS values of ``sample`` (n, k), joined by
-    straight lines; None if there are too few values for one block.
+    Quantiles of blocks of neighbours with at least QUANTILE_ROWS values of ``sample`` (n, k),
+    joined by straight lines; None if there are too few values for two blocks.
     """
     n = len(sample)
     known = np.isfinite(sample)

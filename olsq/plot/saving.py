@@ -1,4 +1,4 @@
-"""Figures as files."""
+"""Save figures to files."""
 
 from __future__ import annotations
 
