@@ -1,4 +1,4 @@
-"""Every rule of the family, token by token: recurrences as the papers print them, in float64.
+"""Oracle of every attention rule, token by token in float64: recurrences as the papers print them.
 
 One function per rule, of one stream of one head: q and k (T, K), v (T, V), gates (T,) or one per
 dimension (T, K), everything NumPy.  Each returns the outputs (T, V) and the final state as a tuple
@@ -16,20 +16,20 @@ def f64(*arrays):
 
 
 def factors(forget, log_forget, length):
-    """Gates (T,) or (T, K), from factors or their logs; 1 where neither is given."""
+    """Return gates (T,) or (T, K), from factors or their logs; 1 where neither is given."""
     if log_forget is not None:
         return np.exp(np.asarray(log_forget, dtype=np.float64))
     return per_token(1.0 if forget is None else forget, length)
 
 
 def per_token(x, length):
-    """(T, ...) of a number that holds for every token, or of what has a value for each."""
+    """Broadcast a number to (T,); return an array with a value per token as it is."""
     x = np.asarray(1.0 if x is None else x, dtype=np.float64)
     return np.broadcast_to(x, (length,)) if x.ndim == 0 else x
 
 
 def started(state, *shapes):
-    """The fields of a given state, or zeros."""
+    """Return the fields of a given state, or zeros."""
     return [np.zeros(s) for s in shapes] if state is None else f64(*state)
 
 
@@ -38,7 +38,7 @@ def stacked(outputs, width):
 
 
 def phi(x, feature_map, nu):
-    """Features of one vector."""
+    """Compute the features of one vector."""
     if feature_map == "identity":
         return x
     if feature_map == "elu":
@@ -49,7 +49,7 @@ def phi(x, feature_map, nu):
 
 
 def linear(q, k, v, *, feature_map="identity", nu=1, normalise=False, weight=None, state=None):
-    """S += w v phi(k)^T, z += w phi(k); o = S phi(q), or that over z . phi(q)."""
+    """Run S += w v phi(k)^T, z += w phi(k); o = S phi(q), or that over z . phi(q)."""
     q, k, v = f64(q, k, v)
     w = per_token(weight, len(q))
     d, m = len(phi(np.zeros(k.shape[1]), feature_map, nu)), v.shape[1]
@@ -67,7 +67,7 @@ def linear(q, k, v, *, feature_map="identity", nu=1, normalise=False, weight=Non
 
 
 def gla(q, k, v, *, forget=None, log_forget=None, weight=None, state=None):
-    """S = S diag(a) + beta v k^T, the gate one number or one per key dimension."""
+    """Run S = S diag(a) + beta v k^T, the gate one number or one per key dimension."""
     q, k, v = f64(q, k, v)
     a, beta = factors(forget, log_forget, len(q)), per_token(weight, len(q))
     (S,) = started(state, (v.shape[1], k.shape[1]))
@@ -79,7 +79,7 @@ def gla(q, k, v, *, forget=None, log_forget=None, weight=None, state=None):
 
 
 def mamba2(q, k, v, *, forget=None, log_forget=None, state=None):
-    """S = gamma S + v k^T."""
+    """Run S = gamma S + v k^T."""
     q, k, v = f64(q, k, v)
     gamma = factors(forget, log_forget, len(q))
     (S,) = started(state, (v.shape[1], k.shape[1]))
@@ -91,7 +91,8 @@ def mamba2(q, k, v, *, forget=None, log_forget=None, state=None):
 
 
 def log_linear_mamba2(q, k, v, *, level_weight, forget=None, log_forget=None, state=None):
-    """o = sum_l lambda_l S_l q; at position p levels up to p's lowest digit 1 merge into the next.
+    """Run o = sum_l lambda_l S_l q; at position p levels up to p's lowest digit 1 merge into the
+    next.
 
     With L levels, what would be in a level beyond the last is in the last.
     """
@@ -114,7 +115,8 @@ def log_linear_mamba2(q, k, v, *, level_weight, forget=None, log_forget=None, st
 def mamba3(
     q, k, v, *, forget=None, log_forget=None, weight=None, trapezoid=None, angle=None, state=None
 ):  # fmt: skip
-    """S = gamma (S + (1 - x) d v' k'^T) R^T + x d v k^T, R turning by -angle, v', k' the last."""
+    """Run S = gamma (S + (1 - x) d v' k'^T) R^T + x d v k^T, R turning by -angle, v', k' the last.
+    """
     q, k, v = f64(q, k, v)
     gamma, d = factors(forget, log_forget, len(q)), per_token(weight, len(q))
     x = per_token(0.5 if trapezoid is None else trapezoid, len(q))
@@ -134,7 +136,7 @@ def mamba3(
 
 
 def retention(q, k, v, *, forget, state=None):
-    """S = gamma S + v k^T with one number gamma."""
+    """Run S = gamma S + v k^T with one number gamma."""
     q, k, v = f64(q, k, v)
     (S,) = started(state, (v.shape[1], k.shape[1]))
     out = []
@@ -145,7 +147,7 @@ def retention(q, k, v, *, forget, state=None):
 
 
 def hgrn2(q, v, *, forget=None, log_forget=None, state=None):
-    """S = S diag(a) + v (1 - a)^T."""
+    """Run S = S diag(a) + v (1 - a)^T."""
     q, v = f64(q, v)
     a = factors(forget, log_forget, len(q))
     (S,) = started(state, (v.shape[1], q.shape[1]))
@@ -157,7 +159,7 @@ def hgrn2(q, v, *, forget=None, log_forget=None, state=None):
 
 
 def rwkv6(q, k, v, *, bonus, forget=None, log_forget=None, state=None):
-    """o = (S + v (bonus k)^T) q, and only then S = S diag(w) + v k^T."""
+    """Run o = (S + v (bonus k)^T) q, and only then S = S diag(w) + v k^T."""
     q, k, v, bonus = f64(q, k, v, bonus)
     w = factors(forget, log_forget, len(q))
     (S,) = started(state, (v.shape[1], k.shape[1]))
@@ -171,7 +173,7 @@ def rwkv6(q, k, v, *, bonus, forget=None, log_forget=None, state=None):
 def mlstm(
     q, k, v, *, forget=None, log_forget=None, weight=None, log_weight=None, state=None
 ):  # fmt: skip
-    """S = f S + i v k^T, z = f z + i k, o = S q / max(1, |z . q|), without any rescaling.
+    """Run S = f S + i v k^T, z = f z + i k, o = S q / max(1, |z . q|), without any rescaling.
 
     The state is (S, z, 0): exact, so its scale is exp(0); a given one is multiplied out.
     """
@@ -189,7 +191,7 @@ def mlstm(
 
 
 def gated_delta(q, k, v, *, forget=None, log_forget=None, weight=None, state=None):
-    """S = gamma S (I - beta k k^T) + beta v k^T."""
+    """Run S = gamma S (I - beta k k^T) + beta v k^T."""
     q, k, v = f64(q, k, v)
     gamma, beta = factors(forget, log_forget, len(q)), per_token(weight, len(q))
     (S,) = started(state, (v.shape[1], k.shape[1]))
@@ -201,7 +203,7 @@ def gated_delta(q, k, v, *, forget=None, log_forget=None, weight=None, state=Non
 
 
 def delta(q, k, v, *, weight=None, state=None):
-    """One gradient step a token on |v - S k|^2 / 2, of size beta."""
+    """Run one gradient step per token on |v - S k|^2 / 2, of size beta."""
     q, k, v = f64(q, k, v)
     beta = per_token(weight, len(q))
     (S,) = started(state, (v.shape[1], k.shape[1]))
@@ -213,7 +215,8 @@ def delta(q, k, v, *, weight=None, state=None):
 
 
 def kda(q, k, v, *, forget=None, log_forget=None, weight=None, erase=None, state=None):
-    """S = S diag(a) (I - beta (b k) k^T) + beta v k^T, a and b one number or one per dimension."""
+    """Run S = S diag(a) (I - beta (b k) k^T) + beta v k^T, a and b one number or one per dimension.
+    """
     q, k, v = f64(q, k, v)
     b = per_token(erase, len(q))
     a, beta = factors(forget, log_forget, len(q)), per_token(weight, len(q))
@@ -229,7 +232,7 @@ def kda(q, k, v, *, forget=None, log_forget=None, weight=None, erase=None, state
 def rwkv7(
     q, k, v, *, removal_key, removal_rate, forget=None, log_forget=None, state=None
 ):  # fmt: skip
-    """S = S (diag(w) - r (a r)^T) + v k^T."""
+    """Run S = S (diag(w) - r (a r)^T) + v k^T."""
     q, k, v, r, a = f64(q, k, v, removal_key, removal_rate)
     w = factors(forget, log_forget, len(q))
     (S,) = started(state, (v.shape[1], k.shape[1]))
@@ -241,7 +244,7 @@ def rwkv7(
 
 
 def comba(q, k, v, *, forget=None, log_forget=None, weight=None, feedback=None, state=None):
-    """S = S (gamma I - b beta k k^T) + beta v k^T."""
+    """Run S = S (gamma I - b beta k k^T) + beta v k^T."""
     q, k, v = f64(q, k, v)
     gamma, beta = factors(forget, log_forget, len(q)), per_token(weight, len(q))
     b = per_token(feedback, len(q))
@@ -255,7 +258,9 @@ def comba(q, k, v, *, forget=None, log_forget=None, weight=None, feedback=None, 
 
 
 def gated_delta_product(q, k, v, *, forget=None, log_forget=None, weight=None, state=None):
-    """S = gamma S, then S = S - beta_j (S k_j - v_j) k_j^T for each of k (T, n, K), v (T, n, V)."""
+    """Run S = gamma S, then S = S - beta_j (S k_j - v_j) k_j^T for each of k (T, n, K), v (T, n,
+    V).
+    """
     q, k, v = f64(q, k, v)
     gamma = factors(forget, log_forget, len(q))
     beta = np.broadcast_to(per_token(weight, len(q)).T, k.shape[1::-1]).T
@@ -273,7 +278,7 @@ def preconditioned_delta(
     q, k, v, *, forget=None, log_forget=None, weight=None, curvature_forget=None,
     curvature_weight=None, base=1.5, center=-0.2, eps=1e-6, state=None,
 ):  # fmt: skip
-    """a = c a + d k*k scales the written key: S = gamma S (I - beta k (M k)^T) + beta v (M k)^T."""
+    """Run a = c a + d k*k, and S = gamma S (I - beta k (M k)^T) + beta v (M k)^T with M from a."""
     q, k, v = f64(q, k, v)
     gamma, beta = factors(forget, log_forget, len(q)), per_token(weight, len(q))
     c, d = per_token(curvature_forget, len(q)), per_token(curvature_weight, len(q))
@@ -291,7 +296,9 @@ def preconditioned_delta(
 
 
 def longhorn(q, k, v, *, weight=None, state=None):
-    """S = S * (1 - d (x) k*k) + (d v) k^T, d = beta / (1 + beta k.k), beta per token or channel."""
+    """Run S = S * (1 - d (x) k*k) + (d v) k^T, d = beta / (1 + beta k.k), beta per token or
+    channel.
+    """
     q, k, v = f64(q, k, v)
     beta = per_token(weight, len(q))
     (S,) = started(state, (v.shape[1], k.shape[1]))
@@ -304,7 +311,7 @@ def longhorn(q, k, v, *, weight=None, state=None):
 
 
 def mamba(q, k, v, *, step, rate, skip=None, state=None):
-    """S = S * exp(-step (x) 1 * exp(rate)) + (step v) k^T; o = S q + skip v."""
+    """Run S = S * exp(-step (x) 1 * exp(rate)) + (step v) k^T; o = S q + skip v."""
     q, k, v, step, rate = f64(q, k, v, step, rate)
     skip = np.zeros(v.shape[1]) if skip is None else np.asarray(skip, dtype=np.float64)
     (S,) = started(state, (v.shape[1], k.shape[1]))
@@ -316,7 +323,7 @@ def mamba(q, k, v, *, step, rate, skip=None, state=None):
 
 
 def rg_lru(x, *, input_gate, recurrence_gate, rate, c=8.0, state=None):
-    """h = a h + sqrt(1 - a^2) (i x), a = exp(-c softplus(rate) r)."""
+    """Run h = a h + sqrt(1 - a^2) (i x), a = exp(-c softplus(rate) r)."""
     x, i, r, rate = f64(x, input_gate, recurrence_gate, rate)
     (h,) = started(state, x.shape[1:])
     out = []

@@ -1,4 +1,4 @@
-"""Rules of the family that read by softmax, by a solve or through a network, token by token.
+"""Oracles of the rules with a softmax, a solve or a network, token by token in float64.
 
 The conventions are those of ``attention``: one stream of one head, NumPy, float64.  Where a rule's
 state is a store of past tokens, no state is given back: go on by giving the past again.
@@ -13,7 +13,7 @@ from olsq.reference.attention import f64, factors, per_token, stacked, started
 
 
 def softmax(q, k, v, *, scale=None, window=None):
-    """Softmax over all tokens so far, or the last ``window`` of them."""
+    """Attend by softmax over all tokens so far, or the last ``window`` of them."""
     q, k, v = f64(q, k, v)
     scale = q.shape[1] ** -0.5 if scale is None else scale
     out = []
@@ -26,7 +26,7 @@ def softmax(q, k, v, *, scale=None, window=None):
 
 
 def forgetting(q, k, v, *, forget=None, log_forget=None, scale=None):
-    """Softmax over all tokens so far, each times the gates after it."""
+    """Attend by softmax over all tokens so far, each times the gates after it."""
     q, k, v = f64(q, k, v)
     gamma = factors(forget, log_forget, len(q))
     scale = q.shape[1] ** -0.5 if scale is None else scale
@@ -41,7 +41,7 @@ def forgetting(q, k, v, *, forget=None, log_forget=None, scale=None):
 
 
 def gsa(q, k, v, *, forget=None, log_forget=None, weight=None, scale=1.0, state=None):
-    """Slots forget and write by a gate each; o = softmax(scale (slot keys) q) (slot values)."""
+    """Update the slots by one gate each; o = softmax(scale (slot keys) q) (slot values)."""
     q, k, v = f64(q, k, v)
     a = factors(forget, log_forget, len(q))
     w = -np.expm1(*f64(log_forget)) if log_forget is not None else 1 - a
@@ -57,12 +57,12 @@ def gsa(q, k, v, *, forget=None, log_forget=None, weight=None, scale=1.0, state=
 
 
 def sliding_window(q, k, v, *, window, scale=None):
-    """Softmax over the last ``window`` tokens."""
+    """Attend by softmax over the last ``window`` tokens."""
     return softmax(q, k, v, window=window, scale=scale)
 
 
 def mesa(q, k, v, *, forget=None, weight=None, ridge, state=None):
-    """Ridge regression on everything so far, solved anew at each token; the ridge stays."""
+    """Solve the ridge regression on everything so far at each token; the ridge stays."""
     path = sequence.solve(
         k, v, q, forget=per_token(forget, len(q)), weight=per_token(weight, len(q)), ridge=ridge,
         ridge_mode="fixed", state=state,
@@ -71,7 +71,7 @@ def mesa(q, k, v, *, forget=None, weight=None, ridge, state=None):
 
 
 def mesa_signed(q, k, v, *, forget=None, weight=None, ridge, state=None):
-    """:func:`mesa` with gates in [-1, 1]: NaN where a system is not positive definite."""
+    """Run :func:`mesa` with gates in [-1, 1]: NaN where a system is not positive definite."""
     path = sequence.solve(
         k, v, q, forget=per_token(forget, len(q)), weight=per_token(weight, len(q)), ridge=ridge,
         ridge_mode="fixed", state=state,
@@ -81,7 +81,8 @@ def mesa_signed(q, k, v, *, forget=None, weight=None, ridge, state=None):
 
 
 def mesa_discounted(q, k, v, *, forget=None, weight=None, ridge=None, state=None):
-    """Ridge regression whose ridge is part of the first gram and is forgotten with the data."""
+    """Solve the ridge regression whose ridge is part of the first gram and forgotten with the data.
+    """
     path = sequence.solve(
         k, v, q, forget=per_token(forget, len(q)), weight=per_token(weight, len(q)), ridge=ridge,
         ridge_mode="discounted", state=state,
@@ -90,7 +91,7 @@ def mesa_discounted(q, k, v, *, forget=None, weight=None, ridge=None, state=None
 
 
 def mesa_channel(q, k, v, *, forget=None, log_forget=None, weight=None, ridge, state=None):
-    """H = D H D + beta k k^T, D = diag(a)^(1/2); S += beta (v - S k) ((H + ridge)^-1 k)^T."""
+    """Run H = D H D + beta k k^T, D = diag(a)^(1/2); S += beta (v - S k) ((H + ridge)^-1 k)^T."""
     q, k, v, ridge = f64(q, k, v, ridge)
     a, beta = factors(forget, log_forget, len(q)), per_token(weight, len(q))
     d, m = k.shape[1], v.shape[1]
@@ -105,7 +106,7 @@ def mesa_channel(q, k, v, *, forget=None, log_forget=None, weight=None, ridge, s
 
 
 def mesa_window(q, k, v, *, window, forget=None, weight=None, ridge):
-    """Ridge regression on the last ``window`` tokens."""
+    """Solve the ridge regression on the last ``window`` tokens at each token."""
     q, k, v, ridge = f64(q, k, v, ridge)
     gamma, beta = per_token(forget, len(q)), per_token(weight, len(q))
     d, m, out = k.shape[1], v.shape[1], []
@@ -119,7 +120,7 @@ def mesa_window(q, k, v, *, window, forget=None, weight=None, ridge):
 
 
 def kalman(q, k, v, *, forget=None, weight=None, ratio=0.02, mix=None, state=None):
-    """o = G (mix (H + ratio |H| I)^-1 q + (1 - mix) q); 0 before any key."""
+    """Run o = G (mix (H + ratio |H| I)^-1 q + (1 - mix) q); 0 before any key."""
     q, k, v = f64(q, k, v)
     gamma, beta, mix = (per_token(x, len(q)) for x in (forget, weight, mix))
     d, m = k.shape[1], v.shape[1]
@@ -135,7 +136,7 @@ def kalman(q, k, v, *, forget=None, weight=None, ratio=0.02, mix=None, state=Non
 
 
 def intention(q, k, v, *, weight=None, ridge, state=None):
-    """o_t = G (H + ridge)^-1 q_t with the moments of the whole sequence."""
+    """Compute o_t = G (H + ridge)^-1 q_t with the moments of the whole sequence."""
     q, k, v, ridge = f64(q, k, v, ridge)
     beta = per_token(weight, len(q))
     d, m = k.shape[1], v.shape[1]
@@ -152,7 +153,7 @@ def layer_norm(y, scale, bias, eps):
 
 
 def layer_norm_pull(y, upstream, scale, eps):
-    """Gradient at y of ``upstream . layer_norm(y)``."""
+    """Compute the gradient at y of ``upstream . layer_norm(y)``."""
     sigma = np.sqrt(y.var() + eps)
     unit, g = (y - y.mean()) / sigma, scale * upstream
     return (g - g.mean() - unit * (g * unit).mean()) / sigma
@@ -171,19 +172,19 @@ def gelu_slope(a):
 
 
 def network(weights, x):
-    """Linear (W, b) or two-layer (W1, b1, W2, b2)."""
+    """Apply a network: linear (W, b) or two-layer (W1, b1, W2, b2)."""
     if len(weights) == 4:
         x = gelu(weights[0] @ x + weights[1])
     return weights[-2] @ x + weights[-1]
 
 
 def ttt_loss(weights, k, v, scale, bias, eps):
-    """|f(k) - v|^2 / 2 with f(x) = x + LN(network(x))."""
+    """Compute |f(k) - v|^2 / 2 with f(x) = x + LN(network(x))."""
     return 0.5 * ((k + layer_norm(network(weights, k), scale, bias, eps) - v) ** 2).sum()
 
 
 def ttt_gradient(weights, k, v, scale, bias, eps):
-    """Its gradient in every weight, by hand."""
+    """Compute the gradient of :func:`ttt_loss` in every weight, by hand."""
     y = network(weights, k)
     error = k + layer_norm(y, scale, bias, eps) - v
     dy = layer_norm_pull(y, error, scale, eps)
@@ -195,9 +196,10 @@ def ttt_gradient(weights, k, v, scale, bias, eps):
 
 
 def ttt(q, k, v, rates, weights, start, position, scale, bias, eps, mini_batch, query_factor):
-    """Gradients at the weights a mini-batch starts with; token t reads after its own step.
+    """Train token by token: gradients at the weights a mini-batch starts with, t reads after its
+    step.
 
-    Of the way from the start, by the factor of its place in the mini-batch.
+    The weights read are the fraction of the way from the start that the place's factor gives.
     """
     factor = np.broadcast_to(1.0 if query_factor is None else query_factor, mini_batch)
     out = []
@@ -221,7 +223,7 @@ def ttt_linear(
     q, k, v, *, learning_rate, initial=None, norm_scale=1.0, norm_bias=0.0, eps=1e-6,
     mini_batch=16, query_factor=None, state=None,
 ):  # fmt: skip
-    """f(x) = x + LN(W x + b), from the weights ``initial``, or 0."""
+    """Train f(x) = x + LN(W x + b), from the weights ``initial``, or 0."""
     q, k, v, rates, scale, bias = f64(
         q, k, v, per_token(learning_rate, len(q)), norm_scale, norm_bias
     )
@@ -250,7 +252,7 @@ def ttt_mlp(
     q, k, v, *, learning_rate, initial=(), norm_scale=1.0, norm_bias=0.0, eps=1e-6,
     mini_batch=16, query_factor=None, state=None,
 ):  # fmt: skip
-    """f(x) = x + LN(W2 gelu(W1 x + b1) + b2), from the weights ``initial``."""
+    """Train f(x) = x + LN(W2 gelu(W1 x + b1) + b2), from the weights ``initial``."""
     q, k, v, rates, scale, bias = f64(
         q, k, v, per_token(learning_rate, len(q)), norm_scale, norm_bias
     )

@@ -1,4 +1,4 @@
-"""Oracle of the ways of forgetting: the information matrix carried as it is written, dense.
+"""Oracle of the forgetting strategies: the information matrix updated as defined, dense.
 
 ``R_t = Rbar_t + w_t x_t x_t^T`` and ``b_t = Rbar_t theta_{t-1} + w_t x_t y_t``, solved at every row
 by elimination, in float64 or any dtype that has more digits.  A rule makes Rbar from R.  Nothing
@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 
 class Row(NamedTuple):
-    """What a rule sees: R (k, k), x (k,), the weight, the errors e (m,) and ``s = 1 + w x.P x``."""
+    """Arguments of a rule: R (k, k), x (k,), the weight, the errors e (m,) and ``s = 1 + w x.P x``.
+    """
 
     R: NDArray
     x: NDArray
@@ -29,7 +30,7 @@ Rule = Callable[[Row], NDArray]
 
 
 class Path(NamedTuple):
-    """coef (n, m, k), inverse (n, k, k) the matrix P, residual (n, m)."""
+    """Result: coef (n, m, k), the matrix P as inverse (n, k, k), residual (n, m)."""
 
     coef: NDArray
     inverse: NDArray
@@ -37,7 +38,7 @@ class Path(NamedTuple):
 
 
 def solve(A: NDArray, B: NDArray) -> NDArray:
-    """``A^-1 B`` by elimination with pivoting, in the arrays' own dtype."""
+    """Compute ``A^-1 B`` by elimination with pivoting, in the arrays' own dtype."""
     A, B = A.copy(), B.copy()
     k = A.shape[0]
     for i in range(k):
@@ -56,7 +57,7 @@ def solve(A: NDArray, B: NDArray) -> NDArray:
 def path(
     X: NDArray, Y: NDArray, rule: Rule, *, weights: NDArray, ridge: NDArray, dtype: Any = np.float64
 ) -> Path:
-    """X (n, k), Y (n, m), weights (n,), ridge (k,).  O(n k^3)."""
+    """Run a rule over X (n, k), Y (n, m), weights (n,), ridge (k,). O(n k^3)."""
     X, Y, w, ridge = (np.asarray(a, dtype) for a in (X, Y, weights, ridge))
     (n, k), m = X.shape, Y.shape[1]
     R, theta = np.diag(ridge), np.zeros((k, m), dtype)
@@ -83,7 +84,7 @@ def per_coefficient(factors: NDArray) -> Rule:
 
 
 def directional(factor: float, smallest: float = 0.0) -> Rule:
-    """SIFt for one row; with ``smallest`` a row that is passed over must have weight 0 besides."""
+    """Return the rule of SIFt for one row; below ``smallest``, rows need weight 0 to be skipped."""
 
     def rule(row: Row) -> NDArray:
         u = row.R @ row.x
@@ -127,7 +128,9 @@ def random_walk(Q: NDArray) -> Rule:
 
 
 def _noise(given: float | None, rows: float, k: int) -> Callable[[Row, bool], Any]:
-    """The squares ``w e^2 / (s sigma2)`` of a row (None where they say nothing yet)."""
+    """Return a function with the squares ``w e^2 / (s sigma2)`` of a row, None before the noise is
+    known.
+    """
     variances, counted, seen = [None], [0.0], [0]
 
     def squares(row: Row, restart: bool = False) -> Any:
@@ -154,7 +157,7 @@ def _noise(given: float | None, rows: float, k: int) -> Callable[[Row, bool], An
 def variable(
     memory: float, shortest: float, noise: float | None, k: int, factors: list[float]
 ) -> Rule:
-    """``factors`` receives the factor of every row."""
+    """Return the rule of a variable factor; ``factors`` receives the factor of every row."""
     squares = _noise(noise, 10 * memory, k)
 
     def rule(row: Row) -> NDArray:
@@ -173,7 +176,8 @@ def reset_on_break(
     factor: float, ratio: float, rows: float, keep: float, outlier: float, noise: float | None,
     k: int, breaks: list[int],
 ) -> Rule:  # fmt: skip
-    """``breaks`` receives the number, among the rows that the rule saw, of each break."""
+    """Return the rule of resets at breaks; ``breaks`` receives the row of each, among those it saw.
+    """
     squares = _noise(noise, 1000, k)
     statistic, at = [0.0], [-1]
 

@@ -1,4 +1,5 @@
-"""Iterative solvers of one system, as plain float64 loops: what "k steps" means, for any backend.
+"""Iterative solvers of one system as plain float64 loops: the definition of "k steps" for any
+backend.
 
 Nothing here shares code with what it checks.  A system is a dense matrix (d, d), a right-hand side
 a vector (d,).
@@ -13,9 +14,9 @@ from numpy.typing import ArrayLike
 def conjugate_gradient(
     system: ArrayLike, b: ArrayLike, *, max_steps: int, tol: float = 0.0, start: str = "jacobi"
 ) -> tuple[np.ndarray, int]:
-    """Hestenes and Stiefel (1952), until ``|b - M x| <= tol |b|``; the iterate and its steps.
+    """Run conjugate gradient until ``|b - M x| <= tol |b|``; return the iterate and its steps.
 
-    ``start``: "jacobi" is ``b / diag(M)``, "query" is b.
+    Hestenes and Stiefel (1952). ``start``: "jacobi" is ``b / diag(M)``, "query" is b.
     """
     m, q = np.asarray(system, np.float64), np.asarray(b, np.float64)
     size = np.abs(q).max()
@@ -36,7 +37,8 @@ def conjugate_gradient(
 def chebyshev(
     system: ArrayLike, b: ArrayLike, *, steps: int, low: float, high: float
 ) -> np.ndarray:
-    """The polynomial of degree ``steps`` that is smallest on [low, high] (Golub and Varga 1961).
+    """Apply the polynomial of degree ``steps`` that is smallest on [low, high] (Golub and Varga
+    1961).
 
     Written with the Chebyshev polynomials themselves, not with the three-term recurrence of their
     ratios: the residual after k steps is ``T_{k+1}((middle - M) / half) / T_{k+1}(middle / half)``.
@@ -53,7 +55,7 @@ def chebyshev(
 
 
 def neumann(system: ArrayLike, b: ArrayLike, *, terms: int, scale: float) -> np.ndarray:
-    """``1/c sum_{j < terms} (I - M / c)^j b`` with c the ``scale``."""
+    """Sum ``1/c sum_{j < terms} (I - M / c)^j b`` with c the ``scale``."""
     m, term = np.asarray(system, np.float64), np.asarray(b, np.float64) / scale
     total = np.zeros_like(term)
     for _ in range(terms):

@@ -18,10 +18,10 @@ Matrix = list[list[Fraction]]
 def solve(
     X: NDArray, y: NDArray, gates: NDArray, weights: NDArray, ridge: NDArray
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-    """Coefficients (d,) after all rows, and the condition number of each; None if singular.
+    """Compute coefficients (d,) after all rows, and the condition number of each; None if singular.
 
     X (n, d) has its column of ones where there is an intercept; the ridge (d,) is forgotten with
-    the rows.  The condition number of coefficient j is ``sqrt(P_jj H_jj)``, the square root of its
+    the rows. The condition number of coefficient j is ``sqrt(P_jj H_jj)``, the square root of its
     variance inflation factor: it has no units, and is 1 for a column orthogonal to the others.
     """
     n, d = X.shape
@@ -47,7 +47,7 @@ def solve(
 
 
 def _inverse(H: Matrix) -> Matrix | None:
-    """The inverse by Gauss-Jordan elimination, or None if a pivot is 0 (H is semidefinite)."""
+    """Invert by Gauss-Jordan elimination; None if a pivot is 0 (H is semidefinite)."""
     d = len(H)
     rows = [[*H[i], *(Fraction(int(i == j)) for j in range(d))] for i in range(d)]
     for i in range(d):

@@ -26,7 +26,7 @@ class OraclePath(NamedTuple):
 
 
 def row_weights(gates: NDArray, weights: NDArray, t: int, window: int | None) -> NDArray:
-    """``zeta_ti beta_i`` for i = 0..t; zero for rows that have left the window."""
+    """Compute ``zeta_ti beta_i`` for i = 0..t; zero for rows that have left the window."""
     out = np.empty(t + 1)
     for i in range(t + 1):
         out[i] = weights[i] * np.prod(gates[i + 1 : t + 1])
@@ -38,7 +38,7 @@ def row_weights(gates: NDArray, weights: NDArray, t: int, window: int | None) ->
 def solve(
     X: NDArray, Y: NDArray, weights: NDArray, ridge: NDArray, fit_intercept: bool
 ) -> tuple[NDArray, NDArray, NDArray, int, float]:
-    """Weighted ridge regression of Y (n, m) on X (n, d); minimum norm where undetermined.
+    """Solve the weighted ridge regression of Y (n, m) on X (n, d); minimum norm if undetermined.
 
     The intercept is not penalised and not part of the norm: with an intercept the weighted
     means are removed first.  The condition number is that of the whole system, intercept included,
@@ -82,7 +82,7 @@ def coefficient_path(
 ) -> OraclePath:
     """Solve the regression problem of :mod:`olsq.problem` afresh at each of the n rows.
 
-    X (n, d), Y (n, m), gates (n,), weights (n,), ridge (d,), all float64.  O(n^2 d^2).
+    X (n, d), Y (n, m), gates (n,), weights (n,), ridge (d,), all float64. O(n^2 d^2).
     """
     n, d = X.shape
     m = Y.shape[1]

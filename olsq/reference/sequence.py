@@ -1,4 +1,4 @@
-"""Whole sequences, slowly and obviously: one dense float64 solve per token, and its gradient.
+"""Oracle of whole sequences: one dense float64 solve per token, and its gradient.
 
 Nothing here shares code with what it checks.  All arrays are NumPy, time is the second-last axis,
 and leading batch axes are looped over.
@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 
 class Path(NamedTuple):
-    """What one stream produced: outputs (T, m), the solutions q* (T, d), and every state."""
+    """Results of one stream: outputs (T, m), the solutions q* (T, d), and every state."""
 
     value: np.ndarray
     solution: np.ndarray
@@ -79,7 +79,7 @@ def gradients(
     state=None,
     upstream_state=None,
 ):
-    """Gradient of ``sum(upstream * value)`` by the closed recurrence that runs backwards in time.
+    """Compute the gradient of ``sum(upstream * value)`` by the closed recurrence backwards in time.
 
     With ``e*_t = (H_t + Lambda_t)^{-1} G_t^T upstream_t`` and ``q*_t`` the solution::
 

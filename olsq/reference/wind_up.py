@@ -1,4 +1,4 @@
-"""Oracle of wind-up protection: the rule in decimal arithmetic of 80 digits, where nothing rounds.
+"""Oracle of wind-up protection: the rule in decimal arithmetic of 80 digits, free of rounding.
 
 Moments ``H <- gamma H + x x^T``, ``G <- gamma G + y x``.  With ``H = L D L^T``, D_j is what the
 rows say about coefficient j beyond the ones before it.  After every row, for j in turn: if D_j is
@@ -19,7 +19,7 @@ DIGITS = 80
 
 
 class Held(NamedTuple):
-    """coef (len(at), d): coefficients after the rows ``at``; count (len(at),): how many holds."""
+    """Result: coef (len(at), d) after the rows ``at``; count (len(at),), the number of holds."""
 
     coef: NDArray[np.float64]
     count: NDArray[np.int64]
@@ -29,7 +29,9 @@ def path(
     X: NDArray, y: NDArray, *, gate: float, ridge: NDArray, eps: float, floor: float,
     coarse: float, at: Iterable[int],
 ) -> Held:  # fmt: skip
-    """X (n, d), y (n,), one gate < 1, ridge (d,); ``eps``, ``floor``, ``coarse`` are the limits."""
+    """Run X (n, d), y (n,), one gate < 1, ridge (d,); ``eps``, ``floor``, ``coarse`` are the
+    limits.
+    """
     wanted = set(at)
     coefs, counts = [], []
     with localcontext() as context:
@@ -62,7 +64,7 @@ def path(
 
 
 def _factor(H: list[list[Decimal]]) -> tuple[list[list[Decimal]], list[Decimal]]:
-    """Unit lower L (stored by columns: L[i][j] below column i) and D, from H's upper triangle."""
+    """Factorise H's upper triangle into unit lower L (by columns: L[i][j] below column i) and D."""
     d, rest = len(H), [list(row) for row in H]
     L = [[Decimal(0)] * d for _ in range(d)]
     for i in range(d):
