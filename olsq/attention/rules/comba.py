@@ -113,7 +113,7 @@ def comba_step(
     feedback: ArrayLike | None = None,
     state: Memory | None = None,
 ) -> tuple[Array, Memory]:
-    """One token of :func:`comba`, on the same state.
+    """Run :func:`comba` on one token, with the same state.
 
     Parameters
     ----------

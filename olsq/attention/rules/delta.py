@@ -101,7 +101,7 @@ def gated_delta_step(
     signed: bool = False,
     state: Memory | None = None,
 ) -> tuple[Array, Memory]:
-    """One token of :func:`gated_delta`, on the same state.
+    """Run :func:`gated_delta` on one token, with the same state.
 
     Parameters
     ----------
@@ -200,7 +200,7 @@ def delta_step(
     weight: ArrayLike | None = None,
     state: Memory | None = None,
 ) -> tuple[Array, Memory]:
-    """One token of :func:`delta`, on the same state.
+    """Run :func:`delta` on one token, with the same state.
 
     Parameters
     ----------

@@ -116,7 +116,7 @@ def gated_delta_product_step(
     weight: ArrayLike | None = None,
     state: Memory | None = None,
 ) -> tuple[Array, Memory]:
-    """One token of :func:`gated_delta_product`, on the same state.
+    """Run :func:`gated_delta_product` on one token, with the same state.
 
     Parameters
     ----------

@@ -183,7 +183,7 @@ def forgetting_step(
     capacity: int | None = None,
     state: ForgettingKeyValues | None = None,
 ) -> tuple[Array, ForgettingKeyValues]:
-    """One token of :func:`forgetting`, on the same state.
+    """Run :func:`forgetting` on one token, with the same state.
 
     Parameters
     ----------

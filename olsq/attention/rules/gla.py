@@ -101,7 +101,7 @@ def gla_step(
     signed: bool = False,
     state: Memory | None = None,
 ) -> tuple[Array, Memory]:
-    """One token of :func:`gla`, on the same state.
+    """Run :func:`gla` on one token, with the same state.
 
     Parameters
     ----------

@@ -150,7 +150,7 @@ def gsa_step(
     scale: float = 1.0,
     state: SlotMemory | None = None,
 ) -> tuple[Array, SlotMemory]:
-    """One token of :func:`gsa`, on the same state.
+    """Run :func:`gsa` on one token, with the same state.
 
     Parameters
     ----------

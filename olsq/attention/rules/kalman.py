@@ -148,7 +148,7 @@ def kalman_step(
     adjoint: Literal["implicit", "unrolled"] = "implicit",
     state: Moments | None = None,
 ) -> tuple[Array, Moments[Array]]:
-    """One token of :func:`kalman`, on the same state.
+    """Run :func:`kalman` on one token, with the same state.
 
     Parameters
     ----------

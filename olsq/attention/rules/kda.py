@@ -115,7 +115,7 @@ def kda_step(
     erase: ArrayLike | None = None,
     state: Memory | None = None,
 ) -> tuple[Array, Memory]:
-    """One token of :func:`kda`, on the same state.
+    """Run :func:`kda` on one token, with the same state.
 
     Parameters
     ----------

@@ -131,7 +131,7 @@ def linear_step(
     weight: ArrayLike | None = None,
     state: Memory | Normalised | None = None,
 ) -> tuple[Array, Memory | Normalised]:
-    """One token of :func:`linear`, on the same state.
+    """Run :func:`linear` on one token, with the same state.
 
     Parameters
     ----------

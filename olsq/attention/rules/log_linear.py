@@ -141,7 +141,7 @@ def log_linear_mamba2_step(
     log_forget: ArrayLike | None = None,
     state: LogLinearState | None = None,
 ) -> tuple[Array, LogLinearState]:
-    """One token of :func:`log_linear_mamba2`, on the same state.
+    """Run :func:`log_linear_mamba2` on one token, with the same state.
 
     Parameters
     ----------

@@ -99,7 +99,7 @@ def longhorn_step(
     weight: ArrayLike | None = None,
     state: Memory | None = None,
 ) -> tuple[Array, Memory]:
-    """One token of :func:`longhorn`, on the same state.
+    """Run :func:`longhorn` on one token, with the same state.
 
     Parameters
     ----------

@@ -110,7 +110,7 @@ def mamba_step(
     skip: ArrayLike | None = None,
     state: Memory | None = None,
 ) -> tuple[Array, Memory]:
-    """One token of :func:`mamba`, on the same state.
+    """Run :func:`mamba` on one token, with the same state.
 
     Parameters
     ----------

@@ -83,7 +83,7 @@ def mamba2_step(
     signed: bool = False,
     state: Memory | None = None,
 ) -> tuple[Array, Memory]:
-    """One token of :func:`mamba2`, on the same state.
+    """Run :func:`mamba2` on one token, with the same state.
 
     Parameters
     ----------

@@ -174,7 +174,7 @@ def mamba3_step(
     angle: ArrayLike | None = None,
     state: Mamba3State | None = None,
 ) -> tuple[Array, Mamba3State]:
-    """One token of :func:`mamba3`, on the same state.
+    """Run :func:`mamba3` on one token, with the same state.
 
     Parameters
     ----------

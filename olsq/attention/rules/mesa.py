@@ -147,7 +147,7 @@ def mesa_step(
     adjoint: Literal["implicit", "unrolled"] = "implicit",
     state: Moments | DecodeState | None = None,
 ) -> tuple[Array, Moments[Array] | DecodeState[Array]]:
-    """One token of :func:`mesa`: take it in, then solve for its query.
+    """Run :func:`mesa` on one token: absorb it, then solve for its query.
 
     Parameters
     ----------

@@ -169,7 +169,7 @@ def mesa_channel_step(
     weight: ArrayLike | None = None,
     state: MesaChannelState | None = None,
 ) -> tuple[Array, MesaChannelState]:
-    """One token of :func:`mesa_channel`, on the same state.
+    """Run :func:`mesa_channel` on one token, with the same state.
 
     Parameters
     ----------

@@ -159,7 +159,7 @@ def mesa_discounted_step(
     adjoint: Literal["implicit", "unrolled"] = "implicit",
     state: Moments | DecodeState | None = None,
 ) -> tuple[Array, Moments[Array] | DecodeState[Array]]:
-    """One token of :func:`mesa_discounted`; see :func:`mesa_step`.
+    """Run :func:`mesa_discounted` on one token; see :func:`mesa_step`.
 
     Parameters
     ----------

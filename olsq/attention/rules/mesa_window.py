@@ -162,7 +162,7 @@ def mesa_window_step(
     weight: ArrayLike | None = None,
     state: RecentSamples | None = None,
 ) -> tuple[Array, RecentSamples]:
-    """One token of :func:`mesa_window`, on the same state.
+    """Run :func:`mesa_window` on one token, with the same state.
 
     Parameters
     ----------

@@ -145,7 +145,7 @@ def mlstm_step(
     log_weight: ArrayLike | None = None,
     state: MLSTMState | None = None,
 ) -> tuple[Array, MLSTMState]:
-    """One token of :func:`mlstm`, on the same state.
+    """Run :func:`mlstm` on one token, with the same state.
 
     Parameters
     ----------

@@ -159,7 +159,7 @@ def preconditioned_delta_step(
     eps: float = 1e-6,
     state: PreconditionedState | None = None,
 ) -> tuple[Array, PreconditionedState]:
-    """One token of :func:`preconditioned_delta`, on the same state.
+    """Run :func:`preconditioned_delta` on one token, with the same state.
 
     Parameters
     ----------

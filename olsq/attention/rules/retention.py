@@ -72,7 +72,7 @@ def retention_step(
     forget: ArrayLike | None = None,
     state: Memory | None = None,
 ) -> tuple[Array, Memory]:
-    """One token of :func:`retention`, on the same state.
+    """Run :func:`retention` on one token, with the same state.
 
     Parameters
     ----------

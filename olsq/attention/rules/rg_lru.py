@@ -146,7 +146,7 @@ def rg_lru_step(
     c: float = 8.0,
     state: Hidden | None = None,
 ) -> tuple[Array, Hidden]:
-    """One token of :func:`rg_lru`, on the same state.
+    """Run :func:`rg_lru` on one token, with the same state.
 
     Parameters
     ----------

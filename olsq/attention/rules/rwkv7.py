@@ -118,7 +118,7 @@ def rwkv7_step(
     log_forget: ArrayLike | None = None,
     state: Memory | None = None,
 ) -> tuple[Array, Memory]:
-    """One token of :func:`rwkv7`, on the same state.
+    """Run :func:`rwkv7` on one token, with the same state.
 
     Parameters
     ----------

@@ -125,7 +125,7 @@ def sliding_window_step(
     scale: float | None = None,
     state: RecentTokens | None = None,
 ) -> tuple[Array, RecentTokens]:
-    """One token of :func:`sliding_window`, on the same state.
+    """Run :func:`sliding_window` on one token, with the same state.
 
     Parameters
     ----------

@@ -157,7 +157,7 @@ def softmax_step(
     capacity: int | None = None,
     state: KeyValues | None = None,
 ) -> tuple[Array, KeyValues]:
-    """One token of :func:`softmax`, on the same state.
+    """Run :func:`softmax` on one token, with the same state.
 
     Parameters
     ----------

@@ -136,7 +136,7 @@ def ttt_linear_step(
     query_factor: ArrayLike | None = None,
     state: TTTLinearState | None = None,
 ) -> tuple[Array, TTTLinearState]:
-    """One token of :func:`ttt_linear`, on the same state.
+    """Run :func:`ttt_linear` on one token, with the same state.
 
     Parameters
     ----------

@@ -145,7 +145,7 @@ def ttt_mlp_step(
     query_factor: ArrayLike | None = None,
     state: TTTMLPState | None = None,
 ) -> tuple[Array, TTTMLPState]:
-    """One token of :func:`ttt_mlp`, on the same state.
+    """Run :func:`ttt_mlp` on one token, with the same state.
 
     Parameters
     ----------

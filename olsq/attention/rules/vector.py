@@ -102,7 +102,7 @@ def hgrn2_step(
     log_forget: ArrayLike | None = None,
     state: Memory | None = None,
 ) -> tuple[Array, Memory]:
-    """One token of :func:`hgrn2`, on the same state.
+    """Run :func:`hgrn2` on one token, with the same state.
 
     Parameters
     ----------
@@ -222,7 +222,7 @@ def rwkv6_step(
     log_forget: ArrayLike | None = None,
     state: Memory | None = None,
 ) -> tuple[Array, Memory]:
-    """One token of :func:`rwkv6`, on the same state.
+    """Run :func:`rwkv6` on one token, with the same state.
 
     Parameters
     ----------

@@ -16,7 +16,7 @@ from olsq.solvers import Chebyshev
 
 @dataclass(frozen=True)
 class JaxChebyshev(JaxSolver):
-    """:class:`olsq.Chebyshev` in JAX."""
+    """JAX form of :class:`olsq.Chebyshev`."""
 
     options: Chebyshev
 

@@ -152,7 +152,7 @@ def _middle(sums: Any) -> Any:
 
 @dataclass(frozen=True)
 class JaxChunkExact(JaxSolver):
-    """:class:`olsq.ChunkExact` in JAX."""
+    """JAX form of :class:`olsq.ChunkExact`."""
 
     options: ChunkExact
 

@@ -17,7 +17,7 @@ from olsq.solvers import ChunkExact, ConjugateGradient
 
 @dataclass(frozen=True)
 class JaxConjugateGradient(JaxSolver):
-    """:class:`olsq.ConjugateGradient` in JAX."""
+    """JAX form of :class:`olsq.ConjugateGradient`."""
 
     options: ConjugateGradient
 

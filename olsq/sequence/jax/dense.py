@@ -18,7 +18,7 @@ from olsq.solvers import Dense
 
 @dataclass(frozen=True)
 class JaxDense(JaxSolver):
-    """:class:`olsq.Dense` in JAX."""
+    """JAX form of :class:`olsq.Dense`."""
 
     options: Dense
 

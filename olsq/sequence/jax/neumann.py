@@ -16,7 +16,7 @@ from olsq.solvers import Neumann
 
 @dataclass(frozen=True)
 class JaxNeumann(JaxSolver):
-    """:class:`olsq.Neumann` in JAX."""
+    """JAX form of :class:`olsq.Neumann`."""
 
     options: Neumann
 

@@ -17,7 +17,7 @@ from olsq.solvers import Recursive
 
 @dataclass(frozen=True)
 class JaxRecursive(JaxSolver):
-    """:class:`olsq.Recursive` in JAX."""
+    """JAX form of :class:`olsq.Recursive`."""
 
     options: Recursive
 

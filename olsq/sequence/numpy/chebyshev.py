@@ -16,7 +16,7 @@ from olsq.solvers import Chebyshev
 
 @dataclass(frozen=True)
 class NumpyChebyshev(NumpySolver):
-    """:class:`olsq.Chebyshev` in NumPy."""
+    """NumPy form of :class:`olsq.Chebyshev`."""
 
     options: Chebyshev
 

@@ -68,7 +68,7 @@ def preconditioner(p: ChunkFactors) -> Callable[[NDArray], NDArray]:
 
 @dataclass(frozen=True)
 class NumpyChunkExact(NumpySolver):
-    """:class:`olsq.ChunkExact` in NumPy."""
+    """NumPy form of :class:`olsq.ChunkExact`."""
 
     options: ChunkExact
 

@@ -23,7 +23,7 @@ from olsq.solvers import ChunkExact, ConjugateGradient
 
 @dataclass(frozen=True)
 class NumpyConjugateGradient(NumpySolver):
-    """:class:`olsq.ConjugateGradient` in NumPy."""
+    """NumPy form of :class:`olsq.ConjugateGradient`."""
 
     options: ConjugateGradient
 

@@ -16,7 +16,7 @@ from olsq.solvers import Dense
 
 @dataclass(frozen=True)
 class NumpyDense(NumpySolver):
-    """:class:`olsq.Dense` in NumPy."""
+    """NumPy form of :class:`olsq.Dense`."""
 
     options: Dense
 

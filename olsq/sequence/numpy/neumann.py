@@ -16,7 +16,7 @@ from olsq.solvers import Neumann
 
 @dataclass(frozen=True)
 class NumpyNeumann(NumpySolver):
-    """:class:`olsq.Neumann` in NumPy."""
+    """NumPy form of :class:`olsq.Neumann`."""
 
     options: Neumann
 

@@ -17,7 +17,7 @@ from olsq.solvers import Recursive
 
 @dataclass(frozen=True)
 class NumpyRecursive(NumpySolver):
-    """:class:`olsq.Recursive` in NumPy; the covariance is factorised afresh before every chunk."""
+    """NumPy form of :class:`olsq.Recursive`; the covariance is factorised afresh before every chunk."""
 
     options: Recursive
 
