@@ -1,7 +1,7 @@
 """Checks of array arguments, shared by NumPy and JAX.
 
-Shapes and dtypes are always checked, numbers where they can be seen: JAX traces some.  A NaN
-passes, it is data.  Making arrays of what was checked is left to each backend.
+Shapes and dtypes are always checked, numbers where they are concrete: JAX traces some. A NaN
+passes: it is data. Converting the checked arguments to arrays is left to each backend.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def holds_jax(*arguments: Any) -> bool:
     if jax is None:
         return False
     for x in arguments:
-        if type(x) in _PLAIN:  # for sure, and known without asking JAX, which takes a microsecond
+        if type(x) in _PLAIN:  # known without an isinstance of JAX, which takes a microsecond
             continue
         if holds_jax(*x) if isinstance(x, tuple) else isinstance(x, jax.Array):
             return True

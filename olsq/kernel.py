@@ -22,8 +22,8 @@ def kernel(
     twice as long to compile.) ``strict=True`` keeps the order of operations as written, also where
     it is inlined: for scaling against overflow, which a compiler free to reorder would undo.
     """
-    # fastmath without "nnan"/"ninf": a test for finiteness must mean what it says.  Division
-    # follows NumPy (no exception half-way through an update).
+    # fastmath without "nnan"/"ninf", with which a compiler may remove tests for finiteness.
+    # Division follows NumPy (no exception half-way through an update).
     compiled = njit(
         nogil=True,
         error_model="numpy",

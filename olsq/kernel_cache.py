@@ -1,8 +1,9 @@
 """Cache of compiled kernels on disk, keyed by a digest of all their source files.
 
-Numba's own cache looks at the file of the function called.  A kernel it calls, or a constant from
-another module, may have changed since: then old and new code would mix.  Here one folder holds
-what was compiled from one set of sources; an edit, an update or another Numba has another folder.
+Numba's own cache looks at the file of the function called. A kernel it calls, or a constant from
+another module, may have changed since: then old and new code would mix. Here each folder holds the
+code compiled from one set of sources; an edit, an update or another Numba version uses another
+folder.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class KernelCache(FunctionCache):
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         try:
             return super().load_overload(sig, target_context)
-        except Exception:  # damaged files: anything can come out of them
+        except Exception:  # a damaged file may raise anything
             _remove(Path(self._cache_path))
             return None
 
@@ -99,7 +100,7 @@ def _folder(package: str) -> Path | None:
             known = folder.exists()
             folder.mkdir(parents=True, exist_ok=True)
             tempfile.TemporaryFile(dir=folder).close()
-            os.utime(folder)  # the time of last use, by which old ones go
+            os.utime(folder)  # the time of last use, by which _tidy chooses
         except OSError:
             continue
         if not known:
@@ -210,5 +211,5 @@ def _imported(root: Path, path: Path, content: bytes) -> Iterator[Path]:
             at = root.parent.joinpath(*name.split("."))
             if at.is_relative_to(root):
                 yield at.with_suffix(".py")
-                if at != root:  # the package's own __init__ only names what others import
+                if at != root:  # the package's own __init__ only re-exports
                     yield at / "__init__.py"

@@ -65,7 +65,8 @@ def _gathered(values: Any, name: str) -> NDArray:
             return np.asarray(values)
         columns = getattr(values, "dtypes", getattr(values, "dtype", None))
         dtypes: list[Any] = list(columns) if hasattr(columns, "__iter__") else [columns]  # type: ignore
-        kinds = {getattr(dtype, "kind", "") for dtype in dtypes}  # pandas' have one, Polars' not
+        # pandas dtypes have a kind, those of Polars do not
+        kinds = {getattr(dtype, "kind", "") for dtype in dtypes}
         if kinds & {"m", "M"} or any(getattr(t, "is_temporal", _no)() for t in dtypes):
             raise _no_dates(name)
         if kinds <= set("biuf") and not all(isinstance(dtype, np.dtype) for dtype in dtypes):

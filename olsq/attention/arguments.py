@@ -42,8 +42,8 @@ class Tokens(NamedTuple):
     start: Any  # (N, T) bool, first tokens of segments; None: no segments
     sample_lost: Array  # (N, T) bool, neither finite nor left out
     query_finite: Array  # (N, T) bool, queries that are finite
-    # q, k, v for a recurrence that folds heads as it goes; None where nothing gains by it, and to
-    # be made None by whoever replaces q, k or v.
+    # q, k, v for a recurrence that folds heads chunk by chunk; None where that is not faster. Code
+    # that replaces q, k or v must set it to None.
     given: tuple[Heads, ...] | None = None
 
 

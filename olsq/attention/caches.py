@@ -55,7 +55,7 @@ def put(old: Array | None, new: Array, taken: Array, room: int) -> Array:
     old, new = cut(old, pieces), cut(new, pieces)
     by_piece = jnp.arange(pieces)
     for step in range(pieces):
-        # Which of the visiting tokens goes to each place, (P, room / P).
+        # The index of the visiting token for each place, (P, room / P).
         begin = taken + (by_piece - step) % pieces * new.shape[1]
         index = jnp.arange(room).reshape(pieces, -1) - begin[:, None]
         here = (index >= 0) & (index < new.shape[1])

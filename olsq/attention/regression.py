@@ -26,7 +26,7 @@ from olsq.sequence.jax.inputs import promoted
 from olsq.sequence.jax.pieces import running
 from olsq.sequence.jax.triangular import inverse_spd
 
-SMALLEST_SHARE = 1e-30  # of a ridge: what float32 still holds
+SMALLEST_SHARE = 1e-30  # of a ridge: the smallest that float32 resolves
 
 
 def check_regression_inputs(
@@ -108,8 +108,8 @@ def spare_ridge(gram: Array) -> Array:
 
 
 def frobenius(tokens: Tokens, gram: Array) -> Array:
-    """Compute the norms (N, T) of H_t: ``|H_t|^2 = gamma^2 |H_{t-1}|^2 + 2 beta k^T H_t k - beta^2
-    |k|^4``.
+    """Compute the norms (N, T) of H_t:
+    ``|H_t|^2 = gamma^2 |H_{t-1}|^2 + 2 beta k^T H_t k - beta^2 |k|^4``.
 
     The last two terms are one sum of squares and products that are at least half the first of them:
     nothing cancels.

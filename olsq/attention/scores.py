@@ -22,9 +22,9 @@ def attend(
     """
     output_lost = (visible & sample_lost[:, None]).any(-1) | ~finite(q)
     q = jnp.where(finite(q)[..., None], q, 0)
-    # A row that sees nothing only pads the last block.
+    # A row that sees nothing is padding of the last block.
     visible = visible | ~visible.any(-1, keepdims=True)
-    # jax.nn.dot_product_attention wants K = V and rounds its scores to float32.
+    # jax.nn.dot_product_attention needs K = V and rounds its scores to float32.
     scores = jnp.einsum("ntk,nsk->nts", q, k) * (q.shape[-1] ** -0.5 if scale is None else scale)
     scores = scores if fade is None else scores + fade
     share = jax.nn.softmax(jnp.where(visible, scores, -jnp.inf), axis=-1)

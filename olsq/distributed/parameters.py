@@ -16,7 +16,7 @@ from olsq.online import (
     tails,
 )
 
-# Those whose states of pieces, learnt apart, merge into the state of the whole.
+# Parameters whose states, fitted on pieces separately, merge into the state of the whole.
 MERGEABLE = {
     "forget", "half_life", "ridge", "ridge_mode", "fit_intercept", "method", "missing",
     "residuals", "state_dtype", "cov", "prior",

@@ -93,7 +93,7 @@ def partitions(X: Any, **given: Any) -> Partitions:
     return found._replace(meta=(meta_X, y_meta))
 
 
-new_array: Any = da.Array  # which a type checker takes for its __new__ of a subclass
+new_array: Any = da.Array  # a type checker resolves it to the __new__ of a subclass
 
 
 def _names_columns(data: Any) -> bool:

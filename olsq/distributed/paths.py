@@ -134,7 +134,8 @@ def coefficient_path(
         if parameters.get("cov", "posterior") != "posterior":
             raise ValueError("cov='sandwich' is for forgetting, not for a window")
         options = parameters | {"window": window}
-        # What a path in a window does not use: fixed and discounted are one without forgetting.
+        # A path in a window has no such options: without forgetting, fixed and discounted are
+        # equal.
         of_path = {k: v for k, v in of_path.items() if k not in ("ridge_mode", "method", "cov")}
         of_path["window"] = window
     else:

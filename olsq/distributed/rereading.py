@@ -1,10 +1,11 @@
 """Second pass over the rows, which reads them again one partition at a time.
 
-Where two passes share a partition in one graph, Dask keeps it from the first to the second, which
-begins when the first is through: all rows may be in memory at once.  So whatever leads to one
-partition alone (reading a file, generating, slicing, cleaning) goes into the second pass's task of
-that partition and runs there again.  What several partitions come from (a shuffle, one array in
-memory), and what is in memory already (persisted partitions), remains an argument of the task.
+Where two passes share a partition in one graph, Dask keeps it from the first pass to the second,
+which starts when the first has finished: all rows may be in memory at once. So the tasks that lead
+to one partition alone (reading a file, generating, slicing, cleaning) become part of the second
+pass's task of that partition and run there again. Sources that several partitions share (a shuffle,
+one array in memory), and data that are in memory already (persisted partitions), remain arguments
+of the task.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ class Reading:
         """Run ``work(before, *blocks)``, computing the blocks from the values of ``given``."""
         known = dict(zip(self.given, values, strict=True))
         inner = [key for key in self.blocks if key is not None and key not in known]
-        # dask.get would call the callbacks of the computation that this is a task of: a progress
-        # bar would begin anew.
+        # dask.get would call the callbacks of the outer computation: its progress bar would
+        # restart.
         known.update(zip(inner, get(dict(self.graph), inner, dict(known)), strict=True))
         return self.work(before, *(None if key is None else known[key] for key in self.blocks))
 

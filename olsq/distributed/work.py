@@ -1,7 +1,7 @@
 """Work on one partition, or two states: plain functions that run on the workers.
 
-None changes what it is given, since a task may run again after a worker is lost, and another task
-may hold the same state.
+None changes its arguments, since a task may run again after a worker is lost, and another task may
+hold the same state.
 """
 
 from __future__ import annotations

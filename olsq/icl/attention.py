@@ -211,7 +211,7 @@ def _update(
     tokens: Array, weights: AttentionWeights, softmax: bool, causal: bool, context: int | None
 ) -> Array:
     seen = tokens[..., :context, :]
-    if not (softmax or causal):  # associative: all it needs is the second moments of the tokens
+    if not (softmax or causal):  # linear and not causal: the second moments of the tokens suffice
         kq, pv = products(weights)
         moments = jnp.einsum("...md,...me->...de", seen, seen)
         model = jnp.einsum("...had,hdb->...ab", jnp.einsum("had,...de->...hae", pv, moments), kq)

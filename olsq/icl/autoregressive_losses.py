@@ -242,8 +242,8 @@ def position_loss(p: ArrayLike, mu: float) -> jax.Array:
     """Compute the loss of the model with only a positional encoding (eq. 7), averaged over T = 2 to
     L.
 
-    At each T it is ``(p - e_T)^T H (p - e_T)`` with H of `conditioning_matrix`: the answer
-    ``lam^T`` is what the token T would predict alone.
+    At each T it is ``(p - e_T)^T H (p - e_T)`` with H of `conditioning_matrix`: ``lam^T``, the next
+    state, is what the token T alone would predict.
 
     Parameters
     ----------

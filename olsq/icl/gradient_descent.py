@@ -176,8 +176,8 @@ def gdpp_spectrum(eigenvalues: Any, gamma: Any) -> Array:
 
 
 def gdpp_peak(gamma: Any) -> tuple[Array, Array]:
-    """Return the eigenvalue ``1/(3 gamma)`` that GD++ makes largest, and its image ``4/(27
-    gamma)``.
+    """Return the eigenvalue ``1/(3 gamma)`` that GD++ makes largest, and its image
+    ``4/(27 gamma)``.
 
     Examples
     --------

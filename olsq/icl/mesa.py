@@ -187,7 +187,8 @@ def _queries_backward(saved: tuple, cotangent: Array) -> tuple[Array, Array, Arr
     def step(carry: tuple[Array, Array], x: tuple) -> tuple[tuple[Array, Array], tuple]:
         r, error = carry
         k, q, gamma, out = x
-        error = error + jnp.outer(out, q)  # of R_t: what later tokens gave, and this one's output
+        # cotangent of R_t: from later tokens, and from this output
+        error = error + jnp.outer(out, q)
         before = previous_covariance(r, k, gamma)
         _, pull = jax.vjp(next_covariance, before, k, gamma)
         error_before, dk, dgamma = pull(error)

@@ -166,8 +166,8 @@ def revalg1_terms(states: Any) -> Array:
 
 
 def revalg1(states: Any, coefficients: Any) -> Array:
-    """Compute the reverse-engineered layer's update of the first channel: ``A_t s_t + B_t
-    s_{t-1}``.
+    """Compute the reverse-engineered layer's update of the first channel:
+    ``A_t s_t + B_t s_{t-1}``.
 
     ``A_t = sum_{i<=t} a_1 s_i s_i^T + a_2 s_{i-1} s_i^T + a_3 s_i s_{i-1}^T + a_4 s_{i-1}
     s_{i-1}^T``, and B_t likewise.

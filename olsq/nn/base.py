@@ -67,8 +67,8 @@ class Mixer(eqx.Module):
     shards: int = eqx.field(static=True, default=1, kw_only=True)
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        # Of every instance, whatever its __init__ does: Equinox takes a layer without one of its
-        # fields for another kind of object.
+        # Set in every instance, whatever its __init__ does: Equinox treats a layer without one of
+        # its fields as another type of object.
         self = super().__new__(cls)
         for field in dataclasses.fields(cls):
             if field.default is not dataclasses.MISSING:

@@ -16,7 +16,7 @@ from olsq.nn.base import MixerState
 from olsq.sequence.jax.control import scan
 
 Remat = Literal["none", "dots", "full"]
-# Blocks in a run that are worth a loop: those that solve a regression, and blocks of any kind.
+# Fewest repeated blocks compiled as a loop: those that solve a regression, and others.
 LEAST_SOLVING, LEAST = 6, 12
 POLICIES = {
     "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
@@ -89,7 +89,8 @@ def _repeated(
 
     first = jax.tree.map(lambda leaf: leaf[0], stacked)
     if jax.eval_shape(lambda: step(x, first)[0]).dtype != x.dtype:
-        return _in_turn(blocks, x, past, keys, given)  # a loop cannot carry what changes its dtype
+        # a loop cannot carry an array whose dtype changes
+        return _in_turn(blocks, x, past, keys, given)
     x, after = scan(step, x, stacked)
     left = (jax.tree.map(lambda leaf, i=i: leaf[i], after) for i in range(len(turns)))
     return x, tuple(state for turn in left for state in turn)
@@ -128,7 +129,7 @@ def _look(tree: Any) -> Any:
     leaves, structure = jax.tree.flatten(rest)
     try:
         hash((structure, tuple(leaves)))
-    except TypeError:  # nothing that jax.jit could compare
+    except TypeError:  # jax.jit could not compare such a tree either
         return object()
     shapes = [(np.shape(leaf), leaf.dtype) for leaf in jax.tree.leaves(arrays)]
     return shapes, structure, leaves

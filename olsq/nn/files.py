@@ -29,10 +29,10 @@ SHOWN = 6  # names in a message
 def save(path: Path, model: Any) -> None:
     """Write a model to one safetensors file.
 
-    Tensors are named by where they are, ``backbone.blocks.0.mixer.query_proj.weight``, and keep
-    their dtype.  The metadata hold the format, what the model was made from, the solver of every
-    mixer that has one, and a checksum.  The file appears under its name complete or not at all,
-    and nothing in it is code.
+    Tensors are named by their path, ``backbone.blocks.0.mixer.query_proj.weight``, and keep their
+    dtype. The metadata hold the format, the model's configuration, the solver of every mixer that
+    has one, and a checksum. The file appears under its name complete or not at all, and nothing in
+    it is code.
 
     Parameters
     ----------

@@ -21,7 +21,7 @@ from olsq.nn.states import choose_rows, take_rows
 class Progress(NamedTuple):
     """State of a running generation: R rows with their caches, last tokens and stopping rules."""
 
-    state: Any  # of the tokens before the last one drawn, where that is waiting
+    state: Any  # after the tokens before the last one drawn, where that is waiting
     token: Any  # (R,) the last one drawn
     waiting: Any  # (R,) bool: it was drawn, and the model has not read it
     done: Any  # (R,) bool: nothing more is drawn
@@ -127,7 +127,7 @@ def generate(
     samples = 1 if num_samples is None else whole("num_samples", num_samples, 1)
     stops = read_stops(stop, model.vocab_size)
     pad = whole("pad", pad, -(2**31))
-    # Here, where they can still be seen.
+    # Checked here, where the values are still concrete.
     prompts, own = read_prompts(tokens, lengths, model.vocab_size, 0 if state is not None else 1)
     if own is not None and (seen := concrete(own)) is not None and 0 in seen:
         raise ValueError("lengths must be at least 1: what follows an empty prompt is not known")
@@ -183,7 +183,7 @@ class TokenStream:
         if self._place == self._steps or (self._place and np.asarray(self._progress.done).all()):
             raise StopIteration
         logits = self._read()
-        # A NumPy integer: a Python one would be part of what is compiled.
+        # A NumPy integer: jax.jit would compile again for every value of a Python one.
         place = np.int32(self._place)
         self._progress = _choose(logits, self._progress, place, *self._options)
         self._logits, self._place = None, self._place + 1
@@ -213,7 +213,7 @@ def compiled_prefill(
 def _tokens_of(prompts: Array, lengths: Any, vocab_size: int) -> Array:
     """Mark the tokens that each prompt contains, (B, V)."""
     b, t = prompts.shape
-    if lengths is not None:  # padding is put outside, where it is dropped
+    if lengths is not None:  # padding gets an index outside the vocabulary, which the scatter drops
         prompts = jnp.where(jnp.arange(t) < jnp.asarray(lengths)[:, None], prompts, vocab_size)
     found = jnp.zeros((b, vocab_size), bool)
     return found.at[jnp.arange(b)[:, None], prompts].set(True, mode="drop")

@@ -12,7 +12,8 @@ __all__ = ["ParameterKind", "kind", "parameter_kinds"]
 ParameterKind = Literal["matrix", "bias", "scale", "convolution", "embedding", "ridge", "other"]
 KINDS: tuple[ParameterKind, ...] = get_args(ParameterKind)
 KEY = "olsq.kind"  # of a field's metadata
-# What equinox.nn's own layers hold in fields that say nothing: by the words of the class's name.
+# Kinds of the weights of equinox.nn's own layers, which declare none: by the words of the class's
+# name.
 THEIRS: dict[str, ParameterKind] = {
     "Conv": "convolution", "Embedding": "embedding", "Norm": "scale", "Linear": "matrix",
     "Cell": "matrix",

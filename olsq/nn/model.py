@@ -94,7 +94,7 @@ class LanguageModel(Decoder):
     soft_cap: float | None = eqx.field(static=True)
     scale_embedding: bool = eqx.field(static=True)
     dtype: Dtype = eqx.field(static=True)
-    # What the constructor was given, for files; not what is in the weights, as where they start.
+    # The constructor's arguments, for files, except those that only affect the initial weights.
     configuration: str = eqx.field(static=True)
 
     def __init__(

@@ -174,7 +174,7 @@ def taps(
     if recent is None:
         recent = jnp.zeros((b, before, channels), x.dtype)
     recent = recent.astype(x.dtype)
-    # What a state remembers belongs to the segment of the first token.
+    # The inputs in a state belong to the segment of the first token.
     earlier: Any = None if segment_ids is None else jnp.repeat(segment_ids[:, :1], before, 1)
     total = jnp.zeros_like(x)
     for i in range(before + 1):
@@ -193,8 +193,8 @@ def taps(
 
 
 def dropout(x: Array, rate: float, key: Array | None) -> Array:
-    """Set each number of x to 0 with probability ``rate``, and scale the others by ``1 / (1 -
-    rate)``.
+    """Set each number of x to 0 with probability ``rate``, and scale the others by
+    ``1 / (1 - rate)``.
 
     Returns x unchanged without a key, as in evaluation and decoding.
     """

@@ -124,7 +124,7 @@ def save_pretrained(
         _check_vocabulary(vocabulary_of(texts[TOKENIZER])[0], model.vocab_size)
     if theirs is None:
         config = _configuration(model)
-    else:  # weights have a dtype of their own, whatever that of the activations was here
+    else:  # the dtype of the weights, whatever that of the activations is here
         config = {**theirs.config, "torch_dtype": str(model.embedding.dtype), "use_cache": True}
     texts[CONFIG] = json.dumps(config, indent=2, sort_keys=True) + "\n"
     texts[CARD] = card(
@@ -139,7 +139,7 @@ def save_pretrained(
         if theirs is None:
             save(temporary / WEIGHTS, model)
         else:
-            # transformers reads no safetensors file that does not say whose it is.
+            # transformers refuses a safetensors file whose metadata name no format.
             tensors.write(temporary / WEIGHTS, _distinct(theirs.state_dict), {"format": "pt"})
         for file, text in texts.items():
             write_atomically(temporary / file, text.encode())

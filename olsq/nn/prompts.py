@@ -39,7 +39,7 @@ def _ragged(tokens: Any) -> list[Any] | None:
     if any(concrete(token) is None for token in jax.tree.leaves(tokens)):
         return None
     if any(isinstance(row, (str, bytes)) or np.ndim(row) != 1 for row in tokens):
-        return None  # what they are is checked later, or it is more than two axes
+        return None  # their type is checked later, or they have more than two axes
     if len({len(row) for row in tokens}) < 2:
         return None
     return [np.asarray(row) for row in tokens]

@@ -157,7 +157,7 @@ def truncate(logits: Array, top_k: int | None, top_p: Any, min_p: Any = None) ->
         order = jnp.argsort(-logits, -1)
         sorted_p = jax.nn.softmax(jnp.take_along_axis(logits, order, -1), -1)
         before = jnp.cumsum(sorted_p, -1) - sorted_p
-        # At 1 nothing is left out, which rounding would do.
+        # At 1 nothing is dropped; rounding of the sum would drop the least likely tokens.
         dropped = jnp.take_along_axis(before >= top_p, jnp.argsort(order, -1), -1) & (top_p < 1)
         logits = jnp.where(dropped, -jnp.inf, logits)
     if min_p is not None:

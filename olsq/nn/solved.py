@@ -19,7 +19,8 @@ from olsq.sequence.jax import start_decoding
 from olsq.solvers import ChunkExact, ConjugateGradient, Solver
 
 FORGET_BOUND = 0.9975  # the paper's b_gamma
-FORGET_START = 0.99  # where gates start; a memory of two tokens, one half, learns no recall
+# initial gates; with a memory of two tokens (gates of 1/2) no recall is learned
+FORGET_START = 0.99
 Adjoint = Literal["implicit", "unrolled"]
 
 
@@ -101,7 +102,7 @@ class Mesa(Gated):
         self.solver, self.adjoint = solver, adjoint
 
     def arguments(self, x: Array) -> dict[str, Any]:
-        # With gates of both signs and the large ridge they need, a few steps reach rounding.
+        # With signed gates and the large ridge they need, a few steps reach rounding.
         few = ConjugateGradient(tol=1e-6) if self.signed else None
         solver = few if self.solver is None else self.solver
         given = {"ridge": self.ridge(), "solver": solver, "adjoint": self.adjoint}
@@ -114,7 +115,8 @@ class Mesa(Gated):
         if not isinstance(memory, DecodeState):
             return super().attend(q, k, v, arguments, **given)
         if q.shape[1] != 1 or given["segment_ids"] is not None:
-            # Several tokens at once are a sequence: a new factor pays where theirs has stopped.
+            # Several tokens at once are a sequence: a new factorisation is cheaper than rank-one
+            # updates.
             return super().attend(q, k, v, arguments, **{**given, "state": memory.moments})
         names = {"weight", "log_forget"} & arguments.keys()
         gates = {name: arguments[name][:, 0] for name in names}
@@ -202,11 +204,12 @@ class MesaDiscounted(Mesa):
         self, q: Array, k: Array, v: Array, arguments: dict[str, Any], **given: Any
     ) -> tuple[Array, Any]:
         if given["state"] is not None and given["segment_ids"] is None:
-            arguments = {**arguments, "ridge": None}  # the state holds what is left of it
+            # the state's gram contains the rest of the ridge
+            arguments = {**arguments, "ridge": None}
         return HeadMixer.attend(self, q, k, v, arguments, **given)
 
     def start_decoding(self, state: MixerState) -> MixerState:
         return state
 
     def diagnose(self, x: Array, every: int) -> Diagnostics | None:
-        return None  # its ridge is not the one of the report
+        return None  # the report assumes a fixed ridge

@@ -142,7 +142,7 @@ def draw_residuals(
         ax.vlines(x, bottom, top, color=BLUE, alpha=0.45, linewidth=width, snap=False)
         note = "± running RMS"
     else:
-        # The range of a few neighbours together: a comb of single ones would be a block again.
+        # The range of a few neighbours together: single ones would again draw a solid block.
         lowest, highest = (
             extreme.reduceat(bound, np.arange(0, len(x), RANGE_POINTS))
             for extreme, bound in ((np.fmin, low), (np.fmax, high))
@@ -246,7 +246,7 @@ def draw_fit(curves: Curves, *, xlabel: str = "row", title: str = "", most: int 
         last = 1 if n_panels % 2 else 2
         for ax in axes[-last:]:
             ax.set_xlabel(xlabel)
-        # Only the lowest panel of a column has numbers: above, they would but repeat themselves.
+        # Only the lowest panel of a column has tick labels.
         for ax in axes[: -3 if n_panels % 2 else -2]:
             ax.tick_params(labelbottom=False)
         left_out = len(curves.names) - len(chosen)

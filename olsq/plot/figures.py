@@ -230,7 +230,7 @@ def plot_fit(
     test = cusum(path)
     value, bound = np.full((2, len(coef)), np.nan)
     value[test.row], bound[test.row] = test.value, test.bound
-    # Errors made before there were coefficients say nothing, and would set the scale.
+    # Errors before the coefficients were determined are meaningless, and would set the scale.
     residual = np.full(len(coef), np.nan)
     residual[test.row] = path.residual[test.row]
     curves = Curves(

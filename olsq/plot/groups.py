@@ -73,7 +73,8 @@ def _draw_dots(ax: Axes, labels: Sequence[str] | None, coef: NDArray, stderr: ND
     place, known = np.arange(len(coef)), np.isfinite(stderr)
     half = 1.96 * np.where(known, stderr, 0.0)
     low, high = (coef - half).min(), (coef + half).max()
-    if low - (high - low) / 4 < 0 < high + (high - low) / 4:  # else it would press them together
+    # otherwise including 0 would compress the scale
+    if low - (high - low) / 4 < 0 < high + (high - low) / 4:
         ax.axvline(0, color=MUTED, linewidth=0.7)
     ax.hlines(place, coef - half, coef + half, color=BLUE, alpha=0.45, linewidth=2.2)
     ax.plot(coef[known], place[known], "o", color=BLUE, markersize=4)

@@ -94,7 +94,7 @@ def spread(
     and ``top`` where they fit.
     """
     order = np.argsort(wanted, kind="stable")
-    # In heights less their rank times the distance the condition is that they do not fall.
+    # In terms of height minus rank times distance, the condition is that values do not decrease.
     free = np.asarray(wanted, float)[order] - least * np.arange(len(order))
     blocks: list[tuple[float, int]] = []
     for value in free:

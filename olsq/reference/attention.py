@@ -285,7 +285,7 @@ def preconditioned_delta(
     S, a = started(state, (v.shape[1], k.shape[1]), (k.shape[1],))
     eye, out = np.eye(k.shape[1]), []
     for t in range(len(q)):
-        # A token of weight 0 is absent: its gates apply, its key counts for nothing.
+        # A token of weight 0 is absent: its gates apply, its key does not enter.
         a = c[t] * a + (d[t] * k[t] ** 2 if beta[t] != 0 else 0)
         s = np.log(a + eps) - center
         written = base ** (-s / (1 + np.abs(s))) * k[t]

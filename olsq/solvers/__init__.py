@@ -1,8 +1,8 @@
 """Solvers of whole sequences, as descriptions: the problems each one solves and what it guarantees.
 
-A solver is a frozen description.  Making one imports no backend: :meth:`Solver.numpy` and
-:meth:`Solver.jax` do, and return the form that computes.  Both forms of a solver take the same
-steps; ``olsq.reference`` holds the loops that say which.
+A solver is a frozen description. Making one imports no backend: :meth:`Solver.numpy` and
+:meth:`Solver.jax` do, and return the form that computes. Both forms of a solver take the same
+steps, which the loops of ``olsq.reference`` define.
 """
 
 from olsq.solvers.base import Solver

@@ -15,7 +15,7 @@ ROUNDED = 25.0  # eps of the default tolerance: 3e-6 in float32, 6e-15 in float6
 # takes over.  A correction is one apply: measured, a quarter of a step of conjugate gradient, which
 # needs about as many (float64, d 64, gates .98: 18 corrections in 0.37 of the time of 19 steps).
 MOST_CORRECTIONS = 40
-TOO_FEW = 0.01  # part of the answer that fixed corrections may miss without a warning
+TOO_FEW = 0.01  # relative error that fixed corrections may leave without a warning
 
 
 def correction_error(kappa: Any, steps: Any) -> Any:

@@ -216,7 +216,7 @@ def break_test(
 
 def _tail(c: float, k: int, ratio: float) -> float:
     """Approximate P(sup of k-dimensional squared Bessel bridges over a range of this ratio > c)."""
-    if not c > k:  # the approximation is of the tail
+    if not c > k:  # the approximation holds in the tail only
         return 1.0
     if math.isinf(c):
         return 0.0

@@ -12,7 +12,7 @@ from olsq.tasks._checks import check_integers, generator
 FEWEST_STATES = 4
 FEWEST_LETTERS = 4
 MOST_LETTERS = 2**15  # more make tables of gigabytes for every chunk of automata
-MOST_EDGES = 3  # the smallest automaton has that many other states to go to
+MOST_EDGES = 3  # the number of other states in the smallest automaton
 ROUNDS = 100
 CHUNK = 1024  # automata at a time: minimising compares all pairs of states
 
@@ -161,7 +161,7 @@ def canonical(table: NDArray) -> NDArray:
 
     number = np.full((n, n_states), -1, dtype=np.int8)
     number[:, 0] = 0
-    order = np.zeros((n, n_states), dtype=np.int64)  # the queue, which nobody leaves
+    order = np.zeros((n, n_states), dtype=np.int64)  # the queue of the search; states stay in it
     count = np.ones(n, dtype=np.int64)
     for position in range(n_states):
         here = order[:, position]

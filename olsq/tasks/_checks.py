@@ -10,7 +10,7 @@ import numpy as np
 
 from olsq.checks import shown
 
-MOST_INTEGER = 2**31 - 1  # more sequences, tokens or dimensions cannot be drawn anyway
+MOST_INTEGER = 2**31 - 1  # more sequences, tokens or dimensions would not fit in memory
 MOST_REAL = 1e150  # squares of it are still finite
 
 

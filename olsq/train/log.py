@@ -155,7 +155,7 @@ class LogFile:
         self._scores: tuple[str, ...] = ()
 
     def __enter__(self) -> Self:
-        # Lines written after the checkpoint was are of steps that are done again.
+        # Lines written after the checkpoint belong to steps that are run again.
         self._start()
         return self
 
@@ -171,7 +171,7 @@ class LogFile:
         """Write the line of the log's last record."""
         if self._file is None:
             return
-        if set(record.scores) - set(self._scores):  # a column more: the file begins anew
+        if set(record.scores) - set(self._scores):  # a new column: the file is rewritten
             self._file.close()
             self._start()
             return

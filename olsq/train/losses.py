@@ -15,7 +15,7 @@ from olsq.checks import concrete, refuse
 
 __all__ = ["IGNORE", "BatchLoss", "next_token_loss", "token_loss", "token_losses"]
 
-IGNORE = -100  # a target that asks for nothing; torch's, and that of olsq.tasks
+IGNORE = -100  # a target without a loss; as in torch and olsq.tasks
 
 
 class BatchLoss(NamedTuple):
@@ -178,7 +178,7 @@ def _losses(logits: ArrayLike, targets: ArrayLike) -> tuple[Array, Array]:
     logits = jnp.asarray(logits)
     logits = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
     targets = jnp.asarray(targets)
-    # An index below 0 would count from the end.  One too large is filled with NaN.
+    # A negative index would count from the end. One that is too large is filled with NaN.
     inside = jnp.where(targets < 0, logits.shape[-1], targets)
     chosen = jnp.take_along_axis(logits, inside[..., None], -1, mode="fill")[..., 0]
     log_z = jax.nn.logsumexp(logits, -1)
@@ -205,7 +205,7 @@ def _batch_loss(
     def average(x: Array) -> Array:
         if wide is None:
             return x.mean()
-        # A position that counts nothing may hold anything: its number is left out, not times 0.
+        # A position of weight 0 may hold NaN: it is masked, not multiplied by 0.
         return jnp.where(wide != 0, x * wide, 0).sum() / jnp.where(total > 0, total, 1)
 
     nll = average(losses)

@@ -22,8 +22,8 @@ def decay_mask(params: Params, kinds: Collection[ParameterKind] = ("matrix",)) -
     """Mask the weights that decoupled weight decay should shrink: matrices of projections and
     gates.
 
-    By what each layer says of its weights, :func:`olsq.nn.parameter_kinds`, not by what fields are
-    called.  Norm scales, biases, convolution kernels, ridges, learned rates, initial states and
+    Chosen by the kinds that the layers declare, :func:`olsq.nn.parameter_kinds`, not by the names
+    of fields. Norm scales, biases, convolution kernels, ridges, learned rates, initial states and
     embeddings, tied ones included, are left alone, however many axes they have: shrinking them
     would move a ridge or the scale of the logits, not regularise.
 

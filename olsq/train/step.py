@@ -223,7 +223,7 @@ def _make_update(
 
         def add(total: Any, part: Any) -> tuple[Any, None]:
             found, weight = one(part)
-            # A part with nothing to predict adds nothing, not 0 times what might be NaN.
+            # A part with no targets adds exactly 0, not 0 times a possible NaN.
             scaled = jax.tree.map(lambda x: jnp.where(weight > 0, weight * x, 0), found)
             return jax.tree.map(jnp.add, total, (scaled, weight)), None
 

@@ -240,8 +240,8 @@ def _learn_merges(counted: Counter[bytes], most: int) -> list[tuple[int, int]]:
         for pair in pairwise(tokens):
             counts[pair] += count
             places[pair].add(index)
-    # Entries are not removed when a count changes: a fresh one is added, and a stale one is known
-    # by its count.
+    # A changed count adds a new heap entry; the old entry stays, and is recognised by its outdated
+    # count.
     heap = [(-count, pair) for pair, count in counts.items()]
     heapq.heapify(heap)
     merges: list[tuple[int, int]] = []

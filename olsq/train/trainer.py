@@ -137,8 +137,8 @@ class Trainer:
         self._accumulate, self._mesh = accumulate, mesh
         if average is not None:
             optimizer = with_average(optimizer, average)
-        # Copies, because a step overwrites what it is given; of a definite type, because a weakly
-        # typed weight (made from a Python number) would have the second step compiled again.
+        # Copies, because a step donates its arguments. Of a definite dtype, because a weakly typed
+        # weight (made from a Python number) would make the second step compile again.
         weights, rest = eqx.partition(model, eqx.is_inexact_array)
         weights = jax.tree.map(lambda x: jnp.array(x, dtype=x.dtype), weights)
         self._model = self._place(eqx.combine(weights, rest))
@@ -236,7 +236,8 @@ class Trainer:
             try:
                 yield from self._train()
             finally:
-                self._recorder.settle(0)  # the caller may have left: the log is whole
+                # even if the caller stopped iterating, so that the log is complete
+                self._recorder.settle(0)
         self.save()
 
     def options(self) -> dict[str, Any]:

@@ -20,7 +20,7 @@ GRID_MEMORIES, GRID_RIDGES = 12, 6
 CURVE_POINTS = 33
 LOOKS = 3
 LEAST_HALF_LIFE = 0.25  # forget = 1 / 16
-LEAST_RIDGE, MOST_RIDGE = 1e-8, 100.0  # of a row's weight; and of all rows'
+LEAST_RIDGE, MOST_RIDGE = 1e-8, 100.0  # relative to a row's weight, and to that of all rows
 SAME = 1e-9  # relative difference of losses below which the simpler of two is taken
 
 
@@ -108,7 +108,7 @@ class _Search:
     def __init__(self, problem: OneStepLoss, memories: Range, ridges: Range) -> None:
         self.problem, self.memories, self.ridges = problem, memories, ridges
         self.free = [r for r in (memories, ridges) if r.fixed is None and r.low < r.high]
-        # Below this rounding decides; also the way out of log(0).
+        # Differences below this are rounding; it also keeps log(0) away.
         spread = float(problem.scored @ np.einsum("tj,tj->t", problem.Y, problem.Y))
         self.rounding = max((64 * np.finfo(float).eps) ** 2 * spread, np.finfo(float).tiny)
         self._grid: list[NDArray] | None = None

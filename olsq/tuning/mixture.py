@@ -84,7 +84,7 @@ def mix(
         low, high = y_range[j]
         width = high - low
         own = np.clip(experts[:, j], low, high)
-        own[~known] = low  # of weight 0, and NaN in the end
+        own[~known] = low  # these rows have weight 0, and their prediction becomes NaN
         target = np.full(n, low)
         target[complete] = np.clip(problem.Y[:, j], low, high)
         # Kernels see an interval of length 1: its square does not underflow.

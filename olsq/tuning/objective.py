@@ -1,6 +1,6 @@
 """Objective of tuning: the one-step-ahead squared loss, and its exact gradient.
 
-With e_t the a-priori residual of row t (its prediction knows the rows before it and no other),
+With e_t the a-priori residual of row t (its prediction uses the rows before it and no other),
 
     L(forget, ridge) = sum_{t > burn-in} w_t sum_j e_tj^2 / (m sum_{t > burn-in} w_t)
 
@@ -65,8 +65,8 @@ class OneStepLoss:
         self.tried: list[tuple[float, float, float]] = []
         self.known: dict[tuple[float, float], float] = {}
         if fit_intercept:
-            # An intercept without a penalty takes up any shift, so that the gradient can be that of
-            # centred data: moments of data far from 0 have no digits left for what varies.
+            # An intercept without a penalty absorbs any shift, so that the gradient can be computed
+            # on centred data: moments of data far from 0 have no digits left for the variation.
             total = self.weights.sum()
             means = (self.weights @ a / total for a in (self.X, self.Y))
             centred, targets = (a - m for a, m in zip((self.X, self.Y), means, strict=True))
@@ -112,9 +112,9 @@ class OneStepLoss:
     def slope(self, forget: float, ridge: float) -> Slope:
         """Compute the loss and its gradient, by the implicit derivative of every row's solution.
 
-        The loss depends on both parameters through every prediction ``k_t^T H_{t-1}^{-1}
-        G_{t-1}^T``: a whole sequence whose queries are the next rows' keys, with the same gate at
-        each row.
+        The loss depends on both parameters through every prediction
+        ``k_t^T H_{t-1}^{-1} G_{t-1}^T``: a whole sequence whose queries are the next rows' keys,
+        with the same gate at each row.
         """
         residuals = self.residuals(forget, ridge)
         loss = self.judge(forget, ridge, residuals)

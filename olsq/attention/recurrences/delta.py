@@ -47,8 +47,8 @@ def delta_rule(
     q, k, written, v = (cut(x, pieces) for x in (q, k, written, v))
     gates, weight = (None if x is None else cut(x, pieces) for x in (gates, weight))
     n, values, width = len(q), *memory.shape[1:]
-    # Rows of the memory do not know of one another: those that begin as the identity and write
-    # nothing end as what the piece does to a row.
+    # Rows of the memory are independent: rows that start as the identity and are not written end as
+    # the transition that the piece applies to a row.
     eye = jnp.broadcast_to(jnp.eye(width, dtype=memory.dtype), (n, width, width))
     begin = jnp.concatenate([jnp.zeros((n, values, width), memory.dtype), eye], 1)
     wide = jnp.concatenate([v, jnp.zeros((*v.shape[:2], width), v.dtype)], -1)
@@ -84,7 +84,7 @@ def _delta_rule(
 
     streams: dict[str, Any] = {"q": q, "k": k, "written": written, "v": v}
     gates = None if gates is None else (gates, 1.0)
-    # Without weights, what pads the last chunk is absent because its keys are zero.
+    # Without weights, padding tokens have no effect because their keys are zero.
     streams |= {"gates": gates, "weight": weight}
     return walk(step, memory, streams, seen=seen, dtype=dtype)
 

@@ -4,9 +4,9 @@ The factors have no structure that a chunk could turn into matrix products, so t
 the recurrence.  They are made inside the scan: all of them at once would be T memories.  (Measured
 on CPU, an associative scan inside chunks takes four times as long, forward and backward.)
 
-What a token writes and reads are products of matrices, though as products they save nothing: their
-derivatives then are products too, with memories.  As sums over one axis, which derivatives of
-broadcasts are, they took longer on a CPU than all the rest of a token's backward pass.
+Writes and reads of a token are written as matrix products. These save nothing by themselves, but
+their derivatives are then products with the memories too. Derivatives of broadcasts are sums over
+one axis, which took longer on a CPU than the rest of a token's backward pass.
 """
 
 from __future__ import annotations

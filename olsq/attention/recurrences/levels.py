@@ -1,10 +1,11 @@
 """Memories of a Fenwick tree: the past in blocks of 1, 2, 4, ... tokens, each read with its weight.
 
 Token i, read at token t, is in level ``bits(t xor i)``, the number of binary digits from the
-highest in which the positions differ: 0 for t itself, l for a block of 2^(l - 1) tokens.  As t
-goes on, what is in level m of an earlier token e comes to ``max(m, bits(t xor e))``, so a chunk is
-what :mod:`linear`'s is with a weight per level and token on its scores, and L memories before it.
-That holds wherever a chunk begins in the tree.  Levels beyond the last count as the last.
+highest in which the positions differ: 0 for t itself, l for a block of 2^(l - 1) tokens. At a later
+token t, the contents of level m of an earlier token e are in level ``max(m, bits(t xor e))``. So a
+chunk is computed as in :mod:`linear`, with a weight per level and token on its scores, and L
+memories before it. That holds wherever a chunk begins in the tree. Levels beyond the last count as
+the last.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from olsq.attention.recurrences.scan import walk
 from olsq.sequence.jax.control import once
 from olsq.sequence.jax.pieces import cut, delayed, gates_of_pieces, join, link, pieces_of
 
-CHUNK = 64  # tokens: of shorter ones the memories of all levels are read more often
+CHUNK = 64  # tokens; with shorter chunks the memories of all levels would be read more often
 
 
 def level_between(a: Array, b: Array, levels: int) -> Array:
@@ -83,7 +84,7 @@ def _fenwick(
             within = jnp.where(level == i, weights[:, :, i, None], within)
         scores = jnp.einsum("ntk,nik->nti", x["q"], x["k"]) * table * within
         out = jnp.einsum("nti,niv->ntv", scores, x["v"])
-        # What was in level m is now in the higher of m and this one.
+        # The contents of level m are now in the higher of m and this one.
         jump = level_between(at, start[:, None], levels)[..., None]
         joined = jnp.where(each == jump, weights, 0).sum(-1, keepdims=True)
         past = jnp.einsum("ntk,nmvk->ntmv", x["q"], memory)

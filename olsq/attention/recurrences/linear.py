@@ -61,8 +61,8 @@ def _gated_linear(
 
     def step(memory: Array, x: Any) -> tuple[Array, Array]:
         table, zeta = products(x["gates"], x["weight"], x["k"].shape[1], memory.dtype)
-        # O = (Q K^T * D diag(beta)) V + diag(zeta) Q S_0^T;  S = zeta_C S_0 + V^T diag(D[C, :]
-        # beta) K
+        # O = (Q K^T * D diag(beta)) V + diag(zeta) Q S_0^T
+        # S = zeta_C S_0 + V^T diag(D[C, :] beta) K
         scores = jnp.einsum("ntk,nik->nti", x["q"], x["k"]) * table
         past = jnp.einsum("ntk,nvk->ntv", x["q"], memory)
         out = jnp.einsum("nti,niv->ntv", scores, x["v"])

@@ -1,14 +1,15 @@
 """Softmax attention with time in pieces, one per device: pieces of keys travel around a ring.
 
-With P pieces, queries of piece i need the keys of pieces 0..i.  In step s, piece i meets what comes
-from piece i - s around the ring: keys and values, which its queries read, if i >= s.  Otherwise
-what comes is later in time, and it is the *queries* that come which read the keys here, and what
-they read is sent back.  So P/2 + 1 steps do all pairs, every device has the same work, and nothing
-is scored only to be masked but half of each piece's own tokens, and of one step if P is even.
+With P pieces, queries of piece i need the keys of pieces 0..i. In step s, piece i receives the
+arrays of piece i - s around the ring. If i >= s these are earlier in time, and the queries of piece
+i read their keys and values. Otherwise they are later in time: their *queries* read the keys of
+piece i, and the result is sent back. So P/2 + 1 steps do all pairs, every device has the same work,
+and scores are computed only to be masked for half of each piece's own tokens, and in one step if P
+is even.
 
-What rows read from some keys is packed, (..., V + 1): the mean of the values and the log of the
-sum of exponentials; two of these merge into one.  Logs of gates are added up from a key to its
-query: to the end of the key's piece, over the pieces between, and from the start of the query's.
+The result of rows for some keys is packed, (..., V + 1): the mean of the values and the log of the
+sum of exponentials; two of these merge into one. Logs of gates are summed from a key to its query:
+to the end of the key's piece, over the pieces between, and from the start of the query's.
 
 Derivatives are those of sums with the final log-sum-exp held: sums are linear, so that nothing a
 step received or made has to be kept for the backward pass, which sends it again.
@@ -89,7 +90,7 @@ def fades(older: Array, logs: Array, first: Array) -> Array:
     size = logs.shape[1]
     older = jnp.pad(older, ((0, 0), (0, size)))  # the last block may reach beyond
     fade = older[:, None] + jnp.cumsum(logs, 1)[..., None]
-    # Between two rows of the block, gates are added from the one to the other.
+    # Between two rows of the block, the logs from the one to the other are summed.
     inside = jnp.cumsum(jnp.tril(logs[..., None] * jnp.ones_like(logs[:, None]), -1), 1)
     return jax.lax.dynamic_update_slice_in_dim(fade, inside, first, 2)[..., :-size]
 

@@ -1,10 +1,10 @@
 """``S_t = diag(a_t) S_{t-1} + v_t k_t^T``: a gate for each row of the memory, without dividing.
 
-Rows are value dimensions here, where :mod:`vector`'s gates are of key dimensions.  A score
-``q_t . k_i`` is then one number for all rows, and the gates between two tokens are part of what is
-summed: ``o_t = sum_i (q_t . k_i) D[t, i] * v_i``, D[t, i] the products of gates i+1..t.  Between
+Rows are value dimensions here, where :mod:`vector`'s gates are of key dimensions. A score
+``q_t . k_i`` is then one number for all rows, and the gates between two tokens are factors inside
+the sum: ``o_t = sum_i (q_t . k_i) D[t, i] * v_i``, D[t, i] the products of gates i+1..t. Between
 the halves of a block those factor at the seam, into gates up to it (on the value) and from it (on
-the sum).  Both are products of gates, at most 1, so nothing overflows and a gate may be 0.
+the sum). Both are products of gates, at most 1, so nothing overflows and a gate may be 0.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Causal softmax attention of a whole stream, without the scores above the diagonal.
 
-Time is cut into an even number of blocks.  A step does the rows of the i-th block and of the i-th
-from the end: together these see as many blocks of keys, whichever i, so that all steps have one
-shape, and of all scores only half of those on the diagonal are made to be masked.  All blocks of
-scores of a step are one product.  Values have a column of ones beside them, whose mean is what the
-others are divided by.
+Time is cut into an even number of blocks. A step computes the rows of the i-th block and of the
+i-th from the end: together these see the same number of blocks of keys for every i, so that all
+steps have one shape, and only half of the scores on the diagonal are computed to be masked. All
+blocks of scores of a step are one product. Values have a column of ones appended, whose mean is the
+normaliser of the others.
 
 On a CPU a step has one stream: its scores stay in cache, where those of all would not.
 """

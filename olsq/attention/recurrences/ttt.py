@@ -27,7 +27,7 @@ from olsq.sequence.jax.control import once, scan
 from olsq.sequence.jax.pieces import pieces_of
 from olsq.sequence.jax.pipeline import in_turn
 
-GROUP = 16  # mini-batches, and 64 single tokens, whose weights the backward pass makes again
+GROUP = 16  # mini-batches (or 64 single tokens) whose weights the backward pass recomputes together
 
 Layers = tuple[tuple[Array, Array], ...]  # weights (N, out, in) and biases (N, out)
 
@@ -43,7 +43,7 @@ class Norm(NamedTuple):
 class Learner(NamedTuple):
     """A network and its position within a mini-batch."""
 
-    now: Layers  # with all steps so far, as they are: no factor of a query in them
+    now: Layers  # after all steps so far, without the queries' factor
     start: Layers  # as the mini-batch began
     position: Array  # (N,) tokens of the mini-batch so far, up to its length
 

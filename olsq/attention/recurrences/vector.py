@@ -29,8 +29,8 @@ def vector_gated(
 ) -> tuple[Array, Array]:
     """Run ``S_t = S_{t-1} diag(a_t) + v_t k_t^T``: outputs (N, T, V), last memory (N, V, K).
 
-    Gates are (N, T, K). ``before``: token t reads the memory before it is updated, ``o_t = S_{t-1}
-    q_t``.
+    Gates are (N, T, K). ``before``: token t reads the memory before it is updated,
+    ``o_t = S_{t-1} q_t``.
     """
     pieces = pieces_of(q.shape[1])
     if pieces == 1:

@@ -27,8 +27,8 @@ from olsq.sequence.jax.pieces import cut, join, link, pieces_of
 def delta_of_any_gates(
     q: Array, k: Array, written: Array, v: Array, gates: Any, weight: Any, memory: Array
 ) -> tuple[Array, Array]:
-    """Run the delta rule for gates (N, T), (N, T, K) or None: ``u_t = beta_t (v_t - S_{t-1}
-    diag(a_t) k_t)``.
+    """Run the delta rule for gates (N, T), (N, T, K) or None:
+    ``u_t = beta_t (v_t - S_{t-1} diag(a_t) k_t)``.
     """
     if gates is None or gates.ndim == 2:
         return delta_rule(q, k, written, v, gates, weight, memory)

@@ -43,13 +43,13 @@ from olsq.sequence.jax.pieces import cut, gates_of_pieces, join, link, pieces_of
 from olsq.sequence.jax.triangular import guarded_inverse_cholesky
 from olsq.solvers.thresholds import FLOOR, ROUNDED
 
-CHUNK = 16  # tokens of a chunk: a longer one spreads the gates further from its reference
-MOST_CHUNKS = 16  # of a tile, which are worked on at once
+CHUNK = 16  # tokens of a chunk; in a longer one gates are further from its reference
+MOST_CHUNKS = 16  # chunks of a tile, computed at once
 SMALLEST = 8  # blocks up to this length fade pair by pair
 CACHED = 2**18  # numbers in the largest array of a tile on a CPU, the pairs: 1 MiB of float32
 MILD = 0.7  # |log F^2| up to which factors come first
-CUT = 1.0  # |log F| at which it is cut off for tokens that factors only precondition
-TRIAL = 24  # steps in units of the ridge before their rate decides whether to make factors
+CUT = 1.0  # |log F| at which F is clipped: beyond, factors only precondition
+TRIAL = 24  # steps in units of the ridge before their convergence rate decides on factors
 
 
 class Faded(NamedTuple):

@@ -111,9 +111,10 @@ def kalman(
     n = layout.batch * layout.heads
     gram = jnp.zeros((n, keys, keys), layout.working) if state is None else clean(state.gram)
     norms = frobenius(tokens, gram)
-    # With nothing seen, any ridge gives the same output: 0.
+    # Without any sample, any ridge gives the same output: 0.
     ridge = jnp.where(norms > 0, ratio * norms, 1).reshape(*streams[0].shape[:3], 1)
-    known = concrete(ratio)  # a traced ratio leaves the trace of H as bound, which takes longer
+    # with a traced ratio the bound is the trace of H, which needs more steps
+    known = concrete(ratio)
     ratio_bound = None if known is None else 1.001 / float(known)
     chosen: Any = Chebyshev(30, eigenvalue_ratio=ratio_bound) if solver is None else solver
     streams = [x.astype(layout.working) for x in streams]  # rounded once, after the mix
@@ -128,7 +129,8 @@ def kalman(
             jnp.zeros((n, values, keys), layout.working) if state is None else clean(state.cross)
         )
         plain = gated_linear(*tokens[:5], cross)[0].reshape(value.shape)
-        unknown = jnp.isnan(share)  # and must not meet the gradients of what came before
+        # replaced, so that NaN does not enter the gradients of earlier tokens
+        unknown = jnp.isnan(share)
         share = jnp.where(unknown, 1, share)
         value = jnp.where(unknown, jnp.nan, share * value + (1 - share) * plain)
     return jnp.moveaxis(value, 1, 2).astype(layout.dtype), fit.state

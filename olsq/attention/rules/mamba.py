@@ -93,7 +93,7 @@ def mamba(
     )  # fmt: skip
     if direct is not None:
         out = out + direct * tokens.v
-        # A value that the memory leaves out is still read here, at its own token.
+        # A value that was left out of the memory is still read here, at its own token.
         tokens = tokens._replace(
             query_finite=tokens.query_finite & finite(fold_heads(jnp.asarray(v)))
         )

@@ -144,7 +144,7 @@ def mamba3(
     turned, read = (tokens.k, tokens.q) if turns is None else (
         _turn(x, *turns) for x in (tokens.k, tokens.q)
     )  # fmt: skip
-    # S without what a token writes at the end of its step: that is written with the next one's.
+    # S without the write at the end of a token's step, which is added with the next token's.
     late = share * steps
     write = delayed(late, jnp.zeros((n, 1), late.dtype)) + (1 - share) * steps
     write = write if tokens.forget is None else tokens.forget * write

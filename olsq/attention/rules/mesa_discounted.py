@@ -109,7 +109,7 @@ def mesa_discounted(
     keys = streams[0].shape[-1]
     each = jnp.broadcast_to(jnp.asarray(ridge, layout.working), (layout.heads, keys))
     begins, own, eye = each, each[:, None], jnp.eye(keys, dtype=layout.working)
-    if state is not None:  # what goes on from it holds its ridge in the gram
+    if state is not None:  # tokens that continue the state have their ridge in its gram
         begins = spare_ridge(jnp.asarray(state.gram, layout.working))[..., None]
         own = jnp.where(first[..., None], begins[..., None], own)
         options["state"] = state._replace(gram=state.gram - begins[..., None] * eye)

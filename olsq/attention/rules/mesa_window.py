@@ -127,7 +127,7 @@ def mesa_window(
     ones = jnp.ones((n, t), layout.working)
     gates = ones if tokens.forget is None else tokens.forget
     weights = ones if tokens.weight is None else tokens.weight
-    # A lost token is kept as such: it leaves the window one day.
+    # A lost token is kept as NaN: it leaves the window later.
     raw = [jnp.where(tokens.sample_lost[..., None], jnp.nan, x) for x in (tokens.k, tokens.v)]
     now = (*raw, gates, weights)
 

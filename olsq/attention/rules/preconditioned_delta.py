@@ -132,7 +132,8 @@ def preconditioned_delta(
     )  # fmt: skip
     output_lost = None
     if layout.length:
-        # A memory that is reset is still written to by the curvature: that has to be reset first.
+        # After a reset the memory is still written with the scaling, so a lost scaling ends only
+        # with a reset of its own.
         never = jnp.zeros_like(tokens.sample_lost)
         scaling_lost = lost_tokens(
             tokens.sample_lost, never if rate is None else rate == 0, state_lost

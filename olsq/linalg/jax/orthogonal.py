@@ -34,7 +34,7 @@ def _insert_rows(Q: Array, R: Array, new: Array, k: Any) -> tuple[Array, Array]:
     (m, q), n, p = Q.shape, R.shape[1], len(new)
     W = jnp.concatenate([R, Q.T, jnp.zeros((q, p), Q.dtype)], 1)
     X = jnp.concatenate([new, jnp.zeros((p, m), Q.dtype), jnp.eye(p, dtype=Q.dtype)], 1)
-    # Where R has fewer rows than columns, what is left of a row is the next row of R.
+    # Where R has fewer rows than columns, the remainder of a new row is the next row of R.
     for rows in [X] if q >= n else [X[i : i + 1] for i in range(p)]:
         W, rest = absorb(W, rows, min(len(W), n))
         if q == m:

@@ -21,7 +21,7 @@ from olsq.linalg.numpy.rotations import (
 def absorb(W, X, pivots, q, u):
     """Rotate the rows X (k, N) into the first ``pivots`` rows of the trapezoidal W (., N)."""
     for j in range(pivots):
-        if X.shape[0] == 1 and W[j, j] >= 0:  # the same by plane rotations: half the time
+        if X.shape[0] == 1 and W[j, j] >= 0:  # plane rotations give the same in half the time
             if X[0, j] != 0:
                 c, s, W[j, j] = givens(W[j, j], X[0, j])
                 rotate_pair(W[j, j + 1 :], X[0, j + 1 :], c, s, 1.0)

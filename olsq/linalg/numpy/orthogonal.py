@@ -92,7 +92,7 @@ def _insert_rows(Q: NDArray, R: NDArray, new: NDArray, k: int) -> tuple[NDArray,
     W = np.concatenate([R, Q.swapaxes(1, 2), np.zeros((b, q, p))], -1)
     unit = np.broadcast_to(np.eye(p), (b, p, p))
     X = np.concatenate([new, np.zeros((b, p, m)), unit], -1)
-    # Where R has fewer rows than columns, what is left of a row is the next row of R.
+    # Where R has fewer rows than columns, the remainder of a new row is the next row of R.
     for rows in [X] if q >= n else [X[:, i : i + 1].copy() for i in range(p)]:
         absorb_all(W, rows, min(W.shape[1], n))
         if q == m:

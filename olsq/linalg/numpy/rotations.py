@@ -106,7 +106,7 @@ def rotate_pair(row, x, c, s, g):
     """Apply ``(row, x) <- (c g row + s x, c x - s g row)``, with ``c >= 0``, without loss of
     digits.
     """
-    if c < 0.5:  # increments would be rounded at the size of x, which c x may be far below
+    if c < 0.5:  # by increments, c x would lose digits where it is far below x
         for i in range(row.shape[0]):
             old, new = g * row[i], x[i]
             row[i] = c * old + s * new
@@ -179,7 +179,8 @@ def lead_with_largest(row, X, column):
     From ``column`` on; the entry that is swapped into ``row`` becomes positive with its row.
     """
     largest, at = abs(row[column]), -1
-    for i in range(X.shape[0] if X.shape[0] > 1 else 0):  # a pair has its own formula
+    # one row is rotated by rotate_pair, which loses no digits in either order
+    for i in range(X.shape[0] if X.shape[0] > 1 else 0):
         if abs(X[i, column]) > largest:
             largest, at = abs(X[i, column]), i
     if at >= 0:

@@ -1,7 +1,7 @@
 """Insert or delete one row or column of one QR factorisation, without a batch axis.
 
-Rows of ``Qt`` are the columns of Q, so that a rotation of neighbours runs along memory.  What
-general checks would refuse, and what is empty, is left to them: functions return None.
+Rows of ``Qt`` are the columns of Q, so that a rotation of neighbouring rows runs along memory.
+Functions return None for empty or invalid input, which the general functions handle or refuse.
 """
 
 from __future__ import annotations

@@ -18,7 +18,8 @@ from olsq.nn.parts import ShortConvolution
 
 Config = Mapping[str, Any]
 Options = dict[str, Any]
-Allowed = dict[str, tuple[Any, ...]]  # an option of theirs: the first is its default
+# allowed values of an option of theirs; the first is its default
+Allowed = dict[str, tuple[Any, ...]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,11 +32,11 @@ class Sizes:
     value: int
     width: int  # of the convolutions; 0 if there are none
     bias: bool  # of the convolutions
-    gate: bool  # whether what is read is gated by a full projection
+    gate: bool  # whether the output is gated by a full projection
     steps: int = 1  # of a delta product
-    rank: int = 0  # of low ranks
-    count: int = 0  # of slots, or of angles that turn
-    normed: bool = True  # whether what is read goes through a norm
+    rank: int = 0  # of low-rank projections
+    count: int = 0  # number of slots, or of rotation angles
+    normed: bool = True  # whether the output is normalised
 
 
 class Names(NamedTuple):
@@ -65,15 +66,15 @@ class Layout:
     kind: ClassVar[Any]  # our class
     mixer: ClassVar[str]  # its name among our mixers
     names: ClassVar[Names] = Names()
-    fixed: ClassVar[Options] = {}  # options of ours that are the same for all of theirs
-    allowed: ClassVar[Allowed] = {}  # what we have of each option of theirs
+    fixed: ClassVar[Options] = {}  # our options that are the same for all their layers
+    allowed: ClassVar[Allowed] = {}  # supported values of each option of theirs
     layer_only: ClassVar[Options] = {}  # options that their models never pass to a layer
     projections: ClassVar[dict[str, str]] = {
         "q_proj": "query_proj", "k_proj": "key_proj", "v_proj": "value_proj",
     }  # fmt: skip
     taps: ClassVar[tuple[str, ...]] = ("q_conv1d", "k_conv1d", "v_conv1d")
     output: ClassVar[str] = "o_proj"
-    norms: ClassVar[tuple[str, ...]] = ("o_norm",)  # the first is what we write with a gate
+    norms: ClassVar[tuple[str, ...]] = ("o_norm",)  # the first is the name we write with a gate
     per_head: ClassVar[str | None] = None  # a weight with a row for each head
     gate_option: ClassVar[str] = "use_gate"
     always_convolved: ClassVar[bool] = False
@@ -184,7 +185,7 @@ class Layout:
         made.append(linear(self.output, "output_proj", s.dim, s.heads * s.value))
         if s.gate:
             made.append(linear("g_proj", "output_gate", s.heads * s.value, s.dim))
-        # Of ours, the kernel is one, over the channels of all that are convolved.
+        # We have one kernel, over the channels of all convolved streams.
         for name, ours in zip(
             self.taps if s.width else (), self.projections.values(), strict=False
         ):

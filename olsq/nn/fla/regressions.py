@@ -40,8 +40,8 @@ class DeltaLayout(Layout):
 
 
 class GatedLayout(Headed):
-    """Layout of delta rules with Mamba-2's forget gate, ``exp(-exp(A_log) softplus(W x +
-    dt_bias))``.
+    """Layout of delta rules with Mamba-2's forget gate,
+    ``exp(-exp(A_log) softplus(W x + dt_bias))``.
     """
 
     per_head = "a_proj"

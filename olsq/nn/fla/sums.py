@@ -99,7 +99,7 @@ class LinearLayout(Layout):
     def options(self, s: Sizes, config: Config, eps: float) -> Options:
         divided = bool(config.get("norm_feature_map", config.get("do_feature_map_norm", False)))
         given = super().options(s, config, eps)
-        # Where sums are divided by those of keys, the scale of queries goes.
+        # With the normaliser, the scale of queries cancels.
         given["norm_eps"] = eps if divided else eps * s.key
         return {**given, "feature_map": config["feature_map"], "normaliser": divided}
 
@@ -160,7 +160,7 @@ class GSALayout(Layout):
         "normalise": False, "convolution": False, "value_map": "silu", "read_map": "silu",
         "joint_norm": True,
     }  # fmt: skip
-    # After a convolution, which has a silu of its own, theirs are mapped twice.
+    # After their convolution, which has a silu of its own, their features are mapped twice.
     allowed: ClassVar[Allowed] = {
         "use_short_conv": (False,), "feature_map": SWISH, "gate_logit_normalizer": (POWER,),
         "scale": (1.0,), "elementwise_affine": (True, None),
@@ -196,7 +196,7 @@ class GSALayout(Layout):
 
     def prepared(self, layer: Any) -> Any:
         if not layer.joint_norm:
-            return layer  # which is named
+            return layer  # the caller then reports the difference of joint_norm
         if layer.heads * layer.value_size != layer.dim:
             raise ValueError(
                 f"heads are {layer.heads * layer.value_size} wide together, not {layer.dim}: the "

@@ -19,7 +19,7 @@ from olsq.nn.model import LanguageModel
 from olsq.nn.names import named_arrays
 from olsq.nn.surgery import mixers_of
 
-# What may differ: how a regression is solved and where, which weights do not show.
+# Options that may differ: how and where a regression is solved does not show in the weights.
 FREE = ("solver", "adjoint", "shards")
 Differences = Iterator[str]
 

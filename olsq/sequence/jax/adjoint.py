@@ -111,8 +111,8 @@ def tile_gradient(
     # dK = ((U - E) D)^T x - (S D)^T e;  dV = (S D)^T do
     d_keys = columns(change * decay, x) - columns(seen, e)
     d_values = columns(seen, do)
-    # Moments before each chunk: dH = -sum_t zeta_t e_t x_t^T, dG = sum_t zeta_t do_t x_t^T, plus
-    # what later chunks pass back through the products of the gates between them.
+    # Moments before each chunk, plus what later chunks pass back through the gates between:
+    # dH = -sum_t zeta_t e_t x_t^T,  dG = sum_t zeta_t do_t x_t^T
     own = -columns(from_start(e), x), columns(from_start(do), x)
 
     b, n = keys.shape[:2]
@@ -125,8 +125,8 @@ def tile_gradient(
         for o, a in zip(own, after, strict=True)
     ]
     tail = jnp.broadcast_to(decay[..., -1, :], keys.shape[:-1])
-    # Through the moments after the chunk, whose decay weights are the last row of D: dk = D (dH +
-    # dH^T) k + D dG^T v, dv = D dG k
+    # Through the moments after the chunk, whose decay weights are the last row of D:
+    # dk = D (dH + dH^T) k + D dG^T v,  dv = D dG k
     by_gram, by_cross = keys @ (d_gram + jnp.swapaxes(d_gram, -1, -2)), values @ d_cross
     d_keys = d_keys + tail[..., None] * (by_gram + by_cross)
     d_values = d_values + jnp.einsum("bnti,bnji->bntj", tail[..., None] * keys, d_cross)
@@ -225,8 +225,8 @@ def _gradient_of_gates(
     if chunks.gates is None:
         return forget, weight
 
-    # gamma_j d/dgamma_j = sum over the pairs (t, i) with i < j <= t, as a difference of two
-    # cumulative sums from the end
+    # gamma_j d/dgamma_j is the sum over the pairs (t, i) with i < j <= t: a difference of two
+    # cumulative sums, taken from the end.
     def mild() -> Array:
         pairs = d_decay * chunks.decay
         sample = pairs.sum(-2)
@@ -255,9 +255,8 @@ def _gradient_of_gates(
         d_factor = gate_gradient(*pieces, through + other, spent + rest)
         return gate_gradient(plain, chunks.zeta, d_table, d_zeta.at[..., -1].add(d_factor))
 
-    # (jnp.abs(chunks.logs).sum(-1, keepdims=True) > 2 * MILD_LOG_SCALE) | `mild` divides by the
-    # gates and subtracts cumulative sums: wrong at a gate of 0, and it cancels where a chunk
-    # forgets much.
+    # `mild` divides by the gates and subtracts cumulative sums: wrong at a gate of 0, and it
+    # cancels where a chunk forgets much.
     steep = (chunks.gates == 0) | (jnp.abs(chunks.logs).sum(-1, keepdims=True) > 2 * MILD_LOG_SCALE)
     forget = cond(max_over_vmap(steep.any()), harsh, mild)
     return jnp.where(jnp.isnan(tile.gates), 0, forget), weight

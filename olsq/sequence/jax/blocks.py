@@ -1,10 +1,11 @@
 """Derivatives of long sequences: keep the moments at the ends of blocks and recompute the rest.
 
-The loops of :mod:`~olsq.sequence.jax.walk` keep three numbers for each of a key: solutions and the
-two factors.  Past ``LONG`` tokens that would be more than the arrays themselves.  So a sequence is
-cut into blocks of ``BLOCK`` tokens, and the moments before each are kept.  A derivative walks a
-block forwards once more, keeping everything, and then as it walks a short sequence.  That costs one
-more forward pass, and memory for one block; moments are ``d (d + m)`` numbers every ``BLOCK``.
+The loops of :mod:`~olsq.sequence.jax.walk` keep three numbers for each number of a key: solutions
+and the two factors. Past ``LONG`` tokens that would be more memory than the arrays themselves. So a
+long sequence is cut into blocks of ``BLOCK`` tokens, and only the moments before each are kept. A
+derivative runs a block forwards again, keeping everything, and then treats it as a short sequence.
+That costs one more forward pass, and memory for one block; moments are ``d (d + m)`` numbers every
+``BLOCK`` tokens.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from olsq.sequence.jax.tiles import TokenSizes
 from olsq.sequence.jax.walk import Cotangents, Kept
 
 BLOCK = 2**14  # tokens of a block
-LONG = 2**16  # tokens up to which everything is kept
+LONG = 2**16  # tokens up to which all factors are kept for the derivative
 
 TIMED = ("keys", "values", "queries", "forget", "log_forget", "weight")
 

@@ -33,10 +33,10 @@ from olsq.solvers.thresholds import (
 )
 
 LIMIT = math.exp(2 * MAX_LOG_SCALE)
-TRIAL = 24  # steps without factors before their rate decides whether to make some
+TRIAL = 24  # steps without factors before their convergence rate decides whether to compute factors
 NEAR = 2.0  # |log f| up to which a factor saves more steps than it costs
-SERVED = 0.97  # share of the tokens that are so near where factors are worth making soon
-MOST_UNITS = 1e9  # whose squares float32 can hold beside what they multiply
+SERVED = 0.97  # share of tokens within NEAR above which TRIAL steps decide about factors
+MOST_UNITS = 1e9  # largest ratio of units: its square times the data still fits float32
 UNROLLED_COUNTS = 3  # Chebyshev steps up to which each count is compiled by itself
 
 
@@ -90,7 +90,7 @@ def preconditioner(chunks: Chunks, p: ChunkFactors) -> Callable[[Array], Array]:
         def at(centre: Array) -> Factor:
             return factorise(chunks, p.sums, centre, ridge, LIMIT, exact=False)
 
-        # One after the other: XLA compiles equal kernels once, and these are those of the first.
+        # One after the other: XLA compiles equal kernels once, and these equal those of the first.
         first, second = where.centres
         return at(first), at(second)
 
@@ -123,7 +123,7 @@ def by_ridge(chunks: Chunks, b: Array, **options: Any) -> tuple[Array, Array, Ar
     if ridge.shape[2] > 1:  # one a token
         inner = balanced(lambda r: r / ridge, b)
         return conjugate_gradient(product, inner, b, None, **options)
-    # Keys in its units, once, in place of residuals in them at every step: a tenth of the whole.
+    # Scaling the keys once, instead of the residuals at every step, saves a tenth of the time.
     units = jnp.minimum(jnp.sqrt(ridge / ridge.min(-1, keepdims=True)), MOST_UNITS)
     own = chunks._replace(
         keys=chunks.keys / units,
@@ -238,7 +238,7 @@ class JaxChunkExact(JaxSolver):
                 lambda: self._corrected(chunks, p, b, 0),
             )
         steps = max_over_vmap(self._steps(p, b.dtype))
-        # the counts of mild gates without a loop, which costs a tenth of the whole
+        # The counts of mild gates are unrolled: a loop costs a tenth of the whole solve.
         few = [lambda n=n: self._corrected(chunks, p, b, n) for n in range(1, UNROLLED_COUNTS + 1)]
         many = [lambda: self._corrected(chunks, p, b, steps), lambda: self._conjugate(chunks, p, b)]
         needs_cg = max_over_vmap(p.needs_cg) | (steps > MOST_CORRECTIONS)
@@ -256,7 +256,7 @@ class JaxChunkExact(JaxSolver):
         # Error of m Chebyshev steps <= 2 rho^(m+1), rho = (sqrt(kappa)-1) / (sqrt(kappa)+1).
         kappa = (p.eig_max / p.eig_min).max()
         left = correction_error(kappa, jnp.arange(MOST_CORRECTIONS + 1, dtype=kappa.dtype))
-        # more than the most: too many, as of a kappa that is no number
+        # a NaN kappa counts as too many steps
         return (~(left <= self._tolerance(dtype))).sum(dtype=jnp.int32)
 
     def _corrected(

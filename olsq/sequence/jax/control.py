@@ -4,11 +4,11 @@
 with the type that the step leaves it with, and branches have to agree; but ``jnp.zeros`` varies
 over nothing.  These are ``jax.lax``'s functions, with a cast before.
 
-The types are found by running the step once on what is at hand, and given with a mask that is never
-set: ``where(never, ...)``, where ``never`` is made from the arrays whose type is wanted.  So this
-needs no part of JAX that reads types, which changed its name three times in two years.  The step
-that is run for its types only, and the masks, are dead code, which XLA removes.  Outside of
-``shard_map`` none of it is there at all.
+The types are found by running the step once on the present values, and passed on through a mask
+that is never set: ``where(never, ...)``, where ``never`` is computed from the arrays whose type is
+needed. This avoids JAX's own functions for reading types, which changed their names three times in
+two years. The extra run of the step, and the masks, are dead code, which XLA removes. Outside of
+``shard_map`` none of this is done.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from olsq.sequence.jax.pieces import count_of_pieces
 def once(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     """Compile ``function`` once per shape where it is called outside of ``jax.jit``.
 
-    Eagerly, JAX compiles a loop or branch anew at every call whose step or branch is a closure made
-    in that call, and its derivatives too if the function is taken apart where it is called
-    (``inline=True``).  In a program around it, XLA puts the function in its place.  How many pieces
-    time is in belongs to the program, and is no argument: each number has its own.
+    Outside of ``jax.jit``, JAX recompiles a loop or branch at every call whose step or branch is a
+    closure made in that call, and also its derivatives if it was compiled with ``inline=True``.
+    Inside a larger program, XLA inlines the function. The number of pieces that time is in is not
+    an argument of the program, so each number has a program of its own.
     """
 
     @functools.cache

@@ -26,7 +26,7 @@ from olsq.sequence.jax.precision import in_full_precision
 from olsq.sequence.jax.triangular import guarded_inverse_cholesky
 
 REFRESH_EVERY = 32  # tokens between factorisations; rank-one updates in between
-REFRESH_BELOW = 0.3  # or as soon as the gates since then multiply to less than this
+REFRESH_BELOW = 0.3  # or as soon as the product of the gates since then is below this
 
 
 AnyState = TypeVar("AnyState", Moments, DecodeState)
@@ -134,8 +134,8 @@ def solve_query(
     q = _as_query(query, state.moments)
     if tol is None:
         tol = 1e-7 if q.dtype == jnp.float32 else 1e-14
-    # A tolerance that is traced may differ between the devices of a mesh, which JAX does not expect
-    # of what a linear solve closes over: then as it is.
+    # A traced tolerance may differ between the devices of a mesh, which JAX does not expect of what
+    # a linear solve closes over: that case is not compiled by itself.
     answer = _answer_once if isinstance(tol, float) else _answer_in_steps
     return answer(state, q, tol)
 
@@ -198,13 +198,14 @@ def _refined(
     """Run conjugate gradient from ``precondition(b)``; also return the steps of each right-hand
     side.
 
-    :func:`~olsq.sequence.jax.iterations.conjugate_gradient` for the one or two steps that one token
-    takes: a residual is preconditioned only if a step follows, and what has to be finite is summed
-    with the residual.  A right-hand side at its goal, or whose step would overflow, stays as it is.
+    :func:`~olsq.sequence.jax.iterations.conjugate_gradient` specialised to the one or two steps
+    that a token takes: a residual is preconditioned only if a step follows, and the test for finite
+    iterates is part of the residual's sum. A right-hand side that has converged, or whose step
+    would overflow, keeps its iterate.
     """
 
     def squares(r: Array, x: Array) -> Array:
-        return (r * r + 0 * x).sum(-1, keepdims=True)  # no number where x is none
+        return (r * r + 0 * x).sum(-1, keepdims=True)  # NaN where x is not finite
 
     goal = tol * tol * dot(b, b)
     x = precondition(b)
@@ -247,9 +248,8 @@ def _carry_inverse(
     key, gate, weight = jax.lax.stop_gradient((key, gate, weight))
     product = jax.lax.stop_gradient(state.gate_product) * gate
     age = jnp.asarray(state.age) + 1
-    # (product < REFRESH_BELOW).any() | Rank-one updates discount the ridge inside the inverse with
-    # the gates, while the system keeps it whole: the further the gates' product falls, the worse
-    # the inverse preconditions.
+    # Rank-one updates discount the ridge inside the inverse with the gates, while the system keeps
+    # it whole: the further the gates' product falls, the worse the inverse preconditions.
     fresh = (age >= REFRESH_EVERY) | (product < REFRESH_BELOW).any()
     old = jax.lax.stop_gradient(state.inverse)
 

@@ -12,11 +12,11 @@ from olsq.sequence.jax.pieces import running_max
 def gate_products(gates: Array, logs: Array) -> tuple[Array, Array]:
     """Compute products of C gates: D[t, i] = gates i+1..t, zeta_t = gates 0..t.
 
-    D (..., C, C) is made of products only, so that its derivatives of any order are right at a
-    gate that is exactly 0, where those of quotients or logs are not.  (A derivative rule would say
-    the same in one line, but JAX 0.10 drops custom rules in forward over reverse mode inside a
-    scan.)  zeta (..., C) takes its value from ``logs``, which carry no gradient and may resolve
-    more than the gates do: its error is what accumulates from chunk to chunk.
+    D (..., C, C) is computed from products only, so that its derivatives of any order are right at
+    a gate that is exactly 0, where those of quotients or logs are not. (A custom derivative rule
+    would take one line, but JAX 0.10 drops custom rules in forward over reverse mode inside a
+    scan.) The value of zeta (..., C) comes from ``logs``, which carry no gradient and may resolve
+    more than the gates do: its error is the one that accumulates from chunk to chunk.
     """
     c = size = gates.shape[-1]
     # Blocks of at most 8 gates are multiplied row by row, then doubled by products of whole tables.
@@ -58,8 +58,8 @@ def gate_gradient(table: Array, zeta: Array, d_table: Array, d_zeta: Array) -> A
 
 
 def states_before(factor: Array, add: Array, start: Array) -> tuple[Array, Array]:
-    """Compute the states before each piece, (B, n, p, q), and after the last: ``s <- factor s +
-    add``.
+    """Compute the states before each piece, (B, n, p, q), and after the last:
+    ``s <- factor s + add``.
 
     ``factor`` (B, n) is the product of each piece's gates, ``add`` (B, n, p, q) its contribution,
     ``start`` (B, p, q). One product with the table of :func:`gate_products` does all pieces.

@@ -42,7 +42,7 @@ class Stream(NamedTuple):
 
 def size(batch: tuple[int, ...]) -> int:
     """Count the streams in a batch shape: 1 for (), 0 for an empty batch."""
-    return math.prod(batch)  # of symbols too
+    return math.prod(batch)  # also for symbolic sizes
 
 
 def promoted(*arrays: Any) -> jnp.dtype:

@@ -44,7 +44,7 @@ def divide(a: Array, b: Array) -> Array:
 def _divide_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
     """Compute the tangent ``(da - ratio db) / b``: linear in the tangents, so that it transposes.
     """
-    # JAX's own divides by b squared, which is 0 where a residual has come down to rounding.
+    # JAX's own rule divides by b squared, which underflows to 0 once a residual is rounding.
     (a, b), (da, db) = primals, tangents
     ratio = divide(a, b)
     return ratio, divide(da - ratio * db, b)
@@ -81,11 +81,9 @@ def conjugate_gradient(
     Returns the iterates, the steps of each token, and whether it got there, (..., 1).  ``start``
     None is 0, which saves a product.
 
-    A stopped token is frozen by a mask, never by an epsilon in a denominator, so that the
-    iteration is equivariant to the scale of keys, ridge and b.  A step that would overflow is not
-    taken and ends its token: what it has is finite, and its residual says how good it is.
-    ``unroll`` runs exactly ``max_steps`` masked steps, which reverse-mode differentiation can walk
-    back through.
+    A stopped token is frozen by a mask, never by an epsilon in a denominator, so that the iteration
+    is equivariant to the scale of keys, ridge and b. A step that would overflow is not taken and
+    ends its token: its present iterate is finite, and the residual gives its accuracy.
 
     A direction without positive curvature comes from rounding, and is passed over.  Where systems
     may be indefinite give ``sound`` (..., 1), True where nothing is known against one: such a
@@ -136,7 +134,7 @@ def conjugate_gradient(
         if trial is None:
             return go_on
         gained, wanted = jnp.log(first_left / left), jnp.log(first_left / goal)
-        # the steps left, if the rate stays
+        # the steps still needed at the present rate of convergence
         rest = i.astype(b.dtype) * (wanted / jnp.maximum(gained, 1e-3) - 1)
         return go_on & ~((i >= trial) & (active & (rest > 3 * trial)).any())
 
@@ -164,7 +162,8 @@ def chebyshev(product: Product, b: Array, low: Array, high: Array, steps: Array 
         return x + change, change, r, half * factor
 
     state = (b / middle, b / middle, b, half / middle)
-    if isinstance(steps, int) and steps <= 4:  # worth fusing; more only costs compile time
+    # few steps are faster unrolled; more only cost compile time
+    if isinstance(steps, int) and steps <= 4:
         for i in range(steps):
             state = step(i, state)
         return state[0]

@@ -1,10 +1,10 @@
 """Sequence parallelism for recurrences whose state cannot be merged: devices take turns and pass
 the state on.
 
-A piece cannot begin before the one before it has ended, but streams are independent: they go
+A piece cannot start before the one before it has finished, but streams are independent: they go
 through the pieces in groups, so that while one piece has the second group, the next has the first.
-With G groups and P pieces there are G + P - 1 turns; a device has work in G of them and repeats
-what it did, to no effect, in the others.  States move on by one device a turn.
+With G groups and P pieces there are G + P - 1 turns. A device has work in G of them; in the others
+it repeats earlier work, and the result is dropped. States move on by one device per turn.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def in_turn(
     def turn(passed: Tree, at: Array) -> tuple[Array, Tree]:
         """Run one turn: outputs (P, N / G, L, V) and states after, from the states passed on."""
         group = jnp.clip(at - place, 0, groups - 1)
-        # A piece whose turn it is not works on from a state that there is, so that all is finite.
+        # Outside its turns a piece runs on from a valid state, so that all values are finite.
         handed = (place > 0) & (at >= place)
 
         def begin(passed: Array, first: Array) -> Array:

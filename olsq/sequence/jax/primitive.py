@@ -41,7 +41,7 @@ OUTPUTS = 3  # that have derivatives: values and the final moments
 class Setting(NamedTuple):
     """Static parameters of a primitive."""
 
-    names: tuple[str, ...]  # of the arrays of the stream, of those that there are
+    names: tuple[str, ...]  # names of the arrays that the stream has
     solver: JaxSolver
 
     def stream(self, arrays: Any) -> Stream:

@@ -155,14 +155,16 @@ class SignedSystems(JaxSolver):
         the forward pass.
         """
         if isinstance(self.options.inner, Dense):
-            nothing = (b == 0).all(-1, keepdims=True)  # and so it asks for something
+            # replaced by ones, so that the solve still tests whether the system is definite
+            nothing = (b == 0).all(-1, keepdims=True)
             x, steps = self.options.inner.jax().solve(systems, (), jnp.where(nothing, 1, b))
             sound = jnp.isfinite(x).all(-1)
             x = jnp.where(nothing | ~sound[..., None], 0, x)
         else:
             x, steps = scaled(b, lambda b: self._conjugate(systems, b))
             sound = steps != UNSOUND
-            # A derivative may see what its query did not: NaN, since nothing else would tell.
+            # A derivative's right-hand side may meet an indefinite direction that its query did
+            # not: NaN, since nothing else would report it.
             forward = (b == query).all(-1, keepdims=True)
             x = jnp.where(sound[..., None], x, jnp.where(forward, 0, jnp.nan))
         return x, jnp.where(sound, steps, UNSOUND)
@@ -181,7 +183,7 @@ class SignedSystems(JaxSolver):
             lambda r: r,
             b,
             start,
-            # Below rounding a residual says nothing, and its curvature may underflow.
+            # A residual below rounding carries no information, and its curvature may underflow.
             tol=max(options.tol, float(jnp.finfo(b.dtype).eps)),
             max_steps=options.max_steps,
             unroll=self.options.unrolls,

@@ -8,10 +8,10 @@ outputs of the signed one, and ends as it does times ``sigma_T``::
     S_t = gamma_t S_{t-1} + beta_t v_t k_t^T
     sigma_t S_t = |gamma_t| sigma_{t-1} S_{t-1} + beta_t v_t (sigma_t k_t)^T
 
-It holds per key dimension for vector gates.  The delta rule keeps it, because what it multiplies
-the memory by, ``1 - beta k k^T``, does not see the sign of its key.  ``|gamma|`` is written
-``s gamma`` with s a constant: both sides are then the same polynomial in the gates, and every
-derivative is that of the signed rule, at a gate of 0 too.
+It holds per key dimension for vector gates. The delta rule is unchanged, because its factor
+``1 - beta k k^T`` does not depend on the sign of the key. ``|gamma|`` is written ``s gamma`` with s
+a constant: both sides are then the same polynomial in the gates, and every derivative is that of
+the signed rule, at a gate of 0 too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Cut streams into tiles of chunks, and carry the moments from tile to tile.
 
-A tile is so many chunks of so many streams that its arrays stay in a CPU's cache; on other devices
-it is larger.  Tiles are walked in time order, the chunks of a tile are worked on at once.
+A tile has as many chunks and streams as keep its arrays in a CPU's cache; on other devices it is
+larger. Tiles run in time order; the chunks of a tile are computed at once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from olsq.sequence.jax.gates import gate_products, lost_tokens, states_before
 from olsq.sequence.jax.inputs import Stream
 
 CACHED = 2**19  # numbers in one array of a tile on a CPU: 2 MiB of float32
-WIDE = 64  # width of keys above which a factor a chunk is dearer than what shorter chunks save
+WIDE = 64  # width of keys above which a factor per chunk costs more than shorter chunks save
 MOST_CHUNKS = 16  # chunks of a tile: their boundary moments cost this many products a chunk
 
 
@@ -70,7 +70,7 @@ def group_count(stream: Stream, chunk: int) -> int:
     """
     b, length, d = stream.keys.shape
     if jax.default_backend() != "cpu" or jax.device_count() > 1 or not isinstance(b, int):
-        return 1  # a batch of any size, a symbol, is not cut either
+        return 1  # a batch of symbolic size is not cut either
     fits = max(1, CACHED // (length * max(d, chunk)))
     return next(n for n in range(-(-b // fits), b + 1) if b % n == 0)
 
@@ -199,7 +199,8 @@ def clean(tile: Tile) -> tuple[Tile, Array]:
 
     A mask that multiplies would leak them: 0 * nan is nan, at EARLIER tokens of the chunk.
     """
-    fine = jnp.isfinite((tile.keys**2).sum(-1)) & finite(tile.values)  # too large: H overflows
+    # keys too large to square: H would overflow
+    fine = jnp.isfinite((tile.keys**2).sum(-1)) & finite(tile.values)
     keys, values = (jnp.where(fine[..., None], x, 0) for x in (tile.keys, tile.values))
     sample_lost, weight, gates, logs = ~fine, tile.weight, tile.gates, tile.logs
     if weight is not None:

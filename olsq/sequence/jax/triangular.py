@@ -1,9 +1,9 @@
 """Inverse Cholesky factors of many small matrices, as matrix products.
 
-Neither LAPACK nor XLA's triangular solve is called.  XLA's batched triangular solve on a CPU costs
-as much as thirty conjugate-gradient steps.  JAX's batched LAPACK Cholesky (0.10) hands its batch to
-the thread pool that it runs on and waits there: as many of them at once as there are threads wait
-forever, which two independent solves on a two-core machine are enough for.  Halving, with products
+Neither LAPACK nor XLA's triangular solve is called. XLA's batched triangular solve on a CPU costs
+as much as thirty conjugate-gradient steps. JAX's batched LAPACK Cholesky (0.10) submits its batch
+to the thread pool that it runs on and waits there: as many of them at once as there are threads
+deadlock, which two independent solves on a two-core machine are enough for. Halving, with products
 for everything outside the smallest blocks, is also faster than both.
 """
 
@@ -32,8 +32,8 @@ def inverse_cholesky(a: Array) -> Array:
     if n <= SMALLEST:
         return _eliminate(a)
     half = (n // 2 + SMALLEST - 1) // SMALLEST * SMALLEST
-    # Block elimination: with L = [[L1, 0], [B, L2]], L^{-1} = [[X1, 0], [-X2 B X1, X2]], where B =
-    # a21 X1^T and X2 is the factor of the Schur complement a22 - B B^T.
+    # Block elimination with B = a21 X1^T and X2 the factor of the Schur complement a22 - B B^T:
+    # L = [[L1, 0], [B, L2]],  L^{-1} = [[X1, 0], [-X2 B X1, X2]]
     first = inverse_cholesky(a[..., :half, :half])
     below = _product(a[..., half:, :half], jnp.swapaxes(first, -1, -2))
     schur = a[..., half:, half:] - _product(below, jnp.swapaxes(below, -1, -2))
@@ -49,9 +49,9 @@ def inverse_cholesky(a: Array) -> Array:
 def guarded_inverse_cholesky(a: Array, bounded: Array | bool = True) -> Array:
     """Compute :func:`inverse_cholesky`, of ``a + ridge`` where ``a`` is singular to rounding.
 
-    The ridge, ``4 n eps`` of the diagonal, is below the resolution of a matrix of condition ``1 /
-    eps``. ``bounded`` (...) says which matrices are known to be definite; the others read NaN if
-    they are not, as do those that contain a NaN.
+    The ridge, ``4 n eps`` of the diagonal, is below the resolution of a matrix of condition
+    ``1 / eps``. ``bounded`` (...) says which matrices are known to be definite; the others read NaN
+    if they are not, as do those that contain a NaN.
     """
     inverse, n = inverse_cholesky(a), a.shape[-1]
     failed = ~jnp.isfinite((inverse**2).sum((-2, -1))) & bounded

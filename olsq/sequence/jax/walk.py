@@ -1,8 +1,8 @@
 """Loop over all tiles of a batch, forwards and, for the gradient, backwards.
 
-A step of the loop reads its tile from the arrays as they are and writes its outputs where they
-belong, so nothing is laid out anew, before or after.  The forward loop can keep what the backward
-one needs: factors, solutions, and the moments before each tile.
+A step of the loop slices its tile out of the arrays and writes its outputs into place, so that no
+array is copied into another layout. The forward loop can keep what the backward one needs: factors,
+solutions, and the moments before each tile.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from olsq.kernel import kernel
 
 TILE = 64
 BLOCK = 16
-BELIEVED = 1e6  # inflation below which a factor without pivoting is no singular matrix's
+BELIEVED = 1e6  # largest inflation at which a factor without pivoting is accepted as regular
 PLAIN, TURNED = np.uint8(ord("N")), np.uint8(ord("T"))
 
 

@@ -13,9 +13,9 @@ that is not L / f_t leaves ``gap_t = Lambda_t - L / f_t``: then ``y = W (q - gap
 Chebyshev iteration on ``x + P_t gap_t x = P_t q``, whose spectrum the gates bound.
 
 No bit of a token's output depends on later samples: every product has the shape of the whole chunk
-and a row of its own for a token, a factor's rows rest on those above, and what later tokens are
-multiplied by is an exact 0, which needs them finite.  So rows from the first token that cannot be
-solved here are set to 0, and the tokens before it are kept as they are.
+and computes a token's row by itself, the rows of a factor depend on those above only, and later
+tokens enter multiplied by an exact 0, which requires them to be finite. So rows from the first
+token that cannot be solved here are set to 0, and the tokens before it are kept as they are.
 """
 
 from __future__ import annotations
@@ -197,8 +197,7 @@ def correct(blas, y, N, W, B, ratio, gap, uniform, low, high, steps, scores, cou
         inner_apply(blas, product, N, ratio, scores, inner, count)
         for i in range(count):
             middle, half = (high[i] + low[i]) / 2, (high[i] - low[i]) / 2
-            # Chebyshev: change <- rho' rho change + 2 rho' / half r, rho' = half / (2 middle - half
-            # rho)
+            # change <- rho' rho change + 2 rho' / half r,  rho' = half / (2 middle - half rho)
             factor = 1 / (2 * middle - half * rho[i])
             a, b = number(half * factor * rho[i]), number(2 * factor)
             rho[i] = half * factor
@@ -265,7 +264,7 @@ def solve_chunk(
     multiply_nt(blas, X, W, Y)
     # S = I + Y Y^T, whose Cholesky factor is that of every token of the chunk.
     multiply_nt(blas, Y, Y, S)
-    # V <- V - Y Z^T: what the moments before the chunk do not explain of its values.
+    # V <- V - Y Z^T: the values less their prediction from the moments before the chunk
     multiply_nt(blas, Y, Z, V, -1.0, 1.0)
     for i in range(sound):
         S[i, i] += number(1)

@@ -1,7 +1,7 @@
 """Chunk-exact least squares, one chunk of every stream at a time.
 
-The default, which goes on to rounding, has kernels of its own for values (:mod:`.stream`).  This is
-the form that fixed corrections, a tolerance of one's own, preconditioners and derivatives use.
+The default solver has Numba kernels of its own for values (:mod:`.stream`). This form serves fixed
+corrections, a user's tolerance, preconditioners and derivatives.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def preconditioner(p: ChunkFactors) -> Callable[[NDArray], NDArray]:
     scale = np.where(after, np.asarray(second.scale), np.asarray(p.first.scale))
     within_scale = np.abs(np.log(scale)) <= MAX_LOG_SCALE
     unit = np.diagonal(p.first.inverse, axis1=1, axis2=2).min(-1)[:, None, None]
-    unit = np.where(np.isfinite(unit), unit, 1)  # of a stream that is lost
+    unit = np.where(np.isfinite(unit), unit, 1)  # a lost stream has no finite inverse
 
     def inner(r: NDArray) -> NDArray:
         y = np.where(after, apply(second, r), apply(p.first, r))

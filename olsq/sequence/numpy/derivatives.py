@@ -5,9 +5,9 @@ With ``M_t x_t = q_t``, ``M_t = H_t + Lambda_t``, ``o_t = G_t x_t`` and an upstr
 
     dq_t = e_t      dLambda_t = -e_t * x_t      dH_t = -e_t x_t^T      dG_t = g_t x_t^T
 
-H_t and G_t are sums over the chunk, ``H_t = sum_i D_ti k_i k_i^T + zeta_t H``, so with the scores
-``E = tril(e K^T)``, ``X = x K^T``, ``U = g V^T`` (C by C), what arrives at a sample is three
-products of scores, and what arrives at D_ti is ``u_ti x_ti - e_ti x_ti``.  D is a table of products
+H_t and G_t are sums over the chunk, ``H_t = sum_i D_ti k_i k_i^T + zeta_t H``. With the scores
+``E = tril(e K^T)``, ``X = x K^T``, ``U = g V^T`` (C by C), the gradient of a sample is three
+products of scores, and the gradient of D_ti is ``u_ti x_ti - e_ti x_ti``. D is a table of products
 of gates: the gradient of a gate is a sum of products of the other gates, right at a gate of 0.
 """
 
@@ -122,8 +122,8 @@ def chunk_backward(form: NumpySolver, chunk: Chunk, g: NDArray, into: Gradients)
     keys, values = chunk.keys, chunk.values
     table, zeta = gate_products(chunk.gates)
     after_gram, after_cross = into.gram.copy(), into.cross.copy()
-    # What arrives after the chunk is one more token there, of rank d: it enters through its
-    # products with the samples.
+    # The cotangents from after the chunk act like one more token there, of rank d, which enters
+    # through its products with the samples.
     both = after_gram + transpose(after_gram)
     gk, gv = keys @ both, values @ after_cross  # (B, C, d): 2 sym(dH) k and dG^T v
     last = table[:, -1] * chunk.weight  # D of the last token
@@ -153,7 +153,7 @@ def chunk_backward(form: NumpySolver, chunk: Chunk, g: NDArray, into: Gradients)
     # gate j is in D_ti for i < j <= t, as D_tj D_{j-1,i}; in zeta_t for j <= t, as D_tj zeta_{j-1}
     arrive = transpose(table) @ np.concatenate(
         [of_table * chunk.weight[:, None, :], of_zeta[..., None]], -1
-    )  # sum over t of D_tj times what arrives at (t, i); (B, C, C + 1)
+    )  # sum over t of D_tj times the gradient at (t, i); (B, C, C + 1)
     past = np.zeros_like(arrive)
     past[:, 1:, :-1] = table[:, :-1]
     past[:, 0, -1], past[:, 1:, -1] = 1.0, zeta[:, :-1]

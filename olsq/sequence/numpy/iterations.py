@@ -1,6 +1,6 @@
 """Iterations over all tokens of a chunk at once: conjugate gradient and Chebyshev.
 
-Step for step those of :mod:`olsq.sequence.jax.iterations`, which says why they are as they are.
+The steps are those of :mod:`olsq.sequence.jax.iterations`, which gives the reasons for them.
 """
 
 from __future__ import annotations

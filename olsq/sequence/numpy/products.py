@@ -1,7 +1,7 @@
 """Kernels of the iterations: products with every token's system, and each step's vector updates.
 
-A product is three calls of BLAS a stream with one pass over the scores between them; what a step
-does to its vectors is one pass too.  Both let go of Python's lock.
+A product is three BLAS calls per stream with one pass over the scores between them; a step's vector
+updates are one pass too. Both release the GIL.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from olsq.solvers import Recursive
 
 @dataclass(frozen=True)
 class NumpyRecursive(NumpySolver):
-    """NumPy form of :class:`olsq.Recursive`; the covariance is factorised afresh before every chunk."""
+    """NumPy form of :class:`olsq.Recursive`; the covariance is recomputed before every chunk."""
 
     options: Recursive
 

@@ -35,7 +35,7 @@ from olsq.sequence.numpy.solver import NumpySolver
 from olsq.sequence.numpy.tokens import moment_sizes
 from olsq.solvers import ChunkExact, Solver
 
-CHUNK = 64  # tokens per chunk of solvers that do not say; there is Python between two of them
+CHUNK = 64  # tokens per chunk of solvers without a default: Python runs between two chunks
 LITTLE_WORK = 2e6  # multiply-adds below which starting threads costs more than it gains
 
 
@@ -86,7 +86,7 @@ def certify(
     dtype = value.dtype
     eps = float(np.finfo(dtype).eps)
     out_eps = float(np.spacing(out.type(1)))  # of bfloat16 too, which np.finfo does not know
-    with np.errstate(all="ignore"):  # what overflows or is unknown is infinite below
+    with np.errstate(all="ignore"):  # overflowing and unknown bounds become infinite below
         size = row_norms(queries)
         size = np.where(np.isfinite(size), size, 0)
         output = row_norms(value)
@@ -193,7 +193,7 @@ def solve_whole(
         run(count, 16.0 * count * length * d * (d + m), piece, 8 if form is None else 1)
     if given.discounted:
         value[~answerable(given.gates, given.weights, d)] = np.nan
-    # no eigenvalue of a token's system is below what its ridge is
+    # the ridge of a token is a lower bound of its system's eigenvalues
     floor = given.ridges.min(-1, initial=np.inf)
     if least is not None:
         floor = np.maximum(least, 0) * np.cumprod(given.gates, axis=1)

@@ -21,10 +21,10 @@ from olsq.sequence.numpy.chunk import solve_chunk
 from olsq.sequence.numpy.tokens import inside, solve_tokens
 
 LOG_SPREAD = 1.4  # |log| of the gates' product within a chunk, fixed ridge: f stays within 2
-LOG_SPREAD_DISCOUNTED = 3.0  # no corrections to pay for: only keys' weights must stay comparable
+LOG_SPREAD_DISCOUNTED = 3.0  # no corrections needed: only the keys' weights must stay comparable
 RIDGE_SPREAD = 0.5  # |log| by which ridges of one chunk may differ
 SHORT = 8  # tokens solved one by one before a chunk is tried again
-FEWEST = 3  # tokens worth a chunk; fewer (harsh gates) are solved one by one
+FEWEST = 3  # fewest tokens solved as a chunk; fewer (harsh gates) are solved one by one
 INFLATION = 1e3  # largest A_jj (A^-1)_jj with which a chunk is solved in float32
 SMALLEST = 1e-25  # diagonal of a system below which float32 underflows in its products
 # (tolerance of corrections, largest pivot of I + Y Y^T, largest backward error)
@@ -164,7 +164,7 @@ def try_chunk(
     m, d = cross.shape
     Z = np.empty((m, d))
     multiply_nt(blas, cross, W, Z, ratio[0])
-    done = np.int64(0)  # a literal would be another type
+    done = np.int64(0)  # np.int64: a literal would give `done` a second type in Numba
     if keys.itemsize == 4:
         if fits_single(system) and inflation(system, W) < INFLATION:
             kind = keys.dtype
@@ -265,7 +265,7 @@ def solve_stream(blas, chunk, gates, ridge, spread, most, moments, value, steps,
     d = gram.shape[0]
     work = np.empty((d, d)), np.empty((d, d)), np.empty((d, d)), np.empty((d, d))
     state_lost = not (finite(gram) and finite(cross))
-    t = np.int64(0)  # a literal would compile everything below twice
+    t = np.int64(0)  # np.int64: a literal would make Numba compile everything below twice
     while t < gates.shape[0]:
         if gates[t] == 0:
             state_lost = False
