@@ -103,10 +103,10 @@ class AccuracyError(ArithmeticError):
 class Stats(NamedTuple, Generic[AnArray]):
     """Steps, residual and error bounds of every token of a solution.
 
-    With ``M = H + Lambda`` and x the solution for a token's query q, the error of x is ``M^{-1} (q
-    - M x)``, and no eigenvalue of M is below the smallest ridge. So the residual bounds the error,
-    whatever the solver did. The residual is computed in the working precision from moments that are
-    rounded themselves; the bound includes the error that this can hide.
+    With ``M = H + Lambda`` and x the solution for a token's query q, the error of x is
+    ``M^{-1} (q - M x)``, and no eigenvalue of M is below the smallest ridge. So the residual bounds
+    the error, whatever the solver did. The residual is computed in the working precision from
+    moments that are rounded themselves; the bound includes the error that this can hide.
 
     Attributes
     ----------
