@@ -14,7 +14,7 @@ def arx_taps(na: Any, nb: Any, delay: Any) -> Taps:
     first = check_integer("delay", delay, 0)
     if of_y + of_x == 0:
         raise ValueError("na and nb are both 0: there would be no features")
-    return Taps(list(range(1, of_y + 1)), list(range(first, first + of_x)))
+    return Taps(range(1, of_y + 1), range(first, first + of_x))
 
 
 class ARX(LaggedBuilder):

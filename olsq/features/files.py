@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from olsq.features.description import described
 from olsq.online import files
+from olsq.online.invariants import MOST_ROWS
 
 _FIELDS = {"features", "state", "n_features", "n_targets", "feature_names", "metadata"}
 
@@ -43,10 +44,10 @@ def restore(path: str | os.PathLike[str], header: dict[str, Any], arrays: Any) -
     """The builder that a file holds; StateFileError if it holds anything else."""
     try:
         return _restored(header, dict(arrays))
-    except (TypeError, ValueError, KeyError, IndexError) as error:
+    except files.UNUSABLE as error:
         raise files.StateFileError(
             f"{os.fspath(path)} is no state file that olsq wrote, though its checksum is right: "
-            f"{error}"
+            f"{error or type(error).__name__}"
         ) from None
 
 
@@ -55,8 +56,7 @@ def _restored(header: dict[str, Any], arrays: dict[str, NDArray]) -> Any:
         raise ValueError(f"fields {sorted(header)} are not {sorted(_FIELDS)}")
     width, targets, names = (header[k] for k in ("n_features", "n_targets", "feature_names"))
     for name, count in (("n_features", width), ("n_targets", targets)):
-        if type(count) is not int or count < 0:
-            raise ValueError(f"{name} cannot be {count!r}")
+        check_count(name, count)
     if names is not None and not (
         isinstance(names, list) and len(names) == width and all(isinstance(s, str) for s in names)
     ):
@@ -140,5 +140,5 @@ def check_columns(columns: Any, width: int) -> None:
 
 def check_count(name: str, value: Any) -> None:
     """A number of rows."""
-    if type(value) is not int or value < 0:
+    if type(value) is not int or not 0 <= value <= MOST_ROWS:
         raise ValueError(f"{name} cannot be {value!r}")

@@ -49,4 +49,4 @@ class FIR(LaggedBuilder):
 
     def _taps(self) -> Taps:
         first = check_integer("delay", self.delay, 0)
-        return Taps([], list(range(first, first + check_integer("taps", self.taps, 1))))
+        return Taps([], range(first, first + check_integer("taps", self.taps, 1)))

@@ -13,6 +13,8 @@ from olsq.features.files import check_columns, check_count, check_keys
 from olsq.features.parameters import check_integer
 from olsq.features.table import Table
 
+MOST_HARMONICS = 10_000  # of all periods together; those of a year of hours are 4,383
+
 
 class Fourier(FeatureBuilder):
     """``sin(2 pi k t / period)`` and ``cos(2 pi k t / period)`` for k = 1 .. order.
@@ -81,7 +83,8 @@ class Fourier(FeatureBuilder):
                 f"order must be one number or one for each of the {len(periods)} periods, got "
                 f"{self.order!r}"
             )
-        waves, seen = [], []
+        waves: list[tuple[Any, int, bool]] = []
+        frequencies = np.empty(0)  # of the periods before
         for period, order in zip(periods, orders, strict=True):
             times.check_period(period)
             if isinstance(period, str) and self.of is None:
@@ -90,16 +93,20 @@ class Fourier(FeatureBuilder):
                     "time stamps with of="
                 )
             length = times.duration(period, "period") if isinstance(period, str) else float(period)
-            if self.of is None and 2 * check_integer("order", order, 1) > length:
+            count = check_integer("order", order, 1, MOST_HARMONICS - len(waves))
+            if self.of is None and 2 * count > length:
                 raise ValueError(
                     f"order={order} of period={period!r}: rows show at most half the period's "
                     f"harmonics, {int(length // 2)}"
                 )
-            for k in range(1, check_integer("order", order, 1) + 1):
-                if any(abs(k / length - other) <= 1e-12 * other for other in seen):
-                    continue
-                seen.append(k / length)
+            own = np.arange(1, count + 1) / length
+            # Those that an earlier period has too, to rounding, are left out.
+            first = np.searchsorted(frequencies, own * (1 - 1e-12))
+            last = np.searchsorted(frequencies, own * (1 + 1e-12), side="right")
+            new = first == last
+            for k in (np.flatnonzero(new) + 1).tolist():
                 waves.append((period, k, not (self.of is None and 2 * k == length)))
+            frequencies = np.sort(np.concatenate([frequencies, own]))
         return waves
 
     def _open(self, table: Table) -> State:

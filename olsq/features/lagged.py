@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,10 +14,10 @@ from olsq.features.table import Table
 
 
 class Taps(NamedTuple):
-    """Lags of y's columns and of X's columns."""
+    """Lags of y's columns and of X's columns; ranges, so that many of them take no memory."""
 
-    y: list[int]
-    X: list[int]
+    y: Sequence[int]
+    X: Sequence[int]
 
 
 class LaggedBuilder(FeatureBuilder):
@@ -37,7 +38,7 @@ class LaggedBuilder(FeatureBuilder):
 
     def _depth(self) -> int:
         taps = self._taps()
-        return max([*taps.y, *taps.X])
+        return max(max(taps.y, default=0), max(taps.X, default=0))
 
     def _open(self, table: Table) -> State:
         taps = self._taps()

@@ -66,13 +66,24 @@ class NARX(LaggedBuilder):
 
     def _open(self, table: Table) -> State:
         state = super()._open(table)
-        p, degree = len(self._places(state["columns"], table.targets)), int(self.degree)
-        if math.comb(p + degree, degree) - 1 > MOST_FEATURES:
-            raise ValueError(
-                f"{p} lagged values have {math.comb(p + degree, degree) - 1} monomials up to "
-                f"degree {degree}, more than {MOST_FEATURES}: lower na, nb or degree"
-            )
+        self._check_size(len(self._places(state["columns"], table.targets)))
         return state
+
+    def _check_state(self, state: State, width: int, targets: int) -> None:
+        super()._check_state(state, width, targets)
+        self._check_size(len(self._places(state["columns"], targets)))
+
+    def _check_size(self, p: int) -> None:
+        """Raise ValueError if p lagged values have too many monomials."""
+        degree = int(self.degree)
+        # Of a large p or degree the binomial coefficient alone takes seconds.
+        small = min(p, degree) == 0 or max(p, degree) <= MOST_FEATURES
+        count = math.comb(p + degree, min(p, degree, 20)) - 1 if small else MOST_FEATURES + 1
+        if count > MOST_FEATURES:
+            raise ValueError(
+                f"{p} lagged values have more than {MOST_FEATURES} monomials up to degree "
+                f"{degree}: lower na, nb or degree"
+            )
 
     def _monomials(self, p: int) -> list[tuple[int, ...]]:
         """Indices of the factors of every monomial."""

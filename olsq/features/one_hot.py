@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from olsq.checks import check_choice
 from olsq.features.base import FeatureBuilder, State
 from olsq.features.files import check_columns, check_keys
-from olsq.features.parameters import check_integer
+from olsq.features.parameters import MOST, check_integer
 from olsq.features.table import Table
 
 Level = str | int | float | bool
@@ -146,6 +146,8 @@ class OneHot(FeatureBuilder):
         levels = state["levels"]
         if not isinstance(levels, list) or len(levels) != len(state["columns"]):
             raise ValueError("levels do not belong to the columns")
+        if sum(self._room(known) for known in levels) > MOST:
+            raise ValueError(f"more than {MOST:,} levels cannot be features")
         if self.levels is not None and levels != self._given(len(levels)):
             raise ValueError("levels are not those given")
         for known in levels:

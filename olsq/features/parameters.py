@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from olsq.checks import shown
 
+# A year of minutes is half of it.  Lags and levels are listed before anything is computed, and a
+# state file can ask for any number of them.
+MOST = 1_000_000
 
-def check_integer(name: str, value: Any, least: int) -> int:
-    """An integer of at least ``least``."""
+
+def check_integer(name: str, value: Any, least: int, most: int | None = MOST) -> int:
+    """Return an integer from ``least`` to ``most``; ValueError for anything else."""
     whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     if not whole or value < least:
         raise ValueError(f"{name} must be an integer >= {least}, got {shown(value)}")
+    if most is not None and value > most:
+        raise ValueError(f"{name} must be an integer <= {most:,}, got {shown(value)}")
     return int(value)
 
 
-def check_lags(lags: Any, least: int) -> list[int]:
+def check_lags(lags: Any, least: int) -> Sequence[int]:
     """Lags from one number (1 up to it) or a sequence; each at least ``least``, none twice."""
     if isinstance(lags, (int, np.integer)):
-        return list(range(1, check_integer("lags", lags, 1) + 1))
+        return range(1, check_integer("lags", lags, 1) + 1)
     if isinstance(lags, str) or not hasattr(lags, "__iter__"):
         raise ValueError(f"lags must be a number of lags or a sequence of them, got {shown(lags)}")
     values = [check_integer("every lag", lag, least) for lag in lags]

@@ -72,7 +72,7 @@ class RandomFourier(FeatureBuilder):
 
     def _check_parameters(self) -> None:
         check_integer("n_components", self.n_components, 1)
-        check_integer("seed", self.seed, 0)
+        check_integer("seed", self.seed, 0, None)
         check_choice(self.kernel, "kernel", KERNELS)
         gamma = real_array(self.gamma, "gamma")
         if gamma.ndim or not 0 < gamma < np.inf:

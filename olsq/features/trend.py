@@ -15,6 +15,8 @@ from olsq.features.files import check_columns, check_count, check_keys
 from olsq.features.parameters import check_integer
 from olsq.features.table import Table
 
+MOST_POWERS = 1000
+
 
 class Trend(FeatureBuilder):
     """``u, u^2, ..., u^degree`` with ``u = (t - origin) / scale``.
@@ -65,7 +67,7 @@ class Trend(FeatureBuilder):
         self.carry = carry
 
     def _check_parameters(self) -> None:
-        check_integer("degree", self.degree, 1)
+        check_integer("degree", self.degree, 1, MOST_POWERS)
         if isinstance(self.scale, str) or isinstance(self.origin, str):
             if self.of is None:
                 raise ValueError(

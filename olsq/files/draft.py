@@ -209,6 +209,8 @@ class Draft:
         try:
             yield
         except OSError as error:
+            if error.errno is None:  # no error of the system, which would lose its message here
+                raise
             raise OSError(error.errno, error.strerror, self.path) from None
 
 

@@ -15,6 +15,7 @@ from olsq.online.durations import DATES, LARGEST, is_duration
 from olsq.online.forms.adaptive_kernels import N_MEMORY
 from olsq.online.forms.information import InformationForm
 from olsq.online.forms.limits import state_dtype_name
+from olsq.online.invariants import MOST_ROWS, check_clock, check_form, want
 from olsq.online.options import check_forget, check_ridge, forget_from_half_life
 
 # Arrays of every form: shape in d, m, w (the window) and s (d, or 0 without sandwich errors), and
@@ -56,7 +57,8 @@ def check_header(kind: type[Any], header: dict[str, Any]) -> None:
         parameters.setdefault(name, value)
     want(type(n) is int and n >= 1, "n_features", n)
     for name in ("n_targets", "n_samples_seen"):
-        want(type(header[name]) is int and header[name] >= 0, name, header[name])
+        fits = type(header[name]) is int and 0 <= header[name] <= MOST_ROWS
+        want(fits, name, header[name])
     want(header["dtype"] in ("float32", "float64"), "dtype", header["dtype"])
     want(isinstance(header["metadata"], dict), "metadata", header["metadata"])
     known = names is None or (
@@ -234,7 +236,8 @@ def _check_engine(
         dtype = state_dtype_name(estimator.state_dtype) if name in stored else "float64"
         dtype = np.dtype(of_time if name in _TIMES else dtype)
         _check_array(name, arrays[name], tuple(sizes.get(n, n) for n in shape), dtype)
-    _check_counters(arrays, window)
+    _check_counters(arrays, window, d)
+    check_form(arrays, "" if window is None else "form_")
     if hasattr(estimator, "_check_file"):
         estimator._check_file(arrays)
     if timing is not None:
@@ -256,11 +259,10 @@ def _check_array(name: str, array: NDArray, shape: tuple[int, ...], dtype: Any) 
         raise ValueError(f"array {name!r} holds numbers that are not finite")
 
 
-def _check_counters(arrays: dict[str, NDArray], window: int | None) -> None:
+def _check_counters(arrays: dict[str, NDArray], window: int | None, d: int) -> None:
     """Numbers that decide where kernels read, and how often loops turn."""
     if window is None:
-        wait, longest, since = arrays["clock"]
-        want(wait >= 0 and longest >= 1 and since >= 0, "clock", arrays["clock"].tolist())
+        check_clock(arrays["clock"], d)
     else:
         count, slot, _ = arrays["place"]
         want(0 <= count <= window and 0 <= slot < window, "place", arrays["place"].tolist())
@@ -281,9 +283,3 @@ def _check_times(arrays: dict[str, NDArray], timing: list[Any]) -> None:
         want(held.size in (0, 2), "span", held.tolist())
     fits = bool((held[1:] >= held[:-1]).all()) and bool((held <= timing[2]).all())
     want(fits, "times of rows", held.tolist())
-
-
-def want(condition: bool, name: str, value: Any) -> None:
-    if not condition:
-        text = repr(value)
-        raise ValueError(f"{name} cannot be {text if len(text) < 100 else text[:100] + '...'}")

@@ -32,6 +32,8 @@ VERSION = 2
 _PREFIX = struct.Struct("<8sIQ")
 _DIGEST = 32
 DTYPES = ("<f4", "<f8", "<i8")
+# What a header or arrays that olsq did not write may raise before they are refused.
+UNUSABLE = (ValueError, TypeError, LookupError, ArithmeticError, RecursionError, MemoryError)
 
 
 class StateFileError(ValueError):
@@ -66,14 +68,20 @@ def packed(header: dict[str, Any], arrays: dict[str, NDArray]) -> bytes:
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray]]:
     """Return header and arrays of a state file; StateFileError if it cannot be trusted."""
+    name = os.fspath(path)
     with open(path, "rb") as file:
-        return unpacked(file.read(), os.fspath(path))
+        if (start := file.read(len(MAGIC))) != MAGIC:  # nothing else is read into memory then
+            raise _foreign(name)
+        try:
+            return unpacked(start + file.read(), name)
+        except MemoryError:
+            raise StateFileError(f"{name} does not fit into memory") from None
 
 
 def unpacked(content: bytes, name: str) -> tuple[dict[str, Any], dict[str, NDArray]]:
     """Header and arrays of a file's bytes; ``name`` is what errors call them."""
     if len(content) < len(MAGIC) or content[: len(MAGIC)] != MAGIC:
-        raise StateFileError(f"{name} is not an olsq state file")
+        raise _foreign(name)
     if len(content) < _PREFIX.size + _DIGEST:
         raise StateFileError(f"{name} is truncated: it ends inside the header")
     _, version, length = _PREFIX.unpack_from(content)
@@ -86,14 +94,19 @@ def unpacked(content: bytes, name: str) -> tuple[dict[str, Any], dict[str, NDArr
             f"{name} has state format {version}, of a version before the first release, which "
             "lacks what standard errors need. Fit again."
         )
-    if hashlib.sha256(content[:-_DIGEST]).digest() != content[-_DIGEST:]:
+    if hashlib.sha256(memoryview(content)[:-_DIGEST]).digest() != content[-_DIGEST:]:
         raise StateFileError(f"{name} is truncated or damaged: its checksum does not match")
     try:
         return _parsed(memoryview(content)[:-_DIGEST], length)
-    except (ValueError, RecursionError) as error:  # of JSON, of UTF-8, and our own
+    except UNUSABLE as error:  # of JSON, of UTF-8, and our own
         raise StateFileError(
-            f"{name} is no state file that olsq wrote, though its checksum is right: {error}"
+            f"{name} is no state file that olsq wrote, though its checksum is right: "
+            f"{error or type(error).__name__}"
         ) from None
+
+
+def _foreign(name: str) -> StateFileError:
+    return StateFileError(f"{name} is not an olsq state file")
 
 
 def _parsed(content: memoryview, length: int) -> tuple[dict[str, Any], dict[str, NDArray]]:
@@ -113,7 +126,8 @@ def _parsed(content: memoryview, length: int) -> tuple[dict[str, Any], dict[str,
             raise ValueError(f"array name {name!r} is no text, or there twice")
         if not isinstance(dtype, str) or dtype not in DTYPES:
             raise ValueError(f"array {name!r} has dtype {dtype!r}, not one of {DTYPES}")
-        whole = isinstance(shape, list) and all(type(n) is int and n >= 0 for n in shape)
+        # An array without numbers may have a long axis beside one of 0, but none that overflows.
+        whole = isinstance(shape, list) and all(type(n) is int and 0 <= n < 2**48 for n in shape)
         if not whole or len(shape) > 3:
             raise ValueError(f"array {name!r} has shape {shape!r}")
         size = math.prod(shape) * np.dtype(dtype).itemsize

@@ -11,6 +11,7 @@ from olsq.forgetting.base import from_dict
 from olsq.online import files
 from olsq.online.estimator import RecursiveLeastSquares
 from olsq.online.file_checks import check_arrays, check_header
+from olsq.online.invariants import check_counts
 from olsq.online.many import files as bank_files
 from olsq.online.many import grouped
 from olsq.online.many.bank import FilterBank
@@ -54,13 +55,14 @@ def restore(
             return grouped.read(header, arrays)
         if isinstance(given := header.get("parameters"), dict) and "forget" in given:
             header["parameters"] = given | {"forget": from_dict(given["forget"])}
+        check_counts(header, arrays)
         check_header(kind, header)
         estimator = kind(**header["parameters"])
         check_arrays(header, arrays, estimator)
-    except ValueError as error:
+        estimator._restore(header, arrays)
+    except files.UNUSABLE as error:
         raise files.StateFileError(
             f"{os.fspath(path)} is no state file that olsq wrote, though its checksum is right: "
-            f"{error}"
+            f"{error or type(error).__name__}"
         ) from None
-    estimator._restore(header, arrays)
     return estimator

@@ -7,8 +7,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.online.file_checks import want
 from olsq.online.forms.limits import state_dtype_name
+from olsq.online.invariants import (
+    check_clock,
+    check_counts,
+    check_definite,
+    check_row_counts,
+    check_tally,
+    check_triangular,
+    want,
+)
+from olsq.online.many.kernels import COVARIANCE
 from olsq.online.many.state import BankState
 from olsq.problem import Moments
 
@@ -41,11 +50,14 @@ def read(kind: type[Any], header: dict[str, Any], arrays: dict[str, NDArray]) ->
     want(isinstance(parameters, dict), "parameters", parameters)
     want(parameters.keys() <= set(kind._parameter_names()) and "n" in parameters, "parameters",
          parameters)  # fmt: skip
-    for name, least in (("n_features", 1), ("n_targets", 0)):
-        want(type(header[name]) is int and header[name] >= least, name, header[name])
+    check_counts(header, arrays)
     want(header["dtype"] in ("float32", "float64"), "dtype", header["dtype"])
     want(isinstance(header["metadata"], dict), "metadata", header["metadata"])
     bank = kind(**parameters)
+    # Before anything of that size is made: how many filters and coefficients there are.
+    shape, width = np.shape(arrays.get("ridge", ())), header["n_features"]
+    fits = type(bank.n) is int and shape in ((bank.n, width), (bank.n, width + 1))
+    want(fits, "the shape of ridge", list(shape))
     try:
         bank._check_parameters()
         bank._forget(None)
@@ -87,8 +99,15 @@ def _check_arrays(bank: Any, arrays: dict[str, NDArray], shape: tuple[int, ...],
     forms, clock = arrays["forms"], arrays["clock"]
     allowed = 1 if bank._method == "covariance" else 0
     want(bool((forms <= allowed).all()), "forms", "another form than the method has")
-    want(bool((clock[:, 1] >= 1).all()), "clock", "no wait")
+    check_clock(clock, k)
     want(bool((clock[forms == 0, 0] >= 1).all()), "clock", "a wait of no rows")
+    inverted = forms == COVARIANCE
+    check_definite("matrix", arrays["matrix"][inverted], positive=True)
+    check_triangular("matrix", arrays["matrix"][~inverted])
+    check_triangular("spread", arrays["spread"])
+    check_tally("tally", arrays["tally"])
+    for name in ("held", "seen"):
+        check_row_counts(name, arrays[name])
 
 
 def _plain(value: Any) -> Any:
