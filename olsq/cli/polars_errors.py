@@ -8,6 +8,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterator
+from typing import BinaryIO, cast
 
 import polars as pl
 
@@ -43,6 +44,13 @@ def writing_parquet(name: str) -> Iterator[None]:
         raise OSError(code, os.strerror(code), name) from None
 
 
+def _unnamed_file() -> BinaryIO:
+    """Return a file without a name: in memory where the system can, else in its temporary folder."""
+    if hasattr(os, "memfd_create"):
+        return open(os.memfd_create("olsq"), "w+b")
+    return cast(BinaryIO, tempfile.TemporaryFile())
+
+
 def _reason(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
@@ -53,13 +61,16 @@ def _without_panics() -> Iterator[None]:
 
     Rust prints a report of every panic, with a stack trace, to the descriptor itself.
     """
-    try:
-        kept = os.dup(2)
-    except OSError:  # there is no standard error
-        yield
-        return
-    failed = False
-    with tempfile.TemporaryFile() as held:
+    with contextlib.ExitStack() as opened:
+        try:
+            held = opened.enter_context(_unnamed_file())
+            kept = os.dup(2)
+        except OSError:  # there is no standard error, or no room for a temporary file
+            kept = None
+        if kept is None:
+            yield
+            return
+        failed = False
         sys.stderr.flush()
         os.dup2(held.fileno(), 2)
         try:

@@ -10,6 +10,8 @@ import numpy as np
 
 from olsq.solvers import SOLVERS
 
+MOST_STEPS = 1_000_000  # of a solver in a file
+
 
 def encode(options: dict[str, Any]) -> str:
     """Write the options as JSON text, keys sorted."""
@@ -45,4 +47,23 @@ def _revive(found: dict[str, Any]) -> Any:
         return found
     if name not in SOLVERS:
         raise ValueError(f"unknown solver {name!r}; known are {', '.join(SOLVERS)}")
-    return SOLVERS[name](**{k: v for k, v in found.items() if k != "solver"})
+    fields = {k: v for k, v in found.items() if k != "solver"}
+    for field, value in fields.items():
+        _check_field(name, field, value)
+    return SOLVERS[name](**fields)
+
+
+def _check_field(name: str, field: str, value: Any) -> None:
+    """Raise ValueError unless the value is of the kind of the field's default, and no huge count.
+
+    Solvers loop on their integers: a file must not make that a loop without end.
+    """
+    known = {f.name: str(f.type) for f in dataclasses.fields(SOLVERS[name])}
+    if field not in known:
+        raise ValueError(f"{name} has no field {field!r}")
+    kind, allowed = known[field], type(value).__name__
+    fits = allowed in kind or (value is None and "None" in kind) or (
+        type(value) is int and "float" in kind
+    ) or (type(value) is str and "Literal" in kind)  # fmt: skip
+    if not fits or (type(value) is int and not abs(value) <= MOST_STEPS):
+        raise ValueError(f"{field} of {name} cannot be {value!r}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
@@ -18,11 +19,18 @@ from olsq.nn.configuration import decode, encode
 from olsq.nn.model import LanguageModel
 from olsq.nn.names import named_arrays
 from olsq.nn.surgery import map_mixers, mixers_of
+from olsq.solvers import Solver
 
 Path = str | os.PathLike[str]
 Module = TypeVar("Module")
 
 FORMAT = "1"
+BLOCKS = "backbone.blocks."  # what the names of a block's tensors begin with
+# What metadata that olsq did not write may raise before they are refused.
+UNUSABLE = (
+    ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError,
+    MemoryError,
+)  # fmt: skip
 SHOWN = 6  # names in a message
 
 
@@ -107,8 +115,9 @@ def load(path: Path) -> LanguageModel:
             "make one and fill it with olsq.nn.load_into(path, it)"
         )
     try:
+        _check_described(metadata, arrays)
         model = _remade(metadata)
-    except (TypeError, ValueError, KeyError) as error:
+    except UNUSABLE as error:
         raise olsq.StateFileError(
             f"{path} describes a model that this olsq ({olsq.__version__}) cannot make; it was "
             f"written by olsq {metadata.get('olsq.version')}: {error}"
@@ -187,6 +196,35 @@ def _remade(metadata: Mapping[str, str]) -> LanguageModel:
         raise ValueError(f"{len(given)} solvers are given for {solving} mixers")
     solvers = iter(given)
     return map_mixers(lambda m: m.with_solver(next(solvers)) if m.solves() else m, model)
+
+
+def _check_described(metadata: Mapping[str, str], arrays: Mapping[str, np.ndarray]) -> None:
+    """Raise ValueError for a model of other sizes than the file's, before any of it is made.
+
+    Making the outline of a model takes time for each of its blocks, and tells what else differs.
+    """
+    options = decode(metadata["olsq.configuration"])
+    blocks = {name.split(".")[2] for name in arrays if name.startswith(BLOCKS)}
+    if type(options["blocks"]) is not int or options["blocks"] != len(blocks):
+        raise ValueError(f"{options['blocks']!r} blocks, and tensors of {len(blocks)}")
+    sizes = options["vocab_size"], options["dim"]
+    embedding = np.shape(arrays.get("embedding", ()))
+    if sizes != embedding:
+        raise ValueError(f"vocab_size and dim are {sizes}, and the embedding is {embedding}")
+    for name in ("tied", "scale_embedding"):
+        if not isinstance(options.get(name, True), bool):
+            raise ValueError(f"{name} cannot be {options[name]!r}")
+    for name in ("norm_eps", "soft_cap", "mlp_ratio", "dropout"):
+        value = options.get(name)
+        if value is not None and not (type(value) in (int, float) and 0 <= value < math.inf):
+            raise ValueError(f"{name} cannot be {value!r}")
+    solvers = decode(metadata["olsq.solvers"])["solvers"]
+    given = solvers if isinstance(solvers, list) else [solvers]
+    for mixer in dict(options.get("mixer_options") or {}).values():
+        given = [*given, mixer.get("solver")]
+    for solver in given:
+        if not (solver is None or isinstance(solver, Solver)):
+            raise ValueError(f"{solver!r} is no solver")
 
 
 def _outline(model: Any) -> Any:

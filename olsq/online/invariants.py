@@ -35,7 +35,7 @@ def check_counts(header: dict[str, Any], arrays: dict[str, NDArray]) -> None:
     for name, fewest in (("n_features", 1), ("n_targets", 0)):
         count = header.get(name)
         want(type(count) is int and count >= fewest, name, count)
-        if count > entries:
+        if isinstance(count, int) and count > entries:
             raise ValueError(f"{name} is {count}, and the arrays hold {entries} numbers")
 
 
