@@ -45,7 +45,7 @@ def writing_parquet(name: str) -> Iterator[None]:
 
 
 def _unnamed_file() -> BinaryIO:
-    """Return a file without a name: in memory where the system can, else in its temporary folder."""
+    """Return a file without a name, in memory where the system can make one."""
     if hasattr(os, "memfd_create"):
         return open(os.memfd_create("olsq"), "w+b")
     return cast(BinaryIO, tempfile.TemporaryFile())

@@ -58,7 +58,8 @@ def _check_field(name: str, field: str, value: Any) -> None:
 
     Solvers loop on their integers: a file must not make that a loop without end.
     """
-    known = {f.name: str(f.type) for f in dataclasses.fields(SOLVERS[name])}
+    solver: Any = SOLVERS[name]
+    known = {f.name: str(f.type) for f in dataclasses.fields(solver)}
     if field not in known:
         raise ValueError(f"{name} has no field {field!r}")
     kind, allowed = known[field], type(value).__name__
