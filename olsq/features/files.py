@@ -47,7 +47,7 @@ def restore(path: str | os.PathLike[str], header: dict[str, Any], arrays: Any) -
     except files.UNUSABLE as error:
         raise files.StateFileError(
             f"{os.fspath(path)} is no state file that olsq wrote, though its checksum is right: "
-            f"{error or type(error).__name__}"
+            f"{str(error) or type(error).__name__}"
         ) from None
 
 

@@ -38,7 +38,7 @@ class LaggedBuilder(FeatureBuilder):
 
     def _depth(self) -> int:
         taps = self._taps()
-        return max(max(taps.y, default=0), max(taps.X, default=0))
+        return max(_largest(taps.y), _largest(taps.X))
 
     def _open(self, table: Table) -> State:
         taps = self._taps()
@@ -84,3 +84,10 @@ class LaggedBuilder(FeatureBuilder):
         fits = isinstance(tail, np.ndarray) and tail.shape == (self._depth(), sources)
         if not fits or tail.dtype != np.float64:
             raise ValueError("the history has not the shape of its lags")
+
+
+def _largest(lags: Sequence[int]) -> int:
+    """Return the largest lag, 0 of none, without going through a range."""
+    if isinstance(lags, range):
+        return lags[-1] if lags else 0
+    return max(lags, default=0)

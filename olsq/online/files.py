@@ -101,7 +101,7 @@ def unpacked(content: bytes, name: str) -> tuple[dict[str, Any], dict[str, NDArr
     except UNUSABLE as error:  # of JSON, of UTF-8, and our own
         raise StateFileError(
             f"{name} is no state file that olsq wrote, though its checksum is right: "
-            f"{error or type(error).__name__}"
+            f"{str(error) or type(error).__name__}"
         ) from None
 
 

@@ -63,6 +63,6 @@ def restore(
     except files.UNUSABLE as error:
         raise files.StateFileError(
             f"{os.fspath(path)} is no state file that olsq wrote, though its checksum is right: "
-            f"{error or type(error).__name__}"
+            f"{str(error) or type(error).__name__}"
         ) from None
     return estimator

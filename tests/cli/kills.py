@@ -2,8 +2,8 @@
 
 Every shape of a run is first made whole.  Then the same run is started, killed (SIGKILL) at a
 random time and resumed, again and again until it is done, in a new folder each time, until there
-were as many kills as asked for.  All files must have the bytes of the whole run, and nothing else may lie
-beside them.  ``olsq predict`` has no state: after each kill an old file must be as it was.
+were as many kills as asked for.  All files must have the bytes of the whole run, and nothing else
+may lie beside them.  ``olsq predict`` has no state: after each kill an old file must be as it was.
 
     python -m tests.cli.kills [--fit 20] [--train 20] [--predict 20] [--seed 0] [--folder DIR]
 
@@ -103,7 +103,7 @@ def kill_after(process: subprocess.Popen, seconds: float) -> bool:
 def resumed(
     name: str, arguments: Sequence[str], kills: int, inputs: Path, rng: random.Random
 ) -> dict[str, object]:
-    """Kill a run that can be resumed; return counts of kills, of runs that ended, and differences."""
+    """Kill a run that can be resumed; return counts of kills and ended runs, and differences."""
     folder = Path(tempfile.mkdtemp(dir=inputs))
     begun = time.monotonic()
     finish(start(folder, inputs, name, arguments))

@@ -11,6 +11,7 @@ from olsq.checks import check_choice
 from olsq.online.forms.rows import clip_to
 from olsq.online.inference.predicting import BLOCK_ROWS
 from olsq.online.inputs import check_ridge_size
+from olsq.online.invariants import check_triangular
 from olsq.online.learning import Origin
 from olsq.online.options import check_ridge
 from olsq.online.variants.base import NotHere, Variant
@@ -228,6 +229,7 @@ class KernelLeastSquares(Variant):
     def _check_file(self, arrays: dict[str, NDArray]) -> None:
         if not (np.diagonal(arrays["root"]) > 0).all():
             raise ValueError("root must be a triangle with a positive diagonal")
+        check_triangular("root", arrays["root"], lower=True)
         left = arrays.get("left", np.zeros(0))
         if not ((left >= 0) & (left <= 1)).all():
             raise ValueError("left must hold shares of the ridge, from 0 to 1")

@@ -1,0 +1,220 @@
+"""States that are signed rightly and hold anything: refused, or as good as one that olsq wrote."""
+
+from __future__ import annotations
+
+import struct
+import time
+import tracemalloc
+from functools import cache
+
+import numpy as np
+import pytest
+
+import olsq
+from olsq import features
+
+from .fuzz_states import content_of, fuzz
+from .state_kinds import (  # fmt: skip
+    BANKS,
+    BUILDERS,
+    KINDS,
+    X,
+    Y,
+    learn_ten_rows,
+    outcome,
+    put_together,
+    saved,
+    take_apart,
+)
+
+kept = cache(saved)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_edited_states_are_refused_or_learn(kind):
+    """A sample of what ``python -m tests.online.fuzz_states`` tries."""
+    whole = kept(kind)
+    assert outcome(whole) == "learned"
+    found = {outcome(content_of(kind, whole, 11, i)) for i in range(40)}
+    assert found <= {"refused", "refused later", "learned"}
+    assert len(found) > 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_thousand_edited_states(kind):
+    counts, broken = fuzz(kind, 1000, 0)
+    assert broken == []
+    assert counts.total() == 1000
+
+
+def with_words(content, name, words):
+    """The state with other numbers, (place, number) each, in one of its arrays."""
+    header, data = take_apart(content)
+    (entry,) = (array for array in header["arrays"] if array["name"] == name)
+    raw = bytearray(data)
+    for place, number in words:
+        at = entry["offset"] + 8 * place
+        raw[at : at + 8] = struct.pack("<q" if entry["dtype"] == "<i8" else "<d", number)
+    return put_together(header, bytes(raw))
+
+
+def with_fields(content, **fields):
+    header, data = take_apart(content)
+    return put_together(header | fields, data)
+
+
+def refused(content, most_seconds=0.1, most_bytes=50e6):
+    """The message with which a state is refused, at little cost."""
+    begun = time.process_time()
+    with pytest.raises(olsq.StateFileError) as refusal:
+        olsq.loads(content)
+    assert time.process_time() - begun < most_seconds
+    tracemalloc.start()
+    try:
+        with pytest.raises(olsq.StateFileError):
+            olsq.loads(content)
+        assert tracemalloc.get_traced_memory()[1] < most_bytes
+    finally:
+        tracemalloc.stop()
+    return str(refusal.value)
+
+
+COUNTS = [10**6, 10**8, 2**31, 2**53, 2**62, 2**63, 10**30, 10**300]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["n_features", "n_targets"])
+def test_counts_of_the_header_are_compared_with_the_arrays(kind, name):
+    for count in COUNTS:
+        content = with_fields(kept(kind), **{name: count})
+        if kind in BUILDERS and count <= 2**53:
+            # A builder holds no number for each column of its table: it may look at one of many.
+            outcome(content)
+            continue
+        assert name in refused(content)
+
+
+@pytest.mark.parametrize("kind", BANKS)
+def test_the_number_of_filters_is_compared_with_the_arrays(kind):
+    parameters = take_apart(kept(kind))[0]["parameters"]
+    for count in COUNTS:
+        assert "ridge" in refused(with_fields(kept(kind), parameters=parameters | {"n": count}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameter"),
+    [("fir", "taps"), ("fir", "delay"), ("arx", "na"), ("arx", "nb"), ("arx", "delay"),
+     ("lags", "lags"), ("narx", "na"), ("narx", "degree"), ("fourier", "order"),
+     ("trend", "degree"), ("one hot", "max_levels"), ("random fourier", "n_components")],
+)  # fmt: skip
+def test_counts_of_builders_are_bounded(kind, parameter):
+    features_of = take_apart(kept(kind))[0]["features"]
+    for count in [10**6, *COUNTS]:
+        other = features_of | {"parameters": features_of["parameters"] | {parameter: count}}
+        content = with_fields(kept(kind), features=other)
+        refused(content)
+
+
+def test_the_most_that_a_builder_lists():
+    with pytest.raises(ValueError, match="taps must be an integer <= 1,000,000"):
+        features.FIR(10**7).fit(X, Y[:, 0])
+    with pytest.raises(ValueError, match="degree must be an integer <= 1,000"):
+        features.Trend(10**7).fit(X, Y[:, 0])
+    with pytest.raises(ValueError, match="order must be an integer <= 10,000"):
+        features.Fourier("365D", 10**7, of="t")._check_parameters()
+    # A week has the 12 harmonics of the day, and a year of 8766 hours three of them.
+    assert len(features.Fourier([24, 168, 8766], [12, 84, 4383])._waves()) == 12 + 72 + 4380
+
+
+def test_a_grouped_state_with_a_wait_without_end():
+    """One zero in ``columns`` and 2^62 in ``clock``: rows were learnt for ever."""
+    zero = with_words(kept("grouped"), "columns", [(0, 0.0)])
+    assert outcome(zero) == "learned"
+    for place in range(3):
+        for number in (2**62, 2**63 - 1, 10**6 if place < 2 else 2**60, -1):
+            assert "clock" in refused(with_words(zero, "clock", [(place, number)]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "words"),
+    [
+        ("covariance", "P", [(1, 5.0)]),  # not symmetric
+        ("covariance", "P", [(1, 5.0), (3, 5.0)]),  # indefinite
+        ("covariance", "P", [(0, 0.0)]),
+        ("covariance", "P", [(0, 5e-324)]),
+        ("covariance", "clock", [(0, 2**62)]),
+        ("covariance", "clock", [(1, 4097)]),
+        ("covariance", "tally", [(2, 1.5)]),
+        ("covariance", "held", [(0, 2**62)]),
+        ("sqrt", "R", [(3, 1e-3)]),  # below the diagonal
+        ("sandwich", "spread", [(3, 1e-3)]),
+        ("information", "H", [(1, 1e3)]),
+        ("information", "H", [(1, 1e3), (3, 1e3)]),
+        ("information", "H", [(0, -1.0)]),
+        ("rolling", "form_R", [(3, 1.0)]),
+        ("rolling", "place", [(0, 10)]),
+        ("robust", "first", [(5, 1.5)]),  # a gate above 1
+        ("robust", "recent_at", [(2, 15)]),
+        ("kernel", "root", [(1, 1.0)]),  # above the diagonal
+        ("bank", "matrix", [(1, 5.0)]),
+        ("bank", "held", [(1, 2**62)]),
+        ("bank", "seen", [(1, 2**62)]),
+        ("bank", "tally", [(2, 1.5)]),
+        ("bank, sandwich", "matrix", [(3, 1.0)]),
+        ("bank, sandwich", "spread", [(3, 1.0)]),
+    ],
+)
+def test_what_kernels_rely_on_is_checked(kind, name, words):
+    assert name in refused(with_words(kept(kind), name, words))
+
+
+def test_a_broken_symmetry_of_rounding_is_none():
+    header, data = take_apart(kept("covariance"))
+    (entry,) = (array for array in header["arrays"] if array["name"] == "P")
+    value = np.frombuffer(data, "<f8", 9, entry["offset"])[1]
+    assert outcome(with_words(kept("covariance"), "P", [(1, value * (1 + 1e-9))])) == "learned"
+
+
+@pytest.mark.parametrize("shape", [[2**62, 0], [0, 2**62], [10**30, 0], [2**48, 0, 0]])
+def test_empty_arrays_with_a_long_axis(shape):
+    header, data = take_apart(kept("covariance"))
+    for entry in header["arrays"]:
+        if entry["name"] == "spread":
+            entry["shape"] = shape
+    refused(put_together(header, data))
+
+
+def test_memory_that_is_not_there_is_a_refusal(tmp_path, monkeypatch):
+    path = tmp_path / "s.olsq"
+    path.write_bytes(kept("covariance"))
+
+    def fail(*_, **__):
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(olsq.RecursiveLeastSquares, "_restore", fail)
+        with pytest.raises(olsq.StateFileError, match=r"s\.olsq.*MemoryError"):
+            olsq.load(path)
+    with monkeypatch.context() as patch:
+        patch.setattr("olsq.online.files.unpacked", fail)
+        with pytest.raises(olsq.StateFileError, match="does not fit into memory"):
+            olsq.load(path)
+
+
+def test_only_the_first_bytes_of_another_file_are_read(tmp_path):
+    path = tmp_path / "large"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)  # a hole, which takes no disk
+    with pytest.raises(olsq.StateFileError, match="not an olsq state file"):
+        olsq.load(path)
+
+
+@pytest.mark.parametrize("kind", ["covariance", "grouped", "rolling"])
+def test_what_was_loaded_can_be_saved_and_loaded_again(kind):
+    """Counters do not run over: what loads today loads after the next rows."""
+    name = "clock" if kind != "rolling" else "form_held"
+    place = 2 if kind != "rolling" else 0
+    estimator = olsq.loads(with_words(kept(kind), name, [(place, 2**53 - 100)]))
+    learn_ten_rows(estimator)
+    assert olsq.loads(estimator.to_bytes()).n_features_in_ == 2
