@@ -31,6 +31,7 @@ from olsq.forgetting.entries import (
     VARIABLE,
 )
 from olsq.kernel import kernel
+from olsq.linalg.numpy.rotations import rotate_pair
 from olsq.online.forms.square_root_kernels import rotate
 from olsq.online.forms.triangular_kernels import back_substitute, inverse_diagonal
 
@@ -72,16 +73,8 @@ def inflate(R, z, g, row, rest):
         length = math.hypot(pivot, v)
         c, s = pivot / length, v / length
         pivot = length
-        # By increments: a rounded cosine near 1 would shrink R systematically.
-        tau = s / (1.0 + c)
-        for k in range(own.shape[0]):
-            old, new = own[k], other[k]
-            own[k] = old + s * (new - tau * old)
-            other[k] = new - s * (old + tau * new)
-        for target in range(m):
-            old, new = z[target, i], rest[target]
-            z[target, i] = old + s * (new - tau * old)
-            rest[target] = new - s * (old + tau * new)
+        rotate_pair(own, other, c, s, 1.0)
+        rotate_pair(z[:, i], rest, c, s, 1.0)
 
 
 @kernel(forceinline=True)
@@ -179,6 +172,47 @@ def factor_by_error(kind, options, memory, variances, residual, weight, leverage
 
 
 @kernel(forceinline=True)
+def power_of_two(size):
+    """A power of two that brings a number above 0 near 1; it and its inverse are normal numbers."""
+    return math.ldexp(1.0, min(max(-math.frexp(size)[1], -1000), 1000))
+
+
+@kernel(forceinline=True)
+def image_of_unit(R, x, g, image):
+    """Bring ``g = x / |R x|`` into g (d,); False where ``R x`` is 0.  image (d,) is scratch.
+
+    x and then R x are first multiplied by powers of two, which is exact: on streams whose rows are
+    far below the information of older ones, the squares would underflow.
+    """
+    d = R.shape[0]
+    largest = 0.0
+    for k in range(d):
+        largest = max(largest, abs(x[k]))
+    if largest == 0:
+        return False
+    up = power_of_two(largest)
+    for k in range(d):
+        g[k] = up * x[k]
+    largest = 0.0
+    for i in range(d):
+        own, part = R[i, i:], g[i:]
+        total = 0.0
+        for k in range(own.shape[0]):
+            total += own[k] * part[k]
+        image[i] = total
+        largest = max(largest, abs(total))
+    if largest == 0:
+        return False
+    up, size = power_of_two(largest), 0.0
+    for i in range(d):
+        size += (up * image[i]) ** 2
+    share = 1.0 / math.sqrt(size)
+    for k in range(d):
+        g[k] *= share * up
+    return True
+
+
+@kernel(forceinline=True)
 def factor_by_trace(options, memory, R, inverse, diagonal):
     """The factor that keeps the trace of P bounded.
 
@@ -240,19 +274,11 @@ def forget(
         scale_columns(R, z, vectors[0], theta)
         return 1.0, factor
     if kind == DIRECTIONAL:
-        size = 0.0  # of R x
-        if weight > 0 and leverage > 0:
-            for i in range(d):
-                own, part = R[i, i:], x[i:]
-                total = 0.0
-                for k in range(own.shape[0]):
-                    total += own[k] * part[k]
-                size += total * total
-        if size == 0 or factor == 1:
+        if factor == 1 or weight == 0 or not image_of_unit(R, x, g, row):
             return 1.0, factor if weight > 0 else 1.0
-        share = math.sqrt((1.0 / factor - 1.0) / size)
+        share = math.sqrt(1.0 / factor - 1.0)
         for k in range(d):
-            g[k] = share * x[k]
+            g[k] *= share
         inflate(R, z, g, row, rest)
         return 1.0, factor
     if kind == RESETTING:
