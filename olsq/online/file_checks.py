@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from olsq.forgetting.base import Forgetting, from_dict
 from olsq.online.durations import DATES, LARGEST, is_duration
-from olsq.online.forms.adaptive_kernels import N_MEMORY
+from olsq.online.forms.adaptive_memory import N_MEMORY, aside_shape
 from olsq.online.forms.information import InformationForm
 from olsq.online.forms.limits import state_dtype_name
 from olsq.online.invariants import MOST_ROWS, check_clock, check_form, want
@@ -29,6 +29,7 @@ _FORMS: dict[str, dict[str, tuple[Any, ...]]] = {
     },
 }  # fmt: skip
 _OPTIONAL = {"information": {"past_gram": ("d", "d"), "past_cross": ("m", "d")}}
+_OPTIONAL["adaptive"] = {"aside": ("a", "b")}
 _FORMS["adaptive"] = _FORMS["sqrt"] | {"memory": (N_MEMORY,), "variances": ("m",)}
 _RECURSION: dict[str, tuple[Any, ...]] = {"clock": (3,)}
 _RING: dict[str, tuple[Any, ...]] = {
@@ -206,7 +207,9 @@ def _check_engine(
     forget = getattr(estimator, "forget", 1.0)
     adaptive = isinstance(forget, Forgetting) and not forget.weights_rows
     want((form == "adaptive") == adaptive, "form", form)
-    extra |= {"forget"} if adaptive else set()
+    if adaptive:
+        extra |= {"forget"}
+        sizes["a"], sizes["b"] = aside_shape(forget.code, d, m)
     arguments = engine["arguments"]
     want(arguments.keys() == {"intercept", "precision", *extra}, "arguments", arguments)
     if window is None:

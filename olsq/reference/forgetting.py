@@ -1,8 +1,8 @@
 """Oracle of the forgetting strategies: the information matrix updated as defined, dense.
 
 ``R_t = Rbar_t + w_t x_t x_t^T`` and ``b_t = Rbar_t theta_{t-1} + w_t x_t y_t``, solved at every row
-by elimination, in float64 or any dtype that has more digits.  A rule makes Rbar from R.  Nothing
-is forgotten while a diagonal entry of R is zero.
+by elimination, in float64 or any dtype that has more digits.  A rule makes Rbar from R, or Rbar and
+thetabar.  Nothing is forgotten while a diagonal entry of R is zero.
 """
 
 from __future__ import annotations
@@ -16,17 +16,19 @@ from numpy.typing import NDArray
 
 
 class Row(NamedTuple):
-    """Arguments of a rule: R (k, k), x (k,), the weight, the errors e (m,) and ``s = 1 + w x.P x``.
-    """
+    """Arguments of a rule: R (k, k), theta (k, m), the row x (k,) and y (m,), its weight, the errors
+    e (m,) and ``s = 1 + w x.P x``."""
 
     R: NDArray
+    theta: NDArray
     x: NDArray
+    y: NDArray
     weight: Any
     error: NDArray
     s: Any
 
 
-Rule = Callable[[Row], NDArray]
+Rule = Callable[[Row], Any]  # Rbar, or Rbar and thetabar
 
 
 class Path(NamedTuple):
@@ -68,14 +70,19 @@ def path(
         residual[t] = Y[t] - x @ theta
         bar = R
         if (np.diagonal(R) > 0).all():
-            s = 1 + w[t] * (x @ solve(R, x[:, None])[:, 0])
-            bar = rule(Row(R, x, w[t], residual[t], s))
+            bar = rule(Row(R, theta, x, Y[t], w[t], residual[t], spread(R, x, w[t])))
+            bar, theta = bar if isinstance(bar, tuple) else (bar, theta)
         R = bar + w[t] * np.outer(x, x)
         b = bar @ theta + w[t] * np.outer(x, Y[t])
         both = solve(R, np.hstack([b, eye]))
         theta, inverse[t] = both[:, :m], both[:, m:]
         coef[t] = theta.T
     return Path(coef, inverse, residual)
+
+
+def spread(R: NDArray, x: NDArray, weight: Any) -> Any:
+    """``s = 1 + w x . R^-1 x``."""
+    return 1 + weight * (x @ solve(R, x[:, None])[:, 0])
 
 
 def per_coefficient(factors: NDArray) -> Rule:
@@ -119,52 +126,73 @@ def bounded_trace(factor: float, trace: float) -> Rule:
     return rule
 
 
-def random_walk(Q: NDArray) -> Rule:
+def random_walk(Q: NDArray, elapsed: NDArray | None = None) -> Rule:
+    """With ``elapsed`` (n,) the walk of row t is ``elapsed[t] Q``."""
+    at = [-1]
+
     def rule(row: Row) -> NDArray:
+        at[0] += 1
+        step = Q if elapsed is None else elapsed[at[0]] * Q
         eye = np.eye(row.R.shape[0], dtype=row.R.dtype)
-        return solve(solve(row.R, eye) + Q, eye)
+        return solve(solve(row.R, eye) + step, eye)
 
     return rule
 
 
-def _noise(given: float | None, rows: float, k: int) -> Callable[[Row, bool], Any]:
-    """Return a function with the squares ``w e^2 / (s sigma2)`` of a row, None before the noise is
-    known.
-    """
-    variances, counted, seen = [None], [0.0], [0]
+class Noise:
+    """Estimate of the noise variance from clipped squared errors; None while unknown."""
 
-    def squares(row: Row, restart: bool = False) -> Any:
-        if restart:
-            seen[0] = 0
+    def __init__(self, given: float | None, rows: float, k: int) -> None:
+        self.given, self.rows, self.k = given, rows, k
+        self.variance: Any = None
+        self.counted, self.seen = 0.0, 0
+
+    def squares(self, row: Row) -> Any:
+        """``w e^2 / (s sigma2)`` of a row (m,), or None where they say nothing yet."""
+        if not row.error.any():
             return None
-        seen[0] += 1
+        self.seen += 1
         own = row.weight * row.error**2 / row.s
-        if given is not None:
-            return own / given if seen[0] > k else None
-        if seen[0] <= k:
+        if self.given is not None:
+            return own / self.given if self.seen > self.k else None
+        if self.seen <= self.k:
             return None
-        known, before = counted[0] >= k + 10, variances[0]
-        counted[0] = min(counted[0] + 1, max(rows, k + 10))
-        if before is None:
-            before = np.zeros_like(own)
+        known, before = self.counted >= self.k + 10, self.variance
+        self.counted = min(self.counted + 1, max(self.rows, self.k + 10))
+        before = np.zeros_like(own) if before is None else before
         target = np.minimum(own, 9 * before) / 0.9950 if known else own
-        variances[0] = before + (target - before) / counted[0]
+        self.variance = before + (target - before) / self.counted
         return own / before if known else None
-
-    return squares
 
 
 def variable(
     memory: float, shortest: float, noise: float | None, k: int, factors: list[float]
 ) -> Rule:
-    """Return the rule of a variable factor; ``factors`` receives the factor of every row."""
-    squares = _noise(noise, 10 * memory, k)
+    """``factors`` receives the factor of every row."""
+    estimate = Noise(noise, 10 * memory, k)
+    stretch: list[Any] = []
+    before: list[Any] = [None]
+
+    def follow(own: NDArray, z: NDArray) -> None:
+        """Take over the level of errors that stay large for two stretches in turn."""
+        stretch.append((own, z.mean() > 9))
+        if noise is not None or len(stretch) < k + shortest:
+            return
+        total, large = sum(s[0] for s in stretch), 2 * sum(s[1] for s in stretch) > len(stretch)
+        lasting = large and before[0] is not None and (total >= before[0] / 2).all()
+        if lasting:
+            estimate.variance = np.maximum(estimate.variance, total / len(stretch))
+            estimate.counted = min(estimate.counted, max(len(stretch), k + 10))
+        before[0] = total if large and not lasting else None
+        stretch.clear()
 
     def rule(row: Row) -> NDArray:
         if row.weight == 0:
             factors.append(factors[-1] if factors else 1.0)
         else:
-            z = squares(row, False)
+            z = estimate.squares(row)
+            if z is not None:
+                follow(row.weight * row.error**2 / row.s, z)
             wanted = 1.0 if z is None else 1 - z.mean() / memory
             factors.append(float(min(max(wanted, 1 - 1 / shortest), 1.0)))
         return factors[-1] * row.R
@@ -172,27 +200,83 @@ def variable(
     return rule
 
 
+class Trial:
+    """The state beside a reset one that goes on as if nothing had happened, and their errors."""
+
+    def __init__(self, row: Row, factor: float) -> None:
+        self.R, self.theta, self.factor = row.R, row.theta, factor
+        self.squares: list[tuple[NDArray, NDArray]] = []
+        self.logs = 0.0
+        self.learn(row)
+
+    def learn(self, row: Row) -> None:
+        R = self.factor * self.R
+        b = R @ self.theta + row.weight * np.outer(row.x, row.y)
+        self.R = R + row.weight * np.outer(row.x, row.x)
+        self.theta = solve(self.R, b)
+
+    def compare(self, row: Row) -> None:
+        s = spread(self.R, row.x, row.weight)
+        error = row.y - row.x @ self.theta
+        self.squares.append((row.weight * error**2 / s, row.weight * row.error**2 / row.s))
+        self.logs += float(np.log(s) - np.log(row.s))
+
+    def sums(self) -> tuple[NDArray, NDArray]:
+        """Of both states (m,), without the largest of each."""
+        both = [np.array(list(own)) for own in zip(*self.squares, strict=True)]
+        return both[0].sum(0) - both[0].max(0), both[1].sum(0) - both[1].max(0)
+
+
 def reset_on_break(
     factor: float, ratio: float, rows: float, keep: float, outlier: float, noise: float | None,
     k: int, breaks: list[int],
 ) -> Rule:  # fmt: skip
-    """Return the rule of resets at breaks; ``breaks`` receives the row of each, among those it saw.
-    """
-    squares = _noise(noise, 1000, k)
+    """``breaks`` receives the number, among the rows that the rule saw, of each break that lasts."""
+    estimate = Noise(noise, 1000, k)
     statistic, at = [0.0], [-1]
+    trial: list[Trial | None] = [None]
 
-    def rule(row: Row) -> NDArray:
-        at[0] += 1
-        z = squares(row, False) if row.weight > 0 else None
-        if z is None:
-            return factor * row.R
+    def judge(row: Row) -> bool:
+        """Whether the row makes an alarm."""
+        z = estimate.squares(row) if row.weight > 0 else None
+        if z is None or trial[0] is not None:
+            return False
         llr = ((1 - 1 / ratio) * np.minimum(z, outlier**2) - math.log(ratio)) / 2
         statistic[0] = max(0.0, statistic[0] + float(llr.sum()))
-        if statistic[0] < math.log(rows):
-            return factor * row.R
-        statistic[0] = 0.0
-        squares(row, True)
+        return statistic[0] >= math.log(rows)
+
+    def decide(row: Row, own: Trial) -> Row:
+        """The row beside the state that goes on."""
+        n = len(own.squares) - 1
+        unchanged, changed = own.sums()
+        score = own.logs * unchanged.size / 2 + float(n / 2 * np.log(unchanged / changed).sum())
+        mean = (changed if score > 0 else unchanged) / n
+        if noise is None:
+            more = mean > estimate.variance * (1 + 3 * math.sqrt(2 / n))
+            estimate.variance = np.where(more, mean, estimate.variance)
+            estimate.counted = min(estimate.counted, n) if more.any() else estimate.counted
+        trial[0] = None
+        if score > 0:
+            return row
+        breaks.pop()
+        return row._replace(R=own.R, theta=own.theta)
+
+    def rule(row: Row) -> Any:
+        at[0] += 1
+        own = trial[0]
+        kept = row
+        if own is not None:
+            if row.weight > 0 and estimate.seen >= k and row.error.any():
+                own.compare(row)
+            if len(own.squares) - 1 >= k + 10:
+                kept = decide(row, own)
+            else:
+                own.learn(row)
+        if not judge(row):
+            return factor * kept.R, kept.theta
+        statistic[0], estimate.seen = 0.0, 0
         breaks.append(at[0])
-        return keep * row.R
+        trial[0] = Trial(kept, factor)
+        return keep * kept.R, kept.theta
 
     return rule

@@ -11,13 +11,15 @@ from numpy.typing import NDArray
 from olsq.forgetting.base import Forgetting, from_dict
 from olsq.forgetting.entries import PER_COEFFICIENT, RESET, VARIABLE, WALK
 from olsq.online.forms import adaptive_update as kernels
-from olsq.online.forms.adaptive_kernels import (
+from olsq.online.forms.adaptive_memory import (
     BREAKS,
     GATE,
+    KNOWN,
     LAST_TRACE,
     N_MEMORY,
     ROWS,
     STATISTIC,
+    aside_shape,
 )
 from olsq.online.forms.limits import DOUBLE
 from olsq.online.forms.rows import Rows, Trace
@@ -26,14 +28,15 @@ from olsq.online.forms.square_root import SquareRootForm
 
 @dataclass(eq=False)
 class AdaptiveForm(SquareRootForm):
-    """The square-root form, with ``memory`` (7,) and ``variances`` (m,) of the strategy ``forget``.
+    """The square-root form, with what the strategy ``forget`` keeps beside it.
 
-    ``variances`` are the noise's, by target, for the strategies that estimate them; the entries of
-    ``memory`` are described with the kernels.
+    ``variances`` (m,) are the noise's, by target, for the strategies that estimate them; the
+    entries of ``memory`` (7,) and ``aside`` are described in ``adaptive_memory``.
     """
 
     memory: NDArray[np.float64] = field(default_factory=lambda: np.zeros(N_MEMORY))
     variances: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+    aside: Any = None  # an array, but while it is made
     _: KW_ONLY
     intercept: bool
     forget: Any  # a Forgetting, or what it was saved as
@@ -42,7 +45,8 @@ class AdaptiveForm(SquareRootForm):
     name: ClassVar[str] = "adaptive"
     ARRAYS: ClassVar[tuple[str, ...]] = (*SquareRootForm.ARRAYS, "memory", "variances")
     ARGUMENTS: ClassVar[tuple[str, ...]] = ("intercept", "precision", "forget")
-    PER_TARGET: ClassVar[dict[str, int]] = {"z": 0, "loss": 0, "variances": 0}
+    OPTIONAL: ClassVar[tuple[str, ...]] = ("aside",)  # files of olsq 0.2 are without it
+    PER_TARGET: ClassVar[dict[str, int]] = {"z": 0, "loss": 0, "variances": 0, "aside": 0}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -53,6 +57,8 @@ class AdaptiveForm(SquareRootForm):
         self.strategy = (
             int(self.forget.code), self.forget.options(), self.forget.vectors(self.R.shape[0])
         )  # fmt: skip
+        if self.aside is None:
+            self.aside = np.zeros(aside_shape(self.forget.code, *self.z.shape[::-1]))
 
     @classmethod
     def of(cls, form: SquareRootForm, forget: Forgetting) -> AdaptiveForm:
@@ -71,15 +77,23 @@ class AdaptiveForm(SquareRootForm):
         while t < stop:
             t, held = kernels.update(
                 self.R, self.z, self.columns, self.tally, self.loss, self.memory, self.variances,
-                *self.strategy, rows.X, rows.Y, rows.weights, t, stop, self.limits.square_root,
+                self.aside, *self.strategy, rows.X, rows.Y, rows.weights, t, stop, self.limits.square_root,
                 residual, trace.arrays,
             )  # fmt: skip
             self.held += held
             if t < stop:  # a new direction: what it determines is not known yet to forget it
                 self._take_alone(rows, t, residual, trace)
                 self.memory[LAST_TRACE] = 0.0
+                if self.strategy[0] == PER_COEFFICIENT:
+                    self.memory[KNOWN] = 0.0
                 t += 1
         return stop
+
+    def coefficients(self) -> NDArray:
+        """theta (m, d), of minimum norm where undetermined."""
+        if self.strategy[0] == PER_COEFFICIENT and self.memory[KNOWN] > 0:
+            return self.aside.copy()
+        return super().coefficients()
 
     def leverage(self, X: NDArray) -> NDArray:
         """``x . P x`` (n,); of the next row's P where coefficients walk."""

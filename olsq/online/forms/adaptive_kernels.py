@@ -15,34 +15,19 @@ from olsq.forgetting.entries import (
     CYCLIC,
     DIRECTIONAL,
     FACTOR,
-    KEEP,
-    LONGEST,
-    NOISE,
-    NOISE_ROWS,
-    OUTLIER,
     PER_COEFFICIENT,
-    RATIO,
     RESET,
     RESETTING,
-    SHORTEST,
     SMALLEST,
-    THRESHOLD,
     TRACE,
     VARIABLE,
 )
 from olsq.kernel import kernel
 from olsq.linalg.numpy.rotations import rotate_pair
+from olsq.online.forms.adaptive_memory import GATE, LAST_TRACE, TURN
+from olsq.online.forms.error_kernels import factor_by_error
 from olsq.online.forms.square_root_kernels import rotate
 from olsq.online.forms.triangular_kernels import back_substitute, inverse_diagonal
-
-# Entries of ``memory``, the numbers of a strategy's state: the last row's factor; rows behind the
-# noise's variance; the test's statistic; breaks found; the coefficient whose turn it is, or the
-# rows since the trace was computed; the trace of P (0: not known); rows since the start or a break.
-GATE, ROWS, STATISTIC, BREAKS, TURN, LAST_TRACE, SEEN = range(7)
-N_MEMORY = 7
-
-CLIP = 9.0  # an error counts for at most so many times the noise's variance ...
-CLIPPED = 1.0 / 0.9950  # ... and what that leaves out of the mean of Gaussian errors, inverted
 
 
 @kernel(forceinline=True)
@@ -89,14 +74,20 @@ def scale(R, z, factor):
 
 
 @kernel(forceinline=True)
-def scale_columns(R, z, factors, theta):
-    """Column j of R times ``factors[j]``, the coefficients as they are."""
-    d, m = R.shape[0], z.shape[0]
-    back_substitute(R, z, theta)
-    for i in range(d):
+def scale_columns(R, factors):
+    """Column j of R times ``factors[j]``."""
+    for i in range(R.shape[0]):
         own, part = R[i, i:], factors[i:]
         for k in range(own.shape[0]):
             own[k] *= part[k]
+
+
+@kernel(forceinline=True)
+def set_targets(R, z, theta):
+    """Bring ``R theta`` into z."""
+    d, m = R.shape[0], z.shape[0]
+    for i in range(d):
+        own = R[i, i:]
         for target in range(m):
             known = theta[target, i:]
             total = 0.0
@@ -118,57 +109,6 @@ def observe_as_they_are(R, z, shares, first, count, theta, x, y, noise):
         for target in range(m):
             y[target] = x[j] * theta[target, j]
         rotate(R, z, x, y, 1.0, noise)
-
-
-@kernel(forceinline=True)
-def standardised(memory, variances, options, residual, weight, leverage, own, first):
-    """``z^2 = w e^2 / (s sigma2)`` of each target into ``own``; whether they can be judged.
-
-    The estimate of sigma2 goes on with the row.  ``first`` rows, at the start and after a break,
-    are left to determine the coefficients, and as many and 10 more to start the mean with.
-    """
-    m = residual.shape[0]
-    memory[SEEN] += 1
-    settled = memory[SEEN] > first
-    given, known = options[NOISE] > 0, options[NOISE] > 0 or memory[ROWS] >= first + 10
-    if not given and settled:
-        memory[ROWS] = min(memory[ROWS] + 1, max(options[NOISE_ROWS], first + 10.0))
-    for target in range(m):
-        square = weight * residual[target] ** 2 / (1.0 + weight * leverage)
-        variance = options[NOISE] if given else variances[target]
-        own[target] = square / variance if variance > 0 else (CLIP if square > 0 else 0.0)
-        if not given and settled:
-            if known and variance > 0:
-                square = CLIPPED * min(square, CLIP * variance)
-            variances[target] = variance + (square - variance) / memory[ROWS]
-    return known and settled
-
-
-@kernel(forceinline=True)
-def factor_by_error(kind, options, memory, variances, residual, weight, leverage, own, d):
-    """The factor of a row that its errors decide, for the kinds VARIABLE and RESET."""
-    if weight == 0:
-        return memory[GATE] if kind == VARIABLE else options[FACTOR]
-    judged = standardised(memory, variances, options, residual, weight, leverage, own, d)
-    m = own.shape[0]
-    if not judged:
-        return options[LONGEST] if kind == VARIABLE else options[FACTOR]
-    if kind == VARIABLE:
-        total = 0.0
-        for target in range(m):
-            total += own[target]
-        wanted = 1.0 - options[FACTOR] * total / m
-        return min(max(wanted, options[SHORTEST]), options[LONGEST])
-    ratio = options[RATIO]
-    for target in range(m):
-        square = min(own[target], options[OUTLIER])
-        memory[STATISTIC] += 0.5 * ((1.0 - 1.0 / ratio) * square - math.log(ratio))
-    memory[STATISTIC] = max(memory[STATISTIC], 0.0)
-    if memory[STATISTIC] >= options[THRESHOLD]:
-        memory[STATISTIC] = memory[SEEN] = 0.0
-        memory[BREAKS] += 1
-        return options[KEEP]
-    return options[FACTOR]
 
 
 @kernel(forceinline=True)
@@ -249,19 +189,20 @@ def carry_trace(memory, R, p, u, factor, weight, leverage):
 
 @kernel(forceinline=True)
 def forget(
-    kind, options, vectors, memory, variances, R, z, x, p, weight, leverage, residual, theta, row,
-    rest, g, inverse,
+    kind, options, vectors, memory, variances, aside, R, z, x, p, weight, leverage, residual, floor,
+    theta, row, rest, g, inverse,
 ):  # fmt: skip
     """Bring R, z to the state before row x is learnt.
 
     Returns the factor that is left for the rotation to apply, and the one that counts of rows and
-    the loss forget with.  x (d,), residual (m,), p = R^-T x; the others are scratch.
+    the loss forget with.  x (d,), residual (m,), p = R^-T x, floor (m,) what rounding makes of
+    residuals; the others are scratch.
     """
     d = R.shape[0]
     factor = options[FACTOR]
     if kind in (VARIABLE, RESET):
         gate = factor_by_error(
-            kind, options, memory, variances, residual, weight, leverage, rest, d
+            kind, options, memory, variances, aside, residual, floor, weight, leverage, rest, d
         )
         memory[GATE] = gate
         return gate, gate
@@ -271,7 +212,7 @@ def forget(
         memory[GATE] = gate
         return gate, gate
     if kind == PER_COEFFICIENT:
-        scale_columns(R, z, vectors[0], theta)
+        scale_columns(R, vectors[0])
         return 1.0, factor
     if kind == DIRECTIONAL:
         if factor == 1 or weight == 0 or not image_of_unit(R, x, g, row):

@@ -15,8 +15,10 @@ from olsq.forgetting.entries import (
     VARIABLE,
 )
 from olsq.kernel import kernel
-from olsq.online.forms.adaptive_kernels import LAST_TRACE, N_MEMORY, forget, passed_over
+from olsq.online.forms.adaptive_kernels import forget, passed_over, set_targets
+from olsq.online.forms.adaptive_memory import KNOWN, LAST_TRACE, N_MEMORY, TRIAL
 from olsq.online.forms.edges import check_rows, check_state, check_trace
+from olsq.online.forms.error_kernels import continue_trial, rounding_of_errors, start_trial
 from olsq.online.forms.square_root_kernels import (
     DECAY,
     add_square,
@@ -31,12 +33,19 @@ from olsq.online.forms.triangular_kernels import back_substitute, forward_solve,
 
 
 @kernel(forceinline=True)
-def check_strategy(kind, options, vectors, memory, variances, d, m):
-    """options (8,), memory (7,), variances (m,), vectors (r, d)."""
+def check_strategy(kind, options, vectors, memory, variances, aside, d, m):
+    """options (8,), memory (7,), variances (m,), vectors (r, d), aside: see ``aside_shape``."""
     one = kind in (PER_COEFFICIENT, RESETTING)
+    rows, size = m, 0
+    if kind == RESET:
+        rows, size = 1, d * d + m * d + 2 * d + 5 * m + 5
+    elif kind == VARIABLE:
+        size = 2
+    elif kind == PER_COEFFICIENT:
+        size = d
     if (
         options.shape != (N_OPTIONS,) or memory.shape != (N_MEMORY,) or variances.shape != (m,)
-        or vectors.shape[1] != d or (one and vectors.shape[0] != 1)
+        or vectors.shape[1] != d or (one and vectors.shape[0] != 1) or aside.shape != (rows, size)
     ):  # fmt: skip
         raise ValueError("the arrays of a way of forgetting do not have shapes that fit the state")
 
@@ -56,28 +65,43 @@ def column_lengths(R, columns, x):
             columns[1, k] = columns[0, k]
 
 
+@kernel(forceinline=True)
+def error_of(theta, x, targets, error):
+    """``y - x . theta`` of each target, into error (m,)."""
+    for target in range(theta.shape[0]):
+        total = targets[target]
+        for k in range(x.shape[0]):
+            total -= x[k] * theta[target, k]
+        error[target] = total
+
+
 @kernel()
 def update(
-    R, z, columns, tally, loss, memory, variances, kind, options, vectors, X, Y, weights, start,
-    stop, limits, residual, trace,
+    R, z, columns, tally, loss, memory, variances, aside, kind, options, vectors, X, Y, weights,
+    start, stop, limits, residual, trace,
 ):  # fmt: skip
     """Absorb rows start..stop; return (first row not absorbed, number of coefficients held).
 
     As :func:`olsq.online.forms.square_root_kernels.update`, with the way of forgetting ``kind``,
-    its numbers ``options`` and ``vectors``, and its state ``memory`` and ``variances``.  Nothing is
-    forgotten while a coefficient is undetermined.  O(d^2) a row but for what ``forget`` says.
+    its numbers ``options`` and ``vectors``, and its state ``memory``, ``variances`` and ``aside``.
+    Nothing is forgotten while a coefficient is undetermined.  O(d^2) a row but for what ``forget`` says.
+
+    Under PerCoefficient the coefficients are carried by their increments, in ``aside``: where
+    factors differ, columns of R come to differ by any factor while their coefficients stay
+    determined, and back substitution would cancel all digits of the small ones.
     """
     d, m = R.shape[0], z.shape[0]
     check_state(R, z, columns, tally, loss)
     check_rows(X, Y, weights, start, stop, residual, d, m)
     check_trace(trace, X.shape[0], d, m)
-    check_strategy(kind, options, vectors, memory, variances, d, m)
+    check_strategy(kind, options, vectors, memory, variances, aside, d, m)
     coefs, diags, _, _, recursive, _ = trace
     want_path = coefs.shape[0] > 0
     p, x, y, noise = np.empty(d), np.empty(d), np.empty(m), np.empty(d)
     theta, row, rest, g = np.empty((m, d)), np.empty(d), np.empty(m), np.empty(d)
     inverse = np.empty((d, d) if diags.shape[0] > 0 or kind == BOUNDED else (0, 0))
-    by_factor = kind in (VARIABLE, RESET, BOUNDED)
+    floor, own = np.empty(m), np.empty((4, d if kind == RESET else 0))
+    by_factor, by_error = kind in (VARIABLE, RESET, BOUNDED), kind in (VARIABLE, RESET)
     held = 0
     for t in range(start, stop):
         full = True
@@ -99,11 +123,32 @@ def update(
             residual[t, target] = total
         weight = weights[t]
         gate, counted = 1.0, 1.0
+        by_increments = full and kind == PER_COEFFICIENT
+        if by_increments:
+            if memory[KNOWN] == 0:
+                back_substitute(R, z, aside)
+                memory[KNOWN] = 1.0
+            error_of(aside, X[t], Y[t], residual[t])
+        if full and by_error:
+            rounding_of_errors(z, p, Y[t], noise_level(limits, d, tally), floor)
+        if full and kind == RESET and memory[TRIAL] > 0:
+            continue_trial(
+                aside, memory, options, variances, R, z, columns, tally, loss, X[t], Y[t],
+                residual[t], leverage, weight, floor, limits, noise, own[0], own[1], own[2], y,
+                theta,
+            )  # fmt: skip
         if full and not passed_over(kind, options, X[t], weight):
             gate, counted = forget(
-                kind, options, vectors, memory, variances, R, z, X[t], p, weight, leverage,
-                residual[t], theta, row, rest, g, inverse,
+                kind, options, vectors, memory, variances, aside, R, z, X[t], p, weight, leverage,
+                residual[t], floor, theta, row, rest, g, inverse,
             )  # fmt: skip
+            if kind == RESET and memory[TRIAL] == 1:
+                for k in range(d):
+                    own[0, k] = noise[k]
+                start_trial(
+                    aside, memory, options, R, z, columns, tally, loss, X[t], Y[t], weight, limits,
+                    own[0], own[1], y, theta,
+                )  # fmt: skip
             if not by_factor:
                 tally[DECAY] = 0.0  # the ridge is no penalty of a known size any more
         elif full:
@@ -116,8 +161,16 @@ def update(
             if by_factor:
                 add_square(columns, k, gate, x[k] * x[k])
         for target in range(m):
-            y[target] = root_weight * Y[t, target]
+            y[target] = root_weight * (residual[t, target] if by_increments else Y[t, target])
+            for k in range(d if by_increments else 0):
+                z[target, k] = 0.0
         rotate(R, z, x, y, math.sqrt(gate), noise)
+        if by_increments:
+            back_substitute(R, z, theta)
+            for target in range(m):
+                for k in range(d):
+                    aside[target, k] += theta[target, k]
+            set_targets(R, z, aside)
         for target in range(m):
             loss[target] = counted * loss[target] + y[target] * y[target]
             if want_path:
@@ -133,8 +186,15 @@ def update(
             held += count
             if count > 0:
                 memory[LAST_TRACE] = 0.0
+                if by_increments:
+                    set_targets(R, z, aside)
         if want_path:
-            back_substitute(R, z, theta)
+            if by_increments:
+                for target in range(m):
+                    for k in range(d):
+                        theta[target, k] = aside[target, k]
+            else:
+                back_substitute(R, z, theta)
             if diags.shape[0] > 0:
                 inverse_diagonal(R, inverse, diags[t])
             for k in range(d if diags.shape[0] > 0 else 0):

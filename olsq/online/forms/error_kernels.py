@@ -1,0 +1,289 @@
+"""Numba kernels of the ways of forgetting that the one-step-ahead errors decide.
+
+Both judge errors against an estimate of the noise's variance.  Three things can make errors grow:
+a change of the coefficients, a rise of the noise, and rounding; only the first is a reason to
+forget.  Rounding is bounded row by row.  A rise of the noise shows in what follows: errors stay
+large however short the memory is.
+"""
+
+from __future__ import annotations
+
+import math
+
+from olsq.forgetting.entries import (
+    FACTOR,
+    KEEP,
+    LONGEST,
+    NOISE,
+    NOISE_ROWS,
+    OUTLIER,
+    RATIO,
+    SHORTEST,
+    THRESHOLD,
+    VARIABLE,
+)
+from olsq.kernel import kernel
+from olsq.online.forms.adaptive_memory import (
+    BREAKS,
+    GATE,
+    ROWS,
+    SEEN,
+    STATISTIC,
+    STRETCH,
+    STRETCH_CLIPPED,
+    STRETCHES,
+    TRIAL,
+)
+from olsq.online.forms.square_root_kernels import absorb, noise_level
+from olsq.online.forms.triangular_kernels import forward_solve
+
+CLIP = 9.0  # an error counts for at most so many times the noise's variance ...
+CLIPPED = 1.0 / 0.9950  # ... and what that leaves out of the mean of Gaussian errors, inverted
+EXTRA = 10.0  # rows beyond those that determine the coefficients, to estimate a variance from
+CHANCE = 3.0  # standard deviations of an estimated variance beyond which it is another one
+
+
+@kernel(forceinline=True)
+def rounding_of_errors(z, p, targets, level, floor):
+    """What rounding may make of each target's a-priori error ``y - z . p``, into floor (m,)."""
+    for target in range(z.shape[0]):
+        size = abs(targets[target])
+        for k in range(z.shape[1]):
+            size += abs(z[target, k] * p[k])
+        floor[target] = level * size
+
+
+@kernel(forceinline=True)
+def standardised(memory, variances, options, residual, floor, weight, leverage, own, first):
+    """``z^2 = w e^2 / (s sigma2)`` of each target into ``own``; whether they can be judged.
+
+    The estimate of sigma2 goes on with the row.  ``first`` rows, at the start and after a break,
+    are left to determine the coefficients, and as many and EXTRA more to start the mean with.
+    sigma2 is nowhere below the square of ``floor``, what rounding makes of errors; a row where
+    that is 0 too (a sensor that is off: y and its prediction are 0) is no sample of anything.
+    """
+    m = residual.shape[0]
+    told = False
+    for target in range(m):
+        own[target] = 0.0
+        told = told or residual[target] != 0 or floor[target] > 0
+    if not told:
+        return False
+    memory[SEEN] += 1
+    settled = memory[SEEN] > first
+    given, known = options[NOISE] > 0, options[NOISE] > 0 or memory[ROWS] >= first + EXTRA
+    if not given and settled:
+        memory[ROWS] = min(memory[ROWS] + 1, max(options[NOISE_ROWS], first + EXTRA))
+    share = weight / (1.0 + weight * leverage)
+    for target in range(m):
+        square, least = share * residual[target] ** 2, share * floor[target] ** 2
+        variance = max(options[NOISE] if given else variances[target], least)
+        own[target] = square / variance if variance > 0 else (CLIP if square > 0 else 0.0)
+        if not given and settled:
+            square = max(square, least)
+            if known and variance > 0:
+                square = CLIPPED * min(square, CLIP * variance)
+            variances[target] += (square - variances[target]) / memory[ROWS]
+    return known and settled
+
+
+@kernel(forceinline=True)
+def factor_by_error(
+    kind, options, memory, variances, aside, residual, floor, weight, leverage, own, d
+):
+    """The factor of a row that its errors decide, for the kinds VARIABLE and RESET."""
+    if weight == 0:
+        return memory[GATE] if kind == VARIABLE else options[FACTOR]
+    judged = standardised(memory, variances, options, residual, floor, weight, leverage, own, d)
+    m = own.shape[0]
+    if not judged:
+        return options[LONGEST] if kind == VARIABLE else options[FACTOR]
+    if kind == VARIABLE:
+        total = 0.0
+        for target in range(m):
+            total += own[target]
+        follow_noise(options, memory, variances, aside, residual, weight, leverage, total / m, d)
+        wanted = 1.0 - options[FACTOR] * total / m
+        return min(max(wanted, options[SHORTEST]), options[LONGEST])
+    if memory[TRIAL] > 0:
+        return options[FACTOR]
+    ratio = options[RATIO]
+    for target in range(m):
+        square = min(own[target], options[OUTLIER])
+        memory[STATISTIC] += 0.5 * ((1.0 - 1.0 / ratio) * square - math.log(ratio))
+    memory[STATISTIC] = max(memory[STATISTIC], 0.0)
+    if memory[STATISTIC] >= options[THRESHOLD]:
+        memory[STATISTIC] = memory[SEEN] = 0.0
+        memory[BREAKS] += 1
+        memory[TRIAL] = 1.0
+        return options[KEEP]
+    return options[FACTOR]
+
+
+# -- a rise of the noise under Variable -------------------------------------------------------------
+
+
+@kernel(forceinline=True)
+def follow_noise(options, memory, variances, aside, residual, weight, leverage, ratio, d):
+    """Take over the level of errors that stay large though the memory is as short as it gets.
+
+    Clipped at CLIP times the estimate, errors of noise that has risen by decades raise it by
+    decades too slowly.  So squares are added up over stretches of the shortest window and d rows.
+    A change of coefficients is forgotten within each stretch to ``exp(-2)`` of its square.  Where
+    most rows of two stretches in turn were clipped, and the second is not below half the first,
+    it is noise, and the second's mean is its variance.  ``ratio`` is the row's mean z^2.
+    """
+    if options[NOISE] > 0:
+        return
+    m = residual.shape[0]
+    share = weight / (1.0 + weight * leverage)
+    memory[STRETCH] += 1
+    memory[STRETCH_CLIPPED] += 1.0 if ratio > CLIP else 0.0
+    for target in range(m):
+        aside[target, 0] += share * residual[target] ** 2
+    rows = memory[STRETCH]
+    if rows < d + 1.0 / (1.0 - options[SHORTEST]):
+        return
+    large = 2 * memory[STRETCH_CLIPPED] > rows
+    lasting = large and memory[STRETCHES] > 0
+    for target in range(m):
+        lasting = lasting and aside[target, 0] >= 0.5 * aside[target, 1]
+    for target in range(m):
+        if lasting and aside[target, 0] > rows * variances[target]:
+            variances[target] = aside[target, 0] / rows
+        aside[target, 1], aside[target, 0] = aside[target, 0], 0.0
+    if lasting:
+        memory[ROWS] = min(memory[ROWS], max(rows, d + EXTRA))
+    memory[STRETCHES] = 1.0 if large and not lasting else 0.0
+    memory[STRETCH] = memory[STRETCH_CLIPPED] = 0.0
+
+
+# -- the trial after an alarm of ResetOnBreak -------------------------------------------------------
+#
+# An alarm resets the state at once.  Beside it the state goes on as if nothing had happened, in
+# ``aside``: [R | z | columns | tally | loss | sums of squares and their largest, of the state
+# aside and of the reset one (4 m) | sum of log s_aside - log s_reset].  After d rows, which both
+# may use to determine coefficients, d + EXTRA rows are predicted by both.  With a noise variance
+# that neither knows, the logarithm of their Bayes factor is
+#
+#     N / 2 log(S_aside / S_reset) + 1 / 2 sum (log s_aside - log s_reset),   S = sum w e^2 / s
+#
+# (a partial Bayes factor, O'Hagan 1995: the d rows train the vague prior that a reset is).  The
+# largest square of either is left out, so that an outlier decides nothing.  Where the state aside
+# predicts as well, the coefficients had not changed, and it is what goes on.
+
+
+@kernel(forceinline=True)
+def state_aside(aside, d, m):
+    """R, z, columns, tally, loss and the trial's sums (4 m + 1,) as views of ``aside``."""
+    own = aside[0]
+    a = d * d
+    b = a + m * d
+    c = b + 2 * d
+    e = c + 4
+    return (
+        own[:a].reshape((d, d)), own[a:b].reshape((m, d)), own[b:c].reshape((2, d)), own[c:e],
+        own[e : e + m], own[e + m :],
+    )  # fmt: skip
+
+
+@kernel(forceinline=True)
+def copy_state(R, z, columns, tally, loss, into_R, into_z, into_columns, into_tally, into_loss):
+    """Copy a square-root state into the arrays of another."""
+    d, m = R.shape[0], z.shape[0]
+    for i in range(d):
+        for k in range(d):
+            into_R[i, k] = R[i, k]
+        for target in range(m):
+            into_z[target, i] = z[target, i]
+        into_columns[0, i], into_columns[1, i] = columns[0, i], columns[1, i]
+    for k in range(tally.shape[0]):
+        into_tally[k] = tally[k]
+    for target in range(m):
+        into_loss[target] = loss[target]
+
+
+@kernel(forceinline=True)
+def start_trial(
+    aside, memory, options, R, z, columns, tally, loss, row, targets, weight, limits, noise, x, y,
+    theta,
+):  # fmt: skip
+    """Put the state before an alarm's row aside, and let it learn the row as any other."""
+    d, m = R.shape[0], z.shape[0]
+    own_R, own_z, own_columns, own_tally, own_loss, sums = state_aside(aside, d, m)
+    copy_state(R, z, columns, tally, loss, own_R, own_z, own_columns, own_tally, own_loss)
+    for k in range(sums.shape[0]):
+        sums[k] = 0.0
+    memory[TRIAL] = 2.0
+    absorb(
+        own_R, own_z, own_columns, own_tally, own_loss, row, targets, options[FACTOR], weight,
+        limits, noise, x, y, theta,
+    )  # fmt: skip
+
+
+@kernel(forceinline=True)
+def continue_trial(
+    aside, memory, options, variances, R, z, columns, tally, loss, row, targets, residual,
+    leverage, weight, floor, limits, noise, own_noise, x, p, y, theta,
+):  # fmt: skip
+    """Compare the state aside and the reset one at a row that neither has learnt; maybe decide.
+
+    ``noise`` (d,) becomes that of the state aside where it takes over.  x, p, y and own_noise are
+    scratch.
+    """
+    d, m = R.shape[0], z.shape[0]
+    own_R, own_z, own_columns, own_tally, own_loss, sums = state_aside(aside, d, m)
+    for k in range(d):
+        x[k] = row[k]
+        own_noise[k] = abs(row[k])
+    forward_solve(own_R, x, p, own_columns, noise_level(limits, d, own_tally), own_noise)
+    if weight > 0 and memory[SEEN] >= d:
+        own_leverage = 0.0
+        for k in range(d):
+            own_leverage += p[k] * p[k]
+        own_share, share = weight / (1 + weight * own_leverage), weight / (1 + weight * leverage)
+        told = False
+        for target in range(m):
+            error = targets[target]
+            for k in range(d):
+                error -= own_z[target, k] * p[k]
+            least = floor[target] ** 2
+            aside_square = own_share * max(error**2, least)
+            reset_square = share * max(residual[target] ** 2, least)
+            told = told or aside_square > 0 or reset_square > 0
+            for place, square in ((0, aside_square), (2 * m, reset_square)):
+                sums[place + target] += square
+                sums[place + m + target] = max(sums[place + m + target], square)
+        if told:
+            sums[4 * m] += math.log(share) - math.log(own_share)
+            memory[TRIAL] += 1
+    rows = memory[TRIAL] - 2 - 1  # without the largest
+    if rows < d + EXTRA:
+        absorb(
+            own_R, own_z, own_columns, own_tally, own_loss, row, targets, options[FACTOR], weight,
+            limits, own_noise, x, y, theta,
+        )  # fmt: skip
+        return
+    score = 0.5 * m * sums[4 * m]
+    for target in range(m):
+        unchanged = sums[target] - sums[m + target]
+        changed = sums[2 * m + target] - sums[3 * m + target]
+        if unchanged > 0 and changed > 0:
+            score += 0.5 * rows * math.log(unchanged / changed)
+        elif unchanged > 0:
+            score = math.inf
+    won = 0
+    if score > 0:
+        won = 2 * m
+    else:
+        copy_state(own_R, own_z, own_columns, own_tally, own_loss, R, z, columns, tally, loss)
+        memory[BREAKS] -= 1
+        for k in range(d):
+            noise[k] = own_noise[k]
+    if not options[NOISE] > 0:
+        for target in range(m):
+            found = (sums[won + target] - sums[won + m + target]) / rows
+            if found > variances[target] * (1.0 + CHANCE * math.sqrt(2.0 / rows)):
+                variances[target] = found
+                memory[ROWS] = min(memory[ROWS], rows)
+    memory[TRIAL] = 0.0
