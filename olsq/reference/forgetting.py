@@ -245,11 +245,15 @@ def reset_on_break(
         statistic[0] = max(0.0, statistic[0] + float(llr.sum()))
         return statistic[0] >= math.log(rows)
 
-    def decide(row: Row, own: Trial) -> Row:
-        """The row beside the state that goes on."""
+    def decide(row: Row, own: Trial) -> Row | None:
+        """The row beside the state that goes on; None where it takes more rows to tell."""
         n = len(own.squares) - 1
+        if n < k + 10:
+            return None
         unchanged, changed = own.sums()
         score = own.logs * unchanged.size / 2 + float(n / 2 * np.log(unchanged / changed).sum())
+        if abs(score) < 3 and n < 4 * (k + 10):
+            return None
         mean = (changed if score > 0 else unchanged) / n
         if noise is None:
             more = mean > estimate.variance * (1 + 3 * math.sqrt(2 / n))
@@ -266,12 +270,13 @@ def reset_on_break(
         own = trial[0]
         kept = row
         if own is not None:
-            if row.weight > 0 and estimate.seen >= k and row.error.any():
+            if row.weight > 0 and estimate.seen >= 2 * k and row.error.any():
                 own.compare(row)
-            if len(own.squares) - 1 >= k + 10:
-                kept = decide(row, own)
-            else:
+            decided = decide(row, own)
+            if decided is None:
                 own.learn(row)
+            else:
+                kept = decided
         if not judge(row):
             return factor * kept.R, kept.theta
         statistic[0], estimate.seen = 0.0, 0

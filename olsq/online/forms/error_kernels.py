@@ -40,6 +40,8 @@ from olsq.online.forms.triangular_kernels import forward_solve
 CLIP = 9.0  # an error counts for at most so many times the noise's variance ...
 CLIPPED = 1.0 / 0.9950  # ... and what that leaves out of the mean of Gaussian errors, inverted
 EXTRA = 10.0  # rows beyond those that determine the coefficients, to estimate a variance from
+TRAINING = 2.0  # times d rows before a trial compares: after d, a reset state predicts wildly
+DECISIVE, LONGEST_TRIAL = 3.0, 4.0  # a Bayes factor of 20; at most so many times the least rows
 CHANCE = 3.0  # standard deviations of an estimated variance beyond which it is another one
 
 
@@ -162,13 +164,14 @@ def follow_noise(options, memory, variances, aside, residual, weight, leverage, 
 #
 # An alarm resets the state at once.  Beside it the state goes on as if nothing had happened, in
 # ``aside``: [R | z | columns | tally | loss | sums of squares and their largest, of the state
-# aside and of the reset one (4 m) | sum of log s_aside - log s_reset].  After d rows, which both
-# may use to determine coefficients, d + EXTRA rows are predicted by both.  With a noise variance
-# that neither knows, the logarithm of their Bayes factor is
+# aside and of the reset one (4 m) | sum of log s_aside - log s_reset].  After 2 d rows, which
+# determine the coefficients of both, d + EXTRA rows or more, until one is DECISIVELY better, are
+# predicted by both.  With a noise variance that neither knows, the logarithm of their Bayes factor
+# is
 #
 #     N / 2 log(S_aside / S_reset) + 1 / 2 sum (log s_aside - log s_reset),   S = sum w e^2 / s
 #
-# (a partial Bayes factor, O'Hagan 1995: the d rows train the vague prior that a reset is).  The
+# (a partial Bayes factor, O'Hagan 1995: the 2 d rows train the vague prior that a reset is).  The
 # largest square of either is left out, so that an outlier decides nothing.  Where the state aside
 # predicts as well, the coefficients had not changed, and it is what goes on.
 
@@ -222,6 +225,20 @@ def start_trial(
 
 
 @kernel(forceinline=True)
+def bayes_factor(sums, rows, m):
+    """The logarithm of the Bayes factor of the reset state against the one aside."""
+    score = 0.5 * m * sums[4 * m]
+    for target in range(m):
+        unchanged = sums[target] - sums[m + target]
+        changed = sums[2 * m + target] - sums[3 * m + target]
+        if unchanged > 0 and changed > 0:
+            score += 0.5 * rows * math.log(unchanged / changed)
+        elif unchanged > 0:
+            score = math.inf
+    return score
+
+
+@kernel(forceinline=True)
 def continue_trial(
     aside, memory, options, variances, R, z, columns, tally, loss, row, targets, residual,
     leverage, weight, floor, limits, noise, own_noise, x, p, y, theta,
@@ -237,7 +254,7 @@ def continue_trial(
         x[k] = row[k]
         own_noise[k] = abs(row[k])
     forward_solve(own_R, x, p, own_columns, noise_level(limits, d, own_tally), own_noise)
-    if weight > 0 and memory[SEEN] >= d:
+    if weight > 0 and memory[SEEN] >= TRAINING * d:
         own_leverage = 0.0
         for k in range(d):
             own_leverage += p[k] * p[k]
@@ -258,20 +275,15 @@ def continue_trial(
             sums[4 * m] += math.log(share) - math.log(own_share)
             memory[TRIAL] += 1
     rows = memory[TRIAL] - 2 - 1  # without the largest
-    if rows < d + EXTRA:
+    score = 0.0
+    if rows >= d + EXTRA:
+        score = bayes_factor(sums, rows, m)
+    if rows < d + EXTRA or (abs(score) < DECISIVE and rows < LONGEST_TRIAL * (d + EXTRA)):
         absorb(
             own_R, own_z, own_columns, own_tally, own_loss, row, targets, options[FACTOR], weight,
             limits, own_noise, x, y, theta,
         )  # fmt: skip
         return
-    score = 0.5 * m * sums[4 * m]
-    for target in range(m):
-        unchanged = sums[target] - sums[m + target]
-        changed = sums[2 * m + target] - sums[3 * m + target]
-        if unchanged > 0 and changed > 0:
-            score += 0.5 * rows * math.log(unchanged / changed)
-        elif unchanged > 0:
-            score = math.inf
     won = 0
     if score > 0:
         won = 2 * m
