@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import math
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Self
@@ -30,11 +31,24 @@ class Forgetting(ABC):
     code: ClassVar[int] = -1  # the branch of the kernel
     weights_rows: ClassVar[bool] = False
     error_driven: ClassVar[bool] = False  # one decision for all targets, from their residuals
+    TIMED: ClassVar[str | None] = None  # the option that is a length of time
+
+    @property
+    def length(self) -> Any:
+        """The option that is a length of time: text or a number; None where rows count."""
+        return None if self.TIMED is None else getattr(self, self.TIMED)
 
     @property
     @abstractmethod
     def window(self) -> float:
         """The steady-state window in rows: see the class."""
+
+    def window_for(self, n_coefficients: int) -> float:
+        """The steady-state window in rows where so many coefficients are excited alike.
+
+        That of one coefficient, ``window``, for every strategy but ``Directional``.
+        """
+        return self.window
 
     def row_factor(self) -> float:
         """The factor of a row, if it is one number that no data decide; else 1."""
@@ -113,6 +127,21 @@ def read_factor(value: Any, name: str = "factor") -> float:
     """A forgetting factor in (0, 1]."""
     above = math.nextafter(1.0, 2.0)
     return number(value, name, 0.0, above, "lie in (0, 1] (1 forgets nothing)")
+
+
+def read_length(value: Any, name: str) -> Any:
+    """A length of time as text, for dates, or as a number, for times that are numbers."""
+    if isinstance(value, np.timedelta64):
+        return f"{int(value.astype('timedelta64[ns]').astype(np.int64))}ns"
+    if isinstance(value, datetime.timedelta):
+        exact = getattr(value, "as_unit", None)  # pandas', which may be finer
+        whole = value // datetime.timedelta(microseconds=1) * 1000
+        return f"{whole if exact is None else exact('ns').value}ns"
+    if not isinstance(value, str):
+        return number(value, name, 0.0, math.inf, "be positive and finite")
+    if not value.strip():
+        raise ValueError(f"{name} must be a length of time such as '30D', got {shown(value)}")
+    return value
 
 
 def rows_of(factor: float) -> float:

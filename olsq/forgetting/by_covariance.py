@@ -16,6 +16,7 @@ from olsq.forgetting.base import (
     numbers,
     per_coefficient,
     read_factor,
+    read_length,
     rows_of,
 )
 from olsq.forgetting.entries import BOUNDED, FACTOR, TRACE, WALK
@@ -89,17 +90,24 @@ class RandomWalk(Forgetting):
         Q, the covariance of a row's step in units of the noise's variance: a number for every
         coefficient, variances, or a symmetric positive semidefinite matrix.  k counts the
         intercept, first, where there is one.  A coefficient of drift 0 is constant.
+    per : str, timedelta or float, optional
+        The length of time in which coefficients drift by Q, for rows at irregular times: before
+        row t they drift by ``Q (time_t - time_{t-1}) / per``, since the row learnt before it (not
+        before the first).  As text, "1h" or "1D", or a timedelta, where times are dates; a number
+        in their unit, where they are numbers.  Rows must have times then: ``partial_fit(X, y,
+        times=...)``, or an index of dates.  Default: they drift by Q before every row.
 
     Notes
     -----
     Steady-state window for one regressor of mean square v: ``1 / 2 + sqrt(1 / 4 + 1 / (Q v))`` rows
     (the inverse of ``1 - 1 / (1 + Pbar v)``); ``window`` takes the largest variance of Q and
-    v = 1.
+    v = 1, and is inf with ``per``: it depends on the stream's times.
     Exactly the posterior of the state-space model with the ridge or ``prior`` as its start; a
     quiet direction's variance grows by Q a row, not without bounds but without exponential: nothing
     winds up.  ``sigma2_`` is the model's, the mean of ``w e^2 / s``.  ``leverage`` and
-    ``predict_interval`` are of the next row: of ``P + Q``.  A row of weight 0 lets time pass, a
-    skipped row does not.  O(r d^2) time a row, with r the rank of Q (O(d^3) if all drift): each
+    ``predict_interval`` are of the next row: of ``P + Q``; with ``per`` of a row at the time of the
+    last one.  A row of weight 0 lets time pass; a skipped row does not, but with ``per`` the next
+    one makes up for it.  O(r d^2) time a row, with r the rank of Q (O(d^3) if all drift): each
     direction of Q is rotated into a factor of P's inverse.  (On P itself Q is an addition, in
     O(d^2); collinear regressors and diffuse starts lose two to three digits more there, which
     docs/forgetting.md has measured.)  Does not merge.
@@ -114,10 +122,17 @@ class RandomWalk(Forgetting):
     >>> _ = est.fit(np.ones((100, 1)), np.ones(100))  # Pbar solves Pbar^2 - Q Pbar - Q = 0
     >>> est.leverage(np.ones((1, 1))), walk.window
     (array([1.]), 2.0)
+    >>> walk = olsq.forgetting.RandomWalk(0.5, per="1h")
+    >>> est = olsq.RecursiveLeastSquares(forget=walk, ridge=1.0, fit_intercept=False)
+    >>> days = np.array(["2026-01-01", "2026-01-02"], "datetime64[D]")
+    >>> est.fit(np.ones((2, 1)), [0.0, 3.0], times=days).coef_.round(2)
+    array([2.78])
     """
 
     drift: Any
+    per: Any = None
     code: ClassVar[int] = WALK
+    TIMED: ClassVar[str] = "per"
 
     def __post_init__(self) -> None:
         drift = numbers(self.drift, "drift")
@@ -126,10 +141,12 @@ class RandomWalk(Forgetting):
             _root(array)
         elif not (array >= 0).all():
             raise ValueError(f"drift must be >= 0, got {shown(self.drift)}")
-        self._set(drift=drift)
+        self._set(drift=drift, per=None if self.per is None else read_length(self.per, "per"))
 
     @property
     def window(self) -> float:
+        if self.per is not None:
+            return math.inf
         array = np.asarray(self.drift)
         largest = float((np.diagonal(array) if array.ndim == 2 else array).max())
         return math.inf if largest == 0 else 0.5 + math.sqrt(0.25 + 1.0 / largest)

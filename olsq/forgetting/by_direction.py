@@ -35,9 +35,11 @@ class PerCoefficient(Forgetting):
     -----
     Steady-state window: ``1 / (1 - factor_j)`` rows for coefficient j alone; ``window`` is the
     longest.  With equal factors it is exponential forgetting, to rounding.  With others it
-    minimises no weighted sum of squares: it is the recursion.  ``sigma2_`` forgets with the largest
-    factor.  It winds up as exponential forgetting does, and is protected like it: a quiet
-    coefficient is held when its information has fallen by 1e-12.  Does not merge.
+    minimises no weighted sum of squares: it is the recursion.  The coefficients are carried by
+    their increments, so a column that is forgotten far below the others loses no digits.
+    ``sigma2_`` forgets with the largest factor.  It winds up as exponential forgetting does, and is
+    protected like it: a quiet coefficient is held when its information has fallen by 1e-12.  Does
+    not merge.
 
     References: Saelid & Foss 1983, "Adaptive controllers with a vector variable forgetting factor";
     Vahidi, Stefanopoulou & Peng 2005.
@@ -92,11 +94,13 @@ class Directional(Forgetting):
 
     Notes
     -----
-    Steady-state window: ``1 / (1 - factor)`` of the rows *that excite a direction*; what none does
-    is kept for ever, at its value and with its standard error.  So nothing winds up: for rows with
+    Steady-state window: ``d / (1 - factor)`` rows where rows excite d directions alike, since each
+    row forgets along its own alone.  So for a window of n rows of d regressors (the intercept
+    counts) give ``factor = 1 - d / n``.  ``window`` is that of one direction, ``1 / (1 - factor)``;
+    ``window_for(d)``, and ``est.forgetting_["window"]``, that of d.  What no row excites is kept
+    for ever, at its value and with its standard error.  So nothing winds up: for rows with
     ``smallest <= |x| <= b`` the eigenvalues of R have bounds that need no persistent excitation
-    (the paper gives them).  For one direction alone it is exponential forgetting; where
-    many are excited at once it forgets less in each (d directions: about d rows longer a window).
+    (the paper gives them).  For one direction alone it is exponential forgetting.
     It minimises no weighted sum of squares: it is the recursion.  ``sigma2_`` is the mean of ``w
     e^2 / s`` with exponential weights.  A row of weight 0 makes nothing forget.  Does not merge.
 
@@ -113,6 +117,8 @@ class Directional(Forgetting):
     >>> _ = est.fit(X, X @ [1.0, 2.0])
     >>> est.coef_.round(3), est.determined_
     (array([1., 2.]), array([ True,  True]))
+    >>> olsq.forgetting.Directional(0.99).window_for(64)
+    6400.0
     """
 
     factor: float
@@ -129,6 +135,9 @@ class Directional(Forgetting):
     @property
     def window(self) -> float:
         return round(rows_of(self.factor), 9)
+
+    def window_for(self, n_coefficients: int) -> float:
+        return n_coefficients * self.window
 
     def options(self) -> NDArray[np.float64]:
         options = super().options()

@@ -55,7 +55,8 @@ class Variable(Forgetting):
         ``sigma2``, of a row of weight 1.  Default: estimated along the stream, for each target, by
         the mean of ``w e^2 / s`` over ``10 memory`` rows, each clipped to 9 times the mean so that
         breaks and outliers do not pass for noise.  Until 10 rows and twice the coefficients have
-        come nothing is forgotten.
+        come nothing is forgotten.  It is nowhere less than rounding makes of an error, and a row
+        that says nothing of it (y and its prediction are 0: a sensor that is off) does not count.
 
     Notes
     -----
@@ -63,9 +64,15 @@ class Variable(Forgetting):
     with weights that the data choose: at each row the exact minimiser for the factors so far, but
     standard errors take the factors for given.  Several targets share the factor of their mean
     ratio, so ``missing="skip_target"`` is refused.  An outlier is taken for a break, and costs the
-    memory of a row of factor ``1 - 1 / shortest``.  A noise level that rises for good keeps
-    the window short until the estimate has followed, in some ``10 memory`` rows.  A row of weight 0
-    repeats the last factor.  Does not merge: the factors depend on what came before.
+    memory of a row of factor ``1 - 1 / shortest``.  A noise level that rises by more than 9 times
+    for good keeps the window short for two or three stretches of ``shortest`` rows and as many as
+    there are coefficients: where most rows of two in turn were clipped, and the second's sum of
+    squares is not below half the first's, it is noise (a change of coefficients is forgotten to
+    ``exp(-2)`` in each), and the second's mean is taken over.  A smaller rise is followed in some
+    ``10 memory`` rows.  The first k rows, k the coefficients, are not judged, with a given
+    ``noise_variance`` neither: the ridge they start from says nothing of the coefficients' sizes.
+    A row of weight 0 repeats the last factor.  Does not merge: the factors depend on what came
+    before.
 
     References: Fortescue, Kershenbaum & Ydstie 1981, "Implementation of self-tuning regulators with
     variable forgetting factors" (``Sigma_0 = sigma2 memory``), whose one bound is
@@ -157,11 +164,24 @@ class ResetOnBreak(Forgetting):
     Steady-state window: ``1 / (1 - factor)`` rows, at ``factor=1`` all rows since the last break
     (or, at a share of ``keep``, before it).  A break of size f, in the variance of the errors, is
     found after about ``log(rows_between_false_alarms) / E[llr]`` rows.  Slow drift is not found
-    until its errors add up.  Several targets add up their ``llr``, so ``missing="skip_target"`` is
-    refused.  ``est.forgetting_["breaks"]`` counts them.  Does not merge.
+    until its errors add up.
 
-    References: Page 1954; Moustakides 1986 (optimality); Lorden 1971; Goodwin & Teoh
-    1983 (covariance resetting); Basseville & Nikiforov 1993, ch. 2.
+    Noise that rises makes the same alarm as coefficients that change; what follows tells them
+    apart.  So every alarm starts a trial: the state is reset at once, and beside it the state goes
+    on as if nothing had happened.  After 2 k rows, k the coefficients, both predict k + 10 rows or
+    more, until their Bayes factor, for noise of unknown variance, is beyond 20 (at most four times
+    as many).  Where the old state predicts better, it and all it has learnt is put back, and the
+    alarm counts as no break.  Where the winner's errors are larger than chance makes of
+    ``sigma2``, their mean is the new estimate.  During a trial, as in the first k rows, no row is
+    judged, with a given ``noise_variance`` neither: the ridge, or ``keep``, that these start from
+    says nothing of the coefficients' sizes.  The state is twice as large, for the second one.
+
+    Several targets add up their ``llr``, so ``missing="skip_target"`` is refused.
+    ``est.forgetting_["breaks"]`` counts the breaks (one on trial too).  Does not merge.
+
+    References: Page 1954; Moustakides 1986 (optimality); Lorden 1971; Goodwin & Teoh 1983
+    (covariance resetting); Basseville & Nikiforov 1993, ch. 2; O'Hagan 1995, "Fractional Bayes
+    factors for model comparison" (partial Bayes factors).
 
     Examples
     --------

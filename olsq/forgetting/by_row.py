@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import datetime
 import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
-from olsq.checks import shown
-from olsq.forgetting.base import Forgetting, number, read_factor, rows_of
+from olsq.forgetting.base import Forgetting, read_factor, read_length, rows_of
 
 
 @dataclass(frozen=True)
@@ -130,24 +126,10 @@ class ByTime(Forgetting):
 
     half_life: Any
     weights_rows: ClassVar[bool] = True
+    TIMED: ClassVar[str] = "half_life"
 
     def __post_init__(self) -> None:
-        value = self.half_life
-        if isinstance(value, np.timedelta64):
-            value = int(value.astype("timedelta64[ns]").astype(np.int64))
-            self._set(half_life=f"{value}ns")
-        elif isinstance(value, datetime.timedelta):
-            exact = getattr(value, "as_unit", None)  # pandas', which may be finer
-            whole = value // datetime.timedelta(microseconds=1) * 1000
-            value = whole if exact is None else exact("ns").value
-            self._set(half_life=f"{value}ns")
-        elif not isinstance(value, str):
-            rule = "be positive and finite"
-            self._set(half_life=number(value, "half_life", 0.0, math.inf, rule))
-        elif not value.strip():
-            raise ValueError(
-                f"half_life must be a length of time such as '30D', got {shown(value)}"
-            )
+        self._set(half_life=read_length(self.half_life, "half_life"))
 
     @property
     def window(self) -> float:

@@ -7,6 +7,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from olsq.forgetting.base import Forgetting
 from olsq.online import inputs, one_row
 from olsq.online.frames import Labels, check_same_index, column_names
 from olsq.online.holding import StateHolder
@@ -264,7 +265,7 @@ class StreamingRegressor(StateHolder):
         after = before.copy()
         for (targets, _), own in zip(found.engine.groups, found.calls, strict=True):
             chosen = slice(None) if own.usable is None else own.usable
-            gates, weights = own.gates[chosen], own.weights[chosen]
+            gates, weights = own.factors[chosen], own.weights[chosen]
             left = np.cumprod(gates[::-1])[::-1]  # of what was before each row
             logs = np.log(np.where(weights > 0, weights, 1.0))
             total = logs[-1:].sum() + (left[1:] * logs[:-1]).sum()
@@ -299,12 +300,12 @@ class StreamingRegressor(StateHolder):
             check_same_index(X=X, y=y, times=times)
         before = self._timing if fitted else None
         duration = self._duration(times is not None or before is not None)
-        value = f"{self.TIMED}={getattr(self, self.TIMED, None)!r}"
+        value, example = self._timed_option()
         if duration is None:
             if times is not None:
                 raise ValueError(
                     f"times are not used with {value}, which counts rows: leave times out, or give "
-                    f"a length of time such as {self.TIMED}='90D'"
+                    f"a length of time such as {example}"
                 )
             return call, None
         if fitted and before is None and self.n_samples_seen_ > 0:
@@ -314,7 +315,12 @@ class StreamingRegressor(StateHolder):
             )
         if forget is not None:
             raise ValueError(f"forget and {value}, a length of time, exclude each other")
-        found, timing = times_of_call(times, X, y, len(call.X), duration, before, value)
+        countable = not isinstance(getattr(self, "forget", None), Forgetting)
+        found, timing = times_of_call(
+            times, X, y, len(call.X), duration, before, value, countable=countable
+        )
+        if self._drifts_in_time:
+            return call._replace(times=found, unit=duration.length), timing
         half_life = duration.length if self.TIMED == "half_life" else None
         return call._replace(times=found, half_life=half_life), timing
 

@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from olsq.checks import check_choice
 from olsq.forgetting.base import Forgetting
-from olsq.forgetting.by_row import ByTime
 from olsq.online.conventions import MISSING, check_cov
 from olsq.online.durations import Duration, is_duration, number_duration, parse_duration
 from olsq.online.form_switch import METHODS, FormSwitch, resolve_method
@@ -258,10 +257,9 @@ class RecursiveLeastSquares(ForgetsByStrategy):
     TIMED = "half_life"
 
     def _duration(self, timed: bool) -> Duration | None:
-        if isinstance(self.forget, ByTime):
-            half_life = self.forget.half_life
-            of_dates = is_duration(half_life)
-            return (parse_duration if of_dates else number_duration)(half_life, "half_life")
+        if isinstance(self.forget, Forgetting) and self.forget.length is not None:
+            length, name = self.forget.length, str(self.forget.TIMED)
+            return (parse_duration if is_duration(length) else number_duration)(length, name)
         if self.half_life is None:
             return None
         if is_duration(self.half_life):

@@ -207,7 +207,7 @@ def _check_engine(
     forget = getattr(estimator, "forget", 1.0)
     adaptive = isinstance(forget, Forgetting) and not forget.weights_rows
     want((form == "adaptive") == adaptive, "form", form)
-    if adaptive:
+    if isinstance(forget, Forgetting) and adaptive:
         extra |= {"forget"}
         sizes["a"], sizes["b"] = aside_shape(forget.code, d, m)
     arguments = engine["arguments"]

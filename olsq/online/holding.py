@@ -60,7 +60,17 @@ class StateHolder(EstimatorConventions, FrameOutput, Inference, Saved):
     @property
     def _forgets_in_time(self) -> bool:
         """Whether factors of forgetting come from the times of rows."""
-        return self.TIMED == "half_life" and self._duration(self._timing is not None) is not None
+        timed = self.TIMED == "half_life" and not self._drifts_in_time
+        return timed and self._duration(self._timing is not None) is not None
+
+    @property
+    def _drifts_in_time(self) -> bool:
+        """Whether coefficients drift by the times of rows."""
+        return False
+
+    def _timed_option(self) -> tuple[str, str]:
+        """The parameter that may be a length of time as it is now, and as one; for messages."""
+        return f"{self.TIMED}={getattr(self, self.TIMED, None)!r}", f"{self.TIMED}='90D'"
 
     # -- beginning --------------------------------------------------------------------------------
 

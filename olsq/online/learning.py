@@ -19,7 +19,7 @@ from olsq.online.forms.statistics import statistics_of
 from olsq.online.frozen import MadeWith
 from olsq.online.path import CoefficientPath
 from olsq.online.targets import TargetGroups
-from olsq.online.times import half_life_gates, span_after
+from olsq.online.times import elapsed_times, half_life_gates, span_after
 
 BLOCK_ENTRIES = 131072  # regressors prepared at a time: what fits a core's cache
 PATH_ENTRIES = 32768  # the same with coefficients and variances after every row beside them
@@ -62,6 +62,12 @@ class Call(NamedTuple):
     targets: tuple[str, ...] | None = None  # names
     times: NDArray | None = None  # (n,), of a stream whose window or half-life is one of time
     half_life: float | None = None  # in the unit of times
+    unit: float | None = None  # of time in which coefficients drift; gates are times elapsed then
+
+    @property
+    def factors(self) -> NDArray[np.float64]:
+        """The forgetting factors (n,) of the rows."""
+        return self.gates if self.unit is None else np.ones(self.gates.shape)
 
     @property
     def nothing_usable(self) -> bool:
@@ -140,11 +146,20 @@ def absorb(
 
 
 def forgetting_in_time(call: Call, engine: Any) -> Call:
-    """The call with the factors of its half-life in time, which the engine's last row decides."""
-    if call.half_life is None or call.times is None:
+    """Convert a half-life, or a unit of drift, in time into one gate per row.
+
+    They count from the last row that the engine has learnt, and the engine's span goes on.
+    """
+    if call.times is None:
         return call
-    span = np.empty(0, call.times.dtype) if engine.span is None else engine.span
-    gates = half_life_gates(call.times, call.usable, span, call.half_life)
+    span = np.empty(0, call.times.dtype)
+    span = span if getattr(engine, "span", None) is None else engine.span
+    if call.half_life is not None:
+        gates = half_life_gates(call.times, call.usable, span, call.half_life)
+    elif call.unit is None:  # a window
+        return call
+    else:
+        gates = elapsed_times(call.times, call.usable, span) / call.unit
     engine.span = span_after(call.times, call.usable, span)
     return call._replace(gates=gates)
 

@@ -151,7 +151,7 @@ def _learn_adaptively(
     trace = Trace.none(Y.shape[1], X.shape[1]).arrays
     done, held = adaptive_update.update(
         form.R, form.z, form.columns, form.tally, form.loss, form.memory, form.variances,
-        form.aside, *form.strategy, X, Y, ONE, 0, 1, form.limits.square_root, residual, trace,
+        form.aside, *form.strategy, X, Y, ONE, ONE, 0, 1, form.limits.square_root, residual, trace,
     )  # fmt: skip
     if done == 0:
         return None

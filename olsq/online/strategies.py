@@ -23,8 +23,10 @@ class ForgetsByStrategy(StreamingRegressor):
     def forgetting_(self) -> dict[str, Any]:
         """What the way of forgetting knows of itself after the last row.
 
-        "factor" of that row, where it varies; "noise_variance", "statistic" and "breaks" of the
-        strategies that judge errors (see :mod:`olsq.forgetting`); else empty.  A variance is a
+        "window", the steady-state window in rows for this estimator's coefficients; "factor" of
+        that row, where it varies; "noise_variance", "statistic" and "breaks" of the strategies that
+        judge errors (see :mod:`olsq.forgetting`).  Empty where rows have factors that no data
+        decide.  A variance is a
         number, or an array (m,).  With ``missing="skip_target"`` of the first group of targets.
         """
         form = self._form()
@@ -33,6 +35,20 @@ class ForgetsByStrategy(StreamingRegressor):
         if "noise_variance" in found and self._origin.n_targets == 0:
             found["noise_variance"] = float(found["noise_variance"][0])
         return found
+
+    @property
+    def _drifts_in_time(self) -> bool:
+        forget = self.forget
+        return isinstance(forget, Forgetting) and not forget.weights_rows and bool(forget.length)
+
+    def _timed_option(self) -> tuple[str, str]:
+        forget = self.forget
+        if not isinstance(forget, Forgetting) or forget.TIMED is None:
+            return super()._timed_option()
+        name = type(forget).__name__
+        if forget.length is None:
+            return f"forget={name}(...)", f"{name}(..., {forget.TIMED}='1h')"
+        return f"{forget.TIMED}={forget.length!r}", f"{forget.TIMED}='1h'"
 
     def _factors_of(self, strategy: Forgetting, forget: Any) -> Any:
         """The factors of a strategy's rows, or those of the call instead where it allows it."""

@@ -146,9 +146,11 @@ def of_frames(X: Any, y: Any) -> NDArray | None:
 
 def times_of_call(
     times: Any, X: Any, y: Any, n_rows: int, duration: Duration, before: Timing | None,
-    parameter: str,
+    parameter: str, *, countable: bool = True,
 ) -> tuple[NDArray, Timing | None]:  # fmt: skip
     """Times (n,) of the rows of a call, and the stream's timing after them.
+
+    ``countable`` says whether the parameter may count rows instead.
 
     Raises ValueError where there are none, or they do not fit ``parameter`` (the one that is a
     length of time) or the rows before.
@@ -156,10 +158,10 @@ def times_of_call(
     if times is None and duration.kind == DATES:
         times = of_frames(X, y)
     if times is None:
-        other = "X or y with an index of dates" if duration.kind == DATES else "a whole number"
+        other = " (or a whole number)" if countable else ""
+        other = " (or X or y with an index of dates)" if duration.kind == DATES else other
         raise ValueError(
-            f"{parameter} is a length of time, so that every row needs a time: give times= (or "
-            f"{other})"
+            f"{parameter} is a length of time, so that every row needs a time: give times={other}"
         )
     kind, values = read_times(times, n_rows)
     if n_rows == 0:
@@ -183,20 +185,29 @@ def times_of_call(
 def half_life_gates(
     times: NDArray, usable: NDArray[np.bool_] | None, span: NDArray, half_life: float
 ) -> NDArray[np.float64]:
-    """Forgetting factors ``2^(-elapsed / half_life)`` (n,) since the row learnt before each.
+    """Forgetting factors ``2^(-elapsed / half_life)`` (n,), see :func:`elapsed_times`.
 
-    ``span`` = [time of the first row learnt, of the last], or empty: then the first row's is 1.
-    Rows that are not ``usable`` have 1, and the next one makes up for them.  A factor is never 0,
-    which would start afresh: what a long gap leaves of a state is tiny, and is there.
+    A factor is never 0, which would start afresh: what a long gap leaves of a state is tiny, and is
+    there.
     """
-    gates = np.ones(times.shape[0])
+    return np.maximum(np.exp2(-elapsed_times(times, usable, span) / half_life), SMALLEST_GATE)
+
+
+def elapsed_times(
+    times: NDArray, usable: NDArray[np.bool_] | None, span: NDArray
+) -> NDArray[np.float64]:
+    """The time (n,) that has passed at each row since the row learnt before it.
+
+    ``span`` = [time of the first row learnt, of the last], or empty: then the first row's is 0.
+    Rows that are not ``usable`` have 0, and the next one makes up for them.
+    """
+    elapsed = np.zeros(times.shape[0])
     learnt = slice(None) if usable is None else np.flatnonzero(usable)
     own = times[learnt]
     if own.size:
         before = np.concatenate([span[1:] if span.size else own[:1], own[:-1]])
-        elapsed = (own - before).astype(np.float64)
-        gates[learnt] = np.maximum(np.exp2(-elapsed / half_life), SMALLEST_GATE)
-    return gates
+        elapsed[learnt] = (own - before).astype(np.float64)
+    return elapsed
 
 
 def span_after(times: NDArray, usable: NDArray[np.bool_] | None, span: NDArray) -> NDArray:

@@ -149,7 +149,7 @@ class Noise:
 
     def squares(self, row: Row) -> Any:
         """``w e^2 / (s sigma2)`` of a row (m,), or None where they say nothing yet."""
-        if not row.error.any():
+        if not row.error.any() and row.s == 1:
             return None
         self.seen += 1
         own = row.weight * row.error**2 / row.s
@@ -218,6 +218,8 @@ class Trial:
     def compare(self, row: Row) -> None:
         s = spread(self.R, row.x, row.weight)
         error = row.y - row.x @ self.theta
+        if not (error.any() or row.error.any()):
+            return
         self.squares.append((row.weight * error**2 / s, row.weight * row.error**2 / row.s))
         self.logs += float(np.log(s) - np.log(row.s))
 
@@ -231,7 +233,7 @@ def reset_on_break(
     factor: float, ratio: float, rows: float, keep: float, outlier: float, noise: float | None,
     k: int, breaks: list[int],
 ) -> Rule:  # fmt: skip
-    """``breaks`` receives the number, among the rows that the rule saw, of each break that lasts."""
+    """``breaks`` receives the number, among the rows seen, of each break that lasts."""
     estimate = Noise(noise, 1000, k)
     statistic, at = [0.0], [-1]
     trial: list[Trial | None] = [None]
@@ -270,7 +272,7 @@ def reset_on_break(
         own = trial[0]
         kept = row
         if own is not None:
-            if row.weight > 0 and estimate.seen >= 2 * k and row.error.any():
+            if row.weight > 0 and estimate.seen >= 2 * k:
                 own.compare(row)
             decided = decide(row, own)
             if decided is None:

@@ -46,6 +46,33 @@ def solve(
     return np.array([float(v) for v in theta]), np.sqrt(inflation)
 
 
+def kalman(
+    X: NDArray, y: NDArray, drift: NDArray, ridge: NDArray, elapsed: NDArray | None = None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The Kalman filter of coefficients that walk: means and variances (n, d) after each row.
+
+    Before row t they walk by ``elapsed[t] drift`` (a number 1 where it is not given); ``drift``
+    (d, d) and the prior's precision ``ridge`` (d,) > 0 are in units of the noise's variance.
+    """
+    n, d = X.shape
+    P = [[1 / Fraction(float(ridge[i])) if i == j else Fraction(0) for j in range(d)]
+         for i in range(d)]  # fmt: skip
+    Q = [[Fraction(float(drift[i, j])) for j in range(d)] for i in range(d)]
+    theta = [Fraction(0)] * d
+    means, variances = np.empty((n, d)), np.empty((n, d))
+    for t in range(n):
+        step = Fraction(1 if elapsed is None else float(elapsed[t]))
+        row = [Fraction(float(v)) for v in X[t]]
+        P = [[P[i][j] + step * Q[i][j] for j in range(d)] for i in range(d)]
+        u = [sum((P[i][j] * row[j] for j in range(d)), Fraction(0)) for i in range(d)]
+        s = 1 + sum((row[i] * u[i] for i in range(d)), Fraction(0))
+        error = Fraction(float(y[t])) - sum((row[i] * theta[i] for i in range(d)), Fraction(0))
+        theta = [theta[i] + u[i] * error / s for i in range(d)]
+        P = [[P[i][j] - u[i] * u[j] / s for j in range(d)] for i in range(d)]
+        means[t], variances[t] = [float(v) for v in theta], [float(P[i][i]) for i in range(d)]
+    return means, variances
+
+
 def _inverse(H: Matrix) -> Matrix | None:
     """Invert by Gauss-Jordan elimination; None if a pivot is 0 (H is semidefinite)."""
     d = len(H)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.forgetting.base import Forgetting, from_dict
-from olsq.forgetting.entries import PER_COEFFICIENT, RESET, VARIABLE, WALK
+from olsq.forgetting.entries import BOUNDED, PER_COEFFICIENT, RESET, VARIABLE, WALK
 from olsq.online.forms import adaptive_update as kernels
 from olsq.online.forms.adaptive_memory import (
     BREAKS,
@@ -22,7 +22,7 @@ from olsq.online.forms.adaptive_memory import (
     aside_shape,
 )
 from olsq.online.forms.limits import DOUBLE
-from olsq.online.forms.rows import Rows, Trace
+from olsq.online.forms.rows import Rows, Trace, read_only
 from olsq.online.forms.square_root import SquareRootForm
 
 
@@ -73,12 +73,14 @@ class AdaptiveForm(SquareRootForm):
 
     def update(self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace) -> int:
         """Absorb rows start..stop; write their a-priori residuals and the trace."""
-        t = start
+        t, elapsed = start, rows.gates
+        if self.forget.length is not None:  # the times elapsed; no factor
+            rows = rows._replace(gates=read_only(np.ones(rows.X.shape[0])))
         while t < stop:
             t, held = kernels.update(
                 self.R, self.z, self.columns, self.tally, self.loss, self.memory, self.variances,
-                self.aside, *self.strategy, rows.X, rows.Y, rows.weights, t, stop, self.limits.square_root,
-                residual, trace.arrays,
+                self.aside, *self.strategy, rows.X, rows.Y, rows.weights, elapsed, t, stop,
+                self.limits.square_root, residual, trace.arrays,
             )  # fmt: skip
             self.held += held
             if t < stop:  # a new direction: what it determines is not known yet to forget it
@@ -96,17 +98,21 @@ class AdaptiveForm(SquareRootForm):
         return super().coefficients()
 
     def leverage(self, X: NDArray) -> NDArray:
-        """``x . P x`` (n,); of the next row's P where coefficients walk."""
+        """``x . P x`` (n,); of the next row's P where coefficients walk by a step a row."""
         leverage = super().leverage(X)
         code, _, vectors = self.strategy
-        return leverage + ((X @ vectors.T) ** 2).sum(1) if code == WALK else leverage
+        if code != WALK or self.forget.length is not None:
+            return leverage
+        return leverage + ((X @ vectors.T) ** 2).sum(1)
 
     def state(self) -> dict[str, Any]:
         """The strategy's own numbers, for who wants to see them."""
         code = self.strategy[0]
-        found: dict[str, Any] = {"factor": float(self.memory[GATE])}
+        found: dict[str, Any] = {"window": self.forget.window_for(self.R.shape[0])}
+        if code in (VARIABLE, RESET, BOUNDED):
+            found["factor"] = float(self.memory[GATE])
         if code not in (VARIABLE, RESET):
-            return found if "trace" in self.forget.to_dict() else {}
+            return found
         given = self.forget.noise_variance
         known = given is not None or self.memory[ROWS] > 0
         sizes = np.full(self.variances.size, given) if given is not None else self.variances.copy()

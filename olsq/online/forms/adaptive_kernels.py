@@ -190,7 +190,7 @@ def carry_trace(memory, R, p, u, factor, weight, leverage):
 @kernel(forceinline=True)
 def forget(
     kind, options, vectors, memory, variances, aside, R, z, x, p, weight, leverage, residual, floor,
-    theta, row, rest, g, inverse,
+    elapsed, theta, row, rest, g, inverse,
 ):  # fmt: skip
     """Bring R, z to the state before row x is learnt.
 
@@ -230,8 +230,11 @@ def forget(
             observe_as_they_are(R, z, vectors[0], turn, count, theta, row, rest, g)
             memory[TURN] = (turn + count) % d
         return 1.0, factor
-    for r in range(vectors.shape[0]):
-        inflate(R, z, vectors[r], row, rest)
+    step = math.sqrt(elapsed)
+    for r in range(vectors.shape[0] if elapsed > 0 else 0):
+        for k in range(d):
+            g[k] = step * vectors[r, k]
+        inflate(R, z, g, row, rest)
     return 1.0, 1.0
 
 

@@ -17,8 +17,13 @@ from olsq.forgetting.entries import (
 from olsq.kernel import kernel
 from olsq.online.forms.adaptive_kernels import forget, passed_over, set_targets
 from olsq.online.forms.adaptive_memory import KNOWN, LAST_TRACE, N_MEMORY, TRIAL
-from olsq.online.forms.edges import check_rows, check_state, check_trace
-from olsq.online.forms.error_kernels import continue_trial, rounding_of_errors, start_trial
+from olsq.online.forms.edges import check_gates, check_rows, check_state, check_trace
+from olsq.online.forms.error_kernels import (
+    continue_trial,
+    learn_aside,
+    rounding_of_errors,
+    start_trial,
+)
 from olsq.online.forms.square_root_kernels import (
     DECAY,
     add_square,
@@ -78,13 +83,14 @@ def error_of(theta, x, targets, error):
 @kernel()
 def update(
     R, z, columns, tally, loss, memory, variances, aside, kind, options, vectors, X, Y, weights,
-    start, stop, limits, residual, trace,
+    elapsed, start, stop, limits, residual, trace,
 ):  # fmt: skip
     """Absorb rows start..stop; return (first row not absorbed, number of coefficients held).
 
     As :func:`olsq.online.forms.square_root_kernels.update`, with the way of forgetting ``kind``,
     its numbers ``options`` and ``vectors``, and its state ``memory``, ``variances`` and ``aside``.
-    Nothing is forgotten while a coefficient is undetermined.  O(d^2) a row but for what ``forget`` says.
+    ``elapsed`` (n,) is the time since the row before, in which coefficients walk.  Nothing is
+    forgotten while a coefficient is undetermined.  O(d^2) a row but for what ``forget`` says.
 
     Under PerCoefficient the coefficients are carried by their increments, in ``aside``: where
     factors differ, columns of R come to differ by any factor while their coefficients stay
@@ -93,6 +99,7 @@ def update(
     d, m = R.shape[0], z.shape[0]
     check_state(R, z, columns, tally, loss)
     check_rows(X, Y, weights, start, stop, residual, d, m)
+    check_gates(elapsed, X.shape[0])
     check_trace(trace, X.shape[0], d, m)
     check_strategy(kind, options, vectors, memory, variances, aside, d, m)
     coefs, diags, _, _, recursive, _ = trace
@@ -134,21 +141,21 @@ def update(
         if full and kind == RESET and memory[TRIAL] > 0:
             continue_trial(
                 aside, memory, options, variances, R, z, columns, tally, loss, X[t], Y[t],
-                residual[t], leverage, weight, floor, limits, noise, own[0], own[1], own[2], y,
-                theta,
+                residual[t], leverage, weight, floor, limits, noise, own[0], own[1], own[2],
             )  # fmt: skip
         if full and not passed_over(kind, options, X[t], weight):
             gate, counted = forget(
                 kind, options, vectors, memory, variances, aside, R, z, X[t], p, weight, leverage,
-                residual[t], floor, theta, row, rest, g, inverse,
+                residual[t], floor, elapsed[t], theta, row, rest, g, inverse,
             )  # fmt: skip
             if kind == RESET and memory[TRIAL] == 1:
                 for k in range(d):
                     own[0, k] = noise[k]
-                start_trial(
-                    aside, memory, options, R, z, columns, tally, loss, X[t], Y[t], weight, limits,
-                    own[0], own[1], y, theta,
-                )  # fmt: skip
+                start_trial(aside, memory, R, z, columns, tally, loss)
+            if kind == RESET and memory[TRIAL] > 0:
+                learn_aside(
+                    aside, options, X[t], Y[t], weight, limits, own[0], own[1], y, theta, d
+                )
             if not by_factor:
                 tally[DECAY] = 0.0  # the ridge is no penalty of a known size any more
         elif full:

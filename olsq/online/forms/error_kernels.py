@@ -61,14 +61,14 @@ def standardised(memory, variances, options, residual, floor, weight, leverage, 
 
     The estimate of sigma2 goes on with the row.  ``first`` rows, at the start and after a break,
     are left to determine the coefficients, and as many and EXTRA more to start the mean with.
-    sigma2 is nowhere below the square of ``floor``, what rounding makes of errors; a row where
-    that is 0 too (a sensor that is off: y and its prediction are 0) is no sample of anything.
+    sigma2 is nowhere below the square of ``floor``, what rounding makes of errors.  A row of zeros,
+    y too (a sensor that is off), is no sample of anything.
     """
     m = residual.shape[0]
-    told = False
+    told = leverage > 0
     for target in range(m):
         own[target] = 0.0
-        told = told or residual[target] != 0 or floor[target] > 0
+        told = told or residual[target] != 0
     if not told:
         return False
     memory[SEEN] += 1
@@ -122,7 +122,7 @@ def factor_by_error(
     return options[FACTOR]
 
 
-# -- a rise of the noise under Variable -------------------------------------------------------------
+# -- a rise of the noise under Variable ------------------------------------------------------------
 
 
 @kernel(forceinline=True)
@@ -140,7 +140,7 @@ def follow_noise(options, memory, variances, aside, residual, weight, leverage, 
     m = residual.shape[0]
     share = weight / (1.0 + weight * leverage)
     memory[STRETCH] += 1
-    memory[STRETCH_CLIPPED] += 1.0 if ratio > CLIP else 0.0
+    memory[STRETCH_CLIPPED] += 1.0 if ratio >= CLIP else 0.0
     for target in range(m):
         aside[target, 0] += share * residual[target] ** 2
     rows = memory[STRETCH]
@@ -160,7 +160,7 @@ def follow_noise(options, memory, variances, aside, residual, weight, leverage, 
     memory[STRETCH] = memory[STRETCH_CLIPPED] = 0.0
 
 
-# -- the trial after an alarm of ResetOnBreak -------------------------------------------------------
+# -- the trial after an alarm of ResetOnBreak ------------------------------------------------------
 #
 # An alarm resets the state at once.  Beside it the state goes on as if nothing had happened, in
 # ``aside``: [R | z | columns | tally | loss | sums of squares and their largest, of the state
@@ -207,17 +207,20 @@ def copy_state(R, z, columns, tally, loss, into_R, into_z, into_columns, into_ta
 
 
 @kernel(forceinline=True)
-def start_trial(
-    aside, memory, options, R, z, columns, tally, loss, row, targets, weight, limits, noise, x, y,
-    theta,
-):  # fmt: skip
-    """Put the state before an alarm's row aside, and let it learn the row as any other."""
+def start_trial(aside, memory, R, z, columns, tally, loss):
+    """Put the state before an alarm's row aside."""
     d, m = R.shape[0], z.shape[0]
     own_R, own_z, own_columns, own_tally, own_loss, sums = state_aside(aside, d, m)
     copy_state(R, z, columns, tally, loss, own_R, own_z, own_columns, own_tally, own_loss)
     for k in range(sums.shape[0]):
         sums[k] = 0.0
     memory[TRIAL] = 2.0
+
+
+@kernel(forceinline=True)
+def learn_aside(aside, options, row, targets, weight, limits, noise, x, y, theta, d):
+    """Let the state aside learn a row as if there had been no alarm; noise (d,) is its own."""
+    own_R, own_z, own_columns, own_tally, own_loss, _ = state_aside(aside, d, y.shape[0])
     absorb(
         own_R, own_z, own_columns, own_tally, own_loss, row, targets, options[FACTOR], weight,
         limits, noise, x, y, theta,
@@ -241,12 +244,12 @@ def bayes_factor(sums, rows, m):
 @kernel(forceinline=True)
 def continue_trial(
     aside, memory, options, variances, R, z, columns, tally, loss, row, targets, residual,
-    leverage, weight, floor, limits, noise, own_noise, x, p, y, theta,
+    leverage, weight, floor, limits, noise, own_noise, x, p,
 ):  # fmt: skip
     """Compare the state aside and the reset one at a row that neither has learnt; maybe decide.
 
-    ``noise`` (d,) becomes that of the state aside where it takes over.  x, p, y and own_noise are
-    scratch.
+    ``own_noise`` (d,) receives the noise of the state aside, and ``noise`` too where it takes over.
+    x and p are scratch.
     """
     d, m = R.shape[0], z.shape[0]
     own_R, own_z, own_columns, own_tally, own_loss, sums = state_aside(aside, d, m)
@@ -279,10 +282,6 @@ def continue_trial(
     if rows >= d + EXTRA:
         score = bayes_factor(sums, rows, m)
     if rows < d + EXTRA or (abs(score) < DECISIVE and rows < LONGEST_TRIAL * (d + EXTRA)):
-        absorb(
-            own_R, own_z, own_columns, own_tally, own_loss, row, targets, options[FACTOR], weight,
-            limits, own_noise, x, y, theta,
-        )  # fmt: skip
         return
     won = 0
     if score > 0:
