@@ -188,7 +188,8 @@ def test_a_break_is_one_with_and_without_noise(given, start, deviation):
     elif start == "exact":
         y[:300] = X[:300] @ coef
     noise = max(deviation, 1e-9) ** 2 if given else None
-    strategy = F.ResetOnBreak(noise_variance=noise)
+    # A share of what came before biases the coefficients by millions of such deviations.
+    strategy = F.ResetOnBreak(noise_variance=noise, keep=1e-14 if given else 1e-4)
     est = estimator(strategy, fit_intercept=False, ridge=0.0).partial_fit(X[:1010], y[:1010])
     assert est.forgetting_["breaks"] == 1  # at once
     est.partial_fit(X[1010:], y[1010:])

@@ -29,14 +29,16 @@ from olsq.online.forms.error_kernels import factor_by_error
 from olsq.online.forms.square_root_kernels import rotate
 from olsq.online.forms.triangular_kernels import back_substitute, inverse_diagonal
 
+SMALLEST_SQUARE, LARGEST_SQUARE = 1e-250, 1e250  # between these no square has lost digits
+
 
 @kernel(forceinline=True)
-def inflate(R, z, g, row, rest):
-    """Bring R, z from P to ``P + g g^T``, with the coefficients R theta = z as they are.
+def inflate(R, z, g, step, row, rest):
+    """Bring R, z from P to ``P + step^2 g g^T``, with the coefficients R theta = z as they are.
 
-    ``theta' = theta + g w`` with w of variance 1 is the system of rows ``[1 | 0]`` and
-    ``[-R g | R]`` in (w, theta'); rotations from the last row up clear the column of w, and keep R
-    triangular (the square-root information filter's time update; Bierman 1977, ch. 6).
+    ``theta' = theta + step g w`` with w of variance 1 is the system of rows ``[1 | 0]`` and
+    ``[-step R g | R]`` in (w, theta'); rotations from the last row up clear the column of w, and
+    keep R triangular (the square-root information filter's time update; Bierman 1977, ch. 6).
     ``g`` (d,); row (d,) and rest (m,) are scratch.
     """
     d, m = R.shape[0], z.shape[0]
@@ -53,6 +55,7 @@ def inflate(R, z, g, row, rest):
         v = 0.0
         for k in range(last + 1 - i):
             v += own[k] * g[i + k]
+        v *= step
         if v == 0:
             continue
         length = math.hypot(pivot, v)
@@ -215,12 +218,23 @@ def forget(
         scale_columns(R, vectors[0])
         return 1.0, factor
     if kind == DIRECTIONAL:
-        if factor == 1 or weight == 0 or not image_of_unit(R, x, g, row):
+        if factor == 1 or weight == 0:
             return 1.0, factor if weight > 0 else 1.0
-        share = math.sqrt(1.0 / factor - 1.0)
+        size = 0.0  # of R x
+        for i in range(d):
+            own, part = R[i, i:], x[i:]
+            total = 0.0
+            for k in range(own.shape[0]):
+                total += own[k] * part[k]
+            size += total * total
         for k in range(d):
-            g[k] *= share
-        inflate(R, z, g, row, rest)
+            g[k] = x[k]
+        share = math.sqrt(1.0 / factor - 1.0)
+        if SMALLEST_SQUARE < size < LARGEST_SQUARE:
+            share /= math.sqrt(size)
+        elif not image_of_unit(R, x, g, row):
+            return 1.0, factor
+        inflate(R, z, g, share, row, rest)
         return 1.0, factor
     if kind == RESETTING:
         if factor < 1:
@@ -232,9 +246,7 @@ def forget(
         return 1.0, factor
     step = math.sqrt(elapsed)
     for r in range(vectors.shape[0] if elapsed > 0 else 0):
-        for k in range(d):
-            g[k] = step * vectors[r, k]
-        inflate(R, z, g, row, rest)
+        inflate(R, z, vectors[r], step, row, rest)
     return 1.0, 1.0
 
 

@@ -21,7 +21,6 @@ from olsq.online.forms.edges import check_gates, check_rows, check_state, check_
 from olsq.online.forms.error_kernels import (
     continue_trial,
     learn_aside,
-    rounding_of_errors,
     start_trial,
 )
 from olsq.online.forms.square_root_kernels import (
@@ -107,7 +106,8 @@ def update(
     p, x, y, noise = np.empty(d), np.empty(d), np.empty(m), np.empty(d)
     theta, row, rest, g = np.empty((m, d)), np.empty(d), np.empty(m), np.empty(d)
     inverse = np.empty((d, d) if diags.shape[0] > 0 or kind == BOUNDED else (0, 0))
-    floor, own = np.empty(m), np.empty((4, d if kind == RESET else 0))
+    # What rounding may make of errors; noise, x and p of the state aside.
+    floor, own = np.empty(m), np.empty((3, d if kind == RESET else 0))
     by_factor, by_error = kind in (VARIABLE, RESET, BOUNDED), kind in (VARIABLE, RESET)
     held = 0
     for t in range(start, stop):
@@ -118,7 +118,8 @@ def update(
             noise[j] = abs(x[j])
         if want_path and not full:
             return t, held
-        if forward_solve(R, x, p, columns, noise_level(limits, d, tally), noise) >= 0:
+        level = noise_level(limits, d, tally)
+        if forward_solve(R, x, p, columns, level, noise) >= 0:
             return t, held
         leverage = 0.0
         for k in range(d):
@@ -128,6 +129,11 @@ def update(
             for k in range(d):
                 total -= z[target, k] * p[k]
             residual[t, target] = total
+            if by_error:
+                total = abs(Y[t, target])
+                for k in range(d):
+                    total += abs(z[target, k] * p[k])
+                floor[target] = level * total
         weight = weights[t]
         gate, counted = 1.0, 1.0
         by_increments = full and kind == PER_COEFFICIENT
@@ -136,8 +142,6 @@ def update(
                 back_substitute(R, z, aside)
                 memory[KNOWN] = 1.0
             error_of(aside, X[t], Y[t], residual[t])
-        if full and by_error:
-            rounding_of_errors(z, p, Y[t], noise_level(limits, d, tally), floor)
         if full and kind == RESET and memory[TRIAL] > 0:
             continue_trial(
                 aside, memory, options, variances, R, z, columns, tally, loss, X[t], Y[t],

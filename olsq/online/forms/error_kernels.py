@@ -46,16 +46,6 @@ CHANCE = 3.0  # standard deviations of an estimated variance beyond which it is 
 
 
 @kernel(forceinline=True)
-def rounding_of_errors(z, p, targets, level, floor):
-    """What rounding may make of each target's a-priori error ``y - z . p``, into floor (m,)."""
-    for target in range(z.shape[0]):
-        size = abs(targets[target])
-        for k in range(z.shape[1]):
-            size += abs(z[target, k] * p[k])
-        floor[target] = level * size
-
-
-@kernel(forceinline=True)
 def standardised(memory, variances, options, residual, floor, weight, leverage, own, first):
     """``z^2 = w e^2 / (s sigma2)`` of each target into ``own``; whether they can be judged.
 
