@@ -120,6 +120,18 @@ def _of_timedelta64(value: np.timedelta64, name: str) -> int:
     return count * step * scale
 
 
+def half_life_duration(half_life: Any, timed: bool) -> Duration | None:
+    """A half-life as a length of time; None if there is none, or it counts rows.
+
+    ``timed`` says whether rows have times: a plain number may be either.
+    """
+    if half_life is None:
+        return None
+    if is_duration(half_life):
+        return parse_duration(half_life, "half_life")
+    return number_duration(half_life, "half_life") if timed else None
+
+
 def number_duration(value: Any, name: str) -> Duration:
     """A length of time between times that are numbers; ValueError unless positive and finite."""
     number = isinstance(value, (int, float, np.integer, np.floating)) and type(value) is not bool

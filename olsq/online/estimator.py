@@ -11,7 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 from olsq.checks import check_choice
 from olsq.forgetting.base import Forgetting
 from olsq.online.conventions import MISSING, check_cov
-from olsq.online.durations import Duration, is_duration, number_duration, parse_duration
+from olsq.online.durations import (
+    Duration,
+    half_life_duration,
+    is_duration,
+    number_duration,
+    parse_duration,
+)
 from olsq.online.form_switch import METHODS, FormSwitch, resolve_method
 from olsq.online.forms.limits import state_dtype_name
 from olsq.online.inputs import check_ridge_size
@@ -260,11 +266,7 @@ class RecursiveLeastSquares(ForgetsByStrategy):
         if isinstance(self.forget, Forgetting) and self.forget.length is not None:
             length, name = self.forget.length, str(self.forget.TIMED)
             return (parse_duration if is_duration(length) else number_duration)(length, name)
-        if self.half_life is None:
-            return None
-        if is_duration(self.half_life):
-            return parse_duration(self.half_life, "half_life")
-        return number_duration(self.half_life, "half_life") if timed else None
+        return half_life_duration(self.half_life, timed)
 
     def _check_parameters(self) -> None:
         if self.prior is not None and (self.ridge_mode == "fixed" or self.cov == "sandwich"):

@@ -13,7 +13,7 @@ from olsq.online.estimator import RecursiveLeastSquares
 from olsq.online.file_checks import check_arrays, check_header
 from olsq.online.invariants import check_counts
 from olsq.online.many import files as bank_files
-from olsq.online.many import grouped
+from olsq.online.many import group_files
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.grouped import GroupedLeastSquares
 from olsq.online.rolling import RollingLeastSquares
@@ -52,7 +52,7 @@ def restore(
         if kind is FilterBank:
             return bank_files.read(FilterBank, header, arrays)
         if kind is GroupedLeastSquares:
-            return grouped.read(header, arrays)
+            return group_files.read(GroupedLeastSquares, header, arrays)
         if isinstance(given := header.get("parameters"), dict) and "forget" in given:
             header["parameters"] = given | {"forget": from_dict(given["forget"])}
         check_counts(header, arrays)

@@ -11,6 +11,7 @@ from olsq.online import pieces
 from olsq.online.estimator import RecursiveLeastSquares
 from olsq.online.frames import Labels
 from olsq.online.many.bank import FilterBank
+from olsq.online.many.clocks import Clocks
 from olsq.online.many.grouped import GroupedLeastSquares
 from olsq.online.path import CoefficientPath
 from olsq.online.times import as_array, name_of, read_times
@@ -65,7 +66,7 @@ def labels_of(X: Any, y: Any, fit_intercept: bool, times: Any = None) -> Labels:
 def check_groups(parameters: dict[str, Any]) -> None:
     """Raise TypeError or ValueError for parameters that groups do not have."""
     groups = GroupedLeastSquares(**parameters)
-    FilterBank(1, **groups.get_params())._check_parameters()
+    FilterBank(1, **groups._bank_parameters())._check_parameters()
     if np.ndim(groups.forget) > 0 or np.ndim(groups.ridge) > 1:
         raise ValueError("forget must be a number and ridge a number or an array (d,) with by=")
 
@@ -77,14 +78,18 @@ def grouped(
     known = set(GroupedLeastSquares._parameter_names())
     own = {name: value for name, value in parameters.items() if name in known}
     groups = GroupedLeastSquares(**own)
-    bank = FilterBank(len(found), **groups.get_params())
-    one = RecursiveLeastSquares(**parameters)
     first: Any = next(iter(found.values()))
-    origin = first._origin
+    origin, clocks = first._origin, None
+    if first._timing is not None:
+        clocks = groups._clocks = Clocks.start(first._timing.kind, len(found))
+    bank = FilterBank(len(found), **groups._bank_parameters())
+    one = RecursiveLeastSquares(**parameters)
     bank._begin(origin.n_features, origin.n_targets, origin.dtype)
     for f, piece in enumerate(found.values()):
         begun: Any = pieces.begun(one, piece)
         bank._state.set_switch(f, begun._engine.engine, begun.n_samples_seen_)
+        if clocks is not None:
+            clocks.set_group(f, begun._timing, begun._engine.engine.span)
         if begun._log_weights is not None:
             bank._state.logs[f] = begun._log_weights[0]
     shape: tuple[int, ...] = (0, origin.n_targets) if origin.n_targets else (0,)

@@ -33,6 +33,24 @@ def read_times(times: Any, n_rows: int | None = None) -> tuple[str, NDArray]:
     Raises TypeError or ValueError, naming the first bad row, for what is neither dates nor numbers,
     missing times, and times that go back.
     """
+    kind, values = read_times_in_any_order(times, n_rows)
+    back = values[1:] < values[:-1]
+    if back.any():
+        t, array = int(np.argmax(back)) + 1, times_array(times)
+        raise ValueError(
+            f"times must not go back, but row {t} is at {array[t]}, after {array[t - 1]}: sort the "
+            "rows by time first"
+        )
+    return kind, values
+
+
+def read_times_in_any_order(
+    times: Any, n_rows: int | None = None, needed: NDArray[np.bool_] | None = None
+) -> tuple[str, NDArray]:
+    """:func:`read_times` of rows that need not be in order.
+
+    Times may be missing where ``needed`` (n,) is False.
+    """
     array = times_array(times)
     if array.ndim != 1 or (n_rows is not None and array.shape[0] != n_rows):
         rows = "one time for each row" if n_rows is None else f"one time for each of {n_rows} rows"
@@ -42,18 +60,13 @@ def read_times(times: Any, n_rows: int | None = None) -> tuple[str, NDArray]:
     else:
         array = real_array(array, "times").astype(np.float64)
         missing, kind = ~np.isfinite(array), NUMBERS
-    if missing.any():
-        t = int(np.argmax(missing))
+    bad = missing if needed is None else missing & needed
+    if bad.any():
+        t = int(np.argmax(bad))
         raise ValueError(f"times must not be missing, got {array[t]} in row {t}: leave it out")
-    values = _nanoseconds(array) if kind == DATES else array
-    back = values[1:] < values[:-1]
-    if back.any():
-        t = int(np.argmax(back)) + 1
-        raise ValueError(
-            f"times must not go back, but row {t} is at {array[t]}, after {array[t - 1]}: sort the "
-            "rows by time first"
-        )
-    return kind, values
+    if missing.any():
+        array = np.where(missing, np.zeros(1, array.dtype), array)
+    return kind, _nanoseconds(array) if kind == DATES else array
 
 
 def as_values(times: NDArray) -> NDArray:
@@ -155,6 +168,22 @@ def times_of_call(
     Raises ValueError where there are none, or they do not fit ``parameter`` (the one that is a
     length of time) or the rows before.
     """
+    times = times_or_index(times, X, y, duration, parameter)
+    kind, values = read_times(times, n_rows)
+    if n_rows == 0:
+        return np.empty(0, np.int64 if duration.kind == DATES else np.float64), before
+    check_kind(kind, duration, parameter)
+    first = values[0].item()
+    if before is not None and first < before.last:
+        raise ValueError(
+            f"times must not go back, but row 0 is at {time_shown(kind, first)}, and the last row "
+            f"before this call was at {time_shown(kind, before.last)}"
+        )
+    return values, Timing(kind, first if before is None else before.first, values[-1].item())
+
+
+def times_or_index(times: Any, X: Any, y: Any, duration: Duration, parameter: str) -> Any:
+    """The times of a call, or the dates of X's or y's index; ValueError where there are none."""
     if times is None and duration.kind == DATES:
         times = of_frames(X, y)
     if times is None:
@@ -163,9 +192,11 @@ def times_of_call(
         raise ValueError(
             f"{parameter} is a length of time, so that every row needs a time: give times={other}"
         )
-    kind, values = read_times(times, n_rows)
-    if n_rows == 0:
-        return np.empty(0, np.int64 if duration.kind == DATES else np.float64), before
+    return times
+
+
+def check_kind(kind: str, duration: Duration, parameter: str) -> None:
+    """Raise ValueError if times of this kind do not go with a length of time."""
     if kind != duration.kind:
         what = {DATES: "dates", NUMBERS: "numbers"}
         use = "text such as '90D' or a timedelta" if kind == DATES else "a float, in their unit"
@@ -173,13 +204,6 @@ def times_of_call(
             f"times are {what[kind]}, but {parameter} is a length between {what[duration.kind]}: "
             f"with {what[kind]} {parameter.partition('=')[0]} is {use}"
         )
-    first = values[0].item()
-    if before is not None and first < before.last:
-        raise ValueError(
-            f"times must not go back, but row 0 is at {time_shown(kind, first)}, and the last row "
-            f"before this call was at {time_shown(kind, before.last)}"
-        )
-    return values, Timing(kind, first if before is None else before.first, values[-1].item())
 
 
 def half_life_gates(

@@ -153,6 +153,30 @@ def test_lags_are_those_of_the_group_and_predictions_follow_them(table, olsq_com
     np.testing.assert_allclose(forecast[first], wanted[first], rtol=1e-9)
 
 
+def test_half_lives_in_time_are_those_of_each_group(tmp_path, olsq_command):
+    """Irregular days, a night of 300 half-lives, chunks, resumed in the middle."""
+    frame = rows_by_shop()
+    days = np.cumsum(np.random.default_rng(1).integers(0, 3, len(frame)))
+    days[200:] += 9000
+    frame = frame.with_columns(day=pl.Series(np.datetime64("1990-01-01") + days))
+    frame[:180].write_csv(tmp_path / "first.csv")
+    frame.write_csv(tmp_path / "d.csv")
+    out, state = tmp_path / "o.parquet", tmp_path / "s.olsq"
+    options = ("--time", "day", "--half-life", "30D", "--state", state, "--out", out)
+    fit(olsq_command, tmp_path / "first.csv", *FIT, *options)
+    fit(olsq_command, tmp_path / "d.csv", *FIT, *options, "--resume")
+    x, y, shop = arrays(frame)
+    path = olsq.coefficient_path(
+        x[:, None], y, by=shop, times=frame["day"].to_numpy(), half_life="30D", ridge=1e-3,
+        fit_intercept=True, cov="sandwich",
+    )  # fmt: skip
+    known = np.isfinite(path.residual) & np.isfinite(path.sigma2)
+    for name, wanted in (("coef_x", path.coef[:, 0]), ("residual", path.residual)):
+        found = pl.read_parquet(out)[name].to_numpy()
+        np.testing.assert_allclose(found[known], wanted[known], rtol=1e-9, atol=1e-10)
+    assert olsq.load(state).half_life == "30D"
+
+
 def test_groups_that_were_never_learned_have_no_prediction(table, olsq_command):
     folder, _ = table
     state = folder / "s.olsq"

@@ -211,6 +211,23 @@ def test_groups():
         assert_same_path(distributed.coefficient_path(cut(X), cut(y), **options), path)
 
 
+def test_groups_with_a_half_life_in_time():
+    X, y, weight = stream(9)
+    rng = np.random.default_rng(1)
+    by, times = rng.choice(np.array(["a", "b", "c"]), N), np.cumsum(rng.uniform(0, 2, N))
+    times[N // 2 :] += 9000.0  # a gap of more than 300 half-lives
+    X[rng.random(N) < 0.1, 0] = np.nan
+    given = {"half_life": 25.0, "ridge": 0.1}
+    one = olsq.GroupedLeastSquares(**given).partial_fit(X, y, weight, by=by, times=times)
+    found = distributed.fit(
+        cut(X), cut(y), sample_weight=weight, by=cut(by), times=cut(times), **given
+    )
+    for groups in (found, one):  # ready to go on: each group from its own last row
+        groups.partial_fit(np.ones((3, 3)), [1.0, 2.0, 3.0], by=list("abc"), times=[9e5] * 3)
+    np.testing.assert_allclose(found.coef_, one.coef_, rtol=1e-9, atol=1e-9)
+    assert_same_fit(found["b"], one["b"])
+
+
 def test_frames_by_names_of_columns():
     X, y, weight = stream(10)
     index = pd.date_range("2024-01-01", periods=N)

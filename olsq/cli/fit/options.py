@@ -149,14 +149,12 @@ class FitOptions:
         """What one regression for each group cannot do."""
         for option, given in (
             (f"--window {self.window}", self.window is not None),
-            (f"--half-life {self.half_life}", isinstance(self.half_life, str)),
             ("--ridge-mode fixed", self.ridge_mode == "fixed"),
             ("--method information", self.method == "information"),
         ):
             if given:
                 raise InputError(
-                    f"--by and {option} exclude each other (--forget and a --half-life of rows go "
-                    "with it)"
+                    f"--by and {option} exclude each other (--forget and --half-life go with it)"
                 )
 
     def figures(self) -> list[Path]:

@@ -15,6 +15,7 @@ from olsq.online.estimator import RecursiveLeastSquares
 from olsq.online.forms.limits import state_dtype_name
 from olsq.online.forms.rows import clip_to
 from olsq.online.many import one_row
+from olsq.online.many.clocks import TimedRows
 from olsq.online.many.learning import BankPath, BankRows, learn
 from olsq.online.many.making import BankMaking
 from olsq.online.many.paths import carry, open_path
@@ -236,9 +237,12 @@ class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
 
     def _learn(
         self, X: Any, y: Any, sample_weight: Any, forget: Any, which: Any, *,
-        want_path: bool = False,
+        want_path: bool = False, timed: TimedRows | None = None,
     ) -> BankPath | None:  # fmt: skip
-        """Check, then learn; the path of the rows as they were given, if that is wanted."""
+        """Check, then learn; the path of the rows as they were given, if that is wanted.
+
+        Rows that are ``timed`` have the factors of their times.
+        """
         fitted = "_state" in self.__dict__
         if fitted:
             frozen.check(self, self._made_with)
@@ -261,6 +265,8 @@ class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
         if sample_weight is not None or not settled(given.X, given.Y, stored):
             heavy = None if sample_weight is None else weights
             usable = inputs.usable_rows(given.X, given.Y, heavy, self.missing, self, stored)
+        if timed is not None:
+            gates = timed.gates(usable)
         if not fitted:
             self._begin(given.X.shape[1], given.n_targets, given.X.dtype)
         rows = BankRows(

@@ -33,7 +33,7 @@ def written(
     """Header and arrays of the file."""
     header = {
         "estimator": NAME,
-        "parameters": {name: _plain(value) for name, value in bank.get_params().items()},
+        "parameters": {name: plain(value) for name, value in bank.get_params().items()},
         "n_features": bank.n_features_in_,
         "n_targets": bank._n_targets,
         "dtype": bank._dtype.name,
@@ -110,12 +110,12 @@ def _check_arrays(bank: Any, arrays: dict[str, NDArray], shape: tuple[int, ...],
         check_row_counts(name, arrays[name])
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """A parameter as something JSON can hold."""
     if isinstance(value, Moments):
-        return {name: _plain(np.asarray(part)) for name, part in value._asdict().items()}
+        return {name: plain(np.asarray(part)) for name, part in value._asdict().items()}
     if isinstance(value, (tuple, list)):
-        return [_plain(part) for part in value]
+        return [plain(part) for part in value]
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, (np.dtype, type)):  # state_dtype

@@ -11,10 +11,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from olsq.checks import check_choice
 from olsq.online import inputs
+from olsq.online.durations import half_life_duration
 from olsq.online.estimator import RecursiveLeastSquares
 from olsq.online.inference.predicting import check_level
 from olsq.online.locking import Locked
 from olsq.online.many.bank import FilterBank
+from olsq.online.many.clocks import Clocks
 from olsq.online.many.labels import MISSING, encode, taken_out
 
 
@@ -33,7 +35,9 @@ class GroupReading(Locked):
 
     missing: str
     prior: Any
+    half_life: Any
     get_params: Callable[..., dict[str, Any]]
+    _clocks: Clocks | None
     _bank: FilterBank
     _places: dict[Any, int]  # the filter of every key, in order of appearance
     _residual: NDArray
@@ -64,7 +68,14 @@ class GroupReading(Locked):
         Raises KeyError for a key that no row came with.
         """
         with self._locked():
-            return self._bank_or_raise()[self._places[key]]
+            bank, group = self._bank_or_raise(), self._places[key]
+            est = bank[group]
+            est.half_life = self.half_life
+            if self._clocks is not None:
+                est._timing = self._clocks.timing(group)
+                switch: Any = est._engine.engine
+                switch.span = self._clocks.span(group)
+            return est
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -170,9 +181,14 @@ class GroupReading(Locked):
         """The bank; before the first row one that knows the prior, where there is one."""
         if "_bank" in self.__dict__ or self.prior is None:
             return self._bank_or_raise()
-        bank = FilterBank(1, **self.get_params())
+        bank = FilterBank(1, **self._bank_parameters())
         bank._state_or_raise()
         return bank
+
+    def _bank_parameters(self) -> dict[str, Any]:
+        """The parameters that the bank has: its half-lives count rows."""
+        timed = half_life_duration(self.half_life, self._clocks is not None) is not None
+        return self.get_params() | ({"half_life": None} if timed else {})
 
     def _with_one_more(self, bank: FilterBank, n: int) -> FilterBank:
         """A bank of which filter n has learnt nothing; spare filters of this one will do."""

@@ -10,18 +10,27 @@ from numpy.typing import ArrayLike, NDArray
 
 from olsq.online import frozen, inputs
 from olsq.online.conventions import EstimatorConventions
+from olsq.online.durations import Duration, half_life_duration
 from olsq.online.frames import Labels, check_same_index
-from olsq.online.many import files as bank_files
+from olsq.online.many import group_files
 from olsq.online.many.bank import FilterBank
+from olsq.online.many.clocks import Clocks, TimedRows
 from olsq.online.many.group_reading import GroupReading
 from olsq.online.many.labels import MISSING, encode, taken_out
 from olsq.online.many.paths import path_of, spread_out
+from olsq.online.options import forget_or_half_life
 from olsq.online.path import CoefficientPath
 from olsq.online.saving import Saved
+from olsq.online.times import (
+    check_kind,
+    name_of,
+    read_times_in_any_order,
+    times_array,
+    times_or_index,
+)
 from olsq.reals import real_array
 
-NAME = "GroupedLeastSquares"
-
+CHANGEABLE = ("forget", "half_life", "missing")
 
 class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
     """Recursive least squares by key: one regression for every label that rows come with.
@@ -31,7 +40,11 @@ class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
 
     Parameters
     ----------
-    forget, half_life, ridge, fit_intercept, method, missing, state_dtype, cov, prior
+    half_life : int, float, str or timedelta, optional
+        As in :class:`RecursiveLeastSquares`: a number of rows of the group, or a length of time
+        ("30D", or a number where ``times`` are numbers).  Each group forgets by the time since
+        its own last row.
+    forget, ridge, fit_intercept, method, missing, state_dtype, cov, prior
         As in :class:`FilterBank`, the same for all groups.  ``missing="skip"`` also passes over
         rows without a label (NaN, None, NaT); "raise" refuses them.
 
@@ -73,6 +86,7 @@ class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
     _bank: FilterBank
     _places: dict[Any, int]  # the filter of every key, in order of appearance
     _residual: NDArray
+    _clocks: Clocks | None = None  # of all filters, if the half-life is a length of time
 
     def __init__(
         self,
@@ -107,6 +121,7 @@ class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
         *,
         by: Any,
         forget: ArrayLike | None = None,
+        times: Any = None,
     ) -> Self:
         """Learn the rows of X, y, each for its group, in order.
 
@@ -121,6 +136,10 @@ class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
             no regressor then.
         forget : float or array (n,), optional
             Forgetting factors for these rows; a row's multiplies what its own group learnt before.
+        times : array, series or index (n,), optional
+            When the rows were, for a half-life that is a length of time: dates, or numbers if the
+            length is one.  They go up within every group, also across calls, but not from one
+            group to the next.  Default: the index of X, or else of y, if it is one of dates.
 
         Returns
         -------
@@ -131,9 +150,18 @@ class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
         ValueError, TypeError
             As :meth:`RecursiveLeastSquares.partial_fit`, and for labels that are not one per row or
             cannot be keys.  After an error the states are what they were.
+
+        Examples
+        --------
+        >>> import numpy as np, olsq
+        >>> groups = olsq.GroupedLeastSquares(half_life="1D", ridge=0.0, fit_intercept=False)
+        >>> days = np.array(["2026-01-01", "2026-01-02", "2026-01-03"], "datetime64[D]")
+        >>> _ = groups.partial_fit([[1.0]] * 3, [1.0, 5.0, 4.0], by=["a", "b", "a"], times=days)
+        >>> groups.coef_[:, 0].round(3)  # of "a": 1 and 4, two days apart, with weights 1/4 and 1
+        array([3.4, 5. ])
         """
         with self._locked():
-            self._learn(X, y, sample_weight, by, forget)
+            self._learn(X, y, sample_weight, by, forget, times)
         return self
 
     def partial_fit_path(
@@ -144,6 +172,7 @@ class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
         *,
         by: Any,
         forget: ArrayLike | None = None,
+        times: Any = None,
     ) -> CoefficientPath:
         """Learn like :meth:`partial_fit` and return every row's estimate of its group.
 
@@ -164,23 +193,27 @@ class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
         """
         labels = Labels.of(taken_out(X, by)[0], y)  # refuses rows that are not in line
         with self._locked():
-            path = self._learn(X, y, sample_weight, by, forget, want_path=True)
+            path = self._learn(X, y, sample_weight, by, forget, times, want_path=True)
             assert path is not None
+            if times is not None:
+                labels = labels._replace(times=times_array(times), time_name=name_of(times))
             return path.labelled(labels._replace(intercept=bool(self.fit_intercept)))
 
     def fit(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, *, by: Any
-    ) -> Self:
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, *, by: Any,
+        times: Any = None,
+    ) -> Self:  # fmt: skip
         """Forget every group and learn as :meth:`partial_fit` does."""
         with self._locked():
             fresh = type(self)(**self.get_params())
-            fresh._learn(X, y, sample_weight, by, None)
+            fresh._learn(X, y, sample_weight, by, None, times)
             self.__dict__.update(fresh.__getstate__())
         return self
 
     def _learn(
-        self, X: Any, y: Any, sample_weight: Any, by: Any, forget: Any, *, want_path: bool = False
-    ) -> CoefficientPath | None:
+        self, X: Any, y: Any, sample_weight: Any, by: Any, forget: Any, times: Any, *,
+        want_path: bool = False,
+    ) -> CoefficientPath | None:  # fmt: skip
         fitted = "_bank" in self.__dict__
         if np.ndim(self.forget) > 0 or np.ndim(self.half_life) > 0 or np.ndim(self.ridge) > 1:
             raise ValueError(
@@ -191,7 +224,10 @@ class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
             self._check_frozen()
         places: dict[Any, int] = dict(self._places) if fitted else {}
         X, by = taken_out(X, by)
-        check_same_index(X=X, y=y, by=by, sample_weight=sample_weight, forget=forget)
+        check_same_index(
+            X=X, y=y, by=by, sample_weight=sample_weight, forget=forget, times=times
+        )
+        times, duration = self._times_of(times, X, y, forget)
         X, y = inputs.check_X(X, self, None, allow_empty=fitted), real_array(y, "y")
         codes, fresh = encode(by, X.shape[0], places)
         for key in fresh:
@@ -210,17 +246,19 @@ class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
                 for a in (X, y, sample_weight, forget)
             ]
             X, y, sample_weight, forget = chosen
-        bank = self._grown(len(places))
-        names = ("forget", "half_life", "missing")
-        bank.set_params(**{name: getattr(self, name) for name in names})
+        bank, timed = self._grown(len(places)), None
+        if duration is not None:
+            timed = self._timed(times, duration, codes, list(places), len(bank))
+        bank.set_params(**{name: self._bank_parameters()[name] for name in CHANGEABLE})
         path = bank._learn(
-            X, y, sample_weight, forget, codes[labelled], want_path=want_path
+            X, y, sample_weight, forget, codes[labelled], want_path=want_path, timed=timed
         )
         residual = np.full((labelled.size, *bank.residual_.shape[1:]), np.nan, bank._dtype)
         residual[labelled] = bank.residual_
         self.__dict__.update(
             _bank=bank, _places=places, _residual=residual, n_features_in_=bank.n_features_in_,
             metadata_=self.__dict__.get("metadata_", {}),
+            _clocks=None if timed is None else timed.after,
         )  # fmt: skip
         if path is None:
             return None
@@ -231,13 +269,54 @@ class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
         )  # fmt: skip
         return found if labelled.all() else spread_out(found, labelled)
 
+    def _times_of(self, times: Any, X: Any, y: Any, forget: Any) -> tuple[Any, Duration | None]:
+        """The times of a call as they were given, and the half-life; None if it counts rows."""
+        duration = half_life_duration(self.half_life, times is not None or self._clocks is not None)
+        value = f"half_life={self.half_life!r}"
+        if duration is None:
+            if times is not None:
+                raise ValueError(
+                    f"times are not used with {value}: leave times out, or give a length of time "
+                    "such as half_life='90D'"
+                )
+            return None, None
+        forget_or_half_life(self.forget, self.half_life)  # refuses both
+        if forget is not None:
+            raise ValueError(f"forget and {value}, a length of time, exclude each other")
+        if self._clocks is None and "_bank" in self.__dict__ and self.n_samples_seen_.any():
+            raise ValueError(
+                f"{value} is a length of time, but this GroupedLeastSquares has learnt rows "
+                "without times: call fit to start anew"
+            )
+        return times_or_index(times, X, y, duration, value), duration
+
+    def _timed(
+        self, times: Any, duration: Duration, codes: NDArray[np.int64], keys: list[Any], n: int
+    ) -> TimedRows:
+        """The rows that have a label with their times, checked, and the clocks of n filters."""
+        rows = np.flatnonzero(codes != MISSING)
+        kind, values = read_times_in_any_order(times, codes.size, codes != MISSING)
+        if codes.size:
+            check_kind(kind, duration, f"half_life={self.half_life!r}")
+        else:  # an empty list has no kind
+            values = values.astype(Clocks.start(duration.kind, 0).values.dtype)
+        clocks = self._clocks or Clocks.start(duration.kind, 0)
+        if clocks.kind != duration.kind:
+            raise ValueError(
+                f"half_life={self.half_life!r} goes with times that are {duration.kind}, but "
+                f"rows before had {clocks.kind}: call fit to start anew"
+            )
+        timed = TimedRows(clocks.grown(n), codes[rows], values[rows], duration.length)
+        timed.check_order(keys, rows)
+        return timed
+
     def _grown(self, groups: int) -> FilterBank:
         """The bank with room for so many groups; there is room to spare, so that few calls grow it.
 
         Spare filters have seen nothing, so that a call which fails leaves nothing behind.
         """
         if "_bank" not in self.__dict__:
-            return FilterBank(max(groups, 1), **self.get_params())
+            return FilterBank(max(groups, 1), **self._bank_parameters())
         bank = self._bank
         if groups > len(bank):
             bank.grow(max(groups - len(bank), len(bank) // 2))
@@ -271,46 +350,7 @@ class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
         self, metadata: dict[str, Any] | None
     ) -> tuple[dict[str, Any], dict[str, NDArray]]:
         with self._locked():
-            bank = self._bank_or_raise()
+            self._bank_or_raise()
             self._check_frozen()
-            header, arrays = bank_files.written(bank, metadata)
-            header |= {"estimator": NAME, "keys": [_written(key) for key in self._places]}
+            header, arrays = group_files.written(self, metadata)
             return header, {name: array.copy() for name, array in arrays.items()}
-
-
-def read(header: dict[str, Any], arrays: dict[str, NDArray]) -> GroupedLeastSquares:
-    """The groups that header and arrays are of; ValueError if they cannot be."""
-    bank = bank_files.read(FilterBank, header, arrays)
-    if not isinstance(header.get("keys"), list):
-        raise ValueError("keys must be a list")
-    keys = [_read(key) for key in header["keys"]]  # none before the first row with a label
-    if not len(keys) <= len(bank) or len(set(keys)) < len(keys):
-        raise ValueError("keys cannot be those of the groups")
-    names = GroupedLeastSquares._parameter_names()
-    groups = GroupedLeastSquares(**{k: v for k, v in bank.get_params().items() if k in names})
-    groups.__dict__.update(
-        _bank=bank, _places={key: i for i, key in enumerate(keys)},
-        _residual=np.empty((0,) if bank._n_targets == 0 else (0, bank._n_targets), bank._dtype),
-        n_features_in_=bank.n_features_in_, metadata_=bank.metadata_,
-    )  # fmt: skip
-    return groups
-
-
-def _written(key: Any) -> Any:
-    """A key as JSON holds it: a tuple as a list."""
-    if isinstance(key, tuple):
-        return [_written(part) for part in key]
-    if type(key) not in (str, int, float, bool):
-        raise TypeError(
-            f"a state file holds keys that are text, numbers, booleans or tuples of these, not "
-            f"{type(key).__name__} {key!r}; use str(label) as the label"
-        )
-    return key
-
-
-def _read(key: Any) -> Any:
-    if isinstance(key, list):
-        return tuple(_read(part) for part in key)
-    if type(key) not in (str, int, float, bool):
-        raise ValueError(f"{key!r} cannot be a key")
-    return key

@@ -10,18 +10,19 @@ from numpy.typing import NDArray
 
 from olsq.forgetting.base import Forgetting
 from olsq.forgetting.by_row import ByTime
-from olsq.online.durations import DATES, is_duration
+from olsq.online.durations import DATES, NUMBERS, is_duration
 from olsq.online.estimator import RecursiveLeastSquares
 from olsq.online.forms.limits import state_dtype_name
 from olsq.online.frames import Labels, check_same_index
 from olsq.online.inputs import has_index, no_usable_row
 from olsq.online.learning import Call, Origin
+from olsq.online.many.clocks import LAST_LEARNT, Clocks, gates_of_groups
 from olsq.online.many.labels import MISSING, encode
 from olsq.online.many.learning import BankRows, learn
 from olsq.online.many.paths import carry, open_path, path_of
 from olsq.online.many.state import BankState, Kind
 from olsq.online.path import CoefficientPath
-from olsq.online.times import SMALLEST_GATE, as_values, name_of, of_frames, times_array
+from olsq.online.times import as_values, name_of, of_frames, times_array
 from olsq.reals import real_array
 
 
@@ -131,10 +132,11 @@ class Timed(NamedTuple):
         learnt = place if usable is None else place[usable[order]]
         own = self.values[learnt]
         group = np.repeat(np.arange(begins.size), ends - begins)[learnt]
-        elapsed = np.diff(own, prepend=own[:1]).astype(np.float64)
-        elapsed[np.diff(group, prepend=-1) != 0] = 0.0  # the first of a group
+        before = Clocks.start(DATES if own.dtype.kind == "i" else NUMBERS, begins.size)
         gates = np.ones(order.size if usable is None else usable.size)
-        gates[order[learnt]] = np.maximum(np.exp2(-elapsed / self.half_life), SMALLEST_GATE)
+        gates[order[learnt]] = gates_of_groups(
+            own, group, before.values[:, LAST_LEARNT], self.half_life
+        )
         return gates
 
 

@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 
 from olsq.online import form_switch, frozen
+from olsq.online.durations import half_life_duration
 from olsq.online.forms.square_root_kernels import DECAY
 from olsq.online.many.bank import FilterBank
+from olsq.online.many.clocks import FIRST, FIRST_LEARNT, LAST, Clocks
 from olsq.online.many.grouped import GroupedLeastSquares
 from olsq.online.many.paths import untouched
 from olsq.online.many.state import BankState
+from olsq.online.times import time_shown
 
 _MAY_DIFFER = {"n", "n_features", "forget", "half_life", "missing", "prior"}
 
@@ -46,20 +49,32 @@ def _check_same(first: FilterBank, second: FilterBank) -> None:
             raise ValueError(f"cannot merge: {label} differs ({one} and {other})")
 
 
-def _merged(first: BankState, second: BankState, kind: Any) -> BankState:
+def _merged(
+    first: BankState, second: BankState, kind: Any, clocks: tuple[Clocks, Clocks] | None = None,
+    half_life: float | None = None,
+) -> BankState:  # fmt: skip
     """The states that saw first's rows and then second's.
 
-    A filter that has no row in one of the two is that of the other, whose ridge it shares.
+    A filter that has no row in one of the two is that of the other, whose ridge it shares.  With
+    ``clocks`` of both and a half-life in time a filter of first forgets what passes until second's
+    first row.
     """
     result = second.copy()
     result.seen += first.seen
     result.logs += second.tally[:, DECAY] * first.logs
-    ones = [untouched(state) for state in (first, second)]
-    only_first = np.flatnonzero(ones[1])
+    none = [untouched(state) for state in (first, second)]
+    if clocks is not None:  # a row of weight 0 is a row: forgetting goes on from its time
+        none = [~own.known[:, FIRST_LEARNT] for own in clocks]
+    only_first = np.flatnonzero(none[1])
     result.put(only_first, first.take(only_first))
-    for f in np.flatnonzero(~ones[0] & ~ones[1]).tolist():
-        pair = first.switch(f, kind), second.switch(f, kind)
-        result.set_switch(f, form_switch.merge(*pair, second.ridge[f]), int(result.seen[f]))
+    for f in np.flatnonzero(~none[0] & ~none[1]).tolist():
+        a, b = first.switch(f, kind), second.switch(f, kind)
+        if clocks is not None and half_life is not None:
+            a.span, b.span = (own.span(f) for own in clocks)
+            gate = form_switch.gate_between(a, b, half_life)
+            result.logs[f] += (gate - 1) * second.tally[f, DECAY] * first.logs[f]
+        merged = form_switch.merge(a, b, second.ridge[f], half_life)
+        result.set_switch(f, merged, int(result.seen[f]))
     return result
 
 
@@ -74,6 +89,8 @@ def merge_groups(first: GroupedLeastSquares, second: GroupedLeastSquares) -> Gro
     for key in second._places:
         places.setdefault(key, len(places))
     total = max(len(places), 1)  # a bank has a filter, whether or not a label has come
+    clocks = _clocks_of_both(first, second, places, total)
+    duration = half_life_duration(second.half_life, clocks is not None)
     states = []
     for groups, bank in ((first, a), (second, b)):
         target = np.array([places[key] for key in groups._places], np.int64)
@@ -83,6 +100,45 @@ def merge_groups(first: GroupedLeastSquares, second: GroupedLeastSquares) -> Gro
         state.put(target, bank._state.take(np.arange(len(groups))))
         states.append(state)
     b.n = total
-    b.__dict__.update(_state=_merged(states[0], states[1], b._kind), _made_with=frozen.snapshot(b))
-    second.__dict__.update(_places=places, _residual=second._residual[:0])
+    length = None if duration is None else duration.length
+    state = _merged(states[0], states[1], b._kind, clocks, length)
+    b.__dict__.update(_state=state, _made_with=frozen.snapshot(b))
+    second.__dict__.update(
+        _places=places, _residual=second._residual[:0],
+        _clocks=None if clocks is None else clocks[0].followed_by(clocks[1]),
+    )  # fmt: skip
     return second
+
+
+def _clocks_of_both(
+    first: GroupedLeastSquares, second: GroupedLeastSquares, places: dict[Any, int], total: int
+) -> tuple[Clocks, Clocks] | None:
+    """The clocks of all groups in each of the two; None if times do not count.
+
+    Raises ValueError if one has learnt rows without times, or a group's rows of second begin
+    before those of first end.
+    """
+    kinds = {own._clocks.kind for own in (first, second) if own._clocks is not None}
+    if not kinds:
+        return None
+    if len(kinds) > 1:
+        raise ValueError("cannot merge: the times of one are dates, of the other numbers")
+    found = []
+    for own in (first, second):
+        clocks = Clocks.start(next(iter(kinds)), total)
+        if own._clocks is not None:
+            target = [places[key] for key in own._places]
+            clocks.values[target] = own._clocks.values[: len(target)]
+        elif own.n_samples_seen_.any():
+            raise ValueError("cannot merge: one of the two has learnt rows without times")
+        found.append(clocks)
+    a, b = found
+    back = a.known[:, LAST] & b.known[:, FIRST] & (b.values[:, FIRST] < a.values[:, LAST])
+    if back.any():
+        f = int(np.argmax(back))
+        begins, ends = (time_shown(a.kind, t) for t in (b.values[f, FIRST], a.values[f, LAST]))
+        raise ValueError(
+            f"cannot merge: group {list(places)[f]!r} of second begins at {begins}, before that of "
+            f"first ends, at {ends}"
+        )
+    return a, b

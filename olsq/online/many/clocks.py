@@ -1,0 +1,152 @@
+"""Times of the rows of groups: each group forgets by the time since its own last row."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.online.durations import DATES
+from olsq.online.times import SMALLEST_GATE, Timing, time_shown
+
+FIRST, LAST, FIRST_LEARNT, LAST_LEARNT = range(4)
+NO_DATE = np.iinfo(np.int64).min  # NumPy's NaT
+
+
+class Clocks(NamedTuple):
+    """When the rows of each group were.
+
+    ``values`` (groups, 4) holds the times of a group's first and last row, and of the first and
+    last one that was learnt: int64 nanoseconds for dates, where NO_DATE stands for no such row, or
+    float64 for numbers, where NaN does.
+    """
+
+    kind: str
+    values: NDArray
+
+    @classmethod
+    def start(cls, kind: str, n: int) -> Clocks:
+        """Clocks of n groups without rows."""
+        empty = NO_DATE if kind == DATES else np.nan
+        return cls(kind, np.full((n, 4), empty, np.int64 if kind == DATES else np.float64))
+
+    def grown(self, n: int) -> Clocks:
+        """A copy for n groups, of which those that are new have no rows."""
+        more = Clocks.start(self.kind, n - len(self.values)).values
+        return self._replace(values=np.concatenate([self.values, more]))
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """Which entries (groups, 4) are times."""
+        return self.values != NO_DATE if self.kind == DATES else ~np.isnan(self.values)
+
+    def timing(self, group: int) -> Timing | None:
+        """A group's timing, as an estimator has it; None before the group's first row."""
+        if not self.known[group, FIRST]:
+            return None
+        first, last = self.values[group, :FIRST_LEARNT].tolist()
+        return Timing(self.kind, first, last)
+
+    def span(self, group: int) -> NDArray:
+        """Times of the first and last row that a group has learnt, or an empty array."""
+        learnt = self.values[group, FIRST_LEARNT:]
+        return learnt.copy() if self.known[group, FIRST_LEARNT] else learnt[:0].copy()
+
+    def followed_by(self, others: Clocks) -> Clocks:
+        """The clocks of the same groups after the rows of both, these rows first."""
+        values = others.values.copy()
+        for first in (FIRST, FIRST_LEARNT):
+            begun, ended = self.known[:, first], others.known[:, first]
+            values[begun, first] = self.values[begun, first]
+            values[~ended, first + 1] = self.values[~ended, first + 1]
+        return self._replace(values=values)
+
+    def set_group(self, group: int, timing: Timing | None, span: NDArray | None) -> None:
+        """Set a group's times to those of an estimator."""
+        if timing is not None:
+            self.values[group, :FIRST_LEARNT] = timing.first, timing.last
+        if span is not None and span.size:
+            self.values[group, FIRST_LEARNT:] = span
+
+
+class TimedRows:
+    """The rows of one call with their groups and times; ``after`` has the clocks once learnt.
+
+    ``codes`` (n,) are the groups, ``times`` (n,) values of the clocks' kind, and ``half_life`` is
+    in their unit.
+    """
+
+    def __init__(
+        self, clocks: Clocks, codes: NDArray[np.int64], times: NDArray, half_life: float
+    ) -> None:
+        self.after = clocks
+        self._before = clocks
+        self._half_life = half_life
+        # A stable sort keeps each group's rows in the order in which they came.
+        self._order = np.argsort(codes, kind="stable")
+        self._codes, self._times = codes[self._order], times[self._order]
+
+    def check_order(self, keys: list[Any], rows: NDArray[np.int64]) -> None:
+        """Raise ValueError if times go back within a group.
+
+        ``keys`` are the labels of the groups and ``rows`` (n,) the numbers of the rows for the
+        message.
+        """
+        previous = previous_times(self._times, self._codes, self._before.values[:, LAST])
+        back = self._times < previous
+        if back.any():
+            t = int(np.argmax(back))
+            now, before = (time_shown(self._before.kind, a[t]) for a in (self._times, previous))
+            raise ValueError(
+                f"times must not go back within a group, but row {rows[self._order[t]]} of group "
+                f"{keys[self._codes[t]]!r} is at {now}, after one at {before}: sort the rows by "
+                "time first"
+            )
+
+    def gates(self, usable: NDArray[np.bool_] | None) -> NDArray[np.float64]:
+        """Forgetting factors (n,) since the row that the same group learnt before.
+
+        Rows that are not ``usable`` (n,) have 1.  Sets ``after``.
+        """
+        learnt = slice(None) if usable is None else usable[self._order]
+        codes, times = self._codes[learnt], self._times[learnt]
+        gates = np.ones(self._order.size)
+        gates[self._order[learnt]] = gates_of_groups(
+            times, codes, self._before.values[:, LAST_LEARNT], self._half_life
+        )
+        values, known = self._before.values.copy(), self._before.known
+        for first, own, at in (
+            (FIRST, self._codes, self._times), (FIRST_LEARNT, codes, times),
+        ):  # fmt: skip
+            groups, begins = np.unique(own, return_index=True)
+            fresh = ~known[groups, first]
+            values[groups[fresh], first] = at[begins[fresh]]
+            ends = np.append(begins[1:], own.size)[: groups.size] - 1
+            values[groups, first + 1] = at[ends]
+        self.after = self._before._replace(values=values)
+        return gates
+
+
+def previous_times(times: NDArray, groups: NDArray[np.int64], last: NDArray) -> NDArray:
+    """The time (n,) before each one in its group, for rows sorted by group.
+
+    A group's first row has that of ``last`` (groups,), or its own where ``last`` holds none.
+    """
+    previous = np.concatenate([times[:1], times[:-1]])
+    begins = np.flatnonzero(np.diff(groups, prepend=-1))
+    before = last[groups[begins]]
+    known = before != NO_DATE if times.dtype.kind == "i" else ~np.isnan(before)
+    previous[begins] = np.where(known, before, times[begins])
+    return previous
+
+
+def gates_of_groups(
+    times: NDArray, groups: NDArray[np.int64], last: NDArray, half_life: float
+) -> NDArray[np.float64]:
+    """Forgetting factors ``2^(-elapsed / half_life)`` (n,), as ``times.half_life_gates``.
+
+    Arguments are those of :func:`previous_times`.
+    """
+    elapsed = (times - previous_times(times, groups, last)).astype(np.float64)
+    return np.maximum(np.exp2(-elapsed / half_life), SMALLEST_GATE)

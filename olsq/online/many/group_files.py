@@ -1,0 +1,94 @@
+"""State files of regressions by key: the bank's file, with the keys and the times of the groups."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.online.durations import DATES, NUMBERS, half_life_duration, plain
+from olsq.online.file_checks import want
+from olsq.online.many import files as bank_files
+from olsq.online.many.bank import FilterBank
+from olsq.online.many.clocks import FIRST, FIRST_LEARNT, LAST, LAST_LEARNT, Clocks
+
+NAME = "GroupedLeastSquares"
+
+
+def written(
+    groups: Any, metadata: dict[str, Any] | None
+) -> tuple[dict[str, Any], dict[str, NDArray]]:
+    """Header and arrays of the file."""
+    header, arrays = bank_files.written(groups._bank, metadata)
+    half_life = bank_files.plain(plain(groups.half_life, "half_life"))
+    header["parameters"] |= {"half_life": half_life}
+    header |= {"estimator": NAME, "keys": [_written(key) for key in groups._places]}
+    if groups._clocks is not None:
+        header["times"] = groups._clocks.kind
+        arrays = arrays | {"times": groups._clocks.values}
+    return header, arrays
+
+
+def read(kind: type[Any], header: dict[str, Any], arrays: dict[str, NDArray]) -> Any:
+    """The groups that header and arrays are of; ValueError if they cannot be."""
+    parameters, half_life, clocks = header.get("parameters"), None, None
+    if isinstance(parameters, dict):  # the bank knows half-lives of rows only
+        half_life = parameters.get("half_life")
+        header = header | {"parameters": parameters | {"half_life": None}}
+    want(isinstance(half_life, (str, int, float, type(None))), "half_life", half_life)
+    half_life_duration(half_life, True)
+    if "times" in header:
+        clocks = Clocks(header["times"], arrays.pop("times", np.empty(0)))
+    bank = bank_files.read(FilterBank, header, arrays)
+    if not isinstance(header.get("keys"), list):
+        raise ValueError("keys must be a list")
+    keys = [_read(key) for key in header["keys"]]  # none before the first row with a label
+    if not len(keys) <= len(bank) or len(set(keys)) < len(keys):
+        raise ValueError("keys cannot be those of the groups")
+    if clocks is not None:
+        _check_clocks(clocks, len(bank))
+    names = kind._parameter_names()
+    groups = kind(**{k: v for k, v in bank.get_params().items() if k in names})
+    groups.half_life = half_life
+    groups.__dict__.update(
+        _bank=bank, _places={key: i for i, key in enumerate(keys)}, _clocks=clocks,
+        _residual=np.empty((0,) if bank._n_targets == 0 else (0, bank._n_targets), bank._dtype),
+        n_features_in_=bank.n_features_in_, metadata_=bank.metadata_,
+    )  # fmt: skip
+    return groups
+
+
+def _check_clocks(clocks: Clocks, n: int) -> None:
+    """Raise ValueError unless the times of n groups can be those of a stream."""
+    want(clocks.kind in (DATES, NUMBERS), "times", clocks.kind)
+    like = Clocks.start(clocks.kind, n).values
+    fits = clocks.values.dtype == like.dtype and clocks.values.shape == like.shape
+    want(fits, "times", clocks.values.shape)
+    known, values = clocks.known, clocks.values
+    want(not np.isinf(values).any(), "times", "an infinite number")
+    together = (known[:, FIRST] == known[:, LAST]) & (known[:, FIRST] | ~known[:, FIRST_LEARNT])
+    together &= known[:, FIRST_LEARNT] == known[:, LAST_LEARNT]
+    want(bool(together.all()), "times", "a time without those that go with it")
+    ordered = values[:, [FIRST, FIRST_LEARNT, LAST_LEARNT, LAST]][known.all(axis=1)]
+    want(bool((np.diff(ordered, axis=1) >= 0).all()), "times", "times that go back")
+
+
+def _written(key: Any) -> Any:
+    """A key as JSON holds it: a tuple as a list."""
+    if isinstance(key, tuple):
+        return [_written(part) for part in key]
+    if type(key) not in (str, int, float, bool):
+        raise TypeError(
+            f"a state file holds keys that are text, numbers, booleans or tuples of these, not "
+            f"{type(key).__name__} {key!r}; use str(label) as the label"
+        )
+    return key
+
+
+def _read(key: Any) -> Any:
+    if isinstance(key, list):
+        return tuple(_read(part) for part in key)
+    if type(key) not in (str, int, float, bool):
+        raise ValueError(f"{key!r} cannot be a key")
+    return key
