@@ -193,15 +193,16 @@ class Bandit:
         return ratio(own, lambda: self.numpy_update(int(np.argmax(self.theirs())), self.x, 1.0))
 
     def track_thompson(self, n: int) -> float:
-        """A decision by draws of all coefficients."""
+        """A decision by draws of all coefficients, and an update."""
 
-        def own() -> int:
-            return int(np.argmax(self.bank.sample_coef(self.rng, sigma2=1.0)[0] @ self.x))
+        def own() -> None:
+            draws = self.bank.sample_coef(self.rng, sigma2=1.0)[0]
+            self.bank.partial_fit(self.x, 1.0, which=int(np.argmax(draws @ self.x)))
 
-        def theirs() -> int:
+        def theirs() -> None:
             u = self.rng.standard_normal((*self.theta.shape, 1))
             draws = self.theta + (np.linalg.cholesky(self.P) @ u)[..., 0]
-            return int(np.argmax(draws @ self.x))
+            self.numpy_update(int(np.argmax(draws @ self.x)), self.x, 1.0)
 
         return ratio(own, theirs)
 

@@ -89,13 +89,15 @@ def predict(theta, filters, X, intercept, begin, end, out):
         shared or X.shape[0] == out.shape[0]
     ):  # fmt: skip
         raise ValueError("the shapes of rows and predictions do not fit the coefficients")
+    finite, ready = True, False
     for i in range(begin, end):
         coefs = theta[filters[i]]
         for s in range(i * each, (i + 1) * each):
             x = X[0 if shared else s]
-            finite = True
-            for j in range(k - first):
-                finite = finite and math.isfinite(x[j])
+            if not (ready and shared):  # a context that all share is looked at once
+                finite, ready = True, True
+                for j in range(k - first):
+                    finite = finite and math.isfinite(x[j])
             for target in range(m):
                 total = coefs[target, 0] if intercept else 0.0
                 for j in range(k - first):

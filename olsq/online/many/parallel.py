@@ -32,9 +32,11 @@ def share(work: NDArray, least: float) -> list[int]:
 
     ``work`` (n,) is the work of every entry.
     """
+    total = float(work.sum())
+    pieces = int(max(1, min(total // least, cores(), work.size))) if total >= 2 * least else 1
+    if pieces == 1:  # a bandit's decision, for which the sums below take as long as the work
+        return [0, work.size]
     done = np.cumsum(work)
-    total = float(done[-1]) if done.size else 0.0
-    pieces = int(max(1, min(total // least, cores(), done.size)))
     inner = np.searchsorted(done, total * np.arange(1, pieces) / pieces)
     return [0, *inner.tolist(), done.size]
 
@@ -60,6 +62,9 @@ def in_pieces(work: Callable[[int, int], None], bounds: Sequence[int]) -> None:
 
     Returns or raises when all have ended, also after Ctrl-C: nothing runs on behind the caller.
     """
+    if len(bounds) == 2:
+        work(bounds[0], bounds[1])
+        return
     pieces = list(pairwise(bounds))
     others = [_threads().submit(work, begin, end) for begin, end in pieces[1:]]
     try:
