@@ -97,6 +97,7 @@ ROOMS = {
     "plot": {*BASE, "online", "stability"},
     "features": {*BASE, "online"},
     "distributed": {*BASE, "forgetting", "online"},
+    "polars": {*BASE, "forgetting", "online"},
     "tuning": {*BASE, "solvers", "online", "sequence"},
 }
 

@@ -97,6 +97,7 @@ def test_the_source_distribution_holds_what_its_tests_read():
     [
         ("olsq.nn", "equinox", "nn"),
         ("olsq.nn", "safetensors", "nn"),
+        ("olsq.polars", "polars", "polars"),
         ("olsq.testing", "hypothesis", "testing"),
         ("olsq.train", "equinox", "nn"),
         ("olsq.train", "optax", "nn"),

@@ -1,0 +1,183 @@
+"""A regression on lists of rows: what Polars calls, once for all groups of a query."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from olsq.online import (
+    CoefficientPath,
+    GroupedLeastSquares,
+    RecursiveLeastSquares,
+    coefficient_path,
+)
+from olsq.polars.lists import GroupedRows, as_lists, as_series, read_lists
+
+OUTPUTS = ("coef", "prediction", "residual", "stderr")
+STRUCTS = ("coef", "stderr")
+TRANSPOSED = 4096  # rows copied to columns at a time: both sides stay in the cache
+
+
+@dataclass(frozen=True)
+class Regression:
+    """A regression with all its options, as a function of a struct of lists.
+
+    The fields are the target, the regressors ``names`` and the ``columns`` of per-row options;
+    each row of the struct is a group, and its lists are the group's rows.  ``whole`` means one fit
+    of all rows of a group, otherwise one after every row.
+    """
+
+    names: tuple[str, ...]
+    output: str
+    options: dict[str, Any]
+    columns: tuple[str, ...]
+    whole: bool
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Names of the coefficients, the intercept's first where there is one."""
+        return ("intercept", *self.names) if self.options["fit_intercept"] else self.names
+
+    @property
+    def returns_scalar(self) -> bool:
+        """Whether a group has one result, not one for every row."""
+        return self.whole and self.output in STRUCTS
+
+    @property
+    def return_dtype(self) -> Any:
+        """The result's type before lists are exploded into rows."""
+        struct = pl.Struct({name: pl.Float64() for name in self.fields})
+        inner = struct if self.output in STRUCTS else pl.Float64()
+        return inner if self.returns_scalar else pl.List(inner)
+
+    def __call__(self, groups: pl.Series) -> pl.Series:
+        """Fit every group and return the output, a row or list for each."""
+        rows = read_lists(groups, self.names, self.columns)
+        if self.whole:
+            found = self._of_fit(rows)
+        elif len(rows.y) == 0 or not self._learnable(rows):
+            found = self._unknown(len(rows.y))
+        else:
+            found = self._of_path(rows)
+        series = as_series(groups.name, found, self.fields if self.output in STRUCTS else None)
+        return series if self.returns_scalar else as_lists(series, rows.lengths)
+
+    def _unknown(self, n: int) -> list[NDArray]:
+        """Results of n rows or groups without a row to learn from."""
+        return [np.full(n, np.nan)] * (len(self.fields) if self.output in STRUCTS else 1)
+
+    def _learnable(self, rows: GroupedRows) -> bool:
+        """Whether any row has no missing value; what refuses missing ones may look itself."""
+        return self.options["missing"] == "raise" or rows.any_usable()
+
+    # -- after every row ----------------------------------------------------------------------
+
+    def _of_path(self, rows: GroupedRows) -> list[NDArray]:
+        options: dict[str, Any] = self.options | rows.per_row
+        options["statistics"] = self.output == "stderr"
+        several = np.count_nonzero(rows.lengths) > 1
+        if several:
+            options["by"] = rows.codes()
+        path = coefficient_path(rows.X, rows.y, **options)
+        if self.output == "prediction":
+            return [self._one_step_ahead(path, rows)]
+        if self.output == "residual":
+            return [path.residual]
+        found = path.coef, path.intercept
+        if self.output == "stderr":
+            found = path.stderr, path.intercept_stderr
+        columns = _split_columns(*found, self.options["fit_intercept"])
+        if several and self.options["missing"] == "skip":
+            # A group without a row to learn from reads as it would alone: nothing is known.
+            lost = np.add.reduceat(~np.isnan(path.residual), rows.begins()) == 0
+            if lost.any():
+                where = np.repeat(lost, rows.lengths[rows.lengths > 0])
+                columns[:, where] = np.nan
+        return list(columns)
+
+    def _one_step_ahead(self, path: CoefficientPath, rows: GroupedRows) -> NDArray:
+        """Predict every row with the coefficients after the row before it.
+
+        Also where the target is missing.  A group's first row is predicted as 0, as
+        ``RecursiveLeastSquares.step`` does, unless a number of samples must be in the window.
+        """
+        prediction = np.empty(len(rows.y))
+        with np.errstate(invalid="ignore", over="ignore"):
+            np.einsum("ij,ij->i", rows.X[1:], path.coef[:-1], out=prediction[1:])
+            if self.options["fit_intercept"]:
+                prediction[1:] += path.intercept[:-1]
+        prediction[rows.begins()] = np.nan if self.options.get("min_samples") else 0.0
+        prediction[~np.isfinite(rows.X).all(axis=1)] = np.nan
+        return prediction
+
+    # -- one fit ------------------------------------------------------------------------------
+
+    def _of_fit(self, rows: GroupedRows) -> list[NDArray]:
+        coef, stderr = self._fit(rows)
+        if self.output in STRUCTS:
+            return list(stderr.T if self.output == "stderr" else coef.T)
+        with np.errstate(invalid="ignore", over="ignore"):
+            prediction = self._fitted(rows, coef)
+            if self.output == "residual":
+                prediction = rows.y - prediction
+        prediction[~np.isfinite(rows.X).all(axis=1) | ~np.isfinite(prediction)] = np.nan
+        return [prediction]
+
+    def _fitted(self, rows: GroupedRows, coef: NDArray) -> NDArray:
+        """In-sample predictions (n,) with every group's own coefficients (groups, k)."""
+        first = int(self.options["fit_intercept"])
+        if len(coef) == 1:
+            return rows.X @ coef[0, first:] + (coef[0, 0] if first else 0.0)
+        own = np.repeat(coef.T, rows.lengths, axis=1)
+        total = own[0] if first else np.zeros(len(rows.y))
+        for j in range(rows.X.shape[1]):
+            total += own[first + j] * rows.X[:, j]
+        return total
+
+    def _fit(self, rows: GroupedRows) -> tuple[NDArray, NDArray]:
+        """Coefficients and standard errors (groups, k), NaN where nothing was learnt."""
+        nothing = np.full((rows.lengths.size, len(self.fields)), np.nan)
+        weight = rows.per_row.get("sample_weight")
+        if len(rows.y) == 0 or not self._learnable(rows):
+            return nothing, nothing
+        filled = np.flatnonzero(rows.lengths)
+        if filled.size == 1:
+            if weight is not None and not np.any(weight):
+                return nothing, nothing
+            estimator = RecursiveLeastSquares(**self.options).fit(rows.X, rows.y, weight)
+        else:
+            estimator = GroupedLeastSquares(**self.options)
+            estimator.fit(rows.X, rows.y, weight, by=rows.codes())
+        coef, stderr = nothing, nothing.copy()
+        coef[filled] = self._with_intercept(estimator.coef_, estimator.intercept_)
+        if self.output == "stderr":
+            stderr[filled] = self._with_intercept(
+                estimator.coef_stderr_, estimator.intercept_stderr_
+            )
+        unseen = filled[np.atleast_1d(estimator.n_samples_seen_) == 0]
+        coef[unseen] = stderr[unseen] = np.nan
+        return coef, stderr
+
+    def _with_intercept(self, values: NDArray, intercept: Any) -> NDArray:
+        """Coefficients (groups, d) with the intercept's first, if it is fitted."""
+        values = np.atleast_2d(values)
+        if not self.options["fit_intercept"]:
+            return values
+        return np.column_stack([np.atleast_1d(intercept), values])
+
+
+def _split_columns(coef: NDArray, intercept: NDArray, fit_intercept: bool) -> NDArray:
+    """Coefficients after every row (n, d) as contiguous columns (k, n)."""
+    n, d = coef.shape
+    first = int(fit_intercept)
+    columns = np.empty((first + d, n))
+    if first:
+        columns[0] = intercept
+    for start in range(0, n, TRANSPOSED):
+        some = slice(start, start + TRANSPOSED)
+        columns[first:, some] = coef[some].T
+    return columns
