@@ -127,7 +127,6 @@ def coefficient_path(
     if by is not None:
         # The other parameters: nothing else has a name yet.
         options = {name: value for name, value in locals().items() if name not in ("X", "y", "by")}
-        del options["statistics"]
         from olsq.online.many.groups import grouped_path
         from olsq.online.many.labels import taken_out
 

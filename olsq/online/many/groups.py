@@ -74,9 +74,10 @@ def grouped_path(
         origin.intercept, origin.discounted, estimator._resolved_method,
         (state_dtype_name(estimator.state_dtype), origin.dtype.name),
     )  # fmt: skip
-    if call.usable is not None and call.usable.ndim == 2:
-        return _by_target(call, origin, kind, order, begins, ends, timed).labelled(labels)
-    return _together(call, origin, kind, order, begins, ends, timed).labelled(labels)
+    apart = call.usable is not None and call.usable.ndim == 2
+    learn_all = _by_target if apart else _together
+    found = learn_all(call, origin, kind, order, begins, ends, timed, options["statistics"])
+    return found.labelled(labels)
 
 
 def _in_time(
@@ -159,7 +160,7 @@ def _in_order(
 
 def _by_target(
     call: Call, origin: Origin, kind: Kind, order: NDArray[np.int64], begins: NDArray[np.int64],
-    ends: NDArray[np.int64], timed: Timed | None,
+    ends: NDArray[np.int64], timed: Timed | None, statistics: bool,
 ) -> CoefficientPath:  # fmt: skip
     """The path of targets that miss rows of their own: those that miss the same together."""
     assert call.usable is not None
@@ -168,7 +169,7 @@ def _by_target(
     for i in range(patterns.shape[1]):
         targets = np.flatnonzero(which.ravel() == i)
         part = call.of(targets)._replace(one_target=False, usable=patterns[:, i])
-        found = _together(part, origin, kind, order, begins, ends, timed)
+        found = _together(part, origin, kind, order, begins, ends, timed, statistics)
         if not whole:
             m = call.Y.shape[1]
             whole = [np.empty((a.shape[0], m, *a.shape[2:]), a.dtype) for a in found]
@@ -179,7 +180,7 @@ def _by_target(
 
 def _together(
     call: Call, origin: Origin, kind: Kind, order: NDArray[np.int64], begins: NDArray[np.int64],
-    ends: NDArray[np.int64], timed: Timed | None,
+    ends: NDArray[np.int64], timed: Timed | None, statistics: bool,
 ) -> CoefficientPath:  # fmt: skip
     N, m = call.Y.shape
     if timed is not None:
@@ -193,13 +194,14 @@ def _together(
         np.arange(begins.size), begins, ends, order, np.ascontiguousarray(call.X),
         np.ascontiguousarray(call.Y), call.gates, call.weights, usable,
     )  # fmt: skip
-    path = open_path(state, kind, rows)
+    path = open_path(state, kind, rows, statistics)
     residual = learn(state, kind, rows, path)
     carry(path, rows)
-    unlabelled = np.ones(N, np.bool_)
-    unlabelled[order] = False
-    for array in (residual, *path):
-        array[unlabelled] = np.nan
+    if order.size < N:
+        unlabelled = np.ones(N, np.bool_)
+        unlabelled[order] = False
+        for array in (residual, *path):
+            array[unlabelled[: len(array)]] = np.nan
     return path_of(
         path, residual, intercept=origin.intercept, dtype=origin.dtype, one_target=call.one_target
     )
@@ -226,15 +228,22 @@ def _one_by_one(
     whole: list[NDArray] = []
     if options["times"] is not None:
         per_row["times"] = options["times"]
-    for begin, end in zip(begins, ends, strict=True):
-        rows = order[begin:end]
+    usable = np.isfinite(y.reshape(n, -1)).any(axis=1) & np.isfinite(X).all(axis=1)
+    known = np.add.reduceat(usable[order], begins) > 0
+    in_line = order.size == n and bool((order == np.arange(n)).all())
+    for begin, end, learnable in zip(begins, ends, known, strict=True):
+        rows = slice(begin, end) if in_line else order[begin:end]
         own = {name: array[rows] for name, array in per_row.items()}
-        targets = np.isfinite(y[rows].reshape(rows.size, -1)).any(axis=1)
-        if not (targets & np.isfinite(X[rows]).all(axis=1)).any() and options["missing"] != "raise":
+        if not learnable and options["missing"] != "raise":
             continue  # NaN, as there is nothing to learn from
         part = alone(X[rows], y[rows], **(options | own))
-        if not whole:
-            whole = [np.full((n, *a.shape[1:]), np.nan, a.dtype) for a in part]
+        if not whole:  # what every part leaves out is left out of the whole
+            whole = [
+                np.full((n, *a.shape[1:]), np.nan, a.dtype) if any(a.strides) or not a.size
+                else np.broadcast_to(a.dtype.type(np.nan), (n, *a.shape[1:]))
+                for a in part
+            ]  # fmt: skip
         for array, piece in zip(whole, part, strict=True):
-            array[rows] = piece
+            if array.flags.writeable:
+                array[rows] = piece
     return CoefficientPath(*whole) if whole else alone(X, y, **options)

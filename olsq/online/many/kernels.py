@@ -263,7 +263,8 @@ def learn_path(
     """:func:`learn` that also writes every row's estimate.
 
     ``ridge`` (n, k); ``path`` = (coef (N, m, k), sigma2 (N, m), stderr (N, m, k), recursive
-    (N, m)), of which rows that are not usable are left as they are.
+    (N, m)), of which rows that are not usable are left as they are.  Without statistics sigma2 and
+    stderr have no rows.
     """
     forms, matrix, coefs, columns, tally, loss, _, clock, seen, spread = state
     order, _, _, _, weights, _ = rows
@@ -271,15 +272,16 @@ def learn_path(
     path_coef, path_sigma2, path_stderr, path_recursive = path
     m, k = coefs.shape[1], coefs.shape[2]
     size = max(1, min(BLOCK, BLOCK_ENTRIES // k))
-    robust = spread.shape[1] > 0
+    wanted = path_stderr.shape[0] > 0
+    robust = spread.shape[1] > 0 and wanted
     buffer = (
         np.ones((size, k)), np.empty((size, m)), np.empty(size), np.empty(size),
         np.empty(size, np.int64),
     )  # fmt: skip
     error = np.empty((size, m))
     whole = (
-        np.empty((size, m, k)), np.empty((size, k)), np.empty((size, m)), np.empty((size, 6)),
-        np.empty((size, m)), np.empty((size if robust else 0, k)),
+        np.empty((size, m, k)), np.empty((size if wanted else 0, k)), np.empty((size, m)),
+        np.empty((size, 6)), np.empty((size, m)), np.empty((size if robust else 0, k)),
     )  # fmt: skip
     sigma2, stderr = np.empty((size, m)), np.empty((size, m, k))
     for i in range(begin, end):
@@ -322,21 +324,24 @@ def learn_path(
                 done, t = advance_square_root(
                     state, f, rows, n, following, settings, buffer, error[:n], trace
                 )
-            fill_statistics(
-                trace[2][:done], trace[0][:done], trace[1][:done],
-                trace[5][: done if robust else 0], trace[3][:done], ridge[f], discounted,
-                sigma2[:done], stderr[:done],
-            )  # fmt: skip
+            if wanted:
+                fill_statistics(
+                    trace[2][:done], trace[0][:done], trace[1][:done],
+                    trace[5][: done if robust else 0], trace[3][:done], ridge[f], discounted,
+                    sigma2[:done], stderr[:done],
+                )  # fmt: skip
             for s in range(done):
                 row = order[buffer[4][s]]
                 seen[f] += 1 if weights[row] > 0 else 0
                 for target in range(m):
                     residual[row, target] = error[s, target]
-                    path_sigma2[row, target] = sigma2[s, target]
                     path_recursive[row, target] = trace[4][s, target]
                     for j in range(k):
                         path_coef[row, target, j] = trace[0][s, target, j]
-                        path_stderr[row, target, j] = stderr[s, target, j]
+                    if wanted:
+                        path_sigma2[row, target] = sigma2[s, target]
+                        for j in range(k):
+                            path_stderr[row, target, j] = stderr[s, target, j]
             if done < n:
                 break
         position[i] = t

@@ -42,7 +42,10 @@ class BankRows(NamedTuple):
 
 
 class BankPath(NamedTuple):
-    """Every row's estimate: coef and stderr (N, m, k), sigma2 and recursive (N, m)."""
+    """Every row's estimate: coef and stderr (N, m, k), sigma2 and recursive (N, m).
+
+    Without statistics sigma2 and stderr have no rows.
+    """
 
     coef: NDArray[np.float64]
     sigma2: NDArray[np.float64]
@@ -50,12 +53,17 @@ class BankPath(NamedTuple):
     recursive: NDArray[np.float64]
 
     @classmethod
-    def empty(cls, n: int, m: int, k: int) -> BankPath:
+    def empty(cls, n: int, m: int, k: int, statistics: bool = True) -> BankPath:
         """What rows read that come before a group's first usable one."""
+        known = n if statistics else 0
         return cls(
-            np.zeros((n, m, k)), np.full((n, m), np.inf), np.full((n, m, k), np.inf),
+            np.zeros((n, m, k)), np.full((known, m), np.inf), np.full((known, m, k), np.inf),
             np.full((n, m), np.nan),
         )  # fmt: skip
+
+    @property
+    def has_statistics(self) -> bool:
+        return len(self.sigma2) == len(self.coef)
 
 
 def learn(
@@ -187,6 +195,7 @@ def _take_alone(
     if path is not None:
         found = state.estimates(filters, kind)
         path.coef[chosen] = found.theta
-        path.sigma2[chosen], path.stderr[chosen] = state.statistics(filters, kind, found)
+        if path.has_statistics:
+            path.sigma2[chosen], path.stderr[chosen] = state.statistics(filters, kind, found)
     if kind.method == "covariance":
         kernels.try_all(arrays, filters, kind.limits.covariance)

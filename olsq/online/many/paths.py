@@ -18,13 +18,15 @@ def untouched(state: BankState) -> NDArray[np.bool_]:
     return (tally[:, DECAY] == 1) & (tally[:, COUNT] == 0) & (tally[:, WEIGHT] == 0)
 
 
-def open_path(state: BankState, kind: Kind, rows: BankRows) -> BankPath:
+def open_path(
+    state: BankState, kind: Kind, rows: BankRows, statistics: bool = True
+) -> BankPath:
     """A path for these rows before they are learnt.
 
     Skipped rows at the start of a filter's own read what it has known since earlier calls.
     """
     N, m = rows.Y.shape
-    path = BankPath.empty(N, m, state.matrix.shape[1])
+    path = BankPath.empty(N, m, state.matrix.shape[1], statistics)
     if not rows.usable.size:
         return path
     last = _last_usable(rows)
@@ -36,10 +38,11 @@ def open_path(state: BankState, kind: Kind, rows: BankRows) -> BankPath:
     asked, place = np.unique(own[leading], return_inverse=True)
     filters = rows.members[asked]
     found = state.estimates(filters, kind)
-    sigma2, stderr = state.statistics(filters, kind, found)
     chosen = _sequence(rows)[leading]
-    path.coef[chosen], path.sigma2[chosen] = found.theta[place], sigma2[place]
-    path.stderr[chosen] = stderr[place]
+    path.coef[chosen] = found.theta[place]
+    if statistics:
+        sigma2, stderr = state.statistics(filters, kind, found)
+        path.sigma2[chosen], path.stderr[chosen] = sigma2[place], stderr[place]
     return path
 
 
@@ -49,7 +52,7 @@ def carry(path: BankPath, rows: BankRows) -> None:
         return
     last, sequence = _last_usable(rows), _sequence(rows)
     carried = np.flatnonzero(~rows.usable[sequence] & (last >= 0))
-    for array in (path.coef, path.sigma2, path.stderr):
+    for array in path[:3] if path.has_statistics else path[:1]:
         array[sequence[carried]] = array[sequence[last[carried]]]
 
 
@@ -73,18 +76,22 @@ def _last_usable(rows: BankRows) -> NDArray[np.int64]:
 def path_of(
     path: BankPath, residual: NDArray, *, intercept: bool, dtype: np.dtype, one_target: bool
 ) -> CoefficientPath:
-    """The path as users see it, in ``dtype``; NaN where sigma2 is."""
+    """The path as users see it, in ``dtype``; NaN where coefficients are."""
     first = int(intercept)
-    coef = clip_to(path.coef, dtype)
-    hidden = np.where(np.isnan(path.sigma2), np.nan, 0.0)
+    single = dtype != np.float64
+    coef = clip_to(path.coef, dtype) if single else path.coef
+    hidden = np.where(np.isnan(path.coef[:, :, 0]), np.nan, 0.0)
+    sigma2, stderr = path.sigma2, path.stderr
+    if not path.has_statistics:
+        sigma2, stderr = (np.broadcast_to(np.nan, a.shape) for a in (path.recursive, path.coef))
     found = CoefficientPath(
         coef=coef[:, :, first:],
         intercept=coef[:, :, 0] if first else hidden.astype(dtype),
-        residual=clip_to(residual, dtype),
+        residual=clip_to(residual, dtype) if single else residual,
         recursive_residual=path.recursive,
-        sigma2=path.sigma2,
-        stderr=path.stderr[:, :, first:],
-        intercept_stderr=path.stderr[:, :, 0] if first else hidden,
+        sigma2=sigma2,
+        stderr=stderr[:, :, first:],
+        intercept_stderr=stderr[:, :, 0] if first else hidden,
     )
     return CoefficientPath(*(a[:, 0] for a in found)) if one_target else found
 
