@@ -9,12 +9,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from olsq.online import (
-    CoefficientPath,
-    GroupedLeastSquares,
-    RecursiveLeastSquares,
-    coefficient_path,
-)
+from olsq.online import CoefficientPath, coefficient_path
+from olsq.online.many.group_fits import fit_groups, predict_groups
 from olsq.polars.lists import GroupedRows, as_lists, as_series, read_lists
 
 OUTPUTS = ("coef", "prediction", "residual", "stderr")
@@ -117,57 +113,18 @@ class Regression:
     # -- one fit ------------------------------------------------------------------------------
 
     def _of_fit(self, rows: GroupedRows) -> list[NDArray]:
-        coef, stderr = self._fit(rows)
+        weights = rows.per_row.get("sample_weight")
+        fits = fit_groups(rows.X, rows.y, rows.lengths, weights, self.options)
         if self.output in STRUCTS:
-            return list(stderr.T if self.output == "stderr" else coef.T)
+            return list((fits.stderr if self.output == "stderr" else fits.coef).T)
+        intercept = bool(self.options["fit_intercept"])
+        prediction = predict_groups(rows.X, rows.lengths, fits.coef, intercept)
+        if self.output == "prediction":
+            return [prediction]
         with np.errstate(invalid="ignore", over="ignore"):
-            prediction = self._fitted(rows, coef)
-            if self.output == "residual":
-                prediction = rows.y - prediction
-        prediction[~np.isfinite(rows.X).all(axis=1) | ~np.isfinite(prediction)] = np.nan
-        return [prediction]
-
-    def _fitted(self, rows: GroupedRows, coef: NDArray) -> NDArray:
-        """In-sample predictions (n,) with every group's own coefficients (groups, k)."""
-        first = int(self.options["fit_intercept"])
-        if len(coef) == 1:
-            return rows.X @ coef[0, first:] + (coef[0, 0] if first else 0.0)
-        own = np.repeat(coef.T, rows.lengths, axis=1)
-        total = own[0] if first else np.zeros(len(rows.y))
-        for j in range(rows.X.shape[1]):
-            total += own[first + j] * rows.X[:, j]
-        return total
-
-    def _fit(self, rows: GroupedRows) -> tuple[NDArray, NDArray]:
-        """Coefficients and standard errors (groups, k), NaN where nothing was learnt."""
-        nothing = np.full((rows.lengths.size, len(self.fields)), np.nan)
-        weight = rows.per_row.get("sample_weight")
-        if len(rows.y) == 0 or not self._learnable(rows):
-            return nothing, nothing
-        filled = np.flatnonzero(rows.lengths)
-        if filled.size == 1:
-            if weight is not None and not np.any(weight):
-                return nothing, nothing
-            estimator = RecursiveLeastSquares(**self.options).fit(rows.X, rows.y, weight)
-        else:
-            estimator = GroupedLeastSquares(**self.options)
-            estimator.fit(rows.X, rows.y, weight, by=rows.codes())
-        coef, stderr = nothing, nothing.copy()
-        coef[filled] = self._with_intercept(estimator.coef_, estimator.intercept_)
-        if self.output == "stderr":
-            stderr[filled] = self._with_intercept(
-                estimator.coef_stderr_, estimator.intercept_stderr_
-            )
-        unseen = filled[np.atleast_1d(estimator.n_samples_seen_) == 0]
-        coef[unseen] = stderr[unseen] = np.nan
-        return coef, stderr
-
-    def _with_intercept(self, values: NDArray, intercept: Any) -> NDArray:
-        """Coefficients (groups, d) with the intercept's first, if it is fitted."""
-        values = np.atleast_2d(values)
-        if not self.options["fit_intercept"]:
-            return values
-        return np.column_stack([np.atleast_1d(intercept), values])
+            residual = rows.y - prediction
+        residual[np.isinf(residual)] = np.nan
+        return [residual]
 
 
 def _split_columns(coef: NDArray, intercept: NDArray, fit_intercept: bool) -> NDArray:
