@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from olsq import forgetting as forgetting
     from olsq import icl as icl
     from olsq import linalg as linalg
+    from olsq import local as local
     from olsq import nn as nn
     from olsq import online as online
     from olsq import plot as plot
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from olsq import train as train
     from olsq import tuning as tuning
     from olsq.loading import load, loads
+    from olsq.local import LocalSolution, local_lstsq
     from olsq.online import (
         CoefficientPath,
         ConstrainedLeastSquares,
@@ -80,6 +82,8 @@ _HOME = {
     "coefficient_path": "olsq.online",
     "load": "olsq.loading",
     "loads": "olsq.loading",
+    "LocalSolution": "olsq.local",
+    "local_lstsq": "olsq.local.api",
     "merge": "olsq.online",
     "Chebyshev": "olsq.solvers",
     "ChunkExact": "olsq.solvers",
@@ -106,6 +110,7 @@ __all__ = [
     "FilterBank",
     "GroupedLeastSquares",
     "KernelLeastSquares",
+    "LocalSolution",
     "Moments",
     "Neumann",
     "NotGenericError",
@@ -120,6 +125,7 @@ __all__ = [
     "coefficient_path",
     "load",
     "loads",
+    "local_lstsq",
     "merge",
     "online_lstsq",
     "online_lstsq_vjp",
@@ -137,6 +143,7 @@ _SUBMODULES = frozenset(
         "forgetting",
         "icl",
         "linalg",
+        "local",
         "nn",
         "online",
         "plot",

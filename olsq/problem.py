@@ -243,48 +243,59 @@ class Solution(NamedTuple, Generic[AnArray]):
         ...     print(str(error)[:13])
         the output of
         """
-        try:
-            value = np.asarray(self.value, np.float64)
-            bound, residual = (
-                np.asarray(x, np.float64) for x in (self.stats.value_bound, self.stats.residual)
-            )
-        except TypeError as error:
-            raise TypeError(
-                "check() needs numbers, and these arrays are only traced: call it outside "
-                "jax.jit, or use stats.value_bound inside"
-            ) from error
-        if value.size == 0:
-            return self
-
-        def where(index: Any) -> str:
-            stream = f" of stream {tuple(map(int, index[:-1]))}" if len(index) > 1 else ""
-            return f"token {int(index[-1])}{stream}"
-
-        lost = ~np.isfinite(value).all(-1)
-        if lost.any():
-            first = np.unravel_index(np.argmax(lost), lost.shape)
-            raise AccuracyError(
-                f"the output of {where(first)} is not finite: its query, or a sample at or before "
-                "it, is not finite or too large to square, or (discounted problem) a gate of 0 "
-                "took the ridge away"
-            )
-        largest = np.linalg.norm(value, axis=-1).max(-1, keepdims=True)
-        relative = bound / np.where(largest > 0, largest, 1)
-        worst = np.unravel_index(np.argmax(relative), relative.shape)
-        if relative[worst] <= tol:
-            return self
-        eps = float(np.finfo(np.asarray(self.stats.residual).dtype).eps)
-        if residual[worst] > 100 * eps:
-            advice = (
-                "the solver stopped early there (allow more steps, or use ChunkExact()), or the "
-                "system is too ill-conditioned for the dtype (use float64 or a larger ridge)"
-            )
-        else:
-            advice = (
-                "the solver is done there, and rounding is what remains: use float64 or a larger "
-                "ridge"
-            )
-        raise AccuracyError(
-            f"the output of {where(worst)} is only known to within {relative[worst]:.2g} of the "
-            f"stream's largest, not {tol:.2g}; relative residual {residual[worst]:.2g}; {advice}"
+        check_accuracy(
+            self.value,
+            self.stats,
+            tol,
+            lost="its query, or a sample at or before it, is not finite or too large to square, or "
+            "(discounted problem) a gate of 0 took the ridge away",
+            stopped="the solver stopped early there (allow more steps, or use ChunkExact()), or the "
+            "system is too ill-conditioned for the dtype (use float64 or a larger ridge)",
         )
+        return self
+
+
+def check_accuracy(given: Any, stats: Stats, tol: float, *, lost: str, stopped: str) -> None:
+    """Raise :class:`AccuracyError` unless every output's bound is within ``tol``.
+
+    ``tol`` is relative to the largest output of the stream.  ``lost`` says in the message why an
+    output may not be finite, ``stopped`` what to do where the residual is not at rounding.
+    """
+    try:
+        value = np.asarray(given, np.float64)
+        bound, residual = (
+            np.asarray(x, np.float64) for x in (stats.value_bound, stats.residual)
+        )
+    except TypeError as error:
+        raise TypeError(
+            "check() needs numbers, and these arrays are only traced: call it outside "
+            "jax.jit, or use stats.value_bound inside"
+        ) from error
+    if value.size == 0:
+        return
+
+    def where(index: Any) -> str:
+        stream = f" of stream {tuple(map(int, index[:-1]))}" if len(index) > 1 else ""
+        return f"token {int(index[-1])}{stream}"
+
+    unknown = ~np.isfinite(value).all(-1)
+    if unknown.any():
+        first = np.unravel_index(np.argmax(unknown), unknown.shape)
+        raise AccuracyError(f"the output of {where(first)} is not finite: {lost}")
+    largest = np.linalg.norm(value, axis=-1).max(-1, keepdims=True)
+    relative = bound / np.where(largest > 0, largest, 1)
+    worst = np.unravel_index(np.argmax(relative), relative.shape)
+    if relative[worst] <= tol:
+        return
+    eps = float(np.finfo(np.asarray(stats.residual).dtype).eps)
+    if residual[worst] > 100 * eps:
+        advice = stopped
+    else:
+        advice = (
+            "the solver is done there, and rounding is what remains: use float64 or a larger "
+            "ridge"
+        )
+    raise AccuracyError(
+        f"the output of {where(worst)} is only known to within {relative[worst]:.2g} of the "
+        f"stream's largest, not {tol:.2g}; relative residual {residual[worst]:.2g}; {advice}"
+    )

@@ -88,7 +88,8 @@ ROOMS = {
     # sequence only to merge moments that are JAX arrays
     "online": {*BASE, "forgetting", "linalg", "solvers", "sequence"},
     "sequence": {*BASE, "solvers"},
-    "attention": {*BASE, "solvers", "sequence"},
+    "local": {*BASE, "sequence"},
+    "attention": {*BASE, "solvers", "sequence", "local"},
     "nn": {*BASE, "solvers", "sequence", "attention"},
     "train": {*BASE, "solvers", "sequence", "attention", "nn", "datasets", "plot"},
     "tasks": {*BASE},

@@ -1,0 +1,112 @@
+"""Checks of a local least-squares problem that NumPy and JAX share: shapes, ranges, options."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from olsq.checks import broadcast_shapes, check_forget, check_real, check_ridge, concrete, refuse
+
+QUERY_AXES = "batch and queries"
+KEY_AXES = "batch and keys"
+
+
+class Sizes(NamedTuple):
+    """Sizes of a checked problem."""
+
+    batch: tuple[int, ...]
+    keys: int  # N
+    queries: int  # T
+    d: int
+    m: int
+
+
+def check_arrays(keys: Any, values: Any, queries: Any, causal: bool) -> Sizes:
+    """Check the shapes of keys (..., N, d), values (..., N, m) and queries (..., T, d)."""
+    shapes = {"keys": keys.shape, "values": values.shape, "queries": queries.shape}
+    told = ", ".join(f"{n} {s}" for n, s in shapes.items())
+    for name, shape in shapes.items():
+        if len(shape) < 2:
+            raise ValueError(
+                f"{name} must have shape (..., T, features), got {shape}; one row is "
+                f"{name}[None, :], one feature is {name}[:, None]"
+            )
+    if shapes["keys"][-2] != shapes["values"][-2]:
+        raise ValueError(f"keys and values must have the same length on axis -2, got {told}")
+    if causal and shapes["keys"][-2] != shapes["queries"][-2]:
+        raise ValueError(
+            "with causal=True, query t sees keys 0 to t, so queries must have the length of keys "
+            f"on axis -2; got {told}; give causal=False to let every query see all keys"
+        )
+    if shapes["keys"][-1] != shapes["queries"][-1]:
+        raise ValueError(f"queries must have the width of keys, got {told}")
+    try:
+        batch = broadcast_shapes(*(s[:-2] for s in shapes.values()))
+    except ValueError:
+        raise ValueError(
+            f"the leading axes of keys, values and queries do not broadcast: {told}"
+        ) from None
+    count, d = shapes["keys"][-2:]
+    return Sizes(batch, count, shapes["queries"][-2], d, shapes["values"][-1])
+
+
+def check_numbers(
+    ridge: Any, scale: Any, forget: Any, log_forget: Any, log_weight: Any, *, causal: bool
+) -> None:
+    """Check the ranges of what can be seen."""
+    if ridge is None:
+        raise ValueError("ridge is needed: a number, or one per query; 0.01 is a start for unit keys")
+    check_ridge(ridge)
+    if scale is not None:
+        refuse("scale", scale, np.isinf, "be finite")
+    if not causal and (forget is not None or log_forget is not None):
+        raise ValueError(
+            "forget and log_forget belong to a stream: with causal=False use log_weight, one log "
+            "weight per key"
+        )
+    check_forget(forget, log_forget)
+    if log_weight is not None:
+        refuse("log_weight", log_weight, np.isposinf, "be finite or -inf (which leaves a key out)")
+
+
+def check_options(window: Any, tol: Any, max_steps: Any, segment_ids: Any, causal: bool) -> None:
+    """Check what is no array."""
+    if window is not None:
+        if not isinstance(window, (int, np.integer)) or isinstance(window, bool) or window < 1:
+            raise ValueError(f"window must be a whole number >= 1 (tokens, its own one too), got {window!r}")
+        if not causal:
+            raise ValueError("window counts tokens of a stream: leave it out with causal=False")
+    if segment_ids is not None and not causal:
+        raise ValueError("segment_ids belong to a stream: leave them out with causal=False")
+    if tol is not None and not 0 <= float(tol) < 1:
+        raise ValueError(f"tol must be in [0, 1), a residual relative to its right-hand side, got {tol!r}")
+    if max_steps is not None and (
+        not isinstance(max_steps, (int, np.integer)) or isinstance(max_steps, bool) or max_steps < 0
+    ):
+        raise ValueError(f"max_steps must be a whole number >= 0, got {max_steps!r}")
+
+
+def check_segment_ids(ids: Any, shape: tuple[int, ...]) -> None:
+    """Segment ids: whole numbers that broadcast to batch and time, not decreasing along time."""
+    check_real("segment_ids", ids)
+    dtype = getattr(ids, "dtype", None) or np.asarray(ids).dtype
+    if dtype.kind not in "iu":
+        raise ValueError(f"segment_ids must be whole numbers, got {dtype}")
+    try:
+        np.broadcast_shapes(np.shape(ids), shape)
+    except ValueError:
+        raise ValueError(
+            f"segment_ids has shape {np.shape(ids)}, which does not broadcast to {shape} "
+            "(batch and time)"
+        ) from None
+    seen = concrete(ids)
+    if seen is not None and (np.diff(seen.astype(np.int64), axis=-1) < 0).any():
+        raise ValueError(
+            "segment_ids must not decrease along time: packed sequences follow one another"
+        )
+
+
+def most_steps(max_steps: int | None, d: int) -> int:
+    """Cap of the conjugate-gradient steps: d suffice without rounding, several times d with it."""
+    return 10 * d + 50 if max_steps is None else int(max_steps)

@@ -1,0 +1,1 @@
+"""Local least squares for JAX arrays, block by block."""

@@ -1,0 +1,82 @@
+"""Checks and layout of what a local solve is given in JAX: one flat batch axis."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+from olsq.checks import check_real, concrete
+from olsq.local.checks import (
+    KEY_AXES,
+    QUERY_AXES,
+    Sizes,
+    check_arrays,
+    check_numbers,
+    check_segment_ids,
+)
+from olsq.sequence.jax.inputs import promoted, size, spread, working_dtype
+
+
+class Streams(NamedTuple):
+    """A checked problem; None where there is nothing to do."""
+
+    keys: Array  # (B, N, d)
+    values: Array  # (B, N, m)
+    queries: Array  # (B, T, d)
+    ridge: Array  # (B, T)
+    scale: Array  # (B, T)
+    log_weight: Array | None  # (B, N)
+    log_forget: Array | None  # (B, T), logs of the gates; a gate of 0 counts as a start
+    start: Array | None  # (B, T), tokens that nothing before is seen from
+
+
+def check(
+    keys: Any, values: Any, queries: Any, *, ridge: Any, scale: Any, forget: Any, log_forget: Any,
+    log_weight: Any, segment_ids: Any, causal: bool,
+) -> tuple[Streams, Sizes, jnp.dtype]:  # fmt: skip
+    """Check every array; return the streams, their sizes and the dtype of the outputs."""
+    for name, x in (("keys", keys), ("values", values), ("queries", queries)):
+        check_real(name, x)
+    keys, values, queries = (jnp.asarray(a) for a in (keys, values, queries))
+    sizes = check_arrays(keys, values, queries, causal)
+    check_numbers(ridge, scale, forget, log_forget, log_weight, causal=causal)
+    out_dtype = promoted(keys, values, queries)
+    out_dtype = out_dtype if jnp.issubdtype(out_dtype, jnp.floating) else jnp.dtype(jnp.float32)
+    dtype = working_dtype(keys, values, queries)
+    by_query, by_key = (*sizes.batch, sizes.queries), (*sizes.batch, sizes.keys)
+    count = size(sizes.batch)
+
+    def per_query(name: str, x: Any) -> Array:
+        return spread(name, x, by_query, dtype, QUERY_AXES).reshape(count, sizes.queries)
+
+    scale = sizes.d**-0.5 if scale is None else scale
+    ridge, scale = per_query("ridge", ridge), per_query("scale", scale)
+    if log_weight is not None:
+        log_weight = spread("log_weight", log_weight, by_key, dtype, KEY_AXES)
+        log_weight = log_weight.reshape(count, sizes.keys)
+    logs = start = None
+    if log_forget is not None:
+        logs = per_query("log_forget", log_forget)
+        start = logs == -jnp.inf
+    elif forget is not None:
+        gates = per_query("forget", forget)
+        seen = concrete(forget)
+        if seen is None or not (seen == 1).all():
+            start = gates == 0
+            logs = jnp.log(jnp.where(start, 1, gates))
+    if segment_ids is not None:
+        check_segment_ids(segment_ids, by_query)
+        ids = jnp.broadcast_to(jnp.asarray(segment_ids), by_query).reshape(count, sizes.queries)
+        first = jnp.concatenate([jnp.zeros_like(ids[:, :1], bool), ids[:, 1:] != ids[:, :-1]], 1)
+        start = first if start is None else start | first
+    if logs is not None and start is not None:
+        logs = jnp.where(start, 0, logs)
+    k, v, q = (
+        jnp.broadcast_to(a.astype(dtype), (*sizes.batch, *a.shape[-2:])).reshape(
+            count, *a.shape[-2:]
+        )
+        for a in (keys, values, queries)
+    )
+    return Streams(k, v, q, ridge, scale, log_weight, logs, start), sizes, out_dtype

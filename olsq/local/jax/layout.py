@@ -1,0 +1,98 @@
+"""Which blocks of keys every block of queries sees, in steps of one shape.
+
+Queries and keys are cut into blocks.  A step solves the queries of a few blocks against a list of
+tiles, each a block of keys for one of the step's blocks of queries.  Three layouts:
+
+* "pairs": causal.  A step takes the i-th block of queries and the i-th from the end: together they
+  see as many blocks of keys whichever i, so no tile above the diagonal is computed;
+* "band": causal with a short window.  One block of queries and the few blocks that reach into it;
+* "all": every query sees all keys.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+ROWS = 128  # tokens of a block, at most
+
+
+class Layout(NamedTuple):
+    """Sizes and number of blocks and steps; all static."""
+
+    kind: str
+    query_size: int
+    key_size: int
+    query_blocks: int
+    key_blocks: int
+    steps: int
+    rows: int  # blocks of queries in a step
+    tiles: int  # blocks of keys in a step
+    causal: bool
+    window: int | None
+
+
+class Step(NamedTuple):
+    """The blocks of one step."""
+
+    blocks: Array  # (rows,), which blocks of queries
+    row: Array  # (tiles,), which of them a tile belongs to
+    column: Array  # (tiles,), the tile's block of keys
+    live: Array  # (tiles,), False where there is no such block
+
+
+def plan_layout(queries: int, keys: int, window: int | None, causal: bool) -> Layout:
+    """Cut ``queries`` and ``keys`` into blocks."""
+    if not causal:
+        (q_blocks, q_size), (k_blocks, k_size) = _cut(queries), _cut(keys)
+        return Layout("all", q_size, k_size, q_blocks, k_blocks, q_blocks, 1, k_blocks, False, None)
+    pairs = max(1, -(-queries // (2 * ROWS)))
+    size = -(-queries // (16 * pairs)) * 8
+    blocks = 2 * pairs
+    if window is not None:
+        band = min(-(-(window - 1) // size) + 1, blocks)
+        if 2 * band < blocks + 1:
+            return Layout("band", size, size, blocks, blocks, blocks, 1, band, True, window)
+    return Layout("pairs", size, size, blocks, blocks, pairs, 2, blocks + 1, True, window)
+
+
+def _cut(length: int) -> tuple[int, int]:
+    """Number and size of blocks for ``length`` rows."""
+    count = max(1, -(-length // ROWS))
+    return count, max(8, -(-length // (8 * count)) * 8)
+
+
+def step_blocks(layout: Layout, i: Array) -> Step:
+    """The blocks of step ``i``."""
+    tile = jnp.arange(layout.tiles)
+    if layout.kind == "pairs":
+        blocks = jnp.stack([i, layout.query_blocks - 1 - i])
+        late = tile > i  # tiles 0..i are of the first block, the others of the second
+        column = jnp.where(late, tile - i - 1, tile)
+        return Step(blocks, late.astype(jnp.int32), column, tile >= 0)
+    blocks, row = i[None], jnp.zeros_like(tile)
+    if layout.kind == "all":
+        return Step(blocks, row, tile, tile >= 0)
+    column = i - (layout.tiles - 1) + tile
+    return Step(blocks, row, jnp.maximum(column, 0), column >= 0)
+
+
+def visible(layout: Layout, step: Step) -> Array | None:
+    """Which keys of a tile its queries see by their places, (tiles, query_size, key_size)."""
+    if not layout.causal:
+        return None
+    size = layout.query_size
+    inside = jnp.arange(size)
+    gap = (step.blocks[step.row] - step.column)[:, None, None] * size
+    gap = gap + inside[:, None] - inside
+    seen = (gap >= 0) & step.live[:, None, None]
+    return seen if layout.window is None else seen & (gap < layout.window)
+
+
+def merge_blocks(out: Array, layout: Layout, length: int) -> Array:
+    """Outputs of all steps (steps, rows, query_size, ...) in order of time, (length, ...)."""
+    if layout.kind == "pairs":
+        out = jnp.stack([out[:, 0], out[::-1, 1]])
+    return out.reshape(layout.query_blocks * layout.query_size, *out.shape[3:])[:length]

@@ -1,0 +1,119 @@
+"""Non-finite samples: leave them out of the products, and mark the outputs that see them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from olsq.local.jax.inputs import Streams
+from olsq.local.jax.layout import Layout
+
+
+class Cleaned(NamedTuple):
+    """Streams with finite numbers only, padded to whole blocks: (B, N', ...) or (B, T', ...)."""
+
+    keys: Array
+    values: Array
+    squares: Array  # (B, N', 2): |k|^2 and |v|^2, without derivatives
+    queries: Array
+    ridge: Array
+    scale: Array
+    log_weight: Array | None  # -inf for keys that are absent or only pad
+    log_forget: Array | None
+    order: Array | None  # (B, T'), how many starts there were
+
+
+class Largest(NamedTuple):
+    """The largest sizes that each query can see, (B, T)."""
+
+    key: Array
+    value: Array
+    exponent: Array
+
+
+def clean(streams: Streams, layout: Layout) -> tuple[Cleaned, Array, Largest]:
+    """Cleaned streams, which outputs (B, T) are lost, and the largest sizes seen.
+
+    A key or value is lost where it is not finite, or too large to square, unless its log weight is
+    -inf, which leaves it out; a query also where its ridge, scale or gate is not finite.
+    """
+    k, v, q, ridge, scale, weight, logs, start = streams
+    key_square, value_square, query_square = (
+        jax.lax.stop_gradient((x * x).sum(-1)) for x in (k, v, q * scale[..., None])
+    )
+    known = jnp.isfinite(key_square) & jnp.isfinite(v).all(-1)
+    absent: Any = jnp.zeros_like(known)
+    if weight is not None:
+        absent = weight == -jnp.inf
+        known = known & (jnp.isfinite(weight) | absent)
+    lost = ~known & ~absent
+    if logs is not None:
+        lost = lost | ~jnp.isfinite(logs)  # an unknown gate: what is after it is unknown
+        logs = jnp.where(jnp.isfinite(logs), logs, 0)
+    left_out = lost | absent
+    k, v = (jnp.where(left_out[..., None], 0, x) for x in (k, v))
+    key_square = jnp.where(left_out, 0, key_square)
+    # a sum of N of them has to stay finite: what overflows gives an infinite bound, no NaN
+    cap = jnp.finfo(k.dtype).max / (4 * max(k.shape[1], 1))
+    value_square = jnp.where(left_out, 0, jnp.minimum(value_square, cap))
+    squares = jnp.stack([jnp.minimum(key_square, cap), value_square], -1)
+    query_known = jnp.isfinite(query_square) & jnp.isfinite(ridge) & jnp.isfinite(scale)
+    query_known = query_known & jnp.isfinite(q).all(-1)
+    q = jnp.where(query_known[..., None], q, 0)
+    ridge, scale = jnp.where(query_known, ridge, 1), jnp.where(query_known, scale, 1)
+    order = None if start is None else jnp.cumsum(start.astype(jnp.int32), 1)
+    output_lost = ~query_known | _sees(lost, order, layout)
+    exponent = jnp.zeros_like(key_square)
+    if weight is not None:
+        weight = jnp.where(left_out, 0, weight)
+        exponent = jnp.abs(jax.lax.stop_gradient(weight))
+    value_size = jnp.sqrt(jax.lax.stop_gradient((v * v).sum(-1)))
+    seen = (jnp.sqrt(key_square), value_size, exponent)
+    largest = Largest(*(_largest_seen(x, q.shape[1], layout) for x in seen))
+    if weight is not None or not layout.causal:
+        zero = jnp.zeros_like(key_square) if weight is None else weight
+        weight = jnp.where(absent, -jnp.inf, zero)
+    key_pad = layout.key_blocks * layout.key_size - k.shape[1]
+    query_pad = layout.query_blocks * layout.query_size - q.shape[1]
+
+    def pad(x: Any, extra: int, fill: float = 0.0) -> Any:
+        if x is None or not extra:
+            return x
+        widths = [(0, 0), (0, extra)] + [(0, 0)] * (x.ndim - 2)
+        return jnp.pad(x, widths, constant_values=fill)
+
+    cleaned = Cleaned(
+        *(pad(x, key_pad) for x in (k, v, squares)),
+        pad(q, query_pad),
+        pad(ridge, query_pad, 1.0),
+        pad(scale, query_pad),
+        pad(weight, key_pad, -jnp.inf),
+        pad(logs, query_pad),
+        pad(order, query_pad, -1),
+    )
+    return cleaned, output_lost, largest
+
+
+def _sees(lost: Array, order: Array | None, layout: Layout) -> Array:
+    """Which queries (B, T) see a lost key; (B, 1) if all see the same keys."""
+    if not layout.causal:
+        return lost.any(1, keepdims=True)
+    place = jnp.arange(lost.shape[1])
+    latest = jax.lax.cummax(jnp.where(lost, place, -1), axis=1)
+    first = jnp.zeros_like(latest)
+    if order is not None:
+        started = jnp.diff(order, axis=1, prepend=order[:, :1]) > 0
+        first = jax.lax.cummax(jnp.where(started, place, 0), axis=1)
+    if layout.window is not None:
+        first = jnp.maximum(first, place - (layout.window - 1))
+    return (latest >= first) & (latest >= 0)
+
+
+def _largest_seen(x: Array, length: int, layout: Layout) -> Array:
+    """At least the largest of ``x`` (B, N) among the keys that each query sees, (B, T)."""
+    if layout.causal:
+        return jax.lax.cummax(x, axis=1)
+    return jnp.broadcast_to(x.max(1, keepdims=True, initial=0), (len(x), length))

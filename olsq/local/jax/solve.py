@@ -1,0 +1,109 @@
+"""The JAX function: a local regression for every query, block by block."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from numpy.typing import ArrayLike
+
+from olsq.local.checks import check_options, most_steps
+from olsq.local.jax.inputs import Streams, check
+from olsq.local.jax.layout import Layout, plan_layout
+from olsq.local.jax.losses import clean
+from olsq.local.jax.steps import Row, solve_blocks
+from olsq.local.jax.systems import Rule
+from olsq.local.solution import LocalSizes, LocalSolution, local_error_bounds
+from olsq.problem import Stats
+from olsq.sequence.jax.control import scan
+from olsq.sequence.jax.precision import in_full_precision
+
+FORMED = 12  # features up to which each query's matrix is formed as its preconditioner
+
+
+def local_lstsq(
+    keys: ArrayLike,
+    values: ArrayLike,
+    queries: ArrayLike,
+    *,
+    ridge: ArrayLike,
+    scale: ArrayLike | None = None,
+    window: int | None = None,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    log_weight: ArrayLike | None = None,
+    segment_ids: ArrayLike | None = None,
+    causal: bool = True,
+    tol: float | None = None,
+    max_steps: int | None = None,
+    preconditioner: str | None = None,
+) -> LocalSolution[Array]:
+    """The JAX side of :func:`olsq.local_lstsq`, which documents it, for NumPy arrays too.
+
+    ``preconditioner`` is one of those of
+    :func:`~olsq.local.jax.systems.make_preconditioner`; None chooses by the number of features.
+    """
+    check_options(window, tol, max_steps, segment_ids, causal)
+    streams, sizes, dtype = check(
+        keys, values, queries, ridge=ridge, scale=scale, forget=forget, log_forget=log_forget,
+        log_weight=log_weight, segment_ids=segment_ids, causal=causal,
+    )  # fmt: skip
+    batch, _, length, d, m = sizes
+    if preconditioner is None:
+        preconditioner = "own" if d <= FORMED else "none"
+    rule = Rule(None if tol is None else float(tol), most_steps(max_steps, d), preconditioner)
+    if 0 in (length, *batch):
+        value, empty = jnp.zeros((*batch, length, m), dtype), jnp.zeros((*batch, length))
+        return LocalSolution(value, Stats(jnp.zeros(empty.shape, jnp.int32), empty, empty, empty))
+    layout = plan_layout(length, sizes.keys, window, causal)
+    value, steps, found = solve_flat(streams, layout, rule)
+    stats = certify(streams, value, steps, found, dtype)
+    value = value.reshape(*batch, length, m).astype(dtype)
+    return LocalSolution(value, Stats(*(s.reshape(*batch, length) for s in stats)))
+
+
+@partial(jax.jit, static_argnames=("layout", "rule"))
+@in_full_precision
+def solve_flat(
+    streams: Streams, layout: Layout, rule: Rule
+) -> tuple[Array, Array, LocalSizes]:
+    """Outputs (B, T, m), steps (B, T) and what the certificate is made of, (B, T) each."""
+    cleaned, output_lost, largest = clean(streams, layout)
+    solve = partial(solve_blocks, layout=layout, rule=rule)
+    count = streams.keys.shape[0]
+    # A CPU does one stream at a time, whose scores stay in cache.
+    alone = jax.default_backend() == "cpu" and jax.device_count() == 1 and isinstance(count, int)
+    if alone and count > 1:
+        _, made = scan(lambda _, x: (None, solve(x)), None, cleaned)
+    elif alone:
+        made = jax.tree.map(lambda x: x[None], solve(jax.tree.map(lambda x: x[0], cleaned)))
+    else:
+        made = jax.vmap(solve)(cleaned)
+    length = streams.queries.shape[1]
+    row: Row = jax.tree.map(lambda x: x[:, :length], made)
+    value = jnp.where((output_lost | ~row.seen)[..., None], jnp.nan, row.value)
+    norm = partial(jnp.linalg.norm, axis=-1)
+    q, scale = cleaned.queries[:, :length], cleaned.scale[:, :length]
+    sizes = LocalSizes(
+        norm(q), jnp.abs(scale) * norm(q), largest.key, largest.exponent, row.spread,
+        row.value_spread, largest.value, row.right, row.solution, row.left, norm(value),
+    )  # fmt: skip
+    return value, row.steps, jax.lax.stop_gradient(sizes)
+
+
+@partial(jax.jit, static_argnames="dtype")
+def certify(
+    streams: Streams, value: Array, steps: Array, sizes: LocalSizes, dtype: Any
+) -> Stats[Array]:
+    """Residuals and error bounds (B, T) of outputs that are to be of ``dtype``."""
+    ridge, value, sizes = jax.lax.stop_gradient((streams.ridge, value, sizes))
+    eps, out_eps = float(jnp.finfo(ridge.dtype).eps), float(jnp.finfo(dtype).eps)
+    d, count = streams.keys.shape[2], streams.keys.shape[1]
+    bounds = local_error_bounds(sizes, ridge, d, count, eps, out_eps if out_eps > eps else 0.0)
+    known = jnp.isfinite(value).all(-1) & (ridge > 0)
+    bounds = (jnp.where(known & ~jnp.isnan(x), x, jnp.inf) for x in bounds)
+    residual = jnp.where(sizes.right > 0, sizes.left / jnp.where(sizes.right > 0, sizes.right, 1), 0)
+    return Stats(steps, residual, *bounds)

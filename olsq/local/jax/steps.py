@@ -1,0 +1,153 @@
+"""The regressions of one stream, a step of blocks at a time; memory O(block x keys).
+
+A step computes its scores once, as attention does, and keeps their exponentials for the
+conjugate-gradient steps, which are then two products each.  The backward pass recomputes the
+scores, but not the solutions: they are saved.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from olsq.local.jax.fades import Fades, sum_fades, tile_fades
+from olsq.local.jax.layout import Layout, Step, merge_blocks, step_blocks, visible
+from olsq.local.jax.losses import Cleaned
+from olsq.local.jax.systems import (
+    Rule,
+    Systems,
+    centred_weights,
+    solve_systems,
+    sum_tiles,
+    to_tiles,
+)
+from olsq.sequence.jax.control import scan
+
+
+class Row(NamedTuple):
+    """What is found for every query; only ``value`` has derivatives."""
+
+    value: Array  # (..., m)
+    seen: Array  # whether it sees any key
+    steps: Array
+    spread: Array  # E|k - kbar|^2
+    value_spread: Array  # E|v - vbar|^2
+    right: Array  # |q - kbar|
+    solution: Array  # |x|
+    left: Array  # |q - kbar - M x|
+
+
+class Blocks(NamedTuple):
+    """One stream cut into blocks."""
+
+    read: Array  # (P, C, d + m + 3): keys, values, ones and squares, what weights are applied to
+    keys: Array  # (P, C, d)
+    queries: Array  # (Q, B, d)
+    ridge: Array  # (Q, B, 1)
+    scale: Array  # (Q, B, 1)
+    log_weight: Array | None  # (P, C)
+    order: Array | None  # (Q, B)
+    fades: Fades | None
+
+
+def solve_blocks(stream: Cleaned, layout: Layout, rule: Rule) -> Row:
+    """The rows (T', ...) of one stream: keys (N', d), queries (T', d)."""
+    by_query = layout.query_blocks, layout.query_size
+    by_key = layout.key_blocks, layout.key_size
+
+    def cut(x: Any, blocks: tuple[int, int]) -> Any:
+        return None if x is None else x.reshape(*blocks, *x.shape[1:])
+
+    ones = jnp.ones_like(stream.keys[:, :1])
+    read = jnp.concatenate([stream.keys, stream.values, ones, stream.squares], -1)
+    blocks = Blocks(
+        cut(read, by_key),
+        cut(stream.keys, by_key),
+        cut(stream.queries, by_query),
+        cut(stream.ridge[:, None], by_query),
+        cut(stream.scale[:, None], by_query),
+        cut(stream.log_weight, by_key),
+        cut(stream.order, by_query),
+        None if stream.log_forget is None else sum_fades(cut(stream.log_forget, by_query)),
+    )
+
+    def one(blocks: Blocks, i: Array) -> Row:
+        return solve_step(blocks, step_blocks(layout, i), layout, rule)
+
+    # Solutions are kept for the backward pass: finding them again would cost all steps again.
+    again = jax.checkpoint(one, policy=_is_solution, prevent_cse=False)
+    _, rows = scan(lambda _, i: (None, again(blocks, i)), None, jnp.arange(layout.steps))
+    length = layout.query_blocks * layout.query_size
+    return jax.tree.map(lambda x: merge_blocks(x, layout, length), rows)
+
+
+def _is_solution(primitive: Any, *_: Any, **__: Any) -> bool:
+    """Whether a backward pass keeps what ``primitive`` made: the solution of a linear solve."""
+    return primitive.name == "custom_linear_solve"
+
+
+def solve_step(blocks: Blocks, step: Step, layout: Layout, rule: Rule) -> Row:
+    """The rows (R, B, ...) of one step."""
+    q, ridge = blocks.queries[step.blocks], blocks.ridge[step.blocks]
+    d, m = q.shape[-1], blocks.read.shape[-1] - q.shape[-1] - 3
+    # gathers out of range would be clamped and give another block's keys: columns are in range
+    read, keys = blocks.read[step.column], blocks.keys[step.column]
+    weights = tile_weights(blocks, keys, q, step, layout)
+    sums = sum_tiles(jnp.einsum("jbc,jce->jbe", weights, read), step)
+    total = sums[..., d + m : d + m + 1]
+    seen = total > 0
+    inverse_total = 1 / jnp.where(seen, total, 1)
+    means = sums * inverse_total
+    mean, value_mean = means[..., :d], means[..., d : d + m]
+    squares = jax.lax.stop_gradient(means[..., d + m + 1 :])
+    spread, value_spread = (
+        jnp.maximum(squares[..., i] - _square(x), 0) for i, x in enumerate((mean, value_mean))
+    )
+    systems = Systems(step, weights, keys, mean, inverse_total, ridge)
+    b = jnp.where(seen, q - mean, 0)
+    x, steps = solve_systems(systems, b, spread[..., None], rule)
+
+    # sum p ((k - kbar).x) (k - kbar), and the same with v - vbar: the weights' own sum, which is
+    # rounding only, is taken out again, so that equal keys or values give 0
+    along = sum_tiles(jnp.einsum("jbc,jce->jbe", centred_weights(systems, x), read), step)
+    along = along * inverse_total
+    rounding = along[..., d + m : d + m + 1]
+    value = value_mean + along[..., d : d + m] - rounding * value_mean
+    left = b - (along[..., :d] - rounding * mean) - ridge * x
+    sizes = (jnp.sqrt(_square(y)) for y in (b, x, left))
+    return Row(value, seen[..., 0], steps, spread, value_spread, *sizes)
+
+
+def _square(x: Array) -> Array:
+    """Squared norms over the last axis, without derivatives."""
+    x = jax.lax.stop_gradient(x)
+    return (x * x).sum(-1)
+
+
+def tile_weights(blocks: Blocks, keys: Array, q: Array, step: Step, layout: Layout) -> Array:
+    """Weights (J, B, C) of every query on the keys of its tiles, the largest of a query 1.
+
+    0 where a query does not see a key.
+    """
+    rows = len(step.blocks)
+    scaled = to_tiles(q * blocks.scale[step.blocks], step)
+    scores = jnp.einsum("jbd,jcd->jbc", scaled, keys)
+    if blocks.log_weight is not None:
+        scores = scores + blocks.log_weight[step.column][:, None]
+    if blocks.fades is not None:
+        scores = scores + tile_fades(blocks.fades, step)
+    seen = visible(layout, step)
+    if blocks.order is not None:
+        order = to_tiles(blocks.order[step.blocks], step)
+        same = order[..., None] == blocks.order[step.column][:, None]
+        seen = same if seen is None else seen & same
+    if seen is not None:
+        scores = jnp.where(seen, scores, -jnp.inf)
+    most = jax.lax.stop_gradient(scores).max(-1)  # (J, B)
+    mine = step.row == jnp.arange(rows)[:, None]
+    most = jnp.where(mine[..., None], most, -jnp.inf).max(1)
+    most = jnp.where(jnp.isfinite(most), most, 0)  # a query that sees no key
+    return jnp.exp(scores - to_tiles(most, step)[..., None])

@@ -1,0 +1,1 @@
+"""Local least squares for NumPy arrays, on BLAS."""

@@ -1,0 +1,241 @@
+"""Local regressions for NumPy arrays: a block of queries at a time, against the keys it can see.
+
+The scores of a block are computed once and their exponentials kept, so that a step of conjugate
+gradient is two matrix products; the whole work is in BLAS.  No matrix per query is formed but for a
+few features, where it is the cheapest preconditioner.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.checks import check_real
+from olsq.local.checks import (
+    KEY_AXES,
+    QUERY_AXES,
+    check_arrays,
+    check_numbers,
+    check_options,
+    check_segment_ids,
+    most_steps,
+)
+from olsq.local.numpy.systems import FORMED, System, solve_system
+from olsq.local.solution import LocalSizes, LocalSolution, local_error_bounds
+from olsq.problem import Stats
+from olsq.sequence.numpy.inputs import output_dtype, spread, working_dtype
+
+ROWS = 128  # queries of a block
+
+
+class Stream(NamedTuple):
+    """One stream with finite numbers only."""
+
+    keys: NDArray  # (N, d)
+    values: NDArray  # (N, m)
+    queries: NDArray  # (T, d), times the scale
+    points: NDArray  # (T, d), the queries themselves
+    ridge: NDArray  # (T,)
+    log_weight: NDArray | None  # (N,)
+    log_forget: NDArray | None  # (T,)
+    first: NDArray  # (T,), the first key that each query sees
+    last: NDArray  # (T,), one past the last
+
+
+class Rows(NamedTuple):
+    """What is found for every query of one stream, (T, ...)."""
+
+    value: NDArray
+    seen: NDArray
+    steps: NDArray
+    spread: NDArray  # E|k - kbar|^2
+    value_spread: NDArray
+    right: NDArray
+    solution: NDArray
+    left: NDArray
+
+
+def local_lstsq(
+    keys: Any, values: Any, queries: Any, *, ridge: Any, scale: Any = None,
+    window: int | None = None, forget: Any = None, log_forget: Any = None, log_weight: Any = None,
+    segment_ids: Any = None, causal: bool = True, tol: float | None = None,
+    max_steps: int | None = None,
+) -> LocalSolution[NDArray[Any]]:  # fmt: skip
+    """:func:`olsq.local_lstsq` for NumPy arrays; weights are float64 where any array is."""
+    check_options(window, tol, max_steps, segment_ids, causal)
+    for name, x in (("keys", keys), ("values", values), ("queries", queries)):
+        check_real(name, x)
+    keys, values, queries = (np.asarray(a) for a in (keys, values, queries))
+    sizes = check_arrays(keys, values, queries, causal)
+    check_numbers(ridge, scale, forget, log_forget, log_weight, causal=causal)
+    batch, count, length, d, m = sizes
+    out, dtype = output_dtype(keys, values, queries), working_dtype(keys, values, queries)
+    flat = int(np.prod(batch, dtype=np.int64))
+
+    def per_query(name: str, x: Any) -> NDArray:
+        return spread(name, x, (*batch, length), dtype, QUERY_AXES).reshape(flat, length)
+
+    k = spread("keys", keys, (*batch, count, d), dtype, "batch, T, d").reshape(flat, count, d)
+    v = spread("values", values, (*batch, count, m), dtype, "batch, T, m").reshape(flat, count, m)
+    q = spread("queries", queries, (*batch, length, d), dtype, "batch, T, d")
+    q = q.reshape(flat, length, d)
+    ridges = per_query("ridge", ridge)
+    scales = per_query("scale", d**-0.5 if scale is None else scale)
+    weights = logs = None
+    if log_weight is not None:
+        weights = spread("log_weight", log_weight, (*batch, count), dtype, KEY_AXES)
+        weights = weights.reshape(flat, count)
+    if log_forget is not None:
+        logs = per_query("log_forget", log_forget)
+    elif forget is not None:
+        with np.errstate(divide="ignore"):
+            logs = np.log(per_query("forget", forget))
+    start = np.zeros((flat, length), bool)
+    if segment_ids is not None:
+        check_segment_ids(segment_ids, (*batch, length))
+        ids = np.broadcast_to(np.asarray(segment_ids), (*batch, length)).reshape(flat, length)
+        start[:, 1:] = ids[:, 1:] != ids[:, :-1]
+
+    value = np.full((flat, length, m), np.nan, dtype)
+    steps = np.zeros((flat, length), np.int32)
+    stats = np.zeros((3, flat, length), dtype)
+    most = most_steps(max_steps, d)
+    eps, out_eps = float(np.finfo(dtype).eps), float(np.spacing(out.type(1)))
+    with np.errstate(all="ignore"):  # what overflows is lost or has an infinite bound
+        for b in range(flat if length else 0):
+            stream, lost, largest = clean(
+                k[b], v[b], q[b], ridges[b], scales[b],
+                None if weights is None else weights[b],
+                None if logs is None else logs[b], start[b], window, causal,
+            )  # fmt: skip
+            rows = solve_stream(stream, tol, most)
+            known = rows.seen & ~lost
+            value[b, known], steps[b] = rows.value[known], rows.steps
+            norms = (np.linalg.norm(x, axis=-1) for x in (stream.points, stream.queries))
+            key, of_value, exponent = largest
+            parts = LocalSizes(
+                *norms, key, exponent, rows.spread, rows.value_spread, of_value, rows.right,
+                rows.solution, rows.left, np.linalg.norm(rows.value, axis=-1),
+            )  # fmt: skip
+            bounds = local_error_bounds(
+                parts, stream.ridge, d, count, eps, out_eps if out_eps > eps else 0.0
+            )
+            known &= stream.ridge > 0
+            stats[0, b] = np.where(rows.right > 0, rows.left / rows.right, 0)
+            for place, x in enumerate(bounds, 1):
+                stats[place, b] = np.where(known & ~np.isnan(x), x, np.inf)
+    shaped = (x.reshape(*batch, length) for x in (steps, *stats))
+    return LocalSolution(value.reshape(*batch, length, m).astype(out), Stats(*shaped))
+
+
+def clean(
+    k: NDArray, v: NDArray, q: NDArray, ridge: NDArray, scale: NDArray, weight: NDArray | None,
+    logs: NDArray | None, start: NDArray, window: int | None, causal: bool,
+) -> tuple[Stream, NDArray, tuple[NDArray, NDArray, NDArray]]:  # fmt: skip
+    """One stream without what is lost, which outputs (T,) that costs, and the largest sizes seen.
+
+    A key or value is lost where it is not finite, or too large to square, unless its log weight is
+    -inf, which leaves it out; a query also where its ridge, scale or gate is not finite.
+    """
+    count, length = len(k), len(q)
+    known = np.isfinite(np.einsum("td,td->t", k, k)) & np.isfinite(v).all(-1)
+    absent = np.zeros(count, bool)
+    if weight is not None:
+        absent = weight == -np.inf
+        known &= np.isfinite(weight) | absent
+    lost = ~known & ~absent
+    if logs is not None:
+        start = start | (logs == -np.inf)
+        logs = np.where(start, 0, logs)
+        lost |= ~np.isfinite(logs)
+        logs = np.where(np.isfinite(logs), logs, 0)
+    left_out = lost | absent
+    if left_out.any():
+        k, v = (np.where(left_out[:, None], 0, x) for x in (k, v))
+        weight = np.zeros(count, k.dtype) if weight is None else weight
+        weight = np.where(left_out, -np.inf, weight)
+    scaled = q * scale[:, None]
+    query_known = np.isfinite(np.einsum("td,td->t", scaled, scaled)) & np.isfinite(q).all(-1)
+    query_known &= np.isfinite(ridge) & np.isfinite(scale)
+    q, scaled = (np.where(query_known[:, None], x, 0) for x in (q, scaled))
+    ridge = np.where(query_known, ridge, 1)
+    sizes = [np.linalg.norm(k, axis=-1), np.linalg.norm(v, axis=-1), np.zeros(count, k.dtype)]
+    if weight is not None:
+        sizes[2] = np.where(np.isfinite(weight), np.abs(weight), 0)
+    if causal:
+        place = np.arange(length)
+        first = np.maximum.accumulate(np.where(start, place, 0)) if length else place
+        if window is not None:
+            first = np.maximum(first, place - (window - 1))
+        last = place + 1
+        latest = np.maximum.accumulate(np.where(lost, place, -1)) if length else place
+        output_lost = latest >= first
+        largest = [np.maximum.accumulate(x) if length else x for x in sizes]
+    else:
+        first, last = np.zeros(length, np.int64), np.full(length, count)
+        output_lost = np.full(length, lost.any())
+        largest = [np.full(length, x.max(initial=0), x.dtype) for x in sizes]
+    stream = Stream(k, v, scaled, q, ridge, weight, logs, first, last)
+    return stream, output_lost | ~query_known, (largest[0], largest[1], largest[2])
+
+
+def solve_stream(stream: Stream, tol: float | None, max_steps: int) -> Rows:
+    """The rows of one stream, a block of queries at a time."""
+    blocks = [
+        solve_block(stream, slice(i, min(i + ROWS, len(stream.queries))), tol, max_steps)
+        for i in range(0, len(stream.queries), ROWS)
+    ]
+    return Rows(*(np.concatenate(parts) for parts in zip(*blocks, strict=True)))
+
+
+def solve_block(stream: Stream, own: slice, tol: float | None, max_steps: int) -> Rows:
+    """The rows of the queries ``own``, (C, ...)."""
+    low, high = int(stream.first[own].min()), int(stream.last[own].max())
+    keys, values = stream.keys[low:high], stream.values[low:high]
+    weights = block_weights(stream, own, low, high)
+    points, ridge = stream.points[own], stream.ridge[own, None]
+    total = weights.sum(1, keepdims=True)
+    seen = total > 0
+    weights /= np.where(seen, total, 1)
+    mean, value_mean = weights @ keys, weights @ values
+    squares = (np.einsum("id,id->i", x, x) for x in (keys, values))
+    spreads = [
+        np.maximum(weights @ x - np.einsum("id,id->i", y, y), 0)
+        for x, y in zip(squares, (mean, value_mean), strict=True)
+    ]
+    b = np.where(seen, points - mean, 0)
+    system = System(weights, keys, mean, ridge, keys.shape[1] <= FORMED)
+    x, steps = solve_system(system, b, spreads[0][:, None], tol, max_steps)
+    # the weights' own sum is rounding only: without it equal keys or values give 0
+    along = system.centred_weights(x)
+    rounding = along.sum(1, keepdims=True)
+    value = value_mean + along @ values - rounding * value_mean
+    left = b - (along @ keys - rounding * mean) - ridge * x
+    norms = (np.linalg.norm(y, axis=1) for y in (b, x, left))
+    return Rows(value, seen[:, 0], steps, *spreads, *norms)
+
+
+def block_weights(stream: Stream, own: slice, low: int, high: int) -> NDArray:
+    """Weights (C, n) of the queries ``own`` on keys low to high, the largest of a query 1."""
+    scores = stream.queries[own] @ stream.keys[low:high].T
+    if stream.log_weight is not None:
+        scores += stream.log_weight[low:high]
+    place = np.arange(low, high)
+    first, last = stream.first[own, None], stream.last[own, None]
+    if stream.log_forget is not None:
+        start = own.start  # a causal block's queries are the keys start to high
+        older = stream.log_forget[low + 1 : start + 1]
+        logs = stream.log_forget[start:high]
+        # gates are added up from each key to its query, never subtracted
+        before = np.cumsum(older[::-1])[::-1]
+        within = np.cumsum(np.where(np.arange(len(logs)) > 0, logs, 0))
+        scores[:, : start - low] += before + within[:, None]
+        later = np.tril(np.broadcast_to(logs[:, None], (len(logs), len(logs))), -1)
+        scores[:, start - low :] += np.cumsum(later, 0)
+    if (first > low).any() or (last < high).any():
+        scores[(place < first) | (place >= last)] = -np.inf
+    most = scores.max(1, keepdims=True, initial=-np.inf)
+    scores -= np.where(np.isfinite(most), most, 0)
+    return np.exp(scores, out=scores)

@@ -1,0 +1,119 @@
+"""The systems ``(S_t + ridge_t) x_t = b_t`` of a block of queries, by conjugate gradient."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+FORMED = 12  # features up to which each query's matrix is formed as its preconditioner
+ROUNDED = 2.0  # residual, in units of what rounding leaves, at which a solve is done
+
+
+class System(NamedTuple):
+    """A block's weights and what its systems are made of."""
+
+    weights: NDArray  # (C, n), p
+    keys: NDArray  # (n, d)
+    mean: NDArray  # (C, d), kbar
+    ridge: NDArray  # (C, 1)
+    formed: bool
+
+    def centred_weights(self, x: NDArray) -> NDArray:
+        """``p_ti (k_i - kbar_t) . x_t``, (C, n)."""
+        along = x @ self.keys.T
+        along -= dot(self.mean, x)
+        along *= self.weights
+        return along
+
+    def product(self, x: NDArray) -> NDArray:
+        """``(S_t + ridge_t) x_t``, (C, d)."""
+        return self.centred_weights(x) @ self.keys + self.ridge * x
+
+    def rows(self, which: NDArray) -> System:
+        """The systems of some of the queries."""
+        return System(
+            self.weights[which], self.keys, self.mean[which], self.ridge[which], self.formed
+        )
+
+    def inverses(self) -> NDArray | None:
+        """Each query's own inverse (C, d, d), for a few features; else None."""
+        if not self.formed:
+            return None
+        d = self.keys.shape[1]
+        centre = self.mean.mean(0)  # lest the squares cancel
+        keys, mean = self.keys - centre, self.mean - centre
+        low, high = np.tril_indices(d)
+        packed = self.weights @ (keys[:, low] * keys[:, high])
+        matrix = np.empty((len(mean), d, d), packed.dtype)
+        matrix[:, low, high] = matrix[:, high, low] = packed
+        matrix -= mean[:, :, None] * mean[:, None, :]
+        matrix += self.ridge[:, None] * np.eye(d, dtype=packed.dtype)
+        # the guard keeps a matrix that is singular to rounding positive definite
+        size = np.trace(matrix, axis1=1, axis2=2)[:, None, None]
+        guard = 4 * d * np.finfo(packed.dtype).eps * np.maximum(size, np.finfo(packed.dtype).tiny)
+        values, vectors = np.linalg.eigh(matrix)
+        values = np.maximum(values, guard[:, 0])
+        return np.einsum("tij,tj,tkj->tik", vectors, 1 / values, vectors, optimize=True)
+
+
+def dot(a: NDArray, b: NDArray) -> NDArray:
+    """Inner products over the last axis, (C, 1)."""
+    return np.einsum("td,td->t", a, b)[:, None]
+
+
+def divide(a: NDArray, b: NDArray) -> NDArray:
+    """a / b where b > 0, else 0."""
+    return np.where(b > 0, a / np.where(b > 0, b, 1), 0)
+
+
+def solve_system(
+    system: System, b: NDArray, spread: NDArray, tol: float | None, max_steps: int
+) -> tuple[NDArray, NDArray]:
+    """Solutions (C, d) and steps (C,); the iteration of the JAX side, which documents its end.
+
+    Queries that are done leave the block as soon as it has shrunk by half.
+    """
+    unit = np.abs(b).max(1, keepdims=True, initial=0)  # no overflow, no underflow
+    unit = np.where(unit > 0, unit, 1)
+    solution, steps = np.zeros_like(b), np.zeros(len(b), np.int32)
+    place, b = np.arange(len(b)), b / unit
+    eps, inverses = np.finfo(b.dtype).eps, system.inverses()
+    x, r = np.zeros_like(b), b
+
+    def precondition(r: NDArray) -> NDArray:
+        return r if inverses is None else np.einsum("tij,tj->ti", inverses, r)
+
+    def unsolved(x: NDArray, r: NDArray) -> NDArray:
+        norm = np.sqrt(dot(b, b))
+        products = system.ridge * np.sqrt(dot(x, x)) + np.sqrt(spread * np.abs(dot(x, b)))
+        goal = ROUNDED * eps * (norm + products)
+        goal = goal if tol is None else np.maximum(tol * norm, goal)
+        return np.sqrt(dot(r, r)) > goal
+
+    z = precondition(r)
+    p, rz, active = z, dot(r, z), unsolved(x, r)
+    for _ in range(max_steps):
+        if not active.any():
+            break
+        if 2 * active.sum() < len(active):
+            stay = active[:, 0]
+            solution[place] = x
+            place, system = place[stay], system.rows(stay)
+            inverses = None if inverses is None else inverses[stay]
+            b, spread, x, r, p, rz = (y[stay] for y in (b, spread, x, r, p, rz))
+            active = active[stay]
+        along = system.product(p)
+        alpha = divide(rz, np.where(active, dot(p, along), 0))
+        x_new, r_new = x + alpha * p, r - alpha * along
+        taken = active & (alpha > 0) & np.isfinite(dot(r_new, r_new)) & np.isfinite(dot(x_new, x_new))
+        x, r = np.where(taken, x_new, x), np.where(taken, r_new, r)
+        z = precondition(r)
+        rz_new = dot(r, z)
+        p = np.where(taken, z + divide(rz_new, np.where(taken, rz, 0)) * p, p)
+        rz = rz_new
+        steps[place] += active[:, 0]
+        active = taken & unsolved(x, r)
+    solution[place] = x
+    return solution * unit, steps
