@@ -247,10 +247,10 @@ class Solution(NamedTuple, Generic[AnArray]):
             self.value,
             self.stats,
             tol,
-            lost="its query, or a sample at or before it, is not finite or too large to square, or "
-            "(discounted problem) a gate of 0 took the ridge away",
-            stopped="the solver stopped early there (allow more steps, or use ChunkExact()), or the "
-            "system is too ill-conditioned for the dtype (use float64 or a larger ridge)",
+            lost="its query, or a sample at or before it, is not finite or too large to square, "
+            "or (discounted problem) a gate of 0 took the ridge away",
+            stopped="the solver stopped early there (allow more steps, or use ChunkExact()), or "
+            "the system is too ill-conditioned for the dtype (use float64 or a larger ridge)",
         )
         return self
 
@@ -263,9 +263,7 @@ def check_accuracy(given: Any, stats: Stats, tol: float, *, lost: str, stopped: 
     """
     try:
         value = np.asarray(given, np.float64)
-        bound, residual = (
-            np.asarray(x, np.float64) for x in (stats.value_bound, stats.residual)
-        )
+        bound, residual = (np.asarray(x, np.float64) for x in (stats.value_bound, stats.residual))
     except TypeError as error:
         raise TypeError(
             "check() needs numbers, and these arrays are only traced: call it outside "
@@ -292,8 +290,7 @@ def check_accuracy(given: Any, stats: Stats, tol: float, *, lost: str, stopped: 
         advice = stopped
     else:
         advice = (
-            "the solver is done there, and rounding is what remains: use float64 or a larger "
-            "ridge"
+            "the solver is done there, and rounding is what remains: use float64 or a larger ridge"
         )
     raise AccuracyError(
         f"the output of {where(worst)} is only known to within {relative[worst]:.2g} of the "

@@ -148,15 +148,16 @@ def local_lstsq(
     and ``log_weight`` included.  They are implicit: one more solve, whatever number of steps
     the first took; they are those of the exact solution, so use them with solves that converge.
 
-    With ``kbar``, ``vbar`` the weighted means and ``S``, ``C`` the weighted covariances of keys, and
-    of values with keys, ``(S + ridge I) x = q - kbar`` and ``o = vbar + C x``.  S is never formed
-    beyond 12 features: conjugate gradient needs its products with vectors only.  Cost: one softmax
-    attention, and about one more for every step.  Memory O(T (d + m)) and the scores of at most 256
-    queries, also for derivatives.  The scores are computed once for a block of queries, and a block
-    is done when its last query is.
+    With ``kbar``, ``vbar`` the weighted means and ``S``, ``C`` the weighted covariances of keys,
+    and of values with keys, ``(S + ridge I) x = q - kbar`` and ``o = vbar + C x``.  Conjugate
+    gradient needs products of S with vectors only.  Cost: one softmax attention, and about one more
+    for every step.  S itself is formed, for one block of queries at a time, up to 12 features and
+    for blocks that are not done after d steps, which bounds the cost at about twice d steps.
+    Memory O(T (d + m)), the scores of at most 256 queries and, where formed, their S; also for
+    derivatives.
 
-    float64 if any array is (and JAX has it enabled), else float32; half precision is rounded once, at
-    the end.  A key or value that is not finite makes NaN of the outputs that see it and of no
+    float64 if any array is (and JAX has it enabled), else float32; half precision is rounded once,
+    at the end.  A key or value that is not finite makes NaN of the outputs that see it and of no
     other; so does a key too large to square.  A query that sees no key of positive weight is NaN.
     With ``ridge=0`` outputs exist where the keys seen determine the slopes, and bounds are
     infinite.

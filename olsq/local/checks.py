@@ -10,6 +10,7 @@ from olsq.checks import broadcast_shapes, check_forget, check_real, check_ridge,
 
 QUERY_AXES = "batch and queries"
 KEY_AXES = "batch and keys"
+FORMED = 12  # features up to which each query's matrix is formed at once: cheaper than any steps
 
 
 class Sizes(NamedTuple):
@@ -56,7 +57,9 @@ def check_numbers(
 ) -> None:
     """Check the ranges of what can be seen."""
     if ridge is None:
-        raise ValueError("ridge is needed: a number, or one per query; 0.01 is a start for unit keys")
+        raise ValueError(
+            "ridge is needed: a number, or one per query; 0.01 is a start for unit keys"
+        )
     check_ridge(ridge)
     if scale is not None:
         refuse("scale", scale, np.isinf, "be finite")
@@ -74,13 +77,17 @@ def check_options(window: Any, tol: Any, max_steps: Any, segment_ids: Any, causa
     """Check what is no array."""
     if window is not None:
         if not isinstance(window, (int, np.integer)) or isinstance(window, bool) or window < 1:
-            raise ValueError(f"window must be a whole number >= 1 (tokens, its own one too), got {window!r}")
+            raise ValueError(
+                f"window must be a whole number >= 1 (tokens, its own one too), got {window!r}"
+            )
         if not causal:
             raise ValueError("window counts tokens of a stream: leave it out with causal=False")
     if segment_ids is not None and not causal:
         raise ValueError("segment_ids belong to a stream: leave them out with causal=False")
     if tol is not None and not 0 <= float(tol) < 1:
-        raise ValueError(f"tol must be in [0, 1), a residual relative to its right-hand side, got {tol!r}")
+        raise ValueError(
+            f"tol must be in [0, 1), a residual relative to its right-hand side, got {tol!r}"
+        )
     if max_steps is not None and (
         not isinstance(max_steps, (int, np.integer)) or isinstance(max_steps, bool) or max_steps < 0
     ):
@@ -110,3 +117,13 @@ def check_segment_ids(ids: Any, shape: tuple[int, ...]) -> None:
 def most_steps(max_steps: int | None, d: int) -> int:
     """Cap of the conjugate-gradient steps: d suffice without rounding, several times d with it."""
     return 10 * d + 50 if max_steps is None else int(max_steps)
+
+
+def trial_steps(d: int) -> int:
+    """Steps of plain conjugate gradient before each query's own matrix is formed.
+
+    Forming and inverting them costs about as much as so many steps
+    (``benchmarks/reports/local_preconditioners.py``), so that no query costs much more than twice
+    the cheaper way.
+    """
+    return max(8, d)

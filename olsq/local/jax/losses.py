@@ -86,13 +86,15 @@ def clean(streams: Streams, layout: Layout) -> tuple[Cleaned, Array, Largest]:
         return jnp.pad(x, widths, constant_values=fill)
 
     cleaned = Cleaned(
-        *(pad(x, key_pad) for x in (k, v, squares)),
-        pad(q, query_pad),
-        pad(ridge, query_pad, 1.0),
-        pad(scale, query_pad),
-        pad(weight, key_pad, -jnp.inf),
-        pad(logs, query_pad),
-        pad(order, query_pad, -1),
+        keys=pad(k, key_pad),
+        values=pad(v, key_pad),
+        squares=pad(squares, key_pad),
+        queries=pad(q, query_pad),
+        ridge=pad(ridge, query_pad, 1.0),
+        scale=pad(scale, query_pad),
+        log_weight=pad(weight, key_pad, -jnp.inf),
+        log_forget=pad(logs, query_pad),
+        order=pad(order, query_pad, -1),
     )
     return cleaned, output_lost, largest
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 from numpy.typing import ArrayLike
 
-from olsq.local.checks import check_options, most_steps
+from olsq.local.checks import FORMED, check_options, most_steps, trial_steps
 from olsq.local.jax.inputs import Streams, check
 from olsq.local.jax.layout import Layout, plan_layout
 from olsq.local.jax.losses import clean
@@ -20,8 +20,6 @@ from olsq.local.solution import LocalSizes, LocalSolution, local_error_bounds
 from olsq.problem import Stats
 from olsq.sequence.jax.control import scan
 from olsq.sequence.jax.precision import in_full_precision
-
-FORMED = 12  # features up to which each query's matrix is formed as its preconditioner
 
 
 def local_lstsq(
@@ -43,8 +41,8 @@ def local_lstsq(
 ) -> LocalSolution[Array]:
     """The JAX side of :func:`olsq.local_lstsq`, which documents it, for NumPy arrays too.
 
-    ``preconditioner`` is one of those of
-    :func:`~olsq.local.jax.systems.make_preconditioner`; None chooses by the number of features.
+    ``preconditioner``, for measurements, is a name in
+    :data:`olsq.local.jax.systems.PRECONDITIONERS`; None is what the measurements came to.
     """
     check_options(window, tol, max_steps, segment_ids, causal)
     streams, sizes, dtype = check(
@@ -52,9 +50,10 @@ def local_lstsq(
         log_weight=log_weight, segment_ids=segment_ids, causal=causal,
     )  # fmt: skip
     batch, _, length, d, m = sizes
-    if preconditioner is None:
-        preconditioner = "own" if d <= FORMED else "none"
-    rule = Rule(None if tol is None else float(tol), most_steps(max_steps, d), preconditioner)
+    if preconditioner is None and d <= FORMED:
+        preconditioner = "own"
+    tol = None if tol is None else float(tol)
+    rule = Rule(tol, most_steps(max_steps, d), preconditioner, trial_steps(d))
     if 0 in (length, *batch):
         value, empty = jnp.zeros((*batch, length, m), dtype), jnp.zeros((*batch, length))
         return LocalSolution(value, Stats(jnp.zeros(empty.shape, jnp.int32), empty, empty, empty))
@@ -67,9 +66,7 @@ def local_lstsq(
 
 @partial(jax.jit, static_argnames=("layout", "rule"))
 @in_full_precision
-def solve_flat(
-    streams: Streams, layout: Layout, rule: Rule
-) -> tuple[Array, Array, LocalSizes]:
+def solve_flat(streams: Streams, layout: Layout, rule: Rule) -> tuple[Array, Array, LocalSizes]:
     """Outputs (B, T, m), steps (B, T) and what the certificate is made of, (B, T) each."""
     cleaned, output_lost, largest = clean(streams, layout)
     solve = partial(solve_blocks, layout=layout, rule=rule)
@@ -105,5 +102,7 @@ def certify(
     bounds = local_error_bounds(sizes, ridge, d, count, eps, out_eps if out_eps > eps else 0.0)
     known = jnp.isfinite(value).all(-1) & (ridge > 0)
     bounds = (jnp.where(known & ~jnp.isnan(x), x, jnp.inf) for x in bounds)
-    residual = jnp.where(sizes.right > 0, sizes.left / jnp.where(sizes.right > 0, sizes.right, 1), 0)
+    residual = jnp.where(
+        sizes.right > 0, sizes.left / jnp.where(sizes.right > 0, sizes.right, 1), 0
+    )
     return Stats(steps, residual, *bounds)

@@ -1,8 +1,8 @@
 """The systems ``(S_t + ridge_t) x_t = b_t`` of a step's queries: products, preconditioners, solve.
 
 ``S_t x = sum_i p_ti ((k_i - kbar_t) . x) k_i`` costs two products of the size of attention scores
-for all queries of a step together; no matrix per query is formed (but by the preconditioner "own",
-for a few features).
+for all queries of a step together.  A matrix for each query of one step is formed where that is
+cheaper than the products: for a few features, and where many steps did not suffice.
 """
 
 from __future__ import annotations
@@ -15,7 +15,13 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.local.jax.layout import Step
-from olsq.sequence.jax.control import custom_linear_solve, scan, while_loop
+from olsq.sequence.jax.control import (
+    cond,
+    custom_linear_solve,
+    max_over_vmap,
+    scan,
+    while_loop,
+)
 from olsq.sequence.jax.iterations import divide, dot, scaled
 from olsq.sequence.jax.triangular import guarded_inverse_cholesky
 
@@ -24,11 +30,17 @@ ROUNDED = 2.0  # residual, in units of what rounding leaves, at which a solve is
 
 
 class Rule(NamedTuple):
-    """When to stop, and what to precondition with; static."""
+    """When to stop, and what to precondition with; static.
+
+    ``preconditioner`` is a name in :data:`PRECONDITIONERS`, used from the first step on, or None:
+    plain conjugate gradient, and where queries of a block are not done after ``trial`` steps their
+    own matrices, formed, which end it in one or two.
+    """
 
     tol: float | None
     max_steps: int
-    preconditioner: str  # "none", "moments", "block", "own"
+    preconditioner: str | None
+    trial: int
 
 
 class Systems(NamedTuple):
@@ -73,12 +85,27 @@ def solve_systems(systems: Systems, b: Array, spread: Array, rule: Rule) -> tupl
 
     Derivatives are implicit: those of x = M^{-1} b, by another solve, of any order and in any mode.
     """
-    fixed = jax.lax.stop_gradient((systems, spread))
-    precondition = make_preconditioner(fixed[0], rule.preconditioner)
+    fixed, spread = jax.lax.stop_gradient((systems, spread))
+    name = rule.preconditioner
 
     def solve(product: Product, b: Array) -> tuple[Array, Array]:
         def descend(b: Array) -> tuple[Array, Array]:
-            return conjugate_gradient(product, precondition, b, fixed[0].ridge, fixed[1], rule)
+            problem = Problem(product, b, fixed.ridge, spread, rule.tol)
+            if name is not None:
+                begun, precondition = start_descent(problem), PRECONDITIONERS[name](fixed)
+                return end_descent(problem, begun, precondition, rule.max_steps)[:2]
+            begun = start_descent(problem)
+            made = end_descent(problem, begun, plain(fixed), min(rule.trial, rule.max_steps))
+            if rule.trial >= rule.max_steps:
+                return made.x, made.steps
+            rest = rule.max_steps - rule.trial
+            made = cond(
+                max_over_vmap(made.active.any()),
+                lambda made: end_descent(problem, go_on(problem, made), own(fixed), rest),
+                lambda made: made,
+                made,
+            )
+            return made.x, made.steps
 
         return scaled(b, descend)
 
@@ -88,34 +115,66 @@ def solve_systems(systems: Systems, b: Array, spread: Array, rule: Rule) -> tupl
     return custom_linear_solve(product, b, solve, symmetric=True, has_aux=True)
 
 
-def conjugate_gradient(
-    product: Product, precondition: Product, b: Array, ridge: Array, spread: Array, rule: Rule
-) -> tuple[Array, Array]:
-    """Preconditioned conjugate gradient on all queries of a step, from 0.
+class Problem(NamedTuple):
+    """The systems as an iteration sees them."""
 
-    A query stops at ``|r| <= tol |b|``, or with no tolerance where its residual is what rounding
-    leaves: products round by about ``eps sum_i p_i |(k_i - kbar) . x| |k_i|``, which is at most
-    ``eps sqrt(tr(S) x.Sx)``, and ``x.Sx <= x.b``.  Stopped queries are frozen by a mask, so that
-    the iteration does not depend on the scale of keys and ridge; the loop ends with its last query.
+    product: Product
+    b: Array  # (R, B, d)
+    ridge: Array  # (R, B, 1)
+    spread: Array  # (R, B, 1), the trace of S
+    tol: float | None
+
+
+class Descent(NamedTuple):
+    """Where an iteration is."""
+
+    x: Array
+    steps: Array  # (R, B), taken so far
+    r: Array  # the residual b - M x
+    active: Array  # (R, B, 1), for which queries it goes on
+
+
+def unsolved(problem: Problem, x: Array, left: Array) -> Array:
+    """Whether residuals of squared norm ``left`` (R, B, 1) are larger than they have to be.
+
+    With a tolerance ``|r| <= tol |b|``, and never less than a few times what rounding leaves:
+    products round by about ``eps sum_i p_i |(k_i - kbar) . x| |k_i|``, which is at most
+    ``eps sqrt(tr(S) x.Sx)``, and ``x.Sx <= x.b``.
     """
-    eps = float(jnp.finfo(b.dtype).eps)
+    b, eps = problem.b, float(jnp.finfo(x.dtype).eps)
     norm = jnp.sqrt(dot(b, b))
+    products = problem.ridge * jnp.sqrt(dot(x, x)) + jnp.sqrt(problem.spread * jnp.abs(dot(x, b)))
+    goal = ROUNDED * eps * (norm + products)
+    if problem.tol is not None:
+        goal = jnp.maximum(problem.tol * norm, goal)
+    return jnp.sqrt(left) > goal
 
-    def unsolved(x: Array, left: Array) -> Array:
-        products = ridge * jnp.sqrt(dot(x, x)) + jnp.sqrt(spread * jnp.abs(dot(x, b)))
-        goal = ROUNDED * eps * (norm + products)
-        if rule.tol is not None:
-            goal = jnp.maximum(rule.tol * norm, goal)
-        return jnp.sqrt(left) > goal
 
-    z = precondition(b)
-    x, active = jnp.zeros_like(b), unsolved(jnp.zeros_like(b), dot(b, b))
-    steps = jnp.zeros(b.shape[:-1], jnp.int32)
-    state = x, b, z, dot(b, z), active, steps, jnp.int32(0)
+def start_descent(problem: Problem) -> Descent:
+    """Begin from 0."""
+    b = problem.b
+    zero, steps = jnp.zeros_like(b), jnp.zeros(b.shape[:-1], jnp.int32)
+    return Descent(zero, steps, b, unsolved(problem, zero, dot(b, b)))
+
+
+def go_on(problem: Problem, made: Descent) -> Descent:
+    """Begin anew for the queries that are not done, from the residual as it really is."""
+    return made._replace(r=problem.b - problem.product(made.x))
+
+
+def end_descent(problem: Problem, begun: Descent, precondition: Product, max_steps: int) -> Descent:
+    """At most ``max_steps`` steps of preconditioned conjugate gradient on all queries.
+
+    Queries that are done are frozen by a mask, so that the iteration does not depend on the scale
+    of keys and ridge; the loop ends with the last of them.
+    """
+    x, steps, r, active = begun
+    z = precondition(r)
+    state = x, r, z, dot(r, z), active, steps, jnp.int32(0)
 
     def step(state: Any) -> Any:
         x, r, p, rz, active, steps, i = state
-        along = product(p)
+        along = problem.product(p)
         alpha = divide(rz, jnp.where(active, dot(p, along), 0))
         x_new, r_new = x + alpha * p, r - alpha * along
         left = dot(r_new, r_new)
@@ -125,59 +184,43 @@ def conjugate_gradient(
         rz_new = dot(r, z)
         p = jnp.where(taken, z + divide(rz_new, jnp.where(taken, rz, 0)) * p, p)
         steps = steps + active[..., 0].astype(jnp.int32)
-        return x, r, p, rz_new, taken & unsolved(x, left), steps, i + 1
+        return x, r, p, rz_new, taken & unsolved(problem, x, left), steps, i + 1
 
     def going(state: Any) -> Array:
-        return (state[-1] < rule.max_steps) & state[4].any()
+        return (state[-1] < max_steps) & state[4].any()
 
-    x, _, _, _, _, steps, _ = while_loop(going, step, state)
-    return x, steps
+    x, r, _, _, active, steps, _ = while_loop(going, step, state)
+    return Descent(x, steps, r, active)
 
 
-def make_preconditioner(systems: Systems, kind: str) -> Product:
-    """An approximate inverse of the systems, symmetric and positive definite.
+def plain(systems: Systems) -> Product:
+    """No preconditioner."""
+    del systems
+    return lambda r: r
 
-    * "none": the residual itself;
-    * "moments": the factor of a block's unweighted covariance of keys, plus the mean ridge;
-    * "block": the same of the covariance weighted by the mean weights of the block's queries;
-    * "own": each query's own matrix, formed: exact up to rounding, ``d (d + 1) / 2`` more columns.
+
+def own(systems: Systems) -> Product:
+    """The inverse of each query's own matrix, exact up to rounding.
+
+    Forming them costs as many multiply-adds as ``d / 4`` steps, at half the rate of a step's
+    products or less, and inverting them ``d^3`` a query, whatever the number of keys: about as much
+    as d steps in all.
     """
-    if kind == "none":
-        return lambda r: r
-    if kind == "own":
-        factor = guarded_inverse_cholesky(_own_matrices(systems))
-        inverse = jnp.einsum("rbji,rbjk->rbik", factor, factor)
-        pattern = "rbik,rbk->rbi"
-    else:
-        factor = guarded_inverse_cholesky(_shared_matrices(systems, kind))
-        inverse = jnp.einsum("rji,rjk->rik", factor, factor)
-        pattern = "rik,rbk->rbi"
+    factor = guarded_inverse_cholesky(own_matrices(systems))
+    inverse = jnp.einsum("rbji,rbjk->rbik", factor, factor)
 
     def precondition(r: Array) -> Array:
-        z = jnp.einsum(pattern, inverse, r)
+        z = jnp.einsum("rbik,rbk->rbi", inverse, r)
         return jnp.where(jnp.isfinite(z).all(-1, keepdims=True), z, r)  # no factor: ridge 0
 
     return precondition
 
 
-def _shared_matrices(systems: Systems, kind: str) -> Array:
-    """One matrix (R, d, d) for each block of queries."""
-    step, keys = systems.step, systems.keys
-    if kind == "moments":
-        shares = (systems.weights > 0).any(1).astype(keys.dtype)  # (J, C)
-    else:
-        shares = (systems.weights * to_tiles(systems.inverse_total, step)).sum(1)
-    total = sum_tiles(shares.sum(-1)[:, None], step)[:, 0]
-    total = jnp.where(total > 0, total, 1)
-    mean = sum_tiles(jnp.einsum("jc,jcd->jd", shares, keys)[:, None], step)[:, 0] / total[:, None]
-    off = keys - mean[step.row][:, None]
-    gram = jnp.einsum("jcd,jce->jde", shares[..., None] * off, off)
-    gram = sum_tiles(gram, step) / total[:, None, None]
-    ridge = systems.ridge.mean(1)  # (R, 1)
-    return gram + ridge[..., None] * jnp.eye(keys.shape[-1], dtype=keys.dtype)
+# name -> what makes an approximate inverse, symmetric and positive definite, of a step's systems
+PRECONDITIONERS: dict[str, Callable[[Systems], Product]] = {"none": plain, "own": own}
 
 
-def _own_matrices(systems: Systems) -> Array:
+def own_matrices(systems: Systems) -> Array:
     """``S_t + ridge_t`` of every query, (R, B, d, d)."""
     step, keys = systems.step, systems.keys
     d, rows = keys.shape[-1], len(step.blocks)

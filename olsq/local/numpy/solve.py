@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from olsq.checks import check_real
 from olsq.local.checks import (
+    FORMED,
     KEY_AXES,
     QUERY_AXES,
     check_arrays,
@@ -21,8 +22,9 @@ from olsq.local.checks import (
     check_options,
     check_segment_ids,
     most_steps,
+    trial_steps,
 )
-from olsq.local.numpy.systems import FORMED, System, solve_system
+from olsq.local.numpy.systems import System, solve_system
 from olsq.local.solution import LocalSizes, LocalSolution, local_error_bounds
 from olsq.problem import Stats
 from olsq.sequence.numpy.inputs import output_dtype, spread, working_dtype
@@ -113,10 +115,10 @@ def local_lstsq(
             rows = solve_stream(stream, tol, most)
             known = rows.seen & ~lost
             value[b, known], steps[b] = rows.value[known], rows.steps
-            norms = (np.linalg.norm(x, axis=-1) for x in (stream.points, stream.queries))
             key, of_value, exponent = largest
+            query, scaled = (np.linalg.norm(x, axis=-1) for x in (stream.points, stream.queries))
             parts = LocalSizes(
-                *norms, key, exponent, rows.spread, rows.value_spread, of_value, rows.right,
+                query, scaled, key, exponent, rows.spread, rows.value_spread, of_value, rows.right,
                 rows.solution, rows.left, np.linalg.norm(rows.value, axis=-1),
             )  # fmt: skip
             bounds = local_error_bounds(
@@ -206,8 +208,10 @@ def solve_block(stream: Stream, own: slice, tol: float | None, max_steps: int) -
         for x, y in zip(squares, (mean, value_mean), strict=True)
     ]
     b = np.where(seen, points - mean, 0)
-    system = System(weights, keys, mean, ridge, keys.shape[1] <= FORMED)
-    x, steps = solve_system(system, b, spreads[0][:, None], tol, max_steps)
+    d = keys.shape[1]
+    trial = 0 if d <= FORMED else trial_steps(d)
+    system = System(weights, keys, mean, ridge)
+    x, steps = solve_system(system, b, spreads[0][:, None], tol, max_steps, trial)
     # the weights' own sum is rounding only: without it equal keys or values give 0
     along = system.centred_weights(x)
     rounding = along.sum(1, keepdims=True)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-FORMED = 12  # features up to which each query's matrix is formed as its preconditioner
+KEYS = 1024  # keys whose products are formed at once
 ROUNDED = 2.0  # residual, in units of what rounding leaves, at which a solve is done
 
 
@@ -18,7 +18,6 @@ class System(NamedTuple):
     keys: NDArray  # (n, d)
     mean: NDArray  # (C, d), kbar
     ridge: NDArray  # (C, 1)
-    formed: bool
 
     def centred_weights(self, x: NDArray) -> NDArray:
         """``p_ti (k_i - kbar_t) . x_t``, (C, n)."""
@@ -33,29 +32,27 @@ class System(NamedTuple):
 
     def rows(self, which: NDArray) -> System:
         """The systems of some of the queries."""
-        return System(
-            self.weights[which], self.keys, self.mean[which], self.ridge[which], self.formed
-        )
+        return System(self.weights[which], self.keys, self.mean[which], self.ridge[which])
 
-    def inverses(self) -> NDArray | None:
-        """Each query's own inverse (C, d, d), for a few features; else None."""
-        if not self.formed:
-            return None
+    def inverses(self) -> NDArray:
+        """The inverse of each query's own matrix, (C, d, d), exact up to rounding."""
         d = self.keys.shape[1]
         centre = self.mean.mean(0)  # lest the squares cancel
         keys, mean = self.keys - centre, self.mean - centre
         low, high = np.tril_indices(d)
-        packed = self.weights @ (keys[:, low] * keys[:, high])
+        packed = np.zeros((len(mean), len(low)), keys.dtype)
+        for i in range(0, len(keys), KEYS):
+            part = keys[i : i + KEYS]
+            packed += self.weights[:, i : i + KEYS] @ (part[:, low] * part[:, high])
         matrix = np.empty((len(mean), d, d), packed.dtype)
         matrix[:, low, high] = matrix[:, high, low] = packed
         matrix -= mean[:, :, None] * mean[:, None, :]
-        matrix += self.ridge[:, None] * np.eye(d, dtype=packed.dtype)
         # the guard keeps a matrix that is singular to rounding positive definite
-        size = np.trace(matrix, axis1=1, axis2=2)[:, None, None]
-        guard = 4 * d * np.finfo(packed.dtype).eps * np.maximum(size, np.finfo(packed.dtype).tiny)
-        values, vectors = np.linalg.eigh(matrix)
-        values = np.maximum(values, guard[:, 0])
-        return np.einsum("tij,tj,tkj->tik", vectors, 1 / values, vectors, optimize=True)
+        kinds = np.finfo(packed.dtype)
+        size = np.maximum(np.trace(matrix, axis1=1, axis2=2)[:, None], 0) + self.ridge
+        diagonal = self.ridge + 4 * d * kinds.eps * size + kinds.tiny
+        matrix += diagonal[..., None] * np.eye(d, dtype=packed.dtype)
+        return np.linalg.inv(matrix)
 
 
 def dot(a: NDArray, b: NDArray) -> NDArray:
@@ -69,17 +66,18 @@ def divide(a: NDArray, b: NDArray) -> NDArray:
 
 
 def solve_system(
-    system: System, b: NDArray, spread: NDArray, tol: float | None, max_steps: int
+    system: System, b: NDArray, spread: NDArray, tol: float | None, max_steps: int, trial: int
 ) -> tuple[NDArray, NDArray]:
     """Solutions (C, d) and steps (C,); the iteration of the JAX side, which documents its end.
 
-    Queries that are done leave the block as soon as it has shrunk by half.
+    Queries that are done leave the block as soon as it has shrunk by half.  After ``trial`` steps
+    without a preconditioner the matrices of the queries that are left are formed.
     """
     unit = np.abs(b).max(1, keepdims=True, initial=0)  # no overflow, no underflow
     unit = np.where(unit > 0, unit, 1)
     solution, steps = np.zeros_like(b), np.zeros(len(b), np.int32)
     place, b = np.arange(len(b)), b / unit
-    eps, inverses = np.finfo(b.dtype).eps, system.inverses()
+    eps, inverses = np.finfo(b.dtype).eps, None if trial else system.inverses()
     x, r = np.zeros_like(b), b
 
     def precondition(r: NDArray) -> NDArray:
@@ -94,20 +92,29 @@ def solve_system(
 
     z = precondition(r)
     p, rz, active = z, dot(r, z), unsolved(x, r)
-    for _ in range(max_steps):
+    for step in range(max_steps):
         if not active.any():
             break
-        if 2 * active.sum() < len(active):
+        form = step == trial > 0
+        if form:
+            r = b - system.product(x)
+        if form or 2 * active.sum() < len(active):
             stay = active[:, 0]
             solution[place] = x
             place, system = place[stay], system.rows(stay)
             inverses = None if inverses is None else inverses[stay]
             b, spread, x, r, p, rz = (y[stay] for y in (b, spread, x, r, p, rz))
             active = active[stay]
+        if form:
+            inverses = system.inverses()
+            p = precondition(r)
+            rz = dot(r, p)
         along = system.product(p)
         alpha = divide(rz, np.where(active, dot(p, along), 0))
         x_new, r_new = x + alpha * p, r - alpha * along
-        taken = active & (alpha > 0) & np.isfinite(dot(r_new, r_new)) & np.isfinite(dot(x_new, x_new))
+        taken = (
+            active & (alpha > 0) & np.isfinite(dot(r_new, r_new)) & np.isfinite(dot(x_new, x_new))
+        )
         x, r = np.where(taken, x_new, x), np.where(taken, r_new, r)
         z = precondition(r)
         rz_new = dot(r, z)
