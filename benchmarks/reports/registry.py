@@ -260,6 +260,11 @@ REPORTS = (
         printed=True,
     ),
     Report(
+        "local_preconditioners", ("local_figure", "local_preconditioners"),
+        printed("local-least-squares.md", "local steps", "local passes"), 0.5, 10,
+        ("img/local-least-squares.png",), printed=True,
+    ),
+    Report(
         "random_walk_forms", ("random_walk_forms",), printed("forgetting.md", "walks"), 0.5, 1,
         printed=True,
     ),
