@@ -36,6 +36,9 @@ def sequences() -> float:
     answer = olsq.query(olsq.sequence.start_decoding(state, ridge=1.0), X[1])
     assert_type(answer, NDArray[Any])
     assert_type(slope.ridge, NDArray[np.float64])
+    local = olsq.local_lstsq(X, y[:, None], X, ridge=1.0, causal=False)
+    assert_type(local, olsq.LocalSolution[NDArray[Any]])
+    steps += int(local.check(1e-2).stats.steps.max())
     return float(answer[0] + slope.forget.sum()) + steps + fits[0].value.shape[-1]
 
 
@@ -48,7 +51,9 @@ def sequences_in_jax() -> jax.Array:
     plain = np.asarray(keys)
     mixed = olsq.online_lstsq(plain, keys, plain, ridge=1.0)  # whose arrays, only a run can tell
     assert_type(mixed, olsq.sequence.Solution[Any])
-    return olsq.query(decoding, keys[0]) + fit.stats.bound[-1]
+    local = olsq.local_lstsq(keys, keys, keys, ridge=1.0)
+    assert_type(local, olsq.LocalSolution[jax.Array])
+    return olsq.query(decoding, keys[0]) + fit.stats.bound[-1] + local.value[0, 0]
 
 
 def attention() -> tuple[jax.Array, int]:

@@ -93,6 +93,7 @@ class LocalSizes(NamedTuple):
     value: Any  # at least the norm of every value that the query sees
     right: Any  # |b| = |q - kbar|
     solution: Any  # |x|
+    along: Any  # sqrt(x.Sx), at least
     left: Any  # |b - (S + ridge) x|
     output: Any  # |o|
 
@@ -117,14 +118,17 @@ def local_error_bounds(
     # the spreads are differences themselves
     key_spread = (sizes.spread + rounded * sizes.key**2) ** 0.5
     value_spread = (sizes.value_spread + rounded * sizes.value**2) ** 0.5
-    system = rounded * (key_spread * sizes.key + ridge) + 2 * delta * key_spread**2
+    # sum p |(k - kbar).x|, with what x.Sx itself is wrong by
+    along = sizes.along + rounded * sizes.key * sizes.solution
+    system = (rounded * sizes.key + 2 * delta * key_spread) * along
     right = rounded * (sizes.query + sizes.key) + delta * key_spread
-    residual = sizes.left + system * sizes.solution + right
+    residual = sizes.left + system + rounded * ridge * sizes.solution + right
     bound = residual / ridge
     # the harmonic mean of the two bounds of |C M^-1|, at most twice the smaller
     slope = key_spread / (ridge / 2 + ridge**0.5 * key_spread)
     readout = value_spread * slope * residual
-    cross = rounded * (key_spread * sizes.value + sizes.key * value_spread)
-    cross = cross + 2 * delta * key_spread * value_spread
+    # what is wrong with the C x that was computed, and with vbar
+    cross = (rounded * sizes.value + 2 * delta * value_spread) * along
+    cross = cross + rounded * sizes.key * sizes.solution * value_spread
     mean = rounded * sizes.value + delta * value_spread
-    return bound, readout + cross * (sizes.solution + bound) + mean + out_eps * sizes.output
+    return bound, readout + cross + mean + out_eps * sizes.output

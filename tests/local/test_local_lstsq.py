@@ -98,6 +98,14 @@ def test_jax_takes_vmap_and_jit_and_gives_the_same():
     np.testing.assert_allclose(stats.value_bound, wanted.stats.value_bound, rtol=0.1)
 
 
+def test_streams_side_by_side_are_those_one_after_another(monkeypatch):
+    """What other devices than one CPU do, on this one."""
+    wanted = olsq.local_lstsq(K[:2, :11], V[:2, :11], Q[:2, :11], ridge=0.1)
+    monkeypatch.setattr(jax, "device_count", lambda: 2)
+    found = in_jax(K[:2, :11], V[:2, :11], Q[:2, :11], ridge=0.1)
+    np.testing.assert_allclose(found.value, wanted.value, atol=1e-12)
+
+
 def test_ridge_and_scale_broadcast_over_leading_axes():
     per_head = olsq.local_lstsq(K, V, Q, ridge=[[0.1], [1.0], [10.0]], scale=[[0.1], [0.2], [0.3]])
     for b, (ridge, scale) in enumerate(((0.1, 0.1), (1.0, 0.2), (10.0, 0.3))):

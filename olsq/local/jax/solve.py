@@ -86,7 +86,7 @@ def solve_flat(streams: Streams, layout: Layout, rule: Rule) -> tuple[Array, Arr
     q, scale = cleaned.queries[:, :length], cleaned.scale[:, :length]
     sizes = LocalSizes(
         norm(q), jnp.abs(scale) * norm(q), largest.key, largest.exponent, row.spread,
-        row.value_spread, largest.value, row.right, row.solution, row.left, norm(value),
+        row.value_spread, largest.value, row.right, row.solution, row.along, row.left, norm(value),
     )  # fmt: skip
     return value, row.steps, jax.lax.stop_gradient(sizes)
 

@@ -37,6 +37,7 @@ class Row(NamedTuple):
     value_spread: Array  # E|v - vbar|^2
     right: Array  # |q - kbar|
     solution: Array  # |x|
+    along: Array  # sqrt(x.Sx)
     left: Array  # |q - kbar - M x|
 
 
@@ -117,8 +118,10 @@ def solve_step(blocks: Blocks, step: Step, layout: Layout, rule: Rule) -> Row:
     rounding = along[..., d + m : d + m + 1]
     value = value_mean + along[..., d : d + m] - rounding * value_mean
     left = b - (along[..., :d] - rounding * mean) - ridge * x
-    sizes = (jnp.sqrt(_square(y)) for y in (b, x, left))
-    return Row(value, seen[..., 0], steps, spread, value_spread, *sizes)
+    right, solution, rest = (jnp.sqrt(_square(y)) for y in (b, x, left))
+    curvature = jax.lax.stop_gradient((x * (b - left - ridge * x)).sum(-1))
+    curvature = jnp.sqrt(jnp.maximum(curvature, 0))
+    return Row(value, seen[..., 0], steps, spread, value_spread, right, solution, curvature, rest)
 
 
 def _square(x: Array) -> Array:

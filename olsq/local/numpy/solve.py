@@ -27,7 +27,8 @@ from olsq.local.checks import (
 from olsq.local.numpy.systems import System, solve_system
 from olsq.local.solution import LocalSizes, LocalSolution, local_error_bounds
 from olsq.problem import Stats
-from olsq.sequence.numpy.inputs import output_dtype, spread, working_dtype
+from olsq.sequence.numpy.inputs import output_dtype, working_dtype
+from olsq.sequence.numpy.inputs import spread as spread_to
 
 ROWS = 128  # queries of a block
 
@@ -55,7 +56,8 @@ class Rows(NamedTuple):
     spread: NDArray  # E|k - kbar|^2
     value_spread: NDArray
     right: NDArray
-    solution: NDArray
+    solution: NDArray  # |x|
+    along: NDArray  # sqrt(x.Sx)
     left: NDArray
 
 
@@ -77,17 +79,19 @@ def local_lstsq(
     flat = int(np.prod(batch, dtype=np.int64))
 
     def per_query(name: str, x: Any) -> NDArray:
-        return spread(name, x, (*batch, length), dtype, QUERY_AXES).reshape(flat, length)
+        return spread_to(name, x, (*batch, length), dtype, QUERY_AXES).reshape(flat, length)
 
-    k = spread("keys", keys, (*batch, count, d), dtype, "batch, T, d").reshape(flat, count, d)
-    v = spread("values", values, (*batch, count, m), dtype, "batch, T, m").reshape(flat, count, m)
-    q = spread("queries", queries, (*batch, length, d), dtype, "batch, T, d")
+    k = spread_to("keys", keys, (*batch, count, d), dtype, "batch, T, d").reshape(flat, count, d)
+    v = spread_to("values", values, (*batch, count, m), dtype, "batch, T, m").reshape(
+        flat, count, m
+    )
+    q = spread_to("queries", queries, (*batch, length, d), dtype, "batch, T, d")
     q = q.reshape(flat, length, d)
     ridges = per_query("ridge", ridge)
     scales = per_query("scale", d**-0.5 if scale is None else scale)
     weights = logs = None
     if log_weight is not None:
-        weights = spread("log_weight", log_weight, (*batch, count), dtype, KEY_AXES)
+        weights = spread_to("log_weight", log_weight, (*batch, count), dtype, KEY_AXES)
         weights = weights.reshape(flat, count)
     if log_forget is not None:
         logs = per_query("log_forget", log_forget)
@@ -119,7 +123,7 @@ def local_lstsq(
             query, scaled = (np.linalg.norm(x, axis=-1) for x in (stream.points, stream.queries))
             parts = LocalSizes(
                 query, scaled, key, exponent, rows.spread, rows.value_spread, of_value, rows.right,
-                rows.solution, rows.left, np.linalg.norm(rows.value, axis=-1),
+                rows.solution, rows.along, rows.left, np.linalg.norm(rows.value, axis=-1),
             )  # fmt: skip
             bounds = local_error_bounds(
                 parts, stream.ridge, d, count, eps, out_eps if out_eps > eps else 0.0
@@ -203,22 +207,24 @@ def solve_block(stream: Stream, own: slice, tol: float | None, max_steps: int) -
     weights /= np.where(seen, total, 1)
     mean, value_mean = weights @ keys, weights @ values
     squares = (np.einsum("id,id->i", x, x) for x in (keys, values))
-    spreads = [
+    spread, value_spread = (
         np.maximum(weights @ x - np.einsum("id,id->i", y, y), 0)
         for x, y in zip(squares, (mean, value_mean), strict=True)
-    ]
+    )
     b = np.where(seen, points - mean, 0)
     d = keys.shape[1]
     trial = 0 if d <= FORMED else trial_steps(d)
     system = System(weights, keys, mean, ridge)
-    x, steps = solve_system(system, b, spreads[0][:, None], tol, max_steps, trial)
+    x, steps = solve_system(system, b, spread[:, None], tol, max_steps, trial)
     # the weights' own sum is rounding only: without it equal keys or values give 0
     along = system.centred_weights(x)
     rounding = along.sum(1, keepdims=True)
     value = value_mean + along @ values - rounding * value_mean
     left = b - (along @ keys - rounding * mean) - ridge * x
-    norms = (np.linalg.norm(y, axis=1) for y in (b, x, left))
-    return Rows(value, seen[:, 0], steps, *spreads, *norms)
+    right, solution, rest = (np.linalg.norm(y, axis=1) for y in (b, x, left))
+    curvature = np.einsum("td,td->t", x, b - left - ridge * x)
+    curvature = np.sqrt(np.maximum(curvature, 0))
+    return Rows(value, seen[:, 0], steps, spread, value_spread, right, solution, curvature, rest)
 
 
 def block_weights(stream: Stream, own: slice, low: int, high: int) -> NDArray:
