@@ -12,6 +12,7 @@ import pytest
 
 import olsq
 from olsq.local.jax.solve import local_lstsq as in_jax
+from olsq.local.jax.solve import read_along
 
 RNG = np.random.default_rng(0)
 K, Q = RNG.standard_normal((2, 3, 20, 5))
@@ -104,6 +105,21 @@ def test_streams_side_by_side_are_those_one_after_another(monkeypatch):
     monkeypatch.setattr(jax, "device_count", lambda: 2)
     found = in_jax(K[:2, :11], V[:2, :11], Q[:2, :11], ridge=0.1)
     np.testing.assert_allclose(found.value, wanted.value, atol=1e-12)
+
+
+def test_a_given_direction_is_read_along():
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal((3, 20, 5))
+    found = read_along(K, V, Q, x)
+    scores = np.where(np.tril(np.ones((20, 20), bool)), Q @ K.swapaxes(1, 2) / 5**0.5, -np.inf)
+    p = np.exp(scores)
+    p /= p.sum(-1, keepdims=True)
+    along = np.einsum("btd,bsd->bts", x, K)  # Parallax with r = -x: vbar (1 + E r.k) - E v (r.k)
+    wanted = (p @ V) * (1 - (p * along).sum(-1, keepdims=True)) + (p * along) @ V
+    np.testing.assert_allclose(found, wanted, atol=1e-12)
+    slope = jax.grad(lambda x: read_along(K, V, Q, x).sum())(jnp.asarray(x))
+    spread = (p * V.sum(-1)[:, None]) @ K - (p @ V).sum(-1, keepdims=True) * (p @ K)
+    np.testing.assert_allclose(slope, spread, atol=1e-12)
 
 
 def test_ridge_and_scale_broadcast_over_leading_axes():

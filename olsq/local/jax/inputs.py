@@ -30,6 +30,7 @@ class Streams(NamedTuple):
     log_weight: Array | None  # (B, N)
     log_forget: Array | None  # (B, T), logs of the gates; a gate of 0 counts as a start
     start: Array | None  # (B, T), tokens that nothing before is seen from
+    direction: Array | None = None  # (B, T, d), x where it is given and not solved for
 
 
 def check(

@@ -24,6 +24,7 @@ class Cleaned(NamedTuple):
     log_weight: Array | None  # -inf for keys that are absent or only pad
     log_forget: Array | None
     order: Array | None  # (B, T'), how many starts there were
+    direction: Array | None
 
 
 class Largest(NamedTuple):
@@ -40,7 +41,7 @@ def clean(streams: Streams, layout: Layout) -> tuple[Cleaned, Array, Largest]:
     A key or value is lost where it is not finite, or too large to square, unless its log weight is
     -inf, which leaves it out; a query also where its ridge, scale or gate is not finite.
     """
-    k, v, q, ridge, scale, weight, logs, start = streams
+    k, v, q, ridge, scale, weight, logs, start, direction = streams
     key_square, value_square, query_square = (
         jax.lax.stop_gradient((x * x).sum(-1)) for x in (k, v, q * scale[..., None])
     )
@@ -62,6 +63,9 @@ def clean(streams: Streams, layout: Layout) -> tuple[Cleaned, Array, Largest]:
     squares = jnp.stack([jnp.minimum(key_square, cap), value_square], -1)
     query_known = jnp.isfinite(query_square) & jnp.isfinite(ridge) & jnp.isfinite(scale)
     query_known = query_known & jnp.isfinite(q).all(-1)
+    if direction is not None:
+        query_known = query_known & jnp.isfinite(direction).all(-1)
+        direction = jnp.where(query_known[..., None], direction, 0)
     q = jnp.where(query_known[..., None], q, 0)
     ridge, scale = jnp.where(query_known, ridge, 1), jnp.where(query_known, scale, 1)
     order = None if start is None else jnp.cumsum(start.astype(jnp.int32), 1)
@@ -95,6 +99,7 @@ def clean(streams: Streams, layout: Layout) -> tuple[Cleaned, Array, Largest]:
         log_weight=pad(weight, key_pad, -jnp.inf),
         log_forget=pad(logs, query_pad),
         order=pad(order, query_pad, -1),
+        direction=pad(direction, query_pad),
     )
     return cleaned, output_lost, largest
 

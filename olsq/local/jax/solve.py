@@ -19,6 +19,7 @@ from olsq.local.jax.systems import Rule
 from olsq.local.solution import LocalSizes, LocalSolution, local_error_bounds
 from olsq.problem import Stats
 from olsq.sequence.jax.control import scan
+from olsq.sequence.jax.inputs import spread
 from olsq.sequence.jax.precision import in_full_precision
 
 
@@ -62,6 +63,41 @@ def local_lstsq(
     stats = certify(streams, value, steps, found, dtype)
     value = value.reshape(*batch, length, m).astype(dtype)
     return LocalSolution(value, Stats(*(s.reshape(*batch, length) for s in stats)))
+
+
+def read_along(
+    keys: ArrayLike,
+    values: ArrayLike,
+    queries: ArrayLike,
+    direction: ArrayLike,
+    *,
+    scale: ArrayLike | None = None,
+    window: int | None = None,
+    forget: ArrayLike | None = None,
+    log_forget: ArrayLike | None = None,
+    log_weight: ArrayLike | None = None,
+    segment_ids: ArrayLike | None = None,
+    causal: bool = True,
+) -> Array:
+    """Outputs ``vbar + C x`` (..., T, m) for given directions x (..., T, d), without a solve.
+
+    Everything else is as for :func:`olsq.local_lstsq`, whose x solves
+    ``(S + ridge I) x = q - kbar``.  Parallax has ``x = -r`` with a learned r.
+    """
+    check_options(window, None, None, segment_ids, causal)
+    streams, sizes, dtype = check(
+        keys, values, queries, ridge=1.0, scale=scale, forget=forget, log_forget=log_forget,
+        log_weight=log_weight, segment_ids=segment_ids, causal=causal,
+    )  # fmt: skip
+    batch, _, length, d, m = sizes
+    working = streams.keys.dtype
+    x = spread("direction", direction, (*batch, length, d), working, "batch, queries, features")
+    if 0 in (length, *batch):
+        return jnp.zeros((*batch, length, m), dtype)
+    streams = streams._replace(direction=x.reshape(streams.queries.shape))
+    layout = plan_layout(length, sizes.keys, window, causal)
+    value = solve_flat(streams, layout, Rule(None, 0, "none", 0))[0]
+    return value.reshape(*batch, length, m).astype(dtype)
 
 
 @partial(jax.jit, static_argnames=("layout", "rule"))

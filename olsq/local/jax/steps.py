@@ -52,6 +52,7 @@ class Blocks(NamedTuple):
     log_weight: Array | None  # (P, C)
     order: Array | None  # (Q, B)
     fades: Fades | None
+    direction: Array | None  # (Q, B, d)
 
 
 def solve_blocks(stream: Cleaned, layout: Layout, rule: Rule) -> Row:
@@ -73,6 +74,7 @@ def solve_blocks(stream: Cleaned, layout: Layout, rule: Rule) -> Row:
         cut(stream.log_weight, by_key),
         cut(stream.order, by_query),
         None if stream.log_forget is None else sum_fades(cut(stream.log_forget, by_query)),
+        cut(stream.direction, by_query),
     )
 
     def one(blocks: Blocks, i: Array) -> Row:
@@ -109,7 +111,10 @@ def solve_step(blocks: Blocks, step: Step, layout: Layout, rule: Rule) -> Row:
     )
     systems = Systems(step, weights, keys, mean, inverse_total, ridge)
     b = jnp.where(seen, q - mean, 0)
-    x, steps = solve_systems(systems, b, spread[..., None], rule)
+    if blocks.direction is None:
+        x, steps = solve_systems(systems, b, spread[..., None], rule)
+    else:
+        x, steps = blocks.direction[step.blocks], jnp.zeros(b.shape[:-1], jnp.int32)
 
     # sum p ((k - kbar).x) (k - kbar), and the same with v - vbar: the weights' own sum, which is
     # rounding only, is taken out again, so that equal keys or values give 0
