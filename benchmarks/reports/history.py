@@ -1,11 +1,12 @@
-"""The page docs/history.md: what asv measured over commits of this repository.
+"""What asv measured over commits of this repository: figure, short table, and all tables.
 
-    python -m benchmarks.reports.history           # adds asv's results in .asv, page and figure
+    python -m benchmarks.reports.history           # adds asv's results in .asv; page and figure
     python -m benchmarks.reports.history --results a/.asv/results b/.asv/results
     python -m benchmarks.reports.history --commits 29a9343 4691d4c    # leaves the others out
     python -m benchmarks.reports.history --page    # from benchmarks/results/history.json
+    python -m benchmarks.reports.history --tables  # print every table
 
-asv's own dashboard (``asv publish``) loads its scripts from servers; this page loads nothing.
+The short table stands on docs/project/testing-and-measuring.md.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from .history_page import draw, text
+from ..support.marked import replace_between
+from .history_page import draw, every_table, headlines
 
 ROOT = Path(__file__).parents[2]
 ASV = ROOT / ".asv" / "results"
 RESULTS = ROOT / "benchmarks" / "results" / "history.json"
-PAGE = ROOT / "docs" / "history.md"
+PAGE = ROOT / "docs" / "project" / "testing-and-measuring.md"
 FIGURE = ROOT / "docs" / "img" / "history.png"
 
 
@@ -83,6 +85,7 @@ def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--page", action="store_true", help="only write the page")
+    parser.add_argument("--tables", action="store_true", help="only print every table")
     parser.add_argument(
         "--results",
         nargs="+",
@@ -94,6 +97,9 @@ def main() -> None:
     parser.add_argument("--commits", nargs="+", metavar="HASH", help="keep these, by seven digits")
     args = parser.parse_args()
     found = json.loads(RESULTS.read_text())
+    if args.tables:
+        print(every_table(found))
+        return
     if not args.page:
         for folder in args.results:
             found = merged(found, collect(folder))
@@ -101,7 +107,7 @@ def main() -> None:
         found = kept(found, args.commits)
     if args.commits or not args.page:
         RESULTS.write_text(json.dumps(found) + "\n")
-    PAGE.write_text(text(found).strip() + "\n")
+    replace_between(PAGE, "history", headlines(found))
     draw(found, FIGURE)
 
 

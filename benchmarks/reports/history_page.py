@@ -1,31 +1,10 @@
-"""What the page docs/history.md says and shows of asv's results; see ``history.py``."""
+"""Tables and figure of asv's results over commits; see ``history.py``."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
 from pathlib import Path
-
-INTRO = """\
-# Over the history
-
-What [asv](benchmarks.md) measured at {n} commits of this repository, all with today's suites and
-the same versions of other libraries. A dash: the commit had no such thing, or it was not measured.
-
-A machine of {cores} cores of an {cpu}, which ran two programs at once, one on each core. Errors
-and peak memory over an empty baseline do not depend on who else runs, and ratios of processor time,
-taken in turn in one process, hardly do. A time is the least certain of all where it is below a
-tenth of a millisecond. Errors, temporaries and ratios of sequence solvers at the three older
-commits are of another machine, a busy one, of the same kind. Not every rule, mixer and solver was
-measured at every commit.
-
-| commit | date | subject |
-|---|---|---|
-{commits}
-
-![Errors and memory over the commits](img/history.png)
-"""
-
 
 def values_of(found: dict, name: str, keep: Callable[[tuple], tuple | None]) -> dict[tuple, list]:
     """Per kept parameters, the largest value of each commit; parameters as asv writes them."""
@@ -242,19 +221,58 @@ SECTIONS: tuple[tuple[str, str, str, Callable[[dict], dict], Callable[[float], s
 )
 
 
-def text(found: dict) -> str:
-    """The page."""
-    commits = "\n".join(f"| `{c}` | {when} | {subject} |" for c, when, subject in found["commits"])
-    machine = found["machine"]
-    parts = [
-        INTRO.format(
-            n=len(found["commits"]), commits=commits, cpu=machine["cpu"], cores=machine["cores"]
-        )
-    ]
+def every_table(found: dict) -> str:
+    """Format every section as a heading, a sentence and a table."""
+    parts = []
     for title, words, head, rows_of, form in SECTIONS:
         if rows := rows_of(found):
             parts.append(f"## {title}\n\n{words}\n\n{table(found, head, rows, form)}\n")
     return "\n".join(parts)
+
+
+def only(*wanted: str) -> Callable[[tuple], tuple | None]:
+    """Keep the cases whose parameters begin with these values, as one row."""
+    return lambda params: () if params[: len(wanted)] == wanted else None
+
+
+# The rows of the short table: label, benchmark, its cases, format of a value.
+HEADLINES: tuple[tuple[str, str, Callable, Callable[[float], str]], ...] = (
+    ("`covariance`, largest error of five streams", "accuracy.Online.track_error",
+     only("covariance"), lambda v: f"{v:.0e}"),
+    ("`sqrt`, the same", "accuracy.Online.track_error", only("sqrt"), lambda v: f"{v:.0e}"),
+    ("`information`, the same", "accuracy.Online.track_error", only("information"),
+     lambda v: f"{v:.0e}"),
+    ("rolling window, the same", "accuracy.Online.track_error", only("rolling"),
+     lambda v: f"{v:.0e}"),
+    ("default solver, largest float32 error", "accuracy.Sequence.track_error", only("default"),
+     lambda v: f"{v:.0e}"),
+    ("default solver / `gla`, d 64", "sequence.Solvers.track_over_gla",
+     only("default", "64", "0.999"), two_digits),
+    ("padasip / `partial_fit`, d 64", "peers.Loops.track_speedup", only("padasip", "64"),
+     two_digits),
+    ("river / `partial_fit`, d 64", "peers.Loops.track_speedup", only("river", "64"), two_digits),
+    ("training step, `mesa` / `linear`", "layers.Training.track_over_linear", only("mesa"),
+     two_digits),
+    ("decoding, `update` and `query` / `gla`, d 64, JAX", "decode.Token.track_over_gla",
+     only("64", "jax"), two_digits),
+    ("modules that `import olsq` loads", "startup.Import.track_modules", only(),
+     lambda v: f"{v:.0f}"),
+)  # fmt: skip
+
+
+def headlines(found: dict) -> str:
+    """Format one row per headline, a column per commit, and the machine."""
+    commits = [commit for commit, _, _ in found["commits"]]
+    lines = ["| measured | " + " | ".join(f"`{c}`" for c in commits) + " |"]
+    lines.append("|---" * (len(commits) + 1) + "|")
+    for label, name, keep, form in HEADLINES:
+        for row in values_of(found, name, keep).values():
+            cells = ["–" if v is None else form(v) for v in row]
+            lines.append("| " + " | ".join([label, *cells]) + " |")
+    first, last = (found["commits"][i][1][:10] for i in (0, -1))
+    machine = found["machine"]
+    lines += ["", f"Commits of {first} to {last}; {machine['cores']} cores of an {machine['cpu']}."]
+    return "\n".join(lines)
 
 
 def draw(found: dict, path: Path) -> None:

@@ -175,9 +175,9 @@ def cli_memory(found: dict) -> Blocks:
 
 
 def history(found: dict) -> Blocks:
-    from .history_page import text
+    from .history_page import headlines
 
-    return {("history.md", None): text(found)}
+    return {("project/testing-and-measuring.md", "history"): headlines(found)}
 
 
 def dask_rows(found: dict) -> Blocks:
@@ -279,7 +279,7 @@ BY_NAME = {report.name: report for report in REPORTS}
 ELSEWHERE = {
     "results": "made by examples/experiments from docs/results/*.json",
     "README.md": "tests/test_readme.py and test_benchmarks.py hold it against stored results",
-    "defects.md": "each row names the test or script that measures it",
+    "testing-and-measuring.md": "each row names the test, script or page that measures it",
 }
 
 # Tables on other pages that are not measured by a report, each with where its numbers come from.
@@ -304,12 +304,6 @@ TYPED = {
     ),
     "docs/five-streams.md: | 2,067 forecasts, each made 26 weeks before | error "
     "| 90 % intervals cover | width |": "printed by examples/gallery/seasonal_forecast.py",
-    "docs/speed-goals.md: | goal | before | now | reached | where |": (
-        "the page that each row links to"
-    ),
-    "docs/speed-goals.md: | goal | before | now | reached |": (
-        "speed.md, cli.md and the sentences above; before: measured once, no script kept"
-    ),
     "docs/how-far.md: | | d = 10³ | d = 10⁴ |": "arithmetic on the measured constants",
     "docs/how-far.md: | one layer, forward | mesa | gla | softmax, ring | ttt_linear |": "on paper",
     "docs/layers.md: | width | 64 | 256 | 512 | 1024 |": "no script kept",
@@ -318,9 +312,6 @@ TYPED = {
     "docs/tasks.md: | test at the baseline | asked for in a sequence | guess "
     "| most frequent next token | most that can be known |": "counted once; no script kept",
     "docs/tasks.md: | | Poli et al., code | MesaNet paper |": "from the papers",
-    "docs/project/newcomers-walk.md: | step | processor time | what happened |": (
-        "one walk on one day, by hand"
-    ),
 }
 
 
