@@ -284,7 +284,6 @@ ELSEWHERE = {
 
 # Tables on other pages that are not measured by a report, each with where its numbers come from.
 TYPED = {
-    "docs/chunk-exact.md: | idea | result |": "ideas that were tried and given up; no script kept",
     "docs/concepts/forgetting.md: | `forget` | half-life in rows | effective rows |": "arithmetic",
     "docs/concepts/square-roots.md: "
     "| condition of the regressors | the textbook's inverse | `method=\"sqrt\"` |": (

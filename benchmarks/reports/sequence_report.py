@@ -7,25 +7,27 @@ from pathlib import Path
 FLOOR, CG = "gated linear attention", "CG, 30 steps"
 
 ABOUT = """\
-# Sequence solvers measured
+# Speed of sequence solvers
 
-Made by `python -m benchmarks.reports.sequence_table speed memory growth small decoding iterations`,
-{date}: {cpu}, {cores} cores, {sgemm} GF/s in a large float32 product, JAX {jax}. float32, ridge
-0.25, one process in which all methods take turns, best of several rounds; read ratios, not times.
-Errors are of o against a dense float64 solve per token. The floor is gated linear attention,
-`olsq.attention.gla`: no solve. Flops are those of matrix products and factorisations, counted in
-the traced program (`benchmarks/support/flops.py`), and the peak is that of large products
-which took turns with the methods. No GPU has been measured;
-`benchmarks/reports/sequence_gpu.py` is ready.
+All methods take turns in one process in float32 with ridge 0.25; times are the best of several
+rounds, and ratios are what to compare. The floor is gated linear attention, `olsq.attention.gla`,
+which solves nothing. "CG-30 / it" is how many times longer 30 conjugate-gradient steps take. Errors
+are those of an output against a dense float64 solve per token. Flops of matrix products and
+factorisations are counted in the traced program, and the peak is that of large products in turn.
+
+{date}: {cpu}, {cores} cores, {sgemm} GF/s in a large float32 product, JAX {jax}. No GPU has been
+measured; `benchmarks/reports/sequence_gpu.py` is ready. The page is made by `python -m
+benchmarks.reports.sequence_table speed memory growth small decoding iterations`.
 """
 STEPS = """\
-Steps are means over tokens; the default's are Chebyshev steps where gates are mild and
-preconditioned conjugate-gradient steps elsewhere, for an error of the outputs of 3e-6. `rounding`
-is the largest relative change of an output when keys, values and queries move by at most half a
-unit in the last place of float32, at random. Where keys repeat, some queries are nearly orthogonal
-to all that was seen and their outputs nearly 0: no float32 method can hold the relative error of
-1e-5 there that holds elsewhere.
+Steps are means over tokens. The default takes Chebyshev steps where gates are mild and
+preconditioned conjugate-gradient steps elsewhere, to an output error of 3e-6. "Rounding" is the
+largest relative change of an output when all inputs move at random by at most half a unit in the
+last place of float32: where keys repeat, some outputs are nearly 0 and no float32 method can do
+better. `benchmarks/results/sequence.json` has more gates and d 128.
 """
+# The iteration table shows one width and four of the seven gates that were measured.
+SHOWN_WIDTH, SHOWN_GATES = "64", ("0.9", "0.99", "0.999", "1.0")
 
 
 def shares(row, peaks):
@@ -106,19 +108,25 @@ def growth(cache):
 
 def iterations(cache):
     """Steps and errors over streams and gates, and steps per decoded token."""
-    lines, found = [], pick(cache, "iterations")
+    lines = []
+    found = [
+        (parts, r)
+        for parts, r in pick(cache, "iterations")
+        if parts[1] == SHOWN_WIDTH and parts[3] in SHOWN_GATES
+    ]
     if found:
-        lines += ["## Steps to a relative residual of 1e-6, and errors (median / max)", ""]
+        lines += ["## Steps to a relative residual of 1e-6, and errors (median / max), d 64, T 8192", ""]
         body = [
             (
-                *parts,
+                parts[0],
+                parts[3],
                 *(f"{r[n][0]:.1f}" for n in ("cg", "pcg", "default")),
                 *(f"{r[n][1]:.0e} / {r[n][2]:.0e}" for n in ("cg30", "default")),
                 f"{r['rounding']:.0e}",
             )
             for parts, r in found
         ]
-        head = "| stream | d | T | gate | CG steps | preconditioned CG | default's steps "
+        head = "| stream | gate | CG steps | preconditioned CG | default's steps "
         lines += table(head + "| CG-30 error | default error | rounding |", body)
         lines += [STEPS, ""]
     found = pick(cache, "decoding")
