@@ -15,81 +15,74 @@ from olsq.attention.registry import METHODS, OBJECTIVES, RULES
 from olsq.plot.labels import label_lines
 
 INTRO = """\
-# The family
+# Attention rules as online learners
 
-Every rule below reads a sequence of keys and values and keeps a small state that maps a key to a
-value. Seen that way, all of them are online learners of one regression, and differ in two choices:
-what they descend, and how far they go at each token. `olsq.attention` has each as a function
-`rule(q, k, v, ...) -> (o, state)` on arrays (batch, time, heads, dim), with `rule_step` for one
-token on the same state. This page is made from `olsq.attention.registry` by
-`python -m benchmarks.reports.attention_table`; the tests hold its rows against the code.
+```python
+import jax, olsq
+
+q, k, v = jax.random.normal(jax.random.key(0), (3, 1, 256, 2, 16))      # (batch, time, heads, dim)
+o, state = olsq.attention.gated_delta(q, k, v, forget=0.99, weight=0.5)
+o, state = olsq.attention.gated_delta_step(q[:, 0], k[:, 0], v[:, 0], forget=0.99, weight=0.5, state=state)
+```
+
+Each rule of `olsq.attention` reads keys and values and keeps a state that maps a key to a value.
+All are online learners of one regression, and differ in what they descend and in how far they go at
+each token. `rule(q, k, v, ...) -> (o, state)` reads a sequence, `rule_step` one token.
+
+![One pass over correlated keys](img/family-one-shot.png)
+
+Error of recall after one to thirty passes over eight correlated keys of width sixteen: the solve
+recalls all after one pass, the delta rule needs many, and steps on the dot product, or along a
+diagonal only, never get there.
 
 ## The map
 
 """
 AFTER_MAP = """
-A gate makes any of them forget: it shrinks the state before the step, which is weight decay of the
-loss. Moving right or down costs more per token and remembers more: a delta rule corrects what it
-already says about a key, a solve corrects what it says about all of them at once.
+A gate forgets: it shrinks the state before the step, which is weight decay of the loss. Rules
+further right or down cost more per token and remember more: a delta rule corrects what the state
+predicts for one key, a solve corrects it for all keys at once.
 
-Of the newer rules, `gated_delta_product` takes several gradient steps a token, each on a pair of
-its own; `kda` takes `gated_delta`'s step after every key dimension has decayed at its own rate.
-`comba` steps from the memory before it decays, and takes only a share of what it says for its
-answer; `rwkv7` steps from there too and, where it writes what it removes, preconditions the step by
-a rate for each key dimension. `forgetting` takes no step: it solves the kernel-weighted average
-anew for each query, with gates that discount old samples as they do in `mesa`. `gsa` solves it over
-a fixed number of slots, each a leaky average of keys and of values: a gradient step of size 1 - a_m
-towards the token on `|k - k_m|^2 / 2 + |v - v_m|^2 / 2`, whatever the other slots hold.
-`log_linear_mamba2` takes the gradient step of `mamba2` on the dot product in a memory for each
-block of tokens, and a token weighs what it reads of near and far ones. `mamba3` divides that step
-between a token and the one before it, and turns all earlier keys by angles that the token says.
-`mesa_channel` has a gate per key dimension that takes from what is known of the dimension's
-coefficients and leaves them as they are, so that new samples count for more
-([why](chunk-exact.md#a-gate-per-key-dimension)).
-
-![One pass over correlated keys](img/family-one-shot.png)
-
-How wrong each memory is about all pairs it was shown, after one to thirty passes over eight
-correlated keys of width sixteen. The solve recalls all after one pass, the delta rule needs many,
-and steps on the dot product, or along a diagonal only, never do.
+- `gated_delta_product` takes several gradient steps a token, each on its own pair.
+- `kda` is `gated_delta` with a decay rate per key dimension.
+- `comba` steps from the memory before it decays; `rwkv7` too, preconditioned per key dimension.
+- `forgetting` is softmax attention with gates that discount old samples.
+- `gsa` is softmax attention over a fixed number of slots, each a leaky average.
+- `log_linear_mamba2` has one `mamba2` memory per block of tokens and weighs near and far blocks.
+- `mamba3` divides its step between two tokens and turns earlier keys by learned angles.
+- `mesa_channel` has a gate per key dimension, applied to the information
+  ([derivation](chunk-exact.md#a-gate-per-key-dimension)).
 
 ## The rules
 
-`S` (V, K) is a head's memory, `o = S q` unless said. K and V are the widths of keys and values.
-
-"""
-COSTS = """
-## What a token costs
-
-Numbers that a head remembers and flops of one token's update and read (the MesaNet paper's Table 4,
-for all rules), for K = V = 64, 1,024 tokens before and a window of 256. "XLA" is its own count for
-the compiled one-token form, which also masks what is not finite. The solves here factorise anew at
-every token; a state from `olsq.sequence.start_decoding` carries its factor along and needs one to
-three conjugate-gradient steps of 4 K K instead of the 2 K K K.
+`S` (V, K) is a head's memory, and `o = S q` unless the row says otherwise. K and V are the widths
+of keys and values.
 
 """
 MEASURED = """
-## Measured
+## Cost of a token and of a sequence
 
-{date}: {cpu}, {cores} cores, {sgemm} GF/s in a large float32 product, JAX {jax}. One sequence of
-4,096 tokens, 8 heads, K = V = 64, float32; one token is on the state after 64 others. Each rule
-takes turns with `gla` in one process, best of several rounds: read ratios, not times. Flops are
-those of matrix products and factorisations, counted in the traced program
-(`benchmarks/support/flops.py`), and the peak is that of large products which took turns too;
-elementwise rules (`mamba`, `rg_lru`) work mostly on what is not counted. Errors are the largest of
-one head against its float64 recurrence, relative to the largest output.
+*Remembers* and *flops* count the numbers that a head keeps and one token's update and read (the
+MesaNet paper's Table 4, for all rules) at K = V = 64 after 1,024 tokens, with a window of 256.
+Solves factorise anew at every token there; a state of `olsq.sequence.start_decoding` carries its
+factor and needs one to three steps of 4 K K instead of the 2 K K K.
+
+Times are of 4,096 tokens, 8 heads, K = V = 64, float32, over those of `gla`, which took turns with
+each rule ({date}: {cpu}, {cores} cores, JAX {jax}); *a token* is on a state after 64 others. Errors
+are the largest of one head against its float64 recurrence, relative to the largest output. The page
+is made by `python -m benchmarks.reports.attention_table`.
 
 """
 LATER = """
-Rules added since, and two older ones to compare with: processor time over that of `gla`, taking
+Rules added since, and two older ones for comparison: processor time over that of `gla`, taking
 turns, the same sizes ({date}: {cpu}, {cores} busy cores, JAX {jax}).
 
 """
 GROWTH = """
 ![Time against length](img/family-time.png)
 
-One head, forward. All but `softmax`, and `forgetting`, are linear in the length; fixed costs show
-below 2,048.
+One head, forward. All rules but `softmax` and `forgetting` are linear in the length; fixed costs
+show below 2,048 tokens.
 """
 
 
@@ -130,19 +123,9 @@ def text(cache):
     """The page."""
     lines = [INTRO, *map_of_rules(), AFTER_MAP]
     lines += rows_of_rules()
-    lines.append(COSTS)
-    body = []
-    for rule, formula, count, size in costs():
-        measured = cache.get(f"step|{rule.name}")
-        xla = f"{measured['flops']:,.0f}" if measured else ""
-        body.append([f"`{rule.name}`", f"{size:,}", formula, f"{count:,.0f}", xla])
-    lines += table("| rule | remembers | flops | that is | XLA |", body)
-    if "about" in cache:
-        lines.append(MEASURED.format(**cache["about"]))
-        columns = "/ gla | flops / gla | of peak"
-        head = f"| rule | forward, ms | {columns} | with backward, ms | {columns} | one token, ms "
-        head += "| error |"
-        lines += table(head, list(measured_rows(cache)))
+    lines.append(MEASURED.format(**cache["about"]))
+    head = "| rule | remembers | flops | that is | forward / gla | with backward / gla | a token, ms "
+    lines += table(head + "| error |", list(cost_rows(cache)))
     later = {r.name: cache[f"ratio|{r.name}"] for r in RULES if f"ratio|{r.name}" in cache}
     if later:
         lines.append(LATER.format(**next(iter(later.values()))["about"]))
@@ -168,26 +151,16 @@ def write(cache, out):
     out.write_text(text(cache))
 
 
-def measured_rows(cache):
-    for rule in RULES:
+def cost_rows(cache):
+    """Yield the counted and the measured costs of every rule."""
+    for rule, formula, count, size in costs():
         found, step = cache.get(f"speed|{rule.name}"), cache.get(f"step|{rule.name}")
-        if found is None:
-            continue
-        cells = []
-        for mode in ("forward", "both"):
-            ms, floor = found[mode]["ms"], found[mode]["gla"]
-            cells += [f"{ms:.0f}", f"{ms / floor:.1f}", *work(found[mode])]
-        last = f"{step['ms']:.2f}" if step else ""
-        yield [f"`{rule.name}`", *cells, last, f"{found['error']:.0e}"]
-
-
-def work(found):
-    """Flops over those of gla, and the share of the peak; empty where flops are not known."""
-    flops = found.get("flops")
-    if not flops:
-        return ["", ""]
-    ratio, rate = flops / found["gla_flops"], flops / (found["ms"] / 1e3)
-    return [f"{ratio:.1f}", f"{rate / found['peak']:.0%}"]
+        times = ["", ""]
+        if found:
+            times = [f"{found[m]['ms'] / found[m]['gla']:.1f}" for m in ("forward", "both")]
+        token = f"{step['ms']:.2f}" if step else ""
+        error = f"{found['error']:.0e}" if found else ""
+        yield [f"`{rule.name}`", f"{size:,}", formula, f"{count:,.0f}", *times, token, error]
 
 
 # The rules that are compared most; the others are grey.
