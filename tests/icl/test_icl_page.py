@@ -27,7 +27,7 @@ def test_blocks_print_what_the_page_shows():
 
 
 @pytest.mark.parametrize(
-    "heading", ["Where the printed text and the numbers differ", "Experiments"]
+    "heading", ["Errata of the papers", "Experiments"]
 )
 def test_tables_name_what_exists(heading):
     table = PAGE.split(f"## {heading}\n")[1].split("\n## ")[0]
