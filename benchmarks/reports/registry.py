@@ -293,6 +293,9 @@ TYPED = {
     "| package | statements | branches | | package | statements | branches |": (
         "printed by coverage.py over the whole suite, with the settings above the table"
     ),
+    "docs/index.md: | one regression, forgetting .99 | olsq | river | padasip | polars-ols |": (
+        "rows of the README"
+    ),
     "docs/five-streams.md: | 2,520 days, `--assets 500` | time | error of the market beta |": (
         "printed by examples/gallery/rolling_betas.py"
     ),
