@@ -203,7 +203,7 @@ def training_rows() -> Iterator[Row]:
         + ", ".join(f"{rank:.2f}" for rank in ranks), "> 0 in every run", min(ranks) > 0,
         "heads_over_training.py",
         "that condition numbers grow over training is not seen: see "
-        "[the section](index.md#heads-over-training)",
+        "[the section](test-time-compute.md#heads-over-training)",
     )  # fmt: skip
 
 

@@ -17,10 +17,10 @@ LANGUAGE = """\
 CHOICE = """
 A memory of two tokens does not find what lies further back: no seed that started at one half learnt recall in this time, and
 all that started at .99 are on the way or there. On bytes, where most is said by the last few, the starts' means end
-within 1.4 % of each other after 300 steps; which of them is better for a language model cannot be told at this size.
+within 1.4 % of each other after 300 steps; which is better for a language model is inconclusive at this size.
 So Mesa layers start at .99. `forget_bias=0.0` starts them at one half, as the paper's do, and as `olsq.nn.MesaNet` and
-`olsq.nn.hawk_mesa` do; one number for each head, as `[2.2, 3.8, 5.4, 6.9]`, spreads them. The other results of this page that
-train Mesa layers were found with the paper's start, but for [heads over training](#heads-over-training), which has both.
+`olsq.nn.hawk_mesa` do; one number for each head, as `[2.2, 3.8, 5.4, 6.9]`, spreads them. The other results that
+train Mesa layers use the paper's start, except [heads over training](test-time-compute.md#heads-over-training), which has both.
 """
 
 
@@ -56,7 +56,7 @@ def verdict(runs: dict[str, Any], task: str) -> str:
             word = "lower" if gaps[0] < 0 else "higher"
             parts.append(f"`{start}` {word} with every seed, {size}")
         else:
-            parts.append(f"`{start}` cannot be told from it, {size}")
+            parts.append(f"`{start}` inconclusive, {size}")
     return "; ".join(parts)
 
 

@@ -1,8 +1,8 @@
-"""The page docs/results/index.md, from the results that the experiments left.
+"""The pages of docs/results: conclusions, and one page per experiment, from stored results.
 
     python examples/experiments/report.py
 
-Sections whose results are not there yet are left out, and named at the end.
+Experiments whose results are not there yet are left out, and named at the end of the conclusions.
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ from typing import Any
 
 import numpy as np
 from gate_start_report import section as gate_start
+from gate_start_report import verdict as gate_verdict
+from heads_report import lost_by, signed
 from heads_report import section as heads_over_training
 from language_models import MIXERS, RATES, SEEDS, best_rate, key_of
 from language_models_3m_report import section as language_models_3m
 from parity import end_of
 from scipy.stats import spearmanr
+from solving_report import conclusions as of_solving
 from solving_report import section as when_to_solve
 from tables import table
 from task_training import RESULTS, load_results
@@ -25,10 +28,12 @@ from task_training import RESULTS, load_results
 INTRO = """\
 # Results
 
-Every number on this page was made by a script in `examples/experiments/`, from code a reader can run;
-this page is made from their results by `report.py` there. Machine: two shared cores of an x86-64 cloud
-machine, often busy with other work, so compare times only where it is said that they were taken
-alone. Dates are of the runs. Each script has a `--quick` mode that the tests run.
+![Error of the best rule that solves over that of the best that does not, for each task](when-to-solve-answer.png)
+
+Each row is one sentence to quote, with its effect, the number of runs it rests on, and the page behind it. Every number
+comes from a script in `examples/experiments/`; `report.py` there makes these pages. Machine: two shared cores of an x86-64
+cloud machine.
+
 """
 
 
@@ -250,7 +255,7 @@ def stability(results: dict[str, Any]) -> str:
         ]
         rows.append([f"`{mixer}`", *cells])
     return f"""
-## A thousand steps of screaming
+## Training stability in bfloat16
 
 `python examples/experiments/stability.py`, 2026-11-21. bfloat16 activations, two blocks of width 32, text in which a
 third of every sequence is one byte repeated and every fourth sequence is nothing else. Steps of 1,000 with a number
@@ -270,33 +275,158 @@ SECTIONS = {
     "heads-over-training": heads_over_training,
     "stability": stability,
 }
-
-
-# The other pages of results, for the site's table of contents.
+# Pages of more than one section: file, title, sections.
+SHARED_PAGES = {
+    "recall": ("Noisy recall and the start of gates", ("noisy-recall", "gate-start")),
+    "language-models": ("Language models", ("language-models", "language-models-3m")),
+    "test-time-compute": (
+        "Test-time compute of Mesa layers", ("test-time-compute", "heads-over-training"),
+    ),
+}  # fmt: skip
+ALONE = ("when-to-solve", "parity", "stability")
 TREE = """
 ```{toctree}
-:hidden:
+:maxdepth: 1
 
-claims
+when-to-solve
+recall
+parity
+language-models
+test-time-compute
+stability
 meta-learning
+claims
 ```
 """
 
 
+def pages_of(found: dict[str, Any]) -> dict[str, str]:
+    """Make the text of every page of an experiment, by file name."""
+    pages = {}
+    for name in ALONE:
+        if text := SECTIONS[name](found[name]) if found[name] else "":
+            pages[name] = re.sub(r"^## ", "# ", text.strip(), count=1) + "\n"
+    for page, (title, names) in SHARED_PAGES.items():
+        parts = [SECTIONS[name](found[name]).strip() for name in names if found[name]]
+        if parts:
+            pages[page] = f"# {title}\n\n" + "\n\n".join(parts) + "\n"
+    return pages
+
+
+def conclusions(found: dict[str, Any]) -> str:
+    """Make the table of sentences to quote."""
+    rows = [
+        (text, n, "[when solving pays](when-to-solve.md)", "when-to-solve-answer.png")
+        for text, n in (of_solving(found["when-to-solve"]) if found["when-to-solve"] else [])
+    ]
+    if r := found["noisy-recall"]:
+        goal = sum(reached(x) < np.inf for x in r.values())
+        text = f"**Noisy recall** from scratch: {goal} of {len(r)} mixers reach 99 %, but no ranking."
+        rows.append((text, "1 seed each", "[recall](recall.md)", "noisy-recall.png"))
+    if r := found["gate-start"]:
+        text = (
+            "**Gates that start at .99** learn noisy recall or are about to in 300 steps; those that "
+            f"start at one half never do. On text, against one half: {gate_verdict(r['runs'], 'language')}."
+        )
+        rows.append((text, "3 seeds each", "[gates](recall.md#where-gates-start)", "gate-start.png"))
+    if r := found["parity"].get("runs") if found["parity"] else None:
+        ends = {key: end_of(run) for key, run in r.items()}
+        signed_, plain = ([v for k, v in ends.items() if ("-1" in k) == s] for s in (True, False))
+        text = (
+            f"**Parity** at length 256, last 40 positions: {min(signed_):.3f} to {max(signed_):.3f} right "
+            f"with gates in (-1, 1), {min(plain):.3f} to {max(plain):.3f} with gates in (0, 1)."
+        )
+        rows.append((text, f"{len(plain)} seeds each", "[parity](parity.md)", "parity.png"))
+    if r := found["language-models"]:
+        rows.append((
+            f"**Models of 1M parameters**, 300 steps: {what_leads(r['runs'])}",
+            f"{len(RATES)} rates, {len(SEEDS)} seeds", "[language models](language-models.md)",
+            "language-models.png",
+        ))  # fmt: skip
+    if r := found["language-models-3m"]:
+        losses = [run["loss"] for run in r["runs"].values()]
+        rows.append((
+            f"**Models of 3M parameters**, 3,000 steps: {len(losses)} mixers are within {np.ptp(losses):.3f} "
+            "nats a byte; inconclusive.", "1 seed each",
+            "[language models](language-models.md#language-models-of-3m-parameters)",
+            "language-models-3m.png",
+        ))  # fmt: skip
+    if r := found["heads-over-training"]:
+        starts: dict[str, list[dict[str, Any]]] = {}
+        for key, run in r["runs"].items():
+            starts.setdefault(key.rpartition(", seed ")[0], []).append(run)
+        text = (
+            f"**Fewer solver steps at test time**: three conjugate-gradient steps lose at most "
+            f"{lost_by(starts, 3):.4f} nats against the exact solution, five {signed(lost_by(starts, 5))}."
+        )
+        rows.append((text, f"{len(r['runs'])} models", "[test-time compute](test-time-compute.md)",
+                     "heads-over-training.png"))  # fmt: skip
+    if r := found["stability"]:
+        bad = sum(x["not_finite"] for x in r.values())
+        text = f"**Training in bfloat16** on repeated bytes: {bad} of {1000 * len(r):,} steps are not finite."
+        rows.append((text, f"{len(r)} mixers, 1 run each", "[stability](stability.md)", ""))
+    if r := ten_points():
+        text = (
+            f"**Learning to learn sines**, ten points: squared error {r['exact head']} when the last layer "
+            f"is solved exactly, {r['sparse-MAML']} with sparse-MAML, {r['MAML']} with MAML."
+        )
+        rows.append((text, "5 seeds", "[meta-learning](meta-learning.md)", "meta-learning.png"))
+    if r := CLAIMS.search((RESULTS / "claims.md").read_text()):
+        text = (
+            f"**Claims of the papers**: {r[2]} of {r[1]} are met, {r[3]} are not, and {r[4]} cannot be "
+            "tested at this size."
+        )
+        rows.append((text, f"{r[1]} claims", "[claims](claims.md)", ""))
+    body = [[text, n, page, f"[png]({f})" if f else ""] for text, n, page, f in rows]
+    return table(["conclusion", "n", "experiment", "figure"], body)
+
+
+CLAIMS = re.compile(r"(\d+) were tried: (\d+) are met, (\d+) are not, and (\d+) cannot")
+
+
+def ten_points() -> dict[str, str]:
+    """Errors of the page on meta-learning with ten points, by method, as written there."""
+    page = (RESULTS / "meta-learning.md").read_text()
+    lines = page.partition("| points |")[2].partition("\n\n")[0].splitlines()
+    column = [cell.strip() for cell in lines[0].split("|")].index("10") + 1
+    cells = [[cell.strip() for cell in line.split("|")] for line in lines[2:]]
+    return {row[1]: row[column + 1].partition(" ±")[0] for row in cells}
+
+
+def what_leads(runs: dict[str, Any]) -> str:
+    """State which mixer leads in all cells, and whether the order of the others is stable."""
+    order = {lr: list(places(runs, lr)) for lr in RATES}
+    cells = [(lr, seed) for lr in RATES for seed in SEEDS]
+    first = order[RATES[0]][0]
+    gaps = [
+        min(runs[key_of(b, *cell)]["loss"] for b in order[RATES[0]] if b != first)
+        - runs[key_of(first, *cell)]["loss"]
+        for cell in cells
+    ]
+    turned = spearmanr(*([order[lr].index(name) for name in order[RATES[0]]] for lr in RATES))
+    lead = f"`{first}` has the lowest loss in all {len(cells)} cells, by at least {min(gaps):.3f} nats"
+    if min(gaps) <= 0:
+        lead = "no mixer has the lowest loss in every cell"
+    return f"{lead}; the order of all turns with the rate (rank correlation {turned.statistic:+.2f})."
+
+
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="make the page and do not write it")
+    parser.add_argument("--quick", action="store_true", help="make the pages and do not write them")
     args = parser.parse_args(argv)
     found = {name: load_results(name) for name in SECTIONS}
-    page = INTRO + "".join(SECTIONS[name](r) for name, r in found.items() if r)
+    pages = pages_of(found)
+    page = INTRO + conclusions(found)
     if missing := [name for name, r in found.items() if not r]:
         page += f"\nNot run yet: {', '.join(missing)}.\n"
-    for picture in re.findall(r"\]\((\S+\.png)\)", page):
-        if not (RESULTS / picture).exists():
-            raise SystemExit(f"docs/results/{picture} is missing: run its experiment again")
-    page += TREE
+    pages["index"] = page + TREE
+    for text in pages.values():
+        for picture in re.findall(r"\]\((\S+\.png)\)", text):
+            if not (RESULTS / picture).exists():
+                raise SystemExit(f"docs/results/{picture} is missing: run its experiment again")
     if not args.quick:
-        (RESULTS / "index.md").write_text(page)
+        for name, text in pages.items():
+            (RESULTS / f"{name}.md").write_text(text)
 
 
 if __name__ == "__main__":
