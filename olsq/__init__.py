@@ -14,6 +14,7 @@ __version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from olsq import attention as attention
+    from olsq import compiled as compiled
     from olsq import datasets as datasets
     from olsq import distributed as distributed
     from olsq import features as features
@@ -137,6 +138,7 @@ __all__ = [
 _SUBMODULES = frozenset(
     (
         "attention",
+        "compiled",
         "datasets",
         "distributed",
         "features",

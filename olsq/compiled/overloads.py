@@ -1,0 +1,105 @@
+"""What the public functions mean in compiled code: Numba looks them up here by their types.
+
+Types are all that is checked, when the caller is compiled.  What runs raises nothing, but for
+``init``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import types
+from numba.core.errors import TypingError
+from numba.extending import overload
+
+from olsq.compiled import calls, functions, kernels
+from olsq.compiled.state import State
+
+
+def _check_state(state: Any, name: str, ndims: tuple[int, ...]) -> int:
+    """The axes of a state's matrix, 3 for n filters; TypingError for another type."""
+    if not isinstance(state, types.NamedTuple) or state.instance_class is not State:
+        raise TypingError(f"{name} must be an olsq.compiled.State, got {state}")
+    ndim = state.types[0].ndim
+    if ndim not in ndims:
+        if ndim == 3:
+            raise TypingError(
+                f"{name} holds n filters: choose one with olsq.compiled.state_at({name}, i)"
+            )
+        raise TypingError(f"{name} holds one filter, and n filters are wanted: init(..., n=n)")
+    return ndim
+
+
+def _check_x(x: Any, name: str = "x") -> None:
+    fits = isinstance(x, types.Array) and x.ndim == 1 and x.dtype == types.float64
+    if not fits:
+        raise TypingError(
+            f"{name} must be a float64 array of one axis, got {x}; convert it with .astype(np.float64)"
+        )
+
+
+def _check_number(value: Any, name: str) -> None:
+    plain = value.value if isinstance(value, types.Omitted) else value  # a default
+    if not isinstance(plain, (types.Float, types.Integer, types.Boolean, int, float)):
+        raise TypingError(f"{name} must be a real number, got {value}")
+
+
+@overload(functions.predict)
+def _predict(state: Any, x: Any) -> Any:
+    _check_state(state, "state", (2,))
+    _check_x(x)
+    return lambda state, x: kernels.predict_row(state, x)
+
+
+@overload(functions.update)
+def _update(state: Any, x: Any, y: Any, forget: Any = 1.0, weight: Any = 1.0) -> Any:
+    _check_state(state, "state", (2,))
+    _check_x(x)
+    for value, name in ((y, "y"), (forget, "forget"), (weight, "weight")):
+        _check_number(value, name)
+
+    def call(state: Any, x: Any, y: Any, forget: Any = 1.0, weight: Any = 1.0) -> Any:
+        return kernels.update_row(state, x, float(y), float(forget), float(weight))
+
+    return call
+
+
+@overload(functions.coef)
+def _coef(state: Any) -> Any:
+    if _check_state(state, "state", (2, 3)) == 2:
+        return lambda state: kernels.coefficients(state)
+    return lambda state: calls.coef_all(state)
+
+
+@overload(functions.state_at)
+def _state_at(states: Any, i: Any) -> Any:
+    _check_state(states, "states", (3,))
+    if not isinstance(i, types.Integer):
+        raise TypingError(f"i must be an integer, got {i}")
+    return lambda states, i: calls.view(states, i)
+
+
+@overload(functions.init)
+def _init(n_features: Any, ridge: Any = 1e-3, n: Any = None) -> Any:
+    # Numba knows no keyword-only arguments; as keywords they are found.
+    if not isinstance(n_features, types.Integer):
+        raise TypingError(f"n_features must be an integer, got {n_features}")
+    if isinstance(ridge, types.Array):
+        _check_x(ridge, "ridge")
+        expand = calls.ridge_of_vector
+    else:
+        _check_number(ridge, "ridge")
+        expand = calls.ridge_of_number
+    if n is None or isinstance(n, (types.NoneType, types.Omitted)):
+
+        def one(n_features: Any, ridge: Any = 1e-3, n: Any = None) -> Any:
+            return calls.make_one(n_features, expand(n_features, ridge))
+
+        return one
+    if not isinstance(n, types.Integer):
+        raise TypingError(f"n must be an integer, got {n}")
+
+    def several(n_features: Any, ridge: Any = 1e-3, n: Any = None) -> Any:
+        return calls.make_several(n, n_features, expand(n_features, ridge))
+
+    return several
