@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from numba import njit
+import llvmlite.binding
+from numba import config, njit, types
+from numba.core.ccallback import CFunc
 
-from olsq.kernel_cache import attach
+from olsq.kernel_cache import attach, attach_callback
+
+# Without "nnan" and "ninf", with which a compiler may remove tests for finiteness.
+FASTMATH = {"reassoc", "contract", "nsz", "arcp"}
 
 
 def kernel(
@@ -22,13 +27,9 @@ def kernel(
     twice as long to compile.) ``strict=True`` keeps the order of operations as written, also where
     it is inlined: for scaling against overflow, which a compiler free to reorder would undo.
     """
-    # fastmath without "nnan"/"ninf", with which a compiler may remove tests for finiteness.
     # Division follows NumPy (no exception half-way through an update).
     compiled = njit(
-        nogil=True,
-        error_model="numpy",
-        fastmath=False if strict else {"reassoc", "contract", "nsz", "arcp"},
-        **options,
+        nogil=True, error_model="numpy", fastmath=False if strict else FASTMATH, **options
     )
 
     def decorate(function: Callable[..., Any]) -> Any:
@@ -41,3 +42,30 @@ def kernel(
         return dispatcher
 
     return decorate
+
+
+def external_kernel(symbol: str, signature: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Decorator: compile a function at once, and let compiled code call it by ``symbol``.
+
+    Numba optimises a kernel that is left standing again in every library that calls it, which for
+    dense algebra takes half a minute in each of a user's functions.  A call by symbol is opaque:
+    the code is compiled once, kept on disk, and found when the caller is loaded.  So the module
+    that defines it must have been imported before any caller runs, which importing it to call it
+    does.  ``signature`` is a Numba signature of numbers and pointers.  The function must not raise.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        if config.DISABLE_JIT:
+            return function
+        options = {"nopython": True, "error_model": "numpy", "fastmath": FASTMATH}
+        callback = CFunc(function, (signature.args, signature.return_type), {}, options)
+        attach_callback(callback, function)
+        callback.compile()
+        llvmlite.binding.add_symbol(symbol, callback.address)
+        _kept[symbol] = callback  # its code must outlive every caller
+        return types.ExternalFunction(symbol, signature)
+
+    return decorate
+
+
+_kept: dict[str, CFunc] = {}

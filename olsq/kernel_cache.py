@@ -25,6 +25,7 @@ import numba
 from numba import config
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile
 
+MARKS = (b"\n@kernel(", b"\n@external_kernel(")  # of files that define kernels
 KEPT = 4  # folders of earlier sources that may stay
 _log = logging.getLogger("olsq")
 
@@ -37,6 +38,13 @@ def attach(dispatcher: Any) -> None:
     folder = _folder(function.__module__.partition(".")[0])
     if folder is not None:
         dispatcher._cache = KernelCache(function, folder)
+
+
+def attach_callback(callback: Any, function: Any) -> None:
+    """The same for a C callback, before it is compiled."""
+    folder = _folder(function.__module__.partition(".")[0])
+    if folder is not None:
+        callback._cache = KernelCache(function, folder)
 
 
 class KernelCache(FunctionCache):
@@ -185,7 +193,7 @@ def kernel_sources(root: Path) -> dict[Path, bytes]:
     """Read the files of a package that kernels are made from; contents by path."""
     found: dict[Path, bytes] = {}
     contents = {path: path.read_bytes() for path in root.rglob("*.py")}
-    waiting = [path for path, content in contents.items() if b"\n@kernel(" in content]
+    waiting = [path for path, content in contents.items() if any(mark in content for mark in MARKS)]
     while waiting:
         path = waiting.pop()
         if path in contents and path not in found:

@@ -1,0 +1,215 @@
+"""What one filter does rarely: rows in square-root form, and the changes of form.
+
+``FormSwitch`` does it in Python, where NumPy has the dense algebra.  Compiled code cannot go there:
+the steps that are NumPy's are kernels here, :func:`leave_covariance` and :func:`solve`.  Callers
+reach them by symbol, with addresses, so that none of it is compiled again into their code.  Those
+two are compiled where they are defined, after what they call.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import carray, types
+
+from olsq.compiled.state import (
+    CLOCK,
+    FORM,
+    HELD,
+    LOG_WEIGHTS,
+    LOSS,
+    N_COUNTS,
+    N_TOTALS,
+    SEEN,
+    SWITCHES,
+)
+from olsq.kernel import external_kernel, kernel
+from olsq.online.forms import covariance_kernels
+from olsq.online.forms.limits import limits_for
+from olsq.online.forms.minimum_norm_kernels import minimum_norm
+from olsq.online.forms.square_root_kernels import absorb, noise_level
+from olsq.online.forms.triangular_kernels import back_substitute, forward_solve
+from olsq.online.many.kernels import (
+    COVARIANCE,
+    IN_FORM,
+    LONGEST_WAIT,
+    SQUARE_ROOT,
+    TO_RETRY,
+    WAIT,
+    try_covariance,
+)
+from olsq.problem import LARGEST
+
+LIMITS = limits_for(np.float64)
+COVARIANCE_LIMITS, SQUARE_ROOT_LIMITS = LIMITS.covariance, LIMITS.square_root
+GREATEST = LARGEST[np.dtype(np.float64)]  # entries beyond it have squares that overflow
+EPS = float(np.finfo(np.float64).eps)
+RETRY = CLOCK + TO_RETRY  # where ``counts`` has the entries of the clock
+WAITS = CLOCK + WAIT
+ROWS_IN_FORM = CLOCK + IN_FORM
+
+_REALS, _COUNTS, _REAL = types.CPointer(types.float64), types.CPointer(types.int64), types.float64
+
+
+@kernel(forceinline=True)
+def count_learned(totals, counts, forget, weight):
+    """Bring the number of rows learned and the sum of the log weights forward by one row."""
+    counts[SEEN] += 1 if weight > 0 else 0
+    if weight != 1.0 or totals[LOG_WEIGHTS] != 0.0:
+        own = math.log(weight) if weight > 0 else 0.0
+        totals[LOG_WEIGHTS] = forget * totals[LOG_WEIGHTS] + own
+
+
+@kernel(forceinline=True)
+def is_learnable(x, y, forget, weight):
+    """Whether a row is finite, with squares that cannot overflow, and its factors are valid."""
+    largest = abs(y)
+    fine = largest <= GREATEST
+    for k in range(x.shape[0]):
+        size = abs(x[k])
+        fine = fine and size <= GREATEST
+        largest = max(largest, size)
+    if not (fine and 0.0 <= forget <= 1.0 and 0.0 <= weight < math.inf):
+        return False
+    return math.sqrt(weight) * max(largest, 1.0) <= GREATEST
+
+
+@kernel(forceinline=True)
+def solve_factor(R, z, noise, theta):
+    """``R theta = z`` (1, d), of minimum norm where pivots are zero."""
+    d = R.shape[0]
+    known, full = np.empty(d, np.bool_), True
+    for j in range(d):
+        known[j] = R[j, j] != 0
+        full = full and known[j]
+    if full:
+        back_substitute(R, z, theta)
+    else:
+        minimum_norm(
+            R.copy().reshape(1, d, d), z.copy().reshape(1, 1, d), known, np.full(1, noise), 0,
+            theta.reshape(1, 1, d),
+        )  # fmt: skip
+
+
+@kernel(forceinline=True)
+def absorb_in_square_root(R, z, columns, totals, counts, x, y, forget, weight):
+    """Absorb one row as ``SquareRootForm`` does, new directions and resets too; its residual."""
+    d = R.shape[0]
+    tally, loss = totals[:LOSS], totals[LOSS : LOSS + 1]
+    p, rest, noise, target = np.empty(d), np.empty(d), np.empty(d), np.full(1, y)
+    theta, scratch = np.empty((1, d)), np.empty(1)
+    residual, gate = 0.0, forget
+    for attempt in range(2):
+        for k in range(d):
+            rest[k] = x[k]
+            noise[k] = abs(x[k])
+        level = noise_level(SQUARE_ROOT_LIMITS, d, tally)
+        new = forward_solve(R, rest, p, columns, level, noise)
+        if attempt == 0:
+            residual = y
+            if gate == 0 or new >= 0:  # p does not tell what such a row's prediction is
+                solve_factor(R, z, level, theta)
+                for k in range(d):
+                    residual -= theta[0, k] * x[k]
+            else:
+                for k in range(d):
+                    residual -= z[0, k] * p[k]
+        if gate > 0:
+            break
+        R[:] = 0.0
+        z[:] = 0.0
+        columns[:] = 0.0
+        tally[:] = 0.0
+        loss[:] = 0.0
+        gate = 1.0
+    counts[HELD] += absorb(
+        R, z, columns, tally, loss, x, target, gate, weight, SQUARE_ROOT_LIMITS, noise, rest,
+        scratch, theta,
+    )  # fmt: skip
+    return residual
+
+
+@kernel(forceinline=True)
+def leave_covariance(matrix, coefs, counts):
+    """Bring P and theta to R and z, and set the clock: ``FormSwitch._leave_covariance`` in place.
+
+    ``square_root_of`` in ``forms/covariance.py`` has the reasons for the spectral decomposition.
+    """
+    d = matrix.shape[0]
+    scale, scaled = np.empty(d), np.empty((d, d))
+    for i in range(d):
+        scale[i] = math.sqrt(matrix[i, i])
+    for i in range(d):
+        for k in range(d):
+            scaled[i, k] = matrix[i, k] / (scale[i] * scale[k])
+    values, vectors = np.linalg.eigh(scaled)
+    rows = np.empty((d, d))
+    for i in range(d):
+        root = math.sqrt(max(values[i], values[d - 1] * EPS))
+        for k in range(d):
+            rows[i, k] = vectors[k, i] / root / scale[k]
+    _, R = np.linalg.qr(rows)
+    for i in range(d):
+        sign = -1.0 if R[i, i] < 0 else 1.0
+        for k in range(d):
+            matrix[i, k] = sign * R[i, k] if k >= i else 0.0
+    theta = coefs[0].copy()
+    for i in range(d):
+        total = 0.0
+        for k in range(i, d):
+            total += matrix[i, k] * theta[k]
+        coefs[0, i] = total
+    counts[FORM] = SQUARE_ROOT
+    waited = counts[WAITS]
+    longer = min(2 * waited, LONGEST_WAIT)
+    wait = longer if counts[ROWS_IN_FORM] < waited else max(16, 2 * d)
+    counts[RETRY] = counts[WAITS] = wait
+    counts[ROWS_IN_FORM] = 0
+
+
+@external_kernel(
+    "olsq_compiled_update",
+    types.float64(
+        _REALS, _REALS, _REALS, _REALS, _COUNTS, _REALS, types.intp, _REAL, _REAL, _REAL
+    ),
+)
+def update(matrix, coefs, columns, totals, counts, x, d, y, forget, weight):
+    """Absorb a row x (d,) that the covariance form must not take, or skip it.
+
+    Returns the residual, NaN of a row that was skipped.  As ``FormSwitch.update`` for one row:
+    leave the covariance form, learn in square-root form, return when the clock says so.
+    """
+    matrix, coefs, columns = carray(matrix, (d, d)), carray(coefs, (1, d)), carray(columns, (2, d))
+    totals, counts, x = carray(totals, (N_TOTALS,)), carray(counts, (N_COUNTS,)), carray(x, (d,))
+    if not is_learnable(x, y, forget, weight):
+        return math.nan
+    tally, loss = totals[:LOSS], totals[LOSS : LOSS + 1]
+    target, error, rest = np.full(1, y), np.empty(1), np.empty(d)
+    if counts[FORM] == COVARIANCE:
+        if covariance_kernels.absorb_row(
+            matrix, coefs, columns, tally, loss, x, target, forget, weight, COVARIANCE_LIMITS,
+            rest, error,
+        ):  # fmt: skip
+            counts[ROWS_IN_FORM] += 1
+            count_learned(totals, counts, forget, weight)
+            return error[0]
+        leave_covariance(matrix, coefs, counts)
+    residual = absorb_in_square_root(matrix, coefs, columns, totals, counts, x, y, forget, weight)
+    count_learned(totals, counts, forget, weight)
+    if counts[SWITCHES] != 0:
+        counts[RETRY] -= 1
+        if counts[RETRY] == 0:
+            try_covariance(counts, FORM, matrix, coefs, columns, counts[CLOCK:], COVARIANCE_LIMITS)
+    return residual
+
+
+@external_kernel(
+    "olsq_compiled_solve", types.intp(_REALS, _REALS, _REALS, types.intp, _REALS)
+)
+def solve(R, z, totals, d, theta):
+    """The coefficients (d,) of a state in square-root form, into theta."""
+    R, z, totals = carray(R, (d, d)), carray(z, (1, d)), carray(totals, (N_TOTALS,))
+    level = noise_level(SQUARE_ROOT_LIMITS, d, totals[:LOSS])
+    solve_factor(R, z, level, carray(theta, (1, d)))
+    return 0
