@@ -1,11 +1,12 @@
 """Numba kernels of one filter, a row a call: the kernels of the forms, put together.
 
-``FormSwitch`` does the same for the estimators.  The usual row is inlined into the caller's loop;
-whatever is rare is a call of :mod:`olsq.compiled.rare`.
+``FormSwitch`` does the same for the estimators, and does dense algebra in NumPy.  Compiled code
+cannot go there: the two steps that are NumPy's are kernels here, :func:`leave_covariance` and
+:func:`solve_factor`.
 
-Nothing here raises: an exception inside the user's ``prange`` would end the other iterations of
-its thread without a word.  A row that cannot be learned leaves the state as it was, and its
-residual is NaN.
+Nothing raises: an exception inside the user's ``prange`` would end the other iterations of its
+thread without a word.  A row that cannot be learned leaves the state as it was, and its residual is
+NaN.  Shapes are checked by the callers, in :mod:`olsq.compiled.symbols`.
 """
 
 from __future__ import annotations
@@ -14,49 +15,57 @@ import math
 
 import numpy as np
 
-from olsq.compiled import rare
-from olsq.compiled.rare import COVARIANCE_LIMITS, GREATEST, count_learned
-from olsq.compiled.state import CLOCK, FORM, LOSS, N_COUNTS, N_TOTALS, SWITCHES
+from olsq.compiled.state import (
+    CLOCK,
+    FORM,
+    HELD,
+    LOG_WEIGHTS,
+    LOSS,
+    SEEN,
+    SWITCHES,
+)
 from olsq.kernel import kernel
-from olsq.online.forms import covariance_kernels, square_root_kernels
-from olsq.online.many.kernels import COVARIANCE, IN_FORM, SQUARE_ROOT, TO_RETRY, WAIT
+from olsq.online.forms import covariance_kernels
+from olsq.online.forms.limits import limits_for
+from olsq.online.forms.minimum_norm_kernels import minimum_norm
+from olsq.online.forms.square_root_kernels import DECAY, absorb, noise_level
+from olsq.online.forms.triangular_kernels import back_substitute, forward_solve
+from olsq.online.many.kernels import (
+    COVARIANCE,
+    IN_FORM,
+    LONGEST_WAIT,
+    SQUARE_ROOT,
+    TO_RETRY,
+    WAIT,
+    try_covariance,
+)
+from olsq.problem import LARGEST
 
+LIMITS = limits_for(np.float64)
+COVARIANCE_LIMITS, SQUARE_ROOT_LIMITS = LIMITS.covariance, LIMITS.square_root
+GREATEST = LARGEST[np.dtype(np.float64)]  # entries beyond it have squares that overflow
 SETTLED = GREATEST * GREATEST
+EPS = float(np.finfo(np.float64).eps)
 RETRY = CLOCK + TO_RETRY  # where ``counts`` has the entries of the clock
 WAITS = CLOCK + WAIT
 ROWS_IN_FORM = CLOCK + IN_FORM
 
 
 @kernel(forceinline=True)
-def fits_together(state):
-    """Whether the arrays of a state have the shapes that its kernels index."""
-    matrix, coefs, columns, ridge, totals, counts, scratch = state
-    d = matrix.shape[0]
-    return (
-        (matrix.shape[1] == d) & (coefs.shape[0] == 1) & (coefs.shape[1] == d)
-        & (columns.shape[0] == 2) & (columns.shape[1] == d) & (ridge.shape[0] == d)
-        & (totals.shape[0] == N_TOTALS) & (counts.shape[0] == N_COUNTS)
-        & (scratch.shape[0] == 2 * d + 2)
-    )  # fmt: skip
-
-
-@kernel(forceinline=True)
-def start(state, ridge):
+def start(matrix, coefs, columns, totals, counts, ridge):
     """Fill a state with that before any row, as ``FormSwitch.start`` does."""
-    matrix, coefs, columns, own_ridge, totals, counts, scratch = state
     d = matrix.shape[0]
     positive = True
     for i in range(d):
         coefs[0, i] = 0.0
-        own_ridge[i] = columns[0, i] = columns[1, i] = ridge[i]
+        columns[0, i] = columns[1, i] = ridge[i]
         positive = positive and ridge[i] > 0
         for k in range(d):
             matrix[i, k] = 0.0
         matrix[i, i] = 1.0 / ridge[i]
     totals[:] = 0.0
-    totals[square_root_kernels.DECAY] = 1.0
+    totals[DECAY] = 1.0
     counts[:] = 0
-    scratch[:] = 0.0
     # A ridge too small to invert starts in the square-root form, as no ridge does.
     covariance = positive and covariance_kernels.trusted(matrix, columns, COVARIANCE_LIMITS)
     if not covariance:
@@ -68,67 +77,198 @@ def start(state, ridge):
 
 
 @kernel(forceinline=True)
-def update_row(state, x, y, forget, weight):
+def learn_row(matrix, coefs, columns, totals, counts, scratch, x, y, forget, weight):
     """Absorb the row x (d,), y; return its a-priori residual, NaN where it cannot be learned."""
-    matrix, coefs, columns, _, totals, counts, scratch = state
     d = matrix.shape[0]
-    if not fits_together(state) or x.shape[0] != d:
-        return math.nan
-    # A copy in the state's own memory: one layout to compile the rest for, whatever x is.
-    u, row = scratch[:d], scratch[d : 2 * d]
     squares = y * y
     for k in range(d):
-        row[k] = x[k]
         squares += x[k] * x[k]
     usual = (
         (weight * (1.0 + squares) <= SETTLED) & (squares <= SETTLED) & (forget <= 1.0)
         & (weight >= 0.0) & (counts[FORM] == COVARIANCE)
     )  # fmt: skip
     if usual:
-        target, error = scratch[2 * d : 2 * d + 1], scratch[2 * d + 1 :]
+        target, error = scratch[d : d + 1], scratch[d + 1 :]
         target[0] = y
         if covariance_kernels.absorb_row(
-            matrix, coefs, columns, totals[:LOSS], totals[LOSS : LOSS + 1], row, target, forget,
-            weight, COVARIANCE_LIMITS, u, error,
+            matrix, coefs, columns, totals[:LOSS], totals[LOSS : LOSS + 1], x, target, forget,
+            weight, COVARIANCE_LIMITS, scratch[:d], error,
         ):  # fmt: skip
             counts[ROWS_IN_FORM] += 1
             count_learned(totals, counts, forget, weight)
             return error[0]
-    return rare.update(
-        matrix.ctypes, coefs.ctypes, columns.ctypes, totals.ctypes, counts.ctypes, row.ctypes, d, y,
-        forget, weight,
-    )  # fmt: skip
+    return learn_rare_row(matrix, coefs, columns, totals, counts, x, y, forget, weight)
 
 
 @kernel(forceinline=True)
-def coefficients(state):
-    """The coefficients (d,), of minimum norm where they are undetermined; a new array."""
-    matrix, coefs, _, _, totals, counts, _ = state
+def count_learned(totals, counts, forget, weight):
+    """Bring the number of rows learned and the sum of the log weights forward by one row."""
+    counts[SEEN] += 1 if weight > 0 else 0
+    if weight != 1.0 or totals[LOG_WEIGHTS] != 0.0:
+        own = math.log(weight) if weight > 0 else 0.0
+        totals[LOG_WEIGHTS] = forget * totals[LOG_WEIGHTS] + own
+
+
+@kernel(forceinline=True)
+def is_learnable(x, y, forget, weight):
+    """Whether a row is finite, with squares that cannot overflow, and its factors are valid."""
+    largest = abs(y)
+    fine = largest <= GREATEST
+    for k in range(x.shape[0]):
+        size = abs(x[k])
+        fine = fine and size <= GREATEST
+        largest = max(largest, size)
+    if not (fine and 0.0 <= forget <= 1.0 and 0.0 <= weight < math.inf):
+        return False
+    return math.sqrt(weight) * max(largest, 1.0) <= GREATEST
+
+
+@kernel()
+def learn_rare_row(matrix, coefs, columns, totals, counts, x, y, forget, weight):
+    """Absorb a row that the covariance form must not take, or skip it.
+
+    As ``FormSwitch.update`` does for one row: leave the covariance form, learn in square-root
+    form, return when the clock says so.
+    """
     d = matrix.shape[0]
-    theta = np.zeros(d)
-    if not fits_together(state):
-        return theta
+    if not is_learnable(x, y, forget, weight):
+        return math.nan
+    tally, loss = totals[:LOSS], totals[LOSS : LOSS + 1]
+    target, error, rest = np.full(1, y), np.empty(1), np.empty(d)
+    if counts[FORM] == COVARIANCE:
+        if covariance_kernels.absorb_row(
+            matrix, coefs, columns, tally, loss, x, target, forget, weight, COVARIANCE_LIMITS,
+            rest, error,
+        ):  # fmt: skip
+            counts[ROWS_IN_FORM] += 1
+            count_learned(totals, counts, forget, weight)
+            return error[0]
+        leave_covariance(matrix, coefs, counts)
+    residual = absorb_in_square_root(matrix, coefs, columns, totals, counts, x, y, forget, weight)
+    count_learned(totals, counts, forget, weight)
+    if counts[SWITCHES] != 0:
+        counts[RETRY] -= 1
+        if counts[RETRY] == 0:
+            try_covariance(counts, FORM, matrix, coefs, columns, counts[CLOCK:], COVARIANCE_LIMITS)
+    return residual
+
+
+@kernel(forceinline=True)
+def absorb_in_square_root(R, z, columns, totals, counts, x, y, forget, weight):
+    """Absorb one row as ``SquareRootForm`` does, new directions and resets too; its residual."""
+    d = R.shape[0]
+    tally, loss = totals[:LOSS], totals[LOSS : LOSS + 1]
+    p, rest, noise, target = np.empty(d), np.empty(d), np.empty(d), np.full(1, y)
+    theta, scratch = np.empty((1, d)), np.empty(1)
+    residual, gate = 0.0, forget
+    for attempt in range(2):
+        for k in range(d):
+            rest[k] = x[k]
+            noise[k] = abs(x[k])
+        level = noise_level(SQUARE_ROOT_LIMITS, d, tally)
+        new = forward_solve(R, rest, p, columns, level, noise)
+        if attempt == 0:
+            residual = y
+            if gate == 0 or new >= 0:  # p does not tell what such a row's prediction is
+                solve_factor(R, z, level, theta)
+                for k in range(d):
+                    residual -= theta[0, k] * x[k]
+            else:
+                for k in range(d):
+                    residual -= z[0, k] * p[k]
+        if gate > 0:
+            break
+        R[:] = 0.0
+        z[:] = 0.0
+        columns[:] = 0.0
+        tally[:] = 0.0
+        loss[:] = 0.0
+        gate = 1.0
+    counts[HELD] += absorb(
+        R, z, columns, tally, loss, x, target, gate, weight, SQUARE_ROOT_LIMITS, noise, rest,
+        scratch, theta,
+    )  # fmt: skip
+    return residual
+
+
+@kernel(forceinline=True)
+def leave_covariance(matrix, coefs, counts):
+    """Bring P and theta to R and z, and set the clock: ``FormSwitch._leave_covariance`` in place.
+
+    ``square_root_of`` in ``forms/covariance.py`` has the reasons for the spectral decomposition.
+    """
+    d = matrix.shape[0]
+    scale, scaled = np.empty(d), np.empty((d, d))
+    for i in range(d):
+        scale[i] = math.sqrt(matrix[i, i])
+    for i in range(d):
+        for k in range(d):
+            scaled[i, k] = matrix[i, k] / (scale[i] * scale[k])
+    values, vectors = np.linalg.eigh(scaled)
+    rows = np.empty((d, d))
+    for i in range(d):
+        root = math.sqrt(max(values[i], values[d - 1] * EPS))
+        for k in range(d):
+            rows[i, k] = vectors[k, i] / root / scale[k]
+    _, R = np.linalg.qr(rows)
+    for i in range(d):
+        sign = -1.0 if R[i, i] < 0 else 1.0
+        for k in range(d):
+            matrix[i, k] = sign * R[i, k] if k >= i else 0.0
+    theta = coefs[0].copy()
+    for i in range(d):
+        total = 0.0
+        for k in range(i, d):
+            total += matrix[i, k] * theta[k]
+        coefs[0, i] = total
+    counts[FORM] = SQUARE_ROOT
+    waited = counts[WAITS]
+    longer = min(2 * waited, LONGEST_WAIT)
+    wait = longer if counts[ROWS_IN_FORM] < waited else max(16, 2 * d)
+    counts[RETRY] = counts[WAITS] = wait
+    counts[ROWS_IN_FORM] = 0
+
+
+@kernel(forceinline=True)
+def solve_factor(R, z, noise, theta):
+    """``R theta = z`` (1, d), of minimum norm where pivots are zero."""
+    d = R.shape[0]
+    known, full = np.empty(d, np.bool_), True
+    for j in range(d):
+        known[j] = R[j, j] != 0
+        full = full and known[j]
+    if full:
+        back_substitute(R, z, theta)
+    else:
+        minimum_norm(
+            R.copy().reshape(1, d, d), z.copy().reshape(1, 1, d), known, np.full(1, noise), 0,
+            theta.reshape(1, 1, d),
+        )  # fmt: skip
+
+
+@kernel(forceinline=True)
+def read_coefficients(matrix, coefs, totals, counts, theta):
+    """The coefficients into theta (d,), of minimum norm where they are undetermined."""
+    d = matrix.shape[0]
     if counts[FORM] == COVARIANCE:
         for k in range(d):
             theta[k] = coefs[0, k]
     else:
-        rare.solve(matrix.ctypes, coefs.ctypes, totals.ctypes, d, theta.ctypes)
-    return theta
+        level = noise_level(SQUARE_ROOT_LIMITS, d, totals[:LOSS])
+        solve_factor(matrix, coefs, level, theta.reshape(1, d))
 
 
 @kernel(forceinline=True)
-def predict_row(state, x):
-    """The prediction for x (d,); NaN where x has a missing value or another length."""
-    matrix, coefs, _, _, _, counts, _ = state
+def predict_row(matrix, coefs, totals, counts, x):
+    """The prediction for x (d,); NaN where x has a missing value."""
     d = matrix.shape[0]
-    if not fits_together(state) or x.shape[0] != d:
-        return math.nan
     total = 0.0
     if counts[FORM] == COVARIANCE:
         for k in range(d):
             total += coefs[0, k] * x[k]
     else:
-        theta = coefficients(state)
+        theta = np.empty(d)
+        read_coefficients(matrix, coefs, totals, counts, theta)
         for k in range(d):
             total += theta[k] * x[k]
     if not abs(total) < math.inf:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numba import types
 from numba.core.errors import TypingError
 from numba.extending import overload
 
-from olsq.compiled import calls, functions, kernels
+from olsq.compiled import calls, functions
 from olsq.compiled.state import State
+from olsq.compiled.symbols import view
 
 
 def _check_state(state: Any, name: str, ndims: tuple[int, ...]) -> int:
@@ -48,7 +50,9 @@ def _check_number(value: Any, name: str) -> None:
 def _predict(state: Any, x: Any) -> Any:
     _check_state(state, "state", (2,))
     _check_x(x)
-    return lambda state, x: kernels.predict_row(state, x)
+    if x.layout != "C":
+        return lambda state, x: calls.predict(state, np.ascontiguousarray(x))
+    return lambda state, x: calls.predict(state, x)
 
 
 @overload(functions.update)
@@ -57,17 +61,24 @@ def _update(state: Any, x: Any, y: Any, forget: Any = 1.0, weight: Any = 1.0) ->
     _check_x(x)
     for value, name in ((y, "y"), (forget, "forget"), (weight, "weight")):
         _check_number(value, name)
+    if x.layout != "C":
 
-    def call(state: Any, x: Any, y: Any, forget: Any = 1.0, weight: Any = 1.0) -> Any:
-        return kernels.update_row(state, x, float(y), float(forget), float(weight))
+        def strided(state: Any, x: Any, y: Any, forget: Any = 1.0, weight: Any = 1.0) -> Any:
+            row = np.ascontiguousarray(x)
+            return calls.update(state, row, float(y), float(forget), float(weight))
 
-    return call
+        return strided
+
+    def contiguous(state: Any, x: Any, y: Any, forget: Any = 1.0, weight: Any = 1.0) -> Any:
+        return calls.update(state, x, float(y), float(forget), float(weight))
+
+    return contiguous
 
 
 @overload(functions.coef)
 def _coef(state: Any) -> Any:
     if _check_state(state, "state", (2, 3)) == 2:
-        return lambda state: kernels.coefficients(state)
+        return lambda state: calls.coef(state)
     return lambda state: calls.coef_all(state)
 
 
@@ -76,7 +87,7 @@ def _state_at(states: Any, i: Any) -> Any:
     _check_state(states, "states", (3,))
     if not isinstance(i, types.Integer):
         raise TypingError(f"i must be an integer, got {i}")
-    return lambda states, i: calls.view(states, i)
+    return lambda states, i: view(states, i)
 
 
 @overload(functions.init)

@@ -40,14 +40,14 @@ class State(NamedTuple):
     counts : int64 array (7,)
         Form, whether the form may change, coefficients held, rows learned, and the clock (3) that
         decides when the form changes.
-    scratch : float64 array (2 d + 2,)
+    scratch : float64 array (d + 2,)
         Working memory of one update.
 
     Examples
     --------
     >>> from olsq import compiled
     >>> [array.shape for array in compiled.init(3)]
-    [(3, 3), (1, 3), (2, 3), (3,), (6,), (7,), (8,)]
+    [(3, 3), (1, 3), (2, 3), (3,), (6,), (7,), (5,)]
     """
 
     matrix: NDArray[np.float64]
@@ -61,7 +61,7 @@ class State(NamedTuple):
 
 def shapes(d: int) -> tuple[tuple[int, ...], ...]:
     """The shapes of the arrays of one filter of d coefficients."""
-    return (d, d), (1, d), (2, d), (d,), (N_TOTALS,), (N_COUNTS,), (2 * d + 2,)
+    return (d, d), (1, d), (2, d), (d,), (N_TOTALS,), (N_COUNTS,), (d + 2,)
 
 
 def check_state(state: Any, name: str = "state", *, many: bool = False) -> int:
