@@ -1,0 +1,248 @@
+"""Estimators to compiled states and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.compiled import calls
+from olsq.compiled.state import (
+    CLOCK,
+    FORM,
+    HELD,
+    LOG_WEIGHTS,
+    LOSS,
+    SEEN,
+    SWITCHES,
+    State,
+    check_state,
+)
+from olsq.forgetting.base import Forgetting
+from olsq.online.estimator import RecursiveLeastSquares
+from olsq.online.form_switch import FormSwitch
+from olsq.online.forms.covariance import CovarianceForm, to_square_root
+from olsq.online.forms.form import Form
+from olsq.online.forms.information import InformationForm
+from olsq.online.forms.square_root import SquareRootForm
+from olsq.online.forms.square_root_kernels import DECAY
+from olsq.online.inputs import not_fitted
+from olsq.online.many.kernels import COVARIANCE
+from olsq.online.moments import factor
+from olsq.online.options import check_ridge
+from olsq.online.targets import TargetGroups
+
+EPS = float(np.finfo(np.float64).eps)
+
+
+def from_estimator(est: RecursiveLeastSquares) -> State:
+    """Copy the state of an estimator, to go on in compiled code.
+
+    Parameters
+    ----------
+    est : RecursiveLeastSquares
+        Fitted, or with a ``prior``: one target, ``fit_intercept=False``, a discounted ridge,
+        float64.  Its forgetting factor is not part of the state: give it to :func:`update`.
+
+    Returns
+    -------
+    State
+        Of one filter, with memory of its own.
+
+    Raises
+    ------
+    TypeError
+        For another kind of object.
+    ValueError
+        For what a compiled state cannot hold: several targets, an intercept, a fixed ridge, a
+        strategy of forgetting, a half-life in time, ``cov="sandwich"``, float32; for
+        ``method="information"`` while its moments do not determine every coefficient.
+
+    Notes
+    -----
+    ``method="information"`` is factored, in O(d^3); it goes on in the covariance form.
+
+    Examples
+    --------
+    >>> import numpy as np, olsq
+    >>> from olsq import compiled
+    >>> X, y = np.eye(2), np.array([1.0, 2.0])
+    >>> est = olsq.RecursiveLeastSquares(fit_intercept=False, ridge=1.0).fit(X, y)
+    >>> compiled.coef(compiled.from_estimator(est))
+    array([0.5, 1. ])
+    """
+    if not isinstance(est, RecursiveLeastSquares):
+        raise TypeError(
+            f"est must be an olsq.RecursiveLeastSquares, got {type(est).__name__}: the state of "
+            "others has no compiled form"
+        )
+    with est._locked():
+        fitted = est if hasattr(est, "_engine") else est._before_first_row()
+        if fitted is None:
+            raise not_fitted(est)
+        fitted._check_frozen()
+        _refuse_what_is_not_held(fitted)
+        origin, switch = fitted._origin, fitted._engine.engine
+        form = switch.form
+        d = origin.n_features
+        clock = switch.clock
+        if isinstance(form, InformationForm):
+            form, clock = _factored(form), np.array([1, 1, 0])
+        state = calls.make_one(d, origin.ridge)
+        covariance = isinstance(form, CovarianceForm)
+        state.matrix[:], state.coefs[:] = (form.P, form.theta) if covariance else (form.R, form.z)
+        state.columns[:] = form.columns
+        state.totals[:LOSS], state.totals[LOSS] = form.tally, form.loss[0]
+        logs = fitted._log_weights
+        state.totals[LOG_WEIGHTS] = 0.0 if logs is None else logs[0]
+        state.counts[FORM] = COVARIANCE if covariance else 1 - COVARIANCE
+        state.counts[SWITCHES] = switch.method != "sqrt"
+        state.counts[HELD], state.counts[SEEN] = form.held[0], fitted.n_samples_seen_
+        state.counts[CLOCK:] = clock
+        return state
+
+
+def to_estimator(state: State, **parameters: Any) -> RecursiveLeastSquares:
+    """Make an estimator that goes on from a compiled state.
+
+    Parameters
+    ----------
+    state : State
+        Of one filter; of several choose one with :func:`state_at`.  It is copied.
+    **parameters
+        Of :class:`olsq.RecursiveLeastSquares`, such as ``forget=0.99``, which the state does not
+        hold.  ``method`` may be any; by default it is "sqrt" for the state of such an estimator,
+        else "auto".  ``ridge`` is the state's.
+
+    Returns
+    -------
+    RecursiveLeastSquares
+        Fitted, with ``fit_intercept=False``: standard errors, intervals, files and merging.
+        ``residual_`` is empty.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For what is no state of one filter; for parameters that a compiled state cannot be of
+        (``fit_intercept=True``, ``ridge_mode="fixed"``, ``cov="sandwich"``,
+        ``state_dtype="float32"``, a strategy as ``forget``, a half-life in time, a ``prior`` where
+        it started from a ridge, another ``ridge``), and as the constructor.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from olsq import compiled
+    >>> state = compiled.init(1, ridge=1.0)
+    >>> for y in (1.0, 2.0, 4.0):
+    ...     _ = compiled.update(state, np.ones(1), y)
+    >>> est = compiled.to_estimator(state, forget=0.99)
+    >>> est.coef_, est.n_samples_seen_, round(float(est.coef_stderr_[0]), 3)
+    (array([1.75]), 3, 0.78)
+    """
+    d = check_state(state)
+    ridge = state.ridge.copy()
+    switches = bool(state.counts[SWITCHES])
+    given: dict[str, Any] = {
+        "fit_intercept": False, "method": "auto" if switches else "sqrt",
+        "ridge": float(ridge[0]) if (ridge == ridge[0]).all() else ridge,
+    }  # fmt: skip
+    est = RecursiveLeastSquares(**(given | parameters))
+    est._check_parameters()
+    _refuse_parameters(est)
+    if np.ndim(est.forget) == 0:
+        est._gates(None, 1)  # refuses what the first row would
+    if est.prior is not None and ridge.any():
+        raise ValueError("prior: this state started from a ridge, not from a prior")
+    if est.prior is None and not np.array_equal(check_ridge(est.ridge, d), ridge):
+        raise ValueError(
+            f"ridge is {est.ridge!r}, but this state started from ridge={given['ridge']!r}: leave "
+            "it out"
+        )
+    method = est._resolved_method
+    clock = state.counts[CLOCK:].copy() if switches else np.array([1, 1, 0])
+    switch = FormSwitch(_form_of(state, method, ridge, bool(est.residuals)), method, clock)
+    origin = est._make_origin(d, 0, np.dtype(np.float64), ridge)
+    logs = state.totals[LOG_WEIGHTS]
+    est._settle(
+        origin, TargetGroups.together(switch, 1, est.missing == "skip_target"),
+        residual=np.empty((0, 1)), samples=int(state.counts[SEEN]),
+        logs=None if logs == 0 else np.array([logs]),
+    )  # fmt: skip
+    return est
+
+
+def _refuse_what_is_not_held(est: RecursiveLeastSquares) -> None:
+    """Raise ValueError if a compiled state cannot hold what a fitted estimator does."""
+    _refuse_parameters(est)
+    if est._origin.n_targets > 1:
+        raise ValueError(
+            f"est has {est._origin.n_targets} targets, and a compiled state holds one: fit one "
+            "estimator for each"
+        )
+    if est._origin.dtype != np.float64:
+        raise ValueError(
+            "est has learned float32 rows, and a compiled state is of float64: fit it with "
+            "X.astype(np.float64)"
+        )
+
+
+def _refuse_parameters(est: RecursiveLeastSquares) -> None:
+    """Raise ValueError for parameters whose estimator has no compiled state."""
+    timed = not isinstance(est.forget, Forgetting) and est._forgets_in_time
+    for wrong, what in (
+        (est.fit_intercept, "fit_intercept=True: use fit_intercept=False and a regressor of ones"),
+        (isinstance(est.forget, Forgetting), f"the strategy forget={est.forget!r}: give factors"),
+        (timed, f"half_life={est.half_life!r}, a length of time: give each row its factor"),
+        (est.ridge_mode == "fixed", "ridge_mode='fixed': use 'discounted'"),
+        (est.cov == "sandwich", "cov='sandwich': use 'posterior'"),
+        (np.dtype(est.state_dtype) != np.float64, "state_dtype='float32': use 'float64'"),
+    ):
+        if wrong:
+            raise ValueError(f"a compiled state cannot hold {what}")
+
+
+def _factored(form: InformationForm) -> SquareRootForm:
+    """The same state in square-root form."""
+    decay = float(form.tally[DECAY])
+    gram = form.H + decay * np.diag(form.ridge)
+    R, z, noise = factor(gram, form.G, EPS) if form.full_rank else (gram, form.G, 1.0)
+    if noise > 0:
+        raise ValueError(
+            "est has method='information', whose moments do not determine every coefficient yet: "
+            "learn more rows first, or use method='covariance'"
+        )
+    now = np.diagonal(gram).copy()
+    columns = np.array([now, np.maximum(now, form.columns[1] + decay * form.ridge)])
+    return SquareRootForm(
+        R, z, columns, form.tally.copy(), form.loss, form.held.copy(), np.zeros((0, 0)),
+        intercept=False,
+    )  # fmt: skip
+
+
+def _form_of(
+    state: State, method: str, ridge: NDArray[np.float64], solving: bool
+) -> Form:
+    """The form that ``method`` begins with, from a copy of the state."""
+    tally, loss = state.totals[:LOSS].copy(), state.totals[LOSS : LOSS + 1].copy()
+    counters = state.columns.copy(), tally, loss, state.counts[HELD : HELD + 1].copy()
+    arrays = state.matrix.copy(), state.coefs.copy(), *counters, np.zeros((0, 0))
+    form: CovarianceForm | SquareRootForm
+    if state.counts[FORM] == COVARIANCE:
+        form = CovarianceForm(*arrays, intercept=False)
+        if method != "covariance":
+            form = to_square_root(form)
+    else:
+        form = SquareRootForm(*arrays, intercept=False)
+    if method != "information":
+        return form
+    assert isinstance(form, SquareRootForm)
+    prior = tally[DECAY] * ridge
+    gram, cross = form.R.T @ form.R, form.z @ form.R
+    H = gram - np.diag(np.minimum(prior, np.diagonal(gram)))
+    squares = loss + (form.z**2).sum(1)  # the objective at theta = 0
+    columns = np.maximum(form.columns - prior, 0.0)
+    return InformationForm(
+        H, cross, squares, columns, tally, form.held, ridge, np.zeros((0, 0)), intercept=False,
+        discounted=True, solving=solving,
+    )  # fmt: skip
