@@ -1,6 +1,7 @@
 """What the public functions mean in compiled code: Numba looks them up here by their types.
 
-Types are all that is checked, when the caller is compiled.  What runs raises nothing, but for
+``strict=False`` where the implementations lack the annotations that Numba would compare.  Types are
+all that is checked, when the caller is compiled.  What runs raises nothing, but for
 ``init``.
 """
 
@@ -46,7 +47,7 @@ def _check_number(value: Any, name: str) -> None:
         raise TypingError(f"{name} must be a real number, got {value}")
 
 
-@overload(functions.predict)
+@overload(functions.predict, strict=False)
 def _predict(state: Any, x: Any) -> Any:
     _check_state(state, "state", (2,))
     _check_x(x)
@@ -75,14 +76,14 @@ def _update(state: Any, x: Any, y: Any, forget: Any = 1.0, weight: Any = 1.0) ->
     return contiguous
 
 
-@overload(functions.coef)
+@overload(functions.coef, strict=False)
 def _coef(state: Any) -> Any:
     if _check_state(state, "state", (2, 3)) == 2:
         return lambda state: calls.coef(state)
     return lambda state: calls.coef_all(state)
 
 
-@overload(functions.state_at)
+@overload(functions.state_at, strict=False)
 def _state_at(states: Any, i: Any) -> Any:
     _check_state(states, "states", (3,))
     if not isinstance(i, types.Integer):
