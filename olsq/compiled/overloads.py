@@ -91,8 +91,11 @@ def _state_at(states: Any, i: Any) -> Any:
     return lambda states, i: view(states, i)
 
 
-@overload(functions.init)
+@overload(functions.init, inline="always")
 def _init(n_features: Any, ridge: Any = 1e-3, n: Any = None) -> Any:
+    """Inlined into the caller's own instructions, down to the ``State(...)``: Numba hands a named
+    tuple on to a ``prange`` only if it sees it made there, or if it is an argument.
+    """
     # Numba knows no keyword-only arguments; as keywords they are found.
     if not isinstance(n_features, types.Integer):
         raise TypingError(f"n_features must be an integer, got {n_features}")
@@ -105,13 +108,15 @@ def _init(n_features: Any, ridge: Any = 1e-3, n: Any = None) -> Any:
     if n is None or isinstance(n, (types.NoneType, types.Omitted)):
 
         def one(n_features: Any, ridge: Any = 1e-3, n: Any = None) -> Any:
-            return calls.make_one(n_features, expand(n_features, ridge))
+            a, b, c, d, e, f, g = calls.make_one(n_features, expand(n_features, ridge))
+            return State(a, b, c, d, e, f, g)
 
         return one
     if not isinstance(n, types.Integer):
         raise TypingError(f"n must be an integer, got {n}")
 
     def several(n_features: Any, ridge: Any = 1e-3, n: Any = None) -> Any:
-        return calls.make_several(n, n_features, expand(n_features, ridge))
+        a, b, c, d, e, f, g = calls.make_several(n, n_features, expand(n_features, ridge))
+        return State(a, b, c, d, e, f, g)
 
     return several
