@@ -83,6 +83,14 @@ def many(found: dict) -> Blocks:
     return {("many-regressions.md", "many"): text}
 
 
+def compiled(found: dict) -> Blocks:
+    from ..support.machine import sentence
+    from .compiled import table
+
+    text = f"{table(found['cases'])}\n\n{sentence(found['machine'])}"
+    return {("inside-your-program.md", "compiled"): text}
+
+
 def variants(found: dict) -> Blocks:
     from ..support.machine import sentence
     from .variants import table
@@ -215,6 +223,7 @@ REPORTS = (
     Report("speed", ("online_table",), speed, 0.5, 15),
     Report("forgetting", ("forgetting",), forgetting, 0.5, 10, ("img/forgetting.png",)),
     Report("many", ("many",), many, 0.4, 2),
+    Report("compiled", ("compiled",), compiled, 0.5, 2),
     Report("variants", ("variants",), variants, 0.5, 10, ("img/variants.png",)),
     Report("hard_tokens", ("hard_tokens",), hard_tokens, 0.3, 5),
     Report("channel_gates", ("channel_gates",), channel_gates, 0.5, 5),

@@ -30,6 +30,22 @@ def predict(state, x):
     return predict_at(matrix, coefs, totals, counts, row, d)
 
 
+# From Python the arrays come one by one: Numba takes 10 microseconds to look at a named tuple.
+@kernel()
+def update_arrays(
+    matrix, coefs, columns, ridge, totals, counts, scratch, x, y, forget, weight
+):  # fmt: skip
+    """:func:`update` of a state's arrays."""
+    state = State(matrix, coefs, columns, ridge, totals, counts, scratch)
+    return update(state, x, y, forget, weight)
+
+
+@kernel()
+def predict_arrays(matrix, coefs, columns, ridge, totals, counts, scratch, x):
+    """:func:`predict` of a state's arrays."""
+    return predict(State(matrix, coefs, columns, ridge, totals, counts, scratch), x)
+
+
 @kernel()
 def coef(state):
     """The coefficients (d,), a new array."""

@@ -149,7 +149,7 @@ def predict(state: State, x: ArrayLike) -> float:
     >>> compiled.predict(state, np.array([1.0, 2.0]))
     0.0
     """
-    return calls.predict(state, _check_x(x, check_state(state)))
+    return calls.predict_arrays(*state, _check_x(x, check_state(state)))
 
 
 def update(
@@ -221,7 +221,7 @@ def update(
             f"x or y contains a value of magnitude {size:.3g} and the weight is {own:.3g}; squares "
             f"of values beyond {_LARGEST:.0e}, times the weight, overflow. Rescale them"
         )
-    return calls.update(state, row, target, factor, own)
+    return calls.update_arrays(*state, row, target, factor, own)
 
 
 def coef(state: State) -> NDArray[np.float64]:

@@ -1,0 +1,165 @@
+"""Time per row of a filter in a loop: compiled, by hand, from Python, and with padasip.
+
+    python -m benchmarks.reports.compiled [--rounds 40]
+
+Writes ``benchmarks/results/compiled.json`` and the table of docs/inside-your-program.md.  All are
+timed in turn in one process, in short runs, and the least of the rounds counts, so that a busy
+machine disturbs them little.  The error is that of the coefficients after 2,000 rows of condition
+number 1e6 against one dense solve, relative to the largest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+import olsq
+from olsq import compiled
+
+from ..suites.common import FORGET, RIDGE, dense, regression, relative_error, textbook
+from ..suites.compiled import loop
+from ..suites.peers import numpy_loop, padasip
+from ..support.machine import describe, sentence
+from ..support.marked import replace_between
+
+RESULT = Path(__file__).parents[1] / "results" / "compiled.json"
+PAGE = Path(__file__).parents[2] / "docs" / "inside-your-program.md"
+SIZES, ROWS, FEW, FILTERS = (4, 16), 20_000, 200, 1_000
+CONDITION = 1e6
+
+LABELS = {
+    "compiled": "`compiled.update` in a Numba loop",
+    "bank": "the same for 1,000 filters in turn, a row each",
+    "hand": "textbook recursion by hand in Numba",
+    "fit": "`est.fit` of the whole array",
+    "step": "`est.step` in a Python loop",
+    "python": "`compiled.update` from Python",
+    "numpy": "symmetric recursion by hand in NumPy",
+    "padasip": "padasip's `FilterRLS.adapt`",
+}
+
+
+@njit
+def turns(states: Any, X: Any, y: Any, forget: float) -> None:  # pragma: no cover - compiled
+    """Every filter learns one row."""
+    for i in range(y.shape[0]):
+        compiled.update(compiled.state_at(states, i), X[i], y[i], forget, 1.0)
+
+
+def rivals(X: np.ndarray, y: np.ndarray) -> dict[str, tuple[Callable[[], Any], int]]:
+    """What learns the rows, each with their number, and returns coefficients."""
+    n, d = X.shape
+    options = {"forget": FORGET, "ridge": RIDGE, "fit_intercept": False}
+    learn, some = loop(), slice(0, FEW)
+
+    def ours() -> np.ndarray:
+        state = compiled.init(d, ridge=RIDGE)
+        learn(state, X, y, FORGET)
+        return compiled.coef(state)
+
+    def by_hand() -> np.ndarray:
+        P, theta = np.eye(d) / RIDGE, np.zeros(d)
+        textbook(X, y, P, theta, FORGET)
+        return theta
+
+    def fitted() -> np.ndarray:
+        return olsq.RecursiveLeastSquares(**options).fit(X, y).coef_
+
+    def steps() -> np.ndarray:
+        est = olsq.RecursiveLeastSquares(**options)
+        for x, target in zip(X[some], y[some], strict=True):
+            est.step(x, target)
+        return est.coef_
+
+    def from_python() -> np.ndarray:
+        state = compiled.init(d, ridge=RIDGE)
+        for x, target in zip(X[some], y[some], strict=True):
+            compiled.update(state, x, target, FORGET, 1.0)
+        return compiled.coef(state)
+
+    states = compiled.init(d, ridge=RIDGE, n=FILTERS)
+    for t in range(20):
+        turns(states, X[:FILTERS], y[:FILTERS] + t, FORGET)
+    return {
+        "compiled": (ours, n),
+        "bank": (lambda: turns(states, X[:FILTERS], y[:FILTERS], FORGET), FILTERS),
+        "hand": (by_hand, n),
+        "fit": (fitted, n),
+        "step": (steps, FEW),
+        "python": (from_python, FEW),
+        "numpy": (numpy_loop(X[some], y[some]), FEW),
+        "padasip": (padasip(X[some], y[some]), FEW),
+    }
+
+
+def hard_rows(d: int) -> tuple[np.ndarray, np.ndarray]:
+    """2,000 rows whose regressors have the condition number 1e6, so large that no ridge helps."""
+    X, _ = regression(2_000, d)
+    X[:, -1] = X[:, 0] + 2 / CONDITION * X[:, -1]
+    X *= CONDITION
+    rng = np.random.default_rng(1)
+    return X, X @ np.ones(d) + rng.standard_normal(len(X))
+
+
+def measure(rounds: int) -> dict[str, dict[str, dict[str, float]]]:
+    """Nanoseconds a row, and errors on hard rows, by size and rival."""
+    found = {}
+    for d in SIZES:
+        X, y = regression(ROWS, d)
+        sides = rivals(X, y)
+        least = dict.fromkeys(sides, np.inf)
+        for _ in range(rounds):
+            for name, (side, rows) in sides.items():
+                start = time.perf_counter()
+                side()
+                least[name] = min(least[name], (time.perf_counter() - start) / rows)
+        hard = hard_rows(d)
+        answers = {"compiled", "hand", "fit"}  # the others learn fewer rows, by the same recursions
+        errors = {
+            name: relative_error(side(), dense(*hard))
+            for name, (side, _) in rivals(*hard).items()
+            if name in answers
+        }
+        found[str(d)] = {
+            name: {"ns": 1e9 * seconds, "error": errors.get(name, float("nan"))}
+            for name, seconds in least.items()
+        }
+    return found
+
+
+def table(found: dict[str, dict[str, dict[str, float]]]) -> str:
+    """Times as multiples of the compiled loop's, but for its own."""
+    sizes = list(found)
+    head = " | ".join(f"d = {d}, a row | times | error" for d in sizes)
+    lines = [f"| | {head} |", "|---|" + "---:|---:|---:|" * len(sizes)]
+    for name, label in LABELS.items():
+        cells = []
+        for d in sizes:
+            own, base = found[d][name], found[d]["compiled"]["ns"]
+            ns, error = own["ns"], own["error"]
+            text = f"{ns:.0f} ns" if ns < 1000 else f"{ns / 1000:.1f} µs"
+            cells += [text, f"{ns / base:.2g}", f"{error:.0e}".replace("e-0", "e-")
+                      if error == error else ""]  # fmt: skip
+        lines.append(f"| {label} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=40)
+    found = measure(parser.parse_args().rounds)
+    facts = describe()
+    RESULT.write_text(json.dumps({"machine": facts, "cases": found}, indent=1) + "\n")
+    replace_between(PAGE, "compiled", f"{table(found)}\n\n{sentence(facts)}")
+    print(table(found))
+
+
+if __name__ == "__main__":
+    main()
