@@ -21,6 +21,8 @@ STREAMS = {
     "bandit": "stream-bandit.png",
     "force_readout": "stream-force.png",
     "seasonal_forecast": "stream-co2.png",
+    "self_tuning": "gallery-self_tuning.png",
+    "filters_in_prange": "gallery-filters_in_prange.png",
     "larger_than_memory": "gallery-larger_than_memory.png",
     "dask_cluster": "gallery-dask_cluster.png",
 }

@@ -3,9 +3,12 @@
 import itertools
 import warnings
 
+import numba
 import numpy as np
 
 import olsq
+from olsq import compiled
+from tests.compiled.loops import learn
 
 T, D, M = 21, 3, 2
 
@@ -77,9 +80,32 @@ def estimators(rng):
             est.partial_fit(X, Y).predict(X)
 
 
+def compiled_loops(rng):
+    for d, ridge in itertools.product((1, 3, 30), (0.0, 0.1)):
+        X, y = rng.normal(size=(90, d)), rng.normal(size=90)
+        X[5, 0], y[7], X[40:60] = np.nan, np.inf, 0
+        gates, weights = rng.uniform(0.5, 1, 90), rng.uniform(0, 2, 90)
+        gates[30], gates[70] = 0.0, 1e-7
+        states = compiled.init(d, ridge=ridge, n=2)
+        for state in (compiled.init(d, ridge=ridge), compiled.state_at(states, 1)):
+            coef, _, _ = learn(state, X, y, gates, weights)
+            assert np.isfinite(coef).all()
+            for length in (0, d - 1, d + 1, 10 * d):  # nothing is read or written beyond x
+                wrong = np.ones((2, length))
+                if length != d:
+                    assert np.isnan(residuals(state, wrong)).all()
+        assert np.isfinite(compiled.coef(states)).all()
+
+
+@numba.njit
+def residuals(state, X):
+    return [compiled.update(state, x, 1.0, 0.9, 1.0) for x in X]
+
+
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     rng = np.random.default_rng(0)
     sequences(rng)
     estimators(rng)
+    compiled_loops(rng)
     print("done")

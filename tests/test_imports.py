@@ -87,6 +87,7 @@ ROOMS = {
     "forgetting": BASE,
     # sequence only to merge moments that are JAX arrays
     "online": {*BASE, "forgetting", "linalg", "solvers", "sequence"},
+    "compiled": {*BASE, "forgetting", "online"},
     "sequence": {*BASE, "solvers"},
     "local": {*BASE, "sequence"},
     "attention": {*BASE, "solvers", "sequence", "local"},

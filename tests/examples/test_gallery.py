@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "examples" / "gallery"
 FIVE = ["rolling_betas", "echo_canceller", "bandit", "force_readout", "seasonal_forecast"]
-STREAMS = ["sensor_calibration", "larger_than_memory", "dask_cluster"]
+STREAMS = ["sensor_calibration", "self_tuning", "filters_in_prange", "larger_than_memory", "dask_cluster"]
 SEQUENCES = [
     "learn_features",
     "in_context_regression",
@@ -29,6 +29,8 @@ NAMES = [*FIVE, *STREAMS, *SEQUENCES]
 QUICK = {
     "rolling_betas": ["--assets", "12"],
     "bandit": ["--steps", "600"],
+    "self_tuning": ["--steps", "50000"],
+    "filters_in_prange": ["--filters", "100", "--steps", "1000"],
     "larger_than_memory": ["--rows", "500000"],
 }
 MARKED = re.compile(r"^ *# \[use\]\n(.*?)^ *# \[end\]$", re.S | re.M)
