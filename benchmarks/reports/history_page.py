@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable
 from pathlib import Path
 
+
 def values_of(found: dict, name: str, keep: Callable[[tuple], tuple | None]) -> dict[tuple, list]:
     """Per kept parameters, the largest value of each commit; parameters as asv writes them."""
     entry = found["benchmarks"].get(name)

@@ -168,7 +168,7 @@ def times_of_call(
     Raises ValueError where there are none, or they do not fit ``parameter`` (the one that is a
     length of time) or the rows before.
     """
-    times = times_or_index(times, X, y, duration, parameter)
+    times = times_or_index(times, X, y, duration, parameter, countable=countable)
     kind, values = read_times(times, n_rows)
     if n_rows == 0:
         return np.empty(0, np.int64 if duration.kind == DATES else np.float64), before
@@ -182,8 +182,10 @@ def times_of_call(
     return values, Timing(kind, first if before is None else before.first, values[-1].item())
 
 
-def times_or_index(times: Any, X: Any, y: Any, duration: Duration, parameter: str) -> Any:
-    """The times of a call, or the dates of X's or y's index; ValueError where there are none."""
+def times_or_index(
+    times: Any, X: Any, y: Any, duration: Duration, parameter: str, *, countable: bool = True
+) -> Any:
+    """Return the times of a call, or the dates of X's or y's index; ValueError without either."""
     if times is None and duration.kind == DATES:
         times = of_frames(X, y)
     if times is None:

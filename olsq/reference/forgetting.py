@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 
 class Row(NamedTuple):
-    """Arguments of a rule: R (k, k), theta (k, m), the row x (k,) and y (m,), its weight, the errors
-    e (m,) and ``s = 1 + w x.P x``."""
+    """Arguments of a rule: R (k, k), theta (k, m), the row x (k,) and y (m,), its weight,
+    the errors e (m,) and ``s = 1 + w x.P x``.
+    """
 
     R: NDArray
     theta: NDArray

@@ -75,8 +75,8 @@ def factor_scaled(gram, scale, L):
     for j in range(k):
         for i in range(j + 1):
             total = gram[j, i] / (scale[j] * scale[i])
-            for l in range(i):
-                total -= L[j, l] * L[i, l]
+            for r in range(i):
+                total -= L[j, r] * L[i, r]
             if i < j:
                 L[j, i] = total / L[i, i]
             elif total > SMALLEST_PIVOT:
@@ -92,13 +92,13 @@ def solve_scaled(L, scale, b, x):
     k = b.shape[0]
     for j in range(k):
         total = b[j] / scale[j]
-        for l in range(j):
-            total -= L[j, l] * x[l]
+        for r in range(j):
+            total -= L[j, r] * x[r]
         x[j] = total / L[j, j]
     for j in range(k - 1, -1, -1):
         total = x[j]
-        for l in range(j + 1, k):
-            total -= L[l, j] * x[l]
+        for r in range(j + 1, k):
+            total -= L[r, j] * x[r]
         x[j] = total / L[j, j]
     for j in range(k):
         x[j] /= scale[j]
