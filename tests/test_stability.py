@@ -25,7 +25,7 @@ from olsq.stability import (
     one_step_scores,
     recursive_residuals,
 )
-from olsq.stability.breaks import _tail
+from olsq.stability.breaks import _tail_probability
 
 
 def broken(n=120, d=2, at=70, jump=1.0, seed=0):
@@ -167,9 +167,9 @@ ANDREWS = {1: (7.12, 8.68, 12.16), 2: (10.00, 11.72, 15.56), 5: (16.20, 18.35, 2
 @pytest.mark.parametrize("d", ANDREWS)
 def test_p_values_are_those_of_andrews_table(d):
     for level, critical in zip((0.10, 0.05, 0.01), ANDREWS[d], strict=True):
-        assert _tail(critical, d, (0.85 / 0.15) ** 2) == pytest.approx(level, rel=0.2)
-    assert _tail(0.5 * d, d, 32.1) == 1.0
-    assert _tail(math.inf, d, 32.1) == 0.0
+        assert _tail_probability(critical, d, (0.85 / 0.15) ** 2) == pytest.approx(level, rel=0.2)
+    assert _tail_probability(0.5 * d, d, 32.1) == 1.0
+    assert _tail_probability(math.inf, d, 32.1) == 0.0
 
 
 # -- breaks ---------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from benchmarks.suites.sequence_streams import unit
 from benchmarks.support import machine, marked
 from olsq import attention
-from olsq.attention.recurrences.vector_solve import Systems, fade, iterate
+from olsq.attention.recurrences.vector_solve import Systems, fade_keys, solve_by_iteration
 from olsq.reference import attention_solved
 
 RESULTS = Path(__file__).parents[1] / "results" / "channel_gates.json"
@@ -137,8 +137,10 @@ def steps_of(k: Floats, gates: Floats, ridge: float) -> NDArray[np.int32]:
     cut = [x.reshape(-1, CHUNK, WIDTH)[late:].astype(np.float32) for x in (k, root)]
     ones = jnp.ones(cut[0].shape[:2])
     start = jnp.asarray(np.array(before[late:], np.float32))
-    systems = Systems(fade(*map(jnp.asarray, cut))[0], ones, start, jnp.full((1, 1, WIDTH), ridge))
-    return np.asarray(jax.jit(iterate)(systems, *cut, cut[0])[1])
+    systems = Systems(
+        fade_keys(*map(jnp.asarray, cut))[0], ones, start, jnp.full((1, 1, WIDTH), ridge)
+    )
+    return np.asarray(jax.jit(solve_by_iteration)(systems, *cut, cut[0])[1])
 
 
 def solves() -> list[list[Any]]:

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import olsq.nn
 from olsq.nn import depth
 
-WAYS = {"loop": depth._plan, "one by one": lambda blocks, *_: iter([(0, len(blocks), 1)])}
+WAYS = {"loop": depth._plan_loops, "one by one": lambda blocks, *_: iter([(0, len(blocks), 1)])}
 
 
 def loss(model: Any, tokens: Any) -> Any:
@@ -29,7 +29,7 @@ def loss(model: Any, tokens: Any) -> Any:
 
 def compiled(way: str, model: Any, tokens: Any) -> tuple[Any, float]:
     """The program of loss and gradient, and the seconds that it took to trace and compile."""
-    depth._plan = WAYS[way]
+    depth._plan_loops = WAYS[way]
     start = time.process_time()
 
     def both(model: Any, tokens: Any) -> Any:  # a new one each time: JAX knows the old one's trace

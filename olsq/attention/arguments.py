@@ -17,7 +17,7 @@ from olsq import checks
 from olsq.attention.recurrences.scan import Heads, fold_heads
 from olsq.checks import check_forget, check_real, concrete, refuse, shown
 from olsq.sequence.jax.inputs import all_ones, promoted, working_dtype
-from olsq.sequence.jax.pieces import count_of_pieces, delayed
+from olsq.sequence.jax.pieces import count_of_pieces, delay
 from olsq.sequence.jax.tiles import finite
 
 
@@ -149,7 +149,7 @@ def check_segments(segment_ids: Any, layout: Layout) -> Array | None:
         raise ValueError(
             "segment_ids must not decrease along time: packed sequences follow one another"
         )
-    start = ids != delayed(ids, ids[:, :1])
+    start = ids != delay(ids, ids[:, :1])
     return jnp.repeat(start, layout.heads, axis=0)
 
 

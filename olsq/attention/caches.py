@@ -9,10 +9,10 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.checks import concrete
-from olsq.sequence.jax.pieces import cut, join, pieces_of, rolled
+from olsq.sequence.jax.pieces import cut_into_pieces, join_pieces, pieces_of, rotate_pieces
 
 
-def room_in(state: Any, capacity: int | None, t: int) -> int:
+def capacity_of(state: Any, capacity: int | None, t: int) -> int:
     """Return the number of tokens a cache has space for; ``capacity`` counts without a state."""
     if state is not None:
         return jnp.shape(state.present)[2]
@@ -23,7 +23,7 @@ def room_in(state: Any, capacity: int | None, t: int) -> int:
     return capacity
 
 
-def taken_in(length: Array, t: int, room: int) -> Array:
+def next_place(length: Array, t: int, room: int) -> Array:
     """Return the place where t more tokens go, after those of the longest stream; raise if they do
     not fit.
 
@@ -39,7 +39,7 @@ def taken_in(length: Array, t: int, room: int) -> Array:
     return taken
 
 
-def put(old: Array | None, new: Array, taken: Array, room: int) -> Array:
+def write_cache(old: Array | None, new: Array, taken: Array, room: int) -> Array:
     """Write ``new`` tokens (N, T, ...) into a cache (N, room, ...) from place ``taken`` on; None:
     empty.
 
@@ -52,7 +52,7 @@ def put(old: Array | None, new: Array, taken: Array, room: int) -> Array:
     new = new.astype(old.dtype)
     if pieces == 1 or room % pieces:
         return jax.lax.dynamic_update_slice_in_dim(old, new, taken, 1)
-    old, new = cut(old, pieces), cut(new, pieces)
+    old, new = cut_into_pieces(old, pieces), cut_into_pieces(new, pieces)
     by_piece = jnp.arange(pieces)
     for step in range(pieces):
         # The index of the visiting token for each place, (P, room / P).
@@ -63,6 +63,6 @@ def put(old: Array | None, new: Array, taken: Array, room: int) -> Array:
             jnp.repeat(x, old.shape[0] // pieces, 0).reshape(*old.shape[:2], *[1] * (old.ndim - 2))
             for x in (index, here)
         )
-        moved = jnp.take_along_axis(rolled(new, pieces, step), index, 1, mode="clip")
+        moved = jnp.take_along_axis(rotate_pieces(new, pieces, step), index, 1, mode="clip")
         old = jnp.where(here, moved, old)
-    return join(old, pieces)
+    return join_pieces(old, pieces)

@@ -11,7 +11,7 @@ from olsq.attention.arguments import Layout, Tokens
 from olsq.sequence.jax.gates import lost_tokens
 
 
-def leave_out(tokens: Tokens, strength: Array | None) -> tuple[Tokens, Array | None]:
+def drop_unwritten(tokens: Tokens, strength: Array | None) -> tuple[Tokens, Array | None]:
     """Make tokens of strength 0 absent, finite or not; mark those of a non-finite strength as lost.
 
     For a write strength (N, T), or (N, T, V) with one per value channel, that :func:`check_inputs`
@@ -27,7 +27,7 @@ def leave_out(tokens: Tokens, strength: Array | None) -> tuple[Tokens, Array | N
     return tokens._replace(sample_lost=lost), jnp.where(known, strength, 0)
 
 
-def resets(tokens: Tokens) -> Array | None:
+def reset_mask(tokens: Tokens) -> Array | None:
     """Mark the tokens (N, T) before which everything is forgotten, a loss too; None: there are
     none.
     """
@@ -37,15 +37,17 @@ def resets(tokens: Tokens) -> Array | None:
     return gates == 0 if gates.ndim == 2 else (gates == 0).all(-1)
 
 
-def reach(tokens: Tokens, state_lost: Array) -> tuple[Array, Array]:
+def propagate_losses(tokens: Tokens, state_lost: Array) -> tuple[Array, Array]:
     """Mark the outputs (N, T) and states (N,) that depend on a lost token or state."""
     if not tokens.sample_lost.shape[1]:
         return tokens.sample_lost, state_lost
-    lost = lost_tokens(tokens.sample_lost, resets(tokens), state_lost)
+    lost = lost_tokens(tokens.sample_lost, reset_mask(tokens), state_lost)
     return lost, lost[:, -1]
 
 
-def as_given(tokens: Tokens, output_lost: Array, layout: Layout) -> tuple[Any, dict[str, Any]]:
+def unfolded_streams(
+    tokens: Tokens, output_lost: Array, layout: Layout
+) -> tuple[Any, dict[str, Any]]:
     """Return queries, keys and values for a recurrence that folds heads as it goes, and its
     options.
     """
@@ -70,7 +72,7 @@ def restore_layout(
     """
     b, t, h = layout.batch, layout.length, layout.heads
     if output_lost is None:
-        output_lost = reach(tokens, state_lost)
+        output_lost = propagate_losses(tokens, state_lost)
     end = output_lost[1] if t else state_lost
     if value.ndim == 3:
         value = jnp.where((tokens.query_finite & ~output_lost[0])[..., None], value, jnp.nan)

@@ -19,11 +19,11 @@ from olsq.attention.arguments import (
     per_token,
     with_resets,
 )
-from olsq.attention.recurrences.linear import accumulate, gated_linear
+from olsq.attention.recurrences.linear import accumulate_gated, gated_linear
 from olsq.checks import check_forget, check_real
 from olsq.problem import Moments
 from olsq.sequence.jax.inputs import promoted
-from olsq.sequence.jax.pieces import running
+from olsq.sequence.jax.pieces import scan_time
 from olsq.sequence.jax.triangular import inverse_spd
 
 SMALLEST_SHARE = 1e-30  # of a ridge: the smallest that float32 resolves
@@ -71,7 +71,7 @@ def check_moments(state: Any, k: Array, v: Array) -> None:
             raise ValueError(f"state.{field} must have shape {shape}, got {jnp.shape(x)}")
 
 
-def ridge_left(
+def remaining_ridge(
     forget: Any, log_forget: Any, segment_ids: Any, layout: Layout
 ) -> tuple[Array, Array, Array]:
     """Compute the share of a segment's ridge that remains at each token, (B, H, T).
@@ -87,8 +87,8 @@ def ridge_left(
     def join(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
         return jnp.where(b[1], b[0], a[0] * b[0]), a[1] | b[1]
 
-    gone, _ = running(join, (jnp.where(gates == 0, 0, 1), start), (1, False))
-    left, begun = running(join, (jnp.where(gates == 0, 1, gates), start), (1.0, False))
+    gone, _ = scan_time(join, (jnp.where(gates == 0, 0, 1), start), (1, False))
+    left, begun = scan_time(join, (jnp.where(gates == 0, 1, gates), start), (1.0, False))
     left, first = jnp.maximum(left, SMALLEST_SHARE), ~begun
     shape = (layout.batch, layout.heads, layout.length)
     return left.reshape(shape), first.reshape(shape), (gone == 0).reshape(shape)
@@ -107,7 +107,7 @@ def spare_ridge(gram: Array) -> Array:
     return jnp.where(jnp.isfinite(spare) & (spare > 0), spare, jnp.where(fine, 0, 1))
 
 
-def frobenius(tokens: Tokens, gram: Array) -> Array:
+def frobenius_norms(tokens: Tokens, gram: Array) -> Array:
     """Compute the norms (N, T) of H_t:
     ``|H_t|^2 = gamma^2 |H_{t-1}|^2 + 2 beta k^T H_t k - beta^2 |k|^4``.
 
@@ -120,19 +120,19 @@ def frobenius(tokens: Tokens, gram: Array) -> Array:
     grown = 2 * weight * (read * tokens.k).sum(-1) - (weight * size) ** 2
     gates = None if tokens.forget is None else tokens.forget**2
     start = (gram**2).sum((1, 2))
-    squares, _ = accumulate(grown[..., None], gates, None, start[:, None])
+    squares, _ = accumulate_gated(grown[..., None], gates, None, start[:, None])
     squares = squares[..., 0]
     return jnp.where(squares > 0, jnp.sqrt(jnp.where(squares > 0, squares, 1)), 0)
 
 
-def clean(state: Array) -> Array:
+def fold_and_clean(state: Array) -> Array:
     """Fold the heads of a part of a state, and set it to zero where it is not finite."""
     flat = state.reshape(-1, *state.shape[2:])
     fine = jnp.isfinite(flat).all((1, 2), keepdims=True)
     return jnp.where(fine, flat, 0)
 
 
-def gate(forget: Any, log_forget: Any, signed: bool | None = None) -> Any:
+def as_factor(forget: Any, log_forget: Any, signed: bool | None = None) -> Any:
     """Return whichever of the two is given, as a factor; ``signed`` as for :func:`check_gates`."""
     check_forget(forget, log_forget, signed=signed)
     if log_forget is not None:
@@ -148,7 +148,7 @@ def check_token(q: Any, k: Any, v: Any) -> None:
         check_real(name, x)
 
 
-def or_empty(state: Moments | None, k: Any, v: Any) -> Moments[Array]:
+def moments_or_zero(state: Moments | None, k: Any, v: Any) -> Moments[Array]:
     """Return the state, or zero moments for keys (..., K) and values (..., V) of one token if it is
     None.
     """

@@ -36,6 +36,6 @@ class Normalised(NamedTuple):
     normaliser: Array
 
 
-def empty(layout: Layout, values: int, keys: int) -> Memory:
+def empty_memory(layout: Layout, values: int, keys: int) -> Memory:
     """Return the memory of an empty past."""
     return Memory(jnp.zeros((layout.batch, layout.heads, values, keys), layout.working))

@@ -15,12 +15,12 @@ from olsq.attention.arguments import (
     check_weight,
     per_head,
 )
-from olsq.attention.lost import leave_out, restore_layout
-from olsq.attention.recurrences.ttt import Layers, Learner, Norm, learn
+from olsq.attention.lost import drop_unwritten, restore_layout
+from olsq.attention.recurrences.ttt import Layers, Learner, Norm, train_stream
 from olsq.checks import refuse
 
 
-def given(initial: Any, shapes: dict[str, Any], layout: Layout) -> list[Array]:
+def initial_weights(initial: Any, shapes: dict[str, Any], layout: Layout) -> list[Array]:
     """Return the weights to start from, one of each for every stream; 0 where none are given."""
     if initial is None:
         initial = [0.0] * len(shapes)
@@ -54,7 +54,7 @@ def train(
             "state.position", state.position, lambda p: p > mini_batch,
             f"be at most mini_batch = {mini_batch}, as the state's was",
         )  # fmt: skip
-    tokens, rates = leave_out(tokens, check_weight("learning_rate", learning_rate, layout))
+    tokens, rates = drop_unwritten(tokens, check_weight("learning_rate", learning_rate, layout))
     rates = jnp.ones(tokens.sample_lost.shape, layout.working) if rates is None else rates
     scale, bias = (per_head(n, x, layout, values)[:, None] for n, x in
                    (("norm_scale", norm[0]), ("norm_bias", norm[1])))  # fmt: skip
@@ -65,10 +65,10 @@ def train(
     whole = [x.reshape(b, h, *x.shape[1:]) for x in start]
     zero = kind(*whole, *whole, jnp.zeros((b, h), jnp.int32))
     opened, state_lost = check_state(state, zero, layout)
-    initial = pairs(start)
+    initial = as_layers(start)
     parts = len(start)
-    learner = Learner(pairs(opened[:parts]), pairs(opened[parts:-1]), opened.position)
-    out, learner = learn(
+    learner = Learner(as_layers(opened[:parts]), as_layers(opened[parts:-1]), opened.position)
+    out, learner = train_stream(
         tokens.q, tokens.k, tokens.v, rates, learner, Norm(scale, bias, norm[2]), mini_batch,
         segments=tokens.start, initial=initial, fresh=state is None, factor=factor,
         groups=h,
@@ -77,6 +77,6 @@ def train(
     return restore_layout(out, end, tokens, state_lost, layout)
 
 
-def pairs(parts: Any) -> Layers:
+def as_layers(parts: Any) -> Layers:
     """Group alternating weights and biases into layers."""
     return tuple(zip(parts[0::2], parts[1::2], strict=True))

@@ -9,7 +9,7 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
 from olsq.distributed import scans
-from olsq.distributed.parameters import work
+from olsq.distributed.parameters import make_work
 from olsq.distributed.partitions import partitions
 from olsq.forgetting import Forgetting
 from olsq.online import piece_paths
@@ -102,13 +102,13 @@ def fit(
     table = partitions(X, **given)
     if by is not None:
         piece_paths.check_groups(parameters)
-    job = work(parameters, table.columns, by is not None, window is not None)
+    job = make_work(parameters, table.columns, by is not None, window is not None)
     learn = job.of_pieces()
     token = tokenize("fit", table.blocks, parameters, table.columns, window)
     graph: scans.Graph = {
         (f"state-{token}", i): (learn.state, *blocks) for i, blocks in enumerate(table.blocks)
     }
-    levels = scans.reduced(graph, list(graph), learn.merged, token)
+    levels = scans.add_merge_tree(graph, list(graph), learn.merged, token)
     name = f"fit-{token}"
     graph[name] = (job.finished, levels[-1][0])
     layers = HighLevelGraph.from_collections(name, graph, dependencies=table.dependencies)

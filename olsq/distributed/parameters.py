@@ -23,7 +23,7 @@ MERGEABLE = {
 }  # fmt: skip
 
 
-def work(parameters: dict[str, Any], columns: dict[str, Any], by: bool, rolling: bool) -> Work:
+def make_work(parameters: dict[str, Any], columns: dict[str, Any], by: bool, rolling: bool) -> Work:
     """Build the work on partitions from checked parameters.
 
     Raises TypeError for names that no estimator has, ValueError for values out of range and for
@@ -41,7 +41,7 @@ def work(parameters: dict[str, Any], columns: dict[str, Any], by: bool, rolling:
     if unknown:
         raise TypeError(f"{unknown[0]!r} is no parameter of {kind.__name__}: {sorted(known)}")
     if not rolling:
-        refuse(parameters)
+        check_mergeable(parameters)
     estimator: Any = kind(**parameters)
     if rolling:
         tails.check(estimator)
@@ -50,7 +50,7 @@ def work(parameters: dict[str, Any], columns: dict[str, Any], by: bool, rolling:
     return Work(estimator.get_params(deep=False), columns, rolling, by)
 
 
-def refuse(parameters: dict[str, Any]) -> None:
+def check_mergeable(parameters: dict[str, Any]) -> None:
     """Raise ValueError for parameters without an associative merge."""
     default = inspect.signature(RecursiveLeastSquares).parameters
     for name in parameters.keys() - MERGEABLE:

@@ -15,9 +15,9 @@ from dask.highlevelgraph import HighLevelGraph
 
 from olsq.distributed import scans
 from olsq.distributed.fitting import is_number
-from olsq.distributed.parameters import work
+from olsq.distributed.parameters import make_work
 from olsq.distributed.partitions import new_array, partitions
-from olsq.distributed.rereading import second_pass
+from olsq.distributed.rereading import second_pass_tasks
 from olsq.online import coefficient_path as whole_path
 from olsq.online import piece_paths
 
@@ -147,18 +147,18 @@ def coefficient_path(
         else:
             given["forget"] = forget
     table = partitions(X, **given)
-    job = work(of_path, table.columns, by is not None, rolling)
+    job = make_work(of_path, table.columns, by is not None, rolling)
     job = replace(job, options=options)
     learn = job.of_pieces()
     token = tokenize("path", table.blocks, of_path, options, table.columns, reread)
     graph: scans.Graph = {
         (f"state-{token}", i): (learn.state, *blocks) for i, blocks in enumerate(table.blocks)
     }
-    levels = scans.reduced(graph, list(graph), learn.merged, token)
-    before = scans.before_each(graph, levels, learn.merged, token)
+    levels = scans.add_merge_tree(graph, list(graph), learn.merged, token)
+    before = scans.add_states_before(graph, levels, learn.merged, token)
     name = f"path-{token}"
     if reread:
-        second = second_pass(job.path, before, table.blocks, table.dependencies)
+        second = second_pass_tasks(job.path, before, table.blocks, table.dependencies)
     else:
         pairs = zip(before, table.blocks, strict=True)
         second = [(job.path, state, *blocks) for state, blocks in pairs]

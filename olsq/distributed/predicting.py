@@ -12,7 +12,7 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
 from olsq.distributed.partitions import new_array, partitions
-from olsq.distributed.work import predicted
+from olsq.distributed.work import predict_partition
 
 
 def predict(estimator: Any, X: Any, *, by: Any = None) -> da.Array:
@@ -59,7 +59,7 @@ def predict(estimator: Any, X: Any, *, by: Any = None) -> da.Array:
     targets = like.shape[int(groups) : -1]
     token = uuid4().hex
     name, own = f"predict-{token}", f"estimator-{token}"
-    task = partial(predicted, table.columns)
+    task = partial(predict_partition, table.columns)
     rest = (0,) * len(targets)
     graph: dict[Any, Any] = {
         (name, i, *rest): (task, own, blocks[0], blocks[-1])

@@ -43,7 +43,7 @@ class Reading:
         return self.work(before, *(None if key is None else known[key] for key in self.blocks))
 
 
-def second_pass(
+def second_pass_tasks(
     work: Callable[..., Any], befores: list[Any], blocks: list[tuple[Any, ...]],
     dependencies: list[Any],
 ) -> list[tuple[Any, ...]]:  # fmt: skip
@@ -56,7 +56,7 @@ def second_pass(
     tasks, needs = dict(layers), layers.get_all_dependencies()
     owner: dict[Any, int] = {}
     for i, keys in enumerate(blocks):
-        _claim(i, [key for key in keys if key is not None], tasks, needs, owner)
+        _claim_tasks(i, [key for key in keys if key is not None], tasks, needs, owner)
     found = []
     for i, (before, keys) in enumerate(zip(befores, blocks, strict=True)):
         inner, given, ahead = {}, {}, [key for key in keys if key is not None]
@@ -72,7 +72,7 @@ def second_pass(
     return found
 
 
-def _claim(
+def _claim_tasks(
     i: int, ahead: list[Any], tasks: dict[Any, Any], needs: Any, owner: dict[Any, int]
 ) -> None:
     """Record partition i as the owner of its tasks; those that already have an owner become shared.

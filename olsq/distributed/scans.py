@@ -13,7 +13,9 @@ from typing import Any
 Graph = dict[Any, Any]
 
 
-def reduced(graph: Graph, keys: list[Any], merge: Callable[..., Any], name: str) -> list[list[Any]]:
+def add_merge_tree(
+    graph: Graph, keys: list[Any], merge: Callable[..., Any], name: str
+) -> list[list[Any]]:
     """Add the tasks of the tree to ``graph``; return the keys of its levels, the root's last."""
     levels = [keys]
     while len(levels[-1]) > 1:
@@ -29,7 +31,7 @@ def reduced(graph: Graph, keys: list[Any], merge: Callable[..., Any], name: str)
     return levels
 
 
-def before_each(
+def add_states_before(
     graph: Graph, levels: list[list[Any]], merge: Callable[..., Any], name: str
 ) -> list[Any]:
     """Return the keys of the states of all partitions before each, None before the first."""

@@ -73,10 +73,10 @@ class Work:
         if self.rolling:
             return tails.tail(est, rows)
         if not self.by:
-            return _learnt(est, rows)
+            return _fit_piece(est, rows)
         self._check_labels(rows)
         groups = tails.groups(rows.by, rows.n)
-        return {key: _learnt(est, rows.take(own)) for key, own in groups}
+        return {key: _fit_piece(est, rows.take(own)) for key, own in groups}
 
     def merged(self, first: Any, second: Any) -> Any:
         """Merge the states of first's rows and then second's."""
@@ -152,7 +152,7 @@ class Work:
         return CoefficientPath(*(a[every.n - rows.n :] for a in found)).labelled(labels)
 
 
-def _learnt(estimator: RecursiveLeastSquares, rows: Rows) -> RecursiveLeastSquares | None:
+def _fit_piece(estimator: RecursiveLeastSquares, rows: Rows) -> RecursiveLeastSquares | None:
     X, y, weight, forget, times, _ = rows
     return pieces.learnt(estimator, X, y, weight, forget=forget, times=times)
 
@@ -165,7 +165,7 @@ def _path_after(
     return piece_paths.path_after(est, piece, X, y, weight, forget=forget, times=times)
 
 
-def predicted(columns: dict[str, Any], estimator: Any, X: Any, by: Any) -> Any:
+def predict_partition(columns: dict[str, Any], estimator: Any, X: Any, by: Any) -> Any:
     """Predict a partition of X, (n,) or (n, m)."""
     if "by" in columns:
         X, by = X.drop(columns=[columns["by"]]), X[columns["by"]]

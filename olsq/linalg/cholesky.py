@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.linalg.inputs import as_rows, check_square, flat, prepare, side
+from olsq.linalg.inputs import as_rows, backend_of, check_square, flatten_batch, prepare
 
 if TYPE_CHECKING:
     from jax import Array
@@ -80,7 +80,7 @@ def cholesky_update(factor: Any, x: Any, *, lower: bool = False) -> Any:
     array([[5., 4.],
            [4., 7.]])
     """
-    return _changed("cholesky_update", factor, x, lower)
+    return _call_backend("cholesky_update", factor, x, lower)
 
 
 @overload
@@ -153,16 +153,16 @@ def cholesky_downdate(factor: Any, x: Any, *, lower: bool = False) -> Any:
         ...
     numpy.linalg.LinAlgError: the downdated matrix is not positive definite to rounding: ...
     """
-    return _changed("cholesky_downdate", factor, x, lower)
+    return _call_backend("cholesky_downdate", factor, x, lower)
 
 
-def _changed(function: str, factor: Any, x: Any, lower: bool) -> Any:
+def _call_backend(function: str, factor: Any, x: Any, lower: bool) -> Any:
     """Check and lay out the arguments as upper factors and rows, call the backend, undo the layout.
     """
     factor, x = prepare(factor=factor, x=x)
     rows = as_rows("x", x, factor, check_square(factor), columns=True)
     R = factor.swapaxes(-1, -2) if lower else factor
-    (R, rows), batch = flat("factor and x", R, rows)
-    new = getattr(side(R), function)(R, rows).astype(factor.dtype)
+    (R, rows), batch = flatten_batch("factor and x", R, rows)
+    new = getattr(backend_of(R), function)(R, rows).astype(factor.dtype)
     new = new.reshape(*batch, *new.shape[1:])
     return new.swapaxes(-1, -2) if lower else new

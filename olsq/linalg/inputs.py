@@ -12,7 +12,7 @@ from olsq.checks import broadcast_shapes, check_choice, check_real, concrete, ho
 from olsq.reals import real_array
 
 
-def side(*arrays: Any) -> Any:
+def backend_of(*arrays: Any) -> Any:
     """Return ``olsq.linalg.jax`` if any of the arrays is JAX's, else ``olsq.linalg.numpy``."""
     if holds_jax(*arrays):
         from olsq.linalg import jax as forms
@@ -80,7 +80,7 @@ def as_rows(name: str, x: Any, base: Any, width: int, columns: bool) -> Any:
     return rows
 
 
-def flat(names: str, *arrays: Any) -> tuple[list[Any], tuple[int, ...]]:
+def flatten_batch(names: str, *arrays: Any) -> tuple[list[Any], tuple[int, ...]]:
     """Broadcast the leading axes of matrices and flatten them to one; also return their shape."""
     try:
         batch = broadcast_shapes(*(x.shape[:-2] for x in arrays))

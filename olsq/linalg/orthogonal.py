@@ -10,13 +10,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from olsq.linalg.inputs import (
     as_rows,
+    backend_of,
     check_count,
     check_pair,
     check_place,
     check_which,
-    flat,
+    flatten_batch,
     prepare,
-    side,
 )
 
 if TYPE_CHECKING:
@@ -99,14 +99,14 @@ def qr_insert(Q: Any, R: Any, u: Any, k: Any, *, which: Which = "row") -> tuple[
            [3., 4.],
            [5., 7.]])
     """
-    if short := _short_way("qr_insert", (Q, R, u), k, which):
+    if short := _fast_path("qr_insert", (Q, R, u), k, which):
         return short
     Q, R, u = prepare(Q=Q, R=R, u=u)
     check_which(which)
     m, n = check_pair(Q, R)
     new = as_rows("u", u, R, n if which == "row" else m, columns=which == "col")
     k = check_place(k, m if which == "row" else n, 0, "row" if which == "row" else "column")
-    return _done("Q, R and u", "qr_insert", (Q, R, new), k, which)
+    return _call_backend("Q, R and u", "qr_insert", (Q, R, new), k, which)
 
 
 @overload
@@ -168,17 +168,17 @@ def qr_delete(Q: Any, R: Any, k: Any, p: int = 1, *, which: Which = "row") -> tu
     array([[3., 4.],
            [5., 7.]])
     """
-    if type(p) is int and p == 1 and (short := _short_way("qr_delete", (Q, R), k, which)):
+    if type(p) is int and p == 1 and (short := _fast_path("qr_delete", (Q, R), k, which)):
         return short
     Q, R = prepare(Q=Q, R=R)
     check_which(which)
     m, n = check_pair(Q, R)
     p = check_count(p)
     k = check_place(k, m if which == "row" else n, p, "row" if which == "row" else "column")
-    return _done("Q and R", "qr_delete", (Q, R), k, p, which)
+    return _call_backend("Q and R", "qr_delete", (Q, R), k, p, which)
 
 
-def _short_way(function: str, arrays: tuple[Any, ...], *options: Any) -> tuple[Any, Any] | None:
+def _fast_path(function: str, arrays: tuple[Any, ...], *options: Any) -> tuple[Any, Any] | None:
     """Insert or delete one row or column of one float64 factorisation, with checks in the kernel.
 
     None where anything is unusual, which the general functions then handle or refuse.
@@ -191,9 +191,11 @@ def _short_way(function: str, arrays: tuple[Any, ...], *options: Any) -> tuple[A
     return getattr(single, function)(*arrays, *options)
 
 
-def _done(names: str, function: str, arrays: tuple[Any, ...], *options: Any) -> tuple[Any, Any]:
+def _call_backend(
+    names: str, function: str, arrays: tuple[Any, ...], *options: Any
+) -> tuple[Any, Any]:
     """Call the backend's function on a flat batch, and restore the batch axes."""
-    flattened, batch = flat(names, *arrays)
-    results = getattr(side(*flattened, options[0]), function)(*flattened, *options)
+    flattened, batch = flatten_batch(names, *arrays)
+    results = getattr(backend_of(*flattened, options[0]), function)(*flattened, *options)
     Q, R = (x.astype(arrays[0].dtype).reshape(*batch, *x.shape[1:]) for x in results)
     return Q, R

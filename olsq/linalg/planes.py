@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from olsq.checks import broadcast_shapes
-from olsq.linalg.inputs import prepare, side
+from olsq.linalg.inputs import backend_of, prepare
 from olsq.problem import AnArray
 
 if TYPE_CHECKING:
@@ -81,4 +81,4 @@ def givens(a: Any, b: Any) -> Givens:
         broadcast_shapes(a.shape, b.shape)
     except ValueError:
         raise ValueError(f"a and b do not broadcast: {a.shape} and {b.shape}") from None
-    return Givens(*side(a, b).plane_rotation(a, b))
+    return Givens(*backend_of(a, b).plane_rotation(a, b))

@@ -13,7 +13,7 @@ from jax import Array
 from numpy.typing import ArrayLike
 
 from olsq.nn.base import ABSENT, MixerState
-from olsq.nn.depth import Remat, through
+from olsq.nn.depth import Remat, run_blocks
 from olsq.nn.mixers import DEFAULT, MIXERS, Kinds, mixer, mixer_names
 from olsq.nn.parts import NORM_EPS, RMSNorm, check_dropout, check_sizes, check_stream
 from olsq.nn.residual import Block, SwiGLU
@@ -129,7 +129,7 @@ class Backbone(eqx.Module):
         stream = check_stream("x", x, self.dim)
         past = self.check_state(None if state is ABSENT else state, stream.shape[0])
         keys = (None,) * len(past) if key is None else tuple(jax.random.split(key, len(past)))
-        stream, after = through(
+        stream, after = run_blocks(
             self.blocks, stream, past, keys, segment_ids, capacity, self.remat, state is not ABSENT
         )
         y = self.norm(stream)

@@ -41,7 +41,7 @@ class Diagnostics(NamedTuple):
     condition: Array
 
 
-def of_regression(
+def diagnose_regression(
     q: Array, k: Array, v: Array, *, log_forget: Array, weight: Array, ridge: Array,
     solver: Solver | None, every: int,
 ) -> Diagnostics:  # fmt: skip

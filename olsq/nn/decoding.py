@@ -42,7 +42,7 @@ class _Plain:
         return bound
 
 
-def plain(method: Method) -> Method:
+def hashable_method(method: Method) -> Method:
     """Make a method of a module hashable, so that ``jax.jit`` accepts it."""
     return _Plain(method)  # pyright: ignore[reportReturnType]
 
@@ -64,7 +64,7 @@ class Decoder(eqx.Module):
     def logits(self, y: Array) -> Array:
         """Compute the logits of a stream; see :meth:`LanguageModel.logits`."""
 
-    @plain
+    @hashable_method
     def prefill(
         self,
         tokens: Any,
@@ -129,7 +129,7 @@ class Decoder(eqx.Module):
         logits, after = _prefill(self, tokens, state, lengths, segment_ids, capacity)
         return logits, self.backbone.start_decoding(after)
 
-    @plain
+    @hashable_method
     def step(self, token: ArrayLike, state: States) -> tuple[Array, States]:
         """Read one token; return the next token's logits and the state.
 
@@ -202,7 +202,7 @@ def _prefill(
         given, ids = padded_on_the_left(given, own)
         y, after = model.hidden(given, state=None, segment_ids=ids, capacity=capacity)
         return model.logits(y[:, -1:])[:, 0], after
-    y, after = _go_on(model, given, state, own, capacity)
+    y, after = _read_rows_in_pieces(model, given, state, own, capacity)
     return model.logits(y[:, None])[:, 0], after
 
 
@@ -210,7 +210,7 @@ def _traced(tree: Any) -> bool:
     return any(concrete(x) is None for x in jax.tree.leaves(tree))
 
 
-def _go_on(
+def _read_rows_in_pieces(
     model: Any, tokens: Array, state: Any, lengths: Any, capacity: int | None
 ) -> tuple[Array, Any]:
     """Read each row's tokens from a state; return the stream (B, dim) after its last token, and the
@@ -222,7 +222,7 @@ def _go_on(
     caches of all. The stream is NaN in a row without tokens.
     """
     b, t = tokens.shape
-    sizes = list(_sizes(t, concrete(lengths)))
+    sizes = list(_piece_sizes(t, concrete(lengths)))
     more = max(0, sum(sizes) - t)
     state = model.backbone.reserve(state, sum(sizes), None if capacity is None else capacity + more)
     taken = jnp.zeros(b, jnp.int32)
@@ -237,7 +237,7 @@ def _go_on(
     return last, state
 
 
-def _sizes(most: int, lengths: Any) -> Iterator[int]:
+def _piece_sizes(most: int, lengths: Any) -> Iterator[int]:
     """Yield the sizes of pieces that make up every length up to ``most``, or the concrete lengths.
     """
     common = 0 if lengths is None else int(lengths.min())

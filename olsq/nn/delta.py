@@ -13,12 +13,12 @@ from olsq.nn.gated import ChannelDecay, Gated
 from olsq.nn.heads import Gate, HeadMixer
 
 
-def doubled(given: dict[str, Any]) -> dict[str, Any]:
+def double_step(given: dict[str, Any]) -> dict[str, Any]:
     """Double the step size among a rule's arguments."""
     return {**given, "weight": 2 * given["weight"]}
 
 
-class Stepped(HeadMixer):
+class SteppedMixer(HeadMixer):
     """Mixer with a step size per head, ``beta = sigmoid(W e + b)``."""
 
     strength: Gate
@@ -34,7 +34,7 @@ class Stepped(HeadMixer):
         return {"weight": jax.nn.sigmoid(self.strength(x))}
 
 
-class Delta(Stepped):
+class Delta(SteppedMixer):
     """DeltaNet: one gradient step a token, on how wrong the memory is about its key.
 
     ``S = S (I - beta k k^T) + beta v k^T``, ``o = S q``, with ``beta = sigmoid(W e + b)`` per head.
@@ -79,7 +79,7 @@ class Delta(Stepped):
 
     def arguments(self, x: Array) -> dict[str, Any]:
         given = super().arguments(x)
-        return doubled(given) if self.negative_eigenvalues else given
+        return double_step(given) if self.negative_eigenvalues else given
 
 
 class GatedDelta(Gated):
@@ -145,10 +145,10 @@ class GatedDelta(Gated):
 
     def arguments(self, x: Array) -> dict[str, Any]:
         given = super().arguments(x)
-        return doubled(given) if self.negative_eigenvalues else given
+        return double_step(given) if self.negative_eigenvalues else given
 
 
-class Longhorn(Stepped):
+class Longhorn(SteppedMixer):
     """Longhorn: an implicit step a token, in its diagonal form; no beta makes it unstable.
 
     ``S = S diag(1 - d k*k) + d v k^T``, ``o = S q``, with ``d = beta / (1 + beta k.k)`` and

@@ -24,7 +24,7 @@ POLICIES = {
 }
 
 
-def through(
+def run_blocks(
     blocks: Sequence[Any], x: Array, past: Sequence[MixerState | None],
     keys: Sequence[Array | None], segment_ids: Any, capacity: int | None, remat: Remat, keep: bool,
 ) -> tuple[Array, tuple[Any, ...]]:  # fmt: skip
@@ -47,18 +47,18 @@ def through(
     after: list[Any] = []
     ids = None if segment_ids is None else jnp.asarray(segment_ids)
     given = ids, None if capacity is None else int(capacity), remat, keep
-    for at, period, times in _plan(blocks, x, past, capacity):
+    for at, period, times in _plan_loops(blocks, x, past, capacity):
         here = slice(at, at + period * times)
         if times > 1:
             own = tuple(past[here]), tuple(keys[here])
-            x, left = _repeated(tuple(blocks[here]), x, *own, period, given)
+            x, left = _run_as_loop(tuple(blocks[here]), x, *own, period, given)
         else:
-            x, left = _in_turn(blocks[here], x, past[here], keys[here], given)
+            x, left = _run_one_by_one(blocks[here], x, past[here], keys[here], given)
         after.extend(left)
     return x, tuple(after)
 
 
-def _in_turn(
+def _run_one_by_one(
     blocks: Any, x: Array, past: Any, keys: Any, given: Any
 ) -> tuple[Array, tuple[Any, ...]]:
     """Run the blocks one after the other."""
@@ -74,7 +74,7 @@ def _in_turn(
 
 
 @eqx.filter_jit  # so that a gradient taken outside of jit compiles the loop only once
-def _repeated(
+def _run_as_loop(
     blocks: Any, x: Array, past: Any, keys: Any, period: int, given: Any
 ) -> tuple[Array, tuple[Any, ...]]:
     """Run blocks, each like the one ``period`` before it, as a loop over the periods."""
@@ -85,18 +85,18 @@ def _repeated(
 
     def step(x: Array, leaves: Any) -> tuple[Array, Any]:
         here, before, own = eqx.combine(leaves, rest[0])
-        return _in_turn(here, x, before, own, given)
+        return _run_one_by_one(here, x, before, own, given)
 
     first = jax.tree.map(lambda leaf: leaf[0], stacked)
     if jax.eval_shape(lambda: step(x, first)[0]).dtype != x.dtype:
         # a loop cannot carry an array whose dtype changes
-        return _in_turn(blocks, x, past, keys, given)
+        return _run_one_by_one(blocks, x, past, keys, given)
     x, after = scan(step, x, stacked)
     left = (jax.tree.map(lambda leaf, i=i: leaf[i], after) for i in range(len(turns)))
     return x, tuple(state for turn in left for state in turn)
 
 
-def _plan(
+def _plan_loops(
     blocks: Sequence[Any], x: Array, past: Sequence[Any], capacity: int | None
 ) -> Iterator[tuple[int, int, int]]:
     """Yield (first, period, times) of the runs that make up all blocks, in order; times 1: no loop.
@@ -108,7 +108,7 @@ def _plan(
     if count < 2 or x.shape[1] == 1 or grows or not _traced((x, list(blocks), list(past))):
         yield 0, count, 1
         return
-    looks = [_look((block, before)) for block, before in zip(blocks, past, strict=True)]
+    looks = [_static_structure((block, before)) for block, before in zip(blocks, past, strict=True)]
     while at < count:
         best = 1, 1
         for period in range(1, (count - at) // 2 + 1):
@@ -123,7 +123,7 @@ def _plan(
         at += best[0] * best[1]
 
 
-def _look(tree: Any) -> Any:
+def _static_structure(tree: Any) -> Any:
     """Return all of a tree but the values of its arrays; equal for trees that one loop can run."""
     arrays, rest = eqx.partition(tree, _is_array)
     leaves, structure = jax.tree.flatten(rest)

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from olsq.checks import concrete
 from olsq.nn.prompts import read_prompts
-from olsq.nn.sampling import Sampling, draw, read_stops, row_keys, whole
+from olsq.nn.sampling import Sampling, check_whole, draw, read_stops, row_keys
 from olsq.nn.states import choose_rows, take_rows
 
 
@@ -118,15 +118,15 @@ def generate(
     >>> model.generate([[3, 1], [4]], 5, temperature=0).shape
     (2, 5)
     """
-    steps = whole("steps", steps, 1)
+    steps = check_whole("steps", steps, 1)
     sampling = Sampling.checked(
         temperature, top_k, top_p, min_p, repetition_penalty, model.vocab_size
     )
     if not sampling.greedy and key is None:
         raise ValueError("key is needed to sample (a seed will do), unless temperature=0")
-    samples = 1 if num_samples is None else whole("num_samples", num_samples, 1)
+    samples = 1 if num_samples is None else check_whole("num_samples", num_samples, 1)
     stops = read_stops(stop, model.vocab_size)
-    pad = whole("pad", pad, -(2**31))
+    pad = check_whole("pad", pad, -(2**31))
     # Checked here, where the values are still concrete.
     prompts, own = read_prompts(tokens, lengths, model.vocab_size, 0 if state is not None else 1)
     if own is not None and (seen := concrete(own)) is not None and 0 in seen:

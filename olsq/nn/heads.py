@@ -21,8 +21,8 @@ from olsq.nn.parts import (
     ShortConvolution,
     at_least_float32,
     check_sizes,
+    scale_to_unit,
     split_keys,
-    unit,
 )
 
 WIDTH = 4  # of the short convolutions
@@ -183,7 +183,7 @@ class HeadMixer(Mixer):
         """Map queries or keys (B, T, H, key_size) to the rule's inputs, (B, T, H, mapped_size)."""
         kind = self.feature_map
         x = jax.nn.silu(x) if kind == "silu" else mapped(x, kind, self.nu)
-        return unit(x) if self.normalise else x
+        return scale_to_unit(x) if self.normalise else x
 
     def split_heads(self, x: Array) -> Array:
         """Reshape a stream (B, T, H * size) to (B, T, H, size)."""

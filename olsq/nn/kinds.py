@@ -87,14 +87,14 @@ def _kind(node: Any, path: tuple[Any, ...], leaf: Any) -> ParameterKind:
     for part in path:
         if isinstance(node, eqx.Module):
             inside = True
-            found = _declared(type(node), getattr(part, "name", "")) or found
-        node = _below(node, part)
+            found = _declared_kind(type(node), getattr(part, "name", "")) or found
+        node = _child(node, part)
     if found is None:
         found = "matrix" if not inside and getattr(leaf, "ndim", 0) >= 2 else "other"
     return found
 
 
-def _declared(layer: type, name: str) -> ParameterKind | None:
+def _declared_kind(layer: type, name: str) -> ParameterKind | None:
     """Return the kind that a field of a layer's class declares, or that is known for equinox.nn's.
     """
     declared = getattr(layer, "__dataclass_fields__", {}).get(name)
@@ -107,7 +107,7 @@ def _declared(layer: type, name: str) -> ParameterKind | None:
     return next((each for word, each in THEIRS.items() if word in layer.__name__), None)
 
 
-def _below(node: Any, part: Any) -> Any:
+def _child(node: Any, part: Any) -> Any:
     """Return the child of a node that a part of a path names; None where that is unknown."""
     try:
         if hasattr(part, "name"):

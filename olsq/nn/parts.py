@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from olsq.checks import refuse, shown
 from olsq.nn.kinds import kind
 from olsq.sequence.jax.inputs import promoted
-from olsq.sequence.jax.pieces import delayed, running_max
+from olsq.sequence.jax.pieces import delay, running_max
 
 UNIT_EPS = 1e-6  # added to |x|^2 where x is scaled to length 1: a zero stays zero
 NORM_EPS = 1e-6
@@ -150,7 +150,7 @@ class ShortConvolution(eqx.Module):
         segment_ids : int array (B, T) or None
             Taps do not reach into another segment.
         """
-        y, recent = taps(x, self.kernel.astype(x.dtype), recent, segment_ids)
+        y, recent = convolve_causally(x, self.kernel.astype(x.dtype), recent, segment_ids)
         return y if self.bias is None else y + self.bias.astype(x.dtype), recent
 
 
@@ -162,10 +162,10 @@ class Shift(eqx.Module):
         self, x: Array, recent: Array | None, segment_ids: Array | None
     ) -> tuple[Array, Array]:
         kernel = jnp.stack([jnp.zeros(x.shape[-1], x.dtype), jnp.ones(x.shape[-1], x.dtype)])
-        return taps(x, kernel, recent, segment_ids)
+        return convolve_causally(x, kernel, recent, segment_ids)
 
 
-def taps(
+def convolve_causally(
     x: Array, kernel: Array, recent: Array | None, segment_ids: Array | None
 ) -> tuple[Array, Array]:
     """Convolve causally within segments; ``recent`` are the inputs before x."""
@@ -178,9 +178,9 @@ def taps(
     earlier: Any = None if segment_ids is None else jnp.repeat(segment_ids[:, :1], before, 1)
     total = jnp.zeros_like(x)
     for i in range(before + 1):
-        tap = delayed(x, recent, i)
+        tap = delay(x, recent, i)
         if segment_ids is not None:
-            same = segment_ids == delayed(segment_ids, earlier, i)
+            same = segment_ids == delay(segment_ids, earlier, i)
             tap = jnp.where(same[..., None], tap, 0)
         total = total + kernel[i] * tap
     kept = jnp.concatenate([recent, x[:, max(t - before, 0) :]], 1)
@@ -214,7 +214,7 @@ def at_least_float32(x: Array) -> Array:
     return x.astype(promoted(x, jnp.float32))
 
 
-def unit(x: Array) -> Array:
+def scale_to_unit(x: Array) -> Array:
     """Scale x to length 1 over its last axis, in its own dtype."""
     wide = at_least_float32(x)
     size = jax.lax.rsqrt(jnp.sum(wide * wide, -1, keepdims=True) + UNIT_EPS)
@@ -238,7 +238,7 @@ def positions(first: Array, tokens: int, segment_ids: Array | None) -> Array:
     at = first[:, None] + step
     if segment_ids is None:
         return at
-    new = segment_ids != delayed(segment_ids, segment_ids[:, :1])
+    new = segment_ids != delay(segment_ids, segment_ids[:, :1])
     begin = running_max(jnp.where(new, step, 0))
     return jnp.where(begin > 0, step - begin, at)
 

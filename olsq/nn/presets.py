@@ -58,7 +58,7 @@ def preset(
     return LanguageModel(vocab_size, mixer=mixer, key=key, **{**PRESETS[size], **options})
 
 
-def as_published(
+def with_paper_defaults(
     options: dict[str, Any], mixers: tuple[str, ...] = ("mesa",), **mesa: Any
 ) -> dict[str, Any]:
     """Fill in the MesaNet paper's initialisation and gates where ``options`` do not give them."""
@@ -92,7 +92,7 @@ def MesaNet(vocab_size: int, *, key: Array, **options: Any) -> LanguageModel:
     >>> [type(mixer).__name__ for mixer in olsq.nn.mixers_of(model)]
     ['Mesa', 'Mesa']
     """
-    return LanguageModel(vocab_size, mixer="mesa", key=key, **as_published(options))
+    return LanguageModel(vocab_size, mixer="mesa", key=key, **with_paper_defaults(options))
 
 
 def hawk_mesa(vocab_size: int, *, key: Array, **options: Any) -> LanguageModel:
@@ -112,7 +112,9 @@ def hawk_mesa(vocab_size: int, *, key: Array, **options: Any) -> LanguageModel:
     ['Hawk', 'Mesa']
     """
     mixers = HAWK_MESA[: options.get("blocks")]  # one block is a Hawk, and takes no Mesa's options
-    return LanguageModel(vocab_size, mixer=HAWK_MESA, key=key, **as_published(options, mixers))
+    return LanguageModel(
+        vocab_size, mixer=HAWK_MESA, key=key, **with_paper_defaults(options, mixers)
+    )
 
 
 def state_tracking(vocab_size: int, *, key: Array, **options: Any) -> LanguageModel:
@@ -138,7 +140,9 @@ def state_tracking(vocab_size: int, *, key: Array, **options: Any) -> LanguageMo
     >>> layer.signed, layer.ridge.floor
     (True, 49.0)
     """
-    return LanguageModel(vocab_size, mixer="mesa", key=key, **as_published(options, signed=True))
+    return LanguageModel(
+        vocab_size, mixer="mesa", key=key, **with_paper_defaults(options, signed=True)
+    )
 
 
 def thesis_hybrid(

@@ -140,7 +140,9 @@ def save_pretrained(
             save(temporary / WEIGHTS, model)
         else:
             # transformers refuses a safetensors file whose metadata name no format.
-            tensors.write(temporary / WEIGHTS, _distinct(theirs.state_dict), {"format": "pt"})
+            tensors.write(
+                temporary / WEIGHTS, _make_contiguous(theirs.state_dict), {"format": "pt"}
+            )
         for file, text in texts.items():
             write_atomically(temporary / file, text.encode())
         if target.exists():
@@ -199,7 +201,7 @@ def load_pretrained(folder: Folder, *, dtype: Any = None) -> Pretrained:
             f"{', '.join((OURS, *TYPES))}"
         )
     if kind == OURS:
-        _need(place / WEIGHTS)
+        _require_file(place / WEIGHTS)
         model = load(place / WEIGHTS)
         wanted = json.loads(json.dumps(_configuration(model)))
         differ = sorted(
@@ -232,7 +234,7 @@ def _configuration(model: LanguageModel) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _distinct(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _make_contiguous(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Make arrays C-ordered, as a file needs them."""
     return {name: np.ascontiguousarray(x) for name, x in arrays.items()}
 
@@ -246,7 +248,7 @@ def _weights(place: Path) -> dict[str, np.ndarray]:
     for file in files:
         if os.path.basename(file) != file:
             raise olsq.StateFileError(f"{INDEX} names {file!r}, which is not in the folder")
-        _need(place / file)
+        _require_file(place / file)
         try:
             arrays |= tensors.read(place / file, lambda names, metadata: None)[0]
         except tensors.UnreadableError as error:
@@ -256,7 +258,7 @@ def _weights(place: Path) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _need(path: Path) -> None:
+def _require_file(path: Path) -> None:
     if path.exists():
         return
     pickled = [p.name for p in path.parent.glob("*.bin")] + [
@@ -274,7 +276,7 @@ def _json(path: Path) -> dict[str, Any]:
     """Read a JSON object from a file."""
     if not path.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {path.parent}")
-    _need(path)
+    _require_file(path)
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:

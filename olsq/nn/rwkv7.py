@@ -12,7 +12,7 @@ from jax import Array
 from olsq import attention
 from olsq.nn.base import MixerState
 from olsq.nn.heads import HeadMixer
-from olsq.nn.parts import LowRank, at_least_float32, split_keys, unit
+from olsq.nn.parts import LowRank, at_least_float32, scale_to_unit, split_keys
 
 RANK = 16
 SLOWEST = math.exp(-0.5)  # a factor is exp(-SLOWEST) at least
@@ -95,7 +95,7 @@ class RWKV7(HeadMixer):
         recent, memory = (None, None) if state is None else state
         q, k, v, arguments, recent = self.read(x, recent, segment_ids)
         wide = at_least_float32(k)
-        arguments["removal_key"] = unit(wide * self.removal_scale)
+        arguments["removal_key"] = scale_to_unit(wide * self.removal_scale)
         share = 1 + (arguments["removal_rate"] - 1) * self.rate_share
         k = (wide * share).astype(k.dtype)
         o, memory = self.attend(q, k, v, arguments, state=memory, segment_ids=segment_ids)

@@ -34,7 +34,7 @@ class Sampling(eqx.Module):
                 f"temperature must be >= 0 and finite (0 takes the likeliest), got {temperature}"
             )
         if top_k is not None:
-            top_k = whole("top_k", top_k, 1, vocab_size)
+            top_k = check_whole("top_k", top_k, 1, vocab_size)
         if top_p is not None and not 0 < top_p <= 1:
             raise ValueError(f"top_p must lie in (0, 1], got {top_p}")
         if min_p is not None and not 0 <= min_p <= 1:
@@ -54,7 +54,7 @@ class Sampling(eqx.Module):
         )  # fmt: skip
 
 
-def whole(name: str, x: Any, least: int, most: int | None = None) -> int:
+def check_whole(name: str, x: Any, least: int, most: int | None = None) -> int:
     """Check and convert a whole number of Python, NumPy or JAX in [least, most]."""
     try:
         number = operator.index(x)
@@ -87,11 +87,11 @@ def row_keys(key: Any, rows: int, samples: int) -> Array:
         raise ValueError(
             f"key must be one key, or {rows}, one per prompt; got an array of shape {key.shape}"
         )
-    return _fold(key, rows, samples)
+    return _fold_keys(key, rows, samples)
 
 
 @partial(jax.jit, static_argnums=(1, 2))
-def _fold(key: Array, rows: int, samples: int) -> Array:
+def _fold_keys(key: Array, rows: int, samples: int) -> Array:
     fold = jax.random.fold_in
     if key.ndim == 0:
         key = jax.vmap(fold, (None, 0))(key, jnp.arange(rows))

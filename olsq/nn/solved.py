@@ -11,7 +11,7 @@ from jax import Array
 
 from olsq import attention
 from olsq.nn.base import MixerState
-from olsq.nn.conditioning import Diagnostics, of_regression
+from olsq.nn.conditioning import Diagnostics, diagnose_regression
 from olsq.nn.gated import RIDGE_FLOOR, RIDGE_START, Gated, Ridge
 from olsq.nn.heads import HeadMixer
 from olsq.problem import DecodeState, Moments
@@ -148,7 +148,7 @@ class Mesa(Gated):
         if self.signed:
             return None
         q, k, v, arguments, _ = self.read(x, None, None)
-        return of_regression(
+        return diagnose_regression(
             q, k, v, log_forget=arguments["log_forget"], weight=arguments["weight"],
             ridge=arguments["ridge"], solver=self.solver, every=every,
         )  # fmt: skip

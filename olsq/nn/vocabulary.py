@@ -30,25 +30,25 @@ def _alphabet() -> list[str]:
 ALPHABET = _alphabet()
 
 
-def _class(values: Sequence[int]) -> str:
+def _character_class(values: Sequence[int]) -> str:
     """Write the characters of these bytes for use between the brackets of a regular expression."""
     found = [ALPHABET[byte] for byte in values]
     return "".join(f"\\{c}" if c in "\\[]^-&" else c for c in found)
 
 
-def _words() -> str:
+def _word_pattern() -> str:
     """Return the pattern of one word: letters with a space before, digits, punctuation, white
     space.
     """
     most, space = f"{{1,{LONGEST}}}", ALPHABET[32]
     known = {*SPACES, *LETTERS, *DIGITS}
     marks = [byte for byte in range(128) if byte not in known]
-    runs = [f"{space}?[{_class(kind)}]{most}" for kind in (LETTERS, DIGITS, marks)]
-    white = f"[{_class(SPACES)}]{most}"
-    return "|".join([*runs, f"{white}(?![^{_class(SPACES)}])", white])
+    runs = [f"{space}?[{_character_class(kind)}]{most}" for kind in (LETTERS, DIGITS, marks)]
+    white = f"[{_character_class(SPACES)}]{most}"
+    return "|".join([*runs, f"{white}(?![^{_character_class(SPACES)}])", white])
 
 
-WORDS = _words()
+WORDS = _word_pattern()
 
 
 def tokenizer_json(tokenizer: Any) -> str:

@@ -39,7 +39,7 @@ def _axis(n: int, x: ArrayLike | None) -> NDArray:
     return x
 
 
-def _stacked(path: CoefficientPath, names: Sequence[str] | None):
+def _stack_coefficients(path: CoefficientPath, names: Sequence[str] | None):
     """Return coefficients, errors and names, with the intercept, if there is one, as a first
     column.
     """
@@ -56,7 +56,7 @@ def _stacked(path: CoefficientPath, names: Sequence[str] | None):
     return coef, stderr, labels
 
 
-def _thin(n: int) -> NDArray[np.intp]:
+def _rows_to_draw(n: int) -> NDArray[np.intp]:
     """Choose the rows to draw: all, or MAX_POINTS evenly spaced ones ending with the last."""
     return np.unique(np.linspace(0, n - 1, min(n, MAX_POINTS)).astype(np.intp))
 
@@ -102,9 +102,9 @@ def plot_path(
     >>> len(figure.axes)
     2
     """
-    coef, stderr, labels = _stacked(path, names)
+    coef, stderr, labels = _stack_coefficients(path, names)
     at = _axis(len(coef), x)
-    rows = _thin(len(coef))
+    rows = _rows_to_draw(len(coef))
     with house_style():
         figure = new_figure(8, 1.8 * len(labels) + 0.4)
         axes = figure.subplots(len(labels), 1, sharex=True, squeeze=False)[:, 0]
@@ -146,7 +146,7 @@ def plot_residuals(path: CoefficientPath, *, x: ArrayLike | None = None) -> Figu
     residual = np.asarray(path.residual)
     if residual.ndim != 1:
         raise ValueError("plots show one target; pass a path whose residual has shape (n,)")
-    at, rows = _axis(len(residual), x), _thin(len(residual))
+    at, rows = _axis(len(residual), x), _rows_to_draw(len(residual))
     rms = running_rms(residual**2, max(len(residual) // 20, 5))
     with house_style():
         figure = new_figure(8, 2.8)
@@ -225,8 +225,8 @@ def plot_fit(
     >>> [ax.get_title(loc="left") for ax in figure.axes][:3]
     ['intercept', 'm1', 'One-step-ahead errors']
     """
-    coef, stderr, labels = _stacked(path, names)
-    at, rows = _axis(len(coef), x), _thin(len(coef))
+    coef, stderr, labels = _stack_coefficients(path, names)
+    at, rows = _axis(len(coef), x), _rows_to_draw(len(coef))
     test = cusum(path)
     value, bound = np.full((2, len(coef)), np.nan)
     value[test.row], bound[test.row] = test.value, test.bound

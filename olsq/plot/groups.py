@@ -103,7 +103,7 @@ def _draw_quantiles(ax: Axes, coef: NDArray, stderr: NDArray) -> None:
     ax.axhline(0, color=MUTED, linewidth=0.7)
     if coef.size:
         share = (np.arange(coef.size) + 0.5) / coef.size
-        half = 1.96 * _smooth(stderr)
+        half = 1.96 * _running_medians(stderr)
         ax.fill_between(share, coef - half, coef + half, color=BLUE, alpha=0.18, linewidth=0)
         ax.plot(share, coef, color=BLUE)
         median = float(np.median(coef))
@@ -121,7 +121,7 @@ def _draw_quantiles(ax: Axes, coef: NDArray, stderr: NDArray) -> None:
     ax.set_title(note, loc="right", color=ORANGE, fontweight="normal", fontsize=8.5)
 
 
-def _smooth(values: NDArray) -> NDArray:
+def _running_medians(values: NDArray) -> NDArray:
     """Compute running medians over a fiftieth of the values."""
     width = max(len(values) // 50, 1)
     if width == 1:

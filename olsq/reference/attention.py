@@ -15,7 +15,7 @@ def f64(*arrays):
     return [np.asarray(a, dtype=np.float64) for a in arrays]
 
 
-def factors(forget, log_forget, length):
+def gate_factors(forget, log_forget, length):
     """Return gates (T,) or (T, K), from factors or their logs; 1 where neither is given."""
     if log_forget is not None:
         return np.exp(np.asarray(log_forget, dtype=np.float64))
@@ -28,7 +28,7 @@ def per_token(x, length):
     return np.broadcast_to(x, (length,)) if x.ndim == 0 else x
 
 
-def started(state, *shapes):
+def initial_state(state, *shapes):
     """Return the fields of a given state, or zeros."""
     return [np.zeros(s) for s in shapes] if state is None else f64(*state)
 
@@ -53,7 +53,11 @@ def linear(q, k, v, *, feature_map="identity", nu=1, normalise=False, weight=Non
     q, k, v = f64(q, k, v)
     w = per_token(weight, len(q))
     d, m = len(phi(np.zeros(k.shape[1]), feature_map, nu)), v.shape[1]
-    S, z = started(state, (m, d), (d,)) if normalise else (*started(state, (m, d)), np.zeros(d))
+    S, z = (
+        initial_state(state, (m, d), (d,))
+        if normalise
+        else (*initial_state(state, (m, d)), np.zeros(d))
+    )
     out = []
     for t in range(len(q)):
         a, b = phi(k[t], feature_map, nu), phi(q[t], feature_map, nu)
@@ -69,8 +73,8 @@ def linear(q, k, v, *, feature_map="identity", nu=1, normalise=False, weight=Non
 def gla(q, k, v, *, forget=None, log_forget=None, weight=None, state=None):
     """Run S = S diag(a) + beta v k^T, the gate one number or one per key dimension."""
     q, k, v = f64(q, k, v)
-    a, beta = factors(forget, log_forget, len(q)), per_token(weight, len(q))
-    (S,) = started(state, (v.shape[1], k.shape[1]))
+    a, beta = gate_factors(forget, log_forget, len(q)), per_token(weight, len(q))
+    (S,) = initial_state(state, (v.shape[1], k.shape[1]))
     out = []
     for t in range(len(q)):
         S = S * a[t] + beta[t] * np.outer(v[t], k[t])  # a row of gates scales the columns of S
@@ -81,8 +85,8 @@ def gla(q, k, v, *, forget=None, log_forget=None, weight=None, state=None):
 def mamba2(q, k, v, *, forget=None, log_forget=None, state=None):
     """Run S = gamma S + v k^T."""
     q, k, v = f64(q, k, v)
-    gamma = factors(forget, log_forget, len(q))
-    (S,) = started(state, (v.shape[1], k.shape[1]))
+    gamma = gate_factors(forget, log_forget, len(q))
+    (S,) = initial_state(state, (v.shape[1], k.shape[1]))
     out = []
     for t in range(len(q)):
         S = gamma[t] * S + np.outer(v[t], k[t])
@@ -97,8 +101,8 @@ def log_linear_mamba2(q, k, v, *, level_weight, forget=None, log_forget=None, st
     With L levels, what would be in a level beyond the last is in the last.
     """
     q, k, v, lam = f64(q, k, v, level_weight)
-    gamma = factors(forget, log_forget, len(q))
-    S, start = started(state, (lam.shape[1], v.shape[1], k.shape[1]), ())
+    gamma = gate_factors(forget, log_forget, len(q))
+    S, start = initial_state(state, (lam.shape[1], v.shape[1], k.shape[1]), ())
     out = []
     for t in range(len(q)):
         S, p = gamma[t] * S, int(start) + t
@@ -118,9 +122,9 @@ def mamba3(
     """Run S = gamma (S + (1 - x) d v' k'^T) R^T + x d v k^T, R turning by -angle, v', k' the last.
     """
     q, k, v = f64(q, k, v)
-    gamma, d = factors(forget, log_forget, len(q)), per_token(weight, len(q))
+    gamma, d = gate_factors(forget, log_forget, len(q)), per_token(weight, len(q))
     x = per_token(0.5 if trapezoid is None else trapezoid, len(q))
-    S, key, value = started(state, (v.shape[1], k.shape[1]), (k.shape[1],), (v.shape[1],))
+    S, key, value = initial_state(state, (v.shape[1], k.shape[1]), (k.shape[1],), (v.shape[1],))
     out = []
     for t in range(len(q)):
         R = np.eye(k.shape[1])
@@ -138,7 +142,7 @@ def mamba3(
 def retention(q, k, v, *, forget, state=None):
     """Run S = gamma S + v k^T with one number gamma."""
     q, k, v = f64(q, k, v)
-    (S,) = started(state, (v.shape[1], k.shape[1]))
+    (S,) = initial_state(state, (v.shape[1], k.shape[1]))
     out = []
     for t in range(len(q)):
         S = float(forget) * S + np.outer(v[t], k[t])
@@ -149,8 +153,8 @@ def retention(q, k, v, *, forget, state=None):
 def hgrn2(q, v, *, forget=None, log_forget=None, state=None):
     """Run S = S diag(a) + v (1 - a)^T."""
     q, v = f64(q, v)
-    a = factors(forget, log_forget, len(q))
-    (S,) = started(state, (v.shape[1], q.shape[1]))
+    a = gate_factors(forget, log_forget, len(q))
+    (S,) = initial_state(state, (v.shape[1], q.shape[1]))
     out = []
     for t in range(len(q)):
         S = S @ np.diag(a[t]) + np.outer(v[t], 1 - a[t])
@@ -161,8 +165,8 @@ def hgrn2(q, v, *, forget=None, log_forget=None, state=None):
 def rwkv6(q, k, v, *, bonus, forget=None, log_forget=None, state=None):
     """Run o = (S + v (bonus k)^T) q, and only then S = S diag(w) + v k^T."""
     q, k, v, bonus = f64(q, k, v, bonus)
-    w = factors(forget, log_forget, len(q))
-    (S,) = started(state, (v.shape[1], k.shape[1]))
+    w = gate_factors(forget, log_forget, len(q))
+    (S,) = initial_state(state, (v.shape[1], k.shape[1]))
     out = []
     for t in range(len(q)):
         out.append((S + np.outer(v[t], bonus * k[t])) @ q[t])
@@ -178,9 +182,9 @@ def mlstm(
     The state is (S, z, 0): exact, so its scale is exp(0); a given one is multiplied out.
     """
     q, k, v = f64(q, k, v)
-    f = factors(forget, log_forget, len(q))
+    f = gate_factors(forget, log_forget, len(q))
     i = per_token(weight, len(q)) if log_weight is None else np.exp(*f64(log_weight))
-    S, z, m = started(state, (v.shape[1], k.shape[1]), (k.shape[1],), ())
+    S, z, m = initial_state(state, (v.shape[1], k.shape[1]), (k.shape[1],), ())
     S, z = S * np.exp(m), z * np.exp(m)
     out = []
     for t in range(len(q)):
@@ -193,8 +197,8 @@ def mlstm(
 def gated_delta(q, k, v, *, forget=None, log_forget=None, weight=None, state=None):
     """Run S = gamma S (I - beta k k^T) + beta v k^T."""
     q, k, v = f64(q, k, v)
-    gamma, beta = factors(forget, log_forget, len(q)), per_token(weight, len(q))
-    (S,) = started(state, (v.shape[1], k.shape[1]))
+    gamma, beta = gate_factors(forget, log_forget, len(q)), per_token(weight, len(q))
+    (S,) = initial_state(state, (v.shape[1], k.shape[1]))
     eye, out = np.eye(k.shape[1]), []
     for t in range(len(q)):
         S = gamma[t] * S @ (eye - beta[t] * np.outer(k[t], k[t])) + beta[t] * np.outer(v[t], k[t])
@@ -206,7 +210,7 @@ def delta(q, k, v, *, weight=None, state=None):
     """Run one gradient step per token on |v - S k|^2 / 2, of size beta."""
     q, k, v = f64(q, k, v)
     beta = per_token(weight, len(q))
-    (S,) = started(state, (v.shape[1], k.shape[1]))
+    (S,) = initial_state(state, (v.shape[1], k.shape[1]))
     out = []
     for t in range(len(q)):
         S = S - beta[t] * np.outer(S @ k[t] - v[t], k[t])
@@ -219,8 +223,8 @@ def kda(q, k, v, *, forget=None, log_forget=None, weight=None, erase=None, state
     """
     q, k, v = f64(q, k, v)
     b = per_token(erase, len(q))
-    a, beta = factors(forget, log_forget, len(q)), per_token(weight, len(q))
-    (S,) = started(state, (v.shape[1], k.shape[1]))
+    a, beta = gate_factors(forget, log_forget, len(q)), per_token(weight, len(q))
+    (S,) = initial_state(state, (v.shape[1], k.shape[1]))
     eye, out = np.eye(k.shape[1]), []
     for t in range(len(q)):
         S = S @ (a[t] * eye) @ (eye - beta[t] * np.outer(b[t] * k[t], k[t]))
@@ -234,8 +238,8 @@ def rwkv7(
 ):  # fmt: skip
     """Run S = S (diag(w) - r (a r)^T) + v k^T."""
     q, k, v, r, a = f64(q, k, v, removal_key, removal_rate)
-    w = factors(forget, log_forget, len(q))
-    (S,) = started(state, (v.shape[1], k.shape[1]))
+    w = gate_factors(forget, log_forget, len(q))
+    (S,) = initial_state(state, (v.shape[1], k.shape[1]))
     eye, out = np.eye(k.shape[1]), []
     for t in range(len(q)):
         S = S @ (w[t] * eye - np.outer(r[t], a[t] * r[t])) + np.outer(v[t], k[t])
@@ -246,9 +250,9 @@ def rwkv7(
 def comba(q, k, v, *, forget=None, log_forget=None, weight=None, feedback=None, state=None):
     """Run S = S (gamma I - b beta k k^T) + beta v k^T."""
     q, k, v = f64(q, k, v)
-    gamma, beta = factors(forget, log_forget, len(q)), per_token(weight, len(q))
+    gamma, beta = gate_factors(forget, log_forget, len(q)), per_token(weight, len(q))
     b = per_token(feedback, len(q))
-    (S,) = started(state, (v.shape[1], k.shape[1]))
+    (S,) = initial_state(state, (v.shape[1], k.shape[1]))
     eye, out = np.eye(k.shape[1]), []
     for t in range(len(q)):
         S = S @ (gamma[t] * eye - b[t] * beta[t] * np.outer(k[t], k[t]))
@@ -262,9 +266,9 @@ def gated_delta_product(q, k, v, *, forget=None, log_forget=None, weight=None, s
     V).
     """
     q, k, v = f64(q, k, v)
-    gamma = factors(forget, log_forget, len(q))
+    gamma = gate_factors(forget, log_forget, len(q))
     beta = np.broadcast_to(per_token(weight, len(q)).T, k.shape[1::-1]).T
-    (S,) = started(state, (v.shape[2], k.shape[2]))
+    (S,) = initial_state(state, (v.shape[2], k.shape[2]))
     out = []
     for t in range(len(q)):
         S = gamma[t] * S
@@ -280,9 +284,9 @@ def preconditioned_delta(
 ):  # fmt: skip
     """Run a = c a + d k*k, and S = gamma S (I - beta k (M k)^T) + beta v (M k)^T with M from a."""
     q, k, v = f64(q, k, v)
-    gamma, beta = factors(forget, log_forget, len(q)), per_token(weight, len(q))
+    gamma, beta = gate_factors(forget, log_forget, len(q)), per_token(weight, len(q))
     c, d = per_token(curvature_forget, len(q)), per_token(curvature_weight, len(q))
-    S, a = started(state, (v.shape[1], k.shape[1]), (k.shape[1],))
+    S, a = initial_state(state, (v.shape[1], k.shape[1]), (k.shape[1],))
     eye, out = np.eye(k.shape[1]), []
     for t in range(len(q)):
         # A token of weight 0 is absent: its gates apply, its key does not enter.
@@ -301,7 +305,7 @@ def longhorn(q, k, v, *, weight=None, state=None):
     """
     q, k, v = f64(q, k, v)
     beta = per_token(weight, len(q))
-    (S,) = started(state, (v.shape[1], k.shape[1]))
+    (S,) = initial_state(state, (v.shape[1], k.shape[1]))
     out = []
     for t in range(len(q)):
         d = np.broadcast_to(beta[t] / (1 + beta[t] * (k[t] @ k[t])), v[t].shape)
@@ -314,7 +318,7 @@ def mamba(q, k, v, *, step, rate, skip=None, state=None):
     """Run S = S * exp(-step (x) 1 * exp(rate)) + (step v) k^T; o = S q + skip v."""
     q, k, v, step, rate = f64(q, k, v, step, rate)
     skip = np.zeros(v.shape[1]) if skip is None else np.asarray(skip, dtype=np.float64)
-    (S,) = started(state, (v.shape[1], k.shape[1]))
+    (S,) = initial_state(state, (v.shape[1], k.shape[1]))
     out = []
     for t in range(len(q)):
         S = S * np.exp(-step[t][:, None] * np.exp(rate)) + np.outer(step[t] * v[t], k[t])
@@ -325,7 +329,7 @@ def mamba(q, k, v, *, step, rate, skip=None, state=None):
 def rg_lru(x, *, input_gate, recurrence_gate, rate, c=8.0, state=None):
     """Run h = a h + sqrt(1 - a^2) (i x), a = exp(-c softplus(rate) r)."""
     x, i, r, rate = f64(x, input_gate, recurrence_gate, rate)
-    (h,) = started(state, x.shape[1:])
+    (h,) = initial_state(state, x.shape[1:])
     out = []
     for t in range(len(x)):
         a = np.exp(-c * np.log1p(np.exp(rate)) * r[t])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from olsq.reference import sequence
-from olsq.reference.attention import f64, factors, per_token, stacked, started
+from olsq.reference.attention import f64, gate_factors, initial_state, per_token, stacked
 
 
 def softmax(q, k, v, *, scale=None, window=None):
@@ -28,7 +28,7 @@ def softmax(q, k, v, *, scale=None, window=None):
 def forgetting(q, k, v, *, forget=None, log_forget=None, scale=None):
     """Attend by softmax over all tokens so far, each times the gates after it."""
     q, k, v = f64(q, k, v)
-    gamma = factors(forget, log_forget, len(q))
+    gamma = gate_factors(forget, log_forget, len(q))
     scale = q.shape[1] ** -0.5 if scale is None else scale
     out = []
     for t in range(len(q)):
@@ -43,10 +43,10 @@ def forgetting(q, k, v, *, forget=None, log_forget=None, scale=None):
 def gsa(q, k, v, *, forget=None, log_forget=None, weight=None, scale=1.0, state=None):
     """Update the slots by one gate each; o = softmax(scale (slot keys) q) (slot values)."""
     q, k, v = f64(q, k, v)
-    a = factors(forget, log_forget, len(q))
+    a = gate_factors(forget, log_forget, len(q))
     w = -np.expm1(*f64(log_forget)) if log_forget is not None else 1 - a
     w = w if weight is None else np.broadcast_to(per_token(weight, len(q)).T, a.T.shape).T
-    keys, values = started(state, (a.shape[1], k.shape[1]), (a.shape[1], v.shape[1]))
+    keys, values = initial_state(state, (a.shape[1], k.shape[1]), (a.shape[1], v.shape[1]))
     out = []
     for t in range(len(q)):
         keys = a[t][:, None] * keys + np.outer(w[t], k[t])
@@ -93,9 +93,9 @@ def mesa_discounted(q, k, v, *, forget=None, weight=None, ridge=None, state=None
 def mesa_channel(q, k, v, *, forget=None, log_forget=None, weight=None, ridge, state=None):
     """Run H = D H D + beta k k^T, D = diag(a)^(1/2); S += beta (v - S k) ((H + ridge)^-1 k)^T."""
     q, k, v, ridge = f64(q, k, v, ridge)
-    a, beta = factors(forget, log_forget, len(q)), per_token(weight, len(q))
+    a, beta = gate_factors(forget, log_forget, len(q)), per_token(weight, len(q))
     d, m = k.shape[1], v.shape[1]
-    S, H = started(state, (m, d), (d, d))
+    S, H = initial_state(state, (m, d), (d, d))
     floor, out = np.diag(np.broadcast_to(ridge, d)), []
     for t in range(len(q)):
         D = np.sqrt(np.broadcast_to(a[t], d))
@@ -124,7 +124,7 @@ def kalman(q, k, v, *, forget=None, weight=None, ratio=0.02, mix=None, state=Non
     q, k, v = f64(q, k, v)
     gamma, beta, mix = (per_token(x, len(q)) for x in (forget, weight, mix))
     d, m = k.shape[1], v.shape[1]
-    H, G = started(state, (d, d), (m, d))
+    H, G = initial_state(state, (d, d), (m, d))
     out = []
     for t in range(len(q)):
         H = gamma[t] * H + beta[t] * np.outer(k[t], k[t])
@@ -140,7 +140,7 @@ def intention(q, k, v, *, weight=None, ridge, state=None):
     q, k, v, ridge = f64(q, k, v, ridge)
     beta = per_token(weight, len(q))
     d, m = k.shape[1], v.shape[1]
-    H, G = started(state, (d, d), (m, d))
+    H, G = initial_state(state, (d, d), (m, d))
     for t in range(len(k)):
         H, G = H + beta[t] * np.outer(k[t], k[t]), G + beta[t] * np.outer(v[t], k[t])
     system = H + np.diag(np.broadcast_to(ridge, d))

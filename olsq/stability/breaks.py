@@ -209,12 +209,12 @@ def break_test(
     value = np.where(rss > 0, value, np.where(before[-1] > 0, np.inf, 0.0))
     best = int(np.argmin(rss))
     ratio = (n - least) / least
-    p_value = _tail(float(value[best]), rank, ratio * ratio)
+    p_value = _tail_probability(float(value[best]), rank, ratio * ratio)
     rows = data.row[places]
     return BreakTest(float(value[best]), p_value, int(rows[best]), rows, value, rss)
 
 
-def _tail(c: float, k: int, ratio: float) -> float:
+def _tail_probability(c: float, k: int, ratio: float) -> float:
     """Approximate P(sup of k-dimensional squared Bessel bridges over a range of this ratio > c)."""
     if not c > k:  # the approximation holds in the tail only
         return 1.0

@@ -47,7 +47,7 @@ class Cusum(NamedTuple):
     @property
     def first_crossing(self) -> int | None:
         """Row at which the path first leaves the lines, or None."""
-        return _first(self.row, np.abs(self.value) > self.bound)
+        return _first_row(self.row, np.abs(self.value) > self.bound)
 
 
 class CusumSquares(NamedTuple):
@@ -74,10 +74,10 @@ class CusumSquares(NamedTuple):
     @property
     def first_crossing(self) -> int | None:
         """Row at which the path first leaves the lines, or None."""
-        return _first(self.row, (self.value < self.lower) | (self.value > self.upper))
+        return _first_row(self.row, (self.value < self.lower) | (self.value > self.upper))
 
 
-def _first(row: NDArray[np.int64], outside: NDArray[np.bool_]) -> int | None:
+def _first_row(row: NDArray[np.int64], outside: NDArray[np.bool_]) -> int | None:
     places = np.flatnonzero(outside)
     return int(row[places[0]]) if places.size else None
 

@@ -77,7 +77,7 @@ def with_average(
     inner = optax.with_extra_args_support(optimizer)
 
     def init(params: Any) -> AverageState:
-        total = jax.tree.map(lambda x: jnp.zeros_like(x, dtype=_wide(x)), params)
+        total = jax.tree.map(lambda x: jnp.zeros_like(x, dtype=_averaging_dtype(x)), params)
         return AverageState(inner.init(params), total, jnp.zeros(()))
 
     def update(updates: Any, state: Any, params: Any = None, **given: Any) -> tuple[Any, Any]:
@@ -126,6 +126,6 @@ def averaged(model: Any, state: Any) -> Any:
     return eqx.combine(mean, rest)
 
 
-def _wide(x: Any) -> Any:
+def _averaging_dtype(x: Any) -> Any:
     """Return the dtype in which a weight is averaged: at least float32."""
     return jnp.promote_types(x.dtype, jnp.float32)

@@ -45,10 +45,10 @@ class CheckpointMismatch(CheckpointError):
 
     def __init__(self, path: str, differences: dict[str, tuple[Any, Any]]) -> None:
         self.path, self.differences = path, differences
-        super().__init__(f"cannot resume from {path}: {describe(differences)}")
+        super().__init__(f"cannot resume from {path}: {describe_differences(differences)}")
 
 
-def describe(differences: dict[str, tuple[Any, Any]]) -> str:
+def describe_differences(differences: dict[str, tuple[Any, Any]]) -> str:
     """Describe the differences between two runs in words."""
     return "; ".join(f"{name} was {old} and is {new}" for name, (old, new) in differences.items())
 
@@ -84,7 +84,7 @@ class Checkpoint:
     def check(self, config: dict[str, Any], setup: dict[str, Any], data: str) -> None:
         """Raise CheckpointMismatch, naming what differs, if the checkpoint is of another run."""
         differences: dict[str, tuple[Any, Any]] = {}
-        for before, now in ((self.setup, _plain(setup)), (self.config, _plain(config))):
+        for before, now in ((self.setup, _as_json(setup)), (self.config, _as_json(config))):
             for name in {**before, **now}:
                 if before.get(name) != now.get(name):
                     differences.setdefault(name, (before.get(name), now.get(name)))
@@ -174,8 +174,8 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     """
     name = os.fspath(path)
     try:
-        arrays, metadata = tensors.read(path, lambda _, metadata: _notes(name, metadata))
-        notes = _notes(name, metadata)
+        arrays, metadata = tensors.read(path, lambda _, metadata: _parse_metadata(name, metadata))
+        notes = _parse_metadata(name, metadata)
     except (tensors.UnreadableError, json.JSONDecodeError) as error:
         raise CheckpointError(
             f"{name} is truncated, damaged or no checkpoint ({error}); {START_AGAIN}"
@@ -197,13 +197,13 @@ def read_tokenizer(path: str | os.PathLike[str]) -> Tokenizer | None:
     """Read the tokenizer of a checkpoint without its tensors; errors as read_checkpoint's."""
     name = os.fspath(path)
     try:
-        saved = _notes(name, tensors.metadata(path))["content"]["tokenizer"]
+        saved = _parse_metadata(name, tensors.metadata(path))["content"]["tokenizer"]
     except (tensors.UnreadableError, json.JSONDecodeError) as error:
         raise CheckpointError(f"{name} is truncated, damaged or no checkpoint ({error})") from None
     return None if saved is None else tokenizer_from_dict(saved)
 
 
-def _notes(name: str, metadata: dict[str, str]) -> dict[str, Any]:
+def _parse_metadata(name: str, metadata: dict[str, str]) -> dict[str, Any]:
     """Parse the metadata, checking that this version can read them."""
     notes = json.loads(metadata.get(KEY, "null"))
     if notes is None:
@@ -223,6 +223,6 @@ def _digest(content: dict[str, Any], arrays: dict[str, NDArray]) -> str:
     )
 
 
-def _plain(options: dict[str, Any]) -> dict[str, Any]:
+def _as_json(options: dict[str, Any]) -> dict[str, Any]:
     """Return options as they come back from JSON: tuples as lists."""
     return json.loads(json.dumps(options))

@@ -22,7 +22,7 @@ class TrainingError(RuntimeError):
     """Training cannot continue: no step has a finite loss any more, or the data have ended."""
 
 
-class Begun(NamedTuple):
+class StepUnderWay(NamedTuple):
     """A step under way, and how to evaluate it if that is due."""
 
     step: int
@@ -42,7 +42,7 @@ class Recorder:
 
     def __init__(self, log: Log) -> None:
         self.log = log
-        self._begun: deque[Begun] = deque()
+        self._begun: deque[StepUnderWay] = deque()
         self._ready: deque[Record] = deque()
         self._file = LogFile(None, log)
         self._skipped_in_a_row = 0
@@ -64,7 +64,7 @@ class Recorder:
         """
         for number in jax.tree.leaves(metrics):
             number.copy_to_host_async()
-        self._begun.append(Begun(step, metrics, rate, evaluate))
+        self._begun.append(StepUnderWay(step, metrics, rate, evaluate))
 
     def settle(self, most: int) -> None:
         """Wait for steps until at most ``most`` are under way, and make their records.
@@ -94,7 +94,7 @@ class Recorder:
             yield self._ready.popleft()
 
 
-def _record(begun: Begun) -> Record:
+def _record(begun: StepUnderWay) -> Record:
     """Make the record of a step, once its numbers have arrived."""
     loss, norm, skipped, extra = jax.device_get(begun.metrics)
     evaluated = {} if begun.evaluate is None else dict(begun.evaluate())

@@ -213,7 +213,7 @@ def _make_update(
             (value, found), slope = value_and_grad(model, batch, given)
             return value, slope, found.extra
         keys = jax.random.split(given["key"], accumulate) if given else None
-        parts = jax.tree.map(lambda x: _cut(x, accumulate), batch), keys
+        parts = jax.tree.map(lambda x: _split_batch(x, accumulate), batch), keys
 
         def one(part: Any) -> tuple[Any, Array]:
             rows, key = part
@@ -260,7 +260,7 @@ def _as_loss(found: Any) -> BatchLoss:
     return BatchLoss(mean, jnp.asarray(parts.weight, mean.dtype), dict(parts.extra))
 
 
-def _cut(x: Any, parts: int) -> Any:
+def _split_batch(x: Any, parts: int) -> Any:
     """Reshape a batch (B, ...) to (parts, B / parts, ...)."""
     if x.shape[0] % parts:
         raise ValueError(f"a batch of {x.shape[0]} rows cannot be computed in {parts} equal parts")

@@ -70,7 +70,7 @@ class CorpusTrainer(Trainer):
             learning_rate=config.learning_rate, accumulate=config.accumulate,
             average=config.average, evaluation=self._validation_loss,
             evaluate_every=config.evaluation_steps,
-            key=jax.random.key(config.seed) if drops(model) else None, **options,
+            key=jax.random.key(config.seed) if has_dropout(model) else None, **options,
         )  # fmt: skip
 
     def options(self) -> dict[str, Any]:
@@ -137,6 +137,6 @@ def vocabulary_of(model: Any, length: int) -> int:
     return shape[2]
 
 
-def drops(model: Any) -> bool:
+def has_dropout(model: Any) -> bool:
     """Test whether a model has dropout, and so takes a key."""
     return bool(np.any(getattr(getattr(model, "backbone", None), "dropout", 0)))

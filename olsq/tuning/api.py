@@ -16,7 +16,7 @@ from olsq.problem import RIDGE_MODES
 from olsq.reals import real_array
 from olsq.tuning import gradient
 from olsq.tuning.checks import check_bounds, check_burn_in, check_y_range
-from olsq.tuning.mixture import RULES, mix
+from olsq.tuning.mixture import RULES, mix_experts
 from olsq.tuning.objective import OneStepLoss
 from olsq.tuning.result import Curve, Mixture, Tuning
 
@@ -212,7 +212,7 @@ def _by_gradient(
     )
     ridges = gradient.ridge_range(problem, None if ridge is None else float(ridge[0]), ridge_bounds)
     found = gradient.minimise(problem, memories, ridges, starts)
-    return _reported(problem, memories, ridges, found, shape)
+    return _build_result(problem, memories, ridges, found, shape)
 
 
 def _by_mixture(
@@ -229,9 +229,9 @@ def _by_mixture(
         wanted = problem.ridge_scale * np.array([0.0, 1e-2, 1.0, 1e2])
         ridge = np.unique(np.clip(wanted, 0.0 if ridges.limit else ridges.low, ridges.high))
     pairs = np.stack(np.meshgrid(forget, ridge, indexing="ij"), -1).reshape(-1, 2)
-    made = mix(problem, pairs[:, 0].copy(), pairs[:, 1].copy(), X, complete, span, rule)
+    made = mix_experts(problem, pairs[:, 0].copy(), pairs[:, 1].copy(), X, complete, span, rule)
     best = int(np.argmin(made.expert_loss.sum(axis=0)))
-    at = gradient.Found(
+    at = gradient.SearchResult(
         float(pairs[best, 0]), float(pairs[best, 1]), problem.tried[best][2],
         tuple(
             name for name, own, axis in (("forget", pairs[best, 0], forget),
@@ -247,20 +247,24 @@ def _by_mixture(
     outside = int((np.clip(problem.Y, low, high) != problem.Y).sum())
     if outside:
         words += f"; {outside} targets lie outside y_range and were clipped to it in the losses"
-    tuned = _reported(problem, memories, ridges, at._replace(message=words), shape)
-    return tuned._replace(mixture=_user_units(problem, made, single))
+    tuned = _build_result(problem, memories, ridges, at._replace(message=words), shape)
+    return tuned._replace(mixture=_to_user_units(problem, made, single))
 
 
-def _reported(
-    problem: OneStepLoss, memories: Any, ridges: Any, found: gradient.Found, shape: NDArray | None
+def _build_result(
+    problem: OneStepLoss,
+    memories: Any,
+    ridges: Any,
+    found: gradient.SearchResult,
+    shape: NDArray | None,
 ) -> Tuning:
     """Build a result in the user's units, with its curves."""
     tried = tuple(np.array(column) for column in zip(*problem.tried, strict=True))
     curve, ridge_curve, path = (
         Curve(f, problem.reported_ridge(r), problem.reported(loss))
         for f, r, loss in (
-            gradient.along_forget(problem, memories, found),
-            gradient.along_ridge(problem, ridges, found),
+            gradient.losses_by_forget(problem, memories, found),
+            gradient.losses_by_ridge(problem, ridges, found),
             tried,
         )
     )
@@ -272,7 +276,7 @@ def _reported(
     )  # fmt: skip
 
 
-def _user_units(problem: OneStepLoss, made: Mixture, single: bool) -> Mixture:
+def _to_user_units(problem: OneStepLoss, made: Mixture, single: bool) -> Mixture:
     y_unit, w_unit = problem.loss_unit // 2, problem.weight_unit
     with np.errstate(over="ignore", under="ignore"):
         losses = {

@@ -24,7 +24,7 @@ LEAST_RIDGE, MOST_RIDGE = 1e-8, 100.0  # relative to a row's weight, and to that
 SAME = 1e-9  # relative difference of losses below which the simpler of two is taken
 
 
-class Range(NamedTuple):
+class SearchRange(NamedTuple):
     """Search range of one of the two parameters, in the search's units.
 
     ``limit`` says whether the value at infinity (forget = 1, ridge = 0) is allowed; ``fixed`` is a
@@ -49,7 +49,7 @@ def forget_of(memory: float) -> float:
 
 def memory_range(
     problem: OneStepLoss, forget: float | None, bounds: tuple[float, float] | None
-) -> Range:
+) -> SearchRange:
     """Return the memories to search: at least as many rows as there are coefficients."""
     longest = 100.0 * len(problem.X)
     if bounds is None:
@@ -58,12 +58,12 @@ def memory_range(
     else:
         low, limit = memory_of(forget_from_half_life(bounds[0])), math.isinf(bounds[1])
         high = longest if limit else memory_of(forget_from_half_life(bounds[1]))
-    return Range(low, max(low, high), limit, forget)
+    return SearchRange(low, max(low, high), limit, forget)
 
 
 def ridge_range(
     problem: OneStepLoss, ridge: float | None, bounds: tuple[float, float] | None
-) -> Range:
+) -> SearchRange:
     """Return the ridges to search, around the mean square of a regressor; ``ridge`` is in scaled
     units.
     """
@@ -75,10 +75,10 @@ def ridge_range(
         limit = own[0] == 0
         high = own[1] if math.isfinite(own[1]) else max(high, own[0])
         low = min(low, high) if limit else own[0]
-    return Range(low, high, limit, ridge)
+    return SearchRange(low, high, limit, ridge)
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """Best point of a search, and how it ended."""
 
     forget: float
@@ -88,7 +88,9 @@ class Found(NamedTuple):
     message: str
 
 
-def minimise(problem: OneStepLoss, memories: Range, ridges: Range, starts: int) -> Found:
+def minimise(
+    problem: OneStepLoss, memories: SearchRange, ridges: SearchRange, starts: int
+) -> SearchResult:
     """Find the smallest loss within both ranges."""
     search = _Search(problem, memories, ridges)
     free = search.free
@@ -105,7 +107,7 @@ def minimise(problem: OneStepLoss, memories: Range, ridges: Range, starts: int) 
 class _Search:
     """Coordinates, starts and descents of one search."""
 
-    def __init__(self, problem: OneStepLoss, memories: Range, ridges: Range) -> None:
+    def __init__(self, problem: OneStepLoss, memories: SearchRange, ridges: SearchRange) -> None:
         self.problem, self.memories, self.ridges = problem, memories, ridges
         self.free = [r for r in (memories, ridges) if r.fixed is None and r.low < r.high]
         # Differences below this are rounding; it also keeps log(0) away.
@@ -199,8 +201,8 @@ class _Search:
         The curves are finer than the grid, and are reported in any case.
         """
         for _ in range(LOOKS):
-            at, tried = Found(*best, 0.0, (), ""), [best]
-            for own, along in ((self.memories, along_forget), (self.ridges, along_ridge)):
+            at, tried = SearchResult(*best, 0.0, (), ""), [best]
+            for own, along in ((self.memories, losses_by_forget), (self.ridges, losses_by_ridge)):
                 if any(own is free for free in self.free):
                     tried += list(zip(*along(self.problem, own, at)[:2], strict=True))
             lower = min(((float(f), float(r)) for f, r in tried), key=lambda p: self.height(*p))
@@ -213,7 +215,7 @@ class _Search:
             best = min(lower, end, key=lambda p: self.height(*p))
         return best
 
-    def finish(self, best: tuple[float, float], converged: bool) -> Found:
+    def finish(self, best: tuple[float, float], converged: bool) -> SearchResult:
         """Try the ends of the ranges, and describe in words where the smallest loss is."""
         for forgets_nothing, no_ridge in ((True, False), (False, True), (True, True)):
             if forgets_nothing and (not self.memories.limit or self.memories.fixed is not None):
@@ -230,7 +232,7 @@ class _Search:
             words.append(
                 "the search stopped before the slope was zero: look at curve, or give bounds"
             )
-        return Found(*best, self.problem.loss(*best), at_bound, "; ".join(words))
+        return SearchResult(*best, self.problem.loss(*best), at_bound, "; ".join(words))
 
     def _ridge_alone(self, best: tuple[float, float]) -> tuple[float, float]:
         """Optimise the ridge without forgetting, from the one found with a little forgetting."""
@@ -271,11 +273,13 @@ class _Search:
         return tuple(names), words
 
     @staticmethod
-    def _at(value: float, own: Range) -> bool:
+    def _at(value: float, own: SearchRange) -> bool:
         return value <= own.low * (1 + 1e-6) or value >= own.high * (1 - 1e-6)
 
 
-def along_forget(problem: OneStepLoss, memories: Range, at: Found) -> tuple[NDArray, ...]:
+def losses_by_forget(
+    problem: OneStepLoss, memories: SearchRange, at: SearchResult
+) -> tuple[NDArray, ...]:
     """Return forgetting factors, ridges and losses along the forgetting factor."""
     high = min(memories.high, max(memories.low, 4.0 * len(problem.X)))
     grid = {forget_of(m) for m in np.geomspace(memories.low, high, CURVE_POINTS)}
@@ -284,7 +288,9 @@ def along_forget(problem: OneStepLoss, memories: Range, at: Found) -> tuple[NDAr
     return forgets, np.full(forgets.shape, at.ridge), _losses(problem, forgets, at.ridge)
 
 
-def along_ridge(problem: OneStepLoss, ridges: Range, at: Found) -> tuple[NDArray, ...]:
+def losses_by_ridge(
+    problem: OneStepLoss, ridges: SearchRange, at: SearchResult
+) -> tuple[NDArray, ...]:
     """Return forgetting factors, ridges and losses along the ridge."""
     grid = set(np.geomspace(ridges.low, ridges.high, CURVE_POINTS).tolist())
     grid |= {at.ridge} | ({0.0} if ridges.limit else set())

@@ -61,7 +61,7 @@ def expert_predictions(
     return out
 
 
-def mix(
+def mix_experts(
     problem: OneStepLoss, forgets: NDArray, ridges: NDArray, X: NDArray, complete: NDArray,
     y_range: NDArray, rule: str,
 ) -> Mixture:  # fmt: skip

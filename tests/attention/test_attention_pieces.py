@@ -18,11 +18,11 @@ from olsq.attention.recurrences.vector_delta import vector_delta
 from olsq.attention.recurrences.vector_solve import solve_keys
 from olsq.sequence.jax.gates import lost_tokens
 from olsq.sequence.jax.pieces import (
-    delayed,
-    gates_of_pieces,
+    delay,
+    multiply_gates,
     pieces_of,
-    running,
     running_max,
+    scan_time,
     time_in_pieces,
 )
 from tests.versions import quick
@@ -203,8 +203,8 @@ def test_what_runs_along_time():
             with time_in_pieces(pieces):
                 found.append([
                     running_max(order), lost_tokens(lost, reset, start),
-                    lost_tokens(lost, None, start), running(join, sums, (0.0, -jnp.inf)),
-                    [delayed(x, before, i) for i in range(5)],
+                    lost_tokens(lost, None, start), scan_time(join, sums, (0.0, -jnp.inf)),
+                    [delay(x, before, i) for i in range(5)],
                 ])  # fmt: skip
         return found
 
@@ -216,13 +216,13 @@ def test_what_runs_along_time():
 
 def test_products_of_gates_keep_digits_and_derivatives_at_zero():
     gates = jnp.array([[0.5, 0.0, 0.25], [0.5, 0.5, 0.5], [0.0, 0.0, 1.0]])
-    np.testing.assert_allclose(gates_of_pieces(gates), [0, 0.125, 0], rtol=1e-15)
-    slope = jax.grad(lambda g: gates_of_pieces(g).sum())(gates)
+    np.testing.assert_allclose(multiply_gates(gates), [0, 0.125, 0], rtol=1e-15)
+    slope = jax.grad(lambda g: multiply_gates(g).sum())(gates)
     want = [[0, 0.125, 0], [0.25, 0.25, 0.25], [0, 0, 0]]
     np.testing.assert_allclose(slope, want, atol=1e-15)
     long = jnp.full((1, 4096), 1 - 1e-4, jnp.float32)
     want = np.exp(4096 * np.log(np.float64(long[0, 0])))
-    np.testing.assert_allclose(gates_of_pieces(long)[0], want, rtol=1e-6)
+    np.testing.assert_allclose(multiply_gates(long)[0], want, rtol=1e-6)
 
 
 def test_times_that_are_not_split():

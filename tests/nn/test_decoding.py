@@ -15,7 +15,7 @@ from nn_cases import (
 
 import olsq
 from olsq import nn
-from olsq.nn.decoding import _sizes
+from olsq.nn.decoding import _piece_sizes
 
 # One of each kind of state: moments and a factor, a cache that grows and one that does not, a
 # matrix with a convolution before it, a network that learns by mini-batches, a key made of the
@@ -124,14 +124,14 @@ def test_a_draft_is_verified_at_once_and_taken_back():
 def test_lengths_that_can_be_seen_cost_no_more_pieces_than_needed():
     for t, lengths in ((9, None), (9, [9, 3, 1]), (6, [0, 6, 5]), (4, [4, 4, 4]), (4, [0, 0, 0])):
         given = None if lengths is None else np.array(lengths)
-        sizes = list(_sizes(t, given))
+        sizes = list(_piece_sizes(t, given))
         for length in range(t + 1) if lengths is None else lengths:
             left = length
             for size in sizes:
                 left -= size if size <= left else 0
             assert left == 0, (t, lengths, length)
         assert sum(sizes) < 2 * t
-    assert list(_sizes(4, np.array([4, 4, 4]))) == [4]
+    assert list(_piece_sizes(4, np.array([4, 4, 4]))) == [4]
 
 
 @cache

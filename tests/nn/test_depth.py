@@ -34,7 +34,7 @@ def plan_of(model, length=7, **past):
 
     def look(x, state):
         states = [None] * len(model.backbone.blocks) if state is None else state
-        found.extend(depth._plan(model.backbone.blocks, x, states, None))
+        found.extend(depth._plan_loops(model.backbone.blocks, x, states, None))
         return x
 
     jax.eval_shape(look, jnp.zeros((2, length, 8)), past.get("state"))
@@ -55,7 +55,7 @@ def measured(model, segment_ids):
 
 
 def one_by_one(monkeypatch):
-    monkeypatch.setattr(depth, "_plan", lambda blocks, *_: iter([(0, len(blocks), 1)]))
+    monkeypatch.setattr(depth, "_plan_loops", lambda blocks, *_: iter([(0, len(blocks), 1)]))
 
 
 @pytest.mark.usefixtures("eager_loops")
@@ -139,7 +139,7 @@ def test_blocks_are_a_loop_only_where_there_are_many():
 
 
 def test_outside_of_traces_blocks_run_as_they_are(monkeypatch):
-    monkeypatch.setattr(depth, "_repeated", None)
+    monkeypatch.setattr(depth, "_run_as_loop", None)
     assert model_of("linear", blocks=2)(TOKENS).shape == (2, 7, 8)
 
 
@@ -153,7 +153,7 @@ def test_a_block_that_changes_the_dtype_is_not_looped():
     blocks = (Widening(), Widening())
     nothing, given = (None, None), (None, None, "none", False)
     y = jax.eval_shape(
-        lambda x: depth._repeated(blocks, x, nothing, nothing, 1, given)[0],
+        lambda x: depth._run_as_loop(blocks, x, nothing, nothing, 1, given)[0],
         jnp.zeros((1, 4, 8), jnp.bfloat16),
     )
     assert y.dtype == jnp.float32

@@ -23,7 +23,7 @@ from nn_reference import (
 
 from olsq import nn
 from olsq.nn.gated import Ridge
-from olsq.nn.parts import LowRank, Shift, rotate, unit
+from olsq.nn.parts import LowRank, Shift, rotate, scale_to_unit
 
 KEY = jax.random.key(3)
 TINY = 2e-6
@@ -59,10 +59,10 @@ def test_rms_norm():
 
 def test_unit_length():
     x = draw(2, 3, 2, 8)
-    assert error(unit(x), x / np.linalg.norm(x, axis=-1, keepdims=True)) < TINY
+    assert error(scale_to_unit(x), x / np.linalg.norm(x, axis=-1, keepdims=True)) < TINY
     zero = jnp.zeros(4)
-    assert np.all(unit(zero) == 0)
-    assert np.all(np.isfinite(jax.jacobian(unit)(zero)))
+    assert np.all(scale_to_unit(zero) == 0)
+    assert np.all(np.isfinite(jax.jacobian(scale_to_unit)(zero)))
 
 
 def test_short_convolution_is_its_sum():

@@ -235,9 +235,9 @@ def test_keys_outside_the_range_are_found_in_any_units():
     keys, weights = np.zeros((6, D)), np.ones(6)
     keys[:, :2], keys[4, 3], keys[2, 4], weights[2] = 1.0, 1e-3, 1.0, 0.0  # an absent one at 2
     for size in (1e-9, 1.0, 1e9):
-        assert tokens.inside(W, system, size * keys, weights, 0, 6) == 4
-        assert tokens.inside(W, system, size * keys, weights, 3, 3) == 1
-        assert tokens.inside(W, system, size * keys, weights, 0, 4) == 4
+        assert tokens.count_keys_in_range(W, system, size * keys, weights, 0, 6) == 4
+        assert tokens.count_keys_in_range(W, system, size * keys, weights, 3, 3) == 1
+        assert tokens.count_keys_in_range(W, system, size * keys, weights, 0, 4) == 4
 
 
 @pytest.mark.parametrize("n", [3, 40])  # one block, and three
@@ -278,7 +278,7 @@ def test_corrections_are_the_chebyshev_iterates_of_the_plain_loop(steps):
     gap, q = rng.uniform(0.1, 1, (count, D)), rng.normal(size=(count, D))
     low, high = np.array([0.5, 1.0, 0.7]), np.array([3.0, 9.0, 20.0])  # bounds need not be right
     got, scores = q.copy(), np.zeros((count, count))
-    chunk.correct(
+    chunk.correct_for_ridge_gap(
         blas.addresses(), got, np.zeros((count, D)), W, np.zeros((D, D)), ratio, gap, False, low,
         high, steps, scores, count,
     )  # fmt: skip

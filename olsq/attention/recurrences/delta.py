@@ -19,15 +19,15 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.attention.recurrences.linear import products
-from olsq.attention.recurrences.scan import walk
-from olsq.sequence.jax.control import once
-from olsq.sequence.jax.pieces import cut, join, link, pieces_of
+from olsq.attention.recurrences.linear import gate_tables
+from olsq.attention.recurrences.scan import scan_chunks
+from olsq.sequence.jax.control import compile_once
+from olsq.sequence.jax.pieces import cut_into_pieces, join_pieces, pieces_of, scan_pieces
 
 SMALLEST = 8  # blocks up to this width are inverted row by row
 
 
-@partial(once, static_argnames=("before", "dtype"))
+@partial(compile_once, static_argnames=("before", "dtype"))
 def delta_rule(
     q: Any, k: Any, written: Any, v: Any, gates: Any, weight: Any, memory: Array,
     *, before: bool = False, seen: Any = None, dtype: Any = None,
@@ -36,7 +36,7 @@ def delta_rule(
 
     ``before``: the error is that of the memory before the token's gate has shrunk it. Arrays may be
     :class:`~olsq.attention.recurrences.scan.Heads`; ``seen`` and ``dtype`` are then those of
-    :func:`~olsq.attention.recurrences.scan.walk`.
+    :func:`~olsq.attention.recurrences.scan.scan_chunks`.
     """
     if seen is not None:
         return _delta_rule(q, k, written, v, gates, weight, memory, before, seen, dtype)
@@ -44,8 +44,8 @@ def delta_rule(
     pieces = pieces_of(q.shape[1])
     if pieces == 1:
         return _delta_rule(q, k, written, v, gates, weight, memory, before)
-    q, k, written, v = (cut(x, pieces) for x in (q, k, written, v))
-    gates, weight = (None if x is None else cut(x, pieces) for x in (gates, weight))
+    q, k, written, v = (cut_into_pieces(x, pieces) for x in (q, k, written, v))
+    gates, weight = (None if x is None else cut_into_pieces(x, pieces) for x in (gates, weight))
     n, values, width = len(q), *memory.shape[1:]
     # Rows of the memory are independent: rows that start as the identity and are not written end as
     # the transition that the piece applies to a row.
@@ -53,10 +53,12 @@ def delta_rule(
     begin = jnp.concatenate([jnp.zeros((n, values, width), memory.dtype), eye], 1)
     wide = jnp.concatenate([v, jnp.zeros((*v.shape[:2], width), v.dtype)], -1)
     end = _delta_rule(q, k, written, wide, gates, weight, begin, before)[1]
-    starts, last = link(
+    starts, last = scan_pieces(
         end[:, values:], end[:, :values], memory, lambda m, s: s @ m, lambda a, b: a @ b
     )
-    return join(_delta_rule(q, k, written, v, gates, weight, starts, before)[0], pieces), last
+    return join_pieces(
+        _delta_rule(q, k, written, v, gates, weight, starts, before)[0], pieces
+    ), last
 
 
 def _delta_rule(
@@ -66,7 +68,7 @@ def _delta_rule(
     """Run :func:`delta_rule` on a whole stream, not in pieces."""
 
     def step(memory: Array, x: Any) -> tuple[Array, Array]:
-        table, zeta = products(x["gates"], None, x["k"].shape[1], memory.dtype)
+        table, zeta = gate_tables(x["gates"], None, x["k"].shape[1], memory.dtype)
         weight = 1.0 if x["weight"] is None else x["weight"][..., None]
         decay = 1.0 if zeta is None else zeta[..., None]
         w = x["k"] if x["written"] is None else x["written"]
@@ -86,7 +88,7 @@ def _delta_rule(
     gates = None if gates is None else (gates, 1.0)
     # Without weights, padding tokens have no effect because their keys are zero.
     streams |= {"gates": gates, "weight": weight}
-    return walk(step, memory, streams, seen=seen, dtype=dtype)
+    return scan_chunks(step, memory, streams, seen=seen, dtype=dtype)
 
 
 def _previous(table: Array, decay: Any) -> tuple[Array, Any]:

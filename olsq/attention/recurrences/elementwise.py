@@ -19,14 +19,20 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.attention.recurrences.scan import walk
-from olsq.sequence.jax.control import once, scan
-from olsq.sequence.jax.pieces import cut, gates_of_pieces, join, link, pieces_of
+from olsq.attention.recurrences.scan import scan_chunks
+from olsq.sequence.jax.control import compile_once, scan
+from olsq.sequence.jax.pieces import (
+    cut_into_pieces,
+    join_pieces,
+    multiply_gates,
+    pieces_of,
+    scan_pieces,
+)
 
 product = partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)  # as exact as a sum
 
 
-@partial(once, static_argnames="factors")
+@partial(compile_once, static_argnames="factors")
 def elementwise(
     q: Array,
     k: Array,
@@ -71,7 +77,9 @@ def elementwise(
             return carry, jnp.moveaxis(out, 0, 1)
 
         begun = streams["start"]
-        return walk(step, carry, {**streams, "start": None if begun is None else (begun, False)})
+        return scan_chunks(
+            step, carry, {**streams, "start": None if begun is None else (begun, False)}
+        )
 
     # Keys before values: the read then adds rows, which vectorises, instead of within them.
     memory = jnp.swapaxes(memory, 1, 2)
@@ -84,18 +92,18 @@ def elementwise(
         def by_piece(x: Any) -> Array:
             return x.reshape(pieces, -1, *x.shape[1:])
 
-        given = jax.tree.map(lambda x: by_piece(cut(x, pieces)), given)
+        given = jax.tree.map(lambda x: by_piece(cut_into_pieces(x, pieces)), given)
         zero = jnp.zeros((pieces, *memory.shape), memory.dtype)
         first = (zero, jnp.ones_like(zero))
         ends = jax.vmap(lambda carry, x: along(summary, carry, x)[1])(first, given)
         add, factor = (x.reshape(-1, *x.shape[2:]) for x in ends)
-        before, memory = link(factor, add, memory)
+        before, memory = scan_pieces(factor, add, memory)
         out = jax.vmap(lambda carry, x: along(token, carry, x)[0])(by_piece(before), given)
-        out = join(out.reshape(-1, *out.shape[2:]), pieces)
+        out = join_pieces(out.reshape(-1, *out.shape[2:]), pieces)
     return out, jnp.swapaxes(memory, 1, 2)
 
 
-@once
+@compile_once
 def diagonal(
     factors: Array, add: Array, hidden: Array, *, start: Array | None = None
 ) -> tuple[Array, Array]:
@@ -114,10 +122,13 @@ def diagonal(
         factors = jnp.where(start[..., None], 0, factors)
     pieces = pieces_of(add.shape[1])
     if pieces == 1:
-        return walk(step, hidden, {"factors": (factors, 1.0), "add": add})
-    streams = {"factors": (cut(factors, pieces), 1.0), "add": cut(add, pieces)}
+        return scan_chunks(step, hidden, {"factors": (factors, 1.0), "add": add})
+    streams = {
+        "factors": (cut_into_pieces(factors, pieces), 1.0),
+        "add": cut_into_pieces(add, pieces),
+    }
     zero = jnp.zeros((pieces * hidden.shape[0], *hidden.shape[1:]), hidden.dtype)
-    before, last = link(
-        gates_of_pieces(streams["factors"][0]), walk(step, zero, streams)[1], hidden
+    before, last = scan_pieces(
+        multiply_gates(streams["factors"][0]), scan_chunks(step, zero, streams)[1], hidden
     )
-    return join(walk(step, before, streams)[0], pieces), last
+    return join_pieces(scan_chunks(step, before, streams)[0], pieces), last

@@ -16,10 +16,17 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.attention.recurrences.linear import products
-from olsq.attention.recurrences.scan import walk
-from olsq.sequence.jax.control import once
-from olsq.sequence.jax.pieces import cut, delayed, gates_of_pieces, join, link, pieces_of
+from olsq.attention.recurrences.linear import gate_tables
+from olsq.attention.recurrences.scan import scan_chunks
+from olsq.sequence.jax.control import compile_once
+from olsq.sequence.jax.pieces import (
+    cut_into_pieces,
+    delay,
+    join_pieces,
+    multiply_gates,
+    pieces_of,
+    scan_pieces,
+)
 
 CHUNK = 64  # tokens; with shorter chunks the memories of all levels would be read more often
 
@@ -30,7 +37,7 @@ def level_between(a: Array, b: Array, levels: int) -> Array:
     return jnp.minimum(digits, levels - 1)
 
 
-@once
+@compile_once
 def fenwick(
     q: Array, k: Array, v: Array, gates: Any, weights: Array, position: Array, before: Array,
     memory: Array,
@@ -42,14 +49,14 @@ def fenwick(
     the tokens of a stream, and may start again where a gate is 0; ``before`` (N,) is the position
     of the last token in ``memory`` (N, L, V, K).
     """
-    earlier = delayed(position, before[:, None])
+    earlier = delay(position, before[:, None])
     pieces = pieces_of(q.shape[1])
     if pieces == 1:
         return _fenwick(q, k, v, gates, weights, position, earlier, memory)
     q, k, v, weights, position, earlier = (
-        cut(x, pieces) for x in (q, k, v, weights, position, earlier)
+        cut_into_pieces(x, pieces) for x in (q, k, v, weights, position, earlier)
     )
-    gates = None if gates is None else cut(gates, pieces)
+    gates = None if gates is None else cut_into_pieces(gates, pieces)
     zero = jnp.zeros((pieces * memory.shape[0], *memory.shape[1:]), memory.dtype)
     add = _fenwick(q, k, v, gates, weights, position, earlier, zero)[1]
     levels = memory.shape[1]
@@ -57,14 +64,14 @@ def fenwick(
     each = jnp.arange(levels, dtype=jump.dtype)
     moves = (jnp.maximum(each, jump[:, None])[:, None] == each[:, None]).astype(memory.dtype)
     if gates is not None:
-        moves = moves * gates_of_pieces(gates)[:, None, None]
-    start, last = link(
+        moves = moves * multiply_gates(gates)[:, None, None]
+    start, last = scan_pieces(
         moves, add, memory,
         apply=lambda move, s: jnp.einsum("...lm,...mvk->...lvk", move, s),
         compose=lambda a, b: b @ a,
     )  # fmt: skip
     out = _fenwick(q, k, v, gates, weights, position, earlier, start)[0]
-    return join(out, pieces), last
+    return join_pieces(out, pieces), last
 
 
 def _fenwick(
@@ -77,7 +84,7 @@ def _fenwick(
 
     def step(memory: Array, x: Any) -> tuple[Array, Array]:
         at, weights, start = x["position"], x["weights"], x["earlier"][:, 0]
-        table, zeta = products(x["gates"], None, at.shape[1], memory.dtype)
+        table, zeta = gate_tables(x["gates"], None, at.shape[1], memory.dtype)
         level = level_between(at[:, :, None], at[:, None, :], levels)
         within = jnp.zeros_like(memory, shape=level.shape)
         for i in range(levels):
@@ -106,4 +113,4 @@ def _fenwick(
 
     streams = {"q": q, "k": k, "v": v, "gates": None if gates is None else (gates, 1)}
     streams |= {"weights": weights, "position": (position, -1), "earlier": earlier}
-    return walk(step, memory, streams, chunk=CHUNK)
+    return scan_chunks(step, memory, streams, chunk=CHUNK)

@@ -14,13 +14,19 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.attention.recurrences.scan import walk
-from olsq.sequence.jax.control import once
+from olsq.attention.recurrences.scan import scan_chunks
+from olsq.sequence.jax.control import compile_once
 from olsq.sequence.jax.gates import gate_products
-from olsq.sequence.jax.pieces import cut, gates_of_pieces, join, link, pieces_of
+from olsq.sequence.jax.pieces import (
+    cut_into_pieces,
+    join_pieces,
+    multiply_gates,
+    pieces_of,
+    scan_pieces,
+)
 
 
-def products(gates: Any, weight: Any, size: int, dtype: Any) -> tuple[Array, Any]:
+def gate_tables(gates: Any, weight: Any, size: int, dtype: Any) -> tuple[Array, Any]:
     """Compute D diag(beta) (N or 1, C, C) and zeta (N, C), None where nothing is forgotten."""
     if gates is None:
         table, zeta = jnp.tril(jnp.ones((1, size, size), dtype)), None
@@ -29,7 +35,7 @@ def products(gates: Any, weight: Any, size: int, dtype: Any) -> tuple[Array, Any
     return (table if weight is None else table * weight[:, None, :]), zeta
 
 
-@partial(once, static_argnames="dtype")
+@partial(compile_once, static_argnames="dtype")
 def gated_linear(
     q: Any, k: Any, v: Any, gates: Any, weight: Any, memory: Array, seen: Any = None,
     dtype: Any = None,
@@ -37,20 +43,20 @@ def gated_linear(
     """Run a scalar-gated linear recurrence: outputs (N, T, V) and the last memory (N, V, K).
 
     Queries, keys and values may be :class:`~olsq.attention.recurrences.scan.Heads`; ``seen`` and
-    ``dtype`` are then those of :func:`~olsq.attention.recurrences.scan.walk`.
+    ``dtype`` are then those of :func:`~olsq.attention.recurrences.scan.scan_chunks`.
     """
     if seen is not None:
         return _gated_linear(q, k, v, gates, weight, memory, seen, dtype)
     pieces = pieces_of(q.shape[1])
     if pieces == 1:
         return _gated_linear(q, k, v, gates, weight, memory)
-    q, k, v = (cut(x, pieces) for x in (q, k, v))
-    gates, weight = (None if x is None else cut(x, pieces) for x in (gates, weight))
+    q, k, v = (cut_into_pieces(x, pieces) for x in (q, k, v))
+    gates, weight = (None if x is None else cut_into_pieces(x, pieces) for x in (gates, weight))
     zero = jnp.zeros((pieces * memory.shape[0], *memory.shape[1:]), memory.dtype)
     add = _gated_linear(q, k, v, gates, weight, zero)[1]
-    factor = jnp.ones(zero.shape[:1], zero.dtype) if gates is None else gates_of_pieces(gates)
-    before, last = link(factor[:, None, None], add, memory)
-    return join(_gated_linear(q, k, v, gates, weight, before)[0], pieces), last
+    factor = jnp.ones(zero.shape[:1], zero.dtype) if gates is None else multiply_gates(gates)
+    before, last = scan_pieces(factor[:, None, None], add, memory)
+    return join_pieces(_gated_linear(q, k, v, gates, weight, before)[0], pieces), last
 
 
 def _gated_linear(
@@ -60,7 +66,7 @@ def _gated_linear(
     """Run :func:`gated_linear` on a whole stream, not in pieces."""
 
     def step(memory: Array, x: Any) -> tuple[Array, Array]:
-        table, zeta = products(x["gates"], x["weight"], x["k"].shape[1], memory.dtype)
+        table, zeta = gate_tables(x["gates"], x["weight"], x["k"].shape[1], memory.dtype)
         # O = (Q K^T * D diag(beta)) V + diag(zeta) Q S_0^T
         # S = zeta_C S_0 + V^T diag(D[C, :] beta) K
         scores = jnp.einsum("ntk,nik->nti", x["q"], x["k"]) * table
@@ -72,10 +78,10 @@ def _gated_linear(
         return kept + jnp.einsum("niv,nik->nvk", x["v"], written), out
 
     streams = {"q": q, "k": k, "v": v, "gates": None if gates is None else (gates, 1)}
-    return walk(step, memory, {**streams, "weight": weight}, seen=seen, dtype=dtype)
+    return scan_chunks(step, memory, {**streams, "weight": weight}, seen=seen, dtype=dtype)
 
 
-def accumulate(x: Array, gates: Any, weight: Any, start: Array) -> tuple[Array, Array]:
+def accumulate_gated(x: Array, gates: Any, weight: Any, start: Array) -> tuple[Array, Array]:
     """Run ``a_t = c_t a_{t-1} + d_t x_t``: every a_t, (N, T, K), and the last, (N, K)."""
     one = jnp.ones_like(x[..., :1])
     out, last = gated_linear(one, one, x, gates, weight, start[..., None])

@@ -26,9 +26,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from olsq.attention.recurrences.window import in_blocks
+from olsq.attention.recurrences.window import map_blocks
 from olsq.sequence.jax.gates import lost_tokens
-from olsq.sequence.jax.pieces import cut, join, pieces_of, rolled, running_sum
+from olsq.sequence.jax.pieces import (
+    cut_into_pieces,
+    join_pieces,
+    pieces_of,
+    rotate_pieces,
+    running_sum,
+)
 from olsq.sequence.jax.tiles import finite
 
 ROWS = 512  # queries scored at once
@@ -65,23 +71,23 @@ def ring_attention(
                ((query_finite, q), (~lost, k), (~lost, v)))  # fmt: skip
     order = jnp.zeros(lost.shape, jnp.int32) if reset is None else running_sum(reset)
     floats: Streams = {"q": q, "k": k, "v": v, "logs": logs}
-    floats = jax.tree.map(lambda x: cut(x, pieces), floats)
-    whole: Streams = {"order": cut(order, pieces)}
+    floats = jax.tree.map(lambda x: cut_into_pieces(x, pieces), floats)
+    whole: Streams = {"order": cut_into_pieces(order, pieces)}
     room = 0
     if past is not None:
         known = finite(past.k) & finite(past.v)
         state_lost = (~known & past.present).any(1)
         room = pieces if past.present.shape[1] % pieces == 0 else 1
         held = {n: jnp.where(known[..., None], x, 0) for n, x in (("k", past.k), ("v", past.v))}
-        held = jax.tree.map(lambda x: cut(x, room), {**held, "after": past.after})
-        floats["past"], whole["past"] = held, cut(jnp.where(past.present, 0, -1), room)
+        held = jax.tree.map(lambda x: cut_into_pieces(x, room), {**held, "after": past.after})
+        floats["past"], whole["past"] = held, cut_into_pieces(jnp.where(past.present, 0, -1), room)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    out = join(_attend(pieces, room, scale, floats, whole)[..., :-1], pieces)
+    out = join_pieces(_attend(pieces, room, scale, floats, whole)[..., :-1], pieces)
     output_lost = lost_tokens(lost, reset, state_lost) | ~query_finite
     return jnp.where(output_lost[..., None], jnp.nan, out)
 
 
-def fades(older: Array, logs: Array, first: Array) -> Array:
+def log_decays(older: Array, logs: Array, first: Array) -> Array:
     """Sum the logs of the gates (N, C, S) between S tokens and C rows; row r is token first + r.
 
     ``older`` (N, S) are those after each token and before the rows, ``logs`` (N, C) those of the
@@ -95,26 +101,26 @@ def fades(older: Array, logs: Array, first: Array) -> Array:
     return jax.lax.dynamic_update_slice_in_dim(fade, inside, first, 2)[..., :-size]
 
 
-def after(logs: Array) -> Array:
+def sum_after(logs: Array) -> Array:
     """Sum logs (N, L) over the tokens after each token, adding from the end."""
     sums = jnp.flip(jnp.cumsum(jnp.flip(logs, 1), 1), 1)
     return jnp.pad(sums[:, 1:], ((0, 0), (0, min(logs.shape[1], 1))))
 
 
-def after_all(logs: Array) -> Array:
-    """Sum logs as :func:`after` for (N, T), whether time is in pieces or not."""
+def sum_after_in_pieces(logs: Array) -> Array:
+    """Sum logs as :func:`sum_after` for (N, T), whether time is in pieces or not."""
     pieces = pieces_of(logs.shape[1])
     if pieces == 1:
-        return after(logs)
-    own, by_piece = cut(logs, pieces), np.arange(pieces)
-    return join(after(own) + _over_pieces(by_piece > by_piece[:, None], own), pieces)
+        return sum_after(logs)
+    own, by_piece = cut_into_pieces(logs, pieces), np.arange(pieces)
+    return join_pieces(sum_after(own) + _over_pieces(by_piece > by_piece[:, None], own), pieces)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1, 2))
 def _attend(pieces: int, room: int, scale: float, floats: Streams, whole: Streams) -> Array:
     """Attend from the rows of all pieces; packed means and log-sum-exps."""
     found = None
-    for meeting in _meetings(pieces, room):
+    for meeting in _piece_pairs(pieces, room):
         for part in meeting(_read, scale, floats, whole, None):
             found = part if found is None else _merge(found, part)
     assert found is not None
@@ -131,7 +137,7 @@ def _attend_jvp(pieces: int, room: int, scale: float, primals: Any, tangents: An
 
     def sums(floats: Streams) -> Array:
         total = jnp.zeros_like(out)
-        for meeting in _meetings(pieces, room):
+        for meeting in _piece_pairs(pieces, room):
             again = jax.checkpoint(functools.partial(meeting, _sums, scale))
             total = sum(again(floats, whole, out[..., -1]), total)
         return total
@@ -167,17 +173,17 @@ def _merge(one: Array, other: Array) -> Array:
     return jnp.concatenate([mean, most + jnp.log(total)], -1)
 
 
-def _meetings(pieces: int, room: int) -> Iterator[Callable[..., tuple[Array, ...]]]:
+def _piece_pairs(pieces: int, room: int) -> Iterator[Callable[..., tuple[Array, ...]]]:
     """Yield ``meeting(reduce, scale, floats, whole, log_total)`` for all pairs of pieces: packed
     parts per row.
     """
     for step in range(pieces // 2 + 1):
-        yield functools.partial(_among, pieces, step)
+        yield functools.partial(_attend_between_pieces, pieces, step)
     for step in range(room):
-        yield functools.partial(_with_past, pieces, step, room)
+        yield functools.partial(_attend_to_cache, pieces, step, room)
 
 
-def _among(
+def _attend_between_pieces(
     pieces: int, step: int, reduce: Any, scale: float, floats: Streams, whole: Streams, total: Any
 ) -> tuple[Array, ...]:
     """Attend between each piece and the one ``step`` before it, whichever of them is later."""
@@ -195,7 +201,9 @@ def _among(
             if logs is None:
                 return None, visible
             first = at[:, 0].max(initial=0)
-            return fades(after(jnp.where(place < first, logs, 0)), block["logs"], first), visible
+            return log_decays(
+                sum_after(jnp.where(place < first, logs, 0)), block["logs"], first
+            ), visible
 
         return (_score(reduce, scale, rows, tokens, own),)
     by_piece = np.arange(pieces)
@@ -203,8 +211,8 @@ def _among(
     there = ~here & (2 * step != pieces)
     if logs is not None:
         rows["fade"] = jnp.cumsum(logs, 1)
-        tokens["fade"] = after(logs)
-    visitors, offered = rolled((rows, tokens), pieces, step)
+        tokens["fade"] = sum_after(logs)
+    visitors, offered = rotate_pieces((rows, tokens), pieces, step)
     rows = jax.tree.map(functools.partial(_choose, here), rows, visitors)
     tokens = jax.tree.map(functools.partial(_choose, here), offered, tokens)
     if logs is not None:
@@ -224,17 +232,17 @@ def _among(
     mine = _choose(here, part, nothing)
     if not there.any():
         return (mine,)
-    return mine, rolled(_choose(there, part, nothing), pieces, -step)
+    return mine, rotate_pieces(_choose(there, part, nothing), pieces, -step)
 
 
-def _with_past(
+def _attend_to_cache(
     pieces: int, step: int, room: int, reduce: Any, scale: float, floats: Streams,
     whole: Streams, total: Any,
 ) -> tuple[Array, ...]:  # fmt: skip
     """Attend from all rows to the cache, or to one piece of it where it is in pieces too."""
     tokens = {**floats["past"], "order": whole["past"]}
     if room == pieces:
-        tokens = rolled(tokens, pieces, step)
+        tokens = rotate_pieces(tokens, pieces, step)
     else:
         tokens = jax.tree.map(lambda x: jnp.tile(x, (pieces, *[1] * (x.ndim - 1))), tokens)
     rows = {"q": floats["q"], "order": whole["order"], "total": total}
@@ -262,7 +270,7 @@ def _score(reduce: Any, scale: float, rows: Streams, tokens: Streams, fade: Any)
         scores = scores if added is None else scores + added
         return reduce(jnp.where(visible, scores, -jnp.inf), tokens["v"], rows["total"])
 
-    return in_blocks(block, rows, (), 1, ROWS)
+    return map_blocks(block, rows, (), 1, ROWS)
 
 
 def _choose(pieces: Any, these: Array, those: Array) -> Array:

@@ -26,7 +26,7 @@ class Heads(NamedTuple):
     kept: Array  # (N, T) bool: what is elsewhere counts as 0
 
 
-def walk(
+def scan_chunks(
     step: Callable[[Carry, Any], tuple[Carry, Array]],
     carry: Carry,
     streams: dict[str, Any],
@@ -62,7 +62,7 @@ def _walk_heads(
     dtype: Any,
     chunk: int,
 ) -> tuple[Array, Any]:
-    """Run :func:`walk` on streams some of which are :class:`Heads`."""
+    """Run :func:`scan_chunks` on streams some of which are :class:`Heads`."""
     given = {name: s for name, s in streams.items() if isinstance(s, Heads)}
     batch, length, heads = next(iter(given.values())).array.shape[:3]
     working = jax.tree.leaves(carry)[0].dtype

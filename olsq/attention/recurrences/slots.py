@@ -15,13 +15,19 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.attention.recurrences.scan import walk
+from olsq.attention.recurrences.scan import scan_chunks
 from olsq.attention.recurrences.vector import SMALLEST
-from olsq.sequence.jax.control import once
-from olsq.sequence.jax.pieces import cut, gates_of_pieces, join, link, pieces_of
+from olsq.sequence.jax.control import compile_once
+from olsq.sequence.jax.pieces import (
+    cut_into_pieces,
+    join_pieces,
+    multiply_gates,
+    pieces_of,
+    scan_pieces,
+)
 
 
-@once
+@compile_once
 def row_gated(q: Array, k: Array, v: Array, gates: Array, memory: Array) -> tuple[Array, Array]:
     """Run ``S_t = diag(a_t) S_{t-1} + v_t k_t^T``: outputs ``S_t q_t`` (N, T, V), last memory (N,
     V, K); gates (N, T, V).
@@ -29,11 +35,11 @@ def row_gated(q: Array, k: Array, v: Array, gates: Array, memory: Array) -> tupl
     pieces = pieces_of(q.shape[1])
     if pieces == 1:
         return _row_gated(q, k, v, gates, memory)
-    q, k, v, gates = (cut(x, pieces) for x in (q, k, v, gates))
+    q, k, v, gates = (cut_into_pieces(x, pieces) for x in (q, k, v, gates))
     zero = jnp.zeros((pieces * memory.shape[0], *memory.shape[1:]), memory.dtype)
     add = _row_gated(q, k, v, gates, zero)[1]
-    before, last = link(gates_of_pieces(gates)[..., None], add, memory)
-    return join(_row_gated(q, k, v, gates, before)[0], pieces), last
+    before, last = scan_pieces(multiply_gates(gates)[..., None], add, memory)
+    return join_pieces(_row_gated(q, k, v, gates, before)[0], pieces), last
 
 
 def _row_gated(q: Array, k: Array, v: Array, gates: Array, memory: Array) -> tuple[Array, Array]:
@@ -45,7 +51,7 @@ def _row_gated(q: Array, k: Array, v: Array, gates: Array, memory: Array) -> tup
         new = jnp.einsum("niv,nik->nvk", x["v"] * after, x["k"])
         return memory * upto[:, -1, :, None] + new, out
 
-    return walk(step, memory, {"q": q, "k": k, "v": v, "gates": (gates, 1.0)})
+    return scan_chunks(step, memory, {"q": q, "k": k, "v": v, "gates": (gates, 1.0)})
 
 
 def _inside(q: Array, k: Array, v: Array, gates: Array) -> tuple[Array, Array, Array]:

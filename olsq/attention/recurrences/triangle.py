@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.sequence.jax.control import once, scan
+from olsq.sequence.jax.control import compile_once, scan
 from olsq.sequence.jax.gates import lost_tokens
 from olsq.sequence.jax.pieces import running_sum
 from olsq.sequence.jax.tiles import finite
@@ -25,7 +25,7 @@ from olsq.sequence.jax.tiles import finite
 ROWS = 128  # tokens of a block, at most
 
 
-@once
+@compile_once
 def triangle_attention(
     q: Array, k: Array, v: Array, reset: Array | None, scale: float | None
 ) -> Array:

@@ -22,10 +22,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.attention.recurrences.scan import walk
-from olsq.sequence.jax.control import once, scan
+from olsq.attention.recurrences.scan import scan_chunks
+from olsq.sequence.jax.control import compile_once, scan
 from olsq.sequence.jax.pieces import pieces_of
-from olsq.sequence.jax.pipeline import in_turn
+from olsq.sequence.jax.pipeline import run_in_turns
 
 GROUP = 16  # mini-batches (or 64 single tokens) whose weights the backward pass recomputes together
 
@@ -78,7 +78,7 @@ def gradients(layers: Layers, k: Array, v: Array, norm: Norm) -> list[tuple[Arra
     return slopes
 
 
-def answer(
+def predict(
     layers: Layers, steps: Any, q: Array, norm: Norm, start: Layers, factor: Array | None
 ) -> Array:
     """Evaluate ``f(q_t)`` with the weights after steps i <= t, (N, C, V); steps are inputs and
@@ -98,7 +98,7 @@ def answer(
     return q + norm.scale * standardise(z, norm.eps)[0] + norm.bias
 
 
-def choose(condition: Array, these: Layers, those: Layers) -> Layers:
+def choose_layers(condition: Array, these: Layers, those: Layers) -> Layers:
     """Choose ``these`` for streams (N,) where the condition holds, else ``those``."""
 
     def one(a: Array, b: Array) -> Array:
@@ -107,7 +107,7 @@ def choose(condition: Array, these: Layers, those: Layers) -> Layers:
     return jax.tree.map(one, these, those)
 
 
-def moved_on(learner: Learner, factor: Array | None) -> Layers:
+def next_start(learner: Learner, factor: Array | None) -> Layers:
     """Return the next mini-batch's start: the last query's factor (N,) of the way, or all of it."""
     if factor is None:
         return learner.now
@@ -118,8 +118,8 @@ def moved_on(learner: Learner, factor: Array | None) -> Layers:
     return jax.tree.map(one, learner.start, learner.now)
 
 
-@partial(once, static_argnames=("mini_batch", "fresh", "groups"))
-def learn(
+@partial(compile_once, static_argnames=("mini_batch", "fresh", "groups"))
+def train_stream(
     q: Array,
     k: Array,
     v: Array,
@@ -152,7 +152,7 @@ def learn(
         )
 
     own = (norm[:2], initial, factor)
-    return in_turn(run, learner, (q, k, v, rates, segments), own, groups)
+    return run_in_turns(run, learner, (q, k, v, rates, segments), own, groups)
 
 
 def _learn(
@@ -164,7 +164,7 @@ def _learn(
     fresh: bool,
     factor: Array | None,
 ) -> tuple[Array, Learner]:
-    """Run :func:`learn` on whole streams: queries, keys, values, rates and segments."""
+    """Run :func:`train_stream` on whole streams: queries, keys, values, rates and segments."""
     q, k, v, rates, segments = given
     n, length, _ = q.shape
     streams: dict[str, Any] = {"q": q, "k": k, "v": v, "rates": rates}
@@ -173,7 +173,7 @@ def _learn(
     offset = jnp.zeros((n,), jnp.int32)
     if not (single or fresh):
         offset = learner.position % mini_batch
-        streams = {name: shifted(x, offset, mini_batch - 1) for name, x in streams.items()}
+        streams = {name: shift(x, offset, mini_batch - 1) for name, x in streams.items()}
     if segments is not None:
         streams["again"] = segments
     count = max(1, -(-streams["q"].shape[1] // size))
@@ -186,18 +186,18 @@ def _learn(
         now, start, position = learner
         if segments is not None:
             again = x["again"][:, 0]
-            now, start = choose(again, initial, now), choose(again, initial, start)
+            now, start = choose_layers(again, initial, now), choose_layers(again, initial, start)
             position = jnp.where(again, 0, position)
         full = (position == mini_batch) & (x["tokens"] > 0)
-        begin = moved_on(Learner(now, start, position), None if factor is None else factor[:, -1])
-        start, now = choose(full, begin, start), choose(full, begin, now)
+        begin = next_start(Learner(now, start, position), None if factor is None else factor[:, -1])
+        start, now = choose_layers(full, begin, start), choose_layers(full, begin, now)
         position = jnp.where(full, 0, position)
         slopes = gradients(start, x["k"], x["v"], norm)
         steps = [(inputs, x["rates"][..., None] * g) for inputs, g in slopes]
         places = factor
         if factor is not None and single:
             places = jnp.take_along_axis(factor, position[:, None], 1, mode="clip")
-        out = answer(now, steps, x["q"], norm, start, places)
+        out = predict(now, steps, x["q"], norm, start, places)
         moved = tuple(
             (w - jnp.einsum("nto,nti->noi", step, inputs), b - step.sum(1))
             for (w, b), (inputs, step) in zip(now, steps, strict=True)
@@ -212,14 +212,14 @@ def _learn(
     pieces = {name: cut(x) for name, x in streams.items()}
     begin = size * jnp.arange(count, dtype=jnp.int32) - offset[:, None]  # of each piece
     pieces["tokens"] = jnp.minimum(begin + size, length) - jnp.clip(begin, 0, length)
-    out, learner = walk(group, learner, pieces, chunk=64 if single else GROUP)
+    out, learner = scan_chunks(group, learner, pieces, chunk=64 if single else GROUP)
     out = out.reshape(n, count * size, out.shape[-1])
     if single or fresh:
         return out[:, :length], learner
     return jax.vmap(lambda x, p: jax.lax.dynamic_slice_in_dim(x, p, length))(out, offset), learner
 
 
-def shifted(x: Array, offset: Array, most: int) -> Array:
+def shift(x: Array, offset: Array, most: int) -> Array:
     """Shift streams (N, T, ...) by ``offset`` (N,) tokens, at most ``most``, padding with zeros."""
 
     def one(x: Array, offset: Array) -> Array:

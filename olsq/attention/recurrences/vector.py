@@ -16,14 +16,20 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.attention.recurrences.scan import walk
-from olsq.sequence.jax.control import once
-from olsq.sequence.jax.pieces import cut, gates_of_pieces, join, link, pieces_of
+from olsq.attention.recurrences.scan import scan_chunks
+from olsq.sequence.jax.control import compile_once
+from olsq.sequence.jax.pieces import (
+    cut_into_pieces,
+    join_pieces,
+    multiply_gates,
+    pieces_of,
+    scan_pieces,
+)
 
 SMALLEST = 8  # blocks up to this length are scored pair by pair
 
 
-@partial(once, static_argnames="before")
+@partial(compile_once, static_argnames="before")
 def vector_gated(
     q: Array, k: Array, v: Array, gates: Array, memory: Array, *, before: bool = False
 ) -> tuple[Array, Array]:
@@ -35,12 +41,12 @@ def vector_gated(
     pieces = pieces_of(q.shape[1])
     if pieces == 1:
         return _vector_gated(q, k, v, gates, memory, before)
-    q, k, v, gates = (cut(x, pieces) for x in (q, k, v, gates))
+    q, k, v, gates = (cut_into_pieces(x, pieces) for x in (q, k, v, gates))
     zero = jnp.zeros((pieces * memory.shape[0], *memory.shape[1:]), memory.dtype)
     add = _vector_gated(q, k, v, gates, zero, before)[1]
-    factor = gates_of_pieces(gates)[:, None]
-    earlier, last = link(factor, add, memory)
-    return join(_vector_gated(q, k, v, gates, earlier, before)[0], pieces), last
+    factor = multiply_gates(gates)[:, None]
+    earlier, last = scan_pieces(factor, add, memory)
+    return join_pieces(_vector_gated(q, k, v, gates, earlier, before)[0], pieces), last
 
 
 def _vector_gated(
@@ -56,7 +62,7 @@ def _vector_gated(
         new = jnp.einsum("niv,nik->nvk", x["v"], x["k"] * kept)
         return memory * total[:, None, :] + new, out
 
-    return walk(step, memory, {"q": q, "k": k, "v": v, "gates": (gates, 1.0)})
+    return scan_chunks(step, memory, {"q": q, "k": k, "v": v, "gates": (gates, 1.0)})
 
 
 def scores_and_reach(

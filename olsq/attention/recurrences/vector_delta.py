@@ -18,13 +18,13 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.attention.recurrences.delta import delta_rule, unit_inverse
-from olsq.attention.recurrences.scan import walk
+from olsq.attention.recurrences.scan import scan_chunks
 from olsq.attention.recurrences.vector import scores_and_reach
-from olsq.sequence.jax.control import once
-from olsq.sequence.jax.pieces import cut, join, link, pieces_of
+from olsq.sequence.jax.control import compile_once
+from olsq.sequence.jax.pieces import cut_into_pieces, join_pieces, pieces_of, scan_pieces
 
 
-def delta_of_any_gates(
+def delta_rule_any_gates(
     q: Array, k: Array, written: Array, v: Array, gates: Any, weight: Any, memory: Array
 ) -> tuple[Array, Array]:
     """Run the delta rule for gates (N, T), (N, T, K) or None:
@@ -36,7 +36,7 @@ def delta_of_any_gates(
     return vector_delta(q, beta * gates * k, written, beta * v, gates, memory)
 
 
-@once
+@compile_once
 def vector_delta(
     q: Array,
     read: Array,
@@ -53,9 +53,13 @@ def vector_delta(
     pieces = pieces_of(q.shape[1])
     if pieces == 1:
         return _vector_delta(q, read, written, target, gates, memory, added)
-    q, read, written, gates = (cut(x, pieces) for x in (q, read, written, gates))
-    target = None if target is None else cut(target, pieces)
-    added = None if added is None else (cut(added[0], pieces), cut(added[1], pieces))
+    q, read, written, gates = (cut_into_pieces(x, pieces) for x in (q, read, written, gates))
+    target = None if target is None else cut_into_pieces(target, pieces)
+    added = (
+        None
+        if added is None
+        else (cut_into_pieces(added[0], pieces), cut_into_pieces(added[1], pieces))
+    )
     n, values, width = len(q), *memory.shape[1:]
 
     def wider(x: Array) -> Array:
@@ -67,11 +71,11 @@ def vector_delta(
     aim = None if target is None else wider(target)
     more = None if added is None else (added[0], wider(added[1]))
     end = _vector_delta(q, read, written, aim, gates, begin, more)[1]
-    starts, last = link(
+    starts, last = scan_pieces(
         end[:, values:], end[:, :values], memory, lambda m, s: s @ m, lambda a, b: a @ b
     )
     out = _vector_delta(q, read, written, target, gates, starts, added)[0]
-    return join(out, pieces), last
+    return join_pieces(out, pieces), last
 
 
 def _vector_delta(
@@ -104,4 +108,4 @@ def _vector_delta(
             kept = kept + jnp.einsum("niv,nik->nvk", x["v"], x["k"] * after)
         return kept, out
 
-    return walk(step, memory, streams)
+    return scan_chunks(step, memory, streams)

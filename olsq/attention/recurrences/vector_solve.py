@@ -29,17 +29,23 @@ from jax import Array
 from olsq.sequence.jax.autodiff import save_factors
 from olsq.sequence.jax.chunks import Chunks
 from olsq.sequence.jax.control import (
+    compile_once,
     cond,
     custom_linear_solve,
     max_over_vmap,
-    once,
     scan,
-    together,
+    vary_together,
     while_loop,
 )
-from olsq.sequence.jax.factor import Factor, apply, factorise
+from olsq.sequence.jax.factor import Factor, apply_inverses, factorise
 from olsq.sequence.jax.iterations import balanced, conjugate_gradient, scaled
-from olsq.sequence.jax.pieces import cut, gates_of_pieces, join, link, pieces_of
+from olsq.sequence.jax.pieces import (
+    cut_into_pieces,
+    join_pieces,
+    multiply_gates,
+    pieces_of,
+    scan_pieces,
+)
 from olsq.sequence.jax.triangular import guarded_inverse_cholesky
 from olsq.solvers.thresholds import FLOOR, ROUNDED
 
@@ -62,7 +68,7 @@ class Faded(NamedTuple):
 
 
 class Systems(NamedTuple):
-    """The systems of chunks in factored form, as :func:`product` takes them."""
+    """The systems of chunks in factored form, as :func:`system_product` takes them."""
 
     faded: Faded
     weight: Array  # (M, C)
@@ -70,7 +76,7 @@ class Systems(NamedTuple):
     ridge: Array  # (M, 1, K)
 
 
-@once
+@compile_once
 def solve_keys(
     k: Array, gates: Array, weight: Array | None, ridge: Array, gram: Array
 ) -> tuple[Array, Array]:
@@ -83,13 +89,13 @@ def solve_keys(
     pieces = pieces_of(k.shape[1])
     if pieces == 1:
         return _solve_keys(k, gates, weight, ridge, gram)
-    k, gates, weight = (cut(x, pieces) for x in (k, gates, weight))
+    k, gates, weight = (cut_into_pieces(x, pieces) for x in (k, gates, weight))
     ridge = jnp.tile(ridge, (pieces, 1))
     zero = jnp.zeros((k.shape[0], *gram.shape[1:]), gram.dtype)
     add = _solve_keys(k, gates, weight, ridge, zero, only_gram=True)[1]
-    fade = gates_of_pieces(gates)
-    before, last = link(fade[:, :, None] * fade[:, None, :], add, gram)
-    return join(_solve_keys(k, gates, weight, ridge, before)[0], pieces), last
+    fade = multiply_gates(gates)
+    before, last = scan_pieces(fade[:, :, None] * fade[:, None, :], add, gram)
+    return join_pieces(_solve_keys(k, gates, weight, ridge, before)[0], pieces), last
 
 
 def _solve_key(
@@ -103,7 +109,7 @@ def _solve_key(
     def solve(_: Any, b: Array) -> Array:
         return jnp.einsum("nji,nj->ni", inverse, jnp.einsum("nij,nj->ni", inverse, b))
 
-    system, k = together((system, k))
+    system, k = vary_together((system, k))
     w = custom_linear_solve(lambda x: jnp.einsum("nij,nj->ni", system, x), k, solve, symmetric=True)
     return w[:, None], gram
 
@@ -128,7 +134,7 @@ def _solve_keys(
 
     def step(gram: Array, tile: tuple[Array, ...]) -> tuple[Array, Array | None]:
         k, gates, weight = (x.reshape(n * chunks, *x.shape[2:]) for x in tile)
-        faded, total = fade(k, gates)
+        faded, total = fade_keys(k, gates)
         add = jnp.einsum("nik,nij->nkj", faded.tail * weight[..., None], faded.tail)
         before, last = _before(gram, total, add, chunks)
         if only_gram:
@@ -158,7 +164,7 @@ def _before(gram: Array, total: Array, add: Array, chunks: int) -> tuple[Array, 
     return jnp.moveaxis(before, 0, 1).reshape(n * chunks, *gram.shape[1:]), last
 
 
-def fade(k: Array, gates: Array) -> tuple[Faded, Array]:
+def fade_keys(k: Array, gates: Array) -> tuple[Faded, Array]:
     """Compute :class:`Faded` from keys and gates (M, C, K) of chunks, and the product of all gates
     (M, K).
     """
@@ -186,7 +192,7 @@ def fade(k: Array, gates: Array) -> tuple[Faded, Array]:
     return Faded(pairs, seams, reach[:, 0], tail[:, 0]), reach[:, 0, -1]
 
 
-def product(systems: Systems, x: Array) -> Array:
+def system_product(systems: Systems, x: Array) -> Array:
     """Compute ``(H_t + Lambda) x_t`` for every token, (M, C, K)."""
     faded, (m, c, width) = systems.faded, x.shape
     size = faded.pairs.shape[2]
@@ -208,16 +214,16 @@ def product(systems: Systems, x: Array) -> Array:
 
 def _solve(systems: Systems, k: Array, gates: Array) -> Array:
     """Solve ``(H_t + Lambda)^{-1} k_t`` with implicit derivatives."""
-    systems, k, gates = together((systems, k, gates))
+    systems, k, gates = vary_together((systems, k, gates))
     held, keys, factors = jax.lax.stop_gradient((systems, k, gates))
 
     def solve(_: Any, b: Array) -> Array:
-        return scaled(b, lambda b: iterate(held, keys, factors, b))[0]
+        return scaled(b, lambda b: solve_by_iteration(held, keys, factors, b))[0]
 
-    return custom_linear_solve(lambda x: product(systems, x), k, solve, symmetric=True)
+    return custom_linear_solve(lambda x: system_product(systems, x), k, solve, symmetric=True)
 
 
-def iterate(systems: Systems, k: Array, gates: Array, b: Array) -> tuple[Array, Array]:
+def solve_by_iteration(systems: Systems, k: Array, gates: Array, b: Array) -> tuple[Array, Array]:
     """Run conjugate gradient for any right-hand sides (M, C, K); also return the steps of each
     token.
     """
@@ -247,12 +253,12 @@ def iterate(systems: Systems, k: Array, gates: Array, b: Array) -> tuple[Array, 
         def precondition(r: Array) -> Array:
             return cond(
                 factored,
-                lambda: scale * apply(factor, (scale * r)[:, None])[:, 0],
+                lambda: scale * apply_inverses(factor, (scale * r)[:, None])[:, 0],
                 lambda: r / systems.ridge,
             )
 
         x, more, done = conjugate_gradient(
-            lambda x: product(systems, x), balanced(precondition, b), b, x,
+            lambda x: system_product(systems, x), balanced(precondition, b), b, x,
             tol=ROUNDED * float(jnp.finfo(b.dtype).eps) / 4, max_steps=8 * b.shape[-1] + TRIAL,
             unroll=False, trial=jnp.where(factored, 8 * b.shape[-1], TRIAL),
         )  # fmt: skip

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.attention.recurrences.scan import chunk_size
-from olsq.sequence.jax.pieces import cut, join, pieces_of, with_before
+from olsq.sequence.jax.pieces import cut_into_pieces, join_pieces, pieces_of, prepend_window
 
 
-def over_windows(
+def map_windows(
     block: Callable[[Any, Any], Array],
     rows: Any,
     before: Any,
@@ -31,16 +31,16 @@ def over_windows(
     pieces = pieces_of(jax.tree.leaves(rows)[0].shape[1])
     if pieces == 1:
         tokens = jax.tree.map(lambda x, y: jnp.concatenate([x, y], 1), before, tokens)
-        return in_blocks(block, rows, tokens, window, chunk)
-    tokens = jax.tree.map(lambda x, y: with_before(y, x, pieces), before, tokens)
-    rows = jax.tree.map(lambda x: cut(x, pieces), rows)
-    return join(in_blocks(block, rows, tokens, window, chunk), pieces)
+        return map_blocks(block, rows, tokens, window, chunk)
+    tokens = jax.tree.map(lambda x, y: prepend_window(y, x, pieces), before, tokens)
+    rows = jax.tree.map(lambda x: cut_into_pieces(x, pieces), rows)
+    return join_pieces(map_blocks(block, rows, tokens, window, chunk), pieces)
 
 
-def in_blocks(
+def map_blocks(
     block: Callable[[Any, Any], Array], rows: Any, tokens: Any, window: int, chunk: int
 ) -> Array:
-    """Run :func:`over_windows` on whole streams, ``tokens`` (N, window - 1 + T, ...)."""
+    """Run :func:`map_windows` on whole streams, ``tokens`` (N, window - 1 + T, ...)."""
     first = jax.tree.leaves(rows)[0]
     n, length = first.shape[:2]
     size = chunk_size(length, chunk)
@@ -64,7 +64,7 @@ def in_blocks(
     return jnp.moveaxis(out, 0, 1).reshape(n, count * size, *out.shape[3:])[:, :length]
 
 
-def inside(size: int, window: int) -> Array:
+def window_mask(size: int, window: int) -> Array:
     """Return the mask (C, C + window - 1) of the tokens that each of C rows sees."""
     row, token = jnp.arange(size)[:, None], jnp.arange(size + window - 1)
     return (token >= row) & (token < row + window)

@@ -6,11 +6,11 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.attention.arguments import check_inputs, check_state
-from olsq.attention.lost import as_given, reach, restore_layout
+from olsq.attention.lost import propagate_losses, restore_layout, unfolded_streams
 from olsq.attention.recurrences.delta import delta_rule
-from olsq.attention.states import Memory, empty
+from olsq.attention.states import Memory, empty_memory
 from olsq.attention.steps import one_token
-from olsq.sequence.jax.signs import unsigned
+from olsq.sequence.jax.signs import remove_signs
 
 
 def gated_delta(
@@ -79,12 +79,12 @@ def gated_delta(
         q, k, v, forget=forget, log_forget=log_forget, weight=weight, segment_ids=segment_ids,
         state=state, signed=signed,
     )  # fmt: skip
-    tokens, final_sign = unsigned(tokens) if signed else (tokens, None)
+    tokens, final_sign = remove_signs(tokens) if signed else (tokens, None)
     opened, state_lost = check_state(
-        state, empty(layout, tokens.v.shape[-1], tokens.k.shape[-1]), layout
+        state, empty_memory(layout, tokens.v.shape[-1], tokens.k.shape[-1]), layout
     )
-    lost = reach(tokens, state_lost)
-    (q, k, v), options = as_given(tokens, lost[0], layout)
+    lost = propagate_losses(tokens, state_lost)
+    (q, k, v), options = unfolded_streams(tokens, lost[0], layout)
     out, memory = delta_rule(q, k, None, v, tokens.forget, tokens.weight, opened.matrix, **options)
     memory = memory if final_sign is None else memory * final_sign
     return restore_layout(out, Memory(memory), tokens, state_lost, layout, lost)

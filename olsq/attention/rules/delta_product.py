@@ -21,9 +21,9 @@ from olsq.attention.arguments import (
     per_token,
     with_resets,
 )
-from olsq.attention.lost import leave_out, restore_layout
+from olsq.attention.lost import drop_unwritten, restore_layout
 from olsq.attention.recurrences.delta import delta_rule
-from olsq.attention.states import Memory, empty
+from olsq.attention.states import Memory, empty_memory
 from olsq.attention.steps import one_token
 from olsq.checks import check_real
 from olsq.sequence.jax.inputs import all_ones
@@ -96,7 +96,7 @@ def gated_delta_product(
     Array([0.75  , 0.9375], dtype=float32)
     """
     tokens, layout, count = _check_steps(q, k, v, forget, log_forget, weight, segment_ids, state)
-    zero = empty(layout, tokens.v.shape[-1], tokens.k.shape[-1])
+    zero = empty_memory(layout, tokens.v.shape[-1], tokens.k.shape[-1])
     opened, state_lost = check_state(state, zero, layout)
     out, memory = delta_rule(
         tokens.q, tokens.k, tokens.k, tokens.v, tokens.forget, tokens.weight, opened.matrix
@@ -185,7 +185,7 @@ def _check_steps(
         in_a_row(q), k, v, None, None, None, in_a_row(~sample_finite),
         jnp.repeat(query_finite, count, 1),
     )  # fmt: skip
-    tokens, weight = leave_out(tokens, None if weight is None else in_a_row(weight))
+    tokens, weight = drop_unwritten(tokens, None if weight is None else in_a_row(weight))
     if gates is not None:
         unknown = jnp.isnan(gates)
         tokens = tokens._replace(sample_lost=tokens.sample_lost | at_first(unknown, False))

@@ -15,13 +15,13 @@ from olsq.attention.arguments import (
     fold_state,
     per_token,
 )
-from olsq.attention.caches import put, room_in, taken_in
-from olsq.attention.recurrences.ring import Past, after_all, fades, ring_attention
-from olsq.attention.recurrences.window import in_blocks
+from olsq.attention.caches import capacity_of, next_place, write_cache
+from olsq.attention.recurrences.ring import Past, log_decays, ring_attention, sum_after_in_pieces
+from olsq.attention.recurrences.window import map_blocks
 from olsq.attention.scores import attend, unfold
 from olsq.attention.steps import one_token
 from olsq.checks import check_forget
-from olsq.sequence.jax.control import once
+from olsq.sequence.jax.control import compile_once
 from olsq.sequence.jax.pieces import pieces_of, running_sum
 from olsq.sequence.jax.tiles import finite
 
@@ -137,7 +137,7 @@ def forgetting(
     reset = reset if start is None else reset | start
     logs = jnp.where(reset, 0, logs)
     n, t = q.shape[:2]
-    room = room_in(state, capacity, t)
+    room = capacity_of(state, capacity, t)
     shape = (layout.batch, layout.heads, room)
     zero = ForgettingKeyValues(
         jnp.zeros((*shape, k.shape[-1]), layout.working),
@@ -147,13 +147,13 @@ def forgetting(
         jnp.zeros(shape[:2], jnp.int32),
     )
     cache: ForgettingKeyValues = fold_state(state, zero, layout)
-    taken = taken_in(cache.length, t, room)
+    taken = next_place(cache.length, t, room)
     order = running_sum(reset)
     k = jnp.where(unknown[..., None], jnp.nan, k)
     held = (cache.keys, cache.values, cache.present) if state is not None else (None, None, None)
     now = k, v, jnp.ones((n, t), bool)
-    keys, values, present = (put(*x, taken, room) for x in zip(held, now, strict=True))
-    orders = put(jnp.zeros((n, room), order.dtype), order, taken, room)
+    keys, values, present = (write_cache(*x, taken, room) for x in zip(held, now, strict=True))
+    orders = write_cache(jnp.zeros((n, room), order.dtype), order, taken, room)
     sample_lost = ~(finite(keys) & finite(values)) & present
     clean_k, clean_v = (jnp.where(sample_lost[..., None], 0, x) for x in (keys, values))
     cached = jnp.where(cache.present, cache.log_decay, 0)
@@ -167,7 +167,7 @@ def forgetting(
     out = jnp.where(taken + t > room, jnp.nan, out)
     last = order[:, -1:] if t else jnp.zeros((n, 1), order.dtype)
     stays = present & (orders == last)
-    decay = jnp.where(stays, _until(jnp.full((), t, taken.dtype), gates, room), 0)
+    decay = jnp.where(stays, _log_decay_until(jnp.full((), t, taken.dtype), gates, room), 0)
     length = jnp.broadcast_to(taken + t, (n,)).astype(cache.length.dtype)
     return unfold(out, ForgettingKeyValues(keys, values, decay, stays, length), layout)
 
@@ -236,7 +236,7 @@ def _check_logs(forget: Any, log_forget: Any, layout: Layout) -> tuple[Array, Ar
     return jnp.log(jnp.where(unknown | reset, 1, gates)), unknown, reset
 
 
-def _until(stop: Array, gates: tuple[Array, Array | None, Array], room: int) -> Array:
+def _log_decay_until(stop: Array, gates: tuple[Array, Array | None, Array], room: int) -> Array:
     """Sum the logs of the gates after each token (N, M) and before token ``stop``.
 
     ``gates`` are the tokens' own logs (N, T), those after each token of the cache before them (N,
@@ -245,10 +245,10 @@ def _until(stop: Array, gates: tuple[Array, Array | None, Array], room: int) -> 
     logs, cached, taken = gates
     counted = jnp.where(jnp.arange(logs.shape[1], dtype=taken.dtype) < stop, logs, 0)
     older = None if cached is None else cached + counted.sum(1, keepdims=True)
-    return put(older, after_all(counted), taken, room)
+    return write_cache(older, sum_after_in_pieces(counted), taken, room)
 
 
-@once
+@compile_once
 def _read(q: Array, order: Array, held: tuple[Array, ...], gates: Any, scale: Any) -> Array:
     """Attend from queries (N, T, K) to a cache (N, M, ...) that contains their own tokens."""
     k, v, present, orders, sample_lost = held
@@ -260,8 +260,8 @@ def _read(q: Array, order: Array, held: tuple[Array, ...], gates: Any, scale: An
         visible = present[:, None] & (place <= taken + at[:, :, None])
         visible = visible & (orders[:, None] == order[..., None])
         first = at[:, 0].max(initial=0)
-        fade = fades(_until(first, gates, len(place)), logs, taken + first)
+        fade = log_decays(_log_decay_until(first, gates, len(place)), logs, taken + first)
         return attend(q, k, v, visible, sample_lost, scale, fade)
 
     at = jnp.broadcast_to(jnp.arange(q.shape[1], dtype=taken.dtype), q.shape[:2])
-    return in_blocks(rows, (q, order, at, logs), (), 1, ROWS)
+    return map_blocks(rows, (q, order, at, logs), (), 1, ROWS)

@@ -8,12 +8,12 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.attention.arguments import Tokens, check_inputs, check_state
-from olsq.attention.lost import as_given, reach, restore_layout
+from olsq.attention.lost import propagate_losses, restore_layout, unfolded_streams
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.recurrences.vector import vector_gated
-from olsq.attention.states import Memory, empty
+from olsq.attention.states import Memory, empty_memory
 from olsq.attention.steps import one_token
-from olsq.sequence.jax.signs import unsigned
+from olsq.sequence.jax.signs import remove_signs
 
 
 def gla(
@@ -145,16 +145,16 @@ def gated_memory(
     tokens: Tokens, layout: Any, state: Any, signed: bool = False
 ) -> tuple[Array, Memory]:
     """Run the linear memory on checked tokens, with scalar or vector gates."""
-    tokens, final_sign = unsigned(tokens) if signed else (tokens, None)
+    tokens, final_sign = remove_signs(tokens) if signed else (tokens, None)
     opened, state_lost = check_state(
-        state, empty(layout, tokens.v.shape[-1], tokens.k.shape[-1]), layout
+        state, empty_memory(layout, tokens.v.shape[-1], tokens.k.shape[-1]), layout
     )
-    lost = reach(tokens, state_lost)
+    lost = propagate_losses(tokens, state_lost)
     if tokens.forget is not None and tokens.forget.ndim == 3:
         v = tokens.v if tokens.weight is None else tokens.weight[..., None] * tokens.v
         out, memory = vector_gated(tokens.q, tokens.k, v, tokens.forget, opened.matrix)
     else:
-        streams, options = as_given(tokens, lost[0], layout)
+        streams, options = unfolded_streams(tokens, lost[0], layout)
         out, memory = gated_linear(*streams, tokens.forget, tokens.weight, opened.matrix, **options)
     memory = memory if final_sign is None else memory * final_sign
     return restore_layout(out, Memory(memory), tokens, state_lost, layout, lost)

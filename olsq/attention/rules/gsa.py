@@ -10,7 +10,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.attention.arguments import check_gates, check_inputs, check_state, check_weight, per_token
-from olsq.attention.lost import leave_out, restore_layout
+from olsq.attention.lost import drop_unwritten, restore_layout
 from olsq.attention.recurrences.slots import row_gated
 from olsq.attention.recurrences.vector import vector_gated
 from olsq.attention.steps import one_token
@@ -118,9 +118,9 @@ def gsa(
     unknown = jnp.isnan(gates).any(-1)
     gates = jnp.where(unknown[..., None], 1, gates)
     if weight is None:
-        written = _share(log_forget, gates, layout, slots, unknown)
+        written = _written_share(log_forget, gates, layout, slots, unknown)
     else:
-        tokens, strength = leave_out(
+        tokens, strength = drop_unwritten(
             tokens, jnp.ones((n, t), layout.working) if strength is None else strength
         )
         strength = strength if strength.ndim == 3 else strength[..., None]
@@ -191,7 +191,7 @@ def gsa_step(
     return o[:, 0], state
 
 
-def _share(log_forget: Any, gates: Array, layout: Any, slots: int, unknown: Array) -> Array:
+def _written_share(log_forget: Any, gates: Array, layout: Any, slots: int, unknown: Array) -> Array:
     """Compute ``1 - a`` (N, T, M), to the last digit also where logs are given."""
     if log_forget is None:
         return 1 - gates

@@ -17,7 +17,7 @@ from olsq.attention.arguments import (
     fold_heads,
     layout_of,
 )
-from olsq.attention.regression import check_moments, clean
+from olsq.attention.regression import check_moments, fold_and_clean
 from olsq.checks import concrete
 from olsq.problem import Moments
 from olsq.sequence.jax import query
@@ -111,7 +111,7 @@ def intention(
     queries = fold_heads(asked["q"].astype(layout.working))
     lam = jnp.broadcast_to(jnp.asarray(ridge, layout.working), (h, k.shape[-1]))
     lam = jnp.tile(lam, (b, 1))
-    start = None if state is None else Moments(*(clean(jnp.asarray(x)) for x in state))
+    start = None if state is None else Moments(*(fold_and_clean(jnp.asarray(x)) for x in state))
     state_lost = jnp.zeros((b * h,), bool)
     if state is not None:
         state_lost = jnp.isnan(state.gram).any((2, 3)) | jnp.isnan(state.cross).any((2, 3))

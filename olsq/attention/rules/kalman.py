@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 
 from olsq.attention.arguments import check_inputs, check_positive, per_token
 from olsq.attention.recurrences.linear import gated_linear
-from olsq.attention.regression import check_regression_inputs, clean, frobenius
+from olsq.attention.regression import check_regression_inputs, fold_and_clean, frobenius_norms
 from olsq.attention.steps import one_token
 from olsq.checks import concrete, refuse
 from olsq.problem import Moments
@@ -109,8 +109,10 @@ def kalman(
     )  # fmt: skip
     keys, values = tokens.k.shape[-1], tokens.v.shape[-1]
     n = layout.batch * layout.heads
-    gram = jnp.zeros((n, keys, keys), layout.working) if state is None else clean(state.gram)
-    norms = frobenius(tokens, gram)
+    gram = (
+        jnp.zeros((n, keys, keys), layout.working) if state is None else fold_and_clean(state.gram)
+    )
+    norms = frobenius_norms(tokens, gram)
     # Without any sample, any ridge gives the same output: 0.
     ridge = jnp.where(norms > 0, ratio * norms, 1).reshape(*streams[0].shape[:3], 1)
     # with a traced ratio the bound is the trace of H, which needs more steps
@@ -126,7 +128,9 @@ def kalman(
     if mix is not None:
         share = per_token("mix", mix, layout).reshape(*value.shape[:3], 1)
         cross = (
-            jnp.zeros((n, values, keys), layout.working) if state is None else clean(state.cross)
+            jnp.zeros((n, values, keys), layout.working)
+            if state is None
+            else fold_and_clean(state.cross)
         )
         plain = gated_linear(*tokens[:5], cross)[0].reshape(value.shape)
         # replaced, so that NaN does not enter the gradients of earlier tokens

@@ -9,8 +9,8 @@ from jax.typing import ArrayLike
 from olsq import checks
 from olsq.attention.arguments import check_inputs, check_state, per_token
 from olsq.attention.lost import restore_layout
-from olsq.attention.recurrences.vector_delta import delta_of_any_gates
-from olsq.attention.states import Memory, empty
+from olsq.attention.recurrences.vector_delta import delta_rule_any_gates
+from olsq.attention.states import Memory, empty_memory
 from olsq.attention.steps import one_token
 
 
@@ -97,8 +97,8 @@ def kda(
         fine = jnp.isfinite(gates).all(-1)
         tokens = tokens._replace(sample_lost=tokens.sample_lost | ~fine)
         read = jnp.where(fine[..., None], gates, 0) * read
-    opened, state_lost = check_state(state, empty(layout, tokens.v.shape[-1], width), layout)
-    out, memory = delta_of_any_gates(
+    opened, state_lost = check_state(state, empty_memory(layout, tokens.v.shape[-1], width), layout)
+    out, memory = delta_rule_any_gates(
         tokens.q, read, tokens.k, tokens.v, tokens.forget, tokens.weight, opened.matrix
     )
     return restore_layout(out, Memory(memory), tokens, state_lost, layout)

@@ -10,9 +10,9 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.attention.arguments import check_count, check_inputs, check_state
-from olsq.attention.lost import as_given, reach, restore_layout
+from olsq.attention.lost import propagate_losses, restore_layout, unfolded_streams
 from olsq.attention.recurrences.linear import gated_linear
-from olsq.attention.states import Memory, Normalised, empty
+from olsq.attention.states import Memory, Normalised, empty_memory
 from olsq.attention.steps import one_token
 from olsq.checks import check_choice
 
@@ -98,7 +98,7 @@ def linear(
     tokens, layout = check_inputs(q, k, v, weight=weight, segment_ids=segment_ids, state=state)
     phi_q, phi_k = (features(x, feature_map, nu) for x in (tokens.q, tokens.k))
     width, values = phi_k.shape[-1], tokens.v.shape[-1]
-    zero: Any = empty(layout, values, width)
+    zero: Any = empty_memory(layout, values, width)
     if normalise:
         mass = jnp.zeros((layout.batch, layout.heads, width), layout.working)
         zero = Normalised(zero.matrix, mass)
@@ -107,13 +107,13 @@ def linear(
     if normalise:
         v = jnp.concatenate([v, jnp.ones_like(v[..., :1])], -1)
         memory = jnp.concatenate([memory, opened.normaliser[:, None]], 1)
-    lost = reach(tokens, state_lost)
+    lost = propagate_losses(tokens, state_lost)
     streams, options = (phi_q, phi_k, v), {}
     if feature_map == "identity" and not normalise:
-        streams, options = as_given(tokens, lost[0], layout)
+        streams, options = unfolded_streams(tokens, lost[0], layout)
     out, memory = gated_linear(*streams, tokens.forget, tokens.weight, memory, **options)
     if normalise:
-        out = divide(out[..., :-1], out[..., -1:])
+        out = divide_or_zero(out[..., :-1], out[..., -1:])
         return restore_layout(
             out, Normalised(memory[:, :-1], memory[:, -1]), tokens, state_lost, layout, lost
         )
@@ -170,6 +170,6 @@ def linear_step(
     return o[:, 0], state
 
 
-def divide(a: Array, b: Array) -> Array:
+def divide_or_zero(a: Array, b: Array) -> Array:
     """Compute a / b, 0 where b is exactly 0; derivatives are finite there too."""
     return jnp.where(b == 0, 0, a / jnp.where(b == 0, 1, b))

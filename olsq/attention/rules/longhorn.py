@@ -7,10 +7,10 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.attention.arguments import check_inputs, check_state, check_weight
-from olsq.attention.lost import leave_out, restore_layout
+from olsq.attention.lost import drop_unwritten, restore_layout
 from olsq.attention.recurrences.elementwise import elementwise
 from olsq.attention.recurrences.vector import vector_gated
-from olsq.attention.states import Memory, empty
+from olsq.attention.states import Memory, empty_memory
 from olsq.attention.steps import one_token
 
 
@@ -73,8 +73,8 @@ def longhorn(
     """
     tokens, layout = check_inputs(q, k, v, segment_ids=segment_ids, state=state)
     values, keys = tokens.v.shape[-1], tokens.k.shape[-1]
-    tokens, beta = leave_out(tokens, check_weight("weight", weight, layout, values))
-    opened, state_lost = check_state(state, empty(layout, values, keys), layout)
+    tokens, beta = drop_unwritten(tokens, check_weight("weight", weight, layout, values))
+    opened, state_lost = check_state(state, empty_memory(layout, values, keys), layout)
     squares = tokens.k**2
     norm = squares.sum(-1, keepdims=True)
     if beta is None or beta.ndim == 2:
@@ -86,7 +86,13 @@ def longhorn(
     else:
         d = beta / (1 + beta * norm)
         out, memory = elementwise(
-            tokens.q, tokens.k, d * tokens.v, factors, {"d": d}, opened.matrix, start=tokens.start
+            tokens.q,
+            tokens.k,
+            d * tokens.v,
+            decay_factors,
+            {"d": d},
+            opened.matrix,
+            start=tokens.start,
         )
     return restore_layout(out, Memory(memory), tokens, state_lost, layout)
 
@@ -132,6 +138,6 @@ def longhorn_step(
     return o[:, 0], state
 
 
-def factors(x: dict[str, Array], _: None) -> Array:
+def decay_factors(x: dict[str, Array], _: None) -> Array:
     """Compute the factor of each entry of the memory, (N, K, V)."""
     return 1 - (x["k"] ** 2)[:, :, None] * x["d"][:, None, :]

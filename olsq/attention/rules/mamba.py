@@ -7,9 +7,9 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.attention.arguments import check_inputs, check_state, fold_heads, per_head, per_token
-from olsq.attention.lost import leave_out, restore_layout
+from olsq.attention.lost import drop_unwritten, restore_layout
 from olsq.attention.recurrences.elementwise import elementwise
-from olsq.attention.states import Memory, empty
+from olsq.attention.states import Memory, empty_memory
 from olsq.attention.steps import one_token
 from olsq.checks import refuse
 from olsq.sequence.jax.tiles import finite
@@ -81,14 +81,14 @@ def mamba(
     tokens, layout = check_inputs(q, k, v, segment_ids=segment_ids, state=state)
     values, keys = tokens.v.shape[-1], tokens.k.shape[-1]
     refuse("step", step, lambda s: s < 0, "be >= 0 (it is a time)")
-    tokens, times = leave_out(tokens, per_token("step", step, layout, values))
+    tokens, times = drop_unwritten(tokens, per_token("step", step, layout, values))
     assert times is not None
     speed = jnp.swapaxes(jnp.exp(per_head("rate", rate, layout, values, keys)), 1, 2)
     direct = None if skip is None else per_head("skip", skip, layout, values)[:, None]
-    opened, state_lost = check_state(state, empty(layout, values, keys), layout)
+    opened, state_lost = check_state(state, empty_memory(layout, values, keys), layout)
 
     out, memory = elementwise(
-        tokens.q, tokens.k, times * tokens.v, factors, {"step": times}, opened.matrix,
+        tokens.q, tokens.k, times * tokens.v, decay_factors, {"step": times}, opened.matrix,
         own=speed, start=tokens.start,
     )  # fmt: skip
     if direct is not None:
@@ -147,6 +147,6 @@ def mamba_step(
     return o[:, 0], state
 
 
-def factors(x: dict[str, Array], speed: Array) -> Array:
+def decay_factors(x: dict[str, Array], speed: Array) -> Array:
     """Compute the factor of each entry of the memory, (N, K, V), with speeds of the same shape."""
     return jnp.exp(-x["step"][:, None, :] * speed)

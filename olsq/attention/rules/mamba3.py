@@ -21,7 +21,7 @@ from olsq.attention.lost import restore_layout
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.steps import one_token
 from olsq.checks import check_real, refuse
-from olsq.sequence.jax.pieces import delayed, running
+from olsq.sequence.jax.pieces import delay, scan_time
 from olsq.sequence.jax.tiles import finite
 
 
@@ -134,7 +134,7 @@ def mamba3(
     known = jnp.isfinite(steps) & jnp.isfinite(share)
     steps, share = (jnp.where(known, x, 0) for x in (steps, share))
     tokens = tokens._replace(sample_lost=tokens.sample_lost | ~known)
-    tokens, turns = _turns(angle, tokens, layout)
+    tokens, turns = _accumulate_rotations(angle, tokens, layout)
     values, keys = tokens.v.shape[-1], tokens.k.shape[-1]
     shape = (layout.batch, layout.heads)
     zero = Mamba3State(
@@ -142,13 +142,13 @@ def mamba3(
     )
     opened, state_lost = check_state(state, zero, layout)
     turned, read = (tokens.k, tokens.q) if turns is None else (
-        _turn(x, *turns) for x in (tokens.k, tokens.q)
+        _rotate_pairs(x, *turns) for x in (tokens.k, tokens.q)
     )  # fmt: skip
     # S without the write at the end of a token's step, which is added with the next token's.
     late = share * steps
-    write = delayed(late, jnp.zeros((n, 1), late.dtype)) + (1 - share) * steps
+    write = delay(late, jnp.zeros((n, 1), late.dtype)) + (1 - share) * steps
     write = write if tokens.forget is None else tokens.forget * write
-    before = delayed(turned, opened.key[:, None]), delayed(tokens.v, opened.value[:, None])
+    before = delay(turned, opened.key[:, None]), delay(tokens.v, opened.value[:, None])
     out, memory = gated_linear(read, *before, tokens.forget, write, opened.matrix)
     own = (read * turned).sum(-1, keepdims=True)
     out = out + late[..., None] * own * tokens.v
@@ -157,7 +157,7 @@ def mamba3(
         memory = memory + jnp.einsum("n,nv,nk->nvk", late[:, -1], tokens.v[:, -1], turned[:, -1])
         if turns is not None:
             cos, sin = (x[:, -1, None] for x in turns)
-            memory = _turn(memory, cos, -sin)
+            memory = _rotate_pairs(memory, cos, -sin)
         last = Mamba3State(memory, tokens.k[:, -1], tokens.v[:, -1])
     return restore_layout(out, last, tokens, state_lost, layout)
 
@@ -211,7 +211,7 @@ def mamba3_step(
     return o[:, 0], state
 
 
-def _turns(angle: Any, tokens: Tokens, layout: Layout) -> tuple[Tokens, Any]:
+def _accumulate_rotations(angle: Any, tokens: Tokens, layout: Layout) -> tuple[Tokens, Any]:
     """Accumulate cosines and sines (N, T, R) of the angles up to each token; None where nothing
     turns.
     """
@@ -236,12 +236,12 @@ def _turns(angle: Any, tokens: Tokens, layout: Layout) -> tuple[Tokens, Any]:
 
     if not t:
         return tokens, (jnp.swapaxes(angles.reshape(n, r, t), 1, 2),) * 2
-    cos, sin = running(follow, (jnp.cos(angles), jnp.sin(angles)), (1.0, 0.0))
+    cos, sin = scan_time(follow, (jnp.cos(angles), jnp.sin(angles)), (1.0, 0.0))
     size = jax.lax.rsqrt(cos * cos + sin * sin)  # 1, but for rounding, which would add up
     return tokens, tuple(jnp.swapaxes((x * size).reshape(n, r, t), 1, 2) for x in (cos, sin))
 
 
-def _turn(x: Array, cos: Array, sin: Array) -> Array:
+def _rotate_pairs(x: Array, cos: Array, sin: Array) -> Array:
     """Rotate neighbouring pairs among the first 2 R of x (..., K) by angles (..., R)."""
     width = 2 * cos.shape[-1]
     a, b = x[..., 0:width:2], x[..., 1:width:2]

@@ -9,7 +9,12 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.attention.arguments import check_positive
-from olsq.attention.regression import check_regression_inputs, check_token, gate, or_empty
+from olsq.attention.regression import (
+    as_factor,
+    check_regression_inputs,
+    check_token,
+    moments_or_zero,
+)
 from olsq.attention.steps import one_token
 from olsq.problem import DecodeState, Moments
 from olsq.sequence.jax import online_lstsq, query, update
@@ -194,11 +199,11 @@ def mesa_step(
         return o[:, 0], moments
     check_token(q, k, v)
     if isinstance(state, DecodeState):
-        decoding = update(state, k, v, forget=gate(forget, log_forget, False), weight=weight)
+        decoding = update(state, k, v, forget=as_factor(forget, log_forget, False), weight=weight)
         return query(decoding, q).astype(promoted(q, k, v)), decoding
     if ridge is None:
         raise ValueError("ridge is needed, unless the state is a DecodeState")
     check_positive("ridge", ridge)
-    moments = or_empty(state, k, v)
-    moments = update(moments, k, v, forget=gate(forget, log_forget, False), weight=weight)
+    moments = moments_or_zero(state, k, v)
+    moments = update(moments, k, v, forget=as_factor(forget, log_forget, False), weight=weight)
     return query(moments, q, ridge=ridge).astype(promoted(q, k, v)), moments

@@ -18,7 +18,7 @@ from olsq.attention.arguments import (
 from olsq.attention.lost import restore_layout
 from olsq.attention.recurrences.delta import delta_rule
 from olsq.attention.recurrences.vector_solve import solve_keys
-from olsq.attention.states import empty
+from olsq.attention.states import empty_memory
 from olsq.attention.steps import one_token
 from olsq.sequence.jax.gates import lost_tokens
 from olsq.sequence.jax.precision import in_full_precision
@@ -130,11 +130,11 @@ def mesa_channel(
         k=jnp.where(fine[..., None], tokens.k, 0), sample_lost=tokens.sample_lost | huge
     )
     keys, values = tokens.k.shape[-1], tokens.v.shape[-1]
-    zero = empty(layout, values, keys).matrix
+    zero = empty_memory(layout, values, keys).matrix
     gram = jnp.zeros((layout.batch, layout.heads, keys, keys), layout.working)
     opened, state_lost = check_state(state, MesaChannelState(zero, gram), layout)
     if 0 not in (layout.batch, layout.length):
-        fades = _roots(tokens.forget, tokens.k)
+        fades = _gate_roots(tokens.forget, tokens.k)
         lam = per_head("ridge", ridge, layout, keys)
         written, gram = solve_keys(tokens.k, fades, tokens.weight, lam, opened.gram)
         clears = with_resets(None, tokens.start, layout.working)
@@ -149,7 +149,7 @@ def mesa_channel(
     return restore_layout(out, state, tokens, state_lost, layout, output_lost)
 
 
-def _roots(gates: Array | None, k: Array) -> Array:
+def _gate_roots(gates: Array | None, k: Array) -> Array:
     """Compute the square roots of gates, one per key dimension, with derivative 0 at 0."""
     if gates is None:
         return jnp.ones_like(k)

@@ -10,11 +10,11 @@ from jax.typing import ArrayLike
 
 from olsq.attention.arguments import check_positive
 from olsq.attention.regression import (
+    as_factor,
     check_regression_inputs,
     check_token,
-    gate,
-    or_empty,
-    ridge_left,
+    moments_or_zero,
+    remaining_ridge,
     spare_ridge,
 )
 from olsq.attention.steps import one_token
@@ -105,7 +105,7 @@ def mesa_discounted(
     # Every segment starts with its own ridge: it is the fixed problem with a ridge per token.
     if ridge is None:
         raise ValueError("ridge is needed with segment_ids: every segment starts with it")
-    left, first, gone = ridge_left(forget, log_forget, segment_ids, layout)
+    left, first, gone = remaining_ridge(forget, log_forget, segment_ids, layout)
     keys = streams[0].shape[-1]
     each = jnp.broadcast_to(jnp.asarray(ridge, layout.working), (layout.heads, keys))
     begins, own, eye = each, each[:, None], jnp.eye(keys, dtype=layout.working)
@@ -205,9 +205,9 @@ def mesa_discounted_step(
         raise ValueError("give ridge with the first token and state with the others")
     if state is None:
         check_positive("ridge", ridge)
-        state = or_empty(None, k, v)
+        state = moments_or_zero(None, k, v)
         held = jnp.broadcast_to(jnp.asarray(ridge, state.gram.dtype), state.gram.shape[:-1])
         state = state._replace(gram=held[..., None] * jnp.eye(held.shape[-1], dtype=held.dtype))
     now: Any = state
-    now = update(now, k, v, forget=gate(forget, log_forget), weight=weight)
+    now = update(now, k, v, forget=as_factor(forget, log_forget), weight=weight)
     return query(now, q).astype(promoted(q, k, v)), now

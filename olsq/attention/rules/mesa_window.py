@@ -17,11 +17,11 @@ from olsq.attention.arguments import (
     fold_state,
     per_head,
 )
-from olsq.attention.recurrences.window import inside, over_windows
+from olsq.attention.recurrences.window import map_windows, window_mask
 from olsq.attention.steps import one_token
 from olsq.problem import Moments
 from olsq.sequence.jax import query
-from olsq.sequence.jax.control import once
+from olsq.sequence.jax.control import compile_once
 from olsq.sequence.jax.gates import gate_products
 from olsq.sequence.jax.pieces import last_tokens, pieces_of, running_sum
 from olsq.sequence.jax.precision import in_full_precision
@@ -142,7 +142,7 @@ def mesa_window(
     earlier = jnp.pad(since, ((0, 0), (0, 1)))[:, 1:]
 
     parts = readable(recent, -earlier), readable(now, running_sum(gates == 0))
-    out = _solved(tokens.q, *parts, lam, window=window)
+    out = _solve_windows(tokens.q, *parts, lam, window=window)
     out = jnp.where(tokens.query_finite[..., None], out, jnp.nan)
     value = jnp.moveaxis(out.reshape(layout.batch, layout.heads, t, out.shape[-1]), 1, 2)
     kept = map(last_tokens, now, recent)
@@ -201,15 +201,15 @@ def mesa_window_step(
     return o[:, 0], state
 
 
-@partial(once, static_argnames="window")
-def _solved(queries: Array, older: Any, tokens: Any, ridge: Array, *, window: int) -> Array:
+@partial(compile_once, static_argnames="window")
+def _solve_windows(queries: Array, older: Any, tokens: Any, ridge: Array, *, window: int) -> Array:
     """Solve queries (N, T, K) from tokens (N, T, ...) and the window - 1 tokens before them."""
     before, pieces = window - 1, pieces_of(queries.shape[1])
 
     def block(queries: Array, parts: Any) -> Array:
         k, v, gates, weight, sample_lost, resets = parts
         size = queries.shape[1]
-        seen = inside(size, window)
+        seen = window_mask(size, window)
         # Products of gates: after each earlier token to the block's start, then inside the block.
         later = jnp.cumprod(gates[:, 1:before][:, ::-1], 1)[:, ::-1]
         later = jnp.concatenate([later, jnp.ones_like(gates[:, :1])], 1)[:, :before]
@@ -226,7 +226,7 @@ def _solved(queries: Array, older: Any, tokens: Any, ridge: Array, *, window: in
         visible = seen & (resets[:, None] == resets[:, before:, None])
         return jnp.where((visible & sample_lost[:, None]).any(-1)[..., None], jnp.nan, out)
 
-    return over_windows(block, queries, older, tokens, window, min(ROWS, max(8, window)))
+    return map_windows(block, queries, older, tokens, window, min(ROWS, max(8, window)))
 
 
 def _gram(

@@ -12,10 +12,10 @@ from jax.typing import ArrayLike
 from olsq.attention.arguments import Tokens, check_inputs, check_state, per_token
 from olsq.attention.lost import restore_layout
 from olsq.attention.recurrences.linear import gated_linear
-from olsq.attention.states import empty
+from olsq.attention.states import empty_memory
 from olsq.attention.steps import one_token
 from olsq.checks import refuse
-from olsq.sequence.jax.pieces import delayed, running
+from olsq.sequence.jax.pieces import delay, scan_time
 
 
 class MLSTMState(NamedTuple):
@@ -105,7 +105,7 @@ def mlstm(
         q, k, v, forget=forget, log_forget=log_forget, weight=weight, segment_ids=segment_ids,
         state=state,
     )  # fmt: skip
-    memory = empty(layout, tokens.v.shape[-1], tokens.k.shape[-1]).matrix
+    memory = empty_memory(layout, tokens.v.shape[-1], tokens.k.shape[-1]).matrix
     level = jnp.full((layout.batch, layout.heads), -jnp.inf if log_weight is not None else 0.0)
     zero = MLSTMState(memory, memory[:, :, 0], level.astype(layout.working))
     opened, state_lost = check_state(state, zero, layout)
@@ -200,11 +200,11 @@ def _stabilise(gates: Any, logs: Array, start: Array) -> tuple[Array, Array, Arr
     def join(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
         return a[0] + b[0], jnp.maximum(a[1] + b[0], b[1])
 
-    sums, maxima = running(
+    sums, maxima = scan_time(
         join, (log_gates, jax.lax.stop_gradient(logs)), (0.0, -jnp.inf)
     )
     maxima = jnp.maximum(maxima, sums + start[:, None])
-    before = delayed(maxima, start[:, None])
+    before = delay(maxima, start[:, None])
     empty = jnp.isneginf(maxima)
     now = jnp.where(empty, 0, maxima)
     # exp(m_{t-1} - m_t) overflows where the gate is tiny; together they are at most 1, but for

@@ -9,10 +9,10 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.attention.arguments import check_gates, check_inputs, check_state, check_weight
-from olsq.attention.lost import resets, restore_layout
-from olsq.attention.recurrences.linear import accumulate
-from olsq.attention.recurrences.vector_delta import delta_of_any_gates
-from olsq.attention.states import empty
+from olsq.attention.lost import reset_mask, restore_layout
+from olsq.attention.recurrences.linear import accumulate_gated
+from olsq.attention.recurrences.vector_delta import delta_rule_any_gates
+from olsq.attention.states import empty_memory
 from olsq.attention.steps import one_token
 from olsq.sequence.jax.gates import lost_tokens
 
@@ -107,7 +107,7 @@ def preconditioned_delta(
         state=state, vector=True,
     )  # fmt: skip
     keys, values = tokens.k.shape[-1], tokens.v.shape[-1]
-    zero = empty(layout, values, keys)
+    zero = empty_memory(layout, values, keys)
     flat = jnp.zeros((layout.batch, layout.heads, keys), layout.working)
     opened, state_lost = check_state(state, PreconditionedState(zero.matrix, flat), layout)
     rate = check_gates(curvature_forget, None, layout, name="curvature_forget")
@@ -123,10 +123,10 @@ def preconditioned_delta(
         learn = jnp.where(tokens.weight == 0, 0, learn)
     if tokens.start is not None:
         rate = jnp.where(tokens.start, 0, 1 if rate is None else rate).astype(layout.working)
-    squares, curvature = accumulate(tokens.k**2, rate, learn, opened.curvature)
+    squares, curvature = accumulate_gated(tokens.k**2, rate, learn, opened.curvature)
     s = jnp.log(squares + eps) - center
     scaling = base ** (-s / (1 + jnp.abs(s)))
-    out, memory = delta_of_any_gates(
+    out, memory = delta_rule_any_gates(
         tokens.q, tokens.k, scaling * tokens.k, tokens.v, tokens.forget, tokens.weight,
         opened.matrix,
     )  # fmt: skip
@@ -138,7 +138,7 @@ def preconditioned_delta(
         scaling_lost = lost_tokens(
             tokens.sample_lost, never if rate is None else rate == 0, state_lost
         )
-        reach = lost_tokens(tokens.sample_lost | scaling_lost, resets(tokens), state_lost)
+        reach = lost_tokens(tokens.sample_lost | scaling_lost, reset_mask(tokens), state_lost)
         output_lost = reach, reach[:, -1]
     return restore_layout(
         out, PreconditionedState(memory, curvature), tokens, state_lost, layout, output_lost

@@ -39,7 +39,7 @@ class Hidden(NamedTuple):
     hidden: Array
 
 
-def root(x: Array) -> Array:
+def bounded_sqrt(x: Array) -> Array:
     """Compute sqrt(x) for x >= 0, with a derivative of at most ``STEEPEST`` (to any order and
     mode).
     """
@@ -131,7 +131,7 @@ def rg_lru(
     gates = factors if start is None else jnp.where(start[..., None], 0, factors)
     zero = Hidden(jnp.zeros((b, h, width), layout.working))
     opened, state_lost = check_state(state, zero, layout)
-    add = root(-jnp.expm1(2 * log_factor)) * (admits * x)
+    add = bounded_sqrt(-jnp.expm1(2 * log_factor)) * (admits * x)
     out, hidden = diagonal(gates, add, opened.hidden)
     tokens = Tokens(x, x, x, gates, None, start, sample_lost, jnp.ones_like(sample_lost))
     return restore_layout(out, Hidden(hidden), tokens, state_lost, layout)

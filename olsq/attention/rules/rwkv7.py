@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 from olsq.attention.arguments import check_inputs, check_state, per_token
 from olsq.attention.lost import restore_layout
 from olsq.attention.recurrences.vector_delta import vector_delta
-from olsq.attention.states import Memory, empty
+from olsq.attention.states import Memory, empty_memory
 from olsq.attention.steps import one_token
 from olsq.checks import refuse
 from olsq.sequence.jax.gates import lost_tokens
@@ -97,7 +97,7 @@ def rwkv7(
         r = jnp.where(tokens.start[..., None], 0, r)
     gates = jnp.ones_like(tokens.sample_lost, r.dtype) if tokens.forget is None else tokens.forget
     gates = gates if gates.ndim == 3 else jnp.broadcast_to(gates[..., None], r.shape)
-    opened, state_lost = check_state(state, empty(layout, tokens.v.shape[-1], width), layout)
+    opened, state_lost = check_state(state, empty_memory(layout, tokens.v.shape[-1], width), layout)
     out, memory = vector_delta(
         tokens.q, r, rate * r, None, gates, opened.matrix, added=(tokens.k, tokens.v)
     )

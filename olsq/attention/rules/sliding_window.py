@@ -10,10 +10,10 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.attention.arguments import check_count, check_segments, check_streams, fold_state
-from olsq.attention.recurrences.window import inside, over_windows
+from olsq.attention.recurrences.window import map_windows, window_mask
 from olsq.attention.scores import attend, unfold
 from olsq.attention.steps import one_token
-from olsq.sequence.jax.control import once
+from olsq.sequence.jax.control import compile_once
 from olsq.sequence.jax.pieces import last_tokens, running_sum
 from olsq.sequence.jax.tiles import finite
 
@@ -160,7 +160,7 @@ def sliding_window_step(
     return o[:, 0], state
 
 
-@partial(once, static_argnames="window")
+@partial(compile_once, static_argnames="window")
 def _read(rows: Any, older: Any, tokens: Any, scale: Any, *, window: int) -> Array:
     """Attend from queries, with the numbers of their sequences, (N, T, ...), to tokens and those
     before.
@@ -169,8 +169,8 @@ def _read(rows: Any, older: Any, tokens: Any, scale: Any, *, window: int) -> Arr
     def block(rows: Any, tokens: Any) -> Array:
         q, order = rows
         keys, values, present, orders, sample_lost = tokens
-        visible = present[:, None] & inside(q.shape[1], window)
+        visible = present[:, None] & window_mask(q.shape[1], window)
         visible = visible & (orders[:, None] == order[..., None])
         return attend(q, keys, values, visible, sample_lost, scale)
 
-    return over_windows(block, rows, older, tokens, window, max(64, window))
+    return map_windows(block, rows, older, tokens, window, max(64, window))

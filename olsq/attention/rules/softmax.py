@@ -9,13 +9,13 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.attention.arguments import check_segments, check_streams, fold_state
-from olsq.attention.caches import put, room_in, taken_in
+from olsq.attention.caches import capacity_of, next_place, write_cache
 from olsq.attention.recurrences.ring import Past, ring_attention
 from olsq.attention.recurrences.triangle import triangle_attention
-from olsq.attention.recurrences.window import in_blocks
+from olsq.attention.recurrences.window import map_blocks
 from olsq.attention.scores import attend, unfold
 from olsq.attention.steps import one_token
-from olsq.sequence.jax.control import once
+from olsq.sequence.jax.control import compile_once
 from olsq.sequence.jax.pieces import pieces_of, running_sum
 from olsq.sequence.jax.tiles import finite
 
@@ -115,7 +115,7 @@ def softmax(
     q, k, v, layout = check_streams(q, k, v, state)
     start = check_segments(segment_ids, layout)
     n, t = q.shape[:2]
-    room = room_in(state, capacity, t)
+    room = capacity_of(state, capacity, t)
     shape = (layout.batch, layout.heads, room)
     zero = KeyValues(
         jnp.zeros((*shape, k.shape[-1]), layout.working),
@@ -124,12 +124,12 @@ def softmax(
         jnp.zeros(shape[:2], jnp.int32),
     )
     cache: KeyValues = fold_state(state, zero, layout)
-    taken = taken_in(cache.length, t, room)
+    taken = next_place(cache.length, t, room)
     order = jnp.zeros((n, t), jnp.int32) if start is None else running_sum(start)
     held = tuple(cache[:3]) if state is not None else (None, None, None)
     now = k, v, jnp.ones((n, t), bool)
-    keys, values, present = (put(*x, taken, room) for x in zip(held, now, strict=True))
-    orders = put(jnp.zeros((n, room), order.dtype), order, taken, room)
+    keys, values, present = (write_cache(*x, taken, room) for x in zip(held, now, strict=True))
+    orders = write_cache(jnp.zeros((n, room), order.dtype), order, taken, room)
     sample_lost = ~(finite(keys) & finite(values)) & present
     clean_k, clean_v = (jnp.where(sample_lost[..., None], 0, x) for x in (keys, values))
 
@@ -193,7 +193,7 @@ def softmax_step(
     return o[:, 0], state
 
 
-@once
+@compile_once
 def _read(q: Array, order: Array, held: tuple[Array, ...], taken: Array, scale: Any) -> Array:
     """Attend from queries (N, T, K) to a cache (N, M, ...) whose place ``taken`` holds the first of
     them.
@@ -208,4 +208,4 @@ def _read(q: Array, order: Array, held: tuple[Array, ...], taken: Array, scale: 
         return attend(q, k, v, visible, sample_lost, scale)
 
     at = jnp.broadcast_to(jnp.arange(q.shape[1], dtype=taken.dtype), q.shape[:2])
-    return in_blocks(rows, (q, order, at), (), 1, ROWS)
+    return map_blocks(rows, (q, order, at), (), 1, ROWS)

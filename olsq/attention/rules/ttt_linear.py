@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 
 from olsq.attention.arguments import check_inputs
 from olsq.attention.steps import one_token
-from olsq.attention.training import given, train
+from olsq.attention.training import initial_weights, train
 
 
 class TTTLinearState(NamedTuple):
@@ -115,7 +115,7 @@ def ttt_linear(
     tokens, layout = check_inputs(q, k, v, segment_ids=segment_ids, state=state)
     width = tokens.v.shape[-1]
     shapes = {"weight": (width, width), "bias": (width,)}
-    layers = given(initial, shapes, layout)
+    layers = initial_weights(initial, shapes, layout)
     return train(
         tokens, layout, TTTLinearState, layers, learning_rate, (norm_scale, norm_bias, eps),
         mini_batch, query_factor, state,

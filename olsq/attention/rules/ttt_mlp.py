@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 
 from olsq.attention.arguments import check_inputs
 from olsq.attention.steps import one_token
-from olsq.attention.training import given, train
+from olsq.attention.training import initial_weights, train
 
 
 class TTTMLPState(NamedTuple):
@@ -124,7 +124,7 @@ def ttt_mlp(
         "weight2": (width, hidden),
         "bias2": (width,),
     }
-    layers = given(initial, shapes, layout)
+    layers = initial_weights(initial, shapes, layout)
     return train(
         tokens, layout, TTTMLPState, layers, learning_rate, (norm_scale, norm_bias, eps),
         mini_batch, query_factor, state,

@@ -18,11 +18,11 @@ from olsq.attention.arguments import (
 )
 from olsq.attention.lost import restore_layout
 from olsq.attention.recurrences.vector import vector_gated
-from olsq.attention.states import Memory, empty
+from olsq.attention.states import Memory, empty_memory
 from olsq.attention.steps import one_token
 from olsq.checks import check_real
 from olsq.sequence.jax.gates import lost_tokens
-from olsq.sequence.jax.pieces import delayed
+from olsq.sequence.jax.pieces import delay
 
 
 def hgrn2(
@@ -87,7 +87,7 @@ def hgrn2(
         )
     )
     opened, state_lost = check_state(
-        state, empty(layout, tokens.v.shape[-1], key.shape[-1]), layout
+        state, empty_memory(layout, tokens.v.shape[-1], key.shape[-1]), layout
     )
     held = jnp.ones_like(tokens.k) if tokens.forget is None else tokens.forget
     out, memory = vector_gated(tokens.q, tokens.k, tokens.v, held, opened.matrix)
@@ -195,7 +195,7 @@ def rwkv6(
     bonus = jnp.asarray(bonus, layout.working)
     if bonus.shape != (layout.heads, width):
         raise ValueError(f"bonus must have shape {(layout.heads, width)}, got {bonus.shape}")
-    opened, state_lost = check_state(state, empty(layout, tokens.v.shape[-1], width), layout)
+    opened, state_lost = check_state(state, empty_memory(layout, tokens.v.shape[-1], width), layout)
     # The reset of a segment comes before the read: its first query sees an empty memory.
     reads = tokens.q if tokens.start is None else jnp.where(tokens.start[..., None], 0, tokens.q)
     held = gates if tokens.start is None else jnp.where(tokens.start[..., None], 0, gates)
@@ -264,7 +264,7 @@ def _output_lost(tokens: Tokens, gates: Array, unknown: Array, state_lost: Array
     if tokens.sample_lost.shape[1] == 0:
         return None
     after = lost_tokens(tokens.sample_lost | unknown, (gates == 0).all(-1), state_lost)
-    before = delayed(after, state_lost[:, None])
+    before = delay(after, state_lost[:, None])
     if tokens.start is not None:
         before = before & ~tokens.start
     return before | tokens.sample_lost, after[:, -1]

@@ -18,11 +18,11 @@ def cholesky_update(R: Array, X: Array) -> Array:
 @jax.jit
 def cholesky_downdate(R: Array, X: Array) -> Array:
     """Compute the factor of ``R^T R - X^T X``, all NaN where that is not positive definite."""
-    return jax.vmap(_release)(jnp.triu(R), X)
+    return jax.vmap(_downdate_one)(jnp.triu(R), X)
 
 
-def _release(R: Array, X: Array) -> Array:
-    """Downdate one factor, in the mixed form of :func:`olsq.linalg.numpy.cholesky.release`."""
+def _downdate_one(R: Array, X: Array) -> Array:
+    """Downdate one factor, as :func:`olsq.linalg.numpy.cholesky.downdate_rows` does."""
 
     d = R.shape[0]
 

@@ -39,7 +39,7 @@ def _insert_rows(Q: Array, R: Array, new: Array, k: Any) -> tuple[Array, Array]:
         W, rest = absorb(W, rows, min(len(W), n))
         if q == m:
             W = jnp.concatenate([W, rest])
-    Q, R = _parts(W, n)
+    Q, R = _split_factors(W, n)
     return Q[_order_of_insertion(m, p, k)], R
 
 
@@ -53,7 +53,7 @@ def _insert_columns(Q: Array, R: Array, new: Array, k: Any) -> tuple[Array, Arra
             Q, R = _with_vector(Q, R, v)
             w = jnp.concatenate([w, rho[None]])
         R = jnp.concatenate([R, w[:, None]], 1)[:, _order_of_insertion(n, 1, k + t)]
-        Q, R = _parts(_sweep(jnp.concatenate([R, Q.T], 1), k + t, k + t, n), n + 1)
+        Q, R = _split_factors(_sweep(jnp.concatenate([R, Q.T], 1), k + t, k + t, n), n + 1)
     return Q, R
 
 
@@ -61,7 +61,7 @@ def _delete_columns(Q: Array, R: Array, k: Any, p: int) -> tuple[Array, Array]:
     (m, q), n = Q.shape, R.shape[1] - p
     W = jnp.concatenate([R[:, _order_of_deletion(n, p, k)], Q.T], 1)
     W = _close_gap(W, min(n, q), p)
-    return _parts(W if q == m else W[:n], n)
+    return _split_factors(W if q == m else W[:n], n)
 
 
 def _delete_rows(Q: Array, R: Array, k: Any, p: int) -> tuple[Array, Array]:
@@ -72,7 +72,7 @@ def _delete_rows(Q: Array, R: Array, k: Any, p: int) -> tuple[Array, Array]:
             Q, R = _with_vector(Q, R, _complement(Q, unit)[1])
         W = _sweep(jnp.concatenate([R, Q.T], 1), n + k, 0, n)[1:]
         order = jnp.concatenate([jnp.arange(n), n + _order_of_deletion(m - 1, 1, k)])
-        Q, R = _parts(W[:, order], n)
+        Q, R = _split_factors(W[:, order], n)
     return Q, R
 
 
@@ -96,12 +96,12 @@ def _sweep(W: Array, column: Any, top: Any, full: int) -> Array:
     here = jnp.arange(W.shape[1]) == column
     last = min(full, len(W) - 1)
     if last + 1 < len(W):
-        row, below = _collect(W[last], W[last + 1 :], column, top <= last)
+        row, below = _rotate_into(W[last], W[last + 1 :], column, top <= last)
         W = jnp.concatenate([W[:last], row[None], below])
 
     def step(low: Array, inputs: tuple[Array, Array]) -> tuple[Array, Array]:
         i, high = inputs
-        high, rest = _collect(high, low[None], column, i >= top)
+        high, rest = _rotate_into(high, low[None], column, i >= top)
         return high, rest[0]
 
     if last <= 0:
@@ -111,7 +111,7 @@ def _sweep(W: Array, column: Any, top: Any, full: int) -> Array:
     return jnp.where(here & (jnp.arange(len(W))[:, None] > top), 0, W)
 
 
-def _collect(row: Array, below: Array, column: Any, active: Any) -> tuple[Array, Array]:
+def _rotate_into(row: Array, below: Array, column: Any, active: Any) -> tuple[Array, Array]:
     """Rotate the rows ``below`` into ``row``, whole, so that they vanish in ``column``."""
     pivot = jax.lax.dynamic_index_in_dim(row, column, 0, False)
     sign = jnp.where(pivot < 0, -1, 1).astype(row.dtype)
@@ -175,7 +175,7 @@ def _with_vector(Q: Array, R: Array, v: Array) -> tuple[Array, Array]:
     return jnp.concatenate([Q, v[:, None]], 1), jnp.concatenate([R, zeros])
 
 
-def _parts(W: Array, n: int) -> tuple[Array, Array]:
+def _split_factors(W: Array, n: int) -> tuple[Array, Array]:
     """Split ``W = [R | Q^T]`` into Q and R, R with n columns and no negative number on its
     diagonal.
     """

@@ -72,7 +72,7 @@ def settle_zero_pivots(R, x, q):
 
 
 @kernel(forceinline=True)
-def release(R, X, q, u):
+def downdate_rows(R, X, q, u):
     """Remove the rows X (k, d) from R (d, d); return the first pivot that was lost, or -1.
 
     The row is solved from the rotation that would put X back (``row = c row' + u``), and X is
@@ -99,10 +99,8 @@ def release(R, X, q, u):
 
 
 @kernel()
-def release_all(R, X, lost):
-    """Run :func:`release` for every R (b, d, d) and X (b, k, d); store the lost pivots in lost
-    (b,).
-    """
+def downdate_all(R, X, lost):
+    """Run :func:`downdate_rows` for every R (b, d, d), X (b, k, d); lost (b,) gets lost pivots."""
     n, d, _ = R.shape
     if R.shape != (n, d, d) or X.shape != (n, X.shape[1], d) or lost.shape != (n,):
         raise ValueError("R, X and lost do not have shapes that fit together")
@@ -110,7 +108,7 @@ def release_all(R, X, lost):
     for b in range(n):
         clear_below(R[b], d)
         settle_zero_pivots(R[b], x, q)
-        lost[b] = release(R[b], X[b], q, u)
+        lost[b] = downdate_rows(R[b], X[b], q, u)
 
 
 def cholesky_update(R: NDArray, X: NDArray) -> NDArray:
@@ -126,7 +124,7 @@ def cholesky_downdate(R: NDArray, X: NDArray) -> NDArray:
     """Compute the factor of ``R^T R - X^T X``; LinAlgError where that is not positive definite."""
     R, X = _copies(R, X)
     lost = np.empty(len(R), np.int64)
-    release_all(R, X, lost)
+    downdate_all(R, X, lost)
     if (lost >= 0).any():
         where = np.flatnonzero(lost >= 0)
         several = f" in {len(where)} of {len(lost)} matrices, the first at [{where[0]}]"

@@ -38,7 +38,7 @@ def sweep_all(W, column, top, full):
     for b in range(W.shape[0]):
         rows = W[b]
         if last + 1 < n:
-            collect(rows, last, column, q, u)
+            rotate_into(rows, last, column, q, u)
         for i in range(last, top, -1):
             high, low = rows[i - 1], rows[i]
             c, s, r = givens(high[column], low[column])
@@ -49,7 +49,7 @@ def sweep_all(W, column, top, full):
 
 
 @kernel(forceinline=True)
-def collect(rows, j, column, q, u):
+def rotate_into(rows, j, column, q, u):
     """Apply one block rotation to row j and all rows below it, whole, that zeroes ``column`` below
     j.
     """
@@ -98,7 +98,7 @@ def _insert_rows(Q: NDArray, R: NDArray, new: NDArray, k: int) -> tuple[NDArray,
         if q == m:
             W = np.concatenate([W, rows], 1)
     place = n + np.concatenate([np.arange(k), m + np.arange(p), np.arange(k, m)])
-    return _parts(W[..., np.concatenate([np.arange(n), place])], n)
+    return _split_factors(W[..., np.concatenate([np.arange(n), place])], n)
 
 
 def _insert_columns(Q: NDArray, R: NDArray, new: NDArray, k: int) -> tuple[NDArray, NDArray]:
@@ -113,7 +113,7 @@ def _insert_columns(Q: NDArray, R: NDArray, new: NDArray, k: int) -> tuple[NDArr
         at = k + t
         W = np.concatenate([R[..., :at], w[..., None], R[..., at:], Q.swapaxes(1, 2)], -1)
         sweep_all(W, at, at, n)
-        Q, R = _parts(W, n + 1)
+        Q, R = _split_factors(W, n + 1)
     return Q, R
 
 
@@ -124,7 +124,7 @@ def qr_delete(Q: NDArray, R: NDArray, k: int, p: int, which: str) -> tuple[NDArr
         (m, q), n = Q.shape[1:], R.shape[-1]
         W = np.concatenate([np.delete(R, np.s_[k : k + p], -1), Q.swapaxes(1, 2)], -1)
         close_gap_all(W, k, min(n - p, q), p)
-        return _parts(W if q == m else W[:, : n - p], n - p)
+        return _split_factors(W if q == m else W[:, : n - p], n - p)
     for _ in range(p):
         (m, q), n = Q.shape[1:], R.shape[-1]
         if q < m:
@@ -133,7 +133,7 @@ def qr_delete(Q: NDArray, R: NDArray, k: int, p: int, which: str) -> tuple[NDArr
             Q, R = _with_vector(Q, R, complement(Q, unit)[1])
         W = np.concatenate([R, Q.swapaxes(1, 2)], -1)
         sweep_all(W, n + k, 0, n)
-        Q, R = _parts(np.delete(W[:, 1:], n + k, -1), n)
+        Q, R = _split_factors(np.delete(W[:, 1:], n + k, -1), n)
     return Q, R
 
 
@@ -182,7 +182,7 @@ def _with_vector(Q: NDArray, R: NDArray, v: NDArray) -> tuple[NDArray, NDArray]:
     )
 
 
-def _parts(W: NDArray, n: int) -> tuple[NDArray, NDArray]:
+def _split_factors(W: NDArray, n: int) -> tuple[NDArray, NDArray]:
     """Split ``W = [R | Q^T]`` into Q and R, R with n columns and no negative number on its
     diagonal.
     """

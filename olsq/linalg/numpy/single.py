@@ -20,7 +20,7 @@ Pair = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 @kernel(forceinline=True)
-def turn(R, Qt, i, j, column):
+def rotate_rows(R, Qt, i, j, column):
     """Rotate rows i and j of both so that R[j, column] vanishes; R is 0 before ``column``."""
     c, s, r = givens(R[i, column], R[j, column])
     if c < 0:  # the rotation by half a turn more: increments need a cosine >= 0
@@ -140,7 +140,7 @@ def insert_row(R, Qt, place):
         return False
     for j in range(min(q, n)):
         if R[q, j] != 0:
-            turn(R, Qt, j, q, j)
+            rotate_rows(R, Qt, j, q, j)
     make_positive(R, Qt)
     return True
 
@@ -242,12 +242,12 @@ def delete_column(R, Qt, k):
         return False
     for j in range(k, min(q - 1, n)):
         if R[j + 1, j] != 0:
-            turn(R, Qt, j, j + 1, j)
+            rotate_rows(R, Qt, j, j + 1, j)
     make_positive(R, Qt)
     return True
 
 
-def _sizes(Q: NDArray, R: NDArray, k: Any) -> bool:
+def _is_factorisation(Q: NDArray, R: NDArray, k: Any) -> bool:
     """Test whether Q and R are a nonempty factorisation, and k is an int."""
     if not (Q.ndim == R.ndim == 2 and type(k) is int and Q.size and R.size):
         return False
@@ -257,7 +257,7 @@ def _sizes(Q: NDArray, R: NDArray, k: Any) -> bool:
 
 def qr_insert(Q: NDArray, R: NDArray, u: NDArray, k: int, which: str) -> Pair | None:
     """Insert one float64 vector; None where the general function has to be used."""
-    if not _sizes(Q, R, k) or u.ndim != 1:
+    if not _is_factorisation(Q, R, k) or u.ndim != 1:
         return None
     (m, q), n = Q.shape, R.shape[1]
     full, size = q == m, m if which == "row" else n
@@ -281,7 +281,7 @@ def qr_insert(Q: NDArray, R: NDArray, u: NDArray, k: int, which: str) -> Pair | 
 
 def qr_delete(Q: NDArray, R: NDArray, k: int, which: str) -> Pair | None:
     """Delete one row or column, in float64; None where the general function has to be used."""
-    if not _sizes(Q, R, k):
+    if not _is_factorisation(Q, R, k):
         return None
     (m, q), n = Q.shape, R.shape[1]
     full, size = q == m, m if which == "row" else n

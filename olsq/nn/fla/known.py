@@ -43,7 +43,7 @@ def layout_of(arrays: Arrays, at: str, config: Config) -> Layout:
     """
     given = config.get("model_type")
     if given is None:
-        given = _recognised(arrays, at)
+        given = _detect_model_type(arrays, at)
     if given == "comba":
         raise ValueError(COMBA)
     if given not in TYPES:
@@ -56,7 +56,7 @@ def layout_of(arrays: Arrays, at: str, config: Config) -> Layout:
     return TYPES[given]
 
 
-def _recognised(arrays: Arrays, at: str) -> str:
+def _detect_model_type(arrays: Arrays, at: str) -> str:
     """Detect the model type from the names of the weights."""
 
     def has(*names: str) -> bool:

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from olsq.nn.fla.parts import PLAIN, TAPS, Arrays, Form, Part, linear, shared
+from olsq.nn.fla.parts import PLAIN, TAPS, Arrays, Form, Part, linear, shared_by_heads
 from olsq.nn.heads import HeadMixer
 from olsq.nn.parts import ShortConvolution
 
@@ -199,7 +199,7 @@ class Layout:
             if s.bias:
                 made.append(Part(f"{name}.bias", "convolution.bias", (channels,), form))
         if self.norms:
-            made.append(Part(f"{norm}.weight", "norm.scale", (s.value,), shared(s.heads)))
+            made.append(Part(f"{norm}.weight", "norm.scale", (s.value,), shared_by_heads(s.heads)))
         return made
 
     def widths(self, s: Sizes) -> dict[str, int]:

@@ -37,12 +37,12 @@ NEGATED = Form(_negated, _negated)
 TAPS = Form(lambda x: x[:, 0, ::-1].T, lambda x: x.T[:, None, ::-1])
 
 
-def chained(first: Form, second: Form) -> Form:
+def compose_forms(first: Form, second: Form) -> Form:
     """Compose two forms: ``second`` after ``first``, from theirs to ours."""
     return Form(lambda x: second.ours(first.ours(x)), lambda x: first.theirs(second.theirs(x)))
 
 
-def shared(heads: int) -> Form:
+def shared_by_heads(heads: int) -> Form:
     """Return the form of one vector shared by all heads, repeated in a row per head here."""
     return Form(lambda x: np.tile(x, (heads, 1)), lambda x: x[0])
 
@@ -76,10 +76,12 @@ class Part(NamedTuple):
 
 def linear(theirs: str, ours: str, outputs: int, inputs: int, form: Form = PLAIN) -> Part:
     """Return the part of a projection's weight."""
-    return Part(f"{theirs}.weight", f"{ours}.weight", (outputs, inputs), chained(form, TRANSPOSED))
+    return Part(
+        f"{theirs}.weight", f"{ours}.weight", (outputs, inputs), compose_forms(form, TRANSPOSED)
+    )
 
 
-def to_ours(parts: Sequence[Part], arrays: Arrays, at: str) -> Arrays:
+def convert_from_fla(parts: Sequence[Part], arrays: Arrays, at: str) -> Arrays:
     """Convert weights to our names and layout; theirs begin with ``at``."""
     found: dict[str, list[np.ndarray]] = {}
     for part in parts:
@@ -87,8 +89,8 @@ def to_ours(parts: Sequence[Part], arrays: Arrays, at: str) -> Arrays:
     return {name: x[0] if len(x) == 1 else np.concatenate(x, -1) for name, x in found.items()}
 
 
-def to_theirs(parts: Sequence[Part], arrays: Arrays, at: str) -> Arrays:
-    """Convert weights to their names and layout, undoing :func:`to_ours`."""
+def convert_to_fla(parts: Sequence[Part], arrays: Arrays, at: str) -> Arrays:
+    """Convert weights to their names and layout, undoing :func:`convert_from_fla`."""
     count = Counter(part.ours for part in parts)
     taken: Counter[str] = Counter()
     theirs = {}

@@ -14,7 +14,7 @@ import numpy as np
 from olsq.nn.files import filled, listed
 from olsq.nn.fla.known import layout_of
 from olsq.nn.fla.layout import Layout, Options, Sizes
-from olsq.nn.fla.parts import Arrays, to_ours
+from olsq.nn.fla.parts import Arrays, convert_from_fla
 from olsq.nn.model import Dtype, LanguageModel
 from olsq.sequence.jax.inputs import promoted
 
@@ -103,9 +103,9 @@ def _layer(layout: Layout, arrays: Arrays, options: Options) -> Any:
     s = layout.sizes(arrays, "", options)
     parts = layout.parts(s, layout.norm_name(arrays, "", s))
     shapes = {part.theirs: part.shape for part in parts}
-    _fit(layout, arrays, shapes, options, layout.compared(s))
+    _check_weights(layout, arrays, shapes, options, layout.compared(s))
     template = layout.outline(s, options, options.get("norm_eps", LAYER_EPS))
-    return filled(template, _ours(layout, arrays, "", s), "the state_dict")
+    return filled(template, _convert_layer(layout, arrays, "", s), "the state_dict")
 
 
 def _model(layout: Layout, arrays: Arrays, options: Options, dtype: Dtype | None) -> LanguageModel:
@@ -138,7 +138,7 @@ def _model(layout: Layout, arrays: Arrays, options: Options, dtype: Dtype | None
         shapes[f"{at}mlp.down_proj.weight"] = (dim, width)
     sizes = {**layout.compared(s), "vocab_size": vocab_size}
     sizes |= {"intermediate_size": width} if width else {}
-    _fit(layout, arrays, shapes, options, sizes)
+    _check_weights(layout, arrays, shapes, options, sizes)
     embedding = arrays[f"{names.body}.embeddings.weight"]
     if tied and not np.array_equal(arrays.get("lm_head.weight", embedding), embedding):
         raise ValueError("config ties the logits to the embedding, but lm_head.weight differs")
@@ -160,7 +160,7 @@ def _model(layout: Layout, arrays: Arrays, options: Options, dtype: Dtype | None
         ours["head"] = arrays["lm_head.weight"]
     for i in range(blocks):
         at, to = names.block(i), f"backbone.blocks.{i}."
-        mixer = _ours(layout, arrays, f"{at}{names.mixer}.", s)
+        mixer = _convert_layer(layout, arrays, f"{at}{names.mixer}.", s)
         ours |= {f"{to}mixer.{name}": x for name, x in mixer.items()}
         ours[f"{to}mixer_norm.scale"] = arrays[f"{at}{names.mixer_norm}.weight"]
         if names.mlp_norm is None:
@@ -171,14 +171,14 @@ def _model(layout: Layout, arrays: Arrays, options: Options, dtype: Dtype | None
     return filled(template, ours, "the state_dict")
 
 
-def _ours(layout: Layout, arrays: Arrays, at: str, s: Sizes) -> Arrays:
+def _convert_layer(layout: Layout, arrays: Arrays, at: str, s: Sizes) -> Arrays:
     """Convert a layer's weights to our names and layout; those that do nothing there are 0."""
-    made = to_ours(layout.parts(s, layout.norm_name(arrays, at, s)), arrays, at)
+    made = convert_from_fla(layout.parts(s, layout.norm_name(arrays, at, s)), arrays, at)
     kind = next(iter(made.values())).dtype
     return made | {name: np.zeros(shape, kind) for name, shape in layout.idle(s).items()}
 
 
-def _fit(
+def _check_weights(
     layout: Layout, arrays: Arrays, shapes: dict[str, tuple[int, ...]], options: Options,
     sizes: Options,
 ) -> None:  # fmt: skip

@@ -62,7 +62,7 @@ class GLALayout(Sum):
 
     def sizes_of(self, layer: Any) -> Sizes:
         rank = RANK if layer.vector is None else layer.vector.down.weight.shape[1]
-        return replaced(super().sizes_of(layer), rank=rank)
+        return replace_sizes(super().sizes_of(layer), rank=rank)
 
     def config(self, layer: Any, s: Sizes) -> Options:
         return {**super().config(layer, s), "gate_low_rank_dim": s.rank}
@@ -179,7 +179,7 @@ class GSALayout(Layout):
         slots, over = divmod(self.axes(arrays, f"{at}f_proj.weight", 2)[0], s.heads)
         if over:
             raise ValueError(f"{at}f_proj.weight must have as many rows for each head, {s.heads}")
-        return replaced(s, count=slots)
+        return replace_sizes(s, count=slots)
 
     def options(self, s: Sizes, config: Config, eps: float) -> Options:
         return {**super().options(s, config, eps), "slots": s.count}
@@ -192,7 +192,7 @@ class GSALayout(Layout):
         ]
 
     def sizes_of(self, layer: Any) -> Sizes:
-        return replaced(super().sizes_of(layer), count=layer.slots)
+        return replace_sizes(super().sizes_of(layer), count=layer.slots)
 
     def prepared(self, layer: Any) -> Any:
         if not layer.joint_norm:
@@ -264,5 +264,5 @@ class ForgettingLayout(Layout):
         return {}
 
 
-def replaced(s: Sizes, **changed: Any) -> Sizes:
+def replace_sizes(s: Sizes, **changed: Any) -> Sizes:
     return Sizes(**{**vars(s), **changed})

@@ -13,7 +13,7 @@ import numpy as np
 from olsq.nn.base import Mixer
 from olsq.nn.fla.known import COMBA, KINDS
 from olsq.nn.fla.layout import Layout, Options
-from olsq.nn.fla.parts import Arrays, to_theirs
+from olsq.nn.fla.parts import Arrays, convert_to_fla
 from olsq.nn.fla.reading import LAYER_EPS, MLP
 from olsq.nn.model import LanguageModel
 from olsq.nn.names import named_arrays
@@ -129,7 +129,7 @@ def _layer(layout: Layout, mixer: Any, at: str, eps: float) -> tuple[Arrays, Opt
             f"computes: {'; '.join(differ)}"
         )
     arrays = {name: np.asarray(x) for name, x in named_arrays(own).items()}
-    written = to_theirs(layout.parts(s, layout.norm_written(s)), arrays, at)
+    written = convert_to_fla(layout.parts(s, layout.norm_written(s)), arrays, at)
     return layout.closed(written, at), config
 
 

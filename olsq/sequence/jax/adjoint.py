@@ -63,12 +63,12 @@ def chunk_products(factor: Array) -> ChunkProducts:
     return ChunkProducts(*gate_products(factor, logs))
 
 
-def rows(a: Array, b: Array) -> Array:
+def multiply_rows(a: Array, b: Array) -> Array:
     """Compute ``a b^T`` for every chunk."""
     return jnp.einsum("bnti,bnsi->bnts", a, b)
 
 
-def columns(a: Array, b: Array) -> Array:
+def multiply_columns(a: Array, b: Array) -> Array:
     """Compute ``a^T b`` for every chunk."""
     return jnp.einsum("bnti,bntj->bnij", a, b)
 
@@ -102,18 +102,18 @@ def tile_gradient(
         return y if zeta is None else zeta[..., None] * y
 
     # U = do V^T; e_t = M_t^{-1} G_t^T do_t with the factors of the forward solve
-    outer = rows(do, values)
+    outer = multiply_rows(do, values)
     far = do @ chunks.cross
     e = solver.solve_transposed(chunks, prepared, (outer * decay) @ keys + from_start(far))[0]
-    scores = rows(x, keys)
-    change = outer - rows(e, keys)
+    scores = multiply_rows(x, keys)
+    change = outer - multiply_rows(e, keys)
     seen = scores * decay
     # dK = ((U - E) D)^T x - (S D)^T e;  dV = (S D)^T do
-    d_keys = columns(change * decay, x) - columns(seen, e)
-    d_values = columns(seen, do)
+    d_keys = multiply_columns(change * decay, x) - multiply_columns(seen, e)
+    d_values = multiply_columns(seen, do)
     # Moments before each chunk, plus what later chunks pass back through the gates between:
     # dH = -sum_t zeta_t e_t x_t^T,  dG = sum_t zeta_t do_t x_t^T
-    own = -columns(from_start(e), x), columns(from_start(do), x)
+    own = -multiply_columns(from_start(e), x), multiply_columns(from_start(do), x)
 
     b, n = keys.shape[:2]
     factor = jnp.ones((b, n), keys.dtype) if zeta is None else zeta[..., -1]
@@ -246,7 +246,7 @@ def _gradient_of_gates(
             .add(d_tail if chunks.weight is None else chunks.weight * d_tail)
         )
         tailed = chunks.decay[..., -1, :, None] * keys
-        adds = columns(keys, tailed), columns(chunks.values, tailed)
+        adds = multiply_columns(keys, tailed), multiply_columns(chunks.values, tailed)
         starts = [chunks.gram[:, 0], chunks.cross[:, 0]]
         through, other = (
             jnp.einsum("btpq,bspq->bts", a, s) for a, s in zip(after, adds, strict=True)

@@ -15,7 +15,7 @@ from jax import Array
 
 from olsq.problem import Moments
 from olsq.sequence.jax.chunks import Chunks, system_product
-from olsq.sequence.jax.control import custom_linear_solve, scan, together
+from olsq.sequence.jax.control import custom_linear_solve, scan, vary_together
 from olsq.sequence.jax.factor import FACTOR
 from olsq.sequence.jax.inputs import Stream
 from olsq.sequence.jax.solver import JaxSolver
@@ -86,7 +86,7 @@ def solve_systems(
     derivative of the product ``M x``, which is two gated linear attentions.  It is linear and can
     be transposed and differentiated again, so JVP, VJP and higher orders all follow.
     """
-    chunks, queries = together((chunks, queries))
+    chunks, queries = vary_together((chunks, queries))
     if unrolls:
         return solver.solve_unrolled(chunks, solver.prepare(chunks), queries)
     constant = jax.lax.stop_gradient(chunks)

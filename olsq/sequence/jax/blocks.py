@@ -18,7 +18,7 @@ from jax import Array
 
 from olsq.problem import Moments
 from olsq.sequence.jax import walk
-from olsq.sequence.jax.grid import padded_to
+from olsq.sequence.jax.grid import pad_tokens
 from olsq.sequence.jax.inputs import Stream
 from olsq.sequence.jax.solver import JaxSolver
 from olsq.sequence.jax.tiles import TokenSizes
@@ -39,18 +39,18 @@ def forward(
     length = stream.keys.shape[1]
     if not keep or length <= LONG:
         return walk.forward(stream, solver, keep)
-    whole = padded(stream, length)
+    whole = pad_to_blocks(stream, length)
 
     def step(state: Any, i: Array) -> Any:
         moments, tokens = state
-        value, after, sizes, _ = walk.forward(block(whole, i, moments), solver, False)
-        return (after, put(tokens, (value, sizes), i)), moments
+        value, after, sizes, _ = walk.forward(cut_block(whole, i, moments), solver, False)
+        return (after, replace_block(tokens, (value, sizes), i)), moments
 
     shapes = jax.eval_shape(
-        lambda s: walk.forward(block(s, 0, s.state), solver, False)[0:3:2], whole
+        lambda s: walk.forward(cut_block(s, 0, s.state), solver, False)[0:3:2], whole
     )
-    rooms = jax.tree.map(lambda x: room(x, whole.keys.shape[1]), shapes)
-    (last, tokens), befores = jax.lax.scan(step, (stream.state, rooms), blocks(whole))
+    rooms = jax.tree.map(lambda x: allocate(x, whole.keys.shape[1]), shapes)
+    (last, tokens), befores = jax.lax.scan(step, (stream.state, rooms), block_indices(whole))
     value, sizes = jax.tree.map(lambda x: x[:, :length], tokens)
     gram, cross = (jnp.moveaxis(x, 0, 1) for x in befores)  # NaN where they were lost
     return value, last, sizes, Kept(None, (), gram, cross, None)
@@ -63,7 +63,7 @@ def tangent(
     if kept.solution is not None:
         return walk.tangent(stream, solver, kept, moved)
     length = stream.keys.shape[1]
-    whole, moved = padded(stream, length), padded(moved, length, 0.0)
+    whole, moved = pad_to_blocks(stream, length), pad_to_blocks(moved, length, 0.0)
     start = Moments(
         *(
             jnp.zeros_like(s) if d is None else d
@@ -73,12 +73,12 @@ def tangent(
 
     def step(state: Any, i: Array) -> Any:
         d_before, made = state
-        part = block(whole, i, Moments(kept.gram[:, i], kept.cross[:, i]))
+        part = cut_block(whole, i, Moments(kept.gram[:, i], kept.cross[:, i]))
         again = walk.forward(part, solver, True)[3]
-        d_value, d_after = walk.tangent(part, solver, again, block(moved, i, d_before))
-        return (d_after, put(made, d_value, i)), None
+        d_value, d_after = walk.tangent(part, solver, again, cut_block(moved, i, d_before))
+        return (d_after, replace_block(made, d_value, i)), None
 
-    (end, made), _ = jax.lax.scan(step, (start, jnp.zeros_like(whole.values)), blocks(whole))
+    (end, made), _ = jax.lax.scan(step, (start, jnp.zeros_like(whole.values)), block_indices(whole))
     return made[:, :length], end
 
 
@@ -90,43 +90,43 @@ def backward(
     if kept.solution is not None:
         return walk.backward(stream, solver, kept, d_value, d_moments)
     length = stream.keys.shape[1]
-    whole = padded(stream, length)
+    whole = pad_to_blocks(stream, length)
     d_value = jnp.pad(d_value, [(0, 0), (0, whole.keys.shape[1] - length), (0, 0)])
     ridge = stream.ridge
     shared = ridge is not None and ridge.shape[1] == 1
 
     def step(state: Any, i: Array) -> Any:
         d_end, d_ridge, made = state
-        part = block(whole, i, Moments(kept.gram[:, i], kept.cross[:, i]))
+        part = cut_block(whole, i, Moments(kept.gram[:, i], kept.cross[:, i]))
         again = walk.forward(part, solver, True)[3]
         do = jax.lax.dynamic_slice_in_dim(d_value, i * BLOCK, BLOCK, 1)
         found = walk.backward(part, solver, again, do, d_end)
         if shared:
             d_ridge = d_ridge + found.ridge
-        made = put(made, {n: getattr(found, n) for n in made}, i)
+        made = replace_block(made, {n: getattr(found, n) for n in made}, i)
         return (Moments(found.gram, found.cross), d_ridge, made), None
 
     names = ["keys", "values", "queries", "forget", "weight", *([] if shared else ["ridge"])]
     rooms = {n: getattr(whole, n) for n in names}
     rooms = {n: jnp.zeros_like(x) for n, x in rooms.items() if x is not None}
     state: Any = (d_moments, jnp.zeros_like(ridge) if ridge is not None and shared else (), rooms)
-    (d_start, d_ridge, made), _ = jax.lax.scan(step, state, blocks(whole), reverse=True)
+    (d_start, d_ridge, made), _ = jax.lax.scan(step, state, block_indices(whole), reverse=True)
     made = {n: x[:, :length] for n, x in made.items()}
     found: dict[str, Any] = {n: made.get(n) for n in names} | ({"ridge": d_ridge} if shared else {})
     return Cotangents(**found, gram=d_start.gram, cross=d_start.cross)
 
 
-def padded(stream: Stream, length: int, one: float = 1.0) -> Stream:
-    """Pad ``stream`` with absent tokens to a whole number of blocks; see ``grid.padded_to``."""
-    return padded_to(stream, length, -(-length // BLOCK) * BLOCK, one)
+def pad_to_blocks(stream: Stream, length: int, one: float = 1.0) -> Stream:
+    """Pad ``stream`` with absent tokens to a whole number of blocks; see ``grid.pad_tokens``."""
+    return pad_tokens(stream, length, -(-length // BLOCK) * BLOCK, one)
 
 
-def blocks(stream: Stream) -> Array:
+def block_indices(stream: Stream) -> Array:
     """Return the indices of the blocks of a padded stream."""
     return jnp.arange(stream.keys.shape[1] // BLOCK)
 
 
-def block(stream: Stream, i: Any, state: Any) -> Stream:
+def cut_block(stream: Stream, i: Any, state: Any) -> Stream:
     """Cut block i out of ``stream``, starting from ``state``."""
 
     def cut(x: Any) -> Any:
@@ -139,7 +139,7 @@ def block(stream: Stream, i: Any, state: Any) -> Stream:
     return stream._replace(**parts, ridge=ridge, state=state)
 
 
-def put(whole: Any, parts: Any, i: Array) -> Any:
+def replace_block(whole: Any, parts: Any, i: Array) -> Any:
     """Replace block i of ``whole`` (B, T, ...) by ``parts``."""
 
     def one(x: Array, part: Array) -> Array:
@@ -148,6 +148,6 @@ def put(whole: Any, parts: Any, i: Array) -> Any:
     return jax.tree.map(one, whole, parts)
 
 
-def room(part: Any, length: int) -> Array:
+def allocate(part: Any, length: int) -> Array:
     """Allocate zeros (B, length, ...) for the results ``part`` of every block."""
     return jnp.zeros((part.shape[0], length, *part.shape[2:]), part.dtype)

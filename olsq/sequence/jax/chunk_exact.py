@@ -15,7 +15,7 @@ from olsq.sequence.jax.chunks import Chunks, system_product
 from olsq.sequence.jax.control import cond, max_over_vmap, switch
 from olsq.sequence.jax.factor import (
     Factor,
-    apply,
+    apply_inverses,
     factorise,
     reference_ridge,
     sums_of_logs,
@@ -83,7 +83,7 @@ def preconditioner(chunks: Chunks, p: ChunkFactors) -> Callable[[Array], Array]:
     it.
     """
     if p.harsh is None:
-        return lambda r: apply(p.first, r)
+        return lambda r: apply_inverses(p.first, r)
     where, ridge = references(p.sums, p.harsh), reference_ridge(chunks)
 
     def factors() -> tuple[Factor, Factor]:
@@ -101,13 +101,15 @@ def preconditioner(chunks: Chunks, p: ChunkFactors) -> Callable[[Array], Array]:
     unit = jnp.where(jnp.isfinite(unit), unit, 1)  # of a stream that is lost
 
     def inner(r: Array) -> Array:
-        y = jnp.where(after, apply(second, r), apply(first, r))
+        y = jnp.where(after, apply_inverses(second, r), apply_inverses(first, r))
         return jnp.where(within_scale, y, unit * r)
 
     return inner
 
 
-def by_ridge(chunks: Chunks, b: Array, **options: Any) -> tuple[Array, Array, Array]:
+def solve_preconditioned_by_ridge(
+    chunks: Chunks, b: Array, **options: Any
+) -> tuple[Array, Array, Array]:
     """Run conjugate gradient preconditioned by the ridge: iterates, steps, whether each converged.
 
     Divided by its ridge, a system is 1 plus a sum of few samples, so that conjugate gradient takes
@@ -140,12 +142,12 @@ def by_ridge(chunks: Chunks, b: Array, **options: Any) -> tuple[Array, Array, Ar
     return y / units, steps, done
 
 
-def _nothing_like(made: Callable[[], Any]) -> Any:
+def _zeros_of_result(made: Callable[[], Any]) -> Any:
     """Return zeros of the shapes that ``made`` returns, without running it."""
     return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(made))
 
 
-def _middle(sums: Any) -> Any:
+def _log_middle(sums: Any) -> Any:
     """Return the geometric middle of a chunk's gates, as a log (B, n); None without gates."""
     return None if sums is None else (sums[..., 0] + sums[..., -1]) / 2
 
@@ -161,13 +163,13 @@ class JaxChunkExact(JaxSolver):
         sums, ridge = sums_of_logs(chunks), reference_ridge(chunks)
         harsh = self._harsh(sums)
         if harsh is None:
-            factor = factorise(chunks, sums, _middle(sums), ridge)
+            factor = factorise(chunks, sums, _log_middle(sums), ridge)
         else:
 
             def made() -> Factor:
-                return factorise(chunks, sums, _middle(sums), ridge, LIMIT)
+                return factorise(chunks, sums, _log_middle(sums), ridge, LIMIT)
 
-            factor = cond(harsh, lambda: _nothing_like(made), made)
+            factor = cond(harsh, lambda: _zeros_of_result(made), made)
         return self._described(chunks, factor, sums, harsh)
 
     def _harsh(self, sums: Any) -> Any:
@@ -198,7 +200,7 @@ class JaxChunkExact(JaxSolver):
         harsh = self._harsh(sums)
         scale = None
         if sums is not None:
-            scale = jnp.exp(_middle(sums)[..., None] - sums)[..., None]
+            scale = jnp.exp(_log_middle(sums)[..., None] - sums)[..., None]
             scale = scale if harsh is None else jnp.where(harsh, 0, scale)
         return self._described(chunks, Factor(inverse, rows, scale, growth), sums, harsh)
 
@@ -266,11 +268,15 @@ class JaxChunkExact(JaxSolver):
         products.
         """
         if p.eig_min is None:
-            return apply(p.first, b), jnp.zeros(b.shape[:-1], jnp.int32)
+            return apply_inverses(p.first, b), jnp.zeros(b.shape[:-1], jnp.int32)
         count = jnp.broadcast_to(jnp.asarray(steps, jnp.int32), b.shape[:-1])
         gap = chunks.ridge - self._own_ridge(chunks, p.first)
         return chebyshev(
-            lambda x: x + apply(p.first, gap * x), apply(p.first, b), p.eig_min, p.eig_max, steps
+            lambda x: x + apply_inverses(p.first, gap * x),
+            apply_inverses(p.first, b),
+            p.eig_min,
+            p.eig_max,
+            steps,
         ), count
 
     def _own_ridge(self, chunks: Chunks, factor: Factor) -> Array:
@@ -300,7 +306,7 @@ class JaxChunkExact(JaxSolver):
             d = b.shape[-1]
             most = jnp.where(p.harsh, self.options.max_steps + 8 * d, 0)
             near = references(p.sums, p.harsh).within(p.sums, NEAR).mean() > SERVED
-            x, steps, done = by_ridge(
+            x, steps, done = solve_preconditioned_by_ridge(
                 chunks, b, max_steps=most, trial=jnp.where(near, TRIAL, 4 * d), **options
             )
 

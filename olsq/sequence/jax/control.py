@@ -25,7 +25,7 @@ from jax import Array
 from olsq.sequence.jax.pieces import count_of_pieces
 
 
-def once(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+def compile_once(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     """Compile ``function`` once per shape where it is called outside of ``jax.jit``.
 
     Outside of ``jax.jit``, JAX recompiles a loop or branch at every call whose step or branch is a
@@ -49,7 +49,7 @@ def once(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     return call
 
 
-def manual() -> bool:
+def in_shard_map() -> bool:
     """Test whether the call is traced inside ``shard_map``."""
     mesh = getattr(jax.sharding, "get_abstract_mesh", lambda: None)()
     return bool(getattr(mesh, "manual_axes", ()))
@@ -64,60 +64,60 @@ def varying_like(x: Any, *like: Any) -> Any:
     return jnp.where(never, jnp.zeros_like(x), x)
 
 
-def together(arrays: Any) -> Any:
+def vary_together(arrays: Any) -> Any:
     """Make all ``arrays`` of a nest vary over the same mesh axes.
 
     Needed for what a linear map closes over: JAX casts the constants of ``custom_linear_solve`` to
     the axes of the right-hand side, and does not expect the map to have done so.
     """
-    if not manual():
+    if not in_shard_map():
         return arrays
     leaves = jax.tree.leaves(arrays)
     return jax.tree.map(lambda x: varying_like(x, *leaves), arrays)
 
 
-def alike(x: Any, *others: Any) -> Any:
+def vary_alike(x: Any, *others: Any) -> Any:
     """Return ``x`` with every leaf varying like the same leaf of each of ``others``."""
     for other in others:
         x = jax.tree.map(varying_like, x, other)
     return x
 
 
-def settle(step: Callable[[Any], Any], carry: Any) -> Any:
+def settle_types(step: Callable[[Any], Any], carry: Any) -> Any:
     """Give ``carry`` the types that ``step`` returns, so that a loop can carry it."""
-    if not manual():
+    if not in_shard_map():
         return carry
     for _ in range(2):  # a leaf may vary like one that itself came to vary
-        carry = alike(carry, step(jax.lax.stop_gradient(carry)))
+        carry = vary_alike(carry, step(jax.lax.stop_gradient(carry)))
     return carry
 
 
 def scan(step: Callable[[Any, Any], Any], carry: Any, xs: Any, **options: Any) -> tuple[Any, Any]:
     """Run :func:`jax.lax.scan`, with the carry's types settled inside ``shard_map``."""
-    if manual() and all(x.shape[0] for x in jax.tree.leaves(xs)):
+    if in_shard_map() and all(x.shape[0] for x in jax.tree.leaves(xs)):
         first = jax.lax.stop_gradient(jax.tree.map(lambda x: x[0], xs))
-        carry = settle(lambda carry: step(carry, first)[0], carry)
+        carry = settle_types(lambda carry: step(carry, first)[0], carry)
     return jax.lax.scan(step, carry, xs, **options)
 
 
 def while_loop(going: Callable[[Any], Array], step: Callable[[Any], Any], carry: Any) -> Any:
     """Run :func:`jax.lax.while_loop`, with the carry's types settled inside ``shard_map``."""
-    return jax.lax.while_loop(going, step, settle(step, carry))
+    return jax.lax.while_loop(going, step, settle_types(step, carry))
 
 
 def fori_loop(low: Any, high: Any, step: Callable[[Any, Any], Any], carry: Any) -> Any:
     """Run :func:`jax.lax.fori_loop`, with the carry's types settled inside ``shard_map``."""
-    carry = settle(lambda carry: step(jnp.int32(0), carry), carry)
+    carry = settle_types(lambda carry: step(jnp.int32(0), carry), carry)
     return jax.lax.fori_loop(low, high, step, carry)
 
 
 def switch(index: Any, branches: Any, *operands: Any) -> Any:
     """Run :func:`jax.lax.switch`, with results of one type inside ``shard_map``."""
-    if manual():
+    if in_shard_map():
         held = jax.lax.stop_gradient(operands)
         results = [branch(*held) for branch in branches]
         results = [jax.lax.stop_gradient(r) for r in results]
-        branches = [lambda *x, f=f: alike(f(*x), *results) for f in branches]
+        branches = [lambda *x, f=f: vary_alike(f(*x), *results) for f in branches]
     return jax.lax.switch(index, branches, *operands)
 
 
@@ -138,7 +138,7 @@ def _max_over_batch(axis_size: int, in_batched: list[bool], x: Array) -> tuple[A
 
 def cond(true: Any, yes: Callable[..., Any], no: Callable[..., Any], *operands: Any) -> Any:
     """Run :func:`jax.lax.cond`, with results of one type inside ``shard_map``."""
-    if not manual():
+    if not in_shard_map():
         return jax.lax.cond(true, yes, no, *operands)
     return switch(true.astype(jnp.int32), (no, yes), *operands)
 
@@ -149,9 +149,9 @@ def custom_linear_solve(
     """Run :func:`jax.lax.custom_linear_solve`, whose results must all vary over the same axes."""
 
     def cast(solve: Any) -> Any:
-        return lambda product, b: together((b, solve(product, b)))[1]
+        return lambda product, b: vary_together((b, solve(product, b)))[1]
 
-    if manual():
+    if in_shard_map():
         solve = cast(solve)
         transpose_solve = None if transpose_solve is None else cast(transpose_solve)
     return jax.lax.custom_linear_solve(product, b, solve, transpose_solve, **options)

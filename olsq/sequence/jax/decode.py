@@ -19,7 +19,13 @@ from olsq.checks import (
     check_weight,
 )
 from olsq.problem import DecodeState, Moments
-from olsq.sequence.jax.control import cond, custom_linear_solve, once, together, while_loop
+from olsq.sequence.jax.control import (
+    compile_once,
+    cond,
+    custom_linear_solve,
+    vary_together,
+    while_loop,
+)
 from olsq.sequence.jax.inputs import check_moments, promoted
 from olsq.sequence.jax.iterations import Product, divide, dot, scaled
 from olsq.sequence.jax.precision import in_full_precision
@@ -105,11 +111,11 @@ def query(
         lam = jnp.broadcast_to(jnp.asarray(ridge, q.dtype), (*system.shape[:-2], q.shape[-1]))
         system = system + lam[..., None] * jnp.eye(q.shape[-1], dtype=q.dtype)
         bounded = (lam > 0).all(-1)
-    return _answer(system, bounded, moments.cross, q)
+    return _solve_by_factor(system, bounded, moments.cross, q)
 
 
-@once
-def _answer(system: Array, bounded: Array, cross: Array, q: Array) -> Array:
+@compile_once
+def _solve_by_factor(system: Array, bounded: Array, cross: Array, q: Array) -> Array:
     """Compute ``cross system^-1 q`` by a factorisation."""
     inv = guarded_inverse_cholesky(jax.lax.stop_gradient(system), bounded)
 
@@ -118,7 +124,7 @@ def _answer(system: Array, bounded: Array, cross: Array, q: Array) -> Array:
 
     batch = jnp.broadcast_shapes(q.shape[:-1], system.shape[:-2])
     q = jnp.broadcast_to(q, (*batch, q.shape[-1]))
-    system, q = together((system, q))
+    system, q = vary_together((system, q))
     x = custom_linear_solve(
         lambda x: jnp.einsum("...ij,...j->...i", system, x), q, solve, symmetric=True
     )
@@ -136,16 +142,16 @@ def solve_query(
         tol = 1e-7 if q.dtype == jnp.float32 else 1e-14
     # A traced tolerance may differ between the devices of a mesh, which JAX does not expect of what
     # a linear solve closes over: that case is not compiled by itself.
-    answer = _answer_once if isinstance(tol, float) else _answer_in_steps
+    answer = _compiled_solve if isinstance(tol, float) else _solve_by_iteration
     return answer(state, q, tol)
 
 
-def _answer_in_steps(state: DecodeState, q: Array, tol: Any) -> tuple[Array, Array]:
+def _solve_by_iteration(state: DecodeState, q: Array, tol: Any) -> tuple[Array, Array]:
     """Solve a checked query of a DecodeState by preconditioned conjugate gradient."""
     gram, ridge = state.moments.gram, state.ridge
     batch = jnp.broadcast_shapes(q.shape[:-1], gram.shape[:-2])
     q = jnp.broadcast_to(q, (*batch, q.shape[-1]))
-    gram, ridge, inverse, q = together((gram, ridge, jax.lax.stop_gradient(state.inverse), q))
+    gram, ridge, inverse, q = vary_together((gram, ridge, jax.lax.stop_gradient(state.inverse), q))
 
     def product(x: Array) -> Array:
         return jnp.einsum("...ij,...j->...i", gram, x) + ridge * x
@@ -154,13 +160,13 @@ def _answer_in_steps(state: DecodeState, q: Array, tol: Any) -> tuple[Array, Arr
         return jnp.einsum("...ij,...j->...i", inverse, r)
 
     def solve(product: Any, b: Array) -> tuple[Array, Array]:
-        return scaled(b, lambda b: _refined(product, precondition, b, tol))
+        return scaled(b, lambda b: _iterate_from_inverse(product, precondition, b, tol))
 
     x, steps = custom_linear_solve(product, q, solve, symmetric=True, has_aux=True)
     return jnp.einsum("...ij,...j->...i", state.moments.cross, x), steps
 
 
-_answer_once = once(_answer_in_steps, static_argnames="tol")
+_compiled_solve = compile_once(_solve_by_iteration, static_argnames="tol")
 
 
 def merge_moments(first: Moments, second: Moments, *, forget: ArrayLike = 1.0) -> Moments[Array]:
@@ -192,7 +198,7 @@ def _inverse(gram: Array, ridge: Array) -> Array:
     return jnp.einsum("...ki,...kj->...ij", half, half)
 
 
-def _refined(
+def _iterate_from_inverse(
     product: Product, precondition: Product, b: Array, tol: float
 ) -> tuple[Array, Array]:
     """Run conjugate gradient from ``precondition(b)``; also return the steps of each right-hand
@@ -238,7 +244,7 @@ def _refined(
     return state[0], state[5]
 
 
-@once
+@compile_once
 def _carry_inverse(
     state: DecodeState[Array], new: Moments[Array], key: Array, gate: Array, weight: Array
 ) -> dict[str, Array]:

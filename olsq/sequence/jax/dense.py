@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.sequence.jax.chunks import Chunks
-from olsq.sequence.jax.control import custom_linear_solve, together
+from olsq.sequence.jax.control import custom_linear_solve, vary_together
 from olsq.sequence.jax.solver import JaxSolver
 from olsq.sequence.jax.triangular import guarded_inverse_cholesky
 from olsq.solvers import Dense
@@ -36,7 +36,7 @@ class JaxDense(JaxSolver):
             own = jnp.einsum("bts,bsij->btij", decay, outer)
             system = own + zeta[..., None, None] * gram[:, None]
             system = system + ridge[..., None] * jnp.eye(d, dtype=b.dtype)
-            system, b = together((system, b))
+            system, b = vary_together((system, b))
             # Powers of two that bring the diagonal to between 1/2 and 2: they round nothing, and
             # the inverse of a system whose units differ by 1e20 stays within the dtype.
             held = jax.lax.stop_gradient(system)

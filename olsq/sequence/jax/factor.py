@@ -77,16 +77,20 @@ def factorise(
         keys = keys * jnp.sqrt(chunks.weight)[..., None]
     if ridge is not None:
         system = system + ridge * jnp.eye(keys.shape[-1], dtype=keys.dtype)
-    parts = _factors(system, keys, ridge is not None) if exact else _careful(system, keys)
+    parts = (
+        _factorise_chunks(system, keys, ridge is not None)
+        if exact
+        else _factorise_robustly(system, keys)
+    )
     inverse, rows, growth = (checkpoint_name(part, FACTOR) for part in parts)
     return Factor(inverse, rows, scale, growth)
 
 
-def _factors(system: Array, keys: Array, floor: bool) -> tuple[Array, Array, Array]:
+def _factorise_chunks(system: Array, keys: Array, floor: bool) -> tuple[Array, Array, Array]:
     """Compute R, N and growth from ``S = 1 + (K~ R) K~^T``, while that keeps its digits.
 
     The entries of S carry an error of ``|R| |k~|^2 eps``. Where that is not small, S may come out
-    indefinite, and the chunk is factorised by :func:`_careful`.
+    indefinite, and the chunk is factorised by :func:`_factorise_robustly`.
     """
     eps = jnp.finfo(system.dtype).eps
     half = inverse_cholesky(system)
@@ -102,14 +106,14 @@ def _factors(system: Array, keys: Array, floor: bool) -> tuple[Array, Array, Arr
 
     def care() -> tuple[Array, ...]:
         chosen = unsafe[..., None, None], unsafe[..., None, None], unsafe
-        careful = _careful(system, keys, *_singular(half, keys, floor))
+        careful = _factorise_robustly(system, keys, *_find_singular(half, keys, floor))
         pairs = zip(chosen, careful, (inverse, rows, growth), strict=True)
         return tuple(jnp.where(*three) for three in pairs)
 
     return cond(max_over_vmap(unsafe.any()), care, lambda: (inverse, rows, growth))
 
 
-def _singular(half: Array, keys: Array, floor: bool) -> tuple[Array, Array]:
+def _find_singular(half: Array, keys: Array, floor: bool) -> tuple[Array, Array]:
     """Find the systems that are ``indefinite`` and those that are ``unbounded``, from their inverse
     factors X.
     """
@@ -120,7 +124,7 @@ def _singular(half: Array, keys: Array, floor: bool) -> tuple[Array, Array]:
     return indefinite, high & ~(indefinite & floor)
 
 
-def _careful(
+def _factorise_robustly(
     system: Array, keys: Array, indefinite: Any = True, unbounded: Any = None
 ) -> tuple[Array, Array, Array]:
     """Compute the same factors for hard chunks: finite and definite whatever the keys are.
@@ -163,7 +167,7 @@ def _gram(half: Array) -> Array:
     return jnp.einsum("...ki,...kj->...ij", half, half)
 
 
-def apply(factor: Factor, x: Array) -> Array:
+def apply_inverses(factor: Factor, x: Array) -> Array:
     """Compute P_t x_t for every token: causal linear attention with keys = values = n."""
     # P_t x_t = f_t (R x_t - sum_{i<=t} n_i (n_i . x_t))
     scores = jnp.tril(jnp.einsum("bnti,bnsi->bnts", x, factor.rows))

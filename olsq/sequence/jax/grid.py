@@ -94,12 +94,12 @@ class Grid(NamedTuple):
         ), shared
 
 
-def padded(stream: Stream, grid: Grid, length: int, one: float = 1.0) -> Stream:
+def pad_to_tiles(stream: Stream, grid: Grid, length: int, one: float = 1.0) -> Stream:
     """Pad ``stream`` of ``length`` tokens with absent ones to a whole number of tiles."""
-    return padded_to(stream, length, grid.length, one)
+    return pad_tokens(stream, length, grid.length, one)
 
 
-def padded_to(stream: Stream, length: int, whole: int, one: float = 1.0) -> Stream:
+def pad_tokens(stream: Stream, length: int, whole: int, one: float = 1.0) -> Stream:
     """Pad ``stream`` of ``length`` tokens with absent ones to ``whole`` tokens.
 
     The padding's gates and ridges are ``one``: 1 for arrays, 0 for tangents.

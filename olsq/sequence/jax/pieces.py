@@ -46,7 +46,7 @@ def pieces_of(length: int, shortest: int = 1) -> int:
     return count if length % count == 0 and length // count >= shortest else 1
 
 
-def cut(x: Array, pieces: int) -> Array:
+def cut_into_pieces(x: Array, pieces: int) -> Array:
     """Reshape (N, T, ...) to (pieces N, T / pieces, ...), with the axis that is split in front."""
     if pieces == 1:
         return x
@@ -55,8 +55,8 @@ def cut(x: Array, pieces: int) -> Array:
     return x.reshape(pieces * n, *x.shape[2:])
 
 
-def join(x: Array, pieces: int) -> Array:
-    """Undo :func:`cut`: (pieces N, T / pieces, ...) to (N, T, ...)."""
+def join_pieces(x: Array, pieces: int) -> Array:
+    """Undo :func:`cut_into_pieces`: (pieces N, T / pieces, ...) to (N, T, ...)."""
     if pieces == 1:
         return x
     n, length = x.shape[0] // pieces, x.shape[1]
@@ -64,7 +64,7 @@ def join(x: Array, pieces: int) -> Array:
     return x.reshape(n, pieces * length, *x.shape[3:])
 
 
-def link(
+def scan_pieces(
     transition: Array,
     add: Array,
     start: Array,
@@ -73,9 +73,10 @@ def link(
 ) -> tuple[Array, Array]:
     """Compute the states before each piece, (pieces N, ...), and after the last, (N, ...).
 
-    A piece maps a state s to ``apply(transition, s) + add``: both (pieces N, ...), as :func:`cut`
-    returns them, and start (N, ...). ``compose(a, b)`` is transition a followed by b. An
-    associative scan over the pieces: log2(pieces) levels, whose arrays are states.
+    A piece maps a state s to ``apply(transition, s) + add``: both (pieces N, ...), as
+    :func:`cut_into_pieces` returns them, and start (N, ...). ``compose(a, b)`` is transition a
+    followed by b. An associative scan over the pieces: log2(pieces) levels, whose arrays are
+    states.
     """
     n = start.shape[0]
     by_piece = [x.reshape(-1, n, *x.shape[1:]) for x in (transition, add)]
@@ -89,7 +90,7 @@ def link(
     return before.reshape(-1, *start.shape[1:]), states[-1]
 
 
-def gates_of_pieces(gates: Array) -> Array:
+def multiply_gates(gates: Array) -> Array:
     """Multiply gates along time, (N, T, ...) to (N, ...), with the precision of their logs.
 
     As :func:`~olsq.sequence.jax.gates.gate_products`: derivatives are those of the product, right
@@ -116,10 +117,10 @@ def running_max(x: Array) -> Array:
 
 def running_sum(x: Array) -> Array:
     """Compute ``jnp.cumsum`` of whole numbers or booleans along time, (N, T), as int32."""
-    return running(jnp.add, x.astype(jnp.int32), 0)
+    return scan_time(jnp.add, x.astype(jnp.int32), 0)
 
 
-def running(combine: Callable[[Tree, Tree], Tree], x: Tree, identity: Any) -> Tree:
+def scan_time(combine: Callable[[Tree, Tree], Tree], x: Tree, identity: Any) -> Tree:
     """Run ``jax.lax.associative_scan`` along time on arrays (N, T), piece by piece; ``identity``
     are numbers.
     """
@@ -139,7 +140,7 @@ def running(combine: Callable[[Tree, Tree], Tree], x: Tree, identity: Any) -> Tr
     return jax.tree.map(lambda x: x.reshape(n, pieces * length), whole)
 
 
-def delayed(x: Array, before: Array, steps: int = 1) -> Array:
+def delay(x: Array, before: Array, steps: int = 1) -> Array:
     """Delay x (N, T, ...) by ``steps`` tokens; the first come from the end of ``before`` (N, w,
     ...).
 
@@ -158,7 +159,7 @@ def delayed(x: Array, before: Array, steps: int = 1) -> Array:
     return jnp.concatenate([first, y[:, :, :rest]], 2).reshape(x.shape)
 
 
-def rolled(x: Tree, pieces: int, steps: int) -> Tree:
+def rotate_pieces(x: Tree, pieces: int, steps: int) -> Tree:
     """Pass pieces (pieces N, ...) on around the ring: piece i becomes piece i - steps."""
 
     def one(x: Array) -> Array:
@@ -168,22 +169,22 @@ def rolled(x: Tree, pieces: int, steps: int) -> Tree:
     return jax.tree.map(one, x)
 
 
-def with_before(x: Array, before: Array, pieces: int) -> Array:
+def prepend_window(x: Array, before: Array, pieces: int) -> Array:
     """Prepend to each piece of x (N, T, ...) the w tokens that precede it: (pieces N, w + L, ...).
 
     ``before`` (N, w, ...) are those before the first.  Each piece gets tails of as many pieces
     before it as w tokens reach into, one for all w up to the length L of a piece.
     """
-    own, (n, width) = cut(x, pieces), before.shape[:2]
+    own, (n, width) = cut_into_pieces(x, pieces), before.shape[:2]
     length = own.shape[1]
     reach = -(-width // length)
     spare = [(0, 0), (reach * length - width, 0)] + [(0, 0)] * (x.ndim - 2)
-    first = cut(jnp.pad(before, spare), reach) if reach else before
+    first = cut_into_pieces(jnp.pad(before, spare), reach) if reach else before
     index = jnp.repeat(jnp.arange(pieces), n).reshape(-1, *[1] * (x.ndim - 1))
     parts = []
     for back in range(reach, 0, -1):
         size = min(length, width - (back - 1) * length)
-        new = rolled(own[:, length - size :], pieces, back)
+        new = rotate_pieces(own[:, length - size :], pieces, back)
         old = first[(reach - back) * n :, length - size :][: pieces * n]
         old = jnp.pad(old, [(0, pieces * n - old.shape[0])] + [(0, 0)] * (x.ndim - 1))
         parts.append(jnp.where(index < back, old, new))

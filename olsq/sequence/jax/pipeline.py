@@ -16,12 +16,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.sequence.jax.pieces import cut, join, pieces_of
+from olsq.sequence.jax.pieces import cut_into_pieces, join_pieces, pieces_of
 
 Tree = Any
 
 
-def in_turn(
+def run_in_turns(
     run: Callable[[Tree, Tree, Tree], tuple[Array, Tree]],
     state: Tree,
     streams: Tree,
@@ -52,7 +52,9 @@ def in_turn(
     def folded(x: Array) -> Array:
         return x.reshape(-1, *x.shape[2:])
 
-    streams = jax.tree.map(lambda x: jax.vmap(grouped)(by_piece(cut(x, pieces))), streams)
+    streams = jax.tree.map(
+        lambda x: jax.vmap(grouped)(by_piece(cut_into_pieces(x, pieces))), streams
+    )
     state, own = jax.tree.map(grouped, (state, own))
 
     def turn(passed: Tree, at: Array) -> tuple[Array, Tree]:
@@ -92,4 +94,4 @@ def in_turn(
         return folded(jnp.moveaxis(x, 0, 1))
 
     out = jax.vmap(ungrouped)(found[0])
-    return join(folded(out), pieces), jax.tree.map(lambda x: ungrouped(x[-1]), found[1])
+    return join_pieces(folded(out), pieces), jax.tree.map(lambda x: ungrouped(x[-1]), found[1])

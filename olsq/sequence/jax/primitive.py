@@ -76,7 +76,9 @@ def _differentiable(setting: Setting, *arrays: Array) -> tuple[Array, ...]:
     return value, *moments
 
 
-def _with(setting: Setting, arrays: Any, wrt: tuple[str, ...]) -> tuple[Any, tuple[Array, ...]]:
+def _as_function_of(
+    setting: Setting, arrays: Any, wrt: tuple[str, ...]
+) -> tuple[Any, tuple[Array, ...]]:
     """Return :func:`_differentiable` as a function of the arrays ``wrt``, and the values of these
     arrays.
     """
@@ -93,10 +95,10 @@ def _with(setting: Setting, arrays: Any, wrt: tuple[str, ...]) -> tuple[Any, tup
 def _tangent(*operands: Array, setting: Setting, wrt: tuple[str, ...]) -> tuple[Array, ...]:
     """Compute the outputs' tangents from the arrays, the kept values and the tangents of ``wrt``.
     """
-    arrays, kept, tangents = _parted(operands, setting, len(wrt))
+    arrays, kept, tangents = _split_operands(operands, setting, len(wrt))
     moved = dict.fromkeys(setting.names) | dict(zip(wrt, tangents, strict=True))
     d_value, d_moments = blocks.tangent(
-        setting.stream(arrays), setting.solver, _kept(kept), setting.stream(moved.values())
+        setting.stream(arrays), setting.solver, _rebuild_kept(kept), setting.stream(moved.values())
     )
     return d_value, *d_moments
 
@@ -107,13 +109,15 @@ def _cotangent(*operands: Array, setting: Setting, wrt: tuple[str, ...]) -> tupl
     """Compute the cotangents of ``wrt`` from the arrays, the kept values and the outputs'
     cotangents.
     """
-    arrays, kept, (d_value, *d_moments) = _parted(operands, setting, OUTPUTS)
+    arrays, kept, (d_value, *d_moments) = _split_operands(operands, setting, OUTPUTS)
     stream = setting.stream(arrays)
-    made = blocks.backward(stream, setting.solver, _kept(kept), d_value, Moments(*d_moments))
+    made = blocks.backward(
+        stream, setting.solver, _rebuild_kept(kept), d_value, Moments(*d_moments)
+    )
     return tuple(getattr(made, n) for n in wrt)
 
 
-def _kept(leaves: Any) -> Kept:
+def _rebuild_kept(leaves: Any) -> Kept:
     """Rebuild :class:`Kept` from its leaves."""
     if len(leaves) == 2:  # of blocks
         gram, cross = leaves
@@ -122,7 +126,7 @@ def _kept(leaves: Any) -> Kept:
     return Kept(x, tuple(factors), gram, cross, lost)
 
 
-def _parted(operands: Any, setting: Setting, last: int) -> tuple[Any, Any, Any]:
+def _split_operands(operands: Any, setting: Setting, last: int) -> tuple[Any, Any, Any]:
     """Split operands into the arrays, the kept values and the ``last`` operands."""
     first, end = len(setting.names), len(operands) - last
     return tuple(operands[:first]), tuple(operands[first:end]), tuple(operands[end:])
@@ -161,12 +165,12 @@ tangent_p = _primitive("online_lstsq_tangent", _tangent)
 cotangent_p = _primitive("online_lstsq_cotangent", _cotangent)
 
 
-def _nothing(x: Any) -> ad.Zero:
+def _zero_tangent(x: Any) -> ad.Zero:
     """Return the zero tangent of a result without a derivative."""
     return ad.Zero(ShapedArray(x.shape, x.dtype).to_tangent_aval())
 
 
-def _sum(parts: Any) -> Any:
+def _add_tangents(parts: Any) -> Any:
     """Add tuples of tangents, entry by entry."""
     return [sum(xs[1:], xs[0]) for xs in zip(*parts, strict=True)]
 
@@ -182,10 +186,10 @@ def _solve_jvp(primals: Any, tangents: Any, *, setting: Setting, keeps: bool) ->
     ]
     shown = out if keeps else out[: OUTPUTS + len(TokenSizes._fields)]
     if not moving:
-        return shown, [_nothing(x) for x in shown]
+        return shown, [_zero_tangent(x) for x in shown]
     wrt, given = zip(*moving, strict=True)
     d_out = tangent_p.bind(*primals, *kept, *given, setting=setting, wrt=wrt)
-    return shown, [*d_out, *(_nothing(x) for x in shown[OUTPUTS:])]
+    return shown, [*d_out, *(_zero_tangent(x) for x in shown[OUTPUTS:])]
 
 
 def _linear_jvp(
@@ -204,8 +208,8 @@ def _linear_jvp(
     The kept values depend on the arrays alone, and ``apply`` does not use them, so they need no
     tangents.
     """
-    arrays, kept, linear = _parted(primals, setting, last(wrt))
-    d_arrays, _, d_linear = _parted(tangents, setting, last(wrt))
+    arrays, kept, linear = _split_operands(primals, setting, last(wrt))
+    d_arrays, _, d_linear = _split_operands(tangents, setting, last(wrt))
     out = itself.bind(*primals, setting=setting, wrt=wrt)
     parts = []
     if any(type(t) is not ad.Zero for t in d_linear):
@@ -221,22 +225,22 @@ def _linear_jvp(
 
         at, along = [arrays[i] for i in moving], [d_arrays[i] for i in moving]
         parts.append(jax.jvp(by_arrays, at, along)[1])
-    return out, _sum(parts) if parts else [_nothing(x) for x in out]
+    return out, _add_tangents(parts) if parts else [_zero_tangent(x) for x in out]
 
 
 @in_full_precision
 def _apply_tangent(setting: Setting, wrt: Any, arrays: Any, *tangents: Array) -> Any:
-    function, chosen = _with(setting, arrays, wrt)
+    function, chosen = _as_function_of(setting, arrays, wrt)
     return jax.jvp(function, chosen, tangents)[1]
 
 
 @in_full_precision
 def _apply_cotangent(setting: Setting, wrt: Any, arrays: Any, *cotangents: Array) -> Any:
-    function, chosen = _with(setting, arrays, wrt)
+    function, chosen = _as_function_of(setting, arrays, wrt)
     return jax.vjp(function, *chosen)[1](cotangents)
 
 
-def _asked_for(operands: Any, made: list[Any]) -> list[Any]:
+def _select_transposed(operands: Any, made: list[Any]) -> list[Any]:
     """Select the results for the operands to transpose by; None for the others."""
     return [x if ad.is_undefined_primal(o) else None for o, x in zip(operands, made, strict=True)]
 
@@ -245,20 +249,20 @@ def _tangent_transpose(
     cotangents: Any, *operands: Any, setting: Setting, wrt: tuple[str, ...]
 ) -> Any:
     """Transpose the tangent primitive by its tangents: the cotangent primitive."""
-    arrays, kept, _ = _parted(operands, setting, len(wrt))
+    arrays, kept, _ = _split_operands(operands, setting, len(wrt))
     given = map(ad.instantiate_zeros, cotangents)
     out = cotangent_p.bind(*arrays, *kept, *given, setting=setting, wrt=wrt)
-    return _asked_for(operands, [None] * (len(arrays) + len(kept)) + list(out))
+    return _select_transposed(operands, [None] * (len(arrays) + len(kept)) + list(out))
 
 
 def _cotangent_transpose(
     tangents: Any, *operands: Any, setting: Setting, wrt: tuple[str, ...]
 ) -> Any:
     """Transpose the cotangent primitive by its cotangents: the tangent primitive."""
-    arrays, kept, _ = _parted(operands, setting, OUTPUTS)
+    arrays, kept, _ = _split_operands(operands, setting, OUTPUTS)
     given = map(ad.instantiate_zeros, tangents)
     out = tangent_p.bind(*arrays, *kept, *given, setting=setting, wrt=wrt)
-    return _asked_for(operands, [None] * (len(arrays) + len(kept)) + list(out))
+    return _select_transposed(operands, [None] * (len(arrays) + len(kept)) + list(out))
 
 
 ad.primitive_jvps[solve_p] = _solve_jvp

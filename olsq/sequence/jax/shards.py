@@ -14,22 +14,22 @@ from olsq.sequence.jax.gates import lost_tokens, states_before
 from olsq.sequence.jax.inputs import Stream
 from olsq.sequence.jax.tiles import (
     Carry,
-    answerable,
     cut_into_tiles,
     final_moments,
     initial_carry,
+    mask_unsolvable,
     open_tile,
 )
 
 
-def split(stream: Stream, chunk: int, shards: int) -> tuple[Stream, Moments[Array]]:
+def split_time(stream: Stream, chunk: int, shards: int) -> tuple[Stream, Moments[Array]]:
     """Split ``stream`` into ``shards`` times as many streams, each with its state; also the final
     moments.
 
     Merging is associative, so a piece is summarised by its moments from an empty state and the
     product of its gates. Only those summaries, O(d^2) each, are exchanged between devices.
     """
-    stream = answerable(stream)  # pieces do not know of resets before them
+    stream = mask_unsolvable(stream)  # pieces do not know of resets before them
     b, length, _ = stream.keys.shape
     each = -(-length // shards)
 
@@ -93,7 +93,7 @@ def split(stream: Stream, chunk: int, shards: int) -> tuple[Stream, Moments[Arra
     return pieces._replace(state=state), final_moments(Carry(last[0], last[1], piece_lost[:, -1]))
 
 
-def join(x: Array, b: int, length: int) -> Array:
+def join_shards(x: Array, b: int, length: int) -> Array:
     """Reshape (shards B, T / shards, ...) back to (B, T, ...)."""
     x = jnp.moveaxis(x.reshape(-1, b, *x.shape[1:]), 0, 1)
     return x.reshape(b, -1, *x.shape[3:])[:, :length]

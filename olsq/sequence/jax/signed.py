@@ -80,7 +80,7 @@ def signed_lstsq(
     )
 
 
-def upright(chunks: Chunks) -> tuple[Array, Chunks]:
+def make_positive(chunks: Chunks) -> tuple[Array, Chunks]:
     """Make systems positive by the sign (B, n, C, 1) of their ridges; return signs and chunks.
 
     Only the systems are multiplied: values, and moments after the chunk, stay as they are.
@@ -90,7 +90,7 @@ def upright(chunks: Chunks) -> tuple[Array, Chunks]:
     return signs, chunks._replace(decay=signs * chunks.decay, zeta=zeta, ridge=signs * chunks.ridge)
 
 
-def join(x: Array, last: Array) -> Array:
+def append_entry(x: Array, last: Array) -> Array:
     """Append the entry ``last`` (...) to x (..., d), giving (..., d + 1)."""
     return jnp.concatenate([x, last[..., None].astype(x.dtype)], -1)
 
@@ -130,7 +130,7 @@ class SignedSystems(JaxSolver):
 
     def solve_unrolled(self, chunks: Chunks, prepared: Any, b: Array) -> tuple[Array, Array]:
         """Solve for every token; also return the steps of each."""
-        signs, systems = upright(chunks)
+        signs, systems = make_positive(chunks)
         b = signs * b
         if self.options.unrolls:
             x, steps = self.answer(systems, b, b)
@@ -138,12 +138,12 @@ class SignedSystems(JaxSolver):
             kept, query = jax.lax.stop_gradient((systems, b))
 
             def product(y: Array) -> Array:
-                return join(system_product(systems, y[..., :-1]), y[..., -1])
+                return append_entry(system_product(systems, y[..., :-1]), y[..., -1])
 
             def solve(_: Any, c: Array) -> Array:
-                return join(*self.answer(kept, c[..., :-1], query))
+                return append_entry(*self.answer(kept, c[..., :-1], query))
 
-            joined = join(b, jnp.zeros_like(b[..., 0]))
+            joined = append_entry(b, jnp.zeros_like(b[..., 0]))
             y = custom_linear_solve(product, joined, solve, symmetric=True)
             x, steps = y[..., :-1], y[..., -1]
         return x, steps.astype(jnp.int32)

@@ -37,7 +37,7 @@ def running_signs(gates: Array, axis: int) -> Array:
     return (1 - 2 * odd).astype(gates.dtype)
 
 
-def unsigned(tokens: Tokens) -> tuple[Tokens, Any]:
+def remove_signs(tokens: Tokens) -> tuple[Tokens, Any]:
     """Rewrite tokens for a rule with ``|gamma|``; also the sign to multiply its last memory (N, V,
     K) by.
 

@@ -13,14 +13,14 @@ from numpy.typing import ArrayLike
 from olsq.checks import check_choice, concrete
 from olsq.problem import Moments, Sizes, Solution, Stats, error_bounds
 from olsq.sequence.jax.autodiff import solve_in_groups
-from olsq.sequence.jax.control import manual
+from olsq.sequence.jax.control import in_shard_map
 from olsq.sequence.jax.inputs import Stream, check, least_eigenvalue
 from olsq.sequence.jax.pieces import pieces_of
 from olsq.sequence.jax.precision import in_full_precision
 from olsq.sequence.jax.primitive import solve_by_primitive
-from olsq.sequence.jax.shards import join, split
+from olsq.sequence.jax.shards import join_shards, split_time
 from olsq.sequence.jax.solver import JaxSolver
-from olsq.sequence.jax.tiles import TokenSizes, answerable, chunk_length
+from olsq.sequence.jax.tiles import TokenSizes, chunk_length, mask_unsolvable
 from olsq.solvers import ChunkExact, Solver
 
 
@@ -75,9 +75,13 @@ def solve_stream(
     """Solve a flat batch: outputs (B, T, m), final moments, sizes (B, T)."""
     b, length, _ = stream.values.shape
     if shards > 1:
-        pieces, last = split(stream, solver.options.chunk, shards)
+        pieces, last = split_time(stream, solver.options.chunk, shards)
         value, _, sizes = solve_all(pieces, solver, unrolls)
-        return join(value, b, length), last, TokenSizes(*(join(s, b, length) for s in sizes))
+        return (
+            join_shards(value, b, length),
+            last,
+            TokenSizes(*(join_shards(s, b, length) for s in sizes)),
+        )
     return solve_all(stream, solver, unrolls)
 
 
@@ -85,9 +89,9 @@ def solve_all(
     stream: Stream, solver: JaxSolver, unrolls: bool
 ) -> tuple[Array, Moments[Array], TokenSizes]:
     """Solve a flat batch as :func:`solve_stream`, without splitting time into pieces."""
-    if unrolls or manual():
+    if unrolls or in_shard_map():
         return solve_in_groups(stream, solver, unrolls)
-    return solve_by_primitive(answerable(stream), solver)
+    return solve_by_primitive(mask_unsolvable(stream), solver)
 
 
 @partial(jax.jit, static_argnames="dtype")

@@ -75,7 +75,7 @@ def group_count(stream: Stream, chunk: int) -> int:
     return next(n for n in range(-(-b // fits), b + 1) if b % n == 0)
 
 
-def answerable(stream: Stream) -> Stream:
+def mask_unsolvable(stream: Stream) -> Stream:
     """Replace queries without a unique answer by NaN.
 
     In the discounted problem a gate of 0 forgets the ridge too: until d samples have come, counting
@@ -108,7 +108,7 @@ def tile_shape(b: Any, length: int, d: int, chunk: int) -> tuple[int, int, int]:
 def cut_into_tiles(stream: Stream, chunk: int) -> tuple[Tile, Array | None]:
     """Cut ``stream`` into tiles, padded with absent tokens; also return the ridge all tokens share.
     """
-    stream = answerable(stream)
+    stream = mask_unsolvable(stream)
     b, length, d = stream.keys.shape
     count, n, c = tile_shape(b, length, d, chunk)
 

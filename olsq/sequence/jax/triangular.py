@@ -15,13 +15,13 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.sequence.jax.control import cond, max_over_vmap, once
+from olsq.sequence.jax.control import compile_once, cond, max_over_vmap
 
 SMALLEST = 8  # blocks up to this width are eliminated row by row, all matrices of a batch at once
 FUSED = 4  # products up to this inner width are faster as one fused sum
 
 
-@once
+@compile_once
 def inverse_cholesky(a: Array) -> Array:
     """Compute X, lower triangular, with ``X a X^T = 1`` for positive definite (..., n, n), else
     NaN.
@@ -45,7 +45,7 @@ def inverse_cholesky(a: Array) -> Array:
     )
 
 
-@once
+@compile_once
 def guarded_inverse_cholesky(a: Array, bounded: Array | bool = True) -> Array:
     """Compute :func:`inverse_cholesky`, of ``a + ridge`` where ``a`` is singular to rounding.
 

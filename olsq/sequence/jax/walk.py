@@ -16,7 +16,7 @@ from jax import Array
 
 from olsq.problem import Moments
 from olsq.sequence.jax.adjoint import TileGradient, tile_gradient, tile_tangent
-from olsq.sequence.jax.grid import Grid, padded
+from olsq.sequence.jax.grid import Grid, pad_to_tiles
 from olsq.sequence.jax.inputs import Stream
 from olsq.sequence.jax.solver import JaxSolver
 from olsq.sequence.jax.tiles import (
@@ -62,7 +62,7 @@ def forward(
 ) -> tuple[Array, Moments[Array], TokenSizes, Any]:
     """Solve a stream: outputs (B, T, m), final moments, sizes (B, T), and :class:`Kept` or None."""
     grid, length = Grid.of(stream, solver.options.chunk), stream.keys.shape[1]
-    stream, start = padded(stream, grid, length), initial_carry(stream.state)
+    stream, start = pad_to_tiles(stream, grid, length), initial_carry(stream.state)
     each = grid.n * grid.c
 
     def step(state: Any, i: Array) -> Any:
@@ -126,7 +126,7 @@ def tangent(
     """
     grid, length = Grid.of(stream, solver.options.chunk), stream.keys.shape[1]
     each, count = grid.n * grid.c, grid.groups * grid.tiles
-    stream, moved = padded(stream, grid, length), padded(moved, grid, length, 0.0)
+    stream, moved = pad_to_tiles(stream, grid, length), pad_to_tiles(moved, grid, length, 0.0)
     lost = kept.lost[:, 0, None, None]
     start = Moments(
         *(
@@ -196,7 +196,7 @@ def backward(
     """Compute a stream's cotangents from those of its outputs (B, T, m) and final moments."""
     grid, length = Grid.of(stream, solver.options.chunk), stream.keys.shape[1]
     each, count = grid.n * grid.c, grid.groups * grid.tiles
-    ridge, stream = stream.ridge, padded(stream, grid, length)
+    ridge, stream = stream.ridge, pad_to_tiles(stream, grid, length)
     d_value = jnp.pad(d_value, [(0, 0), (0, grid.length - length), (0, 0)])
     d_last = Moments(*(jnp.where(kept.lost[:, -1, None, None], 0, d) for d in d_moments))
     shared = ridge is not None and ridge.shape[1] == 1

@@ -28,7 +28,7 @@ from olsq.kernel import kernel
 from olsq.sequence.numpy.blas import inverse_factor, multiply_nn, multiply_nt
 from olsq.solvers.thresholds import MOST_CORRECTIONS, correction_error
 
-error_left = kernel()(correction_error)
+correction_bound = kernel()(correction_error)
 
 
 @kernel()
@@ -54,7 +54,7 @@ def scaled_rows(chunk, first, count, sound, ratio, X, Y):
 
 
 @kernel()
-def drop(A, first, count):
+def zero_rows(A, first, count):
     """Set rows first..count to zero."""
     for i in range(first, count):
         for j in range(A.shape[1]):
@@ -62,7 +62,7 @@ def drop(A, first, count):
 
 
 @kernel()
-def finite_rows(A, count):
+def count_finite_rows(A, count):
     """Count the finite rows before the first one that is not, up to ``count``."""
     for i in range(count):
         for j in range(A.shape[1]):
@@ -72,7 +72,7 @@ def finite_rows(A, count):
 
 
 @kernel()
-def lower(scores, count):
+def zero_upper_triangle(scores, count):
     """Set the entries above the diagonal to zero: a token sees itself and the past."""
     for i in range(count):
         for j in range(i + 1, count):
@@ -80,7 +80,7 @@ def lower(scores, count):
 
 
 @kernel()
-def steps_needed(lows, highs, tolerance):
+def count_corrections(lows, highs, tolerance):
     """Count the Chebyshev steps for ``tolerance``, given the order that reading out with y gains.
 
     -1: none, not even a first iterate; more than ``MOST_CORRECTIONS``: too many.
@@ -95,14 +95,14 @@ def steps_needed(lows, highs, tolerance):
     steps = 0
     while (
         steps <= MOST_CORRECTIONS
-        and not min(gain, 1.0) * error_left(high / low, steps) <= tolerance
+        and not min(gain, 1.0) * correction_bound(high / low, steps) <= tolerance
     ):
         steps += 1
     return steps
 
 
 @kernel()
-def bounds(ridge, reference, ratio, count):
+def spectrum_bounds(ridge, reference, ratio, count):
     """Bound the spectrum of P_t M_t from gates and ridges: (low, high), each (count,)."""
     low, high = np.empty(count), np.empty(count)
     for i in range(count):
@@ -115,7 +115,7 @@ def bounds(ridge, reference, ratio, count):
 
 
 @kernel()
-def gaps(ridge, reference, ratio, uniform, like):
+def ridge_gaps(ridge, reference, ratio, uniform, like):
     """Compute ``Lambda_t - L / f_t`` (count, d); if uniform, its ratio to L, in the first column.
     """
     count, d = ridge.shape
@@ -129,11 +129,11 @@ def gaps(ridge, reference, ratio, uniform, like):
 
 
 @kernel()
-def inner_apply(blas, y, N, ratio, scores, out, count):
+def apply_whitened_inverse(blas, y, N, ratio, scores, out, count):
     """Compute rows ``f_t (I - sum_{i<=t} n_i n_i^T) y_t``; also leave tril(y N^T) in ``scores``."""
     d = N.shape[1]
     multiply_nt(blas, y, N, scores)
-    lower(scores, count)
+    zero_upper_triangle(scores, count)
     multiply_nn(blas, scores, N, out)
     for i in range(count):
         f = out.dtype.type(ratio[i])
@@ -161,7 +161,7 @@ def ridge_product(blas, W, reference, B):
 
 
 @kernel()
-def gap_apply(blas, x, W, B, gap, uniform, scratch, out, count):
+def apply_ridge_gap(blas, x, W, B, gap, uniform, scratch, out, count):
     """Compute rows ``W gap_t W^T x_t``; with one ridge for all tokens, a multiple of ``B x_t``."""
     d = W.shape[0]
     if uniform:
@@ -178,13 +178,13 @@ def gap_apply(blas, x, W, B, gap, uniform, scratch, out, count):
 
 
 @kernel()
-def correct(blas, y, N, W, B, ratio, gap, uniform, low, high, steps, scores, count):
+def correct_for_ridge_gap(blas, y, N, W, B, ratio, gap, uniform, low, high, steps, scores, count):
     """Turn rows ``W q_t`` into ``W (q_t - gap_t x_t)``, with x from ``steps`` Chebyshev steps."""
     number, d = y.dtype.type, N.shape[1]
     shape, kind = (count, d), y.dtype
     x, change, product = np.empty(shape, kind), np.empty(shape, kind), np.empty(shape, kind)
     rest, scratch, inner = np.empty(shape, kind), np.empty(shape, kind), np.empty(shape, kind)
-    inner_apply(blas, y, N, ratio, scores, rest, count)
+    apply_whitened_inverse(blas, y, N, ratio, scores, rest, count)
     rho = np.empty(count)
     for i in range(count):
         middle = (high[i] + low[i]) / 2
@@ -193,8 +193,8 @@ def correct(blas, y, N, W, B, ratio, gap, uniform, low, high, steps, scores, cou
             x[i, j] = rest[i, j] / number(middle)
             change[i, j] = x[i, j]
     for _ in range(steps):
-        gap_apply(blas, change, W, B, gap, uniform, scratch, product, count)
-        inner_apply(blas, product, N, ratio, scores, inner, count)
+        apply_ridge_gap(blas, change, W, B, gap, uniform, scratch, product, count)
+        apply_whitened_inverse(blas, product, N, ratio, scores, inner, count)
         for i in range(count):
             middle, half = (high[i] + low[i]) / 2, (high[i] - low[i]) / 2
             # change <- rho' rho change + 2 rho' / half r,  rho' = half / (2 middle - half rho)
@@ -205,7 +205,7 @@ def correct(blas, y, N, W, B, ratio, gap, uniform, low, high, steps, scores, cou
                 rest[i, j] -= change[i, j] + inner[i, j]
                 change[i, j] = a * change[i, j] + b * rest[i, j]
                 x[i, j] += change[i, j]
-    gap_apply(blas, x, W, B, gap, uniform, scratch, product, count)
+    apply_ridge_gap(blas, x, W, B, gap, uniform, scratch, product, count)
     for i in range(count):
         for j in range(d):
             y[i, j] -= product[i, j]
@@ -220,7 +220,7 @@ def true_residual(blas, X, x, A, ridge, reference, ratio, scores, count, norms, 
     far, near = np.empty((count, d), X.dtype), np.empty((count, d), X.dtype)
     multiply_nn(blas, x, A, far)
     multiply_nt(blas, x, X, scores)
-    lower(scores, count)
+    zero_upper_triangle(scores, count)
     multiply_nn(blas, scores, X, near)
     trace = 0.0
     for j in range(d):
@@ -271,41 +271,41 @@ def solve_chunk(
         if not S[i, i] <= limits[1]:
             sound = i
             break
-    sound = min(sound, finite_rows(V, sound))
+    sound = min(sound, count_finite_rows(V, sound))
     # Lost rows become those of an identity, so that the factor of the rows before them is
     # unchanged.
     for i in range(sound, count):
         for j in range(count):
             S[i, j] = S[j, i] = number(0)
         S[i, i] = number(1)
-    drop(X, sound, count)
-    drop(Y, sound, count)
-    drop(V, sound, count)
+    zero_rows(X, sound, count)
+    zero_rows(Y, sound, count)
+    zero_rows(V, sound, count)
     if sound <= skip or not inverse_factor(blas, S, inverse, count, 0.0):
         return skip, 0
     # S = L L^T: E = L^-1 V are innovations, N = L^-1 Y gains, of unit variance.
     multiply_nn(blas, inverse, V, E)
     multiply_nn(blas, inverse, Y, N)
-    sound = min(sound, finite_rows(E, sound))
-    drop(E, sound, count)
+    sound = min(sound, count_finite_rows(E, sound))
+    zero_rows(E, sound, count)
 
     y = Y[count:]
-    low, high = bounds(ridge, reference, ratio, count)
-    steps = steps_needed(low, high, limits[0])
+    low, high = spectrum_bounds(ridge, reference, ratio, count)
+    steps = count_corrections(low, high, limits[0])
     if steps >= 0:
         B, share = np.empty(W.shape, W.dtype), 1.0
         if uniform:
             share = ridge_product(blas, W, reference, B)
         for i in range(count):
             low[i], high[i] = 1 + share * (low[i] - 1), 1 + share * (high[i] - 1)
-        steps = steps_needed(low, high, limits[0])
+        steps = count_corrections(low, high, limits[0])
         if steps > MOST_CORRECTIONS:
             return skip, 0
         if steps >= 0:
-            gap = gaps(ridge, reference, ratio, uniform, X)
-            correct(blas, y, N, W, B, ratio, gap, uniform, low, high, steps, S, count)
+            gap = ridge_gaps(ridge, reference, ratio, uniform, X)
+            correct_for_ridge_gap(blas, y, N, W, B, ratio, gap, uniform, low, high, steps, S, count)
     inner = np.empty((count, d), W.dtype)
-    inner_apply(blas, y, N, ratio, S, inner, count)
+    apply_whitened_inverse(blas, y, N, ratio, S, inner, count)
     # o_t = Z y_t + sum_{i<=t} (n_i . y_t) e_i
     multiply_nt(blas, y, Z, V)
     multiply_nn(blas, S, E, V, 1.0, 1.0)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.sequence.numpy.chunks import Chunk, system_product
-from olsq.sequence.numpy.factor import Factor, apply, factorise, reference_ridge
+from olsq.sequence.numpy.factor import Factor, apply_inverses, factorise, reference_ridge
 from olsq.sequence.numpy.iterations import (
     balanced,
     chebyshev,
@@ -53,14 +53,14 @@ def preconditioner(p: ChunkFactors) -> Callable[[NDArray], NDArray]:
     """
     second, after = p.second, p.after
     if second is None or after is None:
-        return lambda r: apply(p.first, r)
+        return lambda r: apply_inverses(p.first, r)
     scale = np.where(after, np.asarray(second.scale), np.asarray(p.first.scale))
     within_scale = np.abs(np.log(scale)) <= MAX_LOG_SCALE
     unit = np.diagonal(p.first.inverse, axis1=1, axis2=2).min(-1)[:, None, None]
     unit = np.where(np.isfinite(unit), unit, 1)  # a lost stream has no finite inverse
 
     def inner(r: NDArray) -> NDArray:
-        y = np.where(after, apply(second, r), apply(p.first, r))
+        y = np.where(after, apply_inverses(second, r), apply_inverses(p.first, r))
         return np.where(within_scale, y, unit * r)
 
     return inner
@@ -125,7 +125,7 @@ class NumpyChunkExact(NumpySolver):
         if self.options.corrections is not None:
             return self._corrected(chunk, p, b, self.options.corrections)
         if p.exact:
-            return apply(p.first, b), np.zeros(b.shape[:-1], np.int32)
+            return apply_inverses(p.first, b), np.zeros(b.shape[:-1], np.int32)
         tol = self.options.tol
         tol = ROUNDED * float(np.finfo(b.dtype).eps) if tol is None else tol
         if p.second is None and self._regular(p.first):
@@ -161,10 +161,14 @@ class NumpyChunkExact(NumpySolver):
         products.
         """
         if p.eig_min is None or p.eig_max is None:
-            return apply(p.first, b), np.zeros(b.shape[:-1], np.int32)
+            return apply_inverses(p.first, b), np.zeros(b.shape[:-1], np.int32)
         own: Any = reference_ridge(chunk)
         gap = chunk.ridge - (own if p.first.scale is None else own / p.first.scale)
         x = chebyshev(
-            lambda x: x + apply(p.first, gap * x), apply(p.first, b), p.eig_min, p.eig_max, steps
+            lambda x: x + apply_inverses(p.first, gap * x),
+            apply_inverses(p.first, b),
+            p.eig_min,
+            p.eig_max,
+            steps,
         )
         return x, np.full(b.shape[:-1], steps, np.int32)

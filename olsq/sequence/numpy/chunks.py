@@ -88,7 +88,7 @@ def absorb_chunks(blas, keys, values, gates, weight, gram, cross):
         multiply_tn(blas, V, K, cross[b], 1.0, zeta)
 
 
-def walk(
+def iterate_chunks(
     streams: Streams, chunk: int, gram: NDArray, cross: NDArray
 ) -> Iterator[tuple[int, Chunk]]:
     """Yield chunks in time order, each with its first token; update ``gram`` and ``cross`` in

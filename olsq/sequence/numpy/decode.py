@@ -37,7 +37,7 @@ def start_decoding(
     batch, d = moments.gram.shape[:-2], moments.gram.shape[-1]
     own = _as_ridge(0.0 if ridge is None else ridge, (*batch, d), moments.gram.dtype)
     inverse = np.zeros_like(moments.gram)
-    kernels.refresh_all(
+    kernels.refresh_inverses(
         addresses(), _flat(moments.gram, 2), _flat(own, 1), np.ones(inverse[..., 0, 0].size),
         _flat(inverse, 2),
     )  # fmt: skip
@@ -73,7 +73,7 @@ def update(
     gram, cross = _fresh(gram, (*batch, d, d)), _fresh(cross, (*batch, m, d))
     key, value = _spread(key, (*batch, d)), _spread(value, (*batch, m))
     gate, w = _spread(gate, batch), _spread(w, batch)
-    kernels.absorb_all(
+    kernels.absorb_tokens(
         _flat(gram, 2), _flat(cross, 2), _flat(key, 1), _flat(value, 1), gate.ravel(), w.ravel()
     )
     new = Moments(gram, cross)
@@ -84,11 +84,13 @@ def update(
     age = np.int32(int(state.age) + 1)
     ridge = np.ascontiguousarray(np.broadcast_to(state.ridge, (*batch, d)))
     if age >= REFRESH_EVERY or (since < REFRESH_BELOW).any():
-        ahead = np.array([kernels.head_start(each) for each in since.ravel()], np.float64)
-        kernels.refresh_all(addresses(), _flat(gram, 2), _flat(ridge, 1), ahead, _flat(inverse, 2))
+        ahead = np.array([kernels.ridge_head_start(each) for each in since.ravel()], np.float64)
+        kernels.refresh_inverses(
+            addresses(), _flat(gram, 2), _flat(ridge, 1), ahead, _flat(inverse, 2)
+        )
         since, age = np.ones_like(since), np.int32(0)
     else:
-        kernels.carry_all(_flat(inverse, 2), _flat(key, 1), gate.ravel(), w.ravel())
+        kernels.update_inverses(_flat(inverse, 2), _flat(key, 1), gate.ravel(), w.ravel())
     return DecodeState(new, ridge, inverse, np.asarray(since), age)
 
 
@@ -172,7 +174,7 @@ def _update_one(
         return None
     new = Moments(np.empty((d, d), dtype), np.empty((m, d), dtype))
     if not carried:
-        kernels.absorb(gram, cross, key, value, gate, weight, *new)
+        kernels.absorb_token(gram, cross, key, value, gate, weight, *new)
         return new
     _, ridge, inverse, since, age = state
     if not _plain(dtype, (ridge, (d,)), (inverse, (d, d)), (since, ())):

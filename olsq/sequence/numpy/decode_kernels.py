@@ -32,7 +32,7 @@ def add_outer(A, left, right, gate, weight, absent, out):
 
 
 @kernel()
-def absorb(gram, cross, key, value, gate, weight, new_gram, new_cross):
+def absorb_token(gram, cross, key, value, gate, weight, new_gram, new_cross):
     """Update ``H' = gate H + w k k^T``, ``G' = gate G + w v k^T``; a gate of 0 drops even a NaN."""
     number, d, m = gram.dtype.type, gram.shape[0], cross.shape[0]
     gate, weight = number(gate), number(weight)
@@ -47,14 +47,14 @@ def absorb(gram, cross, key, value, gate, weight, new_gram, new_cross):
 
 
 @kernel()
-def absorb_all(gram, cross, keys, values, gates, weights):
-    """Run :func:`absorb` in place for every stream of a batch."""
+def absorb_tokens(gram, cross, keys, values, gates, weights):
+    """Run :func:`absorb_token` in place for every stream of a batch."""
     for b in range(gram.shape[0]):
-        absorb(gram[b], cross[b], keys[b], values[b], gates[b], weights[b], gram[b], cross[b])
+        absorb_token(gram[b], cross[b], keys[b], values[b], gates[b], weights[b], gram[b], cross[b])
 
 
 @kernel()
-def refresh(blas, gram, ridge, ahead, inverse):
+def refresh_inverse(blas, gram, ridge, ahead, inverse):
     """Invert a system with its ridge times ``ahead``; NaN where there is no inverse."""
     d, number = gram.shape[0], gram.dtype.type
     system, half = np.empty((d, d), gram.dtype), np.empty((d, d), gram.dtype)
@@ -79,14 +79,14 @@ def refresh(blas, gram, ridge, ahead, inverse):
 
 
 @kernel()
-def refresh_all(blas, gram, ridge, ahead, inverse):
-    """Run :func:`refresh` for every stream of a batch."""
+def refresh_inverses(blas, gram, ridge, ahead, inverse):
+    """Run :func:`refresh_inverse` for every stream of a batch."""
     for b in range(gram.shape[0]):
-        refresh(blas, gram[b], ridge[b], ahead[b], inverse[b])
+        refresh_inverse(blas, gram[b], ridge[b], ahead[b], inverse[b])
 
 
 @kernel()
-def carry(inverse, key, gate, weight, new_inverse):
+def update_inverse(inverse, key, gate, weight, new_inverse):
     """Update ``P' = (P - h h^T) / gate`` with ``h = P k sqrt(w / (gate + w k P k))``."""
     number, d = inverse.dtype.type, inverse.shape[0]
     gate, weight, leverage = number(gate), number(weight), number(0)
@@ -110,14 +110,14 @@ def carry(inverse, key, gate, weight, new_inverse):
 
 
 @kernel()
-def carry_all(inverse, keys, gates, weights):
-    """Run :func:`carry` in place for every stream of a batch."""
+def update_inverses(inverse, keys, gates, weights):
+    """Run :func:`update_inverse` in place for every stream of a batch."""
     for b in range(inverse.shape[0]):
-        carry(inverse[b], keys[b], gates[b], weights[b], inverse[b])
+        update_inverse(inverse[b], keys[b], gates[b], weights[b], inverse[b])
 
 
 @kernel()
-def head_start(gates):
+def ridge_head_start(gates):
     """Return the factor for the ridge inside a new inverse, after gates whose product is ``gates``.
 
     Gates discount that ridge until the next refresh: started too large by this factor, it is right
@@ -134,12 +134,12 @@ def update_one(blas, moments, inverse, ridge, token, gate, weight, since, age, n
     gram, cross = moments
     key, value = token
     new_gram, new_cross, new_inverse = new
-    absorb(gram, cross, key, value, gate, weight, new_gram, new_cross)
+    absorb_token(gram, cross, key, value, gate, weight, new_gram, new_cross)
     since, age = gram.dtype.type(since * gate), age + 1
     if age >= REFRESH_EVERY or since < REFRESH_BELOW:
-        refresh(blas, new_gram, ridge, head_start(since), new_inverse)
+        refresh_inverse(blas, new_gram, ridge, ridge_head_start(since), new_inverse)
         return gram.dtype.type(1), 0
-    carry(inverse, key, gate, weight, new_inverse)
+    update_inverse(inverse, key, gate, weight, new_inverse)
     return since, age
 
 
@@ -180,7 +180,7 @@ def solve_densely_all(blas, gram, cross, queries, ridge, value):
 
 
 @kernel()
-def times(A, x, y):
+def multiply_vector(A, x, y):
     """Compute y = A x."""
     for i in range(A.shape[0]):
         total = A.dtype.type(0)
@@ -213,20 +213,20 @@ def solve_carried(gram, cross, query, ridge, inverse, tol, most, value):
     for i in range(d):
         r[i] = query[i] / size
     goal = number(tol) * number(tol) * dot(r, r)
-    times(inverse, r, x)  # the first iterate
-    times(gram, x, mp)
+    multiply_vector(inverse, r, x)  # the first iterate
+    multiply_vector(gram, x, mp)
     for i in range(d):
         r[i] -= mp[i] + ridge[i] * x[i]
     left, before = dot(r, r), number(0)
     for step in range(most):
         if not left > goal:
             break
-        times(inverse, r, z)
+        multiply_vector(inverse, r, z)
         rz = dot(z, r)
         turn = rz / before if step > 0 and before > 0 else number(0)
         for i in range(d):
             p[i] = z[i] + turn * p[i] if step > 0 else z[i]
-        times(gram, p, mp)
+        multiply_vector(gram, p, mp)
         for i in range(d):
             mp[i] += ridge[i] * p[i]
         curvature = dot(mp, p)
@@ -237,7 +237,7 @@ def solve_carried(gram, cross, query, ridge, inverse, tol, most, value):
             x[i] += alpha * p[i]
             r[i] -= alpha * mp[i]
         before, left = rz, dot(r, r)
-    times(cross, x, value)
+    multiply_vector(cross, x, value)
     for j in range(value.shape[0]):
         value[j] *= size
 

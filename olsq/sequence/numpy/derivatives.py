@@ -28,8 +28,8 @@ from olsq.sequence.numpy.chunks import (
     read_back,
     transpose,
 )
-from olsq.sequence.numpy.inputs import answerable, spread
-from olsq.sequence.numpy.solve import CHUNK, Given, check, clean, run
+from olsq.sequence.numpy.inputs import has_unique_solution, spread
+from olsq.sequence.numpy.solve import CHUNK, CheckedProblem, check, clean, run_in_threads
 from olsq.sequence.numpy.solver import NumpySolver
 from olsq.solvers import ChunkExact, Solver
 
@@ -55,7 +55,7 @@ def solve_vjp(
     upstream = spread("cotangent", cotangent, shape, np.float64, "the outputs")
     upstream = upstream.reshape(count, length, m)
     if given.discounted:
-        upstream[~answerable(given.gates, given.weights, d)] = 0
+        upstream[~has_unique_solution(given.gates, given.weights, d)] = 0
     slopes = Gradients(
         keys=np.zeros_like(given.keys),
         values=np.zeros_like(given.values),
@@ -72,7 +72,7 @@ def solve_vjp(
         backward(form, given, part, upstream[part], Gradients(*(x[part] for x in slopes)))
 
     if d > 0:
-        run(count, 64.0 * count * length * d * (d + m), piece, 1)
+        run_in_threads(count, 64.0 * count * length * d * (d + m), piece, 1)
     if given.discounted:  # the ridge was the gram before the first token
         of_ridge = np.diagonal(slopes.gram, axis1=1, axis2=2).copy()
         slopes = slopes._replace(ridge=of_ridge)
@@ -80,7 +80,7 @@ def solve_vjp(
 
 
 def backward(
-    form: NumpySolver, given: Given, part: slice, upstream: NDArray, slopes: Gradients
+    form: NumpySolver, given: CheckedProblem, part: slice, upstream: NDArray, slopes: Gradients
 ) -> None:
     """Fill ``slopes`` for some streams: chunks forwards for their moments, then backwards."""
     streams, output_lost = clean(given, part)

@@ -145,7 +145,7 @@ def factorise(
     return Factor(inverse, rows, scale, growth)
 
 
-def apply(factor: Factor, x: NDArray) -> NDArray:
+def apply_inverses(factor: Factor, x: NDArray) -> NDArray:
     """Compute P_t x_t for every token: causal linear attention with keys = values = n."""
     b, c, _ = x.shape
     y, scores = np.empty_like(x), np.empty((c, c), x.dtype)

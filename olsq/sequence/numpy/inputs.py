@@ -77,7 +77,7 @@ def check_state(state: Any, batch: tuple[int, ...], d: int, m: int) -> Moments[N
     )
 
 
-def answerable(gates: NDArray, weights: NDArray, d: int) -> NDArray:
+def has_unique_solution(gates: NDArray, weights: NDArray, d: int) -> NDArray:
     """Return a mask (..., T) of the discounted problem's tokens that have a unique answer.
 
     A gate of 0 forgets the ridge too: until d samples have come, counting its own, there is none.

@@ -19,13 +19,13 @@ from olsq.checks import check_real, check_streams
 from olsq.problem import Moments, Sizes, Solution, Stats, error_bounds
 from olsq.sequence.numpy import stream as kernels
 from olsq.sequence.numpy.blas import addresses
-from olsq.sequence.numpy.chunks import Streams, read_out, system_product, walk
+from olsq.sequence.numpy.chunks import Streams, iterate_chunks, read_out, system_product
 from olsq.sequence.numpy.inputs import (
-    answerable,
     check_gates,
     check_ridge,
     check_state,
     check_weight,
+    has_unique_solution,
     output_dtype,
     spread,
     working_dtype,
@@ -46,7 +46,9 @@ def chunk_length(d: int) -> int:
     return 16 if d <= 8 else 32 if d <= 32 else 64
 
 
-def run(streams: int, work: float, piece: Callable[[int, int], None], pieces: int = 8) -> None:
+def run_in_threads(
+    streams: int, work: float, piece: Callable[[int, int], None], pieces: int = 8
+) -> None:
     """Call ``piece(first, last)`` over all streams, on several threads where it is faster.
 
     ``pieces`` per thread balance the load of kernels; one is best where Python runs between them.
@@ -99,7 +101,7 @@ def certify(
         return residual.astype(dtype), bound.astype(dtype), of_value.astype(dtype)
 
 
-class Given(NamedTuple):
+class CheckedProblem(NamedTuple):
     """A checked problem: one flat batch axis B, samples in the working dtype, the rest float64."""
 
     batch: tuple[int, ...]
@@ -118,7 +120,7 @@ class Given(NamedTuple):
 def check(
     keys: Any, values: Any, queries: Any, *, forget: Any = None, log_forget: Any = None,
     weight: Any = None, ridge: Any = None, ridge_mode: str = "fixed", state: Any = None,
-) -> Given:  # fmt: skip
+) -> CheckedProblem:  # fmt: skip
     """Check every argument of :func:`olsq.online_lstsq`; return fresh arrays."""
     for name, x in (("keys", keys), ("values", values), ("queries", queries)):
         check_real(name, x)
@@ -148,7 +150,7 @@ def check(
     )
     count = int(np.prod(batch, dtype=np.int64))
     flat: Any = [x.reshape(count, *x.shape[len(batch) :]) for x in arrays]
-    return Given._make([batch, out, *flat, discounted])
+    return CheckedProblem._make([batch, out, *flat, discounted])
 
 
 def solve_whole(
@@ -190,9 +192,9 @@ def solve_whole(
         )
 
     if d > 0:  # BLAS takes no matrix without columns
-        run(count, 16.0 * count * length * d * (d + m), piece, 8 if form is None else 1)
+        run_in_threads(count, 16.0 * count * length * d * (d + m), piece, 8 if form is None else 1)
     if given.discounted:
-        value[~answerable(given.gates, given.weights, d)] = np.nan
+        value[~has_unique_solution(given.gates, given.weights, d)] = np.nan
     # the ridge of a token is a lower bound of its system's eigenvalues
     floor = given.ridges.min(-1, initial=np.inf)
     if least is not None:
@@ -208,7 +210,7 @@ def solve_whole(
         return Solution(value.reshape(*batch, length, m).astype(given.out), final, stats)
 
 
-def clean(given: Given, part: slice) -> tuple[Streams, NDArray]:
+def clean(given: CheckedProblem, part: slice) -> tuple[Streams, NDArray]:
     """Remove non-finite numbers from streams; also mask the tokens (B, T) that a lost sample or
     state reaches.
 
@@ -239,7 +241,12 @@ def clean(given: Given, part: slice) -> tuple[Streams, NDArray]:
 
 
 def solve_by_chunks(
-    form: NumpySolver, given: Given, part: slice, value: NDArray, steps: NDArray, norms: NDArray
+    form: NumpySolver,
+    given: CheckedProblem,
+    part: slice,
+    value: NDArray,
+    steps: NDArray,
+    norms: NDArray,
 ) -> None:
     """Solve some streams chunk by chunk: outputs, steps and ``norms``; moments are updated in
     place.
@@ -252,7 +259,7 @@ def solve_by_chunks(
     query_finite = np.isfinite(given.queries[part]).all(-1)
     if streams.ridge is not None:
         query_finite = query_finite & np.isfinite(streams.ridge).all(-1)
-    for first, chunk in walk(streams, form.options.chunk, gram, cross):
+    for first, chunk in iterate_chunks(streams, form.options.chunk, gram, cross):
         own = slice(first, first + chunk.keys.shape[1])
         with np.errstate(all="ignore"):
             x, steps[:, own] = form.solve(chunk, form.prepare(chunk), chunk.queries)

@@ -18,7 +18,7 @@ import numpy as np
 from olsq.kernel import kernel
 from olsq.sequence.numpy.blas import copy, inflation, multiply_nt, multiply_tn, scale, whiten
 from olsq.sequence.numpy.chunk import solve_chunk
-from olsq.sequence.numpy.tokens import inside, solve_tokens
+from olsq.sequence.numpy.tokens import count_keys_in_range, solve_tokens
 
 LOG_SPREAD = 1.4  # |log| of the gates' product within a chunk, fixed ridge: f stays within 2
 LOG_SPREAD_DISCOUNTED = 3.0  # no corrections needed: only the keys' weights must stay comparable
@@ -34,7 +34,7 @@ LIMITS_DOUBLE = (1e-14, 30.0, 1e-13)
 
 
 @kernel()
-def spoils(t, keys, values, gates, weights):
+def is_lost(t, keys, values, gates, weights):
     """Test whether the sample of token t makes everything after it unknown."""
     if math.isnan(gates[t]) or not math.isfinite(weights[t]):
         return True
@@ -50,7 +50,7 @@ def spoils(t, keys, values, gates, weights):
 
 
 @kernel()
-def same_ridge(ridge, a, b):
+def compare_ridges(ridge, a, b):
     """Compare the ridges of two tokens: 0 if equal, 1 if of about the same size, 2 if far apart."""
     result = 0
     for j in range(ridge.shape[1]):
@@ -63,7 +63,7 @@ def same_ridge(ridge, a, b):
 
 
 @kernel()
-def chunk_end(chunk, gates, ridge, spread, first, most):
+def find_chunk_end(chunk, gates, ridge, spread, first, most):
     """Find the end of the longest chunk from ``first`` that one reference serves, and whether one
     ridge does.
 
@@ -78,7 +78,7 @@ def chunk_end(chunk, gates, ridge, spread, first, most):
         if total > spread:
             break
         if ridge.shape[0] > 1:
-            relation = same_ridge(ridge, first, t)
+            relation = compare_ridges(ridge, first, t)
             if relation == 2:
                 break
             uniform = uniform and relation == 0
@@ -87,7 +87,7 @@ def chunk_end(chunk, gates, ridge, spread, first, most):
 
 
 @kernel()
-def absorb(blas, chunk, first, count, ratio, gram, cross):
+def absorb_chunk(blas, chunk, first, count, ratio, gram, cross):
     """Advance the moments over a chunk: ``H <- (zeta_C / zeta_r) (zeta_r H + K~^T K~)``, in
     float64.
     """
@@ -108,7 +108,7 @@ def absorb(blas, chunk, first, count, ratio, gram, cross):
 
 
 @kernel()
-def fits_single(system):
+def fits_float32(system):
     """Test whether the range of float32 holds the products of a system."""
     for j in range(system.shape[0]):  # noqa: SIM110 (kernels have no generators)
         if not SMALLEST < system[j, j] < 1 / SMALLEST:
@@ -117,7 +117,7 @@ def fits_single(system):
 
 
 @kernel()
-def prepare(chunk, gates, ridge, first, count, uniform):
+def compute_chunk_scales(chunk, gates, ridge, first, count, uniform):
     """Compute ``f_t`` (count,), ridges (count, d) and their reference L (d,) of one chunk."""
     d = ridge.shape[1]
     ratio, own, reference = np.empty(count), np.empty((count, d)), np.empty(d)
@@ -140,17 +140,17 @@ def prepare(chunk, gates, ridge, first, count, uniform):
 
 
 @kernel()
-def sound_tokens(chunk, gates, first, count):
+def count_sound_tokens(chunk, gates, first, count):
     """Count the tokens from ``first`` on, up to ``count``, before the first with a lost sample."""
     keys, values, _, weights = chunk
     for i in range(count):
-        if spoils(first + i, keys, values, gates, weights):
+        if is_lost(first + i, keys, values, gates, weights):
             return i
     return count
 
 
 @kernel(inline="always")
-def try_chunk(
+def solve_in_cheapest_precision(
     blas, chunk, first, count, sound, uniform, parts, singular, cross, work, value, steps, norms
 ):
     """Solve a chunk in the cheapest precision that keeps its digits; return how many tokens were
@@ -166,7 +166,7 @@ def try_chunk(
     multiply_nt(blas, cross, W, Z, ratio[0])
     done = np.int64(0)  # np.int64: a literal would give `done` a second type in Numba
     if keys.itemsize == 4:
-        if fits_single(system) and inflation(system, W) < INFLATION:
+        if fits_float32(system) and inflation(system, W) < INFLATION:
             kind = keys.dtype
             single = np.empty((d, d), kind), np.empty((d, d), kind), np.empty((m, d), kind)
             done, corrections = solve_chunk(
@@ -190,16 +190,18 @@ def try_chunk(
 
 
 @kernel(inline="always")
-def advance(blas, chunk, gates, ridge, spread, most, first, moments, work, value, steps, norms):
+def solve_next_chunk(
+    blas, chunk, gates, ridge, spread, most, first, moments, work, value, steps, norms
+):
     """Solve the next chunk from ``first`` on; return the first token not solved."""
     gram, cross = moments
     system, W, scratch, spare = work
     d = gram.shape[0]
-    end, uniform = chunk_end(chunk, gates, ridge, spread, first, most)
+    end, uniform = find_chunk_end(chunk, gates, ridge, spread, first, most)
     count = end - first
-    parts = prepare(chunk, gates, ridge, first, count, uniform)
+    parts = compute_chunk_scales(chunk, gates, ridge, first, count, uniform)
     ratio, own, reference = parts
-    sound, done = sound_tokens(chunk, gates, first, count), np.int64(0)
+    sound, done = count_sound_tokens(chunk, gates, first, count), np.int64(0)
     if count >= FEWEST or end == gates.shape[0]:
         for i in range(d):
             for j in range(d):
@@ -208,14 +210,14 @@ def advance(blas, chunk, gates, ridge, spread, most, first, moments, work, value
         rank = whiten(blas, system, W, scratch, spare)
         answered = sound if rank == d else np.int64(0)
         if 0 <= rank < d:
-            answered = inside(W, system, chunk[0], chunk[3], first, sound)
+            answered = count_keys_in_range(W, system, chunk[0], chunk[3], first, sound)
         if answered > 0:
-            done = try_chunk(
+            done = solve_in_cheapest_precision(
                 blas, chunk, first, count, answered, uniform, parts, rank < d, cross, work, value,
                 steps, norms,
             )  # fmt: skip
         if done > 0:
-            absorb(blas, chunk, first, done, ratio, gram, cross)
+            absorb_chunk(blas, chunk, first, done, ratio, gram, cross)
     left = min(sound - done, SHORT)
     if left > 0:
         if done > 0:
@@ -229,14 +231,14 @@ def advance(blas, chunk, gates, ridge, spread, most, first, moments, work, value
 
 
 @kernel()
-def erase(value, t):
+def erase_output(value, t):
     """Set the output of token t to NaN."""
     for j in range(value.shape[1]):
         value[t, j] = np.nan
 
 
 @kernel()
-def finite(A):
+def is_finite(A):
     """Test whether all entries of a matrix are finite."""
     for i in range(A.shape[0]):
         for j in range(A.shape[1]):
@@ -246,14 +248,14 @@ def finite(A):
 
 
 @kernel()
-def blank(t, queries, ridge, value):
+def erase_lost_query(t, queries, ridge, value):
     """Set the output of token t to NaN if its query or ridge is not finite; no other token sees
     them.
     """
     own = t if ridge.shape[0] > 1 else 0
     for j in range(queries.shape[1]):
         if not (math.isfinite(queries[t, j]) and math.isfinite(ridge[own, j])):
-            erase(value, t)
+            erase_output(value, t)
             return
 
 
@@ -264,23 +266,25 @@ def solve_stream(blas, chunk, gates, ridge, spread, most, moments, value, steps,
     gram, cross = moments
     d = gram.shape[0]
     work = np.empty((d, d)), np.empty((d, d)), np.empty((d, d)), np.empty((d, d))
-    state_lost = not (finite(gram) and finite(cross))
+    state_lost = not (is_finite(gram) and is_finite(cross))
     t = np.int64(0)  # np.int64: a literal would make Numba compile everything below twice
     while t < gates.shape[0]:
         if gates[t] == 0:
             state_lost = False
-        state_lost = state_lost or spoils(t, keys, values, gates, weights)
+        state_lost = state_lost or is_lost(t, keys, values, gates, weights)
         if state_lost:
-            erase(value, t)
+            erase_output(value, t)
             norms[t] = np.nan
             t += 1
             continue
         if gates[t] < 1:
             scale(gram, gates[t])
             scale(cross, gates[t])
-        t = advance(blas, chunk, gates, ridge, spread, most, t, moments, work, value, steps, norms)
+        t = solve_next_chunk(
+            blas, chunk, gates, ridge, spread, most, t, moments, work, value, steps, norms
+        )
     for t in range(gates.shape[0]):
-        blank(t, queries, ridge, value)
+        erase_lost_query(t, queries, ridge, value)
     for i in range(d):
         for j in range(i):
             gram[i, j] = gram[j, i]

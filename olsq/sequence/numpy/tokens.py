@@ -68,7 +68,7 @@ def solve_tokens(blas, chunk, gates, first, count, ridge, gram, cross, work, val
 
 
 @kernel()
-def inside(W, system, keys, weights, first, count):
+def count_keys_in_range(W, system, keys, weights, first, count):
     """Count the keys from ``first`` on, up to ``count``, that lie in the range of a singular
     system.
 
