@@ -103,14 +103,14 @@ def fit(
     if by is not None:
         piece_paths.check_groups(parameters)
     job = make_work(parameters, table.columns, by is not None, window is not None)
-    learn = job.of_pieces()
+    learn = job.without_prior()
     token = tokenize("fit", table.blocks, parameters, table.columns, window)
     graph: scans.Graph = {
         (f"state-{token}", i): (learn.state, *blocks) for i, blocks in enumerate(table.blocks)
     }
     levels = scans.add_merge_tree(graph, list(graph), learn.merged, token)
     name = f"fit-{token}"
-    graph[name] = (job.finished, levels[-1][0])
+    graph[name] = (job.build_estimator, levels[-1][0])
     layers = HighLevelGraph.from_collections(name, graph, dependencies=table.dependencies)
     delayed = Delayed(name, layers, layer=name)
     return delayed.compute() if compute else delayed

@@ -149,7 +149,7 @@ def coefficient_path(
     table = partitions(X, **given)
     job = make_work(of_path, table.columns, by is not None, rolling)
     job = replace(job, options=options)
-    learn = job.of_pieces()
+    learn = job.without_prior()
     token = tokenize("path", table.blocks, of_path, options, table.columns, reread)
     graph: scans.Graph = {
         (f"state-{token}", i): (learn.state, *blocks) for i, blocks in enumerate(table.blocks)

@@ -43,7 +43,7 @@ class Work:
         kind = RollingLeastSquares if self.rolling else RecursiveLeastSquares
         return kind(**copy.deepcopy(self.parameters))
 
-    def of_pieces(self) -> Work:
+    def without_prior(self) -> Work:
         """Return the work for states, which hold no prior, so that it need not travel with every
         task.
         """
@@ -51,7 +51,7 @@ class Work:
             return self
         return replace(self, parameters=self.parameters | {"prior": None})
 
-    def rows(self, blocks: tuple[Any, ...]) -> Rows:
+    def collect_rows(self, blocks: tuple[Any, ...]) -> Rows:
         """Collect the rows of a partition from the blocks of X, y, sample_weight, forget, times,
         by.
         """
@@ -68,7 +68,7 @@ class Work:
 
     def state(self, *blocks: Any) -> Any:
         """Reduce a partition to its state: a piece, one per group, or the tail of a window."""
-        rows = self.rows(blocks)
+        rows = self.collect_rows(blocks)
         est = self.estimator()
         if self.rolling:
             return tails.tail(est, rows)
@@ -103,7 +103,7 @@ class Work:
 
     # -- results ----------------------------------------------------------------------------------
 
-    def finished(self, state: Any) -> Any:
+    def build_estimator(self, state: Any) -> Any:
         """Build the fitted estimator from the state of all rows."""
         if self.by:
             state = {key: piece for key, piece in state.items() if piece is not None}
@@ -120,7 +120,7 @@ class Work:
 
     def path(self, before: Any, *blocks: Any) -> CoefficientPath:
         """Compute the path over a partition's rows, after the state of all rows before it."""
-        rows = self.rows(blocks)
+        rows = self.collect_rows(blocks)
         intercept = self.parameters["fit_intercept"]
         if self.rolling:
             return self._rolling_path(before, rows)

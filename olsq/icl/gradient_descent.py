@@ -66,15 +66,15 @@ def descend(x: Any, y: Any, query: Any, *, rates: Any, gammas: Any = None, w0: A
         raise ValueError(f"gammas must be a number or have shape {rates.shape}, got {gammas.shape}")
     gammas = jnp.broadcast_to(gammas, rates.shape)
     w0 = jnp.zeros((y.shape[-1], d), x.dtype) if w0 is None else shaped("w0", w0, (y.shape[-1], d))
-    answer = -query @ w0.T
-    predictions = [-answer]
+    remaining = -query @ w0.T
+    predictions = [-remaining]
     for rate, gamma in zip(rates, gammas, strict=True):
         error = x @ w0.T - y
         slope = jnp.einsum("...nm,...nd->...dm", error, x) * (rate / samples)
-        answer, y = answer + query @ slope, y + x @ slope
+        remaining, y = remaining + query @ slope, y + x @ slope
         hessian = jnp.einsum("...nd,...ne->...de", x, x)
         x, query = x - gamma * x @ hessian, query - gamma * query @ hessian
-        predictions.append(-answer)
+        predictions.append(-remaining)
     return jnp.stack(predictions)
 
 

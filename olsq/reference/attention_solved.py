@@ -204,16 +204,16 @@ def ttt(q, k, v, rates, weights, start, position, scale, bias, eps, mini_batch, 
     factor = np.broadcast_to(1.0 if query_factor is None else query_factor, mini_batch)
     out = []
 
-    def way(place):
+    def read_weights(place):
         return [s + factor[place] * (w - s) for w, s in zip(weights, start, strict=True)]
 
     for t in range(len(q)):
         if position == mini_batch:
-            weights = start = way(-1)
+            weights = start = read_weights(-1)
             position = 0
         step = ttt_gradient(start, k[t], v[t], scale, bias, eps)
         weights = [w - rates[t] * g for w, g in zip(weights, step, strict=True)]
-        read = way(position)
+        read = read_weights(position)
         out.append(q[t] + layer_norm(network(read, q[t]), scale, bias, eps))
         position += 1
     return stacked(out, v.shape[1]), weights, start, position

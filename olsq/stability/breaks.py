@@ -118,7 +118,7 @@ def chow_test(
     if not 0 < place < n:
         raise ValueError(f"row={row} leaves no complete row before it, or none after")
     (whole, rank), (one, first), (two, second) = (
-        data.part(0, n), data.part(0, place), data.part(place, n),
+        data.fit_rows(0, n), data.fit_rows(0, place), data.fit_rows(place, n),
     )  # fmt: skip
     more, left = first + second - rank, n - first - second
     if more < 1 or left < 1:
@@ -187,14 +187,14 @@ def break_test(
     n = len(data.y)
     if not (isinstance(trim, (int, float, np.floating)) and 0 < trim < 0.5):
         raise ValueError(f"trim must lie between 0 and 1/2, got {shown(trim)}")
-    rank = data.part(0, n)[1]
+    rank = data.fit_rows(0, n)[1]
     least = math.floor(trim * n + 1e-9)
     if least < max(rank + 1, 2):
         raise ValueError(
             f"trim={trim} leaves {least} of {n} rows at an end, for {rank} coefficients: give more "
             "rows or a larger trim"
         )
-    ends = data.part(0, least)[1], data.part(n - least, n)[1]
+    ends = data.fit_rows(0, least)[1], data.fit_rows(n - least, n)[1]
     if min(ends) < rank:
         raise ValueError(
             f"X has rank {rank}, but {min(ends)} in the first or last {least} rows: a coefficient "

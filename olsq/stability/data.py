@@ -20,7 +20,7 @@ class Data(NamedTuple):
     row: NDArray[np.int64]
     fit_intercept: bool
 
-    def part(self, first: int, last: int) -> tuple[float, int]:
+    def fit_rows(self, first: int, last: int) -> tuple[float, int]:
         """Return the residual sum of squares and the rank of some rows."""
         own = slice(first, last)
         est = self.estimator()

@@ -53,7 +53,7 @@ class Recorder:
         with LogFile(path, self.log) as self._file:
             yield
 
-    def begin(
+    def note_step(
         self, step: int, metrics: Metrics, rate: Any,
         evaluate: Callable[[], Mapping[str, float]] | None,
     ) -> None:  # fmt: skip
@@ -66,7 +66,7 @@ class Recorder:
             number.copy_to_host_async()
         self._begun.append(StepUnderWay(step, metrics, rate, evaluate))
 
-    def settle(self, most: int) -> None:
+    def finish_steps(self, most: int) -> None:
         """Wait for steps until at most ``most`` are under way, and make their records.
 
         Raises
@@ -88,7 +88,7 @@ class Recorder:
                     "a target outside the vocabulary has a loss of NaN"
                 )
 
-    def take(self) -> Iterator[Record]:
+    def new_records(self) -> Iterator[Record]:
         """Yield the records that the caller has not had."""
         while self._ready:
             yield self._ready.popleft()

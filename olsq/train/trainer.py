@@ -191,7 +191,7 @@ class Trainer:
 
         Waits for the steps under way, whose records :meth:`run` has yet to yield.
         """
-        self._recorder.settle(0)
+        self._recorder.finish_steps(0)
         if self.checkpoint_path is None or self._saved == self.step:
             return
         self.checkpoint_path.parent.mkdir(parents=True, exist_ok=True)
@@ -237,7 +237,7 @@ class Trainer:
                 yield from self._train()
             finally:
                 # even if the caller stopped iterating, so that the log is complete
-                self._recorder.settle(0)
+                self._recorder.finish_steps(0)
         self.save()
 
     def options(self) -> dict[str, Any]:
@@ -257,23 +257,23 @@ class Trainer:
     def _train(self) -> Iterator[Record]:
         clock, source = time.monotonic(), batches_from(self.batches, self.step)
         while self.step < self.steps:
-            due = self._begin(next(source, None))
-            self._recorder.settle(min(self.ahead, 1) if due else self.ahead)
+            due = self._start_step(next(source, None))
+            self._recorder.finish_steps(min(self.ahead, 1) if due else self.ahead)
             if time.monotonic() - clock >= self.checkpoint_every:
                 self.save()
                 clock = time.monotonic()
-            yield from self._deliver()
+            yield from self._yield_new_records()
             if due:  # evaluated before another step changes the weights
-                self._recorder.settle(0)
-                yield from self._deliver()
+                self._recorder.finish_steps(0)
+                yield from self._yield_new_records()
 
-    def _deliver(self) -> Iterator[Record]:
-        for record in self._recorder.take():
+    def _yield_new_records(self) -> Iterator[Record]:
+        for record in self._recorder.new_records():
             for callback in self.callbacks:
                 callback(record)
             yield record
 
-    def _begin(self, batch: Any) -> bool:
+    def _start_step(self, batch: Any) -> bool:
         """Start a step without waiting for it; return whether it is to be evaluated."""
         if batch is None:
             raise TrainingError(
@@ -295,7 +295,7 @@ class Trainer:
         self.step += 1
         due = self.evaluation is not None and self.step % self.evaluate_every == 0
         due = due or self.step == self.steps
-        self._recorder.begin(self.step, metrics, rate, self.score if due else None)
+        self._recorder.note_step(self.step, metrics, rate, self.score if due else None)
         return due
 
     def _place(self, tree: Any) -> Any:

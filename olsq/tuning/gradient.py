@@ -94,13 +94,13 @@ def minimise(
     """Find the smallest loss within both ranges."""
     search = _Search(problem, memories, ridges)
     free = search.free
-    converged, best = True, search.place(search.grid()[0])
+    converged, best = True, search.parameters_at(search.start_points()[0])
     if free:
-        for start in search.grid()[:starts]:
+        for start in search.start_points()[:starts]:
             place, fine = search.descend(start)
-            if search.height(*place) < search.height(*best):
+            if search.objective(*place) < search.objective(*best):
                 best, converged = place, fine
-        best = search.look_along(best)
+        best = search.improve_along_curves(best)
     return search.finish(best, converged)
 
 
@@ -115,11 +115,11 @@ class _Search:
         self.rounding = max((64 * np.finfo(float).eps) ** 2 * spread, np.finfo(float).tiny)
         self._grid: list[NDArray] | None = None
 
-    def height(self, forget: float, ridge: float) -> float:
+    def objective(self, forget: float, ridge: float) -> float:
         """Return the objective of the search, the log of the loss."""
         return math.log(self.problem.loss(forget, ridge) + self.rounding)
 
-    def place(self, z: NDArray) -> tuple[float, float]:
+    def parameters_at(self, z: NDArray) -> tuple[float, float]:
         """Convert coordinates of the free parameters to (forget, ridge)."""
         left = list(z)
         values = []
@@ -135,7 +135,7 @@ class _Search:
             values[1] if ridge is None else ridge,
         )
 
-    def grid(self) -> list[NDArray]:
+    def start_points(self) -> list[NDArray]:
         """Return the coordinates of a coarse grid's local minima, the best first."""
         if self._grid is not None:
             return self._grid
@@ -149,7 +149,7 @@ class _Search:
         mesh = np.stack(np.meshgrid(*axes, indexing="ij"), -1) if axes else np.empty((1, 0))
         shape = mesh.shape[:-1]
         flat = mesh.reshape(math.prod(shape), len(axes))
-        heights = np.array([self.height(*self.place(z)) for z in flat]).reshape(shape)
+        heights = np.array([self.objective(*self.parameters_at(z)) for z in flat]).reshape(shape)
         lowest = np.ones(shape, bool)
         for axis in range(len(axes)):
             rows = np.moveaxis(heights, axis, 0)
@@ -162,7 +162,7 @@ class _Search:
 
     def slope(self, z: NDArray) -> tuple[float, NDArray[np.float64]]:
         """Compute the objective and its gradient in the coordinates."""
-        forget, ridge = self.place(z)
+        forget, ridge = self.parameters_at(z)
         found = self.problem.slope(forget, ridge)
         # d forget / d log memory = 1 / memory; d ridge / d log ridge = ridge
         by = {id(self.memories): found.forget * (1 - forget), id(self.ridges): found.ridge * ridge}
@@ -172,11 +172,13 @@ class _Search:
         return math.log(found.loss + self.rounding), gradient
 
     def _differences(self, z: NDArray) -> NDArray[np.float64]:
+        """Approximate the gradient by central differences."""
+
+        def objective(z: NDArray) -> float:
+            return self.objective(*self.parameters_at(z))
+
         step = 1e-4 * np.eye(len(z))
-        return np.array(
-            [(self.height(*self.place(z + s)) - self.height(*self.place(z - s))) / 2e-4
-             for s in step]
-        )  # fmt: skip
+        return np.array([(objective(z + s) - objective(z - s)) / 2e-4 for s in step])
 
     def descend(self, start: NDArray) -> tuple[tuple[float, float], bool]:
         """Descend from a start; return the end, never higher than the start, and whether it
@@ -189,13 +191,14 @@ class _Search:
             self.slope, start, jac=True, method="L-BFGS-B", bounds=limits,
             options={"maxiter": 60, "ftol": 1e-12, "gtol": 1e-7},
         )  # fmt: skip
-        end = self.place(result.x)
+        end = self.parameters_at(result.x)
         fine = bool(result.success) or float(np.abs(result.jac).max(initial=0.0)) < 1e-4
-        return (end, fine) if self.height(*end) <= self.height(*self.place(start)) else (
-            self.place(start), False
-        )  # fmt: skip
+        begin = self.parameters_at(start)
+        if self.objective(*end) <= self.objective(*begin):
+            return end, fine
+        return begin, False
 
-    def look_along(self, best: tuple[float, float]) -> tuple[float, float]:
+    def improve_along_curves(self, best: tuple[float, float]) -> tuple[float, float]:
         """Continue from lower points on the two curves through the best, while there are any.
 
         The curves are finer than the grid, and are reported in any case.
@@ -205,14 +208,14 @@ class _Search:
             for own, along in ((self.memories, losses_by_forget), (self.ridges, losses_by_ridge)):
                 if any(own is free for free in self.free):
                     tried += list(zip(*along(self.problem, own, at)[:2], strict=True))
-            lower = min(((float(f), float(r)) for f, r in tried), key=lambda p: self.height(*p))
-            if self.height(*lower) > self.height(*best) - 1e-6:
+            lower = min(((float(f), float(r)) for f, r in tried), key=lambda p: self.objective(*p))
+            if self.objective(*lower) > self.objective(*best) - 1e-6:
                 break
             memory, ridge = min(memory_of(lower[0]), self.memories.high), lower[1]
             by = {id(self.memories): memory, id(self.ridges): ridge}
             start = [math.log(min(max(by[id(r)], r.low), r.high)) for r in self.free]
             end, _ = self.descend(np.array(start))
-            best = min(lower, end, key=lambda p: self.height(*p))
+            best = min(lower, end, key=lambda p: self.objective(*p))
         return best
 
     def finish(self, best: tuple[float, float], converged: bool) -> SearchResult:
@@ -226,15 +229,15 @@ class _Search:
             if self.problem.loss(*place) <= self.problem.loss(*best) * (1 + SAME) + self.rounding:
                 best = place
         if best[0] == 1 and best[1] > 0 and self.ridges.fixed is None and self.memories.limit:
-            best = self._ridge_alone(best)
-        at_bound, words = self._ends(*best)
+            best = self._optimise_ridge(best)
+        at_bound, words = self._describe_ends(*best)
         if not converged:
             words.append(
                 "the search stopped before the slope was zero: look at curve, or give bounds"
             )
         return SearchResult(*best, self.problem.loss(*best), at_bound, "; ".join(words))
 
-    def _ridge_alone(self, best: tuple[float, float]) -> tuple[float, float]:
+    def _optimise_ridge(self, best: tuple[float, float]) -> tuple[float, float]:
         """Optimise the ridge without forgetting, from the one found with a little forgetting."""
         if self.memories.fixed is not None:
             return best
@@ -244,7 +247,7 @@ class _Search:
         end, _ = fixed.descend(np.log([np.clip(best[1], self.ridges.low, self.ridges.high)]))
         return end if self.problem.loss(*end) < self.problem.loss(*best) else best
 
-    def _ends(self, forget: float, ridge: float) -> tuple[tuple[str, ...], list[str]]:
+    def _describe_ends(self, forget: float, ridge: float) -> tuple[tuple[str, ...], list[str]]:
         """Return the names of the parameters at an end of their range, and messages about them."""
         names, words = [], []
         if self.problem.loss(forget, ridge) <= self.rounding:
@@ -254,7 +257,7 @@ class _Search:
         elif forget == 1:
             names.append("forget")
             words.append("forget = 1, an end of its range: the loss is least without forgetting")
-        elif self._at(memory_of(forget), self.memories):
+        elif self._is_at_end(memory_of(forget), self.memories):
             names.append("forget")
             words.append(
                 f"half_life is at an end of its range (forget = {forget:.6g}): "
@@ -265,7 +268,7 @@ class _Search:
         elif ridge == 0:
             names.append("ridge")
             words.append("ridge = 0, an end of its range: the loss is least without a ridge")
-        elif self._at(ridge, self.ridges):
+        elif self._is_at_end(ridge, self.ridges):
             names.append("ridge")
             words.append("ridge is at an end of its range: the loss may be less beyond it")
         if not names and self.free:
@@ -273,7 +276,7 @@ class _Search:
         return tuple(names), words
 
     @staticmethod
-    def _at(value: float, own: SearchRange) -> bool:
+    def _is_at_end(value: float, own: SearchRange) -> bool:
         return value <= own.low * (1 + 1e-6) or value >= own.high * (1 - 1e-6)
 
 

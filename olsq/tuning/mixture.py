@@ -42,7 +42,7 @@ def expert_predictions(
     asked = ~complete & np.isfinite(X).all(axis=1)
     if not asked.any():
         residuals = problem.residuals(forget, ridge)
-        problem.judge(forget, ridge, residuals)
+        problem.record_loss(forget, ridge, residuals)
         out[complete] = problem.Y - residuals
         return out
     path = coefficient_path(
@@ -50,7 +50,7 @@ def expert_predictions(
         ridge=ridge * problem.shape, ridge_mode=problem.ridge_mode,
         fit_intercept=problem.fit_intercept,
     )  # fmt: skip
-    problem.judge(forget, ridge, path.residual)
+    problem.record_loss(forget, ridge, path.residual)
     out[complete] = problem.Y - path.residual
     last = np.cumsum(complete)[asked] - 1
     begun = last >= 0

@@ -106,7 +106,7 @@ class OneStepLoss:
     def loss(self, forget: float, ridge: float) -> float:
         """Compute the loss in the units of the scaled data, once per point."""
         if (forget, ridge) not in self.known:
-            self.judge(forget, ridge, self.residuals(forget, ridge))
+            self.record_loss(forget, ridge, self.residuals(forget, ridge))
         return self.known[forget, ridge]
 
     def slope(self, forget: float, ridge: float) -> Slope:
@@ -117,7 +117,7 @@ class OneStepLoss:
         with the same gate at each row.
         """
         residuals = self.residuals(forget, ridge)
-        loss = self.judge(forget, ridge, residuals)
+        loss = self.record_loss(forget, ridge, residuals)
         if len(residuals) < 2:
             return Slope(loss, 0.0, 0.0)
         penalty = ridge * self.shape
@@ -145,7 +145,7 @@ class OneStepLoss:
         with np.errstate(over="ignore", under="ignore"):
             return np.ldexp(ridge, self.ridge_unit)
 
-    def judge(self, forget: float, ridge: float, residuals: NDArray) -> float:
+    def record_loss(self, forget: float, ridge: float, residuals: NDArray) -> float:
         """Compute the loss of these residuals, and record it as tried."""
         loss = float(self.scored @ np.einsum("tj,tj->t", residuals, residuals))
         self.tried.append((forget, ridge, loss))

@@ -100,7 +100,7 @@ class Layout:
                     f"which computes that of {' or '.join(map(repr, known))}"
                 )
 
-    def opened(self, arrays: Arrays, at: str, config: Config) -> Arrays:
+    def split_weights(self, arrays: Arrays, at: str, config: Config) -> Arrays:
         """Split weights of theirs that hold several of ours."""
         return arrays
 
@@ -214,21 +214,21 @@ class Layout:
         """Return the order of a projection's outputs."""
         return PLAIN
 
-    def idle(self, s: Sizes) -> dict[str, tuple[int, ...]]:
+    def unused_weights(self, s: Sizes) -> dict[str, tuple[int, ...]]:
         """Return the shapes of our weights that do nothing in such a layer, by name."""
         return {}
 
     def norm_name(self, arrays: Arrays, at: str, s: Sizes) -> str:
         """Return the name of the norm, which depends on their fused kernels."""
         there = [name for name in self.norms if f"{at}{name}.weight" in arrays]
-        return there[0] if there else self.norm_written(s)
+        return there[0] if there else self.norm_to_write(s)
 
-    def norm_written(self, s: Sizes) -> str:
+    def norm_to_write(self, s: Sizes) -> str:
         return self.norms[0 if s.gate else -1] if self.norms else ""
 
     # --- to theirs
 
-    def prepared(self, layer: Any) -> Any:
+    def move_scales(self, layer: Any) -> Any:
         """Move scales that differ between heads to weights that may differ between heads there."""
         scale = None if layer.norm is None else np.asarray(layer.norm.scale)
         if scale is None or scale.ndim == 1 or (scale == scale[:1]).all():
@@ -248,8 +248,8 @@ class Layout:
             gate=layer.output_gate is not None, steps=getattr(layer, "steps", 1),
         )  # fmt: skip
 
-    def closed(self, arrays: Arrays, at: str) -> Arrays:
-        """Join the weights that :meth:`opened` splits."""
+    def join_weights(self, arrays: Arrays, at: str) -> Arrays:
+        """Join the weights that :meth:`split_weights` splits."""
         return arrays
 
     def norm_of(self, layer: Any) -> Any:
@@ -279,7 +279,7 @@ class Layout:
             "expand_v": expansion(s.heads * s.value, s.dim),
         }
 
-    def compared(self, s: Sizes) -> Options:
+    def config_sizes(self, s: Sizes) -> Options:
         """Return the sizes under their names, to compare with a configuration."""
         named: Options = {"hidden_size": s.dim, "num_heads": s.heads}
         return named | ({"conv_size": s.width} if s.width else {})
@@ -291,8 +291,8 @@ class Headed(Layout):
     def shape_options(self, s: Sizes) -> Options:
         return {"head_dim": s.key, "expand_v": expansion(s.value, s.key)}
 
-    def compared(self, s: Sizes) -> Options:
-        return {**super().compared(s), "head_dim": s.key}
+    def config_sizes(self, s: Sizes) -> Options:
+        return {**super().config_sizes(s), "head_dim": s.key}
 
 
 def expansion(width: int, of: int) -> float:

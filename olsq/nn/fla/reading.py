@@ -95,7 +95,7 @@ def from_fla(
         options = {**options, "use_lower_bound": True}
     layout.refuse(options)
     for at in mixers if whole else [""]:
-        arrays = layout.opened(arrays, at, options)
+        arrays = layout.split_weights(arrays, at, options)
     return _model(layout, arrays, options, dtype) if whole else _layer(layout, arrays, options)
 
 
@@ -103,7 +103,7 @@ def _layer(layout: Layout, arrays: Arrays, options: Options) -> Any:
     s = layout.sizes(arrays, "", options)
     parts = layout.parts(s, layout.norm_name(arrays, "", s))
     shapes = {part.theirs: part.shape for part in parts}
-    _check_weights(layout, arrays, shapes, options, layout.compared(s))
+    _check_weights(layout, arrays, shapes, options, layout.config_sizes(s))
     template = layout.outline(s, options, options.get("norm_eps", LAYER_EPS))
     return filled(template, _convert_layer(layout, arrays, "", s), "the state_dict")
 
@@ -136,7 +136,7 @@ def _model(layout: Layout, arrays: Arrays, options: Options, dtype: Dtype | None
         shapes[f"{at}{names.mlp_norm}.weight"] = (dim,)
         shapes |= {f"{at}mlp.{name}.weight": (width, dim) for name in ("gate_proj", "up_proj")}
         shapes[f"{at}mlp.down_proj.weight"] = (dim, width)
-    sizes = {**layout.compared(s), "vocab_size": vocab_size}
+    sizes = {**layout.config_sizes(s), "vocab_size": vocab_size}
     sizes |= {"intermediate_size": width} if width else {}
     _check_weights(layout, arrays, shapes, options, sizes)
     embedding = arrays[f"{names.body}.embeddings.weight"]
@@ -175,7 +175,7 @@ def _convert_layer(layout: Layout, arrays: Arrays, at: str, s: Sizes) -> Arrays:
     """Convert a layer's weights to our names and layout; those that do nothing there are 0."""
     made = convert_from_fla(layout.parts(s, layout.norm_name(arrays, at, s)), arrays, at)
     kind = next(iter(made.values())).dtype
-    return made | {name: np.zeros(shape, kind) for name, shape in layout.idle(s).items()}
+    return made | {name: np.zeros(shape, kind) for name, shape in layout.unused_weights(s).items()}
 
 
 def _check_weights(

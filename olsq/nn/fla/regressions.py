@@ -56,8 +56,8 @@ class GatedLayout(Headed):
             Part("A_log", "speed", (s.heads,)),
         ]
 
-    def prepared(self, layer: Any) -> Any:
-        layer = super().prepared(layer)
+    def move_scales(self, layer: Any) -> Any:
+        layer = super().move_scales(layer)
         if not isinstance(layer, Gated) or layer.speed is not None:
             return layer
         return eqx.tree_at(
@@ -124,8 +124,8 @@ class DeltaProductLayout(GatedLayout):
             "allow_neg_eigval": layer.negative_eigenvalues,
         }  # fmt: skip
 
-    def compared(self, s: Sizes) -> Options:
-        return {**super().compared(s), "num_householder": s.steps}
+    def config_sizes(self, s: Sizes) -> Options:
+        return {**super().config_sizes(s), "num_householder": s.steps}
 
 
 class KDALayout(Headed):

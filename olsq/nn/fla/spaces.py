@@ -38,7 +38,7 @@ class Mamba3Layout(Layout):
         "rope_fraction": FRACTIONS, "residual_in_fp32": (True, False), "rmsnorm": (True,),
     }  # fmt: skip
 
-    def opened(self, arrays: Arrays, at: str, config: Config) -> Arrays:
+    def split_weights(self, arrays: Arrays, at: str, config: Config) -> Arrays:
         if f"{at}mimo_x" in arrays:
             raise ValueError(f"{at}mimo_x: ranks above 1 (is_mimo) have no counterpart here")
         (heads,), (key,) = (self.axes(arrays, f"{at}{name}", 1) for name in (RATES, NORM))
@@ -61,7 +61,7 @@ class Mamba3Layout(Layout):
         rest = {name: x for name, x in arrays.items() if name != f"{at}{IN}"}
         return rest | {f"{at}in_proj.{name}.weight": x for name, x in pieces.items()}
 
-    def closed(self, arrays: Arrays, at: str) -> Arrays:
+    def join_weights(self, arrays: Arrays, at: str) -> Arrays:
         places = [f"{at}in_proj.{name}.weight" for name in PIECES]
         joined = np.concatenate([arrays[place] for place in places])
         return {f"{at}{IN}": joined} | {n: x for n, x in arrays.items() if n not in places}
@@ -98,7 +98,7 @@ class Mamba3Layout(Layout):
             made.append(Part("norm.weight", "norm.scale", (wide,), by_head(s.heads)))
         return made
 
-    def prepared(self, layer: Any) -> Any:
+    def move_scales(self, layer: Any) -> Any:
         return layer  # scales may differ between heads there
 
     def sizes_of(self, layer: Any) -> Sizes:
@@ -123,8 +123,8 @@ class Mamba3Layout(Layout):
         wide = expansion(s.heads * s.value, s.dim)
         return {"head_dim": s.value, "state_size": s.key, "expand": wide}
 
-    def compared(self, s: Sizes) -> Options:
-        return {**super().compared(s), "head_dim": s.value, "state_size": s.key,
+    def config_sizes(self, s: Sizes) -> Options:
+        return {**super().config_sizes(s), "head_dim": s.value, "state_size": s.key,
                 "is_outproj_norm": s.normed}  # fmt: skip
 
 

@@ -57,7 +57,7 @@ class GLALayout(Sum):
             Part("gk_proj.1.bias", "vector.up.bias", (inner,)),
         ]
 
-    def idle(self, s: Sizes) -> dict[str, tuple[int, ...]]:
+    def unused_weights(self, s: Sizes) -> dict[str, tuple[int, ...]]:
         return {"forget.project.weight": (s.dim, s.heads), "forget.project.bias": (s.heads,)}
 
     def sizes_of(self, layer: Any) -> Sizes:
@@ -147,8 +147,8 @@ class HGRN2Layout(Layout):
     def shape_options(self, s: Sizes) -> Options:
         return {"expand_ratio": s.key, "use_lower_bound": False}
 
-    def compared(self, s: Sizes) -> Options:
-        return {**super().compared(s), "expand_ratio": s.key}
+    def config_sizes(self, s: Sizes) -> Options:
+        return {**super().config_sizes(s), "expand_ratio": s.key}
 
 
 class GSALayout(Layout):
@@ -194,7 +194,7 @@ class GSALayout(Layout):
     def sizes_of(self, layer: Any) -> Sizes:
         return replace_sizes(super().sizes_of(layer), count=layer.slots)
 
-    def prepared(self, layer: Any) -> Any:
+    def move_scales(self, layer: Any) -> Any:
         if not layer.joint_norm:
             return layer  # the caller then reports the difference of joint_norm
         if layer.heads * layer.value_size != layer.dim:
@@ -207,8 +207,8 @@ class GSALayout(Layout):
     def config(self, layer: Any, s: Sizes) -> Options:
         return {**super().config(layer, s), "num_slots": s.count}
 
-    def compared(self, s: Sizes) -> Options:
-        return {**super().compared(s), "num_slots": s.count}
+    def config_sizes(self, s: Sizes) -> Options:
+        return {**super().config_sizes(s), "num_slots": s.count}
 
 
 class SoftmaxLayout(Layout):

@@ -107,7 +107,7 @@ def _layer(layout: Layout, mixer: Any, at: str, eps: float) -> tuple[Arrays, Opt
     """Convert a layer to weights prefixed with ``at``, and options; ``eps`` is used if it has no
     norm.
     """
-    own = layout.prepared(mixer)
+    own = layout.move_scales(mixer)
     s = layout.sizes_of(own)
     their_eps = layout.eps_of(own, s)
     config: Options = {"model_type": layout.model_type, **layout.config(own, s)}
@@ -129,8 +129,8 @@ def _layer(layout: Layout, mixer: Any, at: str, eps: float) -> tuple[Arrays, Opt
             f"computes: {'; '.join(differ)}"
         )
     arrays = {name: np.asarray(x) for name, x in named_arrays(own).items()}
-    written = convert_to_fla(layout.parts(s, layout.norm_written(s)), arrays, at)
-    return layout.closed(written, at), config
+    written = convert_to_fla(layout.parts(s, layout.norm_to_write(s)), arrays, at)
+    return layout.join_weights(written, at), config
 
 
 def _model(model: LanguageModel) -> FlaWeights:

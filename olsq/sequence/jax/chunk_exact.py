@@ -161,7 +161,7 @@ class JaxChunkExact(JaxSolver):
     def prepare(self, chunks: Chunks) -> ChunkFactors:
         """Factorise every chunk; nothing here is differentiated."""
         sums, ridge = sums_of_logs(chunks), reference_ridge(chunks)
-        harsh = self._harsh(sums)
+        harsh = self._is_harsh(sums)
         if harsh is None:
             factor = factorise(chunks, sums, _log_middle(sums), ridge)
         else:
@@ -170,9 +170,9 @@ class JaxChunkExact(JaxSolver):
                 return factorise(chunks, sums, _log_middle(sums), ridge, LIMIT)
 
             factor = cond(harsh, lambda: _zeros_of_result(made), made)
-        return self._described(chunks, factor, sums, harsh)
+        return self._add_bounds(chunks, factor, sums, harsh)
 
-    def _harsh(self, sums: Any) -> Any:
+    def _is_harsh(self, sums: Any) -> Any:
         """Test whether a chunk forgets too much for one reference: () bool, or None where it cannot
         matter.
         """
@@ -180,12 +180,12 @@ class JaxChunkExact(JaxSolver):
             return None
         return max_over_vmap(((sums[..., 0] - sums[..., -1]) / 2 > MILD_LOG_SCALE).any())
 
-    def _described(self, chunks: Chunks, factor: Factor, sums: Any, harsh: Any) -> ChunkFactors:
+    def _add_bounds(self, chunks: Chunks, factor: Factor, sums: Any, harsh: Any) -> ChunkFactors:
         """Add the bounds that follow from gates and ridges to the factors."""
         needs_cg = None if self.options.corrections is not None else self._loses_digits(factor)
         if harsh is not None:
             needs_cg = harsh | needs_cg
-        bounds = self._bounds(chunks, factor, reference_ridge(chunks))
+        bounds = self._spectrum_bounds(chunks, factor, reference_ridge(chunks))
         return ChunkFactors(factor, sums, harsh, needs_cg, *bounds)
 
     def saved(self, prepared: Any) -> Any:
@@ -197,12 +197,12 @@ class JaxChunkExact(JaxSolver):
         """Rebuild the result of :meth:`prepare` without its factorisations."""
         sums = sums_of_logs(chunks)
         inverse, rows, growth = saved
-        harsh = self._harsh(sums)
+        harsh = self._is_harsh(sums)
         scale = None
         if sums is not None:
             scale = jnp.exp(_log_middle(sums)[..., None] - sums)[..., None]
             scale = scale if harsh is None else jnp.where(harsh, 0, scale)
-        return self._described(chunks, Factor(inverse, rows, scale, growth), sums, harsh)
+        return self._add_bounds(chunks, Factor(inverse, rows, scale, growth), sums, harsh)
 
     def _loses_digits(self, factor: Factor) -> Array:
         """Test whether ``R - sum n n^T`` cancels more digits than ``tol`` leaves: () bool.
@@ -214,7 +214,7 @@ class JaxChunkExact(JaxSolver):
             limit = max(limit, 2 * self.options.tol / jnp.finfo(factor.rows.dtype).eps)
         return ~(factor.growth.max() <= limit)
 
-    def _bounds(self, chunks: Chunks, factor: Factor, ridge: Any) -> tuple[Any, Any]:
+    def _spectrum_bounds(self, chunks: Chunks, factor: Factor, ridge: Any) -> tuple[Any, Any]:
         """Bound the spectrum of P_t M_t from gates and ridges alone; (None, None) where it is
         exactly 1.
         """
@@ -232,17 +232,23 @@ class JaxChunkExact(JaxSolver):
         """Solve (H_t + Lambda_t) x_t = b_t for every token; also return the corrections of each."""
         p: ChunkFactors = prepared
         if p.needs_cg is None:
-            return self._corrected(chunks, p, b, self.options.corrections)
+            return self._solve_by_corrections(chunks, p, b, self.options.corrections)
         if p.eig_min is None:
             return cond(
                 max_over_vmap(p.needs_cg),
-                lambda: self._conjugate(chunks, p, b),
-                lambda: self._corrected(chunks, p, b, 0),
+                lambda: self._solve_by_conjugate_gradient(chunks, p, b),
+                lambda: self._solve_by_corrections(chunks, p, b, 0),
             )
-        steps = max_over_vmap(self._steps(p, b.dtype))
+        steps = max_over_vmap(self._count_corrections(p, b.dtype))
         # The counts of mild gates are unrolled: a loop costs a tenth of the whole solve.
-        few = [lambda n=n: self._corrected(chunks, p, b, n) for n in range(1, UNROLLED_COUNTS + 1)]
-        many = [lambda: self._corrected(chunks, p, b, steps), lambda: self._conjugate(chunks, p, b)]
+        few = [
+            lambda n=n: self._solve_by_corrections(chunks, p, b, n)
+            for n in range(1, UNROLLED_COUNTS + 1)
+        ]
+        many = [
+            lambda: self._solve_by_corrections(chunks, p, b, steps),
+            lambda: self._solve_by_conjugate_gradient(chunks, p, b),
+        ]
         needs_cg = max_over_vmap(p.needs_cg) | (steps > MOST_CORRECTIONS)
         count = jnp.clip(steps, 1, UNROLLED_COUNTS + 1) - 1
         return switch(jnp.where(needs_cg, UNROLLED_COUNTS + 1, count), few + many)
@@ -253,7 +259,7 @@ class JaxChunkExact(JaxSolver):
             ROUNDED * float(jnp.finfo(dtype).eps) if self.options.tol is None else self.options.tol
         )
 
-    def _steps(self, p: ChunkFactors, dtype: Any) -> Array:
+    def _count_corrections(self, p: ChunkFactors, dtype: Any) -> Array:
         """Count the Chebyshev steps that the worst bound of the stream needs."""
         # Error of m Chebyshev steps <= 2 rho^(m+1), rho = (sqrt(kappa)-1) / (sqrt(kappa)+1).
         kappa = (p.eig_max / p.eig_min).max()
@@ -261,7 +267,7 @@ class JaxChunkExact(JaxSolver):
         # a NaN kappa counts as too many steps
         return (~(left <= self._tolerance(dtype))).sum(dtype=jnp.int32)
 
-    def _corrected(
+    def _solve_by_corrections(
         self, chunks: Chunks, p: ChunkFactors, b: Array, steps: Any
     ) -> tuple[Array, Array]:
         """Run Chebyshev on ``x + P (Lambda_t - L / f_t) x = P b``: one apply per step, no inner
@@ -270,7 +276,7 @@ class JaxChunkExact(JaxSolver):
         if p.eig_min is None:
             return apply_inverses(p.first, b), jnp.zeros(b.shape[:-1], jnp.int32)
         count = jnp.broadcast_to(jnp.asarray(steps, jnp.int32), b.shape[:-1])
-        gap = chunks.ridge - self._own_ridge(chunks, p.first)
+        gap = chunks.ridge - self._inverse_ridge(chunks, p.first)
         return chebyshev(
             lambda x: x + apply_inverses(p.first, gap * x),
             apply_inverses(p.first, b),
@@ -279,12 +285,14 @@ class JaxChunkExact(JaxSolver):
             steps,
         ), count
 
-    def _own_ridge(self, chunks: Chunks, factor: Factor) -> Array:
+    def _inverse_ridge(self, chunks: Chunks, factor: Factor) -> Array:
         """Return ``L / f_t``, the ridge for which P_t is the exact inverse, (B, n, C or 1, d)."""
         ridge: Any = reference_ridge(chunks)
         return ridge if factor.scale is None else ridge / factor.scale
 
-    def _conjugate(self, chunks: Chunks, p: ChunkFactors, b: Array) -> tuple[Array, Array]:
+    def _solve_by_conjugate_gradient(
+        self, chunks: Chunks, p: ChunkFactors, b: Array
+    ) -> tuple[Array, Array]:
         """Run conjugate gradient: without factors where gates are harsh, then with them.
 
         Systems of fast forgetting take few steps: factors would cost more than the steps they save.

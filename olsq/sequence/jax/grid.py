@@ -33,33 +33,33 @@ class Grid(NamedTuple):
         """Number of tokens of a padded stream."""
         return self.tiles * self.n * self.c
 
-    def place(self, i: Array) -> tuple[Array | int, Array]:
+    def locate(self, i: Array) -> tuple[Array | int, Array]:
         """Return the first stream and the tile number of step i."""
         if self.groups == 1:
             return 0, i
         return i // self.tiles * self.streams, i % self.tiles
 
-    def take(self, x: Any, i: Any, each: int | None = None) -> Any:
+    def read(self, x: Any, i: Any, each: int | None = None) -> Any:
         """Slice the part of step i, (streams, each, ...), out of x (B, tiles * each, ...).
 
         Without ``each``, slice the streams of step i out of x (B, ...).
         """
-        first, tile = self.place(i)
+        first, tile = self.locate(i)
         if each is None:
             return x if self.groups == 1 else jax.lax.dynamic_slice_in_dim(x, first, self.streams)
         at = (first, tile * each, *[0] * (x.ndim - 2))
         return jax.lax.dynamic_slice(x, at, (self.streams, each, *x.shape[2:]))
 
-    def put(self, x: Array, part: Array, i: Any, each: int | None = None) -> Array:
-        """Replace the slice of x that :meth:`take` returns by ``part``."""
-        first, tile = self.place(i)
+    def write(self, x: Array, part: Array, i: Any, each: int | None = None) -> Array:
+        """Replace the slice of x that :meth:`read` returns by ``part``."""
+        first, tile = self.locate(i)
         if each is None:
             if self.groups == 1:
                 return part
             return jax.lax.dynamic_update_slice_in_dim(x, part, first, 0)
         return jax.lax.dynamic_update_slice(x, part, (first, tile * each, *[0] * (x.ndim - 2)))
 
-    def room(self, part: Any, each: int | None = None) -> Array:
+    def allocate(self, part: Any, each: int | None = None) -> Array:
         """Allocate zeros for the results ``part`` of all steps."""
         b = self.streams if self.groups == 1 else self.groups * self.streams
         rest = part.shape[1:] if each is None else (self.tiles * each, *part.shape[2:])
@@ -78,11 +78,11 @@ class Grid(NamedTuple):
         each = self.n * self.c
 
         def cut(x: Any) -> Any:
-            return None if x is None else self.by_chunk(self.take(x, i, each))
+            return None if x is None else self.by_chunk(self.read(x, i, each))
 
         ridge, shared = stream.ridge, None
         if ridge is not None and ridge.shape[1] == 1:
-            ridge, shared = None, self.take(ridge, i)[:, :, None]
+            ridge, shared = None, self.read(ridge, i)[:, :, None]
         return Tile(
             cut(stream.keys),
             cut(stream.values),

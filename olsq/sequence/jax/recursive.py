@@ -41,7 +41,7 @@ class JaxRecursive(JaxSolver):
             last = inverse_spd(gram + far + ridge)
         return inverse_spd(chunks.gram[:, 0] + ridge), last
 
-    def _tokens(self, chunks: Chunks, b: Array) -> tuple[Array, ...]:
+    def _flatten_tokens(self, chunks: Chunks, b: Array) -> tuple[Array, ...]:
         """Return keys, gates, weights and b with time first: (T, B, ...)."""
         ones = jnp.ones(b.shape[:-1], b.dtype)
         gates = ones if chunks.gates is None else chunks.gates
@@ -51,7 +51,7 @@ class JaxRecursive(JaxSolver):
             for x in (chunks.keys, gates, weight, b)
         )
 
-    def _untokens(self, x: Array, b: Array) -> tuple[Array, Array]:
+    def _restore_tokens(self, x: Array, b: Array) -> tuple[Array, Array]:
         """Reshape solutions (T, B, d) to the shape of b, (B, n, C, d); also return steps of 0."""
         return jnp.moveaxis(x, 0, 1).reshape(b.shape), jnp.zeros(b.shape[:-1], jnp.int32)
 
@@ -67,8 +67,8 @@ class JaxRecursive(JaxSolver):
             cov = (cov - scale[:, None, None] * outer) / gate[:, None, None]
             return cov, jnp.einsum("bij,bj->bi", cov, b)
 
-        x = scan(step, prepared[0], self._tokens(chunks, b))[1]
-        return self._untokens(x, b)
+        x = scan(step, prepared[0], self._flatten_tokens(chunks, b))[1]
+        return self._restore_tokens(x, b)
 
     def solve_transposed(self, chunks: Chunks, prepared: Any, b: Array) -> tuple[Array, Array]:
         """Solve backwards in time: ``R_{t-1} = gate (R + u u^T w / (1 - w k.u))``, ``u = R_t k``.
@@ -84,5 +84,5 @@ class JaxRecursive(JaxSolver):
             outer = u[:, :, None] * u[:, None, :]
             return gate[:, None, None] * (cov + scale[:, None, None] * outer), x
 
-        x = scan(step, prepared[1], self._tokens(chunks, b), reverse=True)[1]
-        return self._untokens(x, b)
+        x = scan(step, prepared[1], self._flatten_tokens(chunks, b), reverse=True)[1]
+        return self._restore_tokens(x, b)

@@ -133,7 +133,7 @@ class SignedSystems(JaxSolver):
         signs, systems = make_positive(chunks)
         b = signs * b
         if self.options.unrolls:
-            x, steps = self.answer(systems, b, b)
+            x, steps = self.solve_signed(systems, b, b)
         else:
             kept, query = jax.lax.stop_gradient((systems, b))
 
@@ -141,7 +141,7 @@ class SignedSystems(JaxSolver):
                 return append_entry(system_product(systems, y[..., :-1]), y[..., -1])
 
             def solve(_: Any, c: Array) -> Array:
-                return append_entry(*self.answer(kept, c[..., :-1], query))
+                return append_entry(*self.solve_signed(kept, c[..., :-1], query))
 
             joined = append_entry(b, jnp.zeros_like(b[..., 0]))
             y = custom_linear_solve(product, joined, solve, symmetric=True)
@@ -150,7 +150,7 @@ class SignedSystems(JaxSolver):
 
     solve = solve_unrolled
 
-    def answer(self, systems: Chunks, b: Array, query: Array) -> tuple[Array, Array]:
+    def solve_signed(self, systems: Chunks, b: Array, query: Array) -> tuple[Array, Array]:
         """Solve for any right-hand sides, with their steps; ``query`` are the right-hand sides of
         the forward pass.
         """
@@ -161,7 +161,7 @@ class SignedSystems(JaxSolver):
             sound = jnp.isfinite(x).all(-1)
             x = jnp.where(nothing | ~sound[..., None], 0, x)
         else:
-            x, steps = scaled(b, lambda b: self._conjugate(systems, b))
+            x, steps = scaled(b, lambda b: self._solve_by_conjugate_gradient(systems, b))
             sound = steps != UNSOUND
             # A derivative's right-hand side may meet an indefinite direction that its query did
             # not: NaN, since nothing else would report it.
@@ -169,7 +169,7 @@ class SignedSystems(JaxSolver):
             x = jnp.where(sound[..., None], x, jnp.where(forward, 0, jnp.nan))
         return x, jnp.where(sound, steps, UNSOUND)
 
-    def _conjugate(self, systems: Chunks, b: Array) -> tuple[Array, Array]:
+    def _solve_by_conjugate_gradient(self, systems: Chunks, b: Array) -> tuple[Array, Array]:
         """Run conjugate gradient, ending a token at a direction without positive curvature."""
         options: Any = self.options.inner
         start, sound = b, jnp.ones_like(b[..., :1], bool)

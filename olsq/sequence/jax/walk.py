@@ -69,30 +69,30 @@ def forward(
         carry, ends, tokens, factors, befores = state
         if grid.groups > 1:
             fresh = i % grid.tiles == 0
-            carry = jax.tree.map(lambda s, c: jnp.where(fresh, grid.take(s, i), c), start, carry)
+            carry = jax.tree.map(lambda s, c: jnp.where(fresh, grid.read(s, i), c), start, carry)
         after, made, saved = _tile_forward(*grid.tile(stream, i), carry, solver)
         tokens = put_all(tokens, jax.tree.map(grid.by_token, drop(made)), i, each)
-        ends = jax.tree.map(lambda x, y: grid.put(x, y, i), ends, after)
+        ends = jax.tree.map(lambda x, y: grid.write(x, y, i), ends, after)
         if keep:
             factors = put_all(factors, saved, i, grid.n)
             befores = put_all(befores, jax.tree.map(lambda x: x[:, None], carry), i, 1)
         return (after, ends, tokens, factors, befores), None
 
     def put_all(whole: Nest, parts: Nest, i: Array, each: int) -> Nest:
-        return jax.tree.map(lambda x, y: grid.put(x, y, i, each), whole, parts)
+        return jax.tree.map(lambda x, y: grid.write(x, y, i, each), whole, parts)
 
     def drop(made: Any) -> Any:
         return made if keep else made[:2]
 
-    first = jax.tree.map(lambda s: grid.take(s, 0), start)
+    first = jax.tree.map(lambda s: grid.read(s, 0), start)
     after, made, saved = jax.eval_shape(
         lambda stream, carry: _tile_forward(*grid.tile(stream, 0), carry, solver), stream, first
     )
     rooms: Any = (
-        jax.tree.map(grid.room, after),
-        jax.tree.map(lambda x: grid.room(jax.eval_shape(grid.by_token, x), each), drop(made)),
-        jax.tree.map(lambda x: grid.room(x, grid.n), saved) if keep else (),
-        jax.tree.map(lambda x: grid.room(x[:, None], 1), first) if keep else (),
+        jax.tree.map(grid.allocate, after),
+        jax.tree.map(lambda x: grid.allocate(jax.eval_shape(grid.by_token, x), each), drop(made)),
+        jax.tree.map(lambda x: grid.allocate(x, grid.n), saved) if keep else (),
+        jax.tree.map(lambda x: grid.allocate(x[:, None], 1), first) if keep else (),
     )
     count = grid.groups * grid.tiles
     (_, ends, tokens, factors, befores), _ = jax.lax.scan(step, (first, *rooms), jnp.arange(count))
@@ -139,19 +139,19 @@ def tangent(
         before, value, ends = state
         if grid.groups > 1:
             fresh = i % grid.tiles == 0
-            before = jax.tree.map(lambda s, c: jnp.where(fresh, grid.take(s, i), c), start, before)
-        gram, cross, lost = (grid.take(s, i, 1)[:, 0] for s in (kept.gram, kept.cross, kept.lost))
-        x = grid.by_chunk(grid.take(kept.solution, i, each))
-        saved = jax.tree.map(lambda x: grid.take(x, i, grid.n), kept.factors)
+            before = jax.tree.map(lambda s, c: jnp.where(fresh, grid.read(s, i), c), start, before)
+        gram, cross, lost = (grid.read(s, i, 1)[:, 0] for s in (kept.gram, kept.cross, kept.lost))
+        x = grid.by_chunk(grid.read(kept.solution, i, each))
+        saved = jax.tree.map(lambda x: grid.read(x, i, grid.n), kept.factors)
         d_tile, d_ridge = grid.tile(moved, i)
         tile, ridge = grid.tile(stream, i)
         made, after = _tile_tangent(
             tile, ridge, Carry(gram, cross, lost), x, saved, (d_tile, d_ridge, before), solver
         )
-        value = grid.put(value, grid.by_token(made), i, each)
-        return (after, value, jax.tree.map(lambda e, a: grid.put(e, a, i), ends, after)), None
+        value = grid.write(value, grid.by_token(made), i, each)
+        return (after, value, jax.tree.map(lambda e, a: grid.write(e, a, i), ends, after)), None
 
-    first = jax.tree.map(lambda s: grid.take(s, 0), start)
+    first = jax.tree.map(lambda s: grid.read(s, 0), start)
     (_, value, ends), _ = jax.lax.scan(
         step, (first, jnp.zeros_like(stream.values), start), jnp.arange(count)
     )
@@ -206,26 +206,26 @@ def backward(
         d_end, d_shared, tokens, starts = state
         if grid.groups > 1:
             fresh = i % grid.tiles == grid.tiles - 1
-            d_end = jax.tree.map(lambda s, c: jnp.where(fresh, grid.take(s, i), c), d_last, d_end)
+            d_end = jax.tree.map(lambda s, c: jnp.where(fresh, grid.read(s, i), c), d_last, d_end)
             d_shared = jax.tree.map(lambda c: jnp.where(fresh, 0, c), d_shared)
         tile, ridge = grid.tile(stream, i)
-        gram, cross, lost = (grid.take(s, i, 1)[:, 0] for s in (kept.gram, kept.cross, kept.lost))
-        x, do = (grid.by_chunk(grid.take(a, i, each)) for a in (kept.solution, d_value))
-        saved = jax.tree.map(lambda x: grid.take(x, i, grid.n), kept.factors)
+        gram, cross, lost = (grid.read(s, i, 1)[:, 0] for s in (kept.gram, kept.cross, kept.lost))
+        x, do = (grid.by_chunk(grid.read(a, i, each)) for a in (kept.solution, d_value))
+        saved = jax.tree.map(lambda x: grid.read(x, i, grid.n), kept.factors)
         made = _tile_backward(tile, ridge, Carry(gram, cross, lost), x, saved, do, d_end, solver)
         d_end = Moments(made.gram, made.cross)
         if shared:
             d_shared = d_shared + made.ridge.sum((1, 2))[:, None]
         parts = {n: grid.by_token(getattr(made, n)) for n in tokens}
-        tokens = jax.tree.map(lambda x, y: grid.put(x, y, i, each), tokens, parts)
-        starts = jax.tree.map(lambda x, y: grid.put(x, y, i), starts, (d_end, d_shared))
+        tokens = jax.tree.map(lambda x, y: grid.write(x, y, i, each), tokens, parts)
+        starts = jax.tree.map(lambda x, y: grid.write(x, y, i), starts, (d_end, d_shared))
         return (d_end, d_shared, tokens, starts), None
 
     names = ["keys", "values", "queries", "forget", "weight", *([] if shared else ["ridge"])]
     rooms = {n: getattr(stream, n) for n in names}
     rooms = {n: jnp.zeros_like(x) for n, x in rooms.items() if x is not None}
-    d_end = jax.tree.map(lambda s: grid.take(s, 0), d_last)
-    d_shared = jax.tree.map(lambda x: grid.take(x, 0), d_ridge)
+    d_end = jax.tree.map(lambda s: grid.read(s, 0), d_last)
+    d_shared = jax.tree.map(lambda x: grid.read(x, 0), d_ridge)
     state: Any = (d_end, d_shared, rooms, (d_last, d_ridge))
     (_, _, tokens, (d_start, d_ridge)), _ = jax.lax.scan(
         step, state, jnp.arange(count), reverse=True

@@ -79,8 +79,10 @@ class NumpyChunkExact(NumpySolver):
         if sums is None or fixed:
             centre = None if sums is None else (sums[:, 0] + sums[:, -1]) / 2
             first = factorise(chunk, centre, ridge)
-            low, high = self._bounds(chunk, first, ridge)
-            return ChunkFactors(first, None, None, low is None and self._regular(first), low, high)
+            low, high = self._spectrum_bounds(chunk, first, ridge)
+            return ChunkFactors(
+                first, None, None, low is None and self._keeps_digits(first), low, high
+            )
         b, c = sums.shape
         split = np.full(b, c)
         if ((sums[:, 0] - sums[:, -1]) / 2 > MILD_LOG_SCALE).any():
@@ -94,18 +96,18 @@ class NumpyChunkExact(NumpySolver):
             start = sums[every, np.minimum(split, c - 1)]
             second = factorise(chunk, (start + sums[:, -1]) / 2, ridge, limit)
             after = (np.arange(c) >= split[:, None])[..., None]
-        low, high = self._bounds(chunk, first, ridge)
-        exact = low is None and second is None and self._regular(first)
+        low, high = self._spectrum_bounds(chunk, first, ridge)
+        exact = low is None and second is None and self._keeps_digits(first)
         return ChunkFactors(first, second, after, exact, low, high)
 
-    def _regular(self, factor: Factor) -> bool:
+    def _keeps_digits(self, factor: Factor) -> bool:
         """Test whether ``R - sum n n^T`` keeps the digits that the tolerance asks for."""
         limit = REGULAR
         if self.options.tol is not None:
             limit = max(limit, 2 * self.options.tol / float(np.finfo(factor.rows.dtype).eps))
         return bool(factor.growth.max(initial=0) <= limit)
 
-    def _bounds(self, chunk: Chunk, factor: Factor, ridge: Any) -> tuple[Any, Any]:
+    def _spectrum_bounds(self, chunk: Chunk, factor: Factor, ridge: Any) -> tuple[Any, Any]:
         """Bound the spectrum of P_t M_t from gates and ridges alone; (None, None) where it is
         exactly 1.
         """
@@ -123,15 +125,15 @@ class NumpyChunkExact(NumpySolver):
         """Solve (H_t + Lambda_t) x_t = b_t for every token; also return the corrections of each."""
         p: ChunkFactors = prepared
         if self.options.corrections is not None:
-            return self._corrected(chunk, p, b, self.options.corrections)
+            return self._solve_by_corrections(chunk, p, b, self.options.corrections)
         if p.exact:
             return apply_inverses(p.first, b), np.zeros(b.shape[:-1], np.int32)
         tol = self.options.tol
         tol = ROUNDED * float(np.finfo(b.dtype).eps) if tol is None else tol
-        if p.second is None and self._regular(p.first):
-            steps = self._corrections(p, tol)
+        if p.second is None and self._keeps_digits(p.first):
+            steps = self._count_corrections(p, tol)
             if steps <= MOST_CORRECTIONS:
-                return self._corrected(chunk, p, b, steps)
+                return self._solve_by_corrections(chunk, p, b, steps)
         inner = preconditioner(p)
 
         def run(b: NDArray) -> tuple[NDArray, NDArray]:
@@ -143,7 +145,7 @@ class NumpyChunkExact(NumpySolver):
 
         return scaled(b, run)
 
-    def _corrections(self, p: ChunkFactors, tol: float) -> int:
+    def _count_corrections(self, p: ChunkFactors, tol: float) -> int:
         """Count the corrections that the worst bound needs; more than ``MOST_CORRECTIONS`` are too
         many.
         """
@@ -154,7 +156,7 @@ class NumpyChunkExact(NumpySolver):
             steps += 1
         return steps
 
-    def _corrected(
+    def _solve_by_corrections(
         self, chunk: Chunk, p: ChunkFactors, b: NDArray, steps: int
     ) -> tuple[NDArray, NDArray]:
         """Run Chebyshev on ``x + P (Lambda_t - L / f_t) x = P b``: one apply per step, no inner
