@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.brief import brief_repr
+
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # the checker's own: one with a default, before 3.13
 
@@ -64,6 +66,8 @@ class Moments(NamedTuple, Generic[AnArray]):
     gram: AnArray
     cross: AnArray
 
+    __repr__ = brief_repr
+
 
 class DecodeState(NamedTuple, Generic[AnArray]):
     """Moments with a carried inverse, for decoding one token after another.
@@ -87,6 +91,8 @@ class DecodeState(NamedTuple, Generic[AnArray]):
     inverse: AnArray
     gate_product: AnArray
     age: AnArray | np.int32
+
+    __repr__ = brief_repr
 
 
 class AccuracyError(ArithmeticError):
@@ -135,6 +141,8 @@ class Stats(NamedTuple, Generic[AnArray]):
     bound: AnArray
     value_bound: AnArray
 
+    __repr__ = brief_repr
+
 
 class Gradients(NamedTuple):
     """Result of :func:`olsq.online_lstsq_vjp`: the gradient of ``sum(cotangent * value)``.
@@ -160,6 +168,8 @@ class Gradients(NamedTuple):
     ridge: NDArray[np.float64]
     gram: NDArray[np.float64]
     cross: NDArray[np.float64]
+
+    __repr__ = brief_repr
 
 
 class Sizes(NamedTuple):
@@ -207,6 +217,8 @@ class Solution(NamedTuple, Generic[AnArray]):
     value: AnArray
     state: Moments[AnArray]
     stats: Stats[AnArray]
+
+    __repr__ = brief_repr
 
     def check(self, tol: float = 1e-3) -> Solution[AnArray]:
         """Return the solution, or raise if any output may be wrong by more than ``tol``.

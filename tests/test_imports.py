@@ -77,12 +77,12 @@ def test_public_names_exist_and_others_do_not():
         _ = olsq.nonsense
 
 
-BASE = {"problem", "checks", "reals", "files", "tensors", "kernel", "kernel_cache"}
+BASE = {"problem", "brief", "checks", "reals", "files", "tensors", "kernel", "kernel_cache"}
 ROOMS = {
     **dict.fromkeys(BASE, BASE),
     "solvers": BASE,
     "reference": set(),
-    "datasets": set(),
+    "datasets": {"brief"},
     "linalg": BASE,
     "forgetting": BASE,
     # sequence only to merge moments that are JAX arrays

@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.brief import brief_repr
+
 __all__ = ["Dataset", "austen", "mauna_loa_co2", "nile", "us_macro"]
 
 _HERE = Path(__file__).parent
@@ -42,6 +44,8 @@ class Dataset:
     description: str
     columns: dict[str, NDArray]
     path: Path
+
+    __repr__ = brief_repr
 
     def __getitem__(self, column: str) -> NDArray:
         """Return one column; raise KeyError, naming the columns there are, if it is not there."""

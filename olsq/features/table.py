@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.online.frames import check_same_index
 from olsq.online.inputs import check_X
 from olsq.reals import real_array
 
@@ -79,6 +80,7 @@ def read_table(X: Any, y: Any, builder: Any, n_features: int | None, *, text: bo
 
     ``text`` says whether an array may hold text and objects; frames may, column by column.
     """
+    check_same_index(X=X, y=y)
     target, targets = read_y(y)
     if X is None:
         if target is None:

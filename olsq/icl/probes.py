@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from olsq.brief import brief_repr
 from olsq.icl._arrays import floating, shaped
 from olsq.icl.dynamics import previous
 
@@ -30,6 +31,8 @@ class Probe(NamedTuple):
     train_error: Any
     test_error: Any
     explained: Any
+
+    __repr__ = brief_repr
 
     def __call__(self, activations: Any) -> Array:
         """Decode activations (..., T, D) to (..., T, m)."""

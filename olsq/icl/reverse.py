@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from olsq.brief import brief_repr
 from olsq.icl._arrays import at_least, floating, shaped
 from olsq.icl.dynamics import previous
 from olsq.icl.weights import AttentionWeights, from_products, products
@@ -26,6 +27,8 @@ class Blocks(NamedTuple):
 
     key_query: Any
     projected_value: Any
+
+    __repr__ = brief_repr
 
 
 def extract_blocks(weights: AttentionWeights, dim: int) -> Blocks:

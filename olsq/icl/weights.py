@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from olsq.brief import brief_repr
 from olsq.icl._arrays import at_least, floating
 
 
@@ -41,6 +42,8 @@ class AttentionWeights(NamedTuple):
     value: Any
     projection: Any
 
+    __repr__ = brief_repr
+
 
 class Products(NamedTuple):
     """The two matrices of every head that a layer depends on.
@@ -55,6 +58,8 @@ class Products(NamedTuple):
 
     key_query: Any
     projected_value: Any
+
+    __repr__ = brief_repr
 
 
 def products(weights: AttentionWeights) -> Products:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from olsq.brief import brief_repr
 from olsq.nn.parts import at_least_float32
 from olsq.sequence.jax import online_lstsq
 from olsq.solvers import Solver
@@ -39,6 +40,8 @@ class Diagnostics(NamedTuple):
     ridge: Array
     positions: np.ndarray
     condition: Array
+
+    __repr__ = brief_repr
 
 
 def diagnose_regression(

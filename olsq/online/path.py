@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from olsq.brief import brief_repr
 from olsq.online import frames
 from olsq.online.frames import Labels
 
@@ -63,6 +64,8 @@ class CoefficientPath(PathArrays):
     """
 
     labels: Labels = Labels()  # not a field: a path unpacks and compares as its arrays do
+
+    __repr__ = brief_repr
 
     def labelled(self, labels: Labels) -> Self:
         """The same arrays with other labels."""

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from olsq.brief import brief_repr
 from olsq.checks import shown
 from olsq.stability.data import check_data
 
@@ -66,6 +67,8 @@ class BreakTest(NamedTuple):
     rows: NDArray[np.int64]
     value: NDArray[np.float64]
     rss: NDArray[np.float64]
+
+    __repr__ = brief_repr
 
 
 def chow_test(

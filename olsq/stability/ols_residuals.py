@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from olsq.brief import brief_repr
 from olsq.stability.data import check_data
 
 
@@ -29,6 +30,8 @@ class OLSCusum(NamedTuple):
     p_value: float
     row: NDArray[np.int64]
     value: NDArray[np.float64]
+
+    __repr__ = brief_repr
 
 
 def ols_cusum(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from olsq.brief import brief_repr
 from olsq.checks import shown
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ class Cusum(NamedTuple):
     bound: NDArray[np.float64]
     level: float = 0.05
 
+    __repr__ = brief_repr
+
     @property
     def first_crossing(self) -> int | None:
         """Row at which the path first leaves the lines, or None."""
@@ -70,6 +73,8 @@ class CusumSquares(NamedTuple):
     lower: NDArray[np.float64]
     upper: NDArray[np.float64]
     level: float = 0.05
+
+    __repr__ = brief_repr
 
     @property
     def first_crossing(self) -> int | None:

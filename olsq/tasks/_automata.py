@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.brief import brief_repr
 from olsq.tasks._checks import check_integers, generator
 
 FEWEST_STATES = 4
@@ -40,6 +41,8 @@ class Automata(NamedTuple):
 
     next_state: NDArray
     n_states: NDArray
+
+    __repr__ = brief_repr
 
 
 def random_automata(

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from olsq.brief import brief_repr
 from olsq.tasks._checks import check_integers, check_reals, generator
 
 __all__ = [
@@ -49,6 +50,8 @@ class LinearDynamics(NamedTuple):
     transition: NDArray
     observation: NDArray
 
+    __repr__ = brief_repr
+
 
 class FewShot(NamedTuple):
     """A batch of n regression tasks with N pairs, d regressors and m targets; all float64.
@@ -73,6 +76,8 @@ class FewShot(NamedTuple):
     x: NDArray
     y: NDArray
     weights: NDArray
+
+    __repr__ = brief_repr
 
 
 def random_orthogonal(n: int, dim: int, seed: np.random.Generator | int) -> NDArray:

@@ -7,6 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from olsq.brief import brief_repr
+
 __all__ = ["IGNORE", "Tokens", "token_accuracy"]
 
 IGNORE = -100  # torch's ignore_index, so that a loss written for it needs no change
@@ -32,6 +34,8 @@ class Tokens(NamedTuple):
 
     inputs: NDArray
     targets: NDArray
+
+    __repr__ = brief_repr
 
 
 def token_accuracy(predictions: ArrayLike, targets: ArrayLike, *, average: str = "micro") -> float:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from olsq.brief import brief_repr
 from olsq.train.batches import Batches
 from olsq.train.token_files import TokenFiles
 
@@ -44,6 +45,8 @@ class Corpus:
 
     train: NDArray[Any] | TokenFiles
     validation: NDArray[Any] | TokenFiles
+
+    __repr__ = brief_repr
 
     def __post_init__(self) -> None:
         # Read-only views: their digest is computed once, and must stay theirs.

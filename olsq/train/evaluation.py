@@ -12,6 +12,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike, NDArray
 
+from olsq.brief import brief_repr
 from olsq.train.losses import token_losses
 
 __all__ = ["Evaluation", "PositionBins", "evaluate"]
@@ -35,6 +36,8 @@ class PositionBins(NamedTuple):
     loss: NDArray[np.float64]
     error: NDArray[np.float64]
 
+    __repr__ = brief_repr
+
 
 class Evaluation(NamedTuple):
     """Losses of every predicted token, in nats.
@@ -46,6 +49,8 @@ class Evaluation(NamedTuple):
     """
 
     losses: NDArray[np.float32]
+
+    __repr__ = brief_repr
 
     @property
     def loss(self) -> float:

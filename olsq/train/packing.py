@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from olsq.brief import brief_repr
 from olsq.train.losses import IGNORE
 
 __all__ = ["Packed", "pack"]
@@ -31,6 +32,8 @@ class Packed(NamedTuple):
     tokens: NDArray[np.int32]
     targets: NDArray[np.int32]
     segment_ids: NDArray[np.int32]
+
+    __repr__ = brief_repr
 
     def rows(self, chosen: ArrayLike) -> Packed:
         """Select some of the rows."""

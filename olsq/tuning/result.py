@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.brief import brief_repr
+
 
 class Curve(NamedTuple):
     """One-step-ahead losses at k points.
@@ -24,6 +26,8 @@ class Curve(NamedTuple):
     forget: NDArray[np.float64]
     ridge: NDArray[np.float64]
     loss: NDArray[np.float64]
+
+    __repr__ = brief_repr
 
 
 class Mixture(NamedTuple):
@@ -58,6 +62,8 @@ class Mixture(NamedTuple):
     regret: float | NDArray[np.float64]
     regret_bound: float | NDArray[np.float64]
     y_range: NDArray[np.float64]
+
+    __repr__ = brief_repr
 
 
 class Tuning(NamedTuple):

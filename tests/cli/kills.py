@@ -30,36 +30,41 @@ from tests.cli.conftest import command, csv_text, environment, make_rows
 
 STATE = ("--state", "s.olsq", "--checkpoint-every", "0", "--resume")
 SHAPES = {
-    "csv to csv": ("d.csv", "--target", "y", "--forget", "0.99", "--out", "o.csv", *STATE),
+    "csv to csv": (
+        "d.csv", "--target", "y", "--forget", "0.99", "--out", "o.csv",
+        "--chunk-rows", "200", *STATE,
+    ),
     "csv to parquet and a figure": (
         "d.csv", "--target", "y", "--half-life", "50", "--out", "o.parquet", "--plot", "p.png",
-        "--chunk-rows", "500", *STATE,
+        "--chunk-rows", "200", *STATE,
     ),
     "csv by group to csv": (
-        "g.csv", "--target", "y", "--by", "g", "--out", "o.csv", "--chunk-rows", "500", *STATE,
+        "g.csv", "--target", "y", "--by", "g", "--out", "o.csv", "--chunk-rows", "200", *STATE,
     ),
     "parquet with lags to parquet": (
         "d.parquet", "--target", "y", "--features", "a,b,c", "--lags", "2", "--out", "o.parquet",
-        "--chunk-rows", "500", *STATE,
+        "--chunk-rows", "200", *STATE,
     ),
     "two targets in a window to csv and figures": (
         "d.csv", "--target", "y,c", "--window", "100", "--out", "o.csv", "--plot", "p.png",
-        "--chunk-rows", "500", *STATE,
+        "--chunk-rows", "200", *STATE,
     ),
 }  # fmt: skip
 TRAIN = (
     "text.txt", "--out", "run", "--steps", "12", "--dim", "16", "--blocks", "1", "--heads", "2",
     "--length", "32", "--batch", "4", "--sample", "20", "--checkpoint-every", "0", "--resume",
+    "--mixer", "gla",
 )  # fmt: skip
-PATIENCE = 300.0
+QUICK = {"JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+PATIENCE = 900.0
 
 
 def make_inputs(folder: Path) -> None:
     """The same rows as CSV, with labels of groups too, and as Parquet, and a text."""
-    X, y = make_rows(20_000)
+    X, y = make_rows(6_000)
     (folder / "d.csv").write_text(csv_text(X, y))
     frame = pl.DataFrame({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "y": y}, nan_to_null=True)
-    frame = frame.with_columns(g=pl.Series(["red", "green", "blue", "red"] * 5000))
+    frame = frame.with_columns(g=pl.Series(["red", "green", "blue", "red"] * 1500))
     frame.write_parquet(folder / "d.parquet")
     frame.write_csv(folder / "g.csv")
     rng = np.random.default_rng(0)
@@ -71,7 +76,7 @@ def start(folder: Path, inputs: Path, name: str, arguments: Sequence[str]) -> su
     """Start a command in a folder; names of inputs are those of the other folder."""
     given = [str(inputs / a) if (inputs / a).is_file() else a for a in arguments]
     return subprocess.Popen(
-        command(name, *given), env=environment(), cwd=folder, stdout=subprocess.DEVNULL,
+        command(name, *given), env=environment() | QUICK, cwd=folder, stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     )  # fmt: skip
 
@@ -88,16 +93,43 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-def kill_after(process: subprocess.Popen, seconds: float) -> bool:
-    """Kill a process after so many seconds; False if it was done before."""
-    try:
-        process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGKILL)
+def kill_at_random(
+    process: subprocess.Popen, folder: Path, lasts: float, rng: random.Random
+) -> bool:
+    """Kill a process; False if it was done before.
+
+    One kill in four is at a time within what a whole run took, the others a moment after a file has changed,
+    so that files are being written whatever else the machine does.
+    """
+    before, end = stamps(folder), time.monotonic() + PATIENCE
+    if rng.random() < 0.25:
+        end = time.monotonic() + rng.uniform(0.1, 1.0) * lasts
+    else:
+        changes = rng.randrange(1, 6)
+        while process.poll() is None and changes and time.monotonic() < end:
+            time.sleep(0.002)
+            if (now := stamps(folder)) != before:
+                before, changes = now, changes - 1
+        end = time.monotonic() + rng.choice([0.0, rng.uniform(0, 0.05), rng.uniform(0, 0.5)])
+    while process.poll() is None and time.monotonic() < end:
+        time.sleep(0.001)
+    process.send_signal(signal.SIGKILL)
     _, err = process.communicate()
     if process.returncode not in (0, -signal.SIGKILL):
         raise AssertionError(f"exit code {process.returncode}: {err.decode()}")
     return process.returncode != 0
+
+
+def stamps(folder: Path) -> dict[str, int]:
+    """When every file of a folder but the locks was changed."""
+    found = {}
+    for path in folder.rglob("*"):
+        if not path.name.endswith("olsq-lock"):
+            try:
+                found[str(path)] = path.stat().st_mtime_ns
+            except OSError:  # gone meanwhile
+                continue
+    return found
 
 
 def resumed(
@@ -113,7 +145,7 @@ def resumed(
         folder = Path(tempfile.mkdtemp(dir=inputs))
         while found["kills"] < kills:
             process = start(folder, inputs, name, arguments)
-            if not kill_after(process, rng.uniform(0.2, 1.0) * lasts):
+            if not kill_at_random(process, folder, lasts, rng):
                 break
             found["kills"] += 1
             beside = [p for p in folder.rglob(".*") if p.suffix in (".tmp", ".part")]
@@ -139,9 +171,8 @@ def predicted(kills: int, inputs: Path, rng: random.Random) -> dict[str, object]
     found = {"kills": 0, "with a file under construction": 0, "runs ended": 0, "differences": []}
     while found["kills"] < kills:
         (folder / "o.csv").write_bytes(b"old")
-        killed = kill_after(
-            start(folder, inputs, "predict", arguments), rng.uniform(0.3, 1.0) * lasts
-        )
+        process = start(folder, inputs, "predict", arguments)
+        killed = kill_at_random(process, folder, lasts, rng)
         found["kills"] += killed
         found["with a file under construction"] += bool(list(folder.glob(".o.csv.*.tmp")))
         if (folder / "o.csv").read_bytes() not in (whole, *([b"old"] if killed else [])):

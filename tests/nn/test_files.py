@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 
 import equinox as eqx
 import jax
@@ -15,6 +16,8 @@ from safetensors.numpy import load_file, save_file
 
 import olsq
 import olsq.nn
+from olsq import tensors
+from olsq.nn import files
 from tests.versions import x64
 
 SIZES = {"dim": 8, "blocks": 2, "heads": 2}
@@ -231,4 +234,52 @@ def test_files_that_do_not_fit(path, change, message):
     olsq.nn.save(path, small(blocks=1))
     rewritten(path, change)
     with pytest.raises(olsq.StateFileError, match=message):
+        olsq.nn.load(path)
+
+
+HOSTILE = {
+    "blocks": ({"blocks": 100_000}, "100000 blocks, and tensors of 2"),
+    "more blocks": ({"blocks": 2**62}, "blocks, and tensors of 2"),
+    "dim": ({"dim": 10**9}, "vocab_size and dim"),
+    "vocab": ({"vocab_size": 10**12}, "vocab_size and dim"),
+    "kind": ({"norm_eps": "x"}, "norm_eps cannot be"),
+    "flag": ({"tied": 3}, "tied cannot be"),
+    "heads": ({"heads": 10**9}, "cannot make"),
+}
+
+
+def forged(path, configuration=None, solvers=None):
+    """The file with other metadata and a right checksum."""
+    arrays, metadata = files._read(path)
+    del metadata["olsq.sha256"]
+    if configuration is not None:
+        found = json.loads(metadata["olsq.configuration"]) | configuration
+        metadata["olsq.configuration"] = json.dumps(found)
+    if solvers is not None:
+        metadata["olsq.solvers"] = json.dumps({"solvers": solvers})
+    metadata["olsq.sha256"] = files._digest(arrays, metadata)
+    tensors.write(path, arrays, metadata)
+
+
+@pytest.mark.parametrize(("configuration", "message"), HOSTILE.values(), ids=HOSTILE)
+def test_sizes_are_compared_with_the_tensors_first(path, configuration, message):
+    olsq.nn.save(path, small())
+    forged(path, configuration)
+    begun = time.process_time()
+    with pytest.raises(olsq.StateFileError, match=message):
+        olsq.nn.load(path)
+    assert time.process_time() - begun < 1.0  # a model of 100,000 blocks takes minutes
+
+
+@pytest.mark.parametrize(
+    "solver",
+    [3, "x", [1], {"a": 1}, {"solver": "Evil"}, {"solver": "Dense", "evil": 1},
+     {"solver": "ConjugateGradient", "max_steps": 10**18},
+     {"solver": "ConjugateGradient", "max_steps": "a"}, {"solver": "Neumann", "terms": 2.5},
+     {"solver": "Chebyshev", "steps": True}],
+)  # fmt: skip
+def test_a_solver_of_a_file_is_one_of_the_six(path, solver):
+    olsq.nn.save(path, small())
+    forged(path, solvers=[solver, solver])
+    with pytest.raises(olsq.StateFileError, match="cannot make"):
         olsq.nn.load(path)

@@ -454,3 +454,23 @@ def test_frames_in_scikit_learn(kind, choice, make):
     if choice == "default":
         there_and_back = TransformedTargetRegressor(est, func=np.sinh, inverse_func=np.arcsinh)
         assert there_and_back.fit(data, y).predict(data).shape == (N,)
+
+
+def test_indexes_that_differ_are_refused_where_rows_are_read_too():
+    X = pd.DataFrame({"a": [1.0, 2.0, 4.0, 3.0, 5.0], "b": [0.0, 1.0, 0.5, 2.0, 1.0]})
+    y = pd.Series([1.0, 3.0, 2.0, 4.0, 5.0])
+    other = y[::-1]
+    labels = pd.Series(["n", "s", "n", "s", "n"], index=other.index)
+    est = olsq.RecursiveLeastSquares().fit(X, y)
+    groups = olsq.GroupedLeastSquares().partial_fit(X, y, by=list(labels))
+    for call in (
+        lambda: est.score(X, other),
+        lambda: est.cov_params("hc0", data=(X, other)),
+        lambda: olsq.features.ARX().fit_transform(X, other),
+    ):
+        with pytest.raises(ValueError, match="X and y have different indexes"):
+            call()
+    for call in (groups.predict, groups.predict_interval):
+        with pytest.raises(ValueError, match="X and by have different indexes"):
+            call(X, by=labels)
+    assert np.isfinite(groups.predict(X, by=labels.to_numpy())).all()

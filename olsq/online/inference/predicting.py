@@ -14,6 +14,7 @@ from olsq.online import inputs, one_row
 from olsq.online.forms.form import Form
 from olsq.online.forms.rows import clip_to
 from olsq.online.forms.statistics import counts_of
+from olsq.online.frames import check_same_index
 from olsq.online.options import check_weight
 from olsq.online.reading import FittedAttributes
 from olsq.reals import real_array
@@ -265,6 +266,7 @@ class Predictions(FittedAttributes):
         1 is perfect, 0 is as good as the mean of y.  Rows with a non-finite value do not count
         under ``missing="skip"`` and are a ValueError under ``missing="raise"``; so are no rows.
         """
+        check_same_index(X=X, y=y, sample_weight=sample_weight)
         predicted = np.asarray(self.predict(X), np.float64)
         truth = np.asarray(inputs.check_y(y, self, predicted.shape[0], None), np.float64)
         truth = truth.reshape(truth.shape[0], -1)

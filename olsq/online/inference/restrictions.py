@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from olsq.brief import brief_repr
 from olsq.reals import real_array
 
 
@@ -34,6 +35,8 @@ class Contrasts(NamedTuple):
     lower: NDArray[np.float64]
     upper: NDArray[np.float64]
     freedom: Any
+
+    __repr__ = brief_repr
 
 
 class WaldTest(NamedTuple):

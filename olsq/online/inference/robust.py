@@ -15,6 +15,7 @@ from olsq.checks import check_choice
 from olsq.online import inputs
 from olsq.online.forms.form import Form
 from olsq.online.forms.rows import Rows
+from olsq.online.frames import check_same_index
 from olsq.online.options import check_weight
 from olsq.online.times import half_life_gates, times_of_call
 
@@ -60,6 +61,7 @@ def rows_of(estimator: Any, data: Any) -> tuple[Rows, NDArray[np.bool_]]:
             "data must be (X, y), (X, y, sample_weight) or (X, y, sample_weight, times)"
         )
     given_X, given_y, sample_weight, times = (*data, None, None)[:4]
+    check_same_index(X=given_X, y=given_y, sample_weight=sample_weight, times=times)
     X = estimator._checked(given_X)
     y = inputs.check_y(given_y, estimator, X.shape[0], estimator._origin.n_targets)
     weights = check_weight(sample_weight, X.shape[0])

@@ -13,6 +13,7 @@ from olsq.checks import check_choice
 from olsq.online import inputs
 from olsq.online.durations import half_life_duration
 from olsq.online.estimator import RecursiveLeastSquares
+from olsq.online.frames import check_same_index
 from olsq.online.inference.predicting import check_level
 from olsq.online.locking import Locked
 from olsq.online.many.bank import FilterBank
@@ -88,6 +89,7 @@ class GroupReading(Locked):
         with self._locked():
             bank = self._bank_or_prior()
             X, by = taken_out(X, by)
+            check_same_index(X=X, by=by)
             rows = inputs.check_X(X, self, bank.n_features_in_, allow_empty=True)
             places = self.__dict__.get("_places", {})
             codes, fresh = encode(by, rows.shape[0], places)
@@ -143,6 +145,7 @@ class GroupReading(Locked):
             bank = self._bank_or_prior()
             mean = self.predict(X, by=by)
             X, by = taken_out(X, by)
+            check_same_index(X=X, by=by)
             rows = inputs.check_X(X, self, bank.n_features_in_, allow_empty=True)
             places = self.__dict__.get("_places", {})
             codes, _ = encode(by, rows.shape[0], places)

@@ -1,0 +1,150 @@
+"""No command writes a file that the table of docs/guides/saving.md does not have."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+
+import numpy as np
+import polars as pl
+import pytest
+
+from .conftest import REPOSITORY, csv_text, environment, make_rows
+
+DIGITS = "[0-9a-f]{16}"
+# Of Python, Numba and matplotlib; the last row but one and the last of the table.
+CACHES = re.compile(
+    r"/dev/(null|tty|shm/.*)|.*/__pycache__(/.*)?|.*/cache(/.*)?|.*\.py[co]?\.\d+|/proc/.*"
+)
+
+
+def table():
+    """Names of the files in the table, as one expression, and the rows."""
+    page = (REPOSITORY / "docs/guides/saving.md").read_text(encoding="utf-8")
+    part = page.split("## Every file that a command writes")[1].split("\n## ")[0]
+    rows = [line.strip("|").split("|") for line in part.splitlines() if line.startswith("| ")]
+    cells = [cell for row in rows[1:] for cell in (row[0], row[2])]
+    names = {name for cell in cells for name in re.findall("`(.+?)`", cell)}
+    names -= {"--out", "--state", "--plot", "demo", "y"}
+    return re.compile("|".join(re.escape(n).replace("<16\\ digits>", DIGITS) for n in names)), rows
+
+
+NAMES, ROWS = table()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with the inputs of all commands, and one for caches."""
+    folder = tmp_path_factory.mktemp("written")
+    X, y = make_rows(1500)
+    (folder / "d.csv").write_text(csv_text(X, y))
+    pl.read_csv(folder / "d.csv").write_parquet(folder / "d.parquet")
+    words = np.random.default_rng(0).choice(["one ", "two ", "three ", "four. "], 3000)
+    (folder / "text.txt").write_text("".join(words))
+    for name in ("cache", "home", "temporary", "out"):
+        (folder / name).mkdir()
+    return folder
+
+
+def settings(folder):
+    """An environment whose folders of the user and for temporary files are the test's own."""
+    return environment() | {
+        "HOME": str(folder / "home"), "TMPDIR": str(folder / "temporary"),
+        "XDG_CACHE_HOME": str(folder / "cache"), "MPLCONFIGDIR": str(folder / "cache"),
+        "JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+    }  # fmt: skip
+
+
+def started(folder, *arguments, **options):
+    recorder = REPOSITORY / "tests/cli/recorded.py"
+    return subprocess.Popen(
+        [sys.executable, recorder, folder / "log", *arguments], cwd=folder / "out",
+        env=settings(folder), stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options,
+    )  # fmt: skip
+
+
+def check_recorded(folder):
+    """All paths that were recorded, and all files that lie there, are in the table."""
+    out = folder / "out"
+    lines = (folder / "log").read_text().splitlines()
+    paths = {line.split("\t")[1] for line in lines} - {str(folder / "log"), str(out / "run")}
+    own = {path for path in paths if not CACHES.fullmatch(path)}
+    assert own  # the recording works
+    outside = [path for path in own if not path.startswith(f"{out}/")]
+    assert outside == []
+    names = {os.path.relpath(path, out) for path in own}
+    # What is not opened by Python is found where it lies.
+    names |= {str(p.relative_to(out)) for p in out.rglob("*") if p.is_file()}
+    assert [name for name in sorted(names) if not NAMES.fullmatch(name)] == []
+    assert [p for p in (folder / "temporary").rglob("*") if p.is_file()] == []
+    assert [p for p in (folder / "home").rglob("*") if p.is_file()] == []
+    return names
+
+
+def run(folder, *arguments):
+    (folder / "log").unlink(missing_ok=True)
+    process = started(folder, *arguments)
+    _, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    return check_recorded(folder)
+
+
+STATE = ("--state", "s.olsq", "--checkpoint-every", "0")
+
+
+def test_fit_and_predict(folder):
+    files = ("--out", "o.csv", "--plot", "p.png")
+    names = run(folder, "fit", "../d.csv", "--target", "y", *files, "--chunk-rows", "500", *STATE)
+    assert {"o.csv", "s.olsq", "p.png", ".o.csv.olsq-lock", ".s.olsq.olsq-lock"} <= names
+    assert any(re.fullmatch(rf"\.o\.csv\.{DIGITS}\.part", name) for name in names)
+    names = run(folder, "predict", "s.olsq", "../d.csv", "--out", "o.parquet")
+    assert {"o.parquet", ".o.parquet.olsq-lock"} <= names
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("state", [(), STATE], ids=["", "state"])
+def test_fit_parquet_to_parquet(folder, state):
+    (folder / "out/s.olsq").unlink(missing_ok=True)
+    options = ("--out", "o.parquet", "--chunk-rows", "500", *state)
+    assert "o.parquet" in run(folder, "fit", "../d.parquet", "--target", "y", *options)
+
+
+@pytest.mark.slow
+def test_a_killed_run(folder):
+    """What a kill leaves is in the table too."""
+    (folder / "out/s.olsq").unlink(missing_ok=True)
+    (folder / "log").unlink(missing_ok=True)
+    options = ("--out", "o.parquet", "--chunk-rows", "100", *STATE)
+    process = started(folder, "fit", "-", "--target", "y", *options, stdin=subprocess.PIPE)
+    process.stdin.write((folder / "d.csv").read_bytes())
+    process.stdin.flush()
+    end = time.monotonic() + 120
+    while not list((folder / "out").glob(".o.parquet.*.part")):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    process.kill()
+    process.communicate()
+    assert ".o.parquet.olsq-lock" in check_recorded(folder)
+
+
+@pytest.mark.slow
+def test_demo(folder):
+    assert "p.png" in run(folder, "demo", "--out", "p.png")
+
+
+@pytest.mark.slow
+def test_train_and_sample(folder):
+    small = [
+        "--steps", "4", "--dim", "8", "--blocks", "1", "--heads", "1", "--length", "16",
+        "--batch", "2", "--mixer", "gla",
+    ]  # fmt: skip
+    options = ("--out", "run", "--sample", "5", "--checkpoint-every", "0", *small)
+    names = run(folder, "train", "../text.txt", *options)
+    assert {"run/checkpoint.safetensors", "run/.olsq-lock", "run/log.csv"} <= names
+    (folder / "log").unlink()
+    process = started(folder, "sample", "run", "--prompt", "one ", "--tokens", "5")
+    _, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    lines = (folder / "log").read_text().splitlines()
+    assert [n for line in lines if not CACHES.fullmatch(n := line.split("\t")[1])] == []
