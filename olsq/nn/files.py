@@ -205,12 +205,14 @@ def _check_described(metadata: Mapping[str, str], arrays: Mapping[str, np.ndarra
     """
     options = decode(metadata["olsq.configuration"])
     blocks = {name.split(".")[2] for name in arrays if name.startswith(BLOCKS)}
-    if type(options["blocks"]) is not int or options["blocks"] != len(blocks):
+    if "blocks" in options and (
+        type(options["blocks"]) is not int or options["blocks"] != len(blocks)
+    ):
         raise ValueError(f"{options['blocks']!r} blocks, and tensors of {len(blocks)}")
-    sizes = options["vocab_size"], options["dim"]
-    embedding = np.shape(arrays.get("embedding", ()))
-    if sizes != embedding:
-        raise ValueError(f"vocab_size and dim are {sizes}, and the embedding is {embedding}")
+    entries = sum(array.size for array in arrays.values())
+    for name in ("vocab_size", "dim", "heads"):
+        if isinstance(size := options.get(name), int) and size > entries:
+            raise ValueError(f"{name} is {size}, and the tensors hold {entries} numbers")
     for name in ("tied", "scale_embedding"):
         if not isinstance(options.get(name, True), bool):
             raise ValueError(f"{name} cannot be {options[name]!r}")

@@ -98,8 +98,8 @@ def kill_at_random(
 ) -> bool:
     """Kill a process; False if it was done before.
 
-    One kill in four is at a time within what a whole run took, the others a moment after a file has changed,
-    so that files are being written whatever else the machine does.
+    One kill in four is at a time within what a whole run took, the others a moment after a file
+    has changed, so that files are being written whatever else the machine does.
     """
     before, end = stamps(folder), time.monotonic() + PATIENCE
     if rng.random() < 0.25:
