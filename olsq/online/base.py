@@ -280,7 +280,9 @@ class StreamingRegressor(StateHolder):
         rows_X = inputs.check_X(X, self, origin.n_features if origin else None, allow_empty=fitted)
         n = rows_X.shape[0]
         rows_y = inputs.check_y(y, self, n, origin.n_targets if origin else None)
-        check_same_index(X=X, y=y, sample_weight=sample_weight, forget=forget)
+        bare = type(X) is np.ndarray and type(y) is np.ndarray and sample_weight is forget is None
+        if not bare:  # a microsecond, which a single row would notice
+            check_same_index(X=X, y=y, sample_weight=sample_weight, forget=forget)
         names = inputs.feature_names(X) if type(X) is not np.ndarray else None
         if fitted and names is not None:
             inputs.check_feature_names(X, getattr(self, "feature_names_in_", None))

@@ -170,7 +170,9 @@ def check_arrays(header: dict[str, Any], arrays: dict[str, NDArray], estimator: 
     """
     engine, d, m = header["engine"], header["n_features"], max(header["n_targets"], 1)
     d += int(bool(estimator.fit_intercept))
-    known = {"full_ridge"} | (arrays.keys() & {"last_residual", "log_weights"})
+    optional = {"last_residual", "log_weights"}
+    optional |= {"solution"} if getattr(estimator, "KEEPS_SOLUTION", False) else set()
+    known = {"full_ridge"} | (arrays.keys() & optional)
     for prefix, part, size in _parts(engine):
         own = {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}
         wanted = _check_engine(part, own, estimator, d, size or m, header)
@@ -181,6 +183,8 @@ def check_arrays(header: dict[str, Any], arrays: dict[str, NDArray], estimator: 
     want(bool((arrays["full_ridge"] >= 0).all()), "full_ridge", "a negative number")
     if "log_weights" in arrays:
         _check_array("log_weights", arrays["log_weights"], (m,), np.float64)
+    if "solution" in arrays:
+        _check_array("solution", arrays["solution"], (m, d), np.float64)
     residual = arrays.get("last_residual", np.empty((0, m)))
     fits = residual.ndim == 2 and residual.shape[1] == m and residual.dtype.kind == "f"
     want(fits, "last_residual", residual.shape)

@@ -119,8 +119,9 @@ def by_factor_in_jax(s):
     with x64(True):
         rows = jnp.asarray(np.column_stack([with_ones(s), s.y])), jnp.asarray(np.sqrt(s.forget))
         R, _ = jax.lax.scan(
-            lambda R, row: (cholesky_update(row[1] * R, row[0]), None), jnp.zeros((4, 4)), rows
-        )
+            lambda R, given: (cholesky_update(given[1] * R, given[0]), None),
+            jnp.zeros((4, 4)), rows,
+        )  # fmt: skip
         return solved(np.asarray(R))
 
 

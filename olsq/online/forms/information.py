@@ -103,7 +103,7 @@ class InformationForm(Form):
         for start in range(0, rows.X.shape[0], _BLOCK):
             X, Y, gates, weights = (a[start : start + _BLOCK] for a in rows)
             effective, left = np.empty_like(gates), np.empty(X.shape[1])
-            kernels.gates_and_counts(
+            held = kernels.gates_and_counts(
                 self.columns, self.tally, X, gates, weights, self.floor, effective, left
             )
             kernels.absorb_squares(self.spread, X, effective, weights, 0, gates.size)
@@ -112,7 +112,8 @@ class InformationForm(Form):
             decay = after[0] * effective[0]
             root = np.sqrt(weights * after)[:, None]
             scaled_X, scaled_Y = root * X, root * Y
-            held = left.max(initial=0.0) > (1 + 1e-9) * decay  # or the products differ by rounding
+            # Where it is not more, the products differ by rounding alone.
+            held = held and left.max(initial=0.0) > (1 + 1e-9) * decay
             self.H *= np.maximum.outer(left, left) if held else decay
             self.H += scaled_X.T @ scaled_X
             self.G *= left if held else decay
@@ -126,9 +127,15 @@ class InformationForm(Form):
         Without ``solving`` and a trace it is :meth:`accumulate`, and residuals are NaN.
         """
         while start < stop:
-            if rows.gates[start] < kernels.GAP:
-                self._remember(float(rows.gates[start]))
-            end = kernels.next_gap(rows.gates, start + 1, stop)
+            gate = rows.gates.item(start)
+            if gate < kernels.GAP:
+                self._remember(gate)
+            if stop - start == 1:
+                end = stop
+            elif stop - start > 64 and rows.gates[start + 1 : stop].min() >= kernels.GAP:
+                end = stop  # a minimum is quicker than a search
+            else:
+                end = kernels.next_gap(rows.gates, start + 1, stop)
             self._update_between_gaps(rows, start, end, residual, trace)
             start = end
         if self.past_gram is not None and self.full_rank:

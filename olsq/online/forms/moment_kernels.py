@@ -79,7 +79,8 @@ def fill_shares(gate, columns, floor, shares):
 def gates_and_counts(columns, tally, X, gates, weights, floor, effective, left):
     """Fill ``effective`` with the gates after the floor, and bring columns and tally forward.
 
-    ``left`` (d,) receives what all rows leave of each column.
+    ``left`` (d,) receives what all rows leave of each column.  Returns whether a column was held
+    at its floor: without one all of ``left`` is the product of the gates.
     """
     n, d = X.shape
     check_gates(gates, n)
@@ -88,17 +89,30 @@ def gates_and_counts(columns, tally, X, gates, weights, floor, effective, left):
         raise ValueError("the shapes of rows, weights and counters do not fit together")
     if left.shape != (d,):
         raise ValueError("left does not have the shape of the columns")
-    shares = np.empty(d)
+    shares, held, common, product = np.empty(d), False, 1.0, 1.0
     for k in range(d):
         left[k] = 1.0
+    for t in range(n):
+        product *= gates[t]
+    # What all gates together leave above the floor no single one brings below it.
+    calm = product > 0 and not sinks(product, columns, floor)
     for t in range(X.shape[0]):
-        gate = effective_gate(gates[t], columns, floor)
+        gate = gates[t] if calm else effective_gate(gates[t], columns, floor)
         effective[t] = gate
-        fill_shares(gate, columns, floor, shares)
-        for k in range(d):
-            left[k] *= shares[k]
-            add_square(columns, k, shares[k], weights[t] * X[t, k] ** 2)
+        if not calm and gate != 1 and sinks(gate, columns, floor):
+            held = True
+            fill_shares(gate, columns, floor, shares)
+            for k in range(d):
+                left[k] *= shares[k]
+                add_square(columns, k, shares[k], weights[t] * X[t, k] ** 2)
+        else:
+            common *= gate
+            for k in range(d):
+                add_square(columns, k, gate, weights[t] * X[t, k] ** 2)
         count_row(tally, gate, weights[t])
+    for k in range(d):
+        left[k] *= common
+    return held
 
 
 @kernel(forceinline=True)

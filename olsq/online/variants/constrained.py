@@ -52,9 +52,9 @@ class ConstrainedLeastSquares(Variant):
     -----
     Exact at every query, by a primal active-set method on the factor R of the state (Lawson &
     Hanson 1974; Nocedal & Wright 2006, 16.5): the condition number is that of X, not its square.
-    It starts from the last solution; a face costs O(d^3), a row O(d^2 + m d).  Where rows and ridge
-    leave coefficients undetermined it is one of the minimisers.  Constraints that nothing satisfies
-    are refused before a row is learnt.
+    It starts from the last solution, which files hold; a face costs O(d^3), a row O(d^2 + m d).
+    Where rows and ridge leave coefficients undetermined it is one of the minimisers.  Constraints
+    that nothing satisfies are refused before a row is learnt.
 
     Merging is exact, as the state is that of the unconstrained problem; ``equality`` and ``bounds``
     are second's.  No standard errors: on an active constraint none of the usual ones is right.  No
@@ -74,6 +74,7 @@ class ConstrainedLeastSquares(Variant):
     """
 
     CHANGEABLE: ClassVar[frozenset[str]] = Variant.CHANGEABLE | {"equality", "bounds"}
+    KEEPS_SOLUTION: ClassVar[bool] = True  # in its files
     MISSING = MISSING
 
     def __init__(
@@ -122,6 +123,27 @@ class ConstrainedLeastSquares(Variant):
 
     def _asked(self) -> Any:
         return _frozen(self.equality), _frozen(self.bounds)
+
+    def _written(
+        self, metadata: dict[str, Any] | None
+    ) -> tuple[dict[str, Any], dict[str, NDArray]]:
+        """Header and arrays of the file, with the present solution.
+
+        Where rows leave coefficients undetermined, as between a long gap and the rows after it, the
+        solution is near the one before, which a loaded state has to know.
+        """
+        header, arrays = super()._written(metadata)
+        if self._kept[0] == self._asked():  # constraints that something satisfies
+            arrays = arrays | {"solution": self._theta()}
+        return header, arrays
+
+    def _restore(self, header: dict[str, Any], arrays: dict[str, NDArray]) -> None:
+        super()._restore(header, arrays)
+        if "solution" in arrays:
+            self._kept = self._asked(), arrays["solution"][0, self._first :]
+            for targets, engine in self._engine.groups:
+                state: Any = engine
+                state.solution, state.fresh = (self._asked(), arrays["solution"][targets]), True
 
     def _constraints(self, d: int) -> Constraints:
         """The constraints on d coefficients; ValueError if these are none."""
