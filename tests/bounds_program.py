@@ -8,6 +8,7 @@ import numpy as np
 
 import olsq
 from olsq import compiled
+from olsq.online.many import group_fits
 from tests.compiled.loops import learn
 
 T, D, M = 21, 3, 2
@@ -102,10 +103,28 @@ def residuals(state, X):
     return [compiled.update(state, x, 1.0, 0.9, 1.0) for x in X]
 
 
+def groups(rng):
+    """Groups of rows: paths without statistics, and fits from moments."""
+    for d in (1, 3):
+        X, y, weights = rng.normal(size=(40, d)), rng.normal(size=40), rng.uniform(size=40)
+        X[5] = np.nan
+        lengths = np.array([1, 0, 30, 9])
+        by = np.repeat(np.arange(4), lengths)
+        options = itertools.product((False, True), (0.0, 0.1), (None, weights))
+        for intercept, ridge, given in options:
+            same = {"fit_intercept": intercept, "ridge": ridge}
+            for more in ({}, {"window": 5}, {"cov": "sandwich"}):
+                olsq.coefficient_path(X, y, by=by, statistics=False, **same, **more)
+            same |= {"missing": "skip", "cov": "posterior"}
+            fits = group_fits.fit_groups(X, y, lengths, given, same)
+            group_fits.predict_groups(X, lengths, fits.coef, intercept)
+
+
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     rng = np.random.default_rng(0)
     sequences(rng)
     estimators(rng)
     compiled_loops(rng)
+    groups(rng)
     print("done")

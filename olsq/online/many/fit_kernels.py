@@ -75,8 +75,8 @@ def factor_scaled(gram, scale, L):
     for j in range(k):
         for i in range(j + 1):
             total = gram[j, i] / (scale[j] * scale[i])
-            for r in range(i):
-                total -= L[j, r] * L[i, r]
+            for h in range(i):
+                total -= L[j, h] * L[i, h]
             if i < j:
                 L[j, i] = total / L[i, i]
             elif total > SMALLEST_PIVOT:
@@ -92,13 +92,13 @@ def solve_scaled(L, scale, b, x):
     k = b.shape[0]
     for j in range(k):
         total = b[j] / scale[j]
-        for r in range(j):
-            total -= L[j, r] * x[r]
+        for h in range(j):
+            total -= L[j, h] * x[h]
         x[j] = total / L[j, j]
     for j in range(k - 1, -1, -1):
         total = x[j]
-        for r in range(j + 1, k):
-            total -= L[r, j] * x[r]
+        for h in range(j + 1, k):
+            total -= L[h, j] * x[h]
         x[j] = total / L[j, j]
     for j in range(k):
         x[j] /= scale[j]

@@ -97,9 +97,9 @@ def _solve(
         total[filled] = np.add.reduceat(weights, begins[filled])
     counts[:, COUNT] = counts[:, COUNT_SQUARED] = seen
     counts[:, WEIGHT], counts[:, DECAY], counts[:, RANK] = total, 1.0, k
+    coef[~solved] = variance[~solved] = squares[~solved] = 0.0
     loss = squares + coef**2 @ ridge
     sigma2, stderr = np.empty((groups, 1)), np.empty((groups, 1, k))
-    coef[~solved] = variance[~solved] = loss[~solved] = 0.0
     statistics(
         loss[:, None], coef[:, None], variance, np.empty((0, k)), counts, ridge, True, sigma2,
         stderr,
