@@ -130,23 +130,26 @@ def best_of(runs: dict[Any, Callable[..., Any]], given: tuple[Any, ...]) -> dict
     return best
 
 
-def ratios(length: int, ridge: float) -> list[str]:
-    """Steps, and forward and backward times over those of 1 + steps softmax passes."""
-    k, v, q = streams("random", length)
-    given = k, v, q, jnp.float32(ridge), jnp.float32(8.0)
+def timed_runs() -> dict[str, Callable[..., Any]]:
+    """Softmax attention and the default solve, with their gradients."""
     ours = passes(None)
 
     def slope(run: Callable[..., Any]) -> Callable[..., Any]:
         return jax.jit(jax.grad(lambda *x: jnp.sin(run(*x)).sum(), (0, 1, 2)))
 
-    runs = {
+    return {
         "softmax": softmax,
         "ours": ours,
         "softmax gradient": slope(softmax),
         "gradient": slope(lambda *x: ours(*x)[0]),
     }
+
+
+def ratios(length: int, ridge: float, runs: dict[str, Callable[..., Any]]) -> list[str]:
+    """Steps, and forward and backward times over those of 1 + steps softmax passes."""
+    given = *streams("random", length), jnp.float32(ridge), jnp.float32(8.0)
     best = best_of(runs, given)
-    steps = np.asarray(ours(*given)[1]).reshape(HEADS, -1, 128).max(-1).mean()
+    steps = np.asarray(runs["ours"](*given)[1]).reshape(HEADS, -1, 128).max(-1).mean()
     unit = (1 + steps) * best["softmax"]
     back = best["gradient"] - best["ours"]
     soft_back = (1 + steps) * (best["softmax gradient"] - best["softmax"])
@@ -172,9 +175,13 @@ def main() -> None:
         "gradient ms", "backward / (1 + steps) passes", "the same over softmax's backward",
     )  # fmt: skip
     print(f"\n| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
+    timed = timed_runs()
     for length in (1024, 2048):
         for ridge in (1e-1, 1e-2, 1e-3):
-            print(f"| {length:,} | {ridge:.0e} | {' | '.join(ratios(length, ridge))} |", flush=True)
+            print(
+                f"| {length:,} | {ridge:.0e} | {' | '.join(ratios(length, ridge, timed))} |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":
