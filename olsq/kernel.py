@@ -55,7 +55,7 @@ def external_kernel(symbol: str, signature: Any) -> Callable[[Callable[..., Any]
     """
 
     def decorate(function: Callable[..., Any]) -> Any:
-        if config.DISABLE_JIT:
+        if getattr(config, "DISABLE_JIT", False):
             return function
         options = {"nopython": True, "error_model": "numpy", "fastmath": FASTMATH}
         callback = CFunc(function, (signature.args, signature.return_type), {}, options)

@@ -8,6 +8,8 @@ is a ``numba.prange`` of the user's, and each iteration simulates its sensor and
 no array of rows is ever made.  `FilterBank` would need one.
 """
 
+# ruff: noqa: NPY002  (in a prange every thread has this generator for itself)
+
 from __future__ import annotations
 
 import time

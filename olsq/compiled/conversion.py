@@ -84,7 +84,8 @@ def from_estimator(est: RecursiveLeastSquares) -> State:
         fitted._check_frozen()
         _refuse_what_is_not_held(fitted)
         origin, switch = fitted._origin, fitted._engine.engine
-        form = switch.form
+        assert isinstance(switch, FormSwitch)
+        form: Any = switch.form
         d = origin.n_features
         clock = switch.clock
         if isinstance(form, InformationForm):
@@ -220,9 +221,7 @@ def _factored(form: InformationForm) -> SquareRootForm:
     )  # fmt: skip
 
 
-def _form_of(
-    state: State, method: str, ridge: NDArray[np.float64], solving: bool
-) -> Form:
+def _form_of(state: State, method: str, ridge: NDArray[np.float64], solving: bool) -> Form:
     """The form that ``method`` begins with, from a copy of the state."""
     tally, loss = state.totals[:LOSS].copy(), state.totals[LOSS : LOSS + 1].copy()
     counters = state.columns.copy(), tally, loss, state.counts[HELD : HELD + 1].copy()

@@ -16,7 +16,7 @@ from olsq.compiled import calls
 from olsq.compiled.state import State, check_state
 from olsq.online.inputs import check_ridge_size
 from olsq.online.many.rows import check_number
-from olsq.online.options import check_forget, check_ridge, check_weight
+from olsq.online.options import check_forget, check_ridge
 from olsq.problem import LARGEST
 from olsq.reals import real_array
 
@@ -152,9 +152,7 @@ def predict(state: State, x: ArrayLike) -> float:
     return calls.predict_arrays(*state, _check_x(x, check_state(state)))
 
 
-def update(
-    state: State, x: ArrayLike, y: float, forget: float = 1.0, weight: float = 1.0
-) -> float:
+def update(state: State, x: ArrayLike, y: float, forget: float = 1.0, weight: float = 1.0) -> float:
     """Learn one row, in place; return its a-priori residual ``y - predict(state, x)``.
 
     The coefficients are those of ``RecursiveLeastSquares(fit_intercept=False, ridge=ridge)`` after
@@ -214,7 +212,8 @@ def update(
         _number(value, name) for value, name in ((y, "y"), (forget, "forget"), (weight, "weight"))
     )
     check_forget(factor)
-    check_weight(own, 1)
+    if not 0 <= own < math.inf:
+        raise ValueError(f"weight must be finite and >= 0, got {own!r}")
     size = max(float(np.abs(row).max()), abs(target))
     if size < math.inf and max(size, 1.0) * max(1.0, math.sqrt(own)) > _LARGEST:
         raise ValueError(

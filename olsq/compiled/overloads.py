@@ -37,7 +37,8 @@ def _check_x(x: Any, name: str = "x") -> None:
     fits = isinstance(x, types.Array) and x.ndim == 1 and x.dtype == types.float64
     if not fits:
         raise TypingError(
-            f"{name} must be a float64 array of one axis, got {x}; use .astype(np.float64)"
+            f"{name} must be a float64 array of one axis, got {x}; convert it with "
+            ".astype(np.float64)"
         )
 
 

@@ -10,15 +10,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import carray, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
+from numba.np.numpy_support import carray
 
 from olsq.compiled import kernels
 from olsq.compiled.state import N_COUNTS, N_TOTALS
 from olsq.kernel import external_kernel
 
+# Their first argument is Numba's own, which a type checker would miss in every call.
+_intrinsic: Any = intrinsic
 _REALS, _COUNTS, _REAL = types.CPointer(types.float64), types.CPointer(types.int64), types.float64
 
 
@@ -67,7 +70,7 @@ def _arrays(context: Any, builder: Any, kind: Any, value: Any) -> list[tuple[Any
     return found
 
 
-@intrinsic
+@_intrinsic
 def addresses(typing: Any, state: Any, x: Any) -> Any:
     """``(size, addresses of the arrays of a state, address of x)``, without counting references.
 
@@ -104,7 +107,7 @@ def addresses(typing: Any, state: Any, x: Any) -> Any:
     return found(state, x), generate
 
 
-@intrinsic
+@_intrinsic
 def view(typing: Any, states: Any, i: Any) -> Any:
     """Filter i of n, in one stretch of code without branches, so that Numba need not count
     references; of no coefficients where there is none.
@@ -118,9 +121,7 @@ def view(typing: Any, states: Any, i: Any) -> Any:
         at = context.cast(builder, arguments[1], signature.args[1], types.intp)
         negative = builder.icmp_signed("<", at, zero)
         at = builder.select(negative, builder.add(at, n), at)
-        inside = builder.and_(
-            builder.icmp_signed(">=", at, zero), builder.icmp_signed("<", at, n)
-        )
+        inside = builder.and_(builder.icmp_signed(">=", at, zero), builder.icmp_signed("<", at, n))
         for _, shape in arrays:  # all filters' memory must be there
             inside = builder.and_(inside, builder.icmp_signed("==", shape[0], n))
         at = builder.select(inside, at, zero)

@@ -92,9 +92,7 @@ def test_rows_that_are_not_finite_are_as_if_they_never_came():
     bad = np.isin(np.arange(60), [5, 6, 7, 30, 31])
     for ridge in (0.0, 1e-3):
         coef, prediction, residual = learn(compiled.init(3, ridge=ridge), X, y, gates, weights)
-        kept = learn(
-            compiled.init(3, ridge=ridge), X[~bad], y[~bad], gates[~bad], weights[~bad]
-        )
+        kept = learn(compiled.init(3, ridge=ridge), X[~bad], y[~bad], gates[~bad], weights[~bad])
         np.testing.assert_array_equal(coef[~bad], kept[0])
         np.testing.assert_array_equal(residual[~bad], kept[2])
         np.testing.assert_array_equal(coef[5:8], coef[[4, 4, 4]])

@@ -15,7 +15,13 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "examples" / "gallery"
 FIVE = ["rolling_betas", "echo_canceller", "bandit", "force_readout", "seasonal_forecast"]
-STREAMS = ["sensor_calibration", "self_tuning", "filters_in_prange", "larger_than_memory", "dask_cluster"]
+STREAMS = [
+    "sensor_calibration",
+    "self_tuning",
+    "filters_in_prange",
+    "larger_than_memory",
+    "dask_cluster",
+]
 SEQUENCES = [
     "learn_features",
     "in_context_regression",
