@@ -293,8 +293,8 @@ ELSEWHERE = {
 
 # Tables on other pages that are not measured by a report, each with where its numbers come from.
 TYPED = {
-    "docs/concepts/forgetting.md: | `forget` | half-life in rows | effective rows |": "arithmetic",
-    "docs/concepts/square-roots.md: "
+    "docs/concepts/how-it-works.md: | `forget` | half-life in rows | effective rows |": "arithmetic",
+    "docs/concepts/how-it-works.md: "
     "| condition of the regressors | the textbook's inverse | `method=\"sqrt\"` |": (
         "rounded from the float64 table of numerics.md"
     ),
