@@ -21,8 +21,9 @@ INTRO = """\
 import jax, olsq
 
 q, k, v = jax.random.normal(jax.random.key(0), (3, 1, 256, 2, 16))      # (batch, time, heads, dim)
-o, state = olsq.attention.gated_delta(q, k, v, forget=0.99, weight=0.5)
-o, state = olsq.attention.gated_delta_step(q[:, 0], k[:, 0], v[:, 0], forget=0.99, weight=0.5, state=state)
+gates = {"forget": 0.99, "weight": 0.5}
+o, state = olsq.attention.gated_delta(q, k, v, **gates)
+o, state = olsq.attention.gated_delta_step(q[:, 0], k[:, 0], v[:, 0], **gates, state=state)
 ```
 
 Each rule of `olsq.attention` reads keys and values and keeps a state that maps a key to a value.
@@ -124,8 +125,8 @@ def text(cache):
     lines = [INTRO, *map_of_rules(), AFTER_MAP]
     lines += rows_of_rules()
     lines.append(MEASURED.format(**cache["about"]))
-    head = "| rule | remembers | flops | that is | forward / gla | with backward / gla | a token, ms "
-    lines += table(head + "| error |", list(cost_rows(cache)))
+    head = "| rule | remembers | flops | that is | forward / gla | with backward / gla "
+    lines += table(head + "| a token, ms | error |", list(cost_rows(cache)))
     later = {r.name: cache[f"ratio|{r.name}"] for r in RULES if f"ratio|{r.name}" in cache}
     if later:
         lines.append(LATER.format(**next(iter(later.values()))["about"]))

@@ -293,7 +293,9 @@ ELSEWHERE = {
 
 # Tables on other pages that are not measured by a report, each with where its numbers come from.
 TYPED = {
-    "docs/concepts/how-it-works.md: | `forget` | half-life in rows | effective rows |": "arithmetic",
+    "docs/concepts/how-it-works.md: | `forget` | half-life in rows | effective rows |": (
+        "arithmetic"
+    ),
     "docs/concepts/how-it-works.md: "
     "| condition of the regressors | the textbook's inverse | `method=\"sqrt\"` |": (
         "rounded from the float64 table of numerics.md"

@@ -115,7 +115,8 @@ def iterations(cache):
         if parts[1] == SHOWN_WIDTH and parts[3] in SHOWN_GATES
     ]
     if found:
-        lines += ["## Steps to a relative residual of 1e-6, and errors (median / max), d 64, T 8192", ""]
+        title = "Steps to a relative residual of 1e-6, and errors (median / max), d 64, T 8192"
+        lines += [f"## {title}", ""]
         body = [
             (
                 parts[0],

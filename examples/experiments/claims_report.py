@@ -313,7 +313,7 @@ def page() -> str:
     text += "\n" + LEFT_OUT + "\n## Figures\n"
     for name, beside in FIGURES.items():
         if (RESULTS / f"{name}.png").exists():
-            text += f"\n**{beside}.**\n\n![{beside}]({name}.png)\n"
+            text += f"\n{beside}:\n\n![{name}]({name}.png)\n"
     return text
 
 

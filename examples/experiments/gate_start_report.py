@@ -15,11 +15,10 @@ LANGUAGE = """\
 **Bytes of two novels**, sequences of 256, batches of 4, width 64 with heads of 16; 48 test sequences."""
 
 CHOICE = """
-A memory of two tokens does not find what lies further back: no seed that started at one half learnt recall in this time, and
-all that started at .99 are on the way or there. On bytes, where most is said by the last few, the starts' means end
-within 1.4 % of each other after 300 steps; which is better for a language model is inconclusive at this size.
-So Mesa layers start at .99. `forget_bias=0.0` starts them at one half, as the paper's do, and as `olsq.nn.MesaNet` and
-`olsq.nn.hawk_mesa` do; one number for each head, as `[2.2, 3.8, 5.4, 6.9]`, spreads them. The other results that
+No seed that started at one half learned recall in this time, and all that started at .99 did or nearly did. On bytes, where the
+last few tokens matter most, the starts' means end within 1.4 % of each other; which is better for a language model is inconclusive at this size.
+So Mesa layers start at .99. `forget_bias=0.0` starts them at one half, as in the paper, `olsq.nn.MesaNet` and
+`olsq.nn.hawk_mesa`; a list such as `[2.2, 3.8, 5.4, 6.9]` spreads the heads. The other results that
 train Mesa layers use the paper's start, except [heads over training](test-time-compute.md#heads-over-training), which has both.
 """
 

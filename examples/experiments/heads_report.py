@@ -77,7 +77,7 @@ def section(results: dict[str, Any]) -> str:
 ## Heads over training
 
 `python examples/experiments/heads_over_training.py`, {dates}, {len(results["runs"])} runs: the
-language model above with Mesa layers (4 blocks of 4 heads), {first["steps"][-1]:,} steps of 8
+language model with Mesa layers (4 blocks of 4 heads), {first["steps"][-1]:,} steps of 8
 sequences of 256 tokens at a rate of 3e-3. Gates start near one half, as in the paper, or near .99,
 as those of new layers do. Condition numbers, geometric means, and steps are of tokens 129 to 256 of 16
 sequences that it does not train on.
@@ -95,11 +95,11 @@ steps a token to a tolerance of 1e-4; rank correlation over the 16 heads of mean
 | --- | --- | {" | ".join("---" for _ in fixed)} | --- | --- |
 {chr(10).join(lost)}
 
-Heads part ways in the first few hundred steps. In the end those with a mean gate above {LONG:g} take
+Heads differ after the first few hundred steps. In the end those with a mean gate above {LONG:g} take
 {long.min():.1f} to {long.max():.1f} steps to 1e-4, the others {short.min():.1f} to {short.max():.1f}; of those that began at one half
 {held.size} of {held.size + let_go.size} are above it. No head's condition number, averaged over tokens, is above {hardest(starts):.0f} at
 any time. So three steps lose at most {lost_by(starts, 3):.4f} nats and five {signed(lost_by(starts, 5))}, to four digits, and
 the starts' mean losses are {apart(starts):.4f} nats apart. The table has the correlation that the paper
-reports, of gate and condition number, for each run. That five steps cost something, and that heads
-grow harder over training, is not seen at this size: it wants longer memories than these.
+reports, of gate and condition number, for each run. The paper's findings that five steps cost
+something and that condition numbers grow over training do not show at this size, whose memories are shorter.
 """

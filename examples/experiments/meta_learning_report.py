@@ -32,15 +32,21 @@ def spread(values: Any) -> str:
     return f"{np.mean(values):.3f} ± {np.std(values, ddof=1):.3f}"
 
 
+SHOWN = (1, 3, 5, 10, 20)  # numbers of points in the tables; the figure has all
+
+
 def shots_table(done: dict[str, Any], label: str) -> str:
     rows = []
     for name, r in done.items():
-        found = {k: np.array(x, float).T for k, x in r["final"][label].items()}  # (shots, seeds)
+        found = {  # (shots, seeds)
+            k: np.array(x, float).T[[TEST_SHOTS.index(n) for n in SHOWN]]
+            for k, x in r["final"][label].items()
+        }
         cells = []
         for median, lost in zip(found["median"], found["lost"], strict=True):
             cells.append(spread(median) + (f" ({100 * lost.mean():.1f}%)" if lost.any() else ""))
         rows.append([name, *cells])
-    return table(["points", *map(str, TEST_SHOTS)], rows)
+    return table(["points", *map(str, SHOWN)], rows)
 
 
 def budget_table(done: dict[str, Any], batch: int) -> str:
@@ -107,16 +113,16 @@ def page(results: dict[str, Any], batch: int) -> str:
     head = done["exact head"]["final"]
     ridges = np.array(head["ridge"])
     return f"""\
-# Learning to learn sines
+# Meta-learning: learning to learn sines
+
+![Errors by shots and by work, frozen shares](meta-learning.png)
 
 `{run["command"]}`, {run["date"]}, {len(head["seeds"])} seeds, {run["processor_seconds"]:,.0f} s of processor time on a
 shared machine; this page is made by `examples/experiments/meta_learning_report.py`. Six ways of learning to learn
 `y = a sin(x + b)` from 1 to 10 points, each with the same network (1 - 40 - 40 - 1), start, tasks and
 {head["step"][-1]:,} meta-steps of {batch} tasks, five inner steps where there are any. The rates of each were
-chosen by short runs of one other seed, on tasks of their own. What the methods are is said in
-[`meta_learning.py`](../../examples/meta_learning.py).
-
-![Errors by shots and by work, frozen shares](meta-learning.png)
+chosen by short runs of one other seed, on tasks of their own. [`meta_learning.py`](../../examples/meta_learning.py) describes the
+methods.
 
 Mean square error, the median over 400 tasks that none has seen, as mean ± standard deviation over seeds. In
 brackets the share of tasks whose error is above 100 (always predicting 0 has 12.5 at most): gradient descent has
@@ -144,7 +150,7 @@ a long descent, unrolled. But it is the gradient at a minimum of the inner probl
 and away from it the Hessian of this network is indefinite, on which conjugate gradient promises nothing. Which of the two
 is the cause was not taken apart, and more inner steps were outside the budget that all methods share.
 
-## What carries over from the chapter, and what cannot be tested here
+## Limits
 
 The chapter's networks classify images (four convolutions, ResNet-12); it reports frozen shares that fall with depth
 and an output bias that is nearly always frozen. The table above is the same measurement on a network of two hidden
