@@ -12,8 +12,8 @@ ABOUT = """\
 All methods take turns in one process in float32 with ridge 0.25; times are the best of several
 rounds, and ratios are what to compare. The floor is gated linear attention, `olsq.attention.gla`,
 which solves nothing. "CG-30 / it" is how many times longer 30 conjugate-gradient steps take. Errors
-are those of an output against a dense float64 solve per token. Flops of matrix products and
-factorisations are counted in the traced program, and the peak is that of large products in turn.
+are those of an output against a dense float64 solve per token. The share of the peak counts the
+flops of matrix products and factorisations in the traced program.
 
 {date}: {cpu}, {cores} cores, {sgemm} GF/s in a large float32 product, JAX {jax}. No GPU has been
 measured; `benchmarks/reports/sequence_gpu.py` is ready. The page is made by `python -m
@@ -38,14 +38,6 @@ def shares(row, peaks):
     ]
 
 
-def of_floor(row, floor):
-    """Flops over those of the floor, forward and forward + backward."""
-    return [
-        f"{mine / its:.1f}" if mine and its else ""
-        for mine, its in zip(row[4:], floor[4:], strict=True)
-    ]
-
-
 def pick(cache, kind):
     """(parts of the key, result) of every result of a kind."""
     return [(k.split("|")[1:], r) for k, r in cache.items() if k.split("|")[0] == kind]
@@ -66,13 +58,13 @@ def speed(cache):
         floor, cg = rows[FLOOR], rows[CG]
         body = []
         for n, row in rows.items():
-            (a, b, mid, top), of_peak, work = row[:4], shares(row, peaks), of_floor(row, floor)
+            (a, b, mid, top), of_peak = row[:4], shares(row, peaks)
             error = ("", "") if n == FLOOR else (f"{mid:.0e}", f"{top:.0e}")
-            ahead = (f"{a:.0f}", f"{a / floor[0]:.2f}", work[0], of_peak[0], f"{cg[0] / a:.1f}")
-            both = (f"{b:.0f}", f"{b / floor[1]:.2f}", work[1], of_peak[1], f"{cg[1] / b:.1f}")
+            ahead = (f"{a:.0f}", f"{a / floor[0]:.2f}", of_peak[0], f"{cg[0] / a:.1f}")
+            both = (f"{b:.0f}", f"{b / floor[1]:.2f}", of_peak[1], f"{cg[1] / b:.1f}")
             body.append((n, *ahead, *both, *error))
         lines += [f"## {shape}, gates {gate}, Zipf tokens", ""]
-        columns = "x floor | flops x floor | of sgemm peak | CG-30 / it"
+        columns = "x floor | of sgemm peak | CG-30 / it"
         head = f"| method | forward ms | {columns} | fwd+bwd ms | {columns} | error median | max |"
         lines += table(head, body)
     return lines

@@ -17,20 +17,16 @@ from sander_population import LAST
 from task_training import RESULTS, load_results
 
 INTRO = """\
-# The papers' claims, one by one
+# Claims of the papers, tested
 
-What the papers say, what was found here, and whether the criterion was met. "Thesis" is J. von
-Oswald's, of which chapter 2 is "Transformers learn in-context by gradient descent" and chapter 3
-"Uncovering mesa-optimization algorithms in Transformers"; then "MesaNet" (von Oswald et al. 2025),
-Sander et al. (2024) and RegBench (Akyürek et al. 2024). Every number comes from the script in its
-row. Where settings are smaller than the paper's, the script's first lines say so. Criteria were set
-before the runs, but those of B3, B4, C5, E2 and E3 ("on most", ranges, after how many steps two
-layers are compared, the longer run) were worded after a first look at the data, and the rows of D4
-and D5 with two starts were added after their runs. Machine: two shared cores.
+"Thesis" is J. von Oswald's: chapter 2 is "Transformers learn in-context by gradient descent", chapter 3 "Uncovering
+mesa-optimization algorithms in Transformers". The other papers are MesaNet (von Oswald et al. 2025), Sander et al. (2024) and
+RegBench (Akyürek et al. 2024). A verdict is *met*, *not met*, or *cannot be tested at this size* where models, data or seeds are
+too few for the criterion to mean what the claim says.
 
-A criterion is *met* or *not met*. *Cannot be tested at this size* is said where models, data or
-seeds are too few for the criterion to mean what the claim says, whichever way it came out; the row
-says why. Beside each verdict stand the size of the effect and the number of runs it was seen on.
+Criteria were set before the runs, except those of B3, B4, C5, E2 and E3, which were worded after a first look at the data, and
+the rows of D4 and D5 with two starts, which were added later. Each script's first lines list where it is smaller than the paper.
+Machine: two shared cores.
 """
 
 
