@@ -19,14 +19,15 @@ from task_training import RESULTS, load_results
 INTRO = """\
 # Claims of the papers, tested
 
-"Thesis" is J. von Oswald's: chapter 2 is "Transformers learn in-context by gradient descent", chapter 3 "Uncovering
-mesa-optimization algorithms in Transformers". The other papers are MesaNet (von Oswald et al. 2025), Sander et al. (2024) and
-RegBench (Akyürek et al. 2024). A verdict is *met*, *not met*, or *cannot be tested at this size* where models, data or seeds are
-too few for the criterion to mean what the claim says.
+"Thesis" is J. von Oswald's: chapter 2 is "Transformers learn in-context by gradient descent",
+chapter 3 "Uncovering mesa-optimization algorithms in Transformers". The other papers are MesaNet
+(von Oswald et al. 2025), Sander et al. (2024) and RegBench (Akyürek et al. 2024). A verdict is
+*met*, *not met*, or *cannot be tested at this size* where models, data or seeds are too few for
+the criterion to mean what the claim says.
 
-Criteria were set before the runs, except those of B3, B4, C5, E2 and E3, which were worded after a first look at the data, and
-the rows of D4 and D5 with two starts, which were added later. Each script's first lines list where it is smaller than the paper.
-Machine: two shared cores.
+Criteria were set before the runs, except those of B3, B4, C5, E2 and E3, which were worded after
+a first look at the data, and the rows of D4 and D5 with two starts, which were added later. Each
+script's first lines list where it is smaller than the paper. Machine: two shared cores.
 """
 
 
