@@ -166,7 +166,9 @@ def what_holds(runs: dict[str, Any]) -> str:
 
     def ahead(a: str, b: str) -> float:
         """The least that a's loss is below b's, over all cells."""
-        return min(runs[key_of(b, *cell)]["loss"] - runs[key_of(a, *cell)]["loss"] for cell in cells)
+        return min(
+            runs[key_of(b, *cell)]["loss"] - runs[key_of(a, *cell)]["loss"] for cell in cells
+        )
 
     pairs = {(a, b): ahead(a, b) for a in order[RATES[0]] for b in order[RATES[0]] if a != b}
     held = {pair: least for pair, least in pairs.items() if least > 0}
@@ -309,7 +311,9 @@ def conclusions(found: dict[str, Any]) -> str:
     ]
     if r := found["noisy-recall"]:
         goal = sum(reached(x) < np.inf for x in r.values())
-        text = f"**Noisy recall** from scratch: {goal} of {len(r)} mixers reach 99 %, but no ranking."
+        text = (
+            f"**Noisy recall** from scratch: {goal} of {len(r)} mixers reach 99 %, but no ranking."
+        )
         rows.append((text, "1 seed each", "[recall](recall.md)", "noisy-recall.png"))
     if r := found["gate-start"]:
         ends = {s: at_best(r["runs"], "recall", s) for s in ("0.99", "0.5")}
@@ -319,7 +323,9 @@ def conclusions(found: dict[str, Any]) -> str:
             f"{there['0.99']} of {len(ends['0.99'])} seeds, gates that start at one half with "
             f"{there['0.5']}. On text, against one half: {gate_verdict(r['runs'], 'language')}."
         )
-        rows.append((text, "3 seeds each", "[gates](recall.md#where-gates-start)", "gate-start.png"))
+        rows.append(
+            (text, "3 seeds each", "[gates](recall.md#where-gates-start)", "gate-start.png")
+        )
     if r := found["parity"].get("runs") if found["parity"] else None:
         ends = {key: end_of(run) for key, run in r.items()}
         signed_, plain = ([v for k, v in ends.items() if ("-1" in k) == s] for s in (True, False))
@@ -395,10 +401,14 @@ def what_leads(runs: dict[str, Any]) -> str:
         for cell in cells
     ]
     turned = spearmanr(*([order[lr].index(name) for name in order[RATES[0]]] for lr in RATES))
-    lead = f"`{first}` has the lowest loss in all {len(cells)} cells, by at least {min(gaps):.3f} nats"
+    lead = (
+        f"`{first}` has the lowest loss in all {len(cells)} cells, by at least {min(gaps):.3f} nats"
+    )
     if min(gaps) <= 0:
         lead = "no mixer has the lowest loss in every cell"
-    return f"{lead}; the order of all turns with the rate (rank correlation {turned.statistic:+.2f})."
+    return (
+        f"{lead}; the order of all turns with the rate (rank correlation {turned.statistic:+.2f})."
+    )
 
 
 def main(argv: list[str] | None = None) -> None:

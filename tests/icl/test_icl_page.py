@@ -26,9 +26,7 @@ def test_blocks_print_what_the_page_shows():
     assert failed == []
 
 
-@pytest.mark.parametrize(
-    "heading", ["Errata of the papers", "Experiments"]
-)
+@pytest.mark.parametrize("heading", ["Errata of the papers", "Experiments"])
 def test_tables_name_what_exists(heading):
     table = PAGE.split(f"## {heading}\n")[1].split("\n## ")[0]
     cells = [line.split(" | ") for line in table.splitlines() if line.startswith("| ")][1:]
