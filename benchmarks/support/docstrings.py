@@ -1,0 +1,96 @@
+"""Count comments, and docstrings by how they open.
+
+    python -m benchmarks.support.docstrings olsq/sequence olsq/attention
+
+Docstrings of the old kind open with What, Whether, Of, How, Which, That or Those, have fewer than
+four words, or, on a function, do not open with a verb.  Properties are values, not functions.
+``--list`` names them.  Without paths all of ``olsq`` is read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import io
+import tokenize
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+OPENINGS = {"What", "Whether", "Of", "How", "Which", "That", "Those"}
+# Verbs that open the docstrings of functions; add others as they come into use.
+VERBS = """
+Absorb Accumulate Add Advance Align Allocate Answer Append Apply Approximate Attend Average
+Bound Bring Broadcast Build Call Carry Check Choose Clean Collect Compile Complete Compose
+Compute Continue Convert Convolve Copy Count Cut Declare Decode Decorate Delay Delete Derive
+Descend Describe Detect Determine Diagnose Differentiate Double Downdate Draw Drop Embed
+Evaluate Factorise Fill Find Fit Flip Fold Follow Format Gate Give Group Insert Interpolate
+Invert Iterate Join Label Lay Learn Let List Load Make Map Mark Mask Merge Minimise Mix Move
+Multiply Name Normalise Note Number Open Optimise Pack Pad Parse Pass Place Plot Predict Prepend
+Put Raise Read Rebuild Record Reduce Refresh Register Regress Remove Replace Report Rescale
+Reshape Restore Resume Return Rewrite Rotate Run Sample Save Scale Scan Score Select Set Shift
+Slice Solve Split Start Subtract Sum Summarise Swap Take Test Tokenise Trace Train Transpose Try
+Turn Undo Update Validate Wait Warn Write Yield
+"""
+MARKS = ("# fmt:", "# noqa", "# pyright:", "# type:", "# pragma:")
+
+
+def find_docstrings(path: Path) -> Iterator[tuple[str, bool, str]]:
+    """Yield the name, whether it is a function, and the first paragraph of every docstring."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
+            continue
+        text = ast.get_docstring(node)
+        if text:
+            decorators = [getattr(d, "id", "") for d in getattr(node, "decorator_list", ())]
+            value = "property" in decorators or "cached_property" in decorators
+            function = isinstance(node, ast.FunctionDef) and not value
+            yield getattr(node, "name", "module"), function, text.split("\n\n")[0]
+
+
+def find_faults(function: bool, summary: str) -> set[str]:
+    """Return the ways in which a summary is of the old kind."""
+    words = summary.split()
+    value = not function and words[0] == "Whether"  # a property that is a truth
+    return {
+        name
+        for name, wrong in (
+            ("opening", words[0] in OPENINGS and not value),
+            ("short", len(words) < 4),
+            ("no verb", function and words[0] not in VERBS.split()),
+        )
+        if wrong
+    }
+
+
+def count_comments(path: Path) -> int:
+    """Count the comments of a file, except those for tools."""
+    text = io.StringIO(path.read_text(encoding="utf-8"))
+    tokens = tokenize.generate_tokens(text.readline)
+    return sum(t.type == tokenize.COMMENT and not t.string.startswith(MARKS) for t in tokens)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the counts of the packages given."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("paths", nargs="*", type=Path, default=[ROOT / "olsq"])
+    parser.add_argument("--list", action="store_true", help="name the docstrings of the old kind")
+    options = parser.parse_args(arguments)
+    names = "docstrings", "opening", "short", "no verb", "comments"
+    counts: dict[str, int] = dict.fromkeys(names, 0)
+    for given in options.paths:
+        for path in sorted(given.rglob("*.py")) if given.is_dir() else [given]:
+            counts["comments"] += count_comments(path)
+            for name, function, summary in find_docstrings(path):
+                counts["docstrings"] += 1
+                faults = find_faults(function, summary)
+                for fault in faults:
+                    counts[fault] += 1
+                if faults and options.list:
+                    text = " ".join(summary.split())
+                    print(f"{path} {name} [{', '.join(sorted(faults))}] {text}")
+    print(", ".join(f"{name} {count}" for name, count in counts.items()))
+
+
+if __name__ == "__main__":
+    main()
