@@ -117,6 +117,7 @@ def frobenius_norms(tokens: Tokens, gram: Array) -> Array:
     read, _ = gated_linear(tokens.k, tokens.k, tokens.k, tokens.forget, tokens.weight, gram)
     size = (tokens.k**2).sum(-1)
     weight = jnp.ones_like(size) if tokens.weight is None else tokens.weight
+    # read = H_t k
     grown = 2 * weight * (read * tokens.k).sum(-1) - (weight * size) ** 2
     gates = None if tokens.forget is None else tokens.forget**2
     start = (gram**2).sum((1, 2))

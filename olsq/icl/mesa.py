@@ -98,6 +98,7 @@ def next_covariance(covariance: Any, key: Any, forget: Any = 1.0) -> Array:
     """
     r, k, gamma = _step(covariance, key, forget)
     u = jnp.einsum("...ij,...j->...i", r, k)
+    # Sherman-Morrison: R' = (R - u u^T / (gamma + k.u)) / gamma, u = R k
     size = gamma + (k * u).sum(-1)
     return (r - _outer(u) / size[..., None, None]) / gamma[..., None, None]
 
@@ -132,6 +133,7 @@ def previous_covariance(covariance: Any, key: Any, forget: Any = 1.0) -> Array:
     """
     r, k, gamma = _step(covariance, key, forget)
     u = jnp.einsum("...ij,...j->...i", r, k)
+    # backwards: R_{t-1} = gamma (R_t - u u^T / (k.u - 1)), u = R_t k
     size = (k * u).sum(-1) - 1
     return gamma[..., None, None] * (r - _outer(u) / size[..., None, None])
 

@@ -17,6 +17,8 @@ from olsq.sequence.jax.control import scan
 
 Remat = Literal["none", "dots", "full"]
 # Fewest repeated blocks compiled as a loop: those that solve a regression, and others.
+# Measured: a loop of 4 Mesa blocks took 2.15 times the step of gla, the blocks one by one 1.62
+# times; a loop saves 4 s of compilation per block.
 LEAST_SOLVING, LEAST = 6, 12
 POLICIES = {
     "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,

@@ -71,6 +71,8 @@ class Gated(HeadMixer):
         if self.strength is not None:
             given["weight"] = jax.nn.sigmoid(self.strength(x))
         if self.forget_bound is not None:
+            # gamma <- gamma (1 - (1 - bound) beta^2), which keeps the system well conditioned
+            # (MesaNet)
             shrink = -(1 - self.forget_bound) * given.get("weight", jnp.ones(())) ** 2
         gate, floor = self.forget(x), self.forget_floor
         if self.signed:
@@ -79,6 +81,7 @@ class Gated(HeadMixer):
         if self.speed is not None:
             logs = jnp.exp(self.speed) * logs
         if floor:
+            # gamma <- floor + (1 - floor) gamma
             logs = jnp.log(floor + (1 - floor) * jnp.exp(logs))
         return {**given, "log_forget": logs + jnp.log1p(shrink)}
 
@@ -101,6 +104,7 @@ class ChannelDecay(eqx.Module):
         keys = split_keys(key, ("project", "start", "speed"))
         low, high = math.log(SLOWEST), math.log(FASTEST)
         start = jax.random.uniform(keys["start"], (heads * width,), minval=low, maxval=high)
+        # the inverse of softplus at the initial steps
         bias = jnp.log(jnp.expm1(jnp.exp(start)))
         self.project = LowRank(dim, heads * width, rank, key=keys["project"], bias=bias)
         self.speed = jnp.log(jax.random.uniform(keys["speed"], (heads,), minval=1.0, maxval=16.0))

@@ -182,6 +182,7 @@ class HeadMixer(Mixer):
     def features(self, x: Array) -> Array:
         """Map queries or keys (B, T, H, key_size) to the rule's inputs, (B, T, H, mapped_size)."""
         kind = self.feature_map
+        # MesaNet: SiLU, then L2 normalisation
         x = jax.nn.silu(x) if kind == "silu" else mapped(x, kind, self.nu)
         return scale_to_unit(x) if self.normalise else x
 

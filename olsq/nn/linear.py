@@ -168,6 +168,7 @@ class GLA(Gated):
     def arguments(self, x: Array) -> dict[str, Any]:
         given = super().arguments(x)
         if self.vector is not None:
+            # sigmoid^(1/16), the GLA paper's temperature: gates start near 1
             gates = jax.nn.log_sigmoid(self.vector(at_least_float32(x))) / 16
             given["log_forget"] = self.split_heads(gates)
         return given

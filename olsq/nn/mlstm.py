@@ -52,6 +52,7 @@ class MLSTM(HeadMixer):
 
     def features(self, x: Array) -> Array:
         x = super().features(x)
+        # K^(-1/4) on queries and on keys: q . k / sqrt(K)
         return x if self.normalise else x * self.mapped_size**-0.25
 
     def arguments(self, x: Array) -> dict[str, Any]:

@@ -76,6 +76,7 @@ class Mamba(HeadMixer):
         first, second = jax.random.split(jax.random.fold_in(key, 1))
         low, high = math.log(SLOWEST), math.log(FASTEST)
         start = jnp.exp(jax.random.uniform(first, (h * v,), minval=low, maxval=high))
+        # the inverse of softplus at the initial steps
         self.step = LowRank(dim, h * v, RANK, key=second, bias=jnp.log(jnp.expm1(start)))
         self.rate = jnp.broadcast_to(jnp.log(jnp.arange(1.0, k + 1)), (h, v, k))
         self.skip = jnp.ones((h, v))

@@ -194,6 +194,7 @@ class Kalman(Gated):
         mix = jax.nn.sigmoid(self.mixing(x))
         given = super().arguments(x)
         if "weight" in given:
+            # the gate multiplies keys and values, so H and G get its square
             given["weight"] = given["weight"] ** 2
         return {**given, "mix": mix, "ratio": self.ratio, "solver": self.solver}
 

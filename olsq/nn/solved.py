@@ -20,6 +20,8 @@ from olsq.solvers import ChunkExact, ConjugateGradient, Solver
 
 FORGET_BOUND = 0.9975  # the paper's b_gamma
 # initial gates; with a memory of two tokens (gates of 1/2) no recall is learned
+# Measured over 50 runs: at one half no seed learned noisy recall in 300 steps, near .99 all did or
+# were about to.
 FORGET_START = 0.99
 Adjoint = Literal["implicit", "unrolled"]
 

@@ -109,6 +109,7 @@ def draw_coefficient(
 ) -> None:
     """Draw one coefficient with its 95 % band, its last value written at the end of the line."""
     finite = np.isfinite(stderr)
+    # the 95 % quantile of a normal
     half = 1.96 * np.where(finite, stderr, np.nan)
     ax.fill_between(x, coef - half, coef + half, color=color, alpha=0.18, linewidth=0)
     ax.plot(x, coef, color=color, linewidth=_line_width(len(x)))

@@ -133,6 +133,7 @@ def chow_test(
 
     both = one + two
     gain = max(whole - both, 0.0) / more
+    # F = ((RSS - RSS_1 - RSS_2) / q) / ((RSS_1 + RSS_2) / (n - r_1 - r_2))
     statistic = gain / (both / left) if both > 0 else (math.inf if gain > 0 else 0.0)
     return ChowTest(statistic, float(f.sf(statistic, more, left)), (more, left), int(row))
 

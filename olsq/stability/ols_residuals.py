@@ -76,6 +76,7 @@ def ols_cusum(
         raise ValueError(f"{n} complete rows leave no degrees of freedom after {taken}")
     from scipy.stats import kstwobign
 
+    # B_t = sum_{i<=t} e_i / (sigma sqrt(n)), a Brownian bridge if the coefficients are constant
     scale = math.sqrt(n * float(residual @ residual) / (n - taken))
     value = np.cumsum(residual) / (scale if scale > 0 else 1.0)
     statistic = float(np.abs(value).max())

@@ -199,6 +199,7 @@ def cusum_squares(path: CoefficientPath, *, level: float = 0.05) -> CusumSquares
         raise ValueError("fewer than five rows have a recursive residual: there are no lines")
     a, b, c = SQUARES_LINES[_level(level, SQUARES_LINES)]
     half = 0.5 * n - 1
+    # the table's n is half the number of residuals, less one
     width = a / np.sqrt(half) + b / half + c / half**1.5
     share = np.arange(1, n + 1) / n
     return CusumSquares(row, np.cumsum(kept**2) / total, share - width, share + width, level)

@@ -94,6 +94,7 @@ def _score(residual: np.ndarray, target: np.ndarray, skip: int) -> Scores:
     e, v = residual[row], target[row]
     if len(e) <= skip:
         raise ValueError(f"{len(e)} rows have a residual and burn_in={skip}: none is left to score")
+    # the mean of the earlier targets, the forecast that r2 compares with
     mean = np.concatenate([[0.0], np.cumsum(v)[:-1] / np.arange(1, len(v))])
     e, spread = e[skip:], (v - mean)[skip:]
     mse, total = float(np.mean(e**2)), float(np.mean(spread**2))

@@ -119,6 +119,7 @@ def averaged(model: Any, state: Any) -> Any:
         )
     weights, rest = eqx.partition(model, eqx.is_inexact_array)
     begun = state.share > 0
+    # share = 1 - decay^steps corrects the bias of the zero start
     share = jnp.where(begun, state.share, 1)
     mean = jax.tree.map(
         lambda t, x: jnp.where(begun, (t / share).astype(x.dtype), x), state.total, weights

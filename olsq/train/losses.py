@@ -182,6 +182,7 @@ def _losses(logits: ArrayLike, targets: ArrayLike) -> tuple[Array, Array]:
     inside = jnp.where(targets < 0, logits.shape[-1], targets)
     chosen = jnp.take_along_axis(logits, inside[..., None], -1, mode="fill")[..., 0]
     log_z = jax.nn.logsumexp(logits, -1)
+    # -log softmax(logits)[target]
     return log_z - chosen, log_z
 
 

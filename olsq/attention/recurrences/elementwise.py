@@ -62,6 +62,7 @@ def elementwise(
         return product("nk,nv->nkv", x["k"], x["v"])
 
     def token(memory: Array, x: Any) -> tuple[Array, Array]:
+        # S = S * A + v k^T, stored as S^T (K, V)
         memory = held(x) * memory + written(x)
         return memory, product("nkv,nk->nv", memory, x["q"])
 

@@ -135,6 +135,7 @@ def _solve_keys(
     def step(gram: Array, tile: tuple[Array, ...]) -> tuple[Array, Array | None]:
         k, gates, weight = (x.reshape(n * chunks, *x.shape[2:]) for x in tile)
         faded, total = fade_keys(k, gates)
+        # sum_i beta_i k_i k_i^T, with every key faded to the end of its chunk
         add = jnp.einsum("nik,nij->nkj", faded.tail * weight[..., None], faded.tail)
         before, last = _before(gram, total, add, chunks)
         if only_gram:

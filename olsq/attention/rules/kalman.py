@@ -126,6 +126,7 @@ def kalman(
     )  # fmt: skip
     value = fit.value
     if mix is not None:
+        # o = mix G x + (1 - mix) G q: the second term is gated linear attention
         share = per_token("mix", mix, layout).reshape(*value.shape[:3], 1)
         cross = (
             jnp.zeros((n, values, keys), layout.working)

@@ -75,6 +75,7 @@ def longhorn(
     values, keys = tokens.v.shape[-1], tokens.k.shape[-1]
     tokens, beta = drop_unwritten(tokens, check_weight("weight", weight, layout, values))
     opened, state_lost = check_state(state, empty_memory(layout, values, keys), layout)
+    # d = beta / (1 + beta k.k): the implicit step, stable for every beta
     squares = tokens.k**2
     norm = squares.sum(-1, keepdims=True)
     if beta is None or beta.ndim == 2:

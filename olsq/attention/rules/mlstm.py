@@ -123,6 +123,7 @@ def mlstm(
     values = jnp.concatenate([tokens.v, jnp.ones_like(tokens.v[..., :1])], -1)
     held = jnp.concatenate([opened.matrix, opened.normaliser[:, None]], 1)
     out, held = gated_linear(tokens.q, tokens.k, values, gates, strength, held)
+    # max(1, |z.q|) in units of exp(m): everything here is scaled by exp(-m)
     size = jnp.maximum(jnp.exp(-maxima), jnp.abs(out[..., -1]))
     last = maxima[:, -1] if maxima.shape[1] else start
     return restore_layout(

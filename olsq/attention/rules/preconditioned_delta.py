@@ -124,6 +124,7 @@ def preconditioned_delta(
     if tokens.start is not None:
         rate = jnp.where(tokens.start, 0, 1 if rate is None else rate).astype(layout.working)
     squares, curvature = accumulate_gated(tokens.k**2, rate, learn, opened.curvature)
+    # M = base^(-s / (1 + |s|)), s = log(a + eps) - center
     s = jnp.log(squares + eps) - center
     scaling = base ** (-s / (1 + jnp.abs(s)))
     out, memory = delta_rule_any_gates(

@@ -131,6 +131,7 @@ def rg_lru(
     gates = factors if start is None else jnp.where(start[..., None], 0, factors)
     zero = Hidden(jnp.zeros((b, h, width), layout.working))
     opened, state_lost = check_state(state, zero, layout)
+    # h = a h + sqrt(1 - a^2) (i x); 1 - a^2 = -expm1(2 log a) does not cancel near a = 1
     add = bounded_sqrt(-jnp.expm1(2 * log_factor)) * (admits * x)
     out, hidden = diagonal(gates, add, opened.hidden)
     tokens = Tokens(x, x, x, gates, None, start, sample_lost, jnp.ones_like(sample_lost))

@@ -149,6 +149,7 @@ def _complement(Q: Array, u: Array) -> tuple[Array, Array, Array]:
     w = w + more
     length = jax.lax.stop_gradient(jnp.sqrt((v**2).sum()))
     eps = jnp.finfo(Q.dtype).eps
+    # below rounding of the projection, the rest of u has no direction
     lost = length <= 2 * len(Q) * eps * jnp.sqrt((jax.lax.stop_gradient(u) ** 2).sum())
     unit = (jnp.arange(len(Q)) == jnp.argmin((Q**2).sum(1))).astype(Q.dtype)
     v = jnp.where(lost, _project(Q, unit)[1], v / jnp.where(lost, 1, length))

@@ -152,6 +152,7 @@ def complement(Q: NDArray, u: NDArray) -> tuple[NDArray, NDArray, NDArray]:
     w, v = _project(Q, u)
     more, v = _project(Q, v)
     w, rho = w + more, np.linalg.norm(v, axis=-1)
+    # below rounding of the projection, the rest of u has no direction
     lost = rho <= 2 * m * EPS * np.linalg.norm(u, axis=-1)
     furthest = np.argmin((Q**2).sum(-1), -1)
     unit = np.zeros_like(u)

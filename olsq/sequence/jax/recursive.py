@@ -62,6 +62,7 @@ class JaxRecursive(JaxSolver):
             key, gate, weight, b = token
             u = jnp.einsum("bij,bj->bi", cov, key)
             s = gate + weight * (key * u).sum(-1)
+            # u = R k,  s = gate + w k.u,  R <- (R - (w / s) u u^T) / gate
             scale = jnp.where(s > 0, weight / jnp.where(s > 0, s, 1), 0)
             outer = u[:, :, None] * u[:, None, :]
             cov = (cov - scale[:, None, None] * outer) / gate[:, None, None]
@@ -80,6 +81,7 @@ class JaxRecursive(JaxSolver):
             key, gate, weight, b = token
             x = jnp.einsum("bij,bj->bi", cov, b)
             u = jnp.einsum("bij,bj->bi", cov, key)
+            # u = R_t k,  R_{t-1} = gate (R_t + w u u^T / (1 - w k.u))
             scale = weight / (1 - weight * (key * u).sum(-1))
             outer = u[:, :, None] * u[:, None, :]
             return gate[:, None, None] * (cov + scale[:, None, None] * outer), x

@@ -19,6 +19,8 @@ from olsq.sequence.jax.gates import gate_products, lost_tokens, states_before
 from olsq.sequence.jax.inputs import Stream
 
 CACHED = 2**19  # numbers in one array of a tile on a CPU: 2 MiB of float32
+# Measured on a CPU at d 32: a training step of Mesa with gates near .99 takes 1.2 times that of gla
+# with chunks of 32, 2 times with chunks of 64.
 WIDE = 64  # width of keys above which a factor per chunk costs more than shorter chunks save
 MOST_CHUNKS = 16  # chunks of a tile: their boundary moments cost this many products a chunk
 

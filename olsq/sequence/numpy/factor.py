@@ -133,6 +133,7 @@ def factorise(
         system *= np.exp(centre)[:, None, None].astype(dtype)
         gap = centre[:, None] - chunk.logs
         scale = np.exp(gap)[..., None].astype(dtype)
+        # k~_i = sqrt(weight_i zeta_r / zeta_i) k_i
         keys = keys * np.exp(np.minimum(gap, np.log(limit)) / 2)[..., None].astype(dtype)
     keys = keys * np.sqrt(chunk.weight)[..., None].astype(dtype)
     if ridge is not None:

@@ -117,6 +117,7 @@ def apply_factors(blas, x, inverse, rows, scale, scaled, scores, y):
             for s in range(t + 1, count):
                 scores[t, s] = scores.dtype.type(0)
         multiply_nn(blas, x[b], inverse[b], y[b])
+        # y_t = f_t (R x_t - sum_{i<=t} n_i (n_i . x_t))
         multiply_nn(blas, scores, rows[b], y[b], -1.0, 1.0)
         if scaled:
             for t in range(count):

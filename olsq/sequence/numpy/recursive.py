@@ -63,6 +63,7 @@ def walk_tokens(covariance, keys, gates, weight, b, x):
                 u[i] = total
                 leverage += total * keys[s, t, i]
             gate, w = number(gates[s, t]), number(weight[s, t])
+            # u = R k,  s = gate + w k.u,  R <- (R - (w / s) u u^T) / gate,  x = R b
             innovation = gate + w * leverage
             scale = w / innovation if innovation > 0 else number(0)
             for i in range(d):

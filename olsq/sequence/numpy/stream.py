@@ -102,6 +102,7 @@ def absorb_chunk(blas, chunk, first, count, ratio, gram, cross):
             K[i, j] = root * float(keys[t, j]) if weights[t] > 0 else 0.0
         for j in range(m):
             V[i, j] = root * float(values[t, j]) if weights[t] > 0 else 0.0
+    # H <- (f_1 / f_C) H + sum_i (f_i / f_C) w_i k_i k_i^T, with f_t = zeta_r / zeta_t
     decay = ratio[0] / last
     multiply_tn(blas, K, K, gram, 1.0, decay)
     multiply_tn(blas, V, K, cross, 1.0, decay)

@@ -122,6 +122,7 @@ def moment_sizes(first, last, arrays, gram, cross, trace, cross_size):
             for j in range(values.shape[2]):
                 v += float(values[b, t, j]) ** 2
             sound = weights[b, t] > 0 and math.isfinite(k + v)
+            # tr H_t = gate tr H + w |k|^2;  |G_t| <= gate |G| + w |v| |k|
             h = gates[b, t] * h + (weights[b, t] * k if sound else 0.0)
             g = gates[b, t] * g + (weights[b, t] * math.sqrt(k * v) if sound else 0.0)
             trace[b, t], cross_size[b, t] = h, g
