@@ -125,7 +125,7 @@ def check_forget(
     elif forget is not None:
         rule = "lie in [0, 1] (1 forgets nothing, 0 resets)"
         if signed:
-            rule = "lie in [-1, 1] (1 forgets nothing, 0 resets, -1 turns the memory round)"
+            rule = "lie in [-1, 1] (1 forgets nothing, 0 resets, -1 flips the memory's sign)"
         elif signed is not None:
             rule += ", or in [-1, 1] with signed=True"
         refuse(name, forget, lambda g: (g < (-1 if signed else 0)) | (g > 1), rule)

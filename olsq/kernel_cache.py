@@ -121,8 +121,8 @@ def _folder(package: str) -> Path | None:
 @functools.cache
 def _hint(reason: str) -> None:
     _log.warning(
-        "olsq compiles its kernels anew in every process, which takes seconds, since it cannot "
-        "keep them (%s). Set NUMBA_CACHE_DIR to a folder of yours that can be written.",
+        "olsq recompiles its kernels in every process, which takes seconds, because it cannot "
+        "cache them (%s). Set NUMBA_CACHE_DIR to a folder of yours that can be written.",
         reason,
     )
 

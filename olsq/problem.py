@@ -96,7 +96,7 @@ class DecodeState(NamedTuple, Generic[AnArray]):
 
 
 class AccuracyError(ArithmeticError):
-    """An output could not be shown to be as accurate as :meth:`Solution.check` was asked for.
+    """An output is not known to be as accurate as :meth:`Solution.check` requires.
 
     Examples
     --------

@@ -33,8 +33,8 @@ def next_place(length: Array, t: int, room: int) -> Array:
     seen = concrete(taken)
     if seen is not None and int(seen) + t > room:
         raise ValueError(
-            f"state is full: it has room for {room} tokens, holds {int(seen)} and is to take {t} "
-            "more; give state.grown(capacity)"
+            f"state is full: it has room for {room} tokens and holds {int(seen)}; {t} "
+            "more do not fit: pass state.grown(capacity)"
         )
     return taken
 

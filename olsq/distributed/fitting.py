@@ -120,7 +120,7 @@ def is_number(forget: Any) -> bool:
     """Test whether forget is one number for all rows; raise for a forgetting strategy."""
     if isinstance(forget, Forgetting):
         raise ValueError(
-            f"forget={type(forget).__name__}(...) is not put together from partitions: give a "
+            f"forget={type(forget).__name__}(...) cannot be merged from partitions: pass a "
             "number or half_life=, or feed the partitions in order to one estimator: for part in "
             "X.partitions: est.partial_fit(...)"
         )

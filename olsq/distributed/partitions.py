@@ -56,9 +56,9 @@ def partitions(X: Any, **given: Any) -> Partitions:
         rows = (math.nan,) * X.npartitions
     else:
         raise TypeError(
-            f"X must be a Dask array or data frame, got {type(X).__name__}; in memory it is a "
-            "matter for olsq.RecursiveLeastSquares and olsq.coefficient_path, or make partitions "
-            "of it with dask.array.from_array(X, chunks=...)"
+            f"X must be a Dask array or data frame, got {type(X).__name__}; for data in memory "
+            "use olsq.RecursiveLeastSquares or olsq.coefficient_path, or make partitions with "
+            "dask.array.from_array(X, chunks=...)"
         )
     columns: dict[str, Any] = {}
     names, dependencies = _keys(X)

@@ -140,7 +140,7 @@ class GatedDelta(Gated):
     ) -> None:  # fmt: skip
         super().__init__(dim, heads=heads, key=key, **options)
         if negative_eigenvalues and self.strength is None:
-            raise ValueError("negative_eigenvalues are of write gates: not with weighted=False")
+            raise ValueError("negative_eigenvalues=True needs write gates: pass weighted=True")
         self.negative_eigenvalues = negative_eigenvalues
 
     def arguments(self, x: Array) -> dict[str, Any]:

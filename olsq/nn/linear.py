@@ -161,7 +161,7 @@ class GLA(Gated):
         self.vector = None
         if vector_gates:
             if self.signed:
-                raise ValueError("signed gates are scalars: not with vector_gates")
+                raise ValueError("signed=True needs scalar gates: pass vector_gates=False")
             outputs, key = heads * self.mapped_size, jax.random.fold_in(key, 2)
             self.vector = LowRank(dim, outputs, rank, key=key, bias=0.0)
 

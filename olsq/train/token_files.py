@@ -173,7 +173,7 @@ def open_tokens(directory: str | os.PathLike[str]) -> TokenFiles:
         return TokenFiles(shards, ends, index["largest"], tokenizer, index["sha256"], ratio)
     except FileNotFoundError as error:
         raise FileNotFoundError(
-            2, "not a folder of tokens, or its writing was broken off", error.filename
+            2, "not a folder of tokens, or writing it was interrupted", error.filename
         ) from None
     except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
         raise ValueError(f"{folder / INDEX} is damaged or foreign ({error!r})") from None

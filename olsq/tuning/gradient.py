@@ -233,7 +233,7 @@ class _Search:
         at_bound, words = self._describe_ends(*best)
         if not converged:
             words.append(
-                "the search stopped before the slope was zero: look at curve, or give bounds"
+                "the search stopped before the slope was zero: look at .curve, or pass bounds"
             )
         return SearchResult(*best, self.problem.loss(*best), at_bound, "; ".join(words))
 

@@ -311,7 +311,7 @@ def test_refusals_name_what_is_wrong():
 def test_ways_of_forgetting_are_refused():
     X, y = da.ones((10, 2), chunks=(5, 2)), da.ones(10, chunks=5)
     for door in (olsq.distributed.fit, olsq.distributed.coefficient_path):
-        with pytest.raises(ValueError, match=r"forget=Directional\(\.\.\.\) is not put together"):
+        with pytest.raises(ValueError, match=r"forget=Directional\(\.\.\.\) cannot be merged"):
             door(X, y, forget=olsq.forgetting.Directional(0.9))
 
 

@@ -362,7 +362,7 @@ def test_what_layers_refuse():
         ("linear", {"feature_map": "dpfp", "nu": 0}, r"nu must be a whole number"),
         ("mesa", {"forget_floor": 1.0}, r"forget_floor must lie in \[0, 1\)"),
         ("mesa", {"signed": True, "forget_floor": 0.5}, r"signed gates have no floor"),
-        ("gla", {"signed": True, "vector_gates": True}, r"signed gates are scalars"),
+        ("gla", {"signed": True, "vector_gates": True}, r"signed=True needs scalar gates"),
         ("mesa_window", {"signed": True}, r"MesaWindow takes no gates below 0"),
         ("kalman", {"signed": True}, r"Kalman takes no gates below 0"),
         ("mesa_discounted", {"signed": True}, r"MesaDiscounted takes no gates below 0"),

@@ -85,7 +85,7 @@ def test_gates_that_are_left_out():
         ("rwkv7", {"output_gate": True}, "output_gate: RWKV7 always has a gate of its own"),
         ("gla", {"signed": True, "forget_speed": True}, "signed gates have no speed"),
         ("gated_delta", {"weighted": False, "negative_eigenvalues": True},
-         "negative_eigenvalues are of write gates: not with weighted=False"),
+         "negative_eigenvalues=True needs write gates: pass weighted=True"),
         ("mamba3", {"angles": 3}, r"angles must lie in \[0, 2\], pairs of keys, got 3"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=message):

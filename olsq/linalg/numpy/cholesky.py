@@ -131,8 +131,8 @@ def cholesky_downdate(R: NDArray, X: NDArray) -> NDArray:
         raise np.linalg.LinAlgError(
             "the downdated matrix is not positive definite to rounding"
             + (several if len(lost) > 1 else "")
-            + f": pivot {lost[where[0]]} is lost. x holds at least all that the factor knows in "
-            "some direction; factorise the remaining rows afresh, or add a ridge"
+            + f": pivot {lost[where[0]]} is lost. x removes all the information of the "
+            "factor in some direction; factorise the remaining rows afresh, or add a ridge"
         )
     return R
 

@@ -136,7 +136,8 @@ class Layout:
                 return read // self.axes(arrays, f"{at}{norm}.weight", 1)[0]
         if config.get("num_heads") is None:
             raise ValueError(
-                f"weights of a {self.title} do not tell its heads: give config={{'num_heads': ...}}"
+                f"the weights of a {self.title} do not show its number of heads: pass "
+                "config={'num_heads': ...}"
             )
         return config["num_heads"]
 

@@ -99,7 +99,7 @@ class DeltaProductLayout(GatedLayout):
         super().refuse(config)
         if config.get("allow_neg_eigval") not in (True, False):
             raise ValueError(
-                "config must give allow_neg_eigval, True or False: weights do not tell it"
+                "config must give allow_neg_eigval, True or False: the weights do not show it"
             )
 
     def steps(self, arrays: Arrays, at: str, inner: int, config: Config) -> int:

@@ -92,8 +92,8 @@ class LinearLayout(Layout):
         given = config.get("feature_map")
         if given not in ("elu", "identity"):
             raise ValueError(
-                f"feature_map must be 'elu' or 'identity', got {given!r}: weights do not tell it, "
-                "and others, such as the learned 'elementwise_product', have no counterpart"
+                f"feature_map must be 'elu' or 'identity', got {given!r}: the weights do not show "
+                "it, and others, such as the learned 'elementwise_product', have no counterpart"
             )
 
     def options(self, s: Sizes, config: Config, eps: float) -> Options:
@@ -135,8 +135,8 @@ class HGRN2Layout(Layout):
         size = config.get("expand_ratio")
         if size is None and config.get("num_heads") is None:
             raise ValueError(
-                "weights of an HGRN2 do not tell its heads: give config={'expand_ratio': ...}, the "
-                "size of a head, or num_heads"
+                "the weights of an HGRN2 do not show its number of heads: pass "
+                "config={'expand_ratio': ...}, the size of a head, or num_heads"
             )
         return config["num_heads"] if size is None else read // size
 
@@ -169,7 +169,7 @@ class GSALayout(Layout):
     def heads(self, arrays: Arrays, at: str, config: Config, read: int) -> int:
         if config.get("num_heads") is None:
             raise ValueError(
-                "weights of a GatedSlotAttention do not tell its heads: give "
+                "the weights of a GatedSlotAttention do not show its number of heads: pass "
                 "config={'num_heads': ...}"
             )
         return config["num_heads"]
