@@ -95,8 +95,9 @@ class _Locator:
 
 @functools.cache
 def _folder(package: str) -> Path | None:
-    """Return the folder for the kernels of a package's present sources; None if none can be
-    written.
+    """Return the folder for the kernels of a package's present sources.
+
+    Returns None if none can be written.
     """
     origin = getattr(sys.modules.get(package), "__file__", None)
     digest = source_digest(Path(origin).parent) if origin else None

@@ -92,8 +92,9 @@ def check_gates(
     name: str = "forget",
     signed: bool | None = None,
 ) -> Array | None:
-    """Check forgetting factors: return (N, T), or (N, T, width) with one per dimension; None: all
-    1.
+    """Check forgetting factors: return (N, T), or (N, T, width) with one per dimension.
+
+    ``None`` stands for 1 everywhere.
 
     ``width`` is the number of dimensions a vector gate would have, None where a rule has none;
     ``signed`` says whether they may be negative, None where they never may.
@@ -109,8 +110,9 @@ def check_gates(
 
 
 def check_weight(name: str, weight: Any, layout: Layout, width: int | None = None) -> Array | None:
-    """Check write strengths >= 0: return (N, T), or (N, T, width) with one per channel; None: all
-    1.
+    """Check write strengths >= 0: return (N, T), or (N, T, width) with one per channel.
+
+    ``None`` stands for 1 everywhere.
 
     ``width`` is the number of channels that may have one each, None where a rule has none.
     """
@@ -154,8 +156,9 @@ def check_segments(segment_ids: Any, layout: Layout) -> Array | None:
 
 
 def check_streams(q: Any, k: Any, v: Any, state: Any) -> tuple[Array, Array, Array, Layout]:
-    """Check queries, keys and values; return them as (N, T, dim) in the working dtype, and the
-    layout.
+    """Check queries, keys and values.
+
+    Returns them as (N, T, dim) in the working dtype, and the layout.
     """
     given, b, t, h = check_heads(q=q, k=k, v=v)
     q, k, v = given["q"], given["k"], given["v"]

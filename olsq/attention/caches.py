@@ -24,8 +24,9 @@ def capacity_of(state: Any, capacity: int | None, t: int) -> int:
 
 
 def next_place(length: Array, t: int, room: int) -> Array:
-    """Return the place where t more tokens go, after those of the longest stream; raise if they do
-    not fit.
+    """Return the place where t more tokens go, after those of the longest stream.
+
+    Raises if they do not fit.
 
     Under ``jax.jit`` the length is not known, and tokens that do not fit read NaN.
     """
@@ -40,8 +41,9 @@ def next_place(length: Array, t: int, room: int) -> Array:
 
 
 def write_cache(old: Array | None, new: Array, taken: Array, room: int) -> Array:
-    """Write ``new`` tokens (N, T, ...) into a cache (N, room, ...) from place ``taken`` on; None:
-    empty.
+    """Write ``new`` tokens (N, T, ...) into a cache (N, room, ...) from place ``taken`` on.
+
+    A cache of ``None`` is empty.
 
     Where time is in pieces, the room is too, and new tokens go around the ring to their places.
     """

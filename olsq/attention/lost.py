@@ -28,8 +28,9 @@ def drop_unwritten(tokens: Tokens, strength: Array | None) -> tuple[Tokens, Arra
 
 
 def reset_mask(tokens: Tokens) -> Array | None:
-    """Mark the tokens (N, T) before which everything is forgotten, a loss too; None: there are
-    none.
+    """Mark the tokens (N, T) before which everything is forgotten, a loss too.
+
+    Returns None where there are none.
     """
     gates = tokens.forget
     if gates is None:

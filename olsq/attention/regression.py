@@ -33,7 +33,9 @@ def check_regression_inputs(
     q: Any, k: Any, v: Any, forget: Any, log_forget: Any, weight: Any, segment_ids: Any, state: Any,
     *, signed: bool | None = None,
 ) -> tuple[tuple[Array, Array, Array], dict[str, Any], Layout]:  # fmt: skip
-    """Check keys, values, queries and gates; return them as (B, H, T, dim) with options and layout.
+    """Check keys, values, queries and gates.
+
+    Returns them as (B, H, T, dim) with options and layout.
     """
     given, b, t, h = check_heads(q=q, k=k, v=v)
     check_moments(state, given["k"], given["v"])
@@ -142,8 +144,9 @@ def as_factor(forget: Any, log_forget: Any, signed: bool | None = None) -> Any:
 
 
 def check_token(q: Any, k: Any, v: Any) -> None:
-    """Raise unless one token's query, key and value are real; :mod:`olsq.sequence` names them
-    differently.
+    """Raise unless one token's query, key and value are real.
+
+    :mod:`olsq.sequence` names them differently.
     """
     for name, x in (("q", q), ("k", k), ("v", v)):
         check_real(name, x)

@@ -15,8 +15,9 @@ from olsq.sequence.jax.tiles import finite
 def attend(
     q: Array, k: Array, v: Array, visible: Array, sample_lost: Array, scale: Any, fade: Any = None
 ) -> Array:
-    """Attend from rows of streams (N, C, K) to keys (N, S, K); a row that sees a non-finite key is
-    NaN.
+    """Attend from rows of streams (N, C, K) to keys (N, S, K).
+
+    A row that sees a non-finite key is NaN.
 
     ``fade`` (N, C, S) is added to the scores, if given.
     """

@@ -41,7 +41,9 @@ def train(
     query_factor: Any,
     state: Any,
 ) -> tuple[Array, Any]:
-    """Train the network of a TTT rule whose state is the named tuple ``kind``; outputs and state.
+    """Train the network of a TTT rule whose state is the named tuple ``kind``.
+
+    Returns outputs and state.
     """
     values, keys = tokens.v.shape[-1], tokens.k.shape[-1]
     if values != keys:

@@ -75,7 +75,9 @@ def second_pass_tasks(
 def _claim_tasks(
     i: int, ahead: list[Any], tasks: dict[Any, Any], needs: Any, owner: dict[Any, int]
 ) -> None:
-    """Record partition i as the owner of its tasks; those that already have an owner become shared.
+    """Record partition i as the owner of its tasks.
+
+    Those that already have an owner become shared.
     """
     seen = set()
     while ahead:

@@ -251,7 +251,9 @@ def _pack(start: Array, states: Array, targets: bool) -> Array:
 def _blocks(
     channels: int, dim: int, entries: dict[tuple[int, int], float], width: int | None = None
 ) -> NDArray:
-    """Build a matrix of multiples of the identity at the given channels; ``width`` pads it with 0.
+    """Build a matrix of multiples of the identity at the given channels.
+
+    ``width`` pads it with 0.
     """
     size = channels * dim if width is None else width
     out = np.zeros((size, size))

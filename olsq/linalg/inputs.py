@@ -121,8 +121,9 @@ def check_which(which: str) -> None:
 
 
 def check_place(k: Any, size: int, count: int, what: str) -> Any:
-    """Return the first of ``count`` entries to delete from ``size``; with ``count`` 0, where to
-    insert.
+    """Return the first of ``count`` entries to delete from ``size``.
+
+    With ``count`` 0 it is the place to insert at.
 
     Negative positions count from the end, as in SciPy. A tracer is not checked.
     """

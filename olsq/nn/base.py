@@ -178,8 +178,9 @@ class Mixer(eqx.Module):
         return copy
 
     def diagnose(self, x: Array, every: int) -> Diagnostics | None:
-        """Report what the mixer does at each token of x (B, T, dim); None if it has nothing to
-        report.
+        """Report what the mixer does at each token of x (B, T, dim).
+
+        Returns None if it has nothing to report.
 
         See :func:`olsq.nn.diagnose`.
         """

@@ -182,8 +182,9 @@ class Backbone(eqx.Module):
         return any(block.mixer.grows for block in self.blocks)
 
     def check_state(self, state: States | None, batch: int) -> Sequence[MixerState | None]:
-        """Return one state, or None, per block; raise ValueError if they are of other blocks or
-        batches.
+        """Return one state, or None, per block.
+
+        Raises ValueError if they are of other blocks or batches.
         """
         if state is None:
             return [None] * len(self.blocks)

@@ -74,8 +74,9 @@ class Decoder(eqx.Module):
         segment_ids: ArrayLike | None = None,
         capacity: int | None = None,
     ) -> tuple[Array, States]:
-        """Read prompts, from the start or from a state; return the next token's logits and the
-        state.
+        """Read prompts, from the start or from a state.
+
+        Returns the next token's logits and the state.
 
         A conversation goes on from turn to turn, a long prompt is read in pieces, and the result is
         that of reading everything at once.
@@ -213,8 +214,9 @@ def _traced(tree: Any) -> bool:
 def _read_rows_in_pieces(
     model: Any, tokens: Array, state: Any, lengths: Any, capacity: int | None
 ) -> tuple[Array, Any]:
-    """Read each row's tokens from a state; return the stream (B, dim) after its last token, and the
-    state.
+    """Read each row's tokens from a state.
+
+    Returns the stream (B, dim) after its last token, and the state.
 
     No token leaves every state unchanged, and padding must not reach one. So rows read pieces of
     their own: first the length that all have, then powers of two, each row those that make up its

@@ -101,7 +101,9 @@ def _run_as_loop(
 def _plan_loops(
     blocks: Sequence[Any], x: Array, past: Sequence[Any], capacity: int | None
 ) -> Iterator[tuple[int, int, int]]:
-    """Yield (first, period, times) of the runs that make up all blocks, in order; times 1: no loop.
+    """Yield (first, period, times) of the runs that make up all blocks, in order.
+
+    Where ``times`` is 1 there is no loop.
     """
     count, at = len(blocks), 0
     grows = capacity is None and any(

@@ -153,8 +153,9 @@ def load_into(path: Path, template: Module) -> Module:
 
 
 def filled(template: Any, arrays: Mapping[str, Any], source: Any) -> Any:
-    """Replace the arrays of ``template`` by those of the same names; StateFileError if they do not
-    fit.
+    """Replace the arrays of ``template`` by those of the same names.
+
+    Raises StateFileError if they do not fit.
     """
     wanted = named_arrays(template)
     shapes = {name: np.shape(arrays[name]) for name in wanted if name in arrays}

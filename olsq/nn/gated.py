@@ -19,7 +19,9 @@ RIDGE_FLOOR, RIDGE_START = 0.25, 1.0  # the paper's
 
 
 class Gated(HeadMixer):
-    """Mixer with forget and write gates per head; for the options of both see :class:`GatedDelta`.
+    """Mixer with forget and write gates per head.
+
+    For the options of both see :class:`GatedDelta`.
     """
 
     forget: Gate

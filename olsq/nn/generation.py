@@ -236,7 +236,9 @@ def next_tokens(
 
 
 def advance(model: Any, progress: Progress) -> tuple[Array, Progress]:
-    """Let the model read the tokens drawn but not yet read; rows that have ended keep their state.
+    """Let the model read the tokens drawn but not yet read.
+
+    Rows that have ended keep their state.
     """
     logits, state = model.step(progress.token, progress.state)
     if progress.recent is not None:

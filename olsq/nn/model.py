@@ -257,6 +257,8 @@ class LanguageModel(Decoder):
         return scores
 
     def with_solver(self, solver: Solver | None) -> LanguageModel:
-        """Return a model of the same weights with another solver; see :func:`olsq.nn.with_solver`.
+        """Return a model of the same weights with another solver.
+
+        See :func:`olsq.nn.with_solver`.
         """
         return with_solver(self, solver)

@@ -155,7 +155,9 @@ class ShortConvolution(eqx.Module):
 
 
 class Shift(eqx.Module):
-    """Shift by one token: every token gets the channels of the token before it; nothing is learned.
+    """Shift by one token: every token gets the channels of the token before it.
+
+    Nothing is learned.
     """
 
     def __call__(

@@ -66,8 +66,9 @@ def _check_lengths(lengths: Any, shape: tuple[int, ...], least: int) -> Any:
 
 
 def padded_on_the_left(tokens: Array, lengths: Any) -> tuple[Array, Array]:
-    """Move prompts (B, T) to the end of their rows; return them and segment ids, 0 for padding, 1
-    for prompts.
+    """Move prompts (B, T) to the end of their rows.
+
+    Returns them and segment ids, 0 for padding, 1 for prompts.
 
     A segment begins with an empty past, so padding before it leaves nothing in the state of any
     mixer.

@@ -131,7 +131,9 @@ def _is_token(x: Any) -> bool:
 
 
 def draw(logits: Array, keys: Array, place: Any, sampling: Sampling, seen: Array | None) -> Array:
-    """Draw tokens (R,) from logits (R, V), with the keys folded with this place; ``seen`` (R, V).
+    """Draw tokens (R,) from logits (R, V), with the keys folded with this place.
+
+    ``seen`` is (R, V).
     """
     if sampling.penalty is not None and seen is not None:
         penalty = jnp.asarray(sampling.penalty, logits.dtype)

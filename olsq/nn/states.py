@@ -42,8 +42,9 @@ def take_rows(state: State, rows: ArrayLike) -> State:
 
 
 def choose_rows(rows: Array, new: State, old: State) -> State:
-    """Choose ``new`` in the rows (B,) that are True, ``old`` in the others; unbatched numbers:
-    ``new``.
+    """Choose ``new`` in the rows (B,) that are True, ``old`` in the others.
+
+    Numbers without a batch axis are those of ``new``.
 
     Both have one structure and the same shapes.
     """

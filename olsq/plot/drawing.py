@@ -55,8 +55,9 @@ def new_figure(width: float, height: float, layout: Any = "constrained") -> Figu
 
 
 def house_style():
-    """Return a context with the house style of figures; ImportError names the extra without
-    matplotlib.
+    """Return a context with the house style of figures.
+
+    Without matplotlib it raises an ImportError that names the extra.
     """
     try:
         import matplotlib as mpl

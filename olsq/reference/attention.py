@@ -95,8 +95,9 @@ def mamba2(q, k, v, *, forget=None, log_forget=None, state=None):
 
 
 def log_linear_mamba2(q, k, v, *, level_weight, forget=None, log_forget=None, state=None):
-    """Run o = sum_l lambda_l S_l q; at position p levels up to p's lowest digit 1 merge into the
-    next.
+    """Run o = sum_l lambda_l S_l q.
+
+    At position p levels up to p's lowest digit 1 merge into the next.
 
     With L levels, what would be in a level beyond the last is in the last.
     """

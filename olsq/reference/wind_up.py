@@ -29,8 +29,9 @@ def path(
     X: NDArray, y: NDArray, *, gate: float, ridge: NDArray, eps: float, floor: float,
     coarse: float, at: Iterable[int],
 ) -> Held:  # fmt: skip
-    """Run X (n, d), y (n,), one gate < 1, ridge (d,); ``eps``, ``floor``, ``coarse`` are the
-    limits.
+    """Run X (n, d), y (n,), one gate < 1, ridge (d,).
+
+    ``eps``, ``floor``, ``coarse`` are the limits.
     """
     wanted = set(at)
     coefs, counts = [], []

@@ -59,8 +59,9 @@ class Record(NamedTuple):
         return {name: float(value) for name, value in found.items() if value is not None}
 
     def as_row(self, scores: tuple[str, ...] = ()) -> str:
-        """Format a line of the CSV file, with columns for ``scores``; nine digits resolve a
-        float32.
+        """Format a line of the CSV file, with columns for ``scores``.
+
+        Nine digits resolve a float32.
         """
         rate = "" if np.isnan(self.learning_rate) else f"{self.learning_rate:.9g}"
         cells = [str(self.step), f"{self.loss:.9g}", f"{self.gradient_norm:.9g}", rate]

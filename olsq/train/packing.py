@@ -87,8 +87,9 @@ def pack(documents: Iterable[ArrayLike], length: int, *, split: bool = True) -> 
 
 
 def plan(sizes: Sequence[int], length: int, *, split: bool = True) -> list[list[Piece]]:
-    """Choose which pieces of documents of these sizes share a row; errors are those of
-    :func:`pack`.
+    """Choose which pieces of documents of these sizes share a row.
+
+    Errors are those of :func:`pack`.
     """
     if isinstance(length, bool) or not isinstance(length, int) or length < 1:
         raise ValueError(f"length must be a whole number of at least 1, got {length!r}")

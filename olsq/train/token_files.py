@@ -87,8 +87,9 @@ class TokenFiles:
         return found
 
     def part(self, start: int, stop: int) -> TokenFiles:
-        """Return the tokens from ``start`` to ``stop``, still in their files; documents are cut
-        there.
+        """Return the tokens from ``start`` to ``stop``, still in their files.
+
+        Documents are cut there.
         """
         shards = []
         for shard, edge in zip(self.shards, self._edges[:-1], strict=True):

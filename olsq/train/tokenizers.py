@@ -230,8 +230,9 @@ def _merge(tokens: list[int], pair: tuple[int, int], new: int) -> list[int]:
 
 
 def _learn_merges(counted: Counter[bytes], most: int) -> list[tuple[int, int]]:
-    """Learn the ``most`` merges; ties go to the smaller pair, so that the order of words does not
-    matter.
+    """Learn the ``most`` merges.
+
+    Ties go to the smaller pair, so that the order of words does not matter.
     """
     words = [(list(word), count) for word, count in counted.items()]
     counts: Counter[tuple[int, int]] = Counter()

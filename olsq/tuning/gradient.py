@@ -64,8 +64,9 @@ def memory_range(
 def ridge_range(
     problem: OneStepLoss, ridge: float | None, bounds: tuple[float, float] | None
 ) -> SearchRange:
-    """Return the ridges to search, around the mean square of a regressor; ``ridge`` is in scaled
-    units.
+    """Return the ridges to search, around the mean square of a regressor.
+
+    ``ridge`` is in scaled units.
     """
     scale = problem.ridge_scale
     low, high = LEAST_RIDGE * scale, MOST_RIDGE * scale * len(problem.X)

@@ -81,8 +81,9 @@ def gradients(layers: Layers, k: Array, v: Array, norm: Norm) -> list[tuple[Arra
 def predict(
     layers: Layers, steps: Any, q: Array, norm: Norm, start: Layers, factor: Array | None
 ) -> Array:
-    """Evaluate ``f(q_t)`` with the weights after steps i <= t, (N, C, V); steps are inputs and
-    eta_i g_i.
+    """Evaluate ``f(q_t)`` with the weights after steps i <= t, (N, C, V).
+
+    The steps are inputs and eta_i g_i.
 
     With a factor (N, C), the weights are that fraction of the way from ``start`` to them.
     """

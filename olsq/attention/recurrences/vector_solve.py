@@ -80,8 +80,9 @@ class Systems(NamedTuple):
 def solve_keys(
     k: Array, gates: Array, weight: Array | None, ridge: Array, gram: Array
 ) -> tuple[Array, Array]:
-    """Solve for every key: w (N, T, K) and the last gram (N, K, K); D's diagonals (N, T, K), ridge
-    (N, K).
+    """Solve for every key: w (N, T, K) and the last gram (N, K, K).
+
+    D's diagonals are (N, T, K), the ridge is (N, K).
     """
     weight = jnp.ones(k.shape[:2], k.dtype) if weight is None else weight
     if k.shape[1] == 1:
@@ -225,8 +226,9 @@ def _solve(systems: Systems, k: Array, gates: Array) -> Array:
 
 
 def solve_by_iteration(systems: Systems, k: Array, gates: Array, b: Array) -> tuple[Array, Array]:
-    """Run conjugate gradient for any right-hand sides (M, C, K); also return the steps of each
-    token.
+    """Run conjugate gradient for any right-hand sides (M, C, K).
+
+    Also returns the steps of each token.
     """
     logs = jnp.log(jnp.maximum(gates, jnp.exp(FLOOR)))
     sums = jnp.cumsum(logs, 1)

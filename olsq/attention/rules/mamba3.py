@@ -212,8 +212,9 @@ def mamba3_step(
 
 
 def _accumulate_rotations(angle: Any, tokens: Tokens, layout: Layout) -> tuple[Tokens, Any]:
-    """Accumulate cosines and sines (N, T, R) of the angles up to each token; None where nothing
-    turns.
+    """Accumulate cosines and sines (N, T, R) of the angles up to each token.
+
+    Returns None where nothing turns.
     """
     if angle is None:
         return tokens, None

@@ -52,8 +52,9 @@ def _rotation_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -
 
 @jax.custom_jvp
 def inverse_rotation(a: Array, b: Array) -> tuple[Array, Array, Array]:
-    """Compute c, q (k,), r that rotate r and b (k,) to a and 0; c is NaN unless a > |b| or both are
-    0.
+    """Compute c, q (k,), r that rotate r and b (k,) to a and 0.
+
+    ``c`` is NaN unless a > |b| or both are 0.
     """
     largest, length = _length(b)
     norm = largest * length

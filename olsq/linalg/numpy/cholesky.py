@@ -53,7 +53,9 @@ def absorb_all(W, X, pivots):
 
 @kernel(forceinline=True)
 def settle_zero_pivots(R, x, q):
-    """Move a row with a zero pivot and a nonzero rest into the rows below; ``R^T R`` is unchanged.
+    """Move a row with a zero pivot and a nonzero rest into the rows below.
+
+    ``R^T R`` is unchanged.
     """
     d = R.shape[0]
     for j in range(d):

@@ -31,8 +31,9 @@ DOWN, UP = 2.0**-600, 2.0**600
 
 @kernel(forceinline=True)
 def givens(a, b):
-    """Compute the rotation (c, s, r) with ``c a + s b = r >= 0`` and ``c b = s a``; (1, 0, 0) for
-    zeros.
+    """Compute the rotation (c, s, r) with ``c a + s b = r >= 0`` and ``c b = s a``.
+
+    Returns (1, 0, 0) for zeros.
 
     ``hypot`` is accurate to half a unit, ``sqrt(a a + b b)`` to one: in windows of noise-free rows
     that half unit is the residual, and the square root made them start afresh four times as often.
@@ -68,7 +69,9 @@ def length_below(a, X, j):
 
 @kernel(strict=True, forceinline=True)
 def rotation(a, X, j, q):
-    """Compute c and r of the block rotation of (a, X[:, j]), a >= 0, to (r, 0); store its q in q.
+    """Compute c and r of the block rotation of (a, X[:, j]), a >= 0, to (r, 0).
+
+    Stores its q in ``q``.
     """
     scale, length = length_below(a, X, j)
     if length == 0:

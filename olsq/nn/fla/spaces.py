@@ -129,8 +129,9 @@ class Mamba3Layout(Layout):
 
 
 def fraction(key: int, angles: int) -> float:
-    """Return the ``rope_fraction`` that gives this number of angles; if none of theirs does, the
-    exact ratio.
+    """Return the ``rope_fraction`` that gives this number of angles.
+
+    If none of theirs does, the exact ratio.
     """
     made = (part for part in FRACTIONS if angles and int(key * part) // 2 == angles)
     return next(made, 2 * angles / key)

@@ -104,8 +104,9 @@ def _layout(mixer: Mixer) -> Layout:
 
 
 def _layer(layout: Layout, mixer: Any, at: str, eps: float) -> tuple[Arrays, Options]:
-    """Convert a layer to weights prefixed with ``at``, and options; ``eps`` is used if it has no
-    norm.
+    """Convert a layer to weights prefixed with ``at``, and options.
+
+    ``eps`` is used if it has no norm.
     """
     own = layout.move_scales(mixer)
     s = layout.sizes_of(own)

@@ -47,7 +47,9 @@ class TileGradient(NamedTuple):
 
 
 class ChunkProducts(NamedTuple):
-    """Products of the gates over whole chunks; see :func:`~olsq.sequence.jax.gates.states_before`.
+    """Products of the gates over whole chunks.
+
+    See :func:`~olsq.sequence.jax.gates.states_before`.
     """
 
     table: Array  # (B, n, n)

@@ -35,7 +35,9 @@ _FACTORS = jax.checkpoint_policies.save_only_these_names(FACTOR)
 
 
 def save_factors(primitive: Any, *avals: Any, **params: Any) -> Any:
-    """Choose what a backward pass keeps of a tile: factors and solutions; the rest is recomputed.
+    """Choose what a backward pass keeps of a tile: factors and solutions.
+
+    The rest is recomputed.
     """
     return primitive.name == "custom_linear_solve" or _FACTORS(primitive, *avals, **params)
 

@@ -217,8 +217,9 @@ class JaxChunkExact(JaxSolver):
         return ~(factor.growth.max() <= limit)
 
     def _spectrum_bounds(self, chunks: Chunks, factor: Factor, ridge: Any) -> tuple[Any, Any]:
-        """Bound the spectrum of P_t M_t from gates and ridges alone; (None, None) where it is
-        exactly 1.
+        """Bound the spectrum of P_t M_t from gates and ridges alone.
+
+        Returns (None, None) where it is exactly 1.
         """
         if chunks.ridge is None or (factor.scale is None and chunks.ridge.shape[2] == 1):
             return None, None

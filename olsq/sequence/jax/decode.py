@@ -137,7 +137,9 @@ def _solve_by_factor(system: Array, bounded: Array, cross: Array, q: Array) -> A
 def solve_query(
     state: DecodeState, query: ArrayLike, tol: float | None = None
 ) -> tuple[Array, Array]:
-    """Solve one query of a DecodeState; return the output (..., m) and the number of steps (...).
+    """Solve one query of a DecodeState.
+
+    Returns the output (..., m) and the number of steps (...).
     """
     q = _as_query(query, state.moments)
     if tol is None:
@@ -203,8 +205,9 @@ def _inverse(gram: Array, ridge: Array) -> Array:
 def _iterate_from_inverse(
     product: Product, precondition: Product, b: Array, tol: float
 ) -> tuple[Array, Array]:
-    """Run conjugate gradient from ``precondition(b)``; also return the steps of each right-hand
-    side.
+    """Run conjugate gradient from ``precondition(b)``.
+
+    Also returns the steps of each right-hand side.
 
     :func:`~olsq.sequence.jax.iterations.conjugate_gradient` specialised to the one or two steps
     that a token takes: a residual is preconditioned only if a step follows, and the test for finite

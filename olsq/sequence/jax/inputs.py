@@ -52,7 +52,9 @@ def promoted(*arrays: Any) -> jnp.dtype:
 
 
 def working_dtype(*arrays: Any) -> jnp.dtype:
-    """Return float64 if any array has it (and x64 is on), else float32; half precision is widened.
+    """Return float64 if any array has it (and x64 is on), else float32.
+
+    Half precision is widened.
     """
     dtype = promoted(*arrays, jnp.float32)
     if not jnp.issubdtype(dtype, jnp.floating):
@@ -188,8 +190,9 @@ def check(
 
 
 def inverse_norm(gram: jax.Array) -> jax.Array:
-    """Compute ``1 / trace(gram^-1)``, a lower bound of the eigenvalues; 0 where there is no
-    inverse.
+    """Compute ``1 / trace(gram^-1)``, a lower bound of the eigenvalues.
+
+    The bound is 0 where there is no inverse.
     """
     half = inverse_cholesky(jax.lax.stop_gradient(gram))
     total = (half**2).sum((-2, -1))

@@ -121,8 +121,9 @@ def running_sum(x: Array) -> Array:
 
 
 def scan_time(combine: Callable[[Tree, Tree], Tree], x: Tree, identity: Any) -> Tree:
-    """Run ``jax.lax.associative_scan`` along time on arrays (N, T), piece by piece; ``identity``
-    are numbers.
+    """Run ``jax.lax.associative_scan`` along time on arrays (N, T), piece by piece.
+
+    ``identity`` holds numbers.
     """
     first = jax.tree.leaves(x)[0]
     pieces = pieces_of(first.shape[1])
@@ -141,8 +142,9 @@ def scan_time(combine: Callable[[Tree, Tree], Tree], x: Tree, identity: Any) -> 
 
 
 def delay(x: Array, before: Array, steps: int = 1) -> Array:
-    """Delay x (N, T, ...) by ``steps`` tokens; the first come from the end of ``before`` (N, w,
-    ...).
+    """Delay x (N, T, ...) by ``steps`` tokens.
+
+    The first come from the end of ``before`` (N, w, ...).
 
     Neighbouring pieces exchange ``steps`` tokens, whatever their length.
     """

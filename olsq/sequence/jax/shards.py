@@ -23,8 +23,9 @@ from olsq.sequence.jax.tiles import (
 
 
 def split_time(stream: Stream, chunk: int, shards: int) -> tuple[Stream, Moments[Array]]:
-    """Split ``stream`` into ``shards`` times as many streams, each with its state; also the final
-    moments.
+    """Split ``stream`` into ``shards`` times as many streams, each with its state.
+
+    Also returns the final moments.
 
     Merging is associative, so a piece is summarised by its moments from an empty state and the
     product of its gates. Only those summaries, O(d^2) each, are exchanged between devices.

@@ -151,8 +151,9 @@ class SignedSystems(JaxSolver):
     solve = solve_unrolled
 
     def solve_signed(self, systems: Chunks, b: Array, query: Array) -> tuple[Array, Array]:
-        """Solve for any right-hand sides, with their steps; ``query`` are the right-hand sides of
-        the forward pass.
+        """Solve for any right-hand sides, with their steps.
+
+        ``query`` are the right-hand sides of the forward pass.
         """
         if isinstance(self.options.inner, Dense):
             # replaced by ones, so that the solve still tests whether the system is definite

@@ -30,16 +30,18 @@ def magnitudes(gates: Array) -> Array:
 
 
 def running_signs(gates: Array, axis: int) -> Array:
-    """Compute sigma: 1 where an even number of the gates so far is negative, else -1; exact,
-    constant.
+    """Compute sigma: 1 where an even number of the gates so far is negative, else -1.
+
+    It is exact, and constant for derivatives.
     """
     odd = jnp.cumsum((gates < 0).astype(jnp.int32), axis) % 2
     return (1 - 2 * odd).astype(gates.dtype)
 
 
 def remove_signs(tokens: Tokens) -> tuple[Tokens, Any]:
-    """Rewrite tokens for a rule with ``|gamma|``; also the sign to multiply its last memory (N, V,
-    K) by.
+    """Rewrite tokens for a rule with ``|gamma|``.
+
+    Also returns the sign to multiply its last memory (N, V, K) by.
 
     The sign is None where no gate can be negative: there are no gates, or no tokens.
     """

@@ -20,14 +20,16 @@ class JaxSolver:
     """The description, an :class:`olsq.solvers.Solver`."""
 
     def prepare(self, chunks: Chunks) -> Any:
-        """Compute what several solves can share, such as a factorisation; nothing here is
-        differentiated.
+        """Compute what several solves can share, such as a factorisation.
+
+        Nothing here is differentiated.
         """
         raise NotImplementedError
 
     def solve(self, chunks: Chunks, prepared: Any, b: Array) -> tuple[Array, Array]:
-        """Solve (H_t + Lambda_t) x_t = b_t for every token (B, n, C, d); also return the steps of
-        each.
+        """Solve (H_t + Lambda_t) x_t = b_t for every token (B, n, C, d).
+
+        Also returns the steps of each.
         """
         raise NotImplementedError
 

@@ -108,7 +108,9 @@ def tile_shape(b: Any, length: int, d: int, chunk: int) -> tuple[int, int, int]:
 
 
 def cut_into_tiles(stream: Stream, chunk: int) -> tuple[Tile, Array | None]:
-    """Cut ``stream`` into tiles, padded with absent tokens; also return the ridge all tokens share.
+    """Cut ``stream`` into tiles, padded with absent tokens.
+
+    Also returns the ridge all tokens share.
     """
     stream = mask_unsolvable(stream)
     b, length, d = stream.keys.shape
@@ -149,7 +151,9 @@ def final_moments(carry: Carry) -> Moments[Array]:
 
 
 def open_tile(tile: Tile, ridge: Any, carry: Carry) -> tuple[Chunks, Carry]:
-    """Clean a tile and compute the moments before each of its chunks; also return the next carry.
+    """Clean a tile and compute the moments before each of its chunks.
+
+    Also returns the next carry.
     """
     tile, sample_lost = clean(tile)
     b, n, c, _ = tile.keys.shape
@@ -219,10 +223,10 @@ def clean(tile: Tile) -> tuple[Tile, Array]:
 def tile_outputs(
     chunks: Chunks, solve: Callable[[Array], tuple[Array, Array]]
 ) -> tuple[Array, TokenSizes, Array]:
-    """Compute the outputs (B, n, C, m) of a tile, NaN where the query or the past is not finite;
-    sizes; x.
+    """Compute the outputs (B, n, C, m) of a tile, NaN where the query or the past is not finite.
 
-    ``solve`` returns the solutions of finite right-hand sides and the steps of each.
+    Also returns their sizes and the solutions x. ``solve`` returns the solutions of finite
+    right-hand sides and the steps of each.
     """
     query_finite = finite(chunks.queries)[..., None]
     queries = jnp.where(query_finite, chunks.queries, 0)

@@ -33,8 +33,9 @@ Nest = Any
 
 
 class Kept(NamedTuple):
-    """Values of the forward loop that the backward loop needs; the batch is the leading axis of
-    all.
+    """Values of the forward loop that the backward loop needs.
+
+    The batch is the leading axis of all.
 
     For a long sequence, only the moments before each of its blocks; see
     :mod:`~olsq.sequence.jax.blocks`.
@@ -121,8 +122,9 @@ def _tile_tangent(
 def tangent(
     stream: Stream, solver: JaxSolver, kept: Kept, moved: Stream
 ) -> tuple[Array, Moments[Array]]:
-    """Compute tangents of outputs and final moments from those of the stream; None is a zero
-    tangent.
+    """Compute tangents of outputs and final moments from those of the stream.
+
+    A tangent of None is zero.
     """
     grid, length = Grid.of(stream, solver.options.chunk), stream.keys.shape[1]
     each, count = grid.n * grid.c, grid.groups * grid.tiles

@@ -262,8 +262,9 @@ def inflation(A, W):
 
 @kernel()
 def whiten(blas, A, W, scratch, spare):
-    """Compute W with ``W^T W = A^-1``, or the pseudo-inverse of a singular A (float64); return the
-    rank.
+    """Compute W with ``W^T W = A^-1``, or the pseudo-inverse of a singular A (float64).
+
+    Returns the rank.
 
     Singular: A = C C^T with C (d, rank) has ``A^+ = W^T W``, ``W = (C^T C)^-1 C^T``. A rank of -1
     means that A has overflown, which would otherwise look like rank 0.

@@ -116,7 +116,9 @@ def spectrum_bounds(ridge, reference, ratio, count):
 
 @kernel()
 def ridge_gaps(ridge, reference, ratio, uniform, like):
-    """Compute ``Lambda_t - L / f_t`` (count, d); if uniform, its ratio to L, in the first column.
+    """Compute ``Lambda_t - L / f_t`` (count, d).
+
+    If uniform, its ratio to L, in the first column.
     """
     count, d = ridge.shape
     gap, number = np.empty((count, d), like.dtype), like.dtype.type
@@ -244,8 +246,9 @@ def solve_chunk(
     blas, chunk, first, count, rows, A, W, Z, ratio, ridge, reference, uniform, limits, value,
     norms,
 ):  # fmt: skip
-    """Solve the tokens of a chunk in the precision of ``W``; return how many from the first are
-    good.
+    """Solve the tokens of a chunk in the precision of ``W``.
+
+    Returns how many from the first are good.
 
     ``rows`` = (skip, sound): samples from ``sound`` on are unknown, outputs before ``skip`` are
     there already. ``Z`` = zeta_r G W^T; ``uniform``: L is the ridge of every token; ``limits`` =

@@ -108,8 +108,9 @@ class NumpyChunkExact(NumpySolver):
         return bool(factor.growth.max(initial=0) <= limit)
 
     def _spectrum_bounds(self, chunk: Chunk, factor: Factor, ridge: Any) -> tuple[Any, Any]:
-        """Bound the spectrum of P_t M_t from gates and ridges alone; (None, None) where it is
-        exactly 1.
+        """Bound the spectrum of P_t M_t from gates and ridges alone.
+
+        Returns (None, None) where it is exactly 1.
         """
         if chunk.ridge is None or (factor.scale is None and chunk.ridge.shape[1] == 1):
             return None, None
@@ -146,8 +147,9 @@ class NumpyChunkExact(NumpySolver):
         return scaled(b, run)
 
     def _count_corrections(self, p: ChunkFactors, tol: float) -> int:
-        """Count the corrections that the worst bound needs; more than ``MOST_CORRECTIONS`` are too
-        many.
+        """Count the corrections that the worst bound needs.
+
+        More than ``MOST_CORRECTIONS`` are too many.
         """
         if p.eig_min is None or p.eig_max is None:
             return 0

@@ -92,8 +92,9 @@ def absorb_chunks(blas, keys, values, gates, weight, gram, cross):
 def iterate_chunks(
     streams: Streams, chunk: int, gram: NDArray, cross: NDArray
 ) -> Iterator[tuple[int, Chunk]]:
-    """Yield chunks in time order, each with its first token; update ``gram`` and ``cross`` in
-    place.
+    """Yield chunks in time order, each with its first token.
+
+    Updates ``gram`` and ``cross`` in place.
     """
     length = streams.keys.shape[1]
     for first in range(0, length, chunk):

@@ -160,8 +160,9 @@ def _plain(dtype: np.dtype, *arrays: tuple[Any, tuple[int, ...]]) -> bool:
 def _update_one(
     state: Any, key: Any, value: Any, gate: float, weight: float
 ) -> Moments[NDArray[Any]] | DecodeState[NDArray[Any]] | None:
-    """Update one stream by one token where nothing needs conversion or broadcasting; else return
-    None.
+    """Update one stream by one token where nothing needs conversion or broadcasting.
+
+    Returns None otherwise.
     """
     carried = type(state) is DecodeState
     moments = state.moments if carried else state
@@ -188,8 +189,9 @@ def _update_one(
 
 
 def _query_one(state: DecodeState, query: Any, tol: float | None) -> NDArray | None:
-    """Answer one query of one stream where nothing needs conversion or broadcasting; else return
-    None.
+    """Answer one query of one stream where nothing needs conversion or broadcasting.
+
+    Returns None otherwise.
     """
     (gram, cross), ridge, inverse, _, _ = state
     dtype: Any = getattr(gram, "dtype", None)
@@ -238,8 +240,9 @@ def _fresh(x: Any, shape: tuple[int, ...]) -> NDArray:
 
 
 def _spread(x: NDArray, shape: tuple[int, ...]) -> NDArray:
-    """Broadcast ``x`` to a C-contiguous array that kernels only read; no copy where it is one
-    already.
+    """Broadcast ``x`` to a C-contiguous array that kernels only read.
+
+    It is not copied where it is one already.
     """
     # not ascontiguousarray, which gives a number an axis
     return np.asarray(x if x.shape == shape else np.broadcast_to(x, shape), order="C")

@@ -22,7 +22,9 @@ REFRESH_BELOW = 0.3  # or as soon as the gates since then multiply to less than 
 
 @kernel()
 def add_outer(A, left, right, gate, weight, absent, out):
-    """Compute ``gate A + weight left right^T``; only decay where ``absent``; a gate of 0 drops NaN.
+    """Compute ``gate A + weight left right^T``; only decay where ``absent``.
+
+    A gate of 0 drops NaN.
     """
     number = A.dtype.type
     for i in range(A.shape[0]):
@@ -132,8 +134,9 @@ def ridge_head_start(gates):
 
 @kernel()
 def update_one(blas, moments, inverse, ridge, token, gate, weight, since, age, new):
-    """Update one stream and its inverse by one token; return the product of gates and the age after
-    it.
+    """Update one stream and its inverse by one token.
+
+    Returns the product of gates and the age after it.
     """
     gram, cross = moments
     key, value = token

@@ -50,7 +50,9 @@ def check_gates(forget: Any, log_forget: Any, shape: tuple[int, ...]) -> NDArray
 def check_ridge(
     ridge: Any, ridge_mode: str, has_state: bool, batch: tuple[int, ...], length: int, d: int
 ) -> NDArray:
-    """Return the checked ridge (..., 1 or T, d) in float64; zeros where the state already holds it.
+    """Return the checked ridge (..., 1 or T, d) in float64.
+
+    Returns zeros where the state already holds it.
     """
     axes = sequence_ridge_axes(ridge, ridge_mode, has_state, batch, length, d)
     if axes is None:

@@ -107,8 +107,9 @@ def neumann_step(x, q, product, scale):
 
 @kernel()
 def apply_factors(blas, x, inverse, rows, scale, scaled, scores, y):
-    """Compute y = f (x R - tril(x N^T) N) for every stream, applying the chunk's inverses; scores
-    (C, C).
+    """Compute y = f (x R - tril(x N^T) N) for every stream, applying the chunk's inverses.
+
+    The scores are (C, C).
     """
     streams, count, d = x.shape
     for b in range(streams):

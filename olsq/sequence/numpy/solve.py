@@ -82,8 +82,9 @@ def certify(
     floor: NDArray,
     out: np.dtype,
 ) -> tuple[NDArray, NDArray, NDArray]:
-    """Compute residuals and error bounds (B, T); ``norms`` = (|q - M x|, |x|), see
-    ``problem.Stats``.
+    """Compute residuals and error bounds (B, T).
+
+    ``norms`` holds (|q - M x|, |x|), see ``problem.Stats``.
     """
     dtype = value.dtype
     eps = float(np.finfo(dtype).eps)
@@ -211,8 +212,9 @@ def solve_whole(
 
 
 def clean(given: CheckedProblem, part: slice) -> tuple[Streams, NDArray]:
-    """Remove non-finite numbers from streams; also mask the tokens (B, T) that a lost sample or
-    state reaches.
+    """Remove non-finite numbers from streams.
+
+    Also masks the tokens (B, T) that a lost sample or state reaches.
 
     A sample that is not finite, or too large to square, is left out. It is lost unless its weight
     is 0: everything after it is unknown until a gate of 0.
@@ -248,8 +250,9 @@ def solve_by_chunks(
     steps: NDArray,
     norms: NDArray,
 ) -> None:
-    """Solve some streams chunk by chunk: outputs, steps and ``norms``; moments are updated in
-    place.
+    """Solve some streams chunk by chunk: outputs, steps and ``norms``.
+
+    Moments are updated in place.
     """
     streams, output_lost = clean(given, part)
     gram, cross = given.gram[part], given.cross[part]

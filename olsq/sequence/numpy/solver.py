@@ -23,8 +23,9 @@ class NumpySolver:
         raise NotImplementedError
 
     def solve(self, chunk: Chunk, prepared: Any, b: NDArray) -> tuple[NDArray, NDArray]:
-        """Solve (H_t + Lambda_t) x_t = b_t for every token (B, C, d); also return the steps of
-        each.
+        """Solve (H_t + Lambda_t) x_t = b_t for every token (B, C, d).
+
+        Also returns the steps of each.
         """
         raise NotImplementedError
 

@@ -154,8 +154,9 @@ def count_sound_tokens(chunk, gates, first, count):
 def solve_in_cheapest_precision(
     blas, chunk, first, count, sound, uniform, parts, singular, cross, work, value, steps, norms
 ):
-    """Solve a chunk in the cheapest precision that keeps its digits; return how many tokens were
-    solved.
+    """Solve a chunk in the cheapest precision that keeps its digits.
+
+    Returns how many tokens were solved.
 
     Tokens from ``sound`` on are not solved.
     """
@@ -250,8 +251,9 @@ def is_finite(A):
 
 @kernel()
 def erase_lost_query(t, queries, ridge, value):
-    """Set the output of token t to NaN if its query or ridge is not finite; no other token sees
-    them.
+    """Set the output of token t to NaN if its query or ridge is not finite.
+
+    No other token sees them.
     """
     own = t if ridge.shape[0] > 1 else 0
     for j in range(queries.shape[1]):

@@ -102,8 +102,9 @@ def count_keys_in_range(W, system, keys, weights, first, count):
 
 @kernel()
 def moment_sizes(first, last, arrays, gram, cross, trace, cross_size):
-    """Compute per token the trace of H_t and a bound of the norm of G_t, a sum of norms; see
-    ``problem``.
+    """Compute per token the trace of H_t and a bound of the norm of G_t, a sum of norms.
+
+    See ``problem``.
 
     Samples that are not finite are left out: the tokens they reach are NaN anyway.
     """
