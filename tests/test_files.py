@@ -177,7 +177,8 @@ class TestKeptDrafts:
     def kept(self, tmp_path):
         new = files.Draft(tmp_path / "o.csv")
         new.write(b"row\n1\n2\nhalf a r")
-        name = new.keep()
+        name = new.kept_name
+        new.keep()
         new.close()
         return name
 
@@ -342,3 +343,21 @@ def test_load_knows_estimators_and_models(tmp_path):
     (tmp_path / "text").write_text("neither of the two")
     with pytest.raises(olsq.StateFileError, match="is not an olsq state file"):
         olsq.load(tmp_path / "text")
+
+
+def test_a_draft_is_found_although_its_process_was_killed_before_it_was_kept(tmp_path):
+    """The name is recorded first: no kill leaves a kept draft that nobody knows of."""
+    draft = files.Draft(tmp_path / "o.csv")
+    draft.write(b"rows")
+    draft.sync()
+    name = draft.kept_name
+    draft.close()
+    assert name.endswith(".part")
+    assert not (tmp_path / name).exists()
+    again = files.Draft.adopt(tmp_path / "o.csv", name)
+    assert again.file.read() == b"rows"
+    again.keep()
+    again.close()
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    with pytest.raises(FileNotFoundError):
+        files.Draft.adopt(tmp_path / "o.csv", f".o.csv.{'0' * 16}.part")

@@ -105,7 +105,14 @@ class Draft:
         if not is_kept(name) and name != base + KEPT:
             raise OSError(errno.EINVAL, "not the name of a file under construction", name)
         draft._place = os.path.join(folder, name)
-        descriptor = os.open(draft._place, os.O_RDWR | NO_FOLLOW)
+        try:
+            descriptor = os.open(draft._place, os.O_RDWR | NO_FOLLOW)
+        except FileNotFoundError:
+            if not is_kept(name):
+                raise
+            # Killed after a state had got the name to be, and before the draft did.
+            draft._place = draft._place.removesuffix(KEPT) + TEMPORARY
+            descriptor = os.open(draft._place, os.O_RDWR | NO_FOLLOW)
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
@@ -141,12 +148,24 @@ class Draft:
             self.file.truncate(length)
             self.file.seek(length)
 
-    def keep(self) -> str:
-        """Give the draft a name that no tidying removes, and return it: a later run may go on."""
-        if self._place.endswith(TEMPORARY):
+    @property
+    def kept_name(self) -> str:
+        """The name that :meth:`keep` gives, and :meth:`adopt` takes from then on."""
+        return self.name.removesuffix(TEMPORARY) + KEPT if self._temporary else self.name
+
+    @property
+    def _temporary(self) -> bool:
+        return self._place.endswith(TEMPORARY)
+
+    def keep(self) -> None:
+        """Give the draft a name that no tidying removes: a later run may go on with it.
+
+        Record :attr:`kept_name` first.  Killed in between, the process leaves a draft that
+        :meth:`adopt` still finds; the other way round it would leave one that nobody knows of.
+        """
+        if self._temporary:
             with self._errors_named():
-                self._move(self._place.removesuffix(TEMPORARY) + KEPT)
-        return self.name
+                self._move(os.path.join(os.path.dirname(self._place), self.kept_name))
 
     def commit(self) -> None:
         """Force everything onto the disk and give it the name of the file."""

@@ -89,8 +89,12 @@ def finish(process: subprocess.Popen) -> None:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every file of a folder with its bytes."""
-    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    """Every file of a folder with its bytes, without the folder's name (which config.toml has)."""
+    own = str(folder).encode()
+    return {
+        str(p.relative_to(folder)): p.read_bytes().replace(own, b"")
+        for p in folder.rglob("*") if p.is_file()
+    }  # fmt: skip
 
 
 def kill_at_random(

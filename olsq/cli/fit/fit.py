@@ -255,6 +255,8 @@ class FitRun:
             metadata=make_notes(self.options, self.source, self.position, parts),
         )
         self.saved_rows = self.position["rows"]
+        if self.output is not None:
+            self.output.recorded()
         return True
 
     def how_to_go_on(self) -> str:

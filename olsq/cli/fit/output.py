@@ -81,7 +81,7 @@ class Output:
         except OSError as error:
             raise InputError(f"cannot write {path}: {error.strerror}") from None
         except BaseException:
-            self.close(discard=True)
+            self.close(discard=False)  # what a state names stays, be it another one's
             raise
 
     def _start(self) -> None:
@@ -103,7 +103,7 @@ class Output:
         if name is not None:
             try:
                 self._draft = Draft.adopt(self.path, name)
-                self._recorded = True
+                self.recorded()
             except FileNotFoundError:
                 pass  # killed after the file had got its name, before the state said so
             except OSError as error:
@@ -174,13 +174,21 @@ class Output:
         return pl.DataFrame(columns)
 
     def checkpoint(self) -> Mark:
-        """Force everything appended onto the disk and return where that is."""
+        """Force everything appended onto the disk and return where that is.
+
+        Call :meth:`recorded` once a state holds it.
+        """
         mark: Mark = {"bytes": self._bytes, "crc": self._crc, "part": None}
         if self._draft is not None:  # it is no longer there once the file is finished
             self._draft.sync()
-            mark["part"] = self._draft.keep()
-            self._recorded = True
+            mark["part"] = self._draft.kept_name
         return mark
+
+    def recorded(self) -> None:
+        """Keep the draft from now on, since a state names it."""
+        if self._draft is not None:
+            self._recorded = True
+            self._draft.keep()
 
     def finish(self) -> None:
         """Give the file its final name."""
