@@ -91,6 +91,14 @@ def compiled(found: dict) -> Blocks:
     return {("inside-your-program.md", "compiled"): text}
 
 
+def polars_expressions(found: dict) -> Blocks:
+    from ..support.machine import sentence
+    from .polars_expressions import table
+
+    text = f"{table(found['cases'])}\n\n{sentence(found['machine'])}"
+    return {("polars.md", "polars"): text}
+
+
 def variants(found: dict) -> Blocks:
     from ..support.machine import sentence
     from .variants import table
@@ -224,6 +232,7 @@ REPORTS = (
     Report("forgetting", ("forgetting",), forgetting, 0.5, 10, ("img/forgetting.png",)),
     Report("many", ("many",), many, 0.4, 2),
     Report("compiled", ("compiled",), compiled, 0.5, 2),
+    Report("polars_expressions", ("polars_expressions",), polars_expressions, 0.5, 5),
     Report("variants", ("variants",), variants, 0.5, 10, ("img/variants.png",)),
     Report("hard_tokens", ("hard_tokens",), hard_tokens, 0.3, 5),
     Report("channel_gates", ("channel_gates",), channel_gates, 0.5, 5),

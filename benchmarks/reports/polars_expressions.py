@@ -1,0 +1,107 @@
+"""Regressions inside Polars queries against polars-ols, over all rows and over groups.
+
+    python -m benchmarks.reports.polars_expressions [--rows 200000] [--rounds 5]
+
+Writes ``benchmarks/results/polars_expressions.json`` and the table of docs/polars.md.  Both sides
+of a ratio run in turn in one process on one thread; each number is the least processor time of the
+rounds.  Nothing is timed before olsq's coefficients agree with dense solves to 1e-9.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+RESULT = Path(__file__).parents[1] / "results" / "polars_expressions.json"
+PAGE = Path(__file__).parents[2] / "docs" / "polars.md"
+GROUPS = 1, 1_000, 10_000
+CASES = [
+    (method, output)
+    for method in ("ols", "expanding", "rls", "rolling")
+    for output in ("coef", "prediction", *(["stderr"] if method == "ols" else []))
+]
+GATE = 1e-9
+
+
+def least(rounds: int, *calls: Callable[[], object]) -> list[float]:
+    """Least processor seconds of each call, taken in turn after a first run of each."""
+    for call in calls:
+        call()
+    best = [float("inf")] * len(calls)
+    for _ in range(rounds):
+        for i, call in enumerate(calls):
+            start = time.process_time()
+            call()
+            best[i] = min(best[i], time.process_time() - start)
+    return best
+
+
+def measure(rows: int, rounds: int) -> list[dict]:
+    """Nanoseconds a row, ratios and errors of every case."""
+    from ..suites.common import regression
+    from ..suites.polars_expressions import LIBRARIES, error, expression, frame_of, query
+
+    found = []
+    for d in (2, 8):
+        X, y = regression(rows, d)
+        errors = {}
+        for method in ("ols", "expanding", "rls", "rolling"):
+            some = frame_of(X[:20_000], y[:20_000], 1)
+            for name in LIBRARIES:
+                coef = query(some, expression(name, method, "coef", d), 1)()["found"]
+                errors[method, name] = error(coef, X[:20_000], y[:20_000], method)
+            if not errors[method, "olsq"] < GATE:
+                raise SystemExit(f"{method}, d = {d}: olsq errs by {errors[method, 'olsq']:.1e}")
+        for method, output in CASES:
+            case: dict = {"method": method, "output": output, "d": d, "groups": {}}
+            case["errors"] = [errors[method, name] for name in LIBRARIES]
+            for groups in GROUPS:
+                frame = frame_of(X, y, groups)
+                calls = [query(frame, expression(name, method, output, d), groups)
+                         for name in LIBRARIES]  # fmt: skip
+                ours, theirs = least(rounds, *calls)
+                case["groups"][str(groups)] = {"ns": 1e9 * ours / rows, "ratio": theirs / ours}
+            found.append(case)
+            print(method, output, d, case["groups"], flush=True)
+    return found
+
+
+def table(cases: list[dict]) -> str:
+    """Rows of the page: nanoseconds of olsq, and how many times as long polars-ols takes."""
+    lines = [
+        "| | all rows | 1,000 groups | 10,000 groups | error | polars-ols |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for case in cases:
+        cells = [f"{n['ns']:.3g} ns, {n['ratio']:.2g}x" for n in case["groups"].values()]
+        errors = [f"{e:.0e}" for e in case["errors"]]
+        label = f"`{case['method']}`, {case['output']}, d = {case['d']}"
+        lines.append("| " + " | ".join([label, *cells, *errors]) + " |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=200_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    os.environ |= {"POLARS_MAX_THREADS": "1", "OMP_NUM_THREADS": "1"}  # before either is imported
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    cases = measure(options.rows, options.rounds)
+
+    from ..support.machine import describe, sentence
+    from ..support.marked import replace_between
+
+    facts = describe()
+    RESULT.write_text(json.dumps({"machine": facts, "cases": cases}, indent=1) + "\n")
+    replace_between(PAGE, "polars", table(cases) + "\n\n" + sentence(facts))
+    print(table(cases))
+
+
+if __name__ == "__main__":
+    main()
