@@ -4,7 +4,7 @@
     python examples/service.py read store.db      # says what the store holds now
 
 docs/service.md explains it.  The source delivers every row at least once, some of them again and
-again; each is learnt exactly once, because a state and the offset of the next row are one value,
+again; each is learned exactly once, because a state and the offset of the next row are one value,
 stored in one transaction.
 """
 
@@ -54,7 +54,7 @@ class Writer:
         if offset > wanted:
             raise LookupError(f"rows {wanted} to {offset - 1} are missing; deliver them again")
         rows = list(zip(X, y, strict=True))
-        self.waiting += rows[wanted - offset :]  # what came before has been learnt or is waiting
+        self.waiting += rows[wanted - offset :]  # what came before has been learned or is waiting
         while len(self.waiting) >= self.block:
             self.learn(self.block)
         return self.offset
@@ -62,7 +62,7 @@ class Writer:
     def learn(self, count):
         """Learn the next rows and commit: all of it happens, or nothing does."""
         X, y = (np.array(column) for column in zip(*self.waiting[:count], strict=True))
-        model = copy.copy(self.model).partial_fit(X, y)  # if the commit fails, nothing was learnt
+        model = copy.copy(self.model).partial_fit(X, y)  # if the commit fails, nothing was learned
         before, after = self.offset, self.offset + count
         blob = model.to_bytes(metadata={"offset": after})
         with self.db:  # one transaction
@@ -142,7 +142,7 @@ def main() -> None:
     parser.add_argument("store")
     arguments = parser.parse_args()
     if arguments.what == "write":
-        print("learnt rows up to", write(arguments.store, pause=0.01).offset)
+        print("learned rows up to", write(arguments.store, pause=0.01).offset)
         return
     reader = Reader(arguments.store, "demand")
     found = reader.model
