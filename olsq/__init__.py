@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from olsq import testing as testing
     from olsq import train as train
     from olsq import tuning as tuning
-    from olsq.loading import load, loads
+    from olsq.files.loading import load, loads
     from olsq.local import LocalSolution, local_lstsq
     from olsq.online import (
         CoefficientPath,
@@ -81,8 +81,8 @@ _HOME = {
     "StateFileError": "olsq.online",
     "TotalLeastSquares": "olsq.online",
     "coefficient_path": "olsq.online",
-    "load": "olsq.loading",
-    "loads": "olsq.loading",
+    "load": "olsq.files.loading",
+    "loads": "olsq.files.loading",
     "LocalSolution": "olsq.local",
     "local_lstsq": "olsq.local.api",
     "merge": "olsq.online",

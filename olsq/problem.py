@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.brief import brief_repr
+from olsq.arrays.brief import brief_repr
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # the checker's own: one with a default, before 3.13

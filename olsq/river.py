@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from olsq.checks import shown
+from olsq.arrays.checks import shown
 from olsq.online import RecursiveLeastSquares as Estimator
-from olsq.online.growing import with_features
+from olsq.online.estimators.growing import with_features
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -4,7 +4,7 @@ import numpy as np
 
 import olsq
 from olsq import stability
-from olsq.brief import brief_repr
+from olsq.arrays.brief import brief_repr
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((300, 8))

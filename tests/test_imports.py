@@ -77,12 +77,12 @@ def test_public_names_exist_and_others_do_not():
         _ = olsq.nonsense
 
 
-BASE = {"problem", "brief", "checks", "reals", "files", "tensors", "kernel", "kernel_cache"}
+BASE = {"problem", "arrays", "files", "kernels"}
 ROOMS = {
     **dict.fromkeys(BASE, BASE),
     "solvers": BASE,
     "reference": set(),
-    "datasets": {"brief"},
+    "datasets": {"arrays"},
     "linalg": BASE,
     "forgetting": BASE,
     # sequence only to merge moments that are JAX arrays
@@ -127,6 +127,8 @@ def test_imports_flow_down_only():
                 continue  # the methods that make a form import it, when they are called
             if room == "online" and module == "olsq.plot":
                 continue  # a path's plot(), when it is called
+            if path == PACKAGE / "files" / "loading.py":
+                continue  # olsq.load asks the room that wrote the file
             rooms = [t for t in targets if (PACKAGE / t).exists() or (PACKAGE / f"{t}.py").exists()]
             wrong += [(str(path.relative_to(PACKAGE)), t) for t in rooms if t not in below]
     assert not wrong

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from olsq import tensors
+from olsq.files import tensors
 
 ARRAYS = {
     "half": np.arange(3, dtype=np.float16), "single": np.ones((2, 3), np.float32),

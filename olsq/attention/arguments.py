@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from olsq import checks
+from olsq.arrays import checks
+from olsq.arrays.checks import check_forget, check_real, concrete, refuse, shown
 from olsq.attention.recurrences.scan import Heads, fold_heads
-from olsq.checks import check_forget, check_real, concrete, refuse, shown
 from olsq.sequence.jax.inputs import all_ones, promoted, working_dtype
 from olsq.sequence.jax.pieces import count_of_pieces, delay
 from olsq.sequence.jax.tiles import finite

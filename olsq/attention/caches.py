@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.checks import concrete
+from olsq.arrays.checks import concrete
 from olsq.sequence.jax.pieces import cut_into_pieces, join_pieces, pieces_of, rotate_pieces
 
 

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from olsq.arrays.checks import check_forget, check_real
 from olsq.attention.arguments import (
     Layout,
     Tokens,
@@ -20,7 +21,6 @@ from olsq.attention.arguments import (
     with_resets,
 )
 from olsq.attention.recurrences.linear import accumulate_gated, gated_linear
-from olsq.checks import check_forget, check_real
 from olsq.problem import Moments
 from olsq.sequence.jax.inputs import promoted
 from olsq.sequence.jax.pieces import scan_time

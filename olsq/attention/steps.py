@@ -6,7 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from olsq.checks import check_real
+from olsq.arrays.checks import check_real
 
 
 def one_token(tokens: dict[str, Any], timed: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
+from olsq.arrays.checks import refuse
 from olsq.attention.arguments import (
     Layout,
     Tokens,
@@ -17,7 +18,6 @@ from olsq.attention.arguments import (
 )
 from olsq.attention.lost import drop_unwritten, restore_layout
 from olsq.attention.recurrences.ttt import Layers, Learner, Norm, train_stream
-from olsq.checks import refuse
 
 
 def initial_weights(initial: Any, shapes: dict[str, Any], layout: Layout) -> list[Array]:

@@ -20,18 +20,18 @@ from olsq.compiled.state import (
     check_state,
 )
 from olsq.forgetting.base import Forgetting
-from olsq.online.estimator import RecursiveLeastSquares
-from olsq.online.form_switch import FormSwitch
+from olsq.online.estimators.recursive import RecursiveLeastSquares
 from olsq.online.forms.covariance import CovarianceForm, to_square_root
 from olsq.online.forms.form import Form
+from olsq.online.forms.form_switch import FormSwitch
 from olsq.online.forms.information import InformationForm
+from olsq.online.forms.moments import factor
 from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.forms.square_root_kernels import DECAY
-from olsq.online.inputs import not_fitted
+from olsq.online.forms.targets import TargetGroups
 from olsq.online.many.kernels import COVARIANCE
-from olsq.online.moments import factor
-from olsq.online.options import check_ridge
-from olsq.online.targets import TargetGroups
+from olsq.online.rows.inputs import not_fitted
+from olsq.online.rows.options import check_ridge
 
 EPS = float(np.finfo(np.float64).eps)
 

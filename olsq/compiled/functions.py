@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.checks import shown
+from olsq.arrays.checks import shown
+from olsq.arrays.reals import real_array
 from olsq.compiled import calls
 from olsq.compiled.state import State, check_state
-from olsq.online.inputs import check_ridge_size
 from olsq.online.many.rows import check_number
-from olsq.online.options import check_forget, check_ridge
+from olsq.online.rows.inputs import check_ridge_size
+from olsq.online.rows.options import check_forget, check_ridge
 from olsq.problem import LARGEST
-from olsq.reals import real_array
 
 _LARGEST = LARGEST[np.dtype(np.float64)]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.brief import brief_repr
+from olsq.arrays.brief import brief_repr
 
 __all__ = ["Dataset", "austen", "mauna_loa_co2", "nile", "us_macro"]
 

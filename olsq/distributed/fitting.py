@@ -12,7 +12,7 @@ from olsq.distributed import scans
 from olsq.distributed.parameters import make_work
 from olsq.distributed.partitions import partitions
 from olsq.forgetting import Forgetting
-from olsq.online import piece_paths
+from olsq.online.pieces import paths as piece_paths
 
 
 def fit(

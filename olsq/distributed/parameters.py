@@ -9,12 +9,8 @@ from typing import Any
 import numpy as np
 
 from olsq.distributed.work import Work
-from olsq.online import (
-    RecursiveLeastSquares,
-    RollingLeastSquares,
-    pieces,
-    tails,
-)
+from olsq.online import RecursiveLeastSquares, RollingLeastSquares
+from olsq.online.pieces import pieces, tails
 
 # Parameters whose states, fitted on pieces separately, merge into the state of the whole.
 MERGEABLE = {

@@ -19,7 +19,7 @@ from olsq.distributed.parameters import make_work
 from olsq.distributed.partitions import new_array, partitions
 from olsq.distributed.rereading import second_pass_tasks
 from olsq.online import coefficient_path as whole_path
-from olsq.online import piece_paths
+from olsq.online.pieces import paths as piece_paths
 
 
 class PathFields(NamedTuple):

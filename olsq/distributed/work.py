@@ -12,16 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from olsq.online import (
-    CoefficientPath,
-    RecursiveLeastSquares,
-    RollingLeastSquares,
-    piece_paths,
-    pieces,
-    tails,
-)
+from olsq.online import CoefficientPath, RecursiveLeastSquares, RollingLeastSquares
 from olsq.online import coefficient_path as whole_path
-from olsq.online.tails import Rows, Tail
+from olsq.online.pieces import paths as piece_paths
+from olsq.online.pieces import pieces, tails
+from olsq.online.pieces.tails import Rows, Tail
 
 
 @dataclass(frozen=True)

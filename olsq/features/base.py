@@ -16,9 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 from olsq.features import output
 from olsq.features.description import described
 from olsq.features.table import Table, read_table
-from olsq.online import files
-from olsq.online.conventions import Parameters
-from olsq.online.inputs import check_feature_names, feature_names, not_fitted
+from olsq.online.files import format as files
+from olsq.online.rows.inputs import check_feature_names, feature_names, not_fitted
+from olsq.online.sklearn.conventions import Parameters
 
 State = dict[str, Any]
 

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.features.description import described
-from olsq.online import files
-from olsq.online.invariants import MOST_ROWS
+from olsq.online.files import format as files
+from olsq.online.files.invariants import MOST_ROWS
 
 _FIELDS = {"features", "state", "n_features", "n_targets", "feature_names", "metadata"}
 

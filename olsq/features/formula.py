@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from olsq.checks import shown
-from olsq.online.inputs import not_fitted
+from olsq.arrays.checks import shown
+from olsq.online.rows.inputs import not_fitted
 
 
 class Formula:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.checks import check_choice
+from olsq.arrays.checks import check_choice
 from olsq.features.base import FeatureBuilder, State
 from olsq.features.files import check_columns, check_keys
 from olsq.features.parameters import MOST, check_integer

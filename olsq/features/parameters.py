@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from olsq.checks import shown
+from olsq.arrays.checks import shown
 
 # A year of minutes is half of it.  Lags and levels are listed before anything is computed, and a
 # state file can ask for any number of them.

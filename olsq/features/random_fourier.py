@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.checks import check_choice
+from olsq.arrays.checks import check_choice
+from olsq.arrays.reals import real_array
 from olsq.features.base import FeatureBuilder, State
 from olsq.features.files import check_columns, check_keys
 from olsq.features.parameters import check_integer
 from olsq.features.table import Table
-from olsq.reals import real_array
 
 KERNELS = ("rbf", "laplacian")
 

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.online.frames import check_same_index
-from olsq.online.inputs import check_X
-from olsq.reals import real_array
+from olsq.arrays.reals import real_array
+from olsq.online.rows.frames import check_same_index
+from olsq.online.rows.inputs import check_X
 
 _MIXED = "OUSTmM"  # dtypes that are not numbers, of which columns are read one by one
 

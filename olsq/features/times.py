@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.features.table import Table
-from olsq.online.durations import parse_duration
+from olsq.online.rows.durations import parse_duration
 
 
 def duration(text: Any, name: str) -> int:

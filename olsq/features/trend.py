@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.checks import shown
+from olsq.arrays.checks import shown
 from olsq.features import times
 from olsq.features.base import FeatureBuilder, State
 from olsq.features.files import check_columns, check_count, check_keys

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.checks import check_real, shown
+from olsq.arrays.checks import check_real, shown
 from olsq.forgetting.entries import N_OPTIONS
 
 

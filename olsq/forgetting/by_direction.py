@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.checks import shown
+from olsq.arrays.checks import shown
 from olsq.forgetting.base import Forgetting, number, numbers, per_coefficient, read_factor, rows_of
 from olsq.forgetting.entries import (
     CYCLIC,

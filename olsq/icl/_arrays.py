@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.checks import shown
+from olsq.arrays.checks import shown
 
 
 def floating(value: Any) -> Array:

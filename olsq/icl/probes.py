@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.brief import brief_repr
+from olsq.arrays.brief import brief_repr
 from olsq.icl._arrays import floating, shaped
 from olsq.icl.dynamics import previous
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.brief import brief_repr
+from olsq.arrays.brief import brief_repr
 from olsq.icl._arrays import at_least, floating, shaped
 from olsq.icl.dynamics import previous
 from olsq.icl.weights import AttentionWeights, from_products, products

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from olsq.brief import brief_repr
+from olsq.arrays.brief import brief_repr
 from olsq.icl._arrays import at_least, floating
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from olsq.checks import broadcast_shapes, check_choice, check_real, concrete, holds_jax
-from olsq.reals import real_array
+from olsq.arrays.checks import broadcast_shapes, check_choice, check_real, concrete, holds_jax
+from olsq.arrays.reals import real_array
 
 
 def backend_of(*arrays: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.checks import broadcast_shapes
+from olsq.arrays.checks import broadcast_shapes
 from olsq.linalg.inputs import backend_of, prepare
 from olsq.problem import AnArray
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.checks import holds_jax
+from olsq.arrays.checks import holds_jax
 from olsq.local.solution import LocalSolution
 
 if TYPE_CHECKING:

@@ -6,7 +6,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from olsq.checks import broadcast_shapes, check_forget, check_real, check_ridge, concrete, refuse
+from olsq.arrays.checks import (
+    broadcast_shapes,
+    check_forget,
+    check_real,
+    check_ridge,
+    concrete,
+    refuse,
+)
 
 QUERY_AXES = "batch and queries"
 KEY_AXES = "batch and keys"

@@ -10,7 +10,7 @@ import equinox as eqx
 from jax import Array
 from numpy.typing import ArrayLike
 
-from olsq.brief import brief_repr
+from olsq.arrays.brief import brief_repr
 from olsq.nn.conditioning import Diagnostics
 from olsq.nn.parts import check_segment_ids, check_stream
 from olsq.sequence.jax.pieces import time_in_pieces

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from olsq.brief import brief_repr
+from olsq.arrays.brief import brief_repr
 from olsq.nn.parts import at_least_float32
 from olsq.sequence.jax import online_lstsq
 from olsq.solvers import Solver

@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike
 
-from olsq.checks import concrete
+from olsq.arrays.checks import concrete
 from olsq.nn.blocks import Backbone, States
 from olsq.nn.generation import generate
 from olsq.nn.prompts import padded_on_the_left, read_prompts

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import olsq
-from olsq import tensors
+from olsq.files import tensors
 from olsq.nn.configuration import decode, encode
 from olsq.nn.model import LanguageModel
 from olsq.nn.names import named_arrays

@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.checks import concrete
+from olsq.arrays.checks import concrete
 from olsq.nn.prompts import read_prompts
 from olsq.nn.sampling import Sampling, check_whole, draw, read_stops, row_keys
 from olsq.nn.states import choose_rows, take_rows

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import Array
 from numpy.typing import ArrayLike
 
-from olsq.checks import refuse, shown
+from olsq.arrays.checks import refuse, shown
 from olsq.nn.kinds import kind
 from olsq.sequence.jax.inputs import promoted
 from olsq.sequence.jax.pieces import delay, running_max

@@ -11,8 +11,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 
 import olsq
-from olsq import tensors
-from olsq.files import write_atomically
+from olsq.files import tensors, write_atomically
 from olsq.nn.card import card
 from olsq.nn.files import load, save
 from olsq.nn.fla import from_fla, to_fla

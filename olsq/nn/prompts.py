@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from olsq.checks import concrete
+from olsq.arrays.checks import concrete
 from olsq.nn.parts import check_tokens
 
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq import attention
-from olsq.checks import concrete
+from olsq.arrays.checks import concrete
 from olsq.nn.base import MixerState
 from olsq.nn.heads import HeadMixer
 from olsq.nn.parts import check_sizes, positions, rotate

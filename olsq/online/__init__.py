@@ -1,19 +1,22 @@
 """Streaming least squares: one sample at a time, NumPy in and out, Numba inside."""
 
-from olsq.online.estimator import RecursiveLeastSquares
-from olsq.online.files import StateFileError
+from olsq.online import former_names
+from olsq.online.estimators.recursive import RecursiveLeastSquares
+from olsq.online.estimators.rolling import RollingLeastSquares
+from olsq.online.files.format import StateFileError
 from olsq.online.loading import load
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.grouped import GroupedLeastSquares
-from olsq.online.merging import merge
-from olsq.online.path import CoefficientPath
-from olsq.online.rolling import RollingLeastSquares
+from olsq.online.paths.path import CoefficientPath
+from olsq.online.pieces.merging import merge
 from olsq.online.variants.constrained import ConstrainedLeastSquares
 from olsq.online.variants.elastic_net import OnlineElasticNet
 from olsq.online.variants.kernel_regression import KernelLeastSquares
 from olsq.online.variants.robust import RobustLeastSquares
 from olsq.online.variants.total import NotGenericError, TotalLeastSquares
-from olsq.online.whole import coefficient_path
+from olsq.online.whole_array import coefficient_path
+
+former_names.install()
 
 __all__ = [
     "CoefficientPath",

@@ -8,15 +8,15 @@ from typing import Any
 from numpy.typing import NDArray
 
 from olsq.forgetting.base import from_dict
-from olsq.online import files
-from olsq.online.estimator import RecursiveLeastSquares
-from olsq.online.file_checks import check_arrays, check_header
-from olsq.online.invariants import check_counts
+from olsq.online.estimators.recursive import RecursiveLeastSquares
+from olsq.online.estimators.rolling import RollingLeastSquares
+from olsq.online.files import format as files
+from olsq.online.files.file_checks import check_arrays, check_header
+from olsq.online.files.invariants import check_counts
 from olsq.online.many import files as bank_files
 from olsq.online.many import group_files
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.grouped import GroupedLeastSquares
-from olsq.online.rolling import RollingLeastSquares
 from olsq.online.variants.constrained import ConstrainedLeastSquares
 from olsq.online.variants.elastic_net import OnlineElasticNet
 from olsq.online.variants.kernel_regression import KernelLeastSquares

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from olsq.checks import check_choice, shown
+from olsq.arrays.checks import check_choice, shown
 from olsq.forgetting.base import Forgetting
 from olsq.online import RecursiveLeastSquares, coefficient_path
 from olsq.polars.regression import OUTPUTS, Regression

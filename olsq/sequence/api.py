@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.checks import check_choice, holds_jax
+from olsq.arrays.checks import check_choice, holds_jax
 from olsq.problem import Gradients, Moments, Solution
 
 if TYPE_CHECKING:

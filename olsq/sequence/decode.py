@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from numpy.typing import ArrayLike
 
-from olsq.checks import holds_jax
+from olsq.arrays.checks import holds_jax
 from olsq.problem import AnArray, DecodeState, Moments
 
 AnyState = TypeVar("AnyState", bound=Moments | DecodeState)

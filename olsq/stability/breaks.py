@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.brief import brief_repr
-from olsq.checks import shown
+from olsq.arrays.brief import brief_repr
+from olsq.arrays.checks import shown
 from olsq.stability.data import check_data
 
 

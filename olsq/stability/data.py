@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.online import RecursiveLeastSquares, coefficient_path
-from olsq.online.frames import check_same_index
-from olsq.online.inputs import check_X, check_y
+from olsq.online.rows.frames import check_same_index
+from olsq.online.rows.inputs import check_X, check_y
 
 
 class Data(NamedTuple):

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.brief import brief_repr
-from olsq.checks import shown
+from olsq.arrays.brief import brief_repr
+from olsq.arrays.checks import shown
 
 if TYPE_CHECKING:
     from olsq.online import CoefficientPath

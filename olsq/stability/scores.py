@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from olsq.checks import shown
-from olsq.reals import real_array
+from olsq.arrays.checks import shown
+from olsq.arrays.reals import real_array
 
 if TYPE_CHECKING:
     from olsq.online import CoefficientPath

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.brief import brief_repr
+from olsq.arrays.brief import brief_repr
 from olsq.tasks._checks import check_integers, generator
 
 FEWEST_STATES = 4

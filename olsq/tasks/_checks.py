@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from olsq.checks import shown
+from olsq.arrays.checks import shown
 
 MOST_INTEGER = 2**31 - 1  # more sequences, tokens or dimensions would not fit in memory
 MOST_REAL = 1e150  # squares of it are still finite

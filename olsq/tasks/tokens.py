@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.brief import brief_repr
+from olsq.arrays.brief import brief_repr
 
 __all__ = ["IGNORE", "Tokens", "token_accuracy"]
 

@@ -109,8 +109,8 @@ def check_estimator_stream(
 
 def _merge(estimator: Any, merge: Callable[[Any, Any], Any] | None) -> Callable[..., Any] | None:
     """The function given, or :func:`olsq.merge` for an estimator of olsq."""
-    from olsq.online.base import StreamingRegressor
-    from olsq.online.merging import merge as own
+    from olsq.online.estimators.base import StreamingRegressor
+    from olsq.online.pieces.merging import merge as own
 
     if merge is None and isinstance(estimator, StreamingRegressor):
         return own

@@ -8,9 +8,9 @@ import tempfile
 
 import numpy as np
 
-from olsq.online.estimator import RecursiveLeastSquares
+from olsq.online.estimators.recursive import RecursiveLeastSquares
+from olsq.online.estimators.rolling import RollingLeastSquares
 from olsq.online.loading import load
-from olsq.online.rolling import RollingLeastSquares
 from olsq.testing.estimator_subject import (
     UNTOLD,
     Subject,

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.online.options import forget_from_half_life
+from olsq.online.rows.options import forget_from_half_life
 from olsq.reference import regression as oracle
 from olsq.testing.findings import Findings
 from olsq.testing.strategies import Regression

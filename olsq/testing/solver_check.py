@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from olsq.checks import check_choice
+from olsq.arrays.checks import check_choice
 from olsq.problem import RIDGE_MODES
 from olsq.solvers import Solver
 from olsq.testing import solver_properties as properties

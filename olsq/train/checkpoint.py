@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq import tensors
+from olsq.files import tensors
 from olsq.nn.names import path_names
 from olsq.train.log import Log
 from olsq.train.tokenizers import Tokenizer, tokenizer_from_dict

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.brief import brief_repr
+from olsq.arrays.brief import brief_repr
 from olsq.train.batches import Batches
 from olsq.train.token_files import TokenFiles
 

@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.brief import brief_repr
+from olsq.arrays.brief import brief_repr
 from olsq.train.losses import token_losses
 
 __all__ = ["Evaluation", "PositionBins", "evaluate"]

@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq.checks import concrete, refuse
+from olsq.arrays.checks import concrete, refuse
 
 __all__ = ["IGNORE", "BatchLoss", "next_token_loss", "token_loss", "token_losses"]
 

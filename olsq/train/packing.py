@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.brief import brief_repr
+from olsq.arrays.brief import brief_repr
 from olsq.train.losses import IGNORE
 
 __all__ = ["Packed", "pack"]

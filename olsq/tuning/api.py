@@ -7,13 +7,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.checks import check_choice, shown
+from olsq.arrays.checks import check_choice, shown
+from olsq.arrays.reals import real_array
 from olsq.online import RecursiveLeastSquares
-from olsq.online.frames import check_same_index
-from olsq.online.inputs import check_X, check_y, usable_rows
-from olsq.online.options import check_forget, check_ridge, check_weight
+from olsq.online.rows.frames import check_same_index
+from olsq.online.rows.inputs import check_X, check_y, usable_rows
+from olsq.online.rows.options import check_forget, check_ridge, check_weight
 from olsq.problem import RIDGE_MODES
-from olsq.reals import real_array
 from olsq.tuning import gradient
 from olsq.tuning.checks import check_bounds, check_burn_in, check_y_range
 from olsq.tuning.mixture import RULES, mix_experts

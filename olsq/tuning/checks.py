@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.checks import shown
-from olsq.reals import real_array
+from olsq.arrays.checks import shown
+from olsq.arrays.reals import real_array
 from olsq.tuning.objective import OneStepLoss
 
 

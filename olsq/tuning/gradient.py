@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.online.options import forget_from_half_life
+from olsq.online.rows.options import forget_from_half_life
 from olsq.tuning.objective import OneStepLoss
 
 GRID_MEMORIES, GRID_RIDGES = 12, 6

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from olsq.kernel import kernel
+from olsq.kernels.kernel import kernel
 
 
 @kernel()

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.brief import brief_repr
+from olsq.arrays.brief import brief_repr
 
 
 class Curve(NamedTuple):

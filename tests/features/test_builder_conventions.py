@@ -15,7 +15,7 @@ import pytest
 
 import olsq
 from olsq.features import ARX, FIR, NARX, Fourier, Lags, OneHot, RandomFourier, Trend, Union
-from olsq.online import files
+from olsq.online.files import format as files
 
 ORDER = "rows are a stream: another order, or a part of it, has other features"
 IN_TIME = {

@@ -16,7 +16,7 @@ from safetensors.numpy import load_file, save_file
 
 import olsq
 import olsq.nn
-from olsq import tensors
+from olsq.files import tensors
 from olsq.nn import files
 from tests.versions import x64
 

@@ -13,7 +13,7 @@ import numpy as np
 
 import olsq
 from olsq import features, forgetting
-from olsq.online import files as state_files
+from olsq.online.files import format as state_files
 
 OWN = str(Path(olsq.__file__).parent)
 RNG = np.random.default_rng(7)

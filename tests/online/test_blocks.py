@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import olsq
-from olsq.online import learning
+from olsq.online.calls import learning
 from olsq.online.forms import information
 from olsq.reference import regression as oracle
 

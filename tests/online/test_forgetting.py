@@ -522,7 +522,7 @@ def test_check_estimator():
 
 
 def test_damaged_state_files_are_refused(tmp_path):
-    from olsq.online import files
+    from olsq.online.files import format as files
 
     X, Y, _ = stream("steady")
     est = olsq.RecursiveLeastSquares(forget=F.Directional(0.9)).fit(X, Y)

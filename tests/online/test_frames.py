@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import olsq
-from olsq.online.frames import Labels, row_index
+from olsq.online.rows.frames import Labels, row_index
 
 KINDS = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}
 SERIES = {

@@ -215,7 +215,7 @@ def test_rows_without_times_are_not_mixed_with_rows_that_have_them():
 
 @pytest.mark.parametrize("what", ["kind", "shape", "order", "half a row", "half-life"])
 def test_a_file_with_times_that_cannot_be_is_refused(what):
-    from olsq.online import files
+    from olsq.online.files import format as files
 
     groups = olsq.GroupedLeastSquares(half_life=2.0)
     groups.partial_fit([[1.0], [2.0]], [2.0, 3.0], by=["a", "a"], times=[1.0, 2.0])

@@ -197,7 +197,7 @@ def test_memory_that_is_not_there_is_a_refusal(tmp_path, monkeypatch):
         with pytest.raises(olsq.StateFileError, match=r"s\.olsq.*MemoryError"):
             olsq.load(path)
     with monkeypatch.context() as patch:
-        patch.setattr("olsq.online.files.unpacked", fail)
+        patch.setattr("olsq.online.files.format.unpacked", fail)
         with pytest.raises(olsq.StateFileError, match="does not fit into memory"):
             olsq.load(path)
 

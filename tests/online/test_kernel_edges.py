@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from olsq.online import rolling_blocks
-from olsq.online import rolling_kernels as rolling
 from olsq.online.forms import covariance_blocks as blocks
 from olsq.online.forms import covariance_kernels as covariance
 from olsq.online.forms import moment_blocks
@@ -14,7 +12,9 @@ from olsq.online.forms import moment_kernels as moments
 from olsq.online.forms import square_root_kernels as square_root
 from olsq.online.forms.minimum_norm_kernels import minimum_norm
 from olsq.online.forms.rows import Rows, Trace
-from olsq.online.window import EVERY_ROW
+from olsq.online.windows import block_kernels as rolling_blocks
+from olsq.online.windows import row_kernels as rolling
+from olsq.online.windows.window import EVERY_ROW
 
 N, D, M, WINDOW = 16, 3, 2, 5
 rng = np.random.default_rng(0)

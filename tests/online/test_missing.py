@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from statsmodels.regression.rolling import RollingOLS
 
 import olsq
-from olsq.online import learning
+from olsq.online.calls import learning
 from olsq.reference import regression as oracle
 from tests.online import streams
 from tests.online.judge import check_optimal

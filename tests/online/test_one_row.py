@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import olsq
-from olsq.online import one_row
+from olsq.online.calls import one_row
 
 
 def stream(kind, n=400, d=3, seed=0):

@@ -8,7 +8,7 @@ import pytest
 from river import checks
 
 import olsq
-from olsq.online.growing import with_features
+from olsq.online.estimators.growing import with_features
 from olsq.river import RecursiveLeastSquares
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import olsq
-from olsq.online import window as rolling_window
+from olsq.online.windows import window as rolling_window
 from olsq.reference import regression as oracle
 from tests.online import streams
 from tests.online.judge import check_optimal, coefficient_error, tolerance
@@ -143,7 +143,7 @@ def test_a_factor_is_made_anew_before_large_rows_that_left_show():
 @pytest.mark.parametrize("form", ["covariance", "sqrt"])
 def test_the_statistics_of_columns_are_the_windows(form, monkeypatch):
     """They decide when the form is made anew: wrong ones make it late, or needlessly often."""
-    from olsq.online.rolling import RollingWindow
+    from olsq.online.estimators.rolling import RollingWindow
 
     rebuilt = []
     rebuild = RollingWindow.rebuild

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import olsq
-from olsq.online import window
 from olsq.online.forms import information
 from olsq.online.forms.information import InformationForm
+from olsq.online.windows import window
 
 STREAMS = ["plain", "zeros", "repeats", "scales", "collinear", "missing"]
 
@@ -181,7 +181,7 @@ def test_a_path_without_statistics_is_the_same_path(options):
 def test_one_row_of_several_targets_goes_the_short_way():
     X, y, _, _ = stream("plain", 3, 2)
     short, general = (olsq.RecursiveLeastSquares(forget=0.98).fit(X[:20], y[:20]) for _ in range(2))
-    from olsq.online import one_row
+    from olsq.online.calls import one_row
 
     assert one_row.learn(short, X[20:21], y[20:21].astype(np.float32)) is None
     assert one_row.learn(short, X[20:21], y[20:21, :1]) is None

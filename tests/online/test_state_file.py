@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import olsq
-from olsq.online import files as state_files
+from olsq.online.files import format as state_files
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import olsq
-from olsq.online.durations import parse_duration
-from olsq.online.times import read_times
+from olsq.online.rows.durations import parse_duration
+from olsq.online.rows.times import read_times
 from olsq.reference import regression as oracle
 from tests.online import streams
 from tests.online.judge import check_optimal, coefficient_error, tolerance

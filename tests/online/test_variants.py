@@ -13,7 +13,7 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import check_estimator
 
 import olsq
-from olsq.online import files
+from olsq.online.files import format as files
 
 ROBUST = olsq.RobustLeastSquares(loss="student", forget=0.98, warm_up=0)
 WARM = olsq.RobustLeastSquares(scale_window=30, warm_up=45)

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq import checks
+from olsq.arrays import checks
+from olsq.arrays.checks import check_real
 from olsq.attention.arguments import (
     Layout,
     Tokens,
@@ -25,7 +26,6 @@ from olsq.attention.lost import drop_unwritten, restore_layout
 from olsq.attention.recurrences.delta import delta_rule
 from olsq.attention.states import Memory, empty_memory
 from olsq.attention.steps import one_token
-from olsq.checks import check_real
 from olsq.sequence.jax.inputs import all_ones
 from olsq.sequence.jax.tiles import finite
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from olsq.arrays.checks import check_forget
 from olsq.attention.arguments import (
     Layout,
     check_segments,
@@ -20,7 +21,6 @@ from olsq.attention.recurrences.ring import Past, log_decays, ring_attention, su
 from olsq.attention.recurrences.window import map_blocks
 from olsq.attention.scores import attend, unfold
 from olsq.attention.steps import one_token
-from olsq.checks import check_forget
 from olsq.sequence.jax.control import compile_once
 from olsq.sequence.jax.pieces import pieces_of, running_sum
 from olsq.sequence.jax.tiles import finite

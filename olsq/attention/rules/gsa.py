@@ -9,12 +9,12 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from olsq.arrays.checks import check_real
 from olsq.attention.arguments import check_gates, check_inputs, check_state, check_weight, per_token
 from olsq.attention.lost import drop_unwritten, restore_layout
 from olsq.attention.recurrences.slots import row_gated
 from olsq.attention.recurrences.vector import vector_gated
 from olsq.attention.steps import one_token
-from olsq.checks import check_real
 
 
 class SlotMemory(NamedTuple):

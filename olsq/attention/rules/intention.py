@@ -9,6 +9,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
+from olsq.arrays.checks import concrete
 from olsq.attention.arguments import (
     check_heads,
     check_positive,
@@ -18,7 +19,6 @@ from olsq.attention.arguments import (
     layout_of,
 )
 from olsq.attention.regression import check_moments, fold_and_clean
-from olsq.checks import concrete
 from olsq.problem import Moments
 from olsq.sequence.jax import query
 from olsq.sequence.jax.pieces import running_sum

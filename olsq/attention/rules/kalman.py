@@ -8,11 +8,11 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from olsq.arrays.checks import concrete, refuse
 from olsq.attention.arguments import check_inputs, check_positive, per_token
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.regression import check_regression_inputs, fold_and_clean, frobenius_norms
 from olsq.attention.steps import one_token
-from olsq.checks import concrete, refuse
 from olsq.problem import Moments
 from olsq.sequence.jax import online_lstsq
 from olsq.sequence.jax.precision import in_full_precision

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq import checks
+from olsq.arrays import checks
 from olsq.attention.arguments import check_inputs, check_state, per_token
 from olsq.attention.lost import restore_layout
 from olsq.attention.recurrences.vector_delta import delta_rule_any_gates

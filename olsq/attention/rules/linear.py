@@ -9,12 +9,12 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from olsq.arrays.checks import check_choice
 from olsq.attention.arguments import check_count, check_inputs, check_state
 from olsq.attention.lost import propagate_losses, restore_layout, unfolded_streams
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.states import Memory, Normalised, empty_memory
 from olsq.attention.steps import one_token
-from olsq.checks import check_choice
 
 FEATURE_MAPS = ("identity", "elu", "dpfp")
 

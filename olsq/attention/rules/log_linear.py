@@ -8,11 +8,11 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from olsq.arrays.checks import check_real
 from olsq.attention.arguments import check_inputs, check_state, per_token
 from olsq.attention.lost import restore_layout
 from olsq.attention.recurrences.levels import fenwick
 from olsq.attention.steps import one_token
-from olsq.checks import check_real
 from olsq.sequence.jax.pieces import running_max
 from olsq.sequence.jax.tiles import finite
 

@@ -6,12 +6,12 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from olsq.arrays.checks import refuse
 from olsq.attention.arguments import check_inputs, check_state, fold_heads, per_head, per_token
 from olsq.attention.lost import drop_unwritten, restore_layout
 from olsq.attention.recurrences.elementwise import elementwise
 from olsq.attention.states import Memory, empty_memory
 from olsq.attention.steps import one_token
-from olsq.checks import refuse
 from olsq.sequence.jax.tiles import finite
 
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from olsq.arrays.checks import check_real, refuse
 from olsq.attention.arguments import (
     Layout,
     Tokens,
@@ -20,7 +21,6 @@ from olsq.attention.arguments import (
 from olsq.attention.lost import restore_layout
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.steps import one_token
-from olsq.checks import check_real, refuse
 from olsq.sequence.jax.pieces import delay, scan_time
 from olsq.sequence.jax.tiles import finite
 

@@ -9,12 +9,12 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from olsq.arrays.checks import refuse
 from olsq.attention.arguments import Tokens, check_inputs, check_state, per_token
 from olsq.attention.lost import restore_layout
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.states import empty_memory
 from olsq.attention.steps import one_token
-from olsq.checks import refuse
 from olsq.sequence.jax.pieces import delay, scan_time
 
 

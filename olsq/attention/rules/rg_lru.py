@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from olsq.arrays.checks import refuse
 from olsq.attention.arguments import (
     Tokens,
     check_heads,
@@ -22,7 +23,6 @@ from olsq.attention.arguments import (
 from olsq.attention.lost import restore_layout
 from olsq.attention.recurrences.elementwise import diagonal
 from olsq.attention.steps import one_token
-from olsq.checks import refuse
 from olsq.sequence.jax.tiles import finite
 
 STEEPEST = 1000.0  # of d sqrt(x) / dx, which has no bound at 0; Griffin's code bounds it so

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from olsq.arrays.checks import check_real
 from olsq.attention.arguments import (
     Tokens,
     check_gates,
@@ -20,7 +21,6 @@ from olsq.attention.lost import restore_layout
 from olsq.attention.recurrences.vector import vector_gated
 from olsq.attention.states import Memory, empty_memory
 from olsq.attention.steps import one_token
-from olsq.checks import check_real
 from olsq.sequence.jax.gates import lost_tokens
 from olsq.sequence.jax.pieces import delay
 

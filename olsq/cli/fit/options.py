@@ -13,7 +13,7 @@ from olsq.cli.paths import check_paths
 from olsq.cli.sources.columns import Reading
 from olsq.cli.sources.streams import check_encoding
 from olsq.online import GroupedLeastSquares, RecursiveLeastSquares, RollingLeastSquares
-from olsq.online.form_switch import METHODS
+from olsq.online.forms.form_switch import METHODS
 from olsq.problem import RIDGE_MODES
 
 FIGURES = (".png", ".pdf", ".svg", ".jpg", ".webp")

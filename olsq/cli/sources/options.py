@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from olsq.cli.errors import InputError
-from olsq.online.durations import parse_duration
+from olsq.online.rows.durations import parse_duration
 
 PANEL = "Reading"
 TIME_UNIT = re.compile(r"(\d+\.?\d*|\.\d+)\s*(ns|us|ms|s|sec|m|min|h|H|d|D|w|W|M|Q|y|Y)\w*")

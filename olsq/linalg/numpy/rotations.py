@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 
-from olsq.kernel import kernel
+from olsq.kernels.kernel import kernel
 
 # Between these, squares neither overflow (also summed over 2^24 entries) nor lose digits below;
 # outside, everything is first multiplied by a power of two, which is exact.

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.checks import check_real, concrete
+from olsq.arrays.checks import check_real, concrete
 from olsq.local.checks import (
     KEY_AXES,
     QUERY_AXES,

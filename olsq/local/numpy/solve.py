@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.checks import check_real
+from olsq.arrays.checks import check_real
 from olsq.local.checks import (
     FORMED,
     KEY_AXES,

@@ -22,7 +22,7 @@ from olsq.forgetting.entries import (
     TRACE,
     VARIABLE,
 )
-from olsq.kernel import kernel
+from olsq.kernels.kernel import kernel
 from olsq.linalg.numpy.rotations import rotate_pair
 from olsq.online.forms.adaptive_memory import GATE, LAST_TRACE, TURN
 from olsq.online.forms.error_kernels import factor_by_error

@@ -14,7 +14,7 @@ from olsq.forgetting.entries import (
     RESETTING,
     VARIABLE,
 )
-from olsq.kernel import kernel
+from olsq.kernels.kernel import kernel
 from olsq.online.forms.adaptive_kernels import forget, passed_over, set_targets
 from olsq.online.forms.adaptive_memory import KNOWN, LAST_TRACE, N_MEMORY, TRIAL
 from olsq.online.forms.edges import check_gates, check_rows, check_state, check_trace

@@ -22,7 +22,7 @@ from olsq.forgetting.entries import (
     THRESHOLD,
     VARIABLE,
 )
-from olsq.kernel import kernel
+from olsq.kernels.kernel import kernel
 from olsq.online.forms.adaptive_memory import (
     BREAKS,
     GATE,

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from olsq.kernel import kernel
+from olsq.kernels.kernel import kernel
 
 SMALLEST = 16  # coefficients; below, factors are as quick
 ROUNDING = 4e-16

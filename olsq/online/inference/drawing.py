@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.checks import shown
+from olsq.arrays.checks import shown
+from olsq.arrays.reals import real_array
 from olsq.online.forms.form import Form
 from olsq.online.inference.predicting import Predictions
-from olsq.reals import real_array
 
 
 class Draws(Predictions):

@@ -9,15 +9,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtrit
 
-from olsq.checks import check_choice, shown
-from olsq.online import inputs, one_row
+from olsq.arrays.checks import check_choice, shown
+from olsq.arrays.reals import real_array
+from olsq.online.calls import one_row
 from olsq.online.forms.form import Form
 from olsq.online.forms.rows import clip_to
 from olsq.online.forms.statistics import counts_of
-from olsq.online.frames import check_same_index
-from olsq.online.options import check_weight
-from olsq.online.reading import FittedAttributes
-from olsq.reals import real_array
+from olsq.online.inference.attributes import FittedAttributes
+from olsq.online.rows import inputs
+from olsq.online.rows.frames import check_same_index
+from olsq.online.rows.options import check_weight
 
 BLOCK_ROWS = 4096  # rows of a prediction that are float64 at a time
 

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.brief import brief_repr
-from olsq.reals import real_array
+from olsq.arrays.brief import brief_repr
+from olsq.arrays.reals import real_array
 
 
 class Contrasts(NamedTuple):

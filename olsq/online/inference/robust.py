@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.checks import check_choice
-from olsq.online import inputs
+from olsq.arrays.checks import check_choice
 from olsq.online.forms.form import Form
 from olsq.online.forms.rows import Rows
-from olsq.online.frames import check_same_index
-from olsq.online.options import check_weight
-from olsq.online.times import half_life_gates, times_of_call
+from olsq.online.rows import inputs
+from olsq.online.rows.frames import check_same_index
+from olsq.online.rows.options import check_weight
+from olsq.online.rows.times import half_life_gates, times_of_call
 
 KINDS = ("HC0", "HC1", "HC2", "HC3", "hac")
 

@@ -8,12 +8,13 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.checks import shown
-from olsq.online import frozen, inputs
-from olsq.online.conventions import EstimatorConventions
-from olsq.online.estimator import RecursiveLeastSquares
+from olsq.arrays.checks import shown
+from olsq.arrays.reals import real_array
+from olsq.online.estimators.recursive import RecursiveLeastSquares
+from olsq.online.files import frozen
 from olsq.online.forms.limits import state_dtype_name
 from olsq.online.forms.rows import clip_to
+from olsq.online.forms.targets import TargetGroups
 from olsq.online.many import one_row
 from olsq.online.many.clocks import TimedRows
 from olsq.online.many.learning import BankPath, BankRows, learn
@@ -28,15 +29,15 @@ from olsq.online.many.rows import (
 )
 from olsq.online.many.state import BankState
 from olsq.online.many.uncertainty import BankUncertainty
-from olsq.online.options import (
+from olsq.online.rows import inputs
+from olsq.online.rows.options import (
     check_forget,
     check_weight,
     forget_from_half_life,
     forget_or_half_life,
 )
-from olsq.online.targets import TargetGroups
+from olsq.online.sklearn.conventions import EstimatorConventions
 from olsq.problem import LARGEST
-from olsq.reals import real_array
 
 
 class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.online.durations import DATES
-from olsq.online.times import SMALLEST_GATE, Timing, time_shown
+from olsq.online.rows.durations import DATES
+from olsq.online.rows.times import SMALLEST_GATE, Timing, time_shown
 
 FIRST, LAST, FIRST_LEARNT, LAST_LEARNT = range(4)
 NO_DATE = np.iinfo(np.int64).min  # NumPy's NaT

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.online.forms.limits import state_dtype_name
-from olsq.online.invariants import (
+from olsq.online.files.invariants import (
     check_clock,
     check_counts,
     check_definite,
@@ -17,6 +16,7 @@ from olsq.online.invariants import (
     check_triangular,
     want,
 )
+from olsq.online.forms.limits import state_dtype_name
 from olsq.online.many.kernels import COVARIANCE
 from olsq.online.many.state import BankState
 from olsq.problem import Moments

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.online.durations import DATES, NUMBERS, half_life_duration, plain
-from olsq.online.file_checks import want
+from olsq.online.files.file_checks import want
 from olsq.online.many import files as bank_files
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.clocks import FIRST, FIRST_LEARNT, LAST, LAST_LEARNT, Clocks
+from olsq.online.rows.durations import DATES, NUMBERS, half_life_duration, plain
 
 NAME = "GroupedLeastSquares"
 

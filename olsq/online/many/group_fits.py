@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.online.estimator import RecursiveLeastSquares
+from olsq.online.estimators.recursive import RecursiveLeastSquares
 from olsq.online.forms.rows import read_only
 from olsq.online.forms.square_root_kernels import COUNT, COUNT_SQUARED, DECAY, RANK, WEIGHT
 from olsq.online.forms.statistics import statistics
 from olsq.online.many import fit_kernels
 from olsq.online.many.grouped import GroupedLeastSquares
 from olsq.online.many.parallel import in_pieces, share
-from olsq.online.options import check_weight
+from olsq.online.rows.options import check_weight
 
 PARALLEL_FROM = 1e6  # multiplications that pay for a thread
 

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.checks import check_choice
-from olsq.online import inputs
-from olsq.online.durations import half_life_duration
-from olsq.online.estimator import RecursiveLeastSquares
-from olsq.online.frames import check_same_index
+from olsq.arrays.checks import check_choice
+from olsq.online.estimators.recursive import RecursiveLeastSquares
+from olsq.online.forms.locking import Locked
 from olsq.online.inference.predicting import check_level
-from olsq.online.locking import Locked
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.clocks import Clocks
 from olsq.online.many.labels import MISSING, encode, taken_out
+from olsq.online.rows import inputs
+from olsq.online.rows.durations import half_life_duration
+from olsq.online.rows.frames import check_same_index
 
 
 def _of_the_bank(name: str) -> Any:

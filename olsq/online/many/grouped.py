@@ -8,27 +8,28 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.online import frozen, inputs
-from olsq.online.conventions import EstimatorConventions
-from olsq.online.durations import Duration, half_life_duration
-from olsq.online.frames import Labels, check_same_index
+from olsq.arrays.reals import real_array
+from olsq.online.files import frozen
+from olsq.online.files.saving import Saved
 from olsq.online.many import group_files
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.clocks import Clocks, TimedRows
 from olsq.online.many.group_reading import GroupReading
 from olsq.online.many.labels import MISSING, encode, taken_out
 from olsq.online.many.paths import path_of, spread_out
-from olsq.online.options import forget_or_half_life
-from olsq.online.path import CoefficientPath
-from olsq.online.saving import Saved
-from olsq.online.times import (
+from olsq.online.paths.path import CoefficientPath
+from olsq.online.rows import inputs
+from olsq.online.rows.durations import Duration, half_life_duration
+from olsq.online.rows.frames import Labels, check_same_index
+from olsq.online.rows.options import forget_or_half_life
+from olsq.online.rows.times import (
     check_kind,
     name_of,
     read_times_in_any_order,
     times_array,
     times_or_index,
 )
-from olsq.reals import real_array
+from olsq.online.sklearn.conventions import EstimatorConventions
 
 CHANGEABLE = ("forget", "half_life", "missing")
 

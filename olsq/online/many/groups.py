@@ -8,22 +8,22 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.arrays.reals import real_array
 from olsq.forgetting.base import Forgetting
 from olsq.forgetting.by_row import ByTime
-from olsq.online.durations import DATES, NUMBERS, is_duration
-from olsq.online.estimator import RecursiveLeastSquares
+from olsq.online.calls.learning import Call, Origin
+from olsq.online.estimators.recursive import RecursiveLeastSquares
 from olsq.online.forms.limits import state_dtype_name
-from olsq.online.frames import Labels, check_same_index
-from olsq.online.inputs import has_index, no_usable_row
-from olsq.online.learning import Call, Origin
 from olsq.online.many.clocks import LAST_LEARNT, Clocks, gates_of_groups
 from olsq.online.many.labels import MISSING, encode
 from olsq.online.many.learning import BankRows, learn
 from olsq.online.many.paths import carry, open_path, path_of
 from olsq.online.many.state import BankState, Kind
-from olsq.online.path import CoefficientPath
-from olsq.online.times import as_values, name_of, of_frames, times_array
-from olsq.reals import real_array
+from olsq.online.paths.path import CoefficientPath
+from olsq.online.rows.durations import DATES, NUMBERS, is_duration
+from olsq.online.rows.frames import Labels, check_same_index
+from olsq.online.rows.inputs import has_index, no_usable_row
+from olsq.online.rows.times import as_values, name_of, of_frames, times_array
 
 
 def grouped_path(

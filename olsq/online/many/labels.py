@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.online.frames import wrapped
+from olsq.online.rows.frames import wrapped
 
 MISSING = -1  # the number of a missing label
 QUICK = {str, int, bool, type(None)}  # hashable, equal to themselves, Python's own

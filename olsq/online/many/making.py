@@ -7,15 +7,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.checks import check_choice, shown
-from olsq.online import frozen, inputs
-from olsq.online.conventions import check_cov
-from olsq.online.form_switch import resolve_method
+from olsq.arrays.checks import check_choice, shown
+from olsq.arrays.reals import real_array
+from olsq.online.files import frozen
+from olsq.online.forms.form_switch import resolve_method
 from olsq.online.forms.limits import state_dtype_name
+from olsq.online.forms.prior import factor_of, switch_from
 from olsq.online.many.rows import check_number
 from olsq.online.many.state import BankState, Kind
-from olsq.online.prior import factor_of, switch_from
-from olsq.reals import real_array
+from olsq.online.rows import inputs
+from olsq.online.sklearn.conventions import check_cov
 
 
 class BankMaking:

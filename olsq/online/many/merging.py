@@ -7,15 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from olsq.online import form_switch, frozen
-from olsq.online.durations import half_life_duration
+from olsq.online.files import frozen
+from olsq.online.forms import form_switch
 from olsq.online.forms.square_root_kernels import DECAY
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.clocks import FIRST, FIRST_LEARNT, LAST, Clocks
 from olsq.online.many.grouped import GroupedLeastSquares
 from olsq.online.many.paths import untouched
 from olsq.online.many.state import BankState
-from olsq.online.times import time_shown
+from olsq.online.rows.durations import half_life_duration
+from olsq.online.rows.times import time_shown
 
 _MAY_DIFFER = {"n", "n_features", "forget", "half_life", "missing", "prior"}
 

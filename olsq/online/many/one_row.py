@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.online import frozen
-from olsq.online.frozen import IMMUTABLE
+from olsq.online.files import frozen
+from olsq.online.files.frozen import IMMUTABLE
 from olsq.online.many import decision_kernels as kernels
 from olsq.online.many.state import BankState
 from olsq.problem import LARGEST

@@ -9,7 +9,7 @@ from olsq.online.forms.rows import clip_to
 from olsq.online.forms.square_root_kernels import COUNT, DECAY, WEIGHT
 from olsq.online.many.learning import BankPath, BankRows
 from olsq.online.many.state import BankState, Kind
-from olsq.online.path import CoefficientPath
+from olsq.online.paths.path import CoefficientPath
 
 
 def untouched(state: BankState) -> NDArray[np.bool_]:

@@ -9,18 +9,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.online import frozen, inputs
+from olsq.arrays.reals import real_array
+from olsq.online.files import frozen
+from olsq.online.files.saving import Saved
+from olsq.online.forms.locking import Locked
+from olsq.online.forms.prior import factor_of
 from olsq.online.forms.rows import clip_to
-from olsq.online.locking import Locked
 from olsq.online.many import decision_kernels
 from olsq.online.many import files as bank_files
 from olsq.online.many.kernels import COVARIANCE
 from olsq.online.many.parallel import in_pieces, share
 from olsq.online.many.rows import check_index, check_X
 from olsq.online.many.state import BankState, Estimates, Kind
-from olsq.online.prior import factor_of
-from olsq.online.saving import Saved
-from olsq.reals import real_array
+from olsq.online.rows import inputs
 
 PREDICTED = 1e6  # multiplications that pay for a thread
 READ_AT_ONCE = 4096  # filters whose dense algebra is in memory at a time

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.checks import shown
+from olsq.arrays.checks import shown
+from olsq.arrays.reals import real_array
 from olsq.problem import LARGEST
-from olsq.reals import real_array
 
 Groups = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.online.form_switch import FormSwitch
 from olsq.online.forms.covariance import CovarianceForm
+from olsq.online.forms.form_switch import FormSwitch
 from olsq.online.forms.limits import Limits, limits_for
 from olsq.online.forms.minimum_norm import inverse_root, solution, variances
 from olsq.online.forms.rows import clip_to

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtrit
 
+from olsq.arrays.reals import real_array
 from olsq.online.many.reading import READ_AT_ONCE, BankReading
 from olsq.online.many.rows import check_index, check_number
 from olsq.online.many.state import BankState, freedom_of
-from olsq.reals import real_array
 
 
 class BankUncertainty(BankReading):

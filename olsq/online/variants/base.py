@@ -8,15 +8,15 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.checks import check_choice
-from olsq.online.base import StreamingRegressor
-from olsq.online.durations import Duration, is_duration, number_duration, parse_duration
+from olsq.arrays.checks import check_choice
+from olsq.online.calls.learning import Call, Origin
+from olsq.online.estimators.base import StreamingRegressor
 from olsq.online.forms.limits import state_dtype_name
 from olsq.online.forms.rows import Rows, Trace
-from olsq.online.learning import Call, Origin
-from olsq.online.options import check_forget, check_per_row, forget_or_half_life
-from olsq.online.path import CoefficientPath
-from olsq.online.reading import FittedAttributes
+from olsq.online.inference.attributes import FittedAttributes
+from olsq.online.paths.path import CoefficientPath
+from olsq.online.rows.durations import Duration, is_duration, number_duration, parse_duration
+from olsq.online.rows.options import check_forget, check_per_row, forget_or_half_life
 from olsq.online.variants.engine import VariantSwitch
 from olsq.online.variants.walking import Recorder
 

@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.online.conventions import MISSING
+from olsq.arrays.reals import real_array
+from olsq.online.calls.learning import Call, Origin
 from olsq.online.forms.rows import Rows
-from olsq.online.learning import Call, Origin
+from olsq.online.sklearn.conventions import MISSING
 from olsq.online.variants import active_set_kernels
 from olsq.online.variants.active_set import Constraints, solve
 from olsq.online.variants.base import Variant, centred, with_intercept
-from olsq.reals import real_array
 
 
 class ConstrainedLeastSquares(Variant):

@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
+from olsq.online.estimators.growing import widened
 from olsq.online.forms.rows import Rows, Trace
 from olsq.online.forms.square_root_kernels import DECAY
-from olsq.online.growing import widened
 from olsq.online.variants.engine import VariantSwitch
 from olsq.online.variants.kernel_functions import KernelFunction
 

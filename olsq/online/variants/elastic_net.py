@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.online.conventions import MISSING
+from olsq.arrays.reals import real_array
 from olsq.online.forms.rows import Rows
 from olsq.online.forms.square_root_kernels import WEIGHT
+from olsq.online.sklearn.conventions import MISSING
 from olsq.online.variants import support_kernels
 from olsq.online.variants.base import Variant, centred, with_intercept
 from olsq.online.variants.coordinate_descent import EPS, Penalty, solve
-from olsq.reals import real_array
 
 
 class OnlineElasticNet(Variant):

@@ -6,8 +6,8 @@ from typing import Any, Self
 
 from numpy.typing import NDArray
 
-from olsq.online import form_switch
-from olsq.online.form_switch import FormSwitch
+from olsq.online.forms import form_switch
+from olsq.online.forms.form_switch import FormSwitch
 from olsq.online.forms.rows import Rows, Trace
 
 

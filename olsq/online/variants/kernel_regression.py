@@ -7,17 +7,17 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.checks import check_choice
+from olsq.arrays.checks import check_choice
+from olsq.arrays.reals import real_array
+from olsq.online.calls.learning import Origin
+from olsq.online.files.invariants import check_triangular
 from olsq.online.forms.rows import clip_to
 from olsq.online.inference.predicting import BLOCK_ROWS
-from olsq.online.inputs import check_ridge_size
-from olsq.online.invariants import check_triangular
-from olsq.online.learning import Origin
-from olsq.online.options import check_ridge
+from olsq.online.rows.inputs import check_ridge_size
+from olsq.online.rows.options import check_ridge
 from olsq.online.variants.base import NotHere, Variant
 from olsq.online.variants.dictionary import DictionarySwitch, Novelty
 from olsq.online.variants.kernel_functions import KERNELS, KernelFunction
-from olsq.reals import real_array
 
 _NO_COEF = "its function is a sum over dictionary_; see dual_coef_"
 

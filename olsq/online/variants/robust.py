@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from olsq.checks import check_choice
-from olsq.online.learning import Origin
-from olsq.online.reading import FittedAttributes
+from olsq.arrays.checks import check_choice
+from olsq.arrays.reals import real_array
+from olsq.online.calls.learning import Origin
+from olsq.online.inference.attributes import FittedAttributes
 from olsq.online.variants.base import Variant
 from olsq.online.variants.robust_engine import RobustSwitch
 from olsq.online.variants.robust_kernels import HUBER, STUDENT
-from olsq.reals import real_array
 
 LOSSES = ("huber", "student")
 NORMAL_QUARTILE = 0.6744897501960817

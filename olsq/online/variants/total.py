@@ -8,15 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import qr, solve_triangular, svd
 
-from olsq.checks import check_choice
+from olsq.arrays.checks import check_choice
+from olsq.arrays.reals import real_array
+from olsq.online.calls.learning import Origin
 from olsq.online.forms.rows import Rows, Trace
-from olsq.online.learning import Origin
 from olsq.online.variants import total_kernels
 from olsq.online.variants.base import NotHere, Variant
 from olsq.online.variants.engine import VariantSwitch
 from olsq.online.variants.steps import WAITING
 from olsq.online.variants.total_kernels import EPS, MOST_ROUNDING
-from olsq.reals import real_array
 
 
 class NotGenericError(ArithmeticError):

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.online.forms.rows import Rows, Trace
-from olsq.online.path import CoefficientPath
+from olsq.online.paths.path import CoefficientPath
 from olsq.online.variants.steps import ABSORBED, DONE
 
 # (engine, rows, first row, residuals (n, m), solutions (n, m, k)) -> how the walk ended and where.

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 from numpy.typing import ArrayLike
 
-from olsq.checks import (
+from olsq.arrays.checks import (
     check_forget,
     check_moment_shapes,
     check_real,

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.checks import (
+from olsq.arrays.checks import (
     check_forget,
     check_real,
     check_streams,

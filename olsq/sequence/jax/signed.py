@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.checks import check_choice
+from olsq.arrays.checks import check_choice
 from olsq.problem import Moments, Solution
 from olsq.sequence.jax.chunks import Chunks, system_diagonal, system_product
 from olsq.sequence.jax.control import custom_linear_solve

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 from numpy.typing import ArrayLike
 
-from olsq.checks import check_choice, concrete
+from olsq.arrays.checks import check_choice, concrete
 from olsq.problem import Moments, Sizes, Solution, Stats, error_bounds
 from olsq.sequence.jax.autodiff import solve_in_groups
 from olsq.sequence.jax.control import in_shard_map

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.checks import (
+from olsq.arrays.checks import (
     check_forget,
     check_moment_shapes,
     check_real,

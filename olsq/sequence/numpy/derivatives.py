@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.checks import check_real
+from olsq.arrays.checks import check_real
 from olsq.problem import Gradients
 from olsq.sequence.numpy.chunks import (
     Chunk,

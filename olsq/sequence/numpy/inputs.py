@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq import checks
-from olsq.checks import check_forget, sequence_ridge_axes, shape_error
+from olsq.arrays import checks
+from olsq.arrays.checks import check_forget, sequence_ridge_axes, shape_error
 from olsq.problem import Moments
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numba import config
 from numpy.typing import NDArray
 
-from olsq.checks import check_real, check_streams
+from olsq.arrays.checks import check_real, check_streams
 from olsq.problem import Moments, Sizes, Solution, Stats, error_bounds
 from olsq.sequence.numpy import stream as kernels
 from olsq.sequence.numpy.blas import addresses

@@ -1,0 +1,1 @@
+"""Checks and conversions of array arguments, shared by NumPy and JAX."""

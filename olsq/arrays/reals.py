@@ -1,0 +1,161 @@
+"""Convert real numbers of any container to a float array, and refuse everything else.
+
+NumPy would turn NaT into -9e18, "1.5" into 1.5, and drop an imaginary part or a mask.  Here text,
+dates and complex numbers are refused by the argument's name, and what is missing (a masked entry,
+``None``, pandas' ``NA``, a null of Arrow or Polars) becomes NaN.
+"""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.arrays.checks import shown
+
+_KEPT = (np.dtype(np.float64), np.dtype(np.float32))
+_DATES = (np.datetime64, np.timedelta64, datetime.date, datetime.time, datetime.timedelta)
+
+
+def real_array(values: Any, name: str) -> NDArray:
+    """Convert ``values`` to float32 (if it is that) or float64, with missing entries as NaN.
+
+    Parameters
+    ----------
+    values : array, masked array, sequence, frame or series (pandas, Polars, Arrow), or number
+    name : str
+        The argument's name, for the error.
+
+    Raises
+    ------
+    ValueError
+        For text, dates, complex numbers, records, ragged sequences.
+    TypeError
+        For sparse matrices and objects that are no numbers.
+    """
+    if type(values) is float or (type(values) is np.ndarray and values.dtype in _KEPT):
+        return np.asarray(values)
+    if isinstance(values, np.ma.MaskedArray):
+        return _filled(values, name)
+    if hasattr(values, "toarray") and hasattr(values, "nnz"):
+        raise TypeError(
+            f"Sparse data was passed for {name}, but dense data is required. "
+            "Use '.toarray()' to convert to a dense numpy array."
+        )
+    if isinstance(values, (list, tuple)) and any(isinstance(v, np.ma.MaskedArray) for v in values):
+        return _filled(np.ma.array(values), name)
+    return _from_array(_gathered(values, name), name)
+
+
+def _no() -> bool:
+    return False
+
+
+def _gathered(values: Any, name: str) -> NDArray:
+    """Convert ``values`` to one NumPy array, of whatever dtype."""
+    to_numpy = getattr(values, "to_numpy", None)
+    if callable(getattr(values, "collect", None)) and hasattr(values, "collect_schema"):
+        raise TypeError(f"{name} must be data, got a {type(values).__name__}: collect() it first")
+    try:
+        if type(values).__module__.partition(".")[0] == "pyarrow":
+            return _from_arrow(values, name)
+        if to_numpy is None:
+            return np.asarray(values)
+        columns = getattr(values, "dtypes", getattr(values, "dtype", None))
+        dtypes: list[Any] = list(columns) if hasattr(columns, "__iter__") else [columns]  # type: ignore
+        # pandas dtypes have a kind, those of Polars do not
+        kinds = {getattr(dtype, "kind", "") for dtype in dtypes}
+        if kinds & {"m", "M"} or any(getattr(t, "is_temporal", _no)() for t in dtypes):
+            raise _no_dates(name)
+        if kinds <= set("biuf") and not all(isinstance(dtype, np.dtype) for dtype in dtypes):
+            single = all(dtype.itemsize == 4 and dtype.kind == "f" for dtype in dtypes)
+            return to_numpy(dtype=np.float32 if single else np.float64, na_value=np.nan)
+        return np.asarray(to_numpy())
+    except (TypeError, ValueError) as error:
+        if str(error).startswith(name):
+            raise
+        raise ValueError(f"{name} must be numeric, one rectangular array: {error}") from None
+
+
+def _from_arrow(values: Any, name: str) -> NDArray:
+    """Convert an Arrow table, batch or array; nulls become NaN, or None among objects."""
+    table = hasattr(values, "column_names")
+    columns = [np.asarray(column) for column in (values.columns if table else [values])]
+    if any(column.dtype.kind in "mM" for column in columns):
+        raise _no_dates(name)
+    if not table:
+        return columns[0]
+    return np.column_stack(columns) if columns else np.empty((values.num_rows, 0))
+
+
+def _from_array(array: NDArray, name: str) -> NDArray:
+    kind = array.dtype.kind
+    if array.dtype in _KEPT:
+        return array
+    if kind in "biuf" or (kind == "V" and np.can_cast(array.dtype, np.float64)):  # V: bfloat16
+        with np.errstate(over="ignore"):  # a long double that is too large is infinite
+            return array.astype(np.float64)
+    if kind == "O":
+        return np.array([_number(v, name) for v in array.flat]).reshape(array.shape)
+    if kind == "c":
+        raise _no_complex(name)
+    if kind in "mM":
+        raise _no_dates(name)
+    if kind in "SUT":
+        raise _no_text(name, array.flat[0] if array.size else "")
+    raise ValueError(f"{name} must be numeric, got an array of dtype {array.dtype}")
+
+
+def _filled(values: np.ma.MaskedArray, name: str) -> NDArray:
+    """Return a masked array's data with NaN where it is masked, whatever lies under the mask."""
+    mask = np.ma.getmaskarray(values)
+    data = np.ma.getdata(values)
+    if data.dtype.kind == "O":
+        data = data.copy()
+        data[mask] = None
+    array = _from_array(data, name)
+    return np.where(mask, array.dtype.type(np.nan), array) if mask.any() else array
+
+
+def _number(value: Any, name: str) -> float:
+    """Convert one entry of an object array to a float."""
+    if type(value) is float:
+        return value
+    if value is None or value is np.ma.masked or type(value).__name__ == "NAType":
+        return np.nan
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    if isinstance(value, (str, bytes, bytearray)):
+        raise _no_text(name, value)
+    if isinstance(value, (complex, np.complexfloating)):
+        raise _no_complex(name)
+    if isinstance(value, _DATES):
+        raise _no_dates(name)
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"{name} must be numeric: {error}") from None
+
+
+def _no_text(name: str, value: Any) -> ValueError:
+    return ValueError(
+        f"{name} must be numeric, got text such as {shown(value)}: convert it first, "
+        "for instance with astype(float)"
+    )
+
+
+def _no_complex(name: str) -> ValueError:
+    return ValueError(
+        f"{name} must be real. Complex data not supported: pass the real and imaginary parts as "
+        "separate columns"
+    )
+
+
+def _no_dates(name: str) -> ValueError:
+    return ValueError(
+        f"{name} must be numeric, got dates or durations: turn them into numbers first, for "
+        "instance (t - t0) / np.timedelta64(1, 'D')"
+    )

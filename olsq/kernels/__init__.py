@@ -1,0 +1,1 @@
+"""The one Numba decorator of the package, and its cache of compiled code."""

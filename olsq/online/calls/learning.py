@@ -1,0 +1,225 @@
+"""One call of ``fit`` or ``partial_fit``: its checked rows, and what absorbing them gives.
+
+Blocks of rows are brought to float64 one after another, so that a long call needs no copy of the
+data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.online.files.frozen import MadeWith
+from olsq.online.forms.rows import Rows, Trace, clip_to
+from olsq.online.forms.square_root import SquareRootForm
+from olsq.online.forms.statistics import statistics_of
+from olsq.online.forms.targets import TargetGroups
+from olsq.online.paths.collector import PathCollector, joined
+from olsq.online.paths.path import CoefficientPath
+from olsq.online.rows.times import elapsed_times, half_life_gates, span_after
+
+BLOCK_ENTRIES = 131072  # regressors prepared at a time: what fits a core's cache
+PATH_ENTRIES = 32768  # the same with coefficients and variances after every row beside them
+
+Block = slice | NDArray[np.int64]
+
+
+class Origin(NamedTuple):
+    """What the first rows and the parameters decide about a state, for all that follows."""
+
+    n_features: int
+    n_targets: int  # 0 for a one-dimensional y
+    dtype: np.dtype  # of what comes out
+    in_time: bool  # whether the first rows had an index of their own
+    ridge: NDArray  # (k,), with the intercept's zero first where there is one
+    names: NDArray | None  # of the features
+    intercept: bool
+    discounted: bool
+    sandwich: bool
+    made_with: MadeWith  # the parameters behind the state, whatever set_params says since
+    targets: tuple[str, ...] | None = None  # their names
+
+    @property
+    def columns(self) -> int:
+        """The m of the state: targets, at least one."""
+        return max(self.n_targets, 1)
+
+
+class Call(NamedTuple):
+    """Rows that were checked; the state knows nothing of them yet."""
+
+    X: NDArray  # (n, d)
+    Y: NDArray  # (n, m)
+    gates: NDArray[np.float64]  # (n,)
+    weights: NDArray[np.float64]  # (n,)
+    usable: NDArray[np.bool_] | None  # (n,), or (n, m) by target; None: all
+    one_target: bool  # y was one-dimensional
+    names: NDArray | None
+    in_time: bool
+    targets: tuple[str, ...] | None = None  # names
+    times: NDArray | None = None  # (n,), of a stream whose window or half-life is one of time
+    half_life: float | None = None  # in the unit of times
+    unit: float | None = None  # of time in which coefficients drift; gates are times elapsed then
+
+    @property
+    def factors(self) -> NDArray[np.float64]:
+        """The forgetting factors (n,) of the rows."""
+        return self.gates if self.unit is None else np.ones(self.gates.shape)
+
+    @property
+    def nothing_usable(self) -> bool:
+        """Whether every row has to be skipped."""
+        return self.usable is not None and not self.usable.any()
+
+    @property
+    def n_samples(self) -> int:
+        """Rows that teach something."""
+        seen = self.weights > 0
+        if self.usable is not None:
+            seen = seen & (self.usable if self.usable.ndim == 1 else self.usable.any(axis=1))
+        return int(np.count_nonzero(seen))
+
+    def of(self, targets: NDArray[np.int64]) -> Call:
+        """The same rows for some of the targets, which miss the same rows."""
+        every, usable = len(targets) == self.Y.shape[1], self.usable
+        if every and (usable is None or usable.ndim == 1):
+            return self
+        if usable is not None and usable.ndim == 2:
+            usable = usable[:, targets[0]]
+        return self._replace(Y=self.Y if every else self.Y[:, targets], usable=usable)
+
+
+class Absorbed(NamedTuple):
+    """The state after a call, its a-priori residuals (n, m), and its path if that is wanted.
+
+    ``calls`` are the rows of each group of targets, with the factors that they were learnt with.
+    """
+
+    engine: TargetGroups
+    residual: NDArray
+    calls: list[Call]
+    path: CoefficientPath | None
+
+
+def absorb(
+    engine: TargetGroups, call: Call, origin: Origin, *, began: bool, want_path: bool, fewest: int,
+    statistics: bool = True,
+) -> Absorbed:  # fmt: skip
+    """Feed a call to an engine, which changes.
+
+    ``began`` says whether it has learnt rows before; a path is NaN below ``fewest`` samples, and
+    has ``statistics`` or NaN in their place.
+    """
+    if call.usable is not None:
+        engine = engine.split(call.usable)
+    (n, m), k = call.Y.shape, origin.ridge.size
+    residual = np.empty((n, m), origin.dtype)
+    collectors, calls = [], []
+    for targets, part in engine.groups:
+        own, every = forgetting_in_time(call.of(targets), part), len(targets) == m
+        calls.append(own)
+        collector = None
+        if want_path:
+            collector = PathCollector(
+                n, len(targets), k, origin.dtype, origin.sandwich, statistics
+            )
+            if began and own.usable is not None:
+                given = origin.ridge, origin.discounted, origin.sandwich
+                collector.begin(part.form, *statistics_of(part.form, *given))
+            collectors.append(collector)
+        errors = residual if every else np.empty((n, len(targets)), origin.dtype)
+        _feed(part, own, origin, errors, collector)
+        if not every:
+            residual[:, targets] = errors
+    if not want_path:
+        return Absorbed(engine, residual, calls, None)
+    for collector in collectors:
+        collector.finish(fewest)
+    order = [part.targets for part in engine.groups]
+    path = joined(collectors, order, residual, origin.intercept)
+    if origin.n_targets == 0:
+        path = CoefficientPath(*(a[:, 0] for a in path))
+    return Absorbed(engine, residual, calls, path)
+
+
+def forgetting_in_time(call: Call, engine: Any) -> Call:
+    """Convert a half-life, or a unit of drift, in time into one gate per row.
+
+    They count from the last row that the engine has learnt, and the engine's span goes on.
+    """
+    if call.times is None:
+        return call
+    span = np.empty(0, call.times.dtype)
+    span = span if getattr(engine, "span", None) is None else engine.span
+    if call.half_life is not None:
+        gates = half_life_gates(call.times, call.usable, span, call.half_life)
+    elif call.unit is None:  # a window
+        return call
+    else:
+        gates = elapsed_times(call.times, call.usable, span) / call.unit
+    engine.span = span_after(call.times, call.usable, span)
+    return call._replace(gates=gates)
+
+
+def _feed(
+    engine: Any, call: Call, origin: Origin, residual: NDArray, collector: PathCollector | None
+) -> None:
+    """Give an engine the rows of a call; ``residual`` (n, m) receives the a-priori errors."""
+    (n, m), k, usable = call.Y.shape, origin.ridge.size, call.usable
+    # Where rows are places in time, a missing one takes its place in the window, empty.
+    empty = usable if engine.positions else None
+    if usable is not None:
+        residual[:] = np.nan
+    if call.nothing_usable and isinstance(engine.form, SquareRootForm):
+        engine.form.narrow()  # as every row leaves it
+    for block in _blocks(n, None if empty is not None else usable, k, collector is not None):
+        rows = prepare(call, block, empty, origin.intercept)
+        trace = Trace.none(m, k)
+        if collector:
+            trace = collector.trace(block, rows.X.shape[0])
+        block_residual = np.empty(rows.Y.shape)
+        times = None if call.times is None else call.times[block]
+        engine.update(rows, block_residual, trace, times)
+        residual[block] = clip_to(block_residual, residual.dtype)
+        if collector:
+            collector.add(trace, block, origin.ridge, origin.discounted)
+    if empty is not None:
+        residual[~empty] = np.nan
+        if collector:
+            collector.recursive[~empty] = np.nan
+
+
+def prepare(call: Call, block: Block, usable: NDArray[np.bool_] | None, intercept: bool) -> Rows:
+    """The rows of a block in float64, with the intercept's column of ones.
+
+    Those that are not ``usable`` (n,) become rows of zeros and weight 0.
+    """
+    chosen, targets, weights = call.X[block], call.Y[block], call.weights[block]
+    if usable is not None:
+        ok = usable[block]
+        chosen, targets = (np.where(ok[:, None], a, 0.0) for a in (chosen, targets))
+        weights = np.where(ok, weights, 0.0)
+    if intercept:
+        rows = np.empty((chosen.shape[0], chosen.shape[1] + 1))
+        rows[:, 0] = 1
+        rows[:, 1:] = chosen
+    else:
+        rows = np.ascontiguousarray(chosen, np.float64)
+    return Rows.of(rows, np.ascontiguousarray(targets, np.float64), call.gates[block], weights)
+
+
+def _blocks(
+    n: int, usable: NDArray[np.bool_] | None, k: int, want_path: bool
+) -> Iterator[Block]:  # fmt: skip
+    """The usable rows of a call in pieces that fit the cache: slices, or indices under a mask."""
+    # Whole blocks of eight rows, so that the covariance form shares out rows alike in all calls.
+    size = max(64, (PATH_ENTRIES if want_path else BLOCK_ENTRIES) // k // 8 * 8)
+    for start in range(0, n, size):
+        stop = min(start + size, n)
+        if usable is None or usable[start:stop].all():
+            yield slice(start, stop)
+        elif usable[start:stop].any():
+            yield start + np.flatnonzero(usable[start:stop])

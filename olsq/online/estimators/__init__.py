@@ -1,0 +1,1 @@
+"""The recursive and rolling estimators, and what all estimators share."""

@@ -1,0 +1,343 @@
+"""Learning at the public edge: a call is checked, absorbed, and committed last."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from olsq.arrays.reals import real_array
+from olsq.forgetting.base import Forgetting
+from olsq.online.calls import one_row
+from olsq.online.calls.learning import Absorbed, Call, Origin, absorb
+from olsq.online.estimators.state import StateHolder
+from olsq.online.forms.targets import TargetGroups
+from olsq.online.paths.path import CoefficientPath
+from olsq.online.rows import inputs
+from olsq.online.rows.frames import Labels, check_same_index, column_names
+from olsq.online.rows.options import check_weight
+from olsq.online.rows.times import Timing, as_array, name_of, read_times, times_of_call
+from olsq.problem import LARGEST
+
+
+class StreamingRegressor(StateHolder):
+    """Base of the estimators; subclasses give the parameters, ``_start`` and ``_gates``."""
+
+    # -- learning ---------------------------------------------------------------------------------
+
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, *,
+        times: Any = None,
+    ) -> Self:  # fmt: skip
+        """Forget everything and learn the rows of X, y in order.
+
+        Parameters
+        ----------
+        X : array or frame (n, d)
+        y : array or series (n,), or array or frame (n, m)
+        sample_weight : array (n,), optional
+        times : array (n,), optional
+            See :meth:`partial_fit`.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError, TypeError
+            As :meth:`partial_fit`; also if no row is left to learn from.  An estimator that was
+            fitted before is unchanged then.
+        """
+        self._learn(X, y, sample_weight, None, times, restart=True, want_path=False)
+        return self
+
+    def partial_fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        forget: ArrayLike | None = None,
+        times: Any = None,
+    ) -> Self:
+        """Learn the rows of X, y in order, after everything learnt before.
+
+        Parameters
+        ----------
+        X : array (n, d)
+            Regressors; n may be 0, but for the first call, which decides the dtype of what comes
+            out: float32 for float32, otherwise float64.  All is computed in float64, a block of
+            rows at a time.  A first call may hold no row that can be learnt: the estimator is
+            fitted then, and what it predicts is its prior, or 0.
+        y : array (n,) or (n, m)
+        sample_weight : array (n,), optional
+            Weights >= 0.  A row of weight 0 teaches nothing but lets forgetting go on.
+        forget : float or array (n,), optional
+            Forgetting factors for these rows instead of the estimator's own.
+        times : array, series or index (n,), optional
+            When the rows were, for a window or half-life that is a length of time: dates, or
+            numbers if the length is one; none missing, none before the one before it (several rows
+            may be at one time), also across calls.  Default: the index of X, or else of y, if it
+            is one of dates.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError, TypeError
+            For bad shapes, values out of range, times that are missing, go back or are not called
+            for, non-finite rows under ``missing="raise"``; for a
+            parameter that is no longer what the state was made with (only ``forget``,
+            ``half_life``, ``missing`` and ``min_samples`` may change between rows, ``missing`` not
+            to or from "skip_target").  All checks come first: after an error the state is what it
+            was.
+        """
+        if sample_weight is None and forget is None and times is None:
+            with self._locked():
+                if one_row.learn(self, X, y) is not None:
+                    return self
+        self._learn(X, y, sample_weight, forget, times, restart=False, want_path=False)
+        return self
+
+    def step(self, x: ArrayLike, y: ArrayLike, *, time: Any = None) -> tuple[Any, Any]:
+        """Predict one row, then learn it: what :meth:`predict` and :meth:`partial_fit` do.
+
+        Parameters
+        ----------
+        x : array (d,) or (1, d)
+        y : number, or array (m,) with several targets
+        time : date or number, optional
+            When it was, for a window or half-life in time; see :meth:`partial_fit`.
+
+        Returns
+        -------
+        prediction : number or array (m,)
+            Made before the row is learnt; 0, or the prior's, while there is no estimate.  NaN
+            where x has a missing value.
+        residual : number or array (m,)
+            ``y - prediction``; NaN where the row cannot be learnt.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As :meth:`partial_fit`.
+
+        Notes
+        -----
+        The fastest way to feed a stream row by row, in float64 arrays: some microseconds more than
+        the O(d^2) of the arithmetic.  Feeding many rows a call is faster still.
+
+        Examples
+        --------
+        >>> import numpy as np, olsq
+        >>> est = olsq.RecursiveLeastSquares(fit_intercept=False, ridge=1.0)
+        >>> est.step(np.array([1.0]), 2.0)
+        (0.0, 2.0)
+        >>> est.step(np.array([1.0]), 2.0)
+        (1.0, 1.0)
+        """
+        X = x[None] if type(x) is np.ndarray and x.ndim == 1 else np.atleast_2d(x)
+        fitted = "_origin" in self.__dict__
+        several = self._origin.n_targets > 0 if fitted else np.size(y) > 1
+        Y = np.atleast_2d(y) if several else np.atleast_1d(y)
+        if X.shape[0] != 1 or Y.shape[0] != 1:
+            raise ValueError(
+                f"step takes one row, got x of shape {np.shape(x)} and y of shape {np.shape(y)}"
+            )
+        with self._locked():
+            if time is None and (short := one_row.learn(self, X, Y)) is not None:
+                return short[0], (short[1][0].copy() if several else short[1].item())
+            known = self._has_estimate()
+            if known:
+                before = self.predict(X)[0]
+            else:
+                row = real_array(X, "x")
+                before = np.full(np.shape(Y[0]), 0.0 if np.isfinite(row).all() else np.nan)
+            self.partial_fit(X, Y, times=None if time is None else [time])
+            own = known and self._residual is not None
+            residual = self.residual_[0] if own else Y[0] - before
+        return (before, residual) if several else (before.item(), residual.item())
+
+    def _has_estimate(self) -> bool:
+        """Whether :meth:`predict` has something to predict with."""
+        return "_engine" in self.__dict__ or self._before_first_row() is not None
+
+    def partial_fit_path(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        forget: ArrayLike | None = None,
+        times: Any = None,
+        statistics: bool = True,
+    ) -> CoefficientPath:
+        """Learn like :meth:`partial_fit` and return the coefficients after every row.
+
+        ``statistics=False`` leaves out noise variances and standard errors, which read NaN then.
+
+        Returns
+        -------
+        CoefficientPath
+            O(n d) memory, for these rows only.
+        """
+        labels = Labels.of(X, y)
+        path = self._learn(
+            X, y, sample_weight, forget, times, restart=False, want_path=True,
+            statistics=statistics,
+        )  # fmt: skip
+        assert path is not None
+        if times is not None:
+            labels = labels._replace(times=as_array(*read_times(times)), time_name=name_of(times))
+        return path.labelled(self._labels(labels))
+
+    def _labels(self, labels: Labels) -> Labels:
+        """Labels of a call's results: names that the call lacks are those of the first call."""
+        names = self._origin.names
+        if labels.features is None and names is not None:
+            labels = labels._replace(features=tuple(names))
+        if labels.targets is None:
+            labels = labels._replace(targets=self._origin.targets)
+        return labels._replace(intercept=self._origin.intercept)
+
+    def _learn(
+        self, X: Any, y: Any, sample_weight: Any, forget: Any, times: Any, *, restart: bool,
+        want_path: bool, statistics: bool = True,
+    ) -> CoefficientPath | None:  # fmt: skip
+        with self._locked():
+            fitted = not restart and hasattr(self, "_engine")
+            if fitted:
+                self._check_frozen()
+            self._check_parameters()
+            origin = self._origin if fitted else None
+            call = self._check_call(X, y, sample_weight, forget, origin)
+            if restart and call.nothing_usable:
+                raise inputs.no_usable_row(call.Y)
+            call, timing = self._in_time(call, times, X, y, forget, fitted)
+            labels = Labels.of(X, y) if self._frames_out else None
+            if restart and not call.weights.any():
+                raise ValueError("sample_weight is zero in every row; no row is left to learn from")
+            if fitted:
+                origin, seen, engine = self._origin, self.n_samples_seen_, self._engine
+                # Long calls, and those that feed several engines, work on a copy, so that an
+                # interrupt cannot leave half an update behind.
+                if len(call.X) > origin.ridge.size or engine.parting:
+                    engine = engine.copy()
+            else:
+                origin, seen = self._origin_of(call), 0
+                parting = self.missing == "skip_target"
+                engine = TargetGroups.together(self._start(origin), origin.columns, parting)
+            found = absorb(
+                engine, call, origin, began=fitted, want_path=want_path, fewest=self._fewest,
+                statistics=statistics,
+            )  # fmt: skip
+            logs = self._log_weights_after(found, began=fitted, weighted=sample_weight)
+            known = want_path or engine.form.reports_residuals
+            residual = found.residual if known else None
+            if fitted:
+                self.__dict__.update(
+                    _engine=found.engine, n_samples_seen_=seen + call.n_samples,
+                    _residual=residual, _log_weights=logs, _timing=timing,
+                )  # fmt: skip
+            else:
+                self._settle(
+                    origin, found.engine, samples=call.n_samples, residual=residual, logs=logs,
+                    timing=timing,
+                )  # fmt: skip
+            if labels is not None:
+                self._labelled_residual = residual, labels
+            one_row.of(self)  # for the next row
+            return found.path
+
+    def _log_weights_after(
+        self, found: Absorbed, *, began: bool, weighted: Any
+    ) -> NDArray[np.float64] | None:
+        """The forgotten sum of the logarithms of the weights (m,); None while all were 1."""
+        before = self._log_weights if began else None
+        if before is None and weighted is None:
+            return None
+        if before is None:
+            self.__dict__.pop("_short_way", None)  # which does not know of it
+            before = np.zeros(found.residual.shape[1])
+        after = before.copy()
+        for (targets, _), own in zip(found.engine.groups, found.calls, strict=True):
+            chosen = slice(None) if own.usable is None else own.usable
+            gates, weights = own.factors[chosen], own.weights[chosen]
+            left = np.cumprod(gates[::-1])[::-1]  # of what was before each row
+            logs = np.log(np.where(weights > 0, weights, 1.0))
+            total = logs[-1:].sum() + (left[1:] * logs[:-1]).sum()
+            after[targets] = before[targets] * (left[0] if left.size else 1.0) + total
+        return after
+
+    def _check_call(
+        self, X: Any, y: Any, sample_weight: Any, forget: Any, origin: Origin | None
+    ) -> Call:
+        """The rows of a call; ``origin`` is None if they are the first ones."""
+        fitted = origin is not None
+        rows_X = inputs.check_X(X, self, origin.n_features if origin else None, allow_empty=fitted)
+        n = rows_X.shape[0]
+        rows_y = inputs.check_y(y, self, n, origin.n_targets if origin else None)
+        bare = type(X) is np.ndarray and type(y) is np.ndarray and sample_weight is forget is None
+        if not bare:  # a microsecond, which a single row would notice
+            check_same_index(X=X, y=y, sample_weight=sample_weight, forget=forget)
+        names = inputs.feature_names(X) if type(X) is not np.ndarray else None
+        if fitted and names is not None:
+            inputs.check_feature_names(X, getattr(self, "feature_names_in_", None))
+        weights = check_weight(sample_weight, n)
+        gates = self._gates(forget, n)
+        usable = self._usable(rows_X, rows_y, None if sample_weight is None else weights)
+        in_time = not fitted and (inputs.has_index(X) or inputs.has_index(y))
+        Y = rows_y if rows_y.ndim == 2 else rows_y[:, None]
+        targets = None if fitted else column_names(y)
+        return Call(rows_X, Y, gates, weights, usable, rows_y.ndim == 1, names, in_time, targets)
+
+    def _in_time(
+        self, call: Call, times: Any, X: Any, y: Any, forget: Any, fitted: bool
+    ) -> tuple[Call, Timing | None]:
+        """The call with its times, and the stream's after it; unchanged where rows count."""
+        if times is not None:
+            check_same_index(X=X, y=y, times=times)
+        before = self._timing if fitted else None
+        duration = self._duration(times is not None or before is not None)
+        value, example = self._timed_option()
+        if duration is None:
+            if times is not None:
+                raise ValueError(
+                    f"times are not used with {value}, which counts rows: leave times out, or give "
+                    f"a length of time such as {example}"
+                )
+            return call, None
+        if fitted and before is None and self.n_samples_seen_ > 0:
+            raise ValueError(
+                f"{value} is a length of time, but this {type(self).__name__} has learnt rows "
+                "without times: call fit to start anew"
+            )
+        if forget is not None:
+            raise ValueError(f"forget and {value}, a length of time, exclude each other")
+        countable = not isinstance(getattr(self, "forget", None), Forgetting)
+        found, timing = times_of_call(
+            times, X, y, len(call.X), duration, before, value, countable=countable
+        )
+        if self._drifts_in_time:
+            return call._replace(times=found, unit=duration.length), timing
+        half_life = duration.length if self.TIMED == "half_life" else None
+        return call._replace(times=found, half_life=half_life), timing
+
+    def _usable(self, X: NDArray, y: NDArray, weights: NDArray | None) -> NDArray[np.bool_] | None:
+        """Which rows (n,) can be learnt, or (n, m) if by target; None if all can."""
+        stored = self._stored
+        if stored == np.float32:
+            inputs.check_magnitudes({"X": X, "y": y}, LARGEST[stored])
+        if self.missing != "skip_target":
+            return inputs.usable_rows(X, y, weights, self.missing, self, stored)
+        given = np.isfinite(y if y.ndim == 2 else y[:, None])
+        if given.all():
+            rows = inputs.usable_rows(X, y, weights, "skip", self, stored)
+            return None if rows is None else rows[:, None] & given
+        known = np.where(np.isfinite(y), y, y.dtype.type(0))
+        rows = inputs.usable_rows(X, known, weights, "skip", self, stored)
+        return given if rows is None else rows[:, None] & given

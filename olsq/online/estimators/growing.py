@@ -1,0 +1,93 @@
+"""More regressors than before: those that were 0 in every row so far, exactly."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.online.estimators.recursive import RecursiveLeastSquares
+from olsq.online.files import frozen
+from olsq.online.forms import covariance
+from olsq.online.forms.adaptive import AdaptiveForm
+from olsq.online.forms.covariance import CovarianceForm
+from olsq.online.forms.form_switch import FormSwitch
+from olsq.online.forms.information import InformationForm
+from olsq.online.forms.square_root import SquareRootForm
+from olsq.online.forms.square_root_kernels import DECAY
+from olsq.online.forms.targets import Group, TargetGroups
+from olsq.online.rows.options import check_ridge
+
+
+def with_features(estimator: RecursiveLeastSquares, n_features: int) -> RecursiveLeastSquares:
+    """A copy of a fitted estimator with new features after the old ones.
+
+    It is the one that had seen them as zeros in every row: their information is what forgetting
+    has left of the ridge.  The ridge must be one number, and there can be no prior and no names.
+    """
+    origin, added = estimator._origin, n_features - estimator.n_features_in_
+    if added < 0 or np.ndim(estimator.ridge) or estimator.prior is not None:
+        raise ValueError("features can only be added, under one ridge and without a prior")
+    if isinstance(form := estimator._engine.form, AdaptiveForm):
+        name = type(form.forget).__name__
+        raise ValueError(f"features cannot be added under forget={name}(...): use a factor")
+    ridge = check_ridge(estimator.ridge, added)
+    other = copy.copy(estimator)
+    groups = [Group(targets, widened(engine, ridge)) for targets, engine in other._engine.groups]
+    whole = origin._replace(
+        n_features=n_features, ridge=np.concatenate([origin.ridge, ridge]), names=None,
+        made_with=frozen.snapshot(estimator),
+    )  # fmt: skip
+    other._settle(
+        whole, TargetGroups(groups, other._engine.parting), residual=other._residual,
+        samples=other.n_samples_seen_, metadata=other.metadata_, logs=other._log_weights,
+        timing=other._timing,
+    )  # fmt: skip
+    return other
+
+
+def widened(switch: Any, ridge: NDArray[np.float64]) -> FormSwitch:
+    """The state with coefficients of these ridges (n,) after its own, 0 in every row so far."""
+    form = switch.form
+    if isinstance(form, CovarianceForm):
+        form = covariance.to_square_root(form)
+    d, n, m = form.columns.shape[1], ridge.size, form.loss.size
+    # Wind-up protection would have held a regressor of zeros at this share of its ridge.
+    left = max(float(form.tally[DECAY]), form.limits.floor) * ridge
+    shared: dict[str, Any] = {
+        "columns": np.hstack([form.columns, [left, ridge]]), "tally": form.tally,
+        "held": form.held, "intercept": form.intercept, "precision": form.precision,
+        "spread": _block(form.spread, np.zeros(n)) if form.spread.size else form.spread,
+    }  # fmt: skip
+    wide: SquareRootForm | InformationForm
+    if isinstance(form, InformationForm):
+        shared["columns"] = np.hstack([form.columns, np.zeros((2, n))])  # of the data alone
+        wide = InformationForm(
+            H=_block(form.H, np.zeros(n)), G=np.hstack([form.G, np.zeros((m, n))]),
+            squares=form.squares, ridge=np.concatenate([form.ridge, ridge]),
+            discounted=form.discounted, solving=form.solving, **shared,
+        )  # fmt: skip
+        if form.past_gram is not None and form.past_cross is not None:
+            wide.past_gram = _block(form.past_gram, np.zeros(n))
+            wide.past_cross = np.hstack([form.past_cross, np.zeros((m, n))])
+        return FormSwitch(wide, switch.method, switch.clock, switch.span)
+    wide = SquareRootForm(
+        R=_block(form.R.astype(np.float64), np.sqrt(left)),
+        z=np.hstack([form.z.astype(np.float64), np.zeros((m, n))]), loss=form.loss, **shared,
+    )  # fmt: skip
+    wide.narrow()
+    new = FormSwitch(wide, switch.method, np.array([1, d + n, 0]), switch.span)
+    if switch.method == "covariance":
+        new.try_covariance()
+    return new
+
+
+def _block(matrix: NDArray, diagonal: NDArray) -> NDArray:
+    """``matrix`` and a diagonal after it, zeros beside both."""
+    d, n = matrix.shape[0], diagonal.size
+    out = np.zeros((d + n, d + n), matrix.dtype)
+    out[:d, :d] = matrix
+    out[range(d, d + n), range(d, d + n)] = diagonal
+    return out

@@ -1,0 +1,352 @@
+"""Recursive least squares as an estimator."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from olsq.arrays.checks import check_choice
+from olsq.forgetting.base import Forgetting
+from olsq.online.calls.learning import Origin
+from olsq.online.estimators.strategies import ForgetsByStrategy, needs_information
+from olsq.online.forms.form_switch import METHODS, FormSwitch, resolve_method
+from olsq.online.forms.limits import state_dtype_name
+from olsq.online.forms.moments import check as check_moments
+from olsq.online.forms.moments import switch_from
+from olsq.online.forms.prior import factor_of
+from olsq.online.forms.prior import switch_from as prior_switch
+from olsq.online.forms.targets import TargetGroups
+from olsq.online.rows.durations import (
+    Duration,
+    half_life_duration,
+    is_duration,
+    number_duration,
+    parse_duration,
+)
+from olsq.online.rows.inputs import check_ridge_size
+from olsq.online.rows.options import check_forget, check_per_row, check_ridge, forget_or_half_life
+from olsq.online.sklearn.conventions import MISSING, check_cov
+from olsq.problem import RIDGE_MODES, Moments
+
+
+class RecursiveLeastSquares(ForgetsByStrategy):
+    """Least squares solved again after every sample, with forgetting, without drift.
+
+    Minimises, after every row t, ``sum_i zeta_ti w_i (y_i - x_i . coef - intercept)^2
+    + coef . Lambda_t coef`` with ``zeta_ti`` the product of the forgetting factors after row i.
+
+    Parameters
+    ----------
+    forget : float, array or Forgetting, default 1
+        Forgetting factor in [0, 1]; 1 forgets nothing, 0 starts afresh.  An array gives one
+        factor for each row of every call.  A strategy of :mod:`olsq.forgetting`, such as
+        ``Directional(0.98)``, forgets in its own way, and says what it combines with.  After a 0
+        (and ``ridge=0``, or a discounted ridge) the coefficients are those of minimum norm until
+        rows determine them; :func:`online_lstsq` gives NaN there, since a decision about rank has
+        no derivative.
+    half_life : float, str or timedelta, optional
+        Instead of ``forget``: the number of samples after which a weight has halved, or the time
+        after which it has, for rows at irregular times: text such as "30D" or "36h", a timedelta,
+        or, with ``times`` that are numbers, a number in their unit.  Each row then forgets
+        ``2^(-elapsed / half_life)``, elapsed since the row learnt before it; a row that is skipped
+        lets time pass, and the next one makes up for it.
+    ridge : float or array (d,), default 1e-3
+        Penalty on the squared coefficients, never on the intercept.  0 is an exact diffuse start:
+        ordinary least squares, of minimum norm until enough rows have been seen.  An estimator
+        predicts, as scikit-learn's do: so an intercept and a ridge that steadies the first rows
+        are its defaults, other than those of :func:`coefficient_path`.
+    ridge_mode : {"discounted", "fixed"}
+        Whether the ridge is forgotten with the data (classical RLS) or stays (regularised RLS).
+        "fixed" with forgetting needs ``method="information"``, which "auto" chooses.
+    fit_intercept : bool, default True
+    method : {"auto", "covariance", "sqrt", "information"}
+        "covariance": the inverse information matrix, bitwise symmetric; the fast one, used within
+        bounds that keep its digits and left for the square-root form outside of them.
+        "sqrt": triangular factor of the information matrix by Givens rotations; the safe one.
+        "information": moments, and a Cholesky solve for every row's residual; bulk updates
+        without residuals are matrix products (``residuals=False``).
+        "auto": "information" for ``ridge_mode="fixed"``, else "covariance".
+    missing : {"skip", "raise", "skip_target"}
+        A row with a non-finite value in X or y is skipped as if it had never come (no forgetting,
+        not counted), or refused with an error.  "skip_target": a target that is missing skips the
+        row for that target alone, and each is learnt exactly as if it were the only one.  Targets
+        that missed the same rows share a factor; every other history costs one more in time and
+        memory, so at most m times as much.
+    residuals : bool, default True
+        Whether ``method="information"`` keeps a-priori residuals: one O(d^3) solve a row.  The
+        other methods have them for nothing.
+    state_dtype : {"float64", "float32"}
+        In what the factor of the state (d^2 + m d numbers) is stored between calls; rows are
+        computed with in float64 whatever their dtype.  "float32" is for many small states: it
+        halves them, takes ``method="sqrt"`` (which "auto" chooses) and rounds once a call.  A call
+        adds nothing to an entry that it changes by less than half a unit in its last place, which
+        bounds the effective memory ``1 / (1 - forget)``: of rows that come **one a call**, white
+        regressors and an intercept, the intercept is off by .1 of its standard error at a memory
+        of 1e4 rows and by .7 at 1e5 (the slopes by .001 and .01); from 4e6 rows on a column of ones
+        adds nothing.  It is less for regressors far from zero, and more where a call brings many
+        rows.  Values between 1e-17 and 1e17.
+    cov : {"posterior", "sandwich"}
+        What standard errors mean.  "posterior": ``sigma2 P``, with P the inverse information; right
+        if row i's noise has variance ``sigma2 / w_i`` and forgotten rows really are noisier, so at
+        forget = 1 these are the errors of weighted least squares, but under forgetting they are
+        too wide for a stream whose noise is the same all along (a "95 %" band covers 99.4 %).
+        "sandwich": ``sigma2 P S P`` with ``S_t = forget^2 S_{t-1} + w^2 x x^T``, the exact variance
+        of the estimates for noise of one variance, whatever forgetting and weights are; for noise
+        of variance ``sigma2 / w_i`` multiply rows of X and y by ``sqrt(w_i)`` instead of weighting.
+        Both take the noise for uncorrelated.  O(d^2) more time a row and d^2 more numbers.
+    prior : (mean, covariance) or Moments, optional
+        What is known before the first row, instead of ``ridge``: coefficients of this mean (k,), or
+        (m, k) by target, and a covariance (k, k), or variances (k,), in units of the noise's
+        variance; k is d, or d + 1 with an intercept, the intercept's first.  inf on the diagonal:
+        nothing is known.  Or the moments of other data.  It is forgotten like rows learnt before
+        the first one, and counts as one row per coefficient in ``sigma2_``, which is the mean of
+        the conjugate (normal, inverse-gamma) posterior without a prior of its own: ``(sum e^2 +
+        (coef - mean)^T C^-1 (coef - mean)) / n`` at forget = 1.  With it ``predict``, ``leverage``,
+        ``sample_coef`` and ``step`` answer before the first row.  Not with ``ridge_mode="fixed"``
+        or ``cov="sandwich"``.
+
+    Attributes
+    ----------
+    coef_ : array (d,) or (m, d)
+    intercept_ : float or array (m,)
+    n_samples_seen_ : int
+        Rows learnt; skipped rows and rows of weight 0 do not count.
+    residual_ : array (n,) or (n, m)
+        A-priori residuals of the last call.
+    sigma2_, coef_stderr_, intercept_stderr_
+        Noise variance and standard errors; inf where the data do not determine them.
+    rank_, determined_
+        How many directions, and which coefficients (d,), are determined.
+    n_held_ : int
+        How often wind-up protection acted.
+    forgetting_ : dict
+        What a strategy given as ``forget`` found: factor, noise variance, breaks.
+    n_features_in_, feature_names_in_, metadata_
+
+    Notes
+    -----
+    Several threads may use one estimator: each call is done as a whole, in the order of arrival.
+    Cost per row: O(d^2 + m d) time, O(d^2 + m d) memory ("information" with residuals: O(d^3)).
+    The first use compiles the kernels (seconds; cached on disk).  No derivatives.
+
+    Wind-up: where forgetting is about to push a direction's information below rounding level, the
+    coefficient is observed "at its present value" with just enough weight to stay determined
+    (stabilised forgetting): it does not move, nothing overflows, other directions keep forgetting.
+    So is a regressor that has been zero until its information fell by 1e-60 (float32 states:
+    1e-12).  Held coefficients are not ``determined_``.  "information" holds only that regressor;
+    other directions that are lost become minimum norm, or return to zero with
+    ``ridge_mode="fixed"``.
+
+    Gaps: rows after a gap of any number of half-lives decide what they determine, and the rows
+    before it what these leave open, with every method.
+
+    References: Golub & Van Loan 2013, 6.5 (updating QR); Haykin 2014, ch. 10 and 15; Kulhavy &
+    Zarrop 1993 (stabilised forgetting).
+
+    Examples
+    --------
+    >>> import numpy as np, olsq
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((1000, 3))
+    >>> y = X @ [1.0, -2.0, 0.5] + 3.0 + 0.01 * rng.standard_normal(1000)
+    >>> est = olsq.RecursiveLeastSquares(forget=0.99)
+    >>> for row, target in zip(X, y):
+    ...     _ = est.partial_fit(row[None], [target])
+    >>> est.coef_.round(1), round(float(est.intercept_), 1)
+    (array([ 1. , -2. ,  0.5]), 3.0)
+    """
+
+    def __init__(
+        self,
+        *,
+        forget: Any = 1.0,
+        half_life: Any = None,
+        ridge: Any = 1e-3,
+        ridge_mode: str = "discounted",
+        fit_intercept: bool = True,
+        method: str = "auto",
+        missing: str = "skip",
+        residuals: bool = True,
+        state_dtype: Any = "float64",
+        cov: str = "posterior",
+        prior: Any = None,
+    ) -> None:
+        self.forget = forget
+        self.half_life = half_life
+        self.ridge = ridge
+        self.ridge_mode = ridge_mode
+        self.fit_intercept = fit_intercept
+        self.method = method
+        self.missing = missing
+        self.residuals = residuals
+        self.state_dtype = state_dtype
+        self.cov = cov
+        self.prior = prior
+
+    @classmethod
+    def from_moments(
+        cls, moments: Moments, *, ridge_mode: str, fit_intercept: bool, **parameters: Any
+    ) -> Self:
+        """An estimator that goes on from moments, as if it had learnt what they sum up.
+
+        Parameters
+        ----------
+        moments : Moments
+            ``Solution.state`` of :func:`olsq.online_lstsq`, or :meth:`moments` of an estimator:
+            gram (k, k) and cross (m, k), NumPy or JAX, without batch axes.  Of float32 moments
+            what comes out is float32.
+        ridge_mode : {"discounted", "fixed"}
+            What the moments are: with "discounted" they hold what is left of their ridge, and
+            ``ridge`` only serves a later ``fit``; with "fixed" ``ridge`` is added at the solve.
+        fit_intercept : bool
+            Whether their first column is the intercept's, a regressor of ones; k is d + 1 then.
+        **parameters
+            The constructor's other parameters.
+
+        Returns
+        -------
+        RecursiveLeastSquares
+            Fitted.  One target (m = 1) is a one-dimensional y.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If ``moments`` are no moments: shapes, non-finite or complex numbers, a gram that is
+            not symmetric and positive semidefinite; or a parameter is out of range.
+
+        Notes
+        -----
+        Moments do not hold the squared targets or the number of rows.  So ``sigma2_`` and the
+        standard errors are inf until ``forget=0`` drops the moments; ``n_samples_seen_`` and
+        ``n_held_`` count from here; ``residual_`` is empty and there are no feature names.  A
+        singular gram goes to the square-root form for method "covariance" too; the solution is
+        of minimum norm until rows determine it.  (Of float32 moments, "sqrt" tells dependent
+        regressors from rounding error best, "information" worst.)  O(d^3).
+
+        Examples
+        --------
+        >>> import numpy as np, olsq
+        >>> rng = np.random.default_rng(0)
+        >>> X, y = rng.standard_normal((100, 2)), rng.standard_normal(100)
+        >>> start = olsq.RecursiveLeastSquares(forget=0.9).fit(X[:50], y[:50])
+        >>> est = olsq.RecursiveLeastSquares.from_moments(start.moments(), **start.get_params())
+        >>> bool(np.allclose(est.partial_fit(X[50:], y[50:]).coef_, start.fit(X, y).coef_))
+        True
+        """
+        est = cls(ridge_mode=ridge_mode, fit_intercept=fit_intercept, **parameters)
+        est._check_parameters()
+        if np.ndim(est.forget) == 0:
+            est._gates(None, 1)  # refuses what the first row would
+        est._begin(check_moments(moments, bool(fit_intercept)))
+        return est
+
+    def _begin(self, moments: Moments) -> None:
+        gram, cross = moments
+        first, discounted = int(bool(self.fit_intercept)), self.ridge_mode == "discounted"
+        d, m = gram.shape[0] - first, cross.shape[0]
+        ridge = np.concatenate([np.zeros(first), check_ridge(self.ridge, d)])
+        both_float32 = gram.dtype == np.float32 and cross.dtype == np.float32
+        dtype = np.dtype(np.float32 if both_float32 else np.float64)
+        check_ridge_size(ridge, np.dtype(state_dtype_name(self.state_dtype)))
+        if discounted:  # the gram holds it
+            ridge = np.zeros_like(ridge)
+        origin = self._make_origin(d, 0 if m == 1 else m, dtype, ridge)
+        switch = switch_from(moments, self._resolved_method, ridge, **self._form_options(origin))
+        switch = self._forgetting_of(switch)
+        engine = TargetGroups.together(switch, m, self.missing == "skip_target")
+        self._settle(origin, engine, residual=np.empty((0, m), dtype))
+
+    ENGINE = FormSwitch
+    TIMED = "half_life"
+
+    def _duration(self, timed: bool) -> Duration | None:
+        if isinstance(self.forget, Forgetting) and self.forget.length is not None:
+            length, name = self.forget.length, str(self.forget.TIMED)
+            return (parse_duration if is_duration(length) else number_duration)(length, name)
+        return half_life_duration(self.half_life, timed)
+
+    def _check_parameters(self) -> None:
+        if self.prior is not None and (self.ridge_mode == "fixed" or self.cov == "sandwich"):
+            other = "ridge_mode='fixed'" if self.ridge_mode == "fixed" else "cov='sandwich'"
+            why = "is forgotten with the data" if self.ridge_mode == "fixed" else "is no noisy row"
+            raise ValueError(f"prior and {other} exclude each other: a prior {why}")
+        check_choice(self.ridge_mode, "ridge_mode", RIDGE_MODES)
+        check_choice(self.method, "method", ("auto", *METHODS))
+        check_choice(self.missing, "missing", MISSING)
+        check_cov(self.cov)
+        if isinstance(self.forget, Forgetting):
+            state_dtype_name(self.state_dtype)
+            self.forget.refuse_options({k: getattr(self, k) for k in self._parameter_names()})
+        if state_dtype_name(self.state_dtype) == "float32" and self._resolved_method != "sqrt":
+            raise ValueError(
+                f"state_dtype='float32' keeps too few digits for method={self.method!r}, which "
+                "squares the condition number; use method='sqrt' (or 'auto')"
+            )
+
+    def _gates(self, forget: ArrayLike | None, n_rows: int) -> NDArray[np.float64]:
+        factors: Any = self.forget if forget is None else forget
+        if isinstance(self.forget, Forgetting):
+            factors = self._factors_of(self.forget, forget)
+        elif forget is None:
+            factors = forget_or_half_life(self.forget, self.half_life)
+            in_time = is_duration(self.half_life)  # whose factors come with the times
+            method = self._resolved_method
+            if in_time and self.ridge_mode == "fixed" and method != "information":
+                raise needs_information(method)
+        if type(factors) is float and 0.0 <= factors <= 1.0:  # the usual case, row by row
+            gates = np.full(n_rows, factors)
+        else:
+            gates = check_per_row(check_forget(factors), n_rows, "forget")
+        method = self._resolved_method
+        if self.ridge_mode == "fixed" and method != "information" and n_rows and gates.min() < 1:
+            raise needs_information(method)
+        return gates
+
+    def _start_ridge(self, n_features: int) -> NDArray[np.float64]:
+        if self.prior is None:
+            return super()._start_ridge(n_features)
+        return np.zeros(n_features + int(bool(self.fit_intercept)))
+
+    def _start(self, origin: Origin) -> FormSwitch:
+        if self.prior is not None:
+            R, z, _ = factor_of(self.prior, origin.intercept)
+            if z.shape != (origin.columns, origin.ridge.size):
+                raise ValueError(
+                    f"the prior is of {z.shape[1]} coefficients and {z.shape[0]} targets; these "
+                    f"rows have {origin.ridge.size} (the intercept counts) and {origin.columns}"
+                )
+            options = self._form_options(origin)
+            del options["discounted"], options["sandwich"]
+            return self._forgetting_of(prior_switch(R, z, self._resolved_method, **options))
+        switch = FormSwitch.start(
+            self._resolved_method, origin.ridge, origin.columns, **self._form_options(origin)
+        )
+        return self._forgetting_of(switch)
+
+    def _before_first_row(self) -> Self | None:
+        if self.prior is None or hasattr(self, "_engine"):
+            return None
+        self._check_parameters()
+        R, z, one_target = factor_of(self.prior, bool(self.fit_intercept))
+        d, m = R.shape[0] - int(bool(self.fit_intercept)), z.shape[0]
+        other, dtype = copy.copy(self), np.dtype(np.float64)
+        origin = other._make_origin(d, 0 if one_target else m, dtype, other._start_ridge(d))
+        engine = TargetGroups.together(other._start(origin), m, False)
+        other._settle(origin, engine, residual=np.empty((0, m)))
+        return other
+
+    def _form_options(self, origin: Origin) -> dict[str, Any]:
+        return {
+            "intercept": origin.intercept, "discounted": origin.discounted,
+            "solving": bool(self.residuals), "sandwich": origin.sandwich,
+            "precision": (state_dtype_name(self.state_dtype), origin.dtype.name),
+        }  # fmt: skip
+
+    @property
+    def _resolved_method(self) -> str:
+        if isinstance(self.forget, Forgetting) and not self.forget.weights_rows:
+            return "sqrt"
+        return resolve_method(self.method, state_dtype_name(self.state_dtype), self.ridge_mode)

@@ -1,0 +1,198 @@
+"""Least squares over the last rows of a stream."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from olsq.arrays.checks import check_choice, shown
+from olsq.arrays.reals import real_array
+from olsq.online.calls.learning import Origin
+from olsq.online.estimators.base import StreamingRegressor
+from olsq.online.forms.limits import state_dtype_name
+from olsq.online.forms.locking import locked
+from olsq.online.forms.square_root_kernels import COUNT
+from olsq.online.paths.path import CoefficientPath
+from olsq.online.rows import inputs
+from olsq.online.rows.durations import Duration, is_duration, number_duration, parse_duration
+from olsq.online.sklearn.conventions import MISSING
+from olsq.online.windows.window import RollingWindow
+
+
+class RollingLeastSquares(StreamingRegressor):
+    """Least squares over the last ``window`` rows of a stream, solved again after every row.
+
+    Parameters
+    ----------
+    window : int, float, str or timedelta, default 250
+        Length of the window: a whole number of rows; or a time, text such as "90D", "36h" or
+        "15min", a timedelta, or with ``times`` that are numbers a float in their unit.  A window of
+        time holds the rows in ``(t - window, t]``, t the time of the last row, as pandas'
+        ``rolling("90D")`` does; months and years have no fixed length and are refused.
+    min_samples : int, optional
+        Below that many samples in the window there is no estimate: ``predict`` and the attributes
+        raise NotFittedError, rows of a path are NaN.  Default 1: minimum norm until determined.
+    ridge : float or array (d,), default 1e-3
+        Penalty on the squared coefficients, never on the intercept; 0 for ordinary least squares.
+    fit_intercept : bool, default True
+    missing : {"skip", "raise", "skip_target"}
+        What to do with a row that has a non-finite value; see :class:`RecursiveLeastSquares`.
+    window_of : {"samples", "positions"}, optional
+        What ``window`` counts.  "samples": rows that can be learnt; one with a missing value or of
+        weight 0 is passed over, so the window reaches back to the last ``window`` usable rows.
+        "positions": all rows; such a row takes a place and is empty, so the window is the last
+        ``window`` periods, as in pandas' ``rolling(window)``, R's ``rollapply`` and statsmodels'
+        ``RollingOLS(missing="drop")``.  Default: "positions" if X or y of the first call has an
+        index of its own (pandas), else "samples".  Rows of weight 0 never count as samples.
+        Not for windows of time: there a row that cannot be learnt only moves the window on.
+    state_dtype : {"float64", "float32"}
+        In what the window's rows are kept; "float32" halves the memory, loses nothing of float32
+        rows, and rounds float64 rows as they come in.  The solution is in float64 either way.
+
+    Attributes
+    ----------
+    coef_, intercept_, residual_, sigma2_, coef_stderr_, intercept_stderr_, rank_, determined_
+        As in :class:`RecursiveLeastSquares`, for the rows in the window.
+    n_samples_seen_ : int
+        All samples learnt, not only those in the window.
+
+    Notes
+    -----
+    O(d^2 + m d) time per row that comes or leaves; O(window (d + m) + d^2) memory (of time: for
+    the most rows that the window has held, up to twice over); computed in float64 whatever the
+    dtype of X.  Each row is added by a rank-one update and the oldest removed by a downdate (from
+    32 coefficients on four of both share a pass); a running bound on the error of both triggers a
+    rebuild from the window's rows (O(window d^2)), so that the estimate never drifts.  Nearly
+    collinear windows are kept in square-root form (several times slower); where coefficients are
+    undetermined every row is a rebuild.
+
+    Examples
+    --------
+    >>> import numpy as np, olsq
+    >>> x = np.arange(400.0)[:, None] % 7
+    >>> y = np.where(np.arange(400) < 200, 1.0, 3.0) * x[:, 0]
+    >>> est = olsq.RollingLeastSquares(window=100, ridge=0.0).fit(x, y)
+    >>> float(est.coef_[0].round(6))
+    3.0
+    """
+
+    def __init__(
+        self,
+        window: Any = 250,
+        min_samples: int | None = None,
+        *,
+        ridge: Any = 1e-3,
+        fit_intercept: bool = True,
+        missing: str = "skip",
+        state_dtype: Any = "float64",
+        window_of: str | None = None,
+    ) -> None:
+        self.window = window
+        self.min_samples = min_samples
+        self.ridge = ridge
+        self.fit_intercept = fit_intercept
+        self.missing = missing
+        self.state_dtype = state_dtype
+        self.window_of = window_of
+
+    CHANGEABLE: ClassVar[frozenset[str]] = frozenset({"min_samples", "missing"})
+    ENGINE = RollingWindow
+    TIMED = "window"
+
+    def _duration(self, timed: bool) -> Duration | None:
+        if is_duration(self.window):
+            return parse_duration(self.window, "window")
+        if isinstance(self.window, (float, np.floating)):
+            return number_duration(self.window, "window")
+        return None
+
+    def _check_parameters(self) -> None:
+        check_choice(self.missing, "missing", MISSING)
+        if self.window_of is not None:
+            check_choice(self.window_of, "window_of", ("samples", "positions"))
+        state_dtype_name(self.state_dtype)
+        timed = self._duration(False) is not None
+        for name, value in (("window", self.window), ("min_samples", self.min_samples)):
+            if (value is None and name == "min_samples") or (timed and name == "window"):
+                continue
+            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+                raise ValueError(
+                    f"{name} must be a positive whole number of rows, got {shown(value)}"
+                )
+        if timed and self.window_of is not None:
+            raise ValueError(
+                f"window_of says what rows a window counts; window={self.window!r} is a length of "
+                "time: leave window_of out"
+            )
+        if self.min_samples is not None and not timed and self.min_samples > self.window:
+            raise ValueError(
+                f"min_samples ({self.min_samples}) must not exceed window ({self.window})"
+            )
+
+    def _gates(self, forget: ArrayLike | None, n_rows: int) -> NDArray[np.float64]:
+        if forget is not None and not np.all(real_array(forget, "forget") == 1):
+            raise ValueError("a rolling window does not forget gradually: leave forget out")
+        return np.ones(n_rows)
+
+    def _start(self, origin: Origin) -> RollingWindow:
+        stored = state_dtype_name(self.state_dtype)
+        coarse = "float32" if "float32" in (stored, origin.dtype.name) else "float64"
+        length = self._duration(False) or int(self.window)
+        positions = self.window_of == "positions" or (self.window_of is None and origin.in_time)
+        return RollingWindow.start(
+            length, origin.ridge, origin.columns, origin.intercept, ("float64", coarse), stored,
+            positions and isinstance(length, int),
+        )  # fmt: skip
+
+    @property
+    def _fewest(self) -> int:
+        return self.min_samples or 1
+
+    def _form(self) -> Any:
+        form = super()._form()
+        if (count := self._samples_held()) < self._fewest:
+            raise inputs.not_fitted(
+                self, f"{count} of min_samples={self._fewest} rows seen: no estimate yet"
+            )
+        return form
+
+    def _samples_held(self) -> int:
+        """Samples in the window: of the target that has the fewest."""
+        return min(int(form.tally[COUNT]) for form in self._engine.forms)
+
+    def _has_estimate(self) -> bool:
+        return "_engine" in self.__dict__ and self._samples_held() >= self._fewest
+
+    def _log_weight_sums(self) -> NDArray[np.float64]:
+        sums = np.zeros(self._origin.columns)
+        engine: Any
+        for targets, engine in self._engine.groups:
+            assert isinstance(engine, RollingWindow)
+            weights = engine.rows().weights
+            sums[targets] = np.log(weights[weights > 0]).sum()
+        return sums
+
+    def _log_weights_after(self, *_: Any, **__: Any) -> None:
+        """The window's rows are there: nothing to carry along."""
+
+    @locked
+    def partial_fit_path(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        forget: ArrayLike | None = None,
+        times: Any = None,
+        statistics: bool = True,
+    ) -> CoefficientPath:
+        """Learn like :meth:`partial_fit` and return the coefficients after every row.
+
+        Rows with fewer than ``min_samples`` samples in their window are NaN in everything but the
+        residuals.
+        """
+        return super().partial_fit_path(
+            X, y, sample_weight, forget=forget, times=times, statistics=statistics
+        )

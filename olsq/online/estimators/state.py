@@ -1,0 +1,216 @@
+"""The state that an estimator holds: how it begins, is copied, and saved."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from olsq.forgetting.base import Forgetting
+from olsq.online.calls.learning import Call, Origin
+from olsq.online.files import frozen
+from olsq.online.files.saving import Saved
+from olsq.online.forms.limits import state_dtype_name
+from olsq.online.forms.targets import Engine, TargetGroups
+from olsq.online.inference.coefficients import Inference
+from olsq.online.rows import durations, inputs
+from olsq.online.rows.durations import Duration
+from olsq.online.rows.options import check_ridge
+from olsq.online.rows.times import Timing
+from olsq.online.sklearn.conventions import EstimatorConventions
+from olsq.online.sklearn.output import FrameOutput
+from olsq.problem import Moments
+
+_STORED = {name: np.dtype(name) for name in ("float64", "float32")}
+
+
+class StateHolder(EstimatorConventions, FrameOutput, Inference, Saved):
+    """What the streaming estimators share but learning; subclasses give ``_start`` and others."""
+
+    ridge: Any
+    state_dtype: Any
+    fit_intercept: bool
+    ENGINE: ClassVar[Any]  # the kind of state, an Engine
+    # May change between rows: they decide what is done with the next row, not what the state is.
+    CHANGEABLE: ClassVar[frozenset[str]] = frozenset({"forget", "half_life", "missing"})
+    TIMED: ClassVar[str]  # the parameter that may be a length of time
+    _fewest = 0  # samples below which there is no estimate
+    _timing: Timing | None = None  # of the rows so far, if they are told apart by time
+
+    # -- to be given by subclasses ----------------------------------------------------------------
+
+    def _check_parameters(self) -> None:
+        raise NotImplementedError
+
+    def _start(self, origin: Origin) -> Engine:
+        """The engine before any row."""
+        raise NotImplementedError
+
+    def _gates(self, forget: ArrayLike | None, n_rows: int) -> NDArray[np.float64]:
+        raise NotImplementedError
+
+    def _duration(self, timed: bool) -> Duration | None:
+        """The parameter ``TIMED`` as a length of time; None if it counts rows.
+
+        ``timed`` says whether rows have times: a plain number may be either.
+        """
+        raise NotImplementedError
+
+    @property
+    def _forgets_in_time(self) -> bool:
+        """Whether factors of forgetting come from the times of rows."""
+        timed = self.TIMED == "half_life" and not self._drifts_in_time
+        return timed and self._duration(self._timing is not None) is not None
+
+    @property
+    def _drifts_in_time(self) -> bool:
+        """Whether coefficients drift by the times of rows."""
+        return False
+
+    def _timed_option(self) -> tuple[str, str]:
+        """The parameter that may be a length of time as it is now, and as one; for messages."""
+        return f"{self.TIMED}={getattr(self, self.TIMED, None)!r}", f"{self.TIMED}='90D'"
+
+    # -- beginning --------------------------------------------------------------------------------
+
+    def _origin_of(self, call: Call) -> Origin:
+        """What the first rows decide."""
+        d, m = call.X.shape[1], call.Y.shape[1]
+        ridge = self._start_ridge(d)
+        dtype = np.dtype(np.float32 if call.X.dtype == np.float32 else np.float64)
+        n_targets = 0 if call.one_target else m
+        return self._make_origin(d, n_targets, dtype, ridge, call.in_time, call.names, call.targets)
+
+    def _start_ridge(self, n_features: int) -> NDArray[np.float64]:
+        """The ridge (k,) of the state before any row, the intercept's zero first."""
+        ridge = check_ridge(self.ridge, n_features)
+        inputs.check_ridge_size(ridge, self._stored)
+        return np.concatenate([[0.0], ridge]) if self.fit_intercept else ridge
+
+    def _make_origin(
+        self, n_features: int, n_targets: int, dtype: np.dtype, ridge: NDArray,
+        in_time: bool = False, names: NDArray | None = None,
+        targets: tuple[str, ...] | None = None,
+    ) -> Origin:  # fmt: skip
+        """The origin of a state, the rest of which the parameters decide."""
+        return Origin(
+            n_features, n_targets, dtype, in_time, ridge, names,
+            intercept=bool(self.fit_intercept), discounted=self.ridge_mode == "discounted",
+            sandwich=self.cov == "sandwich", made_with=frozen.snapshot(self), targets=targets,
+        )  # fmt: skip
+
+    def _settle(
+        self, origin: Origin, engine: TargetGroups, *, residual: NDArray | None, samples: int = 0,
+        metadata: dict[str, Any] | None = None, logs: NDArray | None = None,
+        timing: Timing | None = None,
+    ) -> None:  # fmt: skip
+        """Take over a state; nothing else makes a fitted estimator."""
+        self.__dict__.pop("feature_names_in_", None)
+        names = {} if origin.names is None else {"feature_names_in_": origin.names}
+        self.__dict__.update(  # all at once, so that an interrupt finds all or nothing
+            _origin=origin, _engine=engine, _residual=residual, n_features_in_=origin.n_features,
+            n_samples_seen_=samples, metadata_=metadata or {}, _log_weights=logs,
+            _timing=timing, **names,
+        )  # fmt: skip
+
+    @property
+    def _stored(self) -> np.dtype:
+        """In what the state is stored between calls."""
+        return _STORED[state_dtype_name(self.state_dtype)]
+
+    def _check_frozen(self) -> None:
+        """Raise ValueError if a parameter is no longer what the state was made with."""
+        frozen.check(self, self._origin.made_with)
+        by_target = self._engine.parting
+        if (self.missing == "skip_target") != by_target:
+            old = "missing='skip_target'" if by_target else "another choice than 'skip_target'"
+            kind = type(self).__name__
+            raise ValueError(
+                f"missing is {self.missing!r} now, but this {kind} has learnt rows with {old}, "
+                "and its state cannot change over: call fit to start anew, or set missing back"
+            )
+
+    def _log_weight_sums(self) -> NDArray[np.float64]:
+        """The same (m,) as numbers, for a likelihood."""
+        return np.zeros(self._origin.columns) if self._log_weights is None else self._log_weights
+
+    def __copy__(self) -> Self:
+        """A copy with a state of its own: ``copy.copy`` must not tie two streams together."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__getstate__())
+        if hasattr(self, "metadata_"):
+            other.metadata_ = copy.deepcopy(self.metadata_)
+        return other
+
+    # -- saving -----------------------------------------------------------------------------------
+
+    def _snapshot(
+        self, metadata: dict[str, Any] | None
+    ) -> tuple[dict[str, Any], dict[str, NDArray]]:
+        self._engine_or_raise()
+        with self._locked():
+            self._check_frozen()
+            header, arrays = self._written(metadata)
+            return header, {name: array.copy() for name, array in arrays.items()}
+
+    def _written(
+        self, metadata: dict[str, Any] | None
+    ) -> tuple[dict[str, Any], dict[str, NDArray]]:
+        """Header and arrays of the state file."""
+        names = getattr(self, "feature_names_in_", None)
+        header = {
+            "estimator": type(self).__name__,
+            "parameters": {k: _plain(v, k) for k, v in self.get_params().items()},
+            "n_features": self.n_features_in_,
+            "n_targets": self._origin.n_targets,
+            "dtype": self._origin.dtype.name,
+            "n_samples_seen": self.n_samples_seen_,
+            "feature_names": None if names is None else list(names),
+            "in_time": self._origin.in_time,
+            "engine": self._engine.describe(),
+            "metadata": metadata or {},
+        }
+        if self._origin.targets is not None:
+            header["target_names"] = list(self._origin.targets)
+        if self._timing is not None:
+            header["timing"] = list(self._timing)
+        arrays = self._engine.arrays() | {"full_ridge": self._origin.ridge}
+        if self._residual is not None:
+            arrays["last_residual"] = self._residual
+        if self._log_weights is not None:
+            arrays["log_weights"] = self._log_weights
+        return header, arrays
+
+    def _restore(self, header: dict[str, Any], arrays: dict[str, NDArray]) -> None:
+        names = header["feature_names"]
+        origin = self._make_origin(
+            header["n_features"], header["n_targets"], np.dtype(header["dtype"]),
+            arrays["full_ridge"], header["in_time"],
+            None if names is None else np.asarray(names, dtype=object),
+            tuple(header["target_names"]) if "target_names" in header else None,
+        )  # fmt: skip
+        engine = TargetGroups.restore(header["engine"], arrays, origin.columns, self.ENGINE.restore)
+        self._settle(
+            origin, engine, residual=arrays.get("last_residual"),
+            samples=header["n_samples_seen"], metadata=header["metadata"],
+            logs=arrays.get("log_weights"),
+            timing=Timing(*header["timing"]) if "timing" in header else None,
+        )  # fmt: skip
+
+
+def _plain(value: Any, name: str) -> Any:
+    """A parameter as something JSON can hold."""
+    if isinstance(value, Moments):
+        return {name: _plain(np.asarray(part), name) for name, part in value._asdict().items()}
+    if isinstance(value, (tuple, list)):
+        return [_plain(part, name) for part in value]
+    if isinstance(value, Forgetting):
+        return value.to_dict()
+    value = durations.plain(value, name)
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, (np.dtype, type)):  # state_dtype
+        return np.dtype(value).name
+    return value.item() if isinstance(value, np.generic) else value

@@ -1,0 +1,1 @@
+"""The state file: its format, the checks of its content, and saving."""

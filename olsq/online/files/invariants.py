@@ -1,0 +1,103 @@
+"""Invariants of a state's numbers, checked where a state is loaded.
+
+Kernels trust these: they index by counters, loop on them, and take square roots of what a sum of
+squares cannot make negative.  A file may hold anything, so each is checked before anything runs.
+Checks of definiteness leave room for rounding, so that no state that olsq has written is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.online.forms.form_switch import LONGEST_WAIT
+
+MOST_ROWS = 2**53  # a count of rows that float64 holds exactly; none overflows from there
+ROUNDING = {np.dtype(np.float64): 1e-6, np.dtype(np.float32): 1e-3}
+
+
+def want(condition: bool, name: str, value: Any) -> None:
+    """Raise ValueError with the name and the beginning of the value unless the condition holds."""
+    if not condition:
+        text = repr(value)
+        raise ValueError(f"{name} cannot be {text if len(text) < 100 else text[:100] + '...'}")
+
+
+def check_counts(header: dict[str, Any], arrays: dict[str, NDArray]) -> None:
+    """Raise ValueError for more features or targets than the arrays can have numbers for.
+
+    Every feature and every target has a number of its own at least, so that from here on memory is
+    bounded by the size of the file, whatever the header says.
+    """
+    entries = sum(array.size for array in arrays.values())
+    for name, fewest in (("n_features", 1), ("n_targets", 0)):
+        count = header.get(name)
+        want(type(count) is int and count >= fewest, name, count)
+        if isinstance(count, int) and count > entries:
+            raise ValueError(f"{name} is {count}, and the arrays hold {entries} numbers")
+
+
+def check_form(arrays: dict[str, NDArray], prefix: str = "") -> None:
+    """Raise ValueError unless the matrices of a form are what its kernels take them for."""
+    for name in ("P", "H", "past_gram"):
+        if prefix + name in arrays:
+            check_definite(prefix + name, arrays[prefix + name], positive=name == "P")
+    for name in ("R", "spread"):
+        if prefix + name in arrays:
+            check_triangular(prefix + name, arrays[prefix + name])
+    if prefix + "tally" in arrays:
+        check_tally(prefix + "tally", arrays[prefix + "tally"])
+    if prefix + "held" in arrays:
+        check_row_counts(prefix + "held", arrays[prefix + "held"])
+
+
+def check_definite(name: str, matrix: NDArray, *, positive: bool) -> None:
+    """Raise ValueError unless (..., d, d) are symmetric and positive (semi)definite, to rounding.
+
+    The matrix is scaled to a unit diagonal first: its units say nothing.
+    """
+    if not matrix.size:
+        return
+    diagonal = np.diagonal(matrix, axis1=-2, axis2=-1)
+    want(bool((diagonal > 0 if positive else diagonal >= 0).all()), name, "of this diagonal")
+    rounding = ROUNDING[matrix.dtype]
+    root = np.sqrt(np.where(diagonal > 0, diagonal, 1.0).astype(np.float64))
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaled = matrix / root[..., :, None] / root[..., None, :]
+        odd = np.abs(scaled - np.swapaxes(scaled, -1, -2)).max()
+        want(bool(odd <= rounding), name, "so far from symmetric")
+    # A factor exists up to rounding: of a matrix with eigenvalues above -rounding.
+    scaled[..., np.arange(root.shape[-1]), np.arange(root.shape[-1])] += rounding
+    try:
+        np.linalg.cholesky(scaled)
+    except np.linalg.LinAlgError:
+        raise ValueError(f"{name} is not positive definite") from None
+
+
+def check_triangular(name: str, matrix: NDArray, *, lower: bool = False) -> None:
+    """Raise ValueError unless all of (..., d, d) on the other side of the diagonal is 0."""
+    rest = np.triu(matrix, 1) if lower else np.tril(matrix, -1)
+    want(not rest.any(), name, f"no {'lower' if lower else 'upper'} triangle")
+
+
+def check_tally(name: str, tally: NDArray) -> None:
+    """Raise ValueError unless the product of all gates (the third of (..., 4)) is at most 1."""
+    want(bool((tally[..., 2] <= 1.0).all()), name, "a product of factors above 1")
+
+
+def check_row_counts(name: str, counts: NDArray) -> None:
+    """Raise ValueError unless all are counts of rows."""
+    want(bool(((counts >= 0) & (counts <= MOST_ROWS)).all()), name, counts.ravel()[:8].tolist())
+
+
+def check_clock(clock: NDArray, n_coefficients: int) -> None:
+    """Raise ValueError unless (..., 3) are waits that the form switch makes, and a count of rows.
+
+    The waits are how many rows its loop takes at a time, and double at every failed attempt.
+    """
+    retry, wait, since = clock[..., 0], clock[..., 1], clock[..., 2]
+    longest = max(LONGEST_WAIT, 2 * n_coefficients + 16)
+    fits = (retry >= 0) & (retry <= longest) & (wait >= 1) & (wait <= longest)
+    want(bool((fits & (since >= 0) & (since <= MOST_ROWS)).all()), "clock", clock.tolist())

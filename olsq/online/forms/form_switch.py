@@ -1,0 +1,189 @@
+"""One stream, whatever the method: which form holds the state, and when it changes.
+
+``method="covariance"`` runs in the covariance form inside its bounds and in the square-root form
+outside of them (a diffuse start, wind-up, collinear regressors, a reset).  Leaving is decided by
+the row that would break the bound; returning is tried after a number of rows that doubles while
+attempts fail, so that the cubic cost of an attempt is always paid for by rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.online.forms import covariance, information, kinds, square_root
+from olsq.online.forms.copying import copied
+from olsq.online.forms.covariance import CovarianceForm
+from olsq.online.forms.form import Form
+from olsq.online.forms.information import InformationForm
+from olsq.online.forms.rows import Rows, Trace
+from olsq.online.forms.square_root import SquareRootForm
+from olsq.online.rows.times import half_life_gates
+
+METHODS = ("covariance", "sqrt", "information")
+LONGEST_WAIT = 4096
+TO_RETRY, WAIT, IN_FORM = range(3)
+
+
+def resolve_method(method: str, state_dtype: str, ridge_mode: str) -> str:
+    """The method that "auto" stands for."""
+    if method != "auto":
+        return method
+    if state_dtype != "float64":
+        return "sqrt"
+    return "information" if ridge_mode == "fixed" else "covariance"
+
+
+class FormSwitch:
+    """The state of one stream, in the form that is accurate for it now."""
+
+    positions = False
+
+    def __init__(
+        self, form: Form, method: str, clock: NDArray[np.int64], span: NDArray | None = None
+    ) -> None:
+        self.form = form
+        # Times of the first and the last row learnt, or neither; None where times do not count.
+        self.span = span
+        self.method = method
+        # TO_RETRY: rows until the next attempt to return; WAIT: how many they were at first;
+        # IN_FORM: rows since the last change of form.
+        self.clock = clock
+
+    @classmethod
+    def start(
+        cls, method: str, ridge: NDArray, n_targets: int, *, intercept: bool, discounted: bool,
+        solving: bool, precision: tuple[str, str], sandwich: bool = False,
+    ) -> FormSwitch:  # fmt: skip
+        form: Form
+        if method == "information":
+            form = InformationForm.start(
+                ridge, n_targets, intercept=intercept, discounted=discounted, solving=solving,
+                precision=precision, sandwich=sandwich,
+            )  # fmt: skip
+        elif method == "covariance" and (ridge > 0).all():
+            form = CovarianceForm.start(ridge, n_targets, intercept, precision, sandwich)
+            if not form.trusted():  # a ridge too small to invert
+                form = SquareRootForm.start(ridge, n_targets, intercept, precision, sandwich)
+        else:
+            form = SquareRootForm.start(ridge, n_targets, intercept, precision, sandwich)
+        # With a ridge on all but the intercept the first row determines everything.
+        d = ridge.shape[0]
+        wait = 1 if (ridge[int(intercept) :] > 0).all() else d + max(8, d // 8)
+        return cls(form, method, np.array([wait, wait, 0]))
+
+    def copy(self) -> FormSwitch:
+        return copied(self)
+
+    def update(
+        self, rows: Rows, residual: NDArray, trace: Trace, times: NDArray | None = None
+    ) -> None:
+        """Absorb all rows, in order; what their ``times`` do is in the gates."""
+        n = rows.X.shape[0]
+        if self.method != "covariance":
+            self.form.absorb(rows, residual, trace)
+            return
+        t = 0
+        while t < n:
+            if isinstance(self.form, CovarianceForm):
+                done = self.form.update(rows, t, n, residual, trace)
+                self.clock[IN_FORM] += done - t
+                if done < n:
+                    self._leave_covariance()
+            else:
+                done = self.form.update(
+                    rows, t, min(n, t + int(self.clock[TO_RETRY])), residual, trace
+                )
+                self.clock[TO_RETRY] -= done - t
+                if self.clock[TO_RETRY] == 0:
+                    self.try_covariance()
+            t = done
+
+    def _leave_covariance(self) -> None:
+        assert isinstance(self.form, CovarianceForm)
+        _, wait, rows_in_form = self.clock
+        shortest = max(16, 2 * self.form.rank)
+        wait = min(2 * wait, LONGEST_WAIT) if rows_in_form < wait else shortest
+        self.clock[:] = wait, wait, 0
+        self.form = covariance.to_square_root(self.form)
+
+    def try_covariance(self) -> None:
+        assert isinstance(self.form, SquareRootForm)
+        form = covariance.from_square_root(self.form)
+        if form is not None:
+            self.form = form
+            self.clock[IN_FORM] = 0
+            return
+        wait = min(2 * self.clock[WAIT], LONGEST_WAIT)
+        self.clock[:] = wait, wait, 0
+
+    # -- saving -----------------------------------------------------------------------------------
+
+    def arrays(self) -> dict[str, NDArray]:
+        """Every array of the state, by name."""
+        span = {} if self.span is None else {"span": self.span}
+        return self.form.arrays() | {"clock": self.clock} | span
+
+    def describe(self) -> dict[str, Any]:
+        """What :meth:`restore` needs besides the arrays."""
+        return {"method": self.method} | self.form.describe()
+
+    @classmethod
+    def restore(cls, description: dict[str, Any], arrays: dict[str, NDArray]) -> FormSwitch:
+        form, span = kinds.restore(description, arrays), arrays.get("span")
+        return cls(form, description["method"], arrays["clock"], span)
+
+
+def merge(
+    first: FormSwitch, second: FormSwitch, ridge: NDArray, half_life: float | None = None
+) -> FormSwitch:
+    """The state that saw first's rows and then second's.
+
+    With a ``half_life`` in time first forgets what passes until second's first row.
+    """
+    gate = 1.0 if half_life is None else gate_between(first, second, half_life)
+    merged = _merged(first if gate == 1 else _forgotten(first, gate), second, ridge)
+    spans = [s.span for s in (first, second) if s.span is not None]
+    if spans:
+        learnt = np.concatenate(spans)
+        merged.span = learnt[[0, -1]] if learnt.size else learnt
+    return merged
+
+
+def gate_between(first: FormSwitch, second: FormSwitch, half_life: float) -> float:
+    """What first forgets between its last row and second's first; 1 if either has none."""
+    if first.span is None or second.span is None or not (first.span.size and second.span.size):
+        return 1.0
+    return half_life_gates(second.span[:1], None, first.span, half_life).item()
+
+
+def _forgotten(switch: FormSwitch, gate: float) -> FormSwitch:
+    """A copy of the state after a row of this forgetting factor, and of weight 0."""
+    other, (m, d) = switch.copy(), switch.form.coefficients().shape
+    rows = Rows.of(np.zeros((1, d)), np.zeros((1, m)), np.array([gate]), np.zeros(1))
+    other.update(rows, np.empty((1, m)), Trace.none(m, d))
+    return other
+
+
+def _merged(first: FormSwitch, second: FormSwitch, ridge: NDArray) -> FormSwitch:
+    if np.isinf(second.form.loss).any():
+        raise ValueError(
+            "cannot merge: the second estimator began from moments, and how much they had "
+            "forgotten is not known; merge both as moments, olsq.merge(a.moments(), b.moments(), "
+            "forget=...)"
+        )
+    clock = second.clock.copy()
+    if isinstance(first.form, InformationForm) and isinstance(second.form, InformationForm):
+        return FormSwitch(information.merge(first.form, second.form), first.method, clock)
+    parts = [
+        covariance.to_square_root(r.form) if isinstance(r.form, CovarianceForm) else r.form
+        for r in (first, second)
+    ]
+    assert isinstance(parts[0], SquareRootForm)
+    assert isinstance(parts[1], SquareRootForm)
+    merged = FormSwitch(square_root.merge(parts[0], parts[1], ridge), first.method, clock)
+    if first.method == "covariance":
+        merged.try_covariance()
+    return merged

@@ -1,0 +1,198 @@
+"""From moments to a form, and the checks of moments given by a user.
+
+Moments are ``gram = sum w x x^T`` (d, d) and ``cross = sum w y x^T`` (m, d), forgotten like the
+data; column 0 is the intercept's, a regressor of ones, where there is one.  A discounted ridge is
+in the gram from the start and forgotten with it; a fixed ridge is not in it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.arrays.reals import real_array
+from olsq.online.forms.form_switch import FormSwitch
+from olsq.online.forms.information import InformationForm
+from olsq.online.forms.minimum_norm import triangular_inverse
+from olsq.online.forms.moment_kernels import factorise
+from olsq.online.forms.square_root import SquareRootForm, counters
+from olsq.online.forms.square_root_kernels import COUNT
+from olsq.online.rows.options import check_forget
+from olsq.problem import Moments
+
+ASSUMED_ROWS = 10_000  # that singular moments are the sum of
+
+
+def check(moments: Any, fit_intercept: bool) -> Moments:
+    """Return one pair of moments as NumPy floats, gram symmetric; refuse what cannot be one."""
+    if not isinstance(moments, Moments):
+        raise TypeError(
+            f"moments must be olsq.Moments, got {type(moments).__name__}; of a Solution give "
+            ".state, of a decoding state .moments"
+        )
+    gram, cross = (_as_floats(a, n) for a, n in zip(moments, Moments._fields, strict=True))
+    d = gram.shape[-1] if gram.ndim else 0
+    if gram.shape != (d, d) or d == 0:
+        raise ValueError(
+            f"moments.gram must have shape (d, d), one problem without batch axes, got {gram.shape}"
+        )
+    if cross.ndim != 2 or cross.shape[1] != d or cross.shape[0] == 0:
+        raise ValueError(f"moments.cross must have shape (m, {d}), got {cross.shape}")
+    if fit_intercept and d < 2:
+        raise ValueError(
+            "moments.gram has one column, which fit_intercept=True takes for the intercept's; "
+            "give fit_intercept=False"
+        )
+    tolerance = np.sqrt(np.finfo(gram.dtype).eps)
+    diagonal = np.diagonal(gram)
+    size = np.sqrt(np.maximum(np.abs(diagonal), np.finfo(gram.dtype).tiny))
+    with np.errstate(over="ignore"):
+        asymmetric = np.abs(gram - gram.T) > tolerance * np.outer(size, size)
+    if asymmetric.any():
+        raise ValueError("moments.gram must be symmetric")
+    return Moments(0.5 * gram + 0.5 * gram.T, cross)
+
+
+def _as_floats(array: Any, name: str) -> NDArray:
+    masked = isinstance(array, np.ma.MaskedArray)
+    floats = real_array(array, f"moments.{name}") if masked else np.asarray(array)
+    if floats.dtype.kind not in "fiub":
+        raise TypeError(f"moments.{name} must be real numbers, got dtype {floats.dtype}")
+    floats = floats.astype(np.float32 if floats.dtype == np.float32 else np.float64)
+    if not np.isfinite(floats).all():
+        raise ValueError(f"moments.{name} must be finite")
+    return floats
+
+
+def switch_from(
+    moments: Moments, method: str, ridge: NDArray, *, intercept: bool, discounted: bool,
+    solving: bool, precision: tuple[str, str], sandwich: bool = False,
+) -> FormSwitch:  # fmt: skip
+    """The state that goes on from checked moments; ``ridge`` (d,) is zero if they hold it.
+
+    The loss is unknown and infinite, until a gate of 0 forgets it.
+    """
+    gram, cross = (a.astype(np.float64) for a in moments)
+    m = cross.shape[0]
+    eps = float(np.finfo(moments.gram.dtype).eps)  # that they were accumulated in
+    R, z, noise = factor(gram + np.diag(ridge), cross, eps)
+    if not (np.abs(z) <= np.finfo(precision[0]).max).all():
+        raise ValueError("moments.cross is too large for moments.gram to come from the same rows")
+    clock = np.array([1, 1, 0])
+    if method == "information":
+        if not R.diagonal().all():  # without the rounding errors that would look like information
+            gram, cross = R.T @ R - np.diag(ridge), z @ R
+        columns, tally, loss, held, spread = counters(
+            np.maximum(np.diagonal(gram), 0.0), m, sandwich
+        )
+        loss[:] = np.inf
+        information = InformationForm(
+            gram, cross, loss, columns, tally, held, ridge, spread,
+            intercept=intercept, discounted=discounted, solving=solving, precision=precision,
+        )  # fmt: skip
+        return FormSwitch(information, method, clock)
+    columns, tally, loss, held, spread = counters((R**2).sum(0), m, sandwich)
+    loss[:] = np.inf
+    # The square-root form takes its rounding error for three roundings times the root of this.
+    roundoff = float(np.finfo(precision[0]).eps)
+    tally[COUNT] = (min(noise, eps**0.5) / (3 * roundoff)) ** 2
+    form = SquareRootForm(
+        R, z, columns, tally, loss, held, spread, intercept=intercept, precision=precision
+    )
+    form.narrow()
+    switch = FormSwitch(form, method, clock)
+    if method == "covariance":
+        switch.try_covariance()
+    return switch
+
+
+def factor(A: NDArray, G: NDArray, eps: float) -> tuple[NDArray, NDArray, float]:
+    """R (d, d) upper triangular and z (m, d) with ``R^T R = A`` and ``z R = G``.
+
+    The Cholesky factor where A is nonsingular; else made from its eigenvectors above rounding, and
+    row j of R is zero where column j depends on those before it.  ``eps`` is the precision that A
+    was accumulated in.  The third result is how far off R's row space may be, 0 where there is
+    nothing outside of it: eigenvalues that should have been zero show A's rounding error, but not
+    that of a factor which A was made from.  That is taken for the error of ``ASSUMED_ROWS``
+    rotations.
+    """
+    diagonal = np.diagonal(A)
+    length = np.sqrt(np.maximum(diagonal, 0.0))
+    absent = length == 0
+    scale = np.where(absent, 1.0, length)
+    with np.errstate(over="ignore"):
+        correlation = A / scale / scale[:, None]
+    if (diagonal < 0).any() or A[absent].any() or (np.abs(correlation) > 1 + eps**0.5).any():
+        raise ValueError(_INDEFINITE)
+    if G[:, absent].any():
+        raise ValueError(
+            "moments.cross must be zero where moments.gram's diagonal is: that regressor was "
+            "never seen"
+        )
+    values, vectors = np.linalg.eigh(correlation)
+    if values[0] < -(eps**0.5) * values[-1]:
+        raise ValueError(_INDEFINITE)
+    R = np.empty_like(A)
+    lost = A.shape[0] * eps * values[-1]
+    if values[0] > lost and factorise(
+        A, np.zeros_like(diagonal), 1.0, 8 * A.shape[0] * float(np.finfo(np.float64).eps), R
+    ):
+        with np.errstate(over="ignore", invalid="ignore"):
+            return R, G @ triangular_inverse(R)[0], 0.0
+    kept = values > lost
+    root, V = np.sqrt(values[kept]), vectors[:, kept]
+    error = np.abs(values[~kept]).max(initial=0.0)
+    noise = (8 * error + lost) / values[kept].min() if kept.any() else 0.0
+    noise = min(max(float(noise), 3 * eps * ASSUMED_ROWS**0.5), eps**0.5)
+    with np.errstate(over="ignore", invalid="ignore"):
+        R, z = _triangularise(root[:, None] * V.T, ((G / scale) @ V / root).T, noise)
+    return R * length, z, noise
+
+
+def _triangularise(X: NDArray, Y: NDArray, noise: float) -> tuple[NDArray, NDArray]:
+    """R (d, d) and z (m, d) from observations X (r, d), Y (r, m), by Householder reflections.
+
+    X has columns of unit length.  A column with no more than ``noise`` left of it depends on those
+    before it, and what is left is error.  (Rotating the rows in one at a time, as a stream does,
+    would have to judge each row for itself.)
+    """
+    d, m = X.shape[1], Y.shape[1]
+    R, rest = np.zeros((d, d + m)), np.hstack([X, Y])
+    for j in range(d):
+        size = np.linalg.norm(rest[:, j])
+        if not size > noise:
+            rest[:, j] = 0.0
+            continue
+        mirror = rest[:, j].copy()
+        mirror[0] += np.copysign(size, mirror[0])
+        rest -= np.outer(mirror, mirror @ rest) * (2.0 / (mirror @ mirror))
+        R[j] = rest[0] if rest[0, j] > 0 else -rest[0]
+        R[j, :j] = 0.0
+        rest = rest[1:]
+    return R[:, :d], np.ascontiguousarray(R[:, d:].T)
+
+
+_INDEFINITE = (
+    "moments.gram must be positive semidefinite (plus the ridge, with ridge_mode='fixed'): it is a "
+    "sum of squares"
+)
+
+
+def merge(first: Moments, second: Moments, forget: Any) -> Moments:
+    """``forget * first + second`` for NumPy moments; a gate of 0 drops even what is not finite."""
+    first, second = (Moments(*map(np.asarray, pair)) for pair in (first, second))
+    for name, a, b in zip(Moments._fields, first, second, strict=True):
+        if a.shape[-2:] != b.shape[-2:]:
+            raise ValueError(
+                f"cannot merge: {name} has shape {a.shape} in the first moments and {b.shape} in "
+                "the second"
+            )
+    gate = check_forget(forget)[..., None, None]
+
+    def joined(a: NDArray, b: NDArray) -> NDArray:
+        kept = np.where((gate == 0) & ~np.isfinite(a), 0, a)
+        return (gate * kept + b).astype(np.result_type(a, b, np.float32), copy=False)
+
+    return Moments(joined(first.gram, second.gram), joined(first.cross, second.cross))

@@ -1,0 +1,215 @@
+"""What an estimator can be asked about its rows: coefficients, statistics, moments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.online.calls.learning import Origin
+from olsq.online.forms.form import Form
+from olsq.online.forms.locking import Locked
+from olsq.online.forms.rows import clip_to
+from olsq.online.forms.statistics import statistics_of
+from olsq.online.forms.targets import TargetGroups
+from olsq.online.rows import inputs
+from olsq.problem import Moments
+
+
+class FittedAttributes(Locked):
+    """Attributes of a fitted estimator, computed from its engine when asked."""
+
+    ridge_mode: str = "discounted"
+    cov: str = "posterior"
+    missing: str
+    n_features_in_: int
+    n_samples_seen_: int
+    metadata_: dict[str, Any]
+    _engine: TargetGroups
+    _origin: Origin
+    _residual: NDArray | None
+    _labelled: Callable[..., Any]
+    _log_weights: NDArray | None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What pickle and copy take along: a state of its own, and no lock."""
+        if not hasattr(self, "_engine"):
+            state = self.__dict__.copy()
+        else:
+            with self._locked():
+                state = self.__dict__ | {"_engine": self._engine.copy()}
+        state.pop("_lock", None)
+        state.pop("_short_way", None)
+        return state
+
+    def _engine_or_raise(self) -> Any:
+        if not hasattr(self, "_engine"):
+            raise inputs.not_fitted(self)
+        return self._engine
+
+    def _before_first_row(self) -> Any:
+        """A fitted copy that knows the prior, where there is one and no row yet; else None."""
+        return None
+
+    def _form(self) -> Any:
+        return self._engine_or_raise().form
+
+    def _by_target(self, read: Callable[[Form], NDArray]) -> NDArray:
+        """``read`` of the form, (m, ...); of each group's where targets have their own."""
+        self._engine_or_raise()
+        with self._locked():
+            self._form()
+            return self._engine.by_target(read)
+
+    def _per_target(self, read: Callable[[Form], Any]) -> Any:
+        """What all targets share; with ``missing="skip_target"`` one entry for each."""
+        self._engine_or_raise()
+        with self._locked():
+            form = self._form()
+            if not self._engine.parting or self._origin.n_targets == 0:
+                return read(form)
+            return self._engine.for_each(read)
+
+    def _theta(self) -> NDArray:
+        return self._by_target(lambda form: form.coefficients())
+
+    def _coefficients(self) -> NDArray:
+        return clip_to(self._theta(), self._origin.dtype)
+
+    def _shaped(self, per_target: NDArray) -> Any:
+        """Drop the target axis (the first) if y was one-dimensional."""
+        return per_target[0] if self._origin.n_targets == 0 else per_target
+
+    @property
+    def coef_(self) -> NDArray[np.floating]:
+        """Coefficients (d,) or (m, d); minimum norm while undetermined, never NaN."""
+        return self._shaped(self._coefficients()[:, self._first :]).copy()
+
+    @property
+    def intercept_(self) -> Any:
+        """Intercept, a number or (m,); 0 without one."""
+        theta = self._coefficients()
+        column = theta[:, 0].copy() if self._first else np.zeros(len(theta), theta.dtype)
+        return self._shaped(column)
+
+    @property
+    def _first(self) -> int:
+        return int(self._origin.intercept)
+
+    @property
+    def residual_(self) -> Any:
+        """A-priori residuals of the last call's rows, (n,) or (n, m); NaN in skipped rows."""
+        self._engine_or_raise()
+        if self._residual is None:
+            raise AttributeError(
+                "residual_ was not kept: with residuals=False and method='information' rows are "
+                "only accumulated. Use residuals=True, or partial_fit_path."
+            )
+        values = self._residual[:, 0] if self._origin.n_targets == 0 else self._residual
+        residual, labels = self.__dict__.get("_labelled_residual", (None, None))
+        # Rows that came the short way are arrays, and later than the labels.
+        return values if residual is not self._residual else self._labelled(labels, values)
+
+    @property
+    def rank_(self) -> Any:
+        """Number of directions that data and ridge determine (the intercept counts as one).
+
+        With ``missing="skip_target"`` and several targets an array (m,).
+        """
+        return self._per_target(lambda form: int(form.rank))
+
+    @property
+    def determined_(self) -> NDArray[np.bool_]:
+        """Which coefficients (d,) data and ridge determine.
+
+        The others are of minimum norm, or held at their last value by wind-up protection.  With
+        ``missing="skip_target"`` and several targets an array (m, d).
+        """
+        return self._per_target(lambda form: form.determined())[..., self._first :]
+
+    @property
+    def sigma2_(self) -> Any:
+        """Estimated noise variance, a number or (m,); inf without degrees of freedom for one."""
+        self._form()
+        return self._shaped(self._statistics()[0])
+
+    def _statistics(self) -> tuple[NDArray, NDArray]:
+        """sigma2 (m,) and standard errors (m, d), the intercept's first if there is one."""
+        origin = self._origin
+
+        def both_of(form: Form) -> NDArray:
+            found = statistics_of(form, origin.ridge, origin.discounted, origin.sandwich)
+            return np.column_stack(found)
+
+        both = self._by_target(both_of)
+        return np.ascontiguousarray(both[:, 0]), np.ascontiguousarray(both[:, 1:])
+
+    @property
+    def coef_stderr_(self) -> NDArray[np.floating]:
+        """Standard errors of ``coef_``, (d,) or (m, d); inf where undetermined.
+
+        ``sqrt(sigma2_ P_jj)``: the ordinary least-squares standard error at forget = 1, the
+        posterior standard deviation under discounting otherwise (West & Harrison 1997, 4.3).  With
+        ``cov="sandwich"`` ``sqrt(sigma2_ (P S P)_jj)``, the spread of the estimates themselves.
+        """
+        self._form()
+        return self._shaped(self._statistics()[1][:, self._first :])
+
+    @property
+    def intercept_stderr_(self) -> Any:
+        """Standard error of ``intercept_``; 0 without one."""
+        self._form()
+        errors = self._statistics()[1]
+        return self._shaped(errors[:, 0] if self._first else np.zeros(errors.shape[0]))
+
+    @property
+    def n_held_(self) -> int:
+        """How often wind-up protection held a coefficient that forgetting would have lost."""
+        self._engine_or_raise()
+        with self._locked():
+            self._form()
+            return int(sum(form.held[0] for form in self._engine.forms))
+
+    def moments(self) -> Moments:
+        """The state as moments, for :func:`olsq.online_lstsq`, :func:`olsq.query` or an estimator.
+
+        Returns
+        -------
+        Moments
+            NumPy, float64 whatever the dtype of the state: gram (k, k) and cross (m, k), m = 1
+            for a one-dimensional y.  k is d, or d + 1 with an intercept, whose column is the
+            *first*: put a 1 before each key or query, and a 0 before the ridge.
+
+        Raises
+        ------
+        NotFittedError
+            Before the first sample.
+
+        Notes
+        -----
+        The gram holds what is left of a discounted ridge (and a rolling window's ridge): query
+        with no ridge.  With ``ridge_mode="fixed"`` it does not: query with that ridge.  It also
+        holds what wind-up protection added.  Left behind are the sums behind ``sigma2_`` and
+        standard errors, the number of rows, and, except from "information", digits: the gram
+        squares the condition number.  O(d^3).
+
+        Examples
+        --------
+        >>> import numpy as np, olsq
+        >>> X = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+        >>> est = olsq.RecursiveLeastSquares(ridge=0.0, fit_intercept=False).fit(X, [1.0, 2.0, 3.0])
+        >>> est.moments().gram.round(12)
+        array([[2., 1.],
+               [1., 2.]])
+        """
+        self._engine_or_raise()
+        with self._locked():
+            form = self._form()
+            if len(self._engine.groups) > 1:
+                raise ValueError(
+                    "targets that missed different rows have different moments: there is no "
+                    "common gram. Fit one estimator per target."
+                )
+            return form.moments(self._origin.ridge, self._origin.discounted)

@@ -1,0 +1,1 @@
+"""Coefficient paths: the estimate after every row."""

@@ -1,0 +1,117 @@
+"""Putting the traces of one call's blocks together into a coefficient path."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.online.forms.rows import Trace, clip_to
+from olsq.online.forms.square_root_kernels import COUNT
+from olsq.online.forms.statistics import statistics
+from olsq.online.paths.path import CoefficientPath
+
+
+class PathCollector:
+    """The path of n rows; a skipped row has the estimate of the row before it.
+
+    ``count`` (n,) is how many samples the estimate rests on.
+    """
+
+    def __init__(
+        self, n: int, m: int, d: int, dtype: np.dtype, sandwich: bool, statistics: bool = True
+    ) -> None:
+        self.filled = np.zeros(n, np.bool_)
+        self.coef = np.zeros((n, m, d), dtype)
+        self.recursive = np.full((n, m), np.nan)
+        self.count = np.zeros(n)
+        self.wants = {"sandwich": sandwich, "variance": statistics}
+        self.statistics = statistics
+        self.before: tuple[Any, Any] = np.inf, np.inf  # of rows that nothing was known in
+        if statistics:
+            self.stderr, self.sigma2 = np.empty((n, m, d)), np.empty((n, m))
+        else:  # one number, whatever the shape
+            self.stderr = np.broadcast_to(np.nan, (n, m, d))
+            self.sigma2 = np.broadcast_to(np.nan, (n, m))
+        self.scratch = Trace.empty(0, m, d)
+
+    def begin(self, form: Any, sigma2: NDArray, stderr: NDArray) -> None:
+        """What rows skipped before the call's first usable one carry on."""
+        self.coef[:] = clip_to(form.coefficients(), self.coef.dtype)
+        self.before, self.count[:] = (sigma2, stderr), form.tally[COUNT]
+
+    def trace(self, block: slice | NDArray, n: int) -> Trace:
+        """Where a form may write the n rows of a block: in place if that can be."""
+        _, m, d = self.coef.shape
+        if len(self.scratch.loss) < n:  # once: the first block is the longest
+            self.scratch = Trace.empty(n, m, d, **self.wants)
+        trace = self.scratch.first(n)
+        if isinstance(block, slice) and self.coef.dtype == np.float64:
+            return trace._replace(coef=self.coef[block], recursive=self.recursive[block])
+        return trace
+
+    def add(self, trace: Trace, block: slice | NDArray, ridge: NDArray, discounted: bool) -> None:
+        """Take over the trace of a block, and what follows from it."""
+        self.filled[block] = True
+        self.count[block] = trace.counts[:, COUNT]
+        if trace.coef.base is not self.coef:
+            self.coef[block] = clip_to(trace.coef, self.coef.dtype)
+            self.recursive[block] = trace.recursive
+        if not self.statistics:
+            return
+        if isinstance(block, slice):
+            sigma2, stderr = self.sigma2[block], self.stderr[block]
+        else:
+            sigma2, stderr = np.empty_like(trace.loss), np.empty(trace.coef.shape)
+        statistics(
+            trace.loss, trace.coef, trace.variance, trace.sandwich, trace.counts, ridge, discounted,
+            sigma2, stderr,
+        )  # fmt: skip
+        if not isinstance(block, slice):
+            self.sigma2[block], self.stderr[block] = sigma2, stderr
+
+    def finish(self, need: int) -> None:
+        """Give skipped rows the estimate before them; NaN where it has less than ``need`` rows."""
+        estimates = [self.coef, *([self.sigma2, self.stderr] if self.statistics else [])]
+        if not self.filled.all():
+            if self.statistics:
+                empty = ~self.filled
+                self.sigma2[empty], self.stderr[empty] = self.before
+            last = np.maximum.accumulate(np.where(self.filled, np.arange(self.filled.size), -1))
+            carried = np.flatnonzero(~self.filled & (last >= 0))
+            for array in (*estimates, self.count):
+                array[carried] = array[last[carried]]
+        if need > 0:
+            for array in estimates:
+                array[self.count < need] = np.nan
+
+
+def joined(
+    collectors: list[PathCollector], targets: list[NDArray], residual: NDArray, intercept: bool
+) -> CoefficientPath:
+    """One path (n, m, ...) from the collectors of groups of targets, finished."""
+    coef, stderr, sigma2, recursive = (
+        _by_target([getattr(c, name) for c in collectors], targets)
+        for name in ("coef", "stderr", "sigma2", "recursive")
+    )
+    known = collectors[0].statistics
+    seen = sigma2 if known else coef[:, :, 0]
+    hidden = np.where(np.isnan(seen), np.nan, 0.0).astype(coef.dtype)  # not enough samples
+    first = 1 if intercept else 0
+    path = CoefficientPath(
+        coef=coef[:, :, first:],
+        intercept=coef[:, :, 0] if intercept else hidden,
+        residual=residual,
+        recursive_residual=recursive,
+        sigma2=sigma2,
+        stderr=stderr[:, :, first:],
+        intercept_stderr=stderr[:, :, 0] if intercept else hidden.astype(np.float64),
+    )
+    return path if known else path.bare()
+
+
+def _by_target(parts: list[NDArray], targets: list[NDArray]) -> NDArray:
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate(parts, axis=1)[:, np.argsort(np.concatenate(targets))]

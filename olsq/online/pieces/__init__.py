@@ -1,0 +1,1 @@
+"""Streams that are learned in pieces and put together again."""

@@ -1,0 +1,210 @@
+"""Merging two estimators into the one that saw both streams."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, TypeVar, overload
+
+import numpy as np
+
+from olsq.arrays.checks import shown
+from olsq.forgetting.base import Forgetting
+from olsq.online.estimators.base import StreamingRegressor
+from olsq.online.files import frozen
+from olsq.online.forms import form_switch, moments, targets
+from olsq.online.forms.form_switch import FormSwitch
+from olsq.online.forms.square_root_kernels import DECAY
+from olsq.online.many import merging as bank_merging
+from olsq.online.many.bank import FilterBank
+from olsq.online.many.grouped import GroupedLeastSquares
+from olsq.online.rows.durations import is_duration, parse_duration
+from olsq.online.rows.options import check_forget
+from olsq.online.rows.times import Timing, time_shown
+from olsq.online.variants.engine import VariantSwitch
+from olsq.online.windows import window
+from olsq.online.windows.window import RollingWindow
+from olsq.problem import AnArray, Moments
+
+Estimator = TypeVar("Estimator", bound=StreamingRegressor)
+Many = TypeVar("Many", FilterBank, GroupedLeastSquares)
+
+_NUMPY = (np.ndarray, np.generic, int, float, list, tuple)
+_MAY_DIFFER = {
+    "forget", "half_life", "missing", "residuals", "min_samples", "window_of", "prior",
+}  # fmt: skip
+
+
+@overload
+def merge(first: Estimator, second: Estimator) -> Estimator: ...
+@overload
+def merge(first: Many, second: Many) -> Many: ...
+@overload
+def merge(
+    first: Moments[AnArray], second: Moments[AnArray], *, forget: Any = ...
+) -> Moments[AnArray]: ...
+def merge(first: Any, second: Any, *, forget: Any = None) -> Any:
+    """The estimator, or the moments, that saw first's rows and then second's.
+
+    Parameters
+    ----------
+    first, second : estimators or banks of one kind, or Moments
+        Estimators: fitted, with the same features, targets, dtype and parameters; forgetting may
+        differ, since each state knows how much it forgot.  Of streams with times second must
+        begin at or after the last time of first.  Neither is changed.  Filters of a
+        :class:`FilterBank` are merged one by one, those of :class:`GroupedLeastSquares` by key.
+    forget : number or array, optional
+        For Moments only, which do not know it: the product of all gates of the second piece
+        (default 1).
+
+    Returns
+    -------
+    estimator or Moments
+        Equal to one estimator over both streams, up to rounding; goes on with second's
+        parameters.  Cost O(d^3); for Moments O(d^2), as NumPy arrays if all
+        are, else as arrays of JAX in its precision.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the two do not fit together; the message says why.  An estimator that began from
+        moments can be first but not second, since how much it forgot is not known.
+
+    Notes
+    -----
+    ``H = Z_b H_a + H_b`` and the same for the cross moments, with Z_b the product of second's
+    forgetting factors; a discounted ridge is counted once.  Square-root states are merged by
+    orthogonal rotations, so that no digits are lost to squaring.
+
+    Examples
+    --------
+    >>> import numpy as np, olsq
+    >>> rng = np.random.default_rng(0)
+    >>> X, y = rng.standard_normal((100, 2)), rng.standard_normal(100)
+    >>> make = lambda: olsq.RecursiveLeastSquares(forget=0.95)
+    >>> both = olsq.merge(make().fit(X[:40], y[:40]), make().fit(X[40:], y[40:]))
+    >>> bool(np.allclose(both.coef_, make().fit(X, y).coef_))
+    True
+    """
+    if isinstance(first, Moments) and isinstance(second, Moments):
+        forget = 1.0 if forget is None else forget
+        if isinstance(forget, (*_NUMPY, str, bytes, complex)):
+            forget = check_forget(forget)
+        if all(isinstance(a, _NUMPY) for a in (*first, *second, forget)):
+            return moments.merge(first, second, forget)
+        from olsq.sequence.jax import merge_moments
+
+        return merge_moments(first, second, forget=forget)
+    if forget is not None:
+        raise ValueError("forget is for Moments: an estimator knows how much it has forgotten")
+    if isinstance(first, FilterBank) and isinstance(second, FilterBank):
+        return bank_merging.merge(first, second)
+    if isinstance(first, GroupedLeastSquares) and isinstance(second, GroupedLeastSquares):
+        return bank_merging.merge_groups(first, second)
+    if type(first) is not type(second) or not isinstance(first, StreamingRegressor):
+        raise TypeError(
+            f"merge needs two estimators of one kind, got {type(first).__name__} and "
+            f"{type(second).__name__}"
+        )
+    first._engine_or_raise()
+    second._engine_or_raise()
+    first, second = copy.copy(first), copy.copy(second)  # each as it is now
+    for estimator in (first, second):
+        estimator._check_frozen()
+    check_same(first, second)
+    result = copy.copy(second)
+    timing = result._timing = timing_of_both(first, second)
+    duration = second._duration(timing is not None)
+    length = None if duration is None else duration.length
+
+    def engines(a: Any, b: Any) -> Any:
+        if isinstance(a, RollingWindow):
+            return window.merge(a, b, None if timing is None else timing.last)
+        if isinstance(a, VariantSwitch):
+            return a.merged(b, second._origin.ridge, length)
+        return form_switch.merge(a, b, second._origin.ridge, length)
+
+    result._engine = targets.merge(first._engine, second._engine, engines)
+    if getattr(first, "prior", None) is not None:  # whose state has no ridge
+        result.prior = first.prior
+        result._origin = second._origin._replace(
+            ridge=first._origin.ridge, made_with=frozen.snapshot(result)
+        )
+    result._log_weights = merged_logs(first, second, length)
+    result.n_samples_seen_ = first.n_samples_seen_ + second.n_samples_seen_
+    return result
+
+
+def merged_logs(first: StreamingRegressor, second: StreamingRegressor, length: Any) -> Any:
+    """The forgotten sums of the logarithms of the weights, of second's rows after first's."""
+    if first._log_weights is None and second._log_weights is None:
+        return None
+    decay = second._engine.by_target(lambda form: np.full(form.loss.size, form.tally[DECAY]))
+    a: Any
+    b: Any
+    if length is not None:  # what passed between the two
+        for targets, a in first._engine.groups:
+            for others, b in second._engine.groups:
+                assert isinstance(a, FormSwitch)
+                assert isinstance(b, FormSwitch)
+                both = np.intersect1d(targets, others)
+                decay[both] *= form_switch.gate_between(a, b, length)
+    return decay * first._log_weight_sums() + second._log_weight_sums()
+
+
+def timing_of_both(first: StreamingRegressor, second: StreamingRegressor) -> Timing | None:
+    """When the rows of both were; ValueError if second's do not come after first's."""
+    a, b = first._timing, second._timing
+    if a is None or b is None:
+        timed, other = (first, second) if b is None else (second, first)
+        if timed._timing is not None and other.n_samples_seen_ > 0:
+            raise ValueError("cannot merge: one of the two has learnt rows without times")
+        return b if a is None else a
+    if a.kind != b.kind:
+        raise ValueError(f"cannot merge: the times of one are {a.kind}, of the other {b.kind}")
+    if b.first < a.last:
+        raise ValueError(
+            f"cannot merge: second begins at {time_shown(b.kind, b.first)}, before first ends, at "
+            f"{time_shown(a.kind, a.last)}"
+        )
+    return Timing(a.kind, a.first, b.last)
+
+
+def _same_length(one: Any, other: Any) -> bool:
+    """Whether two windows are one length of time, however it is written."""
+    if not (is_duration(one) and is_duration(other)):
+        return False
+    return parse_duration(one, "window") == parse_duration(other, "window")
+
+
+def check_same(first: StreamingRegressor, second: StreamingRegressor) -> None:
+    a, b = first.get_params(), second.get_params()
+    if b.get("prior") is not None:
+        raise ValueError(
+            "cannot merge: the second estimator began from a prior, which would count twice; make "
+            "it without one"
+        )
+    for estimator in (first, second):
+        forget = getattr(estimator, "forget", None)
+        if isinstance(forget, Forgetting) and not forget.weights_rows:
+            raise ValueError(
+                f"cannot merge: what forget={type(forget).__name__}(...) does to a row depends on "
+                "the rows before it. Learn the streams one after the other, or use a factor"
+            )
+    for name in a.keys() - _MAY_DIFFER - type(first).CHANGEABLE:
+        same = np.array_equal(np.asarray(a[name]), np.asarray(b[name]))
+        if not (same or (name == "window" and _same_length(a[name], b[name]))):
+            one, other = shown(a[name]), shown(b[name])
+            raise ValueError(f"cannot merge: {name} differs ({one} and {other})")
+    for name, label in (("n_features", "number of features"), ("dtype", "dtype")):
+        one, other = (getattr(e._origin, name) for e in (first, second))
+        if one != other:
+            raise ValueError(f"cannot merge: {label} differs ({one} and {other})")
+    if first._engine.parting != second._engine.parting:
+        raise ValueError("cannot merge: missing='skip_target' in one of the two only")
+    if first._engine.engine.positions != second._engine.engine.positions:
+        raise ValueError("cannot merge: window_of differs")
+    if first._origin.n_targets != second._origin.n_targets:
+        raise ValueError("cannot merge: the targets' shapes differ")
+    names, others = (getattr(e, "feature_names_in_", None) for e in (first, second))
+    if names is not None and others is not None and list(names) != list(others):
+        raise ValueError("cannot merge: feature names differ")

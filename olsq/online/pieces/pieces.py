@@ -1,0 +1,162 @@
+"""A stream in pieces that are learnt apart, and put together again.
+
+A piece is what a run of rows says: an estimator without ridge or prior, in square-root form, or as
+moments where that is the method asked for.  Pieces merge in order, and merging is associative;
+then :func:`begun` puts the ridge or prior before the first of them, once.  So nothing is ever
+subtracted, where :func:`olsq.merge` has to take a ridge out again.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from olsq.online.calls.learning import Absorbed, Call, Origin, forgetting_in_time, prepare
+from olsq.online.estimators.recursive import RecursiveLeastSquares
+from olsq.online.forms import blocks, covariance, form_switch, targets
+from olsq.online.forms.covariance import CovarianceForm
+from olsq.online.forms.form_switch import FormSwitch
+from olsq.online.forms.information import InformationForm
+from olsq.online.forms.rows import Rows
+from olsq.online.forms.square_root import SquareRootForm
+from olsq.online.forms.targets import TargetGroups
+from olsq.online.pieces import merging
+
+BLOCK_ENTRIES = 1 << 16  # regressors rotated at a time, half a megabyte: what fits a core's cache
+FEWEST_ROWS = 256
+
+
+def check(estimator: RecursiveLeastSquares) -> None:
+    """Raise ValueError or TypeError for parameters that no row is needed to refuse."""
+    estimator._check_parameters()
+    estimator._gates(None, 1)
+
+
+def learnt(
+    estimator: RecursiveLeastSquares, X: Any, y: Any, sample_weight: Any = None, *,
+    forget: Any = None, times: Any = None,
+) -> RecursiveLeastSquares | None:  # fmt: skip
+    """What rows say, as a piece of the stream of ``estimator``, which has learnt nothing.
+
+    None where no row can be learnt: such rows are as if they had never come.  O(d^2) a row in
+    matrix products, memory of the rows and d^2.  Raises as ``partial_fit`` does.
+    """
+    if not len(X):
+        return None
+    if estimator._resolved_method == "information":
+        moments: Any = copy.copy(estimator).set_params(residuals=False)
+        moments.partial_fit(X, y, sample_weight, forget=forget, times=times)
+        if moments.n_samples_seen_ > 0:
+            return moments
+        call = moments._check_call(X, y, sample_weight, forget, None)
+        return None if call.nothing_usable else moments  # rows of weight 0 let forgetting go on
+    piece: Any = copy.copy(estimator)
+    piece.set_params(ridge=0.0, ridge_mode="discounted", method="sqrt", prior=None)
+    piece.set_params(state_dtype="float64")  # rounded once, at the end
+    estimator._gates(forget, 1 if np.ndim(forget) == 0 else len(X))  # may forbid to forget
+    piece._check_parameters()
+    call = piece._check_call(X, y, sample_weight, forget, None)
+    if call.nothing_usable:
+        return None
+    call, timing = piece._in_time(call, times, X, y, forget, False)
+    origin = piece._origin_of(call)
+    start = FormSwitch.start("sqrt", origin.ridge, origin.columns, **piece._form_options(origin))
+    engine = TargetGroups.together(start, origin.columns, piece.missing == "skip_target")
+    if call.usable is not None:
+        engine = engine.split(call.usable)
+    calls = []
+    part: Any
+    for chosen, part in engine.groups:
+        own = forgetting_in_time(call.of(chosen), part)
+        calls.append(own)
+        blocks.absorb_blocks(part.form, _rows(own, origin))
+    nothing = np.empty((0, origin.columns), origin.dtype)
+    logs = piece._log_weights_after(
+        Absorbed(engine, nothing, calls, None), began=False, weighted=sample_weight
+    )
+    piece._settle(
+        origin, engine, samples=call.n_samples, residual=nothing, logs=logs, timing=timing
+    )
+    return piece
+
+
+def _rows(call: Call, origin: Origin) -> Iterator[Rows]:
+    """The usable rows of a call in float64, a block at a time."""
+    step = max(FEWEST_ROWS, BLOCK_ENTRIES // origin.ridge.size)
+    for start in range(0, len(call.X), step):
+        block: Any = slice(start, start + step)
+        if call.usable is not None:
+            block = start + np.flatnonzero(call.usable[block])
+        yield prepare(call, block, None, origin.intercept)
+
+
+def merged(
+    first: RecursiveLeastSquares | None, second: RecursiveLeastSquares | None
+) -> RecursiveLeastSquares | None:
+    """The piece of first's rows and then second's; neither is changed.  O(d^3).
+
+    Raises ValueError where two pieces cannot be of one stream: their features, targets or dtypes
+    differ, or second's times begin before first's end.
+    """
+    if first is None or second is None:
+        return second if first is None else first
+    merging.check_same(first, second)
+    return _put_together(first, second)
+
+
+def begun(estimator: RecursiveLeastSquares, piece: RecursiveLeastSquares) -> RecursiveLeastSquares:
+    """The estimator that began with its ridge or prior and has learnt what the piece says."""
+    given = piece._origin
+    other: Any = copy.copy(estimator)
+    dtype, ridge = given.dtype, other._start_ridge(given.n_features)
+    origin = other._make_origin(
+        given.n_features, given.n_targets, dtype, ridge, given.in_time, given.names, given.targets
+    )
+    engine = TargetGroups.together(
+        other._start(origin), origin.columns, other.missing == "skip_target"
+    )
+    nothing = np.empty((0, origin.columns), dtype)
+    other._settle(origin, engine, residual=nothing)
+    result = _put_together(other, piece)
+    for form in result._engine.forms:
+        if isinstance(form, InformationForm):
+            form.solving = bool(other.residuals)
+    result._origin, result._residual = origin, nothing
+    result.set_params(**other.get_params(deep=False))
+    return result
+
+
+def _put_together(first: Any, second: Any) -> Any:
+    result = copy.copy(second)
+    timing = result._timing = merging.timing_of_both(first, second)
+    duration = second._duration(timing is not None)
+    length = None if duration is None else duration.length
+    result._engine = targets.merge(
+        first._engine, second._engine, lambda a, b: _stacked(a, b, length)
+    )
+    result._log_weights = merging.merged_logs(first, second, length)
+    result.n_samples_seen_ = first.n_samples_seen_ + second.n_samples_seen_
+    return result
+
+
+def _stacked(first: FormSwitch, second: FormSwitch, half_life: float | None) -> FormSwitch:
+    """The state of first's rows and then second's; second began with no ridge."""
+    if isinstance(second.form, InformationForm):
+        return form_switch.merge(first, second, second.form.ridge, half_life)
+    assert isinstance(second.form, SquareRootForm)
+    form: Any = first.form
+    if isinstance(form, CovarianceForm):
+        form = covariance.to_square_root(form)
+    gate = 1.0 if half_life is None else form_switch.gate_between(first, second, half_life)
+    if gate != 1:
+        form = blocks.faded(form, gate)
+    spans = [s.span for s in (first, second) if s.span is not None]
+    known = np.concatenate(spans) if spans else np.empty(0)
+    span = (known[[0, -1]] if known.size else known) if spans else None
+    result = FormSwitch(blocks.stacked(form, second.form), first.method, first.clock.copy(), span)
+    if first.method == "covariance":
+        result.try_covariance()
+    return result

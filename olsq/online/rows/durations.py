@@ -1,0 +1,147 @@
+"""Lengths of time: windows and half-lives that do not count rows.
+
+The times of a stream are dates, held as whole nanoseconds so that differences are exact, or
+numbers in a unit of the user's own, held as float64.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import re
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from olsq.arrays.checks import shown
+
+DATES, NUMBERS = "dates", "numbers"
+_NANOSECONDS = {
+    "ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9,
+    "h": 3600 * 10**9, "d": 86400 * 10**9, "w": 7 * 86400 * 10**9,
+}  # fmt: skip
+_WORDS = {"sec": "s", "second": "s", "minute": "min", "hour": "h", "day": "d", "week": "w"}
+_NO_FIXED_LENGTH = {"me", "ms", "mo", "month", "q", "qe", "qs", "quarter", "y", "ye", "ys", "a"}
+_NO_FIXED_LENGTH |= {"year", "b", "bd"}  # pandas' "MS" is the start of a month
+_PART = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*([A-Za-zµ]+)\s*")
+LARGEST = np.iinfo(np.int64).max
+
+
+class Duration(NamedTuple):
+    """A positive length of time: nanoseconds between dates, or a number between numbers."""
+
+    kind: str  # DATES or NUMBERS
+    length: int | float
+
+
+def is_duration(value: Any) -> bool:
+    """Whether a parameter is written as a length of time between dates."""
+    return isinstance(value, (str, datetime.timedelta, np.timedelta64))
+
+
+def parse_duration(value: Any, name: str) -> Duration:
+    """A length of time between dates from text or a timedelta.
+
+    Text is numbers with units, as pandas has them: "90D", "1.5h", "1D12h", "15min", "2W", "500ms";
+    units are W, D, h, min, s, ms, us, ns (capital or small, but for "M") and their English names.
+
+    Raises ValueError for what is not positive or has no fixed length, such as months.
+
+    Examples
+    --------
+    >>> from olsq.online.rows.durations import parse_duration
+    >>> parse_duration("2h", "window").length == 7200 * 10**9
+    True
+    """
+    if isinstance(value, str):
+        length = _of_text(value, name)
+    elif isinstance(value, np.timedelta64):
+        length = _of_timedelta64(value, name)
+    elif isinstance(value, datetime.timedelta):
+        exact = getattr(value, "as_unit", None)  # pandas', which may be finer
+        if exact is not None and value.total_seconds() == value.total_seconds():  # no NaT
+            length = int(np.timedelta64(exact("ns").to_timedelta64()).astype(np.int64))
+        else:
+            length = (value.days * 86400 + value.seconds) * 10**9 + value.microseconds * 1000
+    else:
+        raise TypeError(f"{name} must be a length of time such as '90D', got {value!r}")
+    if not 0 < length <= LARGEST:
+        raise ValueError(
+            f"{name} must be a length of time between 1 ns and 292 years, got {value!r}"
+        )
+    return Duration(DATES, length)
+
+
+def _of_text(text: str, name: str) -> int:
+    length, at = 0, 0
+    while at < len(text) or at == 0:
+        part = _PART.match(text, at)
+        if part is None:
+            raise ValueError(
+                f"{name} must be a length of time such as '90D', '36h', '15min' or '500ms', got "
+                f"{text!r}"
+            )
+        number, unit = part.groups()
+        length += round(Fraction(number) * _unit(unit, text, name))
+        at = part.end()
+    return length
+
+
+def _unit(unit: str, text: str, name: str) -> int:
+    """Nanoseconds of a unit."""
+    small = unit.lower()
+    single = small.removesuffix("s")
+    small = _WORDS.get(single, small)
+    if unit == "M" or (unit != "ms" and {small, single} & _NO_FIXED_LENGTH):
+        raise ValueError(
+            f"{name}={text!r}: months, quarters, years and business days have no fixed length; "
+            "give days, for instance '30D', '91D' or '365D'"
+        )
+    if small not in _NANOSECONDS:
+        hint = "; minutes are 'min'" if unit == "m" else ""
+        raise ValueError(
+            f"{name}={text!r}: unknown unit {unit!r}; use W, D, h, min, s, ms, us or ns{hint}"
+        )
+    return _NANOSECONDS[small]
+
+
+def _of_timedelta64(value: np.timedelta64, name: str) -> int:
+    unit = np.datetime_data(value.dtype)[0]
+    if np.isnat(value) or unit in ("generic", "Y", "M"):
+        raise ValueError(
+            f"{name} must be a length of time with a unit between weeks and nanoseconds, got "
+            f"{value!r}: months and years have no fixed length"
+        )
+    count, step = int(value.astype(np.int64)), np.datetime_data(value.dtype)[1]
+    if unit in ("ps", "fs", "as"):
+        raise ValueError(f"{name} must be whole nanoseconds, got {value!r}")
+    scale = _NANOSECONDS[{"m": "min"}.get(unit, unit.lower())]
+    return count * step * scale
+
+
+def half_life_duration(half_life: Any, timed: bool) -> Duration | None:
+    """A half-life as a length of time; None if there is none, or it counts rows.
+
+    ``timed`` says whether rows have times: a plain number may be either.
+    """
+    if half_life is None:
+        return None
+    if is_duration(half_life):
+        return parse_duration(half_life, "half_life")
+    return number_duration(half_life, "half_life") if timed else None
+
+
+def number_duration(value: Any, name: str) -> Duration:
+    """A length of time between times that are numbers; ValueError unless positive and finite."""
+    number = isinstance(value, (int, float, np.integer, np.floating)) and type(value) is not bool
+    if not (number and 0 < value < math.inf):
+        raise ValueError(f"{name} must be a positive number, got {shown(value)}")
+    return Duration(NUMBERS, float(value))
+
+
+def plain(value: Any, name: str) -> Any:
+    """A timedelta as text that :func:`parse_duration` reads back exactly; all else as it is."""
+    if is_duration(value) and not isinstance(value, str):
+        return f"{parse_duration(value, name).length}ns"
+    return value

@@ -1,0 +1,226 @@
+"""Checks at the public edge of the estimators: everything here runs before anything changes.
+
+The messages follow scikit-learn's, whose users will meet them; scikit-learn itself is not needed.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from olsq.arrays.reals import real_array
+from olsq.problem import LARGEST
+
+SCANNED = 1 << 16  # entries looked at together: what fits a core's cache
+
+
+class NotFittedError(ValueError, AttributeError):
+    """Raised when an estimator is asked before it has seen a sample."""
+
+
+def not_fitted(estimator: object, reason: str | None = None) -> Exception:
+    """The error to raise; scikit-learn's own class where scikit-learn is in use."""
+    name = type(estimator).__name__
+    message = reason or (
+        f"This {name} instance is not fitted yet. Call 'fit' or 'partial_fit' with appropriate "
+        "arguments before using this estimator."
+    )
+    exceptions = sys.modules.get("sklearn.exceptions")
+    return (exceptions.NotFittedError if exceptions else NotFittedError)(message)
+
+
+def check_X(X: Any, estimator: object, n_features: int | None, *, allow_empty: bool) -> NDArray:
+    """X as a two-dimensional float array with the number of features that was fitted."""
+    array = real_array(X, "X")
+    if array.ndim == 1 and hasattr(X, "to_frame"):
+        raise ValueError(
+            f"Expected a 2-dimensional container but got {type(X)} instead: X must have a column "
+            "for each feature. Pass X.to_frame() for a single one."
+        )
+    if array.ndim != 2:
+        raise ValueError(
+            f"Expected 2D array, got {array.ndim}D array instead:\narray={array}.\nReshape your "
+            "data either using array.reshape(-1, 1) if your data has a single feature or "
+            "array.reshape(1, -1) if it contains a single sample."
+        )
+    if array.shape[0] == 0 and not allow_empty:
+        raise ValueError(
+            f"Found array with 0 sample(s) (shape={array.shape}) while a minimum of 1 is required."
+        )
+    if array.shape[1] == 0:
+        raise ValueError(
+            f"Found array with 0 feature(s) (shape={array.shape}) while a minimum of 1 is required."
+        )
+    if n_features is not None and array.shape[1] != n_features:
+        raise ValueError(
+            f"X has {array.shape[1]} features, but {type(estimator).__name__} is expecting "
+            f"{n_features} features as input"
+        )
+    return array
+
+
+def check_y(y: Any, estimator: object, n_rows: int, n_targets: int | None) -> NDArray:
+    """y as a float array (n,) or (n, m) that fits X and the targets seen before."""
+    if y is None:
+        raise ValueError(
+            f"{type(estimator).__name__} requires y to be passed, but the target y is None."
+        )
+    array = real_array(y, "y")
+    if array.ndim not in (1, 2) or (array.ndim == 2 and array.shape[1] == 0):
+        raise ValueError(f"y must have shape (n,) or (n, m), got {array.shape}")
+    if array.shape[0] != n_rows:
+        raise ValueError(
+            f"Found input variables with inconsistent numbers of samples: "
+            f"{[n_rows, array.shape[0]]}"
+        )
+    given = 0 if array.ndim == 1 else array.shape[1]
+    if n_targets is not None and given != n_targets:
+        want = "(n,)" if n_targets == 0 else f"(n, {n_targets})"
+        raise ValueError(f"y must have shape {want} as in earlier calls, got {array.shape}")
+    return array
+
+
+def usable_rows(
+    X: NDArray, y: NDArray, weights: NDArray | None, missing: str, estimator: object,
+    state: np.dtype,
+) -> NDArray[np.bool_] | None:  # fmt: skip
+    """Mask of the rows without a missing value, or None if all are usable.  O(n) memory.
+
+    Raises ValueError for non-finite rows under ``missing="raise"`` and, always, for finite rows
+    whose squares, times their weight, would overflow in the data's or the ``state``'s dtype.
+    """
+    largest = min(LARGEST[X.dtype], LARGEST[y.dtype], LARGEST[state])
+    settled = largest * largest
+    if weights is not None:
+        heaviest = float(weights.max(initial=1.0))
+        settled = largest * (largest / heaviest) if heaviest <= settled else -1.0
+    # One product each settles the usual case; it is NaN or infinite if any entry is.
+    if X.size <= SCANNED and np.vdot(X, X) <= settled and np.vdot(y, y) <= settled:
+        return None
+    step = max(1, SCANNED // (X.shape[1] + (y.shape[1] if y.ndim == 2 else 1)))
+    mask = None
+    for start in range(0, X.shape[0], step):
+        some = slice(start, start + step)
+        if np.vdot(X[some], X[some]) <= settled and np.vdot(y[some], y[some]) <= settled:
+            continue
+        finite = _finite_rows(X[some]) & _finite_rows(y[some])
+        for name, array in (("X", X), ("y", y)):
+            heavy = np.ones(finite.size) if weights is None else weights[some]
+            _refuse_overflow(name, array[some], heavy, finite, start, largest)
+        if finite.all():
+            continue
+        if missing == "raise":
+            bad = start + int(np.argmin(finite))
+            name = "y" if np.isfinite(X[bad]).all() else "X"
+            raise ValueError(
+                f"Input {name} contains NaN, infinity or a value too large for "
+                f"dtype('{X.dtype}') (first in row {bad}). {type(estimator).__name__} skips such "
+                "rows with missing='skip'."
+            )
+        if mask is None:
+            mask = np.ones(X.shape[0], np.bool_)
+        mask[some] = finite
+    return mask
+
+
+def _finite_rows(array: NDArray) -> NDArray[np.bool_]:
+    finite = np.isfinite(array)
+    return finite if array.ndim == 1 else np.logical_and.reduce(finite, axis=1)
+
+
+def _refuse_overflow(
+    name: str, array: NDArray, weights: NDArray, finite: NDArray, start: int, largest: float
+) -> None:
+    """Raise ValueError if a finite row holds an entry whose weighted square would overflow."""
+    size = np.abs(array) if array.ndim == 1 else np.abs(array).max(axis=1)
+    size = np.where(finite, size, 0.0).astype(np.float64)
+    if size.max(initial=0.0) > largest:
+        raise ValueError(
+            f"{name} contains a value of magnitude {size.max():.3g}; squares of "
+            f"values beyond {largest:.0e} overflow. Rescale {name}"
+            + (" or pass it as float64." if array.dtype == np.float32 else ".")
+        )
+    # The intercept's regressor is 1.
+    over = np.sqrt(weights) * np.maximum(size, 1.0) > largest
+    if over.any():
+        t = int(np.argmax(over))
+        raise ValueError(
+            f"sample_weight of row {start + t} is {weights[t]:.3g} where {name} holds "
+            f"{size[t]:.3g}: their product with a square overflows. Rescale sample_weight"
+        )
+
+
+def check_ridge_size(ridge: NDArray, dtype: np.dtype) -> None:
+    """Raise ValueError for a ridge whose square root a state of this dtype cannot hold."""
+    largest = LARGEST[np.dtype(dtype)] ** 2
+    if ridge.max(initial=0.0) > largest:
+        raise ValueError(
+            f"ridge must be at most {largest:.0e} in {np.dtype(dtype).name}, got "
+            f"{ridge.max():.3g}. To keep a feature out, leave it out of X"
+        )
+
+
+def check_magnitudes(arrays: dict[str, NDArray], largest: float) -> None:
+    """Refuse finite values that a float32 state cannot hold the squares of."""
+    for name, array in arrays.items():
+        if array.dtype == np.float32 or _within(array, largest):
+            continue  # float32 data are checked as such
+        values = np.abs(array[np.isfinite(array)])
+        if values.size and values.max() > largest:
+            raise ValueError(
+                f"{name} contains a value of magnitude {values.max():.3g}; a float32 state holds "
+                f"values up to {largest:.0e}. Rescale {name} or use state_dtype='float64'."
+            )
+
+
+def _within(array: NDArray, largest: float) -> bool:
+    return bool(np.vdot(array, array) <= largest * largest)
+
+
+def no_usable_row(y: NDArray) -> ValueError:
+    """The error for fitting on rows that all have a missing value."""
+    what = "infinity or a value too large for" if np.isinf(y).any() else "NaN for"
+    return ValueError(
+        f"Input y contains {what} dtype('{y.dtype}') or X contains such values in every row; "
+        "no row is left to learn from."
+    )
+
+
+def has_index(data: Any) -> bool:
+    """Whether the rows of ``data`` have an index of their own, as those of pandas' frames do."""
+    index = getattr(data, "index", None)
+    return index is not None and not callable(index)
+
+
+def feature_names(X: Any) -> NDArray[np.object_] | None:
+    """Column names of a data frame if all are strings, else None."""
+    columns = getattr(X, "column_names", getattr(X, "columns", None))  # Arrow's; the others'
+    if columns is None:
+        return None
+    names = list(columns)
+    if names and all(isinstance(name, str) for name in names):
+        return np.asarray(names, dtype=object)
+    return None
+
+
+def check_feature_names(X: Any, fitted: ArrayLike | None) -> None:
+    """Refuse a data frame whose columns are not those that were fitted, in the same order."""
+    names = feature_names(X)
+    if names is None or fitted is None:
+        return
+    known, given = list(np.asarray(fitted)), list(names)
+    if given == known:
+        return
+    lines = ["The feature names should match those that were passed during fit."]
+    unseen = sorted(set(given) - set(known))
+    absent = sorted(set(known) - set(given))
+    if unseen:
+        lines += ["Feature names unseen at fit time:", *(f"- {name}" for name in unseen)]
+    if absent:
+        lines += ["Feature names seen at fit time, yet now missing:", *(f"- {n}" for n in absent)]
+    if not unseen and not absent:
+        lines += ["Feature names must be in the same order as they were in fit."]
+    raise ValueError("\n".join(lines) + "\n")

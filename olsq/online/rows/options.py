@@ -1,0 +1,94 @@
+"""Forgetting, ridge and weights of the estimators, as the arrays that their engines take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from olsq.arrays.checks import refuse, shown
+from olsq.arrays.reals import real_array
+from olsq.forgetting.base import Forgetting
+from olsq.online.rows.durations import is_duration, parse_duration
+
+
+def check_forget(forget: ArrayLike, name: str = "forget") -> NDArray[np.float64]:
+    """Return the forgetting factors as float64; raise ValueError if any is outside [0, 1]."""
+    if isinstance(forget, Forgetting):
+        raise TypeError(
+            f"{name} must be a number or an array here; strategies such as {type(forget).__name__} "
+            "are for RecursiveLeastSquares and coefficient_path"
+        )
+    gates = real_array(forget, name).astype(np.float64, copy=False)
+    if gates.ndim == 0 and 0.0 <= gates <= 1.0:
+        return gates
+    refuse(
+        name, gates, lambda g: ~((g >= 0) & (g <= 1)), "lie in [0, 1] (1 forgets nothing, 0 resets)"
+    )
+    return gates
+
+
+def forget_from_half_life(half_life: float) -> float:
+    """Forgetting factor under which a sample's weight halves every ``half_life`` samples.
+
+    Examples
+    --------
+    >>> from olsq.online.rows.options import forget_from_half_life
+    >>> round(forget_from_half_life(10.0) ** 10, 12)
+    0.5
+    """
+    if not (isinstance(half_life, (int, float, np.integer, np.floating)) and half_life > 0):
+        raise ValueError(f"half_life must be a positive number of samples, got {shown(half_life)}")
+    return float(2.0 ** (-1.0 / float(half_life)))
+
+
+def forget_or_half_life(forget: Any, half_life: Any, *, in_time: bool = True) -> Any:
+    """The factors that the two parameters mean, of which one may be given.
+
+    A half-life in time gives 1, since its factors come with the times; where ``in_time`` is False
+    it is refused.
+    """
+    if half_life is None:
+        return forget
+    if not (np.ndim(forget) == 0 and forget == 1):
+        raise ValueError("forget and half_life exclude each other: give one of them")
+    if in_time and is_duration(half_life):
+        parse_duration(half_life, "half_life")
+        return 1.0
+    return forget_from_half_life(half_life)
+
+
+def check_ridge(ridge: ArrayLike, n_features: int) -> NDArray[np.float64]:
+    """Return the ridge as a float64 vector (n_features,); refuse negative or non-finite ones."""
+    vector = real_array(ridge, "ridge").astype(np.float64, copy=False)
+    if vector.ndim > 1 or (vector.ndim == 1 and vector.shape[0] != n_features):
+        raise ValueError(
+            f"ridge must be a number or one number per feature ({n_features}), got an array of "
+            f"shape {vector.shape}"
+        )
+    if not (np.isfinite(vector).all() and (vector >= 0).all()):
+        raise ValueError(f"ridge must be finite and >= 0, got {shown(ridge)}")
+    return np.ascontiguousarray(np.broadcast_to(vector, (n_features,)))
+
+
+def check_per_row(value: ArrayLike, n_rows: int, name: str) -> NDArray[np.float64]:
+    """Return a scalar or (n_rows,) argument as a contiguous float64 vector (n_rows,)."""
+    vector = real_array(value, name).astype(np.float64, copy=False)
+    if vector.ndim == 0:
+        return np.full(n_rows, vector)
+    if vector.ndim > 1 or vector.shape[0] != n_rows:
+        raise ValueError(
+            f"{name} must be a number or one number per row ({n_rows}), got an array of shape "
+            f"{vector.shape}"
+        )
+    return np.ascontiguousarray(vector)
+
+
+def check_weight(sample_weight: ArrayLike | None, n_rows: int) -> NDArray[np.float64]:
+    """Return the sample weights (n_rows,); refuse negative or non-finite ones."""
+    if sample_weight is None:
+        return np.ones(n_rows)
+    weights = check_per_row(sample_weight, n_rows, "sample_weight")
+    refuse("sample_weight", weights, lambda w: ~(np.isfinite(w) & (w >= 0)), "be finite and >= 0")
+    return weights

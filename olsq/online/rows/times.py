@@ -1,0 +1,244 @@
+"""Times of rows, and what lies between them.  Lengths of time are in ``durations``."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.arrays.reals import real_array
+from olsq.online.rows.durations import DATES, NUMBERS, Duration
+from olsq.online.rows.frames import dates_of_index, row_index, wrapped
+
+SMALLEST_GATE = float(np.finfo(np.float64).tiny)
+
+
+class Timing(NamedTuple):
+    """The times of a stream so far; ``last`` is that of its last row, learnt or not."""
+
+    kind: str
+    first: int | float
+    last: int | float
+
+    @property
+    def dtype(self) -> type[Any]:
+        return np.int64 if self.kind == DATES else np.float64
+
+
+def read_times(times: Any, n_rows: int | None = None) -> tuple[str, NDArray]:
+    """Times of rows as (kind, int64 nanoseconds or float64), both of shape (n,), in order.
+
+    Raises TypeError or ValueError, naming the first bad row, for what is neither dates nor numbers,
+    missing times, and times that go back.
+    """
+    kind, values = read_times_in_any_order(times, n_rows)
+    back = values[1:] < values[:-1]
+    if back.any():
+        t, array = int(np.argmax(back)) + 1, times_array(times)
+        raise ValueError(
+            f"times must not go back, but row {t} is at {array[t]}, after {array[t - 1]}: sort the "
+            "rows by time first"
+        )
+    return kind, values
+
+
+def read_times_in_any_order(
+    times: Any, n_rows: int | None = None, needed: NDArray[np.bool_] | None = None
+) -> tuple[str, NDArray]:
+    """:func:`read_times` of rows that need not be in order.
+
+    Times may be missing where ``needed`` (n,) is False.
+    """
+    array = times_array(times)
+    if array.ndim != 1 or (n_rows is not None and array.shape[0] != n_rows):
+        rows = "one time for each row" if n_rows is None else f"one time for each of {n_rows} rows"
+        raise ValueError(f"times must hold {rows}, got an array of shape {array.shape}")
+    if array.dtype.kind == "M":
+        missing, kind = np.isnat(array), DATES
+    else:
+        array = real_array(array, "times").astype(np.float64)
+        missing, kind = ~np.isfinite(array), NUMBERS
+    bad = missing if needed is None else missing & needed
+    if bad.any():
+        t = int(np.argmax(bad))
+        raise ValueError(f"times must not be missing, got {array[t]} in row {t}: leave it out")
+    if missing.any():
+        array = np.where(missing, np.zeros(1, array.dtype), array)
+    return kind, _nanoseconds(array) if kind == DATES else array
+
+
+def as_values(times: NDArray) -> NDArray:
+    """An array of dates as int64 nanoseconds, of numbers as float64; in any order."""
+    if times.dtype.kind == "M":
+        return _nanoseconds(times)
+    return real_array(times, "times").astype(np.float64)
+
+
+def times_array(times: Any) -> NDArray:
+    """Times as an array of datetime64 or of whatever else they are."""
+    if type(times) is np.ndarray and times.dtype.kind in "Mfiu":
+        return times
+    index = dates_of_index(times)
+    if index is not None:
+        return index
+    part = wrapped(times)
+    if hasattr(times, "columns"):
+        raise TypeError("times must be one column: a series, an array or an index, not a frame")
+    if part is not None and getattr(part.dtype, "time_zone", None) is not None:
+        part = part.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
+    array = np.asarray(times) if part is None else part.to_numpy()
+    if array.dtype.kind == "O" and any(map(_is_date, array.flat)):
+        array = np.array([_date(t) for t in array.flat]).reshape(array.shape)
+    if array.dtype.kind in "SUT":
+        raise ValueError(
+            f"times must be dates or numbers, got text such as {array.flat[0]!r}: convert it, for "
+            "instance with pandas.to_datetime or np.array(times, 'datetime64[s]')"
+        )
+    if array.dtype.kind == "m":
+        raise ValueError(
+            "times must be dates or numbers, got durations: divide by a unit, for instance "
+            "times / np.timedelta64(1, 's')"
+        )
+    return array
+
+
+def _is_date(value: Any) -> bool:
+    return isinstance(value, (datetime.date, np.datetime64))
+
+
+def _date(value: Any) -> np.datetime64:
+    """A date of any kind, to its last digit; in UTC where it has a zone."""
+    if value is None or value != value:  # NaT
+        return np.datetime64("NaT")
+    if not _is_date(value):
+        raise ValueError("times must be all dates or all numbers, got some of each")
+    if getattr(value, "tzinfo", None) is not None:
+        value = value.astimezone(datetime.UTC).replace(tzinfo=None)
+    exact = getattr(value, "to_datetime64", None)  # pandas', which has nanoseconds
+    return np.datetime64(value) if exact is None else exact()
+
+
+def _nanoseconds(array: NDArray) -> NDArray[np.int64]:
+    exact = array.astype("datetime64[ns]")
+    changed = exact.astype(array.dtype) != array  # it overflowed
+    if changed.any():
+        t = int(np.argmax(changed))
+        raise ValueError(
+            f"times must lie between the years 1678 and 2262 (they are held as nanoseconds), got "
+            f"{array[t]} in row {t}"
+        )
+    return exact.astype(np.int64)
+
+
+def as_array(kind: str, values: NDArray) -> NDArray:
+    """Times as they are shown: datetime64[ns] or float64."""
+    return values.astype("datetime64[ns]") if kind == DATES else values
+
+
+def time_shown(kind: str, value: int | float) -> Any:
+    return np.datetime64(int(value), "ns") if kind == DATES else value
+
+
+def name_of(times: Any) -> str:
+    """What a series or an index of times is called; "time" for others."""
+    name = getattr(times, "name", None)
+    return str(name) if isinstance(name, str) and name else "time"
+
+
+def of_frames(X: Any, y: Any) -> NDArray | None:
+    """The dates of X's index, or else of y's; None where neither has an index of dates."""
+    for data in (X, y):
+        index = row_index(data)
+        dates = None if index is None else dates_of_index(index)
+        if dates is not None:
+            return dates
+    return None
+
+
+def times_of_call(
+    times: Any, X: Any, y: Any, n_rows: int, duration: Duration, before: Timing | None,
+    parameter: str, *, countable: bool = True,
+) -> tuple[NDArray, Timing | None]:  # fmt: skip
+    """Times (n,) of the rows of a call, and the stream's timing after them.
+
+    ``countable`` says whether the parameter may count rows instead.
+
+    Raises ValueError where there are none, or they do not fit ``parameter`` (the one that is a
+    length of time) or the rows before.
+    """
+    times = times_or_index(times, X, y, duration, parameter, countable=countable)
+    kind, values = read_times(times, n_rows)
+    if n_rows == 0:
+        return np.empty(0, np.int64 if duration.kind == DATES else np.float64), before
+    check_kind(kind, duration, parameter)
+    first = values[0].item()
+    if before is not None and first < before.last:
+        raise ValueError(
+            f"times must not go back, but row 0 is at {time_shown(kind, first)}, and the last row "
+            f"before this call was at {time_shown(kind, before.last)}"
+        )
+    return values, Timing(kind, first if before is None else before.first, values[-1].item())
+
+
+def times_or_index(
+    times: Any, X: Any, y: Any, duration: Duration, parameter: str, *, countable: bool = True
+) -> Any:
+    """Return the times of a call, or the dates of X's or y's index; ValueError without either."""
+    if times is None and duration.kind == DATES:
+        times = of_frames(X, y)
+    if times is None:
+        other = " (or a whole number)" if countable else ""
+        other = " (or X or y with an index of dates)" if duration.kind == DATES else other
+        raise ValueError(
+            f"{parameter} is a length of time, so that every row needs a time: give times={other}"
+        )
+    return times
+
+
+def check_kind(kind: str, duration: Duration, parameter: str) -> None:
+    """Raise ValueError if times of this kind do not go with a length of time."""
+    if kind != duration.kind:
+        what = {DATES: "dates", NUMBERS: "numbers"}
+        use = "text such as '90D' or a timedelta" if kind == DATES else "a float, in their unit"
+        raise ValueError(
+            f"times are {what[kind]}, but {parameter} is a length between {what[duration.kind]}: "
+            f"with {what[kind]} {parameter.partition('=')[0]} is {use}"
+        )
+
+
+def half_life_gates(
+    times: NDArray, usable: NDArray[np.bool_] | None, span: NDArray, half_life: float
+) -> NDArray[np.float64]:
+    """Forgetting factors ``2^(-elapsed / half_life)`` (n,), see :func:`elapsed_times`.
+
+    A factor is never 0, which would start afresh: what a long gap leaves of a state is tiny, and is
+    there.
+    """
+    return np.maximum(np.exp2(-elapsed_times(times, usable, span) / half_life), SMALLEST_GATE)
+
+
+def elapsed_times(
+    times: NDArray, usable: NDArray[np.bool_] | None, span: NDArray
+) -> NDArray[np.float64]:
+    """The time (n,) that has passed at each row since the row learnt before it.
+
+    ``span`` = [time of the first row learnt, of the last], or empty: then the first row's is 0.
+    Rows that are not ``usable`` have 0, and the next one makes up for them.
+    """
+    elapsed = np.zeros(times.shape[0])
+    learnt = slice(None) if usable is None else np.flatnonzero(usable)
+    own = times[learnt]
+    if own.size:
+        before = np.concatenate([span[1:] if span.size else own[:1], own[:-1]])
+        elapsed[learnt] = (own - before).astype(np.float64)
+    return elapsed
+
+
+def span_after(times: NDArray, usable: NDArray[np.bool_] | None, span: NDArray) -> NDArray:
+    """``span`` after more rows."""
+    own = times if usable is None else times[usable]
+    if own.size == 0:
+        return span
+    return np.array([span[0] if span.size else own[0], own[-1]], times.dtype)

@@ -1,0 +1,1 @@
+"""scikit-learn's conventions, kept without importing scikit-learn."""

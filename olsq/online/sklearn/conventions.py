@@ -1,0 +1,90 @@
+"""scikit-learn's conventions, kept without importing it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import Any, Self
+
+import numpy as np
+
+from olsq.arrays.checks import check_choice
+from olsq.online.sklearn.routing import MetadataRouting
+
+MISSING = ("skip", "raise", "skip_target")
+
+
+def check_cov(cov: object) -> None:
+    """Refuse what is not a choice of ``cov=``, saying why there is no HAC among them."""
+    if isinstance(cov, str) and cov.lower() in ("hac", "newey-west", "nw"):
+        raise ValueError(
+            f"cov={cov!r} is not offered: Newey-West weighs the residuals of all rows at the "
+            "present coefficients, which a stream of bounded memory no longer has (exact sums "
+            "would take O(d^4) numbers a lag). Use 'sandwich', or give the rows to "
+            "cov_params(kind='hac', lags=, data=(X, y)); a rolling window has its own."
+        )
+    check_choice(cov, "cov", ("posterior", "sandwich"))
+
+
+@functools.cache
+def _signature(cls: type) -> dict[str, inspect.Parameter]:
+    """Parameters of the constructor, which every call of an estimator asks for."""
+    return {name: p for name, p in inspect.signature(cls).parameters.items() if name != "self"}
+
+
+class Parameters:
+    """Parameters by name, and representation, for what only stores parameters."""
+
+    @classmethod
+    def _parameter_names(cls) -> list[str]:
+        return list(_signature(cls))
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Parameters of the constructor, by name (``deep`` is there for scikit-learn)."""
+        return {name: getattr(self, name) for name in self._parameter_names()}
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters of the constructor; ValueError for a name it does not have."""
+        for name, value in params.items():
+            if name not in self._parameter_names():
+                raise ValueError(
+                    f"Invalid parameter {name!r} for estimator {self}. Valid parameters are: "
+                    f"{self._parameter_names()!r}."
+                )
+            setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        defaults = _signature(type(self))
+        changed = [
+            f"{name}={value!r}"
+            for name, value in self.get_params().items()
+            if not _same(value, defaults[name].default)
+        ]
+        return f"{type(self).__name__}({', '.join(changed)})"
+
+
+class EstimatorConventions(MetadataRouting, Parameters):
+    """Parameters, metadata and tags of a regressor."""
+
+    _estimator_type = "regressor"
+    missing: str
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import InputTags, RegressorTags, Tags, TargetTags
+
+        return Tags(
+            estimator_type="regressor",
+            target_tags=TargetTags(required=True, multi_output=True),
+            input_tags=InputTags(allow_nan=self.missing != "raise"),
+            regressor_tags=RegressorTags(),
+        )
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_engine")
+
+
+def _same(value: Any, default: Any) -> bool:
+    if isinstance(value, np.ndarray) or isinstance(default, np.ndarray):
+        return value is default
+    return type(value) is type(default) and value == default

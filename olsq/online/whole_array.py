@@ -1,0 +1,188 @@
+"""``coefficient_path``: a whole array at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from olsq.arrays.reals import real_array
+from olsq.forgetting.base import Forgetting
+from olsq.online.paths.path import CoefficientPath
+from olsq.online.rows.inputs import no_usable_row
+from olsq.online.rows.times import as_array, name_of, read_times
+
+
+def coefficient_path(
+    X: ArrayLike,
+    y: ArrayLike,
+    *,
+    forget: Any = 1.0,
+    half_life: Any = None,
+    sample_weight: ArrayLike | None = None,
+    ridge: ArrayLike = 0.0,
+    ridge_mode: str = "discounted",
+    window: Any = None,
+    min_samples: int | None = None,
+    fit_intercept: bool = False,
+    method: str = "auto",
+    missing: str = "skip",
+    state_dtype: Any = "float64",
+    cov: str = "posterior",
+    window_of: str | None = None,
+    times: Any = None,
+    by: Any = None,
+    statistics: bool = True,
+) -> CoefficientPath:
+    """Coefficients of a regression after every row: expanding, exponential or rolling.
+
+    Parameters
+    ----------
+    X : array or frame (n, d)
+        Regressors, float32 or float64 (anything else becomes float64).  Of a frame of pandas,
+        Polars or Arrow the path keeps names, index and dates, for :meth:`CoefficientPath.to_frame`
+        and :meth:`CoefficientPath.plot`.
+    y : array or series (n,), or array or frame (n, m)
+        Targets.
+    forget : float, array (n,) or Forgetting, default 1
+        Forgetting factors in [0, 1]; row t's factor multiplies everything before row t.  Or a
+        strategy of :mod:`olsq.forgetting`.
+    half_life : float, str or timedelta, optional
+        Samples, or time ("30D"), after which a weight has halved; instead of ``forget``.  See
+        :class:`RecursiveLeastSquares`.
+    sample_weight : array (n,), optional
+        Weights >= 0.
+    ridge : float or array (d,), default 0
+        Penalty on squared coefficients (the intercept is never penalised).  0 is exact ordinary
+        least squares from the first row on.  A path is read as estimates with standard errors, as
+        those of statsmodels' and R's regressions on the matrix as it is given: so no ridge and no
+        intercept unless asked for, other than in :class:`RecursiveLeastSquares`.
+    ridge_mode : {"discounted", "fixed"}
+        Whether the ridge is forgotten with the data.
+    window : int, float, str or timedelta, optional
+        Only the last ``window`` rows count (rolling regression), or the rows of the last "90D";
+        excludes forgetting.  See :class:`RollingLeastSquares`.
+    min_samples : int, optional
+        With ``window``: rows with fewer samples in their window get NaN.  Default: 1.
+    fit_intercept : bool, default False
+        Whether to add an intercept.
+    method : {"auto", "covariance", "sqrt", "information"}
+        See :class:`RecursiveLeastSquares`.
+    missing : {"skip", "raise", "skip_target"}
+        What to do with a row that has a non-finite value; see :class:`RecursiveLeastSquares`.
+    state_dtype : {"float64", "float32"}
+        See :class:`RecursiveLeastSquares` and :class:`RollingLeastSquares`; a path is float64 for
+        float64 data and float32 for float32 data whatever this is.
+    cov : {"posterior", "sandwich"}
+        What standard errors mean; see :class:`RecursiveLeastSquares`.  "sandwich" is not for
+        windows: without weights theirs are the same.
+    window_of : {"samples", "positions"}, optional
+        With ``window``, what it counts; see :class:`RollingLeastSquares`.
+    times : array, series or index (n,), optional
+        When the rows were: dates or numbers, in order, several rows at one time allowed.  Needed
+        by a ``window`` or ``half_life`` that is a length of time, unless X or y has an index of
+        dates; in any case they come along with the path, to be drawn and put into frames.
+    by : sequence (n,) or str, optional
+        A label for every row, of any kind that can be the key of a dict: numbers, text, dates,
+        tuples, a categorical.  Or the name of the column of a frame X that holds them, which is no
+        regressor then.  The rows of each label are a regression of their own, in order; row
+        i of the path is the estimate of its group after row i.  A row whose label is missing (NaN,
+        None) reads NaN, or is refused with ``missing="raise"``.
+    statistics : bool, default True
+        Whether to compute ``sigma2`` and the standard errors.  Without them a path takes half the
+        memory and less time; they read NaN, and frames leave them out.
+
+    Returns
+    -------
+    CoefficientPath
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of range or shapes do not fit; nothing has been computed then.
+
+    Notes
+    -----
+    With ``by``, all groups go through one compiled loop; with ``window``, ``method="information"``
+    or ``missing="skip_target"`` one after another (docs/many-regressions.md: what one costs).
+
+    O(n d^2) time and O(n d) memory.  From 24 coefficients on, blocks of eight rows share each
+    pass over the matrix (the chunk-exact recursion).  No derivatives: see ``olsq.online_lstsq``.
+
+    Examples
+    --------
+    >>> import numpy as np, olsq
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((500, 2))
+    >>> y = X @ [1.0, -2.0] + 0.1 * rng.standard_normal(500)
+    >>> path = olsq.coefficient_path(X, y, forget=0.98)
+    >>> path.coef.shape, path.stderr.shape
+    ((500, 2), (500, 2))
+    >>> bool(np.all(np.abs(path.coef[-1] - [1.0, -2.0]) < 0.05))
+    True
+    """
+    if isinstance(forget, Forgetting) and window is not None:
+        raise ValueError("window and forget exclude each other: give one of them")
+    if by is not None:
+        # The other parameters: nothing else has a name yet.
+        options = {name: value for name, value in locals().items() if name not in ("X", "y", "by")}
+        from olsq.online.many.groups import grouped_path
+        from olsq.online.many.labels import taken_out
+
+        X, by = taken_out(X, by)
+        path = grouped_path(coefficient_path, X, y, by, options)
+        return path if statistics else path.bare()
+    from olsq.online.estimators.recursive import RecursiveLeastSquares
+    from olsq.online.estimators.rolling import RollingLeastSquares
+    from olsq.online.sklearn.conventions import check_cov
+
+    if window is None:
+        if min_samples is not None:
+            raise ValueError("min_samples needs window: without one every row has an estimate")
+        if window_of is not None:
+            raise ValueError("window_of needs window")
+        estimator = RecursiveLeastSquares(
+            forget=forget, half_life=half_life, ridge=ridge, ridge_mode=ridge_mode,
+            fit_intercept=fit_intercept, method=method, missing=missing, state_dtype=state_dtype,
+            cov=cov,
+        )  # fmt: skip
+        return path_of(estimator, X, y, sample_weight, times, statistics=statistics)
+    if half_life is not None or not np.all(real_array(forget, "forget") == 1):
+        raise ValueError("window and forget (or half_life) exclude each other: give one of them")
+    check_cov(cov)
+    if cov == "sandwich":
+        raise ValueError(
+            "cov='sandwich' is for forgetting; standard errors in a window are cov='posterior', "
+            "which for rows without weights is the same"
+        )
+    rolling = RollingLeastSquares(
+        window=window, min_samples=min_samples, ridge=ridge, fit_intercept=fit_intercept,
+        missing=missing, state_dtype=state_dtype, window_of=window_of,
+    )  # fmt: skip
+    return path_of(rolling, X, y, sample_weight, times, statistics=statistics)
+
+
+def path_of(
+    estimator: Any, X: Any, y: Any, sample_weight: Any, times: Any, forget: Any = None,
+    statistics: bool = True,
+) -> CoefficientPath:  # fmt: skip
+    """The path of an estimator over its next rows; times that do not count are labels."""
+    options = {"forget": forget} if statistics else {"forget": forget, "statistics": False}
+    fresh = not estimator.__sklearn_is_fitted__()
+    labels_only = times is not None and estimator._duration(True) is None
+    given = read_times(times) if labels_only else None
+    path = estimator.partial_fit_path(
+        X, y, sample_weight, times=None if labels_only else times, **options
+    )
+    if fresh and np.isnan(path.residual).all():
+        raise no_usable_row(real_array(y, "y"))
+    if given is None:
+        return path
+    kind, values = given
+    if len(values) != len(path.residual):
+        raise ValueError(
+            f"times must hold one time for each of {len(path.residual)} rows, got {len(values)}"
+        )
+    labels = path.labels._replace(times=as_array(kind, values), time_name=name_of(times))
+    return path.labelled(labels)

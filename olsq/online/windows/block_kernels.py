@@ -1,0 +1,245 @@
+"""Numba kernels of the rolling window, four rows that enter and four that leave at a time.
+
+The eight vectors share one pass that multiplies with P and one that changes it, as the eight rows
+of a block do in ``covariance_blocks``; those that leave have a negative sign.  With
+``delta_j = 1 + s_j w_j x_j.P_j x_j`` and ``n_j = sqrt(w_j / delta_j) P_j x_j``
+
+    P_j+1 = P_j - s_j n_j n_j^T,      theta_j+1 = theta_j + s_j eps_j n_j,
+
+where ``P_j x_j = P x_j - sum_{i<j} s_i n_i (n_i.x_j)`` and ``n_i.x_j`` follow from ``X P X^T`` of
+the eight.  The order is that of single rows (each enters before one leaves), and so are the bounds
+that each row is held to: a block with a row beyond one of them is not taken.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from olsq.kernels.kernel import kernel
+from olsq.online.forms.covariance_blocks import (
+    BLOCK,
+    multiply_block,
+    solve_block,
+    subtract_block,
+)
+from olsq.online.forms.edges import check_rolling
+from olsq.online.forms.square_root_kernels import COUNT, COUNT_SQUARED, WEIGHT, record_counts
+from olsq.online.windows.row_kernels import (
+    FILLED,
+    FORGOTTEN_LOSS,
+    LARGEST_REMOVED_LEVERAGE,
+    POSITIONS,
+    SLOT,
+    count_leaving,
+    store,
+)
+
+ROWS = BLOCK // 2  # rows that enter with a block; as many leave
+
+
+@kernel(forceinline=True)
+def gather(ring_X, ring_Y, ring_w, place, X, Y, weights, leaving, t, K, targets, w):
+    """Fill K (8, d), targets (8, m), w (8,): what enters and what leaves, in turn.
+
+    False where not exactly one row leaves with each that enters.
+    """
+    window, filled, slot = ring_w.shape[0], place[FILLED], place[SLOT]
+    if filled < ROWS:
+        return False
+    for r in range(ROWS):
+        enters = weights[t + r] > 0 or place[POSITIONS] != 0
+        if not enters or count_leaving(leaving, t + r, enters, filled, window) != 1:
+            return False
+        i, oldest = 2 * r, (slot - filled + r) % window
+        w[i], w[i + 1] = weights[t + r], ring_w[oldest]
+        for k in range(K.shape[1]):
+            K[i, k] = X[t + r, k]
+            K[i + 1, k] = ring_X[oldest, k]
+        for target in range(targets.shape[1]):
+            targets[i, target], targets[i + 1, target] = Y[t + r, target], ring_Y[oldest, target]
+    return True
+
+
+@kernel(forceinline=True)
+def eliminate(S, w, largest, U, scale, amplification):
+    """U (8, 8) = s_i n_i.x_j above its diagonal, and scale (8,) = sqrt(w_j / delta_j).
+
+    ``S = X P X^T`` is destroyed; amplification (4,) is what each row may amplify errors by.
+    False where a leverage is beyond the bounds.
+    """
+    for i in range(BLOCK):
+        leverage = w[i] * S[i, i]
+        leaves = i % 2 == 1
+        if not 0 <= leverage <= (LARGEST_REMOVED_LEVERAGE if leaves else largest):
+            return False
+        delta = 1.0 - leverage if leaves else 1.0 + leverage
+        sign = -1.0 if leaves else 1.0
+        scale[i] = math.sqrt(w[i] / delta)
+        if leaves:
+            amplification[i // 2] += 1.0 / delta
+        else:
+            amplification[i // 2] = delta
+        for k in range(BLOCK):
+            U[i, k] = S[i, k] * scale[i]
+        for j in range(i + 1, BLOCK):
+            factor = sign * U[i, j]
+            for k in range(BLOCK):
+                S[j, k] -= factor * U[i, k]
+        for k in range(BLOCK):
+            U[i, k] *= sign
+    return True
+
+
+@kernel(forceinline=True)
+def inflations(P, N, K, w, columns, squares, largest, diags, t):
+    """The largest inflation factor after each of four rows into ``largest`` (4,).
+
+    squares (d,) receives the columns' squared lengths after the block, rows t.. of ``diags`` (if
+    any) the diagonal of P after each row.  False where it is not positive.
+    """
+    w0, w1, w2, w3, w4, w5, w6, w7 = w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7]
+    l0 = l1 = l2 = l3 = 0.0
+    outside = 0  # counted, for a loop that may return early does not vectorise
+    want = diags.shape[0] > 0
+    for k in range(P.shape[0]):
+        p0 = P[k, k] - N[0, k] * N[0, k] + N[1, k] * N[1, k]
+        p1 = p0 - N[2, k] * N[2, k] + N[3, k] * N[3, k]
+        p2 = p1 - N[4, k] * N[4, k] + N[5, k] * N[5, k]
+        p3 = p2 - N[6, k] * N[6, k] + N[7, k] * N[7, k]
+        c = columns[0, k] + w0 * K[0, k] * K[0, k]
+        c = max(c - w1 * K[1, k] * K[1, k], 0.0)
+        l0 = max(l0, p0 * c)
+        c += w2 * K[2, k] * K[2, k]
+        c = max(c - w3 * K[3, k] * K[3, k], 0.0)
+        l1 = max(l1, p1 * c)
+        c += w4 * K[4, k] * K[4, k]
+        c = max(c - w5 * K[5, k] * K[5, k], 0.0)
+        l2 = max(l2, p2 * c)
+        c += w6 * K[6, k] * K[6, k]
+        c = max(c - w7 * K[7, k] * K[7, k], 0.0)
+        l3 = max(l3, p3 * c)
+        squares[k] = c
+        outside += 0 if (p0 > 0) & (p1 > 0) & (p2 > 0) & (p3 > 0) else 1
+        if want:
+            diags[t, k], diags[t + 1, k], diags[t + 2, k], diags[t + 3, k] = p0, p1, p2, p3
+    largest[0], largest[1], largest[2], largest[3] = l0, l1, l2, l3
+    return outside == 0
+
+
+@kernel(forceinline=True)
+def errors_of(theta, loss, monitor, E, U, scale, targets, residual, recursive, eps, after, t):
+    """Residuals, eps (8, m), and losses (4, m) after each row; the largest loss.
+
+    The largest is NaN where what is left of a loss is rounding error.
+    """
+    m, highest = theta.shape[0], monitor[1]
+    fine = True
+    for r in range(ROWS):
+        for target in range(m):
+            before = loss[target] if r == 0 else after[r - 1, target]
+            for i in range(2 * r, 2 * r + 2):
+                error = targets[i, target] - E[i, target]
+                for k in range(i):
+                    error -= U[k, i] * eps[k, target]
+                eps[i, target] = error * scale[i]
+                if i == 2 * r:
+                    residual[t + r, target] = error
+                    before += eps[i, target] ** 2
+                    highest = max(highest, before)
+                    if recursive.shape[0] > 0:
+                        recursive[t + r, target] = eps[i, target]
+                else:
+                    before -= eps[i, target] ** 2
+            after[r, target] = before
+        for target in range(m):
+            fine = fine and after[r, target] >= FORGOTTEN_LOSS * highest
+    return highest if fine else math.nan
+
+
+@kernel(forceinline=True)
+def add_pairs(theta, target, eps, N, coefs, t):
+    """theta + eps_0 n_0 - eps_1 n_1 + ... for one target, N (8, d); the sum after every second
+    one into rows t.. of coefs, if any."""
+    e0, e1, e2, e3 = eps[0, target], eps[1, target], eps[2, target], eps[3, target]
+    e4, e5, e6, e7 = eps[4, target], eps[5, target], eps[6, target], eps[7, target]
+    want = coefs.shape[0] > 0
+    for j in range(N.shape[1]):
+        y0 = theta[target, j] + (e0 * N[0, j] - e1 * N[1, j])
+        y1 = y0 + (e2 * N[2, j] - e3 * N[3, j])
+        y2 = y1 + (e4 * N[4, j] - e5 * N[5, j])
+        y3 = y2 + (e6 * N[6, j] - e7 * N[7, j])
+        if want:
+            coefs[t, target, j], coefs[t + 1, target, j] = y0, y1
+            coefs[t + 2, target, j], coefs[t + 3, target, j] = y2, y3
+        theta[target, j] = y3
+
+
+@kernel(forceinline=True)
+def update_in_blocks(
+    P, theta, columns, tally, loss, monitor, ring_X, ring_Y, ring_w, place, X, Y, weights, leaving,
+    start, stop, limits, residual, trace,
+):  # fmt: skip
+    """As ``rolling_kernels.update``, four rows at a time; return the first row not taken.
+
+    Stops before a block that is incomplete, in which rows enter that none leaves for, or of which
+    single rows would have the form made anew: nothing of it has been changed then.
+    """
+    d, m, window = P.shape[0], theta.shape[0], ring_X.shape[0]
+    check_rolling(
+        P, theta, columns, tally, loss, monitor, ring_X, ring_Y, ring_w, place, X, Y, weights,
+        leaving, start, stop, residual, trace,
+    )  # fmt: skip
+    coefs, diags, losses, counts, recursive, _ = trace
+    want_path = coefs.shape[0] > 0
+    K, N, squares = np.empty((BLOCK, d)), np.empty((BLOCK, d)), np.empty(d)
+    targets, E, eps, after = (
+        np.empty((BLOCK, m)), np.empty((BLOCK, m)), np.empty((BLOCK, m)), np.empty((ROWS, m)),
+    )  # fmt: skip
+    S, U, w, scale = (
+        np.empty((BLOCK, BLOCK)), np.empty((BLOCK, BLOCK)), np.empty(BLOCK), np.empty(BLOCK),
+    )  # fmt: skip
+    ones, amplification, largest = np.ones(BLOCK), np.empty(ROWS), np.empty(ROWS)
+    t = start
+    while t + ROWS <= stop:
+        if not gather(ring_X, ring_Y, ring_w, place, X, Y, weights, leaving, t, K, targets, w):
+            return t
+        multiply_block(K, 0, P, 0, d, N)
+        multiply_block(N, 0, K, 0, BLOCK, S)
+        if not eliminate(S, w, limits[0], U, scale, amplification):
+            return t
+        solve_block(U, scale, ones, N)
+        if not inflations(P, N, K, w, columns, squares, largest, diags, t):
+            return t
+        bound = monitor[0]
+        for r in range(ROWS):
+            bound += 2.3e-16 * amplification[r] * largest[r]
+            if not (largest[r] < limits[1] and bound < limits[2]):
+                return t
+        multiply_block(K, 0, theta, 0, m, E)
+        highest = errors_of(
+            theta, loss, monitor, E, U, scale, targets, residual, recursive, eps, after, t
+        )
+        if not highest >= 0:
+            return t
+        monitor[0], monitor[1] = bound, highest
+        for k in range(d):
+            columns[0, k] = squares[k]
+        for target in range(m):
+            add_pairs(theta, target, eps, N, coefs, t)
+            loss[target] = after[ROWS - 1, target]
+        for r in range(ROWS):
+            came, left = w[2 * r], w[2 * r + 1]
+            tally[COUNT] += (1.0 if came > 0 else 0.0) - (1.0 if left > 0 else 0.0)
+            tally[COUNT_SQUARED] = tally[COUNT]
+            tally[WEIGHT] = max(tally[WEIGHT] + came - left, 0.0)
+            if want_path:
+                record_counts(counts, t + r, tally, d, 0.0)
+                for target in range(m):
+                    losses[t + r, target] = after[r, target]
+            store(ring_X, ring_Y, ring_w, (place[SLOT] + r) % window, X[t + r], Y[t + r], came)
+        place[SLOT] = (place[SLOT] + ROWS) % window
+        subtract_block(P, N, 1.0, -1.0)
+        t += ROWS
+    return t

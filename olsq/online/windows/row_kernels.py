@@ -1,0 +1,275 @@
+"""Numba kernels of the rolling window: one row in, and those out that it leaves behind."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from olsq.kernels.kernel import kernel
+from olsq.online.forms.edges import check_rolling
+from olsq.online.forms.square_root_kernels import (
+    COUNT,
+    COUNT_SQUARED,
+    WEIGHT,
+    downdate,
+    record,
+    rotate,
+)
+from olsq.online.forms.triangular_kernels import back_substitute, forward_solve, inverse_diagonal
+
+# Entries of ``place``.
+FILLED, SLOT, POSITIONS = 0, 1, 2
+# What the kernel asks of its caller when it stops early.
+DONE, REBUILD = 0, 1
+# Removing a row of leverage above this loses more than half of the digits.
+LARGEST_REMOVED_LEVERAGE = 1.0 - 1e-6
+FORGOTTEN_LOSS = 1e-6
+
+
+@kernel(forceinline=True)
+def store(ring_X, ring_Y, ring_w, slot, x, y, weight):
+    """Write a row into the window."""
+    for k in range(x.shape[0]):
+        ring_X[slot, k] = x[k]
+    for target in range(y.shape[0]):
+        ring_Y[slot, target] = y[target]
+    ring_w[slot] = weight
+
+
+@kernel(forceinline=True)
+def count_leaving(leaving, t, enters, filled, window):
+    """How many rows leave when row t comes."""
+    if leaving.shape[0] > 0:
+        return leaving[t]
+    return 1 if enters and filled == window else 0
+
+
+@kernel(forceinline=True)
+def multiply(P, x, out):
+    """out = P x."""
+    for i in range(P.shape[0]):
+        total = 0.0
+        for k in range(P.shape[0]):
+            total += P[i, k] * x[k]
+        out[i] = total
+
+
+@kernel(forceinline=True)
+def rank_one(P, h, sign, x, out):
+    """P += sign h h^T and out = P x of the new P, in one pass; P stays bitwise symmetric."""
+    for i in range(P.shape[0]):
+        hi = sign * h[i]
+        total = 0.0
+        for k in range(P.shape[0]):
+            entry = P[i, k] + hi * h[k]
+            P[i, k] = entry
+            total += entry * x[k]
+        out[i] = total
+
+
+@kernel(forceinline=True)
+def update(
+    P, theta, columns, tally, loss, monitor, ring_X, ring_Y, ring_w, place, X, Y, weights, leaving,
+    start, stop, limits, residual, trace,
+):  # fmt: skip
+    """Take rows start..stop into the window in covariance form; return (t, DONE) or (t, REBUILD).
+
+    ``place`` = [rows in the window, slot of the next row, whether rows of weight 0 take a place].
+    ``leaving`` (n,) is how many rows leave with each that comes, oldest first; empty where the
+    ring is the window, and one leaves when it is full.
+    ``monitor`` = [error bound, largest loss since the last rebuild]; ``limits`` = (leverage,
+    inflation, tolerated error bound).
+    On REBUILD row t - 1 is in the ring but P, theta and loss are not valid.
+    Rows enter before the oldest leaves, so that P never passes through a smaller window.
+    """
+    d, m, window = P.shape[0], theta.shape[0], ring_X.shape[0]
+    check_rolling(
+        P, theta, columns, tally, loss, monitor, ring_X, ring_Y, ring_w, place, X, Y, weights,
+        leaving, start, stop, residual, trace,
+    )  # fmt: skip
+    coefs, diags, _, _, recursive, _ = trace
+    u, h = np.empty(d), np.empty(d)
+    fresh = True
+    for t in range(start, stop):
+        x, weight = X[t], weights[t]
+        if fresh:
+            multiply(P, x, u)
+            fresh = False
+        leverage = 0.0
+        for k in range(d):
+            leverage += u[k] * x[k]
+        innovation = 1.0 + weight * leverage
+        slot, filled = place[SLOT], place[FILLED]
+        enters = weight > 0 or place[POSITIONS] != 0
+        out = count_leaving(leaving, t, enters, filled, window)
+        good = 0 <= weight * leverage <= limits[0]
+        for target in range(m):
+            error = Y[t, target]
+            for k in range(d):
+                error -= theta[target, k] * x[k]
+            residual[t, target] = error
+            if coefs.shape[0] > 0:
+                recursive[t, target] = error * math.sqrt(weight / innovation) if good else 0.0
+            step = error * weight / innovation
+            for k in range(d):
+                theta[target, k] += step * u[k]
+            loss[target] += weight * error * error / innovation
+            monitor[1] = max(monitor[1], loss[target])
+        if not enters and out == 0:  # not a sample: it only gets its residual
+            if coefs.shape[0] > 0:
+                record(trace, t, theta, loss, tally, d, 0.0)
+                for k in range(d if diags.shape[0] > 0 else 0):
+                    diags[t, k] = P[k, k]
+            fresh = True
+            continue
+        root = math.sqrt(weight / innovation) if good else 0.0
+        for k in range(d):
+            h[k] = root * u[k]
+            columns[0, k] += weight * x[k] * x[k]
+        tally[COUNT] += 1.0 if weight > 0 else 0.0
+        tally[WEIGHT] += weight
+        amplification, sign = innovation, -1.0
+        if out > filled - out + (1 if enters else 0):  # what stays is solved anew in fewer steps
+            good = False
+        for r in range(out if good else 0):
+            oldest = (slot - filled + r) % window
+            old, old_weight = ring_X[oldest], ring_w[oldest]
+            rank_one(P, h, sign, old, u)
+            removed = 0.0
+            for k in range(d):
+                removed += u[k] * old[k]
+                columns[0, k] = max(columns[0, k] - old_weight * old[k] * old[k], 0.0)
+            removed *= old_weight
+            good = good and removed <= LARGEST_REMOVED_LEVERAGE
+            remaining = 1.0 - removed if good else 1.0
+            amplification += 1.0 / remaining
+            for target in range(m):
+                error = ring_Y[oldest, target]
+                for k in range(d):
+                    error -= theta[target, k] * old[k]
+                step = error * old_weight / remaining
+                for k in range(d):
+                    theta[target, k] -= step * u[k]
+                loss[target] -= old_weight * error * error / remaining
+                good = good and loss[target] >= FORGOTTEN_LOSS * monitor[1]
+            root = math.sqrt(old_weight / remaining)
+            for k in range(d):
+                h[k] = root * u[k]
+            sign = 1.0
+            tally[COUNT] -= 1.0 if old_weight > 0 else 0.0
+            tally[WEIGHT] = max(tally[WEIGHT] - old_weight, 0.0)
+        if enters:
+            store(ring_X, ring_Y, ring_w, slot, x, Y[t], weight)
+            place[SLOT] = (slot + 1) % window
+        place[FILLED] = filled - out + (1 if enters else 0)
+        tally[COUNT_SQUARED] = tally[COUNT]
+        rank_one(P, h, sign, X[min(t + 1, stop - 1)], u)
+        inflation = 0.0
+        for k in range(d):
+            good = good and P[k, k] > 0
+            inflation = max(inflation, P[k, k] * columns[0, k])
+        monitor[0] += 2.3e-16 * amplification * inflation
+        if not (good and inflation < limits[1] and monitor[0] < limits[2]):
+            return t + 1, REBUILD
+        if coefs.shape[0] > 0:
+            record(trace, t, theta, loss, tally, d, 0.0)
+            for k in range(d if diags.shape[0] > 0 else 0):
+                diags[t, k] = P[k, k]
+    return stop, DONE
+
+
+@kernel(forceinline=True)
+def update_square_root(
+    R, z, columns, tally, loss, monitor, ring_X, ring_Y, ring_w, place, X, Y, weights, leaving,
+    start, stop, tolerance, residual, trace,
+):  # fmt: skip
+    """The same in square-root form, for a window whose coefficients are all determined.
+
+    The error bound grows by one rounding a row, times what the downdate amplifies; unlike in the
+    covariance form the condition number does not enter.
+    """
+    d, m, window = R.shape[0], z.shape[0], ring_X.shape[0]
+    check_rolling(
+        R, z, columns, tally, loss, monitor, ring_X, ring_Y, ring_w, place, X, Y, weights,
+        leaving, start, stop, residual, trace,
+    )  # fmt: skip
+    coefs, diags, _, _, recursive, _ = trace
+    p, x, y, noise = np.empty(d), np.empty(d), np.empty(m), np.zeros(d)
+    theta = np.empty((m, d))
+    inverse = np.empty((d, d))
+    for t in range(start, stop):
+        weight, slot, filled = weights[t], place[SLOT], place[FILLED]
+        enters = weight > 0 or place[POSITIONS] != 0
+        out = count_leaving(leaving, t, enters, filled, window)
+        for k in range(d):
+            x[k], noise[k] = X[t, k], 0.0
+        forward_solve(R, x, p, columns, 0.0, noise)
+        leverage = 0.0
+        for k in range(d):
+            leverage += p[k] * p[k]
+        for target in range(m):
+            error = Y[t, target]
+            for k in range(d):
+                error -= z[target, k] * p[k]
+            residual[t, target] = error
+            if coefs.shape[0] > 0:
+                recursive[t, target] = error * math.sqrt(weight / (1.0 + weight * leverage))
+        if not enters and out == 0:
+            if coefs.shape[0] > 0:
+                back_substitute(R, z, theta)
+                if diags.shape[0] > 0:
+                    inverse_diagonal(R, inverse, diags[t])
+                record(trace, t, theta, loss, tally, d, 0.0)
+            continue
+        root = math.sqrt(weight)
+        for k in range(d):
+            x[k] = root * X[t, k]
+            columns[0, k] += x[k] * x[k]
+        for target in range(m):
+            y[target] = root * Y[t, target]
+        for k in range(d):
+            noise[k] = 0.0
+        rotate(R, z, x, y, 1.0, noise)
+        for target in range(m):
+            loss[target] += y[target] * y[target]
+            monitor[1] = max(monitor[1], loss[target])
+        tally[COUNT] += 1.0 if weight > 0 else 0.0
+        tally[WEIGHT] += weight
+        good = out <= filled - out + (1 if enters else 0)
+        amplification = 1.0
+        for r in range(out if good else 0):
+            oldest = (slot - filled + r) % window
+            old_weight = ring_w[oldest]
+            root = math.sqrt(old_weight)
+            for k in range(d):
+                x[k] = root * ring_X[oldest, k]
+                columns[0, k] = max(columns[0, k] - x[k] * x[k], 0.0)
+            forward_solve(R, x, p, columns, 0.0, noise)
+            removed = 0.0
+            for k in range(d):
+                removed += p[k] * p[k]
+            good = good and removed <= LARGEST_REMOVED_LEVERAGE
+            remaining = 1.0 - removed if good else 1.0
+            amplification += 1.0 / remaining
+            downdate(R, z, loss, p, x, y, ring_Y[oldest], root, remaining)
+            for target in range(m):
+                good = good and loss[target] >= FORGOTTEN_LOSS * monitor[1]
+            tally[COUNT] -= 1.0 if old_weight > 0 else 0.0
+            tally[WEIGHT] = max(tally[WEIGHT] - old_weight, 0.0)
+        tally[COUNT_SQUARED] = tally[COUNT]
+        if enters:
+            store(ring_X, ring_Y, ring_w, slot, X[t], Y[t], weight)
+            place[SLOT] = (slot + 1) % window
+        place[FILLED] = filled - out + (1 if enters else 0)
+        monitor[0] += 2.3e-16 * amplification
+        for k in range(d):
+            good = good and R[k, k] != 0
+        if not (good and monitor[0] < tolerance):
+            return t + 1, REBUILD
+        if coefs.shape[0] > 0:
+            back_substitute(R, z, theta)
+            if diags.shape[0] > 0:
+                inverse_diagonal(R, inverse, diags[t])
+            record(trace, t, theta, loss, tally, d, 0.0)
+    return stop, DONE

@@ -1,0 +1,292 @@
+"""The rows of a rolling window and the solution for them.
+
+A window is the last so many rows, or the rows of the last so much time.  In the first the ring has
+a slot for each row and one row leaves with each that comes; in the second none or many leave, and
+the ring grows (by doubling) to the largest number of rows that the window has held.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from olsq.online.forms import covariance, kinds
+from olsq.online.forms.copying import copied
+from olsq.online.forms.covariance import CovarianceForm
+from olsq.online.forms.limits import DOUBLE
+from olsq.online.forms.rows import Rows, Trace, clip_to
+from olsq.online.forms.square_root import SquareRootForm
+from olsq.online.rows.durations import DATES, Duration
+from olsq.online.windows import block_kernels as blocks
+from olsq.online.windows import row_kernels as kernels
+
+TOLERATED_ERROR = 1e-10  # bound on P's accumulated relative error at which it is rebuilt
+TOLERATED_ROUNDINGS = 4000  # the same for the square-root form, in units of the rounding error
+SMALLEST_RING = 16  # slots of the ring that grows, to begin with
+# Number of coefficients from which blocks of four rows that enter and four that leave are used;
+# below, single rows are as quick.
+BLOCKED_FROM = 32
+MOST_SINGLE_ROWS = 1024  # taken one at a time before another attempt at blocks
+EVERY_ROW = np.empty(0, np.int64)  # no count of rows that leave: the ring is the window
+
+
+class RollingWindow:
+    """The rows in the window and the solution for them, all in float64.
+
+    ``form`` is updated and downdated by each row (or by four, in ``rolling_blocks``): a covariance
+    form where that is accurate, else a square-root form; where coefficients are undetermined it is
+    made anew from the window's rows.
+    In a window of time, ``duration``, the ring also holds the times of its rows.
+    """
+
+    ARRAYS = ("ring_X", "ring_Y", "ring_w", "place", "monitor", "ridge")
+    PER_TARGET: ClassVar[dict[str, int]] = {"ring_Y": 1}
+
+    def __init__(
+        self, ring_X: NDArray, ring_Y: NDArray, ring_w: NDArray, place: NDArray, monitor: NDArray,
+        ridge: NDArray, form: SquareRootForm | CovarianceForm, ring_t: NDArray | None = None,
+        duration: Duration | None = None,
+    ) -> None:  # fmt: skip
+        self.ring_X, self.ring_Y, self.ring_w = ring_X, ring_Y, ring_w
+        self.ring_t, self.duration = ring_t, duration
+        self.place, self.monitor, self.ridge, self.form = place, monitor, ridge, form
+
+    @classmethod
+    def start(
+        cls, window: int | Duration, ridge: NDArray, n_targets: int, intercept: bool,
+        precision: tuple[str, str] = DOUBLE, stored: DTypeLike = np.float64,
+        positions: bool = False,
+    ) -> RollingWindow:  # fmt: skip
+        d, duration, ring_t = ridge.shape[0], None, None
+        if isinstance(window, Duration):
+            duration, window = window, SMALLEST_RING
+            ring_t = np.zeros(window, np.int64 if duration.kind == DATES else np.float64)
+        return cls(
+            np.zeros((window, d), stored), np.zeros((window, n_targets), stored), np.zeros(window),
+            np.array([0, 0, int(positions)]), np.zeros(2), ridge,
+            SquareRootForm.start(ridge, n_targets, intercept, precision), ring_t, duration,
+        )  # fmt: skip
+
+    @property
+    def positions(self) -> bool:
+        """Whether a row that cannot be learnt moves the window on."""
+        return self.duration is not None or bool(self.place[kernels.POSITIONS])
+
+    def copy(self) -> RollingWindow:
+        return copied(self)
+
+    def rows(self) -> Rows:
+        """The window's rows, oldest first."""
+        order, count = self._order, self.place[kernels.FILLED]
+        X, Y = (a[order].astype(np.float64, copy=False) for a in (self.ring_X, self.ring_Y))
+        return Rows.of(X, Y, np.ones(count), self.ring_w[order])
+
+    @property
+    def _order(self) -> NDArray[np.int64]:
+        """Slots of the window's rows, oldest first."""
+        count, slot, _ = self.place
+        return (slot - count + np.arange(count)) % self.ring_w.size
+
+    @property
+    def times(self) -> NDArray:
+        """Times of the window's rows, oldest first."""
+        assert self.ring_t is not None
+        return self.ring_t[self._order]
+
+    def update(
+        self, rows: Rows, residual: NDArray, trace: Trace, times: NDArray | None = None
+    ) -> None:
+        """Take rows into the window; ``times`` (n,) if it is one of time."""
+        n = rows.X.shape[0]
+        if self.ring_X.dtype != np.float64:  # what leaves the window must be what entered it
+            X, Y = (clip_to(a, self.ring_X.dtype).astype(np.float64) for a in rows[:2])
+            rows = rows._replace(X=X, Y=Y)
+        leaving = EVERY_ROW if times is None else self._make_room(rows.weights > 0, times)
+        exits = np.flatnonzero(leaving)
+        ring = self.ring_X, self.ring_Y, self.ring_w, self.place
+        t, single = 0, blocks.ROWS
+        while t < n:
+            form = self.form
+            data = (*ring, rows.X, rows.Y, rows.weights, leaving, t, n)
+            if isinstance(form, CovarianceForm):
+                limits = form.limits.leverage, form.limits.inflation, TOLERATED_ERROR
+                state = form.P, form.theta, form.columns, form.tally, form.loss, self.monitor
+                filled = self._fills_until(t, n, exits) if self.duration is None else 0
+                if filled or self.ridge.size < BLOCKED_FROM:
+                    data = (*data[:-1], filled or n)
+                else:
+                    done = blocks.update_in_blocks(*state, *data, limits, residual, trace.arrays)
+                    # Where blocks do not serve, more and more single rows before another attempt.
+                    single = blocks.ROWS if done > t else min(2 * single, MOST_SINGLE_ROWS)
+                    data = (*data[:-2], done, min(done + single, n))
+                t, answer = kernels.update(*state, *data, limits, residual, trace.arrays)
+            elif stop := self._fills_until(t, n, exits):
+                t, answer = self._fill(form, rows, t, stop, residual, trace), kernels.DONE
+            elif form.full_rank:
+                t, answer = kernels.update_square_root(
+                    form.R, form.z, form.columns, form.tally, form.loss, self.monitor, *data,
+                    self._tolerated_roundings, residual, trace.arrays,
+                )  # fmt: skip
+            else:
+                form.update(rows, t, t + 1, residual, trace)
+                self._store(rows, t, t + 1, leaving)
+                t, answer = t + 1, kernels.REBUILD
+            if answer == kernels.REBUILD:
+                self.rebuild()
+                if trace.wanted:
+                    trace.write(t - 1, self.form)
+
+    def _make_room(self, enters: NDArray[np.bool_], times: NDArray) -> NDArray[np.int64]:
+        """How many rows leave with each that comes; the ring has slots for all that stay.
+
+        A row of time s stays until a row comes at s + duration: (t - duration, t].
+        """
+        assert self.duration is not None
+        assert self.ring_t is not None
+        length = self.duration.length
+        since = times - length
+        if self.duration.kind == DATES:  # may reach back beyond the first of all nanoseconds
+            earliest = np.iinfo(np.int64).min
+            since = np.where(times < earliest + length, earliest, since)
+        # Counted piece by piece, so that a row costs no copy of the ring.
+        count, slot, _ = self.place
+        ring, first = self.ring_t, slot - count
+        held = [ring[first:slot]] if first >= 0 else [ring[first:], ring[:slot]]
+        gone = sum(np.searchsorted(piece, since, side="right") for piece in (*held, times[enters]))
+        most = int((count + np.cumsum(enters) - gone).max(initial=0))
+        if most > self.ring_w.size:
+            self._grow(2 ** (most - 1).bit_length())
+        # The kernels put rows into these slots, and do not look at times.
+        kept = times[enters][-self.ring_t.size :]
+        end = self.place[kernels.SLOT] + np.count_nonzero(enters)
+        self.ring_t[np.arange(end - kept.size, end) % self.ring_t.size] = kept
+        return np.diff(gone, prepend=0)
+
+    def _grow(self, slots: int) -> None:
+        """A larger ring with the same rows."""
+        order, count = self._order, int(self.place[kernels.FILLED])
+        for name in ("ring_X", "ring_Y", "ring_w", "ring_t"):
+            old = getattr(self, name)
+            new = np.zeros((slots, *old.shape[1:]), old.dtype)
+            new[:count] = old[order]
+            setattr(self, name, new)
+        self.place[kernels.SLOT] = count % slots
+
+    @property
+    def _rows_at_most(self) -> int:
+        """Rows of a window as it is now."""
+        return self.ring_w.size if self.duration is None else int(self.place[kernels.FILLED]) + 1
+
+    @property
+    def _tolerated_roundings(self) -> float:
+        # A rebuild costs as much as a window of rows: no more than one in four windows for it.
+        return max(TOLERATED_ROUNDINGS, 8 * self._rows_at_most) * float(np.finfo(np.float64).eps)
+
+    def _fills_until(self, t: int, n: int, exits: NDArray[np.int64]) -> int:
+        """Up to which row (excluded) none leaves, from row t on; 0 if one leaves with row t.
+
+        ``exits`` are the rows with which others leave a window of time.
+        """
+        if self.duration is None:
+            room = self.ring_w.size - int(self.place[kernels.FILLED])
+            return min(n, t + room) if room else 0
+        later = exits[np.searchsorted(exits, t) :]
+        stop = int(later[0]) if later.size else n
+        return stop if stop > t else 0
+
+    def _fill(
+        self, form: SquareRootForm, rows: Rows, t: int, stop: int, residual: NDArray, trace: Trace
+    ) -> int:
+        """Absorb rows t..stop, none leaves, up to the next attempt at the covariance form."""
+        d, count = self.ridge.size, int(self.place[kernels.FILLED])
+        # A window of time may grow for long: an attempt for every eighth of it.
+        step = max(8, d // 8, 0 if self.duration is None else count // 8)
+        attempt = max(d + step, (count // step + 1) * step)
+        stop = min(stop, t + attempt - count)
+        form.update(rows, t, stop, residual, trace)
+        self._store(rows, t, stop, EVERY_ROW)
+        if self.place[kernels.FILLED] == attempt:
+            self._adopt(form)
+        return stop
+
+    def _store(self, rows: Rows, t: int, stop: int, leaving: NDArray[np.int64]) -> None:
+        """Rows t..stop into the ring, and those out that leave; the form does not change."""
+        count, slot, positions = self.place
+        kept = np.arange(t, stop)
+        if not positions:
+            kept = kept[rows.weights[t:stop] > 0]
+        slots = (slot + np.arange(kept.size)) % self.ring_w.size
+        self.ring_X[slots], self.ring_Y[slots] = rows.X[kept], rows.Y[kept]
+        self.ring_w[slots] = rows.weights[kept]
+        out = int(leaving[t:stop].sum())
+        self.place[:2] = (
+            min(count + kept.size - out, self.ring_w.size),
+            (slot + kept.size) % self.ring_w.size,
+        )
+
+    def rebuild(self) -> None:
+        """Solve for the window's rows from nothing; covariance form if that is accurate."""
+        rows = self.rows()
+        n, (m, d) = rows.X.shape[0], (self.ring_Y.shape[1], self.ridge.size)
+        form = SquareRootForm.start(self.ridge, m, self.form.intercept, self.form.precision)
+        form.update(rows, 0, n, np.empty((n, m)), Trace.none(m, d))
+        self._adopt(form)
+
+    def _adopt(self, form: SquareRootForm) -> None:
+        """Take over a square-root form, as a covariance form if that is accurate."""
+        # Accurate means: a whole window of rows fits into the tolerated error.
+        per_window = 4 * self._rows_at_most * float(np.finfo(np.float64).eps)
+        margin = max(16.0, form.limits.inflation * per_window / TOLERATED_ERROR)
+        self.form = covariance.from_square_root(form, margin) or form
+        self.monitor[:] = 0.0, form.loss.max()
+
+    # -- saving -----------------------------------------------------------------------------------
+
+    def arrays(self) -> dict[str, NDArray]:
+        own = {name: getattr(self, name) for name in self.ARRAYS}
+        if self.ring_t is not None:
+            own["ring_t"] = self.ring_t
+        return own | {f"form_{name}": array for name, array in self.form.arrays().items()}
+
+    def describe(self) -> dict[str, Any]:
+        more = {} if self.duration is None else {"duration": list(self.duration)}
+        return self.form.describe() | more
+
+    @classmethod
+    def restore(cls, description: dict[str, Any], arrays: dict[str, NDArray]) -> RollingWindow:
+        own = {name.removeprefix("form_"): array for name, array in arrays.items()}
+        form: Any = kinds.restore(description, own)
+        duration = description.get("duration")
+        return cls(
+            *[arrays[name] for name in cls.ARRAYS], form=form, ring_t=arrays.get("ring_t"),
+            duration=None if duration is None else Duration(*duration),
+        )  # fmt: skip
+
+
+def merge(first: RollingWindow, second: RollingWindow, now: int | float | None) -> RollingWindow:
+    """The window over first's rows and then second's, ``now`` at the time of second's last row."""
+    window, duration, times = first.ring_w.size, first.duration, None
+    both = [np.concatenate(pair) for pair in zip(first.rows(), second.rows(), strict=True)]
+    if duration is not None and now is not None:
+        times = np.concatenate([first.times, second.times])
+        stays = times > now - duration.length
+        both, times = [part[stays] for part in both], times[stays]
+    else:
+        both = [part[-window:] for part in both]
+    count = both[0].shape[0]
+    merged = RollingWindow.start(
+        window if duration is None else duration, first.ridge, first.ring_Y.shape[1],
+        first.form.intercept, first.form.precision, first.ring_X.dtype, bool(first.place[2]),
+    )  # fmt: skip
+    if times is not None:
+        merged._grow(max(SMALLEST_RING, 2 ** (count - 1).bit_length()))
+        assert merged.ring_t is not None
+        merged.ring_t[:count] = times
+    window = merged.ring_w.size
+    merged.ring_X[:count], merged.ring_Y[:count] = both[0], both[1]
+    merged.ring_w[:count] = both[3]
+    merged.place[:2] = count, count % window
+    merged.rebuild()
+    return merged
