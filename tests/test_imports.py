@@ -134,6 +134,27 @@ def test_imports_flow_down_only():
     assert not wrong
 
 
+ONLINE = (
+    "rows", "forms", "files", "sklearn", "windows", "paths", "calls", "inference", "estimators",
+    "many", "variants", "whole_array", "pieces", "loading",
+)  # fmt: skip
+
+
+def test_rooms_of_online_import_only_those_before_them():
+    wrong = []
+    for path in (PACKAGE / "online").rglob("*.py"):
+        room = path.relative_to(PACKAGE / "online").parts[0].removesuffix(".py")
+        if room in ("__init__", "former_names"):
+            continue
+        for module, names in imports(path):
+            parts = module.split(".")
+            if parts[1:2] == ["online"]:
+                targets = parts[2:3] or names
+                above = ONLINE[ONLINE.index(room) + 1 :]
+                wrong += [(str(path.relative_to(PACKAGE)), t) for t in targets if t in above]
+    assert not wrong
+
+
 def test_no_room_imports_the_private_names_of_another():
     wrong = []
     for path in PACKAGE.rglob("*.py"):
