@@ -81,8 +81,7 @@ def shape_error(
 
 
 def shown(value: object) -> str:
-    """Format ``value`` as a user wrote it: 1.5 and '1.5', not np.float64(1.5) and np.str_('1.5').
-    """
+    """Format ``value`` as users write it: 1.5 and '1.5', not np.float64(1.5) and np.str_('1.5')."""
     return repr(value.item() if isinstance(value, np.generic) else value)
 
 

@@ -1,5 +1,4 @@
-"""Check the parameters of distributed fits: the estimator they describe, and what cannot be merged.
-"""
+"""Check the parameters of distributed fits: the estimator they describe, what cannot be merged."""
 
 from __future__ import annotations
 

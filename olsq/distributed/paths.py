@@ -1,5 +1,4 @@
-"""Coefficient paths over partitions: a scan of states, then each partition from its starting state.
-"""
+"""Coefficient paths over partitions: a scan of states, then each partition from its first state."""
 
 from __future__ import annotations
 

@@ -157,8 +157,7 @@ def cholesky_downdate(factor: Any, x: Any, *, lower: bool = False) -> Any:
 
 
 def _call_backend(function: str, factor: Any, x: Any, lower: bool) -> Any:
-    """Check and lay out the arguments as upper factors and rows, call the backend, undo the layout.
-    """
+    """Check and lay out arguments as upper factors and rows, call the backend, undo the layout."""
     factor, x = prepare(factor=factor, x=x)
     rows = as_rows("x", x, factor, check_square(factor), columns=True)
     R = factor.swapaxes(-1, -2) if lower else factor

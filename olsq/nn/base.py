@@ -153,8 +153,7 @@ class Mixer(eqx.Module):
         return state
 
     def stop_decoding(self, state: MixerState) -> MixerState:
-        """Convert the state back to the form that sequences return, undoing :meth:`start_decoding`.
-        """
+        """Convert the state back to the form sequences return, undoing :meth:`start_decoding`."""
         return state
 
     @classmethod

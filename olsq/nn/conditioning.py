@@ -77,8 +77,7 @@ def diagnose_regression(
 
 
 def _condition(keys: Array, log_forget: Array, weight: Array, ridge: Array, t: Array) -> Array:
-    """Compute condition numbers (B, H) of ``H_t + Lambda`` for keys (B, H, T, K), gates (B, H, T).
-    """
+    """Compute condition numbers (B, H) of ``H_t + Lambda``: keys (B, H, T, K), gates (B, H, T)."""
     logs = jnp.cumsum(log_forget, -1)
     here = jnp.take(logs, t, -1)[..., None]
     seen = jnp.arange(keys.shape[2]) <= t

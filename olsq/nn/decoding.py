@@ -240,8 +240,7 @@ def _read_rows_in_pieces(
 
 
 def _piece_sizes(most: int, lengths: Any) -> Iterator[int]:
-    """Yield the sizes of pieces that make up every length up to ``most``, or the concrete lengths.
-    """
+    """Yield sizes of pieces that make up every length up to ``most``, or the concrete lengths."""
     common = 0 if lengths is None else int(lengths.min())
     if common:
         yield common

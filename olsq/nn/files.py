@@ -244,8 +244,7 @@ def _digest(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> st
 
 
 def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """Read tensors and metadata of a file that :func:`save` wrote, and check that it is undamaged.
-    """
+    """Read tensors and metadata of a file that :func:`save` wrote, and check that it is intact."""
     try:
         arrays, metadata = tensors.read(path, functools.partial(_check_format, path))
     except tensors.UnreadableError as error:

@@ -230,8 +230,7 @@ class HeadMixer(Mixer):
         return self.output_proj(jax.lax.collapse(self.gate_outputs(o, x), 2).astype(x.dtype))
 
     def gate_outputs(self, o: Array, x: Array) -> Array:
-        """Gate the outputs of the heads (B, T, H, V) by x (B, T, dim), if the mixer has that gate.
-        """
+        """Gate the outputs of the heads (B, T, H, V) by x (B, T, dim), if the mixer has a gate."""
         if self.output_gate is None:
             return o
         gate = self.split_heads(self.output_gate(x))

@@ -95,8 +95,7 @@ def _kind(node: Any, path: tuple[Any, ...], leaf: Any) -> ParameterKind:
 
 
 def _declared_kind(layer: type, name: str) -> ParameterKind | None:
-    """Return the kind that a field of a layer's class declares, or that is known for equinox.nn's.
-    """
+    """Return the kind a field of a layer's class declares, or the one known for equinox.nn's."""
     declared = getattr(layer, "__dataclass_fields__", {}).get(name)
     if declared is not None and KEY in declared.metadata:
         return declared.metadata[KEY]

@@ -120,8 +120,7 @@ def log_linear_mamba2(q, k, v, *, level_weight, forget=None, log_forget=None, st
 def mamba3(
     q, k, v, *, forget=None, log_forget=None, weight=None, trapezoid=None, angle=None, state=None
 ):  # fmt: skip
-    """Run S = gamma (S + (1 - x) d v' k'^T) R^T + x d v k^T, R turning by -angle, v', k' the last.
-    """
+    """Run S = gamma (S + (1 - x) d v' k'^T) R^T + x d v k^T, R turns by -angle, v', k' the last."""
     q, k, v = f64(q, k, v)
     gamma, d = gate_factors(forget, log_forget, len(q)), per_token(weight, len(q))
     x = per_token(0.5 if trapezoid is None else trapezoid, len(q))
@@ -220,8 +219,7 @@ def delta(q, k, v, *, weight=None, state=None):
 
 
 def kda(q, k, v, *, forget=None, log_forget=None, weight=None, erase=None, state=None):
-    """Run S = S diag(a) (I - beta (b k) k^T) + beta v k^T, a and b one number or one per dimension.
-    """
+    """Run S = S diag(a) (I - beta (b k) k^T) + beta v k^T, a and b scalars or vectors."""
     q, k, v = f64(q, k, v)
     b = per_token(erase, len(q))
     a, beta = gate_factors(forget, log_forget, len(q)), per_token(weight, len(q))

@@ -81,8 +81,7 @@ def mesa_signed(q, k, v, *, forget=None, weight=None, ridge, state=None):
 
 
 def mesa_discounted(q, k, v, *, forget=None, weight=None, ridge=None, state=None):
-    """Solve the ridge regression whose ridge is part of the first gram and forgotten with the data.
-    """
+    """Solve the regression whose ridge is part of the first gram and forgotten with the data."""
     path = sequence.solve(
         k, v, q, forget=per_token(forget, len(q)), weight=per_token(weight, len(q)), ridge=ridge,
         ridge_mode="discounted", state=state,

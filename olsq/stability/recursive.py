@@ -88,8 +88,7 @@ def _first_row(row: NDArray[np.int64], outside: NDArray[np.bool_]) -> int | None
 
 
 def cusum_line(place: ArrayLike, n: float, level: float = 0.05) -> NDArray[np.float64]:
-    """Return Brown, Durbin and Evans' line at the ``place``-th (from 1) of n recursive residuals.
-    """
+    """Return Brown, Durbin and Evans' line at the ``place``-th of n recursive residuals, from 1."""
     return CUSUM_LINES[level] * (np.sqrt(n) + 2.0 * np.asarray(place) / np.sqrt(n))
 
 

@@ -260,8 +260,7 @@ def _attend_to_cache(
 
 
 def _score(reduce: Any, scale: float, rows: Streams, tokens: Streams, fade: Any) -> Array:
-    """Apply ``reduce`` to the scores of rows (N, L, ...) with tokens (N, S, ...), block by block.
-    """
+    """Apply ``reduce`` to the scores of rows (N, L, ...) with tokens (N, S, ...), in blocks."""
 
     def block(rows: Streams, _: Any) -> Array:
         visible = rows["order"][..., None] == tokens["order"][:, None]

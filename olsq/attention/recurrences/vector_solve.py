@@ -153,8 +153,7 @@ def _solve_keys(
 
 
 def _before(gram: Array, total: Array, add: Array, chunks: int) -> tuple[Array, Array]:
-    """Compute the grams before each chunk of a tile (N chunks, K, K), and after the last (N, K, K).
-    """
+    """Compute grams before each chunk of a tile (N chunks, K, K), and after the last (N, K, K)."""
     n = gram.shape[0]
     by_chunk = [jnp.moveaxis(x.reshape(n, chunks, *x.shape[1:]), 1, 0) for x in (total, add)]
 

@@ -118,8 +118,7 @@ def intention(
         state_lost = state_lost.reshape(-1)
 
     def context(index: Array) -> tuple[Array, Moments[Array], Array]:
-        """Solve context ``index``: outputs of every query, its moments, and whether these are lost.
-        """
+        """Solve context ``index``: outputs of all queries, its moments, whether these are lost."""
         inside = order == index
         own = jnp.where(inside[..., None], written, 0)
         gram, cross = (jnp.einsum("nti,ntj->nij", x, own) for x in (k, v))

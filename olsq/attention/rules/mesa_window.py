@@ -232,8 +232,7 @@ def _solve_windows(queries: Array, older: Any, tokens: Any, ridge: Array, *, win
 def _gram(
     k: Array, share: Array, weight: Array, later: Array, zeta: Array, size: int, before: int
 ) -> Array:
-    """Compute grams (N, C, K, K): tokens that all rows see are summed once, the others row by row.
-    """
+    """Compute grams (N, C, K, K): tokens that all rows see are summed once, others row by row."""
     common = slice(size - 1, before)  # before the block, and in the window of its last row
     if common.start >= common.stop:
         return jnp.einsum("nti,nia,nib->ntab", share, k, k)

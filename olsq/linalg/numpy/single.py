@@ -43,8 +43,7 @@ def make_positive(R, Qt):
 
 @kernel(forceinline=True)
 def finite(x):
-    """Test whether all of x is finite, by a sum of x * 0, which is much faster than testing each.
-    """
+    """Test that all of x is finite, by a sum of x * 0, which is much faster than testing each."""
     total = 0.0
     for i in range(x.shape[0]):
         for col in range(x.shape[1]):

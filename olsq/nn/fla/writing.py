@@ -198,8 +198,7 @@ def _model(model: LanguageModel) -> FlaWeights:
 
 
 def _differences(found: Any, wanted: Any, path: str) -> Differences:
-    """Yield the options and weights in which a layer differs from what reading it back would make.
-    """
+    """Yield options and weights in which a layer differs from what reading it back would make."""
     for field in dataclasses.fields(found):
         name, place = field.name, f"{path}{field.name}"
         if name in FREE:

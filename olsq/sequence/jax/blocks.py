@@ -85,8 +85,7 @@ def tangent(
 def backward(
     stream: Stream, solver: JaxSolver, kept: Kept, d_value: Array, d_moments: Moments[Array]
 ) -> Cotangents:
-    """Compute cotangents as :func:`olsq.sequence.jax.walk.backward` from what :func:`forward` kept.
-    """
+    """Compute cotangents as :func:`olsq.sequence.jax.walk.backward` from what ``forward`` kept."""
     if kept.solution is not None:
         return walk.backward(stream, solver, kept, d_value, d_moments)
     length = stream.keys.shape[1]

@@ -30,8 +30,7 @@ class Chunks(NamedTuple):
 
 
 def moment_product(x, left, right, decay, boundary, zeta):
-    """Compute (sum_i decay_ti left_i right_i^T + zeta_t boundary) x_t for every t of every chunk.
-    """
+    """Compute (sum_i decay_ti left_i right_i^T + zeta_t boundary) x_t for all t of every chunk."""
     # sum_i D_ti left_i (right_i . x_t): causal attention within the chunk; zeta_t B x_t: the past
     scores = jnp.einsum("bnti,bnsi->bnts", x, right) * decay
     far = jnp.einsum("bnti,bnji->bntj", x, boundary)

@@ -22,8 +22,7 @@ class JaxConjugateGradient(JaxSolver):
     options: ConjugateGradient
 
     def prepare(self, chunks: Chunks) -> Any:
-        """Compute the preconditioner's factors, or every system's diagonal for the first iterate.
-        """
+        """Compute the preconditioner's factors, or each system's diagonal for the first iterate."""
         if self.options.preconditioner == "chunk":
             return self._factors.prepare(chunks)
         return system_diagonal(chunks) if self.options.start == "jacobi" else None

@@ -1,5 +1,4 @@
-"""Iterations over all tokens at once: conjugate gradient and Chebyshev, with their stopping rules.
-"""
+"""Iterations on all tokens at once: conjugate gradient and Chebyshev, and their stopping rules."""
 
 from __future__ import annotations
 
@@ -42,8 +41,7 @@ def divide(a: Array, b: Array) -> Array:
 
 @divide.defjvp
 def _divide_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
-    """Compute the tangent ``(da - ratio db) / b``: linear in the tangents, so that it transposes.
-    """
+    """Compute the tangent ``(da - ratio db) / b``: linear in the tangents, so it transposes."""
     # JAX's own rule divides by b squared, which underflows to 0 once a residual is rounding.
     (a, b), (da, db) = primals, tangents
     ratio = divide(a, b)

@@ -93,8 +93,7 @@ def _as_function_of(
 @partial(jax.jit, static_argnames=("setting", "wrt"))
 @in_full_precision
 def _tangent(*operands: Array, setting: Setting, wrt: tuple[str, ...]) -> tuple[Array, ...]:
-    """Compute the outputs' tangents from the arrays, the kept values and the tangents of ``wrt``.
-    """
+    """Compute the outputs' tangents from the arrays, kept values and the tangents of ``wrt``."""
     arrays, kept, tangents = _split_operands(operands, setting, len(wrt))
     moved = dict.fromkeys(setting.names) | dict(zip(wrt, tangents, strict=True))
     d_value, d_moments = blocks.tangent(

@@ -22,8 +22,7 @@ class JaxRecursive(JaxSolver):
     options: Recursive
 
     def prepare(self, chunks: Chunks) -> Any:
-        """Compute the covariance before the first token and, for the reverse walk, after the last.
-        """
+        """Compute the covariance before the first token, or in the reverse walk after the last."""
         if chunks.ridge is not None and chunks.ridge.shape[2] != 1:
             raise ValueError(
                 "solver Recursive needs one ridge for all tokens, got one per token; use "
@@ -72,8 +71,7 @@ class JaxRecursive(JaxSolver):
         return self._restore_tokens(x, b)
 
     def solve_transposed(self, chunks: Chunks, prepared: Any, b: Array) -> tuple[Array, Array]:
-        """Solve backwards in time: ``R_{t-1} = gate (R + u u^T w / (1 - w k.u))``, ``u = R_t k``.
-        """
+        """Solve back in time: ``R_{t-1} = gate (R + u u^T w / (1 - w k.u))``, ``u = R_t k``."""
         if not self.options.reverse:
             return self.solve(chunks, prepared, b)
 

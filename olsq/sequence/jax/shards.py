@@ -1,5 +1,4 @@
-"""Split the time axis into pieces, one per device: only the moments of whole pieces are exchanged.
-"""
+"""Split the time axis into pieces, one per device, which exchange only moments of whole pieces."""
 
 from __future__ import annotations
 

@@ -97,8 +97,7 @@ def solve_all(
 @partial(jax.jit, static_argnames="dtype")
 @in_full_precision
 def certify(stream: Stream, value: Array, sizes: TokenSizes, dtype: Any) -> Stats[Array]:
-    """Compute residuals and error bounds (B, T) of a flat batch whose outputs will have ``dtype``.
-    """
+    """Compute residuals and error bounds (B, T) of a flat batch whose outputs have ``dtype``."""
     stream, value, sizes = jax.lax.stop_gradient((stream, value, sizes))
     query, known = sizes.query, jnp.isfinite(value).all(-1)
     ridge = jnp.zeros((), query.dtype) if stream.ridge is None else stream.ridge.max(-1)

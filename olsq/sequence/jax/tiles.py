@@ -96,8 +96,7 @@ def mask_unsolvable(stream: Stream) -> Stream:
 
 
 def tile_shape(b: Any, length: int, d: int, chunk: int) -> tuple[int, int, int]:
-    """Return the number of tiles, the chunks per tile and the tokens per chunk for ``b`` streams.
-    """
+    """Return the number of tiles, the chunks per tile and tokens per chunk for ``b`` streams."""
     c = min(chunk, -(-length // 8) * 8)
     n = -(-length // c)
     budget = CACHED if jax.default_backend() == "cpu" else 256 * CACHED

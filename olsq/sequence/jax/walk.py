@@ -50,8 +50,7 @@ class Kept(NamedTuple):
 
 @partial(jax.jit, static_argnames="solver", inline=True)
 def _tile_forward(tile: Tile, ridge: Any, carry: Carry, solver: JaxSolver) -> tuple[Any, ...]:
-    """Solve one tile: the carry after it, its outputs by token, and what the backward pass keeps.
-    """
+    """Solve one tile: the carry after it, its outputs by token, what the backward pass keeps."""
     chunks, after = open_tile(tile, ridge, carry)
     prepared = solver.prepare(chunks)
     value, sizes, x = tile_outputs(chunks, lambda q: solver.solve(chunks, prepared, q))

@@ -28,8 +28,7 @@ class NumpyConjugateGradient(NumpySolver):
     options: ConjugateGradient
 
     def prepare(self, chunk: Chunk) -> Any:
-        """Compute the preconditioner's factors, or every system's diagonal for the first iterate.
-        """
+        """Compute the preconditioner's factors, or each system's diagonal for the first iterate."""
         if self.options.preconditioner == "chunk":
             return NumpyChunkExact(ChunkExact()).prepare(chunk)
         return system_diagonal(chunk) if self.options.start == "jacobi" else None

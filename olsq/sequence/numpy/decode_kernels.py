@@ -207,8 +207,7 @@ def dot(x, y):
 
 @kernel()
 def solve_carried(gram, cross, query, ridge, inverse, tol, most, value):
-    """Compute ``G (H + Lambda)^-1 q`` by conjugate gradient, preconditioned by a carried inverse.
-    """
+    """Compute ``G (H + Lambda)^-1 q`` by conjugate gradient preconditioned by a carried inverse."""
     number, d, kind = gram.dtype.type, gram.shape[0], gram.dtype
     x, r, p = np.empty(d, kind), np.empty(d, kind), np.empty(d, kind)
     z, mp = np.empty(d, kind), np.empty(d, kind)

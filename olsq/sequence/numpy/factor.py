@@ -27,8 +27,7 @@ SINGULAR = 0.02  # relative error of S or P beyond which a leverage is capped
 
 
 class Factor(NamedTuple):
-    """P_t of every token: R (B, d, d), N (B, C, d), f (B, C, 1) or None where f is 1, growth (B,).
-    """
+    """P_t of every token: R (B, d, d), N (B, C, d), f (B, C, 1) or None if f is 1, growth (B,)."""
 
     inverse: NDArray
     rows: NDArray
@@ -38,8 +37,7 @@ class Factor(NamedTuple):
 
 @kernel()
 def factor_all(blas, systems, inverses, sound):
-    """Run ``inverse_factor`` on every matrix (n, d, d), and store in ``sound`` which are definite.
-    """
+    """Run ``inverse_factor`` on every matrix (n, d, d), and mark the definite in ``sound``."""
     for i in range(systems.shape[0]):
         sound[i] = inverse_factor(blas, systems[i], inverses[i], systems.shape[1], 0.0)
 

@@ -26,8 +26,7 @@ def spread(name: str, x: Any, shape: tuple[int, ...], dtype: Any, meaning: str) 
 
 
 def output_dtype(*arrays: NDArray) -> np.dtype:
-    """Return the dtype of the outputs: that of the floating-point arrays, float32 if there is none.
-    """
+    """Return the dtype of the outputs: that of the floating-point arrays, else float32."""
     floats = [x.dtype for x in arrays if x.dtype.kind not in "biu"]
     return np.result_type(*floats) if floats else np.dtype(np.float32)
 
