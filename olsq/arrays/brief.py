@@ -11,7 +11,7 @@ MOST_NUMBERS = 16  # of an array that is shown whole
 MOST_CHARACTERS = 200  # of anything else
 
 
-def brief_repr(result: Any) -> str:
+def brief_repr(self: Any) -> str:
     """Return the fields of a named tuple or data class, one a line where there are arrays.
 
     Small arrays are shown as they are, others by shape and dtype.  Meant as ``__repr__``.
@@ -22,11 +22,11 @@ def brief_repr(result: Any) -> str:
     >>> olsq.Moments(np.zeros((50, 50)), np.zeros((1, 50)))
     Moments(gram=(50, 50) float64, cross=(1, 50) float64)
     """
-    names = getattr(result, "_fields", None)
+    names = getattr(self, "_fields", None)
     if names is None:
-        names = [field.name for field in dataclasses.fields(result) if field.repr]
-    shown = [f"{name}={brief(getattr(result, name))}" for name in names]
-    kind = type(result).__name__
+        names = [field.name for field in dataclasses.fields(self) if field.repr]
+    shown = [f"{name}={brief(getattr(self, name))}" for name in names]
+    kind = type(self).__name__
     line = f"{kind}({', '.join(shown)})"
     if len(line) <= 100 and "\n" not in line:
         return line
