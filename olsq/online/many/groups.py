@@ -13,12 +13,14 @@ from olsq.forgetting.base import Forgetting
 from olsq.forgetting.by_row import ByTime
 from olsq.online.calls.learning import Call, Origin
 from olsq.online.estimators.recursive import RecursiveLeastSquares
+from olsq.online.estimators.rolling import RollingLeastSquares
 from olsq.online.forms.limits import state_dtype_name
 from olsq.online.many.clocks import LAST_LEARNT, Clocks, gates_of_groups
 from olsq.online.many.labels import MISSING, encode
 from olsq.online.many.learning import BankRows, learn
 from olsq.online.many.paths import carry, open_path, path_of
 from olsq.online.many.state import BankState, Kind
+from olsq.online.many.windows import can_roll_together, roll_together
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows.durations import DATES, NUMBERS, is_duration
 from olsq.online.rows.frames import Labels, check_same_index
@@ -64,7 +66,9 @@ def grouped_path(
         if counted and options["window_of"] is None:
             in_time = has_index(X) or has_index(y)  # as RollingLeastSquares chooses
             options = options | {"window_of": "positions" if in_time else "samples"}
-        found = _one_by_one(alone, rows, y, order, begins, ends, options)
+        found = _in_windows(alone, X, y, order, begins, ends, options)
+        if found is None:
+            found = _one_by_one(alone, rows, y, order, begins, ends, options)
         return found.labelled(labels)
     call = estimator._check_call(X, y, options["sample_weight"], None, None)
     if call.nothing_usable:
@@ -207,6 +211,33 @@ def _together(
     )
 
 
+def _in_windows(
+    alone: Callable[..., CoefficientPath], X: Any, y: Any, order: NDArray[np.int64],
+    begins: NDArray[np.int64], ends: NDArray[np.int64], options: dict[str, Any],
+) -> CoefficientPath | None:  # fmt: skip
+    """Rolling paths in compiled loops as far as these go; None for options that they lack."""
+    others = options["window"] is None or options["cov"] != "posterior"
+    others |= any(options[name] is not None for name in ("times", "sample_weight", "half_life"))
+    if others or not np.all(real_array(options["forget"], "forget") == 1):
+        return None  # other code's, or refused there
+    names = RollingLeastSquares._parameter_names()
+    estimator = RollingLeastSquares(**{k: v for k, v in options.items() if k in names})
+    estimator._check_parameters()
+    call = estimator._check_call(X, y, None, None, None)
+    origin = estimator._origin_of(call)
+    if call.nothing_usable or not can_roll_together(call, origin, options):
+        return None
+    path, left = roll_together(call, origin, order, begins, ends, options)
+    if not left.any():
+        return path
+    rest = _one_by_one(alone, real_array(X, "X"), y, order, begins[left], ends[left], options)
+    rows = order[np.repeat(left, ends - begins)]
+    for array, part in zip(path, rest, strict=True):
+        if array.flags.writeable:
+            array[rows] = part[rows]
+    return path
+
+
 def _one_by_one(
     alone: Callable[..., CoefficientPath], X: NDArray, y: Any, order: NDArray[np.int64],
     begins: NDArray[np.int64], ends: NDArray[np.int64], options: dict[str, Any],
@@ -229,7 +260,8 @@ def _one_by_one(
     if options["times"] is not None:
         per_row["times"] = options["times"]
     usable = np.isfinite(y.reshape(n, -1)).any(axis=1) & np.isfinite(X).all(axis=1)
-    known = np.add.reduceat(usable[order], begins) > 0
+    seen = np.concatenate([[0], np.cumsum(usable[order])])
+    known = seen[ends] > seen[begins]
     in_line = order.size == n and bool((order == np.arange(n)).all())
     for begin, end, learnable in zip(begins, ends, known, strict=True):
         rows = slice(begin, end) if in_line else order[begin:end]
