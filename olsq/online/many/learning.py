@@ -193,9 +193,11 @@ def _take_alone(
         arrays, filters, chosen, rows.data, theta, settings, residual, recursive
     )  # fmt: skip
     if path is not None:
-        found = state.estimates(filters, kind)
-        path.coef[chosen] = found.theta
-        if path.has_statistics:
+        if not path.has_statistics:
+            path.coef[chosen] = state.theta(filters, kind)
+        else:
+            found = state.estimates(filters, kind)
+            path.coef[chosen] = found.theta
             path.sigma2[chosen], path.stderr[chosen] = state.statistics(filters, kind, found)
     if kind.method == "covariance":
         kernels.try_all(arrays, filters, kind.limits.covariance)

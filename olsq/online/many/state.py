@@ -317,7 +317,7 @@ class BankState:
         if not places.size:
             return []
         known = np.diagonal(self.matrix[filters[places]], axis1=1, axis2=2) != 0
-        if known.all():
+        if (known == known[0]).all():  # as streams that began together have them
             return [(places, known[0])]
         patterns, kinds = np.unique(known, axis=0, return_inverse=True)
         kinds = kinds.ravel()
