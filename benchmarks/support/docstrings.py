@@ -72,7 +72,7 @@ def count_comments(path: Path) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the counts of the packages given."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("paths", nargs="*", type=Path, default=[ROOT / "olsq"])
     parser.add_argument("--list", action="store_true", help="name the docstrings of the old kind")
     options = parser.parse_args(arguments)
