@@ -104,8 +104,9 @@ def coefficient_path(
 
     Notes
     -----
-    With ``by``, all groups go through one compiled loop; with ``window``, ``method="information"``
-    or ``missing="skip_target"`` one after another (docs/many-regressions.md: what one costs).
+    With ``by``, all groups go through one compiled loop; with windows in time, weights under a
+    window, ``method="information"`` or several targets under ``missing="skip_target"`` and a window
+    one after another (docs/many-regressions.md: what one costs).
 
     O(n d^2) time and O(n d) memory.  From 24 coefficients on, blocks of eight rows share each
     pass over the matrix (the chunk-exact recursion).  No derivatives: see ``olsq.online_lstsq``.

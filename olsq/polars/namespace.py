@@ -60,12 +60,11 @@ class LeastSquares:
     Notes
     -----
     Every method works in ``select``, ``with_columns``, ``over``, ``group_by(...).agg`` and lazy
-    frames, whose schemas are known before they run.  All groups of a query go through one call;
-    :meth:`ols`, :meth:`expanding` and :meth:`rls` learn them in one compiled loop, :meth:`rolling`
-    starts a window for each group, which costs some 0.2 ms a group.  The streaming engine takes
-    the expressions too, but gathers all rows of a group (without groups: all rows) first.  Sort
-    the rows of a group by time before, or say so with ``over("group", order_by="time")``.  No
-    derivatives.
+    frames, whose schemas are known before they run.  All groups of a query go through one call of
+    compiled loops, but for windows in time and weights under a window, which make an estimator for
+    each group, at half a millisecond.  The streaming engine takes the expressions too, but gathers
+    all rows of a group (without groups: all rows) first.  Sort the rows of a group by time before,
+    or say so with ``over("group", order_by="time")``.  No derivatives.
 
     Examples
     --------

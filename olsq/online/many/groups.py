@@ -34,8 +34,8 @@ def grouped_path(
     """``alone(X, y, **options)`` of every group's rows, in the order in which rows came.
 
     Expanding and exponential regressions go through the kernels of a bank, all groups at once, also
-    where half-lives are lengths of time or targets miss rows of their own; the others (windows,
-    method "information") one group after another.
+    where half-lives are lengths of time or targets miss rows of their own, and so do windows of
+    rows; the others (windows in time, method "information") one group after another.
     """
     rows = real_array(X, "X")
     if rows.ndim != 2:

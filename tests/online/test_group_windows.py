@@ -1,0 +1,71 @@
+"""Rolling paths of groups in compiled loops are those of each group alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import olsq
+from olsq.online.many import windows
+
+
+def table(seed=0, n=500):
+    """Rows of five groups in disorder, with missing values and a row without a label."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, 3)) * [1.0, 100.0, 0.01]
+    y = X @ [1.0, -0.02, 50.0] + rng.standard_normal(n)
+    by = rng.integers(0, 5, n).astype(object)
+    by[by == 4] = np.where(rng.uniform(size=np.count_nonzero(by == 4)) < 0.1, 4, 3)  # a short one
+    X[rng.integers(0, n, 9), 1] = np.nan
+    y[rng.integers(0, n, 5)] = np.nan
+    by[7] = None
+    return X, y, by
+
+
+def agrees(path, alone, rows):
+    for name, got, want in zip(path._fields, path, alone, strict=True):
+        scale = np.abs(want[np.isfinite(want)]).max(initial=1e-300)
+        np.testing.assert_allclose(got[rows], want, rtol=1e-8, atol=1e-9 * scale, err_msg=name)
+
+
+@pytest.mark.parametrize("statistics", [True, False])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"window": 25}, {"window": 1}, {"window": 25, "min_samples": 10, "fit_intercept": True},
+        {"window": 10, "ridge": 0.1}, {"window": 20, "window_of": "positions"},
+    ],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize("collinear", [False, True])
+def test_each_group_is_as_alone(options, statistics, collinear):
+    X, y, by = table()
+    if collinear:  # for most of one group: windows without an answer of their own
+        X[by == 2, 2] = np.where(np.arange(np.count_nonzero(by == 2)) < 70, X[by == 2, 0], 1.0)
+    path = olsq.coefficient_path(X, y, by=by, statistics=statistics, **options)
+    for g in range(5):
+        rows = by == g
+        alone = olsq.coefficient_path(X[rows], y[rows], statistics=statistics, **options)
+        agrees(path, alone, rows)
+    assert all(np.isnan(array[7]).all() for array in path)
+
+
+def test_groups_left_to_estimators(monkeypatch):
+    """Long groups, and those that the loop gives up, are put in their places."""
+    X, y, by = table(1)
+    whole = olsq.coefficient_path(X, y, by=by, window=30)
+    monkeypatch.setattr(windows, "LONGEST", 90)
+    agrees(olsq.coefficient_path(X, y, by=by, window=30), whole, slice(None))
+    monkeypatch.setattr(windows, "TOLERATED_ERROR", 1e-14)  # every window needs a rebuild soon
+    agrees(olsq.coefficient_path(X, y, by=by, window=30), whole, slice(None))
+
+
+def test_a_group_without_a_complete_row_and_several_targets():
+    X, y, by = table(2)
+    y[by == 1] = np.nan
+    path = olsq.coefficient_path(X, y, by=by, window=20)
+    assert np.isnan(path.coef[by == 1]).all()
+    Y = np.column_stack([y, 2 * y])
+    both = olsq.coefficient_path(X, Y, by=by, window=20)
+    np.testing.assert_allclose(both.coef[:, 0], path.coef, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(both.stderr[:, 1], 2 * path.stderr, rtol=1e-9)
