@@ -73,7 +73,7 @@ def _flat(lists: pl.Series, lengths: NDArray[np.int64]) -> pl.Series:
 
 def _spread(lists: pl.Series, lengths: NDArray[np.int64], what: str) -> pl.Series:
     """Entries of the lists in rows; one for a group is repeated for all of its rows."""
-    if not isinstance(lists.dtype, pl.List):  # Polars before 1.36 does not make lists of scalars
+    if not isinstance(lists.dtype, pl.List):  # Polars 1.31 makes no lists of these
         own, values = np.ones(lengths.size, np.int64), lists
     else:
         own = lists.list.len().to_numpy().astype(np.int64)
