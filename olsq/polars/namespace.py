@@ -13,9 +13,10 @@ from olsq.polars.arguments import build
 
 @pl.api.register_expr_namespace("olsq")
 class LeastSquares:
-    """Least squares in a Polars query: ``pl.col("y").olsq``, the expression being the target.
+    """Least squares as methods of a Polars expression, the target of the regression.
 
-    ``import olsq.polars`` registers it.  The methods take regressors and return an expression:
+    They are found under ``pl.col("y").olsq``.
+    ``import olsq.polars`` registers them.  The methods take regressors and return an expression:
 
     ========================  =====================================================================
     :meth:`ols`               one fit of all rows
@@ -26,13 +27,14 @@ class LeastSquares:
 
     What all of them take:
 
-    ``*regressors`` : str or Expr
+    ``regressors`` : str or Expr
         Columns' names or expressions of one column each, with different names.  An expression of
         one value per group (``pl.lit(1.0)``, ``pl.col("a").mean()``) is that value in every row.
         Integers, Booleans and float32 are computed as float64.
     ``ridge`` : float or sequence (d,), default 0
         Penalty on squared coefficients, never on the intercept.
     ``fit_intercept`` : bool, default False
+        Whether to add a constant regressor.
     ``sample_weight`` : str or Expr, optional
         Column of weights >= 0.
     ``missing`` : {"skip", "raise"}
