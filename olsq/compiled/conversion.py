@@ -139,7 +139,7 @@ def to_estimator(state: State, **parameters: Any) -> RecursiveLeastSquares:
     ...     _ = compiled.update(state, np.ones(1), y)
     >>> est = compiled.to_estimator(state, forget=0.99)
     >>> est.coef_, est.n_samples_seen_, round(float(est.coef_stderr_[0]), 3)
-    (array([1.75]), 3, 0.78)
+    (array([1.75]), 3, 0.795)
     """
     d = check_state(state)
     ridge = state.ridge.copy()

@@ -71,6 +71,12 @@ class AdaptiveForm(SquareRootForm):
             precision=form.precision,
         )  # fmt: skip
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore a pickle; those of 0.2.0 have no ``aside``."""
+        self.__dict__.update(state)
+        if self.aside is None:
+            self.aside = np.zeros(aside_shape(self.forget.code, *self.z.shape[::-1]))
+
     def update(self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace) -> int:
         """Absorb rows start..stop; write their a-priori residuals and the trace."""
         t, elapsed = start, rows.gates
