@@ -73,7 +73,7 @@ class AdaptiveForm(SquareRootForm):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore a pickle; those of 0.2.0 have no ``aside``."""
-        self.__dict__.update(state)
+        vars(self).update(state)
         if self.aside is None:
             self.aside = np.zeros(aside_shape(self.forget.code, *self.z.shape[::-1]))
 
