@@ -67,6 +67,16 @@ def test_every_public_name_says_what_it_is():
     assert not bare
 
 
+def test_summaries_can_be_cut_at_their_first_sentence():
+    """The lists of names quote docstrings up to the first full stop, also one inside a literal."""
+    cut = [
+        name
+        for name in listed()
+        if (found(name).__doc__ or "").split(". ")[0].split("\n\n")[0].count("``") % 2
+    ]
+    assert not cut, "write these summaries without a full stop inside a literal"
+
+
 def entries(page):
     """Pages that a page's tables of contents lead to."""
     for block in TREE.findall(page.read_text()):

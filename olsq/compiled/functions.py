@@ -116,7 +116,7 @@ def state_at(states: State, i: int) -> State:
 
 
 def predict(state: State, x: ArrayLike) -> float:
-    """Predict one row: ``x . coef``.
+    """Predict one row: the product of its regressors and the coefficients.
 
     Parameters
     ----------
