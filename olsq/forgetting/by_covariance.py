@@ -107,7 +107,8 @@ class RandomWalk(Forgetting):
     winds up.  ``sigma2_`` is the model's, the mean of ``w e^2 / s``.  ``leverage`` and
     ``predict_interval`` are of the next row: of ``P + Q``; with ``per`` of a row at the time of the
     last one.  A row of weight 0 lets time pass; a skipped row does not, but with ``per`` the next
-    one makes up for it.  O(r d^2) time a row, with r the rank of Q (O(d^3) if all drift): each
+    one makes up for it.  A row whose prediction overflows counts as one of weight 0, and its
+    residual is NaN.  O(r d^2) time a row, with r the rank of Q (O(d^3) if all drift): each
     direction of Q is rotated into a factor of P's inverse.  (On P itself Q is an addition, in
     O(d^2); collinear regressors and diffuse starts lose two to three digits more there, which
     docs/forgetting.md has measured.)  Does not merge.

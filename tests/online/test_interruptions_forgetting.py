@@ -76,6 +76,21 @@ def test_every_state_is_finite_and_can_be_loaded(name, kind, size):
             assert est.sigma2_ >= 0
 
 
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_rows_of_any_unit_leave_states_finite(name, seed):
+    """Rows of 10^-100 to 10^100 in turn, without a common coefficient: no digit of it is kept."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((500, 2)) * 10.0 ** rng.integers(-100, 101, (500, 1))
+    y, times = rng.standard_normal(500), np.arange(500.0)
+    est = estimator(STRATEGIES[name], ridge=0.0)
+    for start in range(0, 500, 100):
+        rows = slice(start, start + 100)
+        est.partial_fit(X[rows], y[rows], **({"times": times[rows]} if "time" in name else {}))
+        assert np.isfinite(theta(est)).all()
+        np.testing.assert_array_equal(theta(olsq.loads(est.to_bytes())), theta(est))
+
+
 # Within what factor of the error of a fresh fit that of the whole stream is.  Where it is more than
 # 3: noise that has fallen 100 times leaves what 40 rows or fewer have not forgotten, and rows far
 # larger than the last ones outweigh them in what forgets by information or not at all.

@@ -121,20 +121,20 @@ def update(
         level = noise_level(limits, d, tally)
         if forward_solve(R, x, p, columns, level, noise) >= 0:
             return t, held
-        leverage = 0.0
+        leverage, in_range = 0.0, True
         for k in range(d):
             leverage += p[k] * p[k]
         for target in range(m):
             total = Y[t, target]
             for k in range(d):
                 total -= z[target, k] * p[k]
+            in_range = in_range and math.isfinite(total)
             residual[t, target] = total
             if by_error:
                 total = abs(Y[t, target])
                 for k in range(d):
                     total += abs(z[target, k] * p[k])
                 floor[target] = level * total
-        weight = weights[t]
         gate, counted = 1.0, 1.0
         by_increments = full and kind == PER_COEFFICIENT
         if by_increments:
@@ -142,6 +142,13 @@ def update(
                 back_substitute(R, z, aside)
                 memory[KNOWN] = 1.0
             error_of(aside, X[t], Y[t], residual[t])
+            for target in range(m):
+                in_range = in_range and math.isfinite(residual[t, target])
+        weight = weights[t]
+        if not in_range:  # the prediction overflows: learnt, the row would make the state NaN
+            weight = 0.0
+            for target in range(m):
+                residual[t, target] = 0.0
         if full and kind == RESET and memory[TRIAL] > 0:
             continue_trial(
                 aside, memory, options, variances, R, z, columns, tally, loss, X[t], Y[t],
@@ -186,6 +193,8 @@ def update(
             loss[target] = counted * loss[target] + y[target] * y[target]
             if want_path:
                 recursive[t, target] = math.copysign(y[target], residual[t, target])
+            if not in_range:
+                residual[t, target] = math.nan
         count_row(tally, counted, weight)
         if not by_factor:
             for k in range(d):
