@@ -22,12 +22,12 @@ from scipy.linalg import solve_triangular
 from olsq.online.forms import moment_blocks
 from olsq.online.forms import moment_kernels as kernels
 from olsq.online.forms.form import Form
+from olsq.online.forms.lapack import cholesky
 from olsq.online.forms.limits import DOUBLE, limits_for
 from olsq.online.forms.minimum_norm import null_space, triangular_inverse
 from olsq.online.forms.rows import Rows, Trace, forgotten
 from olsq.online.forms.square_root import counters, merged_spread, merged_tally
 from olsq.online.forms.square_root_kernels import DECAY
-from olsq.online.forms.triangular_kernels import inverse_diagonal
 from olsq.problem import Moments
 
 _BLOCK = 512  # rows per matrix product
@@ -213,8 +213,7 @@ class InformationForm(Form):
         return float(self.tally[DECAY]) if self.discounted else 1.0
 
     def _factor(self) -> NDArray | None:
-        R = np.empty_like(self.H)
-        return R if kernels.factorise(self.H, self.ridge, self._decay, self._lost, R) else None
+        return cholesky(self.H, self.ridge, self._decay, self._lost)
 
     def _centred(self) -> tuple[NDArray, NDArray]:
         """The system without the intercept, which is eliminated: A (k, k) and G (m, k)."""
@@ -291,13 +290,12 @@ class InformationForm(Form):
 
     def inverse_diagonal(self) -> NDArray:
         """Diagonal of the inverse information (d,); inf where a coefficient is undetermined."""
-        out = np.empty(self.H.shape[0])
         R = self._factor()
         if R is not None:
-            inverse_diagonal(R, np.empty_like(R), out)
-            return out
+            return triangular_inverse(R)[1]
         A, _ = self._centred()
         values, vectors, scale, kept = self._spectrum(A)
+        out = np.empty(self.H.shape[0])
         first = out.size - A.shape[0]
         space = vectors[:, kept]
         variance = (space**2 / values[kept]).sum(1) / scale**2

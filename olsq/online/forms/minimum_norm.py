@@ -13,18 +13,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.online.forms.lapack import inverse_of_triangle
 from olsq.online.forms.minimum_norm_kernels import minimum_norm
-from olsq.online.forms.triangular_kernels import inverse_diagonal, inverse_diagonals
+from olsq.online.forms.triangular_kernels import inverse_diagonals
 
 
 def triangular_inverse(R: NDArray) -> tuple[NDArray, NDArray]:
     """Inverse of upper triangular R (..., d, d), float64, and the diagonal of ``(R^T R)^-1``."""
     R = np.ascontiguousarray(R)
-    inverse, diagonal = np.zeros_like(R), np.empty(R.shape[:-1])
     if R.ndim == 2:
-        inverse_diagonal(R, inverse, diagonal)
-    else:
-        inverse_diagonals(R, inverse, diagonal)
+        return inverse_of_triangle(R)
+    inverse, diagonal = np.zeros_like(R), np.empty(R.shape[:-1])
+    inverse_diagonals(R, inverse, diagonal)
     return inverse, diagonal
 
 

@@ -1,0 +1,43 @@
+"""Factors of many coefficients, by LAPACK's blocked routines where these are quicker."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg.lapack import dpotrf, dtrtri
+
+from olsq.online.forms.moment_kernels import factorise
+from olsq.online.forms.triangular_kernels import inverse_diagonal
+
+# Compiled loops over rows keep up while the matrix is in the cache.  On one core at 128, 256, 512
+# and 1024 coefficients: a factor 83, 550, 8,500 and 78,000 us, LAPACK's 58, 310, 2,100 and 25,000;
+# an inverse 96, 550, 6,000 and 74,000 us, LAPACK's 112, 570, 2,900 and 25,000.
+LEAST = 256
+
+
+def cholesky(H: NDArray, ridge: NDArray, decay: float, lost: float) -> NDArray | None:
+    """Return the upper factor (d, d) of ``H + decay diag(ridge)``; None if it is singular.
+
+    It counts as singular where no more than ``lost`` of a diagonal entry is left as its pivot.
+    """
+    if H.shape[0] < LEAST:
+        R = np.empty_like(H)
+        return R if factorise(H, ridge, decay, lost, R) else None
+    A = H.copy()
+    A[np.diag_indices_from(A)] += decay * ridge
+    least = lost * np.diagonal(A)
+    # LAPACK counts along columns: to it the transposed view is A, and its lower factor our upper.
+    factor, refused = dpotrf(A.T, lower=1, clean=1, overwrite_a=1)
+    if refused or not (np.diagonal(factor) ** 2 > least).all():
+        return None
+    return factor.T
+
+
+def inverse_of_triangle(R: NDArray) -> tuple[NDArray, NDArray]:
+    """Return the inverse of upper triangular R (d, d) and the diagonal of ``(R^T R)^-1``."""
+    if R.shape[0] < LEAST:
+        inverse, diagonal = np.zeros_like(R), np.empty(R.shape[0])
+        inverse_diagonal(R, inverse, diagonal)
+        return inverse, diagonal
+    inverse = dtrtri(R.T, lower=1)[0].T
+    return inverse, np.einsum("ij,ij->i", inverse, inverse)

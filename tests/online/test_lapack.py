@@ -1,0 +1,72 @@
+"""LAPACK's factors equal the compiled loops', whichever the number of coefficients chooses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import olsq
+from olsq.online.forms import lapack
+
+EPS = np.finfo(np.float64).eps
+
+
+def gram(d: int, n: int, seed: int = 0) -> np.ndarray:
+    X = np.random.default_rng(seed).standard_normal((n, d))
+    return X.T @ X
+
+
+@pytest.mark.parametrize("least", [1, 10**9])
+@pytest.mark.parametrize("d", [1, 2, 7, 40])
+def test_a_factor_and_its_inverse(d, least, monkeypatch):
+    monkeypatch.setattr(lapack, "LEAST", least)
+    H, ridge = gram(d, 3 * d), np.linspace(0.0, 2.0, d)
+    A = H + 0.5 * np.diag(ridge)
+    before = H.copy()
+    R = lapack.cholesky(H, ridge, 0.5, 8 * d * EPS)
+    np.testing.assert_array_equal(H, before)
+    np.testing.assert_array_equal(R, np.triu(R))
+    assert R.flags.c_contiguous and (np.diagonal(R) > 0).all()
+    np.testing.assert_allclose(R.T @ R, A, atol=8 * d * EPS * np.abs(A).max())
+    inverse, diagonal = lapack.inverse_of_triangle(R)
+    np.testing.assert_array_equal(inverse, np.triu(inverse))
+    np.testing.assert_allclose(inverse @ R, np.eye(d), atol=1e-13)
+    np.testing.assert_allclose(diagonal, np.diagonal(np.linalg.inv(A)), rtol=1e-11)
+
+
+@pytest.mark.parametrize("least", [1, 10**9])
+@pytest.mark.parametrize(
+    "H",
+    [
+        np.zeros((3, 3)),
+        np.full((3, 3), np.nan),
+        np.diag([1.0, -1.0, 1.0]),
+        np.ones((3, 3)),
+        gram(6, 4),
+        np.diag([1.0, 0.0, 1e-20]) + np.outer([0.0, 1.0, 1.0], [0.0, 1.0, 1.0]),
+    ],
+)
+def test_what_has_no_factor_is_refused(H, least, monkeypatch):
+    monkeypatch.setattr(lapack, "LEAST", least)
+    assert lapack.cholesky(H, np.zeros(len(H)), 1.0, 8 * len(H) * EPS) is None
+
+
+def test_hundreds_of_coefficients():
+    d = lapack.LEAST + 4
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((2 * d, d)), rng.standard_normal((2 * d, 3))
+    est = olsq.RecursiveLeastSquares(
+        method="information", residuals=False, ridge=0.0, fit_intercept=False
+    )
+    for start in range(0, 2 * d, 100):
+        est.partial_fit(X[start : start + 100], Y[start : start + 100])
+        if start < d - 100:  # fewer rows than coefficients: of least norm
+            wanted = np.linalg.lstsq(X[: start + 100], Y[: start + 100], rcond=None)[0].T
+            np.testing.assert_allclose(est.coef_, wanted, atol=1e-10)
+    wanted = np.linalg.lstsq(X, Y, rcond=None)[0].T
+    np.testing.assert_allclose(est.coef_, wanted, atol=1e-12)
+    P = np.linalg.inv(X.T @ X)
+    np.testing.assert_allclose(est.leverage(X[:5]), ((X[:5] @ P) * X[:5]).sum(1), rtol=1e-11)
+    _, std = est.predict(X[:5], return_std=True)
+    spread = 1 + ((X[:5] @ P) * X[:5]).sum(1)
+    np.testing.assert_allclose(std, np.sqrt(np.outer(spread, est.sigma2_)), rtol=1e-10)
