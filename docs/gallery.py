@@ -23,6 +23,7 @@ STREAMS = {
     "seasonal_forecast": "stream-co2.png",
     "self_tuning": "gallery-self_tuning.png",
     "filters_in_prange": "gallery-filters_in_prange.png",
+    "class_incremental": "gallery-class_incremental.png",
     "larger_than_memory": "gallery-larger_than_memory.png",
     "dask_cluster": "gallery-dask_cluster.png",
 }

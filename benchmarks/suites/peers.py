@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .common import FORGET, RIDGE, library, need, ratio, regression
+from .common import FORGET, RIDGE, library, need, ratio, regression, relative_error
 
 
 def padasip(X: np.ndarray, y: np.ndarray) -> Callable[[], object]:
@@ -146,3 +146,46 @@ class Paths:
         return ratio(self.theirs, self.ours)
 
     track_speedup.unit = "times as long as olsq"
+
+
+class ClassHead:
+    """A head on one-hot targets, learnt 256 rows a call, over accumulated moments by hand.
+
+    What people write for the last layer of a network: ``X.T @ X`` and ``X.T @ Y`` of every call,
+    and one solve at the end.
+    """
+
+    params = ([512, 2048], [10])
+    param_names = ("features", "classes")
+    timeout = 600
+
+    def setup(self, d: int, classes: int) -> None:
+        (kind,) = need("olsq.RecursiveLeastSquares")
+        rng = np.random.default_rng(0)
+        blocks = rng.standard_normal((8, 256, d))
+        targets = np.eye(classes)[rng.integers(classes, size=(8, 256))]
+
+        def ours():
+            head = kind(method="information", residuals=False, ridge=1.0, fit_intercept=False)
+            for X, Y in zip(blocks, targets, strict=True):
+                head.partial_fit(X, Y)
+            return head.coef_
+
+        def by_hand():
+            gram, cross = np.eye(d), np.zeros((d, classes))
+            for X, Y in zip(blocks, targets, strict=True):
+                gram += X.T @ X
+                cross += X.T @ Y
+            return np.linalg.solve(gram, cross).T
+
+        self.ours, self.by_hand = ours, by_hand
+
+    def track_ratio(self, d: int, classes: int) -> float:
+        return ratio(self.ours, self.by_hand)
+
+    track_ratio.unit = "times as long as by hand"
+
+    def track_difference(self, d: int, classes: int) -> float:
+        return relative_error(self.ours(), self.by_hand())
+
+    track_difference.unit = "relative"

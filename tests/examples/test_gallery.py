@@ -19,6 +19,7 @@ STREAMS = [
     "sensor_calibration",
     "self_tuning",
     "filters_in_prange",
+    "class_incremental",
     "larger_than_memory",
     "dask_cluster",
 ]
@@ -37,6 +38,7 @@ QUICK = {
     "bandit": ["--steps", "600"],
     "self_tuning": ["--steps", "50000"],
     "filters_in_prange": ["--filters", "100", "--steps", "1000"],
+    "class_incremental": ["--features", "512"],
     "larger_than_memory": ["--rows", "500000"],
 }
 MARKED = re.compile(r"^ *# \[use\]\n(.*?)^ *# \[end\]$", re.S | re.M)

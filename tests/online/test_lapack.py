@@ -26,7 +26,8 @@ def test_a_factor_and_its_inverse(d, least, monkeypatch):
     R = lapack.cholesky(H, ridge, 0.5, 8 * d * EPS)
     np.testing.assert_array_equal(H, before)
     np.testing.assert_array_equal(R, np.triu(R))
-    assert R.flags.c_contiguous and (np.diagonal(R) > 0).all()
+    assert R.flags.c_contiguous
+    assert (np.diagonal(R) > 0).all()
     np.testing.assert_allclose(R.T @ R, A, atol=8 * d * EPS * np.abs(A).max())
     inverse, diagonal = lapack.inverse_of_triangle(R)
     np.testing.assert_array_equal(inverse, np.triu(inverse))
