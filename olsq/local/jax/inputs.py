@@ -29,8 +29,11 @@ class Streams(NamedTuple):
     scale: Array  # (B, T)
     log_weight: Array | None  # (B, N)
     log_forget: Array | None  # (B, T), logs of the gates; a gate of 0 counts as a start
-    start: Array | None  # (B, T), tokens that nothing before is seen from
+    order: Array | None  # (B, T), the number of each query's segment, never decreasing
     direction: Array | None = None  # (B, T, d), x where it is given and not solved for
+    # Queries that follow keys of an earlier call: then N is not T, and gates are not supported.
+    key_order: Array | None = None  # (B, N), the same of the keys; None: those of the queries
+    offset: Array | None = None  # (), the key that the first query is at; None: the layout's
 
 
 def check(
@@ -80,4 +83,5 @@ def check(
         )
         for a in (keys, values, queries)
     )
-    return Streams(k, v, q, ridge, scale, log_weight, logs, start), sizes, out_dtype
+    order = None if start is None else jnp.cumsum(start.astype(jnp.int32), 1)
+    return Streams(k, v, q, ridge, scale, log_weight, logs, order), sizes, out_dtype

@@ -6,7 +6,10 @@ tiles, each a block of keys for one of the step's blocks of queries.  Three layo
 * "pairs": causal.  A step takes the i-th block of queries and the i-th from the end: together they
   see as many blocks of keys whichever i, so no tile above the diagonal is computed;
 * "band": causal with a short window.  One block of queries and the few blocks that reach into it;
-* "all": every query sees all keys.
+* "all": every query meets all keys; a causal one is masked.
+
+Queries may begin at a later key than the first, ``offset``: the keys before it are of an earlier
+call.  Only :func:`visible` and the columns of a band know of it.
 """
 
 from __future__ import annotations
@@ -32,6 +35,8 @@ class Layout(NamedTuple):
     tiles: int  # blocks of keys in a step
     causal: bool
     window: int | None
+    offset: int = 0  # the key that the first query is at, unless it is known at run time only
+    first: int = 0  # of a band: the first column of its tiles, from the block of queries on
 
 
 class Step(NamedTuple):
@@ -54,14 +59,36 @@ def plan_layout(queries: int, keys: int, window: int | None, causal: bool) -> La
     if window is not None:
         band = min(-(-(window - 1) // size) + 1, blocks)
         if 2 * band < blocks + 1:
-            return Layout("band", size, size, blocks, blocks, blocks, 1, band, True, window)
+            return Layout(
+                "band", size, size, blocks, blocks, blocks, 1, band, True, window, first=1 - band
+            )
     return Layout("pairs", size, size, blocks, blocks, pairs, 2, blocks + 1, True, window)
 
 
+def plan_layout_after(queries: int, keys: int, window: int | None, offset: int = 0) -> Layout:
+    """Cut ``queries`` that begin at key ``offset`` into blocks, causally.
+
+    Without a window the offset may be known at run time only: every query meets all keys.
+    """
+    (q_blocks, q_size), (k_blocks, k_size) = _cut(queries), _cut(keys)
+    if window is not None and q_blocks > 1:
+        # Block i sees the keys from offset + i size - (window - 1) to offset + (i + 1) size - 1.
+        first, last = (offset - window + 1) // q_size, -(-offset // q_size)
+        band, blocks = last - first + 1, q_blocks + last
+        if band < blocks:
+            return Layout(
+                "band", q_size, q_size, q_blocks, blocks, q_blocks, 1, band, True, window, offset,
+                first,
+            )  # fmt: skip
+    return Layout(
+        "all", q_size, k_size, q_blocks, k_blocks, q_blocks, 1, k_blocks, True, window, offset
+    )
+
+
 def _cut(length: int) -> tuple[int, int]:
-    """Number and size of blocks for ``length`` rows."""
+    """Number and size of blocks for ``length`` rows; one token, decoded, is one row."""
     count = max(1, -(-length // ROWS))
-    return count, max(8, -(-length // (8 * count)) * 8)
+    return count, 1 if length == 1 else max(8, -(-length // (8 * count)) * 8)
 
 
 def step_blocks(layout: Layout, i: Array) -> Step:
@@ -75,18 +102,21 @@ def step_blocks(layout: Layout, i: Array) -> Step:
     blocks, row = i[None], jnp.zeros_like(tile)
     if layout.kind == "all":
         return Step(blocks, row, tile, tile >= 0)
-    column = i - (layout.tiles - 1) + tile
+    column = i + layout.first + tile
     return Step(blocks, row, jnp.maximum(column, 0), column >= 0)
 
 
-def visible(layout: Layout, step: Step) -> Array | None:
-    """Which keys of a tile its queries see by their places, (tiles, query_size, key_size)."""
+def visible(layout: Layout, step: Step, offset: Array | None = None) -> Array | None:
+    """Which keys of a tile its queries see by their places, (tiles, query_size, key_size).
+
+    ``offset``, where it is known at run time only, is the key that the first query is at.
+    """
     if not layout.causal:
         return None
-    size = layout.query_size
-    inside = jnp.arange(size)
-    gap = (step.blocks[step.row] - step.column)[:, None, None] * size
-    gap = gap + inside[:, None] - inside
+    query = step.blocks[step.row][:, None] * layout.query_size + jnp.arange(layout.query_size)
+    key = step.column[:, None] * layout.key_size + jnp.arange(layout.key_size)
+    query = query + (layout.offset if offset is None else offset)
+    gap = query[..., None] - key[:, None]
     seen = (gap >= 0) & step.live[:, None, None]
     return seen if layout.window is None else seen & (gap < layout.window)
 

@@ -23,7 +23,8 @@ class Cleaned(NamedTuple):
     scale: Array
     log_weight: Array | None  # -inf for keys that are absent or only pad
     log_forget: Array | None
-    order: Array | None  # (B, T'), how many starts there were
+    order: Array | None  # (B, T'), numbers of segments
+    key_order: Array | None  # (B, N')
     direction: Array | None
 
 
@@ -41,7 +42,9 @@ def clean(streams: Streams, layout: Layout) -> tuple[Cleaned, Array, Largest]:
     A key or value is lost where it is not finite, or too large to square, unless its log weight is
     -inf, which leaves it out; a query also where its ridge, scale or gate is not finite.
     """
-    k, v, q, ridge, scale, weight, logs, start, direction = streams
+    k, v, q, ridge, scale, weight, logs, order, direction, key_order, offset = streams
+    key_order = order if key_order is None else key_order
+    place = _places(q.shape[1], k.shape[1], layout, offset)
     key_square, value_square, query_square = (
         jax.lax.stop_gradient((x * x).sum(-1)) for x in (k, v, q * scale[..., None])
     )
@@ -68,15 +71,14 @@ def clean(streams: Streams, layout: Layout) -> tuple[Cleaned, Array, Largest]:
         direction = jnp.where(query_known[..., None], direction, 0)
     q = jnp.where(query_known[..., None], q, 0)
     ridge, scale = jnp.where(query_known, ridge, 1), jnp.where(query_known, scale, 1)
-    order = None if start is None else jnp.cumsum(start.astype(jnp.int32), 1)
-    output_lost = ~query_known | _sees(lost, order, layout)
+    output_lost = ~query_known | _sees(lost, key_order, layout, place)
     exponent = jnp.zeros_like(key_square)
     if weight is not None:
         weight = jnp.where(left_out, 0, weight)
         exponent = jnp.abs(jax.lax.stop_gradient(weight))
     value_size = jnp.sqrt(jax.lax.stop_gradient((v * v).sum(-1)))
     seen = (jnp.sqrt(key_square), value_size, exponent)
-    largest = Largest(*(_largest_seen(x, q.shape[1], layout) for x in seen))
+    largest = Largest(*(_largest_seen(x, q.shape[1], layout, place) for x in seen))
     if weight is not None or not layout.causal:
         zero = jnp.zeros_like(key_square) if weight is None else weight
         weight = jnp.where(absent, -jnp.inf, zero)
@@ -99,28 +101,40 @@ def clean(streams: Streams, layout: Layout) -> tuple[Cleaned, Array, Largest]:
         log_weight=pad(weight, key_pad, -jnp.inf),
         log_forget=pad(logs, query_pad),
         order=pad(order, query_pad, -1),
+        key_order=pad(key_order, key_pad, -1),
         direction=pad(direction, query_pad),
     )
     return cleaned, output_lost, largest
 
 
-def _sees(lost: Array, order: Array | None, layout: Layout) -> Array:
+def _places(queries: int, keys: int, layout: Layout, offset: Any) -> Array | None:
+    """The key that each query is at, (T,); None where that is its own number."""
+    offset = layout.offset if offset is None else offset
+    if isinstance(offset, int) and offset == 0 and queries == keys:
+        return None
+    return jnp.arange(queries) + offset
+
+
+def _sees(lost: Array, order: Array | None, layout: Layout, place: Array | None) -> Array:
     """Which queries (B, T) see a lost key; (B, 1) if all see the same keys."""
     if not layout.causal:
         return lost.any(1, keepdims=True)
-    place = jnp.arange(lost.shape[1])
-    latest = jax.lax.cummax(jnp.where(lost, place, -1), axis=1)
+    key = jnp.arange(lost.shape[1])
+    latest = jax.lax.cummax(jnp.where(lost, key, -1), axis=1)
     first = jnp.zeros_like(latest)
     if order is not None:
         started = jnp.diff(order, axis=1, prepend=order[:, :1]) > 0
-        first = jax.lax.cummax(jnp.where(started, place, 0), axis=1)
+        first = jax.lax.cummax(jnp.where(started, key, 0), axis=1)
+    if place is not None:
+        key, latest, first = place, latest[:, place], first[:, place]
     if layout.window is not None:
-        first = jnp.maximum(first, place - (layout.window - 1))
+        first = jnp.maximum(first, key - (layout.window - 1))
     return (latest >= first) & (latest >= 0)
 
 
-def _largest_seen(x: Array, length: int, layout: Layout) -> Array:
+def _largest_seen(x: Array, length: int, layout: Layout, place: Array | None) -> Array:
     """At least the largest of ``x`` (B, N) among the keys that each query sees, (B, T)."""
     if layout.causal:
-        return jax.lax.cummax(x, axis=1)
+        most = jax.lax.cummax(x, axis=1)
+        return most if place is None else most[:, place]
     return jnp.broadcast_to(x.max(1, keepdims=True, initial=0), (len(x), length))

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from olsq.local.checks import FORMED, check_options, most_steps, trial_steps
 from olsq.local.jax.inputs import Streams, check
-from olsq.local.jax.layout import Layout, plan_layout
+from olsq.local.jax.layout import Layout, plan_layout, plan_layout_after
 from olsq.local.jax.losses import clean
 from olsq.local.jax.steps import Row, solve_blocks
 from olsq.local.jax.systems import Rule
@@ -21,6 +21,8 @@ from olsq.problem import Stats
 from olsq.sequence.jax.control import scan
 from olsq.sequence.jax.inputs import spread
 from olsq.sequence.jax.precision import in_full_precision
+
+NO_SOLVE = Rule(None, 0, "none", 0)  # where the direction is given
 
 
 def local_lstsq(
@@ -51,10 +53,7 @@ def local_lstsq(
         log_weight=log_weight, segment_ids=segment_ids, causal=causal,
     )  # fmt: skip
     batch, _, length, d, m = sizes
-    if preconditioner is None and d <= FORMED:
-        preconditioner = "own"
-    tol = None if tol is None else float(tol)
-    rule = Rule(tol, most_steps(max_steps, d), preconditioner, trial_steps(d))
+    rule = make_rule(d, tol, max_steps, preconditioner)
     if 0 in (length, *batch):
         value, empty = jnp.zeros((*batch, length, m), dtype), jnp.zeros((*batch, length))
         return LocalSolution(value, Stats(jnp.zeros(empty.shape, jnp.int32), empty, empty, empty))
@@ -96,8 +95,34 @@ def read_along(
         return jnp.zeros((*batch, length, m), dtype)
     streams = streams._replace(direction=x.reshape(streams.queries.shape))
     layout = plan_layout(length, sizes.keys, window, causal)
-    value = solve_flat(streams, layout, Rule(None, 0, "none", 0))[0]
+    value = solve_flat(streams, layout, NO_SOLVE)[0]
     return value.reshape(*batch, length, m).astype(dtype)
+
+
+def solve_after(streams: Streams, *, window: int | None, offset: int = 0) -> Array:
+    """Outputs (B, T, m) of queries that begin at a later key: those before are in a cache.
+
+    Causal.  The first query is at key ``streams.offset`` where that is given, else at ``offset``;
+    ``log_weight`` -inf leaves out places of a cache that hold no key.  Without an offset and with
+    as many keys as queries, no tile above the diagonal is computed.  ``streams.direction`` as for
+    :func:`read_along`, else solved for as by :func:`local_lstsq`.
+    """
+    (_, length, d), keys = streams.queries.shape, streams.keys.shape[1]
+    if streams.offset is None and offset == 0 and length == keys:
+        layout = plan_layout(length, keys, window, True)
+    else:
+        layout = plan_layout_after(length, keys, window, offset)
+    rule = make_rule(d) if streams.direction is None else NO_SOLVE
+    return solve_flat(streams, layout, rule)[0]
+
+
+def make_rule(
+    d: int, tol: float | None = None, max_steps: int | None = None, name: str | None = None
+) -> Rule:
+    """When to stop solving for d features, and what to precondition with."""
+    name = "own" if name is None and d <= FORMED else name
+    tol = None if tol is None else float(tol)
+    return Rule(tol, most_steps(max_steps, d), name, trial_steps(d))
 
 
 @partial(jax.jit, static_argnames=("layout", "rule"))
@@ -105,7 +130,7 @@ def read_along(
 def solve_flat(streams: Streams, layout: Layout, rule: Rule) -> tuple[Array, Array, LocalSizes]:
     """Outputs (B, T, m), steps (B, T) and what the certificate is made of, (B, T) each."""
     cleaned, output_lost, largest = clean(streams, layout)
-    solve = partial(solve_blocks, layout=layout, rule=rule)
+    solve = partial(solve_blocks, offset=streams.offset, layout=layout, rule=rule)
     count = streams.keys.shape[0]
     # A CPU does one stream at a time, whose scores stay in cache.
     alone = jax.default_backend() == "cpu" and jax.device_count() == 1 and isinstance(count, int)

@@ -51,12 +51,17 @@ class Blocks(NamedTuple):
     scale: Array  # (Q, B, 1)
     log_weight: Array | None  # (P, C)
     order: Array | None  # (Q, B)
+    key_order: Array | None  # (P, C)
     fades: Fades | None
     direction: Array | None  # (Q, B, d)
+    offset: Array | None  # ()
 
 
-def solve_blocks(stream: Cleaned, layout: Layout, rule: Rule) -> Row:
-    """The rows (T', ...) of one stream: keys (N', d), queries (T', d)."""
+def solve_blocks(stream: Cleaned, offset: Array | None, layout: Layout, rule: Rule) -> Row:
+    """The rows (T', ...) of one stream: keys (N', d), queries (T', d).
+
+    ``offset`` is as in :func:`olsq.local.jax.layout.visible`.
+    """
     by_query = layout.query_blocks, layout.query_size
     by_key = layout.key_blocks, layout.key_size
 
@@ -73,8 +78,10 @@ def solve_blocks(stream: Cleaned, layout: Layout, rule: Rule) -> Row:
         cut(stream.scale[:, None], by_query),
         cut(stream.log_weight, by_key),
         cut(stream.order, by_query),
+        cut(stream.key_order, by_key),
         None if stream.log_forget is None else sum_fades(cut(stream.log_forget, by_query)),
         cut(stream.direction, by_query),
+        offset,
     )
 
     def one(blocks: Blocks, i: Array) -> Row:
@@ -147,10 +154,10 @@ def tile_weights(blocks: Blocks, keys: Array, q: Array, step: Step, layout: Layo
         scores = scores + blocks.log_weight[step.column][:, None]
     if blocks.fades is not None:
         scores = scores + tile_fades(blocks.fades, step)
-    seen = visible(layout, step)
-    if blocks.order is not None:
+    seen = visible(layout, step, blocks.offset)
+    if blocks.order is not None and blocks.key_order is not None:
         order = to_tiles(blocks.order[step.blocks], step)
-        same = order[..., None] == blocks.order[step.column][:, None]
+        same = order[..., None] == blocks.key_order[step.column][:, None]
         seen = same if seen is None else seen & same
     if seen is not None:
         scores = jnp.where(seen, scores, -jnp.inf)
