@@ -14,6 +14,7 @@ from olsq.attention.rules.intention import intention
 from olsq.attention.rules.kalman import kalman, kalman_step
 from olsq.attention.rules.kda import kda, kda_step
 from olsq.attention.rules.linear import linear, linear_step
+from olsq.attention.rules.local_linear import local_linear, local_linear_step
 from olsq.attention.rules.log_linear import (
     LogLinearState,
     log_linear_mamba2,
@@ -32,6 +33,7 @@ from olsq.attention.rules.mesa_channel import (
 from olsq.attention.rules.mesa_discounted import mesa_discounted, mesa_discounted_step
 from olsq.attention.rules.mesa_window import RecentSamples, mesa_window, mesa_window_step
 from olsq.attention.rules.mlstm import MLSTMState, mlstm, mlstm_step
+from olsq.attention.rules.parallax import parallax, parallax_step
 from olsq.attention.rules.preconditioned_delta import (
     PreconditionedState,
     preconditioned_delta,
@@ -90,6 +92,8 @@ __all__ = [
     "kda_step",
     "linear",
     "linear_step",
+    "local_linear",
+    "local_linear_step",
     "log_linear_mamba2",
     "log_linear_mamba2_step",
     "longhorn",
@@ -110,6 +114,8 @@ __all__ = [
     "mesa_window_step",
     "mlstm",
     "mlstm_step",
+    "parallax",
+    "parallax_step",
     "preconditioned_delta",
     "preconditioned_delta_step",
     "retention",

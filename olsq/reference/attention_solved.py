@@ -25,6 +25,44 @@ def softmax(q, k, v, *, scale=None, window=None):
     return stacked(out, v.shape[1]), ()
 
 
+def _seen_shares(q, k, t, scale, window):
+    """The tokens that query t sees, and their shares of its attention."""
+    seen = slice(0 if window is None else max(0, t + 1 - window), t + 1)
+    score = (k.shape[1] ** -0.5 if scale is None else scale) * k[seen] @ q[t]
+    a = np.exp(score - score.max())
+    return seen, a / a.sum()
+
+
+def local_linear(q, k, v, *, ridge, scale=None, window=None):
+    """Fit v by a line in k at every query: a dense regression of weighted rows, as written.
+
+    min over a, B of  sum_i p_i |v_i - a - B (k_i - q)|^2 + ridge |B|^2;  o = a.
+    """
+    q, k, v = f64(q, k, v)
+    ridge = per_token(ridge, len(q))
+    d, out = k.shape[1], []
+    for t in range(len(q)):
+        seen, p = _seen_shares(q, k, t, scale, window)
+        root = np.sqrt(p)[:, None]
+        rows = root * np.concatenate([np.ones((len(p), 1)), k[seen] - q[t]], 1)
+        penalty = np.sqrt(ridge[t]) * np.eye(d + 1)[1:]
+        design = np.concatenate([rows, penalty])
+        target = np.concatenate([root * v[seen], np.zeros((d, v.shape[1]))])
+        out.append(np.linalg.lstsq(design, target, rcond=None)[0][0])
+    return stacked(out, v.shape[1]), ()
+
+
+def parallax(q, k, v, *, direction, scale=None, window=None):
+    """o = vbar (1 + E[r . k]) - E[v (r . k)], as written, r the direction."""
+    q, k, v, r = f64(q, k, v, direction)
+    out = []
+    for t in range(len(q)):
+        seen, p = _seen_shares(q, k, t, scale, window)
+        along = p * (k[seen] @ r[t])
+        out.append(p @ v[seen] * (1 + along.sum()) - along @ v[seen])
+    return stacked(out, v.shape[1]), ()
+
+
 def forgetting(q, k, v, *, forget=None, log_forget=None, scale=None):
     """Attend by softmax over all tokens so far, each times the gates after it."""
     q, k, v = f64(q, k, v)

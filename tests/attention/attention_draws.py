@@ -210,6 +210,18 @@ def ridge(rng):
     return {"ridge": rng.uniform(0.3, 1, (H, K))}
 
 
+def head_ridge(rng):
+    return {"ridge": rng.uniform(0.3, 1, H)}
+
+
+def token_ridges(rng, t):
+    return 10 ** rng.uniform(-1, 0, (B, t, H))
+
+
+def directions(rng, t):
+    return rng.normal(size=(B, t, H, K))
+
+
 def large_ridge(rng):
     """Large enough for the streams of :func:`signed` gates to stay positive definite."""
     return {"ridge": rng.uniform(4, 6, (H, K))}

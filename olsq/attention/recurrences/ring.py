@@ -65,6 +65,21 @@ def ring_attention(
     gates; None for none. A row that reads a non-finite token, or is one, is NaN.
     """
     pieces = pieces_of(q.shape[1])
+    room, floats, whole, output_lost = cut_streams(q, k, v, reset, logs, past)
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    out = join_pieces(attend_pieces(pieces, room, scale, floats, whole)[..., :-1], pieces)
+    return jnp.where(output_lost[..., None], jnp.nan, out)
+
+
+def cut_streams(
+    q: Array, k: Array, v: Array, reset: Array | None, logs: Array | None, past: Past | None
+) -> tuple[int, Streams, Streams, Array]:
+    """Clean the arrays of :func:`ring_attention` and cut them into pieces.
+
+    Returns the pieces of the cache (0 without one), the arrays to differentiate, the others, and
+    which outputs (N, T) are lost.
+    """
+    pieces = pieces_of(q.shape[1])
     lost, query_finite = ~(finite(k) & finite(v)), finite(q)
     state_lost = jnp.zeros(q.shape[:1], bool)
     q, k, v = (jnp.where(ok[..., None], x, 0) for ok, x in
@@ -81,10 +96,7 @@ def ring_attention(
         held = {n: jnp.where(known[..., None], x, 0) for n, x in (("k", past.k), ("v", past.v))}
         held = jax.tree.map(lambda x: cut_into_pieces(x, room), {**held, "after": past.after})
         floats["past"], whole["past"] = held, cut_into_pieces(jnp.where(past.present, 0, -1), room)
-    scale = q.shape[-1] ** -0.5 if scale is None else scale
-    out = join_pieces(_attend(pieces, room, scale, floats, whole)[..., :-1], pieces)
-    output_lost = lost_tokens(lost, reset, state_lost) | ~query_finite
-    return jnp.where(output_lost[..., None], jnp.nan, out)
+    return room, floats, whole, lost_tokens(lost, reset, state_lost) | ~query_finite
 
 
 def log_decays(older: Array, logs: Array, first: Array) -> Array:
@@ -117,27 +129,27 @@ def sum_after_in_pieces(logs: Array) -> Array:
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1, 2))
-def _attend(pieces: int, room: int, scale: float, floats: Streams, whole: Streams) -> Array:
+def attend_pieces(pieces: int, room: int, scale: float, floats: Streams, whole: Streams) -> Array:
     """Attend from the rows of all pieces; packed means and log-sum-exps."""
     found = None
-    for meeting in _piece_pairs(pieces, room):
+    for meeting in piece_pairs(pieces, room):
         for part in meeting(_read, scale, floats, whole, None):
             found = part if found is None else _merge(found, part)
     assert found is not None
     return found
 
 
-@_attend.defjvp
+@attend_pieces.defjvp
 def _attend_jvp(pieces: int, room: int, scale: float, primals: Any, tangents: Any) -> Any:
     """Differentiate the sums, with the log-sum-exp held, and from these the mean and the
     log-sum-exp.
     """
     floats, whole = primals
-    out = _attend(pieces, room, scale, floats, whole)
+    out = attend_pieces(pieces, room, scale, floats, whole)
 
     def sums(floats: Streams) -> Array:
         total = jnp.zeros_like(out)
-        for meeting in _piece_pairs(pieces, room):
+        for meeting in piece_pairs(pieces, room):
             again = jax.checkpoint(functools.partial(meeting, _sums, scale))
             total = sum(again(floats, whole, out[..., -1]), total)
         return total
@@ -173,7 +185,7 @@ def _merge(one: Array, other: Array) -> Array:
     return jnp.concatenate([mean, most + jnp.log(total)], -1)
 
 
-def _piece_pairs(pieces: int, room: int) -> Iterator[Callable[..., tuple[Array, ...]]]:
+def piece_pairs(pieces: int, room: int) -> Iterator[Callable[..., tuple[Array, ...]]]:
     """Yield ``meeting(reduce, scale, floats, whole, log_total)`` for all pairs of pieces: packed
     parts per row.
     """

@@ -9,7 +9,13 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq.attention.arguments import check_count, check_segments, check_streams, fold_state
+from olsq.attention.arguments import (
+    Layout,
+    check_count,
+    check_segments,
+    check_streams,
+    fold_state,
+)
 from olsq.attention.recurrences.window import map_windows, window_mask
 from olsq.attention.scores import attend, unfold
 from olsq.attention.steps import one_token
@@ -32,6 +38,29 @@ class RecentTokens(NamedTuple):
     keys: Array
     values: Array
     present: Array
+
+
+def keep_recent(
+    k: Array, v: Array, start: Array | None, state: RecentTokens | None, before: int, layout: Layout
+) -> tuple[RecentTokens, Array, RecentTokens]:
+    """Return the ``before`` tokens before a call's, and those to keep after it, all folded.
+
+    ``start`` (N, T) marks first tokens of segments; the numbers of the segments, (N, T), come
+    between the two.
+    """
+    n, t = k.shape[:2]
+    shape = (layout.batch, layout.heads, before)
+    zero = RecentTokens(
+        jnp.zeros((*shape, k.shape[-1]), layout.working),
+        jnp.zeros((*shape, v.shape[-1]), layout.working),
+        jnp.zeros(shape, bool),
+    )
+    cache: RecentTokens = fold_state(state, zero, layout)
+    order = jnp.zeros((n, t), jnp.int32) if start is None else running_sum(start)
+    last = order[:, -1:] if t else jnp.zeros((n, 1), order.dtype)
+    now = k, v, order == last
+    past = cache.keys, cache.values, cache.present & (last == 0)
+    return cache, order, RecentTokens(*map(last_tokens, now, past))
 
 
 def sliding_window(
@@ -91,14 +120,7 @@ def sliding_window(
     q, k, v, layout = check_streams(q, k, v, state)
     start = check_segments(segment_ids, layout)
     n, t = q.shape[:2]
-    shape = (layout.batch, layout.heads, before)
-    zero = RecentTokens(
-        jnp.zeros((*shape, k.shape[-1]), layout.working),
-        jnp.zeros((*shape, v.shape[-1]), layout.working),
-        jnp.zeros(shape, bool),
-    )
-    cache: RecentTokens = fold_state(state, zero, layout)
-    order = jnp.zeros((n, t), jnp.int32) if start is None else running_sum(start)
+    cache, order, kept = keep_recent(k, v, start, state, before, layout)
 
     def readable(k: Array, v: Array, present: Array, order: Array) -> tuple[Array, ...]:
         sample_lost = ~(finite(k) & finite(v)) & present
@@ -109,10 +131,6 @@ def sliding_window(
     tokens = readable(k, v, jnp.ones((n, t), bool), order)
 
     out = _read((q, order), older, tokens, scale, window=window)
-    last = order[:, -1:] if t else jnp.zeros((n, 1), order.dtype)
-    now = k, v, order == last
-    past = cache.keys, cache.values, cache.present & (last == 0)
-    kept = RecentTokens(*map(last_tokens, now, past))
     return unfold(out, kept, layout)
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq.attention.arguments import check_segments, check_streams, fold_state
+from olsq.attention.arguments import Layout, check_segments, check_streams, fold_state
 from olsq.attention.caches import capacity_of, next_place, write_cache
 from olsq.attention.recurrences.ring import Past, ring_attention
 from olsq.attention.recurrences.triangle import triangle_attention
@@ -52,6 +52,62 @@ class KeyValues(NamedTuple):
         )
         present = jnp.pad(self.present, ((0, 0), (0, 0), (0, room)))
         return KeyValues(keys, values, present, self.length)
+
+
+class Appended(NamedTuple):
+    """A cache (N, M, ...) that contains the tokens of a call too."""
+
+    keys: Array
+    values: Array
+    present: Array
+    orders: Array  # (N, M), numbers of segments, from 0 for those before the call
+    order: Array  # (N, T), the same of the call's tokens
+    taken: Array  # (), the place of the call's first token
+    past: Past | None  # what the cache held before; None if there was none
+
+
+def append_tokens(
+    k: Array,
+    v: Array,
+    start: Array | None,
+    state: KeyValues | None,
+    capacity: int | None,
+    layout: Layout,
+) -> tuple[Appended, KeyValues]:
+    """Append keys and values (N, T, dim) to a cache; also return the cache to keep, folded.
+
+    ``start`` (N, T) marks first tokens of segments.
+
+    Raises
+    ------
+    TypeError
+        If the state is no cache.
+    ValueError
+        If it is full.
+    """
+    if state is not None and not isinstance(state, KeyValues):
+        raise TypeError(f"state must be a KeyValues, as returned, got {type(state).__name__}")
+    n, t = k.shape[:2]
+    room = capacity_of(state, capacity, t)
+    shape = (layout.batch, layout.heads, room)
+    zero = KeyValues(
+        jnp.zeros((*shape, k.shape[-1]), layout.working),
+        jnp.zeros((*shape, v.shape[-1]), layout.working),
+        jnp.zeros(shape, bool),
+        jnp.zeros(shape[:2], jnp.int32),
+    )
+    cache: KeyValues = fold_state(state, zero, layout)
+    taken = next_place(cache.length, t, room)
+    order = jnp.zeros((n, t), jnp.int32) if start is None else running_sum(start)
+    held = tuple(cache[:3]) if state is not None else (None, None, None)
+    now = k, v, jnp.ones((n, t), bool)
+    keys, values, present = (write_cache(*x, taken, room) for x in zip(held, now, strict=True))
+    orders = write_cache(jnp.zeros((n, room), order.dtype), order, taken, room)
+    last = order[:, -1:] if t else jnp.zeros((n, 1), order.dtype)
+    length = jnp.broadcast_to(taken + t, (n,)).astype(cache.length.dtype)
+    kept = KeyValues(keys, values, present & (orders == last), length)
+    past = None if state is None else Past(*cache[:3], None)
+    return Appended(keys, values, present, orders, order, taken, past), kept
 
 
 def softmax(
@@ -110,41 +166,22 @@ def softmax(
     >>> o[0, :, 0, 0]
     Array([0. , 0.5, 1. ], dtype=float32)
     """
-    if state is not None and not isinstance(state, KeyValues):
-        raise TypeError(f"state must be a KeyValues, as returned, got {type(state).__name__}")
     q, k, v, layout = check_streams(q, k, v, state)
     start = check_segments(segment_ids, layout)
-    n, t = q.shape[:2]
-    room = capacity_of(state, capacity, t)
-    shape = (layout.batch, layout.heads, room)
-    zero = KeyValues(
-        jnp.zeros((*shape, k.shape[-1]), layout.working),
-        jnp.zeros((*shape, v.shape[-1]), layout.working),
-        jnp.zeros(shape, bool),
-        jnp.zeros(shape[:2], jnp.int32),
-    )
-    cache: KeyValues = fold_state(state, zero, layout)
-    taken = next_place(cache.length, t, room)
-    order = jnp.zeros((n, t), jnp.int32) if start is None else running_sum(start)
-    held = tuple(cache[:3]) if state is not None else (None, None, None)
-    now = k, v, jnp.ones((n, t), bool)
-    keys, values, present = (write_cache(*x, taken, room) for x in zip(held, now, strict=True))
-    orders = write_cache(jnp.zeros((n, room), order.dtype), order, taken, room)
+    t = q.shape[1]
+    held, kept = append_tokens(k, v, start, state, capacity, layout)
+    keys, values, present, orders, order, taken, past = held
     sample_lost = ~(finite(keys) & finite(values)) & present
     clean_k, clean_v = (jnp.where(sample_lost[..., None], 0, x) for x in (keys, values))
 
     if pieces_of(t) > 1:
-        past = None if state is None else Past(*cache[:3], None)
         out = ring_attention(q, k, v, start, None, scale, past)
     elif state is None and t > 1:
         out = triangle_attention(q, k, v, start, scale)
     else:
-        held = clean_k, clean_v, present, orders, sample_lost
-        out = _read(q, order, held, taken, scale)
-    out = jnp.where(taken + t > room, jnp.nan, out)
-    last = order[:, -1:] if t else jnp.zeros((n, 1), order.dtype)
-    length = jnp.broadcast_to(taken + t, (n,)).astype(cache.length.dtype)
-    kept = KeyValues(keys, values, present & (orders == last), length)
+        readable = clean_k, clean_v, present, orders, sample_lost
+        out = _read(q, order, readable, taken, scale)
+    out = jnp.where(taken + t > present.shape[1], jnp.nan, out)
     return unfold(out, kept, layout)
 
 
