@@ -48,6 +48,8 @@ predicts for one key, a solve corrects it for all keys at once.
 - `kda` is `gated_delta` with a decay rate per key dimension.
 - `comba` steps from the memory before it decays; `rwkv7` too, preconditioned per key dimension.
 - `forgetting` is softmax attention with gates that discount old samples.
+- `local_linear` fits a line where softmax attention fits a constant; `parallax` replaces its solve
+  by a learned direction ([derivation](local-least-squares.md)).
 - `gsa` is softmax attention over a fixed number of slots, each a leaky average.
 - `log_linear_mamba2` has one `mamba2` memory per block of tokens and weighs near and far blocks.
 - `mamba3` divides its step between two tokens and turns earlier keys by learned angles.
@@ -82,8 +84,8 @@ turns, the same sizes ({date}: {cpu}, {cores} busy cores, JAX {jax}).
 GROWTH = """
 ![Time against length](img/family-time.png)
 
-One head, forward. All rules but `softmax` and `forgetting` are linear in the length; fixed costs
-show below 2,048 tokens.
+One head, forward. All rules but `softmax`, `forgetting`, `local_linear` and `parallax` are linear
+in the length; fixed costs show below 2,048 tokens.
 """
 
 

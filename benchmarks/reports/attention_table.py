@@ -27,7 +27,7 @@ from olsq.attention.registry import BY_NAME, RULES
 
 NAMES = [rule.name for rule in RULES]
 LENGTHS = (512, 2048, 8192, 32768)
-QUADRATIC = ("softmax", "forgetting")
+QUADRATIC = ("softmax", "forgetting", "local_linear", "parallax")
 
 
 def gradient(f):
@@ -90,7 +90,7 @@ def step(name, rounds, t=64, heads=8, width=64):
     if rule.one_token is None:
         return None
     arrays, named = arguments(name, t, heads, width)
-    room = {"capacity": 1024} if name in ("softmax", "forgetting") else {}
+    room = {"capacity": 1024} if name in QUADRATIC else {}
     _, state = rule.function(*arrays, **named, **static(name), **room)
 
     def last(key, x):

@@ -65,6 +65,8 @@ def arguments(name, t, heads=8, width=64, seed=0):
         "forgetting": {"forget": forget},
         "kda": {"forget": vector, "weight": weight},
         "gsa": {"forget": vector},
+        "local_linear": {"ridge": 0.01},
+        "parallax": {"direction": q},
         "mamba3": {**gated, "angle": vector[..., : width // 4]},
         "log_linear_mamba2": {"forget": forget, "level_weight": levels},
         "comba": {**gated, "feedback": 0.5 + weight / 2},

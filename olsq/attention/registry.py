@@ -85,9 +85,10 @@ OBJECTIVES = (
     "squared error at this token",
     "squared error at all tokens",
     "kernel-weighted average",
+    "kernel-weighted squared error of a line",
 )
 METHODS = ("gradient step", "preconditioned or implicit step", "mini-batch gradient", "exact")
-DOT, TOKEN, ALL, KERNEL = OBJECTIVES
+DOT, TOKEN, ALL, KERNEL, LOCAL = OBJECTIVES
 GRADIENT, CONDITIONED, BATCH, EXACT = METHODS
 
 HOPFIELD = "-v . S k"
@@ -113,6 +114,20 @@ RULES: tuple[Rule, ...] = (
         {"TK": 2, "TV": 2, "T": 2}, "sum_i zeta_i exp(q . k_i) |v_i - o|^2",
         "exact, for each query (local constants); gates discount samples",
         (KERNEL, EXACT), "Lin et al. 2025, sec. 3",
+    ),
+    Rule(
+        "local_linear", "(S + ridge) x = q - kbar; o = vbar + C x, moments weighted by softmax",
+        lambda K, V: {"keys": ("T", K), "values": ("T", V)},
+        "ridge, window (costs are of 10 steps of conjugate gradient)", {"TK": 48, "TV": 4},
+        "sum_i exp(q . k_i) |v_i - o - B (k_i - q)|^2 + ridge |B|^2",
+        "exact, for each query (local lines)", (LOCAL, EXACT), "Zuo et al. 2025",
+    ),
+    Rule(
+        "parallax", "o = vbar (1 + E[r . k]) - E[v (r . k)], averages weighted by softmax",
+        lambda K, V: {"keys": ("T", K), "values": ("T", V)}, "direction r, window",
+        {"TK": 6, "TV": 4}, "sum_i exp(q . k_i) |v_i - o - B (k_i - q)|^2",
+        "a step from local constants along a learned direction, for each query",
+        (LOCAL, CONDITIONED), "Parallax 2026, alg. 1",
     ),
     Rule(
         "gsa", "k_m = a_m k_m + (1 - a_m) k; v_m likewise; o = sum_m softmax_m(q . k_m) v_m",

@@ -14,7 +14,8 @@ from tests.tiers import leading
 # One row for each recurrence.
 LED = {
     "linear", "gla vector", "gsa", "log_linear_mamba2", "gated_delta", "kda", "mamba", "rg_lru",
-    "ttt_linear", "softmax", "forgetting", "sliding_window", "mesa_channel", "mesa_window",
+    "ttt_linear", "softmax", "forgetting", "sliding_window", "local_linear", "parallax",
+    "mesa_channel", "mesa_window",
 }  # fmt: skip
 
 

@@ -115,6 +115,14 @@ def rules() -> dict:
         "softmax": (attention.softmax, "qkv", {"capacity": 24}),
         "forgetting": (attention.forgetting, ("q", "k", "v", "forget"), {"capacity": 22}),
         "sliding_window": (attention.sliding_window, "qkv", {"window": 7}),
+        "local_linear": (
+            attention.local_linear, ("q", "k", "v", "ridge"), {"scale": 2.0, "capacity": 24}
+        ),
+        "local_linear window": (
+            attention.local_linear, ("q", "k", "v", "ridge"), {"scale": 2.0, "window": 7}
+        ),
+        "parallax": (attention.parallax, ("q", "k", "v", "direction"), {"capacity": 22}),
+        "parallax window": (attention.parallax, ("q", "k", "v", "direction"), {"window": 7}),
         "mesa_window": (
             attention.mesa_window, ("q", "k", "v", "forget", "weight"),
             {"window": 4, "ridge": 0.3},
@@ -126,8 +134,11 @@ def rules() -> dict:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["softmax", "forgetting", "sliding_window", "mesa_window",
-                                  "ttt_linear"])  # fmt: skip
+@pytest.mark.parametrize("name", [
+    "softmax", "forgetting", "sliding_window", "local_linear", "parallax", "mesa_window",
+    "ttt_linear", pytest.param("local_linear window", marks=pytest.mark.slow),
+    pytest.param("parallax window", marks=pytest.mark.slow),
+])  # fmt: skip
 def test_rules_go_on_from_a_state_in_pieces(name):
     rule, names, options = rules()[name]
     rng = np.random.default_rng(3)
@@ -135,8 +146,9 @@ def test_rules_go_on_from_a_state_in_pieces(name):
     def draw(t):
         gates = rng.uniform(0.5, 1, (2, t, 2))
         gates[0, [2, 5]], gates[1, 3:6] = 0, 1e-30
-        drawn = {n: rng.normal(size=(2, t, 2, 3)) for n in "qkv"}
+        drawn = {n: rng.normal(size=(2, t, 2, 3)) for n in ("q", "k", "v", "direction")}
         rest = {n: rng.uniform(0, 1, (2, t, 2)) for n in ("weight", "learning_rate")}
+        rest["ridge"] = 10 ** rng.uniform(-2, 0, (2, t, 2))
         return {n: x for n, x in ({"forget": gates} | drawn | rest).items() if n in names}
 
     given = draw(10), draw(12)

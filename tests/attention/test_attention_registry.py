@@ -52,7 +52,9 @@ def test_state_and_cost_are_those_of_the_code(rule):
         sum(x.size for x in token) / HEADS + sum(x.size for x in jax.tree.leaves(options)) / HEADS
     )
     masked = rule.state_size(WIDTH, WIDTH, TOKENS + 1, WINDOW) + read
-    assert 0.9 * stated <= counted <= 3 * stated + 8 * masked
+    # XLA also counts the branch that forms each query's system, taken where many steps do not do
+    branch = 4 * WIDTH**3 if rule.name == "local_linear" else 0
+    assert 0.9 * stated <= counted <= 3 * stated + 8 * masked + branch
 
 
 def test_the_page_shows_the_registry():

@@ -79,6 +79,7 @@ SHARED = {
     ],
     "ridge": [
         ("array", LAMBDA),
+        ("array", "Penalty of the slopes, > 0: a number, (H,) or (B, T, H)."),  # local_linear
         ("array", "Diagonal of the ridge before the first token, > 0: a number, (K,) or (H, K)."),
     ],
     "solver": [
@@ -86,7 +87,10 @@ SHARED = {
         ("Solver, optional", "30 Chebyshev steps"),  # kalman
     ],
     "adjoint": [('{"implicit", "unrolled"}', "See :func:`olsq.online_lstsq`.")],
-    "window": [("int", "Tokens that a query sees, its own included.")],
+    "window": [
+        ("int", "Tokens that a query sees, its own included."),
+        ("int, optional", "Tokens that a query sees, its own included; all if None."),
+    ],
     "capacity": [("int, optional", "Tokens that the returned cache has room for")],
     "scale": [
         ("float, optional", "Of the scores; ``K**-0.5`` if None."),
@@ -131,6 +135,8 @@ OWN = {
     "mesa_discounted_step": {"ridge"},
     "softmax_step": {"capacity"},
     "forgetting_step": {"capacity"},
+    "local_linear_step": {"capacity"},
+    "parallax_step": {"capacity"},
 }
 GATE = "(B, H) or what broadcasts to it, optional"
 CHANNELS = "array (B, T, H, V) or what broadcasts to it"
@@ -162,7 +168,8 @@ def entries(function) -> list[Entry]:
 def state_of(function) -> str:
     """How the state of a rule is called in its signature, and so in its docstring."""
     kinds = inspect.signature(function).parameters["state"].annotation.split(" | ")[:-1]
-    return kinds[0] if len(kinds) == 1 else f"{kinds[0]}, or {kinds[1]} if ``normalise``"
+    which = "with a ``window``" if kinds[-1] == "RecentTokens" else "if ``normalise``"
+    return kinds[0] if len(kinds) == 1 else f"{kinds[0]}, or {kinds[1]} {which}"
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

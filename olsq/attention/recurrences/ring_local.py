@@ -56,7 +56,10 @@ def ring_local(
     room, floats, whole, output_lost = cut_streams(q, k, v, reset, None, past)
     floats = {**floats, "v": _readable(floats["k"], floats["v"])}
     if room:
-        floats["past"] = {**floats["past"], "v": _readable(floats["past"]["k"], floats["past"]["v"])}
+        floats["past"] = {
+            **floats["past"],
+            "v": _readable(floats["past"]["k"], floats["past"]["v"]),
+        }
     found = attend_pieces(pieces, room, scale, floats, whole)
     mean, value_mean = found[..., :d], found[..., d:-3]
     row = {"mean": mean, "log_total": found[..., -1]}
