@@ -56,10 +56,8 @@ def _attend_to_all(
 ) -> tuple[Array, KeyValues]:  # fmt: skip
     """Every token so far, with a cache that grows."""
     held, kept = append_tokens(k, v, start, state, capacity, layout)
-    n, t = q.shape[:2]
+    t = q.shape[1]
     order = None if start is None else held.order
-    if not t:
-        return jnp.zeros((n, 0, v.shape[-1]), layout.working), kept
     if pieces_of(t) > 1:
         out = ring_local(q, k, v, start, scale, held.past, **given)
     elif state is None:  # the keys are this call's: none above the diagonal is scored
@@ -82,8 +80,6 @@ def _attend_to_window(
     past, order, kept = keep_recent(k, v, start, state, before, layout)
     n, t = q.shape[:2]
     pieces = pieces_of(t)
-    if not t:
-        return jnp.zeros((n, 0, v.shape[-1]), layout.working), kept
     if state is None and pieces == 1 and t > 1:
         order = None if start is None else order
         streams = _streams(q, k, v, scale, order=order, **given)

@@ -31,6 +31,7 @@ from olsq.nn.heads import HeadMixer
 from olsq.nn.kda import KDA
 from olsq.nn.kinds import kind, parameter_kinds
 from olsq.nn.linear import GLA, HGRN2, RWKV6, LinearAttention, Mamba2, Retention
+from olsq.nn.local import LocalLinear, Parallax
 from olsq.nn.log_linear import LogLinearMamba2
 from olsq.nn.mamba3 import Mamba3
 from olsq.nn.mixers import MIXERS, mixer, register_mixer
@@ -77,6 +78,7 @@ __all__ = [
     "LanguageModel",
     "Linear",
     "LinearAttention",
+    "LocalLinear",
     "LogLinearMamba2",
     "Longhorn",
     "Mamba",
@@ -89,6 +91,7 @@ __all__ = [
     "MesaWindow",
     "Mixer",
     "MixerState",
+    "Parallax",
     "PreconditionedDelta",
     "Pretrained",
     "RMSNorm",

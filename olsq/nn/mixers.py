@@ -14,6 +14,7 @@ from olsq.nn.forgetting import Forgetting
 from olsq.nn.gsa import GSA
 from olsq.nn.kda import KDA
 from olsq.nn.linear import GLA, HGRN2, RWKV6, LinearAttention, Mamba2, Retention
+from olsq.nn.local import LocalLinear, Parallax
 from olsq.nn.log_linear import LogLinearMamba2
 from olsq.nn.mamba3 import Mamba3
 from olsq.nn.mlstm import MLSTM
@@ -28,6 +29,8 @@ MIXERS: dict[str, Any] = {  # classes of Mixer
     "softmax": Softmax,
     "sliding_window": SlidingWindow,
     "forgetting": Forgetting,
+    "local_linear": LocalLinear,
+    "parallax": Parallax,
     "gsa": GSA,
     "linear": LinearAttention,
     "retention": Retention,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -59,6 +59,7 @@ class Softmax(HeadMixer):
 
     rope_base: float | None = eqx.field(static=True)
     rule = staticmethod(attention.softmax)
+    turned: ClassVar[tuple[str, ...]] = ()  # arguments (B, T, H, K) that turn as keys do
 
     def __init__(
         self,
@@ -83,6 +84,8 @@ class Softmax(HeadMixer):
         at = positions(first, t, segment_ids)
         if self.rope_base is not None:
             q, k = rotate(q, at, self.rope_base), rotate(k, at, self.rope_base)
+            for name in self.turned:
+                arguments[name] = rotate(arguments[name], at, self.rope_base)
         if self.grows and memory is None and capacity is not None:
             arguments["capacity"] = capacity
         if state is not None:

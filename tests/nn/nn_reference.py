@@ -197,6 +197,11 @@ def forgetting(layer, x):
     return {"forget": sigmoid(gate(layer.forget, x))}
 
 
+def directed(layer, x):
+    r = dense(layer.direction_proj, x).reshape(len(x), layer.heads, -1)
+    return {"direction": turned(r, layer.rope_base) if layer.rope_base else r}
+
+
 def channelled(layer, x):
     """KDA's: gates per key dimension, and beta, or what is erased of each; doubled if asked for."""
     given = {"forget": channel_decay(layer.decay, x, layer.heads)}
@@ -286,6 +291,10 @@ def mixed(layer, x):
 def ridge(layer):
     floor = 49.0 if getattr(layer, "signed", False) else 0.25
     return {"ridge": floor + softplus(f64(layer.ridge.raw))}
+
+
+def ridge_of_heads(layer):
+    return {"ridge": layer.ridge.floor + softplus(f64(layer.ridge.raw))[:, 0]}
 
 
 def network(*names):

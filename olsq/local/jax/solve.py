@@ -107,7 +107,9 @@ def solve_after(streams: Streams, *, window: int | None, offset: int = 0) -> Arr
     as many keys as queries, no tile above the diagonal is computed.  ``streams.direction`` as for
     :func:`read_along`, else solved for as by :func:`local_lstsq`.
     """
-    (_, length, d), keys = streams.queries.shape, streams.keys.shape[1]
+    (count, length, d), keys = streams.queries.shape, streams.keys.shape[1]
+    if 0 in (count, length):
+        return jnp.zeros((count, length, streams.values.shape[-1]), streams.values.dtype)
     if streams.offset is None and offset == 0 and length == keys:
         layout = plan_layout(length, keys, window, True)
     else:
