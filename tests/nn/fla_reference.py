@@ -195,6 +195,22 @@ def transformer(x, w, c):
     return written(o, x, w, None)
 
 
+def parallax(x, w, c):
+    """o = vbar (1 + E[r . k]) - E[v (r . k)], r not scaled, no positions."""
+    q, k, v = streams(x, w, c, same)
+    r = linear(x, w, "r_proj").reshape(q.shape)
+    window = c.get("window_size") or len(x)
+    o = np.zeros_like(v)
+    for t in range(len(x)):
+        seen = slice(max(0, t + 1 - window), t + 1)
+        for h in range(q.shape[1]):
+            p = np.exp(k[seen, h] @ q[t, h] / np.sqrt(q.shape[-1]))
+            p = p / p.sum()
+            along = p * (k[seen, h] @ r[t, h])
+            o[t, h] = p @ v[seen, h] * (1 + along.sum()) - along @ v[seen, h]
+    return written(o, x, w, None)
+
+
 def gsa(x, w, c):
     q, k, v = streams(x, w, c, silu)
     stay = (sigmoid(linear(x, w, "f_proj")) ** (1 / 8)).reshape(len(x), c["num_heads"], -1)
@@ -267,6 +283,7 @@ NORM = {"o_norm.weight": (VALUE,)}
 LOW = {"gk_proj.0.weight": (RANK, DIM), "gk_proj.1.weight": (K, RANK), "gk_proj.1.bias": (K,)}
 PLAIN = projections(DIM, K, V)
 SQUARE = projections(DIM, DIM, DIM)
+DIRECTION = {"r_proj.weight": (DIM, DIM)}
 PRODUCT = PLAIN | {"k_proj.weight": (STEPS * K, DIM), "v_proj.weight": (STEPS * V, DIM)}
 PRODUCT |= {"b_proj.weight": (STEPS * HEADS, DIM)} | taps(K, V) | {
     "k_conv1d.weight": (STEPS * K, 1, TAPS), "v_conv1d.weight": (STEPS * V, 1, TAPS),
@@ -317,6 +334,8 @@ LAYERS = {
     ),
     "transformer": (transformer, SQUARE, {"num_heads": HEADS, "rope_theta": 100.0}),
     "transformer, window": (transformer, SQUARE, {"num_heads": HEADS, "window_size": 3}),
+    "parallax": (parallax, SQUARE | DIRECTION, {"num_heads": HEADS}),
+    "parallax, window": (parallax, SQUARE | DIRECTION, {"num_heads": HEADS, "window_size": 3}),
     "gsa": (
         gsa,
         projections(DIM, K, DIM) | {"f_proj.weight": (HEADS * 3, DIM), "g_norm.weight": (DIM,)},

@@ -17,7 +17,10 @@ import olsq
 import olsq.nn
 
 LENGTH, PIECES, DIM, HEADS = 512, 8, 8, 2
-RING = {"softmax", "forgetting"}  # pass their keys and values on
+# Pass on, at most, of each token: values and a number; or keys, values and three numbers.
+SIZE = DIM // HEADS
+RING = dict.fromkeys(("softmax", "forgetting"), SIZE + 1)
+RING |= dict.fromkeys(("local_linear", "parallax"), 2 * SIZE + 3)
 SMALL = olsq.ChunkExact(chunk=8)  # compiles sooner
 OPTIONS = {
     "sliding_window": {"window": 9}, "mesa_window": {"window": 9}, "intention": {"segments": 4},
@@ -77,12 +80,12 @@ def check(name: str, mesh: jax.sharding.Mesh, values: bool) -> None:
     sent = collectives(text)
     assert sent
     assert longest(text) < LENGTH, f"an axis of {longest(text)}"
-    tokens = HEADS * LENGTH // PIECES * (DIM // HEADS + 1)  # of one piece: values and a number
+    tokens = HEADS * LENGTH // PIECES  # of one piece
     most = max(size for kind, size in sent)
     passed = max(size for kind, size in sent if kind == "collective-permute")
     rest_of = max(size for kind, size in sent if kind != "collective-permute")
     assert rest_of < 2 * LENGTH, sent  # no number of every head and token
-    assert passed <= tokens if name in RING else passed < LENGTH, sent
+    assert passed <= RING[name] * tokens if name in RING else passed < LENGTH, sent
 
     if not values:
         print(name, most, flush=True)

@@ -25,7 +25,7 @@ OPTIONS = {
     "sliding_window": {"window": 3}, "ttt_linear": {"mini_batch": 4}, "delta": {"key_shift": True},
 }  # fmt: skip
 NEWEST = ("forgetting", "gated_delta", "rwkv6", "kda", "rwkv7", "comba", "gated_delta_product",
-          "gsa", "log_linear_mamba2", "mamba3")  # fmt: skip
+          "gsa", "log_linear_mamba2", "mamba3", "local_linear", "parallax")  # fmt: skip
 VOCABULARY, B, T, ROOM = 13, 3, 12, 20
 ROUNDING = 5e-5
 

@@ -19,6 +19,7 @@ from olsq.nn.fla.sums import (
     GSALayout,
     HGRN2Layout,
     LinearLayout,
+    ParallaxLayout,
     RetentionLayout,
     SoftmaxLayout,
     WindowLayout,
@@ -27,7 +28,7 @@ from olsq.nn.fla.sums import (
 LAYOUTS: tuple[Layout, ...] = (
     MesaLayout(), GLALayout(), RetentionLayout(), LinearLayout(), HGRN2Layout(), DeltaLayout(),
     GatedDeltaLayout(), DeltaProductLayout(), KDALayout(), ForgettingLayout(), SoftmaxLayout(),
-    WindowLayout(), GSALayout(), Mamba3Layout(),
+    WindowLayout(), ParallaxLayout(), GSALayout(), Mamba3Layout(),
 )  # fmt: skip
 TYPES = {layout.model_type: layout for layout in LAYOUTS if not isinstance(layout, WindowLayout)}
 KINDS = {layout.kind: layout for layout in LAYOUTS}
@@ -69,6 +70,7 @@ def _detect_model_type(arrays: Arrays, at: str) -> str:
         "hgrn2": ("i_proj.weight",),
         "forgetting_transformer": ("f_proj.bias",),
         "comba": ("A_log", "D", "k_proj.weight"),
+        "parallax": ("r_proj.weight", "q_proj.weight"),
         "gsa": ("f_proj.weight", "k_proj.weight", "g_norm.weight"),
         "mamba3": ("in_proj.weight", "B_norm.weight", "C_norm.weight"),
     }

@@ -1,4 +1,4 @@
-"""Layouts of gated sums and of softmax attention."""
+"""Layouts of gated sums, of softmax attention and of Parallax."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from olsq.nn.fla.parts import Arrays, Part, linear
 from olsq.nn.forgetting import Forgetting
 from olsq.nn.gsa import GSA, POWER
 from olsq.nn.linear import GLA, HGRN2, RANK, LinearAttention, Retention
+from olsq.nn.local import Parallax
 from olsq.nn.softmax import SlidingWindow, Softmax
 
 SWISH = ("swish", "silu")
@@ -239,6 +240,28 @@ class WindowLayout(SoftmaxLayout):
 
     def options(self, s: Sizes, config: Config, eps: float) -> Options:
         return {**super().options(s, config, eps), "window": config["window_size"]}
+
+    def config(self, layer: Any, s: Sizes) -> Options:
+        return {**super().config(layer, s), "window_size": layer.window}
+
+
+class ParallaxLayout(Layout):
+    model_type, architecture, title = "parallax", "ParallaxForCausalLM", "Parallax"
+    kind, mixer = Parallax, "parallax"
+    taps, norms, gate_option = (), (), ""
+    one_size = square = True
+    fixed: ClassVar[Options] = {"rope_base": None}
+    allowed: ClassVar[Allowed] = {"qkv_bias": (False,), "qk_norm": (False,)}
+
+    def options(self, s: Sizes, config: Config, eps: float) -> Options:
+        return {**super().options(s, config, eps), "window": config.get("window_size")}
+
+    def parts(self, s: Sizes, norm: str) -> list[Part]:
+        direction = linear("r_proj", "direction_proj", s.heads * s.key, s.dim)
+        return [*super().parts(s, norm), direction]
+
+    def shape_options(self, s: Sizes) -> Options:
+        return {}
 
     def config(self, layer: Any, s: Sizes) -> Options:
         return {**super().config(layer, s), "window_size": layer.window}
