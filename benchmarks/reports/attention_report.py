@@ -9,6 +9,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import olsq
+from benchmarks.reports import attention_map
 from benchmarks.reports.sequence_report import table
 from olsq import attention
 from olsq.attention.registry import METHODS, OBJECTIVES, RULES
@@ -37,6 +38,13 @@ recalls all after one pass, the delta rule needs many, and steps on the dot prod
 diagonal only, never get there.
 
 ## The map
+
+![A constant or a line, fitted to all tokens or to those like the query](img/family-map.png)
+
+A fit is *global* (every token counts, however far its key is from the query) or *local*, and
+*constant* or *linear*. Dots are as large as their tokens' weights, the line is the fit, and the red
+dot is its answer at the query; the circle is the truth. Local constants are wrong where neighbours
+lie on one side. "By steps" lists rules that move towards the fit instead of solving for it.
 
 """
 AFTER_MAP = """
@@ -149,6 +157,7 @@ def write(cache, out):
     """Write the page and its figures."""
     out.parent.joinpath("img").mkdir(parents=True, exist_ok=True)
     one_shot(out.parent / "img/family-one-shot.png")
+    attention_map.main(out.parent / "img/family-map.png")
     if any(k.startswith("growth|") for k in cache):
         growth(cache, out.parent / "img/family-time.png")
     out.write_text(text(cache))

@@ -252,7 +252,7 @@ REPORTS = (
     ),
     Report(
         "attention", ("attention_table speed step growth",), attention, 0.5, 40,
-        ("img/family-one-shot.png", "img/family-time.png"),
+        ("img/family-one-shot.png", "img/family-map.png", "img/family-time.png"),
     ),
     Report("history", ("history",), history, 0.5, 90, ("img/history.png",)),
     Report("cli_memory", ("cli_memory",), cli_memory, 0.5, 5),

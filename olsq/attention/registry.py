@@ -60,6 +60,16 @@ class Rule:
         """The rule on one token; None where a query sees the future."""
         return getattr(attention, f"{self.name}_step", None)
 
+    @property
+    def corner(self) -> tuple[str, str]:
+        """What it fits: ("global" or "local", "constant" or "linear"); layers of networks count as
+        linear.
+        """
+        local = self.place[0] in (KERNEL, LOCAL)
+        keyless = self.state(1, 1) == self.state(2, 1)  # a state without keys: an average
+        constant = self.place[0] == KERNEL or keyless
+        return "local" if local else "global", "constant" if constant else "linear"
+
     def state_size(self, K: int, V: int, T: int = 0, w: int = 0) -> int:
         """Count the numbers that one head remembers, after T tokens or with a window of w."""
         named = {"T": T, "w": w - 1}
