@@ -20,6 +20,7 @@ from olsq.sequence.jax.control import (
     custom_linear_solve,
     max_over_vmap,
     scan,
+    vary_together,
     while_loop,
 )
 from olsq.sequence.jax.iterations import divide, dot, scaled
@@ -85,6 +86,7 @@ def solve_systems(systems: Systems, b: Array, spread: Array, rule: Rule) -> tupl
 
     Derivatives are implicit: those of x = M^{-1} b, by another solve, of any order and in any mode.
     """
+    systems, b = vary_together((systems, b))
     fixed, spread = jax.lax.stop_gradient((systems, spread))
     name = rule.preconditioner
 
