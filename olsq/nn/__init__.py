@@ -28,7 +28,7 @@ from olsq.nn.forgetting import Forgetting
 from olsq.nn.generation import TokenStream, generate
 from olsq.nn.gsa import GSA
 from olsq.nn.heads import HeadMixer
-from olsq.nn.kda import KDA
+from olsq.nn.kda import KDA, GatedDelta2
 from olsq.nn.kinds import kind, parameter_kinds
 from olsq.nn.linear import GLA, HGRN2, RWKV6, LinearAttention, Mamba2, Retention
 from olsq.nn.local import LocalLinear, Parallax
@@ -70,6 +70,7 @@ __all__ = [
     "FlaWeights",
     "Forgetting",
     "GatedDelta",
+    "GatedDelta2",
     "GatedDeltaProduct",
     "Hawk",
     "HeadMixer",

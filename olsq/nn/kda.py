@@ -34,7 +34,7 @@ class KDA(HeadMixer):
         Gated DeltaNet-2: instead of beta, a gate ``sigmoid(W e + b)`` per key dimension for what is
         erased and one per value channel for what is written.
     strength_bias : bool
-        False leaves out beta's b.
+        False leaves out the b of beta, or of both gates in its place.
     negative_eigenvalues : bool
         Twice the beta, or the erase gate, up to 2, which makes reflections of steps.
 
@@ -91,11 +91,12 @@ class KDA(HeadMixer):
         names = ("strength", "erase", "admit", "decay", "reading")
         keys = split_keys(jax.random.fold_in(key, 1), names)
         self.strength = self.erase = self.admit = self.reading = None
+        started = 0.0 if strength_bias else None
         if separate_gates:
-            self.erase = Gate(dim, heads * self.mapped_size, key=keys["erase"])
-            self.admit = Gate(dim, heads * self.value_size, key=keys["admit"])
+            inner, read = heads * self.mapped_size, heads * self.value_size
+            self.erase = Gate(dim, inner, key=keys["erase"], bias=started)
+            self.admit = Gate(dim, read, key=keys["admit"], bias=started)
         else:
-            started = 0.0 if strength_bias else None
             self.strength = Gate(dim, heads, key=keys["strength"], bias=started)
         self.decay = ChannelDecay(dim, heads, self.mapped_size, rank, key=keys["decay"])
         if output_gate:
@@ -122,3 +123,36 @@ class KDA(HeadMixer):
         if self.reading is None:
             return o
         return o * jax.nn.sigmoid(self.split_heads(self.reading(x))).astype(o.dtype)
+
+
+class GatedDelta2(KDA):
+    """Gated DeltaNet-2: KDA with a gate for what is erased and one for what is written.
+
+    ``S = S diag(a) (I - (b * k) k^T) + (w * v) k^T``, ``o = S q``, with the ``a`` of :class:`KDA`,
+    ``b = sigmoid(W e)`` per key dimension and ``w = sigmoid(W e)`` per value channel.
+
+    Parameters
+    ----------
+    dim, heads, key_size, value_size, ... :
+        As for every mixer: see :class:`HeadMixer`.
+    rank, output_gate, strength_bias, negative_eigenvalues : optional
+        As for :class:`KDA`, of which this is ``separate_gates=True``.
+
+    Notes
+    -----
+    Costs what :class:`KDA` does.
+
+    References
+    ----------
+    "Gated DeltaNet-2: Decoupling Erase and Write in Linear Attention" (2026).
+
+    Examples
+    --------
+    >>> import jax, olsq.nn
+    >>> layer = olsq.nn.GatedDelta2(8, heads=2, key=jax.random.key(0))
+    >>> layer.strength is None, layer.erase.project.weight.shape
+    (True, (8, 8))
+    """
+
+    def __init__(self, dim: int, *, heads: int, key: Array, **options: Any) -> None:
+        super().__init__(dim, heads=heads, separate_gates=True, key=key, **options)

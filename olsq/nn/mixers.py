@@ -12,7 +12,7 @@ from olsq.nn.delta import Delta, GatedDelta, Longhorn, PreconditionedDelta
 from olsq.nn.delta_product import Comba, GatedDeltaProduct
 from olsq.nn.forgetting import Forgetting
 from olsq.nn.gsa import GSA
-from olsq.nn.kda import KDA
+from olsq.nn.kda import KDA, GatedDelta2
 from olsq.nn.linear import GLA, HGRN2, RWKV6, LinearAttention, Mamba2, Retention
 from olsq.nn.local import LocalLinear, Parallax
 from olsq.nn.log_linear import LogLinearMamba2
@@ -46,6 +46,7 @@ MIXERS: dict[str, Any] = {  # classes of Mixer
     "gated_delta": GatedDelta,
     "gated_delta_product": GatedDeltaProduct,
     "kda": KDA,
+    "gated_delta2": GatedDelta2,
     "comba": Comba,
     "rwkv7": RWKV7,
     "longhorn": Longhorn,

@@ -182,6 +182,27 @@ def kda(x, w, c):
     return linear(o.reshape(len(x), -1), w, "o_proj")
 
 
+def gdn2(x, w, c):
+    """S = S diag(a); S = S - (S (b * k)) k^T + (w * v) k^T, token by token."""
+    q, k, v = streams(x, w, c, silu)
+    q, k = unit(q), unit(k)
+    pre = (low_rank(x, w, "f_proj") + w["dt_bias"]).reshape(k.shape)
+    decay = np.exp(-np.exp(w["A_log"])[:, None] * softplus(pre))
+    erase = sigmoid(linear(x, w, "b_proj")).reshape(k.shape)
+    erase = erase * (2 if c.get("allow_neg_eigval") else 1)
+    v = v * sigmoid(linear(x, w, "w_proj")).reshape(v.shape)
+    o = np.zeros_like(v)
+    for h in range(q.shape[1]):
+        memory = np.zeros((v.shape[-1], k.shape[-1]))
+        for t in range(len(x)):
+            memory = memory * decay[t, h]
+            told = v[t, h] - memory @ (erase[t, h] * k[t, h])
+            memory = memory + np.outer(told, k[t, h])
+            o[t, h] = memory @ q[t, h] / np.sqrt(q.shape[-1])
+    o = rms(o, w["o_norm.weight"]) * sigmoid(low_rank(x, w, "g_proj")).reshape(o.shape)
+    return linear(o.reshape(len(x), -1), w, "o_proj")
+
+
 def forgetting_transformer(x, w, c):
     q, k, v = streams(x, w, c, same)
     o = attended(q, k, v, np.log(sigmoid(linear(x, w, "f_proj"))))
@@ -291,6 +312,7 @@ PRODUCT |= {"b_proj.weight": (STEPS * HEADS, DIM)} | taps(K, V) | {
 KIMI = {"A_log": (HEADS,), "dt_bias": (K,), "f_proj.0.weight": (VALUE, DIM)}
 KIMI |= {"f_proj.1.weight": (K, VALUE), "g_proj.0.weight": (VALUE, DIM)}
 KIMI |= {"g_proj.1.weight": (V, VALUE), "g_proj.1.bias": (V,)}
+SEPARATE = {"b_proj.weight": (K, DIM), "w_proj.weight": (V, DIM)}
 GATES = {"f_proj.weight": (HEADS, DIM), "f_proj.bias": (HEADS,), "g_proj.weight": (DIM, DIM)}
 HGRN = projections(DIM, DIM, DIM, "qfi") | taps(DIM, DIM, "qfi") | {"g_norm.weight": (DIM,)}
 SIGMOID = {"output_gate_activation": "sigmoid", "allow_neg_eigval": True}
@@ -329,6 +351,7 @@ LAYERS = {
         gated_deltaproduct, PRODUCT | PER_HEAD | NORM | GATE, {"allow_neg_eigval": True}
     ),
     "kda": (kda, PLAIN | KIMI | STRENGTH | taps(K, V) | NORM, {"allow_neg_eigval": True}),
+    "gdn2": (gdn2, PLAIN | KIMI | SEPARATE | taps(K, V) | NORM, {"allow_neg_eigval": True}),
     "forgetting_transformer": (
         forgetting_transformer, SQUARE | GATES, {},
     ),

@@ -138,6 +138,9 @@ ROWS = [
     Row("kda", oracle.kda,
         counted(1, lambda d, h, k, v: through(h * k, d, v) + h + through(h * v, d, v)),
         channelled),
+    Row("gated_delta2", oracle.kda,
+        counted(0, lambda d, h, k, v: through(h * k, d, v) + h + through(h * v, d, v)
+        + (d + 1) * h * (k + v)), channelled),
     Row("comba", oracle.comba, counted(2, lambda d, h, k, v: 2 * h), corrected),
     Row("rwkv7", oracle.rwkv7, counted(0, lambda d, h, k, v: 2 * through(h * k, d)
         + through(h * v, d) - h * v + 3 * h * k)),

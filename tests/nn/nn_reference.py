@@ -134,7 +134,7 @@ def reference(row, layer, x):
         o = rms(layer.norm, o)
     if layer.output_gate is not None:
         o = o * silu(dense(layer.output_gate, x)).reshape(o.shape)
-    if row.mixer == "kda":
+    if row.mixer in ("kda", "gated_delta2"):
         o = o * sigmoid(low_rank(layer.reading, x)).reshape(o.shape)
     return dense(layer.output_proj, o.reshape(len(x), -1))
 

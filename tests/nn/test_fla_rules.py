@@ -87,6 +87,7 @@ def test_without_a_configuration():
         ("delta_net", olsq.nn.Delta),
         ("gated_deltanet", olsq.nn.GatedDelta),
         ("kda", olsq.nn.KDA),
+        ("gdn2", olsq.nn.GatedDelta2),
         ("forgetting_transformer", olsq.nn.Forgetting),
         ("mamba3", olsq.nn.Mamba3),
     ):

@@ -8,6 +8,7 @@ from olsq.nn.fla.parts import Arrays
 from olsq.nn.fla.regressions import (
     DeltaLayout,
     DeltaProductLayout,
+    GatedDelta2Layout,
     GatedDeltaLayout,
     KDALayout,
     MesaLayout,
@@ -27,8 +28,8 @@ from olsq.nn.fla.sums import (
 
 LAYOUTS: tuple[Layout, ...] = (
     MesaLayout(), GLALayout(), RetentionLayout(), LinearLayout(), HGRN2Layout(), DeltaLayout(),
-    GatedDeltaLayout(), DeltaProductLayout(), KDALayout(), ForgettingLayout(), SoftmaxLayout(),
-    WindowLayout(), ParallaxLayout(), GSALayout(), Mamba3Layout(),
+    GatedDeltaLayout(), DeltaProductLayout(), KDALayout(), GatedDelta2Layout(), ForgettingLayout(),
+    SoftmaxLayout(), WindowLayout(), ParallaxLayout(), GSALayout(), Mamba3Layout(),
 )  # fmt: skip
 TYPES = {layout.model_type: layout for layout in LAYOUTS if not isinstance(layout, WindowLayout)}
 KINDS = {layout.kind: layout for layout in LAYOUTS}
@@ -65,6 +66,7 @@ def _detect_model_type(arrays: Arrays, at: str) -> str:
 
     signs = {
         "mesa_net": ("lambda_params",),
+        "gdn2": ("f_proj.0.weight", "w_proj.weight"),  # before kda, which has the first too
         "kda": ("f_proj.0.weight",),
         "gla": ("gk_proj.0.weight",),
         "hgrn2": ("i_proj.weight",),

@@ -12,7 +12,7 @@ from olsq.nn.delta_product import GatedDeltaProduct
 from olsq.nn.fla.layout import Allowed, Config, Headed, Layout, Options, Sizes
 from olsq.nn.fla.parts import NEGATED, PLAIN, Arrays, Form, Part, by_head, by_step, linear
 from olsq.nn.gated import RIDGE_FLOOR, Gated
-from olsq.nn.kda import KDA
+from olsq.nn.kda import KDA, GatedDelta2
 from olsq.nn.solved import Mesa
 
 # Keys and queries are normalised there too; values go through silu, with or without a convolution.
@@ -141,6 +141,10 @@ class KDALayout(Headed):
         given = {"output_gate": True, "negative_eigenvalues": reflects}
         return {**super().options(s, config, eps), **given}
 
+    def strengths(self, s: Sizes) -> list[Part]:
+        """List the weights of the gates of a step."""
+        return [linear("b_proj", "strength.project", s.heads, s.dim)]
+
     def parts(self, s: Sizes, norm: str) -> list[Part]:
         inner, read, rank = s.heads * s.key, s.heads * s.value, s.value
         return [
@@ -149,7 +153,7 @@ class KDALayout(Headed):
             linear("f_proj.1", "decay.project.up", inner, rank),
             Part("dt_bias", "decay.project.up.bias", (inner,)),
             Part("A_log", "decay.speed", (s.heads,)),
-            linear("b_proj", "strength.project", s.heads, s.dim),
+            *self.strengths(s),
             linear("g_proj.0", "reading.down", rank, s.dim),
             linear("g_proj.1", "reading.up", read, rank),
             Part("g_proj.1.bias", "reading.up.bias", (read,)),
@@ -157,6 +161,18 @@ class KDALayout(Headed):
 
     def config(self, layer: Any, s: Sizes) -> Options:
         return {**super().config(layer, s), "allow_neg_eigval": layer.negative_eigenvalues}
+
+
+class GatedDelta2Layout(KDALayout):
+    model_type, architecture, title = "gdn2", "GDN2ForCausalLM", "GatedDeltaNet2"
+    kind, mixer, per_head = GatedDelta2, "gated_delta2", None
+    allowed: ClassVar[Allowed] = {"safe_gate": (False,)}
+
+    def strengths(self, s: Sizes) -> list[Part]:
+        return [
+            linear("b_proj", "erase.project", s.heads * s.key, s.dim),
+            linear("w_proj", "admit.project", s.heads * s.value, s.dim),
+        ]
 
 
 class MesaLayout(Headed):
