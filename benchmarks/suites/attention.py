@@ -11,7 +11,7 @@ RULES = [
     "log_linear_mamba2", "mamba3", "gla", "hgrn2", "rwkv6", "mamba", "mlstm", "delta",
     "gated_delta", "gated_delta_product", "kda", "comba", "rwkv7", "longhorn",
     "preconditioned_delta", "rg_lru", "ttt_linear", "ttt_mlp", "mesa", "mesa_discounted",
-    "mesa_channel", "mesa_window", "kalman", "intention",
+    "mesa_channel", "mesa_window", "kalman", "intention", "local_linear", "parallax",
 ]  # fmt: skip
 LENGTH, HEADS, WIDTH = 512, 2, 32
 

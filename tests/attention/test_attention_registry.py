@@ -57,6 +57,17 @@ def test_state_and_cost_are_those_of_the_code(rule):
     assert 0.9 * stated <= counted <= 3 * stated + 8 * masked + branch
 
 
+def test_the_corners_of_the_map():
+    corners = {}
+    for rule in RULES:
+        corners.setdefault(rule.corner, set()).add(rule.name)
+    assert corners.pop(("global", "constant")) == {"rg_lru"}
+    assert corners.pop(("local", "linear")) == {"local_linear", "parallax"}
+    local = {"softmax", "sliding_window", "forgetting", "gsa"}
+    assert corners.pop(("local", "constant")) == local
+    assert list(corners) == [("global", "linear")]
+
+
 def test_the_page_shows_the_registry():
     page = (Path(__file__).parents[2] / "docs" / "the-family.md").read_text()
     for line in map_of_rules() + rows_of_rules():

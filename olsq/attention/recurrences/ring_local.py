@@ -52,7 +52,6 @@ def ring_local(
     k = jnp.where(jnp.isfinite(dot(k, k)), k, jnp.nan)
     if past is not None:
         past = past._replace(k=jnp.where(jnp.isfinite(dot(past.k, past.k)), past.k, jnp.nan))
-    given = jnp.isfinite(ridge) if ridge is not None else jnp.isfinite(direction).all(-1)
     room, floats, whole, output_lost = cut_streams(q, k, v, reset, None, past)
     floats = {**floats, "v": _readable(floats["k"], floats["v"])}
     if room:
@@ -72,10 +71,12 @@ def ring_local(
             total = sum(again(floats, whole, {**row, "x": x}), total)
         return total
 
-    if ridge is None:
-        x = jnp.where(given[..., None], direction, 0)
-        x = cut_into_pieces(x, pieces)
+    if direction is not None:
+        given = jnp.isfinite(direction).all(-1)
+        x = cut_into_pieces(jnp.where(given[..., None], direction, 0), pieces)
     else:
+        assert ridge is not None
+        given = jnp.isfinite(ridge)
         own = cut_into_pieces(jnp.where(given, ridge, 1), pieces)[..., None]
         # E|k - kbar|^2, the trace of S, tells how far products round
         spread = jnp.maximum(found[..., -2:-1] - dot(mean, mean), 0)
