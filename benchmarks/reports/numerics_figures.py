@@ -58,7 +58,7 @@ def drift() -> None:
     stream = streams.conditioned(n, D, 1e6)
     points = [p for p in checkpoints(n) if p >= 2 * D]
     exact = solve_at(stream.X, stream.y, points, forget, RIDGE)
-    figure, (left, right) = plt.subplots(2, 1, figsize=(5, 5.8), layout="constrained")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.2), layout="constrained")
     for label, make, colour in (
         ("textbook,\nP x reused", TextbookReuse, RED),
         ("padasip", Padasip, ORANGE),
@@ -110,7 +110,7 @@ def windup() -> None:
     import olsq
 
     forget = 0.98
-    figure, (left, right) = plt.subplots(2, 1, figsize=(5, 5.8), layout="constrained")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.2), layout="constrained")
 
     stream = streams.silence(2_000, 40_000, 2_000, D)
     points = list(range(500, len(stream.y) + 1, 500))

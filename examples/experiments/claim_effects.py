@@ -1,7 +1,7 @@
 """How large the effect behind each claim was, on how many runs, and which runs are too small.
 
 Made from the results that the experiments left, for claims_report.py.  A claim is "met" or "not
-met" by its criterion, and "cannot be tested at this size" where models, data or seeds are too few
+met" by its criterion, and "too small to test" where models, data or seeds are too few
 for the criterion to mean what the claim says, whichever way it came out.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 from scipy.stats import combine_pvalues, spearmanr
 from task_training import load_results
 
-MET, NOT_MET, TOO_SMALL = "met", "not met", "cannot be tested at this size"
+MET, NOT_MET, TOO_SMALL = "met", "not met", "too small to test"
 CHANCE = 0.05  # of a rank correlation as large without any
 
 

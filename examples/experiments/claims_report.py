@@ -22,12 +22,10 @@ INTRO = """\
 "Thesis" is J. von Oswald's: chapter 2 is "Transformers learn in-context by gradient descent",
 chapter 3 "Uncovering mesa-optimization algorithms in Transformers". The other papers are MesaNet
 (von Oswald et al. 2025), Sander et al. (2024) and RegBench (Akyürek et al. 2024). A verdict is
-*met*, *not met*, or *cannot be tested at this size* where models, data or seeds are too few for
-the criterion to mean what the claim says.
-
-Criteria were set before the runs, except those of B3, B4, C5, E2 and E3, which were worded after
-a first look at the data, and the rows of D4 and D5 with two starts, which were added later. Each
-script's first lines list where it is smaller than the paper. Machine: two shared cores.
+*met*, *not met*, or *too small to test*: models, data or seeds are too few for the criterion to
+mean what the claim says. Criteria were set before the runs, except those of B3, B4, C5, E2 and E3.
+The first lines of each script list where it is smaller than the paper; the JSON files beside this
+page hold every measured value.
 """
 
 
@@ -117,10 +115,9 @@ STORED = {
 LEFT_OUT = """\
 ## Not attempted
 
-B7 (five untied layers), B10 (two layers on separate tokens), C7 (full transformers) and the full
-grid of MAD (D1: 528 runs of 80,000 steps) need hours to months of these cores. C9, D7 and E8 need
-language corpora and models of 400 million to a billion parameters, the thesis' chapter 4
-miniImageNet.
+Too long for two cores: B7 (five untied layers), B10 (two layers on separate tokens), C7 (full
+transformers), the full grid of MAD (D1), C9, D7 and E8 (models of 400 million parameters or more),
+and the thesis' chapter 4.
 """
 
 
@@ -247,13 +244,14 @@ def population_rows() -> Iterator[Row]:
 
 
 def line(row: Row, effect: Effect) -> str:
+    """One line of the table; the measured values in full are in the stored results."""
     said = verdict(row.passed, effect)
     said = said if said in (MET, "") else f"**{said}**"
-    note = "; ".join(filter(None, (effect.too_small, row.note)))
+    note = effect.too_small or (row.note if row.passed is False else "")
     path = row.script if row.script.startswith("..") else f"../../examples/experiments/{row.script}"
-    ours = row.ours + (f". *{note[0].upper()}{note[1:].rstrip('.')}.*" if note else "")
-    script = f"[`{path.split('/')[-1]}`]({path})"
-    cells = (row.name, row.paper, ours, row.criterion, said, effect.size, effect.n, script)
+    size = effect.size or row.ours
+    seen = size + (f". *{note[0].upper()}{note[1:].rstrip('.')}.*" if note else "")
+    cells = (f"[{row.name}]({path})", row.paper, row.criterion, seen, effect.n, said)
     return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
 
 
@@ -275,10 +273,9 @@ def older() -> str:
     if not old:
         return ""
     return (
-        f"The runs behind {', '.join(old)}, and the model of noisy recall of D4 and D5, are from "
-        "before a mistake was mended: weight decay shrank embeddings, norm scales, convolution "
-        "kernels and ridges too, by at most 2 % (D1, D4, D5), 8 % (D2) or 3 % (D3) over a run. "
-        "They have not been run again.\n\n"
+        f"The runs behind {', '.join(old)}, and the model of noisy recall of D4 and D5, also "
+        "decayed embeddings, norm scales, convolution kernels and ridges: by at most 2 % "
+        "(D1, D4, D5), 8 % (D2) or 3 % (D3) over a run.\n\n"
     )
 
 
@@ -287,16 +284,15 @@ def page() -> str:
             bounds_row(), *population_rows()]  # fmt: skip
     rows.sort(key=lambda row: (row.name[0], int(row.name.split(",")[0][1:]), row.name))
     head = (
-        "| | the paper | here | criterion | verdict | effect | n | script |\n"
-        "| --- | --- | --- | --- | --- | --- | --- | --- |\n"
+        "| claim and script | the paper | criterion | effect here | n | verdict |\n"
+        "| --- | --- | --- | --- | --- | --- |\n"
     )
     ran = [row for row in rows if row.passed is not None]
     seen = effects()
     said = [verdict(row.passed, seen.get(row.name, Effect("", ""))) for row in ran]
     text = INTRO + (
         f"\nOf {len(rows)} claims below, {len(ran)} were tried: {said.count(MET)} are met, "
-        f"{said.count(NOT_MET)} are not, and {said.count(TOO_SMALL)} cannot be tested at this "
-        "size.\n\n"
+        f"{said.count(NOT_MET)} are not, and {said.count(TOO_SMALL)} are too small to test.\n\n"
     )
     text += older()
     lines = [line(row, seen.get(row.name, Effect("", ""))) for row in rows]

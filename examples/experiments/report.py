@@ -73,8 +73,7 @@ def marked(records: Any, share: float) -> str:
     else:
         return ""
     return f"""
-{which} before a mistake in the experiments was mended: weight decay shrank embeddings, norm scales, convolution
-kernels and ridges too, by {share:.0%} at most over a run. Not run again since.
+{which} with weight decay on embeddings, norm scales, convolution kernels and ridges too: {share:.0%} at most over a run.
 """
 
 
@@ -267,23 +266,25 @@ SECTIONS = {
 }
 # Pages of more than one section: file, title, sections.
 SHARED_PAGES = {
-    "recall": ("Noisy recall and the start of gates", ("noisy-recall", "gate-start")),
-    "language-models": ("Language models", ("language-models", "language-models-3m")),
+    "recall": (
+        "Noisy recall, the start of gates, and parity", ("noisy-recall", "gate-start", "parity"),
+    ),
+    "language-models": (
+        "Language models", ("language-models", "language-models-3m", "stability"),
+    ),
     "test-time-compute": (
         "Test-time compute of Mesa layers", ("test-time-compute", "heads-over-training"),
     ),
 }  # fmt: skip
-ALONE = ("when-to-solve", "parity", "stability")
+ALONE = ("when-to-solve",)
 TREE = """
 ```{toctree}
 :maxdepth: 1
 
 when-to-solve
 recall
-parity
 language-models
 test-time-compute
-stability
 meta-learning
 claims
 ```
@@ -333,7 +334,8 @@ def conclusions(found: dict[str, Any]) -> str:
             f"**Parity** at length 256, last 40 positions: {min(signed_):.3f} to {max(signed_):.3f} right "
             f"with gates in (-1, 1), {min(plain):.3f} to {max(plain):.3f} with gates in (0, 1)."
         )
-        rows.append((text, f"{len(plain)} seeds each", "[parity](parity.md)", "parity.png"))
+        page = "[parity](recall.md#parity-with-gates-below-zero)"
+        rows.append((text, f"{len(plain)} seeds each", page, "parity.png"))
     if r := found["language-models"]:
         rows.append((
             f"**Models of 1M parameters**, 300 steps: {what_leads(r['runs'])}",
@@ -361,7 +363,8 @@ def conclusions(found: dict[str, Any]) -> str:
     if r := found["stability"]:
         bad = sum(x["not_finite"] for x in r.values())
         text = f"**Training in bfloat16** on repeated bytes: {bad} of {1000 * len(r):,} steps are not finite."
-        rows.append((text, f"{len(r)} mixers, 1 run each", "[stability](stability.md)", ""))
+        page = "[stability](language-models.md#training-stability-in-bfloat16)"
+        rows.append((text, f"{len(r)} mixers, 1 run each", page, ""))
     if r := ten_points():
         text = (
             f"**Learning to learn sines**, ten points: squared error {r['exact head']} when the last layer "
@@ -370,15 +373,15 @@ def conclusions(found: dict[str, Any]) -> str:
         rows.append((text, "5 seeds", "[meta-learning](meta-learning.md)", "meta-learning.png"))
     if r := CLAIMS.search((RESULTS / "claims.md").read_text()):
         text = (
-            f"**Claims of the papers**: {r[2]} of {r[1]} are met, {r[3]} are not, and {r[4]} cannot be "
-            "tested at this size."
+            f"**Claims of the papers**: {r[2]} of {r[1]} are met, {r[3]} are not, and {r[4]} are too "
+            "small to test."
         )
         rows.append((text, f"{r[1]} claims", "[claims](claims.md)", ""))
     body = [[text, n, page, f"[png]({f})" if f else ""] for text, n, page, f in rows]
     return table(["conclusion", "n", "experiment", "figure"], body)
 
 
-CLAIMS = re.compile(r"(\d+) were tried: (\d+) are met, (\d+) are not, and (\d+) cannot")
+CLAIMS = re.compile(r"(\d+) were tried: (\d+) are met, (\d+) are not, and (\d+) are too small")
 
 
 def ten_points() -> dict[str, str]:

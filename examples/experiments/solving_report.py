@@ -122,25 +122,37 @@ def as_shipped(results: dict[str, Any], name: str) -> str:
     return f"{100 * abs(share):.0f} % {'lower' if share < 0 else 'higher'}"
 
 
-def rows_of(results: dict[str, Any], name: str) -> list[list[str]]:
-    """The table of a task."""
-    floor = None
-    if regresses(name):
-        bayes = results["references"][name]["Bayes"]["by_position"]
-        floor = np.mean(bayes[TASKS[name].scored])
+def score_rows(results: dict[str, Any], names: list[str]) -> list[list[str]]:
+    """One row per mixer: its mean error on each task, the least of a task in bold."""
+    found = {name: {row.mixer: row for row in found_on(results, name)} for name in names}
+    mixers = dict.fromkeys(mixer for name in names for mixer in found[name])
     rows = []
-    for row in found_on(results, name):
-        edge = row.rate in (min(TASKS[name].rates), max(TASKS[name].rates))
-        last = [] if floor is None else [f"{row.mean / floor:.2f}"]
-        rows.append([
-            f"`{row.mixer}`", f"{row.rate:g}" + "\\*" * edge,
-            " / ".join(f"{score:.4f}" for score in row.scores), *last,
-            "" if row.cost is None else f"{row.cost:.2f}",
-        ])  # fmt: skip
+    for mixer in sorted(mixers, key=lambda m: np.mean([rank_of(m, found[n]) for n in names])):
+        cells = []
+        for name in names:
+            row = found[name].get(mixer)
+            mark = "**" if row and row.mean == min(r.mean for r in found[name].values()) else ""
+            cells.append(f"{mark}{row.mean:.4f}{mark}" if row else "")
+        costs = [row.cost for n in names if (row := found[n].get(mixer)) and row.cost is not None]
+        ends = dict.fromkeys(f"{cost:.1f}" for cost in (min(costs), max(costs)))
+        rows.append([f"`{mixer}`", *cells, " to ".join(ends)])
+    floors = [floor_of(results, name) for name in names]
+    rows.append(["best possible", *("" if f is None else f"{f:.4f}" for f in floors), ""])
     return rows
 
 
-HEAD = ["mixer", "rate", "error, by seed", "over the best possible", "time / gla"]
+def rank_of(mixer: str, rows: dict[str, Any]) -> float:
+    """Place of a mixer among those of a task; one that was not tried is last."""
+    order = sorted(rows, key=lambda m: rows[m].mean)
+    return order.index(mixer) if mixer in rows else len(order)
+
+
+def floor_of(results: dict[str, Any], name: str) -> float | None:
+    """Error of the Bayes predictor on a regression; None on other tasks."""
+    if not regresses(name):
+        return None
+    bayes = results["references"][name]["Bayes"]["by_position"]
+    return float(np.mean(bayes[TASKS[name].scored]))
 
 
 def section(results: dict[str, Any]) -> str:
@@ -149,14 +161,15 @@ def section(results: dict[str, Any]) -> str:
     runs = [run for name in names for run in results["runs"][name].values()]
     dates = sorted({run["date"] for run in runs if "date" in run})
     hours = sum(run.get("processor_seconds", 0.0) for run in runs) / 3600
-    parts = []
-    for name in names:
-        found = comparison(results, name)
-        if found and word_of(name, found) in ("no difference", "inconclusive"):
-            continue  # the figure and the stored results have them
-        head = [h for h in HEAD if regresses(name) or not h.startswith("over")]
-        shown = table(head, rows_of(results, name))
-        parts.append(f"**{title_of(name)}**{left_over(results, name)}\n\n{shown}")
+    judged = {name: comparison(results, name) for name in names}
+    shown = [
+        name
+        for name, found in judged.items()
+        if not found or word_of(name, found) not in ("no difference", "inconclusive")
+    ]  # the figure and the stored results have the others
+    heads = [title_of(name).partition(" (")[0].removeprefix("Regression, ") for name in shown]
+    scores = table(["mixer", *heads, "time / gla"], score_rows(results, shown))
+    gaps = "".join(f"\n{title_of(n)}{left}." for n in names if (left := left_over(results, n)))
     plain = "; ".join(
         f"{title_of(name).partition(', ')[2].partition(' (')[0]} {as_shipped(results, name)}"
         for name in filter(regresses, names)
@@ -190,22 +203,21 @@ Filled dots solve a regression at every token, open ones do not; a dash is a see
 width 32 with two heads around every mixer, 800 steps (2,400 for word problems, 1,600 for parity); three learning rates
 with seed 0, then seeds 1 and 2 at the rate of least validation error. Scores are of 512 test sequences that no choice saw.
 
-- **Regression.** A token holds x_t and the pair before it. Inputs are correlated in other directions in every sequence
-  (condition number 100), noise has standard deviation .1, and errors are of pairs 33 to 64. Mixers that solve or step have
-  linear keys, no convolution and no norm of what they read. "Small ridge" starts at .05 and may fall to .001 instead of the
-  layer's 1 and .25; it was added after the first runs of `mesa` and uses knowledge of the noise.
-- **Recall.** Pairs of a key and a value, other ones in every sequence, each asked for once, 32 tokens in all; a guess is
-  wrong 7 times of 8. `hawk-mesa` is shown but takes no part in the verdicts, because its hawk block is as wide as the model.
+- **Regression.** A token holds x_t and the pair before it. Inputs are correlated (condition number 100), the noise's deviation
+  is .1, and errors are of pairs 33 to 64. Mixers that solve or step have linear keys, no convolution and no norm of what they
+  read. "Small ridge" starts at .05 and may fall to .001 instead of the layer's 1 and .25; it uses knowledge of the noise.
+- **Recall.** Fresh pairs of a key and a value in every sequence, each asked for once, 32 tokens in all; a guess is
+  wrong 7 times of 8. `hawk-mesa` takes no part in the verdicts: its hawk block is as wide as the model.
   "softmax, convolution" has the short convolution of all other mixers; `softmax` does not, as in the MesaNet paper.
 - **RegBench.** Automata of at most {LANGUAGE["max_states"]} states and {LANGUAGE["n_letters"]} letters, fresh in every batch; 3-grams of the sequence are wrong
   {ngram_errors():.3f} of the time.
 {POSITIONS if any(map(regresses, names)) else ""}{CAPACITY if swept(names) else ""}
 ## Scores
 
-{chr(10).join(parts)}
-A star marks a best rate at the end of its grid: a better one may lie beyond. Times are the least of 9 rounds of 3 training steps,
-one thread, all mixers in turn. `docs/results/{NAME}.json` has flops and every run, and the tasks left
-out here: those without a difference or inconclusive.
+{scores}
+Mean error of the three seeds; "best possible" is the Bayes predictor. Times are the least of 9 rounds of 3 training steps, one
+thread, all mixers in turn. `docs/results/{NAME}.json` has every run, its learning rate and flops, and the tasks left out
+here.{gaps}
 
 ## Limits
 
