@@ -10,13 +10,12 @@ import numpy as np
 
 from ..support.machine import sentence
 from ..support.marked import replace_between
-from .forgetting import PHASE, PHASES, STREAMS
+from .forgetting import PHASE, PHASES
 from .numerics_figures import BLUE, DOCS, GREY, STYLE
 
 PAGE = DOCS / "forgetting.md"
 FIGURE = DOCS / "img" / "forgetting.png"
 USUAL = "Exponential(.99)"
-
 
 def table(columns: list[str], rows: list[tuple[str, list[float]]]) -> str:
     """Numbers by row and column, the least of each column in bold."""
@@ -31,13 +30,6 @@ def table(columns: list[str], rows: list[tuple[str, list[float]]]) -> str:
         lines.append(f"| `{label}` | {' | '.join(cells)} |")
     return "\n".join(lines)
 
-
-def error_table(result: dict) -> str:
-    columns = [*STREAMS[:4], "back", *STREAMS[4:]]
-    rows = [(k, [v[c][0] for c in columns]) for k, v in result["errors"].items()]
-    return table(columns, rows)
-
-
 def phases(result: dict) -> list[tuple[str, list[float]]]:
     """The root mean square by phase, of all rows of it but the first 200 of the stream."""
     found = []
@@ -46,7 +38,6 @@ def phases(result: dict) -> list[tuple[str, list[float]]]:
         means = [squares[0, 10:].mean(), *squares[1:].mean(1)]
         found.append((label, [float(np.sqrt(v)) for v in means]))
     return found
-
 
 def time_table(result: dict) -> str:
     usual = result["times"][USUAL]
@@ -61,7 +52,6 @@ def time_table(result: dict) -> str:
         lines.append(f"| `{label}` | {block} | {entry['row']:.1f} us | {against} |")
     return "\n".join(lines)
 
-
 def rounding_table(result: dict) -> str:
     lines = ["| | collinear | quiet |", "|---|---:|---:|"]
     for label, entry in result["rounding"].items():
@@ -69,16 +59,16 @@ def rounding_table(result: dict) -> str:
         lines.append(f"| `{label}` | {' | '.join(cells)} |")
     return "\n".join(lines)
 
-
 def draw(result: dict) -> None:
     """Each strategy along the one stream, beside exponential forgetting."""
     lines = result["one_stream"]
     labels = [label for label in lines if label != USUAL]  # that one is in every panel
     with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(
-            len(labels), figsize=(5, 1.2 * len(labels)), sharex=True, sharey=True,
+        figure, grid = plt.subplots(
+            -(-len(labels) // 2), 2, figsize=(10, 0.75 * len(labels)), sharex=True, sharey=True,
             layout="constrained",
         )  # fmt: skip
+        axes = grid.T.ravel()  # down the left column, then down the right
         at = 20 * np.arange(len(lines[USUAL])) + 10
         for axis, label in zip(axes, labels, strict=True):
             for k in range(1, len(PHASES), 2):
@@ -89,15 +79,16 @@ def draw(result: dict) -> None:
             axis.set_ylim(0.03, 6)
             axis.grid(axis="x", visible=False)
         for k, phase in enumerate(PHASES):
-            axes[0].text(
-                (k + 0.5) * PHASE, 5.2, phase.replace("after a ", "").replace(" ", "\n"),
-                ha="center", va="top", fontsize=7, color="0.35",
-            )  # fmt: skip
-        axes[-1].set_xlabel("row")
-        figure.supylabel("RMS of one-step-ahead prediction less signal (noise 1)", fontsize=9)
+            for axis in grid[0]:
+                axis.text(
+                    (k + 0.5) * PHASE, 5.2, phase.replace("after a ", "").replace(" ", "\n"),
+                    ha="center", va="top", fontsize=7, color="0.35",
+                )  # fmt: skip
+        for axis in grid[-1]:
+            axis.set_xlabel("row")
+        figure.supylabel("RMS of prediction less signal (noise 1)", fontsize=9)
         figure.savefig(FIGURE)
         plt.close(figure)
-
 
 def tables(result: dict) -> dict[str, str]:
     """The marked parts of the page."""
@@ -106,13 +97,11 @@ def tables(result: dict) -> dict[str, str]:
         f"{sentence(result['machine'])}"
     )
     return {
-        "errors": error_table(result),
         "one-stream": table(list(PHASES), phases(result)),
         "times": time_table(result),
         "rounding": rounding_table(result),
         "measured": facts,
     }
-
 
 def write_page(result: dict) -> None:
     """Rewrite the marked parts of the page and its figure."""

@@ -1,6 +1,6 @@
 """Measured numbers that no stored result holds: where each stands, and why.
 
-``docs/benchmarks.md`` shows the list; ``--check`` fails where it and the page differ, or where a
+``docs/project/testing-and-measuring.md`` shows the list; ``--check`` fails where it and the page differ, or where a
 page no longer says what is listed.
 """
 
@@ -76,7 +76,7 @@ def spaced(text: str) -> str:
     return re.sub(r"\s+", " ", text)
 
 def table() -> str:
-    """The list as it stands on docs/benchmarks.md."""
+    """The list as it stands on docs/project/testing-and-measuring.md."""
     lines = ["| page | sentence | why |", "|---|---|---|"]
     lines += [
         f"| {page.removeprefix('docs/')} | {text} ... | {why} |" for page, text, why in UNTIED
