@@ -13,8 +13,6 @@ from .traced import ROOT
 ONCE = "measured once, by hand; no script kept"
 UNTIED = (  # page, how the sentence goes, why nothing holds it
     ("README.md", "(a float64 array; else some 20)", ONCE),
-    ("docs/cli.md", "took 1.4 times the processor time of one regression", ONCE),
-    ("docs/cli.md", "About 245 MB of that is Python, Numba and Polars", ONCE),
     (
         "docs/development.md",
         "takes 12 ms of processor time more than `import numpy`",
