@@ -25,6 +25,7 @@ from .registry import BY_NAME, ELSEWHERE, REPORTS, RESULTS, TYPED, Report, pages
 from .traced import DOCS, ROOT, TABLE, block, moved, tables_outside
 from .untied import gone, table
 
+
 def check(report: Report) -> list[str]:
     """What a page says otherwise than the stored results."""
     found = report.stored()
@@ -37,9 +38,11 @@ def check(report: Report) -> list[str]:
             wrong.append(f"{report.name}: {place} is not what {report.results.name} says")
     return wrong
 
+
 def prose_of(name: str) -> set[str]:
     """Pages whose sentences quote a report."""
     return {q.page.removeprefix("docs/") for q in QUOTES if name in q.reports.split()}
+
 
 def quoted(names: Collection[str]) -> list[str]:
     """Sentences that quote one of these results, and are further from them than the spread."""
@@ -55,11 +58,13 @@ def quoted(names: Collection[str]) -> list[str]:
         wrong += quote.wrong([json.loads(path.read_text()) for path in paths], spread)
     return wrong
 
+
 def unlisted() -> list[str]:
     """What is wrong with the list of sentences that no report holds."""
     page = "project/testing-and-measuring.md"
     shown = block(page, "untied") == table()
     return gone() + ([] if shown else [f"docs/{page}, untied: not what untied.py says"])
+
 
 def untraced() -> list[str]:
     """Tables of numbers that no report makes and that no other home is known for."""
@@ -72,6 +77,7 @@ def untraced() -> list[str]:
             continue
         found += [f"{name}: {head}" for head in tables_outside(page)]
     return [table for table in found if table not in TYPED]
+
 
 def run(report: Report) -> list[str]:
     """Measure, put the numbers into the pages, and say which have moved beyond the spread."""
@@ -99,6 +105,7 @@ def run(report: Report) -> list[str]:
             replace_between(DOCS / place[0], place[1], text)
     return wrong + quoted([report.name])
 
+
 def measure(report: Report) -> None:
     """Run its commands; store what a printing one prints."""
     for command in report.commands:
@@ -112,6 +119,7 @@ def measure(report: Report) -> None:
             tables = [table.strip() for table in TABLE.findall(done.stdout + "\n")]
             found = {"command": " ".join(call[1:]), "machine": machine.describe(), "tables": tables}
             report.results.write_text(json.dumps(found, indent=1) + "\n")
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line; the exit code."""
@@ -139,6 +147,7 @@ def main(arguments: list[str] | None = None) -> int:
         wrong += [f"no report makes this table: {head}" for head in untraced()] + unlisted()
     print("\n".join(wrong) if wrong else f"{len(chosen)} reports: nothing has moved")
     return int(bool(wrong))
+
 
 if __name__ == "__main__":
     sys.exit(main())

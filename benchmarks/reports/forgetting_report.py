@@ -17,6 +17,7 @@ PAGE = DOCS / "forgetting.md"
 FIGURE = DOCS / "img" / "forgetting.png"
 USUAL = "Exponential(.99)"
 
+
 def table(columns: list[str], rows: list[tuple[str, list[float]]]) -> str:
     """Numbers by row and column, the least of each column in bold."""
     values = np.array([v for _, v in rows])
@@ -30,6 +31,7 @@ def table(columns: list[str], rows: list[tuple[str, list[float]]]) -> str:
         lines.append(f"| `{label}` | {' | '.join(cells)} |")
     return "\n".join(lines)
 
+
 def phases(result: dict) -> list[tuple[str, list[float]]]:
     """The root mean square by phase, of all rows of it but the first 200 of the stream."""
     found = []
@@ -38,6 +40,7 @@ def phases(result: dict) -> list[tuple[str, list[float]]]:
         means = [squares[0, 10:].mean(), *squares[1:].mean(1)]
         found.append((label, [float(np.sqrt(v)) for v in means]))
     return found
+
 
 def time_table(result: dict) -> str:
     usual = result["times"][USUAL]
@@ -52,12 +55,14 @@ def time_table(result: dict) -> str:
         lines.append(f"| `{label}` | {block} | {entry['row']:.1f} us | {against} |")
     return "\n".join(lines)
 
+
 def rounding_table(result: dict) -> str:
     lines = ["| | collinear | quiet |", "|---|---:|---:|"]
     for label, entry in result["rounding"].items():
         cells = [f"{entry[k]:.0e}" if k in entry else "held" for k in ("collinear", "quiet")]
         lines.append(f"| `{label}` | {' | '.join(cells)} |")
     return "\n".join(lines)
+
 
 def draw(result: dict) -> None:
     """Each strategy along the one stream, beside exponential forgetting."""
@@ -90,6 +95,7 @@ def draw(result: dict) -> None:
         figure.savefig(FIGURE)
         plt.close(figure)
 
+
 def tables(result: dict) -> dict[str, str]:
     """The marked parts of the page."""
     facts = (
@@ -102,6 +108,7 @@ def tables(result: dict) -> dict[str, str]:
         "rounding": rounding_table(result),
         "measured": facts,
     }
+
 
 def write_page(result: dict) -> None:
     """Rewrite the marked parts of the page and its figure."""

@@ -39,6 +39,7 @@ STREAMS = 3
 SKETCH, BEST = "sketch of rank {} (frequent directions)", "best of rank {}, found anew"
 RECENT, DIAGONAL, NOTHING = "recent keys only, to scale", "its diagonal", "none (`gla`, to scale)"
 
+
 class Sketch:
     """Frequent directions of 2 r rows: ``B^T B + share`` is H within ``share`` in any direction."""
 
@@ -62,11 +63,13 @@ class Sketch:
         """What stands for H: half of what was cut off is given back to all directions."""
         return self.rows.T @ self.rows + self.share * np.eye(K)
 
+
 def best_of_rank(gram: Floats, rank: int) -> Floats:
     """The largest eigenvalues as they are, the others by their mean."""
     values, vectors = np.linalg.eigh(gram)
     values[: K - rank] = values[: K - rank].mean()
     return (vectors * values) @ vectors.T
+
 
 def errors(decay: float, seed: int) -> dict[str, tuple[float, float]]:
     """By H': error of outputs relative to those by H, and of predictions over those by H."""
@@ -104,6 +107,7 @@ def errors(decay: float, seed: int) -> dict[str, tuple[float, float]]:
         found[name] = (float(off), float(((np.array(x) - target) ** 2).mean() / least))
     return found
 
+
 def error_rows() -> list[list[Any]]:
     """Rows (H', a, error of outputs, error of predictions over that by H)."""
     rows = []
@@ -113,6 +117,7 @@ def error_rows() -> list[list[Any]]:
             rows.append([name, decay, *np.mean([f[name] for f in found], 0)])
             print(*rows[-1], flush=True)
     return rows
+
 
 def times(heads: int = 8, length: int = 256) -> dict[str, float]:
     """Processor time of a decoded token over gla's, heads of K = V = 64 in a scan."""
@@ -153,6 +158,7 @@ def times(heads: int = 8, length: int = 256) -> dict[str, float]:
             best[name] = min(best[name], time.process_time() - begin) if turn else np.inf
     return {name: used / best["gla"] for name, used in best.items()}
 
+
 def error_table(rows: list[list[Any]]) -> str:
     """The page's table of errors."""
     lines = ["| in place of H | " + " | ".join(f"a = {a:g}" for a in DECAYS) + " |"]
@@ -165,9 +171,11 @@ def error_table(rows: list[list[Any]]) -> str:
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
+
 def sized(ratio: float) -> str:
     """A ratio, with a decimal where it is below 10."""
     return f"{ratio:.1f}" if ratio < 9.95 else f"{ratio:,.0f}"
+
 
 def time_table(found: dict[str, float]) -> str:
     """The page's table of times."""
@@ -181,6 +189,7 @@ def time_table(found: dict[str, float]) -> str:
         lines.append(f"| {label} | {size} | {ratio:.1f} |")
     return "\n".join(lines)
 
+
 def main() -> None:
     """Measure, store, write the page."""
     found = {
@@ -191,6 +200,7 @@ def main() -> None:
     RESULTS.write_text(json.dumps(found, indent=1) + "\n")
     marked.replace_between(PAGE, "limited errors", error_table(found["errors"]))
     marked.replace_between(PAGE, "limited times", time_table(found["times"]))
+
 
 if __name__ == "__main__":
     main()

@@ -21,9 +21,7 @@ def main():
     parser.add_argument("--out", default="docs/img/chunk-exact.png")
     out = parser.parse_args().out
     jax.config.update("jax_enable_x64", True)
-    figure, (left, middle, right) = plt.subplots(
-        1, 3, figsize=(12, 3.4), layout="constrained"
-    )
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(12, 3.4), layout="constrained")
 
     rng = np.random.default_rng(0)
     d, c = 16, 48
@@ -78,6 +76,7 @@ def main():
     )
     label_lines(right)
     figure.savefig(out, dpi=150, bbox_inches="tight")
+
 
 if __name__ == "__main__":
     main()

@@ -32,6 +32,7 @@ GATES = (0.3, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.999, 1.0, "mixed", "resets")
 RIDGES = (1.0, 0.01)
 SOLVERS = {"default": None, "cg": olsq.ConjugateGradient(400, 1e-6)}
 
+
 def gates_of(kind: float | str) -> np.ndarray:
     """Gates (H, T) by name, or all equal."""
     chance = np.random.default_rng(0).uniform(size=(HEADS, LENGTH))
@@ -43,6 +44,7 @@ def gates_of(kind: float | str) -> np.ndarray:
         gates = np.full(chance.shape, kind)
     return gates.astype(np.float32)
 
+
 def solved(solver: str, ridge: float, arrays: tuple[Any, ...]) -> Callable[[], Any]:
     """A compiled solve, ready to run."""
 
@@ -53,7 +55,9 @@ def solved(solver: str, ridge: float, arrays: tuple[Any, ...]) -> Callable[[], A
     on_device = tuple(map(jnp.asarray, arrays))
     return lambda: run(*on_device)
 
+
 UNSHOWN = ("0.5", "0.8", "0.95", "0.98")  # close to their neighbours
+
 
 def table(rows: list[list[Any]]) -> str:
     """The page's table: milliseconds, their ratio and errors of both solvers."""
@@ -67,6 +71,7 @@ def table(rows: list[list[Any]]) -> str:
             f"| {ours / plain:.2f} | {error:.0e} | {other:.0e} |"
         )
     return "\n".join(lines)
+
 
 def main() -> None:
     """Command line."""
@@ -90,6 +95,7 @@ def main() -> None:
     note = "Errors are those of an output, relative to the largest."
     text = f"{table(rows)}\n\nBest of 7, taken in turn; {date}. {note}"
     marked.replace_between(PAGE, "gates", text)
+
 
 if __name__ == "__main__":
     main()

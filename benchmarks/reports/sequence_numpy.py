@@ -30,6 +30,7 @@ RIDGE = 0.25
 SHAPES = [(8, 4096, 64, 64), (4, 4096, 128, 128), *((1, 5000, d, 1) for d in (2, 4, 8, 16, 32))]
 MARKS = "<!-- numpy:begin -->", "<!-- numpy:end -->"
 
+
 def take_turns(functions, rounds):
     """Seconds (rounds,) of each function, all of them running in turn."""
     seconds = {name: [] for name in functions}
@@ -40,6 +41,7 @@ def take_turns(functions, rounds):
             if round_ > 0:  # the first compiles
                 seconds[name].append(time.perf_counter() - begin)
     return {name: np.array(s) for name, s in seconds.items()}
+
 
 def row(shape, dtype, gate, rounds):
     """One line: best milliseconds, their ratio, its range over rounds, and the largest errors."""
@@ -61,13 +63,16 @@ def row(shape, dtype, gate, rounds):
     spread = f"{theirs / ours:.2f} ({each[0]:.2f} to {each[1]:.2f})"
     return f"H{heads} T{t} d{d} m{m}", np.dtype(dtype).name, gate, *times, spread
 
+
 WIDTHS = re.compile(r"d(2|16|64|128) ")
+
 
 def table_of(rows):
     """Format the page's table: the rows with forgetting, of three widths."""
     rows = [r for r in rows if str(r[2]) == "0.999" and WIDTHS.search(str(r[0]))]
     head = "| shape | dtype | gates | NumPy ms (error) | JAX ms (error) | JAX / NumPy |"
     return "\n".join(table(head, rows)).strip()
+
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
@@ -97,6 +102,7 @@ def main():
         pattern = f"(?s){MARKS[0]}.*{MARKS[1]}"
         body = f"{MARKS[0]}\n\n{text}\n\n{MARKS[1]}"
         path.write_text(re.sub(pattern, lambda _: body, path.read_text()))
+
 
 if __name__ == "__main__":
     main()

@@ -32,6 +32,7 @@ TRUTH = np.array([1.0, 0.6, 0.4, 0.0, 0.0, 0.0])
 STREAMS = ("steady", "drift", "jump", "quiet stretch", "outliers", "collinear", "errors in X")
 LAST = "errors in X"  # judged by its coefficients
 
+
 def stream(name: str, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """X (n, d), y, and the targets without their noise."""
     rng = np.random.default_rng([seed, STREAMS.index(name)])
@@ -53,10 +54,12 @@ def stream(name: str, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         X = X + NOISE * rng.standard_normal(X.shape)
     return X, clean + noise, clean
 
+
 def centred(X: np.ndarray, y: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, ...]:
     """Rows about their weighted means, times the roots of the weights; and these means."""
     mx, my, root = w @ X / w.sum(), w @ y / w.sum(), np.sqrt(w)
     return (X - mx) * root[:, None], (y - my) * root, mx, my
+
 
 def by_coefficients(solve: Callable) -> Callable:
     """A fit that gives coefficients, as one that gives a function."""
@@ -68,17 +71,21 @@ def by_coefficients(solve: Callable) -> Callable:
 
     return fit
 
+
 def nnls(A: np.ndarray, b: np.ndarray, total: float) -> np.ndarray:
     from scipy.optimize import nnls
 
     return nnls(A, b)[0]
 
+
 def svd(A: np.ndarray, b: np.ndarray, total: float) -> np.ndarray:
     v = np.linalg.svd(np.column_stack([A, b]), full_matrices=False)[2][-1]
     return -v[:-1] / v[-1]
 
+
 def lstsq(A: np.ndarray, b: np.ndarray, total: float) -> np.ndarray:
     return np.linalg.lstsq(A, b, rcond=None)[0]
+
 
 def sklearn_fit(make: Callable) -> Callable:
     """A fit by a scikit-learn regressor that takes weights."""
@@ -89,6 +96,7 @@ def sklearn_fit(make: Callable) -> Callable:
 
     return fit
 
+
 def rlm(X: np.ndarray, y: np.ndarray, w: np.ndarray) -> tuple[Callable, np.ndarray]:
     """statsmodels' RLM, which takes no weights, on the rows within the memory of forgetting."""
     import statsmodels.api as sm
@@ -96,6 +104,7 @@ def rlm(X: np.ndarray, y: np.ndarray, w: np.ndarray) -> tuple[Callable, np.ndarr
     rows = slice(-int(2 / (1 - FORGET)), None)
     theta = sm.RLM(y[rows], sm.add_constant(X[rows], has_constant="add")).fit().params
     return (lambda Z: theta[0] + Z @ theta[1:]), theta[1:]
+
 
 def makers() -> dict[str, tuple[Callable, dict[str, Callable]]]:
     """Each estimator, and the outside solvers of its problem."""
@@ -141,6 +150,7 @@ def makers() -> dict[str, tuple[Callable, dict[str, Callable]]]:
         ),
     }
 
+
 def run_online(make: Callable, name: str, seed: int) -> tuple[float, float]:
     """The error, and seconds a row."""
     X, y, clean = stream(name, seed)
@@ -151,6 +161,7 @@ def run_online(make: Callable, name: str, seed: int) -> tuple[float, float]:
         predicted[t] = est.step(X[t], y[t])[0]
     seconds = (time.process_time() - start) / (N - 2)
     return judged(name, predicted, clean, getattr(est, "coef_", None)), seconds
+
 
 def path_seconds(make: Callable) -> float | None:
     """Seconds a row of a path, coefficients after every row in one call; None where there is none.
@@ -169,6 +180,7 @@ def path_seconds(make: Callable) -> float | None:
         found.append((time.process_time() - start) / N)
     return min(found)
 
+
 def run_again(fit: Callable, name: str, seed: int) -> tuple[float, float]:
     """The same for a solver that is fitted again and again; seconds are those of a fit."""
     X, y, clean = stream(name, seed)
@@ -182,11 +194,13 @@ def run_again(fit: Callable, name: str, seed: int) -> tuple[float, float]:
         predicted[t : t + REFIT] = predict(X[t : t + REFIT])
     return judged(name, predicted, clean, coef), spent / fits
 
+
 def judged(name: str, predicted: np.ndarray, clean: np.ndarray, coef: np.ndarray | None) -> float:
     """Root mean square, of predictions or, with errors in X, of the last coefficients."""
     if name == LAST:
         return np.nan if coef is None else float(np.sqrt(np.mean((coef - TRUTH) ** 2)))
     return float(np.sqrt(np.mean((predicted - clean)[BURN:] ** 2)))
+
 
 def measure(seeds: int) -> dict[str, dict]:
     """Errors by stream, and microseconds a row, of each method."""
@@ -210,6 +224,7 @@ def measure(seeds: int) -> dict[str, dict]:
             note(other, label, lambda name, seed, fit=fit: run_again(fit, name, seed))
     return found
 
+
 def table(found: dict[str, dict]) -> str:
     """The page's table; outside solvers in italics under the estimator of their problem."""
     lines = ["| | " + " | ".join(STREAMS) + " | µs a step | µs a row of a path |"]
@@ -222,6 +237,7 @@ def table(found: dict[str, dict]) -> str:
         cells += [f"{row['microseconds']:,.0f}", "–" if path is None else f"{path:.1f}"]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
 
 def figure(found: dict[str, dict]) -> None:
     import matplotlib
@@ -251,6 +267,7 @@ def figure(found: dict[str, dict]) -> None:
     label_lines(axes, edge=True)
     fig.savefig(DOCS / "img" / "variants.png", dpi=140)
 
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=2)
@@ -262,6 +279,7 @@ def main() -> None:
     RESULT.write_text(json.dumps({"machine": machine, "methods": found}, indent=1) + "\n")
     replace_between(DOCS / "variants.md", "variants", table(found) + "\n\n" + sentence(machine))
     figure(found)
+
 
 if __name__ == "__main__":
     main()

@@ -101,16 +101,16 @@ def figure(runs: dict[str, Any]) -> Any:
                 ax.plot(at, np.transpose(lines), color=COLOURS[i], lw=0.5, alpha=0.35)
                 median = np.median(lines, 0)
                 ax.plot(at, median, color=COLOURS[i], lw=1.8, label=f"start {start}")
-    axes[0].set(ylabel="mean gate", title="Every head, and their median: forget gate")
+    axes[0].set(ylabel="mean gate", title="Forget gate: every head, median")
     axes[1].set(
         yscale="log", ylabel="condition number", title="Condition number, tokens 129 to 256"
     )
     axes[1].yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
     for which in (axes[1].yaxis.set_major_formatter, axes[1].yaxis.set_minor_formatter):
         which("{x:g}")
-    axes[2].set(ylabel="steps", xlabel="training step",
-                title="Conjugate-gradient steps to 1e-4, tokens 129 to 256")  # fmt: skip
+    axes[2].set(ylabel="steps", title="Steps to 1e-4, tokens 129 to 256")
     for ax in axes:
+        ax.set_xlabel("training step")
         label_lines(ax)
     return fig
 

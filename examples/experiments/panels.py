@@ -1,7 +1,4 @@
-"""Figures of the experiments: panels under each other, so that a telephone can show them.
-
-At 375 pixels a page shows a figure 5 inches wide with its 9-point letters 9 pixels high.
-"""
+"""Figures of the experiments: one panel 5 inches wide, several in two or three columns."""
 
 from __future__ import annotations
 
@@ -67,10 +64,31 @@ def in_house_style(draw: Callable[..., Any]) -> Callable[..., Any]:
 def panels(
     rows: int, columns: int = 1, *, height: float = 2.5, width: float = WIDTH, **shared: Any
 ) -> tuple[Any, Any]:
-    """A figure and its axes, as ``plt.subplots`` returns them; ``height`` is a row's, in inches."""
-    return plt.subplots(
-        rows, columns, figsize=(width, 0.2 + height * rows), layout="constrained", **shared
+    """A figure and its axes, as ``plt.subplots`` returns them; ``height`` is a row's, in inches.
+
+    A column of panels is laid out in two columns, three panels in three, read line by line; it is
+    returned as a column.
+    """
+    if columns > 1 or rows == 1:
+        return plt.subplots(
+            rows, columns, figsize=(width * (1 + (columns > 1)), 0.2 + height * rows),
+            layout="constrained", **shared,
+        )  # fmt: skip
+    squeeze = shared.pop("squeeze", True)
+    across = 3 if rows == 3 else 2
+    wide = 2.5 * width if rows == 3 else 2 * width
+    lines = -(-rows // across)
+    figure, grid = plt.subplots(
+        lines, across, figsize=(wide, 0.2 + height * lines), layout="constrained", **shared
     )
+    axes = np.ravel(grid)
+    for spare in axes[rows:]:
+        spare.remove()
+        above = axes[rows - 2]  # nothing is below it now
+        above.tick_params(labelbottom=True)
+        above.xaxis.label.set_visible(True)
+    axes = axes[:rows]
+    return figure, axes if squeeze else axes[:, None]
 
 
 def line(ax: Any, height: float, text: str, *, across: float = 0.0, below: bool = False) -> None:

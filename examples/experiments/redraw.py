@@ -16,8 +16,11 @@ from typing import Any
 import dynamics_deep
 import dynamics_few_shot
 import dynamics_one_layer
+import gate_start
 import gdpp
+import heads_over_training
 import language_models
+import language_models_3m
 import matplotlib.pyplot as plt
 import meta_learning_report
 import noisy_recall
@@ -51,7 +54,10 @@ PICTURES: dict[str, Callable[[], Any]] = {
     "dynamics-deep": read(dynamics_deep.figure, "dynamics-deep"),
     "dynamics-few-shot": read(dynamics_few_shot.figure, "dynamics-few-shot"),
     "dynamics-one-layer": read(dynamics_one_layer.figure, "dynamics-one-layer", "controls", "runs"),
+    "gate-start": read(gate_start.figure, "gate-start"),
     "gdpp": read(gdpp.figure, "gdpp"),
+    "heads-over-training": read(heads_over_training.figure, "heads-over-training", "runs"),
+    "language-models-3m": read(language_models_3m.figure, "language-models-3m", "runs"),
     "meta-learning": read(meta_learning_report.figure, "meta-learning", "methods"),
     "one-step-gd": of_rows(one_step_gd.figure, "one-step-gd"),
     **{

@@ -75,7 +75,7 @@ def save(figure: Any, path: Path) -> None:
 @in_house_style
 def answer_figure(known: list[tuple[str, Comparison]]) -> Any:
     """Error of what solves over that of what does not: a row a task, a bar what its seeds allow."""
-    figure, ax = panels(1, height=0.9 + 0.42 * len(known))
+    figure, ax = panels(1, height=0.9 + 0.3 * len(known), width=8.0)
     for row, (title, found) in enumerate(known):
         colour = COLOURS[0] if found.separate else "0.55"
         ends = np.clip([*found.ratios, found.ratio], 1 / WIDEST, WIDEST)
@@ -144,7 +144,8 @@ def cost_figure(results: dict[str, Any], names: list[str]) -> Any:
         ax.xaxis.set_minor_formatter(NullFormatter())
     costs = [row.cost for name in names for row in found_on(results, name) if row.cost]
     axes[0, 0].set_xlim(0.6 * min(costs), 1.7 * max(costs))  # names need room
-    axes[-1, 0].set_xlabel("time of a training step, in units of gla's")
+    for ax in axes[-2:, 0]:
+        ax.set_xlabel("time of a training step, in units of gla's")
     for ax, name in zip(axes[:, 0], names, strict=True):
         rows = [row for row in found_on(results, name) if row.cost and row.runs]
         label_points(ax, [(row.cost, row.mean, row.mixer, colour_of(row.mixer)) for row in rows])
@@ -176,7 +177,8 @@ def position_figure(results: dict[str, Any], names: list[str]) -> Any:
         ax.yaxis.set_minor_formatter(NullFormatter())
         ax.margins(x=0)
         ax.ends = ends
-    axes[-1, 0].set_xlabel("pairs read")
+    for ax in axes[-2:, 0]:
+        ax.set_xlabel("pairs read")
     for ax in axes[:, 0]:
         label_lines(ax, ax.ends)
     return figure
@@ -207,7 +209,8 @@ def capacity_figure(results: dict[str, Any], sweeps: dict[int, dict[int, str]]) 
         ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
         ax.xaxis.set_minor_formatter(NullFormatter())
         ax.ends = ends
-    axes[-1, 0].set_xlabel("width of a key, two heads")
+    for ax in axes[-2:, 0]:
+        ax.set_xlabel("width of a key, two heads")
     for ax in axes[:, 0]:
         label_lines(ax, ax.ends)
     return figure
