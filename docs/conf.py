@@ -13,6 +13,9 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+from docutils import nodes
+from sphinx.util.images import get_image_size
+
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
@@ -113,6 +116,18 @@ def copy_mathjax(app, error):
                 shutil.copy(source, target)
 
 
+WIDE = 1100  # pixels; one panel has some 750
+
+
+def mark_wide_figures(app, doctree):
+    """Give figures of several columns the class that the style sheet lets be wide."""
+    for node in doctree.findall(nodes.image):
+        source = Path(app.srcdir, node.get("candidates", {}).get("*", node["uri"]))
+        size = get_image_size(source) if source.exists() else None
+        if size and size[0] > WIDE:
+            node["classes"].append("wide")
+
+
 def of_other_libraries(app, what, name, thing, skip, options):
     """Leave out methods that classes inherit from river and the like: they have pages there."""
     module = (getattr(thing, "__module__", None) or "").partition(".")[0]
@@ -123,4 +138,5 @@ def setup(app):
     """Called by Sphinx."""
     app.connect("autodoc-skip-member", of_other_libraries)
     app.connect("build-finished", copy_mathjax)
+    app.connect("doctree-read", mark_wide_figures)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

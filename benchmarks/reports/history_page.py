@@ -302,11 +302,11 @@ def draw(found: dict, path: Path) -> None:
     every = [row for _, rows, _ in panels for row in rows.values()]
     shown = [j for j in range(len(found["commits"])) if any(row[j] is not None for row in every)]
     labels = [f"{found['commits'][j][0]}\n{found['commits'][j][1][5:10]}" for j in shown]
-    figure, axes = plt.subplots(  # one above the other: to be read on a phone, too
-        len(panels), 1, figsize=(5, 2.8 * len(panels)), layout="constrained", squeeze=False
+    figure, axes = plt.subplots(
+        1, len(panels), figsize=(4.4 * len(panels), 3.2), layout="constrained", squeeze=False
     )
     marks = itertools.cycle("osv^Dx+*<")
-    for axis, (title, rows, scale) in zip(axes[:, 0], panels, strict=True):
+    for axis, (title, rows, scale) in zip(axes[0], panels, strict=True):
         for key, row in rows.items():
             known = [(i, row[j] * scale) for i, j in enumerate(shown) if row[j] is not None]
             axis.plot(*zip(*known, strict=True), marker=next(marks), ms=4, lw=1.2, label=key[0])

@@ -1,4 +1,4 @@
-"""The figure of ``olsq demo``: both regressions and the third act, one under the other."""
+"""The figure of ``olsq demo``: both regressions side by side, attention rules below."""
 
 from __future__ import annotations
 
@@ -22,14 +22,23 @@ SMOOTHED = 8  # tokens that a point of the third act's lines averages
 LIGHT_ORANGE, LIGHT_BLUE = "#eda766", "#7fb3d5"
 
 
-def draw_demo(macro: Study, co2: Study, readings: Sequence[Reading]) -> Figure:
-    """Of each study data with predictions, and a coefficient with its band; one under the other.
+def draw_demo(
+    macro: Study, co2: Study, readings: Sequence[Reading], *, wide: bool = True
+) -> Figure:
+    """Draw each study's data, predictions and coefficient, and the attention rules' errors.
 
-    Below them, the errors of the attention rules by token.
+    The studies are two columns above one wide panel; with ``wide=False`` all panels are one column,
+    for a telephone.
     """
     with house_style():
-        figure = new_figure(5.4, 11.4, roomy_layout())
-        axes = figure.subplots(5, 1)
+        if wide:
+            figure = new_figure(11.4, 8.4, roomy_layout())
+            grid = figure.add_gridspec(3, 2)
+            places = (grid[0, 0], grid[1, 0], grid[0, 1], grid[1, 1], grid[2, :])
+            axes = [figure.add_subplot(place) for place in places]
+        else:
+            figure = new_figure(5.4, 11.4, roomy_layout())
+            axes = list(figure.subplots(5, 1))
         lines = [
             *_study(axes[0], axes[1], macro, "Price points per billion dollars of money"),
             *_study(axes[2], axes[3], co2, "Growth of CO2 in ppm a year"),
