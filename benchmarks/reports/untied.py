@@ -23,7 +23,6 @@ UNTIED = (  # page, how the sentence goes, why nothing holds it
         "their times are a hundred times that",
         "printed by the examples, not stored",
     ),
-    ("docs/layers.md", "the loss was 2.72", ONCE),
     ("docs/linalg.md", "downdate is 2.1 units of 2.2e-16", "a bound in `tests/linalg` holds it"),
     ("docs/linalg.md", "A call costs about 14 µs of Python", ONCE),
     (

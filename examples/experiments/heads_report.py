@@ -99,7 +99,6 @@ Heads differ after the first few hundred steps. In the end those with a mean gat
 {long.min():.1f} to {long.max():.1f} steps to 1e-4, the others {short.min():.1f} to {short.max():.1f}; of those that began at one half
 {held.size} of {held.size + let_go.size} are above it. No head's condition number, averaged over tokens, is above {hardest(starts):.0f} at
 any time. So three steps lose at most {lost_by(starts, 3):.4f} nats and five {signed(lost_by(starts, 5))}, to four digits, and
-the starts' mean losses are {apart(starts):.4f} nats apart. The table has the correlation that the paper
-reports, of gate and condition number, for each run. The paper's findings that five steps cost
-something and that condition numbers grow over training do not show at this size, whose memories are shorter.
+the starts' mean losses are {apart(starts):.4f} nats apart. The paper's findings that five steps cost
+something and that condition numbers grow over training do not show at this size.
 """
