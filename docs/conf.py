@@ -8,6 +8,7 @@ extra ``docs``.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from importlib.util import find_spec
@@ -128,6 +129,19 @@ def mark_wide_figures(app, doctree):
             node["classes"].append("wide")
 
 
+NUMBER = re.compile(r"([-+]?\d[\d.]*e[-+]\d+)")
+
+
+def keep_numbers_whole(app, doctree):
+    """Keep 9e-15 in one line: browsers break a table's cells at a hyphen."""
+    for text in list(doctree.findall(nodes.Text)):
+        pieces = NUMBER.split(text.astext())
+        if len(pieces) > 1 and isinstance(text.parent.parent, nodes.entry):
+            kinds = (nodes.Text, lambda piece: nodes.inline(piece, piece, classes=["number"]))
+            new = [kinds[i % 2](piece) for i, piece in enumerate(pieces) if piece]
+            text.parent.replace(text, new)
+
+
 def of_other_libraries(app, what, name, thing, skip, options):
     """Leave out methods that classes inherit from river and the like: they have pages there."""
     module = (getattr(thing, "__module__", None) or "").partition(".")[0]
@@ -139,4 +153,5 @@ def setup(app):
     app.connect("autodoc-skip-member", of_other_libraries)
     app.connect("build-finished", copy_mathjax)
     app.connect("doctree-read", mark_wide_figures)
+    app.connect("doctree-read", keep_numbers_whole)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
