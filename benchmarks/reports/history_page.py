@@ -262,13 +262,13 @@ HEADLINES: tuple[tuple[str, str, Callable, Callable[[float], str]], ...] = (
 
 
 def headlines(found: dict) -> str:
-    """Format one row per headline, a column per commit, and the machine."""
-    commits = [commit for commit, _, _ in found["commits"]]
+    """Format one row per headline, the first and the last commit, and the machine."""
+    commits = [found["commits"][i][0] for i in (0, -1)]
     lines = ["| measured | " + " | ".join(f"`{c}`" for c in commits) + " |"]
     lines.append("|---" * (len(commits) + 1) + "|")
     for label, name, keep, form in HEADLINES:
         for row in values_of(found, name, keep).values():
-            cells = ["–" if v is None else form(v) for v in row]
+            cells = ["–" if row[i] is None else form(row[i]) for i in (0, -1)]
             lines.append("| " + " | ".join([label, *cells]) + " |")
     first, last = (found["commits"][i][1][:10] for i in (0, -1))
     machine = found["machine"]

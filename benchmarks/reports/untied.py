@@ -10,7 +10,7 @@ import re
 
 from .traced import ROOT
 
-ONCE = "measured once, by hand; no script kept"
+ONCE = "measured by hand"
 UNTIED = (  # page, how the sentence goes, why nothing holds it
     ("README.md", "(a float64 array; else some 20)", ONCE),
     (
