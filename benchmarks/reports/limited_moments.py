@@ -177,19 +177,6 @@ def sized(ratio: float) -> str:
     return f"{ratio:.1f}" if ratio < 9.95 else f"{ratio:,.0f}"
 
 
-def time_table(found: dict[str, float]) -> str:
-    """The page's table of times."""
-    lines = ["| a decoded token | numbers a head remembers | time / `gla` |", "|---|---|---|"]
-    sizes = {"mesa": f"{2 * K * K:,}", "gla": f"{K * K:,}"}
-    names = {"mesa": "`mesa`, with a carried factor", "gla": "`gla`"}
-    for name, ratio in found.items():
-        rank = name.removeprefix("rank ")
-        size = sizes.get(name) or f"{K * K + 2 * int(rank) * K:,}"
-        label = names.get(name, f"`gla` read through rank {rank}, not updated")
-        lines.append(f"| {label} | {size} | {ratio:.1f} |")
-    return "\n".join(lines)
-
-
 def main() -> None:
     """Measure, store, write the page."""
     found = {
@@ -199,7 +186,6 @@ def main() -> None:
     print(found["times"])
     RESULTS.write_text(json.dumps(found, indent=1) + "\n")
     marked.replace_between(PAGE, "limited errors", error_table(found["errors"]))
-    marked.replace_between(PAGE, "limited times", time_table(found["times"]))
 
 
 if __name__ == "__main__":

@@ -123,12 +123,9 @@ def channel_gates(found: dict) -> Blocks:
 
 
 def limited_moments(found: dict) -> Blocks:
-    from .limited_moments import error_table, time_table
+    from .limited_moments import error_table
 
-    return {
-        ("chunk-exact.md", "limited errors"): error_table(found["errors"]),
-        ("chunk-exact.md", "limited times"): time_table(found["times"]),
-    }
+    return {("chunk-exact.md", "limited errors"): error_table(found["errors"])}
 
 
 def numpy_solvers(found: dict) -> Blocks:
