@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import olsq
-from olsq.cli.demo.in_context import FORGET, LATE, RIDGE, TOKENS, drifting_sequences
+from olsq.cli.demo.figure import draw_demo
+from olsq.cli.demo.in_context import FORGET, LATE, RIDGE, TOKENS, Reading, drifting_sequences
 from olsq.cli.demo.studies import co2_study, compare, macro_study, scored_rows
 
 from .conftest import start
@@ -71,6 +72,16 @@ def test_demo_prints_tables_and_saves_the_figure(tmp_path):
         "59 have no measurement",
     ):
         assert words in flat
+
+
+@pytest.mark.parametrize("wide", [True, False])
+def test_figure_is_wider_than_high_only_where_asked(wide):
+    ends = 10.0 ** -np.arange(1, 6)
+    readings = [Reading(f"to {end:g}", np.geomspace(1, end, TOKENS - 1)) for end in ends]
+    figure = draw_demo(macro_study(), co2_study(), readings, wide=wide)
+    width, height = figure.get_size_inches()
+    assert (width > height) == wide
+    assert len(figure.axes) == 5
 
 
 @pytest.mark.parametrize(
