@@ -55,6 +55,8 @@ def _of_equation(equation, steps, used):
         each = _of(params["body_jaxpr"].jaxpr, steps)
         return 0 if each == 0 else None if None in (each, steps) else each * steps
     if name == "cond":
+        if params.get("branches_platforms"):  # one of them is lowered
+            return _of(params["branches"][_branch_here(params)].jaxpr, steps)
         counts = [_of(branch.jaxpr, steps) for branch in params["branches"]]
         return max((n for n in counts if n is not None), default=None)
     if getattr(equation.primitive.impl, "__module__", "").startswith("olsq."):
@@ -65,6 +67,13 @@ def _of_equation(equation, steps, used):
     if None in counts:
         return None
     return sum(counts) * (params["length"] if name == "scan" else 1)
+
+
+def _branch_here(params):
+    """Index of the branch that is lowered for the platform of this process."""
+    here = {"gpu": ("cuda", "rocm")}.get(jax.default_backend(), (jax.default_backend(),))
+    given = enumerate(params["branches_platforms"])
+    return next(i for i, names in given if names is None or set(names) & set(here))
 
 
 def _jaxprs(params):

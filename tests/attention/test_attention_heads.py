@@ -49,7 +49,7 @@ def test_heads_are_folded_on_the_way(rule, dtype, monkeypatch):
         for i in range(B)
     ]
     rows = jax.tree.map(lambda *x: jnp.concatenate(x), *rows)
-    monkeypatch.setattr(arguments, "one_cpu", lambda: False)
+    monkeypatch.setattr(arguments, "one_device", lambda: False)
     before = value_and_slopes(arrays, **gates)
     tol = {"rtol": 2e-2, "atol": 2e-2} if dtype == jnp.bfloat16 else {"rtol": 1e-4, "atol": 1e-5}
     for other in (rows, before):

@@ -23,6 +23,7 @@ from olsq.attention.recurrences.linear import gate_tables
 from olsq.attention.recurrences.scan import scan_chunks
 from olsq.sequence.jax.control import compile_once
 from olsq.sequence.jax.pieces import cut_into_pieces, join_pieces, pieces_of, scan_pieces
+from olsq.sequence.jax.precision import in_full_precision
 
 SMALLEST = 8  # blocks up to this width are inverted row by row
 
@@ -99,8 +100,13 @@ def _previous(table: Array, decay: Any) -> tuple[Array, Any]:
     return table, jnp.pad(decay[:, :-1], ((0, 0), (1, 0), (0, 0)), constant_values=1)
 
 
+@compile_once  # traced once for the blocks of one size
+@in_full_precision
 def unit_inverse(below: Array) -> Array:
-    """Invert ``I + below``, below (N, C, C) strictly lower triangular, by halving."""
+    """Invert ``I + below``, below (N, C, C) strictly lower triangular, by halving.
+
+    Its products are full float32 whatever the device's default: entries grow from level to level.
+    """
     c = below.shape[-1]
     if c <= SMALLEST:
         lanes = jnp.moveaxis(below, 0, -1)  # (C, C, N): all matrices of the batch at once

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.sequence.jax.control import scan
+from olsq.sequence.jax.platform import Target, by_platform
 from olsq.sequence.jax.tiles import chunk_length
 
 Carry = TypeVar("Carry")
@@ -40,12 +41,30 @@ def scan_chunks(
     A stream may be None, or a pair (array, padding value); the default padding is 0, and gates are
     padded with 1, so that a padded token changes nothing. Where some streams are :class:`Heads`,
     outputs are (B, T, H, ...) of ``dtype``, and NaN unless they are ``seen`` (N, T). ``chunk``
-    defaults to :func:`chunk_length`. The backward pass keeps the carries and recomputes the rest of
-    a chunk.
+    defaults to :func:`chunk_length` of the platform that the program is lowered for. The backward
+    pass keeps the carries and recomputes the rest of a chunk.
     """
-    chunk = chunk_length() if chunk is None else chunk
-    if seen is not None:
-        return _walk_heads(step, carry, streams, seen, dtype, chunk)
+    given = jax.tree.leaves((streams, seen))[0]
+    length = given.shape[1]
+
+    def choose(target: Target) -> int:
+        return chunk_size(length, chunk_length(on=target) if chunk is None else chunk)
+
+    def run(size: int) -> tuple[Array, Carry]:
+        if seen is not None:
+            return _walk_heads(step, carry, streams, seen, dtype, size)
+        return _walk_chunks(step, carry, streams, size)
+
+    return by_platform(choose, run)
+
+
+def _walk_chunks(
+    step: Callable[[Carry, Any], tuple[Carry, Array]],
+    carry: Carry,
+    streams: dict[str, Any],
+    chunk: int,
+) -> tuple[Array, Carry]:
+    """Run :func:`scan_chunks` on streams that are folded."""
     arrays = {name: s if isinstance(s, tuple) else (s, 0.0) for name, s in streams.items()}
     length = next(a.shape[1] for a, _ in arrays.values() if a is not None)
     pieces = {name: _cut(a, fill, chunk) for name, (a, fill) in arrays.items()}

@@ -6,7 +6,7 @@ steps have one shape, and only half of the scores on the diagonal are computed t
 blocks of scores of a step are one product. Values have a column of ones appended, whose mean is the
 normaliser of the others.
 
-On a CPU a step has one stream: its scores stay in cache, where those of all would not.
+On a CPU a step has one stream where the scores of all would not stay in cache.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from jax import Array
 from olsq.sequence.jax.control import compile_once, scan
 from olsq.sequence.jax.gates import lost_tokens
 from olsq.sequence.jax.pieces import running_sum
-from olsq.sequence.jax.tiles import finite
+from olsq.sequence.jax.platform import Target, by_platform
+from olsq.sequence.jax.tiles import CACHED, finite
 
 ROWS = 128  # tokens of a block, at most
 
@@ -45,7 +46,26 @@ def triangle_attention(
     order = None if reset is None else running_sum(reset)
     pairs = max(1, -(-length // (2 * ROWS)))
     size = -(-length // (16 * pairs)) * 8  # of 2 pairs blocks
-    alone = jax.default_backend() == "cpu" and jax.device_count() == 1 and isinstance(count, int)
+
+    def choose(target: Target) -> bool:
+        if not target.cpu or jax.device_count() > 1 or not isinstance(count, int):
+            return False
+        return count * (2 * pairs + 1) * size**2 > CACHED
+
+    out = by_platform(choose, lambda alone: _attend(q, k, v, order, alone, pairs, size))
+    out = out.reshape(count, -1, out.shape[-1])[:, :length]
+    start = jnp.zeros((count,), bool)
+    output_lost = lost_tokens(lost, reset, start) | ~query_finite
+    return jnp.where(output_lost[..., None], jnp.nan, out)
+
+
+def _attend(
+    q: Array, k: Array, v: Array, order: Any, alone: bool, pairs: int, size: int
+) -> Array:  # fmt: skip
+    """Attend in ``pairs`` steps of two blocks of ``size`` tokens, one stream at a time if
+    ``alone``.
+    """
+    count, length = q.shape[:2]
     groups = count if alone else 1
 
     def cut(x: Any) -> Any:
@@ -66,11 +86,7 @@ def triangle_attention(
         return None, jnp.moveaxis(out, 0, 1)
 
     again = jax.checkpoint(_pair, prevent_cse=False)
-    _, out = scan(streams, None, tuple(map(cut, (q, k, v, order))))
-    out = out.reshape(count, -1, out.shape[-1])[:, :length]
-    start = jnp.zeros((count,), bool)
-    output_lost = lost_tokens(lost, reset, start) | ~query_finite
-    return jnp.where(output_lost[..., None], jnp.nan, out)
+    return scan(streams, None, tuple(map(cut, (q, k, v, order))))[1]
 
 
 def _pair(q: Array, k: Array, v: Array, order: Any, i: Array) -> Array:

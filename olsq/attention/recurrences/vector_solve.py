@@ -46,6 +46,8 @@ from olsq.sequence.jax.pieces import (
     pieces_of,
     scan_pieces,
 )
+from olsq.sequence.jax.platform import Target, by_platform
+from olsq.sequence.jax.tiles import WIDEST
 from olsq.sequence.jax.triangular import guarded_inverse_cholesky
 from olsq.solvers.thresholds import FLOOR, ROUNDED
 
@@ -122,11 +124,26 @@ def _solve_keys(
     n, length, width = k.shape
     c = length if length < 8 else min(CHUNK, -(-length // 8) * 8)
     chunks = max(1, -(-length // c))
-    budget = CACHED if jax.default_backend() == "cpu" else 256 * CACHED
     streams = n if isinstance(n, int) else 1  # a batch of any size, a symbol
-    most = max(1, min(MOST_CHUNKS, budget // (streams * c * SMALLEST * width)))
-    tiles = -(-chunks // most)
-    chunks = -(-chunks // tiles)
+
+    def tile_count(target: Target) -> int:
+        budget = CACHED if target.cpu else target.tile_bytes // WIDEST
+        most = max(1, min(MOST_CHUNKS, budget // (streams * c * SMALLEST * width)))
+        return -(-chunks // most)
+
+    def run(tiles: int) -> tuple[Array, Array]:
+        return _solve_in_tiles(k, gates, weight, ridge, gram, only_gram, tiles, c)
+
+    return by_platform(tile_count, run)
+
+
+def _solve_in_tiles(
+    k: Array, gates: Array, weight: Array, ridge: Array, gram: Array, only_gram: bool, tiles: int,
+    c: int,
+) -> tuple[Array, Array]:  # fmt: skip
+    """Run :func:`solve_keys` on a whole stream in ``tiles`` tiles of chunks of ``c`` tokens."""
+    n, length, width = k.shape
+    chunks = -(-max(1, -(-length // c)) // tiles)
 
     def tiled(x: Array, fill: float) -> Array:
         pad = [(0, 0), (0, tiles * chunks * c - length)] + [(0, 0)] * (x.ndim - 2)

@@ -22,6 +22,7 @@ from olsq.attention.regression import check_moments, fold_and_clean
 from olsq.problem import Moments
 from olsq.sequence.jax import query
 from olsq.sequence.jax.pieces import running_sum
+from olsq.sequence.jax.precision import in_full_precision
 from olsq.sequence.jax.tiles import finite
 
 
@@ -117,6 +118,7 @@ def intention(
         state_lost = jnp.isnan(state.gram).any((2, 3)) | jnp.isnan(state.cross).any((2, 3))
         state_lost = state_lost.reshape(-1)
 
+    @in_full_precision
     def context(index: Array) -> tuple[Array, Moments[Array], Array]:
         """Solve context ``index``: outputs of all queries, its moments, whether these are lost."""
         inside = order == index

@@ -18,8 +18,9 @@ from olsq.local.jax.steps import Row, solve_blocks
 from olsq.local.jax.systems import Rule
 from olsq.local.solution import LocalSizes, LocalSolution, local_error_bounds
 from olsq.problem import Stats
-from olsq.sequence.jax.control import scan
+from olsq.sequence.jax.control import compile_once, scan
 from olsq.sequence.jax.inputs import spread
+from olsq.sequence.jax.platform import Target, by_platform
 from olsq.sequence.jax.precision import in_full_precision
 
 NO_SOLVE = Rule(None, 0, "none", 0)  # where the direction is given
@@ -127,21 +128,26 @@ def make_rule(
     return Rule(tol, most_steps(max_steps, d), name, trial_steps(d))
 
 
-@partial(jax.jit, static_argnames=("layout", "rule"))
+@partial(compile_once, static_argnames=("layout", "rule"))
 @in_full_precision
 def solve_flat(streams: Streams, layout: Layout, rule: Rule) -> tuple[Array, Array, LocalSizes]:
     """Outputs (B, T, m), steps (B, T) and what the certificate is made of, (B, T) each."""
     cleaned, output_lost, largest = clean(streams, layout)
     solve = partial(solve_blocks, offset=streams.offset, layout=layout, rule=rule)
     count = streams.keys.shape[0]
+
     # A CPU does one stream at a time, whose scores stay in cache.
-    alone = jax.default_backend() == "cpu" and jax.device_count() == 1 and isinstance(count, int)
-    if alone and count > 1:
-        _, made = scan(lambda _, x: (None, solve(x)), None, cleaned)
-    elif alone:
-        made = jax.tree.map(lambda x: x[None], solve(jax.tree.map(lambda x: x[0], cleaned)))
-    else:
-        made = jax.vmap(solve)(cleaned)
+    def choose(target: Target) -> bool:
+        return target.cpu and jax.device_count() == 1 and isinstance(count, int) and count > 1
+
+    def run(alone: bool) -> Any:
+        if alone:
+            return scan(lambda _, x: (None, solve(x)), None, cleaned)[1]
+        if isinstance(count, int) and count == 1:
+            return jax.tree.map(lambda x: x[None], solve(jax.tree.map(lambda x: x[0], cleaned)))
+        return jax.vmap(solve)(cleaned)
+
+    made = by_platform(choose, run)
     length = streams.queries.shape[1]
     row: Row = jax.tree.map(lambda x: x[:, :length], made)
     value = jnp.where((output_lost | ~row.seen)[..., None], jnp.nan, row.value)

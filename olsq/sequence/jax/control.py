@@ -23,6 +23,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.sequence.jax.pieces import count_of_pieces
+from olsq.sequence.jax.platform import given_target, tuned_for
 
 
 def compile_once(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
@@ -30,21 +31,22 @@ def compile_once(function: Callable[..., Any], **options: Any) -> Callable[..., 
 
     Outside of ``jax.jit``, JAX recompiles a loop or branch at every call whose step or branch is a
     closure made in that call, and also its derivatives if it was compiled with ``inline=True``.
-    Inside a larger program, XLA inlines the function. The number of pieces that time is in is not
-    an argument of the program, so each number has a program of its own.
+    Inside a larger program, XLA inlines the function. The number of pieces that time is in and the
+    target that was set are not arguments of the program, so each has a program of its own.
     """
 
     @functools.cache
-    def compiled(_: int) -> Callable[..., Any]:
+    def compiled(_: int, target: Any) -> Callable[..., Any]:
         @functools.wraps(function)
         def own(*args: Any, **named: Any) -> Any:
-            return function(*args, **named)
+            with tuned_for(target):
+                return function(*args, **named)
 
         return jax.jit(own, **options)
 
     @functools.wraps(function)
     def call(*args: Any, **named: Any) -> Any:
-        return compiled(count_of_pieces())(*args, **named)
+        return compiled(count_of_pieces(), given_target())(*args, **named)
 
     return call
 

@@ -8,6 +8,8 @@ from jax import Array
 
 from olsq.sequence.jax.pieces import running_max
 
+RUN = 16  # pieces whose states one product computes; those of more are joined run by run
+
 
 def gate_products(gates: Array, logs: Array) -> tuple[Array, Array]:
     """Compute products of C gates: D[t, i] = gates i+1..t, zeta_t = gates 0..t.
@@ -62,13 +64,33 @@ def states_before(factor: Array, add: Array, start: Array) -> tuple[Array, Array
     ``s <- factor s + add``.
 
     ``factor`` (B, n) is the product of each piece's gates, ``add`` (B, n, p, q) its contribution,
-    ``start`` (B, p, q). One product with the table of :func:`gate_products` does all pieces.
+    ``start`` (B, p, q). One product with the table of :func:`gate_products` does all pieces of a
+    run; runs of ``RUN`` pieces are joined the same way, so that n pieces cost n RUN products.
     """
+    n = factor.shape[1]
+    if n > RUN:
+        return _states_before_runs(factor, add, start)
     constant = jax.lax.stop_gradient(factor)
     table, zeta = gate_products(factor, jnp.log(jnp.where(constant == 0, 1, constant)))
     after = jnp.einsum("bts,bspq->btpq", table, add) + zeta[..., None, None] * start[:, None]
     before = jnp.concatenate([start[:, None], after[:, :-1]], 1)
     return before, after[:, -1]
+
+
+def _states_before_runs(factor: Array, add: Array, start: Array) -> tuple[Array, Array]:
+    """Compute :func:`states_before` of more than ``RUN`` pieces, run by run."""
+    b, n = factor.shape
+    runs, rest = -(-n // RUN), add.shape[2:]
+    spare = (0, runs * RUN - n)
+    factor = jnp.pad(factor, ((0, 0), spare), constant_values=1)  # nothing forgotten, nothing added
+    add = jnp.pad(add, ((0, 0), spare, (0, 0), (0, 0)))
+    factor, add = factor.reshape(b * runs, RUN), add.reshape(b * runs, RUN, *rest)
+    empty = jnp.zeros((b * runs, *rest), add.dtype)
+    # What a run adds to an empty state, then the states before the runs, then those within.
+    total = states_before(factor, add, empty)[1].reshape(b, runs, *rest)
+    before, last = states_before(factor.prod(-1).reshape(b, runs), total, start)
+    within = states_before(factor, add, before.reshape(b * runs, *rest))[0]
+    return within.reshape(b, runs * RUN, *rest)[:, :n], last
 
 
 def lost_tokens(sample_lost: Array, reset: Array | None, start: Array) -> Array:

@@ -30,6 +30,7 @@ from olsq.problem import Moments
 from olsq.sequence.jax import blocks
 from olsq.sequence.jax.autodiff import solve_in_groups
 from olsq.sequence.jax.inputs import Stream
+from olsq.sequence.jax.platform import Target, given_target, tuned_for
 from olsq.sequence.jax.precision import in_full_precision
 from olsq.sequence.jax.solver import JaxSolver
 from olsq.sequence.jax.tiles import TokenSizes
@@ -43,6 +44,7 @@ class Setting(NamedTuple):
 
     names: tuple[str, ...]  # names of the arrays that the stream has
     solver: JaxSolver
+    target: Target | None  # that tiles are cut for; None: that of this process
 
     def stream(self, arrays: Any) -> Stream:
         """Build the stream from the operands ``arrays``."""
@@ -58,7 +60,7 @@ def solve_by_primitive(
     """Solve a stream: outputs (B, T, m), final moments and sizes (B, T)."""
     given = stream._asdict() | stream.state._asdict()
     given = {n: x for n, x in given.items() if n not in ("state", "floor") and x is not None}
-    setting = Setting(tuple(given), solver)
+    setting = Setting(tuple(given), solver, given_target())
     value, gram, cross, *sizes = solve_p.bind(*given.values(), setting=setting, keeps=False)
     return value, Moments(gram, cross), TokenSizes(*sizes)
 
@@ -67,12 +69,14 @@ def solve_by_primitive(
 @in_full_precision
 def _solve(*arrays: Array, setting: Setting, keeps: bool) -> list[Array]:
     """Compute outputs and sizes, and with ``keeps`` also what the gradient needs."""
-    return jax.tree.leaves(blocks.forward(setting.stream(arrays), setting.solver, keeps))
+    with tuned_for(setting.target):
+        return jax.tree.leaves(blocks.forward(setting.stream(arrays), setting.solver, keeps))
 
 
 def _differentiable(setting: Setting, *arrays: Array) -> tuple[Array, ...]:
     """Compute the outputs by functions that JAX differentiates."""
-    value, moments, _ = solve_in_groups(setting.stream(arrays), setting.solver, False)
+    with tuned_for(setting.target):
+        value, moments, _ = solve_in_groups(setting.stream(arrays), setting.solver, False)
     return value, *moments
 
 
@@ -96,9 +100,9 @@ def _tangent(*operands: Array, setting: Setting, wrt: tuple[str, ...]) -> tuple[
     """Compute the outputs' tangents from the arrays, kept values and the tangents of ``wrt``."""
     arrays, kept, tangents = _split_operands(operands, setting, len(wrt))
     moved = dict.fromkeys(setting.names) | dict(zip(wrt, tangents, strict=True))
-    d_value, d_moments = blocks.tangent(
-        setting.stream(arrays), setting.solver, _rebuild_kept(kept), setting.stream(moved.values())
-    )
+    stream, d_stream = setting.stream(arrays), setting.stream(moved.values())
+    with tuned_for(setting.target):
+        d_value, d_moments = blocks.tangent(stream, setting.solver, _rebuild_kept(kept), d_stream)
     return d_value, *d_moments
 
 
@@ -110,9 +114,9 @@ def _cotangent(*operands: Array, setting: Setting, wrt: tuple[str, ...]) -> tupl
     """
     arrays, kept, (d_value, *d_moments) = _split_operands(operands, setting, OUTPUTS)
     stream = setting.stream(arrays)
-    made = blocks.backward(
-        stream, setting.solver, _rebuild_kept(kept), d_value, Moments(*d_moments)
-    )
+    kept, d_moments = _rebuild_kept(kept), Moments(*d_moments)
+    with tuned_for(setting.target):
+        made = blocks.backward(stream, setting.solver, kept, d_value, d_moments)
     return tuple(getattr(made, n) for n in wrt)
 
 

@@ -25,10 +25,10 @@ from olsq.sequence.jax.chunks import Chunks, system_diagonal, system_product
 from olsq.sequence.jax.control import custom_linear_solve
 from olsq.sequence.jax.inputs import check
 from olsq.sequence.jax.iterations import UNSOUND, conjugate_gradient, scaled
+from olsq.sequence.jax.platform import given_target
 from olsq.sequence.jax.signs import magnitudes, running_signs
 from olsq.sequence.jax.solve import certify, online_lstsq, solve_stream
 from olsq.sequence.jax.solver import JaxSolver
-from olsq.sequence.jax.tiles import chunk_length
 from olsq.solvers import ConjugateGradient, Dense, Solver
 
 
@@ -41,7 +41,7 @@ def signed_lstsq(
     The value is NaN, and its steps -1, where a system is not positive definite; other tokens and
     gradients are not affected.
     """
-    inner = (Dense() if solver is None else solver).sized(chunk_length(keys.shape[-1]))
+    inner = Dense() if solver is None else solver
     if not isinstance(inner, (Dense, ConjugateGradient)) or getattr(inner, "preconditioner", None):
         given = type(inner).__name__
         given += ' with preconditioner="chunk"' if isinstance(inner, ConjugateGradient) else ""
@@ -67,7 +67,7 @@ def signed_lstsq(
     )
     # The derivative of an exact solve is the same however it is taken.
     unrolls = adjoint == "unrolled" and not isinstance(inner, Dense)
-    value, final, sizes = solve_stream(stream, Signed(inner, unrolls).jax(), True)
+    value, final, sizes = solve_stream(stream, Signed(inner, unrolls), True, on=given_target())
     value = jnp.where((sizes.steps == UNSOUND)[..., None], jnp.nan, value)
     # Samples of negative weight may take all of the ridge away: nothing bounds these systems.
     no_floor = stream._replace(ridge=jnp.zeros((1, 1, d), stream.keys.dtype))
@@ -107,6 +107,9 @@ class Signed(Solver):
     @property
     def chunk(self) -> int | None:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.inner.chunk
+
+    def sized(self, chunk: int) -> Signed:
+        return Signed(self.inner.sized(chunk), self.unrolls)
 
     def jax(self) -> JaxSolver:
         return SignedSystems(self)

@@ -14,8 +14,10 @@ from olsq.arrays.checks import check_choice, concrete
 from olsq.problem import Moments, Sizes, Solution, Stats, error_bounds
 from olsq.sequence.jax.autodiff import solve_in_groups
 from olsq.sequence.jax.control import in_shard_map
+from olsq.sequence.jax.grid import Grid
 from olsq.sequence.jax.inputs import Stream, check, least_eigenvalue
 from olsq.sequence.jax.pieces import pieces_of
+from olsq.sequence.jax.platform import Target, by_platform, given_target, tuned_for
 from olsq.sequence.jax.precision import in_full_precision
 from olsq.sequence.jax.primitive import solve_by_primitive
 from olsq.sequence.jax.shards import join_shards, split_time
@@ -46,9 +48,10 @@ def online_lstsq(
     stream, batch, dtype = check(
         keys, values, queries, forget, log_forget, weight, ridge, ridge_mode, state
     )
-    chosen = (ChunkExact() if solver is None else solver).sized(chunk_length(stream.keys.shape[2]))
+    chosen = ChunkExact() if solver is None else solver
     chosen.check_ridge_mode(ridge_mode, forgets=stream.forget is not None)
-    chosen.review(*(None if g is None else concrete(g) for g in (stream.log_forget, stream.forget)))
+    sized = chosen.sized(chunk_length(stream.keys.shape[2]))
+    sized.review(*(None if g is None else concrete(g) for g in (stream.log_forget, stream.forget)))
     unrolls = adjoint == "unrolled" and chosen.truncates
     if unrolls:
         chosen.check_unrolled()
@@ -59,7 +62,7 @@ def online_lstsq(
         final = stream.state
     else:
         shards = max(chosen.shards, pieces_of(length))
-        value, final, sizes = solve_stream(stream, chosen.jax(), unrolls, shards)
+        value, final, sizes = solve_stream(stream, chosen, unrolls, shards, given_target())
         stats = certify(stream, value, sizes, dtype)
         value = value.reshape(*batch, length, m).astype(dtype)
         stats = Stats(*(s.reshape(*batch, length) for s in stats))
@@ -67,12 +70,33 @@ def online_lstsq(
     return Solution(value, final, stats)
 
 
-@partial(jax.jit, static_argnames=("solver", "unrolls", "shards"))
+@partial(jax.jit, static_argnames=("solver", "unrolls", "shards", "on"))
 @in_full_precision
 def solve_stream(
-    stream: Stream, solver: JaxSolver, unrolls: bool, shards: int = 1
+    stream: Stream, solver: Solver, unrolls: bool, shards: int = 1, on: Target | None = None
 ) -> tuple[Array, Moments[Array], TokenSizes]:
-    """Solve a flat batch: outputs (B, T, m), final moments, sizes (B, T)."""
+    """Solve a flat batch: outputs (B, T, m), final moments, sizes (B, T).
+
+    A solver without a chunk length gets that of the platform that the program is lowered for, or of
+    the target ``on``.
+    """
+
+    def choose(target: Target) -> tuple[Solver, Grid]:
+        chosen = solver.sized(chunk_length(stream.keys.shape[2], target))
+        with tuned_for(target):
+            return chosen, Grid.of(stream, chosen.chunk)
+
+    def run(choice: tuple[Solver, Grid]) -> Any:
+        return _solve_stream(stream, choice[0].jax(), unrolls, shards)
+
+    with tuned_for(on):
+        return by_platform(choose, run)
+
+
+def _solve_stream(
+    stream: Stream, solver: JaxSolver, unrolls: bool, shards: int
+) -> tuple[Array, Moments[Array], TokenSizes]:
+    """Run :func:`solve_stream` with a solver whose chunks have a length."""
     b, length, _ = stream.values.shape
     if shards > 1:
         pieces, last = split_time(stream, solver.options.chunk, shards)

@@ -1,7 +1,8 @@
 """Cut streams into tiles of chunks, and carry the moments from tile to tile.
 
-A tile has as many chunks and streams as keep its arrays in a CPU's cache; on other devices it is
-larger. Tiles run in time order; the chunks of a tile are computed at once.
+A tile has as many chunks and streams as keep its arrays in a CPU's cache; on other devices, as many
+chunks as keep its largest array within ``Target.tile_bytes``. Tiles run in time order; the chunks
+of a tile are computed at once.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from olsq.problem import Moments
 from olsq.sequence.jax.chunks import Chunks, cross_norm, read_out, system_product, system_trace
 from olsq.sequence.jax.gates import gate_products, lost_tokens, states_before
 from olsq.sequence.jax.inputs import Stream
+from olsq.sequence.jax.platform import Target, target
 
 CACHED = 2**19  # numbers in one array of a tile on a CPU: 2 MiB of float32
 # Measured on a CPU at d 32: a training step of Mesa with gates near .99 takes 1.2 times that of gla
 # with chunks of 32, 2 times with chunks of 64.
 WIDE = 64  # width of keys above which a factor per chunk costs more than shorter chunks save
-MOST_CHUNKS = 16  # chunks of a tile: their boundary moments cost this many products a chunk
+WIDEST = 8  # bytes of the largest number
+MOST_CHUNKS = 16  # chunks of a tile on a CPU: their moments cost this many products a chunk
 
 
 class Tile(NamedTuple):
@@ -56,13 +59,14 @@ class Carry(NamedTuple):
     state_lost: Array  # (B,) bool
 
 
-def chunk_length(d: int = 0) -> int:
+def chunk_length(d: int = 0, on: Target | None = None) -> int:
     """Return the default tokens per chunk; pass ``d`` where each chunk has a factor (d, d), else 0.
 
     In a short chunk gates are near its reference, and the products within it are fewer. In a long
-    one more tokens share a factor, and an accelerator has larger products.
+    one more tokens share a factor, and an accelerator has larger products. It is for the device
+    ``on``, by default the present target.
     """
-    return 32 if jax.default_backend() == "cpu" and d <= WIDE else 64
+    return 32 if (on or target()).cpu and d <= WIDE else 64
 
 
 def group_count(stream: Stream, chunk: int) -> int:
@@ -71,7 +75,7 @@ def group_count(stream: Stream, chunk: int) -> int:
     It is 1 where several devices may share the batch: groups run one after another.
     """
     b, length, d = stream.keys.shape
-    if jax.default_backend() != "cpu" or jax.device_count() > 1 or not isinstance(b, int):
+    if not target().cpu or jax.device_count() > 1 or not isinstance(b, int):
         return 1  # a batch of symbolic size is not cut either
     fits = max(1, CACHED // (length * max(d, chunk)))
     return next(n for n in range(-(-b // fits), b + 1) if b % n == 0)
@@ -99,9 +103,12 @@ def tile_shape(b: Any, length: int, d: int, chunk: int) -> tuple[int, int, int]:
     """Return the number of tiles, the chunks per tile and tokens per chunk for ``b`` streams."""
     c = min(chunk, -(-length // 8) * 8)
     n = -(-length // c)
-    budget = CACHED if jax.default_backend() == "cpu" else 256 * CACHED
-    streams = b if isinstance(b, int) else 1
-    most = max(1, min(MOST_CHUNKS, budget // (streams * c * max(d, c))))
+    streams, on = b if isinstance(b, int) else 1, target()
+    if on.cpu:
+        most = min(MOST_CHUNKS, CACHED // (streams * c * max(d, c)))
+    else:  # the largest arrays of a chunk are its gates or scores (c, c), keys, and moments (d, d)
+        most = on.tile_bytes // (WIDEST * streams * max(c, d) ** 2)
+    most = max(1, most)
     count = -(-n // most)
     return count, -(-n // count), c
 

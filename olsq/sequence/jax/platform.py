@@ -1,0 +1,107 @@
+"""Choices that depend on the device: made for the platform that a program is lowered for.
+
+How long a chunk is and how many chunks a tile has changes the program and its speed, never its
+result beyond rounding. A program may be traced on one machine and lowered for another
+(``jax.export``), so a choice that differs between platforms is staged as
+:func:`jax.lax.platform_dependent`: both programs are traced, one is lowered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from typing import NamedTuple, TypeVar
+
+import jax
+
+from olsq.sequence.jax.pieces import count_of_pieces
+
+Choice, Result = TypeVar("Choice"), TypeVar("Result")
+
+# Bytes of the largest array of a tile where the accelerator's memory is not known. A tile has some
+# ten arrays of that size: 2.5 GiB fit the smallest accelerator of today (16 GB).
+TILE_BYTES = 2**28
+SHARE = 64  # part of an accelerator's memory that the largest array of a tile may take
+
+
+class Target(NamedTuple):
+    """Kind of device that a program is made for.
+
+    A CPU's tiles stay in its cache, whatever ``tile_bytes`` says. An accelerator computes as many
+    chunks at once as keep the largest array of a tile within ``tile_bytes``.
+    """
+
+    cpu: bool
+    tile_bytes: int = TILE_BYTES
+
+
+_given: ContextVar[Target | None] = ContextVar("target of olsq's programs", default=None)
+
+
+@contextlib.contextmanager
+def tuned_for(target: Target | None) -> Iterator[None]:
+    """Trace the code inside for ``target``, wherever it will be lowered; None leaves it open.
+
+    The programs inside then hold one choice instead of two.  It is part of what compiled functions
+    of olsq are remembered by; a function that the caller compiles with ``jax.jit`` is not traced
+    again when it changes.
+
+    Examples
+    --------
+    >>> from olsq.sequence.jax.platform import Target, target, tuned_for
+    >>> with tuned_for(Target(cpu=False, tile_bytes=2**30)):
+    ...     target().tile_bytes
+    1073741824
+    """
+    before = _given.set(target)
+    try:
+        yield
+    finally:
+        _given.reset(before)
+
+
+def given_target() -> Target | None:
+    """Return the target that :func:`tuned_for` has set, or None."""
+    return _given.get()
+
+
+def target() -> Target:
+    """Return the target set by :func:`tuned_for`; outside of it, the device of this process."""
+    given = _given.get()
+    if given is not None:
+        return given
+    return Target(True) if jax.default_backend() == "cpu" else accelerator()
+
+
+@functools.cache
+def accelerator() -> Target:
+    """Return the target for accelerators: tiles by the memory of this process's, if it has one."""
+    if jax.default_backend() == "cpu":
+        return Target(False)
+    limit = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
+    return Target(False, limit // SHARE if limit else TILE_BYTES)
+
+
+def by_platform(choose: Callable[[Target], Choice], run: Callable[[Choice], Result]) -> Result:
+    """Return ``run(choose(target))`` for the platform that the program is lowered for.
+
+    Where both choices are equal, or :func:`tuned_for` has made it, there is one program. So there
+    is for time in pieces: those are on the devices of the process that traces.
+    """
+    ours = target()
+    theirs = accelerator() if ours.cpu else Target(True)
+    mine = choose(ours)
+    if _given.get() is not None or count_of_pieces() > 1 or choose(theirs) == mine:
+        return run(mine)
+
+    def under(one: Target) -> Callable[[], Result]:
+        def traced() -> Result:
+            with tuned_for(one):
+                return run(choose(one))
+
+        return traced
+
+    cpu, other = (ours, theirs) if ours.cpu else (theirs, ours)
+    return jax.lax.platform_dependent(cpu=under(cpu), default=under(other))
