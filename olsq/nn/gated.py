@@ -69,13 +69,13 @@ class Gated(HeadMixer):
         self.forget_bound, self.forget_floor, self.signed = forget_bound, forget_floor, signed
 
     def arguments(self, x: Array) -> dict[str, Any]:
-        given, shrink = {}, jnp.zeros(())
+        given, shrink = {}, 0.0
         if self.strength is not None:
             given["weight"] = jax.nn.sigmoid(self.strength(x))
         if self.forget_bound is not None:
             # gamma <- gamma (1 - (1 - bound) beta^2), which keeps the system well conditioned
             # (MesaNet)
-            shrink = -(1 - self.forget_bound) * given.get("weight", jnp.ones(())) ** 2
+            shrink = -(1 - self.forget_bound) * given.get("weight", 1.0) ** 2
         gate, floor = self.forget(x), self.forget_floor
         if self.signed:
             return {**given, "forget": jnp.tanh(gate) * (1 + shrink), "signed": True}

@@ -110,7 +110,8 @@ class Retention(HeadMixer):
         return self.write(o, x), MixerState((following, recent), memory)
 
     def arguments(self, x: Array) -> dict[str, Any]:
-        return {"forget": 1 - 2.0 ** -(5 + jnp.arange(self.heads, dtype=float))}
+        # Numbers of a few bits, which float32 holds exactly.
+        return {"forget": 1 - 2.0 ** -(5 + jnp.arange(self.heads, dtype=jnp.float32))}
 
 
 class GLA(Gated):

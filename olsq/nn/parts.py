@@ -225,11 +225,10 @@ def scale_to_unit(x: Array) -> Array:
 
 def rotate(x: Array, positions: Array, base: float = 10000.0) -> Array:
     """Apply rotary positions: rotate channels (i, i + K/2) of x (B, T, H, K) by the position."""
-    half = x.shape[-1] // 2
-    speeds = base ** (-jnp.arange(half) / half)
+    half, wide = x.shape[-1] // 2, at_least_float32(x)
+    speeds = base ** (-jnp.arange(half, dtype=wide.dtype) / half)
     angles = positions[:, :, None, None].astype(speeds.dtype) * speeds
     cos, sin = jnp.cos(angles), jnp.sin(angles)
-    wide = at_least_float32(x)
     a, b, rest = wide[..., :half], wide[..., half : 2 * half], wide[..., 2 * half :]
     return jnp.concatenate([a * cos - b * sin, a * sin + b * cos, rest], -1).astype(x.dtype)
 

@@ -9,6 +9,7 @@ With D[t, i] the product of gates i+1..t (lower triangular) and zeta_t that of g
 from __future__ import annotations
 
 from functools import partial
+from math import prod
 from typing import Any
 
 import jax.numpy as jnp
@@ -16,7 +17,7 @@ from jax import Array
 
 from olsq.attention.recurrences.scan import scan_chunks
 from olsq.sequence.jax.control import compile_once
-from olsq.sequence.jax.gates import gate_products
+from olsq.sequence.jax.gates import gate_products, states_before
 from olsq.sequence.jax.pieces import (
     cut_into_pieces,
     join_pieces,
@@ -24,6 +25,11 @@ from olsq.sequence.jax.pieces import (
     pieces_of,
     scan_pieces,
 )
+from olsq.sequence.jax.platform import Target, by_platform
+from olsq.sequence.jax.precision import in_full_precision
+from olsq.sequence.jax.tiles import WIDEST
+
+CHUNK = 64  # tokens of a chunk on an accelerator
 
 
 def gate_tables(gates: Any, weight: Any, size: int, dtype: Any) -> tuple[Array, Any]:
@@ -63,7 +69,63 @@ def _gated_linear(
     q: Any, k: Any, v: Any, gates: Any, weight: Any, memory: Array, seen: Any = None,
     dtype: Any = None,
 ) -> tuple[Array, Array]:  # fmt: skip
-    """Run :func:`gated_linear` on a whole stream, not in pieces."""
+    """Run :func:`gated_linear` on a whole stream, not in pieces.
+
+    On a CPU chunk by chunk, in its cache; on an accelerator tile by tile, all chunks of a tile at
+    once.
+    """
+    length = seen.shape[1] if seen is not None else q.shape[1]
+
+    def choose(target: Target) -> int:
+        if target.cpu or length <= CHUNK:
+            return 0
+        numbers = memory.size if isinstance(memory.shape[0], int) else prod(memory.shape[1:])
+        return max(1, target.tile_bytes // (WIDEST * numbers))
+
+    def run(chunks: int) -> tuple[Array, Array]:
+        if not chunks:
+            return _chunk_by_chunk(q, k, v, gates, weight, memory, seen, dtype)
+        streams = {"q": q, "k": k, "v": v, "gates": None if gates is None else (gates, 1)}
+        count = -(-length // CHUNK)
+        tiles = -(-count // chunks)
+        return scan_chunks(
+            _tile, memory, {**streams, "weight": weight}, chunk=-(-count // tiles) * CHUNK,
+            seen=seen, dtype=dtype,
+        )  # fmt: skip
+
+    return by_platform(choose, run)
+
+
+def _tile(memory: Array, x: Any) -> tuple[Array, Array]:
+    """Run the recurrence on a tile (N, n C, ...): every chunk from the memory before it."""
+    length = x["k"].shape[1]
+    n = -(-length // CHUNK)
+
+    def cut(a: Any, fill: float = 0.0) -> Any:
+        if a is None:
+            return None
+        pad = [(0, 0), (0, n * CHUNK - length)] + [(0, 0)] * (a.ndim - 2)
+        a = jnp.pad(a, pad, constant_values=fill)
+        return a.reshape(a.shape[0] * n, CHUNK, *a.shape[2:])
+
+    def by_stream(a: Array) -> Array:
+        return a.reshape(-1, n, *a.shape[1:])
+
+    q, k, v, weight = (cut(x[name]) for name in ("q", "k", "v", "weight"))
+    table, zeta = gate_tables(cut(x["gates"], 1.0), weight, CHUNK, memory.dtype)
+    scores = jnp.einsum("ntk,nik->nti", q, k) * table
+    add = jnp.einsum("niv,nik->nvk", v, k * table[:, -1, :, None])
+    factor = jnp.ones(k.shape[:1], memory.dtype) if zeta is None else zeta[:, -1]
+    before, last = in_full_precision(states_before)(by_stream(factor), by_stream(add), memory)
+    past = jnp.einsum("ntk,nvk->ntv", q, before.reshape(add.shape))
+    out = jnp.einsum("nti,niv->ntv", scores, v) + (past if zeta is None else zeta[..., None] * past)
+    return last, out.reshape(-1, n * CHUNK, out.shape[-1])[:, :length]
+
+
+def _chunk_by_chunk(
+    q: Any, k: Any, v: Any, gates: Any, weight: Any, memory: Array, seen: Any, dtype: Any
+) -> tuple[Array, Array]:
+    """Run :func:`gated_linear` on a whole stream, one chunk after another."""
 
     def step(memory: Array, x: Any) -> tuple[Array, Array]:
         table, zeta = gate_tables(x["gates"], x["weight"], x["k"].shape[1], memory.dtype)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from olsq.local.jax.layout import Step
@@ -226,7 +227,7 @@ def own_matrices(systems: Systems) -> Array:
     """``S_t + ridge_t`` of every query, (R, B, d, d)."""
     step, keys = systems.step, systems.keys
     d, rows = keys.shape[-1], len(step.blocks)
-    low, high = jnp.tril_indices(d)
+    low, high = np.tril_indices(d)
     # about a centre near the block's means, lest the squares cancel
     centre = systems.mean.mean(1)
 

@@ -170,7 +170,7 @@ class SignedSystems(JaxSolver):
             # A derivative's right-hand side may meet an indefinite direction that its query did
             # not: NaN, since nothing else would report it.
             forward = (b == query).all(-1, keepdims=True)
-            x = jnp.where(sound[..., None], x, jnp.where(forward, 0, jnp.nan))
+            x = jnp.where(sound[..., None], x, jnp.where(forward, jnp.zeros_like(x), jnp.nan))
         return x, jnp.where(sound, steps, UNSOUND)
 
     def _solve_by_conjugate_gradient(self, systems: Chunks, b: Array) -> tuple[Array, Array]:
