@@ -25,10 +25,10 @@ from olsq.sequence.jax.platform import TILE_BYTES, Target, tuned_for
 RESULTS = Path(__file__).parents[1] / "results" / "accelerator_counts.json"
 BATCH, HEADS, WIDTH, LENGTH = 4, 8, 128, 8192
 RULES = (
-    "mesa", "gla", "gated_delta", "softmax", "mesa cg", "mamba2", "mesa_discounted", "linear",
-    "delta", "kda", "mlstm", "mesa_window", "sliding_window", "kalman", "rg_lru", "rwkv7", "gsa",
-    "forgetting", "comba", "retention", "hgrn2", "rwkv6", "longhorn", "mamba", "mamba3",
-    "gated_delta_product", "preconditioned_delta", "log_linear_mamba2", "ttt_linear", "ttt_mlp",
+    "mesa", "gla", "gated_delta", "softmax", "mesa cg", "mamba2", "linear", "mlstm", "retention",
+    "sliding_window", "delta", "hgrn2", "rg_lru", "forgetting", "kda", "mamba", "rwkv7", "gsa",
+    "longhorn", "ttt_linear", "mesa_window", "comba", "rwkv6", "mamba3", "log_linear_mamba2",
+    "gated_delta_product", "preconditioned_delta", "ttt_mlp", "kalman", "mesa_discounted",
     "mesa_channel", "intention",
 )  # fmt: skip
 LENGTHS = (1024, 2048, 4096, 16384, 32768, 65536)

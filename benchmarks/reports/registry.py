@@ -210,6 +210,12 @@ def devices(found: dict) -> Blocks:
     }
 
 
+def accelerator_counts(found: dict) -> Blocks:
+    from .accelerator_page import blocks
+
+    return blocks(found)
+
+
 def printed(page: str, *markers: str) -> Callable[[dict], Blocks]:
     """Blocks of a script that prints its tables: the first ones, in order."""
 
@@ -261,6 +267,9 @@ REPORTS = (
         dask_rows, 0.5, 90, ("img/how-far.png",),
     ),
     Report("devices", ("devices",), devices, 0.5, 20),
+    Report(
+        "accelerator_counts", ("accelerator_counts",), accelerator_counts, 0.1, 60,
+    ),
     Report("coverage", ("coverage",), printed("numerics.md", "coverage"), 0.02, 5, printed=True),
     Report(
         "interruptions", ("interruptions",), printed("numerics.md", "night", "silent start"), 0.02,

@@ -18,7 +18,8 @@ import jax
 
 from olsq.sequence.jax.pieces import count_of_pieces
 
-Choice, Result = TypeVar("Choice"), TypeVar("Result")
+Choice = TypeVar("Choice")
+Result = TypeVar("Result")
 
 # Bytes of the largest array of a tile where the accelerator's memory is not known. A tile has some
 # ten arrays of that size: 2.5 GiB fit the smallest accelerator of today (16 GB).

@@ -81,13 +81,13 @@ def solve_stream(
     the target ``on``.
     """
 
-    def choose(target: Target) -> tuple[Solver, Grid]:
-        chosen = solver.sized(chunk_length(stream.keys.shape[2], target))
+    def choose(target: Target) -> tuple[JaxSolver, Grid]:
+        form = solver.sized(chunk_length(stream.keys.shape[2], target)).jax()
         with tuned_for(target):
-            return chosen, Grid.of(stream, chosen.chunk)
+            return form, Grid.of(stream, form.options.chunk)
 
-    def run(choice: tuple[Solver, Grid]) -> Any:
-        return _solve_stream(stream, choice[0].jax(), unrolls, shards)
+    def run(choice: tuple[JaxSolver, Grid]) -> Any:
+        return _solve_stream(stream, choice[0], unrolls, shards)
 
     with tuned_for(on):
         return by_platform(choose, run)

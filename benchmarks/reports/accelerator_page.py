@@ -1,0 +1,123 @@
+"""The tables of docs/how-far.md about accelerators: counts, predictions, and times where there are
+any.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from benchmarks.support import accelerators
+from benchmarks.support.accelerators import DEVICES, SOLVES
+
+COUNTS = Path(__file__).parents[1] / "results" / "accelerator_counts.json"
+LENGTH, STREAMS, WIDTH = 8192, 32, 128
+WAYS = ("forward", "both")
+PREDICTED = ("mesa", "mesa cg", "gla", "gated_delta", "softmax")
+LENGTHS = (1024, 2048, 4096, 8192, 16384, 32768, 65536)
+
+
+def number(value: float, unit: float = 1) -> str:
+    """Write three figures at most, without an exponent."""
+    value /= unit
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def counts_table(found: dict[str, Any]) -> str:
+    """Table of what each rule's program does."""
+    lines = [
+        "| rule | iterations | kernels | Gflop | GB moved | largest array | temporaries |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    names = dict.fromkeys(key.split(", ")[0] for key in found["counts"])
+    for name in names:
+        pair = [found["counts"].get(f"{name}, {way}, {LENGTH}") for way in WAYS]
+        if None in pair:
+            continue
+        columns = (("iterations", 1), ("kernels", 1), ("flops", 1e9), ("bytes", 1e9))
+        cells = [" / ".join(number(one[key], unit) for one in pair) for key, unit in columns]
+        for key in ("largest", "temporary"):
+            cells.append(" / ".join(number(one[key], 1e9) for one in pair) + " GB")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def lengths_table(found: dict[str, Any]) -> str:
+    """Table of iterations and temporaries of the forward pass by length."""
+    names = [n for n in PREDICTED if f"{n}, forward, {LENGTHS[0]}" in found["counts"]]
+    head = "".join(f" {n}: iterations | temporaries |" for n in names)
+    lines = [f"| T |{head}", "|---" * (1 + 2 * len(names)) + "|"]
+    for t in LENGTHS:
+        rows = [found["counts"].get(f"{n}, forward, {t}") for n in names]
+        cells = [
+            f"{number(row['iterations'])} | {number(row['temporary'], 1e9)} GB" if row else "| "
+            for row in rows
+        ]
+        lines.append(f"| {t:,} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def prediction_table(found: dict[str, Any]) -> str:
+    """Table of predicted milliseconds, with the largest term of each."""
+    lines = [f"| predicted, ms | {' | '.join(DEVICES)} |", "|---" * (1 + len(DEVICES)) + "|"]
+
+    def row(name: str, pair: Any, exact: bool) -> None:
+        cells = []
+        for device in DEVICES:
+            made = [accelerators.predict(counts, device, exact) for counts in pair]
+            times = " / ".join(number(1e3 * seconds) for seconds, _ in made)
+            cells.append(f"{times} ({made[0][1]})")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+
+    for name in PREDICTED:
+        pair = [found["counts"].get(f"{name}, {way}, {LENGTH}") for way in WAYS]
+        if None not in pair:
+            row(f"olsq {name}", pair, name in SOLVES)
+    for name in ("mesa", "gla"):
+        made = accelerators.fused(name, LENGTH, STREAMS, WIDTH)
+        row(f"flash-linear-attention {name}", [made[way] for way in WAYS], False)
+    least = accelerators.fused("mesa", LENGTH, STREAMS, WIDTH)
+    for label, kept in (("factors only", False), ("everything", True)):
+        pair = [found["counts"].get(f"mesa, {way}, {LENGTH}") for way in WAYS]
+        if None in pair:
+            continue
+        made = [
+            accelerators.chunk_kernel(counts, least[way]["bytes"])
+            if kept else accelerators.factor_kernel(counts)
+            for counts, way in zip(pair, WAYS, strict=True)
+        ]  # fmt: skip
+        row(f"olsq mesa, {label} in one kernel", made, True)
+    return "\n".join(lines)
+
+
+def measured_table(stored: dict[str, Any]) -> str:
+    """Table of measured milliseconds and errors beside the prediction for the device."""
+    counts = json.loads(COUNTS.read_text())["counts"] if COUNTS.exists() else {}
+    device = next((n for n in DEVICES if n.split()[-1] in stored["device"]), None)
+    lines = [
+        f"| {stored['device']} | error | forward, ms | forward + backward, ms | predicted, ms |",
+        "|---|---|---|---|---|",
+    ]
+    for key, row in stored["rows"].items():
+        if "refused" in row:
+            lines.append(f"| {key} | {row.get('error', float('nan')):.1e} | {row['refused']} | | |")
+            continue
+        method, rule = key.split(", ")[0].split(" ", 1)
+        found = [counts.get(f"{rule}, {way}, {key.split(', ')[2]}") for way in WAYS]
+        guess = ""
+        if device and method == "olsq" and None not in found:
+            made = [accelerators.predict(one, device, rule in SOLVES)[0] for one in found]
+            guess = " / ".join(number(1e3 * seconds) for seconds in made)
+        times = " | ".join(number(1e3 * row[way]) for way in WAYS)
+        lines.append(f"| {key} | {row['error']:.1e} | {times} | {guess} |")
+    return "\n".join(lines)
+
+
+def blocks(found: dict[str, Any]) -> dict[tuple[str, str | None], str]:
+    """Texts of the page."""
+    return {
+        ("how-far.md", "accelerator counts"): counts_table(found),
+        ("how-far.md", "accelerator lengths"): lengths_table(found),
+        ("how-far.md", "accelerator prediction"): prediction_table(found),
+    }
