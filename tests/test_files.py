@@ -111,7 +111,7 @@ def test_leftovers_of_killed_writers_go(tmp_path):
     with files.Draft(tmp_path / "f"):  # of a writer that lives; the first in this process tidies
         assert not (tmp_path / dead).exists()
         (tmp_path / dead).write_text("")
-        draft._tidied.clear()
+        draft._tidied_targets.clear()
         write(tmp_path / "f", "")
         assert len([name for name in os.listdir(tmp_path) if name.endswith(".tmp")]) == 4
     assert sorted(os.listdir(tmp_path)) == sorted([other, foreign, kept, linked, "f"])

@@ -1,4 +1,4 @@
-"""Reprs of results that hold arrays: what there is, in a few lines."""
+"""Short reprs of results that hold arrays."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-MOST_NUMBERS = 16  # of an array that is shown whole
-MOST_CHARACTERS = 200  # of anything else
+MOST_NUMBERS = 16  # longer arrays are shown by shape and dtype
+MOST_CHARACTERS = 200  # longer reprs of other values are cut
 
 
 def brief_repr(self: Any) -> str:
@@ -34,7 +34,7 @@ def brief_repr(self: Any) -> str:
 
 
 def brief(value: Any) -> str:
-    """Return a value's repr, or of a large one what it is."""
+    """Return a value's repr, or the shape, dtype or length of a large one."""
     if isinstance(value, dict):
         items = ", ".join(f"{key!r}: {brief(entry)}" for key, entry in value.items())
         return f"{{{items}}}" if len(items) <= MOST_CHARACTERS else f"dict of {len(value)}"

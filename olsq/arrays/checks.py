@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from olsq.problem import RIDGE_MODES
 
-_PLAIN = {np.ndarray, np.int32, float, type(None)}  # types that are not JAX's
+_PLAIN = {np.ndarray, np.int32, float, type(None)}  # common types that are known not to be JAX's
 
 
 def check_real(name: str, x: Any) -> None:

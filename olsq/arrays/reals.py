@@ -38,22 +38,23 @@ def real_array(values: Any, name: str) -> NDArray:
     if type(values) is float or (type(values) is np.ndarray and values.dtype in _KEPT):
         return np.asarray(values)
     if isinstance(values, np.ma.MaskedArray):
-        return _filled(values, name)
+        return _fill_masked(values, name)
     if hasattr(values, "toarray") and hasattr(values, "nnz"):
         raise TypeError(
             f"Sparse data was passed for {name}, but dense data is required. "
             "Use '.toarray()' to convert to a dense numpy array."
         )
     if isinstance(values, (list, tuple)) and any(isinstance(v, np.ma.MaskedArray) for v in values):
-        return _filled(np.ma.array(values), name)
-    return _from_array(_gathered(values, name), name)
+        return _fill_masked(np.ma.array(values), name)
+    return _from_array(_to_numpy(values, name), name)
 
 
-def _no() -> bool:
+def _never() -> bool:
+
     return False
 
 
-def _gathered(values: Any, name: str) -> NDArray:
+def _to_numpy(values: Any, name: str) -> NDArray:
     """Convert ``values`` to one NumPy array, of whatever dtype."""
     to_numpy = getattr(values, "to_numpy", None)
     if callable(getattr(values, "collect", None)) and hasattr(values, "collect_schema"):
@@ -67,10 +68,12 @@ def _gathered(values: Any, name: str) -> NDArray:
         dtypes: list[Any] = list(columns) if hasattr(columns, "__iter__") else [columns]  # type: ignore
         # pandas dtypes have a kind, those of Polars do not
         kinds = {getattr(dtype, "kind", "") for dtype in dtypes}
-        if kinds & {"m", "M"} or any(getattr(t, "is_temporal", _no)() for t in dtypes):
-            raise _no_dates(name)
+        if kinds & {"m", "M"} or any(getattr(t, "is_temporal", _never)() for t in dtypes):
+            raise _dates_error(name)
         if kinds <= set("biuf") and not all(isinstance(dtype, np.dtype) for dtype in dtypes):
             single = all(dtype.itemsize == 4 and dtype.kind == "f" for dtype in dtypes)
+            # float32 stays float32 only where every column is; pandas' nullable dtypes need
+            # na_value, for np.asarray would make objects of them
             return to_numpy(dtype=np.float32 if single else np.float64, na_value=np.nan)
         return np.asarray(to_numpy())
     except (TypeError, ValueError) as error:
@@ -84,7 +87,7 @@ def _from_arrow(values: Any, name: str) -> NDArray:
     table = hasattr(values, "column_names")
     columns = [np.asarray(column) for column in (values.columns if table else [values])]
     if any(column.dtype.kind in "mM" for column in columns):
-        raise _no_dates(name)
+        raise _dates_error(name)
     if not table:
         return columns[0]
     return np.column_stack(columns) if columns else np.empty((values.num_rows, 0))
@@ -98,17 +101,17 @@ def _from_array(array: NDArray, name: str) -> NDArray:
         with np.errstate(over="ignore"):  # a long double that is too large is infinite
             return array.astype(np.float64)
     if kind == "O":
-        return np.array([_number(v, name) for v in array.flat]).reshape(array.shape)
+        return np.array([_to_float(v, name) for v in array.flat]).reshape(array.shape)
     if kind == "c":
-        raise _no_complex(name)
+        raise _complex_error(name)
     if kind in "mM":
-        raise _no_dates(name)
+        raise _dates_error(name)
     if kind in "SUT":
-        raise _no_text(name, array.flat[0] if array.size else "")
+        raise _text_error(name, array.flat[0] if array.size else "")
     raise ValueError(f"{name} must be numeric, got an array of dtype {array.dtype}")
 
 
-def _filled(values: np.ma.MaskedArray, name: str) -> NDArray:
+def _fill_masked(values: np.ma.MaskedArray, name: str) -> NDArray:
     """Return a masked array's data with NaN where it is masked, whatever lies under the mask."""
     mask = np.ma.getmaskarray(values)
     data = np.ma.getdata(values)
@@ -119,7 +122,7 @@ def _filled(values: np.ma.MaskedArray, name: str) -> NDArray:
     return np.where(mask, array.dtype.type(np.nan), array) if mask.any() else array
 
 
-def _number(value: Any, name: str) -> float:
+def _to_float(value: Any, name: str) -> float:
     """Convert one entry of an object array to a float."""
     if type(value) is float:
         return value
@@ -128,11 +131,11 @@ def _number(value: Any, name: str) -> float:
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value[()]
     if isinstance(value, (str, bytes, bytearray)):
-        raise _no_text(name, value)
+        raise _text_error(name, value)
     if isinstance(value, (complex, np.complexfloating)):
-        raise _no_complex(name)
+        raise _complex_error(name)
     if isinstance(value, _DATES):
-        raise _no_dates(name)
+        raise _dates_error(name)
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError) as error:
@@ -140,21 +143,21 @@ def _number(value: Any, name: str) -> float:
         raise kind(f"{name} must be numeric: {error}") from None
 
 
-def _no_text(name: str, value: Any) -> ValueError:
+def _text_error(name: str, value: Any) -> ValueError:
     return ValueError(
         f"{name} must be numeric, got text such as {shown(value)}: convert it first, "
         "for instance with astype(float)"
     )
 
 
-def _no_complex(name: str) -> ValueError:
+def _complex_error(name: str) -> ValueError:
     return ValueError(
         f"{name} must be real. Complex data not supported: pass the real and imaginary parts as "
         "separate columns"
     )
 
 
-def _no_dates(name: str) -> ValueError:
+def _dates_error(name: str) -> ValueError:
     return ValueError(
         f"{name} must be numeric, got dates or durations: turn them into numbers first, for "
         "instance (t - t0) / np.timedelta64(1, 'D')"

@@ -1,4 +1,4 @@
-"""Feature builders for streams: lags, filters, seasons, trends, levels.
+"""Feature builders for streams: lags, filters, seasonal terms, trends, indicators of levels.
 
 Each is a scikit-learn transformer that also continues from call to call and from file to file,
 and none looks ahead: row t's features know the rows before t, of X also row t itself where a lag

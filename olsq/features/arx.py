@@ -9,7 +9,7 @@ from olsq.features.parameters import check_integer
 
 
 def arx_taps(na: Any, nb: Any, delay: Any) -> Taps:
-    """Lags of y and of X, from the orders."""
+    """Return the lags of y and of X that the orders and the delay of an ARX model mean."""
     of_y, of_x = check_integer("na", na, 0), check_integer("nb", nb, 0)
     first = check_integer("delay", delay, 0)
     if of_y + of_x == 0:

@@ -1,4 +1,4 @@
-"""What all feature builders share: calls that start, continue or only look, and files.
+"""Base class of the feature builders: continuing a stream, looking ahead, and saving.
 
 A builder is a pure function: ``_build(state, rows) -> features, state``.  The public methods
 differ in the state they start from and in whether they keep the new one; after an error the state
@@ -40,13 +40,13 @@ class FeatureBuilder(Parameters):
     """
 
     carry: bool
-    _text = False  # whether arrays of text and objects are read
-    _uses_y = False  # whether features are made of y
+    _text = False  # whether X may be an array of text or objects
+    _uses_y = False  # whether y's history is needed
 
     # -- to be given by subclasses ----------------------------------------------------------------
 
     def _check_parameters(self) -> None:
-        """Raise for a parameter out of range."""
+        """Raise ValueError for a parameter that is out of range."""
         raise NotImplementedError
 
     def _open(self, table: Table) -> State:
@@ -62,7 +62,7 @@ class FeatureBuilder(Parameters):
         raise NotImplementedError
 
     def _restart(self, state: State, table: Table) -> State:
-        """The state of a new stream, with what ``fit`` learned but no rows."""
+        """Return the state at the start of a new stream, with what ``fit`` learned but no rows."""
         return self._open(table)
 
     # -- public -----------------------------------------------------------------------------------
@@ -89,11 +89,12 @@ class FeatureBuilder(Parameters):
         return self
 
     def fit_transform(self, X: Any, y: ArrayLike | None = None) -> Any:
-        """:meth:`fit`, and the features of its rows: array (n, k), float64."""
+        """Call :meth:`fit` and return the features of its rows: array (n, k), float64."""
         return self._run(X, y, restart=True)
 
     def partial_transform(self, X: Any, y: ArrayLike | None = None) -> Any:
-        """Features of the rows that follow those of earlier calls; then these are history too.
+        """Return the features of the rows that follow those of earlier calls, and append these to
+        them.
 
         Parameters
         ----------
@@ -116,7 +117,7 @@ class FeatureBuilder(Parameters):
         return self._run(X, y, restart=False)
 
     def peek(self, X: Any, y: ArrayLike | None = None) -> Any:
-        """What :meth:`partial_transform` would return, without taking the rows as history.
+        """Return what :meth:`partial_transform` would, without taking the rows as history.
 
         y may be left out: the features of the first row do not need it, those of later rows are
         NaN where they would be made of it.  Without X and y: of one row.
@@ -128,7 +129,8 @@ class FeatureBuilder(Parameters):
         return self._wrap(self._build(self._state, table, True)[0], table)
 
     def transform(self, X: Any, y: ArrayLike | None = None) -> Any:
-        """Features of X as a stream of its own, or with ``carry`` of the rows after :meth:`fit`'s.
+        """Return features of X as a stream of its own, or with ``carry`` as rows after
+        :meth:`fit`'s.
 
         Parameters
         ----------
@@ -147,7 +149,7 @@ class FeatureBuilder(Parameters):
         return self._wrap(self._build(state, table, False)[0], table)
 
     def get_feature_names_out(self, input_features: ArrayLike | None = None) -> NDArray[np.object_]:
-        """Names of the features: array (k,) of str.
+        """Return the names of the features: array (k,) of str.
 
         Parameters
         ----------
@@ -186,12 +188,10 @@ class FeatureBuilder(Parameters):
         files.write(path, *self._snapshot(metadata))
 
     def to_bytes(self, *, metadata: dict[str, Any] | None = None) -> bytes:
-        """The bytes that :meth:`save` would write, for a database; ``olsq.loads`` continues."""
+        """Return the bytes that :meth:`save` would write, for ``olsq.loads``."""
         return files.packed(*self._snapshot(metadata))
 
-    def _snapshot(
-        self, metadata: dict[str, Any] | None
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _snapshot(self, metadata: dict[str, Any] | None) -> tuple[dict[str, Any], dict[str, Any]]:
         from olsq.features.files import snapshot
 
         self._require_fitted()
@@ -199,12 +199,12 @@ class FeatureBuilder(Parameters):
         return snapshot(self, self._state, metadata or {})
 
     def set_output(self, *, transform: str | None = None) -> Self:
-        """Choose what methods return: "default" (arrays), "pandas" or "polars" frames.
+        """Set what methods return: "default" (arrays), "pandas" or "polars" frames.
 
         None leaves it.  Where nothing was chosen, scikit-learn's ``transform_output`` decides.
         """
         if transform is not None:
-            output.check(transform)
+            output.check_kind(transform)
             self._output = transform
         return self
 
@@ -250,15 +250,15 @@ class FeatureBuilder(Parameters):
         return table
 
     def _wrap(self, features: NDArray[np.float64], table: Table) -> Any:
-        kind = output.chosen(self.__dict__.get("_output"))
+        kind = output.choose_kind(self.__dict__.get("_output"))
         if kind == "default":
             return features
-        return output.frame(kind, features, self.get_feature_names_out(), table.index)
+        return output.make_frame(kind, features, self.get_feature_names_out(), table.index)
 
     def _adopt(
         self, state: State, width: int, targets: int, names: list[str] | None, metadata: Any
     ) -> None:
-        """Take over what a file holds, which has been checked."""
+        """Take over the state read from a file, which has been checked."""
         if names is not None:
             self.feature_names_in_ = np.asarray(names, dtype=object)
         self.n_features_in_, self._targets, self.metadata_ = width, targets, metadata
@@ -299,7 +299,7 @@ class FeatureBuilder(Parameters):
 
 
 class _Columns:
-    """The names of an Arrow table, as pandas' and Polars' frames give them."""
+    """Gives an Arrow table's column names as ``columns``, as frames of pandas and Polars do."""
 
     def __init__(self, columns: Any) -> None:
         self.columns = columns

@@ -1,4 +1,4 @@
-"""A builder's class and parameters as plain data: what files hold, and what must not change."""
+"""Describe a builder's class and parameters as plain data, for files and to detect changes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ _PLAIN = (str, int, float, bool, type(None))
 
 
 def described(builder: Any) -> dict[str, Any]:
-    """``{"builder": class, "parameters": {...}}`` with lists, numbers, text and builders only."""
+    """Return ``{"builder": class, "parameters": {...}}`` of plain data only."""
     values = builder.get_params(deep=False)
     parameters = {name: plain(value) for name, value in values.items()}
     return {"builder": type(builder).__name__, "parameters": parameters}
 
 
 def plain(value: Any) -> Any:
-    """A parameter's value as data that JSON can hold; text where it cannot."""
+    """Convert a parameter's value to data that JSON can hold, or to its repr."""
     if isinstance(value, np.generic):
         return plain(value.item())
     if isinstance(value, _PLAIN):

@@ -1,4 +1,4 @@
-"""Builders in state files: parameters and history, every field checked before it is used."""
+"""State files of builders: parameters and history, every field checked before it is used."""
 
 from __future__ import annotations
 
@@ -16,15 +16,13 @@ from olsq.online.files.invariants import MOST_ROWS
 _FIELDS = {"features", "state", "n_features", "n_targets", "feature_names", "metadata"}
 
 
-def snapshot(
-    builder: Any, state: Any, metadata: Any
-) -> tuple[dict[str, Any], dict[str, NDArray]]:
-    """Header and arrays of a builder's file; ValueError for what JSON cannot hold."""
+def snapshot(builder: Any, state: Any, metadata: Any) -> tuple[dict[str, Any], dict[str, NDArray]]:
+    """Return the header and arrays of a builder's file; ValueError for what JSON cannot hold."""
     arrays: dict[str, NDArray] = {}
     names = getattr(builder, "feature_names_in_", None)
     header = {
         "features": described(builder),
-        "state": _parted(state, "", arrays),
+        "state": _extract_arrays(state, "", arrays),
         "n_features": builder.n_features_in_,
         "n_targets": builder._targets,
         "feature_names": None if names is None else list(names),
@@ -34,16 +32,17 @@ def snapshot(
         json.dumps(header)
         if json.loads(json.dumps(metadata)) != metadata or not isinstance(metadata, dict):
             raise TypeError("metadata must be a dictionary of lists, numbers and text")
-        _rebuilt(header["features"])
+        # the check that a reader will make, now, while the builder is still there
+        _construct_builder(header["features"])
     except (TypeError, ValueError) as error:
         raise ValueError(f"{type(builder).__name__} cannot be saved: {error}") from None
     return header, arrays
 
 
 def restore(path: str | os.PathLike[str], header: dict[str, Any], arrays: Any) -> Any:
-    """The builder that a file holds; StateFileError if it holds anything else."""
+    """Rebuild the builder that a file holds; StateFileError if the file holds anything else."""
     try:
-        return _restored(header, dict(arrays))
+        return _rebuild_from(header, dict(arrays))
     except files.UNUSABLE as error:
         raise files.StateFileError(
             f"{os.fspath(path)} is no state file that olsq wrote, though its checksum is right: "
@@ -51,7 +50,7 @@ def restore(path: str | os.PathLike[str], header: dict[str, Any], arrays: Any) -
         ) from None
 
 
-def _restored(header: dict[str, Any], arrays: dict[str, NDArray]) -> Any:
+def _rebuild_from(header: dict[str, Any], arrays: dict[str, NDArray]) -> Any:
     if header.keys() != _FIELDS:
         raise ValueError(f"fields {sorted(header)} are not {sorted(_FIELDS)}")
     width, targets, names = (header[k] for k in ("n_features", "n_targets", "feature_names"))
@@ -63,9 +62,9 @@ def _restored(header: dict[str, Any], arrays: dict[str, NDArray]) -> Any:
         raise ValueError(f"feature_names cannot be {names!r}")
     if not isinstance(header["metadata"], dict):
         raise ValueError("metadata must be an object")
-    builder = _rebuilt(header["features"])
+    builder = _construct_builder(header["features"])
     builder._check_parameters()
-    state = _joined(header["state"], "", arrays)
+    state = _insert_arrays(header["state"], "", arrays)
     if arrays:
         raise ValueError(f"array {min(arrays)!r} does not belong there")
     builder._check_state(state, width, targets)
@@ -73,72 +72,77 @@ def _restored(header: dict[str, Any], arrays: dict[str, NDArray]) -> Any:
     return builder
 
 
-def _kinds() -> dict[str, Any]:
+def _builder_classes() -> dict[str, Any]:
     from olsq import features
 
     names = [n for n in features.__all__ if n not in ("FeatureBuilder", "Formula")]
     return {name: getattr(features, name) for name in names}
 
 
-def _rebuilt(description: Any) -> Any:
-    """A builder with the parameters described, nothing else."""
+def _construct_builder(description: Any) -> Any:
+    """Construct a builder from its description, with those parameters and nothing else."""
     if not isinstance(description, dict) or description.keys() != {"builder", "parameters"}:
         raise ValueError("a builder is an object with builder and parameters")
-    kind = _kinds().get(description["builder"])
+    kind = _builder_classes().get(description["builder"])
     if kind is None:
         raise ValueError(f"there is no builder {description['builder']!r} in this olsq")
     parameters = description["parameters"]
     if not isinstance(parameters, dict) or not parameters.keys() <= set(kind._parameter_names()):
         raise ValueError(f"{description['builder']} has no parameters {parameters!r}")
-    return kind(**{name: _value(v) for name, v in parameters.items()})
+    return kind(**{name: _construct_value(v) for name, v in parameters.items()})
 
 
-def _value(value: Any) -> Any:
+def _construct_value(value: Any) -> Any:
     if isinstance(value, list):
-        return [_value(v) for v in value]
+        return [_construct_value(v) for v in value]
     if isinstance(value, dict) and value.keys() == {"builder", "parameters"}:
-        return _rebuilt(value)
+        return _construct_builder(value)
     return value
 
 
-def _parted(state: Any, prefix: str, arrays: dict[str, NDArray]) -> Any:
-    """The state with a mark in the place of every array, which goes to ``arrays``."""
+def _extract_arrays(state: Any, prefix: str, arrays: dict[str, NDArray]) -> Any:
+    """Replace every array of the state by a marker and move it to ``arrays``."""
     if isinstance(state, np.ndarray):
         arrays[prefix] = state
         return {"array": prefix}
     if isinstance(state, dict):
-        return {k: _parted(v, f"{prefix}.{k}" if prefix else k, arrays) for k, v in state.items()}
+        return {
+            k: _extract_arrays(v, f"{prefix}.{k}" if prefix else k, arrays)
+            for k, v in state.items()
+        }
     if isinstance(state, list):
-        return [_parted(v, f"{prefix}.{i}", arrays) for i, v in enumerate(state)]
+        return [_extract_arrays(v, f"{prefix}.{i}", arrays) for i, v in enumerate(state)]
     return state
 
 
-def _joined(state: Any, prefix: str, arrays: dict[str, NDArray]) -> Any:
-    """The inverse; takes arrays out of ``arrays``."""
+def _insert_arrays(state: Any, prefix: str, arrays: dict[str, NDArray]) -> Any:
+    """Put the arrays back in place of their markers, taking them out of ``arrays``."""
     if isinstance(state, dict):
         if state.keys() == {"array"}:
             if state["array"] != prefix or prefix not in arrays:
                 raise ValueError(f"array {prefix!r} is missing")
             return arrays.pop(prefix)
-        return {k: _joined(v, f"{prefix}.{k}" if prefix else k, arrays) for k, v in state.items()}
+        return {
+            k: _insert_arrays(v, f"{prefix}.{k}" if prefix else k, arrays) for k, v in state.items()
+        }
     if isinstance(state, list):
-        return [_joined(v, f"{prefix}.{i}", arrays) for i, v in enumerate(state)]
+        return [_insert_arrays(v, f"{prefix}.{i}", arrays) for i, v in enumerate(state)]
     return state
 
 
 def check_keys(state: Any, keys: set[str]) -> None:
-    """A state is an object with these fields."""
+    """Raise ValueError unless a state is a dictionary with exactly these fields."""
     if not isinstance(state, dict) or state.keys() != keys:
         raise ValueError(f"a state must have the fields {sorted(keys)}")
 
 
 def check_columns(columns: Any, width: int) -> None:
-    """Columns of X by their positions."""
+    """Raise ValueError unless ``columns`` is a list of positions of columns of X."""
     if not isinstance(columns, list) or not all(type(c) is int and 0 <= c < width for c in columns):
         raise ValueError(f"columns cannot be {columns!r}")
 
 
 def check_count(name: str, value: Any) -> None:
-    """A number of rows."""
+    """Raise ValueError unless ``value`` can be a number of rows."""
     if type(value) is not int or not 0 <= value <= MOST_ROWS:
         raise ValueError(f"{name} cannot be {value!r}")

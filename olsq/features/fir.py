@@ -1,4 +1,4 @@
-"""Taps of a finite impulse response."""
+"""Finite impulse responses: the last values of X."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Formulas over a stream of frames, by formulaic, with lags that reach over the edges of blocks."""
+"""Formulas over a stream of frames, by formulaic, with lags that reach into earlier blocks."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Formula:
         self.history = history
 
     def partial_transform(self, data: Any) -> tuple[Any, Any]:
-        """Regressors and targets of the rows that follow those of earlier calls.
+        """Return regressors and targets of the rows that follow those of earlier calls.
 
         Parameters
         ----------
@@ -86,22 +86,24 @@ class Formula:
             Polars' for a Polars frame, otherwise pandas', with the index of ``data``.
         y : series (n,), frame (n, m), or None without targets
         """
-        frame, kind, index = _pandas(data)
+        frame, kind, index = _to_pandas(data)
         first = not hasattr(self, "_spec")
         spec, depth, needs = (
             self._learn(frame) if first else (self._spec, self.history_, self._needs)
         )
-        joined = self._after_history(frame, needs, depth, first)
-        X, y = self._matrices(spec, joined, len(frame), targets=True)
+        joined = self._prepend_history(frame, needs, depth, first)
+        X, y = self._compute_sides(spec, joined, len(frame), targets=True)
         if first:
             self._spec, self.history_, self._needs = spec, depth, needs
             self.feature_names_ = list(X.columns)
             self.target_names_ = [] if y is None else list(y.columns)
         self._tail = joined.iloc[len(joined) - min(depth, len(joined)) :]
-        return _out(X, kind, index), None if y is None else _out(y, kind, index, series=True)
+        return _to_caller(X, kind, index), None if y is None else _to_caller(
+            y, kind, index, series=True
+        )
 
     def peek(self, data: Any) -> Any:
-        """Regressors of the rows that follow, without taking them as history.
+        """Return regressors of the rows that follow, without taking them as history.
 
         Columns that only the targets, or lags of one row or more, are made of may be absent.
         """
@@ -109,16 +111,18 @@ class Formula:
             raise not_fitted(
                 self, "This Formula has seen no rows. Call 'partial_transform' before 'peek'."
             )
-        frame, kind, index = _pandas(data)
+        frame, kind, index = _to_pandas(data)
         frame = frame.copy()
         for name in self._needs:
             if name not in frame:
                 frame[name] = np.nan
-        joined = self._after_history(frame, self._needs, self.history_, False)
-        return _out(self._matrices(self._spec, joined, len(frame), False)[0], kind, index)
+        joined = self._prepend_history(frame, self._needs, self.history_, False)
+        return _to_caller(
+            self._compute_sides(self._spec, joined, len(frame), False)[0], kind, index
+        )
 
     def _learn(self, frame: Any) -> tuple[Any, int, list[str]]:
-        """formulaic's specification with what its transforms learn, rows of history, variables."""
+        """Return formulaic's specification after learning, the rows of history, the variables."""
         try:
             import formulaic
             from formulaic.errors import FactorEvaluationError
@@ -132,7 +136,7 @@ class Formula:
         depth = lag_depth(parsed) if self.history is None else self.history
         if not isinstance(depth, (int, np.integer)) or depth < 0:
             raise ValueError(f"history must be an integer >= 0, got {shown(self.history)}")
-        needs, absent = _variables(parsed, list(frame.columns))
+        needs, absent = _list_variables(parsed, list(frame.columns))
         if absent:
             raise ValueError(
                 f"formula {self.formula!r} needs columns {absent}; data has {list(frame.columns)}"
@@ -151,8 +155,8 @@ class Formula:
             ) from None
         return learned.model_spec, int(depth), needs
 
-    def _after_history(self, frame: Any, needs: list[str], depth: int, first: bool) -> Any:
-        """The rows with those before them on top: at first, rows of missing values."""
+    def _prepend_history(self, frame: Any, needs: list[str], depth: int, first: bool) -> Any:
+        """Prepend the rows of history, which for the first block are rows of missing values."""
         import pandas as pd
 
         if absent := [n for n in needs if n not in frame]:
@@ -161,42 +165,42 @@ class Formula:
         if first:
             tail = own.iloc[[0] * depth].copy()
             for name in needs:
-                tail[name] = _missing(tail[name])
+                tail[name] = _missing_like(tail[name])
         else:
             tail = self._tail
         return pd.concat([tail, own], ignore_index=True) if len(tail) else own
 
-    def _matrices(self, spec: Any, joined: Any, n: int, targets: bool) -> tuple[Any, Any]:
-        """Regressors and targets of the last n rows."""
+    def _compute_sides(self, spec: Any, joined: Any, n: int, targets: bool) -> tuple[Any, Any]:
+        """Compute regressors and targets of the last n rows."""
         sides = spec if hasattr(spec, "rhs") else None
         regressors = spec if sides is None else spec.rhs
-        X = self._matrix(regressors, joined, n)
+        X = self._compute_matrix(regressors, joined, n)
         y = None
         if targets and sides is not None and hasattr(spec, "lhs"):
-            y = self._matrix(spec.lhs, joined, n)
+            y = self._compute_matrix(spec.lhs, joined, n)
         return X, y
 
-    def _matrix(self, spec: Any, joined: Any, n: int) -> Any:
+    def _compute_matrix(self, spec: Any, joined: Any, n: int) -> Any:
         import pandas as pd
 
         with warnings.catch_warnings():  # of levels that were not learned: they become NaN below
             warnings.simplefilter("ignore")
             matrix = spec.get_model_matrix(joined, na_action="ignore")
         out = pd.DataFrame(matrix).astype(np.float64).iloc[len(joined) - n :].copy()
-        unseen = _unseen_rows(spec, joined)
+        unseen = _find_unseen_levels(spec, joined)
         for columns, rows in unseen:
             out.loc[rows[len(joined) - n :], [c for c in columns if c in out]] = np.nan
         return out
 
 
 def lag_depth(parsed: Any) -> int:
-    """Rows that the formula's lags reach back; ValueError for one that looks ahead."""
-    codes = [tree for tree, _ in _expressions(parsed)]
-    return max((_reach(tree.body) for tree in codes), default=0)
+    """Return how many rows the formula's lags reach back; ValueError for one that looks ahead."""
+    codes = [tree for tree, _ in _parse_factors(parsed)]
+    return max((_total_lag(tree.body) for tree in codes), default=0)
 
 
-def _expressions(parsed: Any) -> list[tuple[ast.Expression, dict[str, str]]]:
-    """Each factor as Python, and what its names in backquotes stand for."""
+def _parse_factors(parsed: Any) -> list[tuple[ast.Expression, dict[str, str]]]:
+    """Parse each factor as Python; return it with what its names in backquotes stand for."""
     found = []
     sides = [getattr(parsed, name) for name in ("lhs", "rhs") if hasattr(parsed, name)]
     for term in [term for side in sides or [parsed] for term in side]:
@@ -210,13 +214,13 @@ def _expressions(parsed: Any) -> list[tuple[ast.Expression, dict[str, str]]]:
     return found
 
 
-def _variables(parsed: Any, columns: list[str]) -> tuple[list[str], list[str]]:
-    """Columns of a frame that a formula uses, and names that should be columns and are not.
+def _list_variables(parsed: Any, columns: list[str]) -> tuple[list[str], list[str]]:
+    """List the columns of a frame that a formula uses, and quoted names that are not columns.
 
     formulaic's own list leaves out what is inside of transforms that learn.
     """
     used, absent = set(), set()
-    for tree, quoted in _expressions(parsed):
+    for tree, quoted in _parse_factors(parsed):
         for node in ast.walk(tree):
             if isinstance(node, ast.Name):
                 name = quoted.get(node.id, node.id)
@@ -227,8 +231,9 @@ def _variables(parsed: Any, columns: list[str]) -> tuple[list[str], list[str]]:
     return sorted(used), sorted(absent)
 
 
-def _reach(node: ast.AST) -> int:
-    inner = max((_reach(child) for child in ast.iter_child_nodes(node)), default=0)
+def _total_lag(node: ast.AST) -> int:
+    """Add up the rows of nested lags at and below a node."""
+    inner = max((_total_lag(child) for child in ast.iter_child_nodes(node)), default=0)
     if not (isinstance(node, ast.Call) and getattr(node.func, "id", "") == "lag"):
         return inner
     given = node.args[1:2] + [keyword.value for keyword in node.keywords if keyword.arg == "k"]
@@ -243,18 +248,19 @@ def _reach(node: ast.AST) -> int:
     return inner + k
 
 
-def _missing(column: Any) -> Any:
-    """A column like this one, of missing values."""
+def _missing_like(column: Any) -> Any:
+    """Return a column of missing values with the dtype of ``column`` where it has them."""
     if column.dtype.kind in "biu":
         return column.astype(np.float64) * np.nan
     return column.where(np.zeros(len(column), bool))
 
 
-def _unseen_rows(spec: Any, joined: Any) -> list[tuple[list[str], Any]]:
-    """Columns of every categorical variable, and the rows (n,) whose level was not learned."""
+def _find_unseen_levels(spec: Any, joined: Any) -> list[tuple[list[str], Any]]:
+    """List the columns of every categorical variable with the rows (n,) of levels not learned."""
     found = []
     for name, (_, state) in spec.encoder_state.items():
         known = state.get("categories")
+        # the variable in "C(name, ...)" or "name"; anything more complicated is left alone
         variable = re.fullmatch(r"(?:C\(\s*)?([A-Za-z_]\w*)(?:\s*[,)].*)?", str(name))
         if known is None or variable is None or variable[1] not in joined:
             continue
@@ -269,8 +275,8 @@ def _unseen_rows(spec: Any, joined: Any) -> list[tuple[list[str], Any]]:
     return found
 
 
-def _pandas(data: Any) -> tuple[Any, str, Any]:
-    """A frame as pandas', what came in, and its index."""
+def _to_pandas(data: Any) -> tuple[Any, str, Any]:
+    """Convert a frame to pandas'; return it, the library of the original, and its index."""
     import pandas as pd
 
     if isinstance(data, pd.DataFrame):
@@ -283,8 +289,8 @@ def _pandas(data: Any) -> tuple[Any, str, Any]:
     return pd.DataFrame(columns), kind, None
 
 
-def _out(frame: Any, kind: str, index: Any, series: bool = False) -> Any:
-    """The frame in the kind that came in; a single target as a series."""
+def _to_caller(frame: Any, kind: str, index: Any, series: bool = False) -> Any:
+    """Convert a pandas frame to the caller's library; return a single target as a series."""
     if kind == "polars":
         import polars as pl
 

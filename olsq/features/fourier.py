@@ -1,4 +1,4 @@
-"""Seasons as sines and cosines."""
+"""Seasonal terms as sines and cosines."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Fourier(FeatureBuilder):
         self._waves()
 
     def _waves(self) -> list[tuple[Any, int, bool]]:
-        """(period, harmonic, whether its sine is there) of every pair."""
+        """List (period, harmonic, whether it has a sine) of every frequency."""
         alone = isinstance(self.period, (str, int, float, np.number))
         periods = [self.period] if alone else list(self.period)
         if isinstance(self.order, (int, np.integer)):
@@ -128,6 +128,7 @@ class Fourier(FeatureBuilder):
                     "period in their unit"
                 )
             if period not in phase:
+                # k times the phase is reduced again, so that the cosine's argument stays below 2 pi
                 phase[period] = times.phases(t, are_stamps, period)
             angle = 2 * np.pi * np.mod(k * phase[period], 1.0)
             parts += ([np.sin(angle)] if sine else []) + [np.cos(angle)]

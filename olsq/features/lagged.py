@@ -1,4 +1,4 @@
-"""What builders of lagged values share: a history of the last rows."""
+"""Base class of builders of lagged values, with a history of the last rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class LaggedBuilder(FeatureBuilder):
     of: Any
 
     def _taps(self) -> Taps:
-        """Lags, from the parameters."""
+        """Return the lags that the parameters ask for."""
         raise NotImplementedError
 
     @property
@@ -51,7 +51,7 @@ class LaggedBuilder(FeatureBuilder):
         return {"columns": columns, "tail": np.full((self._depth(), width), np.nan)}
 
     def _places(self, columns: list[int], targets: int) -> list[tuple[int, int]]:
-        """(source, lag) of every feature: those of y first, all lags of a source together."""
+        """List (source, lag) of every feature: those of y first, all lags of a source together."""
         taps, n_x = self._taps(), len(columns)
         own = [(n_x + j, lag) for j in range(max(targets, 1) if taps.y else 0) for lag in taps.y]
         return own + [(j, lag) for j in range(n_x) for lag in taps.X]

@@ -1,4 +1,4 @@
-"""Earlier values of y or of columns of X."""
+"""Lagged values of y or of columns of X."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Polynomials of lagged values."""
+"""Polynomials of lagged values of y and X."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from olsq.features.lagged import LaggedBuilder, Taps
 from olsq.features.parameters import check_integer
 from olsq.features.table import Table
 
-MOST_FEATURES = 10_000  # beyond it a state of d^2 numbers does not fit a machine
+MOST_FEATURES = 10_000  # with more, a state of d^2 numbers (800 MB) does not fit most machines
 
 
 class NARX(LaggedBuilder):
@@ -86,7 +86,7 @@ class NARX(LaggedBuilder):
             )
 
     def _monomials(self, p: int) -> list[tuple[int, ...]]:
-        """Indices of the factors of every monomial."""
+        """List the factors' indices of every monomial, by degree."""
         return [
             term
             for degree in range(1, int(self.degree) + 1)

@@ -1,4 +1,4 @@
-"""Indicators of levels, with a fixed number of columns."""
+"""Indicator columns of levels, in a fixed number."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ class OneHot(FeatureBuilder):
         ):
             raise ValueError(f"levels must be a sequence, got {self.levels!r}")
 
-    def _given(self, count: int) -> list[list[Level]]:
-        """``levels`` of each of ``count`` columns."""
+    def _given_levels(self, count: int) -> list[list[Level]]:
+        """Return ``levels`` as one list for each of ``count`` columns."""
         own = list(self.levels)
         nested = bool(own) and all(isinstance(v, (list, tuple, np.ndarray)) for v in own)
         groups = own if nested else [own]
@@ -91,7 +91,7 @@ class OneHot(FeatureBuilder):
             )
         found = []
         for group in groups:
-            known = [_level(v) for v in group]
+            known = [_read_level(v) for v in group]
             if not known or None in known or len(set(known)) < len(known):
                 raise ValueError(
                     f"levels must be at least one, none missing and none twice, got {group!r}"
@@ -103,28 +103,31 @@ class OneHot(FeatureBuilder):
         if table.X is None:
             raise ValueError("OneHot requires X: its features are made of it")
         columns = table.find(self.of, self)
-        levels = [[] for _ in columns] if self.levels is None else self._given(len(columns))
+        levels = [[] for _ in columns] if self.levels is None else self._given_levels(len(columns))
         return {"columns": columns, "levels": levels}
 
     def _restart(self, state: State, table: Table) -> State:
         return state
 
-    def _room(self, known: list[Level]) -> int:
-        """Levels that a column of X has columns for."""
+    def _capacity(self, known: list[Level]) -> int:
+        """Return the number of levels for which a column of X has indicator columns."""
         return len(known) if self.levels is not None else int(self.max_levels)
 
     def _build(self, state: State, table: Table, learn: bool) -> tuple[NDArray[np.float64], State]:
         blocks, learned = [], []
         for column, known in zip(state["columns"], state["levels"], strict=True):
-            values = _values(table.raw(column), table.label(column))
-            room, index = self._room(known), {level: i for i, level in enumerate(known)}
+            values = _read_levels(table.raw(column), table.label(column))
+            room, index = self._capacity(known), {level: i for i, level in enumerate(known)}
             if learn and len(index) < room:
+                # dict.fromkeys: every value once, in order of appearance
                 for value in dict.fromkeys(values):
                     if value is not None and value not in index and len(index) < room:
                         index[value] = len(index)
             code = np.array([-1 if v is None else index.get(v, room) for v in values], np.int64)
             block = np.zeros((table.n, room + 1))
-            block[np.arange(table.n), code] = 1.0  # a missing one in the last, for now
+            block[np.arange(table.n), code] = (
+                1.0  # code -1 sets the last column, overwritten with NaN below
+            )
             block[code < 0] = np.nan
             first = 1 if self.drop == "first" else 0
             blocks.append(block[:, first : room + (self.unseen == "other")])
@@ -135,7 +138,7 @@ class OneHot(FeatureBuilder):
         names = []
         for column, known in zip(state["columns"], state["levels"], strict=True):
             own = [f"{labels[column]}={level}" for level in known]
-            own += [f"{labels[column]}=?{i}" for i in range(len(known), self._room(known))]
+            own += [f"{labels[column]}=?{i}" for i in range(len(known), self._capacity(known))]
             own = own[1 if self.drop == "first" else 0 :]
             names += own + [f"{labels[column]}=other"] * (self.unseen == "other")
         return names
@@ -146,31 +149,31 @@ class OneHot(FeatureBuilder):
         levels = state["levels"]
         if not isinstance(levels, list) or len(levels) != len(state["columns"]):
             raise ValueError("levels do not belong to the columns")
-        if sum(self._room(known) for known in levels) > MOST:
+        if sum(self._capacity(known) for known in levels) > MOST:
             raise ValueError(f"more than {MOST:,} levels cannot be features")
-        if self.levels is not None and levels != self._given(len(levels)):
+        if self.levels is not None and levels != self._given_levels(len(levels)):
             raise ValueError("levels are not those given")
         for known in levels:
-            fits = isinstance(known, list) and len(known) <= self._room(known)
+            fits = isinstance(known, list) and len(known) <= self._capacity(known)
             if (
                 not fits
                 or None in known
-                or [_level(v) for v in known] != known
+                or [_read_level(v) for v in known] != known
                 or len(set(known)) < len(known)
             ):
                 raise ValueError(f"levels cannot be {known!r}")
 
 
-def _values(column: Any, name: str) -> list[Level | None]:
-    """A column's values as Python's own, missing ones as None."""
+def _read_levels(column: Any, name: str) -> list[Level | None]:
+    """Return a column's values as Python objects, missing ones as None."""
     array = column.to_numpy() if hasattr(column, "to_numpy") else np.asarray(column)
     if np.asarray(array).dtype.kind in "mMc":
         raise ValueError(f"{name} must be text, numbers or booleans to be levels, not dates")
-    return [_level(v, name) for v in np.asarray(array, dtype=object).tolist()]
+    return [_read_level(v, name) for v in np.asarray(array, dtype=object).tolist()]
 
 
-def _level(value: Any, name: str = "levels") -> Level | None:
-    """One level; None where it is missing."""
+def _read_level(value: Any, name: str = "levels") -> Level | None:
+    """Return one level as a Python object, or None if it is missing."""
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or type(value).__name__ in ("NAType", "NaTType"):

@@ -1,4 +1,4 @@
-"""What transformers return: arrays, or frames with the features' names."""
+"""Return features as arrays, or as frames with the features' names."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from numpy.typing import NDArray
 KINDS = ("default", "pandas", "polars")
 
 
-def check(kind: str) -> None:
-    """Refuse what is not one of the kinds."""
+def check_kind(kind: str) -> None:
+    """Raise ValueError if ``kind`` is not one of the kinds of output."""
     if kind not in KINDS:
         raise ValueError(f"transform must be one of {', '.join(map(repr, KINDS))}, got {kind!r}")
 
 
-def chosen(own: str | None) -> str:
-    """The builder's own choice, else that of scikit-learn's configuration where it is in use."""
+def choose_kind(own: str | None) -> str:
+    """Return the builder's own choice, or scikit-learn's configuration where that is imported."""
     if own is not None:
         return own
     sklearn = sys.modules.get("sklearn")
     return "default" if sklearn is None else sklearn.get_config()["transform_output"]
 
 
-def frame(kind: str, features: NDArray, names: NDArray[np.object_], index: Any) -> Any:
-    """Features as a frame; pandas' has the index of the frame that came in."""
+def make_frame(kind: str, features: NDArray, names: NDArray[np.object_], index: Any) -> Any:
+    """Build a frame of features; for pandas with the index of the frame that was given."""
     if kind == "pandas":
         import pandas as pd
 

@@ -1,4 +1,4 @@
-"""Checks of builders' parameters."""
+"""Checks of builders' parameters: integers and lags."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def check_integer(name: str, value: Any, least: int, most: int | None = MOST) ->
 
 
 def check_lags(lags: Any, least: int) -> Sequence[int]:
-    """Lags from one number (1 up to it) or a sequence; each at least ``least``, none twice."""
+    """Return lags from a number (1 up to it) or a sequence, each at least ``least``, none twice."""
     if isinstance(lags, (int, np.integer)):
         return range(1, check_integer("lags", lags, 1) + 1)
     if isinstance(lags, str) or not hasattr(lags, "__iter__"):

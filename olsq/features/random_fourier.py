@@ -1,4 +1,4 @@
-"""Random Fourier features: a kernel's regression as an exact linear one."""
+"""Random Fourier features, which turn kernel regression into linear regression."""
 
 from __future__ import annotations
 
@@ -82,11 +82,11 @@ class RandomFourier(FeatureBuilder):
         if table.X is None:
             raise ValueError("RandomFourier requires X: its features are made of it")
         columns = table.find(self.of, self)
-        frequencies, phases = self._drawn(len(columns))
+        frequencies, phases = self._draw(len(columns))
         return {"columns": columns, "frequencies": frequencies, "phases": phases}
 
-    def _drawn(self, d: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Frequencies (d, n) and phases (n,)."""
+    def _draw(self, d: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Draw the frequencies (d, n) and phases (n,) from the seed."""
         rng, n = np.random.default_rng(int(self.seed)), int(self.n_components)
         phases = rng.uniform(0.0, 2 * np.pi, n)
         if self.kernel == "laplacian":

@@ -1,4 +1,4 @@
-"""The rows of one call, of whatever kind: what builders read columns from."""
+"""The rows of one call, from which builders read columns: an array, frame or Arrow table, and y."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from olsq.arrays.reals import real_array
 from olsq.online.rows.frames import check_same_index
 from olsq.online.rows.inputs import check_X
 
-_MIXED = "OUSTmM"  # dtypes that are not numbers, of which columns are read one by one
+_MIXED = "OUSTmM"  # kinds of dtypes that are not numbers; their columns are read one by one
 
 
 class Table(NamedTuple):
-    """n rows of an X that was given, and of the y that belongs to it."""
+    """The n rows of X and y of one call."""
 
     n: int
     X: Any  # a frame, or an array (n, width); None without one
@@ -26,14 +26,14 @@ class Table(NamedTuple):
     index: Any = None  # of a pandas frame
 
     def raw(self, column: int) -> Any:
-        """One column as it is."""
+        """Return one column as it is."""
         if self.names is None:
             return self.X[:, column]
         taken = self.X[self.names[column]]
         return taken.to_numpy(zero_copy_only=False) if hasattr(taken, "combine_chunks") else taken
 
     def numbers(self, columns: list[int]) -> NDArray[np.float64]:
-        """Some columns as float64 (n, k), missing entries as NaN."""
+        """Return some columns as float64 (n, k), missing entries as NaN."""
         if self.names is None and self.X.dtype.kind not in _MIXED:
             return np.asarray(self.X[:, columns], np.float64)
         out = np.empty((self.n, len(columns)))
@@ -42,11 +42,13 @@ class Table(NamedTuple):
         return out
 
     def label(self, column: int) -> str:
-        """What a column is called in errors and in feature names."""
+        """Return a column's name for errors and for feature names."""
         return f"x{column}" if self.names is None else self.names[column]
 
     def find(self, of: Any, builder: object) -> list[int]:
-        """Indices of the columns that ``of`` names: None or "X" for all, names or positions."""
+        """Find the indices of the columns that ``of`` names: None or "X" for all, names or
+        positions.
+        """
         if of is None or (isinstance(of, str) and of == "X" and "X" not in (self.names or [])):
             return list(range(self.width))
         found = []
@@ -68,7 +70,7 @@ class Table(NamedTuple):
 
 
 def frame_names(X: Any) -> list[str] | None:
-    """Column names of a pandas, Polars or Arrow table, or a mapping of arrays; None otherwise."""
+    """Return column names of a pandas, Polars or Arrow table, or a mapping of arrays; else None."""
     names = getattr(X, "column_names", None)
     if names is None and not isinstance(X, np.ndarray):
         names = getattr(X, "columns", None)
@@ -76,7 +78,7 @@ def frame_names(X: Any) -> list[str] | None:
 
 
 def read_table(X: Any, y: Any, builder: Any, n_features: int | None, *, text: bool) -> Table:
-    """Rows of X and y, checked as far as every builder needs it.
+    """Check X and y as far as every builder needs it, and return their rows.
 
     ``text`` says whether an array may hold text and objects; frames may, column by column.
     """
@@ -115,7 +117,7 @@ def read_table(X: Any, y: Any, builder: Any, n_features: int | None, *, text: bo
 
 
 def read_y(y: Any) -> tuple[NDArray[np.float64] | None, int]:
-    """y as float64 (n, m), and m; 0 for a one-dimensional one."""
+    """Return y as float64 (n, m), and m, or 0 if y is one-dimensional."""
     if y is None:
         return None, 0
     array = np.asarray(real_array(y, "y"), np.float64)

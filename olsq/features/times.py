@@ -1,4 +1,4 @@
-"""Where rows are in time: by their number, or by a column of numbers or time stamps."""
+"""Times of rows from a column of numbers or time stamps, and their phases."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from olsq.online.rows.durations import parse_duration
 
 
 def duration(text: Any, name: str) -> int:
-    """Nanoseconds of a duration such as "7D", "24h" or "365.25D"."""
+    """Return the nanoseconds of a duration such as "7D", "24h" or "365.25D"."""
     if not isinstance(text, str):
         raise ValueError(f"{name} of time stamps must be text such as '7D' or '24h', got {text!r}")
     return int(parse_duration(text, name).length)
 
 
 def stamps(column: Any) -> NDArray[np.int64] | None:
-    """Nanoseconds since 1970 of a column of time stamps, NaT as the least integer; else None.
+    """Return a column of time stamps as nanoseconds since 1970, NaT as the least integer; else
+    None.
 
     Stamps with a time zone count from 1970 in UTC.
     """
@@ -40,7 +41,7 @@ def stamps(column: Any) -> NDArray[np.int64] | None:
 
 
 def read_times(table: Table, column: int) -> tuple[NDArray[Any], bool]:
-    """A column's times: float64 numbers, or int64 nanoseconds with True."""
+    """Return a column's times: float64 numbers with False, or int64 nanoseconds with True."""
     found = stamps(table.raw(column))
     if found is not None:
         return found, True
@@ -48,15 +49,16 @@ def read_times(table: Table, column: int) -> tuple[NDArray[Any], bool]:
 
 
 def missing(times: NDArray[Any], are_stamps: bool) -> NDArray[np.bool_]:
-    """Which times are not known."""
+    """Mark the times that are missing."""
     return times == np.iinfo(np.int64).min if are_stamps else ~np.isfinite(times)
 
 
 def phases(times: NDArray[Any], are_stamps: bool, period: Any) -> NDArray[np.float64]:
-    """``(t mod period) / period`` in [0, 1), without rounding t; NaN where t is missing."""
+    """Compute ``(t mod period) / period`` in [0, 1), without rounding t; NaN where t is missing."""
     gone = missing(times, are_stamps)
     if are_stamps:
         whole = duration(period, "period")
+        # in integers, so that nanoseconds since 1970 (1e18) lose nothing
         out = np.mod(times, whole) / whole
     else:
         with np.errstate(invalid="ignore"):
@@ -66,7 +68,7 @@ def phases(times: NDArray[Any], are_stamps: bool, period: Any) -> NDArray[np.flo
 
 
 def check_period(period: Any) -> None:
-    """A positive number, or a duration."""
+    """Raise ValueError unless ``period`` is a positive number or a duration."""
     if isinstance(period, str):
         duration(period, "period")
         return

@@ -1,4 +1,4 @@
-"""Polynomials of time."""
+"""Trends as polynomials of time."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Trend(FeatureBuilder):
                 raise ValueError(f"{name} must be a {rule} number, got {shown(value)}")
 
     def _stamp_units(self) -> tuple[int, int]:
-        """Origin and scale in nanoseconds."""
+        """Return origin and scale in nanoseconds."""
         scale = times.duration(self.scale, "scale")
         try:
             origin = (
@@ -108,6 +108,7 @@ class Trend(FeatureBuilder):
             t, are_stamps = state["rows"] + np.arange(table.n), False
         if are_stamps:
             origin, scale = self._stamp_units()
+            # the difference in integers: float64 would round nanoseconds since 1970 to 256
             u = np.where(times.missing(t, True), np.nan, (t - origin) / scale)
         elif isinstance(self.scale, str):
             raise ValueError(
@@ -116,7 +117,7 @@ class Trend(FeatureBuilder):
             )
         else:
             u = (t - float(self.origin)) / float(self.scale)
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore"):  # an infinite feature makes the regression skip the row
             repeated = np.repeat(u[:, None], int(self.degree), axis=1)
             powers: NDArray[Any] = np.cumprod(repeated, axis=1)
         return powers, {**state, "rows": state["rows"] + table.n}

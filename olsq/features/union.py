@@ -1,4 +1,4 @@
-"""Several builders side by side."""
+"""The features of several builders side by side."""
 
 from __future__ import annotations
 

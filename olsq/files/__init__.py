@@ -1,4 +1,4 @@
-"""Files that are complete under their name, or not there: all that the package writes goes here."""
+"""Writing files so that they are complete under their name or absent."""
 
 from olsq.files.appended import AppendedFile
 from olsq.files.atomic import write_atomically

@@ -1,4 +1,4 @@
-"""A log: a file that grows by whole lines."""
+"""A log file that grows by whole lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files written in one go."""
+"""Writing a file atomically from given bytes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from olsq.files.draft import Draft
 
 
 def write_atomically(path: str | os.PathLike[str], *pieces: bytes | memoryview) -> None:
-    """Give ``pieces``, one after the other, the name ``path`` once they are on the disk.
+    """Write ``pieces``, one after the other, to ``path``, which changes once all are on the disk.
 
     Until then nothing changes; of several writers at once the last to finish wins, whole.  Links
     and permissions are kept as by :class:`olsq.files.Draft`.

@@ -46,7 +46,7 @@ else:
 
 
 def lock_if_possible(descriptor: int) -> bool:
-    """:func:`try_lock`, but True where the file system has no locks."""
+    """Lock an open file without waiting; True also where the file system has no locks."""
     try:
         return try_lock(descriptor)
     except OSError:
@@ -54,7 +54,7 @@ def lock_if_possible(descriptor: int) -> bool:
 
 
 def is_named(descriptor: int, name: str) -> bool:
-    """Whether ``name`` is still that of the open file: another process may have removed it."""
+    """Test whether ``name`` still refers to the open file: another process may have removed it."""
     try:
         there = os.stat(name, follow_symlinks=False)
     except OSError:

@@ -1,4 +1,4 @@
-"""A file under construction beside its target."""
+"""A file that is written under a temporary name beside its target."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from olsq.files.names import (
 )
 
 _WINDOWS = os.name == "nt"  # there, an open file can neither be renamed nor removed
-_tidied: set[str] = set()
+# targets whose folder this process has searched for abandoned drafts
+_tidied_targets: set[str] = set()
 
 
 class Draft:
@@ -74,7 +75,7 @@ class Draft:
         self.path = os.fspath(path)
         self._target = os.path.realpath(self.path)
         old = status_of_old(self.path, self._target)
-        _tidy(self._target)
+        _tidy_once(self._target)
         # What replaces a private file is never more public than that.
         self._place, descriptor = self._create(0o666 if old is None else 0o600)
         self.file = open(descriptor, "r+b")  # noqa: SIM115
@@ -131,26 +132,26 @@ class Draft:
         return os.path.basename(self._place)
 
     def write(self, data: bytes | memoryview) -> None:
-        """Append ``data``."""
-        with self._errors_named():
+        """Append ``data`` to the draft."""
+        with self._name_path_in_errors():
             self.file.write(data)
 
     def sync(self) -> None:
-        """Force what was written onto the disk."""
-        with self._errors_named():
+        """Force the data written so far onto the disk."""
+        with self._name_path_in_errors():
             self.file.flush()
             os.fsync(self.file.fileno())
 
     def cut(self, length: int) -> None:
-        """Drop everything after the first ``length`` bytes, and go on there."""
-        with self._errors_named():
+        """Drop everything after the first ``length`` bytes and continue from there."""
+        with self._name_path_in_errors():
             self.file.flush()
             self.file.truncate(length)
             self.file.seek(length)
 
     @property
     def kept_name(self) -> str:
-        """The name that :meth:`keep` gives, and :meth:`adopt` takes from then on."""
+        """Name that :meth:`keep` will give the draft, for :meth:`adopt`."""
         return self.name.removesuffix(TEMPORARY) + KEPT if self._temporary else self.name
 
     @property
@@ -158,18 +159,18 @@ class Draft:
         return self._place.endswith(TEMPORARY)
 
     def keep(self) -> None:
-        """Give the draft a name that no tidying removes: a later run may go on with it.
+        """Rename the draft so that it is never tidied away, and a later run can continue it.
 
         Record :attr:`kept_name` first.  Killed in between, the process leaves a draft that
         :meth:`adopt` still finds; the other way round it would leave one that nobody knows of.
         """
         if self._temporary:
-            with self._errors_named():
+            with self._name_path_in_errors():
                 self._move(os.path.join(os.path.dirname(self._place), self.kept_name))
 
     def commit(self) -> None:
         """Force everything onto the disk and give it the name of the file."""
-        with self._errors_named():
+        with self._name_path_in_errors():
             old = status_of_old(self.path, self._target)
             self.file.flush()
             if old is not None:
@@ -189,7 +190,7 @@ class Draft:
         self.close()
 
     def close(self) -> None:
-        """Close the draft as it is."""
+        """Close the draft and leave it on the disk."""
         # What could not be written (the disk is full) cannot be written now either.
         with contextlib.suppress(OSError):
             self.file.close()
@@ -204,7 +205,7 @@ class Draft:
         self.discard()
 
     def _create(self, mode: int) -> tuple[str, int]:
-        with self._errors_named():
+        with self._name_path_in_errors():
             while True:
                 place = temporary_name(self._target)
                 descriptor = os.open(place, CREATE, mode)  # less the umask, as for any new file
@@ -223,8 +224,8 @@ class Draft:
             self.file.seek(0, os.SEEK_END)
 
     @contextlib.contextmanager
-    def _errors_named(self) -> Iterator[None]:
-        """Let errors of the system say the name that the caller knows."""
+    def _name_path_in_errors(self) -> Iterator[None]:
+        """Raise errors of the system again with the path that the caller gave."""
         try:
             yield
         except OSError as error:
@@ -236,6 +237,7 @@ class Draft:
 def _keep_permissions(descriptor: int, place: str, old: os.stat_result) -> None:
     if hasattr(os, "fchown"):
         with contextlib.suppress(OSError):  # only the administrator may
+            # the owner before the mode: chown clears the set-user and set-group bits
             os.fchown(descriptor, old.st_uid, old.st_gid)
         os.fchmod(descriptor, stat.S_IMODE(old.st_mode))
     else:
@@ -252,21 +254,21 @@ def _sync_folder(target: str) -> None:
             os.close(directory)
 
 
-def _tidy(target: str) -> None:
-    """Remove what killed processes have left of this file; once in every process."""
-    if target in _tidied:
+def _tidy_once(target: str) -> None:
+    """Remove the drafts of this target that killed processes left, once per process."""
+    if target in _tidied_targets:
         return
-    _tidied.add(target)
+    _tidied_targets.add(target)
     folder, base = os.path.split(target)
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if is_temporary(entry.name, base):
                 with contextlib.suppress(OSError):
-                    _remove_if_left(entry.path)
+                    _remove_if_abandoned(entry.path)
 
 
-def _remove_if_left(place: str) -> None:
-    """Remove a temporary file unless its writer lives, and so holds its lock."""
+def _remove_if_abandoned(place: str) -> None:
+    """Remove a temporary file unless its writer is alive and so holds its lock."""
     if _WINDOWS:
         os.unlink(place)  # fails if it is open anywhere
         return

@@ -1,4 +1,4 @@
-"""One function for every file that olsq writes, one for the same as bytes."""
+"""`load` for every file that olsq writes, and `loads` for the same content as bytes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def load(path: str | os.PathLike[str]) -> Any:
         return load_model(path)  # pyright: ignore[reportArgumentType]
     from olsq.online.files import format as files
 
-    return _restored(os.fspath(path), *files.read(path))
+    return _rebuild(os.fspath(path), *files.read(path))
 
 
 def loads(data: bytes | bytearray | memoryview) -> Any:
@@ -87,11 +87,11 @@ def loads(data: bytes | bytearray | memoryview) -> Any:
         raise TypeError(f"data must be bytes, got {type(data).__name__}{advice}")
     from olsq.online.files import format as files
 
-    return _restored("data", *files.unpacked(bytes(data), "data"))
+    return _rebuild("data", *files.unpacked(bytes(data), "data"))
 
 
-def _restored(name: str, header: dict[str, Any], arrays: dict[str, NDArray]) -> Any:
-    """The estimator or builder that header and arrays describe; ``name`` is for errors."""
+def _rebuild(name: str, header: dict[str, Any], arrays: dict[str, NDArray]) -> Any:
+    """Rebuild the estimator or builder of a header and arrays; ``name`` is for errors."""
     if "features" in header:
         from olsq.features.files import restore as restore_builder
 

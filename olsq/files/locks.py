@@ -73,13 +73,13 @@ def locked(*paths: Path) -> Iterator[None]:
 def _lock(place: str, shown: str) -> Iterator[None]:
     descriptor = _open_locked(place, shown)
     try:
-        _sign(descriptor)
+        _write_owner(descriptor)
         yield
     finally:
         # Removed while still locked: who has opened the same file meanwhile finds, once he has its
         # lock, that it is no longer the one of this name.
         if not _WINDOWS:
-            _remove(place, descriptor)
+            _remove_lock_file(place, descriptor)
         os.close(descriptor)
         if _WINDOWS:
             with contextlib.suppress(OSError):  # fails if another process has it open
@@ -88,15 +88,15 @@ def _lock(place: str, shown: str) -> Iterator[None]:
 
 def _open_locked(place: str, shown: str) -> int:
     while True:
-        descriptor = _open(place)
+        descriptor = _open_lock_file(place)
         try:
-            _check(descriptor, place)
+            _check_is_lock(descriptor, place)
             try:
                 free = try_lock(descriptor)
             except OSError:  # a file system without locks
                 return descriptor
             if not free:
-                raise InUseError(f"another run is writing {shown}{_owner(descriptor)}")
+                raise InUseError(f"another run is writing {shown}{_describe_owner(descriptor)}")
             if is_named(descriptor, place):
                 return descriptor
         except BaseException:
@@ -105,27 +105,27 @@ def _open_locked(place: str, shown: str) -> int:
         os.close(descriptor)  # of a run that was just ending
 
 
-def _open(place: str) -> int:
+def _open_lock_file(place: str) -> int:
     try:
         return os.open(place, os.O_RDWR | os.O_CREAT | NO_FOLLOW, 0o666)
     except PermissionError:  # left by another user: it can be locked, if not written
         return os.open(place, os.O_RDONLY | NO_FOLLOW)
 
 
-def _check(descriptor: int, place: str) -> None:
-    """Raise FileExistsError if the file is not one that :func:`_sign` has written, nor empty."""
+def _check_is_lock(descriptor: int, place: str) -> None:
+    """Raise FileExistsError if the file is neither empty nor written by :func:`_write_owner`."""
     status = os.fstat(descriptor)
     ours = stat.S_ISREG(status.st_mode) and status.st_nlink <= 1
-    if not ours or (status.st_size and not _content(descriptor).startswith(_MAGIC)):
+    if not ours or (status.st_size and not _read_content(descriptor).startswith(_MAGIC)):
         raise FileExistsError(errno.EEXIST, f"{place} is in the way, and no lock of olsq", place)
 
 
-def _content(descriptor: int) -> str:
+def _read_content(descriptor: int) -> str:
     os.lseek(descriptor, 0, os.SEEK_SET)
     return os.read(descriptor, 1000).decode("utf-8", "replace")
 
 
-def _sign(descriptor: int) -> None:
+def _write_owner(descriptor: int) -> None:
     now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
     text = f"{_MAGIC}\n{os.getpid()}\n{now}\n{socket.gethostname()}\n"
     with contextlib.suppress(OSError):  # another user's, or the disk is full: the lock holds
@@ -134,10 +134,10 @@ def _sign(descriptor: int) -> None:
         os.write(descriptor, text.encode())
 
 
-def _owner(descriptor: int) -> str:
-    """Who has the lock, as far as the file says it."""
+def _describe_owner(descriptor: int) -> str:
+    """Return " (process 12, since 10:30)" as read from the lock file, or "" if it does not say."""
     try:
-        magic, pid, since, host = _content(descriptor).splitlines()[:4]
+        magic, pid, since, host = _read_content(descriptor).splitlines()[:4]
         began = datetime.datetime.fromisoformat(since).astimezone()
     except (ValueError, OSError):  # not yet written
         return ""
@@ -148,7 +148,7 @@ def _owner(descriptor: int) -> str:
     return f" (process {pid}{place}, since {began:{'%H:%M' if today else '%Y-%m-%d %H:%M'}})"
 
 
-def _remove(place: str, descriptor: int) -> None:
+def _remove_lock_file(place: str, descriptor: int) -> None:
     with contextlib.suppress(OSError):
         if is_named(descriptor, place):
             os.unlink(place)

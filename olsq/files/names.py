@@ -1,4 +1,4 @@
-"""Names: the file that a path leads to, and the temporary files and the lock beside it."""
+"""Resolving paths, and naming the temporary files and locks beside them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import stat
 
 Path = str | os.PathLike[str]
 
-TEMPORARY = ".tmp"  # of a process that is writing: worthless without it
-KEPT = ".part"  # recorded in a state, from which a later run goes on
+TEMPORARY = ".tmp"  # of a draft being written, worthless once its process has died
+KEPT = ".part"  # of a draft whose name a state records, so that a later run continues it
 _LONGEST = 180  # bytes of a name; with what is added it stays below the 255 of most file systems
 _KEPT_NAME = re.compile(r"\..+\.[0-9a-f]{16}\.part", re.DOTALL)
 
@@ -24,19 +24,19 @@ def temporary_name(target: str, ending: str = TEMPORARY) -> str:
 
 
 def is_temporary(name: str, base: str) -> bool:
-    """Whether ``name`` is one that :func:`temporary_name` gives to temporary files of ``base``."""
+    """Test whether ``name`` is a temporary name of ``base``, as made by :func:`temporary_name`."""
     start = f".{stem(base)}."
     return name.startswith(start) and bool(re.fullmatch(r"[0-9a-f]{16}\.tmp", name[len(start) :]))
 
 
 def is_kept(name: str) -> bool:
-    """Whether ``name`` is that of a draft kept for a later run, and no path to another folder."""
+    """Test whether ``name`` is that of a kept draft, and not a path into another folder."""
     separators = {os.sep, os.altsep or os.sep}
     return bool(_KEPT_NAME.fullmatch(name)) and not separators & set(name)
 
 
 def stem(base: str) -> str:
-    """Return ``base``, or where it is too long to be lengthened its beginning and a digest."""
+    """Return ``base``, or its beginning and a digest where a longer name would be too long."""
     encoded = os.fsencode(base)
     if len(encoded) <= _LONGEST:
         return base
@@ -45,7 +45,7 @@ def stem(base: str) -> str:
 
 
 def same_file(one: Path, other: Path) -> bool:
-    """Whether two paths lead to the same file, or would once it is there.
+    """Test whether two paths lead to the same file, or would once it exists.
 
     Links are followed; hard links, and names that the file system takes for the same (in upper and
     lower case, say), are the same file too.

@@ -42,18 +42,19 @@ def write(path: Path, arrays: Mapping[str, NDArray], metadata: Mapping[str, str]
     """
     order = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))  # aligned, as theirs
     header: dict[str, Any] = {"__metadata__": dict(sorted(metadata.items()))}
-    pieces, place = [], 0
+    pieces, offset = [], 0
     for name in order:
         array = arrays[name]
         header[name] = {
             "dtype": DTYPES[array.dtype.name],
             "shape": list(array.shape),
-            "data_offsets": [place, place + array.nbytes],
+            "data_offsets": [offset, offset + array.nbytes],
         }
-        place += array.nbytes
+        offset += array.nbytes
         little = array.dtype.byteorder != ">" and sys.byteorder == "little"
-        pieces.append(_bytes(array if little else array.byteswap()))
+        pieces.append(_as_bytes(array if little else array.byteswap()))
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    # the format wants the arrays to begin at a multiple of 8 bytes
     text += b" " * (-len(text) % 8)
     write_atomically(path, len(text).to_bytes(8, "little"), text, *pieces)
 
@@ -61,7 +62,7 @@ def write(path: Path, arrays: Mapping[str, NDArray], metadata: Mapping[str, str]
 def read(
     path: Path, check: Callable[[list[str], dict[str, str]], object]
 ) -> tuple[Arrays, dict[str, str]]:
-    """Read arrays and metadata.
+    """Read a file's arrays and metadata.
 
     Parameters
     ----------
@@ -88,7 +89,7 @@ def read(
 
 
 def metadata(path: Path) -> dict[str, str]:
-    """Read the metadata alone; errors as those of :func:`read`."""
+    """Read a file's metadata alone; raises the errors of :func:`read`."""
     if not os.path.exists(path):
         raise FileNotFoundError(f"there is no file {path}")
     try:
@@ -105,9 +106,9 @@ def checksum(start: bytes, arrays: Mapping[str, NDArray], label: Callable[..., s
     total = hashlib.sha256(start)
     for name, array in sorted(arrays.items()):
         total.update(label(name, array).encode())
-        total.update(_bytes(array))
+        total.update(_as_bytes(array))
     return total.hexdigest()
 
 
-def _bytes(array: NDArray) -> memoryview:
+def _as_bytes(array: NDArray) -> memoryview:
     return array.reshape(-1).view(np.uint8).data

@@ -1,4 +1,4 @@
-"""What every way of forgetting has."""
+"""Base class of the ways of forgetting, and the checks of their options."""
 
 from __future__ import annotations
 
@@ -35,35 +35,37 @@ class Forgetting(ABC):
 
     @property
     def length(self) -> Any:
-        """The option that is a length of time: text or a number; None where rows count."""
+        """The option that is a length of time (text or a number); None where rows are counted."""
         return None if self.TIMED is None else getattr(self, self.TIMED)
 
     @property
     @abstractmethod
     def window(self) -> float:
-        """The steady-state window in rows: see the class."""
+        """The steady-state window in rows, defined by each class."""
 
     def window_for(self, n_coefficients: int) -> float:
-        """The steady-state window in rows where so many coefficients are excited alike.
+        """Return the steady-state window in rows where ``n_coefficients`` are excited alike.
 
         That of one coefficient, ``window``, for every strategy but ``Directional``.
         """
         return self.window
 
     def row_factor(self) -> float:
-        """The factor of a row, if it is one number that no data decide; else 1."""
+        """Return the factor of every row if it is one number that no data decide, else 1."""
         return 1.0
 
     def options(self) -> NDArray[np.float64]:
-        """The numbers (8,) for the kernel."""
+        """Return the numbers (8,) that the kernel reads, placed as in ``entries``."""
         return np.zeros(N_OPTIONS)
 
     def vectors(self, n_coefficients: int) -> NDArray[np.float64]:
-        """The vectors (r, k) for the kernel; ValueError if they are not of k coefficients."""
+        """Return the vectors (r, k) that the kernel reads; ValueError if they do not have k
+        entries.
+        """
         return np.zeros((0, n_coefficients))
 
     def refuse_options(self, parameters: dict[str, Any]) -> None:
-        """Raise ValueError if a parameter of the estimator does not combine with this."""
+        """Raise ValueError if a parameter of the estimator does not combine with this strategy."""
         name = type(self).__name__
         if parameters["half_life"] is not None:
             raise ValueError(f"forget={name}(...) and half_life exclude each other: give one")
@@ -81,23 +83,26 @@ class Forgetting(ABC):
                     f"forget={name}(...) does not combine with {option}={parameters[option]!r}; "
                     f"use {option}={choices}, or forget=Exponential(factor)"
                 )
+        # the other strategies' kernels hold their state in float64 only
         if np.dtype(parameters["state_dtype"]) != np.float64:
             raise ValueError(f"forget={name}(...) needs state_dtype='float64'")
 
     def to_dict(self) -> dict[str, Any]:
-        """The strategy as JSON can hold it; :func:`olsq.forgetting.base.from_dict` reads it."""
+        """Return the strategy as a dictionary for JSON; :func:`olsq.forgetting.base.from_dict`
+        reads it.
+        """
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
         return {"forgetting": type(self).__name__, **fields}
 
     def _set(self, **values: Any) -> Self:
-        """Replace options by what they were read as (of a frozen object, while it is made)."""
+        """Set fields to the checked values, which a frozen dataclass only allows this way."""
         for name, value in values.items():
             object.__setattr__(self, name, value)
         return self
 
 
 def from_dict(given: Any) -> Any:
-    """The strategy of :meth:`Forgetting.to_dict`; whatever else is given comes back as it is."""
+    """Rebuild a strategy from :meth:`Forgetting.to_dict`; return any other value unchanged."""
     if not (isinstance(given, dict) and "forgetting" in given):
         return given
     from olsq import forgetting
@@ -112,8 +117,8 @@ def from_dict(given: Any) -> Any:
         raise ValueError(f"forget cannot be {given!r}: {error}") from None
 
 
-def number(value: Any, name: str, low: float, high: float, rule: str) -> float:
-    """A number within (low, high); ValueError with the ``rule`` if it is not."""
+def read_number(value: Any, name: str, low: float, high: float, rule: str) -> float:
+    """Return ``value`` as a float within (low, high); raise ValueError with ``rule`` otherwise."""
     if isinstance(value, (bool, str)) or np.ndim(value) != 0:
         raise ValueError(f"{name} must be a number, got {shown(value)}")
     check_real(name, value)
@@ -124,13 +129,13 @@ def number(value: Any, name: str, low: float, high: float, rule: str) -> float:
 
 
 def read_factor(value: Any, name: str = "factor") -> float:
-    """A forgetting factor in (0, 1]."""
+    """Return ``value`` as a forgetting factor in (0, 1]."""
     above = math.nextafter(1.0, 2.0)
-    return number(value, name, 0.0, above, "lie in (0, 1] (1 forgets nothing)")
+    return read_number(value, name, 0.0, above, "lie in (0, 1] (1 forgets nothing)")
 
 
 def read_length(value: Any, name: str) -> Any:
-    """A length of time as text, for dates, or as a number, for times that are numbers."""
+    """Return a length of time as text (for dates) or as a number (for times that are numbers)."""
     if isinstance(value, np.timedelta64):
         return f"{int(value.astype('timedelta64[ns]').astype(np.int64))}ns"
     if isinstance(value, datetime.timedelta):
@@ -138,19 +143,19 @@ def read_length(value: Any, name: str) -> Any:
         whole = value // datetime.timedelta(microseconds=1) * 1000
         return f"{whole if exact is None else exact('ns').value}ns"
     if not isinstance(value, str):
-        return number(value, name, 0.0, math.inf, "be positive and finite")
+        return read_number(value, name, 0.0, math.inf, "be positive and finite")
     if not value.strip():
         raise ValueError(f"{name} must be a length of time such as '30D', got {shown(value)}")
     return value
 
 
-def rows_of(factor: float) -> float:
-    """``1 / (1 - factor)``, the sum of the weights."""
+def sum_of_weights(factor: float) -> float:
+    """Return ``1 / (1 - factor)``, the sum of the weights of exponential forgetting."""
     return math.inf if factor == 1 else 1.0 / (1.0 - factor)
 
 
-def numbers(value: Any, name: str) -> Any:
-    """A number, or a tuple of numbers (of tuples, for a matrix), which is what can be compared."""
+def read_numbers(value: Any, name: str) -> Any:
+    """Return a number, or nested tuples of numbers, which compare by value as fields must."""
     check_real(name, value)
     array = np.asarray(value, np.float64)
     if array.ndim > 2 or array.size == 0:
@@ -163,7 +168,7 @@ def numbers(value: Any, name: str) -> Any:
 
 
 def per_coefficient(value: Any, name: str, k: int) -> NDArray[np.float64]:
-    """A number or one for each of k coefficients as (k,)."""
+    """Return a number, or one number per coefficient, as a vector (k,)."""
     vector = np.asarray(value, np.float64)
     if vector.ndim == 1 and vector.size != k:
         raise ValueError(

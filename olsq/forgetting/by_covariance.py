@@ -1,4 +1,4 @@
-"""Forgetting with bounds of its own: on the covariance's trace, or by a model of the drift."""
+"""Forgetting bounded by the covariance's trace, or given by a model of the drift."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from olsq.arrays.checks import shown
 from olsq.forgetting.base import (
     Forgetting,
-    number,
-    numbers,
     per_coefficient,
     read_factor,
     read_length,
-    rows_of,
+    read_number,
+    read_numbers,
+    sum_of_weights,
 )
 from olsq.forgetting.entries import BOUNDED, FACTOR, TRACE, WALK
 
@@ -65,12 +65,13 @@ class BoundedTrace(Forgetting):
     def __post_init__(self) -> None:
         rule = "be positive and finite"
         self._set(
-            factor=read_factor(self.factor), trace=number(self.trace, "trace", 0.0, 1e300, rule)
+            factor=read_factor(self.factor),
+            trace=read_number(self.trace, "trace", 0.0, 1e300, rule),
         )
 
     @property
     def window(self) -> float:
-        return round(rows_of(self.factor), 9)
+        return round(sum_of_weights(self.factor), 9)
 
     def options(self) -> NDArray[np.float64]:
         options = super().options()
@@ -136,10 +137,10 @@ class RandomWalk(Forgetting):
     TIMED: ClassVar[str] = "per"
 
     def __post_init__(self) -> None:
-        drift = numbers(self.drift, "drift")
+        drift = read_numbers(self.drift, "drift")
         array = np.asarray(drift)
         if array.ndim == 2:
-            _root(array)
+            _factorise_drift(array)
         elif not (array >= 0).all():
             raise ValueError(f"drift must be >= 0, got {shown(self.drift)}")
         self._set(drift=drift, per=None if self.per is None else read_length(self.per, "per"))
@@ -160,14 +161,15 @@ class RandomWalk(Forgetting):
                     f"drift must be ({k}, {k}), for {k} coefficients with the intercept, got "
                     f"{array.shape}"
                 )
-            return _root(array)
+            return _factorise_drift(array)
         variances = per_coefficient(self.drift, "drift", k)
         return np.ascontiguousarray(np.diag(np.sqrt(variances))[variances > 0])
 
 
-def _root(drift: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Vectors (r, k) whose outer products add up to ``drift``."""
+def _factorise_drift(drift: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Factorise ``drift`` into vectors (r, k) whose outer products sum to it."""
     wrong = drift.shape[0] != drift.shape[1]
+    # scaled to a unit diagonal first, so that the tolerances below do not depend on units
     scale = np.sqrt(np.maximum(np.diagonal(drift), 0.0))
     if not wrong:
         units = np.where(scale > 0, scale, 1.0)
@@ -178,5 +180,6 @@ def _root(drift: NDArray[np.float64]) -> NDArray[np.float64]:
             wrong = bool((values < -1e-10).any())
     if wrong:
         raise ValueError("drift must be a symmetric, positive semidefinite matrix")
+    # eigenvalues of rounding alone would cost a rotation of every row
     known = values > 1e-14 * max(values[-1], 1e-300)
     return np.ascontiguousarray((vectors[:, known] * np.sqrt(values[known])).T * units)

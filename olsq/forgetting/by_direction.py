@@ -1,4 +1,4 @@
-"""Forgetting that differs by coefficient or direction."""
+"""Forgetting that differs between coefficients or directions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.arrays.checks import shown
-from olsq.forgetting.base import Forgetting, number, numbers, per_coefficient, read_factor, rows_of
+from olsq.forgetting.base import (
+    Forgetting,
+    per_coefficient,
+    read_factor,
+    read_number,
+    read_numbers,
+    sum_of_weights,
+)
 from olsq.forgetting.entries import (
     CYCLIC,
     DIRECTIONAL,
@@ -55,7 +62,7 @@ class PerCoefficient(Forgetting):
     code: ClassVar[int] = PER_COEFFICIENT
 
     def __post_init__(self) -> None:
-        factors = numbers(self.factors, "factors")
+        factors = read_numbers(self.factors, "factors")
         if not isinstance(factors, tuple) or isinstance(factors[0], tuple):
             raise ValueError(
                 f"factors must be one for each coefficient, got {shown(self.factors)}; one for all "
@@ -65,7 +72,7 @@ class PerCoefficient(Forgetting):
 
     @property
     def window(self) -> float:
-        return round(rows_of(max(self.factors)), 9)
+        return round(sum_of_weights(max(self.factors)), 9)
 
     def options(self) -> NDArray[np.float64]:
         options = super().options()
@@ -129,12 +136,12 @@ class Directional(Forgetting):
         rule = "be >= 0 and finite"
         self._set(
             factor=read_factor(self.factor),
-            smallest=number(self.smallest, "smallest", -1e-300, 1e150, rule),
+            smallest=read_number(self.smallest, "smallest", -1e-300, 1e150, rule),
         )
 
     @property
     def window(self) -> float:
-        return round(rows_of(self.factor), 9)
+        return round(sum_of_weights(self.factor), 9)
 
     def window_for(self, n_coefficients: int) -> float:
         return n_coefficients * self.window
@@ -195,7 +202,7 @@ class ExponentialResetting(Forgetting):
     code: ClassVar[int] = RESETTING
 
     def __post_init__(self) -> None:
-        information = numbers(self.information, "information")
+        information = read_numbers(self.information, "information")
         entries = information if isinstance(information, tuple) else (information,)
         if isinstance(entries[0], tuple) or not all(entry > 0 for entry in entries):
             raise ValueError(
@@ -210,7 +217,7 @@ class ExponentialResetting(Forgetting):
 
     @property
     def window(self) -> float:
-        return round(rows_of(self.factor), 9)
+        return round(sum_of_weights(self.factor), 9)
 
     def options(self) -> NDArray[np.float64]:
         options = super().options()
@@ -219,5 +226,6 @@ class ExponentialResetting(Forgetting):
 
     def vectors(self, n_coefficients: int) -> NDArray[np.float64]:
         vector = per_coefficient(self.information, "information", n_coefficients)
+        # cyclic: each coefficient's turn comes every k rows and makes up for all of them
         share = 1.0 - self.factor ** (n_coefficients if self.cyclic else 1)
         return (vector * share)[None].copy()

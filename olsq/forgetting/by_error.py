@@ -1,4 +1,4 @@
-"""Forgetting that the one-step-ahead errors decide."""
+"""Forgetting driven by the one-step-ahead prediction errors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.forgetting.base import Forgetting, number, read_factor, rows_of
+from olsq.forgetting.base import Forgetting, read_factor, read_number, sum_of_weights
 from olsq.forgetting.entries import (
     FACTOR,
     KEEP,
@@ -24,12 +24,12 @@ from olsq.forgetting.entries import (
     VARIABLE,
 )
 
-LARGE = 1e300  # "finite"
+LARGE = 1e300  # upper limit of options that must be finite
 
 
-def _noise(value: Any) -> float | None:
+def _read_noise(value: Any) -> float | None:
     rule = "be positive and finite, or None to estimate it"
-    return None if value is None else number(value, "noise_variance", 0.0, LARGE, rule)
+    return None if value is None else read_number(value, "noise_variance", 0.0, LARGE, rule)
 
 
 @dataclass(frozen=True)
@@ -99,13 +99,13 @@ class Variable(Forgetting):
     error_driven: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        memory = number(self.memory, "memory", 1.0, LARGE, "be more than 1 row, and finite")
+        memory = read_number(self.memory, "memory", 1.0, LARGE, "be more than 1 row, and finite")
         given = max(2.0, memory / 10) if self.shortest is None else self.shortest
         rule = "be more than 1 row"
-        shortest = number(given, "shortest", 1.0, LARGE, rule)
+        shortest = read_number(given, "shortest", 1.0, LARGE, rule)
         longest = self.longest
         if longest is not None:
-            longest = number(longest, "longest", 1.0, LARGE, rule)
+            longest = read_number(longest, "longest", 1.0, LARGE, rule)
         if self.shortest is None:
             shortest = min(shortest, memory)
         if not shortest <= memory <= (math.inf if longest is None else longest):
@@ -113,7 +113,7 @@ class Variable(Forgetting):
                 f"shortest <= memory <= longest must hold, got {shortest!r}, {memory!r} and "
                 f"{longest!r}"
             )
-        noise = _noise(self.noise_variance)
+        noise = _read_noise(self.noise_variance)
         self._set(memory=memory, shortest=shortest, longest=longest, noise_variance=noise)
 
     @property
@@ -207,12 +207,15 @@ class ResetOnBreak(Forgetting):
         rows = "rows_between_false_alarms"
         self._set(
             factor=read_factor(self.factor),
-            ratio=number(self.ratio, "ratio", 1.0, LARGE, "be more than 1"),
-            rows_between_false_alarms=number(getattr(self, rows), rows, 1.0, LARGE, "be above 1"),
-            keep=number(self.keep, "keep", 0.0, 1.0, "lie in (0, 1)"),
-            outlier=number(self.outlier, "outlier", 0.0, LARGE, "be positive"),
-            noise_variance=_noise(self.noise_variance),
+            ratio=read_number(self.ratio, "ratio", 1.0, LARGE, "be more than 1"),
+            rows_between_false_alarms=read_number(
+                getattr(self, rows), rows, 1.0, LARGE, "be above 1"
+            ),
+            keep=read_number(self.keep, "keep", 0.0, 1.0, "lie in (0, 1)"),
+            outlier=read_number(self.outlier, "outlier", 0.0, LARGE, "be positive"),
+            noise_variance=_read_noise(self.noise_variance),
         )
+        # where llr at the clipped error is 0: with a smaller `outlier` no error raises the CUSUM
         least = math.sqrt(math.log(self.ratio) / (1 - 1 / self.ratio))
         if self.outlier <= least:
             raise ValueError(
@@ -222,7 +225,7 @@ class ResetOnBreak(Forgetting):
 
     @property
     def window(self) -> float:
-        return round(rows_of(self.factor), 9)
+        return round(sum_of_weights(self.factor), 9)
 
     def options(self) -> NDArray[np.float64]:
         options = super().options()

@@ -1,4 +1,4 @@
-"""Forgetting by a factor for every row that no data decide."""
+"""Forgetting by a factor per row that does not depend on the data."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from olsq.forgetting.base import Forgetting, read_factor, read_length, rows_of
+from olsq.forgetting.base import Forgetting, read_factor, read_length, sum_of_weights
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Exponential(Forgetting):
 
     @property
     def window(self) -> float:
-        return round(rows_of(self.factor), 9)
+        return round(sum_of_weights(self.factor), 9)
 
     def row_factor(self) -> float:
         return self.factor

@@ -1,6 +1,6 @@
-"""The places of the numbers that a strategy gives its kernel, and the kernels' branches.
+"""Indices of the numbers that a strategy passes to its kernel, and codes of the kernels' branches.
 
-Apart from the rest, so that a change of what strategies say of themselves compiles nothing anew.
+Kept apart so that an edit of a strategy does not recompile the kernels.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Decorator with which every Numba kernel of the package is compiled."""
+"""The decorator that compiles every Numba kernel of the package."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def kernel(
 
 
 def external_kernel(symbol: str, signature: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Decorator: compile a function at once, and let compiled code call it by ``symbol``.
+    """Return a decorator that compiles a function at once and makes it callable by ``symbol``.
 
     Numba optimises a kernel that is left standing again in every library that calls it, which for
     dense algebra takes half a minute in each of a user's functions.  A call by symbol is opaque:
@@ -62,10 +62,10 @@ def external_kernel(symbol: str, signature: Any) -> Callable[[Callable[..., Any]
         attach_callback(callback, function)
         callback.compile()
         llvmlite.binding.add_symbol(symbol, callback.address)
-        _kept[symbol] = callback  # its code must outlive every caller
+        _live_callbacks[symbol] = callback  # its code must outlive every caller
         return types.ExternalFunction(symbol, signature)
 
     return decorate
 
 
-_kept: dict[str, CFunc] = {}
+_live_callbacks: dict[str, CFunc] = {}

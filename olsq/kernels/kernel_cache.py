@@ -35,20 +35,22 @@ def attach(dispatcher: Any) -> None:
     function = getattr(dispatcher, "py_func", None)
     if function is None:  # NUMBA_DISABLE_JIT
         return
-    folder = _folder(function.__module__.partition(".")[0])
+    folder = _cache_folder(function.__module__.partition(".")[0])
     if folder is not None:
         dispatcher._cache = KernelCache(function, folder)
 
 
 def attach_callback(callback: Any, function: Any) -> None:
-    """The same for a C callback, before it is compiled."""
-    folder = _folder(function.__module__.partition(".")[0])
+    """Give a C callback its cache on disk, before it is compiled."""
+    folder = _cache_folder(function.__module__.partition(".")[0])
     if folder is not None:
         callback._cache = KernelCache(function, folder)
 
 
 class KernelCache(FunctionCache):
-    """Numba's function cache in a folder of ours; a file that fails only costs a compilation."""
+    """Numba's function cache in a folder of olsq's own; an unreadable file only costs a
+    compilation.
+    """
 
     def __init__(self, function: Any, folder: Path) -> None:
         self._name, self._py_func = repr(function), function
@@ -71,7 +73,7 @@ class KernelCache(FunctionCache):
             super().save_overload(sig, data)
         except OSError as error:  # a full disk, a quota
             self.disable()
-            _hint(f"{self._cache_path}: {error.strerror}")
+            _warn_once(f"{self._cache_path}: {error.strerror}")
 
 
 class _Implementation(CompileResultCacheImpl):
@@ -84,17 +86,17 @@ class _Implementation(CompileResultCacheImpl):
 
 class _Locator:
     def __init__(self, folder: Path, source: str) -> None:
-        self._folder, self._py_file = folder, source
+        self._cache_folder, self._py_file = folder, source
 
     def get_cache_path(self) -> str:
-        return str(self._folder)
+        return str(self._cache_folder)
 
     def ensure_cache_path(self) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self._cache_folder.mkdir(parents=True, exist_ok=True)
 
 
 @functools.cache
-def _folder(package: str) -> Path | None:
+def _cache_folder(package: str) -> Path | None:
     """Return the folder for the kernels of a package's present sources.
 
     Returns None if none can be written.
@@ -103,24 +105,24 @@ def _folder(package: str) -> Path | None:
     digest = source_digest(Path(origin).parent) if origin else None
     if origin is None or digest is None:
         return None
-    for place in _places(Path(origin).parent):
+    for place in _candidate_roots(Path(origin).parent):
         folder = place / f"{package}-kernels-{digest}"
         try:
             known = folder.exists()
             folder.mkdir(parents=True, exist_ok=True)
             tempfile.TemporaryFile(dir=folder).close()
-            os.utime(folder)  # the time of last use, by which _tidy chooses
+            os.utime(folder)  # the time of last use, by which _remove_old_folders chooses
         except OSError:
             continue
         if not known:
-            _tidy(place, package, folder)
+            _remove_old_folders(place, package, folder)
         return folder
-    _hint("no folder can be written")
+    _warn_once("no folder can be written")
     return None
 
 
 @functools.cache
-def _hint(reason: str) -> None:
+def _warn_once(reason: str) -> None:
     _log.warning(
         "olsq recompiles its kernels in every process, which takes seconds, because it cannot "
         "cache them (%s). Set NUMBA_CACHE_DIR to a folder of yours that can be written.",
@@ -128,7 +130,7 @@ def _hint(reason: str) -> None:
     )
 
 
-def _places(root: Path) -> Iterator[Path]:
+def _candidate_roots(root: Path) -> Iterator[Path]:
     """Yield the folders where compiled code may be kept, never one that others can write to."""
     chosen = getattr(config, "CACHE_DIR", "")  # NUMBA_CACHE_DIR
     if chosen:
@@ -149,8 +151,8 @@ def _places(root: Path) -> Iterator[Path]:
         yield Path(user) / "olsq"
 
 
-def _tidy(place: Path, package: str, present: Path) -> None:
-    """Remove the folders of earlier sources except those used last."""
+def _remove_old_folders(place: Path, package: str, present: Path) -> None:
+    """Remove the folders of earlier sources except those used most recently."""
     others = []
     for folder in place.glob(f"{package}-kernels-*"):
         try:
@@ -199,14 +201,12 @@ def kernel_sources(root: Path) -> dict[Path, bytes]:
         path = waiting.pop()
         if path in contents and path not in found:
             found[path] = contents[path]
-            waiting += _imported(root, path, contents[path])
+            waiting += _iterate_imports(root, path, contents[path])
     return found
 
 
-def _imported(root: Path, path: Path, content: bytes) -> Iterator[Path]:
-    """Yield the files that the imports in a file of the package may refer to (and some they do
-    not).
-    """
+def _iterate_imports(root: Path, path: Path, content: bytes) -> Iterator[Path]:
+    """Yield the files that imports in a file of the package may refer to, and some they do not."""
     for node in ast.walk(ast.parse(content)):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
