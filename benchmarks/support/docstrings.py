@@ -21,16 +21,18 @@ OPENINGS = {"What", "Whether", "Of", "How", "Which", "That", "Those"}
 # Verbs that open the docstrings of functions; add others as they come into use.
 VERBS = """
 Absorb Accumulate Add Advance Align Allocate Answer Append Apply Approximate Attend Average
-Bound Bring Broadcast Build Call Carry Check Choose Clean Collect Compile Complete Compose
-Compute Continue Convert Convolve Copy Count Cut Declare Decode Decorate Delay Delete Derive
-Descend Describe Detect Determine Diagnose Differentiate Double Downdate Draw Drop Embed
-Evaluate Factorise Fill Find Fit Flip Fold Follow Format Gate Give Group Insert Interpolate
-Invert Iterate Join Label Lay Learn Let List Load Make Map Mark Mask Merge Minimise Mix Move
-Multiply Name Normalise Note Number Open Optimise Pack Pad Parse Pass Place Plot Predict Prepend
-Put Raise Read Rebuild Record Reduce Refresh Register Regress Remove Replace Report Rescale
-Reshape Restore Resume Return Rewrite Rotate Run Sample Save Scale Scan Score Select Set Shift
-Slice Solve Split Start Subtract Sum Summarise Swap Take Test Tokenise Trace Train Transpose Try
-Turn Undo Update Validate Wait Warn Write Yield
+Bound Bring Broadcast Build Call Carry Check Choose Clean Close Collect Compare Compile
+Complete Compose Compute Construct Continue Convert Convolve Copy Count Cut Declare Decode
+Decorate Delay Delete Derive Descend Describe Detect Determine Diagnose Differentiate Do Double
+Downdate Draw Drop Embed Encode End Evaluate Factorise Fill Find Fit Flip Flush Fold Follow
+Force Forget Format Gate Gather Give Group Hide Hold Insert Interpolate Invert Iterate Join
+Keep Label Lay Learn Leave Let List Load Lock Make Map Mark Mask Merge Minimise Mix Move
+Multiply Name Normalise Note Number Open Optimise Pack Pad Parse Pass Place Plot Predict
+Prepend Print Put Raise Read Rebuild Record Reduce Refresh Register Regress Remove Rename
+Replace Report Rescale Reshape Restore Resume Return Rewrite Rotate Run Sample Save Scale Scan
+Score Select Set Shift Show Slice Solve Split Start Stop Subtract Sum Summarise Swap Tabulate
+Take Tell Test Tokenise Trace Train Transpose Try Turn Unpack Move Concatenate Enable Stack Search Undo Update Validate Wait Warn Watch
+Write Yield
 """
 MARKS = ("# fmt:", "# noqa", "# pyright:", "# type:", "# pragma:")
 
@@ -57,7 +59,7 @@ def find_faults(function: bool, summary: str) -> set[str]:
         for name, wrong in (
             ("opening", words[0] in OPENINGS and not value),
             ("short", len(words) < 4),
-            ("no verb", function and words[0] not in VERBS.split()),
+            ("no verb", function and words[0].rstrip(",:;") not in VERBS.split()),
         )
         if wrong
     }

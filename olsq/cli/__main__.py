@@ -1,4 +1,4 @@
-"""``python -m olsq.cli``."""
+"""Entry point of ``python -m olsq.cli``."""
 
 from olsq.cli import main
 

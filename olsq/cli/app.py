@@ -1,4 +1,4 @@
-"""Commands and options of ``olsq``, and how errors become one line and an exit code."""
+"""The command-line application: its commands, and errors as one line and an exit code."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ app = typer.Typer(
 
 
 def run(arguments: list[str]) -> int:
-    """Run the command line; return its exit code.  Errors are one line on standard error."""
+    """Run the command line and return its exit code; errors are one line on standard error."""
     code = _run(arguments)
     try:
         sys.stdout.flush()
@@ -48,7 +48,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _run(arguments: list[str]) -> int:
-    """Run the command line; what is left in the buffer of standard output is not written yet."""
+    """Run the command line and return its exit code, before standard output is flushed."""
     try:
         result = app(arguments, standalone_mode=False, prog_name="olsq")
     except SystemExit as error:

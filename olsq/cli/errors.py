@@ -1,22 +1,22 @@
-"""The two ways a command fails: the user's input is wrong, or running it did not work."""
+"""Errors that a command reports in one line: wrong input, a failed run, a signal."""
 
 from __future__ import annotations
 
 
 class CommandError(Exception):
-    """An error told to the user in one line, without a traceback."""
+    """An error that is reported to the user in one line, without a traceback."""
 
     exit_code = 1
 
 
 class InputError(CommandError):
-    """Something in the command line or in the data must be changed by the user."""
+    """An error that the user must correct in the command line or in the data."""
 
     exit_code = 2
 
 
 class Interrupted(CommandError):
-    """The run was stopped by a signal after saving what there was to save.
+    """A run that was stopped by a signal, after saving what could be saved.
 
     ``exit_code`` is 128 + the signal's number: 130 for Ctrl-C, 143 for SIGTERM.
     """
@@ -24,3 +24,8 @@ class Interrupted(CommandError):
     def __init__(self, message: str, signum: int) -> None:
         super().__init__(message)
         self.exit_code = 128 + signum
+
+
+def option_name(field: str) -> str:
+    """Return ``key_size`` as ``--key-size``, as it is written on the command line."""
+    return "--" + field.replace("_", "-")

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM, taken between two chunks so that a checkpoint is never half a chunk."""
+"""Take Ctrl-C and SIGTERM between two chunks, so that a checkpoint never holds half a chunk."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupts:
-    """Remembers the first signal; a second one, or one that comes while waiting, raises at once.
+    """Remembers the first signal; a second one, or one during a wait, raises at once.
 
     Use as a context manager.  ``signum`` is the signal received, or None.  Outside the main thread
     Python does not deliver signals, and this does nothing.
@@ -41,7 +41,7 @@ class Interrupts:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Mark a stretch (reading input) that may block and may be broken off anywhere."""
+        """Mark a section (reading input) that may block and may be interrupted anywhere."""
         self._waiting = True
         try:
             if self.signum is not None:

@@ -1,4 +1,4 @@
-"""What a command needs beyond the extra ``cli``."""
+"""Check for the libraries that a command needs beyond the extra ``cli``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from olsq.cli.errors import CommandError
 
 
 def check_libraries(command: str, *names: str) -> None:
-    """Raise CommandError, saying what to install, if a library of the extra ``nn`` is missing."""
+    """Raise CommandError, with what to install, if a library of the extra ``nn`` is missing."""
     for name in names:
         if importlib.util.find_spec(name) is None:
             raise CommandError(

@@ -1,4 +1,4 @@
-"""The files that a command reads and writes: no two of them are the same, and no other run's."""
+"""Check the files that a command reads and writes for conflicts, and lock them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from olsq.cli.errors import CommandError, InputError
 from olsq.files import InUseError, lock_path, locked, same_file
 
+# errors of a disk, which the user does not mend by changing the command
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 Named = tuple[str, Path]  # what the user calls it, and where it is
 
@@ -47,7 +48,7 @@ def check_paths(reads: Sequence[Named], writes: Sequence[Named]) -> None:
 
 @contextlib.contextmanager
 def locked_paths(*paths: Path) -> Iterator[None]:
-    """Keep every other run from writing these files and folders.
+    """Lock these files and folders against every other run.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Errors of Polars about Parquet files, and panics of its Rust code, as one line."""
+"""Report errors of Polars about Parquet files, and panics of its Rust code, in one line."""
 
 from __future__ import annotations
 
@@ -14,44 +14,47 @@ import polars as pl
 
 from olsq.cli.errors import InputError
 
-# What Polars raises: a panic is no Exception.
+# A panic is not a subclass of Exception.
 ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 
 
 @contextlib.contextmanager
 def reading_parquet(name: str) -> Iterator[None]:
-    """Turn what a damaged Parquet file raises into an InputError with its name."""
+    """Raise InputError with the file's name for errors of a damaged Parquet file."""
     try:
         with _without_panics():
             yield
     except (*ERRORS, OSError) as error:
         raise InputError(
-            f"{name} is a damaged Parquet file: {_reason(error)} (write it again from its source)"
+            f"{name} is a damaged Parquet file: {_first_line(error)} "
+            "(write it again from its source)"
         ) from None
 
 
 @contextlib.contextmanager
 def writing_parquet(name: str) -> Iterator[None]:
-    """Turn what Polars raises on a full disk into the OSError of the system, with the name."""
+    """Raise the system's OSError, with the name, for what Polars raises on a full disk."""
     try:
         with _without_panics():
             yield
     except ERRORS as error:
         number = re.search(r"\(os error (\d+)\)", str(error))
         if number is None:
-            raise OSError(None, f"Parquet could not be written ({_reason(error)})", name) from None
+            raise OSError(
+                None, f"Parquet could not be written ({_first_line(error)})", name
+            ) from None
         code = int(number[1])
         raise OSError(code, os.strerror(code), name) from None
 
 
-def _unnamed_file() -> BinaryIO:
-    """Return a file without a name, in memory where the system can make one."""
+def _open_unnamed_file() -> BinaryIO:
+    """Open a file without a name, in memory where the system can make one."""
     if hasattr(os, "memfd_create"):
         return open(os.memfd_create("olsq"), "w+b")
     return cast(BinaryIO, tempfile.TemporaryFile())
 
 
-def _reason(error: BaseException) -> str:
+def _first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
@@ -63,7 +66,7 @@ def _without_panics() -> Iterator[None]:
     """
     with contextlib.ExitStack() as opened:
         try:
-            held = opened.enter_context(_unnamed_file())
+            held = opened.enter_context(_open_unnamed_file())
             kept = os.dup(2)
         except OSError:  # there is no standard error, or no room for a temporary file
             kept = None

@@ -1,4 +1,4 @@
-"""A progress bar on the terminal, and nothing at all where there is none."""
+"""A progress bar on the terminal, and nothing where there is none."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rich.text import Text
 
 
 class _RateColumn(ProgressColumn):
-    """Rows done and rows per second, from the rows this run did itself."""
+    """A column with the rows done, and the rows per second of this run."""
 
     def render(self, task: Task) -> Text:
         done, first = task.fields["rows"], task.fields["first"]

@@ -1,4 +1,4 @@
-"""Text from files and options, made safe to print on a terminal."""
+"""Make text from files and options safe to print on a terminal."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from rich import markup
 
 
 def printable(text: str) -> str:
-    """``text`` with control characters written as escapes, such as ``\\x1b``.
+    r"""Return ``text`` with control characters written as escapes, such as ``\\x1b``.
 
     A column's name must not move the cursor, change colours or hide what was printed before it.
     """
@@ -14,5 +14,5 @@ def printable(text: str) -> str:
 
 
 def escape(text: str) -> str:
-    """Printable ``text`` that Rich does not read as markup."""
+    """Return printable ``text`` that Rich does not read as markup."""
     return markup.escape(printable(text))

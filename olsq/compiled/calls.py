@@ -1,4 +1,4 @@
-"""What compiled code runs for each public function: checks of shapes, then a call by symbol."""
+"""The functions that compiled code runs: checks of shapes, then a call by symbol."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from olsq.kernels.kernel import kernel
 
 @kernel()
 def update(state, x, y, forget, weight):
-    """Absorb one row x (d,), C-contiguous; NaN, with nothing changed, if its shape does not fit."""
+    """Absorb one row x (d,), C-contiguous; return NaN and change nothing if its shape is wrong."""
     d, matrix, coefs, columns, _, totals, counts, scratch, row = addresses(state, x)
     if d < 0:
         return math.nan
@@ -23,7 +23,7 @@ def update(state, x, y, forget, weight):
 
 @kernel()
 def predict(state, x):
-    """Predict one row x (d,), C-contiguous; NaN if its shape does not fit."""
+    """Predict one row x (d,), C-contiguous; return NaN if its shape is wrong."""
     d, matrix, coefs, _, _, totals, counts, _, row = addresses(state, x)
     if d < 0:
         return math.nan
@@ -35,20 +35,20 @@ def predict(state, x):
 def update_arrays(
     matrix, coefs, columns, ridge, totals, counts, scratch, x, y, forget, weight
 ):  # fmt: skip
-    """:func:`update` of a state's arrays."""
+    """Absorb one row as :func:`update` does, for a state passed as its arrays."""
     state = State(matrix, coefs, columns, ridge, totals, counts, scratch)
     return update(state, x, y, forget, weight)
 
 
 @kernel()
 def predict_arrays(matrix, coefs, columns, ridge, totals, counts, scratch, x):
-    """:func:`predict` of a state's arrays."""
+    """Predict one row as :func:`predict` does, for a state passed as its arrays."""
     return predict(State(matrix, coefs, columns, ridge, totals, counts, scratch), x)
 
 
 @kernel()
 def coef(state):
-    """The coefficients (d,), a new array."""
+    """Return the coefficients (d,) as a new array."""
     theta = np.zeros(state.matrix.shape[0])
     d, matrix, coefs, _, _, totals, counts, _, out = addresses(state, theta)
     if d > 0:
@@ -58,7 +58,7 @@ def coef(state):
 
 @kernel()
 def coef_all(states):
-    """The coefficients (n, d) of n filters."""
+    """Return the coefficients (n, d) of n filters."""
     n, d = states.matrix.shape[:2]
     theta = np.empty((n, d))
     for i in range(n):
@@ -68,13 +68,13 @@ def coef_all(states):
 
 @kernel()
 def state_at(states, i):
-    """Filter i of n."""
+    """Return filter i of n as a view."""
     return view(states, i)
 
 
 @kernel()
 def ridge_of_number(d, ridge):
-    """The ridge (d,) that one number means, checked."""
+    """Return the ridge (d,) that one number stands for, after checking it."""
     if d < 1:
         raise ValueError("n_features must be at least 1")
     return check_ridge(np.full(d, float(ridge)))
@@ -82,7 +82,7 @@ def ridge_of_number(d, ridge):
 
 @kernel()
 def ridge_of_vector(d, ridge):
-    """A copy of the ridge (d,), checked."""
+    """Return a copy of the ridge (d,) after checking it."""
     if d < 1:
         raise ValueError("n_features must be at least 1")
     if ridge.shape[0] != d:
@@ -101,7 +101,7 @@ def check_ridge(ridge):
 
 @kernel()
 def make_one(d, ridge):
-    """A new state of one filter before any row."""
+    """Make the state of one filter before any row."""
     state = State(
         np.empty((d, d)), np.empty((1, d)), np.empty((2, d)), ridge.copy(), np.empty(N_TOTALS),
         np.empty(N_COUNTS, np.int64), np.empty(d + 2),
@@ -113,7 +113,7 @@ def make_one(d, ridge):
 
 @kernel()
 def make_several(n, d, ridge):
-    """A new state of n filters before any row."""
+    """Make the state of n filters before any row."""
     if n < 1:
         raise ValueError("n must be at least 1")
     states = State(

@@ -1,4 +1,4 @@
-"""Estimators to compiled states and back."""
+"""Convert estimators to compiled states and back."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ EPS = float(np.finfo(np.float64).eps)
 
 
 def from_estimator(est: RecursiveLeastSquares) -> State:
-    """Copy the state of an estimator, to go on in compiled code.
+    """Copy the state of an estimator, to continue in compiled code.
 
     Parameters
     ----------
@@ -82,14 +82,14 @@ def from_estimator(est: RecursiveLeastSquares) -> State:
         if fitted is None:
             raise not_fitted(est)
         fitted._check_frozen()
-        _refuse_what_is_not_held(fitted)
+        _refuse_estimator(fitted)
         origin, switch = fitted._origin, fitted._engine.engine
         assert isinstance(switch, FormSwitch)
         form: Any = switch.form
         d = origin.n_features
         clock = switch.clock
         if isinstance(form, InformationForm):
-            form, clock = _factored(form), np.array([1, 1, 0])
+            form, clock = _to_square_root_form(form), np.array([1, 1, 0])
         state = calls.make_one(d, origin.ridge)
         covariance = isinstance(form, CovarianceForm)
         state.matrix[:], state.coefs[:] = (form.P, form.theta) if covariance else (form.R, form.z)
@@ -105,7 +105,7 @@ def from_estimator(est: RecursiveLeastSquares) -> State:
 
 
 def to_estimator(state: State, **parameters: Any) -> RecursiveLeastSquares:
-    """Make an estimator that goes on from a compiled state.
+    """Make an estimator that continues from a compiled state.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ def to_estimator(state: State, **parameters: Any) -> RecursiveLeastSquares:
         )
     method = est._resolved_method
     clock = state.counts[CLOCK:].copy() if switches else np.array([1, 1, 0])
-    switch = FormSwitch(_form_of(state, method, ridge, bool(est.residuals)), method, clock)
+    switch = FormSwitch(_build_form(state, method, ridge, bool(est.residuals)), method, clock)
     origin = est._make_origin(d, 0, np.dtype(np.float64), ridge)
     logs = state.totals[LOG_WEIGHTS]
     est._settle(
@@ -173,8 +173,8 @@ def to_estimator(state: State, **parameters: Any) -> RecursiveLeastSquares:
     return est
 
 
-def _refuse_what_is_not_held(est: RecursiveLeastSquares) -> None:
-    """Raise ValueError if a compiled state cannot hold what a fitted estimator does."""
+def _refuse_estimator(est: RecursiveLeastSquares) -> None:
+    """Raise ValueError if a compiled state cannot represent a fitted estimator."""
     _refuse_parameters(est)
     if est._origin.n_targets > 1:
         raise ValueError(
@@ -189,7 +189,7 @@ def _refuse_what_is_not_held(est: RecursiveLeastSquares) -> None:
 
 
 def _refuse_parameters(est: RecursiveLeastSquares) -> None:
-    """Raise ValueError for parameters whose estimator has no compiled state."""
+    """Raise ValueError for parameters that a compiled state cannot represent."""
     timed = not isinstance(est.forget, Forgetting) and est._forgets_in_time
     for wrong, what in (
         (est.fit_intercept, "fit_intercept=True: use fit_intercept=False and a regressor of ones"),
@@ -203,8 +203,8 @@ def _refuse_parameters(est: RecursiveLeastSquares) -> None:
             raise ValueError(f"a compiled state cannot hold {what}")
 
 
-def _factored(form: InformationForm) -> SquareRootForm:
-    """The same state in square-root form."""
+def _to_square_root_form(form: InformationForm) -> SquareRootForm:
+    """Convert a state in information form to square-root form."""
     decay = float(form.tally[DECAY])
     gram = form.H + decay * np.diag(form.ridge)
     R, z, noise = factor(gram, form.G, EPS) if form.full_rank else (gram, form.G, 1.0)
@@ -221,8 +221,8 @@ def _factored(form: InformationForm) -> SquareRootForm:
     )  # fmt: skip
 
 
-def _form_of(state: State, method: str, ridge: NDArray[np.float64], solving: bool) -> Form:
-    """The form that ``method`` begins with, from a copy of the state."""
+def _build_form(state: State, method: str, ridge: NDArray[np.float64], solving: bool) -> Form:
+    """Build the form that ``method`` starts with, from a copy of the state."""
     tally, loss = state.totals[:LOSS].copy(), state.totals[LOSS : LOSS + 1].copy()
     counters = state.columns.copy(), tally, loss, state.counts[HELD : HELD + 1].copy()
     arrays = state.matrix.copy(), state.coefs.copy(), *counters, np.zeros((0, 0))
@@ -236,6 +236,7 @@ def _form_of(state: State, method: str, ridge: NDArray[np.float64], solving: boo
     if method != "information":
         return form
     assert isinstance(form, SquareRootForm)
+    # the information form keeps the ridge apart: H = R^T R - lambda^t ridge
     prior = tally[DECAY] * ridge
     gram, cross = form.R.T @ form.R, form.z @ form.R
     H = gram - np.diag(np.minimum(prior, np.diagonal(gram)))

@@ -1,4 +1,4 @@
-"""The public functions, as Python calls them: arguments are checked, then a kernel does the work.
+"""The public functions as Python calls them: check the arguments, then run a kernel.
 
 :mod:`olsq.compiled.overloads` says what the same names mean in compiled code.
 """
@@ -209,7 +209,8 @@ def update(state: State, x: ArrayLike, y: float, forget: float = 1.0, weight: fl
     d = check_state(state)
     row = _check_x(x, d)
     target, factor, own = (
-        _number(value, name) for value, name in ((y, "y"), (forget, "forget"), (weight, "weight"))
+        _read_number(value, name)
+        for value, name in ((y, "y"), (forget, "forget"), (weight, "weight"))
     )
     check_forget(factor)
     if not 0 <= own < math.inf:
@@ -263,7 +264,7 @@ def _check_x(x: Any, d: int) -> NDArray[np.float64]:
     return row
 
 
-def _number(value: Any, name: str) -> float:
+def _read_number(value: Any, name: str) -> float:
     if type(value) is float:
         return value
     array = real_array(value, name)

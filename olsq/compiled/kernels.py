@@ -1,4 +1,4 @@
-"""Numba kernels of one filter, a row a call: the kernels of the forms, put together.
+"""Numba kernels of one filter, one row per call, composed of the kernels of the forms.
 
 ``FormSwitch`` does the same for the estimators, and does dense algebra in NumPy.  Compiled code
 cannot go there: the two steps that are NumPy's are kernels here, :func:`leave_covariance` and
@@ -53,7 +53,7 @@ ROWS_IN_FORM = CLOCK + IN_FORM
 
 @kernel(forceinline=True)
 def start(matrix, coefs, columns, totals, counts, ridge):
-    """Fill a state with that before any row, as ``FormSwitch.start`` does."""
+    """Fill a state with its values before any row, as ``FormSwitch.start`` does."""
     d = matrix.shape[0]
     positive = True
     for i in range(d):
@@ -83,6 +83,7 @@ def learn_row(matrix, coefs, columns, totals, counts, scratch, x, y, forget, wei
     squares = y * y
     for k in range(d):
         squares += x[k] * x[k]
+    # one test for the usual row, without branches: anything else takes the slow path below
     usual = (
         (weight * (1.0 + squares) <= SETTLED) & (squares <= SETTLED) & (forget <= 1.0)
         & (weight >= 0.0) & (counts[FORM] == COVARIANCE)
@@ -102,8 +103,9 @@ def learn_row(matrix, coefs, columns, totals, counts, scratch, x, y, forget, wei
 
 @kernel(forceinline=True)
 def count_learned(totals, counts, forget, weight):
-    """Bring the number of rows learned and the sum of the log weights forward by one row."""
+    """Count one row learned, and update the forgotten sum of the log weights."""
     counts[SEEN] += 1 if weight > 0 else 0
+    # with weights of 1 the sum stays 0, and a logarithm per row is saved
     if weight != 1.0 or totals[LOG_WEIGHTS] != 0.0:
         own = math.log(weight) if weight > 0 else 0.0
         totals[LOG_WEIGHTS] = forget * totals[LOG_WEIGHTS] + own
@@ -111,7 +113,7 @@ def count_learned(totals, counts, forget, weight):
 
 @kernel(forceinline=True)
 def is_learnable(x, y, forget, weight):
-    """Whether a row is finite, with squares that cannot overflow, and its factors are valid."""
+    """Test whether a row is finite, with squares that cannot overflow and valid factors."""
     largest = abs(y)
     fine = largest <= GREATEST
     for k in range(x.shape[0]):
@@ -155,7 +157,9 @@ def learn_rare_row(matrix, coefs, columns, totals, counts, x, y, forget, weight)
 
 @kernel(forceinline=True)
 def absorb_in_square_root(R, z, columns, totals, counts, x, y, forget, weight):
-    """Absorb one row as ``SquareRootForm`` does, new directions and resets too; its residual."""
+    """Absorb one row as ``SquareRootForm`` does, also new directions and resets; return its
+    residual.
+    """
     d = R.shape[0]
     tally, loss = totals[:LOSS], totals[LOSS : LOSS + 1]
     p, rest, noise, target = np.empty(d), np.empty(d), np.empty(d), np.full(1, y)
@@ -176,6 +180,7 @@ def absorb_in_square_root(R, z, columns, totals, counts, x, y, forget, weight):
             else:
                 for k in range(d):
                     residual -= z[0, k] * p[k]
+        # a gate of 0 is a reset: everything before the row is dropped, and it is absorbed at gate 1
         if gate > 0:
             break
         R[:] = 0.0
@@ -193,7 +198,7 @@ def absorb_in_square_root(R, z, columns, totals, counts, x, y, forget, weight):
 
 @kernel(forceinline=True)
 def leave_covariance(matrix, coefs, counts):
-    """Bring P and theta to R and z, and set the clock: ``FormSwitch._leave_covariance`` in place.
+    """Convert P and theta to R and z in place, and set the clock, as ``FormSwitch`` does.
 
     ``square_root_of`` in ``forms/covariance.py`` has the reasons for the spectral decomposition.
     """
@@ -204,17 +209,20 @@ def leave_covariance(matrix, coefs, counts):
     for i in range(d):
         for k in range(d):
             scaled[i, k] = matrix[i, k] / (scale[i] * scale[k])
+    # P = D V L V^T D (D the scale): the rows L^(-1/2) V^T D^(-1) have the product P^(-1)
     values, vectors = np.linalg.eigh(scaled)
     rows = np.empty((d, d))
     for i in range(d):
         root = math.sqrt(max(values[i], values[d - 1] * EPS))
         for k in range(d):
             rows[i, k] = vectors[k, i] / root / scale[k]
+    # R^T R = P^(-1), with R triangular
     _, R = np.linalg.qr(rows)
     for i in range(d):
         sign = -1.0 if R[i, i] < 0 else 1.0
         for k in range(d):
             matrix[i, k] = sign * R[i, k] if k >= i else 0.0
+    # z = R theta
     theta = coefs[0].copy()
     for i in range(d):
         total = 0.0
@@ -231,7 +239,7 @@ def leave_covariance(matrix, coefs, counts):
 
 @kernel(forceinline=True)
 def solve_factor(R, z, noise, theta):
-    """``R theta = z`` (1, d), of minimum norm where pivots are zero."""
+    """Solve ``R theta = z`` (1, d), with minimum norm where pivots are zero."""
     d = R.shape[0]
     known, full = np.empty(d, np.bool_), True
     for j in range(d):
@@ -248,7 +256,7 @@ def solve_factor(R, z, noise, theta):
 
 @kernel(forceinline=True)
 def read_coefficients(matrix, coefs, totals, counts, theta):
-    """The coefficients into theta (d,), of minimum norm where they are undetermined."""
+    """Write the coefficients into theta (d,), of minimum norm where they are undetermined."""
     d = matrix.shape[0]
     if counts[FORM] == COVARIANCE:
         for k in range(d):
@@ -260,7 +268,7 @@ def read_coefficients(matrix, coefs, totals, counts, theta):
 
 @kernel(forceinline=True)
 def predict_row(matrix, coefs, totals, counts, x):
-    """The prediction for x (d,); NaN where x has a missing value."""
+    """Return the prediction for x (d,); NaN where x has a missing value."""
     d = matrix.shape[0]
     total = 0.0
     if counts[FORM] == COVARIANCE:
@@ -271,6 +279,7 @@ def predict_row(matrix, coefs, totals, counts, x):
         read_coefficients(matrix, coefs, totals, counts, theta)
         for k in range(d):
             total += theta[k] * x[k]
+    # only a total that is not finite needs a look at every entry of x
     if not abs(total) < math.inf:
         for k in range(d):
             if not abs(x[k]) < math.inf:

@@ -1,4 +1,4 @@
-"""What the public functions mean in compiled code: Numba looks them up here by their types.
+"""The meaning of the public functions in compiled code, which Numba looks up by their types.
 
 ``strict=False`` where the implementations lack the annotations that Numba would compare.  Types are
 all that is checked, when the caller is compiled.  What runs raises nothing, but for
@@ -20,7 +20,7 @@ from olsq.compiled.symbols import view
 
 
 def _check_state(state: Any, name: str, ndims: tuple[int, ...]) -> int:
-    """The axes of a state's matrix, 3 for n filters; TypingError for another type."""
+    """Return the axes of a state's matrix, 3 for n filters; raise TypingError for another type."""
     if not isinstance(state, types.NamedTuple) or state.instance_class is not State:
         raise TypingError(f"{name} must be an olsq.compiled.State, got {state}")
     ndim = state.types[0].ndim
@@ -94,8 +94,10 @@ def _state_at(states: Any, i: Any) -> Any:
 
 @overload(functions.init, inline="always")
 def _init(n_features: Any, ridge: Any = 1e-3, n: Any = None) -> Any:
-    """Inlined into the caller's own instructions, down to the ``State(...)``: Numba hands a named
-    tuple on to a ``prange`` only if it sees it made there, or if it is an argument.
+    """Inline ``init`` into the caller.
+
+    It must be inlined down to ``State(...)``, since Numba passes a named tuple to a ``prange`` only
+    if it sees it constructed there, or if it is an argument.
     """
     # Numba knows no keyword-only arguments; as keywords they are found.
     if not isinstance(n_features, types.Integer):

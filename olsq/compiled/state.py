@@ -1,4 +1,4 @@
-"""The state of compiled filters: a named tuple of arrays, and where each number is in it."""
+"""The state of compiled filters: a named tuple of arrays, and the index of each number in it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class State(NamedTuple):
 
 
 def shapes(d: int) -> tuple[tuple[int, ...], ...]:
-    """The shapes of the arrays of one filter of d coefficients."""
+    """Return the shapes of the arrays of one filter of d coefficients."""
     return (d, d), (1, d), (2, d), (d,), (N_TOTALS,), (N_COUNTS,), (d + 2,)
 
 

@@ -30,7 +30,7 @@ _REALS, _COUNTS, _REAL = types.CPointer(types.float64), types.CPointer(types.int
     _REAL(_REALS, _REALS, _REALS, _REALS, _COUNTS, _REALS, _REALS, types.intp, _REAL, _REAL, _REAL),
 )
 def update_at(matrix, coefs, columns, totals, counts, scratch, x, d, y, forget, weight):
-    """Absorb a row of d regressors; the residual."""
+    """Absorb a row of d regressors and return its residual."""
     return kernels.learn_row(
         carray(matrix, (d, d)), carray(coefs, (1, d)), carray(columns, (2, d)),
         carray(totals, (N_TOTALS,)), carray(counts, (N_COUNTS,)), carray(scratch, (d + 2,)),
@@ -53,7 +53,7 @@ def predict_at(matrix, coefs, totals, counts, x, d):
     "olsq_compiled_coef", types.intp(_REALS, _REALS, _REALS, _COUNTS, _REALS, types.intp)
 )
 def coef_at(matrix, coefs, totals, counts, theta, d):
-    """Write the d coefficients into theta."""
+    """Write the d coefficients into theta; return 0."""
     kernels.read_coefficients(
         carray(matrix, (d, d)), carray(coefs, (1, d)), carray(totals, (N_TOTALS,)),
         carray(counts, (N_COUNTS,)), carray(theta, (d,)),
@@ -61,8 +61,8 @@ def coef_at(matrix, coefs, totals, counts, theta, d):
     return 0
 
 
-def _arrays(context: Any, builder: Any, kind: Any, value: Any) -> list[tuple[Any, Any]]:
-    """The arrays of a tuple as Numba's structures, each with its shape."""
+def _unpack_arrays(context: Any, builder: Any, kind: Any, value: Any) -> list[tuple[Any, Any]]:
+    """Unpack the arrays of a tuple as Numba's structures, each with its shape."""
     found = []
     for own, part in zip(kind, cgutils.unpack_tuple(builder, value), strict=True):
         array = context.make_array(own)(context, builder, part)
@@ -72,7 +72,7 @@ def _arrays(context: Any, builder: Any, kind: Any, value: Any) -> list[tuple[Any
 
 @_intrinsic
 def addresses(typing: Any, state: Any, x: Any) -> Any:
-    """``(size, addresses of the arrays of a state, address of x)``, without counting references.
+    """Return ``(size, addresses of a state's arrays, address of x)`` without counting references.
 
     ``size`` is d; -1 unless every array, and x, has the shape that goes with d.
     """
@@ -80,7 +80,7 @@ def addresses(typing: Any, state: Any, x: Any) -> Any:
     found = types.Tuple((types.intp, *pointers, types.CPointer(x.dtype)))
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        arrays = _arrays(context, builder, signature.args[0], arguments[0])
+        arrays = _unpack_arrays(context, builder, signature.args[0], arguments[0])
         row = context.make_array(signature.args[1])(context, builder, arguments[1])
         d = arrays[0][1][0]
 
@@ -109,14 +109,15 @@ def addresses(typing: Any, state: Any, x: Any) -> Any:
 
 @_intrinsic
 def view(typing: Any, states: Any, i: Any) -> Any:
-    """Filter i of n, in one stretch of code without branches, so that Numba need not count
-    references; of no coefficients where there is none.
+    """Return filter i of n, or one without coefficients if there is none.
+
+    It is one stretch of code without branches, so that Numba need not count references.
     """
     kinds = [array.copy(ndim=array.ndim - 1) for array in states.types]
     one = types.NamedTuple(kinds, states.instance_class)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        arrays = _arrays(context, builder, signature.args[0], arguments[0])
+        arrays = _unpack_arrays(context, builder, signature.args[0], arguments[0])
         n, zero = arrays[0][1][0], context.get_constant(types.intp, 0)
         at = context.cast(builder, arguments[1], signature.args[1], types.intp)
         negative = builder.icmp_signed("<", at, zero)

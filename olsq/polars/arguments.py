@@ -31,7 +31,7 @@ def build(
     check_choice(options["missing"], "missing", MISSING)
     _check_single(target, "the target")
     expressions, names = _parse_regressors(regressors, bool(options["fit_intercept"]))
-    options, columns = _take_out_columns(options)
+    options, columns = _split_options(options)
     _try_on_two_rows(len(names), options, columns, whole)
     regression = Regression(names, output, options, tuple(columns), whole)
     # One list per column and group: the function is called once for all groups of a query, and
@@ -93,8 +93,8 @@ def _check_single(expression: pl.Expr, what: str) -> str:
         raise several from None
 
 
-def _take_out_columns(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, pl.Expr]]:
-    """Split options into those that are the same for all rows, and those that are columns."""
+def _split_options(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, pl.Expr]]:
+    """Split options into those that are the same for all rows and those that are columns."""
     columns = {}
     for name in ("sample_weight", "times"):
         if options.get(name) is not None:
@@ -110,7 +110,7 @@ def _take_out_columns(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str
 def _try_on_two_rows(
     d: int, options: dict[str, Any], columns: dict[str, pl.Expr], whole: bool
 ) -> None:
-    """Raise what the package raises for these options, by using them on two rows."""
+    """Raise the package's own errors for these options, by using them on two rows."""
     forget = options.get("forget")
     if forget is not None and not isinstance(forget, Forgetting) and np.ndim(forget) > 0:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Polars' lists of rows, one list for each group, as NumPy arrays and back."""
+"""Convert Polars' lists of rows, one list per group, to NumPy arrays and back."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class GroupedRows(NamedTuple):
     per_row: dict[str, Any]
 
     def begins(self) -> NDArray[np.int64]:
-        """First row of every group that has rows."""
+        """Return the index of the first row of every group that has rows."""
         filled = self.lengths[self.lengths > 0]
         return np.cumsum(filled) - filled
 
     def codes(self) -> NDArray[np.int64]:
-        """Number of every row's group (n,)."""
+        """Return the number of every row's group (n,)."""
         return np.repeat(np.arange(self.lengths.size), self.lengths)
 
     def any_usable(self) -> bool:
-        """Whether any row is finite: most often a look at a few rows tells."""
+        """Test whether any row is finite; most often the first few rows decide."""
         for rows in (slice(0, 64), slice(64, None)):
             finite = np.isfinite(self.y[rows]) & np.isfinite(self.X[rows]).all(axis=1)
             if finite.any():
@@ -39,9 +39,7 @@ class GroupedRows(NamedTuple):
         return False
 
 
-def read_lists(
-    groups: pl.Series, names: tuple[str, ...], columns: tuple[str, ...]
-) -> GroupedRows:
+def read_lists(groups: pl.Series, names: tuple[str, ...], columns: tuple[str, ...]) -> GroupedRows:
     """Return the rows of a struct of lists: the target, the regressors, per-row options.
 
     A regressor or option that is one value per group (a literal, ``pl.col("a").mean()``) is that
@@ -52,32 +50,32 @@ def read_lists(
     fields = [groups.struct.field(name) for name in groups.struct.fields]
     target, others = fields[0], fields[1:]
     lengths = target.list.len().to_numpy().astype(np.int64)
-    y = _numbers(_flat(target, lengths), f"the target {groups.name!r}")
+    y = _to_float64(_concatenate(target, lengths), f"the target {groups.name!r}")
     X = np.empty((len(names), y.size))
     for j, (name, field) in enumerate(zip(names, others, strict=False)):
         what = f"regressor {name!r}"
-        X[j] = _numbers(_spread(field, lengths, what), what)
+        X[j] = _to_float64(_spread_over_rows(field, lengths, what), what)
     per_row = {}
     for name, field in zip(columns, others[len(names) :], strict=True):
-        flat = _spread(field, lengths, name)
-        per_row[name] = flat if name == "times" else _numbers(flat, name)
+        flat = _spread_over_rows(field, lengths, name)
+        per_row[name] = flat if name == "times" else _to_float64(flat, name)
     return GroupedRows(X.T, y, lengths, per_row)
 
 
-def _flat(lists: pl.Series, lengths: NDArray[np.int64]) -> pl.Series:
-    """Entries of the lists, one after the other."""
+def _concatenate(lists: pl.Series, lengths: NDArray[np.int64]) -> pl.Series:
+    """Concatenate the entries of the lists."""
     if lengths.size and not lengths.all():  # an empty list is exploded into a null
         lists = lists.filter(pl.Series(lengths > 0))
     return lists.explode() if len(lists) else pl.Series(lists.name, [], lists.dtype.inner)  # type: ignore[attr-defined]
 
 
-def _spread(lists: pl.Series, lengths: NDArray[np.int64], what: str) -> pl.Series:
-    """Entries of the lists in rows; one for a group is repeated for all of its rows."""
+def _spread_over_rows(lists: pl.Series, lengths: NDArray[np.int64], what: str) -> pl.Series:
+    """Concatenate the entries of the lists; repeat single entries for all rows of their group."""
     if not isinstance(lists.dtype, pl.List):  # Polars 1.31 makes no lists of these
         own, values = np.ones(lengths.size, np.int64), lists
     else:
         own = lists.list.len().to_numpy().astype(np.int64)
-        values = _flat(lists, own)
+        values = _concatenate(lists, own)
     if np.array_equal(own, lengths):
         return values
     if not (own == 1).all():
@@ -88,8 +86,8 @@ def _spread(lists: pl.Series, lengths: NDArray[np.int64], what: str) -> pl.Serie
     return values.gather(np.repeat(np.arange(lengths.size), lengths))
 
 
-def _numbers(values: pl.Series, what: str) -> NDArray[np.float64]:
-    """Float64 entries, nulls as NaN; without a copy where the column is Float64 without nulls."""
+def _to_float64(values: pl.Series, what: str) -> NDArray[np.float64]:
+    """Return float64 entries, nulls as NaN; no copy of a Float64 column without nulls."""
     dtype = values.dtype
     if not (dtype.is_numeric() or dtype in (pl.Boolean, pl.Null)):
         raise TypeError(
@@ -99,7 +97,7 @@ def _numbers(values: pl.Series, what: str) -> NDArray[np.float64]:
 
 
 def as_series(name: str, columns: list[NDArray], fields: tuple[str, ...] | None) -> pl.Series:
-    """One column, or a struct of ``fields``; NaN becomes null."""
+    """Return one column, or a struct of ``fields``; NaN becomes null."""
     series = [
         _null_where_nan(pl.Series(n, column))
         for n, column in zip(fields or (name,), columns, strict=True)
@@ -112,7 +110,7 @@ def _null_where_nan(series: pl.Series) -> pl.Series:
 
 
 def as_lists(rows: pl.Series, lengths: NDArray[np.int64]) -> pl.Series:
-    """The rows as a list for each group, of these lengths."""
+    """Return the rows as one list per group, of these lengths."""
     if lengths.size == 1:
         return rows.implode()
     if lengths.all():

@@ -1,4 +1,4 @@
-"""The namespace ``olsq`` of Polars' expressions."""
+"""The namespace ``olsq`` of Polars' expressions, with its four methods."""
 
 from __future__ import annotations
 

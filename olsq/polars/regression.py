@@ -1,4 +1,4 @@
-"""A regression on lists of rows: what Polars calls, once for all groups of a query."""
+"""A regression on lists of rows, which Polars calls once for all groups of a query."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Regression:
 
     @property
     def returns_scalar(self) -> bool:
-        """Whether a group has one result, not one for every row."""
+        """Whether a group has one result instead of one per row."""
         return self.whole and self.output in STRUCTS
 
     @property
@@ -54,25 +54,25 @@ class Regression:
         """Fit every group and return the output, a row or list for each."""
         rows = read_lists(groups, self.names, self.columns)
         if self.whole:
-            found = self._of_fit(rows)
-        elif len(rows.y) == 0 or not self._learnable(rows):
-            found = self._unknown(len(rows.y))
+            found = self._fit_outputs(rows)
+        elif len(rows.y) == 0 or not self._can_learn(rows):
+            found = self._nan_outputs(len(rows.y))
         else:
-            found = self._of_path(rows)
+            found = self._path_outputs(rows)
         series = as_series(groups.name, found, self.fields if self.output in STRUCTS else None)
         return series if self.returns_scalar else as_lists(series, rows.lengths)
 
-    def _unknown(self, n: int) -> list[NDArray]:
-        """Results of n rows or groups without a row to learn from."""
+    def _nan_outputs(self, n: int) -> list[NDArray]:
+        """Return NaN for n rows or groups without a row to learn from."""
         return [np.full(n, np.nan)] * (len(self.fields) if self.output in STRUCTS else 1)
 
-    def _learnable(self, rows: GroupedRows) -> bool:
-        """Whether any row has no missing value; what refuses missing ones may look itself."""
+    def _can_learn(self, rows: GroupedRows) -> bool:
+        """Test whether any row is complete; with ``missing="raise"`` the fit itself checks."""
         return self.options["missing"] == "raise" or rows.any_usable()
 
     # -- after every row ----------------------------------------------------------------------
 
-    def _of_path(self, rows: GroupedRows) -> list[NDArray]:
+    def _path_outputs(self, rows: GroupedRows) -> list[NDArray]:
         options: dict[str, Any] = self.options | rows.per_row
         options["statistics"] = self.output == "stderr"
         several = np.count_nonzero(rows.lengths) > 1
@@ -80,7 +80,7 @@ class Regression:
             options["by"] = rows.codes()
         path = coefficient_path(rows.X, rows.y, **options)
         if self.output == "prediction":
-            return [self._one_step_ahead(path, rows)]
+            return [self._predict_ahead(path, rows)]
         if self.output == "residual":
             return [path.residual]
         found = path.coef, path.intercept
@@ -88,6 +88,7 @@ class Regression:
             found = path.stderr, path.intercept_stderr
         columns = _split_columns(*found, self.options["fit_intercept"])
         if several and self.options["missing"] == "skip":
+            # as in a group fitted alone, whose coefficients are not known
             # A group without a row to learn from reads as it would alone: nothing is known.
             lost = np.add.reduceat(~np.isnan(path.residual), rows.begins()) == 0
             if lost.any():
@@ -95,7 +96,7 @@ class Regression:
                 columns[:, where] = np.nan
         return list(columns)
 
-    def _one_step_ahead(self, path: CoefficientPath, rows: GroupedRows) -> NDArray:
+    def _predict_ahead(self, path: CoefficientPath, rows: GroupedRows) -> NDArray:
         """Predict every row with the coefficients after the row before it.
 
         Also where the target is missing.  A group's first row is predicted as 0, as
@@ -112,7 +113,7 @@ class Regression:
 
     # -- one fit ------------------------------------------------------------------------------
 
-    def _of_fit(self, rows: GroupedRows) -> list[NDArray]:
+    def _fit_outputs(self, rows: GroupedRows) -> list[NDArray]:
         weights = rows.per_row.get("sample_weight")
         fits = fit_groups(rows.X, rows.y, rows.lengths, weights, self.options)
         if self.output in STRUCTS:
@@ -128,7 +129,7 @@ class Regression:
 
 
 def _split_columns(coef: NDArray, intercept: NDArray, fit_intercept: bool) -> NDArray:
-    """Coefficients after every row (n, d) as contiguous columns (k, n)."""
+    """Copy coefficients after every row (n, d) to contiguous columns (k, n)."""
     n, d = coef.shape
     first = int(fit_intercept)
     columns = np.empty((first + d, n))

@@ -1,4 +1,4 @@
-"""Property tests as a feature: hypothesis strategies for streams, and checks of one's own parts.
+"""Property tests for users' own parts: hypothesis strategies for streams, and checks.
 
 What scikit-learn's ``check_estimator`` is to estimators, :func:`check_solver` is to solvers of
 whole sequences, :func:`check_rule` to attention rules and :func:`check_estimator_stream` to

@@ -1,4 +1,4 @@
-"""A solver on NumPy arrays and in JAX, behind the same few calls on a batch of streams."""
+"""The NumPy and JAX forms of a solver behind the same calls on a batch of streams."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from olsq.testing.truth import GRADIENTS, STREAMS, empty_state
 Arrays = dict[str, NDArray]
 
 
-class Whole(NamedTuple):
-    """Everything of one batch."""
+class BatchResults(NamedTuple):
+    """Outputs, moments and derivatives of one batch."""
 
     value: NDArray  # (B, T, m)
     state: Moments
@@ -26,35 +26,35 @@ class Whole(NamedTuple):
 
 
 class Backend(Protocol):
-    """The calls of one form of a solver."""
+    """The calls that the forms of a solver share."""
 
     name: str
 
     def solve(self, arrays: Arrays, state: Moments | None = None) -> tuple[NDArray, Moments]:
-        """Outputs, and moments after the last token."""
+        """Return the outputs and the moments after the last token."""
         ...
 
-    def whole(
+    def differentiate(
         self, arrays: Arrays, state: Moments, cotangent: NDArray, direction: Any = None
-    ) -> Whole:
-        """Outputs, moments and derivatives; ``direction``: arrays and state to move along."""
+    ) -> BatchResults:
+        """Return outputs, moments and derivatives (``direction``: of arrays and state)."""
         ...
 
 
 def arguments(arrays: Any, ridge_mode: str, state: Any) -> tuple[list[Any], dict[str, Any]]:
-    """What ``online_lstsq`` takes; in the discounted problem a state holds the ridge."""
+    """Return arguments of ``online_lstsq``; in the discounted problem a state holds the ridge."""
     ridge = None if ridge_mode == "discounted" and state is not None else arrays["ridge"]
     options = {"forget": arrays["forget"], "weight": arrays["weight"], "ridge": ridge}
     return [arrays[n] for n in STREAMS], {**options, "ridge_mode": ridge_mode, "state": state}
 
 
-def named(arrays: Any, state: Any) -> Arrays:
-    """Arrays by name, those of a state among them."""
+def join_state(arrays: Any, state: Any) -> Arrays:
+    """Return arrays by name, including those of a state."""
     return {**arrays, "gram": state[0], "cross": state[1]}
 
 
 class NumpyBackend:
-    """Numba and BLAS; derivatives by :func:`olsq.online_lstsq_vjp`, in reverse only."""
+    """The NumPy form; derivatives by :func:`olsq.online_lstsq_vjp`, in reverse mode only."""
 
     name = "numpy"
 
@@ -66,9 +66,9 @@ class NumpyBackend:
         fit = olsq.online_lstsq(*streams, **options, solver=self.solver)
         return fit.value, fit.state
 
-    def whole(
+    def differentiate(
         self, arrays: Arrays, state: Moments, cotangent: NDArray, direction: Any = None
-    ) -> Whole:
+    ) -> BatchResults:
         value, last = self.solve(arrays, state)
         (keys, values, queries), options = arguments(arrays, self.ridge_mode, state)
         got = olsq.online_lstsq_vjp(
@@ -76,11 +76,11 @@ class NumpyBackend:
         )._asdict()
         if options["ridge"] is not None:
             got["ridge"] = got["ridge"].sum(-2)
-        return Whole(value, last, {n: got[n] for n in GRADIENTS if got[n] is not None}, None)
+        return BatchResults(value, last, {n: got[n] for n in GRADIENTS if got[n] is not None}, None)
 
 
 class JaxBackend:
-    """Compiled once for each shape; derivatives are those of a stream, under ``vmap``."""
+    """The JAX form, compiled once per shape; derivatives per stream, under ``vmap``."""
 
     name = "jax"
 
@@ -88,7 +88,7 @@ class JaxBackend:
         import jax
 
         self.solver, self.ridge_mode, self.adjoint = solver, ridge_mode, adjoint
-        self._whole = compiled(jax.vmap(self._everything))
+        self._derivatives = compiled(jax.vmap(self._differentiate))
         self._value = compiled(self._solution)
 
     def _solution(self, arrays: Any, state: Any) -> Any:
@@ -100,7 +100,7 @@ class JaxBackend:
         fit = online_lstsq(*streams, **options, solver=self.solver, adjoint=adjoint)
         return fit.value, fit.state
 
-    def _everything(self, arrays: Any, state: Any, cotangent: Any, direction: Any) -> Any:
+    def _differentiate(self, arrays: Any, state: Any, cotangent: Any, direction: Any) -> Any:
         import jax
 
         value, pull, last = jax.vjp(self._solution, arrays, state, has_aux=True)
@@ -113,26 +113,26 @@ class JaxBackend:
         return np.asarray(value), Moments(*map(np.asarray, last))
 
     def eager(self, arrays: Arrays) -> NDArray:
-        """Outputs without ``jit`` around the call, from nothing."""
+        """Return outputs without ``jit`` around the call, from an empty state."""
         return np.asarray(self._solution(arrays, None)[0])
 
-    def whole(
+    def differentiate(
         self, arrays: Arrays, state: Moments, cotangent: NDArray, direction: Any = None
-    ) -> Whole:
+    ) -> BatchResults:
         start = tuple(np.asarray(s, cotangent.dtype) for s in state)
         if direction is None:
             direction = arrays, start
-        value, last, slopes, change = self._whole(arrays, start, cotangent, direction)
-        by_name = {n: np.asarray(x) for n, x in named(*slopes).items()}
+        value, last, slopes, change = self._derivatives(arrays, start, cotangent, direction)
+        by_name = {n: np.asarray(x) for n, x in join_state(*slopes).items()}
         if self.ridge_mode == "discounted":
             del by_name["ridge"]
-        return Whole(
+        return BatchResults(
             np.asarray(value), Moments(*map(np.asarray, last)), by_name, np.asarray(change)
         )
 
 
 def backends(solver: Solver, names: Any, ridge_mode: str, adjoint: str) -> list[Backend]:
-    """The forms of a solver: those named, or those that it has."""
+    """Return the forms of a solver: those named, or those that it has."""
     found: list[Backend] = []
     for name in ("numpy", "jax") if names is None else names:
         if name not in ("numpy", "jax"):

@@ -1,4 +1,4 @@
-"""``check_estimator_stream``: everything an estimator that learns row by row has to be."""
+"""The check of an estimator that learns row by row: ``check_estimator_stream``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def check_estimator_stream(
     skip: Collection[str] = (),
     max_examples: int = 20,
 ) -> None:
-    """Hold an estimator that learns row by row against dense least squares and against itself.
+    """Check an estimator that learns row by row against dense least squares and against itself.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def check_estimator_stream(
     if not set(kinds) <= set(FINITE_ROWS):
         raise ValueError(f"kinds must be some of {', '.join(FINITE_ROWS)}, got {kinds!r}")
     subject = Subject(
-        findings, estimator, objective(estimator), tolerance, _merge(estimator, merge)
+        findings, estimator, objective(estimator), tolerance, _choose_merge(estimator, merge)
     )
     kinds = [k for k in kinds if subject.forgets or k != "resets"]
     if streams is None:
@@ -95,7 +95,7 @@ def check_estimator_stream(
         properties.check_stream(subject, data._replace(kind=name))
     properties.check_interruptions(subject)
 
-    def look(trial: Findings, drawn: Regression) -> None:
+    def check_drawn(trial: Findings, drawn: Regression) -> None:
         mine = subject._replace(findings=trial)
         properties.check_oracle(mine, drawn)
         properties.check_chunks(mine, drawn)
@@ -103,12 +103,14 @@ def check_estimator_stream(
 
     strategy = regressions(kinds, length=(1, 10), features=(1, FEATURES), targets=TARGETS)
     for name in (properties.ORACLE, properties.CHUNK, properties.MERGE):
-        findings.search(name, strategy, look, max_examples)
+        findings.search(name, strategy, check_drawn, max_examples)
     findings.conclude()
 
 
-def _merge(estimator: Any, merge: Callable[[Any, Any], Any] | None) -> Callable[..., Any] | None:
-    """The function given, or :func:`olsq.merge` for an estimator of olsq."""
+def _choose_merge(
+    estimator: Any, merge: Callable[[Any, Any], Any] | None
+) -> Callable[..., Any] | None:
+    """Return the function given, or :func:`olsq.merge` for an estimator of olsq."""
     from olsq.online.estimators.base import StreamingRegressor
     from olsq.online.pieces.merging import merge as own
 

@@ -1,4 +1,4 @@
-"""The properties of an estimator that learns row by row."""
+"""The properties of an estimator that learns row by row, one function each."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from olsq.online.estimators.recursive import RecursiveLeastSquares
 from olsq.online.estimators.rolling import RollingLeastSquares
 from olsq.online.loading import load
 from olsq.testing.estimator_subject import (
-    UNTOLD,
+    UNDETERMINED,
     Subject,
     coefficients,
     condition,
-    eps_of,
     judge,
+    row_eps,
     rows,
 )
 from olsq.testing.interruptions import interruption
@@ -36,12 +36,12 @@ QUIET = (("silent start", 60), ("constant start", 60), ("amplitude rises", 6),
          ("amplitude falls", 6), ("column scales", 3))  # fmt: skip
 PAUSES = (("gap", 30), ("gap", 300), ("bursts", 300))
 
-BLOCK = 7
+BLOCK = 7  # rows: divides no length used here, so that the last block is shorter
 OF_OLSQ = RecursiveLeastSquares, RollingLeastSquares
 
 
 def check_stream(s: Subject, data: Regression) -> None:
-    """Every property on one stream of finite rows."""
+    """Check every property on one stream of finite rows."""
     check_oracle(s, data)
     check_chunks(s, data)
     check_prefix(s, data)
@@ -54,8 +54,8 @@ def check_stream(s: Subject, data: Regression) -> None:
 
 
 def check_oracle(s: Subject, data: Regression) -> None:
-    """The estimate minimises the objective after every row, each learnt once."""
-    est = s.fed(data)
+    """Check that the estimate minimises the objective after the rows, and that each counts once."""
+    est = s.train(data)
     if s.problem is not None:
         judge(s, ORACLE, "", est, data)
     if hasattr(est, "n_samples_seen_"):
@@ -64,32 +64,32 @@ def check_oracle(s: Subject, data: Regression) -> None:
 
 
 def check_chunks(s: Subject, data: Regression) -> None:
-    """Rows one by one, and in blocks, are those rows at once."""
-    if not s.findings.wants(CHUNK):
+    """Check that rows one by one, and in blocks, give the estimate of those rows at once."""
+    if not s.findings.is_open(CHUNK):
         return
     n = len(data.X)
-    whole = s.fed(data)
-    judge(s, CHUNK, ", rows one by one", s.fed(data, *range(1, n)), data, whole)
-    judge(s, CHUNK, f", blocks of {BLOCK}", s.fed(data, *range(BLOCK, n, BLOCK)), data, whole)
+    whole = s.train(data)
+    judge(s, CHUNK, ", rows one by one", s.train(data, *range(1, n)), data, whole)
+    judge(s, CHUNK, f", blocks of {BLOCK}", s.train(data, *range(BLOCK, n, BLOCK)), data, whole)
 
 
 def check_merging(s: Subject, data: Regression) -> None:
-    """Two that saw a half each, merged, are the one that saw both."""
+    """Check that two estimators of one half each, merged, are one of both halves."""
     half = len(data.X) // 2
-    if s.merge is None or half == 0 or not s.findings.wants(MERGE):
+    if s.merge is None or half == 0 or not s.findings.is_open(MERGE):
         return
     pieces = rows(data, None, half), rows(data, half, None)
-    both = s.merge(*map(s.fed, pieces))
+    both = s.merge(*map(s.train, pieces))
     worst = max(condition(s, piece) for piece in pieces)  # what a piece lost stays lost
-    judge(s, MERGE, "", both, data, s.fed(data), worst)
+    judge(s, MERGE, "", both, data, s.train(data), worst)
 
 
 def check_interruptions(s: Subject) -> None:
-    """Judge the estimate after a silent start, a gap or a change of scale.
+    """Check the estimate after a silent start, a gap or a change of scale.
 
     A copy made at the first row after the interruption goes on as the original does.
     """
-    if not s.findings.wants(INTERRUPT):
+    if not s.findings.is_open(INTERRUPT):
         return
     for kind, size in (*QUIET, *(PAUSES if s.forgets else ())):
         stream = interruption(kind, size, features=3, rows=12)
@@ -97,22 +97,22 @@ def check_interruptions(s: Subject) -> None:
         forget = stream.forget if kind in ("gap", "bursts") else ones
         y = np.column_stack([stream.y, -stream.y])
         data = Regression(f"{kind} {size}", stream.X, y, ones, forget, 0.0)
-        est = s.fed(data, *range(stream.alive, len(stream.X)))
+        est = s.train(data, *range(stream.alive, len(stream.X)))
         judge(s, INTERRUPT, "", est, data)
         first, rest = rows(data, None, stream.alive + 1), rows(data, stream.alive + 1, None)
-        resumed = s.fed(rest, est=copy.deepcopy(s.fed(first)))
+        resumed = s.train(rest, est=copy.deepcopy(s.train(first)))
         judge(s, INTERRUPT, ", a copy at the first row", resumed, data)
 
 
 def check_prefix(s: Subject, data: Regression) -> None:
-    """Rows to come change no estimate: a copy that learns them leaves it as it was."""
-    if not s.findings.wants(PREFIX):
+    """Check that later rows change no estimate: a copy that learns them leaves it as it was."""
+    if not s.findings.is_open(PREFIX):
         return
     half = len(data.X) // 2
     first = rows(data, None, half)
-    est = s.fed(first)
+    est = s.train(first)
     before = coefficients(est, first)
-    s.fed(rows(data, half, None), est=copy.deepcopy(est))
+    s.train(rows(data, half, None), est=copy.deepcopy(est))
     where = f"stream {data.kind!r}"
     s.findings.judge(PREFIX, where, coefficients(est, first)[0], before[0], 0)
     if hasattr(est, "partial_fit_path"):
@@ -121,17 +121,17 @@ def check_prefix(s: Subject, data: Regression) -> None:
             data.X, data.y, data.sample_weight, **given
         )
         size = np.abs(before[0]).max()
-        allowed = s.tolerance * eps_of(data) * condition(s, first) ** 2
-        if allowed < UNTOLD:
+        allowed = s.tolerance * row_eps(data) * condition(s, first) ** 2
+        if allowed < UNDETERMINED:
             s.findings.judge(PREFIX, where, path.coef[half - 1], before[0], allowed * size)
 
 
 def check_resumption(s: Subject, data: Regression) -> None:
-    """A pickled copy goes on as the original does, bit for bit."""
-    if not s.findings.wants(RESUME):
+    """Check that a copy, from a pickle or a file, continues as the original does, bit for bit."""
+    if not s.findings.is_open(RESUME):
         return
     half = len(data.X) // 2
-    est = s.fed(rows(data, None, half))
+    est = s.train(rows(data, None, half))
     try:
         resumed = pickle.loads(pickle.dumps(est))
     except (AttributeError, TypeError, pickle.PicklingError) as error:
@@ -143,74 +143,75 @@ def check_resumption(s: Subject, data: Regression) -> None:
             est.save(f"{folder}/state.olsq")
             copies["a file in the middle"] = load(f"{folder}/state.olsq")
     rest = rows(data, half, None)
-    want = coefficients(s.fed(rest, est=est), data)
+    want = coefficients(s.train(rest, est=est), data)
     for name, other in copies.items():
-        got = coefficients(s.fed(rest, est=other), data)
+        got = coefficients(s.train(rest, est=other), data)
         for a, b in zip(got, want, strict=True):
             s.findings.judge(RESUME, f"stream {data.kind!r}, {name}", a, b, 0)
         judge(s, RESUME, f", {name}", other, data)
 
 
 def check_scale(s: Subject, data: Regression) -> None:
-    """Regressors times a, targets times b, the ridge times a squared: coefficients times b / a."""
-    if not s.findings.wants(SCALE):
+    """Check that coefficients scale by b / a when X does by a, y by b, the ridge by a squared."""
+    if not s.findings.is_open(SCALE):
         return
+    # powers of two, whose products do not round
     a, b = 2.0**10, 2.0**-5
     scaled = copy.deepcopy(s.estimator)
     if s.problem is None:
         a = 1.0  # a penalty that is not known does not scale
     elif np.any(np.asarray(s.problem.ridge) != 0):
         scaled.ridge = s.problem.ridge * a**2
-    est = s.fed(data._replace(X=data.X * a, y=data.y * b), est=scaled)
+    est = s.train(data._replace(X=data.X * a, y=data.y * b), est=scaled)
     est.coef_  # noqa: B018  # what is not fitted says so here
-    original = s.fed(data)
+    original = s.train(data)
     coef, intercept = coefficients(est, data)
     want = coefficients(original, data)
-    allowed = s.tolerance * eps_of(data) * condition(s, data) ** 2
-    if allowed < UNTOLD:
+    allowed = s.tolerance * row_eps(data) * condition(s, data) ** 2
+    if allowed < UNDETERMINED:
         for got, known in ((coef * (a / b), want[0]), (intercept / b, want[1])):
             size = max(np.abs(known).max(), np.abs(data.y).max())
             s.findings.judge(SCALE, f"stream {data.kind!r}", got, known, allowed * size)
 
 
 def check_targets(s: Subject, data: Regression) -> None:
-    """Targets in another order give coefficients in that order."""
-    if not s.findings.wants(PERMUTE):
+    """Check that targets in another order give coefficients in that order."""
+    if not s.findings.is_open(PERMUTE):
         return
-    want = coefficients(s.fed(data), data)[0]
-    got = coefficients(s.fed(data._replace(y=data.y[:, ::-1].copy())), data)[0][::-1]
-    allowed = s.tolerance * eps_of(data) * max(np.abs(want).max(), 1e-300)
+    want = coefficients(s.train(data), data)[0]
+    got = coefficients(s.train(data._replace(y=data.y[:, ::-1].copy())), data)[0][::-1]
+    allowed = s.tolerance * row_eps(data) * max(np.abs(want).max(), 1e-300)
     s.findings.judge(PERMUTE, f"stream {data.kind!r}", got, want, allowed)
 
 
 def check_lost_row(s: Subject, data: Regression) -> None:
-    """A row that is not finite is refused, or is as if it never came."""
-    if not s.findings.wants(CAUSAL):
+    """Check that a row that is not finite is refused, or changes nothing."""
+    if not s.findings.is_open(CAUSAL):
         return
     half, where = len(data.X) // 2, f"stream {data.kind!r}"
     for bad, name in ((np.nan, "X"), (np.inf, "X"), (np.nan, "y")):
-        est = s.fed(rows(data, None, half))
+        est = s.train(rows(data, None, half))
         before = coefficients(est, data)
         row = rows(data, half, half + 1)
-        spoilt = getattr(row, name).copy()
-        spoilt[0, 0] = bad
+        corrupted = getattr(row, name).copy()
+        corrupted[0, 0] = bad
         try:
-            s.fed(row._replace(**{name: spoilt}), est=est)
+            s.train(row._replace(**{name: corrupted}), est=est)
         except ValueError:
             s.findings.judge(CAUSAL, where, coefficients(est, data)[0], before[0], 0)
         rest = rows(data, half + 1, None)
-        est = s.fed(rest, est=est)
-        other = s.fed(rest, est=s.fed(rows(data, None, half)))
+        est = s.train(rest, est=est)
+        other = s.train(rest, est=s.train(rows(data, None, half)))
         size = np.abs(coefficients(other, data)[0]).max()
         got, want = (coefficients(e, data)[0] for e in (est, other))
         if name == "y":  # the other targets may have learnt the row
             got, want = got[:1], want[:1]
-        s.findings.judge(CAUSAL, f"{where}, {name} = {bad}", got, want, 1e3 * eps_of(data) * size)
+        s.findings.judge(CAUSAL, f"{where}, {name} = {bad}", got, want, 1e3 * row_eps(data) * size)
 
 
 def check_absent_row(s: Subject, data: Regression) -> None:
-    """Rows of weight 0, between factors of 1, teach nothing."""
-    if not s.findings.wants(ABSENT) or not s.weighs:
+    """Check that rows of weight 0, between factors of 1, change nothing."""
+    if not s.findings.is_open(ABSENT) or not s.weighs:
         return
     n = len(data.X)
     weight, forget = data.sample_weight.copy(), data.forget.copy()
@@ -222,4 +223,4 @@ def check_absent_row(s: Subject, data: Regression) -> None:
     clean = Regression(
         data.kind, data.X[~absent], data.y[~absent], weight[~absent], forget[~absent], data.ridge
     )
-    judge(s, ABSENT, "", s.fed(dirty), clean, s.fed(clean))
+    judge(s, ABSENT, "", s.train(dirty), clean, s.train(clean))

@@ -1,4 +1,4 @@
-"""An estimator that learns row by row, what it minimises, and how its estimate is judged."""
+"""An estimator under test: the problem that it solves, and how its estimate is judged."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from olsq.reference import regression as oracle
 from olsq.testing.findings import Findings
 from olsq.testing.strategies import Regression
 
-UNTOLD = 1e-2  # relative error from which on coefficients are not compared
+UNDETERMINED = 1e-2  # relative error above which coefficients are too ill-determined to compare
 
 
 class Problem(NamedTuple):
-    """What an estimator minimises after every row.
+    """The problem that an estimator solves after every row.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class Problem(NamedTuple):
 
 
 def least_squares(estimator: Any) -> Problem | None:
-    """The problem that an estimator's parameters describe; None without a ridge."""
+    """Return the problem that an estimator's parameters describe; None without a ridge."""
     if not hasattr(estimator, "ridge"):
         return None
     half_life = getattr(estimator, "half_life", None)
@@ -66,7 +66,7 @@ def least_squares(estimator: Any) -> Problem | None:
 
 
 class Subject(NamedTuple):
-    """An estimator, and what is held against it."""
+    """An estimator under test, with its problem and the findings."""
 
     findings: Findings
     estimator: Any
@@ -77,17 +77,17 @@ class Subject(NamedTuple):
     @property
     def forgets(self) -> bool:
         """Whether rows may bring forgetting factors of their own."""
-        return self._takes("forget") and (self.problem is None or self.problem.window is None)
+        return self._accepts("forget") and (self.problem is None or self.problem.window is None)
 
     @property
     def weighs(self) -> bool:
-        return self._takes("sample_weight")
+        return self._accepts("sample_weight")
 
-    def _takes(self, name: str) -> bool:
+    def _accepts(self, name: str) -> bool:
         return name in inspect.signature(self.estimator.partial_fit).parameters
 
-    def fed(self, data: Regression, *cuts: int, est: Any = None) -> Any:
-        """A copy that has learnt rows 0..cuts[0], then those up to cuts[1], and so on."""
+    def train(self, data: Regression, *cuts: int, est: Any = None) -> Any:
+        """Train a copy on rows up to cuts[0], then on those up to cuts[1], and so on."""
         est = copy.deepcopy(self.estimator) if est is None else est
         start = 0
         for stop in (*cuts, len(data.X)):
@@ -102,25 +102,25 @@ class Subject(NamedTuple):
         return est
 
 
-def eps_of(data: Regression) -> float:
-    """The eps that an estimate from these rows is judged by: that of their dtype."""
+def row_eps(data: Regression) -> float:
+    """Return the eps by which an estimate from these rows is judged, that of their dtype."""
     return float(np.finfo(data.X.dtype).eps)
 
 
 def in_double(data: Regression) -> Regression:
-    """The same rows in float64, for the oracle."""
+    """Convert the rows to float64, for the oracle."""
     return data._replace(X=data.X.astype(np.float64), y=data.y.astype(np.float64))
 
 
 def rows(data: Regression, *cut: int | None) -> Regression:
-    """Some rows of a stream."""
+    """Slice the rows of a stream."""
     part = slice(*cut)
     arrays = {n: getattr(data, n)[part] for n in ("X", "y", "sample_weight", "forget")}
     return data._replace(**arrays)
 
 
 def coefficients(est: Any, data: Regression) -> tuple[NDArray, NDArray]:
-    """coef (m, d) and intercept (m,)."""
+    """Return coef (m, d) and intercept (m,)."""
     m, d = data.y.shape[1], data.X.shape[1]
     coef = np.asarray(est.coef_, np.float64).reshape(m, d)
     intercept = getattr(est, "intercept_", 0.0)
@@ -128,7 +128,7 @@ def coefficients(est: Any, data: Regression) -> tuple[NDArray, NDArray]:
 
 
 def row_weights(s: Subject, data: Regression) -> tuple[NDArray, NDArray]:
-    """What each row counts at the end, and the ridge that is left."""
+    """Return the weight of each row at the end, and the ridge that is left."""
     problem, n = s.problem or Problem(), len(data.X)
     weights = data.sample_weight if s.weighs else np.ones(n)
     if problem.window is not None:
@@ -146,7 +146,7 @@ def judge(
     s: Subject, name: str, where: str, est: Any, data: Regression, other: Any = None,
     least_condition: float = 1.0,
 ) -> None:  # fmt: skip
-    """``est`` is optimal after these rows; its coefficients are those of ``other``, if given."""
+    """Check that ``est`` is optimal after these rows, and equals ``other`` if that is given."""
     where = f"stream {data.kind!r}{where}"
     coef, intercept = coefficients(est, data)
     if not (np.isfinite(coef).all() and np.isfinite(intercept).all()):
@@ -155,7 +155,7 @@ def judge(
     problem, (weights, ridge) = s.problem or Problem(), row_weights(s, data)
     if not weights.any():
         return
-    eps, data = eps_of(data), in_double(data)
+    eps, data = row_eps(data), in_double(data)
     best, bias, _, _, kappa = oracle.solve(data.X, data.y, weights, ridge, problem.fit_intercept)
     if s.problem is not None:
         excess, rounding = _excess(
@@ -167,7 +167,7 @@ def judge(
         return
     kappa = max(kappa, least_condition)
     allowed = s.tolerance * eps * kappa**2 if np.isfinite(kappa) else np.inf
-    if allowed < UNTOLD:
+    if allowed < UNDETERMINED:
         size = np.abs(data.X).max(0)
         want = coefficients(other, data)[0]
         scale = max(np.abs(want * size).max(), np.abs(data.y).max())
@@ -175,7 +175,7 @@ def judge(
 
 
 def _excess(data: Any, found: Any, best: Any) -> tuple[NDArray, NDArray]:
-    """How far the objective is above its minimum, (m,), and the squares whose rounding is that."""
+    """Return the objective's excess over its minimum (m,), and what its rounding scales with."""
     X, Y, weights, ridge = data
 
     def value(coef: NDArray, intercept: NDArray) -> NDArray:
@@ -187,7 +187,7 @@ def _excess(data: Any, found: Any, best: Any) -> tuple[NDArray, NDArray]:
 
 
 def condition(s: Subject, data: Regression) -> float:
-    """Of the system after these rows, columns scaled to unit length."""
+    """Return the condition number of the system after these rows, columns scaled to unit length."""
     weights, ridge = row_weights(s, data)
     data = in_double(data)
     intercept = (s.problem or Problem()).fit_intercept

@@ -1,4 +1,4 @@
-"""What a check has found: which properties failed, on which stream, by how much."""
+"""Findings of a check: the properties that failed, on which stream, by how much."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 
 class Findings:
-    """The first failure of every property, in the order of the properties."""
+    """Collects the first failure of every property, in the order of the properties."""
 
     def __init__(
         self, check: str, subject: object, properties: Sequence[str], skip: Collection[str] = ()
@@ -21,17 +21,19 @@ class Findings:
         self.check, self.subject, self.properties = check, subject, tuple(properties)
         self.skip, self.failures = frozenset(skip), {}
 
-    def wants(self, name: str) -> bool:
-        """Whether a property is still to be checked: a failed one is known."""
+    def is_open(self, name: str) -> bool:
+        """Test whether a property is still to be checked: not skipped, and not failed before."""
         return name not in self.skip and name not in self.failures
 
     def fail(self, name: str, where: str, what: str) -> None:
-        """A property does not hold."""
-        if self.wants(name):
+        """Record that a property does not hold."""
+        if self.is_open(name):
             self.failures[name] = f"{where}: {what}"
 
     def judge(self, name: str, where: str, got: Any, want: Any, allowed: Any) -> bool:
-        """Hold entries against those wanted; rows are tokens.  Whether they agree."""
+        """Compare entries with those wanted (rows are tokens); record a failure; return whether
+        they agree.
+        """
         got, want = np.asarray(got, np.float64), np.asarray(want, np.float64)
         if got.shape != want.shape:
             self.fail(name, where, f"shape {got.shape}, expected {want.shape}")
@@ -49,13 +51,16 @@ class Findings:
         self.fail(name, where, f"error {wrong[at]:.2g}{place}, allowed {allowed[at]:.2g}")
         return False
 
-    def search(self, name: str, strategy: Any, look: Callable[..., None], examples: int) -> None:
-        """Draw until ``look(findings, drawn)`` finds a failure; report the smallest drawn."""
-        if not self.wants(name) or examples < 1:
+    def search(
+        self, name: str, strategy: Any, check_drawn: Callable[..., None], examples: int
+    ) -> None:
+        """Draw until ``check_drawn(findings, drawn)`` finds a failure; report the smallest."""
+        if not self.is_open(name) or examples < 1:
             return
         every: Any = list(HealthCheck)
 
         @settings(
+            # the same streams in every run; all health checks off, since one example may compile
             max_examples=examples, derandomize=True, deadline=None, database=None,
             phases=(Phase.generate, Phase.shrink), report_multiple_bugs=False,
             suppress_health_check=every,
@@ -63,7 +68,7 @@ class Findings:
         @given(strategy)
         def each(drawn: Any) -> None:
             trial = Findings(self.check, self.subject, self.properties, self.skip)
-            look(trial, drawn)
+            check_drawn(trial, drawn)
             if name in trial.failures:
                 raise AssertionError(f"{trial.failures[name]}\n    drawn: {drawn}")
 

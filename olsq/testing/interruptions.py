@@ -1,4 +1,4 @@
-"""Streams of a sensor that is at rest, offline or rescaled, and then alive."""
+"""Streams of a sensor that is silent, offline or rescaled before it returns to ordinary rows."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ SIZES = {
     "amplitude falls": (20, 200),
     "column scales": (3, 6, 9, 12),
 }
-BURSTS = 4
+BURSTS = 4  # stretches of rows with gaps between
 
 
 class Interruption(NamedTuple):
-    """A stream of rows with their times, and what is true in it.
+    """A stream of rows with their times and the coefficients that made it.
 
     Attributes
     ----------
@@ -75,7 +75,7 @@ def interruption(
     kind: str, size: int, *, rows: int = 40, features: int = 2, noise: float = 0.1,
     intercept: float = 3.0, spacing: float = 1 / 16, seed: int = 0,
 ) -> Interruption:  # fmt: skip
-    """A seeded stream that starts quiet, pauses, or changes its scale.
+    """Make a seeded stream that starts quiet, pauses, or changes its scale.
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ def interruption(
 
 
 def _lengths(kind: str, size: int, rows: int) -> tuple[int, int]:
-    """Rows before the last ordinary stretch, and in it."""
+    """Return the number of rows before the last ordinary stretch, and in it."""
     if kind.endswith("start"):
         return size, rows
     if kind == "bursts":

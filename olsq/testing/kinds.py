@@ -1,4 +1,4 @@
-"""A stream, the ways in which streams break learners, and one seeded stream of each kind."""
+"""The kinds of streams that break learners, and one seeded stream of each kind."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ POWER = 6  # tiny and huge tokens of the seeded streams: their norm is 2 ** -6 o
 
 
 class Stream(NamedTuple):
-    """One stream of T tokens, as :func:`olsq.online_lstsq` takes it.
+    """One stream of T tokens, with the arrays of :func:`olsq.online_lstsq`.
 
     Attributes
     ----------
@@ -54,8 +54,8 @@ class Stream(NamedTuple):
     ridge: NDArray
 
 
-class Spoil(NamedTuple):
-    """The choices that a breaking kind leaves open."""
+class Breakage(NamedTuple):
+    """The free choices of a kind: which tokens break, and how."""
 
     tokens: NDArray[np.bool_]  # (T,): where it breaks; at least one
     power: int = POWER  # of two: how tiny, how huge
@@ -65,8 +65,8 @@ class Spoil(NamedTuple):
     dtypes: tuple[str, ...] = ("float16", "float32", "float64")  # keys, values, queries
 
 
-def spoil(stream: Stream, kind: str, how: Spoil) -> Stream:
-    """The stream of that kind which an ordinary one becomes."""
+def break_stream(stream: Stream, kind: str, how: Breakage) -> Stream:
+    """Turn an ordinary stream into one of the given kind."""
     tokens, arrays = how.tokens, {n: np.array(getattr(stream, n)) for n in NAMES}
     keys, places = arrays["keys"], np.flatnonzero(tokens)
     if kind == "repeats":
@@ -91,7 +91,7 @@ def spoil(stream: Stream, kind: str, how: Spoil) -> Stream:
 
 
 def seeded(length: int, features: int, targets: int, kinds: Any = FINITE) -> dict[str, Stream]:
-    """One stream of each kind; the same ones every time."""
+    """Make one stream of each kind, the same ones every time."""
     result = {}
     for kind in kinds:
         rng = np.random.default_rng([KINDS.index(kind), length, features, targets])
@@ -107,10 +107,10 @@ def seeded(length: int, features: int, targets: int, kinds: Any = FINITE) -> dic
         )
         tokens = rng.uniform(size=length) < 0.3
         tokens[length // 3] = True
-        result[kind] = spoil(stream, kind, Spoil(tokens))
+        result[kind] = break_stream(stream, kind, Breakage(tokens))
     return result
 
 
-def stack(streams: Any, dtype: Any) -> dict[str, NDArray]:
-    """Arrays of a batch by name: (B, T, d) and so on."""
+def stack_streams(streams: Any, dtype: Any) -> dict[str, NDArray]:
+    """Stack streams into the arrays of a batch by name: (B, T, d) and so on."""
     return {n: np.stack([getattr(s, n) for s in streams]).astype(dtype) for n in NAMES}

@@ -1,4 +1,4 @@
-"""What the checks change of JAX, for as long as they run: float64, and how it compiles."""
+"""Settings of JAX while checks run: float64, and fast compilation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FAST_OPTION = "xla_cpu_use_fusion_emitters"
 
 
 def double_precision() -> AbstractContextManager[Any]:
-    """float64 where it is asked for; what was set before comes back afterwards."""
+    """Enable float64 within a context, and restore the earlier setting after it."""
     import jax
     import jax.experimental as experimental
 
@@ -24,7 +24,7 @@ def double_precision() -> AbstractContextManager[Any]:
 
 @cache
 def _fast() -> dict[str, bool]:
-    """Compiler options that this JAX knows, found by trying."""
+    """Find by trial the compiler options that this JAX knows."""
     import jax
 
     options = {FAST_OPTION: False}
@@ -38,7 +38,7 @@ def _fast() -> dict[str, bool]:
 
 
 def compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """``jax.jit``, compiled quickly rather than for speed."""
+    """Return ``jax.jit`` of a function, compiled quickly rather than for speed."""
     import jax
 
     return jax.jit(function, compiler_options=_fast(), **options)

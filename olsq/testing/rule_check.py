@@ -1,4 +1,4 @@
-"""``check_rule``: everything an attention rule has to be."""
+"""The check of an attention rule: ``check_rule``."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ REQUIRED = inspect.Parameter.empty
 
 
 class Drawn(NamedTuple):
-    """Arguments with a time axis that a rule takes besides q, k and v."""
+    """Strategies for the arguments with a time axis that a rule takes besides q, k and v."""
 
     forget: Draw
     weight: Draw
 
 
 def _gates(rng: np.random.Generator, shape: tuple[int, int, int]) -> NDArray:
-    """Gates (B, T, H) in (.6, 1); in the last stream 0, .9 and 1."""
+    """Draw gates (B, T, H) in (.6, 1), and of 0, .9 and 1 in the last stream."""
     gates = rng.uniform(0.6, 1, shape)
     gates[-1] = rng.choice([0, 1, 1, 0.9], shape[1:])  # the last stream forgets everything
     return gates
 
 
 def _weights(rng: np.random.Generator, shape: tuple[int, int, int]) -> NDArray:
-    """Weights (B, T, H) in (.2, 1); in the last stream every third is 0."""
+    """Draw weights (B, T, H) in (.2, 1), with every third 0 in the last stream."""
     weights = rng.uniform(0.2, 1, shape)
     weights[-1, 1::3] = 0  # and lacks tokens
     return weights
@@ -59,7 +59,7 @@ def check_rule(
     skip: Collection[str] = (),
     max_examples: int = 10,
 ) -> None:
-    """Hold an attention rule against its recurrence, its one-token form and itself.
+    """Check an attention rule against its recurrence, its one-token form and itself.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def check_rule(
     if missing:
         raise ValueError(f"options must hold what the rule needs: {', '.join(missing)}")
     subject = Subject(findings, rule, step, oracle, given, "segment_ids" in known, tolerance)
-    arrays = _arrays(draws, length)
+    arrays = _make_arrays(draws, length)
     with double_precision():
         for dtype in dtypes:
             properties.check_dtype(subject, {n: a.astype(dtype) for n, a in arrays.items()})
@@ -144,7 +144,7 @@ def check_rule(
 
 
 class _Named:
-    """A function that prints as its name."""
+    """A function whose repr is its name."""
 
     def __init__(self, function: Any) -> None:
         self.name = getattr(function, "__name__", repr(function))
@@ -153,8 +153,8 @@ class _Named:
         return self.name
 
 
-def _arrays(draws: dict[str, Draw], length: int) -> Arrays:
-    """An ordinary stream, and one with zero keys, resets and absent tokens; two heads of each."""
+def _make_arrays(draws: dict[str, Draw], length: int) -> Arrays:
+    """Make an ordinary stream, and one with zero keys, resets and absent tokens; two heads each."""
     rng = np.random.default_rng(0)
     b, h, width, out = SHAPE
     k = rng.standard_normal((b, length, h, width))
@@ -165,12 +165,12 @@ def _arrays(draws: dict[str, Draw], length: int) -> Arrays:
 
 
 def _search(s: Subject, arrays: Arrays, kinds: Sequence[str], forgets: bool, count: int) -> None:
-    """Drawn streams take the place of the first one: one shape, one compilation."""
+    """Search with drawn streams in place of the first one: one shape, one compilation."""
     kinds = [k for k in kinds if forgets or k != "resets"]
     length = arrays["q"].shape[1]
     run = properties.values_of(s)
 
-    def look(trial: Findings, drawn: Stream) -> None:
+    def check_drawn(trial: Findings, drawn: Stream) -> None:
         changed = {n: a.copy() for n, a in arrays.items()}
         norm = np.linalg.norm(drawn.keys, axis=1, keepdims=True)
         new = {
@@ -187,4 +187,4 @@ def _search(s: Subject, arrays: Arrays, kinds: Sequence[str], forgets: bool, cou
 
     _, _, width, out = SHAPE
     strategy = streams(kinds, length=length, features=width, targets=out)
-    s.findings.search(properties.ORACLE, strategy, look, count)
+    s.findings.search(properties.ORACLE, strategy, check_drawn, count)

@@ -1,4 +1,4 @@
-"""``check_solver``: everything a solver of whole sequences has to be."""
+"""The check of a solver of whole sequences: ``check_solver``."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def check_solver(
     skip: Collection[str] = (),
     max_examples: int = 20,
 ) -> None:
-    """Hold a solver of whole sequences against the dense oracle and against itself.
+    """Check a solver of whole sequences against the dense oracle and against itself.
 
     Parameters
     ----------
@@ -116,17 +116,17 @@ def _settings(
     findings: Findings, solver: Solver, mode: str, names: Any, dtypes: Any, tolerance: float,
     error: Any,
 ) -> list[Setting]:  # fmt: skip
-    """One setting for each form and dtype of a solver, its chunk made short."""
-    told, adjoint = error is not None or not solver.truncates, "implicit"
-    if not told:  # stopping early has a derivative of its own
+    """Return one setting per form and dtype of a solver, its chunk made short."""
+    comparable, adjoint = error is not None or not solver.truncates, "implicit"
+    if not comparable:  # stopping early has a derivative of its own
         try:
             solver.check_unrolled()
             adjoint = "unrolled"
         except ValueError:
             findings.skip |= {properties.JVP}
-    short = properties.rechunked(solver, properties.CHUNK_LENGTH) or solver
+    short = properties.with_chunk(solver, properties.CHUNK_LENGTH) or solver
     return [
-        Setting(findings, backend, mode, dtype, tolerance, error, told)
+        Setting(findings, backend, mode, dtype, tolerance, error, comparable)
         for backend in forms_of(short, names, mode, adjoint)
         for dtype in dtypes
     ]
@@ -135,9 +135,9 @@ def _settings(
 def _check(
     s: Setting, solver: Solver, given: Mapping[str, Stream], kinds: Sequence[str], max_examples: int
 ) -> None:
-    """Every property of one setting, each compilation used for as many as it can."""
-    batch = properties.batch_of(s, given)
-    got = properties.everything(s, batch)
+    """Check every property of one setting, using each compilation for as many as possible."""
+    batch = properties.make_batch(s, given)
+    got = properties.differentiate(s, batch)
     properties.check_oracle(s, batch, got)
     properties.check_slopes(s, batch, got)
     properties.check_directions(s, batch, got)
@@ -154,7 +154,7 @@ def _check(
         properties.check_cut(s, batch, got, s.backend)
         properties.check_batches(s, batch, got)
         properties.check_chunks(s, batch, got, solver)
-    if s.told and np.dtype(s.dtype) == FULL and s.findings.wants(properties.DTYPES):
+    if s.comparable and np.dtype(s.dtype) == FULL and s.findings.is_open(properties.DTYPES):
         properties.check_mixed(s, batch)
     _search(s, given, kinds, max_examples)
 
@@ -162,8 +162,8 @@ def _check(
 def _search(
     s: Setting, given: Mapping[str, Stream], kinds: Sequence[str], max_examples: int
 ) -> None:
-    """Streams that hypothesis draws, in the first place of a batch of one shape."""
-    if not s.told:
+    """Search with drawn streams, each the first in a batch of one shape."""
+    if not s.comparable:
         return
     first, *others = given.values()
     (length, features), targets = first.keys.shape, first.values.shape[1]
@@ -171,18 +171,18 @@ def _search(
     if not isinstance(s.backend, JaxBackend):
         beside = {}
 
-    def look(trial: Findings, drawn: Stream) -> None:
-        batch = properties.batch_of(s, {drawn.kind: drawn, **_others(beside)})
-        got = properties.everything(s, batch)
+    def check_drawn(trial: Findings, drawn: Stream) -> None:
+        batch = properties.make_batch(s, {drawn.kind: drawn, **_rename_beside(beside)})
+        got = properties.differentiate(s, batch)
         value, truth = got.value[0], batch.truths[0]
         s._replace(findings=trial).judge(
             properties.ORACLE, drawn.kind, value, truth.value, batch.allowed[0]
         )
 
     strategy = drawn_streams(list(kinds), length=length, features=features, targets=targets)
-    s.findings.search(properties.ORACLE, strategy, look, max_examples)
+    s.findings.search(properties.ORACLE, strategy, check_drawn, max_examples)
 
 
-def _others(beside: dict[str, Stream]) -> dict[str, Stream]:
-    """Names of their own for the streams beside a drawn one."""
+def _rename_beside(beside: dict[str, Stream]) -> dict[str, Stream]:
+    """Rename the streams beside a drawn one, so that no two have the same name."""
     return {f"{name} beside it": stream for name, stream in beside.items()}

@@ -1,4 +1,4 @@
-"""The properties of a solver, each held against the dense oracle or another way to the answer."""
+"""The properties of a solver, each checked against the dense oracle or another computation."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from numpy.typing import NDArray
 import olsq
 from olsq.problem import Moments
 from olsq.solvers import Solver
-from olsq.testing.backends import Arrays, Backend, JaxBackend, NumpyBackend, Whole
+from olsq.testing.backends import Arrays, Backend, BatchResults, JaxBackend, NumpyBackend
 from olsq.testing.findings import Findings
-from olsq.testing.kinds import Stream, stack
+from olsq.testing.kinds import Stream, stack_streams
 from olsq.testing.truth import (
     STREAMS,
     Truth,
     allowed,
     earlier_state,
     empty_state,
-    one,
+    select_stream,
     slopes,
-    tell,
+    solve_densely,
 )
 
 ORACLE, PREFIX, CHUNK, RESUME = "oracle", "prefix invariance", "chunk invariance", "resumption"
@@ -42,7 +42,7 @@ LEAST_SLOPE = {np.dtype(np.float64): 1e-10, np.dtype(np.float32): 3e-5}
 
 
 class Batch(NamedTuple):
-    """Streams of one shape, and what is known of them."""
+    """Streams of one shape, with the oracle's solution and the errors allowed."""
 
     names: list[str]
     arrays: Arrays
@@ -55,7 +55,7 @@ class Batch(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """One form of a solver on one problem in one dtype."""
+    """One form of a solver on one problem in one dtype, with the findings."""
 
     findings: Findings
     backend: Backend
@@ -63,7 +63,7 @@ class Setting(NamedTuple):
     dtype: Any
     tolerance: float
     stated: Any  # error that a solver states
-    told: bool  # whether its answer is the oracle's, to rounding or to what it states
+    comparable: bool  # whether its answer is the oracle's, to rounding or to what it states
 
     @property
     def label(self) -> str:
@@ -73,24 +73,26 @@ class Setting(NamedTuple):
         return self.findings.judge(name, f"{self.label}: stream {stream!r}", got, want, allowed)
 
 
-def rechunked(solver: Solver, chunk: int) -> Solver | None:
-    """The solver with another chunk, if it is a dataclass that has one."""
+def with_chunk(solver: Solver, chunk: int) -> Solver | None:
+    """Return the solver with another chunk, or None if it is not a dataclass with one."""
     fields = dataclasses.fields(solver) if dataclasses.is_dataclass(solver) else ()
     if not any(f.name == "chunk" for f in fields):
         return None
     return dataclasses.replace(solver, chunk=chunk)  # type: ignore[type-var]
 
 
-def batch_of(s: Setting, streams: Mapping[str, Stream]) -> Batch:
+def make_batch(s: Setting, streams: Mapping[str, Stream]) -> Batch:
     """Stack streams, first from nothing, then from earlier moments; solve them by the oracle."""
     eps = float(np.finfo(s.dtype).eps)
-    arrays = stack([*streams.values()] * 2, s.dtype)
+    arrays = stack_streams([*streams.values()] * 2, s.dtype)
     starts = empty_state(arrays, s.ridge_mode), earlier_state(arrays, s.ridge_mode)
     count = len(streams)
     pairs = zip(*starts, strict=True)
     state = Moments(*(np.concatenate([x[:count], y[count:]]).astype(s.dtype) for x, y in pairs))
     truths = [
-        tell(one(arrays, i), s.ridge_mode, [x[i].astype(float) for x in state], s.stated)
+        solve_densely(
+            select_stream(arrays, i), s.ridge_mode, [x[i].astype(float) for x in state], s.stated
+        )
         for i in range(2 * count)
     ]
     rng = np.random.default_rng(0)
@@ -115,40 +117,40 @@ def batch_of(s: Setting, streams: Mapping[str, Stream]) -> Batch:
 
 
 def window(arrays: Arrays, *cut: int | None) -> Arrays:
-    """Some tokens of a batch."""
+    """Slice the tokens of a batch."""
     return {n: a if n == "ridge" else a[:, slice(*cut)] for n, a in arrays.items()}
 
 
-def everything(s: Setting, b: Batch) -> Whole:
-    """Outputs, moments and derivatives of a batch."""
-    return s.backend.whole(b.arrays, b.state, b.cotangent, b.direction)
+def differentiate(s: Setting, b: Batch) -> BatchResults:
+    """Compute outputs, moments and derivatives of a batch."""
+    return s.backend.differentiate(b.arrays, b.state, b.cotangent, b.direction)
 
 
-def check_oracle(s: Setting, b: Batch, got: Whole) -> None:
-    """Outputs and moments are those of a dense solve for each token."""
+def check_oracle(s: Setting, b: Batch, got: BatchResults) -> None:
+    """Check that outputs and moments are those of a dense solve for each token."""
     eps = float(np.finfo(s.dtype).eps)
     for i, (name, truth) in enumerate(zip(b.names, b.truths, strict=True)):
-        if s.told:
+        if s.comparable:
             s.judge(ORACLE, name, got.value[i], truth.value, b.allowed[i])
         for mine, known in zip(got.state, truth.state, strict=True):
             limit = 40 * eps * max(np.abs(known).max(), truth.size.max() * 1e-3)
             s.judge(ORACLE, f"{name} (state)", mine[i], known, limit)
 
 
-def check_slopes(s: Setting, b: Batch, got: Whole) -> None:
-    """The gradient is the oracle's."""
+def check_slopes(s: Setting, b: Batch, got: BatchResults) -> None:
+    """Check that the gradient is the oracle's."""
     for i, name in enumerate(b.names):
-        if b.rounding[i] > 0.1 or not s.told:
+        if b.rounding[i] > 0.1 or not s.comparable:
             continue
         state = [x[i].astype(float) for x in b.state]
-        want = slopes(one(b.arrays, i), s.ridge_mode, state, b.cotangent[i].astype(float))
+        want = slopes(select_stream(b.arrays, i), s.ridge_mode, state, b.cotangent[i].astype(float))
         for part, slope in got.slopes.items():
             limit = b.rounding[i] * np.abs(want[part]).max()
             s.judge(VJP, f"{name} (gradient of {part})", slope[i], want[part], limit)
 
 
-def check_directions(s: Setting, b: Batch, got: Whole) -> None:
-    """The reverse derivative is the transpose of the forward one."""
+def check_directions(s: Setting, b: Batch, got: BatchResults) -> None:
+    """Check that the reverse derivative is the transpose of the forward one."""
     if got.change is None:
         return
     moved = {**b.direction[0], "gram": b.direction[1][0], "cross": b.direction[1][1]}
@@ -163,15 +165,15 @@ def check_directions(s: Setting, b: Batch, got: Whole) -> None:
             s.findings.fail(JVP, f"{s.label}: stream {name!r}", "a derivative is not finite")
 
 
-def check_cut(s: Setting, b: Batch, got: Whole, other: Backend) -> None:
-    """Prefixes, resumption and merging; by a form of another chunk where JAX compiles anyway."""
-    if not any(map(s.findings.wants, (PREFIX, RESUME, MERGE, CHUNK))):
+def check_cut(s: Setting, b: Batch, got: BatchResults, other: Backend) -> None:
+    """Check prefixes, resumption and merging, in JAX with another chunk (it compiles anyway)."""
+    if not any(map(s.findings.is_open, (PREFIX, RESUME, MERGE, CHUNK))):
         return
     trial = Findings("", "", PROPERTIES)
-    _cut(s._replace(findings=trial), b, got, other)
+    _compare_halves(s._replace(findings=trial), b, got, other)
     if trial.failures and other is not s.backend:  # is it the chunk, or the cut?
         same = Findings("", "", PROPERTIES)
-        _cut(s._replace(findings=same), b, got, s.backend)
+        _compare_halves(s._replace(findings=same), b, got, s.backend)
         if not same.failures:
             s.findings.fail(CHUNK, *next(iter(trial.failures.values())).split(": ", 1))
         trial = same
@@ -179,8 +181,8 @@ def check_cut(s: Setting, b: Batch, got: Whole, other: Backend) -> None:
         s.findings.fail(name, *message.split(": ", 1))
 
 
-def _cut(s: Setting, b: Batch, got: Whole, form: Backend) -> None:
-    """Two halves of a batch, one after another and apart, against the whole."""
+def _compare_halves(s: Setting, b: Batch, got: BatchResults, form: Backend) -> None:
+    """Compare two halves of a batch, one after another and apart, with the whole."""
     half = b.arrays["keys"].shape[1] // 2
     head, tail = window(b.arrays, None, half), window(b.arrays, half, None)
     value, state = form.solve(head, b.state)
@@ -201,50 +203,53 @@ def _cut(s: Setting, b: Batch, got: Whole, form: Backend) -> None:
                 s.judge(known, f"{name} (state)", a[i], want, limit)
 
 
-def check_chunks(s: Setting, b: Batch, got: Whole, solver: Solver) -> None:
-    """Chunks of 1, 3 and all tokens give the same outputs.  NumPy: in JAX each is a compilation."""
+def check_chunks(s: Setting, b: Batch, got: BatchResults, solver: Solver) -> None:
+    """Check that chunks of 1, 3 and all tokens give the same outputs.
+
+    For NumPy only: in JAX each chunk is a compilation.
+    """
     for chunk in (1, 3, b.arrays["keys"].shape[1]):
-        other = rechunked(solver, chunk)
-        if other is None or not s.findings.wants(CHUNK):
+        other = with_chunk(solver, chunk)
+        if other is None or not s.findings.is_open(CHUNK):
             return
         value = NumpyBackend(other, s.ridge_mode).solve(b.arrays, b.state)[0]
         for i, name in enumerate(b.names):
             s.judge(CHUNK, f"{name}, chunk={chunk}", value[i], got.value[i], 2 * b.allowed[i])
 
 
-def check_scale(s: Setting, b: Batch, got: Whole) -> None:
-    """Keys, queries and values times c and the ridge times c squared: outputs times c."""
+def check_scale(s: Setting, b: Batch, got: BatchResults) -> None:
+    """Check that outputs scale by c with keys, queries and values, and the ridge by c squared."""
     for power in POWERS:
         c = np.dtype(s.dtype).type(2.0**power)
         by = {"ridge": c * c, "forget": c / c, "weight": c / c}
         arrays = {n: a * by.get(n, c) for n, a in b.arrays.items()}
         state = Moments(*(x * c * c for x in b.state))
-        value = s.backend.whole(arrays, state, b.cotangent).value
+        value = s.backend.differentiate(arrays, state, b.cotangent).value
         for i, name in enumerate(b.names):
             where = f"{name}, times 2**{power}"
             s.judge(SCALE, where, value[i] / c, got.value[i], 2 * b.allowed[i])
 
 
-def check_targets(s: Setting, b: Batch, got: Whole) -> None:
-    """Targets in another order give outputs in that order."""
+def check_targets(s: Setting, b: Batch, got: BatchResults) -> None:
+    """Check that targets in another order give outputs in that order."""
     arrays = {**b.arrays, "values": b.arrays["values"][..., ::-1].copy()}
     state = Moments(b.state.gram, b.state.cross[..., ::-1, :].copy())
-    value = s.backend.whole(arrays, state, b.cotangent).value[..., ::-1]
+    value = s.backend.differentiate(arrays, state, b.cotangent).value[..., ::-1]
     for i, name in enumerate(b.names):
         s.judge(PERMUTE, name, value[i], got.value[i], 2 * b.allowed[i])
 
 
-def check_causality(s: Setting, b: Batch, got: Whole) -> None:
-    """What is not finite reaches its token and later ones, and no earlier output or gradient."""
+def check_causality(s: Setting, b: Batch, got: BatchResults) -> None:
+    """Check that values that are not finite reach no earlier output or gradient."""
     cut = b.arrays["keys"].shape[1] * 3 // 5
-    spoilt = {n: a.copy() for n, a in b.arrays.items()}
+    corrupted = {n: a.copy() for n, a in b.arrays.items()}
     bad = np.nan, np.inf, np.nan, np.nan, np.inf
     for name, value in zip((*STREAMS, "forget", "weight"), bad, strict=True):
-        spoilt[name][:, cut:] = value
+        corrupted[name][:, cut:] = value
     cotangent = b.cotangent.copy()
     cotangent[:, cut:] = 0
-    clean = s.backend.whole(b.arrays, b.state, cotangent)
-    dirty = s.backend.whole(spoilt, b.state, cotangent)
+    clean = s.backend.differentiate(b.arrays, b.state, cotangent)
+    dirty = s.backend.differentiate(corrupted, b.state, cotangent)
     for i, name in enumerate(b.names):
         want = got.value[i].copy()
         want[cut:] = np.nan
@@ -255,15 +260,15 @@ def check_causality(s: Setting, b: Batch, got: Whole) -> None:
             s.judge(CAUSAL_SLOPES, where, slope[i], clean.slopes[part][i], limit)
 
 
-def check_batches(s: Setting, b: Batch, got: Whole) -> None:
-    """A batch is its streams; compiled or not."""
+def check_batches(s: Setting, b: Batch, got: BatchResults) -> None:
+    """Check that a batch gives the outputs of its streams, compiled or not."""
     if not isinstance(s.backend, JaxBackend):
         for i, name in enumerate(b.names):
             alone = {n: a[i : i + 1] for n, a in b.arrays.items()}
             value = s.backend.solve(alone, Moments(*(x[i : i + 1] for x in b.state)))[0]
             s.judge(LOOP, name, value[0], got.value[i], 2 * b.allowed[i])
         return
-    if not s.findings.wants(LOOP) and not s.findings.wants(JIT):
+    if not s.findings.is_open(LOOP) and not s.findings.is_open(JIT):
         return
     fresh = {n: a[: len(b.names) // 2] for n, a in b.arrays.items()}  # without a state
     trial, eager = Findings("", "", PROPERTIES), s.backend.eager(fresh)
@@ -278,7 +283,7 @@ def check_batches(s: Setting, b: Batch, got: Whole) -> None:
 
 
 def check_mixed(s: Setting, b: Batch) -> None:
-    """Keys, values and queries of three dtypes are solved in the widest."""
+    """Check that keys, values and queries of three dtypes are solved in the widest."""
     kinds = {"keys": np.float16, "values": np.float32, "queries": np.float64}
     arrays = {n: a.astype(kinds.get(n, np.float64)) for n, a in b.arrays.items()}
     run: Callable[..., Any] = getattr(s.backend, "eager", None) or s.backend.solve
@@ -287,7 +292,7 @@ def check_mixed(s: Setting, b: Batch) -> None:
     if value.dtype != np.float64:
         s.findings.fail(DTYPES, s.label, f"outputs of {value.dtype}, expected float64")
     for i, name in enumerate(b.names):
-        alone = one(arrays, i)
-        truth = tell(alone, s.ridge_mode, empty_state(alone, s.ridge_mode), s.stated)
+        alone = select_stream(arrays, i)
+        truth = solve_densely(alone, s.ridge_mode, empty_state(alone, s.ridge_mode), s.stated)
         limit = allowed(truth, float(np.finfo(np.float64).eps), s.tolerance)
         s.judge(DTYPES, name, value[i], truth.value, limit)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
-from olsq.testing.kinds import KINDS, MIXED, Spoil, Stream, spoil
+from olsq.testing.kinds import KINDS, MIXED, Breakage, Stream, break_stream
 
 Size = int | tuple[int, int]  # a size, or its smallest and largest
 
@@ -25,7 +25,7 @@ POWERS = (4, 6, 8)
 
 
 class Regression(NamedTuple):
-    """A stream as an estimator takes it.
+    """A stream of rows with the arrays that an estimator takes.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class Regression(NamedTuple):
 
 
 def _size(size: Size) -> st.SearchStrategy[int]:
-    """A strategy for a size, fixed or between two."""
+    """Return a strategy for a size, fixed or between two."""
     least, most = (size, size) if isinstance(size, int) else size
     if not 1 <= least <= most:
         raise ValueError(f"a size must be at least 1, or (smallest, largest), got {size!r}")
@@ -59,7 +59,7 @@ def _size(size: Size) -> st.SearchStrategy[int]:
 
 
 def _filled(shape: Any, elements: st.SearchStrategy[Any], dtype: Any) -> st.SearchStrategy[NDArray]:
-    """A strategy for arrays of which every entry is drawn."""
+    """Return a strategy for arrays in which every entry is drawn."""
     # Without a fill every entry is drawn: else most entries of a long stream would be equal.
     return arrays(np.float64, shape, elements=elements, fill=st.nothing()).map(
         lambda a: a.astype(dtype)
@@ -70,7 +70,7 @@ def _filled(shape: Any, elements: st.SearchStrategy[Any], dtype: Any) -> st.Sear
 def gates(
     draw: Any, length: Size = (1, 12), *, resets: bool = False, dtype: Any = np.float64
 ) -> NDArray:
-    """Forgetting factors (T,): one for all tokens, or one for each.
+    """Draw forgetting factors (T,): one for all tokens, or one for each.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def gates(
 def ridges(
     draw: Any, features: Size = (1, 3), *, smallest: float = 2.0**-6, dtype: Any = np.float64
 ) -> NDArray:
-    """Ridges (d,): the diagonal of Lambda, at least ``smallest``.
+    """Draw ridges (d,): the diagonal of Lambda, at least ``smallest``.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ def streams(
     targets: Size = (1, 2),
     dtype: Any = np.float64,
 ) -> Stream:
-    """Streams that a solver or a rule has to bear: ordinary ones, and one kind for each break.
+    """Draw streams that a solver or rule must handle: ordinary ones, and one kind for each break.
 
     Parameters
     ----------
@@ -199,15 +199,15 @@ def streams(
     )
     if kind == "ordinary":
         return stream
-    return spoil(stream, kind, draw(_spoils(kind, t)))
+    return break_stream(stream, kind, draw(_breakages(kind, t)))
 
 
 @st.composite
-def _spoils(draw: Any, kind: str, t: int) -> Spoil:
-    """The choices that a breaking kind leaves open, for a stream of t tokens."""
+def _breakages(draw: Any, kind: str, t: int) -> Breakage:
+    """Draw the free choices of a kind, for a stream of t tokens."""
     tokens = np.array(draw(st.lists(st.booleans(), min_size=t, max_size=t)))
     tokens[draw(st.integers(0, t - 1))] = True
-    how = Spoil(tokens)
+    how = Breakage(tokens)
     if kind in ("tiny", "huge"):
         how = how._replace(power=draw(st.sampled_from(POWERS)))
     elif kind == "collinear":
@@ -231,7 +231,7 @@ def regressions(
     targets: Size = (1, 2),
     dtype: Any = np.float64,
 ) -> Regression:
-    """Regressors, targets, weights and gates for a streaming estimator, of the same kinds.
+    """Draw regressors, targets, weights and gates for a streaming estimator, of the same kinds.
 
     Parameters
     ----------

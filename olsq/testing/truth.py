@@ -1,4 +1,4 @@
-"""What a solver's answers are held against: the dense oracle, and what conditioning allows."""
+"""The dense oracle's solution of a stream, and the errors that conditioning allows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GRADIENTS = ("keys", "values", "queries", "forget", "weight", "ridge", "gram", "
 
 
 class Truth(NamedTuple):
-    """The oracle's answer to one stream."""
+    """The oracle's solution of one stream."""
 
     value: NDArray  # (T, m)
     state: Moments
@@ -27,7 +27,7 @@ class Truth(NamedTuple):
 
 
 def empty_state(arrays: dict[str, NDArray], ridge_mode: str) -> Moments:
-    """Moments before the first token: those of the discounted problem hold the ridge."""
+    """Return moments before the first token; those of the discounted problem hold the ridge."""
     keys, values, ridge = (arrays[n] for n in ("keys", "values", "ridge"))
     d, m = keys.shape[-1], values.shape[-1]
     gram = np.zeros((*keys.shape[:-2], d, d), keys.dtype)
@@ -37,7 +37,7 @@ def empty_state(arrays: dict[str, NDArray], ridge_mode: str) -> Moments:
 
 
 def earlier_state(arrays: dict[str, NDArray], ridge_mode: str) -> Moments:
-    """Moments of a few samples before the first token."""
+    """Return moments of a few samples before the first token."""
     gram, cross = empty_state(arrays, ridge_mode)
     rng, d = np.random.default_rng(9), gram.shape[-1]
     keys = rng.standard_normal((*gram.shape[:-2], 4, d)) / d**0.5
@@ -46,12 +46,12 @@ def earlier_state(arrays: dict[str, NDArray], ridge_mode: str) -> Moments:
     return Moments(gram + back @ keys, cross + np.swapaxes(values, -1, -2) @ keys)
 
 
-def one(arrays: dict[str, NDArray], i: int) -> dict[str, NDArray]:
-    """Stream i of a batch, in float64."""
+def select_stream(arrays: dict[str, NDArray], i: int) -> dict[str, NDArray]:
+    """Return stream i of a batch, in float64."""
     return {n: np.asarray(a[i], np.float64) for n, a in arrays.items()}
 
 
-def tell(
+def solve_densely(
     arrays: dict[str, NDArray], ridge_mode: str, state: Any, stated: StatedError | None
 ) -> Truth:
     """Solve one stream densely."""
@@ -82,7 +82,7 @@ def tell(
 
 
 def allowed(truth: Truth, eps: float, multiple: float) -> NDArray:
-    """Error of an output (T, 1): a multiple of its token's condition number times eps."""
+    """Return the error allowed (T, 1): a multiple of each token's condition number times eps."""
     with np.errstate(invalid="ignore"):
         error = (multiple * eps * truth.condition + truth.stated) * truth.size
     return np.where(truth.size > 0, error, 0.0)[:, None]
@@ -91,7 +91,7 @@ def allowed(truth: Truth, eps: float, multiple: float) -> NDArray:
 def slopes(
     arrays: dict[str, NDArray], ridge_mode: str, state: Any, cotangent: NDArray
 ) -> dict[str, NDArray]:
-    """The oracle's gradients, in the shapes of the arguments."""
+    """Return the oracle's gradients, in the shapes of the arguments."""
     given = {n: arrays[n] for n in ("forget", "weight", "ridge")}
     keys, values, queries = (arrays[n] for n in STREAMS)
     got = oracle.gradients(

@@ -1,1 +1,1 @@
-"""``olsq demo``."""
+"""The command ``olsq demo``."""

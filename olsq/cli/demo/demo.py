@@ -1,4 +1,4 @@
-"""``olsq demo``: two regressions on bundled data and one read in context, in plain words."""
+"""Run ``olsq demo``: two regressions on bundled data and one inside a sequence."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ linear attention adds up, the delta rules take one gradient step a token, Mesa s
 
 
 def run_demo(out: Path, console: Console) -> None:
-    """Run all three acts, print what they show, save the figure at ``out``.
+    """Run the three acts, print their tables and sentences, and save the figure at ``out``.
 
     Raises
     ------
@@ -55,20 +55,20 @@ def run_demo(out: Path, console: Console) -> None:
     check_paths([], [("--out", out)])
     macro, co2 = macro_study(), co2_study()
     with console.status("Compiling the kernels (the first run only; some ten seconds) ..."):
-        _warm_up()
+        _compile_kernels()
     console.print("\n[bold]olsq: least squares, solved again after every row[/bold]\n")
     for number, (study, words) in enumerate(((macro, MACRO_WORDS), (co2, CO2_WORDS)), start=1):
         console.print(f"[bold]{number}. {study.title}[/bold]   [cyan]{study.formula}[/cyan]")
         console.print(" ".join(words.split()))
         with console.status("Fitting OLS anew for every row, for comparison ..."):
             entries = compare(study)
-        console.print(_table(study, entries))
-        console.print(_verdict(study, entries) + "\n")
+        console.print(_comparison_table(study, entries))
+        console.print(_summarise_study(study, entries) + "\n")
     console.print(
         "[dim]* has already seen the rows it is asked for: no forecast, shown for comparison[/dim]"
     )
     console.print()
-    readings = _tell_context(console)
+    readings = _run_context_act(console)
     with console.status("Drawing ..."):
         from olsq.cli.demo.figure import draw_demo
         from olsq.plot.saving import save_figure
@@ -82,8 +82,8 @@ def run_demo(out: Path, console: Console) -> None:
     console.print("Layers that solve: olsq.attention, olsq.nn, olsq train")
 
 
-def _tell_context(console: Console) -> list[Reading]:
-    """Print the third act and return what its figure shows."""
+def _run_context_act(console: Console) -> list[Reading]:
+    """Print the third act and return the readings that the figure shows."""
     console.print(f"[bold]3. {CONTEXT_TITLE}[/bold]   [cyan]value ~ key, by token[/cyan]")
     console.print(" ".join(CONTEXT_WORDS.split()))
     with console.status("Compiling three attention rules (some seconds) ..."):
@@ -97,12 +97,12 @@ def _tell_context(console: Console) -> list[Reading]:
         style = "bold green" if reading.best else None
         table.add_row(reading.name, early, late, style=style)
     console.print(table)
-    console.print(_context_verdict(readings))
+    console.print(_summarise_context(readings))
     return readings
 
 
-def _context_verdict(readings: list[Reading]) -> str:
-    """One sentence on what solving and forgetting did, from the numbers themselves."""
+def _summarise_context(readings: list[Reading]) -> str:
+    """Summarise in one sentence, from the numbers, what solving and forgetting did."""
     late = [float(reading.error[LATE].mean()) for reading in readings]
     solved, others = late[-1], late[1:3]
     return (
@@ -112,37 +112,37 @@ def _context_verdict(readings: list[Reading]) -> str:
     )
 
 
-def _warm_up() -> None:
-    """Compile everything the studies use, so that the seconds in the tables are those of work."""
+def _compile_kernels() -> None:
+    """Compile the kernels that the studies use, so that the tables' seconds are those of work."""
     X, y = np.arange(40.0)[:, None] % 7, np.arange(40.0) % 5
     for half_life in (None, 8.0):
         olsq.coefficient_path(X, y, fit_intercept=True, half_life=half_life, cov="sandwich")
 
 
-def _table(study: Study, entries: list[Entry]) -> Table:
+def _comparison_table(study: Study, entries: list[Entry]) -> Table:
     rows = scored_rows(study)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column(f"one-step-ahead error in {study.unit}, {rows.sum():,} rows")
     for heading in ("MAE", "RMSE", "time"):
         table.add_column(heading, justify="right")
-    best = min((entry for entry in entries if entry.honest), key=lambda e: _errors(e, rows)[1])
+    best = min((entry for entry in entries if entry.honest), key=lambda e: _mean_errors(e, rows)[1])
     for entry in entries:
-        absolute, root = _errors(entry, rows)
+        absolute, root = _mean_errors(entry, rows)
         seconds = "" if entry.seconds is None else f"{1e3 * entry.seconds:,.1f} ms"
         style = "bold green" if entry is best else None if entry.honest else "dim"
         table.add_row(entry.name, f"{absolute:.3f}", f"{root:.3f}", seconds, style=style)
     return table
 
 
-def _errors(entry: Entry, rows: np.ndarray) -> tuple[float, float]:
+def _mean_errors(entry: Entry, rows: np.ndarray) -> tuple[float, float]:
     error = entry.error[rows]
     return float(np.abs(error).mean()), float(np.sqrt(np.square(error).mean()))
 
 
-def _verdict(study: Study, entries: list[Entry]) -> str:
-    """One sentence that says who won and what forgetting did, from the numbers themselves."""
+def _summarise_study(study: Study, entries: list[Entry]) -> str:
+    """Summarise in one sentence, from the numbers, which method won and what forgetting did."""
     rows = scored_rows(study)
-    score = {entry.name: _errors(entry, rows)[0] for entry in entries}
+    score = {entry.name: _mean_errors(entry, rows)[0] for entry in entries}
     fading, everything, refitted, last, *_ = (score[entry.name] for entry in entries)
     same = np.isclose(everything, refitted, rtol=1e-6)
     ratio = everything / fading

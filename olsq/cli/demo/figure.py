@@ -40,13 +40,13 @@ def draw_demo(
             figure = new_figure(5.4, 11.4, roomy_layout())
             axes = list(figure.subplots(5, 1))
         lines = [
-            *_study(axes[0], axes[1], macro, "Price points per billion dollars of money"),
-            *_study(axes[2], axes[3], co2, "Growth of CO2 in ppm a year"),
-            (axes[4], _readings(axes[4], readings)),
+            *_draw_study(axes[0], axes[1], macro, "Price points per billion dollars of money"),
+            *_draw_study(axes[2], axes[3], co2, "Growth of CO2 in ppm a year"),
+            (axes[4], _draw_readings(axes[4], readings)),
         ]
         axes[0].set_ylabel("consumer price index")
         axes[2].set_ylabel("CO2 in ppm")
-        _zoom(axes[2], co2, since=1998.0)
+        _draw_inset(axes[2], co2, since=1998.0)
         for year, height, words in ((1995.5, 2.55, "El Niño 1998"), (1992.0, 0.4, "Pinatubo 1991")):
             axes[3].text(year, height, words, color=MUTED, fontsize=8, ha="center")
         for ax, named in lines:
@@ -54,8 +54,8 @@ def draw_demo(
     return figure
 
 
-def _readings(ax: Axes, readings: Sequence[Reading]) -> list[Line2D]:
-    """Errors by token on a log axis."""
+def _draw_readings(ax: Axes, readings: Sequence[Reading]) -> list[Line2D]:
+    """Plot the errors by token on a logarithmic axis."""
     colors = (MUTED, LIGHT_ORANGE, ORANGE, LIGHT_BLUE, BLUE)
     drawn = []
     for reading, color in zip(readings, colors, strict=True):
@@ -74,14 +74,18 @@ def _readings(ax: Axes, readings: Sequence[Reading]) -> list[Line2D]:
     return drawn
 
 
-def _study(top: Axes, bottom: Axes, study: Study, slope: str) -> list[tuple[Axes, list[Line2D]]]:
-    """Both panels of a study, and their lines that are to be labelled."""
+def _draw_study(
+    top: Axes, bottom: Axes, study: Study, slope: str
+) -> list[tuple[Axes, list[Line2D]]]:
+    """Draw both panels of a study; return each with the lines to be labelled."""
     x = study.time
-    _predictions(top, study)
+    _draw_predictions(top, study)
     top.set_title(study.title, fontsize=12, pad=10)
     drawn: list[Line2D] = []
-    for path, color, name in zip(paths(study), (ORANGE, BLUE), _names(study), strict=True):
-        drawn += _band(bottom, x, path.coef[:, 0], path.stderr[:, 0], study.burn_in, color, name)
+    for path, color, name in zip(paths(study), (ORANGE, BLUE), _memory_labels(study), strict=True):
+        drawn += _draw_band(
+            bottom, x, path.coef[:, 0], path.stderr[:, 0], study.burn_in, color, name
+        )
     bottom.axhline(0, color=MUTED, linewidth=0.7)
     bottom.set_title(f"{slope}, with 95 % band")
     low, high = bottom.get_ylim()
@@ -91,25 +95,25 @@ def _study(top: Axes, bottom: Axes, study: Study, slope: str) -> list[tuple[Axes
     return [(top, top.get_lines()), (bottom, drawn)]
 
 
-def _names(study: Study) -> tuple[str, str]:
-    """Of the regression that remembers everything, and of the one that forgets."""
+def _memory_labels(study: Study) -> tuple[str, str]:
+    """Return the labels of the regression that remembers everything and of the one that forgets."""
     return "nothing\nforgotten", study.memory.replace(" ", "\n", 1)
 
 
-def _predictions(ax: Axes, study: Study) -> None:
-    """Data as dots over the one-step-ahead predictions of both regressions."""
+def _draw_predictions(ax: Axes, study: Study) -> None:
+    """Plot the data as dots over the one-step-ahead predictions of both regressions."""
     learned = np.arange(len(study.y)) >= study.burn_in
-    for path, color, name in zip(paths(study), (ORANGE, BLUE), _names(study), strict=True):
+    for path, color, name in zip(paths(study), (ORANGE, BLUE), _memory_labels(study), strict=True):
         guess = (study.y - path.residual)[learned]
         ax.plot(study.time[learned], guess, color=color, linewidth=1.2, label=name)
     ax.plot(study.time, study.y, ".", color=INK, markersize=1.8, label="data")
 
 
-def _zoom(ax: Axes, study: Study, since: float) -> None:
-    """The latest years again, large, in the free lower right corner."""
+def _draw_inset(ax: Axes, study: Study, since: float) -> None:
+    """Plot the latest years again, enlarged, in the free lower right corner."""
     ax.set_ylim(275, None)
     inset = ax.inset_axes((0.45, 0.12, 0.52, 0.36))
-    _predictions(inset, study)
+    _draw_predictions(inset, study)
     recent = study.time >= since
     inset.set_xlim(since, study.time[-1])
     low, high = np.nanmin(study.y[recent]), np.nanmax(study.y[recent])
@@ -118,10 +122,10 @@ def _zoom(ax: Axes, study: Study, since: float) -> None:
     inset.tick_params(labelsize=8, length=2)
 
 
-def _band(
+def _draw_band(
     ax: Axes, x: NDArray, coef: NDArray, stderr: NDArray, burn_in: int, color: str, name: str
 ) -> list[Line2D]:
-    """A coefficient and its band, without the first rows, whose wild values hide the rest."""
+    """Plot a coefficient with its band, without the first rows, whose wild values hide the rest."""
     known = np.isfinite(stderr) & (np.arange(len(x)) >= burn_in)
     half = 1.96 * np.where(known, stderr, np.nan)
     ax.fill_between(x, coef - half, coef + half, color=color, alpha=0.18, linewidth=0)

@@ -1,4 +1,4 @@
-"""The third act of ``olsq demo``: a drifting regression read by attention rules, token by token."""
+"""The third act of ``olsq demo``: attention rules learn a drifting regression token by token."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SEQUENCES, TOKENS, DIM = 64, 256, 8
 JUMP = TOKENS // 2
 EARLY, LATE = slice(JUMP - 40, JUMP - 1), slice(TOKENS - 41, TOKENS - 1)
 FORGET, RIDGE = 0.95, 1e-3
-STEP = 1.0  # of the delta rules; 0.5 and 1.4 end with more error
+STEP = 1.0  # of the delta rules; measured: 0.5 and 1.4 end with more error
 
 # The programs run once: XLA's optimisations would take longer than the work that they save.
 _QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
@@ -21,7 +21,7 @@ _QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passe
 
 @dataclass(frozen=True)
 class Reading:
-    """How one rule read the sequences: relative squared error (T - 1,) of each next value.
+    """Errors of one rule on the sequences: relative squared error (T - 1,) of each next value.
 
     The mean over sequences of squared errors, divided by the mean square of the values: 1 is what
     answering 0 costs.
@@ -33,7 +33,8 @@ class Reading:
 
 
 def drifting_sequences(seed: int = 0) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Keys and values (B, T, 1, d): each sequence a linear map that drifts, and jumps half-way.
+    """Make keys and values (B, T, 1, d): linear maps, one per sequence, that drift and jump
+    half-way.
 
     The second moment of the keys has a condition number of 100, as embeddings do; on white keys a
     delta rule does as well as the exact solve, since its one step points straight at the answer.
@@ -51,7 +52,7 @@ def drifting_sequences(seed: int = 0) -> tuple[NDArray[np.float32], NDArray[np.f
 
 
 def read_sequences(keys: NDArray[np.float32], values: NDArray[np.float32]) -> list[Reading]:
-    """Let each rule learn token t and answer for token t + 1, all sequences at once."""
+    """Run each rule on all sequences: learn token t, then predict the value of token t + 1."""
     import jax
 
     from olsq import attention
@@ -71,6 +72,7 @@ def read_sequences(keys: NDArray[np.float32], values: NDArray[np.float32]) -> li
         # Dense solves every token by itself: the answers of the default, which compiles longer.
         return attention.mesa(q, k, v, forget=forget, ridge=RIDGE, solver=Dense())[0]
 
+    # linear attention sums over the tokens so far, so its output is divided by their number
     seen = np.arange(1, TOKENS, dtype=np.float32)[:, None, None]
     runs: list[tuple[str, Callable[..., Any], tuple[Any, ...], float, Any]] = [
         ("linear attention", linear, (q * DIM, k, v), 1.0, seen),

@@ -1,4 +1,4 @@
-"""The two regressions of ``olsq demo``, and the baselines they are compared with."""
+"""The two regressions of ``olsq demo`` and the baselines that they are compared with."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Entry:
 
 
 def macro_study() -> Study:
-    """US consumer prices explained by the money stock, as in R's and Stata's manuals."""
+    """Regress US consumer prices on the money stock, as in R's and Stata's manuals."""
     data = us_macro()
     return Study(
         "US prices and money", "cpi ~ 1 + m1", "index points",
@@ -58,7 +58,7 @@ def macro_study() -> Study:
 
 
 def co2_study() -> Study:
-    """CO2 at Mauna Loa: a line through time and a yearly wave of two harmonics."""
+    """Regress CO2 at Mauna Loa on a trend and a yearly wave of two harmonics."""
     data = mauna_loa_co2()
     angle = 2 * np.pi * data["year"]
     waves = [wave(k * angle) for k in (1, 2) for wave in (np.cos, np.sin)]
@@ -70,53 +70,55 @@ def co2_study() -> Study:
 
 
 def paths(study: Study) -> tuple[CoefficientPath, CoefficientPath]:
-    """Coefficient paths of the study: nothing forgotten, and with its half-life."""
-    return _path(study, None), _path(study, study.half_life)
+    """Compute the study's coefficient paths: without forgetting, and with its half-life."""
+    return _compute_path(study, None), _compute_path(study, study.half_life)
 
 
-def _path(study: Study, half_life: float | None) -> CoefficientPath:
+def _compute_path(study: Study, half_life: float | None) -> CoefficientPath:
     return olsq.coefficient_path(
         study.X, study.y, fit_intercept=True, half_life=half_life, cov="sandwich"
     )
 
 
 def compare(study: Study) -> list[Entry]:
-    """Errors of olsq and of the baselines, each predicting a row from the rows before it."""
+    """Compare olsq with the baselines, each of which predicts a row from the rows before it."""
     everything, forgetting = paths(study)
-    refitted, refitted_seconds = _timed(lambda: _refitted(study))
+    refitted, refitted_seconds = _time_call(lambda: _refit_errors(study))
     return [
-        Entry(f"olsq, {study.memory}", forgetting.residual, _best_of(study, study.half_life)),
-        Entry("olsq, nothing forgotten", everything.residual, _best_of(study, None)),
+        Entry(
+            f"olsq, {study.memory}", forgetting.residual, _fastest_seconds(study, study.half_life)
+        ),
+        Entry("olsq, nothing forgotten", everything.residual, _fastest_seconds(study, None)),
         Entry("OLS fitted anew for every row", refitted, refitted_seconds),
         Entry("last value", study.y - _last_value(study.y)),
         Entry("mean so far", study.y - _mean_so_far(study.y)),
-        Entry("OLS on all rows at once*", _in_sample(study), honest=False),
+        Entry("OLS on all rows at once*", _in_sample_residuals(study), honest=False),
     ]
 
 
 def scored_rows(study: Study) -> NDArray[np.bool_]:
-    """Rows on which every method is compared."""
+    """Mark the rows (n,) on which all methods are compared."""
     return np.isfinite(study.y) & (np.arange(len(study.y)) >= study.burn_in)
 
 
-def _timed(work: Callable[[], Result]) -> tuple[Result, float]:
+def _time_call(work: Callable[[], Result]) -> tuple[Result, float]:
     start = time.perf_counter()
     result = work()
     return result, time.perf_counter() - start
 
 
-def _best_of(study: Study, half_life: float | None, repeats: int = 3) -> float:
-    """Seconds of the fastest of a few runs: the work, without what else the machine did."""
-    return min(_timed(lambda: _path(study, half_life))[1] for _ in range(repeats))
+def _fastest_seconds(study: Study, half_life: float | None, repeats: int = 3) -> float:
+    """Return the seconds of the fastest of a few runs, the least disturbed by other processes."""
+    return min(_time_call(lambda: _compute_path(study, half_life))[1] for _ in range(repeats))
 
 
-def _with_ones(study: Study) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def _design_and_known(study: Study) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     return np.column_stack([np.ones(len(study.y)), study.X]), np.isfinite(study.y)
 
 
-def _refitted(study: Study) -> NDArray[np.float64]:
-    """A whole least-squares fit before every row: what olsq does without fitting anew."""
-    Z, known = _with_ones(study)
+def _refit_errors(study: Study) -> NDArray[np.float64]:
+    """Compute errors of a whole least-squares fit before every row, the work that olsq saves."""
+    Z, known = _design_and_known(study)
     error = np.full(len(study.y), np.nan)
     for t in np.flatnonzero(scored_rows(study)):
         before = known[:t]
@@ -125,21 +127,21 @@ def _refitted(study: Study) -> NDArray[np.float64]:
     return error
 
 
-def _in_sample(study: Study) -> NDArray[np.float64]:
-    """Residuals of one fit to all rows, which has seen the answers it is asked for."""
-    Z, known = _with_ones(study)
+def _in_sample_residuals(study: Study) -> NDArray[np.float64]:
+    """Compute residuals of one fit to all rows, which has seen the values it predicts."""
+    Z, known = _design_and_known(study)
     coef = np.linalg.lstsq(Z[known], study.y[known], rcond=None)[0]
     return study.y - Z @ coef
 
 
 def _last_value(y: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The latest known value before each row."""
+    """Return the latest known value before each row."""
     row = np.maximum.accumulate(np.where(np.isfinite(y), np.arange(len(y)), 0))
     return np.concatenate([[np.nan], y[row][:-1]])
 
 
 def _mean_so_far(y: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The mean of the known values before each row."""
+    """Return the mean of the known values before each row."""
     known = np.isfinite(y)
     total, count = np.cumsum(np.where(known, y, 0.0)), np.cumsum(known)
     return np.concatenate([[np.nan], total[:-1] / np.maximum(count[:-1], 1)])

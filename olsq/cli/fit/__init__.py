@@ -1,1 +1,1 @@
-"""``olsq fit``."""
+"""The command ``olsq fit``."""

@@ -1,4 +1,4 @@
-"""What a checkpoint holds besides the estimator, and whether a run may go on from it."""
+"""Notes that a checkpoint keeps beside the estimator, and the check before resuming from it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from olsq.cli.sources.source import Position, Source
 
 KEY = "olsq fit"
 VERSION = 3
-_WRITTEN = {"version", "options", "chunk_rows", "input", "position", "columns", "table", "design"}
+_NOTES = {"version", "options", "chunk_rows", "input", "position", "columns", "table", "design"}
 
 
 def load_checkpoint(path: Path) -> tuple[Estimator, dict[str, Any]] | None:
-    """Return the estimator and the notes saved with it; None if there is no such file.
+    """Load the estimator and the notes saved with it; None if there is no such file.
 
     Raises
     ------
@@ -34,7 +34,7 @@ def load_checkpoint(path: Path) -> tuple[Estimator, dict[str, Any]] | None:
     notes = estimator.metadata_.get(KEY)
     if notes is None or not isinstance(estimator, Estimator):
         raise InputError(f"{path} holds an estimator, but was not written by olsq fit")
-    if not isinstance(notes, dict) or not notes.keys() >= _WRITTEN:
+    if not isinstance(notes, dict) or not notes.keys() >= _NOTES:
         raise InputError(f"{path} holds an estimator, but not the notes that olsq fit writes")
     if notes["version"] != VERSION:
         raise InputError(f"{path} was written by another version of olsq fit: start again")
@@ -47,7 +47,7 @@ def make_notes(
     position: Position,
     parts: dict[str, Any],
 ) -> dict[str, Any]:
-    """Notes for a checkpoint at ``position`` of ``source``.
+    """Return the notes for a checkpoint at ``position`` of ``source``.
 
     Nothing in those of a finished run depends on the time or on how often checkpoints were made, so
     that one that was interrupted ends with the same bytes as one that was not.
@@ -69,8 +69,8 @@ def make_notes(
     }
 
 
-def rejoin(options: FitOptions, source: Source, notes: dict[str, Any]) -> None:
-    """Bring ``source`` to where the checkpoint was made.
+def resume_source(options: FitOptions, source: Source, notes: dict[str, Any]) -> None:
+    """Move ``source`` to the position of the checkpoint, after checking that nothing changed.
 
     Raises
     ------
@@ -81,8 +81,8 @@ def rejoin(options: FitOptions, source: Source, notes: dict[str, Any]) -> None:
     for option in now:
         if before.get(option) != now[option]:
             raise InputError(
-                f"cannot resume: {option} was {_shown(before.get(option))} "
-                f"and is {_shown(now[option])}"
+                f"cannot resume: {option} was {_format_value(before.get(option))} "
+                f"and is {_format_value(now[option])}"
             )
     if options.chunk_rows is not None and options.chunk_rows != notes["chunk_rows"]:
         raise InputError(
@@ -100,7 +100,7 @@ def rejoin(options: FitOptions, source: Source, notes: dict[str, Any]) -> None:
         )
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if value is None or value is False:
         return "not given"
     if value is True:

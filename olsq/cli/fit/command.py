@@ -1,4 +1,4 @@
-"""The command ``olsq fit`` and its options; what it does is imported when it runs."""
+"""The command ``olsq fit`` and its options; the implementation is imported when it runs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def fit(
         list[str],
         typer.Option(
             help="Column to predict; several, separated by commas or given one by one, share the "
-            'regressors. A name that holds a comma goes into quotation marks: \'"a,b"\'.',
+            "regressors. Put a name that contains a comma into quotation marks: '\"a,b\"'.",
             show_default=False,
             metavar="COL",
         ),
@@ -52,7 +52,7 @@ def fit(
     exclude: Annotated[
         list[str] | None,
         typer.Option(
-            help="Columns that are no regressors (instead of --features).",
+            help="Columns to leave out of the regressors (instead of --features).",
             show_default=False,
             metavar="COL",
             rich_help_panel="Model",
@@ -61,9 +61,9 @@ def fit(
     categorical: Annotated[
         list[str] | None,
         typer.Option(
-            help="Regressors that are names, not numbers, separated by commas: a 0/1 column for "
-            "every level. COL takes the levels of the first rows and one more, other, for those "
-            "that turn up later; 'COL=a|b|*' lists them, * for all others.",
+            help="Regressors that contain names instead of numbers, separated by commas: each "
+            "level becomes a 0/1 column. COL takes the levels of the first rows and 'other' "
+            "for later ones; 'COL=a|b|*' lists the levels, with * for all others.",
             show_default=False,
             metavar="COL",
             rich_help_panel="Model",
@@ -72,7 +72,7 @@ def fit(
     by: Annotated[
         str | None,
         typer.Option(
-            help="A regression for every label in this column, which is no regressor itself.",
+            help="Fit one regression per label in this column, which is not a regressor itself.",
             show_default=False,
             metavar="COL",
             rich_help_panel="Model",
@@ -92,7 +92,7 @@ def fit(
         str | None,
         typer.Option(
             help="Column of dates or numbers in ascending order: the axis of --plot and the first "
-            "column of --out; no regressor.",
+            "column of --out; not a regressor.",
             show_default=False,
             metavar="COL",
             rich_help_panel="Model",
@@ -110,8 +110,7 @@ def fit(
     forget: Annotated[
         float | None,
         typer.Option(
-            help="Forgetting factor in [0, 1]: what a row's weight is multiplied by with every "
-            "later row.",
+            help="Forgetting factor in [0, 1]: every later row multiplies a row's weight by it.",
             show_default="1, nothing is forgotten",
             rich_help_panel="Model",
         ),
@@ -119,8 +118,8 @@ def fit(
     half_life: Annotated[
         str | None,
         typer.Option(
-            help="After how many rows, or how long between the times of --time (30D, 12h), a "
-            "weight has halved (instead of --forget).",
+            help="Number of rows, or span of --time (30D, 12h), after which a weight has halved "
+            "(instead of --forget).",
             metavar="ROWS|SPAN",
             show_default=False,
             rich_help_panel="Model",
@@ -129,7 +128,7 @@ def fit(
     window: Annotated[
         str | None,
         typer.Option(
-            help="Only the last so many rows count, or those of the last span of --time (90D) "
+            help="Use only this many last rows, or those of the last span of --time (90D) "
             "(instead of --forget).",
             metavar="ROWS|SPAN",
             show_default=False,
@@ -151,22 +150,28 @@ def fit(
         ),
     ] = "discounted",
     no_intercept: Annotated[
-        bool, typer.Option("--no-intercept", help="No intercept.", rich_help_panel="Model")
+        bool,
+        typer.Option("--no-intercept", help="Leave out the intercept.", rich_help_panel="Model"),
     ] = False,
     method: Annotated[
-        str, typer.Option(help="auto, covariance, sqrt or information.", rich_help_panel="Model")
+        str,
+        typer.Option(
+            help="Form of the state: auto, covariance, sqrt or information.",
+            rich_help_panel="Model",
+        ),
     ] = "auto",
     missing: Annotated[
         str,
         typer.Option(
-            help="skip or raise: rows with an empty cell, NA or NaN.",
+            help="Rows with an empty cell, NA or NaN: skip or raise.",
             rich_help_panel="Model",
         ),
     ] = "skip",
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Prediction, residual and coefficients of every row (.csv or .parquet).",
+            help="File for the prediction, residual and coefficients of every row (.csv or "
+            ".parquet).",
             show_default=False,
             rich_help_panel="Results",
         ),
@@ -174,9 +179,9 @@ def fit(
     columns: Annotated[
         list[str] | None,
         typer.Option(
-            help="What --out holds, of prediction, interval (lower, upper: for the row's target, "
-            "before it was learned), residual, coef, stderr (of the coefficients), sigma (of the "
-            "noise).",
+            help="Contents of --out: any of prediction, interval (lower, upper: for the row's "
+            "target, before it was learned), residual, coef, stderr (of the coefficients), "
+            "sigma (of the noise).",
             show_default="prediction,residual,coef",
             metavar="WHAT",
             rich_help_panel="Results",
@@ -185,15 +190,15 @@ def fit(
     level: Annotated[
         float,
         typer.Option(
-            help="Probability with which a target lies in its interval of --columns.",
+            help="Probability that a target lies in its interval (--columns interval).",
             rich_help_panel="Results",
         ),
     ] = 0.95,
     plot: Annotated[
         Path | None,
         typer.Option(
-            help="Figure of coefficients, errors and CUSUM (.png, .pdf or .svg); one for every "
-            "target.",
+            help="File for the figure of coefficients, errors and CUSUM (.png, .pdf or .svg); one "
+            "for every target.",
             show_default=False,
             rich_help_panel="Results",
         ),
@@ -210,7 +215,7 @@ def fit(
         bool,
         typer.Option(
             "--resume",
-            help="Go on from --state, to the same bytes as without the stop.",
+            help="Resume from --state; the results are those of a run without a stop, to the byte.",
             rich_help_panel="Stopping and resuming",
         ),
     ] = False,
@@ -223,7 +228,7 @@ def fit(
     chunk_rows: Annotated[
         int | None,
         typer.Option(
-            help="Rows learned at a time.",
+            help="Rows that are learned at a time.",
             show_default="64 to 16384, by the number of columns",
             rich_help_panel="Reading",
         ),

@@ -1,4 +1,4 @@
-"""From the columns of a chunk to regressors: levels become 0/1 columns, past targets join them."""
+"""Build regressors from the columns of a chunk: 0/1 columns for levels, lags of the targets."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.cli.errors import InputError
-from olsq.cli.fit.packing import packed, unpacked
+from olsq.cli.fit.packing import pack, unpack
 from olsq.cli.sources.columns import Chunk, Columns
 from olsq.cli.sources.table import TableBuilder
 
 
 class Design:
-    """Builds the regressors of every chunk; remembers the last targets.
+    """Builds the regressors of every chunk, and remembers the last targets for the lags.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class Design:
         self.history = np.empty((0, lags, len(columns.targets)))  # of every group
 
     def names(self) -> list[str]:
-        """Names of the regressors; the levels must be settled.
+        """Return the names of the regressors; the levels must be settled.
 
         Raises
         ------
@@ -74,7 +74,7 @@ class Design:
         return names
 
     def matrix(self, chunk: Chunk) -> NDArray[np.float64]:
-        """Regressors (n, d) of a chunk, in C order."""
+        """Build the regressors (n, d) of a chunk, in C order."""
         if not self._categories.names and not self.lags:
             return chunk.X
         parts = []
@@ -86,27 +86,28 @@ class Design:
             else:
                 parts.append(cells)
         if self.lags:
-            parts += list(self._past(chunk).reshape(len(chunk.X), -1).T)
+            parts += list(self._lagged_targets(chunk).reshape(len(chunk.X), -1).T)
         return np.column_stack(parts) if parts else np.empty((len(chunk.X), 0))
 
-    def _past(self, chunk: Chunk) -> NDArray[np.float64]:
-        """Earlier targets (n, m, lags) of every row, the one before it first."""
+    def _lagged_targets(self, chunk: Chunk) -> NDArray[np.float64]:
+        """Return the earlier targets (n, m, lags) of every row, the row just before it first."""
         found = np.full((*chunk.y.shape, self.lags), np.nan)
-        rows, places, known = self._with_history(chunk)
+        rows, places, known = self._join_history(chunk)
         for k in range(1, self.lags + 1):
             found[rows, :, k - 1] = known[places - k]
         return found
 
-    def _with_history(
+    def _join_history(
         self, chunk: Chunk
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-        """The rows that are of a group, group after group, their places in ``known`` and that.
+        """Join each group's targets in this chunk to those before it; return rows, places, known
+        targets.
 
         ``known`` (n + groups lags, m) has the targets of each group's rows after those it had
         before.
         """
         codes = np.zeros(len(chunk.X), np.int64) if chunk.by is None else chunk.by
-        self._make_room(int(codes.max(initial=-1)) + 1)
+        self._add_groups(int(codes.max(initial=-1)) + 1)
         rows = np.argsort(codes, kind="stable")[np.count_nonzero(codes < 0) :]
         groups, ends = np.unique(codes[rows], return_counts=True)
         number = np.repeat(np.arange(groups.size), ends)
@@ -117,26 +118,26 @@ class Design:
         known[places] = chunk.y[rows]
         return rows, places, known
 
-    def _make_room(self, groups: int) -> None:
+    def _add_groups(self, groups: int) -> None:
         if groups > len(self.history):
             more = np.full((groups - len(self.history), *self.history.shape[1:]), np.nan)
             self.history = np.concatenate([self.history, more])
 
     def advance(self, chunk: Chunk) -> None:
-        """Remember the targets of rows that are done."""
+        """Append the targets of a chunk that was learned to the history."""
         if not self.lags:
             return
-        rows, places, known = self._with_history(chunk)
+        rows, places, known = self._join_history(chunk)
         codes = np.zeros(len(chunk.X), np.int64) if chunk.by is None else chunk.by
         last = np.flatnonzero(np.diff(codes[rows], append=-1))
         ends = places[last, None] + 1 + np.arange(-self.lags, 0)
         self.history[codes[rows[last]]] = known[ends]
 
     def as_dict(self) -> dict[str, Any]:
-        """The targets that later rows need, for the checkpoint."""
-        return {"history": packed(np.where(np.isnan(self.history), np.nan, self.history))}
+        """Return the targets that later rows need, for the checkpoint."""
+        return {"history": pack(np.where(np.isnan(self.history), np.nan, self.history))}
 
     def restore(self, saved: dict[str, Any]) -> None:
-        """Undo :meth:`as_dict`."""
+        """Restore the targets saved by :meth:`as_dict`."""
         if self.lags:
-            self.history = unpacked(saved["history"]).reshape(-1, *self.history.shape[1:])
+            self.history = unpack(saved["history"]).reshape(-1, *self.history.shape[1:])

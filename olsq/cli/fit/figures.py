@@ -1,4 +1,4 @@
-"""The figure of every target at the end of ``olsq fit``."""
+"""Draw the figure of every target at the end of ``olsq fit``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def draw_by_group(
     groups: GroupedLeastSquares, features: Sequence[str], target: int, options: FitOptions,
     path: Path,
 ) -> None:  # fmt: skip
-    """Draw one target's coefficients of all groups."""
+    """Draw the coefficients of all groups for one target."""
     from olsq.plot.groups import draw_groups
 
     learned = groups.n_samples_seen_ > 0
@@ -33,9 +33,10 @@ def draw_by_group(
 def draw(
     trace: Trace, options: FitOptions, target: str, time: TimeColumn | None, path: Path
 ) -> None:
-    """Draw one target's figure; the CUSUM only where its lines hold."""
+    """Draw the figure of one target; the CUSUM only where its lines are valid."""
     from olsq.plot.drawing import draw_fit
 
+    # the CUSUM's lines assume that all rows count the same
     constant = options.window is None and options.half_life is None
     constant &= options.forget in (None, 1.0) and options.weight is None
     curves = trace.curves(bounds=constant)

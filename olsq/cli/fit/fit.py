@@ -1,4 +1,4 @@
-"""``olsq fit``: learn a table of any size in one pass, and be able to stop anywhere."""
+"""Run ``olsq fit``: learn a table of any size in one pass, stopped and resumed anywhere."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from olsq.cli.errors import CommandError, InputError, Interrupted
-from olsq.cli.fit.checkpoint import load_checkpoint, make_notes, rejoin
+from olsq.cli.fit.checkpoint import load_checkpoint, make_notes, resume_source
 from olsq.cli.fit.design import Design
 from olsq.cli.fit.figures import draw, draw_by_group
 from olsq.cli.fit.group_report import print_group_report
@@ -20,10 +20,10 @@ from olsq.cli.fit.group_scores import GroupScores
 from olsq.cli.fit.intervals import Intervals
 from olsq.cli.fit.options import Estimator, FitOptions
 from olsq.cli.fit.output import Output, output_names
-from olsq.cli.fit.report import print_report, warn_of_unnamed
+from olsq.cli.fit.report import print_report, warn_of_unnamed_columns
 from olsq.cli.fit.scores import Scores
 from olsq.cli.fit.size import check_size
-from olsq.cli.fit.target_path import PathOfTarget, hidden_before
+from olsq.cli.fit.target_path import TargetPath, hide_before_first
 from olsq.cli.fit.trace import Trace
 from olsq.cli.fit.usable import usable_rows
 from olsq.cli.interrupts import Interrupts
@@ -36,7 +36,7 @@ from olsq.online import GroupedLeastSquares
 
 
 def run_fit(options: FitOptions, console: Console, progress_console: Console) -> None:
-    """Do what ``olsq fit`` was asked; results go to ``console``, progress to the other.
+    """Run ``olsq fit``; results are printed on ``console``, progress on the other.
 
     Raises
     ------
@@ -53,14 +53,14 @@ def run_fit(options: FitOptions, console: Console, progress_console: Console) ->
 
 
 def _run_locked(options: FitOptions, console: Console, progress_console: Console) -> None:
-    """Fit; no other run writes any of the files meanwhile."""
+    """Fit, while no other run can write any of the files."""
     found = None
     if options.resume and options.state is not None:
         found = load_checkpoint(options.state)
         if found is None:
             progress_console.print(f"{options.state} does not exist yet: starting from row 1")
     source = open_source(options.data, options.reading())
-    warn_of_unnamed(source, progress_console)
+    warn_of_unnamed_columns(source, progress_console)
     with source, Interrupts() as interrupts:
         run = FitRun(options, source, found, progress_console)
         done = False
@@ -70,7 +70,7 @@ def _run_locked(options: FitOptions, console: Console, progress_console: Console
             done = True
         except OSError as error:
             reason = f"{error.strerror}: {error.filename or 'writing failed'}"
-            raise CommandError(f"{reason}; {run.how_to_go_on()}") from None
+            raise CommandError(f"{reason}; {run.advise_resume()}") from None
         finally:
             # Without a state file nobody can go on with a draft: leave none behind.
             if not done:
@@ -109,7 +109,7 @@ class FitRun:
         self.estimator: Estimator = options.estimator() if found is None else found[0]
         self.notes = None if found is None else found[1]
         if self.notes is not None:
-            rejoin(options, source, self.notes)
+            resume_source(options, source, self.notes)
             self.design.restore(self.notes["design"])
         self.first_row = self.saved_rows = source.rows
         # Where the rows learned so far end.  Not the source's own position, which a signal may
@@ -120,18 +120,16 @@ class FitRun:
         self.traces: list[Trace] = []
         self.intervals: list[Intervals] = []
         if source.table.settled:
-            self._begin()
+            self._open_results()
 
-    def _begin(self) -> None:
-        """Open what needs the names of the regressors, which the first chunk may have to tell."""
+    def _open_results(self) -> None:
+        """Open everything that needs the regressors' names, which may depend on the first chunk."""
         options, source, notes = self.options, self.source, self.notes
         targets, regressors = source.columns.targets, self.design.names()
         names = [*(["intercept"] if options.intercept else []), *regressors]
-        check_size(
-            source.name, len(names), grouped=options.by is not None, console=self._console
-        )
+        check_size(source.name, len(names), grouped=options.by is not None, console=self._console)
         kind = Scores if options.by is None else GroupScores
-        # Of many regressions the figure shows where they have come to.
+        # The figure of groups shows their final coefficients only: no traces.
         traced = options.plot is not None and options.by is None
         for number in range(len(targets)):
             if notes is None:
@@ -156,7 +154,7 @@ class FitRun:
             self.output = Output(options.out, out_names, table.time, mark, table.groups)
 
     def learn(self, interrupts: Interrupts, progress_console: Console) -> None:
-        """Read, learn and write chunk after chunk; save a checkpoint every few seconds."""
+        """Read, learn and write chunk after chunk, and save a checkpoint every few seconds."""
         saved = time.monotonic()
         chunks = self.source.chunks()
         with RowProgress(progress_console, self.first_row) as progress:
@@ -179,26 +177,24 @@ class FitRun:
 
     def _learn_chunk(self, chunk: Chunk) -> None:
         if not self.scores:
-            self._begin()
+            self._open_results()
         if chunk.time is not None and self.source.table.time is not None:
-            self.source.table.time.check_order(
-                chunk.time, chunk.start, self.source.name, chunk.by
-            )
+            self.source.table.time.check_order(chunk.time, chunk.start, self.source.name, chunk.by)
         X = self.design.matrix(chunk)
         y, weight, used = usable_rows(chunk, X, self.source.columns, self.options.missing)
         target = y[:, 0] if y.shape[1] == 1 else y
         if self.output is None and not self.traces:
             path = None
-            learned = self._call(self.estimator.partial_fit, X, target, weight, chunk)
+            learned = self._call_estimator(self.estimator.partial_fit, X, target, weight, chunk)
             residual = learned.residual_
         else:
-            path = self._call(self.estimator.partial_fit_path, X, target, weight, chunk)
+            path = self._call_estimator(self.estimator.partial_fit_path, X, target, weight, chunk)
             learned = self.scores[0].learned_before(used, chunk.by) + used
-            path = hidden_before(path, learned > 0)
+            path = hide_before_first(path, learned > 0)
         if path is not None:
             residual = path.residual
             parts = [
-                PathOfTarget.of(path, j if y.shape[1] > 1 else None, self.options.intercept)
+                TargetPath.of(path, j if y.shape[1] > 1 else None, self.options.intercept)
                 for j in range(y.shape[1])
             ]
             if self.output is not None:
@@ -223,7 +219,7 @@ class FitRun:
             scores.update(np.ascontiguousarray(y[:, j]), residual[:, j], used, chunk.by)
         self.design.advance(chunk)
 
-    def _call(
+    def _call_estimator(
         self, learn: Any, X: NDArray, y: NDArray, weight: NDArray | None, chunk: Chunk
     ) -> Any:
         more: dict[str, Any] = {}
@@ -240,7 +236,7 @@ class FitRun:
             raise InputError(f"rows {first:,} to {last:,}: {reason}") from None
 
     def _save(self) -> bool:
-        """Write a checkpoint if one is wanted and there is anything to save."""
+        """Write a checkpoint if a state file is given and there are rows; return whether it did."""
         if self.options.state is None or not self.scores or not self.scores[0].rows:
             return False
         parts = {
@@ -259,17 +255,17 @@ class FitRun:
             self.output.recorded()
         return True
 
-    def how_to_go_on(self) -> str:
-        """What a run that failed tells the user to do next."""
+    def advise_resume(self) -> str:
+        """Return advice for the user of a run that failed: what was saved, and how to resume."""
         state = self.options.state
         if state is None or not self.saved_rows:
             return "nothing was saved (--state FILE saves)"
         return (
             f"{state} holds what was learned up to row {self.saved_rows:,}: remove the cause, "
-            f"then go on with: {self._command()}"
+            f"then go on with: {self._resume_command()}"
         )
 
-    def _command(self) -> str:
+    def _resume_command(self) -> str:
         command = [*sys.argv[1:], *([] if self.options.resume else ["--resume"])]
         return f"olsq {shlex.join(command)}"
 
@@ -277,13 +273,13 @@ class FitRun:
         rows = self.scores[0].rows if self.scores else 0
         message = f"stopped after row {rows:,}; "
         if self._save():
-            message += f"go on with: {self._command()}"
+            message += f"go on with: {self._resume_command()}"
         else:
             message += "nothing was saved (--state FILE saves)"
         raise Interrupted(message, interrupts.signum or 2)
 
     def finish(self) -> None:
-        """Check that there was something to learn, then save and give files their final names."""
+        """Check that something was learned, save, and give the files their final names."""
         source = self.source
         if not self.scores or not self.scores[0].rows:
             raise InputError(f"{source.name} has a header but no rows")
@@ -291,7 +287,7 @@ class FitRun:
             if not scores.used:
                 reason = f"all {scores.rows:,} rows of {source.name} have a missing value"
                 if self._save():
-                    reason += f"; when it has more rows, go on with: {self._command()}"
+                    reason += f"; when it has more rows, go on with: {self._resume_command()}"
                 raise InputError(reason)
             if scores.smallest == scores.largest:
                 raise InputError(
@@ -310,12 +306,12 @@ class FitRun:
             draw(trace, self.options, target, source.table.time, path)
 
     def close(self, *, discard: bool) -> None:
-        """Stop without finishing."""
+        """Close the output of a run that did not finish."""
         if self.output is not None:
             self.output.close(discard=discard)
 
     def report(self, console: Console) -> None:
-        """Print the tables."""
+        """Print the tables of coefficients and errors, and the files that were written."""
         options, columns = self.options, self.source.columns
         figures = options.figures()
         written = [("every row", options.out), *(("figure", path) for path in figures)]

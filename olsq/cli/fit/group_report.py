@@ -1,4 +1,4 @@
-"""The tables printed at the end of ``olsq fit --by``."""
+"""Print the tables at the end of ``olsq fit --by``."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from olsq.cli.fit.report import SKILL, errors_table, rows_learned
+from olsq.cli.fit.report import SKILL, describe_rows, make_errors_table
 from olsq.cli.fit.scores import Scores
 from olsq.cli.terminal import escape
 from olsq.online import GroupedLeastSquares
 
-MOST_GROUPS = 20
+MOST_GROUPS = 20  # rows of the table, so that it fits on a screen
 CELL = 17  # characters of "value (std. error)" and the space before it
 LONGEST_LABEL = 24
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -33,17 +33,17 @@ def print_group_report(
     by: str,
     files: Sequence[str],
 ) -> None:
-    """Print the groups' coefficients, how these are spread, and how well they predicted."""
+    """Print the groups' coefficients, their quantiles, and the prediction errors."""
     learned = groups.n_samples_seen_ > 0
     print_head(console, heading, by, scores[0], int(learned.sum()))
     tables = []
     for j, target in enumerate(targets):
         several = len(targets) > 1
         names, coef, stderr = coefficients_of(groups, features, j)
-        console.print(_by_group(console, groups, by, names, coef, stderr, target * several))
+        console.print(_table_by_group(console, groups, by, names, coef, stderr, target * several))
         if learned.sum() > MOST_GROUPS:
-            console.print(_spread(names, coef[learned], console.width))
-        tables.append(errors_table(scores[j], target if several else "", "of the group"))
+            console.print(_table_of_quantiles(names, coef[learned], console.width))
+        tables.append(make_errors_table(scores[j], target if several else "", "of the group"))
     _print_undetermined(console, groups, features, learned)
     shown = [table for table in tables if table is not None]
     if shown:
@@ -54,15 +54,15 @@ def print_group_report(
 
 
 def print_head(console: Console, heading: str, by: str, scores: Scores, n: int) -> None:
-    """What was fitted, and to how many rows and groups."""
+    """Print a heading with the numbers of rows and groups."""
     console.print(f"\n[bold]{escape(heading)}, by {escape(by)}[/bold]")
-    console.print(f"{rows_learned(scores)}; {n:,} group{'s'[: n != 1]}\n")
+    console.print(f"{describe_rows(scores)}; {n:,} group{'s'[: n != 1]}\n")
 
 
 def coefficients_of(
     groups: GroupedLeastSquares, features: Sequence[str], target: int
 ) -> tuple[list[str], NDArray, NDArray]:
-    """Names (k), coefficients and standard errors (groups, k) of one target, intercept first."""
+    """Return names (k,), coefficients and errors (groups, k) of one target, intercept first."""
     several = groups.coef_.ndim == 3
     at = (slice(None), target) if several else (slice(None),)
     names, coef, stderr = list(features), groups.coef_[at], groups.coef_stderr_[at]
@@ -73,13 +73,13 @@ def coefficients_of(
     return names, coef, stderr
 
 
-def _by_group(
+def _table_by_group(
     console: Console, groups: GroupedLeastSquares, by: str, names: list[str], coef: NDArray,
     stderr: NDArray, target: str,
 ) -> Table:  # fmt: skip
     keys, rows = list(map(str, groups.keys())), groups.n_samples_seen_
     order = sorted(range(len(keys)), key=keys.__getitem__)[:MOST_GROUPS]
-    labels = [_shortened(keys[i]) for i in order]
+    labels = [_shorten(keys[i]) for i in order]
     more = f"... and {len(keys) - MOST_GROUPS:,} more" if len(keys) > MOST_GROUPS else ""
     width = max(map(len, (*labels, by, more)))
     most = max((console.width - width - 10) // CELL, 1)
@@ -96,15 +96,15 @@ def _by_group(
     if shown < len(names):
         table.add_column(f"... {len(names) - shown} more", style="dim")
     for i, label in zip(order, labels, strict=True):
-        cells = [_cell(coef[i, k], stderr[i, k]) if rows[i] else "" for k in range(shown)]
+        cells = [_format_cell(coef[i, k], stderr[i, k]) if rows[i] else "" for k in range(shown)]
         table.add_row(escape(label), f"{rows[i]:,}", *cells)
     if more:
         table.add_row(more, style="dim")
     return table
 
 
-def _spread(names: list[str], coef: NDArray, width: int) -> Table:
-    """Quantiles of each coefficient (groups, k) over the groups, as many as there is room for."""
+def _table_of_quantiles(names: list[str], coef: NDArray, width: int) -> Table:
+    """Tabulate quantiles over the groups of each coefficient, as many as the width allows."""
     levels = LEVELS if width >= 80 else LEVELS[2:3]
     table = Table(
         box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left", title_style="bold",
@@ -142,8 +142,8 @@ def _print_undetermined(
     )
 
 
-def _cell(value: float, error: float) -> str:
-    """Both to the second digit of the error: 3.200 (0.021)."""
+def _format_cell(value: float, error: float) -> str:
+    """Format value and error, both to the second digit of the error: 3.200 (0.021)."""
     if not np.isfinite(error):
         return f"{value:.4g} (unknown)"
     places = 1 - math.floor(math.log10(error)) if error > 0 else 0
@@ -152,5 +152,5 @@ def _cell(value: float, error: float) -> str:
     return f"{value:.5g} ({error:.2g})"
 
 
-def _shortened(label: str) -> str:
+def _shorten(label: str) -> str:
     return label if len(label) <= LONGEST_LABEL else label[: LONGEST_LABEL - 3] + "..."

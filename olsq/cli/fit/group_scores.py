@@ -1,4 +1,4 @@
-"""Running one-step-ahead errors of many regressions, each beside the baselines of its own group."""
+"""Running one-step-ahead errors of many regressions and of baselines computed within each group."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.cli.fit.packing import packed, unpacked
+from olsq.cli.fit.packing import pack, unpack
 from olsq.cli.fit.scores import Scores
 
 # Columns of ``past``.
@@ -29,7 +29,7 @@ class GroupScores(Scores):
     def learned_before(
         self, used: NDArray[np.bool_], groups: NDArray[np.int64] | None = None
     ) -> NDArray[np.int64]:
-        """How many rows of its group were learned before each row (n,) of a chunk.
+        """Count the rows of its group that were learned before each row (n,) of a chunk.
 
         To be asked before :meth:`update` of the chunk; 0 for rows without a label.
         """
@@ -67,6 +67,7 @@ class GroupScores(Scores):
         self.past[own[fresh], FIRST] = y[begins[fresh]]
         place = np.arange(len(codes)) - np.repeat(begins, counts)
         learned = self.past[codes, LEARNED] + place
+        # relative to the group's first target, so that a large level costs no digits
         shifted = y - self.past[codes, FIRST]
         total = np.cumsum(shifted) - shifted
         earlier = self.past[codes, SHIFTED] + total - np.repeat(total[begins], counts)
@@ -92,19 +93,17 @@ class GroupScores(Scores):
         self.past[own, LAST] = y[begins + counts - 1]
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything, for the checkpoint."""
+        """Return all sums for the checkpoint."""
         own = {key: value for key, value in asdict(self).items() if key != "past"}
-        numbers = {
-            key: value if math.isfinite(value) else str(value) for key, value in own.items()
-        }
-        return numbers | {"past": packed(self.past)}
+        numbers = {key: value if math.isfinite(value) else str(value) for key, value in own.items()}
+        return numbers | {"past": pack(self.past)}
 
     @classmethod
     def from_dict(cls, saved: dict[str, Any]) -> Self:
-        """Undo :meth:`as_dict`."""
+        """Rebuild the scores from the dictionary made by :meth:`as_dict`."""
         numbers: dict[str, Any] = {
             key: float(value) if isinstance(value, str) else value
             for key, value in saved.items()
             if key != "past"
         }
-        return cls(**numbers, past=unpacked(saved["past"]).reshape(-1, 4))
+        return cls(**numbers, past=unpack(saved["past"]).reshape(-1, 4))

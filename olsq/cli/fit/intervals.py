@@ -1,4 +1,4 @@
-"""Intervals of the predictions that ``olsq fit`` makes before it learns a row."""
+"""Intervals around the predictions that ``olsq fit`` makes before it learns a row."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from olsq.cli.fit.options import FitOptions
-from olsq.cli.fit.packing import packed, unpacked
-from olsq.cli.fit.target_path import PathOfTarget
+from olsq.cli.fit.packing import pack, unpack
+from olsq.cli.fit.target_path import TargetPath
 
 
 class Intervals:
-    """Lower and upper bounds for one target; remembers every group's sigma2.
+    """Computes lower and upper bounds for one target, and remembers every group's sigma2.
 
     The bounds are ``prediction -+ q sigma sqrt(1 / w + x P x)`` with sigma from the rows before and
     P their inverse information, which the row's own factor has forgotten already: the root is what
@@ -28,13 +28,14 @@ class Intervals:
         self._sigma2 = np.empty(0)  # of every group, after its last row
 
     def bounds(
-        self, part: PathOfTarget, y: NDArray, learned: NDArray[np.int64],
+        self, part: TargetPath, y: NDArray, learned: NDArray[np.int64],
         groups: NDArray[np.int64] | None,
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:  # fmt: skip
-        """Of the rows of a chunk, of whose groups ``learned`` (n,) rows came before; NaN where
-        there is none.
+        """Return bounds of a chunk's rows, NaN where there are none.
+
+        ``learned`` (n,) counts the rows of each row's group that were learned before it.
         """
-        sigma = np.sqrt(self._before(part.sigma2, groups))
+        sigma = np.sqrt(self._shift_sigma2(part.sigma2, groups))
         with np.errstate(divide="ignore", invalid="ignore"):
             root = np.abs(part.residual / part.recursive)
             # Without an error there is no ratio; without noise none is needed.
@@ -44,8 +45,10 @@ class Intervals:
         prediction = y - part.residual
         return prediction - reach, prediction + reach
 
-    def _before(self, sigma2: NDArray, groups: NDArray[np.int64] | None) -> NDArray[np.float64]:
-        """sigma2 (n,) before each row, from that after each; those after the last are kept."""
+    def _shift_sigma2(
+        self, sigma2: NDArray, groups: NDArray[np.int64] | None
+    ) -> NDArray[np.float64]:
+        """Shift sigma2 (n,) from after each row to before it; keep every group's last one."""
         codes = np.zeros(len(sigma2), np.int64) if groups is None else groups
         more = int(codes.max(initial=-1)) + 1 - self._sigma2.size
         self._sigma2 = np.concatenate([self._sigma2, np.full(max(more, 0), np.inf)])
@@ -63,6 +66,7 @@ class Intervals:
         options = self._options
         rows = learned.astype(np.float64)
         if options.span is not None:
+            # how many rows a span of time holds is not known here: the normal distribution
             freedom = np.where(rows > self._k, np.inf, 0.0)
         elif options.window is not None:
             freedom = np.minimum(rows, float(options.window)) - self._k
@@ -70,22 +74,25 @@ class Intervals:
             gate = 1.0 if options.forget is None else options.forget
             if options.half_life is not None:
                 gate = 0.5 ** (1.0 / float(options.half_life))
-            freedom = _total(gate, rows) ** 2 / np.maximum(_total(gate**2, rows), 1.0) - self._k
+            freedom = (
+                _geometric_sum(gate, rows) ** 2 / np.maximum(_geometric_sum(gate**2, rows), 1.0)
+                - self._k
+            )
         known = freedom > 0
         found = stdtrit(np.where(known, freedom, 1.0), 0.5 + 0.5 * options.level)
         return np.where(known, found, np.inf)
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything, for the checkpoint."""
-        return {"sigma2": packed(self._sigma2)}
+        """Return every group's sigma2 for the checkpoint."""
+        return {"sigma2": pack(self._sigma2)}
 
     def restore(self, saved: dict[str, Any]) -> None:
-        """Undo :meth:`as_dict`."""
-        self._sigma2 = unpacked(saved["sigma2"])
+        """Restore the values saved by :meth:`as_dict`."""
+        self._sigma2 = unpack(saved["sigma2"])
 
 
-def _total(gate: float, rows: NDArray) -> NDArray[np.float64]:
-    """``1 + gate + ... + gate^(rows - 1)``."""
+def _geometric_sum(gate: float, rows: NDArray) -> NDArray[np.float64]:
+    """Return ``1 + gate + ... + gate^(rows - 1)``."""
     if gate == 1.0:
         return rows
     return (1.0 - gate**rows) / (1.0 - gate)

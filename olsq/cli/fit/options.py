@@ -11,7 +11,7 @@ from olsq.cli.errors import InputError
 from olsq.cli.fit.output import DEFAULT_GROUPS, FORMATS, GROUPS
 from olsq.cli.paths import check_paths
 from olsq.cli.sources.columns import Reading
-from olsq.cli.sources.streams import check_encoding
+from olsq.cli.sources.table_format import TableFormat, check_level
 from olsq.online import GroupedLeastSquares, RecursiveLeastSquares, RollingLeastSquares
 from olsq.online.forms.form_switch import METHODS
 from olsq.problem import RIDGE_MODES
@@ -21,8 +21,8 @@ Estimator = RecursiveLeastSquares | RollingLeastSquares | GroupedLeastSquares
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitOptions:
-    """What the user asked ``olsq fit`` for; the names are those of the options."""
+class FitOptions(TableFormat):
+    """Options of ``olsq fit`` under their names on the command line."""
 
     data: str
     targets: tuple[str, ...]
@@ -31,8 +31,6 @@ class FitOptions:
     categorical: dict[str, tuple[str, ...] | None] = field(default_factory=dict)
     by: str | None = None
     lags: int = 0
-    time: str | None = None
-    time_format: str | None = None
     weight: str | None = None
     forget: float | None = None
     half_life: float | str | None = None  # rows, or a span of time
@@ -48,11 +46,6 @@ class FitOptions:
     plot: Path | None = None
     state: Path | None = None
     resume: bool = False
-    separator: str | None = None
-    decimal: str = "."
-    encoding: str | None = None
-    comment: str | None = None
-    na_values: tuple[str, ...] = ()
     chunk_rows: int | None = None
     checkpoint_every: float = 5.0
 
@@ -61,17 +54,15 @@ class FitOptions:
         self._check_columns()
         self._check_numbers()
         self._check_words()
-        check_format(self.separator, self.decimal, self.encoding, self.comment)
+        self.check_format()
         self._check_files()
 
     def reading(self) -> Reading:
-        """What to read from the input, and how."""
+        """Return the columns to read from the input and how their cells are written."""
         return Reading(
             targets=self.targets, features=self.features, exclude=self.exclude,
-            weight=self.weight, time=self.time, time_format=self.time_format, by=self.by,
-            categorical=self.categorical, separator=self.separator, decimal=self.decimal,
-            encoding=self.encoding, comment=self.comment, na_values=self.na_values,
-            chunk_rows=self.chunk_rows,
+            weight=self.weight, by=self.by, categorical=self.categorical,
+            chunk_rows=self.chunk_rows, **self.format_options(),
         )  # fmt: skip
 
     def _check_columns(self) -> None:
@@ -79,8 +70,6 @@ class FitOptions:
             raise InputError("--target names no column")
         if self.features is not None and self.exclude:
             raise InputError("--features and --exclude exclude each other: give one of them")
-        if self.time_format is not None and self.time is None:
-            raise InputError("--time-format needs --time, the column it is the format of")
         if self.lags < 0:
             raise InputError(f"--lags must be a number of rows, 0 or more, got {self.lags}")
         for group in self.columns:
@@ -88,8 +77,7 @@ class FitOptions:
                 raise InputError(f"--columns must be of {', '.join(GROUPS)}, got {group!r}")
         if self.columns != DEFAULT_GROUPS and self.out is None:
             raise InputError("--columns needs --out, the file it chooses the columns of")
-        if not 0 < self.level < 1:
-            raise InputError(f"--level must lie between 0 and 1, got {self.level:g}")
+        check_level(self.level)
 
     def _check_numbers(self) -> None:
         given = [
@@ -146,7 +134,7 @@ class FitOptions:
             self._check_by()
 
     def _check_by(self) -> None:
-        """What one regression for each group cannot do."""
+        """Raise InputError for options that do not work with one regression per group."""
         for option, given in (
             (f"--window {self.window}", self.window is not None),
             ("--ridge-mode fixed", self.ridge_mode == "fixed"),
@@ -158,7 +146,9 @@ class FitOptions:
                 )
 
     def figures(self) -> list[Path]:
-        """Names of the figures: with several targets each has its own, fit.y1.png for y1."""
+        """Return the names of the figures: with several targets each has its own, fit.y1.png for
+        y1.
+        """
         plot = self.plot
         if plot is None or len(self.targets) == 1:
             return [] if plot is None else [plot]
@@ -170,7 +160,7 @@ class FitOptions:
             ) from None
 
     def written(self) -> list[tuple[str, Path]]:
-        """Return every file that the run writes, after the option that asks for it."""
+        """Return every file that the run writes, beside the option that asks for it."""
         named = [("--out", self.out), *(("--plot", path) for path in self.figures())]
         return [(what, path) for what, path in (*named, ("--state", self.state)) if path]
 
@@ -189,7 +179,7 @@ class FitOptions:
             )
 
     def estimator(self) -> Estimator:
-        """Return a fresh estimator."""
+        """Return a fresh estimator with these options."""
         common: dict[str, Any] = {
             "ridge": self.ridge, "fit_intercept": self.intercept,
             # The first rows have no lags, which is nobody's mistake.
@@ -211,14 +201,14 @@ class FitOptions:
 
     @property
     def span(self) -> str | None:
-        """The option whose value is a span of time, if there is one."""
+        """The option whose value is a span of time with that value, or None."""
         for name, value in (("--half-life", self.half_life), ("--window", self.window)):
             if isinstance(value, str):
                 return f"{name} {value}"
         return None
 
     def for_comparison(self) -> dict[str, Any]:
-        """What must be the same in a resumed run, by option name."""
+        """Return the options that must be the same in a resumed run, by name."""
         return {
             "--target": list(self.targets),
             "--features": None if self.features is None else list(self.features),
@@ -253,7 +243,7 @@ class FitOptions:
         }
 
     def describe(self) -> str:
-        """The regression in words, for headings."""
+        """Describe the memory of the regression in words, for headings."""
         if self.window is not None:
             rows = self.window if isinstance(self.window, str) else f"{self.window:,} rows"
             memory = f"the last {rows}"
@@ -265,20 +255,3 @@ class FitOptions:
         else:
             memory = "all rows count the same"
         return memory
-
-
-def check_format(
-    separator: str | None, decimal: str, encoding: str | None, comment: str | None
-) -> None:
-    """Raise InputError if CSV cannot be written in such a way."""
-    if separator is not None and (len(separator) != 1 or separator in '"\r\n'):
-        raise InputError(f"--separator must be one character, got {separator!r}")
-    if decimal not in (".", ","):
-        raise InputError(f"--decimal must be . or , got {decimal!r}")
-    if decimal == separator == ",":
-        raise InputError("--decimal , needs another --separator than the comma: ';' for example")
-    if comment is not None and (not comment or any(mark in comment for mark in '"\r\n')):
-        raise InputError(
-            f"--comment must be what comment lines begin with, # for example, got {comment!r}"
-        )
-    check_encoding(encoding)

@@ -26,6 +26,7 @@ from olsq.cli.sources.groups import GroupColumn
 from olsq.cli.sources.times import TimeColumn
 from olsq.files import Draft
 
+# bytes of a draft that are read, and rows of a group that are written, at once
 READ_BYTES = 1 << 20
 ROW_GROUP_ROWS = 65_536
 FORMATS = (".csv", ".parquet")
@@ -87,10 +88,10 @@ class Output:
     def _start(self) -> None:
         self._draft = Draft(self.path)
         if not self._parquet:
-            self._write(self._head())
+            self._write(self._header_line())
 
-    def _head(self) -> bytes:
-        return ",".join(map(_quoted, self._names)).encode() + b"\n"
+    def _header_line(self) -> bytes:
+        return ",".join(map(_quote, self._names)).encode() + b"\n"
 
     def _continue(self, mark: Mark) -> None:
         whole = isinstance(mark, dict) and type(mark.get("bytes")) is int and mark["bytes"] >= 0
@@ -114,7 +115,7 @@ class Output:
                 raise InputError(f"cannot resume: {gone} is gone; delete the state to start again")
             # The finished file stays as it is until the new one is complete.
             self._draft = Draft(self.path)
-            self._unconvert() if self._parquet else self._copy(mark["bytes"])
+            self._copy_parquet() if self._parquet else self._copy_csv(mark["bytes"])
         present = name if self._recorded else self.path
         file = self._draft.file
         file.seek(0)
@@ -128,8 +129,8 @@ class Output:
             raise InputError(f"cannot resume: {present} is not the file the state describes")
         self._draft.cut(mark["bytes"])
 
-    def _copy(self, most: int) -> None:
-        """Begin with the first bytes of the finished file."""
+    def _copy_csv(self, most: int) -> None:
+        """Copy the first bytes of the finished file into the draft."""
         assert self._draft is not None
         with self.path.open("rb") as file:
             while most > 0 and (block := file.read(min(READ_BYTES, most))):
@@ -146,7 +147,7 @@ class Output:
         self, start: int, values: NDArray[np.float64], time: NDArray[np.float64] | None,
         by: NDArray[np.int64] | None = None,
     ) -> None:  # fmt: skip
-        """Add rows; ``values`` (n, k) in the order of the names, ``start`` rows precede them."""
+        """Append rows; ``values`` (n, k) in the order of the names, ``start`` rows precede them."""
         row = np.arange(start + 1.0, start + 1.0 + len(values))
         first = [column for column in (time, by) if column is not None]
         table = np.column_stack([*first, row, values])
@@ -155,12 +156,12 @@ class Output:
         if self._parquet:
             self._write(table.tobytes())
         else:
-            text = self._frame(table).write_csv(
+            text = self._make_frame(table).write_csv(
                 include_header=False, datetime_format="%Y-%m-%d %H:%M:%S%.f"
             )
             self._write(text.encode())
 
-    def _frame(self, table: NDArray[np.float64]) -> pl.DataFrame:
+    def _make_frame(self, table: NDArray[np.float64]) -> pl.DataFrame:
         columns = {
             name: pl.Series(name, np.ascontiguousarray(table[:, j]), nan_to_null=True)
             for j, name in enumerate(self._names)
@@ -174,7 +175,7 @@ class Output:
         return pl.DataFrame(columns)
 
     def checkpoint(self) -> Mark:
-        """Force everything appended onto the disk and return where that is.
+        """Force the appended rows onto the disk; return the draft's length, checksum and name.
 
         Call :meth:`recorded` once a state holds it.
         """
@@ -185,18 +186,18 @@ class Output:
         return mark
 
     def recorded(self) -> None:
-        """Keep the draft from now on, since a state names it."""
+        """Keep the draft when the run stops, since a state names it now."""
         if self._draft is not None:
             self._recorded = True
             self._draft.keep()
 
     def finish(self) -> None:
-        """Give the file its final name."""
+        """Complete the file and give it its final name."""
         assert self._draft is not None
         if self._parquet:
             with Draft(self.path) as written:
                 with writing_parquet(str(self.path)):
-                    self._converted().sink_parquet(
+                    self._scan_draft().sink_parquet(
                         written.file, row_group_size=ROW_GROUP_ROWS, maintain_order=True
                     )
                 written.commit()
@@ -215,7 +216,7 @@ class Output:
                 self._draft.discard()
             self._draft.close()
 
-    def _converted(self) -> pl.LazyFrame:
+    def _scan_draft(self) -> pl.LazyFrame:
         """Return the draft's rows as a lazy frame that is read piece by piece."""
         assert self._draft is not None
         file, width = self._draft.file, len(self._names)
@@ -225,7 +226,7 @@ class Output:
         if self._groups is not None:
             schema[self._groups.name] = pl.String
 
-        def pieces(
+        def read_frames(
             with_columns: list[str] | None,
             predicate: pl.Expr | None,
             n_rows: int | None,
@@ -234,12 +235,12 @@ class Output:
             rows_per_read = max(READ_BYTES // (8 * width), 1)
             file.seek(0)
             while block := file.read(8 * width * rows_per_read):
-                yield self._frame(np.frombuffer(block).reshape(-1, width))
+                yield self._make_frame(np.frombuffer(block).reshape(-1, width))
 
-        return register_io_source(pieces, schema=schema)
+        return register_io_source(read_frames, schema=schema)
 
-    def _unconvert(self) -> None:
-        """Write the rows of a finished Parquet file into the draft."""
+    def _copy_parquet(self) -> None:
+        """Copy the rows of a finished Parquet file into the draft, as plain numbers."""
         assert self._draft is not None
         with reading_parquet(str(self.path)):
             scan = pl.scan_parquet(self.path)
@@ -248,11 +249,11 @@ class Output:
             n = int(scan.select(pl.len()).collect().item())
             for at in range(0, n, ROW_GROUP_ROWS):
                 frame = scan.slice(at, ROW_GROUP_ROWS).collect()
-                columns = [self._plain(frame[name]) for name in self._names]
+                columns = [self._to_numbers(frame[name]) for name in self._names]
                 self._draft.write(np.column_stack(columns).tobytes())
 
-    def _plain(self, column: pl.Series) -> NDArray[np.float64]:
-        """A column of the finished file as the numbers it was made from."""
+    def _to_numbers(self, column: pl.Series) -> NDArray[np.float64]:
+        """Convert a column of the finished file back to the numbers that it was written from."""
         if self._groups is not None and column.name == self._groups.name:
             return self._groups.codes(column).astype(np.float64)
         if column.dtype == pl.Date:
@@ -262,8 +263,8 @@ class Output:
         return column.cast(pl.Float64).to_numpy()
 
 
-class Printed(Output):
-    """Rows as CSV on standard output; parameters as those of :class:`Output`."""
+class StandardOutput(Output):
+    """Rows as CSV on standard output, with the parameters of :class:`Output`."""
 
     def __init__(
         self, names: Sequence[str], time: TimeColumn | None, groups: GroupColumn | None = None
@@ -273,7 +274,7 @@ class Printed(Output):
     def _start(self) -> None:
         self._file: BinaryIO = sys.stdout.buffer
         try:
-            self._write(self._head())
+            self._write(self._header_line())
         except BrokenPipeError:
             raise
         except OSError as error:
@@ -283,17 +284,17 @@ class Printed(Output):
         self._file.write(data)
 
     def finish(self) -> None:
-        """See to it that everything is on its way."""
+        """Flush everything to standard output."""
         self._file.flush()
 
     def close(self, *, discard: bool) -> None:
-        """Nothing: standard output is not ours to close."""
+        """Leave standard output open: other code may still write to it."""
 
 
 def output_names(
     groups: Sequence[str], targets: Sequence[str], regressors: Sequence[str], *, intercept: bool
 ) -> list[str]:
-    """Names of the output columns after ``row``: ``groups`` of them for every target.
+    """Return names of the output columns after ``row``: ``groups`` of them for every target.
 
     With one target its name is left out.
     """
@@ -317,7 +318,7 @@ def output_names(
     return names
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     if any(mark in name for mark in ',"\r\n'):
         return '"' + name.replace('"', '""') + '"'
     return name

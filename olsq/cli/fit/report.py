@@ -1,4 +1,4 @@
-"""The tables printed at the end of ``olsq fit``."""
+"""Print the tables at the end of ``olsq fit``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from olsq.online import RecursiveLeastSquares, RollingLeastSquares
 
 Alone = RecursiveLeastSquares | RollingLeastSquares
 
-MOST_COEFFICIENTS = 40
+MOST_COEFFICIENTS = 40  # rows of the table, so that it fits on a screen
 SKILL = (
     "skill: the share of the baseline's squared error that olsq removes; 1 is perfect, below 0 "
     "the baseline is better"
@@ -33,17 +33,17 @@ def print_report(
     heading: str,
     files: Sequence[str],
 ) -> None:
-    """Print coefficients, how well they predicted, and what the data did not determine."""
+    """Print the coefficients, those not determined by the data, and the prediction errors."""
     console.print(f"\n[bold]{escape(heading)}[/bold]")
-    console.print(f"{rows_learned(scores[0])}\n")
+    console.print(f"{describe_rows(scores[0])}\n")
     undetermined = [
         name for name, known in zip(features, estimator.determined_, strict=True) if not known
     ]
     tables = []
     for j, target in enumerate(targets):
         several = len(targets) > 1
-        console.print(_coefficients(estimator, features, j if several else None, target))
-        tables.append(errors_table(scores[j], target if several else ""))
+        console.print(_coefficients_table(estimator, features, j if several else None, target))
+        tables.append(make_errors_table(scores[j], target if several else ""))
     if undetermined:
         console.print(
             f"[yellow]Not determined by these data:[/yellow] {escape(', '.join(undetermined))}. "
@@ -57,7 +57,7 @@ def print_report(
         console.print(printable(line), soft_wrap=True)
 
 
-def _coefficients(
+def _coefficients_table(
     estimator: Alone, features: Sequence[str], target: int | None, name: str
 ) -> Table:
     table = Table(
@@ -86,15 +86,15 @@ def _coefficients(
     return table
 
 
-def rows_learned(scores: Scores) -> str:
-    """How many rows were learned and skipped."""
+def describe_rows(scores: Scores) -> str:
+    """Describe how many rows were learned and how many skipped."""
     skipped = scores.rows - scores.used
     note = f", {skipped:,} skipped (a value is missing)" if skipped else ", none skipped"
     return f"{scores.used:,} rows learned{note}"
 
 
-def errors_table(scores: Scores, target: str, whose: str = "") -> Table | None:
-    """The errors of olsq and of the baselines; None if no row was scored.
+def make_errors_table(scores: Scores, target: str, whose: str = "") -> Table | None:
+    """Tabulate the errors of olsq and of the baselines; None if no row was scored.
 
     ``whose`` says what the baselines are of.
     """
@@ -122,8 +122,8 @@ def errors_table(scores: Scores, target: str, whose: str = "") -> Table | None:
     return table
 
 
-def warn_of_unnamed(source: Source, console: Console) -> None:
-    """Name the columns without a name that are not used."""
+def warn_of_unnamed_columns(source: Source, console: Console) -> None:
+    """Print the columns without a name, which are left out."""
     for place in source.columns.left_out:
         name = source.header[place]
         console.print(

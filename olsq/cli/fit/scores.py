@@ -1,4 +1,4 @@
-"""Running one-step-ahead errors of the model and of two baselines that need no model."""
+"""Running one-step-ahead errors of the regression and of two baselines that need no model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 @dataclass
 class Scores:
-    """Sums over the rows so far; all of it goes into the checkpoint.
+    """Sums over the rows so far, all of which go into the checkpoint.
 
     Rows are scored once as many have been learned as there are coefficients, for the model and
     the baselines alike: the first ones say more about the start than about the model.
@@ -37,14 +37,14 @@ class Scores:
     def learned_before(
         self, used: NDArray[np.bool_], groups: NDArray[np.int64] | None = None
     ) -> NDArray[np.int64]:
-        """How many rows were learned before each row (n,) of the next chunk."""
+        """Count the rows that were learned before each row (n,) of the next chunk."""
         return self.used + np.cumsum(used) - used
 
     def update(
         self, y: NDArray[np.float64], residual: NDArray[np.float64], used: NDArray[np.bool_],
         groups: NDArray[np.int64] | None = None,
     ) -> None:  # fmt: skip
-        """Count the rows of one chunk; ``residual`` are the errors before learning each row.
+        """Add the rows of one chunk; ``residual`` are the errors before learning each row.
 
         ``groups`` are of no matter here.
         """
@@ -75,7 +75,9 @@ class Scores:
         self.largest = max(self.largest, float(y.max()))
 
     def table(self) -> list[tuple[str, float, float]]:
-        """(who, mean absolute error, root mean square error); empty if nothing was scored."""
+        """Return (method, mean absolute error, root mean square error) rows; none before any is
+        scored.
+        """
         if not self.scored:
             return []
         sums = [
@@ -87,7 +89,7 @@ class Scores:
         return [(who, absolute / n, math.sqrt(square / n)) for who, absolute, square in sums]
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything, for the checkpoint; values that JSON has no number for become text."""
+        """Return all sums for the checkpoint; values that JSON has no number for become text."""
         return {
             key: value if math.isfinite(value) else str(value)
             for key, value in asdict(self).items()
@@ -95,7 +97,7 @@ class Scores:
 
     @classmethod
     def from_dict(cls, saved: dict[str, Any]) -> Self:
-        """Undo :meth:`as_dict`."""
+        """Rebuild the scores from the dictionary made by :meth:`as_dict`."""
         numbers: dict[str, Any] = {
             key: float(value) if isinstance(value, str) else value for key, value in saved.items()
         }

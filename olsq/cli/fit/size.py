@@ -1,4 +1,4 @@
-"""Check, before the first row, that a regression of so many coefficients fits into memory."""
+"""Check, before the first row, that a regression with this many coefficients fits into memory."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from olsq.cli.errors import InputError
 MATRICES, MATRICES_PER_GROUP = 10, 4
 # Seconds per k^3 of the first chunk on one core (measured: 7 s at k = 2,000).
 SECONDS = 1e-9
-WORTH_A_WORD = 1 << 30  # bytes
+WORTH_A_WORD = 1 << 30  # bytes above which the user is told
 MEMORY_INFO = Path("/proc/meminfo")
 CGROUP = Path("/sys/fs/cgroup")
 
 
 def free_memory() -> int | None:
-    """Bytes that this process may still take, as far as the system tells; None if it does not."""
+    """Return the bytes of memory that this process may still take; None if the system does not
+    tell.
+    """
     found = []
     try:
         for line in MEMORY_INFO.read_text(encoding="ascii").splitlines():
@@ -40,7 +42,7 @@ def free_memory() -> int | None:
 
 
 def check_size(where: str, coefficients: int, *, grouped: bool, console: Console) -> None:
-    """Say how much memory many coefficients take.
+    """Tell the user how much memory many coefficients take.
 
     Raises
     ------
@@ -51,11 +53,11 @@ def check_size(where: str, coefficients: int, *, grouped: bool, console: Console
     if needed < WORTH_A_WORD:
         return
     each = " for each group" if grouped else ""
-    word = f"{coefficients:,} coefficients take about {_gigabytes(needed)} of memory{each}"
+    word = f"{coefficients:,} coefficients take about {_format_gigabytes(needed)} of memory{each}"
     free = free_memory()
     if free is not None and needed > free:
         raise InputError(
-            f"{where}: {word}, and {_gigabytes(free)} are free: choose fewer columns with "
+            f"{where}: {word}, and {_format_gigabytes(free)} are free: choose fewer columns with "
             "--features or --exclude"
         )
     minutes = SECONDS * coefficients**3 / 60
@@ -66,5 +68,5 @@ def check_size(where: str, coefficients: int, *, grouped: bool, console: Console
     )  # fmt: skip
 
 
-def _gigabytes(size: float) -> str:
+def _format_gigabytes(size: float) -> str:
     return f"{size / 1e9:,.1f} GB" if size < 1e10 else f"{size / 1e9:,.0f} GB"

@@ -1,4 +1,4 @@
-"""One target's part of the path over a chunk, as the output file and the figure take it."""
+"""One target's part of a chunk's path, for the output file and the figure."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from olsq.cli.fit.output import GROUPS
 from olsq.online import CoefficientPath
 
 
-class PathOfTarget(NamedTuple):
-    """What a chunk's path says of one target, the intercept among the coefficients.
+class TargetPath(NamedTuple):
+    """A chunk's path of one target, with the intercept among the coefficients.
 
     ``coef`` and ``stderr`` (n, k) have the intercept first if there is one; ``residual``,
     ``recursive`` and ``sigma2`` (n,).
@@ -26,8 +26,8 @@ class PathOfTarget(NamedTuple):
     sigma2: NDArray
 
     @classmethod
-    def of(cls, path: CoefficientPath, target: int | None, intercept: bool) -> PathOfTarget:
-        """Of one target of several, or (None) of the only one."""
+    def of(cls, path: CoefficientPath, target: int | None, intercept: bool) -> TargetPath:
+        """Select one target of several, or (None) the only one."""
         at = (slice(None),) if target is None else (slice(None), target)
         coef, stderr = path.coef[at], path.stderr[at]
         if intercept:
@@ -39,7 +39,7 @@ class PathOfTarget(NamedTuple):
         self, X: NDArray, y: NDArray, groups: Sequence[str],
         bounds: tuple[NDArray, NDArray] | None = None,
     ) -> NDArray:  # fmt: skip
-        """Columns of the output file, in the order of ``output_names``."""
+        """Return columns of the output file, in the order of ``output_names``."""
         # A skipped row leaves the coefficients alone, so those "after" it are those before it:
         # they predict where only the target is missing.
         d = X.shape[1]
@@ -56,8 +56,8 @@ class PathOfTarget(NamedTuple):
         return np.column_stack([of_group[group] for group in GROUPS if group in groups])
 
 
-def hidden_before(path: CoefficientPath, begun: NDArray[np.bool_]) -> CoefficientPath:
-    """The path without the coefficients of rows before the first one that was learned."""
+def hide_before_first(path: CoefficientPath, begun: NDArray[np.bool_]) -> CoefficientPath:
+    """Hide the coefficients of the rows before the first one that was learned."""
     if begun.all():
         return path
     coef, intercept = path.coef.copy(), path.intercept.copy()

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.cli.fit.packing import packed, unpacked
+from olsq.cli.fit.packing import pack, unpack
 from olsq.plot.drawing import Curves
 from olsq.stability.recursive import cusum_line
 
-BUCKETS = 1024
+BUCKETS = 1024  # about one for each pixel of a figure's width
 # Columns of the table besides the coefficients and their standard errors.
 LOW, HIGH, SQUARE, COUNT, PLACE, CUMULATED, TESTED = range(7)
 N_FIXED = 7
@@ -26,7 +26,7 @@ MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # Fibonacci hashing (Knuth, volume 3
 
 
 class Trace:
-    """Buckets of coefficients, standard errors, extreme errors and the cumulated residuals.
+    """Buckets of coefficients, standard errors, extreme errors and cumulated residuals.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class Trace:
         self._stride = 1
         self._filled = 0  # buckets begun
         self._table = np.full((BUCKETS, N_FIXED + 2 * len(self.names)), np.nan)
-        self._errors, self._rows = _no_samples()
+        self._errors, self._rows = _empty_samples()
         # cumulated recursive residual, its sum of squares and count
         self._sums = np.zeros(3)
 
@@ -69,7 +69,7 @@ class Trace:
         rows = np.arange(start, start + len(residual))
         while len(table):
             if start // self._stride >= BUCKETS:
-                self._halve()
+                self._double_stride()
                 continue
             # Rows up to the end of the last bucket at the present stride.
             n = min(len(table), BUCKETS * self._stride - start)
@@ -79,7 +79,7 @@ class Trace:
             table, residual, rows, start = table[n:], residual[n:], rows[n:], start + n
 
     def _sample(self, errors: NDArray, rows: NDArray, bucket: NDArray) -> None:
-        """Keep those errors of every bucket whose rows have the smallest hashes.
+        """Keep the errors of every bucket whose rows have the smallest hashes.
 
         That is a random sample of them, whatever the chunks, and the sample of two buckets merged
         is the best of both samples.
@@ -102,7 +102,7 @@ class Trace:
         self._rows[bucket[kept], rank[kept]] = rows[order][kept]
 
     def _merge(self, rows: NDArray[np.float64], bucket: NDArray[np.int64]) -> None:
-        """Fold rows (or buckets) into the buckets they belong to, in order."""
+        """Merge rows (or buckets) into the buckets that they belong to, in order."""
         first = np.flatnonzero(np.concatenate([[True], bucket[1:] != bucket[:-1]]))
         target = bucket[first]
         last = np.append(first[1:], len(rows)) - 1
@@ -120,11 +120,11 @@ class Trace:
         self._table[target] = merged
         self._filled = int(target[-1]) + 1
 
-    def _halve(self) -> None:
+    def _double_stride(self) -> None:
         rows = self._table[: self._filled].copy()
         pairs = np.arange(len(rows)) // 2
         errors, places = self._errors.ravel(), self._rows.ravel()
-        self._errors, self._rows = _no_samples()
+        self._errors, self._rows = _empty_samples()
         self._stride *= 2
         self._filled = 0
         self._table[:] = np.nan
@@ -133,7 +133,7 @@ class Trace:
         self._sample(np.where(places >= 0, errors, np.nan), places, bucket)
 
     def curves(self, *, bounds: bool) -> Curves:
-        """What the figure shows; ``bounds`` adds the CUSUM and its 5 % lines."""
+        """Return the curves of the figure; ``bounds`` adds the CUSUM and its 5 % lines."""
         table = self._table[: self._filled]
         k = len(self.names)
         total, square, n = (float(part) for part in self._sums)
@@ -152,29 +152,29 @@ class Trace:
         )  # fmt: skip
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything but the names, for the checkpoint."""
+        """Return everything but the names for the checkpoint."""
         return {
             "stride": self._stride,
             "filled": self._filled,
-            "table": packed(self._table[: self._filled]),
-            "sums": packed(self._sums),
-            "errors": packed(self._errors[: self._filled]),
-            "rows": packed(self._rows[: self._filled].astype(float)),
+            "table": pack(self._table[: self._filled]),
+            "sums": pack(self._sums),
+            "errors": pack(self._errors[: self._filled]),
+            "rows": pack(self._rows[: self._filled].astype(float)),
         }
 
     @classmethod
     def from_dict(cls, names: Sequence[str], saved: dict[str, Any]) -> Trace:
-        """Undo :meth:`as_dict`."""
+        """Rebuild the trace from the dictionary made by :meth:`as_dict`."""
         trace = cls(names)
         trace._stride, trace._filled = saved["stride"], saved["filled"]
         width = trace._table.shape[1]
-        trace._table[: trace._filled] = unpacked(saved["table"]).reshape(-1, width)
-        trace._sums = unpacked(saved["sums"]).copy()
-        trace._errors[: trace._filled] = unpacked(saved["errors"]).reshape(-1, SAMPLES)
-        trace._rows[: trace._filled] = unpacked(saved["rows"]).reshape(-1, SAMPLES)
+        trace._table[: trace._filled] = unpack(saved["table"]).reshape(-1, width)
+        trace._sums = unpack(saved["sums"]).copy()
+        trace._errors[: trace._filled] = unpack(saved["errors"]).reshape(-1, SAMPLES)
+        trace._rows[: trace._filled] = unpack(saved["rows"]).reshape(-1, SAMPLES)
         return trace
 
 
-def _no_samples() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Empty samples of all buckets: errors and the rows they are of, -1 where there is none."""
+def _empty_samples() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return empty samples of all buckets: errors, and the rows they belong to (-1: none)."""
     return np.full((BUCKETS, SAMPLES), np.nan), np.full((BUCKETS, SAMPLES), -1)

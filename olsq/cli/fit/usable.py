@@ -1,4 +1,4 @@
-"""Which rows of a chunk can be learned, and what is said of the others."""
+"""Find the rows of a chunk that can be learned, and refuse or skip the others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from olsq.cli.sources.columns import Chunk, Columns
 def usable_rows(
     chunk: Chunk, X: NDArray, columns: Columns, missing: str
 ) -> tuple[NDArray, NDArray | None, NDArray[np.bool_]]:
-    """Targets with every row that lacks one marked by NaN, weights, the rows to learn.
+    """Return targets (NaN in rows that lack one), weights, and the mask of the rows to learn.
 
     Raises
     ------

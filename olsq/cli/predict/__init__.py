@@ -1,1 +1,1 @@
-"""``olsq predict``: what a saved regression says of new rows."""
+"""The command ``olsq predict``."""

@@ -1,4 +1,4 @@
-"""The command ``olsq predict`` and its options; what it does is imported when it runs."""
+"""The command ``olsq predict`` and its options; the implementation is imported when it runs."""
 
 from __future__ import annotations
 
@@ -23,20 +23,22 @@ def predict(
     state: Annotated[
         Path,
         typer.Argument(
-            help="What olsq fit --state wrote.", show_default=False, metavar="STATE"
+            help="State file that olsq fit --state wrote.", show_default=False, metavar="STATE"
         ),
     ],
     data: Annotated[
         str,
         typer.Argument(
-            help="New rows: a file as olsq fit takes it, or - for CSV on standard input.",
+            help="New rows: a file of a kind that olsq fit reads, or - for CSV on standard input.",
             show_default=False,
             metavar="DATA",
         ),
     ],
     out: Annotated[
         Path | None,
-        typer.Option(help="Where to write (.csv or .parquet).", show_default="CSV on the terminal"),
+        typer.Option(
+            help="File for the predictions (.csv or .parquet).", show_default="CSV on the terminal"
+        ),
     ] = None,
     level: Annotated[
         float | None,
@@ -62,8 +64,8 @@ def predict(
     """Predict new rows with a saved regression, which stays as it is.
 
     Columns are found by name; others are ignored. Where a value is missing the prediction is empty.
-    With --lags the new rows follow those that were learned; a target that is missing or not there
-    is replaced by its prediction for the rows after it.
+    With --lags the new rows follow those that were learned; where a target is missing, later rows
+    use its prediction instead.
     """
     from olsq.cli.predict.predict import PredictOptions, run_predict
 

@@ -1,4 +1,4 @@
-"""``olsq predict``: read new rows chunk by chunk, write what the saved regression says of them."""
+"""Run ``olsq predict``: read new rows chunk by chunk and write their predictions."""
 
 from __future__ import annotations
 
@@ -14,39 +14,30 @@ import olsq
 from olsq.cli.errors import CommandError, InputError, Interrupted
 from olsq.cli.fit.checkpoint import KEY, load_checkpoint
 from olsq.cli.fit.design import Design
-from olsq.cli.fit.options import Estimator, check_format
-from olsq.cli.fit.output import FORMATS, Output, Printed
+from olsq.cli.fit.options import Estimator
+from olsq.cli.fit.output import FORMATS, Output, StandardOutput
 from olsq.cli.interrupts import Interrupts
 from olsq.cli.paths import check_paths, locked_paths
 from olsq.cli.progress import RowProgress
 from olsq.cli.sources.columns import Chunk, Reading
 from olsq.cli.sources.opening import open_source
 from olsq.cli.sources.source import Source
+from olsq.cli.sources.table_format import TableFormat, check_level
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictOptions:
-    """What the user asked ``olsq predict`` for; the names are those of the options."""
+class PredictOptions(TableFormat):
+    """Options of ``olsq predict`` under their names on the command line."""
 
     state: Path
     data: str
     out: Path | None = None
     level: float | None = None
-    time: str | None = None
-    time_format: str | None = None
-    separator: str | None = None
-    decimal: str = "."
-    encoding: str | None = None
-    comment: str | None = None
-    na_values: tuple[str, ...] = ()
 
     def check(self) -> None:
         """Raise InputError, naming the option, for a value that cannot be used."""
-        check_format(self.separator, self.decimal, self.encoding, self.comment)
-        if self.level is not None and not 0 < self.level < 1:
-            raise InputError(f"--level must lie between 0 and 1, got {self.level:g}")
-        if self.time_format is not None and self.time is None:
-            raise InputError("--time-format needs --time, the column it is the format of")
+        self.check_format()
+        check_level(self.level)
         if self.out is None:
             return
         if self.out.suffix not in FORMATS:
@@ -56,7 +47,7 @@ class PredictOptions:
 
 
 class Model:
-    """A saved estimator and what is needed to make its regressors from a table.
+    """A saved estimator, with what is needed to build its regressors from a table.
 
     Raises
     ------
@@ -65,7 +56,7 @@ class Model:
     """
 
     def __init__(self, path: Path) -> None:
-        self.estimator, notes = _load(path)
+        self.estimator, notes = _load_state(path)
         self.categorical: dict[str, tuple[str, ...] | None] = {}
         if notes is None:
             names = getattr(self.estimator, "feature_names_in_", None)
@@ -92,17 +83,17 @@ class Model:
             }
 
     def reading(self, options: PredictOptions) -> Reading:
-        """What to read from the new rows; targets only if lags of them are regressors."""
+        """Return the columns to read from the new rows; targets only if lags of them are
+        regressors.
+        """
         return Reading(
             targets=self.targets if self.lags else (), features=self.features,
-            categorical=self.categorical, by=self.by, time=options.time,
-            time_format=options.time_format, separator=options.separator,
-            decimal=options.decimal, encoding=options.encoding, comment=options.comment,
-            na_values=options.na_values, targets_required=False,
+            categorical=self.categorical, by=self.by, targets_required=False,
+            **options.format_options(),
         )  # fmt: skip
 
 
-def _load(path: Path) -> tuple[Estimator, dict[str, Any] | None]:
+def _load_state(path: Path) -> tuple[Estimator, dict[str, Any] | None]:
     try:
         estimator = olsq.load(path)
     except FileNotFoundError:
@@ -121,7 +112,7 @@ def _load(path: Path) -> tuple[Estimator, dict[str, Any] | None]:
 
 
 def run_predict(options: PredictOptions, progress_console: Console) -> None:
-    """Do what ``olsq predict`` was asked.
+    """Run ``olsq predict``; predictions go to the output, progress to ``progress_console``.
 
     Raises
     ------
@@ -145,7 +136,7 @@ def run_predict(options: PredictOptions, progress_console: Console) -> None:
         try:
             run.run(interrupts, progress_console)
             done = True
-            run.say_what_is_unknown(progress_console)
+            run.warn_of_unknown_groups(progress_console)
         except BrokenPipeError:
             raise
         except OSError as error:
@@ -157,7 +148,7 @@ def run_predict(options: PredictOptions, progress_console: Console) -> None:
 
 
 class PredictRun:
-    """One pass over the new rows."""
+    """One pass over the new rows, from reading to writing."""
 
     def __init__(self, options: PredictOptions, model: Model, source: Source) -> None:
         self.options, self.source = options, source
@@ -175,7 +166,7 @@ class PredictRun:
         self.unknown_rows = 0
         self.output: Output | None = None
 
-    def _begin(self) -> None:
+    def _open_output(self) -> None:
         names = []
         for target in self.targets:
             mark = f"_{target}" if len(self.targets) > 1 else ""
@@ -185,7 +176,7 @@ class PredictRun:
         time, groups = self.source.table.time, self.source.table.groups
         out = self.options.out
         if out is None:
-            self.output = Printed(names, time, groups)
+            self.output = StandardOutput(names, time, groups)
         else:
             self.output = Output(out, names, time, None, groups)
 
@@ -202,9 +193,9 @@ class PredictRun:
                 if chunk is None:
                     break
                 if self.output is None:
-                    self._begin()
+                    self._open_output()
                 assert self.output is not None
-                self.output.append(chunk.start, self._predictions(chunk), chunk.time, chunk.by)
+                self.output.append(chunk.start, self._predict_chunk(chunk), chunk.time, chunk.by)
                 progress.update(self.source.rows, self.source.fraction())
                 if interrupts.signum is not None:
                     self._stop(interrupts)
@@ -212,8 +203,8 @@ class PredictRun:
             raise InputError(f"{self.source.name} has a header but no rows")
         self.output.finish()
 
-    def say_what_is_unknown(self, console: Console) -> None:
-        """Name groups of the new rows that were never learned."""
+    def warn_of_unknown_groups(self, console: Console) -> None:
+        """Print the groups of the new rows that were never learned."""
         groups = self.source.table.groups
         if groups is None or not self.unknown_rows:
             return
@@ -228,12 +219,10 @@ class PredictRun:
     def _stop(self, interrupts: Interrupts) -> None:
         raise Interrupted("stopped", interrupts.signum or 2)
 
-    def _predictions(self, chunk: Chunk) -> NDArray[np.float64]:
-        """Columns of the output, (n, k)."""
+    def _predict_chunk(self, chunk: Chunk) -> NDArray[np.float64]:
+        """Return the columns of the output (n, k) for a chunk."""
         if chunk.time is not None and self.source.table.time is not None:
-            self.source.table.time.check_order(
-                chunk.time, chunk.start, self.source.name, chunk.by
-            )
+            self.source.table.time.check_order(chunk.time, chunk.start, self.source.name, chunk.by)
         if chunk.by is not None:
             self.unknown_rows += int(np.count_nonzero(chunk.by >= self.known))
         known = np.full((len(chunk.X), len(self.targets)), np.nan)
@@ -241,11 +230,13 @@ class PredictRun:
             known[:, self.targets.index(target)] = chunk.y[:, j]
         if self.lags and not np.isfinite(known).all():
             # One row at a time: a prediction stands in for the target that the next row needs.
-            rows = [self._of(chunk, slice(t, t + 1), known) for t in range(len(known))]
+            rows = [self._predict_rows(chunk, slice(t, t + 1), known) for t in range(len(known))]
             return np.concatenate(rows)
-        return self._of(chunk, slice(None), known)
+        return self._predict_rows(chunk, slice(None), known)
 
-    def _of(self, chunk: Chunk, rows: slice, known: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _predict_rows(
+        self, chunk: Chunk, rows: slice, known: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
         targets = known[rows]
         by = None if chunk.by is None else chunk.by[rows]
         part = chunk._replace(X=chunk.X[rows], y=targets, by=by)

@@ -1,1 +1,1 @@
-"""``olsq sample``: text from a trained model."""
+"""The command ``olsq sample``."""

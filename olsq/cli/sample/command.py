@@ -76,7 +76,7 @@ def sample(
         int, typer.Option(help="Seed of the random draws.", rich_help_panel="Sampling")
     ] = 0,
 ) -> None:
-    """Continue a text with a model that olsq train has made.
+    """Continue a text with a model trained by olsq train.
 
     One sample appears as it is drawn; several are printed one after the other.
     """

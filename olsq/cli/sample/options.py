@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from olsq.cli.errors import InputError
+from olsq.cli.errors import InputError, option_name
 
 
 @dataclass(frozen=True, kw_only=True)
 class SampleOptions:
-    """What the user asked for; the names are those of the options."""
+    """Options of ``olsq sample`` under their names on the command line."""
 
     run: Path
     tokens: int = 300
@@ -30,7 +30,7 @@ class SampleOptions:
         """Raise InputError, naming the option, for a value that cannot be used."""
         for name, least in (("tokens", 1), ("samples", 1), ("seed", 0), ("top_k", 0)):
             if (value := getattr(self, name)) < least:
-                raise InputError(f"{_option(name)} must be at least {least}, got {value}")
+                raise InputError(f"{option_name(name)} must be at least {least}, got {value}")
         if not 0 <= self.temperature < math.inf:
             raise InputError(
                 f"--temperature must be >= 0 and finite (0 takes the likeliest), got "
@@ -51,7 +51,7 @@ class SampleOptions:
             raise InputError(f"{self.run} is not a directory: give the --out of olsq train")
 
     def sampling(self, vocab_size: int) -> dict[str, Any]:
-        """Options of :func:`olsq.nn.generate`."""
+        """Return the options of :func:`olsq.nn.generate`."""
         return {
             "temperature": self.temperature,
             "top_k": min(self.top_k, vocab_size) or None,
@@ -59,7 +59,3 @@ class SampleOptions:
             "min_p": self.min_p,
             "repetition_penalty": self.repetition_penalty,
         }
-
-
-def _option(name: str) -> str:
-    return "--" + name.replace("_", "-")

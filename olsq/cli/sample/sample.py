@@ -1,4 +1,4 @@
-"""``olsq sample``: continuations of prompts, as they are drawn or one after the other."""
+"""Run ``olsq sample``: print continuations of prompts, while they are drawn or one by one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def run_sample(options: SampleOptions, progress_console: Console) -> None:
-    """Do what ``olsq sample`` was asked; the text goes to standard output.
+    """Run ``olsq sample``; the text is printed on standard output.
 
     Raises
     ------
@@ -29,7 +29,7 @@ def run_sample(options: SampleOptions, progress_console: Console) -> None:
         After Ctrl-C, with the line that was begun ended.
     """
     options.check()
-    prompts = _prompts(options)
+    prompts = _read_prompts(options)
     run = _open_run(options)
     tokens = [_encode(run, prompt) for prompt in prompts]
     given = {"key": options.seed, **options.sampling(run.model.vocab_size)}
@@ -52,7 +52,7 @@ def run_sample(options: SampleOptions, progress_console: Console) -> None:
 
 
 def _open_run(options: SampleOptions) -> Run:
-    """Load the model and the tokenizer of the directory.
+    """Load the model and the tokenizer of the run's directory.
 
     Raises
     ------
@@ -100,7 +100,7 @@ def _write(text: str) -> None:
     sys.stdout.flush()
 
 
-def _prompts(options: SampleOptions) -> list[str]:
+def _read_prompts(options: SampleOptions) -> list[str]:
     given = list(options.prompt)
     if not given:
         if sys.stdin is None or sys.stdin.isatty():

@@ -1,4 +1,4 @@
-"""Tokens as text while they come: letters of several bytes, and texts that end a sample."""
+"""Decode tokens to text as they arrive, with letters of several bytes and stop texts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class TextStream:
-    """Decodes tokens one by one; a letter is given when its last byte has come.
+    """Decodes tokens one by one; a letter is returned when its last byte has arrived.
 
     Parameters
     ----------
@@ -31,13 +31,14 @@ class TextStream:
     def __init__(self, tokenizer: Any, stop: Sequence[str] = ()) -> None:
         self._tokenizer = tokenizer
         self._stops = [text.encode() for text in stop]
+        # a stop may have begun with as many of the last bytes
         self._most = max(map(len, self._stops), default=1) - 1
-        self._tail = b""  # as much as a stop can have begun with
+        self._tail = b""  # the last bytes, with which a stop may have begun
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self.ended = False
 
     def add(self, token: Any) -> str:
-        """The text that the token completes."""
+        """Return the text that the token completes."""
         if self.ended:
             return ""
         piece = self._tokenizer.decode_bytes([token])
@@ -50,5 +51,5 @@ class TextStream:
         return self._decoder.decode(piece, final=self.ended)
 
     def rest(self) -> str:
-        """What is left of a letter that was never completed."""
+        """Return a replacement for a letter that was never completed, or nothing."""
         return self._decoder.decode(b"", final=True)

@@ -1,1 +1,1 @@
-"""What the command line reads: CSV and Parquet, in chunks of a fixed number of rows."""
+"""Inputs of the command line: CSV and Parquet, read in chunks of a fixed number of rows."""

@@ -1,4 +1,4 @@
-"""Levels of categorical columns: fixed by the user or by the first chunk, and then for good.
+"""Levels of categorical columns, fixed for good by the user or by the first chunk.
 
 A stream cannot be asked for all its levels beforehand, and coefficients cannot be added to a
 regression that has begun.  So levels that turn up later share one more level, ``other``, unless
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from olsq.cli.errors import InputError
 
-MOST_LEVELS = 200
+MOST_LEVELS = 200  # of a column taken from the data; more are probably numbers or identifiers
 REST = "*"  # in a list of levels: whatever is not in it
 OTHER = "other"
 
@@ -47,10 +47,10 @@ class Categories:
         return len(self.levels) == len(self.names)
 
     def settle(self, name: str, cells: pl.Series) -> None:
-        """Take the levels from ``cells``, in the order of the alphabet; once only."""
+        """Take the levels from ``cells``, in alphabetical order, unless they are known."""
         if name in self.levels:
             return
-        found = sorted(self._clean(cells).drop_nulls().unique().to_list())
+        found = sorted(self._strip_cells(cells).drop_nulls().unique().to_list())
         if len(found) > MOST_LEVELS:
             raise InputError(
                 f"--categorical {name}: the first {len(cells):,} rows hold {len(found):,} levels; "
@@ -64,15 +64,19 @@ class Categories:
         self.levels[name], self.open[name] = found, True
 
     def codes(self, name: str, cells: pl.Series, first_row: int, where: str) -> NDArray[np.float64]:
-        """Number of every cell's level; that after the last is OTHER's, NaN a missing value."""
+        """Return the number of every cell's level; OTHER's is the last plus one, a missing value is
+        NaN.
+        """
         levels = self.levels[name]
-        text = self._clean(cells)
+        text = self._strip_cells(cells)
         code = text.replace_strict(
             levels, range(len(levels)), default=len(levels), return_dtype=pl.Float64
         )
-        code = code.to_frame("code").select(
-            pl.when(text.is_null()).then(None).otherwise(pl.col("code"))
-        ).to_series()
+        code = (
+            code.to_frame("code")
+            .select(pl.when(text.is_null()).then(None).otherwise(pl.col("code")))
+            .to_series()
+        )
         if not self.open[name]:
             unknown = (code == len(levels)).fill_null(False).arg_true()
             if len(unknown):
@@ -84,20 +88,20 @@ class Categories:
                 )
         return np.array(code.to_numpy(), np.float64)
 
-    def _clean(self, cells: pl.Series) -> pl.Series:
+    def _strip_cells(self, cells: pl.Series) -> pl.Series:
         text = cells.cast(pl.String).str.strip_chars()
         return text.set(text.is_in(self._missing).fill_null(False), None)
 
     def dummies(self, name: str, *, intercept: bool) -> list[tuple[int, str]]:
-        """(code, name) of the 0/1 regressors; with an intercept the first level has none."""
+        """Return (code, name) of the 0/1 regressors; with an intercept the first level has none."""
         levels = [*self.levels[name], *([OTHER] if self.open[name] else [])]
         named = [(code, f"{name}={level}") for code, level in enumerate(levels)]
         return named[int(intercept) :]
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything, for the checkpoint."""
+        """Return all levels for the checkpoint."""
         return {"levels": self.levels, "open": self.open}
 
     def restore(self, saved: dict[str, Any]) -> None:
-        """Undo :meth:`as_dict`."""
+        """Restore the levels saved by :meth:`as_dict`."""
         self.levels, self.open = dict(saved["levels"]), dict(saved["open"])

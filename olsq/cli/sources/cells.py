@@ -1,4 +1,4 @@
-"""Turn blocks of CSV records into numbers, and say which cell is in the way where that fails.
+"""Parse blocks of CSV records into numbers, and name the cell that is not one.
 
 Three parsers, from the quickest to the most forgiving; a file moves to the next one when a block
 does not parse, and stays there:
@@ -67,17 +67,17 @@ class CellParser:
         self._with_words = False  # whether words for missing values were met
         self._by_text = False  # whether cells were met that need the third parser
 
-    def quickly(self, block: Block, n: int, start: int) -> Chunk | None:
+    def parse_quickly(self, block: Block, n: int, start: int) -> Chunk | None:
         """Parse ``n`` records that follow ``start`` rows; None where that needs more care."""
         while not self._by_text:
             try:
-                return self._chunk(self._frame(block, self._numeric), n, start)
+                return self._make_chunk(self._read_frame(block, self._numeric), n, start)
             except (pl.exceptions.PolarsError, ValueError):
                 self._by_text = self._with_words
                 self._with_words = True
         return None
 
-    def carefully(self, block: Block, n: int, start: int) -> Chunk:
+    def parse_carefully(self, block: Block, n: int, start: int) -> Chunk:
         """Parse ``n`` records that follow ``start`` rows.
 
         Raises
@@ -85,7 +85,7 @@ class CellParser:
         InputError
             If a used cell is not a number or a record is not well formed.
         """
-        text = self._text(block, n, start)
+        text = self._read_text(block, n, start)
         stripped = text.select(pl.all().str.strip_chars())
         known = stripped.select(
             pl.when(pl.all().is_in(self._words)).then(None).otherwise(pl.all()).name.keep()
@@ -102,26 +102,26 @@ class CellParser:
             row, cell = rows[key], text[key][rows[key]]
             raise InputError(
                 f"column {self.header[int(key[1:])]!r} is not numeric: row "
-                f"{start + row + 1} of {self.name} holds {_shortened(cell)!r}"
-                f"{self._hint(cell, start)}"
+                f"{start + row + 1} of {self.name} holds {_shorten(cell)!r}"
+                f"{self._suggest_fix(cell, start)}"
             )
         try:
-            return self._chunk(numbers, n, start)
+            return self._make_chunk(numbers, n, start)
         except ValueError:
-            raise InputError(self._malformed(b"", n, start)) from None
+            raise InputError(self._describe_fault(b"", n, start)) from None
 
     def text(self, block: Block, n: int, start: int) -> dict[str, pl.Series]:
-        """The cells of ``n`` records as they are written, by name of the column."""
-        frame = self._text(block, n, start)
+        """Return the cells of ``n`` records as they are written, by name of the column."""
+        frame = self._read_text(block, n, start)
         return {name: frame[key] for name, key in self._keys.items()}
 
-    def _text(self, block: Block, n: int, start: int) -> pl.DataFrame:
+    def _read_text(self, block: Block, n: int, start: int) -> pl.DataFrame:
         try:
-            return self._frame(block, [])
+            return self._read_frame(block, [])
         except pl.exceptions.PolarsError:
-            raise InputError(self._malformed(block, n, start)) from None
+            raise InputError(self._describe_fault(block, n, start)) from None
 
-    def _frame(self, block: Block, numeric: Sequence[str]) -> pl.DataFrame:
+    def _read_frame(self, block: Block, numeric: Sequence[str]) -> pl.DataFrame:
         types = dict.fromkeys(self._keys.values(), pl.String) | dict.fromkeys(numeric, pl.Float64)
         return pl.read_csv(
             b"".join((self._head, block)),
@@ -134,13 +134,13 @@ class CellParser:
             decimal_comma=self._decimal_comma,
         )
 
-    def _chunk(self, frame: pl.DataFrame, n: int, start: int) -> Chunk:
+    def _make_chunk(self, frame: pl.DataFrame, n: int, start: int) -> Chunk:
         if frame.height != n:
             raise ValueError(f"{frame.height} rows in {n} records")
         return self._table.chunk(start, {name: frame[key] for name, key in self._keys.items()})
 
-    def _malformed(self, block: Block, n: int, start: int) -> str:
-        """What is wrong with a block of ``n`` records that the parser refuses."""
+    def _describe_fault(self, block: Block, n: int, start: int) -> str:
+        """Describe the fault of a block of ``n`` records that the parser refuses."""
         lines = bytes(block).decode("utf-8", "replace").splitlines(keepends=True)
         for row, cells in enumerate(csv.reader(lines, delimiter=self.separator), start=1):
             if len(cells) > len(self.header):
@@ -153,7 +153,7 @@ class CellParser:
             "(a stray quotation mark?)"
         )
 
-    def _hint(self, cell: str, start: int) -> str:
+    def _suggest_fix(self, cell: str, start: int) -> str:
         if THOUSANDS.fullmatch(cell.strip()):
             return (
                 " (write thousands without a separator; if the mark is a decimal comma, give "
@@ -166,5 +166,5 @@ class CellParser:
         return " (leave it out with --exclude, or see --features, --categorical, --by)"
 
 
-def _shortened(cell: str, most: int = 40) -> str:
+def _shorten(cell: str, most: int = 40) -> str:
     return cell if len(cell) <= most else cell[: most - 3] + "..."

@@ -1,4 +1,4 @@
-"""Which columns of a table are used, for what, and how cells are written."""
+"""Choose the columns of a table that are used, and describe how cells are written."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.cli.errors import InputError
+from olsq.cli.sources.table_format import TableFormat
 
 # Cells that mean "no value", besides the empty one and NaN in any spelling Polars reads.
 MISSING_WORDS = ["", "NA", "N/A", "n/a", "#N/A", "<NA>", "null", "NULL", "None", "nan", "NAN"]
@@ -20,8 +21,8 @@ INDEX_NAME = re.compile(r"\s*|Unnamed: \d+(_level_\d+)?")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
-    """What to read from a table, and how; the names are those of the options.
+class Reading(TableFormat):
+    """Columns to read from a table, and how its cells are written; names are those of the options.
 
     ``targets_required`` is False where a table without them serves too (prediction).
     """
@@ -30,15 +31,8 @@ class Reading:
     features: tuple[str, ...] | None = None
     exclude: tuple[str, ...] = ()
     weight: str | None = None
-    time: str | None = None
-    time_format: str | None = None
     by: str | None = None
     categorical: dict[str, tuple[str, ...] | None] = field(default_factory=dict)
-    separator: str | None = None
-    decimal: str = "."
-    encoding: str | None = None
-    comment: str | None = None
-    na_values: tuple[str, ...] = ()
     chunk_rows: int | None = None
     targets_required: bool = True
 
@@ -49,7 +43,7 @@ class Reading:
 
     @property
     def missing_numbers(self) -> list[float]:
-        """Those of ``na_values`` that are numbers: cells of that value, however written."""
+        """The words of ``na_values`` that are numbers, which match cells of that value."""
         numbers = []
         for word in self.na_values:
             try:
@@ -75,17 +69,15 @@ class Chunk(NamedTuple):
     by: NDArray[np.int64] | None = None
 
     def part(self, start: int, stop: int) -> Chunk:
-        """Rows ``start`` to ``stop`` of this chunk, as views."""
+        """Return rows ``start`` to ``stop`` of this chunk as views."""
         weight = None if self.weight is None else self.weight[start:stop]
         time = None if self.time is None else self.time[start:stop]
         by = None if self.by is None else self.by[start:stop]
-        return Chunk(
-            self.start + start, self.X[start:stop], self.y[start:stop], weight, time, by
-        )
+        return Chunk(self.start + start, self.X[start:stop], self.y[start:stop], weight, time, by)
 
 
 class Columns(NamedTuple):
-    """The columns a regression uses, by name; ``left_out`` are those without a name."""
+    """The columns that a regression uses, by name; ``left_out`` are those without a name."""
 
     targets: tuple[str, ...]
     features: tuple[str, ...]
@@ -118,7 +110,7 @@ def choose_columns(header: list[str], reading: Reading) -> Columns:
     for name in reading.exclude:
         if name not in header:
             raise InputError(
-                f"--exclude: no column {name!r} in the data; {_suggestion(name, header)}"
+                f"--exclude: no column {name!r} in the data; {_suggest_names(name, header)}"
             )
     features = reading.features
     if features is None:
@@ -143,7 +135,7 @@ def choose_columns(header: list[str], reading: Reading) -> Columns:
         column = "column" if len(absent) == 1 else "columns"
         raise InputError(
             f"no {column} {', '.join(map(repr, absent))} in the data; "
-            f"{_suggestion(absent[0], header)}"
+            f"{_suggest_names(absent[0], header)}"
         )
     uses = Counter(used)
     for name in used:
@@ -156,12 +148,12 @@ def choose_columns(header: list[str], reading: Reading) -> Columns:
     for name in reading.categorical:
         if name not in columns.features:
             raise InputError(
-                f"--categorical: {name!r} is not a regressor; {_suggestion(name, [*features])}"
+                f"--categorical: {name!r} is not a regressor; {_suggest_names(name, [*features])}"
             )
     return columns
 
 
-def _suggestion(name: str, header: list[str]) -> str:
+def _suggest_names(name: str, header: list[str]) -> str:
     by_lower = {candidate.strip().lower(): candidate for candidate in header}
     near = difflib.get_close_matches(name.strip().lower(), by_lower, n=3, cutoff=0.6)
     if near:

@@ -70,7 +70,7 @@ class CsvSource(Source):
         )
 
     def _read_header(self) -> tuple[str, bytes]:
-        with self._bytes.guarded():
+        with self._bytes.report_damage():
             taken, _ = self._records.take(1)
         block = bytes(taken)
         if not block:
@@ -93,11 +93,11 @@ class CsvSource(Source):
         return head, block
 
     def position(self) -> Position:
-        """Rows and bytes (of uncompressed text) read so far, and their checksum."""
+        """Return the rows and bytes (of uncompressed text) read so far, and their checksum."""
         return {"rows": self.rows, "bytes": self._consumed, "crc": self.crc}
 
     def fraction(self) -> float | None:
-        """Share of the file read, None for a pipe."""
+        """Return the share of the file read, None for a pipe."""
         if not self.size:
             return None
         done = self._consumed if self._bytes.seekable else self._bytes.raw.tell()
@@ -115,7 +115,7 @@ class CsvSource(Source):
             left = position["bytes"] - self._consumed
             ended = self._header_bytes.endswith(b"\n")
             while left > 0:
-                with self._bytes.guarded():
+                with self._bytes.report_damage():
                     block = self._records.take_bytes(min(left, SKIP_BYTES))
                 if not block:
                     return False
@@ -130,15 +130,15 @@ class CsvSource(Source):
         return True
 
     def chunks(self) -> Iterator[Chunk]:
-        """Yield the rows from the present position on."""
+        """Yield the chunks of rows from the present position on."""
         while True:
-            with self._bytes.guarded():
+            with self._bytes.report_damage():
                 block, ends = self._records.take(self.chunk_rows, CHUNKS_PER_BLOCK)
             if not len(ends):
                 return
             if not self.rows:
                 self._settle(block, ends)
-            rows = self._parser.quickly(block, len(ends), self.rows)
+            rows = self._parser.parse_quickly(block, len(ends), self.rows)
             start = 0
             for at in range(0, len(ends), self.chunk_rows):
                 n = min(self.chunk_rows, len(ends) - at)
@@ -146,7 +146,7 @@ class CsvSource(Source):
                 if rows is not None:
                     chunk = rows.part(at, at + n)
                 else:
-                    chunk = self._parser.carefully(text, n, self.rows)
+                    chunk = self._parser.parse_carefully(text, n, self.rows)
                 self.rows += n
                 self._consumed += len(text)
                 self.crc = zlib.crc32(text, self.crc)
@@ -154,12 +154,12 @@ class CsvSource(Source):
                 yield chunk
 
     def _settle(self, block: memoryview, ends: NDArray[np.int64]) -> None:
-        """Learn levels and the time's format from the first chunk."""
+        """Take the levels and the time's format from the first chunk."""
         if self.table.settled:
             return
         n = min(len(ends), self.chunk_rows)
         self.table.settle(self._parser.text(block[: int(ends[n - 1])], n, 0), n)
 
     def close(self) -> None:
-        """Close the file; standard input is left open."""
+        """Close the file, but not standard input."""
         self._bytes.close()

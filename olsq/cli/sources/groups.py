@@ -1,4 +1,4 @@
-"""The column whose labels say which regression a row belongs to."""
+"""The column of labels that assign rows to regressions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 
 class GroupColumn:
-    """Labels as numbers, in the order in which they appear in the table.
+    """Numbers labels in the order in which they appear in the table.
 
     Labels are text, also those of a column of numbers, so that one table's are found again in
     another's.
@@ -30,7 +30,7 @@ class GroupColumn:
         self._labels = np.empty(0, object)
 
     def codes(self, cells: pl.Series) -> NDArray[np.int64]:
-        """The number (n,) of every cell's label, -1 where it is missing."""
+        """Return the number (n,) of every cell's label, -1 where it is missing."""
         text = cells.cast(pl.String).str.strip_chars()
         labels = text.set(text.is_in(self._missing).fill_null(False), None).to_list()
         for label in dict.fromkeys(labels):
@@ -39,23 +39,23 @@ class GroupColumn:
 
     @property
     def labels(self) -> list[str]:
-        """All labels so far."""
+        """All labels so far, in order of their numbers."""
         return [label for label in self._numbers if label is not None]
 
     def of(self, codes: NDArray) -> NDArray[np.object_]:
-        """The labels (n,) of some numbers, None for -1."""
+        """Return the labels (n,) of some numbers, None for -1."""
         if len(self._labels) != len(self._numbers):
             self._labels = np.array([*self.labels, None], object)
         return self._labels[codes.astype(np.int64)]
 
     def series(self, codes: NDArray) -> pl.Series:
-        """Labels as a column for output."""
+        """Return labels as a column for output."""
         return pl.Series(self.name, self.of(codes).tolist(), dtype=pl.String)
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything, for the checkpoint."""
+        """Return all labels for the checkpoint."""
         return {"labels": self.labels}
 
     def restore(self, saved: dict[str, Any]) -> None:
-        """Undo :meth:`as_dict`."""
+        """Restore the labels saved by :meth:`as_dict`."""
         self._numbers = {None: -1} | {label: i for i, label in enumerate(saved["labels"])}

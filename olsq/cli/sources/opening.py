@@ -1,4 +1,4 @@
-"""Open an input as CSV or Parquet."""
+"""Open an input as CSV or Parquet, by its first bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options of the commands that read tables, and what their words mean."""
+"""Options shared by the commands that read tables, and the parsing of their values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SeparatorOption = Annotated[
     str | None,
     typer.Option(
         help="Character between CSV cells.",
-        show_default="the commonest of , ; tab | in the header",
+        show_default="the most frequent of , ; tab | in the header",
         rich_help_panel=PANEL,
     ),
 ]
@@ -28,7 +28,7 @@ DecimalOption = Annotated[
 NaValuesOption = Annotated[
     list[str] | None,
     typer.Option(
-        help="Further cells that mean a missing value, separated by commas: '-,?,-999'. Numbers "
+        help="More spellings of a missing value, separated by commas: '-,?,-999'. Numbers "
         "are compared as numbers.",
         show_default=False,
         rich_help_panel=PANEL,
@@ -37,13 +37,15 @@ NaValuesOption = Annotated[
 EncodingOption = Annotated[
     str | None,
     typer.Option(
-        help="Of CSV: latin-1, cp1252, utf-16, ...", show_default="utf-8", rich_help_panel=PANEL
+        help="Encoding of CSV: latin-1, cp1252, utf-16, ...",
+        show_default="utf-8",
+        rich_help_panel=PANEL,
     ),
 ]
 CommentOption = Annotated[
     str | None,
     typer.Option(
-        help="Lines of CSV that begin with this are left out; they are not numbered either.",
+        help="Lines of CSV that begin with this are skipped, and not counted as rows.",
         show_default=False,
         rich_help_panel=PANEL,
     ),
@@ -51,21 +53,21 @@ CommentOption = Annotated[
 TimeFormatOption = Annotated[
     str | None,
     typer.Option(
-        help="How --time is written: '%d.%m.%Y %H:%M', for example.",
-        show_default="found out from the first rows",
+        help="Format of --time: '%d.%m.%Y %H:%M', for example.",
+        show_default="determined from the first rows",
         rich_help_panel=PANEL,
     ),
 ]
 
 
 def split_names(parts: list[str] | None) -> tuple[str, ...]:
-    """Names from options given several times, each with commas; as in CSV, "a,b" is one name."""
+    """Split names at commas, of one option or several; as in CSV, "a,b" is one name."""
     cells = csv.reader(parts or (), skipinitialspace=True)
     return tuple(name.strip() for row in cells for name in row if name.strip())
 
 
 def split_levels(parts: list[str] | None) -> dict[str, tuple[str, ...] | None]:
-    """Categorical columns and their levels, None where the data say them.
+    """Parse categorical columns and their levels, None where the data decide them.
 
     Raises
     ------
@@ -97,7 +99,7 @@ def split_levels(parts: list[str] | None) -> dict[str, tuple[str, ...] | None]:
 def number_of_rows(
     option: str, text: str | None, kind: type[int] | type[float]
 ) -> float | str | None:
-    """The number in ``text``, or a span of time such as 30D as it is written.
+    """Return the number in ``text``, or a span of time such as 30D as it is written.
 
     InputError says what is wrong with anything else.
     """

@@ -65,11 +65,11 @@ class ParquetSource(Source):
             self.table.time.settle(pl.Series(dtype=schema[self.table.time.name]))
 
     def position(self) -> Position:
-        """Rows read so far and the checksum of their values."""
+        """Return the rows read so far and the checksum of their values."""
         return {"rows": self.rows, "crc": self.crc}
 
     def fraction(self) -> float | None:
-        """Share of the rows read."""
+        """Return the share of the rows read."""
         return self.rows / self._total if self._total else None
 
     def skip_to(self, position: Position, *, trusted: bool) -> bool:
@@ -83,7 +83,7 @@ class ParquetSource(Source):
         return True
 
     def chunks(self) -> Iterator[Chunk]:
-        """Yield the rows from the present position on."""
+        """Yield the chunks of rows from the present position on."""
         return self._slices(self._total)
 
     def _slices(self, stop: int) -> Iterator[Chunk]:
@@ -104,4 +104,4 @@ class ParquetSource(Source):
                 yield chunk
 
     def close(self) -> None:
-        """Nothing is held open between two reads."""
+        """Do nothing, since no file is open between two reads."""

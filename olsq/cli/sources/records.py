@@ -25,7 +25,7 @@ NO_ENDS = np.empty(0, np.int64)
 
 
 class RecordReader:
-    """Blocks of whole records from a binary stream.
+    """Cuts a binary stream into blocks of whole records.
 
     Parameters
     ----------
@@ -70,22 +70,22 @@ class RecordReader:
                 )
             return memoryview(b""), NO_ENDS
         ends = ends[:n] - self._start
-        return self._hand_out(int(ends[-1])), ends
+        return self._take_block(int(ends[-1])), ends
 
     def take_bytes(self, n_bytes: int) -> memoryview:
-        """Return the next ``n_bytes`` (fewer at the end of the input), whatever they hold."""
+        """Return the next ``n_bytes`` (fewer at the end of the input), whatever they contain."""
         while self._stop - self._start < n_bytes and not self._at_end:
             self._fill()
-        return self._hand_out(min(n_bytes, self._stop - self._start))
+        return self._take_block(min(n_bytes, self._stop - self._start))
 
-    def _hand_out(self, n_bytes: int) -> memoryview:
+    def _take_block(self, n_bytes: int) -> memoryview:
         block = memoryview(self._buffer)[self._start : self._start + n_bytes]
         self._start += n_bytes
         self._ends = self._ends[np.searchsorted(self._ends, self._start, side="right") :]
         return block
 
     def exhausted(self) -> bool:
-        """Whether nothing is left; may wait for input to find out."""
+        """Test whether nothing is left; may wait for input to find out."""
         while self._stop == self._start and not self._at_end:
             self._fill()
         return self._stop == self._start
@@ -110,7 +110,7 @@ class RecordReader:
         self._ends = np.concatenate([self._ends, ends]) if self._ends.size else ends
 
     def _make_room(self) -> None:
-        """See to it that the buffer has space for one more read."""
+        """Move or enlarge the buffer so that it has space for one more read."""
         if len(self._buffer) - self._stop >= READ_BYTES:
             return
         left = self._stop - self._start
@@ -123,7 +123,7 @@ class RecordReader:
         self._start, self._stop = 0, left
 
     def _finish(self) -> None:
-        """End of input: what follows the last line end is a record too."""
+        """End the input: what follows the last line end is a record too."""
         self._at_end = True
         if self._quotes:
             raise InputError("the input ends inside a quoted field: a quotation mark is left open")

@@ -1,4 +1,4 @@
-"""Base class of the inputs: columns, chunks of fixed rows, and a position to resume from."""
+"""Base class of the inputs: columns, chunks of fixed size, and a position to resume from."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from olsq.cli.sources.columns import Chunk, Columns
 from olsq.cli.sources.table import TableBuilder
 
 Position = dict[str, Any]
-LARGEST_CHUNK = 16_384
-CHUNK_CELLS = 1 << 20
+LARGEST_CHUNK = 16_384  # rows
+CHUNK_CELLS = 1 << 20  # 8 MiB of float64, which the arrays of a chunk are multiples of
 
 
 def default_chunk_rows(n_columns: int) -> int:
-    """Rows of a chunk: about a million cells, between 64 and 16384 rows, a power of two."""
+    """Return the rows of a chunk: about a million cells, 64 to 16384 rows, a power of two."""
     rows = max(CHUNK_CELLS // max(n_columns, 1), 64)
     return min(1 << (rows.bit_length() - 1), LARGEST_CHUNK)
 
@@ -62,11 +62,11 @@ class Source:
         self.close()
 
     def identity(self) -> dict[str, Any]:
-        """What a later run compares to see whether the input changed."""
+        """Return what a later run compares to detect that the input changed."""
         return {"header": self.header, "size": self.size, "modified": self.modified}
 
     def position(self) -> Position:
-        """Where the next chunk starts, for :meth:`skip_to` of a later run."""
+        """Return where the next chunk starts, for :meth:`skip_to` of a later run."""
         raise NotImplementedError
 
     def skip_to(self, position: Position, *, trusted: bool) -> bool:
@@ -74,13 +74,13 @@ class Source:
         raise NotImplementedError
 
     def fraction(self) -> float | None:
-        """Share of the input handed out, None if unknown."""
+        """Return the share of the input handed out, None if unknown."""
         raise NotImplementedError
 
     def chunks(self) -> Iterator[Chunk]:
-        """Yield the rows from the present position on."""
+        """Yield the chunks of rows from the present position on."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Release the file."""
+        """Close the input's file, if one is open."""
         raise NotImplementedError

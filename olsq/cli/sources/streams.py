@@ -1,4 +1,4 @@
-"""From a file or pipe to UTF-8 bytes: decompress, change the encoding, leave out comment lines."""
+"""Turn a file or pipe into UTF-8 bytes: decompress, change the encoding, drop comment lines."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 from olsq.cli.errors import CommandError, InputError
 
 READ_BYTES = 1 << 20
+# longer than a block of records may be, so that its reader reports the line
 LONGEST_LINE = 40 << 20
 MAGIC = {
     b"\x1f\x8b": "gzip",
@@ -60,11 +61,11 @@ class ByteStream:
         codec = check_encoding(encoding)
         self.path, self.name, self.encoding = path, name, encoding
         opened = path or pipe
-        self._ours = opened is not None
+        self._closes = opened is not None
         self.raw: BinaryIO = sys.stdin.buffer if opened is None else opened.open("rb")
         try:
-            self.compression = None if path is None else _compression(self.raw)
-            self.text: Any = _decompressed(self.raw, self.compression, name)
+            self.compression = None if path is None else _detect_compression(self.raw)
+            self.text: Any = _decompress(self.raw, self.compression, name)
         except BaseException:
             self.close()
             raise
@@ -75,8 +76,8 @@ class ByteStream:
         self.seekable = path is not None and self.text is self.raw
 
     @contextmanager
-    def guarded(self) -> Iterator[None]:
-        """Turn what damaged files raise into an InputError."""
+    def report_damage(self) -> Iterator[None]:
+        """Raise InputError for what damaged files raise while they are read."""
         try:
             yield
         except UnicodeError as error:
@@ -98,13 +99,13 @@ class ByteStream:
             raise InputError(f"{self.name} is damaged: {error}") from None
 
     def close(self) -> None:
-        """Close the file; standard input is left open."""
-        if self._ours:
+        """Close the file, but not standard input."""
+        if self._closes:
             self.raw.close()
 
 
 def check_encoding(encoding: str | None) -> str | None:
-    """The codec's name, None for UTF-8; InputError if Python has no such text encoding."""
+    """Return the codec's name, None for UTF-8; InputError if Python has no such text encoding."""
     if encoding is None:
         return None
     try:
@@ -119,13 +120,13 @@ def check_encoding(encoding: str | None) -> str | None:
     return None if found.name in ("utf-8", "utf-8-sig", "ascii") else found.name
 
 
-def _compression(raw: BinaryIO) -> str | None:
+def _detect_compression(raw: BinaryIO) -> str | None:
     start = raw.read(max(map(len, MAGIC)))
     raw.seek(0)
     return next((kind for magic, kind in MAGIC.items() if start.startswith(magic)), None)
 
 
-def _decompressed(raw: BinaryIO, compression: str | None, name: str) -> Any:
+def _decompress(raw: BinaryIO, compression: str | None, name: str) -> Any:
     if compression == "gzip":
         return gzip.GzipFile(fileobj=raw)
     if compression == "bzip2":
@@ -133,11 +134,11 @@ def _decompressed(raw: BinaryIO, compression: str | None, name: str) -> Any:
     if compression == "xz":
         return lzma.LZMAFile(raw)
     if compression == "Zstandard":
-        return _zstandard(raw, name)
+        return _open_zstandard(raw, name)
     return raw
 
 
-def _zstandard(raw: BinaryIO, name: str) -> Any:
+def _open_zstandard(raw: BinaryIO, name: str) -> Any:
     try:
         if sys.version_info >= (3, 14):
             from compression.zstd import ZstdFile
@@ -152,7 +153,7 @@ def _zstandard(raw: BinaryIO, name: str) -> Any:
 
 
 class Transcoder(io.RawIOBase):
-    """A stream of text in some encoding as one of UTF-8 bytes."""
+    """A stream of text in any encoding, converted to UTF-8 bytes."""
 
     def __init__(self, stream: Any, encoding: str) -> None:
         self._stream = stream
@@ -189,7 +190,7 @@ class CommentFilter:
         self._ended = False
 
     def readinto(self, buffer: memoryview, /) -> int:
-        """Fill ``buffer`` with what can be had without waiting twice."""
+        """Fill ``buffer`` with the bytes that one read provides."""
         while not self._ready and not self._ended:
             block = self._stream.read1(min(READ_BYTES, len(buffer)))
             self._ended = not block
@@ -197,13 +198,13 @@ class CommentFilter:
             cut = len(text) if self._ended else text.rfind(b"\n") + 1
             if not cut and len(text) > LONGEST_LINE:
                 cut = len(text)  # the reader of records refuses it
-            self._ready, self._line = self._without_comments(text[:cut]), text[cut:]
+            self._ready, self._line = self._drop_comments(text[:cut]), text[cut:]
         n = min(len(buffer), len(self._ready))
         buffer[:n] = self._ready[:n]
         self._ready = self._ready[n:]
         return n
 
-    def _without_comments(self, text: bytes) -> bytes:
+    def _drop_comments(self, text: bytes) -> bytes:
         if not text.startswith(self._prefix) and b"\n" + self._prefix not in text:
             self._quoted ^= bool(text.count(b'"') % 2)
             return text

@@ -1,4 +1,4 @@
-"""From columns of cells to the arrays of a chunk: numbers, levels, times, labels of groups."""
+"""Convert columns of cells to the arrays of a chunk: numbers, levels, times, labels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from olsq.cli.sources.times import TimeColumn
 
 
 class TableBuilder:
-    """Builds chunks; knows the levels of categories and how times are written.
+    """Builds chunks; keeps the levels of categories and the format of times.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class TableBuilder:
 
     @property
     def text(self) -> set[str]:
-        """Columns that are read as text."""
+        """Names of the columns that are read as text."""
         time = [self.time.name] if self.time else []
         by = [self.groups.name] if self.groups else []
         return {*self.categories.names, *time, *by}
@@ -49,14 +49,14 @@ class TableBuilder:
         return self.categories.settled and (self.time is None or self.time.kind is not None)
 
     def settle(self, cells: Mapping[str, pl.Series], rows: int) -> None:
-        """Take what is not known yet from the first ``rows`` rows of the table."""
+        """Take levels and the time's format, where not known yet, from the first ``rows`` rows."""
         for name in self.categories.names:
             self.categories.settle(name, cells[name].head(rows))
         if self.time is not None:
-            self.time.settle(self._times(cells).head(rows))
+            self.time.settle(self._read_times(cells).head(rows))
 
     def chunk(self, start: int, cells: Mapping[str, pl.Series]) -> Chunk:
-        """The rows of ``cells``, which ``start`` rows precede; null becomes NaN."""
+        """Build the chunk of ``cells``, which ``start`` rows precede; null becomes NaN."""
         columns = self.columns
         n = len(cells[columns.all[0]])
         X = np.empty((n, len(columns.features)))
@@ -64,24 +64,24 @@ class TableBuilder:
             if name in self.categories.names:
                 X[:, j] = self.categories.codes(name, cells[name], start, self.where)
             else:
-                X[:, j] = self._numbers(cells[name])
+                X[:, j] = self._read_numbers(cells[name])
         y = np.empty((n, len(columns.targets)))
         for j, name in enumerate(columns.targets):
-            y[:, j] = self._numbers(cells[name])
-        weight = None if columns.weight is None else self._numbers(cells[columns.weight])
+            y[:, j] = self._read_numbers(cells[name])
+        weight = None if columns.weight is None else self._read_numbers(cells[columns.weight])
         time = None
         if self.time is not None:
-            time = self.time.values(self._times(cells), start, self.where)
+            time = self.time.values(self._read_times(cells), start, self.where)
         by = None if self.groups is None else self.groups.codes(cells[self.groups.name])
         return Chunk(start, X, y, weight, time, by)
 
-    def _numbers(self, cells: pl.Series) -> NDArray[np.float64]:
+    def _read_numbers(self, cells: pl.Series) -> NDArray[np.float64]:
         numbers = cells.to_numpy()
         if self._missing_numbers:
             numbers = np.where(np.isin(numbers, self._missing_numbers), np.nan, numbers)
         return numbers
 
-    def _times(self, cells: Mapping[str, pl.Series]) -> pl.Series:
+    def _read_times(self, cells: Mapping[str, pl.Series]) -> pl.Series:
         assert self.time is not None
         times = cells[self.time.name]
         if times.dtype == pl.String:
@@ -90,13 +90,13 @@ class TableBuilder:
         return times
 
     def as_dict(self) -> dict[str, Any]:
-        """What was learned about the cells, for the checkpoint."""
+        """Return what was learned about the cells, for the checkpoint."""
         time = None if self.time is None else self.time.as_dict()
         groups = None if self.groups is None else self.groups.as_dict()
         return {"categories": self.categories.as_dict(), "time": time, "groups": groups}
 
     def restore(self, saved: dict[str, Any]) -> None:
-        """Undo :meth:`as_dict`."""
+        """Restore what :meth:`as_dict` saved."""
         self.categories.restore(saved["categories"])
         if self.time is not None:
             self.time.restore(saved["time"])

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from olsq.cli.errors import InputError
 
 NUMBER, DATE, DATETIME = "number", "date", "datetime"
-# Tried in this order on the first chunk; that which reads all of it stays for the whole file.
+# Tried in this order on the first chunk; the first that reads all of it serves the whole file.
 DATE_FORMATS = ("%Y-%m-%d", "%Y/%m/%d", "%d.%m.%Y", "%Y-%m")
-# Nobody can tell these apart by a file whose days are all at most 12.
+# Indistinguishable in a file whose days are all at most 12.
 AMBIGUOUS = ("%m/%d/%Y", "%d/%m/%Y")
 CLOCKS = ("%H:%M", "%H:%M:%S", "%H:%M:%S%.f")
 ZONES = ("", "%z", "%#z")
@@ -22,7 +22,7 @@ MICROSECONDS = 1_000_000
 
 
 class TimeColumn:
-    """How the time column is written, and the last time seen.
+    """The format of the time column, and the last time of every group.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class TimeColumn:
         self.lasts = np.empty(0)
 
     def settle(self, cells: pl.Series) -> None:
-        """Find out how the times are written from the first of them; once only."""
+        """Determine the times' format from the first cells, unless it is known."""
         if self.kind is not None:
             return
         if cells.dtype.is_numeric():
@@ -55,17 +55,17 @@ class TimeColumn:
         elif self.pattern is not None:
             self.kind = DATETIME if _has_clock(self.pattern) else DATE
         else:
-            self._guess(cells.drop_nulls())
+            self._guess_format(cells.drop_nulls())
 
-    def _guess(self, cells: pl.Series) -> None:
+    def _guess_format(self, cells: pl.Series) -> None:
         if not len(cells):
             raise InputError(f"--time: the column {self.name!r} holds no value in the first rows")
         if not cells.cast(pl.Float64, strict=False).null_count():
             self.kind = NUMBER
             return
-        day_first = [day for day in AMBIGUOUS if self._reads(cells, day, whole=False)]
+        day_first = [day for day in AMBIGUOUS if self._reads_all(cells, day, whole=False)]
         for day in (*DATE_FORMATS, *day_first[:1]):
-            if self._reads(cells, day, whole=True):
+            if self._reads_all(cells, day, whole=True):
                 if len(day_first) > 1 and day in AMBIGUOUS:
                     raise InputError(
                         f"--time: {cells[0]!r} in column {self.name!r} may have the day or the "
@@ -77,13 +77,13 @@ class TimeColumn:
             "--time-format, for example %d.%m.%Y or '%Y-%m-%d %H:%M'"
         )
 
-    def _reads(self, cells: pl.Series, day: str, *, whole: bool) -> bool:
-        """Whether ``day`` with or without a clock reads all cells; ``whole`` keeps the format."""
+    def _reads_all(self, cells: pl.Series, day: str, *, whole: bool) -> bool:
+        """Test whether ``day``, with a clock or not, reads all cells; ``whole`` stores it."""
         clocks = [f"{gap}{clock}{zone}" for gap in " T" for clock in CLOCKS for zone in ZONES]
         for clock in ("", *clocks):
             pattern = day + clock
-            if not _parsed(cells.head(20), pattern).null_count() and (
-                not _parsed(cells, pattern).null_count()
+            if not _parse_times(cells.head(20), pattern).null_count() and (
+                not _parse_times(cells, pattern).null_count()
             ):
                 if whole:
                     self.pattern, self.kind = pattern, DATETIME if clock else DATE
@@ -91,7 +91,7 @@ class TimeColumn:
         return False
 
     def values(self, cells: pl.Series, first_row: int, where: str) -> NDArray[np.float64]:
-        """Times as numbers (dates as microseconds since 1970), missing ones as NaN.
+        """Return times as numbers (dates as microseconds since 1970), missing ones as NaN.
 
         Raises
         ------
@@ -102,7 +102,7 @@ class TimeColumn:
             times = cells.cast(pl.Float64, strict=False)
         elif cells.dtype == pl.String:
             assert self.pattern is not None
-            times = _parsed(cells, self.pattern).cast(pl.Int64).cast(pl.Float64)
+            times = _parse_times(cells, self.pattern).cast(pl.Int64).cast(pl.Float64)
         else:
             times = cells.cast(pl.Datetime("us")).cast(pl.Int64).cast(pl.Float64)
         unread = (cells.is_not_null() & times.is_null()).arg_true()
@@ -119,7 +119,7 @@ class TimeColumn:
         self, found: NDArray[np.float64], first_row: int, where: str,
         groups: NDArray[np.int64] | None = None,
     ) -> None:  # fmt: skip
-        """Raise InputError if a time lies before the row above it; remember the last ones.
+        """Raise InputError if a time lies before the row above it, and remember the last times.
 
         With the numbers of ``groups`` (n,) of the rows, the row above is that of the same group.
         """
@@ -146,7 +146,7 @@ class TimeColumn:
     def dates(
         self, times: NDArray[np.float64], first_row: int, what: str
     ) -> NDArray[np.datetime64]:
-        """Times (n,) as dates for ``what``, an option with a span of time.
+        """Convert times (n,) to dates for ``what``, an option with a span of time.
 
         Raises
         ------
@@ -168,7 +168,7 @@ class TimeColumn:
         return times.astype(np.int64).astype("datetime64[us]")
 
     def shown(self, time: float) -> str:
-        """One time as text."""
+        """Format one time as text."""
         if self.kind == NUMBER:
             return f"{time:g}"
         moment = np.datetime64(int(time), "us")
@@ -177,7 +177,7 @@ class TimeColumn:
         )
 
     def positions(self, times: NDArray[np.float64]) -> NDArray:
-        """Times as matplotlib takes them; those that are missing lie between their neighbours."""
+        """Return times as matplotlib takes them; missing ones lie between their neighbours."""
         known = np.flatnonzero(np.isfinite(times))
         if not known.size:
             return np.arange(1, len(times) + 1)
@@ -185,7 +185,7 @@ class TimeColumn:
         return times if self.kind == NUMBER else times.astype(np.int64).astype("datetime64[us]")
 
     def series(self, times: NDArray[np.float64]) -> pl.Series:
-        """Times as a column for output."""
+        """Return times as a column for output."""
         values = pl.Series(self.name, times, nan_to_null=True)
         if self.kind == NUMBER:
             return values
@@ -194,16 +194,16 @@ class TimeColumn:
 
     @property
     def dtype(self) -> Any:
-        """Type of the column in the output."""
+        """Type of the column in the output, by the kind of times."""
         return {NUMBER: pl.Float64, DATE: pl.Date}.get(self.kind or "", pl.Datetime("us"))
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything, for the checkpoint."""
+        """Return format and last times for the checkpoint."""
         lasts = [time if math.isfinite(time) else None for time in self.lasts.tolist()]
         return {"kind": self.kind, "pattern": self.pattern, "lasts": lasts}
 
     def restore(self, saved: dict[str, Any]) -> None:
-        """Undo :meth:`as_dict`."""
+        """Restore what :meth:`as_dict` saved."""
         self.kind, self.pattern = saved["kind"], saved["pattern"]
         lasts = [-math.inf if time is None else time for time in saved["lasts"]]
         self.lasts = np.array(lasts, np.float64)
@@ -213,8 +213,8 @@ def _has_clock(pattern: str) -> bool:
     return any(code in pattern for code in ("%H", "%I", "%T", "%R", "%s", "%c"))
 
 
-def _parsed(cells: pl.Series, pattern: str) -> pl.Series:
-    """Cells as moments in UTC, null where the pattern does not fit."""
+def _parse_times(cells: pl.Series, pattern: str) -> pl.Series:
+    """Parse cells as moments in UTC, null where the pattern does not fit."""
     # A month alone is its first day: the parser wants a day.
     if "%d" not in pattern and "%Y-%m" in pattern and not _has_clock(pattern):
         cells, pattern = cells + "-01", pattern + "-%d"

@@ -1,1 +1,1 @@
-"""``olsq train``."""
+"""The command ``olsq train``."""

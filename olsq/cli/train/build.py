@@ -1,4 +1,4 @@
-"""What the options of ``olsq train`` stand for: tokens, a model, a solver, devices."""
+"""Build what the options of ``olsq train`` describe: tokens, a model, a solver, devices."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SOLVERS = {
 
 
 class Data(NamedTuple):
-    """Tokens, what made them, and how many bytes of the validation text are in one of them."""
+    """The tokens, their tokenizer, and the bytes of validation text per token."""
 
     corpus: Corpus
     tokenizer: Tokenizer
@@ -31,7 +31,7 @@ class Data(NamedTuple):
 
 
 def read_data(options: TrainOptions) -> Data:
-    """The corpus, from a text or from tokens that were made before.
+    """Build the corpus from a text, or from tokens that were written before.
 
     Raises
     ------
@@ -73,7 +73,7 @@ def read_data(options: TrainOptions) -> Data:
 
 
 def make_model(options: TrainOptions, vocab_size: int, solver: Any) -> Any:
-    """The model before training."""
+    """Build the model before training."""
     import jax
 
     from olsq.nn import MIXERS, LanguageModel
@@ -83,7 +83,7 @@ def make_model(options: TrainOptions, vocab_size: int, solver: Any) -> Any:
     if solver is not None and not any(MIXERS[n].solves() for n in options.mixers):
         able = [name for name, kind in MIXERS.items() if kind.solves()]
         raise InputError(f"--solver is for {', '.join(able)}; {options.mixer} solves nothing")
-    chosen: Any = {"dtype": options.dtype, "remat": options.remat}  # they were checked
+    chosen: Any = {"dtype": options.dtype, "remat": options.remat}  # checked by options.check()
     try:
         return LanguageModel(
             vocab_size, dim=options.dim, blocks=options.blocks, heads=options.heads,
@@ -96,7 +96,7 @@ def make_model(options: TrainOptions, vocab_size: int, solver: Any) -> Any:
 
 
 def make_mesh(options: TrainOptions) -> Any:
-    """The devices that share a batch; None for one."""
+    """Return the mesh of the devices that share a batch; None for one device."""
     if options.devices == 1:
         return None
     import jax
@@ -111,7 +111,7 @@ def make_mesh(options: TrainOptions) -> Any:
 
 
 def make_solver(spec: str) -> Any:
-    """The solver that ``cg:30`` or ``cg:max_steps=30,tol=1e-4`` means."""
+    """Build the solver that ``cg:30`` or ``cg:max_steps=30,tol=1e-4`` describes."""
     import dataclasses
 
     from olsq import solvers
@@ -128,15 +128,15 @@ def make_solver(spec: str) -> Any:
         key, value = (key.strip(), value.strip()) if equals else (main, key.strip())
         if key not in known:
             raise InputError(f"--solver: {name} has no {key!r}; it has {', '.join(known)}")
-        given[key] = _value(value)
+        given[key] = _parse_value(value)
     try:
         return solver(**given)
     except (TypeError, ValueError) as error:
         raise InputError(f"--solver {spec}: {error}") from None
 
 
-def _value(text: str) -> Any:
-    """``text`` as the whole number, number or word that it is."""
+def _parse_value(text: str) -> Any:
+    """Convert ``text`` to a whole number or a number if it is one."""
     for kind in (int, float):
         try:
             return kind(text)

@@ -1,4 +1,4 @@
-"""The command ``olsq train`` and its options; what it does is imported when it runs."""
+"""The command ``olsq train`` and its options; the implementation is imported when it runs."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def train(
     tokenizer: Annotated[
         str,
         typer.Option(
-            help="bytes; bpe:N: N tokens, pairs of bytes merged as the training part suggests; or "
-            "a tokenizer.json of Hugging Face (needs the library tokenizers).",
+            help="bytes; bpe:N: N tokens, byte pairs merged by their frequency in the training "
+            "part; or a tokenizer.json of Hugging Face (needs the library tokenizers).",
             rich_help_panel="Text",
         ),
     ] = "bytes",
     validation: Annotated[
         float,
         typer.Option(
-            help="Part of the text, at its end, that is not trained on.", rich_help_panel="Text"
+            help="Share of the text, at its end, held out from training.", rich_help_panel="Text"
         ),
     ] = 0.1,
     length: Annotated[
@@ -47,8 +47,8 @@ def train(
     solver: Annotated[
         str | None,
         typer.Option(
-            help="Of mixers that solve a regression: chunk-exact, cg:30, cg:max_steps=30,tol=1e-4, "
-            "chebyshev:20, neumann:8, recursive, dense.",
+            help="Solver of mixers that solve a regression: chunk-exact, cg:30, "
+            "cg:max_steps=30,tol=1e-4, chebyshev:20, neumann:8, recursive, dense.",
             show_default="the mixer's own",
             rich_help_panel="Model",
         ),
@@ -98,7 +98,7 @@ def train(
     remat: Annotated[
         str,
         typer.Option(
-            help="none, dots or full: what the backward pass computes again to save memory.",
+            help="none, dots or full: what the backward pass recomputes to save memory.",
             rich_help_panel="Model",
         ),
     ] = "none",
@@ -113,9 +113,7 @@ def train(
     ] = 1,
     devices: Annotated[
         int,
-        typer.Option(
-            help="Devices that share the rows of a batch.", rich_help_panel="Training"
-        ),
+        typer.Option(help="Devices that share the rows of a batch.", rich_help_panel="Training"),
     ] = 1,
     steps: Annotated[
         int, typer.Option(help="Updates of the weights.", rich_help_panel="Training")
@@ -135,7 +133,8 @@ def train(
         ),
     ] = None,
     weight_decay: Annotated[
-        float, typer.Option(help="AdamW's, on matrices only.", rich_help_panel="Training")
+        float,
+        typer.Option(help="Weight decay of AdamW, on matrices only.", rich_help_panel="Training"),
     ] = 0.1,
     clip: Annotated[
         float, typer.Option(help="Largest norm of a gradient.", rich_help_panel="Training")
@@ -143,7 +142,8 @@ def train(
     z_loss: Annotated[
         float,
         typer.Option(
-            help="Times the mean of log(Z)^2, added to the loss; 1e-4 keeps logits in place.",
+            help="Factor of the mean of log(Z)^2, added to the loss; 1e-4 keeps logits from "
+            "drifting.",
             rich_help_panel="Training",
         ),
     ] = 0.0,
@@ -158,7 +158,8 @@ def train(
     seed: Annotated[
         int,
         typer.Option(
-            help="Of the first weights and the order of the data.", rich_help_panel="Training"
+            help="Seed of the initial weights and the order of the data.",
+            rich_help_panel="Training",
         ),
     ] = 0,
     out: Annotated[
@@ -183,8 +184,8 @@ def train(
     config: Annotated[
         Path | None,
         typer.Option(
-            help="Options from a TOML file, such as the config.toml of another run; those given "
-            "here come first.",
+            help="Options from a TOML file, such as the config.toml of another run; those given on "
+            "the command line come first.",
             rich_help_panel="Results",
         ),
     ] = None,
@@ -192,7 +193,8 @@ def train(
         bool,
         typer.Option(
             "--resume",
-            help="Go on from the checkpoint in --out, to the same weights as without the stop.",
+            help="Resume from the checkpoint in --out; the weights are those of a run without a "
+            "stop.",
             rich_help_panel="Stopping and resuming",
         ),
     ] = False,
@@ -205,8 +207,8 @@ def train(
 ) -> None:
     """Train a language model on a text, with any mixer of olsq.nn in the same backbone.
 
-    Ctrl-C saves a checkpoint; the same command with --resume goes on. Every run writes its options
-    to config.toml in --out, from which --config makes it again.
+    Ctrl-C saves a checkpoint; the same command with --resume continues. Every run writes its
+    options to config.toml in --out, from which --config repeats it.
     """
     from olsq.cli.train.config import gather
     from olsq.cli.train.train import run_train

@@ -1,4 +1,4 @@
-"""Options of ``olsq train`` from the command line, a TOML file and a preset; and back to TOML."""
+"""Gather the options of ``olsq train`` from command line, TOML file and preset; write TOML."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FIELDS = {field.name: field for field in dataclasses.fields(TrainOptions)}
 
 
 def gather(given: dict[str, Any]) -> TrainOptions:
-    """All options: those ``given``, then those of ``given["config"]``, then those of the preset.
+    """Gather all options: those ``given``, then those of ``given["config"]``, then the preset's.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def gather(given: dict[str, Any]) -> TrainOptions:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The options in a TOML file, checked by name and type."""
+    """Read the options in a TOML file, checked by name and type."""
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -79,7 +79,9 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def write_config(options: TrainOptions) -> str:
-    """TOML from which :func:`read_config` reads these options; what was not given is left out."""
+    """Write TOML from which :func:`read_config` reads these options; what was not given is left
+    out.
+    """
     lines = ["# Options of olsq train; make the run again with: olsq train --config config.toml"]
     tables = []
     for name in FIELDS:
@@ -88,19 +90,19 @@ def write_config(options: TrainOptions) -> str:
             continue
         if name == "mixer_options":
             for mixer, table in value.items():
-                inside = [f"{_key(key)} = {_toml(each)}" for key, each in table.items()]
-                tables += ["", f"[mixer_options.{_key(mixer)}]", *inside]
+                inside = [f"{_toml_key(key)} = {_to_toml(each)}" for key, each in table.items()]
+                tables += ["", f"[mixer_options.{_toml_key(mixer)}]", *inside]
             continue
         if isinstance(value, Path):  # of use from any directory
             value = str(value.absolute())
         elif name == "tokenizer" and value.endswith(".json"):
             value = str(Path(value).absolute())
-        lines.append(f"{name} = {_toml(value)}")
+        lines.append(f"{name} = {_to_toml(value)}")
     return "\n".join([*lines, *tables]) + "\n"
 
 
 def mixer_option(text: str) -> tuple[str, str, Any]:
-    """``mesa.ridge_floor=0.1`` as mixer, option and value: TOML's, or text as it is."""
+    """Parse ``mesa.ridge_floor=0.1`` into mixer, option and value: TOML's, or text as it is."""
     place, equals, value = text.partition("=")
     mixer, dot, name = place.strip().partition(".")
     if not (equals and dot and mixer and name and value.strip()):
@@ -112,7 +114,7 @@ def mixer_option(text: str) -> tuple[str, str, Any]:
 
 
 def preset_sizes(name: str) -> dict[str, Any]:
-    """Options that a preset stands for."""
+    """Return the options that a preset stands for."""
     from olsq.cli.libraries import check_libraries
 
     check_libraries("train", "equinox", "optax", "safetensors")
@@ -123,18 +125,18 @@ def preset_sizes(name: str) -> dict[str, Any]:
     return dict(PRESETS[name])
 
 
-def _key(name: str) -> str:
+def _toml_key(name: str) -> str:
     return name if name.replace("_", "").isalnum() and name.isascii() else json.dumps(name)
 
 
-def _toml(value: Any) -> str:
-    """A value as TOML writes it.  JSON's strings, numbers and lists of these are TOML's too."""
+def _to_toml(value: Any) -> str:
+    """Format a value as TOML; JSON's strings, numbers and lists of these are TOML's too."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
         return repr(value)  # also inf and nan, which JSON spells otherwise
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{_key(k)} = {_toml(v)}" for k, v in value.items()) + "}"
+        return "{" + ", ".join(f"{_toml_key(k)} = {_to_toml(v)}" for k, v in value.items()) + "}"
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_toml(each) for each in value) + "]"
+        return "[" + ", ".join(_to_toml(each) for each in value) + "]"
     return json.dumps(value, ensure_ascii=False)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from olsq.cli.errors import InputError
+from olsq.cli.errors import InputError, option_name
 from olsq.files import same_file
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ REMAT = ("none", "dots", "full")
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions:
-    """What the user asked ``olsq train`` for; the names are those of the options."""
+    """Options of ``olsq train`` under their names on the command line."""
 
     text: Path | None = None
     out: Path = Path("olsq-run")
@@ -55,7 +55,7 @@ class TrainOptions:
 
     @property
     def mixers(self) -> list[str]:
-        """Mixers in turn: ``hawk,mesa`` is two."""
+        """Names of the mixers, which take turns: ``hawk,mesa`` is two."""
         return [name.strip() for name in self.mixer.split(",")]
 
     def check(self) -> None:
@@ -63,7 +63,7 @@ class TrainOptions:
         for name in ("dim", "blocks", "heads", "key_size", "devices"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise InputError(f"{option(name)} must be at least 1, got {value}")
+                raise InputError(f"{option_name(name)} must be at least 1, got {value}")
         if self.dtype not in DTYPES:
             raise InputError(f"--dtype must be {' or '.join(DTYPES)}, got {self.dtype!r}")
         if self.remat not in REMAT:
@@ -103,7 +103,7 @@ class TrainOptions:
                     raise InputError(f"{what} is a file that the run writes: {path}")
 
     def read(self) -> bytes:
-        """The text, as bytes."""
+        """Read the text as bytes; without one, that of :func:`olsq.datasets.austen`."""
         if self.text is None:
             from olsq.datasets import austen
 
@@ -117,7 +117,7 @@ class TrainOptions:
         return content
 
     def config(self) -> TrainConfig:
-        """The options of the training itself."""
+        """Return the options of the training itself."""
         from olsq.train import TrainConfig
 
         names = (
@@ -128,10 +128,10 @@ class TrainOptions:
             return TrainConfig(**{name: getattr(self, name) for name in names})
         except ValueError as error:  # it begins with the name of the field
             name, rest = str(error).split(" ", 1)
-            raise InputError(f"{option(name)} {rest}") from None
+            raise InputError(f"{option_name(name)} {rest}") from None
 
     def setup(self, solver: Any) -> dict[str, Any]:
-        """Options that make the model and its tokens, compared when a run is resumed."""
+        """Return the options that make the model and its tokens, compared when a run is resumed."""
         names = ("mixer", "dim", "blocks", "heads", "key_size", "dtype", "tokenizer", "validation")
         given = {name: getattr(self, name) for name in names}
         given["mixer"] = ",".join(self.mixers)
@@ -141,11 +141,6 @@ class TrainOptions:
         return {**given, "solver": None if solver is None else repr(solver)}
 
     def describe(self) -> str:
-        """The model in a few words, for headings."""
+        """Describe the model in a few words, for headings."""
         solver = "" if self.solver is None else f", {self.solver}"
         return f"{self.mixer}{solver}, {self.blocks} blocks of {self.dim}"
-
-
-def option(name: str) -> str:
-    """``key_size`` as it is written on the command line."""
-    return "--" + name.replace("_", "-")

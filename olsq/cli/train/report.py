@@ -1,4 +1,4 @@
-"""What ``olsq train`` shows: a progress bar, a line per evaluation, a table at the end."""
+"""Show a run of ``olsq train``: a progress bar, a line per evaluation, a table at the end."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ class StepProgress:
 
     @property
     def speed(self) -> float | None:
-        """Tokens a second, without compilation and evaluation; None before it is known."""
+        """Tokens per second, without compilation and evaluation; None before it is known."""
         return self._tokens * self._timed / self._seconds if self._timed else None
 
     def update(self, record: Record) -> None:
-        """Show one more step."""
+        """Show the progress after one more step."""
         now = time.perf_counter()
         evaluated = record.validation_loss is not None
         if not self._first and not evaluated:
@@ -77,7 +77,7 @@ class StepProgress:
         speed = "" if self.speed is None else f"  {self.speed:,.0f} tokens/s"
         if record.skipped:
             self._skipped += 1
-            if self._skipped <= 3 or self._skipped & (self._skipped - 1) == 0:
+            if self._skipped <= 3 or self._skipped & (self._skipped - 1) == 0:  # then powers of two
                 self._console.print(
                     f"[yellow]step {record.step:,} skipped: its loss or gradient is not finite "
                     f"({self._skipped:,} so far)[/yellow]"
@@ -110,7 +110,7 @@ def print_report(
     prompt: str,
     sample: str,
 ) -> None:
-    """Print what the model scores on the validation part, the files, and a sample."""
+    """Print the scores on the validation part, the files, and a sample."""
     config, tokens = trainer.config, evaluation.losses.size
     console.print(f"\n[bold]{heading}[/bold], {parameters:,} parameters", highlight=False)
     seen = config.steps * config.batch * config.length
@@ -144,5 +144,5 @@ def print_report(
 
 
 def printable(text: str) -> str:
-    """``text`` without control characters, which could play with the terminal."""
+    """Replace control characters of ``text``, which could manipulate the terminal."""
     return "".join(c if c.isprintable() or c in "\n\t" else "�" for c in text)

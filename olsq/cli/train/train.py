@@ -1,4 +1,4 @@
-"""``olsq train``: a language model from a text, stopped and resumed anywhere."""
+"""Run ``olsq train``: train a language model on a text, stopped and resumed anywhere."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from olsq.cli.errors import CommandError, InputError, Interrupted
+from olsq.cli.errors import CommandError, InputError, Interrupted, option_name
 from olsq.cli.interrupts import Interrupts
 from olsq.cli.libraries import check_libraries
 from olsq.cli.paths import locked_paths
 from olsq.cli.train.build import make_mesh, make_model, make_solver, read_data
 from olsq.cli.train.config import CONFIG, write_config
-from olsq.cli.train.options import TrainOptions, option
+from olsq.cli.train.options import TrainOptions
 from olsq.cli.train.report import StepProgress, print_report
 from olsq.files import write_atomically
 
@@ -27,7 +27,7 @@ MODEL = "model.safetensors"
 
 
 def run_train(options: TrainOptions, console: Console, progress_console: Console) -> None:
-    """Do what ``olsq train`` was asked; results go to ``console``, progress to the other.
+    """Run ``olsq train``; results are printed on ``console``, progress on the other.
 
     Raises
     ------
@@ -53,7 +53,7 @@ def run_train(options: TrainOptions, console: Console, progress_console: Console
 
 
 def _train_locked(options: TrainOptions, console: Console, progress_console: Console) -> None:
-    """Train; no other run writes into the folder meanwhile."""
+    """Train, while no other run can write into the folder."""
     with progress_console.status("reading and tokenising"):
         trainer, bytes_per_token = prepare(options)
     from olsq.train import CheckpointError, TrainingError
@@ -81,7 +81,7 @@ def _train_locked(options: TrainOptions, console: Console, progress_console: Con
 
 
 def prepare(options: TrainOptions) -> tuple[CorpusTrainer, float]:
-    """The trainer, brought to where its checkpoint is, and bytes a token; nothing is written."""
+    """Build the trainer at its checkpoint; return it and the bytes per token, and write nothing."""
     if not options.resume and (options.out / "checkpoint.safetensors").exists():
         raise InputError(
             f"{options.out} holds a checkpoint: add --resume to go on from it, or choose another "
@@ -106,7 +106,7 @@ def prepare(options: TrainOptions) -> tuple[CorpusTrainer, float]:
         try:
             trainer.resume()
         except CheckpointMismatch as error:
-            raise InputError(_explain(error.differences)) from None
+            raise InputError(_describe_mismatch(error.differences)) from None
         except CheckpointError as error:
             raise InputError(str(error)) from None
         except OSError as error:
@@ -114,14 +114,14 @@ def prepare(options: TrainOptions) -> tuple[CorpusTrainer, float]:
     return trainer, data.bytes_per_token
 
 
-def _explain(differences: dict[str, tuple[Any, Any]]) -> str:
+def _describe_mismatch(differences: dict[str, tuple[Any, Any]]) -> str:
     words = []
     for name, (old, new) in differences.items():
         if name == "the text":
             words.append("the text has changed")
         else:
             shown = ["not given" if value is None else value for value in (old, new)]
-            words.append(f"{option(name)} was {shown[0]} and is {shown[1]}")
+            words.append(f"{option_name(name)} was {shown[0]} and is {shown[1]}")
     return f"cannot resume: {'; '.join(words)}"
 
 
@@ -137,7 +137,7 @@ def _finish(
     options: TrainOptions, trainer: CorpusTrainer, bytes_per_token: float, speed: float | None,
     console: Console, progress_console: Console,
 ) -> None:  # fmt: skip
-    """Evaluate, write the files, sample, and print the report."""
+    """Evaluate the model, write the files, draw a sample, and print the report."""
     import olsq.nn
     from olsq.train import sample_text, write_results
 
@@ -161,7 +161,7 @@ def _finish(
 
 
 def opening(corpus: Corpus, tokenizer: Tokenizer, most: int = 200) -> str:
-    """Some words of the validation part to start a sample from, cut after a space."""
+    """Return some words of the validation part to start a sample from, cut after a space."""
     text = tokenizer.decode(corpus.validation[:most])[:most]
     kept = text[: text.rfind(" ") + 1] if " " in text.strip() else text
     return kept or text
