@@ -20,19 +20,20 @@ ROOT = Path(__file__).parents[2]
 OPENINGS = {"What", "Whether", "Of", "How", "Which", "That", "Those"}
 # Verbs that open the docstrings of functions; add others as they come into use.
 VERBS = """
-Absorb Accumulate Add Advance Align Allocate Answer Append Apply Approximate Attend Average
-Bound Bring Broadcast Build Call Carry Check Choose Clean Close Collect Compare Compile
-Complete Compose Compute Construct Continue Convert Convolve Copy Count Cut Declare Decode
-Decorate Delay Delete Derive Descend Describe Detect Determine Diagnose Differentiate Do Double
-Downdate Draw Drop Embed Encode End Evaluate Factorise Fill Find Fit Flip Flush Fold Follow
-Force Forget Format Gate Gather Give Group Hide Hold Insert Interpolate Invert Iterate Join
-Keep Label Lay Learn Leave Let List Load Lock Make Map Mark Mask Merge Minimise Mix Move
-Multiply Name Normalise Note Number Open Optimise Pack Pad Parse Pass Place Plot Predict
-Prepend Print Put Raise Read Rebuild Record Reduce Refresh Register Regress Remove Rename
-Replace Report Rescale Reshape Restore Resume Return Rewrite Rotate Run Sample Save Scale Scan
-Score Select Set Shift Show Slice Solve Split Start Stop Subtract Sum Summarise Swap Tabulate
-Take Tell Test Tokenise Trace Train Transpose Try Turn Unpack Move Concatenate Enable Stack Search Undo Update Validate Wait Warn Watch
-Write Yield
+Absorb Accumulate Add Adopt Advance Align Allocate Answer Append Apply Approximate Ask Attend
+Average Bound Bring Broadcast Build Call Carry Cast Check Choose Clean Clip Close Collect Compare
+Compile Complete Compose Compute Concatenate Construct Continue Convert Convolve Copy Correct
+Count Cut Declare Decode Decorate Delay Delete Derive Descend Describe Detect Determine Diagnose
+Differentiate Divide Do Double Downdate Draw Drop Eliminate Embed Enable Encode End Estimate
+Evaluate Factor Factorise Feed Fill Find Fit Flip Flush Fold Follow Force Forget Form Format Gate
+Gather Give Group Hide Hold Insert Interpolate Invert Iterate Join Keep Label Lay Learn Leave Let
+List Load Lock Make Map Mark Mask Merge Minimise Mix Move Multiply Name Normalise Note Number Open
+Optimise Pack Pad Parse Pass Place Plot Predict Prepare Prepend Print Put Raise Read Rebuild
+Record Reduce Reflect Refresh Register Regress Remove Rename Replace Report Rescale Reshape
+Restart Restore Resume Return Rewrite Rotate Run Sample Save Scale Scan Score Search Select Set
+Shift Show Slice Solve Split Stack Start Stop Store Subtract Sum Summarise Swap Tabulate Take Tell
+Test Tokenise Trace Train Transpose Triangularise Try Turn Undo Unpack Update Validate Wait Warn
+Watch Write Yield
 """
 MARKS = ("# fmt:", "# noqa", "# pyright:", "# type:", "# pragma:")
 

@@ -1,4 +1,4 @@
-"""The public function: NumPy arrays go to BLAS, everything else to JAX."""
+"""The public function `local_lstsq`: NumPy arrays are solved by BLAS, everything else by JAX."""
 
 from __future__ import annotations
 

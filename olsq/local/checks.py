@@ -17,7 +17,7 @@ from olsq.arrays.checks import (
 
 QUERY_AXES = "batch and queries"
 KEY_AXES = "batch and keys"
-FORMED = 12  # features up to which each query's matrix is formed at once: cheaper than any steps
+FORMED = 12  # up to so many features each query's matrix is formed at once: cheaper than any steps
 
 
 class Sizes(NamedTuple):
@@ -31,7 +31,9 @@ class Sizes(NamedTuple):
 
 
 def check_arrays(keys: Any, values: Any, queries: Any, causal: bool) -> Sizes:
-    """Check the shapes of keys (..., N, d), values (..., N, m) and queries (..., T, d)."""
+    """Check the shapes of keys (..., N, d), values (..., N, m), queries (..., T, d); return the
+    sizes.
+    """
     shapes = {"keys": keys.shape, "values": values.shape, "queries": queries.shape}
     told = ", ".join(f"{n} {s}" for n, s in shapes.items())
     for name, shape in shapes.items():
@@ -62,7 +64,7 @@ def check_arrays(keys: Any, values: Any, queries: Any, causal: bool) -> Sizes:
 def check_numbers(
     ridge: Any, scale: Any, forget: Any, log_forget: Any, log_weight: Any, *, causal: bool
 ) -> None:
-    """Check the ranges of what can be seen."""
+    """Check the ranges of ridge, scale, gates and log weights, where they are concrete."""
     if ridge is None:
         raise ValueError(
             "ridge is needed: a number, or one per query; 0.01 is a start for unit keys"
@@ -81,7 +83,7 @@ def check_numbers(
 
 
 def check_options(window: Any, tol: Any, max_steps: Any, segment_ids: Any, causal: bool) -> None:
-    """Check what is no array."""
+    """Check the arguments that are not arrays: window, tolerance, steps."""
     if window is not None:
         if not isinstance(window, (int, np.integer)) or isinstance(window, bool) or window < 1:
             raise ValueError(
@@ -102,7 +104,7 @@ def check_options(window: Any, tol: Any, max_steps: Any, segment_ids: Any, causa
 
 
 def check_segment_ids(ids: Any, shape: tuple[int, ...]) -> None:
-    """Segment ids: whole numbers that broadcast to batch and time, not decreasing along time."""
+    """Check that segment ids are whole numbers (batch, time) that never decrease in time."""
     check_real("segment_ids", ids)
     dtype = getattr(ids, "dtype", None) or np.asarray(ids).dtype
     if dtype.kind not in "iu":
@@ -122,12 +124,12 @@ def check_segment_ids(ids: Any, shape: tuple[int, ...]) -> None:
 
 
 def most_steps(max_steps: int | None, d: int) -> int:
-    """Cap of the conjugate-gradient steps: d suffice without rounding, several times d with it."""
+    """Return the largest number of steps: d suffice without rounding, several times d with it."""
     return 10 * d + 50 if max_steps is None else int(max_steps)
 
 
 def trial_steps(d: int) -> int:
-    """Steps of plain conjugate gradient before each query's own matrix is formed.
+    """Return the number of plain conjugate-gradient steps before each query's own matrix is formed.
 
     Forming and inverting them costs about as much as so many steps
     (``benchmarks/reports/local_preconditioners.py``), so that no query costs much more than twice

@@ -1,4 +1,4 @@
-"""What a local least-squares solve returns, and the certificate that comes with it."""
+"""The solution of a local least-squares problem and its certificate."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ else:
 
 
 class LocalSolution(NamedTuple, Generic[AnArray]):
-    """What :func:`olsq.local_lstsq` returns.
+    """Result of :func:`olsq.local_lstsq`: the outputs, and a bound of the error of each.
 
     Attributes
     ----------
@@ -82,7 +82,7 @@ class LocalSolution(NamedTuple, Generic[AnArray]):
 
 
 class LocalSizes(NamedTuple):
-    """What the certificate of a query is made of, arrays (B, T)."""
+    """The sizes from which a query's error bounds are computed, arrays (B, T)."""
 
     query: Any  # |q|
     scaled: Any  # |scale q|
@@ -101,7 +101,7 @@ class LocalSizes(NamedTuple):
 def local_error_bounds(
     sizes: LocalSizes, ridge: Any, d: int, count: int, eps: float, out_eps: float
 ) -> Any:
-    """Bounds of the errors of x and of o; the ridge is the least eigenvalue that M can have.
+    """Bound the errors of x and of o, with the ridge as the least eigenvalue that M can have.
 
     With C the weighted covariance of values and keys, the singular values of ``C M^{-1}`` are at
     most ``sqrt(E|v - vbar|^2)`` times ``sigma / (sigma^2 + ridge) <= 1 / (2 sqrt(ridge))``, sigma^2

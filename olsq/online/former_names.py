@@ -26,7 +26,7 @@ NEW_NAMES = {
 
 
 class FormerNames(MetaPathFinder, Loader):
-    """Finder and loader of former names: a module with the content of the one it is called now."""
+    """Finder and loader of former module names, with the content of today's modules."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -43,6 +43,6 @@ class FormerNames(MetaPathFinder, Loader):
 
 
 def install() -> None:
-    """Let the import system find former names; a second call changes nothing."""
+    """Make former names importable; a second call changes nothing."""
     if not any(isinstance(finder, FormerNames) for finder in sys.meta_path):
         sys.meta_path.append(FormerNames())

@@ -1,4 +1,4 @@
-"""Loading what an estimator saved."""
+"""Load an estimator from a file."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _ESTIMATORS: dict[str, type[Any]] = {
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """:func:`olsq.load` for estimators, which documents it."""
+    """Load an estimator as :func:`olsq.load` does, which documents it."""
     return restore(path, *files.read(path))
 
 
 def restore(
     path: str | os.PathLike[str], header: dict[str, Any], arrays: dict[str, NDArray]
 ) -> Any:
-    """The estimator that a file's header and arrays describe."""
+    """Rebuild the estimator that a file's header and arrays describe."""
     name = header.get("estimator")
     kind = _ESTIMATORS.get(name) if isinstance(name, str) else None
     if kind is None:

@@ -1,4 +1,4 @@
-"""``coefficient_path``: a whole array at once."""
+"""The function `coefficient_path`, for whole arrays at once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def coefficient_path(
     by: Any = None,
     statistics: bool = True,
 ) -> CoefficientPath:
-    """Coefficients of a regression after every row: expanding, exponential or rolling.
+    """Compute the coefficients of a regression after every row: expanding, exponential or rolling.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def path_of(
     estimator: Any, X: Any, y: Any, sample_weight: Any, times: Any, forget: Any = None,
     statistics: bool = True,
 ) -> CoefficientPath:  # fmt: skip
-    """The path of an estimator over its next rows; times that do not count are labels."""
+    """Return the path of an estimator over its next rows; times that do not count are labels."""
     options = {"forget": forget} if statistics else {"forget": forget, "statistics": False}
     fresh = not estimator.__sklearn_is_fitted__()
     labels_only = times is not None and estimator._duration(True) is None

@@ -24,7 +24,7 @@ class Fades(NamedTuple):
 
 
 def sum_fades(logs: Array) -> Fades:
-    """Sums of ``logs`` (P, C)."""
+    """Sum ``logs`` (P, C) within blocks and between them."""
     blocks = len(logs)
     after = jnp.cumsum(logs[:, ::-1], 1)[:, ::-1]
     after = jnp.pad(after[:, 1:], ((0, 0), (0, 1)))
@@ -37,7 +37,7 @@ def sum_fades(logs: Array) -> Fades:
 
 
 def tile_fades(fades: Fades, step: Step) -> Array:
-    """Sums of logs after each key up to each query, (tiles, C, C), for a step's tiles."""
+    """Sum the logs after each key up to each query, (tiles, C, C), for a step's tiles."""
     block = step.blocks[step.row]
     far = fades.upto[block][:, :, None] + fades.after[step.column][:, None, :]
     far = far + fades.between[block, step.column][:, None, None]

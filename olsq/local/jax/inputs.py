@@ -1,4 +1,4 @@
-"""Checks and layout of what a local solve is given in JAX: one flat batch axis."""
+"""Check the arguments of a local solve in JAX, and flatten their batch axes to one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which blocks of keys every block of queries sees, in steps of one shape.
+"""Assign blocks of keys to every block of queries, in steps of one shape.
 
 Queries and keys are cut into blocks.  A step solves the queries of a few blocks against a list of
 tiles, each a block of keys for one of the step's blocks of queries.  Three layouts:
@@ -40,7 +40,7 @@ class Layout(NamedTuple):
 
 
 class Step(NamedTuple):
-    """The blocks of one step."""
+    """The blocks of queries and the tiles of one step."""
 
     blocks: Array  # (rows,), which blocks of queries
     row: Array  # (tiles,), which of them a tile belongs to
@@ -86,13 +86,13 @@ def plan_layout_after(queries: int, keys: int, window: int | None, offset: int =
 
 
 def _cut(length: int) -> tuple[int, int]:
-    """Number and size of blocks for ``length`` rows; one token, decoded, is one row."""
+    """Return the number and size of blocks for ``length`` rows; one token, decoded, is one row."""
     count = max(1, -(-length // ROWS))
     return count, 1 if length == 1 else max(8, -(-length // (8 * count)) * 8)
 
 
 def step_blocks(layout: Layout, i: Array) -> Step:
-    """The blocks of step ``i``."""
+    """Return the blocks and tiles of step ``i``."""
     tile = jnp.arange(layout.tiles)
     if layout.kind == "pairs":
         blocks = jnp.stack([i, layout.query_blocks - 1 - i])
@@ -107,7 +107,7 @@ def step_blocks(layout: Layout, i: Array) -> Step:
 
 
 def visible(layout: Layout, step: Step, offset: Array | None = None) -> Array | None:
-    """Which keys of a tile its queries see by their places, (tiles, query_size, key_size).
+    """Mark the keys of a tile that its queries see by their places, (tiles, query_size, key_size).
 
     ``offset``, where it is known at run time only, is the key that the first query is at.
     """
@@ -122,7 +122,9 @@ def visible(layout: Layout, step: Step, offset: Array | None = None) -> Array | 
 
 
 def merge_blocks(out: Array, layout: Layout, length: int) -> Array:
-    """Outputs of all steps (steps, rows, query_size, ...) in order of time, (length, ...)."""
+    """Put the outputs of all steps (steps, rows, query_size, ...) into order of time, (length,
+    ...).
+    """
     if layout.kind == "pairs":
         out = jnp.stack([out[:, 0], out[::-1, 1]])
     return out.reshape(layout.query_blocks * layout.query_size, *out.shape[3:])[:length]

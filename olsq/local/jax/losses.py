@@ -1,4 +1,4 @@
-"""Non-finite samples: leave them out of the products, and mark the outputs that see them."""
+"""Leave non-finite samples out of the products, and mark the outputs that see them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Largest(NamedTuple):
 
 
 def clean(streams: Streams, layout: Layout) -> tuple[Cleaned, Array, Largest]:
-    """Cleaned streams, which outputs (B, T) are lost, and the largest sizes seen.
+    """Clean the streams; return them, the mask (B, T) of lost outputs, and the largest sizes seen.
 
     A key or value is lost where it is not finite, or too large to square, unless its log weight is
     -inf, which leaves it out; a query also where its ridge, scale or gate is not finite.
@@ -108,7 +108,7 @@ def clean(streams: Streams, layout: Layout) -> tuple[Cleaned, Array, Largest]:
 
 
 def _places(queries: int, keys: int, layout: Layout, offset: Any) -> Array | None:
-    """The key that each query is at, (T,); None where that is its own number."""
+    """Return the key that each query is at, (T,); None where that is its own number."""
     offset = layout.offset if offset is None else offset
     if isinstance(offset, int) and offset == 0 and queries == keys:
         return None
@@ -116,7 +116,7 @@ def _places(queries: int, keys: int, layout: Layout, offset: Any) -> Array | Non
 
 
 def _sees(lost: Array, order: Array | None, layout: Layout, place: Array | None) -> Array:
-    """Which queries (B, T) see a lost key; (B, 1) if all see the same keys."""
+    """Mark the queries (B, T) that see a lost key; (B, 1) if all see the same keys."""
     if not layout.causal:
         return lost.any(1, keepdims=True)
     key = jnp.arange(lost.shape[1])
@@ -133,7 +133,7 @@ def _sees(lost: Array, order: Array | None, layout: Layout, place: Array | None)
 
 
 def _largest_seen(x: Array, length: int, layout: Layout, place: Array | None) -> Array:
-    """At least the largest of ``x`` (B, N) among the keys that each query sees, (B, T)."""
+    """Bound from above the largest ``x`` (B, N) among the keys that each query sees, (B, T)."""
     if layout.causal:
         most = jax.lax.cummax(x, axis=1)
         return most if place is None else most[:, place]

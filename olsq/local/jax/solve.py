@@ -1,4 +1,4 @@
-"""The JAX function: a local regression for every query, block by block."""
+"""Local least squares in JAX: a regression for every query, block by block."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def local_lstsq(
     max_steps: int | None = None,
     preconditioner: str | None = None,
 ) -> LocalSolution[Array]:
-    """The JAX side of :func:`olsq.local_lstsq`, which documents it, for NumPy arrays too.
+    """Solve :func:`olsq.local_lstsq` in JAX, also for NumPy arrays.
 
     ``preconditioner``, for measurements, is a name in
     :data:`olsq.local.jax.systems.PRECONDITIONERS`; None is what the measurements came to.
@@ -79,7 +79,8 @@ def read_along(
     segment_ids: ArrayLike | None = None,
     causal: bool = True,
 ) -> Array:
-    """Outputs ``vbar + C x`` (..., T, m) for given directions x (..., T, d), without a solve.
+    """Return outputs ``vbar + C x`` (..., T, m) for given directions x (..., T, d), without a
+    solve.
 
     Everything else is as for :func:`olsq.local_lstsq`, whose x solves
     ``(S + ridge I) x = q - kbar``.  Parallax has ``x = -r`` with a learned r.
@@ -131,7 +132,7 @@ def make_rule(
 @partial(compile_once, static_argnames=("layout", "rule"))
 @in_full_precision
 def solve_flat(streams: Streams, layout: Layout, rule: Rule) -> tuple[Array, Array, LocalSizes]:
-    """Outputs (B, T, m), steps (B, T) and what the certificate is made of, (B, T) each."""
+    """Compute outputs (B, T, m), steps (B, T) and the sizes (B, T) that the certificate uses."""
     cleaned, output_lost, largest = clean(streams, layout)
     solve = partial(solve_blocks, offset=streams.offset, layout=layout, rule=rule)
     count = streams.keys.shape[0]
@@ -164,7 +165,7 @@ def solve_flat(streams: Streams, layout: Layout, rule: Rule) -> tuple[Array, Arr
 def certify(
     streams: Streams, value: Array, steps: Array, sizes: LocalSizes, dtype: Any
 ) -> Stats[Array]:
-    """Residuals and error bounds (B, T) of outputs that are to be of ``dtype``."""
+    """Compute residuals and error bounds (B, T) of outputs that will be rounded to ``dtype``."""
     ridge, value, sizes = jax.lax.stop_gradient((streams.ridge, value, sizes))
     eps, out_eps = float(jnp.finfo(ridge.dtype).eps), float(jnp.finfo(dtype).eps)
     d, count = streams.keys.shape[2], streams.keys.shape[1]

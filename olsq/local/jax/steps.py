@@ -1,4 +1,4 @@
-"""The regressions of one stream, a step of blocks at a time; memory O(block x keys).
+"""Solve the regressions of one stream, a step of blocks at a time; memory O(block x keys).
 
 A step computes its scores once, as attention does, and keeps their exponentials for the
 conjugate-gradient steps, which are then two products each.  The backward pass recomputes the
@@ -28,7 +28,7 @@ from olsq.sequence.jax.control import scan
 
 
 class Row(NamedTuple):
-    """What is found for every query; only ``value`` has derivatives."""
+    """The results for every query; only ``value`` has derivatives."""
 
     value: Array  # (..., m)
     seen: Array  # whether it sees any key
@@ -42,7 +42,7 @@ class Row(NamedTuple):
 
 
 class Blocks(NamedTuple):
-    """One stream cut into blocks."""
+    """One stream cut into blocks, and its gates' sums."""
 
     read: Array  # (P, C, d + m + 3): keys, values, ones and squares, what weights are applied to
     keys: Array  # (P, C, d)
@@ -58,7 +58,7 @@ class Blocks(NamedTuple):
 
 
 def solve_blocks(stream: Cleaned, offset: Array | None, layout: Layout, rule: Rule) -> Row:
-    """The rows (T', ...) of one stream: keys (N', d), queries (T', d).
+    """Solve for the rows (T', ...) of one stream: keys (N', d), queries (T', d).
 
     ``offset`` is as in :func:`olsq.local.jax.layout.visible`.
     """
@@ -95,12 +95,12 @@ def solve_blocks(stream: Cleaned, offset: Array | None, layout: Layout, rule: Ru
 
 
 def _is_solution(primitive: Any, *_: Any, **__: Any) -> bool:
-    """Whether a backward pass keeps what ``primitive`` made: the solution of a linear solve."""
+    """Test whether the backward pass keeps the output of ``primitive``: that of a linear solve."""
     return primitive.name == "custom_linear_solve"
 
 
 def solve_step(blocks: Blocks, step: Step, layout: Layout, rule: Rule) -> Row:
-    """The rows (R, B, ...) of one step."""
+    """Solve for the rows (R, B, ...) of one step."""
     q, ridge = blocks.queries[step.blocks], blocks.ridge[step.blocks]
     d, m = q.shape[-1], blocks.read.shape[-1] - q.shape[-1] - 3
     # gathers out of range would be clamped and give another block's keys: columns are in range
@@ -137,13 +137,13 @@ def solve_step(blocks: Blocks, step: Step, layout: Layout, rule: Rule) -> Row:
 
 
 def _square(x: Array) -> Array:
-    """Squared norms over the last axis, without derivatives."""
+    """Return squared norms over the last axis, without derivatives."""
     x = jax.lax.stop_gradient(x)
     return (x * x).sum(-1)
 
 
 def tile_weights(blocks: Blocks, keys: Array, q: Array, step: Step, layout: Layout) -> Array:
-    """Weights (J, B, C) of every query on the keys of its tiles, the largest of a query 1.
+    """Compute weights (J, B, C) of every query on the keys of its tiles, the largest of a query 1.
 
     0 where a query does not see a key.
     """
@@ -161,6 +161,8 @@ def tile_weights(blocks: Blocks, keys: Array, q: Array, step: Step, layout: Layo
         seen = same if seen is None else seen & same
     if seen is not None:
         scores = jnp.where(seen, scores, -jnp.inf)
+    # softmax shift: each query's largest exponent over all of its tiles, so that exp cannot
+    # overflow
     most = jax.lax.stop_gradient(scores).max(-1)  # (J, B)
     mine = step.row == jnp.arange(rows)[:, None]
     most = jnp.where(mine[..., None], most, -jnp.inf).max(1)

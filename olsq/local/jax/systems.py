@@ -32,7 +32,7 @@ ROUNDED = 2.0  # residual, in units of what rounding leaves, at which a solve is
 
 
 class Rule(NamedTuple):
-    """When to stop, and what to precondition with; static.
+    """The stopping rule and the preconditioner of a solve; static.
 
     ``preconditioner`` is a name in :data:`PRECONDITIONERS`, used from the first step on, or None:
     plain conjugate gradient, and where queries of a block are not done after ``trial`` steps their
@@ -46,7 +46,7 @@ class Rule(NamedTuple):
 
 
 class Systems(NamedTuple):
-    """A step's weights, keys and what the systems are made of; R blocks of queries, J tiles."""
+    """The weights, keys and means that define a step's systems; R blocks of queries, J tiles."""
 
     step: Step
     weights: Array  # (J, B, C): weights p times ``total``
@@ -57,12 +57,12 @@ class Systems(NamedTuple):
 
 
 def to_tiles(x: Array, step: Step) -> Array:
-    """Rows (R, B, ...) of each tile's queries, (J, B, ...)."""
+    """Gather the rows (R, B, ...) of each tile's queries, (J, B, ...)."""
     return x[step.row]
 
 
 def sum_tiles(x: Array, step: Step) -> Array:
-    """Sums of (J, B, ...) over the tiles of each block of queries, (R, B, ...)."""
+    """Sum (J, B, ...) over the tiles of each block of queries, (R, B, ...)."""
     rows = len(step.blocks)
     if rows == 1:
         return x.sum(0, keepdims=True)
@@ -71,19 +71,19 @@ def sum_tiles(x: Array, step: Step) -> Array:
 
 
 def centred_weights(systems: Systems, x: Array) -> Array:
-    """``p_ti (k_i - kbar_t) . x_t`` times ``total``, (J, B, C)."""
+    """Compute ``p_ti (k_i - kbar_t) . x_t`` times ``total``, (J, B, C)."""
     along = jnp.einsum("jbd,jcd->jbc", to_tiles(x, systems.step), systems.keys)
     return systems.weights * (along - to_tiles(dot(systems.mean, x), systems.step))
 
 
 def system_product(systems: Systems, x: Array) -> Array:
-    """``(S_t + ridge_t) x_t`` of every query, (R, B, d)."""
+    """Compute ``(S_t + ridge_t) x_t`` of every query, (R, B, d)."""
     read = jnp.einsum("jbc,jcd->jbd", centred_weights(systems, x), systems.keys)
     return sum_tiles(read, systems.step) * systems.inverse_total + systems.ridge * x
 
 
 def solve_systems(systems: Systems, b: Array, spread: Array, rule: Rule) -> tuple[Array, Array]:
-    """Solutions (R, B, d) and steps (R, B); ``spread`` (R, B, 1) is the trace of S.
+    """Solve for x (R, B, d), with the steps (R, B) taken; ``spread`` (R, B, 1) is the trace of S.
 
     Derivatives are implicit: those of x = M^{-1} b, by another solve, of any order and in any mode.
     """
@@ -119,7 +119,7 @@ def solve_systems(systems: Systems, b: Array, spread: Array, rule: Rule) -> tupl
 
 
 class Problem(NamedTuple):
-    """The systems as an iteration sees them."""
+    """The systems and right-hand sides that an iteration solves."""
 
     product: Product
     b: Array  # (R, B, d)
@@ -129,7 +129,7 @@ class Problem(NamedTuple):
 
 
 class Descent(NamedTuple):
-    """Where an iteration is."""
+    """The state of an iteration: solutions, steps, residuals."""
 
     x: Array
     steps: Array  # (R, B), taken so far
@@ -138,7 +138,7 @@ class Descent(NamedTuple):
 
 
 def unsolved(problem: Problem, x: Array, left: Array) -> Array:
-    """Whether residuals of squared norm ``left`` (R, B, 1) are larger than they have to be.
+    """Test whether residuals of squared norm ``left`` (R, B, 1) are larger than they have to be.
 
     With a tolerance ``|r| <= tol |b|``, and never less than a few times what rounding leaves:
     products round by about ``eps sum_i p_i |(k_i - kbar) . x| |k_i|``, which is at most
@@ -154,19 +154,19 @@ def unsolved(problem: Problem, x: Array, left: Array) -> Array:
 
 
 def start_descent(problem: Problem) -> Descent:
-    """Begin from 0."""
+    """Start the iteration from 0."""
     b = problem.b
     zero, steps = jnp.zeros_like(b), jnp.zeros(b.shape[:-1], jnp.int32)
     return Descent(zero, steps, b, unsolved(problem, zero, dot(b, b)))
 
 
 def go_on(problem: Problem, made: Descent) -> Descent:
-    """Begin anew for the queries that are not done, from the residual as it really is."""
+    """Restart for the queries that are not done, from the residual b - M x computed anew."""
     return made._replace(r=problem.b - problem.product(made.x))
 
 
 def end_descent(problem: Problem, begun: Descent, precondition: Product, max_steps: int) -> Descent:
-    """At most ``max_steps`` steps of preconditioned conjugate gradient on all queries.
+    """Take at most ``max_steps`` steps of preconditioned conjugate gradient on all queries.
 
     Queries that are done are frozen by a mask, so that the iteration does not depend on the scale
     of keys and ridge; the loop ends with the last of them.
@@ -177,6 +177,7 @@ def end_descent(problem: Problem, begun: Descent, precondition: Product, max_ste
 
     def step(state: Any) -> Any:
         x, r, p, rz, active, steps, i = state
+        # alpha = r.z / p.Mp, 0 for queries that are done
         along = problem.product(p)
         alpha = divide(rz, jnp.where(active, dot(p, along), 0))
         x_new, r_new = x + alpha * p, r - alpha * along
@@ -185,6 +186,7 @@ def end_descent(problem: Problem, begun: Descent, precondition: Product, max_ste
         x, r = jnp.where(taken, x_new, x), jnp.where(taken, r_new, r)
         z = precondition(r)
         rz_new = dot(r, z)
+        # p' = z' + (r'.z' / r.z) p
         p = jnp.where(taken, z + divide(rz_new, jnp.where(taken, rz, 0)) * p, p)
         steps = steps + active[..., 0].astype(jnp.int32)
         return x, r, p, rz_new, taken & unsolved(problem, x, left), steps, i + 1
@@ -197,13 +199,13 @@ def end_descent(problem: Problem, begun: Descent, precondition: Product, max_ste
 
 
 def plain(systems: Systems) -> Product:
-    """No preconditioner."""
+    """Return the identity: no preconditioner."""
     del systems
     return lambda r: r
 
 
 def own(systems: Systems) -> Product:
-    """The inverse of each query's own matrix, exact up to rounding.
+    """Return the inverse of each query's own matrix, exact up to rounding.
 
     Forming them costs as many multiply-adds as ``d / 4`` steps, at half the rate of a step's
     products or less, and inverting them ``d^3`` a query, whatever the number of keys: about as much
@@ -224,7 +226,7 @@ PRECONDITIONERS: dict[str, Callable[[Systems], Product]] = {"none": plain, "own"
 
 
 def own_matrices(systems: Systems) -> Array:
-    """``S_t + ridge_t`` of every query, (R, B, d, d)."""
+    """Form ``S_t + ridge_t`` of every query, (R, B, d, d)."""
     step, keys = systems.step, systems.keys
     d, rows = keys.shape[-1], len(step.blocks)
     low, high = np.tril_indices(d)
@@ -242,6 +244,7 @@ def own_matrices(systems: Systems) -> Array:
     packed = packed * systems.inverse_total
     full = jnp.zeros((*packed.shape[:2], d, d), keys.dtype)
     full = full.at[..., low, high].set(packed).at[..., high, low].set(packed)
+    # S = sum p (k - c)(k - c)^T - (kbar - c)(kbar - c)^T for any centre c
     off = systems.mean - centre[:, None]
     full = full - off[..., :, None] * off[..., None, :]
     return full + systems.ridge[..., None] * jnp.eye(d, dtype=keys.dtype)

@@ -1,4 +1,4 @@
-"""Local regressions for NumPy arrays: a block of queries at a time, against the keys it can see.
+"""Local least squares in NumPy: a block of queries at a time, against the keys that it can see.
 
 The scores of a block are computed once and their exponentials kept, so that a step of conjugate
 gradient is two matrix products; the whole work is in BLAS.  No matrix per query is formed but for a
@@ -34,7 +34,7 @@ ROWS = 128  # queries of a block
 
 
 class Stream(NamedTuple):
-    """One stream with finite numbers only."""
+    """One stream without non-finite numbers."""
 
     keys: NDArray  # (N, d)
     values: NDArray  # (N, m)
@@ -48,7 +48,7 @@ class Stream(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """What is found for every query of one stream, (T, ...)."""
+    """The results for every query of one stream, (T, ...)."""
 
     value: NDArray
     seen: NDArray
@@ -67,7 +67,7 @@ def local_lstsq(
     segment_ids: Any = None, causal: bool = True, tol: float | None = None,
     max_steps: int | None = None,
 ) -> LocalSolution[NDArray[Any]]:  # fmt: skip
-    """:func:`olsq.local_lstsq` for NumPy arrays; weights are float64 where any array is."""
+    """Solve :func:`olsq.local_lstsq` for NumPy arrays; weights are float64 where any array is."""
     check_options(window, tol, max_steps, segment_ids, causal)
     for name, x in (("keys", keys), ("values", values), ("queries", queries)):
         check_real(name, x)
@@ -140,7 +140,7 @@ def clean(
     k: NDArray, v: NDArray, q: NDArray, ridge: NDArray, scale: NDArray, weight: NDArray | None,
     logs: NDArray | None, start: NDArray, window: int | None, causal: bool,
 ) -> tuple[Stream, NDArray, tuple[NDArray, NDArray, NDArray]]:  # fmt: skip
-    """One stream without what is lost, which outputs (T,) that costs, and the largest sizes seen.
+    """Clean one stream; return it, the mask (T,) of lost outputs, and the largest sizes seen.
 
     A key or value is lost where it is not finite, or too large to square, unless its log weight is
     -inf, which leaves it out; a query also where its ridge, scale or gate is not finite.
@@ -188,7 +188,7 @@ def clean(
 
 
 def solve_stream(stream: Stream, tol: float | None, max_steps: int) -> Rows:
-    """The rows of one stream, a block of queries at a time."""
+    """Solve for the rows of one stream, a block of queries at a time."""
     blocks = [
         solve_block(stream, slice(i, min(i + ROWS, len(stream.queries))), tol, max_steps)
         for i in range(0, len(stream.queries), ROWS)
@@ -197,7 +197,7 @@ def solve_stream(stream: Stream, tol: float | None, max_steps: int) -> Rows:
 
 
 def solve_block(stream: Stream, own: slice, tol: float | None, max_steps: int) -> Rows:
-    """The rows of the queries ``own``, (C, ...)."""
+    """Solve for the rows of the queries ``own``, (C, ...)."""
     low, high = int(stream.first[own].min()), int(stream.last[own].max())
     keys, values = stream.keys[low:high], stream.values[low:high]
     weights = block_weights(stream, own, low, high)
@@ -228,7 +228,7 @@ def solve_block(stream: Stream, own: slice, tol: float | None, max_steps: int) -
 
 
 def block_weights(stream: Stream, own: slice, low: int, high: int) -> NDArray:
-    """Weights (C, n) of the queries ``own`` on keys low to high, the largest of a query 1."""
+    """Compute weights (C, n) of queries ``own`` on keys low to high, the largest of a query 1."""
     scores = stream.queries[own] @ stream.keys[low:high].T
     if stream.log_weight is not None:
         scores += stream.log_weight[low:high]
@@ -246,6 +246,7 @@ def block_weights(stream: Stream, own: slice, low: int, high: int) -> NDArray:
         scores[:, start - low :] += np.cumsum(later, 0)
     if (first > low).any() or (last < high).any():
         scores[(place < first) | (place >= last)] = -np.inf
+    # softmax shift: the largest exponent of each query becomes 0, so that exp cannot overflow
     most = scores.max(1, keepdims=True, initial=-np.inf)
     scores -= np.where(np.isfinite(most), most, 0)
     return np.exp(scores, out=scores)

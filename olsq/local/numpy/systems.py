@@ -1,4 +1,4 @@
-"""The systems ``(S_t + ridge_t) x_t = b_t`` of a block of queries, by conjugate gradient."""
+"""The systems ``(S_t + ridge_t) x_t = b_t`` of a block of queries, solved by conjugate gradient."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROUNDED = 2.0  # residual, in units of what rounding leaves, at which a solve is
 
 
 class System(NamedTuple):
-    """A block's weights and what its systems are made of."""
+    """The weights, keys and means that define a block's systems."""
 
     weights: NDArray  # (C, n), p
     keys: NDArray  # (n, d)
@@ -20,22 +20,22 @@ class System(NamedTuple):
     ridge: NDArray  # (C, 1)
 
     def centred_weights(self, x: NDArray) -> NDArray:
-        """``p_ti (k_i - kbar_t) . x_t``, (C, n)."""
+        """Compute ``p_ti (k_i - kbar_t) . x_t``, (C, n)."""
         along = x @ self.keys.T
         along -= dot(self.mean, x)
         along *= self.weights
         return along
 
     def product(self, x: NDArray) -> NDArray:
-        """``(S_t + ridge_t) x_t``, (C, d)."""
+        """Compute ``(S_t + ridge_t) x_t``, (C, d)."""
         return self.centred_weights(x) @ self.keys + self.ridge * x
 
     def rows(self, which: NDArray) -> System:
-        """The systems of some of the queries."""
+        """Select the systems of some of the queries."""
         return System(self.weights[which], self.keys, self.mean[which], self.ridge[which])
 
     def inverses(self) -> NDArray:
-        """The inverse of each query's own matrix, (C, d, d), exact up to rounding."""
+        """Invert each query's own matrix, (C, d, d), exact up to rounding."""
         d = self.keys.shape[1]
         centre = self.mean.mean(0)  # lest the squares cancel
         keys, mean = self.keys - centre, self.mean - centre
@@ -56,19 +56,19 @@ class System(NamedTuple):
 
 
 def dot(a: NDArray, b: NDArray) -> NDArray:
-    """Inner products over the last axis, (C, 1)."""
+    """Compute inner products over the last axis, (C, 1)."""
     return np.einsum("td,td->t", a, b)[:, None]
 
 
 def divide(a: NDArray, b: NDArray) -> NDArray:
-    """a / b where b > 0, else 0."""
+    """Divide a by b where b > 0, else return 0."""
     return np.where(b > 0, a / np.where(b > 0, b, 1), 0)
 
 
 def solve_system(
     system: System, b: NDArray, spread: NDArray, tol: float | None, max_steps: int, trial: int
 ) -> tuple[NDArray, NDArray]:
-    """Solutions (C, d) and steps (C,); the iteration of the JAX side, which documents its end.
+    """Solve for x (C, d), with the steps (C,) taken; ends by the same criterion as the JAX form.
 
     Queries that are done leave the block as soon as it has shrunk by half.  After ``trial`` steps
     without a preconditioner the matrices of the queries that are left are formed.
@@ -110,6 +110,7 @@ def solve_system(
             p = precondition(r)
             rz = dot(r, p)
         along = system.product(p)
+        # alpha = r.z / p.Mp, 0 for queries that are done
         alpha = divide(rz, np.where(active, dot(p, along), 0))
         x_new, r_new = x + alpha * p, r - alpha * along
         taken = (
@@ -118,6 +119,7 @@ def solve_system(
         x, r = np.where(taken, x_new, x), np.where(taken, r_new, r)
         z = precondition(r)
         rz_new = dot(r, z)
+        # p' = z' + (r'.z' / r.z) p
         p = np.where(taken, z + divide(rz_new, np.where(taken, rz, 0)) * p, p)
         rz = rz_new
         steps[place] += active[:, 0]

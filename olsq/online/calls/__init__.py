@@ -1,1 +1,1 @@
-"""One call of ``fit``, ``partial_fit`` or ``step``: checked rows in, an updated state out."""
+"""Processing one call of ``fit``, ``partial_fit`` or ``step``: checked rows in, a new state out."""

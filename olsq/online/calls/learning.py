@@ -1,4 +1,4 @@
-"""One call of ``fit`` or ``partial_fit``: its checked rows, and what absorbing them gives.
+"""Absorb the checked rows of one call of ``fit`` or ``partial_fit``.
 
 Blocks of rows are brought to float64 one after another, so that a long call needs no copy of the
 data.
@@ -28,7 +28,7 @@ Block = slice | NDArray[np.int64]
 
 
 class Origin(NamedTuple):
-    """What the first rows and the parameters decide about a state, for all that follows."""
+    """Properties of a state that the first rows and the parameters fix for its lifetime."""
 
     n_features: int
     n_targets: int  # 0 for a one-dimensional y
@@ -44,12 +44,12 @@ class Origin(NamedTuple):
 
     @property
     def columns(self) -> int:
-        """The m of the state: targets, at least one."""
+        """Number of targets m of the state, at least one."""
         return max(self.n_targets, 1)
 
 
 class Call(NamedTuple):
-    """Rows that were checked; the state knows nothing of them yet."""
+    """Checked rows of one call, before the state has absorbed them."""
 
     X: NDArray  # (n, d)
     Y: NDArray  # (n, m)
@@ -66,24 +66,24 @@ class Call(NamedTuple):
 
     @property
     def factors(self) -> NDArray[np.float64]:
-        """The forgetting factors (n,) of the rows."""
+        """The forgetting factors (n,) of the rows; ones where gates are times elapsed."""
         return self.gates if self.unit is None else np.ones(self.gates.shape)
 
     @property
     def nothing_usable(self) -> bool:
-        """Whether every row has to be skipped."""
+        """Whether every row must be skipped."""
         return self.usable is not None and not self.usable.any()
 
     @property
     def n_samples(self) -> int:
-        """Rows that teach something."""
+        """Number of rows with a positive weight and a usable target."""
         seen = self.weights > 0
         if self.usable is not None:
             seen = seen & (self.usable if self.usable.ndim == 1 else self.usable.any(axis=1))
         return int(np.count_nonzero(seen))
 
     def of(self, targets: NDArray[np.int64]) -> Call:
-        """The same rows for some of the targets, which miss the same rows."""
+        """Select some of the targets, which miss the same rows."""
         every, usable = len(targets) == self.Y.shape[1], self.usable
         if every and (usable is None or usable.ndim == 1):
             return self
@@ -93,7 +93,7 @@ class Call(NamedTuple):
 
 
 class Absorbed(NamedTuple):
-    """The state after a call, its a-priori residuals (n, m), and its path if that is wanted.
+    """The state after a call, its a-priori residuals (n, m), and its path if requested.
 
     ``calls`` are the rows of each group of targets, with the factors that they were learnt with.
     """
@@ -108,7 +108,7 @@ def absorb(
     engine: TargetGroups, call: Call, origin: Origin, *, began: bool, want_path: bool, fewest: int,
     statistics: bool = True,
 ) -> Absorbed:  # fmt: skip
-    """Feed a call to an engine, which changes.
+    """Absorb the rows of a call into an engine, which changes.
 
     ``began`` says whether it has learnt rows before; a path is NaN below ``fewest`` samples, and
     has ``statistics`` or NaN in their place.
@@ -167,7 +167,7 @@ def forgetting_in_time(call: Call, engine: Any) -> Call:
 def _feed(
     engine: Any, call: Call, origin: Origin, residual: NDArray, collector: PathCollector | None
 ) -> None:
-    """Give an engine the rows of a call; ``residual`` (n, m) receives the a-priori errors."""
+    """Feed the rows of a call to an engine; ``residual`` (n, m) receives the a-priori errors."""
     (n, m), k, usable = call.Y.shape, origin.ridge.size, call.usable
     # Where rows are places in time, a missing one takes its place in the window, empty.
     empty = usable if engine.positions else None
@@ -193,7 +193,7 @@ def _feed(
 
 
 def prepare(call: Call, block: Block, usable: NDArray[np.bool_] | None, intercept: bool) -> Rows:
-    """The rows of a block in float64, with the intercept's column of ones.
+    """Prepare the rows of a block: float64, with the intercept's column of ones.
 
     Those that are not ``usable`` (n,) become rows of zeros and weight 0.
     """
@@ -214,7 +214,9 @@ def prepare(call: Call, block: Block, usable: NDArray[np.bool_] | None, intercep
 def _blocks(
     n: int, usable: NDArray[np.bool_] | None, k: int, want_path: bool
 ) -> Iterator[Block]:  # fmt: skip
-    """The usable rows of a call in pieces that fit the cache: slices, or indices under a mask."""
+    """Split the usable rows of a call into blocks that fit the cache: slices, or indices under a
+    mask.
+    """
     # Whole blocks of eight rows, so that the covariance form shares out rows alike in all calls.
     size = max(64, (PATH_ENTRIES if want_path else BLOCK_ENTRIES) // k // 8 * 8)
     for start in range(0, n, size):

@@ -1,4 +1,4 @@
-"""The short way for one row of a NumPy stream, where nothing is unusual about it.
+"""A fast path for one ordinary row of a NumPy stream.
 
 Learning a row is a microsecond of arithmetic in the covariance form; the general way spends ten
 on checks that came out the same for the row before.  Here they are made once, for as long as the
@@ -32,11 +32,13 @@ from olsq.problem import LARGEST
 DOUBLE = np.dtype(np.float64)
 SETTLED = LARGEST[DOUBLE] ** 2  # squares that cannot overflow
 ONE = read_only(np.ones(1))
-UNUSUAL = (-1, -1)  # the shape of no array
+UNUSUAL = (-1, -1)  # a shape that no array has, so that no row takes the fast path
 
 
 class ShortWay(NamedTuple):
-    """What was found out about an estimator, and for which parameters and state."""
+    """Whether and how rows of an estimator may take the fast path, for its parameters and state
+    now.
+    """
 
     engine: TargetGroups
     parameters: Callable[[Any], tuple[Any, ...]]
@@ -49,7 +51,7 @@ class ShortWay(NamedTuple):
 
 
 def of(estimator: Any, *, keep: bool = True) -> ShortWay | None:
-    """The short way of an estimator as it is now; None before the first sample.
+    """Return the estimator's fast path for its present state; None before the first sample.
 
     It is kept with the estimator for the next call, but where ``keep`` is False: reading an
     estimator must not change it.  Raises as ``partial_fit`` does if a parameter is no longer what
@@ -98,7 +100,7 @@ def _fits(way: ShortWay, X: Any) -> bool:
 
 
 def learn(estimator: Any, X: Any, y: Any) -> tuple[Any, NDArray] | None:
-    """Learn a row X (1, d), y (1,) or (1, m): the prediction before and the residual (1, m).
+    """Learn a row X (1, d), y (1,) or (1, m); return the prediction before and the residual (1, m).
 
     The prediction is a number, or an array (m,) where the targets are several.
 
@@ -140,7 +142,7 @@ def learn(estimator: Any, X: Any, y: Any) -> tuple[Any, NDArray] | None:
 def _learn_adaptively(
     estimator: Any, form: AdaptiveForm, X: NDArray, y: NDArray, intercept: bool
 ) -> tuple[Any, NDArray] | None:
-    """:func:`learn` under a way of forgetting with a state of its own, by the one kernel it has."""
+    """Learn as :func:`learn` does, for a strategy that keeps a state of its own, by its kernel."""
     if not (np.vdot(X, X) <= SETTLED and np.vdot(y, y) <= SETTLED):
         return None
     if intercept:
@@ -162,7 +164,7 @@ def _learn_adaptively(
 
 
 def predict(estimator: Any, X: Any) -> NDArray | None:
-    """The prediction (1,) or (1, m) for a row X (1, d); None if it has to go the general way."""
+    """Predict a row X (1, d) as (1,) or (1, m); None if it has to take the general path."""
     try:
         way = of(estimator, keep=False)
     except (TypeError, ValueError):  # parameters that no row can be learnt with

@@ -1,4 +1,4 @@
-"""Learning at the public edge: a call is checked, absorbed, and committed last."""
+"""The base class of the estimators: check a call, absorb its rows, commit the new state last."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from olsq.problem import LARGEST
 
 
 class StreamingRegressor(StateHolder):
-    """Base of the estimators; subclasses give the parameters, ``_start`` and ``_gates``."""
+    """Base of the estimators; subclasses define the parameters, ``_start`` and ``_gates``."""
 
     # -- learning ---------------------------------------------------------------------------------
 
@@ -104,7 +104,7 @@ class StreamingRegressor(StateHolder):
         return self
 
     def step(self, x: ArrayLike, y: ArrayLike, *, time: Any = None) -> tuple[Any, Any]:
-        """Predict one row, then learn it: what :meth:`predict` and :meth:`partial_fit` do.
+        """Predict one row, then learn it, as :meth:`predict` and :meth:`partial_fit` do.
 
         Parameters
         ----------
@@ -163,7 +163,7 @@ class StreamingRegressor(StateHolder):
         return (before, residual) if several else (before.item(), residual.item())
 
     def _has_estimate(self) -> bool:
-        """Whether :meth:`predict` has something to predict with."""
+        """Test whether :meth:`predict` has something to predict with."""
         return "_engine" in self.__dict__ or self._before_first_row() is not None
 
     def partial_fit_path(
@@ -196,7 +196,7 @@ class StreamingRegressor(StateHolder):
         return path.labelled(self._labels(labels))
 
     def _labels(self, labels: Labels) -> Labels:
-        """Labels of a call's results: names that the call lacks are those of the first call."""
+        """Complete the labels of a call's results with the names of the first call."""
         names = self._origin.names
         if labels.features is None and names is not None:
             labels = labels._replace(features=tuple(names))
@@ -256,7 +256,7 @@ class StreamingRegressor(StateHolder):
     def _log_weights_after(
         self, found: Absorbed, *, began: bool, weighted: Any
     ) -> NDArray[np.float64] | None:
-        """The forgotten sum of the logarithms of the weights (m,); None while all were 1."""
+        """Return the forgotten sum of the logarithms of the weights (m,); None while all were 1."""
         before = self._log_weights if began else None
         if before is None and weighted is None:
             return None
@@ -276,7 +276,7 @@ class StreamingRegressor(StateHolder):
     def _check_call(
         self, X: Any, y: Any, sample_weight: Any, forget: Any, origin: Origin | None
     ) -> Call:
-        """The rows of a call; ``origin`` is None if they are the first ones."""
+        """Check a call's arguments and return its rows; ``origin`` is None for the first ones."""
         fitted = origin is not None
         rows_X = inputs.check_X(X, self, origin.n_features if origin else None, allow_empty=fitted)
         n = rows_X.shape[0]
@@ -298,7 +298,9 @@ class StreamingRegressor(StateHolder):
     def _in_time(
         self, call: Call, times: Any, X: Any, y: Any, forget: Any, fitted: bool
     ) -> tuple[Call, Timing | None]:
-        """The call with its times, and the stream's after it; unchanged where rows count."""
+        """Return the call with its times, and the stream's times after it; unchanged where rows
+        count.
+        """
         if times is not None:
             check_same_index(X=X, y=y, times=times)
         before = self._timing if fitted else None
@@ -328,7 +330,7 @@ class StreamingRegressor(StateHolder):
         return call._replace(times=found, half_life=half_life), timing
 
     def _usable(self, X: NDArray, y: NDArray, weights: NDArray | None) -> NDArray[np.bool_] | None:
-        """Which rows (n,) can be learnt, or (n, m) if by target; None if all can."""
+        """Mark the rows (n,), or (n, m) by target, that can be learned; None if all can."""
         stored = self._stored
         if stored == np.float32:
             inputs.check_magnitudes({"X": X, "y": y}, LARGEST[stored])

@@ -1,4 +1,4 @@
-"""More regressors than before: those that were 0 in every row so far, exactly."""
+"""Add regressors to a fitted estimator, as if they had been 0 in every row so far."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from olsq.online.rows.options import check_ridge
 
 
 def with_features(estimator: RecursiveLeastSquares, n_features: int) -> RecursiveLeastSquares:
-    """A copy of a fitted estimator with new features after the old ones.
+    """Copy a fitted estimator with new features after the old ones.
 
     It is the one that had seen them as zeros in every row: their information is what forgetting
     has left of the ridge.  The ridge must be one number, and there can be no prior and no names.
@@ -49,7 +49,7 @@ def with_features(estimator: RecursiveLeastSquares, n_features: int) -> Recursiv
 
 
 def widened(switch: Any, ridge: NDArray[np.float64]) -> FormSwitch:
-    """The state with coefficients of these ridges (n,) after its own, 0 in every row so far."""
+    """Return the state with coefficients of these ridges (n,) appended, 0 in every row so far."""
     form = switch.form
     if isinstance(form, CovarianceForm):
         form = covariance.to_square_root(form)
@@ -85,7 +85,7 @@ def widened(switch: Any, ridge: NDArray[np.float64]) -> FormSwitch:
 
 
 def _block(matrix: NDArray, diagonal: NDArray) -> NDArray:
-    """``matrix`` and a diagonal after it, zeros beside both."""
+    """Return ``matrix`` and a diagonal as one block-diagonal matrix."""
     d, n = matrix.shape[0], diagonal.size
     out = np.zeros((d + n, d + n), matrix.dtype)
     out[:d, :d] = matrix

@@ -1,4 +1,4 @@
-"""Recursive least squares as an estimator."""
+"""The estimator RecursiveLeastSquares: all rows, with or without forgetting."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ class RecursiveLeastSquares(ForgetsByStrategy):
     def from_moments(
         cls, moments: Moments, *, ridge_mode: str, fit_intercept: bool, **parameters: Any
     ) -> Self:
-        """An estimator that goes on from moments, as if it had learnt what they sum up.
+        """Make an estimator that continues from moments, as if it had learned their rows.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Least squares over the last rows of a stream."""
+"""The estimator RollingLeastSquares: the last rows of a stream."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ class RollingLeastSquares(StreamingRegressor):
         return form
 
     def _samples_held(self) -> int:
-        """Samples in the window: of the target that has the fewest."""
+        """Return the number of samples in the window, for the target that has the fewest."""
         return min(int(form.tally[COUNT]) for form in self._engine.forms)
 
     def _has_estimate(self) -> bool:
@@ -175,7 +175,7 @@ class RollingLeastSquares(StreamingRegressor):
         return sums
 
     def _log_weights_after(self, *_: Any, **__: Any) -> None:
-        """The window's rows are there: nothing to carry along."""
+        """Return None: the window keeps its rows, and with them their weights."""
 
     @locked
     def partial_fit_path(

@@ -1,4 +1,4 @@
-"""The state that an estimator holds: how it begins, is copied, and saved."""
+"""Lifecycle of an estimator's state: initialise, copy, save and restore."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _STORED = {name: np.dtype(name) for name in ("float64", "float32")}
 
 
 class StateHolder(EstimatorConventions, FrameOutput, Inference, Saved):
-    """What the streaming estimators share but learning; subclasses give ``_start`` and others."""
+    """State handling of the streaming estimators; subclasses define ``_start`` and others."""
 
     ridge: Any
     state_dtype: Any
@@ -45,14 +45,14 @@ class StateHolder(EstimatorConventions, FrameOutput, Inference, Saved):
         raise NotImplementedError
 
     def _start(self, origin: Origin) -> Engine:
-        """The engine before any row."""
+        """Return the engine before any row."""
         raise NotImplementedError
 
     def _gates(self, forget: ArrayLike | None, n_rows: int) -> NDArray[np.float64]:
         raise NotImplementedError
 
     def _duration(self, timed: bool) -> Duration | None:
-        """The parameter ``TIMED`` as a length of time; None if it counts rows.
+        """Return the parameter ``TIMED`` as a length of time; None if it counts rows.
 
         ``timed`` says whether rows have times: a plain number may be either.
         """
@@ -60,7 +60,7 @@ class StateHolder(EstimatorConventions, FrameOutput, Inference, Saved):
 
     @property
     def _forgets_in_time(self) -> bool:
-        """Whether factors of forgetting come from the times of rows."""
+        """Whether forgetting factors are computed from the times of rows."""
         timed = self.TIMED == "half_life" and not self._drifts_in_time
         return timed and self._duration(self._timing is not None) is not None
 
@@ -70,13 +70,15 @@ class StateHolder(EstimatorConventions, FrameOutput, Inference, Saved):
         return False
 
     def _timed_option(self) -> tuple[str, str]:
-        """The parameter that may be a length of time as it is now, and as one; for messages."""
+        """Return, for messages, the present value of the parameter ``TIMED`` and an example in
+        time.
+        """
         return f"{self.TIMED}={getattr(self, self.TIMED, None)!r}", f"{self.TIMED}='90D'"
 
     # -- beginning --------------------------------------------------------------------------------
 
     def _origin_of(self, call: Call) -> Origin:
-        """What the first rows decide."""
+        """Return the properties that the first rows fix."""
         d, m = call.X.shape[1], call.Y.shape[1]
         ridge = self._start_ridge(d)
         dtype = np.dtype(np.float32 if call.X.dtype == np.float32 else np.float64)
@@ -84,7 +86,7 @@ class StateHolder(EstimatorConventions, FrameOutput, Inference, Saved):
         return self._make_origin(d, n_targets, dtype, ridge, call.in_time, call.names, call.targets)
 
     def _start_ridge(self, n_features: int) -> NDArray[np.float64]:
-        """The ridge (k,) of the state before any row, the intercept's zero first."""
+        """Return the ridge (k,) of the state before any row, the intercept's zero first."""
         ridge = check_ridge(self.ridge, n_features)
         inputs.check_ridge_size(ridge, self._stored)
         return np.concatenate([[0.0], ridge]) if self.fit_intercept else ridge
@@ -94,7 +96,7 @@ class StateHolder(EstimatorConventions, FrameOutput, Inference, Saved):
         in_time: bool = False, names: NDArray | None = None,
         targets: tuple[str, ...] | None = None,
     ) -> Origin:  # fmt: skip
-        """The origin of a state, the rest of which the parameters decide."""
+        """Build the origin of a state from these properties and the parameters."""
         return Origin(
             n_features, n_targets, dtype, in_time, ridge, names,
             intercept=bool(self.fit_intercept), discounted=self.ridge_mode == "discounted",
@@ -106,7 +108,7 @@ class StateHolder(EstimatorConventions, FrameOutput, Inference, Saved):
         metadata: dict[str, Any] | None = None, logs: NDArray | None = None,
         timing: Timing | None = None,
     ) -> None:  # fmt: skip
-        """Take over a state; nothing else makes a fitted estimator."""
+        """Replace the estimator's state; every fitted estimator is made here."""
         self.__dict__.pop("feature_names_in_", None)
         names = {} if origin.names is None else {"feature_names_in_": origin.names}
         self.__dict__.update(  # all at once, so that an interrupt finds all or nothing
@@ -117,7 +119,7 @@ class StateHolder(EstimatorConventions, FrameOutput, Inference, Saved):
 
     @property
     def _stored(self) -> np.dtype:
-        """In what the state is stored between calls."""
+        """The dtype in which the state is stored between calls."""
         return _STORED[state_dtype_name(self.state_dtype)]
 
     def _check_frozen(self) -> None:
@@ -133,11 +135,11 @@ class StateHolder(EstimatorConventions, FrameOutput, Inference, Saved):
             )
 
     def _log_weight_sums(self) -> NDArray[np.float64]:
-        """The same (m,) as numbers, for a likelihood."""
+        """Return the forgotten log weights (m,) as numbers, zeros while all weights were 1."""
         return np.zeros(self._origin.columns) if self._log_weights is None else self._log_weights
 
     def __copy__(self) -> Self:
-        """A copy with a state of its own: ``copy.copy`` must not tie two streams together."""
+        """Copy the estimator with a state of its own, so that the two streams stay independent."""
         other = object.__new__(type(self))
         other.__dict__.update(self.__getstate__())
         if hasattr(self, "metadata_"):
@@ -158,7 +160,7 @@ class StateHolder(EstimatorConventions, FrameOutput, Inference, Saved):
     def _written(
         self, metadata: dict[str, Any] | None
     ) -> tuple[dict[str, Any], dict[str, NDArray]]:
-        """Header and arrays of the state file."""
+        """Return header and arrays of the state file."""
         names = getattr(self, "feature_names_in_", None)
         header = {
             "estimator": type(self).__name__,
@@ -201,7 +203,7 @@ class StateHolder(EstimatorConventions, FrameOutput, Inference, Saved):
 
 
 def _plain(value: Any, name: str) -> Any:
-    """A parameter as something JSON can hold."""
+    """Convert a parameter to a value that JSON can hold."""
     if isinstance(value, Moments):
         return {name: _plain(np.asarray(part), name) for name, part in value._asdict().items()}
     if isinstance(value, (tuple, list)):

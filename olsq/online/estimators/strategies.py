@@ -1,4 +1,4 @@
-"""The ways of forgetting at the estimator: what they change in how it begins and goes on."""
+"""Forgetting strategies in an estimator: their start, their factors, and changes of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ForgetsByStrategy(StreamingRegressor):
 
     @property
     def forgetting_(self) -> dict[str, Any]:
-        """What the way of forgetting knows of itself after the last row.
+        """Estimates of the strategy up to the last row, by name.
 
         "window", the steady-state window in rows for this estimator's coefficients; "factor" of
         that row, where it varies; "noise_variance", "statistic" and "breaks" of the strategies that
@@ -51,7 +51,7 @@ class ForgetsByStrategy(StreamingRegressor):
         return f"{forget.TIMED}={forget.length!r}", f"{forget.TIMED}='1h'"
 
     def _factors_of(self, strategy: Forgetting, forget: Any) -> Any:
-        """The factors of a strategy's rows, or those of the call instead where it allows it."""
+        """Return a strategy's factors, or those of the call where the strategy allows them."""
         method = self._resolved_method
         if isinstance(strategy, ByTime) and self.ridge_mode == "fixed" and method != "information":
             raise needs_information(method)
@@ -65,7 +65,7 @@ class ForgetsByStrategy(StreamingRegressor):
         return forget
 
     def _forgetting_of(self, switch: FormSwitch) -> FormSwitch:
-        """The state before any row, in the form that the way of forgetting needs."""
+        """Convert the state before any row to the form that the strategy needs."""
         if isinstance(self.forget, Forgetting) and not self.forget.weights_rows:
             assert isinstance(switch.form, SquareRootForm)
             switch.form = AdaptiveForm.of(switch.form, self.forget)
@@ -86,7 +86,7 @@ class ForgetsByStrategy(StreamingRegressor):
 
 
 def needs_information(method: str) -> ValueError:
-    """The error for forgetting under a ridge that stays, with a method that cannot."""
+    """Return the error for forgetting under a fixed ridge with a method that cannot."""
     return ValueError(
         f"method={method!r} forgets the ridge with the data; ridge_mode='fixed' "
         "with forget < 1 needs method='information' (or 'auto') and a float64 state"

@@ -1,1 +1,1 @@
-"""The state file: its format, the checks of its content, and saving."""
+"""The state file: its format, the checks of its content, saving, and frozen parameters."""

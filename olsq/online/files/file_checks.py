@@ -1,4 +1,4 @@
-"""Whether header and arrays of a state file are what an estimator can be made from.
+"""Check that header and arrays of a state file describe an estimator that olsq can have written.
 
 Everything is checked before anything is built: kernels index by these shapes and counters.
 """
@@ -87,7 +87,7 @@ def check_header(kind: type[Any], header: dict[str, Any]) -> None:
 
 
 def _check_groups(groups: Any, n_targets: int) -> None:
-    """Each target is in one group, in ascending order."""
+    """Check that each target is in one group, in ascending order."""
     want(isinstance(groups, list), "groups", groups)
     seen = []
     for group in groups:
@@ -100,7 +100,7 @@ def _check_groups(groups: Any, n_targets: int) -> None:
 
 
 def _parts(engine: dict[str, Any]) -> list[tuple[str, Any, int | None]]:
-    """The prefix of its arrays, the description and the number of targets of each engine."""
+    """List the prefix of its arrays, the description and the number of targets of each engine."""
     if "groups" not in engine:
         return [("", engine, None)]
     return [
@@ -110,7 +110,7 @@ def _parts(engine: dict[str, Any]) -> list[tuple[str, Any, int | None]]:
 
 
 def _check_parameters(estimator: Any, n_features: int) -> None:
-    """The parameters are in range."""
+    """Check that the parameters are in range."""
     try:
         estimator._check_parameters()
         check_ridge(estimator.ridge, n_features)
@@ -126,7 +126,7 @@ def _check_parameters(estimator: Any, n_features: int) -> None:
 
 
 def _check_timing(estimator: Any, timing: Any) -> None:
-    """The kind and the times of the first and the last row, where rows have times."""
+    """Check the kind and the times of the first and last row, where rows have times."""
     duration = estimator._duration(timing is not None)
     if timing is None:
         want(duration is None or estimator.TIMED == "half_life", "timing", timing)
@@ -140,7 +140,7 @@ def _check_timing(estimator: Any, timing: Any) -> None:
 
 
 def _check_arguments(estimator: Any, dtype: str, arguments: dict[str, Any]) -> None:
-    """The arguments of a state are what the parameters make of them."""
+    """Check that the arguments of a state are those that the parameters imply."""
     stored = state_dtype_name(estimator.state_dtype)
     if hasattr(estimator, "window"):  # the solution of a window is in float64
         precision = ["float64", "float32" if "float32" in (stored, dtype) else "float64"]
@@ -194,7 +194,7 @@ def _check_engine(
     engine: dict[str, Any], arrays: dict[str, NDArray], estimator: Any, d: int, m: int,
     header: dict[str, Any],
 ) -> dict[str, Any]:  # fmt: skip
-    """Check one engine of m targets and its arrays; returns the shapes it has, by name."""
+    """Check one engine of m targets and its arrays; return the shapes it has, by name."""
     window, timing = getattr(estimator, "window", None), header.get("timing")
     duration = estimator._duration(timing is not None)
     if window is not None and duration is not None:  # a ring of as many slots as were needed
@@ -267,7 +267,7 @@ def _check_array(name: str, array: NDArray, shape: tuple[int, ...], dtype: Any) 
 
 
 def _check_counters(arrays: dict[str, NDArray], window: int | None, d: int) -> None:
-    """Numbers that decide where kernels read, and how often loops turn."""
+    """Check the numbers that decide where kernels read, and how often loops run."""
     if window is None:
         check_clock(arrays["clock"], d)
     else:
@@ -281,7 +281,7 @@ def _check_counters(arrays: dict[str, NDArray], window: int | None, d: int) -> N
 
 
 def _check_times(arrays: dict[str, NDArray], timing: list[Any]) -> None:
-    """Times of learnt rows go up, to that of the last row at most."""
+    """Check that the times of learned rows increase, up to that of the last row."""
     held = arrays.get("span")
     if held is None:
         (count, slot, _), ring = arrays["place"], arrays["ring_t"]

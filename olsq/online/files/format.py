@@ -37,7 +37,7 @@ UNUSABLE = (ValueError, TypeError, LookupError, ArithmeticError, RecursionError,
 
 
 class StateFileError(ValueError):
-    """A state file that cannot be used: truncated, damaged, foreign, or of a newer version."""
+    """A state file that is truncated, damaged, foreign, or of a newer version."""
 
 
 def write(path: str | os.PathLike[str], header: dict[str, Any], arrays: dict[str, NDArray]) -> None:
@@ -46,7 +46,7 @@ def write(path: str | os.PathLike[str], header: dict[str, Any], arrays: dict[str
 
 
 def packed(header: dict[str, Any], arrays: dict[str, NDArray]) -> bytes:
-    """The bytes of the file."""
+    """Return the bytes of the file."""
     little = {k: np.ascontiguousarray(a, a.dtype.newbyteorder("<")) for k, a in arrays.items()}
     # Offsets depend on the header's length, which depends on the offsets' digits: relative to the
     # end of the header they do not.
@@ -79,7 +79,7 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArra
 
 
 def unpacked(content: bytes, name: str) -> tuple[dict[str, Any], dict[str, NDArray]]:
-    """Header and arrays of a file's bytes; ``name`` is what errors call them."""
+    """Parse header and arrays from a file's bytes; ``name`` is the file's name in errors."""
     if len(content) < len(MAGIC) or content[: len(MAGIC)] != MAGIC:
         raise _foreign(name)
     if len(content) < _PREFIX.size + _DIGEST:
@@ -110,7 +110,7 @@ def _foreign(name: str) -> StateFileError:
 
 
 def _parsed(content: memoryview, length: int) -> tuple[dict[str, Any], dict[str, NDArray]]:
-    """Header and arrays; ValueError for whatever is not as documented, before it is used."""
+    """Parse header and arrays; raise ValueError for anything undocumented before it is used."""
     base = _PREFIX.size + length
     if base > len(content):
         raise ValueError(f"the header is said to have {length} bytes, more than the file")

@@ -1,4 +1,4 @@
-"""The parameters that a state was made with, and the refusal to go on with others."""
+"""The parameters that a state was made with, and the error if they have changed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class MadeWith(dict[str, Any]):
 
 
 def snapshot(estimator: Any) -> MadeWith:
-    """The parameters of an estimator whose state is being made."""
+    """Copy the parameters of an estimator whose state is being made."""
     return MadeWith(
         {
             name: copy.deepcopy(value)

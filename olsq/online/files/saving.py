@@ -1,4 +1,4 @@
-"""States as files and as bytes: one mixin for all estimators."""
+"""Save states as files and as bytes: a mixin for all estimators."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from olsq.online.files import format as files
 
 
 class Saved:
-    """``save`` and ``to_bytes``, of what ``_snapshot`` gives."""
+    """Methods ``save`` and ``to_bytes``, which write what ``_snapshot`` returns."""
 
     def _snapshot(
         self, metadata: dict[str, Any] | None
     ) -> tuple[dict[str, Any], dict[str, NDArray]]:
-        """Header and arrays of the state now, which later rows do not change."""
+        """Return header and arrays of the state now, independent of later rows."""
         raise NotImplementedError
 
     def save(self, path: str | os.PathLike[str], *, metadata: dict[str, Any] | None = None) -> None:
@@ -44,7 +44,7 @@ class Saved:
         files.write(path, *self._snapshot(metadata))
 
     def to_bytes(self, *, metadata: dict[str, Any] | None = None) -> bytes:
-        """The whole state as bytes, for a database or a queue; :func:`olsq.loads` resumes.
+        """Return the whole state as bytes, for a database or a queue; :func:`olsq.loads` resumes.
 
         They are those of the file that :meth:`save` would write, with its checksum; errors are its.
         The same state and metadata give the same bytes.

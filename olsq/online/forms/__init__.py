@@ -1,1 +1,1 @@
-"""The forms that hold the state of a stream: covariance, square root, information."""
+"""The forms in which the state of a stream is stored: covariance, square root, information."""

@@ -1,4 +1,4 @@
-"""The square-root form under a way of forgetting that has a state of its own."""
+"""The square-root form under a forgetting strategy that keeps a state of its own."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from olsq.online.forms.square_root import SquareRootForm
 
 @dataclass(eq=False)
 class AdaptiveForm(SquareRootForm):
-    """The square-root form, with what the strategy ``forget`` keeps beside it.
+    """The square-root form, with the state that the strategy ``forget`` keeps beside it.
 
     ``variances`` (m,) are the noise's, by target, for the strategies that estimate them; the
     entries of ``memory`` (7,) and ``aside`` are described in ``adaptive_memory``.
@@ -62,7 +62,9 @@ class AdaptiveForm(SquareRootForm):
 
     @classmethod
     def of(cls, form: SquareRootForm, forget: Forgetting) -> AdaptiveForm:
-        """A form that goes on from a square-root form's state; ValueError if sizes do not fit."""
+        """Make a form that continues from a square-root form's state; ValueError if sizes do not
+        fit.
+        """
         memory = np.zeros(N_MEMORY)
         memory[GATE] = 1.0
         return cls(
@@ -98,13 +100,13 @@ class AdaptiveForm(SquareRootForm):
         return stop
 
     def coefficients(self) -> NDArray:
-        """theta (m, d), of minimum norm where undetermined."""
+        """Return theta (m, d), of minimum norm where undetermined."""
         if self.strategy[0] == PER_COEFFICIENT and self.memory[KNOWN] > 0:
             return self.aside.copy()
         return super().coefficients()
 
     def leverage(self, X: NDArray) -> NDArray:
-        """``x . P x`` (n,); of the next row's P where coefficients walk by a step a row."""
+        """Return ``x . P x`` (n,), of the next row's P where coefficients walk by a step a row."""
         leverage = super().leverage(X)
         code, _, vectors = self.strategy
         if code != WALK or self.forget.length is not None:
@@ -112,7 +114,7 @@ class AdaptiveForm(SquareRootForm):
         return leverage + ((X @ vectors.T) ** 2).sum(1)
 
     def state(self) -> dict[str, Any]:
-        """The strategy's own numbers, for who wants to see them."""
+        """Return the strategy's own estimates, by name."""
         code = self.strategy[0]
         found: dict[str, Any] = {"window": self.forget.window_for(self.R.shape[0])}
         if code in (VARIABLE, RESET, BOUNDED):

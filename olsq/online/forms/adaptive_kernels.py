@@ -1,4 +1,4 @@
-"""Numba kernels of the ways of forgetting that are not one given factor a row.
+"""Numba kernels of the forgetting strategies that are not one given factor a row.
 
 They work on the square-root form: R upper triangular with ``R^T R`` the information matrix, and
 ``R theta_l = z_l``.  All that they do to it is orthogonal, or scales it, so that it stays the
@@ -34,7 +34,7 @@ SMALLEST_SQUARE, LARGEST_SQUARE = 1e-250, 1e250  # between these no square has l
 
 @kernel(forceinline=True)
 def inflate(R, z, g, step, row, rest):
-    """Bring R, z from P to ``P + step^2 g g^T``, with the coefficients R theta = z as they are.
+    """Update R, z from P to ``P + step^2 g g^T``, leaving the coefficients R theta = z unchanged.
 
     ``theta' = theta + step g w`` with w of variance 1 is the system of rows ``[1 | 0]`` and
     ``[-step R g | R]`` in (w, theta'); rotations from the last row up clear the column of w, and
@@ -53,11 +53,13 @@ def inflate(R, z, g, step, row, rest):
     for i in range(last, -1, -1):
         own, other = R[i, i:], row[i:]
         v = 0.0
+        # v = step (R g)_i, the entry of row i in the column of w
         for k in range(last + 1 - i):
             v += own[k] * g[i + k]
         v *= step
         if v == 0:
             continue
+        # rotate (pivot, v) to (length, 0): row i of R against the row of w
         length = math.hypot(pivot, v)
         c, s = pivot / length, v / length
         pivot = length
@@ -67,7 +69,7 @@ def inflate(R, z, g, step, row, rest):
 
 @kernel(forceinline=True)
 def scale(R, z, factor):
-    """R, z times a factor."""
+    """Multiply R and z by a factor."""
     d, m = R.shape[0], z.shape[0]
     for i in range(d):
         for k in range(i, d):
@@ -78,7 +80,7 @@ def scale(R, z, factor):
 
 @kernel(forceinline=True)
 def scale_columns(R, factors):
-    """Column j of R times ``factors[j]``."""
+    """Multiply column j of R by ``factors[j]``."""
     for i in range(R.shape[0]):
         own, part = R[i, i:], factors[i:]
         for k in range(own.shape[0]):
@@ -87,7 +89,7 @@ def scale_columns(R, factors):
 
 @kernel(forceinline=True)
 def set_targets(R, z, theta):
-    """Bring ``R theta`` into z."""
+    """Set z to ``R theta``, so that the coefficients become theta."""
     d, m = R.shape[0], z.shape[0]
     for i in range(d):
         own = R[i, i:]
@@ -101,13 +103,14 @@ def set_targets(R, z, theta):
 
 @kernel(forceinline=True)
 def observe_as_they_are(R, z, shares, first, count, theta, x, y, noise):
-    """Add ``shares[j]`` of information to coefficients first..first + count, in turn, unmoved."""
+    """Add ``shares[j]`` of information to coefficients first..first + count, which do not move."""
     d, m = R.shape[0], z.shape[0]
     back_substitute(R, z, theta)
     for i in range(count):
         j = (first + i) % d
         for k in range(d):
             x[k] = noise[k] = 0.0
+        # the row sqrt(share_j) e_j with the target it already has, so that its residual is 0
         x[j] = math.sqrt(shares[j])
         for target in range(m):
             y[target] = x[j] * theta[target, j]
@@ -116,13 +119,13 @@ def observe_as_they_are(R, z, shares, first, count, theta, x, y, noise):
 
 @kernel(forceinline=True)
 def power_of_two(size):
-    """A power of two that brings a number above 0 near 1; it and its inverse are normal numbers."""
+    """Return a power of two that scales ``size`` > 0 to about 1, itself and its inverse normal."""
     return math.ldexp(1.0, min(max(-math.frexp(size)[1], -1000), 1000))
 
 
 @kernel(forceinline=True)
 def image_of_unit(R, x, g, image):
-    """Bring ``g = x / |R x|`` into g (d,); False where ``R x`` is 0.  image (d,) is scratch.
+    """Compute ``g = x / |R x|`` (d,); return False where ``R x`` is 0. image (d,) is scratch.
 
     x and then R x are first multiplied by powers of two, which is exact: on streams whose rows are
     far below the information of older ones, the squares would underflow.
@@ -157,7 +160,7 @@ def image_of_unit(R, x, g, image):
 
 @kernel(forceinline=True)
 def factor_by_trace(options, memory, R, inverse, diagonal):
-    """The factor that keeps the trace of P bounded.
+    """Compute the factor that keeps the trace of P bounded.
 
     The trace is computed afresh every d rows, O(d^2) a row, and carried between: dividing by
     factors enlarges its rounding error like that of P.
@@ -175,7 +178,7 @@ def factor_by_trace(options, memory, R, inverse, diagonal):
 
 @kernel(forceinline=True)
 def carry_trace(memory, R, p, u, factor, weight, leverage):
-    """The trace of P after a row with ``p = R^-T x`` and ``leverage = p.p``, before R changes."""
+    """Update the trace of P for a row with ``p = R^-T x``, ``leverage = p.p``, before R changes."""
     d = R.shape[0]
     size = 0.0
     for i in range(d - 1, -1, -1):  # u = R^-1 p = P x
@@ -185,6 +188,7 @@ def carry_trace(memory, R, p, u, factor, weight, leverage):
         u[i] = total / R[i, i]
         size += u[i] * u[i]
     before = memory[LAST_TRACE]
+    # tr P' = (tr P - w |P x|^2 / (factor + w x.P x)) / factor
     after = before - weight * size / (factor + weight * leverage)
     memory[LAST_TRACE] = after / factor if after > 1e-3 * before else 0.0  # digits were cancelled
     memory[TURN] += 1
@@ -195,7 +199,7 @@ def forget(
     kind, options, vectors, memory, variances, aside, R, z, x, p, weight, leverage, residual, floor,
     elapsed, theta, row, rest, g, inverse,
 ):  # fmt: skip
-    """Bring R, z to the state before row x is learnt.
+    """Forget: update R, z to the state before row x is learned.
 
     Returns the factor that is left for the rotation to apply, and the one that counts of rows and
     the loss forget with.  x (d,), residual (m,), p = R^-T x, floor (m,) what rounding makes of
@@ -214,6 +218,7 @@ def forget(
         carry_trace(memory, R, p, g, gate, weight, leverage)
         memory[GATE] = gate
         return gate, gate
+    # Rbar = F R F with F = diag(sqrt(factors)), so the factor's columns are scaled
     if kind == PER_COEFFICIENT:
         scale_columns(R, vectors[0])
         return 1.0, factor
@@ -229,6 +234,7 @@ def forget(
             size += total * total
         for k in range(d):
             g[k] = x[k]
+        # Pbar = P + (1 / factor - 1) x x^T / |R x|^2
         share = math.sqrt(1.0 / factor - 1.0)
         if SMALLEST_SQUARE < size < LARGEST_SQUARE:
             share /= math.sqrt(size)
@@ -244,6 +250,7 @@ def forget(
             observe_as_they_are(R, z, vectors[0], turn, count, theta, row, rest, g)
             memory[TURN] = (turn + count) % d
         return 1.0, factor
+    # Pbar = P + elapsed Q, one rank-one step per vector of Q
     step = math.sqrt(elapsed)
     for r in range(vectors.shape[0] if elapsed > 0 else 0):
         inflate(R, z, vectors[r], step, row, rest)
@@ -252,7 +259,7 @@ def forget(
 
 @kernel(forceinline=True)
 def passed_over(kind, options, x, weight):
-    """Whether a row is shorter than directional forgetting takes."""
+    """Test whether a row is shorter than directional forgetting accepts."""
     if kind != DIRECTIONAL or options[SMALLEST] <= 0:
         return False
     size = 0.0

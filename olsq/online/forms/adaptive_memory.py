@@ -1,4 +1,4 @@
-"""Places of the numbers in the state of a way of forgetting.
+"""Indices of the numbers in the state of a forgetting strategy.
 
 ``memory`` (7,) holds single numbers, ``aside`` what else a strategy needs, in one array.
 """
@@ -23,7 +23,7 @@ KNOWN = TURN
 
 
 def aside_shape(kind: int, d: int, m: int) -> tuple[int, int]:
-    """The shape of ``aside`` for the strategy of this kind.
+    """Return the shape of ``aside`` for the strategy of this kind.
 
     ResetOnBreak: the state of a trial in one row (see ``error_kernels``); Variable: each target's
     sum of squares of the present stretch and of the one before; PerCoefficient: the coefficients.

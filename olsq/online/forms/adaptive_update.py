@@ -1,4 +1,4 @@
-"""The one compiled loop over rows of the ways of forgetting that have a state of their own."""
+"""The compiled loop over rows of the forgetting strategies that keep a state of their own."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from olsq.online.forms.triangular_kernels import back_substitute, forward_solve,
 
 @kernel(forceinline=True)
 def check_strategy(kind, options, vectors, memory, variances, aside, d, m):
-    """options (8,), memory (7,), variances (m,), vectors (r, d), aside: see ``aside_shape``."""
+    """Check options (8,), memory (7,), variances (m,), vectors (r, d), and ``aside``."""
     one = kind in (PER_COEFFICIENT, RESETTING)
     rows, size = m, 0
     if kind == RESET:
@@ -56,7 +56,7 @@ def check_strategy(kind, options, vectors, memory, variances, aside, d, m):
 
 @kernel(forceinline=True)
 def column_lengths(R, columns, x):
-    """The squared lengths of R's columns; where x has an entry they are those last excited."""
+    """Compute the squared lengths of R's columns, also as last excited where x has an entry."""
     d = R.shape[0]
     for k in range(d):
         columns[0, k] = 0.0
@@ -71,7 +71,7 @@ def column_lengths(R, columns, x):
 
 @kernel(forceinline=True)
 def error_of(theta, x, targets, error):
-    """``y - x . theta`` of each target, into error (m,)."""
+    """Compute ``y - x . theta`` of each target into error (m,)."""
     for target in range(theta.shape[0]):
         total = targets[target]
         for k in range(x.shape[0]):
@@ -121,9 +121,11 @@ def update(
         level = noise_level(limits, d, tally)
         if forward_solve(R, x, p, columns, level, noise) >= 0:
             return t, held
+        # leverage = x.P x = |R^-T x|^2
         leverage, in_range = 0.0, True
         for k in range(d):
             leverage += p[k] * p[k]
+        # a-priori residual e = y - x.theta = y - z.p
         for target in range(m):
             total = Y[t, target]
             for k in range(d):

@@ -1,4 +1,4 @@
-"""The square-root form of many rows at once, by Householder reflections a block of rows at a time.
+"""Absorb many rows into the square-root form, by Householder reflections of a block at a time.
 
 Where nobody asks what the state was after each row, the triangular factor of all of them costs
 matrix products instead of d rotations a row (Golub & Van Loan 2013, 5.2 and 6.5; Demmel, Grigori,
@@ -35,7 +35,7 @@ PANEL = 16  # columns of a block reflector: within a tenth of the best of 8, 16,
 
 
 def absorb_blocks(form: SquareRootForm, blocks: Iterable[Rows]) -> None:
-    """Let a form that holds no row yet absorb rows, in blocks of whatever length.
+    """Absorb rows into a form that holds none yet, in blocks of whatever length.
 
     O(d^2) a row in matrix products; memory of a block.  ``form`` must be diffuse (R = 0).
     """
@@ -69,7 +69,7 @@ def absorb_blocks(form: SquareRootForm, blocks: Iterable[Rows]) -> None:
 
 
 def stacked(first: SquareRootForm, second: SquareRootForm) -> SquareRootForm:
-    """The form that saw first's rows and then second's, which began with no ridge.
+    """Return the form of first's rows followed by second's, which began with no ridge.
 
     ``R^T R = Z_b R_a^T R_a + R_b^T R_b`` by rotating one triangle into the other, 2/3 d^3
     multiplications.  Associative, and exact but for rounding; nothing is subtracted.
@@ -91,7 +91,7 @@ def stacked(first: SquareRootForm, second: SquareRootForm) -> SquareRootForm:
 
 
 def _rotated(A: NDArray, B: NDArray, triangular: bool = False) -> NDArray:
-    """The triangular factor of A (k, k), upper triangular, over B (b, k); both are destroyed."""
+    """Compute the triangular factor of A (k, k), upper triangular, over B (b, k); destroys both."""
     k = A.shape[0]
     factor, _, _, info = _tpqrt(
         k if triangular else 0, min(PANEL, k), A, B, overwrite_a=True, overwrite_b=True
@@ -101,7 +101,7 @@ def _rotated(A: NDArray, B: NDArray, triangular: bool = False) -> NDArray:
 
 
 def _take_over(form: SquareRootForm, A: NDArray, loss: NDArray) -> None:
-    """Give the form the factor A of [X Y]; ``loss`` (m,) is what was lost before."""
+    """Set the form from the factor A of [X Y]; ``loss`` (m,) is that of earlier rows."""
     d = form.R.shape[0]
     level = 2 * noise_level(form.limits.square_root, d, form.tally)
     length = np.sqrt((A[:, :d] ** 2).sum(0))
@@ -122,7 +122,7 @@ def _take_over(form: SquareRootForm, A: NDArray, loss: NDArray) -> None:
 
 
 def faded(form: SquareRootForm, gate: float) -> SquareRootForm:
-    """The form after a row of this forgetting factor and of weight 0."""
+    """Return the form after a row of this forgetting factor and of weight 0."""
     root = np.sqrt(gate)
     return SquareRootForm(
         root * form.R, root * form.z, gate * form.columns,

@@ -58,7 +58,7 @@ class CovarianceForm(Form):
         cls, ridge: NDArray, n_targets: int, intercept: bool, precision: tuple[str, str] = DOUBLE,
         sandwich: bool = False,
     ) -> CovarianceForm:  # fmt: skip
-        """The form before any row; every ridge must be positive."""
+        """Return the form before any row; every ridge must be positive."""
         with np.errstate(over="ignore"):  # what overflows is not trusted
             P = np.diag(1.0 / ridge)
         return cls(
@@ -91,7 +91,7 @@ class CovarianceForm(Form):
         return stop
 
     def trusted(self, margin: float = 1.0) -> bool:
-        """Whether the state is within the bounds divided by ``margin``."""
+        """Test whether the state is within the bounds divided by ``margin``."""
         leverage, inflation, variance = self.limits.covariance
         bounds = (leverage, inflation / margin, variance)
         return kernels.trusted(self.P, self.columns, bounds)
@@ -111,7 +111,7 @@ class CovarianceForm(Form):
         return np.diagonal(self.P).copy()
 
     def sandwich(self) -> tuple[NDArray, float]:
-        """Diagonal (d,) of ``P S P``, and ``tr(P S)``."""
+        """Return the diagonal (d,) of ``P S P``, and ``tr(P S)``."""
         half = self.spread @ self.P
         return (half**2).sum(0), float((half * self.spread).sum())
 
@@ -122,7 +122,9 @@ class CovarianceForm(Form):
         return to_square_root(self).explained()
 
     def _root(self) -> NDArray:
-        """Lower triangular B (d, d) with ``B B^T = P``; scaled, so that units cost no digits."""
+        """Compute lower triangular B (d, d) with ``B B^T = P``; scaled, so that units cost no
+        digits.
+        """
         scale = np.sqrt(np.diagonal(self.P))
         return scale[:, None] * np.linalg.cholesky(self.P / np.outer(scale, scale))
 
@@ -140,7 +142,7 @@ class CovarianceForm(Form):
 
 
 def from_square_root(form: SquareRootForm, margin: float = 16.0) -> CovarianceForm | None:
-    """The same state in covariance form, or None where that form would not keep its digits.
+    """Convert to covariance form, or return None where that form would not keep its digits.
 
     The state must be within the bounds divided by ``margin``.
     """
@@ -158,7 +160,7 @@ def from_square_root(form: SquareRootForm, margin: float = 16.0) -> CovarianceFo
 
 
 def to_square_root(form: CovarianceForm) -> SquareRootForm:
-    """The same state in square-root form: ``R`` with ``R^T R = P^-1``."""
+    """Convert to square-root form: ``R`` with ``R^T R = P^-1``."""
     R, z = square_root_of(form.P, form.theta)
     return SquareRootForm(
         R, z, form.columns, form.tally, form.loss, form.held, form.spread,
@@ -167,7 +169,7 @@ def to_square_root(form: CovarianceForm) -> SquareRootForm:
 
 
 def square_root_of(P: NDArray, theta: NDArray) -> tuple[NDArray, NDArray]:
-    """R (..., d, d) and z (..., m, d) of P and theta; they may be many at once.
+    """Compute R (..., d, d) and z (..., m, d) from P and theta, for many states at once.
 
     By the spectral decomposition of the scaled P, whose condition is bounded while the form is
     trusted; rounding in P cannot make it fail.

@@ -27,7 +27,9 @@ BLOCK = 8  # rows of a block; the loops are unrolled by hand
 
 @kernel(forceinline=True)
 def multiply_block(X, t, P, start, p, N):
-    """N (8, p) = rows t..t+8 of X times rows start..start+p of P transposed, two at a time."""
+    """Multiply rows t..t+8 of X by rows start..start+p of P transposed into N (8, p), two at a
+    time.
+    """
     for j in range(0, p - 1, 2):
         i, upper, lower = j + 1, start + j, start + j + 1
         a0 = a1 = a2 = a3 = a4 = a5 = a6 = a7 = 0.0
@@ -61,13 +63,14 @@ def multiply_block(X, t, P, start, p, N):
 
 @kernel(forceinline=True)
 def solve_block(U, inverse, scale, N):
-    """N = U^-T diag(scale) N for U (8, 8) upper triangular; inverse (8,) of its diagonal."""
+    """Solve N = U^-T diag(scale) N for U (8, 8) upper triangular; inverse (8,) of its diagonal."""
     s0, s1, s2, s3 = (
         scale[0] * inverse[0], scale[1] * inverse[1], scale[2] * inverse[2], scale[3] * inverse[3],
     )  # fmt: skip
     s4, s5, s6, s7 = (
         scale[4] * inverse[4], scale[5] * inverse[5], scale[6] * inverse[6], scale[7] * inverse[7],
     )  # fmt: skip
+    # rows of U^T divided by its diagonal: a_ij = U_ji / U_ii, forward substitution in the loop
     i = inverse[1]
     a10 = U[0, 1] * i
     i = inverse[2]
@@ -100,7 +103,7 @@ def solve_block(U, inverse, scale, N):
 
 @kernel(forceinline=True)
 def add_rows(theta, target, eps, N, coefs, t):
-    """theta + eps_0 n_0 + ... for one target, N (8, d); all sums into rows t.. of coefs, if any."""
+    """Add eps_0 n_0 + ... to one target's theta; write all partial sums into rows t.. of coefs."""
     e0, e1, e2, e3, e4, e5, e6, e7 = (
         eps[0], eps[1], eps[2], eps[3], eps[4], eps[5], eps[6], eps[7],
     )  # fmt: skip
@@ -128,7 +131,9 @@ def add_rows(theta, target, eps, N, coefs, t):
 
 @kernel(forceinline=True)
 def variances(P, N, inverse_decay, diags, t):
-    """Diagonal of ``(P - n_0 n_0^T - ... - n_t n_t^T) / decay_t`` into rows t.. of diags."""
+    """Write the diagonals of ``(P - n_0 n_0^T - ... - n_t n_t^T) / decay_t`` into rows t.. of
+    diags.
+    """
     i0, i1, i2, i3 = inverse_decay[0], inverse_decay[1], inverse_decay[2], inverse_decay[3]
     i4, i5, i6, i7 = inverse_decay[4], inverse_decay[5], inverse_decay[6], inverse_decay[7]
     for j in range(P.shape[0]):
@@ -147,10 +152,10 @@ def variances(P, N, inverse_decay, diags, t):
 
 @kernel(forceinline=True)
 def subtract_block(P, N, scale, odd):
-    """P = (P - N^T N) scale for N (8, d), two rows at a time; every second row of N has the
-    sign ``odd``.
+    """Subtract ``N^T N`` from P and scale, for N (8, d), two rows at a time.
 
-    Every entry is computed in the same order from the same products, so symmetry is kept.
+    Every second row of N has the sign ``odd``. Every entry is computed in the same order from the
+    same products, so symmetry is kept.
     """
     d = P.shape[0]
     for i in range(0, d - 1, 2):
@@ -177,7 +182,9 @@ def subtract_block(P, N, scale, odd):
 
 @kernel(forceinline=True)
 def weigh_block(gates, weights, t, root_w, decay):
-    """Fill root_w, decay (8,) for rows t..t+8; whether the block's forgetting is mild enough."""
+    """Fill root_w, decay (8,) for rows t..t+8; return whether the block's forgetting is mild
+    enough.
+    """
     product = 1.0
     for i in range(BLOCK):
         product *= gates[t + i]
@@ -188,9 +195,10 @@ def weigh_block(gates, weights, t, root_w, decay):
     return True
 
 
+# w_i = beta_i / zeta_i: weights at the block's start, before its gates
 @kernel(forceinline=True)
 def factorise_block(S, root_w, largest, U, inverse):
-    """U (8, 8) and the inverses (8,) of its diagonal: ``U^T U = I + diag(root_w) S diag(root_w)``.
+    """Factorise ``U^T U = I + diag(root_w) S diag(root_w)`` (8, 8), with the inverse diagonal (8,).
 
     S is destroyed; only what is above U's diagonal is written.  False where a row's leverage, a
     pivot less its 1, is beyond ``largest``.
@@ -214,7 +222,7 @@ def factorise_block(S, root_w, largest, U, inverse):
 
 @kernel(forceinline=True)
 def add_squares(columns, X, gates, weights, t):
-    """Bring the columns' squared lengths forward by rows t..t+8."""
+    """Update the columns' squared lengths by rows t..t+8."""
     for j in range(X.shape[1]):
         now, excited = columns[0, j], columns[1, j]
         for i in range(BLOCK):
@@ -229,7 +237,7 @@ def update_blocked(
     P, theta, columns, tally, loss, spread, X, Y, gates, weights, start, stop, limits, residual,
     trace,
 ):  # fmt: skip
-    """The same as ``covariance_kernels.update`` in blocks of eight rows.
+    """Absorb rows as ``covariance_kernels.update`` does, in blocks of eight.
 
     With w_t = beta_t / zeta_t, ``S = I + K~ P K~^T = L L^T`` and ``N = L^-1 K~ P`` give every
     step of the block at once: ``e_t = L_tt eps_t / sqrt(w_t)`` with ``eps = L^-1 e~``,
@@ -257,10 +265,12 @@ def update_blocked(
         left = decay[BLOCK - 1]  # P may have grown by its inverse at the block's end
         if not trusted(P, columns, (limits[0], limits[1] * left, limits[2] * left)):
             return t
+        # N = K~ P, S = K~ P K~^T
         multiply_block(X, t, P, 0, d, N)
         multiply_block(N, 0, X, t, BLOCK, S)
         if not factorise_block(S, root_w, limits[0], U, inverse):
             return t
+        # E = K~ theta^T, and N = L^-1 K~ P with L = U^T
         multiply_block(X, t, theta, 0, m, E)
         solve_block(U, inverse, root_w, N)
         add_squares(columns, X, gates, weights, t)
@@ -285,6 +295,7 @@ def update_blocked(
             variances(P, N, inverse_decay, diags, t)
         if spread.shape[0] > 0:
             absorb_squares(spread, X, gates, weights, t, t + BLOCK)
+        # P' = (P - N^T N) / zeta
         subtract_block(P, N, inverse_decay[BLOCK - 1], 1.0)
         t += BLOCK
     return t

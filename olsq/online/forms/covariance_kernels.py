@@ -35,7 +35,7 @@ SMALLEST_GATE = 1e-4  # stronger forgetting than this is left to the square-root
 
 @kernel(forceinline=True)
 def trusted(P, columns, limits):
-    """Whether every variance inflation factor and every magnitude is within bounds."""
+    """Test whether every variance inflation factor and every magnitude is within bounds."""
     inflation, largest_variance = limits[1], limits[2]
     outside = 0  # counted, for a loop that may return early does not vectorise
     for j in range(P.shape[0]):
@@ -47,7 +47,7 @@ def trusted(P, columns, limits):
 
 @kernel(forceinline=True)
 def carry_sandwich(V, used, u, v, x, gate, weight, innovation):
-    """Bring ``V = P S P`` and ``used = [tr(P S)]`` forward by one row, given ``u = P x``.
+    """Update ``V = P S P`` and ``used = [tr(P S)]`` by one row, given ``u = P x``.
 
     With the gain ``k = weight u / innovation`` the new V is ``(I - k x^T) V (I - x k^T) + k k^T``:
     the variance of the coefficients in units of that of the noise.  v (d,) is scratch.
@@ -67,6 +67,7 @@ def carry_sandwich(V, used, u, v, x, gate, weight, innovation):
         ki = gain * u[i]
         for k in range(d):
             kk = gain * u[k]
+            # V' = V - k v^T - v k^T + (x^T V x + 1) k k^T
             V[i, k] += (inside + 1.0) * ki * kk - (ki * v[k] + v[i] * kk)
 
 
@@ -103,6 +104,7 @@ def update(
                     total += P[i, k] * x[k]
                 u[i] = total
             fresh = False
+        # leverage = x.P x with u = P x
         leverage = 0.0
         for k in range(d):
             leverage += u[k] * x[k]
@@ -111,6 +113,7 @@ def update(
             return t
         if not trusted(P, columns, limits):
             return t
+        # theta' = theta + (w / (gamma + w x.P x)) e u
         gain = weight / innovation
         for target in range(m):
             error = Y[t, target]
@@ -128,6 +131,7 @@ def update(
             h[k] = root_gain * u[k]
             add_square(columns, k, gate, weight * x[k] * x[k])
         inverse_gate = 1.0 / gate
+        # P' = (P - h h^T) / gamma with h = sqrt(gain) u; u' = P' x_{t+1} in the same pass
         following = X[min(t + 1, stop - 1)]
         for i in range(d):
             hi = h[i]
@@ -153,8 +157,7 @@ def update(
 
 @kernel(forceinline=True)
 def absorb_row(P, theta, columns, tally, loss, x, y, gate, weight, limits, u, error):
-    """Absorb one row x (d,), y (m,) as :func:`update` does; False, with nothing changed, where the
-    form must not take it.
+    """Absorb one row x (d,), y (m,) as :func:`update` does; False if the form must not take it.
 
     For small d, where P stays in the core's cache and what counts is that no loop has a branch.
     ``error`` (m,) receives the a-priori errors; u (d,) is scratch.
@@ -205,7 +208,7 @@ def absorb_row(P, theta, columns, tally, loss, x, y, gate, weight, limits, u, er
 def take_row(
     P, theta, columns, tally, loss, X, Y, gate, intercept, settled, limits, residual, prediction
 ):  # fmt: skip
-    """:func:`learn_row` of targets Y (1, m), whose predictions go into ``prediction`` (m,)."""
+    """Learn as :func:`learn_row` does, for targets Y (1, m); ``prediction`` (m,) is filled."""
     k, first, m = P.shape[0], 1 if intercept else 0, theta.shape[0]
     if X.shape[0] != 1 or X.shape[1] + first != k or Y.shape != (1, m) or prediction.shape != (m,):
         raise ValueError("the shape of the row does not fit the state")
@@ -238,7 +241,8 @@ def take_row(
 
 @kernel()
 def learn_row(P, theta, columns, tally, loss, X, y, gate, intercept, settled, limits, residual):
-    """Absorb one row X (1, d), y of weight 1: whether that was done, and the prediction before.
+    """Absorb one row X (1, d), y of weight 1; return whether that was done, and the prediction
+    before.
 
     Nothing is changed where it was not: a row that the form must not take, or whose squares are
     not within ``settled``, as a non-finite row's are not.
@@ -255,7 +259,7 @@ def learn_row(P, theta, columns, tally, loss, X, y, gate, intercept, settled, li
 def learn_row_of_targets(
     P, theta, columns, tally, loss, X, Y, gate, intercept, settled, limits, residual, prediction
 ):  # fmt: skip
-    """The same for several targets Y (1, m); ``prediction`` (m,) receives what was predicted."""
+    """Learn as :func:`learn_row` does, for several targets Y (1, m); fill ``prediction`` (m,)."""
     return take_row(
         P, theta, columns, tally, loss, X, Y, gate, intercept, settled, limits, residual, prediction
     )
@@ -263,7 +267,7 @@ def learn_row_of_targets(
 
 @kernel()
 def predict_row(theta, X, intercept, out):
-    """Predictions (1, m) for one row X (1, d) into ``out``; whether all of them are finite."""
+    """Predict one row X (1, d) into ``out`` (1, m); return whether all predictions are finite."""
     first = 1 if intercept else 0
     if X.shape[0] != 1 or X.shape[1] + first != theta.shape[1] or out.shape != (1, theta.shape[0]):
         raise ValueError("the shape of the row does not fit the state")

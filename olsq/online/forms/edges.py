@@ -11,7 +11,7 @@ from olsq.kernels.kernel import kernel
 
 @kernel(forceinline=True)
 def check_state(matrix, coefs, columns, tally, loss):
-    """matrix (d, d), coefs (m, d), columns (2, d), tally (4,), loss (m,)."""
+    """Check matrix (d, d), coefs (m, d), columns (2, d), tally (4,), loss (m,)."""
     m, d = coefs.shape
     if (
         matrix.shape != (d, d) or columns.shape != (2, d) or tally.shape != (4,)
@@ -22,7 +22,7 @@ def check_state(matrix, coefs, columns, tally, loss):
 
 @kernel(forceinline=True)
 def check_rows(X, Y, weights, start, stop, residual, d, m):
-    """Rows start..stop of X (n, d), Y (n, m), weights (n,), residual (n, m) must be there."""
+    """Check that rows start..stop exist in X (n, d), Y (n, m), weights (n,), residual (n, m)."""
     n = X.shape[0]
     if not 0 <= start <= stop <= n:
         raise ValueError("rows start..stop are outside of the shape of X")
@@ -32,14 +32,14 @@ def check_rows(X, Y, weights, start, stop, residual, d, m):
 
 @kernel(forceinline=True)
 def check_gates(gates, n):
-    """gates (n,)."""
+    """Check that gates have shape (n,)."""
     if gates.shape != (n,):
         raise ValueError("gates do not have the shape (n,)")
 
 
 @kernel(forceinline=True)
 def check_trace(trace, n, d, m):
-    """A trace of n rows, with variances or without them, or an empty one."""
+    """Check a trace of n rows, with variances or without them; an empty one passes."""
     coefs, diags, losses, counts, recursive, sandwich = trace
     if coefs.shape[0] == 0:
         return
@@ -54,14 +54,14 @@ def check_trace(trace, n, d, m):
 
 @kernel(forceinline=True)
 def check_spread(spread, d, needed):
-    """spread (d, d), or (0, 0) where it is not ``needed``."""
+    """Check spread (d, d), or (0, 0) where it is not ``needed``."""
     if spread.shape != (d, d) and (needed or spread.shape != (0, 0)):
         raise ValueError("spread does not have a shape that fits state and trace")
 
 
 @kernel(forceinline=True)
 def check_sandwich(V, used, trace, d):
-    """V (d, d) where the trace wants it, else (0, 0) will do; used (1,)."""
+    """Check V (d, d) where the trace wants it, else (0, 0); used (1,)."""
     coefs, _, _, _, _, sandwich = trace
     wanted = coefs.shape[0] > 0 and sandwich.shape[0] > 0
     if V.shape != (d, d) if wanted else V.shape != (0, 0):
@@ -72,7 +72,7 @@ def check_sandwich(V, used, trace, d):
 
 @kernel(forceinline=True)
 def check_ring(ring_X, ring_Y, ring_w, place, monitor, d, m):
-    """ring_X (window, d), ring_Y (window, m), ring_w (window,), place (3,), monitor (2,)."""
+    """Check ring_X (window, d), ring_Y (window, m), ring_w (window,), place (3,), monitor (2,)."""
     window = ring_w.shape[0]
     if ring_X.shape != (window, d) or ring_Y.shape != (window, m) or monitor.shape != (2,):
         raise ValueError("the arrays of the ring do not have shapes that fit the state")
@@ -84,7 +84,9 @@ def check_ring(ring_X, ring_Y, ring_w, place, monitor, d, m):
 
 @kernel(forceinline=True)
 def check_leaving(leaving, weights, place, window, start, stop):
-    """leaving (n,) or empty: no more leave than are there, and those that stay fit the ring."""
+    """Check leaving (n,), unless empty: no more rows leave than are there, and the rest fit the
+    ring.
+    """
     if leaving.shape[0] == 0:
         return
     if leaving.shape != weights.shape:
@@ -103,7 +105,7 @@ def check_rolling(
     matrix, coefs, columns, tally, loss, monitor, ring_X, ring_Y, ring_w, place, X, Y, weights,
     leaving, start, stop, residual, trace,
 ):  # fmt: skip
-    """All of the above that a rolling window's kernels are given."""
+    """Check everything above that a rolling window's kernels receive."""
     d, m = matrix.shape[0], coefs.shape[0]
     check_state(matrix, coefs, columns, tally, loss)
     check_rows(X, Y, weights, start, stop, residual, d, m)

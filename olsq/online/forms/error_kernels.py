@@ -1,4 +1,4 @@
-"""Numba kernels of the ways of forgetting that the one-step-ahead errors decide.
+"""Numba kernels of the forgetting strategies driven by one-step-ahead errors.
 
 Both judge errors against an estimate of the noise's variance.  Three things can make errors grow:
 a change of the coefficients, a rise of the noise, and rounding; only the first is a reason to
@@ -47,7 +47,8 @@ CHANCE = 3.0  # standard deviations of an estimated variance beyond which it is 
 
 @kernel(forceinline=True)
 def standardised(memory, variances, options, residual, floor, weight, leverage, own, first):
-    """``z^2 = w e^2 / (s sigma2)`` of each target into ``own``; whether they can be judged.
+    """Compute ``z^2 = w e^2 / (s sigma2)`` per target into ``own``; return whether they can be
+    judged.
 
     The estimate of sigma2 goes on with the row.  ``first`` rows, at the start and after a break,
     are left to determine the coefficients, and as many and EXTRA more to start the mean with.
@@ -83,7 +84,7 @@ def standardised(memory, variances, options, residual, floor, weight, leverage, 
 def factor_by_error(
     kind, options, memory, variances, aside, residual, floor, weight, leverage, own, d
 ):
-    """The factor of a row that its errors decide, for the kinds VARIABLE and RESET."""
+    """Compute the factor of a row from its errors, for the kinds VARIABLE and RESET."""
     if weight == 0:
         return memory[GATE] if kind == VARIABLE else options[FACTOR]
     judged = standardised(memory, variances, options, residual, floor, weight, leverage, own, d)
@@ -95,12 +96,14 @@ def factor_by_error(
         for target in range(m):
             total += own[target]
         follow_noise(options, memory, variances, aside, residual, weight, leverage, total / m, d)
+        # factor = 1 - mean(z^2) / memory, within its bounds
         wanted = 1.0 - options[FACTOR] * total / m
         return min(max(wanted, options[SHORTEST]), options[LONGEST])
     if memory[TRIAL] > 0:
         return options[FACTOR]
     ratio = options[RATIO]
     for target in range(m):
+        # Page's CUSUM: g' = max(0, g + ((1 - 1 / ratio) min(z^2, outlier^2) - log(ratio)) / 2)
         square = min(own[target], options[OUTLIER])
         memory[STATISTIC] += 0.5 * ((1.0 - 1.0 / ratio) * square - math.log(ratio))
     memory[STATISTIC] = max(memory[STATISTIC], 0.0)
@@ -117,7 +120,7 @@ def factor_by_error(
 
 @kernel(forceinline=True)
 def follow_noise(options, memory, variances, aside, residual, weight, leverage, ratio, d):
-    """Take over the level of errors that stay large though the memory is as short as it gets.
+    """Adopt the level of errors that stay large although the memory is as short as it gets.
 
     Clipped at CLIP times the estimate, errors of noise that has risen by decades raise it by
     decades too slowly.  So squares are added up over stretches of the shortest window and d rows.
@@ -168,7 +171,7 @@ def follow_noise(options, memory, variances, aside, residual, weight, leverage, 
 
 @kernel(forceinline=True)
 def state_aside(aside, d, m):
-    """R, z, columns, tally, loss and the trial's sums (4 m + 1,) as views of ``aside``."""
+    """Return R, z, columns, tally, loss and the trial's sums (4 m + 1,) as views of ``aside``."""
     own = aside[0]
     a = d * d
     b = a + m * d
@@ -198,7 +201,7 @@ def copy_state(R, z, columns, tally, loss, into_R, into_z, into_columns, into_ta
 
 @kernel(forceinline=True)
 def start_trial(aside, memory, R, z, columns, tally, loss):
-    """Put the state before an alarm's row aside."""
+    """Store the state before an alarm's row in ``aside``."""
     d, m = R.shape[0], z.shape[0]
     own_R, own_z, own_columns, own_tally, own_loss, sums = state_aside(aside, d, m)
     copy_state(R, z, columns, tally, loss, own_R, own_z, own_columns, own_tally, own_loss)
@@ -209,7 +212,7 @@ def start_trial(aside, memory, R, z, columns, tally, loss):
 
 @kernel(forceinline=True)
 def learn_aside(aside, options, row, targets, weight, limits, noise, x, y, theta, d):
-    """Let the state aside learn a row as if there had been no alarm; noise (d,) is its own."""
+    """Absorb a row into the state aside as if there had been no alarm; noise (d,) is its own."""
     own_R, own_z, own_columns, own_tally, own_loss, _ = state_aside(aside, d, y.shape[0])
     absorb(
         own_R, own_z, own_columns, own_tally, own_loss, row, targets, options[FACTOR], weight,
@@ -219,7 +222,7 @@ def learn_aside(aside, options, row, targets, weight, limits, noise, x, y, theta
 
 @kernel(forceinline=True)
 def bayes_factor(sums, rows, m):
-    """The logarithm of the Bayes factor of the reset state against the one aside."""
+    """Compute the logarithm of the Bayes factor of the reset state against the one aside."""
     score = 0.5 * m * sums[4 * m]
     for target in range(m):
         unchanged = sums[target] - sums[m + target]
@@ -236,7 +239,7 @@ def continue_trial(
     aside, memory, options, variances, R, z, columns, tally, loss, row, targets, residual,
     leverage, weight, floor, limits, noise, own_noise, x, p,
 ):  # fmt: skip
-    """Compare the state aside and the reset one at a row that neither has learnt; maybe decide.
+    """Compare the state aside and the reset one on a row that neither has learned; maybe decide.
 
     ``own_noise`` (d,) receives the noise of the state aside, and ``noise`` too where it takes over.
     x and p are scratch.

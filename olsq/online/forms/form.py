@@ -1,4 +1,4 @@
-"""What the form switch, a rolling window and the readers ask of a form of the state."""
+"""The interface of a form of the state: what form switch, windows and readers call."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Form(ABC):
         """Absorb rows from start on; return the first one that is not taken, or stop."""
 
     def absorb(self, rows: Rows, residual: NDArray, trace: Trace) -> None:
-        """Absorb all rows, as a call: between calls the state is in the precision asked for."""
+        """Absorb all rows of a call, after which the state is in the requested precision."""
         self.update(rows, 0, rows.X.shape[0], residual, trace)
 
     @property
@@ -56,27 +56,27 @@ class Form(ABC):
 
     @abstractmethod
     def coefficients(self) -> NDArray[np.float64]:
-        """theta (m, d), of minimum norm where undetermined."""
+        """Return theta (m, d), of minimum norm where undetermined."""
 
     @abstractmethod
     def determined(self) -> NDArray[np.bool_]:
-        """Which coefficients (d,) the data and the ridge determine."""
+        """Mask (d,) of the coefficients that the data and the ridge determine."""
 
     @abstractmethod
     def inverse_diagonal(self) -> NDArray[np.float64]:
-        """Diagonal (d,) of the inverse information; inf where undetermined."""
+        """Return the diagonal (d,) of the inverse information; inf where undetermined."""
 
     @abstractmethod
     def sandwich(self) -> tuple[NDArray[np.float64], float]:
-        """Diagonal (d,) of ``P S P``, inf where undetermined, and ``tr(P S)``."""
+        """Return the diagonal (d,) of ``P S P``, inf where undetermined, and ``tr(P S)``."""
 
     @abstractmethod
     def explained(self) -> NDArray[np.float64]:
-        """By how much the coefficients lower the objective (m,), beyond an intercept alone."""
+        """Return by how much coefficients lower the objective (m,), beyond an intercept alone."""
 
     @abstractmethod
     def whitened(self, X: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Rows w (n, r) with ``w_s . w_t = x_s . P x_t``, and for which x (n,) that is known.
+        """Return rows w (n, r) with ``w_s . w_t = x_s . P x_t``, and the mask (n,) of known x.
 
         P is the inverse information.  An x is known if it lies in the span of what the data and
         the ridge determine; w means nothing where it does not.
@@ -84,38 +84,39 @@ class Form(ABC):
 
     @abstractmethod
     def unwhitened(self, W: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Rows ``P x`` (n, d) for the rows ``whitened(x)``; any generalised inverse P will do.
+        """Return rows ``P x`` (n, d) for the rows ``whitened(x)``; any generalised inverse P will
+        do.
 
         Of rows of independent standard normal numbers it makes draws with the covariance P.
         """
 
     def leverage(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        """``x . P x`` (n,), inf where x is not known.  O(d^2) a row."""
+        """Return ``x . P x`` (n,), inf where x is not known; O(d^2) a row."""
         W, known = self.whitened(X)
         leverage = (W**2).sum(1)
         return np.where(known & ~self.is_held(X, leverage), leverage, np.inf)
 
     def sandwich_leverage(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        """``x . P S P x`` (n,), inf where x is not known.  O(d^2) a row."""
+        """Return ``x . P S P x`` (n,), inf where x is not known; O(d^2) a row."""
         W, _ = self.whitened(X)
         half = self.unwhitened(W) @ self.spread.astype(np.float64).T
         return np.where(np.isfinite(self.leverage(X)), (half**2).sum(1), np.inf)
 
     def is_held(self, X: NDArray[np.float64], leverage: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Which x (n,) point along a coefficient that wind-up protection holds."""
+        """Mask (n,) of the x that point along a coefficient held by wind-up protection."""
         return np.zeros(X.shape[0], np.bool_)
 
     @abstractmethod
     def moments(self, ridge: NDArray, discounted: bool) -> Moments:
-        """Gram and cross; ``ridge`` (d,) is what the problem's gram started with."""
+        """Return gram and cross; ``ridge`` (d,) is what the problem's gram started with."""
 
     def arrays(self) -> dict[str, NDArray]:
-        """Every array of the state, by name."""
+        """Return every array of the state, by name."""
         optional = [name for name in self.OPTIONAL if getattr(self, name) is not None]
         return {name: getattr(self, name) for name in (*self.ARRAYS, *optional)}
 
     def describe(self) -> dict[str, Any]:
-        """What :func:`olsq.online.forms.kinds.restore` needs besides the arrays."""
+        """Return what :func:`olsq.online.forms.kinds.restore` needs besides the arrays."""
         arguments = {name: getattr(self, name) for name in self.ARGUMENTS}
         return {
             "form": self.name, "arguments": arguments | {"precision": list(self.precision)}

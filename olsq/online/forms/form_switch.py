@@ -1,4 +1,4 @@
-"""One stream, whatever the method: which form holds the state, and when it changes.
+"""Choose the form that holds the state of one stream, and when it changes.
 
 ``method="covariance"`` runs in the covariance form inside its bounds and in the square-root form
 outside of them (a diffuse start, wind-up, collinear regressors, a reset).  Leaving is decided by
@@ -23,12 +23,12 @@ from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.rows.times import half_life_gates
 
 METHODS = ("covariance", "sqrt", "information")
-LONGEST_WAIT = 4096
+LONGEST_WAIT = 4096  # rows between attempts at most
 TO_RETRY, WAIT, IN_FORM = range(3)
 
 
 def resolve_method(method: str, state_dtype: str, ridge_mode: str) -> str:
-    """The method that "auto" stands for."""
+    """Return the method that "auto" stands for."""
     if method != "auto":
         return method
     if state_dtype != "float64":
@@ -80,7 +80,7 @@ class FormSwitch:
     def update(
         self, rows: Rows, residual: NDArray, trace: Trace, times: NDArray | None = None
     ) -> None:
-        """Absorb all rows, in order; what their ``times`` do is in the gates."""
+        """Absorb all rows in order; the effect of their ``times`` is already in the gates."""
         n = rows.X.shape[0]
         if self.method != "covariance":
             self.form.absorb(rows, residual, trace)
@@ -122,12 +122,12 @@ class FormSwitch:
     # -- saving -----------------------------------------------------------------------------------
 
     def arrays(self) -> dict[str, NDArray]:
-        """Every array of the state, by name."""
+        """Return every array of the state, by name."""
         span = {} if self.span is None else {"span": self.span}
         return self.form.arrays() | {"clock": self.clock} | span
 
     def describe(self) -> dict[str, Any]:
-        """What :meth:`restore` needs besides the arrays."""
+        """Return what :meth:`restore` needs besides the arrays."""
         return {"method": self.method} | self.form.describe()
 
     @classmethod
@@ -139,7 +139,7 @@ class FormSwitch:
 def merge(
     first: FormSwitch, second: FormSwitch, ridge: NDArray, half_life: float | None = None
 ) -> FormSwitch:
-    """The state that saw first's rows and then second's.
+    """Return the state of first's rows followed by second's.
 
     With a ``half_life`` in time first forgets what passes until second's first row.
     """
@@ -153,14 +153,14 @@ def merge(
 
 
 def gate_between(first: FormSwitch, second: FormSwitch, half_life: float) -> float:
-    """What first forgets between its last row and second's first; 1 if either has none."""
+    """Return the gate between first's last row and second's first; 1 if either has none."""
     if first.span is None or second.span is None or not (first.span.size and second.span.size):
         return 1.0
     return half_life_gates(second.span[:1], None, first.span, half_life).item()
 
 
 def _forgotten(switch: FormSwitch, gate: float) -> FormSwitch:
-    """A copy of the state after a row of this forgetting factor, and of weight 0."""
+    """Copy the state and forget by this factor, as a row of weight 0 does."""
     other, (m, d) = switch.copy(), switch.form.coefficients().shape
     rows = Rows.of(np.zeros((1, d)), np.zeros((1, m)), np.array([gate]), np.zeros(1))
     other.update(rows, np.empty((1, m)), Trace.none(m, d))

@@ -1,4 +1,4 @@
-"""The information form: the moments themselves, factorised when somebody asks.
+"""The information form: the moments themselves, factorised when they are read.
 
 Updating is one rank-one addition, or one matrix product for many rows; it is the form that serves
 ``ridge_mode="fixed"`` with forgetting, since the ridge is added only at the solve.  It squares the
@@ -31,13 +31,13 @@ from olsq.online.forms.square_root_kernels import DECAY
 from olsq.problem import Moments
 
 _BLOCK = 512  # rows per matrix product
-SINGLE_ROWS = 64  # rows taken one at a time before blocks are tried again, the first time
+SINGLE_ROWS = 64  # one at a time before blocks are tried again; doubles with every failure
 MOST_SINGLE_ROWS = 1024
 
 
 @dataclass(eq=False)
 class InformationForm(Form):
-    """H (d, d) and G (m, d) of the data alone (float64), the ridge (d,) and its mode.
+    """The moments H (d, d) and G (m, d) of the data alone (float64), the ridge (d,) and its mode.
 
     ``past_gram`` (d, d) and ``past_cross`` (m, d) are the moments, ridge included, of before a gap
     that newer rows have not made up for; None without one.
@@ -82,7 +82,7 @@ class InformationForm(Form):
 
     @property
     def _lost(self) -> float:
-        """What may be left of a pivot, relative to its diagonal entry, that is rounding error."""
+        """Largest part of a pivot, relative to its diagonal entry, that is rounding error."""
         return max(8 * self.H.shape[0] * float(np.finfo(np.float64).eps), self.limits.coarse**2)
 
     @classmethod
@@ -99,7 +99,7 @@ class InformationForm(Form):
         )  # fmt: skip
 
     def accumulate(self, rows: Rows) -> None:
-        """Absorb rows by matrix products, with no solve and no residuals."""
+        """Absorb rows by matrix products, without solves and residuals."""
         for start in range(0, rows.X.shape[0], _BLOCK):
             X, Y, gates, weights = (a[start : start + _BLOCK] for a in rows)
             effective, left = np.empty_like(gates), np.empty(X.shape[1])
@@ -143,7 +143,7 @@ class InformationForm(Form):
         return stop
 
     def _remember(self, gate: float) -> None:
-        """Keep the moments of before a gap, which are about to become too small for the sum."""
+        """Keep the moments before a gap, which are about to become too small for the sum."""
         if gate == 0:
             self.past_gram = self.past_cross = None
             return
@@ -164,7 +164,7 @@ class InformationForm(Form):
     def _update_between_gaps(
         self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace
     ) -> int:
-        """:meth:`update` of rows with no gap after the first."""
+        """Absorb rows as :meth:`update` does, with no gap after the first."""
         if not (self.solving or trace.wanted):
             self.accumulate(Rows(*(a[start:stop] for a in rows)))
             residual[start:stop] = np.nan
@@ -191,7 +191,7 @@ class InformationForm(Form):
     def _solve_rows(
         self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace
     ) -> int:
-        """:meth:`update` of rows start..stop, with a factor for each."""
+        """Absorb rows start..stop as :meth:`update` does, with a factorisation for each."""
         theta = self.coefficients()
         t = start
         while t < stop:
@@ -216,7 +216,7 @@ class InformationForm(Form):
         return cholesky(self.H, self.ridge, self._decay, self._lost)
 
     def _centred(self) -> tuple[NDArray, NDArray]:
-        """The system without the intercept, which is eliminated: A (k, k) and G (m, k)."""
+        """Eliminate the intercept from the system: A (k, k) and G (m, k)."""
         A, G = self.H + self._decay * np.diag(self.ridge), self.G
         if not self._has_mean:
             return A, G
@@ -228,7 +228,7 @@ class InformationForm(Form):
         return bool(self.intercept and self.H[0, 0] > 0)
 
     def _spectrum(self, A: NDArray) -> tuple[NDArray, NDArray, NDArray, NDArray[np.bool_]]:
-        """Eigenvalues and -vectors of the scaled A, the scale, and which are above rounding."""
+        """Return eigenvalues and -vectors of the scaled A, the scale, and a mask of known ones."""
         first = self.H.shape[0] - A.shape[0]
         # What centring leaves of a constant column is rounding error.
         whole = np.diagonal(self.H)[first:] + self._decay * self.ridge[first:]
@@ -241,7 +241,7 @@ class InformationForm(Form):
         return values, vectors, scale, kept
 
     def coefficients(self) -> NDArray:
-        """theta (m, d); of minimum norm (intercept aside) where the system is singular."""
+        """Return theta (m, d), of minimum norm (intercept aside) where the system is singular."""
         theta = np.zeros_like(self.G)
         R = self._factor()
         if R is not None:
@@ -274,7 +274,7 @@ class InformationForm(Form):
 
     @property
     def loss(self) -> NDArray:  # type: ignore[reportIncompatibleVariableOverride]
-        """The minimised objective (m,), without its 1/2."""
+        """The minimised objective (m,), without its 1/2: sum w y^2 - theta . G."""
         return np.maximum(self.squares - (self.coefficients() * self.G).sum(1), 0.0)
 
     @property
@@ -289,7 +289,7 @@ class InformationForm(Form):
         return int(self._spectrum(A)[3].sum()) + (self.H.shape[0] - A.shape[0])
 
     def inverse_diagonal(self) -> NDArray:
-        """Diagonal of the inverse information (d,); inf where a coefficient is undetermined."""
+        """Return the diagonal of the inverse information (d,); inf where undetermined."""
         R = self._factor()
         if R is not None:
             return triangular_inverse(R)[1]
@@ -308,7 +308,7 @@ class InformationForm(Form):
         return out
 
     def sandwich(self) -> tuple[NDArray, float]:
-        """Diagonal (d,) of ``P S P``, inf where undetermined, and ``tr(P S)``."""
+        """Return the diagonal (d,) of ``P S P``, inf where undetermined, and ``tr(P S)``."""
         R = self._factor()
         if R is not None:
             root, _ = triangular_inverse(R)
@@ -322,7 +322,7 @@ class InformationForm(Form):
         return np.where(self.determined(), diagonal, np.inf), float((half**2).sum())
 
     def determined(self) -> NDArray[np.bool_]:
-        """Which coefficients the data (and the ridge) determine uniquely (d,)."""
+        """Mask (d,) of the coefficients that the data (and the ridge) determine uniquely."""
         return np.isfinite(self.inverse_diagonal())
 
     def explained(self) -> NDArray:
@@ -367,7 +367,7 @@ class InformationForm(Form):
 
 
 def settled(levels: list[tuple[NDArray, NDArray]], lost: float) -> NDArray[np.float64]:
-    """theta (m, d) that minimises the first objective, among those the second, and so on.
+    """Minimise the first objective, then the second among its minimisers, and so on; theta (m, d).
 
     Each level is a gram (d, d) and a cross (m, d); what all of them leave open is of minimum norm
     in the columns' own lengths.  The limit of adding them up with shares 1 >> s >> s^2 ...
@@ -391,7 +391,7 @@ def settled(levels: list[tuple[NDArray, NDArray]], lost: float) -> NDArray[np.fl
 
 
 def merge(first: InformationForm, second: InformationForm) -> InformationForm:
-    """The form that saw first's rows and then second's: ``H = Z_b H_a + H_b``."""
+    """Return the form of first's rows followed by second's: ``H = Z_b H_a + H_b``."""
     decay = second.tally[DECAY]
     merged = InformationForm(
         decay * first.H + second.H, decay * first.G + second.G,

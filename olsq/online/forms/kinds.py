@@ -1,4 +1,4 @@
-"""The forms by name, and a form from what it was saved as."""
+"""The forms by name, and rebuilding a form from saved arrays."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FORMS: dict[str, Any] = {
 
 
 def restore(description: dict[str, Any], arrays: dict[str, NDArray]) -> Form:
-    """The form that :meth:`Form.describe` and :meth:`Form.arrays` are of."""
+    """Rebuild the form from the results of :meth:`Form.describe` and :meth:`Form.arrays`."""
     kind = FORMS[description["form"]]
     arguments = dict(description["arguments"])
     arguments["precision"] = tuple(arguments["precision"])

@@ -1,4 +1,4 @@
-"""The thresholds of the online solvers, in one place, by the dtype of the state and of the data.
+"""Thresholds of the online solvers, by the dtype of the state and of the data.
 
 None has units: they are ratios, so results do not depend on the units of the data.
 """
@@ -16,7 +16,7 @@ DOUBLE = ("float64", "float64")  # dtypes of a form's stored state and of the da
 
 
 def state_dtype_name(state_dtype: Any) -> str:
-    """The name of a ``state_dtype=``; ValueError unless it is float64 or float32."""
+    """Return the name of a ``state_dtype=``; ValueError unless it is float64 or float32."""
     if type(state_dtype) is str and state_dtype in DOUBLE:  # the usual case, row by row
         return "float64"
     with contextlib.suppress(TypeError, ValueError, SyntaxError):
@@ -58,13 +58,14 @@ class Limits:
 
 
 def limits_for(state: DTypeLike, data: DTypeLike = np.float64) -> Limits:
-    """The limits for a state stored as ``state`` of rows that came as ``data``."""
+    """Return the limits for a state stored as ``state`` with rows given as ``data``."""
     small = np.dtype(state) != np.float64
     return Limits(
         eps=float(np.finfo(state).eps),
         # A copy of a float32 column in other units agrees with it to half a unit in the last place,
         # a sum of two to some: a few units say nothing about a direction.
         coarse=0.0 if np.dtype(data) == np.float64 else 4 * float(np.finfo(np.float32).eps),
+        # float32 states reach rounding at 1e-12; float64 ones keep quotients exact down to 1e-60
         floor=1e-12 if small else 1e-60,
         leverage=1e6,
         inflation=1e8,

@@ -1,4 +1,4 @@
-"""One lock for each object that several threads may use."""
+"""A lock per object, for estimators that several threads share."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 
 class Locked:
-    """An object whose state is changed and read under a lock, which stays behind in copies."""
+    """An object whose state is changed and read under a lock, which copies do not share."""
 
     def _locked(self) -> threading.RLock:  # type: ignore[reportInvalidTypeForm]
-        """Held while the state is changed or read: one object may serve several threads."""
+        """Return the lock to hold while the state is changed or read."""
         lock = self.__dict__.get("_lock")
         # setdefault is atomic, so that two threads get one lock; it is no parameter, so not made
         # in __init__.
@@ -20,7 +20,7 @@ class Locked:
 
 
 def locked(method: Callable[..., Any]) -> Any:
-    """Decorator: a method during which no other thread changes or reads the state."""
+    """Decorate a method so that no other thread changes or reads the state meanwhile."""
 
     @functools.wraps(method)
     def alone(self: Locked, *args: Any, **kwargs: Any) -> Any:

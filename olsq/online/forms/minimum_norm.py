@@ -1,4 +1,4 @@
-"""Minimum-norm coefficients: what is rounding error in a dependence is taken out of it first.
+"""Minimum-norm coefficients, after removing the rounding error of dependent columns.
 
 A column that depends on others does so through a few coefficients.  The rest of them should be zero
 and are rounding error, but in the columns' own units they need not be small: next to a column that
@@ -19,7 +19,7 @@ from olsq.online.forms.triangular_kernels import inverse_diagonals
 
 
 def triangular_inverse(R: NDArray) -> tuple[NDArray, NDArray]:
-    """Inverse of upper triangular R (..., d, d), float64, and the diagonal of ``(R^T R)^-1``."""
+    """Invert upper triangular R (..., d, d), float64; also return diag of ``(R^T R)^-1``."""
     R = np.ascontiguousarray(R)
     if R.ndim == 2:
         return inverse_of_triangle(R)
@@ -31,7 +31,7 @@ def triangular_inverse(R: NDArray) -> tuple[NDArray, NDArray]:
 def solution(
     R: NDArray, z: NDArray, known: NDArray[np.bool_], noise: Any, intercept: bool
 ) -> NDArray:
-    """theta (..., m, d) with ``R theta = z``, of minimum norm (intercept aside).
+    """Solve ``R theta = z`` for theta (..., m, d) of minimum norm (intercept aside).
 
     R (..., d, d) and z (..., m, d) may be many at once, all with the same pivots ``known`` (d,);
     ``noise`` (...) is the relative rounding error of each.
@@ -48,7 +48,9 @@ def solution(
 
 
 def inverse_root(R: NDArray, known: NDArray[np.bool_]) -> NDArray:
-    """B (..., d, rank) with ``B B^T`` the (pseudo-)inverse of ``R^T R``, with pivots ``known``."""
+    """Compute B (..., d, rank) with ``B B^T`` the (pseudo-)inverse of ``R^T R``, by pivots
+    ``known``.
+    """
     if known.all():
         return triangular_inverse(R)[0]
     Q, L, length = row_space(R, known)
@@ -56,7 +58,7 @@ def inverse_root(R: NDArray, known: NDArray[np.bool_]) -> NDArray:
 
 
 def row_space(R: NDArray, known: NDArray[np.bool_]) -> tuple[NDArray, NDArray, NDArray]:
-    """Q (..., d, rank) orthonormal, L and the columns' lengths: ``R_known = (Q L)^T length``."""
+    """Compute Q (..., d, rank) orthonormal, L and the lengths with ``R_known = (Q L)^T length``."""
     length = np.linalg.norm(R, axis=-2)  # columns to unit length first
     length[length == 0] = 1.0
     Q, L = np.linalg.qr(_transposed(R[..., known, :] / length[..., None, :]))
@@ -64,7 +66,7 @@ def row_space(R: NDArray, known: NDArray[np.bool_]) -> tuple[NDArray, NDArray, N
 
 
 def variances(R: NDArray, root: NDArray) -> NDArray:
-    """Diagonal (..., d) of the inverse information, given its root; inf where undetermined."""
+    """Compute the diagonal (..., d) of the inverse information from its root, inf if unknown."""
     variance = (root**2).sum(-1)
     if root.shape[-1] < R.shape[-1]:
         # e_j is estimable iff it lies in the row space of R, on which R^T R B B^T is 1.
@@ -78,7 +80,7 @@ def _transposed(matrices: NDArray) -> NDArray:
 
 
 def null_space(vectors: NDArray, error: NDArray) -> NDArray:
-    """The same space as that of ``vectors`` (k, r), without entries that are rounding error.
+    """Return a basis of the space of ``vectors`` (k, r) without entries that are rounding error.
 
     Columns are combined so that each has a 1 where the others have 0; then an entry in row i that
     is at most ``error[i]`` is set to 0.

@@ -1,4 +1,4 @@
-"""Numba kernels of the minimum-norm solution, which a stream's first rows ask for one by one."""
+"""Numba kernels of the minimum-norm solution, needed row by row at the start of a stream."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from olsq.online.forms.triangular_kernels import inverse_diagonal
 
 @kernel(forceinline=True, strict=True)
 def length(x):
-    """Euclidean norm of x, whose squares may overflow."""
+    """Compute the Euclidean norm of x, whose squares may overflow."""
     largest, total = 0.0, 0.0
     for k in range(x.shape[0]):
         largest = max(largest, abs(x[k]))
@@ -25,7 +25,7 @@ def length(x):
 
 @kernel(forceinline=True)
 def take_out_rounding(T, F, noise):
-    """Take the rounding error out of columns F (r, f) that depend on those of the triangle T.
+    """Remove rounding error from columns F (r, f) that depend on those of the triangle T.
 
     Column j is ``T b``.  An error of ``noise`` times the column's length makes errors of
     ``noise |F_j| |row i of T^-1|`` in b_i: what is smaller is not told from zero.
@@ -56,7 +56,8 @@ def take_out_rounding(T, F, noise):
 
 @kernel(forceinline=True)
 def to_triangle(T, F, tau):
-    """Householder reflections from the right that leave ``[T 0]`` of ``[T F]``, bottom row first.
+    """Apply Householder reflections from the right that leave ``[T 0]`` of ``[T F]``, bottom row
+    first.
 
     Row i of F receives what is left of the i-th reflection ``1 - tau_i (1, v)^T (1, v)`` (Golub &
     Van Loan 2013, 5.4.6, on a factor that is upper trapezoidal already).
@@ -110,7 +111,7 @@ def add_solution(T, V, tau, rest, u, g):
 
 @kernel()
 def minimum_norm(R, z, known, noise, first, theta):
-    """theta (b, m, d) with ``R theta = z`` of minimum norm, for each R (b, d, d), z (b, m, d).
+    """Solve ``R theta = z`` with minimum norm, for each R (b, d, d), z and theta (b, m, d).
 
     ``known`` (d,) says which pivots are not zero, ``noise`` (b,) is the relative rounding error.
     With ``first`` = 1 coefficient 0, which must be known, is an intercept: no part of the norm.

@@ -23,7 +23,9 @@ from olsq.online.forms.square_root_kernels import DECAY, absorb_squares, add_squ
 
 @kernel(forceinline=True)
 def gram_factor(A, S, leverage):
-    """S (b, b) = lower L with ``L L^T = I + A^T A``; False where a leverage is beyond the bound."""
+    """Factorise ``I + A^T A = L L^T`` into S (b, b), lower; False where a leverage exceeds the
+    bound.
+    """
     d, b = A.shape
     for i in range(b):
         for j in range(i + 1):
@@ -49,7 +51,7 @@ def gram_factor(A, S, leverage):
 
 @kernel(forceinline=True)
 def weigh_rows(columns, gates, weights, t, b, floor, root_w, decay):
-    """Fill root_w, decay (b,) for rows t..t+b; whether one factor serves them all."""
+    """Fill root_w, decay (b,) for rows t..t+b; return whether one factor serves them all."""
     product = 1.0
     for i in range(b):
         gate, weight = gates[t + i], weights[t + i]
@@ -104,6 +106,7 @@ def update_in_blocks(
         whiten(R, A)
         if not gram_factor(A, S, leverage):
             return t
+        # e_t = y_t - theta . x_t before the block, then eps = L^-1 e~ for the rows within it
         solve(R, G, theta)
         for target in range(m):
             for i in range(block):
@@ -138,7 +141,7 @@ def update_in_blocks(
 
 @kernel(forceinline=True)
 def absorb_moments(H, X, root_w, gates, t, block):
-    """``H = Z (H + K~^T K~)`` for the rows K~ of a block and the product Z of its gates."""
+    """Update ``H = Z (H + K~^T K~)`` for the rows K~ of a block and the product Z of its gates."""
     d, decay = H.shape[0], 1.0
     for i in range(block):
         decay *= gates[t + i]

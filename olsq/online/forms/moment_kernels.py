@@ -25,7 +25,7 @@ GAP = 1e-4
 
 @kernel(forceinline=True)
 def effective_gate(gate, columns, floor):
-    """The gate, or the smallest that keeps one column at ``floor`` x its last excited level.
+    """Return the gate, or the smallest that keeps one column at ``floor`` x its last excited level.
 
     Only a gap or an absence of any excitation gets there; forgetting on would end in underflow.
     A gate of exactly 0 is a reset, and is obeyed.
@@ -44,7 +44,7 @@ def effective_gate(gate, columns, floor):
 
 @kernel(forceinline=True)
 def next_gap(gates, start, stop):
-    """The first row of start..stop with a gate that leaves little, or nothing; else stop."""
+    """Find the first row of start..stop whose gate leaves little, or nothing; else return stop."""
     for t in range(start, min(stop, gates.shape[0])):
         if gates[t] < GAP:
             return t
@@ -53,7 +53,7 @@ def next_gap(gates, start, stop):
 
 @kernel(forceinline=True)
 def sinks(gate, columns, floor):
-    """Whether this gate would bring a column below ``floor`` x its last excited level."""
+    """Test whether this gate would bring a column below ``floor`` x its last excited level."""
     below = 0
     for j in range(columns.shape[1]):
         below += 1 if gate * columns[0, j] < floor * columns[1, j] else 0
@@ -62,7 +62,7 @@ def sinks(gate, columns, floor):
 
 @kernel(forceinline=True)
 def fill_shares(gate, columns, floor, shares):
-    """What is left of each column's information: the gate, or what keeps it at its floor.
+    """Compute the share left of each column's information: the gate, or what keeps it at its floor.
 
     Forgetting on would end in denormal numbers, whose quotients are no coefficients.  A row and a
     column of H keep the larger share of their two: all that is held is 1e-60 of what it was, so
@@ -77,7 +77,7 @@ def fill_shares(gate, columns, floor, shares):
 
 @kernel(forceinline=True)
 def gates_and_counts(columns, tally, X, gates, weights, floor, effective, left):
-    """Fill ``effective`` with the gates after the floor, and bring columns and tally forward.
+    """Fill ``effective`` with the gates after the floor, and update columns and tally.
 
     ``left`` (d,) receives what all rows leave of each column.  Returns whether a column was held
     at its floor: without one all of ``left`` is the product of the gates.
@@ -117,7 +117,7 @@ def gates_and_counts(columns, tally, X, gates, weights, floor, effective, left):
 
 @kernel(forceinline=True)
 def factorise(H, ridge, decay, lost, R):
-    """Upper Cholesky factor of ``H + decay * ridge`` into R; False if it is singular to rounding.
+    """Factorise ``H + decay * ridge`` = R^T R; return False if it is singular to rounding.
 
     A pivot counts as lost when no more than ``lost`` of its diagonal entry is left.
     """
@@ -146,7 +146,7 @@ def factorise(H, ridge, decay, lost, R):
 
 @kernel(forceinline=True)
 def solve(R, G, theta):
-    """theta (m, d) with ``R^T R theta_l = g_l``."""
+    """Solve ``R^T R theta_l = g_l`` for theta (m, d)."""
     d, m = R.shape[0], G.shape[0]
     z = G.copy()
     for target in range(m):
@@ -164,7 +164,7 @@ def update_solving(
     H, G, squares, columns, tally, spread, theta, ridge, discounted, X, Y, gates, weights, start,
     stop, limits, residual, trace,
 ):  # fmt: skip
-    """Absorb rows one at a time with the coefficients solved for after each.
+    """Absorb rows one at a time and solve for the coefficients after each.
 
     ``theta`` must hold the coefficients before row ``start``.  Returns (t, solved): if not
     solved, row t - 1 was absorbed but the system is singular: the caller finishes that row.
@@ -202,6 +202,7 @@ def update_solving(
                 leverage = 0.0
                 for k in range(d):
                     leverage += p[k] * p[k]
+            # recursive residual: e sqrt(w gamma / (gamma + w x.P x))
             share = weight * gate / (gate + weight * leverage) if weight * gate > 0 else 0.0
             for target in range(m):
                 recursive[t, target] = residual[t, target] * math.sqrt(share)

@@ -1,4 +1,4 @@
-"""From moments to a form, and the checks of moments given by a user.
+"""Check moments given by a user, and build a form from them.
 
 Moments are ``gram = sum w x x^T`` (d, d) and ``cross = sum w y x^T`` (m, d), forgotten like the
 data; column 0 is the intercept's, a regressor of ones, where there is one.  A discounted ridge is
@@ -22,7 +22,7 @@ from olsq.online.forms.square_root_kernels import COUNT
 from olsq.online.rows.options import check_forget
 from olsq.problem import Moments
 
-ASSUMED_ROWS = 10_000  # that singular moments are the sum of
+ASSUMED_ROWS = 10_000  # number of rows assumed behind singular moments
 
 
 def check(moments: Any, fit_intercept: bool) -> Moments:
@@ -70,7 +70,7 @@ def switch_from(
     moments: Moments, method: str, ridge: NDArray, *, intercept: bool, discounted: bool,
     solving: bool, precision: tuple[str, str], sandwich: bool = False,
 ) -> FormSwitch:  # fmt: skip
-    """The state that goes on from checked moments; ``ridge`` (d,) is zero if they hold it.
+    """Build the state that continues from checked moments; ``ridge`` (d,) is zero if they hold it.
 
     The loss is unknown and infinite, until a gate of 0 forgets it.
     """
@@ -109,7 +109,7 @@ def switch_from(
 
 
 def factor(A: NDArray, G: NDArray, eps: float) -> tuple[NDArray, NDArray, float]:
-    """R (d, d) upper triangular and z (m, d) with ``R^T R = A`` and ``z R = G``.
+    """Factorise ``R^T R = A`` with R (d, d) upper triangular, and solve ``z R = G`` for z (m, d).
 
     The Cholesky factor where A is nonsingular; else made from its eigenvectors above rounding, and
     row j of R is zero where column j depends on those before it.  ``eps`` is the precision that A
@@ -152,7 +152,8 @@ def factor(A: NDArray, G: NDArray, eps: float) -> tuple[NDArray, NDArray, float]
 
 
 def _triangularise(X: NDArray, Y: NDArray, noise: float) -> tuple[NDArray, NDArray]:
-    """R (d, d) and z (m, d) from observations X (r, d), Y (r, m), by Householder reflections.
+    """Triangularise observations X (r, d), Y (r, m) to R (d, d), z (m, d) by Householder
+    reflections.
 
     X has columns of unit length.  A column with no more than ``noise`` left of it depends on those
     before it, and what is left is error.  (Rotating the rows in one at a time, as a stream does,
@@ -181,7 +182,9 @@ _INDEFINITE = (
 
 
 def merge(first: Moments, second: Moments, forget: Any) -> Moments:
-    """``forget * first + second`` for NumPy moments; a gate of 0 drops even what is not finite."""
+    """Return ``forget * first + second`` for NumPy moments; a gate of 0 drops non-finite entries
+    too.
+    """
     first, second = (Moments(*map(np.asarray, pair)) for pair in (first, second))
     for name, a, b in zip(Moments._fields, first, second, strict=True):
         if a.shape[-2:] != b.shape[-2:]:

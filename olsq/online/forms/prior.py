@@ -1,4 +1,4 @@
-"""What is known before the first row: a normal prior of the coefficients, as a state to start from.
+"""A normal prior of the coefficients as a state to start from.
 
 A prior of mean mu and covariance ``sigma2 C`` is the information ``C^-1`` about mu.  As the factor
 R with ``R^T R = C^-1`` it is k rows of regressors with the targets ``R mu``, which are fitted
@@ -25,7 +25,7 @@ WANTED = "prior must be a pair (mean, covariance) or olsq.Moments"
 
 
 def factor_of(prior: Any, intercept: bool) -> tuple[NDArray, NDArray, bool]:
-    """R (k, k) upper triangular with ``R^T R`` the prior's information, and z = R mu (m, k).
+    """Return R (k, k) upper triangular with ``R^T R`` the prior's information, and z = R mu (m, k).
 
     Third, whether the mean is for one target, a vector.  Raises ValueError or TypeError for what is
     no prior.
@@ -64,7 +64,7 @@ def factor_of(prior: Any, intercept: bool) -> tuple[NDArray, NDArray, bool]:
 
 
 def _root_of_inverse(covariance: NDArray) -> NDArray[np.float64]:
-    """R upper triangular with ``R^T R`` the inverse; an infinite variance has no information."""
+    """Compute R with ``R^T R`` the inverse of ``covariance``; an infinite variance adds nothing."""
     variance = np.diagonal(covariance)
     known = np.isfinite(variance)
     inside = covariance[np.ix_(known, known)]
@@ -101,7 +101,7 @@ def switch_from(
     R: NDArray, z: NDArray, method: str, *, intercept: bool, solving: bool,
     precision: tuple[str, str],
 ) -> FormSwitch:  # fmt: skip
-    """The state that has learnt the rows of R (k, k) with the targets z (m, k)."""
+    """Build the state that has learned the rows of R (k, k) with the targets z (m, k)."""
     m, rows = z.shape[0], np.count_nonzero(np.diagonal(R))
     columns, tally, loss, held, spread = counters((R**2).sum(0), m)
     tally[[COUNT, COUNT_SQUARED, WEIGHT]] = rows

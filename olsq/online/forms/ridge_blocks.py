@@ -1,4 +1,4 @@
-"""Numba kernels: what a fixed ridge changes in the residuals of a block of rows that forget.
+"""Numba kernels: the correction of a block's residuals for a ridge that is not forgotten.
 
 With zeta_t the product of the block's gates up to row t, a fixed ridge Lambda has ``M_t = zeta_t
 H_0 + sum_i (zeta_t / zeta_i) w_i x_i x_i^T + Lambda``, while one factor of ``H_0 + c Lambda`` gives
@@ -17,13 +17,13 @@ import numpy as np
 
 from olsq.kernels.kernel import kernel
 
-SMALLEST = 16  # coefficients; below, factors are as quick
-ROUNDING = 4e-16
+SMALLEST = 16  # coefficients; measured: below, a factorisation for each row is as fast
+ROUNDING = 4e-16  # relative change at convergence: two units in the last place
 
 
 @kernel(forceinline=True)
 def whiten(R, A):
-    """A = R^-T A for R (d, d) upper triangular and A (d, b), a column for every row of a block."""
+    """Solve A = R^-T A for R (d, d) upper triangular and A (d, b), a column per row of a block."""
     d, b = A.shape
     for k in range(d):
         inverse = 1.0 / R[k, k]
@@ -37,7 +37,7 @@ def whiten(R, A):
 
 @kernel(forceinline=True)
 def unwhiten(R, A):
-    """A = R^-1 A."""
+    """Solve A = R^-1 A for R (d, d) upper triangular and A (d, b)."""
     d, b = A.shape
     for k in range(d - 1, -1, -1):
         inverse = 1.0 / R[k, k]
@@ -51,7 +51,7 @@ def unwhiten(R, A):
 
 @kernel(forceinline=True)
 def gain_columns(R, L, A):
-    """A (d, b) = R^-T K~^T becomes N^T with ``N = L^-1 K~ (R^T R)^-1``, L (b, b) lower."""
+    """Replace A (d, b) = R^-T K~^T by N^T with ``N = L^-1 K~ (R^T R)^-1``, L (b, b) lower."""
     d, b = A.shape
     B = np.empty((b, d))  # turned, so that the inner loops run along memory
     for i in range(b):
@@ -73,7 +73,7 @@ def gain_columns(R, L, A):
 
 @kernel(forceinline=True)
 def products_before(N, Z, T):
-    """T[i, t] = column i of N times column t of Z for i < t, both (d, b); 0 elsewhere."""
+    """Compute T[i, t] = column i of N times column t of Z for i < t, both (d, b); 0 elsewhere."""
     d, b = N.shape
     for i in range(b):
         for t in range(b):
@@ -92,7 +92,7 @@ def products_before(N, Z, T):
 
 @kernel(forceinline=True)
 def subtract_products(N, T, Z):
-    """Z -= N T for N (d, b) and T (b, b)."""
+    """Subtract N T from Z for N (d, b) and T (b, b)."""
     d, b = N.shape
     for k in range(d):
         for i in range(0, b - 3, 4):
@@ -107,7 +107,7 @@ def subtract_products(N, T, Z):
 
 @kernel(forceinline=True)
 def correct_residuals(R, L, A, ridge, c, root_w, decay, theta, eps, residual, start):
-    """Give residuals start.. of a block what the fixed ridge changes; False where that takes long.
+    """Correct residuals start.. of a block for the fixed ridge; return False where that takes long.
 
     A (d, b) = R^-T K~^T is destroyed; root_w, decay (b,) as in ``moment_blocks``, theta (m, d) the
     coefficients before the block and eps (m, b) the errors that its factor gives.
@@ -130,6 +130,7 @@ def correct_residuals(R, L, A, ridge, c, root_w, decay, theta, eps, residual, st
     for t in range(b):
         change[t] = delta[t] * delta[t] * size[t]
     settled = False
+    # one step: Z = P_t Lambda W, then W = -delta (U + Z / zeta)
     for step in range(steps):
         for k in range(d):
             for t in range(b):

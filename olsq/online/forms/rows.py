@@ -1,4 +1,4 @@
-"""What flows into a form (checked rows) and what may flow out of it (a trace of its states)."""
+"""Input and output of a form: checked rows, and a trace of the states after them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import DTypeLike, NDArray
 
 
 def read_only(array: NDArray) -> NDArray:
-    """A view that cannot be written.
+    """Return a view that cannot be written.
 
     Numba compiles a kernel anew where an argument may be written and where it may not: a frame's
     columns may not, an array's may.  What kernels only read is given to them in one way.
@@ -36,7 +36,7 @@ class Rows(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """The state after each row.  Empty arrays mean that no trace is wanted.
+    """The states after each row; empty arrays mean that no trace is wanted.
 
     coef (n, m, d); variance (n, d) the diagonal of the inverse information; loss (n, m);
     counts (n, 6): the tally (see ``square_root_kernels``), the rank and ``tr(P S)``;
@@ -62,11 +62,11 @@ class Trace(NamedTuple):
         )  # fmt: skip
 
     def first(self, n: int) -> Trace:
-        """The first n rows of the arrays."""
+        """Slice the arrays to their first n rows."""
         return Trace(*(a[:n] for a in self))
 
     def write(self, t: int, form: Any) -> None:
-        """Everything but the recursive residual, from a form's own reading."""
+        """Write the state of a form at row t, all but the recursive residual."""
         self.coef[t], self.loss[t], used = form.coefficients(), form.loss, 0.0
         if len(self.variance):
             self.variance[t] = form.inverse_diagonal()
@@ -89,7 +89,7 @@ class Trace(NamedTuple):
 
 
 def forgotten(loss: NDArray, decay: float) -> NDArray:
-    """``decay * loss``; nothing of an unknown (infinite) loss is left after a decay of 0."""
+    """Return ``decay * loss``; an unknown (infinite) loss is dropped by a decay of 0."""
     return decay * loss if decay > 0 else np.zeros_like(loss)
 
 

@@ -63,13 +63,13 @@ class SquareRootForm(Form):
         )  # fmt: skip
 
     def widen(self) -> None:
-        """Bring R, z and spread to float64 before an update."""
+        """Convert R, z and spread to float64 before an update."""
         self.R, self.z, self.spread = (
             a.astype(np.float64, copy=False) for a in (self.R, self.z, self.spread)
         )
 
     def narrow(self) -> None:
-        """Store R, z and spread in the precision asked for after an update."""
+        """Convert R, z and spread to the stored precision after an update."""
         if self.precision[0] != "float64":
             self.R, self.z, self.spread = (
                 clip_to(a, self.precision[0]) for a in (self.R, self.z, self.spread)
@@ -129,13 +129,15 @@ class SquareRootForm(Form):
         return None
 
     def _project(self, x: NDArray) -> tuple[int, NDArray, NDArray]:
-        """First new direction of x or -1, ``p = R^-T x``, and the noise level of each x_j."""
+        """Return the first new direction of x or -1, ``p = R^-T x``, and the noise level of each
+        x_j.
+        """
         p, noise = np.empty_like(x), np.abs(x)
         level = kernels.noise_level(self.limits.square_root, x.size, self.tally)
         return triangular.forward_solve(self.R, x.copy(), p, self.columns, level, noise), p, noise
 
     def absorb_factor(self, R: NDArray, z: NDArray) -> None:
-        """Absorb every row of another factor as if it were an observation."""
+        """Absorb every row of another factor as an observation."""
         known = np.diagonal(R) != 0
         X, Y = np.ascontiguousarray(R[known]), np.ascontiguousarray(z.T[known])
         n, (m, d) = X.shape[0], self.z.shape
@@ -145,7 +147,7 @@ class SquareRootForm(Form):
         self.spread = own
 
     def remove_observation(self, j: int, size: float) -> None:
-        """Take the observation ``size * theta_j = 0`` out again."""
+        """Remove the observation ``size * theta_j = 0``."""
         d, m = self.R.shape[0], self.z.shape[0]
         row = np.zeros(d)
         row[j] = 1.0
@@ -169,7 +171,7 @@ class SquareRootForm(Form):
         return int(np.count_nonzero(np.diagonal(self.R)))
 
     def coefficients(self) -> NDArray:
-        """theta (m, d) in float64; of minimum norm (intercept aside) where undetermined."""
+        """Return theta (m, d) in float64, of minimum norm (intercept aside) where undetermined."""
         R, z = self.R.astype(np.float64), self.z.astype(np.float64)
         if self.full_rank:
             theta = np.empty_like(z)
@@ -178,7 +180,7 @@ class SquareRootForm(Form):
         return solution(R, z, np.diagonal(R) != 0, self._noise, self.intercept)
 
     def determined(self) -> NDArray[np.bool_]:
-        """Which coefficients the data (and the ridge) determine uniquely (d,).
+        """Mask (d,) of the coefficients that the data (and the ridge) determine uniquely.
 
         A coefficient that wind-up protection holds at its last value is not: its information is
         within a factor of ten of the level at which it is held.
@@ -190,17 +192,19 @@ class SquareRootForm(Form):
         return kernels.noise_level(self.limits.square_root, self.R.shape[0], self.tally)
 
     def _inverse_root(self) -> NDArray:
-        """B (d, rank) with ``B B^T`` the (pseudo-)inverse information."""
+        """Compute B (d, rank) with ``B B^T`` the (pseudo-)inverse information."""
         R = self.R.astype(np.float64)
         return inverse_root(R, np.diagonal(R) != 0)
 
     def _row_space(self) -> tuple[NDArray, NDArray, NDArray]:
-        """Q (d, rank) orthonormal, L and the columns' lengths with ``R_known = (Q L)^T length``."""
+        """Compute Q (d, rank) orthonormal, L and the columns' lengths with ``R_known = (Q L)^T
+        length``.
+        """
         R = self.R.astype(np.float64)
         return row_space(R, np.diagonal(R) != 0)
 
     def inverse_diagonal(self) -> NDArray:
-        """Diagonal of the inverse information (d,); inf where a coefficient is undetermined."""
+        """Return the diagonal of the inverse information (d,); inf where undetermined."""
         variance = variances(self.R.astype(np.float64), self._inverse_root())
         d, limits = variance.size, self.limits.square_root
         now, excited = self.columns
@@ -210,7 +214,7 @@ class SquareRootForm(Form):
         return variance
 
     def sandwich(self) -> tuple[NDArray, float]:
-        """Diagonal (d,) of ``P S P``, inf where undetermined, and ``tr(P S)``."""
+        """Return the diagonal (d,) of ``P S P``, inf where undetermined, and ``tr(P S)``."""
         root = self._inverse_root()
         half = self.spread.astype(np.float64) @ root
         diagonal = ((half @ root.T) ** 2).sum(0)
@@ -238,7 +242,7 @@ class SquareRootForm(Form):
         return solve_triangular(L, W.T, trans=1).T @ Q.T / length
 
     def is_held(self, X: NDArray, leverage: NDArray) -> NDArray[np.bool_]:
-        """As :func:`kernels.is_held` for a coefficient, which is what x = e_j asks for."""
+        """Mask the rows held by wind-up protection, as :func:`kernels.is_held` does for x = e_j."""
         if self.tally[DECAY] >= 1:
             return super().is_held(X, leverage)
         (now, excited), pin = self.columns, 40 * self._noise
@@ -253,8 +257,9 @@ class SquareRootForm(Form):
 
 
 def counters(diagonal: NDArray, n_targets: int, sandwich: bool = False) -> tuple[NDArray, ...]:
-    """``columns``, ``tally``, ``loss``, ``held`` and ``spread`` before any row, of an information
-    matrix with this diagonal (d,)."""
+    """Return ``columns``, ``tally``, ``loss``, ``held`` and ``spread`` before any row, for an
+    information matrix with this diagonal (d,).
+    """
     d = diagonal.size if sandwich else 0
     return (
         np.array([diagonal, diagonal], np.float64),
@@ -266,14 +271,16 @@ def counters(diagonal: NDArray, n_targets: int, sandwich: bool = False) -> tuple
 
 
 def merged_tally(first: NDArray, second: NDArray) -> NDArray:
-    """The tally of second's rows after first's."""
+    """Return the tally of first's rows followed by second's."""
     decay = second[DECAY]
     tally = np.array([decay, decay**2, decay, decay]) * first
     return tally + np.where(np.arange(tally.size) == DECAY, 0.0, second)
 
 
 def merged_spread(first: NDArray, second: NDArray, decay: float) -> NDArray:
-    """The factor of second's squared weights after first's: ``S = decay^2 S_a + S_b``."""
+    """Return the factor of squared weights of first's rows then second's: ``S = decay^2 S_a +
+    S_b``.
+    """
     spread = decay * first.astype(np.float64)
     ones = np.ones(second.shape[0])
     kernels.absorb_squares(spread, second.astype(np.float64), ones, ones, 0, ones.size)
@@ -281,7 +288,7 @@ def merged_spread(first: NDArray, second: NDArray, decay: float) -> NDArray:
 
 
 def merge(first: SquareRootForm, second: SquareRootForm, ridge: NDArray) -> SquareRootForm:
-    """The form that saw first's rows and then second's; the ridge must be counted once.
+    """Return the form of first's rows followed by second's; the ridge is counted once.
 
     ``H = Z_b H_a + (H_b - Z_b Lambda)`` with Z_b the product of second's gates: the rows of
     second's factor are absorbed like observations, then its copy of the ridge is taken out.

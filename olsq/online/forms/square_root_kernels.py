@@ -103,7 +103,7 @@ def keep_determined(R, z, columns, pin, floor, theta, x, y, noise):
 
 @kernel(forceinline=True)
 def add_square(columns, k, gate, square):
-    """Bring column k's squared length forward by one row."""
+    """Update column k's squared length by one row."""
     columns[0, k] = gate * columns[0, k] + square
     if square > 0:
         columns[1, k] = columns[0, k]
@@ -139,7 +139,7 @@ def absorb_squares(spread, X, gates, weights, start, stop):
 
 @kernel(forceinline=True)
 def sandwich_diagonal(spread, inverse, out):
-    """Diagonal of ``P S P`` into ``out``; returns ``tr(P S)``.
+    """Compute the diagonal of ``P S P`` into ``out``; return ``tr(P S)``.
 
     ``spread^T spread = S`` and ``inverse inverse^T = P``, both upper triangular.
     """
@@ -177,7 +177,7 @@ def record(trace, t, theta, loss, tally, rank, used):
 
 @kernel(forceinline=True)
 def record_counts(counts, t, tally, rank, used):
-    """Write what an estimate rests on after row t."""
+    """Write the counts that an estimate rests on after row t."""
     for k in range(tally.shape[0]):
         counts[t, k] = tally[k]
     counts[t, RANK], counts[t, USED] = rank, used
@@ -185,7 +185,7 @@ def record_counts(counts, t, tally, rank, used):
 
 @kernel(forceinline=True)
 def is_held(variance, now, excited, limits, d, tally):
-    """Whether a coefficient's information is within ten times the level where it is held.
+    """Test whether a coefficient's information is within ten times the level where it is held.
 
     ``now``, ``excited`` are the two entries of ``columns``; nothing is held without forgetting.
     """
@@ -197,7 +197,7 @@ def is_held(variance, now, excited, limits, d, tally):
 
 @kernel(forceinline=True)
 def absorb(R, z, columns, tally, loss, row, targets, gate, weight, limits, noise, x, y, theta):
-    """Forget, rotate one row in, and hold what would otherwise be lost; returns how many held."""
+    """Forget, rotate one row in, and hold what would be lost; return how many were held."""
     d, m = R.shape[0], z.shape[0]
     root_weight = math.sqrt(weight)
     for k in range(d):
@@ -219,7 +219,7 @@ def absorb(R, z, columns, tally, loss, row, targets, gate, weight, limits, noise
 
 @kernel(forceinline=True)
 def noise_level(limits, d, tally):
-    """Relative rounding error of a rotated regressor.
+    """Compute the relative rounding error of a rotated regressor.
 
     d rotations of the row itself, and R's own error: one rounding a row, which add up like a
     random walk over the rows that count.  On top of it what the row came with.
@@ -294,7 +294,7 @@ def update(
 
 @kernel(forceinline=True)
 def downdate(R, z, loss, p, x, y, targets, root_weight, remaining):
-    """Take a row out again (LINPACK's downdate), given ``R^T p = root_weight * row``.
+    """Remove a row (LINPACK's downdate), given ``R^T p = root_weight * row``.
 
     With ``remaining = 1 - |p|^2`` (0 if the row was all that was known) rotations take
     (p, sqrt(remaining)) to (0, 1); the same rotations take [R; 0] to [R without the row; row].

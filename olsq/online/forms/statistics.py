@@ -1,4 +1,4 @@
-"""Noise variance and standard errors from what a form remembers."""
+"""Noise variance and standard errors from a form's counters."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def statistics(
     sigma2: NDArray,
     stderr: NDArray,
 ) -> None:
-    """Estimates of the noise variance and standard errors of the coefficients, for n states.
+    """Estimate the noise variance and the standard errors of the coefficients of n states.
 
     "posterior" (``sandwich`` is empty): sigma2 (n, m) receives the weighted residual sum of squares
     over ``rows - k squared / rows``, where ``rows`` is the forgotten number of rows, ``squared``
@@ -84,7 +84,7 @@ def fill_statistics(loss, coef, variance, sandwich, counts, ridge, discounted, s
 
 @kernel(forceinline=True)
 def _coefficients(counts, variance, decay, ridge):
-    """The effective number of coefficients, ``rank - tr(Lambda P)``; variance (d,) is P's."""
+    """Compute the effective number of coefficients, ``rank - tr(Lambda P)``; P by its diagonal."""
     prior = 0.0
     for j in range(ridge.shape[0]):
         held = decay * ridge[j] * variance[j]
@@ -94,7 +94,7 @@ def _coefficients(counts, variance, decay, ridge):
 
 
 class Counts(NamedTuple):
-    """How much an estimate rests on; numbers that all targets of a form share."""
+    """Counts that an estimate rests on, shared by all targets of a form."""
 
     rows: float  # forgotten number of rows
     squared: float  # the same with squared forgetting weights
@@ -113,7 +113,7 @@ class Counts(NamedTuple):
 
 
 def counts_of(form: Form, ridge: NDArray, discounted: bool) -> Counts:
-    """The counts behind the statistics of a form."""
+    """Return the counts behind the statistics of a form."""
     decay = float(form.tally[DECAY]) if discounted else 1.0
     counts = np.array([*form.tally, form.rank])
     effective = float(_coefficients(counts, form.inverse_diagonal(), decay, ridge))
@@ -124,8 +124,9 @@ def counts_of(form: Form, ridge: NDArray, discounted: bool) -> Counts:
 def objective_of(
     form: Form, target: int, ridge: NDArray, discounted: bool
 ) -> tuple[float, float]:
-    """Weighted sums of squares of one target: of the residuals, and of y about what an intercept
-    alone (or 0, without one) would predict."""
+    """Return two weighted sums of squares of one target: of the residuals, and of y about the
+    prediction of an intercept alone (about 0 without one).
+    """
     decay = float(form.tally[DECAY]) if discounted else 1.0
     penalty = float(ridge @ form.coefficients()[target] ** 2)
     residual = max(float(form.loss[target]) - decay * penalty, 0.0)
@@ -135,7 +136,7 @@ def objective_of(
 def statistics_of(
     form: Form, ridge: NDArray, discounted: bool, sandwich: bool
 ) -> tuple[NDArray, NDArray]:
-    """sigma2 (m,) and standard errors (m, d) of a form, the intercept's first if there is one."""
+    """Return sigma2 (m,) and standard errors (m, d) of a form, the intercept's first if any."""
     m, d = form.loss.shape[0], ridge.shape[0]
     trace = Trace.empty(1, m, d, sandwich)
     trace.write(0, form)

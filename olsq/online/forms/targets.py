@@ -1,4 +1,4 @@
-"""Several targets that miss different rows: one factor for every history.
+"""Groups of targets that miss different rows: one factor for every history.
 
 A row whose k-th target is missing is no sample for target k, and one for the others.  Targets that
 have missed the same rows share a factor; when a call holds a row that some of them miss, the
@@ -25,7 +25,7 @@ class Engine(Protocol):
     def form(self) -> Form: ...
     @property
     def positions(self) -> bool:
-        """Whether a row that cannot be learnt takes a place."""
+        """Whether a row that cannot be learned takes a place in the window."""
         ...
 
     def copy(self) -> Engine: ...
@@ -44,7 +44,7 @@ class Group(NamedTuple):
 
 
 class TargetGroups:
-    """Engines for groups of targets; together they learn all targets.
+    """Engines for groups of targets, which together learn all targets.
 
     Where targets may not part (``parting`` is False) there is one group.
     """
@@ -55,12 +55,12 @@ class TargetGroups:
 
     @classmethod
     def together(cls, engine: Engine, n_targets: int, parting: bool) -> TargetGroups:
-        """One engine for all targets, to begin with."""
+        """Start with one engine for all targets."""
         return cls([Group(np.arange(n_targets), engine)], parting)
 
     @property
     def engine(self) -> Engine:
-        """The engine of the first group: for what all groups have in common."""
+        """The engine of the first group, for what all groups have in common."""
         return self.groups[0].engine
 
     @property
@@ -77,19 +77,19 @@ class TargetGroups:
         return TargetGroups(groups, self.parting)
 
     def by_target(self, read: Callable[[Form], NDArray]) -> NDArray:
-        """``read`` of the forms, (m, ...), in the order of the targets."""
+        """Return ``read`` of the forms, (m, ...), in the order of the targets."""
         if len(self.groups) == 1:
             return read(self.form)
         order = np.argsort(np.concatenate([group.targets for group in self.groups]))
         return np.concatenate([read(form) for form in self.forms])[order]
 
     def for_each(self, read: Callable[[Form], Any]) -> NDArray:
-        """``read``, which is one for all targets of a form, as an array (m, ...)."""
+        """Return ``read``, one value for all targets of a form, as an array (m, ...)."""
         entries = [(target, read(g.engine.form)) for g in self.groups for target in g.targets]
         return np.array([entry for _, entry in sorted(entries, key=lambda pair: pair[0])])
 
     def split(self, usable: NDArray[np.bool_]) -> TargetGroups:
-        """Groups whose targets miss the same rows of ``usable`` (n, m); copies where they part."""
+        """Split groups whose targets miss different rows of ``usable`` (n, m); these get copies."""
         if usable.ndim == 1:
             return self
         groups = []
@@ -142,7 +142,7 @@ class TargetGroups:
 
 
 def select(engine: Engine, targets: NDArray[np.int64]) -> Engine:
-    """A copy of an engine for some of its targets."""
+    """Copy an engine for some of its targets."""
     engine = engine.copy()
     for part in (engine, engine.form):
         for name, axis in getattr(part, "PER_TARGET", {}).items():
@@ -154,7 +154,7 @@ def select(engine: Engine, targets: NDArray[np.int64]) -> Engine:
 def merge(
     first: TargetGroups, second: TargetGroups, merge_engines: Callable[[Any, Any], Engine]
 ) -> TargetGroups:
-    """Targets that shared a history in both share one now."""
+    """Merge the engines; targets that shared a history in both share one now."""
     if not first.parting:
         engine = merge_engines(first.engine, second.engine)
         return TargetGroups.together(engine, len(first.groups[0].targets), False)

@@ -32,6 +32,8 @@ def forward_solve(R, x, p, columns, tolerance, noise):
                 else:
                     noise[j] = math.inf  # nothing but rounding error can be left here
             continue
+        # p_j = (x_j - sum_{i<j} R_ij p_i) / R_jj, the sum subtracted from the tail as p_j becomes
+        # known
         pj = x[j] / pivot
         p[j] = pj
         size += pj * pj
@@ -60,7 +62,7 @@ def back_substitute(R, z, theta):
 
 @kernel(forceinline=True)
 def inverse_diagonal(R, inverse, out):
-    """Diagonal of ``(R^T R)^-1``: squared row lengths of the triangular inverse.
+    """Compute the diagonal of ``(R^T R)^-1``: squared row lengths of the triangular inverse.
 
     All pivots must be nonzero; ``inverse`` (d, d) is scratch.  Rows are combined whole, from the
     last upwards, so that the inner loops run along memory.
@@ -86,7 +88,7 @@ def inverse_diagonal(R, inverse, out):
 
 @kernel()
 def inverse_diagonals(R, inverse, out):
-    """:func:`inverse_diagonal` of every R (b, d, d), into inverse (b, d, d) and out (b, d)."""
+    """Compute :func:`inverse_diagonal` of every R (b, d, d) into inverse (b, d, d), out (b, d)."""
     b, d, _ = R.shape
     if R.shape != (b, d, d) or inverse.shape != R.shape or out.shape != (b, d):
         raise ValueError("inverse and out do not have shapes that fit R")

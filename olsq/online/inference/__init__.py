@@ -1,1 +1,1 @@
-"""What a fitted estimator says about new rows and about its coefficients."""
+"""Inference with a fitted estimator: predictions, standard errors, tests, summaries, draws."""

@@ -1,4 +1,4 @@
-"""What an estimator can be asked about its rows: coefficients, statistics, moments."""
+"""Attributes of a fitted estimator: coefficients, statistics, moments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from olsq.problem import Moments
 
 
 class FittedAttributes(Locked):
-    """Attributes of a fitted estimator, computed from its engine when asked."""
+    """Attributes of a fitted estimator, computed from its engine when read."""
 
     ridge_mode: str = "discounted"
     cov: str = "posterior"
@@ -34,7 +34,7 @@ class FittedAttributes(Locked):
     _log_weights: NDArray | None
 
     def __getstate__(self) -> dict[str, Any]:
-        """What pickle and copy take along: a state of its own, and no lock."""
+        """Return the state for pickle and copy, with an engine of its own and without the lock."""
         if not hasattr(self, "_engine"):
             state = self.__dict__.copy()
         else:
@@ -50,21 +50,21 @@ class FittedAttributes(Locked):
         return self._engine
 
     def _before_first_row(self) -> Any:
-        """A fitted copy that knows the prior, where there is one and no row yet; else None."""
+        """Return a fitted copy that predicts from the prior, or None without one or after a row."""
         return None
 
     def _form(self) -> Any:
         return self._engine_or_raise().form
 
     def _by_target(self, read: Callable[[Form], NDArray]) -> NDArray:
-        """``read`` of the form, (m, ...); of each group's where targets have their own."""
+        """Return ``read`` of the form, (m, ...), by group where targets miss different rows."""
         self._engine_or_raise()
         with self._locked():
             self._form()
             return self._engine.by_target(read)
 
     def _per_target(self, read: Callable[[Form], Any]) -> Any:
-        """What all targets share; with ``missing="skip_target"`` one entry for each."""
+        """Return a value shared by all targets; one each with ``missing="skip_target"``."""
         self._engine_or_raise()
         with self._locked():
             form = self._form()
@@ -122,7 +122,7 @@ class FittedAttributes(Locked):
 
     @property
     def determined_(self) -> NDArray[np.bool_]:
-        """Which coefficients (d,) data and ridge determine.
+        """Mask (d,) of the coefficients that data and ridge determine.
 
         The others are of minimum norm, or held at their last value by wind-up protection.  With
         ``missing="skip_target"`` and several targets an array (m, d).
@@ -136,7 +136,7 @@ class FittedAttributes(Locked):
         return self._shaped(self._statistics()[0])
 
     def _statistics(self) -> tuple[NDArray, NDArray]:
-        """sigma2 (m,) and standard errors (m, d), the intercept's first if there is one."""
+        """Return sigma2 (m,) and standard errors (m, d), the intercept's first if there is one."""
         origin = self._origin
 
         def both_of(form: Form) -> NDArray:
@@ -166,14 +166,15 @@ class FittedAttributes(Locked):
 
     @property
     def n_held_(self) -> int:
-        """How often wind-up protection held a coefficient that forgetting would have lost."""
+        """Number of times wind-up protection held a coefficient that forgetting would have lost."""
         self._engine_or_raise()
         with self._locked():
             self._form()
             return int(sum(form.held[0] for form in self._engine.forms))
 
     def moments(self) -> Moments:
-        """The state as moments, for :func:`olsq.online_lstsq`, :func:`olsq.query` or an estimator.
+        """Return the state as moments, for :func:`olsq.online_lstsq`, :func:`olsq.query` or an
+        estimator.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""What an estimator says about its coefficients: covariance, tests and a summary."""
+"""Covariance of the coefficients, tests of hypotheses, and the summary."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Inference(Draws):
     def cov_params(
         self, kind: str | None = None, *, lags: int | None = None, data: Any = None
     ) -> NDArray[np.float64]:
-        """Covariance matrix of the coefficients, the intercept first if there is one.
+        """Compute the covariance matrix of the coefficients, the intercept first if there is one.
 
         Parameters
         ----------
@@ -84,7 +84,7 @@ class Inference(Draws):
             return self._shaped(found)
 
     def _covariances(self) -> NDArray[np.float64]:
-        """(m, k, k)."""
+        """Compute the covariances (m, k, k) of all targets."""
         k, sandwich = self._origin.ridge.size, self._origin.sandwich
 
         def of_form(form: Form) -> NDArray:
@@ -99,7 +99,7 @@ class Inference(Draws):
         return np.where(np.isinf(P), np.inf, found)
 
     def t_test(self, restriction: Any, value: ArrayLike = 0.0, *, level: float = 0.95) -> Contrasts:
-        """Student's t of linear combinations of the coefficients, each on its own.
+        """Test linear combinations of the coefficients, each on its own, by Student's t.
 
         Parameters
         ----------
@@ -154,7 +154,7 @@ class Inference(Draws):
             return Contrasts(*(self._shaped(part) for part in parts))
 
     def wald_test(self, restriction: Any, value: ArrayLike = 0.0) -> WaldTest:
-        """F test of linear restrictions ``R theta = value`` together.
+        """Test linear restrictions ``R theta = value`` together, by an F test.
 
         Parameters
         ----------
@@ -214,7 +214,7 @@ class Inference(Draws):
             return WaldTest(statistic, pvalue, r, df)
 
     def summary(self, *, level: float = 0.95) -> Summary:
-        """What the rows so far say, as a table to print or to show in a notebook.
+        """Summarise the regression as a table to print or to show in a notebook.
 
         Parameters
         ----------
@@ -250,30 +250,30 @@ class Inference(Draws):
             return summarise(self, check_level(level))
 
     def _restrictions(self, restriction: Any, value: ArrayLike) -> tuple[NDArray, NDArray]:
-        """R (r, k) over intercept and coefficients, and the values (r,)."""
+        """Return R (r, k) over intercept and coefficients, and the values (r,)."""
         names = self._names()
         return restrictions(restriction, value, names, self.n_features_in_)
 
     def _names(self) -> list[str]:
-        """Names of the coefficients, the intercept's first if there is one."""
+        """Return the names of the coefficients, the intercept's first if there is one."""
         given = getattr(self, "feature_names_in_", None)
         names = [f"x{j}" for j in range(self.n_features_in_)] if given is None else list(given)
         return ["Intercept", *names] if self._first else names
 
     def _variances(self, form: Form, R: NDArray) -> NDArray[np.float64]:
-        """Variances (m, r) of the combinations R (r, k), in units of the noise variance."""
+        """Compute variances (m, r) of the combinations R (r, k), in units of the noise variance."""
         found = form.sandwich_leverage(R) if self._origin.sandwich else form.leverage(R)
         return np.broadcast_to(found, (form.loss.size, R.shape[0]))
 
 
 def _deviations(form: Form, R: NDArray, sandwich: bool) -> NDArray[np.float64]:
-    """Rows whose products are the covariances of the combinations R (r, k)."""
+    """Compute rows whose products are the covariances of the combinations R (r, k)."""
     W, _ = form.whitened(R)
     return form.unwhitened(W) @ form.spread.astype(np.float64).T if sandwich else W
 
 
 def _without(P: NDArray, unknown: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """A covariance (k, k) with inf on the diagonal, and NaN beside it, where it is unknown."""
+    """Set a covariance (k, k) to inf on the diagonal, and NaN beside it, where unknown."""
     P[unknown] = P[:, unknown] = np.nan
     P[unknown, unknown] = np.inf
     return P

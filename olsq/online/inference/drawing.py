@@ -1,4 +1,4 @@
-"""Draws of the coefficients from what an estimator knows of them."""
+"""Draws of the coefficients from their posterior distribution."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from olsq.online.inference.predicting import Predictions
 
 
 class Draws(Predictions):
-    """Thompson sampling."""
+    """Draws of the coefficients, for Thompson sampling."""
 
     def sample_coef(
         self,
@@ -24,7 +24,7 @@ class Draws(Predictions):
         sigma2: ArrayLike | None = None,
         return_intercept: bool = False,
     ) -> Any:
-        """Draws of the coefficients from their normal distribution, for Thompson sampling.
+        """Draw coefficients from their normal distribution, for Thompson sampling.
 
         Parameters
         ----------
@@ -97,7 +97,7 @@ class Draws(Predictions):
             return coef, first
 
     def _noise_to_draw(self, sigma2: ArrayLike | None) -> NDArray[np.float64]:
-        """The noise variances (m,) to draw with."""
+        """Return the noise variances (m,) to draw with."""
         if sigma2 is None:
             noise = self._statistics()[0]
             if np.isinf(noise).any():

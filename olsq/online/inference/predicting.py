@@ -1,4 +1,4 @@
-"""What an estimator says about new rows: predictions, their errors and intervals."""
+"""Predictions for new rows, their standard errors and intervals."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ BLOCK_ROWS = 4096  # rows of a prediction that are float64 at a time
 
 
 class Predictions(FittedAttributes):
-    """Predictions of a fitted estimator."""
+    """Predictions of a fitted estimator, with standard errors and intervals."""
 
     _as_input: Callable[..., Any]
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Any:
-        """Predictions with the present coefficients.
+        """Predict rows with the present coefficients.
 
         Parameters
         ----------
@@ -87,7 +87,7 @@ class Predictions(FittedAttributes):
     def predict_interval(
         self, X: ArrayLike, level: float = 0.95, kind: str = "observation"
     ) -> tuple[Any, Any]:
-        """Intervals around :meth:`predict`.
+        """Compute intervals around :meth:`predict`.
 
         Parameters
         ----------
@@ -147,8 +147,8 @@ class Predictions(FittedAttributes):
             return self._as_input(X, (self._shaped_rows(lower), self._shaped_rows(upper)))
 
     def leverage(self, X: ArrayLike) -> NDArray[np.floating]:
-        """``x . P x`` of each row, with P the inverse information: the variance of its prediction
-        in units of the noise variance.
+        """Compute ``x . P x`` of each row, the variance of its prediction in units of the noise
+        variance.
 
         Parameters
         ----------
@@ -188,7 +188,7 @@ class Predictions(FittedAttributes):
             return clip_to_finite(found.T if found.ndim == 2 else found, self._origin.dtype)
 
     def _checked(self, X: Any) -> NDArray:
-        """The rows of X (n, d); those with a missing value are NaN."""
+        """Check the rows of X (n, d); those with a missing value become NaN."""
         rows = inputs.check_X(X, self, self.n_features_in_, allow_empty=False)
         inputs.check_feature_names(X, getattr(self, "feature_names_in_", None))
         finite = np.logical_and.reduce(np.isfinite(rows), axis=1)
@@ -202,7 +202,7 @@ class Predictions(FittedAttributes):
         return np.where(finite[:, None], rows, np.nan)
 
     def _mean(self, rows: NDArray) -> NDArray[np.float64]:
-        """Predictions (n, m) for checked rows."""
+        """Predict checked rows, (n, m)."""
         theta, first = self._theta(), self._first
         out = np.empty((rows.shape[0], theta.shape[0]))
         for start in range(0, rows.shape[0], BLOCK_ROWS):
@@ -215,7 +215,7 @@ class Predictions(FittedAttributes):
     def _by_block(
         self, read: Callable[[NDArray[np.float64]], NDArray[np.float64]], rows: NDArray
     ) -> NDArray[np.float64]:
-        """``read`` (n,) of checked rows, some thousand at a time, with the intercept's 1."""
+        """Compute ``read`` (n,) of checked rows with the intercept's 1, some thousand at a time."""
         out = np.full(rows.shape[0], np.nan)
         known = np.flatnonzero(np.isfinite(rows).all(axis=1))
         for start in range(0, known.size, BLOCK_ROWS):
@@ -226,12 +226,12 @@ class Predictions(FittedAttributes):
         return out
 
     def _shaped_rows(self, values: NDArray) -> NDArray:
-        """(n, m) as the data's dtype, without the axis of targets if y was one-dimensional."""
+        """Cast (n, m) to the data's dtype, without the axis of targets if y was one-dimensional."""
         out = clip_to_finite(values, self._origin.dtype)
         return out[:, 0] if self._origin.n_targets == 0 else out
 
     def _deviation(self, rows: NDArray, kind: str) -> NDArray[np.float64]:
-        """Standard deviations (n, m) of the mean, or of an observation, at checked rows."""
+        """Compute standard deviations (n, m) of the mean, or of an observation, at checked rows."""
         sandwich = self._origin.sandwich
 
         def of_form(form: Form) -> NDArray:
@@ -246,7 +246,7 @@ class Predictions(FittedAttributes):
         return deviation
 
     def _freedom(self) -> NDArray[np.float64]:
-        """Degrees of freedom (m,) of ``sigma2_``."""
+        """Return the degrees of freedom (m,) of ``sigma2_``."""
         ridge, discounted = self._origin.ridge, self._origin.discounted
 
         def of_form(form: Form) -> NDArray:
@@ -255,14 +255,16 @@ class Predictions(FittedAttributes):
         return self._by_target(of_form)
 
     def _quantile(self, level: float) -> NDArray[np.float64]:
-        """Student's t (m,) that -q .. q holds ``level`` of; inf without degrees of freedom."""
+        """Return Student's t quantile q (m,) with probability ``level`` in -q .. q; inf without
+        freedom.
+        """
         freedom = self._freedom()
         known = freedom > 0
         quantile = stdtrit(np.where(known, freedom, 1.0), 0.5 + 0.5 * level)
         return np.where(known, quantile, np.inf)
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Coefficient of determination R^2 of ``predict(X)``, averaged over targets.
+        """Return the coefficient of determination R^2 of ``predict(X)``, averaged over targets.
 
         1 is perfect, 0 is as good as the mean of y.  Rows with a non-finite value do not count
         under ``missing="skip"`` and are a ValueError under ``missing="raise"``; so are no rows.
@@ -292,7 +294,7 @@ class Predictions(FittedAttributes):
 
 
 def check_level(level: Any) -> float:
-    """A probability of an interval, between 0 and 1 and neither."""
+    """Return ``level`` as a float; raise ValueError unless it lies between 0 and 1."""
     number = real_array(level, "level")
     if number.ndim or not 0 < number < 1:
         raise ValueError(
@@ -302,5 +304,5 @@ def check_level(level: Any) -> float:
 
 
 def clip_to_finite(values: NDArray, dtype: np.dtype) -> NDArray:
-    """:func:`clip_to`, but infinities, which mean "not determined", stay."""
+    """Clip as :func:`clip_to` does, but keep infinities, which mean "not determined"."""
     return np.where(np.isinf(values), values, clip_to(values, dtype)).astype(dtype)

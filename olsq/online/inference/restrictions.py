@@ -51,7 +51,7 @@ class WaldTest(NamedTuple):
 def restrictions(
     restriction: Any, value: ArrayLike, names: list[str], n_features: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """R (r, k) over the coefficients of these ``names`` (k), and the values (r,).
+    """Return R (r, k) over the coefficients of these ``names`` (k), and the values (r,).
 
     ``restriction`` may leave out the intercept, which is the first of the names where there are
     more of them than features.

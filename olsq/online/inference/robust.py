@@ -1,4 +1,4 @@
-"""Covariances for noise of unknown variance (White) or correlation (Newey-West), from the rows.
+"""Robust covariances computed from the rows: for unequal variances (White) or correlation (hac).
 
 They weigh the residuals of all rows at the present coefficients, so that the rows must be at hand:
 a window has them, and a recursion is given them.
@@ -23,7 +23,7 @@ KINDS = ("HC0", "HC1", "HC2", "HC3", "hac")
 
 
 def check_kind(kind: Any, lags: Any) -> tuple[str, int]:
-    """The kind as it is spelled in KINDS, given in any case, and the lags, 0 but for "hac".
+    """Return the kind as spelled in KINDS, given in any case, and the lags, 0 but for "hac".
 
     Raises ValueError for what is no kind of covariance.
     """
@@ -43,7 +43,7 @@ def check_kind(kind: Any, lags: Any) -> tuple[str, int]:
 
 
 def rows_of(estimator: Any, data: Any) -> tuple[Rows, NDArray[np.bool_]]:
-    """The rows that the estimator is to be judged by, and which targets (n, m) they have.
+    """Return the rows that the covariance weighs, and which targets (n, m) they have.
 
     Their weights are those of the present estimate: forgotten like the rows.
     """
@@ -83,7 +83,7 @@ def rows_of(estimator: Any, data: Any) -> tuple[Rows, NDArray[np.bool_]]:
 def _gates_in_time(
     estimator: Any, times: Any, X: Any, y: Any, usable: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
-    """Forgetting factors (n,) of rows whose half-life is one of time."""
+    """Compute forgetting factors (n,) of rows whose half-life is one of time."""
     duration = estimator._duration(True)
     name = f"half_life={estimator.half_life!r}"
     found, _ = times_of_call(times, X, y, usable.size, duration, None, name)
@@ -94,7 +94,7 @@ def covariance(
     form: Form, theta: NDArray, rows: Rows, target: int, usable: NDArray[np.bool_], kind: str,
     lags: int,
 ) -> NDArray[np.float64]:  # fmt: skip
-    """``P (sum_l c_l sum_t u_t u_{t-l}^T) P`` (k, k) of one target, with ``u = w e x``.
+    """Compute ``P (sum_l c_l sum_t u_t u_{t-l}^T) P`` (k, k) of one target, with ``u = w e x``.
 
     c is Bartlett's, ``1 - |l| / (lags + 1)`` (Newey & West 1987, eq. 5); HC1 to HC3 as in MacKinnon
     & White (1985).  ``theta`` (k,) of the target; ``usable`` (n,) are the rows that have it.

@@ -1,4 +1,4 @@
-"""The summary of a regression: its numbers, and how they look as text and HTML."""
+"""The summary of a regression: its numbers, and their display as text and HTML."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WIDTH = 78  # of the text, in characters
 
 @dataclass(frozen=True)
 class Fit:
-    """What a summary says about one target; statsmodels' names are in brackets.
+    """Results for one target of a summary; statsmodels' names are in brackets.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class Summary:
-    """Everything that the rows so far say about a regression.
+    """All results of a regression for the rows so far.
 
     Attributes
     ----------
@@ -172,7 +172,7 @@ class Summary:
 
 
 def summarise(estimator: Any, level: float) -> Summary:
-    """The summary of a fitted estimator, which is locked."""
+    """Summarise a fitted estimator, which is locked."""
     origin = estimator._origin
     theta, (sigma2, errors) = estimator._theta(), estimator._statistics()
     logs = estimator._log_weight_sums()
@@ -191,7 +191,7 @@ def summarise(estimator: Any, level: float) -> Summary:
 
 
 def _shared(form: Form, estimator: Any, names: list[str]) -> tuple[Any, float, list[str]]:
-    """What all targets of a form share: counts, condition number, what is undetermined."""
+    """Return what all targets of a form share: counts, condition number, unknown coefficients."""
     origin = estimator._origin
     counts = counts_of(form, origin.ridge, origin.discounted)
     condition = math.inf
@@ -257,14 +257,14 @@ def _fit(
 
 
 def _short(value: float) -> str:
-    """Six significant digits; nothing where there is no number."""
+    """Format six significant digits, or "-" where there is no number."""
     if math.isnan(value):
         return "-"
     return f"{value:.6g}"
 
 
 def _aligned(value: float) -> str:
-    """Six significant digits, zeros too."""
+    """Format six significant digits with trailing zeros."""
     return f"{value:#.6g}".removesuffix(".")
 
 

@@ -1,1 +1,1 @@
-"""Many regressions of one size in compiled loops: banks of filters, regressions by label."""
+"""Many regressions of one size in compiled loops: filter banks, and regressions by group."""

@@ -1,4 +1,4 @@
-"""Many recursive least-squares filters of one size as one object."""
+"""The estimator FilterBank: many recursive filters of one size as one object."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
         self, X: Any, y: Any, sample_weight: Any, forget: Any, which: Any, *,
         want_path: bool = False, timed: TimedRows | None = None,
     ) -> BankPath | None:  # fmt: skip
-        """Check, then learn; the path of the rows as they were given, if that is wanted.
+        """Check the arguments, then learn; return the path of the rows as given, if requested.
 
         Rows that are ``timed`` have the factors of their times.
         """
@@ -282,7 +282,7 @@ class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
         return path
 
     def _forget(self, which: Any) -> NDArray:
-        """The bank's own factors: a number, or one for each of the filters ``which``."""
+        """Return the bank's own factors: a number, or one for each of the filters ``which``."""
         given = {"forget": self.forget, "half_life": self.half_life}
         for name, value in given.items():
             if np.ndim(value) and np.shape(value) != (int(self.n),):
@@ -300,7 +300,7 @@ class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
         return gates if which is None or gates.ndim == 0 else gates[which]
 
     def grow(self, more: int) -> Self:
-        """Add ``more`` filters that have seen no row, after those there are; they change ``n``.
+        """Add ``more`` filters that have seen no row after the existing ones, which changes ``n``.
 
         Raises ValueError where ``forget``, ``half_life`` or ``ridge`` has one value for each
         filter: those of the new ones are not known.
@@ -321,7 +321,8 @@ class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
         return self
 
     def __getitem__(self, i: int) -> RecursiveLeastSquares:
-        """Filter i as an estimator with a copy of its state, which goes on exactly from there.
+        """Return filter i as an estimator with a copy of its state, which continues exactly from
+        there.
 
         ``residual_`` is empty.  Raises IndexError for a filter that is not there, NotFittedError
         before the first row where ``n_features`` is not given.
@@ -354,7 +355,7 @@ class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
         return est
 
     def __copy__(self) -> Self:
-        """A copy with states of its own."""
+        """Copy the bank with states of its own."""
         other = object.__new__(type(self))
         other.__dict__.update(self.__getstate__())
         if "metadata_" in other.__dict__:

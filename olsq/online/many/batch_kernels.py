@@ -1,4 +1,4 @@
-"""Numba kernels of a bank for filters whose dense algebra NumPy does, all of them at once.
+"""Numba kernels of a bank around the dense algebra that NumPy does for many filters at once.
 
 What cannot be done a row at a time in a loop without LAPACK: rows that need coefficients of minimum
 norm, and what is read of all states.
@@ -19,8 +19,10 @@ from olsq.online.forms.triangular_kernels import back_substitute, forward_solve
 
 @kernel()
 def take_alone(state, filters, chosen, rows, theta, settings, residual, recursive):
-    """Each of ``filters`` (b,) absorbs row chosen[i] of X: a reset, a new direction, or a row of a
-    path while some coefficient is undetermined.
+    """Absorb one row in each of ``filters`` (b,), row chosen[i] of X.
+
+    These are rows whose treatment needs coefficients: a reset, a new direction, or a row of a path
+    while some coefficient is undetermined.
 
     theta (b, m, k) are their coefficients before; as ``SquareRootForm._take_alone``.
     ``recursive`` (N, m), or (0, m) where it is not wanted.
@@ -80,14 +82,14 @@ def take_alone(state, filters, chosen, rows, theta, settings, residual, recursiv
 
 @kernel()
 def solve_determined(R, z, theta):
-    """``R theta = z`` for R (b, k, k) without zero pivots, z and theta (b, m, k)."""
+    """Solve ``R theta = z`` for R (b, k, k) without zero pivots, z and theta (b, m, k)."""
     for i in range(R.shape[0]):
         back_substitute(R[i], z[i], theta[i])
 
 
 @kernel()
 def hide_held(variance, columns, tally, limits):
-    """inf in variance (b, k) where wind-up protection holds the coefficient."""
+    """Set variance (b, k) to inf where wind-up protection holds the coefficient."""
     b, k = variance.shape
     for i in range(b):
         for j in range(k):
@@ -99,7 +101,7 @@ def hide_held(variance, columns, tally, limits):
 
 @kernel()
 def statistics_each(loss, coef, variance, sandwich, counts, ridge, discounted, sigma2, stderr):
-    """``statistics`` of b filters with a ridge (b, k) each; sandwich (b, k) or (0, k)."""
+    """Fill ``statistics`` of b filters with a ridge (b, k) each; sandwich (b, k) or (0, k)."""
     robust = sandwich.shape[0] > 0
     for i in range(coef.shape[0]):
         j = i + 1

@@ -1,4 +1,4 @@
-"""Times of the rows of groups: each group forgets by the time since its own last row."""
+"""Times of the rows of groups, each of which forgets by the time since its own last row."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NO_DATE = np.iinfo(np.int64).min  # NumPy's NaT
 
 
 class Clocks(NamedTuple):
-    """When the rows of each group were.
+    """Times of the first and last rows of each group.
 
     ``values`` (groups, 4) holds the times of a group's first and last row, and of the first and
     last one that was learnt: int64 nanoseconds for dates, where NO_DATE stands for no such row, or
@@ -27,34 +27,34 @@ class Clocks(NamedTuple):
 
     @classmethod
     def start(cls, kind: str, n: int) -> Clocks:
-        """Clocks of n groups without rows."""
+        """Make clocks of n groups without rows."""
         empty = NO_DATE if kind == DATES else np.nan
         return cls(kind, np.full((n, 4), empty, np.int64 if kind == DATES else np.float64))
 
     def grown(self, n: int) -> Clocks:
-        """A copy for n groups, of which those that are new have no rows."""
+        """Copy the clocks for n groups, of which the new ones have no rows."""
         more = Clocks.start(self.kind, n - len(self.values)).values
         return self._replace(values=np.concatenate([self.values, more]))
 
     @property
     def known(self) -> NDArray[np.bool_]:
-        """Which entries (groups, 4) are times."""
+        """Mask of the entries (groups, 4) that are times."""
         return self.values != NO_DATE if self.kind == DATES else ~np.isnan(self.values)
 
     def timing(self, group: int) -> Timing | None:
-        """A group's timing, as an estimator has it; None before the group's first row."""
+        """Return a group's timing as an estimator has it; None before the group's first row."""
         if not self.known[group, FIRST]:
             return None
         first, last = self.values[group, :FIRST_LEARNT].tolist()
         return Timing(self.kind, first, last)
 
     def span(self, group: int) -> NDArray:
-        """Times of the first and last row that a group has learnt, or an empty array."""
+        """Return the times of the first and last row learned by a group, or an empty array."""
         learnt = self.values[group, FIRST_LEARNT:]
         return learnt.copy() if self.known[group, FIRST_LEARNT] else learnt[:0].copy()
 
     def followed_by(self, others: Clocks) -> Clocks:
-        """The clocks of the same groups after the rows of both, these rows first."""
+        """Return the clocks of the same groups after the rows of both, these rows first."""
         values = others.values.copy()
         for first in (FIRST, FIRST_LEARNT):
             begun, ended = self.known[:, first], others.known[:, first]
@@ -71,7 +71,7 @@ class Clocks(NamedTuple):
 
 
 class TimedRows:
-    """The rows of one call with their groups and times; ``after`` has the clocks once learnt.
+    """The rows of one call with their groups and times; ``after`` has the clocks once learned.
 
     ``codes`` (n,) are the groups, ``times`` (n,) values of the clocks' kind, and ``half_life`` is
     in their unit.
@@ -105,7 +105,7 @@ class TimedRows:
             )
 
     def gates(self, usable: NDArray[np.bool_] | None) -> NDArray[np.float64]:
-        """Forgetting factors (n,) since the row that the same group learnt before.
+        """Compute forgetting factors (n,) since the row that the same group learned before.
 
         Rows that are not ``usable`` (n,) have 1.  Sets ``after``.
         """
@@ -129,7 +129,7 @@ class TimedRows:
 
 
 def previous_times(times: NDArray, groups: NDArray[np.int64], last: NDArray) -> NDArray:
-    """The time (n,) before each one in its group, for rows sorted by group.
+    """Return the time (n,) before each one in its group, for rows sorted by group.
 
     A group's first row has that of ``last`` (groups,), or its own where ``last`` holds none.
     """
@@ -144,7 +144,7 @@ def previous_times(times: NDArray, groups: NDArray[np.int64], last: NDArray) -> 
 def gates_of_groups(
     times: NDArray, groups: NDArray[np.int64], last: NDArray, half_life: float
 ) -> NDArray[np.float64]:
-    """Forgetting factors ``2^(-elapsed / half_life)`` (n,), as ``times.half_life_gates``.
+    """Compute forgetting factors ``2^(-elapsed / half_life)`` (n,), as ``times.half_life_gates``.
 
     Arguments are those of :func:`previous_times`.
     """

@@ -1,4 +1,4 @@
-"""Numba kernels of a bandit's turn: every arm is asked about a context, and one arm learns a row.
+"""Numba kernels of a bandit's turn: predict a context for every arm, and learn a row of one arm.
 
 The arms are the filters of a bank; state arrays have the filters first.  Filters in square-root
 form are left to the caller.  :mod:`olsq.online.many.kernels` learns many rows at once.
@@ -15,15 +15,14 @@ from olsq.online.forms import covariance_kernels
 from olsq.online.many.kernels import COVARIANCE, IN_FORM
 
 LANES = 64  # filters factored together: what pays for the compiler's checks of overlapping arrays
-SMALLEST, LARGEST = 1e-150, 1e150
+SMALLEST, LARGEST = 1e-150, 1e150  # products of entries between these neither vanish nor overflow
 
 
 @kernel()
 def learn_one(
     state, f, x, y, gates, intercept, settled, limits, prediction, residual
 ):  # fmt: skip
-    """Filter f absorbs one row x (d,), y (m,) of weight 1; False, with nothing changed, where the
-    row has to go the general way.
+    """Absorb a row x (d,), y (m,) of weight 1 in filter f; False if it has to go the general way.
 
     That is a row whose squares are not within ``settled``, as a non-finite row's are not; one that
     the covariance form must not take; and any row while one of ``gates``, (n,) or (1,) for all
@@ -75,7 +74,7 @@ def learn_one(
 
 @kernel()
 def predict(theta, filters, X, intercept, begin, end, out):
-    """``x . coef + intercept`` of every row into out (N, m); NaN where x has a missing value.
+    """Predict every row into out (N, m), ``x . coef + intercept``; NaN where x has a missing value.
 
     theta (n, m, k) has the coefficients of all filters, of which ``filters`` (b,) are asked: entry
     i about as many rows of X (N, d) as the others, one entry's after the other's, or all entries
@@ -107,8 +106,7 @@ def predict(theta, filters, X, intercept, begin, end, out):
 
 @kernel()
 def leverage(forms, matrix, filters, X, intercept, begin, end, out):
-    """``x P x`` of every row into out (N,), for filters in covariance form; NaN where x has a
-    missing value.
+    """Compute ``x P x`` of every row into out (N,), for filters in covariance form.
 
     Rows as in :func:`predict`.
     """
@@ -153,9 +151,9 @@ def leverage(forms, matrix, filters, X, intercept, begin, end, out):
 
 @kernel()
 def draw(forms, matrix, filters, theta, scale, u, begin, end, out):
-    """``theta + scale L u`` into out (size, b, m, k), for filters in covariance form, whose P is
-    ``L L^T``.
+    """Draw ``theta + scale L u`` into out (size, b, m, k), for filters in covariance form.
 
+    ``L L^T`` is the filter's P, factorised for ``LANES`` filters at a time.
     theta (b, m, k), scale (b, m) and standard normal u (size, b, m, k).  NaN where P is not
     positive definite.
     """

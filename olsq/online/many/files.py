@@ -1,4 +1,4 @@
-"""A bank's state file: what is written, and whether what is read can be a bank's."""
+"""A bank's state file: write it, and check that what is read can be a bank's."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _STORED = {"matrix", "coefs", "spread"}  # in the state's own dtype
 def written(
     bank: Any, metadata: dict[str, Any] | None
 ) -> tuple[dict[str, Any], dict[str, NDArray]]:
-    """Header and arrays of the file."""
+    """Return header and arrays of the file."""
     header = {
         "estimator": NAME,
         "parameters": {name: plain(value) for name, value in bank.get_params().items()},
@@ -43,7 +43,7 @@ def written(
 
 
 def read(kind: type[Any], header: dict[str, Any], arrays: dict[str, NDArray]) -> Any:
-    """The bank that header and arrays are of; ValueError if they cannot be a bank's."""
+    """Rebuild a bank from header and arrays; ValueError if they cannot be a bank's."""
     if missing := sorted(_FIELDS - header.keys()):
         raise ValueError(f"{', '.join(missing)} is missing in the header")
     parameters = header["parameters"]
@@ -111,7 +111,7 @@ def _check_arrays(bank: Any, arrays: dict[str, NDArray], shape: tuple[int, ...],
 
 
 def plain(value: Any) -> Any:
-    """A parameter as something JSON can hold."""
+    """Convert a parameter to a value that JSON can hold."""
     if isinstance(value, Moments):
         return {name: plain(np.asarray(part)) for name, part in value._asdict().items()}
     if isinstance(value, (tuple, list)):

@@ -1,4 +1,4 @@
-"""Numba kernels that fit all rows of each group at once, from moments and one refinement.
+"""Numba kernels that fit all rows of each group at once, from moments with one refinement.
 
 Rows stand in columns, X (d, N) and y (N,), a group's own side by side: group i has rows
 ``begins[i]`` to ``ends[i]``.  Coefficients have the intercept's first where there is one.
@@ -21,7 +21,7 @@ SMALLEST, LARGEST = 1e-280, 1e280  # sums of squares whose products neither unde
 
 @kernel(forceinline=True)
 def column_product(a, b, root, weighted):
-    """Sum of a times b, each times ``root`` if rows are weighted."""
+    """Sum a times b, each times ``root`` if rows are weighted."""
     total = 0.0
     if weighted:
         for t in range(a.shape[0]):
@@ -34,7 +34,7 @@ def column_product(a, b, root, weighted):
 
 @kernel(forceinline=True)
 def fill_moments(X, y, root, weighted, first, gram, cross):
-    """Moments of one group's rows: gram (k, k), its lower half, and cross (k,)."""
+    """Fill the moments of one group's rows: gram (k, k), its lower half, and cross (k,)."""
     d, n = X.shape
     if first:
         gram[0, 0], cross[0] = float(n), 0.0
@@ -106,7 +106,7 @@ def solve_scaled(L, scale, b, x):
 
 @kernel(forceinline=True)
 def predict_rows(X, coef, first, start, out):
-    """Predictions of the rows from ``start`` on."""
+    """Predict the rows from ``start`` on into ``out``."""
     n = out.shape[0]
     for t in range(n):
         out[t] = coef[0] if first else 0.0
@@ -195,8 +195,7 @@ def fit_groups(
 
 @kernel()
 def predict_groups(X, begins, ends, coef, intercept, begin, end, out):
-    """Predict the rows of groups begin..end by their own coefficients; NaN for what is not finite.
-    """
+    """Predict the rows of groups begin..end by their own coefficients; NaN where not finite."""
     first = 1 if intercept else 0
     d, N = X.shape
     if out.shape[0] != N or coef.shape != (begins.shape[0], first + d) or begin < 0:

@@ -1,4 +1,4 @@
-"""State files of regressions by key: the bank's file, with the keys and the times of the groups."""
+"""State files of regressions by group: the bank's file, with keys and times."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAME = "GroupedLeastSquares"
 def written(
     groups: Any, metadata: dict[str, Any] | None
 ) -> tuple[dict[str, Any], dict[str, NDArray]]:
-    """Header and arrays of the file."""
+    """Return header and arrays of the file."""
     header, arrays = bank_files.written(groups._bank, metadata)
     half_life = bank_files.plain(plain(groups.half_life, "half_life"))
     header["parameters"] |= {"half_life": half_life}
@@ -31,7 +31,7 @@ def written(
 
 
 def read(kind: type[Any], header: dict[str, Any], arrays: dict[str, NDArray]) -> Any:
-    """The groups that header and arrays are of; ValueError if they cannot be."""
+    """Rebuild the groups from header and arrays; ValueError if they cannot be groups."""
     parameters, half_life, clocks = header.get("parameters"), None, None
     if isinstance(parameters, dict):  # the bank knows half-lives of rows only
         half_life = parameters.get("half_life")
@@ -75,7 +75,7 @@ def _check_clocks(clocks: Clocks, n: int) -> None:
 
 
 def _written(key: Any) -> Any:
-    """A key as JSON holds it: a tuple as a list."""
+    """Convert a key for JSON, a tuple to a list."""
     if isinstance(key, tuple):
         return [_written(part) for part in key]
     if type(key) not in (str, int, float, bool):

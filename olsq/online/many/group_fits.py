@@ -1,4 +1,4 @@
-"""One regression for each group of rows, fitted to all of them at once."""
+"""Fit one regression for each group of rows, to all of them at once."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _solve(
     fits: GroupFits, X: NDArray, y: NDArray, lengths: NDArray[np.int64], weights: NDArray | None,
     options: dict[str, Any],
 ) -> NDArray[np.bool_]:  # fmt: skip
-    """Fill in the groups that moments determine; returns which (groups,) these are."""
+    """Fill in the groups that moments determine; return the mask (groups,) of these."""
     groups, k = fits.coef.shape
     intercept = bool(options["fit_intercept"])
     ridge = np.zeros(k)

@@ -1,4 +1,4 @@
-"""What regressions by key can be asked: coefficients, statistics, predictions of rows by label."""
+"""Attributes and predictions of regressions by group."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from olsq.online.rows.frames import check_same_index
 
 
 def _of_the_bank(name: str) -> Any:
-    """A property: the bank's attribute, of the groups there are."""
+    """Make a property that reads the bank's attribute, for the groups that exist."""
 
     def read(self: GroupReading) -> NDArray:
         with self._locked():
@@ -51,7 +51,7 @@ class GroupReading(Locked):
         return list(self._asked("_places"))
 
     def keys(self) -> list[Any]:
-        """The keys, in order of appearance; none before the first row."""
+        """Return the keys in order of appearance; none before the first row."""
         return list(self.__dict__.get("_places", {}))
 
     def __len__(self) -> int:
@@ -64,7 +64,8 @@ class GroupReading(Locked):
         return key in self.__dict__.get("_places", {})
 
     def __getitem__(self, key: Any) -> RecursiveLeastSquares:
-        """The group of a key as an estimator with a copy of its state, which goes on from there.
+        """Return the group of a key as an estimator with a copy of its state, which continues from
+        there.
 
         Raises KeyError for a key that no row came with.
         """
@@ -81,7 +82,7 @@ class GroupReading(Locked):
     # -- reading ----------------------------------------------------------------------------------
 
     def predict(self, X: ArrayLike, *, by: Any) -> NDArray:
-        """Predictions (n,) or (n, m), each by the coefficients of its row's group.
+        """Predict (n,) or (n, m), each row by the coefficients of its group.
 
         NaN for a row with a non-finite regressor, without a label, or of a group that has learnt no
         row; under ``missing="raise"`` a ValueError.  With a prior such groups predict its mean.
@@ -111,7 +112,7 @@ class GroupReading(Locked):
     def predict_interval(
         self, X: ArrayLike, level: float = 0.95, kind: str = "observation", *, by: Any
     ) -> tuple[NDArray, NDArray]:
-        """Intervals around :meth:`predict`, each of its row's group.
+        """Compute intervals around :meth:`predict`, each by its row's group.
 
         Parameters
         ----------
@@ -181,7 +182,7 @@ class GroupReading(Locked):
         return self._asked("_bank")
 
     def _bank_or_prior(self) -> FilterBank:
-        """The bank; before the first row one that knows the prior, where there is one."""
+        """Return the bank; before the first row one that knows the prior, where there is one."""
         if "_bank" in self.__dict__ or self.prior is None:
             return self._bank_or_raise()
         bank = FilterBank(1, **self._bank_parameters())
@@ -189,12 +190,12 @@ class GroupReading(Locked):
         return bank
 
     def _bank_parameters(self) -> dict[str, Any]:
-        """The parameters that the bank has: its half-lives count rows."""
+        """Return the bank's parameters, whose half-lives count rows."""
         timed = half_life_duration(self.half_life, self._clocks is not None) is not None
         return self.get_params() | ({"half_life": None} if timed else {})
 
     def _with_one_more(self, bank: FilterBank, n: int) -> FilterBank:
-        """A bank of which filter n has learnt nothing; spare filters of this one will do."""
+        """Return a bank whose filter n has learned nothing, if need be a spare one of this."""
         return bank if len(bank) > n else copy.copy(bank).grow(1)
 
     def _asked(self, name: str) -> Any:

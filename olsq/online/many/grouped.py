@@ -1,4 +1,4 @@
-"""A regression for every key of a stream, with groups that appear as they come."""
+"""The estimator GroupedLeastSquares: one regression per key of a stream."""
 
 from __future__ import annotations
 
@@ -271,7 +271,7 @@ class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
         return found if labelled.all() else spread_out(found, labelled)
 
     def _times_of(self, times: Any, X: Any, y: Any, forget: Any) -> tuple[Any, Duration | None]:
-        """The times of a call as they were given, and the half-life; None if it counts rows."""
+        """Return the times of a call as given, and the half-life; None if it counts rows."""
         duration = half_life_duration(self.half_life, times is not None or self._clocks is not None)
         value = f"half_life={self.half_life!r}"
         if duration is None:
@@ -294,7 +294,7 @@ class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
     def _timed(
         self, times: Any, duration: Duration, codes: NDArray[np.int64], keys: list[Any], n: int
     ) -> TimedRows:
-        """The rows that have a label with their times, checked, and the clocks of n filters."""
+        """Check the times of labelled rows; return them with the clocks of n filters."""
         rows = np.flatnonzero(codes != MISSING)
         kind, values = read_times_in_any_order(times, codes.size, codes != MISSING)
         if codes.size:
@@ -312,7 +312,7 @@ class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
         return timed
 
     def _grown(self, groups: int) -> FilterBank:
-        """The bank with room for so many groups; there is room to spare, so that few calls grow it.
+        """Return the bank with room for so many groups, and spare ones, so that few calls grow it.
 
         Spare filters have seen nothing, so that a call which fails leaves nothing behind.
         """
@@ -331,7 +331,7 @@ class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
         frozen.check(self, frozen.MadeWith({name: self._bank._made_with[name] for name in names}))
 
     def __getstate__(self) -> dict[str, Any]:
-        """What pickle and copy take along: states of its own, and no lock."""
+        """Return the state for pickle and copy, with states of its own and without the lock."""
         with self._locked():
             state = self.__dict__.copy()
             if "_bank" in state:
@@ -340,7 +340,7 @@ class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
         return state
 
     def __copy__(self) -> Self:
-        """A copy with states of its own."""
+        """Copy the groups with states of their own."""
         other = object.__new__(type(self))
         other.__dict__.update(self.__getstate__())
         if "metadata_" in other.__dict__:

@@ -1,4 +1,4 @@
-"""The same regression for every group of the rows, after every row, in one go."""
+"""Coefficient paths of the same regression for every group of rows, all groups at once."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from olsq.online.rows.times import as_values, name_of, of_frames, times_array
 def grouped_path(
     alone: Callable[..., CoefficientPath], X: Any, y: Any, by: Any, options: dict[str, Any]
 ) -> CoefficientPath:
-    """``alone(X, y, **options)`` of every group's rows, in the order in which rows came.
+    """Compute ``alone(X, y, **options)`` of every group's rows, in the order of the rows.
 
     Expanding and exponential regressions go through the kernels of a bank, all groups at once, also
     where half-lives are lengths of time or targets miss rows of their own, and so do windows of
@@ -87,7 +87,7 @@ def grouped_path(
 def _in_time(
     X: Any, y: Any, n: int, options: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The options with the times (n,) of the rows where they count, and what labels say of them.
+    """Return the options with the times (n,) of the rows where they count, and times for labels.
 
     Times go up within every group, not from one group to the next.
     """
@@ -110,7 +110,7 @@ def _in_time(
 
 
 def _estimator(options: dict[str, Any]) -> RecursiveLeastSquares | None:
-    """The estimator whose checks these options pass, if a bank can do what it does."""
+    """Return the estimator that checks these options; None if a bank cannot replace it."""
     if options["window"] is not None or options["min_samples"] is not None:
         return None
     if options["window_of"] is not None:
@@ -123,7 +123,7 @@ def _estimator(options: dict[str, Any]) -> RecursiveLeastSquares | None:
 
 
 class Timed(NamedTuple):
-    """Times of rows in the groups' order, and the half-life in their unit."""
+    """Times of rows in the order of the groups, and the half-life in their unit."""
 
     values: NDArray
     half_life: float
@@ -132,7 +132,7 @@ class Timed(NamedTuple):
         self, usable: NDArray[np.bool_] | None, order: NDArray[np.int64],
         begins: NDArray[np.int64], ends: NDArray[np.int64],
     ) -> NDArray[np.float64]:  # fmt: skip
-        """Factors (n,) of the rows: as ``times.half_life_gates``, of each group's own."""
+        """Compute factors (n,) of the rows within groups, as ``times.half_life_gates`` does."""
         place = np.arange(order.size)
         learnt = place if usable is None else place[usable[order]]
         own = self.values[learnt]
@@ -148,7 +148,7 @@ class Timed(NamedTuple):
 def _in_order(
     times: NDArray, begins: NDArray[np.int64], estimator: RecursiveLeastSquares
 ) -> Timed | None:
-    """The times (n,) of rows group after group; None for those that an estimator refuses."""
+    """Return the times (n,) of rows group after group; None for those that an estimator refuses."""
     duration = estimator._duration(True)
     if duration is None:
         return None
@@ -166,7 +166,7 @@ def _by_target(
     call: Call, origin: Origin, kind: Kind, order: NDArray[np.int64], begins: NDArray[np.int64],
     ends: NDArray[np.int64], timed: Timed | None, statistics: bool,
 ) -> CoefficientPath:  # fmt: skip
-    """The path of targets that miss rows of their own: those that miss the same together."""
+    """Compute the path of targets that miss rows of their own; equal patterns go together."""
     assert call.usable is not None
     patterns, which = np.unique(call.usable, axis=1, return_inverse=True)
     whole: list[NDArray] = []
@@ -215,7 +215,7 @@ def _in_windows(
     alone: Callable[..., CoefficientPath], X: Any, y: Any, order: NDArray[np.int64],
     begins: NDArray[np.int64], ends: NDArray[np.int64], options: dict[str, Any],
 ) -> CoefficientPath | None:  # fmt: skip
-    """Rolling paths in compiled loops as far as these go; None for options that they lack."""
+    """Compute rolling paths in compiled loops where these can; None for options that they lack."""
     others = options["window"] is None or options["cov"] != "posterior"
     others |= any(options[name] is not None for name in ("times", "sample_weight", "half_life"))
     if others or not np.all(real_array(options["forget"], "forget") == 1):
@@ -242,7 +242,7 @@ def _one_by_one(
     alone: Callable[..., CoefficientPath], X: NDArray, y: Any, order: NDArray[np.int64],
     begins: NDArray[np.int64], ends: NDArray[np.int64], options: dict[str, Any],
 ) -> CoefficientPath:  # fmt: skip
-    """A path of each group of its own; per-row options go with the rows."""
+    """Compute a path of each group by itself; per-row options go with the rows."""
     y = real_array(y, "y")
     n = X.shape[0]
     if y.shape[:1] != (n,):

@@ -1,4 +1,4 @@
-"""Numba kernels over the filters of a bank: each learns its own rows, none waits for another.
+"""Numba kernels over the filters of a bank, each of which learns its own rows.
 
 State arrays have the filters first (see ``bank_state``); the rows of ``members[i]`` are
 ``order[position[i]:ends[i]]`` of X (N, d), Y (N, m), in that order.  They are brought to float64
@@ -24,7 +24,7 @@ from olsq.online.forms.triangular_kernels import back_substitute, inverse_diagon
 
 SQUARE_ROOT, COVARIANCE = 0, 1
 TO_RETRY, WAIT, IN_FORM = range(3)  # the clock, as in FormSwitch
-LONGEST_WAIT = 4096
+LONGEST_WAIT = 4096  # rows between attempts at most, as in FormSwitch
 MARGIN = 16.0  # a state enters the covariance form only that far within its bounds
 BLOCK = 64  # rows in a buffer
 BLOCK_ENTRIES = 8192  # regressors in it, but for one row at least
@@ -61,7 +61,7 @@ def check(state, members, begins, ends, order, X, Y, gates, weights, usable, res
 
 @kernel(forceinline=True)
 def gather(rows, t, stop, most, intercept, buffer):
-    """Bring the next usable rows, ``most`` at the most, into the buffer.
+    """Copy the next usable rows, at most ``most``, into the buffer.
 
     Returns how many, and where in ``order`` to go on; ``places`` receives where each came from.
     """
@@ -84,7 +84,7 @@ def gather(rows, t, stop, most, intercept, buffer):
 
 @kernel(forceinline=True)
 def try_covariance(forms, f, matrix, coefs, columns, clock, limits):
-    """Bring filter f to the covariance form if that keeps its digits, or wait twice as long.
+    """Convert filter f to the covariance form if that keeps its digits, or wait twice as long.
 
     As ``covariance.from_square_root`` does it, in place.
     """
@@ -99,6 +99,7 @@ def try_covariance(forms, f, matrix, coefs, columns, clock, limits):
         for i in range(d):
             for k in range(i, d):
                 full = full and abs(inverse[i, k]) < bound
+    # P = R^-1 R^-T, symmetric by construction
     if full:
         for i in range(d):
             for k in range(i + 1):
@@ -122,7 +123,7 @@ def try_covariance(forms, f, matrix, coefs, columns, clock, limits):
 
 @kernel(forceinline=True)
 def advance_square_root(state, f, rows, stop, t, settings, buffer, error, trace):
-    """Filter f learns the next rows in square-root form, a block at the most.
+    """Learn the next rows in square-root form in filter f, a block at most.
 
     ``buffer`` holds ``stop`` rows and t is where to go on after them.  Returns the number of
     rows taken and where to go on; fewer than stop means that the next row must be taken alone.
@@ -188,9 +189,7 @@ def learn(state, members, position, ends, rows, settings, begin, end, residual):
 
 @kernel()
 def learn_square_root(state, members, position, ends, rows, settings, begin, end, residual):
-    """:func:`learn` for filters in square-root form, up to a row that must be taken alone, or to
-    where they are in covariance form.
-    """
+    """Learn as :func:`learn` does, for filters in square-root form."""
     forms, _, coefs, _, _, _, _, clock, seen, _ = state
     order, _, _, _, weights, _ = rows
     _, _, switching, intercept, _ = settings
@@ -243,7 +242,7 @@ def learn_squares(spread, members, begins, ends, rows, intercept):
 
 @kernel()
 def learn_logs(logs, members, begins, ends, rows):
-    """Bring the forgotten sums (n,) of the logarithms of the weights forward by all rows."""
+    """Update the forgotten sums (n,) of the logarithms of the weights by all rows."""
     order, _, _, gates, weights, usable = rows
     for i in range(members.shape[0]):
         total = logs[members[i]]
@@ -260,7 +259,7 @@ def learn_logs(logs, members, begins, ends, rows):
 def learn_path(
     state, members, position, ends, rows, settings, begin, end, residual, ridge, path
 ):  # fmt: skip
-    """:func:`learn` that also writes every row's estimate.
+    """Learn as :func:`learn` does, and write every row's estimate.
 
     ``ridge`` (n, k); ``path`` = (coef (N, m, k), sigma2 (N, m), stderr (N, m, k), recursive
     (N, m)), of which rows that are not usable are left as they are.  Without statistics sigma2 and
@@ -301,6 +300,7 @@ def learn_path(
             )  # fmt: skip
             if forms[f] == COVARIANCE:
                 V, used = np.empty((k, k) if robust else (0, 0)), np.zeros(1)
+                # V = P S P with S = spread^T spread, and used = tr(P S), from half = spread P
                 if robust:
                     half = np.zeros((k, k))
                     for a in range(k):
@@ -349,7 +349,7 @@ def learn_path(
 
 @kernel()
 def try_all(state, filters, covariance_limits):
-    """One row less to wait for each of ``filters``; those that need not wait try the other form."""
+    """Count one row less to wait for each of ``filters``; try the other form where none is left."""
     forms, matrix, coefs, columns, _, _, _, clock, _, _ = state
     for f in filters:
         clock[f, TO_RETRY] -= 1

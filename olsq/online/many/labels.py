@@ -1,4 +1,4 @@
-"""Labels of groups, of whatever kind, as numbers."""
+"""Encode labels of groups, of whatever kind, as numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ QUICK = {str, int, bool, type(None)}  # hashable, equal to themselves, Python's 
 
 
 def taken_out(X: Any, by: Any) -> tuple[Any, Any]:
-    """X and the labels; those that are named as a column of a frame are taken out of it.
+    """Return X and the labels; a column of a frame that ``by`` names is removed from X.
 
     Raises TypeError for the name of a column where X is no frame, ValueError if there is none.
     """
@@ -32,7 +32,7 @@ def taken_out(X: Any, by: Any) -> tuple[Any, Any]:
 
 
 def encode(by: Any, n_rows: int, known: dict[Any, int]) -> tuple[NDArray[np.int64], list[Any]]:
-    """The group (n,) of every row, MISSING where the label is, and the labels that are new.
+    """Encode the group (n,) of every row, MISSING without a label, and list the new labels.
 
     ``known`` has the numbers of labels seen before; new ones are numbered on from there in order of
     appearance.  NaN, None, NaT and pandas' NA are missing.  Labels come out as Python's own objects
@@ -74,7 +74,7 @@ def encode(by: Any, n_rows: int, known: dict[Any, int]) -> tuple[NDArray[np.int6
 
 
 def _labels(by: Any) -> tuple[NDArray, NDArray[np.bool_]]:
-    """The labels as an array, and which of them are missing."""
+    """Return the labels as an array, and the mask of the missing ones."""
     if isinstance(by, np.ma.MaskedArray):
         values, missing = _labels(by.data)
         return values, missing | np.ma.getmaskarray(by)
@@ -99,7 +99,7 @@ def _labels(by: Any) -> tuple[NDArray, NDArray[np.bool_]]:
 
 
 def _from_list(labels: list[Any]) -> NDArray:
-    """A list as it is: NumPy would make text of numbers next to text, and two axes of tuples."""
+    """Convert a list to an array with its entries as they are."""
     kinds = set(map(type, labels))
     if len(kinds) == 1 and kinds <= {int, float, str, bool}:
         return np.asarray(labels)
@@ -136,7 +136,7 @@ def _by_hash(values: NDArray) -> tuple[NDArray[np.int64], list[Any]]:
 
 
 def _plain(label: Any) -> Any:
-    """A NumPy number or text as Python's; dates stay what they are."""
+    """Convert a NumPy number or text to Python's; leave dates as they are."""
     if isinstance(label, np.generic) and label.dtype.kind in "iubfSU":
         return label.item()
     return label

@@ -1,4 +1,4 @@
-"""The rows of one call and how a bank's filters learn them, all at once."""
+"""Learn the rows of one call in all filters of a bank at once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WIDENED = 4096  # filters of a float32 state that are float64 at a time
 
 
 class BankRows(NamedTuple):
-    """Checked rows X (N, d), Y (N, m) and which filter gets which.
+    """Checked rows X (N, d), Y (N, m), and the assignment of rows to filters.
 
     ``members[i]``, no filter twice, gets ``order[begins[i]:ends[i]]``; gates and weights
     (N,); ``usable`` (N,), or (0,) where all are.
@@ -54,7 +54,7 @@ class BankPath(NamedTuple):
 
     @classmethod
     def empty(cls, n: int, m: int, k: int, statistics: bool = True) -> BankPath:
-        """What rows read that come before a group's first usable one."""
+        """Return the values that rows keep which come before a group's first usable one."""
         known = n if statistics else 0
         return cls(
             np.zeros((n, m, k)), np.full((known, m), np.inf), np.full((known, m, k), np.inf),
@@ -69,7 +69,7 @@ class BankPath(NamedTuple):
 def learn(
     state: BankState, kind: Kind, rows: BankRows, path: BankPath | None = None
 ) -> NDArray[np.float64]:
-    """Change the state by all rows; returns the a-priori residuals (N, m), NaN in skipped rows.
+    """Learn all rows; return the a-priori residuals (N, m), NaN in skipped rows.
 
     An error or an interrupt leaves the state as it was, or after all rows.
     """
@@ -99,7 +99,7 @@ def learn(
 def _learn_stored(
     state: BankState, kind: Kind, rows: BankRows, residual: NDArray, path: BankPath | None
 ) -> None:
-    """:func:`_learn` for whatever precision the state is stored in."""
+    """Learn as :func:`_learn` does, for states stored in either precision."""
     if state.matrix.dtype == np.float64:
         _learn(state, kind, rows, residual, path)
     else:
@@ -111,7 +111,7 @@ def _learn_stored(
 def _learn_narrow(
     state: BankState, kind: Kind, rows: BankRows, residual: NDArray, path: BankPath | None
 ) -> None:
-    """:func:`_learn` for states stored in float32, a part of the filters after another."""
+    """Learn as :func:`_learn` does, for float32 states, one part of the filters after another."""
     for start in range(0, rows.members.size, WIDENED):
         chosen = slice(start, start + WIDENED)
         filters = rows.members[chosen]
@@ -138,7 +138,7 @@ def _learn(
         arrays = (*arrays[:-1], np.empty((len(state), 0, 0)))
 
     def run(kernel: Any, *more: Any) -> None:
-        """The kernel on what is left; then only the filters that have stopped before a row."""
+        """Run the kernel on the rows left, then keep only the filters that stopped before a row."""
         nonlocal members, position, ends
         given = arrays, members, position, ends, data, settings
         if not members.size:
@@ -169,7 +169,7 @@ def _learn(
 
 
 def _leave_covariance(state: BankState, filters: NDArray[np.int64]) -> None:
-    """As ``FormSwitch._leave_covariance``, for some filters at once."""
+    """Move some filters to the square-root form, as ``FormSwitch._leave_covariance`` does."""
     if not filters.size:
         return
     R, z = square_root_of(state.matrix[filters], state.coefs[filters])
@@ -185,7 +185,9 @@ def _take_alone(
     state: BankState, arrays: Any, kind: Kind, rows: BankRows, filters: NDArray[np.int64],
     position: NDArray[np.int64], residual: NDArray, path: BankPath | None,
 ) -> None:  # fmt: skip
-    """One row for each of some filters in square-root form, whose treatment needs coefficients."""
+    """Absorb one row in each of some filters in square-root form whose treatment needs
+    coefficients.
+    """
     settings, chosen = kind.settings, rows.order[position]
     recursive = path.recursive if path is not None else np.empty((0, residual.shape[1]))
     theta = state.theta(filters, kind)

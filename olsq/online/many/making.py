@@ -1,4 +1,4 @@
-"""The state of a bank before any row, from its parameters."""
+"""The state of a bank before any row, made from its parameters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from olsq.online.sklearn.conventions import check_cov
 
 
 class BankMaking:
-    """Checks of the parameters, and the states that they begin with."""
+    """Checks of a bank's parameters, and the states that it starts from."""
 
     n: int
     n_features: int | None
@@ -54,12 +54,12 @@ class BankMaking:
     # -- the state --------------------------------------------------------------------------------
 
     def _begin(self, d: int, n_targets: int, dtype: np.dtype) -> None:
-        """Take the state before any row."""
+        """Set the state to that before any row."""
         kind = self._kind_of(dtype)
         self._settle(self._fresh(kind, d, n_targets), kind, d, n_targets, dtype)
 
     def _fresh(self, kind: Kind, d: int, n_targets: int, n: int | None = None) -> BankState:
-        """The state of all filters before any row, or of n like the first."""
+        """Return the state of all filters before any row, or of n like the first."""
         ridge = self._full_ridge(d)
         inputs.check_ridge_size(ridge, np.dtype(state_dtype_name(self.state_dtype)))
         ridge = ridge if n is None else np.repeat(ridge[:1], n, axis=0)
@@ -83,7 +83,7 @@ class BankMaking:
         return Kind(bool(self.fit_intercept), True, self._method, precision)
 
     def _full_ridge(self, d: int) -> NDArray[np.float64]:
-        """The ridge (n, k) of every filter, the intercept's zero first."""
+        """Return the ridge (n, k) of every filter, the intercept's zero first."""
         ridge = real_array(self.ridge, "ridge").astype(np.float64, copy=False)
         n, first = int(self.n), int(bool(self.fit_intercept))
         if self.prior is not None:  # it takes the ridge's place

@@ -1,4 +1,4 @@
-"""Merging two banks, filter by filter, and two sets of groups, key by key."""
+"""Merge two banks filter by filter, and two sets of groups key by key."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MAY_DIFFER = {"n", "n_features", "forget", "half_life", "missing", "prior"}
 
 
 def merge(first: FilterBank, second: FilterBank) -> FilterBank:
-    """The bank whose filters saw first's rows and then second's."""
+    """Return the bank whose filters learned first's rows and then second's."""
     if len(first) != len(second):
         raise ValueError(f"cannot merge: n differs ({len(first)} and {len(second)})")
     first, second = copy.copy(first), copy.copy(second)  # each as it is now
@@ -54,7 +54,7 @@ def _merged(
     first: BankState, second: BankState, kind: Any, clocks: tuple[Clocks, Clocks] | None = None,
     half_life: float | None = None,
 ) -> BankState:  # fmt: skip
-    """The states that saw first's rows and then second's.
+    """Return the states of first's rows followed by second's.
 
     A filter that has no row in one of the two is that of the other, whose ridge it shares.  With
     ``clocks`` of both and a half-life in time a filter of first forgets what passes until second's
@@ -80,7 +80,7 @@ def _merged(
 
 
 def merge_groups(first: GroupedLeastSquares, second: GroupedLeastSquares) -> GroupedLeastSquares:
-    """The groups of both: a key that both have is merged, one that one has is kept."""
+    """Return the groups of both: keys of both are merged, keys of one are kept."""
     first, second = copy.copy(first), copy.copy(second)
     for groups in (first, second):
         groups._check_frozen()
@@ -114,7 +114,7 @@ def merge_groups(first: GroupedLeastSquares, second: GroupedLeastSquares) -> Gro
 def _clocks_of_both(
     first: GroupedLeastSquares, second: GroupedLeastSquares, places: dict[Any, int], total: int
 ) -> tuple[Clocks, Clocks] | None:
-    """The clocks of all groups in each of the two; None if times do not count.
+    """Return the clocks of all groups in each of the two; None if times do not count.
 
     Raises ValueError if one has learnt rows without times, or a group's rows of second begin
     before those of first end.

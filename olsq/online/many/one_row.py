@@ -1,4 +1,4 @@
-"""The short way for one row of one filter: a bandit's update.
+"""A fast path for one row of one filter, for bandits.
 
 Learning a row is a microsecond of arithmetic; the general way spends a hundred on checks of
 parameters that came out the same for the row before, and on grouping rows by filter.  Here those
@@ -30,7 +30,7 @@ NUMBERS = (float, np.float64)
 
 
 class ShortWay(NamedTuple):
-    """What was found out about a bank, and for which parameters and state."""
+    """Whether and how rows of a bank may take the fast path, for its parameters and state now."""
 
     state: BankState
     parameters: Callable[[Any], tuple[Any, ...]]
@@ -44,7 +44,7 @@ class ShortWay(NamedTuple):
 
 
 def learn(bank: Any, x: Any, y: Any, which: Any) -> tuple[NDArray, NDArray] | None:
-    """Learn a row x (d,), y a number or (m,): the prediction before and the residual (m,).
+    """Learn a row x (d,), y a number or (m,); return the prediction before and the residual (m,).
 
     None, with nothing changed, if the row has to go the general way.  Raises as ``partial_fit``
     does if a parameter is no longer what the state was made with.

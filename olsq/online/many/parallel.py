@@ -1,4 +1,4 @@
-"""Kernels on all cores: pieces of a range, each in a thread of its own.
+"""Run kernels on all cores, a piece of a range in each thread.
 
 Threads of Python's own, not Numba's: kernels release the GIL, a thread costs microseconds, several
 banks may learn at once, and a process that was forked starts threads of its own.
@@ -20,7 +20,7 @@ _pool: ThreadPoolExecutor | None = None
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """Count the cores that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on macOS or Windows
@@ -28,7 +28,7 @@ def cores() -> int:
 
 
 def share(work: NDArray, least: float) -> list[int]:
-    """Bounds that cut entries into pieces of the same work, each of ``least`` or more.
+    """Cut entries into pieces of equal work, at least ``least`` each; return the bounds.
 
     ``work`` (n,) is the work of every entry.
     """
@@ -58,7 +58,7 @@ if hasattr(os, "register_at_fork"):  # a child has none of its parent's threads
 
 
 def in_pieces(work: Callable[[int, int], None], bounds: Sequence[int]) -> None:
-    """``work(begin, end)`` for each pair of neighbours in ``bounds``, at the same time.
+    """Run ``work(begin, end)`` for each pair of neighbours in ``bounds``, at the same time.
 
     Returns or raises when all have ended, also after Ctrl-C: nothing runs on behind the caller.
     """
@@ -76,7 +76,7 @@ def in_pieces(work: Callable[[int, int], None], bounds: Sequence[int]) -> None:
 
 
 def uninterrupted(work: Callable[[], Any]) -> Any:
-    """``work()`` to its end; a Ctrl-C in the meantime is raised after it.
+    """Run ``work()`` to its end; raise a Ctrl-C that came meanwhile after it.
 
     Python delivers an interrupt to the main thread only, so another one does the work.
     """
@@ -97,7 +97,7 @@ def uninterrupted(work: Callable[[], Any]) -> Any:
 
 
 def _until(blocked: Callable[[], Any]) -> None:
-    """Wait until it returns, and raise an interrupt that came only then."""
+    """Wait until ``blocked`` returns, and only then raise an interrupt that came meanwhile."""
     interrupt = None
     while True:
         try:

@@ -1,4 +1,4 @@
-"""From what a bank's kernels write for every row to the path that is handed out."""
+"""Convert the rows that a bank's kernels write to a coefficient path."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from olsq.online.paths.path import CoefficientPath
 
 
 def untouched(state: BankState) -> NDArray[np.bool_]:
-    """Which filters (n,) have learnt and forgotten nothing."""
+    """Mask (n,) of the filters that have learned and forgotten nothing."""
     tally = state.tally
     return (tally[:, DECAY] == 1) & (tally[:, COUNT] == 0) & (tally[:, WEIGHT] == 0)
 
@@ -21,7 +21,7 @@ def untouched(state: BankState) -> NDArray[np.bool_]:
 def open_path(
     state: BankState, kind: Kind, rows: BankRows, statistics: bool = True
 ) -> BankPath:
-    """A path for these rows before they are learnt.
+    """Start a path for these rows before they are learned.
 
     Skipped rows at the start of a filter's own read what it has known since earlier calls.
     """
@@ -57,7 +57,7 @@ def carry(path: BankPath, rows: BankRows) -> None:
 
 
 def _sequence(rows: BankRows) -> NDArray[np.int64]:
-    """The rows in the order in which they are learnt, one filter's after the other's."""
+    """Return the rows in the order in which they are learned, one filter's after the other's."""
     pieces = zip(rows.begins.tolist(), rows.ends.tolist(), strict=True)
     if rows.begins.size and (rows.begins[1:] == rows.ends[:-1]).all():
         return rows.order[rows.begins[0] : rows.ends[-1]]
@@ -65,7 +65,7 @@ def _sequence(rows: BankRows) -> NDArray[np.int64]:
 
 
 def _last_usable(rows: BankRows) -> NDArray[np.int64]:
-    """For every entry of the sequence the last usable one of its filter up to it, or -1."""
+    """Return, for every entry of the sequence, its filter's last usable one up to it, or -1."""
     counts = rows.ends - rows.begins
     usable = rows.usable[_sequence(rows)]
     last = np.maximum.accumulate(np.where(usable, np.arange(usable.size), -1))
@@ -76,7 +76,7 @@ def _last_usable(rows: BankRows) -> NDArray[np.int64]:
 def path_of(
     path: BankPath, residual: NDArray, *, intercept: bool, dtype: np.dtype, one_target: bool
 ) -> CoefficientPath:
-    """The path as users see it, in ``dtype``; NaN where coefficients are."""
+    """Convert to the path that users receive, in ``dtype``; NaN where coefficients are."""
     first = int(intercept)
     single = dtype != np.float64
     coef = clip_to(path.coef, dtype) if single else path.coef
@@ -97,7 +97,7 @@ def path_of(
 
 
 def spread_out(path: CoefficientPath, where: NDArray[np.bool_]) -> CoefficientPath:
-    """The path with a row of NaN wherever ``where`` (n,) is False."""
+    """Return the path with a row of NaN wherever ``where`` (n,) is False."""
     whole = [np.full((where.size, *a.shape[1:]), np.nan, a.dtype) for a in path]
     for array, part in zip(whole, path, strict=True):
         array[where] = part

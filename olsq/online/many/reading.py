@@ -1,4 +1,4 @@
-"""What a bank can be asked: coefficients, statistics, predictions, of all filters or of some."""
+"""Attributes and predictions of a bank, for all filters or for some."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ READ_AT_ONCE = 4096  # filters whose dense algebra is in memory at a time
 
 
 class Asked(NamedTuple):
-    """Rows (N, d) of ``filters`` (b,), as many for each; one row (1, d) is for all of them.
+    """Rows (N, d) of ``filters`` (b,), equally many for each; one row (1, d) serves all.
 
     ``axes`` = (b, T) or (b,) are those of the answer, whose first is left out if ``single``.
     """
@@ -41,7 +41,7 @@ class Asked(NamedTuple):
 
 
 class BankReading(Locked, Saved):
-    """Attributes and predictions of a bank, computed from its states when asked."""
+    """Attributes and predictions of a bank, computed from its states when read."""
 
     n: int
     n_features: int | None
@@ -61,7 +61,7 @@ class BankReading(Locked, Saved):
     _check_parameters: Callable[[], None]
 
     def __getstate__(self) -> dict[str, Any]:
-        """What pickle and copy take along: states of its own, and no lock."""
+        """Return the state for pickle and copy, with states of its own and without the lock."""
         with self._locked():
             state = self.__dict__.copy()
             if "_state" in state:
@@ -104,8 +104,8 @@ class BankReading(Locked, Saved):
     def _estimates(
         self, chosen: NDArray[np.int64] | None = None
     ) -> tuple[Estimates, NDArray, NDArray]:
-        """What all filters know, or those ``chosen`` (b,), with sigma2 (b, m) and standard errors
-        (b, m, k).
+        """Return estimates of all filters, or those ``chosen`` (b,), with sigma2 and standard
+        errors.
         """
         with self._locked():
             state = self._state_or_raise()
@@ -152,18 +152,18 @@ class BankReading(Locked, Saved):
 
     @property
     def n_held_(self) -> NDArray[np.int64]:
-        """How often wind-up protection held a coefficient of each filter (n,)."""
+        """Number of times (n,) wind-up protection held a coefficient of each filter."""
         with self._locked():
             return self._state_or_raise().held.copy()
 
     @property
     def rank_(self) -> NDArray[np.int64]:
-        """How many directions each filter's data and ridge determine (n,)."""
+        """Number of directions that each filter's data and ridge determine (n,)."""
         return self._estimates()[0].rank
 
     @property
     def determined_(self) -> NDArray[np.bool_]:
-        """Which coefficients (n, d) data and ridge determine."""
+        """Mask (n, d) of the coefficients that data and ridge determine."""
         return np.isfinite(self._estimates()[0].variance)[:, self._first :]
 
     @property
@@ -185,7 +185,7 @@ class BankReading(Locked, Saved):
     # -- predictions ------------------------------------------------------------------------------
 
     def predict(self, X: ArrayLike, *, which: ArrayLike | None = None) -> NDArray:
-        """Predictions with the present coefficients.
+        """Predict rows with the present coefficients.
 
         Parameters
         ----------
@@ -224,7 +224,7 @@ class BankReading(Locked, Saved):
         return found[0] if asked.single else found
 
     def _asked(self, X: ArrayLike, which: ArrayLike | None) -> Asked:
-        """What a call asks, checked."""
+        """Check the arguments of a prediction, and return its rows and filters."""
         state = self._state_or_raise()
         single = which is not None and np.ndim(which) == 0
         filters = np.arange(len(state)) if which is None else check_index(which, len(state))

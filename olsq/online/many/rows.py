@@ -1,4 +1,4 @@
-"""The rows of a call of a bank, checked, and which filter gets which."""
+"""Check the rows of a bank's call, and assign them to filters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Groups = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[
 
 
 class GivenRows(NamedTuple):
-    """Rows X (N, d) and Y (N, m), b filters' T rows each, one filter after the other.
+    """Rows X (N, d) and Y (N, m): b filters with T rows each, one filter after the other.
 
     ``shape`` is y's as it was given, ``rows`` = (b, T) or (b,), ``single`` whether the axis of
     filters was left out, ``groups`` what :class:`olsq.online.many.learning.BankRows` begins with.
@@ -30,7 +30,7 @@ class GivenRows(NamedTuple):
     groups: Groups
 
     def per_row(self, value: Any, name: str) -> NDArray[np.float64]:
-        """A number, or an array (b,) or (b, T), as a float64 vector (N,)."""
+        """Broadcast a number, or an array (b,) or (b, T), to a float64 vector (N,)."""
         array = real_array(value, name).astype(np.float64, copy=False)
         if self.single and array.ndim:
             array = array[None]
@@ -54,7 +54,7 @@ class GivenRows(NamedTuple):
 
 
 def settled(X: NDArray, Y: NDArray, state: np.dtype) -> bool:
-    """Whether all rows are finite and their squares cannot overflow; if not, each has to be asked.
+    """Test whether all rows are finite, with squares that cannot overflow; if not, check each.
 
     The sums are those of ``inputs.usable_rows``, without BLAS, whose threads cost more than a tick.
     """
@@ -72,7 +72,7 @@ def check_number(value: Any, name: str) -> None:
 
 
 def check_index(which: Any, n: int) -> NDArray[np.int64]:
-    """``which`` as indices (b,) of filters that are there; negative ones count from the end."""
+    """Return ``which`` as indices (b,) of existing filters; negative ones count from the end."""
     index = np.asarray(which)
     if index.dtype == np.bool_ or (index.dtype.kind not in "iu" and index.size):
         raise TypeError(
@@ -91,7 +91,7 @@ def check_index(which: Any, n: int) -> NDArray[np.int64]:
 
 
 def index_rows(X: NDArray, which: Any, n: int) -> NDArray:
-    """X with the axis of filters: a row (d,) is for all of them, or for the one in ``which``."""
+    """Return X with the axis of filters: a row (d,) is for all, or for the one in ``which``."""
     if which is not None and np.ndim(which) == 0:
         return X[None]
     if X.ndim == 1:
@@ -100,7 +100,7 @@ def index_rows(X: NDArray, which: Any, n: int) -> NDArray:
 
 
 def check_X(X: Any, which: Any, b: int, n_features: int | None) -> NDArray:
-    """X as a float array (b, d) or (b, T, d)."""
+    """Return X as a float array (b, d) or (b, T, d)."""
     rows = index_rows(real_array(X, "X"), which, b)
     if rows.ndim not in (2, 3) or rows.shape[0] != b:
         raise ValueError(
@@ -121,7 +121,7 @@ def check_rows(
     X: Any, y: Any, filters: NDArray[np.int64] | None, n: int, n_features: int | None,
     n_targets: int | None, single: bool,
 ) -> GivenRows:  # fmt: skip
-    """The rows of a call; ``filters`` (b,) get them, or all n where it is None.
+    """Check the rows of a call; ``filters`` (b,) receive them, or all n if None.
 
     ``n_targets`` is that of earlier calls, None before the first.
     """
@@ -157,7 +157,7 @@ def check_rows(
 
 
 def group_rows(filters: NDArray[np.int64] | None, b: int, T: int) -> Groups:
-    """Members, begins, ends and order of b T rows; a filter's own come in their order."""
+    """Return members, begins, ends and order of b T rows; a filter's own keep their order."""
     order, begins = np.arange(b * T), np.arange(b) * T
     if filters is None:
         return np.arange(b), begins, begins + T, order

@@ -23,7 +23,7 @@ FORM_ARRAYS = ("columns", "tally", "loss", "held", "spread")
 
 
 class Kind(NamedTuple):
-    """What all filters of a bank have in common."""
+    """Properties that all filters of a bank share."""
 
     intercept: bool
     discounted: bool
@@ -36,7 +36,7 @@ class Kind(NamedTuple):
 
     @property
     def settings(self) -> tuple[Any, ...]:
-        """What the kernels take."""
+        """The settings that the kernels take."""
         limits = self.limits
         return (
             limits.covariance, limits.square_root, self.method == "covariance", self.intercept,
@@ -45,7 +45,7 @@ class Kind(NamedTuple):
 
 
 class Estimates(NamedTuple):
-    """What some filters (b) know: coefficients, the intercept's first, and statistics.
+    """Estimates of some filters (b): coefficients, the intercept's first, and statistics.
 
     theta (b, m, k); variance (b, k) the diagonal of the inverse information and sandwich (b, k) or
     (0, k) of ``P S P``, inf where undetermined; rank (b,) and used (b,), ``tr(P S)``.
@@ -60,7 +60,7 @@ class Estimates(NamedTuple):
 
 @dataclass(eq=False)
 class BankState:
-    """forms (n,) says which form holds each filter's state.
+    """The arrays of all filters' states; forms (n,) is the form of each.
 
     matrix (n, k, k) and coefs (n, m, k) are P and theta in the covariance form, R and z in the
     square-root form; columns (n, 2, k), tally (n, 4), loss (n, m), held (n,), spread (n, k, k) or
@@ -87,7 +87,9 @@ class BankState:
         cls, kind: Kind, ridge: NDArray, n_targets: int, sandwich: bool = False,
         stored: Any = None,
     ) -> Self:  # fmt: skip
-        """Filters before any row, with a ridge (n, k) each, ``stored`` as the kind says or else."""
+        """Make filters before any row, with a ridge (n, k) each, stored as the kind says or as
+        ``stored``.
+        """
         n, k = ridge.shape
         stored = np.dtype(kind.precision[0] if stored is None else stored)
         limits = kind.limits
@@ -114,23 +116,23 @@ class BankState:
         return self.forms.shape[0]
 
     def arrays(self) -> dict[str, NDArray]:
-        """Every array of the state, by name."""
+        """Return every array of the state, by name."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def copy(self) -> Self:
         return replace(self, **{name: array.copy() for name, array in self.arrays().items()})
 
     def take(self, filters: Any) -> Self:
-        """A copy of some of the filters."""
+        """Copy some of the filters."""
         return replace(self, **{name: array[filters] for name, array in self.arrays().items()})
 
     def put(self, filters: NDArray[np.int64], others: BankState) -> None:
-        """Give some of the filters the states of others."""
+        """Replace the states of some of the filters by those of others."""
         for name, array in self.arrays().items():
             array[filters] = getattr(others, name)
 
     def joined(self, others: BankState) -> Self:
-        """These filters and then the others, in one state."""
+        """Concatenate these filters and the others to one state."""
         return replace(
             self,
             **{
@@ -145,21 +147,21 @@ class BankState:
         return tuple(self.arrays().values())[:-2]
 
     def widened(self, filters: NDArray[np.int64]) -> Self:
-        """A copy of some of the filters, in float64 whatever is stored."""
+        """Copy some of the filters in float64, whatever is stored."""
         part = self.take(filters)
         for name in ("matrix", "coefs", "spread"):
             setattr(part, name, getattr(part, name).astype(np.float64, copy=False))
         return part
 
     def narrowed(self, dtype: np.dtype) -> Self:
-        """The same with matrices in the dtype that is stored."""
+        """Convert the matrices to the stored dtype."""
         names = ("matrix", "coefs", "spread")
         return replace(self, **{name: clip_to(getattr(self, name), dtype) for name in names})
 
     # -- one filter as a stream of its own --------------------------------------------------------
 
     def switch(self, f: int, kind: Kind) -> FormSwitch:
-        """A copy of filter f's state, as an estimator holds it."""
+        """Copy filter f's state as an estimator holds it."""
         own = {name: array[f].copy() for name, array in self.arrays().items()}
         counters = [np.atleast_1d(own[name]) for name in FORM_ARRAYS]
         make = CovarianceForm if own["forms"] == COVARIANCE else SquareRootForm
@@ -170,7 +172,7 @@ class BankState:
         return FormSwitch(form, kind.method, own["clock"])
 
     def set_switch(self, f: int, switch: FormSwitch, seen: int) -> None:
-        """Give filter f the state of an estimator."""
+        """Set the state of filter f to an estimator's."""
         form: Any = switch.form
         covariance = isinstance(form, CovarianceForm)
         self.forms[f] = COVARIANCE if covariance else SQUARE_ROOT
@@ -183,7 +185,7 @@ class BankState:
     # -- reading ----------------------------------------------------------------------------------
 
     def theta(self, filters: NDArray[np.int64], kind: Kind) -> NDArray[np.float64]:
-        """Coefficients (b, m, k) of some filters, of minimum norm where undetermined."""
+        """Return coefficients (b, m, k) of some filters, of minimum norm where undetermined."""
         found = self.coefs[filters].astype(np.float64)
         for chosen, known in self._by_pivots(filters):
             which = filters[chosen]
@@ -198,7 +200,7 @@ class BankState:
         return found
 
     def estimates(self, filters: NDArray[np.int64], kind: Kind) -> Estimates:
-        """What some filters know."""
+        """Compute the estimates of some filters."""
         b, k = filters.size, self.matrix.shape[1]
         variance = np.diagonal(self.matrix, axis1=1, axis2=2)[filters].astype(np.float64)
         rank = np.full(b, k)
@@ -227,7 +229,9 @@ class BankState:
     def statistics(
         self, filters: NDArray[np.int64], kind: Kind, found: Estimates
     ) -> tuple[NDArray, NDArray]:
-        """sigma2 (b, m) and standard errors (b, m, k), the intercept's first if there is one."""
+        """Return sigma2 (b, m) and standard errors (b, m, k), the intercept's first if there is
+        one.
+        """
         counts = np.column_stack([self.tally[filters], found.rank, found.used])
         sigma2, stderr = np.empty(found.theta.shape[:2]), np.empty(found.theta.shape)
         batch_kernels.statistics_each(
@@ -237,7 +241,7 @@ class BankState:
         return sigma2, stderr
 
     def spreads(self, filters: NDArray[np.int64]) -> NDArray[np.float64]:
-        """B (b, k, k) with ``B B^T`` the covariance of theta over sigma2: P, or ``P S P``.
+        """Return B (b, k, k) with ``B B^T`` the covariance of theta over sigma2: P, or ``P S P``.
 
         NaN where coefficients are undetermined.
         """
@@ -259,7 +263,7 @@ class BankState:
     def draws(
         self, filters: NDArray[np.int64], theta: NDArray, scale: NDArray, u: NDArray
     ) -> NDArray[np.float64]:
-        """``theta + scale B u`` (size, b, m, k), B as in :meth:`spreads`.
+        """Compute ``theta + scale B u`` (size, b, m, k), with B as in :meth:`spreads`.
 
         theta (b, m, k), scale (b, m), standard normal u (size, b, m, k).
         """
@@ -278,7 +282,8 @@ class BankState:
     def leverage(
         self, filters: NDArray[np.int64], rows: NDArray[np.float64], intercept: bool, n: int
     ) -> NDArray[np.float64]:
-        """``x P x`` (n,) of rows (n, d), as many for each filter, or (1, d) for all of them.
+        """Compute ``x P x`` (n,) of rows (n, d), equally many per filter, or (1, d) for all of
+        them.
 
         inf where x has a part that nothing is known of, NaN where it has a missing value.
         """
@@ -312,7 +317,7 @@ class BankState:
     def _by_pivots(
         self, filters: NDArray[np.int64]
     ) -> list[tuple[NDArray[np.int64], NDArray[np.bool_]]]:
-        """Places among ``filters`` of those in square-root form, together by their pivots."""
+        """Group the places among ``filters`` of those in square-root form by their pivots."""
         places = np.flatnonzero(self.forms[filters] == SQUARE_ROOT)
         if not places.size:
             return []
@@ -325,7 +330,7 @@ class BankState:
 
 
 def noise_levels(tally: NDArray, d: int, kind: Kind) -> NDArray[np.float64]:
-    """``square_root_kernels.noise_level`` of each of the tallies (b, 4)."""
+    """Compute ``square_root_kernels.noise_level`` of each of the tallies (b, 4)."""
     eps, _, coarse = kind.limits.square_root
     return eps * (2 * np.sqrt(d) + 3 * np.sqrt(tally[:, 0])) + coarse
 
@@ -333,7 +338,7 @@ def noise_levels(tally: NDArray, d: int, kind: Kind) -> NDArray[np.float64]:
 def freedom_of(
     tally: NDArray, ridge: NDArray, kind: Kind, found: Estimates
 ) -> NDArray[np.float64]:
-    """Degrees of freedom (b,) of sigma2 of some filters, as ``statistics.Counts`` has them."""
+    """Compute degrees of freedom (b,) of sigma2 of some filters, as ``statistics.Counts`` does."""
     rows, squared = tally[:, COUNT], tally[:, COUNT_SQUARED]
     decay = tally[:, DECAY] if kind.discounted else np.ones(len(tally))
     variance = np.where(np.isfinite(found.variance), found.variance, 0.0)

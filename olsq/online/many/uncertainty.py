@@ -1,4 +1,4 @@
-"""What a bank says of its doubts: leverage, intervals and draws of the coefficients."""
+"""Uncertainty of a filter bank: leverage, prediction intervals, draws of the coefficients."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from olsq.online.many.state import BankState, freedom_of
 
 
 class BankUncertainty(BankReading):
-    """Leverage, the width of intervals, Thompson sampling."""
+    """Leverage, widths of intervals, and draws for Thompson sampling."""
 
     def leverage(self, X: ArrayLike, *, which: ArrayLike | None = None) -> NDArray:
-        """``x P x`` with P the inverse information: a prediction's variance in units of sigma2.
+        """Compute ``x P x``, P the inverse information: a prediction's variance in units of sigma2.
 
         Parameters
         ----------
@@ -52,9 +52,7 @@ class BankUncertainty(BankReading):
     def _reach(
         self, rows: NDArray, filters: NDArray[np.int64], level: float, observation: bool
     ) -> NDArray[np.float64]:
-        """Half of the width (n, m) of the intervals of rows (n, d), each of its filter; see
-        :meth:`RecursiveLeastSquares.predict_interval`.  inf where rows do not determine it.
-        """
+        """Compute half of the width (n, m) of the intervals of rows (n, d), each of its filter."""
         state, kind = self._state_or_raise(), self._kind
         out = np.empty((filters.size, state.coefs.shape[1]))
         for start in range(0, filters.size, READ_AT_ONCE):
@@ -81,7 +79,7 @@ class BankUncertainty(BankReading):
     def _sandwich_leverage(
         self, state: BankState, filters: NDArray[np.int64], x: NDArray, leverage: NDArray
     ) -> NDArray[np.float64]:
-        """``x P S P x`` (n,) of rows (n, k); inf where ``leverage`` (n,) is."""
+        """Compute ``x P S P x`` (n,) of rows (n, k); inf where ``leverage`` (n,) is."""
         B = state.spreads(filters)
         found = np.einsum("nji,nj->ni", B, x)
         found = np.where(np.isfinite(leverage), (found**2).sum(axis=1), leverage)
@@ -100,7 +98,7 @@ class BankUncertainty(BankReading):
         which: ArrayLike | None = None,
         return_intercept: bool = False,
     ) -> Any:
-        """Draws of every filter's coefficients from their normal distribution (Thompson sampling).
+        """Draw every filter's coefficients from their normal distribution (Thompson sampling).
 
         Parameters
         ----------
@@ -161,7 +159,7 @@ class BankUncertainty(BankReading):
 
 
 def _noise_variances(sigma2: ArrayLike, b: int, m: int) -> NDArray[np.float64]:
-    """sigma2 (b, m) of b filters."""
+    """Return sigma2 (b, m) of b filters."""
     given = real_array(sigma2, "sigma2").astype(np.float64)
     given = given[:, None] if given.ndim == 1 else given
     if given.ndim and given.shape not in ((b, 1), (b, m)):

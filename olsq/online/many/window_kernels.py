@@ -1,4 +1,4 @@
-"""Numba kernels over groups of rows that each have a rolling window."""
+"""Numba kernels over groups of rows with a rolling window each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from olsq.online.windows import row_kernels as rolling_kernels
 def roll_groups(
     state, begins, ends, order, X, Y, settings, begin, end, residual, path, done
 ):  # fmt: skip
-    """Take groups begin..end on from a full window, each after its first ``window`` rows.
+    """Continue groups begin..end from a full window, each after its first ``window`` rows.
 
     ``state`` = (forms, matrix, coefs, columns, tally, loss) of a bank, after those rows; group i's
     rows are ``order[begins[i]:ends[i]]``.  ``settings`` = (window, limits of the covariance form,

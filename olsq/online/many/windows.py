@@ -20,7 +20,7 @@ LONGEST = 4096  # rows of a group from which one estimator costs little, and reb
 
 
 def can_roll_together(call: Call, origin: Origin, options: dict[str, Any]) -> bool:
-    """Whether :func:`roll_together` takes these rows: windows of so many rows, in float64."""
+    """Test whether :func:`roll_together` takes these rows: windows of so many rows, in float64."""
     counted = options["window_of"] == "samples" or call.usable is None
     return (
         counted and isinstance(options["window"], (int, np.integer)) and options["times"] is None

@@ -1,4 +1,4 @@
-"""Putting the traces of one call's blocks together into a coefficient path."""
+"""Assemble a coefficient path from per-block traces."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from olsq.online.paths.path import CoefficientPath
 
 
 class PathCollector:
-    """The path of n rows; a skipped row has the estimate of the row before it.
+    """Collects the path of n rows; a skipped row has the estimate of the row before it.
 
     ``count`` (n,) is how many samples the estimate rests on.
     """
@@ -37,12 +37,12 @@ class PathCollector:
         self.scratch = Trace.empty(0, m, d)
 
     def begin(self, form: Any, sigma2: NDArray, stderr: NDArray) -> None:
-        """What rows skipped before the call's first usable one carry on."""
+        """Set the estimate of the rows that are skipped before the call's first usable one."""
         self.coef[:] = clip_to(form.coefficients(), self.coef.dtype)
         self.before, self.count[:] = (sigma2, stderr), form.tally[COUNT]
 
     def trace(self, block: slice | NDArray, n: int) -> Trace:
-        """Where a form may write the n rows of a block: in place if that can be."""
+        """Return a trace for the n rows of a block, in the path's own arrays where possible."""
         _, m, d = self.coef.shape
         if len(self.scratch.loss) < n:  # once: the first block is the longest
             self.scratch = Trace.empty(n, m, d, **self.wants)
@@ -52,7 +52,7 @@ class PathCollector:
         return trace
 
     def add(self, trace: Trace, block: slice | NDArray, ridge: NDArray, discounted: bool) -> None:
-        """Take over the trace of a block, and what follows from it."""
+        """Add the trace of a block, with the statistics that follow from it."""
         self.filled[block] = True
         self.count[block] = trace.counts[:, COUNT]
         if trace.coef.base is not self.coef:
@@ -72,7 +72,9 @@ class PathCollector:
             self.sigma2[block], self.stderr[block] = sigma2, stderr
 
     def finish(self, need: int) -> None:
-        """Give skipped rows the estimate before them; NaN where it has less than ``need`` rows."""
+        """Fill skipped rows with the estimate before them; NaN where it has fewer than ``need``
+        rows.
+        """
         estimates = [self.coef, *([self.sigma2, self.stderr] if self.statistics else [])]
         if not self.filled.all():
             if self.statistics:
@@ -90,7 +92,7 @@ class PathCollector:
 def joined(
     collectors: list[PathCollector], targets: list[NDArray], residual: NDArray, intercept: bool
 ) -> CoefficientPath:
-    """One path (n, m, ...) from the collectors of groups of targets, finished."""
+    """Join the finished collectors of groups of targets to one path (n, m, ...)."""
     coef, stderr, sigma2, recursive = (
         _by_target([getattr(c, name) for c in collectors], targets)
         for name in ("coef", "stderr", "sigma2", "recursive")

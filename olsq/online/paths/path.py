@@ -1,4 +1,4 @@
-"""The coefficient path: everything the estimators know, after every row."""
+"""The coefficient path: coefficients, statistics and residuals after every row."""
 
 from __future__ import annotations
 
@@ -68,17 +68,17 @@ class CoefficientPath(PathArrays):
     __repr__ = brief_repr
 
     def labelled(self, labels: Labels) -> Self:
-        """The same arrays with other labels."""
+        """Return the path with other labels."""
         other = self._make(self)
         other.labels = labels
         return other
 
     def _replace(self, **fields: Any) -> Self:
-        """The path with some arrays replaced, and its labels."""
+        """Return the path with some arrays replaced, and its labels."""
         return super()._replace(**fields).labelled(self.labels)
 
     def bare(self) -> Self:
-        """The path without noise variances and standard errors, which read NaN."""
+        """Return the path without noise variances and standard errors, which read NaN."""
         names = "sigma2", "stderr", "intercept_stderr"
         nothing = {n: np.broadcast_to(np.nan, getattr(self, n).shape) for n in names}
         return self._replace(**nothing)
@@ -89,7 +89,7 @@ class CoefficientPath(PathArrays):
         return any(self.stderr.strides) or not self.stderr.size
 
     def to_frame(self, *, names: Sequence[str] | None = None, kind: str | None = None) -> Any:
-        """The path as a data frame, one row for each row of the data.
+        """Convert the path to a data frame, one row for each row of the data.
 
         Parameters
         ----------
@@ -144,7 +144,7 @@ class CoefficientPath(PathArrays):
         return frames.frame(columns, self.labels, kind)
 
     def of_target(self, target: int | str) -> Self:
-        """The path of one of several targets, by number or name, as of a one-dimensional y."""
+        """Return the path of one of several targets, by number or name, as for a 1-D y."""
         if self.residual.ndim == 1:
             raise ValueError("the path has one target, of a one-dimensional y")
         names = self._target_names()
@@ -214,7 +214,7 @@ class CoefficientPath(PathArrays):
         return list(self.labels.targets or [f"y{k}" for k in range(self.residual.shape[1])])
 
     def _columns(self, features: list[str]) -> dict[str, NDArray]:
-        """The columns of a path with one target."""
+        """Return the columns of a path with one target."""
         first = ["intercept"] if self.labels.intercept else []
         coefs = [*([self.intercept] if first else []), *self.coef.T]
         errors = [*([self.intercept_stderr] if first else []), *self.stderr.T]

@@ -1,4 +1,4 @@
-"""Merging two estimators into the one that saw both streams."""
+"""Merge two estimators into the one that learned both streams."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def merge(
     first: Moments[AnArray], second: Moments[AnArray], *, forget: Any = ...
 ) -> Moments[AnArray]: ...
 def merge(first: Any, second: Any, *, forget: Any = None) -> Any:
-    """The estimator, or the moments, that saw first's rows and then second's.
+    """Return the estimator, or the moments, of first's rows followed by second's.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def merge(first: Any, second: Any, *, forget: Any = None) -> Any:
 
 
 def merged_logs(first: StreamingRegressor, second: StreamingRegressor, length: Any) -> Any:
-    """The forgotten sums of the logarithms of the weights, of second's rows after first's."""
+    """Return the forgotten sums of the log weights of first's rows followed by second's."""
     if first._log_weights is None and second._log_weights is None:
         return None
     decay = second._engine.by_target(lambda form: np.full(form.loss.size, form.tally[DECAY]))
@@ -152,7 +152,7 @@ def merged_logs(first: StreamingRegressor, second: StreamingRegressor, length: A
 
 
 def timing_of_both(first: StreamingRegressor, second: StreamingRegressor) -> Timing | None:
-    """When the rows of both were; ValueError if second's do not come after first's."""
+    """Return the timing of both streams; ValueError if second's rows do not come after first's."""
     a, b = first._timing, second._timing
     if a is None or b is None:
         timed, other = (first, second) if b is None else (second, first)
@@ -170,7 +170,7 @@ def timing_of_both(first: StreamingRegressor, second: StreamingRegressor) -> Tim
 
 
 def _same_length(one: Any, other: Any) -> bool:
-    """Whether two windows are one length of time, however it is written."""
+    """Test whether two windows are the same length of time, however it is written."""
     if not (is_duration(one) and is_duration(other)):
         return False
     return parse_duration(one, "window") == parse_duration(other, "window")

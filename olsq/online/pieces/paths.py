@@ -1,4 +1,4 @@
-"""Coefficient paths and groups out of pieces of a stream, each from what came before it."""
+"""Build coefficient paths and groups from pieces of a stream."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def path_after(
     estimator: RecursiveLeastSquares, piece: RecursiveLeastSquares | None, X: Any, y: Any,
     sample_weight: Any = None, *, forget: Any = None, times: Any = None,
 ) -> CoefficientPath:  # fmt: skip
-    """The path over rows of the estimator that has learnt ``piece``, which does not change.
+    """Return the path over rows of the estimator that has learned ``piece``, which does not change.
 
     Rows before the first that can be learnt read as they do at the beginning of a stream.
     """
@@ -41,7 +41,7 @@ def path_after(
 def blank(
     X: Any, y: Any, fit_intercept: bool, unknown: float = 0.0, labels: Labels | None = None
 ) -> CoefficientPath:
-    """What rows read before anything was learnt: coefficients ``unknown``, 0 or NaN."""
+    """Return the path of rows before anything was learned: coefficients ``unknown``, 0 or NaN."""
     rows, targets = real_array(X, "X"), real_array(y, "y")
     (n, d), m = rows.shape, targets.shape[1:]
     dtype = np.dtype(np.float32 if rows.dtype == np.float32 else np.float64)
@@ -56,7 +56,7 @@ def blank(
 
 
 def labels_of(X: Any, y: Any, fit_intercept: bool, times: Any = None) -> Labels:
-    """What a path of these rows says beside its numbers."""
+    """Return the labels of a path of these rows."""
     labels = Labels.of(X, y)._replace(intercept=bool(fit_intercept))
     if times is None:
         return labels
@@ -74,7 +74,7 @@ def check_groups(parameters: dict[str, Any]) -> None:
 def grouped(
     parameters: dict[str, Any], found: dict[Any, RecursiveLeastSquares]
 ) -> GroupedLeastSquares:
-    """The groups that began with their ridge and have learnt what each one's piece says."""
+    """Build the groups that started from their ridge and have learned each one's piece."""
     known = set(GroupedLeastSquares._parameter_names())
     own = {name: value for name, value in parameters.items() if name in known}
     groups = GroupedLeastSquares(**own)
@@ -103,7 +103,7 @@ def grouped(
 def scattered(
     parts: list[tuple[NDArray[np.int64], CoefficientPath]], n: int, like: CoefficientPath
 ) -> CoefficientPath:
-    """One path of n rows from those of groups, whose rows are given; NaN in rows of no group."""
+    """Return one path of n rows from those of groups, whose rows are given; NaN in the others."""
     whole = [np.full((n, *a.shape[1:]), np.nan, a.dtype) for a in like]
     for rows, path in parts:
         for array, piece in zip(whole, path, strict=True):

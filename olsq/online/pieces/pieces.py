@@ -1,4 +1,4 @@
-"""A stream in pieces that are learnt apart, and put together again.
+"""Learn a stream in pieces, and put them together again.
 
 A piece is what a run of rows says: an estimator without ridge or prior, in square-root form, or as
 moments where that is the method asked for.  Pieces merge in order, and merging is associative;
@@ -39,7 +39,7 @@ def learnt(
     estimator: RecursiveLeastSquares, X: Any, y: Any, sample_weight: Any = None, *,
     forget: Any = None, times: Any = None,
 ) -> RecursiveLeastSquares | None:  # fmt: skip
-    """What rows say, as a piece of the stream of ``estimator``, which has learnt nothing.
+    """Learn rows as a piece of the stream of ``estimator``, which itself has learned nothing.
 
     None where no row can be learnt: such rows are as if they had never come.  O(d^2) a row in
     matrix products, memory of the rows and d^2.  Raises as ``partial_fit`` does.
@@ -84,7 +84,7 @@ def learnt(
 
 
 def _rows(call: Call, origin: Origin) -> Iterator[Rows]:
-    """The usable rows of a call in float64, a block at a time."""
+    """Iterate over the usable rows of a call in float64, a block at a time."""
     step = max(FEWEST_ROWS, BLOCK_ENTRIES // origin.ridge.size)
     for start in range(0, len(call.X), step):
         block: Any = slice(start, start + step)
@@ -96,7 +96,7 @@ def _rows(call: Call, origin: Origin) -> Iterator[Rows]:
 def merged(
     first: RecursiveLeastSquares | None, second: RecursiveLeastSquares | None
 ) -> RecursiveLeastSquares | None:
-    """The piece of first's rows and then second's; neither is changed.  O(d^3).
+    """Merge two pieces, first's rows before second's, in O(d^3); neither is changed.
 
     Raises ValueError where two pieces cannot be of one stream: their features, targets or dtypes
     differ, or second's times begin before first's end.
@@ -108,7 +108,7 @@ def merged(
 
 
 def begun(estimator: RecursiveLeastSquares, piece: RecursiveLeastSquares) -> RecursiveLeastSquares:
-    """The estimator that began with its ridge or prior and has learnt what the piece says."""
+    """Return the estimator that started from its ridge or prior and has learned the piece."""
     given = piece._origin
     other: Any = copy.copy(estimator)
     dtype, ridge = given.dtype, other._start_ridge(given.n_features)
@@ -143,7 +143,7 @@ def _put_together(first: Any, second: Any) -> Any:
 
 
 def _stacked(first: FormSwitch, second: FormSwitch, half_life: float | None) -> FormSwitch:
-    """The state of first's rows and then second's; second began with no ridge."""
+    """Return the state of first's rows followed by second's; second began with no ridge."""
     if isinstance(second.form, InformationForm):
         return form_switch.merge(first, second, second.form.ridge, half_life)
     assert isinstance(second.form, SquareRootForm)

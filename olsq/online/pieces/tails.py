@@ -1,4 +1,4 @@
-"""The rows at the end of a piece that a rolling window after it still needs."""
+"""The last rows of a piece that a rolling window in the next piece still needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from olsq.online.rows.times import of_frames, read_times, times_array
 
 
 class Rows(NamedTuple):
-    """Rows as they came: arrays, or pandas' frames and series; None for what was not given."""
+    """Rows as given: arrays, or pandas' frames and series; None for absent arguments."""
 
     X: Any
     y: Any
@@ -24,11 +24,11 @@ class Rows(NamedTuple):
 
     @property
     def n(self) -> int:
-        """How many."""
+        """Number of the rows."""
         return len(self.X)
 
     def take(self, rows: NDArray[np.int64]) -> Rows:
-        """Some of the rows."""
+        """Select some of the rows."""
         return self._make(None if part is None else _take(part, rows) for part in self)
 
 
@@ -44,7 +44,7 @@ def _take(part: Any, rows: NDArray[np.int64]) -> Any:
 
 
 def joined(first: Rows, second: Rows) -> Rows:
-    """first's rows and then second's."""
+    """Join first's rows and second's."""
     return Rows(*(_joined(a, b) for a, b in zip(first, second, strict=True)))
 
 
@@ -59,7 +59,7 @@ def _joined(first: Any, second: Any) -> Any:
 
 
 def tail(window: RollingLeastSquares, rows: Rows) -> Tail | None:
-    """The rows that are still in a window at the end; None of no rows.
+    """Return the rows that are still in a window at the end; None if there are no rows.
 
     Raises as ``partial_fit`` does.  O(n d), to check the rows.
     """
@@ -91,14 +91,14 @@ def tail(window: RollingLeastSquares, rows: Rows) -> Tail | None:
 
 
 def _groups(by: Any, n: int) -> list[NDArray[np.int64]]:
-    """The rows of every group, in order; those without a label are in none."""
+    """List the rows of every group, in order; rows without a label are in none."""
     if by is None:
         return [np.arange(n)]
     return [own for _, own in groups(by, n)]
 
 
 def groups(by: Any, n: int) -> list[tuple[Any, NDArray[np.int64]]]:
-    """Every label and its rows, in order of appearance; rows without a label are left out."""
+    """List every label with its rows, in order of appearance; rows without a label are left out."""
     codes, keys = encode(by, n, {})
     order = np.argsort(codes, kind="stable")
     ends = np.searchsorted(codes[order], np.arange(len(keys) + 1))
@@ -106,7 +106,7 @@ def groups(by: Any, n: int) -> list[tuple[Any, NDArray[np.int64]]]:
 
 
 def merged(window: RollingLeastSquares, first: Tail | None, second: Tail | None) -> Tail | None:
-    """The tail of first's rows and then second's; second's times may not begin before."""
+    """Merge the tails of first's rows and second's; second's times may not begin before."""
     if first is None or second is None:
         return second if first is None else first
     if not second.rows.n:
@@ -118,7 +118,7 @@ def merged(window: RollingLeastSquares, first: Tail | None, second: Tail | None)
 
 
 def estimator_of(window: RollingLeastSquares, last: Tail) -> RollingLeastSquares:
-    """The fitted window."""
+    """Fit the window to the rows of its tail."""
     rows = last.rows
     window.fit(rows.X, rows.y, rows.sample_weight, times=rows.times)
     window.n_samples_seen_ = last.samples
@@ -126,7 +126,7 @@ def estimator_of(window: RollingLeastSquares, last: Tail) -> RollingLeastSquares
 
 
 def any_usable(window: RollingLeastSquares, rows: Rows) -> bool:
-    """Whether a row can be learnt at all."""
+    """Test whether any row can be learned."""
     call = window._check_call(rows.X, rows.y, rows.sample_weight, rows.forget, None)
     return call.usable is None or bool(call.usable.any())
 

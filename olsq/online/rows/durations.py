@@ -36,12 +36,12 @@ class Duration(NamedTuple):
 
 
 def is_duration(value: Any) -> bool:
-    """Whether a parameter is written as a length of time between dates."""
+    """Test whether a parameter is written as a length of time between dates."""
     return isinstance(value, (str, datetime.timedelta, np.timedelta64))
 
 
 def parse_duration(value: Any, name: str) -> Duration:
-    """A length of time between dates from text or a timedelta.
+    """Parse a length of time between dates from text or a timedelta.
 
     Text is numbers with units, as pandas has them: "90D", "1.5h", "1D12h", "15min", "2W", "500ms";
     units are W, D, h, min, s, ms, us, ns (capital or small, but for "M") and their English names.
@@ -89,7 +89,7 @@ def _of_text(text: str, name: str) -> int:
 
 
 def _unit(unit: str, text: str, name: str) -> int:
-    """Nanoseconds of a unit."""
+    """Return the nanoseconds of a unit."""
     small = unit.lower()
     single = small.removesuffix("s")
     small = _WORDS.get(single, small)
@@ -121,7 +121,7 @@ def _of_timedelta64(value: np.timedelta64, name: str) -> int:
 
 
 def half_life_duration(half_life: Any, timed: bool) -> Duration | None:
-    """A half-life as a length of time; None if there is none, or it counts rows.
+    """Return a half-life as a length of time; None if there is none, or it counts rows.
 
     ``timed`` says whether rows have times: a plain number may be either.
     """
@@ -133,7 +133,7 @@ def half_life_duration(half_life: Any, timed: bool) -> Duration | None:
 
 
 def number_duration(value: Any, name: str) -> Duration:
-    """A length of time between times that are numbers; ValueError unless positive and finite."""
+    """Return a length of time between numbers; ValueError unless positive and finite."""
     number = isinstance(value, (int, float, np.integer, np.floating)) and type(value) is not bool
     if not (number and 0 < value < math.inf):
         raise ValueError(f"{name} must be a positive number, got {shown(value)}")
@@ -141,7 +141,7 @@ def number_duration(value: Any, name: str) -> Duration:
 
 
 def plain(value: Any, name: str) -> Any:
-    """A timedelta as text that :func:`parse_duration` reads back exactly; all else as it is."""
+    """Convert a timedelta to text that :func:`parse_duration` reads back exactly; keep all else."""
     if is_duration(value) and not isinstance(value, str):
         return f"{parse_duration(value, name).length}ns"
     return value

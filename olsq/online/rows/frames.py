@@ -1,4 +1,4 @@
-"""Frames and series in, the same kind out: what the rows, the columns and the targets are called.
+"""Read the labels of frames and series, and build results of the same kind.
 
 Arithmetic is done on arrays; here is what is left of a frame beside them, and the way back.
 narwhals, which knows pandas, Polars and Arrow under one interface, is imported only when something
@@ -20,7 +20,7 @@ KINDS = ("pandas", "polars", "pyarrow")
 
 
 class Labels(NamedTuple):
-    """What a frame says beside its numbers.
+    """Labels of a frame: its library, its index, and its names.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class Labels(NamedTuple):
 
     @classmethod
     def of(cls, X: Any, y: Any = None) -> Labels:
-        """The labels of regressors and targets; the kind and the index are X's, else y's.
+        """Read the labels of regressors and targets; the kind and the index are X's, else y's.
 
         Raises ValueError if both have an index and the two differ.
         """
@@ -67,14 +67,14 @@ class Labels(NamedTuple):
         )  # fmt: skip
 
     def dates(self) -> NDArray | None:
-        """Times (n,) of the rows: those given, else an index of dates; None without either."""
+        """Return times (n,) of the rows: those given, else an index of dates, else None."""
         if self.times is not None:
             return self.times
         return None if self.index is None else dates_of_index(self.index)
 
 
 def wrapped(data: Any) -> Any:
-    """A narwhals frame or series around ``data``; None for arrays and what narwhals passes over."""
+    """Return a narwhals frame or series around ``data``; None for arrays and unknown objects."""
     if isinstance(data, _PLAIN):
         return None
     import narwhals.stable.v2 as nw
@@ -84,7 +84,7 @@ def wrapped(data: Any) -> Any:
 
 
 def row_index(data: Any) -> Any:
-    """The index of a frame or series where its rows have one (pandas), else None."""
+    """Return the index of a frame or series where its rows have one (pandas), else None."""
     index = getattr(data, "index", None)
     return None if callable(index) or not hasattr(index, "equals") else index
 
@@ -108,7 +108,7 @@ def check_same_index(**data: Any) -> None:
 
 
 def _different_rows(first_name: str, first: Any, name: str, index: Any) -> str:
-    """Say where the indices of two arguments, of one length, first differ and what to do."""
+    """Describe where the indices of two arguments, of one length, first differ and what to do."""
     pairs = enumerate(zip(first, index, strict=True))
     where = next((f" (row {t}: {a!s} and {b!s})" for t, (a, b) in pairs if a != b), "")
     return (
@@ -119,7 +119,7 @@ def _different_rows(first_name: str, first: Any, name: str, index: Any) -> str:
 
 
 def dates_of_index(index: Any) -> NDArray | None:
-    """An index of dates or periods as datetime64 (n,), UTC where it has a zone; else None."""
+    """Return an index of dates or periods as datetime64 (n,), in UTC if zoned; else None."""
     kind = type(index).__name__
     if kind == "PeriodIndex":
         index, kind = index.to_timestamp(), "DatetimeIndex"
@@ -129,12 +129,12 @@ def dates_of_index(index: Any) -> NDArray | None:
 
 
 def column_names(data: Any) -> tuple[str, ...] | None:
-    """Names of a frame's columns, or of a series, as text; None for arrays."""
+    """Return names of a frame's columns, or of a series, as text; None for arrays."""
     return _names(wrapped(data))
 
 
 def _names(part: Any) -> tuple[str, ...] | None:
-    """Names of a frame's columns, or of a series, as text."""
+    """Return names of a frame's columns, or of a series, as text."""
     if part is None:
         return None
     native = part.to_native()
@@ -145,7 +145,7 @@ def _names(part: Any) -> tuple[str, ...] | None:
 
 
 def series(values: NDArray, name: str | None, labels: Labels) -> Any:
-    """``values`` (n,) as a series of the kind and with the index of ``labels``."""
+    """Build a series of ``values`` (n,) of the kind and with the index of ``labels``."""
     import narwhals.stable.v2 as nw
 
     kind: Any = labels.kind
@@ -156,7 +156,7 @@ def series(values: NDArray, name: str | None, labels: Labels) -> Any:
 
 
 def frame(columns: Mapping[Any, NDArray], labels: Labels, kind: str | None = None) -> Any:
-    """Arrays (n,) by name as a frame, with the index of ``labels`` where that kind has one.
+    """Build a frame of arrays (n,) by name, with the index of ``labels`` where that kind has one.
 
     Parameters
     ----------
@@ -211,7 +211,7 @@ def refuse_twice(names: Sequence[str]) -> None:
 
 
 def installed_kind() -> str:
-    """The kind of frame for data that came as arrays."""
+    """Return the kind of frame for data given as arrays."""
     for kind in KINDS[:2]:
         if importlib.util.find_spec(kind) is not None:
             return kind

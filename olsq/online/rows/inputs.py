@@ -1,4 +1,4 @@
-"""Checks at the public edge of the estimators: everything here runs before anything changes.
+"""Check the arguments of the estimators; everything here runs before anything changes.
 
 The messages follow scikit-learn's, whose users will meet them; scikit-learn itself is not needed.
 """
@@ -22,7 +22,7 @@ class NotFittedError(ValueError, AttributeError):
 
 
 def not_fitted(estimator: object, reason: str | None = None) -> Exception:
-    """The error to raise; scikit-learn's own class where scikit-learn is in use."""
+    """Return the error to raise; scikit-learn's own class where scikit-learn is in use."""
     name = type(estimator).__name__
     message = reason or (
         f"This {name} instance is not fitted yet. Call 'fit' or 'partial_fit' with appropriate "
@@ -33,7 +33,7 @@ def not_fitted(estimator: object, reason: str | None = None) -> Exception:
 
 
 def check_X(X: Any, estimator: object, n_features: int | None, *, allow_empty: bool) -> NDArray:
-    """X as a two-dimensional float array with the number of features that was fitted."""
+    """Return X as a two-dimensional float array with the fitted number of features."""
     array = real_array(X, "X")
     if array.ndim == 1 and hasattr(X, "to_frame"):
         raise ValueError(
@@ -63,7 +63,7 @@ def check_X(X: Any, estimator: object, n_features: int | None, *, allow_empty: b
 
 
 def check_y(y: Any, estimator: object, n_rows: int, n_targets: int | None) -> NDArray:
-    """y as a float array (n,) or (n, m) that fits X and the targets seen before."""
+    """Return y as a float array (n,) or (n, m) that fits X and the targets seen before."""
     if y is None:
         raise ValueError(
             f"{type(estimator).__name__} requires y to be passed, but the target y is None."
@@ -87,7 +87,7 @@ def usable_rows(
     X: NDArray, y: NDArray, weights: NDArray | None, missing: str, estimator: object,
     state: np.dtype,
 ) -> NDArray[np.bool_] | None:  # fmt: skip
-    """Mask of the rows without a missing value, or None if all are usable.  O(n) memory.
+    """Return a mask of the rows without a missing value, or None if all are usable.  O(n) memory.
 
     Raises ValueError for non-finite rows under ``missing="raise"`` and, always, for finite rows
     whose squares, times their weight, would overflow in the data's or the ``state``'s dtype.
@@ -164,7 +164,7 @@ def check_ridge_size(ridge: NDArray, dtype: np.dtype) -> None:
 
 
 def check_magnitudes(arrays: dict[str, NDArray], largest: float) -> None:
-    """Refuse finite values that a float32 state cannot hold the squares of."""
+    """Raise ValueError for finite values whose squares a float32 state cannot hold."""
     for name, array in arrays.items():
         if array.dtype == np.float32 or _within(array, largest):
             continue  # float32 data are checked as such
@@ -181,7 +181,7 @@ def _within(array: NDArray, largest: float) -> bool:
 
 
 def no_usable_row(y: NDArray) -> ValueError:
-    """The error for fitting on rows that all have a missing value."""
+    """Return the error for fitting on rows that all have a missing value."""
     what = "infinity or a value too large for" if np.isinf(y).any() else "NaN for"
     return ValueError(
         f"Input y contains {what} dtype('{y.dtype}') or X contains such values in every row; "
@@ -190,13 +190,13 @@ def no_usable_row(y: NDArray) -> ValueError:
 
 
 def has_index(data: Any) -> bool:
-    """Whether the rows of ``data`` have an index of their own, as those of pandas' frames do."""
+    """Test whether the rows of ``data`` have an index of their own, as in pandas' frames."""
     index = getattr(data, "index", None)
     return index is not None and not callable(index)
 
 
 def feature_names(X: Any) -> NDArray[np.object_] | None:
-    """Column names of a data frame if all are strings, else None."""
+    """Return column names of a data frame if all are strings, else None."""
     columns = getattr(X, "column_names", getattr(X, "columns", None))  # Arrow's; the others'
     if columns is None:
         return None
@@ -207,7 +207,7 @@ def feature_names(X: Any) -> NDArray[np.object_] | None:
 
 
 def check_feature_names(X: Any, fitted: ArrayLike | None) -> None:
-    """Refuse a data frame whose columns are not those that were fitted, in the same order."""
+    """Raise ValueError unless a data frame has the fitted columns, in the same order."""
     names = feature_names(X)
     if names is None or fitted is None:
         return

@@ -1,4 +1,4 @@
-"""Forgetting, ridge and weights of the estimators, as the arrays that their engines take."""
+"""Check forgetting, ridge and weights, and convert them to arrays."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def check_forget(forget: ArrayLike, name: str = "forget") -> NDArray[np.float64]
 
 
 def forget_from_half_life(half_life: float) -> float:
-    """Forgetting factor under which a sample's weight halves every ``half_life`` samples.
+    """Return the forgetting factor that halves a sample's weight every ``half_life`` samples.
 
     Examples
     --------
@@ -44,7 +44,7 @@ def forget_from_half_life(half_life: float) -> float:
 
 
 def forget_or_half_life(forget: Any, half_life: Any, *, in_time: bool = True) -> Any:
-    """The factors that the two parameters mean, of which one may be given.
+    """Return the factors that the two parameters mean, of which one may be given.
 
     A half-life in time gives 1, since its factors come with the times; where ``in_time`` is False
     it is refused.

@@ -1,4 +1,4 @@
-"""Times of rows, and what lies between them.  Lengths of time are in ``durations``."""
+"""Times of rows, and the time elapsed between them.  Lengths of time are in ``durations``."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from olsq.arrays.reals import real_array
 from olsq.online.rows.durations import DATES, NUMBERS, Duration
 from olsq.online.rows.frames import dates_of_index, row_index, wrapped
 
-SMALLEST_GATE = float(np.finfo(np.float64).tiny)
+SMALLEST_GATE = float(np.finfo(np.float64).tiny)  # a gate of 0 would be a reset
 
 
 class Timing(NamedTuple):
-    """The times of a stream so far; ``last`` is that of its last row, learnt or not."""
+    """The times of a stream so far; ``last`` is that of its last row, learned or not."""
 
     kind: str
     first: int | float
@@ -28,7 +28,7 @@ class Timing(NamedTuple):
 
 
 def read_times(times: Any, n_rows: int | None = None) -> tuple[str, NDArray]:
-    """Times of rows as (kind, int64 nanoseconds or float64), both of shape (n,), in order.
+    """Return times of rows as (kind, int64 nanoseconds or float64), both of shape (n,), in order.
 
     Raises TypeError or ValueError, naming the first bad row, for what is neither dates nor numbers,
     missing times, and times that go back.
@@ -47,7 +47,7 @@ def read_times(times: Any, n_rows: int | None = None) -> tuple[str, NDArray]:
 def read_times_in_any_order(
     times: Any, n_rows: int | None = None, needed: NDArray[np.bool_] | None = None
 ) -> tuple[str, NDArray]:
-    """:func:`read_times` of rows that need not be in order.
+    """Return times as :func:`read_times` does, for rows that need not be in order.
 
     Times may be missing where ``needed`` (n,) is False.
     """
@@ -70,14 +70,14 @@ def read_times_in_any_order(
 
 
 def as_values(times: NDArray) -> NDArray:
-    """An array of dates as int64 nanoseconds, of numbers as float64; in any order."""
+    """Convert dates to int64 nanoseconds and numbers to float64, in any order."""
     if times.dtype.kind == "M":
         return _nanoseconds(times)
     return real_array(times, "times").astype(np.float64)
 
 
 def times_array(times: Any) -> NDArray:
-    """Times as an array of datetime64 or of whatever else they are."""
+    """Convert times to an array of datetime64 or of whatever else they are."""
     if type(times) is np.ndarray and times.dtype.kind in "Mfiu":
         return times
     index = dates_of_index(times)
@@ -109,7 +109,7 @@ def _is_date(value: Any) -> bool:
 
 
 def _date(value: Any) -> np.datetime64:
-    """A date of any kind, to its last digit; in UTC where it has a zone."""
+    """Convert a date of any kind to datetime64, to its last digit; in UTC where it has a zone."""
     if value is None or value != value:  # NaT
         return np.datetime64("NaT")
     if not _is_date(value):
@@ -133,7 +133,7 @@ def _nanoseconds(array: NDArray) -> NDArray[np.int64]:
 
 
 def as_array(kind: str, values: NDArray) -> NDArray:
-    """Times as they are shown: datetime64[ns] or float64."""
+    """Convert times for display, to datetime64[ns] or float64."""
     return values.astype("datetime64[ns]") if kind == DATES else values
 
 
@@ -142,13 +142,13 @@ def time_shown(kind: str, value: int | float) -> Any:
 
 
 def name_of(times: Any) -> str:
-    """What a series or an index of times is called; "time" for others."""
+    """Return the name of a series or an index of times; "time" for others."""
     name = getattr(times, "name", None)
     return str(name) if isinstance(name, str) and name else "time"
 
 
 def of_frames(X: Any, y: Any) -> NDArray | None:
-    """The dates of X's index, or else of y's; None where neither has an index of dates."""
+    """Return the dates of X's index, or else of y's; None where neither has an index of dates."""
     for data in (X, y):
         index = row_index(data)
         dates = None if index is None else dates_of_index(index)
@@ -161,7 +161,7 @@ def times_of_call(
     times: Any, X: Any, y: Any, n_rows: int, duration: Duration, before: Timing | None,
     parameter: str, *, countable: bool = True,
 ) -> tuple[NDArray, Timing | None]:  # fmt: skip
-    """Times (n,) of the rows of a call, and the stream's timing after them.
+    """Return times (n,) of the rows of a call, and the stream's timing after them.
 
     ``countable`` says whether the parameter may count rows instead.
 
@@ -211,7 +211,7 @@ def check_kind(kind: str, duration: Duration, parameter: str) -> None:
 def half_life_gates(
     times: NDArray, usable: NDArray[np.bool_] | None, span: NDArray, half_life: float
 ) -> NDArray[np.float64]:
-    """Forgetting factors ``2^(-elapsed / half_life)`` (n,), see :func:`elapsed_times`.
+    """Compute forgetting factors ``2^(-elapsed / half_life)`` (n,), see :func:`elapsed_times`.
 
     A factor is never 0, which would start afresh: what a long gap leaves of a state is tiny, and is
     there.
@@ -222,7 +222,7 @@ def half_life_gates(
 def elapsed_times(
     times: NDArray, usable: NDArray[np.bool_] | None, span: NDArray
 ) -> NDArray[np.float64]:
-    """The time (n,) that has passed at each row since the row learnt before it.
+    """Compute the time (n,) passed at each row since the row learned before it.
 
     ``span`` = [time of the first row learnt, of the last], or empty: then the first row's is 0.
     Rows that are not ``usable`` have 0, and the next one makes up for them.
@@ -237,7 +237,7 @@ def elapsed_times(
 
 
 def span_after(times: NDArray, usable: NDArray[np.bool_] | None, span: NDArray) -> NDArray:
-    """``span`` after more rows."""
+    """Return ``span`` after more rows."""
     own = times if usable is None else times[usable]
     if own.size == 0:
         return span

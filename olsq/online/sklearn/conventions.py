@@ -1,4 +1,4 @@
-"""scikit-learn's conventions, kept without importing it."""
+"""Parameters, tags and repr of estimators in scikit-learn's conventions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MISSING = ("skip", "raise", "skip_target")
 
 
 def check_cov(cov: object) -> None:
-    """Refuse what is not a choice of ``cov=``, saying why there is no HAC among them."""
+    """Raise ValueError for an unknown choice of ``cov=``, with the reason why HAC is none."""
     if isinstance(cov, str) and cov.lower() in ("hac", "newey-west", "nw"):
         raise ValueError(
             f"cov={cov!r} is not offered: Newey-West weighs the residuals of all rows at the "
@@ -28,19 +28,19 @@ def check_cov(cov: object) -> None:
 
 @functools.cache
 def _signature(cls: type) -> dict[str, inspect.Parameter]:
-    """Parameters of the constructor, which every call of an estimator asks for."""
+    """Return the constructor's parameters, cached since every call of an estimator needs them."""
     return {name: p for name, p in inspect.signature(cls).parameters.items() if name != "self"}
 
 
 class Parameters:
-    """Parameters by name, and representation, for what only stores parameters."""
+    """Parameters by name, and a repr, for classes that only store parameters."""
 
     @classmethod
     def _parameter_names(cls) -> list[str]:
         return list(_signature(cls))
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Parameters of the constructor, by name (``deep`` is there for scikit-learn)."""
+        """Return the constructor's parameters by name (``deep`` is there for scikit-learn)."""
         return {name: getattr(self, name) for name in self._parameter_names()}
 
     def set_params(self, **params: Any) -> Self:

@@ -1,4 +1,4 @@
-"""Predictions and residuals as the kind of frame that came in, for those who ask for it.
+"""Convert predictions and residuals to the caller's kind of frame, where requested.
 
 scikit-learn's regressors return arrays, and some of its meta-estimators rely on that
 (``TransformedTargetRegressor`` reshapes predictions, which a series cannot be).  So arrays are the
@@ -17,12 +17,12 @@ from olsq.online.rows.frames import Labels
 
 
 class FrameOutput:
-    """``set_output``, and what results then are."""
+    """The method ``set_output``, and the conversion of results to frames."""
 
     _origin: Any
 
     def set_output(self, *, predict: str | None = None, transform: str | None = None) -> Self:
-        """Choose what :meth:`predict`, its intervals and ``residual_`` are.
+        """Choose the kind of the results of :meth:`predict`, its intervals and ``residual_``.
 
         Parameters
         ----------
@@ -71,7 +71,7 @@ class FrameOutput:
         return self.__dict__.get("_sklearn_output_config", {}).get("predict") == "input"
 
     def _as_input(self, X: Any, values: Any) -> Any:
-        """An array (n,) or (n, m), or a tuple of them, as the kind of X if that was asked for."""
+        """Convert an array (n,) or (n, m), or a tuple of them, to the kind of X if requested."""
         if not self._frames_out:
             return values
         labels = Labels.of(X)

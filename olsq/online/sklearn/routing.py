@@ -18,7 +18,7 @@ METADATA = {
 
 
 class MetadataRouting:
-    """``set_fit_request`` and the like, and what scikit-learn reads them by."""
+    """Methods ``set_fit_request`` and the like, and how scikit-learn reads the requests."""
 
     def set_fit_request(
         self,
@@ -68,7 +68,7 @@ class MetadataRouting:
         return self._request("score", sample_weight=sample_weight)
 
     def get_metadata_routing(self) -> Any:
-        """The requests made so far, a ``sklearn.utils.metadata_routing.MetadataRequest``."""
+        """Return the requests made so far, a ``sklearn.utils.metadata_routing.MetadataRequest``."""
         return self._get_metadata_request()
 
     def _request(self, method: str, **requests: Any) -> Self:

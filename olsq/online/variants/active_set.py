@@ -31,7 +31,7 @@ class Constraints(NamedTuple):
     upper: NDArray[np.float64]
 
     def scaled(self, length: NDArray[np.float64]) -> Constraints:
-        """The constraints of ``length * x``."""
+        """Return the constraints of ``length * x``."""
         A = self.A / length
         size = np.linalg.norm(A, axis=1)
         size[size == 0] = 1.0
@@ -40,7 +40,7 @@ class Constraints(NamedTuple):
         )
 
     def feasible(self) -> NDArray[np.float64] | None:
-        """Any x within the constraints; None where there is none."""
+        """Find any x within the constraints; None where there is none."""
         if not self.b.size:
             return np.clip(0.0, self.lower, self.upper)
         bounds = np.column_stack([self.lower, self.upper])
@@ -52,7 +52,7 @@ def solve(
     R: NDArray[np.float64], z: NDArray[np.float64], constraints: Constraints,
     start: NDArray[np.float64],
 ) -> NDArray[np.float64]:  # fmt: skip
-    """:func:`minimise`, by the compiled search where that can decide; ``start`` is feasible.
+    """Minimise as :func:`minimise`, by the compiled search where it decides; ``start`` is feasible.
 
     The answer depends on the face alone, whichever search found it.
     """
@@ -68,7 +68,7 @@ def minimise(
     R: NDArray[np.float64], z: NDArray[np.float64], constraints: Constraints,
     start: NDArray[np.float64],
 ) -> NDArray[np.float64]:  # fmt: skip
-    """The minimiser x (d,); ``start`` (d,) satisfies the constraints.
+    """Find the minimiser x (d,); ``start`` (d,) satisfies the constraints.
 
     Where R leaves it undetermined it is one of them, in the rest as near to the start as the face
     allows.  O(d^3) a face; from the last solution of a stream usually one or two.
@@ -107,7 +107,7 @@ def minimise(
 def _to_minimum(
     R: NDArray, z: NDArray, limits: Constraints, x: NDArray, free: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
-    """The step (d,) from x to the minimum over the free variables, back onto the equations."""
+    """Compute the step (d,) from x to the minimum over the free variables, onto the equations."""
     p, rest = np.zeros_like(x), z - R @ x
     if not free.any():
         return p
@@ -131,31 +131,31 @@ def _to_minimum(
 
 
 def _pivoted(A: NDArray) -> tuple[NDArray, NDArray, NDArray]:
-    """Q, square, and T with ``A[:, order] = Q T``, the columns in the order of what they add."""
+    """Factorise ``A[:, order] = Q T``, Q square, with columns in the order of what they add."""
     Q, T, order = linalg.qr(A, pivoting=True, check_finite=False)  # type: ignore[misc]
     return np.asarray(Q), np.asarray(T), np.asarray(order)
 
 
 def _lstsq(A: NDArray, b: NDArray) -> NDArray[np.float64]:
-    """The x of minimum norm with ``A x`` nearest to b."""
+    """Return the x of minimum norm with ``A x`` nearest to b."""
     solved: Any = linalg.lstsq(A, b, cond=8 * max(A.shape) * EPS, check_finite=False)
     return solved[0]
 
 
 def _rank(T: NDArray) -> int:
-    """The rank of a pivoted triangle whose columns are parts of vectors of unit length."""
+    """Return the rank of a pivoted triangle whose columns are parts of vectors of unit length."""
     return int(np.count_nonzero(np.abs(np.diagonal(T)) > 64 * max(T.shape) * EPS))
 
 
 def _rank_of(A: NDArray) -> int:
-    """The rank of equations A (q, d) whose rows are parts of vectors of unit length."""
+    """Return the rank of equations A (q, d) whose rows are parts of vectors of unit length."""
     if not A.size:
         return 0
     return _rank(_pivoted(A.T)[1])
 
 
 def _first_bound(x: NDArray, p: NDArray, limits: Constraints, at: NDArray) -> tuple[int, float]:
-    """The free variable that meets a bound first on the way, or -1, and the share of the way."""
+    """Find the free variable that meets a bound first, or -1, and the share of the step to it."""
     share = np.full(x.size, np.inf)
     up, down = (at == FREE) & (x + p > limits.upper), (at == FREE) & (x + p < limits.lower)
     share[up] = (limits.upper - x)[up] / p[up]
@@ -167,7 +167,7 @@ def _first_bound(x: NDArray, p: NDArray, limits: Constraints, at: NDArray) -> tu
 def _leaving(
     R: NDArray, z: NDArray, limits: Constraints, x: NDArray, at: NDArray, *, first: bool
 ) -> NDArray[np.intp]:
-    """Variables to take off their bounds, as the objective falls that way; none at the minimum.
+    """Find variables to take off their bounds, where the objective falls; none at the minimum.
 
     ``first`` takes the one of lowest index (Bland's rule: no cycles), else the steepest.  The slope
     along variable j is that of what its column has outside of the span of the free ones: the
@@ -200,7 +200,7 @@ def _leaving(
 
 
 def _is_corner(limits: Constraints, at: NDArray) -> bool:
-    """Whether the free variables alone cannot follow the equations (a degenerate corner)."""
+    """Test whether the free variables alone cannot follow the equations (a degenerate corner)."""
     if not limits.b.size or (at == FREE).all():
         return False
     return _rank_of(limits.A[:, at == FREE]) < _rank_of(limits.A)
@@ -209,7 +209,7 @@ def _is_corner(limits: Constraints, at: NDArray) -> bool:
 def _descent_from_corner(
     R: NDArray, rest: NDArray, limits: Constraints, at: NDArray
 ) -> NDArray[np.float64]:
-    """The steepest feasible direction (d,) of descent from a corner; zeros at the minimum.
+    """Compute the steepest feasible direction (d,) of descent from a corner; zeros at the minimum.
 
     The multipliers of a degenerate corner are not unique.  The part of the gradient outside of the
     cone of all multipliers is minus the steepest feasible direction (Moreau).
@@ -228,7 +228,7 @@ def _descent_from_corner(
 def _move_along(
     R: NDArray, z: NDArray, limits: Constraints, x: NDArray, direction: NDArray, at: NDArray
 ) -> tuple[NDArray[np.float64], NDArray]:
-    """Go from x along a direction of descent to the minimum on it or to the first bound.
+    """Move from x along a direction of descent to the minimum on it or to the first bound.
 
     Freeing the variables that move is not enough: the minimum over them may lie beyond a bound of
     one of them, which is then held again at a step of length 0, and so on in a circle.  A step
@@ -252,7 +252,7 @@ def _move_along(
 
 
 def _on_face(R: NDArray, z: NDArray, limits: Constraints, at: NDArray) -> NDArray[np.float64]:
-    """The minimum over a face, whatever way led there."""
+    """Compute the minimum over a face, independent of the path that led there."""
     x = np.where(at == LOWER, limits.lower, np.where(at == UPPER, limits.upper, 0.0))
     for _ in range(2):  # the second refines the first
         x = x + _to_minimum(R, z, limits, x, at == FREE)

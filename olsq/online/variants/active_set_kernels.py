@@ -1,4 +1,4 @@
-"""The active-set method of :mod:`olsq.online.variants.active_set`, compiled, for what is usual.
+"""The active-set method of :mod:`olsq.online.variants.active_set`, compiled, for ordinary faces.
 
 Columns have unit length.  A face whose free columns, or whose equations on them, depend on each
 other nearly is left to the general method, which decides by singular values: kernels return False
@@ -22,7 +22,7 @@ LOWER, FREE, UPPER = -1, 0, 1
 
 @kernel(forceinline=True)
 def face(R, z, A, b, at, x, p, W, N):
-    """The step p from x to the minimum over the free variables, on the equations; False: unusual.
+    """Compute the step p from x to the minimum over the free variables; False: not ordinary.
 
     W (d, d + 1) then holds in its rows from the returned pivot on what lies outside of the span of
     the free columns: of every held column (at its own place but for the free ones before it, see
@@ -112,7 +112,7 @@ def face(R, z, A, b, at, x, p, W, N):
 
 @kernel(forceinline=True)
 def steepest(W, pivots, at, fixed, lengths, size):
-    """The held variable off whose bound the objective falls most steeply, or -1 at the minimum."""
+    """Find the held variable off whose bound the objective falls steepest; -1 at the minimum."""
     d = W.shape[0]
     last = 0
     for j in range(d):
@@ -138,7 +138,7 @@ def steepest(W, pivots, at, fixed, lengths, size):
 
 @kernel()
 def settle(R, z, A, b, lower, upper, x, search):
-    """The minimiser into x (d,), from a feasible x; without ``search`` on the face that x is on.
+    """Find the minimiser x (d,) from a feasible x; without ``search`` on the face that x is on.
 
     Once the face is known, two steps from its corner give the answer, whatever way led there: the
     second refines the first.
@@ -225,7 +225,7 @@ def settle(R, z, A, b, lower, upper, x, search):
 
 @kernel()
 def walk(state, rows, start, limits, residual, trace, A, b, lower, upper, first, slopes, out):
-    """Learn rows from ``start`` on and solve after each; (how it ended, row, times held).
+    """Learn rows from ``start`` on and solve after each; return (how it ended, row, times held).
 
     ``slopes`` (m, d) are the last solution, and the next; ``out`` (n, m, k) takes all of them,
     with the intercept's first if ``first`` is 1.

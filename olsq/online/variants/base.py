@@ -1,4 +1,4 @@
-"""What the variants share: learning by the engine of the plain estimator, reading by their own."""
+"""Base class of the variants, which share the plain estimator's engine and solve it differently."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from olsq.online.variants.walking import Recorder
 
 
 class NotHere:
-    """An attribute of the plain estimators that a variant does not have, and why."""
+    """An attribute of the plain estimators that a variant lacks, with the reason."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -40,7 +40,8 @@ _ERRORS = "the standard errors of least squares do not hold for its estimate"
 
 
 class Variant(StreamingRegressor):
-    """Base of the variants: rows go to a square-root state as they come, whatever is made of it.
+    """Base of the variants: rows go to a square-root state, which each variant solves in its own
+    way.
 
     Subclasses give the parameters and ``_solve(engine)``, the coefficients (m, k) of the state,
     and ``_asked()``, the parameters that these depend on (they may change between rows).
@@ -74,14 +75,14 @@ class Variant(StreamingRegressor):
     # -- to be given by subclasses ----------------------------------------------------------------
 
     def _solve(self, engine: Any) -> NDArray[np.float64]:
-        """Coefficients (m, k), the intercept's first where there is one."""
+        """Compute coefficients (m, k), the intercept's first where there is one."""
         raise NotImplementedError
 
     # A walk over rows with a solution after each (see ``walking``), by the variants that have one.
     _walk: Any = None
 
     def _asked(self) -> Any:
-        """What a solution depends on besides the state; compared by ``==``."""
+        """Return what a solution depends on besides the state; compared by ``==``."""
         return None
 
     # -- learning ---------------------------------------------------------------------------------
@@ -132,7 +133,7 @@ class Variant(StreamingRegressor):
     _recorder: Recorder | None = None  # while a path is being learnt
 
     def _recorded(self, *args: Any, **kwargs: Any) -> CoefficientPath:
-        """Learn, and give the path of the solutions."""
+        """Learn, and return the path of the solutions."""
         recorder = Recorder(self._walk, functools.partial(Variant._solution, self))
         began, before = "_engine" in self.__dict__, None
         engines: list[Any] = []
@@ -168,7 +169,7 @@ class Variant(StreamingRegressor):
         self, kernel: Any, engine: Any, rows: Rows, start: int, residual: NDArray, *options: Any,
         out: NDArray,
     ) -> tuple[int, int]:  # fmt: skip
-        """Run a kernel's walk; the solution before the row that it ended at starts the next one."""
+        """Run a kernel's walk; the solution before the row where it ended starts the next one."""
         form, (m, k) = engine.form, (residual.shape[1], rows.X.shape[1])
         state = form.R, form.z, form.columns, form.tally, form.loss, form.spread
         ended, t, held = kernel(
@@ -199,7 +200,7 @@ class Variant(StreamingRegressor):
         return self._start_of_size(origin, origin.ridge)
 
     def _start_of_size(self, origin: Origin, ridge: NDArray[np.float64]) -> Any:
-        """The engine before any row, of as many columns as ``ridge`` (k,) has."""
+        """Return the engine before any row, with as many columns as ``ridge`` (k,)."""
         engine = self.ENGINE.start(
             "sqrt", ridge, origin.columns, intercept=origin.intercept, discounted=True,
             solving=True, precision=(state_dtype_name(self.state_dtype), origin.dtype.name),
@@ -231,14 +232,14 @@ class Variant(StreamingRegressor):
             return self._by_target(parts)
 
     def _by_target(self, parts: list[NDArray]) -> NDArray:
-        """What was read of each group of targets, in the order of the targets."""
+        """Join what was read of each group of targets, in the order of the targets."""
         if len(parts) == 1:
             return parts[0]
         order = np.argsort(np.concatenate([group.targets for group in self._engine.groups]))
         return np.concatenate(parts)[order]
 
     def _solution(self, engine: Any) -> NDArray[np.float64]:
-        """The coefficients of an engine, found once for a state and the parameters."""
+        """Return the coefficients of an engine, computed once for a state and the parameters."""
         asked = self._asked()
         known, theta = engine.solution or (None, np.empty(0))
         # Targets that part take the solution of all along: too many rows.
@@ -248,7 +249,7 @@ class Variant(StreamingRegressor):
         return theta
 
     def predict(self, X: ArrayLike) -> Any:
-        """Predictions with the present coefficients.
+        """Predict rows with the present coefficients.
 
         Parameters
         ----------
@@ -274,7 +275,7 @@ class Variant(StreamingRegressor):
 
 
 def centred(form: Any, intercept: bool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """R (d, d) and z (m, d) of the slopes, once the intercept has been chosen for them.
+    """Return R (d, d) and z (m, d) of the slopes, with the intercept at its best for them.
 
     The first row of the factor is all that knows of the intercept, which fits it exactly.
     """
@@ -285,7 +286,7 @@ def centred(form: Any, intercept: bool) -> tuple[NDArray[np.float64], NDArray[np
 
 
 def with_intercept(form: Any, slopes: NDArray[np.float64], intercept: bool) -> NDArray[np.float64]:
-    """Coefficients (m, k) from the slopes (m, d) and the intercept that belongs to them."""
+    """Prepend to the slopes (m, d) the intercept that belongs to them: coefficients (m, k)."""
     if not intercept:
         return slopes
     R, z = form.R.astype(np.float64), form.z.astype(np.float64)

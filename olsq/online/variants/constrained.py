@@ -1,4 +1,4 @@
-"""Least squares under linear equations and bounds along a stream."""
+"""The estimator ConstrainedLeastSquares: linear equations and bounds along a stream."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class ConstrainedLeastSquares(Variant):
 
     @property
     def active_(self) -> NDArray[np.int_]:
-        """Which coefficients are on a bound: -1 the lower, 1 the upper; (d,) or (m, d)."""
+        """Bounds that coefficients lie on: -1 the lower, 1 the upper, else 0; (d,) or (m, d)."""
         slopes = self._theta()[:, self._first :]
         limits = self._constraints(self.n_features_in_)
         at = np.where(slopes == limits.lower, -1, np.where(slopes == limits.upper, 1, 0))
@@ -127,7 +127,7 @@ class ConstrainedLeastSquares(Variant):
     def _written(
         self, metadata: dict[str, Any] | None
     ) -> tuple[dict[str, Any], dict[str, NDArray]]:
-        """Header and arrays of the file, with the present solution.
+        """Return header and arrays of the file, with the present solution.
 
         Where rows leave coefficients undetermined, as between a long gap and the rows after it, the
         solution is near the one before, which a loaded state has to know.
@@ -146,7 +146,7 @@ class ConstrainedLeastSquares(Variant):
                 state.solution, state.fresh = (self._asked(), arrays["solution"][targets]), True
 
     def _constraints(self, d: int) -> Constraints:
-        """The constraints on d coefficients; ValueError if these are none."""
+        """Return the constraints on d coefficients; ValueError if they are invalid."""
         A, b = np.zeros((0, d)), np.zeros(0)
         if self.equality is not None:
             given, value = _pair(self.equality, "equality", "(A, b)")
@@ -197,7 +197,7 @@ class ConstrainedLeastSquares(Variant):
         )  # fmt: skip
 
     def _starts(self, engine: Any, limits: Constraints, shape: tuple[int, ...]) -> NDArray:
-        """Points (m, d) that satisfy the constraints: the last solution if that is under them."""
+        """Return points (m, d) that satisfy the constraints: the last solution if it does."""
         asked, last = engine.solution or (None, None)
         if asked == self._asked() and last is not None and len(last) == shape[0]:
             return last[:, self._first :]
@@ -214,7 +214,7 @@ def _pair(value: Any, name: str, what: str) -> tuple[Any, Any]:
 
 
 def _frozen(value: Any) -> Any:
-    """A parameter as something whose ``==`` is one answer, also after an array changed in place."""
+    """Convert a parameter to a value whose ``==`` is one answer, also after in-place changes."""
     if isinstance(value, (tuple, list)):
         return tuple(_frozen(part) for part in value)
     if isinstance(value, np.ndarray):

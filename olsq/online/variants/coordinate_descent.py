@@ -14,11 +14,11 @@ from scipy.linalg import solve_triangular
 from olsq.kernels.kernel import kernel
 
 EPS = float(np.finfo(np.float64).eps)
-SWEEPS = 10  # between two looks at the duality gap
+SWEEPS = 10  # between two computations of the duality gap
 
 
 class Penalty(NamedTuple):
-    """Of each coefficient: l1 (d,) of its size, l2 (d,) of half its square."""
+    """Penalties of each coefficient: l1 (d,) on its size, l2 (d,) on half its square."""
 
     l1: NDArray[np.float64]
     l2: NDArray[np.float64]
@@ -28,7 +28,7 @@ def solve(
     R: NDArray[np.float64], z: NDArray[np.float64], penalty: Penalty, start: NDArray[np.float64],
     max_sweeps: int,
 ) -> tuple[NDArray[np.float64], float, int]:  # fmt: skip
-    """The minimiser x (d,), its duality gap, and the sweeps that it took; from ``start`` (d,).
+    """Find the minimiser x (d,) from ``start`` (d,); return it, its duality gap and the sweeps.
 
     The minimum over the signs of the start is tried first.  Where the optimality conditions fail,
     sweeps of coordinate descent change the signs, and the minimum over these is next.  The
@@ -56,7 +56,7 @@ def solve(
 
 @kernel()
 def descend(gram, cross, l1, l2, x, sweeps):
-    """Sweeps of coordinate descent on ``x . gram x / 2 - cross . x`` and the penalty, in place."""
+    """Run coordinate descent on ``x . gram x / 2 - cross . x`` plus the penalty, in place."""
     d = x.shape[0]
     if gram.shape != (d, d) or cross.shape != (d,) or l1.shape != (d,) or l2.shape != (d,):
         raise ValueError("the shapes of moments, penalties and coefficients do not fit together")
@@ -87,7 +87,7 @@ def descend(gram, cross, l1, l2, x, sweeps):
 def minimum_over_signs(
     R: NDArray, z: NDArray, penalty: Penalty, x: NDArray, present: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
-    """The minimum over the points with x's signs, or zeros, on the way to which none is passed.
+    """Minimise over the points with x's signs or zeros, passing no sign change on the way.
 
     Where a coefficient would change its sign on the straight way there, it stays 0, and the way
     goes on from that point without it (the line search of Lee et al. 2007).  Where columns depend
@@ -113,7 +113,7 @@ def minimum_over_signs(
 def _way_to_minimum(
     A: NDArray, b: NDArray, l1: NDArray, signs: NDArray, x: NDArray
 ) -> NDArray[np.float64]:
-    """From x (k,) to the minimum of ``|A x - b|^2 / 2 + (l1 signs) . x``, or as far as there is."""
+    """Compute the step from x (k,) to the minimum of ``|A x - b|^2 / 2 + (l1 signs) . x``."""
     Q, T = np.linalg.qr(A)
     pivots = np.abs(np.diagonal(T))
     if pivots.min() > 8 * len(b) * EPS:
@@ -129,7 +129,7 @@ def _way_to_minimum(
 
 
 def duality_gap(R: NDArray, z: NDArray, penalty: Penalty, x: NDArray) -> float:
-    """A bound on how far the objective at x is above its minimum.
+    """Bound how far the objective at x is above its minimum.
 
     The dual point is the residual of the problem with ``sqrt(l2)`` as further rows, shrunk until
     it is feasible (Kim et al. 2007); directions without a penalty must have no slope left.

@@ -31,7 +31,7 @@ CHUNK = 256  # rows whose features are made together: those after a new point ar
 
 
 class Novelty(NamedTuple):
-    """When a point joins the dictionary, and with what penalty on its coordinate."""
+    """The rule by which a point joins the dictionary, and the penalty on its coordinate."""
 
     threshold: float  # share of k(x, x) that the dictionary must miss
     budget: int
@@ -53,7 +53,7 @@ class DictionarySwitch(VariantSwitch):
     novelty: Novelty
 
     def features(self, X: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """phi (n, b) of rows X (n, d), and what the span misses of k(x, x) (n,)."""
+        """Return phi (n, b) of rows X (n, d), and what the span misses of k(x, x) (n,)."""
         whole = self.kernel.diagonal(X)
         if not len(self.points):
             return np.zeros((len(X), 0)), whole
@@ -102,7 +102,7 @@ class DictionarySwitch(VariantSwitch):
             start = stop
 
     def _top_up(self) -> None:
-        """Bring the ridge of coordinates that have lost too much of it back to the whole."""
+        """Restore the ridge of coordinates that have lost too much of it."""
         form, first = self.form, int(self.form.intercept)
         form.tally[DECAY] = 1.0  # the ridge of a point that joins
         low = np.flatnonzero(self.left < LEAST_SHARE)
@@ -117,7 +117,7 @@ class DictionarySwitch(VariantSwitch):
         self.left[low] = 1.0
 
     def _join(self, x: NDArray, phi: NDArray, missed: float) -> NDArray[np.float64]:
-        """Take a point x into the dictionary; returns its features, one more than before."""
+        """Add a point x to the dictionary; return its features, one more than before."""
         phi, b = np.append(phi, np.sqrt(missed)), len(self.points)
         root = np.zeros((b + 1, b + 1))
         root[:b, :b], root[b] = self.root, phi
@@ -127,7 +127,7 @@ class DictionarySwitch(VariantSwitch):
         return phi
 
     def dual(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Weights (m, b) of the dictionary's points from coefficients of features (m, b)."""
+        """Convert coefficients of features (m, b) to weights (m, b) of the dictionary's points."""
         return solve_triangular(self.root, theta.T, lower=True, trans=1, check_finite=False).T
 
     # -- saving, merging --------------------------------------------------------------------------

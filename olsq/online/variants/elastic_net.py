@@ -1,4 +1,4 @@
-"""The elastic net along a stream."""
+"""The estimator OnlineElasticNet: the elastic net along a stream."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ class OnlineElasticNet(Variant):
     def _solved(
         self, R: NDArray, z: NDArray, penalty: Penalty, start: NDArray
     ) -> tuple[NDArray, float, int]:
-        """By the kernel, or where it says that columns are dependent, by the general method."""
+        """Solve by the kernel, or where it reports dependent columns, by the general method."""
         x, most = start.copy(), int(self.max_iter)
         gap, sweeps = support_kernels.settle(R, z, *penalty, x, most)
         return (x, gap, sweeps) if gap >= 0 else solve(R, z, penalty, start, most)

@@ -34,6 +34,6 @@ class VariantSwitch(FormSwitch):
             self.recorder.learn(self, rows, residual)
 
     def merged(self, other: Self, ridge: NDArray, half_life: float | None) -> Self:
-        """The state that saw the rows of this one and then other's."""
+        """Return the state of this one's rows followed by other's."""
         both = form_switch.merge(self, other, ridge, half_life)
         return type(self)(both.form, both.method, both.clock, both.span)

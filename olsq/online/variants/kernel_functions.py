@@ -1,4 +1,4 @@
-"""Kernels (in the sense of reproducing ones) of vectors."""
+"""Kernel functions of pairs of vectors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class KernelFunction(NamedTuple):
     coef0: float
 
     def between(self, A: NDArray[np.float64], B: NDArray[np.float64]) -> NDArray[np.float64]:
-        """k of each row of A (a, d) with each of B (b, d): (a, b)."""
+        """Compute k of each row of A (a, d) with each of B (b, d): (a, b)."""
         if self.name == "rbf":
             # Not |a|^2 + |b|^2 - 2 a.b, which cancels where points are close.
             square = np.zeros((len(A), len(B)))
@@ -36,7 +36,7 @@ class KernelFunction(NamedTuple):
         return (self.gamma * (A @ B.T) + self.coef0) ** self.degree
 
     def diagonal(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        """k(x, x) of each row of X (n, d)."""
+        """Compute k(x, x) of each row of X (n, d)."""
         if self.name in ("rbf", "laplacian"):
             return np.ones(len(X))
         square = (X**2).sum(1)

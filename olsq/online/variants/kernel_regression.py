@@ -1,4 +1,4 @@
-"""Kernel recursive least squares with approximate linear dependence and a budget."""
+"""The estimator KernelLeastSquares: a bounded dictionary by approximate linear dependence."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class KernelLeastSquares(Variant):
 
     @property
     def dictionary_(self) -> NDArray[np.float64]:
-        """The points (b, d)."""
+        """Points of the dictionary (b, d)."""
         self._engine_or_raise()
         with self._locked():
             return self._state.points.copy()
@@ -193,7 +193,7 @@ class KernelLeastSquares(Variant):
 
     @staticmethod
     def _width(origin: Origin, b: int) -> int:
-        """Columns of the state for b points."""
+        """Return the number of columns of the state for b points."""
         return b + int(origin.intercept)
 
     def _solve(self, engine: Any) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""Least squares whose rows are weighted by how far they are off, as they pass."""
+"""The estimator RobustLeastSquares: rows far off the fit are weighted down as they pass."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ class RobustLeastSquares(Variant):
 
     @property
     def weights_(self) -> NDArray[np.float64]:
-        """What the rows (n,) of the last call were weighted with; NaN in skipped rows."""
+        """Weights of the rows (n,) of the last call; NaN in skipped rows."""
         self._engine_or_raise()
         with self._locked():
             if self._passed is None:
@@ -188,11 +188,11 @@ class RobustLeastSquares(Variant):
             raise ValueError(f"warm_up must be None or an integer >= 0, got {size!r}")
 
     def _warm_up(self, k: int) -> int:
-        """How many first rows a state of k columns holds."""
+        """Return the number of first rows that a state of k columns holds."""
         return 3 * k + 20 if self.warm_up is None else int(self.warm_up)
 
     def _rule(self) -> tuple[int, float, float]:
-        """What the kernel goes by: the loss, its parameter, the quartile of the noise."""
+        """Return the kernel's settings: the loss, its parameter, the quartile of the noise."""
         if self.loss == "huber":
             return HUBER, float(self.threshold), NORMAL_QUARTILE
         return STUDENT, float(self.dof), float(stdtrit(float(self.dof), 0.75))

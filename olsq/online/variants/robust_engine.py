@@ -66,7 +66,7 @@ class RobustSwitch(VariantSwitch):
             t = stop
 
     def _hold(self, rows: Rows, t: int, stop: int, room: int, passed: NDArray) -> int:
-        """Keep rows from t on as first rows until there is no ``room``; returns the row after them.
+        """Keep rows from t on as first rows while there is ``room``; return the row after them.
 
         Rows that repeat the one before them share its place, with what is left of their weights:
         the same information, so that a silent start does not use the places up.
@@ -113,8 +113,7 @@ class RobustSwitch(VariantSwitch):
         form.narrow()
 
     def _start_again(self) -> NDArray[np.float64]:
-        """Weigh the first rows together, and learn them with these weights from the beginning;
-        returns the weights (s,)."""
+        """Learn the first rows again with their M-estimate's weights; return the weights (s,)."""
         k, m = self.form.z.shape[1], self.form.loss.size
         X, Y, gates, weights = np.split(self.first, [k, k + m, k + m + 1], axis=1)
         X, Y, gates, weights = X.copy(), Y.copy(), gates[:, 0].copy(), weights[:, 0].copy()
@@ -134,13 +133,13 @@ class RobustSwitch(VariantSwitch):
         return robust
 
     def _idle(self, X: NDArray, residual: NDArray) -> NDArray[np.bool_]:
-        """Which rows (n,) fit exactly and say nothing of the slopes: those the scale leaves out."""
+        """Mask rows (n,) that fit exactly and say nothing of the slopes: the scale omits them."""
         first, weight = int(self.form.intercept), self.form.tally[WEIGHT]
         length = np.array([norm(self.form._project(x)[1][first:]) for x in X])
         return (residual == 0).all(axis=1) & (length * np.sqrt(weight) < 0.5)
 
     def scales(self) -> NDArray[np.float64]:
-        """The running scale (m,); NaN while there are too few residuals."""
+        """Return the running scale (m,); NaN while there are too few residuals."""
         out = np.full(self.recent.shape[1], np.nan)
         if self.recent_at[COUNT] >= FEWEST:
             scales_of(self.recent, int(self.recent_at[COUNT]), self.rule[2], out)
@@ -159,7 +158,7 @@ class RobustSwitch(VariantSwitch):
         return switch
 
     def in_order(self) -> NDArray[np.float64]:
-        """The residuals, the oldest first."""
+        """Return the residuals, the oldest first."""
         count, following, _ = self.recent_at
         return np.roll(self.recent, -int(following), axis=0)[len(self.recent) - count :]
 

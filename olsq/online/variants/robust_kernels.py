@@ -1,4 +1,4 @@
-"""Numba kernels of robust least squares: rows that are weighted as they pass."""
+"""Numba kernels of robust least squares, which weights rows as they pass."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def scales_of(recent, count, quartile, out):
 
 @kernel(forceinline=True)
 def ridge_alone(R, p, length, left):
-    """Whether most of what is known along ``P x`` is the ridge; ``p = R^-T x`` has this length.
+    """Test whether most of what is known along ``P x`` is the ridge; ``p = R^-T x``, its length.
 
     With ``v = P x = R^-1 p`` the information along v is ``v . R^T R v = |p|^2``, of which
     ``left . v^2`` is what forgetting has left of the ridge (k,).
@@ -74,7 +74,7 @@ def remember(recent, recent_at, standard):
 
 @kernel(forceinline=True)
 def weight_of(residual, scales, loss, parameter):
-    """The weight of a row whose standardised residuals are (m,); in [0, 1 + m / dof]."""
+    """Compute the weight of a row from its standardised residuals (m,); in [0, 1 + m / dof]."""
     m = residual.shape[0]
     square = 0.0
     for target in range(m):

@@ -14,7 +14,7 @@ def weights_together(
     X: NDArray[np.float64], Y: NDArray[np.float64], weights: NDArray[np.float64],
     ridge: NDArray[np.float64], rule: tuple[int, float, float], noise: float,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:  # fmt: skip
-    """Robust weights (n,) of rows X (n, k), Y (n, m), and what the residuals (n, m) are in scale.
+    """Compute robust weights (n,) of rows X (n, k), Y (n, m), and the residuals (n, m) in scale.
 
     ``weights`` (n,) are those of forgetting and of the samples, ``ridge`` (k,) what is left of it,
     ``noise`` the relative rounding error of fitted values; residuals below it are 0.
@@ -46,7 +46,7 @@ def weights_together(
 def _residuals(
     X: NDArray, Y: NDArray, weights: NDArray, ridge: NDArray, noise: float
 ) -> NDArray[np.float64]:
-    """The residuals (n, m) of weighted ridge regression of minimum norm."""
+    """Compute the residuals (n, m) of weighted ridge regression of minimum norm."""
     root = np.sqrt(weights)[:, None]
     A = np.vstack([root * X, np.diag(np.sqrt(ridge))])
     B = np.vstack([root * Y, np.zeros((ridge.size, Y.shape[1]))])

@@ -1,4 +1,4 @@
-"""What the compiled solutions share: small triangles, and how a walk over rows may end."""
+"""Helpers of the compiled solutions: norms, small triangles, and how a walk over rows ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DONE, WAITING, ABSORBED = 0, 1, 2
 
 @kernel(forceinline=True)
 def norm(x):
-    """``|x|``, scaled where squares would leave the range."""
+    """Compute ``|x|``, scaled where squares would leave the range."""
     largest = 0.0
     for i in range(x.shape[0]):
         largest = max(largest, abs(x[i]))
@@ -63,7 +63,7 @@ def triangularise(W, pivots, least, u):
 
 @kernel(forceinline=True)
 def fill(R, z, slopes, first, out):
-    """The coefficients (m, k) of slopes (m, d), with the intercept that belongs to them."""
+    """Write the coefficients (m, k) of slopes (m, d), with the intercept that belongs to them."""
     for target in range(z.shape[0]):
         if first:
             rest = z[target, 0]

@@ -20,7 +20,8 @@ EPS = float(np.finfo(np.float64).eps)
 
 @kernel(forceinline=True)
 def over_signs(R, z, l1, l2, x, present, W, u):
-    """``minimum_over_signs`` in place; False where the support's columns are dependent.
+    """Minimise as ``minimum_over_signs``, in place; False where the support's columns are
+    dependent.
 
     W (2 d, d + 1) is scratch.
     """
@@ -76,7 +77,7 @@ def over_signs(R, z, l1, l2, x, present, W, u):
 
 @kernel(forceinline=True)
 def gap_of(R, z, l1, l2, x, rest):
-    """``duality_gap``; ``rest`` (d,) receives the residual."""
+    """Compute ``duality_gap``; ``rest`` (d,) receives the residual."""
     d = R.shape[0]
     squares, penalty, inner = 0.0, 0.0, 0.0
     for i in range(d):
@@ -100,7 +101,7 @@ def gap_of(R, z, l1, l2, x, rest):
 
 @kernel()
 def settle(R, z, l1, l2, x, max_sweeps):
-    """The minimiser into x, from x; its duality gap, or -1 where it is not usual, and the sweeps.
+    """Find the minimiser from x, into x; return its duality gap (-1: not ordinary) and the sweeps.
 
     R (d, d) is upper triangular, l1 (d,) and l2 (d,) the penalties.
     """
@@ -150,7 +151,7 @@ def walk(
     state, rows, start, limits, residual, trace, l1, l2, standardize, tol, max_sweeps, first,
     slopes, out,
 ):  # fmt: skip
-    """Learn rows from ``start`` on and solve after each; (how it ended, row, times held).
+    """Learn rows from ``start`` on and solve after each; return (how it ended, row, times held).
 
     ``slopes`` (m, d) are the last solution, and the next; ``out`` (n, m, k) takes all of them,
     with the intercept's first if ``first`` is 1.  Penalties are per unit of weight.

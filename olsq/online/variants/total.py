@@ -1,4 +1,4 @@
-"""Recursive total least squares: errors in the regressors too."""
+"""The estimator TotalLeastSquares: regressors and targets have errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class NotGenericError(ArithmeticError):
 
 
 class TotalSwitch(VariantSwitch):
-    """The factor of the columns of X and y together: targets are columns, and there is none."""
+    """The factor of the columns of X and y together, with the targets as columns."""
 
     def update(
         self, rows: Rows, residual: NDArray, trace: Trace, times: NDArray | None = None
@@ -124,7 +124,7 @@ class TotalLeastSquares(Variant):
 
     @property
     def gap_(self) -> float:
-        """How far apart the two singular values are between which the solution lies."""
+        """Conditioning of the solution: data errors of size e change it by about ``e / gap_``."""
         with self._locked():
             engine = self._engine_or_raise().engine
             super()._solution(engine)
@@ -194,7 +194,7 @@ class TotalLeastSquares(Variant):
         return theta
 
     def _exact(self) -> NDArray[np.float64]:
-        """The columns' errors (k,) in units of the targets', 0 for the intercept's."""
+        """Return the columns' errors (k,) in units of the targets', 0 for the intercept's."""
         return np.concatenate([np.zeros(self._first), self._ratio(self._origin.n_features)])
 
 

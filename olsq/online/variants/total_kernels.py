@@ -68,7 +68,7 @@ def orthogonalise(A, V):
 
 @kernel()
 def solve(S, ratio, noise, theta):
-    """theta (k,) from a factor S (k + 1, k + 1) of ``[X y]``, NaN where it is not unique.
+    """Solve for theta (k,) from a factor S (k + 1, k + 1) of ``[X y]``; NaN where it is not unique.
 
     Returns (whether this is a usual case, gap).  The first of ``ratio`` (k,), and only these, may
     be 0.
@@ -133,7 +133,8 @@ def solve(S, ratio, noise, theta):
 
 @kernel()
 def walk(state, rows, start, limits, residual, trace, ratio, out):
-    """Learn rows ``[x y]`` from ``start`` on and solve after each; (how it ended, row, held).
+    """Learn rows ``[x y]`` from ``start`` on and solve after each; return (how it ended, row,
+    held).
 
     ``ratio`` (k,) is each column's error in units of y's; ``out`` (n, 1, k) takes the solutions.
     """

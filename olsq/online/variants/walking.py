@@ -1,4 +1,4 @@
-"""Paths of the variants: a solution after every row, in one compiled loop where that is usual."""
+"""Paths of the variants: a solution after every row, in one compiled loop where possible."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Recorder:
         self.found.setdefault(id(engine), []).append(out)
 
     def path(self, groups: Any, before: NDArray, intercept: bool, dtype: Any) -> CoefficientPath:
-        """The path of the call after the coefficients ``before`` (m, k).
+        """Return the path of the call after the coefficients ``before`` (m, k).
 
         A row that was not learnt has the coefficients before it.
         """
@@ -72,7 +72,7 @@ class Recorder:
 def path_of(
     theta: NDArray, before: NDArray, X: NDArray, Y: NDArray, intercept: bool, dtype: Any
 ) -> CoefficientPath:
-    """The path of coefficients theta (n, m, k) after ``before`` (m, k), with a-priori residuals.
+    """Build the path of coefficients theta (n, m, k) after ``before`` (m, k), with its residuals.
 
     There are no standard errors of them: the fields that say how sure least squares is are NaN.
     """

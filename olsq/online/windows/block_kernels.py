@@ -1,4 +1,4 @@
-"""Numba kernels of the rolling window, four rows that enter and four that leave at a time.
+"""Numba kernels of the rolling window for four rows that enter and four that leave at a time.
 
 The eight vectors share one pass that multiplies with P and one that changes it, as the eight rows
 of a block do in ``covariance_blocks``; those that leave have a negative sign.  With
@@ -64,7 +64,7 @@ def gather(ring_X, ring_Y, ring_w, place, X, Y, weights, leaving, t, K, targets,
 
 @kernel(forceinline=True)
 def eliminate(S, w, largest, U, scale, amplification):
-    """U (8, 8) = s_i n_i.x_j above its diagonal, and scale (8,) = sqrt(w_j / delta_j).
+    """Compute U (8, 8) = s_i n_i.x_j above its diagonal, and scale (8,) = sqrt(w_j / delta_j).
 
     ``S = X P X^T`` is destroyed; amplification (4,) is what each row may amplify errors by.
     False where a leverage is beyond the bounds.
@@ -94,7 +94,7 @@ def eliminate(S, w, largest, U, scale, amplification):
 
 @kernel(forceinline=True)
 def inflations(P, N, K, w, columns, squares, largest, diags, t):
-    """The largest inflation factor after each of four rows into ``largest`` (4,).
+    """Compute the largest inflation factor after each of four rows into ``largest`` (4,).
 
     squares (d,) receives the columns' squared lengths after the block, rows t.. of ``diags`` (if
     any) the diagonal of P after each row.  False where it is not positive.
@@ -130,7 +130,7 @@ def inflations(P, N, K, w, columns, squares, largest, diags, t):
 
 @kernel(forceinline=True)
 def errors_of(theta, loss, monitor, E, U, scale, targets, residual, recursive, eps, after, t):
-    """Residuals, eps (8, m), and losses (4, m) after each row; the largest loss.
+    """Compute residuals, eps (8, m), and losses (4, m) after each row; return the largest loss.
 
     The largest is NaN where what is left of a loss is rounding error.
     """
@@ -160,8 +160,10 @@ def errors_of(theta, loss, monitor, E, U, scale, targets, residual, recursive, e
 
 @kernel(forceinline=True)
 def add_pairs(theta, target, eps, N, coefs, t):
-    """theta + eps_0 n_0 - eps_1 n_1 + ... for one target, N (8, d); the sum after every second
-    one into rows t.. of coefs, if any."""
+    """Add eps_0 n_0 - eps_1 n_1 + ... to one target's theta, N (8, d).
+
+    The sum after every second one goes into rows t.. of coefs, if any.
+    """
     e0, e1, e2, e3 = eps[0, target], eps[1, target], eps[2, target], eps[3, target]
     e4, e5, e6, e7 = eps[4, target], eps[5, target], eps[6, target], eps[7, target]
     want = coefs.shape[0] > 0
@@ -181,7 +183,7 @@ def update_in_blocks(
     P, theta, columns, tally, loss, monitor, ring_X, ring_Y, ring_w, place, X, Y, weights, leaving,
     start, stop, limits, residual, trace,
 ):  # fmt: skip
-    """As ``rolling_kernels.update``, four rows at a time; return the first row not taken.
+    """Update as ``rolling_kernels.update``, four rows at a time; return the first row not taken.
 
     Stops before a block that is incomplete, in which rows enter that none leaves for, or of which
     single rows would have the form made anew: nothing of it has been changed then.

@@ -1,4 +1,4 @@
-"""Numba kernels of the rolling window: one row in, and those out that it leaves behind."""
+"""Numba kernels of the rolling window: one row enters, and those leave that it pushes out."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def store(ring_X, ring_Y, ring_w, slot, x, y, weight):
 
 @kernel(forceinline=True)
 def count_leaving(leaving, t, enters, filled, window):
-    """How many rows leave when row t comes."""
+    """Count the rows that leave when row t comes."""
     if leaving.shape[0] > 0:
         return leaving[t]
     return 1 if enters and filled == window else 0
@@ -47,7 +47,7 @@ def count_leaving(leaving, t, enters, filled, window):
 
 @kernel(forceinline=True)
 def multiply(P, x, out):
-    """out = P x."""
+    """Compute P x into out."""
     for i in range(P.shape[0]):
         total = 0.0
         for k in range(P.shape[0]):
@@ -57,7 +57,7 @@ def multiply(P, x, out):
 
 @kernel(forceinline=True)
 def rank_one(P, h, sign, x, out):
-    """P += sign h h^T and out = P x of the new P, in one pass; P stays bitwise symmetric."""
+    """Add sign h h^T to P and compute out = P x, in one pass; P stays bitwise symmetric."""
     for i in range(P.shape[0]):
         hi = sign * h[i]
         total = 0.0
@@ -184,7 +184,7 @@ def update_square_root(
     R, z, columns, tally, loss, monitor, ring_X, ring_Y, ring_w, place, X, Y, weights, leaving,
     start, stop, tolerance, residual, trace,
 ):  # fmt: skip
-    """The same in square-root form, for a window whose coefficients are all determined.
+    """Update as :func:`update` in square-root form, for a window that determines all coefficients.
 
     The error bound grows by one rounding a row, times what the downdate amplifies; unlike in the
     covariance form the condition number does not enter.

@@ -78,7 +78,7 @@ class RollingWindow:
         return copied(self)
 
     def rows(self) -> Rows:
-        """The window's rows, oldest first."""
+        """Return the window's rows, oldest first."""
         order, count = self._order, self.place[kernels.FILLED]
         X, Y = (a[order].astype(np.float64, copy=False) for a in (self.ring_X, self.ring_Y))
         return Rows.of(X, Y, np.ones(count), self.ring_w[order])
@@ -139,7 +139,7 @@ class RollingWindow:
                     trace.write(t - 1, self.form)
 
     def _make_room(self, enters: NDArray[np.bool_], times: NDArray) -> NDArray[np.int64]:
-        """How many rows leave with each that comes; the ring has slots for all that stay.
+        """Count the rows that leave with each that comes; make slots in the ring for all that stay.
 
         A row of time s stays until a row comes at s + duration: (t - duration, t].
         """
@@ -165,7 +165,7 @@ class RollingWindow:
         return np.diff(gone, prepend=0)
 
     def _grow(self, slots: int) -> None:
-        """A larger ring with the same rows."""
+        """Replace the ring by a larger one with the same rows."""
         order, count = self._order, int(self.place[kernels.FILLED])
         for name in ("ring_X", "ring_Y", "ring_w", "ring_t"):
             old = getattr(self, name)
@@ -176,7 +176,7 @@ class RollingWindow:
 
     @property
     def _rows_at_most(self) -> int:
-        """Rows of a window as it is now."""
+        """Largest number of rows in the window as it is now."""
         return self.ring_w.size if self.duration is None else int(self.place[kernels.FILLED]) + 1
 
     @property
@@ -185,7 +185,8 @@ class RollingWindow:
         return max(TOLERATED_ROUNDINGS, 8 * self._rows_at_most) * float(np.finfo(np.float64).eps)
 
     def _fills_until(self, t: int, n: int, exits: NDArray[np.int64]) -> int:
-        """Up to which row (excluded) none leaves, from row t on; 0 if one leaves with row t.
+        """Find the row up to which (excluded) none leaves, from row t on; 0 if one leaves with row
+        t.
 
         ``exits`` are the rows with which others leave a window of time.
         """
@@ -199,7 +200,7 @@ class RollingWindow:
     def _fill(
         self, form: SquareRootForm, rows: Rows, t: int, stop: int, residual: NDArray, trace: Trace
     ) -> int:
-        """Absorb rows t..stop, none leaves, up to the next attempt at the covariance form."""
+        """Absorb rows t..stop, none of which leaves, up to the next try at the covariance form."""
         d, count = self.ridge.size, int(self.place[kernels.FILLED])
         # A window of time may grow for long: an attempt for every eighth of it.
         step = max(8, d // 8, 0 if self.duration is None else count // 8)
@@ -212,7 +213,7 @@ class RollingWindow:
         return stop
 
     def _store(self, rows: Rows, t: int, stop: int, leaving: NDArray[np.int64]) -> None:
-        """Rows t..stop into the ring, and those out that leave; the form does not change."""
+        """Put rows t..stop into the ring, and drop those that leave; the form does not change."""
         count, slot, positions = self.place
         kept = np.arange(t, stop)
         if not positions:
@@ -266,7 +267,7 @@ class RollingWindow:
 
 
 def merge(first: RollingWindow, second: RollingWindow, now: int | float | None) -> RollingWindow:
-    """The window over first's rows and then second's, ``now`` at the time of second's last row."""
+    """Merge windows over first's rows and then second's; ``now`` is the time of the last row."""
     window, duration, times = first.ring_w.size, first.duration, None
     both = [np.concatenate(pair) for pair in zip(first.rows(), second.rows(), strict=True)]
     if duration is not None and now is not None:
