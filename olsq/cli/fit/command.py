@@ -8,6 +8,13 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from olsq.cli.panels import (
+    CheckpointEveryOption,
+    model_option,
+    reading_option,
+    results_option,
+    stopping_option,
+)
 from olsq.cli.sources.options import (
     CommentOption,
     DecimalOption,
@@ -42,195 +49,149 @@ def fit(
     ],
     features: Annotated[
         list[str] | None,
-        typer.Option(
+        model_option(
             help="Regressors, separated by commas (may be given several times).",
             show_default="all other columns",
             metavar="COL",
-            rich_help_panel="Model",
         ),
     ] = None,
     exclude: Annotated[
         list[str] | None,
-        typer.Option(
+        model_option(
             help="Columns to leave out of the regressors (instead of --features).",
             show_default=False,
             metavar="COL",
-            rich_help_panel="Model",
         ),
     ] = None,
     categorical: Annotated[
         list[str] | None,
-        typer.Option(
+        model_option(
             help="Regressors that contain names instead of numbers, separated by commas: each "
             "level becomes a 0/1 column. COL takes the levels of the first rows and 'other' "
             "for later ones; 'COL=a|b|*' lists the levels, with * for all others.",
             show_default=False,
             metavar="COL",
-            rich_help_panel="Model",
         ),
     ] = None,
     by: Annotated[
         str | None,
-        typer.Option(
+        model_option(
             help="Fit one regression per label in this column, which is not a regressor itself.",
             show_default=False,
             metavar="COL",
-            rich_help_panel="Model",
         ),
     ] = None,
     lags: Annotated[
         int,
-        typer.Option(
+        model_option(
             help="The targets of the last N rows (with --by, of their group) are regressors too: "
             "COL_lag1, COL_lag2, ...",
             show_default=False,
             metavar="N",
-            rich_help_panel="Model",
         ),
     ] = 0,
     time: Annotated[
         str | None,
-        typer.Option(
+        model_option(
             help="Column of dates or numbers in ascending order: the axis of --plot and the first "
             "column of --out; not a regressor.",
             show_default=False,
             metavar="COL",
-            rich_help_panel="Model",
         ),
     ] = None,
     weight: Annotated[
-        str | None,
-        typer.Option(
-            help="Column of row weights.",
-            show_default=False,
-            metavar="COL",
-            rich_help_panel="Model",
-        ),
+        str | None, model_option(help="Column of row weights.", show_default=False, metavar="COL")
     ] = None,
     forget: Annotated[
         float | None,
-        typer.Option(
+        model_option(
             help="Forgetting factor in [0, 1]: every later row multiplies a row's weight by it.",
             show_default="1, nothing is forgotten",
-            rich_help_panel="Model",
         ),
     ] = None,
     half_life: Annotated[
         str | None,
-        typer.Option(
+        model_option(
             help="Number of rows, or span of --time (30D, 12h), after which a weight has halved "
             "(instead of --forget).",
             metavar="ROWS|SPAN",
             show_default=False,
-            rich_help_panel="Model",
         ),
     ] = None,
     window: Annotated[
         str | None,
-        typer.Option(
+        model_option(
             help="Use only this many last rows, or those of the last span of --time (90D) "
             "(instead of --forget).",
             metavar="ROWS|SPAN",
             show_default=False,
-            rich_help_panel="Model",
         ),
     ] = None,
     ridge: Annotated[
-        float,
-        typer.Option(
-            help="Penalty on squared coefficients; 0 is ordinary least squares.",
-            rich_help_panel="Model",
-        ),
+        float, model_option(help="Penalty on squared coefficients; 0 is ordinary least squares.")
     ] = 1e-3,
     ridge_mode: Annotated[
-        str,
-        typer.Option(
-            help="discounted: the ridge is forgotten with the data; fixed: it stays.",
-            rich_help_panel="Model",
-        ),
+        str, model_option(help="discounted: the ridge is forgotten with the data; fixed: it stays.")
     ] = "discounted",
     no_intercept: Annotated[
-        bool,
-        typer.Option("--no-intercept", help="Leave out the intercept.", rich_help_panel="Model"),
+        bool, model_option("--no-intercept", help="Leave out the intercept.")
     ] = False,
     method: Annotated[
-        str,
-        typer.Option(
-            help="Form of the state: auto, covariance, sqrt or information.",
-            rich_help_panel="Model",
-        ),
+        str, model_option(help="Form of the state: auto, covariance, sqrt or information.")
     ] = "auto",
     missing: Annotated[
-        str,
-        typer.Option(
-            help="Rows with an empty cell, NA or NaN: skip or raise.",
-            rich_help_panel="Model",
-        ),
+        str, model_option(help="Rows with an empty cell, NA or NaN: skip or raise.")
     ] = "skip",
     out: Annotated[
         Path | None,
-        typer.Option(
+        results_option(
             help="File for the prediction, residual and coefficients of every row (.csv or "
             ".parquet).",
             show_default=False,
-            rich_help_panel="Results",
         ),
     ] = None,
     columns: Annotated[
         list[str] | None,
-        typer.Option(
+        results_option(
             help="Contents of --out: any of prediction, interval (lower, upper: for the row's "
             "target, before it was learned), residual, coef, stderr (of the coefficients), "
             "sigma (of the noise).",
             show_default="prediction,residual,coef",
             metavar="WHAT",
-            rich_help_panel="Results",
         ),
     ] = None,
     level: Annotated[
         float,
-        typer.Option(
-            help="Probability that a target lies in its interval (--columns interval).",
-            rich_help_panel="Results",
-        ),
+        results_option(help="Probability that a target lies in its interval (--columns interval)."),
     ] = 0.95,
     plot: Annotated[
         Path | None,
-        typer.Option(
+        results_option(
             help="File for the figure of coefficients, errors and CUSUM (.png, .pdf or .svg); one "
             "for every target.",
             show_default=False,
-            rich_help_panel="Results",
         ),
     ] = None,
     state: Annotated[
         Path | None,
-        typer.Option(
+        stopping_option(
             help="Keep a checkpoint in this file, so that the run can be resumed.",
             show_default=False,
-            rich_help_panel="Stopping and resuming",
         ),
     ] = None,
     resume: Annotated[
         bool,
-        typer.Option(
+        stopping_option(
             "--resume",
             help="Resume from --state; the results are those of a run without a stop, to the byte.",
-            rich_help_panel="Stopping and resuming",
         ),
     ] = False,
-    checkpoint_every: Annotated[
-        float,
-        typer.Option(
-            help="Seconds between two checkpoints.", rich_help_panel="Stopping and resuming"
-        ),
-    ] = 5.0,
+    checkpoint_every: CheckpointEveryOption = 5.0,
     chunk_rows: Annotated[
         int | None,
-        typer.Option(
+        reading_option(
             help="Rows that are learned at a time.",
             show_default="64 to 16384, by the number of columns",
-            rich_help_panel="Reading",
         ),
     ] = None,
     separator: SeparatorOption = None,

@@ -8,6 +8,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from olsq.cli.panels import sampling_option
+from olsq.cli.sample.options import SampleOptions
+
 
 def sample(
     run: Annotated[
@@ -24,8 +27,10 @@ def sample(
             metavar="TEXT",
         ),
     ] = None,
-    tokens: Annotated[int, typer.Option(help="Maximum number of tokens of a sample.")] = 300,
-    samples: Annotated[int, typer.Option(help="Samples of each prompt.")] = 1,
+    tokens: Annotated[
+        int, typer.Option(help="Maximum number of tokens of a sample.")
+    ] = SampleOptions.tokens,
+    samples: Annotated[int, typer.Option(help="Samples of each prompt.")] = SampleOptions.samples,
     stop: Annotated[
         list[str] | None,
         typer.Option(
@@ -36,45 +41,34 @@ def sample(
     ] = None,
     temperature: Annotated[
         float,
-        typer.Option(
-            help="Divides the logits: below 1 favours likely tokens, 0 takes the likeliest.",
-            rich_help_panel="Sampling",
+        sampling_option(
+            help="Divides the logits: below 1 favours likely tokens, 0 takes the likeliest."
         ),
-    ] = 0.8,
+    ] = SampleOptions.temperature,
     top_k: Annotated[
-        int,
-        typer.Option(
-            help="Sample among this many of the likeliest tokens; 0: all.",
-            rich_help_panel="Sampling",
-        ),
-    ] = 40,
+        int, sampling_option(help="Sample among this many of the likeliest tokens; 0: all.")
+    ] = SampleOptions.top_k,
     top_p: Annotated[
         float | None,
-        typer.Option(
+        sampling_option(
             help="Sample among the fewest tokens whose probabilities add up to this.",
             show_default=False,
-            rich_help_panel="Sampling",
         ),
     ] = None,
     min_p: Annotated[
         float | None,
-        typer.Option(
+        sampling_option(
             help="Sample among tokens at least this many times as likely as the likeliest.",
             show_default=False,
-            rich_help_panel="Sampling",
         ),
     ] = None,
     repetition_penalty: Annotated[
         float | None,
-        typer.Option(
-            help="Above 1, tokens that already occurred become less likely.",
-            show_default=False,
-            rich_help_panel="Sampling",
+        sampling_option(
+            help="Above 1, tokens that already occurred become less likely.", show_default=False
         ),
     ] = None,
-    seed: Annotated[
-        int, typer.Option(help="Seed of the random draws.", rich_help_panel="Sampling")
-    ] = 0,
+    seed: Annotated[int, sampling_option(help="Seed of the random draws.")] = SampleOptions.seed,
 ) -> None:
     """Continue a text with a model trained by olsq train.
 

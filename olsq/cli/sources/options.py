@@ -6,56 +6,44 @@ import csv
 import re
 from typing import Annotated
 
-import typer
-
 from olsq.cli.errors import InputError
+from olsq.cli.panels import reading_option
 from olsq.online.rows.durations import parse_duration
 
-PANEL = "Reading"
 TIME_UNIT = re.compile(r"(\d+\.?\d*|\.\d+)\s*(ns|us|ms|s|sec|m|min|h|H|d|D|w|W|M|Q|y|Y)\w*")
 
 SeparatorOption = Annotated[
     str | None,
-    typer.Option(
+    reading_option(
         help="Character between CSV cells.",
         show_default="the most frequent of , ; tab | in the header",
-        rich_help_panel=PANEL,
     ),
 ]
-DecimalOption = Annotated[
-    str, typer.Option(help="Decimal mark of CSV numbers: . or a comma.", rich_help_panel=PANEL)
-]
+DecimalOption = Annotated[str, reading_option(help="Decimal mark of CSV numbers: . or a comma.")]
 NaValuesOption = Annotated[
     list[str] | None,
-    typer.Option(
+    reading_option(
         help="More spellings of a missing value, separated by commas: '-,?,-999'. Numbers "
         "are compared as numbers.",
         show_default=False,
-        rich_help_panel=PANEL,
     ),
 ]
 EncodingOption = Annotated[
     str | None,
-    typer.Option(
-        help="Encoding of CSV: latin-1, cp1252, utf-16, ...",
-        show_default="utf-8",
-        rich_help_panel=PANEL,
-    ),
+    reading_option(help="Encoding of CSV: latin-1, cp1252, utf-16, ...", show_default="utf-8"),
 ]
 CommentOption = Annotated[
     str | None,
-    typer.Option(
+    reading_option(
         help="Lines of CSV that begin with this are skipped, and not counted as rows.",
         show_default=False,
-        rich_help_panel=PANEL,
     ),
 ]
 TimeFormatOption = Annotated[
     str | None,
-    typer.Option(
+    reading_option(
         help="Format of --time: '%d.%m.%Y %H:%M', for example.",
         show_default="determined from the first rows",
-        rich_help_panel=PANEL,
     ),
 ]
 
