@@ -10,7 +10,7 @@ import numpy as np
 
 from ..support.machine import sentence
 from ..support.marked import replace_between
-from .forgetting import PHASE, PHASES
+from .forgetting_streams import PHASE, PHASES
 from .numerics_figures import BLUE, DOCS, GREY, STYLE
 
 PAGE = DOCS / "forgetting.md"
