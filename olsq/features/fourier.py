@@ -8,15 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.features import times
-from olsq.features.base import FeatureBuilder, State
-from olsq.features.files import check_columns, check_count, check_keys
+from olsq.features.base import State
 from olsq.features.parameters import check_integer
 from olsq.features.table import Table
+from olsq.features.timed import TimedBuilder
 
 MOST_HARMONICS = 10_000  # of all periods together; those of a year of hours are 4,383
 
 
-class Fourier(FeatureBuilder):
+class Fourier(TimedBuilder):
     """``sin(2 pi k t / period)`` and ``cos(2 pi k t / period)`` for k = 1 .. order.
 
     Parameters
@@ -109,17 +109,8 @@ class Fourier(FeatureBuilder):
             frequencies = np.sort(np.concatenate([frequencies, own]))
         return waves
 
-    def _open(self, table: Table) -> State:
-        columns = [] if self.of is None else table.find(self.of, self)
-        if len(columns) > 1:
-            raise ValueError(f"of={self.of!r} must be one column, which holds the time")
-        return {"columns": columns, "rows": 0}
-
     def _build(self, state: State, table: Table, learn: bool) -> tuple[NDArray[np.float64], State]:
-        if state["columns"]:
-            t, are_stamps = times.read_times(table, state["columns"][0])
-        else:
-            t, are_stamps = state["rows"] + np.arange(table.n), False
+        t, are_stamps = self._read_times(state, table)
         parts, phase = [], {}
         for period, k, sine in self._waves():
             if isinstance(period, str) and not are_stamps:
@@ -140,10 +131,3 @@ class Fourier(FeatureBuilder):
             size = period if isinstance(period, str) else f"{period:g}"
             names += ([f"sin{k}/{size}"] if sine else []) + [f"cos{k}/{size}"]
         return names
-
-    def _check_state(self, state: State, width: int, targets: int) -> None:
-        check_keys(state, {"columns", "rows"})
-        check_columns(state["columns"], width)
-        check_count("rows", state["rows"])
-        if len(state["columns"]) != (self.of is not None):
-            raise ValueError("columns are not the one of the time")

@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 
 from olsq.arrays.checks import shown
 from olsq.features import times
-from olsq.features.base import FeatureBuilder, State
-from olsq.features.files import check_columns, check_count, check_keys
+from olsq.features.base import State
 from olsq.features.parameters import check_integer
 from olsq.features.table import Table
+from olsq.features.timed import TimedBuilder
 
 MOST_POWERS = 1000
 
 
-class Trend(FeatureBuilder):
+class Trend(TimedBuilder):
     """``u, u^2, ..., u^degree`` with ``u = (t - origin) / scale``.
 
     Parameters
@@ -95,17 +95,8 @@ class Trend(FeatureBuilder):
             ) from None
         return int(origin.astype(np.int64)), scale
 
-    def _open(self, table: Table) -> State:
-        columns = [] if self.of is None else table.find(self.of, self)
-        if len(columns) > 1:
-            raise ValueError(f"of={self.of!r} must be one column, which holds the time")
-        return {"columns": columns, "rows": 0}
-
     def _build(self, state: State, table: Table, learn: bool) -> tuple[NDArray[np.float64], State]:
-        if state["columns"]:
-            t, are_stamps = times.read_times(table, state["columns"][0])
-        else:
-            t, are_stamps = state["rows"] + np.arange(table.n), False
+        t, are_stamps = self._read_times(state, table)
         if are_stamps:
             origin, scale = self._stamp_units()
             # the difference in integers: float64 would round nanoseconds since 1970 to 256
@@ -124,10 +115,3 @@ class Trend(FeatureBuilder):
 
     def _names(self, state: State, labels: list[str], targets: int) -> list[str]:
         return ["trend"] + [f"trend^{k}" for k in range(2, int(self.degree) + 1)]
-
-    def _check_state(self, state: State, width: int, targets: int) -> None:
-        check_keys(state, {"columns", "rows"})
-        check_columns(state["columns"], width)
-        check_count("rows", state["rows"])
-        if len(state["columns"]) != (self.of is not None):
-            raise ValueError("columns are not the one of the time")
