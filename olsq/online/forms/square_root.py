@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
+from olsq.online.forms import square_root_blocks as blocks
 from olsq.online.forms import square_root_kernels as kernels
 from olsq.online.forms import triangular_kernels as triangular
 from olsq.online.forms.form import Form
@@ -78,7 +79,42 @@ class SquareRootForm(Form):
     # -- learning ---------------------------------------------------------------------------------
 
     def update(self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace) -> int:
-        """Absorb rows start..stop; write their a-priori residuals and the trace."""
+        """Absorb rows start..stop; write their a-priori residuals and the trace.
+
+        Large models take them in blocks.  One row at a time go: rows on a path, which asks for
+        every state; resets, strong forgetting and rows of weight 0; and all rows while the factor
+        is singular or close to it.
+        """
+        if self.R.shape[0] < blocks.BLOCKED_FROM or trace.wanted:
+            return self._update_by_rows(rows, start, stop, residual, trace)
+        t, most = start, blocks.BLOCK if self.R.shape[0] < blocks.LARGE else 2 * blocks.BLOCK
+        while t < stop:
+            end = blocks.end_of_block(
+                rows.gates, rows.weights, t, stop, most, blocks.SMALLEST_GATE, blocks.WEIGHT_RANGE
+            )
+            if end - t < blocks.FEWEST:
+                end = min(max(end + 1, t + blocks.FEWEST), stop)
+                self._update_by_rows(rows, t, end, residual, trace)
+            elif not self._absorb_block(rows, t, end, residual):
+                self._update_by_rows(rows, t, end, residual, trace)
+            t = end
+        return stop
+
+    def _absorb_block(self, rows: Rows, start: int, stop: int, residual: NDArray) -> bool:
+        """Absorb rows start..stop as one block; False where they have to go one at a time."""
+        block = Rows(*(a[start:stop] for a in rows))
+        done = blocks.absorb_block(
+            self.R, self.z, self.columns, self.tally, self.loss, block, self.limits.square_root,
+            residual[start:stop], self.R,
+        )  # fmt: skip
+        if done:
+            blocks.absorb_squares_of_block(self.spread, block)
+        return done
+
+    def _update_by_rows(
+        self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace
+    ) -> int:
+        """:meth:`update`, one row at a time."""
         t, theta = start, None
         while t < stop:
             before = t
