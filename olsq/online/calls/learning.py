@@ -23,6 +23,8 @@ from olsq.online.rows.times import elapsed_times, half_life_gates, span_after
 
 BLOCK_ENTRIES = 131072  # regressors prepared at a time: what fits a core's cache
 PATH_ENTRIES = 32768  # the same with coefficients and variances after every row beside them
+# Rows of large models meet a state that no cache holds, and pass over it once a block.
+LARGE, LARGE_ROWS = 256, 512
 
 Block = slice | NDArray[np.int64]
 
@@ -219,6 +221,8 @@ def _blocks(
     """
     # Whole blocks of eight rows, so that the covariance form shares out rows alike in all calls.
     size = max(64, (PATH_ENTRIES if want_path else BLOCK_ENTRIES) // k // 8 * 8)
+    if k >= LARGE and not want_path:
+        size = max(size, LARGE_ROWS)
     for start in range(0, n, size):
         stop = min(start + size, n)
         if usable is None or usable[start:stop].all():

@@ -12,6 +12,7 @@ from olsq.forgetting.base import Forgetting
 from olsq.online.calls import one_row
 from olsq.online.calls.learning import Absorbed, Call, Origin, absorb
 from olsq.online.estimators.state import StateHolder
+from olsq.online.forms import square_root_blocks
 from olsq.online.forms.targets import TargetGroups
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows import inputs
@@ -224,8 +225,10 @@ class StreamingRegressor(StateHolder):
             if fitted:
                 origin, seen, engine = self._origin, self.n_samples_seen_, self._engine
                 # Long calls, and those that feed several engines, work on a copy, so that an
-                # interrupt cannot leave half an update behind.
-                if len(call.X) > origin.ridge.size or engine.parting:
+                # interrupt cannot leave half an update behind.  Nor can it where rows of a large
+                # model go in blocks, each of several steps.
+                k, n = origin.ridge.size, len(call.X)
+                if n > k or engine.parting or (n > 1 and k >= square_root_blocks.BLOCKED_FROM):
                     engine = engine.copy()
             else:
                 origin, seen = self._origin_of(call), 0

@@ -11,9 +11,12 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg.lapack import dpotrf, dtrtri
 
 from olsq.online.forms import covariance_blocks as blocks
 from olsq.online.forms import covariance_kernels as kernels
+from olsq.online.forms import covariance_products as products
+from olsq.online.forms import square_root_blocks
 from olsq.online.forms.form import Form
 from olsq.online.forms.limits import DOUBLE, limits_for
 from olsq.online.forms.minimum_norm import triangular_inverse
@@ -24,6 +27,8 @@ from olsq.problem import Moments
 # Number of coefficients from which blocks of eight rows are used.  They are faster below too, and
 # lose a digit to single rows on regressors with a large mean.
 BLOCKED_FROM = 24
+
+BY_CHOLESKY_FROM = 64  # coefficients from which a change of form tries Cholesky
 
 
 @dataclass(eq=False)
@@ -78,6 +83,39 @@ class CovarianceForm(Form):
             return kernels.update(
                 *state, V, used, *rows, start, stop, bounds, residual, trace.arrays
             )
+        if self.P.shape[0] < products.BLOCKED_FROM or trace.wanted:
+            return self._update_by_eights(rows, start, stop, residual, trace)
+        t, most = start, products.BLOCK if self.P.shape[0] < products.LARGE else 2 * products.BLOCK
+        while t < stop:
+            end = square_root_blocks.end_of_block(
+                rows.gates, rows.weights, t, stop, most, kernels.SMALLEST_GATE,
+                square_root_blocks.WEIGHT_RANGE,
+            )  # fmt: skip
+            if end - t < products.FEWEST or not self._absorb_block(rows, t, end, residual):
+                end = min(max(end + 1, t + products.FEWEST), stop)
+                done = self._update_by_eights(rows, t, end, residual, trace)
+                if done < end:
+                    return done
+            t = end
+        return stop
+
+    def _absorb_block(self, rows: Rows, start: int, stop: int, residual: NDArray) -> bool:
+        """Absorb rows start..stop as one block; False where fewer at a time have to."""
+        block = Rows(*(a[start:stop] for a in rows))
+        done = products.absorb_block(
+            self.P, self.theta, self.columns, self.tally, self.loss, block,
+            self.limits.covariance, residual[start:stop],
+        )  # fmt: skip
+        if done:
+            square_root_blocks.absorb_squares_of_block(self.spread, block)
+        return done
+
+    def _update_by_eights(
+        self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace
+    ) -> int:
+        """:meth:`update`, eight rows at a time and the last ones one at a time."""
+        state = self.P, self.theta, self.columns, self.tally, self.loss, self.spread
+        bounds, V, used = self.limits.covariance, np.empty((0, 0)), np.zeros(1)
         t = start
         while t < stop:
             t = blocks.update_blocked(*state, *rows, t, stop, bounds, residual, trace.arrays)
@@ -172,9 +210,13 @@ def square_root_of(P: NDArray, theta: NDArray) -> tuple[NDArray, NDArray]:
     """Compute R (..., d, d) and z (..., m, d) from P and theta, for many states at once.
 
     By the spectral decomposition of the scaled P, whose condition is bounded while the form is
-    trusted; rounding in P cannot make it fail.
+    trusted; rounding in P cannot make it fail.  Large models try Cholesky first, 20 times as fast.
     """
     scale = np.sqrt(np.diagonal(P, axis1=-2, axis2=-1))
+    if P.ndim == 2 and P.shape[0] >= BY_CHOLESKY_FROM:
+        R = _inverse_root_of(P, scale)
+        if R is not None:
+            return R, theta @ R.T
     values, vectors = np.linalg.eigh(P / (scale[..., None] * scale[..., None, :]))
     values = np.maximum(values, values[..., -1:] * np.finfo(np.float64).eps)
     rows = np.swapaxes(vectors / np.sqrt(values)[..., None, :], -1, -2) / scale[..., None, :]
@@ -182,3 +224,16 @@ def square_root_of(P: NDArray, theta: NDArray) -> tuple[NDArray, NDArray]:
     sign = np.where(np.diagonal(R, axis1=-2, axis2=-1) < 0, -1.0, 1.0)
     R = np.ascontiguousarray(np.triu(R * sign[..., None]))
     return R, theta @ np.swapaxes(R, -1, -2)
+
+
+def _inverse_root_of(P: NDArray, scale: NDArray) -> NDArray | None:
+    """R (d, d) upper triangular with ``R^T R = P^-1``; None where rounding in P is in the way.
+
+    With rows and columns in reverse, ``P = B B^T`` has B upper triangular, and R is its inverse.
+    """
+    turned = (P / np.outer(scale, scale))[::-1, ::-1]
+    L, info = dpotrf(turned, lower=True, clean=True)
+    if info != 0 or np.diagonal(L).min() < 1e-6:
+        return None
+    inverse, info = dtrtri(L, lower=True)
+    return None if info != 0 else np.ascontiguousarray(inverse[::-1, ::-1]) / scale

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
+from olsq.linalg.numpy.symmetric import add_gram
 from olsq.online.forms import moment_blocks
 from olsq.online.forms import moment_kernels as kernels
 from olsq.online.forms.form import Form
@@ -31,6 +32,7 @@ from olsq.online.forms.square_root_kernels import DECAY
 from olsq.problem import Moments
 
 _BLOCK = 512  # rows per matrix product
+BLOCKED_FROM = 64  # coefficients from which the product is added in place, by BLAS
 SINGLE_ROWS = 64  # one at a time before blocks are tried again; doubles with every failure
 MOST_SINGLE_ROWS = 1024
 
@@ -111,11 +113,15 @@ class InformationForm(Form):
             after[:-1] = np.cumprod(effective[:0:-1])[::-1]
             decay = after[0] * effective[0]
             root = np.sqrt(weights * after)[:, None]
-            scaled_X, scaled_Y = root * X, root * Y
+            plain = bool((root == 1).all())
+            scaled_X, scaled_Y = (X, Y) if plain else (root * X, root * Y)
             # Where it is not more, the products differ by rounding alone.
             held = held and left.max(initial=0.0) > (1 + 1e-9) * decay
-            self.H *= np.maximum.outer(left, left) if held else decay
-            self.H += scaled_X.T @ scaled_X
+            if self.H.shape[0] < BLOCKED_FROM or held:
+                self.H *= np.maximum.outer(left, left) if held else decay
+                self.H += scaled_X.T @ scaled_X
+            else:
+                add_gram(self.H, scaled_X, 1.0, float(decay))
             self.G *= left if held else decay
             self.G += scaled_Y.T @ scaled_X
             self.squares = forgotten(self.squares, decay)
