@@ -8,20 +8,30 @@ from scipy.linalg.blas import dsyrk
 
 from olsq.kernels.kernel import kernel
 
-TILE = 32  # rows and columns mirrored together: two tiles fit the first cache
+TILE = 32  # rows and columns mirrored together: a tile fits the first cache
 
 
 @kernel()
 def mirror_upper(H):
-    """Copy what is above the diagonal to below it, a tile at a time so that both stay in cache."""
+    """Copy what is above the diagonal to below it.
+
+    By tiles, through a buffer: rows of a large matrix lie a power of two apart more often than not,
+    and a column of a tile would then fill one set of the cache.
+    """
     d = H.shape[0]
     if H.shape != (d, d):
         raise ValueError("H does not have the shape of a square")
+    tile = np.empty((TILE, TILE))
     for i in range(0, d, TILE):
+        height = min(TILE, d - i)
         for j in range(i, d, TILE):
-            for row in range(j, min(j + TILE, d)):
-                for k in range(i, min(i + TILE, row)):
-                    H[row, k] = H[k, row]
+            width = min(TILE, d - j)
+            for row in range(height):
+                for k in range(width):
+                    tile[k, row] = H[i + row, j + k]
+            for row in range(width):
+                for k in range(height if j > i else row):
+                    H[j + row, i + k] = tile[row, k]
 
 
 def add_gram(

@@ -32,7 +32,7 @@ from olsq.online.forms.square_root_kernels import DECAY
 from olsq.problem import Moments
 
 _BLOCK = 512  # rows per matrix product
-BLOCKED_FROM = 64  # coefficients from which the product is added in place, by BLAS
+BLOCKED_FROM = 128  # coefficients from which the product is added in place, by BLAS
 SINGLE_ROWS = 64  # one at a time before blocks are tried again; doubles with every failure
 MOST_SINGLE_ROWS = 1024
 
