@@ -296,6 +296,10 @@ REPORTS = (
         "linalg_downdates", ("linalg_downdates",), printed("linalg.md", "downdates"), 0.3, 1,
         printed=True,
     ),
+    Report(
+        "many_coefficients", ("many_coefficients",), printed("speed.md", "many coefficients"), 0.5,
+        10, ("img/many-coefficients.png",), printed=True,
+    ),
 )  # fmt: skip
 BY_NAME = {report.name: report for report in REPORTS}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
 from .common import FORGET, RIDGE, need, ratio, regression, textbook, touch
 
@@ -207,3 +208,38 @@ class Bandit:
         return ratio(own, theirs)
 
     track_update.unit = track_linucb.unit = track_thompson.unit = "ratio of processor time"
+
+
+class ManyCoefficients:
+    """Calls of 256 rows to a large state, beside LAPACK and the NumPy that people write by hand."""
+
+    params = ([128, 512, 1024, 2048], ["covariance", "sqrt", "information"])
+    param_names = ("d", "method")
+
+    def setup(self, d: int, method: str) -> None:
+        (kind,) = need("olsq.RecursiveLeastSquares")
+        self.X, self.y = regression(256, d, 1)
+        prior = np.zeros(d), np.full(d, 1 / (4 * d))
+        self.est = kind(method=method, prior=prior, fit_intercept=False, residuals=False)
+        self.call = lambda: self.est.partial_fit(self.X, self.y)
+        self.call()
+        (self.tpqrt,) = get_lapack_funcs(("tpqrt",), dtype=np.float64)
+        (self.syrk,) = get_blas_funcs(("syrk",), dtype=np.float64)
+        self.R, self.rows = np.asfortranarray(np.eye(d) * 50.0), np.asfortranarray(self.X)
+        self.H, self.total = np.zeros((d, d)), np.zeros((d, d), order="F")
+
+    def time_call(self, d: int, method: str) -> None:
+        self.call()
+
+    def track_over_tpqrt(self, d: int, method: str) -> float:
+        return ratio(self.call, lambda: self.tpqrt(0, 32, self.R, self.rows, overwrite_a=True))
+
+    def track_over_dsyrk(self, d: int, method: str) -> float:
+        own = {"beta": 1.0, "c": self.total, "overwrite_c": True}
+        return ratio(self.call, lambda: self.syrk(1.0, self.X.T, **own))
+
+    def track_over_numpy(self, d: int, method: str) -> float:
+        return ratio(self.call, self.accumulate)
+
+    def accumulate(self) -> None:
+        self.H += self.X.T @ self.X

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.blas import dsyrk
+from scipy.linalg import get_blas_funcs
 
 from olsq.kernels.kernel import kernel
 
+(dsyrk,) = get_blas_funcs(("syrk",), dtype=np.float64)
 TILE = 32  # rows and columns mirrored together: a tile fits the first cache
 
 

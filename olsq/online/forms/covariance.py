@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.lapack import dpotrf, dtrtri
+from scipy.linalg import get_lapack_funcs
 
 from olsq.online.forms import covariance_blocks as blocks
 from olsq.online.forms import covariance_kernels as kernels
@@ -28,6 +28,7 @@ from olsq.problem import Moments
 # lose a digit to single rows on regressors with a large mean.
 BLOCKED_FROM = 24
 
+dpotrf, dtrtri = get_lapack_funcs(("potrf", "trtri"), dtype=np.float64)
 BY_CHOLESKY_FROM = 64  # coefficients from which a change of form tries Cholesky
 
 

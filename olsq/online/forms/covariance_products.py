@@ -3,7 +3,8 @@
 The recursion of ``covariance_blocks`` for as many rows as make the products fast.  With rows K~ and
 targets times ``sqrt(w_t / zeta_t)``, zeta_t the product of the block's gates up to row t:
 
-    S = I + K~ P K~^T = L L^T,   N = L^-1 K~ P,   eps = L^-1 e~,   e_t = L_tt eps_t / sqrt(w_t / zeta_t)
+    S = I + K~ P K~^T = L L^T,   N = L^-1 K~ P,   eps = L^-1 e~,
+    e_t = L_tt eps_t / sqrt(w_t / zeta_t),
     theta' = theta + eps^T N,    P' = (P - N^T N) / zeta
 
 P' is computed as one triangle and mirrored, so it stays bitwise symmetric.  The bounds within which
@@ -14,22 +15,24 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.blas import dgemm, dtrsm
-from scipy.linalg.lapack import dpotrf, dtrtrs
+from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
 from olsq.linalg.numpy.symmetric import add_gram
 from olsq.online.forms.covariance_kernels import trusted
 from olsq.online.forms.rows import Rows
 from olsq.online.forms.square_root_blocks import bring_counters_forward
 
-# Coefficients from which products are faster than eight rows at a time, which are as fast while P fits
-# a core's second cache (1.3 times the time at 384, 0.75 times at 512, on one thread).
+dgemm, dtrsm = get_blas_funcs(("gemm", "trsm"), dtype=np.float64)
+dpotrf, dtrtrs = get_lapack_funcs(("potrf", "trtrs"), dtype=np.float64)
+
+# Coefficients from which products are faster than eight rows at a time, which keep up while P fits
+# a core's second cache (1.3 times their time at 384, 0.75 times at 512, on one thread).
 BLOCKED_FROM = 448
 BLOCK = 128  # rows at most; 256 from LARGE on
 LARGE = 1024
 FEWEST = 32  # rows for which products are worth their overhead
-# Leverage before the block, above which S loses digits that eight rows keep: errors of coefficients
-# against eight rows were 1.0 times up to 1e3, 1.3 times at 1e4 and 130 times at 1e6 (d = 130).
+# Leverage before the block, above which S loses digits that eight rows keep: with bounds of 1e3,
+# 1e4 and 1e6 errors of coefficients were 1.0, 1.3 and 130 times those of eight rows (d = 130).
 LARGEST_LEVERAGE = 1e3
 
 
@@ -39,7 +42,7 @@ def absorb_block(
 ) -> bool:  # fmt: skip
     """Absorb all rows, as one block; False, with nothing changed, where fewer at a time have to.
 
-    ``limits`` as in ``covariance_kernels.update``; ``residual`` (n, m) receives the a-priori errors.
+    ``limits`` as in ``covariance_kernels.update``; ``residual`` (n, m) receives a-priori errors.
     """
     X, Y, gates, weights = rows
     decay = np.cumprod(gates)

@@ -17,6 +17,7 @@ from olsq.online.forms.lapack import inverse_of_triangle
 from olsq.online.forms.minimum_norm_kernels import minimum_norm
 from olsq.online.forms.triangular_kernels import inverse_diagonals
 
+
 def triangular_inverse(R: NDArray) -> tuple[NDArray, NDArray]:
     """Invert upper triangular R (..., d, d), float64; also return diag of ``(R^T R)^-1``."""
     R = np.ascontiguousarray(R)

@@ -1,0 +1,136 @@
+"""Regressions of many coefficients beside LAPACK's routines: a table and a figure of docs/speed.md.
+
+    python -m benchmarks.reports.many_coefficients
+
+Calls of 256 rows to a state that is under way, forget = 1, no intercept.  In each size all methods
+take turns with tpqrt (the QR update of a triangle), dsyrk (one symmetric product) and the NumPy
+that people write by hand, ``H += X.T @ X``, in one process, and the least of several times counts:
+ratios then mean something on a machine that others use too.  In brackets: the error of the
+coefficients against a dense solve of all rows, over their size.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import numpy as np
+from scipy.linalg import get_blas_funcs, get_lapack_funcs
+
+import olsq
+
+from .numerics_figures import DOCS
+
+SIZES = (16, 32, 64, 128, 256, 512, 1024, 2048)
+ROWS = 256
+SECONDS = 3.0  # for the turns of one size
+METHODS = {
+    "olsq, default": {},
+    "olsq, sqrt": {"method": "sqrt"},
+    "olsq, information, no residuals": {"method": "information", "residuals": False},
+}
+
+
+def measured(d: int) -> dict[str, list[float]]:
+    """Microseconds per row and error of every method at d coefficients; bounds have no error."""
+    rng = np.random.default_rng(d)
+    X, y = rng.standard_normal((ROWS, d)), rng.standard_normal(ROWS)
+    (tpqrt,) = get_lapack_funcs(("tpqrt",), dtype=np.float64)
+    (dsyrk,) = get_blas_funcs(("syrk",), dtype=np.float64)
+    R, columns = np.asfortranarray(np.eye(d) * 2 * np.sqrt(d)), np.asfortranarray(X)
+    sums, H, g = np.zeros((d, d), order="F"), 4.0 * d * np.eye(d), np.zeros(d)
+
+    def by_hand() -> None:
+        nonlocal H, g
+        H += X.T @ X
+        g += X.T @ y
+
+    prior = np.zeros(d), np.full(d, 1 / (4 * d))
+    estimators = {
+        name: olsq.RecursiveLeastSquares(fit_intercept=False, prior=prior, **options)
+        for name, options in METHODS.items()
+    }
+    calls = {
+        "tpqrt": lambda: tpqrt(0, min(32, d), R, columns, overwrite_a=True),
+        "dsyrk": lambda: dsyrk(1.0, X.T, beta=1.0, c=sums, overwrite_c=True),
+        "NumPy, X.T @ X": by_hand,
+    } | {name: lambda e=e: e.partial_fit(X, y) for name, e in estimators.items()}
+    for call in calls.values():
+        call()
+    best, turns, began = dict.fromkeys(calls, np.inf), 0, time.perf_counter()
+    while turns < 3 or time.perf_counter() - began < SECONDS:
+        turns += 1
+        for name, call in calls.items():
+            start = time.perf_counter()
+            call()
+            best[name] = min(best[name], time.perf_counter() - start)
+    times = turns + 1
+    theta = np.linalg.solve(4.0 * d * np.eye(d) + times * (X.T @ X), times * (X.T @ y))
+    found = {name: e.coef_ for name, e in estimators.items()}
+    found["NumPy, X.T @ X"] = np.linalg.solve(H, g)
+    errors = {k: float(np.abs(v - theta).max() / np.abs(theta).max()) for k, v in found.items()}
+    return {k: [v / ROWS * 1e6, *([errors[k]] if k in errors else [])] for k, v in best.items()}
+
+
+def table(results: dict[str, dict]) -> str:
+    """Markdown: microseconds per row, the ratio to its bound, and the error."""
+    names = list(next(iter(results.values())))
+    lines = ["| d | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+    for d, row in results.items():
+        cells = []
+        for name in names:
+            time_per_row, *error = row[name]
+            bound = row["dsyrk" if "information" in name or "NumPy" in name else "tpqrt"][0]
+            ratio = f", {time_per_row / bound:.1f} times" if error else ""
+            cells.append(f"{time_per_row:.3g}{ratio}" + (f" ({error[0]:.0e})" if error else ""))
+        lines.append(f"| {d} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def draw(results: dict[str, dict], gflops: float, gigabytes: float) -> None:
+    """Time per row against d, with the bounds of memory (a pass per row) and of arithmetic."""
+    import matplotlib.pyplot as plt
+
+    sizes = np.array([int(d) for d in results], float)
+    figure, axes = plt.subplots(figsize=(5.4, 4.2))
+    for name in METHODS:
+        values = [row[name][0] for row in results.values()]
+        axes.loglog(sizes, values, label=name)
+    arithmetic = 2 * sizes**2 / gflops * 1e-3
+    memory = 8 * sizes**2 / gigabytes * 1e-3  # read and write one triangle
+    axes.loglog(sizes, arithmetic, "k--", lw=1, label="arithmetic of a QR update")
+    axes.loglog(sizes, memory, "k:", lw=1, label="memory, row by row")
+    axes.set_xlabel("coefficients")
+    axes.set_ylabel("microseconds per row")
+    axes.legend(frameon=False, fontsize=8)
+    figure.tight_layout()
+    figure.savefig(DOCS / "img" / "many-coefficients.png", dpi=150)
+
+
+def rates() -> tuple[float, float]:
+    """GF/s of a product of 1024 by 1024, and GB/s of reading and writing an array in memory."""
+    A = np.ones((1024, 1024))
+    big = np.ones(2**24)
+    product = move = np.inf
+    for _ in range(5):
+        start = time.perf_counter()
+        A @ A
+        product = min(product, time.perf_counter() - start)
+        start = time.perf_counter()
+        big *= 1.0
+        move = min(move, time.perf_counter() - start)
+    return 2 * 1024**3 / product * 1e-9, 2 * big.nbytes / move * 1e-9
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sizes", nargs="*", type=int, default=SIZES)
+    options = parser.parse_args()
+    gflops, gigabytes = rates()
+    results = {str(d): measured(d) for d in options.sizes}
+    print(table(results))
+    draw(results, gflops, gigabytes)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,237 @@
+"""Rows of large models go in blocks, by LAPACK: the same results as one row at a time.
+
+The blocks are switched on for small models here, so that the streams are those that break solvers.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import tracemalloc
+
+import numpy as np
+import pytest
+
+import olsq
+from olsq.linalg.numpy import lapack
+from olsq.linalg.numpy.symmetric import add_gram
+from olsq.online.forms import covariance, covariance_products, information, square_root_blocks
+from olsq.online.forms.covariance import CovarianceForm
+from olsq.online.forms.square_root import SquareRootForm
+from tests.online import streams
+
+RLS = olsq.RecursiveLeastSquares
+NEVER = 10**9
+
+
+def switch(monkeypatch, on: bool, rows: int = 8) -> None:
+    first = 1 if on else NEVER
+    for module in (square_root_blocks, covariance_products, information):
+        monkeypatch.setattr(module, "BLOCKED_FROM", first)
+    for module in (square_root_blocks, covariance_products):
+        monkeypatch.setattr(module, "BLOCK", rows)
+        monkeypatch.setattr(module, "FEWEST", 2)
+    monkeypatch.setattr(covariance, "BLOCKED_FROM", 1 if on else 24)
+    monkeypatch.setattr(covariance, "BY_CHOLESKY_FROM", first)
+
+
+class Blocks:
+    """Counts the blocks that were absorbed, and those that were left to rows."""
+
+    def __init__(self, monkeypatch) -> None:
+        self.taken = self.left = 0
+        for form in (SquareRootForm, CovarianceForm):
+            monkeypatch.setattr(form, "_absorb_block", self.counted(form._absorb_block))
+
+    def counted(self, absorb):
+        def absorb_and_count(*args):
+            done = absorb(*args)
+            self.taken, self.left = self.taken + done, self.left + (not done)
+            return done
+
+        return absorb_and_count
+
+
+def learn(est, stream, cuts=(0, 25, 26, 48)):
+    """The estimator after the stream in several calls, and all residuals."""
+    residuals = []
+    for start, stop in itertools.pairwise(cuts):
+        part = slice(start, stop)
+        est.partial_fit(
+            stream.X[part], stream.y[part], stream.weights[part], forget=stream.gates[part]
+        )
+        residuals.append(est.residual_)
+    return est, np.concatenate(residuals)
+
+
+def check_equal(got, want, stream, lost: float) -> None:
+    """Same results to ``lost`` rounding errors, of terms in the data's units."""
+    (est, residual), (other, truth) = got, want
+    size = max(1e-300, np.abs(stream.y[np.isfinite(stream.y)]).max(initial=0.0))
+    np.testing.assert_allclose(residual, truth, rtol=0, atol=lost * size)
+    X = np.nan_to_num(stream.X)
+    np.testing.assert_allclose(est.predict(X), other.predict(X), rtol=0, atol=lost * size)
+    assert (est.determined_ == other.determined_).all()
+    assert est.rank_ == other.rank_
+    assert est.n_samples_seen_ == other.n_samples_seen_
+    np.testing.assert_allclose(est.sigma2_, other.sigma2_, rtol=lost, atol=lost * size**2)
+    for name in ("tally", "columns"):
+        a, b = (getattr(e._engine.form, name) for e in (est, other))
+        np.testing.assert_allclose(a, b, rtol=1e-13)
+    if est.cov == "sandwich" and lost > 1e-9:  # P S P of a direction that is nearly lost
+        return
+    known = est.determined_ & (other.sigma2_ > 1e-20 * size**2)
+    np.testing.assert_allclose(
+        est.coef_stderr_[..., known], other.coef_stderr_[..., known], rtol=1e-6
+    )
+
+
+OPTIONS = [
+    {"ridge": 0.3, "fit_intercept": False},
+    {"ridge": 0.0, "fit_intercept": True},
+    {"ridge": 0.3, "fit_intercept": True, "cov": "sandwich"},
+    {"prior": (np.ones(3), np.ones(3)), "fit_intercept": False},
+]
+
+
+@pytest.mark.parametrize("forgetting", streams.FORGETTING)
+@pytest.mark.parametrize("regressors", streams.REGRESSORS)
+@pytest.mark.parametrize("method", ["sqrt", "covariance"])
+def test_blocks_give_what_rows_give(method, regressors, forgetting, monkeypatch):
+    number = list(streams.REGRESSORS).index(regressors) + list(streams.FORGETTING).index(forgetting)
+    options = OPTIONS[number % len(OPTIONS)]
+    stream = streams.make(regressors, forgetting)
+    stream = stream._replace(y=stream.y[:, 0])
+    found = []
+    for on in (True, False):
+        switch(monkeypatch, on)
+        found.append(learn(RLS(method=method, **options), stream))
+    # QR of a block loses eps kappa^2 times the residual, kappa 1e5 after the gates of 1e-7.
+    check_equal(*found, stream, 1e-5 if forgetting == "near resets" else 1e-9)
+
+
+@pytest.mark.parametrize("method", ["sqrt", "covariance", "information"])
+def test_blocks_of_several_targets_with_missing_rows(method, monkeypatch):
+    rng = np.random.default_rng(1)
+    X, y = rng.standard_normal((90, 5)) + 3, rng.standard_normal((90, 3))
+    y[rng.random(y.shape) < 0.05], X[40, 2] = np.nan, np.inf
+    stream = streams.Stream(X, y, np.full(90, 0.97), rng.random(90) + 0.1)
+    for missing in ("skip", "skip_target"):
+        found = []
+        for on in (True, False):
+            switch(monkeypatch, on)
+            est = RLS(method=method, missing=missing, residuals=method != "information")
+            est.partial_fit(X[:50], y[:50], stream.weights[:50], forget=0.97)
+            est.partial_fit(X[50:], y[50:], stream.weights[50:], forget=0.97)
+            found.append(est)
+        for name in ("coef_", "intercept_", "sigma2_", "coef_stderr_"):
+            a, b = (getattr(est, name) for est in found)
+            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("d", [31, 32, 33, 65])
+@pytest.mark.parametrize("method", ["sqrt", "covariance"])
+def test_blocks_at_panel_edges_agree_with_a_dense_solve(method, d, monkeypatch):
+    switch(monkeypatch, True, rows=128)
+    counts = Blocks(monkeypatch)
+    rng = np.random.default_rng(d)
+    n = 3 * d + 140
+    X, y = rng.standard_normal((n, d)), rng.standard_normal((n, 2))
+    est = RLS(method=method, forget=0.999, ridge=0.1, fit_intercept=False)
+    errors = []
+    for start in range(0, n, 140):
+        est.partial_fit(X[start : start + 140], y[start : start + 140])
+        errors.append(est.residual_)
+    assert counts.taken
+    left = 0.999 ** np.arange(n - 1, -1, -1)
+    for t in (1, d, n - 1):  # before row t
+        weight = left[:t] / left[t - 1]
+        gram = (weight[:, None] * X[:t]).T @ X[:t] + 0.1 * 0.999**t * np.eye(d)
+        theta = np.linalg.solve(gram, (weight[:, None] * X[:t]).T @ y[:t])
+        np.testing.assert_allclose(np.concatenate(errors)[t], y[t] - X[t] @ theta, atol=1e-10)
+
+
+def test_a_singular_factor_and_a_pause_are_left_to_rows(monkeypatch):
+    switch(monkeypatch, True)
+    counts = Blocks(monkeypatch)
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 4))
+    X[:, 3] = X[:, 0] + X[:, 1]
+    y = rng.standard_normal(60)
+    est = RLS(method="sqrt", ridge=0.0, fit_intercept=False).partial_fit(X, y)
+    assert (counts.taken, est.rank_) == (0, 3)
+    np.testing.assert_allclose(est.coef_, np.linalg.lstsq(X, y, rcond=None)[0], atol=1e-12)
+    gates = np.ones(60)
+    gates[30] = 2.0**-1000  # a pause of 1,000 half-lives
+    est = RLS(method="sqrt", ridge=1.0, fit_intercept=False)
+    est.partial_fit(X[:, :3], y, forget=gates)
+    assert counts.taken
+    alone = np.linalg.lstsq(X[30:, :3], y[30:], rcond=None)[0]
+    np.testing.assert_allclose(est.coef_, alone, atol=1e-12)
+
+
+@pytest.mark.parametrize("method", ["sqrt", "covariance", "information"])
+def test_an_interrupt_between_blocks_changes_nothing(method, monkeypatch):
+    switch(monkeypatch, True)
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((64, 70)), rng.standard_normal(64)
+    est = RLS(method=method, residuals=False).partial_fit(X, y)
+    before = copy.deepcopy(est._engine.arrays())
+    module, name = {
+        "sqrt": (square_root_blocks, "bring_counters_forward"),
+        "covariance": (covariance_products, "bring_counters_forward"),
+        "information": (information, "forgotten"),
+    }[method]
+
+    def interrupt(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, name, interrupt)
+    if method == "covariance":  # inside its bounds on leverage
+        monkeypatch.setattr(covariance_products, "LARGEST_LEVERAGE", 1e9)
+    with pytest.raises(KeyboardInterrupt):
+        est.partial_fit(X, y)
+    for array, old in zip(est._engine.arrays().values(), before.values(), strict=True):
+        np.testing.assert_array_equal(array, old)
+
+
+@pytest.mark.parametrize("method", ["sqrt", "covariance", "information"])
+def test_a_call_needs_two_states(method):
+    d = 800
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((64, d)), rng.standard_normal(64)
+    prior = np.zeros(d), np.full(d, 1e-3)
+    est = RLS(method=method, prior=prior, fit_intercept=False, residuals=False)
+    est.partial_fit(X, y)
+    tracemalloc.start()
+    est.partial_fit(X, y)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak <= 1.4 * 8 * d**2  # and the state itself, which was there before
+
+
+@pytest.mark.parametrize(("d", "b", "p"), [(1, 4, 2), (3, 2, 0), (32, 5, 3), (33, 40, 1)])
+def test_rotate_rows_in(d, b, p):
+    rng = np.random.default_rng(d)
+    R, A = np.triu(rng.standard_normal((d, d))), rng.standard_normal((b, d + p))
+    beside = rng.standard_normal((d, p))
+    A[:, 0] = 0.0  # a column that no reflection changes
+    whole = np.vstack([np.hstack([0.7 * R, beside]), A])
+    out = np.zeros((d, d))
+    lapack.rotate_rows_in(R, A, beside, 0.7, out)
+    rotated = np.vstack([np.hstack([out, beside]), np.hstack([np.zeros((b, d)), A[:, d:]])])
+    np.testing.assert_allclose(rotated.T @ rotated, whole.T @ whole, atol=1e-12)
+    assert (np.diagonal(out) >= 0).all()
+    assert not np.tril(out, -1).any()
+    with pytest.raises(ValueError, match="shapes"):
+        lapack.rotate_rows_in(R, A, beside, 0.7, np.zeros((d + 1, d)))
+
+
+def test_add_gram_stays_symmetric_to_the_bit():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((40, 75))
+    H = X.T @ X
+    want = 0.5 * H - 2 * X[:7].T @ X[:7]
+    add_gram(H, X[:7], -2.0, 0.5)
+    np.testing.assert_allclose(H, want, atol=1e-12)
+    assert (H == H.T).all()
