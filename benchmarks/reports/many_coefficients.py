@@ -4,8 +4,9 @@
 
 Calls of 256 rows to a state that is under way, forget = 1, no intercept.  In each size all methods
 take turns with tpqrt (the QR update of a triangle), dsyrk (one symmetric product) and the NumPy
-that people write by hand, ``H += X.T @ X``, in one process, and the least of several times counts:
-ratios then mean something on a machine that others use too.  In brackets: the error of the
+that people write by hand, ``H += X.T @ X``, in one process, and the least of several processor
+times counts: ratios then mean something on a busy machine.  Run it with one BLAS thread
+(OMP_NUM_THREADS=1): processor times of threads add up.  In brackets: the error of the
 coefficients against a dense solve of all rows, over their size.
 """
 
@@ -21,9 +22,9 @@ import olsq
 
 from .numerics_figures import DOCS
 
-SIZES = (16, 32, 64, 128, 256, 512, 1024, 2048)
+SIZES = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 ROWS = 256
-SECONDS = 3.0  # for the turns of one size
+SECONDS = 1.5  # of processor time, for the turns of one size
 METHODS = {
     "olsq, default": {},
     "olsq, sqrt": {"method": "sqrt"},
@@ -32,7 +33,7 @@ METHODS = {
 
 
 def measured(d: int) -> dict[str, list[float]]:
-    """Microseconds per row and error of every method at d coefficients; bounds have no error."""
+    """Measure microseconds of processor time per row, and the error but for bounds, by method."""
     rng = np.random.default_rng(d)
     X, y = rng.standard_normal((ROWS, d)), rng.standard_normal(ROWS)
     (tpqrt,) = get_lapack_funcs(("tpqrt",), dtype=np.float64)
@@ -57,13 +58,13 @@ def measured(d: int) -> dict[str, list[float]]:
     } | {name: lambda e=e: e.partial_fit(X, y) for name, e in estimators.items()}
     for call in calls.values():
         call()
-    best, turns, began = dict.fromkeys(calls, np.inf), 0, time.perf_counter()
-    while turns < 3 or time.perf_counter() - began < SECONDS:
+    best, turns, began = dict.fromkeys(calls, np.inf), 0, time.process_time()
+    while turns < 3 or time.process_time() - began < SECONDS:
         turns += 1
         for name, call in calls.items():
-            start = time.perf_counter()
+            start = time.process_time()
             call()
-            best[name] = min(best[name], time.perf_counter() - start)
+            best[name] = min(best[name], time.process_time() - start)
     times = turns + 1
     theta = np.linalg.solve(4.0 * d * np.eye(d) + times * (X.T @ X), times * (X.T @ y))
     found = {name: e.coef_ for name, e in estimators.items()}
@@ -113,12 +114,12 @@ def rates() -> tuple[float, float]:
     big = np.ones(2**24)
     product = move = np.inf
     for _ in range(5):
-        start = time.perf_counter()
+        start = time.process_time()
         A @ A
-        product = min(product, time.perf_counter() - start)
-        start = time.perf_counter()
+        product = min(product, time.process_time() - start)
+        start = time.process_time()
         big *= 1.0
-        move = min(move, time.perf_counter() - start)
+        move = min(move, time.process_time() - start)
     return 2 * 1024**3 / product * 1e-9, 2 * big.nbytes / move * 1e-9
 
 
