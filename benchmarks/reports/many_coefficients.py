@@ -92,19 +92,21 @@ def draw(results: dict[str, dict], gflops: float, gigabytes: float) -> None:
     """Time per row against d, with the bounds of memory (a pass per row) and of arithmetic."""
     import matplotlib.pyplot as plt
 
+    from olsq.plot.labels import label_lines
+
     sizes = np.array([int(d) for d in results], float)
     figure, axes = plt.subplots(figsize=(5.4, 4.2))
     for name in METHODS:
         values = [row[name][0] for row in results.values()]
-        axes.loglog(sizes, values, label=name)
+        axes.loglog(sizes, values, label=name.replace(", no residuals", ""))
     arithmetic = 2 * sizes**2 / gflops * 1e-3
     memory = 8 * sizes**2 / gigabytes * 1e-3  # read and write one triangle
-    axes.loglog(sizes, arithmetic, "k--", lw=1, label="arithmetic of a QR update")
-    axes.loglog(sizes, memory, "k:", lw=1, label="memory, row by row")
+    axes.loglog(sizes, arithmetic, "k--", lw=1, label="arithmetic of QR")
+    axes.loglog(sizes, memory, "k:", lw=1, label="memory, by rows")
     axes.set_xlabel("coefficients")
     axes.set_ylabel("microseconds per row")
-    axes.legend(frameon=False, fontsize=8)
-    figure.tight_layout()
+    figure.subplots_adjust(0.13, 0.13, 0.68, 0.97)
+    label_lines(axes)
     figure.savefig(DOCS / "img" / "many-coefficients.png", dpi=150)
 
 
