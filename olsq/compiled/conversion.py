@@ -30,6 +30,7 @@ from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.forms.square_root_kernels import DECAY
 from olsq.online.forms.targets import TargetGroups
 from olsq.online.many.kernels import COVARIANCE
+from olsq.online.rows.complex_rows import refuse_complex
 from olsq.online.rows.inputs import not_fitted
 from olsq.online.rows.options import check_ridge
 
@@ -176,6 +177,7 @@ def to_estimator(state: State, **parameters: Any) -> RecursiveLeastSquares:
 def _refuse_estimator(est: RecursiveLeastSquares) -> None:
     """Raise ValueError if a compiled state cannot represent a fitted estimator."""
     _refuse_parameters(est)
+    refuse_complex(est._origin, "a compiled state", "call est.step in the loop instead")
     if est._origin.n_targets > 1:
         raise ValueError(
             f"est has {est._origin.n_targets} targets, and a compiled state holds one: fit one "

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from olsq.arrays.reals import real_array
 from olsq.forgetting.base import Forgetting
 from olsq.online.paths.path import CoefficientPath
+from olsq.online.rows.complex_rows import complex_array, holds_complex, refuse_complex_data
 from olsq.online.rows.inputs import no_usable_row
 from olsq.online.rows.times import as_array, name_of, read_times
 
@@ -132,6 +133,9 @@ def coefficient_path(
         from olsq.online.many.labels import taken_out
 
         X, by = taken_out(X, by)
+        refuse_complex_data(
+            "by=", "make one coefficient_path for each label, or use a FilterBank", X=X, y=y
+        )
         path = grouped_path(coefficient_path, X, y, by, options)
         return path if statistics else path.bare()
     from olsq.online.estimators.recursive import RecursiveLeastSquares
@@ -177,7 +181,7 @@ def path_of(
         X, y, sample_weight, times=None if labels_only else times, **options
     )
     if fresh and np.isnan(path.residual).all():
-        raise no_usable_row(real_array(y, "y"))
+        raise no_usable_row(complex_array(y, "y") if holds_complex(y) else real_array(y, "y"))
     if given is None:
         return path
     kind, values = given

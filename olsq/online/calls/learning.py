@@ -43,6 +43,15 @@ class Origin(NamedTuple):
     sandwich: bool
     made_with: MadeWith  # the parameters behind the state, whatever set_params says since
     targets: tuple[str, ...] | None = None  # their names
+    # The rows are complex, each a pair of real ones (see rows/complex_rows.py): dtype is that of
+    # one part, ridge has 2k numbers, and the intercept's columns are among those of the pairs.
+    is_complex: bool = False
+    complex_intercept: bool = False
+
+    @property
+    def first(self) -> int:
+        """The place of the first coefficient, behind the intercept if there is one."""
+        return int(self.intercept or self.complex_intercept)
 
     @property
     def columns(self) -> int:
@@ -65,6 +74,7 @@ class Call(NamedTuple):
     times: NDArray | None = None  # (n,), of a stream whose window or half-life is one of time
     half_life: float | None = None  # in the unit of times
     unit: float | None = None  # of time in which coefficients drift; gates are times elapsed then
+    complex_features: int = 0  # d of complex rows, whose pairs these are (2n, 2k); 0 for real ones
 
     @property
     def factors(self) -> NDArray[np.float64]:
@@ -82,7 +92,7 @@ class Call(NamedTuple):
         seen = self.weights > 0
         if self.usable is not None:
             seen = seen & (self.usable if self.usable.ndim == 1 else self.usable.any(axis=1))
-        return int(np.count_nonzero(seen))
+        return int(np.count_nonzero(seen)) // (2 if self.complex_features else 1)
 
     def of(self, targets: NDArray[np.int64]) -> Call:
         """Select some of the targets, which miss the same rows."""
@@ -177,14 +187,22 @@ def _feed(
         residual[:] = np.nan
     if call.nothing_usable and isinstance(engine.form, SquareRootForm):
         engine.form.narrow()  # as every row leaves it
-    for block in _blocks(n, None if empty is not None else usable, k, collector is not None):
+    # The second row of a pair is judged by the coefficients before the first one, which a trace has.
+    pairs = origin.is_complex and (collector is not None or engine.form.reports_residuals)
+    wants_trace = pairs or collector is not None
+    for block in _blocks(n, None if empty is not None else usable, k, wants_trace):
         rows = prepare(call, block, empty, origin.intercept)
         trace = Trace.none(m, k)
         if collector:
             trace = collector.trace(block, rows.X.shape[0])
+        elif pairs:
+            trace = Trace.empty(rows.X.shape[0], m, k, variance=False)
         block_residual = np.empty(rows.Y.shape)
         times = None if call.times is None else call.times[block]
+        before = engine.form.coefficients()[None] if pairs else None
         engine.update(rows, block_residual, trace, times)
+        if before is not None:
+            judge_pairs(rows, before, trace, block_residual)
         residual[block] = clip_to(block_residual, residual.dtype)
         if collector:
             collector.add(trace, block, origin.ridge, origin.discounted)
@@ -192,6 +210,23 @@ def _feed(
         residual[~empty] = np.nan
         if collector:
             collector.recursive[~empty] = np.nan
+
+
+def judge_pairs(rows: Rows, before: NDArray, trace: Trace, residual: NDArray) -> None:
+    """Replace the residuals of the second rows of pairs by those before the pair was learnt.
+
+    They are the same where ``u P v = 0`` for the rows of a pair, but for rounding; not after a
+    reset, or where a row determines coefficients for the first time.  ``before`` (1, m, k) are the
+    coefficients before the first pair.
+    """
+    theta = np.concatenate([before, trace.coef[1:-1:2]])
+    first, second = residual[0::2], residual[1::2]
+    # Both rows have one leverage: the first row's scale, or the second's where that is unknown.
+    scaled, other = trace.recursive[0::2], trace.recursive[1::2]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scale = np.where(first != 0, scaled / first, np.where(second != 0, other / second, 0.0))
+    second[:] = rows.Y[1::2] - np.einsum("nmk,nk->nm", theta, rows.X[1::2])
+    trace.recursive[1::2] = scale * second
 
 
 def prepare(call: Call, block: Block, usable: NDArray[np.bool_] | None, intercept: bool) -> Rows:

@@ -81,7 +81,7 @@ def _found(estimator: Any) -> ShortWay:
     if (
         isinstance(switch, FormSwitch)
         and (switch.method == "covariance" or type(switch.form) is AdaptiveForm)
-        and not (engine.parting or origin.sandwich)
+        and not (engine.parting or origin.sandwich or origin.is_complex)
         and estimator._log_weights is None
         and origin.dtype == DOUBLE
         and estimator._duration(estimator._timing is not None) is None

@@ -15,7 +15,7 @@ from olsq.online.estimators.state import StateHolder
 from olsq.online.forms import square_root_blocks
 from olsq.online.forms.targets import TargetGroups
 from olsq.online.paths.path import CoefficientPath
-from olsq.online.rows import inputs
+from olsq.online.rows import complex_rows, inputs
 from olsq.online.rows.frames import Labels, check_same_index, column_names
 from olsq.online.rows.options import check_weight
 from olsq.online.rows.times import Timing, as_array, name_of, read_times, times_of_call
@@ -156,8 +156,10 @@ class StreamingRegressor(StateHolder):
             if known:
                 before = self.predict(X)[0]
             else:
-                row = real_array(X, "x")
-                before = np.full(np.shape(Y[0]), 0.0 if np.isfinite(row).all() else np.nan)
+                row = complex_rows.complex_array(X, "x") if self._sees_complex(X, Y) else None
+                row = real_array(X, "x") if row is None else row
+                zero = row.dtype.type(0.0 if np.isfinite(row).all() else np.nan)
+                before = np.full(np.shape(Y[0]), zero)
             self.partial_fit(X, Y, times=None if time is None else [time])
             own = known and self._residual is not None
             residual = self.residual_[0] if own else Y[0] - before
@@ -203,7 +205,7 @@ class StreamingRegressor(StateHolder):
             labels = labels._replace(features=tuple(names))
         if labels.targets is None:
             labels = labels._replace(targets=self._origin.targets)
-        return labels._replace(intercept=self._origin.intercept)
+        return labels._replace(intercept=bool(self._origin.first))
 
     def _learn(
         self, X: Any, y: Any, sample_weight: Any, forget: Any, times: Any, *, restart: bool,
@@ -235,12 +237,15 @@ class StreamingRegressor(StateHolder):
                 parting = self.missing == "skip_target"
                 engine = TargetGroups.together(self._start(origin), origin.columns, parting)
             found = absorb(
-                engine, call, origin, began=fitted, want_path=want_path, fewest=self._fewest,
-                statistics=statistics,
+                engine, call, origin, began=fitted, want_path=want_path,
+                fewest=self._fewest * (2 if origin.is_complex else 1), statistics=statistics,
             )  # fmt: skip
             logs = self._log_weights_after(found, began=fitted, weighted=sample_weight)
             known = want_path or engine.form.reports_residuals
-            residual = found.residual if known else None
+            residual, path = found.residual if known else None, found.path
+            if origin.is_complex:
+                residual = None if residual is None else complex_rows.combine_rows(residual)
+                path = None if path is None else complex_rows.combine_path(path, origin.first)
             if fitted:
                 self.__dict__.update(
                     _engine=found.engine, n_samples_seen_=seen + call.n_samples,
@@ -254,7 +259,7 @@ class StreamingRegressor(StateHolder):
             if labels is not None:
                 self._labelled_residual = residual, labels
             one_row.of(self)  # for the next row
-            return found.path
+            return path
 
     def _log_weights_after(
         self, found: Absorbed, *, began: bool, weighted: Any
@@ -281,9 +286,19 @@ class StreamingRegressor(StateHolder):
     ) -> Call:
         """Check a call's arguments and return its rows; ``origin`` is None for the first ones."""
         fitted = origin is not None
-        rows_X = inputs.check_X(X, self, origin.n_features if origin else None, allow_empty=fitted)
+        is_complex = origin.is_complex if origin else self._sees_complex(X, y)
+        if self.TAKES_COMPLEX and fitted and not is_complex:
+            for name, values in (("X", X), ("y", y)):
+                if complex_rows.holds_complex(values):
+                    raise complex_rows.real_model(type(self).__name__, name)
+        if is_complex:
+            self._refuse_for_complex()
+        convert = complex_rows.complex_array if is_complex else real_array
+        rows_X = inputs.check_X(
+            X, self, origin.n_features if origin else None, allow_empty=fitted, convert=convert
+        )
         n = rows_X.shape[0]
-        rows_y = inputs.check_y(y, self, n, origin.n_targets if origin else None)
+        rows_y = inputs.check_y(y, self, n, origin.n_targets if origin else None, convert)
         bare = type(X) is np.ndarray and type(y) is np.ndarray and sample_weight is forget is None
         if not bare:  # a microsecond, which a single row would notice
             check_same_index(X=X, y=y, sample_weight=sample_weight, forget=forget)
@@ -292,11 +307,16 @@ class StreamingRegressor(StateHolder):
             inputs.check_feature_names(X, getattr(self, "feature_names_in_", None))
         weights = check_weight(sample_weight, n)
         gates = self._gates(forget, n)
-        usable = self._usable(rows_X, rows_y, None if sample_weight is None else weights)
+        heavy = None if sample_weight is None else weights
+        if is_complex:
+            usable = self._usable_complex(rows_X, rows_y, heavy)
+        else:
+            usable = self._usable(rows_X, rows_y, heavy)
         in_time = not fitted and (inputs.has_index(X) or inputs.has_index(y))
         Y = rows_y if rows_y.ndim == 2 else rows_y[:, None]
         targets = None if fitted else column_names(y)
-        return Call(rows_X, Y, gates, weights, usable, rows_y.ndim == 1, names, in_time, targets)
+        call = Call(rows_X, Y, gates, weights, usable, rows_y.ndim == 1, names, in_time, targets)
+        return self._embedded(call) if is_complex else call
 
     def _in_time(
         self, call: Call, times: Any, X: Any, y: Any, forget: Any, fitted: bool
@@ -324,13 +344,52 @@ class StreamingRegressor(StateHolder):
         if forget is not None:
             raise ValueError(f"forget and {value}, a length of time, exclude each other")
         countable = not isinstance(getattr(self, "forget", None), Forgetting)
+        pair = 2 if call.complex_features else 1
         found, timing = times_of_call(
-            times, X, y, len(call.X), duration, before, value, countable=countable
+            times, X, y, len(call.X) // pair, duration, before, value, countable=countable
         )
+        found = found if found is None else np.repeat(found, pair)
         if self._drifts_in_time:
             return call._replace(times=found, unit=duration.length), timing
         half_life = duration.length if self.TIMED == "half_life" else None
         return call._replace(times=found, half_life=half_life), timing
+
+    # -- complex rows -----------------------------------------------------------------------------
+
+    def _sees_complex(self, *data: Any) -> bool:
+        """Whether the first rows, or the prior, make this a model of complex coefficients."""
+        if not self.TAKES_COMPLEX:
+            return False
+        return complex_rows.prior_is_complex(getattr(self, "prior", None)) or any(
+            map(complex_rows.holds_complex, data)
+        )
+
+    def _refuse_for_complex(self) -> None:
+        """Raise TypeError for parameters that complex rows cannot be learnt with."""
+        forget = getattr(self, "forget", None)
+        if isinstance(forget, Forgetting) and not forget.weights_rows:
+            raise TypeError(
+                f"forget={type(forget).__name__}(...) is a strategy for real rows, and X or y is "
+                "complex: give forget a factor or one factor for each row, or use half_life"
+            )
+
+    def _usable_complex(
+        self, X: NDArray, y: NDArray, weights: NDArray | None
+    ) -> NDArray[np.bool_] | None:
+        """:meth:`_usable` of complex rows, which are missing where one of their parts is."""
+        parts = np.concatenate([X.real, X.imag], axis=1)
+        real, imag = (self._usable(parts, part, weights) for part in (y.real, y.imag))
+        return real if imag is None else imag if real is None else real & imag
+
+    def _embedded(self, call: Call) -> Call:
+        """The pairs of real rows of a complex call."""
+        X = complex_rows.with_ones(call.X, bool(self.fit_intercept))
+        usable = None if call.usable is None else np.repeat(call.usable, 2, axis=0)
+        return call._replace(
+            X=complex_rows.embed_rows(X), Y=complex_rows.embed_targets(call.Y),
+            gates=complex_rows.embed_gates(call.gates), weights=np.repeat(call.weights, 2),
+            usable=usable, complex_features=call.X.shape[1],
+        )  # fmt: skip
 
     def _usable(self, X: NDArray, y: NDArray, weights: NDArray | None) -> NDArray[np.bool_] | None:
         """Mark the rows (n,), or (n, m) by target, that can be learned; None if all can."""

@@ -18,6 +18,7 @@ from olsq.online.forms.information import InformationForm
 from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.forms.square_root_kernels import DECAY
 from olsq.online.forms.targets import Group, TargetGroups
+from olsq.online.rows.complex_rows import refuse_complex
 from olsq.online.rows.options import check_ridge
 
 
@@ -28,6 +29,7 @@ def with_features(estimator: RecursiveLeastSquares, n_features: int) -> Recursiv
     has left of the ridge.  The ridge must be one number, and there can be no prior and no names.
     """
     origin, added = estimator._origin, n_features - estimator.n_features_in_
+    refuse_complex(origin, "adding features", "fit a new estimator")
     if added < 0 or np.ndim(estimator.ridge) or estimator.prior is not None:
         raise ValueError("features can only be added, under one ridge and without a prior")
     if isinstance(form := estimator._engine.form, AdaptiveForm):

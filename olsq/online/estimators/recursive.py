@@ -19,6 +19,7 @@ from olsq.online.forms.moments import switch_from
 from olsq.online.forms.prior import factor_of
 from olsq.online.forms.prior import switch_from as prior_switch
 from olsq.online.forms.targets import TargetGroups
+from olsq.online.rows import complex_rows
 from olsq.online.rows.durations import (
     Duration,
     half_life_duration,
@@ -261,6 +262,7 @@ class RecursiveLeastSquares(ForgetsByStrategy):
 
     ENGINE = FormSwitch
     TIMED = "half_life"
+    TAKES_COMPLEX = True
 
     def _duration(self, timed: bool) -> Duration | None:
         if isinstance(self.forget, Forgetting) and self.forget.length is not None:
@@ -312,11 +314,14 @@ class RecursiveLeastSquares(ForgetsByStrategy):
 
     def _start(self, origin: Origin) -> FormSwitch:
         if self.prior is not None:
-            R, z, _ = factor_of(self.prior, origin.intercept)
+            prior = complex_rows.embed_prior(self.prior) if origin.is_complex else self.prior
+            R, z, _ = factor_of(prior, origin.intercept)
             if z.shape != (origin.columns, origin.ridge.size):
+                part = 2 if origin.is_complex else 1
                 raise ValueError(
-                    f"the prior is of {z.shape[1]} coefficients and {z.shape[0]} targets; these "
-                    f"rows have {origin.ridge.size} (the intercept counts) and {origin.columns}"
+                    f"the prior is of {z.shape[1] // part} coefficients and {z.shape[0]} targets; "
+                    f"these rows have {origin.ridge.size // part} (the intercept counts) and "
+                    f"{origin.columns}"
                 )
             options = self._form_options(origin)
             del options["discounted"], options["sandwich"]
@@ -326,14 +331,22 @@ class RecursiveLeastSquares(ForgetsByStrategy):
         )
         return self._forgetting_of(switch)
 
-    def _before_first_row(self) -> Self | None:
+    def _before_first_row(self, X: Any = None) -> Self | None:
         if self.prior is None or hasattr(self, "_engine"):
             return None
         self._check_parameters()
-        R, z, one_target = factor_of(self.prior, bool(self.fit_intercept))
-        d, m = R.shape[0] - int(bool(self.fit_intercept)), z.shape[0]
+        is_complex = self._sees_complex(X)
+        if is_complex:
+            self._refuse_for_complex()
+            R, z, one_target = factor_of(complex_rows.embed_prior(self.prior), False)
+        else:
+            R, z, one_target = factor_of(self.prior, bool(self.fit_intercept))
+        k, m = R.shape[0] // (2 if is_complex else 1), z.shape[0]
+        d = k - int(bool(self.fit_intercept))
         other, dtype = copy.copy(self), np.dtype(np.float64)
-        origin = other._make_origin(d, 0 if one_target else m, dtype, other._start_ridge(d))
+        origin = other._make_origin(
+            d, 0 if one_target else m, dtype, other._start_ridge(d), is_complex=is_complex
+        )
         engine = TargetGroups.together(other._start(origin), m, False)
         other._settle(origin, engine, residual=np.empty((0, m)))
         return other

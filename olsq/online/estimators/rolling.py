@@ -100,6 +100,7 @@ class RollingLeastSquares(StreamingRegressor):
     CHANGEABLE: ClassVar[frozenset[str]] = frozenset({"min_samples", "missing"})
     ENGINE = RollingWindow
     TIMED = "window"
+    TAKES_COMPLEX = True
 
     def _duration(self, timed: bool) -> Duration | None:
         if is_duration(self.window):
@@ -143,7 +144,7 @@ class RollingLeastSquares(StreamingRegressor):
         positions = self.window_of == "positions" or (self.window_of is None and origin.in_time)
         return RollingWindow.start(
             length, origin.ridge, origin.columns, origin.intercept, ("float64", coarse), stored,
-            positions and isinstance(length, int),
+            positions and isinstance(length, int), origin.is_complex,
         )  # fmt: skip
 
     @property
@@ -160,7 +161,8 @@ class RollingLeastSquares(StreamingRegressor):
 
     def _samples_held(self) -> int:
         """Return the number of samples in the window, for the target that has the fewest."""
-        return min(int(form.tally[COUNT]) for form in self._engine.forms)
+        pair = 2 if self._origin.is_complex else 1
+        return min(int(form.tally[COUNT]) for form in self._engine.forms) // pair
 
     def _has_estimate(self) -> bool:
         return "_engine" in self.__dict__ and self._samples_held() >= self._fewest

@@ -15,7 +15,7 @@ from olsq.online.files.saving import Saved
 from olsq.online.forms.limits import state_dtype_name
 from olsq.online.forms.targets import Engine, TargetGroups
 from olsq.online.inference.coefficients import Inference
-from olsq.online.rows import durations, inputs
+from olsq.online.rows import complex_rows, durations, inputs
 from olsq.online.rows.durations import Duration
 from olsq.online.rows.options import check_ridge
 from olsq.online.rows.times import Timing
@@ -36,6 +36,7 @@ class StateHolder(EstimatorConventions, FrameOutput, Inference, Saved):
     # May change between rows: they decide what is done with the next row, not what the state is.
     CHANGEABLE: ClassVar[frozenset[str]] = frozenset({"forget", "half_life", "missing"})
     TIMED: ClassVar[str]  # the parameter that may be a length of time
+    TAKES_COMPLEX: ClassVar[bool] = False  # rows; else they are refused
     _fewest = 0  # samples below which there is no estimate
     _timing: Timing | None = None  # of the rows so far, if they are told apart by time
 
@@ -79,11 +80,14 @@ class StateHolder(EstimatorConventions, FrameOutput, Inference, Saved):
 
     def _origin_of(self, call: Call) -> Origin:
         """Return the properties that the first rows fix."""
-        d, m = call.X.shape[1], call.Y.shape[1]
+        d, m = call.complex_features or call.X.shape[1], call.Y.shape[1]
         ridge = self._start_ridge(d)
         dtype = np.dtype(np.float32 if call.X.dtype == np.float32 else np.float64)
         n_targets = 0 if call.one_target else m
-        return self._make_origin(d, n_targets, dtype, ridge, call.in_time, call.names, call.targets)
+        return self._make_origin(
+            d, n_targets, dtype, ridge, call.in_time, call.names, call.targets,
+            is_complex=call.complex_features > 0,
+        )  # fmt: skip
 
     def _start_ridge(self, n_features: int) -> NDArray[np.float64]:
         """Return the ridge (k,) of the state before any row, the intercept's zero first."""
@@ -94,12 +98,17 @@ class StateHolder(EstimatorConventions, FrameOutput, Inference, Saved):
     def _make_origin(
         self, n_features: int, n_targets: int, dtype: np.dtype, ridge: NDArray,
         in_time: bool = False, names: NDArray | None = None,
-        targets: tuple[str, ...] | None = None,
+        targets: tuple[str, ...] | None = None, is_complex: bool = False,
     ) -> Origin:  # fmt: skip
-        """Build the origin of a state from these properties and the parameters."""
+        """Build the origin of a state from these properties and the parameters.
+
+        ``ridge`` (k,) is that of the coefficients; of complex ones both parts have it.
+        """
+        intercept = bool(self.fit_intercept)
         return Origin(
-            n_features, n_targets, dtype, in_time, ridge, names,
-            intercept=bool(self.fit_intercept), discounted=self.ridge_mode == "discounted",
+            n_features, n_targets, dtype, in_time, np.tile(ridge, 2) if is_complex else ridge,
+            names, is_complex=is_complex, complex_intercept=intercept and is_complex,
+            intercept=intercept and not is_complex, discounted=self.ridge_mode == "discounted",
             sandwich=self.cov == "sandwich", made_with=frozen.snapshot(self), targets=targets,
         )  # fmt: skip
 
@@ -178,24 +187,33 @@ class StateHolder(EstimatorConventions, FrameOutput, Inference, Saved):
             header["target_names"] = list(self._origin.targets)
         if self._timing is not None:
             header["timing"] = list(self._timing)
+        if self._origin.is_complex:
+            header["complex"] = True
         arrays = self._engine.arrays() | {"full_ridge": self._origin.ridge}
         if self._residual is not None:
             arrays["last_residual"] = self._residual
+            if self._origin.is_complex:  # real and imaginary part of a target beside each other
+                arrays["last_residual"] = self._residual.view(self._origin.dtype)
         if self._log_weights is not None:
             arrays["log_weights"] = self._log_weights
         return header, arrays
 
     def _restore(self, header: dict[str, Any], arrays: dict[str, NDArray]) -> None:
-        names = header["feature_names"]
+        names, is_complex = header["feature_names"], header.get("complex", False)
+        ridge, residual = arrays["full_ridge"], arrays.get("last_residual")
+        if is_complex:
+            ridge = ridge[: ridge.size // 2]
+            if residual is not None:
+                residual = residual.view(np.result_type(residual.dtype, np.complex64))
         origin = self._make_origin(
             header["n_features"], header["n_targets"], np.dtype(header["dtype"]),
-            arrays["full_ridge"], header["in_time"],
+            ridge, header["in_time"],
             None if names is None else np.asarray(names, dtype=object),
-            tuple(header["target_names"]) if "target_names" in header else None,
+            tuple(header["target_names"]) if "target_names" in header else None, is_complex,
         )  # fmt: skip
         engine = TargetGroups.restore(header["engine"], arrays, origin.columns, self.ENGINE.restore)
         self._settle(
-            origin, engine, residual=arrays.get("last_residual"),
+            origin, engine, residual=residual,
             samples=header["n_samples_seen"], metadata=header["metadata"],
             logs=arrays.get("log_weights"),
             timing=Timing(*header["timing"]) if "timing" in header else None,
@@ -204,6 +222,8 @@ class StateHolder(EstimatorConventions, FrameOutput, Inference, Saved):
 
 def _plain(value: Any, name: str) -> Any:
     """Convert a parameter to a value that JSON can hold."""
+    if name == "prior" and complex_rows.prior_is_complex(value):
+        return complex_rows.packed_prior(value)
     if isinstance(value, Moments):
         return {name: _plain(np.asarray(part), name) for name, part in value._asdict().items()}
     if isinstance(value, (tuple, list)):

@@ -67,6 +67,9 @@ def check_header(kind: type[Any], header: dict[str, Any]) -> None:
     )
     want(known, "feature_names", names)
     want(isinstance(header["in_time"], bool), "in_time", header["in_time"])
+    of_complex = header.get("complex", False)
+    fits = of_complex is False or (of_complex is True and kind.TAKES_COMPLEX)
+    want(fits, "complex", of_complex)
     targets = header.get("target_names")
     known = targets is None or (
         isinstance(targets, list) and len(targets) == max(header["n_targets"], 1)
@@ -83,7 +86,7 @@ def check_header(kind: type[Any], header: dict[str, Any]) -> None:
         _check_groups(engine["groups"], max(header["n_targets"], 1))
     for _, part, _ in _parts(engine):
         want(isinstance(part, dict) and isinstance(part.get("arguments"), dict), "engine", part)
-        _check_arguments(estimator, header["dtype"], part["arguments"])
+        _check_arguments(estimator, header["dtype"], part["arguments"], of_complex)
 
 
 def _check_groups(groups: Any, n_targets: int) -> None:
@@ -139,7 +142,9 @@ def _check_timing(estimator: Any, timing: Any) -> None:
     want(fits and timing[1] <= timing[2], "timing", timing)
 
 
-def _check_arguments(estimator: Any, dtype: str, arguments: dict[str, Any]) -> None:
+def _check_arguments(
+    estimator: Any, dtype: str, arguments: dict[str, Any], of_complex: bool
+) -> None:
     """Check that the arguments of a state are those that the parameters imply."""
     stored = state_dtype_name(estimator.state_dtype)
     if hasattr(estimator, "window"):  # the solution of a window is in float64
@@ -147,7 +152,7 @@ def _check_arguments(estimator: Any, dtype: str, arguments: dict[str, Any]) -> N
     else:
         precision = [stored, dtype]
     same = {
-        "intercept": estimator.fit_intercept,
+        "intercept": estimator.fit_intercept and not of_complex,
         "discounted": getattr(estimator, "ridge_mode", "discounted") == "discounted",
         "solving": getattr(estimator, "residuals", True),
     }
@@ -170,6 +175,8 @@ def check_arrays(header: dict[str, Any], arrays: dict[str, NDArray], estimator: 
     """
     engine, d, m = header["engine"], header["n_features"], max(header["n_targets"], 1)
     d += int(bool(estimator.fit_intercept))
+    of_complex = header.get("complex", False)
+    d *= 2 if of_complex else 1
     optional = {"last_residual", "log_weights"}
     optional |= {"solution"} if getattr(estimator, "KEEPS_SOLUTION", False) else set()
     known = {"full_ridge"} | (arrays.keys() & optional)
@@ -181,12 +188,16 @@ def check_arrays(header: dict[str, Any], arrays: dict[str, NDArray], estimator: 
         raise ValueError(f"array {strange[0]!r} is missing, or does not belong there")
     _check_array("full_ridge", arrays["full_ridge"], (d,), np.float64)
     want(bool((arrays["full_ridge"] >= 0).all()), "full_ridge", "a negative number")
+    if of_complex:
+        halves = np.split(arrays["full_ridge"], 2)
+        want(bool((halves[0] == halves[1]).all()), "full_ridge", "unlike for both parts")
     if "log_weights" in arrays:
         _check_array("log_weights", arrays["log_weights"], (m,), np.float64)
     if "solution" in arrays:
         _check_array("solution", arrays["solution"], (m, d), np.float64)
-    residual = arrays.get("last_residual", np.empty((0, m)))
-    fits = residual.ndim == 2 and residual.shape[1] == m and residual.dtype.kind == "f"
+    width = 2 * m if of_complex else m
+    residual = arrays.get("last_residual", np.empty((0, width)))
+    fits = residual.ndim == 2 and residual.shape[1] == width and residual.dtype.kind == "f"
     want(fits, "last_residual", residual.shape)
 
 
@@ -196,11 +207,16 @@ def _check_engine(
 ) -> dict[str, Any]:  # fmt: skip
     """Check one engine of m targets and its arrays; return the shapes it has, by name."""
     window, timing = getattr(estimator, "window", None), header.get("timing")
+    is_window = window is not None
     duration = estimator._duration(timing is not None)
     if window is not None and duration is not None:  # a ring of as many slots as were needed
         given = engine.get("duration")
         want(isinstance(given, list) and tuple(given) == duration, "duration", given)
         window = max(1, np.size(arrays.get("ring_w", ())))
+    elif window is not None and header.get("complex", False):  # pairs, and one that enters
+        window = 2 * (window + 1)
+    of_pairs = is_window and header.get("complex", False)
+    want(engine.get("paired", False) is of_pairs, "paired", engine.get("paired"))
     spread = d if getattr(estimator, "cov", "posterior") == "sandwich" else 0
     sizes: dict[Any, Any] = {"d": d, "m": m, "w": window, "s": spread}
     if hasattr(estimator, "_file_sizes"):  # of a variant, whose state has columns of its own

@@ -14,7 +14,7 @@ from olsq.online.forms.locking import Locked
 from olsq.online.forms.rows import clip_to
 from olsq.online.forms.statistics import statistics_of
 from olsq.online.forms.targets import TargetGroups
-from olsq.online.rows import inputs
+from olsq.online.rows import complex_rows, inputs
 from olsq.problem import Moments
 
 
@@ -49,8 +49,11 @@ class FittedAttributes(Locked):
             raise inputs.not_fitted(self)
         return self._engine
 
-    def _before_first_row(self) -> Any:
-        """Return a fitted copy that predicts from the prior, or None without one or after a row."""
+    def _before_first_row(self, X: Any = None) -> Any:
+        """Return a fitted copy that predicts from the prior, or None without one or after a row.
+
+        It is one of complex coefficients if the prior or the rows ``X`` are complex.
+        """
         return None
 
     def _form(self) -> Any:
@@ -72,11 +75,17 @@ class FittedAttributes(Locked):
                 return read(form)
             return self._engine.for_each(read)
 
-    def _theta(self) -> NDArray:
+    def _real_theta(self) -> NDArray:
+        """Coefficients (m, k) of the engine's rows, those of both parts of complex ones."""
         return self._by_target(lambda form: form.coefficients())
 
+    def _theta(self) -> NDArray:
+        theta = self._real_theta()
+        return complex_rows.combine_coefficients(theta) if self._origin.is_complex else theta
+
     def _coefficients(self) -> NDArray:
-        return clip_to(self._theta(), self._origin.dtype)
+        theta = clip_to(self._real_theta(), self._origin.dtype)
+        return complex_rows.combine_coefficients(theta) if self._origin.is_complex else theta
 
     def _shaped(self, per_target: NDArray) -> Any:
         """Drop the target axis (the first) if y was one-dimensional."""
@@ -96,7 +105,7 @@ class FittedAttributes(Locked):
 
     @property
     def _first(self) -> int:
-        return int(self._origin.intercept)
+        return self._origin.first
 
     @property
     def residual_(self) -> Any:
@@ -118,7 +127,8 @@ class FittedAttributes(Locked):
 
         With ``missing="skip_target"`` and several targets an array (m,).
         """
-        return self._per_target(lambda form: int(form.rank))
+        part = 2 if self._engine_or_raise() and self._origin.is_complex else 1
+        return self._per_target(lambda form: int(form.rank) // part)
 
     @property
     def determined_(self) -> NDArray[np.bool_]:
@@ -127,11 +137,20 @@ class FittedAttributes(Locked):
         The others are of minimum norm, or held at their last value by wind-up protection.  With
         ``missing="skip_target"`` and several targets an array (m, d).
         """
-        return self._per_target(lambda form: form.determined())[..., self._first :]
+        found = self._per_target(lambda form: form.determined())
+        if self._origin.is_complex:
+            k = found.shape[-1] // 2
+            found = found[..., :k] & found[..., k:]
+        return found[..., self._first :]
 
     @property
     def sigma2_(self) -> Any:
-        """Estimated noise variance, a number or (m,); inf without degrees of freedom for one."""
+        """Estimated noise variance, a number or (m,); inf without degrees of freedom for one.
+
+        Of complex rows ``E |noise|^2``, the sum of the variances of both parts: n complex rows are
+        2n real ones, and d coefficients 2d, so that at forget = 1 without a ridge it is
+        ``sum |e|^2 / (n - d)``.
+        """
         self._form()
         return self._shaped(self._statistics()[0])
 
@@ -144,6 +163,8 @@ class FittedAttributes(Locked):
             return np.column_stack(found)
 
         both = self._by_target(both_of)
+        if origin.is_complex:
+            return 2.0 * both[:, 0], complex_rows.combine_errors(both[:, 1:])
         return np.ascontiguousarray(both[:, 0]), np.ascontiguousarray(both[:, 1:])
 
     @property
@@ -153,6 +174,8 @@ class FittedAttributes(Locked):
         ``sqrt(sigma2_ P_jj)``: the ordinary least-squares standard error at forget = 1, the
         posterior standard deviation under discounting otherwise (West & Harrison 1997, 4.3).  With
         ``cov="sandwich"`` ``sqrt(sigma2_ (P S P)_jj)``, the spread of the estimates themselves.
+        Of a complex coefficient ``sqrt(E |error|^2)``, under circular noise; the real and the
+        imaginary part have each ``1 / sqrt(2)`` of that.
         """
         self._form()
         return self._shaped(self._statistics()[1][:, self._first :])
@@ -206,6 +229,9 @@ class FittedAttributes(Locked):
                [1., 2.]])
         """
         self._engine_or_raise()
+        complex_rows.refuse_complex(
+            self._origin, "moments()", "use save and merge of the estimators instead"
+        )
         with self._locked():
             form = self._form()
             if len(self._engine.groups) > 1:

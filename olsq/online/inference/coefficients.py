@@ -14,6 +14,7 @@ from olsq.online.inference.drawing import Draws
 from olsq.online.inference.predicting import check_level
 from olsq.online.inference.restrictions import Contrasts, WaldTest, restrictions
 from olsq.online.inference.summary import Summary, summarise
+from olsq.online.rows import complex_rows
 
 
 class Inference(Draws):
@@ -41,8 +42,9 @@ class Inference(Draws):
         -------
         array (k, k), or (m, k, k) with several targets
             float64; k is d, or d + 1 with an intercept.  The square root of its diagonal is
-            ``intercept_stderr_`` and ``coef_stderr_``.  An undetermined coefficient has inf on the
-            diagonal and NaN beside it.
+            ``intercept_stderr_`` and ``coef_stderr_``.  Of complex coefficients complex128 and
+            Hermitian, ``E[error error^H]`` under circular noise.  An undetermined coefficient has
+            inf on the diagonal and NaN beside it.
 
         Raises
         ------
@@ -66,6 +68,10 @@ class Inference(Draws):
                [0., 1.]])
         """
         self._form()
+        if kind is not None:
+            complex_rows.refuse_complex(
+                self._origin, f"cov_params(kind={kind!r})", "leave kind out for circular noise"
+            )
         if kind is None:
             if lags is not None or data is not None:
                 raise ValueError("lags and data are for a kind of covariance: give kind= too")
@@ -93,10 +99,13 @@ class Inference(Draws):
             return np.broadcast_to(P, (form.loss.size, k, k))
 
         P, sigma2 = self._by_target(of_form), self._statistics()[0][:, None, None]
+        if self._origin.is_complex:  # sigma2 is of both parts
+            sigma2 = sigma2 / 2.0
         diagonal = np.broadcast_to(np.eye(k, dtype=bool), P.shape)
         with np.errstate(invalid="ignore"):
             found = np.where(np.isinf(sigma2), np.where(diagonal, np.inf, np.nan), sigma2 * P)
-        return np.where(np.isinf(P), np.inf, found)
+        found = np.where(np.isinf(P), np.inf, found)
+        return complex_rows.combine_covariance(found) if self._origin.is_complex else found
 
     def t_test(self, restriction: Any, value: ArrayLike = 0.0, *, level: float = 0.95) -> Contrasts:
         """Test linear combinations of the coefficients, each on its own, by Student's t.
@@ -136,6 +145,7 @@ class Inference(Draws):
         """
         level = check_level(level)
         self._form()
+        complex_rows.refuse_complex(self._origin, "t_test", "use coef_stderr_ and cov_params")
         with self._locked():
             R, value = self._restrictions(restriction, value)
             effect = self._theta() @ R.T - value
@@ -182,6 +192,7 @@ class Inference(Draws):
         (20.0, 2)
         """
         self._form()
+        complex_rows.refuse_complex(self._origin, "wald_test", "use coef_stderr_ and cov_params")
         with self._locked():
             R, value = self._restrictions(restriction, value)
             effect = self._theta() @ R.T - value
@@ -246,6 +257,7 @@ class Inference(Draws):
         (['Intercept', 'x0'], array([1.033, 1.99 ]))
         """
         self._form()
+        complex_rows.refuse_complex(self._origin, "summary", "use coef_, coef_stderr_ and sigma2_")
         with self._locked():
             return summarise(self, check_level(level))
 

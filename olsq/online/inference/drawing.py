@@ -11,6 +11,7 @@ from olsq.arrays.checks import shown
 from olsq.arrays.reals import real_array
 from olsq.online.forms.form import Form
 from olsq.online.inference.predicting import Predictions
+from olsq.online.rows import complex_rows
 
 
 class Draws(Predictions):
@@ -87,13 +88,18 @@ class Draws(Predictions):
                     W, _ = form.whitened(W @ form.spread.astype(np.float64))
                 return form.unwhitened(W).reshape(form.loss.size, size, k)
 
+            if self._origin.is_complex:  # of which each part has half
+                noise = noise / 2.0
             spread = np.sqrt(noise)[:, None, None] * self._by_target(of_form)
-            draws = self._theta()[:, None] + spread
+            draws = self._real_theta()[:, None] + spread
+            if self._origin.is_complex:
+                draws = complex_rows.combine_coefficients(draws)
             shaped = draws[0] if self._origin.n_targets == 0 else draws.transpose(1, 0, 2)
             coef = np.ascontiguousarray(shaped[..., self._first :])
             if not return_intercept:
                 return coef
-            first = shaped[..., 0].copy() if self._first else np.zeros(shaped.shape[:-1])
+            nothing = np.zeros(shaped.shape[:-1], shaped.dtype)
+            first = shaped[..., 0].copy() if self._first else nothing
             return coef, first
 
     def _noise_to_draw(self, sigma2: ArrayLike | None) -> NDArray[np.float64]:

@@ -16,7 +16,7 @@ from olsq.online.forms.form import Form
 from olsq.online.forms.rows import clip_to
 from olsq.online.forms.statistics import counts_of
 from olsq.online.inference.attributes import FittedAttributes
-from olsq.online.rows import inputs
+from olsq.online.rows import complex_rows, inputs
 from olsq.online.rows.frames import check_same_index
 from olsq.online.rows.options import check_weight
 
@@ -73,7 +73,7 @@ class Predictions(FittedAttributes):
             with self._locked():
                 if (short := one_row.predict(self, X)) is not None:
                     return short
-        if (other := self._before_first_row()) is not None:
+        if (other := self._before_first_row(X)) is not None:
             return self._as_input(X, other.predict(X, return_std))
         with self._locked():
             self._form()
@@ -121,6 +121,11 @@ class Predictions(FittedAttributes):
         coefficients to 0, which no interval knows of.  Neither do they know where coefficients
         will go next.  O(d^2) a row, as ``predict(return_std=True)``.
 
+        Complex rows: the bounds are complex, and the real and the imaginary part has each an
+        interval of its own at ``level``, under circular noise (parts of equal variance that are
+        not correlated).  A disc that holds the complex number with probability ``level`` has the
+        radius ``s sqrt(F)``, s of ``return_std`` and F the quantile of ``F(2, 2 (n - k))``.
+
         Examples
         --------
         >>> import numpy as np, olsq
@@ -132,18 +137,24 @@ class Predictions(FittedAttributes):
         """
         check_choice(kind, "kind", ("observation", "mean"))
         level = check_level(level)
-        if (other := self._before_first_row()) is not None:
+        if (other := self._before_first_row(X)) is not None:
             return self._as_input(X, other.predict_interval(X, level, kind))
         with self._locked():
             self._form()
             rows = self._checked(X)
             mean = self._mean(rows)
             reach = self._quantile(level) * self._deviation(rows, kind)
+            if self._origin.is_complex:  # each part has half of the variance
+                reach, means = reach / np.sqrt(2.0), np.stack([mean.real, mean.imag])
+            else:
+                means = mean
             unknown = ~np.isfinite(reach)  # NaN: no spread at all, and nothing to tell it from
-            lower = np.where(unknown, -np.inf, mean - reach)
-            upper = np.where(unknown, np.inf, mean + reach)
+            lower = np.where(unknown, -np.inf, means - reach)
+            upper = np.where(unknown, np.inf, means + reach)
             for bound in (lower, upper):
-                bound[np.isnan(mean)] = np.nan
+                bound[np.isnan(means)] = np.nan
+            if self._origin.is_complex:
+                lower, upper = complex_rows.joined(*lower), complex_rows.joined(*upper)
             return self._as_input(X, (self._shaped_rows(lower), self._shaped_rows(upper)))
 
     def leverage(self, X: ArrayLike) -> NDArray[np.floating]:
@@ -179,7 +190,7 @@ class Predictions(FittedAttributes):
         >>> est.fit(np.eye(2)[[0, 0, 1]], [1.0, 2.0, 3.0]).leverage(np.eye(2)).round(4)
         array([0.3333, 0.5   ])
         """
-        if (other := self._before_first_row()) is not None:
+        if (other := self._before_first_row(X)) is not None:
             return other.leverage(X)
         self._form()
         with self._locked():
@@ -189,7 +200,12 @@ class Predictions(FittedAttributes):
 
     def _checked(self, X: Any) -> NDArray:
         """Check the rows of X (n, d); those with a missing value become NaN."""
-        rows = inputs.check_X(X, self, self.n_features_in_, allow_empty=False)
+        convert = real_array
+        if self._origin.is_complex:
+            convert = complex_rows.complex_array
+        elif getattr(self, "TAKES_COMPLEX", False) and complex_rows.holds_complex(X):
+            raise complex_rows.real_model(type(self).__name__, "X")
+        rows = inputs.check_X(X, self, self.n_features_in_, allow_empty=False, convert=convert)
         inputs.check_feature_names(X, getattr(self, "feature_names_in_", None))
         finite = np.logical_and.reduce(np.isfinite(rows), axis=1)
         if finite.all():
@@ -199,15 +215,15 @@ class Predictions(FittedAttributes):
                 f"Input X contains NaN or infinity (first in row {int(np.argmin(finite))}); "
                 f"{type(self).__name__} predicts NaN for such rows with missing='skip'."
             )
-        return np.where(finite[:, None], rows, np.nan)
+        return np.where(finite[:, None], rows, rows.dtype.type(np.nan))
 
     def _mean(self, rows: NDArray) -> NDArray[np.float64]:
         """Predict checked rows, (n, m)."""
         theta, first = self._theta(), self._first
-        out = np.empty((rows.shape[0], theta.shape[0]))
+        out = np.empty((rows.shape[0], theta.shape[0]), theta.dtype)
         for start in range(0, rows.shape[0], BLOCK_ROWS):
             part = slice(start, start + BLOCK_ROWS)
-            out[part] = rows[part].astype(np.float64, copy=False) @ theta[:, first:].T
+            out[part] = rows[part].astype(theta.dtype, copy=False) @ theta[:, first:].T
         if first:
             out += theta[:, 0]
         return out
@@ -220,14 +236,21 @@ class Predictions(FittedAttributes):
         known = np.flatnonzero(np.isfinite(rows).all(axis=1))
         for start in range(0, known.size, BLOCK_ROWS):
             block = known[start : start + BLOCK_ROWS]
-            whole = np.ones((block.size, rows.shape[1] + self._first))
+            whole = np.ones((block.size, rows.shape[1] + self._first), rows.dtype)
             whole[:, self._first :] = rows[block]
-            out[block] = read(whole)
+            if self._origin.is_complex:  # both rows of a pair have the same leverage
+                whole = complex_rows.embed_first(whole)
+            out[block] = read(np.asarray(whole, np.float64))
         return out
 
     def _shaped_rows(self, values: NDArray) -> NDArray:
         """Cast (n, m) to the data's dtype, without the axis of targets if y was one-dimensional."""
-        out = clip_to_finite(values, self._origin.dtype)
+        dtype = self._origin.dtype
+        if values.dtype.kind == "c":
+            parts = values.real, values.imag
+            out = complex_rows.joined(*(clip_to_finite(part, dtype) for part in parts))
+        else:
+            out = clip_to_finite(values, dtype)
         return out[:, 0] if self._origin.n_targets == 0 else out
 
     def _deviation(self, rows: NDArray, kind: str) -> NDArray[np.float64]:
@@ -270,8 +293,12 @@ class Predictions(FittedAttributes):
         under ``missing="skip"`` and are a ValueError under ``missing="raise"``; so are no rows.
         """
         check_same_index(X=X, y=y, sample_weight=sample_weight)
-        predicted = np.asarray(self.predict(X), np.float64)
-        truth = np.asarray(inputs.check_y(y, self, predicted.shape[0], None), np.float64)
+        predicted = np.asarray(self.predict(X))
+        both, convert = np.float64, real_array
+        if predicted.dtype.kind == "c":
+            both, convert = np.complex128, complex_rows.complex_array
+        predicted = predicted.astype(both)
+        truth = inputs.check_y(y, self, predicted.shape[0], None, convert).astype(both)
         truth = truth.reshape(truth.shape[0], -1)
         predicted = predicted.reshape(truth.shape)
         w = check_weight(sample_weight, truth.shape[0])
@@ -285,8 +312,8 @@ class Predictions(FittedAttributes):
             truth, predicted, w = truth[known], predicted[known], w[known]
         if not w.any():
             raise ValueError("no row is left to score: all have a missing value or weight 0")
-        rest = w @ (truth - predicted) ** 2
-        total = w @ (truth - (w @ truth) / w.sum()) ** 2
+        rest = w @ np.abs(truth - predicted) ** 2
+        total = w @ np.abs(truth - (w @ truth) / w.sum()) ** 2
         constant = np.where(rest == 0, 1.0, 0.0)
         return float(
             np.mean(np.where(total > 0, 1.0 - rest / np.where(total > 0, total, 1.0), constant))

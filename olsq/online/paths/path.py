@@ -178,7 +178,8 @@ class CoefficientPath(PathArrays):
         Raises
         ------
         ValueError
-            If the path has several targets and none is chosen, or names or x do not fit.
+            If the path has several targets and none is chosen, names or x do not fit, or the
+            coefficients are complex.
 
         Examples
         --------
@@ -188,6 +189,12 @@ class CoefficientPath(PathArrays):
         >>> figure.axes[0].get_title(loc="left")
         'beta'
         """
+        if np.iscomplexobj(self.coef):
+            raise ValueError(
+                "plot draws real coefficients, and these are complex: plot their real part, "
+                "path._replace(coef=path.coef.real, intercept=path.intercept.real).plot(), their "
+                "imaginary part or their magnitude"
+            )
         from olsq.plot import plot_path  # matplotlib is for those who draw
 
         if self.residual.ndim == 2 and target is None:

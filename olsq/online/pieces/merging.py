@@ -195,6 +195,8 @@ def check_same(first: StreamingRegressor, second: StreamingRegressor) -> None:
         if not (same or (name == "window" and _same_length(a[name], b[name]))):
             one, other = shown(a[name]), shown(b[name])
             raise ValueError(f"cannot merge: {name} differs ({one} and {other})")
+    if first._origin.is_complex != second._origin.is_complex:
+        raise ValueError("cannot merge: one has learnt complex rows, the other real ones")
     for name, label in (("n_features", "number of features"), ("dtype", "dtype")):
         one, other = (getattr(e._origin, name) for e in (first, second))
         if one != other:

@@ -14,6 +14,7 @@ from olsq.online.many.clocks import Clocks
 from olsq.online.many.grouped import GroupedLeastSquares
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.pieces import pieces
+from olsq.online.rows.complex_rows import refuse_complex_data
 from olsq.online.rows.frames import Labels
 from olsq.online.rows.times import as_array, name_of, read_times
 from olsq.online.whole_array import path_of
@@ -30,6 +31,7 @@ def path_after(
     if piece is not None:
         begun = pieces.begun(estimator, piece)
         return path_of(begun, X, y, sample_weight, times, forget)
+    refuse_complex_data("a piece of a stream", pieces.INSTEAD_OF_PIECES, X=X, y=y)
     if not len(X):
         return blank(X, y, estimator.fit_intercept)
     call = estimator._check_call(X, y, sample_weight, forget, None)

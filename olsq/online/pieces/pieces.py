@@ -24,8 +24,10 @@ from olsq.online.forms.rows import Rows
 from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.forms.targets import TargetGroups
 from olsq.online.pieces import merging
+from olsq.online.rows.complex_rows import refuse_complex_data
 
 BLOCK_ENTRIES = 1 << 16  # regressors rotated at a time, half a megabyte: what fits a core's cache
+INSTEAD_OF_PIECES = "learn the stream with one estimator, or merge() two"
 FEWEST_ROWS = 256
 
 
@@ -46,6 +48,7 @@ def learnt(
     """
     if not len(X):
         return None
+    refuse_complex_data("a piece of a stream", INSTEAD_OF_PIECES, X=X, y=y)
     if estimator._resolved_method == "information":
         moments: Any = copy.copy(estimator).set_params(residuals=False)
         moments.partial_fit(X, y, sample_weight, forget=forget, times=times)

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from olsq.online.estimators.rolling import RollingLeastSquares
 from olsq.online.many.labels import encode
+from olsq.online.pieces.pieces import INSTEAD_OF_PIECES
+from olsq.online.rows.complex_rows import refuse_complex_data
 from olsq.online.rows.times import of_frames, read_times, times_array
 
 
@@ -67,6 +69,7 @@ def tail(window: RollingLeastSquares, rows: Rows) -> Tail | None:
     if n == 0:
         return None
     window._check_parameters()
+    refuse_complex_data("a piece of a stream", INSTEAD_OF_PIECES, X=rows.X, y=rows.y)
     call = window._check_call(rows.X, rows.y, rows.sample_weight, rows.forget, None)
     duration, times = window._duration(False), None
     if duration is not None:

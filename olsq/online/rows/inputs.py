@@ -6,6 +6,7 @@ The messages follow scikit-learn's, whose users will meet them; scikit-learn its
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -32,9 +33,15 @@ def not_fitted(estimator: object, reason: str | None = None) -> Exception:
     return (exceptions.NotFittedError if exceptions else NotFittedError)(message)
 
 
-def check_X(X: Any, estimator: object, n_features: int | None, *, allow_empty: bool) -> NDArray:
-    """Return X as a two-dimensional float array with the fitted number of features."""
-    array = real_array(X, "X")
+def check_X(
+    X: Any, estimator: object, n_features: int | None, *, allow_empty: bool,
+    convert: Callable[[Any, str], NDArray] = real_array,
+) -> NDArray:  # fmt: skip
+    """Return X as a two-dimensional float array with the fitted number of features.
+
+    ``convert`` makes the array: real, or :func:`olsq.online.rows.complex_rows.complex_array`.
+    """
+    array = convert(X, "X")
     if array.ndim == 1 and hasattr(X, "to_frame"):
         raise ValueError(
             f"Expected a 2-dimensional container but got {type(X)} instead: X must have a column "
@@ -62,13 +69,16 @@ def check_X(X: Any, estimator: object, n_features: int | None, *, allow_empty: b
     return array
 
 
-def check_y(y: Any, estimator: object, n_rows: int, n_targets: int | None) -> NDArray:
+def check_y(
+    y: Any, estimator: object, n_rows: int, n_targets: int | None,
+    convert: Callable[[Any, str], NDArray] = real_array,
+) -> NDArray:  # fmt: skip
     """Return y as a float array (n,) or (n, m) that fits X and the targets seen before."""
     if y is None:
         raise ValueError(
             f"{type(estimator).__name__} requires y to be passed, but the target y is None."
         )
-    array = real_array(y, "y")
+    array = convert(y, "y")
     if array.ndim not in (1, 2) or (array.ndim == 2 and array.shape[1] == 0):
         raise ValueError(f"y must have shape (n,) or (n, m), got {array.shape}")
     if array.shape[0] != n_rows:

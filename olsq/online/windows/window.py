@@ -35,6 +35,10 @@ EVERY_ROW = np.empty(0, np.int64)  # no count of rows that leave: the ring is th
 class RollingWindow:
     """The rows in the window and the solution for them, all in float64.
 
+    ``paired``: rows are pairs (complex rows, see ``rows/complex_rows.py``), which leave together
+    once a whole pair has come.  Else the second row of a pair would be judged by a window without
+    the oldest pair, and the two real rows would not be one complex row.
+
     ``form`` is updated and downdated by each row (or by four, in ``rolling_blocks``): a covariance
     form where that is accurate, else a square-root form; where coefficients are undetermined it is
     made anew from the window's rows.
@@ -43,12 +47,14 @@ class RollingWindow:
 
     ARRAYS = ("ring_X", "ring_Y", "ring_w", "place", "monitor", "ridge")
     PER_TARGET: ClassVar[dict[str, int]] = {"ring_Y": 1}
+    paired = False  # of pickles older than complex rows
 
     def __init__(
         self, ring_X: NDArray, ring_Y: NDArray, ring_w: NDArray, place: NDArray, monitor: NDArray,
         ridge: NDArray, form: SquareRootForm | CovarianceForm, ring_t: NDArray | None = None,
-        duration: Duration | None = None,
+        duration: Duration | None = None, paired: bool = False,
     ) -> None:  # fmt: skip
+        self.paired = paired
         self.ring_X, self.ring_Y, self.ring_w = ring_X, ring_Y, ring_w
         self.ring_t, self.duration = ring_t, duration
         self.place, self.monitor, self.ridge, self.form = place, monitor, ridge, form
@@ -57,17 +63,30 @@ class RollingWindow:
     def start(
         cls, window: int | Duration, ridge: NDArray, n_targets: int, intercept: bool,
         precision: tuple[str, str] = DOUBLE, stored: DTypeLike = np.float64,
-        positions: bool = False,
+        positions: bool = False, paired: bool = False,
     ) -> RollingWindow:  # fmt: skip
+        """A window before any row; ``window`` counts pairs if rows are ``paired``."""
         d, duration, ring_t = ridge.shape[0], None, None
         if isinstance(window, Duration):
             duration, window = window, SMALLEST_RING
             ring_t = np.zeros(window, np.int64 if duration.kind == DATES else np.float64)
+        elif paired:
+            window = 2 * (window + 1)  # one pair enters before the oldest leaves
         return cls(
             np.zeros((window, d), stored), np.zeros((window, n_targets), stored), np.zeros(window),
             np.array([0, 0, int(positions)]), np.zeros(2), ridge,
-            SquareRootForm.start(ridge, n_targets, intercept, precision), ring_t, duration,
+            SquareRootForm.start(ridge, n_targets, intercept, precision), ring_t, duration, paired,
         )  # fmt: skip
+
+    @property
+    def _ring_is_window(self) -> bool:
+        """Whether a row leaves when the ring is full, and not before."""
+        return self.duration is None and not self.paired
+
+    @property
+    def most_rows(self) -> int:
+        """The number of rows that the ring holds after a call, if the window counts rows."""
+        return self.ring_w.size - (2 if self.paired else 0)
 
     @property
     def positions(self) -> bool:
@@ -103,7 +122,11 @@ class RollingWindow:
         if self.ring_X.dtype != np.float64:  # what leaves the window must be what entered it
             X, Y = (clip_to(a, self.ring_X.dtype).astype(np.float64) for a in rows[:2])
             rows = rows._replace(X=X, Y=Y)
-        leaving = EVERY_ROW if times is None else self._make_room(rows.weights > 0, times)
+        leaving = EVERY_ROW
+        if times is not None:
+            leaving = self._make_room(rows.weights > 0, times)
+        elif self.paired:
+            leaving = self._pairs_leaving(rows.weights > 0)
         exits = np.flatnonzero(leaving)
         ring = self.ring_X, self.ring_Y, self.ring_w, self.place
         t, single = 0, blocks.ROWS
@@ -113,7 +136,7 @@ class RollingWindow:
             if isinstance(form, CovarianceForm):
                 limits = form.limits.leverage, form.limits.inflation, TOLERATED_ERROR
                 state = form.P, form.theta, form.columns, form.tally, form.loss, self.monitor
-                filled = self._fills_until(t, n, exits) if self.duration is None else 0
+                filled = self._fills_until(t, n, exits) if self._ring_is_window else 0
                 if filled or self.ridge.size < BLOCKED_FROM:
                     data = (*data[:-1], filled or n)
                 else:
@@ -138,6 +161,15 @@ class RollingWindow:
                 if trace.wanted:
                     trace.write(t - 1, self.form)
 
+    def _pairs_leaving(self, enters: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """How many rows leave with each that comes, of a window that counts pairs."""
+        if self.place[kernels.POSITIONS]:
+            enters = np.ones(enters.size, np.bool_)
+        came = int(self.place[kernels.FILLED]) + np.cumsum(enters)[1::2]
+        leaving = np.zeros(enters.size, np.int64)
+        leaving[1::2] = np.diff(np.maximum(came - self.most_rows, 0), prepend=0)
+        return leaving
+
     def _make_room(self, enters: NDArray[np.bool_], times: NDArray) -> NDArray[np.int64]:
         """Count the rows that leave with each that comes; make slots in the ring for all that stay.
 
@@ -155,6 +187,8 @@ class RollingWindow:
         ring, first = self.ring_t, slot - count
         held = [ring[first:slot]] if first >= 0 else [ring[first:], ring[:slot]]
         gone = sum(np.searchsorted(piece, since, side="right") for piece in (*held, times[enters]))
+        if self.paired:  # those that leave with the first row of a pair leave with the second
+            gone[0::2] = np.append(0, gone[1:-1:2])
         most = int((count + np.cumsum(enters) - gone).max(initial=0))
         if most > self.ring_w.size:
             self._grow(2 ** (most - 1).bit_length())
@@ -190,7 +224,7 @@ class RollingWindow:
 
         ``exits`` are the rows with which others leave a window of time.
         """
-        if self.duration is None:
+        if self._ring_is_window:
             room = self.ring_w.size - int(self.place[kernels.FILLED])
             return min(n, t + room) if room else 0
         later = exits[np.searchsorted(exits, t) :]
@@ -253,7 +287,7 @@ class RollingWindow:
 
     def describe(self) -> dict[str, Any]:
         more = {} if self.duration is None else {"duration": list(self.duration)}
-        return self.form.describe() | more
+        return self.form.describe() | more | ({"paired": True} if self.paired else {})
 
     @classmethod
     def restore(cls, description: dict[str, Any], arrays: dict[str, NDArray]) -> RollingWindow:
@@ -263,12 +297,13 @@ class RollingWindow:
         return cls(
             *[arrays[name] for name in cls.ARRAYS], form=form, ring_t=arrays.get("ring_t"),
             duration=None if duration is None else Duration(*duration),
+            paired=description.get("paired", False),
         )  # fmt: skip
 
 
 def merge(first: RollingWindow, second: RollingWindow, now: int | float | None) -> RollingWindow:
     """Merge windows over first's rows and then second's; ``now`` is the time of the last row."""
-    window, duration, times = first.ring_w.size, first.duration, None
+    window, duration, times = first.most_rows, first.duration, None
     both = [np.concatenate(pair) for pair in zip(first.rows(), second.rows(), strict=True)]
     if duration is not None and now is not None:
         times = np.concatenate([first.times, second.times])
@@ -278,8 +313,9 @@ def merge(first: RollingWindow, second: RollingWindow, now: int | float | None) 
         both = [part[-window:] for part in both]
     count = both[0].shape[0]
     merged = RollingWindow.start(
-        window if duration is None else duration, first.ridge, first.ring_Y.shape[1],
-        first.form.intercept, first.form.precision, first.ring_X.dtype, bool(first.place[2]),
+        (window // 2 if first.paired else window) if duration is None else duration, first.ridge,
+        first.ring_Y.shape[1], first.form.intercept, first.form.precision, first.ring_X.dtype,
+        bool(first.place[2]), first.paired,
     )  # fmt: skip
     if times is not None:
         merged._grow(max(SMALLEST_RING, 2 ** (count - 1).bit_length()))

@@ -1,0 +1,232 @@
+"""Complex signals as real rows: embed what comes in, and combine what goes out.
+
+The complex problem ``min sum w |y - x . theta|^2 + theta^H Lambda theta`` of k coefficients is a
+real one of 2k, ``[Re theta, Im theta]``.  Each row is a pair of real rows,
+
+    [Re x, -Im x] -> Re y        [Im x, Re x] -> Im y,
+
+of one weight, with the forgetting factor before the first and 1 before the second.  Both have the
+same leverage, and ``u P v = 0`` for the rows u, v of a pair: P has the blocks [[A, -B], [B, A]] of
+a Hermitian matrix ``A + i B``.  So the second row's residual, though it is computed after the first
+row was learnt, is the a-priori residual of the imaginary part.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.arrays.reals import real_array
+from olsq.online.paths.path import CoefficientPath
+from olsq.problem import Moments
+
+_SCALARS = (complex, np.complexfloating)
+
+
+# -- what comes in ---------------------------------------------------------------------------------
+
+
+def holds_complex(values: Any) -> bool:
+    """Test whether ``values`` (an array, frame, series, nest of lists or number) holds a complex
+    number, or has a complex dtype.
+    """
+    if type(values) is np.ndarray and values.dtype.kind != "O":
+        return values.dtype.kind == "c"
+    if values is None or isinstance(values, (str, bytes, float, int)):
+        return False
+    if isinstance(values, _SCALARS):
+        return True
+    dtypes = getattr(values, "dtypes", getattr(values, "dtype", None))
+    if isinstance(dtypes, np.dtype) and dtypes.kind != "O":
+        return dtypes.kind == "c"
+    if isinstance(values, (list, tuple)) or isinstance(dtypes, np.dtype):
+        try:
+            array = np.asarray(values)
+        except (TypeError, ValueError):  # refused with its reason where it is read as real
+            return False
+        if array.dtype.kind == "O":
+            return any(isinstance(value, _SCALARS) for value in array.flat)
+        return array.dtype.kind == "c"
+    if dtypes is not None and hasattr(dtypes, "__iter__"):  # the columns of a frame
+        return any(getattr(dtype, "kind", "") == "c" for dtype in dtypes)
+    return False
+
+
+def complex_array(values: Any, name: str) -> NDArray:
+    """Convert ``values``, real or complex, to complex64 (from float32 or complex64) or complex128.
+
+    An entry that is missing is NaN in both parts.  Raises as :func:`real_array`.
+    """
+    if not holds_complex(values):
+        array = real_array(values, name)
+        return array.astype(np.complex64 if array.dtype == np.float32 else np.complex128)
+    if isinstance(values, np.ma.MaskedArray):
+        array = complex_array(np.ma.getdata(values), name)
+        return np.where(np.ma.getmaskarray(values), array.dtype.type(complex("nan+nanj")), array)
+    array = np.asarray(values)
+    if array.dtype.kind == "O":
+        entries = [v if isinstance(v, _SCALARS) else real_array([v], name)[0] for v in array.flat]
+        array = np.array(entries, np.complex128).reshape(array.shape)
+    if array.dtype != np.complex64:
+        array = array.astype(np.complex128, copy=False)
+    return np.where(np.isfinite(array), array, array.dtype.type(complex("nan+nanj")))
+
+
+def embed_first(X: NDArray) -> NDArray:
+    """The first rows (n, 2k) of the pairs of X (n, k): ``[Re x, -Im x]``."""
+    return np.concatenate([X.real, -X.imag], axis=-1)
+
+
+def embed_rows(X: NDArray) -> NDArray:
+    """The pairs (2n, 2k) of the rows of X (n, k)."""
+    n, k = X.shape
+    rows = np.empty((n, 2, 2 * k), X.real.dtype)
+    rows[:, 0, :k], rows[:, 0, k:] = X.real, -X.imag
+    rows[:, 1, :k], rows[:, 1, k:] = X.imag, X.real
+    return rows.reshape(2 * n, 2 * k)
+
+
+def embed_targets(Y: NDArray) -> NDArray:
+    """The targets (2n, m) of the pairs: real part, imaginary part, of Y (n, m)."""
+    return np.stack([Y.real, Y.imag], axis=1).reshape(2 * len(Y), *Y.shape[1:])
+
+
+def embed_gates(gates: NDArray) -> NDArray[np.float64]:
+    """Forgetting factors (2n,) of the pairs: once per pair, before its first row."""
+    return np.column_stack([gates, np.ones(len(gates))]).reshape(-1)
+
+
+def with_ones(X: NDArray, intercept: bool) -> NDArray:
+    """The rows with the intercept's regressor, a first column of ones, if there is one."""
+    if not intercept:
+        return X
+    return np.concatenate([np.ones((*X.shape[:-1], 1), X.dtype), X], axis=-1)
+
+
+def embed_prior(prior: Any) -> tuple[NDArray, NDArray]:
+    """The real prior of ``[Re theta, Im theta]``: mean (2k,) or (m, 2k), and covariance.
+
+    The covariance C (k, k) is Hermitian, ``E[(theta - mean)(theta - mean)^H]`` in units of
+    ``E |noise|^2``, and the prior circular: ``[[Re C, -Im C], [Im C, Re C]]`` in units of the
+    variance of one part of the noise, half of that.
+    """
+    wanted = "prior of complex coefficients must be a pair (mean, covariance)"
+    if isinstance(prior, (dict, Moments)):
+        raise TypeError(f"{wanted}, got moments, which are of real rows")
+    try:
+        mean, covariance = prior
+    except (TypeError, ValueError):
+        raise TypeError(f"{wanted}, got {prior!r}") from None
+    mean = complex_array(_unpacked(mean), "prior[0], the mean,")
+    covariance = _unpacked(covariance)
+    C = np.asarray(covariance if holds_complex(covariance) else real_array(covariance, "prior[1]"))
+    if C.ndim == 1:
+        C = np.diag(C)
+    size = np.where(np.isinf(C.real), 0.0, np.abs(C))
+    if C.ndim == 2 and (np.abs(np.diagonal(C).imag) > 1e-8 * size.max(initial=0.0)).any():
+        raise ValueError("the prior's covariance must be Hermitian: its diagonal is not real")
+    imag = C.imag
+    mean = np.concatenate([mean.real, mean.imag], axis=-1)
+    return mean, np.block([[C.real, -imag], [imag, C.real]])
+
+
+def prior_is_complex(prior: Any) -> bool:
+    """Test whether a prior's mean or covariance is complex."""
+    if not isinstance(prior, (tuple, list)):
+        return False
+    return any(holds_complex(_unpacked(part)) for part in prior)
+
+
+def packed_prior(prior: Any) -> list[dict[str, Any]]:
+    """A complex prior as something JSON can hold."""
+    parts = [np.asarray(_unpacked(part)) for part in prior]
+    return [{"real": part.real.tolist(), "imag": part.imag.tolist()} for part in parts]
+
+
+def _unpacked(part: Any) -> Any:
+    """The mean or covariance of a prior, also of one that a state file held."""
+    if isinstance(part, dict) and part.keys() == {"real", "imag"}:
+        return joined(np.asarray(part["real"]), np.asarray(part["imag"]))
+    return part
+
+
+# -- what goes out ---------------------------------------------------------------------------------
+
+
+def joined(real: NDArray, imag: NDArray) -> NDArray:
+    """``real + i imag``, exact where a part is infinite or NaN: ``1j * inf`` is NaN."""
+    single = real.dtype == np.float32
+    out = np.empty(real.shape, np.complex64 if single else np.complex128)
+    out.real, out.imag = real, imag
+    return out
+
+
+def combine_rows(values: NDArray) -> NDArray:
+    """Complex numbers (n, ...) of the pairs' real ones (2n, ...)."""
+    return joined(values[0::2], values[1::2])
+
+
+def combine_coefficients(theta: NDArray) -> NDArray:
+    """Complex coefficients (..., k) of the real ones (..., 2k)."""
+    k = theta.shape[-1] // 2
+    return joined(theta[..., :k], theta[..., k:])
+
+
+def combine_errors(stderr: NDArray) -> NDArray:
+    """Standard errors ``sqrt(E |error|^2)`` (..., k) of those of both parts (..., 2k)."""
+    k = stderr.shape[-1] // 2
+    return np.hypot(stderr[..., :k], stderr[..., k:])
+
+
+def combine_covariance(P: NDArray) -> NDArray:
+    """Hermitian covariances (..., k, k), ``E[e e^H]``, of the real ones (..., 2k, 2k)."""
+    k = P.shape[-1] // 2
+    a, b, c = P[..., :k, :k], P[..., k:, :k], P[..., :k, k:]
+    with np.errstate(invalid="ignore"):
+        found = joined(a + P[..., k:, k:], b - c)
+    diagonal = np.arange(k)
+    found.imag[..., diagonal, diagonal] = 0.0
+    return found
+
+
+def combine_path(path: CoefficientPath, first: int) -> CoefficientPath:
+    """The complex path of n rows, of the real one of their 2n; ``first`` is 1 with an intercept."""
+    coef, stderr = combine_coefficients(path.coef[1::2]), combine_errors(path.stderr[1::2])
+    intercept = joined(path.intercept[1::2], 0.0 * path.intercept[1::2])
+    found = CoefficientPath(
+        coef=coef[..., first:],
+        intercept=coef[..., 0] if first else intercept,
+        residual=combine_rows(path.residual),
+        recursive_residual=combine_rows(path.recursive_residual),
+        sigma2=2.0 * path.sigma2[1::2],
+        stderr=stderr[..., first:],
+        intercept_stderr=stderr[..., 0] if first else path.intercept_stderr[1::2],
+    )
+    return found if path._has_statistics else found.bare()
+
+
+# -- what is refused -------------------------------------------------------------------------------
+
+
+def refuse_complex(origin: Any, what: str, instead: str) -> None:
+    """Raise TypeError if the state with this ``origin`` is of complex rows."""
+    if origin.is_complex:
+        raise TypeError(f"{what} is for real coefficients, and these are complex: {instead}")
+
+
+def refuse_complex_data(what: str, instead: str, **data: Any) -> None:
+    """Raise TypeError, naming the argument, if any of ``data`` is complex."""
+    for name, values in data.items():
+        if holds_complex(values):
+            raise TypeError(f"{name} is complex, and {what} takes real rows: {instead}")
+
+
+def real_model(kind: str, name: str) -> ValueError:
+    """The error for complex rows that come to a model of real ones."""
+    return ValueError(
+        f"{name} must be real. Complex data not supported: this {kind} has learnt real rows, and "
+        f"its state cannot change over. Call fit to start anew with complex rows, or pass a real "
+        f"{name}"
+    )
