@@ -150,8 +150,9 @@ def test_intervals_cover_both_parts():
         x = normal(rng, 1, 2)
         lower, upper = est.predict_interval(x, level=0.8)
         y = x @ truth + normal(rng, 1)
-        hits += [lower.real <= y.real, y.real <= upper.real, lower.imag <= y.imag, y.imag <= upper.imag]
-    inside = np.reshape(hits, (400, 2, 2)).all(2).mean()
+        for part in (np.real, np.imag):
+            hits.append(part(lower) <= part(y) <= part(upper))
+    inside = np.mean(hits)
     assert abs(inside - 0.8) < 4 * np.sqrt(0.16 / 800)
 
 
@@ -162,7 +163,8 @@ def test_sandwich_and_draws(method):
     w = zeta(np.full(200, 0.9), np.ones(200))
     P = np.linalg.inv(X.conj().T @ (w[:, None] * X))
     spread = P @ (X.conj().T @ (w[:, None] ** 2 * X)) @ P
-    np.testing.assert_allclose(est.cov_params() / est.sigma2_, spread, atol=1e-10 * abs(spread).max())
+    found = est.cov_params() / est.sigma2_
+    np.testing.assert_allclose(found, spread, atol=1e-10 * abs(spread).max())
     draws = est.sample_coef(0, 20000, sigma2=1.0) - est.coef_
     found = draws.T @ draws.conj() / 20000
     np.testing.assert_allclose(found, spread, atol=0.06 * abs(spread).max())
@@ -259,9 +261,8 @@ class TestProperties:
             return
         path = est.partial_fit_path(X, y)
         for j in range(2):
-            usable = np.isfinite(X).all(1) & np.isfinite(y[:, j] if missing != "skip" else y.T).all(
-                axis=0 if missing == "skip" else None
-            ) if missing == "skip" else np.isfinite(X).all(1) & np.isfinite(y[:, j])  # fmt: skip
+            needed = y if missing == "skip" else y[:, [j]]
+            usable = np.isfinite(X).all(1) & np.isfinite(needed).all(1)
             want = make().fit(X[usable], y[usable, j])
             np.testing.assert_allclose(est.coef_[j], want.coef_, rtol=1e-9)
             np.testing.assert_allclose(path.coef[-1, j], want.coef_, rtol=1e-9)
@@ -442,13 +443,12 @@ def test_what_is_for_real_coefficients_is_refused():
     for make in (
         olsq.RobustLeastSquares, olsq.TotalLeastSquares, olsq.KernelLeastSquares,
         lambda: olsq.ConstrainedLeastSquares(bounds="nonnegative"),
-        lambda: olsq.OnlineElasticNet(0.1), lambda: olsq.GroupedLeastSquares(),
+        lambda: olsq.OnlineElasticNet(0.1), olsq.GroupedLeastSquares,
     ):  # fmt: skip
-        given = (["a"] * len(X),) if make().__class__ is olsq.GroupedLeastSquares else ()
+        by = {"by": ["a"] * len(X)} if make is olsq.GroupedLeastSquares else {}
         for args in ((X, y.real), (X.real, y)):
             with pytest.raises((ValueError, TypeError), match="must be real"):
-                est = make()
-                est.partial_fit(*args, given[0]) if given else est.fit(*args)
+                make().partial_fit(*args, **by)
     with pytest.raises((TypeError, ValueError), match="real"):
         olsq.online_lstsq(X[None], y[None, :, None], X[None], ridge=1.0)
 

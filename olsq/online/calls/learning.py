@@ -187,7 +187,7 @@ def _feed(
         residual[:] = np.nan
     if call.nothing_usable and isinstance(engine.form, SquareRootForm):
         engine.form.narrow()  # as every row leaves it
-    # The second row of a pair is judged by the coefficients before the first one, which a trace has.
+    # A pair's second row is judged by the coefficients before its first one, from a trace.
     pairs = origin.is_complex and (collector is not None or engine.form.reports_residuals)
     wants_trace = pairs or collector is not None
     for block in _blocks(n, None if empty is not None else usable, k, wants_trace):

@@ -16,6 +16,7 @@ from olsq.online.forms import square_root_blocks
 from olsq.online.forms.targets import TargetGroups
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows import complex_rows, inputs
+from olsq.online.rows.complex_rows import ComplexArray
 from olsq.online.rows.frames import Labels, check_same_index, column_names
 from olsq.online.rows.options import check_weight
 from olsq.online.rows.times import Timing, as_array, name_of, read_times, times_of_call
@@ -374,7 +375,7 @@ class StreamingRegressor(StateHolder):
             )
 
     def _usable_complex(
-        self, X: NDArray, y: NDArray, weights: NDArray | None
+        self, X: ComplexArray, y: ComplexArray, weights: NDArray | None
     ) -> NDArray[np.bool_] | None:
         """:meth:`_usable` of complex rows, which are missing where one of their parts is."""
         parts = np.concatenate([X.real, X.imag], axis=1)

@@ -89,7 +89,7 @@ class Inference(Draws):
                     found[j] = _without(P, ~engine.form.determined())
             return self._shaped(found)
 
-    def _covariances(self) -> NDArray[np.float64]:
+    def _covariances(self) -> NDArray:
         """Compute the covariances (m, k, k) of all targets."""
         k, sandwich = self._origin.ridge.size, self._origin.sandwich
 

@@ -247,7 +247,7 @@ class Predictions(FittedAttributes):
         """Cast (n, m) to the data's dtype, without the axis of targets if y was one-dimensional."""
         dtype = self._origin.dtype
         if values.dtype.kind == "c":
-            parts = values.real, values.imag
+            parts = np.real(values), np.imag(values)
             out = complex_rows.joined(*(clip_to_finite(part, dtype) for part in parts))
         else:
             out = clip_to_finite(values, dtype)

@@ -19,7 +19,8 @@ from olsq.online.many import one_row
 from olsq.online.many.clocks import TimedRows
 from olsq.online.many.learning import BankPath, BankRows, learn
 from olsq.online.many.making import BankMaking
-from olsq.online.many.paths import carry, open_path
+from olsq.online.many.parallel import uninterrupted
+from olsq.online.many.paths import carry, judge_pairs, open_path
 from olsq.online.many.rows import (
     check_index,
     check_number,
@@ -29,7 +30,7 @@ from olsq.online.many.rows import (
 )
 from olsq.online.many.state import BankState
 from olsq.online.many.uncertainty import BankUncertainty
-from olsq.online.rows import inputs
+from olsq.online.rows import complex_rows, inputs
 from olsq.online.rows.options import (
     check_forget,
     check_weight,
@@ -223,7 +224,8 @@ class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
         with self._locked():
             if (short := one_row.learn(self, X, y, which)) is not None:
                 return short[0][()], short[1]  # a number where there is one
-            rows = index_rows(real_array(X, "X"), which, int(self.n))
+            convert = complex_rows.complex_array if self._is_complex(X=X, y=y) else real_array
+            rows = index_rows(convert(X, "X"), which, int(self.n))
             if rows.ndim != 2 or (which is not None and np.unique(which).size < np.size(which)):
                 raise ValueError("step takes one row for each filter; partial_fit takes several")
             if "_state" in self.__dict__ or self.prior is not None:
@@ -248,38 +250,60 @@ class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
         if fitted:
             frozen.check(self, self._made_with)
         self._check_parameters()
+        is_complex = self._is_complex(X=X, y=y)
+        fitted = fitted and self._kind.is_complex == is_complex  # else no row has been learnt
+        convert = complex_rows.complex_array if is_complex else real_array
         n = int(self.n)
         filters = None if which is None else check_index(which, n)
         single = which is not None and np.ndim(which) == 0
         given = check_rows(
             X, y, filters, n, self.n_features_in_ if fitted else self.n_features,
-            self._n_targets if fitted else None, single,
+            self._n_targets if fitted else None, single, convert,
         )  # fmt: skip
         own = self._forget(which if single else filters) if forget is None else forget
         gates = given.per_row(check_forget(own), "forget")
         weights = given.per_row(1.0 if sample_weight is None else sample_weight, "sample_weight")
         check_weight(weights, weights.size)
         stored = np.dtype(state_dtype_name(self.state_dtype))
+        usable, heavy = None, None if sample_weight is None else weights
+        X_parts, Y_parts = given.X, given.Y
+        if is_complex:
+            X_parts, Y_parts = (np.hstack([np.real(a), np.imag(a)]) for a in (given.X, given.Y))
         if stored == np.float32:
-            inputs.check_magnitudes({"X": given.X, "y": given.Y}, LARGEST[stored])
-        usable = None
-        if sample_weight is not None or not settled(given.X, given.Y, stored):
-            heavy = None if sample_weight is None else weights
-            usable = inputs.usable_rows(given.X, given.Y, heavy, self.missing, self, stored)
+            inputs.check_magnitudes({"X": X_parts, "y": Y_parts}, LARGEST[stored])
+        if heavy is not None or not settled(X_parts, Y_parts, stored):
+            usable = inputs.usable_rows(X_parts, Y_parts, heavy, self.missing, self, stored)
         if timed is not None:
             gates = timed.gates(usable)
         if not fitted:
-            self._begin(given.X.shape[1], given.n_targets, given.X.dtype)
+            dtype = np.real(given.X).dtype
+            self._begin(given.X.shape[1], given.n_targets, dtype, is_complex)
         rows = BankRows(
             *given.groups, given.X, given.Y, gates, weights,
             np.empty(0, np.bool_) if usable is None else usable,
         )  # fmt: skip
+        if is_complex:
+            uninterrupted(lambda: self._learn_pairs(rows, given.shape))
+            return None
         path = open_path(self._state, self._kind, rows) if want_path else None
         residual = learn(self._state, self._kind, rows, path)
         if path is not None:
             carry(path, rows)
         self._residual = clip_to(residual, self._dtype).reshape(given.shape)
         return path
+
+    def _learn_pairs(self, rows: BankRows, shape: tuple[int, ...]) -> None:
+        """Learn complex rows; ``shape`` is y's."""
+        state, kind = self._state, self._kind
+        pairs = rows.as_pairs(kind.complex_intercept)
+        before = state.theta(rows.members, kind)
+        path = open_path(state, kind, pairs, statistics=False)
+        seen = state.seen.copy()
+        residual = learn(state, kind, pairs, path)
+        state.seen[:] = seen + (state.seen - seen) // 2  # a pair is one sample
+        carry(path, pairs)
+        judge_pairs(pairs, before, path, residual)
+        self._residual = complex_rows.combine_rows(clip_to(residual, self._dtype)).reshape(shape)
 
     def _forget(self, which: Any) -> NDArray:
         """Return the bank's own factors: a number, or one for each of the filters ``which``."""
@@ -338,7 +362,8 @@ class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
             return self._estimator(state, f)
 
     def _estimator(self, state: BankState, f: int) -> RecursiveLeastSquares:
-        first, ridge = int(self._kind.intercept), state.ridge[f].copy()
+        is_complex, first = self._kind.is_complex, self._first
+        ridge = state.ridge[f, : self.n_features_in_ + first].copy()
         gates, half_lives = np.asarray(self.forget), np.asarray(self.half_life)
         est = RecursiveLeastSquares(
             forget=self.forget if gates.ndim == 0 else float(gates[f]),
@@ -347,9 +372,12 @@ class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
             fit_intercept=self.fit_intercept, method=self.method, missing=self.missing,
             state_dtype=self.state_dtype, cov=self.cov, prior=self.prior,
         )  # fmt: skip
-        origin = est._make_origin(self.n_features_in_, self._n_targets, self._dtype, ridge)
+        origin = est._make_origin(
+            self.n_features_in_, self._n_targets, self._dtype, ridge, is_complex=is_complex
+        )
         engine = TargetGroups.together(state.switch(f, self._kind), origin.columns, False)
         empty = np.empty((0, origin.columns), self._dtype)
+        empty = complex_rows.combine_rows(empty) if is_complex else empty
         logs = np.full(origin.columns, state.logs[f]) if state.logs[f] else None
         est._settle(origin, engine, residual=empty, samples=int(state.seen[f]), logs=logs)
         return est

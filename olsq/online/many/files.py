@@ -19,6 +19,7 @@ from olsq.online.files.invariants import (
 from olsq.online.forms.limits import state_dtype_name
 from olsq.online.many.kernels import COVARIANCE
 from olsq.online.many.state import BankState
+from olsq.online.rows.complex_rows import packed_prior, prior_is_complex
 from olsq.problem import Moments
 
 NAME = "FilterBank"
@@ -33,12 +34,18 @@ def written(
     """Return header and arrays of the file."""
     header = {
         "estimator": NAME,
-        "parameters": {name: plain(value) for name, value in bank.get_params().items()},
+        "parameters": {
+            name: packed_prior(value) if name == "prior" and prior_is_complex(value)
+            else plain(value)
+            for name, value in bank.get_params().items()
+        },
         "n_features": bank.n_features_in_,
         "n_targets": bank._n_targets,
         "dtype": bank._dtype.name,
         "metadata": metadata or {},
-    }
+    }  # fmt: skip
+    if bank._kind.is_complex:
+        header["complex"] = True
     return header, bank._state.arrays()
 
 
@@ -53,10 +60,12 @@ def read(kind: type[Any], header: dict[str, Any], arrays: dict[str, NDArray]) ->
     check_counts(header, arrays)
     want(header["dtype"] in ("float32", "float64"), "dtype", header["dtype"])
     want(isinstance(header["metadata"], dict), "metadata", header["metadata"])
-    bank = kind(**parameters)
+    bank, of_complex = kind(**parameters), header.get("complex", False)
+    want(isinstance(of_complex, bool), "complex", of_complex)
     # Before anything of that size is made: how many filters and coefficients there are.
     shape, width = np.shape(arrays.get("ridge", ())), header["n_features"]
-    fits = type(bank.n) is int and shape in ((bank.n, width), (bank.n, width + 1))
+    part = 2 if of_complex else 1
+    fits = type(bank.n) is int and shape in ((bank.n, part * width), (bank.n, part * (width + 1)))
     want(fits, "the shape of ridge", list(shape))
     try:
         bank._check_parameters()
@@ -66,8 +75,9 @@ def read(kind: type[Any], header: dict[str, Any], arrays: dict[str, NDArray]) ->
         raise ValueError(str(error)) from None
     want(bank.n_features in (None, header["n_features"]), "n_features", bank.n_features)
     want(bank.fit_intercept in (True, False), "fit_intercept", bank.fit_intercept)
-    _check_arrays(bank, arrays, ridge.shape, max(header["n_targets"], 1))
-    kind_of = bank._kind_of(np.dtype(header["dtype"]))
+    n, k = ridge.shape
+    _check_arrays(bank, arrays, (n, part * k), max(header["n_targets"], 1))
+    kind_of = bank._kind_of(np.dtype(header["dtype"]), of_complex)
     bank._settle(
         BankState(**arrays), kind_of, header["n_features"], header["n_targets"],
         np.dtype(header["dtype"]), header["metadata"],

@@ -13,6 +13,7 @@ from olsq.online.many import batch_kernels, kernels
 from olsq.online.many.kernels import COVARIANCE, IN_FORM, LONGEST_WAIT, SQUARE_ROOT, WAIT
 from olsq.online.many.parallel import in_pieces, share, uninterrupted
 from olsq.online.many.state import BankState, Kind
+from olsq.online.rows import complex_rows
 
 PARALLEL_FROM = 1e5  # multiplications that pay for a thread
 FEW = 32  # filters whose states are copied to be put back after an error
@@ -35,6 +36,17 @@ class BankRows(NamedTuple):
     gates: NDArray[np.float64]
     weights: NDArray[np.float64]
     usable: NDArray[np.bool_]
+
+    def as_pairs(self, intercept: bool) -> BankRows:
+        """The pairs of real rows of complex ones, each filter's in its order."""
+        X = complex_rows.with_ones(self.X, intercept)
+        return BankRows(
+            self.members, 2 * self.begins, 2 * self.ends,
+            (2 * self.order[:, None] + np.arange(2)).reshape(-1),
+            complex_rows.embed_rows(X), complex_rows.embed_targets(self.Y),
+            complex_rows.embed_gates(self.gates), np.repeat(self.weights, 2),
+            np.repeat(self.usable, 2),
+        )  # fmt: skip
 
     @property
     def data(self) -> tuple[NDArray, ...]:

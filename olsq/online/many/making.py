@@ -15,7 +15,7 @@ from olsq.online.forms.limits import state_dtype_name
 from olsq.online.forms.prior import factor_of, switch_from
 from olsq.online.many.rows import check_number
 from olsq.online.many.state import BankState, Kind
-from olsq.online.rows import inputs
+from olsq.online.rows import complex_rows, inputs
 from olsq.online.sklearn.conventions import check_cov
 
 
@@ -53,9 +53,11 @@ class BankMaking:
 
     # -- the state --------------------------------------------------------------------------------
 
-    def _begin(self, d: int, n_targets: int, dtype: np.dtype) -> None:
+    def _begin(
+        self, d: int, n_targets: int, dtype: np.dtype, is_complex: bool = False
+    ) -> None:  # fmt: skip
         """Set the state to that before any row."""
-        kind = self._kind_of(dtype)
+        kind = self._kind_of(dtype, is_complex)
         self._settle(self._fresh(kind, d, n_targets), kind, d, n_targets, dtype)
 
     def _fresh(self, kind: Kind, d: int, n_targets: int, n: int | None = None) -> BankState:
@@ -63,13 +65,18 @@ class BankMaking:
         ridge = self._full_ridge(d)
         inputs.check_ridge_size(ridge, np.dtype(state_dtype_name(self.state_dtype)))
         ridge = ridge if n is None else np.repeat(ridge[:1], n, axis=0)
+        if kind.is_complex:  # both parts have it
+            ridge = np.tile(ridge, (1, 2))
         if self.prior is None:
             return BankState.start(kind, ridge, max(n_targets, 1), self.cov == "sandwich")
-        R, z, _ = factor_of(self.prior, kind.intercept)
+        prior = complex_rows.embed_prior(self.prior) if kind.is_complex else self.prior
+        R, z, _ = factor_of(prior, kind.intercept)
         if z.shape != (max(n_targets, 1), ridge.shape[1]):
+            part = 2 if kind.is_complex else 1
             raise ValueError(
-                f"the prior is of {z.shape[1]} coefficients and {z.shape[0]} targets; these rows "
-                f"have {ridge.shape[1]} (the intercept counts) and {max(n_targets, 1)}"
+                f"the prior is of {z.shape[1] // part} coefficients and {z.shape[0]} targets; "
+                f"these rows have {ridge.shape[1] // part} (the intercept counts) and "
+                f"{max(n_targets, 1)}"
             )
         switch = switch_from(
             R, z, kind.method, intercept=kind.intercept, solving=True, precision=kind.precision
@@ -78,9 +85,12 @@ class BankMaking:
         one.set_switch(0, switch, 0)
         return one.take(np.zeros(ridge.shape[0], np.int64))
 
-    def _kind_of(self, dtype: np.dtype) -> Kind:
-        precision = state_dtype_name(self.state_dtype), dtype.name
-        return Kind(bool(self.fit_intercept), True, self._method, precision)
+    def _kind_of(self, dtype: np.dtype, is_complex: bool = False) -> Kind:
+        precision, intercept = (state_dtype_name(self.state_dtype), dtype.name), self.fit_intercept
+        return Kind(
+            bool(intercept) and not is_complex, True, self._method, precision, is_complex,
+            bool(intercept) and is_complex,
+        )  # fmt: skip
 
     def _full_ridge(self, d: int) -> NDArray[np.float64]:
         """Return the ridge (n, k) of every filter, the intercept's zero first."""

@@ -39,6 +39,8 @@ def _check_same(first: FilterBank, second: FilterBank) -> None:
     if first.prior is not None or second.prior is not None:
         raise ValueError("cannot merge: the filters began from a prior, which would count twice")
     a, b = first.get_params(), second.get_params()
+    if first._kind.is_complex != second._kind.is_complex:
+        raise ValueError("cannot merge: one has learnt complex rows, the other real ones")
     for name in a.keys() - _MAY_DIFFER:
         if not np.array_equal(np.asarray(a[name]), np.asarray(b[name])):
             raise ValueError(f"cannot merge: {name} differs ({a[name]!r} and {b[name]!r})")

@@ -92,6 +92,7 @@ def _found(bank: Any) -> ShortWay:
     if (
         fits
         and all(type(value) in IMMUTABLE or value is own for value in values)
+        and not bank._kind.is_complex
         and state.matrix.dtype == DOUBLE and bank._dtype == DOUBLE and not state.spread.size
     ):  # fmt: skip
         shape, gates = (bank.n_features_in_,), gates if own is None else own

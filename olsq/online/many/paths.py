@@ -56,6 +56,21 @@ def carry(path: BankPath, rows: BankRows) -> None:
         array[sequence[carried]] = array[sequence[last[carried]]]
 
 
+def judge_pairs(rows: BankRows, before: NDArray, path: BankPath, residual: NDArray) -> None:
+    """As ``calls.learning.judge_pairs``, of the rows of each filter; ``path`` has been carried.
+
+    ``before`` (b, m, k) are the members' coefficients before these rows.
+    """
+    pairs = (rows.ends - rows.begins) // 2
+    begin = (np.cumsum(pairs) - pairs)[pairs > 0]
+    second = _sequence(rows)[1::2]  # of every pair, one filter's after the other's
+    theta = path.coef[np.roll(second, 1)]
+    theta[begin] = before[pairs > 0]
+    found = rows.Y[second] - np.einsum("nmk,nk->nm", theta, rows.X[second])
+    known = rows.usable[second] if rows.usable.size else slice(None)
+    residual[second[known]] = found[known]
+
+
 def _sequence(rows: BankRows) -> NDArray[np.int64]:
     """Return the rows in the order in which they are learned, one filter's after the other's."""
     pieces = zip(rows.begins.tolist(), rows.ends.tolist(), strict=True)

@@ -19,9 +19,10 @@ from olsq.online.many import decision_kernels
 from olsq.online.many import files as bank_files
 from olsq.online.many.kernels import COVARIANCE
 from olsq.online.many.parallel import in_pieces, share
+from olsq.online.many.paths import untouched
 from olsq.online.many.rows import check_index, check_X
 from olsq.online.many.state import BankState, Estimates, Kind
-from olsq.online.rows import inputs
+from olsq.online.rows import complex_rows, inputs
 
 PREDICTED = 1e6  # multiplications that pay for a thread
 READ_AT_ONCE = 4096  # filters whose dense algebra is in memory at a time
@@ -35,7 +36,7 @@ class Asked(NamedTuple):
 
     state: BankState
     filters: NDArray[np.int64]
-    rows: NDArray[np.float64]
+    rows: NDArray  # float64, or complex128 of complex filters
     axes: tuple[int, ...]
     single: bool
 
@@ -73,8 +74,24 @@ class BankReading(Locked, Saved):
     def __sklearn_is_fitted__(self) -> bool:
         return "_state" in self.__dict__ or self.n_features is not None or self.prior is not None
 
-    def _state_or_raise(self) -> BankState:
-        if "_state" not in self.__dict__:
+    def _is_complex(self, **data: Any) -> bool:
+        """Whether this is a bank of complex filters, or ``data`` or the prior make it one.
+
+        Raises ValueError for complex data where real rows have been learnt.
+        """
+        if "_state" in self.__dict__ and self._kind.is_complex:
+            return True
+        given = [name for name, values in data.items() if complex_rows.holds_complex(values)]
+        if given and "_state" in self.__dict__ and not untouched(self._state).all():
+            raise complex_rows.real_model("FilterBank", given[0])
+        return bool(given) or complex_rows.prior_is_complex(self.prior)
+
+    def _state_or_raise(self, is_complex: bool | None = None) -> BankState:
+        """The state; of complex filters if that is asked for and nothing has been learnt."""
+        begun = "_state" in self.__dict__
+        if is_complex is None:
+            is_complex = self._kind.is_complex if begun else self._is_complex()
+        if not begun or (is_complex and not self._kind.is_complex):
             if self.n_features is None and self.prior is None:
                 raise inputs.not_fitted(
                     self, "This FilterBank has not learnt a row yet. Call 'partial_fit', or give "
@@ -83,19 +100,26 @@ class BankReading(Locked, Saved):
             self._check_parameters()
             d, n_targets = self.n_features, 0
             if self.prior is not None:
-                _, z, one_target = factor_of(self.prior, bool(self.fit_intercept))
+                intercept, prior = bool(self.fit_intercept), self.prior
+                if is_complex:
+                    prior = complex_rows.embed_prior(prior)
+                _, z, one_target = factor_of(prior, intercept and not is_complex)
                 n_targets = 0 if one_target else z.shape[0]
-                d = z.shape[1] - int(bool(self.fit_intercept)) if d is None else d
+                k = z.shape[1] // (2 if is_complex else 1)
+                d = k - int(intercept) if d is None else d
             assert d is not None
-            self._begin(int(d), n_targets, np.dtype(np.float64))
+            self._begin(int(d), n_targets, np.dtype(np.float64), is_complex)
         return self._state
 
     # -- attributes -------------------------------------------------------------------------------
 
-    def _theta(self) -> NDArray[np.float64]:
+    def _theta(self) -> NDArray:
+        """Coefficients (n, m, k) in the dtype that comes out."""
         with self._locked():
             state = self._state_or_raise()
-            return state.theta(np.arange(len(state)), self._kind)
+            theta = state.theta(np.arange(len(state)), self._kind)
+            theta = clip_to(theta, self._dtype)
+            return complex_rows.combine_coefficients(theta) if self._kind.is_complex else theta
 
     def _shaped(self, per_target: NDArray) -> NDArray:
         """Drop the axis of targets (the second) if y has none."""
@@ -118,22 +142,23 @@ class BankReading(Locked, Saved):
                 *(np.concatenate(a) for a in zip(*(p[0] for p in parts), strict=True))
             )
             sigma2, stderr = (np.concatenate([p[i] for p in parts]) for i in (1, 2))
+            if self._kind.is_complex:
+                return everything, 2.0 * sigma2, complex_rows.combine_errors(stderr)
             return everything, sigma2, stderr
 
     @property
     def _first(self) -> int:
-        return int(self._kind.intercept)
+        return int(self._kind.intercept or self._kind.complex_intercept)
 
     @property
     def coef_(self) -> NDArray:
         """Coefficients (n, d) or (n, m, d); of minimum norm while undetermined, never NaN."""
-        theta = clip_to(self._theta(), self._dtype)
-        return self._shaped(theta[:, :, self._first :])
+        return self._shaped(self._theta()[:, :, self._first :])
 
     @property
     def intercept_(self) -> NDArray:
         """Intercepts (n,) or (n, m); 0 without one."""
-        theta = clip_to(self._theta(), self._dtype)
+        theta = self._theta()
         return self._shaped(theta[:, :, 0] if self._first else np.zeros_like(theta[:, :, 0]))
 
     @property
@@ -159,16 +184,23 @@ class BankReading(Locked, Saved):
     @property
     def rank_(self) -> NDArray[np.int64]:
         """Number of directions that each filter's data and ridge determine (n,)."""
-        return self._estimates()[0].rank
+        rank = self._estimates()[0].rank
+        return rank // 2 if self._kind.is_complex else rank
 
     @property
     def determined_(self) -> NDArray[np.bool_]:
         """Mask (n, d) of the coefficients that data and ridge determine."""
-        return np.isfinite(self._estimates()[0].variance)[:, self._first :]
+        known = np.isfinite(self._estimates()[0].variance)
+        if self._kind.is_complex:
+            known = np.logical_and(*np.split(known, 2, axis=1))
+        return known[:, self._first :]
 
     @property
     def sigma2_(self) -> NDArray:
-        """Estimated noise variances (n,) or (n, m); inf without degrees of freedom."""
+        """Estimated noise variances (n,) or (n, m); inf without degrees of freedom.
+
+        Of complex rows ``E |noise|^2``; see :class:`RecursiveLeastSquares`.
+        """
         return self._shaped(self._estimates()[1])
 
     @property
@@ -208,6 +240,8 @@ class BankReading(Locked, Saved):
         with self._locked():
             asked = self._asked(X, which)
             state, places = asked.state, asked.filters
+            if self._kind.is_complex:
+                return self._predict_complex(asked)
             theta = state.coefs
             if not (theta.dtype == np.float64 and (state.forms[places] == COVARIANCE).all()):
                 theta, places = state.theta(places, self._kind), np.arange(places.size)
@@ -223,13 +257,26 @@ class BankReading(Locked, Saved):
         found = found[..., 0] if self._n_targets == 0 else found
         return found[0] if asked.single else found
 
+    def _predict_complex(self, asked: Asked) -> NDArray:
+        """:meth:`predict` by complex coefficients."""
+        theta = complex_rows.combine_coefficients(asked.state.theta(asked.filters, self._kind))
+        rows = complex_rows.with_ones(asked.rows, bool(self._first))
+        rows = rows.reshape((1 if rows.shape[0] == 1 else len(theta), -1, rows.shape[1]))
+        out = np.einsum("btk,bmk->btm", np.broadcast_to(rows, (len(theta), *rows.shape[1:])), theta)
+        parts = clip_to(out.real, self._dtype), clip_to(out.imag, self._dtype)
+        found = complex_rows.joined(*parts).reshape(*asked.axes, theta.shape[1])
+        found = found[..., 0] if self._n_targets == 0 else found
+        return found[0] if asked.single else found
+
     def _asked(self, X: ArrayLike, which: ArrayLike | None) -> Asked:
         """Check the arguments of a prediction, and return its rows and filters."""
-        state = self._state_or_raise()
+        is_complex = self._is_complex(X=X)
+        state = self._state_or_raise(is_complex)
+        convert = complex_rows.complex_array if is_complex else real_array
         single = which is not None and np.ndim(which) == 0
         filters = np.arange(len(state)) if which is None else check_index(which, len(state))
-        given = real_array(X, "X")
-        rows = check_X(given, filters[0] if single else filters, filters.size, self.n_features_in_)
+        given, place = convert(X, "X"), filters[0] if single else filters
+        rows = check_X(given, place, filters.size, self.n_features_in_, convert)
         if self.missing == "raise" and not np.isfinite(given).all():
             raise ValueError(
                 "Input X contains NaN or infinity; FilterBank predicts NaN for such rows with "
@@ -237,7 +284,8 @@ class BankReading(Locked, Saved):
             )
         axes = rows.shape[:-1]
         rows = given[None] if given.ndim == 1 else rows.reshape(math.prod(axes), rows.shape[-1])
-        return Asked(state, filters, np.ascontiguousarray(rows, np.float64), axes, single)
+        rows = np.ascontiguousarray(rows, np.complex128 if is_complex else np.float64)
+        return Asked(state, filters, rows, axes, single)
 
     # -- saving -----------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -99,9 +100,12 @@ def index_rows(X: NDArray, which: Any, n: int) -> NDArray:
     return X
 
 
-def check_X(X: Any, which: Any, b: int, n_features: int | None) -> NDArray:
+def check_X(
+    X: Any, which: Any, b: int, n_features: int | None,
+    convert: Callable[[Any, str], NDArray] = real_array,
+) -> NDArray:  # fmt: skip
     """Return X as a float array (b, d) or (b, T, d)."""
-    rows = index_rows(real_array(X, "X"), which, b)
+    rows = index_rows(convert(X, "X"), which, b)
     if rows.ndim not in (2, 3) or rows.shape[0] != b:
         raise ValueError(
             f"X must have shape ({b}, d), one row for each filter, or ({b}, T, d), got "
@@ -119,7 +123,7 @@ def check_X(X: Any, which: Any, b: int, n_features: int | None) -> NDArray:
 
 def check_rows(
     X: Any, y: Any, filters: NDArray[np.int64] | None, n: int, n_features: int | None,
-    n_targets: int | None, single: bool,
+    n_targets: int | None, single: bool, convert: Callable[[Any, str], NDArray] = real_array,
 ) -> GivenRows:  # fmt: skip
     """Check the rows of a call; ``filters`` (b,) receive them, or all n if None.
 
@@ -127,10 +131,10 @@ def check_rows(
     """
     b = n if filters is None else filters.size
     which = filters[0] if single and filters is not None else filters
-    rows = check_X(X, which, b, n_features)
+    rows = check_X(X, which, b, n_features, convert)
     if y is None:
         raise ValueError("FilterBank requires y to be passed, but the target y is None.")
-    targets = real_array(y, "y")
+    targets = convert(y, "y")
     shape = targets.shape
     if single:
         targets = targets[None]

@@ -29,6 +29,8 @@ class Kind(NamedTuple):
     discounted: bool
     method: str  # "covariance" or "sqrt"
     precision: tuple[str, str]  # of the stored state and of the data, as a form's
+    is_complex: bool = False  # rows are pairs of real ones (see rows/complex_rows.py)
+    complex_intercept: bool = False  # whose columns are then among those of the pairs
 
     @property
     def limits(self) -> Limits:

@@ -13,6 +13,7 @@ from olsq.arrays.reals import real_array
 from olsq.online.many.reading import READ_AT_ONCE, BankReading
 from olsq.online.many.rows import check_index, check_number
 from olsq.online.many.state import BankState, freedom_of
+from olsq.online.rows import complex_rows
 
 
 class BankUncertainty(BankReading):
@@ -44,7 +45,10 @@ class BankUncertainty(BankReading):
         """
         with self._locked():
             asked = self._asked(X, which)
-            found = asked.state.leverage(asked.filters, asked.rows, self._kind.intercept,
+            rows = asked.rows
+            if self._kind.is_complex:  # both rows of a pair have the same leverage
+                rows = complex_rows.embed_first(complex_rows.with_ones(rows, bool(self._first)))
+            found = asked.state.leverage(asked.filters, rows, self._kind.intercept,
                                          math.prod(asked.axes))
         found = found.reshape(asked.axes)
         return found[0] if asked.single else found
@@ -141,6 +145,8 @@ class BankUncertainty(BankReading):
                     "sigma2 must be finite and >= 0; where filters have too few rows for an "
                     "estimate give sigma2="
                 )
+            if kind.is_complex:  # of which each part has half
+                own = own / 2.0
             u = np.random.default_rng(rng).standard_normal((size, *theta.shape))
             draws = state.draws(filters, theta, np.sqrt(own), u)
         lost = np.isnan(draws).any(axis=(0, 2, 3))
@@ -149,13 +155,15 @@ class BankUncertainty(BankReading):
                 f"the coefficients of filter {filters[int(np.argmax(lost))]} are undetermined, so "
                 "that they have no distribution: give a positive ridge"
             )
+        draws = complex_rows.combine_coefficients(draws) if kind.is_complex else draws
         draws = draws[:, :, 0] if self._n_targets == 0 else draws
         if which is not None and np.ndim(which) == 0:
             draws = draws[:, 0]
         coef = draws[..., self._first :]
         if not return_intercept:
             return coef
-        return coef, draws[..., 0] if self._first else np.zeros(draws.shape[:-1])
+        nothing = np.zeros(draws.shape[:-1], draws.dtype)
+        return coef, draws[..., 0] if self._first else nothing
 
 
 def _noise_variances(sigma2: ArrayLike, b: int, m: int) -> NDArray[np.float64]:

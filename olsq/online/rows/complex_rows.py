@@ -22,6 +22,8 @@ from olsq.arrays.reals import real_array
 from olsq.online.paths.path import CoefficientPath
 from olsq.problem import Moments
 
+ComplexArray = NDArray[np.complexfloating]
+
 _SCALARS = (complex, np.complexfloating)
 
 
@@ -54,7 +56,7 @@ def holds_complex(values: Any) -> bool:
     return False
 
 
-def complex_array(values: Any, name: str) -> NDArray:
+def complex_array(values: Any, name: str) -> ComplexArray:
     """Convert ``values``, real or complex, to complex64 (from float32 or complex64) or complex128.
 
     An entry that is missing is NaN in both parts.  Raises as :func:`real_array`.
@@ -74,12 +76,12 @@ def complex_array(values: Any, name: str) -> NDArray:
     return np.where(np.isfinite(array), array, array.dtype.type(complex("nan+nanj")))
 
 
-def embed_first(X: NDArray) -> NDArray:
+def embed_first(X: ComplexArray) -> NDArray:
     """The first rows (n, 2k) of the pairs of X (n, k): ``[Re x, -Im x]``."""
     return np.concatenate([X.real, -X.imag], axis=-1)
 
 
-def embed_rows(X: NDArray) -> NDArray:
+def embed_rows(X: ComplexArray) -> NDArray:
     """The pairs (2n, 2k) of the rows of X (n, k)."""
     n, k = X.shape
     rows = np.empty((n, 2, 2 * k), X.real.dtype)
@@ -88,7 +90,7 @@ def embed_rows(X: NDArray) -> NDArray:
     return rows.reshape(2 * n, 2 * k)
 
 
-def embed_targets(Y: NDArray) -> NDArray:
+def embed_targets(Y: ComplexArray) -> NDArray:
     """The targets (2n, m) of the pairs: real part, imaginary part, of Y (n, m)."""
     return np.stack([Y.real, Y.imag], axis=1).reshape(2 * len(Y), *Y.shape[1:])
 
@@ -98,7 +100,7 @@ def embed_gates(gates: NDArray) -> NDArray[np.float64]:
     return np.column_stack([gates, np.ones(len(gates))]).reshape(-1)
 
 
-def with_ones(X: NDArray, intercept: bool) -> NDArray:
+def with_ones(X: ComplexArray, intercept: bool) -> ComplexArray:
     """The rows with the intercept's regressor, a first column of ones, if there is one."""
     if not intercept:
         return X
@@ -119,15 +121,17 @@ def embed_prior(prior: Any) -> tuple[NDArray, NDArray]:
         mean, covariance = prior
     except (TypeError, ValueError):
         raise TypeError(f"{wanted}, got {prior!r}") from None
-    mean = complex_array(_unpacked(mean), "prior[0], the mean,")
+    mean: Any = complex_array(_unpacked(mean), "prior[0], the mean,")
     covariance = _unpacked(covariance)
-    C = np.asarray(covariance if holds_complex(covariance) else real_array(covariance, "prior[1]"))
+    name = "prior[1], the covariance,"
+    C: Any = covariance if holds_complex(covariance) else real_array(covariance, name)
+    C = np.asarray(C)
     if C.ndim == 1:
         C = np.diag(C)
     size = np.where(np.isinf(C.real), 0.0, np.abs(C))
     if C.ndim == 2 and (np.abs(np.diagonal(C).imag) > 1e-8 * size.max(initial=0.0)).any():
         raise ValueError("the prior's covariance must be Hermitian: its diagonal is not real")
-    imag = C.imag
+    imag: Any = C.imag
     mean = np.concatenate([mean.real, mean.imag], axis=-1)
     return mean, np.block([[C.real, -imag], [imag, C.real]])
 
@@ -141,7 +145,7 @@ def prior_is_complex(prior: Any) -> bool:
 
 def packed_prior(prior: Any) -> list[dict[str, Any]]:
     """A complex prior as something JSON can hold."""
-    parts = [np.asarray(_unpacked(part)) for part in prior]
+    parts: list[Any] = [np.asarray(_unpacked(part)) for part in prior]
     return [{"real": part.real.tolist(), "imag": part.imag.tolist()} for part in parts]
 
 
@@ -155,20 +159,20 @@ def _unpacked(part: Any) -> Any:
 # -- what goes out ---------------------------------------------------------------------------------
 
 
-def joined(real: NDArray, imag: NDArray) -> NDArray:
+def joined(real: NDArray, imag: NDArray) -> ComplexArray:
     """``real + i imag``, exact where a part is infinite or NaN: ``1j * inf`` is NaN."""
     single = real.dtype == np.float32
-    out = np.empty(real.shape, np.complex64 if single else np.complex128)
+    out: Any = np.empty(real.shape, np.complex64 if single else np.complex128)
     out.real, out.imag = real, imag
     return out
 
 
-def combine_rows(values: NDArray) -> NDArray:
+def combine_rows(values: NDArray) -> ComplexArray:
     """Complex numbers (n, ...) of the pairs' real ones (2n, ...)."""
     return joined(values[0::2], values[1::2])
 
 
-def combine_coefficients(theta: NDArray) -> NDArray:
+def combine_coefficients(theta: NDArray) -> ComplexArray:
     """Complex coefficients (..., k) of the real ones (..., 2k)."""
     k = theta.shape[-1] // 2
     return joined(theta[..., :k], theta[..., k:])
@@ -180,7 +184,7 @@ def combine_errors(stderr: NDArray) -> NDArray:
     return np.hypot(stderr[..., :k], stderr[..., k:])
 
 
-def combine_covariance(P: NDArray) -> NDArray:
+def combine_covariance(P: NDArray) -> ComplexArray:
     """Hermitian covariances (..., k, k), ``E[e e^H]``, of the real ones (..., 2k, 2k)."""
     k = P.shape[-1] // 2
     a, b, c = P[..., :k, :k], P[..., k:, :k], P[..., :k, k:]

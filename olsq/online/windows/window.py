@@ -186,7 +186,8 @@ class RollingWindow:
         count, slot, _ = self.place
         ring, first = self.ring_t, slot - count
         held = [ring[first:slot]] if first >= 0 else [ring[first:], ring[:slot]]
-        gone = sum(np.searchsorted(piece, since, side="right") for piece in (*held, times[enters]))
+        pieces = (*held, times[enters])
+        gone: Any = sum(np.searchsorted(piece, since, side="right") for piece in pieces)
         if self.paired:  # those that leave with the first row of a pair leave with the second
             gone[0::2] = np.append(0, gone[1:-1:2])
         most = int((count + np.cumsum(enters) - gone).max(initial=0))
