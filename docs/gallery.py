@@ -26,6 +26,9 @@ STREAMS = {
     "class_incremental": "gallery-class_incremental.png",
     "larger_than_memory": "gallery-larger_than_memory.png",
     "dask_cluster": "gallery-dask_cluster.png",
+    "equaliser": "gallery-equaliser.png",
+    "beamformer": "gallery-beamformer.png",
+    "stft_canceller": "gallery-stft_canceller.png",
 }
 SEQUENCES = {
     "learn_features": "gallery-learn_features.png",

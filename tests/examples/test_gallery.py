@@ -22,6 +22,9 @@ STREAMS = [
     "class_incremental",
     "larger_than_memory",
     "dask_cluster",
+    "equaliser",
+    "beamformer",
+    "stft_canceller",
 ]
 SEQUENCES = [
     "learn_features",

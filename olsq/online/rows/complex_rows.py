@@ -129,9 +129,9 @@ def embed_prior(prior: Any) -> tuple[NDArray, NDArray]:
     if C.ndim == 1:
         C = np.diag(C)
     size = np.where(np.isinf(C.real), 0.0, np.abs(C))
-    if C.ndim == 2 and (np.abs(np.diagonal(C).imag) > 1e-8 * size.max(initial=0.0)).any():
+    if C.ndim == 2 and (np.abs(np.imag(np.diagonal(C))) > 1e-8 * size.max(initial=0.0)).any():
         raise ValueError("the prior's covariance must be Hermitian: its diagonal is not real")
-    imag: Any = C.imag
+    imag: Any = np.imag(C)
     mean = np.concatenate([mean.real, mean.imag], axis=-1)
     return mean, np.block([[C.real, -imag], [imag, C.real]])
 
