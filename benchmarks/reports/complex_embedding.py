@@ -3,9 +3,9 @@
     python -m benchmarks.reports.complex_embedding [--rounds 10]
 
 Writes ``benchmarks/results/complex_embedding.json`` and the table of docs/complex-signals.md.  The
-native kernel is the textbook recursion in complex128, without guards and without residuals of its
-own form switch: a lower bound of what a native form would cost.  The same recursion on the embedded
-real rows shows what the embedding alone costs.  Least times of rounds in one process.
+native kernel is the textbook recursion in complex128, without guards, statistics or files: a lower
+bound of what a native form would cost.  The same recursion on the embedded real rows shows what the
+embedding alone costs.  Least times of rounds in one process.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ def recursion(X: Any, y: Any, gates: Any, P: Any, theta: Any) -> None:  # pragma
             for j in range(i + 1):
                 P[i, j] = (P[i, j] - ui * np.conj(u[j])) * inverse
                 P[j, i] = np.conj(P[i, j])
+            P[i, i] = P[i, i].real  # an imaginary rounding error would grow as 1 / forget^t
 
 
 def measure(rounds: int) -> dict[str, dict[str, float]]:
@@ -89,7 +90,7 @@ def measure(rounds: int) -> dict[str, dict[str, float]]:
 
         sides = {"native": native, "embedded": embedded, "fit": fit, "real": real}
         want = native()
-        assert all(np.allclose(sides[s](), want, atol=1e-8) for s in ("embedded", "fit"))
+        assert all(np.allclose(sides[s](), want, atol=1e-7) for s in ("embedded", "fit"))
         least = dict.fromkeys(sides, np.inf)
         for _ in range(rounds):
             for name, side in sides.items():

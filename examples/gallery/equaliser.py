@@ -65,7 +65,7 @@ def main(arguments: list[str] | None = None) -> None:
     def draw(axes):
         axes.semilogy(levels, rates[:, 1] + 1e-9, "o-", label="optimum, channel known")
         axes.semilogy(levels, rates[:, 0] + 1e-9, "x--", label="recursive least squares")
-        axes.set(xlabel="signal to noise, dB", ylabel="symbol error rate", ylim=(1e-5, 1))
+        axes.set(xlabel="signal to noise, dB", ylabel="symbol error rate", ylim=(1e-3, 1))
 
     figures.save(options.figure, draw)
 

@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> None:
     parts = [np.add.reduceat(a**2, np.arange(0, n, RATE // 2)) for a in (echo, sent - near)]
     below = 10 * np.log10(parts[0] / parts[1])
     print(f"{bins} bins of {TAPS} complex taps, {frames} frames")
-    print(f"echo below what it was: {below[1]:.1f} dB after one second, {below[-2]:.1f} dB at the end")
+    print(f"echo reduced by {below[1]:.1f} dB after one second, {below[-2]:.1f} dB at the end")
     assert below[-2] > 20
 
     def draw(axes):
