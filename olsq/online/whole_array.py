@@ -41,7 +41,7 @@ def coefficient_path(
     Parameters
     ----------
     X : array or frame (n, d)
-        Regressors, float32 or float64 (anything else becomes float64).  Of a frame of pandas,
+        Regressors, float32 or float64 (anything else becomes float64), or complex.  Of a frame of pandas,
         Polars or Arrow the path keeps names, index and dates, for :meth:`CoefficientPath.to_frame`
         and :meth:`CoefficientPath.plot`.
     y : array or series (n,), or array or frame (n, m)

@@ -66,7 +66,8 @@ class RollingLeastSquares(StreamingRegressor):
     32 coefficients on four of both share a pass); a running bound on the error of both triggers a
     rebuild from the window's rows (O(window d^2)), so that the estimate never drifts.  Nearly
     collinear windows are kept in square-root form (several times slower); where coefficients are
-    undetermined every row is a rebuild.
+    undetermined every row is a rebuild.  Complex rows: see :class:`RecursiveLeastSquares`; the
+    window counts each once.
 
     Examples
     --------

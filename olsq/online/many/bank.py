@@ -95,6 +95,8 @@ class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
     measured.  Several threads may use one bank: each call is done as a whole.  The first use
     compiles the kernels, which stay on disk.  No derivatives.
 
+    Complex rows make complex filters, as in :class:`RecursiveLeastSquares`.
+
     References: as :class:`RecursiveLeastSquares`.
 
     Examples
