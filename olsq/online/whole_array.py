@@ -41,9 +41,9 @@ def coefficient_path(
     Parameters
     ----------
     X : array or frame (n, d)
-        Regressors, float32 or float64 (anything else becomes float64), or complex.  Of a frame of pandas,
-        Polars or Arrow the path keeps names, index and dates, for :meth:`CoefficientPath.to_frame`
-        and :meth:`CoefficientPath.plot`.
+        Regressors, float32 or float64 (anything else becomes float64), or complex.  Of a frame of
+        pandas, Polars or Arrow the path keeps names, index and dates, for
+        :meth:`CoefficientPath.to_frame` and :meth:`CoefficientPath.plot`.
     y : array or series (n,), or array or frame (n, m)
         Targets.
     forget : float, array (n,) or Forgetting, default 1

@@ -14,6 +14,7 @@ from olsq.online.calls.learning import Absorbed, Call, Origin, absorb
 from olsq.online.estimators.state import StateHolder
 from olsq.online.forms import square_root_blocks
 from olsq.online.forms.targets import TargetGroups
+from olsq.online.paths.collector import combine_path
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows import complex_rows, inputs
 from olsq.online.rows.complex_rows import ComplexArray
@@ -246,7 +247,7 @@ class StreamingRegressor(StateHolder):
             residual, path = found.residual if known else None, found.path
             if origin.is_complex:
                 residual = None if residual is None else complex_rows.combine_rows(residual)
-                path = None if path is None else complex_rows.combine_path(path, origin.first)
+                path = None if path is None else combine_path(path, origin.first)
             if fitted:
                 self.__dict__.update(
                     _engine=found.engine, n_samples_seen_=seen + call.n_samples,

@@ -142,8 +142,8 @@ class RecursiveLeastSquares(ForgetsByStrategy):
     ``ridge_mode="fixed"``.
 
     Complex rows: if X or y of the first call is complex, coefficients, residuals and predictions
-    are; ``y = X @ coef_`` without a conjugate, circular noise (docs/complex-signals.md).  Strategies
-    that do not only weigh rows are refused then.
+    are; ``y = X @ coef_`` without a conjugate, circular noise (docs/complex-signals.md).
+    Strategies that do not only weigh rows are refused then.
 
     Gaps: rows after a gap of any number of half-lives decide what they determine, and the rows
     before it what these leave open, with every method.

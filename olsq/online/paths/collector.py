@@ -11,6 +11,7 @@ from olsq.online.forms.rows import Trace, clip_to
 from olsq.online.forms.square_root_kernels import COUNT
 from olsq.online.forms.statistics import statistics
 from olsq.online.paths.path import CoefficientPath
+from olsq.online.rows import complex_rows
 
 
 class PathCollector:
@@ -111,6 +112,23 @@ def joined(
         intercept_stderr=stderr[:, :, 0] if intercept else hidden.astype(np.float64),
     )
     return path if known else path.bare()
+
+
+def combine_path(path: CoefficientPath, first: int) -> CoefficientPath:
+    """The complex path of n rows, of the real one of their 2n; ``first`` is 1 with an intercept."""
+    coef = complex_rows.combine_coefficients(path.coef[1::2])
+    stderr = complex_rows.combine_errors(path.stderr[1::2])
+    intercept = complex_rows.joined(path.intercept[1::2], 0.0 * path.intercept[1::2])
+    found = CoefficientPath(
+        coef=coef[..., first:],
+        intercept=coef[..., 0] if first else intercept,
+        residual=complex_rows.combine_rows(path.residual),
+        recursive_residual=complex_rows.combine_rows(path.recursive_residual),
+        sigma2=2.0 * path.sigma2[1::2],
+        stderr=stderr[..., first:],
+        intercept_stderr=stderr[..., 0] if first else path.intercept_stderr[1::2],
+    )
+    return found if path._has_statistics else found.bare()
 
 
 def _by_target(parts: list[NDArray], targets: list[NDArray]) -> NDArray:

@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.arrays.reals import real_array
-from olsq.online.paths.path import CoefficientPath
 from olsq.problem import Moments
 
 ComplexArray = NDArray[np.complexfloating]
@@ -193,22 +192,6 @@ def combine_covariance(P: NDArray) -> ComplexArray:
     diagonal = np.arange(k)
     found.imag[..., diagonal, diagonal] = 0.0
     return found
-
-
-def combine_path(path: CoefficientPath, first: int) -> CoefficientPath:
-    """The complex path of n rows, of the real one of their 2n; ``first`` is 1 with an intercept."""
-    coef, stderr = combine_coefficients(path.coef[1::2]), combine_errors(path.stderr[1::2])
-    intercept = joined(path.intercept[1::2], 0.0 * path.intercept[1::2])
-    found = CoefficientPath(
-        coef=coef[..., first:],
-        intercept=coef[..., 0] if first else intercept,
-        residual=combine_rows(path.residual),
-        recursive_residual=combine_rows(path.recursive_residual),
-        sigma2=2.0 * path.sigma2[1::2],
-        stderr=stderr[..., first:],
-        intercept_stderr=stderr[..., 0] if first else path.intercept_stderr[1::2],
-    )
-    return found if path._has_statistics else found.bare()
 
 
 # -- what is refused -------------------------------------------------------------------------------
