@@ -25,6 +25,7 @@ import os
 import re
 import sys
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,9 @@ if (0, 5, 3) <= tuple(map(int, re.findall(r"\d+", version("jaxlib"))[:3])) < (0,
     os.environ["XLA_FLAGS"] += f" {QUICK_FUSIONS}"
 
 gc.set_threshold(*GARBAGE)
+
+# Docstrings are collected by importing modules, and these need a large package of their own.
+collect_ignore = [] if find_spec("torch") else ["olsq/torch", "tests/torch/torch_cases.py"]
 
 PLACE = pytest.StashKey[int]()
 _finished = 0

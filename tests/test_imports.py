@@ -26,7 +26,7 @@ import sys, time
 start = time.perf_counter()
 import olsq
 print(time.perf_counter() - start)
-print([m for m in ("jax", "jaxlib", "matplotlib", "dask", "sklearn", "pandas", "polars", "numba", "hypothesis") if m in sys.modules])
+print([m for m in ("jax", "jaxlib", "matplotlib", "dask", "sklearn", "pandas", "polars", "numba", "hypothesis", "torch") if m in sys.modules])
 """  # noqa: E501
     run(code)  # the first time compiles
     seconds, heavy = run(code).splitlines()
@@ -100,6 +100,7 @@ ROOMS = {
     "features": {*BASE, "online"},
     "distributed": {*BASE, "forgetting", "online"},
     "polars": {*BASE, "forgetting", "online"},
+    "torch": {*BASE, "local", "sequence", "solvers", "attention", "nn"},
     "tuning": {*BASE, "solvers", "online", "sequence"},
 }
 

@@ -74,6 +74,7 @@ def test_benchmarks_import_what_their_environment_has():
 def test_tests_import_what_the_extra_dev_has():
     known = provided("dev") | {"olsq", "benchmarks", "tests"} | set(sys.stdlib_module_names)
     known |= {"ml_dtypes"}  # comes with JAX
+    known |= {"torch", "torch_cases"}  # of tests/torch, skipped without PyTorch
     known |= {path.stem for path in (ROOT / "examples").glob("*.py")}
     for path in sorted((ROOT / "tests").rglob("*.py")):
         beside = {p.stem for p in path.parent.glob("*.py")}
@@ -99,6 +100,7 @@ def test_the_source_distribution_holds_what_its_tests_read():
         ("olsq.nn", "safetensors", "nn"),
         ("olsq.polars", "polars", "polars"),
         ("olsq.testing", "hypothesis", "testing"),
+        ("olsq.torch", "torch", "torch"),
         ("olsq.train", "equinox", "nn"),
         ("olsq.train", "optax", "nn"),
         ("olsq.train", "safetensors", "nn"),

@@ -1,11 +1,11 @@
-"""Time per row of a filter in a loop: compiled, by hand, from Python, and with padasip.
+"""Time per row of a filter in a loop: compiled, by hand, from Python, and with other libraries.
 
     python -m benchmarks.reports.compiled [--rounds 40]
 
 Writes ``benchmarks/results/compiled.json`` and the table of docs/inside-your-program.md.  All are
 timed in turn in one process, in short runs, and the least of the rounds counts, so that a busy
 machine disturbs them little.  The error is that of the coefficients after 2,000 rows of condition
-number 1e6 against one dense solve, relative to the largest.
+number 1e6 against one dense solve, relative to the largest.  Needs PyTorch.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from olsq import compiled
 from ..suites.common import FORGET, RIDGE, dense, regression, relative_error, textbook
 from ..suites.compiled import loop
 from ..suites.peers import numpy_loop, padasip
+from ..suites.polars_expressions import expression, frame_of, query
 from ..support.machine import describe, sentence
 from ..support.marked import replace_between
 
@@ -43,6 +44,9 @@ LABELS = {
     "python": "`compiled.update` from Python",
     "numpy": "symmetric recursion by hand in NumPy",
     "padasip": "padasip's `FilterRLS.adapt`",
+    "torch": "textbook recursion by hand in PyTorch, a tensor operation at a time",
+    "polars": "`pl.Expr.olsq.rls`, the whole column",
+    "polars-ols": "polars-ols' `rls`, the whole column",
 }
 
 
@@ -96,7 +100,33 @@ def rivals(X: np.ndarray, y: np.ndarray) -> dict[str, tuple[Callable[[], Any], i
         "python": (from_python, FEW),
         "numpy": (numpy_loop(X[some], y[some]), FEW),
         "padasip": (padasip(X[some], y[some]), FEW),
+        "torch": (torch_loop(X[some], y[some]), FEW),
+        **{
+            name: (query(frame_of(X, y, 1), expression(library, "rls", "coef", d), 1), n)
+            for name, library in (("polars", "olsq"), ("polars-ols", "polars-ols"))
+        },
     }
+
+
+def torch_loop(X: np.ndarray, y: np.ndarray) -> Callable[[], Any]:
+    """The recursion of padasip in PyTorch, in float64 on one thread."""
+    import torch
+
+    torch.set_num_threads(1)
+    rows, targets = torch.tensor(X), torch.tensor(y)
+
+    def learn() -> np.ndarray:
+        d = rows.shape[1]
+        P, theta = torch.eye(d, dtype=torch.float64) / RIDGE, torch.zeros(d, dtype=torch.float64)
+        with torch.inference_mode():
+            for x, target in zip(rows, targets, strict=True):
+                Px = P @ x
+                gain = Px / (FORGET + x @ Px)
+                theta = theta + gain * (target - x @ theta)
+                P = (P - torch.outer(gain, Px)) / FORGET
+        return theta.numpy()
+
+    return learn
 
 
 def hard_rows(d: int) -> tuple[np.ndarray, np.ndarray]:

@@ -16,6 +16,7 @@ except ImportError as error:
     ) from error
 
 from olsq.torch.calls import TABLE, wrap
+from olsq.torch.layers import GatedDelta, LayerState, Mesa
 
 for _name in TABLE:
     globals()[_name] = wrap(_name)
@@ -26,4 +27,4 @@ if TYPE_CHECKING:  # the functions of the table
     def __getattr__(name: str) -> Any: ...
 
 
-__all__ = [*TABLE]  # type: ignore[reportUnsupportedDunderAll]
+__all__ = ["GatedDelta", "LayerState", "Mesa", *TABLE]  # type: ignore[reportUnsupportedDunderAll]

@@ -56,7 +56,8 @@ def wrap(name: str) -> Callable[..., Any]:
         return evaluate(wrapped, args, kwargs)
 
     said = (inspect.getdoc(function) or "").partition("\nExamples\n-----")[0].rstrip()
-    on_tensors.__doc__ = f"Compute :func:`{home}.{name}` on PyTorch tensors.\n\n{LIMITS}\n\n{said}\n"
+    first = f"Compute :func:`{home}.{name}` on PyTorch tensors."
+    on_tensors.__doc__ = f"{first}\n\n{LIMITS}\n\n{said}\n"
     on_tensors.__module__ = "olsq.torch"
     on_tensors.__signature__ = wrapped.signature  # type: ignore[attr-defined]
     return on_tensors
