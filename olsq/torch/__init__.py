@@ -9,7 +9,7 @@ that read weights of flash-linear-attention.  PyTorch comes with the extra ``tor
 from typing import TYPE_CHECKING, Any
 
 try:
-    import torch.autograd as _autograd  # noqa: F401
+    import torch.autograd as _autograd  # noqa: F401 # pyright: ignore[reportMissingImports]
 except ImportError as error:
     raise ImportError(
         'olsq.torch needs torch: pip install "online-least-squares[torch]"', name="torch"

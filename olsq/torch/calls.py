@@ -76,11 +76,13 @@ class Wrapped:
             n: p.default for n, p in parameters.items() if p.default is not inspect.Parameter.empty
         }
         self.positive_ridge = name not in SOLVERS
+        self.weight_of = "sample" if name in SOLVERS else "token"
+        if name.startswith("gated_delta_product"):
+            self.weight_of = "step"
         self.compiled: dict[Any, JaxFunction] = {}
 
 
-@functools.partial(torch.compiler.disable, reason=NO_TRACE)
-def evaluate(wrapped: Wrapped, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def evaluate_eagerly(wrapped: Wrapped, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Bind, check and convert the arguments; evaluate the compiled function."""
     active = getattr(torch._C, "_are_functorch_transforms_active", None)
     if active is not None and active():
@@ -91,7 +93,9 @@ def evaluate(wrapped: Wrapped, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     device = check_one_device((at, x) for _, at, x in paths if isinstance(x, Tensor))
     seen = {n: _numbers(x) for n, x in given.items() if n not in ("q", "k", "v", "x", *STREAMS)}
     options = {**wrapped.defaults, **given}
-    check_values(seen, options, positive_ridge=wrapped.positive_ridge)
+    check_values(
+        seen, options, positive_ridge=wrapped.positive_ridge, weight_of=wrapped.weight_of
+    )
     if "segment_ids" in seen and "segments" in options and options["segments"] is None:
         # needed where the ids are traced; another count compiles again
         ids = np.atleast_2d(seen["segment_ids"])
@@ -131,6 +135,7 @@ def evaluate(wrapped: Wrapped, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 
 STREAMS = ("keys", "values", "queries")
+evaluate: Any = torch.compiler.disable(evaluate_eagerly, reason=NO_TRACE)
 
 
 def _call(

@@ -16,7 +16,9 @@ from olsq.arrays.checks import check_forget, check_ridge, check_weight, refuse
 Arguments = Mapping[str, Any]  # numbers, NumPy arrays, or lists of them, by name
 
 
-def check_values(given: Arguments, options: Arguments, *, positive_ridge: bool) -> None:
+def check_values(
+    given: Arguments, options: Arguments, *, positive_ridge: bool, weight_of: str
+) -> None:
     """Raise ValueError for gates, weights and ridges out of range.
 
     Parameters
@@ -27,11 +29,14 @@ def check_values(given: Arguments, options: Arguments, *, positive_ridge: bool) 
         Every option of the function with its value, also those left at their defaults.
     positive_ridge : bool
         Whether a ridge of 0 is refused.
+    weight_of : str
+        What a weight belongs to: a token, a sample or a step.
     """
     forget, logs = given.get("forget"), given.get("log_forget")
     check_forget(forget, logs, signed=options.get("signed"))
     if (rate := given.get("curvature_forget")) is not None:
         check_forget(rate, name="curvature_forget")
+    check_weight(given.get("weight"), of=weight_of)
     for name, of in WEIGHTS.items():
         check_weight(given.get(name), name=name, of=of)
     for name, (wrong, rule) in RANGES.items():
@@ -63,7 +68,7 @@ def _outside_unit(x: Any) -> Any:
 
 
 WEIGHTS = {
-    "weight": "token", "feedback": "token", "learning_rate": "token", "curvature_weight": "token",
+    "feedback": "token", "learning_rate": "token", "curvature_weight": "token",
     "erase": "channel",
 }  # fmt: skip
 RANGES: dict[str, tuple[Wrong, str]] = {

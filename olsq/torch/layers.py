@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from olsq.torch.calls import wrap
 
@@ -54,8 +53,8 @@ class ShortConv(nn.Module):
         full = torch.cat([recent, x], 1)
         weight, bias = self.weight.to(x.dtype), self.bias
         bias = None if bias is None else bias.to(x.dtype)
-        y = functional.conv1d(full.mT, weight, bias, groups=x.shape[-1]).mT
-        return functional.silu(y), full[:, full.shape[1] - before :]
+        y = nn.functional.conv1d(full.mT, weight, bias, groups=x.shape[-1]).mT
+        return nn.functional.silu(y), full[:, full.shape[1] - before :]
 
 
 class Norm(nn.Module):
@@ -124,14 +123,14 @@ class HeadLayer(nn.Module):
                 y, last = conv(y, past.recent[len(recent)] if past is not None else None)
                 recent.append(last)
             elif name in self.convolved:
-                y = functional.silu(y)
+                y = nn.functional.silu(y)
             streams[name] = y.unflatten(-1, (self.heads, -1))
         q, k = (scale_to_unit(streams[name]) for name in ("q", "k"))
         o, rule = self.attend(q, k, streams["v"], x, None if past is None else past.rule)
         o = self.o_norm(o)
         if self.output_gate:
             gate = self.g_proj(x).unflatten(-1, (self.heads, -1))
-            o = o * (gate.sigmoid() if self.gate_kind == "sigmoid" else functional.silu(gate))
+            o = o * (gate.sigmoid() if self.gate_kind == "sigmoid" else nn.functional.silu(gate))
         y = self.o_proj(o.flatten(-2).to(x.dtype))
         return y if state is NOT_GIVEN else (y, LayerState(tuple(recent), rule))
 
@@ -244,9 +243,9 @@ class Mesa(HeadLayer):
         self.ridge_floor, self.solver = ridge_floor, solver
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, given: Any) -> tuple[Tensor, Any]:
-        gates = functional.logsigmoid(at_least_float32(self.a_proj(x)))
+        gates = nn.functional.logsigmoid(at_least_float32(self.a_proj(x)))
         weight = at_least_float32(self.b_proj(x)).sigmoid()
-        ridge = functional.softplus(at_least_float32(self.lambda_params)) + self.ridge_floor
+        ridge = nn.functional.softplus(at_least_float32(self.lambda_params)) + self.ridge_floor
         ridge = ridge.view(self.heads, self.key_size)
         return mesa(
             q, k, v, log_forget=gates, weight=weight, ridge=ridge, solver=self.solver, state=given
@@ -318,7 +317,7 @@ class GatedDelta(HeadLayer):
         self.dt_bias = nn.Parameter(steps.expm1().log())
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, given: Any) -> tuple[Tensor, Any]:
-        steps = functional.softplus(at_least_float32(self.a_proj(x)) + self.dt_bias)
+        steps = nn.functional.softplus(at_least_float32(self.a_proj(x)) + self.dt_bias)
         gates = -at_least_float32(self.A_log).exp() * steps
         weight = at_least_float32(self.b_proj(x)).sigmoid() * (1 + self.negative_eigenvalues)
         q = q * self.key_size**-0.5

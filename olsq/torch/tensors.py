@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import jax
+import jax.experimental
 import jax.numpy as jnp
 import torch
 from jax import Array
@@ -52,7 +53,7 @@ def to_jax(x: Tensor) -> Array:
     """
     # DLPack knows neither the lazy conjugation and negation of tensors nor gaps between rows
     x = x.detach().resolve_conj().resolve_neg().contiguous()
-    if x.dtype == torch.int64 and not jax.config.jax_enable_x64:
+    if x.dtype == torch.int64 and not has_64_bits():
         x = _narrowed(x)
     if not x.numel():
         # nothing to share, and pointers to nothing are not accepted by every version
@@ -81,9 +82,14 @@ def to_torch(x: Array, device: torch.device, kept: set[int]) -> Tensor:
 
 def wide(tensors: Iterable[Tensor]) -> Any:
     """Return a context in which JAX has 64 bits if any tensor is float64."""
-    if jax.config.jax_enable_x64 or all(x.dtype != torch.float64 for x in tensors):
+    if has_64_bits() or all(x.dtype != torch.float64 for x in tensors):
         return contextlib.nullcontext()
     return _enable_x64(True)
+
+
+def has_64_bits() -> bool:
+    """Test whether JAX keeps 64 bits here and now."""
+    return jnp.result_type(float) == jnp.float64
 
 
 def addresses(arrays: Iterable[Array]) -> set[int]:
@@ -98,6 +104,6 @@ def _narrowed(x: Tensor) -> Tensor:
 
 
 if hasattr(jax, "enable_x64"):
-    _enable_x64 = jax.enable_x64
+    _enable_x64: Any = jax.enable_x64
 else:  # before JAX 0.8
-    from jax.experimental import enable_x64 as _enable_x64
+    _enable_x64 = jax.experimental.enable_x64  # type: ignore[attr-defined]

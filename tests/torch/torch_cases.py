@@ -20,6 +20,8 @@ FIRST = list({row.rule: row for row in reversed(ROWS)}.values())[::-1]  # one ro
 def plain(row, t, dtype=torch.float64, seed=3):
     """Arguments of the plain stream alone, whose gates and weights are inside of their ranges."""
     arrays, _ = cases.arrays_of(row, t, seed)
+    if row.rule == "gsa":  # some strengths are 0, below which there are none
+        arrays["weight"] = arrays["weight"] + 0.1
     timed = cases.timed(row, arrays)
     return {
         name: torch.tensor(a[:1] if name in timed else a, dtype=dtype)
