@@ -17,7 +17,7 @@ import olsq.nn  # noqa: E402
 import olsq.torch  # noqa: E402
 from tests.versions import x64  # noqa: E402
 
-sys.path.append(str(Path(__file__).parents[1] / "nn"))
+sys.path.append(str(Path(__file__).parent.parent / "nn"))
 reference = importlib.import_module("fla_reference")
 mesanet = importlib.import_module("test_fla")
 

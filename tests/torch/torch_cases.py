@@ -10,7 +10,7 @@ import torch
 
 import olsq.torch
 
-sys.path.append(str(Path(__file__).parents[1] / "attention"))
+sys.path.append(str(Path(__file__).parent.parent / "attention"))
 cases = importlib.import_module("attention_cases")
 
 ROWS = cases.ROWS
