@@ -25,7 +25,7 @@ from ..support.marked import replace_between
 RESULT = Path(__file__).parents[1] / "results" / "torch_calls.json"
 PAGE = Path(__file__).parents[2] / "docs" / "inside-your-program.md"
 BATCH, TIME, HEADS, SIZE = 1, 680, 4, 32  # 3 arrays of 0.35 MB in float32
-RULES: dict[str, dict[str, Any]] = {"mesa": {"ridge": 0.5}, "gated_delta": {}, "softmax": {}}
+RULES: dict[str, dict[str, Any]] = {"mesa": {"ridge": 0.5}, "gated_delta": {}, "linear": {}}
 
 
 def sides(rule: str) -> dict[str, Callable[[], object]]:
@@ -37,6 +37,7 @@ def sides(rule: str) -> dict[str, Callable[[], object]]:
     import olsq.torch
     from olsq import attention
 
+    torch.set_num_threads(1)  # its own few operations are small
     rng = np.random.default_rng(0)
     q, k, v = rng.standard_normal((3, BATCH, TIME, HEADS, SIZE)).astype(np.float32)
     k /= np.linalg.norm(k, axis=-1, keepdims=True)

@@ -90,6 +90,9 @@ def evaluate_eagerly(wrapped: Wrapped, args: tuple[Any, ...], kwargs: dict[str, 
     given = dict(wrapped.signature.bind(*args, **kwargs).arguments)
     given = {name: x for name, x in given.items() if x is not None}
     paths = [(name, *part) for name, x in given.items() for part in _leaves(name, x)]
+    for _, at, x in paths:
+        if isinstance(x, Tensor):
+            check_tensor(at, x)
     device = check_one_device((at, x) for _, at, x in paths if isinstance(x, Tensor))
     seen = {n: _numbers(x) for n, x in given.items() if n not in ("q", "k", "v", "x", *STREAMS)}
     options = {**wrapped.defaults, **given}
