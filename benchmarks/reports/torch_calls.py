@@ -25,7 +25,7 @@ from ..support.marked import replace_between
 RESULT = Path(__file__).parents[1] / "results" / "torch_calls.json"
 PAGE = Path(__file__).parents[2] / "docs" / "inside-your-program.md"
 BATCH, TIME, HEADS, SIZE = 1, 680, 4, 32  # 3 arrays of 0.35 MB in float32
-RULES: dict[str, dict[str, Any]] = {"mesa": {"ridge": 0.5}, "gated_delta": {}, "linear": {}}
+RULES: dict[str, dict[str, Any]] = {"mesa": {"ridge": 0.5}}
 
 
 def sides(rule: str) -> dict[str, Callable[[], object]]:
