@@ -91,6 +91,15 @@ def compiled(found: dict) -> Blocks:
     return {("inside-your-program.md", "compiled"): text}
 
 
+def torch_calls(found: dict) -> Blocks:
+    from ..support.machine import sentence
+    from .torch_calls import table
+
+    machine = found["machine"]
+    text = f"{table(found['cases'])}\n\nPyTorch {machine['torch']}. {sentence(machine)}"
+    return {("inside-your-program.md", "torch"): text}
+
+
 def polars_expressions(found: dict) -> Blocks:
     from ..support.machine import sentence
     from .polars_expressions import table
@@ -235,6 +244,7 @@ REPORTS = (
     Report("forgetting", ("forgetting",), forgetting, 0.5, 10, ("img/forgetting.png",)),
     Report("many", ("many",), many, 0.4, 2),
     Report("compiled", ("compiled",), compiled, 0.5, 2),
+    Report("torch_calls", ("torch_calls",), torch_calls, 0.5, 2),
     Report("polars_expressions", ("polars_expressions",), polars_expressions, 0.5, 5),
     Report("variants", ("variants",), variants, 0.5, 10, ("img/variants.png",)),
     Report("hard_tokens", ("hard_tokens",), hard_tokens, 0.3, 5),
