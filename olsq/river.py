@@ -139,7 +139,7 @@ class RecursiveLeastSquares(base.MiniBatchRegressor):
         self.estimator, self._columns = estimator, columns
 
     def predict_one(self, x: Mapping[Hashable, Any]) -> float:
-        """The prediction for one row; 0 before the first."""
+        """Predict one row; 0 before the first."""
         if not self._fitted:
             return 0.0
         return float(self.estimator.predict(_row(x, self._columns)[None])[0])
@@ -159,7 +159,7 @@ class RecursiveLeastSquares(base.MiniBatchRegressor):
         self.estimator, self._columns = estimator, columns
 
     def predict_many(self, X: pd.DataFrame) -> pd.Series:
-        """Predictions for the rows of a data frame, with its index."""
+        """Predict the rows of a data frame, with its index."""
         import pandas as pd
 
         if not self._fitted or not len(X):
@@ -180,7 +180,7 @@ class RecursiveLeastSquares(base.MiniBatchRegressor):
         return self.time is not None and name == self.time
 
     def _widened(self, columns: dict[Hashable, int]) -> Estimator:
-        """The estimator with a coefficient for each of the columns."""
+        """Return the estimator with a coefficient for each of the columns."""
         if not self._fitted or len(columns) == len(self._columns):
             return self.estimator
         return with_features(self.estimator, len(columns))

@@ -33,7 +33,7 @@ def attend_locally(
     capacity: int | None,
     state: KeyValues | RecentTokens | None,
 ) -> tuple[Array, Any]:
-    """Outputs (B, T, H, V) and the cache (B, H, ...) of local regressions over folded streams.
+    """Compute outputs (B, T, H, V) and the cache (B, H, ...) of local regressions.
 
     With ``ridge`` (N, T) every query solves for its slopes; with ``direction`` x (N, T, K) it reads
     ``vbar + C x``.  ``start`` (N, T) marks first tokens of segments.
@@ -54,7 +54,7 @@ def _attend_to_all(
     q: Array, k: Array, v: Array, layout: Layout, start: Array | None, scale: Any,
     capacity: int | None, state: Any, given: dict[str, Array | None],
 ) -> tuple[Array, KeyValues]:  # fmt: skip
-    """Every token so far, with a cache that grows."""
+    """Attend to every token so far, with a cache that grows."""
     held, kept = append_tokens(k, v, start, state, capacity, layout)
     t = q.shape[1]
     order = None if start is None else held.order
@@ -75,7 +75,7 @@ def _attend_to_window(
     q: Array, k: Array, v: Array, layout: Layout, start: Array | None, scale: Any, window: int,
     state: Any, given: dict[str, Array | None],
 ) -> tuple[Array, RecentTokens]:  # fmt: skip
-    """The last ``window`` tokens, with a cache of one fewer."""
+    """Attend to the last ``window`` tokens, with a cache of one fewer."""
     before = window - 1
     past, order, kept = keep_recent(k, v, start, state, before, layout)
     n, t = q.shape[:2]
@@ -111,7 +111,7 @@ def _streams(
     present: Array | None = None,
     offset: Array | None = None,
 ) -> Streams:
-    """The problem of one call, as :mod:`olsq.local.jax` takes it."""
+    """Build the problem of one call, as :mod:`olsq.local.jax` takes it."""
     row = q.shape[:2]
     weight = None if present is None else jnp.where(present, 0, -jnp.inf).astype(k.dtype)
     ridge = jnp.ones(row, q.dtype) if ridge is None else ridge

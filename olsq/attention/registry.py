@@ -62,7 +62,7 @@ class Rule:
 
     @property
     def corner(self) -> tuple[str, str]:
-        """What it fits: ("global" or "local", "constant" or "linear"); layers of networks count as
+        """Corner of the map that it fits: ("global" or "local", "constant" or "linear"); layers of networks count as
         linear.
         """
         local = self.place[0] in (KERNEL, LOCAL)

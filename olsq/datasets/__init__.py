@@ -74,7 +74,7 @@ def _read(filename: str) -> tuple[Path, dict[str, NDArray]]:
 
 
 def us_macro() -> Dataset:
-    """US macroeconomic series, 203 quarters from 1959 Q1 to 2009 Q3.
+    """Load US macroeconomic series, 203 quarters from 1959 Q1 to 2009 Q3.
 
     Returns
     -------
@@ -100,7 +100,7 @@ def us_macro() -> Dataset:
 
 
 def mauna_loa_co2() -> Dataset:
-    """Weekly atmospheric CO2 at Mauna Loa, 2284 weeks from 1958 to 2001, 59 of them missing.
+    """Load weekly atmospheric CO2 at Mauna Loa, 2284 weeks from 1958 to 2001, 59 of them missing.
 
     Returns
     -------
@@ -128,7 +128,7 @@ def mauna_loa_co2() -> Dataset:
 
 
 def nile() -> Dataset:
-    """Volume of the Nile at Aswan, 100 years from 1871 to 1970.
+    """Load the volume of the Nile at Aswan, 100 years from 1871 to 1970.
 
     Returns
     -------
@@ -153,7 +153,7 @@ def nile() -> Dataset:
 
 
 def austen() -> str:
-    """Two novels by Jane Austen, 1,358,459 characters of ASCII: a text to train on.
+    """Load two novels by Jane Austen, 1,358,459 characters of ASCII: a text to train on.
 
     Returns
     -------

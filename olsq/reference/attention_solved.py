@@ -26,7 +26,7 @@ def softmax(q, k, v, *, scale=None, window=None):
 
 
 def _seen_shares(q, k, t, scale, window):
-    """The tokens that query t sees, and their shares of its attention."""
+    """Find the tokens that query t sees, and their shares of its attention."""
     seen = slice(0 if window is None else max(0, t + 1 - window), t + 1)
     score = (k.shape[1] ** -0.5 if scale is None else scale) * k[seen] @ q[t]
     a = np.exp(score - score.max())
@@ -53,7 +53,7 @@ def local_linear(q, k, v, *, ridge, scale=None, window=None):
 
 
 def parallax(q, k, v, *, direction, scale=None, window=None):
-    """o = vbar (1 + E[r . k]) - E[v (r . k)], as written, r the direction."""
+    """Compute o = vbar (1 + E[r . k]) - E[v (r . k)], as written, r the direction."""
     q, k, v, r = f64(q, k, v, direction)
     out = []
     for t in range(len(q)):

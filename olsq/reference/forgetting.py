@@ -82,7 +82,7 @@ def path(
 
 
 def spread(R: NDArray, x: NDArray, weight: Any) -> Any:
-    """``s = 1 + w x . R^-1 x``."""
+    """Compute ``s = 1 + w x . R^-1 x``."""
     return 1 + weight * (x @ solve(R, x[:, None])[:, 0])
 
 
@@ -128,7 +128,7 @@ def bounded_trace(factor: float, trace: float) -> Rule:
 
 
 def random_walk(Q: NDArray, elapsed: NDArray | None = None) -> Rule:
-    """With ``elapsed`` (n,) the walk of row t is ``elapsed[t] Q``."""
+    """Let coefficients walk; with ``elapsed`` (n,) the walk of row t is ``elapsed[t] Q``."""
     at = [-1]
 
     def rule(row: Row) -> NDArray:
@@ -149,7 +149,7 @@ class Noise:
         self.counted, self.seen = 0.0, 0
 
     def squares(self, row: Row) -> Any:
-        """``w e^2 / (s sigma2)`` of a row (m,), or None where they say nothing yet."""
+        """Compute ``w e^2 / (s sigma2)`` of a row (m,), or None where they say nothing yet."""
         if not row.error.any() and row.s == 1:
             return None
         self.seen += 1
@@ -169,7 +169,7 @@ class Noise:
 def variable(
     memory: float, shortest: float, noise: float | None, k: int, factors: list[float]
 ) -> Rule:
-    """``factors`` receives the factor of every row."""
+    """Forget by a factor that follows errors; ``factors`` receives that of every row."""
     estimate = Noise(noise, 10 * memory, k)
     stretch: list[Any] = []
     before: list[Any] = [None]
@@ -225,7 +225,7 @@ class Trial:
         self.logs += float(np.log(s) - np.log(row.s))
 
     def sums(self) -> tuple[NDArray, NDArray]:
-        """Of both states (m,), without the largest of each."""
+        """Compute the sums of both states (m,), without the largest of each."""
         both = [np.array(list(own)) for own in zip(*self.squares, strict=True)]
         return both[0].sum(0) - both[0].max(0), both[1].sum(0) - both[1].max(0)
 
@@ -234,13 +234,13 @@ def reset_on_break(
     factor: float, ratio: float, rows: float, keep: float, outlier: float, noise: float | None,
     k: int, breaks: list[int],
 ) -> Rule:  # fmt: skip
-    """``breaks`` receives the number, among the rows seen, of each break that lasts."""
+    """Reset on a break; ``breaks`` receives the number, among the rows seen, of each break that lasts."""
     estimate = Noise(noise, 1000, k)
     statistic, at = [0.0], [-1]
     trial: list[Trial | None] = [None]
 
     def judge(row: Row) -> bool:
-        """Whether the row makes an alarm."""
+        """Test whether the row makes an alarm."""
         z = estimate.squares(row) if row.weight > 0 else None
         if z is None or trial[0] is not None:
             return False
@@ -249,7 +249,7 @@ def reset_on_break(
         return statistic[0] >= math.log(rows)
 
     def decide(row: Row, own: Trial) -> Row | None:
-        """The row beside the state that goes on; None where it takes more rows to tell."""
+        """Return the row beside the state that goes on; None where it takes more rows to tell."""
         n = len(own.squares) - 1
         if n < k + 10:
             return None

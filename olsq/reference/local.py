@@ -14,7 +14,7 @@ def log_weights(
     keys, queries, *, scale=None, window=None, log_forget=None, log_weight=None, segment_ids=None,
     causal=True,
 ):  # fmt: skip
-    """Exponents (T, N) of every query's weights on every key; -inf where a query sees no key."""
+    """Compute the exponents (T, N) of every query's weights on every key; -inf where a query sees no key."""
     keys, queries = np.asarray(keys, np.float64), np.asarray(queries, np.float64)
     count, length = len(keys), len(queries)
     scale = keys.shape[-1] ** -0.5 if scale is None else scale
@@ -37,7 +37,7 @@ def log_weights(
 
 
 def solve(keys, values, queries, *, ridge: ArrayLike, **weights):
-    """Outputs (T, m) and slopes (T, m, d) of the local regressions.
+    """Compute outputs (T, m) and slopes (T, m, d) of the local regressions.
 
     For every query t, with p_t the softmax of its exponents::
 

@@ -49,7 +49,7 @@ def solve(
 def kalman(
     X: NDArray, y: NDArray, drift: NDArray, ridge: NDArray, elapsed: NDArray | None = None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The Kalman filter of coefficients that walk: means and variances (n, d) after each row.
+    """Run the Kalman filter of coefficients that walk: means and variances (n, d) after each row.
 
     Before row t they walk by ``elapsed[t] drift`` (a number 1 where it is not given); ``drift``
     (d, d) and the prior's precision ``ridge`` (d,) > 0 are in units of the noise's variance.

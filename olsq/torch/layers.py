@@ -22,7 +22,7 @@ NOT_GIVEN: Any = object()
 
 
 class LayerState(NamedTuple):
-    """What a layer remembers between calls.
+    """State that a layer keeps between calls.
 
     Attributes
     ----------

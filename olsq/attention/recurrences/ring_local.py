@@ -41,7 +41,7 @@ def ring_local(
     ridge: Array | None = None,
     direction: Array | None = None,
 ) -> Array:
-    """Outputs (N, T, V) of local regressions, causally, for keys (N, T, K) and values (N, T, V).
+    """Solve local regressions causally: outputs (N, T, V) of keys (N, T, K), values (N, T, V).
 
     With ``ridge`` (N, T) the exact ones, else those along ``direction`` (N, T, K).  ``reset`` (N,
     T) marks tokens that read nothing before them.  A row that reads a non-finite token, or is one,
@@ -64,7 +64,7 @@ def ring_local(
     row = {"mean": mean, "log_total": found[..., -1]}
 
     def sum_centred(x: Array) -> Array:
-        """``sum p (k - kbar) . x [k, v, 1]`` for the rows of all pieces."""
+        """Compute ``sum p (k - kbar) . x [k, v, 1]`` for the rows of all pieces."""
         total = jnp.zeros_like(found[..., :-1])
         for meeting in piece_pairs(pieces, room):
             again = jax.checkpoint(functools.partial(meeting, _centred, scale))
@@ -102,13 +102,13 @@ def ring_local(
 
 
 def _readable(k: Array, v: Array) -> Array:
-    """What weights are applied to: keys, values, ones and |k|^2, (N, S, K + V + 2)."""
+    """Concatenate what weights are applied to: keys, values, ones and |k|^2, (N, S, K + V + 2)."""
     square = jax.lax.stop_gradient(dot(k, k))
     return jnp.concatenate([k, v, jnp.ones_like(square), square], -1)
 
 
 def _centred(scores: Array, read: Array, row: Streams) -> Array:
-    """Sums over keys with the weights ``p_ti (k_i - kbar_t) . x_t``."""
+    """Compute sums over keys with the weights ``p_ti (k_i - kbar_t) . x_t``."""
     share = jnp.exp(scores - row["log_total"][..., None])
     x, mean = row["x"], row["mean"]
     along = jnp.einsum("ntd,nsd->nts", x, read[..., : x.shape[-1]]) - dot(mean, x)

@@ -23,7 +23,7 @@ _RIGHT, _PLAIN, _FORWARD, _COLUMNWISE = map(ctypes.create_string_buffer, (b"R", 
 
 @cache
 def _routine(name: str, arguments: int) -> Any:
-    """LAPACK's routine of this name; it runs without the GIL."""
+    """Return LAPACK's routine of this name; it runs without the GIL."""
     address = get_cython_function_address("scipy.linalg.cython_lapack", name)
     return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * arguments)(address)
 

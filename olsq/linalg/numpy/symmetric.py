@@ -38,7 +38,7 @@ def mirror_upper(H):
 def add_gram(
     H: NDArray[np.float64], X: NDArray[np.float64], alpha: float, beta: float
 ) -> None:  # fmt: skip
-    """``H = beta H + alpha X^T X`` in place, for H (d, d) symmetric and X (n, d).
+    """Compute ``H = beta H + alpha X^T X`` in place, for H (d, d) symmetric and X (n, d).
 
     Both must be C-contiguous.  H stays bitwise symmetric: one triangle is computed and mirrored.
     """

@@ -102,7 +102,7 @@ def read_along(
 
 
 def solve_after(streams: Streams, *, window: int | None, offset: int = 0) -> Array:
-    """Outputs (B, T, m) of queries that begin at a later key: those before are in a cache.
+    """Compute outputs (B, T, m) of queries that begin at a later key: those before are in a cache.
 
     Causal.  The first query is at key ``streams.offset`` where that is given, else at ``offset``;
     ``log_weight`` -inf leaves out places of a cache that hold no key.  Without an offset and with
@@ -123,7 +123,7 @@ def solve_after(streams: Streams, *, window: int | None, offset: int = 0) -> Arr
 def make_rule(
     d: int, tol: float | None = None, max_steps: int | None = None, name: str | None = None
 ) -> Rule:
-    """When to stop solving for d features, and what to precondition with."""
+    """Choose when to stop solving for d features, and the preconditioner."""
     name = "own" if name is None and d <= FORMED else name
     tol = None if tol is None else float(tol)
     return Rule(tol, most_steps(max_steps, d), name, trial_steps(d))

@@ -359,7 +359,7 @@ class StreamingRegressor(StateHolder):
     # -- complex rows -----------------------------------------------------------------------------
 
     def _sees_complex(self, *data: Any) -> bool:
-        """Whether the first rows, or the prior, make this a model of complex coefficients."""
+        """Test whether the first rows, or the prior, make this a model of complex coefficients."""
         if not self.TAKES_COMPLEX:
             return False
         return complex_rows.prior_is_complex(getattr(self, "prior", None)) or any(
@@ -378,13 +378,13 @@ class StreamingRegressor(StateHolder):
     def _usable_complex(
         self, X: ComplexArray, y: ComplexArray, weights: NDArray | None
     ) -> NDArray[np.bool_] | None:
-        """:meth:`_usable` of complex rows, which are missing where one of their parts is."""
+        """Run :meth:`_usable` on complex rows, which are missing where one of their parts is."""
         parts = np.concatenate([X.real, X.imag], axis=1)
         real, imag = (self._usable(parts, part, weights) for part in (y.real, y.imag))
         return real if imag is None else imag if real is None else real & imag
 
     def _embedded(self, call: Call) -> Call:
-        """The pairs of real rows of a complex call."""
+        """Replace the rows of a complex call by their pairs of real rows."""
         X = complex_rows.with_ones(call.X, bool(self.fit_intercept))
         usable = None if call.usable is None else np.repeat(call.usable, 2, axis=0)
         return call._replace(

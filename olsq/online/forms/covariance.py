@@ -114,7 +114,7 @@ class CovarianceForm(Form):
     def _update_by_eights(
         self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace
     ) -> int:
-        """:meth:`update`, eight rows at a time and the last ones one at a time."""
+        """Run :meth:`update`, eight rows at a time and the last ones one at a time."""
         state = self.P, self.theta, self.columns, self.tally, self.loss, self.spread
         bounds, V, used = self.limits.covariance, np.empty((0, 0)), np.zeros(1)
         t = start
@@ -228,7 +228,7 @@ def square_root_of(P: NDArray, theta: NDArray) -> tuple[NDArray, NDArray]:
 
 
 def _inverse_root_of(P: NDArray, scale: NDArray) -> NDArray | None:
-    """R (d, d) upper triangular with ``R^T R = P^-1``; None where rounding in P is in the way.
+    """Compute R (d, d), upper triangular, with ``R^T R = P^-1``; None where rounding in P is in the way.
 
     With rows and columns in reverse, ``P = B B^T`` has B upper triangular, and R is its inverse.
     """

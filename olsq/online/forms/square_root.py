@@ -114,7 +114,7 @@ class SquareRootForm(Form):
     def _update_by_rows(
         self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace
     ) -> int:
-        """:meth:`update`, one row at a time."""
+        """Run :meth:`update`, one row at a time."""
         t, theta = start, None
         while t < stop:
             before = t

@@ -51,7 +51,7 @@ SAFETY = 1e6
 
 @kernel()
 def end_of_block(gates, weights, start, stop, most, smallest_gate, weight_range):
-    """First row after ``start`` that cannot share a block with the rows from start on.
+    """Find the first row after ``start`` that cannot share a block with the rows from start on.
 
     Weights must be positive, the product of gates above ``smallest_gate``, and weights times the
     gates after them within ``weight_range`` of one another.
@@ -76,7 +76,7 @@ def end_of_block(gates, weights, start, stop, most, smallest_gate, weight_range)
 
 @kernel()
 def bring_counters_forward(columns, tally, X, gates, weights, start, stop):
-    """What the rows start..stop change in ``columns`` (2, d) and ``tally`` (4,)."""
+    """Update ``columns`` (2, d) and ``tally`` (4,) by the rows start..stop."""
     n, d = X.shape
     check_gates(gates, n)
     if weights.shape != (n,) or columns.shape != (2, d) or tally.shape != (4,):
@@ -93,7 +93,7 @@ def is_regular(
     R: NDArray, columns: NDArray, tally: NDArray, added: NDArray, decay: float, n: int,
     limits: tuple[float, float, float],
 ) -> bool:  # fmt: skip
-    """Whether no row of a block could be rounding error or need a coefficient held.
+    """Test that no row of a block could be rounding error or need a coefficient held.
 
     A pivot relative to its column's length, r_j, falls to ``sqrt(decay) r_j`` at worst, with the
     squares ``added`` (d,) by the block in the length.  What is left of x_j when other directions
@@ -111,7 +111,7 @@ def is_regular(
 
 
 def gates_after(gates: NDArray) -> tuple[NDArray, float]:
-    """The product of the gates after each row (n,), and that of all gates."""
+    """Multiply the gates after each row (n,), and all gates."""
     after = np.ones_like(gates)
     if (gates == 1).all():
         return after, 1.0
@@ -152,7 +152,7 @@ def absorb_block(
 
 
 def a_priori_residuals(last: NDArray, rest: NDArray) -> NDArray:
-    """``L_ii nu_i`` (n, m) of ``last`` = Q22^T (n, n) and ``rest`` = rho (n, m)."""
+    """Compute ``L_ii nu_i`` (n, m) from ``last`` = Q22^T (n, n) and ``rest`` = rho (n, m)."""
     n = last.shape[0]
     turned = np.empty((n, n + rest.shape[1]), order="F")
     turned[:, :n], turned[:, n:] = last[:, ::-1], rest  # QL is QR of the columns in reverse

@@ -38,7 +38,7 @@ class BankRows(NamedTuple):
     usable: NDArray[np.bool_]
 
     def as_pairs(self, intercept: bool) -> BankRows:
-        """The pairs of real rows of complex ones, each filter's in its order."""
+        """Embed complex rows as pairs of real ones, each filter's in its order."""
         X = complex_rows.with_ones(self.X, intercept)
         return BankRows(
             self.members, 2 * self.begins, 2 * self.ends,

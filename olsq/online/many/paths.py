@@ -57,7 +57,7 @@ def carry(path: BankPath, rows: BankRows) -> None:
 
 
 def judge_pairs(rows: BankRows, before: NDArray, path: BankPath, residual: NDArray) -> None:
-    """As ``calls.learning.judge_pairs``, of the rows of each filter; ``path`` has been carried.
+    """Do as ``calls.learning.judge_pairs`` with the rows of each filter; ``path`` has been carried.
 
     ``before`` (b, m, k) are the members' coefficients before these rows.
     """

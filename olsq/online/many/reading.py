@@ -75,7 +75,7 @@ class BankReading(Locked, Saved):
         return "_state" in self.__dict__ or self.n_features is not None or self.prior is not None
 
     def _is_complex(self, **data: Any) -> bool:
-        """Whether this is a bank of complex filters, or ``data`` or the prior make it one.
+        """Test whether this is a bank of complex filters, or ``data`` or the prior make it one.
 
         Raises ValueError for complex data where real rows have been learnt.
         """
@@ -87,7 +87,7 @@ class BankReading(Locked, Saved):
         return bool(given) or complex_rows.prior_is_complex(self.prior)
 
     def _state_or_raise(self, is_complex: bool | None = None) -> BankState:
-        """The state; of complex filters if that is asked for and nothing has been learnt."""
+        """Return the state; of complex filters if that is asked for and nothing has been learnt."""
         begun = "_state" in self.__dict__
         if is_complex is None:
             is_complex = self._kind.is_complex if begun else self._is_complex()
@@ -114,7 +114,7 @@ class BankReading(Locked, Saved):
     # -- attributes -------------------------------------------------------------------------------
 
     def _theta(self) -> NDArray:
-        """Coefficients (n, m, k) in the dtype that comes out."""
+        """Return coefficients (n, m, k) in the dtype that comes out."""
         with self._locked():
             state = self._state_or_raise()
             theta = state.theta(np.arange(len(state)), self._kind)
@@ -258,7 +258,7 @@ class BankReading(Locked, Saved):
         return found[0] if asked.single else found
 
     def _predict_complex(self, asked: Asked) -> NDArray:
-        """:meth:`predict` by complex coefficients."""
+        """Run :meth:`predict` with complex coefficients."""
         theta = complex_rows.combine_coefficients(asked.state.theta(asked.filters, self._kind))
         rows = complex_rows.with_ones(asked.rows, bool(self._first))
         rows = rows.reshape((1 if rows.shape[0] == 1 else len(theta), -1, rows.shape[1]))

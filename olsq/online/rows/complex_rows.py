@@ -76,12 +76,12 @@ def complex_array(values: Any, name: str) -> ComplexArray:
 
 
 def embed_first(X: ComplexArray) -> NDArray:
-    """The first rows (n, 2k) of the pairs of X (n, k): ``[Re x, -Im x]``."""
+    """Compute the first rows (n, 2k) of the pairs of X (n, k): ``[Re x, -Im x]``."""
     return np.concatenate([X.real, -X.imag], axis=-1)
 
 
 def embed_rows(X: ComplexArray) -> NDArray:
-    """The pairs (2n, 2k) of the rows of X (n, k)."""
+    """Compute the pairs (2n, 2k) of the rows of X (n, k)."""
     n, k = X.shape
     rows = np.empty((n, 2, 2 * k), X.real.dtype)
     rows[:, 0, :k], rows[:, 0, k:] = X.real, -X.imag
@@ -90,24 +90,24 @@ def embed_rows(X: ComplexArray) -> NDArray:
 
 
 def embed_targets(Y: ComplexArray) -> NDArray:
-    """The targets (2n, m) of the pairs: real part, imaginary part, of Y (n, m)."""
+    """Compute the targets (2n, m) of the pairs: real part, imaginary part, of Y (n, m)."""
     return np.stack([Y.real, Y.imag], axis=1).reshape(2 * len(Y), *Y.shape[1:])
 
 
 def embed_gates(gates: NDArray) -> NDArray[np.float64]:
-    """Forgetting factors (2n,) of the pairs: once per pair, before its first row."""
+    """Compute the forgetting factors (2n,) of the pairs: once per pair, before its first row."""
     return np.column_stack([gates, np.ones(len(gates))]).reshape(-1)
 
 
 def with_ones(X: ComplexArray, intercept: bool) -> ComplexArray:
-    """The rows with the intercept's regressor, a first column of ones, if there is one."""
+    """Prepend the intercept's regressor, a column of ones, if there is one."""
     if not intercept:
         return X
     return np.concatenate([np.ones((*X.shape[:-1], 1), X.dtype), X], axis=-1)
 
 
 def embed_prior(prior: Any) -> tuple[NDArray, NDArray]:
-    """The real prior of ``[Re theta, Im theta]``: mean (2k,) or (m, 2k), and covariance.
+    """Compute the real prior of ``[Re theta, Im theta]``: mean (2k,) or (m, 2k), and covariance.
 
     The covariance C (k, k) is Hermitian, ``E[(theta - mean)(theta - mean)^H]`` in units of
     ``E |noise|^2``, and the prior circular: ``[[Re C, -Im C], [Im C, Re C]]`` in units of the
@@ -143,13 +143,13 @@ def prior_is_complex(prior: Any) -> bool:
 
 
 def packed_prior(prior: Any) -> list[dict[str, Any]]:
-    """A complex prior as something JSON can hold."""
+    """Convert a complex prior to what JSON can hold."""
     parts: list[Any] = [np.asarray(_unpacked(part)) for part in prior]
     return [{"real": part.real.tolist(), "imag": part.imag.tolist()} for part in parts]
 
 
 def _unpacked(part: Any) -> Any:
-    """The mean or covariance of a prior, also of one that a state file held."""
+    """Read the mean or covariance of a prior, also of one that a state file held."""
     if isinstance(part, dict) and part.keys() == {"real", "imag"}:
         return joined(np.asarray(part["real"]), np.asarray(part["imag"]))
     return part
@@ -159,7 +159,7 @@ def _unpacked(part: Any) -> Any:
 
 
 def joined(real: NDArray, imag: NDArray) -> ComplexArray:
-    """``real + i imag``, exact where a part is infinite or NaN: ``1j * inf`` is NaN."""
+    """Form ``real + i imag``, exact where a part is infinite or NaN: ``1j * inf`` is NaN."""
     single = real.dtype == np.float32
     out: Any = np.empty(real.shape, np.complex64 if single else np.complex128)
     out.real, out.imag = real, imag
@@ -167,24 +167,24 @@ def joined(real: NDArray, imag: NDArray) -> ComplexArray:
 
 
 def combine_rows(values: NDArray) -> ComplexArray:
-    """Complex numbers (n, ...) of the pairs' real ones (2n, ...)."""
+    """Combine the pairs' real numbers (2n, ...) into complex ones (n, ...)."""
     return joined(values[0::2], values[1::2])
 
 
 def combine_coefficients(theta: NDArray) -> ComplexArray:
-    """Complex coefficients (..., k) of the real ones (..., 2k)."""
+    """Combine real coefficients (..., 2k) into complex ones (..., k)."""
     k = theta.shape[-1] // 2
     return joined(theta[..., :k], theta[..., k:])
 
 
 def combine_errors(stderr: NDArray) -> NDArray:
-    """Standard errors ``sqrt(E |error|^2)`` (..., k) of those of both parts (..., 2k)."""
+    """Compute standard errors ``sqrt(E |error|^2)`` (..., k) of those of both parts (..., 2k)."""
     k = stderr.shape[-1] // 2
     return np.hypot(stderr[..., :k], stderr[..., k:])
 
 
 def combine_covariance(P: NDArray) -> ComplexArray:
-    """Hermitian covariances (..., k, k), ``E[e e^H]``, of the real ones (..., 2k, 2k)."""
+    """Compute Hermitian covariances (..., k, k), ``E[e e^H]``, of the real ones (..., 2k, 2k)."""
     k = P.shape[-1] // 2
     a, b, c = P[..., :k, :k], P[..., k:, :k], P[..., :k, k:]
     with np.errstate(invalid="ignore"):
@@ -211,7 +211,7 @@ def refuse_complex_data(what: str, instead: str, **data: Any) -> None:
 
 
 def real_model(kind: str, name: str) -> ValueError:
-    """The error for complex rows that come to a model of real ones."""
+    """Make the error for complex rows that come to a model of real ones."""
     return ValueError(
         f"{name} must be real. Complex data not supported: this {kind} has learnt real rows, and "
         f"its state cannot change over. Call fit to start anew with complex rows, or pass a real "

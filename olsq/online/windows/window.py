@@ -65,7 +65,7 @@ class RollingWindow:
         precision: tuple[str, str] = DOUBLE, stored: DTypeLike = np.float64,
         positions: bool = False, paired: bool = False,
     ) -> RollingWindow:  # fmt: skip
-        """A window before any row; ``window`` counts pairs if rows are ``paired``."""
+        """Make a window before any row; ``window`` counts pairs if rows are ``paired``."""
         d, duration, ring_t = ridge.shape[0], None, None
         if isinstance(window, Duration):
             duration, window = window, SMALLEST_RING
@@ -162,7 +162,7 @@ class RollingWindow:
                     trace.write(t - 1, self.form)
 
     def _pairs_leaving(self, enters: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """How many rows leave with each that comes, of a window that counts pairs."""
+        """Count the rows that leave with each that comes, in a window that counts pairs."""
         if self.place[kernels.POSITIONS]:
             enters = np.ones(enters.size, np.bool_)
         came = int(self.place[kernels.FILLED]) + np.cumsum(enters)[1::2]
