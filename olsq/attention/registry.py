@@ -62,9 +62,7 @@ class Rule:
 
     @property
     def corner(self) -> tuple[str, str]:
-        """Corner of the map that it fits: ("global" or "local", "constant" or "linear"); layers of networks count as
-        linear.
-        """
+        """Corner of the map: "global" or "local", "constant" or "linear" (networks too)."""
         local = self.place[0] in (KERNEL, LOCAL)
         keyless = self.state(1, 1) == self.state(2, 1)  # a state without keys: an average
         constant = self.place[0] == KERNEL or keyless

@@ -234,7 +234,7 @@ def reset_on_break(
     factor: float, ratio: float, rows: float, keep: float, outlier: float, noise: float | None,
     k: int, breaks: list[int],
 ) -> Rule:  # fmt: skip
-    """Reset on a break; ``breaks`` receives the number, among the rows seen, of each break that lasts."""
+    """Reset on a break; ``breaks`` receives the number of each that lasts, among rows seen."""
     estimate = Noise(noise, 1000, k)
     statistic, at = [0.0], [-1]
     trial: list[Trial | None] = [None]

@@ -14,7 +14,7 @@ def log_weights(
     keys, queries, *, scale=None, window=None, log_forget=None, log_weight=None, segment_ids=None,
     causal=True,
 ):  # fmt: skip
-    """Compute the exponents (T, N) of every query's weights on every key; -inf where a query sees no key."""
+    """Compute exponents (T, N) of queries' weights on keys; -inf where a query sees no key."""
     keys, queries = np.asarray(keys, np.float64), np.asarray(queries, np.float64)
     count, length = len(keys), len(queries)
     scale = keys.shape[-1] ** -0.5 if scale is None else scale

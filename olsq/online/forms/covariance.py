@@ -228,7 +228,7 @@ def square_root_of(P: NDArray, theta: NDArray) -> tuple[NDArray, NDArray]:
 
 
 def _inverse_root_of(P: NDArray, scale: NDArray) -> NDArray | None:
-    """Compute R (d, d), upper triangular, with ``R^T R = P^-1``; None where rounding in P is in the way.
+    """Compute upper triangular R with ``R^T R = P^-1``; None where rounding in P is in the way.
 
     With rows and columns in reverse, ``P = B B^T`` has B upper triangular, and R is its inverse.
     """

@@ -76,7 +76,7 @@ class FittedAttributes(Locked):
             return self._engine.for_each(read)
 
     def _real_theta(self) -> NDArray:
-        """Return the coefficients (m, k) of the engine's rows, those of both parts of complex ones."""
+        """Return the coefficients (m, k) of the engine's rows, of both parts if complex."""
         return self._by_target(lambda form: form.coefficients())
 
     def _theta(self) -> NDArray:
