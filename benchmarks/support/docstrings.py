@@ -21,19 +21,19 @@ OPENINGS = {"What", "Whether", "Of", "How", "Which", "That", "Those"}
 # Verbs that open the docstrings of functions; add others as they come into use.
 VERBS = """
 Absorb Accumulate Add Adopt Advance Align Allocate Answer Append Apply Approximate Ask Attend
-Average Bound Bring Broadcast Build Call Carry Cast Check Choose Clean Clip Close Collect Compare
-Compile Complete Compose Compute Concatenate Construct Continue Convert Convolve Copy Correct
-Count Cut Declare Decode Decorate Delay Delete Derive Descend Describe Detect Determine Diagnose
-Differentiate Divide Do Double Downdate Draw Drop Eliminate Embed Enable Encode End Estimate
-Evaluate Factor Factorise Feed Fill Find Fit Flip Flush Fold Follow Force Forget Form Format Gate
-Gather Give Group Hide Hold Insert Interpolate Invert Iterate Join Keep Label Lay Learn Leave Let
-List Load Lock Make Map Mark Mask Merge Minimise Mix Move Multiply Name Normalise Note Number Open
-Optimise Pack Pad Parse Pass Place Plot Predict Prepare Prepend Print Put Raise Read Rebuild
-Record Reduce Reflect Refresh Register Regress Remove Rename Replace Report Rescale Reshape
-Restart Restore Resume Return Rewrite Rotate Run Sample Save Scale Scan Score Search Select Set
-Shift Show Slice Solve Split Stack Start Stop Store Subtract Sum Summarise Swap Tabulate Take Tell
-Test Tokenise Trace Train Transpose Triangularise Try Turn Undo Unpack Update Validate Wait Warn
-Watch Write Yield
+Average Bind Bound Bring Broadcast Build Call Carry Cast Check Choose Clean Clip Close Collect
+Combine Compare Compile Complete Compose Compute Concatenate Construct Continue Convert Convolve
+Copy Correct Count Cut Declare Decode Decorate Delay Delete Derive Descend Describe Detect
+Determine Diagnose Differentiate Divide Do Double Downdate Draw Drop Eliminate Embed Enable Encode
+End Estimate Evaluate Factor Factorise Feed Fill Find Fit Flip Flush Fold Follow Force Forget Form
+Format Gate Gather Give Group Hide Hold Inline Insert Interpolate Invert Iterate Join Keep Label
+Lay Learn Leave Let List Load Lock Make Map Mark Mask Merge Minimise Mix Move Multiply Name
+Normalise Note Number Open Optimise Pack Pad Parse Pass Place Plot Predict Prepare Prepend Print
+Put Raise Read Rebuild Record Reduce Reflect Refresh Register Regress Remove Rename Replace Report
+Rescale Reset Reshape Restart Restore Resume Return Rewrite Rotate Run Sample Save Scale Scan Score
+Search Select Set Shift Show Slice Solve Split Stack Start Stop Store Subtract Sum Summarise Swap
+Tabulate Take Tell Test Tokenise Trace Train Transpose Triangularise Try Turn Undo Unpack Update
+Validate Wait Warn Watch Widen Write Yield
 """
 MARKS = ("# fmt:", "# noqa", "# pyright:", "# type:", "# pragma:")
 
