@@ -115,7 +115,7 @@ def joined(
 
 
 def combine_path(path: CoefficientPath, first: int) -> CoefficientPath:
-    """Combine the real path of 2n rows into the complex one of n; ``first`` tells of an intercept."""
+    """Combine the real path of 2n rows into the complex one of n rows."""
     coef = complex_rows.combine_coefficients(path.coef[1::2])
     stderr = complex_rows.combine_errors(path.stderr[1::2])
     intercept = complex_rows.joined(path.intercept[1::2], 0.0 * path.intercept[1::2])
