@@ -411,7 +411,7 @@ STRATEGIES = [F.Directional(0.9), F.RandomWalk(0.1), F.Variable(20.0), F.PerCoef
 @pytest.mark.parametrize("forget", STRATEGIES, ids=lambda f: type(f).__name__)
 def test_strategies_are_refused(forget):
     X, y = data()
-    with pytest.raises(TypeError, match=r"^forget=.* is a strategy for real rows, and X or y"):
+    with pytest.raises(ValueError, match=r"^forget=.* is a strategy for real rows, and X or y"):
         RLS(forget=forget).fit(X, y)
 
 

@@ -120,7 +120,7 @@ def test_old_folders_are_few(tmp_path):
         os.utime(folder, (1e9 - age, 1e9 - age))
     (tmp_path / "tiny-other").mkdir()
     present = tmp_path / "tiny-kernels-9"
-    _cache._tidy(tmp_path, "tiny", present)
+    _cache._remove_old_folders(tmp_path, "tiny", present)
     left = {p.name for p in tmp_path.iterdir()}
     assert left == {"tiny-other", "tiny-kernels-9", *(f"tiny-kernels-{i}" for i in range(3))}
 

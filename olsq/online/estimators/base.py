@@ -367,12 +367,13 @@ class StreamingRegressor(StateHolder):
         )
 
     def _refuse_for_complex(self) -> None:
-        """Raise TypeError for parameters that complex rows cannot be learnt with."""
+        """Raise ValueError for parameters that complex rows cannot be learnt with."""
         forget = getattr(self, "forget", None)
         if isinstance(forget, Forgetting) and not forget.weights_rows:
-            raise TypeError(
+            raise ValueError(
                 f"forget={type(forget).__name__}(...) is a strategy for real rows, and X or y is "
-                "complex: give forget a factor or one factor for each row, or use half_life"
+                "complex. Complex data not supported with it: give forget a factor or one for each "
+                "row, or use half_life"
             )
 
     def _usable_complex(

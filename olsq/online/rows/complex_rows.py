@@ -39,6 +39,8 @@ def holds_complex(values: Any) -> bool:
         return False
     if isinstance(values, _SCALARS):
         return True
+    if hasattr(values, "collect"):  # a lazy frame is refused as what it is
+        return False
     dtypes = getattr(values, "dtypes", getattr(values, "dtype", None))
     if isinstance(dtypes, np.dtype) and dtypes.kind != "O":
         return dtypes.kind == "c"

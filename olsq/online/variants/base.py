@@ -140,7 +140,7 @@ class Variant(StreamingRegressor):
         if began:
             self._check_parameters()
             engines = [group.engine for group in self._engine.groups]
-            before = self._by_target([Variant._solution(self, engine) for engine in engines])
+            before = self._join_targets([Variant._solution(self, engine) for engine in engines])
             recorder.size = before.shape[1]
         self._recorder = recorder
         for engine in engines:
@@ -223,15 +223,15 @@ class Variant(StreamingRegressor):
             )
         return FittedAttributes.residual_.fget(self)  # type: ignore[misc]
 
-    def _theta(self) -> NDArray[np.float64]:
+    def _real_theta(self) -> NDArray[np.float64]:
         self._engine_or_raise()
         with self._locked():
             self._check_parameters()
             groups = self._engine.groups
             parts = [self._solution(group.engine) for group in groups]
-            return self._by_target(parts)
+            return self._join_targets(parts)
 
-    def _by_target(self, parts: list[NDArray]) -> NDArray:
+    def _join_targets(self, parts: list[NDArray]) -> NDArray:
         """Join what was read of each group of targets, in the order of the targets."""
         if len(parts) == 1:
             return parts[0]
