@@ -134,7 +134,7 @@ def score_rows(results: dict[str, Any], names: list[str]) -> list[list[str]]:
             mark = "**" if row and row.mean == min(r.mean for r in found[name].values()) else ""
             cells.append(f"{mark}{row.mean:.4f}{mark}" if row else "")
         costs = [row.cost for n in names if (row := found[n].get(mixer)) and row.cost is not None]
-        ends = dict.fromkeys(f"{cost:.1f}" for cost in (min(costs), max(costs)))
+        ends = dict.fromkeys(f"{cost:.1f}" for cost in sorted(costs)[:: max(1, len(costs) - 1)])
         rows.append([f"`{mixer}`", *cells, " to ".join(ends)])
     floors = [floor_of(results, name) for name in names]
     rows.append(["best possible", *("" if f is None else f"{f:.4f}" for f in floors), ""])
