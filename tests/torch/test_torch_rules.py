@@ -137,4 +137,4 @@ def test_dtypes_are_kept_with_gradients(dtype):
     assert q.grad.dtype == dtype
     exact = call(row, {n: x.detach().double() for n, x in arrays.items()})[0]
     eps = torch.finfo(dtype).eps
-    assert float((o.double() - exact).abs().max()) <= 4 * eps * float(exact.abs().max())
+    assert float((o.detach().double() - exact).abs().max()) <= 4 * eps * float(exact.abs().max())
