@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.online.files.frozen import MadeWith
+from olsq.online.forms.form import Form
 from olsq.online.forms.rows import Rows, Trace, clip_to
 from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.forms.statistics import statistics_of
@@ -21,6 +22,8 @@ from olsq.online.paths.collector import PathCollector, joined
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows.times import elapsed_times, half_life_gates, span_after
 
+PAIRS_SETTLE = 16  # rows a coefficient, after which the covariance form has usually been taken
+ORTHOGONAL = 0.5  # gates from which pairs stay orthogonal to rounding
 BLOCK_ENTRIES = 131072  # regressors prepared at a time: what fits a core's cache
 PATH_ENTRIES = 32768  # the same with coefficients and variances after every row beside them
 # Rows of large models meet a state that no cache holds, and pass over it once a block.
@@ -190,16 +193,22 @@ def _feed(
     # A pair's second row is judged by the coefficients before its first one, from a trace.
     pairs = origin.is_complex and (collector is not None or engine.form.reports_residuals)
     wants_trace = pairs or collector is not None
-    for block in _blocks(n, None if empty is not None else usable, k, wants_trace):
+    shown = None if empty is not None else usable
+    # Without a path the trace can end as soon as the form has settled: a short block first.
+    settling = -(-PAIRS_SETTLE * k // 8) * 8 if pairs and collector is None else 0
+    for block in _blocks(n, shown, k, wants_trace, settling):
         rows = prepare(call, block, empty, origin.intercept)
+        judged = pairs and (
+            collector is not None or not _keeps_pairs_orthogonal(engine.form, rows.gates)
+        )
         trace = Trace.none(m, k)
         if collector:
             trace = collector.trace(block, rows.X.shape[0])
-        elif pairs:
+        elif judged:
             trace = Trace.empty(rows.X.shape[0], m, k, variance=False)
         block_residual = np.empty(rows.Y.shape)
         times = None if call.times is None else call.times[block]
-        before = engine.form.coefficients()[None] if pairs else None
+        before = engine.form.coefficients()[None] if judged else None
         engine.update(rows, block_residual, trace, times)
         if before is not None:
             judge_pairs(rows, before, trace, block_residual)
@@ -210,6 +219,14 @@ def _feed(
         residual[~empty] = np.nan
         if collector:
             collector.recursive[~empty] = np.nan
+
+
+def _keeps_pairs_orthogonal(form: Form, gates: NDArray) -> bool:
+    """Test that a pair's first row leaves the residual of its second as it was, but for rounding.
+
+    So it is for ``u P v = 0``, where P is determined and nearly all of what was known is kept.
+    """
+    return form.name == "covariance" and bool((gates >= ORTHOGONAL).all())
 
 
 def judge_pairs(rows: Rows, before: NDArray, trace: Trace, residual: NDArray) -> None:
@@ -249,17 +266,17 @@ def prepare(call: Call, block: Block, usable: NDArray[np.bool_] | None, intercep
 
 
 def _blocks(
-    n: int, usable: NDArray[np.bool_] | None, k: int, want_path: bool
+    n: int, usable: NDArray[np.bool_] | None, k: int, want_path: bool, first: int = 0
 ) -> Iterator[Block]:  # fmt: skip
     """Split the usable rows of a call into blocks that fit the cache: slices, or indices under a
-    mask.
+    mask.  ``first`` is the length of the first one, where it is to be another.
     """
     # Whole blocks of eight rows, so that the covariance form shares out rows alike in all calls.
     size = max(64, (PATH_ENTRIES if want_path else BLOCK_ENTRIES) // k // 8 * 8)
     if k >= LARGE and not want_path:
         size = max(size, LARGE_ROWS)
-    for start in range(0, n, size):
-        stop = min(start + size, n)
+    starts = [0, *range(first or size, n, size)] if n else []
+    for start, stop in zip(starts, [*starts[1:], n], strict=True):
         if usable is None or usable[start:stop].all():
             yield slice(start, stop)
         elif usable[start:stop].any():
