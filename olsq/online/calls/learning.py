@@ -7,6 +7,7 @@ data.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -275,8 +276,7 @@ def _blocks(
     size = max(64, (PATH_ENTRIES if want_path else BLOCK_ENTRIES) // k // 8 * 8)
     if k >= LARGE and not want_path:
         size = max(size, LARGE_ROWS)
-    starts = [0, *range(first or size, n, size)] if n else []
-    for start, stop in zip(starts, [*starts[1:], n], strict=True):
+    for start, stop in pairwise([0, *range(first or size, n, size), n] if n else []):
         if usable is None or usable[start:stop].all():
             yield slice(start, stop)
         elif usable[start:stop].any():
