@@ -110,7 +110,10 @@ def rivals(X: np.ndarray, y: np.ndarray) -> dict[str, tuple[Callable[[], Any], i
 
 def torch_loop(X: np.ndarray, y: np.ndarray) -> Callable[[], Any]:
     """The recursion of padasip in PyTorch, in float64 on one thread."""
-    import torch
+    try:
+        import torch
+    except ImportError as error:
+        raise SystemExit("the PyTorch loop of this report needs the extra torch") from error
 
     torch.set_num_threads(1)
     rows, targets = torch.tensor(X), torch.tensor(y)

@@ -105,6 +105,7 @@ def draw(results: dict[str, dict], gflops: float, gigabytes: float) -> None:
     axes.loglog(sizes, memory, "k:", lw=1, label="memory, by rows")
     axes.set_xlabel("coefficients")
     axes.set_ylabel("microseconds per row")
+    axes.spines[["top", "right"]].set_visible(False)
     figure.subplots_adjust(0.13, 0.13, 0.68, 0.97)
     label_lines(axes)
     figure.savefig(DOCS / "img" / "many-coefficients.png", dpi=150)

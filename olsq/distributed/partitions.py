@@ -27,7 +27,7 @@ class Partitions(NamedTuple):
 
     @property
     def frames(self) -> bool:
-        """Whether X is a data frame."""
+        """True if X is a data frame."""
         return hasattr(self.meta[0], "columns")
 
 

@@ -127,7 +127,7 @@ class Mixer(eqx.Module):
 
     @property
     def grows(self) -> bool:
-        """Whether its state grows with the stream, so that it needs a capacity."""
+        """True if its state grows with the stream, so that it needs a capacity."""
         return False
 
     def reserve(self, state: MixerState, tokens: int, capacity: int | None) -> MixerState:

@@ -178,7 +178,7 @@ class Backbone(eqx.Module):
 
     @property
     def grows(self) -> bool:
-        """Whether a state grows with the stream, as that of softmax attention does."""
+        """True if a state grows with the stream, as that of softmax attention does."""
         return any(block.mixer.grows for block in self.blocks)
 
     def check_state(self, state: States | None, batch: int) -> Sequence[MixerState | None]:

@@ -40,7 +40,7 @@ class Regression:
 
     @property
     def returns_scalar(self) -> bool:
-        """Whether a group has one result instead of one per row."""
+        """True if a group has one result instead of one per row."""
         return self.whole and self.output in STRUCTS
 
     @property

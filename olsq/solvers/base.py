@@ -61,7 +61,7 @@ class Solver:
 
     @property
     def truncates(self) -> bool:
-        """Whether it stops before the exact solution, so that its steps have a derivative of their
+        """True if it stops before the exact solution, so that its steps have a derivative of their
         own.
 
         Otherwise ``adjoint="unrolled"`` equals the implicit derivative.

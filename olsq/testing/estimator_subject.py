@@ -76,7 +76,7 @@ class Subject(NamedTuple):
 
     @property
     def forgets(self) -> bool:
-        """Whether rows may bring forgetting factors of their own."""
+        """True if rows may bring forgetting factors of their own."""
         return self._accepts("forget") and (self.problem is None or self.problem.window is None)
 
     @property

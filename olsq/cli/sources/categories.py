@@ -43,7 +43,7 @@ class Categories:
 
     @property
     def settled(self) -> bool:
-        """Whether the levels of all columns are known."""
+        """True if the levels of all columns are known."""
         return len(self.levels) == len(self.names)
 
     def settle(self, name: str, cells: pl.Series) -> None:

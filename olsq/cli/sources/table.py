@@ -45,7 +45,7 @@ class TableBuilder:
 
     @property
     def settled(self) -> bool:
-        """Whether the regressors are known without looking at the data."""
+        """True if the regressors are known without looking at the data."""
         return self.categories.settled and (self.time is None or self.time.kind is not None)
 
     def settle(self, cells: Mapping[str, pl.Series], rows: int) -> None:

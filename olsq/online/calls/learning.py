@@ -87,7 +87,7 @@ class Call(NamedTuple):
 
     @property
     def nothing_usable(self) -> bool:
-        """Whether every row must be skipped."""
+        """True if every row must be skipped."""
         return self.usable is not None and not self.usable.any()
 
     @property

@@ -36,8 +36,7 @@ UNUSUAL = (-1, -1)  # a shape that no array has, so that no row takes the fast p
 
 
 class ShortWay(NamedTuple):
-    """Whether and how rows of an estimator may take the fast path, for its parameters and state
-    now.
+    """Conditions under which rows of an estimator take the fast path, with its state now.
     """
 
     engine: TargetGroups

@@ -61,13 +61,13 @@ class StateHolder(EstimatorConventions, FrameOutput, Inference, Saved):
 
     @property
     def _forgets_in_time(self) -> bool:
-        """Whether forgetting factors are computed from the times of rows."""
+        """True if forgetting factors are computed from the times of rows."""
         timed = self.TIMED == "half_life" and not self._drifts_in_time
         return timed and self._duration(self._timing is not None) is not None
 
     @property
     def _drifts_in_time(self) -> bool:
-        """Whether coefficients drift by the times of rows."""
+        """True if coefficients drift by the times of rows."""
         return False
 
     def _timed_option(self) -> tuple[str, str]:

@@ -11,13 +11,13 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import get_lapack_funcs
 
 from olsq.online.forms import covariance_blocks as blocks
 from olsq.online.forms import covariance_kernels as kernels
 from olsq.online.forms import covariance_products as products
 from olsq.online.forms import square_root_blocks
 from olsq.online.forms.form import Form
+from olsq.online.forms.lapack import dpotrf, dtrtri
 from olsq.online.forms.limits import DOUBLE, limits_for
 from olsq.online.forms.minimum_norm import triangular_inverse
 from olsq.online.forms.rows import Rows, Trace
@@ -28,7 +28,6 @@ from olsq.problem import Moments
 # lose a digit to single rows on regressors with a large mean.
 BLOCKED_FROM = 24
 
-dpotrf, dtrtri = get_lapack_funcs(("potrf", "trtri"), dtype=np.float64)
 BY_CHOLESKY_FROM = 64  # coefficients from which a change of form tries Cholesky
 
 
@@ -211,7 +210,8 @@ def square_root_of(P: NDArray, theta: NDArray) -> tuple[NDArray, NDArray]:
     """Compute R (..., d, d) and z (..., m, d) from P and theta, for many states at once.
 
     By the spectral decomposition of the scaled P, whose condition is bounded while the form is
-    trusted; rounding in P cannot make it fail.  Large models try Cholesky first, 20 times as fast.
+    trusted; rounding in P cannot make it fail.  Large models try Cholesky first, which is as
+    accurate and 5 to 8 times as fast (d 64 to 1024, one thread; 2026-11-25, AMD EPYC).
     """
     scale = np.sqrt(np.diagonal(P, axis1=-2, axis2=-1))
     if P.ndim == 2 and P.shape[0] >= BY_CHOLESKY_FROM:

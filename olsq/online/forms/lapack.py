@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.lapack import dpotrf, dtrtri  # pyright: ignore[reportAttributeAccessIssue]
+from scipy.linalg import get_lapack_funcs
 
 from olsq.online.forms.moment_kernels import factorise
 from olsq.online.forms.triangular_kernels import inverse_diagonal
+
+dpotrf, dtrtri = get_lapack_funcs(("potrf", "trtri"), dtype=np.float64)
 
 # Compiled loops over rows keep up while the matrix is in the cache.  On one core at 128, 256, 512
 # and 1024 coefficients: a factor 83, 550, 8,500 and 78,000 us, LAPACK's 58, 310, 2,100 and 25,000;

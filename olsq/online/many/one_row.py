@@ -30,7 +30,7 @@ NUMBERS = (float, np.float64)
 
 
 class ShortWay(NamedTuple):
-    """Whether and how rows of a bank may take the fast path, for its parameters and state now."""
+    """Conditions under which rows of a bank take the fast path, with its state now."""
 
     state: BankState
     parameters: Callable[[Any], tuple[Any, ...]]

@@ -85,7 +85,7 @@ class CoefficientPath(PathArrays):
 
     @property
     def _has_statistics(self) -> bool:
-        """Whether sigma2 and standard errors were computed: else they are one number, spread."""
+        """True if sigma2 and standard errors were computed: else they are one number, spread."""
         return any(self.stderr.strides) or not self.stderr.size
 
     def to_frame(self, *, names: Sequence[str] | None = None, kind: str | None = None) -> Any:

@@ -80,7 +80,7 @@ class RollingWindow:
 
     @property
     def _ring_is_window(self) -> bool:
-        """Whether a row leaves when the ring is full, and not before."""
+        """True if a row leaves when the ring is full, and not before."""
         return self.duration is None and not self.paired
 
     @property
@@ -90,7 +90,7 @@ class RollingWindow:
 
     @property
     def positions(self) -> bool:
-        """Whether a row that cannot be learnt moves the window on."""
+        """True if a row that cannot be learnt moves the window on."""
         return self.duration is not None or bool(self.place[kernels.POSITIONS])
 
     def copy(self) -> RollingWindow:
