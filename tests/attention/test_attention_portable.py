@@ -79,12 +79,13 @@ def test_chunks_are_those_of_the_platform_that_a_program_is_lowered_for(rule):
 
 @pytest.mark.parametrize("rule", [gla, pytest.param(mesa, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("platforms", [("cpu",), ("cpu", "cuda", "tpu")])
-def test_an_exported_program_runs_here_and_equals_jit(rule, platforms):
+def test_a_stored_export_runs_here_and_equals_jit(rule, platforms):
     rng = np.random.default_rng(0)
     x = jnp.asarray(rng.normal(size=(1, T, 2, 4)), jnp.float32)
     gates = jnp.asarray(rng.uniform(0.8, 1, (1, T, 2)), jnp.float32)
     made = export.export(jax.jit(rule), platforms=platforms)(x, gates)
-    assert (made.call(x, gates) == jax.jit(rule)(x, gates)).all()
+    stored = export.deserialize(made.serialize())
+    assert (stored.call(x, gates) == jax.jit(rule)(x, gates)).all()
 
 
 def mesa_of_many_chunks(x, gates):

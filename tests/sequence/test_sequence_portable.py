@@ -14,6 +14,7 @@ from olsq.sequence.jax.gates import states_before
 from olsq.sequence.jax.grid import Grid
 from olsq.sequence.jax.inputs import check
 from olsq.sequence.jax.platform import Target, target, tuned_for
+from olsq.sequence.jax.triangular import inverse_cholesky
 from tests.portable import check_portable, export_text
 
 T, D = 72, 4
@@ -51,6 +52,25 @@ def test_decoding_is_portable():
         return in_jax.query(state, x), in_jax.query(state.moments, x, ridge=1.0), state
 
     check_portable(decode, moments, moments, token, exact=True)
+
+
+def test_factors_loop_over_rows_on_a_cpu_only():
+    """An accelerator would start five kernels a row; there the rows are unrolled."""
+    matrices = jax.ShapeDtypeStruct((3, 24, 24), jnp.float32)
+    for platform in ("cpu", "cuda", "rocm", "tpu"):
+        text = export_text(lambda a: inverse_cholesky(a), matrices, platforms=[platform])
+        assert ("stablehlo.while" in text) == (platform == "cpu"), platform
+
+
+def test_factors_of_an_accelerators_program_are_the_same():
+    rng = np.random.default_rng(0)
+    half = rng.normal(size=(5, 24, 30))
+    a = jnp.asarray(half @ half.swapaxes(-1, -2))
+    with tuned_for(Target(cpu=False)):
+        theirs = jax.jit(lambda a: inverse_cholesky(a))(a)
+    ours = inverse_cholesky(a)
+    assert abs(theirs - ours).max() < 1e-6 * abs(ours).max()
+    assert abs(theirs @ a @ theirs.swapaxes(-1, -2) - jnp.eye(24)).max() < 1e-4
 
 
 def grid_of(t, target, b=32, d=128):
