@@ -10,7 +10,7 @@ from olsq.attention.arguments import check_inputs, check_state, check_weight
 from olsq.attention.lost import restore_layout
 from olsq.attention.recurrences.delta import delta_rule
 from olsq.attention.states import Memory, empty_memory
-from olsq.attention.steps import one_token
+from olsq.attention.steps import run_one_token
 from olsq.sequence.jax.gates import lost_tokens
 
 
@@ -143,9 +143,8 @@ def comba_step(
     >>> o[0, 0]
     Array([0.5], dtype=float32)
     """
-    given = one_token(
-        {"q": q, "k": k, "v": v},
+    return run_one_token(
+        comba, {"q": q, "k": k, "v": v},
         {"forget": forget, "log_forget": log_forget, "weight": weight, "feedback": feedback},
-    )
-    o, state = comba(**given, state=state)
-    return o[:, 0], state
+        state=state,
+    )  # fmt: skip

@@ -9,7 +9,7 @@ from olsq.attention.arguments import check_inputs, check_state
 from olsq.attention.lost import propagate_losses, restore_layout, unfolded_streams
 from olsq.attention.recurrences.delta import delta_rule
 from olsq.attention.states import Memory, empty_memory
-from olsq.attention.steps import one_token
+from olsq.attention.steps import run_one_token
 from olsq.sequence.jax.signs import remove_signs
 
 
@@ -132,11 +132,10 @@ def gated_delta_step(
     >>> o[0, 0]
     Array([0.75], dtype=float32)
     """
-    given = one_token(
-        {"q": q, "k": k, "v": v}, {"forget": forget, "log_forget": log_forget, "weight": weight}
-    )
-    o, state = gated_delta(**given, signed=signed, state=state)
-    return o[:, 0], state
+    return run_one_token(
+        gated_delta, {"q": q, "k": k, "v": v},
+        {"forget": forget, "log_forget": log_forget, "weight": weight}, signed=signed, state=state,
+    )  # fmt: skip
 
 
 def delta(
@@ -228,6 +227,4 @@ def delta_step(
     >>> o[0, 0]
     Array([0.5], dtype=float32)
     """
-    given = one_token({"q": q, "k": k, "v": v}, {"weight": weight})
-    o, state = delta(**given, state=state)
-    return o[:, 0], state
+    return run_one_token(delta, {"q": q, "k": k, "v": v}, {"weight": weight}, state=state)

@@ -25,7 +25,7 @@ from olsq.attention.arguments import (
 from olsq.attention.lost import drop_unwritten, restore_layout
 from olsq.attention.recurrences.delta import delta_rule
 from olsq.attention.states import Memory, empty_memory
-from olsq.attention.steps import one_token
+from olsq.attention.steps import run_one_token
 from olsq.sequence.jax.inputs import all_ones
 from olsq.sequence.jax.tiles import finite
 
@@ -147,11 +147,10 @@ def gated_delta_product_step(
     >>> o[0, 0]
     Array([0.75], dtype=float32)
     """
-    given = one_token(
-        {"q": q, "k": k, "v": v}, {"forget": forget, "log_forget": log_forget, "weight": weight}
-    )
-    o, state = gated_delta_product(**given, state=state)
-    return o[:, 0], state
+    return run_one_token(
+        gated_delta_product, {"q": q, "k": k, "v": v},
+        {"forget": forget, "log_forget": log_forget, "weight": weight}, state=state,
+    )  # fmt: skip
 
 
 def _check_steps(

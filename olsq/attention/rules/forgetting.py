@@ -20,7 +20,7 @@ from olsq.attention.caches import capacity_of, next_place, write_cache
 from olsq.attention.recurrences.ring import Past, log_decays, ring_attention, sum_after_in_pieces
 from olsq.attention.recurrences.window import map_blocks
 from olsq.attention.scores import attend, unfold
-from olsq.attention.steps import one_token
+from olsq.attention.steps import run_one_token
 from olsq.sequence.jax.control import compile_once
 from olsq.sequence.jax.pieces import pieces_of, running_sum
 from olsq.sequence.jax.tiles import finite
@@ -216,9 +216,10 @@ def forgetting_step(
     >>> round(float(o[0, 0, 0]), 5)
     3.0
     """
-    given = one_token({"q": q, "k": k, "v": v}, {"forget": forget, "log_forget": log_forget})
-    o, state = forgetting(**given, scale=scale, capacity=capacity, state=state)
-    return o[:, 0], state
+    return run_one_token(
+        forgetting, {"q": q, "k": k, "v": v}, {"forget": forget, "log_forget": log_forget},
+        scale=scale, capacity=capacity, state=state,
+    )  # fmt: skip
 
 
 def _check_logs(forget: Any, log_forget: Any, layout: Layout) -> tuple[Array, Array, Array]:

@@ -12,7 +12,7 @@ from olsq.attention.lost import propagate_losses, restore_layout, unfolded_strea
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.recurrences.vector import vector_gated
 from olsq.attention.states import Memory, empty_memory
-from olsq.attention.steps import one_token
+from olsq.attention.steps import run_one_token
 from olsq.sequence.jax.signs import remove_signs
 
 
@@ -134,11 +134,10 @@ def gla_step(
     >>> o[0, 0]
     Array([1.5], dtype=float32)
     """
-    given = one_token(
-        {"q": q, "k": k, "v": v}, {"forget": forget, "log_forget": log_forget, "weight": weight}
-    )
-    o, state = gla(**given, signed=signed, state=state)
-    return o[:, 0], state
+    return run_one_token(
+        gla, {"q": q, "k": k, "v": v},
+        {"forget": forget, "log_forget": log_forget, "weight": weight}, signed=signed, state=state,
+    )  # fmt: skip
 
 
 def gated_memory(

@@ -14,7 +14,7 @@ from olsq.attention.arguments import check_gates, check_inputs, check_state, che
 from olsq.attention.lost import drop_unwritten, restore_layout
 from olsq.attention.recurrences.slots import row_gated
 from olsq.attention.recurrences.vector import vector_gated
-from olsq.attention.steps import one_token
+from olsq.attention.steps import run_one_token
 
 
 class SlotMemory(NamedTuple):
@@ -184,11 +184,10 @@ def gsa_step(
     >>> o[0, 0]
     Array([0.875], dtype=float32)
     """
-    given = one_token(
-        {"q": q, "k": k, "v": v}, {"forget": forget, "log_forget": log_forget, "weight": weight}
-    )
-    o, state = gsa(**given, scale=scale, state=state)
-    return o[:, 0], state
+    return run_one_token(
+        gsa, {"q": q, "k": k, "v": v},
+        {"forget": forget, "log_forget": log_forget, "weight": weight}, scale=scale, state=state,
+    )  # fmt: skip
 
 
 def _written_share(log_forget: Any, gates: Array, layout: Any, slots: int, unknown: Array) -> Array:

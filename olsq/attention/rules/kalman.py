@@ -12,7 +12,7 @@ from olsq.arrays.checks import concrete, refuse
 from olsq.attention.arguments import check_inputs, check_positive, per_token
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.regression import check_regression_inputs, fold_and_clean, frobenius_norms
-from olsq.attention.steps import one_token
+from olsq.attention.steps import run_one_token
 from olsq.problem import Moments
 from olsq.sequence.jax import online_lstsq
 from olsq.sequence.jax.precision import in_full_precision
@@ -191,9 +191,8 @@ def kalman_step(
     >>> round(float(o[0, 0, 0]), 3)
     0.5
     """
-    given = one_token(
-        {"q": q, "k": k, "v": v},
-        {"forget": forget, "log_forget": log_forget, "weight": weight, "mix": mix},
-    )
-    o, state = kalman(**given, ratio=ratio, solver=solver, adjoint=adjoint, state=state)
-    return o[:, 0], state
+    return run_one_token(
+        kalman, {"q": q, "k": k, "v": v},
+        {"forget": forget, "log_forget": log_forget, "weight": weight, "mix": mix}, ratio=ratio,
+        solver=solver, adjoint=adjoint, state=state,
+    )  # fmt: skip

@@ -11,7 +11,7 @@ from olsq.attention.arguments import check_inputs, check_state, per_token
 from olsq.attention.lost import restore_layout
 from olsq.attention.recurrences.vector_delta import delta_rule_any_gates
 from olsq.attention.states import Memory, empty_memory
-from olsq.attention.steps import one_token
+from olsq.attention.steps import run_one_token
 
 
 def kda(
@@ -148,9 +148,7 @@ def kda_step(
     >>> o[0, 0]
     Array([0.625], dtype=float32)
     """
-    given = one_token(
-        {"q": q, "k": k, "v": v},
-        {"forget": forget, "log_forget": log_forget, "weight": weight, "erase": erase},
-    )
-    o, state = kda(**given, state=state)
-    return o[:, 0], state
+    return run_one_token(
+        kda, {"q": q, "k": k, "v": v},
+        {"forget": forget, "log_forget": log_forget, "weight": weight, "erase": erase}, state=state,
+    )  # fmt: skip

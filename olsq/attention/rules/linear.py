@@ -14,7 +14,7 @@ from olsq.attention.arguments import check_count, check_inputs, check_state
 from olsq.attention.lost import propagate_losses, restore_layout, unfolded_streams
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.states import Memory, Normalised, empty_memory
-from olsq.attention.steps import one_token
+from olsq.attention.steps import run_one_token
 
 FEATURE_MAPS = ("identity", "elu", "dpfp")
 
@@ -165,9 +165,10 @@ def linear_step(
     >>> o[0, 0]
     Array([1.], dtype=float32)
     """
-    given = one_token({"q": q, "k": k, "v": v}, {"weight": weight})
-    o, state = linear(**given, feature_map=feature_map, nu=nu, normalise=normalise, state=state)
-    return o[:, 0], state
+    return run_one_token(
+        linear, {"q": q, "k": k, "v": v}, {"weight": weight}, feature_map=feature_map, nu=nu,
+        normalise=normalise, state=state,
+    )  # fmt: skip
 
 
 def divide_or_zero(a: Array, b: Array) -> Array:

@@ -9,7 +9,7 @@ from olsq.attention.arguments import check_positive, check_segments, check_strea
 from olsq.attention.local import attend_locally
 from olsq.attention.rules.sliding_window import RecentTokens
 from olsq.attention.rules.softmax import KeyValues
-from olsq.attention.steps import one_token
+from olsq.attention.steps import run_one_token
 
 
 def local_linear(
@@ -143,6 +143,7 @@ def local_linear_step(
     >>> round(float(o[0, 0, 0]), 2)
     3.0
     """
-    given = one_token({"q": q, "k": k, "v": v}, {"ridge": ridge})
-    o, state = local_linear(**given, scale=scale, window=window, capacity=capacity, state=state)
-    return o[:, 0], state
+    return run_one_token(
+        local_linear, {"q": q, "k": k, "v": v}, {"ridge": ridge}, scale=scale, window=window,
+        capacity=capacity, state=state,
+    )  # fmt: skip

@@ -12,7 +12,7 @@ from olsq.arrays.checks import check_real
 from olsq.attention.arguments import check_inputs, check_state, per_token
 from olsq.attention.lost import restore_layout
 from olsq.attention.recurrences.levels import fenwick
-from olsq.attention.steps import one_token
+from olsq.attention.steps import run_one_token
 from olsq.sequence.jax.pieces import running_max
 from olsq.sequence.jax.tiles import finite
 
@@ -173,12 +173,10 @@ def log_linear_mamba2_step(
     >>> o[0, 0]
     Array([1.5], dtype=float32)
     """
-    given = one_token(
-        {"q": q, "k": k, "v": v},
-        {"level_weight": level_weight, "forget": forget, "log_forget": log_forget},
-    )
-    o, state = log_linear_mamba2(**given, state=state)
-    return o[:, 0], state
+    return run_one_token(
+        log_linear_mamba2, {"q": q, "k": k, "v": v},
+        {"level_weight": level_weight, "forget": forget, "log_forget": log_forget}, state=state,
+    )  # fmt: skip
 
 
 def _positions(first: Array, start: Array | None, n: int, t: int) -> Array:

@@ -11,7 +11,7 @@ from olsq.attention.lost import drop_unwritten, restore_layout
 from olsq.attention.recurrences.elementwise import elementwise
 from olsq.attention.recurrences.vector import vector_gated
 from olsq.attention.states import Memory, empty_memory
-from olsq.attention.steps import one_token
+from olsq.attention.steps import run_one_token
 
 
 def longhorn(
@@ -134,9 +134,7 @@ def longhorn_step(
     >>> o[0, 0]
     Array([0.5], dtype=float32)
     """
-    given = one_token({"q": q, "k": k, "v": v}, {"weight": weight})
-    o, state = longhorn(**given, state=state)
-    return o[:, 0], state
+    return run_one_token(longhorn, {"q": q, "k": k, "v": v}, {"weight": weight}, state=state)
 
 
 def decay_factors(x: dict[str, Array], _: None) -> Array:

@@ -11,7 +11,7 @@ from olsq.attention.arguments import check_inputs, check_state, fold_heads, per_
 from olsq.attention.lost import drop_unwritten, restore_layout
 from olsq.attention.recurrences.elementwise import elementwise
 from olsq.attention.states import Memory, empty_memory
-from olsq.attention.steps import one_token
+from olsq.attention.steps import run_one_token
 from olsq.sequence.jax.tiles import finite
 
 
@@ -142,9 +142,9 @@ def mamba_step(
     >>> o[0, 0]
     Array([1.], dtype=float32)
     """
-    given = one_token({"q": q, "k": k, "v": v}, {"step": step})
-    o, state = mamba(**given, rate=rate, skip=skip, state=state)
-    return o[:, 0], state
+    return run_one_token(
+        mamba, {"q": q, "k": k, "v": v}, {"step": step}, rate=rate, skip=skip, state=state
+    )
 
 
 def decay_factors(x: dict[str, Array], speed: Array) -> Array:

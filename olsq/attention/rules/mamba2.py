@@ -8,7 +8,7 @@ from jax.typing import ArrayLike
 from olsq.attention.arguments import check_inputs
 from olsq.attention.rules.gla import gated_memory
 from olsq.attention.states import Memory
-from olsq.attention.steps import one_token
+from olsq.attention.steps import run_one_token
 
 
 def mamba2(
@@ -114,6 +114,7 @@ def mamba2_step(
     >>> o[0, 0]
     Array([1.5], dtype=float32)
     """
-    given = one_token({"q": q, "k": k, "v": v}, {"forget": forget, "log_forget": log_forget})
-    o, state = mamba2(**given, signed=signed, state=state)
-    return o[:, 0], state
+    return run_one_token(
+        mamba2, {"q": q, "k": k, "v": v}, {"forget": forget, "log_forget": log_forget},
+        signed=signed, state=state,
+    )  # fmt: skip

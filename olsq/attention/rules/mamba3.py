@@ -20,7 +20,7 @@ from olsq.attention.arguments import (
 )
 from olsq.attention.lost import restore_layout
 from olsq.attention.recurrences.linear import gated_linear
-from olsq.attention.steps import one_token
+from olsq.attention.steps import run_one_token
 from olsq.sequence.jax.pieces import delay, scan_time
 from olsq.sequence.jax.tiles import finite
 
@@ -206,9 +206,10 @@ def mamba3_step(
     Array([1.], dtype=float32)
     """
     timed = {"forget": forget, "log_forget": log_forget, "weight": weight}
-    given = one_token({"q": q, "k": k, "v": v}, {**timed, "trapezoid": trapezoid, "angle": angle})
-    o, state = mamba3(**given, state=state)
-    return o[:, 0], state
+    return run_one_token(
+        mamba3, {"q": q, "k": k, "v": v}, {**timed, "trapezoid": trapezoid, "angle": angle},
+        state=state,
+    )  # fmt: skip
 
 
 def _accumulate_rotations(angle: Any, tokens: Tokens, layout: Layout) -> tuple[Tokens, Any]:

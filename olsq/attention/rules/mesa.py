@@ -15,7 +15,7 @@ from olsq.attention.regression import (
     check_token,
     moments_or_zero,
 )
-from olsq.attention.steps import one_token
+from olsq.attention.steps import run_one_token
 from olsq.problem import DecodeState, Moments
 from olsq.sequence.jax import online_lstsq, query, update
 from olsq.sequence.jax.inputs import promoted
@@ -191,12 +191,11 @@ def mesa_step(
     0.5
     """
     if solver is not None or signed:
-        given = one_token(
-            {"q": q, "k": k, "v": v}, {"forget": forget, "log_forget": log_forget, "weight": weight}
-        )
-        given |= {"ridge": ridge, "signed": signed, "state": state}
-        o, moments = mesa(**given, solver=solver, adjoint=adjoint)
-        return o[:, 0], moments
+        return run_one_token(
+            mesa, {"q": q, "k": k, "v": v},
+            {"forget": forget, "log_forget": log_forget, "weight": weight}, ridge=ridge,
+            signed=signed, solver=solver, adjoint=adjoint, state=state,
+        )  # fmt: skip
     check_token(q, k, v)
     if isinstance(state, DecodeState):
         decoding = update(state, k, v, forget=as_factor(forget, log_forget, False), weight=weight)

@@ -19,7 +19,7 @@ from olsq.attention.lost import restore_layout
 from olsq.attention.recurrences.delta import delta_rule
 from olsq.attention.recurrences.vector_solve import solve_keys
 from olsq.attention.states import empty_memory
-from olsq.attention.steps import one_token
+from olsq.attention.steps import run_one_token
 from olsq.sequence.jax.gates import lost_tokens
 from olsq.sequence.jax.precision import in_full_precision
 
@@ -202,8 +202,7 @@ def mesa_channel_step(
     >>> round(float(o[0, 0, 0]), 3)
     0.7
     """
-    given = one_token(
-        {"q": q, "k": k, "v": v}, {"forget": forget, "log_forget": log_forget, "weight": weight}
-    )
-    o, state = mesa_channel(**given, ridge=ridge, state=state)
-    return o[:, 0], state
+    return run_one_token(
+        mesa_channel, {"q": q, "k": k, "v": v},
+        {"forget": forget, "log_forget": log_forget, "weight": weight}, ridge=ridge, state=state,
+    )  # fmt: skip

@@ -17,7 +17,7 @@ from olsq.attention.regression import (
     remaining_ridge,
     spare_ridge,
 )
-from olsq.attention.steps import one_token
+from olsq.attention.steps import run_one_token
 from olsq.problem import DecodeState, Moments
 from olsq.sequence.jax import online_lstsq, query, update
 from olsq.sequence.jax.inputs import promoted
@@ -194,12 +194,11 @@ def mesa_discounted_step(
     0.667
     """
     if solver is not None:
-        given = one_token(
-            {"q": q, "k": k, "v": v}, {"forget": forget, "log_forget": log_forget, "weight": weight}
-        )
-        given |= {"ridge": ridge, "state": state}
-        o, moments = mesa_discounted(**given, solver=solver, adjoint=adjoint)
-        return o[:, 0], moments
+        return run_one_token(
+            mesa_discounted, {"q": q, "k": k, "v": v},
+            {"forget": forget, "log_forget": log_forget, "weight": weight}, ridge=ridge,
+            solver=solver, adjoint=adjoint, state=state,
+        )  # fmt: skip
     check_token(q, k, v)
     if (ridge is None) == (state is None):
         raise ValueError("give ridge with the first token and state with the others")

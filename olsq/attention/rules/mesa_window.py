@@ -18,7 +18,7 @@ from olsq.attention.arguments import (
     per_head,
 )
 from olsq.attention.recurrences.window import map_windows, window_mask
-from olsq.attention.steps import one_token
+from olsq.attention.steps import run_one_token
 from olsq.problem import Moments
 from olsq.sequence.jax import query
 from olsq.sequence.jax.control import compile_once
@@ -194,11 +194,11 @@ def mesa_window_step(
     >>> round(float(o[0, 0, 0]), 3)
     0.5
     """
-    given = one_token(
-        {"q": q, "k": k, "v": v}, {"forget": forget, "log_forget": log_forget, "weight": weight}
-    )
-    o, state = mesa_window(**given, window=window, ridge=ridge, state=state)
-    return o[:, 0], state
+    return run_one_token(
+        mesa_window, {"q": q, "k": k, "v": v},
+        {"forget": forget, "log_forget": log_forget, "weight": weight}, window=window, ridge=ridge,
+        state=state,
+    )  # fmt: skip
 
 
 @partial(compile_once, static_argnames="window")

@@ -14,7 +14,7 @@ from olsq.attention.arguments import Tokens, check_inputs, check_state, per_toke
 from olsq.attention.lost import restore_layout
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.states import empty_memory
-from olsq.attention.steps import one_token
+from olsq.attention.steps import run_one_token
 from olsq.sequence.jax.pieces import delay, scan_time
 
 
@@ -174,12 +174,11 @@ def mlstm_step(
     >>> o[0, 0]
     Array([1.], dtype=float32)
     """
-    given = one_token(
-        {"q": q, "k": k, "v": v},
+    return run_one_token(
+        mlstm, {"q": q, "k": k, "v": v},
         {"forget": forget, "log_forget": log_forget, "weight": weight, "log_weight": log_weight},
-    )
-    o, state = mlstm(**given, state=state)
-    return o[:, 0], state
+        state=state,
+    )  # fmt: skip
 
 
 def _leave_out(tokens: Tokens, logs: Array) -> tuple[Tokens, Array]:
@@ -201,9 +200,7 @@ def _stabilise(gates: Any, logs: Array, start: Array) -> tuple[Array, Array, Arr
     def join(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
         return a[0] + b[0], jnp.maximum(a[1] + b[0], b[1])
 
-    sums, maxima = scan_time(
-        join, (log_gates, jax.lax.stop_gradient(logs)), (0.0, -jnp.inf)
-    )
+    sums, maxima = scan_time(join, (log_gates, jax.lax.stop_gradient(logs)), (0.0, -jnp.inf))
     maxima = jnp.maximum(maxima, sums + start[:, None])
     before = delay(maxima, start[:, None])
     empty = jnp.isneginf(maxima)

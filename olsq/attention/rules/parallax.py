@@ -9,7 +9,7 @@ from olsq.attention.arguments import check_segments, check_streams, per_token
 from olsq.attention.local import attend_locally
 from olsq.attention.rules.sliding_window import RecentTokens
 from olsq.attention.rules.softmax import KeyValues
-from olsq.attention.steps import one_token
+from olsq.attention.steps import run_one_token
 
 
 def parallax(
@@ -136,6 +136,7 @@ def parallax_step(
     >>> o[0, 0]
     Array([2.], dtype=float32)
     """
-    given = one_token({"q": q, "k": k, "v": v, "direction": direction})
-    o, state = parallax(**given, scale=scale, window=window, capacity=capacity, state=state)
-    return o[:, 0], state
+    return run_one_token(
+        parallax, {"q": q, "k": k, "v": v, "direction": direction}, scale=scale, window=window,
+        capacity=capacity, state=state,
+    )  # fmt: skip

@@ -13,7 +13,7 @@ from olsq.attention.lost import reset_mask, restore_layout
 from olsq.attention.recurrences.linear import accumulate_gated
 from olsq.attention.recurrences.vector_delta import delta_rule_any_gates
 from olsq.attention.states import empty_memory
-from olsq.attention.steps import one_token
+from olsq.attention.steps import run_one_token
 from olsq.sequence.jax.gates import lost_tokens
 
 
@@ -195,15 +195,11 @@ def preconditioned_delta_step(
     >>> state.curvature[0, 0]
     Array([1.], dtype=float32)
     """
-    given = one_token(
-        {"q": q, "k": k, "v": v},
+    return run_one_token(
+        preconditioned_delta, {"q": q, "k": k, "v": v},
         {
-            "forget": forget,
-            "log_forget": log_forget,
-            "weight": weight,
-            "curvature_forget": curvature_forget,
-            "curvature_weight": curvature_weight,
+            "forget": forget, "log_forget": log_forget, "weight": weight,
+            "curvature_forget": curvature_forget, "curvature_weight": curvature_weight,
         },
-    )
-    o, state = preconditioned_delta(**given, base=base, center=center, eps=eps, state=state)
-    return o[:, 0], state
+        base=base, center=center, eps=eps, state=state,
+    )  # fmt: skip

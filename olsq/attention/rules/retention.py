@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 from olsq.attention.arguments import check_inputs
 from olsq.attention.rules.gla import gated_memory
 from olsq.attention.states import Memory
-from olsq.attention.steps import one_token
+from olsq.attention.steps import run_one_token
 
 
 def retention(
@@ -101,6 +101,4 @@ def retention_step(
     >>> o[0, 0]
     Array([1.96875], dtype=float32)
     """
-    given = one_token({"q": q, "k": k, "v": v})
-    o, state = retention(**given, forget=forget, state=state)
-    return o[:, 0], state
+    return run_one_token(retention, {"q": q, "k": k, "v": v}, forget=forget, state=state)

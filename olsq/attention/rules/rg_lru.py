@@ -22,7 +22,7 @@ from olsq.attention.arguments import (
 )
 from olsq.attention.lost import restore_layout
 from olsq.attention.recurrences.elementwise import diagonal
-from olsq.attention.steps import one_token
+from olsq.attention.steps import run_one_token
 from olsq.sequence.jax.tiles import finite
 
 STEEPEST = 1000.0  # of d sqrt(x) / dx, which has no bound at 0; Griffin's code bounds it so
@@ -179,6 +179,7 @@ def rg_lru_step(
     >>> round(float(o[0, 0, 0]), 3)  # a = 2**-8
     1.0
     """
-    given = one_token({"x": x}, {"input_gate": input_gate, "recurrence_gate": recurrence_gate})
-    o, state = rg_lru(**given, rate=rate, c=c, state=state)
-    return o[:, 0], state
+    return run_one_token(
+        rg_lru, {"x": x}, {"input_gate": input_gate, "recurrence_gate": recurrence_gate}, rate=rate,
+        c=c, state=state,
+    )  # fmt: skip

@@ -11,7 +11,7 @@ from olsq.attention.arguments import check_inputs, check_state, per_token
 from olsq.attention.lost import restore_layout
 from olsq.attention.recurrences.vector_delta import vector_delta
 from olsq.attention.states import Memory, empty_memory
-from olsq.attention.steps import one_token
+from olsq.attention.steps import run_one_token
 from olsq.sequence.jax.gates import lost_tokens
 
 
@@ -152,14 +152,8 @@ def rwkv7_step(
     >>> o[0, 0]
     Array([1.25], dtype=float32)
     """
-    given = one_token(
-        {"q": q, "k": k, "v": v},
-        {
-            "removal_key": removal_key,
-            "removal_rate": removal_rate,
-            "forget": forget,
-            "log_forget": log_forget,
-        },
-    )
-    o, state = rwkv7(**given, state=state)
-    return o[:, 0], state
+    removal = {"removal_key": removal_key, "removal_rate": removal_rate}
+    return run_one_token(
+        rwkv7, {"q": q, "k": k, "v": v}, {**removal, "forget": forget, "log_forget": log_forget},
+        state=state,
+    )  # fmt: skip

@@ -18,7 +18,7 @@ from olsq.attention.arguments import (
 )
 from olsq.attention.recurrences.window import map_windows, window_mask
 from olsq.attention.scores import attend, unfold
-from olsq.attention.steps import one_token
+from olsq.attention.steps import run_one_token
 from olsq.sequence.jax.control import compile_once
 from olsq.sequence.jax.pieces import last_tokens, running_sum
 from olsq.sequence.jax.tiles import finite
@@ -173,9 +173,9 @@ def sliding_window_step(
     >>> o[0, 0]
     Array([1.], dtype=float32)
     """
-    given = one_token({"q": q, "k": k, "v": v})
-    o, state = sliding_window(**given, window=window, scale=scale, state=state)
-    return o[:, 0], state
+    return run_one_token(
+        sliding_window, {"q": q, "k": k, "v": v}, window=window, scale=scale, state=state
+    )
 
 
 @partial(compile_once, static_argnames="window")

@@ -14,7 +14,7 @@ from olsq.attention.recurrences.ring import Past, ring_attention
 from olsq.attention.recurrences.triangle import triangle_attention
 from olsq.attention.recurrences.window import map_blocks
 from olsq.attention.scores import attend, unfold
-from olsq.attention.steps import one_token
+from olsq.attention.steps import run_one_token
 from olsq.sequence.jax.control import compile_once
 from olsq.sequence.jax.pieces import pieces_of, running_sum
 from olsq.sequence.jax.tiles import finite
@@ -225,9 +225,9 @@ def softmax_step(
     >>> o[0, 0]
     Array([2.], dtype=float32)
     """
-    given = one_token({"q": q, "k": k, "v": v})
-    o, state = softmax(**given, scale=scale, capacity=capacity, state=state)
-    return o[:, 0], state
+    return run_one_token(
+        softmax, {"q": q, "k": k, "v": v}, scale=scale, capacity=capacity, state=state
+    )
 
 
 @compile_once

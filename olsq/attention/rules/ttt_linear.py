@@ -8,7 +8,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.attention.arguments import check_inputs
-from olsq.attention.steps import one_token
+from olsq.attention.steps import run_one_token
 from olsq.attention.training import initial_weights, train
 
 
@@ -174,15 +174,8 @@ def ttt_linear_step(
     >>> o.shape, state.position[0, 0]
     ((1, 1, 2), Array(1, dtype=int32))
     """
-    given = one_token({"q": q, "k": k, "v": v}, {"learning_rate": learning_rate})
-    o, state = ttt_linear(
-        **given,
-        initial=initial,
-        norm_scale=norm_scale,
-        norm_bias=norm_bias,
-        eps=eps,
-        mini_batch=mini_batch,
-        query_factor=query_factor,
-        state=state,
-    )
-    return o[:, 0], state
+    return run_one_token(
+        ttt_linear, {"q": q, "k": k, "v": v}, {"learning_rate": learning_rate}, initial=initial,
+        norm_scale=norm_scale, norm_bias=norm_bias, eps=eps, mini_batch=mini_batch,
+        query_factor=query_factor, state=state,
+    )  # fmt: skip

@@ -20,7 +20,7 @@ from olsq.attention.arguments import (
 from olsq.attention.lost import restore_layout
 from olsq.attention.recurrences.vector import vector_gated
 from olsq.attention.states import Memory, empty_memory
-from olsq.attention.steps import one_token
+from olsq.attention.steps import run_one_token
 from olsq.sequence.jax.gates import lost_tokens
 from olsq.sequence.jax.pieces import delay
 
@@ -130,9 +130,9 @@ def hgrn2_step(
     >>> o[0, 0]
     Array([0.5], dtype=float32)
     """
-    given = one_token({"q": q, "v": v}, {"forget": forget, "log_forget": log_forget})
-    o, state = hgrn2(**given, state=state)
-    return o[:, 0], state
+    return run_one_token(
+        hgrn2, {"q": q, "v": v}, {"forget": forget, "log_forget": log_forget}, state=state
+    )
 
 
 def rwkv6(
@@ -252,9 +252,10 @@ def rwkv6_step(
     >>> o[0, 0]
     Array([1.], dtype=float32)
     """
-    given = one_token({"q": q, "k": k, "v": v}, {"forget": forget, "log_forget": log_forget})
-    o, state = rwkv6(**given, bonus=bonus, state=state)
-    return o[:, 0], state
+    return run_one_token(
+        rwkv6, {"q": q, "k": k, "v": v}, {"forget": forget, "log_forget": log_forget}, bonus=bonus,
+        state=state,
+    )  # fmt: skip
 
 
 def _output_lost(tokens: Tokens, gates: Array, unknown: Array, state_lost: Array) -> Any:
