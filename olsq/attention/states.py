@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.attention.arguments import Layout
+from olsq.attention.arguments import Layout, Tokens, check_state
 
 
 class Memory(NamedTuple):
@@ -39,3 +39,13 @@ class Normalised(NamedTuple):
 def empty_memory(layout: Layout, values: int, keys: int) -> Memory:
     """Return the memory of an empty past."""
     return Memory(jnp.zeros((layout.batch, layout.heads, values, keys), layout.working))
+
+
+def open_memory(state: Any, tokens: Tokens, layout: Layout) -> tuple[Array, Array]:
+    """Check the memory of a rule, empty if None.
+
+    Returns its matrices (N, V, K), and a mask (N,) of those that were not finite, now zero.
+    """
+    zero = empty_memory(layout, tokens.v.shape[-1], tokens.k.shape[-1])
+    opened, state_lost = check_state(state, zero, layout)
+    return opened.matrix, state_lost

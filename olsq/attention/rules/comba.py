@@ -6,10 +6,10 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq.attention.arguments import check_inputs, check_state, check_weight
+from olsq.attention.arguments import check_inputs, check_weight
 from olsq.attention.lost import restore_layout
 from olsq.attention.recurrences.delta import delta_rule
-from olsq.attention.states import Memory, empty_memory
+from olsq.attention.states import Memory, open_memory
 from olsq.attention.steps import run_one_token
 from olsq.sequence.jax.gates import lost_tokens
 
@@ -91,10 +91,9 @@ def comba(
         read = jnp.where(fine, share, 0)[..., None] * read
     if tokens.start is not None:  # the past of a segment's first token is empty
         read = jnp.where(tokens.start[..., None], 0, read)
-    zero = empty_memory(layout, tokens.v.shape[-1], tokens.k.shape[-1])
-    opened, state_lost = check_state(state, zero, layout)
+    matrix, state_lost = open_memory(state, tokens, layout)
     out, memory = delta_rule(
-        tokens.q, read, tokens.k, tokens.v, tokens.forget, tokens.weight, opened.matrix, before=True
+        tokens.q, read, tokens.k, tokens.v, tokens.forget, tokens.weight, matrix, before=True
     )
     lost = lost_tokens(tokens.sample_lost, tokens.start, state_lost)
     return restore_layout(

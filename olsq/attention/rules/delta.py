@@ -5,10 +5,10 @@ from __future__ import annotations
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq.attention.arguments import check_inputs, check_state
+from olsq.attention.arguments import check_inputs
 from olsq.attention.lost import propagate_losses, restore_layout, unfolded_streams
 from olsq.attention.recurrences.delta import delta_rule
-from olsq.attention.states import Memory, empty_memory
+from olsq.attention.states import Memory, open_memory
 from olsq.attention.steps import run_one_token
 from olsq.sequence.jax.signs import remove_signs
 
@@ -80,12 +80,10 @@ def gated_delta(
         state=state, signed=signed,
     )  # fmt: skip
     tokens, final_sign = remove_signs(tokens) if signed else (tokens, None)
-    opened, state_lost = check_state(
-        state, empty_memory(layout, tokens.v.shape[-1], tokens.k.shape[-1]), layout
-    )
+    matrix, state_lost = open_memory(state, tokens, layout)
     lost = propagate_losses(tokens, state_lost)
     (q, k, v), options = unfolded_streams(tokens, lost[0], layout)
-    out, memory = delta_rule(q, k, None, v, tokens.forget, tokens.weight, opened.matrix, **options)
+    out, memory = delta_rule(q, k, None, v, tokens.forget, tokens.weight, matrix, **options)
     memory = memory if final_sign is None else memory * final_sign
     return restore_layout(out, Memory(memory), tokens, state_lost, layout, lost)
 

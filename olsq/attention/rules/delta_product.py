@@ -16,7 +16,6 @@ from olsq.attention.arguments import (
     check_gates,
     check_heads,
     check_segments,
-    check_state,
     fold_heads,
     layout_of,
     per_token,
@@ -24,7 +23,7 @@ from olsq.attention.arguments import (
 )
 from olsq.attention.lost import drop_unwritten, restore_layout
 from olsq.attention.recurrences.delta import delta_rule
-from olsq.attention.states import Memory, empty_memory
+from olsq.attention.states import Memory, open_memory
 from olsq.attention.steps import run_one_token
 from olsq.sequence.jax.inputs import all_ones
 from olsq.sequence.jax.tiles import finite
@@ -96,10 +95,9 @@ def gated_delta_product(
     Array([0.75  , 0.9375], dtype=float32)
     """
     tokens, layout, count = _check_steps(q, k, v, forget, log_forget, weight, segment_ids, state)
-    zero = empty_memory(layout, tokens.v.shape[-1], tokens.k.shape[-1])
-    opened, state_lost = check_state(state, zero, layout)
+    matrix, state_lost = open_memory(state, tokens, layout)
     out, memory = delta_rule(
-        tokens.q, tokens.k, tokens.k, tokens.v, tokens.forget, tokens.weight, opened.matrix
+        tokens.q, tokens.k, tokens.k, tokens.v, tokens.forget, tokens.weight, matrix
     )
     steps = layout._replace(length=count * layout.length)
     value, memory = restore_layout(out, Memory(memory), tokens, state_lost, steps)

@@ -7,11 +7,11 @@ from typing import Any
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq.attention.arguments import Tokens, check_inputs, check_state
+from olsq.attention.arguments import Tokens, check_inputs
 from olsq.attention.lost import propagate_losses, restore_layout, unfolded_streams
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.recurrences.vector import vector_gated
-from olsq.attention.states import Memory, empty_memory
+from olsq.attention.states import Memory, open_memory
 from olsq.attention.steps import run_one_token
 from olsq.sequence.jax.signs import remove_signs
 
@@ -145,15 +145,13 @@ def gated_memory(
 ) -> tuple[Array, Memory]:
     """Run the linear memory on checked tokens, with scalar or vector gates."""
     tokens, final_sign = remove_signs(tokens) if signed else (tokens, None)
-    opened, state_lost = check_state(
-        state, empty_memory(layout, tokens.v.shape[-1], tokens.k.shape[-1]), layout
-    )
+    matrix, state_lost = open_memory(state, tokens, layout)
     lost = propagate_losses(tokens, state_lost)
     if tokens.forget is not None and tokens.forget.ndim == 3:
         v = tokens.v if tokens.weight is None else tokens.weight[..., None] * tokens.v
-        out, memory = vector_gated(tokens.q, tokens.k, v, tokens.forget, opened.matrix)
+        out, memory = vector_gated(tokens.q, tokens.k, v, tokens.forget, matrix)
     else:
         streams, options = unfolded_streams(tokens, lost[0], layout)
-        out, memory = gated_linear(*streams, tokens.forget, tokens.weight, opened.matrix, **options)
+        out, memory = gated_linear(*streams, tokens.forget, tokens.weight, matrix, **options)
     memory = memory if final_sign is None else memory * final_sign
     return restore_layout(out, Memory(memory), tokens, state_lost, layout, lost)

@@ -7,10 +7,10 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays import checks
-from olsq.attention.arguments import check_inputs, check_state, per_token
+from olsq.attention.arguments import check_inputs, per_token
 from olsq.attention.lost import restore_layout
 from olsq.attention.recurrences.vector_delta import delta_rule_any_gates
-from olsq.attention.states import Memory, empty_memory
+from olsq.attention.states import Memory, open_memory
 from olsq.attention.steps import run_one_token
 
 
@@ -97,9 +97,9 @@ def kda(
         fine = jnp.isfinite(gates).all(-1)
         tokens = tokens._replace(sample_lost=tokens.sample_lost | ~fine)
         read = jnp.where(fine[..., None], gates, 0) * read
-    opened, state_lost = check_state(state, empty_memory(layout, tokens.v.shape[-1], width), layout)
+    matrix, state_lost = open_memory(state, tokens, layout)
     out, memory = delta_rule_any_gates(
-        tokens.q, read, tokens.k, tokens.v, tokens.forget, tokens.weight, opened.matrix
+        tokens.q, read, tokens.k, tokens.v, tokens.forget, tokens.weight, matrix
     )
     return restore_layout(out, Memory(memory), tokens, state_lost, layout)
 

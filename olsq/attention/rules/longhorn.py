@@ -6,11 +6,11 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq.attention.arguments import check_inputs, check_state, check_weight
+from olsq.attention.arguments import check_inputs, check_weight
 from olsq.attention.lost import drop_unwritten, restore_layout
 from olsq.attention.recurrences.elementwise import elementwise
 from olsq.attention.recurrences.vector import vector_gated
-from olsq.attention.states import Memory, empty_memory
+from olsq.attention.states import Memory, open_memory
 from olsq.attention.steps import run_one_token
 
 
@@ -72,9 +72,9 @@ def longhorn(
     Array([0.5  , 0.75 , 0.875], dtype=float32)
     """
     tokens, layout = check_inputs(q, k, v, segment_ids=segment_ids, state=state)
-    values, keys = tokens.v.shape[-1], tokens.k.shape[-1]
-    tokens, beta = drop_unwritten(tokens, check_weight("weight", weight, layout, values))
-    opened, state_lost = check_state(state, empty_memory(layout, values, keys), layout)
+    beta = check_weight("weight", weight, layout, tokens.v.shape[-1])
+    tokens, beta = drop_unwritten(tokens, beta)
+    matrix, state_lost = open_memory(state, tokens, layout)
     # d = beta / (1 + beta k.k): the implicit step, stable for every beta
     squares = tokens.k**2
     norm = squares.sum(-1, keepdims=True)
@@ -83,7 +83,7 @@ def longhorn(
         gates = 1 - d * squares
         if tokens.start is not None:
             gates = jnp.where(tokens.start[..., None], 0, gates)
-        out, memory = vector_gated(tokens.q, tokens.k, d * tokens.v, gates, opened.matrix)
+        out, memory = vector_gated(tokens.q, tokens.k, d * tokens.v, gates, matrix)
     else:
         d = beta / (1 + beta * norm)
         out, memory = elementwise(
@@ -92,7 +92,7 @@ def longhorn(
             d * tokens.v,
             decay_factors,
             {"d": d},
-            opened.matrix,
+            matrix,
             start=tokens.start,
         )
     return restore_layout(out, Memory(memory), tokens, state_lost, layout)

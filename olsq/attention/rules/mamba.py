@@ -7,10 +7,10 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays.checks import refuse
-from olsq.attention.arguments import check_inputs, check_state, fold_heads, per_head, per_token
+from olsq.attention.arguments import check_inputs, fold_heads, per_head, per_token
 from olsq.attention.lost import drop_unwritten, restore_layout
 from olsq.attention.recurrences.elementwise import elementwise
-from olsq.attention.states import Memory, empty_memory
+from olsq.attention.states import Memory, open_memory
 from olsq.attention.steps import run_one_token
 from olsq.sequence.jax.tiles import finite
 
@@ -85,10 +85,10 @@ def mamba(
     assert times is not None
     speed = jnp.swapaxes(jnp.exp(per_head("rate", rate, layout, values, keys)), 1, 2)
     direct = None if skip is None else per_head("skip", skip, layout, values)[:, None]
-    opened, state_lost = check_state(state, empty_memory(layout, values, keys), layout)
+    matrix, state_lost = open_memory(state, tokens, layout)
 
     out, memory = elementwise(
-        tokens.q, tokens.k, times * tokens.v, decay_factors, {"step": times}, opened.matrix,
+        tokens.q, tokens.k, times * tokens.v, decay_factors, {"step": times}, matrix,
         own=speed, start=tokens.start,
     )  # fmt: skip
     if direct is not None:

@@ -7,10 +7,10 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.arrays.checks import refuse
-from olsq.attention.arguments import check_inputs, check_state, per_token
+from olsq.attention.arguments import check_inputs, per_token
 from olsq.attention.lost import restore_layout
 from olsq.attention.recurrences.vector_delta import vector_delta
-from olsq.attention.states import Memory, empty_memory
+from olsq.attention.states import Memory, open_memory
 from olsq.attention.steps import run_one_token
 from olsq.sequence.jax.gates import lost_tokens
 
@@ -97,9 +97,9 @@ def rwkv7(
         r = jnp.where(tokens.start[..., None], 0, r)
     gates = jnp.ones_like(tokens.sample_lost, r.dtype) if tokens.forget is None else tokens.forget
     gates = gates if gates.ndim == 3 else jnp.broadcast_to(gates[..., None], r.shape)
-    opened, state_lost = check_state(state, empty_memory(layout, tokens.v.shape[-1], width), layout)
+    matrix, state_lost = open_memory(state, tokens, layout)
     out, memory = vector_delta(
-        tokens.q, r, rate * r, None, gates, opened.matrix, added=(tokens.k, tokens.v)
+        tokens.q, r, rate * r, None, gates, matrix, added=(tokens.k, tokens.v)
     )
     lost = lost_tokens(tokens.sample_lost, tokens.start, state_lost)
     return restore_layout(

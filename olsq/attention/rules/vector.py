@@ -14,12 +14,11 @@ from olsq.attention.arguments import (
     check_gates,
     check_heads,
     check_inputs,
-    check_state,
     layout_of,
 )
 from olsq.attention.lost import restore_layout
 from olsq.attention.recurrences.vector import vector_gated
-from olsq.attention.states import Memory, empty_memory
+from olsq.attention.states import Memory, open_memory
 from olsq.attention.steps import run_one_token
 from olsq.sequence.jax.gates import lost_tokens
 from olsq.sequence.jax.pieces import delay
@@ -86,11 +85,9 @@ def hgrn2(
             q, key, v, **same, segment_ids=segment_ids, state=state, vector=True
         )
     )
-    opened, state_lost = check_state(
-        state, empty_memory(layout, tokens.v.shape[-1], key.shape[-1]), layout
-    )
+    matrix, state_lost = open_memory(state, tokens, layout)
     held = jnp.ones_like(tokens.k) if tokens.forget is None else tokens.forget
-    out, memory = vector_gated(tokens.q, tokens.k, tokens.v, held, opened.matrix)
+    out, memory = vector_gated(tokens.q, tokens.k, tokens.v, held, matrix)
     return restore_layout(out, Memory(memory), tokens, state_lost, layout)
 
 
@@ -195,11 +192,11 @@ def rwkv6(
     bonus = jnp.asarray(bonus, layout.working)
     if bonus.shape != (layout.heads, width):
         raise ValueError(f"bonus must have shape {(layout.heads, width)}, got {bonus.shape}")
-    opened, state_lost = check_state(state, empty_memory(layout, tokens.v.shape[-1], width), layout)
+    matrix, state_lost = open_memory(state, tokens, layout)
     # The reset of a segment comes before the read: its first query sees an empty memory.
     reads = tokens.q if tokens.start is None else jnp.where(tokens.start[..., None], 0, tokens.q)
     held = gates if tokens.start is None else jnp.where(tokens.start[..., None], 0, gates)
-    out, memory = vector_gated(reads, tokens.k, tokens.v, held, opened.matrix, before=True)
+    out, memory = vector_gated(reads, tokens.k, tokens.v, held, matrix, before=True)
     own = jnp.tile(bonus, (layout.batch, 1))[:, None] * tokens.k
     out = out + (tokens.q * own).sum(-1, keepdims=True) * tokens.v
     return restore_layout(
