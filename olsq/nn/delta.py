@@ -13,11 +13,6 @@ from olsq.nn.gated import ChannelDecay, Gated
 from olsq.nn.heads import Gate, HeadMixer
 
 
-def double_step(given: dict[str, Any]) -> dict[str, Any]:
-    """Double the step size among a rule's arguments."""
-    return {**given, "weight": 2 * given["weight"]}
-
-
 class SteppedMixer(HeadMixer):
     """Mixer with a step size per head, ``beta = sigmoid(W e + b)``."""
 
@@ -34,7 +29,26 @@ class SteppedMixer(HeadMixer):
         return {"weight": jax.nn.sigmoid(self.strength(x))}
 
 
-class Delta(SteppedMixer):
+class ReflectingMixer(HeadMixer):
+    """Mixer whose step size may be doubled, which makes reflections of steps."""
+
+    negative_eigenvalues: bool = eqx.field(static=True)
+
+    def __init__(
+        self, dim: int, *, heads: int, negative_eigenvalues: bool = False, key: Array,
+        **options: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(dim, heads=heads, key=key, **options)
+        if negative_eigenvalues and getattr(self, "strength", None) is None:
+            raise ValueError("negative_eigenvalues=True needs write gates: pass weighted=True")
+        self.negative_eigenvalues = negative_eigenvalues
+
+    def arguments(self, x: Array) -> dict[str, Any]:
+        given = super().arguments(x)
+        return {**given, "weight": 2 * given["weight"]} if self.negative_eigenvalues else given
+
+
+class Delta(ReflectingMixer, SteppedMixer):
     """DeltaNet: one gradient step a token, on how wrong the memory is about its key.
 
     ``S = S (I - beta k k^T) + beta v k^T``, ``o = S q``, with ``beta = sigmoid(W e + b)`` per head.
@@ -66,23 +80,10 @@ class Delta(SteppedMixer):
     ((1, 6, 8), (1, 2, 4, 4))
     """
 
-    negative_eigenvalues: bool = eqx.field(static=True)
-
     rule = staticmethod(attention.delta)
 
-    def __init__(
-        self, dim: int, *, heads: int, negative_eigenvalues: bool = False, key: Array,
-        **options: Any,
-    ) -> None:  # fmt: skip
-        super().__init__(dim, heads=heads, key=key, **options)
-        self.negative_eigenvalues = negative_eigenvalues
 
-    def arguments(self, x: Array) -> dict[str, Any]:
-        given = super().arguments(x)
-        return double_step(given) if self.negative_eigenvalues else given
-
-
-class GatedDelta(Gated):
+class GatedDelta(ReflectingMixer, Gated):
     """Gated DeltaNet: forget, then one gradient step a token.
 
     ``S = gamma S (I - beta k k^T) + beta v k^T``, ``o = S q``, with ``gamma = sigmoid(W e + b)``
@@ -129,23 +130,8 @@ class GatedDelta(Gated):
     ((1, 6, 8), (1, 2, 4, 4))
     """
 
-    negative_eigenvalues: bool = eqx.field(static=True)
-
     rule = staticmethod(attention.gated_delta)
     signs = True
-
-    def __init__(
-        self, dim: int, *, heads: int, negative_eigenvalues: bool = False, key: Array,
-        **options: Any,
-    ) -> None:  # fmt: skip
-        super().__init__(dim, heads=heads, key=key, **options)
-        if negative_eigenvalues and self.strength is None:
-            raise ValueError("negative_eigenvalues=True needs write gates: pass weighted=True")
-        self.negative_eigenvalues = negative_eigenvalues
-
-    def arguments(self, x: Array) -> dict[str, Any]:
-        given = super().arguments(x)
-        return double_step(given) if self.negative_eigenvalues else given
 
 
 class Longhorn(SteppedMixer):
