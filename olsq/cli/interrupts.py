@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from olsq.cli.sources.columns import Chunk
+    from olsq.cli.sources.source import Source
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -49,3 +54,20 @@ class Interrupts:
             yield
         finally:
             self._waiting = False
+
+    def read_chunks(
+        self, source: Source, stop: Callable[[Interrupts], NoReturn]
+    ) -> Iterator[Chunk]:
+        """Yield the chunks of ``source``; after a signal call ``stop``, never within a chunk."""
+        chunks = source.chunks()
+        while True:
+            try:
+                with self.waiting():
+                    chunk = next(chunks, None)
+            except KeyboardInterrupt:
+                stop(self)
+            if chunk is None:
+                return
+            yield chunk
+            if self.signum is not None:
+                stop(self)

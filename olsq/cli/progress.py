@@ -7,6 +7,15 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn,
 from rich.text import Text
 
 
+def make_progress(console: Console, *columns: ProgressColumn) -> Progress:
+    """Make a progress bar with ``columns`` between its bar and the time left."""
+    return Progress(
+        TextColumn("{task.description}"), BarColumn(bar_width=None), *columns,
+        TimeRemainingColumn(), console=console, transient=True, disable=not console.is_terminal,
+        expand=True,
+    )  # fmt: skip
+
+
 class _RateColumn(ProgressColumn):
     """A column with the rows done, and the rows per second of this run."""
 
@@ -29,17 +38,8 @@ class RowProgress:
     """
 
     def __init__(self, console: Console, first: int) -> None:
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=None),
-            TextColumn("{task.percentage:>3.0f}%"),
-            _RateColumn(),
-            TimeRemainingColumn(),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-            expand=True,
-        )
+        percentage = TextColumn("{task.percentage:>3.0f}%")
+        self._progress = make_progress(console, percentage, _RateColumn())
         self._task = self._progress.add_task(
             "compiling (first run only)", total=None, rows=first, first=first
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -156,21 +156,11 @@ class FitRun:
     def learn(self, interrupts: Interrupts, progress_console: Console) -> None:
         """Read, learn and write chunk after chunk, and save a checkpoint every few seconds."""
         saved = time.monotonic()
-        chunks = self.source.chunks()
         with RowProgress(progress_console, self.first_row) as progress:
-            while True:
-                try:
-                    with interrupts.waiting():
-                        chunk = next(chunks, None)
-                except KeyboardInterrupt:
-                    self._stop(interrupts)
-                if chunk is None:
-                    break
+            for chunk in interrupts.read_chunks(self.source, self._stop):
                 self._learn_chunk(chunk)
                 self.position = self.source.position()
                 progress.update(self.source.rows, self.source.fraction())
-                if interrupts.signum is not None:
-                    self._stop(interrupts)
                 if time.monotonic() - saved >= self.options.checkpoint_every:
                     self._save()
                     saved = time.monotonic()
@@ -269,7 +259,7 @@ class FitRun:
         command = [*sys.argv[1:], *([] if self.options.resume else ["--resume"])]
         return f"olsq {shlex.join(command)}"
 
-    def _stop(self, interrupts: Interrupts) -> None:
+    def _stop(self, interrupts: Interrupts) -> NoReturn:
         rows = self.scores[0].rows if self.scores else 0
         message = f"stopped after row {rows:,}; "
         if self._save():

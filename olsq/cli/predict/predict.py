@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +19,9 @@ from olsq.cli.fit.output import FORMATS, Output, StandardOutput
 from olsq.cli.interrupts import Interrupts
 from olsq.cli.paths import check_paths, locked_paths
 from olsq.cli.progress import RowProgress
-from olsq.cli.sources.columns import Chunk, Reading
+from olsq.cli.sources.columns import Chunk, Reading, TableFormat, check_level
 from olsq.cli.sources.opening import open_source
 from olsq.cli.sources.source import Source
-from olsq.cli.sources.table_format import TableFormat, check_level
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,23 +181,13 @@ class PredictRun:
 
     def run(self, interrupts: Interrupts, progress_console: Console) -> None:
         """Read, predict and write chunk after chunk."""
-        chunks = self.source.chunks()
         with RowProgress(progress_console, 0) as progress:
-            while True:
-                try:
-                    with interrupts.waiting():
-                        chunk = next(chunks, None)
-                except KeyboardInterrupt:
-                    self._stop(interrupts)
-                if chunk is None:
-                    break
+            for chunk in interrupts.read_chunks(self.source, self._stop):
                 if self.output is None:
                     self._open_output()
                 assert self.output is not None
                 self.output.append(chunk.start, self._predict_chunk(chunk), chunk.time, chunk.by)
                 progress.update(self.source.rows, self.source.fraction())
-                if interrupts.signum is not None:
-                    self._stop(interrupts)
         if self.output is None:
             raise InputError(f"{self.source.name} has a header but no rows")
         self.output.finish()
@@ -216,7 +205,7 @@ class PredictRun:
             soft_wrap=True, markup=False, highlight=False,
         )  # fmt: skip
 
-    def _stop(self, interrupts: Interrupts) -> None:
+    def _stop(self, interrupts: Interrupts) -> NoReturn:
         raise Interrupted("stopped", interrupts.signum or 2)
 
     def _predict_chunk(self, chunk: Chunk) -> NDArray[np.float64]:

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import TextColumn
 from rich.table import Table
 from rich.text import Text
+
+from olsq.cli.progress import make_progress
 
 if TYPE_CHECKING:
     from olsq.train import CorpusTrainer, Evaluation, Record
@@ -38,17 +40,9 @@ class StepProgress:
         self._skipped = trainer.log.skipped
         self._last = time.perf_counter()
         self._first = True
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=None),
-            TextColumn("{task.completed:,}/{task.total:,}"),
-            TextColumn("{task.fields[shown]}", style="progress.data.speed"),
-            TimeRemainingColumn(),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-            expand=True,
-        )
+        done = TextColumn("{task.completed:,}/{task.total:,}")
+        shown = TextColumn("{task.fields[shown]}", style="progress.data.speed")
+        self._progress = make_progress(console, done, shown)
         self._task = self._progress.add_task(
             "compiling", total=self._steps, completed=trainer.step, shown=""
         )
