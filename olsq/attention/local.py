@@ -10,10 +10,10 @@ from jax import Array
 
 from olsq.arrays.checks import refuse
 from olsq.attention.arguments import Layout, check_count
+from olsq.attention.caches import unfold
 from olsq.attention.recurrences.ring_local import ring_local
 from olsq.attention.rules.sliding_window import RecentTokens, keep_recent
 from olsq.attention.rules.softmax import KeyValues, append_tokens
-from olsq.attention.scores import unfold
 from olsq.local.jax.inputs import Streams
 from olsq.local.jax.solve import solve_after
 from olsq.sequence.jax.pieces import cut_into_pieces, join_pieces, pieces_of, prepend_window

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from olsq.features import output
-from olsq.features.description import described
+from olsq.features.parameters import described
 from olsq.features.table import Table, read_table
 from olsq.online.files import format as files
 from olsq.online.rows.inputs import check_feature_names, feature_names, not_fitted

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.features.description import described
+from olsq.features.parameters import described
 from olsq.online.files import format as files
 from olsq.online.files.invariants import MOST_ROWS
 

@@ -1,8 +1,7 @@
 """Writing files so that they are complete under their name or absent."""
 
 from olsq.files.appended import AppendedFile
-from olsq.files.atomic import write_atomically
-from olsq.files.draft import Draft
+from olsq.files.draft import Draft, write_atomically
 from olsq.files.locks import InUseError, lock_path, locked
 from olsq.files.names import same_file, temporary_name
 

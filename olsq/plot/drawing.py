@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.files import write_atomically
 from olsq.plot.numbers import rounded, running_quantiles, running_rms
 
 if TYPE_CHECKING:
@@ -256,3 +259,11 @@ def draw_fit(curves: Curves, *, xlabel: str = "row", title: str = "", most: int 
             title += f"   ({len(chosen)} of {len(curves.names)} coefficients: largest |t|)"
         figure.suptitle(title.strip(), x=0.01, ha="left", fontsize=11, fontweight="bold")
     return figure
+
+
+def save_figure(figure: Any, path: str | os.PathLike[str], *, dpi: int) -> None:
+    """Save a figure, in the format of its name; the file appears complete or not at all."""
+    buffer = io.BytesIO()
+    ending = os.path.splitext(os.fspath(path))[1]
+    figure.savefig(buffer, dpi=dpi, format=ending.lower().removeprefix("."))
+    write_atomically(path, buffer.getbuffer())

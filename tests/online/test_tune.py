@@ -394,7 +394,7 @@ def test_the_bound_is_nearly_reached():
         experts = np.stack([np.zeros(n), np.ones(n)], axis=1)
         target = rng.integers(0, 2, n).astype(float)
         made, shares = np.empty(n), np.empty((n, 2))
-        from olsq.tuning.mixture_kernel import aggregate
+        from olsq.tuning.mixture import aggregate
 
         aggregate(experts, target, np.ones(n), 0.0, 1.0, 2.0, False, made, shares)
         losses = ((experts - target[:, None]) ** 2).sum(axis=0)

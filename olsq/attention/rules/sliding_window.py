@@ -16,8 +16,8 @@ from olsq.attention.arguments import (
     check_streams,
     fold_state,
 )
+from olsq.attention.caches import attend, unfold
 from olsq.attention.recurrences.window import map_windows, window_mask
-from olsq.attention.scores import attend, unfold
 from olsq.attention.steps import run_one_token
 from olsq.sequence.jax.control import compile_once
 from olsq.sequence.jax.pieces import last_tokens, running_sum

@@ -9,11 +9,10 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.attention.arguments import Layout, check_segments, check_streams, fold_state
-from olsq.attention.caches import capacity_of, next_place, write_cache
+from olsq.attention.caches import attend, capacity_of, next_place, unfold, write_cache
 from olsq.attention.recurrences.ring import Past, ring_attention
 from olsq.attention.recurrences.triangle import triangle_attention
 from olsq.attention.recurrences.window import map_blocks
-from olsq.attention.scores import attend, unfold
 from olsq.attention.steps import run_one_token
 from olsq.sequence.jax.control import compile_once
 from olsq.sequence.jax.pieces import pieces_of, running_sum

@@ -71,7 +71,7 @@ def run_demo(out: Path, console: Console) -> None:
     readings = _run_context_act(console)
     with console.status("Drawing ..."):
         from olsq.cli.demo.figure import draw_demo
-        from olsq.plot.saving import save_figure
+        from olsq.plot.drawing import save_figure
 
         try:
             save_figure(draw_demo(macro, co2, readings), out, dpi=200)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 import olsq
 from olsq.cli.errors import InputError
@@ -106,3 +110,13 @@ def _format_value(value: Any) -> str:
     if value is True:
         return "given"
     return ",".join(value) if isinstance(value, list) else str(value)
+
+
+def pack(values: NDArray[np.float64]) -> str:
+    """Encode the values, whatever the shape, as text that holds every bit."""
+    return base64.b64encode(values.astype("<f8").tobytes()).decode("ascii")
+
+
+def unpack(text: str) -> NDArray[np.float64]:
+    """Decode the text made by :func:`pack` into a vector."""
+    return np.frombuffer(base64.b64decode(text), "<f8").astype(np.float64)

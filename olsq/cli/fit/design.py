@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.cli.errors import InputError
-from olsq.cli.fit.packing import pack, unpack
+from olsq.cli.fit.checkpoint import pack, unpack
 from olsq.cli.sources.columns import Chunk, Columns
 from olsq.cli.sources.table import TableBuilder
 

@@ -10,7 +10,7 @@ from olsq.cli.fit.options import FitOptions
 from olsq.cli.fit.trace import Trace
 from olsq.cli.sources.times import TimeColumn
 from olsq.online import GroupedLeastSquares
-from olsq.plot.saving import save_figure
+from olsq.plot.drawing import save_figure
 
 
 def draw_by_group(

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.cli.fit.packing import pack, unpack
+from olsq.cli.fit.checkpoint import pack, unpack
 from olsq.cli.fit.scores import Scores
 
 # Columns of ``past``.

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
+from olsq.cli.fit.checkpoint import pack, unpack
 from olsq.cli.fit.options import FitOptions
-from olsq.cli.fit.packing import pack, unpack
 from olsq.cli.fit.target_path import TargetPath
 
 

@@ -10,8 +10,7 @@ from typing import Any
 from olsq.cli.errors import InputError
 from olsq.cli.fit.output import DEFAULT_GROUPS, FORMATS, GROUPS
 from olsq.cli.paths import check_paths
-from olsq.cli.sources.columns import Reading
-from olsq.cli.sources.table_format import TableFormat, check_level
+from olsq.cli.sources.columns import Reading, TableFormat, check_level
 from olsq.online import GroupedLeastSquares, RecursiveLeastSquares, RollingLeastSquares
 from olsq.online.forms.form_switch import METHODS
 from olsq.problem import RIDGE_MODES

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.cli.fit.packing import pack, unpack
+from olsq.cli.fit.checkpoint import pack, unpack
 from olsq.plot.drawing import Curves
 from olsq.stability.recursive import cusum_line
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from rich.console import Console
 
-from olsq.cli.errors import InputError
-from olsq.cli.libraries import check_libraries
+from olsq.cli.errors import InputError, check_libraries
 from olsq.cli.sample.options import SampleOptions
 from olsq.cli.sample.text import TextStream
 

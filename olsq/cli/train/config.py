@@ -115,7 +115,7 @@ def mixer_option(text: str) -> tuple[str, str, Any]:
 
 def preset_sizes(name: str) -> dict[str, Any]:
     """Return the options that a preset stands for."""
-    from olsq.cli.libraries import check_libraries
+    from olsq.cli.errors import check_libraries
 
     check_libraries("train", "equinox", "optax", "safetensors")
     from olsq.nn.presets import PRESETS

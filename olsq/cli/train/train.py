@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from olsq.cli.errors import CommandError, InputError, Interrupted, option_name
+from olsq.cli.errors import CommandError, InputError, Interrupted, check_libraries, option_name
 from olsq.cli.interrupts import Interrupts
-from olsq.cli.libraries import check_libraries
 from olsq.cli.paths import locked_paths
 from olsq.cli.train.build import make_mesh, make_model, make_solver, read_data
 from olsq.cli.train.config import CONFIG, write_config

@@ -2,6 +2,6 @@
 
 from olsq.linalg.numpy.cholesky import cholesky_downdate, cholesky_update
 from olsq.linalg.numpy.orthogonal import qr_delete, qr_insert
-from olsq.linalg.numpy.planes import plane_rotation
+from olsq.linalg.numpy.rotations import plane_rotation
 
 __all__ = ["cholesky_downdate", "cholesky_update", "plane_rotation", "qr_delete", "qr_insert"]

@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.local.jax.fades import Fades, sum_fades, tile_fades
 from olsq.local.jax.layout import Layout, Step, merge_blocks, step_blocks, visible
 from olsq.local.jax.losses import Cleaned
 from olsq.local.jax.systems import (
@@ -168,3 +167,41 @@ def tile_weights(blocks: Blocks, keys: Array, q: Array, step: Step, layout: Layo
     most = jnp.where(mine[..., None], most, -jnp.inf).max(1)
     most = jnp.where(jnp.isfinite(most), most, 0)  # a query that sees no key
     return jnp.exp(scores - to_tiles(most, step)[..., None])
+
+
+class Fades(NamedTuple):
+    """Sums of log gates (P, C) within blocks and between them.
+
+    Logs are only ever added up from a key to its query, never subtracted, so that the rounding
+    error of a sum is relative to the sum however long the stream is.
+    """
+
+    upto: Array  # (P, C), from the block's start to each token, its own included
+    after: Array  # (P, C), after each token to the block's end
+    between: Array  # (P, P): [r, c] over the whole blocks after c and before r
+    logs: Array  # (P, C)
+
+
+def sum_fades(logs: Array) -> Fades:
+    """Sum ``logs`` (P, C) within blocks and between them."""
+    blocks = len(logs)
+    after = jnp.cumsum(logs[:, ::-1], 1)[:, ::-1]
+    after = jnp.pad(after[:, 1:], ((0, 0), (0, 1)))
+    r, c = jnp.arange(blocks)[:, None], jnp.arange(blocks)
+    # entry [r, c] holds block c + 1 where that lies before r; then add up from the diagonal down
+    following = jnp.pad(logs.sum(1)[1:], (0, 1))
+    between = jnp.where(c + 1 < r, following, 0)
+    between = jnp.cumsum(between[:, ::-1], 1)[:, ::-1]
+    return Fades(jnp.cumsum(logs, 1), after, between, logs)
+
+
+def tile_fades(fades: Fades, step: Step) -> Array:
+    """Sum the logs after each key up to each query, (tiles, C, C), for a step's tiles."""
+    block = step.blocks[step.row]
+    far = fades.upto[block][:, :, None] + fades.after[step.column][:, None, :]
+    far = far + fades.between[block, step.column][:, None, None]
+    own = fades.logs[step.blocks]  # (rows, C)
+    size = own.shape[1]
+    inside = jnp.where(jnp.tril(jnp.ones((size, size), bool), -1), own[..., None], 0)
+    near = jnp.cumsum(inside, 1)[step.row]
+    return jnp.where((block == step.column)[:, None, None], near, far)
