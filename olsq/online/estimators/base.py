@@ -8,23 +8,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from olsq.arrays.reals import real_array
-from olsq.forgetting.base import Forgetting
 from olsq.online.calls import one_row
-from olsq.online.calls.learning import Absorbed, Call, Origin, absorb
-from olsq.online.estimators.state import StateHolder
+from olsq.online.calls.learning import Absorbed, absorb
+from olsq.online.estimators.checking import CallChecker
 from olsq.online.forms import square_root_blocks
 from olsq.online.forms.targets import TargetGroups
 from olsq.online.paths.collector import combine_path
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows import complex_rows, inputs
-from olsq.online.rows.complex_rows import ComplexArray
-from olsq.online.rows.frames import Labels, check_same_index, column_names
-from olsq.online.rows.options import check_weight
-from olsq.online.rows.times import Timing, as_array, name_of, read_times, times_of_call
-from olsq.problem import LARGEST
+from olsq.online.rows.frames import Labels
+from olsq.online.rows.times import as_array, name_of, read_times
 
 
-class StreamingRegressor(StateHolder):
+class StreamingRegressor(CallChecker):
     """Base of the estimators; subclasses define the parameters, ``_start`` and ``_gates``."""
 
     # -- learning ---------------------------------------------------------------------------------
@@ -282,129 +278,3 @@ class StreamingRegressor(StateHolder):
             total = logs[-1:].sum() + (left[1:] * logs[:-1]).sum()
             after[targets] = before[targets] * (left[0] if left.size else 1.0) + total
         return after
-
-    def _check_call(
-        self, X: Any, y: Any, sample_weight: Any, forget: Any, origin: Origin | None
-    ) -> Call:
-        """Check a call's arguments and return its rows; ``origin`` is None for the first ones."""
-        fitted = origin is not None
-        is_complex = origin.is_complex if origin else self._sees_complex(X, y)
-        if self.TAKES_COMPLEX and fitted and not is_complex:
-            for name, values in (("X", X), ("y", y)):
-                if complex_rows.holds_complex(values):
-                    raise complex_rows.real_model(type(self).__name__, name)
-        if is_complex:
-            self._refuse_for_complex()
-        convert = complex_rows.complex_array if is_complex else real_array
-        rows_X = inputs.check_X(
-            X, self, origin.n_features if origin else None, allow_empty=fitted, convert=convert
-        )
-        n = rows_X.shape[0]
-        rows_y = inputs.check_y(y, self, n, origin.n_targets if origin else None, convert)
-        bare = type(X) is np.ndarray and type(y) is np.ndarray and sample_weight is forget is None
-        if not bare:  # a microsecond, which a single row would notice
-            check_same_index(X=X, y=y, sample_weight=sample_weight, forget=forget)
-        names = inputs.feature_names(X) if type(X) is not np.ndarray else None
-        if fitted and names is not None:
-            inputs.check_feature_names(X, getattr(self, "feature_names_in_", None))
-        weights = check_weight(sample_weight, n)
-        gates = self._gates(forget, n)
-        heavy = None if sample_weight is None else weights
-        if is_complex:
-            usable = self._usable_complex(rows_X, rows_y, heavy)
-        else:
-            usable = self._usable(rows_X, rows_y, heavy)
-        in_time = not fitted and (inputs.has_index(X) or inputs.has_index(y))
-        Y = rows_y if rows_y.ndim == 2 else rows_y[:, None]
-        targets = None if fitted else column_names(y)
-        call = Call(rows_X, Y, gates, weights, usable, rows_y.ndim == 1, names, in_time, targets)
-        return self._embedded(call) if is_complex else call
-
-    def _in_time(
-        self, call: Call, times: Any, X: Any, y: Any, forget: Any, fitted: bool
-    ) -> tuple[Call, Timing | None]:
-        """Return the call with its times, and the stream's times after it; unchanged where rows
-        count.
-        """
-        if times is not None:
-            check_same_index(X=X, y=y, times=times)
-        before = self._timing if fitted else None
-        duration = self._duration(times is not None or before is not None)
-        value, example = self._timed_option()
-        if duration is None:
-            if times is not None:
-                raise ValueError(
-                    f"times are not used with {value}, which counts rows: leave times out, or give "
-                    f"a length of time such as {example}"
-                )
-            return call, None
-        if fitted and before is None and self.n_samples_seen_ > 0:
-            raise ValueError(
-                f"{value} is a length of time, but this {type(self).__name__} has learnt rows "
-                "without times: call fit to start anew"
-            )
-        if forget is not None:
-            raise ValueError(f"forget and {value}, a length of time, exclude each other")
-        countable = not isinstance(getattr(self, "forget", None), Forgetting)
-        pair = 2 if call.complex_features else 1
-        found, timing = times_of_call(
-            times, X, y, len(call.X) // pair, duration, before, value, countable=countable
-        )
-        found = found if found is None else np.repeat(found, pair)
-        if self._drifts_in_time:
-            return call._replace(times=found, unit=duration.length), timing
-        half_life = duration.length if self.TIMED == "half_life" else None
-        return call._replace(times=found, half_life=half_life), timing
-
-    # -- complex rows -----------------------------------------------------------------------------
-
-    def _sees_complex(self, *data: Any) -> bool:
-        """Test whether the first rows, or the prior, make this a model of complex coefficients."""
-        if not self.TAKES_COMPLEX:
-            return False
-        return complex_rows.prior_is_complex(getattr(self, "prior", None)) or any(
-            map(complex_rows.holds_complex, data)
-        )
-
-    def _refuse_for_complex(self) -> None:
-        """Raise ValueError for parameters that complex rows cannot be learnt with."""
-        forget = getattr(self, "forget", None)
-        if isinstance(forget, Forgetting) and not forget.weights_rows:
-            raise ValueError(
-                f"forget={type(forget).__name__}(...) is a strategy for real rows, and X or y is "
-                "complex. Complex data not supported with it: give forget a factor or one for each "
-                "row, or use half_life"
-            )
-
-    def _usable_complex(
-        self, X: ComplexArray, y: ComplexArray, weights: NDArray | None
-    ) -> NDArray[np.bool_] | None:
-        """Run :meth:`_usable` on complex rows, which are missing where one of their parts is."""
-        parts = np.concatenate([X.real, X.imag], axis=1)
-        real, imag = (self._usable(parts, part, weights) for part in (y.real, y.imag))
-        return real if imag is None else imag if real is None else real & imag
-
-    def _embedded(self, call: Call) -> Call:
-        """Replace the rows of a complex call by their pairs of real rows."""
-        X = complex_rows.with_ones(call.X, bool(self.fit_intercept))
-        usable = None if call.usable is None else np.repeat(call.usable, 2, axis=0)
-        return call._replace(
-            X=complex_rows.embed_rows(X), Y=complex_rows.embed_targets(call.Y),
-            gates=complex_rows.embed_gates(call.gates), weights=np.repeat(call.weights, 2),
-            usable=usable, complex_features=call.X.shape[1],
-        )  # fmt: skip
-
-    def _usable(self, X: NDArray, y: NDArray, weights: NDArray | None) -> NDArray[np.bool_] | None:
-        """Mark the rows (n,), or (n, m) by target, that can be learned; None if all can."""
-        stored = self._stored
-        if stored == np.float32:
-            inputs.check_magnitudes({"X": X, "y": y}, LARGEST[stored])
-        if self.missing != "skip_target":
-            return inputs.usable_rows(X, y, weights, self.missing, self, stored)
-        given = np.isfinite(y if y.ndim == 2 else y[:, None])
-        if given.all():
-            rows = inputs.usable_rows(X, y, weights, "skip", self, stored)
-            return None if rows is None else rows[:, None] & given
-        known = np.where(np.isfinite(y), y, y.dtype.type(0))
-        rows = inputs.usable_rows(X, known, weights, "skip", self, stored)
-        return given if rows is None else rows[:, None] & given

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import copy
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from olsq.arrays.checks import check_choice
 from olsq.forgetting.base import Forgetting
-from olsq.online.calls.learning import Origin
-from olsq.online.estimators.strategies import ForgetsByStrategy, needs_information
-from olsq.online.forms.form_switch import METHODS, FormSwitch, resolve_method
+from olsq.online.estimators.starts import StartsFromKnowledge
+from olsq.online.estimators.strategies import needs_information
+from olsq.online.forms.form_switch import METHODS, FormSwitch
 from olsq.online.forms.limits import state_dtype_name
-from olsq.online.forms.moments import check as check_moments
-from olsq.online.forms.moments import switch_from
-from olsq.online.forms.prior import factor_of
-from olsq.online.forms.prior import switch_from as prior_switch
-from olsq.online.forms.targets import TargetGroups
-from olsq.online.rows import complex_rows
 from olsq.online.rows.durations import (
     Duration,
     half_life_duration,
@@ -27,13 +20,12 @@ from olsq.online.rows.durations import (
     number_duration,
     parse_duration,
 )
-from olsq.online.rows.inputs import check_ridge_size
-from olsq.online.rows.options import check_forget, check_per_row, check_ridge, forget_or_half_life
+from olsq.online.rows.options import check_forget, check_per_row, forget_or_half_life
 from olsq.online.sklearn.conventions import MISSING, check_cov
-from olsq.problem import RIDGE_MODES, Moments
+from olsq.problem import RIDGE_MODES
 
 
-class RecursiveLeastSquares(ForgetsByStrategy):
+class RecursiveLeastSquares(StartsFromKnowledge):
     """Least squares solved again after every sample, with forgetting, without drift.
 
     Minimises, after every row t, ``sum_i zeta_ti w_i (y_i - x_i . coef - intercept)^2
@@ -191,79 +183,6 @@ class RecursiveLeastSquares(ForgetsByStrategy):
         self.cov = cov
         self.prior = prior
 
-    @classmethod
-    def from_moments(
-        cls, moments: Moments, *, ridge_mode: str, fit_intercept: bool, **parameters: Any
-    ) -> Self:
-        """Make an estimator that continues from moments, as if it had learned their rows.
-
-        Parameters
-        ----------
-        moments : Moments
-            ``Solution.state`` of :func:`olsq.online_lstsq`, or :meth:`moments` of an estimator:
-            gram (k, k) and cross (m, k), NumPy or JAX, without batch axes.  Of float32 moments
-            what comes out is float32.
-        ridge_mode : {"discounted", "fixed"}
-            What the moments are: with "discounted" they hold what is left of their ridge, and
-            ``ridge`` only serves a later ``fit``; with "fixed" ``ridge`` is added at the solve.
-        fit_intercept : bool
-            Whether their first column is the intercept's, a regressor of ones; k is d + 1 then.
-        **parameters
-            The constructor's other parameters.
-
-        Returns
-        -------
-        RecursiveLeastSquares
-            Fitted.  One target (m = 1) is a one-dimensional y.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If ``moments`` are no moments: shapes, non-finite or complex numbers, a gram that is
-            not symmetric and positive semidefinite; or a parameter is out of range.
-
-        Notes
-        -----
-        Moments do not hold the squared targets or the number of rows.  So ``sigma2_`` and the
-        standard errors are inf until ``forget=0`` drops the moments; ``n_samples_seen_`` and
-        ``n_held_`` count from here; ``residual_`` is empty and there are no feature names.  A
-        singular gram goes to the square-root form for method "covariance" too; the solution is
-        of minimum norm until rows determine it.  (Of float32 moments, "sqrt" tells dependent
-        regressors from rounding error best, "information" worst.)  O(d^3).
-
-        Examples
-        --------
-        >>> import numpy as np, olsq
-        >>> rng = np.random.default_rng(0)
-        >>> X, y = rng.standard_normal((100, 2)), rng.standard_normal(100)
-        >>> start = olsq.RecursiveLeastSquares(forget=0.9).fit(X[:50], y[:50])
-        >>> est = olsq.RecursiveLeastSquares.from_moments(start.moments(), **start.get_params())
-        >>> bool(np.allclose(est.partial_fit(X[50:], y[50:]).coef_, start.fit(X, y).coef_))
-        True
-        """
-        est = cls(ridge_mode=ridge_mode, fit_intercept=fit_intercept, **parameters)
-        est._check_parameters()
-        if np.ndim(est.forget) == 0:
-            est._gates(None, 1)  # refuses what the first row would
-        est._begin(check_moments(moments, bool(fit_intercept)))
-        return est
-
-    def _begin(self, moments: Moments) -> None:
-        gram, cross = moments
-        first, discounted = int(bool(self.fit_intercept)), self.ridge_mode == "discounted"
-        d, m = gram.shape[0] - first, cross.shape[0]
-        ridge = np.concatenate([np.zeros(first), check_ridge(self.ridge, d)])
-        both_float32 = gram.dtype == np.float32 and cross.dtype == np.float32
-        dtype = np.dtype(np.float32 if both_float32 else np.float64)
-        check_ridge_size(ridge, np.dtype(state_dtype_name(self.state_dtype)))
-        if discounted:  # the gram holds it
-            ridge = np.zeros_like(ridge)
-        origin = self._make_origin(d, 0 if m == 1 else m, dtype, ridge)
-        switch = switch_from(moments, self._resolved_method, ridge, **self._form_options(origin))
-        switch = self._forgetting_of(switch)
-        engine = TargetGroups.together(switch, m, self.missing == "skip_target")
-        self._settle(origin, engine, residual=np.empty((0, m), dtype))
-
     ENGINE = FormSwitch
     TIMED = "half_life"
     TAKES_COMPLEX = True
@@ -310,60 +229,3 @@ class RecursiveLeastSquares(ForgetsByStrategy):
         if self.ridge_mode == "fixed" and method != "information" and n_rows and gates.min() < 1:
             raise needs_information(method)
         return gates
-
-    def _start_ridge(self, n_features: int) -> NDArray[np.float64]:
-        if self.prior is None:
-            return super()._start_ridge(n_features)
-        return np.zeros(n_features + int(bool(self.fit_intercept)))
-
-    def _start(self, origin: Origin) -> FormSwitch:
-        if self.prior is not None:
-            prior = complex_rows.embed_prior(self.prior) if origin.is_complex else self.prior
-            R, z, _ = factor_of(prior, origin.intercept)
-            if z.shape != (origin.columns, origin.ridge.size):
-                part = 2 if origin.is_complex else 1
-                raise ValueError(
-                    f"the prior is of {z.shape[1] // part} coefficients and {z.shape[0]} targets; "
-                    f"these rows have {origin.ridge.size // part} (the intercept counts) and "
-                    f"{origin.columns}"
-                )
-            options = self._form_options(origin)
-            del options["discounted"], options["sandwich"]
-            return self._forgetting_of(prior_switch(R, z, self._resolved_method, **options))
-        switch = FormSwitch.start(
-            self._resolved_method, origin.ridge, origin.columns, **self._form_options(origin)
-        )
-        return self._forgetting_of(switch)
-
-    def _before_first_row(self, X: Any = None) -> Self | None:
-        if self.prior is None or hasattr(self, "_engine"):
-            return None
-        self._check_parameters()
-        is_complex = self._sees_complex(X)
-        if is_complex:
-            self._refuse_for_complex()
-            R, z, one_target = factor_of(complex_rows.embed_prior(self.prior), False)
-        else:
-            R, z, one_target = factor_of(self.prior, bool(self.fit_intercept))
-        k, m = R.shape[0] // (2 if is_complex else 1), z.shape[0]
-        d = k - int(bool(self.fit_intercept))
-        other, dtype = copy.copy(self), np.dtype(np.float64)
-        origin = other._make_origin(
-            d, 0 if one_target else m, dtype, other._start_ridge(d), is_complex=is_complex
-        )
-        engine = TargetGroups.together(other._start(origin), m, False)
-        other._settle(origin, engine, residual=np.empty((0, m)))
-        return other
-
-    def _form_options(self, origin: Origin) -> dict[str, Any]:
-        return {
-            "intercept": origin.intercept, "discounted": origin.discounted,
-            "solving": bool(self.residuals), "sandwich": origin.sandwich,
-            "precision": (state_dtype_name(self.state_dtype), origin.dtype.name),
-        }  # fmt: skip
-
-    @property
-    def _resolved_method(self) -> str:
-        if isinstance(self.forget, Forgetting) and not self.forget.weights_rows:
-            return "sqrt"
-        return resolve_method(self.method, state_dtype_name(self.state_dtype), self.ridge_mode)
