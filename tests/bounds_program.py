@@ -36,7 +36,7 @@ def streams(rng, batch):
 
 
 def claimed(solver, mode, forget, ridge):
-    """Whether the solver takes the problem."""
+    """Test whether the solver takes the problem."""
     of_tokens = np.ndim(ridge) > 1
     if mode == "discounted":
         return not of_tokens and (solver is None or mode in solver.ridge_modes)

@@ -18,7 +18,7 @@ from tests.shard_map import check
 
 
 def on_two_devices(program: str) -> str:
-    """What ``program``, after the set-up, prints in a process with two CPU devices."""
+    """Return the output of ``program``, after the set-up, in a process with two CPU devices."""
     flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=2"
     env = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     env["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # what compiles takes the time

@@ -1,4 +1,4 @@
-"""What an import costs, and who may import whom."""
+"""The cost of imports, and the imports that rooms may make."""
 
 from __future__ import annotations
 

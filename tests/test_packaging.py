@@ -1,4 +1,4 @@
-"""What is installed under which name, and what is said where something is missing."""
+"""Installed names, and the messages where a library is missing."""
 
 from __future__ import annotations
 

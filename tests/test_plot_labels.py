@@ -36,7 +36,7 @@ def axes():
 
 
 def boxes(texts):
-    """Of the letters alone, without strokes to where they belong."""
+    """Return the boxes of the letters, without the strokes that link them to their lines."""
     return [Text.get_window_extent(text) for text in texts]
 
 

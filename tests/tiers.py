@@ -1,4 +1,4 @@
-"""Which rows of a table the plain run of a test takes; ``pytest --slow`` takes all of them."""
+"""Rows of a table that a plain test run takes; ``pytest --slow`` takes all of them."""
 
 from __future__ import annotations
 

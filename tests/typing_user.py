@@ -1,4 +1,4 @@
-"""What a user writes, in the type checker's strict mode, which continuous integration asks."""
+"""A user's code under the type checker's strict mode, which continuous integration runs."""
 
 # pyright: strict
 

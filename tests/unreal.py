@@ -1,4 +1,4 @@
-"""What is not an array of real numbers, though a cast would make one of most of it."""
+"""Values that are no array of real numbers, though a cast would make one of most of them."""
 
 from __future__ import annotations
 

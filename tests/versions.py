@@ -1,4 +1,4 @@
-"""What differs between the versions of JAX that these tests run on."""
+"""Differences between the versions of JAX that these tests run on."""
 
 from __future__ import annotations
 

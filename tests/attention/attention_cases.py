@@ -242,7 +242,7 @@ def call(row, arrays, state=None, segment_ids=None, *, step=False):
 
 
 def stream(row, arrays, b, h):
-    """What the oracle gets of stream b and head h."""
+    """Return the oracle's arguments for stream b and head h."""
     names = timed(row, arrays)
     return {n: a[b, :, h] if n in names else a[h] for n, a in arrays.items()}
 

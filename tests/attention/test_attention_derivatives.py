@@ -78,7 +78,7 @@ def run(row, arrays, before, up, seed=3):
 
 
 def scalar(row, arrays, before, up, b, h):
-    """What is differentiated, of one stream by its oracle."""
+    """Compute the scalar that is differentiated, of one stream by its oracle."""
     prior = {**arrays, **before} if before and row.state is None else None
     state = tuple(x[b, h] for x in before.values()) if before and prior is None else None
     o, end = exact(row, arrays, b, h, state=state, prior=prior)

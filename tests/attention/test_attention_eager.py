@@ -35,7 +35,7 @@ def compiled():
 
 
 def anew(compiled, f, *args):
-    """How many programs a second call of ``f`` needed, the first having needed some."""
+    """Count the programs that a second call of ``f`` compiled; the first compiled some."""
     jax.block_until_ready(f(*args))
     before = len(compiled)
     jax.block_until_ready(f(*args))

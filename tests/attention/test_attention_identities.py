@@ -1,4 +1,4 @@
-"""What ties the family together: rules that are one another, exactly or in a limit."""
+"""Identities between rules: one rule equals another, exactly or in a limit."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""What rules refuse, by the name of the argument; and what an oracle is checked by."""
+"""Arguments that rules refuse, by name; and checks of the oracles."""
 
 from __future__ import annotations
 

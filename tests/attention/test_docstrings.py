@@ -166,7 +166,7 @@ def entries(function) -> list[Entry]:
 
 
 def state_of(function) -> str:
-    """How the state of a rule is called in its signature, and so in its docstring."""
+    """Return the type of a rule's state as its signature, and so its docstring, names it."""
     kinds = inspect.signature(function).parameters["state"].annotation.split(" | ")[:-1]
     which = "with a ``window``" if kinds[-1] == "RecentTokens" else "if ``normalise``"
     return kinds[0] if len(kinds) == 1 else f"{kinds[0]}, or {kinds[1]} {which}"

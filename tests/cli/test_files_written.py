@@ -112,7 +112,7 @@ def test_fit_parquet_to_parquet(folder, state):
 
 @pytest.mark.slow
 def test_a_killed_run(folder):
-    """What a kill leaves is in the table too."""
+    """The table also lists the files that a killed run leaves."""
     (folder / "out/s.olsq").unlink(missing_ok=True)
     (folder / "log").unlink(missing_ok=True)
     options = ("--out", "o.parquet", "--chunk-rows", "100", *STATE)

@@ -70,7 +70,7 @@ NAMES = list(BUILDERS)
 
 
 def made(name):
-    """A fresh builder."""
+    """Make a builder that has seen no row."""
     builder = BUILDERS[name]
     return type(builder)(**builder.get_params())
 

@@ -51,7 +51,7 @@ OUTPUTS = ["coef", "prediction", "residual", "stderr"]
 
 
 def exact(kind, path, X, y, output):
-    """What a method returns for the rows of one group, from their path."""
+    """Compute from their path the output of a method for the rows of one group."""
     intercept = kind in ("ols", "rls")
     coef = np.column_stack([path.intercept, path.coef]) if intercept else path.coef
     stderr = np.column_stack([path.intercept_stderr, path.stderr]) if intercept else path.stderr

@@ -373,7 +373,7 @@ def test_proposition_7_limit():
 
 
 def test_proposition_7_is_half_the_hessian():
-    """Of the loss (7), by a quadrature that is exact to rounding, and of `position_loss`."""
+    """The Hessian of loss (7), by a quadrature exact to rounding, and of `position_loss`."""
     mu, length = 50.0, 7
     nodes, heights = np.polynomial.legendre.leggauss(40)
     lam = np.exp(1j * np.pi / mu * (nodes + 1.0))

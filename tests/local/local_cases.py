@@ -21,7 +21,7 @@ class Row:
     gates: bool = False  # gates, segments, log weights, a scale for each query
 
     def options(self):
-        """What is no array."""
+        """Return the options that are not arrays."""
         return {"window": self.window, "causal": self.causal}
 
     def problem(self, seed=0, hard=True):

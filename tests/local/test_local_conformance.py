@@ -39,7 +39,7 @@ def dense(row, made, segments):
 
 
 def tolerance(made, eps):
-    """What rounding costs at most, (B, 1), by the condition number of the systems."""
+    """Bound the rounding error, (B, 1), by the condition number of the systems."""
     key = (made["keys"] ** 2).sum(-1).max(-1, keepdims=True)
     ridge = made["ridge"].min(-1, keepdims=True)
     exponent = np.abs(made["scale"]).max(-1, keepdims=True) * key

@@ -1,4 +1,4 @@
-"""What the function does at its edges: limits, sizes, dispatch, errors, memory."""
+"""Edge cases of ``local_lstsq``: limits, sizes, dispatch, errors, memory."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_jax_takes_vmap_and_jit_and_gives_the_same():
 
 
 def test_streams_side_by_side_are_those_one_after_another(monkeypatch):
-    """What other devices than one CPU do, on this one."""
+    """The code path of devices other than one CPU, run on this one."""
     wanted = olsq.local_lstsq(K[:2, :11], V[:2, :11], Q[:2, :11], ridge=0.1)
     monkeypatch.setattr(jax, "device_count", lambda: 2)
     found = in_jax(K[:2, :11], V[:2, :11], Q[:2, :11], ridge=0.1)

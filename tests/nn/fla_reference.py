@@ -377,6 +377,6 @@ def weights(name, rng):
 
 
 def output(name, x, w):
-    """Of one stream (T, DIM)."""
+    """Compute the output of one stream (T, DIM)."""
     compute, _, config = LAYERS[name]
     return compute(x, w, {"num_heads": HEADS, **config})

@@ -1,4 +1,4 @@
-"""What keeps a Mesa layer's systems well conditioned: MesaNet, appendix F.5, as bounds."""
+"""Bounds that keep a Mesa layer's systems well conditioned: MesaNet, appendix F.5."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_condition_numbers_are_bounded_by_weight_over_ridge(stream, scale, shift
 
 
 def largest_weight(t):
-    """What ``x <- (1 - c beta^2) x + beta`` can reach in t steps, beta in [0, 1]: see below."""
+    """Bound ``x <- (1 - c beta^2) x + beta`` after t steps, beta in [0, 1]: see below."""
     return min(t, np.sqrt((0.5 / CAP) ** 2 + (0.5 / CAP + 1) * t))
 
 

@@ -169,7 +169,7 @@ def test_model(tmp_path):
 
 
 class Config:
-    """Of another library: read by what it can say."""
+    """Configuration of another library, which is read by its ``to_dict``."""
 
     def to_dict(self):
         return {

@@ -115,7 +115,7 @@ RETENTION = {
 
 
 def test_a_model_with_scales_per_head_and_scaled_embeddings():
-    """What has no place of its own there moves, and the logits stay."""
+    """Scales that have no place in the other format move elsewhere, and the logits stay."""
     model = varied(model_of("retention", RETENTION, dtype="float64"))
     weights, config = olsq.nn.to_fla(model)
     assert config["architectures"] == ["RetNetForCausalLM"]

@@ -191,7 +191,7 @@ def test_packed_segments_of_a_layer_that_sees_the_future():
 
 @leading(ROWS, LONG)
 def test_gradients_of_long_bfloat16_streams(row):
-    """Of one token for ever, and of any tokens: finite, and in the latter nowhere zero."""
+    """Gradients of one repeated token and of random tokens are finite; the latter nowhere zero."""
     made = case(row)
     long = draw(B, 300, DIM)
     long[0] = long[0, :1]

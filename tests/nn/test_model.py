@@ -205,9 +205,9 @@ def test_losses_start_at_that_of_a_guess_at_every_width(width, tied):
 
 @pytest.mark.parametrize("width", [64, 1024])
 def test_the_papers_start_predicts_each_token_after_itself(width):
-    """What a stream keeps of its token's embedding, cos = 1 / sqrt(variance), meets that embedding
-    again in tied logits: ``sqrt(dim) cos`` for the token itself.  The mixer and the MLP write
-    variance 2 and less.
+    """The part of its token's embedding that a stream keeps, cos = 1 / sqrt(variance), meets that
+    embedding again in tied logits: ``sqrt(dim) cos`` for the token itself.  The mixer and the MLP
+    write variance 2 and less.
     """
     loss, norm, logits, tokens = start_of(width, initialisation="fan-in", soft_cap=None)
     own = np.take_along_axis(logits, tokens[:, :-1, None], -1).mean()

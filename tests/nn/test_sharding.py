@@ -62,7 +62,7 @@ print("equal")
 
 @pytest.mark.slow
 def test_every_mixer_along_time():
-    """What its compiled program sends, values and gradients: see ``sharded_mixers.py``."""
+    """Values, gradients and the compiled program's messages: see ``sharded_mixers.py``."""
     script = Path(__file__).with_name("sharded_mixers.py")
     lines = on_eight_devices(str(script)).splitlines()
     assert sorted(line.split()[0] for line in lines) == sorted(olsq.nn.MIXERS)
@@ -74,7 +74,7 @@ def test_eight_devices():
 
 
 def on_eight_devices(*arguments):
-    """What Python prints, run with these in a process with eight CPU devices."""
+    """Return the output of Python, run with these in a process with eight CPU devices."""
     flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
     flags += f" {fast_flags()}"
     env = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}

@@ -33,7 +33,7 @@ def content_of(kind: str, whole: bytes, seed: int, i: int) -> bytes:
 
 
 def tried(content: bytes) -> tuple[str, float]:
-    """What became of a state, and in how many seconds."""
+    """Load a state: return its outcome and the seconds that it took."""
     begun = time.perf_counter()
     try:
         found = outcome(content)

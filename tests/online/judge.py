@@ -1,4 +1,4 @@
-"""How an estimate is judged against the dense oracle.
+"""Judge an estimate against the dense oracle.
 
 Two questions, each with a tolerance that comes from the dtype alone or from dtype and condition:
 

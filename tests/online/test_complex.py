@@ -176,7 +176,7 @@ def test_sandwich_and_draws(method):
     lambda **o: RLS(method="sqrt", forget=0.9, **o), lambda **o: RLS(method="information", **o),
 ])  # fmt: skip
 class TestProperties:
-    """Of a recursion by each method, and of a window."""
+    """Properties of a complex recursion by each method, and of a complex window."""
 
     def test_phase(self, make):
         X, y = data()

@@ -160,7 +160,7 @@ def test_a_window_is_a_regression_on_its_rows():
 )
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_coverage(forget, cov, kind, weighted, dtype):
-    """How often a 90 % interval covers, in 4,000 streams: within four standard errors of 90 %.
+    """A 90 % interval covers in 90 % of 4,000 streams, within four standard errors.
 
     Where noise has variance sigma2 / w the weights are that; where it is the same for all rows
     they are whatever they are, which sandwich errors are for.

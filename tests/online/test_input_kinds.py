@@ -45,13 +45,13 @@ CALLS["rolling path"] = lambda X, y, w: olsq.coefficient_path(
 
 
 def takes(call, name):
-    """Whether the entry point looks at that argument."""
+    """Test whether the entry point looks at that argument."""
     reads = {"predict": {"X"}, "score": {"X", "y"}}
     return name in reads.get(call.split(".")[-1], {"X", "y", "sample_weight"})
 
 
 def begins_anew(call):
-    """Whether the entry point's rows are the first, so that complex ones make a complex model."""
+    """Test whether the entry point's rows are the first: complex ones make a complex model."""
     return call.split(".")[-1] in {"fit", "partial_fit_path", "path", "rolling path"}
 
 
@@ -196,7 +196,7 @@ def test_refused(kind, call):
 
 
 def numbers(array):
-    """What a kind of input says, as plain float64."""
+    """Convert an input of some kind to plain float64."""
     return np.array(pd.DataFrame(array).astype(float)).reshape(np.shape(array))
 
 

@@ -1,4 +1,4 @@
-"""What float32 data and float32 states may cost: rounding of the data, never of the sums."""
+"""Errors of float32 data and float32 states: rounding of the data, never of the sums."""
 
 from __future__ import annotations
 

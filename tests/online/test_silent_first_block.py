@@ -43,7 +43,7 @@ ATTRIBUTES = [
 
 
 def answers(est):
-    """What every attribute and prediction reads, or the error that it gives."""
+    """Read every attribute and prediction, or the error that it gives."""
     found = {}
     for name in (*ATTRIBUTES, "predict", "leverage", "predict_interval"):
         try:

@@ -32,7 +32,7 @@ def irregular(n, seed=0):
 
 
 def window_of(times, t, length):
-    """Which of the rows up to t are in (times[t] - length, times[t]]."""
+    """Mark the rows up to t that are in (times[t] - length, times[t]]."""
     return np.flatnonzero(times[: t + 1] > times[t] - length)
 
 

@@ -1,4 +1,4 @@
-"""What holds for every variant: scikit-learn's contract, files, merging, missing rows, refusals."""
+"""Claims of every variant: scikit-learn's contract, files, merging, missing rows, refusals."""
 
 from __future__ import annotations
 

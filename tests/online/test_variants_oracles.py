@@ -12,7 +12,7 @@ N, D = 60, 3
 
 
 def gates_product(forget, n):
-    """What is left of each row after the last."""
+    """Compute the weight that is left of each row after the last."""
     return forget ** np.arange(n - 1, -1, -1.0)
 
 

@@ -72,7 +72,7 @@ def test_bounds_against_scipy(kind):
 
 
 def kkt(R, z, limits, x):
-    """How far x is from feasible, and its gradient from the cone of multipliers (by NNLS)."""
+    """Measure how far x is from feasible, and its gradient from the multipliers' cone (NNLS)."""
     off = np.abs(limits.A @ x - limits.b).max(initial=0.0)
     inside = ((x >= limits.lower) & (x <= limits.upper)).all()
     eye = np.eye(x.size)

@@ -1,4 +1,4 @@
-"""What comes later changes no bit of an earlier output."""
+"""Later rows change no bit of an earlier output."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def unexciting(stream, dtype, noise, n=LONG):
 
 @cache
 def held_exactly(stream, dtype, intercept, noise):
-    """What the rule gives at ``AT`` rows of the stream, without rounding."""
+    """Apply the rule at ``AT`` rows of the stream, without rounding."""
     parts = zip(first_rows(dtype), unexciting(stream, dtype, noise, AFTER), strict=True)
     X, y = (np.concatenate(p) for p in parts)
     ridge = np.full(4, 1e-3)

@@ -1,4 +1,4 @@
-"""What users run: the tests compile without most of XLA's optimisations, and this does not."""
+"""Optimised compilation, as users run it; other tests leave out most of XLA's optimisations."""
 
 from __future__ import annotations
 

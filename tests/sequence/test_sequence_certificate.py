@@ -1,4 +1,4 @@
-"""What a solution says of itself: error bounds, ``check``, and warnings where they can be given."""
+"""Certificates of a solution: error bounds, ``check``, and warnings where possible."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ def test_a_split_names_its_own_arguments(wrong):
     ],
 )  # fmt: skip
 def test_the_least_of_everything_is_drawn(name, least):
-    """What the documentation gives as the least works, as Python's and as NumPy's integers."""
+    """The least values of the documentation work, as Python's and as NumPy's integers."""
     small = draw(name, **least)
     numpy = {k: np.int16(v) if isinstance(v, int) else v for k, v in least.items()}
     for field, same in zip(small, draw(name, **numpy), strict=True):

@@ -1,4 +1,4 @@
-"""What training leaves behind: figures, tables and records, each against its definition."""
+"""Results of training: figures, tables and records, each against its definition."""
 
 import csv
 import warnings

@@ -1,4 +1,4 @@
-"""What training assumes of the models in olsq.nn, for every mixer; nothing is compiled."""
+"""Assumptions of training about olsq.nn's models, for every mixer; nothing is compiled."""
 
 import equinox as eqx
 import jax
