@@ -261,28 +261,11 @@ def ttt_linear(
     mini_batch=16, query_factor=None, state=None,
 ):  # fmt: skip
     """Train f(x) = x + LN(W x + b), from the weights ``initial``, or 0."""
-    q, k, v, rates, scale, bias = f64(
-        q, k, v, per_token(learning_rate, len(q)), norm_scale, norm_bias
-    )
-    d = k.shape[1]
     if initial is None:
+        d = np.shape(k)[1]
         initial = np.zeros((d, d)), np.zeros(d)
-    *fields, position = f64(*initial, *initial, 0) if state is None else f64(*state)
-    out, weights, start, position = ttt(
-        q,
-        k,
-        v,
-        rates,
-        fields[:2],
-        fields[2:],
-        int(position),
-        scale,
-        bias,
-        eps,
-        mini_batch,
-        query_factor,
-    )
-    return out, (*weights, *start, position)
+    norm = norm_scale, norm_bias, eps
+    return _train(q, k, v, learning_rate, initial, state, norm, mini_batch, query_factor)
 
 
 def ttt_mlp(
@@ -290,22 +273,16 @@ def ttt_mlp(
     mini_batch=16, query_factor=None, state=None,
 ):  # fmt: skip
     """Train f(x) = x + LN(W2 gelu(W1 x + b1) + b2), from the weights ``initial``."""
-    q, k, v, rates, scale, bias = f64(
-        q, k, v, per_token(learning_rate, len(q)), norm_scale, norm_bias
-    )
+    norm = norm_scale, norm_bias, eps
+    return _train(q, k, v, learning_rate, initial, state, norm, mini_batch, query_factor)
+
+
+def _train(q, k, v, learning_rate, initial, state, norm, mini_batch, query_factor):
+    """Train a network from the weights ``initial``, or from those of the state."""
+    q, k, v, rates, scale, bias = f64(q, k, v, per_token(learning_rate, len(q)), *norm[:2])
     *fields, position = f64(*initial, *initial, 0) if state is None else f64(*state)
+    now, start = fields[: len(fields) // 2], fields[len(fields) // 2 :]
     out, weights, start, position = ttt(
-        q,
-        k,
-        v,
-        rates,
-        fields[:4],
-        fields[4:],
-        int(position),
-        scale,
-        bias,
-        eps,
-        mini_batch,
-        query_factor,
+        q, k, v, rates, now, start, int(position), scale, bias, norm[2], mini_batch, query_factor
     )
     return out, (*weights, *start, position)

@@ -254,7 +254,7 @@ ONES = np.ones((3000, 1))
     ],
 )  # fmt: skip
 def test_the_steady_state_window_is_the_stated_one(strategy):
-    """Of a mean, the present row's share is the inverse of the window."""
+    """The present row's share in a mean is the inverse of the window."""
     est = olsq.RecursiveLeastSquares(forget=strategy, fit_intercept=False)
     est.fit(ONES, ONES[:, 0])
     shifted = est.partial_fit(ONES[:1], [2.0])  # from 1 by the share

@@ -40,12 +40,12 @@ class CallChecker(StateHolder):
         )
         n = rows_X.shape[0]
         rows_y = inputs.check_y(y, self, n, origin.n_targets if origin else None, convert)
-        bare = type(X) is np.ndarray and type(y) is np.ndarray and sample_weight is forget is None
-        if not bare:  # a microsecond, which a single row would notice
-            check_same_index(X=X, y=y, sample_weight=sample_weight, forget=forget)
         names = inputs.feature_names(X) if type(X) is not np.ndarray else None
         if fitted and names is not None:
             inputs.check_feature_names(X, getattr(self, "feature_names_in_", None))
+        bare = type(X) is np.ndarray and type(y) is np.ndarray and sample_weight is forget is None
+        if not bare:  # a microsecond, which a single row would notice
+            check_same_index(X=X, y=y, sample_weight=sample_weight, forget=forget)
         weights = check_weight(sample_weight, n)
         gates = self._gates(forget, n)
         heavy = None if sample_weight is None else weights
