@@ -13,7 +13,7 @@ from olsq.features import times
 from olsq.features.base import State
 from olsq.features.parameters import check_integer
 from olsq.features.table import Table
-from olsq.features.timed import TimedBuilder
+from olsq.features.times import TimedBuilder
 
 MOST_POWERS = 1000
 

@@ -16,8 +16,8 @@ import numpy as np
 import olsq
 from olsq.files import tensors
 from olsq.nn.configuration import decode, encode
+from olsq.nn.kinds import named_arrays
 from olsq.nn.model import LanguageModel
-from olsq.nn.names import named_arrays
 from olsq.nn.surgery import map_mixers, mixers_of
 from olsq.solvers import Solver
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from olsq.nn.names import path_names
+from olsq.nn.kinds import path_names
 
 try:
     from flax import nnx

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from olsq.arrays.brief import brief_repr
 from olsq.arrays.checks import shown
-from olsq.stability.data import check_data
+from olsq.stability.ols_residuals import check_data
 
 
 class ChowTest(NamedTuple):

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.testing import rule_properties as properties
+from olsq.testing.backends import double_precision
 from olsq.testing.findings import Findings
 from olsq.testing.kinds import FINITE, Stream
-from olsq.testing.precision import double_precision
 from olsq.testing.rule_properties import SHAPE, Arrays, Subject
 from olsq.testing.strategies import streams
 

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.testing.backends import compiled
 from olsq.testing.findings import Findings
-from olsq.testing.precision import compiled
 
 ORACLE, STEP, PREFIX, RESUME = "oracle", "step = rule", "prefix invariance", "resumption"
 SEGMENTS, SCALE, PERMUTE = "segments", "scale equivariance", "permutation of targets"

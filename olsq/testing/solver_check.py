@@ -11,11 +11,10 @@ from olsq.arrays.checks import check_choice
 from olsq.problem import RIDGE_MODES
 from olsq.solvers import Solver
 from olsq.testing import solver_properties as properties
-from olsq.testing.backends import JaxBackend
+from olsq.testing.backends import JaxBackend, double_precision
 from olsq.testing.backends import backends as forms_of
 from olsq.testing.findings import Findings
 from olsq.testing.kinds import FINITE, Stream, seeded
-from olsq.testing.precision import double_precision
 from olsq.testing.solver_properties import Setting
 from olsq.testing.strategies import streams as drawn_streams
 from olsq.testing.truth import StatedError

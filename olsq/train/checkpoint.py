@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.files import tensors
-from olsq.nn.names import path_names
+from olsq.nn.kinds import path_names
 from olsq.train.log import Log
 from olsq.train.tokenizers import Tokenizer, tokenizer_from_dict
 

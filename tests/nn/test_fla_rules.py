@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import olsq.nn
-from olsq.nn.names import named_arrays
+from olsq.nn.kinds import named_arrays
 from tests.versions import x64
 
 NAMES = list(reference.LAYERS)

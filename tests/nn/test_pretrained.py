@@ -14,7 +14,7 @@ import tokenizers
 
 import olsq
 import olsq.nn
-from olsq.nn.names import named_arrays
+from olsq.nn.kinds import named_arrays
 from olsq.nn.vocabulary import tokenizer_json
 from olsq.train import BytePairTokenizer, ByteTokenizer, tokenizer_from_dict
 

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 
-from olsq.nn.names import path_names
+from olsq.nn.kinds import path_names
 from olsq.train import (
     Corpus,
     CorpusTrainer,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from olsq.nn import MIXERS, LanguageModel
-from olsq.nn.names import path_names
+from olsq.nn.kinds import path_names
 from olsq.train import (
     BytePairTokenizer,
     TrainConfig,

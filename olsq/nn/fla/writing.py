@@ -15,8 +15,8 @@ from olsq.nn.fla.known import COMBA, KINDS
 from olsq.nn.fla.layout import Layout, Options
 from olsq.nn.fla.parts import Arrays, convert_to_fla
 from olsq.nn.fla.reading import LAYER_EPS, MLP
+from olsq.nn.kinds import named_arrays
 from olsq.nn.model import LanguageModel
-from olsq.nn.names import named_arrays
 from olsq.nn.surgery import mixers_of
 
 # Options that may differ: how and where a regression is solved does not show in the weights.
