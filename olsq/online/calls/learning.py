@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from olsq.online.files.frozen import MadeWith
 from olsq.online.forms.form import Form
-from olsq.online.forms.rows import Rows, Trace, clip_to
+from olsq.online.forms.rows import PairedRows, Rows, Trace, clip_to
 from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.forms.statistics import statistics_of
 from olsq.online.forms.targets import TargetGroups
@@ -263,7 +263,8 @@ def prepare(call: Call, block: Block, usable: NDArray[np.bool_] | None, intercep
         rows[:, 1:] = chosen
     else:
         rows = np.ascontiguousarray(chosen, np.float64)
-    return Rows.of(rows, np.ascontiguousarray(targets, np.float64), call.gates[block], weights)
+    kind = PairedRows if call.complex_features else Rows
+    return kind.of(rows, np.ascontiguousarray(targets, np.float64), call.gates[block], weights)
 
 
 def _blocks(

@@ -15,18 +15,21 @@ from numpy.typing import NDArray
 from olsq.online.forms import covariance_blocks as blocks
 from olsq.online.forms import covariance_kernels as kernels
 from olsq.online.forms import covariance_products as products
-from olsq.online.forms import square_root_blocks
+from olsq.online.forms import pair_kernels, square_root_blocks
 from olsq.online.forms.form import Form
 from olsq.online.forms.lapack import dpotrf, dtrtri
 from olsq.online.forms.limits import DOUBLE, limits_for
 from olsq.online.forms.minimum_norm import triangular_inverse
-from olsq.online.forms.rows import Rows, Trace
+from olsq.online.forms.rows import PairedRows, Rows, Trace
 from olsq.online.forms.square_root import SquareRootForm, counters
 from olsq.problem import Moments
 
 # Number of coefficients from which blocks of eight rows are used.  They are faster below too, and
 # lose a digit to single rows on regressors with a large mean.
 BLOCKED_FROM = 24
+
+# Number of columns up to which pairs of rows are taken as one complex row, a pass over P a pair.
+PAIRS_UNTIL = 256
 
 BY_CHOLESKY_FROM = 64  # coefficients from which a change of form tries Cholesky
 
@@ -74,6 +77,10 @@ class CovarianceForm(Form):
     def update(self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace) -> int:
         """Absorb rows from start on; return the first row this form must not take (or stop)."""
         state = self.P, self.theta, self.columns, self.tally, self.loss, self.spread
+        if isinstance(rows, PairedRows) and self._takes_pairs(trace):
+            start, settled = self._update_by_pairs(rows, start, stop, residual, trace)
+            if settled:
+                return start
         bounds = self.limits.covariance
         V, used = np.empty((0, 0)), np.zeros(1)
         if len(trace.sandwich):
@@ -98,6 +105,27 @@ class CovarianceForm(Form):
                     return done
             t = end
         return stop
+
+    def _takes_pairs(self, trace: Trace) -> bool:
+        """Test whether the kernel of pairs is the fastest, and can write this trace."""
+        return self.P.shape[0] <= PAIRS_UNTIL and not len(trace.sandwich)
+
+    def _update_by_pairs(
+        self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace
+    ) -> tuple[int, bool]:
+        """Run :meth:`update`, a pair of rows at a time; False where the rest are not taken so.
+
+        That is where P is not the covariance of pairs, of which another form may have held one part
+        and not the other.
+        """
+        state = self.P, self.theta, self.columns, self.tally, self.loss, self.spread
+        bounds, t = self.limits.covariance, start
+        if t % 2:  # the second row of a pair, within which another form stopped
+            V, used = np.empty((0, 0)), np.zeros(1)
+            t = kernels.update(*state, V, used, *rows, t, t + 1, bounds, residual, trace.arrays)
+            if t in (start, stop):
+                return t, True
+        return pair_kernels.update_pairs(*state, *rows, t, stop, bounds, residual, trace.arrays)
 
     def _absorb_block(self, rows: Rows, start: int, stop: int, residual: NDArray) -> bool:
         """Absorb rows start..stop as one block; False where fewer at a time have to."""

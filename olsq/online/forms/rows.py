@@ -35,6 +35,13 @@ class Rows(NamedTuple):
         return cls(read_only(X), read_only(Y), read_only(gates), read_only(weights))
 
 
+class PairedRows(Rows):
+    """Rows of which each two, from the first on, are one complex row: see ``rows/complex_rows.py``.
+
+    Both have one weight, and the second one the gate 1.
+    """
+
+
 class Trace(NamedTuple):
     """The states after each row; empty arrays mean that no trace is wanted.
 
