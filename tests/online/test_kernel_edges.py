@@ -9,6 +9,7 @@ from olsq.online.forms import covariance_blocks as blocks
 from olsq.online.forms import covariance_kernels as covariance
 from olsq.online.forms import moment_blocks
 from olsq.online.forms import moment_kernels as moments
+from olsq.online.forms import pair_kernels as pairs
 from olsq.online.forms import square_root_kernels as square_root
 from olsq.online.forms.minimum_norm_kernels import minimum_norm
 from olsq.online.forms.rows import Rows, Trace
@@ -93,6 +94,11 @@ def calls(traced):
         *state(), monitor, *full_ring(), X, Y, w, EVERY_ROW, 0, N, (1e6, 1e8, 1e-10), residual,
         record,
     ]  # fmt: skip
+    wide = tuple(np.zeros_like(a) for a in Trace.empty(N if traced else 0, M, 2 * D))
+    yield pairs.update_pairs, [
+        np.eye(2 * D), np.zeros((M, 2 * D)), np.ones((2, 2 * D)), *state()[3:],
+        np.zeros((2 * D, 2 * D)), np.hstack([X, X]), Y, w, w, 0, N, LIMITS, residual, wide,
+    ]  # fmt: skip
     if not traced:
         yield minimum_norm, [
             np.ones((2, D, D)), np.ones((2, M, D)), np.arange(D) < 2, np.zeros(2), 1,
@@ -134,7 +140,7 @@ def misuses(arguments):
             yield [*arguments[:i], other, *arguments[i + 1 :]]
 
 
-CALLS = [(traced, i) for traced in (False, True) for i in range(12 - 3 * traced)]
+CALLS = [(traced, i) for traced in (False, True) for i in range(13 - 3 * traced)]
 
 
 @pytest.mark.parametrize(("traced", "which"), CALLS)

@@ -21,6 +21,7 @@ from olsq.online.forms.statistics import statistics_of
 from olsq.online.forms.targets import TargetGroups
 from olsq.online.paths.collector import PathCollector, joined
 from olsq.online.paths.path import CoefficientPath
+from olsq.online.rows.complex_rows import embed_rows
 from olsq.online.rows.times import elapsed_times, half_life_gates, span_after
 
 PAIRS_SETTLE = 16  # rows a coefficient, after which the covariance form has usually been taken
@@ -66,7 +67,7 @@ class Origin(NamedTuple):
 class Call(NamedTuple):
     """Checked rows of one call, before the state has absorbed them."""
 
-    X: NDArray  # (n, d)
+    X: NDArray  # (n, d); of complex rows (n / 2, d), with their column of ones
     Y: NDArray  # (n, m)
     gates: NDArray[np.float64]  # (n,)
     weights: NDArray[np.float64]  # (n,)
@@ -78,7 +79,7 @@ class Call(NamedTuple):
     times: NDArray | None = None  # (n,), of a stream whose window or half-life is one of time
     half_life: float | None = None  # in the unit of times
     unit: float | None = None  # of time in which coefficients drift; gates are times elapsed then
-    complex_features: int = 0  # d of complex rows, whose pairs these are (2n, 2k); 0 for real ones
+    complex_features: int = 0  # d of complex rows, whose pairs the others are of; 0 for real ones
 
     @property
     def factors(self) -> NDArray[np.float64]:
@@ -252,7 +253,16 @@ def prepare(call: Call, block: Block, usable: NDArray[np.bool_] | None, intercep
 
     Those that are not ``usable`` (n,) become rows of zeros and weight 0.
     """
-    chosen, targets, weights = call.X[block], call.Y[block], call.weights[block]
+    targets, weights = call.Y[block], call.weights[block]
+    if call.complex_features:
+        # Of a block, for that stays in a core's cache: pairs have four times the numbers.
+        if isinstance(block, slice):
+            pairs = slice(block.start // 2, block.stop // 2)
+        else:
+            pairs = block[::2] // 2
+        chosen = embed_rows(call.X[pairs])
+    else:
+        chosen = call.X[block]
     if usable is not None:
         ok = usable[block]
         chosen, targets = (np.where(ok[:, None], a, 0.0) for a in (chosen, targets))

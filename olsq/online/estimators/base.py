@@ -227,7 +227,7 @@ class StreamingRegressor(CallChecker):
                 # Long calls, and those that feed several engines, work on a copy, so that an
                 # interrupt cannot leave half an update behind.  Nor can it where rows of a large
                 # model go in blocks, each of several steps.
-                k, n = origin.ridge.size, len(call.X)
+                k, n = origin.ridge.size, len(call.Y)
                 if n > k or engine.parting or (n > 1 and k >= square_root_blocks.BLOCKED_FROM):
                     engine = engine.copy()
             else:

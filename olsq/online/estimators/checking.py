@@ -87,7 +87,7 @@ class CallChecker(StateHolder):
         countable = not isinstance(getattr(self, "forget", None), Forgetting)
         pair = 2 if call.complex_features else 1
         found, timing = times_of_call(
-            times, X, y, len(call.X) // pair, duration, before, value, countable=countable
+            times, X, y, len(call.Y) // pair, duration, before, value, countable=countable
         )
         found = found if found is None else np.repeat(found, pair)
         if self._drifts_in_time:
@@ -114,11 +114,36 @@ class CallChecker(StateHolder):
             )
 
     def _embedded(self, call: Call) -> Call:
-        """Replace the rows of a complex call by their pairs of real rows."""
+        """Replace the rows of a complex call by their pairs of real rows.
+
+        The regressors stay complex: each block of them is embedded where it is learnt.
+        """
         X = complex_rows.with_ones(call.X, bool(self.fit_intercept))
         usable = None if call.usable is None else np.repeat(call.usable, 2, axis=0)
         return call._replace(
-            X=complex_rows.embed_rows(X), Y=complex_rows.embed_targets(call.Y),
+            X=X, Y=complex_rows.embed_targets(call.Y),
+            gates=complex_rows.embed_gates(call.gates), weights=np.repeat(call.weights, 2),
+            usable=usable, complex_features=call.X.shape[1],
+        )  # fmt: skip
+
+    def _usable_complex(
+        self, X: ComplexArray, y: ComplexArray, weights: NDArray | None
+    ) -> NDArray[np.bool_] | None:
+        """Run :meth:`_usable` on complex rows, which are missing where one of their parts is."""
+        usable = self._usable(complex_rows.real_parts(X), complex_rows.real_parts(y), weights)
+        if usable is None or usable.ndim == 1:
+            return usable
+        return usable[:, 0::2] & usable[:, 1::2]  # by target
+
+    def _embedded(self, call: Call) -> Call:
+        """Replace the rows of a complex call by their pairs of real rows.
+
+        The regressors stay complex: each block of them is embedded where it is learnt.
+        """
+        X = complex_rows.with_ones(call.X, bool(self.fit_intercept))
+        usable = None if call.usable is None else np.repeat(call.usable, 2, axis=0)
+        return call._replace(
+            X=X, Y=complex_rows.embed_targets(call.Y),
             gates=complex_rows.embed_gates(call.gates), weights=np.repeat(call.weights, 2),
             usable=usable, complex_features=call.X.shape[1],
         )  # fmt: skip

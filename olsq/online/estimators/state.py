@@ -82,7 +82,7 @@ class StateHolder(EstimatorConventions, FrameOutput, Inference, Saved):
         """Return the properties that the first rows fix."""
         d, m = call.complex_features or call.X.shape[1], call.Y.shape[1]
         ridge = self._start_ridge(d)
-        dtype = np.dtype(np.float32 if call.X.dtype == np.float32 else np.float64)
+        dtype = np.dtype(np.float32 if np.real(call.X).dtype == np.float32 else np.float64)
         n_targets = 0 if call.one_target else m
         return self._make_origin(
             d, n_targets, dtype, ridge, call.in_time, call.names, call.targets,

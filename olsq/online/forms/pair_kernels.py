@@ -52,21 +52,22 @@ def updated_imaginary_part(b, hi, hj, gi, gj, inverse_gate):
 def read_blocks(P, A, B):
     """Fill A, B (k, k) from P (2k, 2k); False where P has another structure than theirs."""
     k = A.shape[0]
-    strangers = 0  # counted, for a loop that may return early does not vectorise
     for i in range(k):
-        for j in range(k):
-            # Halves first: the sum of two large entries overflows.
-            A[i, j] = 0.5 * P[i, j] + 0.5 * P[k + i, k + j]
+        A[i, i] = 0.5 * P[i, i] + 0.5 * P[k + i, k + i]  # halves: a sum of large ones overflows
     for i in range(k):
-        for j in range(k):
+        for j in range(i + 1):
             allowed = ROUNDING * math.sqrt(A[i, i]) * math.sqrt(A[j, j])
-            same = abs(P[i, j] - P[k + i, k + j]) <= allowed
-            opposite = abs(P[k + i, j] + P[i, k + j]) <= allowed
-            strangers += 0 if same & opposite else 1
-            # B as half the difference of itself and its transpose, antisymmetric to the last bit
-            one, other = P[k + i, j] - P[i, k + j], P[k + j, i] - P[j, k + i]
-            B[i, j] = 0.25 * one - 0.25 * other
-    return strangers == 0
+            real, imag = P[i, j] - P[k + i, k + j], P[k + i, j] + P[i, k + j]
+            turned = P[k + i, j] + P[k + j, i]
+            if not (abs(real) <= allowed and abs(imag) <= allowed and abs(turned) <= allowed):
+                return False
+            # One triangle and its mirror image, so that rounding breaks neither symmetry.
+            A[i, j] = 0.5 * P[i, j] + 0.5 * P[k + i, k + j]
+            A[j, i] = A[i, j]
+            B[i, j] = 0.5 * P[k + i, j] - 0.5 * P[k + j, i]
+            B[j, i] = -B[i, j]
+        B[i, i] = 0.0
+    return True
 
 
 @kernel(forceinline=True)
@@ -115,7 +116,7 @@ def update_pairs(
     coefs, diags, _, _, recursive, sandwich = trace
     check_spread(spread, d, False)
     if d % 2 or (coefs.shape[0] > 0 and sandwich.shape[0] > 0):
-        raise ValueError("pairs have an even number of columns, and no sandwich in their trace")
+        raise ValueError("pairs of rows have a shape (n, 2k), and no sandwich in their trace")
     k, want_path = d // 2, coefs.shape[0] > 0
     A, B = np.empty((k, k)), np.empty((k, k))
     if not read_blocks(P, A, B):

@@ -74,7 +74,16 @@ def complex_array(values: Any, name: str) -> ComplexArray:
         array = np.array(entries, np.complex128).reshape(array.shape)
     if array.dtype != np.complex64:
         array = array.astype(np.complex128, copy=False)
-    return np.where(np.isfinite(array), array, array.dtype.type(complex("nan+nanj")))
+    finite = np.isfinite(array)
+    if finite.all():
+        return array
+    return np.where(finite, array, array.dtype.type(complex("nan+nanj")))
+
+
+def real_parts(array: ComplexArray) -> NDArray:
+    """View complex rows (n,) or (n, k) as their parts (n, 2k): real, imaginary, real, ..."""
+    rows = np.ascontiguousarray(array.reshape(len(array), -1))
+    return rows.view(rows.real.dtype)
 
 
 def embed_first(X: ComplexArray) -> NDArray:
