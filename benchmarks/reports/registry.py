@@ -91,6 +91,14 @@ def compiled(found: dict) -> Blocks:
     return {("inside-your-program.md", "compiled"): text}
 
 
+def complex_embedding(found: dict) -> Blocks:
+    from ..support.machine import sentence
+    from .complex_embedding import table
+
+    text = f"{table(found['cases'])}\n\n{sentence(found['machine'])}"
+    return {("complex-signals.md", "complex"): text}
+
+
 def torch_calls(found: dict) -> Blocks:
     from ..support.machine import sentence
     from .torch_calls import table
@@ -244,6 +252,7 @@ REPORTS = (
     Report("forgetting", ("forgetting",), forgetting, 0.5, 10, ("img/forgetting.png",)),
     Report("many", ("many",), many, 0.4, 2),
     Report("compiled", ("compiled",), compiled, 0.5, 2),
+    Report("complex_embedding", ("complex_embedding",), complex_embedding, 0.5, 1),
     Report("torch_calls", ("torch_calls",), torch_calls, 0.5, 2),
     Report("polars_expressions", ("polars_expressions",), polars_expressions, 0.5, 5),
     Report("variants", ("variants",), variants, 0.5, 10, ("img/variants.png",)),

@@ -93,6 +93,19 @@ def test_hermitian_to_the_last_bit_after_many_rows(d):
     np.testing.assert_allclose(complex_rows.combine_coefficients(theta)[0], truth, atol=1e-11)
 
 
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
+def test_embedding_of_a_block(dtype):
+    X = circular(np.random.default_rng(0), 7, 3).astype(dtype)
+    found = np.empty((14, 6))
+    pair_kernels.embed(complex_rows.real_parts(X), found)
+    np.testing.assert_array_equal(found, complex_rows.embed_rows(X))
+    for n, k in ((13, 6), (14, 5), (16, 6)):
+        with pytest.raises(ValueError, match="shape"):
+            pair_kernels.embed(complex_rows.real_parts(X), np.empty((n, k)))
+    with pytest.raises(ValueError, match="shape"):
+        pair_kernels.embed(np.empty((7, 5)), np.empty((14, 4)))
+
+
 def form_after(rows, n, d):
     """A covariance form that has learnt the first n rows, one at a time."""
     form = CovarianceForm.start(np.full(2 * d, 0.1), 1, False)

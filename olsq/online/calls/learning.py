@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 
 from olsq.online.files.frozen import MadeWith
 from olsq.online.forms.form import Form
-from olsq.online.forms.rows import PairedRows, Rows, Trace, clip_to
+from olsq.online.forms.pair_kernels import embed
+from olsq.online.forms.rows import PairedRows, Rows, Trace, clip_to, read_only
 from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.forms.statistics import statistics_of
 from olsq.online.forms.targets import TargetGroups
 from olsq.online.paths.collector import PathCollector, joined
 from olsq.online.paths.path import CoefficientPath
-from olsq.online.rows.complex_rows import embed_rows
+from olsq.online.rows.complex_rows import real_parts
 from olsq.online.rows.times import elapsed_times, half_life_gates, span_after
 
 PAIRS_SETTLE = 16  # rows a coefficient, after which the covariance form has usually been taken
@@ -260,7 +261,9 @@ def prepare(call: Call, block: Block, usable: NDArray[np.bool_] | None, intercep
             pairs = slice(block.start // 2, block.stop // 2)
         else:
             pairs = block[::2] // 2
-        chosen = embed_rows(call.X[pairs])
+        parts = real_parts(call.X[pairs])
+        chosen = np.empty((2 * len(parts), parts.shape[1]))
+        embed(read_only(parts), chosen)
     else:
         chosen = call.X[block]
     if usable is not None:

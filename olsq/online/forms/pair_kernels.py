@@ -33,6 +33,21 @@ from olsq.online.forms.square_root_kernels import absorb_squares, count_row, rec
 ROUNDING = 1e-8
 
 
+@kernel()
+def embed(parts, rows):
+    """Fill rows (2n, 2k) with the pairs ``[Re x, -Im x]``, ``[Im x, Re x]`` of n complex rows,
+    given as their parts (n, 2k): real, imaginary, real, ...
+    """
+    n, k = parts.shape[0], parts.shape[1] // 2
+    if parts.shape[1] % 2 or rows.shape != (2 * n, 2 * k):
+        raise ValueError("the shapes of rows and their parts do not fit together")
+    for t in range(n):
+        for j in range(k):
+            real, imag = parts[t, 2 * j], parts[t, 2 * j + 1]
+            rows[2 * t, j], rows[2 * t, k + j] = real, -imag
+            rows[2 * t + 1, j], rows[2 * t + 1, k + j] = imag, real
+
+
 # The updates of single entries are strict, so that every product is rounded: fused, one of the two
 # would not be.  What A then has of an antisymmetric matrix and B of a symmetric one grows with
 # every forgetting factor, and nothing makes it smaller.
