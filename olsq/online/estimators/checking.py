@@ -113,19 +113,6 @@ class CallChecker(StateHolder):
                 "row, or use half_life"
             )
 
-    def _embedded(self, call: Call) -> Call:
-        """Replace the rows of a complex call by their pairs of real rows.
-
-        The regressors stay complex: each block of them is embedded where it is learnt.
-        """
-        X = complex_rows.with_ones(call.X, bool(self.fit_intercept))
-        usable = None if call.usable is None else np.repeat(call.usable, 2, axis=0)
-        return call._replace(
-            X=X, Y=complex_rows.embed_targets(call.Y),
-            gates=complex_rows.embed_gates(call.gates), weights=np.repeat(call.weights, 2),
-            usable=usable, complex_features=call.X.shape[1],
-        )  # fmt: skip
-
     def _usable_complex(
         self, X: ComplexArray, y: ComplexArray, weights: NDArray | None
     ) -> NDArray[np.bool_] | None:
