@@ -135,14 +135,6 @@ class CallChecker(StateHolder):
             usable=usable, complex_features=call.X.shape[1],
         )  # fmt: skip
 
-    def _usable_complex(
-        self, X: ComplexArray, y: ComplexArray, weights: NDArray | None
-    ) -> NDArray[np.bool_] | None:
-        """Run :meth:`_usable` on complex rows, which are missing where one of their parts is."""
-        parts = np.concatenate([X.real, X.imag], axis=1)
-        real, imag = (self._usable(parts, part, weights) for part in (y.real, y.imag))
-        return real if imag is None else imag if real is None else real & imag
-
     def _usable(self, X: NDArray, y: NDArray, weights: NDArray | None) -> NDArray[np.bool_] | None:
         """Mark the rows (n,), or (n, m) by target, that can be learned; None if all can."""
         stored = self._stored
