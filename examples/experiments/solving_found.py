@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from solving_tasks import MIXERS, TASKS, Task
+from solving_tasks import TASKS, Task
 
 NAME = "when-to-solve"
 SEEDS = (0, 1, 2)
@@ -67,7 +67,7 @@ def found_on(results: dict[str, Any], name: str) -> list[Found]:
     task, runs = TASKS[name], results.get("runs", {}).get(name, {})
     speed = results.get("speed", {}).get(task.timed, {}).get("mixers", {})
     rows = []
-    for mixer in (*MIXERS, *task.extra):
+    for mixer in task.compared:
         rate = best_rate(runs, task, mixer)
         if rate is None:
             continue
@@ -170,5 +170,5 @@ def all_right(name: str, found: Comparison) -> bool:
 
 
 def waiting_for(results: dict[str, Any], name: str) -> int:
-    """How many of the mixers of every task have still to run on this one."""
-    return len(set(MIXERS) - {row.mixer for row in found_on(results, name)})
+    """How many of a task's own mixers have still to run on this one."""
+    return len(set(TASKS[name].mixers) - {row.mixer for row in found_on(results, name)})

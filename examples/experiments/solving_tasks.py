@@ -39,11 +39,22 @@ TRACKING: dict[str, tuple[str, dict[str, Any]]] = {
     "gated_delta, beta 2": ("gated_delta", {"negative_eigenvalues": True}),
     "gated_delta_product": ("gated_delta_product", {}),
 }
-# The layer comes without the short convolution that all others have, and with which one block can
+# These layers come without the short convolution that all others have, and with which one block can
 # tell a value by the key before it.
 CONVOLVED: dict[str, tuple[str, dict[str, Any]]] = {
     "softmax, convolution": ("softmax", {"convolution": True}),
+    "local_linear, convolution": ("local_linear", {"convolution": True}),
+    "parallax, convolution": ("parallax", {"convolution": True}),
 }
+# Where a token holds a whole pair they need none.  All three have softmax attention's projections
+# and rotary positions.  Their weights sum to one: a ridge of .01 is here what .64 is to mesa at the
+# end of 64 tokens, so that the small one is as far below the layer's floor as mesa's is below its.
+LOCAL: dict[str, tuple[str, dict[str, Any]]] = {
+    "local_linear": ("local_linear", {}),
+    "parallax": ("parallax", {}),
+    "local_linear, small ridge": ("local_linear", {"ridge_floor": 1e-4, "ridge_start": 0.01}),
+}
+ATTENDING = ("softmax", "local_linear", "parallax")  # kinds that keep every token
 # Gates above .99, its default, cannot follow coefficients that move within 64 tokens.
 QUICKER = {"forget_floor": 0.9}
 # Recall asks for what came 30 tokens ago, which a gate near one half has lost.  KDA's channels have
@@ -75,6 +86,12 @@ class Task(NamedTuple):
     timed: str  # the task whose models, and so times, are the same
     extra: tuple[str, ...] = ()
     references: Callable[[], dict[str, Any]] | None = None
+    mixers: tuple[str, ...] = MIXERS  # a verdict waits for these, not for those of ``extra``
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """All mixers of the task."""
+        return self.mixers + self.extra
 
 
 class Regressor(eqx.Module):
@@ -101,14 +118,14 @@ def mixer_of(
 
     Gates of ``gates`` are for their kinds only; without, those of the Mesa paper and quick ones.
     """
-    kind, own = {**SMALL_RIDGE, **TRACKING, **CONVOLVED}.get(name, (name, {}))
+    kind, own = {**SMALL_RIDGE, **TRACKING, **CONVOLVED, **LOCAL}.get(name, (name, {}))
     kinds = ("hawk", "mesa") if kind == "hawk-mesa" else (kind,)
     quick = gates is None
     gates = paper_gates(*kinds) if gates is None else gates
     given = {k: {**gates.get(k, {}), **common, **own} for k in kinds if k != "hawk"}
     if kind == "mesa_discounted" and quick:
         given[kind].update(QUICKER)
-    if kind == "softmax":
+    if kind in ATTENDING:
         given[kind] = own
     return {"mixer": kinds, "mixer_options": {k: o for k, o in given.items() if o}}
 
@@ -129,7 +146,7 @@ def drifting(drift: regression.Drift, length: int = 64, **run: Any) -> Task:
         lambda guess, y: (guess - y) ** 2, slice(length // 2, None),
         **{"rates": (3e-3, 1e-2, 3e-2), "batch": 16, "steps": 800,
            "size": {"dim": 32, "blocks": 2, "heads": 2, "key_size": 16},
-           "timed": "drift-slow", "extra": tuple(SMALL_RIDGE), **run},
+           "timed": "drift-slow", "extra": (*SMALL_RIDGE, *LOCAL), **run},
         references=lambda: regression.references(drift, TEST, 512, length, length // 2),
     )  # fmt: skip
 

@@ -3,6 +3,7 @@
     python examples/experiments/when_to_solve.py                  # the grid; resumes; hours
     python examples/experiments/when_to_solve.py --minutes 30     # begins no run after that
     python examples/experiments/when_to_solve.py --tasks drift-slow --mixers mesa gla
+    python examples/experiments/when_to_solve.py --search         # three rates, one seed: first
     python examples/experiments/when_to_solve.py --speed          # what a step costs, and flops
     python examples/experiments/when_to_solve.py --figures        # from the runs there are
     python examples/experiments/when_to_solve.py --quick          # one small pair, asserted
@@ -116,13 +117,13 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    known = [*MIXERS, *dict.fromkeys(extra for task in TASKS.values() for extra in task.extra)]
+    known = list(dict.fromkeys(mixer for task in TASKS.values() for mixer in task.compared))
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS), metavar="TASK")
     parser.add_argument("--mixers", nargs="+", choices=known, metavar="MIXER")
     parser.add_argument("--minutes", type=float, help="begin no run after so many")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER")
     for option, what in (("speed", "measure what steps cost"), ("figures", "draw them only"),
-                         ("quick", "one small pair, asserted")):  # fmt: skip
+                         ("search", "the three rates with seed 0 only"), ("quick", "one small pair, asserted")):  # fmt: skip
         parser.add_argument(f"--{option}", action="store_true", help=what)
     args = parser.parse_args(argv)
     if args.quick:
@@ -131,18 +132,20 @@ def main(argv: list[str] | None = None) -> None:
     if args.speed:
         for name in args.tasks:
             task = TASKS[name]
-            mixers = list(args.mixers or (*MIXERS, *task.extra))
+            mixers = [m for m in task.compared if m in (args.mixers or task.compared)]
             add_result(NAME, ("speed", name), measure(task, mixers), where)
         return None
     if not args.figures:
-        train_all(args.tasks, args.mixers, where, args.minutes)
+        seeds = SEEDS[:1] if args.search else SEEDS
+        train_all(args.tasks, args.mixers, where, args.minutes, seeds)
     draw_figures(load_results(NAME, where), where)
     return None
 
 
 def train_all(
-    tasks: list[str], mixers: list[str] | None, where: Path, minutes: float | None
-) -> None:
+    tasks: list[str], mixers: list[str] | None, where: Path, minutes: float | None,
+    seeds: tuple[int, ...] = SEEDS,
+) -> None:  # fmt: skip
     """Every run that is not there, in order, as long as there is time; one line for each."""
     began = time.monotonic()
     for name in tasks:
@@ -150,8 +153,8 @@ def train_all(
         done = load_results(NAME, where)
         if task.references and name not in done.get("references", {}):
             add_result(NAME, ("references", name), task.references(), where)
-        chosen = [m for m in mixers or MIXERS + task.extra if m in MIXERS + task.extra]
-        for mixer, lr, seed in missing(name, task, chosen, where):
+        chosen = [m for m in mixers or task.compared if m in task.compared]
+        for mixer, lr, seed in missing(name, task, chosen, where, seeds):
             spent = (time.monotonic() - began) / 60
             if minutes is not None and spent > minutes:
                 print(f"{spent:.0f} minutes: stopped before {name}, {mixer}", flush=True)
