@@ -38,6 +38,11 @@ MIXER_COLOURS = {
 } | {
     "mesa, small ridge": "#0b2e5c",
     "softmax, convolution": "#7d1a1a",
+    "local_linear": "#e0218a",
+    "local_linear, small ridge": "#8e1257",
+    "local_linear, convolution": "#8e1257",
+    "parallax": "#5b8c00",
+    "parallax, convolution": "#3d5e00",
     "delta": "#4d4d4d",
     "hawk": "#8fb31d",
     "mlstm": "#a0522d",

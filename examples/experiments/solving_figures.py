@@ -34,12 +34,13 @@ def draw_figures(results: dict[str, Any], where: Path) -> None:
     names = compared(results)
     shown = [name for name in names if not recalls(name) or name == RECALL]
     whole = [name for name in names if not waiting_for(results, name)]
-    if known := [row for name in whole for row in told_of(results, name)]:
-        save(answer_figure(known), where / f"{NAME}-answer.png")
+    if told := [row for name in whole for row in told_of(results, name)]:
+        save(answer_figure(told), where / f"{NAME}-answer.png")
     timed = [name for name in shown if any(row.cost for row in found_on(results, name))]
     if timed:
         save(cost_figure(results, timed), where / f"{NAME}.png")
-    if drifting := [name for name in names if regresses(name)]:
+    known = results.get("references", {})
+    if drifting := [name for name in names if "Bayes" in known.get(name, {})]:
         save(position_figure(results, drifting), where / f"{NAME}-positions.png")
     if sweeps := swept(names):
         save(capacity_figure(results, sweeps), where / f"{NAME}-capacity.png")

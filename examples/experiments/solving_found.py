@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from solving_tasks import TASKS, Task
+from solving_tasks import ATTENDING, TASKS, Task
 
 NAME = "when-to-solve"
 SEEDS = (0, 1, 2)
 LEAST = 1e-4  # errors below are as good as none: one question in ten thousand
-SOLVING = ("mesa", "mesa_discounted", "hawk-mesa", "mesa, signed", "mesa, small ridge")
+LOCAL = ("local_linear", "local_linear, small ridge", "local_linear, convolution")
+SOLVING = ("mesa", "mesa_discounted", "hawk-mesa", "mesa, signed", "mesa, small ridge", *LOCAL)
 SAME_TIME = {"mesa, small ridge": "mesa"}  # but for a number
 TITLES = {
     "drift-none": "Regression, coefficients at rest",
@@ -22,6 +23,8 @@ TITLES = {
     "parity": "Parity of 24 bits",
     "noisy-recall": "Noisy recall, 64 tokens",
     "regbench": "RegBench, eight words of an automaton",
+    "piecewise": "Regression, piecewise linear functions",
+    "network": "Regression, random networks",
 }
 
 
@@ -59,7 +62,7 @@ class Found(NamedTuple):
     @property
     def grows(self) -> bool:
         """Whether its state has every token in it."""
-        return self.mixer.startswith("softmax")
+        return self.mixer.startswith(ATTENDING)
 
 
 def found_on(results: dict[str, Any], name: str) -> list[Found]:
@@ -141,20 +144,20 @@ class Comparison(NamedTuple):
         return max(ours) < min(theirs) or max(theirs) < min(ours)
 
 
-def comparison(
-    results: dict[str, Any], name: str, fixed_state: bool = False
-) -> Comparison | None:
+def comparison(results: dict[str, Any], name: str, fixed_state: bool = False) -> Comparison | None:
     """Of a task; None where a side has no mixer with all its seeds.
 
-    With ``fixed_state`` the other side is without softmax, which keeps every token.  Where the
+    With ``fixed_state`` both sides are without what keeps every token.  Where the
     width of keys is what limits recall, ``hawk-mesa`` is beside the comparison: its other block
     remembers in the whole width of the model, and what that gains is not the solving's.
     """
     rows = [row for row in found_on(results, name) if len(row.runs) == len(SEEDS)]
     if recalls(name):
         rows = [row for row in rows if row.mixer != "hawk-mesa"]
+    if fixed_state:
+        rows = [row for row in rows if not row.grows]
     solving = [row for row in rows if row.mixer in SOLVING]
-    others = [row for row in rows if row.mixer not in SOLVING and not (fixed_state and row.grows)]
+    others = [row for row in rows if row.mixer not in SOLVING]
     return Comparison(cheapest(solving), cheapest(others)) if solving and others else None
 
 

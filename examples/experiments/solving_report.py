@@ -20,7 +20,7 @@ from solving_found import (
     title_of,
     waiting_for,
 )
-from solving_tasks import LANGUAGE, MIXERS, TASKS, ngram_errors
+from solving_tasks import LANGUAGE, TASKS, ngram_errors
 from tables import table
 
 GAIN = 0.1  # a smaller reduction of the error is a small gain
@@ -59,11 +59,12 @@ def verdict_rows(results: dict[str, Any]) -> list[list[str]]:
             title_of(name), f"**{word_of(name, found)}**", f"`{ours.mixer}`", f"`{theirs.mixer}`",
             effect_of(name, found), seeds_of(name, found), price,
         ])  # fmt: skip
-        fixed = comparison(results, name, fixed_state=True) if theirs.grows else None
+        grows = ours.grows or theirs.grows
+        fixed = comparison(results, name, fixed_state=True) if grows else None
         if fixed and not all_right(name, found):
             price = f"{fixed.price:.1f}" if fixed.price else ""
             rows.append([
-                "... without softmax", word_of(name, fixed), f"`{fixed.ours.mixer}`",
+                "... states of fixed size", word_of(name, fixed), f"`{fixed.ours.mixer}`",
                 f"`{fixed.theirs.mixer}`", effect_of(name, fixed), seeds_of(name, fixed), price,
             ])  # fmt: skip
     return rows
@@ -148,11 +149,9 @@ def rank_of(mixer: str, rows: dict[str, Any]) -> float:
 
 
 def floor_of(results: dict[str, Any], name: str) -> float | None:
-    """Error of the Bayes predictor on a regression; None on other tasks."""
-    if not regresses(name):
-        return None
-    bayes = results["references"][name]["Bayes"]["by_position"]
-    return float(np.mean(bayes[TASKS[name].scored]))
+    """Error of the Bayes predictor where it is known."""
+    bayes = results.get("references", {}).get(name, {}).get("Bayes")
+    return float(np.mean(bayes["by_position"][TASKS[name].scored])) if bayes else None
 
 
 def section(results: dict[str, Any]) -> str:
@@ -239,7 +238,7 @@ of outer products) and the Bayes predictor.
 def left_over(results: dict[str, Any], name: str) -> str:
     """Which mixers of a task have no place in its table yet, or few seeds."""
     rows = found_on(results, name)
-    absent = [m for m in (*MIXERS, *TASKS[name].extra) if m not in {row.mixer for row in rows}]
+    absent = [m for m in TASKS[name].compared if m not in {row.mixer for row in rows}]
     few = [row.mixer for row in rows if len(row.runs) < len(SEEDS)]
     said = [f"not run yet: {', '.join(f'`{m}`' for m in absent)}"] if absent else []
     if few:

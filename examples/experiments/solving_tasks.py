@@ -10,7 +10,9 @@ import drifting_regression as regression
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import nonlinear_regression
 import numpy as np
+from nonlinear_regression import Target
 from task_training import loss_of, paper_gates
 
 import olsq
@@ -54,6 +56,7 @@ LOCAL: dict[str, tuple[str, dict[str, Any]]] = {
     "parallax": ("parallax", {}),
     "local_linear, small ridge": ("local_linear", {"ridge_floor": 1e-4, "ridge_start": 0.01}),
 }
+PLAIN = ("mesa", "gla", "gated_delta", "softmax")  # of tasks that the other four have no part in
 ATTENDING = ("softmax", "local_linear", "parallax")  # kinds that keep every token
 # Gates above .99, its default, cannot follow coefficients that move within 64 tokens.
 QUICKER = {"forget_floor": 0.9}
@@ -87,6 +90,7 @@ class Task(NamedTuple):
     extra: tuple[str, ...] = ()
     references: Callable[[], dict[str, Any]] | None = None
     mixers: tuple[str, ...] = MIXERS  # a verdict waits for these, not for those of ``extra``
+    elsewhere: dict[str, Callable[..., tuple[Any, Any]]] = {}  # noqa: RUF012, to score on too
 
     @property
     def compared(self) -> tuple[str, ...]:
@@ -130,24 +134,49 @@ def mixer_of(
     return {"mixer": kinds, "mixer_options": {k: o for k, o in given.items() if o}}
 
 
-def drifting(drift: regression.Drift, length: int = 64, **run: Any) -> Task:
-    """Regression with this drift."""
+def regressing(
+    draw: Callable[..., tuple[Any, Any]], kind: Any, inputs: int, references: Any,
+    length: int = 64, elsewhere: dict[str, Any] | None = None, **run: Any,
+) -> Task:  # fmt: skip
+    """Regression on pairs ``draw(rng, kind, n, length)``, scored on kinds of ``elsewhere`` too."""
 
-    def draw(rng: np.random.Generator, n: int) -> tuple[Any, Any]:
-        x, y = regression.draw(rng, drift, n, length)
-        return regression.tokens(x, y), y.astype(np.float32)
+    def drawn(kind: Any) -> Callable[[np.random.Generator, int], tuple[Any, Any]]:
+        def tokens(rng: np.random.Generator, n: int) -> tuple[Any, Any]:
+            x, y = draw(rng, kind, n, length)
+            return regression.tokens(x, y), y.astype(np.float32)
+
+        return tokens
 
     def build(name: str, key: Any, size: dict[str, Any]) -> Any:
-        wide = 2 * regression.INPUTS + regression.OUTPUTS
+        wide = 2 * inputs + regression.OUTPUTS
         return Regressor(wide, regression.OUTPUTS, key=key, **size, **mixer_of(name, LINEAR))
 
     return Task(
-        draw, build, lambda model, x, y: jnp.mean((model(x) - y) ** 2),
+        drawn(kind), build, lambda model, x, y: jnp.mean((model(x) - y) ** 2),
         lambda guess, y: (guess - y) ** 2, slice(length // 2, None),
         **{"rates": (3e-3, 1e-2, 3e-2), "batch": 16, "steps": 800,
            "size": {"dim": 32, "blocks": 2, "heads": 2, "key_size": 16},
            "timed": "drift-slow", "extra": (*SMALL_RIDGE, *LOCAL), **run},
-        references=lambda: regression.references(drift, TEST, 512, length, length // 2),
+        references=lambda: references(kind, TEST, 512, length, length // 2),
+        elsewhere={name: drawn(other) for name, other in (elsewhere or {}).items()},
+    )  # fmt: skip
+
+
+def drifting(drift: regression.Drift) -> Task:
+    """Linear regression with this drift."""
+    return regressing(regression.draw, drift, regression.INPUTS, regression.references)
+
+
+def nonlinear(target: Target) -> Task:
+    """Regression on a function that no linear map fits, and out of distribution."""
+    others = {
+        "inputs twice as large": target._replace(size=2.0),
+        "inputs half as large": target._replace(size=0.5),
+        "drifting": target._replace(keep=1 - 1 / 32),
+    }
+    return regressing(
+        nonlinear_regression.draw, target, nonlinear_regression.INPUTS,
+        nonlinear_regression.references, elsewhere=others, mixers=PLAIN,
     )  # fmt: skip
 
 
@@ -263,4 +292,6 @@ TASKS: dict[str, Task] = {
     "parity": parities(),
     "noisy-recall": noisy_recall(),
     "regbench": random_languages(),
+    "piecewise": nonlinear(Target("piecewise")),
+    "network": nonlinear(Target("network")),
 }
