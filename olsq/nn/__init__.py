@@ -19,6 +19,7 @@ except ImportError as error:
 from olsq.nn.base import Mixer, MixerState
 from olsq.nn.blocks import Backbone
 from olsq.nn.conditioning import Diagnostics
+from olsq.nn.curvature import PreconditionedGatedDelta, PreconditionedKDA
 from olsq.nn.delta import Delta, GatedDelta, Longhorn, PreconditionedDelta
 from olsq.nn.delta_product import Comba, GatedDeltaProduct
 from olsq.nn.diagnostics import diagnose
@@ -94,6 +95,8 @@ __all__ = [
     "MixerState",
     "Parallax",
     "PreconditionedDelta",
+    "PreconditionedGatedDelta",
+    "PreconditionedKDA",
     "Pretrained",
     "RMSNorm",
     "Retention",

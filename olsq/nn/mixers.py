@@ -8,6 +8,7 @@ from typing import Any
 from jax import Array
 
 from olsq.nn.base import Mixer
+from olsq.nn.curvature import PreconditionedGatedDelta, PreconditionedKDA
 from olsq.nn.delta import Delta, GatedDelta, Longhorn, PreconditionedDelta
 from olsq.nn.delta_product import Comba, GatedDeltaProduct
 from olsq.nn.forgetting import Forgetting
@@ -51,6 +52,8 @@ MIXERS: dict[str, Any] = {  # classes of Mixer
     "rwkv7": RWKV7,
     "longhorn": Longhorn,
     "preconditioned_delta": PreconditionedDelta,
+    "preconditioned_gated_delta": PreconditionedGatedDelta,
+    "preconditioned_kda": PreconditionedKDA,
     "hawk": Hawk,
     "ttt_linear": TTTLinear,
     "ttt_mlp": TTTMLP,

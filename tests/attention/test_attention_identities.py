@@ -155,6 +155,18 @@ def test_preconditioning_by_one_is_gated_delta(stream):
     close(attention.preconditioned_delta(*qkv(stream), **gates, base=1.0)[0], want, 1e-13)
 
 
+def test_every_head_has_its_own_centre_of_the_curvature(stream):
+    gates = {"forget": stream["g"], "weight": stream["w"]}
+    centers = np.linspace(-1.0, 0.5, H)
+    together, _ = attention.preconditioned_delta(*qkv(stream), **gates, center=centers)
+    for h, center in enumerate(centers):
+        alone, _ = attention.preconditioned_delta(*qkv(stream), **gates, center=center)
+        close(together[:, :, h], alone[:, :, h], 1e-13)
+    assert np.abs(together[:, :, -1] - alone[:, :, 0]).max() > 1e-3
+    with pytest.raises(ValueError, match="center must be finite"):
+        attention.preconditioned_delta(*qkv(stream), **gates, center=np.nan)
+
+
 def test_newer_delta_rules_are_the_older_ones_at_their_simplest(stream):
     q, k, v, g, w = (stream[n] for n in "qkvgw")
     vector = jnp.broadcast_to(g[..., None], k.shape)

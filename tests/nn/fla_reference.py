@@ -161,6 +161,40 @@ def gated_deltanet(x, w, c):
     return written(o, x, w, "o_norm.weight", gate)
 
 
+def preconditioned(x, w, c, decay, gate):
+    """Scale written keys by their curvature, then correct, token by token; read and scaled."""
+    q, k, v = streams(x, w, c, silu)
+    q, k = unit(q) / np.sqrt(q.shape[-1]), unit(k)
+    beta = sigmoid(linear(x, w, "b_proj")) * (2 if c.get("allow_neg_eigval") else 1)
+    keep = linear(x, w, gate) + w["dt_bias_atk"]
+    keep = np.exp(-np.exp(w["A_log_atk"]) * softplus(keep))
+    learn, o = sigmoid(linear(x, w, "b_atk_proj")), np.zeros_like(v)
+    for h in range(q.shape[1]):
+        memory, a = np.zeros((v.shape[-1], k.shape[-1])), np.zeros(k.shape[-1])
+        for t in range(len(x)):
+            a = keep[t, h] * a + learn[t, h] * k[t, h] ** 2
+            r = np.log(a + 1e-6) - w["log_atk_scale"][h]
+            written_key = k[t, h] * 1.5 ** (-r / (1 + np.abs(r)))
+            memory = memory * decay[t, h]
+            told = beta[t, h] * (v[t, h] - memory @ k[t, h])
+            memory = memory + np.outer(told, written_key)
+            o[t, h] = memory @ q[t, h]
+    return o
+
+
+def precond_gated_deltanet(x, w, c):
+    o = preconditioned(x, w, c, mamba_gate(x, w), "a_atk_proj")
+    return written(o, x, w, "o_norm.weight")
+
+
+def precond_kda(x, w, c):
+    pre = (low_rank(x, w, "f_proj") + w["dt_bias"]).reshape(len(x), HEADS, -1)
+    decay = np.exp(-np.exp(w["A_log"])[:, None] * softplus(pre))
+    o = preconditioned(x, w, c, decay, "a_proj")
+    o = rms(o, w["o_norm.weight"]) * sigmoid(low_rank(x, w, "g_proj")).reshape(o.shape)
+    return linear(o.reshape(len(x), -1), w, "o_proj")
+
+
 def gated_deltaproduct(x, w, c):
     q, k, v = streams(x, w, c, silu)
     t, h = q.shape[:2]
@@ -312,6 +346,8 @@ PRODUCT |= {"b_proj.weight": (STEPS * HEADS, DIM)} | taps(K, V) | {
 KIMI = {"A_log": (HEADS,), "dt_bias": (K,), "f_proj.0.weight": (VALUE, DIM)}
 KIMI |= {"f_proj.1.weight": (K, VALUE), "g_proj.0.weight": (VALUE, DIM)}
 KIMI |= {"g_proj.1.weight": (V, VALUE), "g_proj.1.bias": (V,)}
+CURVED = {"dt_bias_atk": (HEADS,), "A_log_atk": (HEADS,), "log_atk_scale": (HEADS,)}
+CURVED |= {"b_atk_proj.weight": (HEADS, DIM)}
 SEPARATE = {"b_proj.weight": (K, DIM), "w_proj.weight": (V, DIM)}
 GATES = {"f_proj.weight": (HEADS, DIM), "f_proj.bias": (HEADS,), "g_proj.weight": (DIM, DIM)}
 HGRN = projections(DIM, DIM, DIM, "qfi") | taps(DIM, DIM, "qfi") | {"g_norm.weight": (DIM,)}
@@ -352,6 +388,16 @@ LAYERS = {
     ),
     "kda": (kda, PLAIN | KIMI | STRENGTH | taps(K, V) | NORM, {"allow_neg_eigval": True}),
     "gdn2": (gdn2, PLAIN | KIMI | SEPARATE | taps(K, V) | NORM, {"allow_neg_eigval": True}),
+    "precond_gated_deltanet": (
+        precond_gated_deltanet,
+        PLAIN | PER_HEAD | STRENGTH | CURVED | {"a_atk_proj.weight": (HEADS, DIM)} | taps(K, V)
+        | NORM | GATE, {},
+    ),
+    "precond_kda": (
+        precond_kda,
+        PLAIN | KIMI | STRENGTH | CURVED | {"a_proj.weight": (HEADS, DIM)} | taps(K, V) | NORM,
+        {"allow_neg_eigval": True},
+    ),
     "forgetting_transformer": (
         forgetting_transformer, SQUARE | GATES, {},
     ),

@@ -12,9 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from nn_reference import (
+    centred,
     channelled,
     corrected,
     curved,
+    curved_by_itself,
     decays,
     directed,
     exponential,
@@ -146,6 +148,11 @@ ROWS = [
         + through(h * v, d) - h * v + 3 * h * k)),
     Row("longhorn", oracle.longhorn, counted(1), strength),
     Row("preconditioned_delta", oracle.preconditioned_delta, counted(3), curved),
+    Row("preconditioned_gated_delta", oracle.preconditioned_delta,
+        counted(4, lambda d, h, k, v: 2 * h), curved_by_itself, centred),
+    Row("preconditioned_kda", oracle.preconditioned_delta,
+        counted(3, lambda d, h, k, v: through(h * k, d, v) + h + through(h * v, d, v) + 2 * h),
+        curved_by_itself, centred),
     Row("hawk", oracle.rg_lru, of_hawk),
     Row("ttt_linear", solved.ttt_linear,
         counted(1, lambda d, h, k, v: h * (v * v + v) + 2 * h * v), rates, network(*LINEAR), EACH,

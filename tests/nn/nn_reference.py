@@ -134,7 +134,7 @@ def reference(row, layer, x):
         o = rms(layer.norm, o)
     if layer.output_gate is not None:
         o = o * silu(dense(layer.output_gate, x)).reshape(o.shape)
-    if row.mixer in ("kda", "gated_delta2"):
+    if row.mixer in ("kda", "gated_delta2", "preconditioned_kda"):
         o = o * sigmoid(low_rank(layer.reading, x)).reshape(o.shape)
     return dense(layer.output_proj, o.reshape(len(x), -1))
 
@@ -258,6 +258,19 @@ def curved(layer, x):
     if layer.vector is not None:
         given["forget"] = channel_decay(layer.vector, x, layer.heads)
     return {**given, "curvature_forget": keep, "curvature_weight": given["weight"]}
+
+
+def curved_by_itself(layer, x):
+    """Those of GatedDelta or KDA, and gates and strengths of the curvature."""
+    own = layer.curvature
+    keep = sigmoid(gate(own.forget, x)) ** np.exp(f64(own.speed))
+    given = channelled(layer, x) if hasattr(layer, "decay") else gated(layer, x)
+    learn = sigmoid(gate(own.strength, x))
+    return {**given, "curvature_forget": keep, "curvature_weight": learn}
+
+
+def centred(layer):
+    return {"center": f64(layer.curvature.center)}
 
 
 def capped(x):

@@ -88,6 +88,8 @@ def test_without_a_configuration():
         ("gated_deltanet", olsq.nn.GatedDelta),
         ("kda", olsq.nn.KDA),
         ("gdn2", olsq.nn.GatedDelta2),
+        ("precond_gated_deltanet", olsq.nn.PreconditionedGatedDelta),
+        ("precond_kda", olsq.nn.PreconditionedKDA),
         ("forgetting_transformer", olsq.nn.Forgetting),
         ("mamba3", olsq.nn.Mamba3),
     ):

@@ -367,6 +367,7 @@ def test_what_layers_refuse():
         ("kalman", {"signed": True}, r"Kalman takes no gates below 0"),
         ("mesa_discounted", {"signed": True}, r"MesaDiscounted takes no gates below 0"),
         ("preconditioned_delta", {"signed": True}, r"PreconditionedDelta takes no gates below 0"),
+        ("preconditioned_kda", {"separate_gates": True}, r"has no option 'separate_gates'"),
         ("mamba2", {"weighted": True}, r"mixer 'mamba2' has no option 'weighted'"),
         ("preconditioned_delta", {"weighted": False}, r"has no option 'weighted'"),
         ("hgrn2", {"feature_map": "dpfp"}, r"widens queries, which must fit HGRN2's gates"),

@@ -5,10 +5,18 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from olsq.attention.arguments import check_gates, check_inputs, check_state, check_weight
+from olsq.arrays.checks import refuse
+from olsq.attention.arguments import (
+    check_gates,
+    check_inputs,
+    check_state,
+    check_weight,
+    per_token,
+)
 from olsq.attention.lost import reset_mask, restore_layout
 from olsq.attention.recurrences.linear import accumulate_gated
 from olsq.attention.recurrences.vector_delta import delta_rule_any_gates
@@ -42,7 +50,7 @@ def preconditioned_delta(
     curvature_forget: ArrayLike | None = None,
     curvature_weight: ArrayLike | None = None,
     base: float = 1.5,
-    center: float = -0.2,
+    center: ArrayLike = -0.2,
     eps: float = 1e-6,
     state: PreconditionedState | None = None,
     segment_ids: ArrayLike | None = None,
@@ -66,10 +74,11 @@ def preconditioned_delta(
         not.
     curvature_forget, curvature_weight : array, optional
         c in [0, 1] and d >= 0 of the curvature, broadcast to (B, T, H).  Default 1.
-    base, center, eps : float
-        The scaling lies between ``1 / base`` and ``base``, and is 1 at a curvature of
-        ``exp(center)``.  For a plain inverse, ``M = 1 / (a + ridge)``, write with
-        :func:`gated_delta` after scaling the keys yourself.
+    base, eps : float
+        The scaling lies between ``1 / base`` and ``base``.
+    center : float, or array (H,) or (B, T, H)
+        The scaling is 1 at a curvature of ``exp(center)``.  For a plain inverse,
+        ``M = 1 / (a + ridge)``, write with :func:`gated_delta` after scaling the keys yourself.
     state : PreconditionedState, optional
         As returned for the tokens before; an empty past if None.
     segment_ids : int array (B, T), optional
@@ -83,7 +92,7 @@ def preconditioned_delta(
     Raises
     ------
     ValueError
-        If shapes, gates, weights or segment ids do not fit.
+        If shapes, gates, weights, center or segment ids do not fit.
 
     Notes
     -----
@@ -110,6 +119,7 @@ def preconditioned_delta(
     zero = empty_memory(layout, values, keys)
     flat = jnp.zeros((layout.batch, layout.heads, keys), layout.working)
     opened, state_lost = check_state(state, PreconditionedState(zero.matrix, flat), layout)
+    refuse("center", center, lambda c: ~np.isfinite(c), "be finite")
     rate = check_gates(curvature_forget, None, layout, name="curvature_forget")
     learn = check_weight("curvature_weight", curvature_weight, layout)
     learn = jnp.ones(tokens.sample_lost.shape, layout.working) if learn is None else learn
@@ -125,7 +135,7 @@ def preconditioned_delta(
         rate = jnp.where(tokens.start, 0, 1 if rate is None else rate).astype(layout.working)
     squares, curvature = accumulate_gated(tokens.k**2, rate, learn, opened.curvature)
     # M = base^(-s / (1 + |s|)), s = log(a + eps) - center
-    s = jnp.log(squares + eps) - center
+    s = jnp.log(squares + eps) - per_token("center", center, layout)[..., None]
     scaling = base ** (-s / (1 + jnp.abs(s)))
     out, memory = delta_rule_any_gates(
         tokens.q, tokens.k, scaling * tokens.k, tokens.v, tokens.forget, tokens.weight,
@@ -157,7 +167,7 @@ def preconditioned_delta_step(
     curvature_forget: ArrayLike | None = None,
     curvature_weight: ArrayLike | None = None,
     base: float = 1.5,
-    center: float = -0.2,
+    center: ArrayLike = -0.2,
     eps: float = 1e-6,
     state: PreconditionedState | None = None,
 ) -> tuple[Array, PreconditionedState]:
@@ -172,7 +182,9 @@ def preconditioned_delta_step(
         As for :func:`preconditioned_delta`.
     curvature_forget, curvature_weight : array (B, H) or what broadcasts to it, optional
         As for :func:`preconditioned_delta`.
-    base, center, eps : float
+    base, eps : float
+        As for :func:`preconditioned_delta`.
+    center : float, or array (H,) or (B, H)
         As for :func:`preconditioned_delta`.
     state : PreconditionedState, optional
 
@@ -200,6 +212,7 @@ def preconditioned_delta_step(
         {
             "forget": forget, "log_forget": log_forget, "weight": weight,
             "curvature_forget": curvature_forget, "curvature_weight": curvature_weight,
+            "center": center,
         },
-        base=base, center=center, eps=eps, state=state,
+        base=base, eps=eps, state=state,
     )  # fmt: skip

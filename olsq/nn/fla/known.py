@@ -12,6 +12,8 @@ from olsq.nn.fla.regressions import (
     GatedDeltaLayout,
     KDALayout,
     MesaLayout,
+    PreconditionedGatedDeltaLayout,
+    PreconditionedKDALayout,
 )
 from olsq.nn.fla.spaces import Mamba3Layout
 from olsq.nn.fla.sums import (
@@ -30,6 +32,7 @@ LAYOUTS: tuple[Layout, ...] = (
     MesaLayout(), GLALayout(), RetentionLayout(), LinearLayout(), HGRN2Layout(), DeltaLayout(),
     GatedDeltaLayout(), DeltaProductLayout(), KDALayout(), GatedDelta2Layout(), ForgettingLayout(),
     SoftmaxLayout(), WindowLayout(), ParallaxLayout(), GSALayout(), Mamba3Layout(),
+    PreconditionedGatedDeltaLayout(), PreconditionedKDALayout(),
 )  # fmt: skip
 TYPES = {layout.model_type: layout for layout in LAYOUTS if not isinstance(layout, WindowLayout)}
 KINDS = {layout.kind: layout for layout in LAYOUTS}
@@ -66,6 +69,8 @@ def _detect_model_type(arrays: Arrays, at: str) -> str:
 
     signs = {
         "mesa_net": ("lambda_params",),
+        "precond_kda": ("f_proj.0.weight", "log_atk_scale"),  # before kda and gated_deltanet
+        "precond_gated_deltanet": ("log_atk_scale",),
         "gdn2": ("f_proj.0.weight", "w_proj.weight"),  # before kda, which has the first too
         "kda": ("f_proj.0.weight",),
         "gla": ("gk_proj.0.weight",),

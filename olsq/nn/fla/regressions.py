@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax.numpy as jnp
 
+from olsq.nn.curvature import PreconditionedGatedDelta, PreconditionedKDA
 from olsq.nn.delta import Delta, GatedDelta
 from olsq.nn.delta_product import GatedDeltaProduct
 from olsq.nn.fla.layout import Allowed, Config, Headed, Layout, Options, Sizes
@@ -87,6 +88,32 @@ class GatedDeltaLayout(GatedLayout):
             **super().config(layer, s), "output_gate_activation": kind,
             "allow_neg_eigval": layer.negative_eigenvalues,
         }  # fmt: skip
+
+
+def curvature_parts(gate: str, s: Sizes) -> list[Part]:
+    """List the weights of a preconditioner's curvature, whose gate's projection is ``gate``."""
+    own = "curvature"
+    return [
+        linear(gate, f"{own}.forget.project", s.heads, s.dim, NEGATED),
+        Part("dt_bias_atk", f"{own}.forget.project.bias", (s.heads,), NEGATED),
+        Part("A_log_atk", f"{own}.speed", (s.heads,)),
+        linear("b_atk_proj", f"{own}.strength.project", s.heads, s.dim),
+        Part("log_atk_scale", f"{own}.center", (s.heads,)),
+    ]
+
+
+# The rule's own numbers, which layers here do not change.
+SQUASHED: Allowed = {"squash_x": (1.5,), "squash_eps": (1e-6,)}
+
+
+class PreconditionedGatedDeltaLayout(GatedDeltaLayout):
+    model_type, architecture = "precond_gated_deltanet", "PrecondGatedDeltaNetForCausalLM"
+    title, kind = "PrecondGatedDeltaNet", PreconditionedGatedDelta
+    mixer = "preconditioned_gated_delta"
+    allowed: ClassVar[Allowed] = SQUASHED | {"output_gate_activation": ("swish", "silu")}
+
+    def parts(self, s: Sizes, norm: str) -> list[Part]:
+        return [*super().parts(s, norm), *curvature_parts("a_atk_proj", s)]
 
 
 class DeltaProductLayout(GatedLayout):
@@ -173,6 +200,15 @@ class GatedDelta2Layout(KDALayout):
             linear("b_proj", "erase.project", s.heads * s.key, s.dim),
             linear("w_proj", "admit.project", s.heads * s.value, s.dim),
         ]
+
+
+class PreconditionedKDALayout(KDALayout):
+    model_type, architecture, title = "precond_kda", "PrecondKDAForCausalLM", "PrecondKDA"
+    kind, mixer = PreconditionedKDA, "preconditioned_kda"
+    allowed: ClassVar[Allowed] = KDALayout.allowed | SQUASHED
+
+    def parts(self, s: Sizes, norm: str) -> list[Part]:
+        return [*super().parts(s, norm), *curvature_parts("a_proj", s)]
 
 
 class MesaLayout(Headed):
