@@ -18,7 +18,15 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.ticker import FuncFormatter, NullFormatter
-from nonlinear_regression import ESTIMATORS, Target, draw, scored, tune
+from nonlinear_regression import (
+    ESTIMATORS,
+    Target,
+    dense_errors,
+    draw,
+    local_errors,
+    scored,
+    tune,
+)
 from panels import COLOURS, in_house_style, panels
 from task_training import RESULTS, add_result, load_results
 
@@ -47,7 +55,7 @@ def measure(
     length: int = LENGTH, last: int = LAST,
 ) -> dict[str, Any]:  # fmt: skip
     """Tune an estimator on streams of one kind and score it on streams of another."""
-    given = tune(name, tuned, np.random.default_rng([SEED, 1]), tuning, length, last)
+    given = tune(name, tuned, SEED, tuning, length, last)
     x, y = draw(np.random.default_rng([SEED, 0]), tested, streams, length)
     return {**scored(name, given, x, y, last), "date": time.strftime("%Y-%m-%d")}
 
@@ -146,6 +154,10 @@ def quick() -> None:
     assert means["Linear"]["least squares"] < 0.03, means
     assert min(means["Random network"], key=means["Random network"].get) == OURS, means
     assert verdict(results["Linear"])[1] == "least squares"
+    x, y = draw(np.random.default_rng(0), Target("network"), 3, 24)
+    for ridge in (1e-3, 0.1):  # the two ways to the same errors
+        own = local_errors(x, y, 0.9, 4.0, ridge)[:, 12:].mean(1)
+        assert np.allclose(dense_errors(x, y, 0.9, 4.0, (ridge,), 12)[0], own, rtol=1e-6)
     figure(results).canvas.draw()
 
 

@@ -21,10 +21,12 @@ import gdpp
 import heads_over_training
 import language_models
 import language_models_3m
+import local_estimators
 import matplotlib.pyplot as plt
 import meta_learning_report
 import noisy_recall
 import one_step_gd
+import parallax_direction
 import parity
 import regbench
 import sander_trained
@@ -58,6 +60,8 @@ PICTURES: dict[str, Callable[[], Any]] = {
     "gdpp": read(gdpp.figure, "gdpp"),
     "heads-over-training": read(heads_over_training.figure, "heads-over-training", "runs"),
     "language-models-3m": read(language_models_3m.figure, "language-models-3m", "runs"),
+    "local-estimators": read(local_estimators.figure, "local-estimators"),
+    "parallax-direction": read(parallax_direction.figure, "parallax-direction"),
     "meta-learning": read(meta_learning_report.figure, "meta-learning", "methods"),
     "one-step-gd": of_rows(one_step_gd.figure, "one-step-gd"),
     **{

@@ -20,6 +20,8 @@ from heads_report import lost_by, signed
 from heads_report import section as heads_over_training
 from language_models import MIXERS, RATES, SEEDS, best_rate, key_of
 from language_models_3m_report import section as language_models_3m
+from local_report import conclusions as of_local
+from local_report import direction_section, estimators_section, trained_section
 from parity import end_of
 from scipy.stats import spearmanr
 from solving_report import conclusions as of_solving
@@ -240,6 +242,9 @@ blocks of width 32, text in which a third of every sequence is one byte repeated
 
 SECTIONS = {
     "when-to-solve": when_to_solve,
+    "local-estimators": estimators_section,
+    "local-trained": trained_section,
+    "parallax-direction": direction_section,
     "noisy-recall": noisy_recall,
     "gate-start": gate_start,
     "parity": parity,
@@ -251,6 +256,10 @@ SECTIONS = {
 }
 # Pages of more than one section: file, title, sections.
 SHARED_PAGES = {
+    "local-regression": (
+        "Is a local regression worth it?",
+        ("local-estimators", "local-trained", "parallax-direction"),
+    ),
     "recall": (
         "Noisy recall, the start of gates, and parity", ("noisy-recall", "gate-start", "parity"),
     ),
@@ -262,11 +271,13 @@ SHARED_PAGES = {
     ),
 }  # fmt: skip
 ALONE = ("when-to-solve",)
+SOURCES = {"local-trained": "when-to-solve"}  # whose results a section reads, if not its own
 TREE = """
 ```{toctree}
 :maxdepth: 1
 
 when-to-solve
+local-regression
 recall
 language-models
 test-time-compute
@@ -295,6 +306,7 @@ def conclusions(found: dict[str, Any]) -> str:
         (text, n, "[when solving pays](when-to-solve.md)", "when-to-solve-answer.png")
         for text, n in (of_solving(found["when-to-solve"]) if found["when-to-solve"] else [])
     ]
+    rows += of_local(found)
     if r := found["noisy-recall"]:
         goal = sum(reached(x) < np.inf for x in r.values())
         text = (
@@ -403,7 +415,7 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="make the pages and do not write them")
     args = parser.parse_args(argv)
-    found = {name: load_results(name) for name in SECTIONS}
+    found = {name: load_results(SOURCES.get(name, name)) for name in SECTIONS}
     pages = pages_of(found)
     page = INTRO + conclusions(found)
     if missing := [name for name, r in found.items() if not r]:

@@ -168,7 +168,11 @@ def section(results: dict[str, Any]) -> str:
     ]  # the figure and the stored results have the others
     heads = [title_of(name).partition(" (")[0].removeprefix("Regression, ") for name in shown]
     scores = table(["mixer", *heads, "time / gla"], score_rows(results, shown))
-    gaps = "".join(f"\n{title_of(n)}{left}." for n in names if (left := left_over(results, n)))
+    missing: dict[str, list[str]] = {}
+    for name in names:
+        if said := left_over(results, name):
+            missing.setdefault(said, []).append(title_of(name))
+    gaps = "".join(f"\n\n{'; '.join(titles)}: {said}." for said, titles in missing.items())
     plain = "; ".join(
         f"{title_of(name).partition(', ')[2].partition(' (')[0]} {as_shipped(results, name)}"
         for name in filter(regresses, names)
@@ -208,6 +212,9 @@ with seed 0, then seeds 1 and 2 at the rate of least validation error. Scores ar
 - **Recall.** Fresh pairs of a key and a value in every sequence, each asked for once, 32 tokens in all; a guess is
   wrong 7 times of 8. `hawk-mesa` takes no part in the verdicts: its hawk block is as wide as the model.
   "softmax, convolution" has the short convolution of all other mixers; `softmax` does not, as in the MesaNet paper.
+- **Local regressions.** `local_linear` solves one at every query, `parallax` learns its direction. Both have softmax attention's
+  projections, positions and growing state, and where tokens are not pairs the short convolution. Their own page:
+  [local regression](local-regression.md).
 - **RegBench.** Automata of at most {LANGUAGE["max_states"]} states and {LANGUAGE["n_letters"]} letters, fresh in every batch; 3-grams of the sequence are wrong
   {ngram_errors():.3f} of the time.
 {POSITIONS if any(map(regresses, names)) else ""}{CAPACITY if swept(names) else ""}
@@ -243,4 +250,4 @@ def left_over(results: dict[str, Any], name: str) -> str:
     said = [f"not run yet: {', '.join(f'`{m}`' for m in absent)}"] if absent else []
     if few:
         said.append(f"fewer than {len(SEEDS)} seeds: {', '.join(f'`{m}`' for m in few)}")
-    return f" ({'; '.join(said)})" if said else ""
+    return "; ".join(said)

@@ -20,7 +20,8 @@ EXPERIMENTS = Path(__file__).parents[2] / "examples" / "experiments"
 SHARED = {
     "claim_effects", "dynamics_tasks", "icl_training", "meta_learners", "regression_tasks",
     "sander_claims", "task_training", "drifting_regression", "panels", "solving_found",
-    "solving_figures", "solving_report", "solving_speed", "solving_tasks",
+    "nonlinear_regression", "local_report", "solving_figures", "solving_report", "solving_speed",
+    "solving_tasks",
     "gate_start_report", "heads_report", "language_models_3m_report", "tables",
 }  # fmt: skip
 # These run for longer than they compile; the others are compiled quickly, like all tests.

@@ -1,0 +1,235 @@
+"""The page on local regressions of the results: untrained, trained, and Parallax's direction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import local_estimators as untrained
+import numpy as np
+import parallax_direction as direction
+from solving_found import (
+    LOCAL,
+    SEEDS,
+    SOLVING,
+    Comparison,
+    Found,
+    all_right,
+    found_on,
+    recalls,
+    regresses,
+    title_of,
+)
+from solving_report import effect_of
+from solving_tasks import TASKS
+from tables import table
+
+CONVOLVED = ", convolution"
+QUESTIONS = {
+    "softmax": "a line against a mean",
+    "parallax": "solved against learned",
+    "global": "local against global",
+}
+
+
+def estimators_section(results: dict[str, Any]) -> str:
+    """Estimators without training, on streams of known kinds."""
+    rows = []
+    for condition in untrained.complete(results):
+        found = results[condition]
+        word, other, ratio = untrained.verdict(found)
+        off, error = untrained.against(found, other)
+        effect = f"{abs(ratio - 1):.0%} {'lower' if ratio < 1 else 'higher'}".replace("%", " %")
+        cells = [f"{np.mean(found[name]['by_stream']):.4f}" for name in untrained.ESTIMATORS]
+        said = "inconclusive" if word == "inconclusive" else f"**{effect}** than {other}"
+        rows.append([condition, *cells, said, f"{off:+.4f} ± {error:.4f}"])
+    left = [name for name in untrained.CONDITIONS if name not in untrained.complete(results)]
+    heads = ["streams", *untrained.ESTIMATORS, "local least squares is", "difference"]
+    dates = sorted({r["date"] for rows in results.values() for r in rows.values()})
+    return f"""
+## Estimators without training
+
+![Error of five estimators for each kind of stream]({untrained.NAME}.png)
+
+{table(heads, rows)}
+Squared errors of pairs {untrained.LAST + 1} to {untrained.LENGTH}, over {untrained.STREAMS} streams; the noise's variance is .01. A difference is that from the best
+other estimator, with its standard error over the streams, which all estimators share; less than three of them is inconclusive. Two
+standard errors either side are drawn.
+{f"Not run yet: {'; '.join(left)}." if left else ""}
+`python examples/experiments/{untrained.NAME.replace("-", "_")}.py`, {" to ".join(dict.fromkeys([dates[0], dates[-1]]))}: after the test-time regression of Zuo et al. (2025), with sizes of our own.
+Inputs are uniform on a sphere in 4 dimensions. A piecewise linear function has 4 linear maps, each for the inputs nearest to one of 4
+centres; a random network has one hidden layer of 16. "Drifting": the linear maps, or the network's last layer, drift with a
+half-life of 44 pairs (22 in the row tuned on a network). Every estimator has a forgetting factor and its own rate, ridge or scale, tuned on {untrained.TUNING} other streams: of
+the same kind, or in the last four rows of the kind that is named.
+"""  # noqa: E501
+
+
+def pair_of(rows: list[Found], name: str, rival: str) -> Comparison | str:
+    """Local linear attention beside a rival on a task, or what is missing for that."""
+    known = {row.mixer: row for row in rows}
+    if recalls(name):  # as in the verdicts of when-to-solve
+        known.pop("hawk-mesa", None)
+    tail = "" if regresses(name) else CONVOLVED
+    if rival == "global":
+        ours = [row for mixer, row in known.items() if mixer in LOCAL]
+        theirs = [r for m, r in known.items() if m in SOLVING and m not in LOCAL]
+    else:
+        ours, theirs = ([known[m + tail]] if m + tail in known else []
+                        for m in ("local_linear", rival))  # fmt: skip
+    if not ours:
+        return "not run yet"
+    if not theirs:
+        return f"{rival} not run yet"
+    return Comparison(*(min(side, key=lambda row: row.mean) for side in (ours, theirs)))
+
+
+def word_of(name: str, found: Comparison | str) -> str:
+    """Verdict in one word, for a table of counts."""
+    if isinstance(found, str):
+        return "not run yet"
+    if min(len(row.runs) for row in found) < len(SEEDS):
+        return "undecided"
+    if all_right(name, found):
+        return "no difference"
+    if not found.separate:
+        return "inconclusive"
+    return "lower" if found.ratio < 1 else "higher"
+
+
+def cell_of(name: str, found: Comparison | str) -> str:
+    """Verdict with its effect and what it rests on."""
+    if isinstance(found, str):
+        return found
+    word, effect = word_of(name, found), effect_of(name, found)
+    if word == "undecided":
+        seeds = min(len(row.runs) for row in found)
+        return f"undecided ({seeds} of {len(SEEDS)} seeds: {effect})"
+    if word in ("inconclusive", "no difference"):
+        return f"{word} ({effect})"
+    return f"**{effect}**"
+
+
+def verdicts(results: dict[str, Any]) -> dict[str, dict[str, Comparison | str]]:
+    """Every comparison of every task."""
+    return {
+        name: {rival: pair_of(found_on(results, name), name, rival) for rival in QUESTIONS}
+        for name in TASKS
+    }
+
+
+def trained_section(results: dict[str, Any]) -> str:
+    """Trained mixers: local linear attention beside softmax, Parallax and global regressions."""
+    rows = [
+        [title_of(name), *(cell_of(name, found[rival]) for rival in QUESTIONS)]
+        for name, found in verdicts(results).items()
+    ]
+    heads = ["task", *(f"{what}" for what in QUESTIONS.values())]
+    return f"""
+## Trained mixers
+
+{table(heads, rows)}
+Error of `local_linear`, for a line against that of `softmax`, for a solved direction against that of `parallax`, and at the end the best
+local regression against the best global one (`mesa` and its variants). Where two columns of errors are given they are in this
+order. {len(SEEDS)} seeds each unless said; "inconclusive": seeds overlap. Setup, rates, times and all other mixers: [when solving pays](when-to-solve.md).
+On tokens that are not pairs all three have the short convolution that other mixers have (`local_linear, convolution` and so on). All
+have rotary positions and see every token before: they have no gates, and a state that grows.
+{elsewhere_part(results)}"""  # noqa: E501
+
+
+def elsewhere_part(results: dict[str, Any]) -> str:
+    """Errors on the nonlinear targets, and out of distribution."""
+    parts = []
+    for name in (name for name, task in TASKS.items() if task.elsewhere):
+        found, others = found_on(results, name), list(TASKS[name].elsewhere)
+        rows = []
+        for row in found:
+            away = [np.mean([run["elsewhere"][what] for run in row.runs]) for what in others]
+            rows.append([f"`{row.mixer}`", f"{row.mean:.4f}", *(f"{x:.4f}" for x in away),
+                         len(row.runs)])  # fmt: skip
+        left = [m for m in TASKS[name].compared if m not in {row.mixer for row in found}]
+        said = f"\nNot run yet: {', '.join(f'`{m}`' for m in left)}.\n" if left else ""
+        made = table(["mixer", "as in training", *others, "seeds"], rows) if rows else ""
+        parts.append(f"\n### {title_of(name)}\n\n{made}{said}")
+    return "".join(parts)
+
+
+def spread(values: np.ndarray) -> str:
+    """Mean, and the least and the largest in brackets."""
+    return f"{values.mean():.2f} ({values.min():.2f} to {values.max():.2f})"
+
+
+def direction_section(results: dict[str, Any]) -> str:
+    """Cosines of Parallax's direction with the exact one."""
+    rows = []
+    for name, title in direction.FOLLOWED.items():
+        runs = results.get(name, {})
+        for block in range(2) if runs else ():
+            cells = [
+                spread(direction.ends(runs, f"{what}, {ridge}")[:, block])
+                for what, ridge in (("direction", direction.SHOWN), ("direction", "infinite"),
+                                    ("correction", direction.SHOWN))
+            ]  # fmt: skip
+            size = spread(direction.ends(runs, "size")[:, block])
+            rows.append([title, block + 1, *cells, size, len(runs)])
+    left = [t for name, t in direction.FOLLOWED.items() if len(results.get(name, {})) < len(SEEDS)]
+    heads = ["task", "block", "-r with x", "-r with q - kbar", "corrections", "size", "seeds"]
+    return f"""
+## Does Parallax find the exact direction?
+
+![Cosine of Parallax's direction with the exact one over training]({direction.NAME}.png)
+
+{table(heads, rows)}
+{answer(results)} Cosines at the end of training, over seeds and heads: the mean, and the least to the largest. x solves with a ridge of {direction.SHOWN} of
+the query's mean variance of keys; q - kbar is what an infinite ridge leaves of it. "Corrections" are what is read along either
+direction, -C r and C x, and their "size" is that of the learned one over the weighted mean that it corrects. Two directions of 16
+numbers drawn at random have a cosine of 0 ± .25. {f"Not all seeds yet: {'; '.join(left)}." if left else ""}
+
+`python examples/experiments/parallax_direction.py`: models, batches and steps of [when solving pays](when-to-solve.md) at rate {direction.RATE:g}; directions start at 0,
+and cosines are means over held-out sequences, pairs 33 to 64.
+"""  # noqa: E501
+
+
+def answer(results: dict[str, Any]) -> str:
+    """State whether the direction was found: cosines of any task, seed, block and head."""
+    found = {
+        what: np.concatenate([
+            direction.ends(runs, f"{what}, {direction.SHOWN}").ravel() for runs in results.values()
+        ])
+        for what in ("direction", "correction")
+    }  # fmt: skip
+    most = max(found["direction"].max(), 0.0)
+    word = "It does" if found["direction"].min() > 0.9 else (
+        "Some heads do" if most > 0.9 else "It does not"
+    )  # fmt: skip
+    return (
+        f"{word}: the largest cosine of a head is {most:.2f}, "
+        f"the mean {found['direction'].mean():.2f}; that of corrections "
+        f"{found['correction'].mean():.2f}."
+    )
+
+
+def conclusions(found: dict[str, Any]) -> list[tuple[str, str, str, str]]:
+    """Sentences to quote: text, n, page and figure."""
+    rows, page = [], "[local regression](local-regression.md)"
+    if r := found["local-estimators"]:
+        said = []
+        for condition in untrained.complete(r)[:6]:
+            word, other, ratio = untrained.verdict(r[condition])
+            effect = f"{abs(ratio - 1):.0%} {word} than {other}".replace("%", " %")
+            said.append(f"{condition.lower()}: {word if word == 'inconclusive' else effect}")
+        text = f"**Error of local least squares without training**: {'; '.join(said)}."
+        rows.append((text, f"{untrained.STREAMS} streams", page, f"{untrained.NAME}.png"))
+    if r := found["when-to-solve"]:
+        table_ = verdicts(r)
+        for rival, what in QUESTIONS.items():
+            words = [word_of(name, row[rival]) for name, row in table_.items()]
+            counts = {w: words.count(w) for w in dict.fromkeys(words)}
+            if set(counts) == {"not run yet"}:
+                continue
+            said = ", ".join(f"{word} in {n}" for word, n in counts.items())
+            text = f"**Local linear attention, {what}**: error {said} of {len(words)} tasks."
+            rows.append((text, f"{len(SEEDS)} seeds each", page, ""))
+    if r := found["parallax-direction"]:
+        seeds = min(len(runs) for runs in r.values())
+        text = f"**Does Parallax find the direction that solving gives?** {answer(r)}"
+        rows.append((text, f"{seeds} seeds a task", page, f"{direction.NAME}.png"))
+    return rows
