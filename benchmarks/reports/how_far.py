@@ -14,6 +14,7 @@ FITS = {  # `what` as stored -> as the page says it
 THREADS = {"synchronous": "synchronous", "threads": "two threads"}
 RULES = ("softmax", "sliding_window", "gla", "ttt_linear")
 WAYS = ("forward", "gradient")
+SHOWN = ("2", "8")  # devices; results/devices.json has 1 and 4 too
 
 
 def figures(value: float, digits: int) -> str:
@@ -53,15 +54,21 @@ def constants(found: dict[str, Any]) -> str:
 
 
 def memory(found: dict[str, Any]) -> str:
-    """What processes grew by, one for each computation and number of partitions."""
-    lines = ["| | partitions | a partition | rows in all | grew by |", "|---|---|---|---|---|"]
-    order = list(FITS)
-    for row in sorted(found["memory"]["table"], key=lambda row: order.index(row["what"])):
-        one = row["partition_MiB"]
+    """Growth of a process for each computation, with its partitions in columns."""
+    rows = found["memory"]["table"]
+    counts = sorted({row["partitions"] for row in rows})
+    grown = {
+        (row["what"], row["scheduler"], row["partitions"]): row["peak_MiB"] - row["before_MiB"]
+        for row in rows
+    }
+    one = {(row["what"], row["scheduler"]): row["partition_MiB"] for row in rows}
+    heads = [f"{count} of them" for count in counts]
+    lines = [f"| | a partition | {' | '.join(heads)} |", "|---" * (2 + len(counts)) + "|"]
+    for what, scheduler in sorted(one, key=lambda key: list(FITS).index(key[0])):
+        cells = [f"{grown[what, scheduler, count]:.0f} MiB" for count in counts]
         lines.append(
-            f"| {FITS[row['what']]}, {THREADS[row['scheduler']]} | {row['partitions']} "
-            f"| {figures(one, 2)} MiB | {one * row['partitions']:.0f} MiB "
-            f"| {row['peak_MiB'] - row['before_MiB']:.0f} MiB |"
+            f"| {FITS[what]}, {THREADS[scheduler]} | {figures(one[what, scheduler], 2)} MiB "
+            f"| {' | '.join(cells)} |"
         )
     return "\n".join(lines)
 
@@ -94,18 +101,21 @@ def received(found: dict[str, Any]) -> str:
     """Bytes that a device receives, by the formulas and in the compiled program."""
     lines = [
         "| rule | devices | forward, predicted | measured | gradient, predicted | measured "
-        "| temporary memory of a device, gradient |",
+        "| temporary memory of a device, gradient (one device) |",
         "|---|---|---|---|---|---|---|",
     ]
     for rule in RULES:
-        for number, (devices, rules) in enumerate(found["devices"].items()):
-            one = rules[rule]
+        alone = found["devices"]["1"][rule]["gradient"]["temporary_bytes"] / 1e6
+        for number, devices in enumerate(SHOWN):
+            one = found["devices"][devices][rule]
             both = [
                 size(x) for way in WAYS for x in (one["predicted_bytes"][way], one[way]["bytes"])
             ]
             name = "" if number else f" {rule}"
             temporary = one["gradient"]["temporary_bytes"] / 1e6
-            lines.append(f"|{name} | {devices} | {' | '.join(both)} | {temporary:.1f} MB |")
+            lines.append(
+                f"|{name} | {devices} | {' | '.join(both)} | {temporary:.1f} ({alone:.1f}) MB |"
+            )
     return "\n".join(lines)
 
 

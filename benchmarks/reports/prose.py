@@ -88,11 +88,6 @@ def sketches(found: dict[str, Any]) -> list[float]:
     return sorted(100 * r[2] for r in found["errors"] if r[0].startswith("sketch of rank 32"))
 
 
-def busiest(found: dict[str, Any], d: int) -> list[float]:
-    """Seconds on the clock of a fit on 1, 2, 3 and 4 workers."""
-    return [r["wall_seconds"] for r in found["workers"]["table"] if r["d"] == d]
-
-
 def short(found: dict[str, Any]) -> list[float]:
     """Per cent that predictions were off, and factors that arithmetic was short: least, most."""
     table = found["workers"]["table"]
@@ -156,10 +151,6 @@ QUOTES = (
           lambda s: [1e3 * row(s, "workers", d=d, workers=1)["tasks_seconds"] for d in (16, 256)]),
     Quote(HOW_FAR, "over memory): {} to {} ms of each second", "dask_rows",
           lambda s: [f(1e3 * r["upkeep"] for r in s["workers"]["table"]) for f in (min, max)]),
-    Quote(HOW_FAR, "(normal numbers here: {} million rows a second at d = 4, {} thousand at "
-          "d = 1024)", "dask_rows",
-          lambda s: [row(s, "constants", d=4)["generated_per_second"] / 1e6,
-                     row(s, "constants", d=1024)["generated_per_second"] / 1e3]),
     Quote(HOW_FAR, "{} rows of 8 regressors, {} GiB in {} partitions of {} MiB", "dask_rows",
           lambda s: [s["rows"][k] for k in ("rows", "data_GiB", "partitions", "partition_MiB")],
           0.02),
@@ -167,8 +158,6 @@ QUOTES = (
           "({} million rows", "dask_rows",
           lambda s: [s["rows"]["peak_before_MiB"], s["rows"]["peak_MiB"], s["rows"]["cpu_seconds"],
                      s["rows"]["rows_per_cpu_second"] / 1e6], 0.2),
-    Quote(HOW_FAR, "half of it; {} minutes on the clock", "dask_rows",
-          lambda s: [s["rows"]["wall_seconds"] / 60]),
     Quote(HOW_FAR, "within {} standard errors of the truth; the largest error is {}, the noise's "
           "variance {} instead", "dask_rows",
           lambda s: [s["rows"][k] for k in ("largest_error_in_stderr", "largest_error", "sigma2")],
@@ -177,21 +166,9 @@ QUOTES = (
           lambda s: [s["memory"]["table"][0]["before_MiB"]], 0.05),
     Quote(HOW_FAR, "Within {} %, where arithmetic alone was short by a factor of {} to {}.",
           "dask_rows", short, 0.1),
-    Quote(HOW_FAR, "a fit of {} to {} seconds on the clock costs", "dask_rows",
-          lambda s: [min(busiest(s, 16)), max(busiest(s, 16))], 0.05),
-    Quote(HOW_FAR, "costs each worker {} to {} s to stay alive, and {} partitions {} s of tasks",
-          "dask_rows",
-          lambda s: [f(r["upkeep"] * r["wall_seconds"] for r in s["workers"]["table"]
-                       if r["d"] == 16) for f in (min, max)]
-          + [24, 24 * row(s, "workers", d=16, workers=1)["tasks_seconds"]], 0.1),
-    Quote(HOW_FAR, "d = 16 took {}, {}, {} and {} s, d = 256 took {}, {}, {} and {} s",
-          "dask_rows", lambda s: busiest(s, 16) + busiest(s, 256), 0.05),
     Quote(HOW_FAR, "1e9 / {}e3 = {} s", "dask_rows",
           lambda s: [row(s, "constants", d=1024)["rows_per_second"] / 1e3,
                      1e9 / row(s, "constants", d=1024)["rows_per_second"]], 0.05),
-    Quote(HOW_FAR, "an `all-reduce` of {} kB for the window at {} devices", "devices",
-          lambda s: [s["devices"]["8"]["sliding_window"]["forward"]["by_kind"]["all-reduce"] / 1e3,
-                     8], 0.05),
 )  # fmt: skip
 STEPS = ("RobustLeastSquares, Huber", "RobustLeastSquares, Student",
          "ConstrainedLeastSquares, >= 0", "OnlineElasticNet", "TotalLeastSquares")  # fmt: skip
