@@ -1,7 +1,7 @@
-"""Measured numbers that no stored result holds: where each stands, and why.
+"""Measured numbers that no stored result backs: where each stands, and why.
 
-``docs/project/testing-and-measuring.md`` shows the list; ``--check`` fails where it and the page
-differ, or where a page no longer says what is listed.
+Nothing detects when these sentences become wrong.  ``--check`` fails where a page no longer
+contains a sentence of the list.
 """
 
 from __future__ import annotations
@@ -71,15 +71,6 @@ UNTIED = (  # page, how the sentence goes, why nothing holds it
 def spaced(text: str) -> str:
     """Line ends as spaces."""
     return re.sub(r"\s+", " ", text)
-
-
-def table() -> str:
-    """The list as it stands on docs/project/testing-and-measuring.md."""
-    lines = ["| page | sentence | why |", "|---|---|---|"]
-    lines += [
-        f"| {page.removeprefix('docs/')} | {text} ... | {why} |" for page, text, why in UNTIED
-    ]
-    return "\n".join(lines)
 
 
 def gone() -> list[str]:
