@@ -77,12 +77,6 @@ def sides(found: list, dtype: str) -> list[float]:
     return [float(r[5].split()[0]) for r in found if r[1] == dtype and "d2" not in r[0]]
 
 
-def two_versions(found: dict[str, Any], start: str) -> list[float]:
-    """Before, after and the ratios of the cases that begin so."""
-    rows = [r for r in found["records"] if r["case"].startswith(start)]
-    return [r[k] for k in ("old_ns", "new_ns", "times_faster") for r in rows]
-
-
 def sketches(found: dict[str, Any]) -> list[float]:
     """Errors of a sketch of rank 32, in per cent, from least to most."""
     return sorted(100 * r[2] for r in found["errors"] if r[0].startswith("sketch of rank 32"))
@@ -96,7 +90,7 @@ def short(found: dict[str, Any]) -> list[float]:
     return [max(off), min(alone), max(alone)]
 
 
-HOW_FAR, SPEED, CLI = "docs/how-far.md", "docs/speed.md", "docs/cli.md"
+HOW_FAR, CLI = "docs/how-far.md", "docs/cli.md"
 QUOTES = (
     Quote("README.md", "A Python call costs some {} us", "speed",
           lambda s: [speed_of(s, "olsq partial_fit", 4) / 1e3]),
@@ -132,21 +126,6 @@ QUOTES = (
     Quote("docs/variants.md", "1/{} of a fresh `nnls`, and 1/{} of a fresh `svd`", "variants",
           lambda s: [s["methods"][fresh]["microseconds"] / s["methods"][ours]["path_microseconds"]
                      for fresh, ours in (("SciPy nnls", STEPS[2]), ("NumPy svd", STEPS[4]))]),
-    Quote(SPEED, "* whole array, d 4, 16, 64, 256: {}, {}, {}, {} ns a row before; "
-          "{}, {}, {}, {} after ({}, {}, {}, {} times)", "two_versions",
-          lambda s: two_versions(s, "whole array"), 0.03),
-    Quote(SPEED, "* `coefficient_path`: {}, {}, {}, {} ns before; {}, {}, {}, {} after "
-          "({}, {}, {}, {} times)", "two_versions",
-          lambda s: two_versions(s, "coefficient_path"), 0.03),
-    Quote(SPEED, "with `statistics=False`, d 16, 64, 256: {}, {}, {} ns ({}, {}, {} times)",
-          "two_versions", lambda s: two_versions(s, "the same")[3:], 0.03),
-    Quote(SPEED, "with residuals, d 4, 16, 64: {}, {}, {} ns before; {}, {}, {} after "
-          "({}, {}, {} times)", "two_versions", lambda s: two_versions(s, "information"), 0.03),
-    Quote(SPEED, "one row with 3 targets: {}, {} and {} us before; {}, {} and {} after "
-          "({}, {} and {} times)", "two_versions",
-          lambda s: [v / unit for name, unit in (("old_ns", 1e3), ("new_ns", 1e3),
-                                                 ("times_faster", 1))
-                     for r in s["records"] if "3 targets" in r["case"] for v in [r[name]]], 0.03),
     Quote(HOW_FAR, "({} ms at d = 16, {} ms at d = 256)", "dask_rows",
           lambda s: [1e3 * row(s, "workers", d=d, workers=1)["tasks_seconds"] for d in (16, 256)]),
     Quote(HOW_FAR, "over memory): {} to {} ms of each second", "dask_rows",
