@@ -29,7 +29,7 @@ o, state = olsq.attention.gated_delta_step(q[:, 0], k[:, 0], v[:, 0], **gates, s
 
 Each rule of `olsq.attention` reads keys and values and keeps a state that maps a key to a value.
 All are online learners of one regression, and differ in what they descend and in how far they go at
-each token. `rule(q, k, v, ...) -> (o, state)` reads a sequence, `rule_step` one token.
+each token. `rule(q, k, v, ...) -> (o, state)` processes a sequence, `rule_step` one token.
 
 ![One pass over correlated keys](img/family-one-shot.png)
 
@@ -52,17 +52,8 @@ A gate forgets: it shrinks the state before the step, which is weight decay of t
 further right or down cost more per token and remember more: a delta rule corrects what the state
 predicts for one key, a solve corrects it for all keys at once.
 
-- `gated_delta_product` takes several gradient steps a token, each on its own pair.
-- `kda` is `gated_delta` with a decay rate per key dimension.
-- `comba` steps from the memory before it decays; `rwkv7` too, preconditioned per key dimension.
-- `forgetting` is softmax attention with gates that discount old samples.
-- `local_linear` fits a line where softmax attention fits a constant; `parallax` replaces its solve
-  by a learned direction ([derivation](local-least-squares.md)).
-- `gsa` is softmax attention over a fixed number of slots, each a leaky average.
-- `log_linear_mamba2` has one `mamba2` memory per block of tokens and weighs near and far blocks.
-- `mamba3` divides its step between two tokens and turns earlier keys by learned angles.
-- `mesa_channel` has a gate per key dimension, applied to the information
-  ([derivation](chunk-exact.md#a-gate-per-key-dimension)).
+[Local least squares](local-least-squares.md) derives `local_linear` and `parallax`, [chunk-exact least
+squares](chunk-exact.md#a-gate-per-key-dimension) `mesa_channel`.
 
 ## The rules
 
@@ -73,20 +64,19 @@ of keys and values.
 MEASURED = """
 ## Cost of a token and of a sequence
 
-*Remembers* and *flops* count the numbers that a head keeps and one token's update and read (the
-MesaNet paper's Table 4, for all rules) at K = V = 64 after 1,024 tokens, with a window of 256.
-Solves factorise anew at every token there; a state of `olsq.sequence.start_decoding` carries its
-factor and needs one to three steps of 4 K K instead of the 2 K K K.
+*Remembers* and *flops* count the numbers that a head keeps and one token's update and read, at
+K = V = 64 after T = 1,024 tokens, with a window of w = 256. Solves factorise anew at every token there;
+a state of `olsq.sequence.start_decoding` needs one to three steps of 4 K K instead of the 2 K K K.
 
 Times are of 4,096 tokens, 8 heads, K = V = 64, float32, over those of `gla`, which took turns with
 each rule ({date}: {cpu}, {cores} cores, JAX {jax}); *a token* is on a state after 64 others. Errors
-are the largest of one head against its float64 recurrence, relative to the largest output. The page
-is made by `python -m benchmarks.reports.attention_table`.
+are the largest of one head against its float64 recurrence, relative to the largest output
+(`python -m benchmarks.reports.attention_table`).
 
 """
 LATER = """
-Rules added since, and two older ones for comparison: processor time over that of `gla`, taking
-turns, the same sizes ({date}: {cpu}, {cores} busy cores, JAX {jax}).
+Rules added later, beside two older ones: processor time over that of `gla`, the same sizes
+({date}: {cpu}, {cores} busy cores, JAX {jax}).
 
 """
 GROWTH = """
@@ -135,7 +125,7 @@ def text(cache):
     lines = [INTRO, *map_of_rules(), AFTER_MAP]
     lines += rows_of_rules()
     lines.append(MEASURED.format(**cache["about"]))
-    head = "| rule | remembers | flops | that is | forward / gla | with backward / gla "
+    head = "| rule | remembers | flops | forward / gla | with backward / gla "
     lines += table(head + "| a token, ms | error |", list(cost_rows(cache)))
     later = {r.name: cache[f"ratio|{r.name}"] for r in RULES if f"ratio|{r.name}" in cache}
     if later:
@@ -165,14 +155,14 @@ def write(cache, out):
 
 def cost_rows(cache):
     """Yield the counted and the measured costs of every rule."""
-    for rule, formula, count, size in costs():
+    for rule, formula, _, size in costs():
         found, step = cache.get(f"speed|{rule.name}"), cache.get(f"step|{rule.name}")
         times = ["", ""]
         if found:
             times = [f"{found[m]['ms'] / found[m]['gla']:.1f}" for m in ("forward", "both")]
         token = f"{step['ms']:.2f}" if step else ""
         error = f"{found['error']:.0e}" if found else ""
-        yield [f"`{rule.name}`", f"{size:,}", formula, f"{count:,.0f}", *times, token, error]
+        yield [f"`{rule.name}`", f"{size:,}", formula, *times, token, error]
 
 
 # The rules that are compared most; the others are grey.
