@@ -57,7 +57,7 @@ UNTIED = (  # page, how the sentence goes, why nothing holds it
         "hours of tests; printed by coverage.py",
     ),
     ("docs/project/testing-and-measuring.md", "`pip install .` takes 23 s", ONCE),
-    ("docs/stability.md", "wrong by 5e-15 of the largest", ONCE),
+    ("docs/inference.md", "wrong by 5e-15 of the largest", ONCE),
     ("docs/tasks.md", "In 2.4% of test sequences", "counted once; no script kept"),
     (
         "docs/training.md",
