@@ -43,7 +43,7 @@ def check_paths(reads: Sequence[Named], writes: Sequence[Named]) -> None:
     for option, path in writes:
         for other, place in taken:
             if same_file(lock_path(path), place):
-                raise InputError(f"{other} is the file that {option} is locked by: {place}")
+                raise InputError(f"{other} is the lock file of {option}: {place}")
 
 
 @contextlib.contextmanager

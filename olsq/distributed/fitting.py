@@ -95,7 +95,7 @@ def fit(
     if window is not None:
         if by is not None:
             raise ValueError(
-                "fit has no groups of windows: olsq.distributed.coefficient_path(..., by=, "
+                "fit cannot combine by and window: olsq.distributed.coefficient_path(..., by=, "
                 "window=) has, and its last row of each group is the fit"
             )
         parameters["window"] = window

@@ -30,11 +30,11 @@ def make_work(parameters: dict[str, Any], columns: dict[str, Any], by: bool, rol
         wrong = {"forget", "half_life"} & parameters.keys()
         if wrong:
             raise ValueError(
-                "window and forget (or half_life) exclude each other: give one of them"
+                "window and forget (or half_life) cannot be combined: give one of them"
             )
     unknown = sorted(parameters.keys() - known)
     if unknown:
-        raise TypeError(f"{unknown[0]!r} is no parameter of {kind.__name__}: {sorted(known)}")
+        raise TypeError(f"{unknown[0]!r} is not a parameter of {kind.__name__}: {sorted(known)}")
     if not rolling:
         check_mergeable(parameters)
     estimator: Any = kind(**parameters)

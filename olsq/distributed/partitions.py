@@ -105,7 +105,7 @@ def _column(X: Any, name: str, data: Any) -> Any:
     missing = [c for c in ([data] if isinstance(data, str) else data) if c not in X.columns]
     if missing:
         known = ", ".join(map(str, X.columns))
-        raise ValueError(f"{name}={data!r}: {missing[0]!r} is no column of X, which has {known}")
+        raise ValueError(f"{name}={data!r}: {missing[0]!r} is not a column of X, which has {known}")
     if isinstance(data, list) and name != "y":
         raise TypeError(f"{name} must be one column of X, got {data!r}")
     return data
@@ -124,7 +124,7 @@ def _aligned(name: str, data: Any, X: Any, rows: tuple[float, ...]) -> Any:
     """Bring the rows of ``data`` into X's partitions."""
     if not (is_array(data) or is_frame(data)):
         if isinstance(data, str):
-            raise TypeError(f"{name}={data!r} names a column, but X is no data frame")
+            raise TypeError(f"{name}={data!r} names a column, but X is not a data frame")
         if not np.isfinite(rows).all():
             raise TypeError(
                 f"{name} must be a Dask collection with X's partitions, got {type(data).__name__}: "

@@ -121,7 +121,7 @@ def coefficient_path(
     defaults = inspect.signature(whole_path).parameters
     unknown = sorted(parameters.keys() - defaults.keys())
     if unknown:
-        raise TypeError(f"{unknown[0]!r} is no parameter of coefficient_path")
+        raise TypeError(f"{unknown[0]!r} is not a parameter of coefficient_path")
     if y is None:
         raise ValueError("y must be given: a Dask collection, or the name of a column of X")
     given = {"y": y, "sample_weight": sample_weight, "times": times, "by": by}
@@ -129,7 +129,7 @@ def coefficient_path(
     of_path = {"ridge": 0.0, "fit_intercept": False} | parameters
     if rolling:
         if forget is not None and not (is_number(forget) and forget == 1):
-            raise ValueError("window and forget exclude each other: give one of them")
+            raise ValueError("window and forget cannot be combined: give one of them")
         if parameters.get("cov", "posterior") != "posterior":
             raise ValueError("cov='sandwich' is for forgetting, not for a window")
         options = parameters | {"window": window}

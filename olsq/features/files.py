@@ -45,8 +45,8 @@ def restore(path: str | os.PathLike[str], header: dict[str, Any], arrays: Any) -
         return _rebuild_from(header, dict(arrays))
     except files.UNUSABLE as error:
         raise files.StateFileError(
-            f"{os.fspath(path)} is no state file that olsq wrote, though its checksum is right: "
-            f"{str(error) or type(error).__name__}"
+            f"{os.fspath(path)} is not a state file that olsq wrote, although its checksum is "
+            f"correct: {str(error) or type(error).__name__}"
         ) from None
 
 
@@ -66,7 +66,7 @@ def _rebuild_from(header: dict[str, Any], arrays: dict[str, NDArray]) -> Any:
     builder._check_parameters()
     state = _insert_arrays(header["state"], "", arrays)
     if arrays:
-        raise ValueError(f"array {min(arrays)!r} does not belong there")
+        raise ValueError(f"array {min(arrays)!r} is not expected")
     builder._check_state(state, width, targets)
     builder._adopt(state, width, targets, names, header["metadata"])
     return builder

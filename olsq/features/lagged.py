@@ -83,7 +83,7 @@ class LaggedBuilder(FeatureBuilder):
         sources = len(state["columns"]) + (max(targets, 1) if taps.y else 0)
         fits = isinstance(tail, np.ndarray) and tail.shape == (self._depth(), sources)
         if not fits or tail.dtype != np.float64:
-            raise ValueError("the history has not the shape of its lags")
+            raise ValueError("the history does not have the shape of its lags")
 
 
 def _largest(lags: Sequence[int]) -> int:

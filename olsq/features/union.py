@@ -58,10 +58,10 @@ class Union(FeatureBuilder):
             raise ValueError(f"builders must be a sequence of builders, got {self.builders!r}")
         for builder in self.builders:
             if not isinstance(builder, FeatureBuilder):
-                raise ValueError(f"builders must be of olsq.features, got {builder!r}")
+                raise ValueError(f"builders must be objects of olsq.features, got {builder!r}")
             builder._check_parameters()
         if not len(self.builders) and self.passthrough is False:
-            raise ValueError("builders are none and passthrough is False: there are no features")
+            raise ValueError("builders is empty and passthrough is False: there are no features")
 
     def _open(self, table: Table) -> State:
         columns = []

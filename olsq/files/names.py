@@ -75,5 +75,5 @@ def status_of_old(name: str, target: str) -> os.stat_result | None:
     if stat.S_ISLNK(status.st_mode):  # one that leads to itself
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name)
     if not stat.S_ISREG(status.st_mode):
-        raise OSError(errno.EINVAL, "not a regular file, and would be replaced by one", name)
+        raise OSError(errno.EINVAL, "not a regular file", name)
     return status

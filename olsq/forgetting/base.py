@@ -68,7 +68,7 @@ class Forgetting(ABC):
         """Raise ValueError if a parameter of the estimator does not combine with this strategy."""
         name = type(self).__name__
         if parameters["half_life"] is not None:
-            raise ValueError(f"forget={name}(...) and half_life exclude each other: give one")
+            raise ValueError(f"forget={name}(...) and half_life cannot be combined: give one")
         if self.weights_rows:
             return
         kept = {
@@ -110,7 +110,9 @@ def from_dict(given: Any) -> Any:
     fields = {k: v for k, v in given.items() if k != "forgetting"}
     kind = getattr(forgetting, str(given["forgetting"]), None)
     if not (isinstance(kind, type) and issubclass(kind, Forgetting)) or kind is Forgetting:
-        raise ValueError(f"forget cannot be a {given['forgetting']!r}, which this olsq has not")
+        raise ValueError(
+            f"forget cannot be a {given['forgetting']!r}, which this version of olsq does not have"
+        )
     try:
         return kind(**fields)
     except TypeError as error:

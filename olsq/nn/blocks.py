@@ -197,7 +197,7 @@ class Backbone(eqx.Module):
         shapes = (jnp.shape(leaf) for leaf in jax.tree.leaves(state))
         if others := {shape[0] for shape in shapes if shape and shape[0] != batch}:
             raise ValueError(
-                f"state is of a batch of {min(others)} where this one has {batch} rows: see "
+                f"state has a batch of {min(others)} rows, but the input has {batch}: see "
                 "olsq.nn.take_rows"
             )
         return state

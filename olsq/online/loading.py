@@ -62,7 +62,7 @@ def restore(
         estimator._restore(header, arrays)
     except files.UNUSABLE as error:
         raise files.StateFileError(
-            f"{os.fspath(path)} is no state file that olsq wrote, though its checksum is right: "
-            f"{str(error) or type(error).__name__}"
+            f"{os.fspath(path)} is not a state file that olsq wrote, although its checksum is "
+            f"correct: {str(error) or type(error).__name__}"
         ) from None
     return estimator

@@ -125,7 +125,7 @@ def coefficient_path(
     True
     """
     if isinstance(forget, Forgetting) and window is not None:
-        raise ValueError("window and forget exclude each other: give one of them")
+        raise ValueError("window and forget cannot be combined: give one of them")
     if by is not None:
         # The other parameters: nothing else has a name yet.
         options = {name: value for name, value in locals().items() if name not in ("X", "y", "by")}
@@ -154,7 +154,7 @@ def coefficient_path(
         )  # fmt: skip
         return path_of(estimator, X, y, sample_weight, times, statistics=statistics)
     if half_life is not None or not np.all(real_array(forget, "forget") == 1):
-        raise ValueError("window and forget (or half_life) exclude each other: give one of them")
+        raise ValueError("window and forget (or half_life) cannot be combined: give one of them")
     check_cov(cov)
     if cov == "sandwich":
         raise ValueError(

@@ -231,7 +231,7 @@ def test_many_groups_are_summed_up(tmp_path, olsq_command):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--window", 9), "--by and --window 9 exclude each other"),
+        (("--window", 9), "--by and --window 9 cannot be combined"),
         (("--method", "information"), "--by and --method information exclude"),
         (("--ridge-mode", "fixed"), "--by and --ridge-mode fixed exclude"),
         (("--features", "shop,x"), "column 'shop' is used twice"),

@@ -73,7 +73,7 @@ CASES = [
     ("MACRO --target cpi --forget 1.5", "--forget must lie between 0 and 1, got 1.5"),
     ("MACRO --target cpi --forget nan", "--forget must lie between 0 and 1, got nan"),
     ("MACRO --target cpi --forget x", "Invalid value for '--forget'"),
-    ("MACRO --target cpi --forget .9 --half-life 5", "--forget and --half-life exclude each other"),
+    ("MACRO --target cpi --forget .9 --half-life 5", "--forget and --half-life cannot be combined"),
     ("MACRO --target cpi --half-life -1", "--half-life must be a positive number"),
     ("MACRO --target cpi --window 0", "--window must be at least 1 row"),
     ("MACRO --target cpi --window 9 --method sqrt", "--window has one method"),

@@ -247,7 +247,7 @@ class TestProperties:
         assert both.n_samples_seen_ == len(X)
         both.partial_fit(X[:5], y[:5])
         np.testing.assert_allclose(both.coef_, want.partial_fit(X[:5], y[:5]).coef_, rtol=1e-9)
-        with pytest.raises(ValueError, match="one has learnt complex rows, the other real ones"):
+        with pytest.raises(ValueError, match="one has learned complex rows, the other real ones"):
             olsq.merge(want, make().fit(X.real, y.real))
 
     @pytest.mark.parametrize("missing", ["skip", "skip_target", "raise"])

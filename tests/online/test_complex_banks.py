@@ -126,7 +126,7 @@ def test_refusals():
             call()
     assert bank.to_bytes() == before
     complex_bank = olsq.FilterBank(N).partial_fit(X, y)
-    with pytest.raises(ValueError, match="one has learnt complex rows, the other real ones"):
+    with pytest.raises(ValueError, match="one has learned complex rows, the other real ones"):
         olsq.merge(bank, complex_bank)
     with pytest.raises(ValueError, match="first in row 34"):
         olsq.FilterBank(N, missing="raise").partial_fit(X, y)

@@ -427,7 +427,7 @@ REFUSALS = {
     "ridge < 0": (lambda: olsq.FilterBank(2, ridge=-1.0).partial_fit(ROW, Y), ValueError, ">= 0"),
     "method": (lambda: olsq.FilterBank(2, method="qr").partial_fit(ROW, Y), ValueError, "method"),
     "both": (lambda: olsq.FilterBank(2, forget=0.9, half_life=3).partial_fit(ROW, Y), ValueError,
-             "exclude each other"),
+             "cannot be combined"),
     "float32": (lambda: olsq.FilterBank(2, method="covariance", state_dtype="float32")
                 .partial_fit(ROW, Y), ValueError, "float32"),
     "missing": (lambda: olsq.FilterBank(2, missing="raise").partial_fit(ROW * np.nan, Y),

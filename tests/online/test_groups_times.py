@@ -120,7 +120,7 @@ def test_merging_lets_the_first_forget_what_passes_between(split):
         with pytest.raises(ValueError, match=r"cannot merge: group '\w+' of second begins at 2026"):
             olsq.merge(parts[1], parts[0])
     bare = olsq.GroupedLeastSquares().partial_fit([[1.0, 1.0]], [1.0], by=["a"])
-    with pytest.raises(ValueError, match="learnt rows without times"):
+    with pytest.raises(ValueError, match="learned rows without times"):
         olsq.merge(parts[0], bare)
 
 
@@ -197,7 +197,7 @@ def test_errors_name_the_row_and_leave_the_states(case):
 def test_rows_without_times_are_not_mixed_with_rows_that_have_them():
     one = ([[1.0]], [2.0])
     groups = olsq.GroupedLeastSquares(half_life=5).partial_fit(*one, by=["a"])
-    with pytest.raises(ValueError, match="has learnt rows without times"):
+    with pytest.raises(ValueError, match="has learned rows without times"):
         groups.partial_fit(*one, by=["a"], times=[1.0])
     groups = olsq.GroupedLeastSquares(half_life=5).partial_fit(*one, by=["a"], times=[1.0])
     with pytest.raises(ValueError, match="every row needs a time"):
@@ -207,7 +207,7 @@ def test_rows_without_times_are_not_mixed_with_rows_that_have_them():
         groups.partial_fit(*one, by=["a"], times=[START])
     with pytest.raises(ValueError, match="times are not used with half_life=None"):
         olsq.GroupedLeastSquares().partial_fit(*one, by=["a"], times=[1.0])
-    with pytest.raises(ValueError, match="forget and half_life exclude each other"):
+    with pytest.raises(ValueError, match="forget and half_life cannot be combined"):
         olsq.GroupedLeastSquares(forget=0.9, half_life="5D").partial_fit(
             *one, by=["a"], times=[START]
         )

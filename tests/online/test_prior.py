@@ -165,5 +165,5 @@ def test_what_is_no_prior(prior, error, message):
 @pytest.mark.parametrize("other", [{"ridge_mode": "fixed"}, {"cov": "sandwich"}])
 def test_what_does_not_go_with_it(other):
     X, y = data()
-    with pytest.raises(ValueError, match="exclude each other"):
+    with pytest.raises(ValueError, match="cannot be combined"):
         olsq.RecursiveLeastSquares(prior=prior_of(4), **other).fit(X, y)

@@ -17,7 +17,7 @@ X, Y = np.random.default_rng(0).standard_normal((9, 2)), np.arange(9.0)
         ({"forget": 1.5}, r"forget must lie in \[0, 1\].*1\.5"),
         ({"forget": -0.1}, "forget must lie"),
         ({"forget": np.nan}, "forget must lie"),
-        ({"forget": 0.9, "half_life": 3}, "exclude each other"),
+        ({"forget": 0.9, "half_life": 3}, "cannot be combined"),
         ({"half_life": 0}, "half_life must be a positive"),
         ({"half_life": -2.0}, "half_life"),
         ({"ridge": -1.0}, "ridge must be finite and >= 0"),
@@ -131,7 +131,7 @@ def test_rolling_parameters(parameters, match):
 
 
 def test_path_options():
-    with pytest.raises(ValueError, match="exclude each other"):
+    with pytest.raises(ValueError, match="cannot be combined"):
         olsq.coefficient_path(X, Y, window=3, forget=0.9)
     with pytest.raises(ValueError, match="min_samples needs window"):
         olsq.coefficient_path(X, Y, min_samples=3)

@@ -229,7 +229,7 @@ def test_what_only_reading_depends_on_may_change_between_rows():
         (olsq.KernelLeastSquares(budget=0), "budget must be an integer"),
         (olsq.KernelLeastSquares(gamma=-1.0), "gamma must be"),
         (olsq.KernelLeastSquares(ridge=[1.0, 2.0, 3.0]), "ridge must be"),
-        (olsq.OnlineElasticNet(forget=0.9, half_life=3), "exclude each other"),
+        (olsq.OnlineElasticNet(forget=0.9, half_life=3), "cannot be combined"),
         (olsq.OnlineElasticNet(forget=1.1), "forget must lie in"),
     ],
     ids=repr,

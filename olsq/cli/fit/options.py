@@ -66,14 +66,16 @@ class FitOptions(TableFormat):
 
     def _check_columns(self) -> None:
         if not self.targets:
-            raise InputError("--target names no column")
+            raise InputError("--target must name at least one column")
         if self.features is not None and self.exclude:
-            raise InputError("--features and --exclude exclude each other: give one of them")
+            raise InputError("--features and --exclude cannot be combined: give one of them")
         if self.lags < 0:
             raise InputError(f"--lags must be a number of rows, 0 or more, got {self.lags}")
         for group in self.columns:
             if group not in GROUPS:
-                raise InputError(f"--columns must be of {', '.join(GROUPS)}, got {group!r}")
+                raise InputError(
+                    f"--columns must be chosen from {', '.join(GROUPS)}, got {group!r}"
+                )
         if self.columns != DEFAULT_GROUPS and self.out is None:
             raise InputError("--columns needs --out, the file it chooses the columns of")
         check_level(self.level)
@@ -89,7 +91,7 @@ class FitOptions(TableFormat):
             if value is not None
         ]
         if len(given) > 1:
-            raise InputError(f"{' and '.join(given)} exclude each other: give one of them")
+            raise InputError(f"{' and '.join(given)} cannot be combined: give one of them")
         if self.forget is not None and not 0 <= self.forget <= 1:
             raise InputError(f"--forget must lie between 0 and 1, got {self.forget:g}")
         for name, span in (("--half-life", self.half_life), ("--window", self.window)):
@@ -121,7 +123,7 @@ class FitOptions(TableFormat):
             if value not in choices:
                 raise InputError(f"{option} must be {' or '.join(choices)}, got {value!r}")
         if self.window is not None and (self.method != "auto" or self.ridge_mode != "discounted"):
-            raise InputError("--window has one method and a fixed ridge: leave out the other two")
+            raise InputError("--method and --ridge-mode do not apply to --window: leave them out")
         forgets = self.half_life is not None or self.forget not in (None, 1.0)
         if self.ridge_mode == "fixed" and forgets and self.method in ("covariance", "sqrt"):
             raise InputError(
@@ -141,7 +143,7 @@ class FitOptions(TableFormat):
         ):
             if given:
                 raise InputError(
-                    f"--by and {option} exclude each other (--forget and --half-life go with it)"
+                    f"--by and {option} cannot be combined (use --forget or --half-life)"
                 )
 
     def figures(self) -> list[Path]:
@@ -155,7 +157,7 @@ class FitOptions(TableFormat):
             return [plot.with_name(f"{plot.stem}.{name}{plot.suffix}") for name in self.targets]
         except ValueError:
             raise InputError(
-                f"--plot: a target's name cannot be part of a file's: {', '.join(self.targets)}"
+                f"--plot: these targets cannot be used in file names: {', '.join(self.targets)}"
             ) from None
 
     def written(self) -> list[tuple[str, Path]]:

@@ -96,11 +96,17 @@ class Output:
     def _continue(self, mark: Mark) -> None:
         whole = isinstance(mark, dict) and type(mark.get("bytes")) is int and mark["bytes"] >= 0
         if not whole or type(mark.get("crc")) is not int:
-            raise InputError("cannot resume: the state does not say how far the output had come")
+            raise InputError(
+                "cannot resume: the state does not record how far the output "
+                "was written; delete the state to start again"
+            )
         # Earlier versions kept the draft under this name.
         name = mark.get("part", self.path.name + ".part")
         if name is not None and not isinstance(name, str):
-            raise InputError("cannot resume: the state names no draft of the output")
+            raise InputError(
+                "cannot resume: the state does not name the unfinished output; "
+                "delete the state to start again"
+            )
         if name is not None:
             try:
                 self._draft = Draft.adopt(self.path, name)
@@ -112,7 +118,9 @@ class Output:
         if self._draft is None:
             if not self.path.exists():
                 gone = self.path if name is None else self.path.with_name(name)
-                raise InputError(f"cannot resume: {gone} is gone; delete the state to start again")
+                raise InputError(
+                    f"cannot resume: {gone} is missing; delete the state to start again"
+                )
             # The finished file stays as it is until the new one is complete.
             self._draft = Draft(self.path)
             self._copy_parquet() if self._parquet else self._copy_csv(mark["bytes"])

@@ -61,8 +61,7 @@ class Model:
             names = getattr(self.estimator, "feature_names_in_", None)
             if names is None:
                 raise InputError(
-                    f"{path} does not say what its regressors are called: fit to a data frame, or "
-                    "with olsq fit"
+                    f"{path} has no names of regressors: fit to a data frame, or with olsq fit"
                 )
             m = self.estimator.coef_.shape[0] if self.estimator.coef_.ndim == 2 else 1
             self.features = tuple(map(str, names))

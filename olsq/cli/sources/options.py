@@ -70,7 +70,7 @@ def split_levels(parts: list[str] | None) -> dict[str, tuple[str, ...] | None]:
             name, _, listed = text.partition("=")
             name, levels = name.strip(), None
             if not name:
-                raise InputError(f"--categorical names no column in {part!r}")
+                raise InputError(f"--categorical {part!r} names no column")
             if with_levels:
                 levels = tuple(level.strip() for level in listed.split("|"))
                 if not all(levels) or len(set(levels)) < len(levels) or levels == ("*",):

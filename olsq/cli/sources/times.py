@@ -138,8 +138,8 @@ class TimeColumn:
             now, above = (self.shown(float(array[first])) for array in (times, before))
             of = "" if groups is None else " of its group"
             raise InputError(
-                f"--time: row {first_row + rows[first] + 1:,} of {where} ({now}) lies before the "
-                f"one above it{of} ({above}): sort the rows by {self.name!r}"
+                f"--time: row {first_row + rows[first] + 1:,} of {where} ({now}) is earlier than "
+                f"the one above it{of} ({above}): sort the rows by {self.name!r}"
             )
         self.lasts[codes] = times  # of several, the last stays
 

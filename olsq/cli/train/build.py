@@ -82,7 +82,9 @@ def make_model(options: TrainOptions, vocab_size: int, solver: Any) -> Any:
         raise InputError(f"--mixer: unknown mixer {unknown[0]!r}; known are {', '.join(MIXERS)}")
     if solver is not None and not any(MIXERS[n].solves() for n in options.mixers):
         able = [name for name, kind in MIXERS.items() if kind.solves()]
-        raise InputError(f"--solver is for {', '.join(able)}; {options.mixer} solves nothing")
+        raise InputError(
+            f"--solver applies to {', '.join(able)}; {options.mixer} does not solve a regression"
+        )
     chosen: Any = {"dtype": options.dtype, "remat": options.remat}  # checked by options.check()
     try:
         return LanguageModel(

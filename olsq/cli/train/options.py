@@ -86,7 +86,7 @@ class TrainOptions:
         if self.out.exists() and not self.out.is_dir():
             raise InputError(f"cannot write to {self.out}: it is not a directory")
         if not self.out.absolute().parent.is_dir():
-            raise InputError(f"cannot make {self.out}: there is no directory {self.out.parent}")
+            raise InputError(f"cannot create {self.out}: there is no directory {self.out.parent}")
 
     def check_files(self) -> None:
         """Raise InputError if a file that the run reads is one that it writes."""
@@ -100,7 +100,7 @@ class TrainOptions:
         for what, path in reads:
             for name in names:
                 if path is not None and same_file(path, self.out / name):
-                    raise InputError(f"{what} is a file that the run writes: {path}")
+                    raise InputError(f"{what} would be overwritten by the run: {path}")
 
     def read(self) -> bytes:
         """Read the text as bytes; without one, that of :func:`olsq.datasets.austen`."""

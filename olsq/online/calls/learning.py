@@ -128,7 +128,7 @@ def absorb(
 ) -> Absorbed:  # fmt: skip
     """Absorb the rows of a call into an engine, which changes.
 
-    ``began`` says whether it has learnt rows before; a path is NaN below ``fewest`` samples, and
+    ``began`` says whether it has learned rows before; a path is NaN below ``fewest`` samples, and
     has ``statistics`` or NaN in their place.
     """
     if call.usable is not None:
@@ -141,9 +141,7 @@ def absorb(
         calls.append(own)
         collector = None
         if want_path:
-            collector = PathCollector(
-                n, len(targets), k, origin.dtype, origin.sandwich, statistics
-            )
+            collector = PathCollector(n, len(targets), k, origin.dtype, origin.sandwich, statistics)
             if began and own.usable is not None:
                 given = origin.ridge, origin.discounted, origin.sandwich
                 collector.begin(part.form, *statistics_of(part.form, *given))

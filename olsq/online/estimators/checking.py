@@ -79,11 +79,11 @@ class CallChecker(StateHolder):
             return call, None
         if fitted and before is None and self.n_samples_seen_ > 0:
             raise ValueError(
-                f"{value} is a length of time, but this {type(self).__name__} has learnt rows "
+                f"{value} is a length of time, but this {type(self).__name__} has learned rows "
                 "without times: call fit to start anew"
             )
         if forget is not None:
-            raise ValueError(f"forget and {value}, a length of time, exclude each other")
+            raise ValueError(f"forget and {value}, a length of time, cannot be combined")
         countable = not isinstance(getattr(self, "forget", None), Forgetting)
         pair = 2 if call.complex_features else 1
         found, timing = times_of_call(

@@ -31,7 +31,10 @@ def with_features(estimator: RecursiveLeastSquares, n_features: int) -> Recursiv
     origin, added = estimator._origin, n_features - estimator.n_features_in_
     refuse_complex(origin, "adding features", "fit a new estimator")
     if added < 0 or np.ndim(estimator.ridge) or estimator.prior is not None:
-        raise ValueError("features can only be added, under one ridge and without a prior")
+        raise ValueError(
+            "a fitted estimator can gain features but not lose them, and only with a scalar ridge "
+            "and without a prior: call fit to start anew"
+        )
     if isinstance(form := estimator._engine.form, AdaptiveForm):
         name = type(form.forget).__name__
         raise ValueError(f"features cannot be added under forget={name}(...): use a factor")

@@ -197,7 +197,7 @@ class RecursiveLeastSquares(StartsFromKnowledge):
         if self.prior is not None and (self.ridge_mode == "fixed" or self.cov == "sandwich"):
             other = "ridge_mode='fixed'" if self.ridge_mode == "fixed" else "cov='sandwich'"
             why = "is forgotten with the data" if self.ridge_mode == "fixed" else "is no noisy row"
-            raise ValueError(f"prior and {other} exclude each other: a prior {why}")
+            raise ValueError(f"prior and {other} cannot be combined: a prior {why}")
         check_choice(self.ridge_mode, "ridge_mode", RIDGE_MODES)
         check_choice(self.method, "method", ("auto", *METHODS))
         check_choice(self.missing, "missing", MISSING)

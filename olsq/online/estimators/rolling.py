@@ -125,7 +125,7 @@ class RollingLeastSquares(StreamingRegressor):
                 )
         if timed and self.window_of is not None:
             raise ValueError(
-                f"window_of says what rows a window counts; window={self.window!r} is a length of "
+                f"window_of applies to windows of rows; window={self.window!r} is a length of "
                 "time: leave window_of out"
             )
         if self.min_samples is not None and not timed and self.min_samples > self.window:

@@ -139,8 +139,8 @@ class StateHolder(EstimatorConventions, FrameOutput, Inference, Saved):
             old = "missing='skip_target'" if by_target else "another choice than 'skip_target'"
             kind = type(self).__name__
             raise ValueError(
-                f"missing is {self.missing!r} now, but this {kind} has learnt rows with {old}, "
-                "and its state cannot change over: call fit to start anew, or set missing back"
+                f"missing is {self.missing!r} now, but this {kind} has learned rows with {old}, "
+                "which its state depends on: call fit to start anew, or set missing back"
             )
 
     def _log_weight_sums(self) -> NDArray[np.float64]:

@@ -60,7 +60,7 @@ class ForgetsByStrategy(StreamingRegressor):
         if not strategy.weights_rows:
             raise ValueError(
                 f"forget= of a call and forget={type(strategy).__name__}(...) of the estimator "
-                "exclude each other: leave it out, or make the estimator with a factor"
+                "cannot be combined: leave it out, or make the estimator with a factor"
             )
         return forget
 
@@ -79,9 +79,9 @@ class ForgetsByStrategy(StreamingRegressor):
             now = None
         if (now if isinstance(now, Forgetting) else None) != made_with:
             raise ValueError(
-                f"forget is {self.forget!r} now, but this {type(self).__name__} has learnt rows "
+                f"forget is {self.forget!r} now, but this {type(self).__name__} has learned rows "
                 f"with {'a factor for each row' if made_with is None else f'forget={made_with!r}'},"
-                " and its state cannot change over: call fit to start anew, or set forget back"
+                " which its state depends on: call fit to start anew, or set forget back"
             )
 
 

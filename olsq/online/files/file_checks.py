@@ -185,7 +185,7 @@ def check_arrays(header: dict[str, Any], arrays: dict[str, NDArray], estimator: 
         wanted = _check_engine(part, own, estimator, d, size or m, header)
         known |= {prefix + name for name in wanted}
     if strange := sorted(arrays.keys() ^ known):
-        raise ValueError(f"array {strange[0]!r} is missing, or does not belong there")
+        raise ValueError(f"array {strange[0]!r} is missing or unexpected")
     _check_array("full_ridge", arrays["full_ridge"], (d,), np.float64)
     want(bool((arrays["full_ridge"] >= 0).all()), "full_ridge", "a negative number")
     if of_complex:

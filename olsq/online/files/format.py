@@ -100,8 +100,8 @@ def unpacked(content: bytes, name: str) -> tuple[dict[str, Any], dict[str, NDArr
         return _parsed(memoryview(content)[:-_DIGEST], length)
     except UNUSABLE as error:  # of JSON, of UTF-8, and our own
         raise StateFileError(
-            f"{name} is no state file that olsq wrote, though its checksum is right: "
-            f"{str(error) or type(error).__name__}"
+            f"{name} is not a state file that olsq wrote, although its checksum is "
+            f"correct: {str(error) or type(error).__name__}"
         ) from None
 
 
@@ -123,7 +123,7 @@ def _parsed(content: memoryview, length: int) -> tuple[dict[str, Any], dict[str,
             raise ValueError("an array must have name, dtype, shape and offset, and nothing else")
         name, dtype, shape, offset = (entry[k] for k in ("name", "dtype", "shape", "offset"))
         if not isinstance(name, str) or name in arrays:
-            raise ValueError(f"array name {name!r} is no text, or there twice")
+            raise ValueError(f"array name {name!r} is not text, or occurs twice")
         if not isinstance(dtype, str) or dtype not in DTYPES:
             raise ValueError(f"array {name!r} has dtype {dtype!r}, not one of {DTYPES}")
         # An array without numbers may have a long axis beside one of 0, but none that overflows.

@@ -44,8 +44,8 @@ def check(estimator: Any, made_with: MadeWith) -> None:
         if not (new is old and type(new) in IMMUTABLE) and not _equal(new, old):
             kind = type(estimator).__name__
             raise ValueError(
-                f"{name} is {new!r} now, but this {kind} has learnt rows with {name}={old!r}, and "
-                f"its state cannot change over: call fit to start anew, make a new {kind}, or set "
+                f"{name} is {new!r} now, but this {kind} has learned rows with {name}={old!r}, on "
+                f"which its state depends: call fit to start anew, make a new {kind}, or set "
                 f"{name} back with set_params({name}={old!r})"
             )
 

@@ -87,7 +87,7 @@ def _root_of_inverse(covariance: NDArray) -> NDArray[np.float64]:
     if inside.size and np.diagonal(lower).min() <= 1e-8:
         raise ValueError(
             "the prior's covariance must be positive definite; give a coefficient that is known "
-            "exactly a small variance, or take its part off y"
+            "exactly a small variance, or subtract its part from y"
         )
     R = np.zeros_like(covariance)
     if inside.size:

@@ -140,7 +140,7 @@ class Summary:
 
     def _facts(self, fit: Fit) -> list[tuple[str, str]]:
         return [
-            ("Rows learnt", f"{self.n_samples:,}"),
+            ("Rows learned", f"{self.n_samples:,}"),
             ("Effective rows", _short(fit.effective_rows)),
             ("Degrees of freedom", _short(fit.freedom)),
             ("Effective coefficients", _short(fit.effective_coefficients)),

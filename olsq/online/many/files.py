@@ -94,7 +94,7 @@ def _check_arrays(bank: Any, arrays: dict[str, NDArray], shape: tuple[int, ...],
         "spread": (n, s, s), "ridge": (n, k), "logs": (n,),
     }  # fmt: skip
     if strange := sorted(arrays.keys() ^ shapes.keys()):
-        raise ValueError(f"array {strange[0]!r} is missing, or does not belong there")
+        raise ValueError(f"array {strange[0]!r} is missing or unexpected")
     stored = np.dtype(state_dtype_name(bank.state_dtype))
     for name, array in arrays.items():
         dtype = np.dtype(np.int64 if name in _INTEGERS else stored if name in _STORED else float)

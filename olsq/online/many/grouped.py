@@ -33,6 +33,7 @@ from olsq.online.sklearn.conventions import EstimatorConventions
 
 CHANGEABLE = ("forget", "half_life", "missing")
 
+
 class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
     """Recursive least squares by key: one regression for every label that rows come with.
 
@@ -225,9 +226,7 @@ class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
             self._check_frozen()
         places: dict[Any, int] = dict(self._places) if fitted else {}
         X, by = taken_out(X, by)
-        check_same_index(
-            X=X, y=y, by=by, sample_weight=sample_weight, forget=forget, times=times
-        )
+        check_same_index(X=X, y=y, by=by, sample_weight=sample_weight, forget=forget, times=times)
         times, duration = self._times_of(times, X, y, forget)
         X, y = inputs.check_X(X, self, None, allow_empty=fitted), real_array(y, "y")
         codes, fresh = encode(by, X.shape[0], places)
@@ -283,10 +282,10 @@ class GroupedLeastSquares(EstimatorConventions, GroupReading, Saved):
             return None, None
         forget_or_half_life(self.forget, self.half_life)  # refuses both
         if forget is not None:
-            raise ValueError(f"forget and {value}, a length of time, exclude each other")
+            raise ValueError(f"forget and {value}, a length of time, cannot be combined")
         if self._clocks is None and "_bank" in self.__dict__ and self.n_samples_seen_.any():
             raise ValueError(
-                f"{value} is a length of time, but this GroupedLeastSquares has learnt rows "
+                f"{value} is a length of time, but this GroupedLeastSquares has learned rows "
                 "without times: call fit to start anew"
             )
         return times_or_index(times, X, y, duration, value), duration

@@ -23,11 +23,11 @@ def taken_out(X: Any, by: Any) -> tuple[Any, Any]:
     frame = wrapped(X)
     if frame is None or not hasattr(frame, "columns"):
         raise TypeError(
-            f"by={by!r} names a column, but X is no data frame: give a label for each row"
+            f"by={by!r} names a column, but X is not a data frame: give a label for each row"
         )
     if by not in frame.columns:
         names = ", ".join(map(str, frame.columns))
-        raise ValueError(f"by={by!r} is no column of X, which has {names}")
+        raise ValueError(f"by={by!r} is not a column of X, which has {names}")
     return frame.drop(by).to_native(), frame[by].to_native()
 
 

@@ -40,7 +40,7 @@ class BankMaking:
         check_choice(self.missing, "missing", ("skip", "raise"))
         check_cov(self.cov)
         if self.prior is not None and self.cov == "sandwich":
-            raise ValueError("prior and cov='sandwich' exclude each other: a prior is no noisy row")
+            raise ValueError("prior and cov='sandwich' cannot be combined: use cov='posterior'")
         if state_dtype_name(self.state_dtype) == "float32" and self._method != "sqrt":
             raise ValueError(
                 f"state_dtype='float32' keeps too few digits for method={self.method!r}, which "

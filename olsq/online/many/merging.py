@@ -40,7 +40,7 @@ def _check_same(first: FilterBank, second: FilterBank) -> None:
         raise ValueError("cannot merge: the filters began from a prior, which would count twice")
     a, b = first.get_params(), second.get_params()
     if first._kind.is_complex != second._kind.is_complex:
-        raise ValueError("cannot merge: one has learnt complex rows, the other real ones")
+        raise ValueError("cannot merge: one has learned complex rows, the other real ones")
     for name in a.keys() - _MAY_DIFFER:
         if not np.array_equal(np.asarray(a[name]), np.asarray(b[name])):
             raise ValueError(f"cannot merge: {name} differs ({a[name]!r} and {b[name]!r})")
@@ -118,7 +118,7 @@ def _clocks_of_both(
 ) -> tuple[Clocks, Clocks] | None:
     """Return the clocks of all groups in each of the two; None if times do not count.
 
-    Raises ValueError if one has learnt rows without times, or a group's rows of second begin
+    Raises ValueError if one has learned rows without times, or a group's rows of second begin
     before those of first end.
     """
     kinds = {own._clocks.kind for own in (first, second) if own._clocks is not None}
@@ -133,7 +133,7 @@ def _clocks_of_both(
             target = [places[key] for key in own._places]
             clocks.values[target] = own._clocks.values[: len(target)]
         elif own.n_samples_seen_.any():
-            raise ValueError("cannot merge: one of the two has learnt rows without times")
+            raise ValueError("cannot merge: one of the two has learned rows without times")
         found.append(clocks)
     a, b = found
     back = a.known[:, LAST] & b.known[:, FIRST] & (b.values[:, FIRST] < a.values[:, LAST])

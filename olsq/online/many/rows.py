@@ -77,8 +77,8 @@ def check_index(which: Any, n: int) -> NDArray[np.int64]:
     index = np.asarray(which)
     if index.dtype == np.bool_ or (index.dtype.kind not in "iu" and index.size):
         raise TypeError(
-            f"which must be the filters' numbers, integers, got dtype {index.dtype}"
-            + ("; of a mask give np.flatnonzero(mask)" if index.dtype == np.bool_ else "")
+            f"which must contain integer filter indices, got dtype {index.dtype}"
+            + ("; for a mask pass np.flatnonzero(mask)" if index.dtype == np.bool_ else "")
         )
     if index.ndim > 1:
         raise ValueError(f"which must be an integer or an array (b,), got shape {index.shape}")

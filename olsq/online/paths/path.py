@@ -214,7 +214,9 @@ class CoefficientPath(PathArrays):
         if found is None:
             return [f"x{j}" for j in range(d)]
         if len(found) != d:
-            raise ValueError(f"names must hold one for each of {d} coefficients, got {len(found)}")
+            raise ValueError(
+                f"names must have one entry for each of {d} coefficients, got {len(found)}"
+            )
         return [str(name) for name in found]
 
     def _target_names(self) -> list[str]:

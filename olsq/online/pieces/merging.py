@@ -95,7 +95,7 @@ def merge(first: Any, second: Any, *, forget: Any = None) -> Any:
 
         return merge_moments(first, second, forget=forget)
     if forget is not None:
-        raise ValueError("forget is for Moments: an estimator knows how much it has forgotten")
+        raise ValueError("forget applies to Moments only: leave it out when merging estimators")
     if isinstance(first, FilterBank) and isinstance(second, FilterBank):
         return bank_merging.merge(first, second)
     if isinstance(first, GroupedLeastSquares) and isinstance(second, GroupedLeastSquares):
@@ -157,7 +157,7 @@ def timing_of_both(first: StreamingRegressor, second: StreamingRegressor) -> Tim
     if a is None or b is None:
         timed, other = (first, second) if b is None else (second, first)
         if timed._timing is not None and other.n_samples_seen_ > 0:
-            raise ValueError("cannot merge: one of the two has learnt rows without times")
+            raise ValueError("cannot merge: one of the two has learned rows without times")
         return b if a is None else a
     if a.kind != b.kind:
         raise ValueError(f"cannot merge: the times of one are {a.kind}, of the other {b.kind}")
@@ -196,7 +196,7 @@ def check_same(first: StreamingRegressor, second: StreamingRegressor) -> None:
             one, other = shown(a[name]), shown(b[name])
             raise ValueError(f"cannot merge: {name} differs ({one} and {other})")
     if first._origin.is_complex != second._origin.is_complex:
-        raise ValueError("cannot merge: one has learnt complex rows, the other real ones")
+        raise ValueError("cannot merge: one has learned complex rows, the other real ones")
     for name, label in (("n_features", "number of features"), ("dtype", "dtype")):
         one, other = (getattr(e._origin, name) for e in (first, second))
         if one != other:

@@ -126,7 +126,7 @@ def embed_prior(prior: Any) -> tuple[NDArray, NDArray]:
     """
     wanted = "prior of complex coefficients must be a pair (mean, covariance)"
     if isinstance(prior, (dict, Moments)):
-        raise TypeError(f"{wanted}, got moments, which are of real rows")
+        raise TypeError(f"{wanted}, got moments, which belong to real rows")
     try:
         mean, covariance = prior
     except (TypeError, ValueError):
@@ -224,7 +224,6 @@ def refuse_complex_data(what: str, instead: str, **data: Any) -> None:
 def real_model(kind: str, name: str) -> ValueError:
     """Make the error for complex rows that come to a model of real ones."""
     return ValueError(
-        f"{name} must be real. Complex data not supported: this {kind} has learnt real rows, and "
-        f"its state cannot change over. Call fit to start anew with complex rows, or pass a real "
-        f"{name}"
+        f"{name} must be real. Complex data not supported: this {kind} has learned real rows. "
+        f"Call fit to start anew with complex rows, or pass a real {name}"
     )

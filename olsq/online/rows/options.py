@@ -52,7 +52,7 @@ def forget_or_half_life(forget: Any, half_life: Any, *, in_time: bool = True) ->
     if half_life is None:
         return forget
     if not (np.ndim(forget) == 0 and forget == 1):
-        raise ValueError("forget and half_life exclude each other: give one of them")
+        raise ValueError("forget and half_life cannot be combined: give one of them")
     if in_time and is_duration(half_life):
         parse_duration(half_life, "half_life")
         return 1.0

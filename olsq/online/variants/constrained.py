@@ -114,7 +114,9 @@ class ConstrainedLeastSquares(Variant):
             limits = self._constraints(call.X.shape[1])
             start = limits.feasible()
             if start is None:
-                raise ValueError("equality and bounds exclude each other: nothing satisfies both")
+                raise ValueError(
+                    "equality and bounds contradict each other: no coefficients satisfy both"
+                )
             self._kept = self._asked(), start
         return call
 
@@ -203,7 +205,9 @@ class ConstrainedLeastSquares(Variant):
             return last[:, self._first :]
         start = self._kept[1] if self._kept[0] == self._asked() else limits.feasible()
         if start is None:
-            raise ValueError("equality and bounds exclude each other: nothing satisfies both")
+            raise ValueError(
+                "equality and bounds contradict each other: no coefficients satisfy both"
+            )
         return np.tile(start, (shape[0], 1))
 
 
