@@ -28,8 +28,8 @@ def number(value: float, unit: float = 1) -> str:
 def counts_table(found: dict[str, Any]) -> str:
     """Table of what the programs of the rules in ``SHOWN`` do; all rules are in ``COUNTS``."""
     lines = [
-        "| rule | iterations | kernels | Gflop | GB moved | largest array | temporaries |",
-        "|---|---|---|---|---|---|---|",
+        "| rule | iterations | kernels | Gflop | GB moved | temporaries |",
+        "|---|---|---|---|---|---|",
     ]
     for name in SHOWN:
         pair = [found["counts"].get(f"{name}, {way}, {LENGTH}") for way in WAYS]
@@ -37,8 +37,7 @@ def counts_table(found: dict[str, Any]) -> str:
             continue
         columns = (("iterations", 1), ("kernels", 1), ("flops", 1e9), ("bytes", 1e9))
         cells = [" / ".join(number(one[key], unit) for one in pair) for key, unit in columns]
-        for key in ("largest", "temporary"):
-            cells.append(" / ".join(number(one[key], 1e9) for one in pair) + " GB")
+        cells.append(" / ".join(number(one["temporary"], 1e9) for one in pair) + " GB")
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 

@@ -52,8 +52,8 @@ A gate forgets: it shrinks the state before the step, which is weight decay of t
 further right or down cost more per token and remember more: a delta rule corrects what the state
 predicts for one key, a solve corrects it for all keys at once.
 
-[Local least squares](local-least-squares.md) derives `local_linear` and `parallax`, [chunk-exact least
-squares](chunk-exact.md#a-gate-per-key-dimension) `mesa_channel`.
+[Local least squares](local-least-squares.md) derives `local_linear` and `parallax`,
+[chunk-exact least squares](chunk-exact.md#a-gate-per-key-dimension) `mesa_channel`.
 
 ## The rules
 
@@ -65,8 +65,8 @@ MEASURED = """
 ## Cost of a token and of a sequence
 
 *Remembers* and *flops* count the numbers that a head keeps and one token's update and read, at
-K = V = 64 after T = 1,024 tokens, with a window of w = 256. Solves factorise anew at every token there;
-a state of `olsq.sequence.start_decoding` needs one to three steps of 4 K K instead of the 2 K K K.
+K = V = 64 after T = 1,024 tokens, with a window of w = 256. Solves factorise anew at every token
+there; a state of `olsq.sequence.start_decoding` needs one to three steps of 4 K K instead.
 
 Times are of 4,096 tokens, 8 heads, K = V = 64, float32, over those of `gla`, which took turns with
 each rule ({date}: {cpu}, {cores} cores, JAX {jax}); *a token* is on a state after 64 others. Errors

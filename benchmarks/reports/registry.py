@@ -372,7 +372,6 @@ TYPED = {
     "docs/five-streams.md: | 2,067 forecasts, each made 26 weeks before | error "
     "| 90 % intervals cover | width |": "printed by examples/gallery/seasonal_forecast.py",
     "docs/how-far.md: | | d = 10³ | d = 10⁴ |": "arithmetic on the measured constants",
-    "docs/how-far.md: | one layer, forward | mesa | gla | softmax, ring | ttt_linear |": "on paper",
     "docs/layers.md: | width | 64 | 256 | 512 | 1024 |": "no script kept",
     "docs/layers.md: | blocks | compile: one by one | as a loop | step: one by one | as a loop | "
     "chosen |": "printed by `python -m benchmarks.reports.depth`",
