@@ -279,7 +279,7 @@ def figure(_: argparse.Namespace) -> None:
     style = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False,
              "legend.frameon": False, "axes.grid": True, "grid.alpha": 0.25}  # fmt: skip
     with plt.rc_context(style):
-        fig, (left, middle, right) = plt.subplots(3, 1, figsize=(5, 7.6), layout="constrained")
+        fig, (left, middle, right) = plt.subplots(1, 3, figsize=(12, 3.2), layout="constrained")
         table = found["constants"]["table"]
         d = np.array([row["d"] for row in table], float)
         left.loglog(d, [row["rows_per_second"] for row in table], "o-", color=blue)
