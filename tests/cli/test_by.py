@@ -232,8 +232,8 @@ def test_many_groups_are_summed_up(tmp_path, olsq_command):
     ("options", "message"),
     [
         (("--window", 9), "--by and --window 9 cannot be combined"),
-        (("--method", "information"), "--by and --method information exclude"),
-        (("--ridge-mode", "fixed"), "--by and --ridge-mode fixed exclude"),
+        (("--method", "information"), "--by and --method information cannot be combined"),
+        (("--ridge-mode", "fixed"), "--by and --ridge-mode fixed cannot be combined"),
         (("--features", "shop,x"), "column 'shop' is used twice"),
         (("--missing", "raise"), "row 1 has no value in column 'shop'"),
         (("--by", "shp"), "no column 'shp' in the data; did you mean 'shop'?"),
@@ -262,4 +262,4 @@ def test_times_go_up_within_a_group(tmp_path, olsq_command):
     )
     assert code == 2
     assert "row 6" in err
-    assert "lies before the one above it of its group (2024-01-04)" in err
+    assert "is earlier than the one above it of its group (2024-01-04)" in err

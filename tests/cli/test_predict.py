@@ -123,10 +123,10 @@ def test_one_line_and_nothing_left_behind(text, options, message, state, tmp_pat
 def test_states_that_cannot_predict(tmp_path, olsq_command):
     data, state = tmp_path / "d.csv", tmp_path / "s.olsq"
     data.write_text("a,b\n1,2\n")
-    for message in ("no such file", "is not an olsq state file", "what its regressors are called"):
+    for message in ("no such file", "is not an olsq state file", "has no names of regressors"):
         if "olsq" in message:
             state.write_bytes(b"x" * 100)
-        elif "called" in message:
+        elif "regressors" in message:
             olsq.RecursiveLeastSquares().partial_fit(np.eye(2), [1.0, 2.0]).save(state)
         code, _, err = olsq_command("predict", state, data)
         assert code == 2

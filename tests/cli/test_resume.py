@@ -303,7 +303,7 @@ class TestRefusals:
         self.refused(olsq_command, stopped[1], "is not the file the state describes")
         assert out.read_bytes() == b"x" + content[1:]
         out.unlink()
-        self.refused(olsq_command, stopped[1], "o.csv is gone")
+        self.refused(olsq_command, stopped[1], "o.csv is missing")
 
     def test_damaged_state(self, stopped, olsq_command, tmp_path):
         state = tmp_path / "s.olsq"

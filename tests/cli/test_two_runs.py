@@ -81,4 +81,4 @@ def test_a_lock_that_is_the_data(tmp_path, olsq_command):
     data.write_text(csv_text(*make_rows(300)))
     code, _, err = olsq_command("fit", data, "--target", "y", "--out", tmp_path / "o.csv")
     assert code == 2
-    assert "the data is the file that --out is locked by" in err
+    assert "the data is the lock file of --out" in err

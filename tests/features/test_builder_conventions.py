@@ -168,7 +168,7 @@ BAD = [
     (lambda X, y: OneHot().fit(np.array([[np.inf]])), "infinity"),
     (lambda X, y: Union([]).fit(X), "there are no features"),
     (lambda X, y: Union([Lags(0)]).fit(X, y), "lags must be"),
-    (lambda X, y: Union([olsq.RecursiveLeastSquares()]).fit(X, y), "builders must be of"),
+    (lambda X, y: Union([olsq.RecursiveLeastSquares()]).fit(X, y), "builders must be objects of"),
     (lambda X, y: FIR().fit(X[:0]), "0 sample"),
     (lambda X, y: FIR().fit(np.ones(3)), "Expected 2D array"),
     (lambda X, y: FIR().transform(X), "not fitted"),
@@ -301,7 +301,7 @@ def test_files_that_olsq_did_not_write_are_refused(where, value, tmp_path):
     header, arrays = files.read(path)
     change(header, arrays, where, value)
     files.write(path, header, arrays)
-    with pytest.raises(olsq.StateFileError, match="no state file that olsq wrote"):
+    with pytest.raises(olsq.StateFileError, match="not a state file that olsq wrote"):
         olsq.load(path)
 
 
@@ -309,7 +309,7 @@ def test_an_array_too_many_is_refused(tmp_path):
     path, _ = saved(tmp_path)
     header, arrays = files.read(path)
     files.write(path, header, {**arrays, "more": np.zeros(2)})
-    with pytest.raises(olsq.StateFileError, match="'more' does not belong"):
+    with pytest.raises(olsq.StateFileError, match="'more' is not expected"):
         olsq.load(path)
 
 

@@ -198,7 +198,7 @@ def test_what_is_refused():
         (tokens, {"capacity": 2.5}, "capacity must be a whole number"),
         (tokens, {"capacity": 2}, "capacity must be at least the length 3"),
         (tokens, {"state": state[0]}, "state must be a tuple of 1 MixerState"),
-        (tokens[:1], {"state": state}, "state is of a batch of 2 where this one has 1 rows"),
+        (tokens[:1], {"state": state}, "state has a batch of 2 rows, but the input has 1"),
     ):
         with pytest.raises(ValueError, match=message):
             model.prefill(given, **options)

@@ -167,7 +167,7 @@ def test_merging_moments_needs_to_be_told_the_forgetting():
     one = olsq.Moments(np.eye(2), np.ones((1, 2)))
     merged = olsq.merge(one, one, forget=0.5)
     np.testing.assert_allclose(merged.gram, 1.5 * np.eye(2))
-    with pytest.raises(ValueError, match="forget is for Moments"):
+    with pytest.raises(ValueError, match="forget applies to Moments"):
         olsq.merge(RLS().fit(X, Y), RLS().fit(X, Y), forget=0.5)
 
 

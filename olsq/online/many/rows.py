@@ -77,7 +77,7 @@ def check_index(which: Any, n: int) -> NDArray[np.int64]:
     index = np.asarray(which)
     if index.dtype == np.bool_ or (index.dtype.kind not in "iu" and index.size):
         raise TypeError(
-            f"which must contain integer filter indices, got dtype {index.dtype}"
+            f"which must contain indices of filters, as integers, got dtype {index.dtype}"
             + ("; for a mask pass np.flatnonzero(mask)" if index.dtype == np.bool_ else "")
         )
     if index.ndim > 1:
