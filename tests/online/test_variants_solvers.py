@@ -192,8 +192,8 @@ def test_each_target_is_its_own_problem_also_where_they_miss_rows():
         ({"equality": np.ones((2, 3))}, "pair"),
         ({"equality": (np.ones((1, 2)), 1)}, r"shapes \(q, 3\)"),
         ({"equality": (np.ones(3), np.inf)}, "finite"),
-        ({"equality": (np.ones(3), 10.0), "bounds": (0, 1)}, "nothing satisfies both"),
-        ({"equality": ([[1, 0, 0], [1, 0, 0]], [1, 2])}, "nothing satisfies both"),
+        ({"equality": (np.ones(3), 10.0), "bounds": (0, 1)}, "no coefficients satisfy both"),
+        ({"equality": ([[1, 0, 0], [1, 0, 0]], [1, 2])}, "no coefficients satisfy both"),
     ],
 )
 def test_constraints_that_are_none_are_refused_before_a_row_is_learnt(options, match):

@@ -123,7 +123,7 @@ CASES = [
     ("--mixer mamba9", "--mixer: unknown mixer 'mamba9'; known are softmax, "),
     ("--mixer hawk,", "--mixer: unknown mixer ''"),
     ("--mixer intention", "not causal"),
-    ("--mixer gla --solver cg:30", "--solver is for mesa"),
+    ("--mixer gla --solver cg:30", "--solver applies to mesa"),
     ("--solver magic", "--solver: unknown solver 'magic'; known are chunk-exact, cg, "),
     ("--solver cg:-1", "--solver cg:-1: max_steps must be at least 0"),
     ("--solver cg:speed=3", "--solver: cg has no 'speed'; it has max_steps, tol"),
@@ -160,7 +160,7 @@ CASES = [
     ("--sample -1", "--sample must not be negative"),
     ("--checkpoint-every -1", "--checkpoint-every must be finite and not negative"),
     ("--out fox.txt", "cannot write to fox.txt: it is not a directory"),
-    ("--out no/where", "cannot make no/where: there is no directory no"),
+    ("--out no/where", "cannot create no/where: there is no directory no"),
     ("--nonsense", "No such option: --nonsense"),
 ]
 
