@@ -3,7 +3,7 @@
 import numpy as np
 
 import olsq
-from olsq import stability
+from olsq import attention, stability
 from olsq.arrays.brief import brief_repr
 
 RNG = np.random.default_rng(0)
@@ -18,6 +18,8 @@ def results():
     yield from (path, estimator.moments(), estimator.t_test(np.eye(8)), solution, *solution[1:])
     yield olsq.online_lstsq_vjp(X, X, X, X, ridge=1.0)
     yield from (stability.break_test(X, y), stability.ols_cusum(X, y), stability.cusum(path))
+    yield from (olsq.local_lstsq(X, X, X, ridge=1.0), olsq.compiled.init(100))
+    yield attention.delta(*np.ones((3, 1, 64, 2, 16), np.float32))[1]
     yield from (olsq.datasets.us_macro(), olsq.datasets.nile(), olsq.tune(X, y))
 
 
@@ -34,3 +36,19 @@ def test_small_arrays_are_shown():
     assert brief_repr(moments) == "Moments(gram=(2, 2) float64, cross=(1, 2) float64)"
     test = olsq.RecursiveLeastSquares().fit(X, y).t_test(np.eye(8)[:2])
     assert "array([" in repr(test)
+
+
+def test_every_state_of_a_rule_prints_briefly():
+    classes = [getattr(attention, name) for name in attention.__all__]
+    states = [c for c in classes if isinstance(c, type) and issubclass(c, tuple)]
+    assert len(states) > 10
+    assert all(state.__repr__ is brief_repr for state in states)
+
+
+def test_long_parameters_are_shown_by_their_shape():
+    ridge = np.ones(1000)
+    estimator = olsq.RecursiveLeastSquares(ridge=ridge, prior=(np.zeros(90), np.eye(90)))
+    text = repr(estimator)
+    assert text == "RecursiveLeastSquares(ridge=(1000,) float64, prior=tuple of 2)"
+    short = repr(olsq.RecursiveLeastSquares(ridge=[1.0, 2.0], forget=0.9))
+    assert short == "RecursiveLeastSquares(forget=0.9, ridge=[1.0, 2.0])"

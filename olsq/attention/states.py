@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
+from olsq.arrays.brief import brief_repr
 from olsq.attention.arguments import Layout, Tokens, check_state
 
 
@@ -21,6 +22,8 @@ class Memory(NamedTuple):
 
     matrix: Array
 
+    __repr__ = brief_repr
+
 
 class Normalised(NamedTuple):
     """State of linear attention with a normaliser.
@@ -34,6 +37,8 @@ class Normalised(NamedTuple):
 
     matrix: Array
     normaliser: Array
+
+    __repr__ = brief_repr
 
 
 def empty_memory(layout: Layout, values: int, keys: int) -> Memory:

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.arrays.brief import brief_repr
+
 # Entries of ``totals``: the tally of ``square_root_kernels`` (4), the minimised objective, and the
 # forgotten sum of the logarithms of the weights.
 TALLY, LOSS, LOG_WEIGHTS = slice(0, 4), 4, 5
@@ -57,6 +59,8 @@ class State(NamedTuple):
     totals: NDArray[np.float64]
     counts: NDArray[np.int64]
     scratch: NDArray[np.float64]
+
+    __repr__ = brief_repr
 
 
 def shapes(d: int) -> tuple[tuple[int, ...], ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
+from olsq.arrays.brief import brief_repr
 from olsq.problem import Stats, check_accuracy
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ class LocalSolution(NamedTuple, Generic[AnArray]):
 
     value: AnArray
     stats: Stats[AnArray]
+
+    __repr__ = brief_repr
 
     def check(self, tol: float = 1e-3) -> LocalSolution[AnArray]:
         """Return the solution, or raise if any output may be wrong by more than ``tol``.

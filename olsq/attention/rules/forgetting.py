@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from olsq.arrays.brief import brief_repr
 from olsq.arrays.checks import check_forget
 from olsq.attention.arguments import (
     Layout,
@@ -48,6 +49,8 @@ class ForgettingKeyValues(NamedTuple):
     log_decay: Array
     present: Array
     length: Array
+
+    __repr__ = brief_repr
 
     def grown(self, capacity: int) -> ForgettingKeyValues:
         """Return the same cache with room for ``capacity`` tokens."""

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from olsq.arrays.brief import brief_repr
 from olsq.arrays.checks import check_real
 from olsq.attention.arguments import check_gates, check_inputs, check_state, check_weight, per_token
 from olsq.attention.lost import drop_unwritten, restore_layout
@@ -28,6 +29,8 @@ class SlotMemory(NamedTuple):
 
     keys: Array
     values: Array
+
+    __repr__ = brief_repr
 
 
 def gsa(

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from olsq.arrays.brief import brief_repr
 from olsq.arrays.checks import check_real
 from olsq.attention.arguments import check_inputs, check_state, per_token
 from olsq.attention.lost import restore_layout
@@ -31,6 +32,8 @@ class LogLinearState(NamedTuple):
 
     matrix: Array
     position: Array
+
+    __repr__ = brief_repr
 
 
 def log_linear_mamba2(

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from olsq.arrays.brief import brief_repr
 from olsq.arrays.checks import check_real, refuse
 from olsq.attention.arguments import (
     Layout,
@@ -39,6 +40,8 @@ class Mamba3State(NamedTuple):
     matrix: Array
     key: Array
     value: Array
+
+    __repr__ = brief_repr
 
 
 def mamba3(

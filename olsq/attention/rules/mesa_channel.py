@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from olsq.arrays.brief import brief_repr
 from olsq.attention.arguments import (
     check_inputs,
     check_positive,
@@ -37,6 +38,8 @@ class MesaChannelState(NamedTuple):
 
     matrix: Array
     gram: Array
+
+    __repr__ = brief_repr
 
 
 @in_full_precision

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from olsq.arrays.brief import brief_repr
 from olsq.attention.arguments import (
     Layout,
     check_count,
@@ -46,6 +47,8 @@ class RecentSamples(NamedTuple):
     values: Array
     forget: Array
     weight: Array
+
+    __repr__ = brief_repr
 
 
 @in_full_precision

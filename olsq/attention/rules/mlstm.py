@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from olsq.arrays.brief import brief_repr
 from olsq.arrays.checks import refuse
 from olsq.attention.arguments import Tokens, check_inputs, check_state, per_token
 from olsq.attention.lost import restore_layout
@@ -36,6 +37,8 @@ class MLSTMState(NamedTuple):
     matrix: Array
     normaliser: Array
     maximum: Array
+
+    __repr__ = brief_repr
 
 
 def mlstm(

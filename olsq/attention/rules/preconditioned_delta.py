@@ -9,6 +9,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
+from olsq.arrays.brief import brief_repr
 from olsq.arrays.checks import refuse
 from olsq.attention.arguments import (
     check_gates,
@@ -37,6 +38,8 @@ class PreconditionedState(NamedTuple):
 
     matrix: Array
     curvature: Array
+
+    __repr__ = brief_repr
 
 
 def preconditioned_delta(

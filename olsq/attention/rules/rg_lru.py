@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from olsq.arrays.brief import brief_repr
 from olsq.arrays.checks import refuse
 from olsq.attention.arguments import (
     Tokens,
@@ -37,6 +38,8 @@ class Hidden(NamedTuple):
     """
 
     hidden: Array
+
+    __repr__ = brief_repr
 
 
 def bounded_sqrt(x: Array) -> Array:

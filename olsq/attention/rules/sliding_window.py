@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from olsq.arrays.brief import brief_repr
 from olsq.attention.arguments import (
     Layout,
     check_count,
@@ -38,6 +39,8 @@ class RecentTokens(NamedTuple):
     keys: Array
     values: Array
     present: Array
+
+    __repr__ = brief_repr
 
 
 def keep_recent(

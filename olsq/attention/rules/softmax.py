@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from olsq.arrays.brief import brief_repr
 from olsq.attention.arguments import Layout, check_segments, check_streams, fold_state
 from olsq.attention.caches import attend, capacity_of, next_place, unfold, write_cache
 from olsq.attention.recurrences.ring import Past, ring_attention
@@ -40,6 +41,8 @@ class KeyValues(NamedTuple):
     values: Array
     present: Array
     length: Array
+
+    __repr__ = brief_repr
 
     def grown(self, capacity: int) -> KeyValues:
         """Return the same cache with room for ``capacity`` tokens."""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from jax import Array
 from jax.typing import ArrayLike
 
+from olsq.arrays.brief import brief_repr
 from olsq.attention.arguments import check_inputs
 from olsq.attention.steps import run_one_token
 from olsq.attention.training import initial_weights, train
@@ -30,6 +31,8 @@ class TTTLinearState(NamedTuple):
     start_weight: Array
     start_bias: Array
     position: Array
+
+    __repr__ = brief_repr
 
 
 def ttt_linear(

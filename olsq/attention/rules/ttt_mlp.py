@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from olsq.arrays.brief import brief_repr
 from olsq.attention.arguments import check_inputs
 from olsq.attention.steps import run_one_token
 from olsq.attention.training import initial_weights, train
@@ -35,6 +36,8 @@ class TTTMLPState(NamedTuple):
     start_weight2: Array
     start_bias2: Array
     position: Array
+
+    __repr__ = brief_repr
 
 
 def ttt_mlp(

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from olsq.arrays.brief import MOST_CHARACTERS, brief
 from olsq.arrays.checks import check_choice
 from olsq.online.sklearn.routing import MetadataRouting
 
@@ -57,11 +58,17 @@ class Parameters:
     def __repr__(self) -> str:
         defaults = _signature(type(self))
         changed = [
-            f"{name}={value!r}"
+            f"{name}={_short(value)}"
             for name, value in self.get_params().items()
             if not _same(value, defaults[name].default)
         ]
         return f"{type(self).__name__}({', '.join(changed)})"
+
+
+def _short(value: Any) -> str:
+    """Return the repr of a parameter, or what it is where that takes lines."""
+    text = repr(value)
+    return text if len(text) <= MOST_CHARACTERS and "\n" not in text else brief(value)
 
 
 class EstimatorConventions(MetadataRouting, Parameters):
