@@ -1,4 +1,4 @@
-"""Make text from files and options safe to print on a terminal."""
+"""Make text from files and options safe to print on a terminal and to draw in a figure."""
 
 from __future__ import annotations
 
@@ -16,3 +16,8 @@ def printable(text: str) -> str:
 def escape(text: str) -> str:
     """Return printable ``text`` that Rich does not read as markup."""
     return markup.escape(printable(text))
+
+
+def label(text: str) -> str:
+    """Return printable ``text`` that matplotlib does not read as mathematics."""
+    return printable(text).replace("$", r"\$")

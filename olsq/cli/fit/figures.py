@@ -9,6 +9,7 @@ from olsq.cli.fit.group_report import coefficients_of
 from olsq.cli.fit.options import FitOptions
 from olsq.cli.fit.trace import Trace
 from olsq.cli.sources.times import TimeColumn
+from olsq.cli.terminal import label
 from olsq.online import GroupedLeastSquares
 from olsq.plot.drawing import save_figure
 
@@ -22,10 +23,10 @@ def draw_by_group(
 
     learned = groups.n_samples_seen_ > 0
     names, coef, stderr = coefficients_of(groups, features, target)
-    labels = [str(key) for key, there in zip(groups.keys(), learned, strict=True) if there]
+    labels = [label(str(key)) for key, there in zip(groups.keys(), learned, strict=True) if there]
     figure = draw_groups(
-        labels, coef[learned], stderr[learned], names,
-        title=f"{options.targets[target]} by {options.by}   ({options.describe()})",
+        labels, coef[learned], stderr[learned], [label(name) for name in names],
+        title=label(f"{options.targets[target]} by {options.by}   ({options.describe()})"),
     )  # fmt: skip
     save_figure(figure, path, dpi=150)
 
@@ -42,8 +43,8 @@ def draw(
     curves = trace.curves(bounds=constant)
     x = curves.x.astype(int) if time is None else time.positions(curves.x)
     figure = draw_fit(
-        curves._replace(x=x),
-        title=f"{target}   ({options.describe()})",
-        xlabel="row" if time is None else time.name,
+        curves._replace(x=x, names=[label(name) for name in curves.names]),
+        title=label(f"{target}   ({options.describe()})"),
+        xlabel="row" if time is None else label(time.name),
     )
     save_figure(figure, path, dpi=150)
