@@ -33,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # Before NumPy is imported.  The matrices of one stream are small: a second BLAS thread only
     # waits for the first (measured on two busy cores: 20 times slower), and each holds a buffer.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    _open_closed_streams()
     try:
         with _quiet_start():
             from olsq.cli.app import run
@@ -51,6 +52,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
         sys.exit(1)
     sys.exit(run(sys.argv[1:] if arguments is None else list(arguments)))
+
+
+def _open_closed_streams() -> None:
+    """Give standard streams that the shell has closed (``>&-``) a descriptor that fails.
+
+    The next file that is opened would get their number otherwise, and what libraries print
+    would go into it.
+    """
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            # Reading from, or writing to, the wrong end is an error; errors have nowhere to go.
+            wrong_end = os.O_RDONLY if name == "stdout" else os.O_WRONLY
+            opened = os.open(os.devnull, wrong_end)
+            if opened != descriptor:
+                os.dup2(opened, descriptor)
+                os.close(opened)
+        if getattr(sys, name) is None:
+            mode = "r" if name == "stdin" else "w"
+            setattr(sys, name, open(descriptor, mode, encoding="utf-8"))  # noqa: SIM115
 
 
 @contextmanager
