@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -44,8 +44,11 @@ def load(path: str | os.PathLike[str]) -> Any:
     >>> olsq.load(name).metadata_
     {'rows': 3}
     """
+    name = os.fspath(path)
     with open(path, "rb") as file:
         start = file.read(9)
+        if not file.seekable():  # a pipe, which can be read once only
+            return _load_pipe(name, start, file)
     # safetensors: the length of a JSON object in 8 bytes, and the object
     if len(start) == 9 and start[8:] == b"{" and start[6:8] == b"\0\0":
         from olsq.nn.files import load as load_model
@@ -53,7 +56,7 @@ def load(path: str | os.PathLike[str]) -> Any:
         return load_model(path)  # pyright: ignore[reportArgumentType]
     from olsq.online.files import format as files
 
-    return _rebuild(os.fspath(path), *files.read(path))
+    return _rebuild(name, *files.read(path))
 
 
 def loads(data: bytes | bytearray | memoryview) -> Any:
@@ -88,6 +91,14 @@ def loads(data: bytes | bytearray | memoryview) -> Any:
     from olsq.online.files import format as files
 
     return _rebuild("data", *files.unpacked(bytes(data), "data"))
+
+
+def _load_pipe(name: str, start: bytes, file: BinaryIO) -> Any:
+    """Load the state that a pipe holds after ``start``; of anything else only that is read."""
+    from olsq.online.files import format as files
+
+    rest = file.read() if start.startswith(files.MAGIC) else b""
+    return _rebuild(name, *files.unpacked(start + rest, name))
 
 
 def _rebuild(name: str, header: dict[str, Any], arrays: dict[str, NDArray]) -> Any:

@@ -1,10 +1,15 @@
 """Pipes in and out, signals at any time, very wide tables, and names that are not harmless."""
 
+import gzip
+import io
 import os
+import shlex
 import signal
 import subprocess
+import threading
 import time
 
+import polars as pl
 import pytest
 
 from olsq.cli.fit import size
@@ -143,3 +148,75 @@ def test_hints_for_thousands_and_a_blank_first_line(tmp_path, olsq_command):
     assert code == 2
     assert "the first line of" in err
     assert "is blank" in err
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_what_a_pipe_cannot_hold_is_named(tmp_path, olsq_command):
+    table = pl.DataFrame({"a": [1.0, 2.0, 4.0], "y": [1.0, 2.0, 3.0]})
+    buffer = io.BytesIO()
+    table.write_parquet(buffer)
+    texts = {buffer.getvalue(): "is Parquet, which is read from a file, not from a pipe",
+             gzip.compress(table.write_csv().encode()): "is compressed with gzip: decompress it"}
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for content, message in texts.items():
+        writer = threading.Thread(target=pipe.write_bytes, args=[content])
+        writer.start()
+        code, _, err = olsq_command("fit", pipe, "--target", "y")
+        writer.join()
+        assert code == 2
+        assert message in err
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_state_is_read_from_a_pipe(fitted, olsq_command):
+    state, data = fitted
+    pipe = state.parent / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=[state.read_bytes()])
+    writer.start()
+    found = olsq_command("predict", pipe, data)
+    writer.join()
+    assert found == olsq_command("predict", state, data)
+    assert found[0] == 0
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_streams_that_the_shell_has_closed(closed, fitted):
+    """Their numbers go to no file of the run, and an output that is needed fails in one line."""
+    state, data = fitted
+    out = data.parent / "o.csv"
+    line = shlex.join(command("predict", state, data, "--out", out))
+    done = subprocess.run(["sh", "-c", f"{line} {closed}"], capture_output=True, env=environment())
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert out.read_bytes().startswith(b"row,prediction\n1,")
+    line = shlex.join(command("predict", state, "-" if closed == "<&-" else data))
+    done = subprocess.run(["sh", "-c", f"{line} {closed}"], capture_output=True, env=environment())
+    assert done.returncode == int(closed != "2>&-")
+    assert b"Traceback" not in done.stderr
+    assert done.stderr.count(b"\n") == int(closed in ("<&-", ">&-"))
+
+
+def test_too_little_memory_is_one_line(table, olsq_command, monkeypatch):
+    def fail(*_):
+        raise MemoryError("Unable to allocate 89.4 GiB")
+
+    monkeypatch.setattr("olsq.cli.fit.fit.FitRun.learn", fail)
+    code, _, err = olsq_command("fit", table[0], "--target", "y")
+    assert code == 1
+    assert err.startswith("olsq: there is not enough memory: Unable to allocate 89.4 GiB; take")
+
+
+@pytest.mark.parametrize("group", [[], ["--by", "g"]])
+def test_names_in_figures_are_text(group, tmp_path, olsq_command, recwarn):
+    """Neither mathematics nor control characters, of which matplotlib warns on the terminal."""
+    data, figure = tmp_path / "d.csv", tmp_path / "p.png"
+    name = "$\\foo$\x1b[2J\t"
+    rows = [f"{i % 4},{i * i % 7},{'ab'[i % 2]}{name}" for i in range(30)]
+    data.write_text("\n".join([f"{name},y$^$,g", *rows]))
+    exclude = [] if group else ["--exclude", "g"]
+    options = ["--target", "y$^$", "--plot", figure, *group, *exclude]
+    code, _, err = olsq_command("fit", data, *options)
+    assert (code, err) == (0, "")
+    assert figure.exists()
+    assert not [w for w in recwarn if "Glyph" in str(w.message)]

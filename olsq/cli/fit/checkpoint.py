@@ -35,6 +35,11 @@ def load_checkpoint(path: Path) -> tuple[Estimator, dict[str, Any]] | None:
         raise InputError(str(error)) from None
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
+    return check_notes(path, estimator)
+
+
+def check_notes(path: Path, estimator: Any) -> tuple[Estimator, dict[str, Any]]:
+    """Return the estimator loaded from ``path`` and its notes; InputError without usable ones."""
     notes = estimator.metadata_.get(KEY)
     if notes is None or not isinstance(estimator, Estimator):
         raise InputError(f"{path} holds an estimator, but was not written by olsq fit")

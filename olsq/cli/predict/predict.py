@@ -12,7 +12,7 @@ from rich.console import Console
 
 import olsq
 from olsq.cli.errors import CommandError, InputError, Interrupted
-from olsq.cli.fit.checkpoint import KEY, load_checkpoint
+from olsq.cli.fit.checkpoint import KEY, check_notes
 from olsq.cli.fit.design import Design
 from olsq.cli.fit.options import Estimator
 from olsq.cli.fit.output import FORMATS, Output, StandardOutput
@@ -104,9 +104,7 @@ def _load_state(path: Path) -> tuple[Estimator, dict[str, Any] | None]:
         raise InputError(f"{path} does not hold a regression")
     if KEY not in estimator.metadata_:
         return estimator, None
-    found = load_checkpoint(path)
-    assert found is not None
-    return found
+    return check_notes(path, estimator)
 
 
 def run_predict(options: PredictOptions, progress_console: Console) -> None:

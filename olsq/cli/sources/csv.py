@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from olsq.cli.errors import InputError
 from olsq.cli.sources.cells import CellParser
 from olsq.cli.sources.columns import Chunk, Reading, choose_columns
+from olsq.cli.sources.parquet import PARQUET_MAGIC
 from olsq.cli.sources.records import LINE_END, RecordReader
 from olsq.cli.sources.source import Position, Source, default_chunk_rows
-from olsq.cli.sources.streams import ByteStream
+from olsq.cli.sources.streams import ByteStream, compression_of
 from olsq.cli.sources.table import TableBuilder
 
 SKIP_BYTES = 1 << 20
@@ -75,6 +76,13 @@ class CsvSource(Source):
         block = bytes(taken)
         if not block:
             raise InputError(f"{self.name} is empty")
+        if block.startswith(PARQUET_MAGIC):
+            raise InputError(f"{self.name} is Parquet, which is read from a file, not from a pipe")
+        if compression := compression_of(block):
+            raise InputError(
+                f"{self.name} is compressed with {compression}: decompress it before the pipe, or "
+                "give the file itself"
+            )
         advice = "save it as CSV in UTF-8, or give --encoding"
         if block.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\x00" in block:
             raise InputError(f"{self.name} is not UTF-8 text ({advice})")

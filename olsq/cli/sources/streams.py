@@ -123,6 +123,11 @@ def check_encoding(encoding: str | None) -> str | None:
 def _detect_compression(raw: BinaryIO) -> str | None:
     start = raw.read(max(map(len, MAGIC)))
     raw.seek(0)
+    return compression_of(start)
+
+
+def compression_of(start: bytes) -> str | None:
+    """Return the kind of compression that ``start``, the beginning of a file, shows; or None."""
     return next((kind for magic, kind in MAGIC.items() if start.startswith(magic)), None)
 
 
