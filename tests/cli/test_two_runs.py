@@ -6,6 +6,8 @@ import time
 
 import pytest
 
+from olsq.files import locked
+
 from .conftest import csv_text, make_rows, start
 from .test_resume import PATIENCE
 
@@ -82,3 +84,12 @@ def test_a_lock_that_is_the_data(tmp_path, olsq_command):
     code, _, err = olsq_command("fit", data, "--target", "y", "--out", tmp_path / "o.csv")
     assert code == 2
     assert "the data is the lock file of --out" in err
+
+
+def test_the_demo_does_not_write_a_figure_that_another_run_writes(tmp_path, olsq_command):
+    figure = tmp_path / "p.png"
+    with locked(figure):
+        code, out, err = olsq_command("demo", "--out", figure)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"olsq: another run is writing {figure} (process {os.getpid()}, since ")
+    assert not figure.exists()

@@ -22,9 +22,9 @@ from olsq.cli.demo.in_context import (
     read_sequences,
 )
 from olsq.cli.demo.studies import Entry, Study, co2_study, compare, macro_study, scored_rows
-from olsq.cli.errors import InputError
+from olsq.cli.errors import CommandError, InputError
 from olsq.cli.fit.options import FIGURES
-from olsq.cli.paths import check_paths
+from olsq.cli.paths import FULL, check_paths, locked_paths
 
 MACRO_WORDS = """\
 203 quarters, 1959 to 2009. Each quarter olsq predicts the consumer price index from the money stock
@@ -49,10 +49,18 @@ def run_demo(out: Path, console: Console) -> None:
     ------
     InputError
         If the figure cannot be written there.
+    CommandError
+        If the disk is full.
     """
     if out.suffix.lower() not in FIGURES:
         raise InputError(f"--out must end in {', '.join(FIGURES)}, got {out.name}")
     check_paths([], [("--out", out)])
+    with locked_paths(out):
+        _run_locked(out, console)
+
+
+def _run_locked(out: Path, console: Console) -> None:
+    """Run the demo, while no other run can write the figure."""
     macro, co2 = macro_study(), co2_study()
     with console.status("Compiling the kernels (the first run only; some ten seconds) ..."):
         _compile_kernels()
@@ -76,7 +84,8 @@ def run_demo(out: Path, console: Console) -> None:
         try:
             save_figure(draw_demo(macro, co2, readings), out, dpi=200)
         except OSError as error:
-            raise InputError(f"cannot write {out}: {error.strerror}") from None
+            kind = CommandError if error.errno in FULL else InputError
+            raise kind(f"cannot write {out}: {error.strerror}") from None
     console.print(f"\nFigure: [bold]{out}[/bold]", soft_wrap=True)
     console.print("Your own data: olsq fit DATA.csv --target COLUMN")
     console.print("Layers that solve: olsq.attention, olsq.nn, olsq train")
