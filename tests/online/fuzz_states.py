@@ -72,11 +72,14 @@ def fuzz(kind: str, edits: int, seed: int) -> tuple[Counter[str], list[str]]:
     while at < edits:
         options = ["--work", kind, str(seed), str(at), str(edits)]
         command = [sys.executable, "-m", "tests.online.fuzz_states", *options]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(  # no buffer, whose lines select would not see
+            command, bufsize=0, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
         assert process.stdout is not None
         started = False
         while True:
-            wait = PATIENCE if started else 300.0  # kernels are compiled first
+            # Kernels are compiled before the first state, and after the last it only has to end.
+            wait = PATIENCE if started and at < edits else 300.0
             if not select.select([process.stdout], [], [], wait)[0]:
                 process.kill()
                 process.wait()

@@ -18,6 +18,7 @@ from olsq.online.files import format as state_files
 OWN = str(Path(olsq.__file__).parent)
 RNG = np.random.default_rng(7)
 X, Y = RNG.standard_normal((30, 2)), RNG.standard_normal((30, 2))
+Z = X + 1j * X[::-1]  # complex rows
 SOME = np.where(np.arange(60).reshape(30, 2) % 7 == 3, np.nan, Y)  # each target misses other rows
 DAYS = np.datetime64("2024-01-01") + np.arange(40)
 LABELS = [["north", "south", 3, True][t % 4] for t in range(40)]
@@ -51,10 +52,21 @@ ESTIMATORS = {
     "elastic net": olsq.OnlineElasticNet(alpha=0.01),
     "total": olsq.TotalLeastSquares(),
     "kernel": olsq.KernelLeastSquares(),
+    "complex": RLS(forget=0.95),
+    "complex, sqrt": RLS(method="sqrt", ridge=0.0, fit_intercept=False),
+    "complex, fixed ridge": RLS(method="information", ridge_mode="fixed", forget=0.9, ridge=0.1),
+    "complex, targets apart": RLS(missing="skip_target", forget=0.95),
+    "complex, prior": RLS(prior=([[1j, 0], [0, 1]], [[1, 0.5j], [-0.5j, 1]]), fit_intercept=False),
+    "complex, half-life in time": RLS(half_life="9D"),
+    "complex, rolling": Rolling(window=9, min_samples=2),
+    "complex, rolling positions, targets apart": Rolling(
+        window=9, missing="skip_target", window_of="positions", state_dtype="float32"
+    ),
 }  # fmt: skip
 BANKS = {
     "bank": olsq.FilterBank(3, forget=0.95),
     "bank, sandwich": olsq.FilterBank(3, method="sqrt", ridge=0.0, cov="sandwich"),
+    "bank, complex": olsq.FilterBank(3, forget=0.95, ridge=0.1),
     "grouped": olsq.GroupedLeastSquares(forget=0.95),
 }
 BUILDERS = {
@@ -68,6 +80,7 @@ BUILDERS = {
     "one hot": features.OneHot(max_levels=4, carry=True),
     "union": features.Union([features.Trend(), features.Lags(2)], passthrough=True, carry=True),
 }
+COMPLEX = [kind for kind in (*ESTIMATORS, *BANKS) if "complex" in kind]
 KINDS = [*ESTIMATORS, *BANKS, *BUILDERS]
 
 
@@ -78,13 +91,13 @@ def saved(kind: str) -> bytes:
         return BUILDERS[kind].fit(table, Y[:, 0]).to_bytes(metadata={"a": [1, None]})
     if kind == "grouped":
         return BANKS[kind].partial_fit(X, Y, by=LABELS[:30]).to_bytes()
+    rows = Z if kind in COMPLEX else X
     if kind in BANKS:
-        bank = BANKS[kind]
-        return bank.partial_fit(np.stack([X] * 3), np.stack([Y] * 3)).to_bytes()
+        return BANKS[kind].partial_fit(np.stack([rows] * 3), np.stack([Y] * 3)).to_bytes()
     estimator = ESTIMATORS[kind]
     times = DAYS[:30] if "in time" in kind else None
     y = SOME if "apart" in kind else Y[:, 0] if kind in ("variable", "kernel") else Y
-    return estimator.fit(X, y, times=times).to_bytes(metadata={"a": [1, None]})
+    return estimator.fit(rows, y, times=times).to_bytes(metadata={"a": [1, None]})
 
 
 def take_apart(content: bytes) -> tuple[dict, bytes]:
@@ -186,10 +199,19 @@ def outcome(content: bytes) -> str:
     return "learned"
 
 
+def _is_complex(estimator) -> bool:
+    """Test whether a model has complex coefficients."""
+    if isinstance(estimator, olsq.FilterBank):
+        return estimator._kind.is_complex
+    origin = getattr(estimator, "_origin", None)
+    return origin is not None and origin.is_complex
+
+
 def learn_ten_rows(estimator) -> None:
     """Ten rows of the kind that the estimator says that it takes, and a prediction."""
     d = min(estimator.n_features_in_, 1000)  # a builder may look at few of many columns
-    rows = np.resize(X, (10, d)) if d else X[:10, :0]
+    data = Z if _is_complex(estimator) else X
+    rows = np.resize(data, (10, d)) if d else data[:10, :0]
     if isinstance(estimator, features.FeatureBuilder):
         targets = min(estimator._targets, 1000)
         y = np.resize(Y, (10, targets)) if targets > 1 else np.resize(Y, 10)

@@ -154,6 +154,7 @@ def test_a_grouped_state_with_a_wait_without_end():
         ("information", "H", [(0, -1.0)]),
         ("rolling", "form_R", [(3, 1.0)]),
         ("rolling", "place", [(0, 10)]),
+        ("elastic net", "R", [(5, 6.9e302)]),  # its squares overflow
         ("robust", "first", [(5, 1.5)]),  # a gate above 1
         ("robust", "recent_at", [(2, 15)]),
         ("kernel", "root", [(1, 1.0)]),  # above the diagonal

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.arrays.reals import real_array
+from olsq.online.files.invariants import want
 from olsq.online.forms.rows import Rows
 from olsq.online.forms.square_root_kernels import WEIGHT
 from olsq.online.sklearn.conventions import MISSING
@@ -133,6 +134,11 @@ class OnlineElasticNet(Variant):
         whole = isinstance(self.max_iter, (int, np.integer)) and not isinstance(self.max_iter, bool)
         if not whole or self.max_iter < 1:
             raise ValueError(f"max_iter must be an integer >= 1, got {self.max_iter!r}")
+
+    def _check_file(self, arrays: dict[str, NDArray]) -> None:
+        """Check that the factor's columns have squares: the penalties are compared with them."""
+        # Rows are refused from 1e152 on; LAPACK fails on sums of squares that overflow.
+        want(bool((np.abs(arrays["R"]) < 1e154).all()), "R", "too large to square")
 
     def _asked(self) -> Any:
         return self.alpha, self.l1_ratio, self.standardize, self.tol, self.max_iter
