@@ -174,6 +174,10 @@ def test_labels_factors_and_times_with_other_indexes_are_refused():
         olsq.coefficient_path(data, y, by=pd.Series(np.arange(N) % 2, other))
     with pytest.raises(ValueError, match="X and by have different indexes"):
         olsq.GroupedLeastSquares().fit(data, y, by=pd.Series(np.arange(N) % 2, other))
+    factors = pd.Series(np.full(N, 0.9), other)
+    with pytest.raises(ValueError, match="X and forget have different indexes"):
+        olsq.coefficient_path(data, y, forget=factors)
+    olsq.coefficient_path(data, y, forget=factors.reset_index(drop=True))
     est = olsq.RecursiveLeastSquares(half_life="3D").fit(data, y, times=DAYS)
     before = est.dumps() if hasattr(est, "dumps") else est.coef_.tobytes()
     with pytest.raises(ValueError, match="X and times have different indexes"):

@@ -45,7 +45,8 @@ class CallChecker(StateHolder):
             inputs.check_feature_names(X, getattr(self, "feature_names_in_", None))
         bare = type(X) is np.ndarray and type(y) is np.ndarray and sample_weight is forget is None
         if not bare:  # a microsecond, which a single row would notice
-            check_same_index(X=X, y=y, sample_weight=sample_weight, forget=forget)
+            gates = getattr(self, "forget", None) if forget is None else forget
+            check_same_index(X=X, y=y, sample_weight=sample_weight, forget=gates)
         weights = check_weight(sample_weight, n)
         gates = self._gates(forget, n)
         heavy = None if sample_weight is None else weights
