@@ -16,6 +16,7 @@ import olsq
 from olsq.linalg.numpy import lapack
 from olsq.linalg.numpy.symmetric import add_gram
 from olsq.online.forms import covariance, covariance_products, information, square_root_blocks
+from olsq.online.forms import lapack as factors
 from olsq.online.forms.covariance import CovarianceForm
 from olsq.online.forms.square_root import SquareRootForm
 from tests.online import streams
@@ -235,3 +236,16 @@ def test_add_gram_stays_symmetric_to_the_bit():
     add_gram(H, X[:7], -2.0, 0.5)
     np.testing.assert_allclose(H, want, atol=1e-12)
     assert (H == H.T).all()
+
+
+@pytest.mark.parametrize("d", [1, 7, 40])
+def test_many_targets_are_solved_together(d):
+    rng = np.random.default_rng(d)
+    R, G = np.triu(rng.standard_normal((d, d))) + 3 * np.eye(d), rng.standard_normal((12, d))
+    for m in (1, 12):
+        theta = factors.solve_moments(R, G[:m])
+        np.testing.assert_allclose(theta, np.linalg.solve(R.T @ R, G[:m].T).T, atol=1e-12)
+        assert theta.flags.c_contiguous
+        theta = factors.solve_triangle(R, G[:m])
+        np.testing.assert_allclose(theta, np.linalg.solve(R, G[:m].T).T, atol=1e-12)
+        assert theta.flags.c_contiguous

@@ -23,7 +23,7 @@ from olsq.linalg.numpy.symmetric import add_gram
 from olsq.online.forms import moment_blocks
 from olsq.online.forms import moment_kernels as kernels
 from olsq.online.forms.form import Form
-from olsq.online.forms.lapack import cholesky
+from olsq.online.forms.lapack import cholesky, solve_moments
 from olsq.online.forms.limits import DOUBLE, limits_for
 from olsq.online.forms.minimum_norm import null_space, triangular_inverse
 from olsq.online.forms.rows import Rows, Trace, forgotten
@@ -248,11 +248,10 @@ class InformationForm(Form):
 
     def coefficients(self) -> NDArray:
         """Return theta (m, d), of minimum norm (intercept aside) where the system is singular."""
-        theta = np.zeros_like(self.G)
         R = self._factor()
         if R is not None:
-            kernels.solve(R, self.G, theta)
-            return theta
+            return solve_moments(R, self.G)
+        theta = np.zeros_like(self.G)
         if self.past_gram is not None and self.past_cross is not None:
             own = self.H + self._decay * np.diag(self.ridge), self.G
             return settled([own, (self.past_gram, self.past_cross)], 4 * self._lost)

@@ -18,6 +18,7 @@ from olsq.online.forms import square_root_blocks as blocks
 from olsq.online.forms import square_root_kernels as kernels
 from olsq.online.forms import triangular_kernels as triangular
 from olsq.online.forms.form import Form
+from olsq.online.forms.lapack import solve_triangle
 from olsq.online.forms.limits import DOUBLE, limits_for
 from olsq.online.forms.minimum_norm import inverse_root, row_space, solution, variances
 from olsq.online.forms.rows import Rows, Trace, clip_to, forgotten
@@ -208,11 +209,9 @@ class SquareRootForm(Form):
 
     def coefficients(self) -> NDArray:
         """Return theta (m, d) in float64, of minimum norm (intercept aside) where undetermined."""
-        R, z = self.R.astype(np.float64), self.z.astype(np.float64)
+        R, z = (a.astype(np.float64, copy=False) for a in (self.R, self.z))
         if self.full_rank:
-            theta = np.empty_like(z)
-            triangular.back_substitute(R, z, theta)
-            return theta
+            return solve_triangle(R, z)
         return solution(R, z, np.diagonal(R) != 0, self._noise, self.intercept)
 
     def determined(self) -> NDArray[np.bool_]:
