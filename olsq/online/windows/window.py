@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from olsq.linalg.numpy.symmetric import mirror_upper
 from olsq.online.forms import covariance, kinds
 from olsq.online.forms.copying import copied
 from olsq.online.forms.covariance import CovarianceForm
@@ -20,6 +21,7 @@ from olsq.online.forms.rows import Rows, Trace, clip_to
 from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.rows.durations import DATES, Duration
 from olsq.online.windows import block_kernels as blocks
+from olsq.online.windows import products
 from olsq.online.windows import row_kernels as kernels
 
 TOLERATED_ERROR = 1e-10  # bound on P's accumulated relative error at which it is rebuilt
@@ -129,7 +131,7 @@ class RollingWindow:
             leaving = self._pairs_leaving(rows.weights > 0)
         exits = np.flatnonzero(leaving)
         ring = self.ring_X, self.ring_Y, self.ring_w, self.place
-        t, single = 0, blocks.ROWS
+        t, single, retry, wait = 0, blocks.ROWS, 0, products.BLOCK
         while t < n:
             form = self.form
             data = (*ring, rows.X, rows.Y, rows.weights, leaving, t, n)
@@ -140,10 +142,18 @@ class RollingWindow:
                 if filled or self.ridge.size < BLOCKED_FROM:
                     data = (*data[:-1], filled or n)
                 else:
+                    if self.ridge.size >= products.PRODUCTS_FROM and not trace.wanted:
+                        if t >= retry:
+                            end = self._take_blocks(form, rows, t, leaving, residual)
+                            wait = products.BLOCK if end > t else min(2 * wait, MOST_SINGLE_ROWS)
+                            t, retry = end, end + wait
+                            if t == n:
+                                break
+                        data = (*data[:-2], t, min(n, retry))
                     done = blocks.update_in_blocks(*state, *data, limits, residual, trace.arrays)
                     # Where blocks do not serve, more and more single rows before another attempt.
                     single = blocks.ROWS if done > t else min(2 * single, MOST_SINGLE_ROWS)
-                    data = (*data[:-2], done, min(done + single, n))
+                    data = (*data[:-2], done, min(done + single, data[-1]))
                 t, answer = kernels.update(*state, *data, limits, residual, trace.arrays)
             elif stop := self._fills_until(t, n, exits):
                 t, answer = self._fill(form, rows, t, stop, residual, trace), kernels.DONE
@@ -160,6 +170,22 @@ class RollingWindow:
                 self.rebuild()
                 if trace.wanted:
                     trace.write(t - 1, self.form)
+
+    def _take_blocks(
+        self, form: CovarianceForm, rows: Rows, t: int, leaving: NDArray, residual: NDArray
+    ) -> int:
+        """Take rows from t on in blocks, as many as can be; return the row after them."""
+        limits = form.limits.leverage, form.limits.inflation, TOLERATED_ERROR
+        start = t
+        while (turns := products.block_at(self, rows, leaving, t)) is not None:
+            end = t + turns.ends.size
+            if not products.absorb_block(form, self.monitor, turns, limits, residual[t:end]):
+                break
+            self._store(rows, t, end, leaving)
+            t = end
+        if t > start:
+            mirror_upper(form.P)
+        return t
 
     def _pairs_leaving(self, enters: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Count the rows that leave with each that comes, in a window that counts pairs."""
