@@ -6,7 +6,9 @@ The blocks are switched on for small models here, so that the streams are those 
 from __future__ import annotations
 
 import copy
+import hashlib
 import itertools
+import json
 import tracemalloc
 
 import numpy as np
@@ -249,3 +251,40 @@ def test_many_targets_are_solved_together(d):
         theta = factors.solve_triangle(R, G[:m])
         np.testing.assert_allclose(theta, np.linalg.solve(R, G[:m].T).T, atol=1e-12)
         assert theta.flags.c_contiguous
+
+
+@pytest.mark.parametrize("method", ["sqrt", "covariance", "information"])
+def test_files_and_merging_need_few_states(method, tmp_path):
+    d, path = 800, tmp_path / "state.olsq"
+    X = np.random.default_rng(0).standard_normal((64, d))
+
+    def fitted():
+        est = RLS(method=method, ridge=4.0 * d, fit_intercept=False, residuals=False)
+        return est.partial_fit(X, X[:, 0])
+
+    est, other = fitted(), fitted()
+    small = RLS(method=method).partial_fit(X[:, :2], X[:, 0])
+    olsq.merge(small, olsq.loads(small.to_bytes()))  # imports and compiles
+    # Beside the estimators that are there: a copy that later rows do not change; the file and the
+    # state; copies of both, the result, and room for the factors of an inverse.
+    merged = {"information": 3.3, "sqrt": 3.7, "covariance": 7.3}[method]
+    for work, states in (
+        (lambda: est.save(path), 1.2), (lambda: olsq.load(path), 2.2),
+        (lambda: olsq.merge(est, other), merged),
+    ):  # fmt: skip
+        tracemalloc.start()
+        work()
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak <= states * 8 * d**2
+    np.testing.assert_array_equal(olsq.load(path).coef_, est.coef_)
+    content = bytearray(path.read_bytes()[:-32])  # of a matrix that is not definite
+    name = {"sqrt": "R", "covariance": "P", "information": "H"}[method]
+    if name != "R":
+        header = json.loads(content[20 : 20 + int.from_bytes(content[12:20], "little")])
+        (entry,) = [a for a in header["arrays"] if a["name"] == name]
+        start = 20 + int.from_bytes(content[12:20], "little") + entry["offset"]
+        matrix = np.frombuffer(content, np.float64, d * d, start).reshape(d, d)
+        matrix[0, 1] = matrix[1, 0] = 2 * np.sqrt(matrix[0, 0] * matrix[1, 1])
+        with pytest.raises(ValueError, match=f"{name} is not positive definite"):
+            olsq.loads(bytes(content) + hashlib.sha256(content).digest())

@@ -19,8 +19,9 @@ import hashlib
 import json
 import math
 import os
+import stat
 import struct
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,29 +42,37 @@ class StateFileError(ValueError):
 
 
 def write(path: str | os.PathLike[str], header: dict[str, Any], arrays: dict[str, NDArray]) -> None:
-    """Write header and arrays; the file appears under its name complete or not at all."""
-    write_atomically(path, packed(header, arrays))
+    """Write header and arrays; the file appears under its name complete or not at all.
+
+    Nothing is copied: the arrays must not change meanwhile.
+    """
+    write_atomically(path, *_pieces(header, arrays))
 
 
 def packed(header: dict[str, Any], arrays: dict[str, NDArray]) -> bytes:
     """Return the bytes of the file."""
+    return b"".join(_pieces(header, arrays))
+
+
+def _pieces(header: dict[str, Any], arrays: dict[str, NDArray]) -> list[bytes | memoryview]:
+    """Return the content of the file in pieces, of which arrays are views."""
     little = {k: np.ascontiguousarray(a, a.dtype.newbyteorder("<")) for k, a in arrays.items()}
     # Offsets depend on the header's length, which depends on the offsets' digits: relative to the
     # end of the header they do not.
     entries, position = [], 0
     for name, array in little.items():
-        entries.append(
-            {"name": name, "dtype": array.dtype.str, "shape": array.shape, "offset": position}
-        )
+        shape = arrays[name].shape
+        entries.append({"name": name, "dtype": array.dtype.str, "shape": shape, "offset": position})
         position += -(-array.nbytes // 8) * 8
     text = json.dumps({**header, "arrays": entries}).encode()
     text += b" " * (-(len(text) + _PREFIX.size) % 8)
-    body = bytearray(_PREFIX.pack(MAGIC, VERSION, len(text)) + text)
+    pieces: list[bytes | memoryview] = [_PREFIX.pack(MAGIC, VERSION, len(text)) + text]
     for array in little.values():
-        body += array.tobytes()
-        body += b"\0" * (-len(body) % 8)
-    body += hashlib.sha256(body).digest()
-    return bytes(body)
+        pieces += [array.reshape(-1).view(np.uint8).data, b"\0" * (-array.nbytes % 8)]
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return [*pieces, digest.digest()]
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray]]:
@@ -73,12 +82,27 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArra
         if (start := file.read(len(MAGIC))) != MAGIC:  # nothing else is read into memory then
             raise _foreign(name)
         try:
-            return unpacked(start + file.read(), name)
+            return unpacked(_whole(file, start), name)
         except MemoryError:
             raise StateFileError(f"{name} does not fit into memory") from None
 
 
-def unpacked(content: bytes, name: str) -> tuple[dict[str, Any], dict[str, NDArray]]:
+def _whole(file: BinaryIO, start: bytes) -> bytes | bytearray:
+    """Return ``start`` and the rest of a file, in one buffer if its size is known."""
+    status = os.fstat(file.fileno())
+    if not stat.S_ISREG(status.st_mode):
+        return start + file.read()
+    content = bytearray(max(status.st_size, len(start)))
+    content[: len(start)] = start
+    filled, view = len(start), memoryview(content)
+    while filled < len(content) and (count := file.readinto(view[filled:])):  # type: ignore[attr-defined]
+        filled += count
+    view.release()
+    del content[filled:]  # of a file that has become shorter
+    return content
+
+
+def unpacked(content: bytes | bytearray, name: str) -> tuple[dict[str, Any], dict[str, NDArray]]:
     """Parse header and arrays from a file's bytes; ``name`` is the file's name in errors."""
     if len(content) < len(MAGIC) or content[: len(MAGIC)] != MAGIC:
         raise _foreign(name)

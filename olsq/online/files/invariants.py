@@ -13,8 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.online.forms.form_switch import LONGEST_WAIT
+from olsq.online.forms.lapack import dpotrf
 
 MOST_ROWS = 2**53  # a count of rows that float64 holds exactly; none overflows from there
+STRIP = 64  # rows compared with columns at a time
+IN_PLACE_FROM = 256  # rows of a matrix that is factored where it lies
 ROUNDING = {np.dtype(np.float64): 1e-6, np.dtype(np.float32): 1e-3}
 
 
@@ -65,15 +68,27 @@ def check_definite(name: str, matrix: NDArray, *, positive: bool) -> None:
     rounding = ROUNDING[matrix.dtype]
     root = np.sqrt(np.where(diagonal > 0, diagonal, 1.0).astype(np.float64))
     with np.errstate(over="ignore", invalid="ignore"):
-        scaled = matrix / root[..., :, None] / root[..., None, :]
-        odd = np.abs(scaled - np.swapaxes(scaled, -1, -2)).max()
-        want(bool(odd <= rounding), name, "so far from symmetric")
+        scaled = matrix / root[..., :, None]
+        scaled /= root[..., None, :]
+        # Some rows at a time, since a large matrix has no room beside it for many copies.
+        odd = [
+            np.abs(
+                scaled[..., i : i + STRIP, :] - np.swapaxes(scaled[..., :, i : i + STRIP], -1, -2)
+            ).max()
+            for i in range(0, root.shape[-1], STRIP)
+        ]
+        want(bool(np.max(odd) <= rounding), name, "so far from symmetric")
     # A factor exists up to rounding: of a matrix with eigenvalues above -rounding.
     scaled[..., np.arange(root.shape[-1]), np.arange(root.shape[-1])] += rounding
+    refused = ValueError(f"{name} is not positive definite")
+    if scaled.ndim == 2 and scaled.shape[0] >= IN_PLACE_FROM:
+        if dpotrf(scaled.T, clean=0, overwrite_a=1)[1] != 0:
+            raise refused
+        return
     try:
         np.linalg.cholesky(scaled)
     except np.linalg.LinAlgError:
-        raise ValueError(f"{name} is not positive definite") from None
+        raise refused from None
 
 
 def check_triangular(name: str, matrix: NDArray, *, lower: bool = False) -> None:

@@ -12,6 +12,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from olsq.linalg.numpy.symmetric import mirror_upper
 from olsq.online.forms import covariance_blocks as blocks
 from olsq.online.forms import covariance_kernels as kernels
 from olsq.online.forms import covariance_products as products
@@ -215,11 +216,14 @@ def from_square_root(form: SquareRootForm, margin: float = 16.0) -> CovarianceFo
     if not form.full_rank:
         return None
     inverse, _ = triangular_inverse(form.R)
-    if not np.abs(inverse).max() < np.sqrt(form.limits.variance / inverse.shape[0]):
+    largest = max(inverse.max(), -inverse.min())
+    if not largest < np.sqrt(form.limits.variance / inverse.shape[0]):
         return None
     P = inverse @ inverse.T
+    mirror_upper(P)  # bitwise symmetric
+    del inverse
     new = CovarianceForm(
-        0.5 * (P + P.T), form.coefficients(), form.columns, form.tally, form.loss, form.held,
+        P, form.coefficients(), form.columns, form.tally, form.loss, form.held,
         form.spread, intercept=form.intercept, precision=form.precision,
     )  # fmt: skip
     return new if new.trusted(margin) else None
@@ -260,9 +264,15 @@ def _inverse_root_of(P: NDArray, scale: NDArray) -> NDArray | None:
 
     With rows and columns in reverse, ``P = B B^T`` has B upper triangular, and R is its inverse.
     """
-    turned = (P / np.outer(scale, scale))[::-1, ::-1]
-    L, info = dpotrf(turned, lower=True, clean=True)
+    turned = P[::-1, ::-1] / scale[::-1, None]
+    turned /= scale[::-1]
+    # Symmetric to rounding, so that LAPACK may take it by columns and work in place.
+    L, info = dpotrf(turned.T, lower=True, clean=True, overwrite_a=True)
     if info != 0 or np.diagonal(L).min() < 1e-6:
         return None
-    inverse, info = dtrtri(L, lower=True)
-    return None if info != 0 else np.ascontiguousarray(inverse[::-1, ::-1]) / scale
+    inverse, info = dtrtri(L, lower=True, overwrite_c=True)
+    if info != 0:
+        return None
+    R = np.ascontiguousarray(inverse[::-1, ::-1])
+    R /= scale
+    return R

@@ -398,8 +398,11 @@ def settled(levels: list[tuple[NDArray, NDArray]], lost: float) -> NDArray[np.fl
 def merge(first: InformationForm, second: InformationForm) -> InformationForm:
     """Return the form of first's rows followed by second's: ``H = Z_b H_a + H_b``."""
     decay = second.tally[DECAY]
+    H, G = decay * first.H, decay * first.G
+    H += second.H  # in place: large models have no room for another copy
+    G += second.G
     merged = InformationForm(
-        decay * first.H + second.H, decay * first.G + second.G,
+        H, G,
         forgotten(first.squares, decay) + second.squares,
         decay * first.columns + second.columns, merged_tally(first.tally, second.tally),
         first.held + second.held, first.ridge,

@@ -176,7 +176,8 @@ class SquareRootForm(Form):
     def absorb_factor(self, R: NDArray, z: NDArray) -> None:
         """Absorb every row of another factor as an observation."""
         known = np.diagonal(R) != 0
-        X, Y = np.ascontiguousarray(R[known]), np.ascontiguousarray(z.T[known])
+        X = np.ascontiguousarray(R if known.all() else R[known])
+        Y = np.ascontiguousarray(z.T[known])
         n, (m, d) = X.shape[0], self.z.shape
         rows = Rows.of(X, Y, np.ones(n), np.ones(n))
         own, self.spread = self.spread, np.empty((0, 0))
@@ -195,7 +196,7 @@ class SquareRootForm(Form):
         kernels.downdate(
             self.R, self.z, self.loss, p, np.empty(d), np.empty(m), np.zeros(m), size, remaining
         )
-        self.columns[0] = (self.R**2).sum(0)
+        self.columns[0] = np.einsum("ij,ij->j", self.R, self.R)
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -332,12 +333,13 @@ def merge(first: SquareRootForm, second: SquareRootForm, ridge: NDArray) -> Squa
     decay = second.tally[DECAY]
     root = np.sqrt(decay)
     form = SquareRootForm(
-        root * first.R.astype(np.float64), root * first.z.astype(np.float64),
+        root * first.R.astype(np.float64, copy=False),
+        root * first.z.astype(np.float64, copy=False),
         decay * first.columns, first.tally.copy(), forgotten(first.loss, decay) + second.loss,
         first.held + second.held, merged_spread(first.spread, second.spread, decay),
         intercept=first.intercept, precision=first.precision,
     )  # fmt: skip
-    form.absorb_factor(second.R.astype(np.float64), second.z.astype(np.float64))
+    form.absorb_factor(*(a.astype(np.float64, copy=False) for a in (second.R, second.z)))
     before = form.columns[0].copy()
     for j in np.flatnonzero(decay * ridge):
         form.remove_observation(int(j), float(np.sqrt(decay * ridge[j])))

@@ -111,7 +111,8 @@ def merge(first: Any, second: Any, *, forget: Any = None) -> Any:
     for estimator in (first, second):
         estimator._check_frozen()
     check_same(first, second)
-    result = copy.copy(second)
+    result = object.__new__(type(second))  # its engine comes last: no copy of second's
+    result.__dict__.update(second.__dict__)
     timing = result._timing = timing_of_both(first, second)
     duration = second._duration(timing is not None)
     length = None if duration is None else duration.length
