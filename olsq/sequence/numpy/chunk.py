@@ -214,6 +214,23 @@ def correct_for_ridge_gap(blas, y, N, W, B, ratio, gap, uniform, low, high, step
 
 
 @kernel()
+def plan_corrections(blas, W, ridge, reference, ratio, uniform, tolerance, B, count):
+    """Bound the spectrum of P_t M_t, and count the Chebyshev steps: (low, high, steps).
+
+    With one ridge for all tokens, ``B`` becomes ``W L W^T`` where there are steps at all, and its
+    norm, the largest share of the ridge in the system, narrows the bounds.
+    """
+    low, high = spectrum_bounds(ridge, reference, ratio, count)
+    steps = count_corrections(low, high, tolerance)
+    if steps >= 0:
+        share = ridge_product(blas, W, reference, B) if uniform else 1.0
+        for i in range(count):
+            low[i], high[i] = 1 + share * (low[i] - 1), 1 + share * (high[i] - 1)
+        steps = count_corrections(low, high, tolerance)
+    return low, high, steps
+
+
+@kernel()
 def true_residual(blas, X, x, A, ridge, reference, ratio, scores, count, norms, backward):
     """Compute ``|q - M x|``, ``|x|`` and the normwise backward error of every token on the true
     system.
@@ -293,20 +310,15 @@ def solve_chunk(
     zero_rows(E, sound, count)
 
     y = Y[count:]
-    low, high = spectrum_bounds(ridge, reference, ratio, count)
-    steps = count_corrections(low, high, limits[0])
+    B = np.empty(W.shape, W.dtype)
+    low, high, steps = plan_corrections(
+        blas, W, ridge, reference, ratio, uniform, limits[0], B, count
+    )
+    if steps > MOST_CORRECTIONS:
+        return skip, 0
     if steps >= 0:
-        B, share = np.empty(W.shape, W.dtype), 1.0
-        if uniform:
-            share = ridge_product(blas, W, reference, B)
-        for i in range(count):
-            low[i], high[i] = 1 + share * (low[i] - 1), 1 + share * (high[i] - 1)
-        steps = count_corrections(low, high, limits[0])
-        if steps > MOST_CORRECTIONS:
-            return skip, 0
-        if steps >= 0:
-            gap = ridge_gaps(ridge, reference, ratio, uniform, X)
-            correct_for_ridge_gap(blas, y, N, W, B, ratio, gap, uniform, low, high, steps, S, count)
+        gap = ridge_gaps(ridge, reference, ratio, uniform, X)
+        correct_for_ridge_gap(blas, y, N, W, B, ratio, gap, uniform, low, high, steps, S, count)
     inner = np.empty((count, d), W.dtype)
     apply_whitened_inverse(blas, y, N, ratio, S, inner, count)
     # o_t = Z y_t + sum_{i<=t} (n_i . y_t) e_i

@@ -154,6 +154,11 @@ def check(
     return CheckedProblem._make([batch, out, *flat, discounted])
 
 
+def has_kernels(solver: Solver) -> bool:
+    """Test whether the kernels of whole streams serve a solver: the default one, in any chunks."""
+    return solver == ChunkExact(chunk=solver.chunk, shards=solver.shards)
+
+
 def solve_whole(
     keys: Any, values: Any, queries: Any, *, solver: Solver | None = None, **problem: Any
 ) -> Solution[NDArray[Any]]:
@@ -176,11 +181,9 @@ def solve_whole(
     steps = np.zeros((count, length), np.int32)
     least = least_eigenvalue(given.gram).reshape(count, 1) if given.discounted else None
     arrays = given.keys, given.values, given.queries, given.weights, given.gates, given.ridges
-    log_spread = kernels.LOG_SPREAD_DISCOUNTED if given.discounted else kernels.LOG_SPREAD
     assert chosen.chunk is not None  # it is sized
-    options = log_spread, min(chosen.chunk, chunk_length(d))
-    own_kernels = chosen == ChunkExact(chunk=chosen.chunk, shards=chosen.shards)
-    form = None if own_kernels else chosen.numpy()
+    options = largest_spread(given), min(chosen.chunk, chunk_length(d))
+    form = None if has_kernels(chosen) else chosen.numpy()
 
     def piece(first: int, last: int) -> None:
         moment_sizes(first, last, arrays, given.gram, given.cross, trace, cross_size)
@@ -209,6 +212,11 @@ def solve_whole(
         final = Moments(*(s.reshape(*batch, *s.shape[1:]).astype(dtype) for s in moments))
         stats = Stats(*(s.reshape(*batch, length) for s in (steps, *certificate)))
         return Solution(value.reshape(*batch, length, m).astype(given.out), final, stats)
+
+
+def largest_spread(given: CheckedProblem) -> float:
+    """Return the largest log spread of the gates of a chunk, for the kernels."""
+    return kernels.LOG_SPREAD_DISCOUNTED if given.discounted else kernels.LOG_SPREAD
 
 
 def clean(given: CheckedProblem, part: slice) -> tuple[Streams, NDArray]:

@@ -11,6 +11,29 @@ from olsq.sequence.numpy.blas import copy, whiten
 
 
 @kernel()
+def solve_refined(system, W, rank, q, x, r, inner):
+    """Solve ``system x = q`` with ``W^T W`` its (pseudo-)inverse; NaN for a rank of -1.
+
+    A regular system's solution is refined once; ``r`` and ``inner`` (d,) are overwritten.
+    """
+    d = system.shape[0]
+    for i in range(d):
+        x[i] = 0.0 if rank >= 0 else np.nan
+    for _ in range(2 if rank == d else 1):  # the second refines the first
+        for i in range(d):
+            r[i] = q[i]
+            for j in range(d):
+                r[i] -= system[i, j] * x[j]
+        for i in range(d):
+            inner[i] = 0.0
+            for j in range(d):
+                inner[i] += W[i, j] * r[j]
+        for i in range(rank):
+            for j in range(d):
+                x[j] += W[i, j] * inner[i]
+
+
+@kernel()
 def solve_tokens(blas, chunk, gates, first, count, ridge, gram, cross, work, value, norms):
     """Solve tokens one by one, each from its own moments, where a chunk would lose digits.
 
@@ -23,7 +46,7 @@ def solve_tokens(blas, chunk, gates, first, count, ridge, gram, cross, work, val
     q, x, r, inner = np.empty(d), np.empty(d), np.empty(d), np.empty(d)
     for t in range(first, first + count):
         gate = gates[t] if t > first else 1.0
-        weight, size, left, length = weights[t], 0.0, 0.0, 0.0
+        weight, size, length = weights[t], 0.0, 0.0
         for i in range(d):
             scale = weight * float(keys[t, i]) if weight > 0 else 0.0
             for j in range(d):
@@ -38,21 +61,9 @@ def solve_tokens(blas, chunk, gates, first, count, ridge, gram, cross, work, val
             system[j, j] += ridge[own, j]
         rank = whiten(blas, system, W, scratch, spare)
         for i in range(d):
-            x[i] = 0.0 if rank >= 0 else np.nan
             q[i] = q[i] if math.isfinite(size) else 0.0
-        for _ in range(2 if rank == d else 1):  # the second refines the first
-            left = 0.0
-            for i in range(d):
-                r[i] = q[i]
-                for j in range(d):
-                    r[i] -= system[i, j] * x[j]
-            for i in range(d):
-                inner[i] = 0.0
-                for j in range(d):
-                    inner[i] += W[i, j] * r[j]
-            for i in range(rank):
-                for j in range(d):
-                    x[j] += W[i, j] * inner[i]
+        solve_refined(system, W, rank, q, x, r, inner)
+        left = 0.0
         for i in range(d):
             error = q[i]
             for j in range(d):
