@@ -180,20 +180,25 @@ def apply_ridge_gap(blas, x, W, B, gap, uniform, scratch, out, count):
 
 
 @kernel()
-def correct_for_ridge_gap(blas, y, N, W, B, ratio, gap, uniform, low, high, steps, scores, count):
-    """Turn rows ``W q_t`` into ``W (q_t - gap_t x_t)``, with x from ``steps`` Chebyshev steps."""
-    number, d = y.dtype.type, N.shape[1]
-    shape, kind = (count, d), y.dtype
-    x, change, product = np.empty(shape, kind), np.empty(shape, kind), np.empty(shape, kind)
-    rest, scratch, inner = np.empty(shape, kind), np.empty(shape, kind), np.empty(shape, kind)
-    apply_whitened_inverse(blas, y, N, ratio, scores, rest, count)
-    rho = np.empty(count)
-    for i in range(count):
+def start_corrections(low, high, rest, x, change, rho):
+    """Set the first iterate ``x = P q / middle`` from ``rest`` = P q, with its change and rho."""
+    number = x.dtype.type
+    for i in range(x.shape[0]):
         middle = (high[i] + low[i]) / 2
         rho[i] = (high[i] - low[i]) / 2 / middle
-        for j in range(d):
+        for j in range(x.shape[1]):
             x[i, j] = rest[i, j] / number(middle)
             change[i, j] = x[i, j]
+
+
+@kernel()
+def take_corrections(
+    blas, x, change, rest, rho, N, W, B, ratio, gap, uniform, low, high, steps, scores
+):
+    """Take Chebyshev steps on ``x + P_t gap_t x = P_t q``; ``rest`` is the residual of the last."""
+    number, (count, d) = x.dtype.type, x.shape
+    shape, kind = x.shape, x.dtype
+    product, scratch, inner = np.empty(shape, kind), np.empty(shape, kind), np.empty(shape, kind)
     for _ in range(steps):
         apply_ridge_gap(blas, change, W, B, gap, uniform, scratch, product, count)
         apply_whitened_inverse(blas, product, N, ratio, scores, inner, count)
@@ -207,6 +212,20 @@ def correct_for_ridge_gap(blas, y, N, W, B, ratio, gap, uniform, low, high, step
                 rest[i, j] -= change[i, j] + inner[i, j]
                 change[i, j] = a * change[i, j] + b * rest[i, j]
                 x[i, j] += change[i, j]
+
+
+@kernel()
+def correct_for_ridge_gap(blas, y, N, W, B, ratio, gap, uniform, low, high, steps, scores, count):
+    """Turn rows ``W q_t`` into ``W (q_t - gap_t x_t)``, with x from ``steps`` Chebyshev steps."""
+    d = N.shape[1]
+    shape, kind = (count, d), y.dtype
+    x, change, product = np.empty(shape, kind), np.empty(shape, kind), np.empty(shape, kind)
+    rest, scratch, rho = np.empty(shape, kind), np.empty(shape, kind), np.empty(count)
+    apply_whitened_inverse(blas, y, N, ratio, scores, rest, count)
+    start_corrections(low, high, rest, x, change, rho)
+    take_corrections(
+        blas, x, change, rest, rho, N, W, B, ratio, gap, uniform, low, high, steps, scores
+    )
     apply_ridge_gap(blas, x, W, B, gap, uniform, scratch, product, count)
     for i in range(count):
         for j in range(d):
