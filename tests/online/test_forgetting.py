@@ -505,7 +505,8 @@ def test_strategies_are_values(strategy):
     again = F.base.from_dict(strategy.to_dict())
     assert again == strategy
     assert hash(again) == hash(strategy)
-    assert repr(strategy) in repr(olsq.RecursiveLeastSquares(forget=strategy))
+    shown = repr(strategy)[:80]  # an estimator shows long parameters in part
+    assert shown in repr(olsq.RecursiveLeastSquares(forget=strategy))
     assert clone(olsq.RecursiveLeastSquares(forget=strategy)).forget == strategy
     with pytest.raises(AttributeError):
         strategy.factor = 0.5

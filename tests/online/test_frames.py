@@ -249,7 +249,7 @@ def test_names_that_clash_are_refused():
     with pytest.raises(ValueError, match="column 'residual' twice"):
         path.to_frame()
     assert path.to_frame(names=["a", "b"]).columns[:2] == ["a", "b"]
-    with pytest.raises(ValueError, match="one for each of 2 coefficients, got 1"):
+    with pytest.raises(ValueError, match="one entry for each of 2 coefficients, got 1"):
         path.to_frame(names=["a"])
     with pytest.raises(ValueError, match="kind must be one of"):
         path.to_frame(kind="excel")
