@@ -100,7 +100,7 @@ def tables(result: dict) -> dict[str, str]:
     """The marked parts of the page."""
     facts = (
         f"`{result['command']}`, seed {result['seed']}, {result['seeds']} streams each. "
-        f"{sentence(result['machine'])}"
+        f"{sentence(result['machine'], 'padasip', 'filterpy')}"
     )
     return {
         "one-stream": table(list(PHASES), phases(result)),

@@ -16,6 +16,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from ..support.machine import describe, sentence
+from ..support.marked import replace_between
+
 RESULT = Path(__file__).parents[1] / "results" / "polars_expressions.json"
 SHOWN = 8  # regressors; the results have 2 too
 PAGE = Path(__file__).parents[2] / "docs" / "polars.md"
@@ -102,6 +105,11 @@ def table(cases: list[dict]) -> str:
     return "\n".join(lines)
 
 
+def text(found: dict) -> str:
+    """The block of the page: the table, and what it was measured on."""
+    return f"{table(found['cases'])}\n\n{sentence(found['machine'], 'polars', 'polars-ols')}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=200_000)
@@ -112,12 +120,9 @@ def main() -> None:
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     cases = measure(options.rows, options.rounds)
 
-    from ..support.machine import describe, sentence
-    from ..support.marked import replace_between
-
-    facts = describe()
-    RESULT.write_text(json.dumps({"machine": facts, "cases": cases}, indent=1) + "\n")
-    replace_between(PAGE, "polars", table(cases) + "\n\n" + sentence(facts))
+    stored = {"machine": describe(), "cases": cases}
+    RESULT.write_text(json.dumps(stored, indent=1) + "\n")
+    replace_between(PAGE, "polars", text(stored))
     print(table(cases))
 
 

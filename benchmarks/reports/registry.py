@@ -6,6 +6,7 @@ on a shared machine, less where the script measures ratios in turn or counts.
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 from collections.abc import Callable
@@ -76,53 +77,14 @@ def forgetting(found: dict) -> Blocks:
     return {("forgetting.md", marker): text for marker, text in tables(found).items()}
 
 
-def many(found: dict) -> Blocks:
-    from ..support.machine import sentence
-    from .many import table
+def text_of(module: str, page: str, marker: str) -> Callable[[Any], Blocks]:
+    """The one block of a script whose function ``text`` writes it."""
 
-    text = f"{table(found['cases'])}\n\n{sentence(found['machine'])}"
-    return {("many-regressions.md", "many"): text}
+    def blocks(found: Any) -> Blocks:
+        made = importlib.import_module(f".{module}", __package__).text(found)
+        return {(page, marker): made}
 
-
-def compiled(found: dict) -> Blocks:
-    from ..support.machine import sentence
-    from .compiled import table
-
-    text = f"{table(found['cases'])}\n\n{sentence(found['machine'])}"
-    return {("inside-your-program.md", "compiled"): text}
-
-
-def complex_embedding(found: dict) -> Blocks:
-    from ..support.machine import sentence
-    from .complex_embedding import table
-
-    text = f"{table(found['cases'])}\n\n{sentence(found['machine'])}"
-    return {("complex-signals.md", "complex"): text}
-
-
-def torch_calls(found: dict) -> Blocks:
-    from ..support.machine import sentence
-    from .torch_calls import table
-
-    machine = found["machine"]
-    text = f"{table(found['cases'])}\n\nPyTorch {machine['torch']}. {sentence(machine)}"
-    return {("inside-your-program.md", "torch"): text}
-
-
-def polars_expressions(found: dict) -> Blocks:
-    from ..support.machine import sentence
-    from .polars_expressions import table
-
-    text = f"{table(found['cases'])}\n\n{sentence(found['machine'])}"
-    return {("polars.md", "polars"): text}
-
-
-def variants(found: dict) -> Blocks:
-    from ..support.machine import sentence
-    from .variants import table
-
-    text = f"{table(found['methods'])}\n\n{sentence(found['machine'])}"
-    return {("variants.md", "variants"): text}
+    return blocks
 
 
 def hard_tokens(found: dict) -> Blocks:
@@ -261,12 +223,32 @@ REPORTS = (
     ),
     Report("speed", ("online_table",), speed, 0.5, 15),
     Report("forgetting", ("forgetting",), forgetting, 0.5, 10, ("img/forgetting.png",)),
-    Report("many", ("many",), many, 0.4, 2),
-    Report("compiled", ("compiled",), compiled, 0.5, 2),
-    Report("complex_embedding", ("complex_embedding",), complex_embedding, 0.5, 1),
-    Report("torch_calls", ("torch_calls",), torch_calls, 0.5, 2),
-    Report("polars_expressions", ("polars_expressions",), polars_expressions, 0.5, 5),
-    Report("variants", ("variants",), variants, 0.5, 10, ("img/variants.png",)),
+    Report(
+        "many", ("many",), text_of("many", "many-regressions.md", "many"),
+        0.4, 2,
+    ),
+    Report(
+        "compiled", ("compiled",), text_of("compiled", "inside-your-program.md", "compiled"),
+        0.5, 2,
+    ),
+    Report(
+        "complex_embedding", ("complex_embedding",),
+        text_of("complex_embedding", "complex-signals.md", "complex"),
+        0.5, 1,
+    ),
+    Report(
+        "torch_calls", ("torch_calls",), text_of("torch_calls", "inside-your-program.md", "torch"),
+        0.5, 2,
+    ),
+    Report(
+        "polars_expressions", ("polars_expressions",),
+        text_of("polars_expressions", "polars.md", "polars"),
+        0.5, 5,
+    ),
+    Report(
+        "variants", ("variants",), text_of("variants", "variants.md", "variants"), 0.5, 10,
+        ("img/variants.png",),
+    ),
     Report("hard_tokens", ("hard_tokens",), hard_tokens, 0.3, 5),
     Report("channel_gates", ("channel_gates",), channel_gates, 0.5, 5),
     Report("limited_moments", ("limited_moments",), limited_moments, 0.5, 3),

@@ -8,6 +8,7 @@ from ..support import machine
 from ..support.marked import replace_between
 
 PAGE = Path(__file__).parents[2] / "docs" / "speed.md"
+PEERS = ("numba", "padasip", "river", "filterpy", "statsmodels", "polars-ols")
 GROUPS = {
     "bound": None,
     "whole array": "olsq covariance",
@@ -85,7 +86,7 @@ def tables(results: dict) -> dict[str, str]:
     """The marked parts of the page."""
     records = results["records"]
     return {
-        "machine": machine.sentence(results["machine"]),
+        "machine": machine.sentence(results["machine"], *PEERS),
         "times": times(records, 1),
         "ratios": ratios(records),
         "targets": times(records, 10),

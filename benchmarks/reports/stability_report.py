@@ -63,7 +63,7 @@ def tables(results: dict) -> dict[str, str]:
     cells = results["cells"]
     everyone = [*OLSQ, *PEERS]  # ours first: a page need not be scrolled to see them
     facts = results["machine"].get("olsq") or results["machine"]["peers"]
-    words = machine.sentence(facts)
+    words = machine.sentence(facts, *(name for name in PEERS if name in facts["versions"]))
     if again := results["machine"].get("olsq, float32 rows"):
         words += f" olsq's float32 rows again on {again['date']} on {again['cpu']}."
     special = [(case.name, cells.get(case.name, {})) for case in special_cases()]
