@@ -184,10 +184,7 @@ def dask_rows(found: dict) -> Blocks:
 def devices(found: dict) -> Blocks:
     from . import how_far
 
-    return {
-        ("how-far.md", "received"): how_far.received(found),
-        ("how-far.md", "device times"): how_far.device_times(found),
-    }
+    return {("how-far.md", "received"): how_far.received(found)}
 
 
 def accelerator_counts(found: dict) -> Blocks:
