@@ -121,6 +121,10 @@ QUOTES = (
     Quote("docs/linalg.md", "d = 300, {} for k = 10 and {} for k = 300", "linalg_downdates",
           lambda s: [float(x) for k in (10, 300)
                      for x in re.findall(rf"\| 300 \| {k} \| ([\d.]+),", s["tables"][1])]),
+    Quote("docs/numerics.md", "within {} standard errors of the same rows in float64 after ten "
+          "million rows", "long_float32",
+          lambda s: [max(float(x) for row in s["tables"][0].splitlines()[2:]
+                         for x in row.split("|")[4:6])]),
     Quote("docs/variants.md", "whose {} to {} µs are Python's", "variants",
           lambda s: [f(s["methods"][n]["microseconds"] for n in STEPS) for f in (min, max)]),
     Quote("docs/variants.md", "1/{} of a fresh `nnls`, and 1/{} of a fresh `svd`", "variants",

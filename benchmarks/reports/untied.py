@@ -42,11 +42,6 @@ UNTIED = (  # page, how the sentence goes, why nothing holds it
         "an ordinary float32 state, which olsq no longer has",
     ),
     (
-        "docs/numerics.md",
-        "of 1,000 seeds none leaves the sane range",
-        "printed by `collinear_float32`, not stored",
-    ),
-    (
         "docs/speed.md",
         "Blocks are faster there too (1.5 times at d = 4)",
         "what was not used; " + ONCE,
