@@ -116,6 +116,10 @@ LEFT_OUT = """\
 Too long for two cores: B7 (five untied layers), B10 (two layers on separate tokens), C7 (full
 transformers), the full grid of MAD (D1), C9, D7 and E8 (models of 400 million parameters or more),
 and the thesis' chapter 4.
+
+## Figures
+
+Labels name the figures that these repeat, of the thesis where no paper is named.
 """
 
 
@@ -310,7 +314,7 @@ def page() -> str:
     text += "".join(
         f"| [{a}](../../tests/icl/{d.split('::')[0]}) | {b} | {c} |\n" for a, b, c, d in IDENTITIES
     )
-    text += "\n" + LEFT_OUT + "\n## Figures\n\nLabels name the figures that these repeat, of the thesis where no paper is named.\n"
+    text += "\n" + LEFT_OUT
     for name, theirs in FIGURES.items():
         if (RESULTS / f"{name}.png").exists():
             text += f"\n{theirs}:\n![{name}]({name}.png)\n"
