@@ -42,11 +42,6 @@ UNTIED = (  # page, how the sentence goes, why nothing holds it
         "an ordinary float32 state, which olsq no longer has",
     ),
     (
-        "docs/speed.md",
-        "Blocks are faster there too (1.5 times at d = 4)",
-        "what was not used; " + ONCE,
-    ),
-    (
         "docs/project/testing-and-measuring.md",
         "97 % of statements and 93 % of branches",
         "hours of tests; printed by coverage.py",
