@@ -56,14 +56,6 @@ def time_table(result: dict) -> str:
     return "\n".join(lines)
 
 
-def rounding_table(result: dict) -> str:
-    lines = ["| | collinear | quiet |", "|---|---:|---:|"]
-    for label, entry in result["rounding"].items():
-        cells = [f"{entry[k]:.0e}" if k in entry else "held" for k in ("collinear", "quiet")]
-        lines.append(f"| `{label}` | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
 def draw(result: dict) -> None:
     """Each strategy along the one stream, beside exponential forgetting."""
     lines = result["one_stream"]
@@ -105,7 +97,6 @@ def tables(result: dict) -> dict[str, str]:
     return {
         "one-stream": table(list(PHASES), phases(result)),
         "times": time_table(result),
-        "rounding": rounding_table(result),
         "measured": facts,
     }
 

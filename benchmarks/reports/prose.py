@@ -118,6 +118,11 @@ QUOTES = (
           "cli_speed",
           lambda s: [*s["processor_seconds"].values(), s["fit_over_its_parts"],
                      s["start_of_olsq_fit"]]),
+    Quote("docs/forgetting.md", "coefficients are within {} *standard errors*", "forgetting",
+          lambda s: [max(x for row in s["rounding"].values() for x in row.values())]),
+    Quote("docs/forgetting.md", "wrong by {} after 1,000 rows, those of the square root by {}.",
+          "random_walk_forms",
+          lambda s: [float(x) for x in s["tables"][0].splitlines()[-1].split("|")[2:4]]),
     Quote("docs/linalg.md", "d = 300, {} for k = 10 and {} for k = 300", "linalg_downdates",
           lambda s: [float(x) for k in (10, 300)
                      for x in re.findall(rf"\| 300 \| {k} \| ([\d.]+),", s["tables"][1])]),

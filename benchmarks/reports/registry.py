@@ -320,8 +320,7 @@ REPORTS = (
         ("img/local-least-squares.png",), printed=True,
     ),
     Report(
-        "random_walk_forms", ("random_walk_forms",), printed("forgetting.md", "walks"), 0.5, 1,
-        printed=True,
+        "random_walk_forms", ("random_walk_forms",), lambda found: {}, 0.5, 1, printed=True,
     ),
     Report(
         "linalg_downdates", ("linalg_downdates",), printed("linalg.md", "downdates"), 0.3, 1,
