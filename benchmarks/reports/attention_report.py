@@ -75,9 +75,7 @@ are the largest of one head against its float64 recurrence, relative to the larg
 
 """
 LATER = """
-Rules added later, beside two older ones: processor time over that of `gla`, the same sizes
-({date}: {cpu}, {cores} busy cores, JAX {jax}).
-
+\\* Processor time over that of `gla` on two busy cores ({date}).
 """
 GROWTH = """
 ![Time against length](img/family-time.png)
@@ -127,14 +125,9 @@ def text(cache):
     lines.append(MEASURED.format(**cache["about"]))
     head = "| rule | remembers | flops | forward / gla | with backward / gla "
     lines += table(head + "| a token, ms | error |", list(cost_rows(cache)))
-    later = {r.name: cache[f"ratio|{r.name}"] for r in RULES if f"ratio|{r.name}" in cache}
-    if later:
-        lines.append(LATER.format(**next(iter(later.values()))["about"]))
-        head = "| rule | forward / gla | with backward / gla | error |"
-        lines += table(head, [
-            [f"`{name}`", f"{x['forward']:.1f}", f"{x['both']:.1f}", f"{x['error']:.0e}"]
-            for name, x in later.items()
-        ])  # fmt: skip
+    for name in (r.name for r in RULES if f"speed|{r.name}" not in cache):
+        lines.append(LATER.format(**cache[f"ratio|{name}"]["about"]))
+        break
     if any(k.startswith("growth|") for k in cache):
         lines.append(GROWTH)
     text = "\n".join(lines)
@@ -156,13 +149,15 @@ def write(cache, out):
 def cost_rows(cache):
     """Yield the counted and the measured costs of every rule."""
     for rule, formula, _, size in costs():
-        found, step = cache.get(f"speed|{rule.name}"), cache.get(f"step|{rule.name}")
-        times = ["", ""]
+        step = cache.get(f"step|{rule.name}")
+        found = cache.get(f"speed|{rule.name}")
         if found:
             times = [f"{found[m]['ms'] / found[m]['gla']:.1f}" for m in ("forward", "both")]
+        else:
+            found = cache[f"ratio|{rule.name}"]
+            times = [f"{found[m]:.1f} \\*" for m in ("forward", "both")]
         token = f"{step['ms']:.2f}" if step else ""
-        error = f"{found['error']:.0e}" if found else ""
-        yield [f"`{rule.name}`", f"{size:,}", formula, *times, token, error]
+        yield [f"`{rule.name}`", f"{size:,}", formula, *times, token, f"{found['error']:.0e}"]
 
 
 # The rules that are compared most; the others are grey.
