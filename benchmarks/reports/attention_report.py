@@ -66,7 +66,7 @@ MEASURED = """
 
 *Remembers* and *flops* count the numbers that a head keeps and one token's update and read, at
 K = V = 64 after T = 1,024 tokens, with a window of w = 256. Solves factorise anew at every token
-there; a state of `olsq.sequence.start_decoding` needs one to three steps of 4 K K instead.
+there; a state of `olsq.sequence.start_decoding` needs one to three steps of 4K² instead.
 
 Times are of 4,096 tokens, 8 heads, K = V = 64, float32, over those of `gla`, which took turns with
 each rule ({date}: {cpu}, {cores} cores, JAX {jax}); *a token* is on a state after 64 others
@@ -77,9 +77,7 @@ ERRORS = """
 The largest error of an output against the rule's float64 recurrence is at most {usual:.0e} of the
 largest output, but {others}.
 """
-LATER = """{names} were measured on busy cores on {date}, when `softmax` took {forward:.1f} and
-{both:.1f} times as long as `gla`.
-"""
+LATER = "\\* Processor time over that of `gla` on two busy cores ({date}).\n"
 WAYS = ("forward", "both")
 USUAL = 1e-6  # an error of an output that needs no mention
 GROWTH = """
@@ -93,8 +91,14 @@ in the length; fixed costs show below 2,048 tokens.
 def costs():
     sizes = {"K": 64, "V": 64, "T": 1024, "w": 256}
     for rule in RULES:
-        terms = (f"{round(c, 2):g} {' '.join(term)}" for term, c in rule.flops.items())
+        terms = (f"{round(c, 2):g}{product(term)}" for term, c in rule.flops.items())
         yield rule, " + ".join(terms), rule.flop_count(**sizes), rule.state_size(**sizes)
+
+
+def product(term):
+    """A product of sizes as in a formula: K³, VK."""
+    powers = {1: "", 2: "²", 3: "³"}
+    return "".join(f"{size}{powers[term.count(size)]}" for size in dict.fromkeys(term))
 
 
 def map_of_rules():
@@ -160,7 +164,8 @@ def cost_rows(cache):
     """Yield the counted and the measured costs of every rule."""
     for rule, formula, _, size in costs():
         found, step = measured(cache, rule.name), cache.get(f"step|{rule.name}")
-        times = [f"{found[way]:.1f}" for way in WAYS] if found else ["", ""]
+        later = "" if f"speed|{rule.name}" in cache else " \\*"
+        times = [f"{found[way]:.1f}{later}" for way in WAYS]
         token = f"{step['ms']:.2f}" if step else ""
         yield [f"`{rule.name}`", f"{size:,}", formula, *times, token]
 
@@ -172,10 +177,9 @@ def errors_and_dates(cache):
               if errors[n] > USUAL]  # fmt: skip
     usual = max(error for error in errors.values() if error <= USUAL)
     said = ERRORS.format(usual=usual, others=", ".join(others))
-    later = [f"`{n}`" for n in errors if f"speed|{n}" not in cache]
-    if later:
-        found = cache["ratio|softmax"]
-        said += LATER.format(names=" and ".join(later), date=found["about"]["date"], **found)
+    for name in (n for n in errors if f"speed|{n}" not in cache):
+        said += LATER.format(**cache[f"ratio|{name}"]["about"])
+        break
     return said
 
 
