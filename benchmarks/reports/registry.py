@@ -362,10 +362,6 @@ TYPED = {
     ),
     "docs/five-streams.md: | 2,067 forecasts, each made 26 weeks before | error "
     "| 90 % intervals cover | width |": "printed by examples/gallery/seasonal_forecast.py",
-    "docs/guides/saving.md: | command | kills | of them with a file half written "
-    "| runs resumed to the end | files that differ |": (
-        "printed by `python -m tests.cli.kills`, with its options above the table"
-    ),
     "docs/how-far.md: | | d = 10³ | d = 10⁴ |": "arithmetic on the measured constants",
     "docs/layers.md: | width | 64 | 256 | 512 | 1024 |": "no script kept",
     "docs/layers.md: | blocks | compile: one by one | as a loop | step: one by one | as a loop | "

@@ -23,6 +23,11 @@ UNTIED = (  # page, how the sentence goes, why nothing holds it
         "their times are a hundred times that",
         "printed by the examples, not stored",
     ),
+    (
+        "docs/guides/saving.md",
+        "84 of them with a file half written",
+        "printed by `python -m tests.cli.kills`, with its options beside it",
+    ),
     ("docs/linalg.md", "downdate is 2.1 units of 2.2e-16", "a bound in `tests/linalg` holds it"),
     ("docs/linalg.md", "A call costs about 14 µs of Python", ONCE),
     (
