@@ -110,6 +110,10 @@ QUOTES = (
           lambda s: sorted(r[3] for r in s["errors"] if "best of rank 32" in r[0])[1:], 0.1),
     Quote("docs/chunk-exact.md", "{} of a `gla` token in decoding", "limited_moments",
           lambda s: [s["times"]["mesa"] - s["times"]["gla"]]),
+    Quote("docs/inside-your-program.md", "are wrong by {} (d = 4) and {} (d = 16), those of the "
+          "textbook recursion by {} and {}.", "compiled",
+          lambda s: [s["cases"][d][n]["error"] for n in ("compiled", "hand")
+                     for d in ("4", "16")]),
     Quote(CLI, "on a {} GB file of {} million rows and {} columns", "cli_memory",
           lambda s: [s["file"]["bytes"] / 1e9, s["file"]["rows"] / 1e6, s["file"]["columns"]],
           0.02),
