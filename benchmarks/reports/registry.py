@@ -342,10 +342,6 @@ TYPED = {
     "docs/concepts/how-it-works.md: | `forget` | half-life in rows | effective rows |": (
         "arithmetic"
     ),
-    "docs/concepts/how-it-works.md: "
-    "| condition of the regressors | the textbook's inverse | `method=\"sqrt\"` |": (
-        "rounded from the float64 table of numerics.md"
-    ),
     "docs/decoding.md: | 8 heads, gates .999, one core, processor time | factor carried "
     "| from moments | `gla_step` |": "measured once, by hand; no script kept",
     "docs/development.md: "
