@@ -58,7 +58,7 @@ key, a solve for all keys at once.
 ## The rules
 
 `S` (V, K) is a head's memory, and `o = S q` unless the row says otherwise. K and V are the widths
-of keys and values.
+of keys and values. The map above names the kind of each rule's step.
 
 """
 MEASURED = """
@@ -115,7 +115,7 @@ def map_of_rules():
 
 def rows_of_rules():
     """The registry as a table."""
-    head = "| rule | a token | gates | descends | by | paper |"
+    head = "| rule | a token | gates | descends | step | paper |"
     body = []
     for r in RULES:
         recurrence, loss = (f"`{escape(text)}`" for text in (r.recurrence, r.loss))
