@@ -366,8 +366,6 @@ TYPED = {
     "| 90 % intervals cover | width |": "printed by examples/gallery/seasonal_forecast.py",
     "docs/how-far.md: | | d = 10³ | d = 10⁴ |": "arithmetic on the measured constants",
     "docs/layers.md: | width | 64 | 256 | 512 | 1024 |": "no script kept",
-    "docs/layers.md: | blocks | compile: one by one | as a loop | step: one by one | as a loop | "
-    "chosen |": "printed by `python -m benchmarks.reports.depth`",
     "docs/tasks.md: | test at the baseline | asked for in a sequence | guess "
     "| most frequent next token | most that can be known |": "counted once; no script kept",
     "docs/tasks.md: | | Poli et al., code | MesaNet paper |": "from the papers",
