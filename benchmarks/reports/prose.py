@@ -90,6 +90,7 @@ def short(found: dict[str, Any]) -> list[float]:
     return [max(off), min(alone), max(alone)]
 
 
+LONGEST = "float64 cond 1e+08 forget 0.99"
 HOW_FAR, CLI = "docs/how-far.md", "docs/cli.md"
 QUOTES = (
     Quote("README.md", "A Python call costs some {} us", "speed",
@@ -134,6 +135,14 @@ QUOTES = (
           "million rows", "long_float32",
           lambda s: [max(float(x) for row in s["tables"][0].splitlines()[2:]
                          for x in row.split("|")[4:6])]),
+    Quote("docs/concepts/how-it-works.md", "textbook's inverse is lost after {} rows; "
+          "`method=\"sqrt\"` is within {} of the noise", "stability",
+          lambda s: [s["cells"][LONGEST]["textbook"]["lost_at"],
+                     s["cells"][LONGEST]["olsq sqrt"]["error"]]),
+    Quote("docs/polars.md", "agree with dense solves to {}.", "polars_expressions",
+          lambda s: [max(e for case in s["cases"] if case["d"] == 8 for e in case["errors"])]),
+    Quote("docs/speed.md", "against a dense solve are below {}.", "many_coefficients",
+          lambda s: [max(float(e) for e in re.findall(r"\((\S+)\)", s["tables"][0]))]),
     Quote("docs/variants.md", "1/{} of a fresh `nnls`, and 1/{} of a fresh `svd`", "variants",
           lambda s: [s["methods"][fresh]["microseconds"] / s["methods"][ours]["path_microseconds"]
                      for fresh, ours in (("SciPy nnls", "ConstrainedLeastSquares, >= 0"),
