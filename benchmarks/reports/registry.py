@@ -365,7 +365,6 @@ TYPED = {
     "docs/five-streams.md: | 2,067 forecasts, each made 26 weeks before | error "
     "| 90 % intervals cover | width |": "printed by examples/gallery/seasonal_forecast.py",
     "docs/how-far.md: | | d = 10³ | d = 10⁴ |": "arithmetic on the measured constants",
-    "docs/layers.md: | width | 64 | 256 | 512 | 1024 |": "no script kept",
     "docs/tasks.md: | test at the baseline | asked for in a sequence | guess "
     "| most frequent next token | most that can be known |": "counted once; no script kept",
     "docs/tasks.md: | | Poli et al., code | MesaNet paper |": "from the papers",

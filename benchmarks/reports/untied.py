@@ -28,6 +28,7 @@ UNTIED = (  # page, how the sentence goes, why nothing holds it
         "84 of them with a file half written",
         "printed by `python -m tests.cli.kills`, with its options beside it",
     ),
+    ("docs/layers.md", "rises from 6.5 nats at width 64 to 18.3 at 1,024", ONCE),
     (
         "docs/layers.md",
         "then compile in 18 s instead of 50 s",
@@ -45,7 +46,6 @@ UNTIED = (  # page, how the sentence goes, why nothing holds it
         "one machine's coefficients to 9e-16",
         "run once with Spark, as the page says",
     ),
-    ("docs/many-regressions.md", "a thirty-sixth and a fourteenth of the processor time", ONCE),
     (
         "docs/numerics.md",
         "came out as 3.040 after 4 million rows",
