@@ -76,8 +76,13 @@ def growth(cache):
             each = [1e3 * row[name] / int(t) for t, row in rows.items()]
             said.append(f"{min(each):.1f} to {max(each):.1f} with {name}")
         first, *_, last = (f"{int(t):,}" for t in rows)
-        lines += ["## Growth with T", "", f"Microseconds a token of one head, d 64, gates 0.999, at "
-                  f"{first} to {last} tokens: {', '.join(said)}.", ""]  # fmt: skip
+        lines += [
+            "## Growth with T",
+            "",
+            "Microseconds a token of one head, d 64, gates 0.999, at "
+            f"{first} to {last} tokens: {'; '.join(said)}.",
+            "",
+        ]
     for (shape,), rows in pick(cache, "small"):
         lines += [f"## Short streams, discounted ridge, {shape}: ms forward", ""]
         lines += table("| " + " | ".join(rows) + " |", [[f"{x:.1f}" for x in rows.values()]])
