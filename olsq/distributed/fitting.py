@@ -1,18 +1,76 @@
-"""Exact fits over partitions: one state per partition, merged in order along a tree."""
+"""Exact fits over partitions: one state per partition, merged in order along a tree.
+
+A merge is associative but does not commute, so neighbours are merged with neighbours: n - 1 merges
+of depth log2 n for all, and at most as many again for the states before every partition (Blelloch
+1990, the work-efficient exclusive scan).
+"""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from dask.base import tokenize
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
-from olsq.distributed import scans
-from olsq.distributed.parameters import make_work
 from olsq.distributed.partitions import partitions
+from olsq.distributed.work import Work
 from olsq.forgetting import Forgetting
+from olsq.online import RecursiveLeastSquares, RollingLeastSquares
 from olsq.online.pieces import paths as piece_paths
+from olsq.online.pieces import pieces, tails
+
+# Parameters whose states, fitted on pieces separately, merge into the state of the whole.
+MERGEABLE = {
+    "forget", "half_life", "ridge", "ridge_mode", "fit_intercept", "method", "missing",
+    "residuals", "state_dtype", "cov", "prior",
+}  # fmt: skip
+
+
+def make_work(parameters: dict[str, Any], columns: dict[str, Any], by: bool, rolling: bool) -> Work:
+    """Build the work on partitions from checked parameters.
+
+    Raises TypeError for names that no estimator has, ValueError for values out of range and for
+    parameters whose states do not merge.
+    """
+    kind = RollingLeastSquares if rolling else RecursiveLeastSquares
+    known = set(inspect.signature(kind).parameters)
+    if rolling:
+        wrong = {"forget", "half_life"} & parameters.keys()
+        if wrong:
+            raise ValueError(
+                "window and forget (or half_life) cannot be combined: give one of them"
+            )
+    unknown = sorted(parameters.keys() - known)
+    if unknown:
+        raise TypeError(f"{unknown[0]!r} is not a parameter of {kind.__name__}: {sorted(known)}")
+    if not rolling:
+        check_mergeable(parameters)
+    estimator: Any = kind(**parameters)
+    if rolling:
+        tails.check(estimator)
+    else:
+        pieces.check(estimator)
+    return Work(estimator.get_params(deep=False), columns, rolling, by)
+
+
+def check_mergeable(parameters: dict[str, Any]) -> None:
+    """Raise ValueError for parameters without an associative merge."""
+    default = inspect.signature(RecursiveLeastSquares).parameters
+    for name in parameters.keys() - MERGEABLE:
+        value = parameters[name]
+        if value is not default[name].default and value != default[name].default:
+            raise ValueError(
+                f"{name}={value!r} has no associative merge: what a row does depends on the state "
+                "that it meets, which a partition learnt apart from those before it does not know. "
+                "Feed the partitions in order to one estimator: for part in X.partitions: "
+                "est.partial_fit(...)"
+            )
+    if np.ndim(parameters.get("forget", 1.0)) > 0:
+        raise ValueError("forget must be a number, or a Dask array with X's rows")
 
 
 def fit(
@@ -105,10 +163,10 @@ def fit(
     job = make_work(parameters, table.columns, by is not None, window is not None)
     learn = job.without_prior()
     token = tokenize("fit", table.blocks, parameters, table.columns, window)
-    graph: scans.Graph = {
+    graph: Graph = {
         (f"state-{token}", i): (learn.state, *blocks) for i, blocks in enumerate(table.blocks)
     }
-    levels = scans.add_merge_tree(graph, list(graph), learn.merged, token)
+    levels = add_merge_tree(graph, list(graph), learn.merged, token)
     name = f"fit-{token}"
     graph[name] = (job.build_estimator, levels[-1][0])
     layers = HighLevelGraph.from_collections(name, graph, dependencies=table.dependencies)
@@ -125,3 +183,45 @@ def is_number(forget: Any) -> bool:
             "X.partitions: est.partial_fit(...)"
         )
     return isinstance(forget, (int, float)) or (hasattr(forget, "item") and forget.ndim == 0)
+
+
+Graph = dict[Any, Any]
+
+
+def add_merge_tree(
+    graph: Graph, keys: list[Any], merge: Callable[..., Any], name: str
+) -> list[list[Any]]:
+    """Add the tasks of the tree to ``graph``; return the keys of its levels, the root's last."""
+    levels = [keys]
+    while len(levels[-1]) > 1:
+        below, level = levels[-1], []
+        for i in range(0, len(below), 2):
+            if i + 1 == len(below):
+                level.append(below[i])
+                continue
+            key = (f"merged-{name}", len(levels), i // 2)
+            graph[key] = (merge, below[i], below[i + 1])
+            level.append(key)
+        levels.append(level)
+    return levels
+
+
+def add_states_before(
+    graph: Graph, levels: list[list[Any]], merge: Callable[..., Any], name: str
+) -> list[Any]:
+    """Return the keys of the states of all partitions before each, None before the first."""
+    before: list[Any] = [None]
+    for depth in range(len(levels) - 2, -1, -1):
+        below, wanted = levels[depth], []
+        for i, left in enumerate(before):
+            wanted.append(left)
+            if 2 * i + 1 == len(below):
+                break
+            if left is None:
+                wanted.append(below[2 * i])
+                continue
+            key = (f"before-{name}", depth, 2 * i + 1)
+            graph[key] = (merge, left, below[2 * i])
+            wanted.append(key)
+        before = wanted
+    return before

@@ -1,10 +1,14 @@
-"""Wrap functions of JAX arrays for tensors: one table, from which every wrapper is made."""
+"""Wrap functions of JAX arrays for tensors: one table, from which every wrapper is made.
+
+The compiled functions check shapes and dtypes themselves.  Numbers are checked here, by the name of
+the argument and with the rules' messages, before they are traced, where JAX cannot see them.
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -15,9 +19,78 @@ from torch import Tensor
 
 import olsq
 from olsq import attention
-from olsq.torch.checks import check_values
-from olsq.torch.function import JaxFunction, Scalars
-from olsq.torch.tensors import check_one_device, check_tensor
+from olsq.arrays.checks import check_forget, check_ridge, check_weight, refuse
+from olsq.torch.function import JaxFunction, Scalars, check_one_device, check_tensor
+
+Arguments = Mapping[str, Any]  # numbers, NumPy arrays, or lists of them, by name
+
+
+def check_values(
+    given: Arguments, options: Arguments, *, positive_ridge: bool, weight_of: str
+) -> None:
+    """Raise ValueError for gates, weights and ridges out of range.
+
+    Parameters
+    ----------
+    given : mapping
+        Arguments that were given.
+    options : mapping
+        Every option of the function with its value, also those left at their defaults.
+    positive_ridge : bool
+        Whether a ridge of 0 is refused.
+    weight_of : str
+        What a weight belongs to: a token, a sample or a step.
+    """
+    forget, logs = given.get("forget"), given.get("log_forget")
+    check_forget(forget, logs, signed=options.get("signed"))
+    if (rate := given.get("curvature_forget")) is not None:
+        check_forget(rate, name="curvature_forget")
+    check_weight(given.get("weight"), of=weight_of)
+    for name, of in WEIGHTS.items():
+        check_weight(given.get(name), name=name, of=of)
+    for name, (wrong, rule) in RANGES.items():
+        if given.get(name) is not None:
+            refuse(name, given[name], wrong, rule)
+    ridge = given.get("ridge")
+    if ridge is not None and positive_ridge:
+        refuse("ridge", ridge, lambda r: r <= 0, "be > 0")
+    elif ridge is not None:
+        check_ridge(ridge)
+    if "step" in given and "mini_batch" not in options:
+        refuse("step", given["step"], lambda s: s < 0, "be >= 0 (it is a time)")
+    ids = given.get("segment_ids")
+    if ids is not None and np.ndim(ids) and (np.diff(np.asarray(ids).astype(np.int64)) < 0).any():
+        raise ValueError(
+            "segment_ids must not decrease along time: packed sequences follow one another"
+        )
+    position, most = getattr(given.get("state"), "position", None), options.get("mini_batch")
+    if position is not None and most is not None:
+        rule = f"be at most mini_batch = {most}, as the state's was"
+        refuse("state.position", position, lambda p: p > most, rule)
+
+
+Wrong = Callable[[Any], Any]
+
+
+def _outside_unit(x: Any) -> Any:
+    return (x < 0) | (x > 1)
+
+
+WEIGHTS = {
+    "feedback": "token", "learning_rate": "token", "curvature_weight": "token",
+    "erase": "channel",
+}  # fmt: skip
+RANGES: dict[str, tuple[Wrong, str]] = {
+    "removal_rate": (_outside_unit, "lie in [0, 1]"),
+    "trapezoid": (_outside_unit, "lie in [0, 1]"),
+    "mix": (_outside_unit, "lie in [0, 1]"),
+    "input_gate": (_outside_unit, "lie in [0, 1] (it is a sigmoid's)"),
+    "recurrence_gate": (_outside_unit, "lie in [0, 1] (it is a sigmoid's)"),
+    "ratio": (lambda r: r <= 0, "be > 0"),
+    "log_weight": (np.isposinf, "be less than infinity"),
+    "scale": (np.isinf, "be finite"),
+}
+
 
 NO_TRACE = (
     "olsq.torch computes with JAX, which TorchDynamo cannot trace: the graph breaks around the "
@@ -30,9 +103,7 @@ NO_TRANSFORMS = (
 )
 
 # of olsq.attention: whatever takes arrays and is no class, a rule or one token of it
-RULES = tuple(
-    name for name in attention.__all__ if not isinstance(getattr(attention, name), type)
-)
+RULES = tuple(name for name in attention.__all__ if not isinstance(getattr(attention, name), type))
 SOLVERS = {"online_lstsq": olsq.online_lstsq, "local_lstsq": olsq.local_lstsq}
 TABLE: dict[str, Callable[..., Any]] = {
     **SOLVERS, **{name: getattr(attention, name) for name in RULES}
@@ -96,9 +167,7 @@ def evaluate_eagerly(wrapped: Wrapped, args: tuple[Any, ...], kwargs: dict[str, 
     device = check_one_device((at, x) for _, at, x in paths if isinstance(x, Tensor))
     seen = {n: _numbers(x) for n, x in given.items() if n not in ("q", "k", "v", "x", *STREAMS)}
     options = {**wrapped.defaults, **given}
-    check_values(
-        seen, options, positive_ridge=wrapped.positive_ridge, weight_of=wrapped.weight_of
-    )
+    check_values(seen, options, positive_ridge=wrapped.positive_ridge, weight_of=wrapped.weight_of)
     if "segment_ids" in seen and "segments" in options and options["segments"] is None:
         # needed where the ids are traced; another count compiles again
         ids = np.atleast_2d(seen["segment_ids"])

@@ -29,8 +29,7 @@ from olsq.train.log import Log, Record
 from olsq.train.losses import IGNORE, BatchLoss, next_token_loss, token_loss, token_losses
 from olsq.train.optimiser import decay_mask
 from olsq.train.packing import Packed, pack
-from olsq.train.results import sample_text, write_results
-from olsq.train.runs import Run, load_run
+from olsq.train.results import Run, load_run, sample_text, write_results
 from olsq.train.step import Metrics, make_scan, make_step
 from olsq.train.text import CorpusTrainer, fit
 from olsq.train.token_files import TokenFiles, open_tokens

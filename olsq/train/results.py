@@ -1,23 +1,25 @@
-"""Result files of a finished run, and sampled text."""
+"""Files of a finished run: write figures and sampled text; load the model and its tokenizer."""
 
 from __future__ import annotations
 
 import io
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+import olsq.nn
 from olsq.files import write_atomically
+from olsq.train.checkpoint import read_tokenizer
 from olsq.train.evaluation import Evaluation
 from olsq.train.figures import plot_loss, plot_perplexity
 from olsq.train.log import Log
 from olsq.train.tokenizers import Tokenizer
 
-__all__ = ["sample_text", "write_results"]
+__all__ = ["Run", "load_run", "sample_text", "write_results"]
 
 
 def write_results(
@@ -84,3 +86,49 @@ def _png(figure: Any) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, dpi=200, format="png")
     return buffer.getvalue()
+
+
+class Run(NamedTuple):
+    """Result of :func:`load_run`: model and tokenizer.
+
+    Attributes
+    ----------
+    model : olsq.nn.LanguageModel
+    tokenizer : ByteTokenizer or BytePairTokenizer
+    """
+
+    model: Any
+    tokenizer: Tokenizer
+
+
+def load_run(directory: str | os.PathLike[str]) -> Run:
+    """Load the model and the tokenizer from a directory that ``olsq train`` wrote.
+
+    Parameters
+    ----------
+    directory : path
+        With ``model.safetensors``, and ``checkpoint.safetensors`` for the tokenizer.
+
+    Returns
+    -------
+    Run
+
+    Raises
+    ------
+    FileNotFoundError
+        If one of the files is not there.
+    ValueError
+        If a file is damaged or foreign, or the checkpoint has no tokenizer.
+    """
+    folder = Path(directory)
+    weights, checkpoint = folder / "model.safetensors", folder / "checkpoint.safetensors"
+    if not checkpoint.exists():
+        raise FileNotFoundError(f"{folder} has no {checkpoint.name}: it is no run of olsq train")
+    if not weights.exists():
+        raise FileNotFoundError(
+            f"{folder} has no {weights.name}: its run is not finished, olsq train --resume goes on"
+        )
+    tokenizer = read_tokenizer(checkpoint)
+    if tokenizer is None:
+        raise ValueError(f"{checkpoint} has no tokenizer: its run was not made from text")
+    return Run(olsq.nn.load(weights), tokenizer)

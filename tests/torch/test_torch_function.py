@@ -17,8 +17,11 @@ import jax.numpy as jnp  # noqa: E402
 
 import olsq  # noqa: E402
 import olsq.torch  # noqa: E402
-from olsq.torch.function import JaxFunction  # noqa: E402
-from olsq.torch.tensors import to_jax, wide  # noqa: E402
+from olsq.torch.function import (  # noqa: E402
+    JaxFunction,
+    to_jax,
+    wide,
+)
 from tests.versions import x64  # noqa: E402
 
 
@@ -247,8 +250,6 @@ def test_threads_of_the_backward_pass_have_64_bits():
 
 
 def test_only_olsq_torch_imports_torch():
-    code = (
-        "import sys, olsq, olsq.attention, olsq.nn, olsq.compiled; print('torch' in sys.modules)"
-    )
+    code = "import sys, olsq, olsq.attention, olsq.nn, olsq.compiled; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

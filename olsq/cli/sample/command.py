@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from olsq.cli.panels import sampling_option
+from olsq.cli.options import sampling_option
 from olsq.cli.sample.options import SampleOptions
 
 

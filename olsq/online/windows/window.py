@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from olsq.linalg.numpy.symmetric import mirror_upper
+from olsq.linalg.numpy.lapack import mirror_upper
 from olsq.online.forms import covariance, kinds
 from olsq.online.forms.copying import copied
 from olsq.online.forms.covariance import CovarianceForm
