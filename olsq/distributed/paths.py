@@ -25,7 +25,7 @@ from dask.highlevelgraph import HighLevelGraph
 from olsq.distributed.fitting import Graph, add_merge_tree, add_states_before, is_number, make_work
 from olsq.distributed.partitions import new_array, partitions
 from olsq.online import coefficient_path as whole_path
-from olsq.online.pieces import paths as piece_paths
+from olsq.online.pieces import pieces
 
 
 class PathFields(NamedTuple):
@@ -170,7 +170,7 @@ def coefficient_path(
         second = [(job.path, state, *blocks) for state, blocks in pairs]
     graph.update({(name, i): task for i, task in enumerate(second)})
     layers = HighLevelGraph.from_collections(name, graph, dependencies=table.dependencies)
-    meta = piece_paths.blank(*table.meta, job.parameters["fit_intercept"])
+    meta = pieces.blank(*table.meta, job.parameters["fit_intercept"])
     arrays = [_array(layers, name, field, a, table.rows) for field, a in _fields(meta)]
     path = DistributedPath(*arrays)
     path.partitions = [Delayed((name, i), layers, layer=name) for i in range(len(table.blocks))]

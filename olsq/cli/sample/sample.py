@@ -10,7 +10,7 @@ import numpy as np
 from rich.console import Console
 
 from olsq.cli.errors import InputError, check_libraries
-from olsq.cli.sample.options import SampleOptions
+from olsq.cli.sample.command import SampleOptions
 
 if TYPE_CHECKING:
     from olsq.train import Run

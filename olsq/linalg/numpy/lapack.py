@@ -17,7 +17,7 @@ from numba.extending import get_cython_function_address
 from numpy.typing import NDArray
 from scipy.linalg import get_blas_funcs
 
-from olsq.kernels.kernel import kernel
+from olsq.kernels import kernel
 
 PANEL = 32  # columns eliminated together: within a tenth of the best of 16 to 128 at d 128 to 2048
 
