@@ -18,14 +18,15 @@ from task_training import RESULTS, load_results
 
 INTRO = """\
 # Claims of the papers, tested
+"""
+ABOUT = """
+B is chapter 2 of J. von Oswald's thesis ("Transformers learn in-context by gradient descent"), C
+chapter 3 ("Uncovering mesa-optimization algorithms in Transformers"), D MesaNet (von Oswald et al.
+2025) with RegBench (Akyürek et al. 2024), and E Sander et al. (2024). *Too small to test*: models,
+data or seeds are too few for the criterion to mean what the claim says. Criteria were set before
+the runs, except those of B3, B4, C5, E2 and E3. The first lines of each script list where it is
+smaller than the paper; the JSON files beside this page hold every measured value.
 
-"Thesis" is J. von Oswald's: chapter 2 is "Transformers learn in-context by gradient descent",
-chapter 3 "Uncovering mesa-optimization algorithms in Transformers". The other papers are MesaNet
-(von Oswald et al. 2025), Sander et al. (2024) and RegBench (Akyürek et al. 2024). A verdict is
-*met*, *not met*, or *too small to test*: models, data or seeds are too few for the criterion to
-mean what the claim says. Criteria were set before the runs, except those of B3, B4, C5, E2 and E3.
-The first lines of each script list where it is smaller than the paper; the JSON files beside this
-page hold every measured value.
 """
 
 
@@ -77,25 +78,22 @@ IDENTITIES = (
      "test_autoregressive.py::test_scalar_flow_converges"),
 )  # fmt: skip
 
-# Figures of claims that have no section on the other page, and what they stand beside.
+# Figures that are on no other page, and the paper's that they repeat.
 FIGURES = {
-    "one-step-gd": "Thesis, figures 2.3 and 2.12",
-    "gdpp": "Thesis, figures 2.5 and 2.7",
-    "sine-regression": "Thesis, figure 2.8",
-    "softmax-heads": "Thesis, figures 2.10 and 2.11",
-    "dynamics-one-layer": "Thesis, figure 3.2",
-    "dynamics-deep": "Thesis, figure 3.3",
-    "dynamics-few-shot": "Thesis, figure 3.5B",
-    "regbench": "MesaNet, figure 3, reduced",
-    "parity": "MesaNet, figure 8, reduced",
-    "test-time-compute-recall": "MesaNet, figures 7 and 13, a small model of noisy recall",
-    "test-time-compute-language": "MesaNet, figures 7 and 13, a language model of 300 steps",
-    "sander-fig3": "Sander et al., figure 3",
-    "sander-fig5": "Sander et al., figure 5, reduced",
-    "sander-fig6": "Sander et al., figure 6",
-    "sander-fig7": "Sander et al., figure 7, reduced",
-    "sander-fig8": "Sander et al., figure 8, reduced",
-    "sander-fig9": "Sander et al., figure 9, reduced",
+    "one-step-gd": "2.3 and 2.12",
+    "gdpp": "2.5 and 2.7",
+    "sine-regression": "2.8",
+    "softmax-heads": "2.10 and 2.11",
+    "dynamics-one-layer": "3.2",
+    "dynamics-deep": "3.3",
+    "dynamics-few-shot": "3.5B",
+    "regbench": "MesaNet, 3",
+    "sander-fig3": "Sander, 3",
+    "sander-fig5": "Sander, 5",
+    "sander-fig6": "Sander, 6",
+    "sander-fig7": "Sander, 7",
+    "sander-fig8": "Sander, 8",
+    "sander-fig9": "Sander, 9",
 }
 
 # Result file -> the claims it should hold.
@@ -118,6 +116,10 @@ LEFT_OUT = """\
 Too long for two cores: B7 (five untied layers), B10 (two layers on separate tokens), C7 (full
 transformers), the full grid of MAD (D1), C9, D7 and E8 (models of 400 million parameters or more),
 and the thesis' chapter 4.
+
+## Figures
+
+Labels name the figures that these repeat, of the thesis where no paper is named.
 """
 
 
@@ -158,18 +160,22 @@ def spending_rows() -> Iterator[Row]:
         fixed = dict(zip(spent["steps"], spent["fixed"], strict=True))
         steps, loss = next((n, loss) for tol, n, loss in spent["adaptive"] if tol == 1e-4)
         gap, hurt = loss - fixed[30], fixed[5] - fixed[30]
+        first = model == "language"  # whose row comes first
         yield Row(
             f"D4, {model}", "a tolerance of 1e-4 is on par with 30 fixed steps, at about 9 steps "
-            "on average; 5 steps hurt (figure 7; heads of 128)",
+            "on average; 5 steps hurt (figure 7; heads of 128)" if first else "as D4, language",
             f"loss {gap:+.1e} from that of 30 steps, {steps:.1f} steps on average; 5, 1 "
             f"and 0 fixed steps {hurt:+.1e}, {fixed[1] - fixed[30]:+.1e}, "
             f"{fixed[0] - fixed[30]:+.1e}",
-            "difference < 1e-3, mean steps < 15, loss of 5 steps above that of 30",
+            "difference < 1e-3, mean steps < 15, loss of 5 steps above that of 30"
+            if first else "as D4, language",
             abs(gap) < 1e-3 and steps < 15 and hurt > 1e-4, script,
         )  # fmt: skip
         rank = found["rank_correlation_gate_condition"]
         yield Row(
-            f"D5, {model}", "heads with gates near 1 have condition numbers that grow (figure 13)",
+            f"D5, {model}",
+            "heads with gates near 1 have condition numbers that grow (figure 13)"
+            if first else "as D5, language",
             f"rank correlation over heads of mean gate and condition number: {rank:.2f}", "> 0",
             rank > 0, script,
         )  # fmt: skip
@@ -292,9 +298,9 @@ def page() -> str:
     said = [verdict(row.passed, seen.get(row.name, Effect("", ""))) for row in ran]
     text = INTRO + (
         f"\nOf {len(rows)} claims below, {len(ran)} were tried: {said.count(MET)} are met, "
-        f"{said.count(NOT_MET)} are not, and {said.count(TOO_SMALL)} are too small to test.\n\n"
+        f"{said.count(NOT_MET)} are not, and {said.count(TOO_SMALL)} are too small to test.\n"
     )
-    text += older()
+    text += ABOUT + older()
     noted: set[str] = set()
     lines = []
     for row in rows:
@@ -304,15 +310,14 @@ def page() -> str:
         lines.append(line(row, seen.get(row.name, Effect("", ""))))
     text += "## Measured\n\n" + head + "\n".join(lines) + "\n\n"
     text += "## Exact identities\n\nHeld in float64 by tests in `tests/icl`.\n\n"
-    text += "| | claim | tolerance | test |\n| --- | --- | --- | --- |\n"
+    text += "| | claim | tolerance |\n| --- | --- | --- |\n"
     text += "".join(
-        f"| {a} | {b} | {c} | [`{d}`](../../tests/icl/{d.split('::')[0]}) |\n"
-        for a, b, c, d in IDENTITIES
+        f"| [{a}](../../tests/icl/{d.split('::')[0]}) | {b} | {c} |\n" for a, b, c, d in IDENTITIES
     )
-    text += "\n" + LEFT_OUT + "\n## Figures\n"
-    for name, beside in FIGURES.items():
+    text += "\n" + LEFT_OUT
+    for name, theirs in FIGURES.items():
         if (RESULTS / f"{name}.png").exists():
-            text += f"\n{beside}:\n\n![{name}]({name}.png)\n"
+            text += f"\n{theirs}:\n![{name}]({name}.png)\n"
     return text
 
 
