@@ -65,20 +65,22 @@ class Adjoint:
 class NumPy:
     """``online_lstsq_vjp`` on NumPy arrays."""
 
+    params = ([16, 64, 128],)
+    param_names = ("d",)
     timeout = 600
 
-    def setup(self) -> None:
+    def setup(self, d: int) -> None:
         (self.vjp,) = need("olsq.online_lstsq_vjp")
-        self.arrays = [np.asarray(a) for a in problem(64)]
-        self.time_vjp()
+        self.arrays = [np.asarray(a) for a in problem(d)]
+        self.time_vjp(d)
 
-    def time_vjp(self) -> None:
+    def time_vjp(self, d: int) -> None:
         k, v, q, g = self.arrays
         self.vjp(k, v, q, np.ones_like(v), forget=g, ridge=RIDGE)
 
-    def track_over_jax(self) -> float:
+    def track_over_jax(self, d: int) -> float:
         """Over the same gradient in JAX, jitted."""
-        args, run = problem(64), gradient("default")
-        return ratio(self.time_vjp, lambda: jax.block_until_ready(run(*args)))
+        args, run = problem(d), gradient("default")
+        return ratio(lambda: self.time_vjp(d), lambda: jax.block_until_ready(run(*args)))
 
     track_over_jax.unit = "ratio of processor time"

@@ -267,6 +267,7 @@ SHARED_PAGES = {
         "Test-time compute of Mesa layers", ("test-time-compute", "heads-over-training"),
     ),
 }  # fmt: skip
+LEADS = {"local-regression": of_local}  # sentences that a page opens with
 ALONE = ("when-to-solve",)
 SOURCES = {"local-trained": "when-to-solve"}  # whose results a section reads, if not its own
 TREE = """
@@ -292,6 +293,8 @@ def pages_of(found: dict[str, Any]) -> dict[str, str]:
             pages[name] = re.sub(r"^## ", "# ", text.strip(), count=1) + "\n"
     for page, (title, names) in SHARED_PAGES.items():
         parts = [SECTIONS[name](found[name]).strip() for name in names if found[name]]
+        if parts and page in LEADS:
+            parts.insert(0, "\n".join(f"- {text}" for text, *_ in LEADS[page](found)))
         if parts:
             pages[page] = f"# {title}\n\n" + "\n\n".join(parts) + "\n"
     return pages

@@ -241,10 +241,14 @@ def online_lstsq_vjp(
 
     Notes
     -----
-    Computed in float64.  The gradient of the exact solution (implicit differentiation), as exact
-    as ``solver`` solves: use it with solvers that converge.  Cost: two solves for each token with
-    one factorisation.  Memory O(T (d + m)) and one pair of moments for each chunk.  Samples that
-    are not finite get a gradient of 0; so do outputs that are NaN.  JAX arrays: ``jax.grad``.
+    The gradient of the exact solution (implicit differentiation), as exact as ``solver`` solves:
+    use it with solvers that converge.  Inputs are converted to float64.  The default solver
+    computes in float64, except for its last corrections, which change a solution by about 1e-8 of
+    itself and are taken in float32.  Its errors are those of dense float64 solves: measured at d 16
+    to 128 and conditions of 10 to 1e4, 3e-15 to 1e-12 of a gradient's largest entry, at most 3
+    times those of ``Dense``.  Cost: two solves for each token with one factorisation.  Memory
+    O(T (d + m)) and one pair of moments for each chunk.  Samples that are not finite get a gradient
+    of 0; so do outputs that are NaN.  JAX arrays: ``jax.grad``.
 
     References
     ----------

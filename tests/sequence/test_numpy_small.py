@@ -12,7 +12,7 @@ from sequence_cases import unit
 
 import olsq
 from olsq.reference import iterations
-from olsq.sequence.numpy import blas, chunk, tokens
+from olsq.sequence.numpy import blas, chunk, corrections, tokens
 from olsq.solvers.thresholds import MOST_CORRECTIONS, correction_error
 
 T, D, M = 21, 5, 2  # chunks of 16: a whole one and a part
@@ -264,7 +264,7 @@ def test_the_ridge_that_is_left_is_bounded_from_both_sides():
     for size in (1e-3, 0.1, 0.5):
         W, B = size * rng.normal(size=(D, D)), np.zeros((D, D))
         reference = rng.uniform(0.5, 2, D)
-        bound = chunk.ridge_product(blas.addresses(), W, reference, B)
+        bound = corrections.ridge_product(blas.addresses(), W, reference, B)
         want = W @ np.diag(reference) @ W.T
         np.testing.assert_allclose(B, want, atol=1e-14)
         rows = np.abs(want).sum(1).max()
@@ -278,7 +278,7 @@ def test_corrections_are_the_chebyshev_iterates_of_the_plain_loop(steps):
     gap, q = rng.uniform(0.1, 1, (count, D)), rng.normal(size=(count, D))
     low, high = np.array([0.5, 1.0, 0.7]), np.array([3.0, 9.0, 20.0])  # bounds need not be right
     got, scores = q.copy(), np.zeros((count, count))
-    chunk.correct_for_ridge_gap(
+    corrections.correct_for_ridge_gap(
         blas.addresses(), got, np.zeros((count, D)), W, np.zeros((D, D)), ratio, gap, False, low,
         high, steps, scores, count,
     )  # fmt: skip

@@ -18,11 +18,9 @@ from olsq.attention.arguments import (
     check_weight,
     per_token,
 )
-from olsq.attention.lost import reset_mask, restore_layout
 from olsq.attention.recurrences.linear import accumulate_gated
 from olsq.attention.recurrences.vector_delta import delta_rule_any_gates
-from olsq.attention.states import empty_memory
-from olsq.attention.steps import run_one_token
+from olsq.attention.states import empty_memory, reset_mask, restore_layout, run_one_token
 from olsq.sequence.jax.gates import lost_tokens
 
 

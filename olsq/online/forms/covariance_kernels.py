@@ -18,7 +18,7 @@ import math
 
 import numpy as np
 
-from olsq.kernels.kernel import kernel
+from olsq.kernels import kernel
 from olsq.online.forms.edges import (
     check_gates,
     check_rows,
@@ -155,7 +155,7 @@ def update(
     return stop
 
 
-@kernel(forceinline=True)
+@kernel(forceinline=True, borrows=True)
 def absorb_row(P, theta, columns, tally, loss, x, y, gate, weight, limits, u, error):
     """Absorb one row x (d,), y (m,) as :func:`update` does; False if the form must not take it.
 

@@ -17,7 +17,7 @@ import math
 
 import numpy as np
 
-from olsq.kernels.kernel import kernel
+from olsq.kernels import kernel
 from olsq.online.forms import covariance_kernels, square_root_kernels
 from olsq.online.forms.statistics import fill_statistics
 from olsq.online.forms.triangular_kernels import back_substitute, inverse_diagonal
@@ -143,14 +143,9 @@ def advance_square_root(state, f, rows, stop, t, settings, buffer, error, trace)
     return done, places[done] if done < stop else t
 
 
-@kernel()
-def learn(state, members, position, ends, rows, settings, begin, end, residual):
-    """Learn rows of entries begin..end in covariance form, up to one that it must not take.
-
-    ``rows`` = (order, X, Y, gates, weights, usable): usable (N,), or (0,) where all are.
-    ``settings`` = (limits of the covariance form, of the square-root form, whether the forms are
-    switched, intercept, discounted).
-    """
+@kernel(forceinline=True, borrows=True)
+def learn_by_filter(state, members, position, ends, rows, settings, begin, end, residual, scratch):
+    """Run :func:`learn`; ``scratch`` = (k,) of ones, (m,), (k,) and (m,)."""
     forms, matrix, coefs, columns, tally, loss, _, clock, seen, _ = state
     order, X, Y, gates, weights, usable = rows
     limits, _, _, intercept, _ = settings
@@ -158,7 +153,7 @@ def learn(state, members, position, ends, rows, settings, begin, end, residual):
     first = 1 if intercept else 0
     d = k - first
     some_missing = usable.shape[0] > 0
-    x, y, u, error = np.ones(k), np.empty(m), np.empty(k), np.empty(m)
+    x, y, u, error = scratch
     for i in range(begin, end):
         f = members[i]
         if forms[f] != COVARIANCE:
@@ -185,6 +180,19 @@ def learn(state, members, position, ends, rows, settings, begin, end, residual):
             t += 1
         position[i] = t
         clock[f, IN_FORM] += learnt
+
+
+@kernel()
+def learn(state, members, position, ends, rows, settings, begin, end, residual):
+    """Learn rows of entries begin..end in covariance form, up to one that it must not take.
+
+    ``rows`` = (order, X, Y, gates, weights, usable): usable (N,), or (0,) where all are.
+    ``settings`` = (limits of the covariance form, of the square-root form, whether the forms are
+    switched, intercept, discounted).
+    """
+    m, k = state[2].shape[1], state[2].shape[2]
+    scratch = np.ones(k), np.empty(m), np.empty(k), np.empty(m)
+    learn_by_filter(state, members, position, ends, rows, settings, begin, end, residual, scratch)
 
 
 @kernel()

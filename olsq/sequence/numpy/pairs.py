@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from olsq.kernels.kernel import kernel
+from olsq.kernels import kernel
 from olsq.sequence.numpy.blas import (
     copy,
     inverse_factor,
@@ -23,18 +23,15 @@ from olsq.sequence.numpy.blas import (
     scale,
     whiten,
 )
-from olsq.sequence.numpy.chunk import (
-    apply_ridge_gap,
+from olsq.sequence.numpy.chunk import scaled_rows, true_residual, zero_rows
+from olsq.sequence.numpy.corrections import (
+    SINGLE_ERROR,
     apply_whitened_inverse,
     correct_for_ridge_gap,
+    correct_in_two_precisions,
     count_corrections,
     plan_corrections,
     ridge_gaps,
-    scaled_rows,
-    start_corrections,
-    take_corrections,
-    true_residual,
-    zero_rows,
     zero_upper_triangle,
 )
 from olsq.sequence.numpy.stream import (
@@ -47,8 +44,6 @@ from olsq.sequence.numpy.stream import (
 )
 from olsq.sequence.numpy.tokens import count_keys_in_range, solve_refined
 from olsq.solvers.thresholds import MOST_CORRECTIONS
-
-SINGLE_ERROR = 1e-6  # error that a Chebyshev step in float32 leaves, relative to the change of x
 
 
 @kernel()
@@ -72,49 +67,6 @@ def fill_right_sides(blas, X, V, upstream, first, count, cross, ratio, scores, o
     for i in range(count):
         for j in range(out.shape[1]):
             out[i, j] /= ratio[i]
-
-
-@kernel()
-def correct_in_two_precisions(
-    blas, y, factors, narrow, ratio, gap, low, high, counts, scores, narrow_scores
-):
-    """Turn rows ``W q_t`` into ``W (q_t - gap_t x_t)``, as :func:`.chunk.correct_for_ridge_gap`.
-
-    ``factors`` = (N, W, B) in float64, ``narrow`` = (N, B) in float32.  Of the Chebyshev steps,
-    ``counts`` = (early, late), the late ones change x by so little that float32 holds the change:
-    measured at d 64, 0.37 microseconds a token become 0.2.  N and B have no entry above 1, and rows
-    are divided by their largest entry, so that no units overflow.
-    """
-    N, W, B = factors
-    single, (count, d) = np.float32, y.shape
-    x, change, rest = np.empty((count, d)), np.empty((count, d)), np.empty((count, d))
-    product, rho, size = np.empty((count, d)), np.empty(count), np.empty(count)
-    apply_whitened_inverse(blas, y, N, ratio, scores, rest, count)
-    start_corrections(low, high, rest, x, change, rho)
-    take_corrections(
-        blas, x, change, rest, rho, N, W, B, ratio, gap, True, low, high, counts[0], scores
-    )
-    if counts[1] > 0:
-        late, moved = np.zeros((count, d), single), np.empty((count, d), single)
-        left = np.empty((count, d), single)
-        for i in range(count):
-            size[i] = 0.0
-            for j in range(d):
-                size[i] = max(size[i], abs(change[i, j]), abs(rest[i, j]))
-            factor = 1 / size[i] if size[i] > 0 else 0.0
-            for j in range(d):
-                moved[i, j], left[i, j] = single(change[i, j] * factor), single(rest[i, j] * factor)
-        take_corrections(
-            blas, late, moved, left, rho, narrow[0], narrow[1], narrow[1], ratio, gap, True, low,
-            high, counts[1], narrow_scores,
-        )  # fmt: skip
-        for i in range(count):
-            for j in range(d):
-                x[i, j] += size[i] * late[i, j]
-    apply_ridge_gap(blas, x, W, B, gap, True, rest, product, count)
-    for i in range(count):
-        for j in range(d):
-            y[i, j] -= product[i, j]
 
 
 @kernel()
