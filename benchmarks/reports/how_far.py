@@ -73,22 +73,6 @@ def memory(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def workers(found: dict[str, Any]) -> str:
-    """Processor time of the busiest worker, predicted and measured."""
-    lines = ["| d, rows | workers | arithmetic | predicted | measured |", "|---|---|---|---|---|"]
-    for row in found["workers"]["table"]:
-        first, busiest = row["workers"] == 1, row["busiest_worker_seconds"]
-        label = f"{row['d']}, {many(row['rows'])}" if first else ""
-        cells = (
-            f"{row['workers']}",
-            f"{row['arithmetic_seconds']:.2f} s",
-            f"{row['predicted_seconds']:.2f} s",
-            f"{busiest:.2f} s",
-        )
-        lines.append(f"| {label} | {' | '.join(cells)} |".replace("|  |", "| |", 1))
-    return "\n".join(lines)
-
-
 def received(found: dict[str, Any]) -> str:
     """Bytes that a device receives in the compiled program."""
     lines = [
