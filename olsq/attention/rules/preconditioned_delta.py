@@ -51,8 +51,8 @@ def preconditioned_delta(
     curvature_forget: ArrayLike | None = None,
     curvature_weight: ArrayLike | None = None,
     base: float = 1.5,
-    center: ArrayLike = -0.2,
     eps: float = 1e-6,
+    center: ArrayLike = -0.2,
     state: PreconditionedState | None = None,
     segment_ids: ArrayLike | None = None,
 ) -> tuple[Array, PreconditionedState]:
@@ -168,8 +168,8 @@ def preconditioned_delta_step(
     curvature_forget: ArrayLike | None = None,
     curvature_weight: ArrayLike | None = None,
     base: float = 1.5,
-    center: ArrayLike = -0.2,
     eps: float = 1e-6,
+    center: ArrayLike = -0.2,
     state: PreconditionedState | None = None,
 ) -> tuple[Array, PreconditionedState]:
     """Run :func:`preconditioned_delta` on one token, with the same state.
