@@ -93,7 +93,7 @@ html_theme_options = {
     "pygments_dark_style": "a11y-high-contrast-dark",
     "show_prev_next": True,
 }
-html_sidebars = {"index": [], "glossary": [], "changelog": []}
+html_sidebars = {"index": [], "changelog": []}
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 pygments_style = "a11y-high-contrast-light"

@@ -10,6 +10,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from olsq import former_names
+
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:
@@ -176,3 +178,6 @@ if not TYPE_CHECKING:  # which would take any name for one that is here
 
 def __dir__() -> list[str]:
     return sorted({*__all__, *_SUBMODULES, "__version__"})
+
+
+former_names.install()

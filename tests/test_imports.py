@@ -145,7 +145,7 @@ def test_rooms_of_online_import_only_those_before_them():
     wrong = []
     for path in (PACKAGE / "online").rglob("*.py"):
         room = path.relative_to(PACKAGE / "online").parts[0].removesuffix(".py")
-        if room in ("__init__", "former_names"):
+        if room == "__init__":
             continue
         for module, names in imports(path):
             parts = module.split(".")

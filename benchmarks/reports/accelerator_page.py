@@ -27,16 +27,15 @@ def number(value: float, unit: float = 1) -> str:
 def counts_table(found: dict[str, Any]) -> str:
     """Table of what the rules' programs do."""
     lines = [
-        "| rule | iterations | kernels | Gflop | GB moved | temporaries |",
-        "|---|---|---|---|---|---|",
+        "| rule | kernels | Gflop | GB moved | GB of temporaries |",
+        "|---|---|---|---|---|",
     ]
     for name in dict.fromkeys(key.split(", ")[0] for key in found["counts"]):
         pair = [found["counts"].get(f"{name}, {way}, {LENGTH}") for way in WAYS]
         if None in pair:
             continue
-        columns = (("iterations", 1), ("kernels", 1), ("flops", 1e9), ("bytes", 1e9))
+        columns = (("kernels", 1), ("flops", 1e9), ("bytes", 1e9), ("temporary", 1e9))
         cells = [" / ".join(number(one[key], unit) for one in pair) for key, unit in columns]
-        cells.append(" / ".join(number(one["temporary"], 1e9) for one in pair) + " GB")
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 

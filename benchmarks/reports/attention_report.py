@@ -27,30 +27,30 @@ o, state = olsq.attention.gated_delta(q, k, v, **gates)
 o, state = olsq.attention.gated_delta_step(q[:, 0], k[:, 0], v[:, 0], **gates, state=state)
 ```
 
-Each rule of `olsq.attention` reads keys and values and keeps a state that maps a key to a value.
-All are online learners of one regression, and differ in what they descend and in how far they go at
-each token. `rule(q, k, v, ...) -> (o, state)` processes a sequence, `rule_step` one token.
+`rule(q, k, v, ...) -> (o, state)` processes a sequence, `rule_step` one token. Every rule keeps a
+state that maps a key to a value. All are online learners of one regression; they differ in the loss
+that they descend and in how far they go at each token.
 
 ![One pass over correlated keys](img/family-one-shot.png)
 
-Error of recall after one to thirty passes over eight correlated keys of width sixteen: the solve
-recalls all after one pass, the delta rule needs many, and steps on the dot product, or along a
-diagonal only, never get there.
+Error of recall after one to thirty passes over eight correlated keys: the solve recalls all after
+one pass, the delta rule needs many, and steps on the dot product, or along a diagonal only, never
+get there.
 
 ## The map
 
 ![A constant or a line, fitted to all tokens or to those like the query](img/family-map.png)
 
 A fit is *global* (every token counts, however far its key is from the query) or *local*, and
-*constant* or *linear*. Dots are as large as their tokens' weights, the line is the fit, and the red
-dot is its answer at the query; the circle is the truth. Local constants are wrong where neighbours
-lie on one side. "By steps" lists rules that move towards the fit instead of solving for it.
+*constant* or *linear*. The red dot is the fit's answer at the query, the circle the truth. Local
+constants are wrong where neighbours lie on one side. Rules "by steps" move towards the fit instead
+of solving for it.
 
 """
 AFTER_MAP = """
-A gate forgets: it shrinks the state before the step, which is weight decay of the loss. Rules
-further right or down cost more per token and remember more: a delta rule corrects what the state
-predicts for one key, a solve corrects it for all keys at once.
+A gate shrinks the state before the step, which is weight decay of the loss. Rules further right or
+down cost more per token and remember more: a delta rule corrects what the state predicts for one
+key, a solve for all keys at once.
 
 [Local least squares](local-least-squares.md) derives `local_linear` and `parallax`,
 [chunk-exact least squares](chunk-exact.md#a-gate-per-key-dimension) `mesa_channel`.
@@ -58,7 +58,7 @@ predicts for one key, a solve corrects it for all keys at once.
 ## The rules
 
 `S` (V, K) is a head's memory, and `o = S q` unless the row says otherwise. K and V are the widths
-of keys and values.
+of keys and values. The map above names the kind of each rule's step.
 
 """
 MEASURED = """
@@ -66,19 +66,20 @@ MEASURED = """
 
 *Remembers* and *flops* count the numbers that a head keeps and one token's update and read, at
 K = V = 64 after T = 1,024 tokens, with a window of w = 256. Solves factorise anew at every token
-there; a state of `olsq.sequence.start_decoding` needs one to three steps of 4 K K instead.
+there; a state of `olsq.sequence.start_decoding` needs one to three steps of 4K² instead.
 
 Times are of 4,096 tokens, 8 heads, K = V = 64, float32, over those of `gla`, which took turns with
-each rule ({date}: {cpu}, {cores} cores, JAX {jax}); *a token* is on a state after 64 others. Errors
-are the largest of one head against its float64 recurrence, relative to the largest output
+each rule ({date}: {cpu}, {cores} cores, JAX {jax}); *a token* is on a state after 64 others
 (`python -m benchmarks.reports.attention_table`).
 
 """
-LATER = """
-Rules added later, beside two older ones: processor time over that of `gla`, the same sizes
-({date}: {cpu}, {cores} busy cores, JAX {jax}).
-
+ERRORS = """
+The largest error of an output against the rule's float64 recurrence is at most {usual:.0e} of the
+largest output, but {others}.
 """
+LATER = "\\* Processor time over that of `gla` on two busy cores ({date}).\n"
+WAYS = ("forward", "both")
+USUAL = 1e-6  # an error of an output that needs no mention
 GROWTH = """
 ![Time against length](img/family-time.png)
 
@@ -90,8 +91,14 @@ in the length; fixed costs show below 2,048 tokens.
 def costs():
     sizes = {"K": 64, "V": 64, "T": 1024, "w": 256}
     for rule in RULES:
-        terms = (f"{round(c, 2):g} {' '.join(term)}" for term, c in rule.flops.items())
+        terms = (f"{round(c, 2):g}{product(term)}" for term, c in rule.flops.items())
         yield rule, " + ".join(terms), rule.flop_count(**sizes), rule.state_size(**sizes)
+
+
+def product(term):
+    """A product of sizes as in a formula: K³, VK."""
+    powers = {1: "", 2: "²", 3: "³"}
+    return "".join(f"{size}{powers[term.count(size)]}" for size in dict.fromkeys(term))
 
 
 def map_of_rules():
@@ -108,7 +115,7 @@ def map_of_rules():
 
 def rows_of_rules():
     """The registry as a table."""
-    head = "| rule | a token | gates | descends | by | paper |"
+    head = "| rule | a token | gates | descends | step | paper |"
     body = []
     for r in RULES:
         recurrence, loss = (f"`{escape(text)}`" for text in (r.recurrence, r.loss))
@@ -125,16 +132,9 @@ def text(cache):
     lines = [INTRO, *map_of_rules(), AFTER_MAP]
     lines += rows_of_rules()
     lines.append(MEASURED.format(**cache["about"]))
-    head = "| rule | remembers | flops | forward / gla | with backward / gla "
-    lines += table(head + "| a token, ms | error |", list(cost_rows(cache)))
-    later = {r.name: cache[f"ratio|{r.name}"] for r in RULES if f"ratio|{r.name}" in cache}
-    if later:
-        lines.append(LATER.format(**next(iter(later.values()))["about"]))
-        head = "| rule | forward / gla | with backward / gla | error |"
-        lines += table(head, [
-            [f"`{name}`", f"{x['forward']:.1f}", f"{x['both']:.1f}", f"{x['error']:.0e}"]
-            for name, x in later.items()
-        ])  # fmt: skip
+    head = "| rule | remembers | flops | forward / gla | with backward / gla | a token, ms |"
+    lines += table(head, list(cost_rows(cache)))
+    lines.append(errors_and_dates(cache))
     if any(k.startswith("growth|") for k in cache):
         lines.append(GROWTH)
     text = "\n".join(lines)
@@ -153,16 +153,34 @@ def write(cache, out):
     out.write_text(text(cache))
 
 
+def measured(cache, name):
+    """Ratios to gla and the error of a rule: of the table's run, else of a later one."""
+    if found := cache.get(f"speed|{name}"):
+        return {m: found[m]["ms"] / found[m]["gla"] for m in WAYS} | {"error": found["error"]}
+    return cache.get(f"ratio|{name}")
+
+
 def cost_rows(cache):
     """Yield the counted and the measured costs of every rule."""
     for rule, formula, _, size in costs():
-        found, step = cache.get(f"speed|{rule.name}"), cache.get(f"step|{rule.name}")
-        times = ["", ""]
-        if found:
-            times = [f"{found[m]['ms'] / found[m]['gla']:.1f}" for m in ("forward", "both")]
+        found, step = measured(cache, rule.name), cache.get(f"step|{rule.name}")
+        later = "" if f"speed|{rule.name}" in cache else " \\*"
+        times = [f"{found[way]:.1f}{later}" for way in WAYS]
         token = f"{step['ms']:.2f}" if step else ""
-        error = f"{found['error']:.0e}" if found else ""
-        yield [f"`{rule.name}`", f"{size:,}", formula, *times, token, error]
+        yield [f"`{rule.name}`", f"{size:,}", formula, *times, token]
+
+
+def errors_and_dates(cache):
+    """What stands below the table: the errors, and which rules were measured later."""
+    errors = {r.name: x["error"] for r in RULES if (x := measured(cache, r.name))}
+    others = [f"{errors[n]:.0e} for `{n}`" for n in sorted(errors, key=errors.get)
+              if errors[n] > USUAL]  # fmt: skip
+    usual = max(error for error in errors.values() if error <= USUAL)
+    said = ERRORS.format(usual=usual, others=", ".join(others))
+    for name in (n for n in errors if f"speed|{n}" not in cache):
+        said += LATER.format(**cache[f"ratio|{name}"]["about"])
+        break
+    return said
 
 
 # The rules that are compared most; the others are grey.

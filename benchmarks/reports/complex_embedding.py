@@ -189,14 +189,19 @@ def table(found: dict[str, dict[str, dict[str, float]]]) -> str:
     return "\n".join(lines)
 
 
+def text(found: dict) -> str:
+    """The block of the page: the table, and what it was measured on."""
+    return f"{table(found['cases'])}\n\n{sentence(found['machine'], 'numba')}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=10)
     found = measure(parser.parse_args().rounds)
-    facts = describe()
-    RESULT.write_text(json.dumps({"machine": facts, "cases": found}, indent=1) + "\n")
+    stored = {"machine": describe(), "cases": found}
+    RESULT.write_text(json.dumps(stored, indent=1) + "\n")
     print(table(found))
-    replace_between(PAGE, "complex", f"{table(found)}\n\n{sentence(facts)}")
+    replace_between(PAGE, "complex", text(stored))
 
 
 if __name__ == "__main__":

@@ -43,24 +43,10 @@ def phases(result: dict) -> list[tuple[str, list[float]]]:
 
 
 def time_table(result: dict) -> str:
-    usual = result["times"][USUAL]
-    lines = [
-        "| | a row of a block | a row alone (`step`) | against `Exponential` |",
-        "|---|---:|---:|---:|",
-    ]
+    lines = ["| | a row of a block | a row alone (`step`) |", "|---|---:|---:|"]
     for label, entry in result["times"].items():
         block = f"{entry['block']:.2f} us" if "block" in entry else ""
-        ratios = [entry[k] / usual[k] for k in ("block", "row") if k in entry]
-        against = ", ".join(f"{r:.1f}" for r in ratios)
-        lines.append(f"| `{label}` | {block} | {entry['row']:.1f} us | {against} |")
-    return "\n".join(lines)
-
-
-def rounding_table(result: dict) -> str:
-    lines = ["| | collinear | quiet |", "|---|---:|---:|"]
-    for label, entry in result["rounding"].items():
-        cells = [f"{entry[k]:.0e}" if k in entry else "held" for k in ("collinear", "quiet")]
-        lines.append(f"| `{label}` | {' | '.join(cells)} |")
+        lines.append(f"| `{label}` | {block} | {entry['row']:.1f} us |")
     return "\n".join(lines)
 
 
@@ -100,12 +86,11 @@ def tables(result: dict) -> dict[str, str]:
     """The marked parts of the page."""
     facts = (
         f"`{result['command']}`, seed {result['seed']}, {result['seeds']} streams each. "
-        f"{sentence(result['machine'])}"
+        f"{sentence(result['machine'], 'padasip', 'filterpy')}"
     )
     return {
         "one-stream": table(list(PHASES), phases(result)),
         "times": time_table(result),
-        "rounding": rounding_table(result),
         "measured": facts,
     }
 

@@ -240,7 +240,6 @@ def only(*wanted: str) -> Callable[[tuple], tuple | None]:
 HEADLINES: tuple[tuple[str, str, Callable, Callable[[float], str]], ...] = (
     ("`covariance`, largest error of five streams", "accuracy.Online.track_error",
      only("covariance"), lambda v: f"{v:.0e}"),
-    ("`sqrt`, the same", "accuracy.Online.track_error", only("sqrt"), lambda v: f"{v:.0e}"),
     ("`information`, the same", "accuracy.Online.track_error", only("information"),
      lambda v: f"{v:.0e}"),
     ("rolling window, the same", "accuracy.Online.track_error", only("rolling"),
@@ -249,15 +248,11 @@ HEADLINES: tuple[tuple[str, str, Callable, Callable[[float], str]], ...] = (
      lambda v: f"{v:.0e}"),
     ("default solver / `gla`, d 64", "sequence.Solvers.track_over_gla",
      only("default", "64", "0.999"), two_digits),
-    ("padasip / `partial_fit`, d 64", "peers.Loops.track_speedup", only("padasip", "64"),
-     two_digits),
     ("river / `partial_fit`, d 64", "peers.Loops.track_speedup", only("river", "64"), two_digits),
     ("training step, `mesa` / `linear`", "layers.Training.track_over_linear", only("mesa"),
      two_digits),
     ("decoding, `update` and `query` / `gla`, d 64, JAX", "decode.Token.track_over_gla",
      only("64", "jax"), two_digits),
-    ("modules that `import olsq` loads", "startup.Import.track_modules", only(),
-     lambda v: f"{v:.0f}"),
 )  # fmt: skip
 
 

@@ -73,60 +73,21 @@ def memory(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def workers(found: dict[str, Any]) -> str:
-    """Processor time of the busiest worker, predicted and measured."""
-    lines = [
-        "| d, rows | workers | arithmetic | predicted | measured | measured / predicted "
-        "| speed-up, measured |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    alone = 0.0
-    for row in found["workers"]["table"]:
-        first, busiest = row["workers"] == 1, row["busiest_worker_seconds"]
-        alone = busiest if first else alone
-        label = f"{row['d']}, {many(row['rows'])}" if first else ""
-        cells = (
-            f"{row['workers']}",
-            f"{row['arithmetic_seconds']:.2f} s",
-            f"{row['predicted_seconds']:.2f} s",
-            f"{busiest:.2f} s",
-            f"{busiest / row['predicted_seconds']:.2f}",
-            "1" if first else f"{alone / busiest:.2f}",
-        )
-        lines.append(f"| {label} | {' | '.join(cells)} |".replace("|  |", "| |", 1))
-    return "\n".join(lines)
-
-
 def received(found: dict[str, Any]) -> str:
-    """Bytes that a device receives, by the formulas and in the compiled program."""
+    """Bytes that a device receives in the compiled program."""
     lines = [
-        "| rule | devices | forward, predicted | measured | gradient, predicted | measured "
+        "| rule | devices | forward | gradient "
         "| temporary memory of a device, gradient (one device) |",
-        "|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|",
     ]
     for rule in RULES:
         alone = found["devices"]["1"][rule]["gradient"]["temporary_bytes"] / 1e6
         for number, devices in enumerate(SHOWN):
             one = found["devices"][devices][rule]
-            both = [
-                size(x) for way in WAYS for x in (one["predicted_bytes"][way], one[way]["bytes"])
-            ]
+            both = [size(one[way]["bytes"]) for way in WAYS]
             name = "" if number else f" {rule}"
             temporary = one["gradient"]["temporary_bytes"] / 1e6
             lines.append(
                 f"|{name} | {devices} | {' | '.join(both)} | {temporary:.1f} ({alone:.1f}) MB |"
             )
-    return "\n".join(lines)
-
-
-def device_times(found: dict[str, Any]) -> str:
-    """Processor time of all devices together."""
-    names = [f"{n} device" + "s" * (n != "1") for n in found["devices"]]
-    lines = [f"| rule | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
-    for rule in RULES:
-        cells = [
-            " / ".join(f"{1e3 * one[rule][way]['cpu_seconds']:.0f}" for way in WAYS) + " ms"
-            for one in found["devices"].values()
-        ]
-        lines.append(f"| {rule}, forward / gradient | {' | '.join(cells)} |")
     return "\n".join(lines)

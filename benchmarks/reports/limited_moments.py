@@ -6,7 +6,7 @@ Errors: outputs by ``G (H' + Lambda)^-1 q`` for other matrices H' against those 
 they predict, on keys whose covariance has eigenvalues ``i^-a``.  Times: a decoded token of mesa
 with a carried factor, of gla, and of gla whose query first goes through factors of rank r, which is
 less than a sketch costs: it is not kept up to date.  Results:
-``benchmarks/results/limited_moments.json``; docs/chunk-exact.md shows them.
+``benchmarks/results/limited_moments.json``; docs/chunk-exact.md quotes them.
 """
 
 from __future__ import annotations
@@ -23,13 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.suites.sequence_streams import unit
-from benchmarks.support import machine, marked
+from benchmarks.support import machine
 from olsq import attention
 from olsq.problem import Moments
 from olsq.sequence.jax import start_decoding
 
 RESULTS = Path(__file__).parents[1] / "results" / "limited_moments.json"
-PAGE = Path(__file__).parents[2] / "docs" / "chunk-exact.md"
 Floats = NDArray[np.float64]
 K, V, T, RIDGE, NOISE, FORGET = 64, 8, 2048, 0.25, 0.1, 0.999
 DECAYS = (0.0, 1.0, 2.0)  # a
@@ -159,33 +158,14 @@ def times(heads: int = 8, length: int = 256) -> dict[str, float]:
     return {name: used / best["gla"] for name, used in best.items()}
 
 
-def error_table(rows: list[list[Any]]) -> str:
-    """The page's table of errors."""
-    lines = ["| in place of H | " + " | ".join(f"a = {a:g}" for a in DECAYS) + " |"]
-    lines.append("|---|" + "---|" * len(DECAYS))
-    for name in dict.fromkeys(row[0] for row in rows):
-        if "rank" in name and "rank 32" not in name:
-            continue  # smaller ranks are further off; the results have them
-        own = {a: (off, over) for n, a, off, over in rows if n == name}
-        cells = [f"{100 * own[a][0]:,.0f} %, {sized(own[a][1])}" for a in DECAYS]
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
-def sized(ratio: float) -> str:
-    """A ratio, with a decimal where it is below 10."""
-    return f"{ratio:.1f}" if ratio < 9.95 else f"{ratio:,.0f}"
-
-
 def main() -> None:
-    """Measure, store, write the page."""
+    """Measure and store."""
     found = {
         "date": datetime.date.today().isoformat(), "machine": machine.describe(),
         "errors": error_rows(), "times": times(),
     }  # fmt: skip
     print(found["times"])
     RESULTS.write_text(json.dumps(found, indent=1) + "\n")
-    marked.replace_between(PAGE, "limited errors", error_table(found["errors"]))
 
 
 if __name__ == "__main__":

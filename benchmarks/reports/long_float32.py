@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import olsq
-from olsq.kernels.kernel import kernel
+from olsq.kernels import kernel
 from olsq.online.forms.rows import Trace
 from olsq.online.forms.square_root_kernels import update
 

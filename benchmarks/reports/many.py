@@ -144,13 +144,18 @@ def table(found: dict[str, dict[str, float]]) -> str:
     return "\n".join(lines)
 
 
+def text(found: dict) -> str:
+    """The block of the page: the table, and what it was measured on."""
+    return f"{table(found['cases'])}\n\n{sentence(found['machine'], 'numba')}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=15)
     found = measure(parser.parse_args().rounds)
-    facts = describe()
-    RESULT.write_text(json.dumps({"machine": facts, "cases": found}, indent=1) + "\n")
-    replace_between(PAGE, "many", table(found) + "\n\n" + sentence(facts))
+    stored = {"machine": describe(), "cases": found}
+    RESULT.write_text(json.dumps(stored, indent=1) + "\n")
+    replace_between(PAGE, "many", text(stored))
     print(table(found))
 
 

@@ -6,6 +6,7 @@ on a shared machine, less where the script measures ratios in turn or counts.
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 from collections.abc import Callable
@@ -76,53 +77,14 @@ def forgetting(found: dict) -> Blocks:
     return {("forgetting.md", marker): text for marker, text in tables(found).items()}
 
 
-def many(found: dict) -> Blocks:
-    from ..support.machine import sentence
-    from .many import table
+def text_of(module: str, page: str, marker: str) -> Callable[[Any], Blocks]:
+    """The one block of a script whose function ``text`` writes it."""
 
-    text = f"{table(found['cases'])}\n\n{sentence(found['machine'])}"
-    return {("many-regressions.md", "many"): text}
+    def blocks(found: Any) -> Blocks:
+        made = importlib.import_module(f".{module}", __package__).text(found)
+        return {(page, marker): made}
 
-
-def compiled(found: dict) -> Blocks:
-    from ..support.machine import sentence
-    from .compiled import table
-
-    text = f"{table(found['cases'])}\n\n{sentence(found['machine'])}"
-    return {("inside-your-program.md", "compiled"): text}
-
-
-def complex_embedding(found: dict) -> Blocks:
-    from ..support.machine import sentence
-    from .complex_embedding import table
-
-    text = f"{table(found['cases'])}\n\n{sentence(found['machine'])}"
-    return {("complex-signals.md", "complex"): text}
-
-
-def torch_calls(found: dict) -> Blocks:
-    from ..support.machine import sentence
-    from .torch_calls import table
-
-    machine = found["machine"]
-    text = f"{table(found['cases'])}\n\nPyTorch {machine['torch']}. {sentence(machine)}"
-    return {("inside-your-program.md", "torch"): text}
-
-
-def polars_expressions(found: dict) -> Blocks:
-    from ..support.machine import sentence
-    from .polars_expressions import table
-
-    text = f"{table(found['cases'])}\n\n{sentence(found['machine'])}"
-    return {("polars.md", "polars"): text}
-
-
-def variants(found: dict) -> Blocks:
-    from ..support.machine import sentence
-    from .variants import table
-
-    text = f"{table(found['methods'])}\n\n{sentence(found['machine'])}"
-    return {("variants.md", "variants"): text}
+    return blocks
 
 
 def hard_tokens(found: dict) -> Blocks:
@@ -138,12 +100,6 @@ def channel_gates(found: dict) -> Blocks:
         ("chunk-exact.md", "channel forms"): form_table(found["forms"]),
         ("chunk-exact.md", "channel solves"): solve_table(found["solves"], found["date"]),
     }
-
-
-def limited_moments(found: dict) -> Blocks:
-    from .limited_moments import error_table
-
-    return {("chunk-exact.md", "limited errors"): error_table(found["errors"])}
 
 
 def numpy_solvers(found: dict) -> Blocks:
@@ -168,12 +124,6 @@ def training_step(found: dict) -> Blocks:
     from .training_step import table
 
     return {("training.md", "step"): table(found)}
-
-
-def sequence_numpy(found: list) -> Blocks:
-    from .sequence_numpy import table_of
-
-    return {("choosing-a-solver.md", "numpy"): table_of(found)}
 
 
 def sequence(found: dict) -> Blocks:
@@ -214,18 +164,16 @@ def history(found: dict) -> Blocks:
 def dask_rows(found: dict) -> Blocks:
     from . import how_far
 
-    texts = (how_far.constants(found), how_far.memory(found), how_far.workers(found))
-    markers = ("constants", "partition memory", "workers")
-    return {("how-far.md", m): text for m, text in zip(markers, texts, strict=True)}
+    return {
+        ("how-far.md", "constants"): how_far.constants(found),
+        ("how-far.md", "partition memory"): how_far.memory(found),
+    }
 
 
 def devices(found: dict) -> Blocks:
     from . import how_far
 
-    return {
-        ("how-far.md", "received"): how_far.received(found),
-        ("how-far.md", "device times"): how_far.device_times(found),
-    }
+    return {("how-far.md", "received"): how_far.received(found)}
 
 
 def accelerator_counts(found: dict) -> Blocks:
@@ -242,6 +190,47 @@ def printed(page: str, *markers: str) -> Callable[[dict], Blocks]:
         return {(page, m): text for m, text in zip(markers, texts, strict=True)}
 
     return blocks
+
+
+def columns(table: str, *kept: int) -> str:
+    """A Markdown table with these columns only; olsq's methods that agree share a row."""
+    rows = [[row.strip("|").split("|")[i].strip() for i in kept] for row in table.splitlines()]
+    shown: list[list[str]] = []
+    for first, *row in rows:
+        if first.startswith("olsq, `method=") and shown[-1][1:] == row:
+            shown[-1][0] += first.removeprefix("olsq")
+        else:
+            shown.append([first, *row])
+    return "\n".join(f"| {' | '.join(row)} |" for row in shown)
+
+
+def interruptions(found: dict) -> Blocks:
+    night, silent = found["tables"][:2]
+    return {
+        ("numerics.md", "night"): columns(night, 0, 1, 2, 3, 4),
+        ("numerics.md", "silent start"): columns(silent, 0, 1, 3, 4, 6),
+    }
+
+
+def float32_states(found: dict) -> Blocks:
+    return {("numerics.md", "float32 states"): found["tables"][1]}
+
+
+def linalg(found: dict) -> Blocks:
+    """Tables of the page: without two of the sizes of the QR functions."""
+    cholesky, qr, batch = found["tables"][:3]
+    qr = "\n".join(row for row in qr.splitlines() if not re.match(r"\| (50, 8|128, 64)", row))
+    return {("linalg.md", m): t for m, t in (("cholesky", cholesky), ("qr", qr), ("batch", batch))}
+
+
+UNSHOWN = ("| 32 |", "| 128 ", "| 512 ")  # sizes between those of the page; its figure has them
+
+
+def many_coefficients(found: dict) -> Blocks:
+    """Every other size, with the ratio to the bound in brackets, and without the errors."""
+    rows = [row for row in found["tables"][0].splitlines() if row[:6] not in UNSHOWN]
+    shown = re.sub(r", ([\d.]+) times \([^)]*\)", r" (\1)", "\n".join(rows))
+    return {("speed.md", "many coefficients"): shown}
 
 
 def local_preconditioners(found: dict) -> Blocks:
@@ -261,23 +250,40 @@ REPORTS = (
     ),
     Report("speed", ("online_table",), speed, 0.5, 15),
     Report("forgetting", ("forgetting",), forgetting, 0.5, 10, ("img/forgetting.png",)),
-    Report("many", ("many",), many, 0.4, 2),
-    Report("compiled", ("compiled",), compiled, 0.5, 2),
-    Report("complex_embedding", ("complex_embedding",), complex_embedding, 0.5, 1),
-    Report("torch_calls", ("torch_calls",), torch_calls, 0.5, 2),
-    Report("polars_expressions", ("polars_expressions",), polars_expressions, 0.5, 5),
-    Report("variants", ("variants",), variants, 0.5, 10, ("img/variants.png",)),
+    Report(
+        "many", ("many",), text_of("many", "many-regressions.md", "many"),
+        0.4, 2,
+    ),
+    Report(
+        "compiled", ("compiled",), text_of("compiled", "inside-your-program.md", "compiled"),
+        0.5, 2,
+    ),
+    Report(
+        "complex_embedding", ("complex_embedding",),
+        text_of("complex_embedding", "complex-signals.md", "complex"),
+        0.5, 1,
+    ),
+    Report(
+        "torch_calls", ("torch_calls",), text_of("torch_calls", "inside-your-program.md", "torch"),
+        0.5, 2,
+    ),
+    Report(
+        "polars_expressions", ("polars_expressions",),
+        text_of("polars_expressions", "polars.md", "polars"),
+        0.5, 5,
+    ),
+    Report(
+        "variants", ("variants",), text_of("variants", "variants.md", "variants"), 0.5, 10,
+        ("img/variants.png",),
+    ),
     Report("hard_tokens", ("hard_tokens",), hard_tokens, 0.3, 5),
     Report("channel_gates", ("channel_gates",), channel_gates, 0.5, 5),
-    Report("limited_moments", ("limited_moments",), limited_moments, 0.5, 3),
+    Report("limited_moments", ("limited_moments",), lambda found: {}, 0.5, 3),
     Report("numpy_solvers", ("numpy_solvers",), numpy_solvers, 0.5, 4),
     Report("sequence_gates", ("sequence_gates",), sequence_gates, 0.5, 5),
     Report("long_sequence", ("long_sequence",), long_sequence, 0.5, 5),
     Report("training_step", ("training_step",), training_step, 0.5, 4),
-    Report(
-        "sequence_numpy", ("sequence_numpy --out docs/choosing-a-solver.md",), sequence_numpy,
-        0.5, 6,
-    ),
+    Report("sequence_numpy", ("sequence_numpy",), lambda found: {}, 0.5, 6),
     Report(
         "sequence",
         ("sequence_table speed memory growth small decoding iterations", "sequence_figure"),
@@ -302,16 +308,13 @@ REPORTS = (
     ),
     Report("coverage", ("coverage",), printed("numerics.md", "coverage"), 0.02, 5, printed=True),
     Report(
-        "interruptions", ("interruptions",), printed("numerics.md", "night", "silent start"), 0.02,
-        1, printed=True,
+        "interruptions", ("interruptions",), interruptions, 0.02, 1, printed=True,
     ),
     Report(
-        "long_float32", ("long_float32",),
-        printed("numerics.md", "long float32", "float32 states"), 0.5, 10, printed=True,
+        "long_float32", ("long_float32",), float32_states, 0.5, 10, printed=True,
     ),
     Report(
-        "linalg", ("linalg",), printed("linalg.md", "cholesky", "qr", "batch"), 0.5, 3,
-        printed=True,
+        "linalg", ("linalg",), linalg, 0.5, 3, printed=True,
     ),
     Report(
         "local_preconditioners", ("local_figure", "local_preconditioners"),
@@ -319,16 +322,15 @@ REPORTS = (
         ("img/local-least-squares.png",), printed=True,
     ),
     Report(
-        "random_walk_forms", ("random_walk_forms",), printed("forgetting.md", "walks"), 0.5, 1,
-        printed=True,
+        "random_walk_forms", ("random_walk_forms",), lambda found: {}, 0.5, 1, printed=True,
     ),
     Report(
         "linalg_downdates", ("linalg_downdates",), printed("linalg.md", "downdates"), 0.3, 1,
         printed=True,
     ),
     Report(
-        "many_coefficients", ("many_coefficients",), printed("speed.md", "many coefficients"), 0.5,
-        10, ("img/many-coefficients.png",), printed=True,
+        "many_coefficients", ("many_coefficients",), many_coefficients, 0.5, 10,
+        ("img/many-coefficients.png",), printed=True,
     ),
 )  # fmt: skip
 BY_NAME = {report.name: report for report in REPORTS}
@@ -344,10 +346,6 @@ ELSEWHERE = {
 TYPED = {
     "docs/concepts/how-it-works.md: | `forget` | half-life in rows | effective rows |": (
         "arithmetic"
-    ),
-    "docs/concepts/how-it-works.md: "
-    "| condition of the regressors | the textbook's inverse | `method=\"sqrt\"` |": (
-        "rounded from the float64 table of numerics.md"
     ),
     "docs/decoding.md: | 8 heads, gates .999, one core, processor time | factor carried "
     "| from moments | `gla_step` |": "measured once, by hand; no script kept",
@@ -371,14 +369,6 @@ TYPED = {
     ),
     "docs/five-streams.md: | 2,067 forecasts, each made 26 weeks before | error "
     "| 90 % intervals cover | width |": "printed by examples/gallery/seasonal_forecast.py",
-    "docs/guides/saving.md: | command | kills | of them with a file half written "
-    "| runs resumed to the end | files that differ |": (
-        "printed by `python -m tests.cli.kills`, with its options above the table"
-    ),
-    "docs/how-far.md: | | d = 10³ | d = 10⁴ |": "arithmetic on the measured constants",
-    "docs/layers.md: | width | 64 | 256 | 512 | 1024 |": "no script kept",
-    "docs/layers.md: | blocks | compile: one by one | as a loop | step: one by one | as a loop | "
-    "chosen |": "printed by `python -m benchmarks.reports.depth`",
     "docs/tasks.md: | test at the baseline | asked for in a sequence | guess "
     "| most frequent next token | most that can be known |": "counted once; no script kept",
     "docs/tasks.md: | | Poli et al., code | MesaNet paper |": "from the papers",

@@ -1,6 +1,6 @@
-"""NumPy arrays against JAX arrays in `online_lstsq`: a table in docs/choosing-a-solver.md.
+"""NumPy arrays against JAX arrays in `online_lstsq`; docs/choosing-a-solver.md quotes the ratios.
 
-    python -m benchmarks.reports.sequence_numpy --out docs/choosing-a-solver.md
+    python -m benchmarks.reports.sequence_numpy
 
 Both sides take turns in one process, compiled beforehand; JAX's inputs are on its device already
 and its function is jitted.  Read the ratios.  Errors are of head 0 against a dense float64 solve
@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import re
 import time
 from pathlib import Path
 
@@ -21,14 +20,11 @@ import jax.numpy as jnp
 import numpy as np
 
 import olsq
-from benchmarks.reports.sequence_report import table
 from benchmarks.reports.sequence_table import forward
 from benchmarks.suites.sequence_streams import exact, make
-from benchmarks.support import machine
 
 RIDGE = 0.25
 SHAPES = [(8, 4096, 64, 64), (4, 4096, 128, 128), *((1, 5000, d, 1) for d in (2, 4, 8, 16, 32))]
-MARKS = "<!-- numpy:begin -->", "<!-- numpy:end -->"
 
 
 def take_turns(functions, rounds):
@@ -64,19 +60,8 @@ def row(shape, dtype, gate, rounds):
     return f"H{heads} T{t} d{d} m{m}", np.dtype(dtype).name, gate, *times, spread
 
 
-WIDTHS = re.compile(r"d(2|16|64|128) ")
-
-
-def table_of(rows):
-    """Format the page's table: the rows with forgetting, of three widths."""
-    rows = [r for r in rows if str(r[2]) == "0.999" and WIDTHS.search(str(r[0]))]
-    head = "| shape | dtype | gates | NumPy ms (error) | JAX ms (error) | JAX / NumPy |"
-    return "\n".join(table(head, rows)).strip()
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", help="Markdown file with the marks; printed only if left out")
     parser.add_argument("--cache", default="benchmarks/results/sequence_numpy.json")
     parser.add_argument("--rounds", type=int, default=9)
     options = parser.parse_args()
@@ -88,20 +73,6 @@ def main():
         rows.append(row(*job, options.rounds))
         cache.write_text(json.dumps(rows))
         print(*rows[-1], flush=True)
-    found = machine.describe()
-    text = "\n".join(
-        [
-            table_of(rows),
-            "",
-            f"Measured {found['date']} on {found['cpu']} ({found['cores']} cores, shared), "
-            f"JAX {jax.__version__}, NumPy {np.__version__}.",
-        ]
-    )
-    if options.out:
-        path = Path(options.out)
-        pattern = f"(?s){MARKS[0]}.*{MARKS[1]}"
-        body = f"{MARKS[0]}\n\n{text}\n\n{MARKS[1]}"
-        path.write_text(re.sub(pattern, lambda _: body, path.read_text()))
 
 
 if __name__ == "__main__":

@@ -4,29 +4,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
-FLOOR, CG = "gated linear attention", "CG, 30 steps"
+FLOOR = "gated linear attention"
 
 ABOUT = """\
 # Speed of sequence solvers
 
 All methods take turns in one process in float32 with ridge 0.25; times are the best of several
-rounds. The floor is gated linear attention, `olsq.attention.gla`, which solves nothing. "CG-30 /
-it" is how many times longer 30 conjugate-gradient steps take. Errors are those of an output against
-a dense float64 solve per token. Without forgetting (gates 1.0) the ratios are alike:
-`benchmarks/results/sequence.json`.
+rounds. The floor is gated linear attention, `olsq.attention.gla`, which solves nothing. Errors are
+those of an output against a dense float64 solve per token. Without forgetting (gates 1.0) the
+ratios are alike.
 
 {date}: {cpu}, {cores} cores, {sgemm} GF/s in a large float32 product, JAX {jax}. No GPU has been
-measured. Made by `python -m benchmarks.reports.sequence_table speed memory growth small decoding
-iterations`.
+measured. `python -m benchmarks.reports --only sequence` measures again.
 """
 STEPS = """\
-Steps are means over tokens. The default takes Chebyshev steps where gates are mild and
-preconditioned conjugate-gradient steps elsewhere. "Rounding" is the largest relative change of an
-output when all inputs move by at most half a unit in the last place of float32: no float32 method
-can do better.
+Steps are means over tokens. "Rounding" is the largest relative change of an output when all inputs
+move by at most half a unit in the last place of float32: no float32 method can do better.
 """
-# The iteration table shows one width and three of the seven gates that were measured.
-SHOWN_WIDTH, SHOWN_GATES = "64", ("0.9", "0.999", "1.0")
+# The iteration table shows one width, two of the seven gates and three of the four streams.
+SHOWN_WIDTH, SHOWN_GATES, UNSHOWN = "64", ("0.9", "0.999"), "AR(1)"
 
 
 def shares(row, peaks):
@@ -56,32 +52,37 @@ def speed(cache):
             continue  # the ratios are alike
         rows = {n: [*row, None, None][:6] for n, row in rows.items()}  # older ones have no flops
         peaks = rows.pop("peak", [1, 1])[:2]
-        floor, cg = rows[FLOOR], rows[CG]
+        floor = rows[FLOOR]
         body = []
         for n, row in rows.items():
             (a, b, mid, top), of_peak = row[:4], shares(row, peaks)
             error = ("", "") if n == FLOOR else (f"{mid:.0e}", f"{top:.0e}")
-            ahead = (f"{a:.0f}", f"{a / floor[0]:.2f}", of_peak[0], f"{cg[0] / a:.1f}")
-            both = (f"{b:.0f}", f"{b / floor[1]:.2f}", of_peak[1], f"{cg[1] / b:.1f}")
+            ahead = (f"{a:.0f}", f"{a / floor[0]:.2f}", of_peak[0])
+            both = (f"{b:.0f}", f"{b / floor[1]:.2f}", of_peak[1])
             body.append((n, *ahead, *both, *error))
         lines += [f"## {shape}, gates {gate}, Zipf tokens", ""]
-        columns = "x floor | of sgemm peak | CG-30 / it"
+        columns = "x floor | of sgemm peak"
         head = f"| method | forward ms | {columns} | fwd+bwd ms | {columns} | error median | max |"
         lines += table(head, body)
     return lines
 
 
 def growth(cache):
-    """Time against T, and memory."""
+    """Time of a token against T, short streams, and memory."""
     lines = []
     for _, rows in pick(cache, "growth"):
-        names = list(next(iter(rows.values())))
-        body = [
-            (t, *(f"{r[n]:.1f} ({1e3 * r[n] / int(t):.2f})" for n in names))
-            for t, r in rows.items()
+        said = []
+        for name in next(iter(rows.values())):
+            each = [1e3 * row[name] / int(t) for t, row in rows.items()]
+            said.append(f"{min(each):.1f} to {max(each):.1f} with {name}")
+        first, *_, last = (f"{int(t):,}" for t in rows)
+        lines += [
+            "## Growth with T",
+            "",
+            "Microseconds a token of one head, d 64, gates 0.999, at "
+            f"{first} to {last} tokens: {'; '.join(said)}.",
+            "",
         ]
-        lines += ["## Growth with T: ms (microseconds per token), one head, d 64, gates 0.999", ""]
-        lines += table("| T | " + " | ".join(names) + " |", body)
     for (shape,), rows in pick(cache, "small"):
         lines += [f"## Short streams, discounted ridge, {shape}: ms forward", ""]
         lines += table("| " + " | ".join(rows) + " |", [[f"{x:.1f}" for x in rows.values()]])
@@ -105,7 +106,7 @@ def iterations(cache):
     found = [
         (parts, r)
         for parts, r in pick(cache, "iterations")
-        if parts[1] == SHOWN_WIDTH and parts[3] in SHOWN_GATES
+        if parts[1] == SHOWN_WIDTH and parts[3] in SHOWN_GATES and parts[0] != UNSHOWN
     ]
     if found:
         title = "Steps to a relative residual of 1e-6, and errors (median / max), d 64, T 8192"

@@ -8,13 +8,9 @@ from ..support import machine
 from ..support.marked import replace_between
 
 PAGE = Path(__file__).parents[2] / "docs" / "speed.md"
-GROUPS = {
-    "bound": None,
-    "whole array": "olsq covariance",
-    "one row at a time": None,
-    "coefficient path": "olsq coefficient_path",
-    "rolling window": "olsq rolling path",
-}
+PEERS = ("numba", "padasip", "river", "filterpy", "statsmodels", "polars-ols")
+SHARED = ("olsq covariance", "olsq partial_fit", "olsq coefficient_path", "olsq rolling path")
+GROUPS = ("bound", "whole array", "one row at a time", "coefficient path", "rolling window")
 
 
 def duration(ns: float) -> str:
@@ -30,12 +26,6 @@ def _cell(record: dict | None) -> str:
         return "-"
     error = "" if record["error"] is None else f" ({record['error']:.0e})"
     return duration(record["ns"]) + error
-
-
-def _ratio(record: dict | None, baseline: dict | None) -> str:
-    if record is None or baseline is None:
-        return "-"
-    return f"{record['ns'] / baseline['ns']:.3g}"
 
 
 def _rows(records: list[dict], m: int) -> tuple[list[int], dict[tuple[str, str], dict[int, dict]]]:
@@ -63,32 +53,13 @@ def times(records: list[dict], m: int) -> str:
     return "\n".join(lines)
 
 
-def ratios(records: list[dict]) -> str:
-    """Table of how many times slower than olsq's method of the same group the others are."""
-    sizes, table = _rows(records, 1)
-    lines = [
-        "| times slower than | method | " + " | ".join(f"d = {d}" for d in sizes) + " |",
-        "|---|---|" + "---|" * len(sizes),
-    ]
-    for group, baseline in GROUPS.items():
-        if baseline is None:
-            continue
-        base = table.get((group, baseline), {})
-        for (g, name), cells in table.items():
-            if g == group and not name.startswith("olsq"):
-                row = " | ".join(_ratio(cells.get(d), base.get(d)) for d in sizes)
-                lines.append(f"| {baseline} | {name} | {row} |")
-    return "\n".join(lines)
-
-
 def tables(results: dict) -> dict[str, str]:
     """The marked parts of the page."""
     records = results["records"]
     return {
-        "machine": machine.sentence(results["machine"]),
+        "machine": machine.sentence(results["machine"], *PEERS),
         "times": times(records, 1),
-        "ratios": ratios(records),
-        "targets": times(records, 10),
+        "targets": times([r for r in records if r["method"] in SHARED], 10),
     }
 
 

@@ -49,7 +49,7 @@ def main_table(cells: dict, dtype: type, methods: list[str]) -> str:
     """Condition numbers by forgetting factors for one data type."""
     full = 1_000_000 if dtype is np.float64 else 100_000
     rows = []
-    for forget in SHOWN_FORGETS:
+    for forget in SHOWN_FORGETS if dtype is np.float64 else SHOWN_FORGETS[:1]:
         for cond in CONDITIONS:
             found = cells.get(table_name(dtype, cond, forget), {})
             for record in found.values():
@@ -63,7 +63,7 @@ def tables(results: dict) -> dict[str, str]:
     cells = results["cells"]
     everyone = [*OLSQ, *PEERS]  # ours first: a page need not be scrolled to see them
     facts = results["machine"].get("olsq") or results["machine"]["peers"]
-    words = machine.sentence(facts)
+    words = machine.sentence(facts, *(name for name in PEERS if name in facts["versions"]))
     if again := results["machine"].get("olsq, float32 rows"):
         words += f" olsq's float32 rows again on {again['date']} on {again['cpu']}."
     special = [(case.name, cells.get(case.name, {})) for case in special_cases()]

@@ -97,6 +97,12 @@ def table(found: dict[str, dict[str, float]]) -> str:
     return "\n".join(lines)
 
 
+def text(found: dict) -> str:
+    """The block of the page: the table, and what it was measured on."""
+    machine = found["machine"]
+    return f"{table(found['cases'])}\n\nPyTorch {machine['torch']}. {sentence(machine)}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=15)
@@ -105,9 +111,9 @@ def main() -> None:
 
     facts = describe()
     facts["torch"] = torch.__version__
-    RESULT.write_text(json.dumps({"machine": facts, "cases": found}, indent=1) + "\n")
-    said = f"PyTorch {torch.__version__}. {sentence(facts)}"
-    replace_between(PAGE, "torch", f"{table(found)}\n\n{said}")
+    stored = {"machine": facts, "cases": found}
+    RESULT.write_text(json.dumps(stored, indent=1) + "\n")
+    replace_between(PAGE, "torch", text(stored))
 
 
 if __name__ == "__main__":

@@ -53,10 +53,12 @@ def describe() -> dict[str, object]:
     }
 
 
-def sentence(facts: dict) -> str:
-    """One line of prose out of :func:`describe`."""
-    versions = ", ".join(f"{k} {v}" for k, v in facts["versions"].items() if v != "not installed")
+def sentence(facts: dict, *packages: str) -> str:
+    """Write one line of prose out of :func:`describe`, with the versions of these packages."""
+    versions = facts["versions"]
+    shown = ", ".join(f"{name} {versions[name]}" for name in ("olsq", "numpy", *packages))
+    threads = f"{facts['threads']} BLAS thread" + "s" * (facts["threads"] > 1)
     return (
-        f"Measured {facts['date']} on {facts['cpu']} ({facts['cores']} cores, {facts['system']}; "
-        f"{facts['threads']} BLAS thread(s)), Python {facts['python']}; {versions}."
+        f"Measured {facts['date']} on {facts['cpu']} ({facts['cores']} cores, {threads}), "
+        f"Python {facts['python']}, {shown}."
     )

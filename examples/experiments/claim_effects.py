@@ -54,7 +54,7 @@ def one_step(r: dict[str, Any]) -> dict[str, Effect]:
         "B2": Effect(f"losses {spread(near, '+.1%')} apart", n),
         "B3": Effect(
             f"falls on {falls['0.75']:.0%} of test sets, against {falls['1.0']:.0%}",
-            f"{n}, 5 test sets each",
+            f"{n}, 5 test sets",
         ),
     }
 
@@ -69,7 +69,7 @@ def gdpp(r: dict[str, Any]) -> dict[str, Effect]:
     largest = [r["extremes"][k]["largest"][1] / x - 1 for k, x in printed.items()]
     grid = r["conditions"]["gamma"]
     least = {q: grid[int(np.argmin(r["conditions"][q]))] for q in ("0.5", "1")}
-    n = f"{len(r['runs'])} runs: 4 numbers of samples, 3 seeds"
+    n = f"{len(r['runs'])} runs"
     return {
         "B4": Effect(f"largest eigenvalues {spread(largest, '+.0%')} off", "20 draws of each"),
         "B5, optimised": Effect(f"gamma {spread(best, '+.1%')} off", "4 numbers of samples"),
@@ -131,8 +131,8 @@ def deep(r: dict[str, Any]) -> dict[str, Effect]:
             f"undecoded at best: next state {left['target']:.0%}, preconditioned input "
             f"{left['inverse']:.0%} (of {r['probes']['6, 0']['inverse'][0]:.0%} before)",
             "1 model, 6 layers' outputs",
-            f"{left['inverse']:.0%} of the preconditioned input is still undecoded: an order of "
-            "small differences says little of what is decoded" if left["inverse"] > 0.5 else "",
+            "most of the preconditioned input is not decoded at any layer"
+            if left["inverse"] > 0.5 else "",
         ),
     }  # fmt: skip
 
@@ -191,8 +191,7 @@ def spending(r: dict[str, Any]) -> dict[str, Effect]:
         out[f"D4, {model}"] = Effect(
             f"5 steps cost {hurt:+.1e}", "1 model",
             "" if hurt > 1e-4 else
-            f"condition numbers of at most {worst:.0f}: five steps solve such systems, and there "
-            "is nothing to save",
+            f"condition numbers of at most {worst:.0f}: five steps solve such systems",
         )  # fmt: skip
         gates, ends = [h["forget"] for h in systems], [h["condition"][-1] for h in systems]
         order = spearmanr(gates, ends)
@@ -201,8 +200,7 @@ def spending(r: dict[str, Any]) -> dict[str, Effect]:
             f"rank correlation {order.statistic:.2f}, p = {order.pvalue:.2g}",
             f"{len(gates)} heads of 1 model",
             "" if order.pvalue < CHANCE else
-            f"{remembers} of {len(gates)} heads has a mean gate above .62, and without any "
-            f"relation one correlation in {1 / order.pvalue:.0f} is as large",
+            f"{remembers} of {len(gates)} heads has a mean gate above .62",
         )  # fmt: skip
     return out
 

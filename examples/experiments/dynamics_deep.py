@@ -120,8 +120,8 @@ def claims(results: dict[str, Any]) -> dict[str, Claim]:
             ordered and len(groups) == len(DEPTHS) + 2 and 0.42 <= early <= 0.48,
             ""
             if ordered
-            else "after a quarter of the code's steps, neighbours among the deepest "
-            "differ by no more than their losses change from one test to the next during training",
+            else "after a quarter of the code's steps, neighbours differ by no more than their "
+            "losses change from one test to the next",
         )
     }
     deepest = max(results["probes"], key=lambda key: int(key.split(",")[0]), default=None)

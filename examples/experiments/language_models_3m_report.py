@@ -14,20 +14,6 @@ def parts(key: str) -> tuple[str, str]:
     return mixer, lr
 
 
-def searched(search: dict[str, Any]) -> str:
-    """A line a mixer: losses by the rates that were tried."""
-    by_mixer: dict[str, dict[float, float]] = {}
-    for key, row in search.items():
-        mixer, lr = parts(key)
-        by_mixer.setdefault(mixer, {})[float(lr)] = row["loss"]
-    rates = sorted({lr for tried in by_mixer.values() for lr in tried})
-    rows = [
-        [f"`{mixer}`", *(f"{tried[lr]:.3f}" if lr in tried else "" for lr in rates)]
-        for mixer, tried in by_mixer.items()
-    ]
-    return table(["mixer", *(f"rate {lr:g}" for lr in rates)], rows)
-
-
 def ended(runs: dict[str, Any], search: dict[str, Any]) -> str:
     """A line a mixer, the least loss first.
 
@@ -79,7 +65,6 @@ is `softmax, convolution`.{untrained(search, runs)}
 ![Loss over training, and by position against softmax with a convolution](language-models-3m.png)
 
 {ended(runs, search)}
-They are {np.ptp(losses):.3f} nats apart in all. Peak rates were chosen by the loss after 300
-steps, with further rates as long as the best was an end of the grid:
-
-{searched(search)}"""
+They are {np.ptp(losses):.3f} nats apart in all. Peak rates were chosen from three by the loss after
+300 steps, with further rates as long as the best was an end of the grid.
+"""

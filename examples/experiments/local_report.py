@@ -128,8 +128,7 @@ def trained_section(results: dict[str, Any]) -> str:
 
 {table(heads, rows)}
 Error of `local_linear`, for a line against that of `softmax`, for a solved direction against that of `parallax`, and at the end the best
-local regression against the best global one (`mesa` and its variants). Where two columns of errors are given they are in this
-order. {len(SEEDS)} seeds each unless said; "inconclusive": seeds overlap. Setup, rates, times and all other mixers: [when solving pays](when-to-solve.md).
+local regression against the best global one (`mesa` and its variants). {len(SEEDS)} seeds each unless said; "inconclusive": seeds overlap. Setup, rates, times and all other mixers: [when solving pays](when-to-solve.md).
 On tokens that are not pairs all three have the short convolution that other mixers have (`local_linear, convolution` and so on). All
 have rotary positions and see every token before: they have no gates, and a state that grows.
 {elsewhere_part(results)}"""  # noqa: E501
@@ -181,7 +180,7 @@ def direction_section(results: dict[str, Any]) -> str:
 {answer(results)} Cosines at the end of training, over seeds and heads: the mean, and the least to the largest. x solves with a ridge of {direction.SHOWN} of
 the query's mean variance of keys; q - kbar is what an infinite ridge leaves of it. "Corrections" are what is read along either
 direction, -C r and C x, and their "size" is that of the learned one over the weighted mean that it corrects. Two directions of 16
-numbers drawn at random have a cosine of 0 ± .25. {f"Not all seeds yet: {'; '.join(left)}." if left else ""}
+numbers drawn at random have a cosine of 0 ± .25.{f" Not all seeds yet: {'; '.join(left)}." if left else ""}
 
 `python examples/experiments/parallax_direction.py`: models, batches and steps of [when solving pays](when-to-solve.md) at rate {direction.RATE:g}; directions start at 0,
 and cosines are means over held-out sequences, pairs 33 to 64.

@@ -58,19 +58,17 @@ def budget_table(done: dict[str, Any], batch: int) -> str:
         at = int(np.searchsorted(final["step"], last * least / each, "right")) - 1
         choice = ", ".join(f"{k} {v:g}" for k, v in final["choice"].items())
         rows.append([
-            name, METHODS[name].gradients, METHODS[name].products, f"{last * batch * each:,}",
-            spread(record[-1]), f"{final['step'][at]:,}", spread(record[at]), choice,
-            len(r["search"]["tried"]),
+            name, f"{last * batch * each:,}", spread(record[-1]), spread(record[at]), choice,
         ])  # fmt: skip
-    head = ["method", "gradients", "Hessian products", "evaluations of a run", "error at the end",
-            "meta-steps for the least evaluations", "error there", "chosen", "tried"]  # fmt: skip
+    head = ["method", "evaluations of a run", "error at the end", "error after the least work",
+            "chosen"]  # fmt: skip
     return table(head, rows)
 
 
 def frozen(final: dict[str, Any]) -> str:
-    """Per cent of each layer's parameters that the mask freezes at the end."""
-    shares = {name: 100 * np.array(final["frozen"][-1][name]) for name in (*LAYERS, "all")}
-    return ", ".join(f"{k} {x.mean():.0f} ± {x.std(ddof=1):.0f}" for k, x in shares.items())
+    """Per cent of the parameters that the mask freezes at the end."""
+    share = 100 * np.array(final["frozen"][-1]["all"])
+    return f"{share.mean():.0f} ± {share.std(ddof=1):.0f}"
 
 
 @in_house_style
@@ -128,15 +126,13 @@ gradient descent has diverged:
 The same, on sines whose frequency is U(.7, 1.3) instead of 1:
 
 {shots_table(done, "other frequencies")}
-Work: a Hessian-vector product counts as two gradient evaluations. The error with ten points on 100 other tasks, at
-the end and after as many evaluations as the cheapest method has at its end:
+Work, in gradient evaluations (a Hessian-vector product counts as two), and the error with ten points on 100 other tasks, at the end and
+after as many evaluations as the cheapest method has at its end:
 
 {budget_table(done, batch)}
 The exact head also solves ten ridge regressions of {learners.WIDTH + 1} features a task, which the count leaves out.
 Its forgetting factor, from 0.88, went to {spread(head["forget"])}; its ridges, from 1, to a median of
-{spread(ridges[:, 1])}.
-
-Parameters that sparse-MAML's mask freezes in the inner loop, in per cent, mean ± standard deviation over seeds: {frozen(done["sparse-MAML"]["final"])}.
+{spread(ridges[:, 1])}. Sparse-MAML's mask freezes {frozen(done["sparse-MAML"]["final"])} % of the parameters in the inner loop.
 
 ## Limits
 

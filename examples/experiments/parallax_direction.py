@@ -62,9 +62,12 @@ def compare_directions(mixer: Any, h: Any, first: int) -> dict[str, Any]:
     size = jnp.sqrt((learned**2).sum(-1) / (value_mean**2).sum(-1))
     unit = jnp.trace(s, axis1=-2, axis2=-1)[..., None, None] / k.shape[-1]
     found: dict[str, Any] = {"size": size[:, first:].mean((0, 1))}
+    # One decomposition for all ridges: several batched LAPACK calls in one program of JAX 0.10 wait
+    # for each other for ever on two cores.
+    variances, axes = jnp.linalg.eigh(s / jnp.maximum(unit, 1e-12))
+    along = jnp.einsum("bthde,bthd->bthe", axes, q - mean)
     for name, ridge in RIDGES.items():
-        matrix = s / jnp.maximum(unit, 1e-12) + ridge * jnp.eye(k.shape[-1])
-        x = jnp.linalg.solve(matrix, (q - mean)[..., None])[..., 0]
+        x = jnp.einsum("bthde,bthe->bthd", axes, along / (variances + ridge))
         exact = jnp.einsum("bthmd,bthd->bthm", c, x)
         found[f"direction, {name}"] = cosine(-r, x)[:, first:].mean((0, 1))
         found[f"correction, {name}"] = cosine(learned, exact)[:, first:].mean((0, 1))

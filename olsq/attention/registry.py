@@ -33,7 +33,7 @@ class Rule:
         Multiplications and additions of a token's update and read, leading terms: how many of each
         product of K, V, T and w.
     loss, step : str
-        What the state descends, and how, as test-time regression.
+        What the state descends, and the step that it takes, as test-time regression.
     place : (str, str)
         The rule's row and column in the map of the field: of ``OBJECTIVES`` and ``METHODS``.
     source : str
@@ -107,20 +107,20 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "softmax", "o = sum_i softmax_i(q . k_i / sqrt(K)) v_i",
         lambda K, V: {"keys": ("T", K), "values": ("T", V)}, "none", {"TK": 2, "TV": 2},
-        "sum_i exp(q . k_i) |v_i - o|^2", "exact, for each query (local constants)",
+        "sum_i exp(q . k_i) |v_i - o|^2", "local constants",
         (KERNEL, EXACT), "Vaswani et al. 2017, eq. 1",
     ),
     Rule(
         "sliding_window", "softmax over the last w tokens",
         lambda K, V: {"keys": ("w", K), "values": ("w", V)}, "window", {"wK": 2, "wV": 2},
-        "sum_{i > t - w} exp(q . k_i) |v_i - o|^2", "exact, for each query (local constants)",
+        "sum_{i > t - w} exp(q . k_i) |v_i - o|^2", "local constants",
         (KERNEL, EXACT), "Beltagy et al. 2020, sec. 3.1",
     ),
     Rule(
         "forgetting", "o = sum_i softmax_i(q . k_i / sqrt(K) + log gates i+1..t) v_i",
         lambda K, V: {"keys": ("T", K), "values": ("T", V), "log_decay": ("T",)}, "forget",
         {"TK": 2, "TV": 2, "T": 2}, "sum_i zeta_i exp(q . k_i) |v_i - o|^2",
-        "exact, for each query (local constants); gates discount samples",
+        "local constants; gates discount samples",
         (KERNEL, EXACT), "Lin et al. 2025, sec. 3",
     ),
     Rule(
@@ -128,13 +128,13 @@ RULES: tuple[Rule, ...] = (
         lambda K, V: {"keys": ("T", K), "values": ("T", V)},
         "ridge, window (costs are of 10 steps of conjugate gradient)", {"TK": 48, "TV": 4},
         "sum_i exp(q . k_i) |v_i - o - B (k_i - q)|^2 + ridge |B|^2",
-        "exact, for each query (local lines)", (LOCAL, EXACT), "Zuo et al. 2025",
+        "local lines", (LOCAL, EXACT), "Zuo et al. 2025",
     ),
     Rule(
         "parallax", "o = vbar (1 + E[r . k]) - E[v (r . k)], averages weighted by softmax",
         lambda K, V: {"keys": ("T", K), "values": ("T", V)}, "direction r, window",
         {"TK": 6, "TV": 4}, "sum_i exp(q . k_i) |v_i - o - B (k_i - q)|^2",
-        "a step from local constants along a learned direction, for each query",
+        "a step from local constants along a learned direction",
         (LOCAL, CONDITIONED), "Parallax 2026, alg. 1",
     ),
     Rule(
@@ -142,21 +142,21 @@ RULES: tuple[Rule, ...] = (
         lambda K, V: {"keys": (K, K), "values": (K, V)},
         "forget per slot, weight (costs are of K slots)", {"KK": 5, "VK": 5},
         "sum_m exp(q . k_m) |v_m - o|^2, and |k - k_m|^2 + |v - v_m|^2 of each slot",
-        "exact over slots, for each query; a slot by a gradient step of size 1 - a_m",
+        "local constants over slots; a slot by a gradient step 1 - a_m",
         (KERNEL, GRADIENT), "Zhang et al. 2024, sec. 3",
     ),
     Rule(
         "linear", "S += w v phi(k)^T; o = S phi(q) [/ z . phi(q)]", _memory, "weight", {"VK": 4},
-        HOPFIELD, "gradient, step w", (DOT, GRADIENT), "Katharopoulos et al. 2020, eq. 10-12",
+        HOPFIELD, "step w", (DOT, GRADIENT), "Katharopoulos et al. 2020, eq. 10-12",
     ),
     Rule(
         "retention", "S = gamma_h S + v k^T", _memory, "fixed per head", {"VK": 5},
-        f"{HOPFIELD} + (1 - gamma) |S|^2 / 2", "gradient, step 1",
+        f"{HOPFIELD} + (1 - gamma) |S|^2 / 2", "step 1",
         (DOT, GRADIENT), "Sun et al. 2023, eq. 5-8",
     ),
     Rule(
         "mamba2", "S = gamma S + v k^T", _memory, "forget (may be signed)", {"VK": 5},
-        f"{HOPFIELD} + (1 - gamma) |S|^2 / 2", "gradient, step 1",
+        f"{HOPFIELD} + (1 - gamma) |S|^2 / 2", "step 1",
         (DOT, GRADIENT), "Dao and Gu 2024, sec. 5",
     ),
     Rule(
@@ -164,78 +164,78 @@ RULES: tuple[Rule, ...] = (
         "S_0 = v k^T; S_l = gamma S_l, merging as a Fenwick tree; o = sum_l lambda_l S_l q",
         lambda K, V: {"memory": (11, V, K)},
         "forget, weight of each level (costs are of 11 levels: 1,024 tokens)", {"VK": 46},
-        f"{HOPFIELD} + (1 - gamma) |S|^2 / 2 of each block of tokens", "gradient, step 1",
+        f"{HOPFIELD} + (1 - gamma) |S|^2 / 2 of each block of tokens", "step 1",
         (DOT, GRADIENT), "Guo et al. 2025, sec. 3",
     ),
     Rule(
         "mamba3", "S = gamma (S + (1 - x) d v' k'^T) R^T + x d v k^T, v', k' of the token before",
         lambda K, V: {"memory": (V, K), "key": (K,), "value": (V,)},
         "forget, step d and its share x, angles of R", {"VK": 8},
-        "-v . S k at both ends of a step, + (1 - gamma) |S|^2 / 2", "gradient, step d",
+        "-v . S k at both ends of a step, + (1 - gamma) |S|^2 / 2", "step d",
         (DOT, GRADIENT), "Lahoti et al. 2026",
     ),
     Rule(
         "gla", "S = gamma S + beta v k^T, or S = S diag(a) + beta v k^T", _memory,
         "forget (scalar or per key dimension; may be signed), weight", {"VK": 5},
-        f"{HOPFIELD} + (1 - gamma) |S|^2 / (2 beta)", "gradient, step beta",
+        f"{HOPFIELD} + (1 - gamma) |S|^2 / (2 beta)", "step beta",
         (DOT, GRADIENT), "Yang et al. 2024a, eq. 3; MesaNet eq. 2",
     ),
     Rule(
         "hgrn2", "S = S diag(a) + v (1 - a)^T", _memory, "forget per key dimension, is the key",
-        {"VK": 5}, "-v . S (1 - a) + tr(S diag(1 - a) S^T) / 2", "gradient, step 1",
+        {"VK": 5}, "-v . S (1 - a) + tr(S diag(1 - a) S^T) / 2", "step 1",
         (DOT, GRADIENT), "Qin et al. 2024, eq. 6",
     ),
     Rule(
         "rwkv6", "o = (S + v (u k)^T) q; S = S diag(w) + v k^T", _memory,
         "forget per key dimension, after the read", {"VK": 5},
-        f"{HOPFIELD} + tr(S diag(1 - w) S^T) / 2", "gradient, step 1",
+        f"{HOPFIELD} + tr(S diag(1 - w) S^T) / 2", "step 1",
         (DOT, GRADIENT), "Peng et al. 2024, eq. 19-20",
     ),
     Rule(
         "mamba", "S = S exp(-dt exp(A)) + (dt x) k^T; o = S q + D x", _memory,
         "step per value channel", {"VK": 7}, f"{HOPFIELD} + decay of each entry",
-        "gradient, step dt",
+        "step dt",
         (DOT, GRADIENT), "Gu and Dao 2023, eq. 2-4",
     ),
     Rule(
         "mlstm", "S = f S + i v k^T; z = f z + i k; o = S q / max(1, |z . q|)",
         lambda K, V: {"memory": (V, K), "normaliser": (K,), "maximum": ()},
         "forget, weight or log_weight (exponential)", {"VK": 5, "K": 5}, HOPFIELD,
-        "gradient, step i, normalised read", (DOT, GRADIENT), "Beck et al. 2024, eq. 19-27",
+        "step i, normalised read", (DOT, GRADIENT), "Beck et al. 2024, eq. 19-27",
     ),
     Rule(
         "delta", "S = S (I - beta k k^T) + beta v k^T", _memory, "weight", {"VK": 6}, SQUARED,
-        "gradient, step beta", (TOKEN, GRADIENT), "Schlag et al. 2021, eq. 24",
+        "step beta", (TOKEN, GRADIENT), "Schlag et al. 2021, eq. 24",
     ),
     Rule(
         "gated_delta", "S = gamma S (I - beta k k^T) + beta v k^T", _memory,
         "forget (may be signed), weight", {"VK": 7}, SQUARED,
-        "gradient, step beta, after forgetting", (TOKEN, GRADIENT), "Yang et al. 2025, eq. 10",
+        "step beta, after forgetting", (TOKEN, GRADIENT), "Yang et al. 2025, eq. 10",
     ),
     Rule(
         "gated_delta_product",
         "S = gamma S; n times: S = S (I - beta_j k_j k_j^T) + beta_j v_j k_j^T", _memory,
         "forget, weight per step (costs are of 2 steps)", {"VK": 11},
         f"{SQUARED} at each of n pairs",
-        "gradient, n steps one after the other, after forgetting", (TOKEN, GRADIENT),
+        "n steps one after the other, after forgetting", (TOKEN, GRADIENT),
         "Siems et al. 2025, sec. 3",
     ),
     Rule(
         "kda", "S = S diag(a) (I - beta k k^T) + beta v k^T", _memory,
         "forget (scalar or per key dimension), weight, erase", {"VK": 7}, SQUARED,
-        "gradient, step beta, after forgetting per dimension", (TOKEN, GRADIENT),
+        "step beta, after forgetting per dimension", (TOKEN, GRADIENT),
         "Kimi Team 2025, sec. 3; Gated DeltaNet-2 (2026) for erase",
     ),
     Rule(
         "comba", "S = S (gamma I - b beta k k^T) + beta v k^T", _memory,
         "forget, weight, feedback", {"VK": 7}, "|v - b S k|^2 / (2 b)",
-        "gradient, step beta, from before forgetting", (TOKEN, GRADIENT), "Hu et al. 2025",
+        "step beta, from before forgetting", (TOKEN, GRADIENT), "Hu et al. 2025",
     ),
     Rule(
         "rwkv7", "S = S (diag(w) - r (a*r)^T) + v k^T", _memory,
         "forget per key dimension, removal key and rate", {"VK": 9},
         "|v - S r|^2 / 2, where k = a*r",
-        "gradient, preconditioned by diag(a), from before forgetting",
+        "preconditioned by diag(a), from before forgetting",
         (TOKEN, CONDITIONED), "Peng et al. 2025a",
     ),
     Rule(
@@ -248,7 +248,7 @@ RULES: tuple[Rule, ...] = (
         "a = c a + d k*k; S = gamma S (I - beta k (M k)^T) + beta v (M k)^T",
         lambda K, V: {"memory": (V, K), "curvature": (K,)},
         "forget (scalar or per key dimension), weight, of the curvature too",
-        {"VK": 7, "K": 12}, SQUARED, "gradient, preconditioned by a diagonal M(a)",
+        {"VK": 7, "K": 12}, SQUARED, "preconditioned by a diagonal M(a)",
         (TOKEN, CONDITIONED), "Tumma et al. 2026",
     ),
     Rule(
@@ -262,7 +262,7 @@ RULES: tuple[Rule, ...] = (
             "weight": (V, K), "bias": (V,), "start_weight": (V, K), "start_bias": (V,),
             "position": (),
         },
-        "learning_rate, query_factor", {"VK": 6}, "|v - f(k)|^2 / 2", "gradient, by mini-batches",
+        "learning_rate, query_factor", {"VK": 6}, "|v - f(k)|^2 / 2", "mini-batches",
         (TOKEN, BATCH), "Sun et al. 2024, sec. 2",
     ),
     Rule(
@@ -273,19 +273,19 @@ RULES: tuple[Rule, ...] = (
             "start_b2": (V,), "position": (),
         },
         "learning_rate, query_factor", {"KK": 24, "VK": 32},
-        "|v - f(k)|^2 / 2", "gradient, by mini-batches",
+        "|v - f(k)|^2 / 2", "mini-batches",
         (TOKEN, BATCH), "Sun et al. 2024, sec. 2",
     ),
     Rule(
         "mesa", "H = gamma H + beta k k^T; G = gamma G + beta v k^T; o = G (H + Lambda)^-1 q",
         _moments, "forget (may be signed), weight, ridge", {"VK": 5, "KK": 3, "KKK": 2},
-        CUMULATIVE, "exact (Newton)", (ALL, EXACT), "von Oswald et al. 2025, eq. 4-6",
+        CUMULATIVE, "Newton", (ALL, EXACT), "von Oswald et al. 2025, eq. 4-6",
     ),
     Rule(
         "mesa_discounted", "mesa with a ridge that is forgotten with the data", _moments,
         "forget, weight, ridge at the start", {"VK": 5, "KK": 3, "KKK": 2},
         "sum_i zeta_i beta_i |v_i - S k_i|^2 / 2 + zeta_0 tr(S Lambda S^T) / 2",
-        "exact (online Newton)", (ALL, EXACT), "von Oswald et al. 2025, eq. 17-24",
+        "online Newton", (ALL, EXACT), "von Oswald et al. 2025, eq. 17-24",
     ),
     Rule(
         "mesa_channel", "H = D H D + beta k k^T; S = S + beta (v - S k) ((H + Lambda)^-1 k)^T",
@@ -302,7 +302,7 @@ RULES: tuple[Rule, ...] = (
             "keys": ("w", K), "values": ("w", V), "forget": ("w",), "weight": ("w",)
         },
         "window, forget, weight, ridge", {"wKK": 2, "wK": 2, "wV": 2, "KKK": 2},
-        "mesa's, over the window", "exact (Newton)", (ALL, EXACT), "Behrouz et al. 2025",
+        "mesa's, over the window", "Newton", (ALL, EXACT), "Behrouz et al. 2025",
     ),
     Rule(
         "kalman", "mesa with Lambda = ratio |H|_F; o = G (x (H + Lambda)^-1 + 1 - x) q", _moments,
@@ -311,7 +311,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "intention", "o_t = G_T (H_T + Lambda)^-1 q_t, not causal", _moments, "weight, ridge",
-        {"VK": 5, "KK": 3}, "mesa's, of the whole context", "exact (Newton), once",
+        {"VK": 5, "KK": 3}, "mesa's, of the whole context", "Newton, once",
         (ALL, EXACT), "Garnelo and Czarnecki 2023, eq. 3",
     ),
 )  # fmt: skip

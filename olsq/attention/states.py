@@ -1,14 +1,17 @@
-"""State of most rules: a matrix from keys to values, the fast weights."""
+"""What rules share around their recurrence: states, losses to NaN, layouts, and single tokens."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import jax.numpy as jnp
 from jax import Array
 
 from olsq.arrays.brief import brief_repr
+from olsq.arrays.checks import check_real
 from olsq.attention.arguments import Layout, Tokens, check_state
+from olsq.sequence.jax.gates import lost_tokens
 
 
 class Memory(NamedTuple):
@@ -54,3 +57,107 @@ def open_memory(state: Any, tokens: Tokens, layout: Layout) -> tuple[Array, Arra
     zero = empty_memory(layout, tokens.v.shape[-1], tokens.k.shape[-1])
     opened, state_lost = check_state(state, zero, layout)
     return opened.matrix, state_lost
+
+
+def drop_unwritten(tokens: Tokens, strength: Array | None) -> tuple[Tokens, Array | None]:
+    """Make tokens of strength 0 absent, finite or not; mark those of a non-finite strength as lost.
+
+    For a write strength (N, T), or (N, T, V) with one per value channel, that :func:`check_inputs`
+    was not given as ``weight``. Also returns the strength, cleaned.
+    """
+    if strength is None:
+        return tokens, None
+    known = jnp.isfinite(strength)
+    written, unknown = strength != 0, ~known
+    if strength.ndim == 3:
+        written, unknown = written.any(-1), unknown.any(-1)
+    lost = (tokens.sample_lost & written) | unknown
+    return tokens._replace(sample_lost=lost), jnp.where(known, strength, 0)
+
+
+def reset_mask(tokens: Tokens) -> Array | None:
+    """Mark the tokens (N, T) before which everything is forgotten, a loss too.
+
+    Returns None where there are none.
+    """
+    gates = tokens.forget
+    if gates is None:
+        return None
+    return gates == 0 if gates.ndim == 2 else (gates == 0).all(-1)
+
+
+def propagate_losses(tokens: Tokens, state_lost: Array) -> tuple[Array, Array]:
+    """Mark the outputs (N, T) and states (N,) that depend on a lost token or state."""
+    if not tokens.sample_lost.shape[1]:
+        return tokens.sample_lost, state_lost
+    lost = lost_tokens(tokens.sample_lost, reset_mask(tokens), state_lost)
+    return lost, lost[:, -1]
+
+
+def unfolded_streams(
+    tokens: Tokens, output_lost: Array, layout: Layout
+) -> tuple[Any, dict[str, Any]]:
+    """Return queries, keys and values for a recurrence that folds heads as it goes, and its
+    options.
+    """
+    if tokens.given is None:
+        return tokens[:3], {}
+    return tokens.given, {"seen": tokens.query_finite & ~output_lost, "dtype": layout.dtype}
+
+
+def restore_layout(
+    value: Array,
+    state: Any,
+    tokens: Tokens,
+    state_lost: Array,
+    layout: Layout,
+    output_lost: Any = None,
+) -> tuple[Array, Any]:
+    """Restore outputs (B, T, H, V) and the state (B, H, ...), NaN where a lost token reaches them.
+
+    ``output_lost`` (N, T) and (N,), of outputs and state, is for rules that propagate losses
+    differently. Outputs computed from :class:`Heads` are unfolded already, and NaN where they have
+    to be.
+    """
+    b, t, h = layout.batch, layout.length, layout.heads
+    if output_lost is None:
+        output_lost = propagate_losses(tokens, state_lost)
+    end = output_lost[1] if t else state_lost
+    if value.ndim == 3:
+        value = jnp.where((tokens.query_finite & ~output_lost[0])[..., None], value, jnp.nan)
+        value = jnp.moveaxis(value.reshape(b, h, t, value.shape[-1]), 1, 2)
+
+    def out(x: Array) -> Array:
+        if jnp.issubdtype(x.dtype, jnp.floating):
+            x = jnp.where(end.reshape(-1, *[1] * (x.ndim - 1)), jnp.nan, x)
+        return x.reshape(b, h, *x.shape[1:])
+
+    return value.astype(layout.dtype), type(state)(*map(out, state))
+
+
+State = TypeVar("State")
+
+
+def run_one_token(
+    rule: Callable[..., tuple[Array, State]],
+    tokens: dict[str, Any],
+    timed: dict[str, Any] | None = None,
+    **options: Any,
+) -> tuple[Array, State]:
+    """Run ``rule`` on a sequence of length 1: return its output (B, H, dim) and its state.
+
+    ``tokens`` are arrays (B, H, dim). ``timed`` are gates and the like: (B, H, ...) gets its time
+    axis; None, () and (H,), which hold for every token, stay as they are, and so do ``options``. A
+    sequence of length 1 is one chunk of one token, for which the chunk form costs what the
+    recurrence does.
+    """
+    timed = timed or {}
+    for name, x in {**timed, **tokens}.items():
+        if name in tokens or x is not None:
+            check_real(name, x)
+    given: dict[str, Any]
+    given = {name: jnp.expand_dims(jnp.asarray(x), 1) for name, x in tokens.items()}
+    for name, x in timed.items():
+        given[name] = x if x is None or jnp.ndim(x) < 2 else jnp.expand_dims(x, 1)
+    output, state = rule(**given, **options)
+    return output[:, 0], state

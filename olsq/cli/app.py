@@ -11,11 +11,10 @@ import typer
 from rich.console import Console
 
 import olsq
-from olsq.cli.errors import CommandError
+from olsq.cli.errors import CommandError, printable
 from olsq.cli.fit.command import fit
 from olsq.cli.predict.command import predict
 from olsq.cli.sample.command import sample
-from olsq.cli.terminal import printable
 from olsq.cli.train.command import train
 
 EXIT_CODES = (

@@ -1,8 +1,10 @@
-"""Errors that a command reports in one line: wrong input, a failed run, a signal."""
+"""Errors that a command reports in one line, and text made safe to print on a terminal."""
 
 from __future__ import annotations
 
 import importlib.util
+
+from rich import markup
 
 
 class CommandError(Exception):
@@ -41,3 +43,21 @@ def check_libraries(command: str, *names: str) -> None:
                 f"{name} is not installed; olsq {command} needs "
                 'pip install "online-least-squares[cli,nn]"'
             )
+
+
+def printable(text: str) -> str:
+    r"""Return ``text`` with control characters written as escapes, such as ``\\x1b``.
+
+    A column's name must not move the cursor, change colours or hide what was printed before it.
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def escape(text: str) -> str:
+    """Return printable ``text`` that Rich does not read as markup."""
+    return markup.escape(printable(text))
+
+
+def label(text: str) -> str:
+    """Return printable ``text`` that matplotlib does not read as mathematics."""
+    return printable(text).replace("$", r"\$")

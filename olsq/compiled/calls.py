@@ -9,7 +9,7 @@ import numpy as np
 from olsq.compiled import kernels
 from olsq.compiled.state import N_COUNTS, N_TOTALS, State
 from olsq.compiled.symbols import addresses, coef_at, predict_at, update_at, view
-from olsq.kernels.kernel import kernel
+from olsq.kernels import kernel
 
 
 @kernel()

@@ -149,7 +149,8 @@ def predict(state: State, x: ArrayLike) -> float:
     >>> compiled.predict(state, np.array([1.0, 2.0]))
     0.0
     """
-    return calls.predict_arrays(*state, _check_x(x, check_state(state)))
+    row = _check_x(x, check_state(state))
+    return calls.predict_arrays(*state, row)
 
 
 def update(state: State, x: ArrayLike, y: float, forget: float = 1.0, weight: float = 1.0) -> float:

@@ -24,7 +24,7 @@ from olsq.compiled.state import (
     SEEN,
     SWITCHES,
 )
-from olsq.kernels.kernel import kernel
+from olsq.kernels import kernel
 from olsq.online.forms import covariance_kernels
 from olsq.online.forms.limits import limits_for
 from olsq.online.forms.minimum_norm_kernels import minimum_norm

@@ -18,7 +18,7 @@ from numba.np.numpy_support import carray
 
 from olsq.compiled import kernels
 from olsq.compiled.state import N_COUNTS, N_TOTALS
-from olsq.kernels.kernel import external_kernel
+from olsq.kernels import external_kernel
 
 # Their first argument is Numba's own, which a type checker would miss in every call.
 _intrinsic: Any = intrinsic

@@ -14,8 +14,7 @@ if importlib.util.find_spec("dask") is None:  # pragma: no cover
         '"online-least-squares[dask]"'
     )
 
-from olsq.distributed.fitting import fit
+from olsq.distributed.fitting import fit, predict
 from olsq.distributed.paths import DistributedPath, coefficient_path
-from olsq.distributed.predicting import predict
 
 __all__ = ["DistributedPath", "coefficient_path", "fit", "predict"]

@@ -1,18 +1,78 @@
-"""Exact fits over partitions: one state per partition, merged in order along a tree."""
+"""Exact fits over partitions, one state per partition merged in order along a tree; predictions.
+
+A merge is associative but does not commute, so neighbours are merged with neighbours: n - 1 merges
+of depth log2 n for all, and at most as many again for the states before every partition (Blelloch
+1990, the work-efficient exclusive scan).
+"""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from functools import partial
 from typing import Any
+from uuid import uuid4
 
+import dask.array as da
+import numpy as np
 from dask.base import tokenize
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
-from olsq.distributed import scans
-from olsq.distributed.parameters import make_work
-from olsq.distributed.partitions import partitions
+from olsq.distributed.partitions import new_array, partitions
+from olsq.distributed.work import Work, predict_partition
 from olsq.forgetting import Forgetting
-from olsq.online.pieces import paths as piece_paths
+from olsq.online import RecursiveLeastSquares, RollingLeastSquares
+from olsq.online.pieces import pieces, tails
+
+# Parameters whose states, fitted on pieces separately, merge into the state of the whole.
+MERGEABLE = {
+    "forget", "half_life", "ridge", "ridge_mode", "fit_intercept", "method", "missing",
+    "residuals", "state_dtype", "cov", "prior",
+}  # fmt: skip
+
+
+def make_work(parameters: dict[str, Any], columns: dict[str, Any], by: bool, rolling: bool) -> Work:
+    """Build the work on partitions from checked parameters.
+
+    Raises TypeError for names that no estimator has, ValueError for values out of range and for
+    parameters whose states do not merge.
+    """
+    kind = RollingLeastSquares if rolling else RecursiveLeastSquares
+    known = set(inspect.signature(kind).parameters)
+    if rolling:
+        wrong = {"forget", "half_life"} & parameters.keys()
+        if wrong:
+            raise ValueError(
+                "window and forget (or half_life) cannot be combined: give one of them"
+            )
+    unknown = sorted(parameters.keys() - known)
+    if unknown:
+        raise TypeError(f"{unknown[0]!r} is not a parameter of {kind.__name__}: {sorted(known)}")
+    if not rolling:
+        check_mergeable(parameters)
+    estimator: Any = kind(**parameters)
+    if rolling:
+        tails.check(estimator)
+    else:
+        pieces.check(estimator)
+    return Work(estimator.get_params(deep=False), columns, rolling, by)
+
+
+def check_mergeable(parameters: dict[str, Any]) -> None:
+    """Raise ValueError for parameters without an associative merge."""
+    default = inspect.signature(RecursiveLeastSquares).parameters
+    for name in parameters.keys() - MERGEABLE:
+        value = parameters[name]
+        if value is not default[name].default and value != default[name].default:
+            raise ValueError(
+                f"{name}={value!r} has no associative merge: what a row does depends on the state "
+                "that it meets, which a partition learnt apart from those before it does not know. "
+                "Feed the partitions in order to one estimator: for part in X.partitions: "
+                "est.partial_fit(...)"
+            )
+    if np.ndim(parameters.get("forget", 1.0)) > 0:
+        raise ValueError("forget must be a number, or a Dask array with X's rows")
 
 
 def fit(
@@ -101,14 +161,14 @@ def fit(
         parameters["window"] = window
     table = partitions(X, **given)
     if by is not None:
-        piece_paths.check_groups(parameters)
+        pieces.check_groups(parameters)
     job = make_work(parameters, table.columns, by is not None, window is not None)
     learn = job.without_prior()
     token = tokenize("fit", table.blocks, parameters, table.columns, window)
-    graph: scans.Graph = {
+    graph: Graph = {
         (f"state-{token}", i): (learn.state, *blocks) for i, blocks in enumerate(table.blocks)
     }
-    levels = scans.add_merge_tree(graph, list(graph), learn.merged, token)
+    levels = add_merge_tree(graph, list(graph), learn.merged, token)
     name = f"fit-{token}"
     graph[name] = (job.build_estimator, levels[-1][0])
     layers = HighLevelGraph.from_collections(name, graph, dependencies=table.dependencies)
@@ -125,3 +185,103 @@ def is_number(forget: Any) -> bool:
             "X.partitions: est.partial_fit(...)"
         )
     return isinstance(forget, (int, float)) or (hasattr(forget, "item") and forget.ndim == 0)
+
+
+Graph = dict[Any, Any]
+
+
+def add_merge_tree(
+    graph: Graph, keys: list[Any], merge: Callable[..., Any], name: str
+) -> list[list[Any]]:
+    """Add the tasks of the tree to ``graph``; return the keys of its levels, the root's last."""
+    levels = [keys]
+    while len(levels[-1]) > 1:
+        below, level = levels[-1], []
+        for i in range(0, len(below), 2):
+            if i + 1 == len(below):
+                level.append(below[i])
+                continue
+            key = (f"merged-{name}", len(levels), i // 2)
+            graph[key] = (merge, below[i], below[i + 1])
+            level.append(key)
+        levels.append(level)
+    return levels
+
+
+def add_states_before(
+    graph: Graph, levels: list[list[Any]], merge: Callable[..., Any], name: str
+) -> list[Any]:
+    """Return the keys of the states of all partitions before each, None before the first."""
+    before: list[Any] = [None]
+    for depth in range(len(levels) - 2, -1, -1):
+        below, wanted = levels[depth], []
+        for i, left in enumerate(before):
+            wanted.append(left)
+            if 2 * i + 1 == len(below):
+                break
+            if left is None:
+                wanted.append(below[2 * i])
+                continue
+            key = (f"before-{name}", depth, 2 * i + 1)
+            graph[key] = (merge, left, below[2 * i])
+            wanted.append(key)
+        before = wanted
+    return before
+
+
+def predict(estimator: Any, X: Any, *, by: Any = None) -> da.Array:
+    """Predict every row of X with a fitted estimator, lazily.
+
+    Parameters
+    ----------
+    estimator : fitted estimator
+        One of this package, as :func:`fit` returns it, or anything with ``predict``.
+    X : Dask array or data frame (n, d)
+    by : Dask array or series (n,), or name of a column of X, optional
+        Labels of the groups of :class:`olsq.GroupedLeastSquares`.
+
+    Returns
+    -------
+    dask.array.Array (n,) or (n, m)
+        In X's partitions; NaN in rows with a missing value.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If X is no Dask collection, has not the number of features that was fitted (where the
+        estimator says it), or ``by`` has other partitions.
+
+    Notes
+    -----
+    One task a partition; the estimator is in the graph once.  No derivatives.
+
+    Examples
+    --------
+    >>> import dask.array as da, olsq.distributed
+    >>> X = da.arange(6.0, chunks=2)[:, None]
+    >>> est = olsq.distributed.fit(X, 2.0 * X[:, 0], ridge=0.0, fit_intercept=False)
+    >>> olsq.distributed.predict(est, X).compute().round(6).tolist()
+    [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]
+    """
+    table = partitions(X, by=by)
+    features = getattr(estimator, "n_features_in_", None)
+    d = table.meta[0].shape[1]
+    if features is not None and d != features:
+        raise ValueError(f"X has {d} features, but the estimator is expecting {features}")
+    like = np.asarray(estimator.coef_)
+    groups = by is not None
+    targets = like.shape[int(groups) : -1]
+    token = uuid4().hex
+    name, own = f"predict-{token}", f"estimator-{token}"
+    task = partial(predict_partition, table.columns)
+    rest = (0,) * len(targets)
+    graph: dict[Any, Any] = {
+        (name, i, *rest): (task, own, blocks[0], blocks[-1])
+        for i, blocks in enumerate(table.blocks)
+    }
+    held = HighLevelGraph.from_collections(own, {own: estimator}, dependencies=())
+    dependencies = [*table.dependencies, Delayed(own, held, layer=own)]
+    layers = HighLevelGraph.from_collections(name, graph, dependencies=dependencies)
+    rows = tuple(int(c) if c == c else c for c in table.rows)
+    chunks = (rows, *((m,) for m in targets))
+    return new_array(layers, name, chunks, meta=np.empty((0, *targets), like.dtype))

@@ -14,7 +14,6 @@ import numpy as np
 
 from olsq.online import CoefficientPath, RecursiveLeastSquares, RollingLeastSquares
 from olsq.online import coefficient_path as whole_path
-from olsq.online.pieces import paths as piece_paths
 from olsq.online.pieces import pieces, tails
 from olsq.online.pieces.tails import Rows, Tail
 
@@ -110,7 +109,7 @@ class Work:
         if isinstance(state, Tail):
             return tails.estimator_of(self.estimator(), state)
         if self.by:
-            return piece_paths.grouped(self.parameters, state)
+            return pieces.grouped(self.parameters, state)
         return pieces.begun(self.estimator(), state)
 
     def path(self, before: Any, *blocks: Any) -> CoefficientPath:
@@ -128,18 +127,18 @@ class Work:
         for key, own in tails.groups(rows.by, rows.n):
             part = rows.take(own)
             found.append((own, _path_after(est, before.get(key), part._replace(by=None))))
-        like = piece_paths.blank(rows.X, rows.y, intercept)
-        whole = piece_paths.scattered(found, rows.n, like)
-        return whole.labelled(piece_paths.labels_of(rows.X, rows.y, intercept, rows.times))
+        like = pieces.blank(rows.X, rows.y, intercept)
+        whole = pieces.scattered(found, rows.n, like)
+        return whole.labelled(pieces.labels_of(rows.X, rows.y, intercept, rows.times))
 
     def _rolling_path(self, before: Tail | None, rows: Rows) -> CoefficientPath:
         assert self.options is not None
         intercept = self.parameters["fit_intercept"]
         last = None if before is None else before.rows
         every = rows if last is None else tails.joined(last, rows)
-        labels = piece_paths.labels_of(rows.X, rows.y, intercept, rows.times)
+        labels = pieces.labels_of(rows.X, rows.y, intercept, rows.times)
         if not rows.n or not tails.any_usable(self.estimator(), every):
-            return piece_paths.blank(rows.X, rows.y, intercept, np.nan, labels)
+            return pieces.blank(rows.X, rows.y, intercept, np.nan, labels)
         found = whole_path(
             every.X, every.y, sample_weight=every.sample_weight, times=every.times, by=every.by,
             **self.options,
@@ -157,7 +156,7 @@ def _path_after(
 ) -> CoefficientPath:
     X, y, weight, forget, times, _ = rows
     est = copy.copy(estimator)
-    return piece_paths.path_after(est, piece, X, y, weight, forget=forget, times=times)
+    return pieces.path_after(est, piece, X, y, weight, forget=forget, times=times)
 
 
 def predict_partition(columns: dict[str, Any], estimator: Any, X: Any, by: Any) -> Any:

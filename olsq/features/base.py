@@ -13,12 +13,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from olsq.features import output
 from olsq.features.parameters import described
-from olsq.features.table import Table, read_table
+from olsq.features.table import Table, check_kind, choose_kind, make_frame, read_table
 from olsq.online.files import format as files
 from olsq.online.rows.inputs import check_feature_names, feature_names, not_fitted
-from olsq.online.sklearn.conventions import Parameters
+from olsq.online.sklearn import Parameters
 
 State = dict[str, Any]
 
@@ -204,7 +203,7 @@ class FeatureBuilder(Parameters):
         None leaves it.  Where nothing was chosen, scikit-learn's ``transform_output`` decides.
         """
         if transform is not None:
-            output.check_kind(transform)
+            check_kind(transform)
             self._output = transform
         return self
 
@@ -250,10 +249,10 @@ class FeatureBuilder(Parameters):
         return table
 
     def _wrap(self, features: NDArray[np.float64], table: Table) -> Any:
-        kind = output.choose_kind(self.__dict__.get("_output"))
+        kind = choose_kind(self.__dict__.get("_output"))
         if kind == "default":
             return features
-        return output.make_frame(kind, features, self.get_feature_names_out(), table.index)
+        return make_frame(kind, features, self.get_feature_names_out(), table.index)
 
     def _adopt(
         self, state: State, width: int, targets: int, names: list[str] | None, metadata: Any

@@ -1,7 +1,8 @@
-"""The rows of one call, from which builders read columns: an array, frame or Arrow table, and y."""
+"""Rows of one call, read from arrays, frames or Arrow tables; features as arrays or frames."""
 
 from __future__ import annotations
 
+import sys
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -144,3 +145,31 @@ def _check_shape(shape: tuple[int, ...], X: Any, builder: Any, n_features: int |
             f"X has {shape[1]} features, but {type(builder).__name__} is expecting "
             f"{n_features} features as input"
         )
+
+
+KINDS = ("default", "pandas", "polars")
+
+
+def check_kind(kind: str) -> None:
+    """Raise ValueError if ``kind`` is not one of the kinds of output."""
+    if kind not in KINDS:
+        raise ValueError(f"transform must be one of {', '.join(map(repr, KINDS))}, got {kind!r}")
+
+
+def choose_kind(own: str | None) -> str:
+    """Return the builder's own choice, or scikit-learn's configuration where that is imported."""
+    if own is not None:
+        return own
+    sklearn = sys.modules.get("sklearn")
+    return "default" if sklearn is None else sklearn.get_config()["transform_output"]
+
+
+def make_frame(kind: str, features: NDArray, names: NDArray[np.object_], index: Any) -> Any:
+    """Build a frame of features; for pandas with the index of the frame that was given."""
+    if kind == "pandas":
+        import pandas as pd
+
+        return pd.DataFrame(features, columns=names, index=index)
+    import polars as pl
+
+    return pl.DataFrame(features, schema=list(names), orient="row")

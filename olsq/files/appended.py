@@ -7,8 +7,8 @@ import os
 from types import TracebackType
 from typing import Self
 
-from olsq.files.descriptors import NO_FOLLOW
 from olsq.files.draft import write_atomically
+from olsq.files.locks import NO_FOLLOW
 
 
 class AppendedFile:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
 
-from olsq.files.descriptors import CREATE, NO_FOLLOW, is_named, lock_if_possible, try_lock
+from olsq.files.locks import CREATE, NO_FOLLOW, is_named, lock_if_possible, try_lock
 from olsq.files.names import (
     KEPT,
     TEMPORARY,

@@ -10,8 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.icl._arrays import at_least, floating, shaped
-from olsq.icl.weights import AttentionWeights, check_weights, products
+from olsq.icl.weights import AttentionWeights, at_least, check_weights, floating, products, shaped
 
 
 def attention_update(

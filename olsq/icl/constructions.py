@@ -11,8 +11,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from olsq.icl._arrays import at_least, floating, matrix, shaped
-from olsq.icl.weights import AttentionWeights, from_products
+from olsq.icl.weights import AttentionWeights, at_least, floating, from_products, matrix, shaped
 
 
 def regression_tokens(x: Any, y: Any, query: Any, *, w0: Any = None) -> Array:

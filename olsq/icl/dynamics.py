@@ -11,9 +11,8 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from olsq.icl._arrays import at_least, matrix, shaped
 from olsq.icl.constructions import with_positions
-from olsq.icl.weights import AttentionWeights, from_products
+from olsq.icl.weights import AttentionWeights, at_least, from_products, matrix, shaped
 
 
 def previous(states: Any) -> Array:

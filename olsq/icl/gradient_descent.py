@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from olsq.icl._arrays import floating, shaped
+from olsq.icl.weights import floating, shaped
 
 
 def descend(x: Any, y: Any, query: Any, *, rates: Any, gammas: Any = None, w0: Any = None) -> Array:

@@ -9,8 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.attention import mesa_discounted
-from olsq.icl._arrays import at_least, floating, shaped
-from olsq.icl.weights import AttentionWeights, check_weights
+from olsq.icl.weights import AttentionWeights, at_least, check_weights, floating, shaped
 
 
 def mesa_update(tokens: Any, weights: AttentionWeights, *, ridge: Any, forget: Any = None) -> Array:

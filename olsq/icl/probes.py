@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.arrays.brief import brief_repr
-from olsq.icl._arrays import floating, shaped
 from olsq.icl.dynamics import previous
+from olsq.icl.weights import floating, shaped
 
 
 class Probe(NamedTuple):

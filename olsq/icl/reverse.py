@@ -9,9 +9,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.arrays.brief import brief_repr
-from olsq.icl._arrays import at_least, floating, shaped
 from olsq.icl.dynamics import previous
-from olsq.icl.weights import AttentionWeights, from_products, products
+from olsq.icl.weights import AttentionWeights, at_least, floating, from_products, products, shaped
 
 
 class Blocks(NamedTuple):

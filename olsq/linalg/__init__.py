@@ -5,7 +5,6 @@ jit, vmap and differentiate.  docs/linalg.md says which to use when, and what wa
 """
 
 from olsq.linalg.cholesky import cholesky_downdate, cholesky_update
-from olsq.linalg.orthogonal import qr_delete, qr_insert
-from olsq.linalg.planes import Givens, givens
+from olsq.linalg.orthogonal import Givens, givens, qr_delete, qr_insert
 
 __all__ = ["Givens", "cholesky_downdate", "cholesky_update", "givens", "qr_delete", "qr_insert"]

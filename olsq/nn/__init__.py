@@ -18,11 +18,10 @@ except ImportError as error:
 
 from olsq.nn.base import Mixer, MixerState
 from olsq.nn.blocks import Backbone
-from olsq.nn.conditioning import Diagnostics
 from olsq.nn.curvature import PreconditionedGatedDelta, PreconditionedKDA
 from olsq.nn.delta import Delta, GatedDelta, Longhorn, PreconditionedDelta
 from olsq.nn.delta_product import Comba, GatedDeltaProduct
-from olsq.nn.diagnostics import diagnose
+from olsq.nn.diagnostics import Diagnostics, diagnose
 from olsq.nn.files import load, load_into, save
 from olsq.nn.fla import FlaWeights, from_fla, to_fla
 from olsq.nn.forgetting import Forgetting
@@ -41,6 +40,7 @@ from olsq.nn.model import LanguageModel
 from olsq.nn.parts import Linear, RMSNorm, ShortConvolution
 from olsq.nn.presets import PRESETS, MesaNet, hawk_mesa, preset, state_tracking, thesis_hybrid
 from olsq.nn.pretrained import Pretrained, load_pretrained, save_pretrained
+from olsq.nn.prompts import take_rows
 from olsq.nn.recurrent import Hawk, Mamba
 from olsq.nn.regressions import Intention, Kalman, MesaChannel, MesaWindow
 from olsq.nn.residual import Block, SwiGLU
@@ -48,7 +48,6 @@ from olsq.nn.rwkv7 import RWKV7
 from olsq.nn.sharding import shard, shard_batch
 from olsq.nn.softmax import SlidingWindow, Softmax
 from olsq.nn.solved import Mesa, MesaDiscounted
-from olsq.nn.states import take_rows
 from olsq.nn.surgery import count_parameters, map_mixers, mixers_of, with_solver
 from olsq.nn.ttt import TTTMLP, TTTLinear
 

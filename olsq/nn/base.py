@@ -11,7 +11,7 @@ from jax import Array
 from numpy.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
-from olsq.nn.conditioning import Diagnostics
+from olsq.nn.diagnostics import Diagnostics
 from olsq.nn.parts import check_segment_ids, check_stream
 from olsq.sequence.jax.pieces import time_in_pieces
 from olsq.solvers import Solver

@@ -99,9 +99,8 @@ class PreconditionedGatedDelta(GatedDelta):
     def __init__(
         self, dim: int, *, heads: int, strength_bias: bool = True, key: Array, **options: Any
     ) -> None:
-        super().__init__(
-            dim, heads=heads, weighted=True, strength_bias=strength_bias, key=key, **options
-        )
+        options |= {"weighted": True, "strength_bias": strength_bias, "key": key}
+        super().__init__(dim, heads=heads, **options)
         own = jax.random.fold_in(key, 2)
         self.curvature = Curvature(dim, heads, strength_bias=strength_bias, key=own)
 

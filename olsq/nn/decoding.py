@@ -17,8 +17,7 @@ from numpy.typing import ArrayLike
 from olsq.arrays.checks import concrete
 from olsq.nn.blocks import Backbone, States
 from olsq.nn.generation import generate
-from olsq.nn.prompts import padded_on_the_left, read_prompts
-from olsq.nn.states import choose_rows
+from olsq.nn.prompts import choose_rows, padded_on_the_left, read_prompts
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 

@@ -13,9 +13,8 @@ from jax import Array
 from numpy.typing import ArrayLike, NDArray
 
 from olsq.arrays.checks import concrete
-from olsq.nn.prompts import read_prompts
+from olsq.nn.prompts import choose_rows, read_prompts, take_rows
 from olsq.nn.sampling import Sampling, check_whole, draw, read_stops, row_keys
-from olsq.nn.states import choose_rows, take_rows
 
 
 class Progress(NamedTuple):

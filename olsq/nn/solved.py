@@ -11,7 +11,7 @@ from jax import Array
 
 from olsq import attention
 from olsq.nn.base import MixerState
-from olsq.nn.conditioning import Diagnostics, diagnose_regression
+from olsq.nn.diagnostics import Diagnostics, diagnose_regression
 from olsq.nn.gated import RIDGE_FLOOR, RIDGE_START, Gated, Ridge
 from olsq.nn.heads import HeadMixer
 from olsq.problem import DecodeState, Moments

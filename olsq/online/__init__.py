@@ -1,6 +1,5 @@
 """Streaming least squares: one sample at a time, NumPy in and out, Numba inside."""
 
-from olsq.online import former_names
 from olsq.online.estimators.recursive import RecursiveLeastSquares
 from olsq.online.estimators.rolling import RollingLeastSquares
 from olsq.online.files.format import StateFileError
@@ -15,8 +14,6 @@ from olsq.online.variants.kernel_regression import KernelLeastSquares
 from olsq.online.variants.robust import RobustLeastSquares
 from olsq.online.variants.total import NotGenericError, TotalLeastSquares
 from olsq.online.whole_array import coefficient_path
-
-former_names.install()
 
 __all__ = [
     "CoefficientPath",

@@ -140,7 +140,7 @@ def coefficient_path(
         return path if statistics else path.bare()
     from olsq.online.estimators.recursive import RecursiveLeastSquares
     from olsq.online.estimators.rolling import RollingLeastSquares
-    from olsq.online.sklearn.conventions import check_cov
+    from olsq.online.sklearn import check_cov
 
     if window is None:
         if min_samples is not None:

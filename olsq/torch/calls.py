@@ -30,9 +30,7 @@ NO_TRANSFORMS = (
 )
 
 # of olsq.attention: whatever takes arrays and is no class, a rule or one token of it
-RULES = tuple(
-    name for name in attention.__all__ if not isinstance(getattr(attention, name), type)
-)
+RULES = tuple(name for name in attention.__all__ if not isinstance(getattr(attention, name), type))
 SOLVERS = {"online_lstsq": olsq.online_lstsq, "local_lstsq": olsq.local_lstsq}
 TABLE: dict[str, Callable[..., Any]] = {
     **SOLVERS, **{name: getattr(attention, name) for name in RULES}
@@ -96,9 +94,7 @@ def evaluate_eagerly(wrapped: Wrapped, args: tuple[Any, ...], kwargs: dict[str, 
     device = check_one_device((at, x) for _, at, x in paths if isinstance(x, Tensor))
     seen = {n: _numbers(x) for n, x in given.items() if n not in ("q", "k", "v", "x", *STREAMS)}
     options = {**wrapped.defaults, **given}
-    check_values(
-        seen, options, positive_ridge=wrapped.positive_ridge, weight_of=wrapped.weight_of
-    )
+    check_values(seen, options, positive_ridge=wrapped.positive_ridge, weight_of=wrapped.weight_of)
     if "segment_ids" in seen and "segments" in options and options["segments"] is None:
         # needed where the ids are traced; another count compiles again
         ids = np.atleast_2d(seen["segment_ids"])
@@ -112,7 +108,7 @@ def evaluate_eagerly(wrapped: Wrapped, args: tuple[Any, ...], kwargs: dict[str, 
             x = x.item()
         if isinstance(x, (Tensor, np.ndarray, Array)):
             plan.append(("tensor", None))
-            tensors.append(_tensor(at, x, device))
+            tensors.append(x if isinstance(x, Tensor) else _to_tensor(at, x, device))
         elif name in wrapped.numeric and isinstance(x, (int, float)) and x != 1:
             # not 1, which many functions skip a multiplication for
             plan.append(("scalar", type(x)))
@@ -166,7 +162,6 @@ def _leaves(name: str, x: Any) -> list[tuple[str, Any]]:
 def _numbers(x: Any) -> Any:
     """Return an argument with NumPy arrays for tensors, for checks of its values."""
     if isinstance(x, Tensor):
-        check_tensor("an argument", x)
         x = x.detach()
         return (x.float() if x.dtype in (torch.bfloat16, torch.float16) else x).cpu().numpy()
     if hasattr(x, "position"):
@@ -183,10 +178,7 @@ class _Position:
         self.position = position
 
 
-def _tensor(name: str, x: Any, device: torch.device) -> Tensor:
-    if isinstance(x, Tensor):
-        check_tensor(name, x)
-        return x
+def _to_tensor(name: str, x: Any, device: torch.device) -> Tensor:
     if isinstance(x, Array):
         return torch.from_dlpack(x).to(device)
     try:

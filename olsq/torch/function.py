@@ -11,7 +11,7 @@ import torch
 from jax import Array
 from torch import Tensor
 
-from olsq.torch.tensors import addresses, to_jax, to_torch, wide
+from olsq.torch.tensors import addresses, jax_for, to_jax, to_torch
 
 Scalars = tuple[float, ...]
 Mask = tuple[bool, ...]
@@ -119,7 +119,7 @@ class Apply(torch.autograd.Function):
         *tensors: Tensor,
     ) -> tuple[Tensor, ...]:
         wrt = tuple(ctx.needs_input_grad[4:])
-        with wide(tensors):
+        with jax_for(device, tensors):
             arrays = [to_jax(x) for x in tensors]
             if any(wrt):
                 made, pull = function.linearise(wrt)(scalars, arrays)
@@ -128,7 +128,7 @@ class Apply(torch.autograd.Function):
                 made, residuals = function.run(scalars, arrays), []
             leaves, tree = jax.tree.flatten(made)
             structure.append(tree)
-            kept = addresses(arrays) | addresses(residuals)
+            kept = addresses(tensors) | addresses(residuals)
             outputs = tuple(to_torch(x, device, kept) for x in leaves)
             saved = [to_torch(x, device, set()) for x in residuals]
         ctx.mark_non_differentiable(*(x for x in outputs if not x.is_floating_point()))
@@ -156,12 +156,12 @@ class Apply(torch.autograd.Function):
             step = function.gradient(wrt, present)
             grads = step(ctx.scalars, [*tensors, *given], ctx.device)
         else:
-            with wide(tensors):
+            with jax_for(ctx.device, tensors):
                 pull = jax.tree.unflatten(ctx.tree, [to_jax(x) for x in residuals])
                 arrays = [to_jax(x) for x in given]
                 kinds = tuple(kind for kind, _ in floating)
                 made = function.pull(kinds, present)(pull, arrays)
-                kept = addresses(arrays) | addresses(jax.tree.leaves(pull))
+                kept = addresses(given) | addresses(residuals)
                 grads = [to_torch(x, ctx.device, kept) for x in made]
         rest = iter(grads)
         return (None, None, None, None, *(next(rest) if w else None for w in wrt))

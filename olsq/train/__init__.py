@@ -12,7 +12,6 @@ except ImportError as error:
         f'olsq.train needs {error.name}: pip install "online-least-squares[nn]"', name=error.name
     ) from error
 
-from olsq.train.averaging import AverageState, averaged, with_average
 from olsq.train.batches import Batches, shuffled
 from olsq.train.checkpoint import (
     Checkpoint,
@@ -23,18 +22,15 @@ from olsq.train.checkpoint import (
 from olsq.train.config import TrainConfig
 from olsq.train.corpus import Corpus
 from olsq.train.evaluation import Evaluation, PositionBins, evaluate
-from olsq.train.figures import plot_loss, plot_perplexity
 from olsq.train.huggingface import HuggingFaceTokenizer
 from olsq.train.log import Log, Record
 from olsq.train.losses import IGNORE, BatchLoss, next_token_loss, token_loss, token_losses
-from olsq.train.optimiser import decay_mask
+from olsq.train.optimiser import AverageState, averaged, decay_mask, with_average
 from olsq.train.packing import Packed, pack
-from olsq.train.results import sample_text, write_results
-from olsq.train.runs import Run, load_run
+from olsq.train.results import Run, load_run, plot_loss, plot_perplexity, sample_text, write_results
 from olsq.train.step import Metrics, make_scan, make_step
 from olsq.train.text import CorpusTrainer, fit
-from olsq.train.token_files import TokenFiles, open_tokens
-from olsq.train.tokenising import Progress, write_tokens
+from olsq.train.token_files import Progress, TokenFiles, open_tokens, write_tokens
 from olsq.train.tokenizers import (
     BytePairTokenizer,
     ByteTokenizer,

@@ -15,13 +15,12 @@ import numpy as np
 import optax
 
 from olsq.nn import shard, shard_batch
-from olsq.train.averaging import averaged, with_average
 from olsq.train.batches import batches_from, check_batches
 from olsq.train.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
 from olsq.train.config import check_counts
-from olsq.train.log import Log, Record
+from olsq.train.log import Log, Record, Recorder, TrainingError
 from olsq.train.losses import next_token_loss
-from olsq.train.recorder import Recorder, TrainingError
+from olsq.train.optimiser import averaged, with_average
 from olsq.train.step import as_batch, make_step
 from olsq.train.tokenizers import Tokenizer
 

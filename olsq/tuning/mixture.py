@@ -21,7 +21,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.kernels.kernel import kernel
+from olsq.kernels import kernel
 from olsq.online import coefficient_path
 from olsq.tuning.objective import OneStepLoss
 from olsq.tuning.result import Mixture

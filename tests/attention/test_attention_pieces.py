@@ -12,8 +12,7 @@ from olsq.attention.recurrences.delta import delta_rule
 from olsq.attention.recurrences.elementwise import diagonal, elementwise
 from olsq.attention.recurrences.levels import fenwick
 from olsq.attention.recurrences.linear import gated_linear
-from olsq.attention.recurrences.slots import row_gated
-from olsq.attention.recurrences.vector import vector_gated
+from olsq.attention.recurrences.vector import row_gated, vector_gated
 from olsq.attention.recurrences.vector_delta import vector_delta
 from olsq.attention.recurrences.vector_solve import solve_keys
 from olsq.sequence.jax.gates import lost_tokens

@@ -121,7 +121,7 @@ SHARED = {
         ("array (H, V)", AS_LINEAR),
     ],
     "eps": [("float", "Added to the variance in LN."), ("float", AS_LINEAR)],
-    "base, center, eps": [("float", "The scaling lies between")],
+    "base, eps": [("float", "The scaling lies between")],
     "mini_batch": [("int", "Tokens whose gradients share"), ("int", AS_LINEAR)],
     "query_factor": [
         ("array (H, mini_batch) or what broadcasts to it, optional", "How much of its"),

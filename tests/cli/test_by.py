@@ -5,8 +5,7 @@ import polars as pl
 import pytest
 
 import olsq
-from olsq.cli.fit.group_scores import GroupScores
-from olsq.cli.fit.scores import Scores
+from olsq.cli.fit.scores import GroupScores, Scores
 
 SHOPS = ["north", "south", "a,b", '"west"']
 FIT = ("--target", "y", "--by", "shop", "--chunk-rows", 50)

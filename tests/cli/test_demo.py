@@ -8,8 +8,18 @@ import pytest
 
 import olsq
 from olsq.cli.demo.figure import draw_demo
-from olsq.cli.demo.in_context import FORGET, LATE, RIDGE, TOKENS, Reading, drifting_sequences
-from olsq.cli.demo.studies import co2_study, compare, macro_study, scored_rows
+from olsq.cli.demo.studies import (
+    FORGET,
+    LATE,
+    RIDGE,
+    TOKENS,
+    Reading,
+    co2_study,
+    compare,
+    drifting_sequences,
+    macro_study,
+    scored_rows,
+)
 
 from .conftest import start
 

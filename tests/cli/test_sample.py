@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import olsq.nn
-from olsq.cli.sample.text import TextStream
+from olsq.cli.sample.sample import TextStream
 from olsq.train import BytePairTokenizer, ByteTokenizer, Log, load_run
 from olsq.train.checkpoint import write_checkpoint
 

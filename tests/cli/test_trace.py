@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from olsq.cli.fit import trace as module
-from olsq.cli.fit.trace import Trace
+from olsq.cli.fit import figures as module
+from olsq.cli.fit.figures import Trace
 
 
 def make(n, seed=0):

@@ -160,6 +160,7 @@ def test_parameters_that_no_compiled_state_is_of(parameters, error, match):
         (lambda s: compiled.update(tuple(s), np.ones(3), 1.0), TypeError, "must be an olsq.comp"),
         (lambda s: compiled.predict(s, np.ones(4)), ValueError, "x must have shape"),
         (lambda s: compiled.coef(None), TypeError, "compiled.init"),
+        (lambda s: compiled.predict(None, np.ones(3)), TypeError, "compiled.init"),
         (lambda s: compiled.state_at(s, 0), ValueError, "holds one filter"),
         (lambda s: compiled.state_at(compiled.init(3, n=2), 2), IndexError, "0 to 1"),
         (lambda s: compiled.state_at(compiled.init(3, n=2), 0.5), TypeError, "an integer"),

@@ -316,9 +316,9 @@ def test_ways_of_forgetting_are_refused():
 
 
 def test_what_has_no_associative_merge_is_refused(monkeypatch):
-    from olsq.distributed import parameters
+    from olsq.distributed import fitting
 
-    monkeypatch.setattr(parameters, "MERGEABLE", parameters.MERGEABLE - {"cov"})
+    monkeypatch.setattr(fitting, "MERGEABLE", fitting.MERGEABLE - {"cov"})
     X, y, _ = stream(13)
     with pytest.raises(ValueError, match="no associative merge"):
         distributed.fit(cut(X), cut(y), cov="sandwich")
@@ -327,7 +327,7 @@ def test_what_has_no_associative_merge_is_refused(monkeypatch):
 
 def test_every_parameter_of_the_estimator_was_thought_of():
     # A new one must be put among those that merge, or is refused: either is a decision.
-    from olsq.distributed.parameters import MERGEABLE
+    from olsq.distributed.fitting import MERGEABLE
 
     assert set(olsq.RecursiveLeastSquares().get_params()) >= MERGEABLE
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import pickle
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -44,3 +45,21 @@ def test_what_0_2_0_wrote_loads_and_learns_on(way, name):
         return
     again = learn_again(loaded, name)
     assert olsq.loads(again.to_bytes()).to_bytes() == again.to_bytes()
+
+
+# Classes in pickles of what users keep besides estimators, where 0.2.0 defined them.
+MOVED = [
+    ("olsq.linalg.planes", "Givens"),
+    ("olsq.nn.conditioning", "Diagnostics"),
+    ("olsq.online.variants.kernel_functions", "KernelFunction"),
+    ("olsq.train.averaging", "AverageState"),
+    ("olsq.train.runs", "Run"),
+    ("olsq.train.tokenising", "Progress"),
+]
+
+
+@pytest.mark.parametrize(("module", "name"), MOVED)
+def test_a_class_is_found_where_0_2_0_defined_it(module, name):
+    found = pickle.loads(b"c" + f"{module}\n{name}\n.".encode())
+    assert found.__module__ != module
+    assert getattr(import_module(found.__module__), name) is found

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import olsq
-from olsq.online.forms.copying import copied
+from olsq.online.forms.form import copied
 
 RNG = np.random.default_rng(3)
 X = RNG.standard_normal((40, 3))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import olsq
-from olsq.kernels import kernel_cache as _cache
+from olsq import kernels as _cache
 
 PACKAGE = Path(olsq.__file__).parent
 
@@ -20,11 +20,11 @@ FILES = {
     "__init__.py": "",
     "constants.py": "STEP = 1\n",
     "helper.py": (
-        "from olsq.kernels.kernel import kernel\nfrom .constants import STEP\n\n"
+        "from olsq.kernels import kernel\nfrom .constants import STEP\n\n"
         "@kernel()\ndef helper(x):\n    return x + STEP\n"
     ),
     "caller.py": (
-        "from olsq.kernels.kernel import kernel\nfrom tiny.helper import helper\n\n"
+        "from olsq.kernels import kernel\nfrom tiny.helper import helper\n\n"
         "@kernel()\ndef caller(x):\n    return 10 * helper(x)\n"
     ),
     "bystander.py": "NOTHING = 0\n",

@@ -16,7 +16,7 @@ import pytest
 
 import olsq
 from olsq.linalg.numpy import lapack
-from olsq.linalg.numpy.symmetric import add_gram
+from olsq.linalg.numpy.lapack import add_gram
 from olsq.online.forms import covariance, covariance_products, information, square_root_blocks
 from olsq.online.forms import lapack as factors
 from olsq.online.forms.covariance import CovarianceForm

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ import jax.numpy as jnp  # noqa: E402
 import olsq  # noqa: E402
 import olsq.torch  # noqa: E402
 from olsq.torch.function import JaxFunction  # noqa: E402
-from olsq.torch.tensors import to_jax, wide  # noqa: E402
+from olsq.torch.tensors import jax_for, to_jax, to_torch  # noqa: E402
 from tests.versions import x64  # noqa: E402
 
 
@@ -85,13 +86,47 @@ def test_third_derivatives():
 
 
 def test_no_copy_where_memory_allows_it():
+    cpu = torch.device("cpu")
+    for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.int32, torch.bool):
+        x = torch.arange(32).to(dtype)
+        seen = to_jax(x)
+        assert seen.__array_interface__["data"][0] == x.data_ptr()
+        assert seen.dtype.name == str(dtype).removeprefix("torch.")
     x = torch.arange(32, dtype=torch.float64)
-    with wide([x]):
-        assert to_jax(x).unsafe_buffer_pointer() == x.data_ptr()
-        assert to_jax(x).dtype == jnp.float64  # not truncated
+    with jax_for(cpu, [x]):
+        # JAX reads aligned memory in place
+        assert jax.device_put(to_jax(x), may_alias=True).unsafe_buffer_pointer() == x.data_ptr()
+        made = jax.jit(lambda x: 2 * x)(to_jax(x))
+        assert made.dtype == jnp.float64  # not truncated
+        assert to_torch(made, cpu, set()).data_ptr() == made.unsafe_buffer_pointer()
     for view in (x.view(4, 8)[:, 1:3], x.view(4, 8).T, x[1:5], x.as_strided((3,), (0,))):
-        with wide([view]):
-            np.testing.assert_array_equal(to_jax(view), view.numpy())
+        np.testing.assert_array_equal(to_jax(view), view.numpy())
+
+
+def test_compiled_calls_do_not_copy_their_inputs():
+    peak = Path("/proc/self/clear_refs")
+    if not peak.exists():
+        pytest.skip("needs Linux, which tells the most memory that was used")
+    x = torch.ones(2**24)
+    total = jax.jit(lambda x: x.sum())
+    total(to_jax(x[:16])), total(to_jax(x)).block_until_ready()
+    peak.write_text("5")  # count the peak anew
+    before = resident_peak()
+    assert total(to_jax(x)) == 2**24
+    assert resident_peak() - before < x.nbytes / 4
+
+
+def resident_peak():
+    status = Path("/proc/self/status").read_text()
+    return 1024 * int(status.split("VmHWM:")[1].split()[0])
+
+
+def test_tensors_on_the_cpu_are_computed_there_where_jax_prefers_a_gpu(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    with jax_for(torch.device("cpu"), []):
+        assert jax.config.jax_default_device == jax.devices("cpu")[0]
+    with jax_for(torch.device("cuda"), []):
+        assert jax.config.jax_default_device is None
 
 
 def test_lazy_conjugation_and_negation():
@@ -247,8 +282,6 @@ def test_threads_of_the_backward_pass_have_64_bits():
 
 
 def test_only_olsq_torch_imports_torch():
-    code = (
-        "import sys, olsq, olsq.attention, olsq.nn, olsq.compiled; print('torch' in sys.modules)"
-    )
+    code = "import sys, olsq, olsq.attention, olsq.nn, olsq.compiled; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

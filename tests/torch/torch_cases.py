@@ -24,8 +24,7 @@ def plain(row, t, dtype=torch.float64, seed=3):
         arrays["weight"] = arrays["weight"] + 0.1
     timed = cases.timed(row, arrays)
     return {
-        name: torch.tensor(a[:1] if name in timed else a, dtype=dtype)
-        for name, a in arrays.items()
+        name: torch.tensor(a[:1] if name in timed else a, dtype=dtype) for name, a in arrays.items()
     }
 
 

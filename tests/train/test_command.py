@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from olsq.cli.errors import InputError
-from olsq.cli.train.config import gather, write_config
+from olsq.cli.train.options import gather, write_config
 from olsq.train import Corpus, make_tokenizer, read_checkpoint
 from olsq.train.corpus import training_part
 from tests.cli.conftest import REPOSITORY, environment, olsq_command

@@ -23,7 +23,7 @@ from olsq.train import (
     shuffled,
     with_average,
 )
-from olsq.train.figures import centred_mean
+from olsq.train.results import centred_mean
 from tests.train.small import same_bits
 
 SLOPE = np.array([2.0, -1.0, 0.5])

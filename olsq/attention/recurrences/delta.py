@@ -23,7 +23,7 @@ from olsq.attention.recurrences.linear import gate_tables
 from olsq.attention.recurrences.scan import scan_chunks
 from olsq.sequence.jax.control import compile_once
 from olsq.sequence.jax.pieces import cut_into_pieces, join_pieces, pieces_of, scan_pieces
-from olsq.sequence.jax.precision import in_full_precision
+from olsq.sequence.jax.platform import in_full_precision
 
 SMALLEST = 8  # blocks up to this width are inverted row by row
 

@@ -25,8 +25,7 @@ from olsq.sequence.jax.pieces import (
     pieces_of,
     scan_pieces,
 )
-from olsq.sequence.jax.platform import Target, by_platform
-from olsq.sequence.jax.precision import in_full_precision
+from olsq.sequence.jax.platform import Target, by_platform, in_full_precision
 from olsq.sequence.jax.tiles import WIDEST
 
 CHUNK = 64  # tokens of a chunk on an accelerator

@@ -26,7 +26,7 @@ from olsq.local.jax.systems import Problem, end_descent, start_descent
 from olsq.sequence.jax.control import custom_linear_solve
 from olsq.sequence.jax.iterations import dot, scaled
 from olsq.sequence.jax.pieces import cut_into_pieces, join_pieces, pieces_of
-from olsq.sequence.jax.precision import in_full_precision
+from olsq.sequence.jax.platform import in_full_precision
 
 
 @in_full_precision

@@ -7,10 +7,8 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.attention.arguments import check_inputs, check_weight
-from olsq.attention.lost import restore_layout
 from olsq.attention.recurrences.delta import delta_rule
-from olsq.attention.states import Memory, open_memory
-from olsq.attention.steps import run_one_token
+from olsq.attention.states import Memory, open_memory, restore_layout, run_one_token
 from olsq.sequence.jax.gates import lost_tokens
 
 

@@ -6,11 +6,16 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.attention.arguments import check_inputs
-from olsq.attention.lost import propagate_losses, restore_layout, unfolded_streams
 from olsq.attention.recurrences.delta import delta_rule
-from olsq.attention.states import Memory, open_memory
-from olsq.attention.steps import run_one_token
-from olsq.sequence.jax.signs import remove_signs
+from olsq.attention.states import (
+    Memory,
+    open_memory,
+    propagate_losses,
+    restore_layout,
+    run_one_token,
+    unfolded_streams,
+)
+from olsq.sequence.jax.signed import remove_signs
 
 
 def gated_delta(

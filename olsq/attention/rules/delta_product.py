@@ -21,10 +21,8 @@ from olsq.attention.arguments import (
     per_token,
     with_resets,
 )
-from olsq.attention.lost import drop_unwritten, restore_layout
 from olsq.attention.recurrences.delta import delta_rule
-from olsq.attention.states import Memory, open_memory
-from olsq.attention.steps import run_one_token
+from olsq.attention.states import Memory, drop_unwritten, open_memory, restore_layout, run_one_token
 from olsq.sequence.jax.inputs import all_ones
 from olsq.sequence.jax.tiles import finite
 

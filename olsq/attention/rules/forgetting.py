@@ -20,7 +20,7 @@ from olsq.attention.arguments import (
 from olsq.attention.caches import attend, capacity_of, next_place, unfold, write_cache
 from olsq.attention.recurrences.ring import Past, log_decays, ring_attention, sum_after_in_pieces
 from olsq.attention.recurrences.window import map_blocks
-from olsq.attention.steps import run_one_token
+from olsq.attention.states import run_one_token
 from olsq.sequence.jax.control import compile_once
 from olsq.sequence.jax.pieces import pieces_of, running_sum
 from olsq.sequence.jax.tiles import finite

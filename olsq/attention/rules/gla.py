@@ -8,12 +8,17 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.attention.arguments import Tokens, check_inputs
-from olsq.attention.lost import propagate_losses, restore_layout, unfolded_streams
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.recurrences.vector import vector_gated
-from olsq.attention.states import Memory, open_memory
-from olsq.attention.steps import run_one_token
-from olsq.sequence.jax.signs import remove_signs
+from olsq.attention.states import (
+    Memory,
+    open_memory,
+    propagate_losses,
+    restore_layout,
+    run_one_token,
+    unfolded_streams,
+)
+from olsq.sequence.jax.signed import remove_signs
 
 
 def gla(

@@ -12,10 +12,8 @@ from jax.typing import ArrayLike
 from olsq.arrays.brief import brief_repr
 from olsq.arrays.checks import check_real
 from olsq.attention.arguments import check_gates, check_inputs, check_state, check_weight, per_token
-from olsq.attention.lost import drop_unwritten, restore_layout
-from olsq.attention.recurrences.slots import row_gated
-from olsq.attention.recurrences.vector import vector_gated
-from olsq.attention.steps import run_one_token
+from olsq.attention.recurrences.vector import row_gated, vector_gated
+from olsq.attention.states import drop_unwritten, restore_layout, run_one_token
 
 
 class SlotMemory(NamedTuple):

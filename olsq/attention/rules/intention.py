@@ -22,7 +22,7 @@ from olsq.attention.regression import check_moments, fold_and_clean
 from olsq.problem import Moments
 from olsq.sequence.jax import query
 from olsq.sequence.jax.pieces import running_sum
-from olsq.sequence.jax.precision import in_full_precision
+from olsq.sequence.jax.platform import in_full_precision
 from olsq.sequence.jax.tiles import finite
 
 

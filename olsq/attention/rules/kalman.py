@@ -12,10 +12,10 @@ from olsq.arrays.checks import concrete, refuse
 from olsq.attention.arguments import check_inputs, check_positive, per_token
 from olsq.attention.recurrences.linear import gated_linear
 from olsq.attention.regression import check_regression_inputs, fold_and_clean, frobenius_norms
-from olsq.attention.steps import run_one_token
+from olsq.attention.states import run_one_token
 from olsq.problem import Moments
 from olsq.sequence.jax import online_lstsq
-from olsq.sequence.jax.precision import in_full_precision
+from olsq.sequence.jax.platform import in_full_precision
 from olsq.solvers import Chebyshev, Solver
 
 

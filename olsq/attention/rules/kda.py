@@ -8,10 +8,8 @@ from jax.typing import ArrayLike
 
 from olsq.arrays import checks
 from olsq.attention.arguments import check_inputs, per_token
-from olsq.attention.lost import restore_layout
 from olsq.attention.recurrences.vector_delta import delta_rule_any_gates
-from olsq.attention.states import Memory, open_memory
-from olsq.attention.steps import run_one_token
+from olsq.attention.states import Memory, open_memory, restore_layout, run_one_token
 
 
 def kda(

@@ -11,10 +11,16 @@ from jax.typing import ArrayLike
 
 from olsq.arrays.checks import check_choice
 from olsq.attention.arguments import check_count, check_inputs, check_state
-from olsq.attention.lost import propagate_losses, restore_layout, unfolded_streams
 from olsq.attention.recurrences.linear import gated_linear
-from olsq.attention.states import Memory, Normalised, empty_memory
-from olsq.attention.steps import run_one_token
+from olsq.attention.states import (
+    Memory,
+    Normalised,
+    empty_memory,
+    propagate_losses,
+    restore_layout,
+    run_one_token,
+    unfolded_streams,
+)
 
 FEATURE_MAPS = ("identity", "elu", "dpfp")
 

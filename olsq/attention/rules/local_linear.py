@@ -9,7 +9,7 @@ from olsq.attention.arguments import check_positive, check_segments, check_strea
 from olsq.attention.local import attend_locally
 from olsq.attention.rules.sliding_window import RecentTokens
 from olsq.attention.rules.softmax import KeyValues
-from olsq.attention.steps import run_one_token
+from olsq.attention.states import run_one_token
 
 
 def local_linear(

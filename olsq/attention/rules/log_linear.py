@@ -11,9 +11,8 @@ from jax.typing import ArrayLike
 from olsq.arrays.brief import brief_repr
 from olsq.arrays.checks import check_real
 from olsq.attention.arguments import check_inputs, check_state, per_token
-from olsq.attention.lost import restore_layout
 from olsq.attention.recurrences.levels import fenwick
-from olsq.attention.steps import run_one_token
+from olsq.attention.states import restore_layout, run_one_token
 from olsq.sequence.jax.pieces import running_max
 from olsq.sequence.jax.tiles import finite
 

@@ -7,11 +7,9 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from olsq.attention.arguments import check_inputs, check_weight
-from olsq.attention.lost import drop_unwritten, restore_layout
 from olsq.attention.recurrences.elementwise import elementwise
 from olsq.attention.recurrences.vector import vector_gated
-from olsq.attention.states import Memory, open_memory
-from olsq.attention.steps import run_one_token
+from olsq.attention.states import Memory, drop_unwritten, open_memory, restore_layout, run_one_token
 
 
 def longhorn(

@@ -8,10 +8,8 @@ from jax.typing import ArrayLike
 
 from olsq.arrays.checks import refuse
 from olsq.attention.arguments import check_inputs, fold_heads, per_head, per_token
-from olsq.attention.lost import drop_unwritten, restore_layout
 from olsq.attention.recurrences.elementwise import elementwise
-from olsq.attention.states import Memory, open_memory
-from olsq.attention.steps import run_one_token
+from olsq.attention.states import Memory, drop_unwritten, open_memory, restore_layout, run_one_token
 from olsq.sequence.jax.tiles import finite
 
 

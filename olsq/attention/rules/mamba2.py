@@ -7,8 +7,7 @@ from jax.typing import ArrayLike
 
 from olsq.attention.arguments import check_inputs
 from olsq.attention.rules.gla import gated_memory
-from olsq.attention.states import Memory
-from olsq.attention.steps import run_one_token
+from olsq.attention.states import Memory, run_one_token
 
 
 def mamba2(

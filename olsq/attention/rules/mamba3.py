@@ -19,9 +19,8 @@ from olsq.attention.arguments import (
     check_weight,
     per_token,
 )
-from olsq.attention.lost import restore_layout
 from olsq.attention.recurrences.linear import gated_linear
-from olsq.attention.steps import run_one_token
+from olsq.attention.states import restore_layout, run_one_token
 from olsq.sequence.jax.pieces import delay, scan_time
 from olsq.sequence.jax.tiles import finite
 

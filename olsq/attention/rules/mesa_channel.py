@@ -16,13 +16,11 @@ from olsq.attention.arguments import (
     per_head,
     with_resets,
 )
-from olsq.attention.lost import restore_layout
 from olsq.attention.recurrences.delta import delta_rule
 from olsq.attention.recurrences.vector_solve import solve_keys
-from olsq.attention.states import empty_memory
-from olsq.attention.steps import run_one_token
+from olsq.attention.states import empty_memory, restore_layout, run_one_token
 from olsq.sequence.jax.gates import lost_tokens
-from olsq.sequence.jax.precision import in_full_precision
+from olsq.sequence.jax.platform import in_full_precision
 
 
 class MesaChannelState(NamedTuple):

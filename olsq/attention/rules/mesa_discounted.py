@@ -17,7 +17,7 @@ from olsq.attention.regression import (
     remaining_ridge,
     spare_ridge,
 )
-from olsq.attention.steps import run_one_token
+from olsq.attention.states import run_one_token
 from olsq.problem import DecodeState, Moments
 from olsq.sequence.jax import online_lstsq, query, update
 from olsq.sequence.jax.inputs import promoted

@@ -19,13 +19,13 @@ from olsq.attention.arguments import (
     per_head,
 )
 from olsq.attention.recurrences.window import map_windows, window_mask
-from olsq.attention.steps import run_one_token
+from olsq.attention.states import run_one_token
 from olsq.problem import Moments
 from olsq.sequence.jax import query
 from olsq.sequence.jax.control import compile_once
 from olsq.sequence.jax.gates import gate_products
 from olsq.sequence.jax.pieces import last_tokens, pieces_of, running_sum
-from olsq.sequence.jax.precision import in_full_precision
+from olsq.sequence.jax.platform import in_full_precision
 from olsq.sequence.jax.tiles import finite
 
 ROWS = 32  # queries solved at once

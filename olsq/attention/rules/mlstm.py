@@ -12,10 +12,8 @@ from jax.typing import ArrayLike
 from olsq.arrays.brief import brief_repr
 from olsq.arrays.checks import refuse
 from olsq.attention.arguments import Tokens, check_inputs, check_state, per_token
-from olsq.attention.lost import restore_layout
 from olsq.attention.recurrences.linear import gated_linear
-from olsq.attention.states import empty_memory
-from olsq.attention.steps import run_one_token
+from olsq.attention.states import empty_memory, restore_layout, run_one_token
 from olsq.sequence.jax.pieces import delay, scan_time
 
 

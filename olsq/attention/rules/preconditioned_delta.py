@@ -18,11 +18,9 @@ from olsq.attention.arguments import (
     check_weight,
     per_token,
 )
-from olsq.attention.lost import reset_mask, restore_layout
 from olsq.attention.recurrences.linear import accumulate_gated
 from olsq.attention.recurrences.vector_delta import delta_rule_any_gates
-from olsq.attention.states import empty_memory
-from olsq.attention.steps import run_one_token
+from olsq.attention.states import empty_memory, reset_mask, restore_layout, run_one_token
 from olsq.sequence.jax.gates import lost_tokens
 
 
@@ -53,8 +51,8 @@ def preconditioned_delta(
     curvature_forget: ArrayLike | None = None,
     curvature_weight: ArrayLike | None = None,
     base: float = 1.5,
-    center: ArrayLike = -0.2,
     eps: float = 1e-6,
+    center: ArrayLike = -0.2,
     state: PreconditionedState | None = None,
     segment_ids: ArrayLike | None = None,
 ) -> tuple[Array, PreconditionedState]:
@@ -170,8 +168,8 @@ def preconditioned_delta_step(
     curvature_forget: ArrayLike | None = None,
     curvature_weight: ArrayLike | None = None,
     base: float = 1.5,
-    center: ArrayLike = -0.2,
     eps: float = 1e-6,
+    center: ArrayLike = -0.2,
     state: PreconditionedState | None = None,
 ) -> tuple[Array, PreconditionedState]:
     """Run :func:`preconditioned_delta` on one token, with the same state.

@@ -21,9 +21,8 @@ from olsq.attention.arguments import (
     per_head,
     per_token,
 )
-from olsq.attention.lost import restore_layout
 from olsq.attention.recurrences.elementwise import diagonal
-from olsq.attention.steps import run_one_token
+from olsq.attention.states import restore_layout, run_one_token
 from olsq.sequence.jax.tiles import finite
 
 STEEPEST = 1000.0  # of d sqrt(x) / dx, which has no bound at 0; Griffin's code bounds it so

@@ -8,10 +8,8 @@ from jax.typing import ArrayLike
 
 from olsq.arrays.checks import refuse
 from olsq.attention.arguments import check_inputs, per_token
-from olsq.attention.lost import restore_layout
 from olsq.attention.recurrences.vector_delta import vector_delta
-from olsq.attention.states import Memory, open_memory
-from olsq.attention.steps import run_one_token
+from olsq.attention.states import Memory, open_memory, restore_layout, run_one_token
 from olsq.sequence.jax.gates import lost_tokens
 
 

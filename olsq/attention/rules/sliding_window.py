@@ -19,7 +19,7 @@ from olsq.attention.arguments import (
 )
 from olsq.attention.caches import attend, unfold
 from olsq.attention.recurrences.window import map_windows, window_mask
-from olsq.attention.steps import run_one_token
+from olsq.attention.states import run_one_token
 from olsq.sequence.jax.control import compile_once
 from olsq.sequence.jax.pieces import last_tokens, running_sum
 from olsq.sequence.jax.tiles import finite

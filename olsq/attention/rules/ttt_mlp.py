@@ -10,8 +10,8 @@ from jax.typing import ArrayLike
 
 from olsq.arrays.brief import brief_repr
 from olsq.attention.arguments import check_inputs
-from olsq.attention.steps import run_one_token
-from olsq.attention.training import initial_weights, train
+from olsq.attention.recurrences.ttt import initial_weights, train
+from olsq.attention.states import run_one_token
 
 
 class TTTMLPState(NamedTuple):

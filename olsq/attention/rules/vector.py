@@ -16,10 +16,8 @@ from olsq.attention.arguments import (
     check_inputs,
     layout_of,
 )
-from olsq.attention.lost import restore_layout
 from olsq.attention.recurrences.vector import vector_gated
-from olsq.attention.states import Memory, open_memory
-from olsq.attention.steps import run_one_token
+from olsq.attention.states import Memory, open_memory, restore_layout, run_one_token
 from olsq.sequence.jax.gates import lost_tokens
 from olsq.sequence.jax.pieces import delay
 

@@ -10,18 +10,23 @@ from rich.console import Console
 from rich.table import Table
 
 import olsq
-from olsq.cli.demo.in_context import (
+from olsq.cli.demo.studies import (
     DIM,
     EARLY,
     JUMP,
     LATE,
     SEQUENCES,
     TOKENS,
+    Entry,
     Reading,
+    Study,
+    co2_study,
+    compare,
     drifting_sequences,
+    macro_study,
     read_sequences,
+    scored_rows,
 )
-from olsq.cli.demo.studies import Entry, Study, co2_study, compare, macro_study, scored_rows
 from olsq.cli.errors import CommandError, InputError
 from olsq.cli.fit.options import FIGURES
 from olsq.cli.paths import FULL, check_paths, locked_paths

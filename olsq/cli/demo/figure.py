@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.cli.demo.in_context import JUMP, TOKENS, Reading
-from olsq.cli.demo.studies import Study, paths
+from olsq.cli.demo.studies import JUMP, TOKENS, Reading, Study, paths
 from olsq.plot.drawing import BLUE, INK, MUTED, ORANGE, house_style, new_figure, roomy_layout
 from olsq.plot.labels import label_lines
 

@@ -8,23 +8,21 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from olsq.cli.panels import (
+from olsq.cli.options import (
     CheckpointEveryOption,
-    model_option,
-    reading_option,
-    results_option,
-    stopping_option,
-)
-from olsq.cli.sources.options import (
     CommentOption,
     DecimalOption,
     EncodingOption,
     NaValuesOption,
     SeparatorOption,
     TimeFormatOption,
+    model_option,
     number_of_rows,
+    reading_option,
+    results_option,
     split_levels,
     split_names,
+    stopping_option,
 )
 
 

@@ -13,24 +13,19 @@ from rich.console import Console
 
 from olsq.cli.errors import CommandError, InputError, Interrupted
 from olsq.cli.fit.checkpoint import load_checkpoint, make_notes, resume_source
-from olsq.cli.fit.design import Design
-from olsq.cli.fit.figures import draw, draw_by_group
-from olsq.cli.fit.group_report import print_group_report
-from olsq.cli.fit.group_scores import GroupScores
-from olsq.cli.fit.intervals import Intervals
+from olsq.cli.fit.design import Design, usable_rows
+from olsq.cli.fit.figures import Trace, draw, draw_by_group
+from olsq.cli.fit.intervals import Intervals, TargetPath, hide_before_first
 from olsq.cli.fit.options import Estimator, FitOptions
 from olsq.cli.fit.output import Output, output_names
-from olsq.cli.fit.report import print_report, warn_of_unnamed_columns
-from olsq.cli.fit.scores import Scores
+from olsq.cli.fit.report import print_group_report, print_report, warn_of_unnamed_columns
+from olsq.cli.fit.scores import GroupScores, Scores
 from olsq.cli.fit.size import check_size
-from olsq.cli.fit.target_path import TargetPath, hide_before_first
-from olsq.cli.fit.trace import Trace
-from olsq.cli.fit.usable import usable_rows
 from olsq.cli.interrupts import Interrupts
 from olsq.cli.paths import locked_paths
 from olsq.cli.progress import RowProgress
 from olsq.cli.sources.columns import Chunk
-from olsq.cli.sources.opening import open_source
+from olsq.cli.sources.csv import open_source
 from olsq.cli.sources.source import Source
 from olsq.online import GroupedLeastSquares
 

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from polars.io.plugins import register_io_source
 
 from olsq.cli.errors import CommandError, InputError
-from olsq.cli.polars_errors import reading_parquet, writing_parquet
-from olsq.cli.sources.groups import GroupColumn
+from olsq.cli.sources.categories import GroupColumn
+from olsq.cli.sources.parquet import reading_parquet, writing_parquet
 from olsq.cli.sources.times import TimeColumn
 from olsq.files import Draft
 

@@ -1,18 +1,20 @@
-"""Print the tables at the end of ``olsq fit``."""
+"""Print the tables at the end of ``olsq fit``, with ``--by`` or without."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from olsq.cli.errors import escape, printable
 from olsq.cli.fit.scores import Scores
 from olsq.cli.sources.source import Source
-from olsq.cli.terminal import escape, printable
-from olsq.online import RecursiveLeastSquares, RollingLeastSquares
+from olsq.online import GroupedLeastSquares, RecursiveLeastSquares, RollingLeastSquares
 
 Alone = RecursiveLeastSquares | RollingLeastSquares
 
@@ -131,3 +133,143 @@ def warn_of_unnamed_columns(source: Source, console: Console) -> None:
             "(--features takes it, --exclude keeps this quiet)",
             soft_wrap=True, markup=False, highlight=False,
         )  # fmt: skip
+
+
+MOST_GROUPS = 20  # rows of the table, so that it fits on a screen
+CELL = 17  # characters of "value (std. error)" and the space before it
+LONGEST_LABEL = 24
+LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
+
+
+def print_group_report(
+    console: Console,
+    groups: GroupedLeastSquares,
+    features: Sequence[str],
+    targets: Sequence[str],
+    scores: Sequence[Scores],
+    *,
+    heading: str,
+    by: str,
+    files: Sequence[str],
+) -> None:
+    """Print the groups' coefficients, their quantiles, and the prediction errors."""
+    learned = groups.n_samples_seen_ > 0
+    print_head(console, heading, by, scores[0], int(learned.sum()))
+    tables = []
+    for j, target in enumerate(targets):
+        several = len(targets) > 1
+        names, coef, stderr = coefficients_of(groups, features, j)
+        console.print(_table_by_group(console, groups, by, names, coef, stderr, target * several))
+        if learned.sum() > MOST_GROUPS:
+            console.print(_table_of_quantiles(names, coef[learned], console.width))
+        tables.append(make_errors_table(scores[j], target if several else "", "of the group"))
+    _print_undetermined(console, groups, features, learned)
+    shown = [table for table in tables if table is not None]
+    if shown:
+        console.print(*shown, sep="\n")
+        console.print(SKILL, style="dim")
+    for line in files:
+        console.print(line, soft_wrap=True)
+
+
+def print_head(console: Console, heading: str, by: str, scores: Scores, n: int) -> None:
+    """Print a heading with the numbers of rows and groups."""
+    console.print(f"\n[bold]{escape(heading)}, by {escape(by)}[/bold]")
+    console.print(f"{describe_rows(scores)}; {n:,} group{'s'[: n != 1]}\n")
+
+
+def coefficients_of(
+    groups: GroupedLeastSquares, features: Sequence[str], target: int
+) -> tuple[list[str], NDArray, NDArray]:
+    """Return names (k,), coefficients and errors (groups, k) of one target, intercept first."""
+    several = groups.coef_.ndim == 3
+    at = (slice(None), target) if several else (slice(None),)
+    names, coef, stderr = list(features), groups.coef_[at], groups.coef_stderr_[at]
+    if groups.fit_intercept:
+        names.insert(0, "intercept")
+        coef = np.column_stack([groups.intercept_[at], coef])
+        stderr = np.column_stack([groups.intercept_stderr_[at], stderr])
+    return names, coef, stderr
+
+
+def _table_by_group(
+    console: Console, groups: GroupedLeastSquares, by: str, names: list[str], coef: NDArray,
+    stderr: NDArray, target: str,
+) -> Table:  # fmt: skip
+    keys, rows = list(map(str, groups.keys())), groups.n_samples_seen_
+    order = sorted(range(len(keys)), key=keys.__getitem__)[:MOST_GROUPS]
+    labels = [_shorten(keys[i]) for i in order]
+    more = f"... and {len(keys) - MOST_GROUPS:,} more" if len(keys) > MOST_GROUPS else ""
+    width = max(map(len, (*labels, by, more)))
+    most = max((console.width - width - 10) // CELL, 1)
+    shown = len(names) if len(names) <= most else max(most - 1, 1)
+    table = Table(
+        box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left", title_style="bold",
+        title=escape(target) if target else None,
+        caption="coefficient (std. error)", caption_justify="left",
+    )  # fmt: skip
+    table.add_column(escape(by), no_wrap=True)
+    table.add_column("rows", justify="right")
+    for name in names[:shown]:
+        table.add_column(escape(name), justify="right")
+    if shown < len(names):
+        table.add_column(f"... {len(names) - shown} more", style="dim")
+    for i, label in zip(order, labels, strict=True):
+        cells = [_format_cell(coef[i, k], stderr[i, k]) if rows[i] else "" for k in range(shown)]
+        table.add_row(escape(label), f"{rows[i]:,}", *cells)
+    if more:
+        table.add_row(more, style="dim")
+    return table
+
+
+def _table_of_quantiles(names: list[str], coef: NDArray, width: int) -> Table:
+    """Tabulate quantiles over the groups of each coefficient, as many as the width allows."""
+    levels = LEVELS if width >= 80 else LEVELS[2:3]
+    table = Table(
+        box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left", title_style="bold",
+        title=f"Coefficients over {len(coef):,} groups: least, quantiles, most",
+    )  # fmt: skip
+    table.add_column("coefficient")
+    for heading in ("least", *(f"{100 * level:.0f} %" for level in levels), "most"):
+        table.add_column(heading, justify="right")
+    quantiles = np.quantile(coef, (0, *levels, 1), axis=0)
+    most = 20
+    for k, name in enumerate(names[:most]):
+        table.add_row(escape(name), *(f"{value:.4g}" for value in quantiles[:, k]))
+    if len(names) > most:
+        table.add_row(f"... {len(names) - most} more", style="dim")
+    return table
+
+
+def _print_undetermined(
+    console: Console, groups: GroupedLeastSquares, features: Sequence[str],
+    learned: NDArray[np.bool_],
+) -> None:  # fmt: skip
+    unknown = ~groups.determined_ & learned[:, None]
+    counts = unknown.sum(axis=0)
+    if not counts.any():
+        return
+    named = [
+        f"{name} in {count:,} group{'s'[: count != 1]}"
+        for name, count in zip(features, counts.tolist(), strict=True)
+        if count
+    ]
+    console.print(
+        f"[yellow]Not determined by these data:[/yellow] {escape(', '.join(named[:10]))}"
+        f"{', ...' * (len(named) > 10)}. Many values fit equally well; the one of smallest norm is "
+        "shown."
+    )
+
+
+def _format_cell(value: float, error: float) -> str:
+    """Format value and error, both to the second digit of the error: 3.200 (0.021)."""
+    if not np.isfinite(error):
+        return f"{value:.4g} (unknown)"
+    places = 1 - math.floor(math.log10(error)) if error > 0 else 0
+    if 0 < places <= 6 and abs(value) < 1e5:
+        return f"{value:.{places}f} ({error:.{places}f})"
+    return f"{value:.5g} ({error:.2g})"
+
+
+def _shorten(label: str) -> str:
+    return label if len(label) <= LONGEST_LABEL else label[: LONGEST_LABEL - 3] + "..."

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from olsq.cli.sources.options import (
+from olsq.cli.options import (
     CommentOption,
     DecimalOption,
     EncodingOption,

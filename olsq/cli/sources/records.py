@@ -1,18 +1,32 @@
-"""Cut a stream of CSV bytes into blocks of whole records, in constant memory.
+"""Cut a stream of CSV bytes into blocks of whole records, and parse these into numbers.
 
 A line end inside a quoted field does not end a record.  RFC 4180 writes a quotation mark inside a
 quoted field as two, so a line end is a record's end exactly if an even number of quotation marks
 precedes it; counting them is all that is needed.
+
+Three parsers, from the quickest to the most forgiving; a file moves to the next one when a block
+does not parse, and stays there:
+
+1. numbers and empty cells only, for which Polars needs a third less time than with
+2. the words that stand for a missing value;
+3. text that is stripped of blanks and then converted, chunk by chunk, which finds the first cell
+   that is no number.
 """
 
 from __future__ import annotations
 
+import csv
+import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from olsq.cli.errors import InputError
+from olsq.cli.sources.columns import Chunk, Columns, Reading
+from olsq.cli.sources.table import TableBuilder
 
 # Large enough that what a call of the parser costs is small beside what it parses (measured: reads
 # of 8 MiB take the same processor time and 30 MB more memory).
@@ -129,3 +143,152 @@ class RecordReader:
             raise InputError("the input ends inside a quoted field: a quotation mark is left open")
         if self._stop > (self._ends[-1] if len(self._ends) else self._start):
             self._ends = np.append(self._ends, self._stop)
+
+
+Block = bytes | memoryview
+# Groups of three digits: 1,000 or 1'000'000.50.
+THOUSANDS = re.compile(r"[-+]?\d{1,3}([,'\u2019 \u00a0\u202f]\d{3})+(\.\d*)?")
+
+
+class CellParser:
+    """Parses blocks of whole records of one CSV file.
+
+    Parameters
+    ----------
+    name : str
+        What to call the file in messages.
+    header : sequence of str
+        All column names.
+    columns : Columns
+        Those that are used.
+    separator : str
+        One character.
+    table : TableBuilder
+        What turns columns of cells into arrays.
+    reading : Reading
+        How cells are written.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        header: Sequence[str],
+        columns: Columns,
+        separator: str,
+        table: TableBuilder,
+        reading: Reading,
+    ) -> None:
+        self.name, self.header, self.columns = name, list(header), columns
+        self.separator, self._table = separator, table
+        self._words = reading.missing_words
+        self._decimal_comma = reading.decimal == ","
+        # Columns are renamed c0, c1, ... so that odd or repeated names cannot confuse the parser.
+        self._head = separator.join(f"c{j}" for j in range(len(header))).encode() + b"\n"
+        places = {name: j for j, name in enumerate(self.header)}
+        self._keys = {name: f"c{places[name]}" for name in columns.all}
+        text = table.text
+        self._numeric = [key for name, key in self._keys.items() if name not in text]
+        self._with_words = False  # whether words for missing values were met
+        self._by_text = False  # whether cells were met that need the third parser
+
+    def parse_quickly(self, block: Block, n: int, start: int) -> Chunk | None:
+        """Parse ``n`` records that follow ``start`` rows; None where that needs more care."""
+        while not self._by_text:
+            try:
+                return self._make_chunk(self._read_frame(block, self._numeric), n, start)
+            except (pl.exceptions.PolarsError, ValueError):
+                self._by_text = self._with_words
+                self._with_words = True
+        return None
+
+    def parse_carefully(self, block: Block, n: int, start: int) -> Chunk:
+        """Parse ``n`` records that follow ``start`` rows.
+
+        Raises
+        ------
+        InputError
+            If a used cell is not a number or a record is not well formed.
+        """
+        text = self._read_text(block, n, start)
+        stripped = text.select(pl.all().str.strip_chars())
+        known = stripped.select(
+            pl.when(pl.all().is_in(self._words)).then(None).otherwise(pl.all()).name.keep()
+        )
+        written = known.select(self._numeric)
+        if self._decimal_comma:
+            written = written.select(pl.all().str.replace(",", ".", literal=True))
+        numbers = known.with_columns(written.select(pl.all().cast(pl.Float64, strict=False)))
+        wrong = {key: known[key].is_not_null() & numbers[key].is_null() for key in self._numeric}
+        if any(column.any() for column in wrong.values()):
+            # The first row with such a cell, and the first such cell in it.
+            rows = {key: int(column.arg_true()[0]) for key, column in wrong.items() if column.any()}
+            key = min(rows, key=lambda key: rows[key])
+            row, cell = rows[key], text[key][rows[key]]
+            raise InputError(
+                f"column {self.header[int(key[1:])]!r} is not numeric: row "
+                f"{start + row + 1} of {self.name} holds {_shorten(cell)!r}"
+                f"{self._suggest_fix(cell, start)}"
+            )
+        try:
+            return self._make_chunk(numbers, n, start)
+        except ValueError:
+            raise InputError(self._describe_fault(b"", n, start)) from None
+
+    def text(self, block: Block, n: int, start: int) -> dict[str, pl.Series]:
+        """Return the cells of ``n`` records as they are written, by name of the column."""
+        frame = self._read_text(block, n, start)
+        return {name: frame[key] for name, key in self._keys.items()}
+
+    def _read_text(self, block: Block, n: int, start: int) -> pl.DataFrame:
+        try:
+            return self._read_frame(block, [])
+        except pl.exceptions.PolarsError:
+            raise InputError(self._describe_fault(block, n, start)) from None
+
+    def _read_frame(self, block: Block, numeric: Sequence[str]) -> pl.DataFrame:
+        types = dict.fromkeys(self._keys.values(), pl.String) | dict.fromkeys(numeric, pl.Float64)
+        return pl.read_csv(
+            b"".join((self._head, block)),
+            columns=list(types),
+            separator=self.separator,
+            schema_overrides=types,
+            null_values=self._words if self._with_words and numeric else None,
+            infer_schema=False,
+            encoding="utf8-lossy",  # text columns that are not used may hold anything
+            decimal_comma=self._decimal_comma,
+        )
+
+    def _make_chunk(self, frame: pl.DataFrame, n: int, start: int) -> Chunk:
+        if frame.height != n:
+            raise ValueError(f"{frame.height} rows in {n} records")
+        return self._table.chunk(start, {name: frame[key] for name, key in self._keys.items()})
+
+    def _describe_fault(self, block: Block, n: int, start: int) -> str:
+        """Describe the fault of a block of ``n`` records that the parser refuses."""
+        lines = bytes(block).decode("utf-8", "replace").splitlines(keepends=True)
+        for row, cells in enumerate(csv.reader(lines, delimiter=self.separator), start=1):
+            if len(cells) > len(self.header):
+                return (
+                    f"row {start + row} of {self.name} has {len(cells)} cells, "
+                    f"the header has {len(self.header)}"
+                )
+        return (
+            f"rows {start + 1} to {start + n} of {self.name} are not well-formed CSV "
+            "(a stray quotation mark?)"
+        )
+
+    def _suggest_fix(self, cell: str, start: int) -> str:
+        if THOUSANDS.fullmatch(cell.strip()):
+            return (
+                " (write thousands without a separator; if the mark is a decimal comma, give "
+                "--decimal ,)"
+            )
+        if self.separator != "," and cell.count(",") == 1 and not self._decimal_comma:
+            return " (write decimals with a point, or give --decimal ,)"
+        if start:
+            return ""
+        return " (leave it out with --exclude, or see --features, --categorical, --by)"
+
+
+def _shorten(cell: str, most: int = 40) -> str:
+    return cell if len(cell) <= most else cell[: most - 3] + "..."

@@ -9,9 +9,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from olsq.cli.sources.categories import Categories
+from olsq.cli.sources.categories import Categories, GroupColumn
 from olsq.cli.sources.columns import Chunk, Columns, Reading
-from olsq.cli.sources.groups import GroupColumn
 from olsq.cli.sources.times import TimeColumn
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from olsq.cli.panels import (
+from olsq.cli.options import (
     CheckpointEveryOption,
     model_option,
     results_option,
@@ -159,7 +159,7 @@ def train(
     Ctrl-C saves a checkpoint; the same command with --resume continues. Every run writes its
     options to config.toml in --out, from which --config repeats it.
     """
-    from olsq.cli.train.config import gather
+    from olsq.cli.train.options import gather
     from olsq.cli.train.train import run_train
 
     given = {

@@ -13,8 +13,7 @@ from olsq.cli.errors import CommandError, InputError, Interrupted, check_librari
 from olsq.cli.interrupts import Interrupts
 from olsq.cli.paths import locked_paths
 from olsq.cli.train.build import make_mesh, make_model, make_solver, read_data
-from olsq.cli.train.config import CONFIG, write_config
-from olsq.cli.train.options import TrainOptions
+from olsq.cli.train.options import CONFIG, TrainOptions, write_config
 from olsq.cli.train.report import StepProgress, print_report
 from olsq.files import write_atomically
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.kernels.kernel import kernel
+from olsq.kernels import kernel
 from olsq.linalg.numpy.cholesky import absorb_all
 from olsq.linalg.numpy.rotations import (
     eliminate,

@@ -24,7 +24,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.kernels.kernel import kernel
+from olsq.kernels import kernel
 
 # Between these, squares neither overflow (also summed over 2^24 entries) nor lose digits below;
 # outside, everything is first multiplied by a power of two, which is exact.

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.kernels.kernel import kernel
+from olsq.kernels import kernel
 from olsq.linalg.numpy.rotations import givens, rotate_pair
 
 EPS = float(np.finfo(np.float64).eps)

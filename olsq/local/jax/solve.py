@@ -20,8 +20,7 @@ from olsq.local.solution import LocalSizes, LocalSolution, local_error_bounds
 from olsq.problem import Stats
 from olsq.sequence.jax.control import compile_once, scan
 from olsq.sequence.jax.inputs import spread
-from olsq.sequence.jax.platform import Target, by_platform
-from olsq.sequence.jax.precision import in_full_precision
+from olsq.sequence.jax.platform import Target, by_platform, in_full_precision
 
 NO_SOLVE = Rule(None, 0, "none", 0)  # where the direction is given
 

@@ -11,10 +11,9 @@ import equinox as eqx
 import numpy as np
 
 from olsq.nn.base import Mixer
-from olsq.nn.fla.known import COMBA, KINDS
 from olsq.nn.fla.layout import Layout, Options
 from olsq.nn.fla.parts import Arrays, convert_to_fla
-from olsq.nn.fla.reading import LAYER_EPS, MLP
+from olsq.nn.fla.reading import COMBA, KINDS, LAYER_EPS, MLP
 from olsq.nn.kinds import named_arrays
 from olsq.nn.model import LanguageModel
 from olsq.nn.surgery import mixers_of

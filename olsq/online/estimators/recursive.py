@@ -9,8 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from olsq.arrays.checks import check_choice
 from olsq.forgetting.base import Forgetting
-from olsq.online.estimators.starts import StartsFromKnowledge
-from olsq.online.estimators.strategies import needs_information
+from olsq.online.estimators.starts import StartsFromKnowledge, needs_information
 from olsq.online.forms.form_switch import METHODS, FormSwitch
 from olsq.online.forms.limits import state_dtype_name
 from olsq.online.rows.durations import (
@@ -21,7 +20,7 @@ from olsq.online.rows.durations import (
     parse_duration,
 )
 from olsq.online.rows.options import check_forget, check_per_row, forget_or_half_life
-from olsq.online.sklearn.conventions import MISSING, check_cov
+from olsq.online.sklearn import MISSING, check_cov
 from olsq.problem import RIDGE_MODES
 
 

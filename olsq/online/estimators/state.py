@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from olsq.forgetting.base import Forgetting
 from olsq.online.calls.learning import Call, Origin
 from olsq.online.files import frozen
-from olsq.online.files.saving import Saved
+from olsq.online.files.format import Saved
 from olsq.online.forms.limits import state_dtype_name
 from olsq.online.forms.targets import Engine, TargetGroups
 from olsq.online.inference.coefficients import Inference
@@ -19,8 +19,7 @@ from olsq.online.rows import complex_rows, durations, inputs
 from olsq.online.rows.durations import Duration
 from olsq.online.rows.options import check_ridge
 from olsq.online.rows.times import Timing
-from olsq.online.sklearn.conventions import EstimatorConventions
-from olsq.online.sklearn.output import FrameOutput
+from olsq.online.sklearn import EstimatorConventions, FrameOutput
 from olsq.problem import Moments
 
 _STORED = {name: np.dtype(name) for name in ("float64", "float32")}

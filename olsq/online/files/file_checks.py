@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.forgetting.base import Forgetting, from_dict
+from olsq.forgetting.entries import N_MEMORY, aside_shape
 from olsq.online.files.invariants import MOST_ROWS, check_clock, check_form, want
-from olsq.online.forms.adaptive_memory import N_MEMORY, aside_shape
 from olsq.online.forms.information import InformationForm
 from olsq.online.forms.limits import state_dtype_name
 from olsq.online.rows.durations import DATES, LARGEST, is_duration

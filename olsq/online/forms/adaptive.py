@@ -9,18 +9,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from olsq.forgetting.base import Forgetting, from_dict
-from olsq.forgetting.entries import BOUNDED, PER_COEFFICIENT, RESET, VARIABLE, WALK
-from olsq.online.forms import adaptive_update as kernels
-from olsq.online.forms.adaptive_memory import (
+from olsq.forgetting.entries import (
+    BOUNDED,
     BREAKS,
     GATE,
     KNOWN,
     LAST_TRACE,
     N_MEMORY,
+    PER_COEFFICIENT,
+    RESET,
     ROWS,
     STATISTIC,
+    VARIABLE,
+    WALK,
     aside_shape,
 )
+from olsq.online.forms import adaptive_update as kernels
 from olsq.online.forms.limits import DOUBLE
 from olsq.online.forms.rows import Rows, Trace, read_only
 from olsq.online.forms.square_root import SquareRootForm
@@ -31,7 +35,7 @@ class AdaptiveForm(SquareRootForm):
     """The square-root form, with the state that the strategy ``forget`` keeps beside it.
 
     ``variances`` (m,) are the noise's, by target, for the strategies that estimate them; the
-    entries of ``memory`` (7,) and ``aside`` are described in ``adaptive_memory``.
+    entries of ``memory`` (7,) and ``aside`` are described in ``forgetting.entries``.
     """
 
     memory: NDArray[np.float64] = field(default_factory=lambda: np.zeros(N_MEMORY))

@@ -15,16 +15,18 @@ from olsq.forgetting.entries import (
     CYCLIC,
     DIRECTIONAL,
     FACTOR,
+    GATE,
+    LAST_TRACE,
     PER_COEFFICIENT,
     RESET,
     RESETTING,
     SMALLEST,
     TRACE,
+    TURN,
     VARIABLE,
 )
-from olsq.kernels.kernel import kernel
+from olsq.kernels import kernel
 from olsq.linalg.numpy.rotations import rotate_pair
-from olsq.online.forms.adaptive_memory import GATE, LAST_TRACE, TURN
 from olsq.online.forms.error_kernels import factor_by_error
 from olsq.online.forms.square_root_kernels import rotate
 from olsq.online.forms.triangular_kernels import back_substitute, inverse_diagonal

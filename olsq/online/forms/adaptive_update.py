@@ -8,15 +8,18 @@ import numpy as np
 
 from olsq.forgetting.entries import (
     BOUNDED,
+    KNOWN,
+    LAST_TRACE,
+    N_MEMORY,
     N_OPTIONS,
     PER_COEFFICIENT,
     RESET,
     RESETTING,
+    TRIAL,
     VARIABLE,
 )
-from olsq.kernels.kernel import kernel
+from olsq.kernels import kernel
 from olsq.online.forms.adaptive_kernels import forget, passed_over, set_targets
-from olsq.online.forms.adaptive_memory import KNOWN, LAST_TRACE, N_MEMORY, TRIAL
 from olsq.online.forms.edges import check_gates, check_rows, check_state, check_trace
 from olsq.online.forms.error_kernels import (
     continue_trial,

@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.linalg.numpy.symmetric import mirror_upper
+from olsq.linalg.numpy.lapack import mirror_upper
 from olsq.online.forms import covariance_blocks as blocks
 from olsq.online.forms import covariance_kernels as kernels
 from olsq.online.forms import covariance_products as products

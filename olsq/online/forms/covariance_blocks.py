@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from olsq.kernels.kernel import kernel
+from olsq.kernels import kernel
 from olsq.online.forms.covariance_kernels import SMALLEST_GATE, trusted
 from olsq.online.forms.edges import (
     check_gates,

@@ -18,7 +18,7 @@ import math
 
 import numpy as np
 
-from olsq.kernels.kernel import kernel
+from olsq.kernels import kernel
 from olsq.online.forms.edges import (
     check_gates,
     check_rows,

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
-from olsq.linalg.numpy.symmetric import add_gram
+from olsq.linalg.numpy.lapack import add_gram
 from olsq.online.forms.covariance_kernels import trusted
 from olsq.online.forms.rows import Rows
 from olsq.online.forms.square_root_blocks import bring_counters_forward

@@ -6,7 +6,7 @@ further up must be an error, never a read or a write outside an array.
 
 from __future__ import annotations
 
-from olsq.kernels.kernel import kernel
+from olsq.kernels import kernel
 
 
 @kernel(forceinline=True)

@@ -11,29 +11,27 @@ from __future__ import annotations
 import math
 
 from olsq.forgetting.entries import (
+    BREAKS,
     FACTOR,
+    GATE,
     KEEP,
     LONGEST,
     NOISE,
     NOISE_ROWS,
     OUTLIER,
     RATIO,
-    SHORTEST,
-    THRESHOLD,
-    VARIABLE,
-)
-from olsq.kernels.kernel import kernel
-from olsq.online.forms.adaptive_memory import (
-    BREAKS,
-    GATE,
     ROWS,
     SEEN,
+    SHORTEST,
     STATISTIC,
     STRETCH,
     STRETCH_CLIPPED,
     STRETCHES,
+    THRESHOLD,
     TRIAL,
+    VARIABLE,
 )
+from olsq.kernels import kernel
 from olsq.online.forms.square_root_kernels import absorb, noise_level
 from olsq.online.forms.triangular_kernels import forward_solve
 

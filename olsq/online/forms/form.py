@@ -1,9 +1,10 @@
-"""The interface of a form of the state: what form switch, windows and readers call."""
+"""The interface of a form of the state, for form switch, windows and readers; copies of forms."""
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,8 +117,46 @@ class Form(ABC):
         return {name: getattr(self, name) for name in (*self.ARRAYS, *optional)}
 
     def describe(self) -> dict[str, Any]:
-        """Return what :func:`olsq.online.forms.kinds.restore` needs besides the arrays."""
+        """Return what :func:`olsq.online.forms.form_switch.restore` needs besides the arrays."""
         arguments = {name: getattr(self, name) for name in self.ARGUMENTS}
         return {
             "form": self.name, "arguments": arguments | {"precision": list(self.precision)}
         }  # fmt: skip
+
+
+State = TypeVar("State")
+
+_PLAIN = frozenset({float, int, bool, str, bytes, type(None)})
+
+
+def copied(state: State) -> State:
+    """Copy an object that holds arrays as ``copy.deepcopy`` does, in a tenth of the time.
+
+    Made for every call of several rows.  Arrays keep their order in memory; what is neither an
+    array, nor plain, nor an object of such attributes is left to ``copy.deepcopy``.
+    """
+    return _copied(state, {})
+
+
+def _copied(state: Any, made: dict[int, Any]) -> Any:
+    """Copy recursively; ``made`` holds copies by identity, for one object under two names."""
+    kind = type(state)
+    if kind in _PLAIN or (isinstance(state, tuple) and all(type(x) in _PLAIN for x in state)):
+        return state
+    if id(state) in made:
+        return made[id(state)]
+    if isinstance(state, np.ndarray) and kind is np.ndarray and state.dtype != object:
+        twin: Any = state.copy("K")
+    elif _of_attributes(kind, state):
+        twin = made[id(state)] = object.__new__(kind)
+        twin.__dict__.update({name: _copied(x, made) for name, x in vars(state).items()})
+    else:
+        return copy.deepcopy(state, made)
+    made[id(state)] = twin
+    return twin
+
+
+def _of_attributes(kind: type, state: Any) -> bool:
+    """Test whether copying an object's attributes copies it: ours, without ``__deepcopy__``."""
+    own = kind.__module__.startswith("olsq.online.")
+    return own and hasattr(state, "__dict__") and not hasattr(kind, "__deepcopy__")

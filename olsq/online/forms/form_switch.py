@@ -1,10 +1,4 @@
-"""Choose the form that holds the state of one stream, and when it changes.
-
-``method="covariance"`` runs in the covariance form inside its bounds and in the square-root form
-outside of them (a diffuse start, wind-up, collinear regressors, a reset).  Leaving is decided by
-the row that would break the bound; returning is tried after a number of rows that doubles while
-attempts fail, so that the cubic cost of an attempt is always paid for by rows.
-"""
+"""Choose the form that holds the state of one stream, and when it changes; restore forms."""
 
 from __future__ import annotations
 
@@ -13,14 +7,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.online.forms import covariance, information, kinds, square_root
-from olsq.online.forms.copying import copied
+from olsq.online.forms import covariance, information, square_root
+from olsq.online.forms.adaptive import AdaptiveForm
 from olsq.online.forms.covariance import CovarianceForm
-from olsq.online.forms.form import Form
+from olsq.online.forms.form import Form, copied
 from olsq.online.forms.information import InformationForm
 from olsq.online.forms.rows import Rows, Trace
 from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.rows.times import half_life_gates
+
+FORMS: dict[str, Any] = {
+    kind.name: kind for kind in (SquareRootForm, CovarianceForm, InformationForm, AdaptiveForm)
+}
+
+
+def restore_form(description: dict[str, Any], arrays: dict[str, NDArray]) -> Form:
+    """Rebuild the form from the results of :meth:`Form.describe` and :meth:`Form.arrays`."""
+    kind = FORMS[description["form"]]
+    arguments = dict(description["arguments"])
+    arguments["precision"] = tuple(arguments["precision"])
+    names = (*kind.ARRAYS, *(name for name in kind.OPTIONAL if name in arrays))
+    return kind(**{name: arrays[name] for name in names}, **arguments)
+
 
 METHODS = ("covariance", "sqrt", "information")
 LONGEST_WAIT = 4096  # rows between attempts at most
@@ -132,7 +140,7 @@ class FormSwitch:
 
     @classmethod
     def restore(cls, description: dict[str, Any], arrays: dict[str, NDArray]) -> FormSwitch:
-        form, span = kinds.restore(description, arrays), arrays.get("span")
+        form, span = restore_form(description, arrays), arrays.get("span")
         return cls(form, description["method"], arrays["clock"], span)
 
 

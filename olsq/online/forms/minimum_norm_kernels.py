@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from olsq.kernels.kernel import kernel
+from olsq.kernels import kernel
 from olsq.online.forms.triangular_kernels import inverse_diagonal
 
 

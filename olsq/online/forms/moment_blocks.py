@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from olsq.kernels.kernel import kernel
+from olsq.kernels import kernel
 from olsq.online.forms.covariance_kernels import SMALLEST_GATE
 from olsq.online.forms.edges import check_gates, check_rows, check_spread, check_state
 from olsq.online.forms.moment_kernels import factorise, sinks, solve

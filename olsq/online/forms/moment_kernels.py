@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from olsq.kernels.kernel import kernel
+from olsq.kernels import kernel
 from olsq.online.forms.edges import check_gates, check_rows, check_spread, check_state, check_trace
 from olsq.online.forms.square_root_kernels import (
     DECAY,

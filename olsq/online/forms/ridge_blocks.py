@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from olsq.kernels.kernel import kernel
+from olsq.kernels import kernel
 
 SMALLEST = 16  # coefficients; measured: below, a factorisation for each row is as fast
 ROUNDING = 4e-16  # relative change at convergence: two units in the last place

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import get_lapack_funcs
 
-from olsq.kernels.kernel import kernel
+from olsq.kernels import kernel
 from olsq.linalg.numpy.lapack import rotate_rows_in
 from olsq.online.forms.edges import check_gates
 from olsq.online.forms.rows import Rows

@@ -18,7 +18,7 @@ import math
 
 import numpy as np
 
-from olsq.kernels.kernel import kernel
+from olsq.kernels import kernel
 from olsq.linalg.numpy.rotations import givens, rotate_pair
 from olsq.online.forms.edges import check_gates, check_rows, check_spread, check_state, check_trace
 from olsq.online.forms.triangular_kernels import back_substitute, forward_solve, inverse_diagonal

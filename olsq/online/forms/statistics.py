@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.kernels.kernel import kernel
+from olsq.kernels import kernel
 from olsq.online.forms.form import Form
 from olsq.online.forms.rows import Trace
 from olsq.online.forms.square_root_kernels import COUNT, COUNT_SQUARED, DECAY, RANK, USED, WEIGHT

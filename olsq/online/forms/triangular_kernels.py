@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from olsq.kernels.kernel import kernel
+from olsq.kernels import kernel
 
 
 @kernel(forceinline=True)

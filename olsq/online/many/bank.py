@@ -15,9 +15,8 @@ from olsq.online.files import frozen
 from olsq.online.forms.limits import state_dtype_name
 from olsq.online.forms.rows import clip_to
 from olsq.online.forms.targets import TargetGroups
-from olsq.online.many import one_row
 from olsq.online.many.clocks import TimedRows
-from olsq.online.many.learning import BankPath, BankRows, learn
+from olsq.online.many.learning import BankPath, BankRows, learn, learn_one_row
 from olsq.online.many.making import BankMaking
 from olsq.online.many.parallel import uninterrupted
 from olsq.online.many.paths import carry, judge_pairs, open_path
@@ -37,7 +36,7 @@ from olsq.online.rows.options import (
     forget_from_half_life,
     forget_or_half_life,
 )
-from olsq.online.sklearn.conventions import EstimatorConventions
+from olsq.online.sklearn import EstimatorConventions
 from olsq.problem import LARGEST
 
 
@@ -190,7 +189,7 @@ class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
         """
         with self._locked():
             usual = sample_weight is None and forget is None
-            if not usual or one_row.learn(self, X, y, which) is None:
+            if not usual or learn_one_row(self, X, y, which) is None:
                 self._learn(X, y, sample_weight, forget, which)
         return self
 
@@ -224,7 +223,7 @@ class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
             As :meth:`partial_fit`.
         """
         with self._locked():
-            if (short := one_row.learn(self, X, y, which)) is not None:
+            if (short := learn_one_row(self, X, y, which)) is not None:
                 return short[0][()], short[1]  # a number where there is one
             convert = complex_rows.complex_array if self._is_complex(X=X, y=y) else real_array
             rows = index_rows(convert(X, "X"), which, int(self.n))

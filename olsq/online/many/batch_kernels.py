@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from olsq.kernels.kernel import kernel
+from olsq.kernels import kernel
 from olsq.online.forms import square_root_kernels
 from olsq.online.forms.square_root_kernels import is_held, noise_level
 from olsq.online.forms.statistics import fill_statistics

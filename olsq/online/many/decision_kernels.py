@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from olsq.kernels.kernel import kernel
+from olsq.kernels import kernel
 from olsq.online.forms import covariance_kernels
 from olsq.online.many.kernels import COVARIANCE, IN_FORM
 

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from olsq.kernels.kernel import kernel
+from olsq.kernels import kernel
 
 BLOCK = 512  # rows whose residuals are held at a time
 # Part of a regressor's squares that the ones before it must leave unexplained.  Moments lose as

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from olsq.arrays.reals import real_array
 from olsq.online.files import frozen
-from olsq.online.files.saving import Saved
+from olsq.online.files.format import Saved
 from olsq.online.many import group_files
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.clocks import Clocks, TimedRows
@@ -29,7 +29,7 @@ from olsq.online.rows.times import (
     times_array,
     times_or_index,
 )
-from olsq.online.sklearn.conventions import EstimatorConventions
+from olsq.online.sklearn import EstimatorConventions
 
 CHANGEABLE = ("forget", "half_life", "missing")
 

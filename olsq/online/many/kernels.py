@@ -17,7 +17,7 @@ import math
 
 import numpy as np
 
-from olsq.kernels.kernel import kernel
+from olsq.kernels import kernel
 from olsq.online.forms import covariance_kernels, square_root_kernels
 from olsq.online.forms.statistics import fill_statistics
 from olsq.online.forms.triangular_kernels import back_substitute, inverse_diagonal

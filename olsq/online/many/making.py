@@ -12,11 +12,11 @@ from olsq.arrays.reals import real_array
 from olsq.online.files import frozen
 from olsq.online.forms.form_switch import resolve_method
 from olsq.online.forms.limits import state_dtype_name
-from olsq.online.forms.prior import factor_of, switch_from
+from olsq.online.forms.moments import factor_of, switch_from_prior
 from olsq.online.many.rows import check_number
 from olsq.online.many.state import BankState, Kind
 from olsq.online.rows import complex_rows, inputs
-from olsq.online.sklearn.conventions import check_cov
+from olsq.online.sklearn import check_cov
 
 
 class BankMaking:
@@ -78,7 +78,7 @@ class BankMaking:
                 f"these rows have {ridge.shape[1] // part} (the intercept counts) and "
                 f"{max(n_targets, 1)}"
             )
-        switch = switch_from(
+        switch = switch_from_prior(
             R, z, kind.method, intercept=kind.intercept, solving=True, precision=kind.precision
         )
         one = BankState.start(kind, ridge[:1], z.shape[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from olsq.kernels.kernel import kernel
+from olsq.kernels import kernel
 from olsq.online.forms import covariance_kernels
 from olsq.online.forms.statistics import fill_statistics
 from olsq.online.many.kernels import COVARIANCE

@@ -17,8 +17,7 @@ from olsq.online.inference.attributes import FittedAttributes
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows.durations import Duration, is_duration, number_duration, parse_duration
 from olsq.online.rows.options import check_forget, check_per_row, forget_or_half_life
-from olsq.online.variants.engine import VariantSwitch
-from olsq.online.variants.walking import Recorder
+from olsq.online.variants.engine import Recorder, VariantSwitch
 
 
 class NotHere:
@@ -78,7 +77,7 @@ class Variant(StreamingRegressor):
         """Compute coefficients (m, k), the intercept's first where there is one."""
         raise NotImplementedError
 
-    # A walk over rows with a solution after each (see ``walking``), by the variants that have one.
+    # A walk over rows with a solution after each (see ``engine``), by the variants that have one.
     _walk: Any = None
 
     def _asked(self) -> Any:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from olsq.arrays.reals import real_array
 from olsq.online.calls.learning import Call, Origin
 from olsq.online.forms.rows import Rows
-from olsq.online.sklearn.conventions import MISSING
+from olsq.online.sklearn import MISSING
 from olsq.online.variants import active_set_kernels
 from olsq.online.variants.active_set import Constraints, solve
 from olsq.online.variants.base import Variant, centred, with_intercept

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from olsq.kernels.kernel import kernel
+from olsq.kernels import kernel
 
 EPS = float(np.finfo(np.float64).eps)
 SWEEPS = 10  # between two computations of the duality gap

@@ -10,6 +10,8 @@ Forgetting leaves little of what is known along coordinates of a region that inp
 a ridge that decays with it leaves them free: the tails of their functions then fit the noise of the
 region that inputs are in now, and explode where they are large.  A ridge that stays prevents it.
 It is topped up, coordinate by coordinate, by the observation "0, with the weight that is missing".
+
+The kernel functions themselves are here too.
 """
 
 from __future__ import annotations
@@ -24,7 +26,44 @@ from olsq.online.estimators.growing import widened
 from olsq.online.forms.rows import Rows, Trace
 from olsq.online.forms.square_root_kernels import DECAY
 from olsq.online.variants.engine import VariantSwitch
-from olsq.online.variants.kernel_functions import KernelFunction
+
+KERNELS = ("rbf", "laplacian", "polynomial", "linear")
+
+
+class KernelFunction(NamedTuple):
+    """A kernel k(a, b) with its parameters, as scikit-learn's ``pairwise_kernels`` has them."""
+
+    name: str
+    gamma: float
+    degree: int
+    coef0: float
+
+    def between(self, A: NDArray[np.float64], B: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Compute k of each row of A (a, d) with each of B (b, d): (a, b)."""
+        if self.name == "rbf":
+            # Not |a|^2 + |b|^2 - 2 a.b, which cancels where points are close.
+            square = np.zeros((len(A), len(B)))
+            for j in range(A.shape[1]):
+                square += np.subtract.outer(A[:, j], B[:, j]) ** 2
+            return np.exp(-self.gamma * square)
+        if self.name == "laplacian":
+            distance = np.zeros((len(A), len(B)))
+            for j in range(A.shape[1]):
+                distance += np.abs(np.subtract.outer(A[:, j], B[:, j]))
+            return np.exp(-self.gamma * distance)
+        if self.name == "linear":
+            return A @ B.T
+        return (self.gamma * (A @ B.T) + self.coef0) ** self.degree
+
+    def diagonal(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Compute k(x, x) of each row of X (n, d)."""
+        if self.name in ("rbf", "laplacian"):
+            return np.ones(len(X))
+        square = (X**2).sum(1)
+        return (
+            square if self.name == "linear" else (self.gamma * square + self.coef0) ** self.degree
+        )
+
 
 LEAST_SHARE = 0.5  # of a fixed ridge; 1 would cost a rotation for each coordinate and row
 CHUNK = 256  # rows whose features are made together: those after a new point are made again

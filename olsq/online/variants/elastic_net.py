@@ -12,7 +12,7 @@ from olsq.arrays.reals import real_array
 from olsq.online.files.invariants import want
 from olsq.online.forms.rows import Rows
 from olsq.online.forms.square_root_kernels import WEIGHT
-from olsq.online.sklearn.conventions import MISSING
+from olsq.online.sklearn import MISSING
 from olsq.online.variants import support_kernels
 from olsq.online.variants.base import Variant, centred, with_intercept
 from olsq.online.variants.coordinate_descent import EPS, Penalty, solve

@@ -16,8 +16,7 @@ from olsq.online.inference.predicting import BLOCK_ROWS
 from olsq.online.rows.inputs import check_ridge_size
 from olsq.online.rows.options import check_ridge
 from olsq.online.variants.base import NotHere, Variant
-from olsq.online.variants.dictionary import DictionarySwitch, Novelty
-from olsq.online.variants.kernel_functions import KERNELS, KernelFunction
+from olsq.online.variants.dictionary import KERNELS, DictionarySwitch, KernelFunction, Novelty
 
 _NO_COEF = "its function is a sum over dictionary_; see dual_coef_"
 

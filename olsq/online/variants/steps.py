@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from olsq.kernels.kernel import kernel
+from olsq.kernels import kernel
 from olsq.linalg.numpy.rotations import LARGE, SMALL
 
 # A walk learnt and solved all rows; it waits before a row that a kernel does not learn; it learnt

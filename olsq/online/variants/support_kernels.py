@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from olsq.kernels.kernel import kernel
+from olsq.kernels import kernel
 from olsq.online.forms.square_root_kernels import WEIGHT, update
 from olsq.online.variants.coordinate_descent import SWEEPS, descend
 from olsq.online.variants.steps import ABSORBED, DONE, WAITING, fill, norm, triangularise

@@ -16,7 +16,7 @@ import math
 
 import numpy as np
 
-from olsq.kernels.kernel import kernel
+from olsq.kernels import kernel
 from olsq.online.forms.square_root_kernels import noise_level, update
 from olsq.online.variants.steps import ABSORBED, DONE, WAITING, norm
 

@@ -17,7 +17,7 @@ import math
 
 import numpy as np
 
-from olsq.kernels.kernel import kernel
+from olsq.kernels import kernel
 from olsq.online.forms.covariance_blocks import (
     BLOCK,
     multiply_block,

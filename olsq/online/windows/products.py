@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import get_blas_funcs
 
-from olsq.kernels.kernel import kernel
+from olsq.kernels import kernel
 from olsq.online.forms.covariance import CovarianceForm
 from olsq.online.forms.covariance_products import LARGEST_LEVERAGE
 from olsq.online.forms.rows import Rows

@@ -12,10 +12,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from olsq.linalg.numpy.symmetric import mirror_upper
-from olsq.online.forms import covariance, kinds
-from olsq.online.forms.copying import copied
+from olsq.linalg.numpy.lapack import mirror_upper
+from olsq.online.forms import covariance
 from olsq.online.forms.covariance import CovarianceForm
+from olsq.online.forms.form import copied
+from olsq.online.forms.form_switch import restore_form
 from olsq.online.forms.limits import DOUBLE
 from olsq.online.forms.rows import Rows, Trace, clip_to
 from olsq.online.forms.square_root import SquareRootForm
@@ -319,7 +320,7 @@ class RollingWindow:
     @classmethod
     def restore(cls, description: dict[str, Any], arrays: dict[str, NDArray]) -> RollingWindow:
         own = {name.removeprefix("form_"): array for name, array in arrays.items()}
-        form: Any = kinds.restore(description, own)
+        form: Any = restore_form(description, own)
         duration = description.get("duration")
         return cls(
             *[arrays[name] for name in cls.ARRAYS], form=form, ring_t=arrays.get("ring_t"),

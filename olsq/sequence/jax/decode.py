@@ -1,5 +1,4 @@
-"""Decode one token at a time in JAX: update the moments and query the fit with a carried inverse.
-"""
+"""Decode one token at a time in JAX: update moments and query the fit with a carried inverse."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ from olsq.sequence.jax.control import (
 )
 from olsq.sequence.jax.inputs import check_moments, promoted
 from olsq.sequence.jax.iterations import Product, divide, dot, scaled
-from olsq.sequence.jax.precision import in_full_precision
+from olsq.sequence.jax.platform import in_full_precision
 from olsq.sequence.jax.triangular import guarded_inverse_cholesky
 
 # With an inverse refreshed this often a query takes about 2 steps to 1e-4, instead of 19 from a

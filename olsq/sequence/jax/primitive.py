@@ -30,8 +30,7 @@ from olsq.problem import Moments
 from olsq.sequence.jax import blocks
 from olsq.sequence.jax.autodiff import solve_in_groups
 from olsq.sequence.jax.inputs import Stream
-from olsq.sequence.jax.platform import Target, given_target, tuned_for
-from olsq.sequence.jax.precision import in_full_precision
+from olsq.sequence.jax.platform import Target, given_target, in_full_precision, tuned_for
 from olsq.sequence.jax.solver import JaxSolver
 from olsq.sequence.jax.tiles import TokenSizes
 from olsq.sequence.jax.walk import Kept

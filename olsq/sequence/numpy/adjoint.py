@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from olsq.kernels.kernel import kernel
+from olsq.kernels import kernel
 from olsq.sequence.numpy.blas import multiply_nn, multiply_nt, multiply_tn
 from olsq.sequence.numpy.pairs import solve_stream_pairs
 

@@ -18,7 +18,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import get_cython_function_address, intrinsic
 
-from olsq.kernels.kernel import kernel
+from olsq.kernels import kernel
 
 TILE = 64
 BLOCK = 16

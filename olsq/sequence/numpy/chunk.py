@@ -24,7 +24,7 @@ import math
 
 import numpy as np
 
-from olsq.kernels.kernel import kernel
+from olsq.kernels import kernel
 from olsq.sequence.numpy.blas import inverse_factor, multiply_nn, multiply_nt
 from olsq.sequence.numpy.corrections import (
     apply_whitened_inverse,

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.kernels.kernel import kernel
+from olsq.kernels import kernel
 from olsq.sequence.numpy.blas import addresses, multiply_tn
 from olsq.sequence.numpy.products import multiply_systems
 from olsq.solvers.thresholds import FLOOR

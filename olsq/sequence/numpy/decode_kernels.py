@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from olsq.kernels.kernel import kernel
+from olsq.kernels import kernel
 from olsq.sequence.numpy.blas import inverse_factor, whiten
 
 # With an inverse refreshed this often a query takes about 2 steps to 1e-4, instead of 19 from a

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.kernels.kernel import kernel
+from olsq.kernels import kernel
 from olsq.sequence.numpy.blas import (
     addresses,
     inverse_factor,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from olsq.kernels.kernel import kernel
+from olsq.kernels import kernel
 from olsq.sequence.numpy.blas import (
     copy,
     inverse_factor,

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from olsq.kernels.kernel import kernel
+from olsq.kernels import kernel
 from olsq.sequence.numpy.blas import multiply_nn, multiply_nt
 
 

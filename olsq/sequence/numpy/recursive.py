@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from olsq.kernels.kernel import kernel
+from olsq.kernels import kernel
 from olsq.sequence.numpy.chunks import Chunk
 from olsq.sequence.numpy.factor import inverse_factors
 from olsq.sequence.numpy.solver import NumpySolver

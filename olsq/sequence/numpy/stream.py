@@ -15,7 +15,7 @@ import math
 
 import numpy as np
 
-from olsq.kernels.kernel import kernel
+from olsq.kernels import kernel
 from olsq.sequence.numpy.blas import copy, inflation, multiply_nt, multiply_tn, scale, whiten
 from olsq.sequence.numpy.chunk import solve_chunk
 from olsq.sequence.numpy.tokens import count_keys_in_range, solve_tokens

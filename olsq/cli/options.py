@@ -1,14 +1,27 @@
-"""Options shared by the commands that read tables, and the parsing of their values."""
+"""Options that several commands share, by their panel of ``--help``, and the parsing of values."""
 
 from __future__ import annotations
 
 import csv
 import re
+from functools import partial
 from typing import Annotated
 
+import typer
+
 from olsq.cli.errors import InputError
-from olsq.cli.panels import reading_option
 from olsq.online.rows.durations import parse_duration
+
+text_option = partial(typer.Option, rich_help_panel="Text")
+model_option = partial(typer.Option, rich_help_panel="Model")
+training_option = partial(typer.Option, rich_help_panel="Training")
+sampling_option = partial(typer.Option, rich_help_panel="Sampling")
+results_option = partial(typer.Option, rich_help_panel="Results")
+stopping_option = partial(typer.Option, rich_help_panel="Stopping and resuming")
+reading_option = partial(typer.Option, rich_help_panel="Reading")
+
+CheckpointEveryOption = Annotated[float, stopping_option(help="Seconds between two checkpoints.")]
+
 
 TIME_UNIT = re.compile(r"(\d+\.?\d*|\.\d+)\s*(ns|us|ms|s|sec|m|min|h|H|d|D|w|W|M|Q|y|Y)\w*")
 

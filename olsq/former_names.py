@@ -1,0 +1,53 @@
+"""Import modules by the names that they had in version 0.2.0, which its pickles contain."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+# Only modules whose classes are part of a pickled estimator, path, result or state.
+NEW_NAMES = {
+    f"olsq.{old}": f"olsq.{new}"
+    for old, new in {
+        "linalg.planes": "linalg.orthogonal",
+        "nn.conditioning": "nn.diagnostics",
+        "online.estimator": "online.estimators.recursive",
+        "online.form_switch": "online.forms.form_switch",
+        "online.frames": "online.rows.frames",
+        "online.frozen": "online.files.frozen",
+        "online.learning": "online.calls.learning",
+        "online.path": "online.paths.path",
+        "online.rolling": "online.estimators.rolling",
+        "online.targets": "online.forms.targets",
+        "online.times": "online.rows.times",
+        "online.variants.kernel_functions": "online.variants.dictionary",
+        "online.window": "online.windows.window",
+        "train.averaging": "train.optimiser",
+        "train.runs": "train.results",
+        "train.tokenising": "train.token_files",
+    }.items()
+}
+
+
+class FormerNames(MetaPathFinder, Loader):
+    """Finder and loader of former module names, with the content of today's modules."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        return ModuleSpec(fullname, self) if fullname in NEW_NAMES else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        now = import_module(NEW_NAMES[module.__name__])
+        own = {key: value for key, value in vars(now).items() if not key.startswith("__")}
+        vars(module).update(own)
+
+
+def install() -> None:
+    """Make former names importable; a second call changes nothing."""
+    if not any(isinstance(finder, FormerNames) for finder in sys.meta_path):
+        sys.meta_path.append(FormerNames())

@@ -1,1 +1,0 @@
-"""scikit-learn's conventions, kept without importing scikit-learn."""
