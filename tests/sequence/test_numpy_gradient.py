@@ -111,18 +111,21 @@ def test_lost_samples_silence_outputs_until_the_next_reset(lost, d):
 
 
 @pytest.mark.parametrize("gate", [0.999, 1.0])
-def test_the_kernel_of_a_chunk_solves_all_of_its_tokens(gate):
+@pytest.mark.parametrize("own", [False, True], ids=["one ridge", "a ridge per token"])
+def test_the_kernel_of_a_chunk_solves_all_of_its_tokens(own, gate):
     d, count = 20, 32
-    (keys, values, queries, upstream), options = problem(d, forget=gate, state=True)
+    each = {"ridge": CASES["a ridge per token"]["ridge"]} if own else {}
+    (keys, values, queries, upstream), options = problem(d, forget=gate, state=True, **each)
     gram, cross = options["state"]
     W, scratch, spare = np.zeros((d, d)), np.zeros((d, d)), np.zeros((d, d))
-    chunk, ridge = (keys, values, queries, options["weight"]), np.full((1, d), 0.25)
-    parts = stream.compute_chunk_scales(chunk, options["forget"], ridge, 0, count, True)
+    chunk = keys, values, queries, options["weight"]
+    ridge = options["ridge"] if own else np.full((1, d), options["ridge"])
+    parts = stream.compute_chunk_scales(chunk, options["forget"], ridge, 0, count, not own)
     A = parts[0][0] * gate * gram + np.diag(parts[2])
     assert blas.whiten(blas.addresses(), A, W, scratch, spare) == d
     x, e = np.zeros((T, d)), np.zeros((T, d))
     solved = pairs.solve_chunk_pair(
-        blas.addresses(), chunk, upstream, 0, count, count, A, W, gate * cross, parts, True,
+        blas.addresses(), chunk, upstream, 0, count, count, A, W, gate * cross, parts, not own,
         stream.LIMITS_DOUBLE[2], x, e,
     )  # fmt: skip
     assert solved == count

@@ -27,7 +27,7 @@ LARGEST_REMOVED_LEVERAGE = 1.0 - 1e-6
 FORGOTTEN_LOSS = 1e-6
 
 
-@kernel(forceinline=True)
+@kernel(forceinline=True, borrows=True)
 def store(ring_X, ring_Y, ring_w, slot, x, y, weight):
     """Write a row into the window."""
     for k in range(x.shape[0]):
@@ -37,7 +37,7 @@ def store(ring_X, ring_Y, ring_w, slot, x, y, weight):
     ring_w[slot] = weight
 
 
-@kernel(forceinline=True)
+@kernel(forceinline=True, borrows=True)
 def count_leaving(leaving, t, enters, filled, window):
     """Count the rows that leave when row t comes."""
     if leaving.shape[0] > 0:
@@ -45,7 +45,7 @@ def count_leaving(leaving, t, enters, filled, window):
     return 1 if enters and filled == window else 0
 
 
-@kernel(forceinline=True)
+@kernel(forceinline=True, borrows=True)
 def multiply(P, x, out):
     """Compute P x into out."""
     for i in range(P.shape[0]):
@@ -55,7 +55,7 @@ def multiply(P, x, out):
         out[i] = total
 
 
-@kernel(forceinline=True)
+@kernel(forceinline=True, borrows=True)
 def rank_one(P, h, sign, x, out):
     """Add sign h h^T to P and compute out = P x, in one pass; P stays bitwise symmetric."""
     for i in range(P.shape[0]):
@@ -83,13 +83,26 @@ def update(
     On REBUILD row t - 1 is in the ring but P, theta and loss are not valid.
     Rows enter before the oldest leaves, so that P never passes through a smaller window.
     """
-    d, m, window = P.shape[0], theta.shape[0], ring_X.shape[0]
     check_rolling(
         P, theta, columns, tally, loss, monitor, ring_X, ring_Y, ring_w, place, X, Y, weights,
         leaving, start, stop, residual, trace,
     )  # fmt: skip
+    d = P.shape[0]
+    return take_rows(
+        P, theta, columns, tally, loss, monitor, ring_X, ring_Y, ring_w, place, X, Y, weights,
+        leaving, start, stop, limits, residual, trace, (np.empty(d), np.empty(d)),
+    )  # fmt: skip
+
+
+@kernel(forceinline=True, borrows=True)
+def take_rows(
+    P, theta, columns, tally, loss, monitor, ring_X, ring_Y, ring_w, place, X, Y, weights, leaving,
+    start, stop, limits, residual, trace, scratch,
+):  # fmt: skip
+    """Run :func:`update` on checked arrays; ``scratch`` are two vectors (d,)."""
+    d, m, window = P.shape[0], theta.shape[0], ring_X.shape[0]
     coefs, diags, _, _, recursive, _ = trace
-    u, h = np.empty(d), np.empty(d)
+    u, h = scratch
     fresh = True
     for t in range(start, stop):
         x, weight = X[t], weights[t]
