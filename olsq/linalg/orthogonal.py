@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from olsq.arrays.checks import broadcast_shapes
 from olsq.linalg.inputs import (
     as_rows,
     backend_of,
@@ -18,6 +19,7 @@ from olsq.linalg.inputs import (
     flatten_batch,
     prepare,
 )
+from olsq.problem import AnArray
 
 if TYPE_CHECKING:
     from jax import Array
@@ -25,19 +27,6 @@ if TYPE_CHECKING:
     Plain = NDArray[Any] | np.number | float | Sequence[Any]  # what stays in NumPy
     Place = int | np.integer | Array
     Which = Literal["row", "col"]
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
-
-from olsq.arrays.checks import broadcast_shapes
-from olsq.problem import AnArray
-
-if TYPE_CHECKING:
-    from jax import Array
-
-    Plain = NDArray[Any] | np.number | float | Sequence[Any]  # what stays in NumPy
 
 
 @overload
