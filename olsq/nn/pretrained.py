@@ -286,4 +286,7 @@ def _json(path: Path) -> dict[str, Any]:
 
 def _check_vocabulary(count: int | None, room: int) -> None:
     if count is not None and count > room:
-        raise ValueError(f"the tokenizer has {count} tokens, the model room for {room}")
+        raise ValueError(
+            f"tokenizer has {count} tokens, more than the model's vocab_size of {room}: give the "
+            "tokenizer that the model was trained with"
+        )

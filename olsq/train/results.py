@@ -77,7 +77,7 @@ def sample_text(
     """
     start = tokenizer.encode(prompt)
     if not start.size:
-        raise ValueError("the prompt is empty: give at least one character")
+        raise ValueError("prompt must have at least one character, got an empty one")
     kept = None if top_k is None else min(top_k, tokenizer.vocab_size)
     found = model.generate(
         jnp.asarray(start)[None], tokens, key=jax.random.key(seed), temperature=temperature,

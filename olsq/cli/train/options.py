@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import math
+import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,9 +15,6 @@ from olsq.files import same_file
 
 if TYPE_CHECKING:
     from olsq.train import TrainConfig
-import dataclasses
-import json
-import tomllib
 
 DTYPES = ("float32", "bfloat16")
 REMAT = ("none", "dots", "full")

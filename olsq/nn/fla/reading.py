@@ -236,7 +236,10 @@ def _model(layout: Layout, arrays: Arrays, options: Options, dtype: Dtype | None
     _check_weights(layout, arrays, shapes, options, sizes)
     embedding = arrays[f"{names.body}.embeddings.weight"]
     if tied and not np.array_equal(arrays.get("lm_head.weight", embedding), embedding):
-        raise ValueError("config ties the logits to the embedding, but lm_head.weight differs")
+        raise ValueError(
+            "config ties the logits to the embedding, but lm_head.weight differs from it: give "
+            "tie_word_embeddings=False in config, or leave lm_head.weight out"
+        )
 
     eps = options.get("norm_eps", names.eps)
     working: Any = dtype or str(embedding.dtype)
