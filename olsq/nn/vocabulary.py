@@ -20,6 +20,26 @@ SPACES = b"\t\n\x0b\x0c\r "
 LETTERS = bytes(range(65, 91)) + bytes(range(97, 123)) + bytes(range(128, 256))
 DIGITS = b"0123456789"
 LONGEST = 32  # bytes of a word
+OURS = """\
+```python
+import olsq.nn, olsq.train
+model, tokenizer, config = olsq.nn.load_pretrained("{folder}")
+```
+"""
+THEIRS = """\
+```python
+import fla  # flash-linear-attention
+from transformers import AutoModelForCausalLM
+model = AutoModelForCausalLM.from_pretrained("{folder}")
+```
+
+or, without it, `model, tokenizer, config = olsq.nn.load_pretrained("{folder}")` after
+`import olsq.nn`.
+"""
+TOKENS = """\
+`tokenizer.json` is read by `tokenizers.Tokenizer.from_file`; here, by
+`olsq.train.tokenizer_from_dict(tokenizer)`.
+"""
 
 
 def _alphabet() -> list[str]:
@@ -144,26 +164,6 @@ def vocabulary_of(text: str) -> tuple[int | None, dict[str, Any]]:
 
 
 NAMES = {kind: name for name, kind in MIXERS.items()}
-OURS = """\
-```python
-import olsq.nn, olsq.train
-model, tokenizer, config = olsq.nn.load_pretrained("{folder}")
-```
-"""
-THEIRS = """\
-```python
-import fla  # flash-linear-attention
-from transformers import AutoModelForCausalLM
-model = AutoModelForCausalLM.from_pretrained("{folder}")
-```
-
-or, without it, `model, tokenizer, config = olsq.nn.load_pretrained("{folder}")` after
-`import olsq.nn`.
-"""
-TOKENS = """\
-`tokenizer.json` is read by `tokenizers.Tokenizer.from_file`; here, by
-`olsq.train.tokenizer_from_dict(tokenizer)`.
-"""
 
 
 def card(

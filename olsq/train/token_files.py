@@ -21,6 +21,7 @@ from olsq.train.tokenizers import Tokenizer, tokenizer_from_dict
 __all__ = ["Progress", "TokenFiles", "open_tokens", "write_tokens"]
 
 INDEX, VERSION = "index.json", 1
+SHARD_TOKENS = 1 << 26
 
 
 class TokenFiles:
@@ -201,9 +202,6 @@ def _mapped(path: Path, tokens: int) -> NDArray:
             "write the tokens again"
         )
     return array
-
-
-SHARD_TOKENS = 1 << 26
 
 
 class Progress(NamedTuple):

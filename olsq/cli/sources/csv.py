@@ -23,6 +23,10 @@ from olsq.cli.sources.source import Position, Source, default_chunk_rows
 from olsq.cli.sources.streams import ByteStream, compression_of
 from olsq.cli.sources.table import TableBuilder
 
+SKIP_BYTES = 1 << 20
+CHUNKS_PER_BLOCK = 64  # at most; a read of 4 MiB seldom holds more
+SEPARATORS = ",;\t|"
+
 
 def open_source(data: str, reading: Reading) -> Source:
     """Open ``data`` (a path, or ``-`` for standard input) as CSV or Parquet by its first bytes.
@@ -52,11 +56,6 @@ def open_source(data: str, reading: Reading) -> Source:
     if path.suffix == ".parquet" and magic:
         raise InputError(f"{data} is not a Parquet file, whatever its name says")
     return CsvSource(path, reading)
-
-
-SKIP_BYTES = 1 << 20
-CHUNKS_PER_BLOCK = 64  # at most; a read of 4 MiB seldom holds more
-SEPARATORS = ",;\t|"
 
 
 class CsvSource(Source):

@@ -51,6 +51,8 @@ COMBA = (
     "Comba has no counterpart: there, queries are normalised after their correction, where "
     "olsq.nn.Comba normalises before it"
 )
+LAYER_EPS = 1e-5  # its default for a layer alone
+MLP = {"gate_proj": "gate", "up_proj": "up", "down_proj": "down"}
 
 
 def layout_of(arrays: Arrays, at: str, config: Config) -> Layout:
@@ -113,8 +115,6 @@ def _detect_model_type(arrays: Arrays, at: str) -> str:
     )
 
 
-LAYER_EPS = 1e-5  # its default for a layer alone
-MLP = {"gate_proj": "gate", "up_proj": "up", "down_proj": "down"}
 LAYER = re.compile(r"(?:model|backbone)\.layers\.(\d+)\.")
 MIXERS = re.compile(r"(?:model\.layers\.\d+\.attn|backbone\.layers\.\d+\.mixer)\.")
 

@@ -27,6 +27,7 @@ from olsq.online.rows.options import check_forget
 from olsq.problem import Moments
 
 ASSUMED_ROWS = 10_000  # number of rows assumed behind singular moments
+WANTED = "prior must be a pair (mean, covariance) or olsq.Moments"
 
 
 def check(moments: Any, fit_intercept: bool) -> Moments:
@@ -203,9 +204,6 @@ def merge(first: Moments, second: Moments, forget: Any) -> Moments:
         return (gate * kept + b).astype(np.result_type(a, b, np.float32), copy=False)
 
     return Moments(joined(first.gram, second.gram), joined(first.cross, second.cross))
-
-
-WANTED = "prior must be a pair (mean, covariance) or olsq.Moments"
 
 
 def factor_of(prior: Any, intercept: bool) -> tuple[NDArray, NDArray, bool]:
