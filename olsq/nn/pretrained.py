@@ -12,12 +12,13 @@ import numpy as np
 
 import olsq
 from olsq.files import tensors, write_atomically
+from olsq.nn.card import card
 from olsq.nn.files import load, save
 from olsq.nn.fla import from_fla, to_fla
 from olsq.nn.fla.reading import TYPES
 from olsq.nn.model import LanguageModel
 from olsq.nn.surgery import count_parameters
-from olsq.nn.vocabulary import card, tokenizer_json, vocabulary_of
+from olsq.nn.vocabulary import tokenizer_json, vocabulary_of
 
 Folder = str | os.PathLike[str]
 FolderLayout = Literal["olsq", "fla"]
