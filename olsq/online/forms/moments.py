@@ -106,6 +106,11 @@ def switch_from(
     form = SquareRootForm(
         R, z, columns, tally, loss, held, spread, intercept=intercept, precision=precision
     )
+    return _switch_from(form, method, clock)
+
+
+def _switch_from(form: SquareRootForm, method: str, clock: NDArray) -> FormSwitch:
+    """Hold a square-root form in the form that ``method`` names."""
     form.narrow()
     switch = FormSwitch(form, method, clock)
     if method == "covariance":
@@ -297,8 +302,4 @@ def switch_from_prior(
     form = SquareRootForm(
         R, z, columns, tally, loss, held, spread, intercept=intercept, precision=precision
     )
-    form.narrow()
-    switch = FormSwitch(form, method, clock)
-    if method == "covariance":
-        switch.try_covariance()
-    return switch
+    return _switch_from(form, method, clock)
