@@ -29,6 +29,8 @@ from numba.core.ccallback import CFunc
 
 # Without "nnan" and "ninf", with which a compiler may remove tests for finiteness.
 FASTMATH = {"reassoc", "contract", "nsz", "arcp"}
+MARKS = (b"\n@kernel(", b"\n@external_kernel(")  # of files that define kernels
+KEPT = 4  # folders of earlier sources that may stay
 
 
 def kernel(
@@ -92,8 +94,6 @@ def external_kernel(symbol: str, signature: Any) -> Callable[[Callable[..., Any]
 _live_callbacks: dict[str, CFunc] = {}
 
 
-MARKS = (b"\n@kernel(", b"\n@external_kernel(")  # of files that define kernels
-KEPT = 4  # folders of earlier sources that may stay
 _log = logging.getLogger("olsq")
 
 

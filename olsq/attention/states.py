@@ -1,4 +1,4 @@
-"""What rules share around their recurrence: states, losses to NaN, layouts, and single tokens."""
+"""State of most rules, and what all do around it: lost tokens, layouts, single tokens."""
 
 from __future__ import annotations
 

@@ -27,6 +27,8 @@ from olsq.distributed.partitions import new_array, partitions
 from olsq.online import coefficient_path as whole_path
 from olsq.online.pieces import pieces
 
+SHARED = -1
+
 
 class PathFields(NamedTuple):
     """Arrays of a :class:`DistributedPath`, which documents them."""
@@ -194,9 +196,6 @@ def _array(
     dependencies: list[Any] = [Delayed((name, 0), layers, layer=name)]
     every = HighLevelGraph.from_collections(own, graph, dependencies=dependencies)
     return new_array(every, own, chunks, meta=meta)
-
-
-SHARED = -1
 
 
 @dataclass(frozen=True)

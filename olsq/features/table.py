@@ -13,6 +13,7 @@ from olsq.online.rows.frames import check_same_index
 from olsq.online.rows.inputs import check_X
 
 _MIXED = "OUSTmM"  # kinds of dtypes that are not numbers; their columns are read one by one
+KINDS = ("default", "pandas", "polars")
 
 
 class Table(NamedTuple):
@@ -145,9 +146,6 @@ def _check_shape(shape: tuple[int, ...], X: Any, builder: Any, n_features: int |
             f"X has {shape[1]} features, but {type(builder).__name__} is expecting "
             f"{n_features} features as input"
         )
-
-
-KINDS = ("default", "pandas", "polars")
 
 
 def check_kind(kind: str) -> None:

@@ -58,6 +58,10 @@ else:
         return True
 
 
+ENDING = "olsq-lock"
+_MAGIC = "olsq lock"
+
+
 def lock_if_possible(descriptor: int) -> bool:
     """Lock an open file without waiting; True also where the file system has no locks."""
     try:
@@ -75,8 +79,6 @@ def is_named(descriptor: int, name: str) -> bool:
     return os.path.samestat(there, os.fstat(descriptor))
 
 
-ENDING = "olsq-lock"
-_MAGIC = "olsq lock"
 _WINDOWS = os.name == "nt"
 
 

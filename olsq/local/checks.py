@@ -74,8 +74,8 @@ def check_numbers(
         refuse("scale", scale, np.isinf, "be finite")
     if not causal and (forget is not None or log_forget is not None):
         raise ValueError(
-            "forget and log_forget belong to a stream: with causal=False use log_weight, one log "
-            "weight per key"
+            "leave forget and log_forget out with causal=False, where there is no time: use "
+            "log_weight, one log weight per key"
         )
     check_forget(forget, log_forget)
     if log_weight is not None:
@@ -90,9 +90,9 @@ def check_options(window: Any, tol: Any, max_steps: Any, segment_ids: Any, causa
                 f"window must be a whole number >= 1 (tokens, its own one too), got {window!r}"
             )
         if not causal:
-            raise ValueError("window counts tokens of a stream: leave it out with causal=False")
+            raise ValueError("leave window out with causal=False: it counts tokens back in time")
     if segment_ids is not None and not causal:
-        raise ValueError("segment_ids belong to a stream: leave them out with causal=False")
+        raise ValueError("leave segment_ids out with causal=False: they divide a stream in time")
     if tol is not None and not 0 <= float(tol) < 1:
         raise ValueError(
             f"tol must be in [0, 1), a residual relative to its right-hand side, got {tol!r}"

@@ -81,7 +81,10 @@ class Backbone(eqx.Module):
         names = pattern(mixer, blocks)
         options = dict(mixer_options or {})
         if stray := sorted(set(options) - set(names)):
-            raise ValueError(f"mixer_options has {stray}, but the mixers are {sorted(set(names))}")
+            raise ValueError(
+                f"mixer_options must have options for the mixers {sorted(set(names))} only, got "
+                f"some for {stray}"
+            )
         gain = math.sqrt(2 / blocks)
         self.blocks = tuple(
             _block(
@@ -197,8 +200,8 @@ class Backbone(eqx.Module):
         shapes = (jnp.shape(leaf) for leaf in jax.tree.leaves(state))
         if others := {shape[0] for shape in shapes if shape and shape[0] != batch}:
             raise ValueError(
-                f"state has a batch of {min(others)} rows, but the input has {batch}: see "
-                "olsq.nn.take_rows"
+                f"state has a batch of {min(others)} rows, but the input has {batch}: choose "
+                "its rows with olsq.nn.take_rows"
             )
         return state
 

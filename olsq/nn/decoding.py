@@ -181,8 +181,7 @@ def _prefill(
     given, own = read_prompts(tokens, lengths, model.vocab_size, 0 if state is not None else 1)
     if own is not None and segment_ids is not None:
         raise ValueError(
-            "lengths and segment_ids: give one of them; padding can be a segment of its own, on "
-            "the left"
+            "give lengths or segment_ids, not both; padding on the left can be a segment of its own"
         )
     if capacity is not None and not isinstance(capacity, (int, np.integer)):
         raise ValueError(f"capacity must be a whole number (static under jit), got {capacity!r}")

@@ -194,7 +194,7 @@ def _remade(metadata: Mapping[str, str]) -> LanguageModel:
     model = eqx.filter_eval_shape(lambda: LanguageModel(**options, key=jax.random.key(0)))
     solving = sum(m.solves() for m in mixers_of(model))
     if len(given) != solving:
-        raise ValueError(f"{len(given)} solvers are given for {solving} mixers")
+        raise ValueError(f"it has {len(given)} solvers for {solving} mixers that use one")
     solvers = iter(given)
     return map_mixers(lambda m: m.with_solver(next(solvers)) if m.solves() else m, model)
 
@@ -209,11 +209,11 @@ def _check_described(metadata: Mapping[str, str], arrays: Mapping[str, np.ndarra
     if "blocks" in options and (
         type(options["blocks"]) is not int or options["blocks"] != len(blocks)
     ):
-        raise ValueError(f"{options['blocks']!r} blocks, and tensors of {len(blocks)}")
+        raise ValueError(f"blocks is {options['blocks']!r}, but it has tensors of {len(blocks)}")
     entries = sum(array.size for array in arrays.values())
     for name in ("vocab_size", "dim", "heads"):
         if isinstance(size := options.get(name), int) and size > entries:
-            raise ValueError(f"{name} is {size}, and the tensors hold {entries} numbers")
+            raise ValueError(f"{name} is {size}, but the tensors hold only {entries} numbers")
     for name in ("tied", "scale_embedding"):
         if not isinstance(options.get(name, True), bool):
             raise ValueError(f"{name} cannot be {options[name]!r}")
@@ -227,7 +227,7 @@ def _check_described(metadata: Mapping[str, str], arrays: Mapping[str, np.ndarra
         given = [*given, mixer.get("solver")]
     for solver in given:
         if not (solver is None or isinstance(solver, Solver)):
-            raise ValueError(f"{solver!r} is no solver")
+            raise ValueError(f"solver cannot be {solver!r}")
 
 
 def _outline(model: Any) -> Any:

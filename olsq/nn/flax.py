@@ -115,7 +115,9 @@ def to_equinox(module: Adapted) -> Any:
     True
     """
     if not isinstance(module, Adapted):
-        raise TypeError(f"expected what olsq.nn.flax.to_nnx returns, got {type(module).__name__}")
+        raise TypeError(
+            f"module must be what olsq.nn.flax.to_nnx returned, got a {type(module).__name__}"
+        )
     leaves = []
     for path in module._names:
         found: Any = module

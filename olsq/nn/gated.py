@@ -54,13 +54,16 @@ class Gated(HeadMixer):
             raise ValueError(f"forget_floor must lie in [0, 1), got {forget_floor}")
         if signed and not self.signs:
             raise ValueError(
-                f"signed: the rule of {type(self).__name__} takes no gates below 0; GLA, Mamba2, "
-                "GatedDelta and Mesa do"
+                "signed=True needs a rule that takes gates below 0, which that of "
+                f"{type(self).__name__} does not: use GLA, Mamba2, GatedDelta or Mesa"
             )
         if signed and forget_floor:
-            raise ValueError("signed gates have no floor: give forget_floor=0")
+            raise ValueError(
+                f"forget_floor must be 0 with signed=True, got {forget_floor}: signed gates have "
+                "no floor"
+            )
         if signed and forget_speed:
-            raise ValueError("signed gates have no speed: give forget_speed=False")
+            raise ValueError("give forget_speed=False with signed=True: signed gates have no speed")
         keys = split_keys(jax.random.fold_in(key, 1), ("forget", "strength"))
         self.forget = Gate(dim, heads, key=keys["forget"], bias=forget_bias)
         started = 0.0 if strength_bias else None

@@ -112,7 +112,7 @@ class HeadMixer(Mixer):
         if key_size is None:
             check_sizes(dim=dim, heads=heads)
             if dim % heads:
-                raise ValueError(f"dim {dim} is not a multiple of heads {heads}: give key_size")
+                raise ValueError(f"dim {dim} must be a multiple of heads {heads}: or give key_size")
             key_size = dim // heads
         value_size = key_size if value_size is None else value_size
         check_sizes(dim=dim, heads=heads, key_size=key_size, value_size=value_size, nu=nu)

@@ -238,7 +238,10 @@ class HGRN2(JointlyNormed):
 
     def __init__(self, dim: int, *, heads: int, key: Array, **options: Any) -> None:
         if options.get("feature_map") == "dpfp":
-            raise ValueError('feature_map "dpfp" widens queries, which must fit HGRN2\'s gates')
+            raise ValueError(
+                "feature_map must keep the width of queries, one for each of HGRN2's gates, got "
+                '"dpfp", which widens them: choose another'
+            )
         super().__init__(dim, heads=heads, key=key, **{"normalise": False, **options})
 
     def attend(

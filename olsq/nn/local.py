@@ -145,7 +145,11 @@ class Parallax(LocalAttention):
     ) -> None:
         super().__init__(dim, heads=heads, key=key, **options)
         if self.mapped_size != self.key_size:
-            raise ValueError("feature_map must keep the width of keys: a direction is one of them")
+            raise ValueError(
+                "feature_map must keep the width of keys, since directions are as wide, got "
+                f"{self.feature_map!r}, which makes {self.mapped_size} of {self.key_size}: choose "
+                "another"
+            )
         own = jax.random.fold_in(key, 1)
         self.direction_proj = Linear(dim, heads * self.key_size, key=own, gain=direction_gain)
 

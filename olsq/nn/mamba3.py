@@ -86,7 +86,10 @@ class Mamba3(HeadMixer):
         width, eps = self.mapped_size, options.get("norm_eps", NORM_EPS)
         angles = min(max(width // 4, 1), width // 2) if angles is None else angles
         if not 0 <= angles <= width // 2:
-            raise ValueError(f"angles must lie in [0, {width // 2}], pairs of keys, got {angles}")
+            raise ValueError(
+                f"angles must lie in [0, {width // 2}], one for each pair of key dimensions, got "
+                f"{angles}"
+            )
         names = ("step", "decay", "trapezoid", "angle", "start")
         keys = split_keys(jax.random.fold_in(key, 1), names)
         low, high = math.log(SLOWEST), math.log(FASTEST)

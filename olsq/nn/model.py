@@ -128,7 +128,10 @@ class LanguageModel(Decoder):
             )
         names = mixer_names(mixer)
         if blind := [n for n in names if not MIXERS[n].causal]:
-            raise ValueError(f"mixer {blind[0]!r} is not causal: it cannot predict the next token")
+            raise ValueError(
+                f"mixer must be causal to predict the next token, got {blind[0]!r}, which is not: "
+                "choose another, or use olsq.nn.Backbone on streams"
+            )
         self.configuration = encode({
             "vocab_size": vocab_size, "dim": dim, "blocks": blocks, "heads": heads,
             "key_size": key_size, "mixer": names, "mlp_ratio": mlp_ratio, "soft_cap": soft_cap,

@@ -12,12 +12,13 @@ import numpy as np
 
 import olsq
 from olsq.files import tensors, write_atomically
+from olsq.nn.card import card
 from olsq.nn.files import load, save
 from olsq.nn.fla import from_fla, to_fla
 from olsq.nn.fla.reading import TYPES
 from olsq.nn.model import LanguageModel
 from olsq.nn.surgery import count_parameters
-from olsq.nn.vocabulary import card, tokenizer_json, vocabulary_of
+from olsq.nn.vocabulary import tokenizer_json, vocabulary_of
 
 Folder = str | os.PathLike[str]
 FolderLayout = Literal["olsq", "fla"]
@@ -286,4 +287,7 @@ def _json(path: Path) -> dict[str, Any]:
 
 def _check_vocabulary(count: int | None, room: int) -> None:
     if count is not None and count > room:
-        raise ValueError(f"the tokenizer has {count} tokens, the model room for {room}")
+        raise ValueError(
+            f"tokenizer has {count} tokens, more than the model's vocab_size of {room}: give the "
+            "tokenizer that the model was trained with"
+        )

@@ -22,7 +22,10 @@ def read_prompts(tokens: Any, lengths: Any, vocab_size: int, least: int) -> tupl
     rows = _ragged(tokens)
     if rows is not None:
         if lengths is not None:
-            raise ValueError("lengths: lists of different lengths have their own; give one of them")
+            raise ValueError(
+                "lengths must be left out where prompts are lists of different lengths, which have "
+                "their own"
+            )
         lengths = np.array([len(row) for row in rows])
         tokens = np.zeros((len(rows), lengths.max()), np.result_type(*(r for r in rows if len(r))))
         for row, given in zip(tokens, rows, strict=True):

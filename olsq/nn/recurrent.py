@@ -131,7 +131,7 @@ class Hawk(Mixer):
         width = heads * max(1, round(1.25 * dim / heads)) if width is None else width
         check_sizes(width=width)
         if width % heads:
-            raise ValueError(f"width {width} must be a multiple of heads {heads}")
+            raise ValueError(f"width must be a multiple of heads {heads}, got {width}")
         self.dim, self.heads, self.width = dim, heads, width
         each = width // heads
         names = ("branch", "gate", "convolution", "input", "recurrence", "rate", "output")

@@ -69,7 +69,7 @@ class RWKV7(HeadMixer):
     def __init__(self, dim: int, *, heads: int, key: Array, **options: Any) -> None:
         plain: dict[str, Any] = {"feature_map": "identity", "normalise": False}
         if options.get("output_gate"):
-            raise ValueError("output_gate: RWKV7 always has a gate of its own; leave it out")
+            raise ValueError("leave output_gate out: RWKV7 always has an output gate of its own")
         super().__init__(dim, heads=heads, key=key, **{**plain, **options})
         keys = split_keys(jax.random.fold_in(key, 1), ("decay", "rate", "gate"))
         width = self.mapped_size

@@ -121,7 +121,7 @@ def _automatic(mesh: Mesh, *axes: str | None) -> Mesh:
     """Return the mesh with all axes left to the compiler, after checking the axes asked for."""
     for axis in axes:
         if axis is not None and axis not in mesh.axis_names:
-            raise ValueError(f"the mesh has axes {mesh.axis_names}, not {axis!r}")
+            raise ValueError(f"axes must be some of the mesh's, {mesh.axis_names}, got {axis!r}")
     return Mesh(mesh.devices, mesh.axis_names)
 
 

@@ -88,7 +88,7 @@ def with_solver(tree: Tree, solver: Solver | None) -> Tree:
     5
     """
     if not any(mixer.solves() for mixer in mixers_of(tree)):
-        raise ValueError("the model has no mixer with a solver to change")
+        raise ValueError("tree must hold a mixer with a solver to change, got one without")
     return map_mixers(lambda mixer: mixer.with_solver(solver), tree)
 
 

@@ -1,20 +1,18 @@
-"""Files of a model folder beside its weights: ``tokenizer.json`` of Hugging Face, and a model card.
+"""Tokenizers of bytes and merged pairs as ``tokenizer.json``, the file format of Hugging Face's
+library.
 
-In ``tokenizer.json`` a token is written in letters: each byte is a character, of GPT-2's table, and
-words are split off after bytes have become characters, so that the split is that of the bytes here.
+There a token is written in letters: each byte is a character, of GPT-2's table, and words are split
+off after bytes have become characters, so that the split is that of the bytes here.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from olsq.nn.files import listed
-from olsq.nn.mixers import MIXERS
-from olsq.nn.surgery import count_parameters, mixers_of
 
 SPACES = b"\t\n\x0b\x0c\r "
 LETTERS = bytes(range(65, 91)) + bytes(range(97, 123)) + bytes(range(128, 256))
@@ -141,71 +139,3 @@ def vocabulary_of(text: str) -> tuple[int | None, dict[str, Any]]:
     pairs = [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]
     merges = [[vocab[a], vocab[b]] for a, b in pairs]
     return count, {"kind": "bpe", "merges": merges} if merges else {"kind": "bytes"}
-
-
-NAMES = {kind: name for name, kind in MIXERS.items()}
-OURS = """\
-```python
-import olsq.nn, olsq.train
-model, tokenizer, config = olsq.nn.load_pretrained("{folder}")
-```
-"""
-THEIRS = """\
-```python
-import fla  # flash-linear-attention
-from transformers import AutoModelForCausalLM
-model = AutoModelForCausalLM.from_pretrained("{folder}")
-```
-
-or, without it, `model, tokenizer, config = olsq.nn.load_pretrained("{folder}")` after
-`import olsq.nn`.
-"""
-TOKENS = """\
-`tokenizer.json` is read by `tokenizers.Tokenizer.from_file`; here, by
-`olsq.train.tokenizer_from_dict(tokenizer)`.
-"""
-
-
-def card(
-    model: Any, *, folder: str, layout: str, name: str, data: str | None, tokenizer: bool
-) -> str:
-    """Write the text of a model card.
-
-    Parameters
-    ----------
-    model : LanguageModel
-    folder, name : str
-        Where it is, and its title.
-    layout : {"olsq", "fla"}
-    data : str or None
-        What it was trained on.
-    tokenizer : bool
-        Whether there is one.
-    """
-    backbone, mixers = model.backbone, mixers_of(model)
-    counted = Counter(NAMES.get(type(mixer), type(mixer).__name__) for mixer in mixers)
-    mlp = backbone.blocks[0].mlp
-    rows = {
-        "parameters": f"{count_parameters(model):,}",
-        "vocabulary": f"{model.vocab_size:,}",
-        "blocks": len(backbone.blocks),
-        "mixers": ", ".join(f"{kind} x {count}" for kind, count in counted.items()),
-        "width": backbone.dim,
-        "width of the MLPs": "none" if mlp is None else mlp.up.weight.shape[1],
-        "heads": ", ".join(str(n) for n in sorted({getattr(m, "heads", 1) for m in mixers})),
-        "activations": model.dtype,
-    }
-    library, load = ("fla", THEIRS) if layout == "fla" else ("olsq", OURS)
-    lines = [
-        "---", f"library_name: {library}", "pipeline_tag: text-generation", "tags:",
-        *(f"- {kind}" for kind in counted), "---", "",
-        f"# {name}", "",
-        "A causal language model: tokens in, logits of the next one out.", "",
-        "## Load it", "", load.format(folder=folder),
-    ]  # fmt: skip
-    if tokenizer:
-        lines.append(TOKENS)
-    lines += ["## Sizes", "", "| | |", "| --- | --- |"]
-    lines += [f"| {key} | {value} |" for key, value in rows.items()]
-    lines += ["", "## Training data", "", data or "Not stated.", ""]
-    return "\n".join(lines)

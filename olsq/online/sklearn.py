@@ -29,6 +29,7 @@ METADATA = {
     "predict": ("return_std",),
     "score": ("sample_weight",),
 }
+MISSING = ("skip", "raise", "skip_target")
 
 
 class MetadataRouting:
@@ -184,9 +185,6 @@ class FrameOutput:
             return frames.series(values, targets[0] if targets else None, labels)
         names = targets or tuple(f"y{k}" for k in range(values.shape[1]))
         return frames.frame(dict(zip(names, values.T, strict=True)), labels)
-
-
-MISSING = ("skip", "raise", "skip_target")
 
 
 def check_cov(cov: object) -> None:

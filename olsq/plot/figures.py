@@ -35,7 +35,7 @@ def _axis(n: int, x: ArrayLike | None) -> NDArray:
         return np.arange(1, n + 1)
     x = np.asarray(x)
     if x.shape != (n,):
-        raise ValueError(f"x has shape {x.shape}, the path has {n} rows")
+        raise ValueError(f"x must have shape ({n},), one for each row of path, got {x.shape}")
     return x
 
 
@@ -45,10 +45,15 @@ def _stack_coefficients(path: CoefficientPath, names: Sequence[str] | None):
     """
     coef, stderr = np.asarray(path.coef), np.asarray(path.stderr)
     if coef.ndim != 2:
-        raise ValueError("plots show one target; pass a path whose coef has shape (n, d)")
+        raise ValueError(
+            f"path must have one target, coef of shape (n, d), got {coef.shape}: make one path for "
+            "each target"
+        )
     labels = [f"coefficient {j}" for j in range(coef.shape[1])] if names is None else list(names)
     if len(labels) != coef.shape[1]:
-        raise ValueError(f"{len(labels)} names for {coef.shape[1]} coefficients")
+        raise ValueError(
+            f"names must have one entry for each coefficient, {coef.shape[1]}, got {len(labels)}"
+        )
     if np.any(path.intercept):
         coef = np.column_stack([path.intercept, coef])
         stderr = np.column_stack([path.intercept_stderr, stderr])
@@ -145,7 +150,10 @@ def plot_residuals(path: CoefficientPath, *, x: ArrayLike | None = None) -> Figu
     """
     residual = np.asarray(path.residual)
     if residual.ndim != 1:
-        raise ValueError("plots show one target; pass a path whose residual has shape (n,)")
+        raise ValueError(
+            f"path must have one target, residual of shape (n,), got {residual.shape}: make one "
+            "path for each target"
+        )
     at, rows = _axis(len(residual), x), _rows_to_draw(len(residual))
     rms = running_rms(residual**2, max(len(residual) // 20, 5))
     with house_style():

@@ -55,7 +55,9 @@ class Chebyshev(Solver):
 
     def __post_init__(self) -> None:
         if self.steps < 0 or not (self.chunk is None or self.chunk >= 1):
-            raise ValueError("steps must be at least 0 and chunk at least 1")
+            raise ValueError(
+                f"steps must be >= 0 and chunk >= 1, got steps={self.steps}, chunk={self.chunk}"
+            )
         if self.eigenvalue_ratio is not None and not self.eigenvalue_ratio > 0:
             raise ValueError(f"eigenvalue_ratio must be > 0 or None, got {self.eigenvalue_ratio}")
 

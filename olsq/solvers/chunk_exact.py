@@ -74,7 +74,10 @@ class ChunkExact(Solver):
 
     def __post_init__(self) -> None:
         if self.shards < 1 or self.max_steps < 1 or not (self.chunk is None or self.chunk >= 1):
-            raise ValueError("chunk, shards and max_steps must be at least 1")
+            raise ValueError(
+                f"chunk, shards and max_steps must be >= 1, got chunk={self.chunk}, "
+                f"shards={self.shards}, max_steps={self.max_steps}"
+            )
         if self.corrections is not None and self.corrections < 0:
             raise ValueError(f"corrections must be >= 0 or None, got {self.corrections}")
 

@@ -61,7 +61,10 @@ class ConjugateGradient(Solver):
 
     def __post_init__(self) -> None:
         if self.max_steps < 0 or not (self.chunk is None or self.chunk >= 1):
-            raise ValueError("max_steps must be at least 0 and chunk at least 1")
+            raise ValueError(
+                f"max_steps must be >= 0 and chunk >= 1, got max_steps={self.max_steps}, "
+                f"chunk={self.chunk}"
+            )
         if not self.tol >= 0:
             raise ValueError(f"tol must be >= 0, got {self.tol}")
         if self.preconditioner not in (None, "chunk"):

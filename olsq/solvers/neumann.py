@@ -42,7 +42,9 @@ class Neumann(Solver):
 
     def __post_init__(self) -> None:
         if self.terms < 1 or not (self.chunk is None or self.chunk >= 1):
-            raise ValueError("terms and chunk must be at least 1")
+            raise ValueError(
+                f"terms and chunk must be >= 1, got terms={self.terms}, chunk={self.chunk}"
+            )
 
     def numpy(self) -> NumpySolver:
         from olsq.sequence.numpy.neumann import NumpyNeumann

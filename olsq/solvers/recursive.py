@@ -58,7 +58,7 @@ class Recursive(Solver):
 
     def __post_init__(self) -> None:
         if self.chunk < 1:
-            raise ValueError("chunk must be at least 1")
+            raise ValueError(f"chunk must be >= 1, got {self.chunk}")
 
     def numpy(self) -> NumpySolver:
         from olsq.sequence.numpy.recursive import NumpyRecursive

@@ -119,7 +119,10 @@ def chow_test(
     place = int(np.searchsorted(data.row, row))
     n = len(data.y)
     if not 0 < place < n:
-        raise ValueError(f"row={row} leaves no complete row before it, or none after")
+        raise ValueError(
+            f"row must have complete rows before it and from it on, got {row}; the complete rows "
+            f"go from {data.row[0]} to {data.row[-1]}"
+        )
     (whole, rank), (one, first), (two, second) = (
         data.fit_rows(0, n), data.fit_rows(0, place), data.fit_rows(place, n),
     )  # fmt: skip

@@ -75,7 +75,10 @@ def ols_cusum(
     residual = data.y - est.predict(data.X)
     n, taken = len(residual), est.rank_ if ddof is None else int(ddof)
     if n <= taken:
-        raise ValueError(f"{n} complete rows leave no degrees of freedom after {taken}")
+        raise ValueError(
+            f"X and y must have more complete rows than the {taken} degrees of freedom taken, got "
+            f"{n}: give more rows"
+        )
     from scipy.stats import kstwobign
 
     # B_t = sum_{i<=t} e_i / (sigma sqrt(n)), a Brownian bridge if the coefficients are constant
@@ -120,5 +123,8 @@ def check_data(X: Any, y: Any, fit_intercept: bool) -> Data:
         raise ValueError(f"y must be one target (n,), got shape {target.shape}")
     complete = np.isfinite(rows).all(axis=1) & np.isfinite(target)
     if not complete.any():
-        raise ValueError("X and y have no complete row")
+        raise ValueError(
+            f"X and y must have a complete row, but each of the {len(rows)} has a value that is "
+            "not finite"
+        )
     return Data(rows[complete], target[complete], np.flatnonzero(complete), bool(fit_intercept))

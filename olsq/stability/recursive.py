@@ -195,7 +195,10 @@ def cusum_squares(path: CoefficientPath, *, level: float = 0.05) -> CusumSquares
     row, kept = _tested(path, "CUSUM of squares")
     n, total = row.size, float(kept @ kept)
     if n < 5:
-        raise ValueError("fewer than five rows have a recursive residual: there are no lines")
+        raise ValueError(
+            f"path must have five rows with a recursive residual for the lines, got {n}: give more "
+            "rows"
+        )
     a, b, c = SQUARES_LINES[_level(level, SQUARES_LINES)]
     half = 0.5 * n - 1
     # the table's n is half the number of residuals, less one
@@ -244,10 +247,16 @@ def _tested(path: CoefficientPath, what: str) -> tuple[NDArray[np.int64], NDArra
     """Return the tested rows and their recursive residuals; raise if there are fewer than two."""
     recursive = np.asarray(path.recursive_residual, float)
     if recursive.ndim != 1:
-        raise ValueError(f"the {what} is of one target; the path has several")
+        raise ValueError(
+            f"path must have one target for the {what}, got residuals of shape {recursive.shape}: "
+            "make one path for each target"
+        )
     row = tested_rows(recursive, path.coef.shape[1] + bool(np.any(path.intercept)))
     if row.size < 2:
-        raise ValueError("fewer than two rows have a recursive residual: nothing to cumulate")
+        raise ValueError(
+            f"path must have two rows with a recursive residual for the {what}, got {row.size}: "
+            "give more rows"
+        )
     return row, recursive[row]
 
 

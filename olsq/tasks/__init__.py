@@ -1,8 +1,9 @@
 """Data generators for in-context learning: NumPy in, arrays out, seeded."""
 
 from olsq.tasks import mad, tokens
-from olsq.tasks._recall import mqar
-from olsq.tasks._words import parity, word_problem
+from olsq.tasks._mqar import mqar
+from olsq.tasks._parity import parity
+from olsq.tasks._words import word_problem
 from olsq.tasks.dynamics import (
     FewShot,
     LinearDynamics,

@@ -77,7 +77,7 @@ def fuzzy_recall(
     )
     if vocab**key_letters >= 2**63:
         raise ValueError(
-            f"key_letters must be so few that there are less than 2**63 words, got {key_letters} "
+            f"key_letters must be so few that there are fewer than 2**63 words, got {key_letters} "
             f"in a vocabulary of {vocab}"
         )
     rng = generator(seed)

@@ -240,5 +240,5 @@ def _checked(scores: ArrayLike, data: RegBench) -> NDArray:
     scores = np.asarray(scores)
     expected = (*data.inputs.shape, data.automata.next_state.shape[-1] + 2)
     if scores.shape != expected:
-        raise ValueError(f"expected shape {expected}, one score per symbol, got {scores.shape}")
+        raise ValueError(f"scores must have shape {expected}, one per symbol, got {scores.shape}")
     return scores

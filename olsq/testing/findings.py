@@ -17,7 +17,10 @@ class Findings:
     ) -> None:
         unknown = set(skip) - set(properties)
         if isinstance(skip, str) or unknown:
-            raise ValueError(f"skip must hold some of {', '.join(map(repr, properties))}")
+            raise ValueError(
+                f"skip must be a collection of some of {', '.join(map(repr, properties))}, got "
+                f"{skip!r}"
+            )
         self.check, self.subject, self.properties = check, subject, tuple(properties)
         self.skip, self.failures = frozenset(skip), {}
 

@@ -96,7 +96,7 @@ def check_solver(
     if not set(kinds) <= set(FINITE):
         raise ValueError(f"kinds must be some of {', '.join(FINITE)}, got {kinds!r}")
     if len({tuple(a.shape for a in x[1:]) for x in (streams or {}).values()}) > 1:
-        raise ValueError("streams must all be of one shape")
+        raise ValueError("streams must all have the same shapes; check others in another call")
     if not {np.dtype(x) for x in dtypes} <= {FULL, np.dtype(np.float32)}:
         raise ValueError(f"dtypes must be float64, float32 or both, got {dtypes!r}")
     for mode in modes:

@@ -84,7 +84,7 @@ class HeadLayer(nn.Module):
         super().__init__()
         if key_size is None:
             if dim % heads:
-                raise ValueError(f"dim {dim} is not a multiple of heads {heads}: give key_size")
+                raise ValueError(f"dim {dim} must be a multiple of heads {heads}: or give key_size")
             key_size = dim // heads
         value_size = key_size if value_size is None else value_size
         sizes = {"dim": dim, "heads": heads, "key_size": key_size, "value_size": value_size}
@@ -255,7 +255,10 @@ class Mesa(HeadLayer):
     def options_of(cls, weights: Mapping[str, Tensor], config: Mapping[str, Any]) -> dict[str, Any]:
         options = super().options_of(weights, config)
         if options["convolution_width"] is None or options.pop("value_size") != options["key_size"]:
-            raise ValueError("MesaNet has convolutions, and values as wide as keys")
+            raise ValueError(
+                "weights must have convolutions, and values as wide as keys, to be those of a "
+                "MesaNet layer"
+            )
         return {**options, "ridge_floor": config.get("lambda_lower_bound", 0.25)}
 
 

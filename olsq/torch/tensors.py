@@ -116,7 +116,10 @@ def addresses(arrays: Iterable[Tensor | Array]) -> set[int]:
 
 def _narrowed(x: Tensor) -> Tensor:
     if x.numel() and int(x.abs().max()) > LARGEST_INT32:
-        raise ValueError("integers must fit in 32 bits: number the segments from 0")
+        raise ValueError(
+            f"integers must be at most {LARGEST_INT32} in size, got {int(x.abs().max())}: number "
+            "segments from 0"
+        )
     return x.to(torch.int32)
 
 

@@ -199,7 +199,9 @@ def read_tokenizer(path: str | os.PathLike[str]) -> Tokenizer | None:
     try:
         saved = _parse_metadata(name, tensors.metadata(path))["content"]["tokenizer"]
     except (tensors.UnreadableError, json.JSONDecodeError) as error:
-        raise CheckpointError(f"{name} is truncated, damaged or no checkpoint ({error})") from None
+        raise CheckpointError(
+            f"{name} is truncated, damaged or no checkpoint ({error}); {START_AGAIN}"
+        ) from None
     return None if saved is None else tokenizer_from_dict(saved)
 
 

@@ -60,7 +60,7 @@ class HuggingFaceTokenizer:
         vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
         self.vocab_size = max(vocabulary.values(), default=-1) + 1
         if not self.vocab_size:
-            raise ValueError("the tokenizer has no tokens")
+            raise ValueError("the tokenizer must have tokens, got one without: train it first")
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> HuggingFaceTokenizer:
@@ -84,7 +84,10 @@ class HuggingFaceTokenizer:
         if ids.ndim != 1:
             raise ValueError(f"tokens must be one sequence, got shape {ids.shape}")
         if ids.size and not (ids.min() >= 0 and ids.max() < self.vocab_size):
-            raise ValueError(f"tokens must lie between 0 and {self.vocab_size - 1}")
+            raise ValueError(
+                f"tokens must lie between 0 and {self.vocab_size - 1}, got {ids.min()} to "
+                f"{ids.max()}"
+            )
         return self._tokenizer.decode(ids.tolist(), skip_special_tokens=False)
 
     def decode_bytes(self, tokens: ArrayLike) -> bytes:

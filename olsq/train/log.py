@@ -22,6 +22,7 @@ from olsq.train.step import Metrics
 __all__ = ["Log", "Record", "Recorder", "TrainingError"]
 
 COLUMNS = ("step", "loss", "gradient_norm", "learning_rate", "skipped", "validation_loss")
+MOST_SKIPPED = 100  # steps in a row
 
 
 class Record(NamedTuple):
@@ -196,9 +197,6 @@ class LogFile:
 def header(scores: tuple[str, ...] = ()) -> str:
     """Return the first line of the CSV file."""
     return ",".join((*COLUMNS, *scores)) + "\n"
-
-
-MOST_SKIPPED = 100  # steps in a row
 
 
 class TrainingError(RuntimeError):

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import optax
+from jax import Array
 
 from olsq.nn.kinds import KINDS, ParameterKind, parameter_kinds
 
 if TYPE_CHECKING:
     from olsq.train.config import TrainConfig
-from typing import NamedTuple
 
-import equinox as eqx
-import jax.numpy as jnp
-from jax import Array
 
 __all__ = ["AverageState", "adamw", "averaged", "decay_mask", "with_average"]
 
@@ -69,7 +68,7 @@ def decay_mask(params: Params, kinds: Collection[ParameterKind] = ("matrix",)) -
     >>> optimizer = optax.adamw(1e-3, weight_decay=0.1, mask=decay_mask)
     """
     if unknown := set(kinds) - set(KINDS):
-        raise ValueError(f"kinds must be of {', '.join(KINDS)}, got {sorted(unknown)[0]!r}")
+        raise ValueError(f"kinds must be some of {', '.join(KINDS)}, got {sorted(unknown)[0]!r}")
     return jax.tree.map(lambda kind: kind in kinds, parameter_kinds(params))
 
 
@@ -164,7 +163,10 @@ def with_average(
 
     def update(updates: Any, state: Any, params: Any = None, **given: Any) -> tuple[Any, Any]:
         if params is None:
-            raise ValueError("with_average needs the weights: optimizer.update(grads, state, w)")
+            raise ValueError(
+                "params must be the weights for with_average, got None: call "
+                "optimizer.update(gradients, state, weights)"
+            )
         updates, after = inner.update(updates, state.inner, params, **given)
         total = jax.tree.map(
             lambda t, x: decay * t + (1 - decay) * x.astype(t.dtype),

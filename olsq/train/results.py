@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 
 __all__ = ["Run", "load_run", "plot_loss", "plot_perplexity", "sample_text", "write_results"]
+SIZE = 5.4, 3.3  # inches: letters of 8 points can be read on a phone
 
 
 def write_results(
@@ -77,7 +78,7 @@ def sample_text(
     """
     start = tokenizer.encode(prompt)
     if not start.size:
-        raise ValueError("the prompt is empty: give at least one character")
+        raise ValueError("prompt must have at least one character, got an empty one")
     kept = None if top_k is None else min(top_k, tokenizer.vocab_size)
     found = model.generate(
         jnp.asarray(start)[None], tokens, key=jax.random.key(seed), temperature=temperature,
@@ -136,9 +137,6 @@ def load_run(directory: str | os.PathLike[str]) -> Run:
     if tokenizer is None:
         raise ValueError(f"{checkpoint} has no tokenizer: its run was not made from text")
     return Run(olsq.nn.load(weights), tokenizer)
-
-
-SIZE = 5.4, 3.3  # inches: letters of 8 points can be read on a phone
 
 
 def plot_loss(log: Log, *, title: str = "Loss") -> Figure:

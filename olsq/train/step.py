@@ -189,7 +189,7 @@ def _make_update(
 ) -> Update:  # fmt: skip
     """Make the uncompiled update ``update(model, state, batch, options)``."""
     if (loss is None) == (gradient is None):
-        raise ValueError("give a loss, or None for it and gradient=, not both")
+        raise ValueError("give one of loss and gradient, and None for the other")
     check_counts(accumulate=accumulate)
     optimizer = optax.with_extra_args_support(optimizer)
 
@@ -263,5 +263,7 @@ def _as_loss(found: Any) -> BatchLoss:
 def _split_batch(x: Any, parts: int) -> Any:
     """Reshape a batch (B, ...) to (parts, B / parts, ...)."""
     if x.shape[0] % parts:
-        raise ValueError(f"a batch of {x.shape[0]} rows cannot be computed in {parts} equal parts")
+        raise ValueError(
+            f"accumulate must divide the batch of {x.shape[0]} rows into equal parts, got {parts}"
+        )
     return x.reshape(parts, -1, *x.shape[1:])

@@ -21,6 +21,7 @@ from olsq.train.tokenizers import Tokenizer, tokenizer_from_dict
 __all__ = ["Progress", "TokenFiles", "open_tokens", "write_tokens"]
 
 INDEX, VERSION = "index.json", 1
+SHARD_TOKENS = 1 << 26
 
 
 class TokenFiles:
@@ -168,7 +169,10 @@ def open_tokens(directory: str | os.PathLike[str]) -> TokenFiles:
     try:
         index = json.loads((folder / INDEX).read_bytes())
         if index["version"] != VERSION:
-            raise ValueError(f"{folder} has format {index['version']}, this olsq reads {VERSION}")
+            raise ValueError(
+                f"{folder} has format {index['version']}, this olsq reads {VERSION}: write it "
+                "again with olsq.train.write_tokens"
+            )
         shards = [_mapped(folder / shard["file"], shard["tokens"]) for shard in index["shards"]]
         ends = np.load(folder / "documents.npy", allow_pickle=False)
         tokenizer = tokenizer_from_dict(index["tokenizer"])
@@ -179,7 +183,10 @@ def open_tokens(directory: str | os.PathLike[str]) -> TokenFiles:
             2, "not a folder of tokens, or writing it was interrupted", error.filename
         ) from None
     except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
-        raise ValueError(f"{folder / INDEX} is damaged or foreign ({error!r})") from None
+        raise ValueError(
+            f"{folder / INDEX} is damaged or not by olsq.train.write_tokens ({error!r}): write the "
+            "tokens again"
+        ) from None
 
 
 def is_token_folder(path: str | os.PathLike[str]) -> bool:
@@ -190,11 +197,11 @@ def is_token_folder(path: str | os.PathLike[str]) -> bool:
 def _mapped(path: Path, tokens: int) -> NDArray:
     array = np.load(path, mmap_mode="r", allow_pickle=False)
     if array.shape != (tokens,) or array.dtype.kind != "u":
-        raise ValueError(f"{path} holds {array.dtype} {array.shape}, not {tokens:,} tokens")
+        raise ValueError(
+            f"{path} holds {array.dtype} {array.shape}, not the {tokens:,} tokens of its index: "
+            "write the tokens again"
+        )
     return array
-
-
-SHARD_TOKENS = 1 << 26
 
 
 class Progress(NamedTuple):

@@ -212,7 +212,9 @@ def _checked(tokens: ArrayLike, vocab_size: int) -> NDArray[np.int64]:
     if array.ndim != 1:
         raise ValueError(f"tokens must be one sequence, got shape {array.shape}")
     if array.size and not (array.min() >= 0 and array.max() < vocab_size):
-        raise ValueError(f"tokens must lie between 0 and {vocab_size - 1}")
+        raise ValueError(
+            f"tokens must lie between 0 and {vocab_size - 1}, got {array.min()} to {array.max()}"
+        )
     return array
 
 

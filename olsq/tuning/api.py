@@ -168,7 +168,10 @@ def tune(
     weights = check_weight(sample_weight, len(rows))
     shape = None if ridge_shape is None else check_ridge(ridge_shape, rows.shape[1])
     if shape is not None and not shape.any():
-        raise ValueError("ridge_shape is zero for every feature: there would be no ridge to choose")
+        raise ValueError(
+            "ridge_shape must be positive for some feature, got only zeros: there would be no "
+            "ridge to choose"
+        )
     check_bounds("half_life_bounds", half_life_bounds, above=0.0)
     check_bounds("ridge_bounds", ridge_bounds, above=None)
     if not (isinstance(starts, (int, np.integer)) and starts >= 1):

@@ -238,10 +238,10 @@ def test_files_that_do_not_fit(path, change, message):
 
 
 HOSTILE = {
-    "blocks": ({"blocks": 100_000}, "100000 blocks, and tensors of 2"),
-    "more blocks": ({"blocks": 2**62}, "blocks, and tensors of 2"),
-    "dim": ({"dim": 10**9}, "dim is 1000000000, and the tensors hold"),
-    "vocab": ({"vocab_size": 10**12}, "vocab_size is 1000000000000, and the tensors hold"),
+    "blocks": ({"blocks": 100_000}, "blocks is 100000, but it has tensors of 2"),
+    "more blocks": ({"blocks": 2**62}, "but it has tensors of 2"),
+    "dim": ({"dim": 10**9}, "dim is 1000000000, but the tensors hold"),
+    "vocab": ({"vocab_size": 10**12}, "vocab_size is 1000000000000, but the tensors hold"),
     "kind": ({"norm_eps": "x"}, "norm_eps cannot be"),
     "flag": ({"tied": 3}, "tied cannot be"),
     "heads": ({"heads": 10**9}, "cannot make"),

@@ -121,7 +121,7 @@ def test_split_changes_and_merge():
 
 
 def test_others_are_refused():
-    with pytest.raises(TypeError, match="to_nnx returns, got Linear"):
+    with pytest.raises(TypeError, match="to_nnx returned, got a Linear"):
         flax.to_equinox(nnx.Linear(2, 2, rngs=nnx.Rngs(0)))
     with pytest.raises(TypeError, match="JAX arrays, got ShapeDtypeStruct"):
         flax.to_nnx(eqx.filter_eval_shape(small))

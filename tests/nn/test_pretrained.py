@@ -115,7 +115,7 @@ def test_their_layout_whole_and_in_parts(tmp_path):
         olsq.nn.load_pretrained(folder)
     index["weight_map"] = dict.fromkeys(names, "a.safetensors")
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(ValueError, match=r"do not make a GLA; missing: model"):
+    with pytest.raises(ValueError, match=r"must be those of a GLA, but model.* is missing"):
         olsq.nn.load_pretrained(folder)
     index["weight_map"] = {"x": "../a.safetensors"}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
@@ -145,7 +145,7 @@ def test_nothing_is_left_of_what_fails(tmp_path, monkeypatch):
         (ValueError, "layout must be one of", {"layout": "hf"}),
         (ValueError, "tokenizer must be one of", {"tokenizer": 3}),
         (ValueError, "abc are made in two ways", {"tokenizer": twice}),
-        (ValueError, "has 400 tokens, the model room for 300",
+        (ValueError, "has 400 tokens, more than the model's vocab_size of 300",
          {"tokenizer": BytePairTokenizer([(97, 97 + i % 2) if i < 2 else (255 + i, 97)
                                           for i in range(144)])}),
         (ValueError, "must be a LanguageModel, got a Backbone", {"model": MODEL.backbone}),

@@ -82,11 +82,11 @@ def test_gates_that_are_left_out():
     unturned = layer("mamba3", angles=0)
     assert set(unturned.arguments(X)) == {"log_forget", "weight", "trapezoid"}
     for name, options, message in (
-        ("rwkv7", {"output_gate": True}, "output_gate: RWKV7 always has a gate of its own"),
-        ("gla", {"signed": True, "forget_speed": True}, "signed gates have no speed"),
+        ("rwkv7", {"output_gate": True}, "leave output_gate out: RWKV7"),
+        ("gla", {"signed": True, "forget_speed": True}, "give forget_speed=False with signed=True"),
         ("gated_delta", {"weighted": False, "negative_eigenvalues": True},
          "negative_eigenvalues=True needs write gates: pass weighted=True"),
-        ("mamba3", {"angles": 3}, r"angles must lie in \[0, 2\], pairs of keys, got 3"),
+        ("mamba3", {"angles": 3}, r"angles must lie in \[0, 2\], one for each pair .* got 3"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=message):
             layer(name, **options)

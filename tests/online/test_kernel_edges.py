@@ -74,7 +74,8 @@ def calls(traced):
         *state(), monitor, *ring(), X, Y, w, EVERY_ROW, 0, N, (1e6, 1e8, 1e-10), residual, record,
     ]  # fmt: skip
     yield rolling.update_square_root, [
-        *state(), monitor, *full_ring(), X, Y, w, EVERY_ROW, 0, N, 1e-10, residual, record,
+        *state(), monitor, *full_ring(), X, Y, w, EVERY_ROW, 0, N, 1e-10, np.ones(D), residual,
+        record,
     ]  # fmt: skip
     leaving = np.ones(N, int)
     leaving[:2] = 0, 2
@@ -83,7 +84,8 @@ def calls(traced):
         record,
     ]  # fmt: skip
     yield rolling.update_square_root, [
-        *state(), monitor, *ring_of_three(), X, Y, w, leaving, 0, N, 1e-10, residual, record,
+        *state(), monitor, *ring_of_three(), X, Y, w, leaving, 0, N, 1e-10, np.ones(D), residual,
+        record,
     ]  # fmt: skip
     H, G, columns, tally, squares = state()
     yield moments.update_solving, [

@@ -51,6 +51,26 @@ def test_agrees_with_oracle_after_every_sample(
             assert error <= allowed + 1e-9  # the bound that rebuilding keeps
 
 
+@pytest.mark.parametrize("ridge", [1e-40, 1e-25, 1e-16])
+@pytest.mark.parametrize("unit", [1.0, 1e50])
+def test_a_ridge_below_rounding_says_what_a_fit_of_the_same_rows_says(unit, ridge):
+    """Two columns differ by rounding only: rows that leave must not make 1e16 of it."""
+    rng = np.random.default_rng(5)
+    x, n, window = unit * rng.standard_normal(60), 60, 9
+    X, y = np.column_stack([x, 3.0 * x]), unit * rng.standard_normal(60)
+    weights = rng.choice([1.0, 2.0, 1e-6], size=n)
+    path = olsq.RollingLeastSquares(window, ridge=ridge).partial_fit_path(X, y, weights)
+    for t in range(window, n):
+        seen = slice(t + 1 - window, t + 1)
+        anew = olsq.RecursiveLeastSquares(ridge=ridge, method="sqrt")
+        anew.fit(X[seen], y[seen], sample_weight=weights[seen])
+        largest = np.abs(anew.coef_).max()
+        assert largest < 1e8
+        np.testing.assert_allclose(path.coef[t], anew.coef_, rtol=0, atol=1e-9 * largest)
+        wrong = path.residual[t] - (y[t] - X[t] @ path.coef[t - 1] - path.intercept[t - 1])
+        assert abs(wrong) <= 1e-9 * (np.abs(y).max() + np.abs(X[t] * path.coef[t - 1]).max())
+
+
 @pytest.mark.parametrize("regressors", streams.REGRESSORS)
 def test_ways_of_feeding_agree(regressors, tmp_path):
     stream = streams.make(regressors, "gates 1")

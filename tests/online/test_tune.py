@@ -338,7 +338,7 @@ def test_bad_arguments_are_named():
         ({"burn_in": 30}, "no row is left to score"),
         ({"starts": 0}, "starts must be"),
         ({"ridge_shape": [1.0, 2.0]}, "ridge must be a number or one number per feature"),
-        ({"ridge_shape": [0.0, 0.0, 0.0]}, "ridge_shape is zero"),
+        ({"ridge_shape": [0.0, 0.0, 0.0]}, "ridge_shape must be positive for some feature"),
         ({"sample_weight": -np.ones(30)}, "sample_weight must"),
         ({"missing": "skip_target"}, "missing must be one of"),
         ({"method": "mixture", "y_range": (3, 1)}, "y_range must be finite"),

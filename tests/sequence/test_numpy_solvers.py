@@ -261,7 +261,7 @@ def test_decoding_refuses_what_jax_refuses():
         olsq.update(state, np.ones(3), np.ones(1))
     with pytest.raises(ValueError, match="query must end"):
         olsq.query(state, np.ones(3))
-    with pytest.raises(ValueError, match="ridge is part of a DecodeState"):
+    with pytest.raises(ValueError, match="leave ridge out: the state is a DecodeState"):
         olsq.query(start_decoding(state, ridge=1.0), np.ones(2), ridge=1.0)
     with pytest.raises(TypeError, match="key must be real"):
         olsq.update(state, np.ones(2) * 1j, np.ones(1))

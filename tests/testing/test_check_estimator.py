@@ -222,5 +222,5 @@ def test_what_fails_is_drawn_small():
 def test_arguments_are_checked():
     with pytest.raises(ValueError, match="kinds must be some of"):
         check_estimator_stream(olsq.RecursiveLeastSquares(), kinds=["non-finite"])
-    with pytest.raises(ValueError, match="skip must hold some of"):
+    with pytest.raises(ValueError, match="skip must be a collection of some of"):
         check_estimator_stream(olsq.RecursiveLeastSquares(), skip="oracle")

@@ -147,5 +147,5 @@ def test_what_is_not_claimed_is_skipped():
 def test_arguments_are_checked():
     with pytest.raises(ValueError, match="options must hold what the rule needs: ridge"):
         check_rule(attention.mesa, attention.mesa_step, solved.mesa)
-    with pytest.raises(ValueError, match="skip must hold some of 'oracle'"):
+    with pytest.raises(ValueError, match="skip must be a collection of some of 'oracle'"):
         check_rule(plain, one_token, known, skip=["speed"])

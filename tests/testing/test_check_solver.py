@@ -221,7 +221,7 @@ def test_streams_of_ones_own():
         SeesTheFuture(), backends=["numpy"], ridge_modes=["fixed"], streams={"mine": mine["runs"]}
     )
     assert "stream 'mine'" in message
-    with pytest.raises(ValueError, match="must all be of one shape"):
+    with pytest.raises(ValueError, match="streams must all have the same shapes"):
         check_solver(olsq.Dense(), streams={**mine, "longer": seeded(14, 2, 1)["runs"]})
 
 
@@ -242,7 +242,7 @@ def test_a_start_from_earlier_moments():
 
 
 def test_arguments_are_checked():
-    with pytest.raises(ValueError, match="skip must hold some of 'oracle'"):
+    with pytest.raises(ValueError, match="skip must be a collection of some of 'oracle'"):
         check_solver(olsq.Dense(), skip=["speed"])
     with pytest.raises(ValueError, match="kinds must be some of"):
         check_solver(olsq.Dense(), kinds=["non-finite"])

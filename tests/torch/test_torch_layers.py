@@ -97,7 +97,7 @@ def test_errors_of_layers():
         layer(torch.ones(2, 8))
     with pytest.raises(TypeError, match="state must be a LayerState"):
         layer(torch.ones(1, 2, 8), state=(1, 2))
-    with pytest.raises(ValueError, match="is not a multiple of heads"):
+    with pytest.raises(ValueError, match="must be a multiple of heads"):
         olsq.torch.GatedDelta(8, heads=3)
     with pytest.raises(ValueError, match=r"lack q_proj\.weight"):
         olsq.torch.Mesa.from_fla({})

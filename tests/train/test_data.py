@@ -147,8 +147,8 @@ def test_folders_that_cannot_be_used(tmp_path):
     index = json.loads((tmp_path / "good" / "index.json").read_text())
     for change, message in (
         ({"version": 9}, "has format 9"),
-        ({"shards": [{**index["shards"][0], "tokens": 3}]}, "not 3 tokens"),
-        ({"largest": None, "shards": 4}, "damaged or foreign"),
+        ({"shards": [{**index["shards"][0], "tokens": 3}]}, "not the 3 tokens of its index"),
+        ({"largest": None, "shards": 4}, "damaged or not by olsq.train.write_tokens"),
     ):
         (tmp_path / "good" / "index.json").write_text(json.dumps({**index, **change}))
         with pytest.raises(ValueError, match=message):

@@ -102,7 +102,7 @@ def test_parts_of_data_are_what_they_say():
 
 
 def test_what_cannot_be_decayed_or_read(tmp_path):
-    with pytest.raises(ValueError, match=r"kinds must be of .*matrix.*, got 'matrices'"):
+    with pytest.raises(ValueError, match=r"kinds must be some of .*matrix.*, got 'matrices'"):
         decay_mask(SmallModel(), kinds=("matrix", "matrices"))
     with pytest.raises(FileNotFoundError, match="it is no run of olsq train"):
         load_run(tmp_path)

@@ -130,7 +130,7 @@ def test_a_tokenizer_of_hugging_face_refuses_what_it_cannot_read(monkeypatch):
     models, of = tokenizers.models, HuggingFaceTokenizer
     with pytest.raises(ValueError, match="not a tokenizer of the library tokenizers"):
         of("{}")
-    with pytest.raises(ValueError, match="the tokenizer has no tokens"):
+    with pytest.raises(ValueError, match="the tokenizer must have tokens"):
         of(tokenizers.Tokenizer(models.WordLevel({}, "?")).to_str())
     words = of(tokenizers.Tokenizer(models.WordLevel({"a": 0, "b": 1}, "b")).to_str())
     assert words.vocab_size == 2

@@ -75,5 +75,5 @@ def test_sample_is_text_and_repeats_with_its_seed():
     first, again, other = (sample_text(small, tokenizer, "The ", 12, seed=s) for s in (1, 1, 2))
     assert first == again != other
     assert isinstance(first, str)
-    with pytest.raises(ValueError, match="the prompt is empty"):
+    with pytest.raises(ValueError, match="prompt must have at least one character"):
         sample_text(small, tokenizer, "", 5)

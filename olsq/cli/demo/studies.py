@@ -15,6 +15,9 @@ from olsq.datasets import mauna_loa_co2, us_macro
 from olsq.online import CoefficientPath
 
 Result = TypeVar("Result")
+STEP = 1.0  # of the delta rules; measured: 0.5 and 1.4 end with more error
+# The programs run once: XLA's optimisations would take longer than the work that they save.
+_QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
 
 @dataclass(frozen=True)
@@ -151,10 +154,6 @@ SEQUENCES, TOKENS, DIM = 64, 256, 8
 JUMP = TOKENS // 2
 EARLY, LATE = slice(JUMP - 40, JUMP - 1), slice(TOKENS - 41, TOKENS - 1)
 FORGET, RIDGE = 0.95, 1e-3
-STEP = 1.0  # of the delta rules; measured: 0.5 and 1.4 end with more error
-
-# The programs run once: XLA's optimisations would take longer than the work that they save.
-_QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from olsq.cli.interrupts import Interrupts
 from olsq.cli.paths import locked_paths
 from olsq.cli.progress import RowProgress
 from olsq.cli.sources.columns import Chunk
-from olsq.cli.sources.csv import open_source
+from olsq.cli.sources.opening import open_source
 from olsq.cli.sources.source import Source
 from olsq.online import GroupedLeastSquares
 

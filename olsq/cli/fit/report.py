@@ -23,6 +23,10 @@ SKILL = (
     "skill: the share of the baseline's squared error that olsq removes; 1 is perfect, below 0 "
     "the baseline is better"
 )
+MOST_GROUPS = 20  # rows of the table, so that it fits on a screen
+CELL = 17  # characters of "value (std. error)" and the space before it
+LONGEST_LABEL = 24
+LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
 def print_report(
@@ -133,12 +137,6 @@ def warn_of_unnamed_columns(source: Source, console: Console) -> None:
             "(--features takes it, --exclude keeps this quiet)",
             soft_wrap=True, markup=False, highlight=False,
         )  # fmt: skip
-
-
-MOST_GROUPS = 20  # rows of the table, so that it fits on a screen
-CELL = 17  # characters of "value (std. error)" and the space before it
-LONGEST_LABEL = 24
-LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
 def print_group_report(

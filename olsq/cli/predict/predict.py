@@ -20,7 +20,7 @@ from olsq.cli.interrupts import Interrupts
 from olsq.cli.paths import check_paths, locked_paths
 from olsq.cli.progress import RowProgress
 from olsq.cli.sources.columns import Chunk, Reading, TableFormat, check_level
-from olsq.cli.sources.csv import open_source
+from olsq.cli.sources.opening import open_source
 from olsq.cli.sources.source import Source
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,8 +15,6 @@ from olsq.cli.sample.command import SampleOptions
 
 if TYPE_CHECKING:
     from olsq.train import Run
-import codecs
-from collections.abc import Sequence
 
 
 def run_sample(options: SampleOptions, progress_console: Console) -> None:

@@ -1,4 +1,4 @@
-"""Open a table by its first bytes; read CSV files and pipes in chunks of a fixed number of rows.
+"""Read CSV files, compressed CSV files and pipes in chunks of a fixed number of rows.
 
 Why not Polars' own streaming reader: measured on a 400 MB file, ``scan_csv(...).collect_batches()``
 peaked at 330 MB resident against 100 MB for blocks of bytes handed to ``pl.read_csv`` one by one,
@@ -17,42 +17,11 @@ from numpy.typing import NDArray
 
 from olsq.cli.errors import InputError
 from olsq.cli.sources.columns import Chunk, Reading, choose_columns
-from olsq.cli.sources.parquet import PARQUET_MAGIC, ParquetSource
+from olsq.cli.sources.parquet import PARQUET_MAGIC
 from olsq.cli.sources.records import LINE_END, CellParser, RecordReader
 from olsq.cli.sources.source import Position, Source, default_chunk_rows
 from olsq.cli.sources.streams import ByteStream, compression_of
 from olsq.cli.sources.table import TableBuilder
-
-
-def open_source(data: str, reading: Reading) -> Source:
-    """Open ``data`` (a path, or ``-`` for standard input) as CSV or Parquet by its first bytes.
-
-    Raises
-    ------
-    InputError
-        If the file is missing, unreadable, a directory, empty, or lacks a column.
-    """
-    if data == "-":
-        return CsvSource(None, reading)
-    path = Path(data)
-    try:
-        # Opening a pipe to look at its first bytes would take them from it.
-        if not path.is_file() and not path.is_dir() and path.exists():
-            return CsvSource(None, reading, pipe=path)
-        with path.open("rb") as file:
-            magic = file.read(len(PARQUET_MAGIC))
-    except FileNotFoundError:
-        raise InputError(f"no such file: {data}") from None
-    except IsADirectoryError:
-        raise InputError(f"{data} is a directory, not a file") from None
-    except OSError as error:
-        raise InputError(f"cannot read {data}: {error.strerror}") from None
-    if magic == PARQUET_MAGIC:
-        return ParquetSource(path, reading)
-    if path.suffix == ".parquet" and magic:
-        raise InputError(f"{data} is not a Parquet file, whatever its name says")
-    return CsvSource(path, reading)
-
 
 SKIP_BYTES = 1 << 20
 CHUNKS_PER_BLOCK = 64  # at most; a read of 4 MiB seldom holds more

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import math
+import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,12 +15,15 @@ from olsq.files import same_file
 
 if TYPE_CHECKING:
     from olsq.train import TrainConfig
-import dataclasses
-import json
-import tomllib
 
 DTYPES = ("float32", "bfloat16")
 REMAT = ("none", "dots", "full")
+CONFIG = "config.toml"
+NOT_WRITTEN = {"resume"}
+WORDS = {
+    "int": "a whole number", "float": "a number", "str": "text", "Path": "a path as text",
+    "bool": "true or false", "dict[str, dict[str, Any]]": "tables of options by mixer",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,16 +155,10 @@ class TrainOptions:
         return f"{self.mixer}{solver}, {self.blocks} blocks of {self.dim}"
 
 
-CONFIG = "config.toml"
-NOT_WRITTEN = {"resume"}
 # What a field may hold, by its annotation without "| None".
 TYPES: dict[str, tuple[type, ...]] = {
     "int": (int,), "float": (int, float), "str": (str,), "Path": (str,), "bool": (bool,),
     "dict[str, dict[str, Any]]": (dict,),
-}  # fmt: skip
-WORDS = {
-    "int": "a whole number", "float": "a number", "str": "text", "Path": "a path as text",
-    "bool": "true or false", "dict[str, dict[str, Any]]": "tables of options by mixer",
 }  # fmt: skip
 FIELDS = {field.name: field for field in dataclasses.fields(TrainOptions)}
 

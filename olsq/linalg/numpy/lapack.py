@@ -22,6 +22,7 @@ from olsq.kernels import kernel
 PANEL = 32  # columns eliminated together: within a tenth of the best of 16 to 128 at d 128 to 2048
 
 _RIGHT, _PLAIN, _FORWARD, _COLUMNWISE = map(ctypes.create_string_buffer, (b"R", b"N", b"F", b"C"))
+TILE = 32  # rows and columns mirrored together: a tile fits the first cache
 
 
 @cache
@@ -101,7 +102,6 @@ def rotate_rows_in(
 
 
 (dsyrk,) = get_blas_funcs(("syrk",), dtype=np.float64)
-TILE = 32  # rows and columns mirrored together: a tile fits the first cache
 
 
 @kernel()

@@ -112,9 +112,15 @@ class Layout:
         heads = self.heads(arrays, at, config, read)
         steps = self.steps(arrays, at, inner, config)
         if not heads or inner % heads:
-            raise ValueError(f"{at}{query}.weight has {inner} rows, for {heads} heads of one size")
+            raise ValueError(
+                f"{at}{query}.weight has {inner} rows, which {heads} heads cannot share evenly: "
+                "give the num_heads of its config"
+            )
         if read % (heads * steps):
-            raise ValueError(f"{at}{value}.weight has {read} rows, for {heads} heads of one size")
+            raise ValueError(
+                f"{at}{value}.weight has {read} rows, which {heads} heads cannot share evenly: "
+                "give the num_heads of its config"
+            )
         first = self.taps[0] if self.taps else ""
         width = 0
         if f"{at}{first}.weight" in arrays:
@@ -150,7 +156,7 @@ class Layout:
     def axes(self, arrays: Arrays, name: str, count: int) -> tuple[int, ...]:
         """Return the shape of a weight, raising if it is missing or has another number of axes."""
         if name not in arrays:
-            raise ValueError(f"the weights do not make a {self.title}; missing: {name}")
+            raise ValueError(f"the weights must be those of a {self.title}, but {name} is missing")
         if arrays[name].ndim != count:
             raise ValueError(f"{name} must have {count} axes, got shape {arrays[name].shape}")
         return arrays[name].shape

@@ -51,6 +51,8 @@ COMBA = (
     "Comba has no counterpart: there, queries are normalised after their correction, where "
     "olsq.nn.Comba normalises before it"
 )
+LAYER_EPS = 1e-5  # its default for a layer alone
+MLP = {"gate_proj": "gate", "up_proj": "up", "down_proj": "down"}
 
 
 def layout_of(arrays: Arrays, at: str, config: Config) -> Layout:
@@ -113,8 +115,6 @@ def _detect_model_type(arrays: Arrays, at: str) -> str:
     )
 
 
-LAYER_EPS = 1e-5  # its default for a layer alone
-MLP = {"gate_proj": "gate", "up_proj": "up", "down_proj": "down"}
 LAYER = re.compile(r"(?:model|backbone)\.layers\.(\d+)\.")
 MIXERS = re.compile(r"(?:model\.layers\.\d+\.attn|backbone\.layers\.\d+\.mixer)\.")
 
@@ -236,7 +236,10 @@ def _model(layout: Layout, arrays: Arrays, options: Options, dtype: Dtype | None
     _check_weights(layout, arrays, shapes, options, sizes)
     embedding = arrays[f"{names.body}.embeddings.weight"]
     if tied and not np.array_equal(arrays.get("lm_head.weight", embedding), embedding):
-        raise ValueError("config ties the logits to the embedding, but lm_head.weight differs")
+        raise ValueError(
+            "config ties the logits to the embedding, but lm_head.weight differs from it: give "
+            "tie_word_embeddings=False in config, or leave lm_head.weight out"
+        )
 
     eps = options.get("norm_eps", names.eps)
     working: Any = dtype or str(embedding.dtype)

@@ -52,7 +52,7 @@ class Mamba3Layout(Layout):
             )
         for name, found in (("n_groups", groups), ("rope_fraction", fraction(key, angles))):
             if config.get(name, found) != found:
-                raise ValueError(f"{name} is {config[name]}, but the weights have {found}")
+                raise ValueError(f"config has {name}={config[name]}, but the weights have {found}")
         counts = (inner, inner, groups * key, groups * key, heads, heads, heads)
         pieces = dict(zip(PIECES, np.split(arrays[f"{at}{IN}"], np.cumsum(counts)), strict=True))
         for name in ("B", "C"):
@@ -70,7 +70,10 @@ class Mamba3Layout(Layout):
         heads, dim = self.axes(arrays, f"{at}in_proj.dd_dt.weight", 2)
         inner, key = (len(arrays[f"{at}{name}"]) for name in ("in_proj.x.weight", NORM))
         if inner % heads:
-            raise ValueError(f"{at}{OUT} has {inner} columns, for {heads} heads of one size")
+            raise ValueError(
+                f"{at}{OUT} has {inner} columns, which {heads} heads cannot share evenly: give the "
+                "num_heads of its config"
+            )
         return Sizes(
             dim, heads, key, inner // heads, 0, bias=False, gate=True,
             normed=f"{at}norm.weight" in arrays, count=len(arrays[f"{at}in_proj.angles.weight"]),

@@ -153,7 +153,10 @@ def _model(model: LanguageModel) -> FlaWeights:
     made = [_layer(layout, *each, eps) for each in zip(mixers, places, strict=True)]
     config = made[0][1]
     if any(other != config for _, other in made):
-        raise ValueError("the blocks' mixers have different options: theirs share one")
+        raise ValueError(
+            "the mixers of all blocks must have the same options: flash-linear-attention has one "
+            "configuration for all"
+        )
     if not math.isclose(config["norm_eps"], eps, rel_tol=1e-9):
         times = eps / config["norm_eps"]
         name, own = layout.mixer, layout.norm_of(mixers[0]).eps * times

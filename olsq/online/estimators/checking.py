@@ -5,18 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from olsq.arrays.reals import real_array
 from olsq.forgetting.base import Forgetting
 from olsq.online.calls.learning import Call, Origin
 from olsq.online.estimators.state import StateHolder
 from olsq.online.rows import complex_rows, inputs
-from olsq.online.rows.complex_rows import ComplexArray
 from olsq.online.rows.frames import check_same_index, column_names
 from olsq.online.rows.options import check_weight
 from olsq.online.rows.times import Timing, times_of_call
-from olsq.problem import LARGEST
 
 
 class CallChecker(StateHolder):
@@ -43,6 +40,7 @@ class CallChecker(StateHolder):
         names = inputs.feature_names(X) if type(X) is not np.ndarray else None
         if fitted and names is not None:
             inputs.check_feature_names(X, getattr(self, "feature_names_in_", None))
+        in_time = not fitted and (inputs.has_index(X) or inputs.has_index(y))
         bare = type(X) is np.ndarray and type(y) is np.ndarray and sample_weight is forget is None
         if not bare:  # a microsecond, which a single row would notice
             gates = getattr(self, "forget", None) if forget is None else forget
@@ -50,11 +48,12 @@ class CallChecker(StateHolder):
         weights = check_weight(sample_weight, n)
         gates = self._gates(forget, n)
         heavy = None if sample_weight is None else weights
+        X_parts, y_parts = rows_X, rows_y
         if is_complex:
-            usable = self._usable_complex(rows_X, rows_y, heavy)
-        else:
-            usable = self._usable(rows_X, rows_y, heavy)
-        in_time = not fitted and (inputs.has_index(X) or inputs.has_index(y))
+            X_parts, y_parts = complex_rows.real_parts(rows_X), complex_rows.real_parts(rows_y)
+        usable = inputs.rows_to_learn(X_parts, y_parts, heavy, self.missing, self, self._stored)
+        if is_complex and usable is not None and usable.ndim == 2:
+            usable = usable[:, 0::2] & usable[:, 1::2]  # a target needs both of its parts
         Y = rows_y if rows_y.ndim == 2 else rows_y[:, None]
         targets = None if fitted else column_names(y)
         call = Call(rows_X, Y, gates, weights, usable, rows_y.ndim == 1, names, in_time, targets)
@@ -114,15 +113,6 @@ class CallChecker(StateHolder):
                 "row, or use half_life"
             )
 
-    def _usable_complex(
-        self, X: ComplexArray, y: ComplexArray, weights: NDArray | None
-    ) -> NDArray[np.bool_] | None:
-        """Run :meth:`_usable` on complex rows, which are missing where one of their parts is."""
-        usable = self._usable(complex_rows.real_parts(X), complex_rows.real_parts(y), weights)
-        if usable is None or usable.ndim == 1:
-            return usable
-        return usable[:, 0::2] & usable[:, 1::2]  # by target
-
     def _embedded(self, call: Call) -> Call:
         """Replace the rows of a complex call by their pairs of real rows.
 
@@ -135,18 +125,3 @@ class CallChecker(StateHolder):
             gates=complex_rows.embed_gates(call.gates), weights=np.repeat(call.weights, 2),
             usable=usable, complex_features=call.X.shape[1],
         )  # fmt: skip
-
-    def _usable(self, X: NDArray, y: NDArray, weights: NDArray | None) -> NDArray[np.bool_] | None:
-        """Mark the rows (n,), or (n, m) by target, that can be learned; None if all can."""
-        stored = self._stored
-        if stored == np.float32:
-            inputs.check_magnitudes({"X": X, "y": y}, LARGEST[stored])
-        if self.missing != "skip_target":
-            return inputs.usable_rows(X, y, weights, self.missing, self, stored)
-        given = np.isfinite(y if y.ndim == 2 else y[:, None])
-        if given.all():
-            rows = inputs.usable_rows(X, y, weights, "skip", self, stored)
-            return None if rows is None else rows[:, None] & given
-        known = np.where(np.isfinite(y), y, y.dtype.type(0))
-        rows = inputs.usable_rows(X, known, weights, "skip", self, stored)
-        return given if rows is None else rows[:, None] & given

@@ -12,8 +12,8 @@ from olsq.arrays.reals import real_array
 from olsq.online.calls.learning import Origin
 from olsq.online.estimators.base import StreamingRegressor
 from olsq.online.forms.limits import state_dtype_name
+from olsq.online.forms.locking import locked
 from olsq.online.forms.square_root_kernels import COUNT
-from olsq.online.inference.attributes import locked
 from olsq.online.paths.path import CoefficientPath
 from olsq.online.rows import inputs
 from olsq.online.rows.durations import Duration, is_duration, number_duration, parse_duration

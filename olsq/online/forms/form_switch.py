@@ -19,6 +19,8 @@ from olsq.online.rows.times import half_life_gates
 FORMS: dict[str, Any] = {
     kind.name: kind for kind in (SquareRootForm, CovarianceForm, InformationForm, AdaptiveForm)
 }
+METHODS = ("covariance", "sqrt", "information")
+LONGEST_WAIT = 4096  # rows between attempts at most
 
 
 def restore_form(description: dict[str, Any], arrays: dict[str, NDArray]) -> Form:
@@ -30,8 +32,6 @@ def restore_form(description: dict[str, Any], arrays: dict[str, NDArray]) -> For
     return kind(**{name: arrays[name] for name in names}, **arguments)
 
 
-METHODS = ("covariance", "sqrt", "information")
-LONGEST_WAIT = 4096  # rows between attempts at most
 TO_RETRY, WAIT, IN_FORM = range(3)
 
 

@@ -27,6 +27,7 @@ from olsq.online.rows.options import check_forget
 from olsq.problem import Moments
 
 ASSUMED_ROWS = 10_000  # number of rows assumed behind singular moments
+WANTED = "prior must be a pair (mean, covariance) or olsq.Moments"
 
 
 def check(moments: Any, fit_intercept: bool) -> Moments:
@@ -105,6 +106,11 @@ def switch_from(
     form = SquareRootForm(
         R, z, columns, tally, loss, held, spread, intercept=intercept, precision=precision
     )
+    return _switch_from(form, method, clock)
+
+
+def _switch_from(form: SquareRootForm, method: str, clock: NDArray) -> FormSwitch:
+    """Hold a square-root form in the form that ``method`` names."""
     form.narrow()
     switch = FormSwitch(form, method, clock)
     if method == "covariance":
@@ -205,9 +211,6 @@ def merge(first: Moments, second: Moments, forget: Any) -> Moments:
     return Moments(joined(first.gram, second.gram), joined(first.cross, second.cross))
 
 
-WANTED = "prior must be a pair (mean, covariance) or olsq.Moments"
-
-
 def factor_of(prior: Any, intercept: bool) -> tuple[NDArray, NDArray, bool]:
     """Return R (k, k) upper triangular with ``R^T R`` the prior's information, and z = R mu (m, k).
 
@@ -299,8 +302,4 @@ def switch_from_prior(
     form = SquareRootForm(
         R, z, columns, tally, loss, held, spread, intercept=intercept, precision=precision
     )
-    form.narrow()
-    switch = FormSwitch(form, method, clock)
-    if method == "covariance":
-        switch.try_covariance()
-    return switch
+    return _switch_from(form, method, clock)

@@ -1,9 +1,7 @@
-"""Attributes of a fitted estimator, read under its lock: coefficients, statistics, moments."""
+"""Attributes of a fitted estimator: coefficients, statistics, moments."""
 
 from __future__ import annotations
 
-import functools
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -12,33 +10,12 @@ from numpy.typing import NDArray
 
 from olsq.online.calls.learning import Origin
 from olsq.online.forms.form import Form
+from olsq.online.forms.locking import Locked
 from olsq.online.forms.rows import clip_to
 from olsq.online.forms.statistics import statistics_of
 from olsq.online.forms.targets import TargetGroups
 from olsq.online.rows import complex_rows, inputs
 from olsq.problem import Moments
-
-
-class Locked:
-    """An object whose state is changed and read under a lock, which copies do not share."""
-
-    def _locked(self) -> threading.RLock:  # type: ignore[reportInvalidTypeForm]
-        """Return the lock to hold while the state is changed or read."""
-        lock = self.__dict__.get("_lock")
-        # setdefault is atomic, so that two threads get one lock; it is no parameter, so not made
-        # in __init__.
-        return lock if lock is not None else self.__dict__.setdefault("_lock", threading.RLock())
-
-
-def locked(method: Callable[..., Any]) -> Any:
-    """Decorate a method so that no other thread changes or reads the state meanwhile."""
-
-    @functools.wraps(method)
-    def alone(self: Locked, *args: Any, **kwargs: Any) -> Any:
-        with self._locked():
-            return method(self, *args, **kwargs)
-
-    return alone
 
 
 class FittedAttributes(Locked):

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from olsq.arrays.checks import check_choice
 from olsq.online.estimators.recursive import RecursiveLeastSquares
-from olsq.online.inference.attributes import Locked
+from olsq.online.forms.locking import Locked
 from olsq.online.inference.predicting import check_level
 from olsq.online.many.bank import FilterBank
 from olsq.online.many.clocks import Clocks

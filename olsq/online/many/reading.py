@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from olsq.arrays.reals import real_array
 from olsq.online.files import frozen
 from olsq.online.files.format import Saved
+from olsq.online.forms.locking import Locked
 from olsq.online.forms.moments import factor_of
 from olsq.online.forms.rows import clip_to
-from olsq.online.inference.attributes import Locked
 from olsq.online.many import decision_kernels
 from olsq.online.many import files as bank_files
 from olsq.online.many.kernels import COVARIANCE

@@ -93,6 +93,28 @@ def check_y(
     return array
 
 
+def rows_to_learn(
+    X: NDArray, y: NDArray, weights: NDArray | None, missing: str, estimator: object,
+    state: np.dtype,
+) -> NDArray[np.bool_] | None:  # fmt: skip
+    """Mark the rows (n,), or (n, m) by target, that a state can learn; None if it can learn all.
+
+    By target only with ``missing="skip_target"``.  Raises ValueError as :func:`usable_rows`, and
+    for values whose squares a float32 ``state`` cannot hold.
+    """
+    if state == np.float32:
+        check_magnitudes({"X": X, "y": y}, LARGEST[state])
+    if missing != "skip_target":
+        return usable_rows(X, y, weights, missing, estimator, state)
+    given = np.isfinite(y if y.ndim == 2 else y[:, None])
+    if given.all():
+        rows = usable_rows(X, y, weights, "skip", estimator, state)
+        return None if rows is None else rows[:, None] & given
+    known = np.where(np.isfinite(y), y, y.dtype.type(0))
+    rows = usable_rows(X, known, weights, "skip", estimator, state)
+    return given if rows is None else rows[:, None] & given
+
+
 def usable_rows(
     X: NDArray, y: NDArray, weights: NDArray | None, missing: str, estimator: object,
     state: np.dtype,

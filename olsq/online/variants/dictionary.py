@@ -28,6 +28,8 @@ from olsq.online.forms.square_root_kernels import DECAY
 from olsq.online.variants.engine import VariantSwitch
 
 KERNELS = ("rbf", "laplacian", "polynomial", "linear")
+LEAST_SHARE = 0.5  # of a fixed ridge; 1 would cost a rotation for each coordinate and row
+CHUNK = 256  # rows whose features are made together: those after a new point are made again
 
 
 class KernelFunction(NamedTuple):
@@ -63,10 +65,6 @@ class KernelFunction(NamedTuple):
         return (
             square if self.name == "linear" else (self.gamma * square + self.coef0) ** self.degree
         )
-
-
-LEAST_SHARE = 0.5  # of a fixed ridge; 1 would cost a rotation for each coordinate and row
-CHUNK = 256  # rows whose features are made together: those after a new point are made again
 
 
 class Novelty(NamedTuple):

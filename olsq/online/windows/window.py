@@ -158,10 +158,10 @@ class RollingWindow:
                 t, answer = kernels.update(*state, *data, limits, residual, trace.arrays)
             elif stop := self._fills_until(t, n, exits):
                 t, answer = self._fill(form, rows, t, stop, residual, trace), kernels.DONE
-            elif form.full_rank:
+            elif form.full_rank and not kernels.left_to_ridge(form.R, form.columns, self.ridge):
                 t, answer = kernels.update_square_root(
                     form.R, form.z, form.columns, form.tally, form.loss, self.monitor, *data,
-                    self._tolerated_roundings, residual, trace.arrays,
+                    self._tolerated_roundings, self.ridge, residual, trace.arrays,
                 )  # fmt: skip
             else:
                 form.update(rows, t, t + 1, residual, trace)

@@ -102,7 +102,7 @@ def query(
     """Run :func:`olsq.query` in JAX, for arrays of any kind."""
     if isinstance(state, DecodeState):
         if ridge is not None:
-            raise ValueError("ridge is part of a DecodeState; leave it out here")
+            raise ValueError("leave ridge out: the state is a DecodeState, which has its own")
         return solve_query(state, query, tol)[0]
     moments = _as_moments(state)
     q = _as_query(query, moments)

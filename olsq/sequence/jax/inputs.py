@@ -197,15 +197,3 @@ def inverse_norm(gram: jax.Array) -> jax.Array:
     half = inverse_cholesky(jax.lax.stop_gradient(gram))
     total = (half**2).sum((-2, -1))
     return jnp.where(jnp.isfinite(total), 1 / total, 0)
-
-
-def least_eigenvalue(stream: Stream) -> jax.Array:
-    """Bound the eigenvalues of every token's system from below, (B, T) or (B, 1), by its ridge."""
-    if stream.ridge is not None:
-        return stream.ridge.min(-1)
-    assert stream.floor is not None
-    if stream.forget is None or stream.log_forget is None:
-        return stream.floor[:, None]
-    left = jnp.exp(jnp.cumsum(jnp.nan_to_num(stream.log_forget), axis=1))
-    reset = jnp.cumsum(stream.forget == 0, axis=1) > 0
-    return jnp.where(reset, 0, left) * stream.floor[:, None]

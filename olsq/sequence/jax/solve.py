@@ -19,7 +19,7 @@ from olsq.sequence.jax.autodiff import solve_in_groups
 from olsq.sequence.jax.control import in_shard_map, scan
 from olsq.sequence.jax.gates import lost_tokens, states_before
 from olsq.sequence.jax.grid import Grid
-from olsq.sequence.jax.inputs import Stream, check, least_eigenvalue
+from olsq.sequence.jax.inputs import Stream, check
 from olsq.sequence.jax.pieces import pieces_of
 from olsq.sequence.jax.platform import (
     Target,
@@ -37,7 +37,6 @@ from olsq.sequence.jax.tiles import (
     cut_into_tiles,
     final_moments,
     initial_carry,
-    mask_unsolvable,
     open_tile,
 )
 from olsq.solvers import ChunkExact, Solver
@@ -97,6 +96,7 @@ def solve_stream(
     A solver without a chunk length gets that of the platform that the program is lowered for, or of
     the target ``on``.
     """
+    stream = mask_unsolvable(stream)  # of whole streams: pieces do not know of resets before them
 
     def choose(target: Target) -> tuple[JaxSolver, Grid]:
         form = solver.sized(chunk_length(stream.keys.shape[2], target)).jax()
@@ -108,6 +108,24 @@ def solve_stream(
 
     with tuned_for(on):
         return by_platform(choose, run)
+
+
+def mask_unsolvable(stream: Stream) -> Stream:
+    """Replace queries without a unique answer by NaN.
+
+    In the discounted problem a gate of 0 forgets the ridge too: until d samples have come, counting
+    its own, the system is singular. (A given state may be singular as well; that is not checked
+    here.)
+    """
+    if stream.ridge is not None or stream.forget is None:
+        return stream
+    counts = jnp.ones_like(stream.forget) if stream.weight is None else stream.weight > 0
+    total = jnp.cumsum(counts.astype(jnp.int32), axis=1)
+    before = jnp.where(stream.forget == 0, total - counts.astype(jnp.int32), -1)
+    start = jax.lax.cummax(before, axis=1)
+    # fewer than d samples since the last reset
+    few = (start >= 0) & (total - start < stream.keys.shape[-1])
+    return stream._replace(queries=jnp.where(few[..., None], jnp.nan, stream.queries))
 
 
 def _solve_stream(
@@ -132,7 +150,7 @@ def solve_all(
     """Solve a flat batch as :func:`solve_stream`, without splitting time into pieces."""
     if unrolls or in_shard_map():
         return solve_in_groups(stream, solver, unrolls)
-    return solve_by_primitive(mask_unsolvable(stream), solver)
+    return solve_by_primitive(stream, solver)
 
 
 @partial(jax.jit, static_argnames="dtype")
@@ -152,6 +170,18 @@ def certify(stream: Stream, value: Array, sizes: TokenSizes, dtype: Any) -> Stat
     return Stats(sizes.steps, residual, *bounds)
 
 
+def least_eigenvalue(stream: Stream) -> Array:
+    """Bound the eigenvalues of every token's system from below, (B, T) or (B, 1), by its ridge."""
+    if stream.ridge is not None:
+        return stream.ridge.min(-1)
+    assert stream.floor is not None
+    if stream.forget is None or stream.log_forget is None:
+        return stream.floor[:, None]
+    left = jnp.exp(jnp.cumsum(jnp.nan_to_num(stream.log_forget), axis=1))
+    reset = jnp.cumsum(stream.forget == 0, axis=1) > 0
+    return jnp.where(reset, 0, left) * stream.floor[:, None]
+
+
 def split_time(stream: Stream, chunk: int, shards: int) -> tuple[Stream, Moments[Array]]:
     """Split ``stream`` into ``shards`` times as many streams, each with its state.
 
@@ -160,7 +190,6 @@ def split_time(stream: Stream, chunk: int, shards: int) -> tuple[Stream, Moments
     Merging is associative, so a piece is summarised by its moments from an empty state and the
     product of its gates. Only those summaries, O(d^2) each, are exchanged between devices.
     """
-    stream = mask_unsolvable(stream)  # pieces do not know of resets before them
     b, length, _ = stream.keys.shape
     each = -(-length // shards)
 

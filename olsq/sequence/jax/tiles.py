@@ -81,24 +81,6 @@ def group_count(stream: Stream, chunk: int) -> int:
     return next(n for n in range(-(-b // fits), b + 1) if b % n == 0)
 
 
-def mask_unsolvable(stream: Stream) -> Stream:
-    """Replace queries without a unique answer by NaN.
-
-    In the discounted problem a gate of 0 forgets the ridge too: until d samples have come, counting
-    its own, the system is singular. (A given state may be singular as well; that is not checked
-    here.)
-    """
-    if stream.ridge is not None or stream.forget is None:
-        return stream
-    counts = jnp.ones_like(stream.forget) if stream.weight is None else stream.weight > 0
-    total = jnp.cumsum(counts.astype(jnp.int32), axis=1)
-    before = jnp.where(stream.forget == 0, total - counts.astype(jnp.int32), -1)
-    start = jax.lax.cummax(before, axis=1)
-    # fewer than d samples since the last reset
-    few = (start >= 0) & (total - start < stream.keys.shape[-1])
-    return stream._replace(queries=jnp.where(few[..., None], jnp.nan, stream.queries))
-
-
 def tile_shape(b: Any, length: int, d: int, chunk: int) -> tuple[int, int, int]:
     """Return the number of tiles, the chunks per tile and tokens per chunk for ``b`` streams."""
     c = min(chunk, -(-length // 8) * 8)
@@ -118,7 +100,6 @@ def cut_into_tiles(stream: Stream, chunk: int) -> tuple[Tile, Array | None]:
 
     Also returns the ridge all tokens share.
     """
-    stream = mask_unsolvable(stream)
     b, length, d = stream.keys.shape
     count, n, c = tile_shape(b, length, d, chunk)
 

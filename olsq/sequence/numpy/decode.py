@@ -124,7 +124,7 @@ def query(
         kernels.solve_densely_all(addresses(), gram, cross, q, _flat(own, 1), value)
         return value.reshape(*batch, m)
     if ridge is not None:
-        raise ValueError("ridge is part of a DecodeState; leave it out here")
+        raise ValueError("leave ridge out: the state is a DecodeState, which has its own")
     if tol is None:
         tol = TOLERANCE[dtype]
     own = np.ascontiguousarray(np.broadcast_to(state.ridge, (*batch, d)))
