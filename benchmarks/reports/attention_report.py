@@ -77,7 +77,6 @@ ERRORS = """
 The largest error of an output against the rule's float64 recurrence is at most {usual:.0e} of the
 largest output, but {others}.
 """
-LATER = "\\* Processor time over that of `gla` on two busy cores ({date}).\n"
 WAYS = ("forward", "both")
 USUAL = 1e-6  # an error of an output that needs no mention
 GROWTH = """
@@ -134,7 +133,7 @@ def text(cache):
     lines.append(MEASURED.format(**cache["about"]))
     head = "| rule | remembers | flops | forward / gla | with backward / gla | a token, ms |"
     lines += table(head, list(cost_rows(cache)))
-    lines.append(errors_and_dates(cache))
+    lines.append(errors_text(cache))
     if any(k.startswith("growth|") for k in cache):
         lines.append(GROWTH)
     text = "\n".join(lines)
@@ -154,33 +153,27 @@ def write(cache, out):
 
 
 def measured(cache, name):
-    """Ratios to gla and the error of a rule: of the table's run, else of a later one."""
-    if found := cache.get(f"speed|{name}"):
-        return {m: found[m]["ms"] / found[m]["gla"] for m in WAYS} | {"error": found["error"]}
-    return cache.get(f"ratio|{name}")
+    """Return a rule's ratios to gla and its error."""
+    found = cache[f"speed|{name}"]
+    return {m: found[m]["ms"] / found[m]["gla"] for m in WAYS} | {"error": found["error"]}
 
 
 def cost_rows(cache):
     """Yield the counted and the measured costs of every rule."""
     for rule, formula, _, size in costs():
         found, step = measured(cache, rule.name), cache.get(f"step|{rule.name}")
-        later = "" if f"speed|{rule.name}" in cache else " \\*"
-        times = [f"{found[way]:.1f}{later}" for way in WAYS]
+        times = [f"{found[way]:.1f}" for way in WAYS]
         token = f"{step['ms']:.2f}" if step else ""
         yield [f"`{rule.name}`", f"{size:,}", formula, *times, token]
 
 
-def errors_and_dates(cache):
-    """What stands below the table: the errors, and which rules were measured later."""
-    errors = {r.name: x["error"] for r in RULES if (x := measured(cache, r.name))}
+def errors_text(cache):
+    """State the largest usual error, and those of the rules that have more."""
+    errors = {r.name: measured(cache, r.name)["error"] for r in RULES}
     others = [f"{errors[n]:.0e} for `{n}`" for n in sorted(errors, key=errors.get)
               if errors[n] > USUAL]  # fmt: skip
     usual = max(error for error in errors.values() if error <= USUAL)
-    said = ERRORS.format(usual=usual, others=", ".join(others))
-    for name in (n for n in errors if f"speed|{n}" not in cache):
-        said += LATER.format(**cache[f"ratio|{name}"]["about"])
-        break
-    return said
+    return ERRORS.format(usual=usual, others=", ".join(others))
 
 
 # The rules that are compared most; the others are grey.

@@ -3,15 +3,13 @@
     python -m benchmarks.reports.attention_table speed growth
 
 Times are the best of several rounds in which all rules take turns, in one process; read the
-ratios: ``ratio`` measures those alone, as processor time, for a rule that comes later.  Progress
-is kept in ``--cache`` (JSON), so that an interrupted run goes on.
+ratios.  Progress is kept in ``--cache`` (JSON), so that an interrupted run goes on.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import time
 from functools import cache, partial
 from pathlib import Path
 
@@ -64,26 +62,6 @@ def speed(name, rounds, t=4096):
     return found
 
 
-def ratio(name, rounds, t=4096):
-    """Processor time over gla's, forward and with the backward pass, and the error, of one rule."""
-    found = {"about": about()}
-    rows = {rule: arguments(rule, t) for rule in dict.fromkeys((name, "gla"))}
-    for mode, make in (("forward", jax.jit), ("both", gradient)):
-        runs = {rule: make(runner(rule)) for rule in rows}
-        best = dict.fromkeys(rows, np.inf)
-        for turn in range(rounds + 1):  # the first compiles
-            for rule, args in rows.items():
-                begin = time.process_time()
-                out = jax.block_until_ready(runs[rule](*args))
-                used = time.process_time() - begin
-                best[rule] = min(best[rule], used) if turn else np.inf
-                if mode == "forward" and rule == name:
-                    got = np.asarray(out, np.float64)[0, :, 0]
-        found[mode] = best[name] / best["gla"]
-    want = one_head(name, *rows[name])
-    return {**found, "error": float(np.abs(got - want).max() / np.abs(want).max())}
-
-
 def step(name, rounds, t=64, heads=8, width=64):
     """Milliseconds and XLA's flops of one token on the state after t others."""
     rule = BY_NAME[name]
@@ -124,7 +102,7 @@ def growth(name, rounds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "kinds", nargs="*", help="speed, ratio, step, growth; none: only write the page"
+        "kinds", nargs="*", help="speed, step, growth; none: only write the page"
     )
     parser.add_argument("--rules", default=",".join(NAMES))
     parser.add_argument("--rounds", type=int, default=3)
@@ -133,9 +111,9 @@ def main():
     parser.add_argument("--cache", type=Path, default=Path("benchmarks/results/attention.json"))
     given = parser.parse_args()
     cache = json.loads(given.cache.read_text()) if given.cache.exists() else {}
-    cache.setdefault("about", about())  # "ratio" says so of each row, for rules added later
+    cache.setdefault("about", about())
     of_length = partial(speed, t=given.tokens)
-    measure = {"speed": of_length, "ratio": ratio, "step": step, "growth": growth}
+    measure = {"speed": of_length, "step": step, "growth": growth}
     if unknown := set(given.kinds) - set(measure):
         parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(measure)}")
     todo = [f"{kind}|{name}" for kind in given.kinds for name in given.rules.split(",")]
