@@ -5,7 +5,8 @@
 Not run yet: no accelerator has been at hand, and without one the command says so.  It checks each
 rule against float64 before it times it, stores every result as soon as it has it, stops after
 ``--minutes``, goes on where it stopped when it is started again, and writes the page's table beside
-the results.  Where PyTorch and flash-linear-attention are installed, their kernels take part.
+the results.  "fused" is mesa with its factors in one kernel, off by default until this has shown
+that it pays.  Where PyTorch and flash-linear-attention are installed, their kernels take part.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import numpy as np
 from benchmarks.reports import accelerator_counts as counted
 from benchmarks.reports.accelerator_page import measured_table
 from benchmarks.suites import attention_inputs as inputs
+from olsq.sequence.jax.platform import accelerator, tuned_for
 
 RULES = ("mesa", "gla", "gated_delta", "softmax")
 LENGTHS, DTYPES = (2048, 8192, 32768), ("float32", "bfloat16")
@@ -85,6 +87,12 @@ def measure(rule: str, t: int, dtype: str, sizes: Any, rounds: int) -> dict[str,
     both = jax.jit(jax.value_and_grad(loss, argnums=0))
     ahead = best(lambda: run(*given), rounds)
     return {"error": error, "forward": ahead, "both": best(lambda: both(*given), rounds)}
+
+
+def measure_fused(rule: str, t: int, dtype: str, sizes: Any, rounds: int) -> dict[str, Any]:
+    """Return the same with the factors of chunks in one kernel (``olsq/sequence/jax/fused.py``)."""
+    with tuned_for(accelerator()._replace(fused=True)):
+        return measure(rule, t, dtype, sizes, rounds)
 
 
 def measure_theirs(rule: str, t: int, dtype: str, sizes: Any, rounds: int) -> dict[str, Any]:
@@ -162,7 +170,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
         stored = json.loads(given.out.read_text())
         if [stored["device"], *stored["sizes"]] != [device, *sizes]:
             sys.exit(f"{given.out} holds another device or other sizes: choose another --out")
-    methods = [("olsq", measure)]
+    methods = [("olsq", measure), ("fused", measure_fused)]
     if importlib.util.find_spec("torch") and importlib.util.find_spec("fla"):
         methods.append(("fla", measure_theirs))
     end = time.monotonic() + 60 * given.minutes
@@ -170,6 +178,8 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
         for dtype in DTYPES:
             for rule in given.rules:
                 for method, run in methods:
+                    if method == "fused" and rule != "mesa":  # the others have no factors
+                        continue
                     key = f"{method} {rule}, {dtype}, {t}"
                     if key in stored["rows"] or time.monotonic() > end:
                         continue

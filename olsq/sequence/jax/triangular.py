@@ -16,7 +16,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from olsq.sequence.jax.control import compile_once, cond, max_over_vmap
-from olsq.sequence.jax.platform import by_platform
+from olsq.sequence.jax.fused import WIDEST, fused_inverse_cholesky
+from olsq.sequence.jax.platform import by_platform, target
 
 SMALLEST = 8  # blocks up to this width are eliminated row by row, all matrices of a batch at once
 FUSED = 4  # products up to this inner width are faster as one fused sum
@@ -27,9 +28,12 @@ def inverse_cholesky(a: Array) -> Array:
     """Compute X, lower triangular, with ``X a X^T = 1`` for positive definite (..., n, n), else
     NaN.
 
-    Only the lower triangle of ``a`` is read.  With ``a = L L^T``, X is the inverse of L.
+    With ``a = L L^T``, X is the inverse of L.  Which entries of the symmetric ``a`` are read is not
+    defined: a matrix, a tangent or a cotangent counts by its symmetric part only.
     """
     n = a.shape[-1]
+    if target().fused and a.dtype == jnp.float32 and 0 < n <= WIDEST and a.size:
+        return fused_inverse_cholesky(a)
     if n <= SMALLEST:
         return _eliminate(a)
     half = (n // 2 + SMALLEST - 1) // SMALLEST * SMALLEST
