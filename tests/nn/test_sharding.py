@@ -110,9 +110,9 @@ def test_other_solvers_and_rules_are_left_alone():
 
 
 def test_bad_meshes_and_batches():
-    with pytest.raises(ValueError, match=r"axes .*data.*, not 'time'"):
+    with pytest.raises(ValueError, match=r"axes .*data.*, got 'time'"):
         olsq.nn.shard(olsq.nn.GLA(8, heads=1, key=jax.random.key(0)), mesh(), sequence="time")
-    with pytest.raises(ValueError, match=r"axes .*rows.*, not 'data'"):
+    with pytest.raises(ValueError, match=r"axes .*rows.*, got 'data'"):
         olsq.nn.shard_batch(np.zeros((2, 2)), mesh(names=("rows",)))
     with pytest.raises(ValueError, match=r"axes \(batch, time, ...\), got \(3,\)"):
         olsq.nn.shard_batch(np.zeros(3), mesh())

@@ -161,7 +161,7 @@ def test_errors():
         olsq.update(state, np.ones(D + 1), np.ones(M))
     with pytest.raises(ValueError, match="query must end in"):
         olsq.query(state, np.ones(D + 1))
-    with pytest.raises(ValueError, match="part of a DecodeState"):
+    with pytest.raises(ValueError, match="leave ridge out: the state is a DecodeState"):
         olsq.query(start_decoding(state, ridge=1.0), np.ones(D), ridge=1.0)
     with pytest.raises(ValueError, match="state must be Moments"):
         olsq.query((np.ones((D, 2)), np.ones((M, D))), np.ones(D))
