@@ -25,7 +25,7 @@ from olsq.online.forms.covariance import CovarianceForm, to_square_root
 from olsq.online.forms.form import Form
 from olsq.online.forms.form_switch import FormSwitch
 from olsq.online.forms.information import InformationForm
-from olsq.online.forms.moments import factor
+from olsq.online.forms.moment_factor import factor
 from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.forms.square_root_kernels import DECAY
 from olsq.online.forms.targets import TargetGroups
@@ -209,7 +209,7 @@ def _to_square_root_form(form: InformationForm) -> SquareRootForm:
     """Convert a state in information form to square-root form."""
     decay = float(form.tally[DECAY])
     gram = form.H + decay * np.diag(form.ridge)
-    R, z, noise = factor(gram, form.G, EPS) if form.full_rank else (gram, form.G, 1.0)
+    R, z, noise, _ = factor(gram, form.G, EPS) if form.full_rank else (gram, form.G, 1.0, 0.0)
     if noise > 0:
         raise ValueError(
             "est has method='information', whose moments do not determine every coefficient yet: "

@@ -13,6 +13,7 @@ from olsq.online.files import frozen
 from olsq.online.forms import covariance
 from olsq.online.forms.adaptive import AdaptiveForm
 from olsq.online.forms.covariance import CovarianceForm
+from olsq.online.forms.form import Form
 from olsq.online.forms.form_switch import FormSwitch
 from olsq.online.forms.information import InformationForm
 from olsq.online.forms.square_root import SquareRootForm
@@ -59,34 +60,46 @@ def widened(switch: Any, ridge: NDArray[np.float64]) -> FormSwitch:
     if isinstance(form, CovarianceForm):
         form = covariance.to_square_root(form)
     d, n, m = form.columns.shape[1], ridge.size, form.loss.size
-    # Wind-up protection would have held a regressor of zeros at this share of its ridge.
-    left = max(float(form.tally[DECAY]), form.limits.floor) * ridge
-    shared: dict[str, Any] = {
-        "columns": np.hstack([form.columns, [left, ridge]]), "tally": form.tally,
-        "held": form.held, "intercept": form.intercept, "precision": form.precision,
-        "spread": _block(form.spread, np.zeros(n)) if form.spread.size else form.spread,
-    }  # fmt: skip
     wide: SquareRootForm | InformationForm
     if isinstance(form, InformationForm):
-        shared["columns"] = np.hstack([form.columns, np.zeros((2, n))])  # of the data alone
         wide = InformationForm(
             H=_block(form.H, np.zeros(n)), G=np.hstack([form.G, np.zeros((m, n))]),
             squares=form.squares, ridge=np.concatenate([form.ridge, ridge]),
-            discounted=form.discounted, solving=form.solving, **shared,
+            columns=np.hstack([form.columns, np.zeros((2, n))]),  # of the data alone
+            discounted=form.discounted, solving=form.solving, **_unchanged(form, n),
         )  # fmt: skip
-        if form.past_gram is not None and form.past_cross is not None:
-            wide.past_gram = _block(form.past_gram, np.zeros(n))
-            wide.past_cross = np.hstack([form.past_cross, np.zeros((m, n))])
+        if form.past is not None and form.old is not None:
+            wide.old = np.concatenate([form.old, np.zeros(n)])
+            wide.past = _widened_root(form.past, ridge if form.discounted else np.zeros(n))
         return FormSwitch(wide, switch.method, switch.clock, switch.span)
-    wide = SquareRootForm(
-        R=_block(form.R.astype(np.float64), np.sqrt(left)),
-        z=np.hstack([form.z.astype(np.float64), np.zeros((m, n))]), loss=form.loss, **shared,
-    )  # fmt: skip
-    wide.narrow()
+    wide = _widened_root(form, ridge)
     new = FormSwitch(wide, switch.method, np.array([1, d + n, 0]), switch.span)
     if switch.method == "covariance":
         new.try_covariance()
     return new
+
+
+def _widened_root(form: SquareRootForm, ridge: NDArray[np.float64]) -> SquareRootForm:
+    """Append coefficients of these discounted ridges (n,) to a square-root form."""
+    n, m = ridge.size, form.loss.size
+    # Wind-up protection would have held a regressor of zeros at this share of its ridge.
+    left = max(float(form.tally[DECAY]), form.limits.floor) * ridge
+    wide = SquareRootForm(
+        R=_block(form.R.astype(np.float64), np.sqrt(left)),
+        z=np.hstack([form.z.astype(np.float64), np.zeros((m, n))]), loss=form.loss,
+        columns=np.hstack([form.columns, [left, ridge]]), **_unchanged(form, n),
+    )  # fmt: skip
+    wide.narrow()
+    return wide
+
+
+def _unchanged(form: Form, n: int) -> dict[str, Any]:
+    """Return what n more coefficients leave as it is, and the sums of squares for more of them."""
+    return {
+        "tally": form.tally, "held": form.held, "intercept": form.intercept,
+        "precision": form.precision,
+        "spread": _block(form.spread, np.zeros(n)) if form.spread.size else form.spread,
+    }  # fmt: skip
 
 
 def _block(matrix: NDArray, diagonal: NDArray) -> NDArray:

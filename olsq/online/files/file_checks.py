@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from olsq.forgetting.base import Forgetting, from_dict
 from olsq.forgetting.entries import N_MEMORY, aside_shape
 from olsq.online.files.invariants import MOST_ROWS, check_clock, check_form, want
-from olsq.online.forms.information import InformationForm
+from olsq.online.forms.information import PAST, InformationForm
 from olsq.online.forms.limits import state_dtype_name
 from olsq.online.rows.durations import DATES, LARGEST, is_duration
 from olsq.online.rows.options import check_forget, check_ridge, forget_from_half_life
@@ -28,15 +28,18 @@ _FORMS: dict[str, dict[str, tuple[Any, ...]]] = {
         "H": ("d", "d"), "G": ("m", "d"), "squares": ("m",), "ridge": ("d",), **_COUNTERS,
     },
 }  # fmt: skip
-_OPTIONAL = {"information": {"past_gram": ("d", "d"), "past_cross": ("m", "d")}}
-_OPTIONAL["adaptive"] = {"aside": ("a", "b")}
+_OPTIONAL = {
+    "information": {PAST[name]: shape for name, shape in _FORMS["sqrt"].items()},
+    "adaptive": {"aside": ("a", "b")},
+}
+_OPTIONAL["information"] |= {PAST["spread"]: (0, 0), "old": ("d",)}
 _FORMS["adaptive"] = _FORMS["sqrt"] | {"memory": (N_MEMORY,), "variances": ("m",)}
 _RECURSION: dict[str, tuple[Any, ...]] = {"clock": (3,)}
 _RING: dict[str, tuple[Any, ...]] = {
     "ring_X": ("w", "d"), "ring_Y": ("w", "m"), "ring_w": ("w",), "place": (3,),
     "monitor": (2,), "ridge": ("d",),
 }  # fmt: skip
-_COUNTS = {"held", "clock", "place", "recent_at"}
+_COUNTS = {"held", PAST["held"], "clock", "place", "recent_at"}
 _TIMES = {"ring_t", "span"}  # int64 nanoseconds of dates, or float64
 # Of the state's dtype; in a window these are the rows, and the form is float64.
 _STORED = {"sqrt": {"R", "z", "spread"}, "rolling": {"ring_X", "ring_Y"}}
@@ -261,6 +264,7 @@ def _check_engine(
         _check_array(name, arrays[name], tuple(sizes.get(n, n) for n in shape), dtype)
     _check_counters(arrays, window, d)
     check_form(arrays, "" if window is None else "form_")
+    check_form(arrays, "past_")
     if hasattr(estimator, "_check_file"):
         estimator._check_file(arrays)
     if timing is not None:
@@ -290,8 +294,10 @@ def _check_counters(arrays: dict[str, NDArray], window: int | None, d: int) -> N
         count, slot, _ = arrays["place"]
         want(0 <= count <= window and 0 <= slot < window, "place", arrays["place"].tolist())
         want(bool((arrays["ring_w"] >= 0).all()), "ring_w", "a negative weight")
-    for name in ("ridge", "columns", "tally", "loss", "squares", "held", "memory", "variances"):
-        for prefix in ("", "form_"):
+    for name in (
+        "ridge", "columns", "tally", "loss", "squares", "held", "memory", "variances", "old",
+    ):  # fmt: skip
+        for prefix in ("", "form_", "past_"):
             array = arrays.get(prefix + name)
             want(array is None or bool((array >= 0).all()), prefix + name, "a negative number")
 

@@ -44,7 +44,7 @@ def check_counts(header: dict[str, Any], arrays: dict[str, NDArray]) -> None:
 
 def check_form(arrays: dict[str, NDArray], prefix: str = "") -> None:
     """Raise ValueError unless the matrices of a form are what its kernels take them for."""
-    for name in ("P", "H", "past_gram"):
+    for name in ("P", "H"):
         if prefix + name in arrays:
             check_definite(prefix + name, arrays[prefix + name], positive=name == "P")
     for name in ("R", "spread"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -115,6 +115,13 @@ class Form(ABC):
         """Return every array of the state, by name."""
         optional = [name for name in self.OPTIONAL if getattr(self, name) is not None]
         return {name: getattr(self, name) for name in (*self.ARRAYS, *optional)}
+
+    @classmethod
+    def restore(cls, arguments: dict[str, Any], arrays: dict[str, NDArray]) -> Self:
+        """Rebuild the form from what describes it and the results of :meth:`arrays`."""
+        names = (*cls.ARRAYS, *(name for name in cls.OPTIONAL if name in arrays))
+        precision = tuple(arguments["precision"])
+        return cls(**{n: arrays[n] for n in names}, **arguments | {"precision": precision})
 
     def describe(self) -> dict[str, Any]:
         """Return what :func:`olsq.online.forms.form_switch.restore` needs besides the arrays."""

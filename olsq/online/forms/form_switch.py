@@ -25,11 +25,7 @@ LONGEST_WAIT = 4096  # rows between attempts at most
 
 def restore_form(description: dict[str, Any], arrays: dict[str, NDArray]) -> Form:
     """Rebuild the form from the results of :meth:`Form.describe` and :meth:`Form.arrays`."""
-    kind = FORMS[description["form"]]
-    arguments = dict(description["arguments"])
-    arguments["precision"] = tuple(arguments["precision"])
-    names = (*kind.ARRAYS, *(name for name in kind.OPTIONAL if name in arrays))
-    return kind(**{name: arrays[name] for name in names}, **arguments)
+    return FORMS[description["form"]].restore(description["arguments"], arrays)
 
 
 TO_RETRY, WAIT, IN_FORM = range(3)

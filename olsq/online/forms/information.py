@@ -5,29 +5,35 @@ Updating is one rank-one addition, or one matrix product for many rows; it is th
 condition number: regressors worse than about 1e7 lose all digits here, and the minimum-norm
 solution takes over.
 
-Moments are sums, in which a gap of 50 half-lives leaves nothing of what was known before it.  So
-the moments of before are kept beside the sum until newer rows determine every coefficient, and
-decide what these leave open (:func:`settled`).
+Moments are sums, in which a gap of 50 half-lives leaves nothing of what was known before it, and a
+gap of 13 a few of its digits.  So from a gap on a square-root form, which keeps all digits, learns
+beside the sums and answers for the coefficients, until the sums determine what it does.
 """
 
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from olsq.linalg.numpy.lapack import add_gram
-from olsq.online.forms import moment_blocks
+from olsq.online.forms import moment_blocks, square_root
 from olsq.online.forms import moment_kernels as kernels
-from olsq.online.forms.form import Form
+from olsq.online.forms.form import Form, copied
 from olsq.online.forms.lapack import cholesky, solve_moments
 from olsq.online.forms.limits import DOUBLE, limits_for
 from olsq.online.forms.minimum_norm import null_space, triangular_inverse
+from olsq.online.forms.moment_factor import factor, tally_of
 from olsq.online.forms.rows import Rows, Trace, forgotten
-from olsq.online.forms.square_root import counters, merged_spread, merged_tally
+from olsq.online.forms.square_root import (
+    SquareRootForm,
+    counters,
+    merged_spread,
+    merged_tally,
+)
 from olsq.online.forms.square_root_kernels import DECAY
 from olsq.problem import Moments
 
@@ -35,14 +41,17 @@ _BLOCK = 512  # rows per matrix product
 BLOCKED_FROM = 128  # coefficients from which the product is added in place, by BLAS
 SINGLE_ROWS = 64  # one at a time before blocks are tried again; doubles with every failure
 MOST_SINGLE_ROWS = 1024
+FAINT = 1e-6  # a pivot with more than this left of its diagonal entry has ten digits
+PAST = {name: f"past_{name}" for name in SquareRootForm.ARRAYS}  # in files
 
 
 @dataclass(eq=False)
 class InformationForm(Form):
     """The moments H (d, d) and G (m, d) of the data alone (float64), the ridge (d,) and its mode.
 
-    ``past_gram`` (d, d) and ``past_cross`` (m, d) are the moments, ridge included, of before a gap
-    that newer rows have not made up for; None without one.
+    ``past`` is the square-root form of all rows, with a discounted ridge, since a gap that newer
+    rows have not made up for, and ``old`` (d,) what is left of the diagonal of the information from
+    before that gap; None without one.
     ``squares`` (m,) is the forgotten sum of ``beta y^2``; ``columns``, ``tally``, ``held`` and
     ``spread`` as in the other forms.  ``solving`` says whether updates report a-priori residuals.
     """
@@ -60,19 +69,37 @@ class InformationForm(Form):
     discounted: bool
     solving: bool
     precision: tuple[str, str] = DOUBLE
-    past_gram: NDArray[np.float64] | None = None
-    past_cross: NDArray[np.float64] | None = None
+    past: SquareRootForm | None = None
+    old: NDArray[np.float64] | None = None
 
     name: ClassVar[str] = "information"
     ARRAYS: ClassVar[tuple[str, ...]] = (
         "H", "G", "squares", "columns", "tally", "held", "ridge", "spread",
     )  # fmt: skip
     ARGUMENTS: ClassVar[tuple[str, ...]] = (*Form.ARGUMENTS, "discounted", "solving")
-    OPTIONAL: ClassVar[tuple[str, ...]] = ("past_gram", "past_cross")
-    PER_TARGET: ClassVar[dict[str, int]] = {"G": 0, "squares": 0, "past_cross": 0}
+    OPTIONAL: ClassVar[tuple[str, ...]] = ("old",)
+    PER_TARGET: ClassVar[dict[str, int]] = {"G": 0, "squares": 0}
 
     def __post_init__(self) -> None:
         self.limits = limits_for(*self.precision)
+
+    def arrays(self) -> dict[str, NDArray]:
+        past = {} if self.past is None else self.past.arrays()
+        return super().arrays() | {PAST[name]: array for name, array in past.items()}
+
+    @classmethod
+    def restore(cls, arguments: dict[str, Any], arrays: dict[str, NDArray]) -> Self:
+        form = super().restore(arguments, arrays)
+        past = {name: arrays[key] for name, key in PAST.items() if key in arrays}
+        if past:
+            form.past = SquareRootForm(
+                **past, intercept=form.intercept, precision=form._precision_of_past
+            )
+        return form
+
+    @property
+    def _precision_of_past(self) -> tuple[str, str]:
+        return "float64", self.precision[1]
 
     @property
     def reports_residuals(self) -> bool:  # type: ignore[reportIncompatibleVariableOverride]
@@ -142,40 +169,78 @@ class InformationForm(Form):
                 end = stop  # a minimum is quicker than a search
             else:
                 end = kernels.next_gap(rows.gates, start + 1, stop)
-            self._update_between_gaps(rows, start, end, residual, trace)
-            start = end
-        if self.past_gram is not None and self.full_rank:
-            self.past_gram = self.past_cross = None
+            while start < end:
+                # A past learns row by row beside the sums, so it is dropped as soon as it can be.
+                last = end if self.past is None else min(end, start + max(64, self.H.shape[0]))
+                self._update_between_gaps(rows, start, last, residual, trace)
+                if self.old is not None:
+                    self.old *= rows.gates[start:last].prod()
+                    self._drop_past()
+                start = last
         return stop
 
     def _remember(self, gate: float) -> None:
-        """Keep the moments before a gap, which are about to become too small for the sum."""
+        """Keep all digits of what is known before a gap, about to become too faint for the sums."""
         if gate == 0:
-            self.past_gram = self.past_cross = None
+            self.past = self.old = None
             return
-        loss = self.loss
-        gram, cross = self.H + self._decay * np.diag(self.ridge), self.G.copy()
-        if self.past_gram is not None and self.past_cross is not None and not self.full_rank:
-            # What even older rows say counts for what these leave open, like rounding beside them.
-            now, before = np.diagonal(gram), np.diagonal(self.past_gram)
-            ratio = now[before > 0] / before[before > 0]
-            share = 1e-8 * (ratio.max() if now.any() else 1e8)
-            gram, cross = gram + share * self.past_gram, cross + share * self.past_cross
-        self.past_gram, self.past_cross = gram, cross
+        if self.H.any():
+            self.past, now = self._as_root(), np.diagonal(self.H) + self._decay * self.ridge
+            self.old = now if self.old is None else np.maximum(now, self.old)
         if gate < float(np.finfo(np.float64).eps):
             # The sum goes on with the new rows alone: beside them the rest is rounding, and in a
             # column that stays silent it would pass for what new rows say.
+            loss = self.loss
             self.H[:], self.G[:], self.squares, self.tally[DECAY] = 0.0, 0.0, loss, 0.0
+
+    def _as_root(self) -> SquareRootForm:
+        """Return the square-root form of the rows so far, with the ridge if it is discounted."""
+        if self.past is not None:
+            return self.past
+        gram = self.H + self._decay * np.diag(self.ridge) if self.discounted else self.H
+        R, z, error, _ = factor(gram, self.G, float(np.finfo(np.float64).eps))
+        return SquareRootForm(
+            R, z, np.repeat((R**2).sum(0)[None], 2, axis=0), tally_of(error, self.tally),
+            np.zeros(z.shape[0]), np.zeros(1, np.int64), np.zeros((0, 0)),
+            intercept=self.intercept, precision=self._precision_of_past,
+        )  # fmt: skip
+
+    def _feed(self, rows: Rows, start: int, stop: int) -> None:
+        """Let the past, if there is one, learn rows start..stop too."""
+        if self.past is not None and start < stop:
+            piece, (m, d) = Rows(*(a[start:stop] for a in rows)), self.G.shape
+            self.past.absorb(piece, np.empty((stop - start, m)), Trace.none(m, d))
+
+    @property
+    def _faint(self) -> float:
+        """Part of a diagonal entry that its pivot needs to be newer rows', or to be accurate."""
+        if self.old is None:
+            return 0.0
+        now = np.diagonal(self.H) + self._decay * self.ridge
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = np.where(self.old > 0, self.old / now, 0.0)
+        return min(1e3 * float(share.sum()), FAINT)
+
+    def _drop_past(self) -> None:
+        """Forget the past once newer rows determine all that it does."""
+        faint = self._faint
+        if self.past is not None and (
+            cholesky(self.H, self.ridge, self._decay, max(self._lost, faint)) is not None
+            or self._rank(faint) >= self.past.rank
+        ):
+            self.past = self.old = None
 
     def _update_between_gaps(
         self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace
     ) -> int:
         """Absorb rows as :meth:`update` does, with no gap after the first."""
         if not (self.solving or trace.wanted):
-            self.accumulate(Rows(*(a[start:stop] for a in rows)))
+            piece = Rows(*(a[start:stop] for a in rows))
+            self.accumulate(piece)
+            self._feed(rows, start, stop)
             residual[start:stop] = np.nan
             return stop
-        if trace.wanted:
+        if trace.wanted or self.past is not None:
             return self._solve_rows(rows, start, stop, residual, trace)
         # As many rows as coefficients: then a row's share of the factor is O(d^2).
         block = int(np.clip(self.H.shape[0], 8, 64))
@@ -199,17 +264,21 @@ class InformationForm(Form):
     ) -> int:
         """Absorb rows start..stop as :meth:`update` does, with a factorisation for each."""
         theta = self.coefficients()
-        t = start
+        t = fed = start
+        lost = max(self._lost, self._faint)
         while t < stop:
             t, solved = kernels.update_solving(
                 self.H, self.G, self.squares, self.columns, self.tally, self.spread, theta,
-                self.ridge, self.discounted, *rows, t, stop, (self.floor, self._lost), residual,
+                self.ridge, self.discounted, *rows, t, stop, (self.floor, lost), residual,
                 trace.arrays,
             )  # fmt: skip
             if not solved:
+                self._feed(rows, fed, t)
+                fed = t
                 theta = self.coefficients()
                 if trace.wanted:
                     trace.write(t - 1, self)
+        self._feed(rows, fed, stop)
         return stop
 
     # -- reading ----------------------------------------------------------------------------------
@@ -233,28 +302,31 @@ class InformationForm(Form):
     def _has_mean(self) -> bool:
         return bool(self.intercept and self.H[0, 0] > 0)
 
-    def _spectrum(self, A: NDArray) -> tuple[NDArray, NDArray, NDArray, NDArray[np.bool_]]:
-        """Return eigenvalues and -vectors of the scaled A, the scale, and a mask of known ones."""
+    def _spectrum(
+        self, A: NDArray, faint: float = 0.0
+    ) -> tuple[NDArray, NDArray, NDArray, NDArray[np.bool_]]:
+        """Return eigenvalues and -vectors of the scaled A, the scale, and a mask of known ones:
+        above rounding, and above ``faint``.
+        """
         first = self.H.shape[0] - A.shape[0]
         # What centring leaves of a constant column is rounding error.
         whole = np.diagonal(self.H)[first:] + self._decay * self.ridge[first:]
-        alive = np.diagonal(A) > 8 * self._lost * whole
+        alive = np.diagonal(A) > max(8 * self._lost, faint) * whole
         scale = np.sqrt(np.where(alive, np.diagonal(A), 1.0))
         values, vectors = np.linalg.eigh(
             np.where(np.outer(alive, alive), A / np.outer(scale, scale), 0.0)
         )
-        kept = values > 4 * self._lost * max(values.max(initial=0), 0)
+        kept = values > max(4 * self._lost, faint) * max(values.max(initial=0), 0)
         return values, vectors, scale, kept
 
     def coefficients(self) -> NDArray:
         """Return theta (m, d), of minimum norm (intercept aside) where the system is singular."""
+        if self.past is not None:
+            return (self.past if self.discounted else self._with_ridge(self.past)).coefficients()
         R = self._factor()
         if R is not None:
             return solve_moments(R, self.G)
         theta = np.zeros_like(self.G)
-        if self.past_gram is not None and self.past_cross is not None:
-            own = self.H + self._decay * np.diag(self.ridge), self.G
-            return settled([own, (self.past_gram, self.past_cross)], 4 * self._lost)
         A, G = self._centred()
         values, vectors, scale, kept = self._spectrum(A)
         first = theta.shape[1] - A.shape[0]
@@ -277,6 +349,12 @@ class InformationForm(Form):
             theta[:, 0] = (self.G[:, 0] - beta @ self.H[0, 1:]) / self.H[0, 0]
         return theta
 
+    def _with_ridge(self, past: SquareRootForm) -> SquareRootForm:
+        """Return a copy of the past that has learnt the fixed ridge."""
+        past = copied(past)
+        past.absorb_factor(np.diag(np.sqrt(self.ridge)), np.zeros_like(self.G))
+        return past
+
     @property
     def loss(self) -> NDArray:  # type: ignore[reportIncompatibleVariableOverride]
         """The minimised objective (m,), without its 1/2: sum w y^2 - theta . G."""
@@ -288,10 +366,12 @@ class InformationForm(Form):
 
     @property
     def rank(self) -> int:
-        if self.full_rank:
-            return self.H.shape[0]
+        return self.H.shape[0] if self.full_rank else self._rank()
+
+    def _rank(self, faint: float = 0.0) -> int:
+        """Count the directions known, by eigenvalues above rounding and above ``faint``."""
         A, _ = self._centred()
-        return int(self._spectrum(A)[3].sum()) + (self.H.shape[0] - A.shape[0])
+        return int(self._spectrum(A, faint)[3].sum()) + (self.H.shape[0] - A.shape[0])
 
     def inverse_diagonal(self) -> NDArray:
         """Return the diagonal of the inverse information (d,); inf where undetermined."""
@@ -371,30 +451,6 @@ class InformationForm(Form):
         return Moments(self.H + np.diag(held), self.G.copy())
 
 
-def settled(levels: list[tuple[NDArray, NDArray]], lost: float) -> NDArray[np.float64]:
-    """Minimise the first objective, then the second among its minimisers, and so on; theta (m, d).
-
-    Each level is a gram (d, d) and a cross (m, d); what all of them leave open is of minimum norm
-    in the columns' own lengths.  The limit of adding them up with shares 1 >> s >> s^2 ...
-    """
-    (m, d), free = levels[0][1].shape, np.eye(levels[0][0].shape[0])
-    theta = np.zeros((m, d))
-    for gram, cross in levels:
-        reduced = free.T @ gram @ free
-        diagonal = np.diagonal(reduced)
-        scale = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
-        values, vectors = np.linalg.eigh(reduced / np.outer(scale, scale))
-        kept = values > lost * max(values.max(initial=0.0), 0.0)
-        known = vectors[:, kept]
-        for _ in range(2):  # the second is a refinement
-            rest = (cross - theta @ gram) @ free / scale
-            theta = theta + (rest @ known / values[kept]) @ known.T / scale @ free.T
-        free = free / scale @ vectors[:, ~kept]
-        if free.shape[1] == 0:
-            break
-    return theta
-
-
 def merge(first: InformationForm, second: InformationForm) -> InformationForm:
     """Return the form of first's rows followed by second's: ``H = Z_b H_a + H_b``."""
     decay = second.tally[DECAY]
@@ -408,9 +464,12 @@ def merge(first: InformationForm, second: InformationForm) -> InformationForm:
         first.held + second.held, first.ridge,
         merged_spread(first.spread, second.spread, decay), intercept=first.intercept,
         discounted=first.discounted, solving=second.solving, precision=first.precision,
-        past_gram=second.past_gram, past_cross=second.past_cross,
     )  # fmt: skip
-    if 0 < decay < kernels.GAP and second.past_gram is None and not merged.full_rank:
-        merged.past_gram = first.H + first._decay * np.diag(first.ridge)
-        merged.past_cross = first.G.copy()
+    if first.past is not None or second.past is not None or 0 < decay < kernels.GAP:
+        ridge = first.ridge if first.discounted else np.zeros_like(first.ridge)
+        merged.past = square_root.merge(first._as_root(), second._as_root(), ridge)
+        before = np.diagonal(first.H) + first._decay * first.ridge
+        before = before if first.old is None else np.maximum(before, first.old)
+        merged.old = decay * before + (0.0 if second.old is None else second.old)
+        merged._drop_past()
     return merged

@@ -19,14 +19,12 @@ from numpy.typing import NDArray
 from olsq.arrays.reals import real_array
 from olsq.online.forms.form_switch import FormSwitch
 from olsq.online.forms.information import InformationForm
-from olsq.online.forms.minimum_norm import triangular_inverse
-from olsq.online.forms.moment_kernels import factorise
+from olsq.online.forms.moment_factor import factor, tally_of
 from olsq.online.forms.square_root import SquareRootForm, counters
 from olsq.online.forms.square_root_kernels import COUNT, COUNT_SQUARED, WEIGHT
 from olsq.online.rows.options import check_forget
 from olsq.problem import Moments
 
-ASSUMED_ROWS = 10_000  # number of rows assumed behind singular moments
 WANTED = "prior must be a pair (mean, covariance) or olsq.Moments"
 
 
@@ -82,7 +80,7 @@ def switch_from(
     gram, cross = (a.astype(np.float64) for a in moments)
     m = cross.shape[0]
     eps = float(np.finfo(moments.gram.dtype).eps)  # that they were accumulated in
-    R, z, noise = factor(gram + np.diag(ridge), cross, eps)
+    R, z, error = _checked_factor(gram + np.diag(ridge), cross, eps)
     if not (np.abs(z) <= np.finfo(precision[0]).max).all():
         raise ValueError("moments.cross is too large for moments.gram to come from the same rows")
     clock = np.array([1, 1, 0])
@@ -100,9 +98,7 @@ def switch_from(
         return FormSwitch(information, method, clock)
     columns, tally, loss, held, spread = counters((R**2).sum(0), m, sandwich)
     loss[:] = np.inf
-    # The square-root form takes its rounding error for three roundings times the root of this.
-    roundoff = float(np.finfo(precision[0]).eps)
-    tally[COUNT] = (min(noise, eps**0.5) / (3 * roundoff)) ** 2
+    tally = tally_of(min(error, eps**0.5), tally, precision[0])
     form = SquareRootForm(
         R, z, columns, tally, loss, held, spread, intercept=intercept, precision=precision
     )
@@ -118,16 +114,8 @@ def _switch_from(form: SquareRootForm, method: str, clock: NDArray) -> FormSwitc
     return switch
 
 
-def factor(A: NDArray, G: NDArray, eps: float) -> tuple[NDArray, NDArray, float]:
-    """Factorise ``R^T R = A`` with R (d, d) upper triangular, and solve ``z R = G`` for z (m, d).
-
-    The Cholesky factor where A is nonsingular; else made from its eigenvectors above rounding, and
-    row j of R is zero where column j depends on those before it.  ``eps`` is the precision that A
-    was accumulated in.  The third result is how far off R's row space may be, 0 where there is
-    nothing outside of it: eigenvalues that should have been zero show A's rounding error, but not
-    that of a factor which A was made from.  That is taken for the error of ``ASSUMED_ROWS``
-    rotations.
-    """
+def _checked_factor(A: NDArray, G: NDArray, eps: float) -> tuple[NDArray, NDArray, float]:
+    """Return R, z and the error of :func:`factor`; refuse what rows cannot have added up to."""
     diagonal = np.diagonal(A)
     length = np.sqrt(np.maximum(diagonal, 0.0))
     absent = length == 0
@@ -141,48 +129,10 @@ def factor(A: NDArray, G: NDArray, eps: float) -> tuple[NDArray, NDArray, float]
             "moments.cross must be zero where moments.gram's diagonal is: that regressor was "
             "never seen"
         )
-    values, vectors = np.linalg.eigh(correlation)
-    if values[0] < -(eps**0.5) * values[-1]:
+    R, z, error, least = factor(A, G, eps)
+    if least < -(eps**0.5):
         raise ValueError(_INDEFINITE)
-    R = np.empty_like(A)
-    lost = A.shape[0] * eps * values[-1]
-    if values[0] > lost and factorise(
-        A, np.zeros_like(diagonal), 1.0, 8 * A.shape[0] * float(np.finfo(np.float64).eps), R
-    ):
-        with np.errstate(over="ignore", invalid="ignore"):
-            return R, G @ triangular_inverse(R)[0], 0.0
-    kept = values > lost
-    root, V = np.sqrt(values[kept]), vectors[:, kept]
-    error = np.abs(values[~kept]).max(initial=0.0)
-    noise = (8 * error + lost) / values[kept].min() if kept.any() else 0.0
-    noise = min(max(float(noise), 3 * eps * ASSUMED_ROWS**0.5), eps**0.5)
-    with np.errstate(over="ignore", invalid="ignore"):
-        R, z = _triangularise(root[:, None] * V.T, ((G / scale) @ V / root).T, noise)
-    return R * length, z, noise
-
-
-def _triangularise(X: NDArray, Y: NDArray, noise: float) -> tuple[NDArray, NDArray]:
-    """Triangularise observations X (r, d), Y (r, m) to R (d, d), z (m, d) by Householder
-    reflections.
-
-    X has columns of unit length.  A column with no more than ``noise`` left of it depends on those
-    before it, and what is left is error.  (Rotating the rows in one at a time, as a stream does,
-    would have to judge each row for itself.)
-    """
-    d, m = X.shape[1], Y.shape[1]
-    R, rest = np.zeros((d, d + m)), np.hstack([X, Y])
-    for j in range(d):
-        size = np.linalg.norm(rest[:, j])
-        if not size > noise:
-            rest[:, j] = 0.0
-            continue
-        mirror = rest[:, j].copy()
-        mirror[0] += np.copysign(size, mirror[0])
-        rest -= np.outer(mirror, mirror @ rest) * (2.0 / (mirror @ mirror))
-        R[j] = rest[0] if rest[0, j] > 0 else -rest[0]
-        R[j, :j] = 0.0
-        rest = rest[1:]
-    return R[:, :d], np.ascontiguousarray(R[:, d:].T)
+    return R, z, error
 
 
 _INDEFINITE = (
@@ -222,7 +172,7 @@ def factor_of(prior: Any, intercept: bool) -> tuple[NDArray, NDArray, bool]:
     if isinstance(prior, Moments):
         gram, cross = check(prior, intercept)
         eps = float(np.finfo(gram.dtype).eps)  # that they were accumulated in
-        R, z, _ = factor(gram.astype(np.float64), cross.astype(np.float64), eps)
+        R, z, _ = _checked_factor(gram.astype(np.float64), cross.astype(np.float64), eps)
         return R, z, cross.shape[0] == 1
     try:
         mean, covariance = prior

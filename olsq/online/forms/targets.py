@@ -144,7 +144,7 @@ class TargetGroups:
 def select(engine: Engine, targets: NDArray[np.int64]) -> Engine:
     """Copy an engine for some of its targets."""
     engine = engine.copy()
-    for part in (engine, engine.form):
+    for part in (engine, engine.form, getattr(engine.form, "past", None)):
         for name, axis in getattr(part, "PER_TARGET", {}).items():
             if getattr(part, name) is not None:
                 setattr(part, name, np.take(getattr(part, name), targets, axis))
