@@ -22,10 +22,10 @@ INTRO = """\
 ABOUT = """
 B is chapter 2 of J. von Oswald's thesis ("Transformers learn in-context by gradient descent"), C
 chapter 3 ("Uncovering mesa-optimization algorithms in Transformers"), D MesaNet (von Oswald et al.
-2025) with RegBench (Akyürek et al. 2024), and E Sander et al. (2024). *Too small to test*: models,
-data or seeds are too few for the criterion to mean what the claim says. Criteria were set before
-the runs, except those of B3, B4, C5, E2 and E3. The first lines of each script list where it is
-smaller than the paper; the JSON files beside this page hold every measured value.
+2025) with RegBench (Akyürek et al. 2024), and E Sander et al. (2024). *Too small to test*: too few
+data or seeds, or too small a model, for the criterion to mean what the claim says. Criteria were set
+before the runs, but for B3, B4, C5, E2 and E3. Scripts begin with what is smaller than in the paper;
+the JSON files beside this page hold every measured value.
 
 """
 
