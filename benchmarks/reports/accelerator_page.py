@@ -16,7 +16,8 @@ LENGTH, STREAMS, WIDTH = 8192, 32, 128
 WAYS = ("forward", "both")
 PREDICTED = ("mesa", "mesa cg", "gla", "gated_delta", "softmax")
 SHOWN = (  # of the rules counted: the page's, with the heaviest of each kind
-    *PREDICTED, "mesa_window", "mesa_channel", "local_linear", "mamba2", "mamba", "kda", "ttt_linear",
+    *PREDICTED, "mesa_window", "mesa_channel", "local_linear", "mamba2", "mamba", "kda",
+    "ttt_linear",
 )
 LENGTHS = (1024, 8192, 65536)
 
