@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 from gate_start import at_best
+from gate_start_report import STARTS, paired, steps_to
 from gate_start_report import section as gate_start
-from gate_start_report import steps_to
-from gate_start_report import verdict as gate_verdict
 from heads_report import lost_by, signed
 from heads_report import section as heads_over_training
 from language_models import MIXERS, RATES, SEEDS, best_rate, key_of
@@ -316,10 +315,13 @@ def conclusions(found: dict[str, Any]) -> str:
     if r := found["gate-start"]:
         ends = {s: at_best(r["runs"], "recall", s) for s in ("0.99", "0.5")}
         there = {s: sum(np.isfinite(steps_to(x)) for x in ends[s]) for s in ends}
+        gaps = [paired(r["runs"], "language", start) for start in STARTS if start != "0.5"]
+        means = [gap.mean() for gap in gaps]
         text = (
             f"**Gates that start at .99** reach 99 % in noisy recall within 300 steps with "
             f"{there['0.99']} of {len(ends['0.99'])} seeds, gates that start at one half with "
-            f"{there['0.5']}. On text, against one half: {gate_verdict(r['runs'], 'language')}."
+            f"{there['0.5']}. On text {len(gaps)} starts end {min(means):.3f} to {max(means):.3f} nats "
+            f"above one half, {sum((gap > 0).all() for gap in gaps)} with every seed."
         )
         rows.append((text, "3 seeds each", "[gates](recall.md#where-gates-start)"))
     if r := found["parity"].get("runs") if found["parity"] else None:
