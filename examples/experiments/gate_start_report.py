@@ -15,11 +15,10 @@ LANGUAGE = """\
 **Bytes of two novels**, sequences of 256, batches of 4, width 64 with heads of 16; 48 test sequences."""
 
 CHOICE = """
-No seed that started at one half learned recall in this time, and all that started at .99 did or nearly did. On bytes the starts' means
-end within 1.4 % of each other: inconclusive for language models at this size. So Mesa layers start at .99. `forget_bias=0.0` starts them
-at one half, as in the paper, `olsq.nn.MesaNet` and `olsq.nn.hawk_mesa`; a list such as `[2.2, 3.8, 5.4, 6.9]` spreads the heads. The other
-results that train Mesa layers use the paper's start, except [heads over training](test-time-compute.md#heads-over-training), which has
-both.
+No seed from one half learned recall in this time, and all from .99 did or nearly did. On bytes the starts' means end within 1.4 % of
+each other: inconclusive for language models at this size. So Mesa layers start at .99. `forget_bias=0.0` starts them at one half, as in
+the paper, `olsq.nn.MesaNet` and `olsq.nn.hawk_mesa`; a list such as `[2.2, 3.8, 5.4, 6.9]` spreads the heads. Other results use the
+paper's start, and [heads over training](test-time-compute.md#heads-over-training) both.
 """
 
 

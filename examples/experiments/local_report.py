@@ -58,8 +58,8 @@ standard errors either side.
 `python examples/experiments/{untrained.NAME.replace("-", "_")}.py`, {" to ".join(dict.fromkeys([dates[0], dates[-1]]))}: after the test-time regression of Zuo et al. (2025), with sizes of our own.
 Inputs are uniform on a sphere in 4 dimensions. A piecewise linear function has 4 linear maps, each for the inputs nearest to one of 4
 centres; a random network has one hidden layer of 16. "Drifting": the linear maps, or the network's last layer, drift with a
-half-life of 44 pairs (22 in the row tuned on a network). Every estimator has a forgetting factor and its own rate, ridge or scale, tuned on {untrained.TUNING} other streams: of
-the same kind, or in the last four rows of the kind that is named.
+half-life of 44 pairs (22 in the row tuned on a network). Every estimator has a forgetting factor and a rate, ridge or scale, tuned on
+{untrained.TUNING} other streams, of the same kind or in the last four rows of the kind that is named.
 """  # noqa: E501
 
 
@@ -181,8 +181,8 @@ def direction_section(results: dict[str, Any]) -> str:
 {table(heads, rows)}
 Cosines at the end of training, over {len(SEEDS)} seeds and all heads: the mean, and the least to the largest. x solves with a ridge of {direction.SHOWN} of
 the query's mean variance of keys; q - kbar is what an infinite ridge leaves of it. "Corrections" are what is read along either
-direction, -C r and C x, and their "size" is that of the learned one over the weighted mean that it corrects. Two directions of 16
-numbers drawn at random have a cosine of 0 ± .25.{f" Not all seeds yet: {'; '.join(left)}." if left else ""}
+direction, -C r and C x, and "size" is the learned one's over the weighted mean that it corrects. Random directions of 16 numbers have a
+cosine of 0 ± .25.{f" Not all seeds yet: {'; '.join(left)}." if left else ""}
 
 `python examples/experiments/parallax_direction.py`: models, batches and steps of [when solving pays](when-to-solve.md) at rate {direction.RATE:g}; directions start at 0,
 and cosines are means over held-out sequences, pairs 33 to 64.

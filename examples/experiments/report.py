@@ -123,7 +123,7 @@ def language_models(results: dict[str, Any]) -> str:
 
 `python examples/experiments/language_models.py` and `--speed`, 2026-11-21. Four blocks of width 128, 4 heads of 32, byte
 pairs (vocabulary 1,024) of two novels, {results["steps"]} steps of 8 sequences of 256, the same data in the same order for all.
-Validation loss in nats a token. Keys and queries have a convolution of width 4 in all but `softmax` and `sliding_window`.
+Validation loss in nats a token.
 
 {table(head, rows)}
 {what_holds(runs)}
@@ -177,8 +177,8 @@ nats: {others or "none"}. The rest is inconclusive:
 
 * The order turns with the learning rate (rank correlation of both columns {turned.statistic:+.2f}).
 * The better rate is {max(RATES):g} for {edge} of {len(order[RATES[0]])}, the edge of a grid of two.
-* All but {" and ".join(f"`{name}`" for name in WITHOUT_CONVOLUTION)} have convolutions, which may explain most of what {steps_of(runs)}
-  steps show."""
+* All but {" and ".join(f"`{name}`" for name in WITHOUT_CONVOLUTION)} have convolutions of width 4, which may explain most of what
+  {steps_of(runs)} steps show."""
 
 
 def steps_of(runs: dict[str, Any]) -> int:
@@ -195,8 +195,8 @@ def test_time_compute(results: dict[str, Any]) -> str:
 ## Fewer solver steps at test time
 
 `python examples/experiments/test_time_compute.py`, 2026-11-21: Mesa models trained with the exact solver, solved with
-conjugate gradient instead (MesaNet, figures 7 and 13). One model learned noisy recall (400 steps, heads of 16), the other is the
-[language model](language-models.md) at learning rate 3e-3, seed 0 (heads of 32).
+conjugate gradient instead (MesaNet, figures 7 and 13): one of noisy recall (400 steps, heads of 16), and the [language
+model](language-models.md) at learning rate 3e-3, seed 0 (heads of 32).
 """
     for name, found in sorted(results.items(), reverse=True):  # noisy recall first
         spent = found["spend"]
@@ -208,8 +208,8 @@ conjugate gradient instead (MesaNet, figures 7 and 13). One model learned noisy 
         tolerances = [f"{tol:g}" for tol, *_ in adaptive]
         picture = f"test-time-compute-{name.split()[-1]}.png"
         text += f"""
-**{name.capitalize()}.** Test loss of the exact solution {spent["exact"]:.4f}; rank correlation over heads between the mean
-forget gate and the condition number at the last position {found["rank_correlation_gate_condition"]:.2f}.
+**{name.capitalize()}.** Test loss of the exact solution {spent["exact"]:.4f}; rank correlation of the heads' mean gates with their
+condition numbers at the last position {found["rank_correlation_gate_condition"]:.2f}.
 
 ![Steps, tolerances, condition numbers: {name}]({picture})
 
@@ -217,7 +217,7 @@ forget gate and the condition number at the last position {found["rank_correlati
 {table(["tolerance", *tolerances], [["mean steps", *steps], ["loss above exact", *gaps]])}"""
     if "language" in results:
         text += """
-After 300 training steps the language model's gates are near one half, its systems are nearly the ridge alone, and three steps solve
+After 300 training steps the language model's gates are near one half, its systems nearly the ridge alone, and three steps solve
 them; [four times the training](#heads-over-training) hardly changes that.
 """
     return text
@@ -320,8 +320,8 @@ def conclusions(found: dict[str, Any]) -> str:
         text = (
             f"**Gates that start at .99** reach 99 % in noisy recall within 300 steps with "
             f"{there['0.99']} of {len(ends['0.99'])} seeds, gates that start at one half with "
-            f"{there['0.5']}. On text {len(gaps)} starts end {min(means):.3f} to {max(means):.3f} nats "
-            f"above one half, {sum((gap > 0).all() for gap in gaps)} with every seed."
+            f"{there['0.5']}. On text the other {len(gaps)} starts end {min(means):.3f} to {max(means):.3f} nats "
+            f"above one half, {sum((gap > 0).all() for gap in gaps)} of them with every seed."
         )
         rows.append((text, "3 seeds each", "[gates](recall.md#where-gates-start)"))
     if r := found["parity"].get("runs") if found["parity"] else None:

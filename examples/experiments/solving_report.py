@@ -228,10 +228,8 @@ with seed 0, then seeds 1 and 2 at the rate of least validation error. Scores ar
   read. "Small ridge" starts at .05 and may fall to .001 instead of the layer's 1 and .25; it uses knowledge of the noise.
 - **Recall.** Fresh pairs of a key and a value in every sequence, each asked for once, 32 tokens in all; a guess is
   wrong 7 times of 8. `hawk-mesa` takes no part in the verdicts: its hawk block is as wide as the model.
-  "softmax, convolution" has the short convolution of all other mixers; `softmax` does not, as in the MesaNet paper.
-- **Local regressions.** `local_linear` solves one at every query, `parallax` learns its direction. Both have softmax attention's
-  projections, positions and growing state, and where tokens are not pairs the short convolution. [Local
-  regression](local-regression.md) has the rest.
+  "softmax, convolution" has the short convolution of other mixers; `softmax` does not, as in the MesaNet paper.
+- **Local regressions.** `local_linear` solves one at every query, `parallax` learns its direction ([more](local-regression.md)).
 - **RegBench.** Automata of at most {LANGUAGE["max_states"]} states and {LANGUAGE["n_letters"]} letters, fresh in every batch; 3-grams of the sequence are wrong
   {ngram_errors():.3f} of the time.
 {POSITIONS if any(map(regresses, names)) else ""}{CAPACITY if swept(names) else ""}
