@@ -208,8 +208,8 @@ def answer(results: dict[str, Any]) -> str:
     )
 
 
-def conclusions(found: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """Sentences to quote: text, n and page."""
+def conclusions(found: dict[str, Any]) -> list[tuple[str, str, str, str]]:
+    """Sentences to quote: text, n, page and figure."""
     rows, page = [], "[local regression](local-regression.md)"
     if r := found["local-estimators"]:
         said = []
@@ -221,7 +221,7 @@ def conclusions(found: dict[str, Any]) -> list[tuple[str, str, str]]:
             "**Local least squares without training**: error against the best of four other "
             f"estimators {', '.join(said)}."
         )
-        rows.append((text, f"{untrained.STREAMS} streams", page))
+        rows.append((text, f"{untrained.STREAMS} streams", page, f"{untrained.NAME}.png"))
     if r := found["when-to-solve"]:
         table_, said = verdicts(r), []
         for rival, what in QUESTIONS.items():
@@ -231,9 +231,9 @@ def conclusions(found: dict[str, Any]) -> list[tuple[str, str, str]]:
                 said.append(f"{what}, {', '.join(f'{word} in {n}' for word, n in counts.items())}")
         if said:
             text = f"**Local linear attention**, error on {len(table_)} tasks: {'; '.join(said)}."
-            rows.append((text, f"{len(SEEDS)} seeds each", page))
+            rows.append((text, f"{len(SEEDS)} seeds each", page, "when-to-solve.png"))
     if r := found["parallax-direction"]:
         seeds = min(len(runs) for runs in r.values())
         text = f"**Does Parallax find the direction that solving gives?** {answer(r)}"
-        rows.append((text, f"{seeds} seeds a task", page))
+        rows.append((text, f"{seeds} seeds a task", page, f"{direction.NAME}.png"))
     return rows

@@ -33,7 +33,7 @@ INTRO = """\
 
 ![Error of the best rule that solves over that of the best that does not, for each task](when-to-solve-answer.png)
 
-Each row is one sentence to quote, with the number of runs it rests on and the page behind it. Regressions and RegBench compare the
+Each row is one sentence to quote, with the number of runs it rests on, its page and its figure. Regressions and RegBench compare the
 best rule that solves with the best that does not. `examples/experiments/report.py` makes these pages from the results of the scripts
 beside it; machine: two shared cores of an x86-64 cloud machine.
 
@@ -302,7 +302,7 @@ def pages_of(found: dict[str, Any]) -> dict[str, str]:
 def conclusions(found: dict[str, Any]) -> str:
     """Make the table of sentences to quote."""
     rows = [
-        (text, n, "[when solving pays](when-to-solve.md)")
+        (text, n, "[when solving pays](when-to-solve.md)", "when-to-solve-answer.png")
         for text, n in (of_solving(found["when-to-solve"]) if found["when-to-solve"] else [])
     ]
     rows += of_local(found)
@@ -311,7 +311,7 @@ def conclusions(found: dict[str, Any]) -> str:
         text = (
             f"**Noisy recall** from scratch: {goal} of {len(r)} mixers reach 99 %, but no ranking."
         )
-        rows.append((text, "1 seed each", "[recall](recall.md)"))
+        rows.append((text, "1 seed each", "[recall](recall.md)", "noisy-recall.png"))
     if r := found["gate-start"]:
         ends = {s: at_best(r["runs"], "recall", s) for s in ("0.99", "0.5")}
         there = {s: sum(np.isfinite(steps_to(x)) for x in ends[s]) for s in ends}
@@ -323,7 +323,9 @@ def conclusions(found: dict[str, Any]) -> str:
             f"{there['0.5']}. On text the other {len(gaps)} starts end {min(means):.3f} to {max(means):.3f} nats "
             f"above one half, {sum((gap > 0).all() for gap in gaps)} of them with every seed."
         )
-        rows.append((text, "3 seeds each", "[gates](recall.md#where-gates-start)"))
+        rows.append(
+            (text, "3 seeds each", "[gates](recall.md#where-gates-start)", "gate-start.png")
+        )
     if r := found["parity"].get("runs") if found["parity"] else None:
         ends = {key: end_of(run) for key, run in r.items()}
         signed_, plain = ([v for k, v in ends.items() if ("-1" in k) == s] for s in (True, False))
@@ -332,11 +334,12 @@ def conclusions(found: dict[str, Any]) -> str:
             f"with gates in (-1, 1), {min(plain):.3f} to {max(plain):.3f} with gates in (0, 1)."
         )
         page = "[parity](recall.md#parity-with-gates-below-zero)"
-        rows.append((text, f"{len(plain)} seeds each", page))
+        rows.append((text, f"{len(plain)} seeds each", page, "parity.png"))
     if r := found["language-models"]:
         rows.append((
             f"**Models of 1M parameters**, 300 steps: {what_leads(r['runs'])}",
             f"{len(RATES)} rates, {len(SEEDS)} seeds", "[language models](language-models.md)",
+            "language-models.png",
         ))  # fmt: skip
     if r := found["language-models-3m"]:
         losses = [run["loss"] for run in r["runs"].values()]
@@ -344,6 +347,7 @@ def conclusions(found: dict[str, Any]) -> str:
             f"**Models of 3M parameters**, 3,000 steps: {len(losses)} mixers are within {np.ptp(losses):.3f} "
             "nats a byte; inconclusive.", "1 seed each",
             "[language models](language-models.md#language-models-of-3m-parameters)",
+            "language-models-3m.png",
         ))  # fmt: skip
     if r := found["heads-over-training"]:
         starts: dict[str, list[dict[str, Any]]] = {}
@@ -353,25 +357,27 @@ def conclusions(found: dict[str, Any]) -> str:
             f"**Fewer solver steps at test time**: three conjugate-gradient steps lose at most "
             f"{lost_by(starts, 3):.4f} nats against the exact solution, five {signed(lost_by(starts, 5))}."
         )
-        rows.append((text, f"{len(r['runs'])} models", "[test-time compute](test-time-compute.md)"))
+        rows.append((text, f"{len(r['runs'])} models", "[test-time compute](test-time-compute.md)",
+                     "heads-over-training.png"))  # fmt: skip
     if r := found["stability"]:
         bad = sum(x["not_finite"] for x in r.values())
         text = f"**Training in bfloat16** on repeated bytes: {bad} of {1000 * len(r):,} steps are not finite."
         page = "[stability](language-models.md#training-stability-in-bfloat16)"
-        rows.append((text, f"{len(r)} mixers, 1 run each", page))
+        rows.append((text, f"{len(r)} mixers, 1 run each", page, ""))
     if r := ten_points():
         text = (
             f"**Learning to learn sines**, ten points: squared error {r['exact head']} when the last layer "
             f"is solved exactly, {r['sparse-MAML']} with sparse-MAML, {r['MAML']} with MAML."
         )
-        rows.append((text, "5 seeds", "[meta-learning](meta-learning.md)"))
+        rows.append((text, "5 seeds", "[meta-learning](meta-learning.md)", "meta-learning.png"))
     if r := CLAIMS.search((RESULTS / "claims.md").read_text()):
         text = (
             f"**Claims of the papers**: {r[2]} of {r[1]} are met, {r[3]} are not, and {r[4]} are too "
             "small to test."
         )
-        rows.append((text, f"{r[1]} claims", "[claims](claims.md)"))
-    return table(["conclusion", "n", "experiment"], rows)
+        rows.append((text, f"{r[1]} claims", "[claims](claims.md)", ""))
+    body = [[text, n, page, f"[png]({f})" if f else ""] for text, n, page, f in rows]
+    return table(["conclusion", "n", "experiment", "figure"], body)
 
 
 CLAIMS = re.compile(r"(\d+) were tried: (\d+) are met, (\d+) are not, and (\d+) are too small")
