@@ -208,9 +208,12 @@ def answer(results: dict[str, Any]) -> str:
     )
 
 
+PAGE = "[local regression](local-regression.md)"
+
+
 def conclusions(found: dict[str, Any]) -> list[tuple[str, str, str, str]]:
     """Sentences to quote: text, n, page and figure."""
-    rows, page = [], "[local regression](local-regression.md)"
+    rows = []
     if r := found["local-estimators"]:
         said = []
         for condition in untrained.complete(r)[:6]:
@@ -221,7 +224,13 @@ def conclusions(found: dict[str, Any]) -> list[tuple[str, str, str, str]]:
             "**Local least squares without training**: error against the best of four other "
             f"estimators {', '.join(said)}."
         )
-        rows.append((text, f"{untrained.STREAMS} streams", page, f"{untrained.NAME}.png"))
+        rows.append((text, f"{untrained.STREAMS} streams", PAGE, f"{untrained.NAME}.png"))
+    return rows + trained_conclusions(found)
+
+
+def trained_conclusions(found: dict[str, Any]) -> list[tuple[str, str, str, str]]:
+    """Sentences about trained mixers, with which the page opens: its first table says the rest."""
+    rows = []
     if r := found["when-to-solve"]:
         table_, said = verdicts(r), []
         for rival, what in QUESTIONS.items():
@@ -231,9 +240,9 @@ def conclusions(found: dict[str, Any]) -> list[tuple[str, str, str, str]]:
                 said.append(f"{what}, {', '.join(f'{word} in {n}' for word, n in counts.items())}")
         if said:
             text = f"**Local linear attention**, error on {len(table_)} tasks: {'; '.join(said)}."
-            rows.append((text, f"{len(SEEDS)} seeds each", page, "when-to-solve.png"))
+            rows.append((text, f"{len(SEEDS)} seeds each", PAGE, "when-to-solve.png"))
     if r := found["parallax-direction"]:
         seeds = min(len(runs) for runs in r.values())
         text = f"**Does Parallax find the direction that solving gives?** {answer(r)}"
-        rows.append((text, f"{seeds} seeds a task", page, f"{direction.NAME}.png"))
+        rows.append((text, f"{seeds} seeds a task", PAGE, f"{direction.NAME}.png"))
     return rows

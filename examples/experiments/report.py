@@ -20,7 +20,7 @@ from heads_report import section as heads_over_training
 from language_models import MIXERS, RATES, SEEDS, best_rate, key_of
 from language_models_3m_report import section as language_models_3m
 from local_report import conclusions as of_local
-from local_report import direction_section, estimators_section, trained_section
+from local_report import direction_section, estimators_section, trained_conclusions, trained_section
 from parity import end_of
 from scipy.stats import spearmanr
 from solving_report import conclusions as of_solving
@@ -35,7 +35,7 @@ INTRO = """\
 
 Each row is one sentence to quote, with the number of runs it rests on, its page and its figure. Regressions and RegBench compare the
 best rule that solves with the best that does not. `examples/experiments/report.py` makes these pages from the results of the scripts
-beside it; machine: two shared cores of an x86-64 cloud machine.
+beside it; machine: two shared x86-64 cloud cores.
 
 """
 
@@ -128,7 +128,7 @@ Validation loss in nats a token.
 {table(head, rows)}
 {what_holds(runs)}
 
-Tokens per second are of loss and gradient of the 8 sequences, and of one stream decoded after a prompt of 256.
+Tokens per second: loss and gradient of the 8 sequences, and one stream decoded after a prompt of 256.
 """
 
 
@@ -165,10 +165,10 @@ def what_holds(runs: dict[str, Any]) -> str:
     held = {pair: least for pair, least in pairs.items() if least > 0}
     leaders = [a for a in order[RATES[0]]
                if sum(pair[0] == a for pair in held) == len(order[RATES[0]]) - 1]  # fmt: skip
-    led = "No mixer has the least loss in every cell."
+    led = "no mixer has the least loss."
     if leaders:
         least = min(held[pair] for pair in held if pair[0] == leaders[0])
-        led = f"`{leaders[0]}` has the least loss in every cell, by {least:.3f} or more."
+        led = f"`{leaders[0]}` has the least loss, by {least:.3f} or more."
     others = "; ".join(
         f"`{a}` below `{b}` ({least:.3f})" for (a, b), least in held.items() if a not in leaders
     )
@@ -194,8 +194,8 @@ def test_time_compute(results: dict[str, Any]) -> str:
     text = """
 ## Fewer solver steps at test time
 
-`python examples/experiments/test_time_compute.py`, 2026-11-21: Mesa models trained with the exact solver, solved with
-conjugate gradient instead (MesaNet, figures 7 and 13): one of noisy recall (400 steps, heads of 16), and the [language
+`python examples/experiments/test_time_compute.py`, 2026-11-21: Mesa models trained with the exact solver, then solved with
+conjugate gradient (MesaNet, figures 7 and 13): one of noisy recall (400 steps, heads of 16), and the [language
 model](language-models.md) at learning rate 3e-3, seed 0 (heads of 32).
 """
     for name, found in sorted(results.items(), reverse=True):  # noisy recall first
@@ -266,7 +266,7 @@ SHARED_PAGES = {
         "Test-time compute of Mesa layers", ("test-time-compute", "heads-over-training"),
     ),
 }  # fmt: skip
-LEADS = {"local-regression": of_local}  # sentences that a page opens with
+LEADS = {"local-regression": trained_conclusions}  # sentences that a page opens with
 ALONE = ("when-to-solve",)
 SOURCES = {"local-trained": "when-to-solve"}  # whose results a section reads, if not its own
 TREE = """
@@ -302,7 +302,7 @@ def pages_of(found: dict[str, Any]) -> dict[str, str]:
 def conclusions(found: dict[str, Any]) -> str:
     """Make the table of sentences to quote."""
     rows = [
-        (text, n, "[when solving pays](when-to-solve.md)", "when-to-solve-answer.png")
+        (text, n, "[solving](when-to-solve.md)", "when-to-solve-answer.png")
         for text, n in (of_solving(found["when-to-solve"]) if found["when-to-solve"] else [])
     ]
     rows += of_local(found)
