@@ -25,7 +25,7 @@ chapter 3 ("Uncovering mesa-optimization algorithms in Transformers"), D MesaNet
 2025) with RegBench (Akyürek et al. 2024), and E Sander et al. (2024). *Too small to test*: too few
 data or seeds, or too small a model, for the criterion to mean what the claim says. Criteria were
 set before the runs, but for B3, B4, C5, E2 and E3. Scripts begin with what is smaller than in the
-paper; the JSON files beside this page hold every measured value.
+paper; the JSON files here hold every measured value.
 
 """
 
@@ -94,7 +94,7 @@ and the thesis' chapter 4.
 
 ## Figures
 
-Labels name the figures that these repeat, of the thesis where no paper is named.
+They repeat the figures named, of the thesis where no paper is.
 """
 
 

@@ -69,8 +69,8 @@ def section(results: dict[str, Any]) -> str:
 `python examples/experiments/gate_start.py`, {max(r["date"] for r in runs.values())}, {len(runs)} runs,
 {sum(r["cpu_seconds"] for r in runs.values()) / 60:.0f} minutes of processor time. Two Mesa blocks with four heads whose gates start
 near `0.5` (the paper's), `0.9`, `0.99`, `0.999`, or `spread`: memories of 10, 46, 215 and 1,000 tokens, one for each head. {STEPS["recall"]}
-steps; three learning rates with seed 0, then seeds 1 and 2 at the rate whose test loss was least. A seed has the same other
-weights and the same data for every start.
+steps; three learning rates with seed 0, then seeds 1 and 2 at the rate of least test loss. A seed fixes the data and all other
+weights.
 
 ![Accuracy and loss in training, by start](gate-start.png)
 """

@@ -203,15 +203,15 @@ def section(results: dict[str, Any]) -> str:
 
 ![Error of the best rule that solves over that of the best that does not, for each task]({NAME}-answer.png)
 
-Left of the line the rule that solves has the lower error. Bars span the seeds. Errors below 1 in 10,000 count as that, and an arrow
+Left of the line the rule that solves has the lower error. Bars span the seeds. Errors below 1 in 10,000 count as that; an arrow
 is a ratio beyond 12.
 
 ## Verdicts
 
 {verdicts}
 {len(SEEDS)} seeds of each rule; a gain below {100 * GAIN:.0f} % is small. "Inconclusive": seeds overlap. "No difference": both above 99 % right.
-"Best" is the cheapest within 2 % of the least error, and "time" the processor time of a training step over the other's. With its
-default ridge the error of `mesa` against the best other rule is: {plain}.
+"Best" is the cheapest within 2 % of the least error, "time" the processor time of a training step over the other's. With its
+default ridge the error of `mesa` is, against the best other rule: {plain}.
 
 ![Error against the time of a training step, for each task]({NAME}.png)
 
@@ -226,8 +226,8 @@ with seed 0, then seeds 1 and 2 at the rate of least validation error. Scores ar
 - **Regression.** A token holds x_t and the pair before it. Inputs are correlated (condition number 100), the noise's deviation
   is .1, and errors are of pairs 33 to 64. Mixers that solve or step have linear keys, no convolution and no norm of what they
   read. "Small ridge" starts at .05 and may fall to .001 instead of the layer's 1 and .25; it uses knowledge of the noise.
-- **Recall.** Fresh pairs of a key and a value in every sequence, each asked for once, 32 tokens in all; a guess is
-  wrong 7 times of 8. `hawk-mesa` takes no part in the verdicts: its hawk block is as wide as the model.
+- **Recall.** Fresh pairs of a key and a value in every sequence, each asked for once, 32 tokens; a guess is
+  wrong 7 times of 8. `hawk-mesa` has no verdict: its hawk block is as wide as the model.
   "softmax, convolution" has the short convolution of other mixers; `softmax` does not, as in the MesaNet paper.
 - **Local regressions.** `local_linear` solves one at every query, `parallax` learns its direction ([more](local-regression.md)).
 - **RegBench.** Automata of at most {LANGUAGE["max_states"]} states and {LANGUAGE["n_letters"]} letters, fresh in every batch; 3-grams of the sequence are wrong
@@ -237,7 +237,7 @@ with seed 0, then seeds 1 and 2 at the rate of least validation error. Scores ar
 
 {scores}
 Mean error of the three seeds; "best possible" is the Bayes predictor. Times are the least of 9 rounds of 3 training steps, one
-thread, all mixers in turn. `docs/results/{NAME}.json` has every run, its learning rate and flops, and the tasks left out
+thread, all mixers in turn. `docs/results/{NAME}.json` has all runs with learning rate and flops, and the tasks left out
 here.{gaps}
 
 ## Limits
