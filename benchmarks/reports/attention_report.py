@@ -27,9 +27,9 @@ o, state = olsq.attention.gated_delta(q, k, v, **gates)
 o, state = olsq.attention.gated_delta_step(q[:, 0], k[:, 0], v[:, 0], **gates, state=state)
 ```
 
-`rule(q, k, v, ...) -> (o, state)` processes a sequence, `rule_step` one token. All rules are online
-learners of one regression, of values on keys; they differ in the loss that they descend and in how
-far they go at each token.
+`rule(q, k, v, ...) -> (o, state)` processes a sequence, `rule_step` one token. All rules learn one
+regression online, of values on keys; they differ in the loss that they descend and in how far they
+go at a token.
 
 ![One pass over correlated keys](img/family-one-shot.png)
 
@@ -41,9 +41,8 @@ delta rule needs many, and steps on the dot product, or along a diagonal only, n
 ![A constant or a line, fitted to all tokens or to those like the query](img/family-map.png)
 
 A fit is *global* (every token counts, however far its key is from the query) or *local*, and
-*constant* or *linear*. The red dot is the fit's answer at the query, the circle the truth. Local
-constants are wrong where neighbours lie on one side. Rules "by steps" move towards the fit instead
-of solving for it.
+*constant* or *linear*. The red dot is the fit's answer at the query, the circle the truth. Rules
+"by steps" move towards the fit instead of solving for it.
 
 """
 AFTER_MAP = """
@@ -56,8 +55,8 @@ key, a solve for all keys at once.
 
 ## The rules
 
-`S` (V, K) is a head's memory, and `o = S q` unless the row says otherwise. K and V are the widths
-of keys and values. The map has the kind of each step; `kalman` takes 30 Chebyshev steps, and
+`S` (V, K) is a head's memory for keys of width K and values of width V; `o = S q` unless the row
+says otherwise. The map has the kind of each step; `kalman` takes 30 Chebyshev steps, and
 `mesa_channel` is exact without gates.
 
 """
