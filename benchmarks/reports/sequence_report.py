@@ -10,9 +10,8 @@ ABOUT = """\
 # Speed of sequence solvers
 
 All methods take turns in one process in float32 with ridge 0.25; times are the best of several
-rounds. The floor is gated linear attention, `olsq.attention.gla`, which solves nothing. Errors are
-those of an output against a dense float64 solve per token. Without forgetting (gates 1.0) the
-ratios are alike.
+rounds. The floor is gated linear attention, `olsq.attention.gla`, which solves nothing. Errors of
+outputs are against a dense float64 solve per token. With gates of 1.0 the ratios are alike.
 
 {date}: {cpu}, {cores} cores, {sgemm} GF/s in a large float32 product, JAX {jax}. No GPU has been
 measured. `python -m benchmarks.reports --only sequence` measures again.
@@ -127,8 +126,10 @@ def iterations(cache):
     found = pick(cache, "decoding")
     if found:
         lines += ["## Steps per decoded token (carried factor, d 64, Zipf tokens)", ""]
-        body = [(gate, f"{a:.1f}", f"{b:.1f}") for (gate,), (a, b) in found]
-        lines += table("| gate | to 1e-4 | to 1e-7 |", body)
+        body = [(f"{a:.1f}", f"{b:.1f}") for _, (a, b) in found]
+        gates = [gate for (gate,), _ in found]
+        rows = zip(("to 1e-4", "to 1e-7"), zip(*body, strict=True), strict=True)
+        lines += table(f"| gate | {' | '.join(gates)} |", [(name, *row) for name, row in rows])
     return lines
 
 

@@ -22,10 +22,10 @@ INTRO = """\
 ABOUT = """
 B is chapter 2 of J. von Oswald's thesis ("Transformers learn in-context by gradient descent"), C
 chapter 3 ("Uncovering mesa-optimization algorithms in Transformers"), D MesaNet (von Oswald et al.
-2025) with RegBench (Akyürek et al. 2024), and E Sander et al. (2024). *Too small to test*: models,
-data or seeds are too few for the criterion to mean what the claim says. Criteria were set before
-the runs, except those of B3, B4, C5, E2 and E3. The first lines of each script list where it is
-smaller than the paper; the JSON files beside this page hold every measured value.
+2025) with RegBench (Akyürek et al. 2024), and E Sander et al. (2024). *Too small to test*: too few
+data or seeds, or too small a model, for the criterion to mean what the claim says. Criteria were
+set before the runs, but for B3, B4, C5, E2 and E3. Scripts begin with what is smaller than in the
+paper; the JSON files here hold every measured value.
 
 """
 
@@ -46,11 +46,11 @@ IDENTITIES = """\
 ## Exact identities
 
 Tests in `tests/icl` hold these in float64, to 1e-6 or better, or to three standard errors where
-they sample (Neumann series: slope within 5 %): propositions 1 and 3 of the thesis and its equations
-2.12 and 2.16 to 2.21 (GD++), 3.5, 3.8 to 3.19 and 3.34 (the mesa layer's recursions), 3.44 to 3.57
-(Neumann series) and section 3.7.3.2 (causal layers are online descent); MesaNet's equations 17 to
-24 (online Newton), and that no conjugate-gradient step is gated linear attention and d steps are
-exact; Sander's propositions 2 to 8 and lemma 3, with proposition 4 corrected.
+they sample (Neumann series: slope within 5 %): the thesis' propositions 1 and 3, its equations 2.12
+and 2.16 to 2.21 (GD++), 3.5, 3.8 to 3.19 and 3.34 (recursions), 3.44 to 3.57 (Neumann series) and
+section 3.7.3.2 (causal layers are online descent); MesaNet's equations 17 to 24 (online Newton),
+and that no conjugate-gradient step is gated linear attention and d steps are exact; Sander's
+propositions 2 to 8 and lemma 3, with proposition 4 corrected.
 
 """
 # Figures that are on no other page, and the paper's that they repeat.
@@ -94,7 +94,7 @@ and the thesis' chapter 4.
 
 ## Figures
 
-Labels name the figures that these repeat, of the thesis where no paper is named.
+They repeat the figures named, of the thesis where no paper is.
 """
 
 

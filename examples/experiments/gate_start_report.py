@@ -15,11 +15,10 @@ LANGUAGE = """\
 **Bytes of two novels**, sequences of 256, batches of 4, width 64 with heads of 16; 48 test sequences."""
 
 CHOICE = """
-No seed that started at one half learned recall in this time, and all that started at .99 did or nearly did. On bytes the starts' means
-end within 1.4 % of each other: inconclusive for language models at this size. So Mesa layers start at .99. `forget_bias=0.0` starts them
-at one half, as in the paper, `olsq.nn.MesaNet` and `olsq.nn.hawk_mesa`; a list such as `[2.2, 3.8, 5.4, 6.9]` spreads the heads. The other
-results that train Mesa layers use the paper's start, except [heads over training](test-time-compute.md#heads-over-training), which has
-both.
+No seed from one half learned recall in this time, and all from .99 did or nearly did. On bytes the starts' means end within 1.4 % of
+each other: inconclusive for language models at this size. So Mesa layers start at .99. `forget_bias=0.0` starts them at one half, as in
+the paper, `olsq.nn.MesaNet` and `olsq.nn.hawk_mesa`; a list such as `[2.2, 3.8, 5.4, 6.9]` spreads the heads. Other results use the
+paper's start, and [heads over training](test-time-compute.md#heads-over-training) both.
 """
 
 
@@ -70,8 +69,8 @@ def section(results: dict[str, Any]) -> str:
 `python examples/experiments/gate_start.py`, {max(r["date"] for r in runs.values())}, {len(runs)} runs,
 {sum(r["cpu_seconds"] for r in runs.values()) / 60:.0f} minutes of processor time. Two Mesa blocks with four heads whose gates start
 near `0.5` (the paper's), `0.9`, `0.99`, `0.999`, or `spread`: memories of 10, 46, 215 and 1,000 tokens, one for each head. {STEPS["recall"]}
-steps; three learning rates with seed 0, then seeds 1 and 2 at the rate whose test loss was least. A seed has the same other
-weights and the same data for every start.
+steps; three learning rates with seed 0, then seeds 1 and 2 at the rate of least test loss. A seed fixes the data and all other
+weights.
 
 ![Accuracy and loss in training, by start](gate-start.png)
 """

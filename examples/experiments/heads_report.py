@@ -75,8 +75,8 @@ def section(results: dict[str, Any]) -> str:
 `python examples/experiments/heads_over_training.py`, {dates}, {len(results["runs"])} runs: the
 language model with Mesa layers (4 blocks of 4 heads), {first["steps"][-1]:,} steps of 8
 sequences of 256 tokens at a rate of 3e-3. Gates start near one half, as in the paper, or near .99,
-as those of new layers do. Condition numbers, geometric means, and steps are of tokens 129 to 256 of 16
-sequences that it does not train on.
+as in new layers. Condition numbers, geometric means, and steps are of tokens 129 to 256 of 16 held-out
+sequences.
 
 ![Gates, condition numbers and steps of every head over training](heads-over-training.png)
 
@@ -84,7 +84,7 @@ sequences that it does not train on.
 | --- | --- | --- | --- | --- |
 {chr(10).join(rows)}
 
-What fixed numbers of conjugate-gradient steps lose at the end against the exact solution, in nats;
+Loss of fixed numbers of conjugate-gradient steps at the end against the exact solution, in nats;
 steps a token to a tolerance of 1e-4; rank correlation over the 16 heads of mean gate and condition number (p):
 
 | start | validation loss | {" | ".join(fixed)} | steps to 1e-4 | correlation |
@@ -95,5 +95,5 @@ Heads differ after the first few hundred steps. In the end those with a mean gat
 {long.min():.1f} to {long.max():.1f} steps to 1e-4, the others {short.min():.1f} to {short.max():.1f}; of those that began at one half
 {held.size} of {held.size + let_go.size} are above it. No head's mean condition number is above {hardest(starts):.0f} at any time, so
 three steps lose at most {lost_by(starts, 3):.4f} nats and five {signed(lost_by(starts, 5))}. The paper's findings that five steps cost
-something and that condition numbers grow over training do not show at this size.
+something and that condition numbers grow over training do not show here.
 """

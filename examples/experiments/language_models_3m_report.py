@@ -58,13 +58,13 @@ def section(results: dict[str, Any]) -> str:
 `python examples/experiments/language_models_3m.py`, {when}. Four blocks of width 256, 4 heads
 of 64, bytes of two novels, {steps:,} steps of 4 sequences of 512 tokens: {tokens:.1f}M tokens, ten
 times those of the models above, five times through the novels. Losses are nats a byte; "the last
-positions" are {first:,} to {last:,}. One seed of each, so that nothing is known of the spread
-between seeds. `softmax` comes without the short convolution that the others have; with it, it
-is `softmax, convolution`.{untrained(search, runs)}
+positions" are {first:,} to {last:,}. One seed of each: the spread between seeds is
+unknown. `softmax` has no short convolution; `softmax, convolution` has the
+others'.{untrained(search, runs)}
 
 ![Loss over training, and by position against softmax with a convolution](language-models-3m.png)
 
 {ended(runs, search)}
-They are {np.ptp(losses):.3f} nats apart in all. Peak rates were chosen from three by the loss after
-300 steps, with further rates as long as the best was an end of the grid.
+They are {np.ptp(losses):.3f} nats apart. Peak rates were chosen from three by the loss after 300
+steps, or more while the best was an end of the grid.
 """

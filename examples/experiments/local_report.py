@@ -52,14 +52,14 @@ def estimators_section(results: dict[str, Any]) -> str:
 
 {table(heads, rows)}
 Squared errors of pairs {untrained.LAST + 1} to {untrained.LENGTH}, over {untrained.STREAMS} streams; the noise's variance is .01. A difference is that from the best
-other estimator, with its standard error over the streams, which all estimators share; less than three of them is inconclusive. Two
-standard errors either side are drawn.
+other estimator, with its standard error over the streams, which all share; less than three of them is inconclusive. Bars: two
+standard errors either side.
 {f"Not run yet: {'; '.join(left)}." if left else ""}
 `python examples/experiments/{untrained.NAME.replace("-", "_")}.py`, {" to ".join(dict.fromkeys([dates[0], dates[-1]]))}: after the test-time regression of Zuo et al. (2025), with sizes of our own.
 Inputs are uniform on a sphere in 4 dimensions. A piecewise linear function has 4 linear maps, each for the inputs nearest to one of 4
 centres; a random network has one hidden layer of 16. "Drifting": the linear maps, or the network's last layer, drift with a
-half-life of 44 pairs (22 in the row tuned on a network). Every estimator has a forgetting factor and its own rate, ridge or scale, tuned on {untrained.TUNING} other streams: of
-the same kind, or in the last four rows of the kind that is named.
+half-life of 44 pairs (22 in the row tuned on a network). Every estimator has a forgetting factor and a rate, ridge or scale, tuned on
+{untrained.TUNING} other streams, of the same kind or in the last four rows of the kind that is named.
 """  # noqa: E501
 
 
@@ -103,7 +103,9 @@ def cell_of(name: str, found: Comparison | str) -> str:
     if word == "undecided":
         seeds = min(len(row.runs) for row in found)
         return f"undecided ({seeds} of {len(SEEDS)} seeds: {effect})"
-    if word in ("inconclusive", "no difference"):
+    if word == "no difference":
+        return word
+    if word == "inconclusive":
         return f"{word} ({effect})"
     return f"**{effect}**"
 
@@ -128,9 +130,9 @@ def trained_section(results: dict[str, Any]) -> str:
 
 {table(heads, rows)}
 Error of `local_linear`, for a line against that of `softmax`, for a solved direction against that of `parallax`, and at the end the best
-local regression against the best global one (`mesa` and its variants). {len(SEEDS)} seeds each unless said; "inconclusive": seeds overlap. Setup, rates, times and all other mixers: [when solving pays](when-to-solve.md).
-On tokens that are not pairs all three have the short convolution that other mixers have (`local_linear, convolution` and so on). All
-have rotary positions and see every token before: they have no gates, and a state that grows.
+local regression against the best global one (`mesa` and its variants). {len(SEEDS)} seeds each unless said. Setup, the words for verdicts,
+times and all other mixers: [when solving pays](when-to-solve.md). All three have rotary positions, no gates and a state that grows, and
+on tokens that are not pairs a short convolution.
 {elsewhere_part(results)}"""  # noqa: E501
 
 
@@ -142,11 +144,11 @@ def elsewhere_part(results: dict[str, Any]) -> str:
         rows = []
         for row in found:
             away = [np.mean([run["elsewhere"][what] for run in row.runs]) for what in others]
-            rows.append([f"`{row.mixer}`", f"{row.mean:.4f}", *(f"{x:.4f}" for x in away),
-                         len(row.runs)])  # fmt: skip
+            few = "" if len(row.runs) == len(SEEDS) else f" ({len(row.runs)} of {len(SEEDS)} seeds)"
+            rows.append([f"`{row.mixer}`{few}", f"{row.mean:.4f}", *(f"{x:.4f}" for x in away)])
         left = [m for m in TASKS[name].compared if m not in {row.mixer for row in found}]
         said = f"\nNot run yet: {', '.join(f'`{m}`' for m in left)}.\n" if left else ""
-        made = table(["mixer", "as in training", *others, "seeds"], rows) if rows else ""
+        made = table(["mixer", "as in training", *others], rows) if rows else ""
         parts.append(f"\n### {title_of(name)}\n\n{made}{said}")
     return "".join(parts)
 
@@ -168,19 +170,19 @@ def direction_section(results: dict[str, Any]) -> str:
                                     ("correction", direction.SHOWN))
             ]  # fmt: skip
             size = spread(direction.ends(runs, "size")[:, block])
-            rows.append([title, block + 1, *cells, size, len(runs)])
+            rows.append([title, block + 1, *cells, size])
     left = [t for name, t in direction.FOLLOWED.items() if len(results.get(name, {})) < len(SEEDS)]
-    heads = ["task", "block", "-r with x", "-r with q - kbar", "corrections", "size", "seeds"]
+    heads = ["task", "block", "-r with x", "-r with q - kbar", "corrections", "size"]
     return f"""
 ## Does Parallax find the exact direction?
 
 ![Cosine of Parallax's direction with the exact one over training]({direction.NAME}.png)
 
 {table(heads, rows)}
-{answer(results)} Cosines at the end of training, over seeds and heads: the mean, and the least to the largest. x solves with a ridge of {direction.SHOWN} of
+Cosines at the end of training, over {len(SEEDS)} seeds and all heads: the mean, and the least to the largest. x solves with a ridge of {direction.SHOWN} of
 the query's mean variance of keys; q - kbar is what an infinite ridge leaves of it. "Corrections" are what is read along either
-direction, -C r and C x, and their "size" is that of the learned one over the weighted mean that it corrects. Two directions of 16
-numbers drawn at random have a cosine of 0 ± .25.{f" Not all seeds yet: {'; '.join(left)}." if left else ""}
+direction, -C r and C x, and "size" is the learned one's over the weighted mean that it corrects. Random directions of 16 numbers have a
+cosine of 0 ± .25.{f" Not all seeds yet: {'; '.join(left)}." if left else ""}
 
 `python examples/experiments/parallax_direction.py`: models, batches and steps of [when solving pays](when-to-solve.md) at rate {direction.RATE:g}; directions start at 0,
 and cosines are means over held-out sequences, pairs 33 to 64.
@@ -206,29 +208,41 @@ def answer(results: dict[str, Any]) -> str:
     )
 
 
+PAGE = "[local regression](local-regression.md)"
+
+
 def conclusions(found: dict[str, Any]) -> list[tuple[str, str, str, str]]:
     """Sentences to quote: text, n, page and figure."""
-    rows, page = [], "[local regression](local-regression.md)"
+    rows = []
     if r := found["local-estimators"]:
         said = []
         for condition in untrained.complete(r)[:6]:
-            word, other, ratio = untrained.verdict(r[condition])
-            effect = f"{abs(ratio - 1):.0%} {word} than {other}".replace("%", " %")
-            said.append(f"{condition.lower()}: {word if word == 'inconclusive' else effect}")
-        text = f"**Error of local least squares without training**: {'; '.join(said)}."
-        rows.append((text, f"{untrained.STREAMS} streams", page, f"{untrained.NAME}.png"))
+            word, _, ratio = untrained.verdict(r[condition])
+            effect = f"{abs(ratio - 1):.0%} {word}".replace("%", " %")
+            said.append(f"{word if word == 'inconclusive' else effect} ({condition.lower()})")
+        text = (
+            "**Local least squares without training**: error against the best of four other "
+            f"estimators {', '.join(said)}."
+        )
+        rows.append((text, f"{untrained.STREAMS} streams", PAGE, f"{untrained.NAME}.png"))
+    return rows + trained_conclusions(found)
+
+
+def trained_conclusions(found: dict[str, Any]) -> list[tuple[str, str, str, str]]:
+    """Sentences about trained mixers, with which the page opens: its first table says the rest."""
+    rows = []
     if r := found["when-to-solve"]:
-        table_ = verdicts(r)
+        table_, said = verdicts(r), []
         for rival, what in QUESTIONS.items():
             words = [word_of(name, row[rival]) for name, row in table_.items()]
             counts = {w: words.count(w) for w in dict.fromkeys(words)}
-            if set(counts) == {"not run yet"}:
-                continue
-            said = ", ".join(f"{word} in {n}" for word, n in counts.items())
-            text = f"**Local linear attention, {what}**: error {said} of {len(words)} tasks."
-            rows.append((text, f"{len(SEEDS)} seeds each", page, ""))
+            if set(counts) != {"not run yet"}:
+                said.append(f"{what}, {', '.join(f'{word} in {n}' for word, n in counts.items())}")
+        if said:
+            text = f"**Local linear attention**, error on {len(table_)} tasks: {'; '.join(said)}."
+            rows.append((text, f"{len(SEEDS)} seeds each", PAGE, "when-to-solve.png"))
     if r := found["parallax-direction"]:
         seeds = min(len(runs) for runs in r.values())
         text = f"**Does Parallax find the direction that solving gives?** {answer(r)}"
-        rows.append((text, f"{seeds} seeds a task", page, f"{direction.NAME}.png"))
+        rows.append((text, f"{seeds} seeds a task", PAGE, f"{direction.NAME}.png"))
     return rows

@@ -13,15 +13,14 @@ from typing import Any
 
 import numpy as np
 from gate_start import at_best
+from gate_start_report import STARTS, paired, steps_to
 from gate_start_report import section as gate_start
-from gate_start_report import steps_to
-from gate_start_report import verdict as gate_verdict
 from heads_report import lost_by, signed
 from heads_report import section as heads_over_training
 from language_models import MIXERS, RATES, SEEDS, best_rate, key_of
 from language_models_3m_report import section as language_models_3m
 from local_report import conclusions as of_local
-from local_report import direction_section, estimators_section, trained_section
+from local_report import direction_section, estimators_section, trained_conclusions, trained_section
 from parity import end_of
 from scipy.stats import spearmanr
 from solving_report import conclusions as of_solving
@@ -34,9 +33,9 @@ INTRO = """\
 
 ![Error of the best rule that solves over that of the best that does not, for each task](when-to-solve-answer.png)
 
-Each row is one sentence to quote, with its effect, the number of runs it rests on, and the page behind it. Every number
-comes from a script in `examples/experiments/`; `report.py` there makes these pages. Machine: two shared cores of an x86-64
-cloud machine.
+Each row is one sentence to quote, with the number of runs it rests on, its page and its figure. Regressions and RegBench compare the
+best rule that solves with the best that does not. `examples/experiments/report.py` makes these pages from the results of the scripts
+beside it; machine: two shared x86-64 cloud cores.
 
 """
 
@@ -124,12 +123,12 @@ def language_models(results: dict[str, Any]) -> str:
 
 `python examples/experiments/language_models.py` and `--speed`, 2026-11-21. Four blocks of width 128, 4 heads of 32, byte
 pairs (vocabulary 1,024) of two novels, {results["steps"]} steps of 8 sequences of 256, the same data in the same order for all.
-Validation loss in nats a token. Keys and queries have a convolution of width 4 in all but `softmax` and `sliding_window`.
+Validation loss in nats a token.
 
 {table(head, rows)}
 {what_holds(runs)}
 
-Tokens per second are of loss and gradient of the 8 sequences, and of one stream decoded after a prompt of 256.
+Tokens per second: loss and gradient of the 8 sequences, and one stream decoded after a prompt of 256.
 """
 
 
@@ -166,10 +165,10 @@ def what_holds(runs: dict[str, Any]) -> str:
     held = {pair: least for pair, least in pairs.items() if least > 0}
     leaders = [a for a in order[RATES[0]]
                if sum(pair[0] == a for pair in held) == len(order[RATES[0]]) - 1]  # fmt: skip
-    led = "No mixer has the least loss in every cell."
+    led = "no mixer has the least loss."
     if leaders:
         least = min(held[pair] for pair in held if pair[0] == leaders[0])
-        led = f"`{leaders[0]}` has the least loss in every cell, by {least:.3f} or more."
+        led = f"`{leaders[0]}` has the least loss, by {least:.3f} or more."
     others = "; ".join(
         f"`{a}` below `{b}` ({least:.3f})" for (a, b), least in held.items() if a not in leaders
     )
@@ -178,8 +177,8 @@ nats: {others or "none"}. The rest is inconclusive:
 
 * The order turns with the learning rate (rank correlation of both columns {turned.statistic:+.2f}).
 * The better rate is {max(RATES):g} for {edge} of {len(order[RATES[0]])}, the edge of a grid of two.
-* All but {" and ".join(f"`{name}`" for name in WITHOUT_CONVOLUTION)} have convolutions, which may explain most of what {steps_of(runs)}
-  steps show."""
+* All but {" and ".join(f"`{name}`" for name in WITHOUT_CONVOLUTION)} have convolutions of width 4, which may explain most of what
+  {steps_of(runs)} steps show."""
 
 
 def steps_of(runs: dict[str, Any]) -> int:
@@ -195,9 +194,9 @@ def test_time_compute(results: dict[str, Any]) -> str:
     text = """
 ## Fewer solver steps at test time
 
-`python examples/experiments/test_time_compute.py`, 2026-11-21: Mesa models trained with the exact solver, solved with
-conjugate gradient instead (MesaNet, figures 7 and 13). One model learned noisy recall (400 steps, heads of 16), the other is the
-[language model](language-models.md) at learning rate 3e-3, seed 0 (heads of 32).
+`python examples/experiments/test_time_compute.py`, 2026-11-21: Mesa models trained with the exact solver, then solved with
+conjugate gradient (MesaNet, figures 7 and 13): one of noisy recall (400 steps, heads of 16), and the [language
+model](language-models.md) at learning rate 3e-3, seed 0 (heads of 32).
 """
     for name, found in sorted(results.items(), reverse=True):  # noisy recall first
         spent = found["spend"]
@@ -209,8 +208,8 @@ conjugate gradient instead (MesaNet, figures 7 and 13). One model learned noisy 
         tolerances = [f"{tol:g}" for tol, *_ in adaptive]
         picture = f"test-time-compute-{name.split()[-1]}.png"
         text += f"""
-**{name.capitalize()}.** Test loss of the exact solution {spent["exact"]:.4f}; rank correlation over heads between the mean
-forget gate and the condition number at the last position {found["rank_correlation_gate_condition"]:.2f}.
+**{name.capitalize()}.** Test loss of the exact solution {spent["exact"]:.4f}; rank correlation of the heads' mean gates with their
+condition numbers at the last position {found["rank_correlation_gate_condition"]:.2f}.
 
 ![Steps, tolerances, condition numbers: {name}]({picture})
 
@@ -218,7 +217,7 @@ forget gate and the condition number at the last position {found["rank_correlati
 {table(["tolerance", *tolerances], [["mean steps", *steps], ["loss above exact", *gaps]])}"""
     if "language" in results:
         text += """
-After 300 training steps the language model's gates are near one half, its systems are nearly the ridge alone, and three steps solve
+After 300 training steps the language model's gates are near one half, its systems nearly the ridge alone, and three steps solve
 them; [four times the training](#heads-over-training) hardly changes that.
 """
     return text
@@ -267,7 +266,7 @@ SHARED_PAGES = {
         "Test-time compute of Mesa layers", ("test-time-compute", "heads-over-training"),
     ),
 }  # fmt: skip
-LEADS = {"local-regression": of_local}  # sentences that a page opens with
+LEADS = {"local-regression": trained_conclusions}  # sentences that a page opens with
 ALONE = ("when-to-solve",)
 SOURCES = {"local-trained": "when-to-solve"}  # whose results a section reads, if not its own
 TREE = """
@@ -303,7 +302,7 @@ def pages_of(found: dict[str, Any]) -> dict[str, str]:
 def conclusions(found: dict[str, Any]) -> str:
     """Make the table of sentences to quote."""
     rows = [
-        (text, n, "[when solving pays](when-to-solve.md)", "when-to-solve-answer.png")
+        (text, n, "[solving](when-to-solve.md)", "when-to-solve-answer.png")
         for text, n in (of_solving(found["when-to-solve"]) if found["when-to-solve"] else [])
     ]
     rows += of_local(found)
@@ -316,10 +315,13 @@ def conclusions(found: dict[str, Any]) -> str:
     if r := found["gate-start"]:
         ends = {s: at_best(r["runs"], "recall", s) for s in ("0.99", "0.5")}
         there = {s: sum(np.isfinite(steps_to(x)) for x in ends[s]) for s in ends}
+        gaps = [paired(r["runs"], "language", start) for start in STARTS if start != "0.5"]
+        means = [gap.mean() for gap in gaps]
         text = (
             f"**Gates that start at .99** reach 99 % in noisy recall within 300 steps with "
             f"{there['0.99']} of {len(ends['0.99'])} seeds, gates that start at one half with "
-            f"{there['0.5']}. On text, against one half: {gate_verdict(r['runs'], 'language')}."
+            f"{there['0.5']}. On text the other {len(gaps)} starts end {min(means):.3f} to {max(means):.3f} nats "
+            f"above one half, {sum((gap > 0).all() for gap in gaps)} of them with every seed."
         )
         rows.append(
             (text, "3 seeds each", "[gates](recall.md#where-gates-start)", "gate-start.png")

@@ -28,14 +28,17 @@ WORDS = ("gain", "small gain", "loss", "no difference", "inconclusive", "undecid
 
 
 def effect_of(name: str, found: Comparison) -> str:
-    """State how much lower or higher the error is of the best rule that solves."""
+    """State how much lower or higher the error is of the best rule that solves.
+
+    Empty where both rules get all right: the tables say so below them.
+    """
     ours, theirs = found.ours, found.theirs
     if all_right(name, found):
-        return "both above 99 % right"
+        return ""
     if min(ours.mean, theirs.mean) < 10 * LEAST:
         return f"{100 * ours.mean:.2g} % wrong against {100 * theirs.mean:.2g} %"
     share = found.ratio - 1
-    return f"{abs(share):.0%} {'lower' if share < 0 else 'higher'} error".replace("%", " %")
+    return f"{abs(share):.0%} {'lower' if share < 0 else 'higher'}".replace("%", " %")
 
 
 def seeds_of(name: str, found: Comparison) -> str:
@@ -46,24 +49,24 @@ def seeds_of(name: str, found: Comparison) -> str:
 
 
 def verdict_rows(results: dict[str, Any]) -> list[list[str]]:
-    """One row per task: the verdict, both rules, the effect, the seeds and the time."""
+    """One row per task: the verdict, both rules, the effect and the time."""
     rows = []
     for name in compared(results):
         found = comparison(results, name)
         if found is None or waiting_for(results, name):
-            rows.append([title_of(name), "**undecided**", "", "", "runs are missing", "", ""])
+            rows.append([title_of(name), "**undecided**", "", "", "runs are missing", ""])
             continue
         ours, theirs = found.ours, found.theirs
         price = f"{found.price:.1f}" if found.price else ""
         rows.append([
             title_of(name), f"**{word_of(name, found)}**", f"`{ours.mixer}`", f"`{theirs.mixer}`",
-            effect_of(name, found), seeds_of(name, found), price,
+            effect_of(name, found), price,
         ])  # fmt: skip
         if fixed := fixed_states(results, name, found):
             price = f"{fixed.price:.1f}" if fixed.price else ""
             rows.append([
                 "... states of fixed size", word_of(name, fixed), f"`{fixed.ours.mixer}`",
-                f"`{fixed.theirs.mixer}`", effect_of(name, fixed), seeds_of(name, fixed), price,
+                f"`{fixed.theirs.mixer}`", effect_of(name, fixed), price,
             ])  # fmt: skip
     return rows
 
@@ -93,14 +96,13 @@ def conclusions(results: dict[str, Any]) -> list[tuple[str, str]]:
         if word in grouped:
             grouped[word].append(title)
             continue
-        than = "for" if "wrong" in effect_of(name, found) else "than"
-        price = f", at {found.price:.1f} times its processor time" if found.price else ""
-        text = (
-            f"**{title}**: {effect_of(name, found)} {than} the best rule that does not solve "
-            f"(`{found.theirs.mixer}`; solving: `{found.ours.mixer}`){price}."
-        )
+        effect = effect_of(name, found)
+        than = "for" if "wrong" in effect else "error than"
+        price = f", at {found.price:.1f} times the processor time" if found.price else ""
+        ours, theirs = found.ours.mixer, found.theirs.mixer
+        text = f"**{title}**: `{ours}` has {effect} {than} `{theirs}`{price}."
         if plain := as_shipped(results, name):
-            text = f"{text[:-1]}; with the layer's default ridge: {plain}."
+            text = f"{text[:-1]}; with the default ridge: {plain}."
         said.append((text, seeds_of(name, found)))
     for word, titles in grouped.items():
         if titles:
@@ -194,22 +196,22 @@ def section(results: dict[str, Any]) -> str:
     )
     left = [title_of(name) for name in TASKS if name not in names]
     verdicts = table(
-        ["task", "solving is a", "best rule that solves", "best that does not", "effect", "n",
-         "time"], verdict_rows(results),
-    )  # fmt: skip
+        ["task", "solving is a", "best rule that solves", "best that does not", "error", "time"],
+        verdict_rows(results),
+    )
     return f"""# When is solving a regression worth it?
 
 ![Error of the best rule that solves over that of the best that does not, for each task]({NAME}-answer.png)
 
-Left of the line the rule that solves has the lower error. Bars span the seeds; where a bar crosses the line the result is
-inconclusive. Errors below 1 in 10,000 count as that, and an arrow is a ratio beyond 12.
+Left of the line the rule that solves has the lower error. Bars span the seeds. Errors below 1 in 10,000 count as that; an arrow
+is a ratio beyond 12.
 
 ## Verdicts
 
 {verdicts}
-A gain below {100 * GAIN:.0f} % is small. "Best" is the cheapest within 2 % of the least error, and "time" is the processor time of a
-training step over the other's. Where the solving rule is `mesa` with a smaller ridge than its
-default, the error with the default against the best other rule is: {plain}.
+{len(SEEDS)} seeds of each rule; a gain below {100 * GAIN:.0f} % is small. "Inconclusive": seeds overlap. "No difference": both above 99 % right.
+"Best" is the cheapest within 2 % of the least error, "time" the processor time of a training step over the other's. With its
+default ridge the error of `mesa` is, against the best other rule: {plain}.
 
 ![Error against the time of a training step, for each task]({NAME}.png)
 
@@ -224,12 +226,10 @@ with seed 0, then seeds 1 and 2 at the rate of least validation error. Scores ar
 - **Regression.** A token holds x_t and the pair before it. Inputs are correlated (condition number 100), the noise's deviation
   is .1, and errors are of pairs 33 to 64. Mixers that solve or step have linear keys, no convolution and no norm of what they
   read. "Small ridge" starts at .05 and may fall to .001 instead of the layer's 1 and .25; it uses knowledge of the noise.
-- **Recall.** Fresh pairs of a key and a value in every sequence, each asked for once, 32 tokens in all; a guess is
-  wrong 7 times of 8. `hawk-mesa` takes no part in the verdicts: its hawk block is as wide as the model.
-  "softmax, convolution" has the short convolution of all other mixers; `softmax` does not, as in the MesaNet paper.
-- **Local regressions.** `local_linear` solves one at every query, `parallax` learns its direction. Both have softmax attention's
-  projections, positions and growing state, and where tokens are not pairs the short convolution. Their own page:
-  [local regression](local-regression.md).
+- **Recall.** Fresh pairs of a key and a value in every sequence, each asked for once, 32 tokens; a guess is
+  wrong 7 times of 8. `hawk-mesa` has no verdict: its hawk block is as wide as the model.
+  "softmax, convolution" has the short convolution of other mixers; `softmax` does not, as in the MesaNet paper.
+- **Local regressions.** `local_linear` solves one at every query, `parallax` learns its direction ([more](local-regression.md)).
 - **RegBench.** Automata of at most {LANGUAGE["max_states"]} states and {LANGUAGE["n_letters"]} letters, fresh in every batch; 3-grams of the sequence are wrong
   {ngram_errors():.3f} of the time.
 {POSITIONS if any(map(regresses, names)) else ""}{CAPACITY if swept(names) else ""}
@@ -237,7 +237,7 @@ with seed 0, then seeds 1 and 2 at the rate of least validation error. Scores ar
 
 {scores}
 Mean error of the three seeds; "best possible" is the Bayes predictor. Times are the least of 9 rounds of 3 training steps, one
-thread, all mixers in turn. `docs/results/{NAME}.json` has every run, its learning rate and flops, and the tasks left out
+thread, all mixers in turn. `docs/results/{NAME}.json` has all runs with learning rate and flops, and the tasks left out
 here.{gaps}
 
 ## Limits

@@ -32,10 +32,11 @@ class Rule:
     flops : dict
         Multiplications and additions of a token's update and read, leading terms: how many of each
         product of K, V, T and w.
-    loss, step : str
-        What the state descends, and the step that it takes, as test-time regression.
+    loss : str
+        What the state descends, as test-time regression.
     place : (str, str)
-        The rule's row and column in the map of the field: of ``OBJECTIVES`` and ``METHODS``.
+        The rule's row and column in the map of the field: of ``OBJECTIVES`` and ``METHODS``, which
+        is the kind of its step.
     source : str
         Paper and equation.
     """
@@ -46,7 +47,6 @@ class Rule:
     gates: str
     flops: dict[str, float]
     loss: str
-    step: str
     place: tuple[str, str]
     source: str
 
@@ -107,20 +107,19 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "softmax", "o = sum_i softmax_i(q . k_i / sqrt(K)) v_i",
         lambda K, V: {"keys": ("T", K), "values": ("T", V)}, "none", {"TK": 2, "TV": 2},
-        "sum_i exp(q . k_i) |v_i - o|^2", "local constants",
+        "sum_i exp(q . k_i) |v_i - o|^2",
         (KERNEL, EXACT), "Vaswani et al. 2017, eq. 1",
     ),
     Rule(
         "sliding_window", "softmax over the last w tokens",
         lambda K, V: {"keys": ("w", K), "values": ("w", V)}, "window", {"wK": 2, "wV": 2},
-        "sum_{i > t - w} exp(q . k_i) |v_i - o|^2", "local constants",
+        "sum_{i > t - w} exp(q . k_i) |v_i - o|^2",
         (KERNEL, EXACT), "Beltagy et al. 2020, sec. 3.1",
     ),
     Rule(
         "forgetting", "o = sum_i softmax_i(q . k_i / sqrt(K) + log gates i+1..t) v_i",
         lambda K, V: {"keys": ("T", K), "values": ("T", V), "log_decay": ("T",)}, "forget",
         {"TK": 2, "TV": 2, "T": 2}, "sum_i zeta_i exp(q . k_i) |v_i - o|^2",
-        "local constants; gates discount samples",
         (KERNEL, EXACT), "Lin et al. 2025, sec. 3",
     ),
     Rule(
@@ -128,13 +127,12 @@ RULES: tuple[Rule, ...] = (
         lambda K, V: {"keys": ("T", K), "values": ("T", V)},
         "ridge, window (costs are of 10 steps of conjugate gradient)", {"TK": 48, "TV": 4},
         "sum_i exp(q . k_i) |v_i - o - B (k_i - q)|^2 + ridge |B|^2",
-        "local lines", (LOCAL, EXACT), "Zuo et al. 2025",
+        (LOCAL, EXACT), "Zuo et al. 2025",
     ),
     Rule(
         "parallax", "o = vbar (1 + E[r . k]) - E[v (r . k)], averages weighted by softmax",
         lambda K, V: {"keys": ("T", K), "values": ("T", V)}, "direction r, window",
         {"TK": 6, "TV": 4}, "sum_i exp(q . k_i) |v_i - o - B (k_i - q)|^2",
-        "a step from local constants along a learned direction",
         (LOCAL, CONDITIONED), "Parallax 2026, alg. 1",
     ),
     Rule(
@@ -142,21 +140,20 @@ RULES: tuple[Rule, ...] = (
         lambda K, V: {"keys": (K, K), "values": (K, V)},
         "forget per slot, weight (costs are of K slots)", {"KK": 5, "VK": 5},
         "sum_m exp(q . k_m) |v_m - o|^2, and |k - k_m|^2 + |v - v_m|^2 of each slot",
-        "local constants over slots; a slot by a gradient step 1 - a_m",
         (KERNEL, GRADIENT), "Zhang et al. 2024, sec. 3",
     ),
     Rule(
         "linear", "S += w v phi(k)^T; o = S phi(q) [/ z . phi(q)]", _memory, "weight", {"VK": 4},
-        HOPFIELD, "step w", (DOT, GRADIENT), "Katharopoulos et al. 2020, eq. 10-12",
+        HOPFIELD, (DOT, GRADIENT), "Katharopoulos et al. 2020, eq. 10-12",
     ),
     Rule(
         "retention", "S = gamma_h S + v k^T", _memory, "fixed per head", {"VK": 5},
-        f"{HOPFIELD} + (1 - gamma) |S|^2 / 2", "step 1",
+        f"{HOPFIELD} + (1 - gamma) |S|^2 / 2",
         (DOT, GRADIENT), "Sun et al. 2023, eq. 5-8",
     ),
     Rule(
         "mamba2", "S = gamma S + v k^T", _memory, "forget (may be signed)", {"VK": 5},
-        f"{HOPFIELD} + (1 - gamma) |S|^2 / 2", "step 1",
+        f"{HOPFIELD} + (1 - gamma) |S|^2 / 2",
         (DOT, GRADIENT), "Dao and Gu 2024, sec. 5",
     ),
     Rule(
@@ -164,97 +161,94 @@ RULES: tuple[Rule, ...] = (
         "S_0 = v k^T; S_l = gamma S_l, merging as a Fenwick tree; o = sum_l lambda_l S_l q",
         lambda K, V: {"memory": (11, V, K)},
         "forget, weight of each level (costs are of 11 levels: 1,024 tokens)", {"VK": 46},
-        f"{HOPFIELD} + (1 - gamma) |S|^2 / 2 of each block of tokens", "step 1",
+        f"{HOPFIELD} + (1 - gamma) |S|^2 / 2 of each block of tokens",
         (DOT, GRADIENT), "Guo et al. 2025, sec. 3",
     ),
     Rule(
         "mamba3", "S = gamma (S + (1 - x) d v' k'^T) R^T + x d v k^T, v', k' of the token before",
         lambda K, V: {"memory": (V, K), "key": (K,), "value": (V,)},
         "forget, step d and its share x, angles of R", {"VK": 8},
-        "-v . S k at both ends of a step, + (1 - gamma) |S|^2 / 2", "step d",
+        "-v . S k at both ends of a step, + (1 - gamma) |S|^2 / 2",
         (DOT, GRADIENT), "Lahoti et al. 2026",
     ),
     Rule(
         "gla", "S = gamma S + beta v k^T, or S = S diag(a) + beta v k^T", _memory,
         "forget (scalar or per key dimension; may be signed), weight", {"VK": 5},
-        f"{HOPFIELD} + (1 - gamma) |S|^2 / (2 beta)", "step beta",
+        f"{HOPFIELD} + (1 - gamma) |S|^2 / (2 beta)",
         (DOT, GRADIENT), "Yang et al. 2024a, eq. 3; MesaNet eq. 2",
     ),
     Rule(
         "hgrn2", "S = S diag(a) + v (1 - a)^T", _memory, "forget per key dimension, is the key",
-        {"VK": 5}, "-v . S (1 - a) + tr(S diag(1 - a) S^T) / 2", "step 1",
+        {"VK": 5}, "-v . S (1 - a) + tr(S diag(1 - a) S^T) / 2",
         (DOT, GRADIENT), "Qin et al. 2024, eq. 6",
     ),
     Rule(
         "rwkv6", "o = (S + v (u k)^T) q; S = S diag(w) + v k^T", _memory,
         "forget per key dimension, after the read", {"VK": 5},
-        f"{HOPFIELD} + tr(S diag(1 - w) S^T) / 2", "step 1",
+        f"{HOPFIELD} + tr(S diag(1 - w) S^T) / 2",
         (DOT, GRADIENT), "Peng et al. 2024, eq. 19-20",
     ),
     Rule(
         "mamba", "S = S exp(-dt exp(A)) + (dt x) k^T; o = S q + D x", _memory,
         "step per value channel", {"VK": 7}, f"{HOPFIELD} + decay of each entry",
-        "step dt",
         (DOT, GRADIENT), "Gu and Dao 2023, eq. 2-4",
     ),
     Rule(
         "mlstm", "S = f S + i v k^T; z = f z + i k; o = S q / max(1, |z . q|)",
         lambda K, V: {"memory": (V, K), "normaliser": (K,), "maximum": ()},
         "forget, weight or log_weight (exponential)", {"VK": 5, "K": 5}, HOPFIELD,
-        "step i, normalised read", (DOT, GRADIENT), "Beck et al. 2024, eq. 19-27",
+        (DOT, GRADIENT), "Beck et al. 2024, eq. 19-27",
     ),
     Rule(
         "delta", "S = S (I - beta k k^T) + beta v k^T", _memory, "weight", {"VK": 6}, SQUARED,
-        "step beta", (TOKEN, GRADIENT), "Schlag et al. 2021, eq. 24",
+        (TOKEN, GRADIENT), "Schlag et al. 2021, eq. 24",
     ),
     Rule(
         "gated_delta", "S = gamma S (I - beta k k^T) + beta v k^T", _memory,
         "forget (may be signed), weight", {"VK": 7}, SQUARED,
-        "step beta, after forgetting", (TOKEN, GRADIENT), "Yang et al. 2025, eq. 10",
+        (TOKEN, GRADIENT), "Yang et al. 2025, eq. 10",
     ),
     Rule(
         "gated_delta_product",
         "S = gamma S; n times: S = S (I - beta_j k_j k_j^T) + beta_j v_j k_j^T", _memory,
         "forget, weight per step (costs are of 2 steps)", {"VK": 11},
-        f"{SQUARED} at each of n pairs",
-        "n steps one after the other, after forgetting", (TOKEN, GRADIENT),
+        f"{SQUARED} at each of n pairs", (TOKEN, GRADIENT),
         "Siems et al. 2025, sec. 3",
     ),
     Rule(
         "kda", "S = S diag(a) (I - beta k k^T) + beta v k^T", _memory,
         "forget (scalar or per key dimension), weight, erase", {"VK": 7}, SQUARED,
-        "step beta, after forgetting per dimension", (TOKEN, GRADIENT),
+        (TOKEN, GRADIENT),
         "Kimi Team 2025, sec. 3; Gated DeltaNet-2 (2026) for erase",
     ),
     Rule(
         "comba", "S = S (gamma I - b beta k k^T) + beta v k^T", _memory,
         "forget, weight, feedback", {"VK": 7}, "|v - b S k|^2 / (2 b)",
-        "step beta, from before forgetting", (TOKEN, GRADIENT), "Hu et al. 2025",
+        (TOKEN, GRADIENT), "Hu et al. 2025",
     ),
     Rule(
         "rwkv7", "S = S (diag(w) - r (a*r)^T) + v k^T", _memory,
         "forget per key dimension, removal key and rate", {"VK": 9},
         "|v - S r|^2 / 2, where k = a*r",
-        "preconditioned by diag(a), from before forgetting",
         (TOKEN, CONDITIONED), "Peng et al. 2025a",
     ),
     Rule(
         "longhorn", "S = S (1 - d k*k) + d v k^T, d = beta / (1 + beta k . k)", _memory,
         "weight, per token or value channel", {"VK": 5}, f"{SQUARED} + |S - S_old|^2 / (2 beta)",
-        "implicit (proximal), diagonal", (TOKEN, CONDITIONED), "Liu et al. 2024, eq. 7",
+        (TOKEN, CONDITIONED), "Liu et al. 2024, eq. 7",
     ),
     Rule(
         "preconditioned_delta",
         "a = c a + d k*k; S = gamma S (I - beta k (M k)^T) + beta v (M k)^T",
         lambda K, V: {"memory": (V, K), "curvature": (K,)},
         "forget (scalar or per key dimension), weight, of the curvature too",
-        {"VK": 7, "K": 12}, SQUARED, "preconditioned by a diagonal M(a)",
+        {"VK": 7, "K": 12}, SQUARED,
         (TOKEN, CONDITIONED), "Tumma et al. 2026",
     ),
     Rule(
         "rg_lru", "h = a h + sqrt(1 - a^2) (i * x)", lambda K, V: {"hidden": (V,)},
         "input and recurrence, per channel", {"V": 10}, "|h - x|^2 / 2 of each channel",
-        "leaky average", (TOKEN, GRADIENT), "De et al. 2024, eq. 1-4",
+        (TOKEN, GRADIENT), "De et al. 2024, eq. 1-4",
     ),
     Rule(
         "ttt_linear", "f(x) = x + LN(W x + b)",
@@ -262,7 +256,7 @@ RULES: tuple[Rule, ...] = (
             "weight": (V, K), "bias": (V,), "start_weight": (V, K), "start_bias": (V,),
             "position": (),
         },
-        "learning_rate, query_factor", {"VK": 6}, "|v - f(k)|^2 / 2", "mini-batches",
+        "learning_rate, query_factor", {"VK": 6}, "|v - f(k)|^2 / 2",
         (TOKEN, BATCH), "Sun et al. 2024, sec. 2",
     ),
     Rule(
@@ -273,19 +267,19 @@ RULES: tuple[Rule, ...] = (
             "start_b2": (V,), "position": (),
         },
         "learning_rate, query_factor", {"KK": 24, "VK": 32},
-        "|v - f(k)|^2 / 2", "mini-batches",
+        "|v - f(k)|^2 / 2",
         (TOKEN, BATCH), "Sun et al. 2024, sec. 2",
     ),
     Rule(
         "mesa", "H = gamma H + beta k k^T; G = gamma G + beta v k^T; o = G (H + Lambda)^-1 q",
         _moments, "forget (may be signed), weight, ridge", {"VK": 5, "KK": 3, "KKK": 2},
-        CUMULATIVE, "Newton", (ALL, EXACT), "von Oswald et al. 2025, eq. 4-6",
+        CUMULATIVE, (ALL, EXACT), "von Oswald et al. 2025, eq. 4-6",
     ),
     Rule(
         "mesa_discounted", "mesa with a ridge that is forgotten with the data", _moments,
         "forget, weight, ridge at the start", {"VK": 5, "KK": 3, "KKK": 2},
         "sum_i zeta_i beta_i |v_i - S k_i|^2 / 2 + zeta_0 tr(S Lambda S^T) / 2",
-        "online Newton", (ALL, EXACT), "von Oswald et al. 2025, eq. 17-24",
+        (ALL, EXACT), "von Oswald et al. 2025, eq. 17-24",
     ),
     Rule(
         "mesa_channel", "H = D H D + beta k k^T; S = S + beta (v - S k) ((H + Lambda)^-1 k)^T",
@@ -293,7 +287,6 @@ RULES: tuple[Rule, ...] = (
         "forget (scalar or per key dimension: D^2), weight, ridge",
         {"VK": 6, "KK": 4, "KKK": 2},
         "beta |v - S k|^2 / 2 + tr((S - S_old) (D H_old D + Lambda) (S - S_old)^T) / 2",
-        "implicit (proximal), in the metric of what is known; exact without gates",
         (ALL, CONDITIONED), "vector forgetting: Saelid and Foss 1983",
     ),
     Rule(
@@ -302,16 +295,16 @@ RULES: tuple[Rule, ...] = (
             "keys": ("w", K), "values": ("w", V), "forget": ("w",), "weight": ("w",)
         },
         "window, forget, weight, ridge", {"wKK": 2, "wK": 2, "wV": 2, "KKK": 2},
-        "mesa's, over the window", "Newton", (ALL, EXACT), "Behrouz et al. 2025",
+        "mesa's, over the window", (ALL, EXACT), "Behrouz et al. 2025",
     ),
     Rule(
         "kalman", "mesa with Lambda = ratio |H|_F; o = G (x (H + Lambda)^-1 + 1 - x) q", _moments,
-        "forget, weight, mix", {"VK": 5, "KK": 63}, CUMULATIVE, "30 Chebyshev steps",
+        "forget, weight, mix", {"VK": 5, "KK": 63}, CUMULATIVE,
         (ALL, EXACT), "Peng et al. 2025",
     ),
     Rule(
         "intention", "o_t = G_T (H_T + Lambda)^-1 q_t, not causal", _moments, "weight, ridge",
-        {"VK": 5, "KK": 3}, "mesa's, of the whole context", "Newton, once",
+        {"VK": 5, "KK": 3}, "mesa's, of the whole context",
         (ALL, EXACT), "Garnelo and Czarnecki 2023, eq. 3",
     ),
 )  # fmt: skip
