@@ -202,3 +202,21 @@ def test_leaving_and_returning_to_the_covariance_form():
     forms.append(est._engine.form.name)
     assert forms == ["sqrt", "covariance", "sqrt", "covariance"]
     np.testing.assert_allclose(est.coef_, TRUTH, rtol=1e-9)
+
+
+@pytest.mark.parametrize("factor", [1e-2, 1e-3, 1e-5, 1e-8])
+@pytest.mark.parametrize("method", ["covariance", "sqrt", "information"])
+def test_hardly_any_memory_never_ends_in_nan(method, factor):
+    """One row remembered, twenty coefficients: nothing is determined, and learning can go on."""
+    rng = np.random.default_rng(3)
+    X, y = rng.standard_normal((12_000, 20)), rng.standard_normal(12_000)
+    est = olsq.RecursiveLeastSquares(method=method, fit_intercept=False)
+    for start in range(0, 8000, 1000):
+        rows = slice(start, start + 1000)
+        est.partial_fit(X[rows], y[rows], forget=np.full(1000, factor))
+        assert np.isfinite(est.coef_).all()
+    assert not est.determined_.any()
+    est.partial_fit(X[8000:], y[8000:], forget=np.full(4000, 0.9))
+    root = np.sqrt(0.9 ** np.arange(299, -1, -1))
+    want = np.linalg.lstsq(root[:, None] * X[-300:], root * y[-300:], rcond=None)[0]
+    np.testing.assert_allclose(est.coef_, want, rtol=1e-8)

@@ -25,6 +25,9 @@ from olsq.online.forms.triangular_kernels import back_substitute, forward_solve,
 
 COUNT, COUNT_SQUARED, DECAY, WEIGHT = 0, 1, 2, 3
 FAINTEST = 2.0**-1000  # the least that gates above 0 leave of anything: its root is a normal number
+# No coefficient: where fewer rows than coefficients are remembered to 1e-15, each row is eliminated
+# from all older ones without pivoting, and rounding errors multiply.
+WILDEST = 1e100
 RANK, USED = 4, 5  # a trace's row of counts goes on with the rank and tr(P S)
 
 
@@ -81,7 +84,8 @@ def keep_determined(R, z, columns, pin, floor, theta, x, y, noise):
     Where R_jj has shrunk to ``pin`` times its column's length, or the column itself to ``floor``
     of its squared length at the last excitation, the observation "coefficient j has its present
     value" is added with just enough weight to double that level.  Its residual is zero, so no
-    coefficient moves.  Returns how many were held.
+    coefficient moves.  A value that rounding errors have made is forgotten instead.  Returns how
+    many were held.
     """
     d, m = R.shape[0], z.shape[0]
     count = 0
@@ -92,6 +96,15 @@ def keep_determined(R, z, columns, pin, floor, theta, x, y, noise):
         back_substitute(R, z, theta)
         for k in range(d):
             x[k] = noise[k] = 0.0
+        wild = False
+        for target in range(m):
+            wild = wild or not abs(theta[target, j]) < WILDEST
+        if wild:
+            for k in range(d):
+                R[j, k] = 0.0
+            for target in range(m):
+                z[target, j] = 0.0
+            continue
         x[j] = 2 * level
         for target in range(m):
             y[target] = x[j] * theta[target, j]
