@@ -331,10 +331,10 @@ class InformationForm(Form):
         values, vectors, scale, kept = self._spectrum(A)
         first = theta.shape[1] - A.shape[0]
 
-        def particular(rhs: NDArray) -> NDArray:
-            return ((rhs / scale) @ vectors[:, kept] / values[kept]) @ vectors[:, kept].T / scale
+        def particular(scaled: NDArray) -> NDArray:
+            return (scaled @ vectors[:, kept] / values[kept]) @ vectors[:, kept].T / scale
 
-        beta = particular(G)
+        beta = particular(G / scale)
         # Null directions in the data's own units, so that the norm minimised is the plain one;
         # then one refinement, since mixed units cost digits in the projection.
         k = A.shape[0]
@@ -343,7 +343,8 @@ class InformationForm(Form):
         error += 32 * k * np.finfo(np.float64).eps * inflation
         null, _ = np.linalg.qr(null_space(vectors[:, ~kept], error) / scale[:, None])
         beta = beta - (beta @ null) @ null.T
-        beta = beta + particular(G - beta @ A)
+        # In units of unit columns, where nothing overflows.
+        beta = beta + particular(G / scale - (beta * scale) @ (A / scale[:, None] / scale))
         theta[:, first:] = beta
         if first:
             theta[:, 0] = (self.G[:, 0] - beta @ self.H[0, 1:]) / self.H[0, 0]
