@@ -27,7 +27,7 @@ def table():
     cells = [cell for row in rows[1:] for cell in (row[0], row[2])]
     names = {name for cell in cells for name in re.findall("`(.+?)`", cell)}
     names -= {"--out", "--state", "--plot", "demo", "y"}
-    return re.compile("|".join(re.escape(n).replace("<16\\ digits>", DIGITS) for n in names)), rows
+    return re.compile("|".join(re.escape(n).replace("<hex>", DIGITS) for n in names)), rows
 
 
 NAMES, ROWS = table()
