@@ -144,3 +144,18 @@ def test_added_features_join_what_is_known_from_before_a_gap(method):
         found = rational.solve(X[rows], y[rows], factors[rows], np.ones(t + 1), np.full(3, 1e-3))
         assert found is not None
         np.testing.assert_allclose(est.coef_, found[0], rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", FACTORS)
+@pytest.mark.parametrize("ridge_mode", ["discounted", "fixed"])
+def test_errors_are_those_of_the_coefficients_before_each_row(ridge_mode, name):
+    X, y, factors = stream(FACTORS[name], False)
+    options = {"method": "information", "ridge": 1e-3, "ridge_mode": ridge_mode}
+    one, whole = (olsq.RecursiveLeastSquares(fit_intercept=False, **options) for _ in range(2))
+    errors = [y[0]]
+    one.partial_fit(X[:1], y[:1], forget=factors[:1])
+    for t in range(1, len(y)):
+        errors.append(y[t] - X[t] @ one.coef_)
+        one.partial_fit(X[t : t + 1], y[t : t + 1], forget=factors[t : t + 1])
+    whole.partial_fit(X, y, forget=factors)
+    np.testing.assert_allclose(whole.residual_, errors, rtol=0, atol=1e-9 * np.abs(errors).max())

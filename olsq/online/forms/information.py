@@ -184,7 +184,7 @@ class InformationForm(Form):
         if gate == 0:
             self.past = self.old = None
             return
-        if self.H.any():
+        if self.H.any() or (self.discounted and (self._decay * self.ridge).any()):
             self.past, now = self._as_root(), np.diagonal(self.H) + self._decay * self.ridge
             self.old = now if self.old is None else np.maximum(now, self.old)
         if gate < float(np.finfo(np.float64).eps):
@@ -197,19 +197,29 @@ class InformationForm(Form):
         """Return the square-root form of the rows so far, with the ridge if it is discounted."""
         if self.past is not None:
             return self.past
-        gram = self.H + self._decay * np.diag(self.ridge) if self.discounted else self.H
-        R, z, error, _ = factor(gram, self.G, float(np.finfo(np.float64).eps))
+        ridge, error = self.ridge if self.discounted else np.zeros_like(self.ridge), 0.0
+        R = cholesky(self.H, ridge, self._decay, FAINT)
+        if R is not None:
+            z = solve_triangular(R, self.G.T, trans=1).T
+        else:  # eigenvalues, which take some twenty times as long
+            gram = self.H + self._decay * np.diag(ridge)
+            R, z, error, _ = factor(gram, self.G, float(np.finfo(np.float64).eps))
         return SquareRootForm(
-            R, z, np.repeat((R**2).sum(0)[None], 2, axis=0), tally_of(error, self.tally),
+            np.ascontiguousarray(R), np.ascontiguousarray(z),
+            np.repeat((R**2).sum(0)[None], 2, axis=0), tally_of(error, self.tally),
             np.zeros(z.shape[0]), np.zeros(1, np.int64), np.zeros((0, 0)),
             intercept=self.intercept, precision=self._precision_of_past,
         )  # fmt: skip
 
-    def _feed(self, rows: Rows, start: int, stop: int) -> None:
-        """Let the past, if there is one, learn rows start..stop too."""
-        if self.past is not None and start < stop:
-            piece, (m, d) = Rows(*(a[start:stop] for a in rows)), self.G.shape
-            self.past.absorb(piece, np.empty((stop - start, m)), Trace.none(m, d))
+    def _feed(self, rows: Rows, start: int, stop: int) -> NDArray | None:
+        """Let the past, if there is one, learn rows start..stop too; return its errors (n, m)."""
+        if self.past is None:
+            return None
+        piece, (m, d) = Rows(*(a[start:stop] for a in rows)), self.G.shape
+        errors = np.empty((stop - start, m))
+        if start < stop:
+            self.past.absorb(piece, errors, Trace.none(m, d))
+        return errors
 
     @property
     def _faint(self) -> float:
@@ -221,12 +231,17 @@ class InformationForm(Form):
             share = np.where(self.old > 0, self.old / now, 0.0)
         return min(1e3 * float(share.sum()), FAINT)
 
+    @property
+    def _recovered(self) -> bool:
+        """True where rows since a gap determine every coefficient."""
+        lost = max(self._lost, self._faint)
+        return cholesky(self.H, self.ridge, self._decay, lost) is not None
+
     def _drop_past(self) -> None:
         """Forget the past once newer rows determine all that it does."""
-        faint = self._faint
         if self.past is not None and (
-            cholesky(self.H, self.ridge, self._decay, max(self._lost, faint)) is not None
-            or self._rank(faint) >= self.past.rank
+            self._recovered
+            or (not self.past.full_rank and self._rank(self._faint) >= self.past.rank)
         ):
             self.past = self.old = None
 
@@ -234,11 +249,11 @@ class InformationForm(Form):
         self, rows: Rows, start: int, stop: int, residual: NDArray, trace: Trace
     ) -> int:
         """Absorb rows as :meth:`update` does, with no gap after the first."""
-        if not (self.solving or trace.wanted):
-            piece = Rows(*(a[start:stop] for a in rows))
-            self.accumulate(piece)
-            self._feed(rows, start, stop)
-            residual[start:stop] = np.nan
+        answers = self.past is not None and self.discounted  # the past has the ridge, and errors
+        if not trace.wanted and (answers or not self.solving):
+            self.accumulate(Rows(*(a[start:stop] for a in rows)))
+            errors = self._feed(rows, start, stop)
+            residual[start:stop] = np.nan if errors is None or not self.solving else errors
             return stop
         if trace.wanted or self.past is not None:
             return self._solve_rows(rows, start, stop, residual, trace)
@@ -467,10 +482,13 @@ def merge(first: InformationForm, second: InformationForm) -> InformationForm:
         discounted=first.discounted, solving=second.solving, precision=first.precision,
     )  # fmt: skip
     if first.past is not None or second.past is not None or 0 < decay < kernels.GAP:
-        ridge = first.ridge if first.discounted else np.zeros_like(first.ridge)
-        merged.past = square_root.merge(first._as_root(), second._as_root(), ridge)
         before = np.diagonal(first.H) + first._decay * first.ridge
         before = before if first.old is None else np.maximum(before, first.old)
         merged.old = decay * before + (0.0 if second.old is None else second.old)
-        merged._drop_past()
+        if merged._recovered:
+            merged.old = None
+        else:
+            ridge = first.ridge if first.discounted else np.zeros_like(first.ridge)
+            merged.past = square_root.merge(first._as_root(), second._as_root(), ridge)
+            merged._drop_past()
     return merged
