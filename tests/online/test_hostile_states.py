@@ -64,8 +64,12 @@ def with_fields(content, **fields):
     return put_together(header | fields, data)
 
 
-def refused(content, most_seconds=0.1, most_bytes=50e6):
-    """The message with which a state is refused, at little cost."""
+def refused(content, most_seconds=1.0, most_bytes=50e6):
+    """The message with which a state is refused, at little cost.
+
+    What believed the state's counts would take minutes; garbage of other tests may be collected
+    meanwhile, which took a tenth of a second once.
+    """
     begun = time.process_time()
     with pytest.raises(olsq.StateFileError) as refusal:
         olsq.loads(content)
