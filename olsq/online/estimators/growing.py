@@ -16,6 +16,7 @@ from olsq.online.forms.covariance import CovarianceForm
 from olsq.online.forms.form import Form
 from olsq.online.forms.form_switch import FormSwitch
 from olsq.online.forms.information import InformationForm
+from olsq.online.forms.past import Past
 from olsq.online.forms.square_root import SquareRootForm
 from olsq.online.forms.square_root_kernels import DECAY
 from olsq.online.forms.targets import Group, TargetGroups
@@ -68,9 +69,11 @@ def widened(switch: Any, ridge: NDArray[np.float64]) -> FormSwitch:
             columns=np.hstack([form.columns, np.zeros((2, n))]),  # of the data alone
             discounted=form.discounted, solving=form.solving, **_unchanged(form, n),
         )  # fmt: skip
-        if form.past is not None and form.old is not None:
-            wide.old = np.concatenate([form.old, np.zeros(n)])
-            wide.past = _widened_root(form.past, ridge if form.discounted else np.zeros(n))
+        if form.past is not None:
+            wide.past = Past(
+                _widened_root(form.past.root, ridge if form.discounted else np.zeros(n)),
+                np.concatenate([form.past.old, np.zeros(n)]),
+            )
         return FormSwitch(wide, switch.method, switch.clock, switch.span)
     wide = _widened_root(form, ridge)
     new = FormSwitch(wide, switch.method, np.array([1, d + n, 0]), switch.span)

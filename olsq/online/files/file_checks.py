@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from olsq.forgetting.base import Forgetting, from_dict
 from olsq.forgetting.entries import N_MEMORY, aside_shape
 from olsq.online.files.invariants import MOST_ROWS, check_clock, check_form, want
-from olsq.online.forms.information import PAST, InformationForm
+from olsq.online.forms.information import InformationForm
 from olsq.online.forms.limits import state_dtype_name
+from olsq.online.forms.past import PLACES as PAST
 from olsq.online.rows.durations import DATES, LARGEST, is_duration
 from olsq.online.rows.options import check_forget, check_ridge, forget_from_half_life
 

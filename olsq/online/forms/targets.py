@@ -144,7 +144,8 @@ class TargetGroups:
 def select(engine: Engine, targets: NDArray[np.int64]) -> Engine:
     """Copy an engine for some of its targets."""
     engine = engine.copy()
-    for part in (engine, engine.form, getattr(engine.form, "past", None)):
+    past = getattr(engine.form, "past", None)
+    for part in (engine, engine.form, past and past.root):
         for name, axis in getattr(part, "PER_TARGET", {}).items():
             if getattr(part, name) is not None:
                 setattr(part, name, np.take(getattr(part, name), targets, axis))

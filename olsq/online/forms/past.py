@@ -1,0 +1,81 @@
+"""What moments knew before a gap in the forgetting, kept with all its digits.
+
+Moments are sums, in which a gap of 50 half-lives leaves nothing of what was known before it, and a
+gap of 13 a few of its digits.  So from a gap on a square-root form, which keeps all digits, learns
+beside the sums and answers for the coefficients, until the sums determine what it does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from olsq.online.forms.form import copied
+from olsq.online.forms.rows import Rows, Trace
+from olsq.online.forms.square_root import SquareRootForm
+
+FAINT = 1e-6  # a pivot with more than this left of its diagonal entry has ten digits
+PLACES = {name: f"past_{name}" for name in SquareRootForm.ARRAYS}  # in files
+
+
+def faint(old: NDArray[np.float64], diagonal: NDArray[np.float64]) -> float:
+    """Return the part of its entry of the moments' ``diagonal`` (d,) that a pivot needs.
+
+    With as much left of it a pivot is newer rows' own, or accurate.  ``old`` (d,) is what is left
+    of the diagonal from before the gap.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = np.where(old > 0, old / diagonal, 0.0)
+    return min(1e3 * float(share.sum()), FAINT)
+
+
+@dataclass(eq=False)
+class Past:
+    """The square-root form of all rows, with a ridge that is discounted.
+
+    ``old`` (d,) is what is left of the diagonal of the information from before the gap.
+    """
+
+    root: SquareRootForm
+    old: NDArray[np.float64]
+
+    def learn(self, rows: Rows, start: int, stop: int) -> NDArray[np.float64]:
+        """Learn rows start..stop, and return their a-priori residuals (n, m)."""
+        m, d = self.root.z.shape
+        errors = np.empty((stop - start, m))
+        if start < stop:
+            self.root.absorb(Rows(*(a[start:stop] for a in rows)), errors, Trace.none(m, d))
+        return errors
+
+    def fade(self, gates: NDArray[np.float64]) -> None:
+        """Forget what is older than the gap by the gates (n,) of newer rows."""
+        self.old *= gates.prod()
+
+    def coefficients(self, ridge: NDArray[np.float64] | None) -> NDArray[np.float64]:
+        """Return theta (m, d), with a fixed ridge (d,) unless it is None."""
+        if ridge is None:
+            return self.root.coefficients()
+        root = copied(self.root)
+        root.absorb_factor(np.diag(np.sqrt(ridge)), np.zeros_like(root.z))
+        return root.coefficients()
+
+    # -- in files ---------------------------------------------------------------------------------
+
+    def arrays(self) -> dict[str, NDArray]:
+        """Return every array, by the name that it has in files."""
+        root = {PLACES[name]: array for name, array in self.root.arrays().items()}
+        return root | {"old": self.old}
+
+    @classmethod
+    def restore(
+        cls, arrays: dict[str, NDArray], intercept: bool, precision: tuple[str, str]
+    ) -> Past | None:
+        """Rebuild from the results of :meth:`arrays`; None where ``arrays`` has none of them."""
+        root = {name: arrays[place] for name, place in PLACES.items() if place in arrays}
+        if not root:
+            return None
+        return cls(
+            SquareRootForm(**root, intercept=intercept, precision=precision), arrays["old"]
+        )
