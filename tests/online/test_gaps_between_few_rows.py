@@ -159,3 +159,19 @@ def test_errors_are_those_of_the_coefficients_before_each_row(ridge_mode, name):
         one.partial_fit(X[t : t + 1], y[t : t + 1], forget=factors[t : t + 1])
     whole.partial_fit(X, y, forget=factors)
     np.testing.assert_allclose(whole.residual_, errors, rtol=0, atol=1e-9 * np.abs(errors).max())
+
+
+@pytest.mark.parametrize("name", FACTORS)
+@pytest.mark.parametrize("method", METHODS)
+def test_variances_are_those_of_old_and_new_rows(method, name):
+    X, y, factors = stream(FACTORS[name], False)
+    est = olsq.RecursiveLeastSquares(method=method, ridge=1e-3, fit_intercept=False)
+    est.partial_fit(X, y, forget=factors)
+    later = np.append(np.cumprod(factors[::-1])[-2::-1], 1.0)  # forgetting after each row
+    ridge = np.full(3, 1e-3)
+    found = rational.solve(X, y, factors, np.ones(len(y)), ridge)
+    assert found is not None
+    information = (later[:, None] * X**2).sum(0) + factors.prod() * ridge
+    assert est.determined_.all()
+    np.testing.assert_allclose(est.leverage(np.eye(3)), found[1] ** 2 / information, rtol=1e-6)
+    np.testing.assert_allclose(np.diagonal(est.moments().gram), information, rtol=1e-9)

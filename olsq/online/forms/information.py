@@ -5,7 +5,7 @@ Updating is one rank-one addition, or one matrix product for many rows; it is th
 condition number: regressors worse than about 1e7 lose all digits here, and the minimum-norm
 solution takes over.
 
-From a gap in the forgetting on, :class:`~olsq.online.forms.past.Past` answers for the coefficients,
+From a gap in the forgetting on, :class:`~olsq.online.forms.past.Past` answers for the moments,
 until newer rows determine all that it does.
 """
 
@@ -22,13 +22,12 @@ from olsq.linalg.numpy.lapack import add_gram
 from olsq.online.forms import moment_blocks, square_root
 from olsq.online.forms import moment_kernels as kernels
 from olsq.online.forms.form import Form
-from olsq.online.forms.lapack import cholesky, solve_moments
+from olsq.online.forms.lapack import cholesky
 from olsq.online.forms.limits import DOUBLE, limits_for
-from olsq.online.forms.minimum_norm import triangular_inverse
 from olsq.online.forms.moment_factor import factor, tally_of
-from olsq.online.forms.moment_spectrum import MomentSpectrum, centred
 from olsq.online.forms.past import FAINT, Past, faint
 from olsq.online.forms.rows import Rows, Trace, forgotten
+from olsq.online.forms.solved_moments import RegularMoments, SingularMoments, centred
 from olsq.online.forms.square_root import (
     SquareRootForm,
     counters,
@@ -221,7 +220,7 @@ class InformationForm(Form):
             return
         share, known = self._faint, self.past.root
         if self._recovered(share) or (
-            not known.full_rank and self._spectrum(share).rank >= known.rank
+            not known.full_rank and self._singular(share).rank >= known.rank
         ):
             self.past = None
 
@@ -295,12 +294,19 @@ class InformationForm(Form):
     def _factor(self) -> NDArray | None:
         return cholesky(self.H, self.ridge, self._decay, self._lost)
 
-    def _spectrum(self, faint: float = 0.0, whole: bool = False) -> MomentSpectrum:
-        """Decompose moments that are singular; ``whole`` counts the intercept with the slopes."""
+    def _singular(self, faint: float = 0.0, whole: bool = False) -> SingularMoments:
+        """Decompose the moments; ``whole`` counts the intercept with the slopes."""
         has_mean = self._has_mean and not whole
-        return MomentSpectrum.decompose(
-            self._gram, has_mean, self._lost, self.limits.coarse, faint
+        return SingularMoments.decompose(
+            self._gram, self.G, has_mean, self._lost, self.limits.coarse, faint
         )
+
+    def _solved(self, whole: bool = False) -> SquareRootForm | RegularMoments | SingularMoments:
+        """Return what reads the state: since a gap its past, else the moments."""
+        if self.past is not None:
+            return self.past.with_ridge(None if self.discounted else self.ridge)
+        R = self._factor()
+        return self._singular(whole=whole) if R is None else RegularMoments(R, self.G)
 
     @property
     def _has_mean(self) -> bool:
@@ -308,10 +314,7 @@ class InformationForm(Form):
 
     def coefficients(self) -> NDArray:
         """Return theta (m, d), of minimum norm (intercept aside) where the system is singular."""
-        if self.past is not None:
-            return self.past.coefficients(None if self.discounted else self.ridge)
-        R = self._factor()
-        return self._spectrum().coefficients(self.G) if R is None else solve_moments(R, self.G)
+        return self._solved().coefficients()
 
     @property
     def loss(self) -> NDArray:  # type: ignore[reportIncompatibleVariableOverride]
@@ -320,24 +323,20 @@ class InformationForm(Form):
 
     @property
     def full_rank(self) -> bool:
-        return self._factor() is not None
+        return self._factor() is not None if self.past is None else self.rank == self.H.shape[0]
 
     @property
     def rank(self) -> int:
-        return self.H.shape[0] if self.full_rank else self._spectrum().rank
+        return self._solved().rank
 
     def inverse_diagonal(self) -> NDArray:
         """Return the diagonal of the inverse information (d,); inf where undetermined."""
-        R = self._factor()
-        return self._spectrum().inverse_diagonal() if R is None else triangular_inverse(R)[1]
+        return self._solved().inverse_diagonal()
 
     def sandwich(self) -> tuple[NDArray, float]:
         """Return the diagonal (d,) of ``P S P``, inf where undetermined, and ``tr(P S)``."""
-        R = self._factor()
         # Any generalised inverse gives the same where a coefficient is determined.
-        root = (
-            self._spectrum(whole=True).inverse_root() if R is None else triangular_inverse(R)[0]
-        )
+        root = self._solved(whole=True).inverse_root()
         half = self.spread @ root
         diagonal = ((half @ root.T) ** 2).sum(0)
         return np.where(self.determined(), diagonal, np.inf), float((half**2).sum())
@@ -351,16 +350,18 @@ class InformationForm(Form):
         return (self.coefficients()[:, -slopes.shape[1] :] * slopes).sum(1)
 
     def whitened(self, X: NDArray) -> tuple[NDArray, NDArray[np.bool_]]:
-        R = self._factor()
-        if R is None:
-            return self._spectrum().whitened(X)
-        return solve_triangular(R, X.T, trans=1).T, np.ones(X.shape[0], np.bool_)
+        return self._solved().whitened(X)
 
     def unwhitened(self, W: NDArray) -> NDArray:
-        R = self._factor()
-        return self._spectrum().unwhitened(W) if R is None else solve_triangular(R, W.T).T
+        return self._solved().unwhitened(W)
+
+    def is_held(self, X: NDArray, leverage: NDArray) -> NDArray[np.bool_]:
+        held = super() if self.past is None else self.past.root
+        return held.is_held(X, leverage)
 
     def moments(self, ridge: NDArray, discounted: bool) -> Moments:
+        if self.past is not None:
+            return self.past.root.moments(ridge, discounted=True)  # as far as it has the ridge
         held = self._decay * self.ridge if discounted else np.zeros_like(self.ridge)
         return Moments(self.H + np.diag(held), self.G.copy())
 

@@ -2,7 +2,7 @@
 
 Moments are sums, in which a gap of 50 half-lives leaves nothing of what was known before it, and a
 gap of 13 a few of its digits.  So from a gap on a square-root form, which keeps all digits, learns
-beside the sums and answers for the coefficients, until the sums determine what it does.
+beside the sums and answers for them, until they determine what it does.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ class Past:
         """Forget what is older than the gap by the gates (n,) of newer rows."""
         self.old *= gates.prod()
 
-    def coefficients(self, ridge: NDArray[np.float64] | None) -> NDArray[np.float64]:
-        """Return theta (m, d), with a fixed ridge (d,) unless it is None."""
+    def with_ridge(self, ridge: NDArray[np.float64] | None) -> SquareRootForm:
+        """Return the form, or a copy that has learned a fixed ridge (d,)."""
         if ridge is None:
-            return self.root.coefficients()
+            return self.root
         root = copied(self.root)
         root.absorb_factor(np.diag(np.sqrt(ridge)), np.zeros_like(root.z))
-        return root.coefficients()
+        return root
 
     # -- in files ---------------------------------------------------------------------------------
 

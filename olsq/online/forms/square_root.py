@@ -227,7 +227,7 @@ class SquareRootForm(Form):
     def _noise(self) -> float:
         return kernels.noise_level(self.limits.square_root, self.R.shape[0], self.tally)
 
-    def _inverse_root(self) -> NDArray:
+    def inverse_root(self) -> NDArray:
         """Compute B (d, rank) with ``B B^T`` the (pseudo-)inverse information."""
         R = self.R.astype(np.float64)
         return inverse_root(R, np.diagonal(R) != 0)
@@ -241,7 +241,7 @@ class SquareRootForm(Form):
 
     def inverse_diagonal(self) -> NDArray:
         """Return the diagonal of the inverse information (d,); inf where undetermined."""
-        variance = variances(self.R.astype(np.float64), self._inverse_root())
+        variance = variances(self.R.astype(np.float64), self.inverse_root())
         d, limits = variance.size, self.limits.square_root
         now, excited = self.columns
         for j in np.flatnonzero(np.isfinite(variance)):
@@ -251,7 +251,7 @@ class SquareRootForm(Form):
 
     def sandwich(self) -> tuple[NDArray, float]:
         """Return the diagonal (d,) of ``P S P``, inf where undetermined, and ``tr(P S)``."""
-        root = self._inverse_root()
+        root = self.inverse_root()
         half = self.spread.astype(np.float64) @ root
         diagonal = ((half @ root.T) ** 2).sum(0)
         return np.where(self.determined(), diagonal, np.inf), float((half**2).sum())

@@ -1,8 +1,9 @@
-"""Singular moments, solved by the eigenvalues of their correlations.
+"""Moments, solved: coefficients, variances and whitened rows from ``gram`` and ``cross``.
 
-Moments are ``gram = sum w x x^T`` (d, d) and ``cross = sum w y x^T`` (m, d).  A Cholesky factor
-answers where every pivot is above rounding; elsewhere the eigenvectors above rounding span what is
-known, and coefficients are those of minimum norm, which leaves the intercept out.
+Moments are ``gram = sum w x x^T`` (d, d), here with the ridge, and ``cross = sum w y x^T`` (m, d).
+A Cholesky factor answers where every pivot is above rounding; elsewhere the eigenvectors above
+rounding span what is known, and coefficients are those of minimum norm, which leaves the intercept
+out.  Both classes read like :class:`~olsq.online.forms.square_root.SquareRootForm`.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
 
-from olsq.online.forms.minimum_norm import null_space
+from olsq.online.forms.lapack import solve_moments
+from olsq.online.forms.minimum_norm import null_space, triangular_inverse
 
 _EPS = float(np.finfo(np.float64).eps)
 
@@ -30,16 +33,49 @@ def centred(A: NDArray, G: NDArray, intercept: bool) -> tuple[NDArray, NDArray, 
 
 
 @dataclass(eq=False)
-class MomentSpectrum:
-    """The eigenvalues of moments in units of unit columns, and what they say is known.
+class RegularMoments:
+    """Moments of full rank: the gram's Cholesky factor R (d, d), and G (m, d)."""
 
-    ``A`` (k, k) is the gram with its ridge and without the intercept, ``values`` (r,) and
-    ``vectors`` (k, r) belong to what is known of ``A / scale / scale[:, None]``, ``unknown``
-    (k, k - r) spans the rest.  ``mean`` is empty without an intercept, whose diagonal entry is
-    ``total``.  ``coarse`` is the rounding error of the data.
+    R: NDArray[np.float64]
+    G: NDArray[np.float64]
+
+    @property
+    def rank(self) -> int:
+        return self.R.shape[0]
+
+    def coefficients(self) -> NDArray:
+        """Solve ``theta gram = G`` for theta (m, d)."""
+        return solve_moments(self.R, self.G)
+
+    def inverse_diagonal(self) -> NDArray:
+        """Return the diagonal (d,) of the inverse."""
+        return triangular_inverse(self.R)[1]
+
+    def inverse_root(self) -> NDArray:
+        """Return B (d, d) with ``B B^T`` the inverse."""
+        return triangular_inverse(self.R)[0]
+
+    def whitened(self, X: NDArray) -> tuple[NDArray, NDArray[np.bool_]]:
+        """Return W (n, d) with ``W W^T = X P X^T``, and that every x is known."""
+        return solve_triangular(self.R, X.T, trans=1).T, np.ones(X.shape[0], np.bool_)
+
+    def unwhitened(self, W: NDArray) -> NDArray:
+        """Return rows ``P x`` (n, d) for the rows ``whitened(x)``."""
+        return solve_triangular(self.R, W.T).T
+
+
+@dataclass(eq=False)
+class SingularMoments:
+    """Moments by their eigenvalues in units of unit columns, and what these say is known.
+
+    ``A`` (k, k) is the gram without the intercept, ``values`` (r,) and ``vectors`` (k, r) belong to
+    what is known of ``A / scale / scale[:, None]``, ``unknown`` (k, k - r) spans the rest.
+    ``mean`` is empty without an intercept, whose diagonal entry is ``total``.  ``coarse`` is the
+    rounding error of the data.
     """
 
     A: NDArray[np.float64]
+    G: NDArray[np.float64]
     mean: NDArray[np.float64]
     total: float
     scale: NDArray[np.float64]
@@ -50,10 +86,11 @@ class MomentSpectrum:
 
     @classmethod
     def decompose(
-        cls, gram: NDArray, intercept: bool, lost: float, coarse: float, faint: float = 0.0
-    ) -> MomentSpectrum:
+        cls, gram: NDArray, G: NDArray, intercept: bool, lost: float, coarse: float,
+        faint: float = 0.0,
+    ) -> SingularMoments:  # fmt: skip
         """Decompose the gram (d, d); known is what is above rounding, ``lost``, and ``faint``."""
-        A, _, mean = centred(gram, np.empty((0, gram.shape[0])), intercept)
+        A, _, mean = centred(gram, G, intercept)
         # What centring leaves of a constant column is rounding error.
         whole = np.diagonal(gram)[gram.shape[0] - A.shape[0] :]
         alive = np.diagonal(A) > max(8 * lost, faint) * whole
@@ -63,7 +100,7 @@ class MomentSpectrum:
         )
         known = values > max(4 * lost, faint) * max(values.max(initial=0), 0)
         return cls(
-            A, mean, float(gram[0, 0]), scale, values[known], vectors[:, known],
+            A, G, mean, float(gram[0, 0]), scale, values[known], vectors[:, known],
             vectors[:, ~known], coarse,
         )  # fmt: skip
 
@@ -81,9 +118,10 @@ class MomentSpectrum:
         """Solve for slopes, with the right side (m, k) in units of unit columns."""
         return (scaled @ self.vectors / self.values) @ self.vectors.T / self.scale
 
-    def coefficients(self, G: NDArray) -> NDArray:
+    def coefficients(self) -> NDArray:
         """Solve ``theta gram = G`` for theta (m, d) of minimum norm, intercept aside."""
-        theta, scale, k = np.zeros_like(G), self.scale, self.scale.size
+        G, scale, k = self.G, self.scale, self.scale.size
+        theta = np.zeros_like(G)
         slopes = G[:, 1:] - np.outer(G[:, 0], self.mean) if self._first else G
         beta = self._particular(slopes / scale)
         # Null directions in the data's own units, so that the norm minimised is the plain one;
