@@ -99,7 +99,7 @@ QUOTES = (
           lambda s: [s["speed|H8 T4096 d64|1.0"]["CG, 30 steps"][0]
                      / s["speed|H8 T4096 d64|1.0"]["default"][0]], 0.1),
     Quote("docs/choosing-a-solver.md",
-          "JAX takes {} to {} times as long in float64 and {} to {} times in float32",
+          "JAX take {} to {} times as long in float64 and {} to {} times in float32",
           "sequence_numpy",
           lambda s: [f(sides(s, t)) for t in ("float64", "float32") for f in (min, max)], 0.1),
     Quote("docs/choosing-a-solver.md", "(d 2), where both take {} to {} ms", "sequence_numpy",
@@ -127,7 +127,7 @@ QUOTES = (
                      s["start_of_olsq_fit"]]),
     Quote("docs/forgetting.md", "coefficients are within {} *standard errors*", "forgetting",
           lambda s: [max(x for row in s["rounding"].values() for x in row.values())]),
-    Quote("docs/forgetting.md", "wrong by {} after 1,000 rows, those of the square root by {}.",
+    Quote("docs/forgetting.md", "wrong by {} after 1,000 rows, the square root by {}.",
           "random_walk_forms",
           lambda s: [float(x) for x in s["tables"][0].splitlines()[-1].split("|")[2:4]]),
     Quote("docs/linalg.md", "d = 300, {} for k = 10 and {} for k = 300", "linalg_downdates",

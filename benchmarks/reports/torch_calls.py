@@ -85,7 +85,7 @@ def measure(rounds: int) -> dict[str, dict[str, float]]:
 def table(found: dict[str, dict[str, float]]) -> str:
     """Milliseconds, and ratios to JAX."""
     lines = [
-        "| | tensors | of the JAX call | of it under `jit` | gradient | of `jit(grad)` |",
+        "| | tensors | / JAX call | / under `jit` | gradient | / `jit(grad)` |",
         "|---|---:|---:|---:|---:|---:|",
     ]
     for rule, ms in found.items():

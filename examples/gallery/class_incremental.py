@@ -3,10 +3,10 @@
     python examples/gallery/class_incremental.py [--features 4096] [--figure classes.png]
 
 A network's body stays as it is, here random features of scikit-learn's digits; its last layer
-learns.  Rows of two new digits arrive at a time and are never seen again.  A head that is solved,
-least squares on one-hot targets, ends at the coefficients of all rows at once, whatever the order
-of the classes, and keeps nothing but its moments.  A head trained by stochastic gradients forgets
-the digits of before.
+learns.  Rows of two new digits arrive at a time and are never seen again.  A last layer solved by
+least squares on one-hot targets ends at the fit of all rows at once, whatever the order of the
+classes, and keeps nothing but its moments.  One trained by stochastic gradients forgets the
+earlier digits.
 """
 
 from __future__ import annotations

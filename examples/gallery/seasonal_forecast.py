@@ -33,7 +33,7 @@ def forecasts(table: pd.DataFrame, co2: np.ndarray) -> tuple[np.ndarray, np.ndar
     dates = table["date"].to_numpy()
     for t in range(len(X)):
         est.partial_fit(X[t : t + 1], co2[t : t + 1], times=dates[t : t + 1])  # NaN: skipped
-        # How far off, in the units of its interval, was what was said of today half a year ago?
+        # The error of the forecast made for today half a year ago, over its half-width
         off = 1.645 * (co2[t] - mean[t]) / reach[t, 0]
         scale.partial_fit([[1.0]], [off**2])  # NaN before the first forecast: skipped too
         later = np.searchsorted(dates, dates[t] + AHEAD)

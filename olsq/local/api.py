@@ -135,7 +135,7 @@ def local_lstsq(
     Raises
     ------
     ValueError
-        If shapes do not fit, a visible ridge, gate or weight is out of range, both ``forget`` and
+        If shapes do not fit, an untraced ridge, gate or weight is out of range, both ``forget`` and
         ``log_forget`` are given, or an option of streams is given with ``causal=False``.
     TypeError
         If any argument is not an array of real numbers.
@@ -157,8 +157,8 @@ def local_lstsq(
     derivatives.
 
     float64 if any array is (and JAX has it enabled), else float32; half precision is rounded once,
-    at the end.  A key or value that is not finite makes NaN of the outputs that see it and of no
-    other; so does a key too large to square.  A query that sees no key of positive weight is NaN.
+    at the end.  A key or value that is not finite makes the outputs that see it NaN, and no others;
+    so does a key too large to square.  A query that sees no key of positive weight is NaN.
     With ``ridge=0`` outputs exist where the keys seen determine the slopes, and bounds are
     infinite.
 

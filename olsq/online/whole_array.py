@@ -56,9 +56,8 @@ def coefficient_path(
         Weights >= 0.
     ridge : float or array (d,), default 0
         Penalty on squared coefficients (the intercept is never penalised).  0 is exact ordinary
-        least squares from the first row on.  A path is read as estimates with standard errors, as
-        those of statsmodels' and R's regressions on the matrix as it is given: so no ridge and no
-        intercept unless asked for, other than in :class:`RecursiveLeastSquares`.
+        least squares from the first row on.  As in statsmodels and R, the matrix is used as given,
+        with no ridge and no intercept unless asked for, unlike in :class:`RecursiveLeastSquares`.
     ridge_mode : {"discounted", "fixed"}
         Whether the ridge is forgotten with the data.
     window : int, float, str or timedelta, optional
@@ -83,7 +82,7 @@ def coefficient_path(
     times : array, series or index (n,), optional
         When the rows were: dates or numbers, in order, several rows at one time allowed.  Needed
         by a ``window`` or ``half_life`` that is a length of time, unless X or y has an index of
-        dates; in any case they come along with the path, to be drawn and put into frames.
+        dates; if given, the path keeps them, and plots and frames show them.
     by : sequence (n,) or str, optional
         A label for every row, of any kind that can be the key of a dict: numbers, text, dates,
         tuples, a categorical.  Or the name of the column of a frame X that holds them, which is no
@@ -105,9 +104,9 @@ def coefficient_path(
 
     Notes
     -----
-    With ``by``, all groups go through one compiled loop; with windows in time, weights under a
-    window, ``method="information"`` or several targets under ``missing="skip_target"`` and a window
-    one after another (docs/many-regressions.md: what one costs).
+    With ``by``, all groups share one compiled loop; windows in time, weights under a window,
+    ``method="information"``, and several targets under ``missing="skip_target"`` with a window run
+    group by group (docs/many-regressions.md: what one costs).
 
     O(n d^2) time and O(n d) memory.  From 24 coefficients on, blocks of eight rows share each
     pass over the matrix (the chunk-exact recursion).  No derivatives: see ``olsq.online_lstsq``.

@@ -136,7 +136,7 @@ def online_lstsq(
     Raises
     ------
     ValueError
-        If shapes do not fit, a visible gate, weight or ridge is out of range, both ``forget``
+        If shapes do not fit, an untraced gate, weight or ridge is out of range, both ``forget``
         and ``log_forget`` are given, or the solver does not solve the problem asked for.
     TypeError
         If any argument is not an array of real numbers: complex, text, dates, records, objects.
@@ -150,8 +150,8 @@ def online_lstsq(
     on and never before; a key too large to square counts as one of them in JAX.  The error of a
     token is a small multiple of its own condition number times eps, whatever its neighbours are,
     and ``stats.bound`` says how large it can be.  With "discounted", a gate of 0 takes the ridge
-    away too: outputs are NaN until d samples came, where the estimators, which start without a
-    ridge by default, give the fit of smallest norm.  Memory O(T (d + m)), in JAX also one pair of
+    away too: outputs are NaN until d samples came, where the estimators, if their ridge is 0, give
+    the fit of smallest norm.  Memory O(T (d + m)), in JAX also one pair of
     moments per chunk, forward and backward.
 
     The NumPy side keeps gates and moments in float64, and solves in float64 where float32 would

@@ -70,7 +70,7 @@ def update(
     Raises
     ------
     ValueError
-        If a visible ``forget`` or ``weight`` is out of range, or shapes differ.
+        If an untraced ``forget`` or ``weight`` is out of range, or shapes differ.
     TypeError
         If an argument is not an array of real numbers.
 

@@ -47,9 +47,9 @@ class RecursiveLeastSquares(StartsFromKnowledge):
         lets time pass, and the next one makes up for it.
     ridge : float or array (d,), default 1e-3
         Penalty on the squared coefficients, never on the intercept.  0 is an exact diffuse start:
-        ordinary least squares, of minimum norm until enough rows have been seen.  An estimator
-        predicts, as scikit-learn's do: so an intercept and a ridge that steadies the first rows
-        are its defaults, other than those of :func:`coefficient_path`.
+        ordinary least squares, of minimum norm until enough rows have been seen.  The defaults are
+        for prediction, as in scikit-learn: an intercept, and a ridge that steadies the first rows;
+        :func:`coefficient_path` has neither.
     ridge_mode : {"discounted", "fixed"}
         Whether the ridge is forgotten with the data (classical RLS) or stays (regularised RLS).
         "fixed" with forgetting needs ``method="information"``, which "auto" chooses.
@@ -71,14 +71,14 @@ class RecursiveLeastSquares(StartsFromKnowledge):
         Whether ``method="information"`` keeps a-priori residuals: one O(d^3) solve a row.  The
         other methods have them for nothing.
     state_dtype : {"float64", "float32"}
-        In what the factor of the state (d^2 + m d numbers) is stored between calls; rows are
+        Dtype that stores the state's factor (d^2 + m d numbers) between calls; rows are
         computed with in float64 whatever their dtype.  "float32" is for many small states: it
         halves them, takes ``method="sqrt"`` (which "auto" chooses) and rounds once a call.  A call
         adds nothing to an entry that it changes by less than half a unit in its last place, which
         bounds the effective memory ``1 / (1 - forget)``: of rows that come **one a call**, white
         regressors and an intercept, the intercept is off by .1 of its standard error at a memory
         of 1e4 rows and by .7 at 1e5 (the slopes by .001 and .01); from 4e6 rows on a column of ones
-        adds nothing.  It is less for regressors far from zero, and more where a call brings many
+        adds nothing.  The limit is lower for regressors far from zero, higher for calls of many
         rows.  Values between 1e-17 and 1e17.
     cov : {"posterior", "sandwich"}
         What standard errors mean.  "posterior": ``sigma2 P``, with P the inverse information; right
@@ -127,8 +127,8 @@ class RecursiveLeastSquares(StartsFromKnowledge):
     Wind-up: where forgetting is about to push a direction's information below rounding level, the
     coefficient is observed "at its present value" with just enough weight to stay determined
     (stabilised forgetting): it does not move, nothing overflows, other directions keep forgetting.
-    So is a regressor that has been zero until its information fell by 1e-60 (float32 states:
-    1e-12).  Held coefficients are not ``determined_``.  "information" holds only that regressor;
+    So is one whose regressor was 0 until its information fell 1e60-fold (float32 states: 1e12).
+    Held coefficients are not ``determined_``.  "information" holds only that regressor;
     other directions that are lost become minimum norm, or return to zero with
     ``ridge_mode="fixed"``.
 
@@ -136,8 +136,8 @@ class RecursiveLeastSquares(StartsFromKnowledge):
     are; ``y = X @ coef_`` without a conjugate, circular noise (docs/complex-signals.md).
     Strategies that do not only weigh rows are refused then.
 
-    Gaps: rows after a gap of any number of half-lives decide what they determine, and the rows
-    before it what these leave open, with every method.
+    Gaps: after a gap of any number of half-lives new rows set the coefficients that they determine,
+    and old rows the others, with every method.
 
     References: Golub & Van Loan 2013, 6.5 (updating QR); Haykin 2014, ch. 10 and 15; Kulhavy &
     Zarrop 1993 (stabilised forgetting).

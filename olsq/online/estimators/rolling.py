@@ -42,13 +42,13 @@ class RollingLeastSquares(StreamingRegressor):
     window_of : {"samples", "positions"}, optional
         What ``window`` counts.  "samples": rows that can be learnt; one with a missing value or of
         weight 0 is passed over, so the window reaches back to the last ``window`` usable rows.
-        "positions": all rows; such a row takes a place and is empty, so the window is the last
+        "positions": all rows; such a row counts but is not learned, so the window is the last
         ``window`` periods, as in pandas' ``rolling(window)``, R's ``rollapply`` and statsmodels'
         ``RollingOLS(missing="drop")``.  Default: "positions" if X or y of the first call has an
         index of its own (pandas), else "samples".  Rows of weight 0 never count as samples.
         Not for windows of time: there a row that cannot be learnt only moves the window on.
     state_dtype : {"float64", "float32"}
-        In what the window's rows are kept; "float32" halves the memory, loses nothing of float32
+        Dtype of the window's rows; "float32" halves the memory, loses nothing of float32
         rows, and rounds float64 rows as they come in.  The solution is in float64 either way.
 
     Attributes
@@ -63,7 +63,7 @@ class RollingLeastSquares(StreamingRegressor):
     O(d^2 + m d) time per row that comes or leaves; O(window (d + m) + d^2) memory (of time: for
     the most rows that the window has held, up to twice over); computed in float64 whatever the
     dtype of X.  Each row is added by a rank-one update and the oldest removed by a downdate (from
-    32 coefficients on four of both share a pass); a running bound on the error of both triggers a
+    32 coefficients on, four rows at a time); a running bound on the error of both triggers a
     rebuild from the window's rows (O(window d^2)), so that the estimate never drifts.  Nearly
     collinear windows are kept in square-root form (several times slower); where coefficients are
     undetermined every row is a rebuild.  Complex rows: see :class:`RecursiveLeastSquares`; the

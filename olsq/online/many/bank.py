@@ -51,8 +51,8 @@ class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
     n : int
         Number of filters.
     n_features : int, optional
-        Number of regressors.  Given, the bank can be asked before its first row, when every
-        coefficient is 0; otherwise the first row decides it.
+        Number of regressors.  If given, the bank can predict before its first row (coefficients are
+        0 then); else the first row sets it.
     forget : float or array (n,), default 1
         Forgetting factor in [0, 1], or one for each filter.
     half_life : float or array (n,), optional
@@ -67,12 +67,12 @@ class FilterBank(EstimatorConventions, BankMaking, BankUncertainty):
     missing : {"skip", "raise"}
         A row with a non-finite value is passed over by its filter alone, or refused.
     state_dtype : {"float64", "float32"}
-        In what states are stored between calls; see :class:`RecursiveLeastSquares`.
+        Dtype of the states between calls; see :class:`RecursiveLeastSquares`.
     cov : {"posterior", "sandwich"}
         What standard errors mean; see :class:`RecursiveLeastSquares`.
     prior : (mean, covariance) or Moments, optional
         What is known of every filter's coefficients before its first row, instead of the ridge; see
-        :class:`RecursiveLeastSquares`.  A bank with one can be asked before its first row.
+        :class:`RecursiveLeastSquares`.  With one it predicts before its first row.
 
     Attributes
     ----------
