@@ -23,7 +23,7 @@ VERBS = """
 Absorb Accumulate Add Adopt Advance Align Allocate Answer Append Apply Approximate Ask Attend
 Average Bind Bound Bring Broadcast Build Call Carry Cast Check Choose Clean Clip Close Collect
 Combine Compare Compile Complete Compose Compute Concatenate Construct Continue Convert Convolve
-Copy Correct Count Cut Declare Decode Decorate Delay Delete Derive Descend Describe Detect
+Copy Correct Count Cut Declare Decode Decompose Decorate Delay Delete Derive Descend Describe Detect
 Determine Diagnose Differentiate Divide Do Double Downdate Draw Drop Eliminate Embed Enable Encode
 End Estimate Evaluate Factor Factorise Feed Fill Find Fit Flip Flush Fold Follow Force Forget Form
 Format Gate Gather Give Group Hide Hold Inline Insert Interpolate Invert Iterate Join Keep Label

@@ -1,4 +1,4 @@
-"""What moments knew before a gap in the forgetting, kept with all its digits.
+"""Keep what moments knew before a gap in the forgetting, with all its digits.
 
 Moments are sums, in which a gap of 50 half-lives leaves nothing of what was known before it, and a
 gap of 13 a few of its digits.  So from a gap on a square-root form, which keeps all digits, learns
