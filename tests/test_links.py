@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")]
+PAGES += sorted((ROOT / "docs").rglob("*.md"))
+FILE = re.compile(r"\b(?:olsq|tests|benchmarks|examples)/[a-z0-9_/]+\.py\b")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
 
@@ -29,6 +31,12 @@ def test_links_lead_somewhere(page):
         target = (page.parent / path).resolve() if path else page
         assert target.exists(), f"{page.name}: {link}"
         assert not anchor or anchor in anchors(target), f"{page.name}: no heading {link}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_that_a_page_names_exist(page):
+    missing = {name for name in FILE.findall(page.read_text()) if not (ROOT / name).exists()}
+    assert not missing
 
 
 def test_pages_are_found():
