@@ -78,16 +78,16 @@ class Regression:
         if several:
             options["by"] = rows.codes()
         path = coefficient_path(rows.X, rows.y, **options)
-        if self.output == "prediction":
-            return [self._predict_ahead(path, rows)]
         if self.output == "residual":
             return [path.residual]
-        found = path.coef, path.intercept
-        if self.output == "stderr":
-            found = path.stderr, path.intercept_stderr
-        columns = _split_columns(*found, self.options["fit_intercept"])
+        if self.output == "prediction":
+            columns = self._predict_ahead(path, rows)[None]
+        else:
+            found = path.coef, path.intercept
+            if self.output == "stderr":
+                found = path.stderr, path.intercept_stderr
+            columns = _split_columns(*found, self.options["fit_intercept"])
         if several and self.options["missing"] == "skip":
-            # as in a group fitted alone, whose coefficients are not known
             # A group without a row to learn from reads as it would alone: nothing is known.
             lost = np.add.reduceat(~np.isnan(path.residual), rows.begins()) == 0
             if lost.any():

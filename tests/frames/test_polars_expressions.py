@@ -394,3 +394,14 @@ def test_a_frame_of_several_pieces(frame):
     for kind in METHODS:
         e = expression(kind, "residual")
         assert pieces.select(e).equals(frame.select(e))
+
+
+@pytest.mark.parametrize("way", ["rls", "expanding", "rolling"])
+def test_a_group_without_a_complete_row_predicts_nothing_beside_others(way):
+    frame = pl.DataFrame({
+        "g": ["u", "u", "v", "v"], "a": [1.0, 2.0, 1.0, 2.0], "y": [2.0, 4.0, None, None],
+    })  # fmt: skip
+    options = {"window": 3} if way == "rolling" else {}
+    of = getattr(pl.col("y").olsq, way)("a", output="prediction", **options).over("g").alias("p")
+    assert frame.with_columns(of)["p"].to_list()[2:] == [None, None]
+    assert frame.filter(pl.col("g") == "v").with_columns(of)["p"].to_list() == [None, None]
