@@ -1,6 +1,6 @@
 """Regressions of many coefficients beside LAPACK's routines: a table and a figure of docs/speed.md.
 
-    python -m benchmarks.reports.many_coefficients
+    python -m benchmarks.reports.many_coefficients [--rows 1024]
 
 Calls of 256 rows to a state that is under way, forget = 1, no intercept.  In each size all methods
 take turns with tpqrt (the QR update of a triangle), dsyrk (one symmetric product) and the NumPy
@@ -32,10 +32,10 @@ METHODS = {
 }
 
 
-def measured(d: int) -> dict[str, list[float]]:
+def measured(d: int, n: int = ROWS) -> dict[str, list[float]]:
     """Measure microseconds of processor time per row, and the error but for bounds, by method."""
     rng = np.random.default_rng(d)
-    X, y = rng.standard_normal((ROWS, d)), rng.standard_normal(ROWS)
+    X, y = rng.standard_normal((n, d)), rng.standard_normal(n)
     (tpqrt,) = get_lapack_funcs(("tpqrt",), dtype=np.float64)
     (dsyrk,) = get_blas_funcs(("syrk",), dtype=np.float64)
     R, columns = np.asfortranarray(np.eye(d) * 2 * np.sqrt(d)), np.asfortranarray(X)
@@ -70,7 +70,7 @@ def measured(d: int) -> dict[str, list[float]]:
     found = {name: e.coef_ for name, e in estimators.items()}
     found["NumPy, X.T @ X"] = np.linalg.solve(H, g)
     errors = {k: float(np.abs(v - theta).max() / np.abs(theta).max()) for k, v in found.items()}
-    return {k: [v / ROWS * 1e6, *([errors[k]] if k in errors else [])] for k, v in best.items()}
+    return {k: [v / n * 1e6, *([errors[k]] if k in errors else [])] for k, v in best.items()}
 
 
 def table(results: dict[str, dict]) -> str:
@@ -129,11 +129,13 @@ def rates() -> tuple[float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", nargs="*", type=int, default=SIZES)
+    parser.add_argument("--rows", type=int, default=ROWS, help="of a call; others draw nothing")
     options = parser.parse_args()
     gflops, gigabytes = rates()
-    results = {str(d): measured(d) for d in options.sizes}
+    results = {str(d): measured(d, options.rows) for d in options.sizes}
     print(table(results))
-    draw(results, gflops, gigabytes)
+    if options.rows == ROWS:
+        draw(results, gflops, gigabytes)
 
 
 if __name__ == "__main__":

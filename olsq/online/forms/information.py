@@ -294,11 +294,14 @@ class InformationForm(Form):
     def _factor(self) -> NDArray | None:
         return cholesky(self.H, self.ridge, self._decay, self._lost)
 
-    def _singular(self, faint: float = 0.0, whole: bool = False) -> SingularMoments:
-        """Decompose the moments; ``whole`` counts the intercept with the slopes."""
+    def _singular(self, share: float = 0.0, whole: bool = False) -> SingularMoments:
+        """Decompose the moments; known is what is above rounding and above ``share``.
+
+        ``whole`` counts the intercept with the slopes.
+        """
         has_mean = self._has_mean and not whole
         return SingularMoments.decompose(
-            self._gram, self.G, has_mean, self._lost, self.limits.coarse, faint
+            self._gram, self.G, has_mean, self._lost, self.limits.coarse, share
         )
 
     def _solved(self, whole: bool = False) -> SquareRootForm | RegularMoments | SingularMoments:
