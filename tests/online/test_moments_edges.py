@@ -212,3 +212,19 @@ def test_stopping_anywhere_changes_no_optimum(
         X, Y, weights_at(gates, weights, n), np.full(d, ridge * decay), intercept,
         np.atleast_2d(est.coef_), np.atleast_1d(est.intercept_), 1e-12,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_moments_of_too_few_rows_determine_nothing(intercept):
+    """Rounding errors of their sums must not pass for the rows that are missing."""
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        d = int(rng.integers(3, 12))
+        n = int(rng.integers(2, d + intercept))
+        X, y = rng.standard_normal((n, d)), rng.standard_normal(n)
+        est = olsq.RecursiveLeastSquares(ridge=0.0, method="information", fit_intercept=intercept)
+        est.fit(X, y)
+        assert not est.determined_.any()
+        mean = int(intercept) * X.mean(0)
+        want = np.linalg.pinv(X - mean) @ (y - int(intercept) * y.mean())
+        np.testing.assert_allclose(est.coef_, want, rtol=0, atol=1e-6 * np.abs(want).max())

@@ -21,6 +21,7 @@ from olsq.online.forms.triangular_kernels import back_substitute, forward_solve,
 # A gate below this may leave the older rows below the rounding of newer ones.  Moments added up
 # lose 16 digits there, and keep 12 above.
 GAP = 1e-4
+ROUNDING = 8 * float(np.finfo(np.float64).eps)  # of an entry of moments, for each coefficient
 
 
 @kernel(forceinline=True)
@@ -119,7 +120,8 @@ def gates_and_counts(columns, tally, X, gates, weights, floor, effective, left):
 def factorise(H, ridge, decay, lost, R):
     """Factorise ``H + decay * ridge`` = R^T R; return False if it is singular to rounding.
 
-    A pivot counts as lost when no more than ``lost`` of its diagonal entry is left.
+    A pivot counts as lost when no more than ``lost`` of its diagonal entry is left, or no more than
+    rounding errors in the entries above it may have made.
     """
     d = H.shape[0]
     for i in range(d):
@@ -128,10 +130,12 @@ def factorise(H, ridge, decay, lost, R):
         for j in range(i, d):
             R[i, j] = H[i, j]
         R[i, i] += decay * ridge[i]
+    left = 1.0
     for i in range(d):
         diagonal = H[i, i] + decay * ridge[i]
         if not R[i, i] > lost * diagonal:
             return False
+        left *= R[i, i] / diagonal
         pivot = math.sqrt(R[i, i])
         row = R[i, i:]
         for k in range(row.shape[0]):
@@ -141,6 +145,37 @@ def factorise(H, ridge, decay, lost, R):
             below, above = R[j, j:], R[i, j:]
             for k in range(below.shape[0]):
                 below[k] -= factor * above[k]
+    return left > 3 * ROUNDING * d or pivots_are_sound(R)
+
+
+@kernel()
+def pivots_are_sound(R):
+    """Test whether every pivot of R (d, d) is more than rounding errors of ``R^T R`` can make.
+
+    With ``A = R^T R`` and ``v = R_jj R^-1 e_j``, whose last entry is 1, errors ``E`` of A change
+    pivot j, ``R_jj^2``, by ``v^T E v``: by ``eps sum v_i^2 A_ii``.  With unit columns the sum is at
+    most ``R_jj^2`` over the least eigenvalue, and that is more than a third of the determinant,
+    which the caller tries first.
+    """
+    d = R.shape[0]
+    squares, sums, row = np.zeros(d), np.zeros(d), np.empty(d)
+    inverse = np.zeros((d, d))
+    for i in range(d):
+        for j in range(i, d):
+            squares[j] += R[i, j] * R[i, j]
+    for i in range(d - 1, -1, -1):  # as triangular_kernels.inverse_diagonal
+        row[i:] = 0.0
+        for k in range(i + 1, d):
+            factor, below = R[i, k], inverse[k]
+            for j in range(k, d):
+                row[j] -= factor * below[j]
+        row[i] = 1.0
+        for j in range(i, d):
+            inverse[i, j] = row[j] / R[i, i]
+            sums[j] += squares[i] * inverse[i, j] ** 2
+    for j in range(d):  # noqa: SIM110 (kernels have no generators)
+        if not sums[j] * ROUNDING * d < 1:
+            return False
     return True
 
 

@@ -98,7 +98,9 @@ class SingularMoments:
         values, vectors = np.linalg.eigh(
             np.where(np.outer(alive, alive), A / np.outer(scale, scale), 0.0)
         )
-        known = values > max(4 * lost, faint) * max(values.max(initial=0), 0)
+        # Centring leaves the errors of the whole entry, which grow with the unit column.
+        errors = 4 * lost * vectors.T**2 @ (np.where(alive, whole, 0.0) / scale**2)
+        known = values > np.maximum(max(4 * lost, faint) * values.max(initial=0.0), errors)
         return cls(
             A, G, mean, float(gram[0, 0]), scale, values[known], vectors[:, known],
             vectors[:, ~known], coarse,
@@ -114,21 +116,25 @@ class SingularMoments:
         """The place of the first slope."""
         return int(self.mean.size > 0)
 
+    @property
+    def _errors(self) -> NDArray[np.float64]:
+        """The rounding errors (k,) of the unknown directions' entries."""
+        inflation = (self.vectors**2 / self.values).sum(1)
+        return self.coarse * np.sqrt(inflation) + 32 * self.scale.size * _EPS * inflation
+
     def _particular(self, scaled: NDArray) -> NDArray:
         """Solve for slopes, with the right side (m, k) in units of unit columns."""
         return (scaled @ self.vectors / self.values) @ self.vectors.T / self.scale
 
     def coefficients(self) -> NDArray:
         """Solve ``theta gram = G`` for theta (m, d) of minimum norm, intercept aside."""
-        G, scale, k = self.G, self.scale, self.scale.size
+        G, scale = self.G, self.scale
         theta = np.zeros_like(G)
         slopes = G[:, 1:] - np.outer(G[:, 0], self.mean) if self._first else G
         beta = self._particular(slopes / scale)
         # Null directions in the data's own units, so that the norm minimised is the plain one;
         # then one refinement, since mixed units cost digits in the projection.
-        inflation = (self.vectors**2 / self.values).sum(1)
-        error = self.coarse * np.sqrt(inflation) + 32 * k * _EPS * inflation
-        null, _ = np.linalg.qr(null_space(self.unknown, error) / scale[:, None])
+        null, _ = np.linalg.qr(null_space(self.unknown, self._errors) / scale[:, None])
         beta = beta - (beta @ null) @ null.T
         # In units of unit columns, where nothing overflows.
         beta = beta + self._particular(
@@ -143,7 +149,7 @@ class SingularMoments:
         """Return the diagonal (d,) of the inverse; inf where undetermined."""
         out = np.empty(self.scale.size + self._first)
         variance = (self.vectors**2 / self.values).sum(1) / self.scale**2
-        determined = np.abs((self.vectors**2).sum(1) - 1.0) < 1e-6
+        determined = np.linalg.norm(self.unknown, axis=1) <= np.maximum(1e-4, self._errors)
         out[self._first :] = np.where(determined, variance, np.inf)
         if self._first:  # b = y_mean - x_mean . beta is determined if that combination of beta is
             mean = self.mean / self.scale
